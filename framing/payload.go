@@ -1,0 +1,185 @@
+package framing
+
+import "encoding/binary"
+
+// Large announces one RDMA write of the sender into the stream's landing ring.
+// The frame's Pos is the stream position of the write's first byte.
+type Large struct {
+	Lease  uint16 // index of the lease at the receiver
+	Seq    uint16 // number of the write within the lease, modulo 2^16
+	Length uint32 // bytes written
+	Ring   uint64 // position in the ring of the first byte, not wrapped
+}
+
+// LargeSize is the encoded size of a Large.
+const LargeSize = 16
+
+// Encode writes l to the first LargeSize bytes of b.
+func (l *Large) Encode(b []byte) {
+	_ = b[LargeSize-1]
+	binary.LittleEndian.PutUint16(b[0:], l.Lease)
+	binary.LittleEndian.PutUint16(b[2:], l.Seq)
+	binary.LittleEndian.PutUint32(b[4:], l.Length)
+	binary.LittleEndian.PutUint64(b[8:], l.Ring)
+}
+
+// Decode reads a Large frame's payload.
+func (l *Large) Decode(b []byte) error {
+	if len(b) != LargeSize {
+		return ErrPayload
+	}
+	l.Lease = binary.LittleEndian.Uint16(b[0:])
+	l.Seq = binary.LittleEndian.Uint16(b[2:])
+	l.Length = binary.LittleEndian.Uint32(b[4:])
+	l.Ring = binary.LittleEndian.Uint64(b[8:])
+	return nil
+}
+
+// Lease grants the receiver of the frame a landing ring for one stream.
+type Lease struct {
+	Index uint16 // at most MaxLease
+	Chunk uint32 // the most bytes in one write
+	Size  uint64 // bytes in the ring
+	Addr  uint64 // of the ring's first byte, as the writer must name it
+	Key   uint64 // of the region it lies in
+}
+
+// LeaseSize is the encoded size of a Lease.
+const LeaseSize = 32
+
+// Encode writes l to the first LeaseSize bytes of b.
+func (l *Lease) Encode(b []byte) {
+	_ = b[LeaseSize-1]
+	binary.LittleEndian.PutUint16(b[0:], l.Index)
+	binary.LittleEndian.PutUint16(b[2:], 0)
+	binary.LittleEndian.PutUint32(b[4:], l.Chunk)
+	binary.LittleEndian.PutUint64(b[8:], l.Size)
+	binary.LittleEndian.PutUint64(b[16:], l.Addr)
+	binary.LittleEndian.PutUint64(b[24:], l.Key)
+}
+
+// Decode reads a Lease frame's payload.
+func (l *Lease) Decode(b []byte) error {
+	if len(b) != LeaseSize {
+		return ErrPayload
+	}
+	l.Index = binary.LittleEndian.Uint16(b[0:])
+	l.Chunk = binary.LittleEndian.Uint32(b[4:])
+	l.Size = binary.LittleEndian.Uint64(b[8:])
+	l.Addr = binary.LittleEndian.Uint64(b[16:])
+	l.Key = binary.LittleEndian.Uint64(b[24:])
+	if l.Index > MaxLease || l.Chunk == 0 || uint64(l.Chunk) > l.Size || l.Size > MaxRing {
+		return ErrPayload
+	}
+	return nil
+}
+
+// MaxLease is the highest lease index: the immediate data has 15 bits for it.
+const MaxLease = 1<<15 - 1
+
+// MaxRing is the largest landing ring, in bytes.
+const MaxRing = 1 << 30
+
+// Credit is one stream's entry in a Credit frame.
+type Credit struct {
+	Stream uint32
+	Window uint64 // as Header.Window
+	Ring   uint64 // as Header.Ring
+}
+
+// CreditSize is the encoded size of a Credit.
+const CreditSize = 24
+
+// Encode writes c to the first CreditSize bytes of b.
+func (c *Credit) Encode(b []byte) {
+	_ = b[CreditSize-1]
+	binary.LittleEndian.PutUint32(b[0:], c.Stream)
+	binary.LittleEndian.PutUint32(b[4:], 0)
+	binary.LittleEndian.PutUint64(b[8:], c.Window)
+	binary.LittleEndian.PutUint64(b[16:], c.Ring)
+}
+
+// DecodeCredits calls fn for each entry of a Credit frame's payload.
+func DecodeCredits(b []byte, fn func(Credit)) error {
+	if len(b)%CreditSize != 0 {
+		return ErrPayload
+	}
+	for ; len(b) > 0; b = b[CreditSize:] {
+		fn(Credit{
+			Stream: binary.LittleEndian.Uint32(b[0:]),
+			Window: binary.LittleEndian.Uint64(b[8:]),
+			Ring:   binary.LittleEndian.Uint64(b[16:]),
+		})
+	}
+	return nil
+}
+
+// Open is the payload of an Open frame.
+type Open struct {
+	Listener uint32 // number that the listener gave itself in its hello
+}
+
+// OpenSize is the encoded size of an Open.
+const OpenSize = 4
+
+// Encode writes o to the first OpenSize bytes of b.
+func (o *Open) Encode(b []byte) { binary.LittleEndian.PutUint32(b, o.Listener) }
+
+// Decode reads an Open frame's payload.
+func (o *Open) Decode(b []byte) error {
+	if len(b) != OpenSize {
+		return ErrPayload
+	}
+	o.Listener = binary.LittleEndian.Uint32(b)
+	return nil
+}
+
+// ResetCode says why a stream was reset.
+type ResetCode uint32
+
+const (
+	ResetClosed  ResetCode = iota + 1 // the other side closed and takes no more bytes
+	ResetRefused                      // no such listener, or its backlog is full
+	ResetMemory                       // the memory budget has no window left for a stream
+	ResetAbort                        // SetLinger(0), or a time-out of the sender
+)
+
+// ResetSize is the encoded size of a ResetCode.
+const ResetSize = 4
+
+// Encode writes c to the first ResetSize bytes of b.
+func (c ResetCode) Encode(b []byte) { binary.LittleEndian.PutUint32(b, uint32(c)) }
+
+// DecodeReset reads a Reset frame's payload.
+func DecodeReset(b []byte) (ResetCode, error) {
+	if len(b) != ResetSize {
+		return 0, ErrPayload
+	}
+	return ResetCode(binary.LittleEndian.Uint32(b)), nil
+}
+
+// Immediate is the 32 bits of completion data that an RDMA write carries:
+// 15 bits of lease index, one bit that says that the write continues the one
+// before it, 16 bits of sequence number. They carry no proof, so they never
+// bring a length or a position of their own.
+type Immediate uint32
+
+// MakeImmediate packs an Immediate. lease is at most MaxLease.
+func MakeImmediate(lease, seq uint16, continues bool) Immediate {
+	i := Immediate(lease)<<17 | Immediate(seq)
+	if continues {
+		i |= 1 << 16
+	}
+	return i
+}
+
+// Lease is the index of the lease that was written to.
+func (i Immediate) Lease() uint16 { return uint16(i >> 17) }
+
+// Seq is the number of the write within the lease, modulo 2^16.
+func (i Immediate) Seq() uint16 { return uint16(i) }
+
+// Continues reports a write of exactly Lease.Chunk bytes that starts, in the
+// stream and in the ring, where the write before it ended: no Large frame
+// announces it.
+func (i Immediate) Continues() bool { return i&(1<<16) != 0 }

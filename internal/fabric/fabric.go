@@ -1,0 +1,168 @@
+// Package fabric is the small set of verbs that the engine needs of a fabric:
+// open an endpoint, exchange names, register memory, post and reap. Two
+// packages implement it: ofifabric over libfabric, and simfabric, a simulated
+// fabric that tests can make as awkward as any real provider.
+package fabric
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Addr names a peer's endpoint after Insert, as fi_addr_t does.
+type Addr uint64
+
+// Kind is the verb of an operation, and of its completion.
+type Kind uint8
+
+const (
+	// Send is fi_send: Buf must stay untouched until the completion.
+	Send Kind = iota + 1
+	// Inject is fi_inject: Buf is free again on return, and there is no
+	// completion. len(Buf) is at most Attr.InjectSize.
+	Inject
+	// Recv is fi_recv into Buf.
+	Recv
+	// Write is fi_write: an RDMA write that the target is not told about.
+	Write
+	// WriteData is fi_writedata: an RDMA write whose 32 bits of Data arrive in
+	// the target's completion queue once the bytes are in its memory.
+	WriteData
+	// RemoteWrite is the completion that a peer's WriteData leaves here.
+	RemoteWrite
+)
+
+// Op is one operation to post.
+type Op struct {
+	Kind Kind
+	// Deliver asks that the completion mean "in the target's memory"
+	// (FI_DELIVERY_COMPLETE), for Write only.
+	Deliver bool
+	Tag     uint32  // comes back in the completion
+	Data    uint32  // WriteData
+	To      Addr    // all but Recv
+	Buf     []byte  // registered where Attr.LocalMR says so, but for Inject
+	Desc    uintptr // Region.Desc of Buf
+	Remote  uint64  // Write, WriteData: address in the peer's region
+	Key     uint64  // Write, WriteData: the peer's key
+}
+
+// Completion is one entry reaped from the completion queue. Completions come
+// in any order.
+type Completion struct {
+	Kind Kind   // of the operation that ended; 0 for an error that belongs to none
+	Tag  uint32 // the operation's; meaningless for RemoteWrite and Kind 0
+	Len  int    // Recv: bytes received
+	Data uint32 // RemoteWrite
+	Err  error  // the operation failed; its buffer is free again
+}
+
+// Order is the set of message orders that an endpoint keeps towards one peer.
+type Order uint8
+
+const (
+	// SendAfterSend: sends arrive in the order in which they were posted.
+	SendAfterSend Order = 1 << iota
+	// SendAfterWrite: a send arrives after the writes posted before it have
+	// reached the target's memory.
+	SendAfterWrite
+	// WriteAfterWrite: writes are placed in the order in which they were posted.
+	WriteAfterWrite
+)
+
+// Attr is what an open endpoint really offers, read back from the provider.
+type Attr struct {
+	Provider        string // libfabric's name, "shm" or "tcp;ofi_rxm"
+	Fabric          string
+	Domain          string
+	Protocol        uint32 // wire protocol and its version: must be equal at both ends
+	ProtocolVersion uint32
+	Library         string // version of the library, "1.17"
+
+	InjectSize       int    // largest Inject, 0 if there is none
+	MaxMsgSize       uint64 // largest Send and Write
+	CQDataSize       int    // bytes of remote completion data; under 4, no WriteData
+	Order            Order
+	DeliveryComplete bool // Op.Deliver is honoured
+	LocalMR          bool // local buffers must be registered
+	TxDepth          int  // operations in flight besides receives
+	RxDepth          int  // receives that can be posted
+	// PerPeer endpoints serve a single peer process: a peer that is killed may
+	// leave them unusable (shm).
+	PerPeer bool
+}
+
+// Endpoint is an open RDM endpoint with its domain, address vector and
+// completion queue. Exchange may be called by several goroutines at once, and
+// so may every other method, but only one may reap (pass a non-empty done).
+type Endpoint interface {
+	pool.Registrar
+	// Attr never changes.
+	Attr() Attr
+	// Name is the endpoint's address, for the peer's Insert (fi_getname).
+	Name() []byte
+	// Insert adds a peer's name to the address vector; it may block. Remove
+	// takes it out: no operation to it may be posted afterwards.
+	Insert(name []byte) (Addr, error)
+	Remove(a Addr) error
+	// Exchange posts ops in order until the provider's queue is full, then
+	// reaps up to len(done) completions, in one call into the library. Fewer
+	// posted than given with a nil error means: try the rest again after some
+	// completions. An error belongs to ops[posted], which is not posted, or,
+	// if posted == len(ops), to the queue itself. reaped is valid either way.
+	Exchange(ops []Op, done []Completion) (posted, reaped int, err error)
+	// Waiter blocks until there is something to reap, nil where the provider
+	// has nothing to wait on (shm).
+	Waiter() Waiter
+	// Close ends the endpoint and everything it owns. No other call may be
+	// running; regions must have been closed before.
+	Close() error
+}
+
+// Waiter lets one goroutine at a time sleep until an endpoint may have
+// completions.
+type Waiter interface {
+	// Wait calls ready, which reaps and reports whether it found anything. If
+	// it did not and the endpoint is safe to sleep on (fi_trywait), it sleeps
+	// until the endpoint signals, then calls ready again, and so on until
+	// ready returns true, Wake is called, or max has passed (0: no limit).
+	// No completion that arrives after ready returned false is missed.
+	Wait(ready func() bool, max time.Duration) error
+	// Wake ends a Wait that is going on, or else the next one.
+	Wake()
+}
+
+// ProviderInfo describes a provider that this machine offers, before an
+// endpoint on it is opened.
+type ProviderInfo struct {
+	Name            string
+	Fabric          string
+	Domain          string
+	Protocol        uint32
+	ProtocolVersion uint32
+	Library         string
+	PerPeer         bool // see Attr.PerPeer
+	SameHost        bool // reaches processes on this host only
+}
+
+// Fabric opens endpoints.
+type Fabric interface {
+	// Providers lists what can be opened for a rendezvous connection whose
+	// local address is src, in the library's own order.
+	Providers(src netip.Addr) ([]ProviderInfo, error)
+	// Open opens an endpoint of the named provider, on the device that src
+	// lives on where the provider has devices. The endpoint is enabled and has
+	// no receives posted. It may block for tens of milliseconds.
+	Open(provider string, src netip.Addr) (Endpoint, error)
+}
+
+// Errors that implementations wrap.
+var (
+	// ErrNoProvider: this machine does not offer the provider.
+	ErrNoProvider = errors.New("provider not available")
+	// ErrUnsupported: this build has no fabric (no cgo, or not Linux).
+	ErrUnsupported = errors.New("built without libfabric support")
+)

@@ -1,0 +1,32 @@
+package pool
+
+// Access says what a memory region is registered for.
+type Access uint8
+
+const (
+	// AccessLocal memory is the source or target of this side's own
+	// operations: sends, receives and the source of RDMA writes. A peer can
+	// never reach it.
+	AccessLocal Access = iota
+	// AccessRemoteWrite memory is the target of one peer's RDMA writes.
+	AccessRemoteWrite
+)
+
+// Region is memory registered with a domain, fi_mr(3).
+type Region interface {
+	// Desc is the local descriptor that operations on this memory carry, 0
+	// where the provider asks for none.
+	Desc() uintptr
+	// Key is the protection key that the peer names in RDMA writes.
+	Key() uint64
+	// Base is how the peer addresses the region's first byte: its virtual
+	// address, or 0, as the provider's FI_MR_VIRT_ADDR asks.
+	Base() uint64
+	// Close withdraws the registration. The memory must outlive the call.
+	Close() error
+}
+
+// Registrar registers memory with a domain. The memory must not be Go heap.
+type Registrar interface {
+	Register(mem []byte, access Access) (Region, error)
+}
