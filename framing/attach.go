@@ -1,0 +1,216 @@
+package framing
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Limits of what an Attach may ask for.
+const (
+	// MinSlots is the fewest receive slots a peer can work with: one for
+	// data, and the last one, which only a frame that grants slots may take.
+	MinSlots = 2
+	// MaxSlots is the most receive slots that can be granted at a time.
+	MaxSlots = 1 << 20
+	// MinEager is the least "largest frame", in bytes: every frame but Data
+	// fits into it.
+	MinEager = HeaderSize + LeaseSize
+	// MaxEager is the size of the largest frame there is, in bytes.
+	MaxEager = HeaderSize + MaxPayload
+)
+
+// Attach says how one side's endpoint is reached, and what its sender lets the
+// other side do there. Select and Attach messages carry it.
+type Attach struct {
+	Provider string
+	Name     []byte   // address of the endpoint, for the other's address vector
+	Peer     uint32   // the sender's number for the receiver: Header.Peer of its frames
+	Token    [16]byte // from crypto/rand; Proof makes Header.Proof of it
+	Slots    uint32   // receive slots granted at first, MinSlots to MaxSlots
+	Eager    uint32   // largest frame the slots take, in bytes, MinEager to MaxEager
+}
+
+const (
+	attachProvider = iota + 1
+	attachName
+	attachPeer
+	attachToken
+	attachSlots
+	attachEager
+)
+
+var attachSchema = schema{
+	attachProvider: {name: "provider", required: true},
+	attachName:     {name: "endpoint name", required: true},
+	attachPeer:     {name: "peer", required: true},
+	attachToken:    {name: "token", required: true},
+	attachSlots:    {name: "slots", required: true},
+	attachEager:    {name: "eager size", required: true},
+}
+
+// Append appends the body of a Select or Attach message to b.
+func (a *Attach) Append(b []byte) ([]byte, error) {
+	if err := a.check(); err != nil {
+		return b, err
+	}
+	b = appendString(b, attachProvider, a.Provider)
+	b = appendTLV(b, attachName, a.Name...)
+	b = appendUint32(b, attachPeer, a.Peer)
+	b = appendTLV(b, attachToken, a.Token[:]...)
+	b = appendUint32(b, attachSlots, a.Slots)
+	return appendUint32(b, attachEager, a.Eager), nil
+}
+
+// Decode reads the body of a Select or Attach message.
+func (a *Attach) Decode(body []byte) error {
+	*a = Attach{}
+	err := attachSchema.walk(body, func(typ uint16, f field) error {
+		switch typ {
+		case attachProvider:
+			return f.string(&a.Provider, MaxName)
+		case attachName:
+			a.Name = append([]byte(nil), f.value...)
+		case attachPeer:
+			return f.uint32(&a.Peer)
+		case attachToken:
+			return f.id(&a.Token)
+		case attachSlots:
+			return f.uint32(&a.Slots)
+		case attachEager:
+			return f.uint32(&a.Eager)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return a.check()
+}
+
+func (a *Attach) check() error {
+	if a.Provider == "" || len(a.Name) == 0 {
+		return fmt.Errorf("provider or endpoint name: %w: empty", ErrField)
+	}
+	if err := checkLen("provider", len(a.Provider), MaxName); err != nil {
+		return err
+	}
+	if err := checkLen("endpoint name", len(a.Name), MaxEndpointName); err != nil {
+		return err
+	}
+	if a.Slots < MinSlots || a.Slots > MaxSlots {
+		return fmt.Errorf("slots: %w: %d, not %d to %d", ErrField, a.Slots, MinSlots, MaxSlots)
+	}
+	if a.Eager < MinEager || a.Eager > MaxEager {
+		return fmt.Errorf("eager size: %w: %d, not %d to %d", ErrField, a.Eager, MinEager, MaxEager)
+	}
+	return nil
+}
+
+// Proof is the Header.Proof of all frames towards the side whose Attach carried
+// the token. It does not give the token away.
+func Proof(token [16]byte) uint64 {
+	mac := hmac.New(sha256.New, token[:])
+	mac.Write([]byte("fabricnet frame"))
+	return binary.LittleEndian.Uint64(mac.Sum(nil))
+}
+
+// RejectCode says why the listening side gave up.
+type RejectCode uint32
+
+// The reject codes. A receiver treats one that it does not know as
+// RejectInternal.
+const (
+	RejectInternal     RejectCode = iota + 1 // anything else; see the text
+	RejectVersion                            // no protocol version in common
+	RejectNoProvider                         // no provider in common that works
+	RejectUnauthorized                       // the dialling side is not welcome
+	RejectMemory                             // the memory budget takes no further peer
+	RejectClosing                            // the listener is shutting down
+	RejectMalformed                          // the dialling side broke the protocol
+)
+
+// Reject ends a rendezvous.
+type Reject struct {
+	Code RejectCode
+	Text string // for people, at most MaxText bytes
+}
+
+// Decline refuses one provider.
+type Decline struct {
+	Text string // for people, at most MaxText bytes
+}
+
+const (
+	rejectCode  = 1
+	declineText = 2 // of Reject, too
+)
+
+var (
+	rejectSchema = schema{
+		rejectCode:  {name: "code", required: true},
+		declineText: {name: "text"},
+	}
+	declineSchema = schema{declineText: {name: "text"}}
+)
+
+// Append appends the body of a Reject message to b. A longer text is cut off.
+func (r *Reject) Append(b []byte) ([]byte, error) {
+	b = appendUint32(b, rejectCode, uint32(r.Code))
+	return appendString(b, declineText, cleanText(r.Text)), nil
+}
+
+// Decode reads the body of a Reject message. Whatever in the text is not
+// printable becomes '?'.
+func (r *Reject) Decode(body []byte) error {
+	*r = Reject{}
+	return rejectSchema.walk(body, func(typ uint16, f field) error {
+		if typ == rejectCode {
+			return f.uint32((*uint32)(&r.Code))
+		}
+		return f.text(&r.Text)
+	})
+}
+
+// Append appends the body of a Decline message to b. A longer text is cut off.
+func (d *Decline) Append(b []byte) ([]byte, error) {
+	return appendString(b, declineText, cleanText(d.Text)), nil
+}
+
+// Decode reads the body of a Decline message. Whatever in the text is not
+// printable becomes '?'.
+func (d *Decline) Decode(body []byte) error {
+	*d = Decline{}
+	return declineSchema.walk(body, func(_ uint16, f field) error { return f.text(&d.Text) })
+}
+
+func (f field) text(v *string) error {
+	if err := f.string(v, MaxText); err != nil {
+		return err
+	}
+	*v = cleanText(*v)
+	return nil
+}
+
+// cleanText makes a text that can be shown on a terminal and is no longer than
+// MaxText.
+func cleanText(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if r == utf8.RuneError || !unicode.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, s)
+	if len(s) <= MaxText {
+		return s
+	}
+	n := MaxText
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

@@ -1,0 +1,63 @@
+package framing
+
+// Cursor is an absolute position or limit that a peer repeats in its frames:
+// it counts bytes from the start of a stream, or of a lease, and never goes
+// back. The zero value is the start. A Cursor is not safe for concurrent use.
+type Cursor uint64
+
+// Advance takes a value from a frame and returns by how much it moves the
+// cursor: 0 for a value that an earlier frame already reached, since frames may
+// arrive in any order.
+func (c *Cursor) Advance(to uint64) uint64 {
+	if to <= uint64(*c) {
+		return 0
+	}
+	n := to - uint64(*c)
+	*c = Cursor(to)
+	return n
+}
+
+// Room is how many bytes limit leaves behind the cursor, 0 if it is passed.
+func (c Cursor) Room(limit uint64) uint64 {
+	if limit <= uint64(c) {
+		return 0
+	}
+	return limit - uint64(c)
+}
+
+// SlotCursor counts receive slots modulo 2^32, as Header.Slots does. A
+// SlotCursor is not safe for concurrent use.
+type SlotCursor uint32
+
+// Advance takes a count from a frame and returns how many slots it adds: 0 for
+// a count that an earlier frame already reached.
+func (c *SlotCursor) Advance(to uint32) uint32 {
+	n := SlotsAfter(to, uint32(*c))
+	if n <= 0 {
+		return 0
+	}
+	*c = SlotCursor(to)
+	return uint32(n)
+}
+
+// SlotsAfter is how many slots count a is ahead of count b, negative if it is
+// behind. Two counts in use never lie MaxSlots or more apart, far under the
+// 2^31 at which the answer would be ambiguous.
+func SlotsAfter(a, b uint32) int32 { return int32(a - b) }
+
+// SeqAfter is how many writes sequence number a is ahead of b, negative if it
+// is behind. At most MaxWrites writes of a lease are unprocessed, far under the
+// 2^15 at which the answer would be ambiguous.
+func SeqAfter(a, b uint16) int16 { return int16(a - b) }
+
+// MaxWrites is how many RDMA writes of one lease a sender may have posted that
+// its receiver has not processed yet.
+const MaxWrites = 64
+
+// RingOffset is where the absolute ring position pos lies in a ring of size
+// bytes, which is not 0.
+func RingOffset(pos, size uint64) uint64 { return pos % size }
+
+// RingSpan is how many of n bytes fit between the absolute ring position pos
+// and the end of a ring of size bytes, which is not 0: no write crosses it.
+func RingSpan(pos, size, n uint64) uint64 { return min(n, size-pos%size) }

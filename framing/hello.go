@@ -1,0 +1,214 @@
+package framing
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Limits of the rendezvous messages.
+const (
+	MaxOffers       = 64   // providers in a Hello
+	MaxName         = 255  // bytes of a provider's, fabric's, domain's, library's or page's name
+	MaxEndpointName = 512  // bytes of Attach.Name
+	MaxText         = 1024 // bytes of the text in a Reject or Decline
+)
+
+// Offer is one provider that a side can use.
+type Offer struct {
+	Provider        string // libfabric's name, "shm" or "tcp;ofi_rxm"
+	Fabric          string
+	Domain          string
+	Library         string // version of the library; must be equal for SameHost offers
+	Protocol        uint32 // wire protocol and its version: must be equal at both ends
+	ProtocolVersion uint32
+	SameHost        bool // reaches processes on this host only
+}
+
+// Hello is what a side says of itself before anything is negotiated.
+type Hello struct {
+	MinVersion, MaxVersion uint8    // protocol versions spoken
+	Features               uint64   // optional features understood, a bit each
+	Process                [16]byte // random, drawn once per process
+	Host                   [16]byte // equal for processes on one host
+	UID                    uint32   // effective user id
+	Listener               uint32   // listening side: number that Open frames name
+	Offers                 []Offer  // most wanted first
+	// PageName names the page that holds the sleeping flags, dialling side
+	// only. PageNonce is what the page contains; the listening side repeats it
+	// if it has the page mapped. Zero: no page.
+	PageName  string
+	PageNonce [16]byte
+}
+
+const (
+	helloVersions = iota + 1
+	helloFeatures
+	helloProcess
+	helloHost
+	helloUID
+	helloListener
+	helloOffer
+	helloPage
+)
+
+var helloSchema = schema{
+	helloVersions: {name: "versions", required: true},
+	helloFeatures: {name: "features"},
+	helloProcess:  {name: "process", required: true},
+	helloHost:     {name: "host"},
+	helloUID:      {name: "user id"},
+	helloListener: {name: "listener"},
+	helloOffer:    {name: "offer", repeats: true},
+	helloPage:     {name: "page"},
+}
+
+const (
+	offerProvider = iota + 1
+	offerFabric
+	offerDomain
+	offerLibrary
+	offerProtocol
+	offerSameHost
+)
+
+var offerSchema = schema{
+	offerProvider: {name: "provider", required: true},
+	offerFabric:   {name: "fabric"},
+	offerDomain:   {name: "domain"},
+	offerLibrary:  {name: "library"},
+	offerProtocol: {name: "protocol", required: true},
+	offerSameHost: {name: "same host"},
+}
+
+// Append appends the body of a Hello message to b.
+func (h *Hello) Append(b []byte) ([]byte, error) {
+	if err := h.check(); err != nil {
+		return b, err
+	}
+	b = appendTLV(b, helloVersions, h.MinVersion, h.MaxVersion)
+	b = appendUint64(b, helloFeatures, h.Features)
+	b = appendTLV(b, helloProcess, h.Process[:]...)
+	b = appendTLV(b, helloHost, h.Host[:]...)
+	b = appendUint32(b, helloUID, h.UID)
+	b = appendUint32(b, helloListener, h.Listener)
+	for i := range h.Offers {
+		b = appendTLV(b, helloOffer, h.Offers[i].append(nil)...)
+	}
+	if h.PageNonce != [16]byte{} {
+		b = appendTLV(b, helloPage, append(h.PageNonce[:], h.PageName...)...)
+	}
+	return b, nil
+}
+
+// Decode reads the body of a Hello message.
+func (h *Hello) Decode(body []byte) error {
+	*h = Hello{}
+	err := helloSchema.walk(body, func(typ uint16, f field) error {
+		switch typ {
+		case helloVersions:
+			if err := f.fixed(2); err != nil {
+				return err
+			}
+			h.MinVersion, h.MaxVersion = f.value[0], f.value[1]
+		case helloFeatures:
+			return f.uint64(&h.Features)
+		case helloProcess:
+			return f.id(&h.Process)
+		case helloHost:
+			return f.id(&h.Host)
+		case helloUID:
+			return f.uint32(&h.UID)
+		case helloListener:
+			return f.uint32(&h.Listener)
+		case helloOffer:
+			if err := checkLen("offers", len(h.Offers)+1, MaxOffers); err != nil {
+				return err
+			}
+			var o Offer
+			err := o.decode(f.value)
+			h.Offers = append(h.Offers, o)
+			return err
+		case helloPage:
+			if len(f.value) < len(h.PageNonce) {
+				return fmt.Errorf("%s: %w: %d bytes", f.name, ErrField, len(f.value))
+			}
+			n := copy(h.PageNonce[:], f.value)
+			return field{f.name, f.value[n:]}.string(&h.PageName, MaxName)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return h.check()
+}
+
+func (h *Hello) check() error {
+	if h.MinVersion == 0 || h.MinVersion > h.MaxVersion {
+		return fmt.Errorf("versions: %w: %d to %d", ErrField, h.MinVersion, h.MaxVersion)
+	}
+	if h.PageName != "" && h.PageNonce == [16]byte{} {
+		return fmt.Errorf("page: %w: a name without a nonce", ErrField)
+	}
+	if err := checkLen("page", len(h.PageName), MaxName); err != nil {
+		return err
+	}
+	if err := checkLen("offers", len(h.Offers), MaxOffers); err != nil {
+		return err
+	}
+	for i := range h.Offers {
+		if err := h.Offers[i].check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (o *Offer) append(b []byte) []byte {
+	b = appendString(b, offerProvider, o.Provider)
+	b = appendString(b, offerFabric, o.Fabric)
+	b = appendString(b, offerDomain, o.Domain)
+	b = appendString(b, offerLibrary, o.Library)
+	b = appendUint64(b, offerProtocol, uint64(o.Protocol)|uint64(o.ProtocolVersion)<<32)
+	if o.SameHost {
+		b = appendTLV(b, offerSameHost)
+	}
+	return b
+}
+
+func (o *Offer) decode(b []byte) error {
+	return offerSchema.walk(b, func(typ uint16, f field) error {
+		switch typ {
+		case offerProvider:
+			return f.string(&o.Provider, MaxName)
+		case offerFabric:
+			return f.string(&o.Fabric, MaxName)
+		case offerDomain:
+			return f.string(&o.Domain, MaxName)
+		case offerLibrary:
+			return f.string(&o.Library, MaxName)
+		case offerProtocol:
+			if err := f.fixed(8); err != nil {
+				return err
+			}
+			o.Protocol = binary.LittleEndian.Uint32(f.value)
+			o.ProtocolVersion = binary.LittleEndian.Uint32(f.value[4:])
+		case offerSameHost:
+			o.SameHost = true
+			return f.fixed(0)
+		}
+		return nil
+	})
+}
+
+func (o *Offer) check() error {
+	if o.Provider == "" {
+		return fmt.Errorf("provider: %w: empty name", ErrField)
+	}
+	for _, s := range [...]string{o.Provider, o.Fabric, o.Domain, o.Library} {
+		if err := checkLen("offer", len(s), MaxName); err != nil {
+			return err
+		}
+	}
+	return nil
+}

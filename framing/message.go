@@ -1,0 +1,149 @@
+package framing
+
+import (
+	"encoding/binary"
+	"fmt"
+)
+
+// Preamble is what each side sends first, in clear text, on a rendezvous
+// connection.
+type Preamble struct {
+	Version uint8 // of the rendezvous itself: preamble, message format
+	TLS     bool  // dialling side: TLS follows; listening side: TLS is required
+}
+
+// PreambleSize is the encoded size of a Preamble, in bytes.
+const PreambleSize = 8
+
+// Magic starts every preamble.
+const Magic = "RDMN"
+
+const preambleTLS = 1
+
+// ErrMagic: the bytes are no preamble, the peer speaks another protocol.
+var ErrMagic = fmt.Errorf("%w: no fabricnet preamble", ErrField)
+
+// Append appends the encoded preamble to b.
+func (p *Preamble) Append(b []byte) []byte {
+	var flags byte
+	if p.TLS {
+		flags |= preambleTLS
+	}
+	return append(append(b, Magic...), p.Version, flags, 0, 0)
+}
+
+// Decode reads a preamble from exactly PreambleSize bytes. Unknown flags and
+// the reserved bytes are ignored.
+func (p *Preamble) Decode(b []byte) error {
+	if len(b) != PreambleSize {
+		return fmt.Errorf("preamble: %w", ErrTruncated)
+	}
+	if string(b[:len(Magic)]) != Magic {
+		return ErrMagic
+	}
+	p.Version = b[4]
+	p.TLS = b[5]&preambleTLS != 0
+	return nil
+}
+
+// Kind says what a rendezvous message is.
+type Kind uint8
+
+// The rendezvous messages, in the order in which they occur.
+const (
+	KindHello   Kind = iota + 1 // Hello: what a side is and offers
+	KindReject                  // Reject: the listening side gives up
+	KindSelect                  // Attach of the listening side: picks a provider
+	KindAttach                  // Attach of the dialling side
+	KindReady                   // empty: the listening side knows the dialler's endpoint
+	KindConfirm                 // empty: the fabric works
+	KindDecline                 // Decline: not this provider
+	kindEnd
+)
+
+var kindNames = [kindEnd]string{"", "hello", "reject", "select", "attach", "ready", "confirm", "decline"}
+
+func (k Kind) String() string {
+	if k > 0 && k < kindEnd {
+		return kindNames[k]
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// Signal is a message of one byte: what the rendezvous connection carries once
+// the fabric is in use.
+type Signal uint8
+
+// The signals.
+const (
+	SignalHeartbeat Signal = 0x01 // the sender is alive
+	SignalDoorbell  Signal = 0x02 // the receiver's sleeping flag was set: wake
+	SignalGoodbye   Signal = 0x03 // the sender closes in good order
+)
+
+const (
+	// MaxMessage is the most that a message may hold behind its length, in bytes.
+	MaxMessage = 1 << 16
+	// LengthSize is the size of the length that starts a message, in bytes.
+	LengthSize = 4
+)
+
+// Body is what a message of some Kind carries: Hello, Attach, Reject, Decline.
+type Body interface {
+	// Append appends the encoded body to b. It fails if a field breaks a limit
+	// that the receiver would enforce.
+	Append(b []byte) ([]byte, error)
+}
+
+// AppendMessage appends a whole message, length first, to b. Messages without
+// a body have a nil one.
+func AppendMessage(b []byte, k Kind, body Body) ([]byte, error) {
+	start := len(b)
+	out := append(b, 0, 0, 0, 0, byte(k))
+	if body != nil {
+		var err error
+		if out, err = body.Append(out); err != nil {
+			return b, fmt.Errorf("%v: %w", k, err)
+		}
+	}
+	n := len(out) - start - LengthSize
+	if err := checkLen(k.String(), n, MaxMessage); err != nil {
+		return b, err
+	}
+	binary.LittleEndian.PutUint32(out[start:], uint32(n))
+	return out, nil
+}
+
+// DecodeLength reads the LengthSize bytes that start a message and returns how
+// many bytes follow: 1 to MaxMessage.
+func DecodeLength(b []byte) (int, error) {
+	if len(b) != LengthSize {
+		return 0, fmt.Errorf("message length: %w", ErrTruncated)
+	}
+	n := binary.LittleEndian.Uint32(b)
+	if n > MaxMessage {
+		return 0, fmt.Errorf("message: %w: %d bytes, the limit is %d", ErrTooLong, n, MaxMessage)
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("message: %w: empty", ErrField)
+	}
+	return int(n), nil
+}
+
+// SplitMessage takes what follows a message's length apart. The body aliases b.
+func SplitMessage(b []byte) (Kind, []byte, error) {
+	if len(b) == 0 {
+		return 0, nil, fmt.Errorf("message: %w", ErrTruncated)
+	}
+	k := Kind(b[0])
+	if k == 0 || k >= kindEnd {
+		return 0, nil, fmt.Errorf("message: %w: unknown kind %d", ErrField, b[0])
+	}
+	return k, b[1:], nil
+}
+
+// DecodeEmpty reads the body of a message that carries nothing, Ready or
+// Confirm: later versions may add fields to it.
+func DecodeEmpty(body []byte) error {
+	return schema{}.walk(body, nil)
+}
