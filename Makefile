@@ -1,0 +1,59 @@
+# `make help` lists the targets.
+
+GO       ?= go
+FUZZTIME ?= 10s
+COUNT    ?= 20
+BENCH    ?= -json bench.json
+LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: deps
+deps: ## install libfabric's headers, pkg-config and a C compiler if they are missing
+	@./scripts/deps.sh
+
+.PHONY: build
+build: deps ## compile everything; the benchmark goes to bin/bench
+	$(GO) build ./...
+	$(GO) build -o bin/bench ./bench
+
+.PHONY: demo
+demo: deps ## TCP and fabric side by side in about a minute, then a file over HTTP over the fabric
+	$(GO) build -o bin/bench ./bench
+	$(GO) build -o bin/http ./examples/http
+	./bin/bench -demo
+	./bin/http
+
+# The package must compile where there is no libfabric: without cgo, and off
+# Linux.
+.PHONY: test
+test: deps ## vet, compile without cgo and for darwin, then all tests with -race
+	$(GO) vet ./...
+	CGO_ENABLED=0 $(GO) build ./...
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
+	$(GO) test -race -shuffle=on -timeout=15m ./...
+
+.PHONY: race
+race: deps ## the conn's tests COUNT times over with -race
+	$(GO) test -race -shuffle=on -timeout=30m -count=$(COUNT) -run Conn ./rdmanet
+
+.PHONY: lint
+lint: deps ## golangci-lint, built from source once and then cached
+	$(GO) run $(LINT) run ./...
+
+.PHONY: fuzz
+fuzz: deps ## every fuzz target for FUZZTIME each
+	@set -e; grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
+		for target in $$(grep -hoE '^func Fuzz\w+' $$dir/*_test.go | cut -c6-); do \
+			echo "$$dir $$target"; \
+			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir; \
+		done; \
+	done
+
+.PHONY: bench
+bench: deps ## the whole benchmark, about a quarter of an hour; set BENCH to pass flags
+	$(GO) run ./bench $(BENCH)

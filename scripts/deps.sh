@@ -1,0 +1,50 @@
+#!/bin/sh
+# Installs what the build needs besides Go: a C compiler, pkg-config and
+# libfabric's headers. Does nothing, quickly, when they are there.
+set -eu
+
+# The lowest libfabric whose interface the binding is written against.
+minimum=1.17
+
+have() { command -v "$1" >/dev/null 2>&1; }
+
+have go || {
+	echo "Go is not installed: Go 1.26 or later is needed, see https://go.dev/doc/install" >&2
+	exit 1
+}
+
+[ "$(go env GOOS)" = linux ] || {
+	echo "libfabric is used on Linux only: elsewhere fabricnet compiles, and its dialers and listeners return an error." >&2
+	exit 0
+}
+
+# CC may carry arguments; its first word is the program.
+compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
+
+ready() {
+	have "$(compiler)" && have pkg-config && pkg-config --atleast-version=$minimum libfabric
+}
+
+ready && exit 0
+
+if have apt-get; then
+	root=
+	[ "$(id -u)" = 0 ] || root=sudo
+	$root apt-get update -q
+	$root env DEBIAN_FRONTEND=noninteractive \
+		apt-get install -q -y --no-install-recommends gcc libc6-dev pkg-config libfabric-dev
+else
+	cat >&2 <<EOF
+A C compiler, pkg-config and libfabric $minimum or later with its headers are needed. Install them with
+
+  Fedora, RHEL:  dnf install gcc pkgconf-pkg-config libfabric-devel
+  Arch:          pacman -S gcc pkgconf libfabric
+  Alpine:        apk add gcc musl-dev pkgconf libfabric-dev
+EOF
+	exit 1
+fi
+
+ready || {
+	echo "libfabric $minimum or later is needed; this system has $(pkg-config --modversion libfabric 2>/dev/null || echo none)." >&2
+	exit 1
+}
