@@ -1,0 +1,78 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"sync/atomic"
+)
+
+// DefaultLimit is the limit of a Budget that is given none: 256 MiB. It holds
+// some sixty 4 MiB landing rings and is still small beside a server's heap.
+const DefaultLimit = 256 << 20
+
+// ErrBudget is wrapped by the error of every allocation that would exceed the
+// budget.
+var ErrBudget = errors.New("pool: memory budget exhausted")
+
+// Budget limits the bytes mapped by everything that shares it. All methods may
+// be called concurrently.
+type Budget struct {
+	limit int64
+	used  atomic.Int64
+	high  atomic.Int64
+}
+
+// BudgetStats is a snapshot of a Budget, in bytes.
+type BudgetStats struct {
+	Limit int64
+	Used  int64
+	High  int64 // the most that Used has been
+}
+
+// NewBudget returns a budget of limit bytes, or of DefaultLimit if limit is not
+// positive.
+func NewBudget(limit int64) *Budget {
+	if limit <= 0 {
+		limit = DefaultLimit
+	}
+	return &Budget{limit: limit}
+}
+
+// Reserve takes n bytes, or none and returns an error that wraps ErrBudget.
+func (b *Budget) Reserve(n int64) error {
+	if n < 0 {
+		panic("pool: negative reservation")
+	}
+	for {
+		used := b.used.Load()
+		if n > b.limit-used {
+			return fmt.Errorf("%w: %d bytes wanted, %d of %d in use", ErrBudget, n, used, b.limit)
+		}
+		if b.used.CompareAndSwap(used, used+n) {
+			b.raise(used + n)
+			return nil
+		}
+	}
+}
+
+// raise keeps the high-water mark.
+func (b *Budget) raise(used int64) {
+	for {
+		high := b.high.Load()
+		if used <= high || b.high.CompareAndSwap(high, used) {
+			return
+		}
+	}
+}
+
+// Release gives back n bytes that Reserve took.
+func (b *Budget) Release(n int64) {
+	if n < 0 || b.used.Add(-n) < 0 {
+		panic("pool: released more than was reserved")
+	}
+}
+
+// Stats returns a snapshot.
+func (b *Budget) Stats() BudgetStats {
+	return BudgetStats{Limit: b.limit, Used: b.used.Load(), High: b.high.Load()}
+}

@@ -1,0 +1,113 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+)
+
+// errSize is the error of an allocation whose size makes no sense.
+var errSize = errors.New("pool: invalid size")
+
+// Slab is a piece of mapped memory: page-aligned, faulted in, outside the Go
+// heap, and registered as a whole if it was made with a Registrar. Its methods
+// may be called concurrently, but nothing may touch the memory once Close has
+// been called.
+type Slab struct {
+	budget *Budget
+
+	mu     sync.Mutex
+	mem    []byte // nil once closed
+	region Region // nil if there is none (any more)
+}
+
+// NewSlab maps size bytes, rounded up to whole pages, on account of b, and
+// registers them with r unless r is nil. The memory is zero.
+func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
+	page := os.Getpagesize()
+	if size <= 0 || size > size+page-1 {
+		return nil, fmt.Errorf("%w: slab of %d bytes", errSize, size)
+	}
+	size = (size + page - 1) &^ (page - 1)
+	if err := b.Reserve(int64(size)); err != nil {
+		return nil, err
+	}
+	mem, err := mapMemory(size)
+	if err != nil {
+		b.Release(int64(size))
+		return nil, fmt.Errorf("pool: mapping %d bytes: %w", size, err)
+	}
+	// A page that is first touched by a transfer costs it a fault, and a
+	// provider that copies across address spaces far more than that.
+	for i := 0; i < size; i += page {
+		mem[i] = 0
+	}
+	s := &Slab{budget: b, mem: mem}
+	if r == nil {
+		return s, nil
+	}
+	region, err := r.Register(mem, access)
+	if err != nil {
+		err = fmt.Errorf("pool: registering %d bytes: %w", size, err)
+		return nil, errors.Join(err, s.Close())
+	}
+	s.region = region
+	return s, nil
+}
+
+// Bytes is the slab's memory, nil after Close.
+func (s *Slab) Bytes() []byte {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.mem
+}
+
+// Region is the slab's registration, nil if it has none.
+func (s *Slab) Region() Region {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.region
+}
+
+// Deregister withdraws the registration and keeps the memory, for the time in
+// which operations begun by a dead peer may still be under way. Calling it
+// again does nothing.
+func (s *Slab) Deregister() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.deregister()
+}
+
+func (s *Slab) deregister() error {
+	if s.region == nil {
+		return nil
+	}
+	if err := s.region.Close(); err != nil {
+		return fmt.Errorf("pool: deregistering %d bytes: %w", len(s.mem), err)
+	}
+	s.region = nil
+	return nil
+}
+
+// Close withdraws the registration, unmaps the memory and gives the bytes back
+// to the budget. If the registration cannot be withdrawn, the fabric may still
+// reach the memory: it then stays mapped and accounted for, and Close may be
+// tried again. Once closed, calling it again does nothing.
+func (s *Slab) Close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mem == nil {
+		return nil
+	}
+	if err := s.deregister(); err != nil {
+		return err
+	}
+	size := len(s.mem)
+	if err := unmapMemory(s.mem); err != nil {
+		return fmt.Errorf("pool: unmapping %d bytes: %w", size, err)
+	}
+	s.mem = nil
+	s.budget.Release(int64(size))
+	return nil
+}

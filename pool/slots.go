@@ -1,0 +1,119 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"math"
+)
+
+// Slots is a growing set of equally large slots of local memory, numbered from
+// 0: receive buffers, send buffers, staging chunks and, without a Registrar,
+// memory that no fabric touches. It is not safe for concurrent use.
+type Slots struct {
+	budget    *Budget
+	registrar Registrar
+	size      int
+	slabs     []*Slab
+	slots     []slot
+	free      []uint32 // last in, first out: the warmest slot is used next
+}
+
+type slot struct {
+	mem  []byte
+	desc uintptr
+	held bool
+}
+
+// NewSlots returns an empty set of slots of size bytes each. The slabs that
+// Grow adds count against b and are registered with r, each as one region for
+// local use, unless r is nil. size is positive.
+func NewSlots(b *Budget, r Registrar, size int) *Slots {
+	if size <= 0 {
+		panic("pool: slot size must be positive")
+	}
+	return &Slots{budget: b, registrar: r, size: size}
+}
+
+// Grow adds n free slots, in one slab. n is positive.
+func (s *Slots) Grow(n int) error {
+	stride := (s.size + Align - 1) &^ (Align - 1)
+	if n <= 0 || stride < s.size || n > math.MaxInt/stride || uint64(len(s.slots))+uint64(n) > math.MaxUint32 {
+		return fmt.Errorf("%w: %d slots of %d bytes", errSize, n, s.size)
+	}
+	slab, err := NewSlab(s.budget, s.registrar, n*stride, AccessLocal)
+	if err != nil {
+		return err
+	}
+	var desc uintptr
+	if r := slab.Region(); r != nil {
+		desc = r.Desc()
+	}
+	s.slabs = append(s.slabs, slab)
+	first, mem := len(s.slots), slab.Bytes()
+	for i := range n {
+		at := i * stride
+		s.slots = append(s.slots, slot{mem: mem[at : at+s.size : at+s.size], desc: desc})
+	}
+	for i := first + n - 1; i >= first; i-- { // the lowest is taken first
+		s.free = append(s.free, uint32(i))
+	}
+	return nil
+}
+
+// Get takes the free slot that was put back last. It reports false if no slot
+// is free.
+func (s *Slots) Get() (slot uint32, ok bool) {
+	last := len(s.free) - 1
+	if last < 0 {
+		return 0, false
+	}
+	slot = s.free[last]
+	s.free = s.free[:last]
+	s.slots[slot].held = true
+	return slot, true
+}
+
+// Put makes a slot that Get returned free again. It panics if the slot is free.
+func (s *Slots) Put(slot uint32) {
+	if !s.slots[slot].held {
+		panic(fmt.Sprintf("pool: slot %d put back twice", slot))
+	}
+	s.slots[slot].held = false
+	s.free = append(s.free, slot)
+}
+
+// Bytes is the memory of a slot: as long as the slots are, aligned to Align.
+func (s *Slots) Bytes(slot uint32) []byte { return s.slots[slot].mem }
+
+// Desc is the local descriptor of a slot's memory, 0 without a Registrar.
+func (s *Slots) Desc(slot uint32) uintptr { return s.slots[slot].desc }
+
+// Size is the size of each slot in bytes.
+func (s *Slots) Size() int { return s.size }
+
+// Len is the number of slots.
+func (s *Slots) Len() int { return len(s.slots) }
+
+// Free is the number of free slots.
+func (s *Slots) Free() int { return len(s.free) }
+
+// Close gives all memory back, that of slots still held included: nothing may
+// touch it any more. If a slab cannot be given back, the error says why and
+// Close may be tried again. There are no slots afterwards, in either case.
+func (s *Slots) Close() error {
+	s.slots, s.free = nil, nil
+	var err error
+	s.slabs, err = closeSlabs(s.slabs)
+	return err
+}
+
+// closeSlabs closes what it can and returns the rest.
+func closeSlabs(slabs []*Slab) (left []*Slab, err error) {
+	for _, slab := range slabs {
+		if e := slab.Close(); e != nil {
+			left = append(left, slab)
+			err = errors.Join(err, e)
+		}
+	}
+	return left, err
+}
