@@ -1,0 +1,219 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Accept performs the listening side's handshake on nc, of which nothing has been
+// read but by Sniff. It owns nc from then on and closes it on failure. When ctx
+// ends, Accept returns at once. It may take up to cfg.Timeout: a listener runs it
+// in a goroutine for each connection.
+func Accept(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
+	return hs.run(ctx, hs.accept)
+}
+
+func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
+	if err := hs.acceptPreamble(ctx); err != nil {
+		return nil, err
+	}
+	out, err := hs.acceptDialer(ctx)
+	if err != nil && ctx.Err() == nil && !gone(err) {
+		hs.reject(err)
+	}
+	return out, err
+}
+
+// gone reports that there is nobody left to tell about err.
+func gone(err error) bool {
+	var oe *net.OpError
+	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &oe)
+}
+
+func (hs *handshake) acceptDialer(ctx context.Context) (*outcome, error) {
+	if err := hs.acceptHello(); err != nil {
+		return nil, err
+	}
+	return hs.acceptProviders(ctx)
+}
+
+func (hs *handshake) acceptPreamble(ctx context.Context) error {
+	p, err := hs.readPreamble()
+	if err != nil {
+		return err
+	}
+	// Also to a dialling side that cannot go on: it reads there what is wrong.
+	if err := hs.writePreamble(); err != nil {
+		return err
+	}
+	mismatch := error(nil)
+	switch {
+	case p.Version != framing.Version:
+		mismatch = fmt.Errorf("%w: the rendezvous has version %d here, %d at the dialer", ErrVersion, framing.Version, p.Version)
+	case hs.cfg.TLS != nil && !p.TLS:
+		mismatch = ErrTLSRequired
+	case hs.cfg.TLS == nil && p.TLS:
+		mismatch = ErrTLSMismatch
+	}
+	if mismatch != nil {
+		hs.linger()
+		return mismatch
+	}
+	if hs.cfg.TLS != nil {
+		tc := tls.Server(hs.raw, hs.cfg.TLS)
+		if err := tc.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("TLS with the dialer: %w", err)
+		}
+		hs.nc = tc
+	}
+	return nil
+}
+
+func (hs *handshake) acceptHello() error {
+	_, body, err := hs.expect(framing.KindHello)
+	if err != nil {
+		return err
+	}
+	if err := hs.remote.Decode(body); err != nil {
+		return malformed(err)
+	}
+	own, err := hs.binder.Hello(hs.local())
+	if err != nil {
+		return err
+	}
+	hs.setHello(own)
+	if err := speak(&hs.hello, &hs.remote); err != nil {
+		return err
+	}
+	if err := hs.binder.Authorize(&hs.remote, hs.nc); err != nil {
+		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
+	}
+	hs.mapPage()
+	return hs.write(framing.KindHello, &hs.hello)
+}
+
+// mapPage maps the dialling side's page, if it has one and both sides have a
+// provider for it. A failure costs only the providers of one host.
+func (hs *handshake) mapPage() {
+	if hs.remote.PageName == "" || hs.remote.Host != hs.hello.Host || !anySameHost(hs.hello.Offers) {
+		return
+	}
+	page, err := OpenPage(hs.remote.PageName, hs.remote.PageNonce)
+	if err != nil {
+		hs.pageErr = err
+		return
+	}
+	hs.page = page
+	hs.hello.PageNonce = page.nonce
+}
+
+// acceptProviders walks through the providers that both sides share until one
+// works.
+func (hs *handshake) acceptProviders(ctx context.Context) (*outcome, error) {
+	for _, offer := range hs.candidates() {
+		if out, err := hs.acceptProvider(ctx, offer); out != nil || err != nil {
+			return out, err
+		}
+	}
+	return nil, &NegotiationError{Reasons: hs.reasons}
+}
+
+// acceptProvider tries one provider. Nil without an error means that one of the
+// sides declined it.
+func (hs *handshake) acceptProvider(ctx context.Context, offer framing.Offer) (*outcome, error) {
+	binding, err := hs.binder.Prepare(ctx, offer, &hs.remote, hs.local(), hs.pageFor(&offer))
+	if err != nil {
+		if errors.Is(err, ErrClosing) {
+			return nil, err
+		}
+		hs.refuse(offer.Provider, err)
+		return nil, nil
+	}
+	declined, err := hs.acceptBinding(ctx, binding)
+	switch {
+	case err != nil:
+		binding.Abort(err)
+		return nil, err
+	case declined != nil:
+		hs.refuse(offer.Provider, declined)
+		binding.Abort(declined)
+		return nil, nil
+	}
+	return &outcome{offer, binding}, nil
+}
+
+// acceptBinding takes a prepared provider to the dialling side's Confirm.
+// declined says why one of the sides does not want it; err ends the handshake.
+func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, err error) {
+	local := b.Local()
+	if err := hs.write(framing.KindSelect, &local); err != nil {
+		return nil, err
+	}
+	kind, body, err := hs.expect(framing.KindAttach, framing.KindDecline)
+	if err != nil {
+		return nil, err
+	}
+	if kind == framing.KindDecline {
+		return declineOf(body)
+	}
+	var remote framing.Attach
+	if err := remote.Decode(body); err != nil {
+		return nil, malformed(err)
+	}
+	if remote.Provider != local.Provider {
+		return nil, malformed(fmt.Errorf("the dialer attaches to %q instead of %q", remote.Provider, local.Provider))
+	}
+	if err := b.Connect(ctx, remote); err != nil {
+		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+	}
+	if err := hs.write(framing.KindReady, nil); err != nil {
+		return nil, err
+	}
+	kind, body, err = hs.expect(framing.KindConfirm, framing.KindDecline)
+	if err != nil {
+		return nil, err
+	}
+	if kind == framing.KindDecline {
+		return declineOf(body)
+	}
+	if err := framing.DecodeEmpty(body); err != nil {
+		return nil, malformed(err)
+	}
+	return nil, nil
+}
+
+// reject tells the dialling side why the handshake is over. It may not arrive.
+func (hs *handshake) reject(err error) {
+	if hs.write(framing.KindReject, rejectOf(err)) == nil {
+		hs.linger()
+	}
+}
+
+// lingerTime and lingerBytes bound how long a refused peer is listened to.
+const (
+	lingerTime  = time.Second
+	lingerBytes = framing.MaxMessage
+)
+
+// linger lets the peer read the last message. Closing a TCP connection with
+// unread input sends a reset, which may overtake the message and destroy it.
+func (hs *handshake) linger() {
+	if tc, ok := hs.nc.(*tls.Conn); ok {
+		_ = tc.CloseWrite()
+	}
+	if cw, ok := hs.raw.(interface{ CloseWrite() error }); ok {
+		_ = cw.CloseWrite()
+	}
+	// By a timer, since the context sets the deadline, too, and must win.
+	t := time.AfterFunc(lingerTime, func() { _ = hs.raw.SetDeadline(past) })
+	defer t.Stop()
+	_, _ = io.CopyN(io.Discard, hs.raw, lingerBytes)
+}

@@ -1,0 +1,243 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Dial performs the dialling side's handshake on nc, a connection to a listening
+// side that calls Accept. It owns nc from then on and closes it on failure. When
+// ctx ends, Dial returns at once. cfg.TLS must have what tls.Client needs.
+func Dial(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
+	return hs.run(ctx, hs.dial)
+}
+
+func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
+	if err := hs.introduce(); err != nil {
+		return nil, err
+	}
+	if err := hs.dialPreamble(ctx); err != nil {
+		return nil, err
+	}
+	if err := hs.dialHello(); err != nil {
+		return nil, err
+	}
+	return hs.dialProviders(ctx)
+}
+
+// introduce prepares this side's hello, and the page if any offer wants one.
+func (hs *handshake) introduce() error {
+	h, err := hs.binder.Hello(hs.local())
+	if err != nil {
+		return err
+	}
+	hs.setHello(h)
+	if !anySameHost(h.Offers) {
+		return nil
+	}
+	page, err := CreatePage()
+	if err != nil {
+		hs.dropSameHost(err)
+		if len(hs.hello.Offers) == 0 {
+			return &NegotiationError{Reasons: hs.reasons}
+		}
+		return nil
+	}
+	hs.page = page
+	hs.hello.PageName, hs.hello.PageNonce = page.name, page.nonce
+	return nil
+}
+
+func anySameHost(list []framing.Offer) bool {
+	for i := range list {
+		if list[i].SameHost {
+			return true
+		}
+	}
+	return false
+}
+
+// dropSameHost withdraws the offers that need a page.
+func (hs *handshake) dropSameHost(why error) {
+	var rest []framing.Offer
+	for _, o := range hs.hello.Offers {
+		if o.SameHost {
+			hs.refuse(o.Provider, why)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	hs.hello.Offers = rest
+}
+
+func (hs *handshake) dialPreamble(ctx context.Context) error {
+	if err := hs.writePreamble(); err != nil {
+		return err
+	}
+	p, err := hs.readPreamble()
+	if err != nil {
+		return err
+	}
+	if p.Version != framing.Version {
+		return fmt.Errorf("%w: the rendezvous has version %d here, %d at the listener", ErrVersion, framing.Version, p.Version)
+	}
+	switch {
+	case p.TLS && hs.cfg.TLS == nil:
+		return ErrTLSRequired
+	case !p.TLS && hs.cfg.TLS != nil:
+		return ErrTLSMismatch
+	case p.TLS:
+		tc := tls.Client(hs.raw, hs.cfg.TLS)
+		if err := tc.HandshakeContext(ctx); err != nil {
+			return fmt.Errorf("TLS with the listener: %w", err)
+		}
+		hs.nc = tc
+	}
+	return nil
+}
+
+func (hs *handshake) dialHello() error {
+	if err := hs.write(framing.KindHello, &hs.hello); err != nil {
+		return err
+	}
+	kind, body, err := hs.expect(framing.KindHello, framing.KindReject)
+	if err != nil {
+		return err
+	}
+	if kind == framing.KindReject {
+		return hs.rejected(body)
+	}
+	if err := hs.remote.Decode(body); err != nil {
+		return malformed(err)
+	}
+	if err := speak(&hs.hello, &hs.remote); err != nil {
+		return err
+	}
+	return hs.settlePage()
+}
+
+// settlePage removes the page's name now that the listening side has said
+// whether it has mapped it, and the page itself if it has not.
+func (hs *handshake) settlePage() error {
+	echo := hs.remote.PageNonce
+	switch {
+	case echo == [16]byte{}:
+		hs.dropPage()
+	case hs.page != nil && echo == hs.page.nonce:
+		return hs.page.Unlink()
+	default:
+		return malformed(fmt.Errorf("%w: the listener maps a page that is not ours", errPage))
+	}
+	return nil
+}
+
+func (hs *handshake) rejected(body []byte) error {
+	var r framing.Reject
+	if err := r.Decode(body); err != nil {
+		return malformed(err)
+	}
+	return errorOf(&r, hs.reasons)
+}
+
+// dialProviders follows the listening side through the providers, each at most
+// once, until one works.
+func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
+	untried := append([]framing.Offer(nil), hs.hello.Offers...)
+	for {
+		kind, body, err := hs.expect(framing.KindSelect, framing.KindReject)
+		if err != nil {
+			return nil, err
+		}
+		if kind == framing.KindReject {
+			return nil, hs.rejected(body)
+		}
+		var remote framing.Attach
+		if err := remote.Decode(body); err != nil {
+			return nil, malformed(err)
+		}
+		offer, rest, ok := take(untried, remote.Provider)
+		if !ok {
+			return nil, malformed(fmt.Errorf("the listener selects %q, which is not on offer", remote.Provider))
+		}
+		untried = rest
+		if out, err := hs.dialProvider(ctx, offer, remote); out != nil || err != nil {
+			return out, err
+		}
+	}
+}
+
+// take removes the first offer of a provider from the list.
+func take(list []framing.Offer, provider string) (o framing.Offer, rest []framing.Offer, ok bool) {
+	for i := range list {
+		if list[i].Provider == provider {
+			o = list[i]
+			return o, append(list[:i], list[i+1:]...), true
+		}
+	}
+	return o, list, false
+}
+
+// dialProvider tries one provider. Nil without an error means that one of the
+// sides declined it.
+func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach) (*outcome, error) {
+	actx, cancel := attempt(ctx)
+	defer cancel()
+	binding, err := hs.binder.Prepare(actx, offer, &hs.remote, hs.local(), hs.pageFor(&offer))
+	if err != nil {
+		return nil, hs.decline(offer.Provider, err)
+	}
+	declined, err := hs.dialBinding(actx, binding, remote)
+	switch {
+	case err != nil:
+		binding.Abort(err)
+		return nil, err
+	case declined != nil:
+		hs.refuse(offer.Provider, declined)
+		binding.Abort(declined)
+		return nil, nil
+	}
+	return &outcome{offer, binding}, nil
+}
+
+// dialBinding takes a prepared provider to Confirm. declined says why one of the
+// sides does not want it; err ends the handshake.
+func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.Attach) (declined, err error) {
+	refuse := func(err error) (error, error) {
+		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+	}
+	if err := b.Connect(ctx, remote); err != nil {
+		return refuse(err)
+	}
+	local := b.Local()
+	if err := hs.write(framing.KindAttach, &local); err != nil {
+		return nil, err
+	}
+	kind, body, err := hs.expect(framing.KindReady, framing.KindDecline)
+	if err != nil {
+		return nil, err
+	}
+	if kind == framing.KindDecline {
+		return declineOf(body)
+	}
+	if err := framing.DecodeEmpty(body); err != nil {
+		return nil, malformed(err)
+	}
+	if err := b.Check(ctx); err != nil {
+		return refuse(fmt.Errorf("the fabric does not answer: %w", err))
+	}
+	return nil, hs.write(framing.KindConfirm, nil)
+}
+
+// declineOf reads the other side's refusal of a provider.
+func declineOf(body []byte) (declined, err error) {
+	var d framing.Decline
+	if err := d.Decode(body); err != nil {
+		return nil, malformed(err)
+	}
+	return fmt.Errorf("declined by the peer: %s", d.Text), nil
+}

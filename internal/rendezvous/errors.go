@@ -1,0 +1,133 @@
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Errors of Dial, Accept and Session. What they return wraps one of these, or
+// the error of the context, of the connection or of the Binder.
+var (
+	// ErrNotRdmanet: the peer speaks another protocol.
+	ErrNotRdmanet = errors.New("the peer does not speak the rdmanet protocol")
+	// ErrVersion: no protocol version in common.
+	ErrVersion = errors.New("no protocol version in common: update the older side")
+	// ErrNoProvider: no provider in common that works. It comes as a
+	// *NegotiationError.
+	ErrNoProvider = errors.New("no provider that works on both sides")
+	// ErrUnauthorized: the listening side does not welcome the dialling side.
+	ErrUnauthorized = errors.New("not authorised by the listener")
+	// ErrTLSRequired: the listening side demands TLS, the dialling side has none.
+	ErrTLSRequired = errors.New("the listener requires TLS, the dialer has no TLS configuration")
+	// ErrTLSMismatch: the dialling side asks for TLS, the listening side has none.
+	ErrTLSMismatch = errors.New("the dialer asks for TLS, the listener has no TLS configuration")
+	// ErrMalformed: the peer broke the protocol.
+	ErrMalformed = errors.New("malformed rendezvous message")
+	// ErrMemory: the memory budget takes no further peer.
+	ErrMemory = errors.New("memory budget exhausted")
+	// ErrClosing: the listening side is shutting down.
+	ErrClosing = errors.New("the listener is closing")
+	// ErrRejected: the listening side gave up for a reason of its own.
+	ErrRejected = errors.New("rejected by the listener")
+
+	// ErrGoodbye: the peer closed the session in good order.
+	ErrGoodbye = errors.New("the peer said goodbye")
+
+	// ErrHandshakeTimeout: the handshake did not end in time. It is an
+	// os.ErrDeadlineExceeded and a net.Error that says Timeout.
+	ErrHandshakeTimeout error = &timeoutError{"handshake timed out"}
+	// ErrHeartbeat: the peer has been silent for too long, or takes nothing any
+	// more. It is an os.ErrDeadlineExceeded and a net.Error that says Timeout.
+	ErrHeartbeat error = &timeoutError{"no sign of life from the peer"}
+)
+
+type timeoutError struct{ text string }
+
+func (e *timeoutError) Error() string        { return e.text }
+func (e *timeoutError) Timeout() bool        { return true }
+func (e *timeoutError) Temporary() bool      { return true }
+func (e *timeoutError) Is(target error) bool { return target == os.ErrDeadlineExceeded }
+
+// NegotiationError is an ErrNoProvider that knows what was tried.
+type NegotiationError struct {
+	// Reasons has one entry for each provider and what spoke against it.
+	Reasons []string
+}
+
+func (e *NegotiationError) Error() string {
+	if len(e.Reasons) == 0 {
+		return ErrNoProvider.Error()
+	}
+	return ErrNoProvider.Error() + ": " + strings.Join(e.Reasons, reasonSeparator)
+}
+
+func (e *NegotiationError) Unwrap() error { return ErrNoProvider }
+
+// reasonSeparator joins reasons in the text of a Reject.
+const reasonSeparator = "; "
+
+// mergeReasons adds the listening side's reasons for those providers of which
+// this side knows nothing itself.
+func mergeReasons(own []string, text string) []string {
+	known := make(map[string]bool)
+	for _, r := range own {
+		provider, _, _ := strings.Cut(r, ": ")
+		known[provider] = true
+	}
+	for r := range strings.SplitSeq(text, reasonSeparator) {
+		if provider, _, _ := strings.Cut(r, ": "); r != "" && !known[provider] {
+			own = append(own, r)
+		}
+	}
+	return own
+}
+
+// rejects pairs the sentinels with what the listening side tells the peer.
+var rejects = []struct {
+	err  error
+	code framing.RejectCode
+}{
+	{ErrVersion, framing.RejectVersion},
+	{ErrNoProvider, framing.RejectNoProvider},
+	{ErrMemory, framing.RejectMemory},
+	{ErrClosing, framing.RejectClosing},
+	{ErrMalformed, framing.RejectMalformed},
+	{ErrUnauthorized, framing.RejectUnauthorized},
+}
+
+// rejectOf is what the peer is told about err.
+func rejectOf(err error) *framing.Reject {
+	var ne *NegotiationError
+	if errors.As(err, &ne) {
+		return &framing.Reject{Code: framing.RejectNoProvider, Text: strings.Join(ne.Reasons, reasonSeparator)}
+	}
+	for _, r := range rejects {
+		if errors.Is(err, r.err) {
+			text := strings.TrimPrefix(err.Error(), r.err.Error())
+			return &framing.Reject{Code: r.code, Text: strings.TrimPrefix(text, ": ")}
+		}
+	}
+	return &framing.Reject{Code: framing.RejectInternal, Text: err.Error()}
+}
+
+// errorOf is what a Reject from the peer means here. reasons are this side's
+// own for providers that it refused.
+func errorOf(r *framing.Reject, reasons []string) error {
+	if r.Code == framing.RejectNoProvider {
+		return &NegotiationError{Reasons: mergeReasons(reasons, r.Text)}
+	}
+	sentinel := ErrRejected
+	for _, x := range rejects {
+		if x.code == r.Code {
+			sentinel = x.err
+		}
+	}
+	if r.Text == "" {
+		return sentinel
+	}
+	return fmt.Errorf("%w: %s", sentinel, r.Text)
+}

@@ -1,0 +1,131 @@
+package rendezvous
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// speak checks that both sides have a protocol version in common.
+func speak(own, remote *framing.Hello) error {
+	if own.MinVersion > remote.MaxVersion || remote.MinVersion > own.MaxVersion {
+		return fmt.Errorf("%w: this side speaks %d to %d, the peer %d to %d", ErrVersion,
+			own.MinVersion, own.MaxVersion, remote.MinVersion, remote.MaxVersion)
+	}
+	return nil
+}
+
+// setHello fills in what the Binder may leave open and takes over its hello.
+func (hs *handshake) setHello(h framing.Hello) {
+	if h.MinVersion == 0 && h.MaxVersion == 0 {
+		h.MinVersion, h.MaxVersion = framing.Version, framing.Version
+	}
+	h.PageName, h.PageNonce = "", [16]byte{}
+	hs.hello = h
+}
+
+// candidates lists this side's offers that the peer shares, in this side's
+// order, and notes why the others are out.
+func (hs *handshake) candidates() []framing.Offer {
+	var shared []framing.Offer
+	for _, own := range hs.hello.Offers {
+		if reason := hs.mismatch(&own); reason != "" {
+			hs.refuse(own.Provider, reason)
+			continue
+		}
+		shared = append(shared, own)
+	}
+	for _, theirs := range hs.remote.Offers {
+		if !offers(hs.hello.Offers, theirs.Provider) {
+			hs.refuse(theirs.Provider, "the listener does not offer it")
+		}
+	}
+	return shared
+}
+
+func offers(list []framing.Offer, provider string) bool {
+	for i := range list {
+		if list[i].Provider == provider {
+			return true
+		}
+	}
+	return false
+}
+
+// mismatch says why the peer cannot use an offer of this side, "" if it can.
+func (hs *handshake) mismatch(own *framing.Offer) string {
+	reason := "the dialer does not offer it"
+	for i := range hs.remote.Offers {
+		theirs := &hs.remote.Offers[i]
+		if theirs.Provider != own.Provider {
+			continue
+		}
+		if reason = incompatible(own, theirs); reason == "" {
+			break
+		}
+	}
+	if reason != "" || !own.SameHost {
+		return reason
+	}
+	switch {
+	case hs.remote.Host != hs.hello.Host:
+		return "the two sides are on different hosts"
+	case hs.remote.UID != hs.hello.UID:
+		return fmt.Sprintf("the two sides run as different users (%d and %d)", hs.hello.UID, hs.remote.UID)
+	case hs.pageErr != nil:
+		return hs.pageErr.Error()
+	case hs.page == nil:
+		return "the dialer has no shared memory for wake-ups"
+	}
+	return ""
+}
+
+// incompatible says why two offers of one provider cannot talk to each other.
+func incompatible(own, theirs *framing.Offer) string {
+	switch {
+	case own.SameHost != theirs.SameHost:
+		return "only one side takes it for a provider of one host"
+	case own.Protocol != theirs.Protocol || own.ProtocolVersion != theirs.ProtocolVersion:
+		return fmt.Sprintf("wire protocols differ: %d version %d and %d version %d",
+			own.Protocol, own.ProtocolVersion, theirs.Protocol, theirs.ProtocolVersion)
+	case own.SameHost && own.Library != theirs.Library:
+		// Processes that share memory share the layout of the library's structures.
+		return fmt.Sprintf("library versions differ: %q and %q", own.Library, theirs.Library)
+	}
+	return ""
+}
+
+// pageFor is the page to use with an offer.
+func (hs *handshake) pageFor(offer *framing.Offer) *Page {
+	if offer.SameHost {
+		return hs.page
+	}
+	return nil
+}
+
+// finish makes a session of a handshake that is through with the offer.
+func (hs *handshake) finish(offer *framing.Offer) *Session {
+	s := newSession(hs, hs.pageFor(offer))
+	if s.page == nil {
+		hs.dropPage()
+	}
+	return s
+}
+
+func (hs *handshake) dropPage() {
+	if hs.page != nil {
+		hs.page.Close()
+		hs.page = nil
+	}
+}
+
+// attempt leaves half of the remaining time to the providers that come after.
+func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
+}

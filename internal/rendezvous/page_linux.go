@@ -1,0 +1,122 @@
+package rendezvous
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// pageDir is where the libraries that need pages keep their own regions, too:
+// processes that share it can use them.
+const pageDir = "/dev/shm/"
+
+// CreatePage makes a page for the dialling side. Close unlinks it, too, if
+// Unlink has not.
+func CreatePage() (*Page, error) {
+	var name, nonce [16]byte
+	rand.Read(name[:])
+	rand.Read(nonce[:])
+	file := pagePrefix + hex.EncodeToString(name[:])
+	fd, err := unix.Open(pageDir+file, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errPage, &os.PathError{Op: "create", Path: pageDir + file, Err: err})
+	}
+	defer unix.Close(fd)
+	mem, err := allocatePage(fd)
+	if err != nil {
+		unix.Unlink(pageDir + file)
+		return nil, fmt.Errorf("%w: %w (is %s full?)", errPage, err, pageDir)
+	}
+	copy(mem, nonce[:])
+	p := newPage(mem, nonce, pageDialerFlag, pageListenerFlag)
+	p.name = file
+	return p, nil
+}
+
+// allocatePage reserves the page before it is touched: on a full tmpfs a store
+// to a page that is only promised raises SIGBUS.
+func allocatePage(fd int) ([]byte, error) {
+	if err := unix.Fallocate(fd, 0, 0, pageSize); err != nil {
+		return nil, os.NewSyscallError("fallocate", err)
+	}
+	return mapPage(fd)
+}
+
+func mapPage(fd int) ([]byte, error) {
+	mem, err := unix.Mmap(fd, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	return mem, os.NewSyscallError("mmap", err)
+}
+
+// OpenPage maps the page that a dialling side made, if it is what it should be:
+// a regular file of the right size and of this process's user, that contains the
+// nonce.
+func OpenPage(name string, nonce [16]byte) (*Page, error) {
+	if err := checkPageName(name); err != nil {
+		return nil, err
+	}
+	// O_NONBLOCK: opening a FIFO would wait for its other end.
+	fd, err := unix.Open(pageDir+name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errPage, &os.PathError{Op: "open", Path: pageDir + name, Err: err})
+	}
+	defer unix.Close(fd)
+	if err := checkPageFile(fd); err != nil {
+		return nil, fmt.Errorf("%w: %s%s: %w", errPage, pageDir, name, err)
+	}
+	mem, err := mapPage(fd)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errPage, err)
+	}
+	if subtle.ConstantTimeCompare(mem[:len(nonce)], nonce[:]) == 0 {
+		unix.Munmap(mem)
+		return nil, fmt.Errorf("%w: %s%s: wrong nonce", errPage, pageDir, name)
+	}
+	return newPage(mem, nonce, pageListenerFlag, pageDialerFlag), nil
+}
+
+func checkPageFile(fd int) error {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return os.NewSyscallError("fstat", err)
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		return errors.New("not a regular file")
+	case int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
+	case st.Mode&0o777 != 0o600:
+		return fmt.Errorf("mode %#o, not 0600", st.Mode&0o777)
+	case st.Size != pageSize:
+		return fmt.Errorf("%d bytes, not %d", st.Size, pageSize)
+	}
+	return nil
+}
+
+// Unlink removes the page's name: both sides have it mapped, or never will. Only
+// the side that created the page does anything.
+func (p *Page) Unlink() error {
+	if p.name == "" {
+		return nil
+	}
+	path := pageDir + p.name
+	p.name = ""
+	if err := unix.Unlink(path); err != nil {
+		return &os.PathError{Op: "unlink", Path: path, Err: err}
+	}
+	return nil
+}
+
+// Close unlinks and unmaps the page. Nobody may use its flags any more.
+func (p *Page) Close() error {
+	err := p.Unlink()
+	if p.mem != nil {
+		err = errors.Join(err, os.NewSyscallError("munmap", unix.Munmap(p.mem)))
+		p.mem, p.own, p.peer = nil, nil, nil
+	}
+	return err
+}

@@ -1,0 +1,25 @@
+//go:build !linux
+
+package rendezvous
+
+import (
+	"errors"
+	"fmt"
+)
+
+// CreatePage fails: only Linux has pages.
+func CreatePage() (*Page, error) { return nil, fmt.Errorf("%w: %w", errPage, errors.ErrUnsupported) }
+
+// OpenPage fails: only Linux has pages.
+func OpenPage(name string, _ [16]byte) (*Page, error) {
+	if err := checkPageName(name); err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: %w", errPage, errors.ErrUnsupported)
+}
+
+// Unlink does nothing.
+func (p *Page) Unlink() error { return nil }
+
+// Close does nothing.
+func (p *Page) Close() error { return nil }

@@ -1,0 +1,91 @@
+// Package rendezvous brings two processes together over TCP before they use a
+// fabric: it proves who is there, agrees on a provider, exchanges endpoint
+// names, and then keeps the connection as liveness channel and doorbell. No
+// payload ever crosses it. Sections 8 and 9 of framing/SPEC.md specify it.
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// What the zero Config stands for.
+const (
+	DefaultTimeout   = 10 * time.Second
+	DefaultHeartbeat = 5 * time.Second
+	DefaultDeadAfter = 15 * time.Second
+)
+
+// Config says how to run a rendezvous. It is not changed, and may be shared.
+type Config struct {
+	// TLS wraps the connection, nil for none. The two sides must agree: a
+	// listening side with TLS refuses a dialling side without, and the reverse.
+	TLS *tls.Config
+	// Timeout bounds the whole handshake, 0 for DefaultTimeout.
+	Timeout time.Duration
+	// Heartbeat is the interval of the signs of life that this side sends, 0
+	// for DefaultHeartbeat.
+	Heartbeat time.Duration
+	// DeadAfter is how long the peer may be silent before it counts as dead, 0
+	// for DefaultDeadAfter. It must be well above the peer's Heartbeat.
+	DeadAfter time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	if c.Timeout <= 0 {
+		c.Timeout = DefaultTimeout
+	}
+	if c.Heartbeat <= 0 {
+		c.Heartbeat = DefaultHeartbeat
+	}
+	if c.DeadAfter <= 0 {
+		c.DeadAfter = DefaultDeadAfter
+	}
+	return c
+}
+
+// Binder is the layer above, while a connection is being negotiated. Its
+// methods may be called by several handshakes at once.
+//
+// An error of any method that wraps ErrMemory or ErrClosing tells the peer so.
+type Binder interface {
+	// Hello is what this side says of itself, for a connection whose local
+	// address is local: offers in order of preference, versions and
+	// identities. Zero versions stand for framing.Version; the page's fields
+	// are filled in here.
+	Hello(local netip.Addr) (framing.Hello, error)
+	// Authorize is asked by the listening side, after TLS. nc is the *tls.Conn
+	// if there is TLS; it must not be read, written or closed. An error rejects
+	// the peer, and its text is sent to it.
+	Authorize(remote *framing.Hello, nc net.Conn) error
+	// Prepare reserves a peer on an endpoint of the offered provider, one of
+	// those that Hello returned. page is nil unless the offer is a SameHost one,
+	// and then it is mapped by both sides. An error moves on to the next provider.
+	Prepare(ctx context.Context, offer framing.Offer, remote *framing.Hello, local netip.Addr, page *Page) (Binding, error)
+}
+
+// Binding is one prepared peer. Either Attached or Abort ends its negotiation,
+// exactly once. Methods are called one at a time.
+type Binding interface {
+	// Local is how the peer reaches this side.
+	Local() framing.Attach
+	// Connect inserts the peer's address. Once it has returned on the listening
+	// side, Pings must be answered and other frames may arrive: the peer's
+	// Confirm travels on another path than its first frames and may be
+	// overtaken by them.
+	Connect(ctx context.Context, remote framing.Attach) error
+	// Check is one Ping and Pong on the fabric. Dialling side only.
+	Check(ctx context.Context) error
+	// Attached says that the peer confirmed. Names of shared memory regions can
+	// be unlinked, frames may flow. s is not started yet, and Start belongs to
+	// whoever called Dial or Accept.
+	Attached(s *Session)
+	// Abort undoes Prepare and Connect, and ends the use of the page. err says
+	// why.
+	Abort(err error)
+}

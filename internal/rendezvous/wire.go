@@ -1,0 +1,220 @@
+package rendezvous
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// handshake is one side's negotiation on one connection.
+type handshake struct {
+	cfg    Config
+	binder Binder
+	raw    net.Conn // as given
+	nc     net.Conn // raw, or TLS over it
+	buf    []byte   // the last message read
+
+	hello   framing.Hello // this side's
+	remote  framing.Hello
+	page    *Page    // mapped by both sides, or nil
+	pageErr error    // why not
+	reasons []string // why providers were not used
+}
+
+// outcome is what a handshake agreed on.
+type outcome struct {
+	offer   framing.Offer
+	binding Binding
+}
+
+// run performs f within the time-out and the context, which end it at once by a
+// deadline in the past: no other deadline is set meanwhile. The connection is
+// closed unless f succeeds.
+func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outcome, error)) (*Session, Binding, error) {
+	tctx, cancel := context.WithTimeoutCause(ctx, hs.cfg.Timeout, ErrHandshakeTimeout)
+	defer cancel()
+	stop := context.AfterFunc(tctx, func() { _ = hs.raw.SetDeadline(past) })
+	tune(hs.raw, hs.cfg)
+	out, err := f(tctx)
+	if stopped := stop(); err == nil {
+		if err = hs.raw.SetDeadline(time.Time{}); !stopped {
+			err = context.Cause(tctx) // the past deadline may strike yet
+		}
+		if err != nil {
+			out.binding.Abort(err)
+		}
+	}
+	if err != nil {
+		hs.raw.Close()
+		hs.dropPage()
+		return nil, nil, explain(tctx, err)
+	}
+	s := hs.finish(&out.offer)
+	out.binding.Attached(s)
+	return s, out.binding, nil
+}
+
+// past is a deadline that ends all reading and writing.
+var past = time.Unix(1, 0)
+
+// explain puts what ended a handshake from outside in front of the failure that
+// it caused.
+func explain(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%w (%w): %v", ErrHandshakeTimeout, cause, err)
+	}
+	return fmt.Errorf("%w: %v", cause, err)
+}
+
+// writePreamble and readPreamble are the only bytes before TLS.
+func (hs *handshake) writePreamble() error {
+	p := framing.Preamble{Version: framing.Version, TLS: hs.cfg.TLS != nil}
+	_, err := hs.raw.Write(p.Append(nil))
+	if err != nil {
+		return fmt.Errorf("sending the preamble: %w", err)
+	}
+	return nil
+}
+
+func (hs *handshake) readPreamble() (framing.Preamble, error) {
+	var p framing.Preamble
+	var buf [framing.PreambleSize]byte
+	n, err := io.ReadFull(hs.raw, buf[:])
+	if n > 0 && !prefixMatches(buf[:n]) {
+		return p, fmt.Errorf("%w: it sent %q", ErrNotRdmanet, buf[:n])
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return p, fmt.Errorf("no preamble from the peer, is it rdmanet at all? %w", err)
+	}
+	if err != nil {
+		// Servers of other protocols close, or reset, on the first odd byte.
+		return p, fmt.Errorf("%w: it closed the connection after %d bytes of the preamble: %w", ErrNotRdmanet, n, err)
+	}
+	if err := p.Decode(buf[:]); err != nil {
+		return p, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return p, nil
+}
+
+// read reads one message; its body is valid until the next.
+func (hs *handshake) read() (framing.Kind, []byte, error) {
+	var length [framing.LengthSize]byte
+	if _, err := io.ReadFull(hs.nc, length[:]); err != nil {
+		return 0, nil, readError(err)
+	}
+	n, err := framing.DecodeLength(length[:])
+	if err != nil {
+		return 0, nil, malformed(err)
+	}
+	hs.buf, err = appendAll(hs.buf[:0], hs.nc, n)
+	if err != nil {
+		return 0, nil, readError(err)
+	}
+	kind, body, err := framing.SplitMessage(hs.buf)
+	if err != nil {
+		return 0, nil, malformed(err)
+	}
+	return kind, body, nil
+}
+
+// expect reads a message of one of the kinds.
+func (hs *handshake) expect(kinds ...framing.Kind) (framing.Kind, []byte, error) {
+	kind, body, err := hs.read()
+	if err != nil {
+		return 0, nil, fmt.Errorf("waiting for %v: %w", kinds, err)
+	}
+	for _, k := range kinds {
+		if k == kind {
+			return kind, body, nil
+		}
+	}
+	return 0, nil, malformed(fmt.Errorf("%v instead of %v", kind, kinds))
+}
+
+func (hs *handshake) write(kind framing.Kind, body framing.Body) error {
+	msg, err := framing.AppendMessage(nil, kind, body)
+	if err != nil {
+		return err
+	}
+	if _, err := hs.nc.Write(msg); err != nil {
+		return fmt.Errorf("sending %v: %w", kind, err)
+	}
+	return nil
+}
+
+// decline refuses the current provider and remembers why.
+func (hs *handshake) decline(provider string, err error) error {
+	hs.refuse(provider, err)
+	return hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+}
+
+func (hs *handshake) refuse(provider string, reason any) {
+	hs.reasons = append(hs.reasons, fmt.Sprintf("%s: %v", provider, reason))
+}
+
+func malformed(err error) error { return fmt.Errorf("%w: %w", ErrMalformed, err) }
+
+func readError(err error) error {
+	if err == io.EOF {
+		err = io.ErrUnexpectedEOF
+	}
+	if err == io.ErrUnexpectedEOF {
+		return fmt.Errorf("the peer closed the connection: %w", err)
+	}
+	return err
+}
+
+// appendAll reads exactly n bytes from r in steps that bound what a peer can make
+// this side allocate by what it really sends.
+func appendAll(b []byte, r io.Reader, n int) ([]byte, error) {
+	const step = 4096
+	for len(b) < n {
+		k := min(step, n-len(b))
+		b = append(b, make([]byte, k)...)
+		if _, err := io.ReadFull(r, b[len(b)-k:]); err != nil {
+			return b, err
+		}
+	}
+	return b, nil
+}
+
+// local is the address that providers choose their device by, the zero Addr if
+// the connection has none.
+func (hs *handshake) local() netip.Addr {
+	if a, ok := hs.raw.LocalAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// tune lets the kernel notice a dead peer, as far as nc is a TCP connection.
+func tune(nc net.Conn, cfg Config) {
+	for {
+		switch c := nc.(type) {
+		case *net.TCPConn:
+			_ = c.SetKeepAliveConfig(net.KeepAliveConfig{
+				Enable: true, Idle: cfg.DeadAfter / 3, Interval: cfg.DeadAfter / 3, Count: 3,
+			})
+			setUserTimeout(c, cfg.DeadAfter)
+			return
+		case *tls.Conn:
+			nc = c.NetConn()
+		case *replayConn:
+			nc = c.NetConn()
+		default:
+			return
+		}
+	}
+}
