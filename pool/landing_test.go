@@ -1,0 +1,179 @@
+package pool
+
+import (
+	"math/rand/v2"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestLandingSizes(t *testing.T) {
+	l := NewLanding(NewBudget(0), newDomain(), 1<<20)
+	for size, want := range map[int]int{1: MinRing, MinRing: MinRing, MinRing + 1: 2 * MinRing, 1 << 20: 1 << 20} {
+		r, err := l.Alloc(size)
+		require.NoError(t, err)
+		assert.Len(t, r.Bytes, want)
+		assert.Equal(t, want, cap(r.Bytes))
+	}
+	for _, size := range []int{0, -1, 1<<20 + 1} {
+		_, err := l.Alloc(size)
+		require.ErrorIs(t, err, errSize)
+	}
+	require.NoError(t, l.Close())
+	for _, size := range []int{0, MinRing / 2, 3 * MinRing} {
+		assert.Panics(t, func() { NewLanding(nil, nil, size) })
+	}
+}
+
+// Rings are aligned, lie inside one region that the peer may write to, never
+// overlap, and everything goes back to the budget.
+func TestLandingRandom(t *testing.T) {
+	const slabSize = 1 << 20
+	b, d := NewBudget(8*slabSize), newDomain()
+	l := NewLanding(b, d, slabSize)
+	rng := rand.New(rand.NewPCG(1, 2))
+	live := make(map[*Ring]byte)
+	var inUse int64
+	refused := 0
+	for i := range 5000 {
+		if rng.IntN(100) < 55 {
+			r, err := l.Alloc(1 + rng.IntN(slabSize/2))
+			if err != nil {
+				require.ErrorIs(t, err, ErrBudget)
+				refused++
+				continue
+			}
+			checkRing(t, d, r)
+			live[r] = byte(i)
+			mark(r, byte(i))
+			inUse += int64(len(r.Bytes))
+		} else {
+			for r, m := range live {
+				require.Equal(t, m, marked(r), "rings overlap")
+				delete(live, r)
+				inUse -= int64(len(r.Bytes))
+				l.Free(r)
+				break
+			}
+		}
+		require.Equal(t, inUse, l.Stats().InUse)
+		require.Equal(t, len(live), l.Stats().Rings)
+		require.Equal(t, l.Stats().Mapped, b.Stats().Used)
+	}
+	assert.Positive(t, refused, "the budget was never full")
+	for r, m := range live {
+		require.Equal(t, m, marked(r), "rings overlap")
+		l.Free(r)
+	}
+	assert.Equal(t, LandingStats{Slabs: 1, Mapped: slabSize}, l.Stats(), "one free slab is kept")
+	r, err := l.Alloc(slabSize) // free runs have merged
+	require.NoError(t, err)
+	require.Equal(t, 1, l.Stats().Slabs)
+	l.Free(r)
+	assert.Panics(t, func() { l.Free(r) })
+	l.Trim()
+	assert.Zero(t, b.Stats().Used)
+	assert.Empty(t, d.regions)
+}
+
+func checkRing(t *testing.T, d *domain, r *Ring) {
+	t.Helper()
+	require.Zero(t, address(r.Bytes)%Align)
+	for reg := range d.regions {
+		if reg.key == r.Key {
+			require.Equal(t, AccessRemoteWrite, reg.access)
+			at := r.Addr - reg.Base()
+			require.Same(t, &reg.mem[at], &r.Bytes[0])
+			require.LessOrEqual(t, at+uint64(len(r.Bytes)), uint64(len(reg.mem)))
+			return
+		}
+	}
+	require.Fail(t, "no region has the ring's key")
+}
+
+// mark writes m to the ends and the middle of the ring, marked reads it back,
+// or 255 - m if some differ.
+func mark(r *Ring, m byte) {
+	n := len(r.Bytes)
+	r.Bytes[0], r.Bytes[n/2], r.Bytes[n-1] = m, m, m
+}
+
+func marked(r *Ring) byte {
+	n := len(r.Bytes)
+	if m := r.Bytes[0]; r.Bytes[n/2] != m || r.Bytes[n-1] != m {
+		return ^m
+	}
+	return r.Bytes[0]
+}
+
+func TestLandingQuarantine(t *testing.T) {
+	b, d := NewBudget(0), newDomain()
+	l := NewLanding(b, d, MinRing)
+	var rings []*Ring
+	for range 3 {
+		r, err := l.Alloc(MinRing)
+		require.NoError(t, err)
+		rings = append(rings, r)
+	}
+	d.stuck = errTest
+	require.ErrorIs(t, l.Deregister(), errTest)
+	d.stuck = nil
+	require.NoError(t, l.Deregister())
+	assert.Empty(t, d.regions)
+	_, err := l.Alloc(MinRing)
+	require.ErrorIs(t, err, ErrDeregistered)
+	for _, r := range rings {
+		l.Free(r)
+		r.Bytes[0] = 1 // still mapped
+	}
+	l.Trim()
+	assert.EqualValues(t, 3*MinRing, b.Stats().Used)
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close())
+	assert.Zero(t, b.Stats().Used)
+}
+
+func TestLandingStuck(t *testing.T) {
+	b, d := NewBudget(0), newDomain()
+	l := NewLanding(b, d, MinRing)
+	r, err := l.Alloc(MinRing)
+	require.NoError(t, err)
+	l.Free(r)
+	d.stuck = errTest
+	l.Trim()
+	require.ErrorIs(t, l.Close(), errTest)
+	assert.Equal(t, 1, l.Stats().Slabs, "memory that the peer can reach stays mapped")
+	d.stuck = nil
+	require.NoError(t, l.Close())
+	assert.Zero(t, b.Stats().Used)
+}
+
+func TestBuddyFit(t *testing.T) {
+	b := newBuddy(8)
+	first, _ := b.alloc(2)
+	second, _ := b.alloc(1)
+	assert.Equal(t, []int{0, 2}, []int{first, second}, "the tighter fit, not the other half")
+	whole, ok := b.alloc(4)
+	assert.True(t, ok)
+	assert.Equal(t, 4, whole)
+	_, ok = b.alloc(2)
+	assert.False(t, ok, "one block is left")
+	b.free(second, 1)
+	b.free(whole, 4)
+	assert.False(t, b.empty())
+	b.free(first, 2)
+	assert.True(t, b.empty())
+}
+
+func BenchmarkLanding(b *testing.B) {
+	l := NewLanding(NewBudget(0), newDomain(), 4<<20)
+	for b.Loop() {
+		r, err := l.Alloc(1 << 20)
+		if err != nil {
+			b.Fatal(err)
+		}
+		l.Free(r)
+	}
+	require.NoError(b, l.Close())
+}
