@@ -1,0 +1,113 @@
+// Package simfabric is a simulated fabric for tests, within one process and
+// without libfabric. It can be as awkward as any real provider: it reorders,
+// delays, refuses and fails operations, and offers as little as asked.
+//
+// Every decision comes from a seed, and things happen only inside calls of
+// Exchange: each moves the whole network by one step. A test that runs in one
+// goroutine therefore replays exactly. Everything may be used from several
+// goroutines too, also inside a testing/synctest bubble.
+package simfabric
+
+import "github.com/seed202c38ff/fabricnet/internal/fabric"
+
+// Personality is what a simulated provider offers; see fabric.Attr for fields
+// without a comment.
+type Personality struct {
+	Provider         string // "sim" if empty
+	Protocol         uint32
+	ProtocolVersion  uint32
+	Library          string
+	SameHost         bool
+	InjectSize       int
+	CQDataSize       int    // under 4, posting a WriteData fails
+	MaxMsgSize       uint64 // 0: 1 GiB
+	Order            fabric.Order
+	DeliveryComplete bool
+	LocalMR          bool
+	VirtAddr         bool // writes name virtual addresses, not offsets
+	TxDepth          int  // 0: 256
+	RxDepth          int  // 0: 1024
+	PerPeer          bool
+	NoWait           bool // Waiter returns nil
+
+	// WeakCompletion: a Send, Write or WriteData completes when it is posted,
+	// the provider having taken a copy, and a write that the target refuses is
+	// never heard of. Otherwise the bytes are read on delivery, so that a
+	// buffer reused before the completion shows at the other end.
+	WeakCompletion bool
+}
+
+// Config describes a network.
+type Config struct {
+	Seed uint64
+	// The first provider.
+	Personality
+	// More providers, in the library's order. Endpoints of different providers
+	// do not reach each other.
+	Others []Personality
+
+	// Delay is the most steps that an operation may spend on the wire beyond
+	// the first. What is on the wire at the same time arrives in any order that
+	// the Order bits leave open, so with 0 only operations posted in one call
+	// overtake each other. With a delay, writes also land in two pieces. Without
+	// a Waiter, nothing is delayed beyond the next Exchange of its target: one
+	// look after the doorbell finds everything, as in shared memory.
+	Delay int
+	// AgainRate is the probability that posting an operation is refused
+	// although there is room; a few more refusals may follow.
+	AgainRate float64
+	// CompletionReorder: an endpoint's completions are reaped in any order.
+	CompletionReorder bool
+	// ErrRate is the probability that a Send, Write or WriteData is lost and
+	// completes with ErrInjected.
+	ErrRate float64
+}
+
+func (p Personality) withDefaults() Personality {
+	if p.Provider == "" {
+		p.Provider = "sim"
+	}
+	if p.MaxMsgSize == 0 {
+		p.MaxMsgSize = 1 << 30
+	}
+	if p.TxDepth <= 0 {
+		p.TxDepth = 256
+	}
+	if p.RxDepth <= 0 {
+		p.RxDepth = 1024
+	}
+	return p
+}
+
+func (p Personality) attr() fabric.Attr {
+	return fabric.Attr{
+		Provider:         p.Provider,
+		Fabric:           "sim",
+		Domain:           "sim",
+		Protocol:         p.Protocol,
+		ProtocolVersion:  p.ProtocolVersion,
+		Library:          p.Library,
+		InjectSize:       p.InjectSize,
+		MaxMsgSize:       p.MaxMsgSize,
+		CQDataSize:       p.CQDataSize,
+		Order:            p.Order,
+		DeliveryComplete: p.DeliveryComplete,
+		LocalMR:          p.LocalMR,
+		TxDepth:          p.TxDepth,
+		RxDepth:          p.RxDepth,
+		PerPeer:          p.PerPeer,
+	}
+}
+
+func (p Personality) info() fabric.ProviderInfo {
+	return fabric.ProviderInfo{
+		Name:            p.Provider,
+		Fabric:          "sim",
+		Domain:          "sim",
+		Protocol:        p.Protocol,
+		ProtocolVersion: p.ProtocolVersion,
+		Library:         p.Library,
+		PerPeer:         p.PerPeer,
+		SameHost:        p.SameHost,
+	}
+}

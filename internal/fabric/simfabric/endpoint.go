@@ -1,0 +1,289 @@
+package simfabric
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// slotKind is what a completion gives back once it is reaped.
+type slotKind uint8
+
+const (
+	noSlot slotKind = iota
+	txSlot
+	rxSlot
+)
+
+type entry struct {
+	fabric.Completion
+	slot slotKind
+}
+
+type endpoint struct {
+	net    *Network
+	p      Personality
+	name   string
+	waiter *waiter
+
+	// Under net.mu.
+	addrs   []string // by fabric.Addr; "" once removed
+	regions map[uint64]*region
+	lastKey uint64
+	recvs   []fabric.Op
+	queue   []entry
+	tx, rx  int // slots in use, until the completion is reaped
+	burst   int // refusals still to come
+	failing map[fabric.Kind]error
+	death   Death
+	closed  bool
+}
+
+func (e *endpoint) Attr() fabric.Attr { return e.p.attr() }
+
+func (e *endpoint) Name() []byte { return []byte(e.name) }
+
+func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
+	if !strings.HasPrefix(string(name), "sim://"+e.p.Provider+"/") {
+		return 0, fmt.Errorf("%w: name %q is of no %s endpoint", ErrInvalid, name, e.p.Provider)
+	}
+	e.net.mu.Lock()
+	defer e.net.mu.Unlock()
+	e.addrs = append(e.addrs, string(name)) // whether it exists shows on use
+	return fabric.Addr(len(e.addrs) - 1), nil
+}
+
+func (e *endpoint) Remove(a fabric.Addr) error {
+	e.net.mu.Lock()
+	defer e.net.mu.Unlock()
+	if a >= fabric.Addr(len(e.addrs)) || e.addrs[a] == "" {
+		return fmt.Errorf("%w: address %d is not in use", ErrInvalid, a)
+	}
+	e.addrs[a] = ""
+	return nil
+}
+
+func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	n := e.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e.closed || e.death != 0 {
+		return 0, 0, ErrClosed
+	}
+	for ok := true; ok && posted < len(ops); {
+		if ok, err = e.post(ops[posted]); ok {
+			posted++
+		}
+	}
+	n.advance(e)
+	return posted, e.reap(done), err
+}
+
+func (e *endpoint) reap(done []fabric.Completion) (reaped int) {
+	for reaped < len(done) && len(e.queue) > 0 {
+		i := 0
+		if e.net.cfg.CompletionReorder {
+			i = e.net.rng.IntN(len(e.queue))
+		}
+		done[reaped] = e.queue[i].Completion
+		e.release(e.queue[i].slot)
+		e.queue = slices.Delete(e.queue, i, i+1)
+		reaped++
+	}
+	return reaped
+}
+
+// post reports false if the operation is to be tried again later.
+func (e *endpoint) post(op fabric.Op) (ok bool, err error) {
+	if err := e.check(op); err != nil {
+		return false, err
+	}
+	var dst *endpoint
+	if op.Kind == fabric.Recv {
+		ok = e.rx < e.p.RxDepth
+	} else {
+		// As real ones do, with a peer that is not there (yet).
+		dst = e.net.endpoints[e.addrs[op.To]]
+		ok = e.tx < e.p.TxDepth && dst != nil && dst.death != DeathRefuse
+	}
+	if !ok || e.refuse() {
+		return false, nil
+	}
+	if op.Kind == fabric.Recv {
+		e.postRecv(op)
+	} else {
+		e.postTx(op, dst)
+	}
+	return true, nil
+}
+
+// check returns the error of an operation that can never be posted.
+func (e *endpoint) check(op fabric.Op) error {
+	if op.Kind == fabric.Recv {
+		return nil
+	}
+	bad := ""
+	switch op.Kind {
+	case fabric.Send, fabric.Write:
+	case fabric.Inject:
+		if len(op.Buf) > e.p.InjectSize {
+			bad = "message is longer than InjectSize"
+		}
+	case fabric.WriteData:
+		if e.p.CQDataSize < 4 {
+			bad = "no completion data"
+		}
+	default:
+		bad = "unknown kind"
+	}
+	switch {
+	case bad != "":
+	case uint64(len(op.Buf)) > e.p.MaxMsgSize:
+		bad = "message is longer than MaxMsgSize"
+	case op.Deliver && (op.Kind != fabric.Write || !e.p.DeliveryComplete):
+		bad = "no delivery completion"
+	case op.To >= fabric.Addr(len(e.addrs)) || e.addrs[op.To] == "":
+		bad = "address is not in use"
+	default:
+		return nil
+	}
+	return fmt.Errorf("%w: %s (kind %d, %d bytes)", ErrInvalid, bad, op.Kind, len(op.Buf))
+}
+
+// refuse reports true now and then, as Config.AgainRate has it.
+func (e *endpoint) refuse() bool {
+	if e.burst > 0 {
+		e.burst--
+	} else if e.net.chance(e.net.cfg.AgainRate) {
+		e.burst = e.net.rng.IntN(4)
+	} else {
+		return false
+	}
+	e.net.stats.Refused++
+	e.waiter.signal() // to try again is worth it, though nothing will complete
+	return true
+}
+
+func (e *endpoint) postRecv(op fabric.Op) {
+	e.rx++
+	if err := e.broken(op); err != nil {
+		e.push(fabric.Completion{Kind: fabric.Recv, Tag: op.Tag, Err: err}, rxSlot)
+		return
+	}
+	e.recvs = append(e.recvs, op)
+}
+
+func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
+	e.tx++
+	x := &item{op: op}
+	err := e.broken(op)
+	if err == nil && op.Kind != fabric.Inject && e.net.chance(e.net.cfg.ErrRate) {
+		e.net.stats.Failed++
+		err = ErrInjected
+	}
+	if err == nil && dst.death == DeathError {
+		err = ErrCanceled
+	}
+	if err != nil {
+		e.finish(x, err)
+		return
+	}
+	if dst.death == DeathSilent {
+		return
+	}
+	x = e.net.launch(e, dst, op)
+	weak := e.p.WeakCompletion && !op.Deliver
+	if weak || op.Kind == fabric.Inject {
+		x.buf = slices.Clone(op.Buf)
+	}
+	if weak && op.Kind != fabric.Inject {
+		e.finish(x, nil)
+		x.reported = true
+	}
+}
+
+// broken is the error that the operation will complete with in any case.
+func (e *endpoint) broken(op fabric.Op) error {
+	if err := e.failing[op.Kind]; err != nil {
+		delete(e.failing, op.Kind)
+		e.net.stats.Failed++
+		return err
+	}
+	if op.Kind != fabric.Inject && !e.owns(op) {
+		e.net.stats.BadLocal++
+		return ErrLocalAccess
+	}
+	return nil
+}
+
+// finish completes an operation that was sent, unless it was already.
+func (e *endpoint) finish(x *item, err error) {
+	switch {
+	case x.reported || e.death != 0:
+	case x.op.Kind != fabric.Inject:
+		e.push(fabric.Completion{Kind: x.op.Kind, Tag: x.op.Tag, Err: err}, txSlot)
+	default:
+		// An inject that fails has no operation left to blame.
+		e.release(txSlot)
+		if err != nil {
+			e.push(fabric.Completion{Err: err}, noSlot)
+		}
+		e.waiter.signal()
+	}
+}
+
+func (e *endpoint) push(c fabric.Completion, slot slotKind) {
+	if e.death != 0 {
+		return
+	}
+	if len(e.queue) >= e.p.TxDepth+e.p.RxDepth {
+		e.net.stats.CQOverruns++
+	}
+	e.queue = append(e.queue, entry{c, slot})
+	e.waiter.signal()
+}
+
+func (e *endpoint) release(slot slotKind) {
+	switch slot {
+	case txSlot:
+		e.tx--
+	case rxSlot:
+		e.rx--
+	}
+}
+
+func (e *endpoint) Waiter() fabric.Waiter {
+	if e.p.NoWait {
+		return nil
+	}
+	return e.waiter
+}
+
+// Close fails with ErrBusy while regions are open. What the endpoint reported
+// as completed still arrives, the rest is lost.
+func (e *endpoint) Close() error {
+	n := e.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	switch {
+	case e.closed:
+		return ErrClosed
+	case len(e.regions) > 0:
+		return fmt.Errorf("%w: %d of %s", ErrBusy, len(e.regions), e.name)
+	}
+	e.closed = true
+	if e.death != 0 {
+		return nil
+	}
+	for _, f := range n.flows {
+		if f.src == e {
+			f.items = slices.DeleteFunc(f.items, func(x *item) bool {
+				return !x.reported && x.op.Kind != fabric.Inject
+			})
+		}
+	}
+	n.bury(e, DeathError)
+	return nil
+}

@@ -1,0 +1,210 @@
+package simfabric
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"sync"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// Errors in completions, and of posts.
+var (
+	ErrInjected     = errors.New("simfabric: injected error")
+	ErrCanceled     = errors.New("simfabric: the peer is gone")
+	ErrLocalAccess  = errors.New("simfabric: local buffer is not registered")
+	ErrRemoteAccess = errors.New("simfabric: remote access denied")
+	ErrTruncated    = errors.New("simfabric: message truncated")
+	ErrInvalid      = errors.New("simfabric: invalid operation")
+	ErrClosed       = errors.New("simfabric: endpoint is closed")
+	ErrBusy         = errors.New("simfabric: regions are still open")
+)
+
+// Death says what happens to operations towards an endpoint that was killed.
+type Death uint8
+
+const (
+	// DeathError: they complete with ErrCanceled; where an inject fails, the
+	// queue gets an error that belongs to no operation.
+	DeathError Death = iota + 1
+	// DeathSilent: they never complete.
+	DeathSilent
+	// DeathRefuse: those in flight complete with ErrCanceled, and posting new
+	// ones is refused for ever.
+	DeathRefuse
+)
+
+// Stats counts what happened on a network since New.
+type Stats struct {
+	Steps     uint64 // calls of Exchange
+	Sends     uint64 // sends and injects delivered
+	SendBytes uint64
+	Writes    uint64 // RDMA writes delivered
+	// WriteBytes is how many bytes they carried.
+	WriteBytes uint64
+	// SendsWithoutReceive had to wait for a receive to be posted: with credits,
+	// there are none.
+	SendsWithoutReceive uint64
+	// CQOverruns are completions beyond TxDepth + RxDepth in one queue.
+	CQOverruns uint64
+	Reordered  uint64 // delivered before something that was posted earlier to the same target
+	Refused    uint64 // posts refused because of Config.AgainRate
+	BadLocal   uint64 // operations on memory that is not registered (any more)
+	BadRemote  uint64 // writes that the target refused
+	Truncated  uint64 // sends longer than the receive they met
+	Failed     uint64 // injected errors
+	InFlight   int    // operations on the wire now
+	Endpoints  int    // open now
+	Regions    int    // open now
+}
+
+// Network is a simulated fabric. It implements fabric.Fabric; all endpoints
+// opened on one Network, with one provider, reach each other.
+type Network struct {
+	cfg       Config
+	providers []Personality
+
+	mu        sync.Mutex
+	rng       *rand.Rand
+	endpoints map[string]*endpoint // by name, the dead included
+	flows     []*flow              // in the order in which they began
+	serial    int                  // of the last endpoint
+	stats     Stats
+}
+
+var _ fabric.Fabric = (*Network)(nil)
+
+// New returns a network without endpoints.
+func New(cfg Config) *Network {
+	n := &Network{
+		cfg:       cfg,
+		rng:       rand.New(rand.NewPCG(cfg.Seed, 0)),
+		endpoints: make(map[string]*endpoint),
+	}
+	for _, p := range append([]Personality{cfg.Personality}, cfg.Others...) {
+		n.providers = append(n.providers, p.withDefaults())
+	}
+	return n
+}
+
+// Providers lists the personalities. It ignores src.
+func (n *Network) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
+	var infos []fabric.ProviderInfo
+	for _, p := range n.providers {
+		infos = append(infos, p.info())
+	}
+	return infos, nil
+}
+
+// Only is the network as a machine sees it that offers just some providers.
+func (n *Network) Only(providers ...string) fabric.Fabric { return &view{n, providers} }
+
+type view struct {
+	*Network
+	names []string
+}
+
+func (v *view) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
+	infos, err := v.Network.Providers(src)
+	return slices.DeleteFunc(infos, func(i fabric.ProviderInfo) bool {
+		return !slices.Contains(v.names, i.Name)
+	}), err
+}
+
+func (v *view) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	if !slices.Contains(v.names, provider) {
+		return nil, fmt.Errorf("simfabric: %w: %q", fabric.ErrNoProvider, provider)
+	}
+	return v.Network.Open(provider, src)
+}
+
+// Open opens an endpoint. It ignores src.
+func (n *Network) Open(provider string, _ netip.Addr) (fabric.Endpoint, error) {
+	i := slices.IndexFunc(n.providers, func(p Personality) bool { return p.Provider == provider })
+	if i < 0 {
+		return nil, fmt.Errorf("simfabric: %w: %q", fabric.ErrNoProvider, provider)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.serial++
+	e := &endpoint{
+		net:     n,
+		p:       n.providers[i],
+		name:    fmt.Sprintf("sim://%s/%d", provider, n.serial),
+		regions: make(map[uint64]*region),
+		failing: make(map[fabric.Kind]error),
+	}
+	e.waiter = newWaiter(e)
+	n.endpoints[e.name] = e
+	n.stats.Endpoints++
+	return e, nil
+}
+
+// Kill ends the process that owns ep, as far as others can tell. What it had on
+// the wire may still arrive; it reaps nothing any more and can only be closed.
+func (n *Network) Kill(ep fabric.Endpoint, how Death) {
+	e := ep.(*endpoint)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if e.death != 0 {
+		return
+	}
+	for _, f := range n.flows {
+		if f.src == e {
+			for _, x := range f.items { // its memory goes with it
+				x.buf = slices.Clone(x.buf)
+			}
+		}
+	}
+	n.bury(e, how)
+}
+
+// Fail makes the next operation of that kind which is posted on ep complete
+// with err, without any effect. With kind 0, ep's queue at once gets an error
+// that belongs to no operation.
+func (n *Network) Fail(ep fabric.Endpoint, kind fabric.Kind, err error) {
+	e := ep.(*endpoint)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if kind == 0 {
+		n.stats.Failed++
+		e.push(fabric.Completion{Err: err}, noSlot)
+		return
+	}
+	e.failing[kind] = err
+}
+
+// Stats returns a snapshot.
+func (n *Network) Stats() Stats {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := n.stats
+	for _, f := range n.flows {
+		s.InFlight += len(f.items)
+	}
+	return s
+}
+
+// bury takes e off the network.
+func (n *Network) bury(e *endpoint, how Death) {
+	e.death = how
+	e.recvs, e.queue = nil, nil
+	n.stats.Endpoints--
+	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool {
+		if f.dst != e {
+			return false
+		}
+		for _, x := range f.items {
+			if how != DeathSilent {
+				f.src.finish(x, ErrCanceled)
+			}
+		}
+		return true
+	})
+}
+
+// chance reports true with probability p.
+func (n *Network) chance(p float64) bool { return p > 0 && n.rng.Float64() < p }

@@ -1,0 +1,61 @@
+package simfabric
+
+import (
+	"runtime"
+	"time"
+)
+
+// waiter is an endpoint's wait object. Both channels hold one token, so that
+// nothing which comes between a look and the sleep is missed.
+type waiter struct {
+	e     *endpoint
+	event chan struct{}
+	woken chan struct{}
+}
+
+func newWaiter(e *endpoint) *waiter {
+	return &waiter{e: e, event: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+}
+
+func put(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// signal says that looking again is worth it.
+func (w *waiter) signal() { put(w.event) }
+
+func (w *waiter) Wake() { put(w.woken) }
+
+func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
+	var expired <-chan time.Time
+	if limit > 0 {
+		t := time.NewTimer(limit)
+		defer t.Stop()
+		expired = t.C
+	}
+	for !ready() {
+		if w.mustPoll() {
+			put(w.event) // ends the select below at once, after a look at the rest
+			runtime.Gosched()
+		}
+		select {
+		case <-w.woken:
+			return nil
+		case <-expired:
+			return nil
+		case <-w.event:
+		}
+	}
+	return nil
+}
+
+// mustPoll reports that things on the wire move only if somebody polls.
+func (w *waiter) mustPoll() bool {
+	n := w.e.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return w.e.death == 0 && n.moving(w.e)
+}
