@@ -18,6 +18,10 @@ const (
 	pageNameDigits   = 32
 )
 
+// pageDir is where the providers that need pages keep their own regions, too:
+// processes that share it can use them. Tests move it.
+var pageDir = "/dev/shm/"
+
 // errPage is what all errors about pages wrap.
 var errPage = errors.New("shared memory page")
 

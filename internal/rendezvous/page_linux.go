@@ -11,10 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pageDir is where the libraries that need pages keep their own regions, too:
-// processes that share it can use them.
-const pageDir = "/dev/shm/"
-
 // CreatePage makes a page for the dialling side. Close unlinks it, too, if
 // Unlink has not.
 func CreatePage() (*Page, error) {

@@ -199,9 +199,10 @@ func (s *Session) end(cause error) {
 	s.raw.Close()
 }
 
-// Close says goodbye, closes the connection, waits until Ended has returned and
-// unmaps the page, which nobody may use any more. It may be called from Ended,
-// not from Doorbell, and not under a lock that they take. Later calls do nothing.
+// Close says goodbye, closes the connection, waits until Ended has returned, or
+// is being called because the session ended by itself, and unmaps the page, which
+// nobody may use any more. It may be called from Ended, not from Doorbell, and
+// not under a lock that either takes. Later calls do nothing.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.cause == nil {

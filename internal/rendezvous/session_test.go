@@ -1,0 +1,215 @@
+package rendezvous
+
+import (
+	"io"
+	"net"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// sessions are the two ends of a rendezvous that is through.
+func sessions(t *testing.T, dnc, lnc net.Conn, dcfg, lcfg Config) (d, l *Session) {
+	t.Helper()
+	dr, lr := meet(t, dnc, lnc, dcfg, lcfg, newBinder(offer("tcp")), newBinder(offer("tcp")))
+	require.NoError(t, dr.err)
+	require.NoError(t, lr.err)
+	return dr.s, lr.s
+}
+
+func TestDoorbellAndGoodbye(t *testing.T) {
+	dnc, lnc := loopback(t)
+	d, l := sessions(t, dnc, lnc, Config{}, Config{})
+	dh, lh := newRecorder(), newRecorder()
+	require.NoError(t, d.Ring(), "before either side has started")
+	d.Start(dh)
+	l.Start(lh)
+	<-lh.bells
+	require.NoError(t, l.Ring())
+	<-dh.bells
+	assert.Equal(t, Stats{Sent: 1, Received: 1}, d.Stats())
+
+	require.NoError(t, d.Close())
+	assert.ErrorIs(t, dh.wait(t), net.ErrClosed)
+	assert.ErrorIs(t, lh.wait(t), ErrGoodbye)
+	assert.ErrorIs(t, d.Ring(), net.ErrClosed)
+	assert.ErrorIs(t, l.Ring(), ErrGoodbye)
+	require.NoError(t, l.Close())
+	require.NoError(t, l.Close())
+	assert.Empty(t, dh.ended, "Ended is called once")
+	assert.Empty(t, lh.ended, "Ended is called once")
+}
+
+func TestHeartbeat(t *testing.T) {
+	quick := Config{Heartbeat: time.Second, DeadAfter: 3 * time.Second}
+	t.Run("keeps an idle session up", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dnc, lnc := net.Pipe()
+			d, l := sessions(t, dnc, lnc, quick, quick)
+			dh, lh := newRecorder(), newRecorder()
+			d.Start(dh)
+			l.Start(lh)
+			time.Sleep(time.Minute + time.Millisecond)
+			assert.Equal(t, Stats{Sent: 60, Received: 60}, d.Stats())
+			assert.Empty(t, dh.ended)
+			assert.Empty(t, lh.ended)
+		})
+	})
+	t.Run("misses a silent peer", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dnc, lnc := net.Pipe()
+			d, _ := sessions(t, dnc, lnc, quick, quick)
+			go io.Copy(io.Discard, lnc) // reads, but says nothing
+			h := newRecorder()
+			begin := time.Now()
+			d.Start(h)
+			err := h.wait(t)
+			assert.ErrorIs(t, err, ErrHeartbeat)
+			isTimeout(t, err)
+			assert.Equal(t, quick.DeadAfter, time.Since(begin))
+		})
+	})
+	t.Run("misses a peer that takes nothing", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dnc, lnc := net.Pipe()
+			d, l := sessions(t, dnc, lnc, Config{}, Config{})
+			h := newRecorder()
+			d.Start(h)
+			begin := time.Now()
+			err := d.Ring()
+			assert.ErrorIs(t, err, ErrHeartbeat)
+			assert.Equal(t, sendTimeout, time.Since(begin))
+			assert.ErrorIs(t, h.wait(t), ErrHeartbeat)
+			_ = l
+		})
+	})
+}
+
+func TestSessionEnds(t *testing.T) {
+	tests := []struct {
+		name string
+		do   func(peer net.Conn)
+		want error
+	}{
+		{"the peer dies", func(p net.Conn) { p.Close() }, io.ErrUnexpectedEOF},
+		{"an unknown signal", func(p net.Conn) { p.Write([]byte{1, 2, 99}) }, ErrMalformed},
+		{"a goodbye and more", func(p net.Conn) { p.Write([]byte{2, 3, 99}) }, ErrGoodbye},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			dnc, lnc := loopback(t)
+			d, _ := sessions(t, dnc, lnc, Config{}, Config{})
+			h := newRecorder()
+			d.Start(h)
+			tt.do(lnc)
+			assert.ErrorIs(t, h.wait(t), tt.want)
+			_, err := dnc.Write([]byte{1})
+			assert.ErrorIs(t, err, net.ErrClosed, "the connection is closed before Ended")
+		})
+	}
+	t.Run("a reset", func(t *testing.T) {
+		dnc, lnc := loopback(t)
+		d, _ := sessions(t, dnc, lnc, Config{}, Config{})
+		h := newRecorder()
+		d.Start(h)
+		require.NoError(t, lnc.(*net.TCPConn).SetLinger(0))
+		lnc.Close()
+		assert.ErrorContains(t, h.wait(t), "reset")
+	})
+}
+
+// closer closes its session from within Ended.
+type closer struct {
+	s     *Session
+	ended chan error
+}
+
+func (c *closer) Doorbell()       {}
+func (c *closer) Ended(err error) { c.ended <- c.s.Close() }
+
+func TestCloseFromEnded(t *testing.T) {
+	for _, local := range []bool{false, true} {
+		dnc, lnc := loopback(t)
+		d, l := sessions(t, dnc, lnc, Config{}, Config{})
+		c := &closer{d, make(chan error, 1)}
+		d.Start(c)
+		if local {
+			require.NoError(t, d.Close())
+		} else {
+			require.NoError(t, l.Close())
+		}
+		assert.NoError(t, <-c.ended)
+	}
+}
+
+func TestStartAfterClose(t *testing.T) {
+	dnc, lnc := loopback(t)
+	d, _ := sessions(t, dnc, lnc, Config{}, Config{})
+	require.NoError(t, d.Close())
+	h := newRecorder()
+	d.Start(h)
+	assert.ErrorIs(t, h.wait(t), net.ErrClosed)
+}
+
+func TestSessionConcurrently(t *testing.T) {
+	dnc, lnc := loopback(t)
+	d, l := sessions(t, dnc, lnc, Config{Heartbeat: time.Millisecond}, Config{Heartbeat: time.Millisecond})
+	dh, lh := &counter{}, &counter{}
+	d.Start(dh)
+	l.Start(lh)
+	var wg sync.WaitGroup
+	for _, s := range []*Session{d, l} {
+		for range 4 {
+			wg.Go(func() {
+				for range 200 {
+					assert.NoError(t, s.Ring())
+					s.Stats()
+				}
+			})
+		}
+	}
+	wg.Wait()
+	for _, s := range []*Session{d, l} {
+		for range 2 {
+			wg.Go(func() { assert.NoError(t, s.Close()) })
+		}
+	}
+	wg.Wait()
+	once := func() bool { return dh.endings() == 1 && lh.endings() == 1 }
+	assert.Eventually(t, once, 10*time.Second, time.Millisecond, "Ended is called once")
+}
+
+type counter struct {
+	mu    sync.Mutex
+	ended int
+}
+
+func (c *counter) Doorbell() {}
+
+func (c *counter) Ended(error) {
+	c.mu.Lock()
+	c.ended++
+	c.mu.Unlock()
+}
+
+func (c *counter) endings() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ended
+}
+
+func TestSignalsAreOneByte(t *testing.T) {
+	dnc, lnc := loopback(t)
+	d, _ := sessions(t, dnc, lnc, Config{}, Config{})
+	require.NoError(t, d.Ring())
+	require.NoError(t, d.Close())
+	all, err := io.ReadAll(lnc)
+	require.NoError(t, err)
+	assert.Equal(t, []byte{byte(framing.SignalDoorbell), byte(framing.SignalGoodbye)}, all)
+}
