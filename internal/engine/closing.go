@@ -1,0 +1,170 @@
+package engine
+
+import (
+	"fmt"
+	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// A stream ends by Fin frames, one in each direction, each answered by a
+// FinAck once everything before it is in the receiver's memory: then the
+// sending process may exit. A Fin with FlagClosed says that its sender takes
+// nothing more either; the answer to it promises that no write of the
+// answering side is in flight, so that the landing ring can be used again.
+
+// shutWrite ends the sending direction. closed says that nothing more will be
+// read either.
+func (s *stream) shutWrite(closed bool) {
+	if s.gone || s.p.err != nil || s.finSent && (!closed || s.finClosed) {
+		return
+	}
+	s.finSent, s.acked = true, false
+	f := ctlFrame{t: framing.TypeFin, stream: s.id, pos: s.sndNxt}
+	if closed {
+		s.finClosed = true
+		f.flags = framing.FlagClosed
+	}
+	s.p.control(f)
+	s.wr.signal()
+}
+
+// shutRead discards what is there and what will come.
+func (s *stream) shutRead() {
+	s.readShut = true
+	for s.directN == 0 && !s.reading {
+		seg := s.segs.front()
+		if seg == nil {
+			break
+		}
+		n := seg.n
+		if seg.large {
+			s.consumeLarge(n)
+			continue
+		}
+		s.segs.pop(n)
+		s.freeRing()
+		s.readSmall(n)
+	}
+	s.rd.signal()
+}
+
+// close ends both directions for the user. The stream lives on until the peer
+// has everything and has promised to write no more.
+func (s *stream) close() {
+	s.closed = true
+	s.rd.signal()
+	s.wr.signal()
+	switch {
+	case s.p.err != nil || s.err != nil && !s.opening:
+		s.remove()
+	case s.remote && s.writing == 0 && !s.owed:
+		s.remove() // the peer has closed as well, and knows that we send nothing
+	case s.opening:
+		s.abort(framing.ResetAbort)
+	default:
+		s.shutWrite(true)
+	}
+}
+
+// abort ends the stream at once, and tells the peer.
+func (s *stream) abort(code framing.ResetCode) {
+	s.closed = true
+	s.dropPending()
+	if s.p.err != nil || s.remote {
+		s.remove()
+		return
+	}
+	s.finSent, s.finClosed = true, true
+	s.p.reset(s.id, code)
+	s.rd.signal()
+	s.wr.signal()
+}
+
+// finished takes a Fin frame in.
+func (s *stream) finished(pos uint64, closed bool) error {
+	if s.finKnown && pos != s.finPos || pos < s.rcvNxt {
+		return fmt.Errorf("%w: stream ends at %d, and at %d", errProtocol, pos, s.rcvNxt)
+	}
+	s.finKnown, s.finPos, s.owed = true, pos, true
+	s.wanting = false
+	if closed && !s.remote {
+		s.remote = true
+		s.dropPending()
+		s.wr.signal()
+	}
+	s.checkFin()
+	return nil
+}
+
+// checkFin ends the receiving direction once everything has arrived.
+func (s *stream) checkFin() {
+	if !s.finKnown || s.rcvNxt != s.finPos && !s.deaf() {
+		return
+	}
+	if !s.eof && s.rcvNxt == s.finPos {
+		s.eof = true
+		if s.inLease != nil {
+			_ = s.inLease.Return(s.largeIn) // the peer writes no more: as good as a Return
+			s.dropLease()
+		}
+		s.rd.signal()
+	}
+	s.ackFin()
+}
+
+// ackFin answers the peer's Fin when its conditions hold.
+func (s *stream) ackFin() {
+	if !s.owed || s.gone || s.remote && s.writing > 0 || s.rcvNxt != s.finPos && !s.deaf() {
+		return
+	}
+	s.owed = false
+	f := ctlFrame{t: framing.TypeFinAck, stream: s.id, pos: s.finPos}
+	if s.remote {
+		f.flags = framing.FlagClosed
+	}
+	s.p.control(f)
+	if s.remote && s.closed {
+		s.remove()
+	}
+}
+
+// finAcked takes the answer to our Fin in.
+func (s *stream) finAcked(closed bool) {
+	if s.finClosed && !closed {
+		return // answers the Fin before the one with FlagClosed
+	}
+	s.acked = true
+	s.wr.signal()
+	if s.closed && closed {
+		s.remove()
+	}
+}
+
+// wasReset takes a Reset frame in.
+func (s *stream) wasReset(code framing.ResetCode) {
+	opening := s.opening
+	s.remote, s.owed, s.finKnown, s.finPos = true, true, true, s.rcvNxt
+	if s.err == nil && !s.eof {
+		s.err = resetError(code, opening)
+	}
+	s.opening = false
+	s.acked = true
+	s.dropPending()
+	s.rd.signal()
+	s.wr.signal()
+	s.ackFin()
+}
+
+// writeError is why nothing can be written any more, nil if it can.
+func (s *stream) writeError() error {
+	switch {
+	case s.closed:
+		return errClosed
+	case s.err != nil:
+		return s.err
+	case s.p.err != nil, s.remote, s.finSent:
+		return syscall.EPIPE
+	}
+	return nil
+}

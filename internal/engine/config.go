@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Config is what an endpoint's owner decides. Zero fields take the defaults.
+type Config struct {
+	// Budget pays for every byte of memory that the endpoint maps or promises.
+	Budget *pool.Budget
+	// Window is a conn's receive window for small data, in bytes. New conns get
+	// less when the budget runs low.
+	Window int
+	// Ring is the size of a landing ring, in bytes: a power of two, at least
+	// 64 KiB. Less is leased when the budget runs low.
+	Ring int
+	// PeerSlots is how many receive slots each peer may have in flight.
+	PeerSlots int
+	// DeadAfter is how long the fabric may refuse a peer's operations before
+	// the peer counts as dead.
+	DeadAfter time.Duration
+	// Spin is how long a waiting goroutine polls before it parks; negative
+	// never polls. It is an upper bound: waits that are usually longer park at
+	// once.
+	Spin time.Duration
+}
+
+// PeerConfig is what the owner of a peer wants to hear of. All functions are
+// called with the endpoint locked: they must neither block nor call into the
+// engine. Each may be nil.
+type PeerConfig struct {
+	// Accept is called for every conn that the peer opens. It returns 0 if it
+	// takes the conn; a nil Accept refuses all.
+	Accept func(c *Conn, listener uint32) framing.ResetCode
+	// Lost is called once, when the peer is lost: its conns have failed.
+	Lost func(error)
+	// Gone is called once after that, when the user has closed the last conn.
+	Gone func()
+}
+
+// Defaults of Config, and sizes that peers learn at rendezvous.
+const (
+	DefaultWindow    = 64 << 10
+	DefaultRing      = 1 << 20
+	DefaultPeerSlots = 64
+	DefaultDeadAfter = 15 * time.Second
+	DefaultSpin      = 100 * time.Microsecond
+
+	// EagerPayload is the most payload of one frame, in bytes: larger writes go
+	// by RDMA once there is a landing ring.
+	EagerPayload = 8 << 10
+	eagerFrame   = framing.HeaderSize + EagerPayload
+
+	// chunkSize is the most that one RDMA write carries: small enough that the
+	// writer's copy, the transfer and the reader's copy overlap.
+	chunkSize = 64 << 10
+
+	minPeerSlots = 4
+	minWindow    = 4 << 10
+	minRing      = 64 << 10
+	// maxUnread is how many RDMA writes of one lease may be unread.
+	maxUnread = 64
+	// ctlSlots is how many send slots only control frames may use.
+	ctlSlots = 4
+)
+
+func (c Config) withDefaults() Config {
+	if c.Budget == nil {
+		c.Budget = pool.NewBudget(pool.DefaultLimit)
+	}
+	setDefault(&c.Window, DefaultWindow)
+	setDefault(&c.Ring, DefaultRing)
+	setDefault(&c.PeerSlots, DefaultPeerSlots)
+	if c.DeadAfter == 0 {
+		c.DeadAfter = DefaultDeadAfter
+	}
+	if c.Spin == 0 {
+		c.Spin = DefaultSpin
+	}
+	c.PeerSlots = max(c.PeerSlots, minPeerSlots)
+	c.Window = max(c.Window, minWindow)
+	return c
+}
+
+func setDefault(v *int, d int) {
+	if *v == 0 {
+		*v = d
+	}
+}
+
+// Errors that a conn's calls return besides io.EOF, net.ErrClosed,
+// os.ErrDeadlineExceeded, syscall.ECONNRESET, EPIPE and ECONNREFUSED.
+var (
+	// ErrEndpointClosed: the endpoint was closed by its owner.
+	ErrEndpointClosed = errors.New("fabric endpoint closed")
+	// ErrMemory: the memory budget has no room.
+	ErrMemory = errors.New("memory budget exhausted: raise Transport.MemoryLimit or close conns")
+	// errProtocol: the peer broke the protocol; it is cut off.
+	errProtocol = errors.New("peer broke the protocol")
+)

@@ -1,0 +1,355 @@
+package engine
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Conn is the blocking face of a stream, with the semantics of net.Conn. Its
+// errors are bare sentinels: io.EOF, net.ErrClosed, os.ErrDeadlineExceeded,
+// syscall.ECONNRESET, EPIPE and ECONNREFUSED. All methods may be called
+// concurrently.
+type Conn struct {
+	stream *stream
+	e      *Endpoint
+
+	rmu sync.Mutex // one Read at a time
+	wmu sync.Mutex // one Write at a time: its bytes stay together
+
+	// Guarded by the endpoint's lock.
+	rdl, wdl deadline
+	left     int // bytes that a blocked writer still has
+	linger   time.Duration
+}
+
+var errClosed = net.ErrClosed
+
+// DefaultLinger is how long Close waits, at most, for the peer to have all.
+const DefaultLinger = 5 * time.Second
+
+// Counters is what a conn has moved, in bytes. Small data went in frames, large
+// data by RDMA write.
+type Counters struct {
+	SmallIn, SmallOut, LargeIn, LargeOut uint64
+}
+
+// Counters is a snapshot.
+func (c *Conn) Counters() Counters {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	return c.stream.info
+}
+
+// Peer returns the stream's id, unique among those that the peer has open.
+func (c *Conn) ID() uint32 { return c.stream.id }
+
+// Owner identifies the peer that the conn belongs to.
+func (c *Conn) BelongsTo(p *Peer) bool { return c.stream.p == p.p }
+
+// readError is why nothing can be read, whether or not there is data: closing
+// and the deadline come first, as in TCP.
+func (c *Conn) readError() error {
+	switch {
+	case c.stream.closed:
+		return errClosed
+	case c.rdl.passed:
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// endError is why nothing more will come, once all data is read.
+func (s *stream) endError() error {
+	switch {
+	case s.readShut, s.eof:
+		return io.EOF
+	}
+	return s.err
+}
+
+// Read reads what is there, and waits if nothing is.
+func (c *Conn) Read(b []byte) (int, error) {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	c.e.enter()
+	n, err := c.read(b)
+	c.e.leave()
+	return n, err
+}
+
+// read is Read with the lock held, which it gives up to wait and to copy.
+func (c *Conn) read(b []byte) (int, error) {
+	s, e := c.stream, c.e
+	for {
+		if err := c.readError(); err != nil {
+			return 0, err
+		}
+		if len(b) == 0 {
+			return 0, nil
+		}
+		n, large := s.tryRead(b)
+		if large != nil {
+			s.reading = true
+			s.p.c.copying++
+			e.leave()
+			n = copy(b, large)
+			e.enter()
+			s.p.c.copying--
+			s.endCopy(n)
+			return n, nil
+		}
+		if n > 0 {
+			return n, nil
+		}
+		if err := s.endError(); err != nil {
+			return 0, err
+		}
+		s.direct, s.directN = b, 0
+		c.waitRead()
+		n = s.directN
+		s.direct, s.directN = nil, 0
+		if n > 0 {
+			return n, nil
+		}
+	}
+}
+
+// waitRead waits for something to change for a reader.
+func (c *Conn) waitRead() {
+	c.stream.rd.prepare()
+	c.e.leave()
+	c.e.wait(&c.stream.rd)
+	c.e.enter()
+}
+
+// endCopy ends an unlocked copy of n bytes out of the landing ring.
+func (s *stream) endCopy(n int) {
+	s.reading = false
+	if c := s.p.c; c.down {
+		if c.lent == 0 && c.copying == 0 {
+			c.free()
+		}
+		return
+	}
+	if s.gone {
+		s.release()
+		return
+	}
+	if !s.segs.empty() {
+		s.consumeLarge(n)
+	}
+	s.dropLease()
+	if s.readShut {
+		s.shutRead()
+	}
+}
+
+// Write writes all of b: it returns once every byte is sent or copied, and
+// waits only for credit.
+func (c *Conn) Write(b []byte) (int, error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	c.e.enter()
+	defer c.e.leave()
+	n := 0
+	for {
+		if err := c.writeError(); err != nil {
+			return n, err
+		}
+		if n == len(b) {
+			return n, nil
+		}
+		m, retry := c.write(b[n:])
+		if n += m; n == len(b) {
+			return n, nil
+		}
+		if m == 0 && !retry {
+			c.waitWrite(len(b) - n)
+		}
+	}
+}
+
+// write moves as much of b as is possible at once. retry asks for another
+// attempt although nothing was moved.
+func (c *Conn) write(b []byte) (n int, retry bool) {
+	s := c.stream
+	large := len(b) > s.p.eager
+	if k := 0; large && s.outLease != nil && !s.outLease.revoked {
+		if k = s.largeRoom(len(b)); k == 0 {
+			return 0, false
+		}
+		slot, ok := s.p.c.takeStage()
+		if !ok {
+			return 0, false
+		}
+		stage := s.p.c.stage
+		src := source{mem: stage.Bytes(slot)[:k], desc: stage.Desc(slot), from: stage, slot: slot}
+		c.e.leave()
+		copy(src.mem, b)
+		c.e.enter()
+		// Much can have happened meanwhile, but only this call sends.
+		if c.writeError() != nil || s.largeRoom(len(b)) < k {
+			stage.Put(slot)
+			return 0, true
+		}
+		s.writeLarge(src)
+		s.p.c.push(s.p)
+		return k, false
+	}
+	if large {
+		// Until there is a ring, large data goes in frames, one at a time so
+		// that the lease is noticed.
+		b = b[:s.p.eager]
+		if !s.asked && s.p.c.rule != byNothing && !s.pend.active {
+			s.ask()
+		}
+	}
+	n = s.trySmall(b)
+	s.p.c.push(s.p)
+	return n, false
+}
+
+// ask has the peer asked for a landing ring by the next frame.
+func (s *stream) ask() {
+	s.asked = true
+	if s.smallMax > s.smallOut && s.p.c.tx.Free() > ctlSlots {
+		s.askData = true
+		return
+	}
+	s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id})
+}
+
+// waitWrite waits for something to change for a writer with n bytes left.
+func (c *Conn) waitWrite(n int) {
+	s := c.stream
+	c.left = n
+	s.wr.prepare()
+	s.block()
+	c.e.leave()
+	c.e.wait(&s.wr)
+	c.e.enter()
+	s.wr.waiting = false
+}
+
+func (c *Conn) writeError() error {
+	if err := c.stream.writeError(); err != nil {
+		return err
+	}
+	if c.wdl.passed {
+		return os.ErrDeadlineExceeded
+	}
+	return nil
+}
+
+// CloseWrite ends the sending direction: the peer reads io.EOF after the last
+// byte.
+func (c *Conn) CloseWrite() error {
+	c.e.enter()
+	defer c.e.leave()
+	if c.stream.closed {
+		return errClosed
+	}
+	c.stream.shutWrite(false)
+	return nil
+}
+
+// CloseRead discards what has arrived and what will: reads return io.EOF.
+func (c *Conn) CloseRead() error {
+	c.e.enter()
+	defer c.e.leave()
+	if c.stream.closed {
+		return errClosed
+	}
+	c.stream.shutRead()
+	return nil
+}
+
+// SetLinger sets how long Close waits, in seconds: 0 resets the conn and
+// discards what is not delivered, negative is the default.
+func (c *Conn) SetLinger(sec int) error {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	if c.stream.closed {
+		return errClosed
+	}
+	switch {
+	case sec < 0:
+		c.linger = 0
+	case sec == 0:
+		c.linger = -1
+	default:
+		c.linger = time.Duration(sec) * time.Second
+	}
+	return nil
+}
+
+// Close ends the conn. It waits, for the linger time at most, until everything
+// written is in the peer's memory, so that the process may exit right after.
+func (c *Conn) Close() error {
+	s, e := c.stream, c.e
+	e.enter()
+	if s.closed {
+		e.leave()
+		return errClosed
+	}
+	c.rdl.stop()
+	c.wdl.stop()
+	if c.linger < 0 {
+		s.abort(framing.ResetAbort)
+		e.leave()
+		return nil
+	}
+	s.close()
+	e.leave()
+	// Writers and readers have been woken; a writer may still be waiting for
+	// its turn to leave, and shares the waiter.
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	e.enter()
+	defer e.leave()
+	limit := c.linger
+	if limit == 0 {
+		limit = DefaultLinger
+	}
+	c.wdl.set(e, &s.wr, time.Now().Add(limit))
+	defer c.wdl.stop()
+	for !s.gone && !s.acked && s.p.err == nil {
+		if c.wdl.passed {
+			return os.ErrDeadlineExceeded
+		}
+		s.wr.prepare()
+		e.leave()
+		e.wait(&s.wr)
+		e.enter()
+	}
+	return nil
+}
+
+// SetDeadline sets both deadlines; a zero time is none.
+func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
+
+// SetReadDeadline sets the deadline of pending and later reads.
+func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, true, false) }
+
+// SetWriteDeadline sets the deadline of pending and later writes.
+func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
+
+func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	if c.stream.closed {
+		return errClosed
+	}
+	if read {
+		c.rdl.set(c.e, &c.stream.rd, t)
+	}
+	if write {
+		c.wdl.set(c.e, &c.stream.wr, t)
+	}
+	return nil
+}

@@ -1,0 +1,396 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// rule is how the target learns that an RDMA write has landed (SPEC.md
+// section 5), chosen by the writer from what its endpoint offers.
+type rule uint8
+
+const (
+	byCQData  rule = 1 + iota // completion data is the notification
+	bySAW                     // a send posted after the write arrives after it
+	byDeliver                 // wait for FI_DELIVERY_COMPLETE, then send
+	byNothing                 // no rule holds: all data goes in frames
+)
+
+func chooseRule(a fabric.Attr) rule {
+	switch {
+	case a.CQDataSize >= 4:
+		return byCQData
+	case a.Order&fabric.SendAfterWrite != 0:
+		return bySAW
+	case a.DeliveryComplete:
+		return byDeliver
+	}
+	return byNothing
+}
+
+// core is one endpoint's state: its memory, its operations in flight, its
+// peers and their streams. It is a state machine: completions, calls and the
+// time come in, operations on the fabric and wake-ups go out. It has no
+// goroutines, locks or clocks of its own, so a test can replay it exactly; in
+// production Endpoint.mu guards all of it.
+type core struct {
+	fab  fabric.Endpoint
+	attr fabric.Attr
+	cfg  Config
+	rule rule
+	now  time.Time // set by whoever enters the core
+	// owner is what conns block on; nil in tests that drive the core alone.
+	owner *Endpoint
+	eager int // largest frame
+
+	rx     *pool.Slots         // receive slots, all posted but for held frames
+	tx     *pool.Slots         // frames being sent
+	stage  *pool.Slots         // sources of RDMA writes
+	heaps  map[int]*pool.Slots // reassembly memory by window size
+	leases *pool.Leases
+
+	ops     []txOp // operations in flight by tag
+	freeOps []uint32
+	depth   int // how many may be in flight
+	flying  int
+
+	recvs   []fabric.Op // receives to post
+	batch   [16]fabric.Op
+	peers   map[uint32]*peer
+	lastID  uint32
+	granted int     // receive slots promised to peers; never more than rx.Len
+	touched []*peer // to be flushed when the dispatch ends
+	blocked []*stream
+	graves  []grave
+	freed   bool // a budget of the whole endpoint has grown: look at blocked
+	// rang lists peers that were sent something and may sleep.
+	rang []*peer
+	err  error // the endpoint is unusable
+	down bool  // the fabric endpoint is closed
+	lent int   // Buffers that the user holds or the fabric reads from
+	// copying counts readers that copy from a landing ring without the lock.
+	copying   int
+	ringFreed bool // landing memory has become free: look at who wants a lease
+
+	stats Stats
+}
+
+// txOp is what a completion of an operation in flight must take care of.
+type txOp struct {
+	peer   *peer
+	stream *stream     // RDMA writes
+	from   *pool.Slots // where slot goes back to, nil for a user's Buffer
+	slot   uint32
+	buf    *Buffer
+	large  framing.Large // byDeliver: to be announced
+	pos    uint64
+}
+
+// outOp is an operation that waits for its turn.
+type outOp struct {
+	op fabric.Op
+	tx txOp
+}
+
+func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
+	cfg = cfg.withDefaults()
+	a := fab.Attr()
+	c := &core{
+		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a),
+		peers: map[uint32]*peer{}, heaps: map[int]*pool.Slots{},
+		leases: new(pool.Leases), depth: max(1, a.TxDepth),
+	}
+	if a.RxDepth < minPeerSlots {
+		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, minPeerSlots)
+	}
+	c.eager = int(min(a.MaxMsgSize, eagerFrame))
+	if c.eager <= framing.HeaderSize+framing.LeaseSize {
+		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
+	}
+	var local pool.Registrar
+	if a.LocalMR {
+		local = fab
+	}
+	c.rx = pool.NewSlots(cfg.Budget, local, eagerFrame)
+	c.tx = pool.NewSlots(cfg.Budget, local, eagerFrame)
+	c.stage = pool.NewSlots(cfg.Budget, local, chunkSize)
+	if err := c.tx.Grow(min(128, max(2*ctlSlots, c.depth))); err != nil {
+		c.free()
+		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
+	}
+	return c, nil
+}
+
+// maxPayload is the most payload of a frame that this endpoint can send.
+func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
+
+// growStage maps staging memory when the first large write needs it, and more
+// while writers keep running out of it.
+func (c *core) growStage() {
+	if n := c.stage.Len(); n < 32 && n < 2*c.depth {
+		_ = c.stage.Grow(8) // without it, the writer waits for a chunk
+	}
+}
+
+// push posts what p has queued, as far as the fabric takes it.
+func (c *core) push(p *peer) {
+	for p.head < len(p.out) && p.err == nil {
+		n := 0
+		for n < len(c.batch) && p.head+n < len(p.out) {
+			o := &p.out[p.head+n]
+			if o.op.Kind != fabric.Inject {
+				if c.flying >= c.depth {
+					break
+				}
+				o.op.Tag = c.takeOp(o.tx)
+			}
+			c.batch[n] = o.op
+			n++
+		}
+		if n == 0 {
+			break
+		}
+		posted, _, err := c.fab.Exchange(c.batch[:n], nil)
+		c.account(p, posted, n)
+		if err != nil {
+			c.fail(p, fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
+			return
+		}
+		if posted < n {
+			break
+		}
+	}
+	switch {
+	case p.head == len(p.out):
+		p.out, p.head = p.out[:0], 0
+		p.stalled = time.Time{}
+	case p.stalled.IsZero():
+		p.stalled = c.now
+		c.stats.Stalls.Queue++
+	}
+}
+
+// account notes that the first posted of the n operations in batch were taken.
+func (c *core) account(p *peer, posted, n int) {
+	for i := range n {
+		o := &p.out[p.head+i]
+		switch {
+		case i >= posted && o.op.Kind != fabric.Inject:
+			c.dropOp(o.op.Tag)
+		case i < posted && o.op.Kind == fabric.Inject:
+			o.tx.from.Put(o.tx.slot)
+			c.freed = true
+		}
+	}
+	p.head += posted
+	if posted > 0 {
+		c.stats.Posted += uint64(posted)
+		p.stalled = time.Time{}
+		if p.bell.Ring != nil && !p.rung {
+			p.rung = true
+			c.rang = append(c.rang, p)
+		}
+	}
+}
+
+func (c *core) takeOp(t txOp) uint32 {
+	c.flying++
+	if n := len(c.freeOps); n > 0 {
+		tag := c.freeOps[n-1]
+		c.freeOps = c.freeOps[:n-1]
+		c.ops[tag] = t
+		return tag
+	}
+	c.ops = append(c.ops, t)
+	return uint32(len(c.ops) - 1)
+}
+
+func (c *core) dropOp(tag uint32) {
+	c.ops[tag] = txOp{}
+	c.freeOps = append(c.freeOps, tag)
+	c.flying--
+}
+
+// postRecvs posts the receive slots that are free again.
+func (c *core) postRecvs() {
+	for len(c.recvs) > 0 {
+		n := min(len(c.recvs), len(c.batch))
+		posted, _, err := c.fab.Exchange(c.recvs[:n], nil)
+		c.recvs = c.recvs[:copy(c.recvs, c.recvs[posted:])]
+		if err != nil {
+			c.breakdown(fmt.Errorf("posting a receive: %w", err))
+			return
+		}
+		if posted < n {
+			return
+		}
+	}
+}
+
+func (c *core) repost(slot uint32) {
+	c.recvs = append(c.recvs, fabric.Op{
+		Kind: fabric.Recv, Tag: slot, Buf: c.rx.Bytes(slot), Desc: c.rx.Desc(slot),
+	})
+}
+
+// dispatch takes reaped completions in, then sends what they make possible.
+func (c *core) dispatch(done []fabric.Completion) {
+	for i := range done {
+		d := &done[i]
+		switch {
+		case d.Kind == fabric.Recv && d.Err == nil:
+			c.received(d.Tag, d.Len)
+		case d.Kind == fabric.Recv:
+			c.stats.CQErrors++
+			c.repost(d.Tag)
+		case d.Kind == fabric.RemoteWrite:
+			c.landed(framing.Immediate(d.Data))
+		case d.Kind == 0:
+			c.stats.CQErrors++
+			if c.attr.PerPeer { // it can only be about the one peer
+				for _, p := range c.peers {
+					c.fail(p, d.Err)
+				}
+			}
+		default:
+			c.sent(d.Tag, d.Err)
+		}
+	}
+	c.flush()
+}
+
+// flush ends every entry into the core: frames, receives and wake-ups that
+// have become due go out.
+func (c *core) flush() {
+	c.postRecvs()
+	for i := 0; i < len(c.touched); i++ {
+		p := c.touched[i]
+		p.touched = false
+		p.flush()
+	}
+	c.touched = c.touched[:0]
+	if c.ringFreed {
+		c.ringFreed = false
+		c.grantWaiting()
+	}
+	if c.freed {
+		c.freed = false
+		for _, p := range c.peers {
+			if p.wants() {
+				p.flush()
+			}
+		}
+		c.wakeWriters()
+	}
+}
+
+func (c *core) touch(p *peer) {
+	if !p.touched {
+		p.touched = true
+		c.touched = append(c.touched, p)
+	}
+}
+
+// sent takes the completion of a send or a write.
+func (c *core) sent(tag uint32, err error) {
+	if int(tag) >= len(c.ops) || c.ops[tag].peer == nil {
+		c.stats.CQErrors++
+		return
+	}
+	t := c.ops[tag]
+	c.dropOp(tag)
+	c.freed = true
+	t.release()
+	if t.stream != nil {
+		t.stream.writeDone(&t)
+	}
+	c.touch(t.peer)
+	if err != nil {
+		c.stats.CQErrors++
+		c.fail(t.peer, err)
+	}
+}
+
+func (t *txOp) release() {
+	switch {
+	case t.from != nil:
+		t.from.Put(t.slot)
+	case t.buf != nil:
+		t.buf.done()
+	}
+}
+
+// breakdown makes the whole endpoint unusable.
+func (c *core) breakdown(err error) {
+	if c.err != nil {
+		return
+	}
+	c.err = err
+	for _, p := range c.peers {
+		c.fail(p, err)
+	}
+}
+
+// retry offers the fabric again what it has refused.
+func (c *core) retry() {
+	c.postRecvs()
+	for _, p := range c.peers {
+		if len(p.out) > 0 {
+			c.push(p)
+		}
+	}
+}
+
+// stuck reports operations that the fabric has refused for now.
+func (c *core) stuck() bool {
+	if len(c.recvs) > 0 {
+		return true
+	}
+	for _, p := range c.peers {
+		if len(p.out) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// chores does what time alone makes due, about once in choreTime, and reports
+// whether it wants to be called again.
+func (c *core) chores() (again bool) {
+	c.retry()
+	for _, p := range c.peers {
+		if len(p.out) > 0 {
+			if again = true; !p.stalled.IsZero() && c.now.Sub(p.stalled) > c.cfg.DeadAfter {
+				c.fail(p, fmt.Errorf("fabric took no operation for %v", c.cfg.DeadAfter))
+			}
+		}
+		if p.reclaim() {
+			again = true
+		}
+	}
+	if c.bury() {
+		again = true
+	}
+	return again
+}
+
+// busy reports that chores has something to watch.
+func (c *core) busy() bool {
+	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.stuck()
+}
+
+// choreTime is the grain of everything that time makes due: idle leases are
+// taken back, and the memory of dead peers is freed, after one to two of it.
+const choreTime = time.Second
+
+func kindName(k fabric.Kind) string {
+	names := [...]string{"operation", "send", "inject", "receive", "write", "write with data"}
+	if int(k) < len(names) {
+		return names[k]
+	}
+	return "operation"
+}

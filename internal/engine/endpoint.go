@@ -1,0 +1,281 @@
+package engine
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// Endpoint is one open fabric endpoint with the peers and conns that use it.
+// All methods may be called concurrently.
+type Endpoint struct {
+	mu   sync.Mutex // guards core and everything reached from it
+	core *core
+
+	progress
+	fab    fabric.Endpoint
+	waiter fabric.Waiter // nil: doorbells
+	cfg    Config
+	attr   fabric.Attr
+	timer  *time.Timer // arms a queue that was left
+	chores *time.Timer
+	parks  atomic.Uint64
+	bells  atomic.Uint64
+	closed sync.Once
+}
+
+// NewEndpoint takes over an open fabric endpoint.
+func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
+	c, err := newCore(fab, cfg)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{
+		core: c, fab: fab, waiter: fab.Waiter(), cfg: c.cfg, attr: c.attr,
+		progress: progress{park: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})},
+	}
+	c.owner = e
+	e.timer = time.AfterFunc(time.Hour, e.tick)
+	e.chores = time.AfterFunc(time.Hour, e.doChores)
+	if e.waiter != nil {
+		go e.background()
+	} else {
+		close(e.gone)
+	}
+	e.kick(pollEvery)
+	return e, nil
+}
+
+// Attr is what the fabric endpoint offers.
+func (e *Endpoint) Attr() fabric.Attr { return e.attr }
+
+// enter and leave bracket every use of the core.
+func (e *Endpoint) enter() {
+	e.mu.Lock()
+	e.core.now = time.Now()
+}
+
+func (e *Endpoint) leave() {
+	c := e.core
+	c.flush()
+	stuck := c.stuck()
+	e.refused.Store(stuck)
+	poll := c.flying > 0 && e.waiter == nil || stuck
+	chores := c.busy()
+	var ring func()
+	for _, p := range c.rang {
+		p.rung = false
+		// Everything is posted; the swap is the fence before the look at the
+		// flag. Endpoints with doorbells have one peer.
+		if p.bell.Peer.CompareAndSwap(1, 0) {
+			ring = p.bell.Ring
+			c.stats.DoorbellsRung++
+		}
+	}
+	c.rang = c.rang[:0]
+	e.mu.Unlock()
+	if ring != nil {
+		ring()
+	}
+	if poll && e.state.Load() != owned {
+		e.kick(pollEvery)
+	}
+	if chores && e.choring.CompareAndSwap(false, true) {
+		e.chores.Reset(choreTime)
+	}
+}
+
+// Peer is one process at the other end of an Endpoint.
+type Peer struct {
+	e     *Endpoint
+	p     *peer
+	local framing.Attach
+	join  sync.Once
+}
+
+// NewPeer reserves a place for a peer.
+func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
+	var token [16]byte
+	if _, err := rand.Read(token[:]); err != nil {
+		return nil, err
+	}
+	name := e.fab.Name()
+	e.enter()
+	defer e.leave()
+	p, err := e.core.newPeer(token, cfg)
+	if err != nil {
+		return nil, err
+	}
+	e.joining.Add(1)
+	e.kick(pollEvery)
+	return &Peer{e: e, p: p, local: framing.Attach{
+		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
+		Slots: uint32(p.slots), Eager: uint32(e.core.eager),
+	}}, nil
+}
+
+// Local is what the peer must know of this side.
+func (p *Peer) Local() framing.Attach { return p.local }
+
+// Connect takes in what the peer says of itself.
+func (p *Peer) Connect(_ context.Context, remote framing.Attach) error {
+	addr, err := p.e.fab.Insert(remote.Name) // may block: not under the lock
+	if err != nil {
+		return fmt.Errorf("provider %s: peer's address: %w", p.e.attr.Provider, err)
+	}
+	p.e.enter()
+	defer p.e.leave()
+	if p.p.err != nil {
+		_ = p.e.fab.Remove(addr)
+		return p.p.err
+	}
+	return p.p.attach(&remote, addr)
+}
+
+// Check sends a ping over the fabric and waits for the answer.
+func (p *Peer) Check(ctx context.Context) error {
+	e := p.e
+	stop := context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		p.p.pong.signal()
+	})
+	defer stop()
+	e.enter()
+	p.p.ping()
+	for p.p.pongs == 0 && p.p.err == nil && ctx.Err() == nil {
+		p.p.pong.prepare()
+		e.leave()
+		e.wait(&p.p.pong)
+		e.enter()
+	}
+	defer e.leave()
+	switch {
+	case p.p.pongs > 0:
+		return nil
+	case p.p.err != nil:
+		return p.p.err
+	}
+	return fmt.Errorf("provider %s: no answer over the fabric: %w", e.attr.Provider, ctx.Err())
+}
+
+// Attached says that both sides are up. bell wakes the peer where the provider
+// has nothing to wait on.
+func (p *Peer) Attached(bell Bell) {
+	p.e.enter()
+	p.p.bell = bell
+	p.e.leave()
+	if bell.Own != nil {
+		p.e.flag.Store(bell.Own)
+	}
+	p.join.Do(func() { p.e.joining.Add(-1) })
+	p.e.kick(tickAfter)
+}
+
+// Doorbell says that the peer has rung.
+func (p *Peer) Doorbell() {
+	p.e.bells.Add(1)
+	p.e.attend()
+}
+
+// Lost ends the peer after its rendezvous connection has ended. What has
+// arrived before that is taken in first: a peer that closed its conns and
+// exited has lost nothing.
+func (p *Peer) Lost(err error) {
+	e := p.e
+	for range 100 {
+		if e.acquire() {
+			n := e.poll()
+			e.release()
+			if n == 0 {
+				break
+			}
+		}
+	}
+	e.enter()
+	defer e.leave()
+	e.core.fail(p.p, err)
+	p.join.Do(func() { e.joining.Add(-1) })
+}
+
+// Idle reports how many conns the peer has and since when it has none.
+func (p *Peer) Idle() (conns int, since time.Time) {
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	return len(p.p.streams), p.p.lastUsed
+}
+
+// Open opens a conn to a listener of the peer. It returns once the listener's
+// backlog has taken it.
+func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
+	e := p.e
+	e.enter()
+	s, err := p.p.open(listener)
+	if err != nil {
+		e.leave()
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		s.rd.signal()
+	})
+	defer stop()
+	for s.opening && s.err == nil && ctx.Err() == nil {
+		s.rd.prepare()
+		e.leave()
+		e.wait(&s.rd)
+		e.enter()
+	}
+	defer e.leave()
+	switch {
+	case s.err != nil:
+		err = s.err
+		s.close()
+		return nil, err
+	case s.opening:
+		s.close()
+		return nil, ctx.Err()
+	}
+	return s.conn, nil
+}
+
+// Close fails all peers, then ends the endpoint and frees its memory.
+func (e *Endpoint) Close() (err error) {
+	e.closed.Do(func() {
+		e.enter()
+		e.core.breakdown(ErrEndpointClosed)
+		e.leave()
+		close(e.done)
+		if e.waiter != nil {
+			e.waiter.Wake()
+		}
+		<-e.gone
+		for !e.acquire() { // for good
+			time.Sleep(50 * time.Microsecond)
+		}
+		e.timer.Stop()
+		e.chores.Stop()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		err = e.core.shutdown()
+	})
+	return err
+}
+
+// Stats is a snapshot of the endpoint's counters.
+func (e *Endpoint) Stats() Stats {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	s := e.core.stats
+	s.Provider = e.attr.Provider
+	s.Peers = len(e.core.peers)
+	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
+	return s
+}

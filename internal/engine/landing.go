@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// inLease is a landing ring that we have granted the peer for one stream.
+type inLease struct {
+	*pool.Lease
+	base    uint64 // ring position at which the lease began
+	chunk   uint32
+	seq     uint16 // of the write that is next in line
+	linked  bool   // a write has been taken
+	end     uint64 // stream position behind the last write taken
+	writes  [maxUnread]landing
+	lent    []*Buffer // pieces of the ring that the user holds, in order
+	read    uint64    // ring position of the next byte to be read
+	touched int64     // when it was used last, for taking idle leases back
+}
+
+// landing is what is known of one write: two notices complete it, in either
+// order.
+type landing struct {
+	announced bool // a Large frame said where it belongs
+	landed    bool // its bytes are in the ring
+	continues bool
+	pos       uint64
+	ring      uint64
+	n         uint32
+}
+
+// landed takes in the completion data of an RDMA write. It carries no proof:
+// all that is believed is that a write which we had granted is complete.
+func (c *core) landed(imm framing.Immediate) {
+	l := c.leases.Lookup(imm.Lease())
+	if l == nil {
+		c.stats.FramesStray++
+		return
+	}
+	s := l.Owner.(*stream)
+	p := s.p
+	p.seen++
+	p.granted++
+	c.touch(p)
+	in := s.inLease
+	if s.gone || in == nil || in.Lease != l {
+		c.stats.FramesStray++
+		return
+	}
+	w := in.slot(imm.Seq())
+	if w == nil || w.landed {
+		c.stats.FramesStray++
+		return
+	}
+	w.landed, w.continues = true, imm.Continues()
+	if err := s.advance(); err != nil {
+		c.stats.Violations++
+		c.fail(p, err)
+	}
+}
+
+// slot is where the write with the given number is noted, nil if it cannot be
+// in flight.
+func (l *inLease) slot(seq uint16) *landing {
+	if seq-l.seq >= maxUnread {
+		return nil
+	}
+	return &l.writes[seq%maxUnread]
+}
+
+// announced takes a Large frame in.
+func (s *stream) announced(h *framing.Header, payload []byte) error {
+	var a framing.Large
+	if err := a.Decode(payload); err != nil {
+		return err
+	}
+	l := s.inLease
+	if s.deaf() || l == nil || l.Index != a.Lease {
+		s.p.c.stats.FramesStray++
+		return nil
+	}
+	w := l.slot(a.Seq)
+	if w == nil || w.announced {
+		return fmt.Errorf("%w: write %d announced out of turn", errProtocol, a.Seq)
+	}
+	w.announced, w.pos, w.ring, w.n = true, h.Pos, a.Ring, a.Length
+	if h.Flags&framing.FlagLanded != 0 {
+		w.landed = true
+	}
+	return s.advance()
+}
+
+// takeLanded takes in the write that is next in its lease, if it has landed
+// and is next in the stream.
+func (s *stream) takeLanded() (bool, error) {
+	l := s.inLease
+	if l == nil {
+		return false, nil
+	}
+	w := &l.writes[l.seq%maxUnread]
+	switch {
+	case !w.landed || !w.announced && !w.continues:
+		return false, nil
+	case !w.announced:
+		w.pos, w.ring, w.n = l.end, s.largeIn, l.chunk
+		if !l.linked {
+			return false, fmt.Errorf("%w: write continues nothing", errProtocol)
+		}
+	}
+	if w.pos > s.rcvNxt {
+		return false, nil
+	}
+	n, size := uint64(w.n), uint64(len(l.Ring.Bytes))
+	switch off := (w.ring - l.base) % size; {
+	case w.pos != s.rcvNxt, w.ring != s.largeIn, n == 0, n > uint64(l.chunk), off+n > size,
+		s.largeIn+n-s.largeRel > size, s.finKnown && w.pos+n > s.finPos:
+		return false, fmt.Errorf("%w: write of %d bytes at %d does not fit the ring", errProtocol, n, w.ring)
+	}
+	*w = landing{}
+	l.seq++
+	s.rcvNxt += n
+	s.largeIn += n
+	l.end, l.linked = s.rcvNxt, true
+	s.info.LargeIn += n
+	s.p.c.stats.RDMAReceived += n
+	l.touched = s.p.c.now.UnixNano()
+	if s.readShut {
+		l.read += n
+		s.releaseRing()
+	} else {
+		s.segs.push(true, int(n))
+		s.rd.signal()
+	}
+	return true, nil
+}
+
+// slice is the next bytes to be read from the ring, at most n, in one piece.
+func (l *inLease) slice(n int) []byte {
+	off := (l.read - l.base) % uint64(len(l.Ring.Bytes))
+	return l.Ring.Bytes[off:min(off+uint64(n), uint64(len(l.Ring.Bytes)))]
+}
+
+// consumeLarge notes that the next n bytes of the ring were read.
+func (s *stream) consumeLarge(n int) {
+	s.segs.pop(n)
+	s.inLease.read += uint64(n)
+	s.releaseRing()
+}
+
+// releaseRing gives the peer back what has been read, up to the first piece
+// that the user still holds: releasing out of order would let the peer
+// overwrite it.
+func (s *stream) releaseRing() {
+	l := s.inLease
+	for len(l.lent) > 0 && l.lent[0].released {
+		l.lent = l.lent[1:]
+	}
+	free := l.read
+	if len(l.lent) > 0 {
+		free = l.lent[0].ring
+	}
+	if free == s.largeRel {
+		return
+	}
+	s.largeRel = free
+	l.Release(free)
+	if free-s.toldRing >= uint64(len(l.Ring.Bytes))/4 {
+		s.markDirty()
+	}
+	s.dropLease()
+}
+
+// dropLease frees the ring once the peer has returned it and everything in it
+// has been read.
+func (s *stream) dropLease() {
+	l := s.inLease
+	if l == nil || s.largeIn != s.largeRel || s.reading || len(l.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
+		return
+	}
+	s.inLease = nil
+	s.p.c.ringFreed = true
+}
+
+// grantWaiting grants the leases that had to wait for memory.
+func (c *core) grantWaiting() {
+	for _, p := range c.peers {
+		for _, s := range p.streams {
+			if s.wanting {
+				s.wanted()
+			}
+		}
+	}
+}
+
+// wanted takes in that the peer has large data to send.
+func (s *stream) wanted() {
+	if s.inLease != nil || s.deaf() || s.finKnown {
+		s.wanting = !s.deaf() && !s.finKnown
+		return
+	}
+	c, p := s.p.c, s.p
+	s.wanting = true
+	var ring *pool.Ring
+	for size := c.cfg.Ring; ; size /= 2 {
+		var err error
+		if ring, err = p.landing.Alloc(size); err == nil {
+			break
+		}
+		if size/2 < minRing {
+			c.stats.Stalls.Memory++
+			p.revokeOldest()
+			return // small data flows meanwhile; tick tries again
+		}
+	}
+	l, err := c.leases.Grant(ring, s)
+	if err != nil {
+		p.landing.Free(ring)
+		return
+	}
+	s.wanting = false
+	l.Release(s.largeIn)
+	s.inLease = &inLease{
+		Lease: l, base: s.largeIn, read: s.largeIn, touched: c.now.UnixNano(),
+		chunk: uint32(min(chunkSize, len(ring.Bytes)/4)),
+	}
+	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
+	(&framing.Lease{
+		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Addr: ring.Addr, Key: ring.Key,
+	}).Encode(f.payload[:])
+	p.control(f)
+}
+
+// revoke asks for a stream's lease back.
+func (s *stream) revoke() {
+	if s.inLease != nil && s.inLease.Revoke() {
+		s.p.c.stats.LeasesRevoked++
+		s.p.control(ctlFrame{t: framing.TypeRevoke, stream: s.id})
+	}
+}
+
+// returned takes in that the peer has given its lease back.
+func (s *stream) returned(final uint64) error {
+	l := s.inLease
+	if l == nil {
+		return nil
+	}
+	if err := l.Return(final); err != nil {
+		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	s.dropLease()
+	return nil
+}
+
+// revokeOldest takes the lease back that has been idle longest, so that
+// another stream can have its memory.
+func (p *peer) revokeOldest() {
+	var oldest *stream
+	for _, s := range p.streams {
+		l := s.inLease
+		if l == nil || l.State() != pool.LeaseGranted {
+			continue
+		}
+		if oldest == nil || l.touched < oldest.inLease.touched {
+			oldest = s
+		}
+	}
+	if oldest != nil {
+		oldest.revoke()
+	}
+}
+
+// reclaim takes back leases that have been idle for a while, and grants those
+// that had to wait for memory. It reports whether any lease is out or wanted.
+func (p *peer) reclaim() (more bool) {
+	for _, s := range p.streams {
+		if s.wanting && s.inLease == nil {
+			s.wanted()
+		}
+		if l := s.inLease; l != nil {
+			more = true
+			if s.largeIn == s.largeRel && p.c.now.UnixNano()-l.touched > int64(choreTime) {
+				s.revoke()
+			}
+		}
+		more = more || s.wanting
+	}
+	return more
+}

@@ -1,0 +1,415 @@
+package engine
+
+import (
+	"fmt"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Bell wakes a peer process whose provider has nothing to wait on. The zero
+// Bell is for providers that have.
+type Bell struct {
+	// Own is this side's sleeping flag in memory that both processes map, Peer
+	// the other side's (SPEC.md section 8).
+	Own, Peer *atomic.Uint32
+	// Ring sends the peer a doorbell message.
+	Ring func()
+}
+
+// peer is the state of one process pair on one endpoint.
+type peer struct {
+	c      *core
+	id     uint32 // our number for the peer: its frames carry it
+	theirs uint32 // its number for us
+	token  [16]byte
+	in     uint64 // proof that its frames must carry
+	out_   uint64 // proof that ours carry
+	addr   fabric.Addr
+	linked bool // addr is in the address vector
+	eager  int  // most payload of a frame that both sides take
+	bell   Bell
+	rung   bool // listed in core.rang
+
+	// Receive slots that the peer may use, and that we may use of the peer's.
+	// All are cumulative and wrap.
+	slots      int    // how many it may have in flight
+	granted    uint32 // slots granted
+	told       uint32 // granted, as of the last frame sent
+	seen       uint32 // slots that it used
+	credit     uint32 // slots granted to us
+	used       uint32
+	theirSlots int
+
+	out     []outOp // operations in order; out[:head] are posted
+	head    int
+	stalled time.Time // since when out makes no progress
+
+	ctl     []ctlFrame
+	pending []*stream // streams whose coalesced data waits for a slot
+	dirty   []*stream // streams whose credits the peer should hear of
+	touched bool
+
+	streams  map[uint32]*stream
+	nextID   uint32
+	landing  *pool.Landing
+	pong     waiter
+	pongs    uint64
+	lastUsed time.Time // when the last stream went away
+	cfg      PeerConfig
+	err      error
+}
+
+// ctlFrame is a control frame that waits for a slot.
+type ctlFrame struct {
+	t       framing.Type
+	flags   framing.Flags
+	stream  uint32
+	pos     uint64
+	n       uint8
+	prepaid bool // its slot credit is taken already
+	payload [framing.LeaseSize]byte
+}
+
+// newPeer reserves a number and receive slots for a peer that is about to come.
+func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
+	if c.err != nil {
+		return nil, c.err
+	}
+	want := c.cfg.PeerSlots
+	for c.rx.Len() < c.granted+want {
+		n := min(c.granted+want-c.rx.Len(), c.attr.RxDepth-c.rx.Len())
+		if n > 0 && c.rx.Grow(n) == nil {
+			break
+		}
+		if want /= 2; want < minPeerSlots {
+			return nil, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
+		}
+	}
+	want = min(want, c.rx.Len()-c.granted)
+	if want < minPeerSlots {
+		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and full", c.attr.Provider, c.attr.RxDepth, len(c.peers))
+	}
+	for {
+		slot, ok := c.rx.Get()
+		if !ok {
+			break
+		}
+		c.repost(slot)
+	}
+	c.postRecvs()
+	c.lastID++
+	for c.lastID == 0 || c.peers[c.lastID] != nil {
+		c.lastID++
+	}
+	p := &peer{
+		c: c, id: c.lastID, token: token, in: framing.Proof(token),
+		slots: want, granted: uint32(want), told: uint32(want),
+		streams: map[uint32]*stream{}, pong: newWaiter(), cfg: cfg, lastUsed: c.now,
+	}
+	c.granted += want
+	c.peers[p.id] = p
+	return p, c.err
+}
+
+// attach completes a peer with what it said of itself.
+func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
+	if a.Slots < minPeerSlots || a.Slots > 1<<20 || a.Eager <= framing.HeaderSize+framing.LeaseSize {
+		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
+	}
+	p.theirs, p.out_, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
+	p.theirSlots, p.credit = int(a.Slots), a.Slots
+	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
+	p.landing = pool.NewLanding(p.c.cfg.Budget, p.c.fab, max(p.c.cfg.Ring, minRing))
+	return nil
+}
+
+// reserve is how many slots of a window only control frames may use.
+func reserve(slots int) uint32 { return uint32(max(1, min(4, slots/4))) }
+
+// avail is how many slots of the peer's are ours to use.
+func (p *peer) avail() uint32 { return p.credit - p.used }
+
+// mayData reports whether n data slots may be used.
+func (p *peer) mayData(n uint32) bool {
+	return p.linked && p.avail() >= n+reserve(p.theirSlots)
+}
+
+// mayCtl reports whether a control frame may be sent. The last slot is kept
+// for a frame that brings the peer a new one: two sides that are both down to
+// it can then never wait for each other.
+func (p *peer) mayCtl() bool {
+	a := p.avail()
+	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
+}
+
+// creditDue reports that the peer should be told of its slots even if nothing
+// else is to be sent.
+func (p *peer) creditDue() bool {
+	n := p.granted - p.told
+	return n >= uint32(p.slots)/2 || n > 0 && p.told-p.seen <= reserve(p.slots)
+}
+
+// wants reports frames that wait for something.
+func (p *peer) wants() bool {
+	return p.err == nil && (len(p.out) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0)
+}
+
+// frame builds a frame in a send slot and queues it. The caller has checked
+// that the slot credit is there; paid says that it was taken before.
+func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
+	slot, ok := p.c.tx.Get()
+	if !ok {
+		p.c.stats.Stalls.SendSlots++
+		return false
+	}
+	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], payload)
+	p.queue(f, s, slot, n, paid)
+	return true
+}
+
+// queue queues the frame whose n payload bytes are in slot already.
+func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
+	h := framing.Header{
+		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.out_,
+		Stream: f.stream, Slots: p.granted, Pos: f.pos,
+	}
+	if s != nil {
+		h.Window, h.Ring = s.window(), s.largeRel
+		s.toldWindow, s.toldRing = h.Window, h.Ring
+	}
+	p.told = p.granted
+	if !paid {
+		p.used++
+	}
+	c := p.c
+	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]
+	h.Encode(buf)
+	op := fabric.Op{Kind: fabric.Send, To: p.addr, Buf: buf, Desc: c.tx.Desc(slot)}
+	if len(buf) <= c.attr.InjectSize {
+		op.Kind = fabric.Inject
+	}
+	c.stats.FramesSent++
+	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot}})
+}
+
+// control queues a control frame of s, which may be gone already (nil).
+func (p *peer) control(f ctlFrame) {
+	if p.err == nil {
+		p.ctl = append(p.ctl, f)
+		p.c.touch(p)
+	}
+}
+
+// flush sends what has become possible: control frames first, then credits,
+// then coalesced data.
+func (p *peer) flush() {
+	if p.err != nil {
+		return
+	}
+	p.flushControl()
+	for len(p.dirty) > 0 || p.creditDue() {
+		if !p.mayCtl() || !p.sendCredits() {
+			break
+		}
+	}
+	for len(p.pending) > 0 {
+		s := p.pending[0]
+		if !s.sendPending() {
+			break
+		}
+		p.pending = p.pending[1:]
+	}
+	if len(p.pending) == 0 {
+		p.pending = nil
+	}
+	p.c.push(p)
+}
+
+func (p *peer) flushControl() {
+	n := 0
+	for ; n < len(p.ctl); n++ {
+		f := &p.ctl[n]
+		if !f.prepaid && !p.mayCtl() || !p.frame(f, p.streams[f.stream], f.payload[:f.n], f.prepaid) {
+			break
+		}
+	}
+	p.ctl = p.ctl[:copy(p.ctl, p.ctl[n:])]
+}
+
+// sendCredits tells the peer of its slots and of the dirty streams' credits.
+func (p *peer) sendCredits() bool {
+	slot, ok := p.c.tx.Get()
+	if !ok {
+		return false
+	}
+	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
+	took := 0
+	for _, s := range p.dirty {
+		if n+framing.CreditSize > len(room) {
+			break
+		}
+		took++
+		s.dirty = false
+		if s.gone || s.toldWindow == s.window() && s.toldRing == s.largeRel {
+			continue // another frame told it meanwhile
+		}
+		s.toldWindow, s.toldRing = s.window(), s.largeRel
+		e := framing.Credit{Stream: s.id, Window: s.toldWindow, Ring: s.toldRing}
+		e.Encode(room[n:])
+		n += framing.CreditSize
+	}
+	p.dirty = p.dirty[:copy(p.dirty, p.dirty[took:])]
+	if n == 0 && !p.creditDue() {
+		p.c.tx.Put(slot)
+		return true
+	}
+	p.c.stats.CreditFrames++
+	p.queue(&ctlFrame{t: framing.TypeCredit}, nil, slot, n, false)
+	return true
+}
+
+// ping asks for a pong, which says that the fabric works in both directions.
+func (p *peer) ping() { p.control(ctlFrame{t: framing.TypePing}) }
+
+// fail ends a peer: its streams' pending and later calls fail, and no one
+// else's do.
+func (c *core) fail(p *peer, err error) {
+	if p.err != nil {
+		return
+	}
+	p.err = err
+	if c.peers[p.id] == p {
+		delete(c.peers, p.id)
+		c.granted -= p.slots
+	}
+	c.stats.PeersLost++
+	for _, s := range p.streams {
+		s.fail(syscall.ECONNRESET)
+	}
+	for i := p.head; i < len(p.out); i++ { // never posted
+		p.out[i].tx.release()
+	}
+	c.freed = true
+	p.out, p.head, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil
+	p.pong.signal()
+	if p.linked {
+		// Operations in flight end with an error or never: either way their
+		// memory belongs to the endpoint and stays valid.
+		if err := c.fab.Remove(p.addr); err != nil {
+			c.stats.CQErrors++
+		}
+		p.linked = false
+	}
+	if p.landing != nil {
+		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
+		c.graves = append(c.graves, grave{p.landing, p, c.now})
+	}
+	if p.cfg.Lost != nil {
+		p.cfg.Lost(err)
+	}
+	p.checkGone()
+}
+
+// checkGone tells the owner when a peer that has ended has no conns left.
+func (p *peer) checkGone() {
+	if p.err != nil && len(p.streams) == 0 && p.cfg.Gone != nil {
+		p.cfg.Gone()
+		p.cfg.Gone = nil
+	}
+}
+
+// grave is landing memory that a dead peer's operations may still touch.
+type grave struct {
+	mem  *pool.Landing
+	peer *peer
+	at   time.Time
+}
+
+// bury frees the memory of dead peers once nothing can reach it any more, and
+// reports whether some is left.
+func (c *core) bury() (left bool) {
+	kept := c.graves[:0]
+	for _, g := range c.graves {
+		if g.mem.Stats().Rings == 0 && c.now.Sub(g.at) >= choreTime && g.mem.Close() == nil {
+			continue
+		}
+		kept = append(kept, g)
+	}
+	c.graves = kept
+	return len(kept) > 0
+}
+
+// open starts a stream towards a listener of the peer.
+func (p *peer) open(listener uint32) (*stream, error) {
+	if p.err != nil {
+		return nil, p.err
+	}
+	p.nextID++
+	for p.nextID == 0 || p.streams[p.nextID] != nil {
+		p.nextID++
+	}
+	s, err := p.newStream(p.nextID)
+	if err != nil {
+		return nil, err
+	}
+	s.opening = true
+	f := ctlFrame{t: framing.TypeOpen, stream: s.id, n: framing.OpenSize}
+	(&framing.Open{Listener: listener}).Encode(f.payload[:])
+	p.control(f)
+	p.c.flush()
+	return s, nil
+}
+
+// refuse answers an Open that is not wanted.
+func (p *peer) reset(stream uint32, code framing.ResetCode) {
+	f := ctlFrame{t: framing.TypeReset, stream: stream, n: framing.ResetSize}
+	code.Encode(f.payload[:])
+	p.control(f)
+}
+
+// opened takes an Open frame in.
+func (p *peer) opened(h *framing.Header, payload []byte) error {
+	var o framing.Open
+	if err := o.Decode(payload); err != nil {
+		return err
+	}
+	if h.Stream == 0 || p.streams[h.Stream] != nil {
+		return errProtocol
+	}
+	s, err := p.newStream(h.Stream)
+	if err != nil {
+		p.reset(h.Stream, framing.ResetMemory)
+		return nil
+	}
+	s.credits(h.Window, h.Ring)
+	code := framing.ResetRefused
+	if p.cfg.Accept != nil {
+		code = p.cfg.Accept(s.conn, o.Listener)
+	}
+	if code != 0 {
+		s.remove()
+		p.reset(h.Stream, code)
+		return nil
+	}
+	p.control(ctlFrame{t: framing.TypeAccept, stream: s.id})
+	return nil
+}
+
+var errRefused = fmt.Errorf("%w", syscall.ECONNREFUSED)
+
+// resetError is what a Reset frame means to the stream's user.
+func resetError(code framing.ResetCode, opening bool) error {
+	switch {
+	case code == framing.ResetMemory:
+		return fmt.Errorf("peer's %w: %w", ErrMemory, syscall.ECONNREFUSED)
+	case opening:
+		return errRefused
+	default:
+		return syscall.ECONNRESET
+	}
+}

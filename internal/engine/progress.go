@@ -1,0 +1,300 @@
+package engine
+
+import (
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// Progress: libfabric's providers do nothing unless someone polls. One
+// goroutine at a time owns a completion queue, polls it and dispatches what it
+// finds, to everybody. A goroutine that waits for its own conn is the owner of
+// choice: it polls, yielding after each poll, for a bounded time, and then
+// parks. A queue that nobody owns is armed: its wait fd, or the sleeping flag
+// and the doorbell, wake a background goroutine.
+//
+// An owner that leaves with what it came for is likely to be back within
+// microseconds, so the queue is then left unarmed, and a timer arms it if
+// nobody has come back.
+const (
+	idle  = iota // nobody polls; the timer is going to look
+	owned        // one goroutine polls
+	armed        // nobody polls; an arrival wakes the background goroutine
+)
+
+const (
+	tickAfter = 200 * time.Microsecond // an abandoned queue is armed after about this
+	pollEvery = time.Millisecond       // while only polling brings progress
+	safetyNet = 10 * time.Millisecond  // wait fds of some providers miss an event now and then
+	reapMax   = 32
+	// longWait is the usual wait from which polling is not worth it.
+	longWait = 300 * time.Microsecond
+)
+
+// spinners counts polling goroutines over all endpoints of the process: more
+// than GOMAXPROCS-1 would starve everything else, Go's netpoller included.
+var spinners atomic.Int32
+
+func startSpin() bool {
+	limit := int32(min(runtime.GOMAXPROCS(0), runtime.NumCPU())) - 1
+	if spinners.Add(1) > limit {
+		spinners.Add(-1)
+		return false
+	}
+	return true
+}
+
+func stopSpin() { spinners.Add(-1) }
+
+// progress is the part of an Endpoint that decides who polls.
+type progress struct {
+	state   atomic.Int32
+	visits  atomic.Uint32 // how often the queue was acquired
+	seen    uint32        // visits at the last tick
+	ticking atomic.Bool
+	flag    atomic.Pointer[atomic.Uint32] // our sleeping flag, if there is one
+	park    chan struct{}                 // sends the background goroutine to the wait fd
+	joining atomic.Int32                  // peers that come up: their doorbell is not there yet
+	done    chan struct{}                 // closed when the endpoint closes
+	gone    chan struct{}                 // closed when the background goroutine has ended
+	reaped  [reapMax]fabric.Completion    // belongs to the owner
+	refused atomic.Bool                   // the fabric has refused something: offer it again
+	choring atomic.Bool                   // the chores timer is set
+}
+
+// acquire makes the caller the owner, if nobody is.
+func (e *Endpoint) acquire() bool {
+	for {
+		s := e.state.Load()
+		if s == owned {
+			return false
+		}
+		if e.state.CompareAndSwap(s, owned) {
+			e.visits.Add(1)
+			if s == armed {
+				if f := e.flag.Load(); f != nil {
+					f.Store(0)
+				}
+			}
+			return true
+		}
+	}
+}
+
+// release gives ownership up for what is hoped to be a short time.
+func (e *Endpoint) release() {
+	e.state.Store(idle)
+	e.kick(tickAfter)
+}
+
+// kick makes sure that tick runs soon.
+func (e *Endpoint) kick(after time.Duration) {
+	if e.ticking.CompareAndSwap(false, true) {
+		e.timer.Reset(after)
+	}
+}
+
+// poll reaps once and dispatches. Only the owner calls it.
+func (e *Endpoint) poll() int {
+	_, n, err := e.fab.Exchange(nil, e.reaped[:])
+	if n == 0 && err == nil && !e.refused.Load() {
+		return 0
+	}
+	e.enter()
+	e.core.retry()
+	if n > 0 {
+		e.core.dispatch(e.reaped[:n])
+		e.core.stats.Reaped += uint64(n)
+	}
+	if err != nil {
+		e.core.breakdown(err)
+	}
+	e.leave()
+	return n
+}
+
+// wait blocks until w is signalled. The caller has prepared w under the lock
+// and has released the lock.
+func (e *Endpoint) wait(w *waiter) {
+	start := time.Now()
+	if w.set.Load() || e.drive(w, start) {
+		w.learn(time.Since(start))
+		return
+	}
+	e.parks.Add(1)
+	<-w.ch
+	w.learn(time.Since(start))
+}
+
+// drive polls until w is signalled or polling has taken as long as it may. It
+// returns true if w was signalled; if not, somebody else owns the queue or it
+// is armed.
+func (e *Endpoint) drive(w *waiter, start time.Time) bool {
+	if !e.acquire() {
+		return false
+	}
+	if e.cfg.Spin > 0 && w.usual < longWait && startSpin() {
+		defer stopSpin()
+		for i := 1; ; i++ {
+			n := e.poll()
+			if w.set.Load() {
+				e.release()
+				return true
+			}
+			if n == 0 {
+				if i%8 == 0 && time.Since(start) > e.cfg.Spin {
+					break
+				}
+				runtime.Gosched()
+			}
+		}
+	}
+	e.arm()
+	return w.set.Load()
+}
+
+// arm gives ownership up for an unknown time: whatever arrives from here on
+// wakes the background goroutine.
+func (e *Endpoint) arm() {
+	for {
+		flag := e.flag.Load()
+		switch {
+		case e.waiter != nil:
+			e.state.Store(armed)
+			select {
+			case e.park <- struct{}{}:
+			default:
+			}
+			e.waiter.Wake() // from an earlier wait: it must look again
+			return
+		case flag == nil || e.mustPoll():
+			e.poll()
+			e.state.Store(idle)
+			e.kick(pollEvery)
+			return
+		}
+		// Flag, full fence, one more poll, then sleep; the peer posts, full
+		// fence, looks at the flag. Swap is the fence.
+		flag.Swap(1)
+		if e.poll() > 0 {
+			continue
+		}
+		e.state.Store(armed)
+		// A doorbell that came while we were the owner was not heard.
+		if flag.Load() != 0 || !e.acquire() {
+			return
+		}
+	}
+}
+
+// mustPoll reports that something is under way whose end rings no doorbell:
+// completions of our own operations.
+func (e *Endpoint) mustPoll() bool {
+	if e.joining.Load() > 0 {
+		return true
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.core.flying > 0 || e.core.stuck()
+}
+
+// attend polls for a while on behalf of others, after an arrival woke a
+// background goroutine, and arms again. A goroutine that waits for its conn
+// takes over whenever it likes.
+func (e *Endpoint) attend() {
+	spin := e.cfg.Spin > 0 && startSpin()
+	if spin {
+		defer stopSpin()
+	}
+	start := time.Now()
+	for i := 1; e.acquire(); i++ {
+		n := e.poll()
+		if n == 0 && (!spin || i%8 == 0 && time.Since(start) > e.cfg.Spin/2) {
+			e.arm()
+			return
+		}
+		e.state.Store(idle)
+		if n > 0 {
+			start = time.Now()
+		}
+		runtime.Gosched()
+	}
+	// Whoever owns the queue now leaves it armed or ticking.
+}
+
+// background sleeps on the wait fd while the queue is armed.
+func (e *Endpoint) background() {
+	defer close(e.gone)
+	for {
+		select {
+		case <-e.park:
+		case <-e.done:
+			return
+		}
+		found := false
+		err := e.waiter.Wait(func() bool {
+			found = false
+			if !e.acquire() {
+				return true // its owner will arm again
+			}
+			if found = e.poll() > 0; found {
+				e.state.Store(idle)
+				return true
+			}
+			e.state.Store(armed)
+			return false
+		}, 0)
+		if found {
+			e.attend()
+		} else if err != nil {
+			e.kick(pollEvery) // no way to sleep: poll
+		}
+	}
+}
+
+// tick looks after a queue that was left unarmed.
+func (e *Endpoint) tick() {
+	e.ticking.Store(false)
+	select {
+	case <-e.done:
+		return
+	default:
+	}
+	if e.state.Load() == armed {
+		if e.waiter == nil && e.mustPoll() && e.acquire() {
+			e.arm()
+		}
+		return
+	}
+	if !e.acquire() {
+		e.kick(tickAfter)
+		return
+	}
+	visits := e.visits.Load()
+	quiet := visits == e.seen+1 // nobody but this tick
+	e.seen = visits
+	if e.poll() > 0 || !quiet {
+		e.state.Store(idle)
+		e.kick(tickAfter)
+		return
+	}
+	e.arm()
+}
+
+// doChores runs what time makes due.
+func (e *Endpoint) doChores() {
+	e.choring.Store(false)
+	select {
+	case <-e.done:
+		return
+	default:
+	}
+	e.enter()
+	again := e.core.chores()
+	e.leave()
+	if again && e.choring.CompareAndSwap(false, true) {
+		e.chores.Reset(choreTime)
+	}
+}

@@ -1,0 +1,216 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// received takes the frame that arrived in a receive slot, and posts the slot
+// again unless the frame is held for a gap before it.
+func (c *core) received(slot uint32, n int) {
+	var h framing.Header
+	frame := c.rx.Bytes(slot)
+	payload, err := h.Decode(frame[:min(max(n, 0), len(frame))])
+	p := c.peers[h.Peer]
+	// The proofs' difference is zero or not: no early exit tells how much of a
+	// guess was right.
+	if err != nil || p == nil || p.in^h.Proof != 0 {
+		c.stats.FramesDropped++
+		c.repost(slot)
+		return
+	}
+	c.stats.FramesReceived++
+	c.touch(p)
+	p.seen++
+	if d := int32(h.Slots - p.credit); d > 0 && d <= 1<<20 {
+		p.credit = h.Slots
+		c.freed = true
+	}
+	keep, err := p.handle(&h, payload, slot)
+	if !keep {
+		c.repost(slot)
+		p.granted++
+	}
+	if err != nil {
+		c.stats.Violations++
+		c.fail(p, err)
+	}
+}
+
+// handle takes in a frame whose proof was right. keep says that the frame
+// stays in its slot for now.
+func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
+	switch h.Type {
+	case framing.TypePing:
+		p.control(ctlFrame{t: framing.TypePong, pos: h.Pos})
+		return false, nil
+	case framing.TypePong:
+		p.pongs++
+		p.pong.signal()
+		return false, nil
+	case framing.TypeOpen:
+		return false, p.opened(h, payload)
+	case framing.TypeCredit:
+		return false, framing.DecodeCredits(payload, func(cr framing.Credit) {
+			if s := p.streams[cr.Stream]; s != nil {
+				s.credits(cr.Window, cr.Ring)
+			}
+		})
+	}
+	s := p.streams[h.Stream]
+	if s == nil {
+		p.stray(h)
+		return false, nil
+	}
+	s.credits(h.Window, h.Ring)
+	return s.handle(h, payload, slot)
+}
+
+// stray answers a frame for a stream that is gone here: a closing side must
+// hear that nothing more will come.
+func (p *peer) stray(h *framing.Header) {
+	switch {
+	case h.Type == framing.TypeReset || h.Type == framing.TypeFin && h.Flags&framing.FlagClosed != 0:
+		p.control(ctlFrame{t: framing.TypeFinAck, flags: framing.FlagClosed, stream: h.Stream, pos: h.Pos})
+	default:
+		p.c.stats.FramesStray++
+	}
+}
+
+func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
+	switch h.Type {
+	case framing.TypeAccept:
+		s.opening = false
+		s.rd.signal()
+	case framing.TypeData:
+		if h.Flags&framing.FlagWant != 0 {
+			s.wanted()
+		}
+		return s.data(h.Pos, payload, slot)
+	case framing.TypeLarge:
+		return false, s.announced(h, payload)
+	case framing.TypeWant:
+		s.wanted()
+	case framing.TypeLease:
+		return false, s.leased(payload)
+	case framing.TypeRevoke:
+		s.revoked()
+	case framing.TypeReturn:
+		return false, s.returned(h.Pos)
+	case framing.TypeFin:
+		return false, s.finished(h.Pos, h.Flags&framing.FlagClosed != 0)
+	case framing.TypeFinAck:
+		s.finAcked(h.Flags&framing.FlagClosed != 0)
+	case framing.TypeReset:
+		code, err := framing.DecodeReset(payload)
+		if err != nil {
+			return false, err
+		}
+		s.wasReset(code)
+	}
+	return false, nil
+}
+
+// heldFrame is a Data frame that arrived before something that precedes it.
+// It stays in its receive slot, whose credit the peer does not get back until
+// the gap is filled: that bounds what can be held.
+type heldFrame struct {
+	pos  uint64
+	slot uint32
+	n    int
+}
+
+// data takes small data in.
+func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err error) {
+	switch {
+	case len(payload) == 0 || s.deaf() || pos < s.rcvNxt:
+		return false, nil
+	case s.finKnown && pos+uint64(len(payload)) > s.finPos:
+		return false, errProtocol
+	case pos > s.rcvNxt:
+		at, dup := slices.BinarySearchFunc(s.held, pos, func(f heldFrame, pos uint64) int {
+			return compare(f.pos, pos)
+		})
+		if dup {
+			return false, nil
+		}
+		s.held = slices.Insert(s.held, at, heldFrame{pos, slot, len(payload)})
+		s.p.c.stats.FramesHeld++
+		return true, nil
+	}
+	if err := s.takeSmall(payload); err != nil {
+		return false, err
+	}
+	return false, s.advance()
+}
+
+func compare(a, b uint64) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// takeSmall appends the next bytes of the stream: to the buffer of a reader
+// that waits, else to the reassembly ring.
+func (s *stream) takeSmall(b []byte) error {
+	n := len(b)
+	s.rcvNxt += uint64(n)
+	s.smallIn += uint64(n)
+	if s.smallIn > s.smallRead+uint64(s.win) {
+		return errProtocol // more than we promised memory for
+	}
+	s.info.SmallIn += uint64(n)
+	if s.readShut {
+		s.readSmall(n)
+		return nil
+	}
+	if len(s.direct) > 0 && s.segs.empty() {
+		m := copy(s.direct, b)
+		s.direct = s.direct[m:]
+		s.directN += m
+		s.readSmall(m)
+		b = b[m:]
+	}
+	if len(b) > 0 {
+		if err := s.reassemble(b); err != nil {
+			return err
+		}
+		s.segs.push(false, len(b))
+	}
+	s.rd.signal()
+	return nil
+}
+
+// advance takes in whatever has become next in line: landed writes and held
+// frames, in stream order, then the end of the stream.
+func (s *stream) advance() error {
+	for {
+		took, err := s.takeLanded()
+		if err != nil {
+			return err
+		}
+		if len(s.held) > 0 && s.held[0].pos <= s.rcvNxt {
+			f := s.held[0]
+			s.held = s.held[:copy(s.held, s.held[1:])]
+			if f.pos == s.rcvNxt {
+				err = s.takeSmall(s.p.c.rx.Bytes(f.slot)[framing.HeaderSize:][:f.n])
+			}
+			s.p.c.repost(f.slot)
+			s.p.granted++
+			took = true
+		}
+		if err != nil {
+			return err
+		}
+		if !took {
+			break
+		}
+	}
+	s.checkFin()
+	return nil
+}

@@ -1,0 +1,292 @@
+package engine
+
+import (
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// pending is small data that was written but could not be sent at once: later
+// small writes join it, so that a backlog leaves in few sends. A lone write is
+// never kept waiting.
+type pending struct {
+	active bool
+	slot   uint32
+	n      int
+	pos    uint64
+	flags  framing.Flags
+}
+
+// outLease is a landing ring that the peer has granted us. Ring positions
+// count the stream's large bytes from its start, over all its leases.
+type outLease struct {
+	framing.Lease
+	base    uint64 // ring position at which the lease began
+	seq     uint16
+	linked  bool   // a write has been posted
+	end     uint64 // stream position behind the last write
+	revoked bool
+
+	ends       [maxUnread]uint64 // ring positions behind the unread writes
+	head, tail uint16
+}
+
+func (l *outLease) unread() int { return int(l.tail - l.head) }
+
+// retire forgets the writes that have been read.
+func (l *outLease) retire(released uint64) {
+	for l.head != l.tail && l.ends[l.head%maxUnread] <= released {
+		l.head++
+	}
+}
+
+// trySmall sends or queues as much of b as the window and the send slots take.
+func (s *stream) trySmall(b []byte) (n int) {
+	c := s.p.c
+	for n < len(b) {
+		if s.smallMax == s.smallOut {
+			c.stats.Stalls.Window++
+			return n
+		}
+		room := min(len(b)-n, int(s.smallMax-s.smallOut))
+		if !s.pend.active {
+			// Data leaves some slots to control frames.
+			if c.tx.Free() <= ctlSlots {
+				c.stats.Stalls.SendSlots++
+				return n
+			}
+			slot, _ := c.tx.Get()
+			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
+			if s.askData {
+				s.pend.flags, s.askData = framing.FlagWant, false
+			}
+		}
+		m := min(room, s.p.eager-s.pend.n)
+		if m == 0 { // full, and could not leave
+			return n
+		}
+		copy(c.tx.Bytes(s.pend.slot)[framing.HeaderSize+s.pend.n:], b[n:n+m])
+		s.pend.n += m
+		s.sndNxt += uint64(m)
+		s.smallOut += uint64(m)
+		s.info.SmallOut += uint64(m)
+		n += m
+		if len(s.p.pending) > 0 || !s.sendPending() {
+			s.queuePending()
+		}
+	}
+	return n
+}
+
+func (s *stream) queuePending() {
+	for _, q := range s.p.pending {
+		if q == s {
+			return
+		}
+	}
+	s.p.pending = append(s.p.pending, s)
+}
+
+// sendPending queues the coalesced data as one frame if a receive slot of the
+// peer is free for it.
+func (s *stream) sendPending() bool {
+	if !s.pend.active {
+		return true
+	}
+	if !s.p.mayData(1) {
+		s.p.c.stats.Stalls.PeerSlots++
+		return false
+	}
+	d := s.pend
+	s.pend = pending{}
+	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos}, s, d.slot, d.n, false)
+	return true
+}
+
+func (s *stream) dropPending() {
+	if s.pend.active {
+		s.p.c.tx.Put(s.pend.slot)
+		s.pend = pending{}
+		s.p.c.freed = true
+	}
+}
+
+// largeRoom is how many of want bytes one RDMA write can carry now.
+func (s *stream) largeRoom(want int) int {
+	l, p := s.outLease, s.p
+	if l == nil || l.revoked || s.pend.active || want <= p.eager {
+		return 0
+	}
+	room := l.Size - (s.largeOut - s.largeMax)
+	k := min(uint64(want), uint64(l.Chunk), chunkSize, p.c.attr.MaxMsgSize, l.Size-(s.largeOut-l.base)%l.Size)
+	switch {
+	case room < k: // wait for more rather than write ever smaller pieces
+		p.c.stats.Stalls.Ring++
+	case l.unread() == maxUnread:
+		p.c.stats.Stalls.Ring++
+	case !p.mayData(2):
+		p.c.stats.Stalls.PeerSlots++
+	case p.c.tx.Free() <= ctlSlots:
+		p.c.stats.Stalls.SendSlots++
+	default:
+		return int(k)
+	}
+	return 0
+}
+
+// takeStage takes a staging chunk for an RDMA write.
+func (c *core) takeStage() (slot uint32, ok bool) {
+	if slot, ok = c.stage.Get(); !ok {
+		c.growStage()
+		if slot, ok = c.stage.Get(); !ok {
+			c.stats.Stalls.Stage++
+		}
+	}
+	return slot, ok
+}
+
+// source is where the bytes of an RDMA write lie: a staging chunk, or a piece
+// of a user's Buffer.
+type source struct {
+	mem  []byte
+	desc uintptr
+	from *pool.Slots
+	slot uint32
+	buf  *Buffer
+}
+
+// writeLarge posts src as one RDMA write. The caller has just seen that
+// largeRoom(len(src.mem)) allows it.
+func (s *stream) writeLarge(src source) {
+	l, p, n := s.outLease, s.p, uint64(len(src.mem))
+	a := framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(n), Ring: s.largeOut}
+	op := fabric.Op{
+		Kind: fabric.Write, To: p.addr, Buf: src.mem, Desc: src.desc,
+		Remote: l.Addr + (s.largeOut-l.base)%l.Size, Key: l.Key,
+	}
+	tx := txOp{peer: p, stream: s, from: src.from, slot: src.slot, buf: src.buf}
+	continues := false
+	announce := ctlFrame{t: framing.TypeLarge, stream: s.id, pos: s.sndNxt}
+	switch p.c.rule {
+	case byCQData:
+		continues = l.linked && n == uint64(l.Chunk) && l.end == s.sndNxt
+		op.Kind = fabric.WriteData
+		op.Data = uint32(framing.MakeImmediate(l.Index, l.seq, continues))
+		p.used++ // the completion data takes a slot of its own
+	case bySAW:
+		announce.flags = framing.FlagLanded
+	case byDeliver:
+		op.Deliver = true
+		tx.large, tx.pos = a, s.sndNxt
+		p.used++ // for the announcement that follows the completion
+	}
+	s.sndNxt += n
+	s.largeOut += n
+	l.ends[l.tail%maxUnread] = s.largeOut
+	l.tail++
+	l.seq++
+	l.end, l.linked = s.sndNxt, true
+	s.writing++
+	s.info.LargeOut += n
+	p.c.stats.RDMAWrites++
+	p.out = append(p.out, outOp{op, tx})
+	if !continues && p.c.rule != byDeliver {
+		var b [framing.LargeSize]byte
+		a.Encode(b[:])
+		p.frame(&announce, s, b[:], false)
+	}
+}
+
+// writeDone takes the completion of an RDMA write.
+func (s *stream) writeDone(t *txOp) {
+	if s.writing > 0 {
+		s.writing--
+	}
+	if s.p.c.rule == byDeliver && s.p.err == nil {
+		f := ctlFrame{
+			t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id,
+			pos: t.pos, n: framing.LargeSize, prepaid: true,
+		}
+		t.large.Encode(f.payload[:])
+		s.p.control(f)
+	}
+	if s.writing == 0 {
+		s.giveBack()
+		s.ackFin()
+	}
+}
+
+// leased takes a Lease frame in.
+func (s *stream) leased(payload []byte) error {
+	var l framing.Lease
+	if err := l.Decode(payload); err != nil {
+		return err
+	}
+	if s.outLease != nil || s.p.c.rule == byNothing {
+		return errProtocol
+	}
+	s.asked = false
+	s.outLease = &outLease{Lease: l, base: s.largeOut}
+	s.wr.signal()
+	return nil
+}
+
+// revoked takes in that the peer wants its ring back.
+func (s *stream) revoked() {
+	if l := s.outLease; l != nil {
+		l.revoked = true
+		s.giveBack()
+	}
+}
+
+// giveBack returns a revoked lease once no write to it is in flight.
+func (s *stream) giveBack() {
+	l := s.outLease
+	if l == nil || !l.revoked || s.writing > 0 || s.gone {
+		return
+	}
+	s.outLease = nil
+	s.p.control(ctlFrame{t: framing.TypeReturn, stream: s.id, pos: s.largeOut})
+	s.wr.signal()
+}
+
+// writable reports that a writer with n bytes left has a reason to try again.
+func (s *stream) writable(n int) bool {
+	if s.err != nil || s.remote || s.finSent || s.closed {
+		return true
+	}
+	if l := s.outLease; l != nil && !l.revoked && n > s.p.eager && !s.pend.active {
+		return s.largeRoom(n) > 0 && (s.p.c.stage.Free() > 0 || s.p.c.stage.Len() == 0)
+	}
+	if s.pend.active {
+		return s.pend.n < s.p.eager && s.smallMax > s.smallOut
+	}
+	return s.smallMax > s.smallOut && s.p.c.tx.Free() > ctlSlots
+}
+
+// block lists a stream whose writer waits for a budget of the endpoint or peer.
+func (s *stream) block() {
+	s.wr.waiting = true
+	if !s.blocked {
+		s.blocked = true
+		s.p.c.blocked = append(s.p.c.blocked, s)
+	}
+}
+
+// wakeWriters wakes the writers that can go on, in the order they came.
+func (c *core) wakeWriters() {
+	kept := c.blocked[:0]
+	for _, s := range c.blocked {
+		switch {
+		case !s.wr.waiting || s.gone:
+			s.blocked = false
+		case s.writable(s.conn.left):
+			s.blocked = false
+			s.wr.signal()
+		default:
+			kept = append(kept, s)
+		}
+	}
+	clear(c.blocked[len(kept):])
+	c.blocked = kept
+}

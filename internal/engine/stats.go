@@ -1,0 +1,89 @@
+package engine
+
+import (
+	"errors"
+	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Stats is a snapshot of an endpoint's counters.
+type Stats struct {
+	Provider       string
+	Peers          int    // up or coming up
+	PeersLost      uint64 // ended, for any reason
+	Streams        int    // conns that hold state, closing ones included
+	FramesSent     uint64
+	FramesReceived uint64
+	FramesDropped  uint64 // without the right proof, or malformed
+	FramesStray    uint64 // for a conn or a lease that is gone
+	FramesHeld     uint64 // that arrived before what precedes them
+	CreditFrames   uint64
+	Violations     uint64 // peers that were cut off for breaking the protocol
+	RDMAWrites     uint64 // posted
+	RDMAReceived   uint64 // bytes that arrived by RDMA write
+	LeasesRevoked  uint64
+	Posted, Reaped uint64 // operations and completions
+	CQErrors       uint64
+	Parks          uint64 // waits that ended up blocking
+	DoorbellsRung  uint64
+	DoorbellsHeard uint64
+	Stalls         Stalls
+}
+
+// Stalls counts what senders had to wait for.
+type Stalls struct {
+	Window    uint64 // the peer's receive window
+	Ring      uint64 // the landing ring
+	PeerSlots uint64 // the peer's receive slots
+	SendSlots uint64 // send slots of this side
+	Stage     uint64 // staging memory of this side
+	Queue     uint64 // the fabric's transmit queue
+	Memory    uint64 // the memory budget
+}
+
+// shutdown closes the fabric endpoint and frees what nobody can touch any
+// more. The caller owns the completion queue for good.
+func (c *core) shutdown() error {
+	c.recvs, c.down = nil, true
+	for _, g := range c.graves {
+		for _, s := range g.peer.streams {
+			s.discard()
+		}
+	}
+	var errs []error
+	if s, ok := c.fab.(interface{ Shutdown() error }); ok {
+		errs = append(errs, s.Shutdown())
+	}
+	if c.lent == 0 && c.copying == 0 {
+		c.free()
+	}
+	errs = append(errs, c.fab.Close())
+	return errors.Join(errs...)
+}
+
+// discard drops what a stream has not read yet: its memory is going away.
+func (s *stream) discard() {
+	if !s.eof || !s.segs.empty() {
+		s.err, s.eof = syscall.ECONNRESET, false
+	}
+	s.segs = segments{}
+	if s.ring != nil {
+		s.ring = nil
+	}
+	s.rd.signal()
+}
+
+// free gives all memory back, once nobody uses it.
+func (c *core) free() {
+	for _, g := range c.graves {
+		_ = g.mem.Close()
+	}
+	c.graves = nil
+	for _, s := range c.heaps {
+		_ = s.Close()
+	}
+	for _, s := range []*pool.Slots{c.rx, c.tx, c.stage} {
+		_ = s.Close()
+	}
+}

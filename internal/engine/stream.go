@@ -1,0 +1,310 @@
+package engine
+
+import (
+	"errors"
+	"math"
+
+	"github.com/smallnest/ringbuffer"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// stream is one conn's state. Positions are absolute: bytes since the start
+// of the stream, small and large together.
+type stream struct {
+	p    *peer
+	id   uint32
+	conn *Conn // the blocking face of this stream
+	info Counters
+
+	// Sending.
+	wr       waiter
+	sndNxt   uint64 // position of the next byte
+	smallOut uint64 // bytes of small data sent
+	smallMax uint64 // bytes of small data that the peer has promised memory for
+	pend     pending
+	largeOut uint64 // bytes of large data sent
+	largeMax uint64 // of these, read by the peer
+	outLease *outLease
+	asked    bool // for a lease
+	askData  bool // by the next data frame
+	writing  int  // RDMA writes in flight
+	blocked  bool // a writer waits; listed in core.blocked
+
+	// Receiving.
+	rd        waiter
+	rcvNxt    uint64 // everything before it has arrived
+	segs      segments
+	win       int    // bytes of small data promised memory for
+	smallIn   uint64 // bytes of small data received
+	smallRead uint64 // of these, consumed
+	ring      *ringbuffer.RingBuffer
+	ringSlot  uint32
+	largeIn   uint64 // bytes of large data received
+	largeRel  uint64 // of these, consumed and released
+	inLease   *inLease
+	wanting   bool // the peer asked for a lease that is not granted yet
+	held      []heldFrame
+	direct    []byte // rest of a waiting reader's buffer
+	directN   int    // bytes put there
+	reading   bool   // a reader copies from the landing ring, unlocked
+
+	// What the peer was last told of our credits.
+	toldWindow, toldRing uint64
+	dirty                bool
+
+	// Opening and closing.
+	opening   bool
+	finSent   bool // our Fin is queued or sent
+	finClosed bool // with FlagClosed
+	acked     bool // our last Fin was answered
+	finKnown  bool // the peer's Fin is here
+	finPos    uint64
+	eof       bool // and everything before it
+	remote    bool // the peer has closed: it takes nothing more
+	owed      bool // a FinAck is due
+	readShut  bool // CloseRead
+	closed    bool // Close
+	gone      bool // removed from the peer
+	err       error
+}
+
+// newStream makes a stream and reserves the memory its window promises.
+func (p *peer) newStream(id uint32) (*stream, error) {
+	win := p.c.cfg.Window
+	for p.c.cfg.Budget.Reserve(int64(win)) != nil {
+		if win /= 4; win < minWindow {
+			p.c.stats.Stalls.Memory++
+			return nil, ErrMemory
+		}
+	}
+	s := &stream{p: p, id: id, win: win, rd: newWaiter(), wr: newWaiter()}
+	s.conn = &Conn{stream: s, e: p.c.owner}
+	p.streams[id] = s
+	p.c.stats.Streams++
+	return s, nil
+}
+
+// window is how many bytes of small data the peer may have sent.
+func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
+
+// credits takes in what a frame says of our own sending.
+func (s *stream) credits(window, ring uint64) {
+	grew := false
+	if window > s.smallMax && window-s.smallOut <= math.MaxUint32 {
+		s.smallMax, grew = window, true
+	}
+	if ring > s.largeMax && ring <= s.largeOut {
+		s.largeMax, grew = ring, true
+		if s.outLease != nil {
+			s.outLease.retire(ring)
+		}
+	}
+	if grew && s.wr.waiting {
+		s.wr.signal()
+	}
+}
+
+// deaf reports that nothing that arrives will be read.
+func (s *stream) deaf() bool { return s.closed || s.err != nil }
+
+// reassemble keeps small data until it is read.
+func (s *stream) reassemble(b []byte) error {
+	if s.ring == nil {
+		h := s.p.c.heap(s.win)
+		slot, ok := h.Get()
+		if !ok {
+			if err := h.Grow(heapGrowth); err != nil {
+				return err
+			}
+			slot, _ = h.Get()
+		}
+		s.ring, s.ringSlot = ringbuffer.NewBuffer(h.Bytes(slot)), slot
+	}
+	if n, err := s.ring.TryWrite(b); err != nil || n != len(b) {
+		return errors.Join(errProtocol, err)
+	}
+	return nil
+}
+
+const heapGrowth = 4
+
+// heap is the reassembly memory for windows of one size. Streams have reserved
+// the budget for it when they started.
+func (c *core) heap(size int) *pool.Slots {
+	h := c.heaps[size]
+	if h == nil {
+		h = pool.NewSlots(pool.NewBudget(math.MaxInt64), nil, size)
+		c.heaps[size] = h
+	}
+	return h
+}
+
+func (s *stream) freeRing() {
+	if s.ring != nil {
+		s.p.c.heap(s.win).Put(s.ringSlot)
+		s.ring = nil
+	}
+}
+
+// readSmall notes that n bytes of small data were consumed.
+func (s *stream) readSmall(n int) {
+	s.smallRead += uint64(n)
+	if s.window()-s.toldWindow >= uint64(s.win)/2 {
+		s.markDirty()
+	}
+}
+
+// markDirty has the peer told of the stream's credits soon.
+func (s *stream) markDirty() {
+	if !s.dirty && !s.gone && s.p.err == nil && !s.eof {
+		s.dirty = true
+		s.p.dirty = append(s.p.dirty, s)
+		s.p.c.touch(s.p)
+	}
+}
+
+// tryRead copies the next bytes into b as far as they are there. large, if it
+// is not empty, is memory of the landing ring that the caller is to copy from
+// instead, unlocked, between beginCopy and endCopy.
+func (s *stream) tryRead(b []byte) (n int, large []byte) {
+	for n < len(b) {
+		seg := s.segs.front()
+		if seg == nil {
+			break
+		}
+		want := min(len(b)-n, seg.n)
+		if seg.large {
+			l := s.inLease.slice(want)
+			if len(l) >= unlockedCopy {
+				if n == 0 {
+					return 0, l
+				}
+				break
+			}
+			want = copy(b[n:], l)
+			s.consumeLarge(want)
+		} else {
+			m, err := s.ring.TryRead(b[n:][:want])
+			if err != nil { // cannot be: the segments say that it is there
+				s.fail(err)
+				break
+			}
+			want = m
+			s.segs.pop(want)
+			if s.ring.IsEmpty() {
+				s.freeRing()
+			}
+			s.readSmall(want)
+		}
+		n += want
+	}
+	return n, nil
+}
+
+// unlockedCopy is the size from which a copy is worth releasing the lock for.
+const unlockedCopy = 4 << 10
+
+// readable reports that tryRead, or an error, has something for a reader.
+func (s *stream) readable() bool {
+	return s.err != nil || s.closed || s.readShut || s.directN > 0 || !s.segs.empty() || s.eof
+}
+
+// fail ends a stream for its user: what has been received completely can still
+// be read if the peer had finished.
+func (s *stream) fail(err error) {
+	s.opening = false
+	if s.err == nil && !s.eof {
+		s.err = err
+	}
+	s.acked, s.remote = true, true
+	s.writing = 0
+	s.rd.signal()
+	s.wr.signal()
+	s.dropPending()
+	if s.closed {
+		s.remove()
+	}
+}
+
+// remove takes the stream out of its peer and gives its memory back.
+func (s *stream) remove() {
+	if s.gone {
+		return
+	}
+	s.gone = true
+	p := s.p
+	delete(p.streams, s.id)
+	p.lastUsed = p.c.now
+	p.c.stats.Streams--
+	s.outLease = nil
+	s.dropPending()
+	for _, f := range s.held {
+		p.c.repost(f.slot)
+		p.granted++
+	}
+	s.held = nil
+	p.c.touch(p)
+	s.rd.signal()
+	s.wr.signal()
+	p.c.cfg.Budget.Release(int64(s.win))
+	s.release()
+	p.checkGone()
+}
+
+// release frees the receive memory once no reader is copying from it.
+func (s *stream) release() {
+	if !s.gone || s.reading {
+		return
+	}
+	s.segs = segments{}
+	s.freeRing()
+	if l := s.inLease; l != nil && len(l.lent) == 0 {
+		s.inLease = nil
+		s.p.c.leases.ForceDrop(l.Lease)
+		s.p.c.ringFreed = true
+	}
+}
+
+// segments is the queue of what can be read, in stream order.
+type segments struct {
+	q    []segment
+	head int
+}
+
+type segment struct {
+	n     int
+	large bool // in the landing ring, else in the reassembly ring
+}
+
+func (q *segments) empty() bool { return q.head == len(q.q) }
+
+func (q *segments) front() *segment {
+	if q.empty() {
+		return nil
+	}
+	return &q.q[q.head]
+}
+
+func (q *segments) push(large bool, n int) {
+	if !q.empty() {
+		if last := &q.q[len(q.q)-1]; last.large == large {
+			last.n += n
+			return
+		}
+	}
+	q.q = append(q.q, segment{n, large})
+}
+
+// pop takes n bytes off the front segment.
+func (q *segments) pop(n int) {
+	s := &q.q[q.head]
+	if s.n -= n; s.n > 0 {
+		return
+	}
+	if q.head++; q.head == len(q.q) {
+		q.q, q.head = q.q[:0], 0
+	} else if q.head > 64 {
+		q.q, q.head = q.q[:copy(q.q, q.q[q.head:])], 0
+	}
+}
