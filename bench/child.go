@@ -1,0 +1,169 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"time"
+)
+
+// The roles of the processes that the benchmark starts; the first argument.
+const (
+	roleServer = "server"
+	roleClient = "client"
+)
+
+// Commands that a process reads from its standard input, one a line. The end
+// of the input asks it to clean up and exit.
+const (
+	askCPU     = "cpu"     // the server: CPU time used so far
+	askMeasure = "measure" // the client: work for the job's time
+)
+
+// A job is what both processes of one measurement are told.
+type job struct {
+	cell
+	Reuse   bool
+	WarmUp  time.Duration
+	Time    time.Duration
+	Address string // the server's, for the client
+}
+
+// A reply is one line of JSON on a process's standard output. The first comes
+// unasked once the process is ready.
+type reply struct {
+	Address string        `json:",omitempty"`
+	CPU     time.Duration `json:",omitempty"`
+	Sample  sample        `json:",omitzero"`
+	Error   string        `json:",omitempty"`
+}
+
+// runChild plays one role until the standard input ends.
+func runChild(role, encoded string, in io.Reader, out io.Writer) error {
+	var j job
+	if err := json.Unmarshal([]byte(encoded), &j); err != nil {
+		return fmt.Errorf("the job is not readable: %w", err)
+	}
+	play := map[string]func(context.Context, job, carrier, *bufio.Scanner, *json.Encoder) error{
+		roleServer: playServer,
+		roleClient: playClient,
+	}[role]
+	if play == nil {
+		return fmt.Errorf("unknown role %q", role)
+	}
+	transport, err := newCarrier(j)
+	if err != nil {
+		return err
+	}
+	err = play(context.Background(), j, transport, bufio.NewScanner(in), json.NewEncoder(out))
+	return errors.Join(err, transport.Close())
+}
+
+// playServer listens, says where, and answers questions about its CPU time.
+func playServer(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
+	l, err := transport.listen(ctx)
+	if err != nil {
+		return err
+	}
+	served := make(chan error, 1)
+	go func() { served <- serve(l, j) }()
+	if err := out.Encode(reply{Address: l.Addr().String()}); err != nil {
+		return err
+	}
+	for in.Scan() && in.Text() == askCPU {
+		cpu, err := cpuTime()
+		if err != nil {
+			return err
+		}
+		if err := out.Encode(reply{CPU: cpu}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(in.Err(), l.Close(), <-served)
+}
+
+// serve does the server's part of j's mode until l is closed.
+func serve(l net.Listener, j job) error {
+	switch j.Mode {
+	case modeBW:
+		return serveConns(l, sink)
+	case modeRPC:
+		return serveCalls(l)
+	}
+	return serveConns(l, echo(j.Size))
+}
+
+// playClient opens the conns, warms them up, and measures when asked to.
+func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
+	dial := func() (net.Conn, error) { return transport.dial(ctx, j.Address) }
+	workers, closeAll, err := openWorkers(ctx, j, dial)
+	if err != nil {
+		return err
+	}
+	if _, err := workAll(workers, j.WarmUp); err != nil {
+		return errors.Join(err, closeAll())
+	}
+	if err := out.Encode(reply{}); err != nil {
+		return err
+	}
+	for in.Scan() && in.Text() == askMeasure {
+		s, err := workAll(workers, j.Time)
+		if err != nil {
+			return errors.Join(err, closeAll())
+		}
+		if err := out.Encode(reply{Sample: s}); err != nil {
+			return err
+		}
+	}
+	return errors.Join(in.Err(), closeAll())
+}
+
+// workAll runs all workers at once for about d and sums up what they did.
+func workAll(workers []worker, d time.Duration) (sample, error) {
+	histograms := make([]histogram, len(workers))
+	errs := make([]error, len(workers))
+	before, err := cpuTime()
+	if err != nil {
+		return sample{}, err
+	}
+	start := time.Now()
+	var wg sync.WaitGroup
+	for i, work := range workers {
+		wg.Go(func() { errs[i] = work(d, &histograms[i]) })
+	}
+	wg.Wait()
+	elapsed := time.Since(start)
+	after, err := cpuTime()
+	if err := errors.Join(append(errs, err)...); err != nil {
+		return sample{}, err
+	}
+	all := new(histogram)
+	for i := range histograms {
+		all.merge(&histograms[i])
+	}
+	return sample{
+		Ops:     all.total,
+		Elapsed: elapsed,
+		P50:     all.quantile(0.50),
+		P99:     all.quantile(0.99),
+		CPU:     after - before,
+	}, nil
+}
+
+// child runs this process in a role and returns its exit status.
+func child(role, encoded string) int {
+	err := runChild(role, encoded, os.Stdin, os.Stdout)
+	if err == nil {
+		return 0
+	}
+	if json.NewEncoder(os.Stdout).Encode(reply{Error: err.Error()}) != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return 1
+}

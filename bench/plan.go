@@ -1,0 +1,176 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// The kinds of work that are measured.
+const (
+	modeLat  = "lat"  // a round trip of size bytes
+	modeBW   = "bw"   // a one-way stream in writes of size bytes
+	modeRPC  = "rpc"  // a gRPC unary call that echoes size bytes
+	modeConn = "conn" // dial, echo one byte, close
+)
+
+// A cell is one row of the table: one kind of work on one transport.
+type cell struct {
+	Mode      string `json:"mode"`
+	Transport string `json:"transport"` // tcp, unix or rdma
+	Provider  string `json:"provider"`  // libfabric's name for it; empty but for rdma
+	Size      int    `json:"size"`      // bytes per write, each way for lat and rpc
+	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
+	Conns     int    `json:"conns"`     // conns used at once
+}
+
+// work is the cell without its transport: rows of one work are compared.
+func (c cell) work() cell {
+	c.Transport, c.Provider = "", ""
+	return c
+}
+
+func (c cell) String() string {
+	return fmt.Sprintf("%s %s, %s, %d conns, %d in flight", c.Mode, sizeText(c.Size), c.label(), c.Conns, c.Inflight)
+}
+
+func (c cell) label() string {
+	if c.Provider == "" {
+		return c.Transport
+	}
+	return c.Transport + "/" + c.Provider
+}
+
+// A plan says what to measure and for how long.
+type plan struct {
+	works     []cell // without transports
+	providers []string
+	rounds    int
+	time      time.Duration // measured time of a cell in one round
+	reuse     bool          // further rdma conns reuse the first's rendezvous
+}
+
+// cells lists the rows of the table. All transports of one work follow each
+// other, so that they are measured under conditions as alike as can be.
+func (p plan) cells() []cell {
+	var all []cell
+	for _, w := range p.works {
+		for _, transport := range []string{"tcp", "unix"} {
+			w.Transport, w.Provider = transport, ""
+			all = append(all, w)
+		}
+		for _, provider := range p.providers {
+			w.Transport, w.Provider = "rdma", provider
+			all = append(all, w)
+		}
+	}
+	return all
+}
+
+// demoWorks is a choice of works that takes a minute on five transports.
+func demoWorks() []cell {
+	return []cell{
+		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeLat, Size: 64 << 10, Inflight: 1, Conns: 1},
+		{Mode: modeBW, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: 1},
+		{Mode: modeBW, Size: 1 << 20, Inflight: 1, Conns: 1},
+		{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeRPC, Size: 64, Inflight: 64, Conns: 1},
+		{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1},
+	}
+}
+
+// allWorks combines modes with the sizes, conns and calls in flight that mean
+// something to each.
+func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
+	var works []cell
+	for _, mode := range modes {
+		ofMode, calls := sizes, []int{1}
+		switch mode {
+		case modeLat, modeBW:
+		case modeRPC:
+			calls = inflight
+		case modeConn:
+			ofMode = []int{1}
+		default:
+			return nil, fmt.Errorf("unknown mode %q: have lat, bw, rpc, conn", mode)
+		}
+		for _, size := range ofMode {
+			for _, n := range conns {
+				for _, k := range calls {
+					works = append(works, cell{Mode: mode, Size: size, Conns: n, Inflight: k})
+				}
+			}
+		}
+	}
+	return works, nil
+}
+
+// list splits a comma-separated flag; providers' names contain semicolons.
+func list(s string) []string {
+	items := strings.Split(s, ",")
+	for i := range items {
+		items[i] = strings.TrimSpace(items[i])
+	}
+	return slices.DeleteFunc(items, func(s string) bool { return s == "" })
+}
+
+// numbers reads a comma-separated list of positive numbers, each with an
+// optional K or M for KiB and MiB, and at most limit.
+func numbers(s string, limit int) ([]int, error) {
+	var out []int
+	for _, item := range list(s) {
+		digits, unit := item, 1
+		switch item[len(item)-1] {
+		case 'k', 'K':
+			digits, unit = item[:len(item)-1], 1<<10
+		case 'm', 'M':
+			digits, unit = item[:len(item)-1], 1<<20
+		}
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < 1 || n > limit/unit {
+			return nil, fmt.Errorf("%q is not a number from 1 to %s", item, sizeText(limit))
+		}
+		out = append(out, n*unit)
+	}
+	if len(out) == 0 {
+		return nil, fmt.Errorf("%q lists nothing", s)
+	}
+	return out, nil
+}
+
+func sizeText(n int) string {
+	switch {
+	case n >= 1<<20 && n%(1<<20) == 0:
+		return strconv.Itoa(n>>20) + "M"
+	case n >= 1<<10 && n%(1<<10) == 0:
+		return strconv.Itoa(n>>10) + "K"
+	}
+	return strconv.Itoa(n)
+}
+
+func (p plan) withDefaults(rounds int, d time.Duration) plan {
+	if p.rounds == 0 {
+		p.rounds = rounds
+	}
+	if p.time == 0 {
+		p.time = d
+	}
+	return p
+}
+
+// warmUp is the part of a row's time that is spent before measuring.
+func (p plan) warmUp() time.Duration { return p.time / 4 }
+
+// estimate is how long the plan takes, with a quarter of a second to start and
+// end the two processes.
+func (p plan) estimate() time.Duration {
+	return time.Duration(p.rounds*len(p.cells())) * (p.warmUp() + p.time + 250*time.Millisecond)
+}
+
+func (p plan) job(c cell) job {
+	return job{cell: c, Reuse: p.reuse, WarmUp: p.warmUp(), Time: p.time}
+}

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestNumbers(t *testing.T) {
+	for text, want := range map[string][]int{
+		"64":        {64},
+		"64, 4K,1M": {64, 4 << 10, 1 << 20},
+		"2k,4m,":    {2 << 10, 4 << 20},
+	} {
+		got, err := numbers(text, maxSize)
+		require.NoError(t, err, text)
+		assert.Equal(t, want, got, text)
+	}
+	for _, text := range []string{"", ",", "0", "-1", "K", "1G", "33M", "9999999999999999999", "1.5K"} {
+		_, err := numbers(text, maxSize)
+		assert.Error(t, err, text)
+	}
+}
+
+func TestSizeText(t *testing.T) {
+	for n, want := range map[int]string{1: "1", 1000: "1000", 1 << 10: "1K", 96 << 10: "96K", 4 << 20: "4M", 1<<20 + 1<<10: "1025K"} {
+		assert.Equal(t, want, sizeText(n))
+	}
+}
+
+func TestAllWorksGivesEachModeWhatItHas(t *testing.T) {
+	works, err := allWorks([]string{modeLat, modeRPC, modeConn}, []int{64, 128}, []int{1, 8}, []int{1})
+	require.NoError(t, err)
+	assert.Equal(t, []cell{
+		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeLat, Size: 128, Inflight: 1, Conns: 1},
+		{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 1},
+		{Mode: modeRPC, Size: 128, Inflight: 1, Conns: 1},
+		{Mode: modeRPC, Size: 128, Inflight: 8, Conns: 1},
+		{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1},
+	}, works)
+	_, err = allWorks([]string{"latency"}, nil, nil, nil)
+	assert.ErrorContains(t, err, `"latency"`)
+}
+
+func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
+	p := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeBW, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
+	var labels []string
+	for _, c := range p.cells() {
+		labels = append(labels, c.Mode+" "+c.label())
+	}
+	assert.Equal(t, []string{
+		"lat tcp", "lat unix", "lat rdma/shm", "lat rdma/tcp;ofi_rxm",
+		"bw tcp", "bw unix", "bw rdma/shm", "bw rdma/tcp;ofi_rxm",
+	}, labels)
+}
+
+func TestParse(t *testing.T) {
+	p, file, err := parse([]string{"-demo", "-json", "out.json", "-providers", "shm"})
+	require.NoError(t, err)
+	assert.Equal(t, "out.json", file)
+	assert.Equal(t, demoWorks(), p.works)
+	assert.Equal(t, []string{"shm"}, p.providers)
+	assert.Less(t, plan{works: p.works, providers: make([]string, 3), rounds: p.rounds, time: p.time}.estimate(), 100*time.Second)
+
+	p, _, err = parse([]string{"-modes", "rpc", "-sizes", "1K", "-inflight", "4", "-conns", "2", "-rounds", "7", "-time", "10ms"})
+	require.NoError(t, err)
+	assert.Equal(t, []cell{{Mode: modeRPC, Size: 1 << 10, Inflight: 4, Conns: 2}}, p.works)
+	assert.Equal(t, 7, p.rounds)
+	assert.Equal(t, 10*time.Millisecond, p.time)
+	assert.True(t, p.reuse)
+
+	for _, args := range [][]string{
+		{"-modes", "x"}, {"-sizes", "x"}, {"-inflight", "0"}, {"-conns", ""}, {"-rounds", "-1"}, {"-time", "-1s"}, {"extra"},
+	} {
+		_, _, err := parse(args)
+		assert.Error(t, err, "%v", args)
+	}
+}

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+const (
+	// slack is the time that a measurement may take beyond its own: to start
+	// two processes, open the fabric and close it again.
+	slack = 30 * time.Second
+	// killDelay is how long a killed process may take to let go of its pipes.
+	killDelay = 5 * time.Second
+)
+
+// process is a server or a client that this program has started.
+type process struct {
+	role   string
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	out    *json.Decoder
+	stderr bytes.Buffer
+}
+
+// start runs program in the role and waits until it is ready. It is killed
+// when ctx ends.
+func start(ctx context.Context, program, role string, j job) (*process, reply, error) {
+	encoded, err := json.Marshal(j)
+	if err != nil {
+		return nil, reply{}, err
+	}
+	p := &process{role: role, cmd: exec.CommandContext(ctx, program, role, string(encoded))}
+	p.cmd.WaitDelay = killDelay
+	p.cmd.Stderr = &p.stderr
+	if p.in, err = p.cmd.StdinPipe(); err != nil {
+		return nil, reply{}, err
+	}
+	out, err := p.cmd.StdoutPipe()
+	if err != nil {
+		return nil, reply{}, err
+	}
+	p.out = json.NewDecoder(bufio.NewReader(out))
+	if err := p.cmd.Start(); err != nil {
+		return nil, reply{}, err
+	}
+	ready, err := p.receive()
+	if err != nil {
+		return nil, reply{}, errors.Join(err, p.stop())
+	}
+	return p, ready, nil
+}
+
+// ask sends a command and waits for its reply.
+func (p *process) ask(command string) (reply, error) {
+	if _, err := fmt.Fprintln(p.in, command); err != nil {
+		return reply{}, fmt.Errorf("%s: %w", p.role, err)
+	}
+	return p.receive()
+}
+
+func (p *process) receive() (reply, error) {
+	var r reply
+	if err := p.out.Decode(&r); err != nil {
+		return reply{}, fmt.Errorf("%s ended early: %w", p.role, err)
+	}
+	if r.Error != "" {
+		return reply{}, fmt.Errorf("%s: %s", p.role, r.Error)
+	}
+	return r, nil
+}
+
+// stop asks the process to clean up and waits for its end.
+func (p *process) stop() error {
+	// The pipe is closed already if the process has gone; Wait says so.
+	_ = p.in.Close()
+	err := p.cmd.Wait()
+	if err == nil {
+		return nil
+	}
+	message := strings.TrimSpace(p.stderr.String())
+	if message == "" {
+		return fmt.Errorf("%s: %w", p.role, err)
+	}
+	return fmt.Errorf("%s: %w: %s", p.role, err, firstLines(message, 3))
+}
+
+// measure runs j once, in two new processes.
+func measure(ctx context.Context, program string, j job) (s sample, err error) {
+	ctx, cancel := context.WithTimeout(ctx, j.WarmUp+j.Time+slack)
+	defer cancel()
+	server, ready, err := start(ctx, program, roleServer, j)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, server.stop()) }()
+	j.Address = ready.Address
+	client, _, err := start(ctx, program, roleClient, j)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, client.stop()) }()
+
+	before, err := server.ask(askCPU)
+	if err != nil {
+		return sample{}, err
+	}
+	measured, err := client.ask(askMeasure)
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := server.ask(askCPU)
+	if err != nil {
+		return sample{}, err
+	}
+	s = measured.Sample
+	s.CPU += after.CPU - before.CPU
+	return s, nil
+}
+
+func firstLines(s string, n int) string {
+	lines := strings.Split(s, "\n")
+	return strings.Join(lines[:min(n, len(lines))], "; ")
+}

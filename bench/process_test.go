@@ -1,0 +1,91 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestMain lets the test binary play the roles that the benchmark gives to
+// copies of itself.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && (os.Args[1] == roleServer || os.Args[1] == roleClient) {
+		os.Exit(child(os.Args[1], os.Args[2]))
+	}
+	// By default the race detector keeps every process for a second at its end.
+	if os.Getenv("GORACE") == "" {
+		os.Setenv("GORACE", "atexit_sleep_ms=10")
+	}
+	os.Exit(m.Run())
+}
+
+func testProgram(t *testing.T) string {
+	t.Helper()
+	program, err := os.Executable()
+	require.NoError(t, err)
+	return program
+}
+
+func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
+	for _, c := range []cell{
+		{Mode: modeLat, Transport: "tcp", Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeLat, Transport: "unix", Size: 64 << 10, Inflight: 1, Conns: 2},
+		{Mode: modeBW, Transport: "tcp", Size: 1 << 20, Inflight: 1, Conns: 1},
+		{Mode: modeBW, Transport: "unix", Size: 100, Inflight: 1, Conns: 2},
+		{Mode: modeRPC, Transport: "tcp", Size: 64, Inflight: 4, Conns: 2},
+		{Mode: modeRPC, Transport: "unix", Size: 4 << 20, Inflight: 1, Conns: 1},
+		{Mode: modeConn, Transport: "tcp", Size: 1, Inflight: 1, Conns: 2},
+	} {
+		t.Run(c.String(), func(t *testing.T) {
+			s, err := measure(t.Context(), testProgram(t), job{cell: c, WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
+			require.NoError(t, err)
+			assert.Positive(t, s.Ops)
+			assert.Positive(t, s.Elapsed)
+			assert.Positive(t, s.P50)
+			assert.GreaterOrEqual(t, s.P99, s.P50)
+			assert.Positive(t, s.CPU)
+		})
+	}
+}
+
+func TestFailuresNameTheProcess(t *testing.T) {
+	_, err := measure(t.Context(), testProgram(t), job{cell: cell{Mode: modeLat, Transport: "pigeon", Size: 1, Conns: 1}})
+	assert.ErrorContains(t, err, `server: unknown transport "pigeon"`)
+
+	j := job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}, Address: "127.0.0.1:1"}
+	_, _, err = start(t.Context(), testProgram(t), roleClient, j)
+	assert.ErrorContains(t, err, "client: dial tcp 127.0.0.1:1")
+
+	_, err = measure(t.Context(), filepath.Join(t.TempDir(), "missing"), j)
+	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+func TestMeasureEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	start := time.Now()
+	_, err := measure(ctx, testProgram(t), job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}, Time: time.Minute})
+	require.Error(t, err)
+	assert.Less(t, time.Since(start), 10*time.Second)
+}
+
+func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "out.json")
+	err := bench(t.Context(), []string{"-modes", "lat", "-sizes", "8", "-providers", "none", "-rounds", "2", "-time", "10ms", "-json", file})
+	require.ErrorContains(t, err, "some rows have failed")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	var rows []map[string]any
+	require.NoError(t, json.NewDecoder(bytes.NewReader(text)).Decode(&rows))
+	require.Len(t, rows, 3)
+	assert.NotContains(t, rows[0], "error")
+	assert.NotContains(t, rows[1], "error")
+	assert.Contains(t, rows[2], "error")
+}

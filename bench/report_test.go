@@ -1,0 +1,88 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestMedian(t *testing.T) {
+	assert.Zero(t, median(nil))
+	assert.InDelta(t, 3, median([]float64{3}), 0)
+	assert.InDelta(t, 2, median([]float64{9, 2, 1}), 0)
+	assert.InDelta(t, 2.5, median([]float64{9, 2, 1, 3}), 0)
+}
+
+func TestSummarizeTakesMediansOfEachFigure(t *testing.T) {
+	round := func(ops uint64, p50 time.Duration) sample {
+		return sample{Ops: ops, Elapsed: time.Second, P50: p50, P99: 2 * p50, CPU: time.Millisecond}
+	}
+	c := cell{Mode: modeLat, Transport: "tcp", Size: 1000, Inflight: 1, Conns: 1}
+	r := summarize(c, []sample{round(1000, 9*time.Microsecond), round(500, time.Microsecond), round(2000, 3*time.Microsecond)})
+	assert.Equal(t, c, r.cell)
+	assert.Equal(t, 3, r.Rounds)
+	assert.InDelta(t, 3, r.P50us, 1e-9)
+	assert.InDelta(t, 6, r.P99us, 1e-9)
+	assert.InDelta(t, 1000, r.OpsPerS, 1e-9)
+	assert.InDelta(t, 0.001, r.GBPerS, 1e-12)
+	assert.InDelta(t, 1, r.CPUusPer, 1e-9)
+	assert.InDelta(t, 1, r.CPUsPerGB, 1e-9)
+}
+
+// results are TCP at 10 us, shm at 4 us and a provider that failed.
+func results() []result {
+	of := func(transport, provider string, p50 float64) result {
+		return result{
+			cell:  cell{Mode: modeLat, Transport: transport, Provider: provider, Size: 64, Inflight: 1, Conns: 1},
+			P50us: p50, P99us: 2 * p50, OpsPerS: 1e6 / p50, GBPerS: 64e-3 / p50, CPUusPer: 3 * p50, CPUsPerGB: 1, Rounds: 3,
+		}
+	}
+	failed := result{cell: cell{Mode: modeLat, Transport: "rdma", Provider: "net", Size: 64, Inflight: 1, Conns: 1}, Error: "no such provider"}
+	return []result{of("tcp", "", 10), of("unix", "", 12), of("rdma", "shm", 4), failed}
+}
+
+func TestTableComparesEveryRowWithTCP(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, writeTable(&out, results()))
+	lines := strings.Split(out.String(), "\n")
+	assert.Len(t, strings.Fields("work transport p50us p99us ops/s GB/s cpuus/op time rate cpu"), columns)
+	assert.Equal(t, strings.Fields("lat 64 tcp 10.0 20.0 100000 0.0064 30.0 1.00x 1.00x 1.00x"), strings.Fields(lines[1]))
+	assert.Equal(t, strings.Fields("lat 64 unix 12.0 24.0 83333 0.0053 36.0 1.20x 0.83x 1.20x"), strings.Fields(lines[2]), "a loss is printed too")
+	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 0.40x 2.50x 0.40x"), strings.Fields(lines[3]))
+	assert.Equal(t, strings.Fields("lat 64 rdma/net failed - - - - - - -"), strings.Fields(lines[4]))
+	assert.Contains(t, out.String(), "FAILED lat 64, rdma/net, 1 conns, 1 in flight:\n  no such provider\n")
+}
+
+func TestTableWithoutTCPHasNoRatios(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, writeTable(&out, results()[2:3]))
+	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 - - -"), strings.Fields(strings.Split(out.String(), "\n")[1]))
+}
+
+func TestJSONHasTheDocumentedFields(t *testing.T) {
+	var out bytes.Buffer
+	require.NoError(t, writeJSON(&out, results()))
+	var rows []map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &rows))
+	require.Len(t, rows, 4)
+	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "p50_us", "p99_us",
+		"ops_per_s", "gb_per_s", "cpu_us_per_op", "cpu_s_per_gb", "rounds"}
+	for _, row := range rows[:3] {
+		var names []string
+		for name := range row {
+			names = append(names, name)
+		}
+		assert.ElementsMatch(t, want, names)
+	}
+	assert.Equal(t, "no such provider", rows[3]["error"])
+}
+
+func TestWorkText(t *testing.T) {
+	assert.Equal(t, "conn", workText(cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}))
+	assert.Equal(t, "rpc 64 x8 on 2 conns", workText(cell{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 2}))
+}

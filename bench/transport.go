@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// A carrier makes the conns of one transport. Its Close, after the conns' and
+// the listener's, frees what they shared.
+type carrier interface {
+	listen(ctx context.Context) (net.Listener, error)
+	dial(ctx context.Context, address string) (net.Conn, error)
+	Close() error
+}
+
+func newCarrier(j job) (carrier, error) {
+	switch j.Transport {
+	case "tcp":
+		return &socket{network: "tcp"}, nil
+	case "unix":
+		return &socket{network: "unix"}, nil
+	case "rdma":
+		return newFabric(j.Provider, j.Reuse), nil
+	}
+	return nil, fmt.Errorf("unknown transport %q", j.Transport)
+}
+
+// socket is TCP over loopback, or a Unix stream socket.
+type socket struct {
+	network string
+	dir     string // of the Unix socket
+}
+
+func (s *socket) listen(ctx context.Context) (net.Listener, error) {
+	address := "127.0.0.1:0"
+	if s.network == "unix" {
+		dir, err := os.MkdirTemp("", "bench")
+		if err != nil {
+			return nil, err
+		}
+		s.dir = dir
+		address = filepath.Join(dir, "socket")
+	}
+	return new(net.ListenConfig).Listen(ctx, s.network, address)
+}
+
+func (s *socket) dial(ctx context.Context, address string) (net.Conn, error) {
+	return new(net.Dialer).DialContext(ctx, s.network, address)
+}
+
+func (s *socket) Close() error {
+	if s.dir == "" {
+		return nil
+	}
+	return os.RemoveAll(s.dir)
+}
+
+// fabric is rdmanet over one libfabric provider, without fallback.
+type fabric struct {
+	provider  string
+	transport *rdmanet.Transport
+	config    rdmanet.ListenConfig
+	dialer    rdmanet.Dialer
+}
+
+func newFabric(provider string, reuse bool) *fabric {
+	t := new(rdmanet.Transport)
+	only := []string{provider}
+	return &fabric{
+		provider:  provider,
+		transport: t,
+		config:    rdmanet.ListenConfig{Providers: only, Transport: t},
+		dialer:    rdmanet.Dialer{Providers: only, Transport: t, DisableReuse: !reuse},
+	}
+}
+
+func (f *fabric) listen(ctx context.Context) (net.Listener, error) {
+	return f.config.Listen(ctx, "rdma", "127.0.0.1:0")
+}
+
+func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
+	c, err := f.dialer.DialContext(ctx, "rdma", address)
+	if err != nil {
+		return nil, err
+	}
+	// A figure must never be that of another provider than its row says.
+	conn, ok := c.(*rdmanet.Conn)
+	if !ok {
+		return nil, errors.Join(errors.New("the conn does not run over the fabric"), c.Close())
+	}
+	if got := conn.Info().Provider; got != f.provider {
+		return nil, errors.Join(fmt.Errorf("the conn runs over provider %q", got), c.Close())
+	}
+	return c, nil
+}
+
+func (f *fabric) Close() error { return f.transport.Close() }
