@@ -1,0 +1,91 @@
+//go:build linux && cgo
+
+package ofi
+
+// #include <stdlib.h>
+// #include "shim.h"
+import "C"
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unsafe"
+)
+
+// Addr is a peer in the address vector, fi_addr_t.
+type Addr uint64
+
+// maxName bounds the length of an endpoint's name in bytes: that of shm.
+const maxName = 256
+
+func (ep *Endpoint) openAV() error {
+	attr := C.struct_fi_av_attr{_type: C.FI_AV_TABLE}
+	if ret := C.fi_av_open(ep.domain, &attr, &ep.av, nil); ret != 0 {
+		return callError("fi_av_open", ret)
+	}
+	return nil
+}
+
+func (ep *Endpoint) readName() error {
+	var name [maxName]byte
+	size := C.size_t(len(name))
+	if ret := C.fi_getname(&ep.ep.fid, unsafe.Pointer(&name[0]), &size); ret != 0 {
+		return callError("fi_getname", ret)
+	}
+	ep.name = bytes.Clone(name[:min(int(size), len(name))])
+	return nil
+}
+
+// Name is the endpoint's address in the provider's own format (fi_getname).
+// The caller must not change it.
+func (ep *Endpoint) Name() []byte { return ep.name }
+
+// Insert adds a peer by its endpoint's name (fi_av_insert). Names come from
+// peers, and providers believe them: what does not look like this endpoint's
+// own name is refused. It may block.
+func (ep *Endpoint) Insert(name []byte) (Addr, error) {
+	if err := ep.checkName(name); err != nil {
+		return 0, err
+	}
+	c := C.CBytes(append(bytes.Clone(name), 0))
+	defer C.free(c)
+	var addr C.fi_addr_t
+	ret := C.fi_av_insert(ep.av, c, 1, &addr, 0, nil)
+	switch {
+	case ret < 0:
+		return 0, callError("fi_av_insert", ret)
+	case ret != 1:
+		return 0, callError("fi_av_insert", -C.FI_EINVAL)
+	}
+	return Addr(addr), nil
+}
+
+// Remove takes a peer out of the address vector (fi_av_remove).
+func (ep *Endpoint) Remove(a Addr) error {
+	addr := C.fi_addr_t(a)
+	if ret := C.fi_av_remove(ep.av, &addr, 1, 0); ret != 0 {
+		return callError("fi_av_remove", ret)
+	}
+	return nil
+}
+
+// checkName compares a peer's name with the form of the endpoint's own: equal
+// length and family for binary addresses, equal scheme and no path for names
+// in text.
+func (ep *Endpoint) checkName(name []byte) error {
+	own := ep.name
+	ok := len(name) == len(own)
+	switch {
+	case ep.info.c.addr_format == C.FI_ADDR_STR:
+		scheme, _, _ := strings.Cut(string(own), "://")
+		rest, found := strings.CutPrefix(string(bytes.TrimSuffix(name, []byte{0})), scheme+"://")
+		ok = found && rest != "" && len(name) < maxName && !strings.ContainsAny(rest, "/\x00")
+	case ep.info.HasIP():
+		ok = ok && bytes.Equal(name[:2], own[:2])
+	}
+	if !ok {
+		return fmt.Errorf("not the name of a %s endpoint: %d bytes %.32q", ep.info.Provider(), len(name), name)
+	}
+	return nil
+}

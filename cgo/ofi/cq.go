@@ -1,0 +1,76 @@
+//go:build linux && cgo
+
+package ofi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"syscall"
+	"unsafe"
+)
+
+// openCQ opens the completion queue (fi_cq_open), with a descriptor to wait on
+// if the provider has one. It must have room for all that can complete: sends
+// and writes, receives, and for each receive a peer's write. Devices may not
+// have as much; the depths are halved then.
+func (ep *Endpoint) openCQ() error {
+	ep.txDepth = min(ep.info.TxSize(), maxDepth)
+	ep.rxDepth = min(ep.info.RxSize(), maxDepth)
+	for {
+		err := ep.tryCQ(C.FI_WAIT_FD)
+		if err != nil {
+			err = ep.tryCQ(C.FI_WAIT_NONE)
+		}
+		if err == nil {
+			return nil
+		}
+		if max(ep.txDepth, ep.rxDepth) <= minDepth {
+			return err
+		}
+		ep.txDepth = max(ep.txDepth/2, minDepth)
+		ep.rxDepth = max(ep.rxDepth/2, minDepth)
+	}
+}
+
+func (ep *Endpoint) tryCQ(wait C.enum_fi_wait_obj) error {
+	attr := C.struct_fi_cq_attr{
+		size:     C.size_t(ep.txDepth + 2*ep.rxDepth),
+		format:   C.FI_CQ_FORMAT_DATA,
+		wait_obj: wait,
+	}
+	if ret := C.fi_cq_open(ep.domain, &attr, &ep.cq, nil); ret != 0 {
+		ep.cq = nil
+		return callError("fi_cq_open", ret)
+	}
+	if wait != C.FI_WAIT_FD {
+		return nil
+	}
+	// Some providers take FI_WAIT_FD and then have no descriptor (rxd).
+	fd := C.int(-1)
+	if ret := C.fi_control(&ep.cq.fid, C.FI_GETWAIT, unsafe.Pointer(&fd)); ret != 0 {
+		C.fi_close(&ep.cq.fid)
+		ep.cq = nil
+		return callError("fi_control", ret)
+	}
+	ep.waitFD = int(fd)
+	return nil
+}
+
+// WaitFD is the descriptor that becomes readable when there may be something
+// to reap, -1 where the provider has none (fi_control with FI_GETWAIT). It
+// belongs to the endpoint and may be slept on only right after TryWait.
+func (ep *Endpoint) WaitFD() int { return ep.waitFD }
+
+// TryWait reports whether it is safe to sleep on WaitFD: if not, reap first
+// (fi_trywait).
+func (ep *Endpoint) TryWait() (bool, error) {
+	switch ret := C.ofi_trywait(ep.port); ret {
+	case 0:
+		return true, nil
+	case -C.int(syscall.EAGAIN):
+		return false, nil
+	default:
+		return false, callError("fi_trywait", ret)
+	}
+}

@@ -1,0 +1,163 @@
+//go:build linux && cgo
+
+package ofi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"errors"
+	"unsafe"
+)
+
+// Depths of the endpoint's tables, in operations.
+const (
+	maxDepth = 1024
+	minDepth = 16
+)
+
+// Endpoint is an enabled endpoint with its own fabric, domain, address vector
+// and completion queue. Its methods may be called concurrently, except that
+// one goroutine at a time reaps and that Close comes last.
+type Endpoint struct {
+	fabric *C.struct_fid_fabric
+	domain *C.struct_fid_domain
+	av     *C.struct_fid_av
+	cq     *C.struct_fid_cq
+	ep     *C.struct_fid_ep
+	port   *C.struct_ofi_port
+
+	info    Info
+	name    []byte
+	waitFD  int
+	txDepth int
+	rxDepth int
+}
+
+// Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open,
+// fi_endpoint, fi_ep_bind, fi_enable). It keeps a copy of info. Signal
+// dispositions that the provider changes meanwhile are put back. Errors wrap
+// Errno.
+func Open(info Info) (*Endpoint, error) {
+	restore := holdSignals()
+	defer restore()
+	ep := &Endpoint{info: Info{C.fi_dupinfo(info.c)}, waitFD: -1}
+	if ep.info.c == nil {
+		return nil, callError("fi_dupinfo", -C.FI_ENOMEM)
+	}
+	for _, step := range []func() error{
+		ep.openDomain, ep.openCQ, ep.openAV, ep.openEndpoint, ep.openPort,
+	} {
+		if err := step(); err != nil {
+			return nil, errors.Join(err, ep.Close())
+		}
+	}
+	return ep, nil
+}
+
+func (ep *Endpoint) openDomain() error {
+	if ret := C.fi_fabric(ep.info.c.fabric_attr, &ep.fabric, nil); ret != 0 {
+		return callError("fi_fabric", ret)
+	}
+	if ret := C.fi_domain(ep.fabric, ep.info.c, &ep.domain, nil); ret != 0 {
+		return callError("fi_domain", ret)
+	}
+	return nil
+}
+
+func (ep *Endpoint) openEndpoint() error {
+	if ret := C.fi_endpoint(ep.domain, ep.info.c, &ep.ep, nil); ret != 0 {
+		return callError("fi_endpoint", ret)
+	}
+	if ret := C.fi_ep_bind(ep.ep, &ep.cq.fid, C.FI_TRANSMIT|C.FI_RECV); ret != 0 {
+		return callError("fi_ep_bind", ret)
+	}
+	if ret := C.fi_ep_bind(ep.ep, &ep.av.fid, 0); ret != 0 {
+		return callError("fi_ep_bind", ret)
+	}
+	if ret := C.fi_enable(ep.ep); ret != 0 {
+		return callError("fi_enable", ret)
+	}
+	return ep.readName()
+}
+
+func (ep *Endpoint) openPort() error {
+	ep.port = C.ofi_port_new(ep.fabric, ep.ep, ep.cq, ep.info.c,
+		C.uint32_t(ep.txDepth), C.uint32_t(ep.rxDepth))
+	if ep.port == nil {
+		return callError("calloc", -C.FI_ENOMEM)
+	}
+	return nil
+}
+
+// Info describes the endpoint as it was opened. It is valid until Close.
+func (ep *Endpoint) Info() Info { return ep.info }
+
+// TxDepth is the number of operations that can be in flight besides receives
+// and injects.
+func (ep *Endpoint) TxDepth() int { return ep.txDepth }
+
+// RxDepth is the number of receives that can be posted.
+func (ep *Endpoint) RxDepth() int { return ep.rxDepth }
+
+// SetMinMultiRecv sets the space in bytes below which a multi-receive buffer
+// is given back (fi_setopt with FI_OPT_MIN_MULTI_RECV).
+func (ep *Endpoint) SetMinMultiRecv(n int) error {
+	size := C.size_t(n)
+	ret := C.fi_setopt(&ep.ep.fid, C.FI_OPT_ENDPOINT, C.FI_OPT_MIN_MULTI_RECV,
+		unsafe.Pointer(&size), C.sizeof_size_t)
+	if ret != 0 {
+		return callError("fi_setopt", ret)
+	}
+	return nil
+}
+
+// Close closes everything that Open opened (fi_close), after all regions.
+// Where the provider refuses to let go of something, the rest of it is left
+// alone and the error returned: what libfabric still uses must not be freed.
+func (ep *Endpoint) Close() error {
+	if ep.ep != nil {
+		if ret := C.fi_close(&ep.ep.fid); ret != 0 {
+			return callError("fi_close of the endpoint", ret)
+		}
+		ep.ep = nil
+	}
+	if ep.cq != nil {
+		if ret := C.fi_close(&ep.cq.fid); ret != 0 {
+			return callError("fi_close of the completion queue", ret)
+		}
+		ep.cq = nil
+	}
+	if ep.port != nil {
+		C.ofi_port_free(ep.port)
+		ep.port = nil
+	}
+	if ep.av != nil {
+		if ret := C.fi_close(&ep.av.fid); ret != 0 {
+			return callError("fi_close of the address vector", ret)
+		}
+		ep.av = nil
+	}
+	if ep.domain != nil {
+		if ret := C.fi_close(&ep.domain.fid); ret != 0 {
+			return callError("fi_close of the domain", ret)
+		}
+		ep.domain = nil
+	}
+	if ep.fabric != nil {
+		if ret := C.fi_close(&ep.fabric.fid); ret != 0 {
+			return callError("fi_close of the fabric", ret)
+		}
+		ep.fabric = nil
+	}
+	if ep.info.c != nil {
+		C.fi_freeinfo(ep.info.c)
+		ep.info.c = nil
+	}
+	return nil
+}
+
+// callError turns a function's negative return value into an error.
+func callError(call string, ret C.int) error {
+	return &CallError{Call: call, Errno: Errno(-ret)}
+}

@@ -1,0 +1,237 @@
+//go:build linux && cgo
+
+package ofi
+
+/*
+#cgo pkg-config: libfabric
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"iter"
+	"net/netip"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+// Order is a set of message orders, the FI_ORDER bits of fi_endpoint(3).
+type Order uint64
+
+// The message orders that matter between sends and writes.
+const (
+	OrderSendAfterSend   Order = C.FI_ORDER_SAS
+	OrderSendAfterWrite  Order = C.FI_ORDER_SAW
+	OrderWriteAfterWrite Order = C.FI_ORDER_WAW
+)
+
+// mrModes are the demands on registered memory that this package meets.
+const mrModes = C.FI_MR_LOCAL | C.FI_MR_VIRT_ADDR | C.FI_MR_ALLOCATED |
+	C.FI_MR_PROV_KEY | C.FI_MR_ENDPOINT
+
+// Hints say what GetInfo looks for: reliable datagram endpoints that send,
+// receive and write, and besides that the following.
+type Hints struct {
+	Provider         string // libfabric's name; "" for all
+	Source           string // local address to bind to; "" for any
+	CQDataSize       int    // bytes of remote completion data, at least
+	Order            Order
+	DeliveryComplete bool // FI_DELIVERY_COMPLETE must be supported
+}
+
+// InfoList is what fi_getinfo returned. It must be freed, and no Info of it
+// used after that.
+type InfoList struct{ head *C.struct_fi_info }
+
+// Info describes one endpoint that can be opened, struct fi_info.
+type Info struct{ c *C.struct_fi_info }
+
+// version is the interface version to ask for: the library refuses one newer
+// than itself, and a newer one than this package was compiled with could
+// change the layout of its structures.
+func version() (C.uint32_t, error) {
+	compiled := C.uint32_t(C.FI_MAJOR_VERSION<<16 | C.FI_MINOR_VERSION)
+	v := min(compiled, C.fi_version())
+	if v < 1<<16|17 {
+		return 0, fmt.Errorf("libfabric %s is too old: 1.17 is needed", LibraryVersion())
+	}
+	return v, nil
+}
+
+// LibraryVersion is the major and minor version of the library in use, as in
+// "1.17" (fi_version).
+func LibraryVersion() string {
+	v := C.fi_version()
+	return fmt.Sprintf("%d.%d", v>>16, v&0xffff)
+}
+
+// setup prepares the environment, which libfabric reads at its first call.
+// The registration cache's monitors watch libc's mmap and munmap, which Go's
+// runtime does not use: the cache would go stale. What the user has set stays.
+var setup = sync.OnceFunc(func() {
+	for name, value := range map[string]string{
+		"FI_MR_CACHE_MONITOR": "disabled",
+		"IPATH_NO_BACKTRACE":  "1", // keeps libinfinipath from catching signals
+	} {
+		cname, cvalue := C.CString(name), C.CString(value)
+		C.setenv(cname, cvalue, 0)
+		C.free(unsafe.Pointer(cname))
+		C.free(unsafe.Pointer(cvalue))
+	}
+})
+
+// GetInfo asks what fits the hints (fi_getinfo). It may block: providers
+// resolve addresses and probe devices. It wraps Errno; syscall.ENODATA means
+// that there is nothing.
+func GetInfo(h Hints) (*InfoList, error) {
+	setup()
+	v, err := version()
+	if err != nil {
+		return nil, err
+	}
+	hints := newHints(h)
+	if hints == nil {
+		return nil, callError("fi_allocinfo", -C.FI_ENOMEM)
+	}
+	defer C.fi_freeinfo(hints)
+	var node *C.char
+	var flags C.uint64_t
+	if h.Source != "" {
+		node, flags = C.CString(h.Source), C.FI_SOURCE
+		defer C.free(unsafe.Pointer(node))
+	}
+	restore := holdSignals()
+	defer restore()
+	list := new(InfoList)
+	if ret := C.fi_getinfo(v, node, nil, flags, hints, &list.head); ret != 0 {
+		return nil, callError("fi_getinfo", ret)
+	}
+	return list, nil
+}
+
+func newHints(h Hints) *C.struct_fi_info {
+	c := C.fi_allocinfo()
+	if c == nil {
+		return nil
+	}
+	c.caps = C.FI_MSG | C.FI_RMA | C.FI_MULTI_RECV
+	c.mode = C.FI_CONTEXT | C.FI_CONTEXT2
+	c.ep_attr._type = C.FI_EP_RDM
+	c.domain_attr.threading = C.FI_THREAD_SAFE
+	c.domain_attr.av_type = C.FI_AV_TABLE
+	c.domain_attr.mr_mode = mrModes
+	c.domain_attr.cq_data_size = C.size_t(h.CQDataSize)
+	c.tx_attr.msg_order = C.uint64_t(h.Order)
+	c.rx_attr.msg_order = C.uint64_t(h.Order)
+	if h.DeliveryComplete {
+		c.tx_attr.op_flags = C.FI_DELIVERY_COMPLETE
+	}
+	if h.Provider != "" {
+		c.fabric_attr.prov_name = C.CString(h.Provider) // freed by fi_freeinfo
+	}
+	return c
+}
+
+// Free releases the list (fi_freeinfo).
+func (l *InfoList) Free() {
+	C.fi_freeinfo(l.head)
+	l.head = nil
+}
+
+// All yields the entries, the one that libfabric prefers first.
+func (l *InfoList) All() iter.Seq[Info] {
+	return func(yield func(Info) bool) {
+		for c := l.head; c != nil; c = c.next {
+			if !yield(Info{c}) {
+				return
+			}
+		}
+	}
+}
+
+// Provider is the provider's name, layered ones with a semicolon as in
+// "tcp;ofi_rxm".
+func (i Info) Provider() string { return C.GoString(i.c.fabric_attr.prov_name) }
+
+// Fabric is the name of the fabric.
+func (i Info) Fabric() string { return C.GoString(i.c.fabric_attr.name) }
+
+// Domain is the name of the domain, in general that of a device.
+func (i Info) Domain() string { return C.GoString(i.c.domain_attr.name) }
+
+// Protocol is the wire protocol and its version, FI_PROTO of fi_endpoint(3).
+func (i Info) Protocol() (protocol, version uint32) {
+	return uint32(i.c.ep_attr.protocol), uint32(i.c.ep_attr.protocol_version)
+}
+
+// InjectSize is the length of the longest inject operation in bytes.
+func (i Info) InjectSize() int { return int(i.c.tx_attr.inject_size) }
+
+// MaxMsgSize is the length of the longest send or write in bytes.
+func (i Info) MaxMsgSize() uint64 { return uint64(i.c.ep_attr.max_msg_size) }
+
+// CQDataSize is the number of bytes of remote completion data.
+func (i Info) CQDataSize() int { return int(i.c.domain_attr.cq_data_size) }
+
+// Order is the set of message orders kept by what is sent.
+func (i Info) Order() Order { return Order(i.c.tx_attr.msg_order) }
+
+// TxSize and RxSize are the provider's own depths, in operations.
+func (i Info) TxSize() int { return int(i.c.tx_attr.size) }
+
+// RxSize is the number of receives that the provider holds.
+func (i Info) RxSize() int { return int(i.c.rx_attr.size) }
+
+// LocalMR reports whether local buffers must be registered (FI_MR_LOCAL).
+func (i Info) LocalMR() bool { return i.mrMode(C.FI_MR_LOCAL) }
+
+// MultiRecv reports whether multi-receive buffers are offered.
+func (i Info) MultiRecv() bool { return i.c.caps&C.FI_MULTI_RECV != 0 }
+
+func (i Info) mrMode(bit C.int) bool { return i.c.domain_attr.mr_mode&bit != 0 }
+
+// HasIP reports whether endpoints are addressed by IP address and port.
+func (i Info) HasIP() bool {
+	switch i.c.addr_format {
+	case C.FI_SOCKADDR, C.FI_SOCKADDR_IN, C.FI_SOCKADDR_IN6:
+		return true
+	}
+	return false
+}
+
+// Source is the IP address that an endpoint would be bound to, the zero Addr
+// if the provider does not say or does not use IP.
+func (i Info) Source() netip.Addr {
+	if !i.HasIP() || i.c.src_addr == nil {
+		return netip.Addr{}
+	}
+	return sockaddrIP(unsafe.Slice((*byte)(i.c.src_addr), int(i.c.src_addrlen)))
+}
+
+// sockaddrIP reads the address out of a sockaddr_in or sockaddr_in6.
+func sockaddrIP(sa []byte) netip.Addr {
+	const (
+		sizeofIn  = C.sizeof_struct_sockaddr_in
+		sizeofIn6 = C.sizeof_struct_sockaddr_in6
+	)
+	if len(sa) < sizeofIn {
+		return netip.Addr{}
+	}
+	switch (*C.struct_sockaddr)(unsafe.Pointer(&sa[0])).sa_family {
+	case C.AF_INET:
+		return netip.AddrFrom4([4]byte(sa[4:8]))
+	case C.AF_INET6:
+		if len(sa) >= sizeofIn6 {
+			return netip.AddrFrom16([16]byte(sa[8:24]))
+		}
+	}
+	return netip.Addr{}
+}
+
+// String names the provider, fabric and domain.
+func (i Info) String() string {
+	return strings.Join([]string{i.Provider(), i.Fabric(), i.Domain()}, " ")
+}

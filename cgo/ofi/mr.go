@@ -1,0 +1,110 @@
+//go:build linux && cgo
+
+package ofi
+
+// #include "shim.h"
+import "C"
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"syscall"
+	"unsafe"
+)
+
+// Access says what a region is registered for, the access flags of fi_mr(3).
+type Access uint64
+
+const (
+	// AccessLocal is for the buffers of this side's own operations.
+	AccessLocal Access = C.FI_SEND | C.FI_RECV | C.FI_WRITE
+	// AccessRemoteWrite lets peers write.
+	AccessRemoteWrite Access = C.FI_REMOTE_WRITE
+)
+
+// keyAttempts bounds the search for a key that is not in use.
+const keyAttempts = 8
+
+// Region is registered memory, struct fid_mr.
+type Region struct {
+	mr   *C.struct_fid_mr
+	base uint64
+}
+
+// Register registers memory outside the Go heap (fi_mr_reg; fi_mr_bind and
+// fi_mr_enable where the provider asks for FI_MR_ENDPOINT). The provider
+// chooses the key if it wants to (FI_MR_PROV_KEY); else it is random, since
+// the key is all that keeps other peers out. Errors wrap Errno.
+func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
+	if len(mem) == 0 {
+		return nil, callError("fi_mr_reg", -C.FI_EINVAL)
+	}
+	start := unsafe.Pointer(unsafe.SliceData(mem))
+	r := new(Region)
+	if ep.info.mrMode(C.FI_MR_VIRT_ADDR) {
+		r.base = uint64(uintptr(start))
+	}
+	for attempt := 1; ; attempt++ {
+		ret := C.fi_mr_reg(ep.domain, start, C.size_t(len(mem)), C.uint64_t(access),
+			0, ep.newKey(), 0, &r.mr, nil)
+		if ret == 0 {
+			break
+		}
+		if Errno(-ret) != ErrNoKey || attempt == keyAttempts {
+			return nil, callError("fi_mr_reg", ret)
+		}
+	}
+	if err := ep.enableRegion(r); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+// newKey returns 64 random bits, or as many as the provider's keys have.
+func (ep *Endpoint) newKey() C.uint64_t {
+	if ep.info.mrMode(C.FI_MR_PROV_KEY) {
+		return 0
+	}
+	var key [8]byte
+	rand.Read(key[:])
+	v := binary.NativeEndian.Uint64(key[:])
+	if size := ep.info.c.domain_attr.mr_key_size; size > 0 && size < 8 {
+		v &= 1<<(8*size) - 1
+	}
+	return C.uint64_t(v)
+}
+
+func (ep *Endpoint) enableRegion(r *Region) error {
+	if ep.info.mrMode(C.FI_MR_ENDPOINT) {
+		if ret := C.fi_mr_bind(r.mr, &ep.ep.fid, 0); ret != 0 {
+			return callError("fi_mr_bind", ret)
+		}
+		if ret := C.fi_mr_enable(r.mr); ret != 0 {
+			return callError("fi_mr_enable", ret)
+		}
+	}
+	if C.fi_mr_key(r.mr) == C.FI_KEY_NOTAVAIL {
+		// Only a raw key would do (FI_MR_RAW), which nobody asked for.
+		return &CallError{Call: "fi_mr_key", Errno: Errno(syscall.ENOTSUP)}
+	}
+	return nil
+}
+
+// Desc is the local descriptor for operations on the memory (fi_mr_desc).
+func (r *Region) Desc() uintptr { return uintptr(C.fi_mr_desc(r.mr)) }
+
+// Key is the protection key that peers name (fi_mr_key).
+func (r *Region) Key() uint64 { return uint64(C.fi_mr_key(r.mr)) }
+
+// Base is how peers address the first byte: its virtual address where the
+// provider works with those (FI_MR_VIRT_ADDR), else 0.
+func (r *Region) Base() uint64 { return r.base }
+
+// Close withdraws the registration (fi_close).
+func (r *Region) Close() error {
+	if ret := C.fi_close(&r.mr.fid); ret != 0 {
+		return callError("fi_close of the memory region", ret)
+	}
+	return nil
+}

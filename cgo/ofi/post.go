@@ -1,0 +1,158 @@
+//go:build linux && cgo
+
+package ofi
+
+/*
+#cgo noescape ofi_exchange
+#cgo nocallback ofi_exchange
+#include <stdlib.h>
+#include "shim.h"
+*/
+import "C"
+
+import "unsafe"
+
+// Kind is the verb of an operation and of its completion.
+type Kind uint8
+
+// The verbs. Each but RemoteWrite can be posted.
+const (
+	Send        Kind = C.OFI_SEND         // fi_send
+	Inject      Kind = C.OFI_INJECT       // fi_inject: no completion
+	Recv        Kind = C.OFI_RECV         // fi_recv
+	RecvMulti   Kind = C.OFI_RECV_MULTI   // fi_recvmsg with FI_MULTI_RECV
+	Write       Kind = C.OFI_WRITE        // fi_write, or fi_writemsg if Deliver
+	WriteData   Kind = C.OFI_WRITE_DATA   // fi_writedata
+	InjectWrite Kind = C.OFI_INJECT_WRITE // fi_inject_write: no completion
+	RemoteWrite Kind = C.OFI_REMOTE_WRITE // completion of a peer's WriteData
+)
+
+const (
+	// BatchOps is the number of operations that a batch holds at most.
+	BatchOps = C.OFI_BATCH_OPS
+	// BatchDone is the number of completions that a batch holds at most.
+	BatchDone = C.OFI_BATCH_DONE
+)
+
+// Op is one operation to post.
+type Op struct {
+	Kind    Kind
+	Deliver bool    // Write: complete once in the target's memory
+	Tag     uint32  // comes back in the completion
+	Data    uint32  // WriteData: remote completion data
+	To      Addr    // all but receives
+	Buf     []byte  // outside the Go heap, except for Inject and InjectWrite
+	Desc    uintptr // Region.Desc, where LocalMR asks for it
+	Remote  uint64  // writes: Region.Base of the target plus an offset
+	Key     uint64  // writes: Region.Key of the target
+}
+
+// Completion is one entry of the completion queue.
+type Completion struct {
+	Kind Kind // 0: an error that belongs to no operation
+	// Released says that the operation has ended. RecvMulti ends only with
+	// the last of its completions, which may carry no message (Len 0).
+	Released bool
+	Tag      uint32
+	Data     uint32 // RemoteWrite
+	Len      int    // Recv, RecvMulti: bytes received
+	Offset   int    // RecvMulti: where in the buffer
+	Err      error  // *CompletionError
+}
+
+// Batch carries operations and completions between Go and C, in C memory. It
+// may be used again and again, by one goroutine at a time, and must be freed.
+type Batch struct{ c *C.struct_ofi_batch }
+
+// NewBatch returns an empty batch with room for the payloads of injects.
+func (ep *Endpoint) NewBatch() (*Batch, error) {
+	scratch := max(ep.info.InjectSize(), 16<<10)
+	c := C.ofi_batch_new(C.size_t(scratch))
+	if c == nil {
+		return nil, callError("malloc", -C.FI_ENOMEM)
+	}
+	return &Batch{c}, nil
+}
+
+// Free releases the batch.
+func (b *Batch) Free() {
+	C.free(unsafe.Pointer(b.c))
+	b.c = nil
+}
+
+// Reset empties the batch.
+func (b *Batch) Reset() { b.c.nops, b.c.scratch_len = 0, 0 }
+
+// Add appends an operation and reports whether there was room for it. The
+// bytes of an Inject or InjectWrite are copied; an empty batch has room for
+// any that the endpoint can take.
+func (b *Batch) Add(op *Op) bool {
+	c := b.c
+	if c.nops == BatchOps {
+		return false
+	}
+	buf := uintptr(unsafe.Pointer(unsafe.SliceData(op.Buf)))
+	if op.Kind == Inject || op.Kind == InjectWrite {
+		var ok bool
+		if buf, ok = b.keep(op.Buf); !ok {
+			return false
+		}
+	}
+	o := &c.ops[c.nops]
+	o.buf, o.len, o.desc = C.uintptr_t(buf), C.size_t(len(op.Buf)), C.uintptr_t(op.Desc)
+	o.to, o.remote, o.key = C.uint64_t(op.To), C.uint64_t(op.Remote), C.uint64_t(op.Key)
+	o.tag, o.data = C.uint32_t(op.Tag), C.uint32_t(op.Data)
+	o.kind, o.deliver = C.uint8_t(op.Kind), 0
+	if op.Deliver {
+		o.deliver = 1
+	}
+	c.nops++
+	return true
+}
+
+// keep copies the payload of an inject into the batch. One that is longer
+// than any endpoint takes is cut short: its length alone makes it fail.
+func (b *Batch) keep(buf []byte) (uintptr, bool) {
+	c := b.c
+	if len(buf) > int(c.scratch_size-c.scratch_len) && c.scratch_len > 0 {
+		return 0, false
+	}
+	dst := unsafe.Add(unsafe.Pointer(c), C.sizeof_struct_ofi_batch+c.scratch_len)
+	n := copy(unsafe.Slice((*byte)(dst), int(c.scratch_size-c.scratch_len)), buf)
+	c.scratch_len += C.size_t(n)
+	return uintptr(dst), true
+}
+
+// Exchange posts the batch's operations in order until one fails or the
+// provider's queue is full, then reaps up to done completions, which
+// Completion returns. postErr is the error of the first operation that was
+// not posted, nil if the queue was full; reapErr that of the queue.
+func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, reapErr error) {
+	c := b.c
+	c.ndone = C.uint32_t(min(done, BatchDone))
+	C.ofi_exchange(ep.port, c)
+	if c.post_err != 0 {
+		postErr = &CallError{Call: "posting", Errno: Errno(c.post_err)}
+	}
+	if c.reap_err != 0 {
+		reapErr = callError("fi_cq_read", -C.int(c.reap_err))
+	}
+	return int(c.posted), int(c.reaped), postErr, reapErr
+}
+
+// Completion returns the i-th completion of the last Exchange.
+func (b *Batch) Completion(i int) Completion {
+	d := &b.c.done[i]
+	done := Completion{
+		Kind:     Kind(d.kind),
+		Released: d.released != 0,
+		Tag:      uint32(d.tag),
+		Data:     uint32(d.data),
+		Len:      int(d.len),
+		Offset:   int(d.offset),
+	}
+	if d.err != 0 {
+		done.Err = &CompletionError{Errno: Errno(d.err), Provider: int32(d.prov_err)}
+	}
+	return done
+}

@@ -1,0 +1,25 @@
+//go:build linux && cgo
+
+package ofi
+
+// #include "shim.h"
+import "C"
+
+import "sync"
+
+// opening is held while signal dispositions are saved, so that no call takes
+// what another one's provider has just installed for Go's own.
+var opening sync.Mutex
+
+// holdSignals notes the process's signal dispositions (sigaction(2)) and
+// returns a function that puts back those that have changed.
+func holdSignals() (restore func()) {
+	opening.Lock()
+	saved := C.ofi_signals_save()
+	return func() {
+		if saved != nil {
+			C.ofi_signals_restore(saved)
+		}
+		opening.Unlock()
+	}
+}

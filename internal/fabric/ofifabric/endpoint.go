@@ -1,0 +1,136 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+type endpoint struct {
+	ofi    *ofi.Endpoint
+	attr   fabric.Attr
+	waiter fabric.Waiter
+
+	// Batches that are not in use. Most calls find theirs in spare, without
+	// a lock.
+	spare atomic.Pointer[ofi.Batch]
+	mu    sync.Mutex
+	idle  []*ofi.Batch
+
+	close func() error
+}
+
+func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
+	o, err := ofi.Open(info)
+	if err != nil {
+		return nil, err
+	}
+	e := &endpoint{ofi: o, attr: attributes(o, delivery)}
+	e.close = sync.OnceValue(e.shut)
+	if o.WaitFD() >= 0 {
+		w, err := newWaiter(o)
+		if err != nil {
+			e.close()
+			return nil, err
+		}
+		e.waiter = w
+	}
+	return e, nil
+}
+
+func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
+	info := o.Info()
+	protocol, version := info.Protocol()
+	return fabric.Attr{
+		Provider:         info.Provider(),
+		Fabric:           info.Fabric(),
+		Domain:           info.Domain(),
+		Protocol:         protocol,
+		ProtocolVersion:  version,
+		Library:          ofi.LibraryVersion(),
+		InjectSize:       info.InjectSize(),
+		MaxMsgSize:       info.MaxMsgSize(),
+		CQDataSize:       info.CQDataSize(),
+		Order:            order(info.Order()),
+		DeliveryComplete: delivery,
+		LocalMR:          info.LocalMR(),
+		TxDepth:          o.TxDepth(),
+		RxDepth:          o.RxDepth(),
+		PerPeer:          info.Provider() == shm,
+	}
+}
+
+func order(o ofi.Order) (set fabric.Order) {
+	if o&ofi.OrderSendAfterSend != 0 {
+		set |= fabric.SendAfterSend
+	}
+	if o&ofi.OrderSendAfterWrite != 0 {
+		set |= fabric.SendAfterWrite
+	}
+	if o&ofi.OrderWriteAfterWrite != 0 {
+		set |= fabric.WriteAfterWrite
+	}
+	return set
+}
+
+func (e *endpoint) Attr() fabric.Attr { return e.attr }
+
+func (e *endpoint) Name() []byte { return e.ofi.Name() }
+
+func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
+	a, err := e.ofi.Insert(name)
+	return fabric.Addr(a), err
+}
+
+func (e *endpoint) Remove(a fabric.Addr) error { return e.ofi.Remove(ofi.Addr(a)) }
+
+// Register registers memory. Where local buffers need no registration, local
+// memory gets none.
+func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error) {
+	if access == pool.AccessRemoteWrite {
+		return region(e.ofi.Register(mem, ofi.AccessRemoteWrite))
+	}
+	if !e.attr.LocalMR {
+		return unregistered{}, nil
+	}
+	return region(e.ofi.Register(mem, ofi.AccessLocal))
+}
+
+// region keeps a nil *ofi.Region from becoming a non-nil interface.
+func region(r *ofi.Region, err error) (pool.Region, error) {
+	if err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+type unregistered struct{}
+
+func (unregistered) Desc() uintptr { return 0 }
+func (unregistered) Key() uint64   { return 0 }
+func (unregistered) Base() uint64  { return 0 }
+func (unregistered) Close() error  { return nil }
+
+func (e *endpoint) Waiter() fabric.Waiter { return e.waiter }
+
+// Close may be called again, and returns the same.
+func (e *endpoint) Close() error { return e.close() }
+
+func (e *endpoint) shut() error {
+	if w, ok := e.waiter.(*waiter); ok {
+		w.close()
+	}
+	if b := e.spare.Swap(nil); b != nil {
+		b.Free()
+	}
+	for _, b := range e.idle {
+		b.Free()
+	}
+	e.idle = nil
+	return e.ofi.Close()
+}

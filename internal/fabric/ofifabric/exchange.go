@@ -1,0 +1,115 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// kinds and verbs translate between the two packages' verbs.
+var (
+	kinds = [...]ofi.Kind{
+		fabric.Send:      ofi.Send,
+		fabric.Inject:    ofi.Inject,
+		fabric.Recv:      ofi.Recv,
+		fabric.Write:     ofi.Write,
+		fabric.WriteData: ofi.WriteData,
+	}
+	verbs = [...]fabric.Kind{
+		ofi.Send:        fabric.Send,
+		ofi.Recv:        fabric.Recv,
+		ofi.Write:       fabric.Write,
+		ofi.WriteData:   fabric.WriteData,
+		ofi.RemoteWrite: fabric.RemoteWrite,
+	}
+)
+
+// Exchange makes one call into C for as much as a batch holds: what is longer
+// takes several.
+func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	b, err := e.take()
+	if err != nil {
+		return 0, 0, err
+	}
+	defer e.put(b)
+	for {
+		n := fill(b, ops[posted:])
+		p, r, postErr, reapErr := e.ofi.Exchange(b, len(done)-reaped)
+		for i := range r {
+			done[reaped+i] = completion(b.Completion(i))
+		}
+		posted, reaped = posted+p, reaped+r
+		all := posted == len(ops)
+		switch {
+		case postErr != nil:
+			return posted, reaped, postErr
+		case all && reapErr != nil:
+			return posted, reaped, reapErr
+		case p < n, reapErr != nil: // a broken queue says so again next time
+			return posted, reaped, nil
+		case all && (r < ofi.BatchDone || reaped == len(done)):
+			return posted, reaped, nil
+		}
+	}
+}
+
+// fill puts as many operations into the batch as it holds, at least one.
+func fill(b *ofi.Batch, ops []fabric.Op) int {
+	b.Reset()
+	for i := range ops {
+		op := &ops[i]
+		var kind ofi.Kind // an unknown one fails when it is posted
+		if int(op.Kind) < len(kinds) {
+			kind = kinds[op.Kind]
+		}
+		if !b.Add(&ofi.Op{
+			Kind:    kind,
+			Deliver: op.Deliver,
+			Tag:     op.Tag,
+			Data:    op.Data,
+			To:      ofi.Addr(op.To),
+			Buf:     op.Buf,
+			Desc:    op.Desc,
+			Remote:  op.Remote,
+			Key:     op.Key,
+		}) {
+			return i
+		}
+	}
+	return len(ops)
+}
+
+func completion(c ofi.Completion) fabric.Completion {
+	return fabric.Completion{
+		Kind: verbs[c.Kind],
+		Tag:  c.Tag,
+		Len:  c.Len,
+		Data: c.Data,
+		Err:  c.Err,
+	}
+}
+
+// take returns a batch for one call.
+func (e *endpoint) take() (*ofi.Batch, error) {
+	if b := e.spare.Swap(nil); b != nil {
+		return b, nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if n := len(e.idle); n > 0 {
+		b := e.idle[n-1]
+		e.idle = e.idle[:n-1]
+		return b, nil
+	}
+	return e.ofi.NewBatch()
+}
+
+func (e *endpoint) put(b *ofi.Batch) {
+	if e.spare.CompareAndSwap(nil, b) {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.idle = append(e.idle, b)
+}

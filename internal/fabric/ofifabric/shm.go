@@ -1,0 +1,60 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"syscall"
+)
+
+const (
+	// shm is the one provider that needs to be treated by name: it reaches
+	// this host only, and its endpoints share memory with the peer's process.
+	shm    = "shm"
+	shmDir = "/dev/shm"
+	// shmPerCPU is what the provider wants free for each processor before it
+	// offers itself: the size of an endpoint's region, 16 MiB and a bit.
+	shmPerCPU = 17 << 20
+)
+
+// Unlink removes the name of the memory that a shm endpoint shares, which
+// otherwise stays behind when the process ends without Close. Peers that have
+// not sent or received anything yet can no longer attach; those that have are
+// not affected, nor is Close. For other providers it does nothing. It may be
+// called again.
+func (e *endpoint) Unlink() error {
+	if e.attr.Provider != shm {
+		return nil
+	}
+	_, region, found := bytes.Cut(bytes.TrimRight(e.Name(), "\x00"), []byte("://"))
+	if !found || len(region) == 0 || bytes.ContainsRune(region, '/') {
+		return fmt.Errorf("provider shm: no region is known by the name %q", e.Name())
+	}
+	err := os.Remove(filepath.Join(shmDir, string(region)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// shmSpace says how much room is missing in /dev/shm, or nothing if there is
+// enough. The provider itself reports only that it has no data.
+func shmSpace() string {
+	var stat syscall.Statfs_t
+	if err := syscall.Statfs(shmDir, &stat); err != nil {
+		return fmt.Sprintf("needs a tmpfs on %s (%v)", shmDir, err)
+	}
+	need := uint64(runtime.NumCPU()) * shmPerCPU
+	free := stat.Bavail * uint64(stat.Bsize)
+	if free >= need {
+		return ""
+	}
+	return fmt.Sprintf("needs %d MiB free in %s and there are %d: enlarge it (mount -o remount,size=... or docker --shm-size=...) or remove stale files from it",
+		need>>20, shmDir, free>>20)
+}

@@ -1,0 +1,128 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"golang.org/x/sys/unix"
+)
+
+// A sleeping Wait looks again by itself after minTick, then less and less
+// often up to maxTick: providers that make progress only when called (all of
+// software) have work now and then, such as a connection that rxm sets up,
+// for which the queue's descriptor does not become readable.
+const (
+	minTick = 2 * time.Millisecond
+	maxTick = 32 * time.Millisecond
+)
+
+// waiter sleeps on the completion queue's descriptor in Go's netpoller.
+type waiter struct {
+	ofi  *ofi.Endpoint
+	file *os.File
+	raw  syscall.RawConn
+
+	mu    sync.Mutex // orders Wake against the setting of the deadline
+	woken bool
+}
+
+// newWaiter takes a duplicate of the descriptor, since an os.File closes its
+// own and the queue's belongs to libfabric.
+func newWaiter(o *ofi.Endpoint) (*waiter, error) {
+	fd, err := unix.FcntlInt(uintptr(o.WaitFD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("duplicating the completion queue's descriptor: %w", err)
+	}
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("completion queue's descriptor: %w", err)
+	}
+	file := os.NewFile(uintptr(fd), "completion queue")
+	raw, err := file.SyscallConn()
+	if err == nil {
+		err = file.SetReadDeadline(time.Time{}) // fails unless the netpoller took it
+	}
+	if err != nil {
+		file.Close()
+		return nil, fmt.Errorf("completion queue's descriptor: %w", err)
+	}
+	return &waiter{ofi: o, file: file, raw: raw}, nil
+}
+
+// Wait is fabric.Waiter's.
+func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
+	if ready() {
+		return nil
+	}
+	start := time.Now()
+	for tick := minTick; ; tick = min(2*tick, maxTick) {
+		sleep := tick
+		if limit > 0 {
+			sleep = min(tick, limit-time.Since(start))
+		}
+		found, err := w.sleep(ready, sleep)
+		switch {
+		case err != nil || found || w.wasWoken():
+			return err
+		case limit > 0 && time.Since(start) >= limit:
+			return nil
+		}
+	}
+}
+
+// sleep calls ready until it returns true, each time the descriptor becomes
+// readable, and for at most d. The netpoller is edge-triggered: an edge is
+// lost unless the queue is looked at, and fi_trywait asked, within the
+// callback.
+func (w *waiter) sleep(ready func() bool, d time.Duration) (found bool, err error) {
+	w.mu.Lock()
+	if !w.woken {
+		err = w.file.SetReadDeadline(time.Now().Add(max(d, 0)))
+	}
+	w.mu.Unlock()
+	if err != nil {
+		return false, err
+	}
+	var waitErr error
+	err = w.raw.Read(func(uintptr) bool {
+		for {
+			if found = ready(); found {
+				return true
+			}
+			var safe bool
+			if safe, waitErr = w.ofi.TryWait(); safe || waitErr != nil {
+				return waitErr != nil
+			}
+		}
+	})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = nil
+	}
+	return found, errors.Join(err, waitErr)
+}
+
+// wasWoken reports whether Wake was called, and forgets it.
+func (w *waiter) wasWoken() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	woken := w.woken
+	w.woken = false
+	return woken
+}
+
+// Wake is fabric.Waiter's.
+func (w *waiter) Wake() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.woken = true
+	w.file.SetReadDeadline(time.Unix(1, 0)) // fails only once closed, when nobody waits
+}
+
+func (w *waiter) close() { w.file.Close() }
