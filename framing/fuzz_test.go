@@ -1,0 +1,183 @@
+package framing
+
+import (
+	"bytes"
+	"reflect"
+	"testing"
+	"unicode/utf8"
+)
+
+// The fuzz targets share one property: what decodes encodes to something that
+// decodes to the same, and nothing panics. Seeds lie in testdata/fuzz.
+
+func FuzzHeader(f *testing.F) {
+	h := sampleHeader()
+	frame := append(make([]byte, HeaderSize), "abc"...)
+	h.Encode(frame)
+	f.Add(frame)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		var h Header
+		payload, err := h.Decode(frame)
+		if err != nil {
+			return
+		}
+		again := append(make([]byte, HeaderSize), payload...)
+		h.Encode(again)
+		if !bytes.Equal(frame, again) {
+			t.Fatalf("%x became %x", frame, again)
+		}
+	})
+}
+
+func FuzzPayloads(f *testing.F) {
+	for _, n := range []int{OpenSize, LargeSize, CreditSize, LeaseSize, 2 * CreditSize} {
+		f.Add(bytes.Repeat([]byte{1}, n))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		same := func(n int, encode func([]byte)) {
+			again := make([]byte, n)
+			encode(again)
+			if !bytes.Equal(b, again) {
+				t.Fatalf("%x became %x", b, again)
+			}
+		}
+		if l := (Large{}); l.Decode(b) == nil {
+			same(LargeSize, l.Encode)
+		}
+		if o := (Open{}); o.Decode(b) == nil {
+			same(OpenSize, o.Encode)
+		}
+		if c, err := DecodeReset(b); err == nil {
+			same(ResetSize, c.Encode)
+		}
+		if l := (Lease{}); l.Decode(b) == nil {
+			again := make([]byte, LeaseSize)
+			l.Encode(again) // the reserved bytes become 0
+			var l2 Lease
+			if err := l2.Decode(again); err != nil || l != l2 {
+				t.Fatalf("%+v became %+v: %v", l, l2, err)
+			}
+			if l.Size == 0 || l.Size > MaxRing || uint64(l.Chunk) > l.Size || l.Index > MaxLease {
+				t.Fatalf("impossible lease %+v", l)
+			}
+		}
+		n := 0
+		if DecodeCredits(b, func(Credit) { n++ }) == nil && n*CreditSize != len(b) {
+			t.Fatalf("%d credits in %d bytes", n, len(b))
+		}
+	})
+}
+
+func FuzzHello(f *testing.F) {
+	h := sampleHello()
+	b, err := h.Append(nil)
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(b)
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var h, again Hello
+		if h.Decode(b) == nil {
+			roundTrip(t, &h, &again, again.Decode)
+			if len(h.Offers) > MaxOffers || h.MinVersion == 0 || len(h.PageName) > MaxName {
+				t.Fatalf("impossible hello %+v", h)
+			}
+		}
+	})
+}
+
+// FuzzMessage takes whole messages as a reader would.
+func FuzzMessage(f *testing.F) {
+	hello, attach := sampleHello(), sampleAttach()
+	for _, m := range []struct {
+		kind Kind
+		body Body
+	}{
+		{KindHello, &hello}, {KindSelect, &attach}, {KindAttach, &attach}, {KindReady, nil}, {KindConfirm, nil},
+		{KindReject, &Reject{Code: RejectVersion, Text: "text"}}, {KindDecline, &Decline{Text: "text"}},
+	} {
+		b, err := AppendMessage(nil, m.kind, m.body)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(b)
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if len(b) < LengthSize {
+			return
+		}
+		n, err := DecodeLength(b[:LengthSize])
+		if err != nil || n > len(b)-LengthSize {
+			return
+		}
+		kind, body, err := SplitMessage(b[LengthSize : LengthSize+n])
+		if err != nil {
+			return
+		}
+		decodeBody(t, kind, body)
+	})
+}
+
+func decodeBody(t *testing.T, kind Kind, body []byte) {
+	switch kind {
+	case KindHello:
+		var m, again Hello
+		if m.Decode(body) == nil {
+			roundTrip(t, &m, &again, again.Decode)
+		}
+	case KindSelect, KindAttach:
+		var m, again Attach
+		if m.Decode(body) == nil {
+			roundTrip(t, &m, &again, again.Decode)
+		}
+	case KindReject:
+		var m, again Reject
+		if m.Decode(body) == nil {
+			roundTrip(t, &m, &again, again.Decode)
+			showable(t, m.Text)
+		}
+	case KindDecline:
+		var m, again Decline
+		if m.Decode(body) == nil {
+			roundTrip(t, &m, &again, again.Decode)
+			showable(t, m.Text)
+		}
+	default:
+		_ = DecodeEmpty(body)
+	}
+}
+
+func roundTrip(t *testing.T, m, again Body, decode func([]byte) error) {
+	t.Helper()
+	b, err := m.Append(nil)
+	if err != nil {
+		t.Fatalf("%+v does not encode: %v", m, err)
+	}
+	if err := decode(b); err != nil {
+		t.Fatalf("%x does not decode: %v", b, err)
+	}
+	if !reflect.DeepEqual(m, again) {
+		t.Fatalf("%+v became %+v", m, again)
+	}
+}
+
+func showable(t *testing.T, s string) {
+	t.Helper()
+	if len(s) > MaxText || !utf8.ValidString(s) || bytes.ContainsAny([]byte(s), "\x00\x1b\n\r") {
+		t.Fatalf("text %q", s)
+	}
+}
+
+func FuzzPreamble(f *testing.F) {
+	f.Add((&Preamble{Version: Version, TLS: true}).Append(nil))
+	f.Add([]byte("GET / HT"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		var p, again Preamble
+		if p.Decode(b) != nil {
+			return
+		}
+		if err := again.Decode(p.Append(nil)); err != nil || p != again {
+			t.Fatalf("%+v became %+v: %v", p, again, err)
+		}
+	})
+}

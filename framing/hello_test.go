@@ -1,0 +1,251 @@
+package framing
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func sampleHello() Hello {
+	return Hello{
+		MinVersion: 1, MaxVersion: 2, Features: 0x8000000000000001,
+		Process: [16]byte{1, 2}, Host: [16]byte{3, 4}, UID: 1000, Listener: 5,
+		Offers: []Offer{
+			{Provider: "shm", Fabric: "shm", Domain: "shm", Library: "1.17", Protocol: 9, ProtocolVersion: 1, SameHost: true},
+			{Provider: "tcp;ofi_rxm", Protocol: 1<<32 - 1, ProtocolVersion: 1<<32 - 1},
+		},
+		PageName: "fabricnet-0123456789abcdef0123456789abcdef", PageNonce: [16]byte{6},
+	}
+}
+
+func sampleAttach() Attach {
+	return Attach{Provider: "shm", Name: []byte("fi_shm://1:2:3\x00"), Peer: 4, Token: [16]byte{5}, Slots: 64, Eager: MinEager}
+}
+
+func TestHelloRoundTrip(t *testing.T) {
+	for _, want := range []Hello{
+		sampleHello(),
+		{MinVersion: 1, MaxVersion: 1},
+		{MinVersion: 255, MaxVersion: 255, PageNonce: [16]byte{15: 1}},
+	} {
+		b, err := want.Append([]byte("before"))
+		require.NoError(t, err)
+		require.Equal(t, "before", string(b[:6]))
+		got := Hello{Listener: 99, Offers: make([]Offer, 3)} // is overwritten
+		require.NoError(t, got.Decode(b[6:]))
+		assert.Equal(t, want, got)
+	}
+}
+
+func TestHelloErrors(t *testing.T) {
+	long := strings.Repeat("x", MaxName+1)
+	tests := []struct {
+		name   string
+		change func(h *Hello)
+		want   error
+	}{
+		{"version 0", func(h *Hello) { h.MinVersion = 0 }, ErrField},
+		{"versions the wrong way round", func(h *Hello) { h.MinVersion = 3 }, ErrField},
+		{"page name too long", func(h *Hello) { h.PageName = long }, ErrTooLong},
+		{"page name without nonce", func(h *Hello) { h.PageNonce = [16]byte{} }, ErrField},
+		{"too many offers", func(h *Hello) { h.Offers = make([]Offer, MaxOffers+1) }, ErrTooLong},
+		{"offer without provider", func(h *Hello) { h.Offers[1].Provider = "" }, ErrField},
+		{"provider too long", func(h *Hello) { h.Offers[0].Provider = long }, ErrTooLong},
+		{"fabric too long", func(h *Hello) { h.Offers[0].Fabric = long }, ErrTooLong},
+		{"domain too long", func(h *Hello) { h.Offers[0].Domain = long }, ErrTooLong},
+		{"library too long", func(h *Hello) { h.Offers[0].Library = long }, ErrTooLong},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			h := sampleHello()
+			tt.change(&h)
+			b, err := h.Append(nil)
+			assert.ErrorIs(t, err, tt.want, "encoding")
+			assert.Empty(t, b)
+		})
+	}
+}
+
+// replace returns body with every field of the type given the value; nil takes
+// the field out.
+func replace(body []byte, typ uint16, value []byte) []byte {
+	var out []byte
+	for len(body) > 0 {
+		n := tlvHeader + int(binary.LittleEndian.Uint16(body[2:]))
+		switch {
+		case binary.LittleEndian.Uint16(body) != typ:
+			out = append(out, body[:n]...)
+		case value != nil:
+			out = appendTLV(out, typ, value...)
+		}
+		body = body[n:]
+	}
+	return out
+}
+
+func TestHelloDecodeErrors(t *testing.T) {
+	h := sampleHello()
+	good, err := h.Append(nil)
+	require.NoError(t, err)
+	offers := func(n int) []byte {
+		b := replace(good, helloOffer, nil)
+		for range n {
+			b = appendTLV(b, helloOffer, (&Offer{Provider: "x"}).append(nil)...)
+		}
+		return b
+	}
+	offer := func(b []byte) []byte { return replace(good, helloOffer, b) }
+	one := (&Offer{Provider: "x"}).append(nil)
+	long := bytes.Repeat([]byte("x"), MaxName+1)
+	tests := []struct {
+		name string
+		body []byte
+		want error
+	}{
+		{"empty", nil, ErrMissing},
+		{"no versions", replace(good, helloVersions, nil), ErrMissing},
+		{"no process", replace(good, helloProcess, nil), ErrMissing},
+		{"only what is required", replace(replace(good, helloOffer, nil), helloPage, nil), nil},
+		{"versions of one byte", replace(good, helloVersions, []byte{1}), ErrField},
+		{"version 0", replace(good, helloVersions, []byte{0, 1}), ErrField},
+		{"versions the wrong way round", replace(good, helloVersions, []byte{2, 1}), ErrField},
+		{"short features", replace(good, helloFeatures, []byte{1}), ErrField},
+		{"short process", replace(good, helloProcess, make([]byte, 15)), ErrField},
+		{"long host", replace(good, helloHost, make([]byte, 17)), ErrField},
+		{"short user id", replace(good, helloUID, make([]byte, 3)), ErrField},
+		{"long listener", replace(good, helloListener, make([]byte, 5)), ErrField},
+		{"page without nonce", replace(good, helloPage, []byte("short")), ErrField},
+		{"page with a zero nonce", replace(good, helloPage, make([]byte, 20)), ErrField},
+		{"page name too long", replace(good, helloPage, bytes.Repeat([]byte("x"), 16+MaxName+1)), ErrTooLong},
+		{"half a field header", append(bytes.Clone(good), 1), ErrTruncated},
+		{"half a field", good[:len(good)-1], ErrTruncated},
+		{"versions twice", append(bytes.Clone(good), good[:6]...), ErrRepeated},
+		{"unknown field", appendTLV(bytes.Clone(good), 500, 1, 2), nil},
+		{"unknown field 0", appendTLV(bytes.Clone(good), 0), nil},
+		{"unknown field to understand", appendTLV(bytes.Clone(good), 500|critical, 1, 2), ErrCritical},
+		{"known field to understand", append(replace(good, helloUID, nil), appendTLV(nil, helloUID|critical, 1, 0, 0, 0)...), nil},
+		{"most offers", offers(MaxOffers), nil},
+		{"too many offers", offers(MaxOffers + 1), ErrTooLong},
+		{"empty offer", offer([]byte{}), ErrMissing},
+		{"offer without provider", offer(replace(one, offerProvider, nil)), ErrMissing},
+		{"offer of no name", offer(replace(one, offerProvider, []byte{})), ErrField},
+		{"offer without protocol", offer(replace(one, offerProtocol, nil)), ErrMissing},
+		{"short protocol", offer(replace(one, offerProtocol, make([]byte, 4))), ErrField},
+		{"provider too long", offer(replace(one, offerProvider, long)), ErrTooLong},
+		{"fabric too long", offer(replace(one, offerFabric, long)), ErrTooLong},
+		{"domain too long", offer(replace(one, offerDomain, long)), ErrTooLong},
+		{"library too long", offer(replace(one, offerLibrary, long)), ErrTooLong},
+		{"same host with a value", offer(appendTLV(bytes.Clone(one), offerSameHost, 1)), ErrField},
+		{"provider twice", offer(append(bytes.Clone(one), one...)), ErrRepeated},
+		{"truncated offer", offer(one[:len(one)-1]), ErrTruncated},
+		{"offer with a field to understand", offer(appendTLV(bytes.Clone(one), 77|critical)), ErrCritical},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.ErrorIs(t, new(Hello).Decode(tt.body), tt.want)
+		})
+	}
+}
+
+func TestAttachRoundTrip(t *testing.T) {
+	want := sampleAttach()
+	b, err := want.Append(nil)
+	require.NoError(t, err)
+	var got Attach
+	require.NoError(t, got.Decode(b))
+	assert.Equal(t, want, got)
+	clear(b)
+	assert.Equal(t, want, got, "what is decoded is a copy")
+}
+
+func TestAttachErrors(t *testing.T) {
+	tests := []struct {
+		name   string
+		change func(a *Attach)
+		want   error
+	}{
+		{"no provider", func(a *Attach) { a.Provider = "" }, ErrField},
+		{"provider too long", func(a *Attach) { a.Provider = strings.Repeat("x", MaxName+1) }, ErrTooLong},
+		{"no name", func(a *Attach) { a.Name = nil }, ErrField},
+		{"name too long", func(a *Attach) { a.Name = make([]byte, MaxEndpointName+1) }, ErrTooLong},
+		{"too few slots", func(a *Attach) { a.Slots = MinSlots - 1 }, ErrField},
+		{"too many slots", func(a *Attach) { a.Slots = MaxSlots + 1 }, ErrField},
+		{"frames too small", func(a *Attach) { a.Eager = MinEager - 1 }, ErrField},
+		{"frames too large", func(a *Attach) { a.Eager = MaxEager + 1 }, ErrField},
+		{"most of everything", func(a *Attach) {
+			a.Provider, a.Name, a.Slots, a.Eager = strings.Repeat("x", MaxName), make([]byte, MaxEndpointName), MaxSlots, MaxEager
+		}, nil},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a := sampleAttach()
+			tt.change(&a)
+			_, err := a.Append(nil)
+			assert.ErrorIs(t, err, tt.want, "encoding")
+			assert.ErrorIs(t, a.check(), tt.want, "decoding")
+		})
+	}
+	a := sampleAttach()
+	good, err := a.Append(nil)
+	require.NoError(t, err)
+	for typ := uint16(attachProvider); typ <= attachEager; typ++ {
+		assert.ErrorIs(t, new(Attach).Decode(replace(good, typ, nil)), ErrMissing, "field %d", typ)
+	}
+	for typ := uint16(attachPeer); typ <= attachEager; typ++ {
+		assert.ErrorIs(t, new(Attach).Decode(replace(good, typ, []byte{1, 2, 3})), ErrField, "field %d", typ)
+	}
+	assert.ErrorIs(t, new(Attach).Decode(replace(good, attachEager, make([]byte, 4))), ErrField, "values are checked")
+}
+
+func TestRejectAndDecline(t *testing.T) {
+	tests := []struct{ text, want string }{
+		{"", ""},
+		{"shm: no space left", "shm: no space left"},
+		{"schön", "schön"},
+		{"a\nb\x1b[31mc\x00", "a?b?[31mc?"},
+		{"bad \xff utf-8", "bad ? utf-8"},
+		{strings.Repeat("x", MaxText+10), strings.Repeat("x", MaxText)},
+		{strings.Repeat("é", MaxText), strings.Repeat("é", MaxText/2)},
+		{"x" + strings.Repeat("é", MaxText), "x" + strings.Repeat("é", MaxText/2-1)},
+	}
+	for _, tt := range tests {
+		b, err := (&Reject{Code: RejectMemory, Text: tt.text}).Append(nil)
+		require.NoError(t, err)
+		var r Reject
+		require.NoError(t, r.Decode(b))
+		assert.Equal(t, Reject{Code: RejectMemory, Text: tt.want}, r)
+		assert.True(t, utf8.ValidString(r.Text))
+
+		b, err = (&Decline{Text: tt.text}).Append(nil)
+		require.NoError(t, err)
+		var d Decline
+		require.NoError(t, d.Decode(b))
+		assert.Equal(t, tt.want, d.Text)
+	}
+	hostile := appendTLV(appendUint32(nil, rejectCode, 1), declineText, []byte("a\x1b]0;b")...)
+	var r Reject
+	require.NoError(t, r.Decode(hostile))
+	assert.Equal(t, "a?]0;b", r.Text, "a peer need not clean its text")
+	long := make([]byte, MaxText+1)
+	assert.ErrorIs(t, r.Decode(nil), ErrMissing)
+	assert.ErrorIs(t, r.Decode(appendTLV(nil, rejectCode, 1)), ErrField)
+	assert.ErrorIs(t, r.Decode(appendTLV(appendUint32(nil, rejectCode, 1), declineText, long...)), ErrTooLong)
+	assert.ErrorIs(t, new(Decline).Decode(appendTLV(nil, declineText, long...)), ErrTooLong)
+	assert.NoError(t, new(Decline).Decode(nil))
+}
+
+// TestProof pins the value and shows what it depends on.
+func TestProof(t *testing.T) {
+	token := [16]byte{0: 1, 15: 2}
+	p := Proof(token)
+	assert.Equal(t, p, Proof(token))
+	token[7]++
+	assert.NotEqual(t, p, Proof(token))
+	assert.Equal(t, "0x94e12dd3eb9927e2", fmt.Sprintf("%#x", Proof([16]byte{})))
+}

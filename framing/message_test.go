@@ -1,0 +1,95 @@
+package framing
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPreamble(t *testing.T) {
+	for _, want := range []Preamble{{Version: 1}, {Version: 200, TLS: true}} {
+		b := want.Append(nil)
+		require.Len(t, b, PreambleSize)
+		var got Preamble
+		require.NoError(t, got.Decode(b))
+		assert.Equal(t, want, got)
+	}
+	assert.Equal(t, "RDMN\x01\x01\x00\x00", string((&Preamble{Version: 1, TLS: true}).Append(nil)))
+	var p Preamble
+	require.NoError(t, p.Decode([]byte("RDMN\x07\xfe\xff\xff")), "unknown flags are for later versions")
+	assert.Equal(t, Preamble{Version: 7}, p)
+	assert.ErrorIs(t, p.Decode([]byte("GET / HT")), ErrMagic)
+	assert.ErrorIs(t, p.Decode([]byte("RDMN\x01\x00\x00")), ErrTruncated)
+	assert.ErrorIs(t, p.Decode([]byte("RDMN\x01\x00\x00\x00\x00")), ErrTruncated)
+}
+
+func TestMessageRoundTrip(t *testing.T) {
+	hello, attach := sampleHello(), sampleAttach()
+	for kind, body := range map[Kind]Body{
+		KindHello: &hello, KindSelect: &attach, KindAttach: &attach, KindReject: &Reject{Code: 1, Text: "no"},
+		KindDecline: &Decline{Text: "no"}, KindReady: nil, KindConfirm: nil,
+	} {
+		b, err := AppendMessage([]byte("before"), kind, body)
+		require.NoError(t, err)
+		require.Equal(t, "before", string(b[:6]))
+		n, err := DecodeLength(b[6:10])
+		require.NoError(t, err)
+		require.Len(t, b[10:], n)
+		got, rest, err := SplitMessage(b[10:])
+		require.NoError(t, err)
+		assert.Equal(t, kind, got)
+		if body == nil {
+			assert.NoError(t, DecodeEmpty(rest))
+			continue
+		}
+		want, err := body.Append(nil)
+		require.NoError(t, err)
+		assert.Equal(t, want, rest)
+	}
+}
+
+func TestMessageErrors(t *testing.T) {
+	for _, tt := range []struct {
+		bytes string
+		want  error
+	}{
+		{"", ErrTruncated}, {"\x01\x00\x00", ErrTruncated}, {"\x00\x00\x00\x00", ErrField},
+		{"\x01\x00\x01\x00", ErrTooLong}, {"\xff\xff\xff\xff", ErrTooLong}, {"\x00\x00\x01\x00", nil}, {"\x01\x00\x00\x00", nil},
+	} {
+		_, err := DecodeLength([]byte(tt.bytes))
+		assert.ErrorIs(t, err, tt.want, "%q", tt.bytes)
+	}
+	for _, tt := range []struct {
+		bytes string
+		want  error
+	}{
+		{"", ErrTruncated}, {"\x00", ErrField}, {string(rune(kindEnd)), ErrField}, {"\x80", ErrField}, {"\x07", nil},
+	} {
+		_, _, err := SplitMessage([]byte(tt.bytes))
+		assert.ErrorIs(t, err, tt.want, "%q", tt.bytes)
+	}
+	assert.NoError(t, DecodeEmpty(appendTLV(nil, 5, 1)))
+	assert.ErrorIs(t, DecodeEmpty(appendTLV(nil, 5|critical, 1)), ErrCritical)
+	assert.ErrorIs(t, DecodeEmpty([]byte{1}), ErrTruncated)
+
+	var h Hello // each offer is within its limits, all together are not
+	h.MinVersion, h.MaxVersion = 1, 1
+	name := strings.Repeat("x", MaxName)
+	for range MaxOffers {
+		h.Offers = append(h.Offers, Offer{Provider: name, Fabric: name, Domain: name, Library: name})
+	}
+	b, err := AppendMessage([]byte("before"), KindHello, &h)
+	assert.ErrorIs(t, err, ErrTooLong)
+	assert.Equal(t, "before", string(b))
+}
+
+func TestKindString(t *testing.T) {
+	for k := Kind(1); k < kindEnd; k++ {
+		assert.NotEmpty(t, k.String())
+	}
+	assert.Equal(t, "select", KindSelect.String())
+	assert.Equal(t, "kind(0)", Kind(0).String())
+	assert.Equal(t, "kind(99)", Kind(99).String())
+}

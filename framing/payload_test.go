@@ -1,0 +1,109 @@
+package framing
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestPayloadRoundTrips(t *testing.T) {
+	large := Large{Lease: 0x0201, Seq: 0x0403, Length: 0x08070605, Ring: 0x100f0e0d0c0b0a09}
+	b := make([]byte, LargeSize)
+	large.Encode(b)
+	assert.Equal(t, "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10", string(b))
+	var gotLarge Large
+	require.NoError(t, gotLarge.Decode(b))
+	assert.Equal(t, large, gotLarge)
+
+	lease := Lease{Index: MaxLease, Chunk: 1 << 20, Size: MaxRing, Addr: 1<<64 - 1, Key: 7}
+	b = make([]byte, LeaseSize)
+	lease.Encode(b)
+	var gotLease Lease
+	require.NoError(t, gotLease.Decode(b))
+	assert.Equal(t, lease, gotLease)
+
+	open := Open{Listener: 0x04030201}
+	b = make([]byte, OpenSize)
+	open.Encode(b)
+	assert.Equal(t, "\x01\x02\x03\x04", string(b))
+	var gotOpen Open
+	require.NoError(t, gotOpen.Decode(b))
+	assert.Equal(t, open, gotOpen)
+
+	b = make([]byte, ResetSize)
+	ResetAbort.Encode(b)
+	code, err := DecodeReset(b)
+	require.NoError(t, err)
+	assert.Equal(t, ResetAbort, code)
+}
+
+func TestCredits(t *testing.T) {
+	want := []Credit{{Stream: 1, Window: 2, Ring: 3}, {Stream: 1<<32 - 1, Window: 1<<64 - 1, Ring: 1 << 40}}
+	b := make([]byte, len(want)*CreditSize)
+	for i := range want {
+		want[i].Encode(b[i*CreditSize:])
+	}
+	var got []Credit
+	require.NoError(t, DecodeCredits(b, func(c Credit) { got = append(got, c) }))
+	assert.Equal(t, want, got)
+
+	never := func(Credit) { t.Error("called") }
+	assert.NoError(t, DecodeCredits(nil, never), "a Credit frame may grant slots only")
+	assert.ErrorIs(t, DecodeCredits(b[:CreditSize+1], never), ErrPayload, "nothing of it is taken")
+}
+
+func TestPayloadSizes(t *testing.T) {
+	for n := range 64 {
+		b := make([]byte, n)
+		check := func(name string, err error, size int) {
+			if n == size {
+				assert.NoError(t, err, "%s of %d bytes", name, n)
+			} else {
+				assert.ErrorIs(t, err, ErrPayload, "%s of %d bytes", name, n)
+			}
+		}
+		check("large", new(Large).Decode(b), LargeSize)
+		check("open", new(Open).Decode(b), OpenSize)
+		_, err := DecodeReset(b)
+		check("reset", err, ResetSize)
+		assert.ErrorIs(t, new(Lease).Decode(b), ErrPayload, "a lease of zeros is none")
+	}
+}
+
+func TestLeaseErrors(t *testing.T) {
+	tests := []struct {
+		name  string
+		lease Lease
+		want  error
+	}{
+		{"smallest", Lease{Chunk: 1, Size: 1}, nil},
+		{"largest", Lease{Index: MaxLease, Chunk: MaxRing, Size: MaxRing}, nil},
+		{"index", Lease{Index: MaxLease + 1, Chunk: 1, Size: 1}, ErrPayload},
+		{"no chunk", Lease{Size: 1}, ErrPayload},
+		{"no ring", Lease{Chunk: 1}, ErrPayload},
+		{"chunk above ring", Lease{Chunk: 2, Size: 1}, ErrPayload},
+		{"ring too large", Lease{Chunk: 1, Size: MaxRing + 1}, ErrPayload},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			b := make([]byte, LeaseSize)
+			tt.lease.Encode(b)
+			assert.ErrorIs(t, new(Lease).Decode(b), tt.want)
+		})
+	}
+}
+
+func TestImmediate(t *testing.T) {
+	for _, lease := range []uint16{0, 1, MaxLease} {
+		for _, seq := range []uint16{0, 1, 1<<16 - 1} {
+			for _, continues := range []bool{false, true} {
+				i := MakeImmediate(lease, seq, continues)
+				assert.Equal(t, lease, i.Lease())
+				assert.Equal(t, seq, i.Seq())
+				assert.Equal(t, continues, i.Continues())
+			}
+		}
+	}
+	assert.Equal(t, Immediate(0x0007_0002), MakeImmediate(3, 2, true))
+}
