@@ -3,7 +3,7 @@ package grpcdialer_test
 import (
 	"bytes"
 	"context"
-		"crypto/sha256"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"io"
@@ -127,7 +127,7 @@ func testUnary(t *testing.T, c grpc_testing.BenchmarkServiceClient, size int) {
 	var calls sync.WaitGroup
 	for range 4 {
 		calls.Go(func() {
-			for range 4 {
+			for range 2 {
 				want := request(size)
 				got, err := c.UnaryCall(ctx, want)
 				if !assert.NoError(t, err) {
@@ -142,7 +142,7 @@ func testUnary(t *testing.T, c grpc_testing.BenchmarkServiceClient, size int) {
 
 // testStreaming sends without waiting for the answers, which come meanwhile.
 func testStreaming(t *testing.T, c grpc_testing.BenchmarkServiceClient, size int) {
-	const messages = 16
+	const messages = 8
 	s, err := c.StreamingCall(callContext(t))
 	require.NoError(t, err)
 	sent := sha256.New()
