@@ -12,14 +12,15 @@ import (
 
 // Limits of what an Attach may ask for.
 const (
-	// MinSlots is the fewest receive slots a peer can work with: one for
-	// data, and the last one, which only a frame that grants slots may take.
-	MinSlots = 2
+	// MinSlots is the fewest receive slots a peer can work with: data and its
+	// announcement, a control frame, and the last one, which only a frame that
+	// grants slots may take.
+	MinSlots = 4
 	// MaxSlots is the most receive slots that can be granted at a time.
 	MaxSlots = 1 << 20
-	// MinEager is the least "largest frame", in bytes: every frame but Data
-	// fits into it.
-	MinEager = HeaderSize + LeaseSize
+	// MinEager is the least "largest frame", in bytes: all control frames fit
+	// into it, with a Credit frame of at least two entries.
+	MinEager = HeaderSize + 64
 	// MaxEager is the size of the largest frame there is, in bytes.
 	MaxEager = HeaderSize + MaxPayload
 )
