@@ -146,9 +146,9 @@ func (n *Network) Open(provider string, _ netip.Addr) (fabric.Endpoint, error) {
 // Kill ends the process that owns ep, as far as others can tell. What it had on
 // the wire may still arrive; it reaps nothing any more and can only be closed.
 func (n *Network) Kill(ep fabric.Endpoint, how Death) {
-	e := ep.(*endpoint)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	e := n.endpoints[string(ep.Name())]
 	if e.death != 0 {
 		return
 	}
@@ -166,9 +166,9 @@ func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 // with err, without any effect. With kind 0, ep's queue at once gets an error
 // that belongs to no operation.
 func (n *Network) Fail(ep fabric.Endpoint, kind fabric.Kind, err error) {
-	e := ep.(*endpoint)
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	e := n.endpoints[string(ep.Name())]
 	if kind == 0 {
 		n.stats.Failed++
 		e.push(fabric.Completion{Err: err}, noSlot)

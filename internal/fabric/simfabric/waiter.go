@@ -52,10 +52,11 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	return nil
 }
 
-// mustPoll reports that things on the wire move only if somebody polls.
+// mustPoll reports, as fi_trywait(3) does, that it is not safe to sleep: there
+// is something to reap, or on the wire that moves only if somebody polls.
 func (w *waiter) mustPoll() bool {
 	n := w.e.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return w.e.death == 0 && n.moving(w.e)
+	return w.e.death == 0 && (len(w.e.queue) > 0 || n.moving(w.e))
 }

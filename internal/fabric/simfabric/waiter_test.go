@@ -1,0 +1,97 @@
+package simfabric
+
+import (
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// Two goroutines that do nothing but wait play ping-pong: no event is missed,
+// whatever is delayed or refused.
+func TestWaiterPingPong(t *testing.T) {
+	const rounds = 300
+	for _, cfg := range []Config{
+		{},
+		{Seed: 1, Delay: 9, AgainRate: 0.3, CompletionReorder: true},
+		{Seed: 2, Delay: 9, Personality: Personality{TxDepth: 1, RxDepth: 1}},
+		{Seed: 3, Delay: 3, AgainRate: 0.3, Personality: TCP()},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			_, a, b := pair(t, cfg)
+			var wg sync.WaitGroup
+			wg.Go(func() { bounce(a, rounds, true) })
+			wg.Go(func() { bounce(b, rounds, false) })
+			wg.Wait()
+		})
+	}
+}
+
+// bounce receives rounds messages and sends as many, in turn.
+func bounce(s *side, rounds int, serve bool) {
+	pending := []fabric.Op{s.op(fabric.Recv, 0, 0, 8)}
+	if serve {
+		pending = append(pending, s.op(fabric.Send, 0, 64, 8))
+	}
+	received, sent := 0, 0
+	done := make([]fabric.Completion, 4)
+	exchange := func() (progress bool) {
+		posted, reaped, err := s.Exchange(pending, done)
+		assert.NoError(s.t, err)
+		pending = pending[posted:]
+		for _, c := range done[:reaped] {
+			assert.NoError(s.t, c.Err)
+			if c.Kind == fabric.Send {
+				sent++
+				continue
+			}
+			received++
+			if received < rounds {
+				pending = append(pending, s.op(fabric.Recv, 0, 0, 8))
+			}
+			if !serve || received < rounds {
+				pending = append(pending, s.op(fabric.Send, 0, 64, 8))
+			}
+		}
+		return posted+reaped > 0
+	}
+	ready := func() bool {
+		for exchange() {
+		}
+		return received == rounds && sent == rounds
+	}
+	start := time.Now()
+	assert.NoError(s.t, s.Waiter().Wait(ready, time.Hour))
+	assert.Zero(s.t, time.Since(start), "an event was missed")
+}
+
+func TestWaiterLimitAndWake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t, Config{})
+		calls := 0
+		never := func() bool { calls++; return false }
+		start := time.Now()
+		require.NoError(t, a.Waiter().Wait(never, time.Second))
+		assert.Equal(t, time.Second, time.Since(start))
+		assert.Equal(t, 1, calls)
+
+		time.AfterFunc(time.Minute, a.Waiter().Wake)
+		require.NoError(t, a.Waiter().Wait(never, 0))
+		assert.Equal(t, time.Minute+time.Second, time.Since(start))
+
+		a.Waiter().Wake() // nobody waits: ends the next one
+		require.NoError(t, a.Waiter().Wait(never, 0))
+
+		// A send that waits for a receive does not keep anybody awake.
+		a.post(a.op(fabric.Send, 0, 0, 8))
+		calls = 0
+		require.NoError(t, a.Waiter().Wait(func() bool { calls++; a.poll(1); return false }, time.Second))
+		assert.Less(t, calls, 4)
+		b.poll(1)
+	})
+}
