@@ -20,15 +20,14 @@ const (
 
 // TuningDialOptions returns dial options that suit gRPC's buffers to a fabric:
 // flow-control windows of 8 MiB a stream and 32 MiB a conn, which also turns
-// off gRPC's own estimate of them, and read and write buffers of 128 KiB, the
-// latter held by a conn only while it writes. Options that follow them win.
+// off gRPC's own estimate of them, and read and write buffers of 128 KiB. Options
+// that follow them win.
 func TuningDialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
-		grpc.WithSharedWriteBuffer(true),
 	}
 }
 
@@ -40,6 +39,5 @@ func TuningServerOptions() []grpc.ServerOption {
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(bufferSize),
 		grpc.WriteBufferSize(bufferSize),
-		grpc.SharedWriteBuffer(true),
 	}
 }
