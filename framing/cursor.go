@@ -1,8 +1,8 @@
 package framing
 
 // Cursor is an absolute position or limit that a peer repeats in its frames:
-// it counts bytes from the start of a stream, or of a lease, and never goes
-// back. The zero value is the start. A Cursor is not safe for concurrent use.
+// it counts bytes from the start of a stream and never goes back. The zero value
+// is the start. A Cursor is not safe for concurrent use.
 type Cursor uint64
 
 // Advance takes a value from a frame and returns by how much it moves the
@@ -54,10 +54,11 @@ func SeqAfter(a, b uint16) int16 { return int16(a - b) }
 // its receiver has not processed yet.
 const MaxWrites = 64
 
-// RingOffset is where the absolute ring position pos lies in a ring of size
-// bytes, which is not 0.
+// RingOffset is where the ring position pos, counted from the start of the
+// lease, lies in a ring of size bytes, which is not 0.
 func RingOffset(pos, size uint64) uint64 { return pos % size }
 
-// RingSpan is how many of n bytes fit between the absolute ring position pos
-// and the end of a ring of size bytes, which is not 0: no write crosses it.
+// RingSpan is how many of n bytes fit between the ring position pos, counted
+// from the start of the lease, and the end of a ring of size bytes, which is not
+// 0: no write crosses it.
 func RingSpan(pos, size, n uint64) uint64 { return min(n, size-pos%size) }

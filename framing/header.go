@@ -45,7 +45,8 @@ const (
 	// FlagLanded on a Large frame: the bytes are already in the landing ring,
 	// no completion data will follow.
 	FlagLanded Flags = 1 << iota
-	// FlagClosed on a Fin frame: the sender will not read any more either.
+	// FlagClosed on a Fin frame: the sender will not read any more either. On a
+	// FinAck frame: it answers such a Fin, or a Reset.
 	FlagClosed
 	// FlagWant on a Data frame: as a Want frame for the same stream.
 	FlagWant
@@ -53,8 +54,8 @@ const (
 )
 
 // Header starts every frame. All positions and limits are absolute: they count
-// bytes from the start of the stream, or of the lease, and never go back, so
-// that frames may arrive in any order and repeat what an earlier one said.
+// bytes from the start of the stream and never go back, so that frames may
+// arrive in any order and repeat what an earlier one said.
 type Header struct {
 	Type   Type
 	Flags  Flags
@@ -65,7 +66,7 @@ type Header struct {
 	Slots  uint32 // receive slots granted to the receiver so far, modulo 2^32
 	Pos    uint64 // stream position that the frame speaks of
 	Window uint64 // bytes of small data that the receiver may have sent so far
-	Ring   uint64 // bytes of the landing ring that the sender has released so far
+	Ring   uint64 // bytes of large data that the sender has released so far
 }
 
 // Errors that Decode and the payload decoders return.

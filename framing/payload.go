@@ -8,7 +8,7 @@ type Large struct {
 	Lease  uint16 // index of the lease at the receiver
 	Seq    uint16 // number of the write within the lease, modulo 2^16
 	Length uint32 // bytes written
-	Ring   uint64 // position in the ring of the first byte, not wrapped
+	Ring   uint64 // ring position of the first byte, over all leases, not wrapped
 }
 
 // LargeSize is the encoded size of a Large.
