@@ -105,7 +105,7 @@ func TestLeaseRandom(t *testing.T) {
 	var table Leases
 	owner := make(map[*byte]*Lease) // by the ring's first byte
 	var leases []*Lease
-	for range 20000 {
+	for range 6000 {
 		if len(leases) == 0 || rng.IntN(4) == 0 {
 			ring, err := l.Alloc(MinRing)
 			if err != nil {
@@ -142,7 +142,7 @@ func TestLeaseRandom(t *testing.T) {
 		require.Equal(t, len(leases), table.Stats().Out)
 		require.Equal(t, len(leases), l.Stats().Rings)
 	}
-	assert.Greater(t, table.Stats().Granted, uint64(100))
+	assert.Greater(t, table.Stats().Granted, uint64(50))
 	require.NoError(t, l.Close())
 	assert.Zero(t, b.Stats().Used)
 }

@@ -367,7 +367,7 @@ func TestKill(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	for _, weak := range []bool{false, true} {
-		n, a, b := pair(t, Config{Personality: Personality{WeakCompletion: weak}})
+		n, a, _ := pair(t, Config{Personality: Personality{WeakCompletion: weak}})
 		c := open(t, n)
 		ep, err := n.Open("sim", netip.Addr{})
 		require.NoError(t, err)
@@ -393,7 +393,6 @@ func TestClose(t *testing.T) {
 		got := a.poll(2)
 		require.Len(t, got, 1)
 		require.ErrorIs(t, got[0].Err, ErrCanceled)
-		_ = b
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 // Two goroutines that do nothing but wait play ping-pong: no event is missed,
 // whatever is delayed or refused.
 func TestWaiterPingPong(t *testing.T) {
-	const rounds = 300
+	const rounds = 100
 	for _, cfg := range []Config{
 		{},
 		{Seed: 1, Delay: 9, AgainRate: 0.3, CompletionReorder: true},
