@@ -85,11 +85,10 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 		m := 0
 		if k := s.largeRoom(len(b.mem) - n); k > 0 {
 			b.flying++
-			s.writeLarge(source{mem: b.mem[n : n+k], desc: b.desc, buf: b})
-			s.p.c.push(s.p)
+			s.commitLarge(source{mem: b.mem[n : n+k], desc: b.desc, buf: b}, len(b.mem)-n)
 			m = k
-		} else if s.outLease == nil || s.outLease.revoked || len(b.mem)-n <= s.p.eager {
-			m, _ = c.write(b.mem[n:])
+		} else {
+			m = s.writeFrames(b.mem[n:])
 		}
 		if n += m; m == 0 {
 			c.waitWrite(len(b.mem) - n)

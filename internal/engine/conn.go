@@ -178,50 +178,18 @@ func (c *Conn) Write(b []byte) (int, error) {
 // attempt although nothing was moved.
 func (c *Conn) write(b []byte) (n int, retry bool) {
 	s := c.stream
-	large := len(b) > s.p.eager
-	if k := 0; large && s.outLease != nil && !s.outLease.revoked {
-		if k = s.largeRoom(len(b)); k == 0 {
-			return 0, false
-		}
-		slot, ok := s.p.c.takeStage()
-		if !ok {
-			return 0, false
-		}
-		stage := s.p.c.stage
-		src := source{mem: stage.Bytes(slot)[:k], desc: stage.Desc(slot), from: stage, slot: slot}
+	if src := s.prepareLarge(len(b)); src.mem != nil {
 		c.e.leave()
 		copy(src.mem, b)
 		c.e.enter()
 		// Much can have happened meanwhile, but only this call sends.
-		if c.writeError() != nil || s.largeRoom(len(b)) < k {
-			stage.Put(slot)
+		if c.writeError() != nil || !s.commitLarge(src, len(b)) {
+			src.from.Put(src.slot)
 			return 0, true
 		}
-		s.writeLarge(src)
-		s.p.c.push(s.p)
-		return k, false
+		return len(src.mem), false
 	}
-	if large {
-		// Until there is a ring, large data goes in frames, one at a time so
-		// that the lease is noticed.
-		b = b[:s.p.eager]
-		if !s.asked && s.p.c.rule != byNothing && !s.pend.active {
-			s.ask()
-		}
-	}
-	n = s.trySmall(b)
-	s.p.c.push(s.p)
-	return n, false
-}
-
-// ask has the peer asked for a landing ring by the next frame.
-func (s *stream) ask() {
-	s.asked = true
-	if s.smallMax > s.smallOut && s.p.c.tx.Free() > ctlSlots {
-		s.askData = true
-		return
-	}
-	s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id})
+	return s.writeFrames(b), false
 }
 
 // waitWrite waits for something to change for a writer with n bytes left.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -59,6 +60,7 @@ type core struct {
 	flying  int
 
 	recvs   []fabric.Op // receives to post
+	owners  []*peer     // of recvs: whose slot credit each gives back, or nil
 	batch   [16]fabric.Op
 	peers   map[uint32]*peer
 	lastID  uint32
@@ -220,7 +222,14 @@ func (c *core) postRecvs() {
 	for len(c.recvs) > 0 {
 		n := min(len(c.recvs), len(c.batch))
 		posted, _, err := c.fab.Exchange(c.recvs[:n], nil)
-		c.recvs = c.recvs[:copy(c.recvs, c.recvs[posted:])]
+		for _, p := range c.owners[:posted] {
+			if p != nil {
+				p.granted++
+				c.touch(p)
+			}
+		}
+		c.recvs = slices.Delete(c.recvs, 0, posted)
+		c.owners = slices.Delete(c.owners, 0, posted)
 		if err != nil {
 			c.breakdown(fmt.Errorf("posting a receive: %w", err))
 			return
@@ -231,7 +240,10 @@ func (c *core) postRecvs() {
 	}
 }
 
-func (c *core) repost(slot uint32) {
+// repost posts a receive slot again, and gives its credit back to p, if any,
+// once it is really posted.
+func (c *core) repost(slot uint32, p *peer) {
+	c.owners = append(c.owners, p)
 	c.recvs = append(c.recvs, fabric.Op{
 		Kind: fabric.Recv, Tag: slot, Buf: c.rx.Bytes(slot), Desc: c.rx.Desc(slot),
 	})
@@ -246,7 +258,7 @@ func (c *core) dispatch(done []fabric.Completion) {
 			c.received(d.Tag, d.Len)
 		case d.Kind == fabric.Recv:
 			c.stats.CQErrors++
-			c.repost(d.Tag)
+			c.repost(d.Tag, nil)
 		case d.Kind == fabric.RemoteWrite:
 			c.landed(framing.Immediate(d.Data))
 		case d.Kind == 0:

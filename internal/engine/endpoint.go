@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -112,6 +114,17 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
+	// What is granted must be posted before the peer hears of it.
+	for i := 0; len(e.core.recvs) > 0; i++ {
+		if i == 1000 {
+			e.core.fail(p, errRecvs)
+			return nil, fmt.Errorf("provider %s: %w", e.attr.Provider, errRecvs)
+		}
+		e.leave()
+		runtime.Gosched()
+		e.enter()
+		e.core.postRecvs()
+	}
 	e.joining.Add(1)
 	e.kick(pollEvery)
 	return &Peer{e: e, p: p, local: framing.Attach{
@@ -119,6 +132,8 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 		Slots: uint32(p.slots), Eager: uint32(e.core.eager),
 	}}, nil
 }
+
+var errRecvs = errors.New("fabric takes no receives")
 
 // Local is what the peer must know of this side.
 func (p *Peer) Local() framing.Attach { return p.local }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -49,6 +50,7 @@ type peer struct {
 	head    int
 	stalled time.Time // since when out makes no progress
 
+	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
 	pending []*stream // streams whose coalesced data waits for a slot
 	dirty   []*stream // streams whose credits the peer should hear of
@@ -71,7 +73,6 @@ type ctlFrame struct {
 	stream  uint32
 	pos     uint64
 	n       uint8
-	prepaid bool // its slot credit is taken already
 	payload [framing.LeaseSize]byte
 }
 
@@ -99,7 +100,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		if !ok {
 			break
 		}
-		c.repost(slot)
+		c.repost(slot, nil)
 	}
 	c.postRecvs()
 	c.lastID++
@@ -156,7 +157,7 @@ func (p *peer) creditDue() bool {
 
 // wants reports frames that wait for something.
 func (p *peer) wants() bool {
-	return p.err == nil && (len(p.out) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0)
+	return p.err == nil && (len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0)
 }
 
 // frame builds a frame in a send slot and queues it. The caller has checked
@@ -232,13 +233,20 @@ func (p *peer) flush() {
 
 func (p *peer) flushControl() {
 	n := 0
-	for ; n < len(p.ctl); n++ {
-		f := &p.ctl[n]
-		if !f.prepaid && !p.mayCtl() || !p.frame(f, p.streams[f.stream], f.payload[:f.n], f.prepaid) {
+	for ; n < len(p.prepaid); n++ {
+		f := &p.prepaid[n]
+		if !p.frame(f, p.streams[f.stream], f.payload[:f.n], true) {
 			break
 		}
 	}
-	p.ctl = p.ctl[:copy(p.ctl, p.ctl[n:])]
+	p.prepaid = slices.Delete(p.prepaid, 0, n)
+	for n = 0; n < len(p.ctl) && p.mayCtl(); n++ {
+		f := &p.ctl[n]
+		if !p.frame(f, p.streams[f.stream], f.payload[:f.n], false) {
+			break
+		}
+	}
+	p.ctl = slices.Delete(p.ctl, 0, n)
 }
 
 // sendCredits tells the peer of its slots and of the dirty streams' credits.
@@ -263,7 +271,7 @@ func (p *peer) sendCredits() bool {
 		e.Encode(room[n:])
 		n += framing.CreditSize
 	}
-	p.dirty = p.dirty[:copy(p.dirty, p.dirty[took:])]
+	p.dirty = slices.Delete(p.dirty, 0, took)
 	if n == 0 && !p.creditDue() {
 		p.c.tx.Put(slot)
 		return true
@@ -295,7 +303,7 @@ func (c *core) fail(p *peer, err error) {
 		p.out[i].tx.release()
 	}
 	c.freed = true
-	p.out, p.head, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil
+	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil
 	p.pong.signal()
 	if p.linked {
 		// Operations in flight end with an error or never: either way their

@@ -233,24 +233,43 @@ func (e *Endpoint) background() {
 		case <-e.done:
 			return
 		}
-		found := false
-		err := e.waiter.Wait(func() bool {
-			found = false
-			if !e.acquire() {
-				return true // its owner will arm again
-			}
-			if found = e.poll() > 0; found {
-				e.state.Store(idle)
-				return true
-			}
-			e.state.Store(armed)
-			return false
-		}, 0)
-		if found {
-			e.attend()
-		} else if err != nil {
-			e.kick(pollEvery) // no way to sleep: poll
+		for e.sleep() {
 		}
+	}
+}
+
+// sleep waits for an arrival on an armed queue. It returns false when the queue
+// belongs to somebody, who will arm it again.
+func (e *Endpoint) sleep() bool {
+	found := false
+	err := e.waiter.Wait(func() bool {
+		select {
+		case <-e.done:
+			return true
+		default:
+		}
+		if !e.acquire() {
+			return true
+		}
+		if found = e.poll() > 0; found {
+			e.state.Store(idle)
+			return true
+		}
+		e.state.Store(armed)
+		return false
+	}, 0)
+	switch {
+	case err != nil:
+		e.kick(pollEvery) // no way to sleep: poll
+		return false
+	case found:
+		e.attend()
+	}
+	select {
+	case <-e.done:
+		return false
+	default:
+		return e.state.Load() == armed // woken to look again
 	}
 }
 

@@ -17,7 +17,7 @@ func (c *core) received(slot uint32, n int) {
 	// guess was right.
 	if err != nil || p == nil || p.in^h.Proof != 0 {
 		c.stats.FramesDropped++
-		c.repost(slot)
+		c.repost(slot, nil)
 		return
 	}
 	c.stats.FramesReceived++
@@ -29,8 +29,7 @@ func (c *core) received(slot uint32, n int) {
 	}
 	keep, err := p.handle(&h, payload, slot)
 	if !keep {
-		c.repost(slot)
-		p.granted++
+		c.repost(slot, p)
 	}
 	if err != nil {
 		c.stats.Violations++
@@ -196,12 +195,11 @@ func (s *stream) advance() error {
 		}
 		if len(s.held) > 0 && s.held[0].pos <= s.rcvNxt {
 			f := s.held[0]
-			s.held = s.held[:copy(s.held, s.held[1:])]
+			s.held = slices.Delete(s.held, 0, 1)
 			if f.pos == s.rcvNxt {
 				err = s.takeSmall(s.p.c.rx.Bytes(f.slot)[framing.HeaderSize:][:f.n])
 			}
-			s.p.c.repost(f.slot)
-			s.p.granted++
+			s.p.c.repost(f.slot, s.p)
 			took = true
 		}
 		if err != nil {

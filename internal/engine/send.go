@@ -205,15 +205,69 @@ func (s *stream) writeDone(t *txOp) {
 	if s.p.c.rule == byDeliver && s.p.err == nil {
 		f := ctlFrame{
 			t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id,
-			pos: t.pos, n: framing.LargeSize, prepaid: true,
+			pos: t.pos, n: framing.LargeSize,
 		}
 		t.large.Encode(f.payload[:])
-		s.p.control(f)
+		s.p.prepaid = append(s.p.prepaid, f)
+		s.p.c.touch(s.p)
 	}
 	if s.writing == 0 {
 		s.giveBack()
 		s.ackFin()
 	}
+}
+
+// prepareLarge takes a staging chunk for the next RDMA write of n bytes that
+// are left. Without one, src.mem is nil.
+func (s *stream) prepareLarge(n int) (src source) {
+	k := s.largeRoom(n)
+	if k == 0 {
+		return src
+	}
+	c := s.p.c
+	slot, ok := c.takeStage()
+	if !ok {
+		return src
+	}
+	return source{mem: c.stage.Bytes(slot)[:k], desc: c.stage.Desc(slot), from: c.stage, slot: slot}
+}
+
+// commitLarge posts what prepareLarge has taken, unless the lease has changed
+// since.
+func (s *stream) commitLarge(src source, n int) bool {
+	if s.largeRoom(n) < len(src.mem) {
+		return false
+	}
+	s.writeLarge(src)
+	s.p.c.push(s.p)
+	return true
+}
+
+// writeFrames sends data in frames: all small data, and large data as long as
+// there is no ring for it.
+func (s *stream) writeFrames(b []byte) int {
+	if len(b) > s.p.eager && s.p.c.rule != byNothing {
+		switch l := s.outLease; {
+		case l != nil && !l.revoked:
+			return 0 // it goes by RDMA, when there is room
+		case !s.asked:
+			s.ask()
+		}
+		b = b[:s.p.eager] // one frame at a time, so that the lease is noticed
+	}
+	n := s.trySmall(b)
+	s.p.c.push(s.p)
+	return n
+}
+
+// ask asks the peer for a landing ring, by the next frame.
+func (s *stream) ask() {
+	s.asked = true
+	if !s.pend.active && s.smallMax > s.smallOut && s.p.c.tx.Free() > ctlSlots {
+		s.askData = true
+		return
+	}
+	s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id})
 }
 
 // leased takes a Lease frame in.

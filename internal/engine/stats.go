@@ -45,7 +45,7 @@ type Stalls struct {
 // shutdown closes the fabric endpoint and frees what nobody can touch any
 // more. The caller owns the completion queue for good.
 func (c *core) shutdown() error {
-	c.recvs, c.down = nil, true
+	c.recvs, c.owners, c.down = nil, nil, true
 	for _, g := range c.graves {
 		for _, s := range g.peer.streams {
 			s.discard()

@@ -240,8 +240,7 @@ func (s *stream) remove() {
 	s.outLease = nil
 	s.dropPending()
 	for _, f := range s.held {
-		p.c.repost(f.slot)
-		p.granted++
+		p.c.repost(f.slot, p)
 	}
 	s.held = nil
 	p.c.touch(p)

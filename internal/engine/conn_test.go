@@ -1,0 +1,362 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// opErr makes the engine's bare errors what nettest asserts: net.Errors.
+type opErr struct{ netConn }
+
+func wrap(err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	return &net.OpError{Op: "x", Net: "rdma", Err: err}
+}
+
+func (c opErr) Read(b []byte) (int, error)  { n, err := c.netConn.Read(b); return n, wrap(err) }
+func (c opErr) Write(b []byte) (int, error) { n, err := c.netConn.Write(b); return n, wrap(err) }
+
+func TestNettest(t *testing.T) {
+	for name, sim := range personalities() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				l := newLink(t, sim, Config{})
+				a, b := l.dial(t)
+				return opErr{netConn{a}}, opErr{netConn{b}}, func() {
+					_ = a.Close()
+					_ = b.Close()
+					l.close(t)
+				}, nil
+			})
+		})
+	}
+}
+
+// TestStream moves random writes of all sizes both ways at once.
+func TestStream(t *testing.T) {
+	for name, sim := range personalities() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t, sim, Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			var wg sync.WaitGroup
+			for i, c := range []*Conn{a, b} {
+				wg.Go(func() { sendPattern(t, c, uint64(i), 2<<20) })
+				wg.Go(func() { checkPattern(t, c, uint64(1-i), 2<<20) })
+			}
+			wg.Wait()
+			assert.NoError(t, a.Close())
+			assert.NoError(t, b.Close())
+		})
+	}
+}
+
+func sendPattern(t *testing.T, c *Conn, seed uint64, size int) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	sizes := rand.New(rand.NewPCG(seed, 2))
+	for size > 0 {
+		b := make([]byte, min(size, 1+sizes.IntN(1<<sizes.IntN(18))))
+		for i := range b {
+			b[i] = byte(rng.Uint32())
+		}
+		n, err := c.Write(b)
+		clear(b) // the caller's memory is its own again
+		if !assert.NoError(t, err) || !assert.Equal(t, len(b), n) {
+			return
+		}
+		size -= n
+	}
+	assert.NoError(t, c.CloseWrite())
+}
+
+func checkPattern(t *testing.T, c *Conn, seed uint64, size int) {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	b := make([]byte, 100_000)
+	got := 0
+	for {
+		n, err := c.Read(b[:1+rng.Uint64()*0+uint64(got)%uint64(len(b)-1)])
+		for i := range b[:n] {
+			if want := byte(rng.Uint32()); b[i] != want {
+				t.Errorf("byte %d is %#x, want %#x", got+i, b[i], want)
+				return
+			}
+		}
+		got += n
+		if err == io.EOF {
+			break
+		}
+		if !assert.NoError(t, err) {
+			return
+		}
+	}
+	assert.Equal(t, size, got)
+}
+
+func TestLargeDataGoesByWrite(t *testing.T) {
+	for name, sim := range personalities() {
+		if name == "no large data" || name == "small messages" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t, sim, Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			const total = 16 << 20
+			go func() {
+				chunk := make([]byte, 64<<10)
+				for range total / len(chunk) {
+					_, _ = a.Write(chunk)
+				}
+				_ = a.Close()
+			}()
+			n, err := io.Copy(io.Discard, onlyReader{b})
+			require.NoError(t, err)
+			require.EqualValues(t, total, n)
+			got := b.Counters()
+			assert.GreaterOrEqual(t, got.LargeIn, uint64(total*95/100))
+			assert.EqualValues(t, total, got.LargeIn+got.SmallIn)
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+type onlyReader struct{ io.Reader }
+
+// TestBothSidesWrite: neither side reads before the other has written: Write
+// blocks on credit, honours its deadline, and nothing is lost.
+func TestBothSidesWrite(t *testing.T) {
+	for name, sim := range personalities() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t, sim, Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			data := bytes.Repeat([]byte("0123456789abcde\n"), 4<<20/16)
+			var wrote [2]int
+			var wg sync.WaitGroup
+			for i, c := range []*Conn{a, b} {
+				wg.Go(func() {
+					assert.NoError(t, c.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+					n, err := c.Write(data)
+					assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+					assert.Less(t, n, len(data))
+					wrote[i] = n
+				})
+			}
+			wg.Wait()
+			for i, c := range []*Conn{a, b} {
+				wg.Go(func() {
+					assert.NoError(t, c.SetWriteDeadline(time.Time{}))
+					_, err := c.Write(data[wrote[i]:])
+					assert.NoError(t, err)
+					assert.NoError(t, c.CloseWrite())
+				})
+				wg.Go(func() {
+					got, err := io.ReadAll(onlyReader{c})
+					assert.NoError(t, err)
+					assert.True(t, bytes.Equal(got, data), "stream of %d bytes differs", len(got))
+				})
+			}
+			wg.Wait()
+			assert.NoError(t, a.Close())
+			assert.NoError(t, b.Close())
+		})
+	}
+}
+
+func TestClosing(t *testing.T) {
+	l := newLink(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
+	defer l.close(t)
+
+	t.Run("half close", func(t *testing.T) {
+		a, b := l.dial(t)
+		_, err := a.Write([]byte("request"))
+		require.NoError(t, err)
+		require.NoError(t, a.CloseWrite())
+		_, err = a.Write([]byte("x"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+		got, err := io.ReadAll(onlyReader{b})
+		require.NoError(t, err)
+		require.Equal(t, "request", string(got))
+		_, err = b.Write([]byte("answer"))
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+		got, err = io.ReadAll(onlyReader{a})
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(got))
+		require.NoError(t, a.Close())
+		require.ErrorIs(t, a.Close(), net.ErrClosed)
+		_, err = a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, a.SetDeadline(time.Time{}), net.ErrClosed)
+	})
+	t.Run("writing to a closed peer", func(t *testing.T) {
+		a, b := l.dial(t)
+		require.NoError(t, b.Close())
+		require.Eventually(t, func() bool {
+			_, err := a.Write([]byte("x"))
+			return errors.Is(err, syscall.EPIPE)
+		}, 5*time.Second, time.Millisecond)
+		_, err := a.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, a.Close())
+	})
+	t.Run("linger 0 resets", func(t *testing.T) {
+		a, b := l.dial(t)
+		require.NoError(t, b.SetLinger(0))
+		require.NoError(t, b.Close())
+		_, err := a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, a.Close())
+	})
+	t.Run("close read discards", func(t *testing.T) {
+		a, b := l.dial(t)
+		require.NoError(t, b.CloseRead())
+		n, err := a.Write(make([]byte, 8<<20)) // more than any window
+		require.NoError(t, err)
+		require.Equal(t, 8<<20, n)
+		_, err = b.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+	t.Run("refused", func(t *testing.T) {
+		_, err := l.a.Open(context.Background(), 8)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := l.a.Open(ctx, 7)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+	require.Eventually(t, func() bool {
+		return l.ea.Stats().Streams == 0 && l.eb.Stats().Streams <= 1 // the cancelled one waits in the backlog
+	}, 5*time.Second, time.Millisecond, "streams left behind")
+}
+
+func TestPeerLost(t *testing.T) {
+	l := newLink(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	_, err := a.Write([]byte("last words"))
+	require.NoError(t, err)
+	require.NoError(t, a.CloseWrite())
+	a2, b2 := l.dial(t)
+	require.Eventually(t, func() bool { return b.Counters().SmallIn == 10 }, 5*time.Second, time.Millisecond)
+	l.a.Lost(io.ErrUnexpectedEOF)
+	l.b.Lost(io.ErrUnexpectedEOF)
+
+	got, err := io.ReadAll(onlyReader{b}) // it had finished
+	require.NoError(t, err)
+	require.Equal(t, "last words", string(got))
+	for _, c := range []*Conn{a2, b2} {
+		_, err = c.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		_, err = c.Write(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+	}
+	for _, c := range []*Conn{a, b, a2, b2} {
+		require.NoError(t, c.Close())
+	}
+}
+
+func TestBuffers(t *testing.T) {
+	for name, sim := range personalities() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t, sim, Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			const total, size = 4 << 20, 150_000
+			go func() {
+				n := 0
+				for n < total {
+					buf, err := a.AllocBuffer(min(size, total-n))
+					if !assert.NoError(t, err) {
+						return
+					}
+					for i := range buf.Bytes() {
+						buf.Bytes()[i] = byte((n + i) * 7 >> 3)
+					}
+					n += len(buf.Bytes())
+					assert.NoError(t, a.SendBuffer(buf))
+				}
+				assert.NoError(t, a.CloseWrite())
+			}()
+			n := 0
+			var held []*Buffer
+			for {
+				buf, err := b.RecvBuffer()
+				if err == io.EOF {
+					break
+				}
+				require.NoError(t, err)
+				for i, v := range buf.Bytes() {
+					if v != byte((n+i)*7>>3) {
+						t.Fatalf("byte %d differs", n+i)
+					}
+				}
+				n += len(buf.Bytes())
+				// Hold a few, and release the newest first.
+				if held = append(held, buf); len(held) == 3 {
+					held[2].Release()
+					held[1].Release()
+					held[0].Release()
+					held = nil
+				}
+			}
+			for _, h := range held {
+				h.Release()
+				h.Release()
+			}
+			require.Equal(t, total, n)
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// TestManyConns: a conn whose reader does not read hinders no other.
+func TestManyConns(t *testing.T) {
+	l := newLink(t, simfabric.Config{Personality: simfabric.RuleCQData(), Delay: 3}, Config{})
+	defer l.close(t)
+	var wg sync.WaitGroup
+	stuck, other := l.dial(t)
+	require.NoError(t, stuck.SetWriteDeadline(time.Now().Add(time.Second)))
+	wg.Go(func() {
+		_, err := stuck.Write(make([]byte, 64<<20))
+		assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+	})
+	for i := range 20 {
+		a, b := l.dial(t)
+		wg.Go(func() { sendPattern(t, a, uint64(i), 300_000); assert.NoError(t, a.Close()) })
+		wg.Go(func() { checkPattern(t, b, uint64(i), 300_000); assert.NoError(t, b.Close()) })
+	}
+	wg.Wait()
+	assert.NoError(t, other.Close())
+	assert.NoError(t, stuck.Close())
+}
+
+var _ = fmt.Sprint
