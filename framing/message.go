@@ -20,7 +20,7 @@ const Magic = "RDMN"
 
 const preambleTLS = 1
 
-// ErrMagic: the bytes are no preamble, the peer speaks another protocol.
+// ErrMagic says that the bytes are no preamble: the peer speaks another protocol.
 var ErrMagic = fmt.Errorf("%w: no fabricnet preamble", ErrField)
 
 // Append appends the encoded preamble to b.
@@ -55,7 +55,7 @@ const (
 	KindReject                  // Reject: the listening side gives up
 	KindSelect                  // Attach of the listening side: picks a provider
 	KindAttach                  // Attach of the dialling side
-	KindReady                   // empty: the listening side knows the dialler's endpoint
+	KindReady                   // empty: the listening side knows the dialer's endpoint
 	KindConfirm                 // empty: the fabric works
 	KindDecline                 // Decline: not this provider
 	kindEnd
@@ -118,14 +118,14 @@ func AppendMessage(b []byte, k Kind, body Body) ([]byte, error) {
 // many bytes follow: 1 to MaxMessage.
 func DecodeLength(b []byte) (int, error) {
 	if len(b) != LengthSize {
-		return 0, fmt.Errorf("message length: %w", ErrTruncated)
+		return 0, fmt.Errorf("length: %w", ErrTruncated)
 	}
 	n := binary.LittleEndian.Uint32(b)
 	if n > MaxMessage {
-		return 0, fmt.Errorf("message: %w: %d bytes, the limit is %d", ErrTooLong, n, MaxMessage)
+		return 0, fmt.Errorf("length: %w: %d bytes, the limit is %d", ErrTooLong, n, MaxMessage)
 	}
 	if n == 0 {
-		return 0, fmt.Errorf("message: %w: empty", ErrField)
+		return 0, fmt.Errorf("length: %w: empty message", ErrField)
 	}
 	return int(n), nil
 }

@@ -137,6 +137,7 @@ func (o *Open) Decode(b []byte) error {
 // ResetCode says why a stream was reset.
 type ResetCode uint32
 
+// The reset codes. A receiver treats one that it does not know as ResetClosed.
 const (
 	ResetClosed  ResetCode = iota + 1 // the other side closed and takes no more bytes
 	ResetRefused                      // no such listener, or its backlog is full

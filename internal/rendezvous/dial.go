@@ -115,7 +115,7 @@ func (hs *handshake) dialHello() error {
 	if err := hs.remote.Decode(body); err != nil {
 		return malformed(err)
 	}
-	if err := speak(&hs.hello, &hs.remote); err != nil {
+	if err := speak(&hs.remote, &hs.hello); err != nil {
 		return err
 	}
 	return hs.settlePage()

@@ -187,7 +187,7 @@ func TestBinderRefuses(t *testing.T) {
 		change   func(d, l *fakeBinder)
 		dialer   error
 		listener error
-		text     string // of the dialler's error
+		text     string // of the dialer's error
 	}{
 		{name: "not authorised", change: func(_, l *fakeBinder) { l.authErr = errFake },
 			dialer: ErrUnauthorized, listener: errFake, text: "not authorised by the listener: it is only a test"},
@@ -200,8 +200,8 @@ func TestBinderRefuses(t *testing.T) {
 		{name: "anything else", change: func(_, l *fakeBinder) { l.helloErr = errFake },
 			dialer: ErrRejected, listener: errFake, text: "rejected by the listener: it is only a test"},
 		{name: "other versions", change: func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 3, 5 },
-			dialer: ErrVersion, listener: ErrVersion, text: "this side speaks 1 to 1, the peer 3 to 5"},
-		{name: "the dialler itself", change: func(d, _ *fakeBinder) { d.helloErr = errFake },
+			dialer: ErrVersion, listener: ErrVersion, text: "the listener speaks 1 to 1, the dialer 3 to 5"},
+		{name: "the dialer itself", change: func(d, _ *fakeBinder) { d.helloErr = errFake },
 			dialer: errFake, listener: ErrNotRdmanet},
 		{name: "a hello that cannot be sent", dialer: framing.ErrTooLong, listener: io.ErrUnexpectedEOF,
 			change: func(d, _ *fakeBinder) { d.hello.Offers[0].Provider = strings.Repeat("x", 256) }},
@@ -260,11 +260,15 @@ func script(nc net.Conn, listening bool, steps int) {
 	if listening {
 		answers = [][]byte{preamble.Append(nil), append(msg(framing.KindHello, &hello), msg(framing.KindSelect, &attach)...), msg(framing.KindReady, nil)}
 	}
-	go io.Copy(io.Discard, nc)
+	go drain(nc)
 	for _, a := range answers[:steps] {
-		nc.Write(a)
+		if _, err := nc.Write(a); err != nil {
+			return // the other side has given up
+		}
 	}
 }
+
+func drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
 
 func TestTimeout(t *testing.T) {
 	for name, run := range map[string]side{"dial": Dial, "accept": Accept} {

@@ -160,7 +160,7 @@ func TestLingerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, theirs := net.Pipe()
 		done := start(t.Context(), Accept, mine, Config{}, newBinder(offer("tcp")))
-		go io.Copy(io.Discard, theirs)
+		go drain(theirs)
 		_, err := theirs.Write((&framing.Preamble{Version: 9}).Append(nil))
 		require.NoError(t, err)
 		begin := time.Now()
@@ -244,7 +244,7 @@ func TestSniffServes(t *testing.T) {
 		_, err = replay.(io.ReaderFrom).ReadFrom(strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n"))
 		assert.NoError(t, err)
 		assert.NoError(t, replay.(interface{ CloseWrite() error }).CloseWrite())
-		io.Copy(io.Discard, replay)
+		drain(replay)
 	}()
 	_, err := io.WriteString(c, "GET /path HTTP/1.1\r\nHost: x\r\n\r\n")
 	require.NoError(t, err)

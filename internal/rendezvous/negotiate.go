@@ -8,11 +8,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// speak checks that both sides have a protocol version in common.
-func speak(own, remote *framing.Hello) error {
-	if own.MinVersion > remote.MaxVersion || remote.MinVersion > own.MaxVersion {
-		return fmt.Errorf("%w: this side speaks %d to %d, the peer %d to %d", ErrVersion,
-			own.MinVersion, own.MaxVersion, remote.MinVersion, remote.MaxVersion)
+// speak checks that both sides have a protocol version in common. Both read its
+// error.
+func speak(listener, dialer *framing.Hello) error {
+	if listener.MinVersion > dialer.MaxVersion || dialer.MinVersion > listener.MaxVersion {
+		return fmt.Errorf("%w: the listener speaks %d to %d, the dialer %d to %d", ErrVersion,
+			listener.MinVersion, listener.MaxVersion, dialer.MinVersion, dialer.MaxVersion)
 	}
 	return nil
 }

@@ -25,7 +25,7 @@ func CreatePage() (*Page, error) {
 	defer unix.Close(fd)
 	mem, err := allocatePage(fd)
 	if err != nil {
-		unix.Unlink(pageDir + file)
+		_ = unix.Unlink(pageDir + file)
 		return nil, fmt.Errorf("%w: %w (is %s full?)", errPage, err, pageDir)
 	}
 	copy(mem, nonce[:])
@@ -69,7 +69,7 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
 	if subtle.ConstantTimeCompare(mem[:len(nonce)], nonce[:]) == 0 {
-		unix.Munmap(mem)
+		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("%w: %s%s: wrong nonce", errPage, pageDir, name)
 	}
 	return newPage(mem, nonce, pageListenerFlag, pageDialerFlag), nil

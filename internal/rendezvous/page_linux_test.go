@@ -159,7 +159,7 @@ func TestPageIsUnmapped(t *testing.T) {
 	}
 }
 
-// TestNoPage: a dialler that cannot make a page does without the providers that
+// TestNoPage: a dialer that cannot make a page does without the providers that
 // need one.
 func TestNoPage(t *testing.T) {
 	defer func(dir string) { pageDir = dir }(pageDir)
@@ -176,7 +176,7 @@ func TestNoPage(t *testing.T) {
 		}
 		assert.ErrorIs(t, dr.err, ErrNoProvider)
 		assert.ErrorContains(t, dr.err, "shm: shared memory page: create "+pageDir)
-		assert.ErrorIs(t, lr.err, ErrNotRdmanet, "the dialler went away")
+		assert.ErrorIs(t, lr.err, ErrNotRdmanet, "the dialer went away")
 	}
 }
 

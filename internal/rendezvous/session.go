@@ -48,6 +48,7 @@ type Session struct {
 	sent, received atomic.Uint64
 
 	mu      sync.Mutex // one signal at a time; guards what follows
+	out     [1]byte
 	beat    *time.Timer
 	cause   error // why the session ends, set once, before nc is closed
 	started bool
@@ -116,12 +117,17 @@ func (s *Session) read(h Handler) {
 // receive handles signals until the connection fails or the peer says goodbye.
 func (s *Session) receive(h Handler) error {
 	var buf [64]byte
-	for {
-		if err := s.nc.SetReadDeadline(time.Now().Add(s.cfg.DeadAfter)); err != nil {
+	for quiet := 0; quiet < 2; {
+		// In two halves: if this process was stopped for a while, as a debugger or
+		// a container's pause does, the first runs out though the peer is well.
+		if err := s.nc.SetReadDeadline(time.Now().Add(s.cfg.DeadAfter / 2)); err != nil {
 			return err
 		}
 		n, err := s.nc.Read(buf[:])
 		s.received.Add(uint64(n))
+		if quiet++; n > 0 {
+			quiet = 0
+		}
 		ring := false
 		for _, b := range buf[:n] {
 			switch framing.Signal(b) {
@@ -137,16 +143,15 @@ func (s *Session) receive(h Handler) error {
 		if ring { // one wake is enough, however many rang
 			h.Doorbell()
 		}
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return fmt.Errorf("%w for %v", ErrHeartbeat, s.cfg.DeadAfter)
-		}
-		if err == io.EOF { // without a goodbye: the process died
+		switch {
+		case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, io.EOF): // without a goodbye: the process died
 			return io.ErrUnexpectedEOF
-		}
-		if err != nil {
+		default:
 			return err
 		}
 	}
+	return fmt.Errorf("%w for %v", ErrHeartbeat, s.cfg.DeadAfter)
 }
 
 // Ring sends the doorbell. It fails once the session has ended.
@@ -173,7 +178,8 @@ func (s *Session) send(sig framing.Signal) error {
 	}
 	err := s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
 	if err == nil {
-		_, err = s.nc.Write([]byte{byte(sig)})
+		s.out[0] = byte(sig)
+		_, err = s.nc.Write(s.out[:])
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = fmt.Errorf("%w: it takes no signals", ErrHeartbeat)

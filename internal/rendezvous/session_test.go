@@ -3,7 +3,9 @@ package rendezvous
 import (
 	"io"
 	"net"
+	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -65,7 +67,7 @@ func TestHeartbeat(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dnc, lnc := net.Pipe()
 			d, _ := sessions(t, dnc, lnc, quick, quick)
-			go io.Copy(io.Discard, lnc) // reads, but says nothing
+			go drain(lnc) // reads, but says nothing
 			h := newRecorder()
 			begin := time.Now()
 			d.Start(h)
@@ -73,6 +75,20 @@ func TestHeartbeat(t *testing.T) {
 			assert.ErrorIs(t, err, ErrHeartbeat)
 			isTimeout(t, err)
 			assert.Equal(t, quick.DeadAfter, time.Since(begin))
+		})
+	})
+	t.Run("gives a peer a second chance after a pause", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dnc, lnc := net.Pipe()
+			paused := &pausedConn{Conn: dnc}
+			d, l := sessions(t, paused, lnc, quick, quick)
+			paused.expired.Store(true)
+			dh, lh := newRecorder(), newRecorder()
+			d.Start(dh)
+			l.Start(lh)
+			time.Sleep(time.Minute)
+			assert.False(t, paused.expired.Load())
+			assert.Empty(t, dh.ended)
 		})
 	})
 	t.Run("misses a peer that takes nothing", func(t *testing.T) {
@@ -91,6 +107,20 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
+// pausedConn behaves once as if the process had been stopped until after the
+// deadline.
+type pausedConn struct {
+	net.Conn
+	expired atomic.Bool
+}
+
+func (c *pausedConn) Read(b []byte) (int, error) {
+	if c.expired.CompareAndSwap(true, false) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return c.Conn.Read(b)
+}
+
 func TestSessionEnds(t *testing.T) {
 	tests := []struct {
 		name string
@@ -98,8 +128,8 @@ func TestSessionEnds(t *testing.T) {
 		want error
 	}{
 		{"the peer dies", func(p net.Conn) { p.Close() }, io.ErrUnexpectedEOF},
-		{"an unknown signal", func(p net.Conn) { p.Write([]byte{1, 2, 99}) }, ErrMalformed},
-		{"a goodbye and more", func(p net.Conn) { p.Write([]byte{2, 3, 99}) }, ErrGoodbye},
+		{"an unknown signal", func(p net.Conn) { _, _ = p.Write([]byte{1, 2, 99}) }, ErrMalformed},
+		{"a goodbye and more", func(p net.Conn) { _, _ = p.Write([]byte{2, 3, 99}) }, ErrGoodbye},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

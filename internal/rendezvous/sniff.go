@@ -2,6 +2,7 @@ package rendezvous
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"net"
 	"time"
@@ -26,7 +27,7 @@ func Sniff(nc net.Conn, deadline time.Time) (isFabric bool, replay net.Conn, err
 		n += k
 	}
 	// An early end of the stream is for the server to see, not an error here.
-	if err != nil && err != io.EOF {
+	if err != nil && !errors.Is(err, io.EOF) {
 		return false, nil, err
 	}
 	if err := nc.SetReadDeadline(time.Time{}); err != nil {

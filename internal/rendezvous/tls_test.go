@@ -115,7 +115,7 @@ func signalsOverTLS(t *testing.T, d, l *Session) {
 	assert.ErrorIs(t, dh.wait(t), net.ErrClosed)
 }
 
-// TestRejectOverTLS: what is said to a dialler that is refused is not clear text.
+// TestRejectOverTLS: what is said to a dialer that is refused is not clear text.
 func TestRejectOverTLS(t *testing.T) {
 	cert, pool := newCertificate(t, "server")
 	l := newBinder(offer("tcp"))

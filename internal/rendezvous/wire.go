@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -66,16 +67,17 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 var past = time.Unix(1, 0)
 
 // explain puts what ended a handshake from outside in front of the failure that
-// it caused.
+// it caused, of which only the text is kept: it is a time-out, for the past
+// deadline, even if the context was cancelled.
 func explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
 	case cause == nil:
 		return err
 	case errors.Is(cause, context.DeadlineExceeded):
-		return fmt.Errorf("%w (%w): %v", ErrHandshakeTimeout, cause, err)
+		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, err.Error())
 	}
-	return fmt.Errorf("%w: %v", cause, err)
+	return fmt.Errorf("%w: %s", cause, err.Error())
 }
 
 // writePreamble and readPreamble are the only bytes before TLS.
@@ -133,14 +135,22 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 func (hs *handshake) expect(kinds ...framing.Kind) (framing.Kind, []byte, error) {
 	kind, body, err := hs.read()
 	if err != nil {
-		return 0, nil, fmt.Errorf("waiting for %v: %w", kinds, err)
+		return 0, nil, fmt.Errorf("waiting for %s: %w", anyOf(kinds), err)
 	}
 	for _, k := range kinds {
 		if k == kind {
 			return kind, body, nil
 		}
 	}
-	return 0, nil, malformed(fmt.Errorf("%v instead of %v", kind, kinds))
+	return 0, nil, malformed(fmt.Errorf("%v instead of %s", kind, anyOf(kinds)))
+}
+
+func anyOf(kinds []framing.Kind) string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.String()
+	}
+	return strings.Join(names, " or ")
 }
 
 func (hs *handshake) write(kind framing.Kind, body framing.Body) error {
@@ -167,11 +177,8 @@ func (hs *handshake) refuse(provider string, reason any) {
 func malformed(err error) error { return fmt.Errorf("%w: %w", ErrMalformed, err) }
 
 func readError(err error) error {
-	if err == io.EOF {
-		err = io.ErrUnexpectedEOF
-	}
-	if err == io.ErrUnexpectedEOF {
-		return fmt.Errorf("the peer closed the connection: %w", err)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the peer closed the connection: %w", io.ErrUnexpectedEOF)
 	}
 	return err
 }
