@@ -1,0 +1,77 @@
+//go:build linux && cgo
+
+package ofifabric_test
+
+import (
+	"testing"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+	"github.com/stretchr/testify/require"
+)
+
+// BenchmarkPingPong is a round trip of 64 bytes between two endpoints that
+// one goroutine drives: the cost of four calls and of the provider, without
+// any waiting.
+func BenchmarkPingPong(b *testing.B) {
+	for _, provider := range providers {
+		b.Run(provider, func(b *testing.B) {
+			x, y := pair(b, provider)
+			run := func(from, to *side, ops []fabric.Op, done []fabric.Completion) {
+				posted := 0
+				for posted < len(ops) {
+					n, _, err := from.Exchange(ops[posted:], nil)
+					if err != nil {
+						b.Fatal(err)
+					}
+					posted += n
+				}
+				for {
+					_, n, err := to.Exchange(nil, done)
+					if err != nil {
+						b.Fatal(err)
+					}
+					if n > 0 {
+						return
+					}
+					from.poll() // some providers send from here
+				}
+			}
+			mem := mapped(b, 8192)
+			for i, s := range []*side{x, y} {
+				region := s.register(mem[i*4096:(i+1)*4096], pool.AccessLocal)
+				s.post(s, fabric.Op{Kind: fabric.Recv, Buf: mem[i*4096:][:64], Desc: region.Desc()})
+			}
+			// Each side posts the receive for the next round with its message.
+			message := make([]byte, min(64, x.Attr().InjectSize))
+			done := make([]fabric.Completion, 8)
+			ping := []fabric.Op{{Kind: fabric.Inject, To: x.peer, Buf: message}}
+			pong := []fabric.Op{
+				{Kind: fabric.Recv, Buf: mem[4096:][:64]},
+				{Kind: fabric.Inject, To: y.peer, Buf: message},
+			}
+			again := []fabric.Op{{Kind: fabric.Recv, Buf: mem[:64]}}
+			b.ReportAllocs()
+			for b.Loop() {
+				run(x, y, ping, done)
+				run(y, x, pong, done)
+				n, _, err := x.Exchange(again, nil)
+				require.NoError(b, err)
+				require.Equal(b, 1, n)
+			}
+			y.Exchange(nil, done)
+		})
+	}
+}
+
+// BenchmarkPoll is a look at an empty queue.
+func BenchmarkPoll(b *testing.B) {
+	x := open(b, "shm")
+	done := make([]fabric.Completion, 16)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, _, err := x.Exchange(nil, done); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

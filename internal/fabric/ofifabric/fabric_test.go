@@ -1,0 +1,159 @@
+//go:build linux && cgo
+
+package ofifabric_test
+
+import (
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestProviders(t *testing.T) {
+	infos, err := ofifabric.New().Providers(loopback)
+	require.NoError(t, err)
+	found := make(map[string]fabric.ProviderInfo)
+	for _, info := range infos {
+		assert.NotContains(t, found, info.Name)
+		found[info.Name] = info
+		assert.NotEmpty(t, info.Library)
+		assert.Equal(t, info.Name == "shm", info.PerPeer)
+		assert.Equal(t, info.Name == "shm", info.SameHost)
+	}
+	for _, name := range providers {
+		require.Contains(t, found, name)
+		attr := open(t, name).Attr()
+		assert.Equal(t, found[name].Protocol, attr.Protocol)
+		assert.Equal(t, found[name].ProtocolVersion, attr.ProtocolVersion)
+		assert.Equal(t, name, attr.Provider)
+		assert.Positive(t, attr.TxDepth)
+		assert.Positive(t, attr.RxDepth)
+		assert.NotZero(t, attr.Order&fabric.SendAfterSend)
+	}
+}
+
+func TestOpenErrors(t *testing.T) {
+	_, err := ofifabric.New().Open("nonesuch", loopback)
+	require.ErrorIs(t, err, fabric.ErrNoProvider)
+	assert.ErrorContains(t, err, "nonesuch")
+
+	_, err = ofifabric.New().Open("net", netip.MustParseAddr("198.51.100.7"))
+	require.ErrorIs(t, err, fabric.ErrNoProvider)
+	assert.ErrorContains(t, err, "198.51.100.7")
+}
+
+func TestInsertRefusesGarbage(t *testing.T) {
+	for _, provider := range providers {
+		ep := open(t, provider)
+		for _, name := range [][]byte{
+			nil, {}, {1}, []byte("fi_shm://"), []byte("fi_shm://../etc/passwd"),
+			[]byte(strings.Repeat("x", 4096)), append([]byte("fi_shm://"), make([]byte, 300)...),
+			ep.Name()[:len(ep.Name())/2-3],
+		} {
+			_, err := ep.Insert(name)
+			assert.Error(t, err, "%s: %q", provider, name)
+		}
+	}
+}
+
+func TestUnlink(t *testing.T) {
+	before := regions(t)
+	a, b := pair(t, "shm")
+	assert.Len(t, regions(t), len(before)+2)
+	in := mapped(t, 4096)
+	exchange := func() {
+		b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in[:64]})
+		a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("hello")})
+		require.NoError(t, b.await(a, fabric.Recv).Err)
+	}
+	exchange()
+	for _, s := range []*side{a, b} {
+		unlinker, ok := s.Endpoint.(interface{ Unlink() error })
+		require.True(t, ok)
+		require.NoError(t, unlinker.Unlink())
+		require.NoError(t, unlinker.Unlink())
+	}
+	assert.Equal(t, before, regions(t))
+	exchange()
+}
+
+// regions lists this process's shared memory.
+func regions(t *testing.T) (names []string) {
+	entries, err := os.ReadDir("/dev/shm")
+	require.NoError(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// Posting stops at the provider's depth without an error, goes on once there
+// are completions, and loses nothing.
+func TestBatchBeyondTheQueue(t *testing.T) {
+	eachProvider(t, func(t *testing.T, a, b *side) {
+		in := mapped(t, 1<<16)
+		region := b.register(in, pool.AccessLocal)
+		depth := b.Attr().RxDepth
+		recvs := make([]fabric.Op, 2*depth)
+		for i := range recvs {
+			recvs[i] = fabric.Op{Kind: fabric.Recv, Buf: in[:64], Desc: region.Desc(), Tag: uint32(i)}
+		}
+		n, _, err := b.Exchange(recvs, nil)
+		require.NoError(t, err)
+		require.LessOrEqual(t, n, depth)
+		require.Positive(t, n)
+		injects := make([]fabric.Op, n)
+		for i := range injects {
+			injects[i] = fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("message")}
+		}
+		a.post(b, injects...)
+		seen := make(map[uint32]bool)
+		for range n {
+			c := b.await(a, fabric.Recv)
+			require.NoError(t, c.Err)
+			require.Equal(t, 7, c.Len)
+			require.False(t, seen[c.Tag])
+			seen[c.Tag] = true
+		}
+		b.post(a, recvs[n])
+	})
+}
+
+// A receive buffer that is too small fails with its tag, and the endpoint goes
+// on working. udp;ofi_rxd cuts such a message short and says nothing.
+func TestErrorCompletion(t *testing.T) {
+	for _, provider := range []string{"shm", "tcp;ofi_rxm"} {
+		t.Run(provider, func(t *testing.T) {
+			a, b := pair(t, provider)
+			in := mapped(t, 4096)
+			b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in[:4], Tag: 5})
+			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("too long for it")})
+			c := b.await(a, fabric.Recv)
+			require.Error(t, c.Err)
+			assert.EqualValues(t, 5, c.Tag)
+
+			b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in[:64], Tag: 6})
+			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("this fits")})
+			c = b.await(a, fabric.Recv)
+			require.NoError(t, c.Err)
+			assert.EqualValues(t, 6, c.Tag)
+		})
+	}
+}
+
+func TestBadOperation(t *testing.T) {
+	a, _ := pair(t, "shm")
+	for _, kind := range []fabric.Kind{0, fabric.RemoteWrite, 200} {
+		n, _, err := a.Exchange([]fabric.Op{
+			{Kind: fabric.Recv, Buf: mapped(t, 4096)}, {Kind: kind, Buf: make([]byte, 1)},
+		}, nil)
+		assert.Equal(t, 1, n)
+		assert.Error(t, err)
+	}
+}
