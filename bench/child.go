@@ -29,6 +29,7 @@ const (
 // A job is what both processes of one measurement are told.
 type job struct {
 	cell
+	Host    string // where the server listens
 	Reuse   bool
 	WarmUp  time.Duration
 	Time    time.Duration

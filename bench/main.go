@@ -19,6 +19,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
 	"time"
 )
 
@@ -43,6 +44,11 @@ func bench(ctx context.Context, args []string) error {
 	p, jsonFile, err := parse(args)
 	if err != nil {
 		return err
+	}
+	if slices.Equal(p.providers, []string{"all"}) {
+		if p.providers, err = offered(ctx, p.host); err != nil {
+			return err
+		}
 	}
 	cells := p.cells()
 	fmt.Fprintf(os.Stderr, "%d rows, %d rounds of %v each, about %v in all; %s/%s, %d CPUs, %s\n",
@@ -75,7 +81,8 @@ func parse(args []string) (plan, string, error) {
 		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight and -conns are ignored")
 		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), rpc (gRPC unary), conn (dial, echo a byte, close)")
 		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw and rpc")
-		providers = f.String("providers", "shm,tcp;ofi_rxm,net", "libfabric providers")
+		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
+		host      = f.String("host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 		rounds    = f.Int("rounds", 0, "rounds over all rows (default 5, with -demo 3)")
 		duration  = f.Duration("time", 0, "measured time of a row in a round (default 1s, with -demo 300ms)")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
@@ -89,7 +96,7 @@ func parse(args []string) (plan, string, error) {
 	if f.NArg() > 0 {
 		return plan{}, "", fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	p := plan{providers: list(*providers), rounds: *rounds, time: *duration, reuse: *reuse}
+	p := plan{host: *host, providers: list(*providers), rounds: *rounds, time: *duration, reuse: *reuse}
 	if p.rounds < 0 || p.time < 0 {
 		return plan{}, "", errors.New("-rounds and -time must be positive")
 	}

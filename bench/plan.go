@@ -46,6 +46,7 @@ func (c cell) label() string {
 // A plan says what to measure and for how long.
 type plan struct {
 	works     []cell // without transports
+	host      string // where servers listen
 	providers []string
 	rounds    int
 	time      time.Duration // measured time of a cell in one round
@@ -172,5 +173,5 @@ func (p plan) estimate() time.Duration {
 }
 
 func (p plan) job(c cell) job {
-	return job{cell: c, Reuse: p.reuse, WarmUp: p.warmUp(), Time: p.time}
+	return job{cell: c, Host: p.host, Reuse: p.reuse, WarmUp: p.warmUp(), Time: p.time}
 }

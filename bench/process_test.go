@@ -44,7 +44,7 @@ func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
 		{Mode: modeConn, Transport: "tcp", Size: 1, Inflight: 1, Conns: 2},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
-			s, err := measure(t.Context(), testProgram(t), job{cell: c, WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
+			s, err := measure(t.Context(), testProgram(t), job{cell: c, Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
 			require.NoError(t, err)
 			assert.Positive(t, s.Ops)
 			assert.Positive(t, s.Elapsed)
@@ -71,7 +71,7 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	_, err := measure(ctx, testProgram(t), job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}, Time: time.Minute})
+	_, err := measure(ctx, testProgram(t), job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}, Host: "127.0.0.1", Time: time.Minute})
 	require.Error(t, err)
 	assert.Less(t, time.Since(start), 10*time.Second)
 }

@@ -22,11 +22,11 @@ type carrier interface {
 func newCarrier(j job) (carrier, error) {
 	switch j.Transport {
 	case "tcp":
-		return &socket{network: "tcp"}, nil
+		return &socket{network: "tcp", host: j.Host}, nil
 	case "unix":
 		return &socket{network: "unix"}, nil
 	case "rdma":
-		return newFabric(j.Provider, j.Reuse), nil
+		return newFabric(j), nil
 	}
 	return nil, fmt.Errorf("unknown transport %q", j.Transport)
 }
@@ -34,11 +34,12 @@ func newCarrier(j job) (carrier, error) {
 // socket is TCP over loopback, or a Unix stream socket.
 type socket struct {
 	network string
+	host    string
 	dir     string // of the Unix socket
 }
 
 func (s *socket) listen(ctx context.Context) (net.Listener, error) {
-	address := "127.0.0.1:0"
+	address := anyPort(s.host)
 	if s.network == "unix" {
 		dir, err := os.MkdirTemp("", "bench")
 		if err != nil {
@@ -64,24 +65,26 @@ func (s *socket) Close() error {
 // fabric is rdmanet over one libfabric provider, without fallback.
 type fabric struct {
 	provider  string
+	host      string
 	transport *rdmanet.Transport
 	config    rdmanet.ListenConfig
 	dialer    rdmanet.Dialer
 }
 
-func newFabric(provider string, reuse bool) *fabric {
+func newFabric(j job) *fabric {
 	t := new(rdmanet.Transport)
-	only := []string{provider}
+	only := []string{j.Provider}
 	return &fabric{
-		provider:  provider,
+		provider:  j.Provider,
+		host:      j.Host,
 		transport: t,
 		config:    rdmanet.ListenConfig{Providers: only, Transport: t},
-		dialer:    rdmanet.Dialer{Providers: only, Transport: t, DisableReuse: !reuse},
+		dialer:    rdmanet.Dialer{Providers: only, Transport: t, DisableReuse: !j.Reuse},
 	}
 }
 
 func (f *fabric) listen(ctx context.Context) (net.Listener, error) {
-	return f.config.Listen(ctx, "rdma", "127.0.0.1:0")
+	return f.config.Listen(ctx, "rdma", anyPort(f.host))
 }
 
 func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
@@ -101,3 +104,30 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 }
 
 func (f *fabric) Close() error { return f.transport.Close() }
+
+// candidates are the providers that rdmanet chooses from on its own.
+var candidates = []string{"shm", "cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"}
+
+// offered returns the candidates that this machine offers at host.
+func offered(ctx context.Context, host string) ([]string, error) {
+	t := new(rdmanet.Transport)
+	var have []string
+	for _, provider := range candidates {
+		config := rdmanet.ListenConfig{Providers: []string{provider}, Transport: t}
+		l, err := config.Listen(ctx, "rdma", anyPort(host))
+		switch {
+		case err == nil:
+			have = append(have, provider)
+			err = l.Close()
+		case errors.Is(err, rdmanet.ErrProviderUnavailable):
+			err = nil
+		}
+		if err != nil {
+			return nil, errors.Join(err, t.Close())
+		}
+	}
+	return have, t.Close()
+}
+
+// anyPort is an address at host with a port of the system's choice.
+func anyPort(host string) string { return net.JoinHostPort(host, "0") }
