@@ -38,6 +38,7 @@ type fakeBinder struct {
 	helloErr, authErr       error
 	prepare, connect, check map[string]error
 	hang                    map[string]bool
+	checked                 func() // called by Check, which then succeeds
 	authorised              func(remote *framing.Hello, nc net.Conn)
 
 	mu       sync.Mutex
@@ -98,6 +99,9 @@ func (f *fakeBinding) Connect(_ context.Context, remote framing.Attach) error {
 
 func (f *fakeBinding) Check(ctx context.Context) error {
 	f.checked = true
+	if f.b.checked != nil {
+		f.b.checked()
+	}
 	if f.b.hang[f.offer.Provider] {
 		<-ctx.Done()
 		return ctx.Err()

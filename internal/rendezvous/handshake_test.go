@@ -302,3 +302,22 @@ func TestTimeout(t *testing.T) {
 		})
 	})
 }
+
+// TestContextAtTheEnd: a context that ends just when the handshake is through
+// still undoes it, and does so only once.
+func TestContextAtTheEnd(t *testing.T) {
+	dnc, lnc := loopback(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	d, l := newBinder(offer("tcp")), newBinder(offer("tcp"))
+	d.checked = cancel // the Confirm that follows may or may not be sent
+	lc := start(t.Context(), Accept, lnc, Config{}, l)
+	dr := <-start(ctx, Dial, dnc, Config{}, d)
+	assert.ErrorIs(t, dr.err, context.Canceled)
+	d.settled(t, nil)
+	if lr := <-lc; lr.err == nil { // the Confirm was sent
+		h := newRecorder()
+		lr.s.Start(h)
+		assert.Error(t, h.wait(t), "the listener learns that the dialer is gone")
+		assert.NoError(t, lr.s.Close())
+	}
+}

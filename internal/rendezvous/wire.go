@@ -45,13 +45,9 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	stop := context.AfterFunc(tctx, func() { _ = hs.raw.SetDeadline(past) })
 	tune(hs.raw, hs.cfg)
 	out, err := f(tctx)
-	if stopped := stop(); err == nil {
-		if err = hs.raw.SetDeadline(time.Time{}); !stopped {
-			err = context.Cause(tctx) // the past deadline may strike yet
-		}
-		if err != nil {
-			out.binding.Abort(err)
-		}
+	if !stop() && err == nil {
+		err = context.Cause(tctx) // the past deadline may strike yet
+		out.binding.Abort(err)
 	}
 	if err != nil {
 		hs.raw.Close()
