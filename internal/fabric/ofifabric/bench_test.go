@@ -24,7 +24,9 @@ func BenchmarkPingPong(b *testing.B) {
 					if err != nil {
 						b.Fatal(err)
 					}
-					posted += n
+					if posted += n; n == 0 {
+						from.poll()
+					}
 				}
 				for {
 					_, n, err := to.Exchange(nil, done)
@@ -42,6 +44,14 @@ func BenchmarkPingPong(b *testing.B) {
 				region := s.register(mem[i*4096:(i+1)*4096], pool.AccessLocal)
 				s.post(s, fabric.Op{Kind: fabric.Recv, Buf: mem[i*4096:][:64], Desc: region.Desc()})
 			}
+			// The first message connects the two, for which both must poll.
+			for _, s := range [][2]*side{{x, y}, {y, x}} {
+				from, to := s[0], s[1]
+				from.post(to, fabric.Op{Kind: fabric.Inject, To: from.peer, Buf: []byte("connect")})
+				to.await(from, fabric.Recv)
+			}
+			x.post(y, fabric.Op{Kind: fabric.Recv, Buf: mem[:64]})
+			y.post(x, fabric.Op{Kind: fabric.Recv, Buf: mem[4096:][:64]})
 			// Each side posts the receive for the next round with its message.
 			message := make([]byte, min(64, x.Attr().InjectSize))
 			done := make([]fabric.Completion, 8)

@@ -104,7 +104,7 @@ func (s *side) await(other *side, kind fabric.Kind) fabric.Completion {
 				return c
 			}
 		}
-		require.True(s.t, time.Now().Before(deadline), "no completion of kind %d", kind)
+		require.True(s.t, time.Now().Before(deadline), "no completion of kind %d in %v; the other side has %v", kind, s.got, other.got)
 		s.poll()
 		other.poll()
 		runtime.Gosched()

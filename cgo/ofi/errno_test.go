@@ -1,0 +1,31 @@
+package ofi_test
+
+import (
+	"errors"
+	"os"
+	"syscall"
+	"testing"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/stretchr/testify/assert"
+)
+
+func TestErrno(t *testing.T) {
+	for _, test := range []struct {
+		err   error
+		match error
+		text  string
+	}{
+		{ofi.Errno(syscall.ECONNRESET), syscall.ECONNRESET, "connection reset by peer"},
+		{ofi.Errno(syscall.EACCES), os.ErrPermission, "permission denied"},
+		{ofi.ErrTruncate, syscall.EMSGSIZE, "message truncated"},
+		{ofi.Errno(999), ofi.Errno(999), "libfabric error 999"},
+		{&ofi.CallError{Call: "fi_send", Errno: ofi.ErrNoKey}, ofi.ErrNoKey, "fi_send: memory key"},
+		{&ofi.CompletionError{Errno: ofi.Errno(syscall.EIO), Provider: 12}, syscall.EIO, "(provider error 12)"},
+	} {
+		assert.ErrorIs(t, test.err, test.match)
+		assert.ErrorContains(t, test.err, test.text)
+	}
+	assert.False(t, errors.Is(ofi.ErrTruncate, syscall.EIO))
+	assert.False(t, errors.Is(ofi.Errno(999), syscall.Errno(0)))
+}

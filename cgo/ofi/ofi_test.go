@@ -1,0 +1,195 @@
+//go:build linux && cgo
+
+package ofi_test
+
+import (
+	"os/signal"
+	"runtime"
+	"syscall"
+	"testing"
+	"time"
+	"unsafe"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+const timeout = 10 * time.Second
+
+func mapped(t *testing.T, size int) []byte {
+	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
+		syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { syscall.Munmap(mem) })
+	return mem
+}
+
+type side struct {
+	*ofi.Endpoint
+	t     *testing.T
+	batch *ofi.Batch
+	peer  ofi.Addr
+	got   []ofi.Completion
+}
+
+func open(t *testing.T, provider string) *side {
+	hints := ofi.Hints{Provider: provider, CQDataSize: 4}
+	if provider != "shm" {
+		hints.Source = "127.0.0.1"
+	}
+	list, err := ofi.GetInfo(hints)
+	require.NoError(t, err)
+	defer list.Free()
+	for info := range list.All() {
+		ep, err := ofi.Open(info)
+		require.NoError(t, err)
+		t.Cleanup(func() { require.NoError(t, ep.Close()) })
+		batch, err := ep.NewBatch()
+		require.NoError(t, err)
+		t.Cleanup(batch.Free)
+		return &side{Endpoint: ep, t: t, batch: batch}
+	}
+	t.Fatal("an empty list without an error")
+	return nil
+}
+
+func pair(t *testing.T, provider string) (a, b *side) {
+	a, b = open(t, provider), open(t, provider)
+	var err error
+	a.peer, err = a.Insert(b.Name())
+	require.NoError(t, err)
+	b.peer, err = b.Insert(a.Name())
+	require.NoError(t, err)
+	return a, b
+}
+
+func (s *side) exchange(op *ofi.Op) bool {
+	s.batch.Reset()
+	if op != nil {
+		require.True(s.t, s.batch.Add(op))
+	}
+	posted, reaped, postErr, reapErr := s.Exchange(s.batch, ofi.BatchDone)
+	require.NoError(s.t, postErr)
+	require.NoError(s.t, reapErr)
+	for i := range reaped {
+		s.got = append(s.got, s.batch.Completion(i))
+	}
+	return posted == 1
+}
+
+func until(t *testing.T, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(timeout); !done(); runtime.Gosched() {
+		require.True(t, time.Now().Before(deadline), what)
+	}
+}
+
+func (s *side) post(other *side, op ofi.Op) {
+	s.t.Helper()
+	until(s.t, "cannot post", func() bool {
+		other.exchange(nil)
+		return s.exchange(&op)
+	})
+}
+
+func TestMultiReceive(t *testing.T) {
+	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+		t.Run(provider, func(t *testing.T) {
+			a, b := pair(t, provider)
+			require.True(t, b.Info().MultiRecv())
+			require.NoError(t, b.SetMinMultiRecv(64))
+			buf := mapped(t, 1024)
+			b.post(a, ofi.Op{Kind: ofi.RecvMulti, Tag: 11, Buf: buf})
+			// Messages of 50 bytes until less than 64 of 1024 are left.
+			const size, messages = 50, 20
+			text := make([]byte, size)
+			for i := range messages {
+				for j := range text {
+					text[j] = byte(i)
+				}
+				a.post(b, ofi.Op{Kind: ofi.Inject, To: a.peer, Buf: text})
+			}
+			received, released := 0, false
+			until(t, "a message or the release of the buffer is missing", func() bool {
+				a.exchange(nil)
+				b.exchange(nil)
+				for _, c := range b.got {
+					require.NoError(t, c.Err)
+					require.Equal(t, ofi.RecvMulti, c.Kind)
+					require.EqualValues(t, 11, c.Tag)
+					released = released || c.Released
+					if c.Len == 0 {
+						continue
+					}
+					require.Equal(t, size, c.Len)
+					require.Equal(t, received*size, c.Offset)
+					require.Equal(t, byte(received), buf[c.Offset])
+					received++
+				}
+				b.got = nil
+				return received == messages && released
+			})
+		})
+	}
+}
+
+func TestInjectWrite(t *testing.T) {
+	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+		t.Run(provider, func(t *testing.T) {
+			a, b := pair(t, provider)
+			target := mapped(t, 4096)
+			region, err := b.Register(target, ofi.AccessRemoteWrite)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, region.Close()) }()
+			assert.NotZero(t, region.Key())
+			a.post(b, ofi.Op{
+				Kind: ofi.InjectWrite, To: a.peer, Buf: []byte("written"),
+				Remote: region.Base() + 100, Key: region.Key(),
+			})
+			until(t, "the bytes do not arrive", func() bool {
+				a.exchange(nil)
+				b.exchange(nil)
+				return string(target[100:107]) == "written"
+			})
+			assert.Empty(t, a.got)
+			assert.Empty(t, b.got)
+		})
+	}
+}
+
+// disposition is the kernel's struct sigaction, as far as it matters here.
+type disposition struct{ handler, flags, restorer, mask uint64 }
+
+func dispositions(t *testing.T) map[syscall.Signal]disposition {
+	all := make(map[syscall.Signal]disposition)
+	for sig := syscall.Signal(1); sig < 32; sig++ {
+		var d disposition
+		_, _, errno := unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0,
+			uintptr(unsafe.Pointer(&d)), unsafe.Sizeof(d.mask), 0, 0)
+		require.Zero(t, errno)
+		d.restorer = 0 // libc has its own
+		d.flags &^= 0x04000000
+		all[sig] = d
+	}
+	return all
+}
+
+func TestSignalHandlersSurvive(t *testing.T) {
+	signal.Reset()
+	before := dispositions(t)
+	open(t, "shm")
+	assert.Equal(t, before, dispositions(t))
+}
+
+func TestNothingFound(t *testing.T) {
+	_, err := ofi.GetInfo(ofi.Hints{Provider: "nonesuch"})
+	require.ErrorIs(t, err, syscall.ENODATA)
+	assert.ErrorContains(t, err, "fi_getinfo")
+}
+
+func TestRegisterNothing(t *testing.T) {
+	_, err := open(t, "shm").Register(nil, ofi.AccessRemoteWrite)
+	require.ErrorIs(t, err, syscall.EINVAL)
+}
