@@ -126,9 +126,10 @@ func TestBatchBeyondTheQueue(t *testing.T) {
 }
 
 // A receive buffer that is too small fails with its tag, and the endpoint goes
-// on working. The other providers drop such a message without a completion.
+// on working. tcp;ofi_rxm drops such a message without a completion, and
+// udp;ofi_rxd cuts it short and says nothing.
 func TestErrorCompletion(t *testing.T) {
-	for _, provider := range []string{"shm", "net", "udp;ofi_rxd"} {
+	for _, provider := range []string{"shm", "net"} {
 		t.Run(provider, func(t *testing.T) {
 			a, b := pair(t, provider)
 			in := mapped(t, 4096)
