@@ -5,6 +5,7 @@ package ofifabric_test
 import (
 	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -35,6 +36,18 @@ func TestProviders(t *testing.T) {
 		assert.Positive(t, attr.TxDepth)
 		assert.Positive(t, attr.RxDepth)
 		assert.NotZero(t, attr.Order&fabric.SendAfterSend)
+	}
+}
+
+func TestOpenOnIPv6(t *testing.T) {
+	for _, provider := range []string{"tcp;ofi_rxm", "net"} {
+		six, err := ofifabric.New().Open(provider, netip.IPv6Loopback())
+		require.NoError(t, err)
+		defer six.Close()
+		_, err = six.Insert(open(t, provider).Name())
+		assert.Error(t, err, "an IPv4 name in an IPv6 address vector")
+		_, err = six.Insert(six.Name())
+		assert.NoError(t, err)
 	}
 }
 
@@ -83,12 +96,15 @@ func TestUnlink(t *testing.T) {
 	exchange()
 }
 
-// regions lists this process's shared memory.
+// regions lists the shared memory of this process, which the provider names
+// after its number.
 func regions(t *testing.T) (names []string) {
 	entries, err := os.ReadDir("/dev/shm")
 	require.NoError(t, err)
 	for _, e := range entries {
-		names = append(names, e.Name())
+		if strings.HasPrefix(e.Name(), strconv.Itoa(os.Getpid())+":") {
+			names = append(names, e.Name())
+		}
 	}
 	return names
 }

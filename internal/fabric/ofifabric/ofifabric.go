@@ -96,7 +96,7 @@ func probe(provider string, src netip.Addr) (ofi.Hints, error) {
 	hints := ofi.Hints{Provider: provider}
 	list, err := ofi.GetInfo(hints)
 	if errors.Is(err, syscall.ENODATA) {
-		err = errors.Join(fabric.ErrNoProvider, err)
+		err = fmt.Errorf("%w: %w", fabric.ErrNoProvider, err)
 	}
 	if err != nil {
 		return hints, err
