@@ -1,0 +1,90 @@
+package rdmanet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+)
+
+// binder is what one handshake knows of this side.
+type binder struct {
+	t         *Transport
+	nc        net.Conn
+	providers []string
+	listener  *Listener // nil on the dialling side
+	infos     []fabric.ProviderInfo
+}
+
+var _ rendezvous.Binder = (*binder)(nil)
+
+func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
+	infos, err := b.t.offers(local, b.providers)
+	if err != nil && b.listener != nil && (errors.Is(err, fabric.ErrNoProvider) || errors.Is(err, fabric.ErrUnsupported)) {
+		err = nil // an empty offer tells the dialling side more than a rejection
+	}
+	if err != nil {
+		return framing.Hello{}, err
+	}
+	b.infos = infos[:min(len(infos), framing.MaxOffers)]
+	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid())}
+	if b.listener != nil {
+		h.Listener = b.listener.number
+	}
+	for _, p := range b.infos {
+		h.Offers = append(h.Offers, framing.Offer{
+			Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
+			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
+		})
+	}
+	return h, nil
+}
+
+func (b *binder) Authorize(_ *framing.Hello, nc net.Conn) error {
+	if b.listener == nil || b.listener.cfg.Authorize == nil {
+		return nil
+	}
+	info := PeerInfo{LocalAddr: b.listener.connAddr(nc.LocalAddr()), RemoteAddr: b.listener.connAddr(nc.RemoteAddr())}
+	if tc, ok := nc.(*tls.Conn); ok {
+		state := tc.ConnectionState()
+		info.TLS = &state
+	}
+	return b.listener.cfg.Authorize(info)
+}
+
+func (b *binder) Prepare(ctx context.Context, offer framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+	i := slices.IndexFunc(b.infos, func(p fabric.ProviderInfo) bool { return p.Name == offer.Provider })
+	ep, err := b.t.endpoint(ctx, &b.infos[i], local)
+	if err != nil {
+		return nil, err
+	}
+	l := &link{
+		t: b.t, ep: ep, listener: b.listener, nc: b.nc, settled: make(chan struct{}),
+		local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
+	}
+	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone}
+	if b.listener != nil {
+		cfg.Accept = l.accept
+	}
+	if l.peer, err = b.t.newPeer(ep, cfg); err != nil {
+		b.t.release(ep)
+		return nil, err
+	}
+	b.t.mu.Lock()
+	defer b.t.mu.Unlock()
+	b.t.links[l] = struct{}{}
+	return l, nil
+}
+
+// rendezvousConfig is what sessions of t are run with.
+func (t *Transport) rendezvousConfig() rendezvous.Config {
+	return rendezvous.Config{Heartbeat: t.HeartbeatInterval, DeadAfter: t.DeadAfter}
+}

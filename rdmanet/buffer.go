@@ -1,0 +1,76 @@
+package rdmanet
+
+import (
+	"fmt"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+)
+
+// Buffer is memory that the fabric reads, or has written, directly. It belongs to
+// one goroutine at a time.
+type Buffer struct {
+	fabric *engine.Buffer // nil for plain TCP
+	mem    []byte
+}
+
+// Bytes is the memory. It must not be used after Release or SendBuffer.
+func (b *Buffer) Bytes() []byte { return b.mem }
+
+// Release gives the memory back. It may be called more than once.
+func (b *Buffer) Release() {
+	b.mem = nil
+	if b.fabric != nil {
+		b.fabric.Release()
+	}
+}
+
+// AllocBuffer returns n bytes of registered memory for SendBuffer; n must be
+// positive. Its contents are undefined. It fails with ErrMemory if the Transport's
+// budget has no room.
+func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
+	if n <= 0 {
+		return nil, c.err("write", fmt.Errorf("buffer of %d bytes", n))
+	}
+	if c.fabric == nil {
+		return &Buffer{mem: make([]byte, n)}, nil
+	}
+	b, err := c.fabric.AllocBuffer(n)
+	if err != nil {
+		return nil, c.err("write", err)
+	}
+	return &Buffer{fabric: b, mem: b.Bytes()}, nil
+}
+
+// SendBuffer writes all of b, as one Write does, but without a copy where the
+// fabric allows. It takes b over, on error too.
+func (c *Conn) SendBuffer(b *Buffer) error {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if c.fabric == nil || b.fabric == nil {
+		_, err := c.s.Write(b.mem)
+		b.Release()
+		return c.err("write", err)
+	}
+	b.mem = nil
+	return c.err("write", c.fabric.SendBuffer(b.fabric))
+}
+
+// RecvBuffer waits for the next bytes of the stream, and returns them where they
+// landed as far as the fabric wrote them directly. Buffers that are not released
+// use up the window in which the peer may send. At the end of the stream it
+// returns io.EOF.
+func (c *Conn) RecvBuffer() (*Buffer, error) {
+	if c.fabric == nil {
+		mem := make([]byte, copySize)
+		n, err := c.s.Read(mem)
+		if err != nil {
+			return nil, c.err("read", err)
+		}
+		return &Buffer{mem: mem[:n]}, nil
+	}
+	b, err := c.fabric.RecvBuffer()
+	if err != nil {
+		return nil, c.err("read", err)
+	}
+	return &Buffer{fabric: b, mem: b.Bytes()}, nil
+}

@@ -1,0 +1,159 @@
+package rdmanet
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+)
+
+// copySize is how much ReadFrom moves at a time, in bytes, and up to which
+// WriteBuffers gathers.
+const copySize = 64 << 10
+
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// ReadFrom writes what it reads from r, until io.EOF, which is no error. Regular
+// files are read straight into registered memory.
+func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
+	if s, ok := c.s.(*tcpStream); ok { // sendfile(2) and splice(2)
+		n, err = s.ReadFrom(r)
+		return n, c.err("write", err)
+	}
+	if isFile(r) {
+		return c.sendFile(r)
+	}
+	// Registered memory is scarce, and a reader that waits must not hold it.
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	for {
+		m, rerr := r.Read(buf[:])
+		if m > 0 {
+			m, err = c.Write(buf[:m])
+			n += int64(m)
+		}
+		if done, err := copied(rerr, err); done {
+			return n, err
+		}
+	}
+}
+
+// copied tells whether a copy is over, and its result.
+func copied(readErr, writeErr error) (bool, error) {
+	switch {
+	case writeErr != nil:
+		return true, writeErr
+	case readErr == io.EOF:
+		return true, nil
+	}
+	return readErr != nil, readErr
+}
+
+// isFile reports that r never waits for anybody. net/http wraps the files that
+// it serves in an io.LimitedReader.
+func isFile(r io.Reader) bool {
+	if l, ok := r.(*io.LimitedReader); ok {
+		r = l.R
+	}
+	f, ok := r.(*os.File)
+	if !ok {
+		return false
+	}
+	info, err := f.Stat()
+	return err == nil && info.Mode().IsRegular()
+}
+
+func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
+	for {
+		b, err := c.AllocBuffer(copySize)
+		if err != nil {
+			return n, err
+		}
+		m, rerr := r.Read(b.Bytes())
+		if m == len(b.Bytes()) {
+			err = c.SendBuffer(b)
+		} else {
+			m, err = c.Write(b.Bytes()[:max(m, 0)])
+			b.Release()
+		}
+		if err == nil || m < copySize {
+			n += int64(m)
+		}
+		if done, err := copied(rerr, err); done {
+			return n, err
+		}
+	}
+}
+
+// WriteTo writes what arrives to w, until the end of the stream, which is no
+// error. It does not copy what the fabric wrote directly.
+func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	for {
+		b, err := c.RecvBuffer()
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		want := len(b.Bytes())
+		m, err := w.Write(b.Bytes())
+		b.Release()
+		n += int64(m)
+		if err == nil && m < want {
+			err = io.ErrShortWrite
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+}
+
+// WriteBuffers writes all of v, which stays together like the bytes of one Write,
+// and removes from v what it has written. Small slices are gathered.
+// net.Buffers.WriteTo, which cannot know of this method, writes slice by slice.
+func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
+	c.wmu.Lock()
+	defer c.wmu.Unlock()
+	if c.fabric == nil {
+		n, err = v.WriteTo(c.s.(*tcpStream).TCPConn)
+		return n, c.err("write", err)
+	}
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	for len(*v) > 0 && err == nil {
+		piece := gather(buf[:0], *v)
+		var m int
+		m, err = c.s.Write(piece)
+		n += int64(m)
+		consume(v, m)
+	}
+	return n, c.err("write", err)
+}
+
+// gather returns the first slices of v as one: as many as fit into buf, or the
+// first alone, where it is.
+func gather(buf []byte, v net.Buffers) []byte {
+	if len(v) == 1 || len(v[0])+len(v[1]) > cap(buf) {
+		return v[0]
+	}
+	for _, b := range v {
+		if len(buf)+len(b) > cap(buf) {
+			break
+		}
+		buf = append(buf, b...)
+	}
+	return buf
+}
+
+// consume removes n bytes, and the empty slices that follow them, from v.
+func consume(v *net.Buffers, n int) {
+	for len(*v) > 0 && n >= len((*v)[0]) {
+		n -= len((*v)[0])
+		(*v)[0] = nil // for the garbage collector
+		*v = (*v)[1:]
+	}
+	if n > 0 {
+		(*v)[0] = (*v)[0][n:]
+	}
+}

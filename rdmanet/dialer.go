@@ -1,0 +1,285 @@
+package rdmanet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+)
+
+// Dialer has the options of Dial. The zero value is ready to use. Its fields must
+// not be changed after first use; its methods may be called concurrently.
+type Dialer struct {
+	// Timeout bounds each Dial, 0 for no limit but that of the system and of the
+	// rendezvous (10 seconds).
+	Timeout time.Duration
+	// Deadline is when Dial fails at the latest; zero means none.
+	Deadline time.Time
+	// LocalAddr is the local address of the rendezvous, a *net.TCPAddr or *Addr;
+	// nil lets the system choose. The fabric uses the device that has it.
+	LocalAddr net.Addr
+	// KeepAliveConfig is for the rendezvous connection, as in net.Dialer.
+	KeepAliveConfig net.KeepAliveConfig
+	// FallbackDelay is between the addresses of a host that has IPv4 and IPv6,
+	// as in net.Dialer.
+	FallbackDelay time.Duration
+	// Providers lists the libfabric providers to use, in order of preference.
+	// Empty means what the environment variable RDMANET_PROVIDERS says, else
+	// the automatic choice. If both sides list some, the listener's order holds.
+	Providers []string
+	// Fallback says what to do about peers that no fabric reaches.
+	Fallback Fallback
+	// AllowInsecureFallback allows FallbackTCP although TLSConfig is set, which
+	// does not protect the TCP connection that it makes.
+	AllowInsecureFallback bool
+	// TLSConfig protects the rendezvous; the listener must have one, too. An
+	// empty ServerName stands for the dialed host. The bytes on the fabric are
+	// not encrypted.
+	TLSConfig *tls.Config
+	// DisableReuse has a rendezvous for each conn, for load balancers that
+	// count TCP connections. It costs milliseconds.
+	DisableReuse bool
+	// Transport is shared with other dialers and listeners; nil means
+	// DefaultTransport.
+	Transport *Transport
+	// Logger is told of fallbacks; nil is silent.
+	Logger *slog.Logger
+}
+
+// Dial connects to a listener of this package at a TCP address. network is
+// "rdma", "rdma4" or "rdma6", or "tcp", "tcp4" or "tcp6" with the same meaning.
+// It returns a *Conn.
+func Dial(network, address string) (net.Conn, error) {
+	return new(Dialer).Dial(network, address)
+}
+
+// DialTimeout is Dial with a time-out.
+func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
+	d := Dialer{Timeout: timeout}
+	return d.Dial(network, address)
+}
+
+// Dial is the function of that name with the options of d.
+func (d *Dialer) Dial(network, address string) (net.Conn, error) {
+	return d.DialContext(context.Background(), network, address)
+}
+
+// DialContext is Dial with a context, which ends the attempt, not the conn. It
+// succeeds when the listener's backlog has taken the conn.
+func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	tcp, err := tcpNetwork(network)
+	if err != nil {
+		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	t := transportOr(d.Transport)
+	end, err := t.begin()
+	if err != nil {
+		return nil, opError("dial", nil, nil, err)
+	}
+	defer end()
+	ctx, cancel := d.limit(ctx)
+	defer cancel()
+	ctx, stop := t.until(ctx)
+	defer stop()
+	c, err := d.dial(ctx, t, tcp, address)
+	if err != nil {
+		return nil, opError("dial", nil, nil, ended(ctx, err))
+	}
+	return c, nil
+}
+
+// limit applies Timeout and Deadline.
+func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline := d.Deadline
+	if d.Timeout > 0 {
+		if t := time.Now().Add(d.Timeout); deadline.IsZero() || t.Before(deadline) {
+			deadline = t
+		}
+	}
+	if deadline.IsZero() {
+		return ctx, func() {}
+	}
+	return context.WithDeadline(ctx, deadline)
+}
+
+// until ends ctx when the Transport closes.
+func (t *Transport) until(ctx context.Context) (context.Context, func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	stop := context.AfterFunc(t.ctx, func() { cancel(net.ErrClosed) })
+	return ctx, func() { stop(); cancel(nil) }
+}
+
+// ended makes sure that a dial which the context ended says so.
+func ended(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return cause
+	}
+	return err
+}
+
+// plan is one call of Dial, resolved.
+type plan struct {
+	*Dialer
+	t                *Transport
+	network, address string
+	addrs            []netip.AddrPort // where a cached peer may be
+	key              dialKey
+}
+
+// dialKey is what dials must have in common, besides the remote address, to
+// share a rendezvous.
+type dialKey struct {
+	local, providers, serverName string
+	tls                          *tls.Config
+}
+
+// linkKey names a peer in the cache.
+type linkKey struct {
+	remote netip.AddrPort
+	dialKey
+}
+
+func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string) (net.Conn, error) {
+	p := &plan{Dialer: d, t: t, network: network, address: address}
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, err
+	}
+	p.key = dialKey{providers: strings.Join(wantedProviders(d.Providers), ","), tls: d.TLSConfig}
+	if d.LocalAddr != nil {
+		p.key.local = d.LocalAddr.String()
+	}
+	if d.TLSConfig != nil {
+		if p.key.serverName = d.TLSConfig.ServerName; p.key.serverName == "" {
+			p.key.serverName = host
+		}
+	}
+	if p.addrs, err = resolve(ctx, network, host, port); err != nil {
+		return nil, err
+	}
+	c, err := p.open(ctx)
+	if err != nil {
+		return p.fallback(ctx, err)
+	}
+	return c, nil
+}
+
+// open opens a conn over a link that is there or over a new one. A listener that
+// refuses on the former may have been replaced by another, and the former's
+// process may be gone: then the address gets a second try.
+func (p *plan) open(ctx context.Context) (net.Conn, error) {
+	for again := false; ; again = true {
+		l, reused, err := p.link(ctx)
+		if err != nil {
+			return nil, err
+		}
+		c, err := l.open(ctx, reused)
+		if err != nil {
+			if p.t.dismiss(l, reused); ctx.Err() == nil && reused && !again {
+				continue
+			}
+			return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: openError(err)}
+		}
+		p.t.unuse(l)
+		return c, nil
+	}
+}
+
+// openError is what a failed open over a new link means: whatever ended the
+// peer, the conn was reset.
+func openError(err error) error {
+	if errors.Is(err, rendezvous.ErrGoodbye) {
+		return syscall.ECONNRESET
+	}
+	return err
+}
+
+// unuse ends a dial's use of a link.
+func (t *Transport) unuse(l *link) {
+	t.mu.Lock()
+	l.users--
+	t.mu.Unlock()
+}
+
+// dismiss ends a failed dial's use of a link; one from the cache is not used
+// again.
+func (t *Transport) dismiss(l *link, reused bool) {
+	t.mu.Lock()
+	l.users--
+	if reused {
+		t.dropLocked(l)
+	}
+	t.mu.Unlock()
+	l.unused()
+}
+
+// connect makes a new link.
+func (p *plan) connect(ctx context.Context) (*link, error) {
+	nc, err := p.dialTCP(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cfg := p.t.rendezvousConfig()
+	if p.TLSConfig != nil {
+		cfg.TLS = p.TLSConfig.Clone()
+		cfg.TLS.ServerName = p.key.serverName
+	}
+	if p.Fallback != FallbackNone {
+		cfg.Timeout = fallbackPatience(ctx)
+	}
+	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
+	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers})
+	if err != nil {
+		if ctx.Err() == nil {
+			p.t.count(p.t.failed, failureReason(err))
+		}
+		return nil, &net.OpError{Op: "dial", Source: local, Addr: remote, Err: err}
+	}
+	l := b.(*link)
+	s.Start(l)
+	return l, nil
+}
+
+func (p *plan) dialTCP(ctx context.Context) (net.Conn, error) {
+	d := net.Dialer{LocalAddr: p.LocalAddr, KeepAliveConfig: p.KeepAliveConfig, FallbackDelay: p.FallbackDelay}
+	if a, ok := p.LocalAddr.(*Addr); ok {
+		d.LocalAddr = net.TCPAddrFromAddrPort(a.ap)
+	}
+	return d.DialContext(ctx, p.network, p.address)
+}
+
+// resolve lists the addresses that a dial may end up at.
+func resolve(ctx context.Context, network, host, port string) ([]netip.AddrPort, error) {
+	n, err := net.DefaultResolver.LookupPort(ctx, network, port)
+	if err != nil {
+		return nil, err
+	}
+	ip, err := netip.ParseAddr(host)
+	var ips []netip.Addr
+	switch {
+	case host == "" || err == nil && ip.IsUnspecified():
+		ips = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
+	case err == nil:
+		ips = []netip.Addr{ip}
+	default:
+		ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip"+strings.TrimPrefix(network, "tcp"), host)
+		if err != nil {
+			return nil, err
+		}
+	}
+	var list []netip.AddrPort
+	for _, ip := range ips {
+		ip = ip.Unmap()
+		if network == "tcp" || ip.Is4() == (network == "tcp4") {
+			list = append(list, netip.AddrPortFrom(ip, uint16(n)))
+		}
+	}
+	return list, nil
+}

@@ -1,0 +1,57 @@
+// Package rdmanet provides net.Conn and net.Listener over RDMA fabrics, through
+// libfabric: it takes the place of package net where the bytes should cross a
+// fabric, and leaves the servers and clients above unchanged.
+//
+//	l, err := rdmanet.Listen("rdma", ":8080") // was net.Listen("tcp", ":8080")
+//	...
+//	err = http.Serve(l, handler)
+//
+// A client takes a [Dialer] wherever a DialContext function fits:
+//
+//	d := new(rdmanet.Dialer)
+//	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}}
+//
+// # How it works
+//
+// An address is a TCP address. The first Dial between two processes meets the
+// listener there, agrees with it on a libfabric provider, and keeps the TCP
+// connection as a sign of life; no payload crosses it. All further conns between
+// the two are opened over the fabric, in one round trip, and share addresses:
+// [ConnInfo] tells them apart. Small writes travel as messages, large ones by
+// RDMA write into memory that the receiver leases to the conn.
+//
+// Providers are negotiated: shared memory on one host, then RDMA hardware, then
+// software. The Providers fields, or the environment variable RDMANET_PROVIDERS
+// (names separated by commas), choose others. Plain TCP is used only if
+// [Dialer.Fallback] or [ListenConfig.AcceptTCP] says so.
+//
+// # Differences from TCP
+//
+// A Dial succeeds once the listener's backlog has taken the conn; with a full
+// backlog it fails at once with ECONNREFUSED. Close waits, for the linger time
+// at most (5 seconds unless [Conn.SetLinger] says otherwise), until the peer has
+// everything in its memory, so that the process may exit right after. Addresses
+// are of type *Addr, not *net.TCPAddr. There is no syscall.Conn. Data that was
+// received before the peer's process died can be read only if the peer had
+// closed the conn.
+//
+// # Errors
+//
+// All errors are *net.OpError, but io.EOF, which is bare. errors.Is finds
+// os.ErrDeadlineExceeded, net.ErrClosed, context errors, syscall.ECONNREFUSED,
+// ECONNRESET and EPIPE, and the variables of this package.
+//
+// # Concurrency and resources
+//
+// All methods of all types may be called concurrently, but a [Buffer] belongs to
+// one goroutine at a time. What dialers and listeners share, such as endpoints
+// and registered memory, belongs to a [Transport], whose MemoryLimit bounds it.
+//
+// # Security
+//
+// The rendezvous can be protected by TLS, with certificates on both sides; then
+// only those who passed it can open conns or send into them. Bytes on the fabric
+// are clear text all the same, and a shared-memory provider trusts every process
+// of the same user: run TLS above the conn, with tls.Client and tls.NewListener,
+// where that matters.
+package rdmanet

@@ -1,0 +1,166 @@
+package rdmanet
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// endpointKey is what peers must have in common to share an endpoint.
+type endpointKey struct {
+	provider string
+	src      netip.Addr
+}
+
+// endpoint is an open fabric endpoint. Most are shared by all peers that are
+// reached from one local address, and live as long as the Transport; those of
+// providers that want one for each peer live as long as their peer.
+type endpoint struct {
+	key    endpointKey
+	own    bool          // serves a single peer
+	opened chan struct{} // closed when what follows is set
+	err    error
+	engine *engine.Endpoint
+	fab    fabric.Endpoint
+
+	// Guarded by Transport.mu.
+	refs    int
+	retired bool // not to be used for further peers
+}
+
+// endpoint returns an endpoint for one more peer; release gives it back.
+func (t *Transport) endpoint(ctx context.Context, info *fabric.ProviderInfo, src netip.Addr) (*endpoint, error) {
+	ep, open, err := t.reserve(endpointKey{info.Name, src}, info.PerPeer)
+	if err != nil {
+		return nil, err
+	}
+	if open {
+		ep.open(t)
+		close(ep.opened)
+	}
+	select {
+	case <-ep.opened:
+		err = ep.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		t.release(ep)
+		return nil, err
+	}
+	return ep, nil
+}
+
+// reserve takes a reference to an endpoint, which the caller has to open if it
+// is the first.
+func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool, err error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if own {
+		limit := orDefault(t.MaxShmPeers, DefaultMaxShmPeers)
+		if t.shmPeers >= limit {
+			return nil, false, fmt.Errorf("provider %s: %d peers use it, more are not allowed (Transport.MaxShmPeers)", key.provider, limit)
+		}
+		t.shmPeers++
+		return &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}, true, nil
+	}
+	if ep = t.endpoints[key]; ep == nil {
+		ep, open = &endpoint{key: key, opened: make(chan struct{})}, true
+		t.endpoints[key] = ep
+	}
+	ep.refs++
+	return ep, open, nil
+}
+
+func (ep *endpoint) open(t *Transport) {
+	ep.fab, ep.err = t.fabric.Open(ep.key.provider, ep.key.src)
+	if ep.err == nil {
+		if ep.engine, ep.err = engine.NewEndpoint(ep.fab, t.engineConfig()); ep.err != nil {
+			ep.fab.Close()
+		}
+	}
+	if ep.err != nil {
+		t.retire(ep)
+	}
+}
+
+// retire has the endpoint closed as soon as nobody uses it.
+func (t *Transport) retire(ep *endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	ep.retired = true
+	if t.endpoints[ep.key] == ep {
+		delete(t.endpoints, ep.key)
+	}
+}
+
+// release gives a reference back.
+func (t *Transport) release(ep *endpoint) {
+	t.mu.Lock()
+	ep.refs--
+	last := ep.refs == 0 && ep.retired
+	if last && ep.own {
+		t.shmPeers--
+	}
+	t.mu.Unlock()
+	if last {
+		t.closeEndpoint(ep)
+	}
+}
+
+// closeEndpoints closes the shared endpoints that match, which is asked with
+// t.mu held.
+func (t *Transport) closeEndpoints(match func(*endpoint) bool) {
+	var list []*endpoint
+	t.mu.Lock()
+	for key, ep := range t.endpoints {
+		if match(ep) {
+			delete(t.endpoints, key)
+			ep.retired = true
+			list = append(list, ep)
+		}
+	}
+	t.mu.Unlock()
+	for _, ep := range list {
+		t.closeEndpoint(ep)
+	}
+}
+
+// closeEndpoint ends an endpoint for good and keeps its counters.
+func (t *Transport) closeEndpoint(ep *endpoint) {
+	<-ep.opened
+	if ep.engine == nil {
+		return
+	}
+	_ = ep.engine.Close() // of no use any more, whatever it says
+	s := providerStats(ep.engine.Stats())
+	s.Peers, s.Conns, s.Endpoints = 0, 0, 0
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.past[ep.key.provider] = t.past[ep.key.provider].add(s)
+}
+
+// newPeer reserves a peer on an endpoint. An endpoint that has no peers and
+// takes none is broken: the next handshake gets another.
+func (t *Transport) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
+	p, err := ep.engine.NewPeer(cfg)
+	if err != nil && ep.engine.Stats().Peers == 0 {
+		t.retire(ep)
+	}
+	return p, err
+}
+
+// unlink removes the name of memory that the endpoint shares with its peer, who
+// has attached to it: a process that is killed then leaves nothing in /dev/shm.
+func (ep *endpoint) unlink() {
+	if u, ok := ep.fab.(interface{ Unlink() error }); ok && ep.own {
+		_ = u.Unlink() // Close tries again
+	}
+}
+
+// localIP is the address to bind endpoints to for a connection.
+func localIP(a net.Addr) netip.Addr { return addrPort(a).Addr() }

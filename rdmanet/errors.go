@@ -1,0 +1,128 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+)
+
+// Errors that those of Dial and Listen wrap, besides those of package net, of
+// the context and of the system.
+var (
+	// ErrNotRdmanet: the peer speaks another protocol.
+	ErrNotRdmanet = rendezvous.ErrNotRdmanet
+	// ErrVersion: the two sides have no protocol version in common.
+	ErrVersion = rendezvous.ErrVersion
+	// ErrNoProvider: there is no provider that works on both sides. The text
+	// has a reason for each.
+	ErrNoProvider = rendezvous.ErrNoProvider
+	// ErrUnauthorized: ListenConfig.Authorize did not welcome the dialer.
+	ErrUnauthorized = rendezvous.ErrUnauthorized
+	// ErrTLSRequired: the listener demands TLS, the dialer has no TLSConfig.
+	ErrTLSRequired = rendezvous.ErrTLSRequired
+	// ErrTLSMismatch: the dialer asks for TLS, the listener has no TLSConfig.
+	ErrTLSMismatch = rendezvous.ErrTLSMismatch
+	// ErrMalformed: the peer broke the rendezvous protocol.
+	ErrMalformed = rendezvous.ErrMalformed
+	// ErrHandshakeTimeout: the rendezvous did not end in time. It is an
+	// os.ErrDeadlineExceeded, too.
+	ErrHandshakeTimeout = rendezvous.ErrHandshakeTimeout
+	// ErrProviderUnavailable: this machine does not offer the provider.
+	ErrProviderUnavailable = fabric.ErrNoProvider
+	// ErrUnsupported: this program was built without libfabric, that is without
+	// cgo or for another system than Linux.
+	ErrUnsupported = fabric.ErrUnsupported
+	// ErrMemory: Transport.MemoryLimit has no room.
+	ErrMemory = engine.ErrMemory
+)
+
+// opError is where every error leaves this package: as a *net.OpError, but for
+// io.EOF. source and addr may be nil.
+func opError(op string, source, addr *Addr, err error) error {
+	if err == nil || err == io.EOF {
+		return err
+	}
+	network := networkName
+	if addr != nil {
+		network = addr.network
+	}
+	out := &net.OpError{Op: op, Net: network, Err: err}
+	// An error of package net keeps what it knows, under our name for it.
+	if inner, ok := err.(*net.OpError); ok { //nolint:errorlint // only the outermost
+		out.Err = inner.Err
+		out.Source, out.Addr = renamed(network, inner.Source), renamed(network, inner.Addr)
+	}
+	// A nil *Addr must not become a net.Addr that is not nil.
+	if source != nil {
+		out.Source = source
+	}
+	if addr != nil {
+		out.Addr = addr
+	}
+	out.Err = timeout(out.Err)
+	return out
+}
+
+func renamed(network string, a net.Addr) net.Addr {
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp != nil {
+		return newAddr(network, tcp)
+	}
+	return nil
+}
+
+// timeout makes sure that net.OpError.Timeout, which does not unwrap, is right.
+func timeout(err error) error {
+	if _, ok := err.(interface{ Timeout() bool }); ok { //nolint:errorlint // as net.OpError looks at it
+		return err
+	}
+	var ne net.Error
+	if errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) ||
+		errors.As(err, &ne) && ne.Timeout() {
+		return timeoutError{err}
+	}
+	return err
+}
+
+// timeoutError says of a wrapped time-out that it is one.
+type timeoutError struct{ error }
+
+func (e timeoutError) Timeout() bool   { return true }
+func (e timeoutError) Temporary() bool { return true }
+func (e timeoutError) Unwrap() error   { return e.error }
+
+// failures names the reasons of failed handshakes and of fallbacks for
+// statistics; the first that matches counts.
+var failures = []struct {
+	err    error
+	reason string
+}{
+	{ErrNotRdmanet, "not rdmanet"},
+	{ErrVersion, "version"},
+	{ErrNoProvider, "no provider"},
+	{ErrProviderUnavailable, "no provider"},
+	{ErrUnsupported, "unsupported"},
+	{ErrUnauthorized, "unauthorized"},
+	{ErrTLSRequired, "tls required"},
+	{ErrTLSMismatch, "tls mismatch"},
+	{ErrMalformed, "malformed"},
+	{context.Canceled, "canceled"},
+	{os.ErrDeadlineExceeded, "timeout"},
+	{context.DeadlineExceeded, "timeout"},
+	{io.ErrUnexpectedEOF, "connection lost"},
+}
+
+// failureReason is a short name for why a handshake failed.
+func failureReason(err error) string {
+	for _, f := range failures {
+		if errors.Is(err, f.err) {
+			return f.reason
+		}
+	}
+	return "other"
+}

@@ -1,0 +1,93 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"time"
+)
+
+// Fallback says what a Dialer does about peers that no fabric reaches.
+type Fallback int
+
+const (
+	// FallbackNone fails.
+	FallbackNone Fallback = iota
+	// FallbackTCP makes a new, plain TCP connection if the peer does not use
+	// rdmanet, shares no provider, or if the fabric does not come up.
+	// Transport.Stats counts this and ConnInfo.Fallback says why. A peer of
+	// another protocol that says nothing at first is given up on after 3
+	// seconds.
+	FallbackTCP
+)
+
+// String is the name of the constant.
+func (f Fallback) String() string {
+	switch f {
+	case FallbackNone:
+		return "FallbackNone"
+	case FallbackTCP:
+		return "FallbackTCP"
+	}
+	return fmt.Sprintf("Fallback(%d)", int(f))
+}
+
+// maxPatience is how long a rendezvous may take that has an alternative.
+const maxPatience = 3 * time.Second
+
+// fallbackPatience leaves half of a dial's time to the alternative.
+func fallbackPatience(ctx context.Context) time.Duration {
+	if deadline, ok := ctx.Deadline(); ok {
+		return max(min(maxPatience, time.Until(deadline)/2), time.Millisecond)
+	}
+	return maxPatience
+}
+
+// replaceable reports failures of the fabric, as opposed to those of the network,
+// of the user's settings or of who may talk to whom.
+func replaceable(err error) bool {
+	for _, e := range []error{ErrNotRdmanet, ErrNoProvider, ErrProviderUnavailable, ErrUnsupported, ErrVersion, ErrHandshakeTimeout} {
+		if errors.Is(err, e) {
+			return true
+		}
+	}
+	return false
+}
+
+// fallback makes a plain TCP connection, if that is wanted, after err.
+func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
+	if p.Fallback != FallbackTCP || ctx.Err() != nil || !replaceable(err) {
+		return nil, err
+	}
+	if p.TLSConfig != nil && !p.AllowInsecureFallback {
+		return nil, withoutFallback(err)
+	}
+	nc, tcpErr := p.dialTCP(ctx)
+	if tcpErr != nil {
+		return nil, tcpErr
+	}
+	var oe *net.OpError
+	if errors.As(err, &oe) {
+		err = oe.Err // the addresses are the conn's
+	}
+	p.t.count(p.t.fellBack, failureReason(err))
+	if p.Logger != nil {
+		p.Logger.LogAttrs(ctx, slog.LevelWarn, "rdmanet: using plain TCP",
+			slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))
+	}
+	return newTCPConn(nc, nc, err), nil
+}
+
+// withoutFallback says why there was no fallback, within the same addresses.
+func withoutFallback(err error) error {
+	const why = "no fallback to TCP: it would be without the TLS that TLSConfig asks for (Dialer.AllowInsecureFallback)"
+	var oe *net.OpError
+	if errors.As(err, &oe) {
+		out := *oe
+		out.Err = fmt.Errorf("%w; %s", oe.Err, why)
+		return &out
+	}
+	return fmt.Errorf("%w; %s", err, why)
+}

@@ -1,0 +1,67 @@
+package rdmanet
+
+import (
+	"fmt"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// ConnInfo says how a Conn gets its bytes across.
+type ConnInfo struct {
+	ID       uint64 // unique in this process
+	Provider string // libfabric's name, "" for plain TCP
+	// Protocol and ProtocolVersion are the provider's wire protocol, as in
+	// fi_endpoint(3); Library is the version of libfabric.
+	Protocol        uint32
+	ProtocolVersion uint32
+	Library         string
+	Fabric, Domain  string
+	// SmallPath and LargePath describe how small and large writes travel.
+	SmallPath, LargePath string
+	// Reused: the conn did not need a rendezvous of its own.
+	Reused bool
+	// Fallback is why the Dialer used plain TCP; nil if it did not, also where
+	// it was the other side that chose TCP.
+	Fallback error
+	// Counters, in bytes, of small and large data. They are zero for plain TCP.
+	SmallSent, SmallReceived uint64
+	LargeSent, LargeReceived uint64
+}
+
+// Info returns a snapshot. It can be called after Close, too.
+func (c *Conn) Info() ConnInfo {
+	info := ConnInfo{ID: c.id, Reused: c.reused, Fallback: c.fallback}
+	if c.fabric == nil {
+		info.SmallPath, info.LargePath = "tcp", "tcp"
+		return info
+	}
+	a := c.link.ep.engine.Attr()
+	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
+	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
+	info.SmallPath, info.LargePath = smallPath(a), largePath(a)
+	n := c.fabric.Counters()
+	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
+	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn
+	return info
+}
+
+func smallPath(a fabric.Attr) string {
+	if a.InjectSize == 0 {
+		return "send"
+	}
+	return fmt.Sprintf("inject up to %d bytes, else send", a.InjectSize)
+}
+
+// largePath follows the engine's choice among the ways to tell that an RDMA write
+// has landed.
+func largePath(a fabric.Attr) string {
+	switch {
+	case a.CQDataSize >= 4:
+		return "RDMA write with completion data"
+	case a.Order&fabric.SendAfterWrite != 0:
+		return "RDMA write, then send"
+	case a.DeliveryComplete:
+		return "RDMA write, then send after delivery"
+	}
+	return "send"
+}

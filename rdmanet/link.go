@@ -1,0 +1,192 @@
+package rdmanet
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+)
+
+// link is one peer process that was met at a rendezvous: a session, and a peer
+// on an endpoint. Conns are opened over it by the dialling side.
+//
+// It ends when the session or the peer does. Its conns have failed then, but
+// what they received is still theirs to read, so that the endpoint is given
+// back, and memory unmapped, only when the last conn is closed: gone, and then
+// finish.
+type link struct {
+	t             *Transport
+	ep            *endpoint
+	peer          *engine.Peer
+	listener      *Listener // nil on the dialling side
+	nc            net.Conn  // of the session
+	local, remote *Addr
+
+	session  atomic.Pointer[rendezvous.Session]
+	settled  chan struct{} // closed when the negotiation has ended
+	finished sync.Once
+
+	// The dialling side's bookkeeping, guarded by Transport.mu.
+	key    linkKey
+	reuse  bool   // may carry more than one conn
+	dialed bool   // the negotiation is through
+	dead   bool   // not to be used for further conns
+	users  int    // dials that are about to open a conn
+	opens  uint64 // how many have been
+}
+
+var (
+	_ rendezvous.Binding = (*link)(nil)
+	_ rendezvous.Handler = (*link)(nil)
+)
+
+// Local, Connect, Check, Attached and Abort are for the rendezvous.
+
+func (l *link) Local() framing.Attach { return l.peer.Local() }
+
+func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
+	return l.peer.Connect(ctx, remote)
+}
+
+func (l *link) Check(ctx context.Context) error { return l.peer.Check(ctx) }
+
+func (l *link) Attached(s *rendezvous.Session) {
+	l.session.Store(s)
+	l.ep.unlink()
+	var bell engine.Bell
+	if page := s.Page(); page != nil && l.ep.fab.Waiter() == nil {
+		// A doorbell that cannot be sent means a session that is about to end.
+		bell = engine.Bell{Own: page.Own(), Peer: page.Peer(), Ring: func() { _ = s.Ring() }}
+	}
+	l.peer.Attached(bell)
+	close(l.settled)
+}
+
+func (l *link) Abort(err error) {
+	l.peer.Lost(err)
+	close(l.settled)
+}
+
+// Doorbell and Ended are the session's calls.
+
+func (l *link) Doorbell() { l.peer.Doorbell() }
+
+func (l *link) Ended(err error) {
+	l.t.drop(l)
+	l.peer.Lost(err)
+}
+
+// accept, lost and gone are the engine's calls, with the endpoint locked.
+
+func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
+	if l.listener == nil || listener != l.listener.number {
+		return framing.ResetRefused
+	}
+	conn := newConn(l, c, false)
+	code := l.listener.take(conn)
+	if code != 0 {
+		l.t.conns.Add(-1) // the engine ends it
+	}
+	return code
+}
+
+// lost: without the connection the session ends, too, and the peer learns of it.
+func (l *link) lost(error) {
+	l.t.spawn(func() {
+		l.t.drop(l)
+		l.nc.Close()
+	})
+}
+
+func (l *link) gone() { l.t.spawn(l.finish) }
+
+// finish gives everything back. The endpoint comes first: it uses the page that
+// the session unmaps.
+func (l *link) finish() {
+	l.finished.Do(func() {
+		<-l.settled // nothing may use the endpoint any more
+		l.t.drop(l)
+		l.t.release(l.ep)
+		var wire rendezvous.Stats
+		if s := l.session.Load(); s != nil {
+			_ = s.Close()
+			wire = s.Stats()
+		}
+		l.t.forget(l, wire)
+	})
+}
+
+// retire ends a dialed link if it has no conns and none is about to be opened:
+// at once if it is not to be used again, else if that has been so for idle.
+func (l *link) retire(idle time.Duration) {
+	t := l.t
+	t.mu.Lock()
+	opens, skip := l.opens, !l.dialed || l.users > 0
+	if l.dead || !l.reuse {
+		idle = 0
+	}
+	t.mu.Unlock()
+	if skip {
+		return
+	}
+	if conns, since := l.peer.Idle(); conns > 0 || time.Since(since) < idle {
+		return
+	}
+	t.mu.Lock()
+	skip = l.users > 0 || l.opens != opens
+	if !skip {
+		t.dropLocked(l)
+	}
+	t.mu.Unlock()
+	if !skip {
+		l.peer.Lost(rendezvous.ErrGoodbye)
+		l.finish()
+	}
+}
+
+// unused is called when a conn of the link was closed, or not opened.
+func (l *link) unused() {
+	l.t.mu.Lock()
+	over := l.dialed && (l.dead || !l.reuse)
+	l.t.mu.Unlock()
+	if over {
+		l.retire(0)
+	}
+}
+
+// open opens a conn to the listener that was met at the rendezvous.
+func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
+	c, err := l.peer.Open(ctx, l.session.Load().Remote().Listener)
+	if err != nil {
+		return nil, err
+	}
+	return newConn(l, c, reused), nil
+}
+
+// drop takes a link out of the cache.
+func (t *Transport) drop(l *link) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.dropLocked(l)
+}
+
+func (t *Transport) dropLocked(l *link) {
+	l.dead = true
+	if t.cache[l.key] == l {
+		delete(t.cache, l.key)
+	}
+}
+
+// forget removes a link and keeps its counters.
+func (t *Transport) forget(l *link, wire rendezvous.Stats) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.links, l)
+	t.pastOnWire.Sent += wire.Sent
+	t.pastOnWire.Received += wire.Received
+}

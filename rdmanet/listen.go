@@ -1,0 +1,110 @@
+package rdmanet
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"time"
+)
+
+const (
+	// DefaultBacklog is how many conns may wait for Accept.
+	DefaultBacklog = 128
+	// DefaultHandshakeTimeout bounds each rendezvous.
+	DefaultHandshakeTimeout = 10 * time.Second
+
+	// maxHandshakes bounds those that one listener runs at a time: the rest
+	// wait in the kernel's backlog.
+	maxHandshakes = 1024
+)
+
+// PeerInfo is what a listener knows of a peer that asks to be let in.
+type PeerInfo struct {
+	LocalAddr, RemoteAddr net.Addr
+	// TLS has the peer's certificates, nil without TLSConfig.
+	TLS *tls.ConnectionState
+}
+
+// ListenConfig has the options of Listen. The zero value is ready to use. It
+// must not be changed while Listen runs.
+type ListenConfig struct {
+	// KeepAliveConfig is for the TCP connections, as in net.ListenConfig.
+	KeepAliveConfig net.KeepAliveConfig
+	// Backlog is how many conns may wait for Accept; further ones are refused.
+	// 0 means DefaultBacklog.
+	Backlog int
+	// Providers lists the libfabric providers to use, in order of preference.
+	// Empty means what the environment variable RDMANET_PROVIDERS says, else
+	// the automatic choice.
+	Providers []string
+	// AcceptTCP also accepts clients that speak plain TCP on the same port.
+	// They are told apart by the first bytes that they send: it is for protocols
+	// in which clients speak first. TLSConfig and Authorize are not applied to
+	// them.
+	AcceptTCP bool
+	// TLSConfig protects the rendezvous: dialers without TLS are refused. The
+	// bytes on the fabric are not encrypted.
+	TLSConfig *tls.Config
+	// Authorize is asked for each peer process, after TLS. The text of its error
+	// is sent to the peer. It is called by several goroutines at once.
+	Authorize func(PeerInfo) error
+	// HandshakeTimeout bounds each rendezvous, 0 for DefaultHandshakeTimeout.
+	HandshakeTimeout time.Duration
+	// Transport is shared with other listeners and dialers; nil means
+	// DefaultTransport.
+	Transport *Transport
+	// Logger is told of failed handshakes; nil is silent.
+	Logger *slog.Logger
+}
+
+// Listen listens on a TCP address for peers that use rdmanet. network is "rdma",
+// "rdma4" or "rdma6", or "tcp", "tcp4" or "tcp6" with the same meaning. It
+// returns a *Listener.
+func Listen(network, address string) (net.Listener, error) {
+	return new(ListenConfig).Listen(context.Background(), network, address)
+}
+
+// Listen is the function of that name with the options of lc. The context ends
+// the attempt to listen, not the Listener. It fails if none of the providers is
+// available, unless AcceptTCP is set.
+func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
+	tcp, err := tcpNetwork(network)
+	if err != nil {
+		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
+	}
+	t := transportOr(lc.Transport)
+	nlc := net.ListenConfig{KeepAliveConfig: lc.KeepAliveConfig}
+	ln, err := nlc.Listen(ctx, tcp, address)
+	if err != nil {
+		return nil, opError("listen", nil, nil, err)
+	}
+	l := newListener(t, lc, ln)
+	_, err = t.offers(localIP(ln.Addr()), lc.Providers)
+	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
+		err = nil
+	}
+	if err == nil {
+		err = t.listen(l)
+	}
+	if err != nil {
+		ln.Close()
+		return nil, opError("listen", nil, l.addr, err)
+	}
+	return l, nil
+}
+
+// listen registers a listener and starts it.
+func (t *Transport) listen(l *Listener) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.closed {
+		return net.ErrClosed
+	}
+	t.lastID++
+	l.number = t.lastID
+	t.listeners[l] = struct{}{}
+	l.tasks.Go(l.serve)
+	return nil
+}

@@ -1,0 +1,253 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+)
+
+// Listener accepts conns. All methods may be called concurrently.
+type Listener struct {
+	t      *Transport
+	cfg    ListenConfig
+	tcp    net.Listener
+	addr   *Addr
+	number uint32 // Open frames name it
+
+	ctx    context.Context // ends with Close, and all handshakes with it
+	cancel context.CancelFunc
+	tasks  sync.WaitGroup // serve and the handshakes
+
+	deadline atomic.Pointer[alarm]
+
+	mu      sync.Mutex // a leaf: take is called with an endpoint locked
+	backlog chan *Conn
+	closed  bool
+}
+
+var _ net.Listener = (*Listener)(nil)
+
+// alarm is a deadline: its context ends when it has passed, or when another
+// deadline takes its place.
+type alarm struct {
+	context.Context
+	cancel context.CancelFunc
+}
+
+func newAlarm(t time.Time) *alarm {
+	var a alarm
+	if t.IsZero() {
+		a.Context, a.cancel = context.WithCancel(context.Background())
+	} else {
+		a.Context, a.cancel = context.WithDeadline(context.Background(), t)
+	}
+	return &a
+}
+
+func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
+	l := &Listener{
+		t: t, cfg: *lc, tcp: tcp, addr: newAddr(networkName, tcp.Addr()),
+		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)),
+	}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	l.deadline.Store(newAlarm(time.Time{}))
+	return l
+}
+
+// Addr is the rendezvous address, a *Addr.
+func (l *Listener) Addr() net.Addr { return l.addr }
+
+// Accept waits for the next conn and returns it, a *Conn. Failed handshakes do
+// not surface here: Transport.Stats counts them, ListenConfig.Logger tells of
+// them.
+func (l *Listener) Accept() (net.Conn, error) {
+	c, err := l.accept()
+	if err != nil {
+		return nil, opError("accept", nil, l.addr, err)
+	}
+	return c, nil
+}
+
+func (l *Listener) accept() (*Conn, error) {
+	for {
+		a := l.deadline.Load()
+		switch { // before what is waiting, as in TCP
+		case l.ctx.Err() != nil:
+			return nil, net.ErrClosed
+		case errors.Is(a.Err(), context.DeadlineExceeded):
+			return nil, os.ErrDeadlineExceeded
+		}
+		select {
+		case c := <-l.backlog:
+			return c, nil
+		case <-l.ctx.Done():
+		case <-a.Done(): // passed, or replaced
+		}
+	}
+}
+
+// SetDeadline sets the deadline of pending and later calls of Accept; a zero
+// time is none.
+func (l *Listener) SetDeadline(t time.Time) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return opError("set", nil, l.addr, net.ErrClosed)
+	}
+	l.deadline.Swap(newAlarm(t)).cancel()
+	return nil
+}
+
+// Close stops listening, ends the handshakes under way and resets the conns that
+// were not accepted. Accepted conns live on.
+func (l *Listener) Close() error {
+	l.mu.Lock()
+	if l.closed {
+		l.mu.Unlock()
+		return opError("close", nil, l.addr, net.ErrClosed)
+	}
+	l.closed = true
+	l.deadline.Load().cancel()
+	l.mu.Unlock()
+	l.cancel()
+	err := l.tcp.Close()
+	l.tasks.Wait()
+	for len(l.backlog) > 0 { // closed: it does not grow any more
+		select {
+		case c := <-l.backlog:
+			c.abort()
+		default: // an Accept was faster
+		}
+	}
+	l.t.mu.Lock()
+	delete(l.t.listeners, l)
+	l.t.mu.Unlock()
+	return opError("close", nil, l.addr, err)
+}
+
+// take puts a conn into the backlog. It must not block.
+func (l *Listener) take(c *Conn) framing.ResetCode {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return framing.ResetRefused
+	}
+	select {
+	case l.backlog <- c:
+		return 0
+	default:
+		return framing.ResetRefused
+	}
+}
+
+// serve takes TCP connections to their handshakes.
+func (l *Listener) serve() {
+	slots := make(chan struct{}, maxHandshakes)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-l.ctx.Done():
+			return
+		}
+		nc, err := l.tcp.Accept()
+		if err != nil {
+			<-slots
+			if !l.pause(err) {
+				return
+			}
+			continue
+		}
+		l.tasks.Go(func() {
+			defer func() { <-slots }()
+			l.handshake(nc)
+		})
+	}
+}
+
+// acceptRetry is how long to wait after the system had, for example, no file
+// descriptor for a connection.
+const acceptRetry = 20 * time.Millisecond
+
+// pause reports whether to go on after a failed accept.
+func (l *Listener) pause(err error) bool {
+	if l.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+		return false
+	}
+	l.failed(nil, err)
+	select {
+	case <-time.After(acceptRetry):
+		return true
+	case <-l.ctx.Done():
+		return false
+	}
+}
+
+func (l *Listener) handshake(nc net.Conn) {
+	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
+	ctx, cancel := context.WithTimeoutCause(l.ctx, limit, ErrHandshakeTimeout)
+	defer cancel()
+	if l.cfg.AcceptTCP {
+		var plain bool
+		if nc, plain = l.sniff(ctx, nc); plain || nc == nil {
+			return
+		}
+	}
+	cfg := l.t.rendezvousConfig()
+	cfg.TLS, cfg.Timeout = l.cfg.TLSConfig, limit
+	s, b, err := rendezvous.Accept(ctx, nc, cfg, &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l})
+	if err != nil {
+		l.failed(nc, err)
+		return
+	}
+	s.Start(b.(*link))
+}
+
+// sniff takes plain TCP clients to the backlog. It returns no connection if
+// there is none any more.
+func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, plain bool) {
+	stop := context.AfterFunc(ctx, func() { nc.Close() })
+	deadline, _ := ctx.Deadline()
+	fabric, replay, err := rendezvous.Sniff(nc, deadline)
+	if !stop() && err == nil {
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		nc.Close()
+		l.failed(nc, err)
+		return nil, false
+	}
+	if fabric {
+		return replay, false
+	}
+	c := newTCPConn(nc, replay, nil)
+	if l.take(c) != 0 {
+		c.abort()
+	}
+	return replay, true
+}
+
+func (l *Listener) connAddr(a net.Addr) *Addr { return newAddr(networkName, a) }
+
+// failed counts a handshake that came to nothing.
+func (l *Listener) failed(nc net.Conn, err error) {
+	if l.ctx.Err() != nil {
+		return // because of Close
+	}
+	l.t.count(l.t.failed, failureReason(err))
+	if l.cfg.Logger == nil {
+		return
+	}
+	args := []any{slog.String("listener", l.addr.String()), slog.Any("error", err)}
+	if nc != nil {
+		args = append(args, slog.String("peer", nc.RemoteAddr().String()))
+	}
+	l.cfg.Logger.Warn("rdmanet: handshake failed", args...)
+}

@@ -1,0 +1,144 @@
+package rdmanet
+
+import (
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// providersVariable lists providers for those who do not say which they want.
+const providersVariable = "RDMANET_PROVIDERS"
+
+// automatic lists the providers that are used without being named, best first.
+var automatic = []string{
+	"shm",
+	"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm",
+	"tcp", "net", "tcp;ofi_rxm",
+}
+
+// named lists those that exist but have to be asked for.
+var named = []string{"efa-direct", "net;ofi_rxm", "psm2", "sockets", "udp;ofi_rxd", "verbs;ofi_rxd", "gni", "bgq", "ucx", "lnx"}
+
+// providersAge is how long a list of providers is good for: asking libfabric
+// takes milliseconds, and devices come and go.
+const providersAge = 10 * time.Second
+
+type providerList struct {
+	at    time.Time
+	infos []fabric.ProviderInfo
+}
+
+// available lists what this machine offers for a local address.
+func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
+	t.mu.Lock()
+	list, ok := t.providers[src]
+	t.mu.Unlock()
+	if ok && time.Since(list.at) < providersAge {
+		return list.infos, nil
+	}
+	infos, err := t.fabric.Providers(src)
+	if err != nil {
+		return nil, err
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.providers) > 64 { // clients of servers with many addresses
+		clear(t.providers)
+	}
+	t.providers[src] = providerList{time.Now(), infos}
+	return infos, nil
+}
+
+// offers lists the providers to negotiate over, in order of preference. Without
+// any it fails and says what could be done.
+func (t *Transport) offers(src netip.Addr, wanted []string) ([]fabric.ProviderInfo, error) {
+	infos, err := t.available(src)
+	if errors.Is(err, fabric.ErrNoProvider) && len(wantedProviders(wanted)) > 0 {
+		infos, err = nil, nil // say which one is missing
+	}
+	if err != nil {
+		return nil, err
+	}
+	chosen, missing, err := choose(infos, wantedProviders(wanted))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(chosen) > 0:
+		return chosen, nil
+	case len(missing) > 0:
+		return nil, t.missing(src, missing[0], infos)
+	}
+	return nil, fmt.Errorf("%w: none of %s; there are %s", fabric.ErrNoProvider,
+		strings.Join(automatic, ", "), names(infos))
+}
+
+// wantedProviders is what the user asked for, nil for the automatic choice.
+func wantedProviders(list []string) []string {
+	if len(list) > 0 {
+		return list
+	}
+	return strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+// choose filters and orders what is available. Wanted providers that are not
+// available are missing; names that no provider has are an error.
+func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []fabric.ProviderInfo, missing []string, err error) {
+	explicit := len(wanted) > 0
+	if !explicit {
+		wanted = automatic
+	}
+	for _, name := range wanted {
+		i := slices.IndexFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == name })
+		switch {
+		case i >= 0 && !slices.ContainsFunc(chosen, func(p fabric.ProviderInfo) bool { return p.Name == name }):
+			chosen = append(chosen, infos[i])
+		case i < 0 && explicit && !slices.Contains(automatic, name) && !slices.Contains(named, name):
+			return nil, nil, fmt.Errorf("unknown provider %q; this machine offers %s", name, names(infos))
+		case i < 0 && explicit:
+			missing = append(missing, name)
+		}
+	}
+	return chosen, missing, nil
+}
+
+// missing says why a provider is not there. Only the attempt to open it tells,
+// for example, that /dev/shm is too small.
+func (t *Transport) missing(src netip.Addr, name string, infos []fabric.ProviderInfo) error {
+	ep, err := t.fabric.Open(name, src)
+	if err == nil {
+		err = errors.Join(fmt.Errorf("provider %s: %w", name, fabric.ErrNoProvider), ep.Close())
+	}
+	return fmt.Errorf("%w; this machine offers %s", err, names(infos))
+}
+
+func names(infos []fabric.ProviderInfo) string {
+	if len(infos) == 0 {
+		return "none"
+	}
+	list := make([]string, len(infos))
+	for i := range infos {
+		list[i] = infos[i].Name
+	}
+	return strings.Join(list, ", ")
+}
+
+// hostID is equal for processes on one host, and zero where nothing tells.
+// Containers on one host share the boot id; whether they share memory, too, is
+// found out later.
+func hostID() (id [16]byte) {
+	for _, file := range []string{"/proc/sys/kernel/random/boot_id", "/etc/machine-id"} {
+		if b, err := os.ReadFile(file); err == nil && len(b) > 0 {
+			sum := sha256.Sum256(append([]byte("rdmanet host "), b...))
+			copy(id[:], sum[:])
+			return id
+		}
+	}
+	return id
+}

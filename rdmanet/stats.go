@@ -1,0 +1,145 @@
+package rdmanet
+
+import (
+	"maps"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// TransportStats is a snapshot of what a Transport has done.
+type TransportStats struct {
+	Conns int // open over a fabric
+	Peers int // processes met, on either side of the rendezvous
+	// Providers has the counters of each provider that was used.
+	Providers map[string]ProviderStats
+	// HandshakeFailures and Fallbacks count by reason, a short word.
+	HandshakeFailures map[string]uint64
+	Fallbacks         map[string]uint64
+	Memory            MemoryStats
+	// RendezvousSent and RendezvousReceived are bytes on the TCP connections
+	// since their handshakes.
+	RendezvousSent, RendezvousReceived uint64
+}
+
+// MemoryStats says how much of the memory budget is used, in bytes.
+type MemoryStats = pool.BudgetStats
+
+// ProviderStats are the counters of all endpoints of one provider, closed ones
+// included.
+type ProviderStats struct {
+	Endpoints int // open now
+	Peers     int
+	Conns     int // closing ones included
+
+	PeersLost                   uint64 // ended, for any reason
+	FramesSent, FramesReceived  uint64
+	FramesDropped               uint64 // without the right proof, or malformed
+	FramesStray                 uint64 // for conns that are gone
+	FramesHeld                  uint64 // that arrived before what precedes them
+	Violations                  uint64 // peers cut off because they broke the protocol
+	RDMAWrites                  uint64 // posted
+	RDMABytesReceived           uint64 // that arrived by RDMA write
+	LeasesRevoked               uint64 // landing rings taken back
+	Posted, Reaped, CQErrors    uint64 // operations and completions
+	Parks                       uint64 // waits that ended up blocking
+	DoorbellsSent, DoorbellsGot uint64
+	// Stalls counts what senders had to wait for.
+	Stalls Stalls
+}
+
+// Stalls counts, for senders, waits for each kind of credit.
+type Stalls struct {
+	Window    uint64 // the peer's receive window
+	Ring      uint64 // the peer's landing ring
+	PeerSlots uint64 // the peer's receive slots
+	SendSlots uint64 // send slots of this side
+	Stage     uint64 // staging memory of this side
+	Queue     uint64 // the fabric's transmit queue
+	Memory    uint64 // the memory budget
+}
+
+func providerStats(s engine.Stats) ProviderStats {
+	return ProviderStats{
+		Endpoints: 1, Peers: s.Peers, Conns: s.Streams,
+		PeersLost: s.PeersLost, FramesSent: s.FramesSent, FramesReceived: s.FramesReceived,
+		FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, FramesHeld: s.FramesHeld,
+		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
+		LeasesRevoked: s.LeasesRevoked, Posted: s.Posted, Reaped: s.Reaped, CQErrors: s.CQErrors,
+		Parks: s.Parks, DoorbellsSent: s.DoorbellsRung, DoorbellsGot: s.DoorbellsHeard,
+		Stalls: Stalls(s.Stalls),
+	}
+}
+
+func (s ProviderStats) add(o ProviderStats) ProviderStats {
+	s.Endpoints += o.Endpoints
+	s.Peers += o.Peers
+	s.Conns += o.Conns
+	s.PeersLost += o.PeersLost
+	s.FramesSent += o.FramesSent
+	s.FramesReceived += o.FramesReceived
+	s.FramesDropped += o.FramesDropped
+	s.FramesStray += o.FramesStray
+	s.FramesHeld += o.FramesHeld
+	s.Violations += o.Violations
+	s.RDMAWrites += o.RDMAWrites
+	s.RDMABytesReceived += o.RDMABytesReceived
+	s.LeasesRevoked += o.LeasesRevoked
+	s.Posted += o.Posted
+	s.Reaped += o.Reaped
+	s.CQErrors += o.CQErrors
+	s.Parks += o.Parks
+	s.DoorbellsSent += o.DoorbellsSent
+	s.DoorbellsGot += o.DoorbellsGot
+	s.Stalls.Window += o.Stalls.Window
+	s.Stalls.Ring += o.Stalls.Ring
+	s.Stalls.PeerSlots += o.Stalls.PeerSlots
+	s.Stalls.SendSlots += o.Stalls.SendSlots
+	s.Stalls.Stage += o.Stalls.Stage
+	s.Stalls.Queue += o.Stalls.Queue
+	s.Stalls.Memory += o.Stalls.Memory
+	return s
+}
+
+// Stats returns a snapshot.
+func (t *Transport) Stats() TransportStats {
+	t = transportOr(t)
+	t.mu.Lock()
+	out := TransportStats{
+		Conns: int(t.conns.Load()), Peers: len(t.links), Memory: t.budget.Stats(),
+		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack),
+		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
+	}
+	links := keys(t.links)
+	open := make(map[*endpoint]struct{})
+	for _, ep := range t.endpoints {
+		open[ep] = struct{}{}
+	}
+	t.mu.Unlock()
+	for _, l := range links {
+		open[l.ep] = struct{}{}
+		if s := l.session.Load(); s != nil {
+			wire := s.Stats()
+			out.RendezvousSent += wire.Sent
+			out.RendezvousReceived += wire.Received
+		}
+	}
+	for ep := range open {
+		select {
+		case <-ep.opened:
+			if ep.engine != nil {
+				p := ep.key.provider
+				out.Providers[p] = out.Providers[p].add(providerStats(ep.engine.Stats()))
+			}
+		default:
+		}
+	}
+	return out
+}
+
+// count adds one to a counter of m, which is t.failed or t.fellBack.
+func (t *Transport) count(m map[string]uint64, reason string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	m[reason]++
+}
