@@ -121,7 +121,8 @@ func (b *Buffer) free() {
 }
 
 // RecvBuffer waits for the next bytes of the stream and returns them where
-// they landed. Until it is released, they use up the peer's window.
+// they landed, at most a quarter of the landing ring at a time. Until it is
+// released, they use up the peer's window: who holds all of it waits for ever.
 func (c *Conn) RecvBuffer() (*Buffer, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -151,6 +152,7 @@ func (c *Conn) RecvBuffer() (*Buffer, error) {
 // lend hands out the next n bytes of the landing ring at most.
 func (s *stream) lend(n int) *Buffer {
 	l := s.inLease
+	n = min(n, len(l.Ring.Bytes)/4)
 	b := &Buffer{e: s.conn.e, mem: l.slice(n), stream: s, ring: l.read}
 	l.lent = append(l.lent, b)
 	s.p.c.lent++

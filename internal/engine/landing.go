@@ -19,6 +19,31 @@ type inLease struct {
 	lent    []*Buffer // pieces of the ring that the user holds, in order
 	read    uint64    // ring position of the next byte to be read
 	touched int64     // when it was used last, for taking idle leases back
+
+	unread writeLog
+	told   uint16 // writes read, as of the last frame sent
+}
+
+// writeLog counts the writes of a lease that are not read yet: both sides
+// bound their number.
+type writeLog struct {
+	ends [maxUnread]uint64 // ring positions behind them
+	read uint16            // writes that have been read
+	next uint16
+}
+
+func (w *writeLog) len() int { return int(w.next - w.read) }
+
+func (w *writeLog) add(end uint64) {
+	w.ends[w.next%maxUnread] = end
+	w.next++
+}
+
+// retire forgets the writes before ring position pos.
+func (w *writeLog) retire(pos uint64) {
+	for w.read != w.next && w.ends[w.read%maxUnread] <= pos {
+		w.read++
+	}
 }
 
 // landing is what is known of one write: two notices complete it, in either
@@ -116,13 +141,14 @@ func (s *stream) takeLanded() (bool, error) {
 	n, size := uint64(w.n), uint64(len(l.Ring.Bytes))
 	switch off := (w.ring - l.base) % size; {
 	case w.pos != s.rcvNxt, w.ring != s.largeIn, n == 0, n > uint64(l.chunk), off+n > size,
-		s.largeIn+n-s.largeRel > size, s.finKnown && w.pos+n > s.finPos:
+		s.largeIn+n-s.largeRel > size, l.unread.len() == maxUnread, s.finKnown && w.pos+n > s.finPos:
 		return false, fmt.Errorf("%w: write of %d bytes at %d does not fit the ring", errProtocol, n, w.ring)
 	}
 	*w = landing{}
 	l.seq++
 	s.rcvNxt += n
 	s.largeIn += n
+	l.unread.add(s.largeIn)
 	l.end, l.linked = s.rcvNxt, true
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
@@ -167,7 +193,8 @@ func (s *stream) releaseRing() {
 	}
 	s.largeRel = free
 	l.Release(free)
-	if free-s.toldRing >= uint64(len(l.Ring.Bytes))/4 {
+	l.unread.retire(free)
+	if free-s.toldRing >= uint64(len(l.Ring.Bytes))/4 || l.unread.read-l.told >= maxUnread/4 {
 		s.markDirty()
 	}
 	s.dropLease()

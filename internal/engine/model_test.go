@@ -250,17 +250,23 @@ func (m *model) read(e *modelEnd) int {
 func (m *model) dump() string {
 	out := fmt.Sprintf("rule %d attr %+v\n", m.cores[0].rule, m.cores[0].attr)
 	for i, p := range m.peers {
-		c := m.cores[i]
-		out += fmt.Sprintf("core %d: flying %d/%d tx free %d/%d stage %d/%d recvs %d; peer slots %d granted %d told %d seen %d avail %d out %d ctl %d pending %d dirty %d err %v stats %+v\n", i, c.flying, c.depth,
-			c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
-		for _, s := range p.streams {
-			out += fmt.Sprintf("  stream %d: snd %d small %d/%d large %d/%d pend %+v lease %v asked %v writing %d fin %v/%v acked %v; rcv %d small %d/%d large %d/%d held %d inlease %v wanting %v finKnown %v %d eof %v remote %v owed %v closed %v err %v\n", s.id,
-				s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.outLease != nil, s.asked, s.writing, s.finSent, s.finClosed, s.acked,
-				s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, len(s.held), s.inLease != nil, s.wanting, s.finKnown, s.finPos, s.eof, s.remote, s.owed, s.closed, s.err)
-		}
+		out += dumpPeer(m.cores[i], p)
 	}
 	for _, e := range m.ends {
 		out += fmt.Sprintf("end %d: sent %d/%d got %d fin %v eof %v closed %v\n", e.s.id, e.sent, e.toSend, e.got, e.fin, e.eof, e.closed)
+	}
+	return out
+}
+
+func dumpPeer(c *core, p *peer) string {
+	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer slots %d granted %d told %d seen %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
+		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), len(c.blocked),
+		p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
+	for _, s := range p.streams {
+		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v lease %v asked %v/%v writing %d fin %v/%v acked %v waiting %v\n",
+			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.outLease != nil, s.asked, s.askData, s.writing, s.finSent, s.finClosed, s.acked, s.wr.waiting)
+		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v wanting %v fin %v at %d eof %v remote %v owed %v closed %v err %v waiting %v\n",
+			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.wanting, s.finKnown, s.finPos, s.eof, s.remote, s.owed, s.closed, s.err, s.rd.waiting)
 	}
 	return out
 }

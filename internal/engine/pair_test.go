@@ -64,7 +64,20 @@ func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 		l.a.Attached(Bell{})
 		l.b.Attached(Bell{})
 	}
+	l.watch(t)
 	return l
+}
+
+// watch prints both sides' state if the test takes very long.
+func (l *link) watch(t testing.TB) {
+	timer := time.AfterFunc(15*time.Second, func() {
+		for _, p := range []*Peer{l.a, l.b} {
+			p.e.mu.Lock()
+			t.Logf("state %d ticking %v %s", p.e.state.Load(), p.e.ticking.Load(), dumpPeer(p.e.core, p.p))
+			p.e.mu.Unlock()
+		}
+	})
+	t.Cleanup(func() { timer.Stop() })
 }
 
 func (l *link) close(t testing.TB) {

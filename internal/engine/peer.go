@@ -180,8 +180,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 		Stream: f.stream, Slots: p.granted, Pos: f.pos,
 	}
 	if s != nil {
-		h.Window, h.Ring = s.window(), s.largeRel
-		s.toldWindow, s.toldRing = h.Window, h.Ring
+		h.Window, h.Ring = s.tell()
 	}
 	p.told = p.granted
 	if !paid {
@@ -266,8 +265,8 @@ func (p *peer) sendCredits() bool {
 		if s.gone || s.toldWindow == s.window() && s.toldRing == s.largeRel {
 			continue // another frame told it meanwhile
 		}
-		s.toldWindow, s.toldRing = s.window(), s.largeRel
-		e := framing.Credit{Stream: s.id, Window: s.toldWindow, Ring: s.toldRing}
+		e := framing.Credit{Stream: s.id}
+		e.Window, e.Ring = s.tell()
 		e.Encode(room[n:])
 		n += framing.CreditSize
 	}

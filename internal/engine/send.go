@@ -27,17 +27,7 @@ type outLease struct {
 	end     uint64 // stream position behind the last write
 	revoked bool
 
-	ends       [maxUnread]uint64 // ring positions behind the unread writes
-	head, tail uint16
-}
-
-func (l *outLease) unread() int { return int(l.tail - l.head) }
-
-// retire forgets the writes that have been read.
-func (l *outLease) retire(released uint64) {
-	for l.head != l.tail && l.ends[l.head%maxUnread] <= released {
-		l.head++
-	}
+	unread writeLog
 }
 
 // trySmall sends or queues as much of b as the window and the send slots take.
@@ -122,7 +112,7 @@ func (s *stream) largeRoom(want int) int {
 	switch {
 	case room < k: // wait for more rather than write ever smaller pieces
 		p.c.stats.Stalls.Ring++
-	case l.unread() == maxUnread:
+	case l.unread.len() == maxUnread:
 		p.c.stats.Stalls.Ring++
 	case !p.mayData(2):
 		p.c.stats.Stalls.PeerSlots++
@@ -182,8 +172,7 @@ func (s *stream) writeLarge(src source) {
 	}
 	s.sndNxt += n
 	s.largeOut += n
-	l.ends[l.tail%maxUnread] = s.largeOut
-	l.tail++
+	l.unread.add(s.largeOut)
 	l.seq++
 	l.end, l.linked = s.sndNxt, true
 	s.writing++

@@ -97,12 +97,21 @@ func (s *stream) credits(window, ring uint64) {
 	if ring > s.largeMax && ring <= s.largeOut {
 		s.largeMax, grew = ring, true
 		if s.outLease != nil {
-			s.outLease.retire(ring)
+			s.outLease.unread.retire(ring)
 		}
 	}
 	if grew && s.wr.waiting {
 		s.wr.signal()
 	}
+}
+
+// tell notes that a frame which is being built carries the stream's credits.
+func (s *stream) tell() (window, ring uint64) {
+	s.toldWindow, s.toldRing = s.window(), s.largeRel
+	if l := s.inLease; l != nil {
+		l.told = l.unread.read
+	}
+	return s.toldWindow, s.toldRing
 }
 
 // deaf reports that nothing that arrives will be read.
