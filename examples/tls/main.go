@@ -115,8 +115,12 @@ func greet(address, certFile string) (err error) {
 	if _, err := io.WriteString(c, line); err != nil {
 		return err
 	}
-	got := make([]byte, len(line))
-	if _, err := io.ReadFull(c, got); err != nil {
+	// Say that there is no more to come: the server then closes, too.
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	got, err := io.ReadAll(c)
+	if err != nil {
 		return err
 	}
 	fmt.Printf("%s: %q\n", tls.VersionName(c.ConnectionState().Version), got)
