@@ -177,13 +177,15 @@ func (e *Endpoint) arm() {
 		}
 		// Flag, full fence, one more poll, then sleep; the peer posts, full
 		// fence, looks at the flag. Swap is the fence.
+		bells := e.bells.Load()
 		flag.Swap(1)
 		if e.poll() > 0 {
 			continue
 		}
 		e.state.Store(armed)
-		// A doorbell that came while we were the owner was not heard.
-		if flag.Load() != 0 || !e.acquire() {
+		// A doorbell that came while we were the owner was not heard. The flag
+		// would tell, too, but once armed, Close may have unmapped it.
+		if e.bells.Load() == bells || !e.acquire() {
 			return
 		}
 	}
