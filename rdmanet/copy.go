@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"errors"
 	"io"
 	"net"
 	"os"
@@ -21,7 +22,9 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		return n, c.err("write", err)
 	}
 	if isFile(r) {
-		return c.sendFile(r)
+		if n, err = c.sendFile(r); !errors.Is(err, ErrMemory) {
+			return n, err
+		}
 	}
 	// Registered memory is scarce, and a reader that waits must not hold it.
 	buf := copyBuffers.Get().(*[copySize]byte)
@@ -70,13 +73,15 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 			return n, err
 		}
 		m, rerr := r.Read(b.Bytes())
-		if m == len(b.Bytes()) {
+		if m == copySize {
 			err = c.SendBuffer(b)
 		} else {
-			m, err = c.Write(b.Bytes()[:max(m, 0)])
+			if m > 0 {
+				_, err = c.Write(b.Bytes()[:m])
+			}
 			b.Release()
 		}
-		if err == nil || m < copySize {
+		if err == nil {
 			n += int64(m)
 		}
 		if done, err := copied(rerr, err); done {

@@ -90,7 +90,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer stop()
 	c, err := d.dial(ctx, t, tcp, address)
 	if err != nil {
-		return nil, opError("dial", nil, nil, ended(ctx, err))
+		return nil, opError("dial", nil, nil, t.ended(ctx, err))
 	}
 	return c, nil
 }
@@ -111,15 +111,18 @@ func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc
 
 // until ends ctx when the Transport closes.
 func (t *Transport) until(ctx context.Context) (context.Context, func()) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	stop := context.AfterFunc(t.ctx, func() { cancel(net.ErrClosed) })
-	return ctx, func() { stop(); cancel(nil) }
+	ctx, cancel := context.WithCancel(ctx)
+	stop := context.AfterFunc(t.ctx, cancel)
+	return ctx, func() { stop(); cancel() }
 }
 
-// ended makes sure that a dial which the context ended says so.
-func ended(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return cause
+// ended makes sure that a dial which was ended from outside says so.
+func (t *Transport) ended(ctx context.Context, err error) error {
+	switch {
+	case t.ctx.Err() != nil:
+		return net.ErrClosed
+	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
+		return ctx.Err()
 	}
 	return err
 }
