@@ -19,8 +19,9 @@ const (
 	roleClient = "client"
 )
 
-// Commands that a process reads from its standard input, one a line. The end
-// of the input asks it to clean up and exit.
+// Commands that a process reads from its standard input, one a line. The
+// client's first line is the server's address. The end of the input asks a
+// process to clean up and exit.
 const (
 	askCPU     = "cpu"     // the server: CPU time used so far
 	askMeasure = "measure" // the client: work for the job's time
@@ -29,15 +30,14 @@ const (
 // A job is what both processes of one measurement are told.
 type job struct {
 	cell
-	Host    string // where the server listens
-	Reuse   bool
-	WarmUp  time.Duration
-	Time    time.Duration
-	Address string // the server's, for the client
+	Host   string // where the server listens
+	Reuse  bool
+	WarmUp time.Duration
+	Time   time.Duration
 }
 
-// A reply is one line of JSON on a process's standard output. The first comes
-// unasked once the process is ready.
+// A reply is one line of JSON on a process's standard output. The server's
+// first comes unasked, with its address.
 type reply struct {
 	Address string        `json:",omitempty"`
 	CPU     time.Duration `json:",omitempty"`
@@ -100,9 +100,14 @@ func serve(l net.Listener, j job) error {
 	return serveConns(l, echo(j.Size))
 }
 
-// playClient opens the conns, warms them up, and measures when asked to.
+// playClient opens conns to the server, warms them up, and measures when asked
+// to.
 func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
-	dial := func() (net.Conn, error) { return transport.dial(ctx, j.Address) }
+	if !in.Scan() {
+		return in.Err()
+	}
+	address := in.Text()
+	dial := func() (net.Conn, error) { return transport.dial(ctx, address) }
 	workers, closeAll, err := openWorkers(ctx, j, dial)
 	if err != nil {
 		return err

@@ -84,7 +84,7 @@ func parse(args []string) (plan, string, error) {
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
 		host      = f.String("host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 		rounds    = f.Int("rounds", 0, "rounds over all rows (default 5, with -demo 3)")
-		duration  = f.Duration("time", 0, "measured time of a row in a round (default 1s, with -demo 300ms)")
+		duration  = f.Duration("time", 0, "measured time of a row in a round (default 1s, with -demo 250ms)")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")
 		reuse     = f.Bool("reuse", true, "let further conns to a peer reuse its rendezvous, as rdmanet does by default")
@@ -102,7 +102,7 @@ func parse(args []string) (plan, string, error) {
 	}
 	if *demo {
 		p.works = demoWorks()
-		return p.withDefaults(3, 300*time.Millisecond), *jsonFile, nil
+		return p.withDefaults(3, 250*time.Millisecond), *jsonFile, nil
 	}
 	bytes, err1 := numbers(*sizes, maxSize)
 	calls, err2 := numbers(*inflight, 4096)

@@ -70,12 +70,11 @@ func (p plan) cells() []cell {
 	return all
 }
 
-// demoWorks is a choice of works that takes a minute on five transports.
+// demoWorks is a choice of works that takes about a minute on five transports.
 func demoWorks() []cell {
 	return []cell{
 		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
 		{Mode: modeLat, Size: 64 << 10, Inflight: 1, Conns: 1},
-		{Mode: modeBW, Size: 64, Inflight: 1, Conns: 1},
 		{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: 1},
 		{Mode: modeBW, Size: 1 << 20, Inflight: 1, Conns: 1},
 		{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1},
@@ -166,10 +165,10 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 // warmUp is the part of a row's time that is spent before measuring.
 func (p plan) warmUp() time.Duration { return p.time / 4 }
 
-// estimate is how long the plan takes, with a quarter of a second to start and
-// end the two processes.
+// estimate is how long the plan takes, with half a second to start and end the
+// two processes.
 func (p plan) estimate() time.Duration {
-	return time.Duration(p.rounds*len(p.cells())) * (p.warmUp() + p.time + 250*time.Millisecond)
+	return time.Duration(p.rounds*len(p.cells())) * (p.warmUp() + p.time + 500*time.Millisecond)
 }
 
 func (p plan) job(c cell) job {

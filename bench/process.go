@@ -30,32 +30,24 @@ type process struct {
 	stderr bytes.Buffer
 }
 
-// start runs program in the role and waits until it is ready. It is killed
-// when ctx ends.
-func start(ctx context.Context, program, role string, j job) (*process, reply, error) {
+// start runs program in the role. It is killed when ctx ends.
+func start(ctx context.Context, program, role string, j job) (*process, error) {
 	encoded, err := json.Marshal(j)
 	if err != nil {
-		return nil, reply{}, err
+		return nil, err
 	}
 	p := &process{role: role, cmd: exec.CommandContext(ctx, program, role, string(encoded))}
 	p.cmd.WaitDelay = killDelay
 	p.cmd.Stderr = &p.stderr
 	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, reply{}, err
+		return nil, err
 	}
 	out, err := p.cmd.StdoutPipe()
 	if err != nil {
-		return nil, reply{}, err
+		return nil, err
 	}
 	p.out = json.NewDecoder(bufio.NewReader(out))
-	if err := p.cmd.Start(); err != nil {
-		return nil, reply{}, err
-	}
-	ready, err := p.receive()
-	if err != nil {
-		return nil, reply{}, errors.Join(err, p.stop())
-	}
-	return p, ready, nil
+	return p, p.cmd.Start()
 }
 
 // ask sends a command and waits for its reply.
@@ -92,22 +84,35 @@ func (p *process) stop() error {
 	return fmt.Errorf("%s: %w: %s", p.role, err, firstLines(message, 3))
 }
 
-// measure runs j once, in two new processes.
+// measure runs j once, in two new processes. They start together: loading
+// libfabric with all its libraries may take a good part of a second.
 func measure(ctx context.Context, program string, j job) (s sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, j.WarmUp+j.Time+slack)
 	defer cancel()
-	server, ready, err := start(ctx, program, roleServer, j)
+	server, err := start(ctx, program, roleServer, j)
 	if err != nil {
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	j.Address = ready.Address
-	client, _, err := start(ctx, program, roleClient, j)
+	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, client.stop()) }()
 
+	ready, err := server.receive()
+	if err != nil {
+		return sample{}, err
+	}
+	if _, err := client.ask(ready.Address); err != nil {
+		return sample{}, err
+	}
+	return measureBetween(server, client)
+}
+
+// measureBetween has a client that is warm do its work, and adds up the CPU
+// time of both sides.
+func measureBetween(server, client *process) (sample, error) {
 	before, err := server.ask(askCPU)
 	if err != nil {
 		return sample{}, err
@@ -120,7 +125,7 @@ func measure(ctx context.Context, program string, j job) (s sample, err error) {
 	if err != nil {
 		return sample{}, err
 	}
-	s = measured.Sample
+	s := measured.Sample
 	s.CPU += after.CPU - before.CPU
 	return s, nil
 }

@@ -59,9 +59,12 @@ func TestFailuresNameTheProcess(t *testing.T) {
 	_, err := measure(t.Context(), testProgram(t), job{cell: cell{Mode: modeLat, Transport: "pigeon", Size: 1, Conns: 1}})
 	assert.ErrorContains(t, err, `server: unknown transport "pigeon"`)
 
-	j := job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}, Address: "127.0.0.1:1"}
-	_, _, err = start(t.Context(), testProgram(t), roleClient, j)
+	j := job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}}
+	client, err := start(t.Context(), testProgram(t), roleClient, j)
+	require.NoError(t, err)
+	_, err = client.ask("127.0.0.1:1")
 	assert.ErrorContains(t, err, "client: dial tcp 127.0.0.1:1")
+	assert.ErrorContains(t, client.stop(), "exit status 1")
 
 	_, err = measure(t.Context(), filepath.Join(t.TempDir(), "missing"), j)
 	assert.ErrorIs(t, err, os.ErrNotExist)
