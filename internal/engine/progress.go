@@ -169,7 +169,7 @@ func (e *Endpoint) arm() {
 			}
 			e.waiter.Wake() // from an earlier wait: it must look again
 			return
-		case flag == nil || e.mustPoll():
+		case flag == nil || e.joining.Load() > 0:
 			e.poll()
 			e.state.Store(idle)
 			e.kick(pollEvery)
@@ -181,6 +181,9 @@ func (e *Endpoint) arm() {
 		flag.Swap(1)
 		if e.poll() > 0 {
 			continue
+		}
+		if e.mustPoll() {
+			e.kick(pollEvery)
 		}
 		e.state.Store(armed)
 		// A doorbell that came while we were the owner was not heard. The flag
@@ -194,9 +197,6 @@ func (e *Endpoint) arm() {
 // mustPoll reports that something is under way whose end rings no doorbell:
 // completions of our own operations.
 func (e *Endpoint) mustPoll() bool {
-	if e.joining.Load() > 0 {
-		return true
-	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.core.flying > 0 || e.core.stuck()
