@@ -3,9 +3,9 @@ package grpcdialer
 import "google.golang.org/grpc"
 
 // gRPC starts with windows of 64 KiB, grows them by estimates of the
-// bandwidth-delay product that pings provide, and writes 32 KiB at a time. On
-// a fabric the windows are used up before the first estimate is in, and
-// writes are too short for RDMA writes to pay off.
+// bandwidth-delay product that its pings provide, and writes at most 32 KiB at
+// a time. The pings cost wake-ups, which weigh more on a fabric than bytes do,
+// and longer writes make fewer and larger RDMA writes.
 const (
 	// streamWindow lets a message of gRPC's largest default size, 4 MiB, be
 	// sent without waiting for a window update.
