@@ -455,4 +455,3 @@ func cpuTime(t *testing.T) time.Duration {
 	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
-

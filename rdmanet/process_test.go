@@ -1,0 +1,222 @@
+package rdmanet_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/nettest"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// The test binary starts itself as the other process: these variables say what
+// part it plays, over which provider, and with whom.
+const (
+	roleVar     = "RDMANET_TEST_ROLE"
+	providerVar = "RDMANET_TEST_PROVIDER"
+	addrVar     = "RDMANET_TEST_ADDR"
+)
+
+func TestMain(m *testing.M) {
+	roles := map[string]func(provider, addr string) error{
+		"relay": relay, "write and exit": writeAndExit,
+	}
+	if role := os.Getenv(roleVar); role != "" {
+		if err := roles[role](os.Getenv(providerVar), os.Getenv(addrVar)); err != nil {
+			fmt.Fprintln(os.Stderr, role+":", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// process is the test binary in another role.
+func process(t *testing.T, role, provider, addr string) *exec.Cmd {
+	t.Helper()
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(exe)
+	cmd.Env = append(os.Environ(), roleVar+"="+role, providerVar+"="+provider, addrVar+"="+addr)
+	cmd.Stderr = os.Stderr
+	t.Cleanup(func() {
+		if cmd.Process != nil && cmd.ProcessState == nil {
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	})
+	return cmd
+}
+
+// relay listens, and connects every conn it accepts with a new one to addr. It
+// ends when its standard input does.
+func relay(provider, addr string) error {
+	lc := rdmanet.ListenConfig{Providers: []string{provider}}
+	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go relayConn(in.(*rdmanet.Conn), provider, addr)
+		}
+	}()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func relayConn(in *rdmanet.Conn, provider, addr string) {
+	defer in.Close()
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	nc, err := d.Dial("rdma", addr)
+	if err != nil {
+		return
+	}
+	out := nc.(*rdmanet.Conn)
+	defer out.Close()
+	var wg sync.WaitGroup
+	for _, c := range [][2]*rdmanet.Conn{{in, out}, {out, in}} {
+		wg.Go(func() {
+			if _, err := c[0].WriteTo(c[1]); err != nil {
+				// One side is gone: the other must not go on.
+				_ = c[0].CloseRead()
+			}
+			_ = c[1].CloseWrite()
+		})
+	}
+	wg.Wait()
+}
+
+// acrossProcesses makes pairs of conns whose bytes pass through another process.
+func acrossProcesses(t *testing.T, tr *rdmanet.Transport, provider string) pipeFunc {
+	t.Helper()
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+	cmd := process(t, "relay", provider, l.Addr().String())
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		assert.NoError(t, cmd.Wait())
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	return func() (client, server *rdmanet.Conn) {
+		t.Helper()
+		c, err := d.DialContext(t.Context(), "rdma", strings.TrimSpace(line))
+		require.NoError(t, err)
+		return c.(*rdmanet.Conn), accept(t, l)
+	}
+}
+
+// TestAcrossProcesses runs the conformance suite through a second process.
+func TestAcrossProcesses(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			tr := new(rdmanet.Transport)
+			cleanly(t, tr)
+			pipe := acrossProcesses(t, tr, provider)
+			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+				a, b := pipe()
+				return a, b, func() {
+					_ = a.Close()
+					_ = b.Close()
+				}, nil
+			})
+			for name, test := range map[string]func(t *testing.T, a, b *rdmanet.Conn){
+				"deadline before data": testDeadlineFirst,
+				"instant wake":         testInstantWake,
+				"empty calls":          testEmptyCalls,
+				"half close":           testHalfClose,
+				"contiguous writes":    testContiguous,
+				"partial write":        testPartialWrite,
+				"copying":              testCopying,
+			} {
+				t.Run(name, func(t *testing.T) {
+					a, b := pipe()
+					test(t, a, b)
+					_ = a.Close()
+					_ = b.Close()
+				})
+			}
+		})
+	}
+}
+
+const exitSize = 1 << 20
+
+func exitData() []byte {
+	data := make([]byte, exitSize)
+	for i := range data {
+		data[i] = byte(i * i >> 7)
+	}
+	return data
+}
+
+// writeAndExit writes a mebibyte, closes, and leaves without a good-bye.
+func writeAndExit(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	c, err := d.Dial("rdma", addr)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(exitData()); err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// TestWriteCloseExit: what was written before Close arrives whole although the
+// process exits at once.
+func TestWriteCloseExit(t *testing.T) {
+	const times = 100
+	want := exitData()
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			tr := new(rdmanet.Transport)
+			defer func() { assert.NoError(t, tr.Close()) }()
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			for i := range times {
+				cmd := process(t, "write and exit", provider, l.Addr().String())
+				require.NoError(t, cmd.Start())
+				c := accept(t, l)
+				if i%2 == 0 { // read while it writes, or after it has gone
+					require.NoError(t, cmd.Wait())
+				}
+				require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+				got, err := io.ReadAll(c)
+				require.NoError(t, err, "round %d", i)
+				require.True(t, bytes.Equal(want, got), "round %d: %d bytes", i, len(got))
+				require.NoError(t, c.Close())
+				if i%2 != 0 {
+					require.NoError(t, cmd.Wait())
+				}
+			}
+		})
+	}
+}
