@@ -274,9 +274,24 @@ func (e *endpoint) Close() error {
 		return fmt.Errorf("%w: %d of %s", ErrBusy, len(e.regions), e.name)
 	}
 	e.closed = true
-	if e.death != 0 {
-		return nil
+	e.stop()
+	return nil
+}
+
+// Shutdown ends all use of the endpoint's memory, which may then be unmapped
+// before Close: other endpoints' calls move the whole network.
+func (e *endpoint) Shutdown() error {
+	e.net.mu.Lock()
+	defer e.net.mu.Unlock()
+	e.stop()
+	return nil
+}
+
+func (e *endpoint) stop() {
+	if e.death != 0 { // or stopped before
+		return
 	}
+	n := e.net
 	for _, f := range n.flows {
 		if f.src == e {
 			f.items = slices.DeleteFunc(f.items, func(x *item) bool {
@@ -285,5 +300,4 @@ func (e *endpoint) Close() error {
 		}
 	}
 	n.bury(e, DeathError)
-	return nil
 }
