@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync/atomic"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
@@ -22,6 +23,7 @@ type binder struct {
 	providers []string
 	listener  *Listener // nil on the dialling side
 	infos     []fabric.ProviderInfo
+	used      atomic.Bool // a conn was opened
 }
 
 var _ rendezvous.Binder = (*binder)(nil)
@@ -67,7 +69,7 @@ func (b *binder) Prepare(ctx context.Context, offer framing.Offer, _ *framing.He
 		return nil, err
 	}
 	l := &link{
-		t: b.t, ep: ep, listener: b.listener, nc: b.nc, settled: make(chan struct{}),
+		t: b.t, ep: ep, listener: b.listener, used: &b.used, nc: b.nc, settled: make(chan struct{}),
 		local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone}

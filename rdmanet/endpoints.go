@@ -79,8 +79,12 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 func (ep *endpoint) open(t *Transport) {
 	ep.fab, ep.err = t.fabric.Open(ep.key.provider, ep.key.src)
 	if ep.err == nil {
-		if ep.engine, ep.err = engine.NewEndpoint(ep.fab, t.engineConfig()); ep.err != nil {
-			ep.fab.Close()
+		fab := ep.fab
+		if ep.own {
+			fab = newTwin(fab)
+		}
+		if ep.engine, ep.err = engine.NewEndpoint(fab, t.engineConfig()); ep.err != nil {
+			fab.Close()
 		}
 	}
 	if ep.err != nil {

@@ -24,7 +24,8 @@ type link struct {
 	ep            *endpoint
 	peer          *engine.Peer
 	listener      *Listener // nil on the dialling side
-	nc            net.Conn  // of the session
+	used          *atomic.Bool
+	nc            net.Conn // of the session
 	local, remote *Addr
 
 	session  atomic.Pointer[rendezvous.Session]
@@ -64,6 +65,9 @@ func (l *link) Attached(s *rendezvous.Session) {
 		bell = engine.Bell{Own: page.Own(), Peer: page.Peer(), Ring: func() { _ = s.Ring() }}
 	}
 	l.peer.Attached(bell)
+	if bell.Ring != nil && bell.Peer.CompareAndSwap(1, 0) {
+		bell.Ring() // for frames that were sent before there was a bell
+	}
 	close(l.settled)
 }
 
@@ -87,6 +91,7 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	if l.listener == nil || listener != l.listener.number {
 		return framing.ResetRefused
 	}
+	l.used.Store(true)
 	conn := newConn(l, c, false)
 	code := l.listener.take(conn)
 	if code != 0 {

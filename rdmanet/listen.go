@@ -105,6 +105,6 @@ func (t *Transport) listen(l *Listener) error {
 	t.lastID++
 	l.number = t.lastID
 	t.listeners[l] = struct{}{}
-	l.tasks.Go(l.serve)
+	l.served.Go(l.serve)
 	return nil
 }

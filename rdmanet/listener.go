@@ -22,9 +22,9 @@ type Listener struct {
 	addr   *Addr
 	number uint32 // Open frames name it
 
-	ctx    context.Context // ends with Close, and all handshakes with it
+	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
-	tasks  sync.WaitGroup // serve and the handshakes
+	served sync.WaitGroup // serve
 
 	deadline atomic.Pointer[alarm]
 
@@ -119,7 +119,7 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	l.cancel()
 	err := l.tcp.Close()
-	l.tasks.Wait()
+	l.served.Wait()
 	for len(l.backlog) > 0 { // closed: it does not grow any more
 		select {
 		case c := <-l.backlog:
@@ -165,10 +165,16 @@ func (l *Listener) serve() {
 			}
 			continue
 		}
-		l.tasks.Go(func() {
+		end, err := l.t.begin()
+		if err != nil {
+			nc.Close()
+			return
+		}
+		go func() {
+			defer end()
 			defer func() { <-slots }()
 			l.handshake(nc)
-		})
+		}()
 	}
 }
 
@@ -192,8 +198,17 @@ func (l *Listener) pause(err error) bool {
 
 func (l *Listener) handshake(nc net.Conn) {
 	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
-	ctx, cancel := context.WithTimeoutCause(l.ctx, limit, ErrHandshakeTimeout)
+	ctx, cancel := context.WithTimeoutCause(l.t.ctx, limit, ErrHandshakeTimeout)
 	defer cancel()
+	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l}
+	// A conn may be accepted before the end of its peer's handshake, which
+	// Close must then leave alone.
+	stop := context.AfterFunc(l.ctx, func() {
+		if !b.used.Load() {
+			cancel()
+		}
+	})
+	defer stop()
 	if l.cfg.AcceptTCP {
 		var plain bool
 		if nc, plain = l.sniff(ctx, nc); plain || nc == nil {
@@ -202,12 +217,13 @@ func (l *Listener) handshake(nc net.Conn) {
 	}
 	cfg := l.t.rendezvousConfig()
 	cfg.TLS, cfg.Timeout = l.cfg.TLSConfig, limit
-	s, b, err := rendezvous.Accept(ctx, nc, cfg, &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l})
+	b.nc = nc
+	s, binding, err := rendezvous.Accept(ctx, nc, cfg, b)
 	if err != nil {
 		l.failed(nc, err)
 		return
 	}
-	s.Start(b.(*link))
+	s.Start(binding.(*link))
 }
 
 // sniff takes plain TCP clients to the backlog. It returns no connection if

@@ -71,7 +71,7 @@ func (p *plan) join(ctx context.Context) (l *link, f *flight, leads bool) {
 		fctx, f.cancel = context.WithCancel(fctx)
 	}
 	t.flights[key] = f
-	t.dials.Go(func() { p.fly(fctx, f, key) })
+	t.hands.Go(func() { p.fly(fctx, f, key) })
 	return nil, f, true
 }
 

@@ -67,7 +67,7 @@ type Transport struct {
 	conns   atomic.Int64
 
 	closing sync.Once
-	dials   sync.WaitGroup // handshakes of the dialling side
+	hands   sync.WaitGroup // handshakes of both sides
 	tasks   sync.WaitGroup // goroutines that take links apart
 
 	// mu is a leaf: nothing of the engine or the rendezvous is called with it
@@ -142,15 +142,15 @@ func (t *Transport) engineConfig() engine.Config {
 	}
 }
 
-// begin counts a handshake of the dialling side until end.
+// begin counts a handshake until end.
 func (t *Transport) begin() (end func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {
 		return nil, net.ErrClosed
 	}
-	t.dials.Add(1)
-	return t.dials.Done, nil
+	t.hands.Add(1)
+	return t.hands.Done, nil
 }
 
 // spawn runs f in a goroutine that Close waits for. It may be called from
@@ -189,9 +189,9 @@ func (t *Transport) shutdown() {
 	t.cancel()
 	for _, l := range listeners {
 		_ = l.Close()
-		l.tasks.Wait() // if somebody else closes it
+		l.served.Wait() // if somebody else closes it
 	}
-	t.dials.Wait()
+	t.hands.Wait()
 	t.mu.Lock()
 	links := keys(t.links)
 	t.mu.Unlock()
