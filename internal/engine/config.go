@@ -59,6 +59,11 @@ const (
 	// writer's copy, the transfer and the reader's copy overlap.
 	chunkSize = 64 << 10
 
+	// stageChunks is how many chunks of staging memory are mapped at a time, and
+	// landingSlab how many bytes of landing memory: huge pages, if there are any.
+	stageChunks = 32
+	landingSlab = 2 << 20
+
 	minPeerSlots = 4
 	minWindow    = 4 << 10
 	minRing      = 64 << 10

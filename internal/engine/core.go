@@ -133,8 +133,10 @@ func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
 // growStage maps staging memory when the first large write needs it, and more
 // while writers keep running out of it.
 func (c *core) growStage() {
-	if n := c.stage.Len(); n < 32 && n < 2*c.depth {
-		_ = c.stage.Grow(8) // without it, the writer waits for a chunk
+	if c.stage.Len() >= min(64, 2*c.depth) {
+		return
+	}
+	for n := stageChunks; n > 0 && c.stage.Grow(n) != nil; n /= 4 {
 	}
 }
 

@@ -125,7 +125,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.theirs, p.out_, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.theirSlots, p.credit = int(a.Slots), a.Slots
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
-	p.landing = pool.NewLanding(p.c.cfg.Budget, p.c.fab, max(p.c.cfg.Ring, minRing))
+	p.landing = pool.NewLanding(p.c.cfg.Budget, p.c.fab, max(p.c.cfg.Ring, landingSlab))
 	return nil
 }
 

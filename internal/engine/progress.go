@@ -50,18 +50,20 @@ func stopSpin() { spinners.Add(-1) }
 
 // progress is the part of an Endpoint that decides who polls.
 type progress struct {
-	state   atomic.Int32
-	visits  atomic.Uint32 // how often the queue was acquired
-	seen    uint32        // visits at the last tick
-	ticking atomic.Bool
-	flag    atomic.Pointer[atomic.Uint32] // our sleeping flag, if there is one
-	park    chan struct{}                 // sends the background goroutine to the wait fd
-	joining atomic.Int32                  // peers that come up: their doorbell is not there yet
-	done    chan struct{}                 // closed when the endpoint closes
-	gone    chan struct{}                 // closed when the background goroutine has ended
-	reaped  [reapMax]fabric.Completion    // belongs to the owner
-	refused atomic.Bool                   // the fabric has refused something: offer it again
-	choring atomic.Bool                   // the chores timer is set
+	state    atomic.Int32
+	visits   atomic.Uint32 // how often the queue was acquired
+	seen     uint32        // visits at the last tick
+	ticking  atomic.Bool
+	flag     atomic.Pointer[atomic.Uint32] // our sleeping flag, if there is one
+	park     chan struct{}                 // sends the background goroutine to the wait fd
+	drivers  atomic.Int32                  // goroutines that wait for their conn and want to poll
+	attended atomic.Bool                   // a background goroutine polls
+	joining  atomic.Int32                  // peers that come up: their doorbell is not there yet
+	done     chan struct{}                 // closed when the endpoint closes
+	gone     chan struct{}                 // closed when the background goroutine has ended
+	reaped   [reapMax]fabric.Completion    // belongs to the owner
+	refused  atomic.Bool                   // the fabric has refused something: offer it again
+	choring  atomic.Bool                   // the chores timer is set
 }
 
 // acquire makes the caller the owner, if nobody is.
@@ -132,10 +134,15 @@ func (e *Endpoint) wait(w *waiter) {
 // returns true if w was signalled; if not, somebody else owns the queue or it
 // is armed.
 func (e *Endpoint) drive(w *waiter, start time.Time) bool {
-	if !e.acquire() {
-		return false
+	e.drivers.Add(1)
+	defer e.drivers.Add(-1)
+	for !e.acquire() {
+		if !e.attended.Load() {
+			return false
+		}
+		runtime.Gosched() // who attends leaves as soon as there is a driver
 	}
-	if e.cfg.Spin > 0 && w.usual < longWait && startSpin() {
+	if e.cfg.Spin > 0 && w.usual < longWait && (startSpin() || e.takeSpin()) {
 		defer stopSpin()
 		for i := 1; ; i++ {
 			n := e.poll()
@@ -153,6 +160,16 @@ func (e *Endpoint) drive(w *waiter, start time.Time) bool {
 	}
 	e.arm()
 	return w.set.Load()
+}
+
+// takeSpin takes over from a goroutine that attends to this queue and is about
+// to find out that it is not needed any more.
+func (e *Endpoint) takeSpin() bool {
+	if !e.attended.Load() {
+		return false
+	}
+	spinners.Add(1)
+	return true
 }
 
 // arm gives ownership up for an unknown time: whatever arrives from here on
@@ -209,9 +226,11 @@ func (e *Endpoint) attend() {
 	spin := e.cfg.Spin > 0 && startSpin()
 	if spin {
 		defer stopSpin()
+		e.attended.Store(true)
+		defer e.attended.Store(false)
 	}
 	start := time.Now()
-	for i := 1; e.acquire(); i++ {
+	for i := 1; e.drivers.Load() == 0 && e.acquire(); i++ {
 		n := e.poll()
 		if n == 0 && (!spin || i%8 == 0 && time.Since(start) > e.cfg.Spin/2) {
 			e.arm()
@@ -223,7 +242,9 @@ func (e *Endpoint) attend() {
 		}
 		runtime.Gosched()
 	}
-	// Whoever owns the queue now leaves it armed or ticking.
+	// Whoever drives now leaves the queue armed or ticking. The driver that was
+	// seen may just have given up, though.
+	e.kick(tickAfter)
 }
 
 // background sleeps on the wait fd while the queue is armed.
