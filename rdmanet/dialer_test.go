@@ -1,0 +1,265 @@
+package rdmanet_test
+
+import (
+	"context"
+	"net"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// silent is the address of a listener that says nothing.
+func silent(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return ln.Addr().String()
+}
+
+// closed is an address where nothing listens.
+func closed(t *testing.T) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	return ln.Addr().String()
+}
+
+func TestDialErrors(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	for name, tt := range map[string]struct {
+		network, address string
+		providers        []string
+		is               error
+		text             string
+	}{
+		"network":  {"unix", "/x", nil, net.UnknownNetworkError("unix"), "dial unix: unknown network unix"},
+		"no port":  {"rdma", "localhost", nil, nil, "dial rdma: address localhost: missing port in address"},
+		"port":     {"rdma", "localhost:nonsense", nil, nil, "nonsense"},
+		"family":   {"rdma4", "[::1]:1", nil, nil, "no suitable address"},
+		"closed":   {"rdma", closed(t), nil, syscall.ECONNREFUSED, "connection refused"},
+		"provider": {"rdma", silent(t), []string{"efa"}, rdmanet.ErrProviderUnavailable, "this machine offers tcp;ofi_rxm"},
+		"misspelt": {"rdma", silent(t), []string{"tpc"}, nil, `unknown provider "tpc"`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := rdmanet.Dialer{Transport: tr, Providers: tt.providers}
+			c, err := d.Dial(tt.network, tt.address)
+			require.Error(t, err)
+			assert.Nil(t, c)
+			var oe *net.OpError
+			require.ErrorAs(t, err, &oe)
+			assert.Equal(t, "dial", oe.Op)
+			assert.ErrorContains(t, err, tt.text)
+			if tt.is != nil {
+				assert.ErrorIs(t, err, tt.is)
+			}
+		})
+	}
+}
+
+func TestDialEnds(t *testing.T) {
+	soon := func() time.Time { return time.Now().Add(20 * time.Millisecond) }
+	for name, tt := range map[string]struct {
+		dialer  rdmanet.Dialer
+		context func(context.Context) (context.Context, context.CancelFunc)
+		is      error
+		timeout bool
+	}{
+		"timeout":  {rdmanet.Dialer{Timeout: 20 * time.Millisecond}, nil, context.DeadlineExceeded, true},
+		"deadline": {rdmanet.Dialer{Deadline: soon()}, nil, context.DeadlineExceeded, true},
+		"past":     {rdmanet.Dialer{Deadline: time.Unix(1, 0)}, nil, context.DeadlineExceeded, true},
+		"context's deadline": {rdmanet.Dialer{Timeout: patience}, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			return context.WithDeadline(ctx, soon())
+		}, context.DeadlineExceeded, true},
+		"cancel": {rdmanet.Dialer{}, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(20*time.Millisecond, cancel)
+			return ctx, cancel
+		}, context.Canceled, false},
+	} {
+		for _, reuse := range []bool{true, false} {
+			t.Run(name, func(t *testing.T) {
+				tr := simulated(t, simfabric.Shm())
+				d := tt.dialer
+				d.Transport, d.DisableReuse = tr, !reuse
+				ctx := t.Context()
+				if tt.context != nil {
+					var cancel context.CancelFunc
+					ctx, cancel = tt.context(ctx)
+					defer cancel()
+				}
+				_, err := d.DialContext(ctx, "rdma", silent(t))
+				require.ErrorIs(t, err, tt.is)
+				ne, ok := err.(net.Error)
+				require.True(t, ok)
+				assert.Equal(t, tt.timeout, ne.Timeout())
+				assert.Zero(t, tr.Stats().Peers)
+			})
+		}
+	}
+}
+
+func TestReuse(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
+		var mu sync.Mutex
+		var clients []*rdmanet.Conn
+		var wg sync.WaitGroup
+		for range 16 {
+			wg.Go(func() {
+				c, err := d.Dial("rdma", l.Addr().String())
+				if assert.NoError(t, err) {
+					mu.Lock()
+					defer mu.Unlock()
+					clients = append(clients, c.(*rdmanet.Conn))
+				}
+			})
+		}
+		wg.Wait()
+		require.Len(t, clients, 16)
+		ids := map[uint64]bool{}
+		fresh := 0
+		for _, c := range clients {
+			ids[c.Info().ID] = true
+			assert.Equal(t, clients[0].LocalAddr(), c.LocalAddr())
+			assert.Equal(t, l.Addr(), c.RemoteAddr())
+			if !c.Info().Reused {
+				fresh++
+			}
+		}
+		assert.Len(t, ids, 16, "conns are told apart")
+		assert.Equal(t, 1, fresh, "one handshake for all")
+		assert.Equal(t, 2, tr.Stats().Peers, "one on each side")
+		for range clients {
+			s := accept(t, l)
+			assert.Equal(t, clients[0].LocalAddr().String(), s.RemoteAddr().String())
+			go s.Close()
+		}
+		for _, c := range clients {
+			assert.NoError(t, c.Close())
+		}
+	})
+}
+
+func TestKeysOfReuse(t *testing.T) {
+	tr := simulated(t, simfabric.TCP(), simfabric.Net())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	require.NoError(t, err)
+	dial := func(d rdmanet.Dialer, address string) rdmanet.ConnInfo {
+		d.Transport = tr
+		c, err := d.Dial("tcp4", address)
+		require.NoError(t, err)
+		closeAll(t, c, accept(t, l))
+		return c.(*rdmanet.Conn).Info()
+	}
+	first := dial(rdmanet.Dialer{}, "127.0.0.1:"+port)
+	assert.False(t, first.Reused)
+	assert.Equal(t, "net", first.Provider)
+	assert.True(t, dial(rdmanet.Dialer{}, "localhost:"+port).Reused, "a name of the address")
+	assert.True(t, dial(rdmanet.Dialer{}, ":"+port).Reused, "this host")
+	assert.False(t, dial(rdmanet.Dialer{DisableReuse: true}, "127.0.0.1:"+port).Reused)
+	local := rdmanet.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}
+	assert.False(t, dial(local, "127.0.0.1:"+port).Reused)
+	assert.True(t, dial(local, "127.0.0.1:"+port).Reused)
+	other := dial(rdmanet.Dialer{Providers: []string{"tcp;ofi_rxm"}}, "127.0.0.1:"+port)
+	assert.False(t, other.Reused)
+	assert.Equal(t, "tcp;ofi_rxm", other.Provider)
+}
+
+func TestDisableReuse(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers, DisableReuse: true}
+		for range 3 {
+			c, s := meet(t, d, l)
+			echo(t, c, s)
+			assert.Equal(t, 2, tr.Stats().Peers)
+			closeAll(t, s, c)
+			eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the rendezvous goes with its conn")
+		}
+	})
+}
+
+func TestIdlePeers(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Personality: simfabric.Shm()})
+	tr := rdmanet.NewTransport(n)
+	tr.IdlePeerTimeout = 40 * time.Millisecond
+	cleanly(t, tr)
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	d := &rdmanet.Dialer{Transport: tr}
+	c, s := meet(t, d, l)
+	time.Sleep(3 * tr.IdlePeerTimeout)
+	echo(t, c, s)
+	closeAll(t, c, s)
+	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "idle for long enough")
+	eventually(t, func() bool { return n.Stats().Endpoints == 0 }, "endpoints go with their peers")
+	c, s = meet(t, d, l)
+	assert.False(t, c.Info().Reused)
+	closeAll(t, c, s)
+	tr.CloseIdle()
+	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle")
+}
+
+// A listener that replaces another at its address is found, although the peer
+// process is the same; so is one after the peer's process went away.
+func TestListenerIsReplaced(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
+		lc := rdmanet.ListenConfig{Transport: tr, Providers: providers}
+		first := listen(t, lc)
+		c, s := meet(t, d, first)
+		require.NoError(t, first.Close())
+		second, err := lc.Listen(t.Context(), "rdma", first.Addr().String())
+		require.NoError(t, err)
+		c2, s2 := meet(t, d, second.(*rdmanet.Listener))
+		assert.False(t, c2.Info().Reused)
+		c3, s3 := meet(t, d, second.(*rdmanet.Listener))
+		assert.True(t, c3.Info().Reused)
+		echo(t, c, s)
+		echo(t, c2, s2)
+		closeAll(t, c, s, c2, s2, c3, s3)
+		require.NoError(t, second.Close())
+	})
+}
+
+func TestPeerGoesAway(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: p})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, here)
+			l := listen(t, rdmanet.ListenConfig{Transport: there})
+			d := &rdmanet.Dialer{Transport: here}
+			c, s := meet(t, d, l)
+			echo(t, c, s)
+			require.NoError(t, there.Close())
+			_, err := c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = c.Write([]byte("x"))
+			require.Error(t, err)
+			_, err = s.Read(make([]byte, 1))
+			require.Error(t, err, "at the side that closed")
+			_, err = d.Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, syscall.ECONNREFUSED)
+
+			again := rdmanet.NewTransport(n)
+			defer again.Close()
+			l2, err := (&rdmanet.ListenConfig{Transport: again}).Listen(t.Context(), "rdma", l.Addr().String())
+			require.NoError(t, err)
+			c2, s2 := meet(t, d, l2.(*rdmanet.Listener))
+			echo(t, c2, s2)
+			closeAll(t, c2, s2)
+			closeAll(t, c, s)
+		})
+	}
+}

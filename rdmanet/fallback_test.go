@@ -1,0 +1,170 @@
+package rdmanet_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"crypto/tls"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// plainServer is a server over TCP that says a banner and then listens.
+func plainServer(t *testing.T, banner string) string {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	go func() {
+		for {
+			c, err := ln.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				_, _ = io.WriteString(c, banner)
+				_, _ = io.Copy(io.Discard, c)
+			}()
+		}
+	}()
+	return ln.Addr().String()
+}
+
+func TestFallback(t *testing.T) {
+	tr := simulated(t, simfabric.TCP(), simfabric.Net())
+	other := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true})
+	d := rdmanet.Dialer{Transport: tr, Providers: []string{"tcp;ofi_rxm"}, Timeout: time.Second}
+	for name, tt := range map[string]struct {
+		address string
+		reason  error
+		counter string
+	}{
+		"another protocol": {plainServer(t, "220 mail.example\r\n"), rdmanet.ErrNotRdmanet, "not rdmanet"},
+		"silence":          {silent(t), rdmanet.ErrHandshakeTimeout, "timeout"},
+		"no provider":      {other.Addr().String(), rdmanet.ErrNoProvider, "no provider"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := d
+			_, err := d.Dial("rdma", tt.address)
+			require.Error(t, err, "never unless it was chosen")
+			d.Fallback = rdmanet.FallbackTCP
+			before := tr.Stats().Fallbacks[tt.counter]
+			c, err := d.Dial("rdma", tt.address)
+			require.NoError(t, err)
+			defer c.Close()
+			info := c.(*rdmanet.Conn).Info()
+			assert.ErrorIs(t, info.Fallback, tt.reason)
+			assert.Empty(t, info.Provider)
+			assert.Equal(t, "tcp", c.RemoteAddr().Network())
+			assert.Equal(t, tt.address, c.RemoteAddr().String())
+			assert.Equal(t, before+1, tr.Stats().Fallbacks[tt.counter])
+		})
+	}
+	t.Run("TLS", func(t *testing.T) {
+		d := d
+		d.Fallback, d.TLSConfig = rdmanet.FallbackTCP, &tls.Config{}
+		address := plainServer(t, "220 mail.example\r\n")
+		_, err := d.Dial("rdma", address)
+		require.ErrorIs(t, err, rdmanet.ErrNotRdmanet)
+		assert.ErrorContains(t, err, "AllowInsecureFallback")
+		d.AllowInsecureFallback = true
+		c, err := d.Dial("rdma", address)
+		require.NoError(t, err)
+		require.NoError(t, c.Close())
+	})
+}
+
+func TestAcceptTCP(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, HandshakeTimeout: time.Second})
+	for _, first := range []string{"G", "RDM", "RDMX", "GET / HTTP/1.1\r\n"} {
+		nc, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(nc, first)
+		require.NoError(t, err)
+		if first == "RDM" { // undecided until the end
+			require.NoError(t, nc.(*net.TCPConn).CloseWrite())
+		}
+		s := accept(t, l)
+		got := make([]byte, len(first))
+		_, err = io.ReadFull(s, got)
+		require.NoError(t, err)
+		assert.Equal(t, first, string(got), "nothing is lost")
+		assert.Equal(t, "tcp", s.LocalAddr().Network())
+		assert.NoError(t, s.Info().Fallback)
+		_, err = s.ReadFrom(bytes.NewReader([]byte("answer")))
+		require.NoError(t, err)
+		require.NoError(t, s.CloseWrite())
+		answer, err := io.ReadAll(nc)
+		require.NoError(t, err)
+		assert.Equal(t, "answer", string(answer))
+		closeAll(t, s, nc)
+	}
+	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	assert.Equal(t, "tcp;ofi_rxm", s.Info().Provider)
+	closeAll(t, c, s)
+}
+
+// What ReadFrom, WriteTo, WriteBuffers and Buffers carry arrives whole.
+func TestCopies(t *testing.T) {
+	data := make([]byte, 300_001)
+	rand.Read(data)
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, data, 0o600))
+	for way, send := range map[string]func(t *testing.T, c *rdmanet.Conn){
+		"file": func(t *testing.T, c *rdmanet.Conn) {
+			f, err := os.Open(name)
+			require.NoError(t, err)
+			defer f.Close()
+			n, err := c.ReadFrom(&io.LimitedReader{R: f, N: 1 << 30})
+			assert.NoError(t, err)
+			assert.EqualValues(t, len(data), n)
+		},
+		"reader": func(t *testing.T, c *rdmanet.Conn) {
+			n, err := c.ReadFrom(bytes.NewReader(data))
+			assert.NoError(t, err)
+			assert.EqualValues(t, len(data), n)
+		},
+		"buffers": func(t *testing.T, c *rdmanet.Conn) {
+			v := net.Buffers{data[:3], nil, data[3:1000], data[1000:200_000], data[200_000:]}
+			n, err := c.WriteBuffers(&v)
+			assert.NoError(t, err)
+			assert.EqualValues(t, len(data), n)
+			assert.Empty(t, v)
+		},
+		"registered": func(t *testing.T, c *rdmanet.Conn) {
+			b, err := c.AllocBuffer(len(data))
+			require.NoError(t, err)
+			copy(b.Bytes(), data)
+			assert.NoError(t, c.SendBuffer(b))
+		},
+	} {
+		t.Run(way, func(t *testing.T) {
+			onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+				l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+				c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
+				done := make(chan []byte)
+				go func() {
+					var got bytes.Buffer
+					_, err := s.WriteTo(&got)
+					assert.NoError(t, err)
+					done <- got.Bytes()
+				}()
+				send(t, c)
+				require.NoError(t, c.CloseWrite())
+				require.True(t, bytes.Equal(data, <-done))
+				closeAll(t, c, s)
+			})
+		})
+	}
+}

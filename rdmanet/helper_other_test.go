@@ -1,0 +1,7 @@
+//go:build !linux || !cgo
+
+package rdmanet_test
+
+var realProviders []string
+
+func pidPrefix() string { return "no shared memory" }

@@ -1,0 +1,149 @@
+package rdmanet_test
+
+import (
+	"io"
+	"net"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+const patience = 10 * time.Second
+
+// simulated is a Transport over a simulated fabric; the test ends by checking
+// that its Close leaves nothing behind.
+func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Personality) *rdmanet.Transport {
+	t.Helper()
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: p, Others: others})
+	tr := rdmanet.NewTransport(n)
+	cleanly(t, tr)
+	t.Cleanup(func() {
+		require.NoError(t, tr.Close())
+		s := n.Stats()
+		assert.Zero(t, s.Endpoints, "endpoints")
+		assert.Zero(t, s.Regions, "regions")
+	})
+	return tr
+}
+
+// cleanly closes a Transport when the test is over and looks for goroutines,
+// files, shared memory and budget that are left. It must be called first.
+func cleanly(t *testing.T, tr *rdmanet.Transport) {
+	t.Helper()
+	goroutines := goleak.IgnoreCurrent()
+	files, shm := openFiles(t), sharedMemory(t)
+	t.Cleanup(func() {
+		require.NoError(t, tr.Close())
+		goleak.VerifyNone(t, goroutines)
+		assert.LessOrEqual(t, openFiles(t), files, "open files")
+		assert.Subset(t, shm, sharedMemory(t), "names in /dev/shm")
+		assert.Zero(t, tr.Stats().Memory.Used, "memory budget")
+		assert.Zero(t, tr.Stats().Peers)
+	})
+}
+
+func openFiles(t *testing.T) int {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // opens Go's own files, too
+	require.NoError(t, err)
+	require.NoError(t, ln.Close())
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// sharedMemory lists this program's names in /dev/shm.
+func sharedMemory(t *testing.T) []string {
+	t.Helper()
+	list, err := os.ReadDir("/dev/shm")
+	require.NoError(t, err)
+	names := []string{}
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), "fabricnet-") || strings.HasPrefix(e.Name(), pidPrefix()) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// onEach runs a test over a simulated fabric of each kind and over the real
+// providers.
+func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
+	t.Helper()
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
+		t.Run("simulated "+p.Provider, func(t *testing.T) {
+			test(t, simulated(t, p), []string{p.Provider})
+		})
+	}
+	for _, name := range realProviders {
+		t.Run(name, func(t *testing.T) {
+			tr := new(rdmanet.Transport)
+			cleanly(t, tr)
+			test(t, tr, []string{name})
+		})
+	}
+}
+
+func listen(t *testing.T, lc rdmanet.ListenConfig) *rdmanet.Listener {
+	t.Helper()
+	l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l.(*rdmanet.Listener)
+}
+
+// meet dials l and accepts the conn.
+func meet(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener) (client, server *rdmanet.Conn) {
+	t.Helper()
+	c, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
+	require.NoError(t, err)
+	return c.(*rdmanet.Conn), accept(t, l)
+}
+
+func accept(t *testing.T, l *rdmanet.Listener) *rdmanet.Conn {
+	t.Helper()
+	require.NoError(t, l.SetDeadline(time.Now().Add(patience)))
+	s, err := l.Accept()
+	require.NoError(t, err)
+	return s.(*rdmanet.Conn)
+}
+
+// echo checks that a conn works in both directions.
+func echo(t *testing.T, client, server net.Conn) {
+	t.Helper()
+	for _, x := range [][2]net.Conn{{client, server}, {server, client}} {
+		_, err := x[0].Write([]byte("hello"))
+		require.NoError(t, err)
+		buf := make([]byte, 5)
+		require.NoError(t, x[1].SetReadDeadline(time.Now().Add(patience)))
+		_, err = io.ReadFull(x[1], buf)
+		require.NoError(t, err)
+		require.Equal(t, "hello", string(buf))
+		require.NoError(t, x[1].SetReadDeadline(time.Time{}))
+	}
+}
+
+// closeAll closes conns at the same time: each side waits for the other.
+func closeAll(t *testing.T, conns ...net.Conn) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for _, c := range conns {
+		wg.Go(func() { assert.NoError(t, c.Close()) })
+	}
+	wg.Wait()
+}
+
+// eventually waits for what other goroutines are about to bring about.
+func eventually(t *testing.T, condition func() bool, what string) {
+	t.Helper()
+	require.Eventually(t, condition, patience, time.Millisecond, what)
+}
