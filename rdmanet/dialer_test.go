@@ -263,3 +263,18 @@ func TestPeerGoesAway(t *testing.T) {
 		})
 	}
 }
+
+func TestShmPeersAreLimited(t *testing.T) {
+	tr := simulated(t, simfabric.Shm(), simfabric.TCP())
+	tr.MaxShmPeers = 2 // both ends of one pair
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	d := &rdmanet.Dialer{Transport: tr, DisableReuse: true}
+	c1, s1 := meet(t, d, l)
+	c2, s2 := meet(t, d, l)
+	assert.Equal(t, "shm", c1.Info().Provider)
+	assert.Equal(t, "tcp;ofi_rxm", c2.Info().Provider)
+	_, err := (&rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}}).Dial("rdma", l.Addr().String())
+	require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+	assert.ErrorContains(t, err, "MaxShmPeers")
+	closeAll(t, c1, s1, c2, s2)
+}
