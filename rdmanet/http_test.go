@@ -1,0 +1,79 @@
+package rdmanet_test
+
+import (
+	"crypto/sha256"
+	"flag"
+	"hash"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+var httpSize = flag.Int64("http.size", 32<<20, "bytes of the file that TestHTTPFile serves")
+
+// TestHTTPFile serves a file with net/http to 32 clients at a time.
+func TestHTTPFile(t *testing.T) {
+	const clients = 32
+	name := filepath.Join(t.TempDir(), "file")
+	want := writeRandom(t, name, *httpSize)
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
+			cleanly(t, server)
+			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before the look at what is left
+			l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{provider}})
+			srv := &http.Server{
+				Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, name) }),
+				ReadHeaderTimeout: patience,
+			}
+			served := make(chan error, 1)
+			go func() { served <- srv.Serve(l) }()
+			d := &rdmanet.Dialer{Transport: client, Providers: []string{provider}}
+			var wg sync.WaitGroup
+			start := time.Now()
+			for range clients {
+				wg.Go(func() {
+					tr := &http.Transport{DialContext: d.DialContext}
+					defer tr.CloseIdleConnections()
+					resp, err := (&http.Client{Transport: tr}).Get("http://" + l.Addr().String() + "/")
+					if !assert.NoError(t, err) {
+						return
+					}
+					defer resp.Body.Close()
+					sum := sha256.New()
+					n, err := io.Copy(sum, resp.Body)
+					assert.NoError(t, err)
+					assert.Equal(t, *httpSize, n)
+					assert.Equal(t, want, sum.Sum(nil), "hash")
+				})
+			}
+			wg.Wait()
+			took := time.Since(start)
+			t.Logf("%d clients, %d bytes each, hashed: %v, %.2f GB/s in all",
+				clients, *httpSize, took.Round(time.Millisecond), float64(clients**httpSize)/took.Seconds()/1e9)
+			require.NoError(t, srv.Close())
+			require.ErrorIs(t, <-served, http.ErrServerClosed)
+		})
+	}
+}
+
+func writeRandom(t *testing.T, name string, size int64) []byte {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.CopyN(io.MultiWriter(f, sum), rand.NewChaCha8([32]byte{1}), size)
+	require.NoError(t, err)
+	return hash.Hash(sum).Sum(nil)
+}
