@@ -73,6 +73,7 @@ func TestOffers(t *testing.T) {
 }
 
 func TestHostID(t *testing.T) {
-	assert.NotZero(t, hostID())
-	assert.Equal(t, hostID(), hostID())
+	first, again := hostID(), hostID()
+	assert.NotZero(t, first)
+	assert.Equal(t, first, again)
 }

@@ -53,7 +53,7 @@ func (e *twin) Shutdown() error {
 func (e *twin) Close() error {
 	twins.Lock()
 	e.closed = true
-	delete(twins.byName, string(e.Endpoint.Name()))
+	delete(twins.byName, string(e.Name()))
 	other := e.other
 	wait := other != nil && !other.closed
 	twins.Unlock()

@@ -1,7 +1,6 @@
 package ofi_test
 
 import (
-	"errors"
 	"os"
 	"syscall"
 	"testing"
@@ -26,6 +25,6 @@ func TestErrno(t *testing.T) {
 		assert.ErrorIs(t, test.err, test.match)
 		assert.ErrorContains(t, test.err, test.text)
 	}
-	assert.False(t, errors.Is(ofi.ErrTruncate, syscall.EIO))
-	assert.False(t, errors.Is(ofi.Errno(999), syscall.Errno(0)))
+	assert.NotErrorIs(t, ofi.ErrTruncate, syscall.EIO)
+	assert.NotErrorIs(t, ofi.Errno(999), syscall.Errno(0))
 }

@@ -21,7 +21,7 @@ func mapped(t *testing.T, size int) []byte {
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	require.NoError(t, err)
-	t.Cleanup(func() { syscall.Munmap(mem) })
+	t.Cleanup(func() { _ = syscall.Munmap(mem) })
 	return mem
 }
 
@@ -169,7 +169,7 @@ func dispositions() map[syscall.Signal]disposition {
 	all := make(map[syscall.Signal]disposition)
 	for sig := syscall.Signal(1); sig < 32; sig++ {
 		var d disposition
-		unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0,
+		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0,
 			uintptr(unsafe.Pointer(&d)), unsafe.Sizeof(d.mask), 0, 0)
 		d.restorer = 0 // libc has its own
 		all[sig] = d

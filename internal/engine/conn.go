@@ -45,11 +45,8 @@ func (c *Conn) Counters() Counters {
 	return c.stream.info
 }
 
-// Peer returns the stream's id, unique among those that the peer has open.
+// ID is the stream's id, unique among those that the peer has open.
 func (c *Conn) ID() uint32 { return c.stream.id }
-
-// Owner identifies the peer that the conn belongs to.
-func (c *Conn) BelongsTo(p *Peer) bool { return c.stream.p == p.p }
 
 // readError is why nothing can be read, whether or not there is data: closing
 // and the deadline come first, as in TCP.

@@ -134,7 +134,7 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	m.run()
 	for i, c := range m.cores {
-		require.Zero(t, len(m.peers[i].streams), "streams left")
+		require.Empty(t, m.peers[i].streams, "streams left")
 		c.breakdown(ErrEndpointClosed)
 		require.NoError(t, c.shutdown())
 	}

@@ -214,11 +214,6 @@ func (s *stream) tryRead(b []byte) (n int, large []byte) {
 // unlockedCopy is the size from which a copy is worth releasing the lock for.
 const unlockedCopy = 4 << 10
 
-// readable reports that tryRead, or an error, has something for a reader.
-func (s *stream) readable() bool {
-	return s.err != nil || s.closed || s.readShut || s.directN > 0 || !s.segs.empty() || s.eof
-}
-
 // fail ends a stream for its user: what has been received completely can still
 // be read if the peer had finished.
 func (s *stream) fail(err error) {

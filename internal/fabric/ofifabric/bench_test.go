@@ -69,7 +69,8 @@ func BenchmarkPingPong(b *testing.B) {
 				require.NoError(b, err)
 				require.Equal(b, 1, n)
 			}
-			y.Exchange(nil, done)
+			_, _, err := y.Exchange(nil, done)
+			require.NoError(b, err)
 		})
 	}
 }

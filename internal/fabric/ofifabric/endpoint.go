@@ -3,6 +3,7 @@
 package ofifabric
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 
@@ -35,8 +36,7 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 	if o.WaitFD() >= 0 {
 		w, err := newWaiter(o)
 		if err != nil {
-			e.close()
-			return nil, err
+			return nil, errors.Join(err, e.close())
 		}
 		e.waiter = w
 	}

@@ -29,7 +29,7 @@ func mapped(t testing.TB, size int) []byte {
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
 		syscall.MAP_ANON|syscall.MAP_PRIVATE|syscall.MAP_POPULATE)
 	require.NoError(t, err)
-	t.Cleanup(func() { syscall.Munmap(mem) })
+	t.Cleanup(func() { _ = syscall.Munmap(mem) })
 	return mem
 }
 

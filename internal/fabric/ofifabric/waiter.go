@@ -122,7 +122,7 @@ func (w *waiter) Wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.woken = true
-	w.file.SetReadDeadline(time.Unix(1, 0)) // fails only once closed, when nobody waits
+	_ = w.file.SetReadDeadline(time.Unix(1, 0)) // fails only once closed, when nobody waits
 }
 
 func (w *waiter) close() { w.file.Close() }

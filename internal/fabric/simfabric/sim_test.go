@@ -238,7 +238,7 @@ func trace(t *testing.T, cfg Config) string {
 				ops = []fabric.Op{b.op(fabric.Recv, uint32(i), at, 64)}
 			}
 			posted, reaped, err := s.Exchange(ops, done)
-			fmt.Fprintln(&out, k, posted, done[:reaped], err, bytes.Trim(b.local.Bytes()[at:at+8], "\x00"))
+			fmt.Fprintln(&out, k, posted, done[:reaped], err, string(bytes.Trim(b.local.Bytes()[at:at+8], "\x00")))
 		}
 	}
 	return out.String()
