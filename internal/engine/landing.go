@@ -314,5 +314,8 @@ func (p *peer) reclaim() (more bool) {
 		}
 		more = more || s.wanting
 	}
+	if !more && p.landing != nil {
+		p.landing.Trim() // idle conns own no registered memory
+	}
 	return more
 }

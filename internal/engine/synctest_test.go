@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"io"
+	"os"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// virtual runs a test of goroutines on virtual time: what takes fifteen seconds
+// takes exactly that, and no time at all.
+func virtual(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
+	t.Helper()
+	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm()} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				cfg := cfg
+				cfg.Spin = -1 // polling would keep the clock from moving
+				l := newLink(t, simfabric.Config{Seed: 5, Personality: p}, cfg)
+				test(t, l)
+				require.NoError(t, l.ea.Close())
+				require.NoError(t, l.eb.Close())
+			})
+		})
+	}
+}
+
+func TestDeadlineIsExact(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		start := time.Now()
+		require.NoError(t, a.SetReadDeadline(start.Add(3*time.Second)))
+		_, err := a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, 3*time.Second, time.Since(start))
+
+		// A later deadline replaces an earlier one, for a call that is pending.
+		start = time.Now()
+		require.NoError(t, a.SetWriteDeadline(start.Add(time.Second)))
+		time.AfterFunc(500*time.Millisecond, func() {
+			assert.NoError(t, a.SetWriteDeadline(start.Add(7*time.Second)))
+		})
+		_, err = a.Write(make([]byte, 64<<20))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.Equal(t, 7*time.Second, time.Since(start))
+		require.NoError(t, b.SetLinger(0))
+		require.NoError(t, b.Close())
+		require.NoError(t, a.Close())
+	})
+}
+
+func TestWakeUps(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		for i := range 100 {
+			var wg sync.WaitGroup
+			wg.Go(func() {
+				buf := make([]byte, 1)
+				_, err := b.Read(buf)
+				assert.NoError(t, err)
+				assert.Equal(t, byte(i), buf[0])
+			})
+			time.Sleep(time.Minute) // everything sleeps by now
+			synctest.Wait()
+			start := time.Now()
+			_, err := a.Write([]byte{byte(i)})
+			require.NoError(t, err)
+			wg.Wait()
+			require.Zero(t, time.Since(start), "a timer, not the arrival, woke the reader")
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
+func TestCloseOfAFrozenPeer(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		_, err := a.Write([]byte("x"))
+		require.NoError(t, err)
+		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
+		start := time.Now()
+		require.ErrorIs(t, a.Close(), os.ErrDeadlineExceeded)
+		require.Equal(t, DefaultLinger, time.Since(start))
+		require.NoError(t, b.SetLinger(0))
+		require.NoError(t, b.Close())
+	})
+}
+
+func TestRefusedForEver(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, _ := l.dial(t)
+		l.net.Kill(l.eb.fab, simfabric.DeathRefuse)
+		start := time.Now()
+		_, err := io.Copy(onlyWriter{a}, zeroes{})
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		took := time.Since(start)
+		require.GreaterOrEqual(t, took, DefaultDeadAfter)
+		require.LessOrEqual(t, took, DefaultDeadAfter+2*choreTime)
+		require.NoError(t, a.Close())
+	})
+}
+
+func TestIdleLeasesComeBack(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		buf := make([]byte, 1<<20)
+		for range 3 {
+			go func() {
+				_, err := a.Write(buf)
+				assert.NoError(t, err)
+			}()
+			_, err := io.ReadFull(b, make([]byte, len(buf)))
+			require.NoError(t, err)
+			require.Positive(t, b.Counters().LargeIn)
+			time.Sleep(5 * choreTime)
+			l.eb.mu.Lock()
+			rings := l.b.p.landing.Stats()
+			out := l.eb.core.leases.Stats().Out
+			l.eb.mu.Unlock()
+			require.Zero(t, out, "leases of an idle conn")
+			require.Zero(t, rings.Mapped, "landing memory of an idle peer")
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
+type onlyWriter struct{ io.Writer }
+
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
