@@ -67,6 +67,9 @@ const (
 	minPeerSlots = 4
 	minWindow    = 4 << 10
 	minRing      = 64 << 10
+	// maxControl is how many control frames may wait to be sent to a peer, besides
+	// some for each stream.
+	maxControl = 4096
 	// maxUnread is how many RDMA writes of one lease may be unread.
 	maxUnread = 64
 	// ctlSlots is how many send slots only control frames may use.

@@ -67,7 +67,9 @@ func (c *core) landed(imm framing.Immediate) {
 	}
 	s := l.Owner.(*stream)
 	p := s.p
-	p.seen++
+	if p.err != nil || !p.useSlot() {
+		return
+	}
 	p.granted++
 	c.touch(p)
 	in := s.inLease

@@ -81,7 +81,12 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
-	want := c.cfg.PeerSlots
+	// A peer gets a share of what is left, so that the first ones do not take
+	// all of a shared endpoint's queue.
+	want := min(c.cfg.PeerSlots, max(minPeerSlots, (c.attr.RxDepth-c.granted)/8))
+	if c.attr.PerPeer {
+		want = min(c.cfg.PeerSlots, c.attr.RxDepth)
+	}
 	for c.rx.Len() < c.granted+want {
 		n := min(c.granted+want-c.rx.Len(), c.attr.RxDepth-c.rx.Len())
 		if n > 0 && c.rx.Grow(n) == nil {
@@ -197,12 +202,18 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot}})
 }
 
-// control queues a control frame of s, which may be gone already (nil).
+// control queues a control frame.
 func (p *peer) control(f ctlFrame) {
-	if p.err == nil {
-		p.ctl = append(p.ctl, f)
-		p.c.touch(p)
+	if p.err != nil {
+		return
 	}
+	if len(p.ctl) >= maxControl+8*len(p.streams) {
+		p.c.stats.Violations++
+		p.c.fail(p, fmt.Errorf("%w: it asks for answers and takes none", errProtocol))
+		return
+	}
+	p.ctl = append(p.ctl, f)
+	p.c.touch(p)
 }
 
 // flush sends what has become possible: control frames first, then credits,

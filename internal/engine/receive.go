@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -22,7 +23,10 @@ func (c *core) received(slot uint32, n int) {
 	}
 	c.stats.FramesReceived++
 	c.touch(p)
-	p.seen++
+	if !p.useSlot() {
+		c.repost(slot, nil)
+		return
+	}
 	if d := int32(h.Slots - p.credit); d > 0 && d <= 1<<20 {
 		p.credit = h.Slots
 		c.freed = true
@@ -35,6 +39,18 @@ func (c *core) received(slot uint32, n int) {
 		c.stats.Violations++
 		c.fail(p, err)
 	}
+}
+
+// useSlot counts a receive slot that the peer has used. A peer that uses more
+// than it was told of is cut off: it could flood the endpoint.
+func (p *peer) useSlot() bool {
+	p.seen++
+	if framing.SlotsAfter(p.seen, p.told) > 0 {
+		p.c.stats.Violations++
+		p.c.fail(p, fmt.Errorf("%w: it sent more than it was allowed to", errProtocol))
+		return false
+	}
+	return true
 }
 
 // handle takes in a frame whose proof was right. keep says that the frame
