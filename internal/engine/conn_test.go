@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -362,4 +363,45 @@ func TestManyConns(t *testing.T) {
 	wg.Wait()
 	assert.NoError(t, other.Close())
 	assert.NoError(t, stuck.Close())
+}
+
+// TestNoLostWakeUp goes to sleep and is woken as often as possible: each side
+// arms the queue at the very moment at which the other rings.
+func TestNoLostWakeUp(t *testing.T) {
+	for _, name := range []string{"shm", "tcp", "efa"} {
+		for _, spin := range []time.Duration{-1, time.Microsecond, 20 * time.Microsecond} {
+			t.Run(fmt.Sprintf("%s/%v", name, spin), func(t *testing.T) {
+				rounds := 20_000
+				if name == "efa" { // nothing to wait on: a timer polls
+					rounds = 100
+				}
+				l := newLink(t, personalities()[name], Config{Spin: spin})
+				defer l.close(t)
+				a, b := l.dial(t)
+				require.NoError(t, a.SetDeadline(time.Now().Add(30*time.Second)))
+				require.NoError(t, b.SetDeadline(time.Now().Add(30*time.Second)))
+				var wg sync.WaitGroup
+				for i, c := range []*Conn{a, b} {
+					wg.Go(func() {
+						buf := make([]byte, 1)
+						for n := range rounds {
+							if n%2 == i {
+								_, err := c.Write(buf)
+								if !assert.NoError(t, err) {
+									return
+								}
+								continue
+							}
+							if _, err := c.Read(buf); !assert.NoError(t, err, "round %d", n) {
+								return
+							}
+						}
+					})
+				}
+				wg.Wait()
+				assert.NoError(t, a.Close())
+				assert.NoError(t, b.Close())
+			})
+		}
+	}
 }

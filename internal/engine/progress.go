@@ -230,7 +230,9 @@ func (e *Endpoint) attend() {
 		defer e.attended.Store(false)
 	}
 	start := time.Now()
-	for i := 1; e.drivers.Load() == 0 && e.acquire(); i++ {
+	// One look in any case: a driver that is about to park may have looked
+	// before what we were woken for arrived, and counts on us.
+	for i := 1; (i == 1 || e.drivers.Load() == 0) && e.acquire(); i++ {
 		n := e.poll()
 		if n == 0 && (!spin || i%8 == 0 && time.Since(start) > e.cfg.Spin/2) {
 			e.arm()
