@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -25,6 +26,12 @@ type Buffer struct {
 	released bool
 }
 
+// errReleased: the buffer's memory is not its holder's any more.
+var errReleased = errors.New("buffer was released or sent before")
+
+// keptChunks is how much staging memory AllocBuffer leaves to writes.
+const keptChunks = 8
+
 // Bytes is the memory. It must not be used after Release or SendBuffer.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
@@ -36,11 +43,15 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 	if c.stream.closed {
 		return nil, errClosed
 	}
+	if err := c.stream.p.err; err != nil {
+		return nil, err
+	}
 	if n <= 0 {
 		return nil, fmt.Errorf("buffer of %d bytes", n)
 	}
 	co := e.core
-	if n <= chunkSize {
+	// The last chunks are for writes, which would wait for them for ever.
+	if n <= chunkSize && (co.stage.Free() > keptChunks || co.stage.Len() == 0) {
 		if slot, ok := co.takeStage(); ok {
 			co.lent++
 			return &Buffer{e: e, mem: co.stage.Bytes(slot)[:n], desc: co.stage.Desc(slot), chunk: true, slot: slot}, nil
@@ -65,7 +76,10 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 // SendBuffer writes all of b, as one Write does, and takes it over, whatever
 // it returns.
 func (c *Conn) SendBuffer(b *Buffer) error {
-	if b.e != c.e || b.released || b.stream != nil || !b.chunk && b.slab == nil {
+	if b.released {
+		return errReleased
+	}
+	if b.e != c.e || b.stream != nil || !b.chunk && b.slab == nil {
 		_, err := c.Write(b.mem) // not ours to send from: copy
 		b.Release()
 		return err
@@ -76,22 +90,23 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 	defer c.e.leave()
 	b.flying++ // ours, until all is posted
 	defer b.done()
-	b.released = true
-	for n := 0; n < len(b.mem); {
+	mem := b.mem
+	b.released, b.mem = true, nil
+	for n := 0; n < len(mem); {
 		if err := c.writeError(); err != nil {
 			return err
 		}
 		s := c.stream
 		m := 0
-		if k := s.largeRoom(len(b.mem) - n); k > 0 {
+		if k := s.largeRoom(len(mem) - n); k > 0 {
 			b.flying++
-			s.commitLarge(source{mem: b.mem[n : n+k], desc: b.desc, buf: b}, len(b.mem)-n)
+			s.commitLarge(source{mem: mem[n : n+k], desc: b.desc, buf: b}, len(mem)-n)
 			m = k
 		} else {
-			m = s.writeFrames(b.mem[n:])
+			m = s.writeFrames(mem[n:])
 		}
 		if n += m; m == 0 {
-			c.waitWrite(len(b.mem) - n)
+			c.waitWrite(len(mem) - n)
 		}
 	}
 	return nil
@@ -115,9 +130,7 @@ func (b *Buffer) free() {
 	case b.slab != nil:
 		_ = b.slab.Close()
 	}
-	if c.down && c.lent == 0 && c.copying == 0 {
-		c.free()
-	}
+	c.tryFree()
 }
 
 // RecvBuffer waits for the next bytes of the stream and returns them where
@@ -163,7 +176,7 @@ func (s *stream) lend(n int) *Buffer {
 // Release gives the memory back. It may be called more than once.
 func (b *Buffer) Release() {
 	if b.e == nil {
-		b.mem = nil
+		b.released, b.mem = true, nil
 		return
 	}
 	b.e.enter()
@@ -171,7 +184,7 @@ func (b *Buffer) Release() {
 	if b.released {
 		return
 	}
-	b.released = true
+	b.released, b.mem = true, nil
 	if b.stream == nil {
 		b.free()
 		return
@@ -182,7 +195,5 @@ func (b *Buffer) Release() {
 		s.releaseRing()
 		s.release()
 	}
-	if c.down && c.lent == 0 && c.copying == 0 {
-		c.free()
-	}
+	c.tryFree()
 }

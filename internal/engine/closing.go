@@ -32,7 +32,7 @@ func (s *stream) shutWrite(closed bool) {
 // shutRead discards what is there and what will come.
 func (s *stream) shutRead() {
 	s.readShut = true
-	for s.directN == 0 && !s.reading {
+	for !s.reading {
 		seg := s.segs.front()
 		if seg == nil {
 			break
@@ -52,37 +52,70 @@ func (s *stream) shutRead() {
 // close ends both directions for the user. The stream lives on until the peer
 // has everything and has promised to write no more.
 func (s *stream) close() {
-	s.closed = true
-	s.rd.signal()
-	s.wr.signal()
+	s.markClosed()
 	switch {
-	case s.p.err != nil || s.err != nil && !s.opening:
+	case s.p.err != nil:
 		s.remove()
-	case s.remote && s.writing == 0 && !s.owed:
-		s.remove() // the peer has closed as well, and knows that we send nothing
+	case s.remote && (s.eof || s.quiet):
+		// The peer knows all that our Fin would say from the answer to its own.
 	case s.opening:
 		s.abort(framing.ResetAbort)
+		return
 	default:
 		s.shutWrite(true)
 	}
+	s.ackFin()
+	s.tryRemove()
+}
+
+func (s *stream) markClosed() {
+	if !s.closed {
+		s.closed, s.closedAt = true, s.p.c.now
+		s.p.c.lingering++
+	}
+	s.rd.signal()
+	s.wr.signal()
 }
 
 // abort ends the stream at once, and tells the peer.
 func (s *stream) abort(code framing.ResetCode) {
-	s.closed = true
+	s.markClosed()
 	s.dropPending()
-	if s.p.err != nil || s.remote {
+	if s.p.err != nil {
 		s.remove()
 		return
 	}
-	s.finSent, s.finClosed = true, true
-	s.p.reset(s.id, code)
-	s.rd.signal()
-	s.wr.signal()
+	if !s.remote || !s.eof && !s.quiet {
+		s.finSent, s.finClosed, s.due = true, true, code
+		s.sendReset()
+	}
+	s.ackFin()
+	s.tryRemove()
+}
+
+// sendReset sends a Reset that is due. It promises that no write is in flight.
+func (s *stream) sendReset() {
+	if s.due != 0 && s.writing == 0 {
+		s.p.reset(s.id, s.due)
+		s.due = 0
+	}
+}
+
+// tryRemove forgets a stream that the user has closed, once neither side can
+// have a write in flight and each knows that of the other.
+func (s *stream) tryRemove() {
+	if s.closed && s.writing == 0 && !s.owed && (s.quiet || s.remote && s.eof) {
+		s.remove()
+	}
 }
 
 // finished takes a Fin frame in.
 func (s *stream) finished(pos uint64, closed bool) error {
+	if s.wasCut { // by a Reset that overtook it
+		s.owed = true
+		s.ackFin()
+		return nil
+	}
 	if s.finKnown && pos != s.finPos || pos < s.rcvNxt {
 		return fmt.Errorf("%w: stream ends at %d, and at %d", errProtocol, pos, s.rcvNxt)
 	}
@@ -124,9 +157,7 @@ func (s *stream) ackFin() {
 		f.flags = framing.FlagClosed
 	}
 	s.p.control(f)
-	if s.remote && s.closed {
-		s.remove()
-	}
+	s.tryRemove()
 }
 
 // finAcked takes the answer to our Fin in.
@@ -135,16 +166,15 @@ func (s *stream) finAcked(closed bool) {
 		return // answers the Fin before the one with FlagClosed
 	}
 	s.acked = true
+	s.quiet = s.quiet || closed
 	s.wr.signal()
-	if s.closed && closed {
-		s.remove()
-	}
+	s.tryRemove()
 }
 
 // wasReset takes a Reset frame in.
 func (s *stream) wasReset(code framing.ResetCode) {
 	opening := s.opening
-	s.remote, s.owed, s.finKnown, s.finPos = true, true, true, s.rcvNxt
+	s.remote, s.quiet, s.wasCut, s.owed = true, true, true, true
 	if s.err == nil && !s.eof {
 		s.err = resetError(code, opening)
 	}

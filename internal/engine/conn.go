@@ -96,8 +96,9 @@ func (c *Conn) read(b []byte) (int, error) {
 			e.leave()
 			n = copy(b, large)
 			e.enter()
-			s.p.c.copying--
-			s.endCopy(n)
+			if s.p.c.endCopying() {
+				s.endCopy(n)
+			}
 			return n, nil
 		}
 		if n > 0 {
@@ -127,12 +128,6 @@ func (c *Conn) waitRead() {
 // endCopy ends an unlocked copy of n bytes out of the landing ring.
 func (s *stream) endCopy(n int) {
 	s.reading = false
-	if c := s.p.c; c.down {
-		if c.lent == 0 && c.copying == 0 {
-			c.free()
-		}
-		return
-	}
 	if s.gone {
 		s.release()
 		return
@@ -176,12 +171,17 @@ func (c *Conn) Write(b []byte) (int, error) {
 func (c *Conn) write(b []byte) (n int, retry bool) {
 	s := c.stream
 	if src := s.prepareLarge(len(b)); src.mem != nil {
+		s.p.c.copying++
 		c.e.leave()
 		copy(src.mem, b)
 		c.e.enter()
+		if !s.p.c.endCopying() {
+			return 0, true
+		}
 		// Much can have happened meanwhile, but only this call sends.
 		if c.writeError() != nil || !s.commitLarge(src, len(b)) {
 			src.from.Put(src.slot)
+			s.p.c.freed = true
 			return 0, true
 		}
 		return len(src.mem), false

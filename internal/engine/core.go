@@ -68,7 +68,8 @@ type core struct {
 	touched []*peer // to be flushed when the dispatch ends
 	blocked []*stream
 	graves  []grave
-	freed   bool // a budget of the whole endpoint has grown: look at blocked
+	lost    map[*peer]struct{} // peers that have failed and still have streams
+	freed   bool               // a budget of the whole endpoint has grown: look at blocked
 	// rang lists peers that were sent something and may sleep.
 	rang []*peer
 	err  error // the endpoint is unusable
@@ -77,6 +78,9 @@ type core struct {
 	// copying counts readers that copy from a landing ring without the lock.
 	copying   int
 	ringFreed bool // landing memory has become free: look at who wants a lease
+	starved   bool // a stream wants a lease for which there is no memory
+	lingering int  // streams that the user has closed and the peer has not
+	badRecvs  int  // receives that have failed in a row
 
 	stats Stats
 }
@@ -103,7 +107,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	a := fab.Attr()
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a),
-		peers: map[uint32]*peer{}, heaps: map[int]*pool.Slots{},
+		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*pool.Slots{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
 	}
 	if a.RxDepth < minPeerSlots {
@@ -245,6 +249,9 @@ func (c *core) postRecvs() {
 // repost posts a receive slot again, and gives its credit back to p, if any,
 // once it is really posted.
 func (c *core) repost(slot uint32, p *peer) {
+	if c.err != nil {
+		return
+	}
 	c.owners = append(c.owners, p)
 	c.recvs = append(c.recvs, fabric.Op{
 		Kind: fabric.Recv, Tag: slot, Buf: c.rx.Bytes(slot), Desc: c.rx.Desc(slot),
@@ -257,10 +264,14 @@ func (c *core) dispatch(done []fabric.Completion) {
 		d := &done[i]
 		switch {
 		case d.Kind == fabric.Recv && d.Err == nil:
+			c.badRecvs = 0
 			c.received(d.Tag, d.Len)
 		case d.Kind == fabric.Recv:
 			c.stats.CQErrors++
 			c.repost(d.Tag, nil)
+			if c.badRecvs++; c.badRecvs > c.rx.Len() {
+				c.breakdown(fmt.Errorf("receiving: %w", d.Err)) // it would go on for ever
+			}
 		case d.Kind == fabric.RemoteWrite:
 			c.landed(framing.Immediate(d.Data))
 		case d.Kind == 0:
@@ -277,21 +288,24 @@ func (c *core) dispatch(done []fabric.Completion) {
 	c.flush()
 }
 
-// flush ends every entry into the core: frames, receives and wake-ups that
-// have become due go out.
+// flush ends every entry into the core: receives, frames and wake-ups that have
+// become due go out.
 func (c *core) flush() {
-	c.postRecvs()
-	for i := 0; i < len(c.touched); i++ {
-		p := c.touched[i]
-		p.touched = false
-		p.flush()
-	}
-	c.touched = c.touched[:0]
-	if c.ringFreed {
-		c.ringFreed = false
-		c.grantWaiting()
-	}
-	if c.freed {
+	for {
+		c.postRecvs()
+		if c.ringFreed {
+			c.ringFreed = false
+			c.grantWaiting()
+		}
+		for i := 0; i < len(c.touched); i++ {
+			p := c.touched[i]
+			p.touched = false
+			p.flush()
+		}
+		c.touched = c.touched[:0]
+		if !c.freed {
+			return
+		}
 		c.freed = false
 		for _, p := range c.peers {
 			if p.wants() {
@@ -376,6 +390,7 @@ func (c *core) stuck() bool {
 // whether it wants to be called again.
 func (c *core) chores() (again bool) {
 	c.retry()
+	c.starved = false // reclaim finds out
 	for _, p := range c.peers {
 		if len(p.out) > 0 {
 			if again = true; !p.stalled.IsZero() && c.now.Sub(p.stalled) > c.cfg.DeadAfter {
@@ -389,12 +404,12 @@ func (c *core) chores() (again bool) {
 	if c.bury() {
 		again = true
 	}
-	return again
+	return again || c.lingering > 0
 }
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.stuck()
+	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.starved || c.lingering > 0 || c.stuck()
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are

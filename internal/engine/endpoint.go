@@ -199,19 +199,25 @@ func (p *Peer) Doorbell() {
 	p.e.attend()
 }
 
+// drainTime is how long Lost goes on taking in what has arrived, at most.
+const drainTime = 5 * time.Millisecond
+
 // Lost ends the peer after its rendezvous connection has ended. What has
 // arrived before that is taken in first: a peer that closed its conns and
 // exited has lost nothing.
 func (p *Peer) Lost(err error) {
 	e := p.e
-	for range 100 {
-		if e.acquire() {
-			n := e.poll()
-			e.release()
-			if n == 0 {
-				break
-			}
+	for start, empty := time.Now(), 0; empty < 3 && time.Since(start) < drainTime; {
+		if !e.acquire() {
+			runtime.Gosched() // the owner drains
+			continue
 		}
+		if e.poll() == 0 {
+			empty++
+		} else {
+			empty = 0
+		}
+		e.release()
 	}
 	e.enter()
 	defer e.leave()
@@ -229,6 +235,9 @@ func (p *Peer) Idle() (conns int, since time.Time) {
 // Open opens a conn to a listener of the peer. It returns once the listener's
 // backlog has taken it.
 func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	e := p.e
 	e.enter()
 	s, err := p.p.open(listener)

@@ -124,7 +124,7 @@ func (s *stream) announced(h *framing.Header, payload []byte) error {
 // and is next in the stream.
 func (s *stream) takeLanded() (bool, error) {
 	l := s.inLease
-	if l == nil {
+	if l == nil || s.err != nil {
 		return false, nil
 	}
 	w := &l.writes[l.seq%maxUnread]
@@ -155,7 +155,7 @@ func (s *stream) takeLanded() (bool, error) {
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
 	l.touched = s.p.c.now.UnixNano()
-	if s.readShut {
+	if s.readShut && !s.reading {
 		l.read += n
 		s.releaseRing()
 	} else {
@@ -240,6 +240,7 @@ func (s *stream) wanted() {
 		}
 		if size/2 < minRing {
 			c.stats.Stalls.Memory++
+			c.starved = true
 			p.revokeOldest()
 			return // small data flows meanwhile; tick tries again
 		}
@@ -305,6 +306,10 @@ func (p *peer) revokeOldest() {
 // that had to wait for memory. It reports whether any lease is out or wanted.
 func (p *peer) reclaim() (more bool) {
 	for _, s := range p.streams {
+		if s.closed && p.c.now.Sub(s.closedAt) > p.c.cfg.DeadAfter {
+			p.c.fail(p, fmt.Errorf("%w: it does not answer a close", errProtocol))
+			return false
+		}
 		if s.wanting && s.inLease == nil {
 			s.wanted()
 		}

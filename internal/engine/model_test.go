@@ -3,6 +3,7 @@ package engine
 import (
 	"flag"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -43,6 +44,7 @@ type model struct {
 	cores [2]*core
 	peers [2]*peer
 	ends  []*modelEnd
+	rude  bool // ends are closed and reset at any moment
 	now   time.Time
 	done  [8]fabric.Completion
 }
@@ -55,6 +57,8 @@ type modelEnd struct {
 	toSend    uint64
 	eof, fin  bool
 	closed    bool
+	early     bool // closed before both directions had ended
+	aborted   bool
 }
 
 func (m *model) pattern(e *modelEnd, pos uint64) byte {
@@ -86,7 +90,7 @@ func randomSim(rng *rand.Rand, seed uint64) simfabric.Config {
 func runModel(t *testing.T, seed uint64) {
 	rng := rand.New(rand.NewPCG(seed, 7))
 	sim := randomSim(rng, seed)
-	m := &model{t: t, rng: rng, net: simfabric.New(sim), now: time.Unix(1e9, 0)}
+	m := &model{t: t, rng: rng, net: simfabric.New(sim), now: time.Unix(1e9, 0), rude: rng.IntN(3) == 0}
 	cfg := Config{
 		Budget:    pool.NewBudget(64 << 20),
 		Window:    4 << 10 << rng.IntN(5),
@@ -135,6 +139,8 @@ func runModel(t *testing.T, seed uint64) {
 	m.run()
 	for i, c := range m.cores {
 		require.Empty(t, m.peers[i].streams, "streams left")
+		require.Zero(t, c.lingering)
+		require.Zero(t, c.leases.Stats().Out, "leases out")
 		c.breakdown(ErrEndpointClosed)
 		require.NoError(t, c.shutdown())
 	}
@@ -167,6 +173,19 @@ func (m *model) run() {
 		}
 		e := m.ends[m.rng.IntN(len(m.ends))]
 		if e.closed {
+			continue
+		}
+		if m.rude && m.rng.IntN(300) == 0 {
+			e.early = true
+			if e.aborted = m.rng.IntN(2) == 0; e.aborted {
+				e.s.abort(framing.ResetAbort)
+			} else {
+				e.s.close()
+			}
+			e.s.p.c.flush()
+			e.closed = true
+			left--
+			last = step
 			continue
 		}
 		moved := m.write(e) + m.read(e)
@@ -210,7 +229,11 @@ func (m *model) write(e *modelEnd) int {
 	for i := range b {
 		b[i] = m.pattern(e, e.sent+uint64(i))
 	}
-	require.NoError(m.t, e.s.writeError())
+	if err := e.s.writeError(); err != nil {
+		require.True(m.t, e.other.early, "writing: %v", err)
+		e.toSend, e.fin = e.sent, true
+		return 1
+	}
 	n := 0
 	if src := e.s.prepareLarge(len(b)); src.mem != nil {
 		copy(src.mem, b)
@@ -241,9 +264,13 @@ func (m *model) read(e *modelEnd) int {
 		}
 	}
 	e.got += uint64(n)
-	if n == 0 && e.s.endError() != nil {
-		require.Equal(m.t, e.other.sent, e.got)
-		require.True(m.t, e.s.eof, "ended by %v", e.s.endError())
+	if err := e.s.endError(); n == 0 && err != nil {
+		if e.other.aborted {
+			require.LessOrEqual(m.t, e.got, e.other.sent)
+		} else {
+			require.Equal(m.t, e.other.sent, e.got)
+			require.Equal(m.t, io.EOF, err)
+		}
 		e.eof = true
 		n = 1
 	}

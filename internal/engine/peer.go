@@ -64,6 +64,7 @@ type peer struct {
 	lastUsed time.Time // when the last stream went away
 	cfg      PeerConfig
 	err      error
+	ended    bool // the owner knows of err
 }
 
 // ctlFrame is a control frame that waits for a slot.
@@ -306,6 +307,7 @@ func (c *core) fail(p *peer, err error) {
 		c.granted -= p.slots
 	}
 	c.stats.PeersLost++
+	c.lost[p] = struct{}{}
 	for _, s := range p.streams {
 		s.fail(syscall.ECONNRESET)
 	}
@@ -330,12 +332,17 @@ func (c *core) fail(p *peer, err error) {
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err)
 	}
+	p.ended = true
 	p.checkGone()
 }
 
 // checkGone tells the owner when a peer that has ended has no conns left.
 func (p *peer) checkGone() {
-	if p.err != nil && len(p.streams) == 0 && p.cfg.Gone != nil {
+	if !p.ended || len(p.streams) > 0 {
+		return
+	}
+	delete(p.c.lost, p)
+	if p.cfg.Gone != nil {
 		p.cfg.Gone()
 		p.cfg.Gone = nil
 	}
@@ -383,7 +390,7 @@ func (p *peer) open(listener uint32) (*stream, error) {
 	return s, nil
 }
 
-// refuse answers an Open that is not wanted.
+// reset tells the peer that a stream is gone, or never was.
 func (p *peer) reset(stream uint32, code framing.ResetCode) {
 	f := ctlFrame{t: framing.TypeReset, stream: stream, n: framing.ResetSize}
 	code.Encode(f.payload[:])

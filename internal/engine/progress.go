@@ -27,7 +27,6 @@ const (
 const (
 	tickAfter = 200 * time.Microsecond // an abandoned queue is armed after about this
 	pollEvery = time.Millisecond       // while only polling brings progress
-	safetyNet = 10 * time.Millisecond  // wait fds of some providers miss an event now and then
 	reapMax   = 32
 	// longWait is the usual wait from which polling is not worth it.
 	longWait = 300 * time.Microsecond
@@ -199,10 +198,10 @@ func (e *Endpoint) arm() {
 		if e.poll() > 0 {
 			continue
 		}
-		if e.mustPoll() {
+		e.state.Store(armed)
+		if e.mustPoll() { // not before: what is posted meanwhile sees an owner
 			e.kick(pollEvery)
 		}
-		e.state.Store(armed)
 		// A doorbell that came while we were the owner was not heard. The flag
 		// would tell, too, but once armed, Close may have unmapped it.
 		if e.bells.Load() == bells || !e.acquire() {
@@ -232,7 +231,7 @@ func (e *Endpoint) attend() {
 	start := time.Now()
 	// One look in any case: a driver that is about to park may have looked
 	// before what we were woken for arrived, and counts on us.
-	for i := 1; (i == 1 || e.drivers.Load() == 0) && e.acquire(); i++ {
+	for i := 1; (i == 1 || e.drivers.Load() == 0) && !e.closing() && e.acquire(); i++ {
 		n := e.poll()
 		if n == 0 && (!spin || i%8 == 0 && time.Since(start) > e.cfg.Spin/2) {
 			e.arm()
@@ -268,12 +267,7 @@ func (e *Endpoint) background() {
 func (e *Endpoint) sleep() bool {
 	found := false
 	err := e.waiter.Wait(func() bool {
-		select {
-		case <-e.done:
-			return true
-		default:
-		}
-		if !e.acquire() {
+		if e.closing() || !e.acquire() {
 			return true
 		}
 		if found = e.poll() > 0; found {
@@ -284,30 +278,34 @@ func (e *Endpoint) sleep() bool {
 		return false
 	}, 0)
 	switch {
-	case err != nil:
-		e.kick(pollEvery) // no way to sleep: poll
+	case err != nil: // no way to sleep: poll
+		e.state.CompareAndSwap(armed, idle)
+		e.kick(pollEvery)
 		return false
 	case found:
 		e.attend()
 	}
+	return !e.closing() && e.state.Load() == armed // woken to look again
+}
+
+func (e *Endpoint) closing() bool {
 	select {
 	case <-e.done:
-		return false
+		return true
 	default:
-		return e.state.Load() == armed // woken to look again
+		return false
 	}
 }
 
 // tick looks after a queue that was left unarmed.
 func (e *Endpoint) tick() {
 	e.ticking.Store(false)
-	select {
-	case <-e.done:
+	if e.closing() {
 		return
-	default:
 	}
 	if e.state.Load() == armed {
-		if e.waiter == nil && e.mustPoll() && e.acquire() {
+		if (e.refused.Load() || e.waiter == nil && e.mustPoll()) && e.acquire() {
+			e.poll()
 			e.arm()
 		}
 		return
@@ -330,10 +328,8 @@ func (e *Endpoint) tick() {
 // doChores runs what time makes due.
 func (e *Endpoint) doChores() {
 	e.choring.Store(false)
-	select {
-	case <-e.done:
+	if e.closing() {
 		return
-	default:
 	}
 	e.enter()
 	again := e.core.chores()

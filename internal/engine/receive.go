@@ -16,7 +16,8 @@ func (c *core) received(slot uint32, n int) {
 	p := c.peers[h.Peer]
 	// The proofs' difference is zero or not: no early exit tells how much of a
 	// guess was right.
-	if err != nil || p == nil || p.in^h.Proof != 0 {
+	// Before Connect nothing honest can arrive: both sides insert each other first.
+	if err != nil || p == nil || !p.linked || p.in^h.Proof != 0 {
 		c.stats.FramesDropped++
 		c.repost(slot, nil)
 		return
@@ -86,6 +87,8 @@ func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool
 // hear that nothing more will come.
 func (p *peer) stray(h *framing.Header) {
 	switch {
+	case h.Type == framing.TypeAccept: // of a conn that was given up before
+		p.reset(h.Stream, framing.ResetAbort)
 	case h.Type == framing.TypeReset || h.Type == framing.TypeFin && h.Flags&framing.FlagClosed != 0:
 		p.control(ctlFrame{t: framing.TypeFinAck, flags: framing.FlagClosed, stream: h.Stream, pos: h.Pos})
 	default:
@@ -176,8 +179,8 @@ func (s *stream) takeSmall(b []byte) error {
 	n := len(b)
 	s.rcvNxt += uint64(n)
 	s.smallIn += uint64(n)
-	if s.smallIn > s.smallRead+uint64(s.win) {
-		return errProtocol // more than we promised memory for
+	if s.smallIn > s.smallRead+uint64(s.win) || s.finKnown && s.rcvNxt > s.finPos {
+		return errProtocol // more than we promised memory for, or than it announced
 	}
 	s.info.SmallIn += uint64(n)
 	if s.readShut {

@@ -202,7 +202,9 @@ func (s *stream) writeDone(t *txOp) {
 	}
 	if s.writing == 0 {
 		s.giveBack()
+		s.sendReset()
 		s.ackFin()
+		s.tryRemove()
 	}
 }
 
@@ -237,8 +239,10 @@ func (s *stream) commitLarge(src source, n int) bool {
 func (s *stream) writeFrames(b []byte) int {
 	if len(b) > s.p.eager && s.p.c.rule != byNothing {
 		switch l := s.outLease; {
-		case l != nil && !l.revoked:
+		case l != nil && !l.revoked && s.p.c.stage.Len() > 0:
 			return 0 // it goes by RDMA, when there is room
+		case l != nil:
+			// No memory to write from, or the ring is to go back.
 		case !s.asked:
 			s.ask()
 		}
@@ -270,6 +274,10 @@ func (s *stream) leased(payload []byte) error {
 	}
 	s.asked = false
 	s.outLease = &outLease{Lease: l, base: s.largeOut}
+	if s.recalled {
+		s.recalled = false
+		s.revoked()
+	}
 	s.wr.signal()
 	return nil
 }
@@ -279,7 +287,9 @@ func (s *stream) revoked() {
 	if l := s.outLease; l != nil {
 		l.revoked = true
 		s.giveBack()
+		return
 	}
+	s.recalled = true // it overtook the Lease
 }
 
 // giveBack returns a revoked lease once no write to it is in flight.

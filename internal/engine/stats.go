@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -46,20 +45,37 @@ type Stalls struct {
 // more. The caller owns the completion queue for good.
 func (c *core) shutdown() error {
 	c.recvs, c.owners, c.down = nil, nil, true
-	for _, g := range c.graves {
-		for _, s := range g.peer.streams {
+	for p := range c.lost {
+		for _, s := range p.streams {
 			s.discard()
 		}
 	}
-	var errs []error
-	if s, ok := c.fab.(interface{ Shutdown() error }); ok {
-		errs = append(errs, s.Shutdown())
+	if err := c.fab.Shutdown(); err != nil {
+		return err // what may still be used must stay mapped
 	}
-	if c.lent == 0 && c.copying == 0 {
+	for i := range c.ops { // none touches its memory any more
+		if b := c.ops[i].buf; b != nil {
+			c.ops[i] = txOp{}
+			b.done()
+		}
+	}
+	c.tryFree()
+	return c.fab.Close()
+}
+
+// endCopying ends a copy to or from registered memory that was made without
+// the lock. It returns false if the endpoint was closed meanwhile.
+func (c *core) endCopying() bool {
+	c.copying--
+	c.tryFree()
+	return !c.down
+}
+
+// tryFree gives the memory of a closed endpoint back, unless somebody uses it.
+func (c *core) tryFree() {
+	if c.down && c.lent == 0 && c.copying == 0 {
 		c.free()
 	}
-	errs = append(errs, c.fab.Close())
-	return errors.Join(errs...)
 }
 
 // discard drops what a stream has not read yet: its memory is going away.

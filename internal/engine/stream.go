@@ -3,9 +3,11 @@ package engine
 import (
 	"errors"
 	"math"
+	"time"
 
 	"github.com/smallnest/ringbuffer"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -27,6 +29,7 @@ type stream struct {
 	largeMax uint64 // of these, read by the peer
 	outLease *outLease
 	asked    bool // for a lease
+	recalled bool // it was revoked before it came
 	askData  bool // by the next data frame
 	writing  int  // RDMA writes in flight
 	blocked  bool // a writer waits; listed in core.blocked
@@ -60,8 +63,12 @@ type stream struct {
 	acked     bool // our last Fin was answered
 	finKnown  bool // the peer's Fin is here
 	finPos    uint64
-	eof       bool // and everything before it
-	remote    bool // the peer has closed: it takes nothing more
+	eof       bool              // and everything before it
+	remote    bool              // the peer has closed: it takes nothing more
+	quiet     bool              // the peer has promised to write nothing more
+	wasCut    bool              // by a Reset
+	due       framing.ResetCode // the Reset that is to be sent when no write is in flight
+	closedAt  time.Time
 	owed      bool // a FinAck is due
 	readShut  bool // CloseRead
 	closed    bool // Close
@@ -175,7 +182,7 @@ func (s *stream) markDirty() {
 
 // tryRead copies the next bytes into b as far as they are there. large, if it
 // is not empty, is memory of the landing ring that the caller is to copy from
-// instead, unlocked, between beginCopy and endCopy.
+// instead, unlocked, and then to call endCopy.
 func (s *stream) tryRead(b []byte) (n int, large []byte) {
 	for n < len(b) {
 		seg := s.segs.front()
@@ -221,8 +228,12 @@ func (s *stream) fail(err error) {
 	if s.err == nil && !s.eof {
 		s.err = err
 	}
-	s.acked, s.remote = true, true
+	s.acked, s.remote, s.quiet, s.owed = true, true, true, false
 	s.writing = 0
+	for _, f := range s.held {
+		s.p.c.repost(f.slot, nil)
+	}
+	s.held = nil
 	s.rd.signal()
 	s.wr.signal()
 	s.dropPending()
@@ -238,6 +249,9 @@ func (s *stream) remove() {
 	}
 	s.gone = true
 	p := s.p
+	if s.closed {
+		p.c.lingering--
+	}
 	delete(p.streams, s.id)
 	p.lastUsed = p.c.now
 	p.c.stats.Streams--
