@@ -40,6 +40,7 @@ type Hints struct {
 	CQDataSize       int    // bytes of remote completion data, at least
 	Order            Order
 	DeliveryComplete bool // FI_DELIVERY_COMPLETE must be supported
+	MultiRecv        bool // RecvMulti must be supported
 }
 
 // InfoList is what fi_getinfo returned. It must be freed, and no Info of it
@@ -117,7 +118,10 @@ func newHints(h Hints) *C.struct_fi_info {
 	if c == nil {
 		return nil
 	}
-	c.caps = C.FI_MSG | C.FI_RMA | C.FI_MULTI_RECV
+	c.caps = C.FI_MSG | C.FI_RMA
+	if h.MultiRecv {
+		c.caps |= C.FI_MULTI_RECV
+	}
 	c.mode = C.FI_CONTEXT | C.FI_CONTEXT2
 	c.ep_attr._type = C.FI_EP_RDM
 	c.domain_attr.threading = C.FI_THREAD_SAFE

@@ -34,8 +34,11 @@ type side struct {
 }
 
 func open(t *testing.T, provider string) *side {
-	hints := ofi.Hints{Provider: provider, CQDataSize: 4}
-	if provider != "shm" {
+	return openWith(t, ofi.Hints{Provider: provider, CQDataSize: 4})
+}
+
+func openWith(t *testing.T, hints ofi.Hints) *side {
+	if hints.Provider != "shm" {
 		hints.Source = "127.0.0.1"
 	}
 	list, err := ofi.GetInfo(hints)
@@ -55,7 +58,12 @@ func open(t *testing.T, provider string) *side {
 }
 
 func pair(t *testing.T, provider string) (a, b *side) {
-	a, b = open(t, provider), open(t, provider)
+	return introduce(open(t, provider), open(t, provider))
+}
+
+// introduce makes two endpoints known to each other.
+func introduce(a, b *side) (*side, *side) {
+	t := a.t
 	var err error
 	a.peer, err = a.Insert(b.Name())
 	require.NoError(t, err)
@@ -96,7 +104,8 @@ func (s *side) post(other *side, op ofi.Op) {
 func TestMultiReceive(t *testing.T) {
 	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
 		t.Run(provider, func(t *testing.T) {
-			a, b := pair(t, provider)
+			hints := ofi.Hints{Provider: provider, CQDataSize: 4, MultiRecv: true}
+			a, b := introduce(openWith(t, hints), openWith(t, hints))
 			require.True(t, b.Info().MultiRecv())
 			require.NoError(t, b.SetMinMultiRecv(64))
 			buf := mapped(t, 1024)
