@@ -31,15 +31,28 @@ struct ofi_signals *ofi_signals_save(void)
 	return saved;
 }
 
-// Puts back only what has changed, so as not to undo what os/signal does to
-// other signals meanwhile.
+// Go has one handler, which SIGSEGV always has: a handler that none of the
+// signals had before is a provider's.
+static int is_provider(const struct sigaction *now,
+		       const struct ofi_signals *saved)
+{
+	if (now->sa_handler == SIG_DFL || now->sa_handler == SIG_IGN)
+		return 0;
+	for (int i = 0; i < CAUGHT; i++)
+		if (now->sa_sigaction == saved->actions[i].sa_sigaction)
+			return 0;
+	return 1;
+}
+
+// Puts back only what a provider has replaced, so as not to undo what
+// os/signal does meanwhile: Ignore and Reset leave no handler, Notify Go's.
 void ofi_signals_restore(struct ofi_signals *saved)
 {
 	struct sigaction now;
 
 	for (int i = 0; i < CAUGHT; i++) {
 		sigaction(caught[i], NULL, &now);
-		if (now.sa_sigaction != saved->actions[i].sa_sigaction)
+		if (is_provider(&now, saved))
 			sigaction(caught[i], &saved->actions[i], NULL);
 	}
 	free(saved);

@@ -12,7 +12,7 @@ import "sync"
 var opening sync.Mutex
 
 // holdSignals notes the process's signal dispositions (sigaction(2)) and
-// returns a function that puts back those that have changed.
+// returns a function that puts back those that a provider has changed since.
 func holdSignals() (restore func()) {
 	opening.Lock()
 	saved := C.ofi_signals_save()
