@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
+	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -16,6 +18,11 @@ func explain(provider string, src netip.Addr, err error) error {
 		if hint := shmSpace(); hint != "" {
 			return fmt.Errorf("provider %s: %s: %w", provider, hint, err)
 		}
+	}
+	if strings.HasSuffix(provider, ";ofi_rxm") && errors.Is(err, syscall.EINVAL) {
+		// fi_enable: ofi_rxm makes the device's completion queue large enough
+		// for FI_UNIVERSE_SIZE peers, 256 unless the environment says otherwise.
+		return fmt.Errorf("provider %s: %w (a small device may lack room for the completions of 256 peers: set FI_UNIVERSE_SIZE, such as FI_UNIVERSE_SIZE=4, in the environment before the program starts)", provider, err)
 	}
 	if errors.Is(err, fabric.ErrNoProvider) && !anywhere(src) {
 		return fmt.Errorf("provider %s for %s: %w (fi_info -p '%s' lists where it is)", provider, src, err, provider)

@@ -77,17 +77,23 @@ func open(provider string, src netip.Addr) (*endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	list, hints, err := best(hints)
+	list, info, hints, err := best(hints)
 	if err != nil {
 		return nil, err
 	}
 	defer list.Free()
+	return newEndpoint(info, offersDelivery(hints))
+}
+
+// find returns the provider's first entry. libfabric matches parts of names
+// too: "net" also finds "net;ofi_rxm".
+func find(list *ofi.InfoList, provider string) (ofi.Info, bool) {
 	for info := range list.All() {
 		if info.Provider() == provider {
-			return newEndpoint(info, offersDelivery(hints))
+			return info, true
 		}
 	}
-	return nil, fabric.ErrNoProvider
+	return ofi.Info{}, false
 }
 
 // probe finds out whether the provider is there at all, and whether it is to
@@ -103,7 +109,7 @@ func probe(provider string, src netip.Addr) (ofi.Hints, error) {
 	}
 	defer list.Free()
 	for info := range list.All() {
-		if info.Provider() != provider { // libfabric also matches parts of names
+		if info.Provider() != provider { // see find
 			continue
 		}
 		if !info.HasIP() || anywhere(src) {
@@ -119,19 +125,23 @@ func probe(provider string, src netip.Addr) (ofi.Hints, error) {
 
 // best asks for completion data and for message orders, then for less and
 // less: a provider that lacks what is asked for does not offer itself at all.
-func best(hints ofi.Hints) (*ofi.InfoList, ofi.Hints, error) {
+// info is valid until the list is freed.
+func best(hints ofi.Hints) (list *ofi.InfoList, info ofi.Info, asked ofi.Hints, err error) {
 	const all = ofi.OrderSendAfterSend | ofi.OrderSendAfterWrite | ofi.OrderWriteAfterWrite
-	var err error
 	for _, size := range []int{4, 0} {
 		for _, order := range []ofi.Order{all, ofi.OrderSendAfterSend, 0} {
 			hints.CQDataSize, hints.Order = size, order
-			var list *ofi.InfoList
-			if list, err = ofi.GetInfo(hints); err == nil {
-				return list, hints, nil
+			if list, err = ofi.GetInfo(hints); err != nil {
+				continue
 			}
+			if info, ok := find(list, hints.Provider); ok {
+				return list, info, hints, nil
+			}
+			list.Free()
+			err = fabric.ErrNoProvider
 		}
 	}
-	return nil, hints, err
+	return nil, info, hints, err
 }
 
 // offersDelivery asks again with FI_DELIVERY_COMPLETE, which no attribute
@@ -142,6 +152,7 @@ func offersDelivery(hints ofi.Hints) bool {
 	if err != nil {
 		return false
 	}
-	list.Free()
-	return true
+	defer list.Free()
+	_, ok := find(list, hints.Provider)
+	return ok
 }
