@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"time"
@@ -23,20 +24,31 @@ const (
 	maxTick = 32 * time.Millisecond
 )
 
+// A provider may find it unsafe to sleep again and again with nothing to reap
+// in between. After some yields Wait looks less and less often, so that such a
+// provider costs latency and not a processor.
+const (
+	yields   = 64
+	minPause = 10 * time.Microsecond
+	maxPause = time.Millisecond
+)
+
 // waiter sleeps on the completion queue's descriptor in Go's netpoller.
 type waiter struct {
-	ofi  *ofi.Endpoint
-	file *os.File
-	raw  syscall.RawConn
+	tryWait func() (safe bool, err error)
+	file    *os.File
+	raw     syscall.RawConn
 
 	mu    sync.Mutex // orders Wake against the setting of the deadline
 	woken bool
 }
 
-// newWaiter takes a duplicate of the descriptor, since an os.File closes its
+func newWaiter(o *ofi.Endpoint) (*waiter, error) { return waiterOn(o.WaitFD(), o.TryWait) }
+
+// waiterOn takes a duplicate of the descriptor, since an os.File closes its
 // own and the queue's belongs to libfabric.
-func newWaiter(o *ofi.Endpoint) (*waiter, error) {
-	fd, err := unix.FcntlInt(uintptr(o.WaitFD()), unix.F_DUPFD_CLOEXEC, 0)
+func waiterOn(queue int, tryWait func() (bool, error)) (*waiter, error) {
+	fd, err := unix.FcntlInt(uintptr(queue), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("duplicating the completion queue's descriptor: %w", err)
 	}
@@ -53,7 +65,7 @@ func newWaiter(o *ofi.Endpoint) (*waiter, error) {
 		file.Close()
 		return nil, fmt.Errorf("completion queue's descriptor: %w", err)
 	}
-	return &waiter{ofi: o, file: file, raw: raw}, nil
+	return &waiter{tryWait: tryWait, file: file, raw: raw}, nil
 }
 
 // Wait is fabric.Waiter's.
@@ -82,9 +94,10 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 // lost unless the queue is looked at, and fi_trywait asked, within the
 // callback.
 func (w *waiter) sleep(ready func() bool, d time.Duration) (found bool, err error) {
+	end := time.Now().Add(max(d, 0))
 	w.mu.Lock()
 	if !w.woken {
-		err = w.file.SetReadDeadline(time.Now().Add(max(d, 0)))
+		err = w.file.SetReadDeadline(end)
 	}
 	w.mu.Unlock()
 	if err != nil {
@@ -92,13 +105,16 @@ func (w *waiter) sleep(ready func() bool, d time.Duration) (found bool, err erro
 	}
 	var waitErr error
 	err = w.raw.Read(func(uintptr) bool {
-		for {
+		for try := 0; ; try++ {
 			if found = ready(); found {
 				return true
 			}
 			var safe bool
-			if safe, waitErr = w.ofi.TryWait(); safe || waitErr != nil {
+			if safe, waitErr = w.tryWait(); safe || waitErr != nil {
 				return waitErr != nil
+			}
+			if !w.pause(try, end) {
+				return false // the deadline, which has passed, ends the read
 			}
 		}
 	})
@@ -106,6 +122,19 @@ func (w *waiter) sleep(ready func() bool, d time.Duration) (found bool, err erro
 		err = nil
 	}
 	return found, errors.Join(err, waitErr)
+}
+
+// pause comes between two looks at a queue that is not safe to sleep on. It
+// returns false once end has come, or Wake.
+func (w *waiter) pause(try int, end time.Time) bool {
+	if try < yields {
+		runtime.Gosched()
+		return true
+	}
+	time.Sleep(min(minPause<<min(try-yields, 16), maxPause))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return !w.woken && time.Now().Before(end)
 }
 
 // wasWoken reports whether Wake was called, and forgets it.
