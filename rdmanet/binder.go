@@ -69,7 +69,7 @@ func (b *binder) Prepare(ctx context.Context, offer framing.Offer, _ *framing.He
 		return nil, err
 	}
 	l := &link{
-		t: b.t, ep: ep, listener: b.listener, used: &b.used, nc: b.nc, settled: make(chan struct{}),
+		t: b.t, ep: ep, listener: b.listener, used: &b.used, settled: make(chan struct{}),
 		local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone}

@@ -3,6 +3,8 @@ package rdmanet_test
 import (
 	"context"
 	"net"
+	"net/netip"
+	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -11,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -264,17 +267,83 @@ func TestPeerGoesAway(t *testing.T) {
 	}
 }
 
+// Whichever side runs out of them: the listener prepares a provider first.
 func TestShmPeersAreLimited(t *testing.T) {
-	tr := simulated(t, simfabric.Shm(), simfabric.TCP())
-	tr.MaxShmPeers = 2 // both ends of one pair
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
-	d := &rdmanet.Dialer{Transport: tr, DisableReuse: true}
-	c1, s1 := meet(t, d, l)
-	c2, s2 := meet(t, d, l)
-	assert.Equal(t, "shm", c1.Info().Provider)
-	assert.Equal(t, "tcp;ofi_rxm", c2.Info().Provider)
-	_, err := (&rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}}).Dial("rdma", l.Addr().String())
-	require.ErrorIs(t, err, rdmanet.ErrNoProvider)
-	assert.ErrorContains(t, err, "MaxShmPeers")
-	closeAll(t, c1, s1, c2, s2)
+	for limit, shm := range []int{1: 0, 2: 1, 3: 1, 4: 2} { // conns that get shared memory, with both ends here
+		if limit == 0 {
+			continue
+		}
+		t.Run(strconv.Itoa(limit), func(t *testing.T) {
+			tr := simulated(t, simfabric.Shm(), simfabric.TCP())
+			tr.MaxShmPeers = limit
+			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			d := &rdmanet.Dialer{Transport: tr, DisableReuse: true}
+			var conns []net.Conn
+			for i := range shm + 2 {
+				c, s := meet(t, d, l)
+				want := "shm"
+				if i >= shm {
+					want = "tcp;ofi_rxm"
+				}
+				assert.Equal(t, want, c.Info().Provider)
+				echo(t, c, s)
+				conns = append(conns, c, s)
+			}
+			_, err := (&rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}}).Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+			assert.ErrorContains(t, err, "MaxShmPeers")
+			closeAll(t, conns...)
+		})
+	}
+}
+
+// broken is a fabric one of whose providers loses the first frame of each
+// endpoint.
+type broken struct {
+	*simfabric.Network
+	provider string
+}
+
+func (b broken) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := b.Network.Open(provider, src)
+	if err == nil && provider == b.provider {
+		for _, k := range []fabric.Kind{fabric.Inject, fabric.Send} {
+			b.Fail(ep, k, simfabric.ErrInjected)
+		}
+	}
+	return ep, err
+}
+
+// A provider that is there but does not work is passed over.
+func TestBrokenProvider(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.Verbs()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: p, Others: []simfabric.Personality{simfabric.TCP()}})
+			tr := rdmanet.NewTransport(broken{n, p.Provider})
+			cleanly(t, tr)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			c, s := meet(t, &rdmanet.Dialer{Transport: tr, Timeout: time.Second}, l)
+			assert.Equal(t, "tcp;ofi_rxm", c.Info().Provider)
+			echo(t, c, s)
+			closeAll(t, c, s)
+			assert.Equal(t, 2, tr.Stats().Peers, "nothing is left of the first attempt")
+		})
+	}
+}
+
+// A peer in good order is told so: a goodbye is all that the dialing side sends.
+func TestGoodbye(t *testing.T) {
+	const rounds = 30
+	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+	cleanly(t, here)
+	defer there.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	for range rounds {
+		c, s := meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
+		closeAll(t, c, s)
+	}
+	eventually(t, func() bool { return here.Stats().Peers == 0 && there.Stats().Peers == 0 }, "all are gone")
+	assert.EqualValues(t, rounds, here.Stats().RendezvousSent)
+	assert.EqualValues(t, rounds, there.Stats().RendezvousReceived)
 }

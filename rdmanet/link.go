@@ -2,7 +2,6 @@ package rdmanet
 
 import (
 	"context"
-	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,7 +24,6 @@ type link struct {
 	peer          *engine.Peer
 	listener      *Listener // nil on the dialling side
 	used          *atomic.Bool
-	nc            net.Conn // of the session
 	local, remote *Addr
 
 	session  atomic.Pointer[rendezvous.Session]
@@ -100,11 +98,16 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	return code
 }
 
-// lost: without the connection the session ends, too, and the peer learns of it.
+// lost: the session ends, too, and the peer learns of it. As long as there is
+// none, the connection belongs to the handshake, which may go on to another
+// provider.
 func (l *link) lost(error) {
 	l.t.spawn(func() {
 		l.t.drop(l)
-		l.nc.Close()
+		<-l.settled
+		if s := l.session.Load(); s != nil {
+			s.Goodbye()
+		}
 	})
 }
 

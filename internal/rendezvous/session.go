@@ -205,16 +205,29 @@ func (s *Session) end(cause error) {
 	s.raw.Close()
 }
 
+// Goodbye ends the session in good order without waiting for anything: Ended
+// follows, and the page stays mapped until Close. Later calls do nothing.
+func (s *Session) Goodbye() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.leave()
+}
+
+// leave says goodbye and closes the connection. s.mu is held.
+func (s *Session) leave() {
+	if s.cause == nil {
+		_ = s.send(framing.SignalGoodbye)
+	}
+	s.end(net.ErrClosed)
+}
+
 // Close says goodbye, closes the connection, waits until Ended has returned, or
 // is being called because the session ended by itself, and unmaps the page, which
 // nobody may use any more. It may be called from Ended, not from Doorbell, and
 // not under a lock that either takes. Later calls do nothing.
 func (s *Session) Close() error {
 	s.mu.Lock()
-	if s.cause == nil {
-		_ = s.send(framing.SignalGoodbye)
-	}
-	s.end(net.ErrClosed)
+	s.leave()
 	wait := s.started && !s.ending
 	s.mu.Unlock()
 	if wait {
