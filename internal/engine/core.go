@@ -53,6 +53,8 @@ type core struct {
 	stage  *pool.Slots         // sources of RDMA writes
 	heaps  map[int]*pool.Slots // reassembly memory by window size
 	leases *pool.Leases
+	// lessees has the peer that was last granted each lease index.
+	lessees []*peer
 
 	ops     []txOp // operations in flight by tag
 	freeOps []uint32

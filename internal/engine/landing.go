@@ -60,26 +60,29 @@ type landing struct {
 // landed takes in the completion data of an RDMA write. It carries no proof:
 // all that is believed is that a write which we had granted is complete.
 func (c *core) landed(imm framing.Immediate) {
-	l := c.leases.Lookup(imm.Lease())
-	if l == nil {
-		c.stats.FramesStray++
-		return
+	var p *peer // whose lease it is, or was: the slot that it took is free again
+	if int(imm.Lease()) < len(c.lessees) {
+		p = c.lessees[imm.Lease()]
 	}
-	s := l.Owner.(*stream)
-	p := s.p
-	if p.err != nil || !p.useSlot() {
+	if p == nil || p.err != nil || !p.useSlot() {
 		return
 	}
 	p.granted++
 	c.touch(p)
+	l := c.leases.Lookup(imm.Lease())
+	if l == nil {
+		c.stats.WritesStray++
+		return
+	}
+	s := l.Owner.(*stream)
 	in := s.inLease
 	if s.gone || in == nil || in.Lease != l {
-		c.stats.FramesStray++
+		c.stats.WritesStray++
 		return
 	}
 	w := in.slot(imm.Seq())
 	if w == nil || w.landed {
-		c.stats.FramesStray++
+		c.stats.WritesStray++
 		return
 	}
 	w.landed, w.continues = true, imm.Continues()
@@ -251,6 +254,10 @@ func (s *stream) wanted() {
 		return
 	}
 	s.wanting = false
+	for len(c.lessees) <= int(l.Index) {
+		c.lessees = append(c.lessees, nil)
+	}
+	c.lessees[l.Index] = p
 	l.Release(s.largeIn)
 	s.inLease = &inLease{
 		Lease: l, base: s.largeIn, read: s.largeIn, touched: c.now.UnixNano(),

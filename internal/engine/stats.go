@@ -16,6 +16,7 @@ type Stats struct {
 	FramesReceived uint64
 	FramesDropped  uint64 // without the right proof, or malformed
 	FramesStray    uint64 // for a conn or a lease that is gone
+	WritesStray    uint64 // completion data for a lease that is gone, or twice
 	FramesHeld     uint64 // that arrived before what precedes them
 	CreditFrames   uint64
 	Violations     uint64 // peers that were cut off for breaking the protocol
