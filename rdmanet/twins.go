@@ -41,12 +41,16 @@ func (e *twin) Insert(name []byte) (fabric.Addr, error) {
 	return e.Endpoint.Insert(name)
 }
 
-// Shutdown is for fabrics that tell the end of use from Close.
+// Shutdown would pull the mapping from under the other one. Without it, posted
+// memory is as safe: nobody makes this endpoint progress any more.
 func (e *twin) Shutdown() error {
-	if s, ok := e.Endpoint.(interface{ Shutdown() error }); ok {
-		return s.Shutdown()
+	twins.Lock()
+	paired := e.other != nil
+	twins.Unlock()
+	if paired {
+		return nil
 	}
-	return nil
+	return e.Endpoint.Shutdown()
 }
 
 // Close leaves it to the other one's Close if that is still to come.

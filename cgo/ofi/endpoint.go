@@ -112,6 +112,21 @@ func (ep *Endpoint) SetMinMultiRecv(n int) error {
 	return nil
 }
 
+// Shutdown closes the endpoint alone (fi_close): the provider touches no buffer
+// that was posted afterwards, so that memory can be deregistered and unmapped
+// before Close. Nothing may be posted or reaped any more. Where regions are
+// bound to the endpoint they have to go first, and Shutdown does nothing.
+func (ep *Endpoint) Shutdown() error {
+	if ep.ep == nil || ep.info.mrMode(C.FI_MR_ENDPOINT) {
+		return nil
+	}
+	if ret := C.fi_close(&ep.ep.fid); ret != 0 {
+		return callError("fi_close of the endpoint", ret)
+	}
+	ep.ep = nil
+	return nil
+}
+
 // Close closes everything that Open opened (fi_close), after all regions.
 // Where the provider refuses to let go of something, the rest of it is left
 // alone and the error returned: what libfabric still uses must not be freed.

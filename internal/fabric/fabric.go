@@ -117,6 +117,10 @@ type Endpoint interface {
 	// Waiter blocks until there is something to reap, nil where the provider
 	// has nothing to wait on (shm).
 	Waiter() Waiter
+	// Shutdown ends all use of posted memory: regions can be closed and memory
+	// unmapped afterwards, even if operations have not completed. Only Close
+	// may follow.
+	Shutdown() error
 	// Close ends the endpoint and everything it owns. No other call may be
 	// running; regions must have been closed before.
 	Close() error

@@ -118,6 +118,9 @@ func (unregistered) Close() error  { return nil }
 
 func (e *endpoint) Waiter() fabric.Waiter { return e.waiter }
 
+// Shutdown ends all use of posted memory before Close; see ofi.Endpoint.Shutdown.
+func (e *endpoint) Shutdown() error { return e.ofi.Shutdown() }
+
 // Close may be called again, and returns the same.
 func (e *endpoint) Close() error { return e.close() }
 
