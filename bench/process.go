@@ -73,15 +73,34 @@ func (p *process) receive() (reply, error) {
 func (p *process) stop() error {
 	// The pipe is closed already if the process has gone; Wait says so.
 	_ = p.in.Close()
+	failed := p.lastError() // before Wait, which closes the pipe
 	err := p.cmd.Wait()
 	if err == nil {
 		return nil
+	}
+	if failed != "" {
+		return fmt.Errorf("%s: %w: %s", p.role, err, failed)
 	}
 	message := strings.TrimSpace(p.stderr.String())
 	if message == "" {
 		return fmt.Errorf("%s: %w", p.role, err)
 	}
 	return fmt.Errorf("%s: %w: %s", p.role, err, firstLines(message, 3))
+}
+
+// lastError reads the process's output to its end, and returns the error it
+// ended with, such as that of closing the fabric.
+func (p *process) lastError() string {
+	failed := ""
+	for {
+		var r reply
+		if p.out.Decode(&r) != nil {
+			return failed
+		}
+		if r.Error != "" {
+			failed = r.Error
+		}
+	}
 }
 
 // measure runs j once, in two new processes. They start together: loading

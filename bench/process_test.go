@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -42,6 +43,7 @@ func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
 		{Mode: modeRPC, Transport: "tcp", Size: 64, Inflight: 4, Conns: 2},
 		{Mode: modeRPC, Transport: "unix", Size: 4 << 20, Inflight: 1, Conns: 1},
 		{Mode: modeConn, Transport: "tcp", Size: 1, Inflight: 1, Conns: 2},
+		{Mode: modeConn, Transport: "unix", Size: 1, Inflight: 1, Conns: 1},
 	} {
 		t.Run(c.String(), func(t *testing.T) {
 			s, err := measure(t.Context(), testProgram(t), job{cell: c, Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
@@ -68,6 +70,18 @@ func TestFailuresNameTheProcess(t *testing.T) {
 
 	_, err = measure(t.Context(), filepath.Join(t.TempDir(), "missing"), j)
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// A process that fails while it cleans up says so after its last reply.
+func TestStopTellsWhyTheShutdownFailed(t *testing.T) {
+	server, err := start(t.Context(), testProgram(t), roleServer, job{cell: cell{Mode: modeLat, Transport: "unix", Size: 1}})
+	require.NoError(t, err)
+	_, err = server.receive()
+	require.NoError(t, err)
+	// A line that is too long to read is the error of a shutdown.
+	_, err = server.in.Write(bytes.Repeat([]byte("x"), bufio.MaxScanTokenSize+1))
+	require.NoError(t, err)
+	assert.ErrorContains(t, server.stop(), "server: exit status 1: bufio.Scanner: token too long")
 }
 
 func TestMeasureEndsWithItsContext(t *testing.T) {
