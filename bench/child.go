@@ -31,7 +31,6 @@ const (
 type job struct {
 	cell
 	Host   string // where the server listens
-	Reuse  bool
 	WarmUp time.Duration
 	Time   time.Duration
 }

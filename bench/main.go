@@ -7,8 +7,8 @@
 //
 // For every row of its table, in every round, it starts a server process and
 // a client process of its own. Rounds go through all rows before the next one
-// begins, so that what else the machine does meanwhile meets all of them, and
-// the table shows medians. It exits with status 1 if any row has failed.
+// begins, each starting with another transport, so that what else the machine
+// does meanwhile meets all of them, and the table shows medians. It exits with status 1 if any row has failed.
 package main
 
 import (
@@ -18,7 +18,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
 	"time"
 )
@@ -45,15 +44,20 @@ func bench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
+	fmt.Println(machine(time.Now()))
 	if slices.Equal(p.providers, []string{"all"}) {
-		if p.providers, err = offered(ctx, p.host); err != nil {
+		var absent []string
+		if p.providers, absent, err = offered(ctx, p.host); err != nil {
 			return err
 		}
+		for _, reason := range absent {
+			fmt.Println("not measured:", reason)
+		}
 	}
+	fmt.Println()
 	cells := p.cells()
-	fmt.Fprintf(os.Stderr, "%d rows, %d rounds of %v each, about %v in all; %s/%s, %d CPUs, %s\n",
-		len(cells), p.rounds, p.time, p.estimate().Round(time.Second),
-		runtime.GOOS, runtime.GOARCH, runtime.NumCPU(), runtime.Version())
+	fmt.Fprintf(os.Stderr, "%d rows, %d rounds of %v each, about %v in all\n",
+		len(cells), p.rounds, p.time, p.estimate().Round(time.Second))
 	results, err := runAll(ctx, p, cells)
 	if err != nil {
 		return err
@@ -87,7 +91,6 @@ func parse(args []string) (plan, string, error) {
 		duration  = f.Duration("time", 0, "measured time of a row in a round (default 1s, with -demo 250ms)")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")
-		reuse     = f.Bool("reuse", true, "let further conns to a peer reuse its rendezvous, as rdmanet does by default")
 		jsonFile  = f.String("json", "", "write the results to this `file`")
 	)
 	if err := f.Parse(args); err != nil {
@@ -96,7 +99,7 @@ func parse(args []string) (plan, string, error) {
 	if f.NArg() > 0 {
 		return plan{}, "", fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	p := plan{host: *host, providers: list(*providers), rounds: *rounds, time: *duration, reuse: *reuse}
+	p := plan{host: *host, providers: list(*providers), rounds: *rounds, time: *duration}
 	if p.rounds < 0 || p.time < 0 {
 		return plan{}, "", errors.New("-rounds and -time must be positive")
 	}
@@ -126,11 +129,11 @@ func runAll(ctx context.Context, p plan, cells []cell) ([]result, error) {
 	failures := make([]error, len(cells))
 	for round := range p.rounds {
 		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, p.rounds)
-		for i, c := range cells {
+		for _, i := range sequence(cells, round) {
 			if failures[i] != nil {
 				continue
 			}
-			s, err := measure(ctx, program, p.job(c))
+			s, err := measure(ctx, program, p.job(cells[i]))
 			if ctx.Err() != nil {
 				return nil, ctx.Err()
 			}

@@ -16,11 +16,21 @@ const (
 	modeConn = "conn" // dial, echo one byte, close
 )
 
+// The transports.
+const (
+	transportTCP  = "tcp"
+	transportUnix = "unix"
+	transportRDMA = "rdma"
+	// transportFresh is rdma with a rendezvous over TCP for every conn, where
+	// rdma has one for all conns to a peer. Only dialing shows the difference.
+	transportFresh = "rdma-noreuse"
+)
+
 // A cell is one row of the table: one kind of work on one transport.
 type cell struct {
 	Mode      string `json:"mode"`
-	Transport string `json:"transport"` // tcp, unix or rdma
-	Provider  string `json:"provider"`  // libfabric's name for it; empty but for rdma
+	Transport string `json:"transport"` // tcp, unix, rdma or rdma-noreuse
+	Provider  string `json:"provider"`  // libfabric's name for it; empty for tcp and unix
 	Size      int    `json:"size"`      // bytes per write, each way for lat and rpc
 	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
 	Conns     int    `json:"conns"`     // conns used at once
@@ -50,7 +60,6 @@ type plan struct {
 	providers []string
 	rounds    int
 	time      time.Duration // measured time of a cell in one round
-	reuse     bool          // further rdma conns reuse the first's rendezvous
 }
 
 // cells lists the rows of the table. All transports of one work follow each
@@ -58,16 +67,38 @@ type plan struct {
 func (p plan) cells() []cell {
 	var all []cell
 	for _, w := range p.works {
-		for _, transport := range []string{"tcp", "unix"} {
+		for _, transport := range []string{transportTCP, transportUnix} {
 			w.Transport, w.Provider = transport, ""
 			all = append(all, w)
 		}
 		for _, provider := range p.providers {
-			w.Transport, w.Provider = "rdma", provider
+			w.Transport, w.Provider = transportRDMA, provider
 			all = append(all, w)
+			if w.Mode == modeConn {
+				w.Transport = transportFresh
+				all = append(all, w)
+			}
 		}
 	}
 	return all
+}
+
+// sequence is the order in which a round, counted from 0, goes through the
+// cells. Each round lets another transport begin, so that none always follows
+// the same neighbour.
+func sequence(cells []cell, round int) []int {
+	var order []int
+	for start := 0; start < len(cells); {
+		n := 1
+		for start+n < len(cells) && cells[start+n].work() == cells[start].work() {
+			n++
+		}
+		for i := range n {
+			order = append(order, start+(i+round)%n)
+		}
+		start += n
+	}
+	return order
 }
 
 // demoWorks is a choice of works that takes about a minute on five transports.
@@ -172,5 +203,5 @@ func (p plan) estimate() time.Duration {
 }
 
 func (p plan) job(c cell) job {
-	return job{cell: c, Host: p.host, Reuse: p.reuse, WarmUp: p.warmUp(), Time: p.time}
+	return job{cell: c, Host: p.host, WarmUp: p.warmUp(), Time: p.time}
 }

@@ -47,15 +47,23 @@ func TestAllWorksGivesEachModeWhatItHas(t *testing.T) {
 }
 
 func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
-	p := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeBW, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
+	p := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeConn, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
 	var labels []string
 	for _, c := range p.cells() {
 		labels = append(labels, c.Mode+" "+c.label())
 	}
 	assert.Equal(t, []string{
 		"lat tcp", "lat unix", "lat rdma/shm", "lat rdma/tcp;ofi_rxm",
-		"bw tcp", "bw unix", "bw rdma/shm", "bw rdma/tcp;ofi_rxm",
+		"conn tcp", "conn unix", "conn rdma/shm", "conn rdma-noreuse/shm", "conn rdma/tcp;ofi_rxm", "conn rdma-noreuse/tcp;ofi_rxm",
 	}, labels)
+}
+
+func TestEveryRoundStartsWithAnotherTransport(t *testing.T) {
+	cells := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeConn}}, providers: []string{"shm"}}.cells()
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, sequence(cells, 0))
+	assert.Equal(t, []int{1, 2, 0, 4, 5, 6, 3}, sequence(cells, 1))
+	assert.Equal(t, []int{0, 1, 2, 6, 3, 4, 5}, sequence(cells, 3))
+	assert.Empty(t, sequence(nil, 1))
 }
 
 func TestParse(t *testing.T) {
@@ -71,7 +79,6 @@ func TestParse(t *testing.T) {
 	assert.Equal(t, []cell{{Mode: modeRPC, Size: 1 << 10, Inflight: 4, Conns: 2}}, p.works)
 	assert.Equal(t, 7, p.rounds)
 	assert.Equal(t, 10*time.Millisecond, p.time)
-	assert.True(t, p.reuse)
 
 	for _, args := range [][]string{
 		{"-modes", "x"}, {"-sizes", "x"}, {"-inflight", "0"}, {"-conns", ""}, {"-rounds", "-1"}, {"-time", "-1s"}, {"extra"},

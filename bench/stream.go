@@ -22,8 +22,9 @@ type dialer func() (net.Conn, error)
 // transport.
 const readSize = 256 << 10
 
-// maxDials bounds the conns of one measurement: TCP keeps each one's port for
-// a minute after Close.
+// maxDials bounds the conns that all workers of one measurement open, warming
+// up included: TCP keeps each one's port for a minute after Close, of about
+// 28,000.
 const maxDials = 20_000
 
 // serveConns hands every conn that l accepts to handle, until l is closed.
@@ -157,11 +158,12 @@ func run(c net.Conn, buf []byte, writes int, h *histogram) error {
 	return nil
 }
 
-// connect dials, has one byte echoed, and closes.
-func connect(dial dialer) worker {
+// connect dials, has one byte echoed, and closes, at most limit times.
+func connect(dial dialer, limit int) worker {
 	return func(d time.Duration, h *histogram) error {
 		start := time.Now()
-		for end := start.Add(d); start.Before(end) && h.total < maxDials; {
+		end := start.Add(d)
+		for n := 0; n < limit && start.Before(end); n++ {
 			if err := connectOnce(dial); err != nil {
 				return err
 			}
@@ -219,7 +221,7 @@ func openWorkers(ctx context.Context, j job, dial dialer) ([]worker, func() erro
 	case modeConn:
 		workers := make([]worker, j.Conns)
 		for i := range workers {
-			workers[i] = connect(dial)
+			workers[i] = connect(dial, maxDials/2/j.Conns) // half to warm up
 		}
 		return workers, func() error { return nil }, nil
 	case modeRPC:

@@ -21,11 +21,11 @@ type carrier interface {
 
 func newCarrier(j job) (carrier, error) {
 	switch j.Transport {
-	case "tcp":
+	case transportTCP:
 		return &socket{network: "tcp", host: j.Host}, nil
-	case "unix":
+	case transportUnix:
 		return &socket{network: "unix"}, nil
-	case "rdma":
+	case transportRDMA, transportFresh:
 		return newFabric(j), nil
 	}
 	return nil, fmt.Errorf("unknown transport %q", j.Transport)
@@ -79,7 +79,7 @@ func newFabric(j job) *fabric {
 		host:      j.Host,
 		transport: t,
 		config:    rdmanet.ListenConfig{Providers: only, Transport: t},
-		dialer:    rdmanet.Dialer{Providers: only, Transport: t, DisableReuse: !j.Reuse},
+		dialer:    rdmanet.Dialer{Providers: only, Transport: t, DisableReuse: j.Transport == transportFresh},
 	}
 }
 
@@ -92,13 +92,16 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A figure must never be that of another provider than its row says.
+	// A figure must never be that of something else than its row says.
 	conn, ok := c.(*rdmanet.Conn)
 	if !ok {
 		return nil, errors.Join(errors.New("the conn does not run over the fabric"), c.Close())
 	}
-	if got := conn.Info().Provider; got != f.provider {
-		return nil, errors.Join(fmt.Errorf("the conn runs over provider %q", got), c.Close())
+	switch info := conn.Info(); {
+	case info.Provider != f.provider:
+		return nil, errors.Join(fmt.Errorf("the conn runs over provider %q", info.Provider), c.Close())
+	case info.Reused && f.dialer.DisableReuse:
+		return nil, errors.Join(errors.New("the conn had no rendezvous of its own"), c.Close())
 	}
 	return c, nil
 }
@@ -108,25 +111,39 @@ func (f *fabric) Close() error { return f.transport.Close() }
 // candidates are the providers that rdmanet chooses from on its own.
 var candidates = []string{"shm", "cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"}
 
-// offered returns the candidates that this machine offers at host.
-func offered(ctx context.Context, host string) ([]string, error) {
+// offered returns the candidates that this machine offers at host, and why it
+// does not offer the others.
+func offered(ctx context.Context, host string) (have, absent []string, err error) {
 	t := new(rdmanet.Transport)
-	var have []string
-	for _, provider := range candidates {
+	have, absent = try(candidates, func(provider string) error {
 		config := rdmanet.ListenConfig{Providers: []string{provider}, Transport: t}
 		l, err := config.Listen(ctx, "rdma", anyPort(host))
-		switch {
-		case err == nil:
-			have = append(have, provider)
-			err = l.Close()
-		case errors.Is(err, rdmanet.ErrProviderUnavailable):
-			err = nil
-		}
 		if err != nil {
-			return nil, errors.Join(err, t.Close())
+			return err
 		}
+		return l.Close()
+	})
+	return have, absent, t.Close()
+}
+
+// try tells the providers that listen works with from the others, for which
+// it returns the reasons.
+func try(providers []string, listen func(provider string) error) (have, absent []string) {
+	for _, provider := range providers {
+		err := listen(provider)
+		if err == nil {
+			have = append(have, provider)
+			continue
+		}
+		if op := (*net.OpError)(nil); errors.As(err, &op) {
+			err = op.Err // the address means nothing here
+		}
+		if errors.Is(err, rdmanet.ErrUnsupported) { // so are all others
+			return nil, []string{fmt.Sprintf("rdma: %v", err)}
+		}
+		absent = append(absent, fmt.Sprintf("rdma/%s: %v", provider, err))
 	}
-	return have, t.Close()
+	return have, absent
 }
 
 // anyPort is an address at host with a port of the system's choice.

@@ -1,0 +1,24 @@
+package main
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+func TestMachine(t *testing.T) {
+	text := machine(time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC))
+	for _, want := range []string{runtime.GOOS, runtime.GOARCH, runtime.Version(), "libfabric", "2020-02-03"} {
+		assert.Contains(t, text, want)
+	}
+	assert.NotContains(t, text, "\n")
+}
+
+func TestCPUModel(t *testing.T) {
+	arch := runtime.GOARCH
+	assert.Equal(t, "Fast 9000 @ 1: 2 GHz ("+arch+")", cpuModel("processor\t: 0\nmodel\t\t: 7\nmodel name\t: Fast 9000 @ 1: 2 GHz\n\nprocessor\t: 1\nmodel name\t: Other\n"))
+	assert.Equal(t, arch, cpuModel("processor\t: 0\nBogoMIPS\t: 50.00\n"))
+	assert.Equal(t, arch, cpuModel(""))
+}

@@ -1,0 +1,68 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestAbsentProvidersComeWithTheReason(t *testing.T) {
+	have, absent := try([]string{"shm", "net", "verbs"}, func(provider string) error {
+		switch provider {
+		case "shm":
+			return &net.OpError{Op: "listen", Net: "rdma", Err: fmt.Errorf("%w: no room", rdmanet.ErrProviderUnavailable)}
+		case "verbs":
+			return errors.New("broken")
+		}
+		return nil
+	})
+	assert.Equal(t, []string{"net"}, have)
+	assert.Equal(t, []string{"rdma/shm: " + rdmanet.ErrProviderUnavailable.Error() + ": no room", "rdma/verbs: broken"}, absent)
+}
+
+func TestWithoutLibfabricOneReasonDoes(t *testing.T) {
+	calls := 0
+	have, absent := try(candidates, func(string) error {
+		calls++
+		return &net.OpError{Op: "listen", Net: "rdma", Err: rdmanet.ErrUnsupported}
+	})
+	assert.Empty(t, have)
+	require.Len(t, absent, 1)
+	assert.Contains(t, absent[0], rdmanet.ErrUnsupported.Error())
+	assert.Equal(t, 1, calls)
+}
+
+func TestDialsAreBoundedOverAllWorkers(t *testing.T) {
+	var dials atomic.Int64
+	dial := func() (net.Conn, error) {
+		dials.Add(1)
+		return echoed{}, nil
+	}
+	for _, conns := range []int{1, 7, 1024} {
+		dials.Store(0)
+		workers, closeAll, err := openWorkers(t.Context(), job{cell: cell{Mode: modeConn, Size: 1, Conns: conns}}, dial)
+		require.NoError(t, err)
+		for range 2 { // to warm up, and to measure
+			s, err := workAll(workers, time.Minute)
+			require.NoError(t, err)
+			assert.Positive(t, s.Ops)
+		}
+		assert.LessOrEqual(t, dials.Load(), int64(maxDials))
+		assert.Greater(t, dials.Load(), int64(maxDials*9/10))
+		require.NoError(t, closeAll())
+	}
+}
+
+// echoed is a conn that gives any bytes back.
+type echoed struct{ net.Conn }
+
+func (echoed) Write(b []byte) (int, error) { return len(b), nil }
+func (echoed) Read(b []byte) (int, error)  { return len(b), nil }
+func (echoed) Close() error                { return nil }
