@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
@@ -24,6 +25,8 @@ func (b *Buffer) Release() {
 	}
 }
 
+var errReleased = errors.New("buffer was released or sent before")
+
 // AllocBuffer returns n bytes of registered memory for SendBuffer; n must be
 // positive. Its contents are undefined. It fails with ErrMemory if the Transport's
 // budget has no room.
@@ -46,6 +49,9 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 func (c *Conn) SendBuffer(b *Buffer) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	if b.mem == nil {
+		return c.err("write", errReleased)
+	}
 	if c.fabric == nil || b.fabric == nil {
 		_, err := c.s.Write(b.mem)
 		b.Release()

@@ -1,12 +1,15 @@
 package rdmanet_test
 
 import (
+	"bytes"
 	"crypto/sha256"
+	"crypto/tls"
 	"flag"
 	"hash"
 	"io"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"sync"
@@ -63,6 +66,39 @@ func TestHTTPFile(t *testing.T) {
 				clients, *httpSize, took.Round(time.Millisecond), float64(clients**httpSize)/took.Seconds()/1e9)
 			require.NoError(t, srv.Close())
 			require.ErrorIs(t, <-served, http.ErrServerClosed)
+		})
+	}
+}
+
+// TestTLSAbove runs crypto/tls above the conns, with a certificate on each side.
+func TestTLSAbove(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			tr := new(rdmanet.Transport)
+			cleanly(t, tr)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			body := make([]byte, 3<<20)
+			srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				assert.Len(t, r.TLS.PeerCertificates, 1)
+				_, err := io.Copy(w, r.Body)
+				assert.NoError(t, err)
+			}))
+			_ = srv.Listener.Close()
+			srv.Listener = l
+			srv.TLS = &tls.Config{ClientAuth: tls.RequireAnyClientCert}
+			srv.StartTLS()
+			defer srv.Close()
+			client := srv.Client()
+			transport := client.Transport.(*http.Transport)
+			transport.TLSClientConfig.Certificates = srv.TLS.Certificates
+			d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}}
+			transport.DialContext = d.DialContext
+			resp, err := client.Post(srv.URL, "application/octet-stream", bytes.NewReader(body))
+			require.NoError(t, err)
+			defer resp.Body.Close()
+			got, err := io.ReadAll(resp.Body)
+			require.NoError(t, err)
+			require.True(t, bytes.Equal(body, got))
 		})
 	}
 }
