@@ -86,6 +86,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer end()
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
+	if err := ctx.Err(); err != nil {
+		return nil, opError("dial", nil, nil, err)
+	}
 	ctx, stop := t.until(ctx)
 	defer stop()
 	c, err := d.dial(ctx, t, tcp, address)
@@ -178,21 +181,37 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 // refuses on the former may have been replaced by another, and the former's
 // process may be gone: then the address gets a second try.
 func (p *plan) open(ctx context.Context) (net.Conn, error) {
-	for again := false; ; again = true {
-		l, reused, err := p.link(ctx)
-		if err != nil {
-			return nil, err
-		}
-		c, err := l.open(ctx, reused)
-		if err != nil {
-			if p.t.dismiss(l, reused); ctx.Err() == nil && reused && !again {
-				continue
-			}
-			return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: openError(err)}
-		}
-		p.t.unuse(l)
-		return c, nil
+	l, reused, err := p.link(ctx, nil)
+	if err != nil {
+		return nil, err
 	}
+	c, err := p.openOn(ctx, l, reused)
+	if err == nil || !reused || ctx.Err() != nil {
+		return c, err
+	}
+	refused, instead := err, l
+	if !errors.Is(err, syscall.ECONNREFUSED) {
+		p.t.drop(l)
+		instead = nil
+	}
+	switch l, reused, err = p.link(ctx, instead); {
+	case errors.Is(err, errSameListener):
+		return nil, refused
+	case err != nil:
+		return nil, err
+	}
+	return p.openOn(ctx, l, reused)
+}
+
+// openOn opens a conn over a link of which the caller is a user, and ends that.
+func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, error) {
+	c, err := l.open(ctx, reused)
+	p.t.unuse(l)
+	if err != nil {
+		l.unused()
+		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: openError(err)}
+	}
+	return c, nil
 }
 
 // openError is what a failed open over a new link means: whatever ended the
@@ -209,18 +228,6 @@ func (t *Transport) unuse(l *link) {
 	t.mu.Lock()
 	l.users--
 	t.mu.Unlock()
-}
-
-// dismiss ends a failed dial's use of a link; one from the cache is not used
-// again.
-func (t *Transport) dismiss(l *link, reused bool) {
-	t.mu.Lock()
-	l.users--
-	if reused {
-		t.dropLocked(l)
-	}
-	t.mu.Unlock()
-	l.unused()
 }
 
 // connect makes a new link.

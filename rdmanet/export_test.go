@@ -4,3 +4,11 @@ import "github.com/seed202c38ff/fabricnet/internal/fabric"
 
 // NewTransport returns a Transport over a fabric of the test's choice.
 func NewTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
+
+// Flights is how many handshakes dials are waiting for.
+func (t *Transport) Flights() int {
+	t = transportOr(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.flights)
+}

@@ -152,9 +152,24 @@ func (l *link) retire(idle time.Duration) {
 	}
 	t.mu.Unlock()
 	if !skip {
-		l.peer.Lost(rendezvous.ErrGoodbye)
-		l.finish()
+		l.discard()
 	}
+}
+
+// discard ends a link in good order.
+func (l *link) discard() {
+	l.peer.Lost(rendezvous.ErrGoodbye)
+	l.finish()
+}
+
+// meets reports whether a link that is alive leads to the same listener as
+// another.
+func (l *link) meets(other *link) bool {
+	l.t.mu.Lock()
+	dead := l.dead
+	l.t.mu.Unlock()
+	a, b := l.session.Load().Remote(), other.session.Load().Remote()
+	return !dead && a.Process == b.Process && a.Listener == b.Listener
 }
 
 // unused is called when a conn of the link was closed, or not opened.

@@ -4,14 +4,23 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"time"
 )
 
-// flightKey is what concurrent dials have in common that share one handshake.
+// flightKey is what concurrent dials have in common that share one handshake: in
+// addition to what they need to share its link, how it is made.
 type flightKey struct {
-	addrs string
+	addrs    string
+	instead  *link // on which the listener refused
+	fallback Fallback
+	delay    time.Duration
+	alive    net.KeepAliveConfig
 	dialKey
 }
+
+// errSameListener: a new rendezvous met the listener that refuses already.
+var errSameListener = errors.New("the listener is still the same")
 
 // flight is a handshake that several dials wait for. It ends early when all of
 // them have given up. All but done is guarded by Transport.mu.
@@ -24,17 +33,19 @@ type flight struct {
 }
 
 // link returns a link with the caller counted as a user, from the cache if there
-// is one.
-func (p *plan) link(ctx context.Context) (l *link, reused bool, err error) {
+// is one. It is to take the place of instead, unless that is nil.
+func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, err error) {
 	if p.DisableReuse {
 		l, err := p.connect(ctx)
 		if err == nil {
-			p.t.admit(l, linkKey{}, false, 1)
+			p.t.mu.Lock()
+			defer p.t.mu.Unlock()
+			p.t.admitLocked(l, linkKey{}, false, 1)
 		}
 		return l, false, err
 	}
 	for {
-		l, f, leads := p.join(ctx)
+		l, f, leads := p.join(ctx, instead)
 		if l != nil {
 			return l, true, nil
 		}
@@ -47,18 +58,18 @@ func (p *plan) link(ctx context.Context) (l *link, reused bool, err error) {
 }
 
 // join finds a link, or else a flight, which it starts if there is none.
-func (p *plan) join(ctx context.Context) (l *link, f *flight, leads bool) {
+func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, leads bool) {
 	t := p.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, a := range p.addrs {
-		if l := t.cache[linkKey{a, p.key}]; l != nil {
+		if l := t.cache[linkKey{a, p.key}]; l != nil && l != instead {
 			l.users++
 			l.opens++
 			return l, nil, false
 		}
 	}
-	key := flightKey{fmt.Sprint(p.addrs), p.key}
+	key := flightKey{fmt.Sprint(p.addrs), instead, p.Fallback, p.FallbackDelay, p.KeepAliveConfig, p.key}
 	if f = t.flights[key]; f != nil {
 		f.waiters++
 		return nil, f, false
@@ -82,13 +93,18 @@ func (p *plan) fly(ctx context.Context, f *flight, key flightKey) {
 	defer f.cancel()
 	defer close(f.done)
 	l, err := p.connect(ctx)
-	if err == nil {
-		t.admit(l, linkKey{l.remote.ap, p.key}, true, 0)
+	if err == nil && key.instead != nil && key.instead.meets(l) {
+		l.discard()
+		l, err = nil, errSameListener
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if f.link, f.err = l, err; l != nil {
-		l.users += f.waiters
+		if key.instead != nil {
+			t.dropLocked(key.instead)
+		}
+		// At once, so that nobody takes it for an idle one.
+		t.admitLocked(l, linkKey{l.remote.ap, p.key}, true, f.waiters)
 	}
 	if t.flights[key] == f {
 		delete(t.flights, key)
@@ -119,13 +135,12 @@ func (p *plan) wait(ctx context.Context, f *flight) (*link, error) {
 	return nil, context.Cause(ctx)
 }
 
-// admit makes a link one of those that dials use. A zero key keeps it out of the
-// cache.
-func (t *Transport) admit(l *link, key linkKey, reuse bool, users int) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+// admitLocked makes a link one of those that dials use. A zero key keeps it out
+// of the cache.
+func (t *Transport) admitLocked(l *link, key linkKey, reuse bool, users int) {
 	l.key, l.reuse, l.dialed = key, reuse, true
 	l.users += users
+	l.opens += uint64(users)
 	if reuse && !l.dead {
 		t.cache[key] = l
 	}
@@ -141,9 +156,13 @@ func (t *Transport) cleaning() time.Duration {
 
 // clean closes idle peers, for as long as there are dialed ones.
 func (t *Transport) clean() {
-	left := t.sweep(t.idleTimeout())
+	t.sweep(t.idleTimeout())
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	left := false // looked for when no link can be admitted unseen
+	for l := range t.links {
+		left = left || l.dialed
+	}
 	if left && !t.drained {
 		t.janitor.Reset(t.cleaning())
 	} else {
@@ -151,19 +170,12 @@ func (t *Transport) clean() {
 	}
 }
 
-// sweep closes the dialed peers that have been without conns for idle. It
-// reports whether any are left.
-func (t *Transport) sweep(idle time.Duration) (left bool) {
+// sweep closes the dialed peers that have been without conns for idle.
+func (t *Transport) sweep(idle time.Duration) {
 	t.mu.Lock()
 	links := keys(t.links)
 	t.mu.Unlock()
 	for _, l := range links {
 		l.retire(idle)
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for l := range t.links {
-		left = left || l.dialed
-	}
-	return left
 }

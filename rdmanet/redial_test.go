@@ -1,0 +1,179 @@
+package rdmanet_test
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// freezer is a fabric that can be made to do nothing.
+type freezer struct {
+	*simfabric.Network
+	frozen atomic.Bool
+}
+
+type freezing struct {
+	fabric.Endpoint
+	f *freezer
+}
+
+func (f *freezer) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := f.Network.Open(provider, src)
+	if err != nil {
+		return nil, err
+	}
+	return freezing{ep, f}, nil
+}
+
+func (e freezing) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	if e.f.frozen.Load() {
+		return 0, 0, nil
+	}
+	return e.Endpoint.Exchange(ops, done)
+}
+
+// A dial that is given up leaves the peer to the others.
+func TestDialGivenUpKeepsThePeer(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			f := &freezer{Network: simfabric.New(simfabric.Config{Personality: p})}
+			tr := rdmanet.NewTransport(f)
+			cleanly(t, tr)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			d := &rdmanet.Dialer{Transport: tr}
+			c, s := meet(t, d, l)
+
+			f.frozen.Store(true)
+			_, err := (&rdmanet.Dialer{Transport: tr, Timeout: 30 * time.Millisecond}).Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, context.DeadlineExceeded)
+			f.frozen.Store(false)
+
+			echo(t, c, s)
+			c2, err := d.Dial("rdma", l.Addr().String())
+			require.NoError(t, err)
+			assert.True(t, c2.(*rdmanet.Conn).Info().Reused)
+			assert.Equal(t, 2, tr.Stats().Peers)
+			closeAll(t, c, s)
+			require.NoError(t, c2.(*rdmanet.Conn).SetLinger(0))
+			require.NoError(t, c2.Close())
+		})
+	}
+}
+
+// A listener that refuses is asked once more, as another may have its address.
+// If it is the same, nothing changes.
+func TestRefusalsKeepThePeer(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, Backlog: 1})
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
+		c, s := meet(t, d, l)
+		c2, err := d.Dial("rdma", l.Addr().String())
+		require.NoError(t, err, "into the backlog")
+		var wg sync.WaitGroup
+		for range 3 {
+			for range 2 {
+				wg.Go(func() {
+					_, err := d.Dial("rdma", l.Addr().String())
+					assert.ErrorIs(t, err, syscall.ECONNREFUSED)
+				})
+			}
+			wg.Wait()
+			eventually(t, func() bool { return tr.Stats().Peers == 2 }, "no peers but those of the first dial")
+		}
+		s2 := accept(t, l)
+		c3, s3 := meet(t, d, l)
+		assert.True(t, c3.Info().Reused)
+		echo(t, c, s)
+		echo(t, c2, s2)
+		closeAll(t, c, s, c2, s2, c3, s3)
+	})
+}
+
+func TestDialWithEndedContext(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	d := &rdmanet.Dialer{Transport: tr}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for _, met := range []bool{false, true} {
+		if met {
+			c, s := meet(t, d, l)
+			closeAll(t, c, s)
+		}
+		before := tr.Stats()
+		_, err := d.DialContext(ctx, "rdma", l.Addr().String())
+		require.ErrorIs(t, err, context.Canceled)
+		require.NoError(t, l.SetDeadline(time.Now().Add(20*time.Millisecond)))
+		_, err = l.Accept()
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		after := tr.Stats()
+		assert.Equal(t, before.Peers, after.Peers)
+		assert.Equal(t, before.HandshakeFailures, after.HandshakeFailures)
+	}
+	_, err := d.DialContext(ctx, "rdma", "host.invalid:1")
+	assert.ErrorIs(t, err, context.Canceled, "before the name is looked up")
+	c, s := meet(t, d, l)
+	assert.True(t, c.Info().Reused)
+	closeAll(t, c, s)
+}
+
+// Dials of one address at the same time keep to their own settings.
+func TestConcurrentDialsOfDifferentPatience(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	address := silent(t)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		d := rdmanet.Dialer{Transport: tr, Timeout: 200 * time.Millisecond, Fallback: rdmanet.FallbackTCP}
+		c, err := d.Dial("rdma", address)
+		if assert.NoError(t, err) {
+			c.Close()
+		}
+	})
+	eventually(t, func() bool { return tr.Flights() > 0 }, "the first has begun")
+	begin := time.Now()
+	_, err := (&rdmanet.Dialer{Transport: tr, Timeout: 400 * time.Millisecond}).Dial("rdma", address)
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.GreaterOrEqual(t, time.Since(begin), 400*time.Millisecond)
+	wg.Wait()
+}
+
+// However busily idle peers are closed, a dial gets one that is alive.
+func TestDialsDuringCloseIdle(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	stop := make(chan struct{})
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+					tr.CloseIdle()
+				}
+			}
+		})
+	}
+	for range 200 {
+		c, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
+		if !assert.NoError(t, err) {
+			break
+		}
+		closeAll(t, c, accept(t, l))
+	}
+	close(stop)
+	wg.Wait()
+}
