@@ -264,6 +264,7 @@ func (c *Conn) Close() error {
 	}
 	c.rdl.stop()
 	c.wdl.stop()
+	defer e.settle()
 	if c.linger < 0 {
 		s.abort(framing.ResetAbort)
 		e.leave()

@@ -171,6 +171,14 @@ func (e *Endpoint) takeSpin() bool {
 	return true
 }
 
+// settle arms a queue that was left for a short time by somebody who will not
+// come back: the next arrival is for others, and must not wait for the timer.
+func (e *Endpoint) settle() {
+	if e.state.Load() == idle && e.acquire() {
+		e.arm()
+	}
+}
+
 // arm gives ownership up for an unknown time: whatever arrives from here on
 // wakes the background goroutine.
 func (e *Endpoint) arm() {
