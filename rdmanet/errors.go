@@ -7,7 +7,6 @@ import (
 	"net"
 	"os"
 
-	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
@@ -38,8 +37,10 @@ var (
 	// ErrUnsupported: this program was built without libfabric, that is without
 	// cgo or for another system than Linux.
 	ErrUnsupported = fabric.ErrUnsupported
-	// ErrMemory: Transport.MemoryLimit has no room.
-	ErrMemory = engine.ErrMemory
+	// ErrMemory: Transport.MemoryLimit has no room, on either side.
+	ErrMemory = rendezvous.ErrMemory
+	// ErrClosing: the listener is being closed.
+	ErrClosing = rendezvous.ErrClosing
 )
 
 // opError is where every error leaves this package: as a *net.OpError, but for
@@ -111,6 +112,8 @@ var failures = []struct {
 	{ErrTLSRequired, "tls required"},
 	{ErrTLSMismatch, "tls mismatch"},
 	{ErrMalformed, "malformed"},
+	{ErrMemory, "memory"},
+	{ErrClosing, "closing"},
 	{context.Canceled, "canceled"},
 	{os.ErrDeadlineExceeded, "timeout"},
 	{context.DeadlineExceeded, "timeout"},

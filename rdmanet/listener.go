@@ -198,14 +198,16 @@ func (l *Listener) pause(err error) bool {
 
 func (l *Listener) handshake(nc net.Conn) {
 	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
-	ctx, cancel := context.WithTimeoutCause(l.t.ctx, limit, ErrHandshakeTimeout)
-	defer cancel()
+	ctx, done := context.WithTimeoutCause(l.t.ctx, limit, ErrHandshakeTimeout)
+	defer done()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l}
 	// A conn may be accepted before the end of its peer's handshake, which
 	// Close must then leave alone.
 	stop := context.AfterFunc(l.ctx, func() {
 		if !b.used.Load() {
-			cancel()
+			cancel(rendezvous.ErrClosing)
 		}
 	})
 	defer stop()

@@ -2,6 +2,7 @@ package rdmanet_test
 
 import (
 	"context"
+	"net"
 	"net/netip"
 	"os"
 	"sync"
@@ -176,4 +177,59 @@ func TestDialsDuringCloseIdle(t *testing.T) {
 	}
 	close(stop)
 	wg.Wait()
+}
+
+// Whichever side has no memory for another peer: it is no reason to use TCP.
+func TestDialWithoutMemory(t *testing.T) {
+	for _, side := range []string{"listener", "dialer"} {
+		t.Run(side, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: simfabric.Shm(), Others: []simfabric.Personality{simfabric.TCP()}})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, here)
+			defer there.Close()
+			if side == "listener" {
+				there.MemoryLimit = 64 << 10
+			} else {
+				here.MemoryLimit = 64 << 10
+			}
+			l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+			d := rdmanet.Dialer{Transport: here, Fallback: rdmanet.FallbackTCP}
+			_, err := d.Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, rdmanet.ErrMemory)
+			assert.EqualValues(t, 1, here.Stats().HandshakeFailures["memory"])
+		})
+	}
+}
+
+// A dialer whose handshake is under way learns that the listener closes.
+func TestDialWhileListenerCloses(t *testing.T) {
+	for name, transport := range map[string]bool{"Listener.Close": false, "Transport.Close": true} {
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, here)
+			defer there.Close()
+			var l *rdmanet.Listener
+			var closing sync.WaitGroup
+			l = listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(rdmanet.PeerInfo) error {
+				closing.Go(func() {
+					if transport {
+						assert.NoError(t, there.Close())
+					} else {
+						assert.NoError(t, l.Close())
+					}
+				})
+				for { // until the listener is closed
+					nc, err := net.Dial("tcp", l.Addr().String())
+					if err != nil {
+						return nil
+					}
+					nc.Close()
+				}
+			}})
+			_, err := (&rdmanet.Dialer{Transport: here}).Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, rdmanet.ErrClosing)
+			closing.Wait()
+		})
+	}
 }

@@ -63,7 +63,7 @@ type Transport struct {
 	process [16]byte
 	host    [16]byte
 	ctx     context.Context // ends with Close
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	conns   atomic.Int64
 
 	closing sync.Once
@@ -111,7 +111,7 @@ func (t *Transport) init() {
 	if t.host = hostID(); t.host == [16]byte{} {
 		t.host = t.process // alone on its host, for all we know
 	}
-	t.ctx, t.cancel = context.WithCancel(context.Background())
+	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.listeners = make(map[*Listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
 	t.endpoints = make(map[endpointKey]*endpoint)
@@ -186,7 +186,7 @@ func (t *Transport) shutdown() {
 	t.closed = true
 	listeners := keys(t.listeners)
 	t.mu.Unlock()
-	t.cancel()
+	t.cancel(rendezvous.ErrClosing)
 	for _, l := range listeners {
 		_ = l.Close()
 		l.served.Wait() // if somebody else closes it

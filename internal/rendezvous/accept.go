@@ -26,16 +26,16 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 		return nil, err
 	}
 	out, err := hs.acceptDialer(ctx)
-	if err != nil && ctx.Err() == nil && !gone(err) {
-		hs.reject(err)
+	switch {
+	case err == nil || hs.lost || hs.ready:
+	case ctx.Err() == nil:
+		hs.reject(err, lingerTime)
+	case errors.Is(context.Cause(ctx), ErrClosing):
+		<-hs.struck // its deadline must not be the last one
+		_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
+		hs.reject(ErrClosing, closingTime)
 	}
 	return out, err
-}
-
-// gone reports that there is nobody left to tell about err.
-func gone(err error) bool {
-	var oe *net.OpError
-	return errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, &oe)
 }
 
 func (hs *handshake) acceptDialer(ctx context.Context) (*outcome, error) {
@@ -64,7 +64,7 @@ func (hs *handshake) acceptPreamble(ctx context.Context) error {
 		mismatch = ErrTLSMismatch
 	}
 	if mismatch != nil {
-		hs.linger()
+		hs.linger(lingerTime)
 		return mismatch
 	}
 	if hs.cfg.TLS != nil {
@@ -123,7 +123,7 @@ func (hs *handshake) acceptProviders(ctx context.Context) (*outcome, error) {
 			return out, err
 		}
 	}
-	return nil, &NegotiationError{Reasons: hs.reasons}
+	return nil, hs.failure(hs.reasons)
 }
 
 // acceptProvider tries one provider. Nil without an error means that one of the
@@ -174,6 +174,7 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 	if err := b.Connect(ctx, remote); err != nil {
 		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
 	}
+	hs.ready = true
 	if err := hs.write(framing.KindReady, nil); err != nil {
 		return nil, err
 	}
@@ -182,6 +183,7 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 		return nil, err
 	}
 	if kind == framing.KindDecline {
+		hs.ready = false
 		return declineOf(body)
 	}
 	if err := framing.DecodeEmpty(body); err != nil {
@@ -191,21 +193,23 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 }
 
 // reject tells the dialling side why the handshake is over. It may not arrive.
-func (hs *handshake) reject(err error) {
+func (hs *handshake) reject(err error, limit time.Duration) {
 	if hs.write(framing.KindReject, rejectOf(err)) == nil {
-		hs.linger()
+		hs.linger(limit)
 	}
 }
 
-// lingerTime and lingerBytes bound how long a refused peer is listened to.
+// lingerTime and lingerBytes bound how long a refused peer is listened to,
+// closingTime how long a listener is held up that closes.
 const (
 	lingerTime  = time.Second
+	closingTime = 100 * time.Millisecond
 	lingerBytes = framing.MaxMessage
 )
 
 // linger lets the peer read the last message. Closing a TCP connection with
 // unread input sends a reset, which may overtake the message and destroy it.
-func (hs *handshake) linger() {
+func (hs *handshake) linger(limit time.Duration) {
 	if tc, ok := hs.nc.(*tls.Conn); ok {
 		_ = tc.CloseWrite()
 	}
@@ -213,7 +217,7 @@ func (hs *handshake) linger() {
 		_ = cw.CloseWrite()
 	}
 	// By a timer, since the context sets the deadline, too, and must win.
-	t := time.AfterFunc(lingerTime, func() { _ = hs.raw.SetDeadline(past) })
+	t := time.AfterFunc(limit, func() { _ = hs.raw.SetDeadline(past) })
 	defer t.Stop()
 	_, _ = io.CopyN(io.Discard, hs.raw, lingerBytes)
 }

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 
@@ -141,7 +142,12 @@ func (hs *handshake) rejected(body []byte) error {
 	if err := r.Decode(body); err != nil {
 		return malformed(err)
 	}
-	return errorOf(&r, hs.reasons)
+	err := errorOf(&r, hs.reasons)
+	var ne *NegotiationError
+	if errors.As(err, &ne) {
+		return hs.failure(ne.Reasons)
+	}
+	return err
 }
 
 // dialProviders follows the listening side through the providers, each at most
@@ -160,9 +166,9 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 		if err := remote.Decode(body); err != nil {
 			return nil, malformed(err)
 		}
-		offer, rest, ok := take(untried, remote.Provider)
-		if !ok {
-			return nil, malformed(fmt.Errorf("the listener selects %q, which is not on offer", remote.Provider))
+		offer, rest, err := hs.take(untried, remote.Provider)
+		if err != nil {
+			return nil, malformed(fmt.Errorf("the listener selects %q: %w", remote.Provider, err))
 		}
 		untried = rest
 		if out, err := hs.dialProvider(ctx, offer, remote); out != nil || err != nil {
@@ -171,15 +177,22 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 	}
 }
 
-// take removes the first offer of a provider from the list.
-func take(list []framing.Offer, provider string) (o framing.Offer, rest []framing.Offer, ok bool) {
+// take removes the offer of a provider from the list that both sides can use: the
+// listening side is not to be trusted with that.
+func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offer, rest []framing.Offer, err error) {
+	err = errors.New("it is not on offer")
 	for i := range list {
-		if list[i].Provider == provider {
-			o = list[i]
-			return o, append(list[:i], list[i+1:]...), true
+		if list[i].Provider != provider {
+			continue
 		}
+		why := hs.mismatch(&list[i])
+		if why == "" {
+			o = list[i]
+			return o, append(list[:i], list[i+1:]...), nil
+		}
+		err = errors.New(why)
 	}
-	return o, list, false
+	return o, list, err
 }
 
 // dialProvider tries one provider. Nil without an error means that one of the
@@ -217,11 +230,13 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	if err := hs.write(framing.KindAttach, &local); err != nil {
 		return nil, err
 	}
-	kind, body, err := hs.expect(framing.KindReady, framing.KindDecline)
-	if err != nil {
+	kind, body, err := hs.expect(framing.KindReady, framing.KindDecline, framing.KindReject)
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if kind == framing.KindDecline {
+	case kind == framing.KindReject:
+		return nil, hs.rejected(body)
+	case kind == framing.KindDecline:
 		return declineOf(body)
 	}
 	if err := framing.DecodeEmpty(body); err != nil {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 // Errors of Dial, Accept and Session. What they return wraps one of these, or
@@ -27,8 +28,8 @@ var (
 	ErrTLSMismatch = errors.New("the dialer asks for TLS, the listener has no TLS configuration")
 	// ErrMalformed: the peer broke the protocol.
 	ErrMalformed = errors.New("malformed rendezvous message")
-	// ErrMemory: the memory budget takes no further peer.
-	ErrMemory = errors.New("memory budget exhausted")
+	// ErrMemory: the memory budget, of either side, takes no further peer.
+	ErrMemory = engine.ErrMemory
 	// ErrClosing: the listening side is shutting down.
 	ErrClosing = errors.New("the listener is closing")
 	// ErrRejected: the listening side gave up for a reason of its own.
@@ -119,6 +120,9 @@ func rejectOf(err error) *framing.Reject {
 func errorOf(r *framing.Reject, reasons []string) error {
 	if r.Code == framing.RejectNoProvider {
 		return &NegotiationError{Reasons: mergeReasons(reasons, r.Text)}
+	}
+	if r.Code == framing.RejectMemory {
+		return fmt.Errorf("the listener's %w: %s", ErrMemory, r.Text)
 	}
 	sentinel := ErrRejected
 	for _, x := range rejects {

@@ -84,7 +84,7 @@ func TestNegotiation(t *testing.T) {
 			dialer: list(offer("efa"), offer("tcp")), listener: list(offer("psm3"), offer("tcp")), want: "tcp"},
 		{name: "nothing in common",
 			dialer: list(offer("efa")), listener: list(offer("psm3")),
-			reasons: []string{"psm3: the dialer does not offer it", "efa: the listener does not offer it"}},
+			reasons: []string{"psm3: only one side offers it", "efa: the listener does not offer it"}},
 		{name: "no offers at all"},
 		{name: "other wire protocol",
 			dialer:   list(offer("tcp")),
@@ -191,12 +191,23 @@ func TestBinderRefuses(t *testing.T) {
 	}{
 		{name: "not authorised", change: func(_, l *fakeBinder) { l.authErr = errFake },
 			dialer: ErrUnauthorized, listener: errFake, text: "not authorised by the listener: it is only a test"},
+		{name: "not authorised by one who cannot be reached", change: func(_, l *fakeBinder) {
+			l.authErr = fmt.Errorf("accounts: %w", &net.OpError{Op: "dial", Err: errFake})
+		}, dialer: ErrUnauthorized, listener: errFake, text: "not authorised by the listener: accounts: dial: it is only a test"},
+		{name: "not authorised after half an answer", change: func(_, l *fakeBinder) { l.authErr = io.ErrUnexpectedEOF },
+			dialer: ErrUnauthorized, listener: io.ErrUnexpectedEOF, text: "not authorised by the listener: unexpected EOF"},
+		{name: "out of memory while preparing", change: func(_, l *fakeBinder) {
+			l.prepare = map[string]error{"tcp": fmt.Errorf("%w: 3 bytes", ErrMemory)}
+		}, dialer: ErrMemory, listener: ErrMemory, text: "tcp: memory budget exhausted"},
+		{name: "the dialer out of memory", change: func(d, _ *fakeBinder) {
+			d.prepare = map[string]error{"tcp": fmt.Errorf("%w: 3 bytes", ErrMemory)}
+		}, dialer: ErrMemory, listener: ErrNoProvider, text: "tcp: memory budget exhausted"},
 		{name: "closing", change: func(_, l *fakeBinder) { l.helloErr = ErrClosing },
 			dialer: ErrClosing, listener: ErrClosing, text: "the listener is closing"},
 		{name: "closing while preparing", change: func(_, l *fakeBinder) { l.prepare = map[string]error{"tcp": ErrClosing} },
 			dialer: ErrClosing, listener: ErrClosing, text: "the listener is closing"},
 		{name: "out of memory", change: func(_, l *fakeBinder) { l.helloErr = fmt.Errorf("%w: 3 bytes", ErrMemory) },
-			dialer: ErrMemory, listener: ErrMemory, text: "memory budget exhausted: 3 bytes"},
+			dialer: ErrMemory, listener: ErrMemory, text: "the listener's memory budget exhausted: "},
 		{name: "anything else", change: func(_, l *fakeBinder) { l.helloErr = errFake },
 			dialer: ErrRejected, listener: errFake, text: "rejected by the listener: it is only a test"},
 		{name: "other versions", change: func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 3, 5 },
@@ -319,5 +330,49 @@ func TestContextAtTheEnd(t *testing.T) {
 		lr.s.Start(h)
 		assert.Error(t, h.wait(t), "the listener learns that the dialer is gone")
 		assert.NoError(t, lr.s.Close())
+	}
+}
+
+// TestClosing: a dialer learns that the listener closes, whichever of its
+// messages that is waiting for.
+func TestClosing(t *testing.T) {
+	for after := range 3 { // messages of the dialer
+		t.Run(fmt.Sprint(after), func(t *testing.T) {
+			mine, theirs := loopback(t)
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			l := newBinder(offer("tcp"))
+			done := start(ctx, Accept, mine, Config{}, l)
+			d := &handshake{nc: theirs, raw: theirs}
+			require.NoError(t, d.writePreamble())
+			_, err := d.readPreamble()
+			require.NoError(t, err)
+			var kind framing.Kind
+			var body []byte
+			if after > 0 {
+				require.NoError(t, d.write(framing.KindHello, validHello()))
+				for _, want := range []framing.Kind{framing.KindHello, framing.KindSelect} {
+					_, _, err = d.expect(want)
+					require.NoError(t, err)
+				}
+			}
+			if after > 1 {
+				require.NoError(t, d.write(framing.KindAttach, validAttach()))
+				_, _, err = d.expect(framing.KindReady)
+				require.NoError(t, err)
+			}
+			cancel(ErrClosing)
+			kind, body, err = d.read()
+			if after > 1 { // it might be in session
+				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+			} else {
+				require.NoError(t, err)
+				require.Equal(t, framing.KindReject, kind)
+				assert.ErrorIs(t, d.rejected(body), ErrClosing)
+			}
+			theirs.Close()
+			assert.ErrorIs(t, (<-done).err, ErrClosing)
+			l.settled(t, nil)
+		})
 	}
 }

@@ -170,6 +170,48 @@ func TestLingerEnds(t *testing.T) {
 	})
 }
 
+// TestHostileSelect: the dialing side does not rely on the listening side's idea
+// of what they have in common.
+func TestHostileSelect(t *testing.T) {
+	shm, tcp := offer("shm"), offer("tcp")
+	own := func(h *framing.Hello) { h.PageNonce = [16]byte{} }
+	for name, tt := range map[string]struct {
+		provider framing.Offer
+		change   func(h *framing.Hello) // a listener that would do, but for this
+		why      string
+	}{
+		"protocol version": {tcp, func(h *framing.Hello) { h.Offers[0].ProtocolVersion++ }, "wire protocols differ"},
+		"not its own":      {tcp, func(h *framing.Hello) { h.Offers = nil }, "only one side offers it"},
+		"library":          {shm, func(h *framing.Hello) { h.Offers[0].Library = "1.18" }, "library versions differ"},
+		"host":             {shm, func(h *framing.Hello) { h.Host[0]++ }, "different hosts"},
+		"user":             {shm, func(h *framing.Hello) { h.UID++ }, "different users"},
+		"no page":          {shm, own, "share no memory"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine, theirs := loopback(t)
+			d := newBinder(tt.provider)
+			done := start(t.Context(), Dial, mine, Config{}, d)
+			l := &handshake{nc: theirs, raw: theirs}
+			_, err := l.readPreamble()
+			require.NoError(t, err)
+			require.NoError(t, l.writePreamble())
+			_, body, err := l.expect(framing.KindHello)
+			require.NoError(t, err)
+			require.NoError(t, l.remote.Decode(body))
+			h := *validHello()
+			h.Offers, h.PageNonce = []framing.Offer{tt.provider}, l.remote.PageNonce
+			tt.change(&h)
+			attach := (&fakeBinding{offer: tt.provider}).Local()
+			require.NoError(t, l.write(framing.KindHello, &h))
+			require.NoError(t, l.write(framing.KindSelect, &attach))
+			r := <-done
+			require.ErrorIs(t, r.err, ErrMalformed)
+			assert.ErrorContains(t, r.err, tt.why)
+			assert.Empty(t, d.bindings, "nothing was prepared")
+		})
+	}
+}
+
 func TestSniff(t *testing.T) {
 	tests := []struct {
 		name, send string

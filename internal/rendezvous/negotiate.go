@@ -57,7 +57,7 @@ func offers(list []framing.Offer, provider string) bool {
 
 // mismatch says why the peer cannot use an offer of this side, "" if it can.
 func (hs *handshake) mismatch(own *framing.Offer) string {
-	reason := "the dialer does not offer it"
+	reason := "only one side offers it"
 	for i := range hs.remote.Offers {
 		theirs := &hs.remote.Offers[i]
 		if theirs.Provider != own.Provider {
@@ -78,7 +78,7 @@ func (hs *handshake) mismatch(own *framing.Offer) string {
 	case hs.pageErr != nil:
 		return hs.pageErr.Error()
 	case hs.page == nil:
-		return "the dialer has no shared memory for wake-ups"
+		return "the two sides share no memory for wake-ups"
 	}
 	return ""
 }

@@ -28,6 +28,11 @@ type handshake struct {
 	page    *Page    // mapped by both sides, or nil
 	pageErr error    // why not
 	reasons []string // why providers were not used
+	starved bool     // one of them for lack of memory
+
+	lost   bool          // the connection failed: there is nobody to tell why
+	ready  bool          // the dialling side may regard the handshake as over
+	struck chan struct{} // closed when the context has ended and set its deadline
 }
 
 // outcome is what a handshake agreed on.
@@ -42,7 +47,11 @@ type outcome struct {
 func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outcome, error)) (*Session, Binding, error) {
 	tctx, cancel := context.WithTimeoutCause(ctx, hs.cfg.Timeout, ErrHandshakeTimeout)
 	defer cancel()
-	stop := context.AfterFunc(tctx, func() { _ = hs.raw.SetDeadline(past) })
+	hs.struck = make(chan struct{})
+	stop := context.AfterFunc(tctx, func() {
+		_ = hs.raw.SetDeadline(past)
+		close(hs.struck)
+	})
 	tune(hs.raw, hs.cfg)
 	out, err := f(tctx)
 	if !stop() && err == nil {
@@ -110,7 +119,7 @@ func (hs *handshake) readPreamble() (framing.Preamble, error) {
 func (hs *handshake) read() (framing.Kind, []byte, error) {
 	var length [framing.LengthSize]byte
 	if _, err := io.ReadFull(hs.nc, length[:]); err != nil {
-		return 0, nil, readError(err)
+		return 0, nil, hs.readError(err)
 	}
 	n, err := framing.DecodeLength(length[:])
 	if err != nil {
@@ -118,7 +127,7 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 	}
 	hs.buf, err = appendAll(hs.buf[:0], hs.nc, n)
 	if err != nil {
-		return 0, nil, readError(err)
+		return 0, nil, hs.readError(err)
 	}
 	kind, body, err := framing.SplitMessage(hs.buf)
 	if err != nil {
@@ -154,7 +163,8 @@ func (hs *handshake) write(kind framing.Kind, body framing.Body) error {
 	if err != nil {
 		return err
 	}
-	if _, err := hs.nc.Write(msg); err != nil {
+	if n, err := hs.nc.Write(msg); err != nil {
+		hs.lost = n > 0 || !errors.Is(err, os.ErrDeadlineExceeded)
 		return fmt.Errorf("sending %v: %w", kind, err)
 	}
 	return nil
@@ -167,12 +177,26 @@ func (hs *handshake) decline(provider string, err error) error {
 }
 
 func (hs *handshake) refuse(provider string, reason any) {
+	if err, ok := reason.(error); ok && errors.Is(err, ErrMemory) {
+		hs.starved = true
+	}
 	hs.reasons = append(hs.reasons, fmt.Sprintf("%s: %v", provider, reason))
+}
+
+// failure is the end of a handshake without a provider.
+func (hs *handshake) failure(reasons []string) error {
+	if hs.starved {
+		return fmt.Errorf("%w: %s", ErrMemory, strings.Join(reasons, reasonSeparator))
+	}
+	return &NegotiationError{Reasons: reasons}
 }
 
 func malformed(err error) error { return fmt.Errorf("%w: %w", ErrMalformed, err) }
 
-func readError(err error) error {
+// readError notes that the connection has failed, unless it was the context that
+// ended the wait.
+func (hs *handshake) readError(err error) error {
+	hs.lost = !errors.Is(err, os.ErrDeadlineExceeded)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return fmt.Errorf("the peer closed the connection: %w", io.ErrUnexpectedEOF)
 	}
