@@ -64,14 +64,11 @@ const (
 	stageChunks = 32
 	landingSlab = 2 << 20
 
-	minPeerSlots = 4
-	minWindow    = 4 << 10
-	minRing      = 64 << 10
+	minWindow = 4 << 10
+	minRing   = 64 << 10
 	// maxControl is how many control frames may wait to be sent to a peer, besides
 	// some for each stream.
 	maxControl = 4096
-	// maxUnread is how many RDMA writes of one lease may be unread.
-	maxUnread = 64
 	// ctlSlots is how many send slots only control frames may use.
 	ctlSlots = 4
 )
@@ -89,7 +86,7 @@ func (c Config) withDefaults() Config {
 	if c.Spin == 0 {
 		c.Spin = DefaultSpin
 	}
-	c.PeerSlots = max(c.PeerSlots, minPeerSlots)
+	c.PeerSlots = max(c.PeerSlots, framing.MinSlots)
 	c.Window = max(c.Window, minWindow)
 	return c
 }

@@ -112,11 +112,11 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*pool.Slots{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
 	}
-	if a.RxDepth < minPeerSlots {
-		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, minPeerSlots)
+	if a.RxDepth < framing.MinSlots {
+		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, framing.MinSlots)
 	}
 	c.eager = int(min(a.MaxMsgSize, eagerFrame))
-	if c.eager <= framing.HeaderSize+framing.LeaseSize {
+	if c.eager < framing.MinEager {
 		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
 	}
 	var local pool.Registrar

@@ -15,7 +15,7 @@ type inLease struct {
 	seq     uint16 // of the write that is next in line
 	linked  bool   // a write has been taken
 	end     uint64 // stream position behind the last write taken
-	writes  [maxUnread]landing
+	writes  [framing.MaxWrites]landing
 	lent    []*Buffer // pieces of the ring that the user holds, in order
 	read    uint64    // ring position of the next byte to be read
 	touched int64     // when it was used last, for taking idle leases back
@@ -27,21 +27,21 @@ type inLease struct {
 // writeLog counts the writes of a lease that are not read yet: both sides
 // bound their number.
 type writeLog struct {
-	ends [maxUnread]uint64 // ring positions behind them
-	read uint16            // writes that have been read
+	ends [framing.MaxWrites]uint64 // ring positions behind them
+	read uint16                    // writes that have been read
 	next uint16
 }
 
 func (w *writeLog) len() int { return int(w.next - w.read) }
 
 func (w *writeLog) add(end uint64) {
-	w.ends[w.next%maxUnread] = end
+	w.ends[w.next%framing.MaxWrites] = end
 	w.next++
 }
 
 // retire forgets the writes before ring position pos.
 func (w *writeLog) retire(pos uint64) {
-	for w.read != w.next && w.ends[w.read%maxUnread] <= pos {
+	for w.read != w.next && w.ends[w.read%framing.MaxWrites] <= pos {
 		w.read++
 	}
 }
@@ -95,10 +95,10 @@ func (c *core) landed(imm framing.Immediate) {
 // slot is where the write with the given number is noted, nil if it cannot be
 // in flight.
 func (l *inLease) slot(seq uint16) *landing {
-	if seq-l.seq >= maxUnread {
+	if ahead := framing.SeqAfter(seq, l.seq); ahead < 0 || ahead >= framing.MaxWrites {
 		return nil
 	}
-	return &l.writes[seq%maxUnread]
+	return &l.writes[seq%framing.MaxWrites]
 }
 
 // announced takes a Large frame in.
@@ -130,7 +130,7 @@ func (s *stream) takeLanded() (bool, error) {
 	if l == nil || s.err != nil {
 		return false, nil
 	}
-	w := &l.writes[l.seq%maxUnread]
+	w := &l.writes[l.seq%framing.MaxWrites]
 	switch {
 	case !w.landed || !w.announced && !w.continues:
 		return false, nil
@@ -144,9 +144,9 @@ func (s *stream) takeLanded() (bool, error) {
 		return false, nil
 	}
 	n, size := uint64(w.n), uint64(len(l.Ring.Bytes))
-	switch off := (w.ring - l.base) % size; {
+	switch off := framing.RingOffset(w.ring-l.base, size); {
 	case w.pos != s.rcvNxt, w.ring != s.largeIn, n == 0, n > uint64(l.chunk), off+n > size,
-		s.largeIn+n-s.largeRel > size, l.unread.len() == maxUnread, s.finKnown && w.pos+n > s.finPos:
+		s.largeIn+n-s.largeRel > size, l.unread.len() == framing.MaxWrites, s.finKnown && w.pos+n > s.finPos:
 		return false, fmt.Errorf("%w: write of %d bytes at %d does not fit the ring", errProtocol, n, w.ring)
 	}
 	*w = landing{}
@@ -170,8 +170,9 @@ func (s *stream) takeLanded() (bool, error) {
 
 // slice is the next bytes to be read from the ring, at most n, in one piece.
 func (l *inLease) slice(n int) []byte {
-	off := (l.read - l.base) % uint64(len(l.Ring.Bytes))
-	return l.Ring.Bytes[off:min(off+uint64(n), uint64(len(l.Ring.Bytes)))]
+	pos, size := l.read-l.base, uint64(len(l.Ring.Bytes))
+	off := framing.RingOffset(pos, size)
+	return l.Ring.Bytes[off : off+framing.RingSpan(pos, size, uint64(n))]
 }
 
 // consumeLarge notes that the next n bytes of the ring were read.
@@ -199,7 +200,7 @@ func (s *stream) releaseRing() {
 	s.largeRel = free
 	l.Release(free)
 	l.unread.retire(free)
-	if free-s.toldRing >= uint64(len(l.Ring.Bytes))/4 || l.unread.read-l.told >= maxUnread/4 {
+	if free-s.toldRing >= uint64(len(l.Ring.Bytes))/4 || l.unread.read-l.told >= framing.MaxWrites/4 {
 		s.markDirty()
 	}
 	s.dropLease()

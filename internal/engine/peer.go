@@ -38,11 +38,11 @@ type peer struct {
 
 	// Receive slots that the peer may use, and that we may use of the peer's.
 	// All are cumulative and wrap.
-	slots      int    // how many it may have in flight
-	granted    uint32 // slots granted
-	told       uint32 // granted, as of the last frame sent
-	seen       uint32 // slots that it used
-	credit     uint32 // slots granted to us
+	slots      int                // how many it may have in flight
+	granted    uint32             // slots granted
+	told       uint32             // granted, as of the last frame sent
+	seen       uint32             // slots that it used
+	credit     framing.SlotCursor // slots granted to us
 	used       uint32
 	theirSlots int
 
@@ -84,7 +84,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	}
 	// A peer gets a share of what is left, so that the first ones do not take
 	// all of a shared endpoint's queue.
-	want := min(c.cfg.PeerSlots, max(minPeerSlots, (c.attr.RxDepth-c.granted)/8))
+	want := min(c.cfg.PeerSlots, max(framing.MinSlots, (c.attr.RxDepth-c.granted)/8))
 	if c.attr.PerPeer {
 		want = min(c.cfg.PeerSlots, c.attr.RxDepth)
 	}
@@ -93,12 +93,12 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		if n > 0 && c.rx.Grow(n) == nil {
 			break
 		}
-		if want /= 2; want < minPeerSlots {
+		if want /= 2; want < framing.MinSlots {
 			return nil, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
 		}
 	}
 	want = min(want, c.rx.Len()-c.granted)
-	if want < minPeerSlots {
+	if want < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and full", c.attr.Provider, c.attr.RxDepth, len(c.peers))
 	}
 	for {
@@ -125,11 +125,11 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 
 // attach completes a peer with what it said of itself.
 func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
-	if a.Slots < minPeerSlots || a.Slots > 1<<20 || a.Eager <= framing.HeaderSize+framing.LeaseSize {
+	if a.Slots < framing.MinSlots || a.Slots > framing.MaxSlots || a.Eager < framing.MinEager {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
 	}
 	p.theirs, p.out_, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
-	p.theirSlots, p.credit = int(a.Slots), a.Slots
+	p.theirSlots, p.credit = int(a.Slots), framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	p.landing = pool.NewLanding(p.c.cfg.Budget, p.c.fab, max(p.c.cfg.Ring, landingSlab))
 	return nil
@@ -139,7 +139,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 func reserve(slots int) uint32 { return uint32(max(1, min(4, slots/4))) }
 
 // avail is how many slots of the peer's are ours to use.
-func (p *peer) avail() uint32 { return p.credit - p.used }
+func (p *peer) avail() uint32 { return uint32(p.credit) - p.used }
 
 // mayData reports whether n data slots may be used.
 func (p *peer) mayData(n uint32) bool {

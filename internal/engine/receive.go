@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -28,8 +29,7 @@ func (c *core) received(slot uint32, n int) {
 		c.repost(slot, nil)
 		return
 	}
-	if d := int32(h.Slots - p.credit); d > 0 && d <= 1<<20 {
-		p.credit = h.Slots
+	if p.credit.Advance(h.Slots) > 0 {
 		c.freed = true
 	}
 	keep, err := p.handle(&h, payload, slot)
@@ -148,7 +148,7 @@ func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err e
 		return false, errProtocol
 	case pos > s.rcvNxt:
 		at, dup := slices.BinarySearchFunc(s.held, pos, func(f heldFrame, pos uint64) int {
-			return compare(f.pos, pos)
+			return cmp.Compare(f.pos, pos)
 		})
 		if dup {
 			return false, nil
@@ -161,16 +161,6 @@ func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err e
 		return false, err
 	}
 	return false, s.advance()
-}
-
-func compare(a, b uint64) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }
 
 // takeSmall appends the next bytes of the stream: to the buffer of a reader

@@ -34,11 +34,11 @@ type outLease struct {
 func (s *stream) trySmall(b []byte) (n int) {
 	c := s.p.c
 	for n < len(b) {
-		if s.smallMax == s.smallOut {
+		room := framing.Cursor(s.smallOut).Room(uint64(s.smallMax))
+		if room == 0 {
 			c.stats.Stalls.Window++
 			return n
 		}
-		room := min(len(b)-n, int(s.smallMax-s.smallOut))
 		if !s.pend.active {
 			// Data leaves some slots to control frames.
 			if c.tx.Free() <= ctlSlots {
@@ -51,7 +51,7 @@ func (s *stream) trySmall(b []byte) (n int) {
 				s.pend.flags, s.askData = framing.FlagWant, false
 			}
 		}
-		m := min(room, s.p.eager-s.pend.n)
+		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
 		if m == 0 { // full, and could not leave
 			return n
 		}
@@ -107,12 +107,12 @@ func (s *stream) largeRoom(want int) int {
 	if l == nil || l.revoked || s.pend.active || want <= p.eager {
 		return 0
 	}
-	room := l.Size - (s.largeOut - s.largeMax)
-	k := min(uint64(want), uint64(l.Chunk), chunkSize, p.c.attr.MaxMsgSize, l.Size-(s.largeOut-l.base)%l.Size)
+	room := l.Size - (s.largeOut - uint64(s.largeMax))
+	k := min(uint64(want), uint64(l.Chunk), chunkSize, p.c.attr.MaxMsgSize, framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
 	switch {
 	case room < k: // wait for more rather than write ever smaller pieces
 		p.c.stats.Stalls.Ring++
-	case l.unread.len() == maxUnread:
+	case l.unread.len() == framing.MaxWrites:
 		p.c.stats.Stalls.Ring++
 	case !p.mayData(2):
 		p.c.stats.Stalls.PeerSlots++
@@ -152,7 +152,7 @@ func (s *stream) writeLarge(src source) {
 	a := framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(n), Ring: s.largeOut}
 	op := fabric.Op{
 		Kind: fabric.Write, To: p.addr, Buf: src.mem, Desc: src.desc,
-		Remote: l.Addr + (s.largeOut-l.base)%l.Size, Key: l.Key,
+		Remote: l.Addr + framing.RingOffset(s.largeOut-l.base, l.Size), Key: l.Key,
 	}
 	tx := txOp{peer: p, stream: s, from: src.from, slot: src.slot, buf: src.buf}
 	continues := false
@@ -256,7 +256,7 @@ func (s *stream) writeFrames(b []byte) int {
 // ask asks the peer for a landing ring, by the next frame.
 func (s *stream) ask() {
 	s.asked = true
-	if !s.pend.active && s.smallMax > s.smallOut && s.p.c.tx.Free() > ctlSlots {
+	if !s.pend.active && uint64(s.smallMax) > s.smallOut && s.p.c.tx.Free() > ctlSlots {
 		s.askData = true
 		return
 	}
@@ -312,9 +312,9 @@ func (s *stream) writable(n int) bool {
 		return s.largeRoom(n) > 0 && (s.p.c.stage.Free() > 0 || s.p.c.stage.Len() == 0)
 	}
 	if s.pend.active {
-		return s.pend.n < s.p.eager && s.smallMax > s.smallOut
+		return s.pend.n < s.p.eager && uint64(s.smallMax) > s.smallOut
 	}
-	return s.smallMax > s.smallOut && s.p.c.tx.Free() > ctlSlots
+	return uint64(s.smallMax) > s.smallOut && s.p.c.tx.Free() > ctlSlots
 }
 
 // block lists a stream whose writer waits for a budget of the endpoint or peer.

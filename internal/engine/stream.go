@@ -21,12 +21,12 @@ type stream struct {
 
 	// Sending.
 	wr       waiter
-	sndNxt   uint64 // position of the next byte
-	smallOut uint64 // bytes of small data sent
-	smallMax uint64 // bytes of small data that the peer has promised memory for
+	sndNxt   uint64         // position of the next byte
+	smallOut uint64         // bytes of small data sent
+	smallMax framing.Cursor // bytes of small data that the peer has promised memory for
 	pend     pending
-	largeOut uint64 // bytes of large data sent
-	largeMax uint64 // of these, read by the peer
+	largeOut uint64         // bytes of large data sent
+	largeMax framing.Cursor // of these, read by the peer
 	outLease *outLease
 	asked    bool // for a lease
 	recalled bool // it was revoked before it came
@@ -97,12 +97,9 @@ func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
 
 // credits takes in what a frame says of our own sending.
 func (s *stream) credits(window, ring uint64) {
-	grew := false
-	if window > s.smallMax && window-s.smallOut <= math.MaxUint32 {
-		s.smallMax, grew = window, true
-	}
-	if ring > s.largeMax && ring <= s.largeOut {
-		s.largeMax, grew = ring, true
+	grew := s.smallMax.Advance(min(window, s.smallOut+math.MaxInt32)) > 0
+	if s.largeMax.Advance(min(ring, s.largeOut)) > 0 {
+		grew = true
 		if s.outLease != nil {
 			s.outLease.unread.retire(ring)
 		}
