@@ -32,9 +32,9 @@ func (builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.
 		return nil, err
 	}
 	// An error here means that cc does not want the state; it has no other.
-	if err := cc.UpdateState(resolver.State{Endpoints: []resolver.Endpoint{
-		{Addresses: []resolver.Address{{Addr: address}}},
-	}}); err != nil {
+	addresses := []resolver.Address{{Addr: address}} // where older balancers look
+	state := resolver.State{Addresses: addresses, Endpoints: []resolver.Endpoint{{Addresses: addresses}}}
+	if err := cc.UpdateState(state); err != nil {
 		return nil, err
 	}
 	return fixed{}, nil

@@ -56,6 +56,7 @@ func TestResolverPassesTheAddressOn(t *testing.T) {
 			r.Close()
 			require.Len(t, client.state.Endpoints, 1)
 			assert.Equal(t, []resolver.Address{{Addr: c.address}}, client.state.Endpoints[0].Addresses)
+			assert.Equal(t, []resolver.Address{{Addr: c.address}}, client.state.Addresses)
 			assert.Equal(t, c.authority, builder{}.OverrideAuthority(target))
 		})
 	}
