@@ -25,7 +25,8 @@ type Dialer struct {
 	// LocalAddr is the local address of the rendezvous, a *net.TCPAddr or *Addr;
 	// nil lets the system choose. The fabric uses the device that has it.
 	LocalAddr net.Addr
-	// KeepAliveConfig is for the rendezvous connection, as in net.Dialer.
+	// KeepAliveConfig is for the TCP connection that Dial makes. The rendezvous
+	// has its own, shorter than DeadAfter, unless this one says Enable.
 	KeepAliveConfig net.KeepAliveConfig
 	// FallbackDelay is between the addresses of a host that has IPv4 and IPv6,
 	// as in net.Dialer.
@@ -79,6 +80,9 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	t := transportOr(d.Transport)
+	if err := t.check(); err != nil {
+		return nil, opError("dial", nil, nil, err)
+	}
 	end, err := t.begin()
 	if err != nil {
 		return nil, opError("dial", nil, nil, err)
@@ -236,7 +240,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := p.t.rendezvousConfig()
+	cfg := p.t.rendezvousConfig(p.KeepAliveConfig)
 	if p.TLSConfig != nil {
 		cfg.TLS = p.TLSConfig.Clone()
 		cfg.TLS.ServerName = p.key.serverName

@@ -30,7 +30,8 @@ type PeerInfo struct {
 // ListenConfig has the options of Listen. The zero value is ready to use. It
 // must not be changed while Listen runs.
 type ListenConfig struct {
-	// KeepAliveConfig is for the TCP connections, as in net.ListenConfig.
+	// KeepAliveConfig is for the TCP connections. The rendezvous has its own,
+	// shorter than DeadAfter, unless this one says Enable.
 	KeepAliveConfig net.KeepAliveConfig
 	// Backlog is how many conns may wait for Accept; further ones are refused.
 	// 0 means DefaultBacklog.
@@ -75,6 +76,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
 	t := transportOr(lc.Transport)
+	if err := t.check(); err != nil {
+		return nil, opError("listen", nil, nil, err)
+	}
 	nlc := net.ListenConfig{KeepAliveConfig: lc.KeepAliveConfig}
 	ln, err := nlc.Listen(ctx, tcp, address)
 	if err != nil {

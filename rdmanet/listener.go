@@ -217,7 +217,7 @@ func (l *Listener) handshake(nc net.Conn) {
 			return
 		}
 	}
-	cfg := l.t.rendezvousConfig()
+	cfg := l.t.rendezvousConfig(l.cfg.KeepAliveConfig)
 	cfg.TLS, cfg.Timeout = l.cfg.TLSConfig, limit
 	b.nc = nc
 	s, binding, err := rendezvous.Accept(ctx, nc, cfg, b)

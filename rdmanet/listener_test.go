@@ -218,3 +218,13 @@ func TestListenContext(t *testing.T) {
 	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l.(*rdmanet.Listener))
 	closeAll(t, c, s)
 }
+
+func TestContradictingSettings(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	tr.DeadAfter = rdmanet.DefaultHeartbeatInterval
+	const text = "Transport.HeartbeatInterval (5s) is not below Transport.DeadAfter (5s)"
+	_, err := (&rdmanet.ListenConfig{Transport: tr}).Listen(t.Context(), "rdma", "127.0.0.1:0")
+	assert.EqualError(t, err, "listen rdma: "+text)
+	_, err = (&rdmanet.Dialer{Transport: tr}).Dial("rdma", silent(t))
+	assert.EqualError(t, err, "dial rdma: "+text)
+}

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"crypto/rand"
+	"fmt"
 	"net"
 	"net/netip"
 	"sync"
@@ -140,6 +141,15 @@ func (t *Transport) engineConfig() engine.Config {
 		Window:    max(t.ReceiveWindow, 0),
 		DeadAfter: orDefault(t.DeadAfter, DefaultDeadAfter),
 	}
+}
+
+// check finds settings that contradict each other.
+func (t *Transport) check() error {
+	beat, dead := orDefault(t.HeartbeatInterval, DefaultHeartbeatInterval), orDefault(t.DeadAfter, DefaultDeadAfter)
+	if beat >= dead {
+		return fmt.Errorf("Transport.HeartbeatInterval (%v) is not below Transport.DeadAfter (%v)", beat, dead)
+	}
+	return nil
 }
 
 // begin counts a handshake until end.

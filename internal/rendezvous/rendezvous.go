@@ -34,6 +34,9 @@ type Config struct {
 	// DeadAfter is how long the peer may be silent before it counts as dead, 0
 	// for DefaultDeadAfter. It must be well above the peer's Heartbeat.
 	DeadAfter time.Duration
+	// KeepAlive is for the TCP connection if it says Enable, instead of what
+	// suits DeadAfter.
+	KeepAlive net.KeepAliveConfig
 }
 
 func (c Config) withDefaults() Config {

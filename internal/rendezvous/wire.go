@@ -231,6 +231,10 @@ func tune(nc net.Conn, cfg Config) {
 	for {
 		switch c := nc.(type) {
 		case *net.TCPConn:
+			if cfg.KeepAlive.Enable { // which a user time-out would override, tcp(7)
+				_ = c.SetKeepAliveConfig(cfg.KeepAlive)
+				return
+			}
 			_ = c.SetKeepAliveConfig(net.KeepAliveConfig{
 				Enable: true, Idle: cfg.DeadAfter / 3, Interval: cfg.DeadAfter / 3, Count: 3,
 			})
