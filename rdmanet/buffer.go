@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
@@ -25,8 +24,6 @@ func (b *Buffer) Release() {
 	}
 }
 
-var errReleased = errors.New("buffer was released or sent before")
-
 // AllocBuffer returns n bytes of registered memory for SendBuffer; n must be
 // positive. Its contents are undefined. It fails with ErrMemory if the Transport's
 // budget has no room.
@@ -47,18 +44,26 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 // SendBuffer writes all of b, as one Write does, but without a copy where the
 // fabric allows. It takes b over, on error too.
 func (c *Conn) SendBuffer(b *Buffer) error {
+	_, err := c.sendBuffer(b)
+	return err
+}
+
+// sendBuffer also reports how many bytes are on their way, as Write does.
+func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	if b.mem == nil {
-		return c.err("write", errReleased)
-	}
 	if c.fabric == nil || b.fabric == nil {
-		_, err := c.s.Write(b.mem)
+		n, err = c.s.Write(b.mem)
 		b.Release()
-		return c.err("write", err)
+		return n, c.err("write", err)
 	}
-	b.mem = nil
-	return c.err("write", c.fabric.SendBuffer(b.fabric))
+	n, b.mem = len(b.mem), nil
+	before := c.fabric.Counters()
+	if err = c.fabric.SendBuffer(b.fabric); err != nil {
+		after := c.fabric.Counters() // nobody else writes meanwhile
+		n = int(after.SmallOut + after.LargeOut - before.SmallOut - before.LargeOut)
+	}
+	return n, c.err("write", err)
 }
 
 // RecvBuffer waits for the next bytes of the stream, and returns them where they

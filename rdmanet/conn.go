@@ -182,6 +182,9 @@ type tcpStream struct {
 
 func (s *tcpStream) Read(b []byte) (int, error) { return s.r.Read(b) }
 
+// WriteTo keeps splice(2) within reach.
+func (s *tcpStream) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r) }
+
 // newTCPConn wraps nc, which is read through r.
 func newTCPConn(nc net.Conn, r io.Reader, fallback error) *Conn {
 	return &Conn{

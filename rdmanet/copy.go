@@ -74,16 +74,14 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 		}
 		m, rerr := r.Read(b.Bytes())
 		if m == copySize {
-			err = c.SendBuffer(b)
+			m, err = c.sendBuffer(b)
 		} else {
 			if m > 0 {
-				_, err = c.Write(b.Bytes()[:m])
+				m, err = c.Write(b.Bytes()[:m])
 			}
 			b.Release()
 		}
-		if err == nil {
-			n += int64(m)
-		}
+		n += int64(m)
 		if done, err := copied(rerr, err); done {
 			return n, err
 		}
@@ -93,6 +91,10 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 // WriteTo writes what arrives to w, until the end of the stream, which is no
 // error. It does not copy what the fabric wrote directly.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	if s, ok := c.s.(*tcpStream); ok {
+		n, err = s.WriteTo(w)
+		return n, c.err("read", err)
+	}
 	for {
 		b, err := c.RecvBuffer()
 		if err == io.EOF {

@@ -168,3 +168,55 @@ func TestCopies(t *testing.T) {
 		})
 	}
 }
+
+// A copy that the deadline ends reports what the peer will get.
+func TestReadFromTimesOut(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(name, make([]byte, 16<<20), 0o600))
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			tr := simulated(t, p)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+			f, err := os.Open(name)
+			require.NoError(t, err)
+			defer f.Close()
+			require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
+			sent, err := c.ReadFrom(f)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			got := make(chan int64)
+			go func() {
+				n, err := io.Copy(io.Discard, s)
+				assert.NoError(t, err)
+				got <- n
+			}()
+			require.NoError(t, c.SetWriteDeadline(time.Time{}))
+			require.NoError(t, c.CloseWrite())
+			assert.Equal(t, <-got, sent)
+			closeAll(t, c, s)
+		})
+	}
+}
+
+// What was looked at to tell a client of plain TCP is copied, too, once.
+func TestWriteToOfPlainTCP(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
+	for _, readFirst := range []int{0, 1} {
+		nc, err := net.Dial("tcp", l.Addr().String())
+		require.NoError(t, err)
+		_, err = io.WriteString(nc, "RDMA is something else")
+		require.NoError(t, err)
+		s := accept(t, l)
+		start := make([]byte, readFirst)
+		_, err = io.ReadFull(s, start)
+		require.NoError(t, err)
+		require.NoError(t, nc.(*net.TCPConn).CloseWrite())
+		var rest bytes.Buffer
+		n, err := s.WriteTo(&rest)
+		require.NoError(t, err)
+		assert.EqualValues(t, rest.Len(), n)
+		assert.Equal(t, "RDMA is something else", string(start)+rest.String())
+		closeAll(t, s, nc)
+	}
+}

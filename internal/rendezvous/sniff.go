@@ -69,6 +69,19 @@ func (c *replayConn) CloseWrite() error {
 	return c.Close()
 }
 
+// WriteTo keeps splice(2) within reach of io.Copy.
+func (c *replayConn) WriteTo(w io.Writer) (n int64, err error) {
+	if len(c.prefix) > 0 {
+		k, err := w.Write(c.prefix)
+		n, c.prefix = int64(k), c.prefix[k:]
+		if err != nil {
+			return n, err
+		}
+	}
+	m, err := io.Copy(w, c.Conn)
+	return n + m, err
+}
+
 // ReadFrom keeps sendfile(2) within reach of io.Copy.
 func (c *replayConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(c.Conn, r)
