@@ -59,3 +59,47 @@ func TestRendezvousTLS(t *testing.T) {
 	var unknown x509.UnknownAuthorityError
 	assert.ErrorAs(t, err, &unknown)
 }
+
+// A listener that wants certificates lets in only those who have one.
+func TestMutualTLS(t *testing.T) {
+	server, client := certificates(t)
+	server.ClientAuth, server.ClientCAs = tls.RequireAnyClientCert, client.RootCAs
+	tr := simulated(t, simfabric.TCP())
+	names := make(chan int, 1)
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(p rdmanet.PeerInfo) error {
+		names <- len(p.TLS.PeerCertificates)
+		return nil
+	}})
+	_, err := (&rdmanet.Dialer{Transport: tr, TLSConfig: client}).Dial("rdma", l.Addr().String())
+	require.ErrorContains(t, err, "certificate required")
+	assert.Empty(t, names, "not even asked about")
+	eventually(t, func() bool { return tr.Stats().HandshakeFailures["other"] == 2 }, "both sides know")
+	assert.Zero(t, tr.Stats().Peers)
+
+	known := client.Clone()
+	known.Certificates = server.Certificates
+	c, s := meet(t, &rdmanet.Dialer{Transport: tr, TLSConfig: known}, l)
+	assert.Equal(t, 1, <-names)
+	echo(t, c, s)
+	closeAll(t, c, s)
+
+	_, err = (&rdmanet.Dialer{Transport: tr, TLSConfig: client}).Dial("rdma", l.Addr().String())
+	require.ErrorContains(t, err, "certificate required", "not over the peer that another's certificate opened")
+}
+
+// Who is who depends on the TLS configuration, and so does the peer in use.
+func TestTLSConfigsDoNotSharePeers(t *testing.T) {
+	server, client := certificates(t)
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server})
+	other := client.Clone()
+	for _, tt := range []struct {
+		config *tls.Config
+		reused bool
+	}{{client, false}, {other, false}, {client, true}, {other, true}} {
+		c, s := meet(t, &rdmanet.Dialer{Transport: tr, TLSConfig: tt.config}, l)
+		assert.Equal(t, tt.reused, c.Info().Reused)
+		closeAll(t, c, s)
+	}
+	assert.Equal(t, 4, tr.Stats().Peers, "two, seen from both sides")
+}
