@@ -176,11 +176,14 @@ func TestReadFromTimesOut(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
 		t.Run(p.Provider, func(t *testing.T) {
 			tr := simulated(t, p)
+			tr.ReceiveWindow = 100_000
 			l := listen(t, rdmanet.ListenConfig{Transport: tr})
 			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
 			f, err := os.Open(name)
 			require.NoError(t, err)
 			defer f.Close()
+			_, err = c.Write(make([]byte, 1001)) // so that no piece of the file ends where the window does
+			require.NoError(t, err)
 			require.NoError(t, c.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 			sent, err := c.ReadFrom(f)
 			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
@@ -192,7 +195,7 @@ func TestReadFromTimesOut(t *testing.T) {
 			}()
 			require.NoError(t, c.SetWriteDeadline(time.Time{}))
 			require.NoError(t, c.CloseWrite())
-			assert.Equal(t, <-got, sent)
+			assert.Equal(t, <-got, sent+1001)
 			closeAll(t, c, s)
 		})
 	}
