@@ -41,13 +41,15 @@ func (e *twin) Insert(name []byte) (fabric.Addr, error) {
 	return e.Endpoint.Insert(name)
 }
 
-// Shutdown would pull the mapping from under the other one. Without it, posted
-// memory is as safe: nobody makes this endpoint progress any more.
+// Shutdown would pull a mapping, which has a name, from under the other one.
+// Without it, posted memory is as safe: nobody makes this endpoint progress any
+// more. On a fabric without a mapping the other one's calls may do that.
 func (e *twin) Shutdown() error {
+	_, mapped := e.Endpoint.(interface{ Unlink() error })
 	twins.Lock()
 	paired := e.other != nil
 	twins.Unlock()
-	if paired {
+	if mapped && paired {
 		return nil
 	}
 	return e.Endpoint.Shutdown()
