@@ -46,12 +46,12 @@ func bench(ctx context.Context, args []string) error {
 	}
 	fmt.Println(machine(time.Now()))
 	if slices.Equal(p.providers, []string{"all"}) {
-		var absent []string
+		var absent []absence
 		if p.providers, absent, err = offered(ctx, p.host); err != nil {
 			return err
 		}
-		for _, reason := range absent {
-			fmt.Println("not measured:", reason)
+		if len(absent) > 0 {
+			fmt.Println(notMeasured(absent))
 		}
 	}
 	fmt.Println()

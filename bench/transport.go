@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -113,7 +114,7 @@ var candidates = []string{"shm", "cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "
 
 // offered returns the candidates that this machine offers at host, and why it
 // does not offer the others.
-func offered(ctx context.Context, host string) (have, absent []string, err error) {
+func offered(ctx context.Context, host string) (have []string, absent []absence, err error) {
 	t := new(rdmanet.Transport)
 	have, absent = try(candidates, func(provider string) error {
 		config := rdmanet.ListenConfig{Providers: []string{provider}, Transport: t}
@@ -128,7 +129,7 @@ func offered(ctx context.Context, host string) (have, absent []string, err error
 
 // try tells the providers that listen works with from the others, for which
 // it returns the reasons.
-func try(providers []string, listen func(provider string) error) (have, absent []string) {
+func try(providers []string, listen func(provider string) error) (have []string, absent []absence) {
 	for _, provider := range providers {
 		err := listen(provider)
 		if err == nil {
@@ -139,11 +140,34 @@ func try(providers []string, listen func(provider string) error) (have, absent [
 			err = op.Err // the address means nothing here
 		}
 		if errors.Is(err, rdmanet.ErrUnsupported) { // so are all others
-			return nil, []string{fmt.Sprintf("rdma: %v", err)}
+			return nil, []absence{{"rdma", err}}
 		}
-		absent = append(absent, fmt.Sprintf("rdma/%s: %v", provider, err))
+		absent = append(absent, absence{"rdma/" + provider, err})
 	}
 	return have, absent
+}
+
+// absence is a transport that cannot be measured, and why.
+type absence struct {
+	transport string
+	reason    error
+}
+
+// notMeasured says what is absent. Hardware that the machine does not have is
+// only named; everything else, such as a /dev/shm too small, has its reason.
+func notMeasured(absent []absence) string {
+	var lines, names []string
+	for _, a := range absent {
+		if errors.Is(a.reason, rdmanet.ErrProviderUnavailable) && a.transport != "rdma/shm" {
+			names = append(names, a.transport)
+			continue
+		}
+		lines = append(lines, fmt.Sprintf("not measured: %s: %v", a.transport, a.reason))
+	}
+	if len(names) > 0 {
+		lines = append(lines, "not on this machine: "+strings.Join(names, ", "))
+	}
+	return strings.Join(lines, "\n")
 }
 
 // anyPort is an address at host with a port of the system's choice.

@@ -14,17 +14,20 @@ import (
 )
 
 func TestAbsentProvidersComeWithTheReason(t *testing.T) {
-	have, absent := try([]string{"shm", "net", "verbs"}, func(provider string) error {
+	have, absent := try([]string{"shm", "net", "verbs", "efa", "cxi"}, func(provider string) error {
 		switch provider {
 		case "shm":
 			return &net.OpError{Op: "listen", Net: "rdma", Err: fmt.Errorf("%w: no room", rdmanet.ErrProviderUnavailable)}
 		case "verbs":
 			return errors.New("broken")
+		case "efa", "cxi":
+			return rdmanet.ErrProviderUnavailable
 		}
 		return nil
 	})
 	assert.Equal(t, []string{"net"}, have)
-	assert.Equal(t, []string{"rdma/shm: " + rdmanet.ErrProviderUnavailable.Error() + ": no room", "rdma/verbs: broken"}, absent)
+	assert.Equal(t, "not measured: rdma/shm: "+rdmanet.ErrProviderUnavailable.Error()+": no room\n"+
+		"not measured: rdma/verbs: broken\nnot on this machine: rdma/efa, rdma/cxi", notMeasured(absent))
 }
 
 func TestWithoutLibfabricOneReasonDoes(t *testing.T) {
@@ -35,7 +38,7 @@ func TestWithoutLibfabricOneReasonDoes(t *testing.T) {
 	})
 	assert.Empty(t, have)
 	require.Len(t, absent, 1)
-	assert.Contains(t, absent[0], rdmanet.ErrUnsupported.Error())
+	assert.Contains(t, notMeasured(absent), rdmanet.ErrUnsupported.Error())
 	assert.Equal(t, 1, calls)
 }
 

@@ -88,5 +88,5 @@ func (b *binder) Prepare(ctx context.Context, offer framing.Offer, _ *framing.He
 
 // rendezvousConfig is what sessions of t are run with.
 func (t *Transport) rendezvousConfig(alive net.KeepAliveConfig) rendezvous.Config {
-	return rendezvous.Config{Heartbeat: t.HeartbeatInterval, DeadAfter: t.DeadAfter, KeepAlive: alive}
+	return rendezvous.Config{Heartbeat: t.heartbeat(), DeadAfter: t.DeadAfter, KeepAlive: alive}
 }

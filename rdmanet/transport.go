@@ -39,7 +39,7 @@ type Transport struct {
 	// window. 0 means DefaultMemoryLimit.
 	MemoryLimit int64
 	// HeartbeatInterval is how often peers are sent a sign of life, 0 for
-	// DefaultHeartbeatInterval.
+	// DefaultHeartbeatInterval, or a third of DeadAfter if that is less.
 	HeartbeatInterval time.Duration
 	// DeadAfter is how long a peer may be silent before its conns fail with
 	// ECONNRESET, 0 for DefaultDeadAfter. It must be well above the peer's
@@ -143,10 +143,16 @@ func (t *Transport) engineConfig() engine.Config {
 	}
 }
 
+// heartbeat is the interval in force: a short DeadAfter shortens the default.
+func (t *Transport) heartbeat() time.Duration {
+	dead := orDefault(t.DeadAfter, DefaultDeadAfter)
+	return orDefault(t.HeartbeatInterval, min(DefaultHeartbeatInterval, dead/3))
+}
+
 // check finds settings that contradict each other.
 func (t *Transport) check() error {
-	beat, dead := orDefault(t.HeartbeatInterval, DefaultHeartbeatInterval), orDefault(t.DeadAfter, DefaultDeadAfter)
-	if beat >= dead {
+	dead := orDefault(t.DeadAfter, DefaultDeadAfter)
+	if beat := t.heartbeat(); beat >= dead {
 		return fmt.Errorf("Transport.HeartbeatInterval (%v) is not below Transport.DeadAfter (%v)", beat, dead)
 	}
 	return nil
