@@ -227,9 +227,7 @@ func (p *Peer) Lost(err error) {
 
 // Idle reports how many conns the peer has and since when it has none.
 func (p *Peer) Idle() (conns int, since time.Time) {
-	p.e.mu.Lock()
-	defer p.e.mu.Unlock()
-	return len(p.p.streams), p.p.lastUsed
+	return int(p.p.conns.Load()), time.Unix(0, p.p.idle.Load())
 }
 
 // Open opens a conn to a listener of the peer. It returns once the listener's

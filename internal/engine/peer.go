@@ -56,15 +56,19 @@ type peer struct {
 	dirty   []*stream // streams whose credits the peer should hear of
 	touched bool
 
-	streams  map[uint32]*stream
-	nextID   uint32
-	landing  *pool.Landing
-	pong     waiter
-	pongs    uint64
-	lastUsed time.Time // when the last stream went away
-	cfg      PeerConfig
-	err      error
-	ended    bool // the owner knows of err
+	streams map[uint32]*stream
+	nextID  uint32
+	landing *pool.Landing
+	pong    waiter
+	pongs   uint64
+	// conns is how many streams there are, idle since when there are none, in Unix
+	// nanoseconds: both are read without the lock, which a provider that hangs
+	// may hold for ever.
+	conns atomic.Int32
+	idle  atomic.Int64
+	cfg   PeerConfig
+	err   error
+	ended bool // the owner knows of err
 }
 
 // ctlFrame is a control frame that waits for a slot.
@@ -116,8 +120,9 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	p := &peer{
 		c: c, id: c.lastID, token: token, in: framing.Proof(token),
 		slots: want, granted: uint32(want), told: uint32(want),
-		streams: map[uint32]*stream{}, pong: newWaiter(), cfg: cfg, lastUsed: c.now,
+		streams: map[uint32]*stream{}, pong: newWaiter(), cfg: cfg,
 	}
+	p.idle.Store(c.now.UnixNano())
 	c.granted += want
 	c.peers[p.id] = p
 	return p, c.err

@@ -88,6 +88,7 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	s := &stream{p: p, id: id, win: win, rd: newWaiter(), wr: newWaiter()}
 	s.conn = &Conn{stream: s, e: p.c.owner}
 	p.streams[id] = s
+	p.conns.Add(1)
 	p.c.stats.Streams++
 	return s, nil
 }
@@ -250,7 +251,8 @@ func (s *stream) remove() {
 		p.c.lingering--
 	}
 	delete(p.streams, s.id)
-	p.lastUsed = p.c.now
+	p.idle.Store(p.c.now.UnixNano())
+	p.conns.Add(-1)
 	p.c.stats.Streams--
 	s.outLease = nil
 	s.dropPending()
