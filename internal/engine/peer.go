@@ -24,17 +24,17 @@ type Bell struct {
 
 // peer is the state of one process pair on one endpoint.
 type peer struct {
-	c      *core
-	id     uint32 // our number for the peer: its frames carry it
-	theirs uint32 // its number for us
-	token  [16]byte
-	in     uint64 // proof that its frames must carry
-	out_   uint64 // proof that ours carry
-	addr   fabric.Addr
-	linked bool // addr is in the address vector
-	eager  int  // most payload of a frame that both sides take
-	bell   Bell
-	rung   bool // listed in core.rang
+	c        *core
+	id       uint32 // our number for the peer: its frames carry it
+	theirs   uint32 // its number for us
+	token    [16]byte
+	proofIn  uint64 // that its frames must carry
+	proofOut uint64 // that ours carry
+	addr     fabric.Addr
+	linked   bool // addr is in the address vector
+	eager    int  // most payload of a frame that both sides take
+	bell     Bell
+	rung     bool // listed in core.rang
 
 	// Receive slots that the peer may use, and that we may use of the peer's.
 	// All are cumulative and wrap.
@@ -118,7 +118,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		c.lastID++
 	}
 	p := &peer{
-		c: c, id: c.lastID, token: token, in: framing.Proof(token),
+		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token),
 		slots: want, granted: uint32(want), told: uint32(want),
 		streams: map[uint32]*stream{}, pong: newWaiter(), cfg: cfg,
 	}
@@ -133,7 +133,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	if a.Slots < framing.MinSlots || a.Slots > framing.MaxSlots || a.Eager < framing.MinEager {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
 	}
-	p.theirs, p.out_, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
+	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.theirSlots, p.credit = int(a.Slots), framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	p.landing = pool.NewLanding(p.c.cfg.Budget, p.c.fab, max(p.c.cfg.Ring, landingSlab))
@@ -187,7 +187,7 @@ func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 // queue queues the frame whose n payload bytes are in slot already.
 func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	h := framing.Header{
-		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.out_,
+		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.proofOut,
 		Stream: f.stream, Slots: p.granted, Pos: f.pos,
 	}
 	if s != nil {
@@ -319,6 +319,11 @@ func (c *core) fail(p *peer, err error) {
 	for i := p.head; i < len(p.out); i++ { // never posted
 		p.out[i].tx.release()
 	}
+	for i, lessee := range c.lessees {
+		if lessee == p {
+			c.lessees[i] = nil
+		}
+	}
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil
 	p.pong.signal()
@@ -430,15 +435,13 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	return nil
 }
 
-var errRefused = fmt.Errorf("%w", syscall.ECONNREFUSED)
-
 // resetError is what a Reset frame means to the stream's user.
 func resetError(code framing.ResetCode, opening bool) error {
 	switch {
 	case code == framing.ResetMemory:
 		return fmt.Errorf("peer's %w: %w", ErrMemory, syscall.ECONNREFUSED)
 	case opening:
-		return errRefused
+		return syscall.ECONNREFUSED
 	default:
 		return syscall.ECONNRESET
 	}

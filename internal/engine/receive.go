@@ -18,7 +18,7 @@ func (c *core) received(slot uint32, n int) {
 	// The proofs' difference is zero or not: no early exit tells how much of a
 	// guess was right.
 	// Before Connect nothing honest can arrive: both sides insert each other first.
-	if err != nil || p == nil || !p.linked || p.in^h.Proof != 0 {
+	if err != nil || p == nil || !p.linked || p.proofIn^h.Proof != 0 {
 		c.stats.FramesDropped++
 		c.repost(slot, nil)
 		return
