@@ -45,9 +45,6 @@ func (c *Conn) Counters() Counters {
 	return c.stream.info
 }
 
-// ID is the stream's id, unique among those that the peer has open.
-func (c *Conn) ID() uint32 { return c.stream.id }
-
 // readError is why nothing can be read, whether or not there is data: closing
 // and the deadline come first, as in TCP.
 func (c *Conn) readError() error {

@@ -77,7 +77,8 @@ type core struct {
 	err  error // the endpoint is unusable
 	down bool  // the fabric endpoint is closed
 	lent int   // Buffers that the user holds or the fabric reads from
-	// copying counts readers that copy from a landing ring without the lock.
+	// copying counts readers and writers that copy from a landing ring, or to a
+	// staging chunk, without the lock.
 	copying   int
 	ringFreed bool // landing memory has become free: look at who wants a lease
 	starved   bool // a stream wants a lease for which there is no memory

@@ -105,7 +105,7 @@ func runModel(t *testing.T, seed uint64) {
 		require.NoError(t, err)
 		m.cores[i].now = m.now
 		m.peers[i], err = m.cores[i].newPeer([16]byte{byte(i), 9}, PeerConfig{
-			Accept: func(c *Conn, _ uint32) framing.ResetCode { accepted[c.ID()] = c; return 0 },
+			Accept: func(c *Conn, _ uint32) framing.ResetCode { accepted[c.stream.id] = c; return 0 },
 		})
 		require.NoError(t, err)
 		for len(m.cores[i].recvs) > 0 { // what a peer is granted must be posted

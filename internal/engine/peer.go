@@ -337,7 +337,7 @@ func (c *core) fail(p *peer, err error) {
 	}
 	if p.landing != nil {
 		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
-		c.graves = append(c.graves, grave{p.landing, p, c.now})
+		c.graves = append(c.graves, grave{p.landing, c.now})
 	}
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err)
@@ -360,9 +360,8 @@ func (p *peer) checkGone() {
 
 // grave is landing memory that a dead peer's operations may still touch.
 type grave struct {
-	mem  *pool.Landing
-	peer *peer
-	at   time.Time
+	mem *pool.Landing
+	at  time.Time
 }
 
 // bury frees the memory of dead peers once nothing can reach it any more, and
