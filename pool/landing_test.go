@@ -168,6 +168,7 @@ func TestBuddyFit(t *testing.T) {
 
 func BenchmarkLanding(b *testing.B) {
 	l := NewLanding(NewBudget(0), newDomain(), 4<<20)
+	b.ReportAllocs()
 	for b.Loop() {
 		r, err := l.Alloc(1 << 20)
 		if err != nil {

@@ -150,6 +150,7 @@ func TestLeaseRandom(t *testing.T) {
 func BenchmarkLease(b *testing.B) {
 	l := NewLanding(NewBudget(0), newDomain(), 1<<20)
 	var table Leases
+	b.ReportAllocs()
 	for b.Loop() {
 		ring, err := l.Alloc(MinRing)
 		if err != nil {

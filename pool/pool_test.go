@@ -201,6 +201,7 @@ func TestSlotsErrors(t *testing.T) {
 func BenchmarkSlots(b *testing.B) {
 	s := NewSlots(NewBudget(0), nil, 8240)
 	require.NoError(b, s.Grow(64))
+	b.ReportAllocs()
 	for b.Loop() {
 		slot, _ := s.Get()
 		s.Put(slot)
