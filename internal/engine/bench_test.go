@@ -1,0 +1,140 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"testing"
+
+	"github.com/smallnest/ringbuffer"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// BenchmarkReassembly writes to and reads from a conn's reassembly ring, in
+// memory of the pool and without blocking, as a reader that comes late has it.
+func BenchmarkReassembly(b *testing.B) {
+	for _, size := range []int{64, 4 << 10} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			heap := pool.NewSlots(pool.NewBudget(0), nil, DefaultWindow)
+			require.NoError(b, heap.Grow(1))
+			slot, _ := heap.Get()
+			ring := ringbuffer.NewBuffer(heap.Bytes(slot))
+			buf := make([]byte, size)
+			b.SetBytes(int64(size))
+			b.ReportAllocs()
+			for b.Loop() {
+				if n, err := ring.TryWrite(buf); err != nil || n != size {
+					b.Fatal(n, err)
+				}
+				if n, err := ring.TryRead(buf); err != nil || n != size {
+					b.Fatal(n, err)
+				}
+			}
+			require.NoError(b, heap.Close())
+		})
+	}
+}
+
+// The benchmarks of conns run over simulated fabrics, whose own cost (see
+// simfabric's BenchmarkOp) they include: one with a doorbell, one that can be
+// waited on.
+func onSims(b *testing.B, run func(b *testing.B, l *link, client, server *Conn)) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
+		b.Run("sim="+p.Provider, func(b *testing.B) {
+			l := newLink(b, simfabric.Config{Seed: 1, Personality: p}, Config{})
+			defer l.close(b)
+			client, server := l.dial(b)
+			b.ReportAllocs()
+			run(b, l, client, server)
+		})
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	onSims(b, func(b *testing.B, _ *link, client, server *Conn) {
+		const size = 64
+		echoed := make(chan error, 1)
+		go func() { echoed <- echo(server, size) }()
+		buf := make([]byte, size)
+		b.SetBytes(size)
+		for b.Loop() {
+			if err := roundTrip(client, buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+		require.NoError(b, client.Close())
+		require.NoError(b, <-echoed)
+		require.NoError(b, server.Close())
+	})
+}
+
+// BenchmarkOneWay moves data to a reader that is always there. frames/op is how
+// many frames a write took, credits and RDMA writes not counted: under 1 where
+// small writes share one, or one frame announces many RDMA writes.
+func BenchmarkOneWay(b *testing.B) {
+	for _, size := range []int{64, 64 << 10} {
+		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
+			onSims(b, func(b *testing.B, l *link, client, server *Conn) {
+				drained := make(chan error, 1)
+				go func() { drained <- drain(server, 256<<10) }()
+				buf := make([]byte, size)
+				before := l.ea.Stats()
+				b.SetBytes(int64(size))
+				for b.Loop() {
+					if _, err := client.Write(buf); err != nil {
+						b.Fatal(err)
+					}
+				}
+				after := l.ea.Stats()
+				frames := after.FramesSent - before.FramesSent - (after.CreditFrames - before.CreditFrames)
+				b.ReportMetric(float64(frames)/float64(b.N), "frames/op")
+				require.NoError(b, client.CloseWrite())
+				require.NoError(b, <-drained)
+				require.NoError(b, client.Close())
+				require.NoError(b, server.Close())
+			})
+		})
+	}
+}
+
+// roundTrip sends buf and waits for as much to come back.
+func roundTrip(c *Conn, buf []byte) error {
+	if _, err := c.Write(buf); err != nil {
+		return err
+	}
+	_, err := io.ReadFull(c, buf)
+	return err
+}
+
+// echo sends messages of size bytes back until the peer closes.
+func echo(c *Conn, size int) error {
+	buf := make([]byte, size)
+	for {
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return ignoreEOF(err)
+		}
+		if _, err := c.Write(buf); err != nil {
+			return err
+		}
+	}
+}
+
+// drain reads until the peer closes.
+func drain(c *Conn, size int) error {
+	buf := make([]byte, size)
+	for {
+		if _, err := c.Read(buf); err != nil {
+			return ignoreEOF(err)
+		}
+	}
+}
+
+func ignoreEOF(err error) error {
+	if errors.Is(err, io.EOF) {
+		return nil
+	}
+	return err
+}
