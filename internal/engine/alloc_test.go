@@ -1,0 +1,146 @@
+//go:build !race
+
+package engine
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestNoAllocations: Read and Write between two warm conns leave no garbage, on
+// the way of small data and on that of large data by each rule of notification,
+// whether waits poll or park. The race detector allocates, too, so this is not
+// for -race.
+func TestNoAllocations(t *testing.T) {
+	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver"} {
+		for _, spin := range []time.Duration{DefaultSpin, -1} {
+			t.Run(fmt.Sprintf("%s/spin=%v", name, spin), func(t *testing.T) {
+				l := newLink(t, personalities()[name], Config{Spin: spin})
+				defer l.close(t)
+				a, b := l.dial(t)
+				lateReads(t, a, b)
+				lateReads(t, b, a)
+				roundTrips(t, a, b)
+				a, b = l.dial(t)
+				oneWay(t, a, b)
+			})
+		}
+	}
+}
+
+func roundTrips(t *testing.T, a, b *Conn) {
+	echoed := make(chan error, 1)
+	go func() { echoed <- echo(b, 64) }()
+	buf := make([]byte, 64)
+	noAllocations(t, "round trip of 64 B", func() error { return roundTrip(a, buf) })
+	require.NoError(t, a.Close())
+	require.NoError(t, <-echoed)
+	require.NoError(t, b.Close())
+}
+
+// lateReads reads each message in two halves: the second has waited in the
+// reassembly ring.
+func lateReads(t *testing.T, a, b *Conn) {
+	buf := make([]byte, 128)
+	noAllocations(t, "reads of half a message", func() error {
+		if _, err := a.Write(buf); err != nil {
+			return err
+		}
+		for _, half := range [][]byte{buf[:64], buf[64:]} {
+			if _, err := io.ReadFull(b, half); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func oneWay(t *testing.T, a, b *Conn) {
+	drained := make(chan error, 1)
+	go func() { drained <- drain(b, 64<<10) }()
+	buf := make([]byte, 64<<10)
+	noAllocations(t, "64 KiB one way", func() error { _, err := a.Write(buf); return err })
+	require.Positive(t, a.Counters().LargeOut)
+	require.NoError(t, a.CloseWrite())
+	require.NoError(t, <-drained)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+// noAllocations runs op until everything has its size, then fails the test if
+// thousands of further runs allocate in this module. A few objects are let pass:
+// a queue can still grow, and a cache of the runtime can be empty.
+func noAllocations(t *testing.T, what string, op func() error) {
+	t.Helper()
+	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
+	runtime.MemProfileRate = 1
+	// A collection empties the runtime's own caches.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	const warm, rounds, few = 1000, 2000, 20
+	repeat := func(n int) {
+		for range n {
+			if err := op(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	repeat(warm)
+	before := allocations()
+	repeat(rounds)
+	var sum int64
+	var list []string
+	for at, n := range allocations() {
+		if n -= before[at]; n > 0 {
+			sum += n
+			list = append(list, fmt.Sprintf("%6d at %s", n, at))
+		}
+	}
+	slices.Sort(list)
+	slices.Reverse(list)
+	assert.LessOrEqual(t, sum, int64(few), "%s: objects allocated in %d operations:\n%s", what, rounds, strings.Join(list, "\n"))
+}
+
+const module = "github.com/seed202c38ff/fabricnet/"
+
+// allocations counts the objects that this module has allocated, by the place
+// in its code. Those of tests and of the simulated fabric are left out: the
+// latter are copies and queues of the simulation, which no real fabric has.
+func allocations() map[string]int64 {
+	runtime.GC() // what the profile shows may be two collections old
+	runtime.GC()
+	n, _ := runtime.MemProfile(nil, true)
+	records := make([]runtime.MemProfileRecord, 2*n)
+	n, ok := runtime.MemProfile(records, true)
+	if !ok {
+		panic("the memory profile has doubled")
+	}
+	all := map[string]int64{}
+	for i := range records[:n] {
+		if f, ok := innermost(records[i].Stack()); ok {
+			all[fmt.Sprintf("%s:%d", f.Function, f.Line)] += records[i].AllocObjects
+		}
+	}
+	return all
+}
+
+// innermost is the innermost function of this module on a stack. ok is false if
+// there is none, or if it is a test's or the simulated fabric's.
+func innermost(stack []uintptr) (f runtime.Frame, ok bool) {
+	frames := runtime.CallersFrames(stack)
+	for more := true; more; {
+		f, more = frames.Next()
+		if at, ours := strings.CutPrefix(f.Function, module); ours {
+			return f, !strings.HasSuffix(f.File, "_test.go") && !strings.Contains(at, "/simfabric.")
+		}
+	}
+	return f, false
+}

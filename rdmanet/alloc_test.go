@@ -1,0 +1,123 @@
+//go:build !race
+
+package rdmanet_test
+
+import (
+	"io"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// TestNoAllocations: Read and Write between two warm conns leave no garbage,
+// whoever in the process makes it. To see where some comes from, run it with
+// -memprofile and -memprofilerate=1. The race detector allocates, too, so this
+// is not for -race.
+func TestNoAllocations(t *testing.T) {
+	onProviders(t, func(t *testing.T, pipe pipeFunc) {
+		t.Run("late reads", func(t *testing.T) { allocLateReads(t, pipe) })
+		t.Run("round trip of 64 B", func(t *testing.T) { allocRoundTrip(t, pipe, 4000, 0) })
+		t.Run("round trip of 64 B, parked", func(t *testing.T) {
+			allocRoundTrip(t, pipe, 1000, 200*time.Microsecond)
+		})
+		t.Run("64 KiB one way", func(t *testing.T) { allocOneWay(t, pipe) })
+	})
+}
+
+// allocRoundTrip pauses before each message, so that with a pause longer than
+// anyone polls, the other end has parked.
+func allocRoundTrip(t *testing.T, pipe pipeFunc, rounds int, pause time.Duration) {
+	a, b := pipe()
+	ended := make(chan error, 1)
+	go func() { ended <- echoAll(b, 64) }()
+	buf := make([]byte, 64)
+	noAllocations(t, rounds, func() error {
+		time.Sleep(pause)
+		if _, err := a.Write(buf); err != nil {
+			return err
+		}
+		_, err := io.ReadFull(a, buf)
+		return err
+	})
+	require.NoError(t, a.CloseWrite())
+	require.ErrorIs(t, <-ended, io.EOF)
+	closeAll(t, a, b)
+}
+
+// allocLateReads reads each message in two halves: the second has waited in the
+// reassembly ring.
+func allocLateReads(t *testing.T, pipe pipeFunc) {
+	a, b := pipe()
+	buf := make([]byte, 128)
+	noAllocations(t, 4000, func() error {
+		if _, err := a.Write(buf); err != nil {
+			return err
+		}
+		for _, half := range [][]byte{buf[:64], buf[64:]} {
+			if _, err := io.ReadFull(b, half); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	closeAll(t, a, b)
+}
+
+func allocOneWay(t *testing.T, pipe pipeFunc) {
+	a, b := pipe()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{b}, make([]byte, 64<<10))
+		ended <- err
+	}()
+	buf := make([]byte, 64<<10)
+	noAllocations(t, 4000, func() error {
+		_, err := a.Write(buf)
+		return err
+	})
+	require.Positive(t, a.Info().LargeSent)
+	require.NoError(t, a.CloseWrite())
+	require.NoError(t, <-ended)
+	closeAll(t, a, b)
+}
+
+// noAllocations runs op until everything has its size, then fails the test if
+// further rounds allocate. A few objects are let pass, however many the rounds: a
+// queue can still grow, and a cache of the runtime can be empty.
+func noAllocations(t *testing.T, rounds int, op func() error) {
+	t.Helper()
+	// A collection empties the runtime's own caches.
+	defer debug.SetGCPercent(debug.SetGCPercent(-1))
+	var before, after runtime.MemStats
+	for i := range rounds/2 + rounds {
+		if i == rounds/2 {
+			runtime.ReadMemStats(&before)
+		}
+		if err := op(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	runtime.ReadMemStats(&after)
+	n := after.Mallocs - before.Mallocs
+	t.Logf("%d objects in %d operations", n, rounds)
+	const few = 40
+	assert.LessOrEqual(t, n, uint64(few), "objects allocated in %d operations", rounds)
+}
+
+func echoAll(c *rdmanet.Conn, size int) error {
+	buf := make([]byte, size)
+	for {
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return err
+		}
+		if _, err := c.Write(buf); err != nil {
+			return err
+		}
+	}
+}
