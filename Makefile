@@ -3,6 +3,7 @@
 GO       ?= go
 FUZZTIME ?= 10s
 COUNT    ?= 20
+SAMPLES  ?= 6
 BENCH    ?= -json bench.json
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
@@ -10,7 +11,7 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-6s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install libfabric's headers, pkg-config and a C compiler if they are missing
@@ -29,13 +30,14 @@ demo: deps ## TCP and fabric side by side in about a minute, then a file over HT
 	./bin/http
 
 # The package must compile where there is no libfabric: without cgo, and off
-# Linux.
+# Linux. The race detector allocates, so the tests of allocations run without.
 .PHONY: test
 test: deps ## vet, compile without cgo and for darwin, then all tests with -race, and a gibibyte over HTTP
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
 	$(GO) test -race -shuffle=on -timeout=20m ./...
+	$(GO) test -run Alloc ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
 
 .PHONY: race
@@ -58,3 +60,7 @@ fuzz: deps ## every fuzz target for FUZZTIME each
 .PHONY: bench
 bench: deps ## the whole benchmark, about a quarter of an hour; set BENCH to pass flags
 	$(GO) run ./bench $(BENCH)
+
+.PHONY: microbench
+microbench: deps ## the Go benchmarks below the public package, SAMPLES times each, for benchstat
+	@$(GO) test -run '^$$' -bench . -benchmem -count $(SAMPLES) ./framing ./pool ./internal/...
