@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"unsafe"
 )
 
 // Slots is a growing set of equally large slots of local memory, numbered from
@@ -16,12 +18,14 @@ type Slots struct {
 	slabs     []*Slab
 	slots     []slot
 	free      []uint32 // last in, first out: the warmest slot is used next
+	next      uint32   // where GetNext goes on
 }
 
 type slot struct {
-	mem  []byte
-	desc uintptr
-	held bool
+	mem   []byte
+	desc  uintptr
+	held  bool
+	first bool // of its slab: no slot lies before it
 }
 
 // NewSlots returns an empty set of slots of size bytes each. The slabs that
@@ -52,7 +56,7 @@ func (s *Slots) Grow(n int) error {
 	first, mem := len(s.slots), slab.Bytes()
 	for i := range n {
 		at := i * stride
-		s.slots = append(s.slots, slot{mem: mem[at : at+s.size : at+s.size], desc: desc})
+		s.slots = append(s.slots, slot{mem: mem[at : at+s.size : at+s.size], desc: desc, first: i == 0})
 	}
 	for i := first + n - 1; i >= first; i-- { // the lowest is taken first
 		s.free = append(s.free, uint32(i))
@@ -71,6 +75,34 @@ func (s *Slots) Get() (slot uint32, ok bool) {
 	s.free = s.free[:last]
 	s.slots[slot].held = true
 	return slot, true
+}
+
+// GetNext goes round: it takes the free slot that follows the one it took last.
+// Memory that another core has read is slow to write to for as long as that core
+// has it in its cache, which going through all slots gives it time to drop.
+func (s *Slots) GetNext() (slot uint32, ok bool) {
+	if len(s.free) == 0 {
+		return 0, false
+	}
+	for s.next %= uint32(len(s.slots)); s.slots[s.next].held; {
+		s.next = (s.next + 1) % uint32(len(s.slots))
+	}
+	slot = s.next
+	s.next++
+	i := slices.Index(s.free, slot)
+	s.free = slices.Delete(s.free, i, i+1)
+	s.slots[slot].held = true
+	return slot, true
+}
+
+// Adjoin reports that the memory of slot b begins where that of slot a ends.
+func (s *Slots) Adjoin(a, b uint32) bool {
+	return b == a+1 && !s.slots[b].first && s.size%Align == 0
+}
+
+// Span is the memory of n slots that adjoin each other, from the first one on.
+func (s *Slots) Span(first uint32, n int) []byte {
+	return unsafe.Slice(unsafe.SliceData(s.slots[first].mem), n*s.size)
 }
 
 // Put makes a slot that Get returned free again. It panics if the slot is free.

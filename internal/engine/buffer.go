@@ -51,7 +51,7 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 	}
 	co := e.core
 	// The last chunks are for writes, which would wait for them for ever.
-	if n <= chunkSize && (co.stage.Free() > keptChunks || co.stage.Len() == 0) {
+	if n <= stepSize && (co.stage.Free() > keptChunks || co.stage.Len() == 0) {
 		if slot, ok := co.takeStage(); ok {
 			co.lent++
 			return &Buffer{e: e, mem: co.stage.Bytes(slot)[:n], desc: co.stage.Desc(slot), chunk: true, slot: slot}, nil
@@ -97,10 +97,12 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 			return err
 		}
 		s := c.stream
+		s.p.seal()
 		m := 0
-		if k := s.largeRoom(len(mem) - n); k > 0 {
+		if k := s.largeRoom(len(mem)-n, chunkSize); k > 0 {
 			b.flying++
-			s.commitLarge(source{mem: mem[n : n+k], desc: b.desc, buf: b}, len(mem)-n)
+			s.begin(source{mem: mem[n : n+k], desc: b.desc, buf: b})
+			s.p.pushTail()
 			m = k
 		} else {
 			m = s.writeFrames(mem[n:])

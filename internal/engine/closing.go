@@ -72,6 +72,7 @@ func (s *stream) markClosed() {
 	if !s.closed {
 		s.closed, s.closedAt = true, s.p.c.now
 		s.p.c.lingering++
+		s.p.c.touch(s.p) // the tail goes
 	}
 	s.rd.signal()
 	s.wr.signal()

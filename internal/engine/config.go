@@ -55,13 +55,17 @@ const (
 	EagerPayload = 8 << 10
 	eagerFrame   = framing.HeaderSize + EagerPayload
 
-	// chunkSize is the most that one RDMA write carries: small enough that the
-	// writer's copy, the transfer and the reader's copy overlap.
-	chunkSize = 64 << 10
+	// chunkSize is the most that one RDMA write carries, and stepSize what a
+	// writer copies at a time: the copy, the transfer and the reader's copy are
+	// to overlap.
+	chunkSize = 256 << 10
+	stepSize  = 64 << 10
 
-	// stageChunks is how many chunks of staging memory are mapped at a time, and
-	// landingSlab how many bytes of landing memory: huge pages, if there are any.
+	// stageChunks is how many steps of staging memory are mapped at a time,
+	// stageMax how many at most, and landingSlab how many bytes of landing
+	// memory: huge pages, if there are any.
 	stageChunks = 32
+	stageMax    = 64
 	landingSlab = 2 << 20
 
 	minWindow = 4 << 10

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // Conn is the blocking face of a stream, with the semantics of net.Conn. Its
@@ -20,6 +21,8 @@ type Conn struct {
 
 	rmu sync.Mutex // one Read at a time
 	wmu sync.Mutex // one Write at a time: its bytes stay together
+
+	copier pool.Copier // guarded by wmu
 
 	// Guarded by the endpoint's lock.
 	rdl, wdl deadline
@@ -143,9 +146,9 @@ func (s *stream) endCopy(n int) {
 func (c *Conn) Write(b []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	n := 0
 	c.e.enter()
 	defer c.e.leave()
-	n := 0
 	for {
 		if err := c.writeError(); err != nil {
 			return n, err
@@ -167,17 +170,20 @@ func (c *Conn) Write(b []byte) (int, error) {
 // attempt although nothing was moved.
 func (c *Conn) write(b []byte) (n int, retry bool) {
 	s := c.stream
+	if n := s.fill(b); n > 0 {
+		return n, false
+	}
 	if src := s.prepareLarge(len(b)); src.mem != nil {
 		s.p.c.copying++
 		c.e.leave()
-		copy(src.mem, b)
+		c.copier.Copy(src.mem, b)
 		c.e.enter()
 		if !s.p.c.endCopying() {
 			return 0, true
 		}
 		// Much can have happened meanwhile, but only this call sends.
 		if c.writeError() != nil || !s.commitLarge(src, len(b)) {
-			src.from.Put(src.slot)
+			s.p.c.stage.Put(src.slot)
 			s.p.c.freed = true
 			return 0, true
 		}

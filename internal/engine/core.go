@@ -48,10 +48,10 @@ type core struct {
 	owner *Endpoint
 	eager int // largest frame
 
-	rx     *pool.Slots         // receive slots, all posted but for held frames
-	tx     *pool.Slots         // frames being sent
-	stage  *pool.Slots         // sources of RDMA writes
-	heaps  map[int]*pool.Slots // reassembly memory by window size
+	rx     *pool.Slots   // receive slots, all posted but for held frames
+	tx     *pool.Slots   // frames being sent
+	stage  *pool.Slots   // sources of RDMA writes
+	heaps  map[int]*heap // reassembly memory by window size
 	leases *pool.Leases
 	// lessees has the peer that was last granted each lease index.
 	lessees []*peer
@@ -71,6 +71,7 @@ type core struct {
 	blocked []*stream
 	graves  []grave
 	lost    map[*peer]struct{} // peers that have failed and still have streams
+	held    bool               // a tail waits for more: a peer with a doorbell has no others beside it
 	freed   bool               // a budget of the whole endpoint has grown: look at blocked
 	// rang lists peers that were sent something and may sleep.
 	rang []*peer
@@ -92,8 +93,9 @@ type core struct {
 type txOp struct {
 	peer   *peer
 	stream *stream     // RDMA writes
-	from   *pool.Slots // where slot goes back to, nil for a user's Buffer
-	slot   uint32
+	from   *pool.Slots // where the slots go back to, nil for a user's Buffer
+	slot   uint32      // the first of them
+	slots  uint8
 	buf    *Buffer
 	large  framing.Large // byDeliver: to be announced
 	pos    uint64
@@ -110,7 +112,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	a := fab.Attr()
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a),
-		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*pool.Slots{},
+		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
 	}
 	if a.RxDepth < framing.MinSlots {
@@ -126,7 +128,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	}
 	c.rx = pool.NewSlots(cfg.Budget, local, eagerFrame)
 	c.tx = pool.NewSlots(cfg.Budget, local, eagerFrame)
-	c.stage = pool.NewSlots(cfg.Budget, local, chunkSize)
+	c.stage = pool.NewSlots(cfg.Budget, local, stepSize)
 	if err := c.tx.Grow(min(128, max(2*ctlSlots, c.depth))); err != nil {
 		c.free()
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
@@ -140,7 +142,7 @@ func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
 // growStage maps staging memory when the first large write needs it, and more
 // while writers keep running out of it.
 func (c *core) growStage() {
-	if c.stage.Len() >= min(64, 2*c.depth) {
+	if c.stage.Len() >= min(stageMax, 2*c.depth) {
 		return
 	}
 	for n := stageChunks; n > 0 && c.stage.Grow(n) != nil; n /= 4 {
@@ -193,7 +195,7 @@ func (c *core) account(p *peer, posted, n int) {
 		case i >= posted && o.op.Kind != fabric.Inject:
 			c.dropOp(o.op.Tag)
 		case i < posted && o.op.Kind == fabric.Inject:
-			o.tx.from.Put(o.tx.slot)
+			o.tx.release()
 			c.freed = true
 		}
 	}
@@ -349,7 +351,9 @@ func (c *core) sent(tag uint32, err error) {
 func (t *txOp) release() {
 	switch {
 	case t.from != nil:
-		t.from.Put(t.slot)
+		for i := range uint32(t.slots) {
+			t.from.Put(t.slot + i)
+		}
 	case t.buf != nil:
 		t.buf.done()
 	}

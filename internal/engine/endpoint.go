@@ -43,6 +43,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 		progress: progress{park: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})},
 	}
 	c.owner = e
+	e.looks = e.look
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.chores = time.AfterFunc(time.Hour, e.doChores)
 	if e.waiter != nil {
@@ -70,12 +71,20 @@ func (e *Endpoint) leave() {
 	e.refused.Store(stuck)
 	poll := c.flying > 0 && e.waiter == nil || stuck
 	chores := c.busy()
+	if c.held != e.held.Load() {
+		e.held.Store(c.held)
+		if c.held {
+			e.tellHeld()
+		} else {
+			e.bell.Load().Own.CompareAndSwap(bellHeld, bellAwake)
+		}
+	}
 	var ring func()
 	for _, p := range c.rang {
 		p.rung = false
 		// Everything is posted; the swap is the fence before the look at the
 		// flag. Endpoints with doorbells have one peer.
-		if p.bell.Peer.CompareAndSwap(1, 0) {
+		if p.bell.Peer.CompareAndSwap(bellAsleep, bellAwake) {
 			ring = p.bell.Ring
 			c.stats.DoorbellsRung++
 		}
@@ -187,7 +196,7 @@ func (p *Peer) Attached(bell Bell) {
 	p.p.bell = bell
 	p.e.leave()
 	if bell.Own != nil {
-		p.e.flag.Store(bell.Own)
+		p.e.bell.Store(&bell)
 	}
 	p.join.Do(func() { p.e.joining.Add(-1) })
 	p.e.kick(tickAfter)

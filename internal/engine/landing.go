@@ -13,8 +13,8 @@ type inLease struct {
 	base    uint64 // ring position at which the lease began
 	chunk   uint32
 	seq     uint16 // of the write that is next in line
-	linked  bool   // a write has been taken
-	end     uint64 // stream position behind the last write taken
+	last    uint32 // length of the last write taken; 0 before the first
+	end     uint64 // stream position behind it
 	writes  [framing.MaxWrites]landing
 	lent    []*Buffer // pieces of the ring that the user holds, in order
 	read    uint64    // ring position of the next byte to be read
@@ -38,6 +38,9 @@ func (w *writeLog) add(end uint64) {
 	w.ends[w.next%framing.MaxWrites] = end
 	w.next++
 }
+
+// extend moves the end of the write that was added last.
+func (w *writeLog) extend(end uint64) { w.ends[(w.next-1)%framing.MaxWrites] = end }
 
 // retire forgets the writes before ring position pos.
 func (w *writeLog) retire(pos uint64) {
@@ -135,8 +138,8 @@ func (s *stream) takeLanded() (bool, error) {
 	case !w.landed || !w.announced && !w.continues:
 		return false, nil
 	case !w.announced:
-		w.pos, w.ring, w.n = l.end, s.largeIn, l.chunk
-		if !l.linked {
+		w.pos, w.ring, w.n = l.end, s.largeIn, l.last
+		if l.last == 0 {
 			return false, fmt.Errorf("%w: write continues nothing", errProtocol)
 		}
 	}
@@ -149,12 +152,13 @@ func (s *stream) takeLanded() (bool, error) {
 		s.largeIn+n-s.largeRel > size, l.unread.len() == framing.MaxWrites, s.finKnown && w.pos+n > s.finPos:
 		return false, fmt.Errorf("%w: write of %d bytes at %d does not fit the ring", errProtocol, n, w.ring)
 	}
+	l.last = w.n
 	*w = landing{}
 	l.seq++
 	s.rcvNxt += n
 	s.largeIn += n
 	l.unread.add(s.largeIn)
-	l.end, l.linked = s.rcvNxt, true
+	l.end = s.rcvNxt
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
 	l.touched = s.p.c.now.UnixNano()

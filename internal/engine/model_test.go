@@ -6,6 +6,7 @@ import (
 	"io"
 	"math/rand/v2"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -94,7 +95,7 @@ func runModel(t *testing.T, seed uint64) {
 	cfg := Config{
 		Budget:    pool.NewBudget(64 << 20),
 		Window:    4 << 10 << rng.IntN(5),
-		Ring:      64 << 10 << rng.IntN(3),
+		Ring:      64 << 10 << rng.IntN(5),
 		PeerSlots: 4 << rng.IntN(5),
 	}
 	accepted := map[uint32]*Conn{}
@@ -119,6 +120,9 @@ func runModel(t *testing.T, seed uint64) {
 		require.NoError(t, p.attach(&framing.Attach{
 			Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(o.c.eager),
 		}, addr))
+		if rng.IntN(2) == 0 { // writes may be held back
+			p.bell.Own = new(atomic.Uint32)
+		}
 	}
 	for range 1 + rng.IntN(5) {
 		s, err := m.peers[0].open(1)
@@ -240,13 +244,20 @@ func (m *model) write(e *modelEnd) int {
 		e.toSend, e.fin = e.sent, true
 		return 1
 	}
-	n := 0
-	if src := e.s.prepareLarge(len(b)); src.mem != nil {
-		copy(src.mem, b)
-		require.True(m.t, e.s.commitLarge(src, len(b)))
-		n = len(src.mem)
-	} else {
-		n = e.s.writeFrames(b)
+	n := e.s.fill(b)
+	if n == 0 {
+		if src := e.s.prepareLarge(len(b)); src.mem != nil {
+			copy(src.mem, b)
+			if m.rng.IntN(2) == 0 {
+				m.poll() // the copy is made without the lock
+			}
+			if n = len(src.mem); e.s.writeError() != nil || !e.s.commitLarge(src, len(b)) {
+				e.s.p.c.stage.Put(src.slot)
+				n = 0
+			}
+		} else {
+			n = e.s.writeFrames(b)
+		}
 	}
 	clear(b)
 	e.s.p.c.flush()

@@ -15,12 +15,19 @@ import (
 // Bell wakes a peer process whose provider has nothing to wait on. The zero
 // Bell is for providers that have.
 type Bell struct {
-	// Own is this side's sleeping flag in memory that both processes map, Peer
-	// the other side's (SPEC.md section 8).
+	// Own is this side's flag in memory that both processes map, Peer the other
+	// side's (SPEC.md section 8).
 	Own, Peer *atomic.Uint32
 	// Ring sends the peer a doorbell message.
 	Ring func()
 }
+
+// Values of a flag: when its side wants to hear the doorbell.
+const (
+	bellAwake  = iota // not now: somebody polls, or will
+	bellAsleep        // when something was posted
+	bellHeld          // when the other side has run out of data
+)
 
 // peer is the state of one process pair on one endpoint.
 type peer struct {
@@ -52,6 +59,7 @@ type peer struct {
 
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
+	tail    tail
 	pending []*stream // streams whose coalesced data waits for a slot
 	dirty   []*stream // streams whose credits the peer should hear of
 	touched bool
@@ -186,6 +194,7 @@ func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 
 // queue queues the frame whose n payload bytes are in slot already.
 func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
+	p.seal()
 	h := framing.Header{
 		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.proofOut,
 		Stream: f.stream, Slots: p.granted, Pos: f.pos,
@@ -205,7 +214,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 		op.Kind = fabric.Inject
 	}
 	c.stats.FramesSent++
-	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot}})
+	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot, slots: 1}})
 }
 
 // control queues a control frame.
@@ -234,17 +243,12 @@ func (p *peer) flush() {
 			break
 		}
 	}
-	for len(p.pending) > 0 {
-		s := p.pending[0]
-		if !s.sendPending() {
-			break
-		}
-		p.pending = p.pending[1:]
+	sent := 0
+	for sent < len(p.pending) && p.pending[sent].sendPending() {
+		sent++
 	}
-	if len(p.pending) == 0 {
-		p.pending = nil
-	}
-	p.c.push(p)
+	p.pending = slices.Delete(p.pending, 0, sent)
+	p.pushTail()
 }
 
 func (p *peer) flushControl() {
@@ -313,6 +317,7 @@ func (c *core) fail(p *peer, err error) {
 	}
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
+	p.dropTail()
 	for _, s := range p.streams {
 		s.fail(syscall.ECONNRESET)
 	}

@@ -51,18 +51,22 @@ func stopSpin() { spinners.Add(-1) }
 type progress struct {
 	state    atomic.Int32
 	visits   atomic.Uint32 // how often the queue was acquired
-	seen     uint32        // visits at the last tick
+	seen     atomic.Uint32 // visits at the last tick
 	ticking  atomic.Bool
-	flag     atomic.Pointer[atomic.Uint32] // our sleeping flag, if there is one
-	park     chan struct{}                 // sends the background goroutine to the wait fd
-	drivers  atomic.Int32                  // goroutines that wait for their conn and want to poll
-	attended atomic.Bool                   // a background goroutine polls
-	joining  atomic.Int32                  // peers that come up: their doorbell is not there yet
-	done     chan struct{}                 // closed when the endpoint closes
-	gone     chan struct{}                 // closed when the background goroutine has ended
-	reaped   [reapMax]fabric.Completion    // belongs to the owner
-	refused  atomic.Bool                   // the fabric has refused something: offer it again
-	choring  atomic.Bool                   // the chores timer is set
+	bell     atomic.Pointer[Bell]       // of the one peer, where there is nothing to wait on
+	park     chan struct{}              // sends the background goroutine to the wait fd
+	drivers  atomic.Int32               // goroutines that wait for their conn and want to poll
+	attended atomic.Bool                // a background goroutine polls
+	driven   atomic.Bool                // one that waits for its conn does
+	joining  atomic.Int32               // peers that come up: their doorbell is not there yet
+	done     chan struct{}              // closed when the endpoint closes
+	gone     chan struct{}              // closed when the background goroutine has ended
+	reaped   [reapMax]fabric.Completion // belongs to the owner
+	found    bool                       // by look; of the background goroutine
+	looks    func() bool                // e.look, made once
+	refused  atomic.Bool                // the fabric has refused something: offer it again
+	choring  atomic.Bool                // the chores timer is set
+	held     atomic.Bool                // core.held, as of the last visit
 }
 
 // acquire makes the caller the owner, if nobody is.
@@ -75,8 +79,9 @@ func (e *Endpoint) acquire() bool {
 		if e.state.CompareAndSwap(s, owned) {
 			e.visits.Add(1)
 			if s == armed {
-				if f := e.flag.Load(); f != nil {
-					f.Store(0)
+				if b := e.bell.Load(); b != nil {
+					b.Own.Store(bellAwake)
+					e.tellHeld()
 				}
 			}
 			return true
@@ -136,13 +141,15 @@ func (e *Endpoint) drive(w *waiter, start time.Time) bool {
 	e.drivers.Add(1)
 	defer e.drivers.Add(-1)
 	for !e.acquire() {
-		if !e.attended.Load() {
-			return false
+		if e.driven.Load() || w.set.Load() || e.closing() {
+			return w.set.Load()
 		}
-		runtime.Gosched() // who attends leaves as soon as there is a driver
+		runtime.Gosched() // whoever polls stops as soon as there is a driver
 	}
 	if e.cfg.Spin > 0 && w.usual < longWait && (startSpin() || e.takeSpin()) {
 		defer stopSpin()
+		e.driven.Store(true)
+		defer e.driven.Store(false)
 		for i := 1; ; i++ {
 			n := e.poll()
 			if w.set.Load() {
@@ -150,6 +157,7 @@ func (e *Endpoint) drive(w *waiter, start time.Time) bool {
 				return true
 			}
 			if n == 0 {
+				e.nudge()
 				if i%8 == 0 && time.Since(start) > e.cfg.Spin {
 					break
 				}
@@ -179,11 +187,26 @@ func (e *Endpoint) settle() {
 	}
 }
 
+// tellHeld has the peer ring if it runs out of data while a write is held
+// back here.
+func (e *Endpoint) tellHeld() {
+	if e.held.Load() {
+		e.bell.Load().Own.CompareAndSwap(bellAwake, bellHeld)
+	}
+}
+
+// nudge rings a peer that holds a write back: there is nothing left to do here.
+func (e *Endpoint) nudge() {
+	if b := e.bell.Load(); b != nil && b.Peer.Load() == bellHeld && b.Peer.CompareAndSwap(bellHeld, bellAwake) {
+		b.Ring()
+	}
+}
+
 // arm gives ownership up for an unknown time: whatever arrives from here on
 // wakes the background goroutine.
 func (e *Endpoint) arm() {
 	for {
-		flag := e.flag.Load()
+		bell := e.bell.Load()
 		switch {
 		case e.waiter != nil:
 			e.state.Store(armed)
@@ -193,7 +216,7 @@ func (e *Endpoint) arm() {
 			}
 			e.waiter.Wake() // from an earlier wait: it must look again
 			return
-		case flag == nil || e.joining.Load() > 0:
+		case bell == nil || e.joining.Load() > 0:
 			e.poll()
 			e.state.Store(idle)
 			e.kick(pollEvery)
@@ -202,10 +225,11 @@ func (e *Endpoint) arm() {
 		// Flag, full fence, one more poll, then sleep; the peer posts, full
 		// fence, looks at the flag. Swap is the fence.
 		bells := e.bells.Load()
-		flag.Swap(1)
+		bell.Own.Swap(bellAsleep)
 		if e.poll() > 0 {
 			continue
 		}
+		e.nudge()
 		e.state.Store(armed)
 		if e.mustPoll() { // not before: what is posted meanwhile sees an owner
 			e.kick(pollEvery)
@@ -273,27 +297,30 @@ func (e *Endpoint) background() {
 // sleep waits for an arrival on an armed queue. It returns false when the queue
 // belongs to somebody, who will arm it again.
 func (e *Endpoint) sleep() bool {
-	found := false
-	err := e.waiter.Wait(func() bool {
-		if e.closing() || !e.acquire() {
-			return true
-		}
-		if found = e.poll() > 0; found {
-			e.state.Store(idle)
-			return true
-		}
-		e.state.Store(armed)
-		return false
-	}, 0)
+	e.found = false
+	err := e.waiter.Wait(e.looks, 0)
 	switch {
 	case err != nil: // no way to sleep: poll
 		e.state.CompareAndSwap(armed, idle)
 		e.kick(pollEvery)
 		return false
-	case found:
+	case e.found:
 		e.attend()
 	}
 	return !e.closing() && e.state.Load() == armed // woken to look again
+}
+
+// look is what sleep's Wait calls.
+func (e *Endpoint) look() bool {
+	if e.closing() || !e.acquire() {
+		return true
+	}
+	if e.found = e.poll() > 0; e.found {
+		e.state.Store(idle)
+		return true
+	}
+	e.state.Store(armed)
+	return false
 }
 
 func (e *Endpoint) closing() bool {
@@ -318,15 +345,8 @@ func (e *Endpoint) tick() {
 		}
 		return
 	}
-	if !e.acquire() {
-		e.kick(tickAfter)
-		return
-	}
 	visits := e.visits.Load()
-	quiet := visits == e.seen+1 // nobody but this tick
-	e.seen = visits
-	if e.poll() > 0 || !quiet {
-		e.state.Store(idle)
+	if visits != e.seen.Swap(visits) || !e.acquire() { // somebody comes by all the time
 		e.kick(tickAfter)
 		return
 	}

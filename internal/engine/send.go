@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/pool"
-)
+import "github.com/seed202c38ff/fabricnet/framing"
 
 // pending is small data that was written but could not be sent at once: later
 // small writes join it, so that a backlog leaves in few sends. A lone write is
@@ -23,8 +19,8 @@ type outLease struct {
 	framing.Lease
 	base    uint64 // ring position at which the lease began
 	seq     uint16
-	linked  bool   // a write has been posted
-	end     uint64 // stream position behind the last write
+	last    int    // length of the last write; 0 before the first
+	end     uint64 // stream position behind it
 	revoked bool
 
 	unread writeLog
@@ -101,139 +97,6 @@ func (s *stream) dropPending() {
 	}
 }
 
-// largeRoom is how many of want bytes one RDMA write can carry now.
-func (s *stream) largeRoom(want int) int {
-	l, p := s.outLease, s.p
-	if l == nil || l.revoked || s.pend.active || want <= p.eager {
-		return 0
-	}
-	room := l.Size - (s.largeOut - uint64(s.largeMax))
-	k := min(uint64(want), uint64(l.Chunk), chunkSize, p.c.attr.MaxMsgSize, framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
-	switch {
-	case room < k: // wait for more rather than write ever smaller pieces
-		p.c.stats.Stalls.Ring++
-	case l.unread.len() == framing.MaxWrites:
-		p.c.stats.Stalls.Ring++
-	case !p.mayData(2):
-		p.c.stats.Stalls.PeerSlots++
-	case p.c.tx.Free() <= ctlSlots:
-		p.c.stats.Stalls.SendSlots++
-	default:
-		return int(k)
-	}
-	return 0
-}
-
-// takeStage takes a staging chunk for an RDMA write.
-func (c *core) takeStage() (slot uint32, ok bool) {
-	if slot, ok = c.stage.Get(); !ok {
-		c.growStage()
-		if slot, ok = c.stage.Get(); !ok {
-			c.stats.Stalls.Stage++
-		}
-	}
-	return slot, ok
-}
-
-// source is where the bytes of an RDMA write lie: a staging chunk, or a piece
-// of a user's Buffer.
-type source struct {
-	mem  []byte
-	desc uintptr
-	from *pool.Slots
-	slot uint32
-	buf  *Buffer
-}
-
-// writeLarge posts src as one RDMA write. The caller has just seen that
-// largeRoom(len(src.mem)) allows it.
-func (s *stream) writeLarge(src source) {
-	l, p, n := s.outLease, s.p, uint64(len(src.mem))
-	a := framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(n), Ring: s.largeOut}
-	op := fabric.Op{
-		Kind: fabric.Write, To: p.addr, Buf: src.mem, Desc: src.desc,
-		Remote: l.Addr + framing.RingOffset(s.largeOut-l.base, l.Size), Key: l.Key,
-	}
-	tx := txOp{peer: p, stream: s, from: src.from, slot: src.slot, buf: src.buf}
-	continues := false
-	announce := ctlFrame{t: framing.TypeLarge, stream: s.id, pos: s.sndNxt}
-	switch p.c.rule {
-	case byCQData:
-		continues = l.linked && n == uint64(l.Chunk) && l.end == s.sndNxt
-		op.Kind = fabric.WriteData
-		op.Data = uint32(framing.MakeImmediate(l.Index, l.seq, continues))
-		p.used++ // the completion data takes a slot of its own
-	case bySAW:
-		announce.flags = framing.FlagLanded
-	case byDeliver:
-		op.Deliver = true
-		tx.large, tx.pos = a, s.sndNxt
-		p.used++ // for the announcement that follows the completion
-	}
-	s.sndNxt += n
-	s.largeOut += n
-	l.unread.add(s.largeOut)
-	l.seq++
-	l.end, l.linked = s.sndNxt, true
-	s.writing++
-	s.info.LargeOut += n
-	p.c.stats.RDMAWrites++
-	p.out = append(p.out, outOp{op, tx})
-	if !continues && p.c.rule != byDeliver {
-		var b [framing.LargeSize]byte
-		a.Encode(b[:])
-		p.frame(&announce, s, b[:], false)
-	}
-}
-
-// writeDone takes the completion of an RDMA write.
-func (s *stream) writeDone(t *txOp) {
-	if s.writing > 0 {
-		s.writing--
-	}
-	if s.p.c.rule == byDeliver && s.p.err == nil {
-		f := ctlFrame{
-			t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id,
-			pos: t.pos, n: framing.LargeSize,
-		}
-		t.large.Encode(f.payload[:])
-		s.p.prepaid = append(s.p.prepaid, f)
-		s.p.c.touch(s.p)
-	}
-	if s.writing == 0 {
-		s.giveBack()
-		s.sendReset()
-		s.ackFin()
-		s.tryRemove()
-	}
-}
-
-// prepareLarge takes a staging chunk for the next RDMA write of n bytes that
-// are left. Without one, src.mem is nil.
-func (s *stream) prepareLarge(n int) (src source) {
-	k := s.largeRoom(n)
-	if k == 0 {
-		return src
-	}
-	c := s.p.c
-	slot, ok := c.takeStage()
-	if !ok {
-		return src
-	}
-	return source{mem: c.stage.Bytes(slot)[:k], desc: c.stage.Desc(slot), from: c.stage, slot: slot}
-}
-
-// commitLarge posts what prepareLarge has taken, unless the lease has changed
-// since.
-func (s *stream) commitLarge(src source, n int) bool {
-	if s.largeRoom(n) < len(src.mem) {
-		return false
-	}
-	s.writeLarge(src)
-	s.p.c.push(s.p)
-	return true
-}
-
 // writeFrames sends data in frames: all small data, and large data as long as
 // there is no ring for it.
 func (s *stream) writeFrames(b []byte) int {
@@ -286,6 +149,7 @@ func (s *stream) leased(payload []byte) error {
 func (s *stream) revoked() {
 	if l := s.outLease; l != nil {
 		l.revoked = true
+		s.p.c.touch(s.p) // the tail goes
 		s.giveBack()
 		return
 	}
@@ -309,7 +173,7 @@ func (s *stream) writable(n int) bool {
 		return true
 	}
 	if l := s.outLease; l != nil && !l.revoked && n > s.p.eager && !s.pend.active {
-		return s.largeRoom(n) > 0 && (s.p.c.stage.Free() > 0 || s.p.c.stage.Len() == 0)
+		return s.largeRoom(n, stepSize) > 0 && (s.p.c.stage.Free() > 0 || s.p.c.stage.Len() == 0)
 	}
 	if s.pend.active {
 		return s.pend.n < s.p.eager && uint64(s.smallMax) > s.smallOut

@@ -125,15 +125,10 @@ func (s *stream) deaf() bool { return s.closed || s.err != nil }
 // reassemble keeps small data until it is read.
 func (s *stream) reassemble(b []byte) error {
 	if s.ring == nil {
-		h := s.p.c.heap(s.win)
-		slot, ok := h.Get()
-		if !ok {
-			if err := h.Grow(heapGrowth); err != nil {
-				return err
-			}
-			slot, _ = h.Get()
+		var err error
+		if s.ring, s.ringSlot, err = s.p.c.heap(s.win).get(); err != nil {
+			return err
 		}
-		s.ring, s.ringSlot = ringbuffer.NewBuffer(h.Bytes(slot)), slot
 	}
 	if n, err := s.ring.TryWrite(b); err != nil || n != len(b) {
 		return errors.Join(errProtocol, err)
@@ -145,13 +140,33 @@ const heapGrowth = 4
 
 // heap is the reassembly memory for windows of one size. Streams have reserved
 // the budget for it when they started.
-func (c *core) heap(size int) *pool.Slots {
+type heap struct {
+	*pool.Slots
+	rings []*ringbuffer.RingBuffer // by slot
+}
+
+func (c *core) heap(size int) *heap {
 	h := c.heaps[size]
 	if h == nil {
-		h = pool.NewSlots(pool.NewBudget(math.MaxInt64), nil, size)
+		h = &heap{Slots: pool.NewSlots(pool.NewBudget(math.MaxInt64), nil, size)}
 		c.heaps[size] = h
 	}
 	return h
+}
+
+// get returns an empty ring.
+func (h *heap) get() (*ringbuffer.RingBuffer, uint32, error) {
+	if h.Free() == 0 {
+		if err := h.Grow(heapGrowth); err != nil {
+			return nil, 0, err
+		}
+		for i := len(h.rings); i < h.Len(); i++ {
+			h.rings = append(h.rings, ringbuffer.NewBuffer(h.Bytes(uint32(i))))
+		}
+	}
+	slot, _ := h.Get()
+	h.rings[slot].Reset()
+	return h.rings[slot], slot, nil
 }
 
 func (s *stream) freeRing() {

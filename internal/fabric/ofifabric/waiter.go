@@ -39,6 +39,14 @@ type waiter struct {
 	file    *os.File
 	raw     syscall.RawConn
 
+	// Of the one Wait that is going on: what its callback needs, which is made
+	// once so that sleeping allocates nothing.
+	ready   func() bool
+	end     time.Time
+	found   bool
+	waitErr error
+	looks   func(uintptr) bool
+
 	mu    sync.Mutex // orders Wake against the setting of the deadline
 	woken bool
 }
@@ -65,7 +73,9 @@ func waiterOn(queue int, tryWait func() (bool, error)) (*waiter, error) {
 		file.Close()
 		return nil, fmt.Errorf("completion queue's descriptor: %w", err)
 	}
-	return &waiter{tryWait: tryWait, file: file, raw: raw}, nil
+	w := &waiter{tryWait: tryWait, file: file, raw: raw}
+	w.looks = w.look
+	return w, nil
 }
 
 // Wait is fabric.Waiter's.
@@ -103,25 +113,28 @@ func (w *waiter) sleep(ready func() bool, d time.Duration) (found bool, err erro
 	if err != nil {
 		return false, err
 	}
-	var waitErr error
-	err = w.raw.Read(func(uintptr) bool {
-		for try := 0; ; try++ {
-			if found = ready(); found {
-				return true
-			}
-			var safe bool
-			if safe, waitErr = w.tryWait(); safe || waitErr != nil {
-				return waitErr != nil
-			}
-			if !w.pause(try, end) {
-				return false // the deadline, which has passed, ends the read
-			}
-		}
-	})
+	w.ready, w.end, w.found, w.waitErr = ready, end, false, nil
+	err = w.raw.Read(w.looks)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = nil
 	}
-	return found, errors.Join(err, waitErr)
+	return w.found, errors.Join(err, w.waitErr)
+}
+
+// look is what the netpoller calls when the descriptor may be readable.
+func (w *waiter) look(uintptr) bool {
+	for try := 0; ; try++ {
+		if w.found = w.ready(); w.found {
+			return true
+		}
+		var safe bool
+		if safe, w.waitErr = w.tryWait(); safe || w.waitErr != nil {
+			return w.waitErr != nil
+		}
+		if !w.pause(try, w.end) {
+			return false // the deadline, which has passed, ends the read
+		}
+	}
 }
 
 // pause comes between two looks at a queue that is not safe to sleep on. It

@@ -1,0 +1,264 @@
+package engine
+
+import (
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// tail is the RDMA write that was begun last and is not posted yet: a Write
+// may add to it. It has its place in the stream and in the peer's ring, and has
+// taken its receive slots.
+type tail struct {
+	stream   *stream // nil if there is none
+	src      source
+	pos      uint64 // stream position of the first byte
+	ring     uint64 // ring position of it
+	announce uint32 // send slot for the frame that says so, but for byDeliver
+}
+
+// source is where the bytes of an RDMA write lie: in staging chunks that
+// adjoin each other, or in a piece of a user's Buffer.
+type source struct {
+	mem   []byte
+	desc  uintptr
+	slot  uint32 // the first chunk
+	slots int    // 0 for a Buffer
+	buf   *Buffer
+}
+
+// largeRoom is how many of want bytes an RDMA write can carry now, at most
+// limit.
+func (s *stream) largeRoom(want, limit int) int {
+	l, p := s.outLease, s.p
+	if l == nil || l.revoked || s.pend.active || want <= p.eager {
+		return 0
+	}
+	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
+	switch {
+	case l.Size-(s.largeOut-uint64(s.largeMax)) < k: // wait for more rather than write ever smaller pieces
+		p.c.stats.Stalls.Ring++
+	case s.extends(int(k)):
+		return int(k)
+	case l.unread.len() == framing.MaxWrites:
+		p.c.stats.Stalls.Ring++
+	case !p.mayData(2):
+		p.c.stats.Stalls.PeerSlots++
+	case p.c.tx.Free() <= ctlSlots:
+		p.c.stats.Stalls.SendSlots++
+	default:
+		return int(k)
+	}
+	return 0
+}
+
+// maxWrite is the most that one RDMA write to the stream's lease carries.
+func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxMsgSize) }
+
+// extends reports whether the next k bytes fit behind the peer's tail.
+func (s *stream) extends(k int) bool {
+	t, l := &s.p.tail, s.outLease
+	return t.stream == s && t.src.slots > 0 && uint64(len(t.src.mem)+k) <= s.maxWrite() &&
+		framing.RingOffset(s.largeOut-l.base, l.Size) != 0
+}
+
+// fill copies what it can of b into what is left of the tail's last chunk.
+func (s *stream) fill(b []byte) int {
+	t := &s.p.tail
+	if t.stream != s {
+		return 0
+	}
+	n := len(t.src.mem)
+	k := s.largeRoom(len(b), t.src.slots*stepSize-n)
+	if k <= 0 || !s.extends(k) {
+		return 0
+	}
+	t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]
+	copy(t.src.mem[n:], b)
+	s.advanceLarge(k)
+	s.outLease.unread.extend(s.largeOut)
+	s.p.pushTail()
+	return k
+}
+
+// prepareLarge takes a staging chunk for the next n bytes that are left.
+// Without one, src.mem is nil.
+func (s *stream) prepareLarge(n int) (src source) {
+	k := s.largeRoom(n, stepSize)
+	if k == 0 {
+		return src
+	}
+	c := s.p.c
+	slot, ok := c.takeStage()
+	if !ok {
+		return src
+	}
+	return source{mem: c.stage.Bytes(slot)[:k], desc: c.stage.Desc(slot), slot: slot, slots: 1}
+}
+
+// takeStage takes a staging chunk for an RDMA write.
+func (c *core) takeStage() (slot uint32, ok bool) {
+	if slot, ok = c.stage.GetNext(); !ok {
+		c.growStage()
+		if slot, ok = c.stage.GetNext(); !ok {
+			c.stats.Stalls.Stage++
+		}
+	}
+	return slot, ok
+}
+
+// commitLarge writes the bytes that the caller has put into what prepareLarge
+// took, unless the lease has changed since.
+func (s *stream) commitLarge(src source, left int) bool {
+	k, t := len(src.mem), &s.p.tail
+	n := len(t.src.mem)
+	if s.largeRoom(left, stepSize) < k {
+		return false
+	}
+	if s.extends(k) && n == t.src.slots*stepSize && s.p.c.stage.Adjoin(t.src.slot+uint32(t.src.slots)-1, src.slot) {
+		t.src.slots++
+		t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]
+		s.advanceLarge(k)
+		s.outLease.unread.extend(s.largeOut)
+	} else {
+		s.p.seal()
+		if s.largeRoom(left, stepSize) < k { // it may have been the tail's room
+			return false
+		}
+		s.begin(src)
+	}
+	s.p.pushTail()
+	return true
+}
+
+// begin makes src the peer's tail. The caller has just seen that largeRoom
+// allows it.
+func (s *stream) begin(src source) {
+	p := s.p
+	p.tail = tail{stream: s, src: src, pos: s.sndNxt, ring: s.largeOut}
+	p.used++ // for the announcement
+	if p.c.rule == byCQData {
+		p.used++ // completion data takes a slot of its own
+	}
+	if p.c.rule != byDeliver {
+		p.tail.announce, _ = p.c.tx.Get()
+	}
+	s.advanceLarge(len(src.mem))
+	s.outLease.unread.add(s.largeOut)
+	s.writing++
+}
+
+// advanceLarge gives the next n bytes of large data their place.
+func (s *stream) advanceLarge(n int) {
+	s.sndNxt += uint64(n)
+	s.largeOut += uint64(n)
+	s.info.LargeOut += uint64(n)
+}
+
+// holding reports that the tail had better wait for more: the reader is so far
+// behind that it loses nothing by that, and longer writes cost it less. When it
+// has caught up, its credits wake us, even if nobody polls: see Conn.Write.
+func (p *peer) holding() bool {
+	t := &p.tail
+	s := t.stream
+	if p.bell.Own == nil || t.src.slots == 0 || s.closed || s.remote || s.finSent || s.outLease.revoked {
+		return false
+	}
+	return uint64(len(t.src.mem)) < s.maxWrite() && t.ring-uint64(s.largeMax) >= s.outLease.Size/2
+}
+
+// pushTail posts the tail unless it had better wait.
+func (p *peer) pushTail() {
+	if p.tail.stream != nil {
+		if p.c.held = p.holding(); !p.c.held {
+			p.seal()
+		}
+	}
+	p.c.push(p)
+}
+
+// seal ends the tail: nothing is added any more, and it is queued. Whatever
+// else is queued comes after it.
+func (p *peer) seal() {
+	t := p.tail
+	s := t.stream
+	if s == nil {
+		return
+	}
+	p.tail, p.c.held = tail{}, false
+	l, n := s.outLease, len(t.src.mem)
+	a := framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(n), Ring: t.ring}
+	op := fabric.Op{
+		Kind: fabric.Write, To: p.addr, Buf: t.src.mem, Desc: t.src.desc,
+		Remote: l.Addr + framing.RingOffset(t.ring-l.base, l.Size), Key: l.Key,
+	}
+	tx := txOp{peer: p, stream: s, slot: t.src.slot, slots: uint8(t.src.slots), buf: t.src.buf}
+	if t.src.slots > 0 {
+		tx.from = p.c.stage
+	}
+	continues := false
+	announce := ctlFrame{t: framing.TypeLarge, stream: s.id, pos: t.pos}
+	switch p.c.rule {
+	case byCQData:
+		continues = n == l.last && l.end == t.pos
+		op.Kind = fabric.WriteData
+		op.Data = uint32(framing.MakeImmediate(l.Index, l.seq, continues))
+	case bySAW:
+		announce.flags = framing.FlagLanded
+	case byDeliver:
+		op.Deliver = true
+		tx.large, tx.pos = a, t.pos
+	}
+	l.seq++
+	l.last, l.end = n, t.pos+uint64(n)
+	p.c.stats.RDMAWrites++
+	p.out = append(p.out, outOp{op, tx})
+	switch {
+	case p.c.rule == byDeliver: // announced when it is complete
+	case continues:
+		p.used--
+		p.c.tx.Put(t.announce)
+	default:
+		mem := p.c.tx.Bytes(t.announce)[framing.HeaderSize:][:framing.LargeSize]
+		a.Encode(mem)
+		p.queue(&announce, s, t.announce, len(mem), true)
+	}
+}
+
+// dropTail forgets the tail of a peer that has failed.
+func (p *peer) dropTail() {
+	t := p.tail
+	if t.stream == nil {
+		return
+	}
+	p.tail, p.c.held = tail{}, false
+	if p.c.rule != byDeliver {
+		p.c.tx.Put(t.announce)
+	}
+	tx := txOp{slot: t.src.slot, slots: uint8(t.src.slots), buf: t.src.buf}
+	if t.src.slots > 0 {
+		tx.from = p.c.stage
+	}
+	tx.release()
+}
+
+// writeDone takes the completion of an RDMA write.
+func (s *stream) writeDone(t *txOp) {
+	if s.writing > 0 {
+		s.writing--
+	}
+	if s.p.c.rule == byDeliver && s.p.err == nil {
+		f := ctlFrame{
+			t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id,
+			pos: t.pos, n: framing.LargeSize,
+		}
+		t.large.Encode(f.payload[:])
+		s.p.prepaid = append(s.p.prepaid, f)
+		s.p.c.touch(s.p)
+	}
+	if s.writing == 0 {
+		s.giveBack()
+		s.sendReset()
+		s.ackFin()
+		s.tryRemove()
+	}
+}
