@@ -23,7 +23,7 @@ const (
 // client's first line is the server's address. The end of the input asks a
 // process to clean up and exit.
 const (
-	askCPU     = "cpu"     // the server: CPU time used so far
+	askUsage   = "usage"   // the server: what it has used so far
 	askMeasure = "measure" // the client: work for the job's time
 )
 
@@ -38,10 +38,10 @@ type job struct {
 // A reply is one line of JSON on a process's standard output. The server's
 // first comes unasked, with its address.
 type reply struct {
-	Address string        `json:",omitempty"`
-	CPU     time.Duration `json:",omitempty"`
-	Sample  sample        `json:",omitzero"`
-	Error   string        `json:",omitempty"`
+	Address string `json:",omitempty"`
+	Usage   usage  `json:",omitzero"`
+	Sample  sample `json:",omitzero"`
+	Error   string `json:",omitempty"`
 }
 
 // runChild plays one role until the standard input ends.
@@ -65,23 +65,20 @@ func runChild(role, encoded string, in io.Reader, out io.Writer) error {
 	return errors.Join(err, transport.Close())
 }
 
-// playServer listens, says where, and answers questions about its CPU time.
+// playServer listens, says where, and answers questions about what it uses.
 func playServer(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
 	l, err := transport.listen(ctx)
 	if err != nil {
 		return err
 	}
+	m := &meter{transport: transport}
 	served := make(chan error, 1)
-	go func() { served <- serve(l, j) }()
+	go func() { served <- serve(l, j, m) }()
 	if err := out.Encode(reply{Address: l.Addr().String()}); err != nil {
 		return err
 	}
-	for in.Scan() && in.Text() == askCPU {
-		cpu, err := cpuTime()
-		if err != nil {
-			return err
-		}
-		if err := out.Encode(reply{CPU: cpu}); err != nil {
+	for in.Scan() && in.Text() == askUsage {
+		if err := m.report(out); err != nil {
 			return err
 		}
 	}
@@ -89,10 +86,14 @@ func playServer(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 }
 
 // serve does the server's part of j's mode until l is closed.
-func serve(l net.Listener, j job) error {
+func serve(l net.Listener, j job, m *meter) error {
 	switch j.Mode {
 	case modeBW:
-		return serveConns(l, sink)
+		return serveConns(l, func(c net.Conn) error { return sink(c, reading(c), &marks{size: j.Size}) })
+	case modeZC:
+		return serveConns(l, func(c net.Conn) error { return sinkStamped(c, j.Size) })
+	case modeIdle:
+		return serveConns(l, func(c net.Conn) error { return echoIdle(c, m) })
 	case modeRPC:
 		return serveCalls(l)
 	}
@@ -107,18 +108,19 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	}
 	address := in.Text()
 	dial := func() (net.Conn, error) { return transport.dial(ctx, address) }
-	workers, closeAll, err := openWorkers(ctx, j, dial)
+	m := &meter{transport: transport}
+	workers, closeAll, err := openWorkers(ctx, j, dial, m)
 	if err != nil {
 		return err
 	}
-	if _, err := workAll(workers, j.WarmUp); err != nil {
+	if _, err := workAll(workers, j.WarmUp, m); err != nil {
 		return errors.Join(err, closeAll())
 	}
 	if err := out.Encode(reply{}); err != nil {
 		return err
 	}
 	for in.Scan() && in.Text() == askMeasure {
-		s, err := workAll(workers, j.Time)
+		s, err := workAll(workers, j.Time, m)
 		if err != nil {
 			return errors.Join(err, closeAll())
 		}
@@ -130,34 +132,37 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 }
 
 // workAll runs all workers at once for about d and sums up what they did.
-func workAll(workers []worker, d time.Duration) (sample, error) {
+func workAll(workers []worker, d time.Duration, m *meter) (sample, error) {
 	histograms := make([]histogram, len(workers))
 	errs := make([]error, len(workers))
-	before, err := cpuTime()
+	before, err := m.read()
 	if err != nil {
 		return sample{}, err
 	}
 	start := time.Now()
 	var wg sync.WaitGroup
 	for i, work := range workers {
-		wg.Go(func() { errs[i] = work(d, &histograms[i]) })
+		wg.Go(func() { errs[i] = work(start.Add(d), &histograms[i]) })
 	}
 	wg.Wait()
 	elapsed := time.Since(start)
-	after, err := cpuTime()
+	after, err := m.read()
 	if err := errors.Join(append(errs, err)...); err != nil {
 		return sample{}, err
 	}
 	all := new(histogram)
+	shares := make([]float64, len(workers))
 	for i := range histograms {
 		all.merge(&histograms[i])
+		shares[i] = float64(histograms[i].total)
 	}
 	return sample{
-		Ops:     all.total,
-		Elapsed: elapsed,
-		P50:     all.quantile(0.50),
-		P99:     all.quantile(0.99),
-		CPU:     after - before,
+		Ops:      all.total,
+		Elapsed:  elapsed,
+		P50:      all.quantile(0.50),
+		P99:      all.quantile(0.99),
+		Fairness: jain(shares),
+		Client:   after.since(before),
 	}, nil
 }
 

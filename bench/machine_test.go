@@ -3,14 +3,13 @@ package main
 import (
 	"runtime"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 )
 
 func TestMachine(t *testing.T) {
-	text := machine(time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC))
-	for _, want := range []string{runtime.GOOS, runtime.GOARCH, runtime.Version(), "libfabric", "2020-02-03"} {
+	text := machine()
+	for _, want := range []string{runtime.GOOS, runtime.GOARCH, runtime.Version(), "libfabric"} {
 		assert.Contains(t, text, want)
 	}
 	assert.NotContains(t, text, "\n")

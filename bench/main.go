@@ -1,7 +1,8 @@
 // Bench compares net.Conns over fabric with TCP and Unix sockets on one
 // machine: round trips, streams, gRPC calls and dialing.
 //
-//	go run ./bench                  # everything; about a quarter of an hour
+//	go run ./bench                  # every size; about a quarter of an hour
+//	go run ./bench -targets         # what the project measures itself by
 //	go run ./bench -demo            # a choice that takes a minute
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
 //
@@ -18,7 +19,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -40,82 +43,98 @@ func main() {
 }
 
 func bench(ctx context.Context, args []string) error {
-	p, jsonFile, err := parse(args)
+	p, err := parse(args)
 	if err != nil {
 		return err
 	}
-	fmt.Println(machine(time.Now()))
+	r := record{
+		Commit:  commit(debug.ReadBuildInfo()),
+		Command: strings.Join(append([]string{"bench"}, args...), " "),
+		Machine: machine(),
+		Date:    time.Now().Truncate(time.Second),
+		Rounds:  p.rounds,
+	}
 	if slices.Equal(p.providers, []string{"all"}) {
 		var absent []absence
 		if p.providers, absent, err = offered(ctx, p.host); err != nil {
 			return err
 		}
-		if len(absent) > 0 {
-			fmt.Println(notMeasured(absent))
-		}
+		r.Absent = notMeasured(absent)
 	}
-	fmt.Println()
+	if err := r.writeHeader(os.Stdout); err != nil {
+		return err
+	}
 	cells := p.cells()
 	fmt.Fprintf(os.Stderr, "%d rows, %d rounds of %v each, about %v in all\n",
 		len(cells), p.rounds, p.time, p.estimate().Round(time.Second))
-	results, err := runAll(ctx, p, cells)
+	if r.Rows, err = runAll(ctx, p, cells); err != nil {
+		return err
+	}
+	if p.targets {
+		r.Verdicts = judge(targets, r.Rows)
+	}
+	err = errors.Join(r.writeTables(os.Stdout), save(p.jsonFile, r.writeJSON), save(p.textFile, r.writeText))
 	if err != nil {
 		return err
 	}
-	if err := writeTable(os.Stdout, results); err != nil {
-		return err
-	}
-	if jsonFile != "" {
-		if err := saveJSON(jsonFile, results); err != nil {
-			return err
-		}
-	}
-	for _, r := range results {
-		if r.Error != "" {
+	for _, row := range r.Rows {
+		if row.Error != "" {
 			return errors.New("some rows have failed")
 		}
 	}
 	return nil
 }
 
-// parse reads the flags into a plan and the name of the JSON file.
-func parse(args []string) (plan, string, error) {
+// parse reads the flags.
+func parse(args []string) (plan, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
+	var p plan
 	var (
-		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight and -conns are ignored")
-		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), rpc (gRPC unary), conn (dial, echo a byte, close)")
-		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw and rpc")
+		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns and -onecore are ignored")
+		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), conn (dial, echo a byte, close), idle")
+		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
-		host      = f.String("host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
-		rounds    = f.Int("rounds", 0, "rounds over all rows (default 5, with -demo 3)")
-		duration  = f.Duration("time", 0, "measured time of a row in a round (default 1s, with -demo 250ms)")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")
-		jsonFile  = f.String("json", "", "write the results to this `file`")
+		oneCore   = f.Bool("onecore", false, "confine both processes to one CPU")
 	)
+	f.BoolVar(&p.targets, "targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
+	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
+	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
+	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle or 100 conns (default 1s, with -targets 400ms, with -demo 250ms)")
+	f.StringVar(&p.jsonFile, "json", "", "write the results to this `file`")
+	f.StringVar(&p.textFile, "text", "", "write what is printed to this `file`, too")
 	if err := f.Parse(args); err != nil {
-		return plan{}, "", err
+		return plan{}, err
 	}
 	if f.NArg() > 0 {
-		return plan{}, "", fmt.Errorf("unexpected argument %q", f.Arg(0))
+		return plan{}, fmt.Errorf("unexpected argument %q", f.Arg(0))
 	}
-	p := plan{host: *host, providers: list(*providers), rounds: *rounds, time: *duration}
 	if p.rounds < 0 || p.time < 0 {
-		return plan{}, "", errors.New("-rounds and -time must be positive")
+		return plan{}, errors.New("-rounds and -time must be positive")
 	}
-	if *demo {
+	p.providers = list(*providers)
+	switch {
+	case *demo && p.targets:
+		return plan{}, errors.New("-demo and -targets exclude each other")
+	case p.targets:
+		return p.withDefaults(5, 400*time.Millisecond), nil
+	case *demo:
 		p.works = demoWorks()
-		return p.withDefaults(3, 250*time.Millisecond), *jsonFile, nil
+		return p.withDefaults(3, 250*time.Millisecond), nil
 	}
 	bytes, err1 := numbers(*sizes, maxSize)
 	calls, err2 := numbers(*inflight, 4096)
 	n, err3 := numbers(*conns, 1024)
 	if err := errors.Join(err1, err2, err3); err != nil {
-		return plan{}, "", err
+		return plan{}, err
 	}
 	var err error
 	p.works, err = allWorks(list(*modes), bytes, calls, n)
-	return p.withDefaults(5, time.Second), *jsonFile, err
+	for i := range p.works {
+		p.works[i].OneCore = *oneCore
+	}
+	return p.withDefaults(5, time.Second), err
 }
 
 // runAll measures every cell in every round, and returns early only when ctx
@@ -153,13 +172,4 @@ func runAll(ctx context.Context, p plan, cells []cell) ([]result, error) {
 		results[i] = summarize(c, samples[i])
 	}
 	return results, nil
-}
-
-func saveJSON(name string, results []result) (err error) {
-	f, err := os.Create(name)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
-	return writeJSON(f, results)
 }

@@ -14,6 +14,8 @@ const (
 	modeBW   = "bw"   // a one-way stream in writes of size bytes
 	modeRPC  = "rpc"  // a gRPC unary call that echoes size bytes
 	modeConn = "conn" // dial, echo one byte, close
+	modeZC   = "zc"   // like bw, stamped and verified, by the zero-copy calls
+	modeIdle = "idle" // conns that do nothing
 )
 
 // The transports.
@@ -34,6 +36,7 @@ type cell struct {
 	Size      int    `json:"size"`      // bytes per write, each way for lat and rpc
 	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
 	Conns     int    `json:"conns"`     // conns used at once
+	OneCore   bool   `json:"one_core"`  // both processes run on one CPU
 }
 
 // work is the cell without its transport: rows of one work are compared.
@@ -43,7 +46,11 @@ func (c cell) work() cell {
 }
 
 func (c cell) String() string {
-	return fmt.Sprintf("%s %s, %s, %d conns, %d in flight", c.Mode, sizeText(c.Size), c.label(), c.Conns, c.Inflight)
+	text := fmt.Sprintf("%s %s, %s, %d conns, %d in flight", c.Mode, sizeText(c.Size), c.label(), c.Conns, c.Inflight)
+	if c.OneCore {
+		text += ", one core"
+	}
+	return text
 }
 
 func (c cell) label() string {
@@ -56,15 +63,21 @@ func (c cell) label() string {
 // A plan says what to measure and for how long.
 type plan struct {
 	works     []cell // without transports
+	targets   bool   // measure what the targets need instead, and judge it
 	host      string // where servers listen
 	providers []string
 	rounds    int
 	time      time.Duration // measured time of a cell in one round
+	jsonFile  string
+	textFile  string
 }
 
 // cells lists the rows of the table. All transports of one work follow each
 // other, so that they are measured under conditions as alike as can be.
 func (p plan) cells() []cell {
+	if p.targets {
+		return targetCells(targets, p.providers)
+	}
 	var all []cell
 	for _, w := range p.works {
 		for _, transport := range []string{transportTCP, transportUnix} {
@@ -124,10 +137,16 @@ func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
 		case modeLat, modeBW:
 		case modeRPC:
 			calls = inflight
-		case modeConn:
+		case modeZC:
+			for _, size := range sizes {
+				if _, err := stride(size); err != nil {
+					return nil, err
+				}
+			}
+		case modeConn, modeIdle:
 			ofMode = []int{1}
 		default:
-			return nil, fmt.Errorf("unknown mode %q: have lat, bw, rpc, conn", mode)
+			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, conn, idle", mode)
 		}
 		for _, size := range ofMode {
 			for _, n := range conns {
@@ -193,15 +212,23 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 	return p
 }
 
-// warmUp is the part of a row's time that is spent before measuring.
-func (p plan) warmUp() time.Duration { return p.time / 4 }
-
 // estimate is how long the plan takes, with half a second to start and end the
 // two processes.
 func (p plan) estimate() time.Duration {
-	return time.Duration(p.rounds*len(p.cells())) * (p.warmUp() + p.time + 500*time.Millisecond)
+	var round time.Duration
+	for _, c := range p.cells() {
+		j := p.job(c)
+		round += j.WarmUp + j.Time + 500*time.Millisecond
+	}
+	return time.Duration(p.rounds) * round
 }
 
+// job says how c is measured. Idle conns and hundreds of conns, each of which is
+// to have its turn many times, get more time than others.
 func (p plan) job(c cell) job {
-	return job{cell: c, Host: p.host, WarmUp: p.warmUp(), Time: p.time}
+	d := p.time
+	if c.Mode == modeIdle || c.Conns >= 100 {
+		d *= 5
+	}
+	return job{cell: c, Host: p.host, WarmUp: d / 4, Time: d}
 }

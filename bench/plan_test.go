@@ -31,7 +31,7 @@ func TestSizeText(t *testing.T) {
 }
 
 func TestAllWorksGivesEachModeWhatItHas(t *testing.T) {
-	works, err := allWorks([]string{modeLat, modeRPC, modeConn}, []int{64, 128}, []int{1, 8}, []int{1})
+	works, err := allWorks([]string{modeLat, modeRPC, modeConn, modeIdle}, []int{64, 128}, []int{1, 8}, []int{1})
 	require.NoError(t, err)
 	assert.Equal(t, []cell{
 		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
@@ -41,6 +41,7 @@ func TestAllWorksGivesEachModeWhatItHas(t *testing.T) {
 		{Mode: modeRPC, Size: 128, Inflight: 1, Conns: 1},
 		{Mode: modeRPC, Size: 128, Inflight: 8, Conns: 1},
 		{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1},
+		{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 1},
 	}, works)
 	_, err = allWorks([]string{"latency"}, nil, nil, nil)
 	assert.ErrorContains(t, err, `"latency"`)
@@ -66,24 +67,43 @@ func TestEveryRoundStartsWithAnotherTransport(t *testing.T) {
 	assert.Empty(t, sequence(nil, 1))
 }
 
+func TestManyConnsAndIdleOnesGetMoreTime(t *testing.T) {
+	p := plan{time: time.Second, rounds: 1}
+	for c, want := range map[cell]time.Duration{
+		{Mode: modeBW, Conns: 10}:   time.Second,
+		{Mode: modeBW, Conns: 1000}: 5 * time.Second,
+		{Mode: modeIdle, Conns: 2}:  5 * time.Second,
+	} {
+		assert.Equal(t, want, p.job(c).Time, "%v", c)
+		assert.Equal(t, want/4, p.job(c).WarmUp, "%v", c)
+	}
+}
+
 func TestParse(t *testing.T) {
-	p, file, err := parse([]string{"-demo", "-json", "out.json", "-providers", "shm"})
+	p, err := parse([]string{"-demo", "-json", "out.json", "-text", "out.txt", "-providers", "shm"})
 	require.NoError(t, err)
-	assert.Equal(t, "out.json", file)
+	assert.Equal(t, "out.json", p.jsonFile)
+	assert.Equal(t, "out.txt", p.textFile)
 	assert.Equal(t, demoWorks(), p.works)
 	assert.Equal(t, []string{"shm"}, p.providers)
 	assert.Less(t, plan{works: p.works, providers: make([]string, 3), rounds: p.rounds, time: p.time}.estimate(), 100*time.Second)
 
-	p, _, err = parse([]string{"-modes", "rpc", "-sizes", "1K", "-inflight", "4", "-conns", "2", "-rounds", "7", "-time", "10ms"})
+	p, err = parse([]string{"-targets", "-providers", "shm,tcp;ofi_rxm,net"})
 	require.NoError(t, err)
-	assert.Equal(t, []cell{{Mode: modeRPC, Size: 1 << 10, Inflight: 4, Conns: 2}}, p.works)
+	assert.GreaterOrEqual(t, p.rounds, 5)
+	assert.Less(t, p.estimate(), 12*time.Minute)
+
+	p, err = parse([]string{"-modes", "rpc", "-sizes", "1K", "-inflight", "4", "-conns", "2", "-onecore", "-rounds", "7", "-time", "10ms"})
+	require.NoError(t, err)
+	assert.Equal(t, []cell{{Mode: modeRPC, Size: 1 << 10, Inflight: 4, Conns: 2, OneCore: true}}, p.works)
 	assert.Equal(t, 7, p.rounds)
 	assert.Equal(t, 10*time.Millisecond, p.time)
 
 	for _, args := range [][]string{
 		{"-modes", "x"}, {"-sizes", "x"}, {"-inflight", "0"}, {"-conns", ""}, {"-rounds", "-1"}, {"-time", "-1s"}, {"extra"},
+		{"-demo", "-targets"}, {"-modes", "zc", "-sizes", "5000"},
 	} {
-		_, _, err := parse(args)
+		_, err := parse(args)
 		assert.Error(t, err, "%v", args)
 	}
 }

@@ -47,6 +47,9 @@ func start(ctx context.Context, program, role string, j job) (*process, error) {
 		return nil, err
 	}
 	p.out = json.NewDecoder(bufio.NewReader(out))
+	if j.OneCore {
+		return p, onOneCore(p.cmd.Start)
+	}
 	return p, p.cmd.Start()
 }
 
@@ -129,10 +132,10 @@ func measure(ctx context.Context, program string, j job) (s sample, err error) {
 	return measureBetween(server, client)
 }
 
-// measureBetween has a client that is warm do its work, and adds up the CPU
-// time of both sides.
+// measureBetween has a client that is warm do its work, and finds out what the
+// server used for it.
 func measureBetween(server, client *process) (sample, error) {
-	before, err := server.ask(askCPU)
+	before, err := server.ask(askUsage)
 	if err != nil {
 		return sample{}, err
 	}
@@ -140,12 +143,12 @@ func measureBetween(server, client *process) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	after, err := server.ask(askCPU)
+	after, err := server.ask(askUsage)
 	if err != nil {
 		return sample{}, err
 	}
 	s := measured.Sample
-	s.CPU += after.CPU - before.CPU
+	s.Server = after.Usage.since(before.Usage)
 	return s, nil
 }
 

@@ -44,17 +44,34 @@ func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
 		{Mode: modeRPC, Transport: "unix", Size: 4 << 20, Inflight: 1, Conns: 1},
 		{Mode: modeConn, Transport: "tcp", Size: 1, Inflight: 1, Conns: 2},
 		{Mode: modeConn, Transport: "unix", Size: 1, Inflight: 1, Conns: 1},
+		{Mode: modeZC, Transport: "tcp", Size: 64 << 10, Inflight: 1, Conns: 1},
+		{Mode: modeZC, Transport: "unix", Size: 100, Inflight: 1, Conns: 2},
+		{Mode: modeIdle, Transport: "tcp", Size: 1, Inflight: 1, Conns: 3},
+		{Mode: modeIdle, Transport: "unix", Size: 1, Inflight: 1, Conns: 1},
 	} {
-		t.Run(c.String(), func(t *testing.T) {
-			s, err := measure(t.Context(), testProgram(t), job{cell: c, Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
-			require.NoError(t, err)
-			assert.Positive(t, s.Ops)
-			assert.Positive(t, s.Elapsed)
-			assert.Positive(t, s.P50)
-			assert.GreaterOrEqual(t, s.P99, s.P50)
-			assert.Positive(t, s.CPU)
-		})
+		testMeasure(t, c)
 	}
+}
+
+// testMeasure checks that a measurement of c is complete.
+func testMeasure(t *testing.T, c cell) {
+	t.Helper()
+	t.Run(c.String(), func(t *testing.T) {
+		s, err := measure(t.Context(), testProgram(t), job{cell: c, Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
+		require.NoError(t, err)
+		assert.Positive(t, s.Elapsed)
+		assert.Positive(t, s.cpu())
+		if c.Mode == modeIdle {
+			assert.Zero(t, s.Ops)
+			return
+		}
+		assert.Positive(t, s.Ops)
+		assert.Positive(t, s.P50)
+		assert.GreaterOrEqual(t, s.P99, s.P50)
+		assert.Positive(t, s.mallocs())
+		assert.LessOrEqual(t, s.Fairness, 1.0)
+		assert.GreaterOrEqual(t, s.Fairness, 1/float64(c.Conns*c.Inflight))
+	})
 }
 
 func TestFailuresNameTheProcess(t *testing.T) {
@@ -99,8 +116,9 @@ func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
 	require.ErrorContains(t, err, "some rows have failed")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
-	var rows []map[string]any
-	require.NoError(t, json.NewDecoder(bytes.NewReader(text)).Decode(&rows))
+	var saved struct{ Rows []map[string]any }
+	require.NoError(t, json.Unmarshal(text, &saved))
+	rows := saved.Rows
 	require.Len(t, rows, 3)
 	assert.NotContains(t, rows[0], "error")
 	assert.NotContains(t, rows[1], "error")

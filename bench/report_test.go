@@ -20,13 +20,19 @@ func TestMedian(t *testing.T) {
 
 func TestSummarizeTakesMediansOfEachFigure(t *testing.T) {
 	round := func(ops uint64, p50 time.Duration) sample {
-		return sample{Ops: ops, Elapsed: time.Second, P50: p50, P99: 2 * p50, CPU: time.Millisecond}
+		return sample{
+			Ops: ops, Elapsed: time.Second, P50: p50, P99: 2 * p50, Fairness: 0.5,
+			Client: usage{CPU: 700 * time.Microsecond, Mallocs: ops}, Server: usage{CPU: 300 * time.Microsecond, Mallocs: ops},
+		}
 	}
 	c := cell{Mode: modeLat, Transport: "tcp", Size: 1000, Inflight: 1, Conns: 1}
 	r := summarize(c, []sample{round(1000, 9*time.Microsecond), round(500, time.Microsecond), round(2000, 3*time.Microsecond)})
 	assert.Equal(t, c, r.cell)
 	assert.Equal(t, 3, r.Rounds)
 	assert.InDelta(t, 3, r.P50us, 1e-9)
+	assert.InDelta(t, 1, r.P50Best, 1e-9)
+	assert.InDelta(t, 2, r.Mallocs, 1e-9)
+	assert.Zero(t, r.Fairness, "one conn shares with nobody")
 	assert.InDelta(t, 6, r.P99us, 1e-9)
 	assert.InDelta(t, 1000, r.OpsPerS, 1e-9)
 	assert.InDelta(t, 0.001, r.GBPerS, 1e-12)
@@ -66,12 +72,23 @@ func TestTableWithoutTCPHasNoRatios(t *testing.T) {
 
 func TestJSONHasTheDocumentedFields(t *testing.T) {
 	var out bytes.Buffer
-	require.NoError(t, writeJSON(&out, results()))
+	require.NoError(t, record{Commit: "abc", Command: "bench -x", Machine: "m", Rounds: 3, Rows: results()}.writeJSON(&out))
+	var saved map[string]any
+	require.NoError(t, json.Unmarshal(out.Bytes(), &saved))
+	assert.Equal(t, "abc", saved["commit"])
+	assert.Equal(t, "bench -x", saved["command"])
+	assert.Equal(t, "m", saved["machine"])
+	assert.Contains(t, saved, "date")
+	assert.InDelta(t, 3, saved["rounds"], 0)
+	assert.NotContains(t, saved, "verdicts", "without targets")
+
 	var rows []map[string]any
-	require.NoError(t, json.Unmarshal(out.Bytes(), &rows))
+	for _, row := range saved["rows"].([]any) {
+		rows = append(rows, row.(map[string]any))
+	}
 	require.Len(t, rows, 4)
-	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "p50_us", "p99_us",
-		"ops_per_s", "gb_per_s", "cpu_us_per_op", "cpu_s_per_gb", "rounds"}
+	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "p50_us", "p50_best_us", "p99_us",
+		"ops_per_s", "gb_per_s", "cpu_us_per_op", "cpu_s_per_gb", "allocs_per_op", "rounds"}
 	for _, row := range rows[:3] {
 		var names []string
 		for name := range row {
@@ -82,7 +99,39 @@ func TestJSONHasTheDocumentedFields(t *testing.T) {
 	assert.Equal(t, "no such provider", rows[3]["error"])
 }
 
+func TestSummarizeIdleTakesTheProcessThatUsesMore(t *testing.T) {
+	s := sample{
+		Elapsed: time.Second,
+		Client:  usage{CPU: 2 * time.Millisecond, Registered: 3000, Resident: 9000},
+		Server:  usage{CPU: 5 * time.Millisecond, Registered: 2000, Resident: 12000},
+	}
+	r := summarize(cell{Mode: modeIdle, Transport: "rdma", Provider: "shm", Size: 1, Inflight: 1, Conns: 11}, []sample{s})
+	assert.InDelta(t, 0.5, r.CPUPercent, 1e-9)
+	assert.InDelta(t, 300, r.Registered, 1e-9)
+	assert.InDelta(t, 1200, r.Resident, 1e-9)
+
+	var out bytes.Buffer
+	require.NoError(t, writeTable(&out, []result{r}))
+	assert.Equal(t, strings.Fields("idle on 11 conns rdma/shm - - - - - - - - 0.50% of a core; a conn has 0.29 KiB registered, 1.17 KiB resident"),
+		strings.Fields(strings.Split(out.String(), "\n")[1]))
+}
+
+func TestSeveralStreamsHaveFairness(t *testing.T) {
+	r := summarize(cell{Mode: modeBW, Transport: "tcp", Size: 1, Inflight: 1, Conns: 2},
+		[]sample{{Fairness: 0.9, Elapsed: 1}, {Fairness: 0.7, Elapsed: 1}, {Fairness: 0.8, Elapsed: 1}})
+	assert.InDelta(t, 0.8, r.Fairness, 1e-9)
+	assert.Contains(t, row(r, result{}), "fairness 0.800")
+}
+
+func TestTimesOfFarMoreHasFewDigits(t *testing.T) {
+	assert.Equal(t, "0.25x", times(1, 4))
+	assert.Equal(t, "12.50x", times(25, 2))
+	assert.Equal(t, "1235x", times(1234.6, 1))
+	assert.Equal(t, "-", times(1, 0))
+}
+
 func TestWorkText(t *testing.T) {
 	assert.Equal(t, "conn", workText(cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}))
 	assert.Equal(t, "rpc 64 x8 on 2 conns", workText(cell{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 2}))
+	assert.Equal(t, "lat 64 on 1 core", workText(cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true}))
 }

@@ -46,32 +46,24 @@ func openCalls(ctx context.Context, j job, dial dialer) ([]worker, func() error,
 		grpc.WithContextDialer(func(context.Context, string) (net.Conn, error) { return dial() }))
 
 	var conns []*grpc.ClientConn
-	closeAll := func() error {
-		var errs error
-		for _, c := range conns {
-			errs = errors.Join(errs, c.Close())
-		}
-		return errs
-	}
 	var workers []worker
 	for range j.Conns {
 		c, err := grpc.NewClient("passthrough:///server", opts...)
 		if err != nil {
-			return nil, nil, errors.Join(err, closeAll())
+			return nil, nil, errors.Join(err, closeAll(conns))
 		}
 		conns = append(conns, c)
 		for range j.Inflight {
 			workers = append(workers, caller(ctx, grpc_testing.NewBenchmarkServiceClient(c), j.Size))
 		}
 	}
-	return workers, closeAll, nil
+	return workers, func() error { return closeAll(conns) }, nil
 }
 
 func caller(ctx context.Context, client grpc_testing.BenchmarkServiceClient, size int) worker {
 	request := &grpc_testing.SimpleRequest{Payload: &grpc_testing.Payload{Body: make([]byte, size)}}
-	return func(d time.Duration, h *histogram) error {
-		start := time.Now()
-		for end := start.Add(d); start.Before(end); {
+	return func(end time.Time, h *histogram) error {
+		for start := time.Now(); start.Before(end); {
 			response, err := client.UnaryCall(ctx, request)
 			if err != nil {
 				return err

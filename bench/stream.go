@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -11,36 +10,44 @@ import (
 	"time"
 )
 
-// A worker is one conn's, or one caller's, share of the load. It works for
-// about d and adds the time of every operation to h.
-type worker func(d time.Duration, h *histogram) error
+// A worker is one conn's, or one caller's, share of the load. It works until
+// about end and adds the time of every operation to h.
+type worker func(end time.Time, h *histogram) error
 
 // A dialer opens one conn to the server under measurement.
 type dialer func() (net.Conn, error)
-
-// readSize is the buffer that a stream's reader passes to Read, on every
-// transport.
-const readSize = 256 << 10
 
 // maxDials bounds the conns that all workers of one measurement open, warming
 // up included: TCP keeps each one's port for a minute after Close, of about
 // 28,000.
 const maxDials = 20_000
 
-// serveConns hands every conn that l accepts to handle, until l is closed.
+// serveConns hands every conn that l accepts to handle, until l is closed. It
+// fails if one of them has carried wrong bytes; any other error of a conn shows
+// as a failed operation of the client's.
 func serveConns(l net.Listener, handle func(net.Conn) error) error {
+	corrupt := make(chan error, 1)
 	for {
 		c, err := l.Accept()
-		if err != nil {
-			if errors.Is(err, net.ErrClosed) {
+		if errors.Is(err, net.ErrClosed) {
+			select {
+			case err := <-corrupt:
+				return err
+			default:
 				return nil
 			}
+		}
+		if err != nil {
 			return err
 		}
 		go func() {
 			defer c.Close()
-			// An error here shows as a failed operation of the client's.
-			_ = handle(c)
+			if err := handle(c); errors.Is(err, errCorrupt) {
+				select {
+				case corrupt <- err:
+				default: // one is enough
+				}
+			}
 		}()
 	}
 }
@@ -66,9 +73,8 @@ func latency(c net.Conn, size int) worker {
 	for i := range sent {
 		sent[i] = byte(i)
 	}
-	return func(d time.Duration, h *histogram) error {
-		start := time.Now()
-		for end := start.Add(d); start.Before(end); {
+	return func(end time.Time, h *histogram) error {
+		for start := time.Now(); start.Before(end); {
 			if _, err := c.Write(sent); err != nil {
 				return err
 			}
@@ -86,83 +92,10 @@ func latency(c net.Conn, size int) worker {
 	}
 }
 
-// sink reads runs of bytes: 8 bytes announce a run's length, and 8 bytes
-// answer once the whole of it has been read.
-func sink(c net.Conn) error {
-	buf := make([]byte, readSize)
-	var length [8]byte
-	for {
-		if _, err := io.ReadFull(c, length[:]); err != nil {
-			return err
-		}
-		var got uint64
-		for want := binary.BigEndian.Uint64(length[:]); got < want; {
-			n, err := c.Read(buf[:min(want-got, readSize)])
-			if err != nil {
-				return err
-			}
-			got += uint64(n)
-		}
-		binary.BigEndian.PutUint64(length[:], got)
-		if _, err := c.Write(length[:]); err != nil {
-			return err
-		}
-	}
-}
-
-// bandwidth is the client of sink. The first call finds out how many writes
-// the time allows; those after it make one run of that length. Only confirmed
-// bytes count.
-func bandwidth(c net.Conn, size int) worker {
-	buf := make([]byte, size)
-	var perSecond float64
-	return func(d time.Duration, h *histogram) error {
-		if perSecond > 0 {
-			return run(c, buf, max(int(perSecond*d.Seconds()), 1), h)
-		}
-		start := time.Now()
-		for writes := 1; time.Since(start) < d; writes *= 2 {
-			began := time.Now()
-			if err := run(c, buf, writes, h); err != nil {
-				return err
-			}
-			perSecond = float64(writes) / time.Since(began).Seconds()
-		}
-		return nil
-	}
-}
-
-// run writes buf the given number of times and awaits the confirmation.
-func run(c net.Conn, buf []byte, writes int, h *histogram) error {
-	want := uint64(writes) * uint64(len(buf))
-	var length [8]byte
-	binary.BigEndian.PutUint64(length[:], want)
-	if _, err := c.Write(length[:]); err != nil {
-		return err
-	}
-	start := time.Now()
-	for range writes {
-		if _, err := c.Write(buf); err != nil {
-			return err
-		}
-		now := time.Now()
-		h.add(now.Sub(start))
-		start = now
-	}
-	if _, err := io.ReadFull(c, length[:]); err != nil {
-		return err
-	}
-	if got := binary.BigEndian.Uint64(length[:]); got != want {
-		return fmt.Errorf("the server read %d of %d bytes", got, want)
-	}
-	return nil
-}
-
 // connect dials, has one byte echoed, and closes, at most limit times.
 func connect(dial dialer, limit int) worker {
-	return func(d time.Duration, h *histogram) error {
+	return func(end time.Time, h *histogram) error {
 		start := time.Now()
-		end := start.Add(d)
 		for n := 0; n < limit && start.Before(end); n++ {
 			if err := connectOnce(dial); err != nil {
 				return err
@@ -181,43 +114,54 @@ func connectOnce(dial dialer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
+	return echoByte(c)
+}
+
+// echoByte is one round trip of a single byte.
+func echoByte(c net.Conn) error {
 	var b [1]byte
 	if _, err := c.Write(b[:]); err != nil {
 		return err
 	}
-	_, err = io.ReadFull(c, b[:])
+	_, err := io.ReadFull(c, b[:])
 	return err
+}
+
+// closeAll closes all conns.
+func closeAll[C io.Closer](conns []C) error {
+	var errs error
+	for _, c := range conns {
+		errs = errors.Join(errs, c.Close())
+	}
+	return errs
 }
 
 // openStreams dials n conns and returns a worker over each.
 func openStreams(dial dialer, n int, work func(net.Conn) worker) ([]worker, func() error, error) {
 	var conns []net.Conn
-	closeAll := func() error {
-		var errs error
-		for _, c := range conns {
-			errs = errors.Join(errs, c.Close())
-		}
-		return errs
-	}
 	var workers []worker
 	for range n {
 		c, err := dial()
 		if err != nil {
-			return nil, nil, errors.Join(err, closeAll())
+			return nil, nil, errors.Join(err, closeAll(conns))
 		}
 		conns = append(conns, c)
 		workers = append(workers, work(c))
 	}
-	return workers, closeAll, nil
+	return workers, func() error { return closeAll(conns) }, nil
 }
 
 // openWorkers opens what j's client needs: workers, and how to close them.
-func openWorkers(ctx context.Context, j job, dial dialer) ([]worker, func() error, error) {
+func openWorkers(ctx context.Context, j job, dial dialer, m *meter) ([]worker, func() error, error) {
 	switch j.Mode {
 	case modeLat:
 		return openStreams(dial, j.Conns, func(c net.Conn) worker { return latency(c, j.Size) })
 	case modeBW:
-		return openStreams(dial, j.Conns, func(c net.Conn) worker { return bandwidth(c, j.Size) })
+		return openStreams(dial, j.Conns, func(c net.Conn) worker { return flood(c, writeMarked(c, j.Size)) })
+	case modeZC:
+		return openStreams(dial, j.Conns, func(c net.Conn) worker { return flood(c, sendStamped(c, j.Size)) })
+	case modeIdle:
+		return openIdle(dial, j.Conns, m)
 	case modeConn:
 		workers := make([]worker, j.Conns)
 		for i := range workers {

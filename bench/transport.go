@@ -17,6 +17,7 @@ import (
 type carrier interface {
 	listen(ctx context.Context) (net.Listener, error)
 	dial(ctx context.Context, address string) (net.Conn, error)
+	registered() int64 // bytes of memory mapped for the fabric
 	Close() error
 }
 
@@ -56,12 +57,17 @@ func (s *socket) dial(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, s.network, address)
 }
 
+func (s *socket) registered() int64 { return 0 }
+
 func (s *socket) Close() error {
 	if s.dir == "" {
 		return nil
 	}
 	return os.RemoveAll(s.dir)
 }
+
+// backlog is how many conns may wait for Accept: what Linux gives TCP listeners.
+const backlog = 4096
 
 // fabric is rdmanet over one libfabric provider, without fallback.
 type fabric struct {
@@ -79,7 +85,7 @@ func newFabric(j job) *fabric {
 		provider:  j.Provider,
 		host:      j.Host,
 		transport: t,
-		config:    rdmanet.ListenConfig{Providers: only, Transport: t},
+		config:    rdmanet.ListenConfig{Providers: only, Transport: t, Backlog: backlog},
 		dialer:    rdmanet.Dialer{Providers: only, Transport: t, DisableReuse: j.Transport == transportFresh},
 	}
 }
@@ -105,6 +111,17 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 		return nil, errors.Join(errors.New("the conn had no rendezvous of its own"), c.Close())
 	}
 	return c, nil
+}
+
+// registered is the memory in use without what conns were only promised as
+// receive windows. If it cannot be told apart, it counts.
+func (f *fabric) registered() int64 {
+	s := f.transport.Stats()
+	promised := int64(s.Conns) * rdmanet.DefaultReceiveWindow
+	if promised > s.Memory.Used {
+		return s.Memory.Used
+	}
+	return s.Memory.Used - promised
 }
 
 func (f *fabric) Close() error { return f.transport.Close() }

@@ -50,10 +50,11 @@ func TestDialsAreBoundedOverAllWorkers(t *testing.T) {
 	}
 	for _, conns := range []int{1, 7, 1024} {
 		dials.Store(0)
-		workers, closeAll, err := openWorkers(t.Context(), job{cell: cell{Mode: modeConn, Size: 1, Conns: conns}}, dial)
+		m := &meter{transport: new(socket)}
+		workers, closeAll, err := openWorkers(t.Context(), job{cell: cell{Mode: modeConn, Size: 1, Conns: conns}}, dial, m)
 		require.NoError(t, err)
 		for range 2 { // to warm up, and to measure
-			s, err := workAll(workers, time.Minute)
+			s, err := workAll(workers, time.Minute, m)
 			require.NoError(t, err)
 			assert.Positive(t, s.Ops)
 		}

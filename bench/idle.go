@@ -1,0 +1,41 @@
+package main
+
+import (
+	"net"
+	"time"
+)
+
+// openIdle opens n conns that have each echoed a byte. Their one worker waits.
+func openIdle(dial dialer, n int, m *meter) ([]worker, func() error, error) {
+	_, closeAll, err := openStreams(func() (net.Conn, error) {
+		c, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		if err := echoByte(c); err != nil {
+			c.Close()
+			return nil, err
+		}
+		m.firstConn()
+		return c, nil
+	}, n, func(net.Conn) worker { return nil })
+	wait := func(end time.Time, _ *histogram) error {
+		time.Sleep(time.Until(end))
+		return nil
+	}
+	return []worker{wait}, closeAll, err
+}
+
+// echoIdle is the server of an idle conn.
+func echoIdle(c net.Conn, m *meter) error {
+	var b [1]byte
+	for {
+		if _, err := c.Read(b[:]); err != nil {
+			return err
+		}
+		m.firstConn() // before the answer, so that there is no second one yet
+		if _, err := c.Write(b[:]); err != nil {
+			return err
+		}
+	}
+}

@@ -1,0 +1,88 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+)
+
+// A record is one run of the benchmark, with all that it takes to repeat it.
+type record struct {
+	Commit   string    `json:"commit"`
+	Command  string    `json:"command"`
+	Machine  string    `json:"machine"`
+	Date     time.Time `json:"date"`
+	Absent   string    `json:"absent,omitempty"` // which transports, and why
+	Rounds   int       `json:"rounds"`
+	Rows     []result  `json:"rows"`
+	Verdicts []verdict `json:"verdicts,omitempty"`
+}
+
+// commit is what version control says this program was built from, which `go
+// build` records, but `go run` does not.
+func commit(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "unknown"
+	}
+	settings := make(map[string]string)
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return "unknown"
+	}
+	revision = revision[:min(len(revision), 12)]
+	if settings["vcs.modified"] == "true" {
+		revision += "-dirty"
+	}
+	return revision
+}
+
+// writeHeader prints what is known before the run.
+func (r record) writeHeader(w io.Writer) error {
+	lines := []string{r.Machine, "commit " + r.Commit + ", " + r.Date.Format(time.RFC3339), r.Command}
+	if r.Absent != "" {
+		lines = append(lines, r.Absent)
+	}
+	_, err := fmt.Fprintln(w, strings.Join(lines, "\n")+"\n")
+	return err
+}
+
+// writeTables prints what the run has found.
+func (r record) writeTables(w io.Writer) error {
+	if err := writeTable(w, r.Rows); err != nil || r.Verdicts == nil {
+		return err
+	}
+	fmt.Fprintln(w)
+	return writeVerdicts(w, r.Verdicts)
+}
+
+func (r record) writeText(w io.Writer) error {
+	return errors.Join(r.writeHeader(w), r.writeTables(w))
+}
+
+func (r record) writeJSON(w io.Writer) error {
+	e := json.NewEncoder(w)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	return e.Encode(r)
+}
+
+// save writes a file, unless its name is empty.
+func save(name string, write func(io.Writer) error) (err error) {
+	if name == "" {
+		return nil
+	}
+	f, err := os.Create(name)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
+	return write(f)
+}

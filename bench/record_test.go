@@ -1,0 +1,52 @@
+package main
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestCommit(t *testing.T) {
+	built := func(settings ...debug.BuildSetting) *debug.BuildInfo { return &debug.BuildInfo{Settings: settings} }
+	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef"}
+	assert.Equal(t, "unknown", commit(nil, false))
+	assert.Equal(t, "unknown", commit(built(), true))
+	assert.Equal(t, "0123456789ab", commit(built(revision, debug.BuildSetting{Key: "vcs.modified", Value: "false"}), true))
+	assert.Equal(t, "0123456789ab-dirty", commit(built(revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"}), true))
+}
+
+func TestRecordSaysHowToRepeatIt(t *testing.T) {
+	r := record{
+		Commit: "abc", Command: "bench -targets", Machine: "a machine", Date: time.Date(2020, 2, 3, 4, 5, 6, 0, time.UTC),
+		Absent: "not on this machine: rdma/efa", Rows: results(), Verdicts: judge(targets, results()),
+	}
+	var out bytes.Buffer
+	require.NoError(t, r.writeText(&out))
+	for _, want := range []string{"a machine\n", "commit abc, 2020-02-03T04:05:06Z\n", "bench -targets\n", "rdma/efa\n", "lat 64", "verdict"} {
+		assert.Contains(t, out.String(), want)
+	}
+}
+
+func TestSave(t *testing.T) {
+	assert.NoError(t, save("", nil), "no file was asked for")
+	name := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, save(name, func(w io.Writer) error {
+		_, err := io.WriteString(w, "text")
+		return err
+	}))
+	text, err := os.ReadFile(name)
+	require.NoError(t, err)
+	assert.Equal(t, "text", string(text))
+
+	failed := errors.New("failed")
+	assert.ErrorIs(t, save(name, func(io.Writer) error { return failed }), failed)
+	assert.Error(t, save(filepath.Join(name, "below"), nil), "a file is no directory")
+}

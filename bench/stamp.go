@@ -1,0 +1,132 @@
+package main
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+const (
+	// stampStride is how far apart stamps are; smaller messages have one each.
+	stampStride = 4 << 10
+	stampSize   = 8
+	// lastStamp is the bit of a stamp that ends a run.
+	lastStamp = 1 << 63
+)
+
+// errCorrupt: bytes have arrived that were not sent, or not there.
+var errCorrupt = errors.New("wrong bytes")
+
+// stride returns the distance of the stamps in messages of size bytes.
+func stride(size int) (int, error) {
+	n := min(size, stampStride)
+	if n < stampSize || size%n != 0 {
+		return 0, fmt.Errorf("stamped messages of %d bytes: must be %d to %d, or a multiple of that", size, stampSize, stampStride)
+	}
+	return n, nil
+}
+
+// stamper numbers all strides of a stream.
+type stamper struct {
+	stride int
+	next   uint64
+}
+
+func (s *stamper) stamp(message []byte, last bool) {
+	for at := 0; at < len(message); at += s.stride {
+		number := s.next
+		if last && at+s.stride == len(message) {
+			number |= lastStamp
+		}
+		binary.BigEndian.PutUint64(message[at:], number)
+		s.next++
+	}
+}
+
+// stamps verifies what stamper has written, in pieces of any lengths.
+type stamps struct {
+	stride int
+	next   uint64
+	at     int // offset of the next byte in its stride
+	stamp  [stampSize]byte
+	last   bool
+}
+
+func (s *stamps) check(piece []byte) error {
+	for len(piece) > 0 {
+		n := 0
+		if s.at < stampSize {
+			n = copy(s.stamp[s.at:], piece)
+			if s.at+n == stampSize {
+				if err := s.verify(); err != nil {
+					return err
+				}
+			}
+		} else {
+			n = min(s.stride-s.at, len(piece))
+		}
+		piece = piece[n:]
+		s.at = (s.at + n) % s.stride
+	}
+	return nil
+}
+
+func (s *stamps) verify() error {
+	got := binary.BigEndian.Uint64(s.stamp[:])
+	s.last = got&lastStamp != 0
+	if got &^= lastStamp; got != s.next {
+		return fmt.Errorf("%w: stamp %d instead of %d", errCorrupt, got, s.next)
+	}
+	s.next++
+	return nil
+}
+
+func (s *stamps) ended() bool { return s.last && s.at == 0 }
+
+// sendStamped sends stamped messages of size bytes, without a copy if c can do
+// that; else with Write, from the same memory.
+func sendStamped(c net.Conn, size int) func(last bool) (int, error) {
+	n, err := stride(size)
+	if err != nil {
+		return func(bool) (int, error) { return 0, err }
+	}
+	s := stamper{stride: n}
+	if conn, ok := c.(*rdmanet.Conn); ok {
+		return func(last bool) (int, error) {
+			b, err := conn.AllocBuffer(size)
+			if err != nil {
+				return 0, err
+			}
+			s.stamp(b.Bytes(), last)
+			return size, conn.SendBuffer(b)
+		}
+	}
+	buf := make([]byte, size)
+	return func(last bool) (int, error) {
+		s.stamp(buf, last)
+		return c.Write(buf)
+	}
+}
+
+// sinkStamped is sink for stamped messages, without a copy if c can do that.
+func sinkStamped(c net.Conn, size int) error {
+	n, err := stride(size)
+	if err != nil {
+		return err
+	}
+	receive := reading(c)
+	if conn, ok := c.(*rdmanet.Conn); ok {
+		receive = func(take func([]byte) error) error {
+			b, err := conn.RecvBuffer()
+			if err != nil {
+				return err
+			}
+			defer b.Release()
+			return take(b.Bytes())
+		}
+	}
+	return sink(c, receive, &stamps{stride: n})
+}

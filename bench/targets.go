@@ -1,0 +1,115 @@
+package main
+
+// A figure is one number of a result.
+type figure struct {
+	of     func(result) float64
+	higher bool   // more is better
+	unit   string // where it is not compared with another
+}
+
+var (
+	p50        = figure{of: func(r result) float64 { return r.P50us }}
+	p50Best    = figure{of: func(r result) float64 { return r.P50Best }}
+	p99        = figure{of: func(r result) float64 { return r.P99us }}
+	rate       = figure{of: func(r result) float64 { return r.OpsPerS }, higher: true}
+	cpuPerOp   = figure{of: func(r result) float64 { return r.CPUusPer }}
+	cpuPerGB   = figure{of: func(r result) float64 { return r.CPUsPerGB }}
+	allocs     = figure{of: func(r result) float64 { return r.Mallocs }}
+	fairness   = figure{of: func(r result) float64 { return r.Fairness }, higher: true}
+	cpuPercent = figure{of: func(r result) float64 { return r.CPUPercent }, unit: "%"}
+	registered = figure{of: func(r result) float64 { return r.Registered / 1024 }, unit: " KiB"}
+)
+
+// A carriage is a transport and its provider.
+type carriage struct{ transport, provider string }
+
+var (
+	overTCP    = carriage{transport: transportTCP}
+	overUnix   = carriage{transport: transportUnix}
+	overShm    = carriage{transportRDMA, "shm"}
+	overTCPRxm = carriage{transportRDMA, "tcp;ofi_rxm"}
+	overNet    = carriage{transportRDMA, "net"}
+)
+
+// over is the work c on a transport.
+func (c cell) over(v carriage) cell {
+	c.Transport, c.Provider = v.transport, v.provider
+	return c
+}
+
+// The works that have targets.
+var (
+	lat64    = cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1}
+	lat64One = cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true}
+	bw64     = cell{Mode: modeBW, Size: 64, Inflight: 1, Conns: 1}
+	bw64K    = bw64KOn(1)
+	bw1M     = cell{Mode: modeBW, Size: 1 << 20, Inflight: 1, Conns: 1}
+	zc1M     = cell{Mode: modeZC, Size: 1 << 20, Inflight: 1, Conns: 1}
+	dialing  = cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}
+	rpc64    = cell{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1}
+	rpc64One = cell{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1, OneCore: true}
+	rpc64x64 = cell{Mode: modeRPC, Size: 64, Inflight: 64, Conns: 1}
+	rpc1M    = cell{Mode: modeRPC, Size: 1 << 20, Inflight: 1, Conns: 1}
+	idle1000 = cell{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 1000}
+)
+
+func bw64KOn(conns int) cell {
+	return cell{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: conns}
+}
+
+// noAllocs is how many allocations an operation may have that count as none:
+// the benchmark and Go's runtime have a few now and then.
+const noAllocs = 0.01
+
+// A target bounds one figure of one row, or its ratio to that of another row.
+type target struct {
+	what   string
+	figure figure
+	row    cell
+	than   cell   // the row to compare with, if any
+	other  figure // that row's figure, if not the same
+	must   float64
+	goal   float64 // at least as demanding; 0, like must, for none
+}
+
+// targets are what the project measures itself by, on a machine with two cores.
+var targets = []target{
+	{what: "64 B round trip, p50, to TCP's", figure: p50, row: lat64.over(overShm), than: lat64.over(overTCP), must: 0.33, goal: 0.27},
+	{what: "64 B round trip, p99, to TCP's", figure: p99, row: lat64.over(overShm), than: lat64.over(overTCP), must: 1},
+	{what: "64 B one way, messages a second, to TCP's", figure: rate, row: bw64.over(overShm), than: bw64.over(overTCP), must: 3, goal: 6},
+	{what: "64 KiB stream, to TCP's", figure: rate, row: bw64K.over(overShm), than: bw64K.over(overTCP), must: 5, goal: 7},
+	{what: "64 KiB stream, to a Unix socket's", figure: rate, row: bw64K.over(overShm), than: bw64K.over(overUnix), must: 2, goal: 2.5},
+	{what: "1 MiB stream, to TCP's", figure: rate, row: bw1M.over(overShm), than: bw1M.over(overTCP), must: 1.6, goal: 2.2},
+	{what: "1 MiB stream, to a Unix socket's", figure: rate, row: bw1M.over(overShm), than: bw1M.over(overUnix), goal: 1.1},
+	{what: "1 MiB zero-copy stream, verified, to TCP's", figure: rate, row: zc1M.over(overShm), than: zc1M.over(overTCP), must: 2.5, goal: 3},
+	{what: "dial, echo, close, a second, to TCP's", figure: rate, row: dialing.over(overShm), than: dialing.over(overTCP), must: 5, goal: 10},
+	{what: "gRPC 64 B, p50, to TCP's best round", figure: p50, row: rpc64.over(overShm), than: rpc64.over(overTCP), other: p50Best, must: 0.65},
+	{what: "gRPC 64 B, p50, to TCP's", figure: p50, row: rpc64.over(overShm), than: rpc64.over(overTCP), must: 0.4, goal: 0.2},
+	{what: "gRPC 64 B, calls a second, to TCP's", figure: rate, row: rpc64.over(overShm), than: rpc64.over(overTCP), must: 1.8, goal: 3},
+	{what: "gRPC 64 B, CPU a call, to TCP's", figure: cpuPerOp, row: rpc64.over(overShm), than: rpc64.over(overTCP), must: 1},
+	{what: "gRPC 64 B, 64 in flight, calls a second, to TCP's", figure: rate, row: rpc64x64.over(overShm), than: rpc64x64.over(overTCP), must: 1.05, goal: 1.2},
+	{what: "gRPC 1 MiB, calls a second, to TCP's", figure: rate, row: rpc1M.over(overShm), than: rpc1M.over(overTCP), must: 1.1, goal: 1.4},
+	{what: "64 B round trip, CPU, to TCP's", figure: cpuPerOp, row: lat64.over(overShm), than: lat64.over(overTCP), must: 1, goal: 0.5},
+	{what: "64 KiB stream, CPU a GB, to TCP's", figure: cpuPerGB, row: bw64K.over(overShm), than: bw64K.over(overTCP), must: 1, goal: 0.5},
+	{what: "1 MiB stream, CPU a GB, to TCP's", figure: cpuPerGB, row: bw1M.over(overShm), than: bw1M.over(overTCP), must: 1, goal: 0.5},
+
+	{what: "tcp;ofi_rxm, 64 B round trip, p50, to TCP's", figure: p50, row: lat64.over(overTCPRxm), than: lat64.over(overTCP), must: 1.4, goal: 1.1},
+	{what: "tcp;ofi_rxm, 64 KiB stream, to TCP's", figure: rate, row: bw64K.over(overTCPRxm), than: bw64K.over(overTCP), must: 1, goal: 1.4},
+	{what: "net, 64 B round trip, p50, to TCP's", figure: p50, row: lat64.over(overNet), than: lat64.over(overTCP), must: 1.4, goal: 1.1},
+	{what: "net, 64 KiB stream, to TCP's", figure: rate, row: bw64K.over(overNet), than: bw64K.over(overTCP), must: 1, goal: 1.4},
+	{what: "one core, 64 B round trip, p50, to TCP's", figure: p50, row: lat64One.over(overShm), than: lat64One.over(overTCP), must: 1.5, goal: 1.2},
+	{what: "one core, gRPC 64 B, p50, to TCP's", figure: p50, row: rpc64One.over(overShm), than: rpc64One.over(overTCP), must: 1.75, goal: 1.2},
+	{what: "1000 idle conns, CPU of a core", figure: cpuPercent, row: idle1000.over(overShm), must: 1, goal: 0.2},
+	{what: "1000 idle conns, registered memory a conn", figure: registered, row: idle1000.over(overShm), must: 4},
+	{what: "64 KiB on 10 conns, to one conn's", figure: rate, row: bw64KOn(10).over(overShm), than: bw64K.over(overShm), must: 0.8, goal: 0.9},
+	{what: "64 KiB on 10 conns, to TCP's", figure: rate, row: bw64KOn(10).over(overShm), than: bw64KOn(10).over(overTCP), must: 2},
+	{what: "64 KiB on 10 conns, fairness", figure: fairness, row: bw64KOn(10).over(overShm), must: 0.9},
+	{what: "64 KiB on 100 conns, to one conn's", figure: rate, row: bw64KOn(100).over(overShm), than: bw64K.over(overShm), must: 0.6, goal: 0.9},
+	{what: "64 KiB on 100 conns, to TCP's", figure: rate, row: bw64KOn(100).over(overShm), than: bw64KOn(100).over(overTCP), must: 2},
+	{what: "64 KiB on 100 conns, fairness", figure: fairness, row: bw64KOn(100).over(overShm), must: 0.9},
+	{what: "64 KiB on 1000 conns, to one conn's", figure: rate, row: bw64KOn(1000).over(overShm), than: bw64K.over(overShm), must: 0.5, goal: 0.9},
+	{what: "64 KiB on 1000 conns, to TCP's", figure: rate, row: bw64KOn(1000).over(overShm), than: bw64KOn(1000).over(overTCP), must: 2},
+	{what: "64 KiB on 1000 conns, fairness", figure: fairness, row: bw64KOn(1000).over(overShm), must: 0.9},
+	{what: "64 B round trip, allocations", figure: allocs, row: lat64.over(overShm), must: noAllocs},
+	{what: "64 KiB stream, allocations a write", figure: allocs, row: bw64K.over(overShm), must: noAllocs},
+}

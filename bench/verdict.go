@@ -1,0 +1,145 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+)
+
+// A verdict is a target with what was measured.
+type verdict struct {
+	Target   string  `json:"target"`
+	Measured float64 `json:"measured"`
+	Must     string  `json:"must"`
+	Goal     string  `json:"goal"`
+	Verdict  string  `json:"verdict"` // one of the constants below
+	unit     string
+}
+
+const (
+	verdictGoal        = "goal met"
+	verdictMet         = "met"
+	verdictMissed      = "MISSED"
+	verdictGoalMissed  = "goal missed"  // and there is nothing that it must
+	verdictNotMeasured = "not measured" // a row is absent, or has failed
+)
+
+// judge compares the results with the targets.
+func judge(targets []target, results []result) []verdict {
+	rows := make(map[cell]result)
+	for _, r := range results {
+		if r.Error == "" {
+			rows[r.cell] = r
+		}
+	}
+	verdicts := make([]verdict, len(targets))
+	for i, t := range targets {
+		verdicts[i] = t.judge(rows)
+	}
+	return verdicts
+}
+
+func (t target) judge(rows map[cell]result) verdict {
+	v := verdict{Target: t.what, Must: t.bound(t.must), Goal: t.bound(t.goal), Verdict: verdictNotMeasured, unit: t.unit()}
+	measured, ok := t.measure(rows)
+	if !ok {
+		return v
+	}
+	v.Measured = measured
+	switch {
+	case t.goal != 0 && t.meets(measured, t.goal):
+		v.Verdict = verdictGoal
+	case t.must == 0:
+		v.Verdict = verdictGoalMissed
+	case t.meets(measured, t.must):
+		v.Verdict = verdictMet
+	default:
+		v.Verdict = verdictMissed
+	}
+	return v
+}
+
+// measure returns t's figure, and false if the rows do not have it.
+func (t target) measure(rows map[cell]result) (float64, bool) {
+	r, ok := rows[t.row]
+	if !ok || !t.compares() {
+		return t.figure.of(r), ok
+	}
+	other := t.figure
+	if t.other.of != nil {
+		other = t.other
+	}
+	base := other.of(rows[t.than]) // 0 without that row
+	return ratio(t.figure.of(r), base), base != 0
+}
+
+func (t target) compares() bool { return t.than != cell{} }
+
+func (t target) meets(measured, bound float64) bool {
+	if t.figure.higher {
+		return measured >= bound
+	}
+	return measured <= bound
+}
+
+func (t target) unit() string {
+	if t.compares() {
+		return "x"
+	}
+	return t.figure.unit
+}
+
+func (t target) bound(v float64) string {
+	switch {
+	case v == 0:
+		return "-"
+	case t.figure.higher:
+		return fmt.Sprintf(">= %g%s", v, t.unit())
+	}
+	return fmt.Sprintf("<= %g%s", v, t.unit())
+}
+
+// targetCells lists the rows that the targets need, as far as there are
+// providers for them, with the transports of one work following each other.
+func targetCells(targets []target, providers []string) []cell {
+	var works []cell
+	of := make(map[cell][]cell)
+	for _, t := range targets {
+		for _, c := range []cell{t.than, t.row} {
+			if c == (cell{}) || c.Provider != "" && !slices.Contains(providers, c.Provider) {
+				continue
+			}
+			w := c.work()
+			if of[w] == nil {
+				works = append(works, w)
+			}
+			if !slices.Contains(of[w], c) {
+				of[w] = append(of[w], c)
+			}
+		}
+	}
+	order := []string{transportTCP, transportUnix, transportRDMA}
+	var all []cell
+	for _, w := range works {
+		slices.SortStableFunc(of[w], func(a, b cell) int {
+			return slices.Index(order, a.Transport) - slices.Index(order, b.Transport)
+		})
+		all = append(all, of[w]...)
+	}
+	return all
+}
+
+func writeVerdicts(w io.Writer, verdicts []verdict) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "target\tmeasured\tmust\tgoal\tverdict")
+	for _, v := range verdicts {
+		measured := digits(v.Measured) + v.unit
+		if v.Verdict == verdictNotMeasured {
+			measured = "-"
+		}
+		fmt.Fprintln(t, strings.Join([]string{v.Target, measured, v.Must, v.Goal, v.Verdict}, "\t"))
+	}
+	return t.Flush()
+}
