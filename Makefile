@@ -58,7 +58,7 @@ fuzz: deps ## every fuzz target for FUZZTIME each
 	done
 
 .PHONY: bench
-bench: deps ## what the targets need, and the verdict, in ten minutes, kept in bench/results; BENCH has the flags
+bench: deps ## what the targets need, and the verdict, in five minutes, kept in bench/results; BENCH has the flags
 	$(GO) build -buildvcs=auto -o bin/bench ./bench
 	mkdir -p bench/results
 	./bin/bench $(BENCH)
