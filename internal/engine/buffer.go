@@ -87,7 +87,7 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	c.e.enter()
-	defer c.e.leave()
+	defer c.endWrite()
 	b.flying++ // ours, until all is posted
 	defer b.done()
 	mem := b.mem

@@ -70,6 +70,9 @@ const (
 
 	minWindow = 4 << 10
 	minRing   = 64 << 10
+	// ringsTotal is how many bytes the landing rings of a peer take together, as
+	// long as there are few enough of them: what caches hold.
+	ringsTotal = 8 << 20
 	// maxControl is how many control frames may wait to be sent to a peer, besides
 	// some for each stream.
 	maxControl = 4096

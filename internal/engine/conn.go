@@ -26,7 +26,8 @@ type Conn struct {
 
 	// Guarded by the endpoint's lock.
 	rdl, wdl deadline
-	left     int // bytes that a blocked writer still has
+	left     int  // bytes that a blocked writer still has
+	small    bool // the Write that is going on sends frames only
 	linger   time.Duration
 }
 
@@ -146,10 +147,10 @@ func (s *stream) endCopy(n int) {
 func (c *Conn) Write(b []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
-	n := 0
+	n, s := 0, c.stream
 	c.e.enter()
-	defer c.e.leave()
-	for {
+	defer c.endWrite()
+	for frames := s.smallOut; ; {
 		if err := c.writeError(); err != nil {
 			return n, err
 		}
@@ -160,16 +161,32 @@ func (c *Conn) Write(b []byte) (int, error) {
 		if n += m; n == len(b) {
 			return n, nil
 		}
+		// What began in frames ends in frames where the ring is small: the next
+		// Write may then begin where the ring does, and not be cut in two by its end.
+		l := s.outLease
+		c.small = l != nil && l.Size <= 2*stepSize && len(b) <= stepSize && s.smallOut != frames
 		if m == 0 && !retry {
 			c.waitWrite(len(b) - n)
 		}
 	}
 }
 
+// endWrite leaves what this writer did not use to others that wait for it.
+func (c *Conn) endWrite() {
+	c.small = false
+	if co := c.e.core; len(co.blocked) > 0 {
+		co.freed = true
+	}
+	c.e.leave()
+}
+
 // write moves as much of b as is possible at once. retry asks for another
 // attempt although nothing was moved.
 func (c *Conn) write(b []byte) (n int, retry bool) {
 	s := c.stream
+	if c.small {
+		return s.writeFrames(b), false
+	}
 	if n := s.fill(b); n > 0 {
 		return n, false
 	}
@@ -202,6 +219,7 @@ func (c *Conn) waitWrite(n int) {
 	c.e.wait(&s.wr)
 	c.e.enter()
 	s.wr.waiting = false
+	s.woke()
 }
 
 func (c *Conn) writeError() error {

@@ -69,6 +69,7 @@ type core struct {
 	granted int     // receive slots promised to peers; never more than rx.Len
 	touched []*peer // to be flushed when the dispatch ends
 	blocked []*stream
+	awake   int // writers that were woken from there, and are not back yet
 	graves  []grave
 	lost    map[*peer]struct{} // peers that have failed and still have streams
 	held    bool               // a tail waits for more: a peer with a doorbell has no others beside it

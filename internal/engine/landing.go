@@ -241,7 +241,7 @@ func (s *stream) wanted() {
 	c, p := s.p.c, s.p
 	s.wanting = true
 	var ring *pool.Ring
-	for size := c.cfg.Ring; ; size /= 2 {
+	for size := p.ringSize(p.landing.Stats().Rings + 1); ; size /= 2 {
 		var err error
 		if ring, err = p.landing.Alloc(size); err == nil {
 			break
@@ -266,13 +266,40 @@ func (s *stream) wanted() {
 	l.Release(s.largeIn)
 	s.inLease = &inLease{
 		Lease: l, base: s.largeIn, read: s.largeIn, touched: c.now.UnixNano(),
-		chunk: uint32(min(chunkSize, len(ring.Bytes)/4)),
+		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
 	}
+	p.shrink()
 	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
 	(&framing.Lease{
 		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Addr: ring.Addr, Key: ring.Key,
 	}).Encode(f.payload[:])
 	p.control(f)
+}
+
+// ringSize is how large each of n rings of the peer is to be: all of them
+// together are to stay in a cache.
+func (p *peer) ringSize(n int) int {
+	size := p.c.cfg.Ring
+	for size > minRing && n*size > ringsTotal {
+		size /= 2
+	}
+	return size
+}
+
+// shrink takes back the rings that have become too large a share, for their
+// streams to ask for smaller ones. It does so when their number has doubled, so
+// that streams which come and go do not cost everybody a handshake.
+func (p *peer) shrink() {
+	n := p.landing.Stats().Rings
+	size := p.ringSize(n)
+	if n&(n-1) != 0 || size == p.c.cfg.Ring {
+		return
+	}
+	for _, s := range p.streams {
+		if l := s.inLease; l != nil && len(l.Ring.Bytes) > size {
+			s.revoke()
+		}
+	}
 }
 
 // revoke asks for a stream's lease back.
@@ -327,7 +354,8 @@ func (p *peer) reclaim() (more bool) {
 		}
 		if l := s.inLease; l != nil {
 			more = true
-			if s.largeIn == s.largeRel && p.c.now.UnixNano()-l.touched > int64(choreTime) {
+			idle := s.largeIn == s.largeRel && p.c.now.UnixNano()-l.touched > int64(choreTime)
+			if idle || 4*len(l.Ring.Bytes) <= p.ringSize(p.landing.Stats().Rings) { // there is room for a larger one
 				s.revoke()
 			}
 		}

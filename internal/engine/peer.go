@@ -60,6 +60,7 @@ type peer struct {
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
 	tail    tail
+	awake   int       // writers that were woken to use slots, and are not back yet
 	pending []*stream // streams whose coalesced data waits for a slot
 	dirty   []*stream // streams whose credits the peer should hear of
 	touched bool

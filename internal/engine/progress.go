@@ -61,6 +61,8 @@ type progress struct {
 	joining  atomic.Int32               // peers that come up: their doorbell is not there yet
 	done     chan struct{}              // closed when the endpoint closes
 	gone     chan struct{}              // closed when the background goroutine has ended
+	since    time.Time                  // when a goroutine began to wait for what has not come yet; the owner's
+	usual    time.Duration              // how long such waits have taken of late; the owner's
 	reaped   [reapMax]fabric.Completion // belongs to the owner
 	found    bool                       // by look; of the background goroutine
 	looks    func() bool                // e.look, made once
@@ -111,6 +113,7 @@ func (e *Endpoint) poll() int {
 	e.enter()
 	e.core.retry()
 	if n > 0 {
+		e.learn(e.core.now)
 		e.core.dispatch(e.reaped[:n])
 		e.core.stats.Reaped += uint64(n)
 	}
@@ -121,23 +124,30 @@ func (e *Endpoint) poll() int {
 	return n
 }
 
+// learn notes how long something took to arrive after somebody began to wait,
+// for whomever it is: with many conns each waits long, and polling pays for all
+// of them. Long waits count alike: they all say that it does not.
+func (e *Endpoint) learn(now time.Time) {
+	if !e.since.IsZero() {
+		e.usual += (min(now.Sub(e.since), time.Millisecond) - e.usual) / 4
+		e.since = time.Time{}
+	}
+}
+
 // wait blocks until w is signalled. The caller has prepared w under the lock
 // and has released the lock.
 func (e *Endpoint) wait(w *waiter) {
-	start := time.Now()
-	if w.set.Load() || e.drive(w, start) {
-		w.learn(time.Since(start))
+	if w.set.Load() || e.drive(w) {
 		return
 	}
 	e.parks.Add(1)
 	<-w.ch
-	w.learn(time.Since(start))
 }
 
 // drive polls until w is signalled or polling has taken as long as it may. It
 // returns true if w was signalled; if not, somebody else owns the queue or it
 // is armed.
-func (e *Endpoint) drive(w *waiter, start time.Time) bool {
+func (e *Endpoint) drive(w *waiter) bool {
 	e.drivers.Add(1)
 	defer e.drivers.Add(-1)
 	for !e.acquire() {
@@ -146,7 +156,11 @@ func (e *Endpoint) drive(w *waiter, start time.Time) bool {
 		}
 		runtime.Gosched() // whoever polls stops as soon as there is a driver
 	}
-	if e.cfg.Spin > 0 && w.usual < longWait && (startSpin() || e.takeSpin()) {
+	start := time.Now()
+	if e.since.IsZero() {
+		e.since = start
+	}
+	if e.cfg.Spin > 0 && e.usual < longWait && (startSpin() || e.takeSpin()) {
 		defer stopSpin()
 		e.driven.Store(true)
 		defer e.driven.Store(false)

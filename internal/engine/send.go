@@ -1,6 +1,10 @@
 package engine
 
-import "github.com/seed202c38ff/fabricnet/framing"
+import (
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
 
 // pending is small data that was written but could not be sent at once: later
 // small writes join it, so that a backlog leaves in few sends. A lone write is
@@ -86,6 +90,7 @@ func (s *stream) sendPending() bool {
 	d := s.pend
 	s.pend = pending{}
 	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos}, s, d.slot, d.n, false)
+	s.wr.signal()
 	return true
 }
 
@@ -100,7 +105,7 @@ func (s *stream) dropPending() {
 // writeFrames sends data in frames: all small data, and large data as long as
 // there is no ring for it.
 func (s *stream) writeFrames(b []byte) int {
-	if len(b) > s.p.eager && s.p.c.rule != byNothing {
+	if len(b) > s.p.eager && s.p.c.rule != byNothing && !s.conn.small {
 		switch l := s.outLease; {
 		case l != nil && !l.revoked && s.p.c.stage.Len() > 0:
 			return 0 // it goes by RDMA, when there is room
@@ -167,43 +172,82 @@ func (s *stream) giveBack() {
 	s.wr.signal()
 }
 
-// writable reports that a writer with n bytes left has a reason to try again.
-func (s *stream) writable(n int) bool {
-	if s.err != nil || s.remote || s.finSent || s.closed {
-		return true
+// What a writer that cannot go on waits for.
+type want uint8
+
+const (
+	wantNothing want = iota
+	wantOwn          // the stream's own credit or frames, whose coming wakes it
+	wantShared       // a budget of the endpoint or the peer, for which it queues
+)
+
+// lacks is what a writer with n bytes left has to wait for.
+func (s *stream) lacks(n int) want {
+	c := s.p.c
+	switch l := s.outLease; {
+	case s.err != nil || s.remote || s.finSent || s.closed:
+		return wantNothing
+	case s.pend.active:
+		if s.pend.n == s.p.eager || uint64(s.smallMax) <= s.smallOut {
+			return wantOwn // until it has been sent
+		}
+	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small:
+		if s.ringRoom(n, stepSize) == 0 {
+			return wantOwn
+		}
+		if s.largeRoom(n, stepSize) == 0 || c.stage.Free() == 0 && c.stage.Len() > 0 {
+			return wantShared
+		}
+	case uint64(s.smallMax) <= s.smallOut:
+		return wantOwn
+	case c.tx.Free() <= ctlSlots:
+		return wantShared
 	}
-	if l := s.outLease; l != nil && !l.revoked && n > s.p.eager && !s.pend.active {
-		return s.largeRoom(n, stepSize) > 0 && (s.p.c.stage.Free() > 0 || s.p.c.stage.Len() == 0)
-	}
-	if s.pend.active {
-		return s.pend.n < s.p.eager && uint64(s.smallMax) > s.smallOut
-	}
-	return uint64(s.smallMax) > s.smallOut && s.p.c.tx.Free() > ctlSlots
+	return wantNothing
 }
 
-// block lists a stream whose writer waits for a budget of the endpoint or peer.
+// block notes that a writer waits, and queues it if others can use up what it
+// waits for.
 func (s *stream) block() {
 	s.wr.waiting = true
-	if !s.blocked {
+	if !s.blocked && s.lacks(s.conn.left) != wantOwn {
 		s.blocked = true
 		s.p.c.blocked = append(s.p.c.blocked, s)
 	}
 }
 
-// wakeWriters wakes the writers that can go on, in the order they came.
+// wakeWriters wakes writers in the order in which they came, but no more than
+// can go on: of a thousand that all ran, all but a few would only queue again.
 func (c *core) wakeWriters() {
-	kept := c.blocked[:0]
-	for _, s := range c.blocked {
-		switch {
-		case !s.wr.waiting || s.gone:
+	n, kept := 0, 0
+	for ; n < len(c.blocked); n++ {
+		s := c.blocked[n]
+		if !s.wr.waiting || s.gone {
 			s.blocked = false
-		case s.writable(s.conn.left):
-			s.blocked = false
-			s.wr.signal()
-		default:
-			kept = append(kept, s)
+			continue
 		}
+		if c.awake >= max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots)) {
+			break
+		}
+		if s.lacks(s.conn.left) == wantShared || s.p.awake > 0 && !s.p.mayData(uint32(2*s.p.awake+2)) {
+			c.blocked[kept] = s
+			kept++
+			continue
+		}
+		s.blocked = false
+		s.awake = true
+		c.awake++
+		s.p.awake++
+		s.wr.signal()
 	}
-	clear(c.blocked[len(kept):])
-	c.blocked = kept
+	c.blocked = slices.Delete(c.blocked, kept, n)
+}
+
+// woke notes that a writer which wakeWriters has woken is there.
+func (s *stream) woke() {
+	if s.awake {
+		s.awake = false
+		s.p.awake--
+		s.p.c.awake--
+	}
 }

@@ -33,6 +33,7 @@ type stream struct {
 	askData  bool // by the next data frame
 	writing  int  // RDMA writes in flight
 	blocked  bool // a writer waits; listed in core.blocked
+	awake    bool // it was woken from there, and is not back yet
 
 	// Receiving.
 	rd        waiter

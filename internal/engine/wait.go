@@ -11,7 +11,6 @@ type waiter struct {
 	waiting bool
 	set     *atomic.Bool  // for the goroutine while it polls
 	ch      chan struct{} // for the goroutine once it has parked
-	usual   time.Duration // how long waits have taken of late
 }
 
 func newWaiter() waiter {
@@ -38,12 +37,6 @@ func (w *waiter) signal() {
 	case w.ch <- struct{}{}:
 	default:
 	}
-}
-
-// learn notes how long a wait took. Long ones count alike: they all say that
-// polling does not pay.
-func (w *waiter) learn(d time.Duration) {
-	w.usual += (min(d, time.Millisecond) - w.usual) / 4
 }
 
 // deadline is one direction's deadline, guarded by the endpoint's lock.

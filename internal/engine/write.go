@@ -33,22 +33,33 @@ func (s *stream) largeRoom(want, limit int) int {
 	if l == nil || l.revoked || s.pend.active || want <= p.eager {
 		return 0
 	}
-	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
+	k := s.ringRoom(want, limit)
 	switch {
-	case l.Size-(s.largeOut-uint64(s.largeMax)) < k: // wait for more rather than write ever smaller pieces
+	case k == 0:
 		p.c.stats.Stalls.Ring++
-	case s.extends(int(k)):
-		return int(k)
-	case l.unread.len() == framing.MaxWrites:
-		p.c.stats.Stalls.Ring++
+	case s.extends(k):
+		return k
 	case !p.mayData(2):
 		p.c.stats.Stalls.PeerSlots++
 	case p.c.tx.Free() <= ctlSlots:
 		p.c.stats.Stalls.SendSlots++
 	default:
-		return int(k)
+		return k
 	}
 	return 0
+}
+
+// ringRoom is largeRoom as far as the stream's own ring goes.
+func (s *stream) ringRoom(want, limit int) int {
+	l := s.outLease
+	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
+	if l.Size-(s.largeOut-uint64(s.largeMax)) < k { // wait for more rather than write ever smaller pieces
+		return 0
+	}
+	if l.unread.len() == framing.MaxWrites && !s.extends(int(k)) {
+		return 0
+	}
+	return int(k)
 }
 
 // maxWrite is the most that one RDMA write to the stream's lease carries.
