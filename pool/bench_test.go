@@ -38,7 +38,7 @@ func BenchmarkBudget(b *testing.B) {
 // BenchmarkLeaseRelease is what each read from a landing ring does to its
 // lease: find it, release a prefix, see whether it is drained.
 func BenchmarkLeaseRelease(b *testing.B) {
-	l := NewLanding(NewBudget(0), newDomain(), 1<<20)
+	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 1<<20)
 	ring, err := l.Alloc(1 << 20)
 	require.NoError(b, err)
 	var table Leases

@@ -33,7 +33,7 @@ const (
 // wrote has been read. A Lease is not safe for concurrent use.
 type Lease struct {
 	Index uint16 // names the lease to the peer, below MaxLeases
-	Ring  *Ring
+	Ring  *Block
 	Owner any // of the caller's choice
 
 	state    LeaseState
@@ -105,7 +105,7 @@ type LeaseStats struct {
 // Grant enters a lease on ring. Indices are reused as late as possible, so that
 // a completion that is late, and carries no more than an index, is unlikely to
 // meet another lease than its own.
-func (t *Leases) Grant(ring *Ring, owner any) (*Lease, error) {
+func (t *Leases) Grant(ring *Block, owner any) (*Lease, error) {
 	l := &Lease{Ring: ring, Owner: owner}
 	switch {
 	case len(t.table) < MaxLeases:
@@ -159,7 +159,7 @@ func (t *Leases) drop(l *Lease) {
 	t.table[l.Index] = nil
 	t.free = append(t.free, l.Index)
 	t.stats.Out--
-	l.Ring.landing.Free(l.Ring)
+	l.Ring.arena.Free(l.Ring)
 }
 
 // Stats returns a snapshot.

@@ -8,9 +8,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func grant(t *testing.T, table *Leases, l *Landing) *Lease {
+func grant(t *testing.T, table *Leases, l *Arena) *Lease {
 	t.Helper()
-	ring, err := l.Alloc(MinRing)
+	ring, err := l.Alloc(MinBlock)
 	require.NoError(t, err)
 	lease, err := table.Grant(ring, l)
 	require.NoError(t, err)
@@ -18,7 +18,7 @@ func grant(t *testing.T, table *Leases, l *Landing) *Lease {
 }
 
 func TestLeaseHandshake(t *testing.T) {
-	l := NewLanding(NewBudget(0), newDomain(), 1<<20)
+	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 1<<20)
 	var table Leases
 	lease := grant(t, &table, l)
 	assert.Same(t, lease, table.Lookup(lease.Index))
@@ -35,7 +35,7 @@ func TestLeaseHandshake(t *testing.T) {
 	assert.False(t, table.Drop(lease))
 
 	require.ErrorIs(t, lease.Return(99), ErrReturn, "less than released")
-	require.ErrorIs(t, lease.Return(100+MinRing+1), ErrReturn, "more than granted")
+	require.ErrorIs(t, lease.Return(100+MinBlock+1), ErrReturn, "more than granted")
 	require.NoError(t, lease.Return(300))
 	require.NoError(t, lease.Return(300))
 	require.ErrorIs(t, lease.Return(301), ErrReturn)
@@ -49,7 +49,7 @@ func TestLeaseHandshake(t *testing.T) {
 	assert.False(t, table.Drop(lease))
 	table.ForceDrop(lease)
 	assert.Nil(t, table.Lookup(lease.Index))
-	assert.Zero(t, l.Stats().Rings)
+	assert.Zero(t, l.Stats().Blocks)
 	assert.Equal(t, LeaseStats{Granted: 1}, table.Stats())
 	require.ErrorIs(t, lease.Return(300), ErrReturn)
 	require.NoError(t, l.Close())
@@ -57,7 +57,7 @@ func TestLeaseHandshake(t *testing.T) {
 
 func TestLeaseForceDrop(t *testing.T) {
 	b := NewBudget(0)
-	l := NewLanding(b, newDomain(), 1<<20)
+	l := NewArena(b, newDomain(), AccessRemoteWrite, 1<<20)
 	var table Leases
 	first, second := grant(t, &table, l), grant(t, &table, l)
 	table.ForceDrop(first)
@@ -71,8 +71,8 @@ func TestLeaseForceDrop(t *testing.T) {
 }
 
 func TestLeaseIndices(t *testing.T) {
-	l := NewLanding(NewBudget(0), newDomain(), MinRing)
-	ring, err := l.Alloc(MinRing)
+	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, MinBlock)
+	ring, err := l.Alloc(MinBlock)
 	require.NoError(t, err)
 	var table Leases
 	leases := make([]*Lease, MaxLeases)
@@ -84,8 +84,8 @@ func TestLeaseIndices(t *testing.T) {
 	_, err = table.Grant(ring, nil)
 	require.ErrorIs(t, err, ErrLeases)
 	for _, i := range []int{7, 3} { // one of the two frees the ring
-		ring.landing = l
-		l.rings, ring.slab.buddy = 1, newBuddy(1)
+		ring.arena = l
+		l.blocks, ring.slab.buddy = 1, newBuddy(1)
 		table.ForceDrop(leases[i])
 	}
 	for _, i := range []int{7, 3} {
@@ -100,14 +100,14 @@ func TestLeaseIndices(t *testing.T) {
 // never handed out again.
 func TestLeaseRandom(t *testing.T) {
 	b := NewBudget(1 << 20)
-	l := NewLanding(b, newDomain(), 1<<20)
+	l := NewArena(b, newDomain(), AccessRemoteWrite, 1<<20)
 	rng := rand.New(rand.NewPCG(3, 4))
 	var table Leases
 	owner := make(map[*byte]*Lease) // by the ring's first byte
 	var leases []*Lease
 	for range 6000 {
 		if len(leases) == 0 || rng.IntN(4) == 0 {
-			ring, err := l.Alloc(MinRing)
+			ring, err := l.Alloc(MinBlock)
 			if err != nil {
 				require.ErrorIs(t, err, ErrBudget)
 			} else {
@@ -140,7 +140,7 @@ func TestLeaseRandom(t *testing.T) {
 		require.GreaterOrEqual(t, lease.Released(), released)
 		require.GreaterOrEqual(t, lease.State(), state)
 		require.Equal(t, len(leases), table.Stats().Out)
-		require.Equal(t, len(leases), l.Stats().Rings)
+		require.Equal(t, len(leases), l.Stats().Blocks)
 	}
 	assert.Greater(t, table.Stats().Granted, uint64(50))
 	require.NoError(t, l.Close())
@@ -148,11 +148,11 @@ func TestLeaseRandom(t *testing.T) {
 }
 
 func BenchmarkLease(b *testing.B) {
-	l := NewLanding(NewBudget(0), newDomain(), 1<<20)
+	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 1<<20)
 	var table Leases
 	b.ReportAllocs()
 	for b.Loop() {
-		ring, err := l.Alloc(MinRing)
+		ring, err := l.Alloc(MinBlock)
 		if err != nil {
 			b.Fatal(err)
 		}

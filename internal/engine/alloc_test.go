@@ -138,6 +138,9 @@ func innermost(stack []uintptr) (f runtime.Frame, ok bool) {
 	frames := runtime.CallersFrames(stack)
 	for more := true; more; {
 		f, more = frames.Next()
+		if f.Function == "runtime.acquireSudog" { // its cache is as the collection left it
+			return f, false
+		}
 		if at, ours := strings.CutPrefix(f.Function, module); ours {
 			return f, !strings.HasSuffix(f.File, "_test.go") && !strings.Contains(at, "/simfabric.")
 		}

@@ -14,9 +14,10 @@ type Buffer struct {
 	mem  []byte
 	desc uintptr
 
-	// Memory to send: a staging chunk, or a slab of its own.
+	// Memory to send: a staging chunk, a block, or a slab of its own.
 	chunk  bool
 	slot   uint32
+	block  *pool.Block
 	slab   *pool.Slab
 	flying int // RDMA writes that read from it; guarded by the endpoint's lock
 
@@ -57,6 +58,14 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 			return &Buffer{e: e, mem: co.stage.Bytes(slot)[:n], desc: co.stage.Desc(slot), chunk: true, slot: slot}, nil
 		}
 	}
+	if n <= lendSlab {
+		block, err := co.lend.Alloc(n)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrMemory, err)
+		}
+		co.lent++
+		return &Buffer{e: e, mem: block.Bytes[:n:n], desc: block.Desc, block: block}, nil
+	}
 	var local pool.Registrar
 	if co.attr.LocalMR {
 		local = e.fab
@@ -79,7 +88,7 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 	if b.released {
 		return errReleased
 	}
-	if b.e != c.e || b.stream != nil || !b.chunk && b.slab == nil {
+	if b.e != c.e || b.stream != nil || !b.chunk && b.block == nil && b.slab == nil {
 		_, err := c.Write(b.mem) // not ours to send from: copy
 		b.Release()
 		return err
@@ -104,7 +113,7 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 			s.begin(source{mem: mem[n : n+k], desc: b.desc, buf: b})
 			s.p.pushTail()
 			m = k
-		} else {
+		} else if l := s.outLease; l == nil || l.revoked || len(mem)-n <= s.p.eager {
 			m = s.writeFrames(mem[n:])
 		}
 		if n += m; m == 0 {
@@ -129,6 +138,8 @@ func (b *Buffer) free() {
 	case b.chunk:
 		c.stage.Put(b.slot)
 		c.freed = true
+	case b.block != nil:
+		c.lend.Free(b.block)
 	case b.slab != nil:
 		_ = b.slab.Close()
 	}

@@ -63,10 +63,15 @@ const (
 
 	// stageChunks is how many steps of staging memory are mapped at a time,
 	// stageMax how many at most, and landingSlab how many bytes of landing
-	// memory: huge pages, if there are any.
+	// memory, both of huge pages if there are any.
 	stageChunks = 32
 	stageMax    = 64
 	landingSlab = 2 << 20
+
+	// lendSlab is the size of the slabs that Buffers are cut from, and lendKeep how
+	// many are kept for the next ones while an endpoint is busy.
+	lendSlab = 4 << 20
+	lendKeep = 4
 
 	minWindow = 4 << 10
 	minRing   = 64 << 10

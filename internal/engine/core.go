@@ -51,6 +51,7 @@ type core struct {
 	rx     *pool.Slots   // receive slots, all posted but for held frames
 	tx     *pool.Slots   // frames being sent
 	stage  *pool.Slots   // sources of RDMA writes
+	lend   *pool.Arena   // Buffers too long for a staging chunk
 	heaps  map[int]*heap // reassembly memory by window size
 	leases *pool.Leases
 	// lessees has the peer that was last granted each lease index.
@@ -130,6 +131,8 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c.rx = pool.NewSlots(cfg.Budget, local, eagerFrame)
 	c.tx = pool.NewSlots(cfg.Budget, local, eagerFrame)
 	c.stage = pool.NewSlots(cfg.Budget, local, stepSize)
+	c.lend = pool.NewArena(cfg.Budget, local, pool.AccessLocal, lendSlab)
+	c.lend.Keep = lendKeep
 	if err := c.tx.Grow(min(128, max(2*ctlSlots, c.depth))); err != nil {
 		c.free()
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
@@ -412,12 +415,17 @@ func (c *core) chores() (again bool) {
 	if c.bury() {
 		again = true
 	}
+	if s := c.lend.Stats(); s.Blocks > 0 {
+		again = true
+	} else if s.Slabs > 0 {
+		c.lend.Trim() // idle conns own no registered memory
+	}
 	return again || c.lingering > 0
 }
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.starved || c.lingering > 0 || c.stuck()
+	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.lingering > 0 || c.stuck()
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are

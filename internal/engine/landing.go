@@ -240,8 +240,8 @@ func (s *stream) wanted() {
 	}
 	c, p := s.p.c, s.p
 	s.wanting = true
-	var ring *pool.Ring
-	for size := p.ringSize(p.landing.Stats().Rings + 1); ; size /= 2 {
+	var ring *pool.Block
+	for size := p.ringSize(p.landing.Stats().Blocks + 1); ; size /= 2 {
 		var err error
 		if ring, err = p.landing.Alloc(size); err == nil {
 			break
@@ -290,7 +290,7 @@ func (p *peer) ringSize(n int) int {
 // streams to ask for smaller ones. It does so when their number has doubled, so
 // that streams which come and go do not cost everybody a handshake.
 func (p *peer) shrink() {
-	n := p.landing.Stats().Rings
+	n := p.landing.Stats().Blocks
 	size := p.ringSize(n)
 	if n&(n-1) != 0 || size == p.c.cfg.Ring {
 		return
@@ -355,7 +355,7 @@ func (p *peer) reclaim() (more bool) {
 		if l := s.inLease; l != nil {
 			more = true
 			idle := s.largeIn == s.largeRel && p.c.now.UnixNano()-l.touched > int64(choreTime)
-			if idle || 4*len(l.Ring.Bytes) <= p.ringSize(p.landing.Stats().Rings) { // there is room for a larger one
+			if idle || 4*len(l.Ring.Bytes) <= p.ringSize(p.landing.Stats().Blocks) { // there is room for a larger one
 				s.revoke()
 			}
 		}

@@ -67,7 +67,7 @@ type peer struct {
 
 	streams map[uint32]*stream
 	nextID  uint32
-	landing *pool.Landing
+	landing *pool.Arena
 	pong    waiter
 	pongs   uint64
 	// conns is how many streams there are, idle since when there are none, in Unix
@@ -145,7 +145,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.theirSlots, p.credit = int(a.Slots), framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
-	p.landing = pool.NewLanding(p.c.cfg.Budget, p.c.fab, max(p.c.cfg.Ring, landingSlab))
+	p.landing = pool.NewArena(p.c.cfg.Budget, p.c.fab, pool.AccessRemoteWrite, max(p.c.cfg.Ring, landingSlab))
 	return nil
 }
 
@@ -366,7 +366,7 @@ func (p *peer) checkGone() {
 
 // grave is landing memory that a dead peer's operations may still touch.
 type grave struct {
-	mem *pool.Landing
+	mem *pool.Arena
 	at  time.Time
 }
 
@@ -375,7 +375,7 @@ type grave struct {
 func (c *core) bury() (left bool) {
 	kept := c.graves[:0]
 	for _, g := range c.graves {
-		if g.mem.Stats().Rings == 0 && c.now.Sub(g.at) >= choreTime && g.mem.Close() == nil {
+		if g.mem.Stats().Blocks == 0 && c.now.Sub(g.at) >= choreTime && g.mem.Close() == nil {
 			continue
 		}
 		kept = append(kept, g)

@@ -100,6 +100,9 @@ func (c *core) free() {
 	for _, s := range c.heaps {
 		_ = s.Close()
 	}
+	if c.lend != nil {
+		_ = c.lend.Close()
+	}
 	for _, s := range []*pool.Slots{c.rx, c.tx, c.stage} {
 		_ = s.Close()
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 func TestLandingSizes(t *testing.T) {
-	l := NewLanding(NewBudget(0), newDomain(), 1<<20)
-	for size, want := range map[int]int{1: MinRing, MinRing: MinRing, MinRing + 1: 2 * MinRing, 1 << 20: 1 << 20} {
+	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 1<<20)
+	for size, want := range map[int]int{1: MinBlock, MinBlock: MinBlock, MinBlock + 1: 2 * MinBlock, 1 << 20: 1 << 20} {
 		r, err := l.Alloc(size)
 		require.NoError(t, err)
 		assert.Len(t, r.Bytes, want)
@@ -21,8 +21,8 @@ func TestLandingSizes(t *testing.T) {
 		require.ErrorIs(t, err, errSize)
 	}
 	require.NoError(t, l.Close())
-	for _, size := range []int{0, MinRing / 2, 3 * MinRing} {
-		assert.Panics(t, func() { NewLanding(nil, nil, size) })
+	for _, size := range []int{0, MinBlock / 2, 3 * MinBlock} {
+		assert.Panics(t, func() { NewArena(nil, nil, AccessLocal, size) })
 	}
 }
 
@@ -31,9 +31,9 @@ func TestLandingSizes(t *testing.T) {
 func TestLandingRandom(t *testing.T) {
 	const slabSize = 1 << 20
 	b, d := NewBudget(8*slabSize), newDomain()
-	l := NewLanding(b, d, slabSize)
+	l := NewArena(b, d, AccessRemoteWrite, slabSize)
 	rng := rand.New(rand.NewPCG(1, 2))
-	live := make(map[*Ring]byte)
+	live := make(map[*Block]byte)
 	var inUse int64
 	refused := 0
 	for i := range 5000 {
@@ -58,7 +58,7 @@ func TestLandingRandom(t *testing.T) {
 			}
 		}
 		require.Equal(t, inUse, l.Stats().InUse)
-		require.Equal(t, len(live), l.Stats().Rings)
+		require.Equal(t, len(live), l.Stats().Blocks)
 		require.Equal(t, l.Stats().Mapped, b.Stats().Used)
 	}
 	assert.Positive(t, refused, "the budget was never full")
@@ -66,7 +66,7 @@ func TestLandingRandom(t *testing.T) {
 		require.Equal(t, m, marked(r), "rings overlap")
 		l.Free(r)
 	}
-	assert.Equal(t, LandingStats{Slabs: 1, Mapped: slabSize}, l.Stats(), "one free slab is kept")
+	assert.Equal(t, ArenaStats{Slabs: 1, Mapped: slabSize}, l.Stats(), "one free slab is kept")
 	r, err := l.Alloc(slabSize) // free runs have merged
 	require.NoError(t, err)
 	require.Equal(t, 1, l.Stats().Slabs)
@@ -77,7 +77,7 @@ func TestLandingRandom(t *testing.T) {
 	assert.Empty(t, d.regions)
 }
 
-func checkRing(t *testing.T, d *domain, r *Ring) {
+func checkRing(t *testing.T, d *domain, r *Block) {
 	t.Helper()
 	require.Zero(t, address(r.Bytes)%Align)
 	for reg := range d.regions {
@@ -94,12 +94,12 @@ func checkRing(t *testing.T, d *domain, r *Ring) {
 
 // mark writes m to the ends and the middle of the ring, marked reads it back,
 // or 255 - m if some differ.
-func mark(r *Ring, m byte) {
+func mark(r *Block, m byte) {
 	n := len(r.Bytes)
 	r.Bytes[0], r.Bytes[n/2], r.Bytes[n-1] = m, m, m
 }
 
-func marked(r *Ring) byte {
+func marked(r *Block) byte {
 	n := len(r.Bytes)
 	if m := r.Bytes[0]; r.Bytes[n/2] != m || r.Bytes[n-1] != m {
 		return ^m
@@ -109,10 +109,10 @@ func marked(r *Ring) byte {
 
 func TestLandingQuarantine(t *testing.T) {
 	b, d := NewBudget(0), newDomain()
-	l := NewLanding(b, d, MinRing)
-	var rings []*Ring
+	l := NewArena(b, d, AccessRemoteWrite, MinBlock)
+	var rings []*Block
 	for range 3 {
-		r, err := l.Alloc(MinRing)
+		r, err := l.Alloc(MinBlock)
 		require.NoError(t, err)
 		rings = append(rings, r)
 	}
@@ -121,14 +121,14 @@ func TestLandingQuarantine(t *testing.T) {
 	d.stuck = nil
 	require.NoError(t, l.Deregister())
 	assert.Empty(t, d.regions)
-	_, err := l.Alloc(MinRing)
+	_, err := l.Alloc(MinBlock)
 	require.ErrorIs(t, err, ErrDeregistered)
 	for _, r := range rings {
 		l.Free(r)
 		r.Bytes[0] = 1 // still mapped
 	}
 	l.Trim()
-	assert.EqualValues(t, 3*MinRing, b.Stats().Used)
+	assert.EqualValues(t, 3*MinBlock, b.Stats().Used)
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
 	assert.Zero(t, b.Stats().Used)
@@ -136,8 +136,8 @@ func TestLandingQuarantine(t *testing.T) {
 
 func TestLandingStuck(t *testing.T) {
 	b, d := NewBudget(0), newDomain()
-	l := NewLanding(b, d, MinRing)
-	r, err := l.Alloc(MinRing)
+	l := NewArena(b, d, AccessRemoteWrite, MinBlock)
+	r, err := l.Alloc(MinBlock)
 	require.NoError(t, err)
 	l.Free(r)
 	d.stuck = errTest
@@ -167,7 +167,7 @@ func TestBuddyFit(t *testing.T) {
 }
 
 func BenchmarkLanding(b *testing.B) {
-	l := NewLanding(NewBudget(0), newDomain(), 4<<20)
+	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 4<<20)
 	b.ReportAllocs()
 	for b.Loop() {
 		r, err := l.Alloc(1 << 20)

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"crypto/rand"
+	"errors"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A conn that only ever sends Buffers has no staging memory, and needs none:
+// all but what goes before the lease comes, and what is too short, goes by RDMA.
+func TestBuffersGoByWrite(t *testing.T) {
+	for name, sim := range personalities() {
+		if name == "no large data" || name == "small messages" {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t, sim, Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			const size, count = 300 << 10, 40
+			data := make([]byte, size)
+			rand.Read(data)
+			sent := make(chan error, 1)
+			go func() {
+				for range count {
+					buf, err := a.AllocBuffer(size)
+					if err == nil {
+						copy(buf.Bytes(), data)
+						err = a.SendBuffer(buf)
+					}
+					if err != nil {
+						sent <- err
+						return
+					}
+				}
+				sent <- a.CloseWrite()
+			}()
+			got := 0
+			for {
+				buf, err := b.RecvBuffer()
+				if errors.Is(err, io.EOF) {
+					break
+				}
+				require.NoError(t, err)
+				for i, x := range buf.Bytes() {
+					if want := data[(got+i)%size]; x != want {
+						require.Equal(t, want, x, "byte %d", got+i)
+					}
+				}
+				got += len(buf.Bytes())
+				buf.Release()
+			}
+			require.NoError(t, <-sent)
+			require.Equal(t, size*count, got)
+			counters := a.Counters()
+			assert.LessOrEqual(t, counters.SmallOut, uint64(DefaultWindow+count*EagerPayload))
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+			require.Eventually(t, func() bool { return lent(l.ea) == 0 }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// lent is how many Buffers of the endpoint are held or in flight.
+func lent(e *Endpoint) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.core.lent
+}

@@ -1,0 +1,182 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"slices"
+)
+
+// MinBlock is the size of the smallest block in bytes: 64 KiB.
+const MinBlock = 64 << 10
+
+// ErrDeregistered is the error of Alloc once Deregister has been called.
+var ErrDeregistered = errors.New("pool: memory is deregistered")
+
+// Arena is memory that is handed out in blocks: the memory that one peer may
+// write to, as landing rings, or that RDMA writes are made from. Each peer has
+// its own arena, with slabs and registrations of its own, so that the keys one peer
+// holds open nothing of another's and can be voided when it goes. It is not safe
+// for concurrent use.
+type Arena struct {
+	// Keep is how many slabs without blocks Free keeps for the next Alloc.
+	Keep int
+
+	budget    *Budget
+	registrar Registrar
+	access    Access
+	slabSize  int
+	void      bool // Deregister was called
+	slabs     []*arenaSlab
+	blocks    int
+	bytes     int64
+}
+
+type arenaSlab struct {
+	*Slab
+	buddy buddy
+}
+
+// Block is a piece of an Arena. Its fields are not to be changed.
+type Block struct {
+	Bytes []byte  // aligned to Align; the length is a power of two
+	Desc  uintptr // for local operations
+	Addr  uint64  // of the first byte, as a peer must name it
+	Key   uint64  // of the region it lies in
+
+	arena *Arena // nil once free
+	slab  *arenaSlab
+	block int
+}
+
+// ArenaStats is a snapshot of an Arena.
+type ArenaStats struct {
+	Slabs  int
+	Mapped int64 // bytes in the slabs
+	Blocks int
+	InUse  int64 // bytes in the blocks
+}
+
+// NewArena returns an arena without any slab yet. Slabs are of slabSize bytes, a
+// power of two of at least MinBlock; they count against b and are registered
+// with r for access, unless r is nil.
+func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
+	if slabSize < MinBlock || slabSize&(slabSize-1) != 0 {
+		panic("pool: slab size must be a power of two of at least MinBlock")
+	}
+	return &Arena{Keep: 1, budget: b, registrar: r, access: access, slabSize: slabSize}
+}
+
+// Alloc returns a block of at least size bytes: MinBlock or the next power of
+// two, at most the slab size. It may have to map and register a slab, which
+// takes long, and fails with ErrBudget if the budget has no room for one.
+func (a *Arena) Alloc(size int) (*Block, error) {
+	if a.void {
+		return nil, ErrDeregistered
+	}
+	if size <= 0 || size > a.slabSize {
+		return nil, fmt.Errorf("%w: block of %d bytes in slabs of %d", errSize, size, a.slabSize)
+	}
+	size = max(MinBlock, 1<<bits.Len(uint(size-1)))
+	for _, s := range a.slabs {
+		if b := a.carve(s, size); b != nil {
+			return b, nil
+		}
+	}
+	slab, err := NewSlab(a.budget, a.registrar, a.slabSize, a.access)
+	if err != nil {
+		return nil, err
+	}
+	s := &arenaSlab{Slab: slab, buddy: newBuddy(a.slabSize / MinBlock)}
+	a.slabs = append(a.slabs, s)
+	return a.carve(s, size), nil
+}
+
+// carve takes a block out of s, nil if none fits.
+func (a *Arena) carve(s *arenaSlab, size int) *Block {
+	block, ok := s.buddy.alloc(size / MinBlock)
+	if !ok {
+		return nil
+	}
+	at := block * MinBlock
+	b := &Block{Bytes: s.Bytes()[at : at+size : at+size], arena: a, slab: s, block: block}
+	if region := s.Region(); region != nil {
+		b.Desc, b.Addr, b.Key = region.Desc(), region.Base()+uint64(at), region.Key()
+	}
+	a.blocks++
+	a.bytes += int64(size)
+	return b
+}
+
+// Free takes a block back. Nobody may write to it any more by the rules of the
+// protocol, for the key stays valid. Keep slabs without blocks are kept for the
+// next Alloc, others are given back to the budget. Free panics if b is free.
+func (a *Arena) Free(b *Block) {
+	if b.arena != a {
+		panic("pool: block freed twice, or not from this arena")
+	}
+	b.arena = nil
+	b.slab.buddy.free(b.block, len(b.Bytes)/MinBlock)
+	a.blocks--
+	a.bytes -= int64(len(b.Bytes))
+	a.trim(a.Keep)
+}
+
+// Trim gives all slabs without blocks back to the budget.
+func (a *Arena) Trim() { a.trim(0) }
+
+// trim keeps the first keep of the slabs without blocks. After Deregister all
+// are kept: what is in flight towards them is not known.
+func (a *Arena) trim(keep int) {
+	if a.void {
+		return
+	}
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+		if !s.buddy.empty() {
+			return false
+		}
+		if keep > 0 {
+			keep--
+			return false
+		}
+		// A slab that cannot be deregistered stays: it is as good as before,
+		// and will be tried again.
+		return s.Close() == nil
+	})
+}
+
+// Deregister voids the peer's keys and keeps the memory, to be called when the
+// peer is gone; no block can be allocated afterwards. If some registration could
+// not be withdrawn, Deregister may be tried again.
+func (a *Arena) Deregister() error {
+	a.void = true
+	var err error
+	for _, s := range a.slabs {
+		err = errors.Join(err, s.Deregister())
+	}
+	return err
+}
+
+// Close deregisters and unmaps everything, that of blocks still in use
+// included: nothing may touch them any more. If that fails for a slab, the
+// error says why and Close may be tried again.
+func (a *Arena) Close() error {
+	a.void = true
+	var err error
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+		e := s.Close()
+		err = errors.Join(err, e)
+		return e == nil
+	})
+	return err
+}
+
+// Stats returns a snapshot.
+func (a *Arena) Stats() ArenaStats {
+	return ArenaStats{
+		Slabs:  len(a.slabs),
+		Mapped: int64(len(a.slabs)) * int64(a.slabSize),
+		Blocks: a.blocks,
+		InUse:  a.bytes,
+	}
+}
