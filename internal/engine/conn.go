@@ -174,7 +174,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 // endWrite leaves what this writer did not use to others that wait for it.
 func (c *Conn) endWrite() {
 	c.small = false
-	if co := c.e.core; len(co.blocked) > 0 {
+	if co := c.e.core; co.blocked > 0 {
 		co.freed = true
 	}
 	c.e.leave()

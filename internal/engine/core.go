@@ -69,12 +69,12 @@ type core struct {
 	lastID  uint32
 	granted int     // receive slots promised to peers; never more than rx.Len
 	touched []*peer // to be flushed when the dispatch ends
-	blocked []*stream
-	awake   int // writers that were woken from there, and are not back yet
+	blocked int     // streams in the blocked lists of all peers
+	awake   int     // writers that were woken from there, and are not back yet
 	graves  []grave
 	lost    map[*peer]struct{} // peers that have failed and still have streams
 	held    bool               // a tail waits for more: a peer with a doorbell has no others beside it
-	freed   bool               // a budget of the whole endpoint has grown: look at blocked
+	freed   bool               // a budget of the whole endpoint has grown: look at the peers
 	// rang lists peers that were sent something and may sleep.
 	rang []*peer
 	err  error // the endpoint is unusable
@@ -320,8 +320,8 @@ func (c *core) flush() {
 			if p.wants() {
 				p.flush()
 			}
+			p.wakeWriters()
 		}
-		c.wakeWriters()
 	}
 }
 

@@ -308,7 +308,7 @@ func (m *model) dump() string {
 
 func dumpPeer(c *core, p *peer) string {
 	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer slots %d granted %d told %d seen %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
-		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), len(c.blocked),
+		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
 		p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
 	for _, s := range p.streams {
 		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v lease %v asked %v/%v writing %d fin %v/%v acked %v waiting %v\n",

@@ -60,7 +60,8 @@ type peer struct {
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
 	tail    tail
-	awake   int       // writers that were woken to use slots, and are not back yet
+	blocked []*stream // writers that wait for a budget of the endpoint or the peer
+	awake   int       // those that were woken, and are not back yet
 	pending []*stream // streams whose coalesced data waits for a slot
 	dirty   []*stream // streams whose credits the peer should hear of
 	touched bool
@@ -319,6 +320,8 @@ func (c *core) fail(p *peer, err error) {
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
 	p.dropTail()
+	c.blocked -= len(p.blocked)
+	p.blocked = nil
 	for _, s := range p.streams {
 		s.fail(syscall.ECONNRESET)
 	}

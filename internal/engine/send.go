@@ -212,35 +212,32 @@ func (s *stream) block() {
 	s.wr.waiting = true
 	if !s.blocked && s.lacks(s.conn.left) != wantOwn {
 		s.blocked = true
-		s.p.c.blocked = append(s.p.c.blocked, s)
+		s.p.blocked = append(s.p.blocked, s)
+		s.p.c.blocked++
 	}
 }
 
-// wakeWriters wakes writers in the order in which they came, but no more than
-// can go on: of a thousand that all ran, all but a few would only queue again.
-func (c *core) wakeWriters() {
-	n, kept := 0, 0
-	for ; n < len(c.blocked); n++ {
-		s := c.blocked[n]
-		if !s.wr.waiting || s.gone {
-			s.blocked = false
-			continue
-		}
-		if c.awake >= max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots)) {
-			break
-		}
-		if s.lacks(s.conn.left) == wantShared || s.p.awake > 0 && !s.p.mayData(uint32(2*s.p.awake+2)) {
-			c.blocked[kept] = s
-			kept++
-			continue
+// wakeWriters wakes the peer's writers in the order in which they came, but no
+// more than can go on: of a thousand that all ran, all but a few would only
+// queue again.
+func (p *peer) wakeWriters() {
+	c, n := p.c, 0
+	for ; n < len(p.blocked); n++ {
+		s := p.blocked[n]
+		if s.wr.waiting && !s.gone {
+			room := max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots))
+			if c.awake >= room || p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) || s.lacks(s.conn.left) == wantShared {
+				break
+			}
+			s.awake = true
+			c.awake++
+			p.awake++
+			s.wr.signal()
 		}
 		s.blocked = false
-		s.awake = true
-		c.awake++
-		s.p.awake++
-		s.wr.signal()
+		c.blocked--
 	}
-	c.blocked = slices.Delete(c.blocked, kept, n)
+	p.blocked = slices.Delete(p.blocked, 0, n)
 }
 
 // woke notes that a writer which wakeWriters has woken is there.

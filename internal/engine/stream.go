@@ -32,7 +32,7 @@ type stream struct {
 	recalled bool // it was revoked before it came
 	askData  bool // by the next data frame
 	writing  int  // RDMA writes in flight
-	blocked  bool // a writer waits; listed in core.blocked
+	blocked  bool // a writer waits; listed in peer.blocked
 	awake    bool // it was woken from there, and is not back yet
 
 	// Receiving.
