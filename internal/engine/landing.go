@@ -286,13 +286,12 @@ func (p *peer) ringSize(n int) int {
 	return size
 }
 
-// shrink takes back the rings that have become too large a share, for their
-// streams to ask for smaller ones. It does so when their number has doubled, so
-// that streams which come and go do not cost everybody a handshake.
+// shrink takes back the rings that have just become too large a share, for
+// their streams to ask for smaller ones: conns that send alike get alike.
 func (p *peer) shrink() {
 	n := p.landing.Stats().Blocks
 	size := p.ringSize(n)
-	if n&(n-1) != 0 || size == p.c.cfg.Ring {
+	if size == p.ringSize(n-1) {
 		return
 	}
 	for _, s := range p.streams {

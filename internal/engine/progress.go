@@ -288,6 +288,9 @@ func (e *Endpoint) attend() {
 			start = time.Now()
 		}
 		runtime.Gosched()
+		if e.state.Load() == armed {
+			return // whom this woke has waited again since
+		}
 	}
 	// Whoever drives now leaves the queue armed or ticking. The driver that was
 	// seen may just have given up, though.

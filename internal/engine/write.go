@@ -108,9 +108,13 @@ func (s *stream) prepareLarge(n int) (src source) {
 
 // takeStage takes a staging chunk for an RDMA write.
 func (c *core) takeStage() (slot uint32, ok bool) {
-	if slot, ok = c.stage.GetNext(); !ok {
+	get := c.stage.Get
+	if c.attr.PerPeer {
+		get = c.stage.GetNext // the peer's core reads it
+	}
+	if slot, ok = get(); !ok {
 		c.growStage()
-		if slot, ok = c.stage.GetNext(); !ok {
+		if slot, ok = get(); !ok {
 			c.stats.Stalls.Stage++
 		}
 	}

@@ -48,6 +48,7 @@ type Session struct {
 	sent, received atomic.Uint64
 
 	mu      sync.Mutex // one signal at a time; guards what follows
+	until   time.Time  // the write deadline
 	out     [1]byte
 	beat    *time.Timer
 	cause   error // why the session ends, set once, before nc is closed
@@ -117,16 +118,34 @@ func (s *Session) read(h Handler) {
 // receive handles signals until the connection fails or the peer says goodbye.
 func (s *Session) receive(h Handler) error {
 	var buf [64]byte
+	heard := time.Now()
+	var until time.Time // the read deadline
 	for quiet := 0; quiet < 2; {
 		// In two halves: if this process was stopped for a while, as a debugger or
 		// a container's pause does, the first runs out though the peer is well.
-		if err := s.nc.SetReadDeadline(time.Now().Add(s.cfg.DeadAfter / 2)); err != nil {
-			return err
+		// Moving a deadline costs as much as the rest of a wake-up: one that comes
+		// a little early is moved when it has come.
+		half := s.cfg.DeadAfter / 2
+		if quiet > 0 || until.Sub(heard) < half*3/4 {
+			until = time.Now().Add(half)
+			if err := s.nc.SetReadDeadline(until); err != nil {
+				return err
+			}
 		}
 		n, err := s.nc.Read(buf[:])
 		s.received.Add(uint64(n))
-		if quiet++; n > 0 {
-			quiet = 0
+		now := time.Now()
+		switch {
+		case n > 0:
+			heard, quiet = now, 0
+		case errors.Is(err, os.ErrDeadlineExceeded) && quiet == 0 && now.Sub(heard) < half:
+			until = heard.Add(half)
+			if err := s.nc.SetReadDeadline(until); err != nil {
+				return err
+			}
+			continue
+		default:
+			quiet++
 		}
 		ring := false
 		for _, b := range buf[:n] {
@@ -176,7 +195,12 @@ func (s *Session) send(sig framing.Signal) error {
 	if s.cause != nil {
 		return s.cause
 	}
-	err := s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
+	var err error
+	limit := min(sendTimeout, s.cfg.DeadAfter)
+	if now := time.Now(); s.until.Sub(now) < limit/2 { // not each time: see receive
+		s.until = now.Add(limit)
+		err = s.nc.SetWriteDeadline(s.until)
+	}
 	if err == nil {
 		s.out[0] = byte(sig)
 		_, err = s.nc.Write(s.out[:])
