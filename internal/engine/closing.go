@@ -187,6 +187,10 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.ackFin()
 }
 
+// delivered reports that a stream which the user has closed needs nothing more
+// of this process.
+func (s *stream) delivered() bool { return s.gone || s.acked || s.p.err != nil }
+
 // writeError is why nothing can be written any more, nil if it can.
 func (s *stream) writeError() error {
 	switch {

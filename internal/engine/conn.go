@@ -28,6 +28,7 @@ type Conn struct {
 	rdl, wdl deadline
 	left     int  // bytes that a blocked writer still has
 	small    bool // the Write that is going on sends frames only
+	dialed   bool // by this side
 	linger   time.Duration
 }
 
@@ -285,7 +286,7 @@ func (c *Conn) Close() error {
 	}
 	c.rdl.stop()
 	c.wdl.stop()
-	defer e.settle()
+	defer e.settle(!c.dialed) // who closes one conn soon opens the next
 	if c.linger < 0 {
 		s.abort(framing.ResetAbort)
 		e.leave()
@@ -299,13 +300,16 @@ func (c *Conn) Close() error {
 	defer c.wmu.Unlock()
 	e.enter()
 	defer e.leave()
+	if s.delivered() {
+		return nil
+	}
 	limit := c.linger
 	if limit == 0 {
 		limit = DefaultLinger
 	}
 	c.wdl.set(e, &s.wr, time.Now().Add(limit))
 	defer c.wdl.stop()
-	for !s.gone && !s.acked && s.p.err == nil {
+	for !s.delivered() {
 		if c.wdl.passed {
 			return os.ErrDeadlineExceeded
 		}

@@ -46,11 +46,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	e.looks = e.look
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.chores = time.AfterFunc(time.Hour, e.doChores)
-	if e.waiter != nil {
-		go e.background()
-	} else {
-		close(e.gone)
-	}
+	go e.background()
 	e.kick(pollEvery)
 	return e, nil
 }
@@ -246,12 +242,14 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, err
 	}
 	e := p.e
+	e.rouse()
 	e.enter()
 	s, err := p.p.open(listener)
 	if err != nil {
 		e.leave()
 		return nil, err
 	}
+	s.conn.dialed = true
 	stop := context.AfterFunc(ctx, func() {
 		e.mu.Lock()
 		defer e.mu.Unlock()

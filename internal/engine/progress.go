@@ -54,7 +54,7 @@ type progress struct {
 	seen     atomic.Uint32 // visits at the last tick
 	ticking  atomic.Bool
 	bell     atomic.Pointer[Bell]       // of the one peer, where there is nothing to wait on
-	park     chan struct{}              // sends the background goroutine to the wait fd
+	park     chan struct{}              // wakes the background goroutine
 	drivers  atomic.Int32               // goroutines that wait for their conn and want to poll
 	attended atomic.Bool                // a background goroutine polls
 	driven   atomic.Bool                // one that waits for its conn does
@@ -95,6 +95,14 @@ func (e *Endpoint) acquire() bool {
 func (e *Endpoint) release() {
 	e.state.Store(idle)
 	e.kick(tickAfter)
+}
+
+// rouse takes an armed queue out of the background goroutine's care: what the
+// caller is about to cause arrives while it is on its way to wait for it.
+func (e *Endpoint) rouse() {
+	if e.state.Load() == armed && e.acquire() {
+		e.release()
+	}
 }
 
 // kick makes sure that tick runs soon.
@@ -193,11 +201,27 @@ func (e *Endpoint) takeSpin() bool {
 	return true
 }
 
-// settle arms a queue that was left for a short time by somebody who will not
-// come back: the next arrival is for others, and must not wait for the timer.
-func (e *Endpoint) settle() {
-	if e.state.Load() == idle && e.acquire() {
+// settle looks after a queue that was left for a short time by somebody who
+// will not come back: the next arrival is for others, and must not wait for the
+// timer. If it is soon to be expected, a goroutine polls for it.
+func (e *Endpoint) settle(soon bool) {
+	if e.state.Load() != idle || !e.acquire() {
+		return
+	}
+	if !soon || e.waiter != nil || e.usual >= longWait {
 		e.arm()
+		return
+	}
+	e.state.Store(idle)
+	e.wakeBackground()
+}
+
+// wakeBackground sends the background goroutine to its work: to sleep on the
+// wait fd, or to poll for a while where there is none.
+func (e *Endpoint) wakeBackground() {
+	select {
+	case e.park <- struct{}{}:
+	default:
 	}
 }
 
@@ -224,10 +248,7 @@ func (e *Endpoint) arm() {
 		switch {
 		case e.waiter != nil:
 			e.state.Store(armed)
-			select {
-			case e.park <- struct{}{}:
-			default:
-			}
+			e.wakeBackground()
 			e.waiter.Wake() // from an earlier wait: it must look again
 			return
 		case bell == nil || e.joining.Load() > 0:
@@ -297,7 +318,9 @@ func (e *Endpoint) attend() {
 	e.kick(tickAfter)
 }
 
-// background sleeps on the wait fd while the queue is armed.
+// background sleeps on the wait fd while the queue is armed. Where there is no
+// fd, a doorbell ends the sleep, and background is left with the polling that
+// settle asks for.
 func (e *Endpoint) background() {
 	defer close(e.gone)
 	for {
@@ -305,6 +328,10 @@ func (e *Endpoint) background() {
 		case <-e.park:
 		case <-e.done:
 			return
+		}
+		if e.waiter == nil {
+			e.attend()
+			continue
 		}
 		for e.sleep() {
 		}

@@ -1,0 +1,45 @@
+package engine
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// TestCloseExpectsTheNextConn: once the listening side of an endpoint with
+// doorbells has closed a conn, it polls for the next one, if it has a core to
+// spare, and the dialling side need not ring. The dialling side does not.
+func TestCloseExpectsTheNextConn(t *testing.T) {
+	for name, procs := range map[string]int{"one core": 1, "all cores": runtime.GOMAXPROCS(0)} {
+		t.Run(name, func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			l := newLink(t, personalities()["shm"], Config{Spin: 2 * time.Millisecond})
+			defer l.close(t)
+			asleep := func() bool {
+				return spinners.Load() == 0 && l.ea.state.Load() == armed && l.eb.state.Load() == armed
+			}
+			// settles reports that the queue is polled again and again, if closing
+			// does not arm it.
+			settles := func(e *Endpoint, c *Conn) bool {
+				require.Eventually(t, asleep, 10*time.Second, 100*time.Microsecond)
+				require.True(t, e.acquire())
+				e.state.Store(idle) // as a Read leaves it
+				visits := e.visits.Load()
+				c.e.settle(!c.dialed)
+				require.Eventually(t, asleep, 10*time.Second, 100*time.Microsecond)
+				return e.visits.Load()-visits >= 8
+			}
+			a, b := l.dial(t)
+			require.False(t, settles(l.ea, a))
+			polls := false
+			for i := 0; i < 10 && !polls; i++ { // a timer may have armed the queue before
+				polls = settles(l.eb, b)
+			}
+			require.Equal(t, min(procs, runtime.NumCPU()) > 1, polls)
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+		})
+	}
+}
