@@ -61,6 +61,7 @@ type core struct {
 	freeOps []uint32
 	depth   int // how many may be in flight
 	flying  int
+	stalled int // peers whose operations the fabric has refused for now
 
 	recvs   []fabric.Op // receives to post
 	owners  []*peer     // of recvs: whose slot credit each gives back, or nil
@@ -184,10 +185,19 @@ func (c *core) push(p *peer) {
 	switch {
 	case p.head == len(p.out):
 		p.out, p.head = p.out[:0], 0
-		p.stalled = time.Time{}
+		p.unstall()
 	case p.stalled.IsZero():
 		p.stalled = c.now
+		c.stalled++
 		c.stats.Stalls.Queue++
+	}
+}
+
+// unstall notes that the fabric takes the peer's operations.
+func (p *peer) unstall() {
+	if !p.stalled.IsZero() {
+		p.stalled = time.Time{}
+		p.c.stalled--
 	}
 }
 
@@ -206,7 +216,7 @@ func (c *core) account(p *peer, posted, n int) {
 	p.head += posted
 	if posted > 0 {
 		c.stats.Posted += uint64(posted)
-		p.stalled = time.Time{}
+		p.unstall()
 		if p.bell.Ring != nil && !p.rung {
 			p.rung = true
 			c.rang = append(c.rang, p)
@@ -377,6 +387,9 @@ func (c *core) breakdown(err error) {
 // retry offers the fabric again what it has refused.
 func (c *core) retry() {
 	c.postRecvs()
+	if c.stalled == 0 {
+		return
+	}
 	for _, p := range c.peers {
 		if len(p.out) > 0 {
 			c.push(p)
@@ -385,17 +398,7 @@ func (c *core) retry() {
 }
 
 // stuck reports operations that the fabric has refused for now.
-func (c *core) stuck() bool {
-	if len(c.recvs) > 0 {
-		return true
-	}
-	for _, p := range c.peers {
-		if len(p.out) > 0 {
-			return true
-		}
-	}
-	return false
-}
+func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
 
 // chores does what time alone makes due, about once in choreTime, and reports
 // whether it wants to be called again.

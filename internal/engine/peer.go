@@ -320,6 +320,7 @@ func (c *core) fail(p *peer, err error) {
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
 	p.dropTail()
+	p.unstall()
 	c.blocked -= len(p.blocked)
 	p.blocked = nil
 	for _, s := range p.streams {
