@@ -77,8 +77,7 @@ type Signal uint8
 // The signals.
 const (
 	SignalHeartbeat Signal = 0x01 // the sender is alive
-	SignalDoorbell  Signal = 0x02 // the receiver's sleeping flag was set: wake
-	SignalGoodbye   Signal = 0x03 // the sender closes in good order
+	SignalGoodbye   Signal = 0x02 // the sender closes in good order
 )
 
 const (

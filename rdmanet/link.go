@@ -59,8 +59,7 @@ func (l *link) Attached(s *rendezvous.Session) {
 	l.ep.unlink()
 	var bell engine.Bell
 	if page := s.Page(); page != nil && l.ep.fab.Waiter() == nil {
-		// A doorbell that cannot be sent means a session that is about to end.
-		bell = engine.Bell{Own: page.Own(), Peer: page.Peer(), Ring: func() { _ = s.Ring() }}
+		bell = engine.Bell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring}
 	}
 	l.peer.Attached(bell)
 	if bell.Ring != nil && bell.Peer.CompareAndSwap(1, 0) {

@@ -18,7 +18,7 @@ type Bell struct {
 	// Own is this side's flag in memory that both processes map, Peer the other
 	// side's (SPEC.md section 8).
 	Own, Peer *atomic.Uint32
-	// Ring sends the peer a doorbell message.
+	// Ring rings the peer's doorbell.
 	Ring func()
 }
 

@@ -31,8 +31,54 @@ func CreatePage() (*Page, error) {
 	copy(mem, nonce[:])
 	p := newPage(mem, nonce, pageDialerFlag, pageListenerFlag)
 	p.name = file
+	for _, end := range []string{dialerBell, listenerBell} {
+		if err = unix.Mkfifo(pageDir+file+end, 0o600); err != nil {
+			err = &os.PathError{Op: "mkfifo", Path: pageDir + file + end, Err: err}
+			break
+		}
+	}
+	if err == nil {
+		err = p.openBells(file, dialerBell, listenerBell)
+	}
+	if err != nil {
+		_ = p.Close()
+		return nil, fmt.Errorf("%w: %w", errPage, err)
+	}
 	return p, nil
 }
+
+// openBells opens this side's FIFO, and the peer's.
+func (p *Page) openBells(file, own, peer string) (err error) {
+	if p.ownBell, err = openBell(pageDir + file + own); err != nil {
+		return err
+	}
+	if p.peerBell, err = openBell(pageDir + file + peer); err != nil {
+		return err
+	}
+	p.peerConn, err = p.peerBell.SyscallConn()
+	return err
+}
+
+func openBell(path string) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	if err := checkFile(fd, unix.S_IFIFO); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return os.NewFile(uintptr(fd), path), nil // with Go's poller, since it does not block
+}
+
+// Ring wakes the peer. After Close it does nothing.
+func (p *Page) Ring() { _ = p.peerConn.Control(ring) }
+
+// ring writes a byte, whatever it is. If the FIFO is full, the peer has enough to
+// wake up by.
+func ring(fd uintptr) { _, _ = unix.Write(int(fd), oneByte[:]) }
+
+var oneByte [1]byte
 
 // allocatePage reserves the page before it is touched: on a full tmpfs a store
 // to a page that is only promised raises SIGBUS.
@@ -61,7 +107,7 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 		return nil, fmt.Errorf("%w: %w", errPage, &os.PathError{Op: "open", Path: pageDir + name, Err: err})
 	}
 	defer unix.Close(fd)
-	if err := checkPageFile(fd); err != nil {
+	if err := checkFile(fd, unix.S_IFREG); err != nil {
 		return nil, fmt.Errorf("%w: %s%s: %w", errPage, pageDir, name, err)
 	}
 	mem, err := mapPage(fd)
@@ -72,28 +118,36 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("%w: %s%s: wrong nonce", errPage, pageDir, name)
 	}
-	return newPage(mem, nonce, pageListenerFlag, pageDialerFlag), nil
+	p := newPage(mem, nonce, pageListenerFlag, pageDialerFlag)
+	if err := p.openBells(name, listenerBell, dialerBell); err != nil {
+		_ = p.Close()
+		return nil, fmt.Errorf("%w: %w", errPage, err)
+	}
+	return p, nil
 }
 
-func checkPageFile(fd int) error {
+// checkFile makes sure that a file is of the given type and nobody else's.
+func checkFile(fd int, kind uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return os.NewSyscallError("fstat", err)
 	}
 	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+	case st.Mode&unix.S_IFMT != kind && kind == unix.S_IFIFO:
+		return errors.New("not a FIFO")
+	case st.Mode&unix.S_IFMT != kind:
 		return errors.New("not a regular file")
 	case int(st.Uid) != os.Geteuid():
 		return fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
 	case st.Mode&0o777 != 0o600:
 		return fmt.Errorf("mode %#o, not 0600", st.Mode&0o777)
-	case st.Size != pageSize:
+	case kind == unix.S_IFREG && st.Size != pageSize:
 		return fmt.Errorf("%d bytes, not %d", st.Size, pageSize)
 	}
 	return nil
 }
 
-// Unlink removes the page's name: both sides have it mapped, or never will. Only
+// Unlink removes the page's names: both sides have it open, or never will. Only
 // the side that created the page does anything.
 func (p *Page) Unlink() error {
 	if p.name == "" {
@@ -101,15 +155,24 @@ func (p *Page) Unlink() error {
 	}
 	path := pageDir + p.name
 	p.name = ""
-	if err := unix.Unlink(path); err != nil {
-		return &os.PathError{Op: "unlink", Path: path, Err: err}
+	var errs []error
+	for _, end := range []string{"", dialerBell, listenerBell} {
+		if err := unix.Unlink(path + end); err != nil {
+			errs = append(errs, &os.PathError{Op: "unlink", Path: path + end, Err: err})
+		}
 	}
-	return nil
+	return errors.Join(errs...)
 }
 
-// Close unlinks and unmaps the page. Nobody may use its flags any more.
+// Close unlinks and unmaps the page, and ends Listen. Nobody may use its flags
+// any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
+	for _, bell := range []*os.File{p.ownBell, p.peerBell} {
+		if bell != nil {
+			_ = bell.Close() // it is closed already
+		}
+	}
 	if p.mem != nil {
 		err = errors.Join(err, os.NewSyscallError("munmap", unix.Munmap(p.mem)))
 		p.mem, p.own, p.peer = nil, nil, nil

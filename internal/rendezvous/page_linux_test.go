@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -25,7 +26,7 @@ func TestPage(t *testing.T) {
 	b, err := OpenPage(a.name, a.nonce)
 	require.NoError(t, err)
 	require.NoError(t, a.Unlink())
-	assert.NoFileExists(t, path)
+	assert.Empty(t, pages(t), "neither page nor FIFOs have a name")
 	assert.NoError(t, a.Unlink(), "again does nothing")
 
 	assert.True(t, a.Own().CompareAndSwap(0, 1))
@@ -45,7 +46,68 @@ func TestPageCloseUnlinks(t *testing.T) {
 	path := pageDir + a.name
 	assert.FileExists(t, path)
 	require.NoError(t, a.Close())
-	assert.NoFileExists(t, path)
+	assert.Empty(t, pages(t))
+}
+
+// TestPageRings: each side hears the other, also from before it listened, and a
+// FIFO that is full makes nobody wait.
+func TestPageRings(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	b, err := OpenPage(a.name, a.nonce)
+	require.NoError(t, err)
+	var listening sync.WaitGroup
+	for _, side := range []struct{ from, to *Page }{{a, b}, {b, a}} {
+		for range 100_000 { // a FIFO holds 65536
+			side.from.Ring()
+		}
+		rung := make(chan struct{}, 1)
+		listening.Go(func() {
+			side.to.Listen(func() {
+				select {
+				case rung <- struct{}{}:
+				default:
+				}
+			})
+		})
+		for range 5000 { // more than it takes to empty the FIFO
+			<-rung
+			side.from.Ring()
+		}
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	listening.Wait()
+	a.Ring()
+	b.Ring()
+}
+
+// TestOpenPageRefusesBells: what is not a FIFO of this user is not written to.
+func TestOpenPageRefusesBells(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, path string){
+		"no such file": func(*testing.T, string) {},
+		"not a FIFO":   func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, nil, 0o600)) },
+		"mode 0622": func(t *testing.T, path string) {
+			require.NoError(t, unix.Mkfifo(path, 0o600))
+			require.NoError(t, os.Chmod(path, 0o622))
+		},
+		syscall.ELOOP.Error(): func(t *testing.T, path string) { require.NoError(t, os.Symlink("/dev/null", path)) },
+	} {
+		for _, end := range []string{dialerBell, listenerBell} {
+			t.Run(name+end, func(t *testing.T) {
+				a, err := CreatePage()
+				require.NoError(t, err)
+				path := pageDir + a.name + end
+				require.NoError(t, os.Remove(path))
+				change(t, path)
+				_, err = OpenPage(a.name, a.nonce)
+				assert.ErrorIs(t, err, errPage)
+				assert.ErrorContains(t, err, name)
+				_ = a.Close() // one of the names may be missing
+				os.Remove(path)
+			})
+		}
+	}
 }
 
 func TestOpenPageRefuses(t *testing.T) {

@@ -21,5 +21,8 @@ func OpenPage(name string, _ [16]byte) (*Page, error) {
 // Unlink does nothing.
 func (p *Page) Unlink() error { return nil }
 
+// Ring does nothing.
+func (p *Page) Ring() {}
+
 // Close does nothing.
 func (p *Page) Close() error { return nil }

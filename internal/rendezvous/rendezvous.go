@@ -1,7 +1,7 @@
 // Package rendezvous brings two processes together over TCP before they use a
 // fabric: it proves who is there, agrees on a provider, exchanges endpoint
-// names, and then keeps the connection as liveness channel and doorbell. No
-// payload ever crosses it. Sections 8 and 9 of framing/SPEC.md specify it.
+// names, and then keeps the connection as liveness channel. No payload ever
+// crosses it. Sections 8 and 9 of framing/SPEC.md specify it.
 package rendezvous
 
 import (

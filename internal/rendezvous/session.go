@@ -15,19 +15,20 @@ import (
 )
 
 // sendTimeout bounds the write of one signal. Signals fill a socket's buffer
-// only if the peer has stopped reading, and a doorbell must not hold up the
-// goroutine that rings it for long.
+// only if the peer has stopped reading, and a goodbye must not hold up the
+// goroutine that says it for long.
 const sendTimeout = 2 * time.Second
 
 // Handler hears what happens to a Session. Its methods are called by the
-// session's goroutine, one at a time.
+// session's goroutines: each one at a time, but both at once.
 type Handler interface {
 	// Doorbell: the peer has posted something and found this side asleep. It
-	// must not block and must not call Close.
+	// must not call Close.
 	Doorbell()
 	// Ended: the session is over, and its connection closed. It is called
-	// exactly once. err wraps ErrGoodbye, ErrHeartbeat, ErrMalformed, net.ErrClosed
-	// after Close, or is what the connection failed with.
+	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
+	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, or is what the
+	// connection failed with.
 	Ended(err error)
 }
 
@@ -48,13 +49,13 @@ type Session struct {
 	sent, received atomic.Uint64
 
 	mu      sync.Mutex // one signal at a time; guards what follows
-	until   time.Time  // the write deadline
 	out     [1]byte
 	beat    *time.Timer
 	cause   error // why the session ends, set once, before nc is closed
 	started bool
 	ending  bool          // the reader needs nobody any more: Ended is next
 	done    chan struct{} // closed when the reader has returned
+	deaf    chan struct{} // closed when nobody listens to the doorbell any more; made by Start
 	freed   sync.Once
 }
 
@@ -88,9 +89,10 @@ func (s *Session) Stats() Stats {
 	return Stats{Sent: s.sent.Load(), Received: s.received.Load()}
 }
 
-// Start begins liveness: heartbeats, and a goroutine that reads. Before, nothing
-// is read and the peer's silence goes unnoticed. It is called at most once. After
-// Close it only calls h.Ended, from a goroutine of its own.
+// Start begins liveness: heartbeats, a goroutine that reads, and another that
+// hears the doorbell if there is a page. Before, nothing is read and the peer's
+// silence goes unnoticed. It is called at most once. After Close it only calls
+// h.Ended, from a goroutine of its own.
 func (s *Session) Start(h Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -102,6 +104,13 @@ func (s *Session) Start(h Handler) {
 		s.beat = time.AfterFunc(s.cfg.Heartbeat, s.heartbeat)
 	}
 	go s.read(h)
+	if s.page != nil {
+		s.deaf = make(chan struct{})
+		go func() {
+			defer close(s.deaf)
+			s.page.Listen(h.Doorbell)
+		}()
+	}
 }
 
 func (s *Session) read(h Handler) {
@@ -118,49 +127,25 @@ func (s *Session) read(h Handler) {
 // receive handles signals until the connection fails or the peer says goodbye.
 func (s *Session) receive(h Handler) error {
 	var buf [64]byte
-	heard := time.Now()
-	var until time.Time // the read deadline
 	for quiet := 0; quiet < 2; {
 		// In two halves: if this process was stopped for a while, as a debugger or
 		// a container's pause does, the first runs out though the peer is well.
-		// Moving a deadline costs as much as the rest of a wake-up: one that comes
-		// a little early is moved when it has come.
-		half := s.cfg.DeadAfter / 2
-		if quiet > 0 || until.Sub(heard) < half*3/4 {
-			until = time.Now().Add(half)
-			if err := s.nc.SetReadDeadline(until); err != nil {
-				return err
-			}
+		if err := s.nc.SetReadDeadline(time.Now().Add(s.cfg.DeadAfter / 2)); err != nil {
+			return err
 		}
 		n, err := s.nc.Read(buf[:])
 		s.received.Add(uint64(n))
-		now := time.Now()
-		switch {
-		case n > 0:
-			heard, quiet = now, 0
-		case errors.Is(err, os.ErrDeadlineExceeded) && quiet == 0 && now.Sub(heard) < half:
-			until = heard.Add(half)
-			if err := s.nc.SetReadDeadline(until); err != nil {
-				return err
-			}
-			continue
-		default:
-			quiet++
+		if quiet++; n > 0 {
+			quiet = 0
 		}
-		ring := false
 		for _, b := range buf[:n] {
 			switch framing.Signal(b) {
 			case framing.SignalHeartbeat:
-			case framing.SignalDoorbell:
-				ring = true
 			case framing.SignalGoodbye:
 				return ErrGoodbye
 			default:
 				return fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, b)
 			}
-		}
-		if ring { // one wake is enough, however many rang
-			h.Doorbell()
 		}
 		switch {
 		case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
@@ -171,13 +156,6 @@ func (s *Session) receive(h Handler) error {
 		}
 	}
 	return fmt.Errorf("%w for %v", ErrHeartbeat, s.cfg.DeadAfter)
-}
-
-// Ring sends the doorbell. It fails once the session has ended.
-func (s *Session) Ring() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.send(framing.SignalDoorbell)
 }
 
 func (s *Session) heartbeat() {
@@ -195,12 +173,7 @@ func (s *Session) send(sig framing.Signal) error {
 	if s.cause != nil {
 		return s.cause
 	}
-	var err error
-	limit := min(sendTimeout, s.cfg.DeadAfter)
-	if now := time.Now(); s.until.Sub(now) < limit/2 { // not each time: see receive
-		s.until = now.Add(limit)
-		err = s.nc.SetWriteDeadline(s.until)
-	}
+	err := s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
 	if err == nil {
 		s.out[0] = byte(sig)
 		_, err = s.nc.Write(s.out[:])
@@ -246,13 +219,14 @@ func (s *Session) leave() {
 }
 
 // Close says goodbye, closes the connection, waits until Ended has returned, or
-// is being called because the session ended by itself, and unmaps the page, which
-// nobody may use any more. It may be called from Ended, not from Doorbell, and
+// is being called because the session ended by itself, and unmaps the page, whose
+// flags nobody may use any more. It may be called from Ended, not from Doorbell, and
 // not under a lock that either takes. Later calls do nothing.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.leave()
 	wait := s.started && !s.ending
+	deaf := s.deaf
 	s.mu.Unlock()
 	if wait {
 		<-s.done
@@ -261,6 +235,9 @@ func (s *Session) Close() error {
 	s.freed.Do(func() {
 		if s.page != nil {
 			err = s.page.Close()
+			if deaf != nil {
+				<-deaf
+			}
 		}
 	})
 	return err

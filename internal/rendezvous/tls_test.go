@@ -108,8 +108,6 @@ func signalsOverTLS(t *testing.T, d, l *Session) {
 	dh, lh := newRecorder(), newRecorder()
 	d.Start(dh)
 	l.Start(lh)
-	require.NoError(t, d.Ring())
-	<-lh.bells
 	require.NoError(t, d.Close())
 	assert.ErrorIs(t, lh.wait(t), ErrGoodbye)
 	assert.ErrorIs(t, dh.wait(t), net.ErrClosed)
