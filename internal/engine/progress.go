@@ -295,18 +295,23 @@ func (e *Endpoint) attend() {
 		e.attended.Store(true)
 		defer e.attended.Store(false)
 	}
-	start := time.Now()
+	start, visits := time.Now(), e.visits.Load()
 	// One look in any case: a driver that is about to park may have looked
 	// before what we were woken for arrived, and counts on us.
 	for i := 1; (i == 1 || e.drivers.Load() == 0) && !e.closing() && e.acquire(); i++ {
+		visits++ // this one
 		n := e.poll()
 		if n == 0 && (!spin || i%8 == 0 && time.Since(start) > e.cfg.Spin/2) {
-			e.arm()
+			if !spin || visits == e.visits.Load() {
+				e.arm()
+			} else {
+				e.release() // others have come by meanwhile, and will again: see tick
+			}
 			return
 		}
 		e.state.Store(idle)
 		if n > 0 {
-			start = time.Now()
+			start, visits = time.Now(), e.visits.Load()
 		}
 		runtime.Gosched()
 		if e.state.Load() == armed {
