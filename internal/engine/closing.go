@@ -70,7 +70,7 @@ func (s *stream) close() {
 
 func (s *stream) markClosed() {
 	if !s.closed {
-		s.closed, s.closedAt = true, s.p.c.now
+		s.closed, s.closedAt = true, s.p.c.now()
 		s.p.c.lingering++
 		s.p.c.touch(s.p) // the tail goes
 	}

@@ -43,7 +43,7 @@ type core struct {
 	attr fabric.Attr
 	cfg  Config
 	rule rule
-	now  time.Time // set by whoever enters the core
+	at   time.Time // see now
 	// owner is what conns block on; nil in tests that drive the core alone.
 	owner *Endpoint
 	eager int // largest frame
@@ -141,6 +141,15 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	return c, nil
 }
 
+// now is the time. The clock is read once between enter and leave, and only if
+// somebody asks: it costs as much as a short Write.
+func (c *core) now() time.Time {
+	if c.at.IsZero() {
+		c.at = time.Now()
+	}
+	return c.at
+}
+
 // maxPayload is the most payload of a frame that this endpoint can send.
 func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
 
@@ -187,7 +196,7 @@ func (c *core) push(p *peer) {
 		p.out, p.head = p.out[:0], 0
 		p.unstall()
 	case p.stalled.IsZero():
-		p.stalled = c.now
+		p.stalled = c.now()
 		c.stalled++
 		c.stats.Stalls.Queue++
 	}
@@ -407,7 +416,7 @@ func (c *core) chores() (again bool) {
 	c.starved = false // reclaim finds out
 	for _, p := range c.peers {
 		if len(p.out) > 0 {
-			if again = true; !p.stalled.IsZero() && c.now.Sub(p.stalled) > c.cfg.DeadAfter {
+			if again = true; !p.stalled.IsZero() && c.now().Sub(p.stalled) > c.cfg.DeadAfter {
 				c.fail(p, fmt.Errorf("fabric took no operation for %v", c.cfg.DeadAfter))
 			}
 		}

@@ -57,7 +57,7 @@ func (e *Endpoint) Attr() fabric.Attr { return e.attr }
 // enter and leave bracket every use of the core.
 func (e *Endpoint) enter() {
 	e.mu.Lock()
-	e.core.now = time.Now()
+	e.core.at = time.Time{}
 }
 
 func (e *Endpoint) leave() {

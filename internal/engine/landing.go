@@ -161,7 +161,7 @@ func (s *stream) takeLanded() (bool, error) {
 	l.end = s.rcvNxt
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
-	l.touched = s.p.c.now.UnixNano()
+	l.touched = s.p.c.now().UnixNano()
 	if s.readShut && !s.reading {
 		l.read += n
 		s.releaseRing()
@@ -265,7 +265,7 @@ func (s *stream) wanted() {
 	c.lessees[l.Index] = p
 	l.Release(s.largeIn)
 	s.inLease = &inLease{
-		Lease: l, base: s.largeIn, read: s.largeIn, touched: c.now.UnixNano(),
+		Lease: l, base: s.largeIn, read: s.largeIn, touched: c.now().UnixNano(),
 		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
 	}
 	p.shrink()
@@ -344,7 +344,7 @@ func (p *peer) revokeOldest() {
 // that had to wait for memory. It reports whether any lease is out or wanted.
 func (p *peer) reclaim() (more bool) {
 	for _, s := range p.streams {
-		if s.closed && p.c.now.Sub(s.closedAt) > p.c.cfg.DeadAfter {
+		if s.closed && p.c.now().Sub(s.closedAt) > p.c.cfg.DeadAfter {
 			p.c.fail(p, fmt.Errorf("%w: it does not answer a close", errProtocol))
 			return false
 		}
@@ -353,7 +353,7 @@ func (p *peer) reclaim() (more bool) {
 		}
 		if l := s.inLease; l != nil {
 			more = true
-			idle := s.largeIn == s.largeRel && p.c.now.UnixNano()-l.touched > int64(choreTime)
+			idle := s.largeIn == s.largeRel && p.c.now().UnixNano()-l.touched > int64(choreTime)
 			if idle || 4*len(l.Ring.Bytes) <= p.ringSize(p.landing.Stats().Blocks) { // there is room for a larger one
 				s.revoke()
 			}

@@ -104,7 +104,7 @@ func runModel(t *testing.T, seed uint64) {
 		require.NoError(t, err)
 		m.cores[i], err = newCore(fe, cfg)
 		require.NoError(t, err)
-		m.cores[i].now = m.now
+		m.cores[i].at = m.now
 		m.peers[i], err = m.cores[i].newPeer([16]byte{byte(i), 9}, PeerConfig{
 			Accept: func(c *Conn, _ uint32) framing.ResetCode { accepted[c.stream.id] = c; return 0 },
 		})
@@ -163,10 +163,10 @@ func (m *model) poll() {
 	c := m.cores[m.rng.IntN(2)]
 	if m.rng.IntN(50) == 0 {
 		m.now = m.now.Add(time.Duration(m.rng.IntN(300)) * time.Millisecond)
-		c.now = m.now
+		c.at = m.now
 		c.chores()
 	}
-	c.now = m.now
+	c.at = m.now
 	_, n, err := c.fab.Exchange(nil, m.done[:1+m.rng.IntN(len(m.done))])
 	require.NoError(m.t, err)
 	c.retry()

@@ -132,7 +132,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		slots: want, granted: uint32(want), told: uint32(want),
 		streams: map[uint32]*stream{}, pong: newWaiter(), cfg: cfg,
 	}
-	p.idle.Store(c.now.UnixNano())
+	p.idle.Store(c.now().UnixNano())
 	c.granted += want
 	c.peers[p.id] = p
 	return p, c.err
@@ -347,7 +347,7 @@ func (c *core) fail(p *peer, err error) {
 	}
 	if p.landing != nil {
 		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
-		c.graves = append(c.graves, grave{p.landing, c.now})
+		c.graves = append(c.graves, grave{p.landing, c.now()})
 	}
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err)
@@ -379,7 +379,7 @@ type grave struct {
 func (c *core) bury() (left bool) {
 	kept := c.graves[:0]
 	for _, g := range c.graves {
-		if g.mem.Stats().Blocks == 0 && c.now.Sub(g.at) >= choreTime && g.mem.Close() == nil {
+		if g.mem.Stats().Blocks == 0 && c.now().Sub(g.at) >= choreTime && g.mem.Close() == nil {
 			continue
 		}
 		kept = append(kept, g)

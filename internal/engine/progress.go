@@ -121,7 +121,7 @@ func (e *Endpoint) poll() int {
 	e.enter()
 	e.core.retry()
 	if n > 0 {
-		e.learn(e.core.now)
+		e.learn()
 		e.core.dispatch(e.reaped[:n])
 		e.core.stats.Reaped += uint64(n)
 	}
@@ -135,9 +135,9 @@ func (e *Endpoint) poll() int {
 // learn notes how long something took to arrive after somebody began to wait,
 // for whomever it is: with many conns each waits long, and polling pays for all
 // of them. Long waits count alike: they all say that it does not.
-func (e *Endpoint) learn(now time.Time) {
+func (e *Endpoint) learn() {
 	if !e.since.IsZero() {
-		e.usual += (min(now.Sub(e.since), time.Millisecond) - e.usual) / 4
+		e.usual += (min(e.core.now().Sub(e.since), time.Millisecond) - e.usual) / 4
 		e.since = time.Time{}
 	}
 }

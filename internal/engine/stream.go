@@ -267,7 +267,7 @@ func (s *stream) remove() {
 		p.c.lingering--
 	}
 	delete(p.streams, s.id)
-	p.idle.Store(p.c.now.UnixNano())
+	p.idle.Store(p.c.now().UnixNano())
 	p.conns.Add(-1)
 	p.c.stats.Streams--
 	s.outLease = nil
