@@ -113,6 +113,9 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 		return nil, err
 	}
 	name := e.fab.Name()
+	if e.waiter != nil {
+		e.waiter.Wake() // a sleeper looks often again while the two meet
+	}
 	e.enter()
 	defer e.leave()
 	p, err := e.core.newPeer(token, cfg)

@@ -18,10 +18,10 @@ import (
 // A sleeping Wait looks again by itself after minTick, then less and less
 // often up to maxTick: providers that make progress only when called (all of
 // software) have work now and then, such as a connection that rxm sets up,
-// for which the queue's descriptor does not become readable.
+// for which the queue's descriptor does not become readable. A Wake starts over.
 const (
 	minTick = 2 * time.Millisecond
-	maxTick = 32 * time.Millisecond
+	maxTick = 64 * time.Millisecond
 )
 
 // A provider may find it unsafe to sleep again and again with nothing to reap
