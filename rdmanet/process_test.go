@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -29,10 +30,14 @@ const (
 	addrVar     = "RDMANET_TEST_ADDR"
 )
 
+// roles are the parts that another process can play.
+var roles = map[string]func(provider, addr string) error{
+	"relay":          relay,
+	"write and exit": writeAndExit,
+}
+
 func TestMain(m *testing.M) {
-	roles := map[string]func(provider, addr string) error{
-		"relay": relay, "write and exit": writeAndExit,
-	}
+	flag.Parse()
 	if role := os.Getenv(roleVar); role != "" {
 		if err := roles[role](os.Getenv(providerVar), os.Getenv(addrVar)); err != nil {
 			fmt.Fprintln(os.Stderr, role+":", err)
@@ -193,7 +198,7 @@ func writeAndExit(provider, addr string) error {
 // TestWriteCloseExit: what was written before Close arrives whole although the
 // process exits at once.
 func TestWriteCloseExit(t *testing.T) {
-	const times = 100
+	times := rounds(100, 1000)
 	want := exitData()
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {

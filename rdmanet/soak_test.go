@@ -1,0 +1,14 @@
+package rdmanet_test
+
+import "flag"
+
+var soak = flag.Bool("soak", false, "repeat what depends on timing as often as make soak does")
+
+// rounds is how often a test repeats something: few times each time the tests
+// run, many times in make soak.
+func rounds(few, many int) int {
+	if *soak {
+		return many
+	}
+	return few
+}
