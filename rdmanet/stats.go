@@ -32,12 +32,16 @@ type ProviderStats struct {
 	Peers     int
 	Conns     int // closing ones included
 
-	PeersLost                   uint64 // ended, for any reason
-	FramesSent, FramesReceived  uint64
-	FramesDropped               uint64 // without the right proof, or malformed
-	FramesStray                 uint64 // for conns that are gone
-	FramesHeld                  uint64 // that arrived before what precedes them
-	Violations                  uint64 // peers cut off because they broke the protocol
+	PeersLost                  uint64 // ended, for any reason
+	FramesSent, FramesReceived uint64
+	FramesDropped              uint64 // without the right proof, or malformed
+	FramesStray                uint64 // for conns that are gone
+	FramesHeld                 uint64 // that arrived before what precedes them
+	Violations                 uint64 // peers cut off because they broke the protocol
+	// Abandoned endpoints are those in which a call hung after their peer had died
+	// or while it was stopped: what the library has mapped for them, some
+	// mebibytes each, stays until the process ends.
+	Abandoned                   uint64
 	RDMAWrites                  uint64 // posted
 	RDMABytesReceived           uint64 // that arrived by RDMA write
 	LeasesRevoked               uint64 // landing rings taken back
@@ -63,7 +67,7 @@ func providerStats(s engine.Stats) ProviderStats {
 	return ProviderStats{
 		Endpoints: 1, Peers: s.Peers, Conns: s.Streams,
 		PeersLost: s.PeersLost, FramesSent: s.FramesSent, FramesReceived: s.FramesReceived,
-		FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, FramesHeld: s.FramesHeld,
+		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, FramesHeld: s.FramesHeld,
 		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
 		LeasesRevoked: s.LeasesRevoked, Posted: s.Posted, Reaped: s.Reaped, CQErrors: s.CQErrors,
 		Parks: s.Parks, DoorbellsSent: s.DoorbellsRung, DoorbellsGot: s.DoorbellsHeard,
@@ -82,6 +86,7 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.FramesStray += o.FramesStray
 	s.FramesHeld += o.FramesHeld
 	s.Violations += o.Violations
+	s.Abandoned += o.Abandoned
 	s.RDMAWrites += o.RDMAWrites
 	s.RDMABytesReceived += o.RDMABytesReceived
 	s.LeasesRevoked += o.LeasesRevoked

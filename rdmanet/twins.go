@@ -41,6 +41,12 @@ func (e *twin) Insert(name []byte) (fabric.Addr, error) {
 	return e.Endpoint.Insert(name)
 }
 
+// Rescue implements fabric.Rescuer if the endpoint does.
+func (e *twin) Rescue() bool {
+	r, ok := e.Endpoint.(fabric.Rescuer)
+	return ok && r.Rescue()
+}
+
 // Shutdown would pull a mapping, which has a name, from under the other one.
 // Without it, posted memory is as safe: nobody makes this endpoint progress any
 // more. On a fabric without a mapping the other one's calls may do that.

@@ -45,6 +45,9 @@ func (ep *Endpoint) Name() []byte { return ep.name }
 // peers, and providers believe them: what does not look like this endpoint's
 // own name is refused. It may block.
 func (ep *Endpoint) Insert(name []byte) (Addr, error) {
+	if ep.abandoned.Load() {
+		return 0, ErrAbandoned
+	}
 	if err := ep.checkName(name); err != nil {
 		return 0, err
 	}
@@ -63,6 +66,9 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 
 // Remove takes a peer out of the address vector (fi_av_remove).
 func (ep *Endpoint) Remove(a Addr) error {
+	if ep.abandoned.Load() {
+		return ErrAbandoned
+	}
 	addr := C.fi_addr_t(a)
 	if ret := C.fi_av_remove(ep.av, &addr, 1, 0); ret != 0 {
 		return callError("fi_av_remove", ret)

@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"errors"
+	"sync/atomic"
 	"unsafe"
 )
 
@@ -32,6 +33,8 @@ type Endpoint struct {
 	waitFD  int
 	txDepth int
 	rxDepth int
+
+	abandoned atomic.Bool
 }
 
 // Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open,
@@ -82,8 +85,12 @@ func (ep *Endpoint) openEndpoint() error {
 }
 
 func (ep *Endpoint) openPort() error {
+	guarded := C.int(0)
+	if mayHang(ep.info) {
+		guarded = 1
+	}
 	ep.port = C.ofi_port_new(ep.fabric, ep.ep, ep.cq, ep.info.c,
-		C.uint32_t(ep.txDepth), C.uint32_t(ep.rxDepth))
+		C.uint32_t(ep.txDepth), C.uint32_t(ep.rxDepth), guarded)
 	if ep.port == nil {
 		return callError("calloc", -C.FI_ENOMEM)
 	}
@@ -117,7 +124,7 @@ func (ep *Endpoint) SetMinMultiRecv(n int) error {
 // before Close. Nothing may be posted or reaped any more. Where regions are
 // bound to the endpoint they have to go first, and Shutdown does nothing.
 func (ep *Endpoint) Shutdown() error {
-	if ep.ep == nil || ep.info.mrMode(C.FI_MR_ENDPOINT) {
+	if ep.abandoned.Load() || ep.ep == nil || ep.info.mrMode(C.FI_MR_ENDPOINT) {
 		return nil
 	}
 	if ret := C.fi_close(&ep.ep.fid); ret != 0 {
@@ -131,6 +138,9 @@ func (ep *Endpoint) Shutdown() error {
 // Where the provider refuses to let go of something, the rest of it is left
 // alone and the error returned: what libfabric still uses must not be freed.
 func (ep *Endpoint) Close() error {
+	if ep.abandoned.Load() {
+		return nil
+	}
 	if ep.ep != nil {
 		if ret := C.fi_close(&ep.ep.fid); ret != 0 {
 			return callError("fi_close of the endpoint", ret)

@@ -28,6 +28,7 @@ const keyAttempts = 8
 
 // Region is registered memory, struct fid_mr.
 type Region struct {
+	ep   *Endpoint
 	mr   *C.struct_fid_mr
 	base uint64
 }
@@ -37,11 +38,14 @@ type Region struct {
 // chooses the key if it wants to (FI_MR_PROV_KEY); else it is random, since
 // the key is all that keeps other peers out. Errors wrap Errno.
 func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
+	if ep.abandoned.Load() {
+		return nil, ErrAbandoned
+	}
 	if len(mem) == 0 {
 		return nil, callError("fi_mr_reg", -C.FI_EINVAL)
 	}
 	start := unsafe.Pointer(unsafe.SliceData(mem))
-	r := new(Region)
+	r := &Region{ep: ep}
 	if ep.info.mrMode(C.FI_MR_VIRT_ADDR) {
 		r.base = uint64(uintptr(start))
 	}
@@ -103,6 +107,9 @@ func (r *Region) Base() uint64 { return r.base }
 
 // Close withdraws the registration (fi_close).
 func (r *Region) Close() error {
+	if r.ep.abandoned.Load() {
+		return nil
+	}
 	if ret := C.fi_close(&r.mr.fid); ret != 0 {
 		return callError("fi_close of the memory region", ret)
 	}

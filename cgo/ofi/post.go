@@ -5,6 +5,7 @@ package ofi
 /*
 #cgo noescape ofi_exchange
 #cgo nocallback ofi_exchange
+#include <errno.h>
 #include <stdlib.h>
 #include "shim.h"
 */
@@ -131,6 +132,9 @@ func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, r
 	c := b.c
 	c.ndone = C.uint32_t(min(done, BatchDone))
 	C.ofi_exchange(ep.port, c)
+	if c.post_err == C.EOWNERDEAD && ep.abandoned.Load() {
+		return int(c.posted), 0, ErrAbandoned, ErrAbandoned
+	}
 	if c.post_err != 0 {
 		postErr = &CallError{Call: "posting", Errno: Errno(c.post_err)}
 	}

@@ -32,6 +32,8 @@ struct ofi_port {
 	struct fid_fabric *fabric;
 	size_t inject_size;
 	size_t max_msg_size;
+	int guarded;            // see guard.c
+	_Atomic int abandoned;
 	struct contexts tx;
 	struct contexts rx;
 };
@@ -100,7 +102,7 @@ static struct contexts *owner(struct ofi_port *port, const void *ctx)
 
 struct ofi_port *ofi_port_new(struct fid_fabric *fabric, struct fid_ep *ep,
 			      struct fid_cq *cq, const struct fi_info *info,
-			      uint32_t tx_depth, uint32_t rx_depth)
+			      uint32_t tx_depth, uint32_t rx_depth, int guarded)
 {
 	struct ofi_port *port = calloc(1, sizeof(*port));
 
@@ -111,6 +113,7 @@ struct ofi_port *ofi_port_new(struct fid_fabric *fabric, struct fid_ep *ep,
 	port->cq = cq;
 	port->inject_size = info->tx_attr->inject_size;
 	port->max_msg_size = info->ep_attr->max_msg_size;
+	port->guarded = guarded;
 	if (contexts_init(&port->tx, tx_depth) ||
 	    contexts_init(&port->rx, rx_depth)) {
 		ofi_port_free(port);
@@ -327,14 +330,10 @@ static void reap(struct ofi_port *port, struct ofi_batch *batch)
 	}
 }
 
-void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch)
+void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch)
 {
 	ssize_t ret;
 
-	batch->posted = 0;
-	batch->reaped = 0;
-	batch->post_err = 0;
-	batch->reap_err = 0;
 	for (; batch->posted < batch->nops; batch->posted++) {
 		ret = post(port, &batch->ops[batch->posted]);
 		if (!ret)
@@ -345,6 +344,35 @@ void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch)
 	}
 	if (batch->ndone)
 		reap(port, batch);
+}
+
+void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch)
+{
+	int err;
+
+	batch->posted = 0;
+	batch->reaped = 0;
+	batch->post_err = 0;
+	batch->reap_err = 0;
+	if (!port->guarded) {
+		ofi_exchange_now(port, batch);
+		return;
+	}
+	err = ofi_guarded(port, batch, &port->abandoned);
+	if (err) {
+		batch->post_err = err;
+		batch->reap_err = err;
+	}
+}
+
+int ofi_is_abandoned(struct ofi_port *port)
+{
+	return port && atomic_load(&port->abandoned);
+}
+
+void ofi_abandon(struct ofi_port *port)
+{
+	atomic_store(&port->abandoned, 1);
 }
 
 int ofi_trywait(struct ofi_port *port)

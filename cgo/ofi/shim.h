@@ -81,13 +81,33 @@ struct ofi_port;
 
 struct ofi_port *ofi_port_new(struct fid_fabric *fabric, struct fid_ep *ep,
 			      struct fid_cq *cq, const struct fi_info *info,
-			      uint32_t tx_depth, uint32_t rx_depth);
+			      uint32_t tx_depth, uint32_t rx_depth, int guarded);
 void ofi_port_free(struct ofi_port *port);
 
 struct ofi_batch *ofi_batch_new(size_t scratch_size);
 
 // Posts until an operation fails or the queue is full, then reaps.
 void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch);
+
+// The calls of ofi_exchange that are going on on a guarded port, at most max.
+// Two looks that find the same number have found the same call.
+struct ofi_call {
+	int32_t tid;
+	uint64_t number;
+};
+int ofi_calls(struct ofi_port *port, struct ofi_call *calls, int max);
+
+// Makes all calls on a guarded port fail with EOWNERDEAD from now on, without
+// entering the library, then gets those out that are in it. Returns how many
+// signals that took, -EBUSY if a call did not come out.
+void ofi_abandon(struct ofi_port *port);
+int ofi_eject(struct ofi_port *port);
+
+// Between shim.c and guard.c.
+int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
+		_Atomic int *abandoned);
+void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch);
+int ofi_is_abandoned(struct ofi_port *port);
 
 // 0: safe to sleep on the queue's descriptor; -FI_EAGAIN: reap first.
 int ofi_trywait(struct ofi_port *port);

@@ -279,7 +279,7 @@ func (c *Conn) SetLinger(sec int) error {
 // written is in the peer's memory, so that the process may exit right after.
 func (c *Conn) Close() error {
 	s, e := c.stream, c.e
-	e.enter()
+	e.enterWatched()
 	if s.closed {
 		e.leave()
 		return errClosed
@@ -290,6 +290,9 @@ func (c *Conn) Close() error {
 	if c.linger < 0 {
 		s.abort(framing.ResetAbort)
 		e.leave()
+		if e.rescuer != nil && e.state.Load() == owned { // by a Read that is to end, perhaps
+			time.AfterFunc(rescueEvery, func() { e.rescue() })
+		}
 		return nil
 	}
 	s.close()
@@ -331,7 +334,7 @@ func (c *Conn) SetReadDeadline(t time.Time) error { return c.setDeadlines(t, tru
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, false, true) }
 
 func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
-	c.e.mu.Lock()
+	c.e.lock()
 	defer c.e.mu.Unlock()
 	if c.stream.closed {
 		return errClosed

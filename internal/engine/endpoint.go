@@ -30,6 +30,11 @@ type Endpoint struct {
 	parks  atomic.Uint64
 	bells  atomic.Uint64
 	closed sync.Once
+
+	rescuer   fabric.Rescuer // nil: the provider's calls return
+	abandoned atomic.Bool
+	retired   sync.Once
+	over      atomic.Bool // retired, or about to be
 }
 
 // NewEndpoint takes over an open fabric endpoint.
@@ -41,6 +46,9 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	e := &Endpoint{
 		core: c, fab: fab, waiter: fab.Waiter(), cfg: c.cfg, attr: c.attr,
 		progress: progress{park: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})},
+	}
+	if c.attr.PerPeer { // others' calls return
+		e.rescuer, _ = fab.(fabric.Rescuer)
 	}
 	c.owner = e
 	e.looks = e.look
@@ -164,11 +172,7 @@ func (p *Peer) Connect(_ context.Context, remote framing.Attach) error {
 // Check sends a ping over the fabric and waits for the answer.
 func (p *Peer) Check(ctx context.Context) error {
 	e := p.e
-	stop := context.AfterFunc(ctx, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		p.p.pong.signal()
-	})
+	stop := context.AfterFunc(ctx, func() { e.expire(p.p.pong.signal) })
 	defer stop()
 	e.enter()
 	p.p.ping()
@@ -215,6 +219,7 @@ const drainTime = 5 * time.Millisecond
 // exited has lost nothing.
 func (p *Peer) Lost(err error) {
 	e := p.e
+	defer e.watch()()
 	for start, empty := time.Now(), 0; empty < 3 && time.Since(start) < drainTime; {
 		if !e.acquire() {
 			runtime.Gosched() // the owner drains
@@ -228,9 +233,12 @@ func (p *Peer) Lost(err error) {
 		e.release()
 	}
 	e.enter()
-	defer e.leave()
 	e.core.fail(p.p, err)
+	e.leave()
 	p.join.Do(func() { e.joining.Add(-1) })
+	if e.attr.PerPeer { // nothing more will come, and a look for it might hang
+		e.retire()
+	}
 }
 
 // Idle reports how many conns the peer has and since when it has none.
@@ -253,11 +261,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, err
 	}
 	s.conn.dialed = true
-	stop := context.AfterFunc(ctx, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		s.rd.signal()
-	})
+	stop := context.AfterFunc(ctx, func() { e.expire(s.rd.signal) })
 	defer stop()
 	for s.opening && s.err == nil && ctx.Err() == nil {
 		s.rd.prepare()
@@ -281,6 +285,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 // Close fails all peers, then ends the endpoint and frees its memory.
 func (e *Endpoint) Close() (err error) {
 	e.closed.Do(func() {
+		defer e.watch()()
 		e.enter()
 		e.core.breakdown(ErrEndpointClosed)
 		e.leave()
@@ -289,9 +294,7 @@ func (e *Endpoint) Close() (err error) {
 			e.waiter.Wake()
 		}
 		<-e.gone
-		for !e.acquire() { // for good
-			time.Sleep(50 * time.Microsecond)
-		}
+		e.retire()
 		e.timer.Stop()
 		e.chores.Stop()
 		e.mu.Lock()
@@ -308,6 +311,9 @@ func (e *Endpoint) Stats() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)
+	if e.abandoned.Load() {
+		s.Abandoned = 1
+	}
 	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
 	return s
 }

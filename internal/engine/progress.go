@@ -372,7 +372,11 @@ func (e *Endpoint) look() bool {
 	return false
 }
 
+// closing reports that nobody is to poll any more.
 func (e *Endpoint) closing() bool {
+	if e.over.Load() {
+		return true
+	}
 	select {
 	case <-e.done:
 		return true

@@ -61,16 +61,19 @@ func (d *deadline) set(e *Endpoint, w *waiter, t time.Time) {
 	if left <= 0 {
 		d.passed = true
 		w.signal()
+		if e.rescuer != nil && e.state.Load() == owned { // by whom it is to wake, perhaps
+			d.timer = time.AfterFunc(rescueEvery, func() { e.rescue() })
+		}
 		return
 	}
 	round := d.round
 	d.timer = time.AfterFunc(left, func() {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		if d.round == round {
-			d.passed = true
-			w.signal()
-		}
+		e.expire(func() {
+			if d.round == round {
+				d.passed = true
+				w.signal()
+			}
+		})
 	})
 }
 

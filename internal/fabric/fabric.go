@@ -126,6 +126,19 @@ type Endpoint interface {
 	Close() error
 }
 
+// Rescuer is an Endpoint whose Exchange can hang in the library after its peer
+// has died, or while it is stopped.
+type Rescuer interface {
+	// Rescue looks for calls of Exchange that hang. If there are any, it gets
+	// their goroutines out and abandons the endpoint: those calls and all later
+	// ones fail with ErrAbandoned, Shutdown and Close return at once, and posted
+	// memory is not touched any more. What the library holds for the endpoint is
+	// never given back. Rescue reports whether the endpoint is abandoned. It takes
+	// no time if no call is going on, and about as long as a call may take before
+	// it counts as one that hangs if one does.
+	Rescue() bool
+}
+
 // Waiter lets one goroutine at a time sleep until an endpoint may have
 // completions.
 type Waiter interface {
@@ -169,4 +182,6 @@ var (
 	ErrNoProvider = errors.New("provider not available")
 	// ErrUnsupported: this build has no fabric (no cgo, or not Linux).
 	ErrUnsupported = errors.New("built without libfabric support")
+	// ErrAbandoned: see Rescuer.
+	ErrAbandoned = errors.New("endpoint abandoned: a call hung in the library")
 )

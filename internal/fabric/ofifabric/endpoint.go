@@ -23,6 +23,10 @@ type endpoint struct {
 	mu    sync.Mutex
 	idle  []*ofi.Batch
 
+	rescue    sync.Mutex // one Rescue at a time; guards what follows
+	abandoned bool
+	closed    bool // there are no calls to look at
+
 	close func() error
 }
 
@@ -125,6 +129,13 @@ func (e *endpoint) Shutdown() error { return e.ofi.Shutdown() }
 func (e *endpoint) Close() error { return e.close() }
 
 func (e *endpoint) shut() error {
+	e.rescue.Lock()
+	e.closed = true
+	abandoned := e.abandoned
+	e.rescue.Unlock()
+	if abandoned {
+		return nil
+	}
 	if w, ok := e.waiter.(*waiter); ok {
 		w.close()
 	}

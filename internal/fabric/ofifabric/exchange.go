@@ -3,6 +3,8 @@
 package ofifabric
 
 import (
+	"errors"
+
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -42,6 +44,8 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 		posted, reaped = posted+p, reaped+r
 		all := posted == len(ops)
 		switch {
+		case errors.Is(postErr, ofi.ErrAbandoned):
+			return posted, reaped, fabric.ErrAbandoned
 		case postErr != nil:
 			return posted, reaped, postErr
 		case all && reapErr != nil:

@@ -39,6 +39,9 @@ type endpoint struct {
 	failing map[fabric.Kind]error
 	death   Death
 	closed  bool
+	hung    chan struct{} // calls of Exchange wait for its end; nil if they return
+	inside  int           // calls that do
+	left    bool          // abandoned
 }
 
 func (e *endpoint) Attr() fabric.Attr { return e.p.attr() }
@@ -69,7 +72,16 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	n := e.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if e.closed || e.death != 0 {
+	if e.hung != nil && !e.left {
+		e.inside++
+		n.mu.Unlock()
+		<-e.hung
+		n.mu.Lock()
+	}
+	switch {
+	case e.left:
+		return 0, 0, fabric.ErrAbandoned
+	case e.closed || e.death != 0:
 		return 0, 0, ErrClosed
 	}
 	for ok := true; ok && posted < len(ops); {
@@ -79,6 +91,18 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	}
 	n.advance(e)
 	return posted, e.reap(done), err
+}
+
+// Rescue implements fabric.Rescuer.
+func (e *endpoint) Rescue() bool {
+	e.net.mu.Lock()
+	defer e.net.mu.Unlock()
+	if e.inside > 0 && !e.left {
+		e.left = true
+		e.net.bury(e, DeathSilent)
+		close(e.hung)
+	}
+	return e.left
 }
 
 func (e *endpoint) reap(done []fabric.Completion) (reaped int) {

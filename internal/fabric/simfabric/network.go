@@ -162,6 +162,14 @@ func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 	n.bury(e, how)
 }
 
+// Hang makes calls of Exchange on ep hang until Rescue, as in a library that
+// waits for a lock which a dead process holds.
+func (n *Network) Hang(ep fabric.Endpoint) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.endpoints[string(ep.Name())].hung = make(chan struct{})
+}
+
 // Fail makes the next operation of that kind which is posted on ep complete
 // with err, without any effect. With kind 0, ep's queue at once gets an error
 // that belongs to no operation.

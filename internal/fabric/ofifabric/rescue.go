@@ -1,0 +1,59 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+)
+
+// A call that hangs spins: it takes processor time without end. One that is
+// merely long, since its thread has no processor or this process was stopped,
+// takes none meanwhile, which is why processor time counts and not the clock's.
+// The longest calls that end by themselves copy all that fits the landing rings
+// of a peer, for some milliseconds.
+const (
+	hangTime = 100 * time.Millisecond // of processor time
+	lookTime = time.Millisecond       // between two looks at the calls
+)
+
+// Rescue implements fabric.Rescuer.
+func (e *endpoint) Rescue() bool {
+	e.rescue.Lock()
+	defer e.rescue.Unlock()
+	if e.abandoned || e.closed {
+		return e.abandoned
+	}
+	begun := make(map[ofi.Call]time.Duration)
+	for _, c := range e.ofi.Calls() {
+		begun[c] = threadTime(c.Thread)
+	}
+	for len(begun) > 0 {
+		time.Sleep(lookTime)
+		calls := e.ofi.Calls()
+		for c, start := range begun {
+			if !slices.Contains(calls, c) {
+				delete(begun, c)
+			} else if threadTime(c.Thread)-start > hangTime {
+				e.abandoned = e.ofi.Abandon() == nil
+				return e.abandoned
+			}
+		}
+	}
+	return false
+}
+
+// threadTime is the processor time that a thread of this process has used.
+func threadTime(tid int) time.Duration {
+	// How the kernel numbers the clocks of threads: clock_getcpuclockid(3).
+	const perThread, sched = 4, 2
+	var t unix.Timespec
+	if err := unix.ClockGettime(int32(^tid<<3|perThread|sched), &t); err != nil {
+		return 0
+	}
+	return time.Duration(t.Nano())
+}
