@@ -1,0 +1,346 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.uber.org/goleak"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// A victim moves data over victimConns conns in both directions, in writes of all
+// sizes, until it is killed.
+const victimConns = 4
+
+func init() {
+	roles["victim client"], roles["victim server"], roles["echo"] = victimClient, victimServer, echoServer
+}
+
+// traffic writes and reads for as long as the conn lasts. It sends what each
+// direction ended with.
+func traffic(c net.Conn, seed uint64, ended chan<- error) {
+	go func() {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		buf := make([]byte, 300<<10)
+		for {
+			if _, err := c.Write(buf[:1+rng.IntN(1<<rng.IntN(19))%len(buf)]); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+	go func() {
+		buf := make([]byte, 64<<10)
+		for {
+			if _, err := c.Read(buf); err != nil {
+				ended <- err
+				return
+			}
+		}
+	}()
+}
+
+func victimClient(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	ended := make(chan error)
+	for i := range victimConns {
+		c, err := d.Dial("rdma", addr)
+		if err != nil {
+			return err
+		}
+		traffic(c, uint64(i), ended)
+	}
+	return <-ended
+}
+
+func victimServer(provider, _ string) error {
+	lc := rdmanet.ListenConfig{Providers: []string{provider}}
+	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	for i := uint64(0); ; i++ {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		traffic(c, i, make(chan error, 2))
+	}
+}
+
+// echoServer is a peer that nothing happens to.
+func echoServer(provider, _ string) error {
+	lc := rdmanet.ListenConfig{Providers: []string{provider}}
+	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				_, _ = io.Copy(c, c)
+				c.Close()
+			}()
+		}
+	}()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// server starts a role that prints its address.
+func server(t *testing.T, role, provider string) (cmd *exec.Cmd, addr string) {
+	t.Helper()
+	cmd = process(t, role, provider, "")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = stdin.Close() })
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	return cmd, strings.TrimSpace(line)
+}
+
+// bystander echoes messages with a peer that nothing happens to, checks every
+// byte, and notes the longest round trip.
+type bystander struct {
+	conn    net.Conn
+	rounds  atomic.Int64
+	longest atomic.Int64
+	stop    chan struct{}
+	done    sync.WaitGroup
+	err     error
+}
+
+func newBystander(t *testing.T, d *rdmanet.Dialer, addr string) *bystander {
+	t.Helper()
+	c, err := d.DialContext(t.Context(), "rdma", addr)
+	require.NoError(t, err)
+	b := &bystander{conn: c, stop: make(chan struct{})}
+	b.done.Go(func() { b.err = b.run() })
+	return b
+}
+
+func (b *bystander) run() error {
+	rng := rand.New(rand.NewPCG(1, 2))
+	out, in := make([]byte, 100<<10), make([]byte, 100<<10)
+	for {
+		select {
+		case <-b.stop:
+			return nil
+		case <-time.After(time.Millisecond):
+		}
+		n := 1 + rng.IntN(1<<rng.IntN(17))%len(out)
+		for i := range out[:n] {
+			out[i] = byte(rng.Uint32())
+		}
+		start := time.Now()
+		if err := b.conn.SetDeadline(start.Add(patience)); err != nil {
+			return err
+		}
+		if _, err := b.conn.Write(out[:n]); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(b.conn, in[:n]); err != nil {
+			return err
+		}
+		if string(in[:n]) != string(out[:n]) {
+			return errors.New("other bytes came back")
+		}
+		b.rounds.Add(1)
+		b.longest.Store(max(b.longest.Load(), int64(time.Since(start))))
+	}
+}
+
+// end checks that the bystander has noticed nothing.
+func (b *bystander) end(t *testing.T) {
+	t.Helper()
+	close(b.stop)
+	b.done.Wait()
+	require.NoError(t, b.err, "the bystander's conn")
+	require.NoError(t, b.conn.Close())
+	t.Logf("bystander: %d round trips, the longest %v", b.rounds.Load(), time.Duration(b.longest.Load()))
+}
+
+// killed says how the calls of a conn may end whose peer was killed.
+func killed(err error) bool {
+	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
+}
+
+// resources is what a process must not lose when its peers are killed.
+type resources struct {
+	files, threads int
+	registered     int64
+	goroutines     goleak.Option
+	shm            []string
+}
+
+func take(t *testing.T, tr *rdmanet.Transport) resources {
+	t.Helper()
+	return resources{openFiles(t), threads(t), tr.Stats().Memory.Used, goleak.IgnoreCurrent(), sharedMemory(t)}
+}
+
+func threads(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	return len(list)
+}
+
+// back waits until all is as it was.
+func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
+	t.Helper()
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		assert.LessOrEqual(c, openFiles(t), r.files, "open files")
+		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
+		assert.Subset(c, r.shm, sharedMemory(t), "names in /dev/shm")
+	}, patience, 10*time.Millisecond)
+	goleak.VerifyNone(t, r.goroutines)
+	// The runtime keeps threads: as many as were once in calls at a time.
+	assert.LessOrEqual(t, threads(t), r.threads+2*runtime.GOMAXPROCS(0)+4, "threads")
+}
+
+// busy is how much of a processor this process uses while nothing goes on.
+func busy(t *testing.T) float64 {
+	t.Helper()
+	used := func() time.Duration {
+		var u syscall.Rusage
+		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+		return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	}
+	const span = 500 * time.Millisecond
+	before := used()
+	time.Sleep(span)
+	return float64(used()-before) / float64(span)
+}
+
+// TestKilledClients and TestKilledServers kill peers in mid-transfer: the calls of
+// their conns end, nobody else's do, and nothing is left of them.
+func TestKilledClients(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) { testKilled(t, provider, killClient) })
+	}
+}
+
+func TestKilledServers(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) { testKilled(t, provider, killServer) })
+	}
+}
+
+func testKilled(t *testing.T, provider string, kill func(*testing.T, *rdmanet.Transport, *rdmanet.Listener, string, time.Duration) time.Duration) {
+	tr := new(rdmanet.Transport)
+	cleanly(t, tr)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	_, addr := server(t, "echo", provider)
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: victimConns})
+	by := newBystander(t, d, addr)
+	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+	kill(t, tr, l, provider, 10*time.Millisecond) // queues get their sizes
+	time.Sleep(50 * time.Millisecond)
+	before := take(t, tr)
+	var longest time.Duration
+	times := rounds(12, 200)
+	for range times {
+		longest = max(longest, kill(t, tr, l, provider, time.Duration(rng.IntN(20_000))*time.Microsecond))
+	}
+	before.back(t, tr)
+	s := tr.Stats().Providers[provider]
+	t.Logf("%d kills: the last call ended after %v at most; %d endpoints abandoned", times, longest, s.Abandoned)
+	if provider != "shm" {
+		assert.Zero(t, s.Abandoned)
+	}
+	by.end(t)
+	if load := busy(t); load > 0.2 {
+		assert.Fail(t, "busy with nothing", "%.0f %% of a processor", 100*load)
+	}
+	require.NoError(t, l.Close())
+}
+
+// ends waits for what the conns' calls end with after their peer was killed, and
+// makes some more calls.
+func ends(t *testing.T, conns []net.Conn, ended <-chan error) (took time.Duration) {
+	t.Helper()
+	start := time.Now()
+	for range 2 * len(conns) {
+		select {
+		case err := <-ended:
+			require.True(t, killed(err), "pending call: %v", err)
+		case <-time.After(2 * time.Second):
+			t.Fatal("a call on a conn whose peer was killed hangs")
+		}
+	}
+	took = time.Since(start)
+	for _, c := range conns {
+		_, err := c.Write([]byte("x"))
+		require.True(t, killed(err), "Write: %v", err)
+		_, err = c.Read(make([]byte, 1))
+		require.True(t, killed(err), "Read: %v", err)
+		require.NoError(t, c.Close())
+	}
+	require.Less(t, time.Since(start), 2*time.Second)
+	return took
+}
+
+func killClient(t *testing.T, _ *rdmanet.Transport, l *rdmanet.Listener, provider string, after time.Duration) time.Duration {
+	t.Helper()
+	cmd := process(t, "victim client", provider, l.Addr().String())
+	require.NoError(t, cmd.Start())
+	ended := make(chan error, 2*victimConns)
+	var conns []net.Conn
+	for i := range victimConns {
+		c := accept(t, l)
+		traffic(c, uint64(i), ended)
+		conns = append(conns, c)
+	}
+	time.Sleep(after)
+	require.NoError(t, cmd.Process.Kill())
+	took := ends(t, conns, ended)
+	_ = cmd.Wait()
+	return took
+}
+
+func killServer(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) time.Duration {
+	t.Helper()
+	cmd, addr := server(t, "victim server", provider)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	ended := make(chan error, 2*victimConns)
+	var conns []net.Conn
+	for i := range victimConns {
+		c, err := d.DialContext(t.Context(), "rdma", addr)
+		require.NoError(t, err)
+		traffic(c, uint64(i), ended)
+		conns = append(conns, c)
+	}
+	time.Sleep(after)
+	require.NoError(t, cmd.Process.Kill())
+	took := ends(t, conns, ended)
+	_ = cmd.Wait()
+	return took
+}
