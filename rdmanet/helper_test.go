@@ -31,6 +31,7 @@ func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Person
 		s := n.Stats()
 		assert.Zero(t, s.Endpoints, "endpoints")
 		assert.Zero(t, s.Regions, "regions")
+		assert.Zero(t, s.PeerUnmapped, "calls after a peer's memory was unmapped")
 	})
 	return tr
 }

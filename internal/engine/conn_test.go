@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"syscall"
 	"testing"
@@ -280,6 +281,21 @@ func TestPeerLost(t *testing.T) {
 	for _, c := range []*Conn{a, b, a2, b2} {
 		require.NoError(t, c.Close())
 	}
+}
+
+// A peer fails while the queue is being polled, and its memory stays mapped until
+// the endpoint is closed.
+func TestPeerFailsDuringPoll(t *testing.T) {
+	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
+	defer l.close(t)
+	for !l.ea.acquire() {
+		runtime.Gosched()
+	}
+	l.ea.enter()
+	l.ea.core.fail(l.a.p, errProtocol)
+	l.ea.leave()
+	l.ea.poll()
+	l.ea.release()
 }
 
 func TestBuffers(t *testing.T) {

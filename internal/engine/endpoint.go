@@ -163,7 +163,9 @@ func (p *Peer) Connect(_ context.Context, remote framing.Attach) error {
 	p.e.enter()
 	defer p.e.leave()
 	if p.p.err != nil {
-		_ = p.e.fab.Remove(addr)
+		if !p.e.attr.PerPeer { // see core.fail
+			_ = p.e.fab.Remove(addr)
+		}
 		return p.p.err
 	}
 	return p.p.attach(&remote, addr)

@@ -85,7 +85,9 @@ func (l *link) close(t testing.TB) {
 	require.NoError(t, l.ea.Close())
 	require.NoError(t, l.eb.Close())
 	require.Zero(t, l.ea.cfg.Budget.Stats().Used, "memory budget")
-	require.Zero(t, l.net.Stats().SendsWithoutReceive, "sends that found no receive posted")
+	s := l.net.Stats()
+	require.Zero(t, s.SendsWithoutReceive, "sends that found no receive posted")
+	require.Zero(t, s.PeerUnmapped, "calls after the peer's memory was unmapped")
 }
 
 func (l *link) dial(t testing.TB) (*Conn, *Conn) {

@@ -337,14 +337,16 @@ func (c *core) fail(p *peer, err error) {
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil
 	p.pong.signal()
-	if p.linked {
+	if p.linked && !c.attr.PerPeer {
 		// Operations in flight end with an error or never: either way their
-		// memory belongs to the endpoint and stays valid.
+		// memory belongs to the endpoint and stays valid. Where the provider maps
+		// its peer's memory, removing it would pull that from under a poll that is
+		// going on: it goes when the endpoint does, which is soon.
 		if err := c.fab.Remove(p.addr); err != nil {
 			c.stats.CQErrors++
 		}
-		p.linked = false
 	}
+	p.linked = false
 	if p.landing != nil {
 		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
 		c.graves = append(c.graves, grave{p.landing, c.now()})

@@ -42,6 +42,8 @@ type endpoint struct {
 	hung    chan struct{} // calls of Exchange wait for its end; nil if they return
 	inside  int           // calls that do
 	left    bool          // abandoned
+
+	unmapped bool // see Stats.PeerUnmapped
 }
 
 func (e *endpoint) Attr() fabric.Attr { return e.p.attr() }
@@ -65,6 +67,7 @@ func (e *endpoint) Remove(a fabric.Addr) error {
 		return fmt.Errorf("%w: address %d is not in use", ErrInvalid, a)
 	}
 	e.addrs[a] = ""
+	e.unmapped = e.p.PerPeer
 	return nil
 }
 
@@ -83,6 +86,9 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 		return 0, 0, fabric.ErrAbandoned
 	case e.closed || e.death != 0:
 		return 0, 0, ErrClosed
+	}
+	if e.unmapped {
+		n.stats.PeerUnmapped++
 	}
 	for ok := true; ok && posted < len(ops); {
 		if ok, err = e.post(ops[posted]); ok {

@@ -54,11 +54,14 @@ type Stats struct {
 	Refused    uint64 // posts refused because of Config.AgainRate
 	BadLocal   uint64 // operations on memory that is not registered (any more)
 	BadRemote  uint64 // writes that the target refused
-	Truncated  uint64 // sends longer than the receive they met
-	Failed     uint64 // injected errors
-	InFlight   int    // operations on the wire now
-	Endpoints  int    // open now
-	Regions    int    // open now
+	// PeerUnmapped counts calls of Exchange after Remove where an endpoint has a
+	// single peer, whose memory it maps: shm's would crash.
+	PeerUnmapped uint64
+	Truncated    uint64 // sends longer than the receive they met
+	Failed       uint64 // injected errors
+	InFlight     int    // operations on the wire now
+	Endpoints    int    // open now
+	Regions      int    // open now
 }
 
 // Network is a simulated fabric. It implements fabric.Fabric; all endpoints

@@ -1,0 +1,220 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// frozenFor is when a peer counts as dead in these tests.
+const frozenFor = 3 * time.Second
+
+// frozen dials a peer process that echoes, and can be stopped.
+func frozen(t *testing.T, provider string) (tr *rdmanet.Transport, cmd *exec.Cmd, d *rdmanet.Dialer, addr string) {
+	t.Helper()
+	tr = &rdmanet.Transport{DeadAfter: frozenFor, HeartbeatInterval: frozenFor / 6}
+	cleanly(t, tr)
+	cmd, addr = server(t, "echo", provider)
+	t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGCONT) })
+	d = &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	return tr, cmd, d, addr
+}
+
+func dial(t *testing.T, d *rdmanet.Dialer, addr string) net.Conn {
+	t.Helper()
+	c, err := d.DialContext(t.Context(), "rdma", addr)
+	require.NoError(t, err)
+	return c
+}
+
+// halt stops a process and waits until it has stopped.
+func halt(t *testing.T, cmd *exec.Cmd) {
+	t.Helper()
+	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
+	var status syscall.WaitStatus
+	_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
+	require.NoError(t, err)
+	require.True(t, status.Stopped())
+}
+
+// TestFrozenPeer: while a peer is stopped, deadlines work and nothing ends by
+// itself; if it goes on in time, nothing is lost.
+func TestFrozenPeer(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			_, cmd, d, addr := frozen(t, provider)
+			c := dial(t, d, addr)
+			sent := pseudorandom(8 << 20)
+			received := make(chan []byte, 1)
+			halt(t, cmd)
+			stopped := time.Now()
+
+			require.NoError(t, c.SetDeadline(stopped.Add(200*time.Millisecond)))
+			_, err := c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			n, err := c.Write(sent)
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.Less(t, n, len(sent))
+			require.Less(t, time.Since(stopped), time.Second)
+
+			require.NoError(t, c.SetDeadline(time.Time{}))
+			go func() {
+				got := make([]byte, len(sent))
+				n, err := io.ReadFull(c, got)
+				assert.NoError(t, err)
+				received <- got[:n]
+			}()
+			time.Sleep(time.Until(stopped.Add(frozenFor / 2)))
+			require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+			_, err = c.Write(sent[n:])
+			require.NoError(t, err)
+			require.Equal(t, sent, <-received)
+			require.NoError(t, c.Close())
+		})
+	}
+}
+
+// TestFrozenPeerIsDeclaredDead after the configured time, and not before.
+func TestFrozenPeerIsDeclaredDead(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			tr := &rdmanet.Transport{DeadAfter: frozenFor, HeartbeatInterval: frozenFor / 6}
+			defer func() { assert.NoError(t, tr.Close()) }()
+			cmd, addr := server(t, "echo", provider)
+			d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+			c, idle := dial(t, d, addr), dial(t, d, addr)
+			halt(t, cmd)
+			stopped := time.Now()
+			_, err := c.Write(pseudorandom(8 << 20))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			took := time.Since(stopped)
+			// Its last heartbeat may have come that much before it was stopped.
+			assert.Greater(t, took, frozenFor-tr.HeartbeatInterval-100*time.Millisecond)
+			assert.Less(t, took, frozenFor+2*time.Second)
+			_, err = idle.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+
+			again := dial(t, d, addr) // it is alive, and a peer like any other
+			_, err = again.Write([]byte("hello"))
+			require.NoError(t, err)
+			buf := make([]byte, 5)
+			_, err = io.ReadFull(again, buf)
+			require.NoError(t, err)
+			closeAll(t, c, idle, again)
+		})
+	}
+}
+
+// TestFrozenAtAnyMoment stops a peer again and again in mid-transfer: either
+// nothing is lost, or it was stopped while it held a lock of shared memory, and
+// the deadline ended the conn, which is counted.
+func TestFrozenAtAnyMoment(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			tr, cmd, d, addr := frozen(t, provider)
+			rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
+			times, resets := rounds(20, 500), uint64(0)
+			e := &echoed{c: dial(t, d, addr)}
+			for range times {
+				ended, seed := make(chan error, 1), rng.Uint64()
+				go func() { ended <- e.run(seed) }()
+				time.Sleep(time.Duration(rng.IntN(3000)) * time.Microsecond)
+				halt(t, cmd)
+				require.NoError(t, e.c.SetDeadline(time.Now().Add(50*time.Millisecond)))
+				err := <-ended
+				require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+				if now := tr.Stats().Providers[provider].Abandoned; now > resets {
+					require.Equal(t, "shm", provider)
+					resets = now
+					require.NoError(t, e.c.Close())
+					e = &echoed{c: dial(t, d, addr)}
+					continue
+				}
+				require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				require.NoError(t, e.c.SetDeadline(time.Now().Add(patience)))
+				require.NoError(t, e.rest())
+			}
+			t.Logf("stopped %d times, %d times while it held a lock", times, resets)
+			require.NoError(t, e.c.Close())
+		})
+	}
+}
+
+// echoed is a stream to a peer that sends everything back.
+type echoed struct {
+	c       net.Conn
+	sent    atomic.Uint64
+	got     uint64
+	out, in [64 << 10]byte
+}
+
+func (e *echoed) byteAt(pos uint64) byte { return byte((pos * 0x9e3779b97f4a7c15) >> 56) }
+
+// run writes, and reads at the same time, until both end with an error.
+func (e *echoed) run(seed uint64) error {
+	rng := rand.New(rand.NewPCG(seed, 0))
+	read := make(chan error, 1)
+	go func() {
+		for {
+			if err := e.read(len(e.in)); err != nil {
+				read <- err
+				return
+			}
+		}
+	}()
+	for {
+		out, sent := e.out[:1+rng.IntN(1<<rng.IntN(17))%len(e.out)], e.sent.Load()
+		for i := range out {
+			out[i] = e.byteAt(sent + uint64(i))
+		}
+		n, err := e.c.Write(out)
+		e.sent.Add(uint64(n))
+		if err != nil {
+			return errors.Join(err, <-read)
+		}
+	}
+}
+
+func (e *echoed) read(most int) error {
+	n, err := e.c.Read(e.in[:most])
+	for i, b := range e.in[:n] {
+		if b != e.byteAt(e.got+uint64(i)) {
+			return fmt.Errorf("wrong byte at %d", e.got+uint64(i))
+		}
+	}
+	e.got += uint64(n)
+	return err
+}
+
+// rest reads what has not come back yet.
+func (e *echoed) rest() error {
+	for e.got < e.sent.Load() {
+		if err := e.read(int(min(uint64(len(e.in)), e.sent.Load()-e.got))); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func pseudorandom(n int) []byte {
+	b := make([]byte, n)
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(b)
+	return b
+}
