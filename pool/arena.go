@@ -157,6 +157,13 @@ func (a *Arena) Deregister() error {
 	return err
 }
 
+// KeepAddresses is Slab.KeepAddresses for all of the memory.
+func (a *Arena) KeepAddresses() {
+	for _, s := range a.slabs {
+		s.KeepAddresses()
+	}
+}
+
 // Close deregisters and unmaps everything, that of blocks still in use
 // included: nothing may touch them any more. If that fails for a slab, the
 // error says why and Close may be tried again.

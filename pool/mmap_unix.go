@@ -2,7 +2,11 @@
 
 package pool
 
-import "golang.org/x/sys/unix"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
 
 // mapMemory maps size bytes of zeroes, page-aligned, outside the Go heap.
 func mapMemory(size int) ([]byte, error) {
@@ -11,6 +15,13 @@ func mapMemory(size int) ([]byte, error) {
 		adviseHuge(mem)
 	}
 	return mem, err
+}
+
+// blockMemory gives memory back and keeps its addresses from being used again.
+func blockMemory(mem []byte) error {
+	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)),
+		unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE|unix.MAP_FIXED)
+	return err
 }
 
 func unmapMemory(mem []byte) error { return unix.Munmap(mem) }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"sync"
+	"syscall"
 	"testing"
 	"unsafe"
 
@@ -207,4 +208,28 @@ func BenchmarkSlots(b *testing.B) {
 		s.Put(slot)
 	}
 	require.NoError(b, s.Close())
+}
+
+// What another process may still be told to read is never used again, and
+// cannot be read.
+func TestKeepAddresses(t *testing.T) {
+	b := NewBudget(0)
+	s := NewSlots(b, nil, 4096)
+	require.NoError(t, s.Grow(4))
+	slot, _ := s.Get()
+	mem := s.Bytes(slot)
+	s.KeepAddresses()
+	require.NoError(t, s.Close())
+	assert.Zero(t, b.Stats().Used)
+	for range 100 {
+		other, err := NewSlab(b, nil, 4*4096, AccessLocal)
+		require.NoError(t, err)
+		defer other.Close()
+		require.NotEqual(t, address(mem)&^4095, address(other.Bytes()))
+	}
+	file, err := os.Create(t.TempDir() + "/file")
+	require.NoError(t, err)
+	defer file.Close()
+	_, err = file.Write(mem) // has the kernel read it
+	require.ErrorIs(t, err, syscall.EFAULT)
 }

@@ -20,6 +20,7 @@ type Slab struct {
 	mu     sync.Mutex
 	mem    []byte // nil once closed
 	region Region // nil if there is none (any more)
+	keep   bool   // Close keeps the addresses
 }
 
 // NewSlab maps size bytes, rounded up to whole pages, on account of b, and
@@ -90,6 +91,16 @@ func (s *Slab) deregister() error {
 	return nil
 }
 
+// KeepAddresses has Close give the memory back, but not its addresses, which
+// nothing can be read from or written to afterwards. It is for memory that
+// another process may have been told to read: it must not find anything else
+// there.
+func (s *Slab) KeepAddresses() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.keep = true
+}
+
 // Close withdraws the registration, unmaps the memory and gives the bytes back
 // to the budget. If the registration cannot be withdrawn, the fabric may still
 // reach the memory: it then stays mapped and accounted for, and Close may be
@@ -104,7 +115,11 @@ func (s *Slab) Close() error {
 		return err
 	}
 	size := len(s.mem)
-	if err := unmapMemory(s.mem); err != nil {
+	unmap := unmapMemory
+	if s.keep {
+		unmap = blockMemory
+	}
+	if err := unmap(s.mem); err != nil {
 		return fmt.Errorf("pool: unmapping %d bytes: %w", size, err)
 	}
 	s.mem = nil

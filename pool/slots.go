@@ -129,6 +129,13 @@ func (s *Slots) Len() int { return len(s.slots) }
 // Free is the number of free slots.
 func (s *Slots) Free() int { return len(s.free) }
 
+// KeepAddresses is Slab.KeepAddresses for all slots.
+func (s *Slots) KeepAddresses() {
+	for _, slab := range s.slabs {
+		slab.KeepAddresses()
+	}
+}
+
 // Close gives all memory back, that of slots still held included: nothing may
 // touch it any more. If a slab cannot be given back, the error says why and
 // Close may be tried again. There are no slots afterwards, in either case.

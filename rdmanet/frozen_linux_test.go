@@ -157,6 +157,62 @@ func TestFrozenAtAnyMoment(t *testing.T) {
 	}
 }
 
+// verifier reads what an echoed stream sends and ends with an error at the first
+// wrong byte.
+func verifier(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	c, err := d.Dial("rdma", addr)
+	if err != nil {
+		return err
+	}
+	e := &echoed{c: c}
+	for err == nil {
+		err = e.read(len(e.in))
+	}
+	fmt.Println("read", e.got)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return nil
+	}
+	return err
+}
+
+func init() { roles["verifier"] = verifier }
+
+// TestClosedMemoryIsNotRead: over shared memory it is the reader that fetches large
+// data from the writer's address space. A reader that was stopped finds the order
+// to do so when the writer has long closed, and uses those addresses for something
+// else: it must not take that for data.
+func TestClosedMemoryIsNotRead(t *testing.T) {
+	for range rounds(3, 20) {
+		tr := new(rdmanet.Transport)
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm"}})
+		cmd := process(t, "verifier", "shm", l.Addr().String())
+		require.NoError(t, cmd.Start())
+		t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGCONT) })
+		e := &echoed{c: accept(t, l)}
+		for e.sent.Load() < 4<<20 { // has a landing ring
+			require.NoError(t, e.write(len(e.out)))
+		}
+		halt(t, cmd)
+		require.NoError(t, e.c.SetWriteDeadline(time.Now().Add(20*time.Millisecond)))
+		for e.write(len(e.out)) == nil {
+		}
+		require.NoError(t, tr.Close())
+		for size := 64 << 10; size <= 8<<20; size *= 2 {
+			for range 8 {
+				mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+				require.NoError(t, err)
+				defer func() { _ = syscall.Munmap(mem) }()
+				for i := range mem {
+					mem[i] = 0xee
+				}
+			}
+		}
+		require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
+		require.NoError(t, cmd.Wait(), "the reader")
+	}
+}
+
 // echoed is a stream to a peer that sends everything back.
 type echoed struct {
 	c       net.Conn
@@ -180,16 +236,20 @@ func (e *echoed) run(seed uint64) error {
 		}
 	}()
 	for {
-		out, sent := e.out[:1+rng.IntN(1<<rng.IntN(17))%len(e.out)], e.sent.Load()
-		for i := range out {
-			out[i] = e.byteAt(sent + uint64(i))
-		}
-		n, err := e.c.Write(out)
-		e.sent.Add(uint64(n))
-		if err != nil {
+		if err := e.write(1 + rng.IntN(1<<rng.IntN(17))%len(e.out)); err != nil {
 			return errors.Join(err, <-read)
 		}
 	}
+}
+
+func (e *echoed) write(n int) error {
+	sent := e.sent.Load()
+	for i := range e.out[:n] {
+		e.out[i] = e.byteAt(sent + uint64(i))
+	}
+	n, err := e.c.Write(e.out[:n])
+	e.sent.Add(uint64(n))
+	return err
 }
 
 func (e *echoed) read(most int) error {

@@ -55,6 +55,7 @@ func (c *core) shutdown() error {
 	if err := c.fab.Shutdown(); err != nil {
 		return err // what may still be used must stay mapped
 	}
+	c.keepAddresses()
 	for i := range c.ops { // none touches its memory any more
 		if b := c.ops[i].buf; b != nil {
 			c.ops[i] = txOp{}
@@ -63,6 +64,24 @@ func (c *core) shutdown() error {
 	}
 	c.tryFree()
 	return c.fab.Close()
+}
+
+// keepAddresses sees to it that nothing else comes to lie where operations in
+// flight read from. Over shared memory it is the target that does (CMA: see
+// process_vm_readv(2)), when it polls next: if it was stopped, it may do so long
+// after all is closed here, and would take what it finds for data.
+func (c *core) keepAddresses() {
+	if !c.attr.PerPeer || c.flying == 0 {
+		return
+	}
+	c.tx.KeepAddresses()
+	c.stage.KeepAddresses()
+	c.lend.KeepAddresses()
+	for i := range c.ops {
+		if b := c.ops[i].buf; b != nil && b.slab != nil {
+			b.slab.KeepAddresses()
+		}
+	}
 }
 
 // endCopying ends a copy to or from registered memory that was made without
