@@ -38,6 +38,9 @@ type Hello struct {
 	// if it has the page mapped. Zero: no page.
 	PageName  string
 	PageNonce [16]byte
+	// Silence is after how many milliseconds without a heartbeat the sender takes
+	// the peer for dead. 0: it does not say.
+	Silence uint32
 }
 
 const (
@@ -49,6 +52,7 @@ const (
 	helloListener
 	helloOffer
 	helloPage
+	helloSilence
 )
 
 var helloSchema = schema{
@@ -60,6 +64,7 @@ var helloSchema = schema{
 	helloListener: {name: "listener"},
 	helloOffer:    {name: "offer", repeats: true},
 	helloPage:     {name: "page"},
+	helloSilence:  {name: "silence"},
 }
 
 const (
@@ -96,6 +101,9 @@ func (h *Hello) Append(b []byte) ([]byte, error) {
 	}
 	if h.PageNonce != [16]byte{} {
 		b = appendTLV(b, helloPage, append(h.PageNonce[:], h.PageName...)...)
+	}
+	if h.Silence != 0 {
+		b = appendUint32(b, helloSilence, h.Silence)
 	}
 	return b, nil
 }
@@ -134,6 +142,8 @@ func (h *Hello) Decode(body []byte) error {
 			}
 			n := copy(h.PageNonce[:], f.value)
 			return field{f.name, f.value[n:]}.string(&h.PageName, MaxName)
+		case helloSilence:
+			return f.uint32(&h.Silence)
 		}
 		return nil
 	})

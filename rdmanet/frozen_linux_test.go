@@ -99,13 +99,18 @@ func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 			cmd, addr := server(t, "echo", provider)
 			d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
 			c, idle := dial(t, d, addr), dial(t, d, addr)
+			time.Sleep(frozenFor + time.Second)
+			e := &echoed{c: c}
+			require.NoError(t, e.write(100))
+			require.NoError(t, e.rest(), "it is well, and says so often enough")
 			halt(t, cmd)
 			stopped := time.Now()
 			_, err := c.Write(pseudorandom(8 << 20))
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			took := time.Since(stopped)
-			// Its last heartbeat may have come that much before it was stopped.
-			assert.Greater(t, took, frozenFor-tr.HeartbeatInterval-100*time.Millisecond)
+			// Three heartbeats come in that time, the last one that much before it
+			// was stopped.
+			assert.Greater(t, took, frozenFor-frozenFor/3-100*time.Millisecond)
 			assert.Less(t, took, frozenFor+2*time.Second)
 			_, err = idle.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET)

@@ -38,12 +38,13 @@ type Transport struct {
 	// endpoints and landing rings, and what conns are promised as receive
 	// window. 0 means DefaultMemoryLimit.
 	MemoryLimit int64
-	// HeartbeatInterval is how often peers are sent a sign of life, 0 for
-	// DefaultHeartbeatInterval, or a third of DeadAfter if that is less.
+	// HeartbeatInterval is how often peers are sent a sign of life at least, 0 for
+	// DefaultHeartbeatInterval, or a third of DeadAfter if that is less. Peers
+	// whose own DeadAfter asks for more get more.
 	HeartbeatInterval time.Duration
 	// DeadAfter is how long a peer may be silent before its conns fail with
-	// ECONNRESET, 0 for DefaultDeadAfter. It must be well above the peer's
-	// HeartbeatInterval.
+	// ECONNRESET, 0 for DefaultDeadAfter. Peers are told, and send signs of life
+	// accordingly.
 	DeadAfter time.Duration
 	// IdlePeerTimeout is how long a peer that was dialed is kept without conns,
 	// 0 for DefaultIdlePeerTimeout.

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -24,6 +25,7 @@ func (hs *handshake) setHello(h framing.Hello) {
 		h.MinVersion, h.MaxVersion = framing.Version, framing.Version
 	}
 	h.PageName, h.PageNonce = "", [16]byte{}
+	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))
 	hs.hello = h
 }
 

@@ -28,11 +28,11 @@ type Config struct {
 	TLS *tls.Config
 	// Timeout bounds the whole handshake, 0 for DefaultTimeout.
 	Timeout time.Duration
-	// Heartbeat is the interval of the signs of life that this side sends, 0
-	// for DefaultHeartbeat.
+	// Heartbeat is the longest interval of the signs of life that this side sends,
+	// 0 for DefaultHeartbeat. A peer that has less patience gets them more often.
 	Heartbeat time.Duration
 	// DeadAfter is how long the peer may be silent before it counts as dead, 0
-	// for DefaultDeadAfter. It must be well above the peer's Heartbeat.
+	// for DefaultDeadAfter. The peer is told.
 	DeadAfter time.Duration
 	// KeepAlive is for the TCP connection if it says Enable, instead of what
 	// suits DeadAfter.

@@ -50,6 +50,7 @@ type Session struct {
 
 	mu      sync.Mutex // one signal at a time; guards what follows
 	out     [1]byte
+	every   time.Duration // between heartbeats
 	beat    *time.Timer
 	cause   error // why the session ends, set once, before nc is closed
 	started bool
@@ -60,8 +61,16 @@ type Session struct {
 }
 
 func newSession(hs *handshake, page *Page) *Session {
-	return &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, remote: hs.remote, page: page, done: make(chan struct{})}
+	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, remote: hs.remote, page: page, done: make(chan struct{})}
+	s.every = s.cfg.Heartbeat
+	if silence := time.Duration(s.remote.Silence) * time.Millisecond; silence > 0 {
+		s.every = min(s.every, max(silence/3, minHeartbeat))
+	}
+	return s
 }
+
+// minHeartbeat is how often a peer gets heartbeats at most, whatever it asks for.
+const minHeartbeat = 20 * time.Millisecond
 
 // Page is the page of sleeping flags, nil if the provider needs none. It is
 // unmapped by Close.
@@ -101,7 +110,7 @@ func (s *Session) Start(h Handler) {
 	}
 	s.started = true
 	if s.cause == nil {
-		s.beat = time.AfterFunc(s.cfg.Heartbeat, s.heartbeat)
+		s.beat = time.AfterFunc(s.every, s.heartbeat)
 	}
 	go s.read(h)
 	if s.page != nil {
@@ -162,7 +171,7 @@ func (s *Session) heartbeat() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.send(framing.SignalHeartbeat) == nil {
-		s.beat.Reset(s.cfg.Heartbeat)
+		s.beat.Reset(s.every)
 	}
 }
 

@@ -67,6 +67,20 @@ func TestHeartbeat(t *testing.T) {
 			assert.Empty(t, lh.ended)
 		})
 	})
+	t.Run("follows the peer that has less patience", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			dnc, lnc := net.Pipe()
+			d, l := sessions(t, dnc, lnc, Config{DeadAfter: time.Second}, Config{})
+			dh, lh := newRecorder(), newRecorder()
+			d.Start(dh)
+			l.Start(lh)
+			time.Sleep(time.Minute)
+			assert.Empty(t, dh.ended)
+			assert.Empty(t, lh.ended)
+			assert.InDelta(t, 180, float64(l.Stats().Sent), 1) // three a second
+			assert.Equal(t, uint64(12), d.Stats().Sent)
+		})
+	})
 	t.Run("misses a silent peer", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dnc, lnc := net.Pipe()
