@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -184,6 +185,7 @@ func (c *core) push(p *peer) {
 		posted, _, err := c.fab.Exchange(c.batch[:n], nil)
 		c.account(p, posted, n)
 		if err != nil {
+			c.noteAbandoned(err)
 			c.fail(p, fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
 			return
 		}
@@ -384,12 +386,19 @@ func (t *txOp) release() {
 
 // breakdown makes the whole endpoint unusable.
 func (c *core) breakdown(err error) {
+	c.noteAbandoned(err)
 	if c.err != nil {
 		return
 	}
 	c.err = err
 	for _, p := range c.peers {
 		c.fail(p, err)
+	}
+}
+
+func (c *core) noteAbandoned(err error) {
+	if errors.Is(err, fabric.ErrAbandoned) {
+		c.stats.Abandoned = 1
 	}
 }
 

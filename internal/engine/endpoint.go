@@ -31,10 +31,9 @@ type Endpoint struct {
 	bells  atomic.Uint64
 	closed sync.Once
 
-	rescuer   fabric.Rescuer // nil: the provider's calls return
-	abandoned atomic.Bool
-	retired   sync.Once
-	over      atomic.Bool // retired, or about to be
+	rescuer fabric.Rescuer // nil: the provider's calls return
+	retired sync.Once
+	over    atomic.Bool // retired, or about to be
 }
 
 // NewEndpoint takes over an open fabric endpoint.
@@ -313,9 +312,6 @@ func (e *Endpoint) Stats() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)
-	if e.abandoned.Load() {
-		s.Abandoned = 1
-	}
 	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
 	return s
 }

@@ -18,11 +18,7 @@ const rescueEvery = 10 * time.Millisecond
 
 // rescue gets goroutines out of calls that hang.
 func (e *Endpoint) rescue() (abandoned bool) {
-	if e.rescuer == nil || !e.rescuer.Rescue() {
-		return false
-	}
-	e.abandoned.Store(true)
-	return true
+	return e.rescuer != nil && e.rescuer.Rescue()
 }
 
 // watch rescues until the caller calls stop.
