@@ -8,6 +8,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // endpointKey is what peers must have in common to share an endpoint.
@@ -61,6 +62,10 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if own {
+		if !t.cleaned {
+			t.cleaned = true
+			t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
+		}
 		limit := orDefault(t.MaxShmPeers, DefaultMaxShmPeers)
 		if t.shmPeers >= limit {
 			return nil, false, fmt.Errorf("provider %s: %d peers use it, more are not allowed (Transport.MaxShmPeers)", key.provider, limit)

@@ -2,6 +2,8 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -9,6 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // link is one peer process that was met at a rendezvous: a session, and a peer
@@ -80,6 +83,9 @@ func (l *link) Doorbell() { l.peer.Doorbell() }
 func (l *link) Ended(err error) {
 	l.t.drop(l)
 	l.peer.Lost(err)
+	if l.ep.own && !errors.Is(err, rendezvous.ErrGoodbye) && !errors.Is(err, net.ErrClosed) {
+		shmdir.Clean(shmdir.Dir) // it may have died without
+	}
 }
 
 // accept, lost and gone are the engine's calls, with the endpoint locked.

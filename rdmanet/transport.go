@@ -82,6 +82,7 @@ type Transport struct {
 	providers  map[netip.Addr]providerList
 	endpoints  map[endpointKey]*endpoint
 	shmPeers   int
+	cleaned    bool // what dead processes had left in /dev/shm is removed
 	links      map[*link]struct{}
 	cache      map[linkKey]*link
 	flights    map[flightKey]*flight

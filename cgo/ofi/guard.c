@@ -80,6 +80,17 @@ static struct guard *this_thread(void)
 	return g;
 }
 
+static int way_out(void) { return SIGRTMAX - 3; }
+
+static void unblock(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, way_out());
+	pthread_sigmask(SIG_UNBLOCK, &set, NULL);
+}
+
 // A call that was got out says that its operations were not posted: nobody can
 // tell, and nothing will come of them.
 int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
@@ -91,6 +102,7 @@ int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
 		return FI_ENOMEM;
 	if (sigsetjmp(g->out, 0)) {
 		atomic_store(&g->port, NULL);
+		unblock(); // the handler did not return
 		return EOWNERDEAD;
 	}
 	atomic_store_explicit(
@@ -135,16 +147,15 @@ int ofi_eject(struct ofi_port *port)
 {
 	static pthread_mutex_t one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
 	const struct timespec pause = { .tv_nsec = 1000 * 1000 };
-	const int sig = SIGRTMAX - 3;
+	const int sig = way_out();
 	struct sigaction out, before;
 	struct ofi_call calls[64];
 	int n, ejected = 0;
 
 	memset(&out, 0, sizeof(out));
 	out.sa_handler = get_out;
-	// As Go's own handlers: on the thread's signal stack. The jump leaves
-	// the handler without returning, so the signal must not stay blocked.
-	out.sa_flags = SA_ONSTACK | SA_NODEFER | SA_RESTART;
+	// As Go's own handlers: on the thread's signal stack.
+	out.sa_flags = SA_ONSTACK | SA_RESTART;
 	pthread_mutex_lock(&one_at_a_time);
 	if (sigaction(sig, &out, &before)) {
 		pthread_mutex_unlock(&one_at_a_time);
@@ -155,7 +166,7 @@ int ofi_eject(struct ofi_port *port)
 		n = ofi_calls(port, calls, 64);
 		if (!n)
 			break;
-		for (int j = 0; j < n; j++)
+		for (int j = 0; i % 100 == 0 && j < n; j++)
 			if (!syscall(SYS_tgkill, getpid(), calls[j].tid, sig))
 				ejected++;
 		nanosleep(&pause, NULL);

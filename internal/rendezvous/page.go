@@ -8,6 +8,8 @@ import (
 	"sync/atomic"
 	"syscall"
 	"unsafe"
+
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // Layout of the page of sleeping flags: the nonce at the start, a flag for each
@@ -16,16 +18,15 @@ const (
 	pageSize         = 4096
 	pageDialerFlag   = 64
 	pageListenerFlag = 192
-	pagePrefix       = "fabricnet-"
+	pagePrefix       = shmdir.Prefix
 	pageNameDigits   = 32
 	// What the names of the FIFOs have after the page's.
 	dialerBell   = ".dialer"
 	listenerBell = ".listener"
 )
 
-// pageDir is where the providers that need pages keep their own regions, too:
-// processes that share it can use them. Tests move it.
-var pageDir = "/dev/shm/"
+// pageDir is where pages are. Tests move it.
+var pageDir = shmdir.Dir + "/"
 
 // errPage is what all errors about pages wrap.
 var errPage = errors.New("shared memory page")
@@ -36,7 +37,8 @@ var errPage = errors.New("shared memory page")
 // without a wait object need it. Own, Peer and Ring may be used by any goroutine
 // until Close.
 type Page struct {
-	name      string // "" once it is unlinked, or if it is the other side's to unlink
+	name      string   // "" once it is unlinked, or if it is the other side's to unlink
+	guard     *os.File // what keeps others from removing the names; nil without them
 	nonce     [16]byte
 	mem       []byte // nil once it is closed
 	own, peer *atomic.Uint32

@@ -3,34 +3,32 @@ package rendezvous
 import (
 	"crypto/rand"
 	"crypto/subtle"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // CreatePage makes a page for the dialling side. Close unlinks it, too, if
 // Unlink has not.
 func CreatePage() (*Page, error) {
-	var name, nonce [16]byte
-	rand.Read(name[:])
+	var nonce [16]byte
 	rand.Read(nonce[:])
-	file := pagePrefix + hex.EncodeToString(name[:])
-	fd, err := unix.Open(pageDir+file, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	file := shmdir.NewName()
+	guard, err := shmdir.Create(pageDir, file, pageSize)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errPage, &os.PathError{Op: "create", Path: pageDir + file, Err: err})
-	}
-	defer unix.Close(fd)
-	mem, err := allocatePage(fd)
-	if err != nil {
-		_ = unix.Unlink(pageDir + file)
 		return nil, fmt.Errorf("%w: %w (is %s full?)", errPage, err, pageDir)
+	}
+	mem, err := mapPage(int(guard.Fd()))
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("%w: %w", errPage, err), os.Remove(guard.Name()), guard.Close())
 	}
 	copy(mem, nonce[:])
 	p := newPage(mem, nonce, pageDialerFlag, pageListenerFlag)
-	p.name = file
+	p.name, p.guard = file, guard
 	for _, end := range []string{dialerBell, listenerBell} {
 		if err = unix.Mkfifo(pageDir+file+end, 0o600); err != nil {
 			err = &os.PathError{Op: "mkfifo", Path: pageDir + file + end, Err: err}
@@ -79,15 +77,6 @@ func (p *Page) Ring() { _ = p.peerConn.Control(ring) }
 func ring(fd uintptr) { _, _ = unix.Write(int(fd), oneByte[:]) }
 
 var oneByte [1]byte
-
-// allocatePage reserves the page before it is touched: on a full tmpfs a store
-// to a page that is only promised raises SIGBUS.
-func allocatePage(fd int) ([]byte, error) {
-	if err := unix.Fallocate(fd, 0, 0, pageSize); err != nil {
-		return nil, os.NewSyscallError("fallocate", err)
-	}
-	return mapPage(fd)
-}
 
 func mapPage(fd int) ([]byte, error) {
 	mem, err := unix.Mmap(fd, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -156,11 +145,13 @@ func (p *Page) Unlink() error {
 	path := pageDir + p.name
 	p.name = ""
 	var errs []error
-	for _, end := range []string{"", dialerBell, listenerBell} {
+	for _, end := range []string{dialerBell, listenerBell, ""} { // what guards the others last
 		if err := unix.Unlink(path + end); err != nil {
 			errs = append(errs, &os.PathError{Op: "unlink", Path: path + end, Err: err})
 		}
 	}
+	_ = p.guard.Close()
+	p.guard = nil
 	return errors.Join(errs...)
 }
 

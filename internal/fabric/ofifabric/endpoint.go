@@ -9,6 +9,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -27,6 +28,8 @@ type endpoint struct {
 	abandoned bool
 	closed    bool // there are no calls to look at
 
+	claim *shmdir.Claim // of the region's name; nil for other providers
+
 	close func() error
 }
 
@@ -37,6 +40,9 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 	}
 	e := &endpoint{ofi: o, attr: attributes(o, delivery)}
 	e.close = sync.OnceValue(e.shut)
+	if err := e.claimRegion(); err != nil {
+		return nil, errors.Join(err, e.close())
+	}
 	if o.WaitFD() >= 0 {
 		w, err := newWaiter(o)
 		if err != nil {
@@ -134,7 +140,7 @@ func (e *endpoint) shut() error {
 	abandoned := e.abandoned
 	e.rescue.Unlock()
 	if abandoned {
-		return nil
+		return e.Unlink()
 	}
 	if w, ok := e.waiter.(*waiter); ok {
 		w.close()
@@ -146,5 +152,9 @@ func (e *endpoint) shut() error {
 		b.Free()
 	}
 	e.idle = nil
-	return e.ofi.Close()
+	err := e.ofi.Close()
+	if err == nil {
+		err = e.Unlink() // the name is gone, the claim is not
+	}
+	return err
 }

@@ -4,31 +4,26 @@ package ofifabric
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 	"runtime"
 	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 const (
 	// shm is the one provider that needs to be treated by name: it reaches
 	// this host only, and its endpoints share memory with the peer's process.
 	shm    = "shm"
-	shmDir = "/dev/shm"
+	shmDir = shmdir.Dir
 	// shmPerCPU is what the provider wants free for each processor before it
 	// offers itself: the size of an endpoint's region, 16 MiB and a bit.
 	shmPerCPU = 17 << 20
 )
 
-// Unlink removes the name of the memory that a shm endpoint shares, which
-// otherwise stays behind when the process ends without Close. Peers that have
-// not sent or received anything yet can no longer attach; those that have are
-// not affected, nor is Close. For other providers it does nothing. It may be
-// called again.
-func (e *endpoint) Unlink() error {
+// claimRegion has the name of the memory that a shm endpoint shares removed by
+// others if this process is killed before Unlink: see shmdir.Clean.
+func (e *endpoint) claimRegion() (err error) {
 	if e.attr.Provider != shm {
 		return nil
 	}
@@ -36,11 +31,20 @@ func (e *endpoint) Unlink() error {
 	if !found || len(region) == 0 || bytes.ContainsRune(region, '/') {
 		return fmt.Errorf("provider shm: no region is known by the name %q", e.Name())
 	}
-	err := os.Remove(filepath.Join(shmDir, string(region)))
-	if errors.Is(err, fs.ErrNotExist) {
+	e.claim, err = shmdir.NewClaim(shmDir, string(region))
+	return err
+}
+
+// Unlink removes the name of the memory that a shm endpoint shares, which
+// otherwise stays behind when the process ends without Close. Peers that have
+// not sent or received anything yet can no longer attach; those that have are
+// not affected, nor is Close. For other providers it does nothing. It may be
+// called again.
+func (e *endpoint) Unlink() error {
+	if e.claim == nil {
 		return nil
 	}
-	return err
+	return e.claim.Remove()
 }
 
 // shmSpace says how much room is missing in /dev/shm, or nothing if there is

@@ -1,0 +1,29 @@
+// Package shmdir keeps track of what this module's processes have in /dev/shm, so
+// that what one of them leaves behind when it is killed can be removed by the next,
+// and nothing that is still in use is.
+//
+// Whether a process lives cannot be told from its number: processes of several
+// containers may share /dev/shm and not know each other's numbers. So each name
+// is guarded by a file that its owner holds locked (flock(2)). The kernel drops the
+// lock with the process, whoever looks.
+package shmdir
+
+import "regexp"
+
+// Dir is where libfabric's shm provider keeps its memory, too: processes that share
+// it can use that.
+const Dir = "/dev/shm"
+
+// Prefix begins all names of this module.
+const Prefix = "fabricnet-"
+
+// claimSuffix ends the name of a file that guards another name, which it contains
+// with the inode number of the file of that name.
+const claimSuffix = ".claim"
+
+var (
+	guardName = regexp.MustCompile(`^` + Prefix + `[0-9a-f]{32}(` + regexp.QuoteMeta(claimSuffix) + `)?$`)
+	// regionName is what libfabric calls the memory of a shm endpoint: process,
+	// user, number.
+	regionName = regexp.MustCompile(`^([0-9]+):[0-9]+:[0-9]+$`)
+)

@@ -1,0 +1,84 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"net"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// dialForever meets a listener that never answers.
+func dialForever(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}}
+	_, err := d.Dial("rdma", addr)
+	return err
+}
+
+func init() { roles["dial forever"] = dialForever }
+
+// TestLeftovers: a process that is killed during a handshake leaves names in
+// /dev/shm. The next one that uses shared memory removes them, but not those of
+// one that is merely stopped.
+func TestLeftovers(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer silent.Close()
+	before := pages(t)
+	cmd := process(t, "dial forever", "shm", silent.Addr().String())
+	require.NoError(t, cmd.Start())
+	var mine []string
+	require.Eventually(t, func() bool {
+		mine = without(pages(t), before)
+		return len(mine) == 3 // the page, and a doorbell for each side
+	}, patience, time.Millisecond)
+	halt(t, cmd)
+	useShm(t)
+	assert.Subset(t, pages(t), mine, "the process is stopped, not dead")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	useShm(t)
+	require.Eventually(t, func() bool { return len(without(mine, pages(t))) == len(mine) }, patience, time.Millisecond)
+}
+
+// useShm has a process meet another over shared memory.
+func useShm(t *testing.T) {
+	t.Helper()
+	tr := new(rdmanet.Transport)
+	defer func() { assert.NoError(t, tr.Close()) }()
+	_, addr := server(t, "echo", "shm")
+	c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}, Timeout: patience}, addr)
+	require.NoError(t, c.Close())
+}
+
+func pages(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir("/dev/shm")
+	require.NoError(t, err)
+	for _, e := range list {
+		if strings.HasPrefix(e.Name(), "fabricnet-") && !strings.HasSuffix(e.Name(), ".claim") {
+			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+func without(list, others []string) (left []string) {
+	skip := map[string]bool{}
+	for _, o := range others {
+		skip[o] = true
+	}
+	for _, name := range list {
+		if !skip[name] {
+			left = append(left, name)
+		}
+	}
+	return left
+}
