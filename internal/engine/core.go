@@ -68,6 +68,7 @@ type core struct {
 	owners  []*peer     // of recvs: whose slot credit each gives back, or nil
 	batch   [16]fabric.Op
 	peers   map[uint32]*peer
+	order   []*peer // the same, in the order in which they came; replaced when one goes
 	lastID  uint32
 	granted int     // receive slots promised to peers; never more than rx.Len
 	touched []*peer // to be flushed when the dispatch ends
@@ -87,8 +88,11 @@ type core struct {
 	copying   int
 	ringFreed bool // landing memory has become free: look at who wants a lease
 	starved   bool // a stream wants a lease for which there is no memory
-	lingering int  // streams that the user has closed and the peer has not
-	badRecvs  int  // receives that have failed in a row
+	// waiting has the streams that want a lease, in the order in which they asked,
+	// and some that do not any more.
+	waiting   []*stream
+	lingering int // streams that the user has closed and the peer has not
+	badRecvs  int // receives that have failed in a row
 
 	stats Stats
 }
@@ -307,7 +311,7 @@ func (c *core) dispatch(done []fabric.Completion) {
 		case d.Kind == 0:
 			c.stats.CQErrors++
 			if c.attr.PerPeer { // it can only be about the one peer
-				for _, p := range c.peers {
+				for _, p := range c.order {
 					c.fail(p, d.Err)
 				}
 			}
@@ -337,7 +341,7 @@ func (c *core) flush() {
 			return
 		}
 		c.freed = false
-		for _, p := range c.peers {
+		for _, p := range c.order {
 			if p.wants() {
 				p.flush()
 			}
@@ -391,7 +395,7 @@ func (c *core) breakdown(err error) {
 		return
 	}
 	c.err = err
-	for _, p := range c.peers {
+	for _, p := range c.order {
 		c.fail(p, err)
 	}
 }
@@ -408,7 +412,7 @@ func (c *core) retry() {
 	if c.stalled == 0 {
 		return
 	}
-	for _, p := range c.peers {
+	for _, p := range c.order {
 		if len(p.out) > 0 {
 			c.push(p)
 		}
@@ -422,14 +426,15 @@ func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
 // whether it wants to be called again.
 func (c *core) chores() (again bool) {
 	c.retry()
-	c.starved = false // reclaim finds out
-	for _, p := range c.peers {
+	c.starved = false // grantWaiting finds out
+	c.grantWaiting()
+	for _, p := range c.order {
 		if len(p.out) > 0 {
 			if again = true; !p.stalled.IsZero() && c.now().Sub(p.stalled) > c.cfg.DeadAfter {
 				c.fail(p, fmt.Errorf("fabric took no operation for %v", c.cfg.DeadAfter))
 			}
 		}
-		if p.reclaim() {
+		if p.err == nil && p.reclaim() {
 			again = true
 		}
 	}
@@ -446,7 +451,7 @@ func (c *core) chores() (again bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.lingering > 0 || c.stuck()
+	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are

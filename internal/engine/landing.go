@@ -221,25 +221,39 @@ func (s *stream) dropLease() {
 	s.p.c.ringFreed = true
 }
 
-// grantWaiting grants the leases that had to wait for memory.
+// grantWaiting grants the leases that had to wait for memory, to those first
+// that have waited longest.
 func (c *core) grantWaiting() {
-	for _, p := range c.peers {
-		for _, s := range p.streams {
-			if s.wanting {
-				s.wanted()
-			}
+	queue := c.waiting
+	c.waiting = nil
+	for _, s := range queue {
+		s.queued = false
+		if s.wanting && !s.gone {
+			s.wanted()
 		}
+	}
+}
+
+// wait queues a stream whose peer wants a lease that it cannot have yet.
+func (s *stream) wait() {
+	s.wanting = true
+	if !s.queued {
+		s.queued = true
+		s.p.c.waiting = append(s.p.c.waiting, s)
 	}
 }
 
 // wanted takes in that the peer has large data to send.
 func (s *stream) wanted() {
-	if s.inLease != nil || s.deaf() || s.finKnown {
-		s.wanting = !s.deaf() && !s.finKnown
+	if s.deaf() || s.finKnown {
+		s.wanting = false
+		return
+	}
+	if s.inLease != nil {
+		s.wait()
 		return
 	}
 	c, p := s.p.c, s.p
-	s.wanting = true
 	var ring *pool.Block
 	for size := p.ringSize(p.landing.Stats().Blocks + 1); ; size /= 2 {
 		var err error
@@ -249,6 +263,7 @@ func (s *stream) wanted() {
 		if size/2 < minRing {
 			c.stats.Stalls.Memory++
 			c.starved = true
+			s.wait()
 			p.revokeOldest()
 			return // small data flows meanwhile; tick tries again
 		}
@@ -256,6 +271,7 @@ func (s *stream) wanted() {
 	l, err := c.leases.Grant(ring, s)
 	if err != nil {
 		p.landing.Free(ring)
+		s.wait()
 		return
 	}
 	s.wanting = false
@@ -294,9 +310,9 @@ func (p *peer) shrink() {
 	if size == p.ringSize(n-1) {
 		return
 	}
-	for _, s := range p.streams {
-		if l := s.inLease; l != nil && len(l.Ring.Bytes) > size {
-			s.revoke()
+	for i := 0; i < len(p.list); i++ {
+		if l := p.list[i].inLease; l != nil && len(l.Ring.Bytes) > size {
+			p.list[i].revoke()
 		}
 	}
 }
@@ -326,7 +342,7 @@ func (s *stream) returned(final uint64) error {
 // another stream can have its memory.
 func (p *peer) revokeOldest() {
 	var oldest *stream
-	for _, s := range p.streams {
+	for _, s := range p.list {
 		l := s.inLease
 		if l == nil || l.State() != pool.LeaseGranted {
 			continue
@@ -340,16 +356,14 @@ func (p *peer) revokeOldest() {
 	}
 }
 
-// reclaim takes back leases that have been idle for a while, and grants those
-// that had to wait for memory. It reports whether any lease is out or wanted.
+// reclaim takes back leases that have been idle for a while. It reports whether
+// any lease is out or wanted.
 func (p *peer) reclaim() (more bool) {
-	for _, s := range p.streams {
+	for i := 0; i < len(p.list); i++ {
+		s := p.list[i]
 		if s.closed && p.c.now().Sub(s.closedAt) > p.c.cfg.DeadAfter {
 			p.c.fail(p, fmt.Errorf("%w: it does not answer a close", errProtocol))
 			return false
-		}
-		if s.wanting && s.inLease == nil {
-			s.wanted()
 		}
 		if l := s.inLease; l != nil {
 			more = true

@@ -67,6 +67,7 @@ type peer struct {
 	touched bool
 
 	streams map[uint32]*stream
+	list    []*stream // the same, in an order that a replay repeats
 	nextID  uint32
 	landing *pool.Arena
 	pong    waiter
@@ -135,6 +136,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	p.idle.Store(c.now().UnixNano())
 	c.granted += want
 	c.peers[p.id] = p
+	c.order = append(c.order, p)
 	return p, c.err
 }
 
@@ -315,6 +317,7 @@ func (c *core) fail(p *peer, err error) {
 	p.err = err
 	if c.peers[p.id] == p {
 		delete(c.peers, p.id)
+		c.order = slices.DeleteFunc(slices.Clone(c.order), func(q *peer) bool { return q == p })
 		c.granted -= p.slots
 	}
 	c.stats.PeersLost++
@@ -323,7 +326,7 @@ func (c *core) fail(p *peer, err error) {
 	p.unstall()
 	c.blocked -= len(p.blocked)
 	p.blocked = nil
-	for _, s := range p.streams {
+	for _, s := range slices.Clone(p.list) {
 		s.fail(syscall.ECONNRESET)
 	}
 	for i := p.head; i < len(p.out); i++ { // never posted

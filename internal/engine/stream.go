@@ -16,6 +16,7 @@ import (
 type stream struct {
 	p    *peer
 	id   uint32
+	at   int   // in p.list
 	conn *Conn // the blocking face of this stream
 	info Counters
 
@@ -48,6 +49,7 @@ type stream struct {
 	largeRel  uint64 // of these, consumed and released
 	inLease   *inLease
 	wanting   bool // the peer asked for a lease that is not granted yet
+	queued    bool // in core.waiting
 	held      []heldFrame
 	direct    []byte // rest of a waiting reader's buffer
 	directN   int    // bytes put there
@@ -88,7 +90,9 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	}
 	s := &stream{p: p, id: id, win: win, rd: newWaiter(), wr: newWaiter()}
 	s.conn = &Conn{stream: s, e: p.c.owner}
+	s.at = len(p.list)
 	p.streams[id] = s
+	p.list = append(p.list, s)
 	p.conns.Add(1)
 	p.c.stats.Streams++
 	return s, nil
@@ -267,6 +271,10 @@ func (s *stream) remove() {
 		p.c.lingering--
 	}
 	delete(p.streams, s.id)
+	last := len(p.list) - 1
+	p.list[s.at], p.list[last].at = p.list[last], s.at
+	p.list[last] = nil
+	p.list = p.list[:last]
 	p.idle.Store(p.c.now().UnixNano())
 	p.conns.Add(-1)
 	p.c.stats.Streams--
