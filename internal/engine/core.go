@@ -40,11 +40,12 @@ func chooseRule(a fabric.Attr) rule {
 // goroutines, locks or clocks of its own, so a test can replay it exactly; in
 // production Endpoint.mu guards all of it.
 type core struct {
-	fab  fabric.Endpoint
-	attr fabric.Attr
-	cfg  Config
-	rule rule
-	at   time.Time // see now
+	fab   fabric.Endpoint
+	attr  fabric.Attr
+	cfg   Config
+	rule  rule
+	at    time.Time        // see now
+	clock func() time.Time // time.Now, but in the model test
 	// owner is what conns block on; nil in tests that drive the core alone.
 	owner *Endpoint
 	eager int // largest frame
@@ -119,7 +120,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	cfg = cfg.withDefaults()
 	a := fab.Attr()
 	c := &core{
-		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a),
+		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
 	}
@@ -150,7 +151,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 // somebody asks: it costs as much as a short Write.
 func (c *core) now() time.Time {
 	if c.at.IsZero() {
-		c.at = time.Now()
+		c.at = c.clock()
 	}
 	return c.at
 }

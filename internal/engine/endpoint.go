@@ -34,6 +34,11 @@ type Endpoint struct {
 	rescuer fabric.Rescuer // nil: the provider's calls return
 	retired sync.Once
 	over    atomic.Bool // retired, or about to be
+
+	// pause stands in for the other goroutines where the model test runs many calls
+	// on one thread: it is called whenever a call has given up the lock, and returns
+	// once w, if there is one, is signalled. It is nil otherwise.
+	pause func(w *waiter)
 }
 
 // NewEndpoint takes over an open fabric endpoint.
@@ -96,6 +101,10 @@ func (e *Endpoint) leave() {
 	e.mu.Unlock()
 	if ring != nil {
 		ring()
+	}
+	if e.pause != nil {
+		e.pause(nil)
+		return
 	}
 	if poll && e.state.Load() != owned {
 		e.kick(pollEvery)

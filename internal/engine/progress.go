@@ -145,6 +145,10 @@ func (e *Endpoint) learn() {
 // wait blocks until w is signalled. The caller has prepared w under the lock
 // and has released the lock.
 func (e *Endpoint) wait(w *waiter) {
+	if e.pause != nil {
+		e.pause(w)
+		return
+	}
 	if w.set.Load() || e.drive(w) {
 		return
 	}
