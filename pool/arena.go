@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// MinBlock is the size of the smallest block in bytes: 64 KiB.
-const MinBlock = 64 << 10
+// MinBlock is the size of the smallest block in bytes: a page of most machines.
+const MinBlock = 4 << 10
 
 // ErrDeregistered is the error of Alloc once Deregister has been called.
 var ErrDeregistered = errors.New("pool: memory is deregistered")

@@ -16,7 +16,7 @@ type Config struct {
 	// less when the budget runs low.
 	Window int
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
-	// 64 KiB. Less is leased when the budget runs low.
+	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB.
 	Ring int
 	// PeerSlots is how many receive slots each peer may have in flight.
 	PeerSlots int
@@ -74,7 +74,9 @@ const (
 	lendKeep = 4
 
 	minWindow = 4 << 10
-	minRing   = 64 << 10
+	// minRing is the least that is leased instead of Config.Ring: smaller ones carry
+	// hardly more than frames do.
+	minRing = 64 << 10
 	// ringsTotal is how many bytes the landing rings of a peer take together, as
 	// long as there are few enough of them: what caches hold.
 	ringsTotal = 8 << 20
