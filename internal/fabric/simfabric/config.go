@@ -54,13 +54,32 @@ type Config struct {
 	// look after the doorbell finds everything, as in shared memory.
 	Delay int
 	// AgainRate is the probability that posting an operation is refused
-	// although there is room; a few more refusals may follow.
-	AgainRate float64
+	// although there is room; up to AgainBurst more refusals follow, 3 if it is 0.
+	AgainRate  float64
+	AgainBurst int
 	// CompletionReorder: an endpoint's completions are reaped in any order.
 	CompletionReorder bool
 	// ErrRate is the probability that a Send, Write or WriteData is lost and
-	// completes with ErrInjected.
+	// completes with ErrInjected: at once, or, if there is a Delay and completions
+	// mean something, when it would have arrived.
 	ErrRate float64
+	// Observe, if it is not nil, is called of every Event, in the middle of a call of
+	// Exchange: it must not call into the network.
+	Observe func(Event)
+}
+
+// Event is something that a test may want to judge when it happens.
+type Event struct {
+	From, To string // names of endpoints
+	Kind     fabric.Kind
+	// Err is the error that an operation was given, by ErrRate or Network.Fail, and
+	// Addr what From knows its target by.
+	Err  error
+	Addr fabric.Addr
+	// Without an error, Len bytes of a Write or WriteData are about to be put at
+	// Remote in the region with Key.
+	Key, Remote uint64
+	Len         int
 }
 
 func (p Personality) withDefaults() Personality {

@@ -187,7 +187,7 @@ func (e *endpoint) refuse() bool {
 	if e.burst > 0 {
 		e.burst--
 	} else if e.net.chance(e.net.cfg.AgainRate) {
-		e.burst = e.net.rng.IntN(4)
+		e.burst = e.net.rng.IntN(1 + e.net.cfg.AgainBurst)
 	} else {
 		return false
 	}
@@ -198,7 +198,14 @@ func (e *endpoint) refuse() bool {
 
 func (e *endpoint) postRecv(op fabric.Op) {
 	e.rx++
-	if err := e.broken(op); err != nil {
+	err := e.failing[op.Kind]
+	if err != nil {
+		delete(e.failing, op.Kind)
+		e.net.stats.Failed++
+	} else {
+		err = e.broken(op)
+	}
+	if err != nil {
 		e.push(fabric.Completion{Kind: fabric.Recv, Tag: op.Tag, Err: err}, rxSlot)
 		return
 	}
@@ -208,13 +215,13 @@ func (e *endpoint) postRecv(op fabric.Op) {
 func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	e.tx++
 	x := &item{op: op}
-	err := e.broken(op)
-	if err == nil && op.Kind != fabric.Inject && e.net.chance(e.net.cfg.ErrRate) {
-		e.net.stats.Failed++
-		err = ErrInjected
-	}
+	lost, err := e.injected(op, dst), e.broken(op)
 	if err == nil && dst.death == DeathError {
 		err = ErrCanceled
+	}
+	weak := e.p.WeakCompletion && !op.Deliver
+	if lost != nil && (weak || e.net.cfg.Delay == 0 || dst.death != 0) {
+		err = lost
 	}
 	if err != nil {
 		e.finish(x, err)
@@ -224,7 +231,7 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 		return
 	}
 	x = e.net.launch(e, dst, op)
-	weak := e.p.WeakCompletion && !op.Deliver
+	x.lost = lost
 	if weak || op.Kind == fabric.Inject {
 		x.buf = slices.Clone(op.Buf)
 	}
@@ -234,13 +241,24 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	}
 }
 
-// broken is the error that the operation will complete with in any case.
-func (e *endpoint) broken(op fabric.Op) error {
-	if err := e.failing[op.Kind]; err != nil {
+// injected is the error that the operation is given for the sake of the test.
+func (e *endpoint) injected(op fabric.Op, dst *endpoint) error {
+	err := e.failing[op.Kind]
+	switch {
+	case err != nil:
 		delete(e.failing, op.Kind)
-		e.net.stats.Failed++
-		return err
+	case op.Kind != fabric.Inject && e.net.chance(e.net.cfg.ErrRate):
+		err = ErrInjected
+	default:
+		return nil
 	}
+	e.net.stats.Failed++
+	e.net.observe(Event{From: e.name, To: dst.name, Kind: op.Kind, Err: err, Addr: op.To})
+	return err
+}
+
+// broken is the error of an operation on memory that is not registered.
+func (e *endpoint) broken(op fabric.Op) error {
 	if op.Kind != fabric.Inject && !e.owns(op) {
 		e.net.stats.BadLocal++
 		return ErrLocalAccess

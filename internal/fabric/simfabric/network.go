@@ -87,6 +87,9 @@ func New(cfg Config) *Network {
 		rng:       rand.New(rand.NewPCG(cfg.Seed, 0)),
 		endpoints: make(map[string]*endpoint),
 	}
+	if n.cfg.AgainBurst <= 0 {
+		n.cfg.AgainBurst = 3
+	}
 	for _, p := range append([]Personality{cfg.Personality}, cfg.Others...) {
 		n.providers = append(n.providers, p.withDefaults())
 	}
@@ -215,6 +218,12 @@ func (n *Network) bury(e *endpoint, how Death) {
 		}
 		return true
 	})
+}
+
+func (n *Network) observe(ev Event) {
+	if n.cfg.Observe != nil {
+		n.cfg.Observe(ev)
+	}
 }
 
 // chance reports true with probability p.

@@ -22,8 +22,9 @@ type item struct {
 	gone bool   // arrived
 	// reported: its completion was pushed when it was posted, or there is none.
 	reported bool
-	waits    bool // has met no receive
-	halved   bool // one half of the write is in place
+	waits    bool  // has met no receive
+	halved   bool  // one half of the write is in place
+	lost     error // it does not arrive, but ends with this error
 }
 
 func (x *item) isSend() bool { return x.op.Kind == fabric.Send || x.op.Kind == fabric.Inject }
@@ -118,6 +119,8 @@ func (n *Network) deliver(x *item) bool {
 	case !x.reported && x.op.Kind != fabric.Inject && src.death == 0 && !src.owns(x.op):
 		n.stats.BadLocal++
 		src.finish(x, ErrLocalAccess)
+	case x.lost != nil:
+		src.finish(x, x.lost)
 	case x.isSend():
 		if !n.deliverSend(x) {
 			return false
@@ -168,15 +171,21 @@ func (n *Network) deliverWrite(x *item) bool {
 		src.finish(x, ErrRemoteAccess) // nobody hears of it if it was reported
 		return true
 	}
+	piece := Event{From: src.name, To: dst.name, Kind: x.op.Kind, Key: x.op.Key, Remote: x.op.Remote, Len: len(x.buf)}
 	if half := len(x.buf) / 2; n.cfg.Delay > 0 && half > 0 && !x.halved {
 		x.halved, x.due = true, n.later()
 		if n.chance(0.5) {
+			piece.Len = half
+			n.observe(piece)
 			copy(target[:half], x.buf)
 		} else {
+			piece.Remote, piece.Len = piece.Remote+uint64(half), len(x.buf)-half
+			n.observe(piece)
 			copy(target[half:], x.buf[half:])
 		}
 		return false
 	}
+	n.observe(piece)
 	copy(target, x.buf)
 	n.stats.Writes++
 	n.stats.WriteBytes += uint64(len(x.buf))
