@@ -53,8 +53,13 @@ func (s *stream) largeRoom(want, limit int) int {
 func (s *stream) ringRoom(want, limit int) int {
 	l := s.outLease
 	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
-	if l.Size-(s.largeOut-uint64(s.largeMax)) < k { // wait for more rather than write ever smaller pieces
-		return 0
+	if free := l.Size - (s.largeOut - uint64(s.largeMax)); free < k {
+		// Wait for more rather than write ever smaller pieces, but not for the last
+		// quarter, of which the reader need not tell: see releaseRing.
+		if free <= l.Size-l.Size/4 {
+			return 0
+		}
+		k = free
 	}
 	if l.unread.len() == framing.MaxWrites && !s.extends(int(k)) {
 		return 0
