@@ -61,7 +61,8 @@ type Config struct {
 	CompletionReorder bool
 	// ErrRate is the probability that a Send, Write or WriteData is lost and
 	// completes with ErrInjected: at once, or, if there is a Delay and completions
-	// mean something, when it would have arrived.
+	// mean something, when it would have arrived. Where sends come after writes, those
+	// that follow a lost write fail, too: they would say that it has landed.
 	ErrRate float64
 	// Observe, if it is not nil, is called of every Event, in the middle of a call of
 	// Exchange: it must not call into the network.

@@ -37,6 +37,7 @@ type endpoint struct {
 	tx, rx  int // slots in use, until the completion is reaped
 	burst   int // refusals still to come
 	failing map[fabric.Kind]error
+	cut     map[fabric.Addr]bool // a write to it was lost that sends come after
 	death   Death
 	closed  bool
 	hung    chan struct{} // calls of Exchange wait for its end; nil if they return
@@ -216,8 +217,10 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	e.tx++
 	x := &item{op: op}
 	lost, err := e.injected(op, dst), e.broken(op)
-	if err == nil && dst.death == DeathError {
+	if send := op.Kind == fabric.Send || op.Kind == fabric.Inject; send && e.cut[op.To] || err == nil && dst.death == DeathError {
 		err = ErrCanceled
+	} else if !send && lost != nil && e.p.Order&fabric.SendAfterWrite != 0 {
+		e.cut[op.To] = true
 	}
 	weak := e.p.WeakCompletion && !op.Deliver
 	if lost != nil && (weak || e.net.cfg.Delay == 0 || dst.death != 0) {

@@ -142,6 +142,7 @@ func (n *Network) Open(provider string, _ netip.Addr) (fabric.Endpoint, error) {
 		name:    fmt.Sprintf("sim://%s/%d", provider, n.serial),
 		regions: make(map[uint64]*region),
 		failing: make(map[fabric.Kind]error),
+		cut:     make(map[fabric.Addr]bool),
 	}
 	e.waiter = newWaiter(e)
 	n.endpoints[e.name] = e
