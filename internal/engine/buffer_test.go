@@ -4,11 +4,14 @@ import (
 	"crypto/rand"
 	"errors"
 	"io"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
 // A conn that only ever sends Buffers has no staging memory, and needs none:
@@ -72,4 +75,28 @@ func lent(e *Endpoint) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.core.lent
+}
+
+// An endpoint that is closed while the user holds Buffers in registered memory
+// is closed for good once they are released.
+func TestCloseBeforeRelease(t *testing.T) {
+	for name, sim := range personalities() {
+		t.Run(name, func(t *testing.T) {
+			l := newLink(t, sim, Config{})
+			a, b := l.dial(t)
+			chunk, err := a.AllocBuffer(100)
+			require.NoError(t, err)
+			block, err := a.AllocBuffer(2 * stepSize)
+			require.NoError(t, err)
+			require.NoError(t, l.ea.Close())
+			require.ErrorIs(t, a.SendBuffer(chunk), syscall.ECONNRESET)
+			block.Bytes()[0] = 1
+			block.Release()
+			require.ErrorIs(t, l.ea.fab.Close(), simfabric.ErrClosed, "it was not closed")
+			require.NoError(t, a.Close())
+			require.NoError(t, b.SetLinger(0))
+			require.NoError(t, b.Close())
+			l.close(t)
+		})
+	}
 }

@@ -82,7 +82,8 @@ type core struct {
 	// rang lists peers that were sent something and may sleep.
 	rang []*peer
 	err  error // the endpoint is unusable
-	down bool  // the fabric endpoint is closed
+	down bool  // the fabric endpoint is shut down
+	late bool  // and is to be closed once its memory is not used any more
 	lent int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.

@@ -63,6 +63,10 @@ func (c *core) shutdown() error {
 		}
 	}
 	c.tryFree()
+	if c.attr.LocalMR && c.inUse() {
+		c.late = true
+		return nil
+	}
 	return c.fab.Close()
 }
 
@@ -84,6 +88,9 @@ func (c *core) keepAddresses() {
 	}
 }
 
+// inUse reports that somebody else than the fabric uses registered memory.
+func (c *core) inUse() bool { return c.lent > 0 || c.copying > 0 }
+
 // endCopying ends a copy to or from registered memory that was made without
 // the lock. It returns false if the endpoint was closed meanwhile.
 func (c *core) endCopying() bool {
@@ -94,8 +101,13 @@ func (c *core) endCopying() bool {
 
 // tryFree gives the memory of a closed endpoint back, unless somebody uses it.
 func (c *core) tryFree() {
-	if c.down && c.lent == 0 && c.copying == 0 {
-		c.free()
+	if !c.down || c.inUse() {
+		return
+	}
+	c.free()
+	if c.late {
+		c.late = false
+		_ = c.fab.Close()
 	}
 }
 
