@@ -397,6 +397,7 @@ func (c *core) breakdown(err error) {
 		return
 	}
 	c.err = err
+	c.recvs, c.owners = nil, nil // or it would be polled for ever, to post them
 	for _, p := range c.order {
 		c.fail(p, err)
 	}
