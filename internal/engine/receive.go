@@ -99,6 +99,12 @@ func (p *peer) stray(h *framing.Header) {
 func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
 	switch h.Type {
 	case framing.TypeAccept:
+		if s.closed {
+			// It was given up, and our Reset may have overtaken the Open: then it was
+			// answered, and has ended nothing.
+			s.p.reset(s.id, framing.ResetAbort)
+			return false, nil
+		}
 		s.opening = false
 		s.rd.signal()
 	case framing.TypeData:
