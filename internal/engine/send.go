@@ -156,6 +156,7 @@ func (s *stream) revoked() {
 		l.revoked = true
 		s.p.c.touch(s.p) // the tail goes
 		s.giveBack()
+		s.wr.signal() // who waited for room in the ring sends frames
 		return
 	}
 	s.recalled = true // it overtook the Lease
