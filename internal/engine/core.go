@@ -90,6 +90,7 @@ type core struct {
 	copying   int
 	ringFreed bool // landing memory has become free: look at who wants a lease
 	starved   bool // a stream wants a lease for which there is no memory
+	landing   bool // a ring was granted since chores looked last: it may be gone again
 	// waiting has the streams that want a lease, in the order in which they asked,
 	// and some that do not any more.
 	waiting   []*stream
@@ -429,7 +430,7 @@ func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
 // whether it wants to be called again.
 func (c *core) chores() (again bool) {
 	c.retry()
-	c.starved = false // grantWaiting finds out
+	c.starved, c.landing = false, false // grantWaiting finds out
 	c.grantWaiting()
 	for _, p := range c.order {
 		if len(p.out) > 0 {
@@ -454,7 +455,7 @@ func (c *core) chores() (again bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are

@@ -274,7 +274,7 @@ func (s *stream) wanted() {
 		s.wait()
 		return
 	}
-	s.wanting = false
+	s.wanting, c.landing = false, true
 	for len(c.lessees) <= int(l.Index) {
 		c.lessees = append(c.lessees, nil)
 	}
