@@ -225,7 +225,7 @@ func (p *peer) wakeWriters() {
 	c, n := p.c, 0
 	for ; n < len(p.blocked); n++ {
 		s := p.blocked[n]
-		if s.wr.waiting && !s.gone {
+		if s.wr.waiting && !s.closed && !s.gone { // it may be Close that waits
 			room := max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots))
 			if c.awake >= room || p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) || s.lacks(s.conn.left) == wantShared {
 				break
