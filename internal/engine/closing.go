@@ -74,6 +74,7 @@ func (s *stream) markClosed() {
 		s.p.c.lingering++
 		s.p.c.touch(s.p) // the tail goes
 	}
+	s.dropHeld()
 	s.rd.signal()
 	s.wr.signal()
 }
@@ -182,6 +183,7 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.opening = false
 	s.acked = true
 	s.dropPending()
+	s.dropHeld()
 	s.rd.signal()
 	s.wr.signal()
 	s.ackFin()

@@ -145,6 +145,15 @@ type heldFrame struct {
 	n    int
 }
 
+// dropHeld posts the slots of held frames again: the gap before them will not
+// be filled, or nobody wants to know.
+func (s *stream) dropHeld() {
+	for _, f := range s.held {
+		s.p.c.repost(f.slot, s.p)
+	}
+	s.held = nil
+}
+
 // data takes small data in.
 func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err error) {
 	switch {

@@ -248,10 +248,7 @@ func (s *stream) fail(err error) {
 	}
 	s.acked, s.remote, s.quiet, s.owed = true, true, true, false
 	s.writing = 0
-	for _, f := range s.held {
-		s.p.c.repost(f.slot, nil)
-	}
-	s.held = nil
+	s.dropHeld()
 	s.rd.signal()
 	s.wr.signal()
 	s.dropPending()
@@ -280,10 +277,7 @@ func (s *stream) remove() {
 	p.c.stats.Streams--
 	s.outLease = nil
 	s.dropPending()
-	for _, f := range s.held {
-		p.c.repost(f.slot, p)
-	}
-	s.held = nil
+	s.dropHeld()
 	p.c.touch(p)
 	s.rd.signal()
 	s.wr.signal()
