@@ -117,6 +117,7 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 			m = s.writeFrames(mem[n:])
 		}
 		if n += m; m == 0 {
+			s.p.c.push(s.p) // the tail, on whose end we may wait
 			c.waitWrite(len(mem) - n)
 		}
 	}

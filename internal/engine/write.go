@@ -142,6 +142,7 @@ func (s *stream) commitLarge(src source, left int) bool {
 	} else {
 		s.p.seal()
 		if s.largeRoom(left, stepSize) < k { // it may have been the tail's room
+			s.p.c.push(s.p)
 			return false
 		}
 		s.begin(src)
