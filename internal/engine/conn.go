@@ -201,8 +201,7 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 		}
 		// Much can have happened meanwhile, but only this call sends.
 		if c.writeError() != nil || !s.commitLarge(src, len(b)) {
-			s.p.c.stage.Put(src.slot)
-			s.p.c.freed = true
+			s.p.putStage(src.slot)
 			return 0, true
 		}
 		return len(src.mem), false

@@ -178,7 +178,7 @@ func (c *core) push(p *peer) {
 		for n < len(c.batch) && p.head+n < len(p.out) {
 			o := &p.out[p.head+n]
 			if o.op.Kind != fabric.Inject {
-				if c.flying >= c.depth {
+				if !p.mayFly() {
 					break
 				}
 				o.op.Tag = c.takeOp(o.tx)
@@ -244,6 +244,7 @@ func (c *core) account(p *peer, posted, n int) {
 
 func (c *core) takeOp(t txOp) uint32 {
 	c.flying++
+	t.peer.flying++
 	if n := len(c.freeOps); n > 0 {
 		tag := c.freeOps[n-1]
 		c.freeOps = c.freeOps[:n-1]
@@ -255,6 +256,7 @@ func (c *core) takeOp(t txOp) uint32 {
 }
 
 func (c *core) dropOp(tag uint32) {
+	c.ops[tag].peer.flying--
 	c.ops[tag] = txOp{}
 	c.freeOps = append(c.freeOps, tag)
 	c.flying--
@@ -383,6 +385,11 @@ func (c *core) sent(tag uint32, err error) {
 func (t *txOp) release() {
 	switch {
 	case t.from != nil:
+		if t.from == t.peer.c.tx {
+			t.peer.frames--
+		} else {
+			t.peer.staged -= int(t.slots)
+		}
 		for i := range uint32(t.slots) {
 			t.from.Put(t.slot + i)
 		}

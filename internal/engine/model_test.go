@@ -252,7 +252,7 @@ func (m *model) write(e *modelEnd) int {
 				m.poll() // the copy is made without the lock
 			}
 			if n = len(src.mem); e.s.writeError() != nil || !e.s.commitLarge(src, len(b)) {
-				e.s.p.c.stage.Put(src.slot)
+				e.s.p.putStage(src.slot)
 				n = 0
 			}
 		} else {

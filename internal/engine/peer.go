@@ -57,6 +57,12 @@ type peer struct {
 	head    int
 	stalled time.Time // since when out makes no progress
 
+	// What it holds of what all peers share.
+	frames int // send slots of frames that are queued or in flight
+	pends  int // send slots of streams' coalesced data
+	staged int // staging chunks
+	flying int // operations
+
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
 	tail    tail
@@ -180,17 +186,17 @@ func (p *peer) creditDue() bool {
 
 // wants reports frames that wait for something.
 func (p *peer) wants() bool {
-	return p.err == nil && (len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0)
+	return p.err == nil && (len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0 || p.creditDue())
 }
 
 // frame builds a frame in a send slot and queues it. The caller has checked
 // that the slot credit is there; paid says that it was taken before.
 func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
-	slot, ok := p.c.tx.Get()
-	if !ok {
+	if !p.mayFrame() {
 		p.c.stats.Stalls.SendSlots++
 		return false
 	}
+	slot, _ := p.c.tx.Get()
 	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], payload)
 	p.queue(f, s, slot, n, paid)
 	return true
@@ -218,6 +224,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 		op.Kind = fabric.Inject
 	}
 	c.stats.FramesSent++
+	p.frames++
 	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot, slots: 1}})
 }
 
@@ -275,10 +282,10 @@ func (p *peer) flushControl() {
 
 // sendCredits tells the peer of its slots and of the dirty streams' credits.
 func (p *peer) sendCredits() bool {
-	slot, ok := p.c.tx.Get()
-	if !ok {
+	if !p.mayFrame() {
 		return false
 	}
+	slot, _ := p.c.tx.Get()
 	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
 	took := 0
 	for _, s := range p.dirty {

@@ -40,12 +40,12 @@ func (s *stream) trySmall(b []byte) (n int) {
 			return n
 		}
 		if !s.pend.active {
-			// Data leaves some slots to control frames.
-			if c.tx.Free() <= ctlSlots {
+			if !s.p.mayWrite() {
 				c.stats.Stalls.SendSlots++
 				return n
 			}
 			slot, _ := c.tx.Get()
+			s.p.pends++
 			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
 			if s.askData {
 				s.pend.flags, s.askData = framing.FlagWant, false
@@ -89,6 +89,7 @@ func (s *stream) sendPending() bool {
 	}
 	d := s.pend
 	s.pend = pending{}
+	s.p.pends--
 	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos}, s, d.slot, d.n, false)
 	s.wr.signal()
 	return true
@@ -98,6 +99,7 @@ func (s *stream) dropPending() {
 	if s.pend.active {
 		s.p.c.tx.Put(s.pend.slot)
 		s.pend = pending{}
+		s.p.pends--
 		s.p.c.freed = true
 	}
 }
@@ -124,7 +126,7 @@ func (s *stream) writeFrames(b []byte) int {
 // ask asks the peer for a landing ring, by the next frame.
 func (s *stream) ask() {
 	s.asked = true
-	if !s.pend.active && uint64(s.smallMax) > s.smallOut && s.p.c.tx.Free() > ctlSlots {
+	if !s.pend.active && uint64(s.smallMax) > s.smallOut && s.p.mayWrite() {
 		s.askData = true
 		return
 	}
@@ -196,12 +198,12 @@ func (s *stream) lacks(n int) want {
 		if s.ringRoom(n, stepSize) == 0 {
 			return wantOwn
 		}
-		if s.largeRoom(n, stepSize) == 0 || c.stage.Free() == 0 && c.stage.Len() > 0 {
+		if s.largeRoom(n, stepSize) == 0 || !s.p.mayStage() && c.stage.Len() > 0 {
 			return wantShared
 		}
 	case uint64(s.smallMax) <= s.smallOut:
 		return wantOwn
-	case c.tx.Free() <= ctlSlots:
+	case !s.p.mayWrite():
 		return wantShared
 	}
 	return wantNothing

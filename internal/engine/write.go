@@ -41,7 +41,7 @@ func (s *stream) largeRoom(want, limit int) int {
 		return k
 	case !p.mayData(2):
 		p.c.stats.Stalls.PeerSlots++
-	case p.c.tx.Free() <= ctlSlots:
+	case !p.mayWrite():
 		p.c.stats.Stalls.SendSlots++
 	default:
 		return k
@@ -104,14 +104,27 @@ func (s *stream) prepareLarge(n int) (src source) {
 		return src
 	}
 	c := s.p.c
-	slot, ok := c.takeStage()
+	slot, ok := s.p.takeStage()
 	if !ok {
 		return src
 	}
 	return source{mem: c.stage.Bytes(slot)[:k], desc: c.stage.Desc(slot), slot: slot, slots: 1}
 }
 
-// takeStage takes a staging chunk for an RDMA write.
+// takeStage takes a staging chunk for an RDMA write to the peer.
+func (p *peer) takeStage() (slot uint32, ok bool) {
+	c := p.c
+	if !p.mayStage() {
+		if c.growStage(); !p.mayStage() {
+			c.stats.Stalls.Stage++
+			return 0, false
+		}
+	}
+	p.staged++
+	return c.takeStage()
+}
+
+// takeStage takes a staging chunk.
 func (c *core) takeStage() (slot uint32, ok bool) {
 	get := c.stage.Get
 	if c.attr.PerPeer {
@@ -255,7 +268,7 @@ func (p *peer) dropTail() {
 	if p.c.rule != byDeliver {
 		p.c.tx.Put(t.announce)
 	}
-	tx := txOp{slot: t.src.slot, slots: uint8(t.src.slots), buf: t.src.buf}
+	tx := txOp{peer: p, slot: t.src.slot, slots: uint8(t.src.slots), buf: t.src.buf}
 	if t.src.slots > 0 {
 		tx.from = p.c.stage
 	}

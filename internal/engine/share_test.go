@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// star is an endpoint that several others have as a peer.
+type star struct {
+	net    *simfabric.Network
+	hub    *Endpoint
+	spokes []*Endpoint
+	peers  []*Peer // the hub, as the spokes see it
+	accept []chan *Conn
+}
+
+func newStar(t *testing.T, sim simfabric.Config, cfg Config, n int) *star {
+	t.Helper()
+	s := &star{net: simfabric.New(sim)}
+	open := func() *Endpoint {
+		name := sim.Provider
+		if name == "" {
+			name = "sim"
+		}
+		fe, err := s.net.Open(name, netip.Addr{})
+		require.NoError(t, err)
+		e, err := NewEndpoint(fe, cfg)
+		require.NoError(t, err)
+		return e
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	s.hub = open()
+	for range n {
+		spoke, accept := open(), make(chan *Conn, 1)
+		a, err := spoke.NewPeer(PeerConfig{})
+		require.NoError(t, err)
+		b, err := s.hub.NewPeer(PeerConfig{Accept: func(c *Conn, _ uint32) framing.ResetCode {
+			accept <- c
+			return 0
+		}})
+		require.NoError(t, err)
+		require.NoError(t, a.Connect(ctx, b.Local()))
+		require.NoError(t, b.Connect(ctx, a.Local()))
+		require.NoError(t, a.Check(ctx))
+		a.Attached(Bell{})
+		b.Attached(Bell{})
+		s.spokes, s.peers, s.accept = append(s.spokes, spoke), append(s.peers, a), append(s.accept, accept)
+	}
+	return s
+}
+
+// dial opens a conn from a spoke to the hub.
+func (s *star) dial(t *testing.T, spoke int) (outer, inner *Conn) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	outer, err := s.peers[spoke].Open(ctx, 7)
+	require.NoError(t, err)
+	return outer, <-s.accept[spoke]
+}
+
+func (s *star) close(t *testing.T) {
+	t.Helper()
+	for _, e := range append(s.spokes, s.hub) {
+		require.NoError(t, e.Close())
+		require.Zero(t, e.cfg.Budget.Stats().Used, "memory budget")
+	}
+}
+
+// quiet waits until the hub has posted nothing for a while.
+func (s *star) quiet() {
+	for last, still := uint64(0), 0; still < 20; still++ {
+		time.Sleep(2 * time.Millisecond)
+		if now := s.hub.Stats().Posted; now != last {
+			last, still = now, 0
+		}
+	}
+}
+
+// TestSilentPeers: peers whose operations never complete, with dozens of writers
+// each, stop nobody else on the endpoint: not while the writers write, and not
+// when all their conns are closed.
+func TestSilentPeers(t *testing.T) {
+	const writers, leased = 80, 10
+	for _, name := range []string{"tcp", "verbs", "saw", "cqdata", "deliver/awkward", "depth 16"} {
+		for _, silent := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s/%d", name, silent), func(t *testing.T) {
+				t.Parallel()
+				sim, ok := personalities()[name]
+				if !ok {
+					sim = simfabric.Config{Personality: simfabric.RuleCQData()}
+					sim.TxDepth = 16
+					silent = min(silent, 2) // so few send slots are not enough for more
+				}
+				// No peer is ended for what it does not take.
+				s := newStar(t, sim, Config{DeadAfter: time.Hour}, silent+1)
+				defer s.close(t)
+				a, b := s.dial(t, silent)
+				var conns, outers []*Conn
+				for spoke := range silent {
+					for i := range writers {
+						outer, inner := s.dial(t, spoke)
+						conns, outers = append(conns, inner), append(outers, outer)
+						if i < leased { // it gets a landing ring
+							go func() { _, _ = inner.Write(make([]byte, 128<<10)) }()
+							for n, buf := 0, make([]byte, 128<<10); n < len(buf); {
+								m, err := outer.Read(buf)
+								require.NoError(t, err)
+								n += m
+							}
+						}
+					}
+				}
+				for spoke := range silent {
+					s.net.Kill(s.spokes[spoke].fab, simfabric.DeathSilent)
+				}
+				var wg sync.WaitGroup
+				defer func() {
+					for _, c := range append(conns, outers...) {
+						_ = c.SetLinger(0)
+						_ = c.Close()
+					}
+					wg.Wait()
+					s.hub.mu.Lock()
+					assert.Zero(t, s.hub.core.awake, "writers that were woken and did not come back")
+					s.hub.mu.Unlock()
+				}()
+				for i, c := range conns {
+					wg.Go(func() {
+						for {
+							if _, err := c.Write(make([]byte, 500+i%2*(64<<10))); err != nil {
+								return
+							}
+						}
+					})
+				}
+				s.quiet()
+				healthy(t, a, b)
+				for _, c := range conns {
+					assert.NoError(t, c.SetLinger(1))
+					wg.Go(func() { _ = c.Close() })
+				}
+				s.quiet()
+				healthy(t, a, b)
+				assert.NoError(t, a.Close())
+				assert.NoError(t, b.Close())
+			})
+		}
+	}
+}
+
+// healthy moves small and large data both ways.
+func healthy(t *testing.T, a, b *Conn) {
+	t.Helper()
+	const size = 300_000
+	limit := time.Now().Add(10 * time.Second)
+	var wg sync.WaitGroup
+	for i, c := range []*Conn{a, b} {
+		require.NoError(t, c.SetDeadline(limit))
+		wg.Go(func() {
+			for n, piece := 0, 1; n < size; piece *= 2 {
+				m, err := c.Write(make([]byte, min(piece, size-n)))
+				n += m
+				if !assert.NoError(t, err, "writing, side %d", i) {
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			for n, buf := 0, make([]byte, 64<<10); n < size; {
+				m, err := c.Read(buf[:min(len(buf), size-n)])
+				n += m
+				if !assert.NoError(t, err, "reading, side %d", i) {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		t.FailNow()
+	}
+}
