@@ -58,6 +58,7 @@ func onFabrics(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
 			}
 			n := simfabric.New(cfg)
 			tr := rdmanet.NewTransport(n)
+			t.Cleanup(func() { assert.Empty(t, n.Stats().Misuse) }) // after Close
 			cleanly(t, tr)
 			defer func() { assert.Zero(t, n.Stats().SendsWithoutReceive, "sends that found no receive posted") }()
 			test(t, pipeOver(t, tr, provider))

@@ -32,6 +32,7 @@ func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Person
 		assert.Zero(t, s.Endpoints, "endpoints")
 		assert.Zero(t, s.Regions, "regions")
 		assert.Zero(t, s.PeerUnmapped, "calls after a peer's memory was unmapped")
+		assert.Empty(t, s.Misuse)
 	})
 	return tr
 }

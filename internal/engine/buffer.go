@@ -66,11 +66,7 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 		co.lent++
 		return &Buffer{e: e, mem: block.Bytes[:n:n], desc: block.Desc, block: block}, nil
 	}
-	var local pool.Registrar
-	if co.attr.LocalMR {
-		local = e.fab
-	}
-	slab, err := pool.NewSlab(co.cfg.Budget, local, n, pool.AccessLocal)
+	slab, err := pool.NewSlab(co.cfg.Budget, e.fab, n, pool.AccessLocal)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
 	}

@@ -133,14 +133,10 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	if c.eager < framing.MinEager {
 		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
 	}
-	var local pool.Registrar
-	if a.LocalMR {
-		local = fab
-	}
-	c.rx = pool.NewSlots(cfg.Budget, local, eagerFrame)
-	c.tx = pool.NewSlots(cfg.Budget, local, eagerFrame)
-	c.stage = pool.NewSlots(cfg.Budget, local, stepSize)
-	c.lend = pool.NewArena(cfg.Budget, local, pool.AccessLocal, lendSlab)
+	c.rx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
+	c.tx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
+	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
+	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)
 	c.lend.Keep = lendKeep
 	if err := c.tx.Grow(min(128, max(2*ctlSlots, c.depth))); err != nil {
 		c.free()

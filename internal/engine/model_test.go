@@ -150,6 +150,7 @@ func runModel(t *testing.T, seed uint64) {
 	}
 	require.Zero(t, cfg.Budget.Stats().Used, "memory budget")
 	require.Zero(t, m.net.Stats().SendsWithoutReceive)
+	require.Empty(t, m.net.Stats().Misuse)
 	require.Zero(t, m.cores[0].stats.Violations+m.cores[1].stats.Violations)
 	// If completions are reaped in any order, the frame that gives a ring back
 	// can come before the completion data of a write that has long landed.

@@ -38,6 +38,7 @@ func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 		return e
 	}
 	l.ea, l.eb = open(), open()
+	t.Cleanup(func() { require.Empty(t, l.net.Stats().Misuse) })
 	var err error
 	l.a, err = l.ea.NewPeer(PeerConfig{})
 	require.NoError(t, err)

@@ -99,6 +99,8 @@ type Attr struct {
 // completion queue. Exchange may be called by several goroutines at once, and
 // so may every other method, but only one may reap (pass a non-empty done).
 type Endpoint interface {
+	// Register takes local memory, too, where Attr.LocalMR asks for none: tests
+	// can then tell what is used while it is registered.
 	pool.Registrar
 	// Attr never changes.
 	Attr() Attr

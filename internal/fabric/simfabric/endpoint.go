@@ -20,6 +20,7 @@ const (
 type entry struct {
 	fabric.Completion
 	slot slotKind
+	buf  []byte // of the operation, which its owner takes for being in flight
 }
 
 type endpoint struct {
@@ -34,8 +35,9 @@ type endpoint struct {
 	lastKey uint64
 	recvs   []fabric.Op
 	queue   []entry
-	tx, rx  int // slots in use, until the completion is reaped
-	burst   int // refusals still to come
+	lost    []fabric.Op // to peers that died silently: never to complete
+	tx, rx  int         // slots in use, until the completion is reaped
+	burst   int         // refusals still to come
 	failing map[fabric.Kind]error
 	cut     map[fabric.Addr]bool // a write to it was lost that sends come after
 	death   Death
@@ -207,7 +209,7 @@ func (e *endpoint) postRecv(op fabric.Op) {
 		err = e.broken(op)
 	}
 	if err != nil {
-		e.push(fabric.Completion{Kind: fabric.Recv, Tag: op.Tag, Err: err}, rxSlot)
+		e.push(fabric.Completion{Kind: fabric.Recv, Tag: op.Tag, Err: err}, rxSlot, op.Buf)
 		return
 	}
 	e.recvs = append(e.recvs, op)
@@ -231,6 +233,7 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 		return
 	}
 	if dst.death == DeathSilent {
+		e.lost = append(e.lost, op)
 		return
 	}
 	x = e.net.launch(e, dst, op)
@@ -262,7 +265,13 @@ func (e *endpoint) injected(op fabric.Op, dst *endpoint) error {
 
 // broken is the error of an operation on memory that is not registered.
 func (e *endpoint) broken(op fabric.Op) error {
-	if op.Kind != fabric.Inject && !e.owns(op) {
+	if op.Kind == fabric.Inject {
+		return nil
+	}
+	if !e.registered(op.Buf) {
+		e.net.misused("operation of kind %d on %d bytes that are not registered", op.Kind, len(op.Buf))
+	}
+	if !e.owns(op) {
 		e.net.stats.BadLocal++
 		return ErrLocalAccess
 	}
@@ -274,25 +283,25 @@ func (e *endpoint) finish(x *item, err error) {
 	switch {
 	case x.reported || e.death != 0:
 	case x.op.Kind != fabric.Inject:
-		e.push(fabric.Completion{Kind: x.op.Kind, Tag: x.op.Tag, Err: err}, txSlot)
+		e.push(fabric.Completion{Kind: x.op.Kind, Tag: x.op.Tag, Err: err}, txSlot, x.op.Buf)
 	default:
 		// An inject that fails has no operation left to blame.
 		e.release(txSlot)
 		if err != nil {
-			e.push(fabric.Completion{Err: err}, noSlot)
+			e.push(fabric.Completion{Err: err}, noSlot, nil)
 		}
 		e.waiter.signal()
 	}
 }
 
-func (e *endpoint) push(c fabric.Completion, slot slotKind) {
+func (e *endpoint) push(c fabric.Completion, slot slotKind, buf []byte) {
 	if e.death != 0 {
 		return
 	}
 	if len(e.queue) >= e.p.TxDepth+e.p.RxDepth {
 		e.net.stats.CQOverruns++
 	}
-	e.queue = append(e.queue, entry{c, slot})
+	e.queue = append(e.queue, entry{c, slot, buf})
 	e.waiter.signal()
 }
 

@@ -2,6 +2,7 @@ package simfabric
 
 import (
 	"fmt"
+	"slices"
 	"unsafe"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -51,9 +52,37 @@ func (r *region) Close() error {
 	if r.owner.regions[r.key] != r {
 		return fmt.Errorf("%w: region is closed", ErrInvalid)
 	}
+	if op := r.inUse(); op != nil {
+		n.misused("region of %d bytes closed under operation %d of kind %d", len(r.mem), op.Tag, op.Kind)
+	}
 	delete(r.owner.regions, r.key)
 	n.stats.Regions--
 	return nil
+}
+
+// inUse is an operation on the region's memory that its owner may not take for
+// finished, nil if there is none. An endpoint that was shut down has none.
+func (r *region) inUse() *fabric.Op {
+	e := r.owner
+	if e.death != 0 {
+		return nil
+	}
+	ops := slices.Concat(e.recvs, e.lost)
+	for _, q := range e.queue {
+		ops = append(ops, fabric.Op{Kind: q.Kind, Tag: q.Tag, Buf: q.buf})
+	}
+	for _, f := range e.net.flows {
+		for _, x := range f.items {
+			if f.src == e && !x.reported && x.op.Kind != fabric.Inject {
+				ops = append(ops, x.op)
+			}
+		}
+	}
+	i := slices.IndexFunc(ops, func(op fabric.Op) bool { return len(op.Buf) > 0 && r.contains(op.Buf) })
+	if i < 0 {
+		return nil
+	}
+	return &ops[i]
 }
 
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
@@ -66,11 +95,25 @@ func (e *endpoint) owns(op fabric.Op) bool {
 	}
 	for _, r := range e.regions {
 		if r.desc == op.Desc {
-			at := address(op.Buf) - address(r.mem)
-			return at <= uintptr(len(r.mem)) && uintptr(len(op.Buf)) <= uintptr(len(r.mem))-at
+			return r.contains(op.Buf)
 		}
 	}
 	return false
+}
+
+// registered reports that the memory lies in some region of the endpoint.
+func (e *endpoint) registered(mem []byte) bool {
+	for _, r := range e.regions {
+		if r.contains(mem) {
+			return true
+		}
+	}
+	return len(mem) == 0
+}
+
+func (r *region) contains(mem []byte) bool {
+	at := address(mem) - address(r.mem)
+	return at <= uintptr(len(r.mem)) && uintptr(len(mem)) <= uintptr(len(r.mem))-at
 }
 
 // reach is the memory that a peer's write of size bytes goes to, nil if it is

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"runtime/debug"
 	"slices"
 	"sync"
 
@@ -59,9 +60,14 @@ type Stats struct {
 	PeerUnmapped uint64
 	Truncated    uint64 // sends longer than the receive they met
 	Failed       uint64 // injected errors
-	InFlight     int    // operations on the wire now
-	Endpoints    int    // open now
-	Regions      int    // open now
+	// Misuse says where memory was first used against the rules that keep RDMA
+	// safe, whether or not the personality minds: an operation on memory that is
+	// not registered (any more), or a region closed while an operation that was
+	// posted on it has not been reaped, by an endpoint that was not shut down.
+	Misuse    string
+	InFlight  int // operations on the wire now
+	Endpoints int // open now
+	Regions   int // open now
 }
 
 // Network is a simulated fabric. It implements fabric.Fabric; all endpoints
@@ -186,7 +192,7 @@ func (n *Network) Fail(ep fabric.Endpoint, kind fabric.Kind, err error) {
 	e := n.endpoints[string(ep.Name())]
 	if kind == 0 {
 		n.stats.Failed++
-		e.push(fabric.Completion{Err: err}, noSlot)
+		e.push(fabric.Completion{Err: err}, noSlot, nil)
 		return
 	}
 	e.failing[kind] = err
@@ -215,6 +221,8 @@ func (n *Network) bury(e *endpoint, how Death) {
 		for _, x := range f.items {
 			if how != DeathSilent {
 				f.src.finish(x, ErrCanceled)
+			} else if !x.reported && x.op.Kind != fabric.Inject {
+				f.src.lost = append(f.src.lost, x.op)
 			}
 		}
 		return true
@@ -224,6 +232,13 @@ func (n *Network) bury(e *endpoint, how Death) {
 func (n *Network) observe(ev Event) {
 	if n.cfg.Observe != nil {
 		n.cfg.Observe(ev)
+	}
+}
+
+// misused notes the first use of memory that is against the rules.
+func (n *Network) misused(format string, args ...any) {
+	if n.stats.Misuse == "" {
+		n.stats.Misuse = fmt.Sprintf(format, args...) + "\n" + string(debug.Stack())
 	}
 }
 

@@ -157,7 +157,7 @@ func (n *Network) deliverSend(x *item) bool {
 		n.stats.Sends++
 		n.stats.SendBytes += uint64(c.Len)
 	}
-	dst.push(c, rxSlot)
+	dst.push(c, rxSlot, r.Buf)
 	x.flow.src.finish(x, nil)
 	return true
 }
@@ -190,7 +190,7 @@ func (n *Network) deliverWrite(x *item) bool {
 	n.stats.Writes++
 	n.stats.WriteBytes += uint64(len(x.buf))
 	if x.op.Kind == fabric.WriteData {
-		dst.push(fabric.Completion{Kind: fabric.RemoteWrite, Data: x.op.Data}, noSlot)
+		dst.push(fabric.Completion{Kind: fabric.RemoteWrite, Data: x.op.Data}, noSlot, nil)
 	}
 	src.finish(x, nil)
 	return true
