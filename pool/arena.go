@@ -88,6 +88,7 @@ func (a *Arena) Alloc(size int) (*Block, error) {
 		return nil, err
 	}
 	s := &arenaSlab{Slab: slab, buddy: newBuddy(a.slabSize / MinBlock)}
+	poison(s.Bytes())
 	a.slabs = append(a.slabs, s)
 	return a.carve(s, size), nil
 }
@@ -103,6 +104,7 @@ func (a *Arena) carve(s *arenaSlab, size int) *Block {
 	if region := s.Region(); region != nil {
 		b.Desc, b.Addr, b.Key = region.Desc(), region.Base()+uint64(at), region.Key()
 	}
+	unpoison(b.Bytes)
 	a.blocks++
 	a.bytes += int64(size)
 	return b
@@ -117,6 +119,9 @@ func (a *Arena) Free(b *Block) {
 	}
 	b.arena = nil
 	b.slab.buddy.free(b.block, len(b.Bytes)/MinBlock)
+	if !a.void {
+		poison(b.Bytes)
+	}
 	a.blocks--
 	a.bytes -= int64(len(b.Bytes))
 	a.trim(a.Keep)
@@ -152,6 +157,7 @@ func (a *Arena) Deregister() error {
 	a.void = true
 	var err error
 	for _, s := range a.slabs {
+		unpoison(s.Bytes()) // what the peer has begun may still end there
 		err = errors.Join(err, s.Deregister())
 	}
 	return err

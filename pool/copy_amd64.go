@@ -1,3 +1,7 @@
+// AddressSanitizer does not see what assembly does.
+
+//go:build !asan
+
 package pool
 
 import "unsafe"

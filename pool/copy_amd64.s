@@ -1,3 +1,5 @@
+//go:build !asan
+
 #include "textflag.h"
 
 // func copyLines(dst, src *byte, lines int)

@@ -119,6 +119,7 @@ func (s *Slab) Close() error {
 	if s.keep {
 		unmap = blockMemory
 	}
+	unpoison(s.mem) // for whatever is mapped there next
 	if err := unmap(s.mem); err != nil {
 		return fmt.Errorf("pool: unmapping %d bytes: %w", size, err)
 	}

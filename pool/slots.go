@@ -54,6 +54,7 @@ func (s *Slots) Grow(n int) error {
 	}
 	s.slabs = append(s.slabs, slab)
 	first, mem := len(s.slots), slab.Bytes()
+	poison(mem)
 	for i := range n {
 		at := i * stride
 		s.slots = append(s.slots, slot{mem: mem[at : at+s.size : at+s.size], desc: desc, first: i == 0})
@@ -73,7 +74,7 @@ func (s *Slots) Get() (slot uint32, ok bool) {
 	}
 	slot = s.free[last]
 	s.free = s.free[:last]
-	s.slots[slot].held = true
+	s.hold(slot)
 	return slot, true
 }
 
@@ -91,8 +92,13 @@ func (s *Slots) GetNext() (slot uint32, ok bool) {
 	s.next++
 	i := slices.Index(s.free, slot)
 	s.free = slices.Delete(s.free, i, i+1)
-	s.slots[slot].held = true
+	s.hold(slot)
 	return slot, true
+}
+
+func (s *Slots) hold(slot uint32) {
+	s.slots[slot].held = true
+	unpoison(s.slots[slot].mem)
 }
 
 // Adjoin reports that the memory of slot b begins where that of slot a ends.
@@ -111,6 +117,7 @@ func (s *Slots) Put(slot uint32) {
 		panic(fmt.Sprintf("pool: slot %d put back twice", slot))
 	}
 	s.slots[slot].held = false
+	poison(s.slots[slot].mem)
 	s.free = append(s.free, slot)
 }
 
