@@ -143,6 +143,17 @@ func (s *Slots) KeepAddresses() {
 	}
 }
 
+// Deregister withdraws the registrations and keeps the memory, for slots that
+// somebody still reads when the fabric is done with them. If some registration
+// could not be withdrawn, Deregister may be tried again.
+func (s *Slots) Deregister() error {
+	var err error
+	for _, slab := range s.slabs {
+		err = errors.Join(err, slab.Deregister())
+	}
+	return err
+}
+
 // Close gives all memory back, that of slots still held included: nothing may
 // touch it any more. If a slab cannot be given back, the error says why and
 // Close may be tried again. There are no slots afterwards, in either case.

@@ -75,6 +75,7 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 		b.desc = r.Desc()
 	}
 	co.lent++
+	co.slabs[slab] = struct{}{}
 	return b, nil
 }
 
@@ -139,6 +140,7 @@ func (b *Buffer) free() {
 		c.lend.Free(b.block)
 	case b.slab != nil:
 		_ = b.slab.Close()
+		delete(c.slabs, b.slab)
 	}
 	c.tryFree()
 }

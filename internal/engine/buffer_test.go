@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -66,6 +67,48 @@ func TestBuffersGoByWrite(t *testing.T) {
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())
 			require.Eventually(t, func() bool { return lent(l.ea) == 0 }, 5*time.Second, time.Millisecond)
+		})
+	}
+}
+
+// Buffers that are held keep their memory when the endpoint closes, and nothing
+// else: registrations would keep the fabric's domain open for good.
+func TestBuffersOutliveTheEndpoint(t *testing.T) {
+	for name, sim := range personalities() {
+		if name == "no large data" || name == "small messages" || sim.TxDepth == 1 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l := newLink(t, sim, Config{})
+			a, b := l.dial(t)
+			data := make([]byte, 400<<10)
+			rand.Read(data)
+			go func() { _, _ = a.Write(data) }()
+			held, want := []*Buffer{}, [][]byte{}
+			for got := 0; b.Counters().LargeIn == 0; {
+				buf, err := b.RecvBuffer()
+				require.NoError(t, err)
+				held, want = append(held, buf), append(want, data[got:][:len(buf.Bytes())])
+				got += len(buf.Bytes())
+			}
+			for _, size := range []int{stepSize, 2 * stepSize, 2 * lendSlab} {
+				buf, err := a.AllocBuffer(size)
+				require.NoError(t, err)
+				want = append(want, bytes.Repeat([]byte{1}, size))
+				copy(buf.Bytes(), want[len(held)])
+				held = append(held, buf)
+			}
+			require.NoError(t, l.ea.Close())
+			require.NoError(t, l.eb.Close())
+			require.Zero(t, l.net.Stats().Regions)
+			for i, buf := range held {
+				require.True(t, bytes.Equal(want[i], buf.Bytes()), "buffer %d", i)
+				buf.Release()
+			}
+			_ = a.Close()
+			_ = b.Close()
+			require.Zero(t, l.ea.cfg.Budget.Stats().Used+l.eb.cfg.Budget.Stats().Used)
 		})
 	}
 }

@@ -50,11 +50,12 @@ type core struct {
 	owner *Endpoint
 	eager int // largest frame
 
-	rx     *pool.Slots   // receive slots, all posted but for held frames
-	tx     *pool.Slots   // frames being sent
-	stage  *pool.Slots   // sources of RDMA writes
-	lend   *pool.Arena   // Buffers too long for a staging chunk
-	heaps  map[int]*heap // reassembly memory by window size
+	rx     *pool.Slots             // receive slots, all posted but for held frames
+	tx     *pool.Slots             // frames being sent
+	stage  *pool.Slots             // sources of RDMA writes
+	lend   *pool.Arena             // Buffers too long for a staging chunk
+	slabs  map[*pool.Slab]struct{} // of Buffers too long for those
+	heaps  map[int]*heap           // reassembly memory by window size
 	leases *pool.Leases
 	// lessees has the peer that was last granted each lease index.
 	lessees []*peer
@@ -83,7 +84,6 @@ type core struct {
 	rang []*peer
 	err  error // the endpoint is unusable
 	down bool  // the fabric endpoint is shut down
-	late bool  // and is to be closed once its memory is not used any more
 	lent int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.
@@ -123,7 +123,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	a := fab.Attr()
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a), clock: time.Now,
-		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{},
+		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
 	}
 	if a.RxDepth < framing.MinSlots {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -63,11 +64,23 @@ func (c *core) shutdown() error {
 		}
 	}
 	c.tryFree()
-	if c.attr.LocalMR && c.inUse() {
-		c.late = true
-		return nil
+	// What is still held stays mapped, but the endpoint is not to wait for it.
+	return errors.Join(c.deregister(), c.fab.Close())
+}
+
+// deregister withdraws all registrations.
+func (c *core) deregister() (err error) {
+	for _, g := range c.graves {
+		err = errors.Join(err, g.mem.Deregister())
 	}
-	return c.fab.Close()
+	for slab := range c.slabs {
+		err = errors.Join(err, slab.Deregister())
+	}
+	err = errors.Join(err, c.lend.Deregister())
+	for _, s := range []*pool.Slots{c.rx, c.tx, c.stage} {
+		err = errors.Join(err, s.Deregister())
+	}
+	return err
 }
 
 // keepAddresses sees to it that nothing else comes to lie where operations in
@@ -105,10 +118,6 @@ func (c *core) tryFree() {
 		return
 	}
 	c.free()
-	if c.late {
-		c.late = false
-		_ = c.fab.Close()
-	}
 }
 
 // discard drops what a stream has not read yet: its memory is going away.
