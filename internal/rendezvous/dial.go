@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 )
@@ -242,10 +243,36 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	if err := framing.DecodeEmpty(body); err != nil {
 		return nil, malformed(err)
 	}
-	if err := b.Check(ctx); err != nil {
+	switch err := hs.check(ctx, b); {
+	case hs.lost:
+		return nil, err
+	case err != nil:
 		return refuse(fmt.Errorf("the fabric does not answer: %w", err))
 	}
 	return nil, hs.write(framing.KindConfirm, nil)
+}
+
+// check waits for the fabric's answer, unless the connection ends: who has closed
+// it, or died, will not answer. Nothing is to arrive there before Confirm.
+func (hs *handshake) check(ctx context.Context, b Binding) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	read := make(chan error, 1)
+	go func() {
+		_, err := hs.nc.Read(make([]byte, 1))
+		if err == nil {
+			err = malformed(errors.New("the listener goes on before Confirm"))
+		}
+		cancel()
+		read <- err
+	}()
+	err := b.Check(ctx)
+	hs.interrupt()
+	if e := <-read; !errors.Is(e, os.ErrDeadlineExceeded) {
+		err = fmt.Errorf("waiting for the fabric's answer: %w", hs.readError(e))
+	}
+	hs.resume()
+	return err
 }
 
 // declineOf reads the other side's refusal of a provider.

@@ -181,6 +181,38 @@ func TestCheckHangs(t *testing.T) {
 	})
 }
 
+// TestCheckEnds: a listener that goes away, or forgets its part, while the dialling
+// side waits for the fabric's answer, ends that at once.
+func TestCheckEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		then func(nc net.Conn)
+		want error
+	}{
+		"closed": {func(nc net.Conn) { nc.Close() }, io.ErrUnexpectedEOF},
+		"early":  {func(nc net.Conn) { _, _ = nc.Write([]byte{1}) }, ErrMalformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine, theirs := net.Pipe()
+				defer theirs.Close()
+				b := newBinder(offer("tcp"), offer("net"))
+				b.hang = map[string]bool{"tcp": true}
+				begin := time.Now()
+				done := start(t.Context(), Dial, mine, Config{}, b)
+				go func() {
+					script(theirs, true, 3)
+					synctest.Wait()
+					tt.then(theirs)
+				}()
+				r := <-done
+				require.ErrorIs(t, r.err, tt.want)
+				assert.Zero(t, time.Since(begin))
+				b.settled(t, nil)
+			})
+		})
+	}
+}
+
 func TestBinderRefuses(t *testing.T) {
 	tests := []struct {
 		name     string

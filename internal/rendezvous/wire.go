@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -33,6 +34,9 @@ type handshake struct {
 	lost   bool          // the connection failed: there is nobody to tell why
 	ready  bool          // the dialling side may regard the handshake as over
 	struck chan struct{} // closed when the context has ended and set its deadline
+
+	mu   sync.Mutex // guards over, and who sets the deadline meanwhile
+	over bool       // the context has ended
 }
 
 // outcome is what a handshake agreed on.
@@ -42,13 +46,16 @@ type outcome struct {
 }
 
 // run performs f within the time-out and the context, which end it at once by a
-// deadline in the past: no other deadline is set meanwhile. The connection is
+// deadline in the past: no other deadline takes its place. The connection is
 // closed unless f succeeds.
 func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outcome, error)) (*Session, Binding, error) {
 	tctx, cancel := context.WithTimeoutCause(ctx, hs.cfg.Timeout, ErrHandshakeTimeout)
 	defer cancel()
 	hs.struck = make(chan struct{})
 	stop := context.AfterFunc(tctx, func() {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		hs.over = true
 		_ = hs.raw.SetDeadline(past)
 		close(hs.struck)
 	})
@@ -66,6 +73,17 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	s := hs.finish(&out.offer)
 	out.binding.Attached(s)
 	return s, out.binding, nil
+}
+
+// interrupt ends a Read; resume allows the next, unless the context has ended.
+func (hs *handshake) interrupt() { _ = hs.raw.SetReadDeadline(past) }
+
+func (hs *handshake) resume() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if !hs.over {
+		_ = hs.raw.SetReadDeadline(time.Time{})
+	}
 }
 
 // past is a deadline that ends all reading and writing.
