@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"bytes"
 	"errors"
 	"sync"
 
@@ -31,13 +32,18 @@ func newTwin(ep fabric.Endpoint) *twin {
 	return e
 }
 
-// Insert finds the other one, if it is here.
+// Insert finds the other one, if it is here. So does the library, by its name, even
+// if it is gone or going, and then reads what is no longer mapped.
 func (e *twin) Insert(name []byte) (fabric.Addr, error) {
 	twins.Lock()
-	if other := twins.byName[string(name)]; other != nil && other != e && other.other == nil && e.other == nil {
+	defer twins.Unlock()
+	other := twins.byName[string(name)]
+	if other == nil && e.mapped() && bytes.Equal(family(name), family(e.Name())) {
+		return 0, errors.New("the peer's endpoint, in this process, is closed")
+	}
+	if other != nil && other != e && other.other == nil && e.other == nil {
 		e.other, other.other = other, e
 	}
-	twins.Unlock()
 	return e.Endpoint.Insert(name)
 }
 
@@ -47,34 +53,44 @@ func (e *twin) Rescue() bool {
 	return ok && r.Rescue()
 }
 
+// mapped reports that peers map the endpoint's memory.
+func (e *twin) mapped() bool {
+	_, ok := e.Endpoint.(interface{ Unlink() error })
+	return ok
+}
+
+// family is what the names of all endpoints of a process begin with: all but the
+// number of the endpoint, as in fi_shm://pid:uid:number.
+func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, ':')+1] }
+
 // Shutdown would pull a mapping, which has a name, from under the other one.
 // Without it, posted memory is as safe: nobody makes this endpoint progress any
 // more. On a fabric without a mapping the other one's calls may do that.
 func (e *twin) Shutdown() error {
-	_, mapped := e.Endpoint.(interface{ Unlink() error })
 	twins.Lock()
-	paired := e.other != nil
-	twins.Unlock()
-	if mapped && paired {
+	defer twins.Unlock()
+	if e.mapped() && e.other != nil {
 		return nil
 	}
+	e.leave()
 	return e.Endpoint.Shutdown()
 }
+
+// leave keeps others from becoming this one's twin.
+func (e *twin) leave() { delete(twins.byName, string(e.Name())) }
 
 // Close leaves it to the other one's Close if that is still to come.
 func (e *twin) Close() error {
 	twins.Lock()
+	defer twins.Unlock()
 	e.closed = true
-	delete(twins.byName, string(e.Name()))
-	other := e.other
-	wait := other != nil && !other.closed
-	twins.Unlock()
-	if wait {
+	e.leave()
+	if e.other != nil && !e.other.closed {
 		return nil
 	}
 	err := e.Endpoint.Close()
-	if other != nil {
-		err = errors.Join(err, other.Endpoint.Close())
+	if e.other != nil {
+		err = errors.Join(err, e.other.Endpoint.Close())
 	}
 	return err
 }
