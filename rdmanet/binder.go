@@ -22,6 +22,7 @@ type binder struct {
 	nc        net.Conn
 	providers []string
 	listener  *Listener // nil on the dialling side
+	newcomer  *newcomer // of the listener's crowd
 	infos     []fabric.ProviderInfo
 	used      atomic.Bool // a conn was opened
 }
@@ -51,7 +52,19 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 }
 
 func (b *binder) Authorize(_ *framing.Hello, nc net.Conn) error {
-	if b.listener == nil || b.listener.cfg.Authorize == nil {
+	if b.listener == nil {
+		return nil
+	}
+	if err := b.authorize(nc); err != nil {
+		return err
+	}
+	b.listener.crowd.welcome(b.newcomer)
+	return nil
+}
+
+// authorize asks the user.
+func (b *binder) authorize(nc net.Conn) error {
+	if b.listener.cfg.Authorize == nil {
 		return nil
 	}
 	info := PeerInfo{LocalAddr: b.listener.connAddr(nc.LocalAddr()), RemoteAddr: b.listener.connAddr(nc.RemoteAddr())}

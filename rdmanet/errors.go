@@ -114,6 +114,7 @@ var failures = []struct {
 	{ErrMalformed, "malformed"},
 	{ErrMemory, "memory"},
 	{ErrClosing, "closing"},
+	{errCrowded, "crowded out"},
 	{context.Canceled, "canceled"},
 	{os.ErrDeadlineExceeded, "timeout"},
 	{context.DeadlineExceeded, "timeout"},

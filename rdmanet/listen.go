@@ -14,10 +14,6 @@ const (
 	DefaultBacklog = 128
 	// DefaultHandshakeTimeout bounds each rendezvous.
 	DefaultHandshakeTimeout = 10 * time.Second
-
-	// maxHandshakes bounds those that one listener runs at a time: the rest
-	// wait in the kernel's backlog.
-	maxHandshakes = 1024
 )
 
 // PeerInfo is what a listener knows of a peer that asks to be let in.

@@ -25,6 +25,7 @@ type Listener struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	served sync.WaitGroup // serve
+	crowd  *crowd         // handshakes
 
 	deadline atomic.Pointer[alarm]
 
@@ -55,7 +56,7 @@ func newAlarm(t time.Time) *alarm {
 func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 	l := &Listener{
 		t: t, cfg: *lc, tcp: tcp, addr: newAddr(networkName, tcp.Addr()),
-		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)),
+		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)), crowd: newCrowd(maxHandshakes),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.deadline.Store(newAlarm(time.Time{}))
@@ -150,36 +151,46 @@ func (l *Listener) take(c *Conn) framing.ResetCode {
 
 // serve takes TCP connections to their handshakes.
 func (l *Listener) serve() {
-	slots := make(chan struct{}, maxHandshakes)
 	for {
-		select {
-		case slots <- struct{}{}:
-		case <-l.ctx.Done():
-			return
-		}
 		nc, err := l.tcp.Accept()
 		if err != nil {
-			<-slots
 			if !l.pause(err) {
 				return
 			}
 			continue
 		}
-		end, err := l.t.begin()
-		if err != nil {
+		if !l.receive(nc) {
 			nc.Close()
 			return
 		}
-		go func() {
-			defer end()
-			defer func() { <-slots }()
-			l.handshake(nc)
-		}()
 	}
 }
 
+// receive starts a connection's handshake. It reports false if the listener is
+// being closed.
+func (l *Listener) receive(nc net.Conn) bool {
+	end, err := l.t.begin()
+	if err != nil {
+		return false
+	}
+	ctx, cancel := context.WithCancelCause(l.t.ctx)
+	n, err := l.crowd.enter(l.ctx, cancel)
+	if err != nil {
+		cancel(nil)
+		end()
+		return false
+	}
+	go func() {
+		defer end()
+		defer l.crowd.leave(n)
+		defer cancel(nil)
+		l.handshake(ctx, cancel, nc, n)
+	}()
+	return true
+}
+
 // acceptRetry is how long to wait after the system had, for example, no file
-// descriptor for a connection.
+// descriptor for a connection. The oldest handshake gives its own back meanwhile.
 const acceptRetry = 20 * time.Millisecond
 
 // pause reports whether to go on after a failed accept.
@@ -188,6 +199,7 @@ func (l *Listener) pause(err error) bool {
 		return false
 	}
 	l.failed(nil, err)
+	l.crowd.drop()
 	select {
 	case <-time.After(acceptRetry):
 		return true
@@ -196,13 +208,12 @@ func (l *Listener) pause(err error) bool {
 	}
 }
 
-func (l *Listener) handshake(nc net.Conn) {
+// handshake runs one handshake; cancel ends ctx.
+func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc, nc net.Conn, n *newcomer) {
 	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
-	ctx, done := context.WithTimeoutCause(l.t.ctx, limit, ErrHandshakeTimeout)
+	ctx, done := context.WithTimeoutCause(ctx, limit, ErrHandshakeTimeout)
 	defer done()
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l}
+	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l, newcomer: n}
 	// A conn may be accepted before the end of its peer's handshake, which
 	// Close must then leave alone.
 	stop := context.AfterFunc(l.ctx, func() {

@@ -13,6 +13,9 @@ type TransportStats struct {
 	Peers int // processes met, on either side of the rendezvous
 	// Providers has the counters of each provider that was used.
 	Providers map[string]ProviderStats
+	// Handshakes is how many listeners run now, with peers that say nothing
+	// included.
+	Handshakes int
 	// HandshakeFailures and Fallbacks count by reason, a short word.
 	HandshakeFailures map[string]uint64
 	Fallbacks         map[string]uint64
@@ -114,6 +117,9 @@ func (t *Transport) Stats() TransportStats {
 		Conns: int(t.conns.Load()), Peers: len(t.links), Memory: t.budget.Stats(),
 		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack),
 		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
+	}
+	for l := range t.listeners {
+		out.Handshakes += l.crowd.size()
 	}
 	links := keys(t.links)
 	open := make(map[*endpoint]struct{})

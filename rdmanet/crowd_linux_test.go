@@ -1,0 +1,170 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// crowdVar says how many connections the role "crowd" keeps open.
+const crowdVar = "RDMANET_TEST_CROWD"
+
+func init() { roles["crowd"] = crowd }
+
+// crowd keeps many connections to a listener open that never end their handshake,
+// and opens them again when the listener drops them. It ends when its standard
+// input does.
+func crowd(_, addr string) error {
+	n, err := strconv.Atoi(os.Getenv(crowdVar))
+	if err != nil {
+		return err
+	}
+	var up sync.WaitGroup
+	for i := range n {
+		up.Add(1)
+		go loiter(addr, i%3, sync.OnceFunc(up.Done))
+		time.Sleep(100 * time.Microsecond)
+	}
+	up.Wait()
+	fmt.Println("all have been in")
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// loiter connects again and again. manner says what it sends: nothing, a preamble
+// byte by byte, or a hello that never comes to an end.
+func loiter(addr string, manner int, up func()) {
+	text := (&framing.Preamble{Version: framing.Version}).Append(nil)
+	text = append(text, 0xff, 0xff, 0, 0, byte(framing.KindHello))
+	for {
+		if nc, err := net.Dial("tcp", addr); err == nil {
+			up()
+			dawdle(nc, text, manner)
+			nc.Close()
+		}
+		time.Sleep(2*time.Second + rand.N(2*time.Second))
+	}
+}
+
+func dawdle(nc net.Conn, text []byte, manner int) {
+	if manner == 2 {
+		if _, err := nc.Write(text); err != nil {
+			return
+		}
+	}
+	var buf [64]byte
+	for i := 0; ; i++ {
+		_ = nc.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		if _, err := nc.Read(buf[:]); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+			return // dropped
+		}
+		if manner == 0 {
+			continue
+		}
+		if _, err := nc.Write([]byte{text[i%len(text)]}); err != nil {
+			return
+		}
+	}
+}
+
+// TestCrowdOfHalfOpenConnections: ten thousand connections that say nothing, or
+// say it slowly, cost the listener a bounded amount of memory, and keep neither
+// new conns out nor those there are from working.
+func TestCrowdOfHalfOpenConnections(t *testing.T) {
+	size := rounds(3000, 10_000)
+	tr := new(rdmanet.Transport)
+	cleanly(t, tr)
+	providers := []string{"net"}
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+	d := &rdmanet.Dialer{Transport: tr, Providers: providers}
+	a, b := meet(t, d, l)
+	before, resident := goMemory(), residentBytes(t)
+
+	cmd := process(t, "crowd", "", l.Addr().String())
+	cmd.Env = append(cmd.Env, crowdVar+"="+strconv.Itoa(size))
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	in := make(chan error, 1)
+	go func() {
+		_, err := bufio.NewReader(stdout).ReadString('\n')
+		in <- err
+	}()
+	// A dialer of its own: each has a rendezvous.
+	stranger := &rdmanet.Dialer{Transport: tr, Providers: providers, DisableReuse: true}
+	var slowest time.Duration
+	dials, memory, rss, handshakes := 0, int64(0), int64(0), 0
+	visit := func() {
+		begin := time.Now()
+		c, s := meet(t, stranger, l)
+		slowest = max(slowest, time.Since(begin))
+		echo(t, c, s)
+		echo(t, a, b)
+		closeAll(t, c, s)
+		dials++
+		memory, rss = max(memory, goMemory()-before), max(rss, residentBytes(t)-resident)
+		handshakes = max(handshakes, tr.Stats().Handshakes)
+	}
+	for up := false; !up; visit() {
+		select {
+		case err := <-in:
+			require.NoError(t, err)
+			up = true
+		default:
+		}
+	}
+	for begin := time.Now(); time.Since(begin) < time.Duration(rounds(3, 30))*time.Second; time.Sleep(10 * time.Millisecond) {
+		visit()
+	}
+	stats := tr.Stats()
+	t.Logf("%d connections: %d dials, the slowest in %v; %d KiB more memory, %d KiB resident; %d handshakes at most; failures %v",
+		size, dials, slowest, memory>>10, rss>>10, handshakes, stats.HandshakeFailures)
+	assert.Less(t, slowest, 5*time.Second, "good clients get in")
+	assert.Less(t, memory, int64(64<<20), "memory")
+	assert.NotZero(t, stats.HandshakeFailures["crowded out"])
+	assert.LessOrEqual(t, handshakes, 1024)
+
+	require.NoError(t, stdin.Close())
+	require.NoError(t, cmd.Wait())
+	eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "no handshakes are left")
+	echo(t, a, b)
+	closeAll(t, a, b)
+}
+
+// goMemory is how much memory Go has from the system, in bytes: unlike what is
+// resident, it does not contain what the race detector needs.
+func goMemory() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.Sys - m.HeapReleased)
+}
+
+// residentBytes is how much memory this process has in use, Go's and C's.
+func residentBytes(t *testing.T) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/self/statm")
+	require.NoError(t, err)
+	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
+	require.NoError(t, err)
+	return pages * int64(os.Getpagesize())
+}

@@ -1,0 +1,65 @@
+package rdmanet
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestCrowd: whoever comes makes the oldest stranger leave, and guests only if
+// there is no stranger.
+func TestCrowd(t *testing.T) {
+	c := newCrowd(3)
+	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
+	defer stop()
+	ctxs := map[string]context.Context{}
+	in := map[string]*newcomer{}
+	enter := func(name string) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		ctxs[name] = ctx
+		n, err := c.enter(soon, func(cause error) {
+			cancel(cause)
+			go c.leave(in[name]) // as the end of the handshake does
+		})
+		require.NoError(t, err)
+		in[name] = n
+	}
+	dropped := func(name string) bool { return context.Cause(ctxs[name]) == errCrowded }
+
+	for _, name := range []string{"a", "b", "c"} {
+		enter(name)
+	}
+	assert.Equal(t, 3, c.size())
+	c.welcome(in["a"])
+	for _, tt := range []struct{ comes, goes string }{{"d", "b"}, {"e", "c"}} {
+		enter(tt.comes)
+		assert.True(t, dropped(tt.goes), "%s goes", tt.goes)
+		assert.Equal(t, 3, c.size())
+	}
+	c.welcome(in["b"]) // too late: it has been dropped
+	c.welcome(in["e"])
+	c.welcome(in["d"])
+	enter("f")
+	assert.True(t, dropped("a"), "the first guest goes, as there are no strangers")
+	for _, name := range []string{"d", "e", "f"} {
+		assert.False(t, dropped(name), name)
+		c.leave(in[name])
+	}
+	assert.Zero(t, c.size())
+	assert.Zero(t, c.strangers.Len()+c.guests.Len())
+}
+
+// TestCrowdEnds: who waits for the place of one that does not go at once stops
+// waiting when the listener closes.
+func TestCrowdEnds(t *testing.T) {
+	c := newCrowd(1)
+	_, err := c.enter(t.Context(), func(error) {}) // takes no notice
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = c.enter(ctx, func(error) {})
+	assert.ErrorIs(t, err, context.Canceled)
+}
