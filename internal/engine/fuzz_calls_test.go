@@ -1,0 +1,116 @@
+package engine
+
+import "github.com/seed202c38ff/fabricnet/framing"
+
+// The local calls of a scene: what an application does with the conns that a
+// hostile peer has to do with, as far as that needs no waiting.
+
+// openTowards dials the hostile peer.
+func (sc *scene) openTowards(*reader) {
+	if len(sc.opens) >= 16 {
+		return
+	}
+	if s, err := sc.bad.open(1); err == nil {
+		sc.opens = append(sc.opens, s)
+	}
+}
+
+// call picks one of the conns with the hostile peer that are not closed.
+func (sc *scene) call(r *reader, f func(*scene, *reader, *stream)) {
+	list := append(streamsOf(sc.conns), sc.opens...)
+	if len(list) == 0 {
+		return
+	}
+	if s := list[int(r.byte())%len(list)]; !s.closed {
+		f(sc, r, s)
+		sc.c.flush()
+	}
+}
+
+func (sc *scene) write(r *reader, s *stream) {
+	if s.writeError() == nil && !s.opening {
+		writeSome(s, make([]byte, min(r.size(), 256<<10)))
+	}
+}
+
+func (sc *scene) read(r *reader, s *stream) {
+	b := make([]byte, min(r.size(), 64<<10))
+	n, large := s.tryRead(b)
+	if large == nil {
+		if n == 0 && s.endError() == nil { // a reader waits, for one frame
+			s.direct, s.directN = b, 0
+			sc.poll(sc.c, 1)
+			s.direct, s.directN = nil, 0
+		}
+		return
+	}
+	s.reading = true // much can happen while it copies
+	sc.c.copying++
+	for range r.byte() % 4 {
+		sc.poll(sc.c, 8)
+	}
+	if r.byte()%8 == 0 && !s.closed {
+		s.close()
+	}
+	n = copy(b, large)
+	if sc.c.endCopying() {
+		s.endCopy(n)
+	}
+}
+
+// end ends one direction, or both.
+func (sc *scene) end(r *reader, s *stream) {
+	switch r.byte() % 4 {
+	case 0:
+		s.shutWrite(false)
+	case 1:
+		s.shutRead()
+	case 2:
+		s.close()
+	case 3:
+		s.abort(framing.ResetAbort)
+	}
+}
+
+// borrow is RecvBuffer.
+func (sc *scene) borrow(_ *reader, s *stream) {
+	if seg := s.segs.front(); seg != nil && seg.large && len(sc.lent) < 64 {
+		sc.lent = append(sc.lent, s.lend(seg.n))
+	}
+}
+
+func (sc *scene) giveBack(r *reader) {
+	if len(sc.lent) > 0 {
+		i := int(r.byte()) % len(sc.lent)
+		sc.lent[i].Release()
+		sc.lent[i].Release() // does nothing
+	}
+}
+
+// sendBuffer is AllocBuffer, and SendBuffer as far as that gets without waiting.
+func (sc *scene) sendBuffer(r *reader, s *stream) {
+	n := min(r.size(), 256<<10)
+	b, err := s.conn.AllocBuffer(n)
+	if err != nil {
+		return
+	}
+	if r.byte()%4 == 0 {
+		b.Release()
+		return
+	}
+	b.flying++
+	defer b.done()
+	mem := b.mem
+	b.released, b.mem = true, nil
+	for len(mem) > 0 && s.writeError() == nil && !s.opening {
+		s.p.seal()
+		k := s.largeRoom(len(mem), chunkSize)
+		if k == 0 {
+			return
+		}
+		b.flying++
+		s.begin(source{mem: mem[:k], desc: b.desc, buf: b})
+		s.p.pushTail()
+		mem = mem[k:]
+	}
+}

@@ -1,0 +1,399 @@
+package engine
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// FuzzFrames plays a peer that holds a valid token and sends any frames in any
+// order, and writes with any completion data, between local calls on the conns
+// that it has to do with. Whatever it does, nothing panics, memory stays bounded,
+// an honest peer on the same endpoint notices nothing, and all memory comes back.
+// Seeds lie in testdata/fuzz.
+func FuzzFrames(f *testing.F) {
+	f.Fuzz(func(t *testing.T, script []byte) {
+		if len(script) > 4096 {
+			return
+		}
+		runScript(t, script)
+	})
+}
+
+func runScript(t *testing.T, script []byte) {
+	r := &reader{script}
+	sc := newScene(t, hostileSim(r))
+	sc.deaf = r.byte()%8 == 0
+	for len(r.b) > 0 {
+		actions[int(r.byte())%len(actions)](sc, r)
+		sc.check()
+	}
+	sc.finish()
+}
+
+// hostileSim is one of a few fabrics on which many peers share an endpoint.
+func hostileSim(r *reader) simfabric.Config {
+	ps := []simfabric.Personality{
+		simfabric.TCP(), simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(),
+		simfabric.RuleDeliveryComplete(), simfabric.Verbs(), {},
+	}
+	b := r.byte()
+	p := ps[int(b&7)%len(ps)]
+	p.Provider, p.RxDepth, p.TxDepth = "sim", 64, 32
+	c := simfabric.Config{Seed: 1, Personality: p, CompletionReorder: b&8 != 0}
+	if b&16 != 0 {
+		c.Delay = 3
+	}
+	if b&32 != 0 {
+		c.AgainRate = 0.2
+	}
+	return c
+}
+
+// frameTypes is what frames are drawn from: opens and data most often, and two
+// types that there are not.
+var frameTypes = []framing.Type{
+	framing.TypePing, framing.TypePong, framing.TypeOpen, framing.TypeOpen, framing.TypeAccept, framing.TypeAccept,
+	framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeLarge, framing.TypeLarge,
+	framing.TypeLarge, framing.TypeLarge, framing.TypeCredit, framing.TypeWant, framing.TypeWant, framing.TypeLease,
+	framing.TypeRevoke, framing.TypeReturn, framing.TypeFin, framing.TypeFinAck, framing.TypeReset, 0, framing.TypeReset + 1,
+}
+
+// flagSets is what flags are drawn from; badSize stands for a payload that is too
+// long for its type.
+var flagSets = []framing.Flags{0, 0, 0, 0, 0, 0, 0, framing.FlagLanded, framing.FlagLanded, framing.FlagClosed, framing.FlagClosed, framing.FlagWant, framing.FlagWant, 7, badSize}
+
+const badSize framing.Flags = 8
+
+// reader takes a script apart; at its end it yields zeros.
+type reader struct{ b []byte }
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		return 0
+	}
+	x := r.b[0]
+	r.b = r.b[1:]
+	return x
+}
+
+// near is a number close to base, or an extreme one.
+func (r *reader) near(base uint64) uint64 {
+	switch b := r.byte(); {
+	case b < 192:
+		return base
+	case b < 224:
+		return base + uint64(int64(b)-208)
+	case b < 232:
+		return base + uint64(r.byte())<<8
+	case b < 240:
+		return uint64(b - 232)
+	case b < 248:
+		return 1<<63 + base
+	default:
+		return ^uint64(b - 248)
+	}
+}
+
+// stream is the number of a stream, mostly of a few.
+func (r *reader) stream() uint32 {
+	if b := r.byte(); b < 240 {
+		return 1 + uint32(b%3)
+	} else {
+		return uint32(b-240) * 100
+	}
+}
+
+// size is a number of bytes that a call moves.
+func (r *reader) size() int {
+	b := r.byte()
+	return int(b&15+1) << (b >> 4)
+}
+
+// actions is what a script's steps are. All but the last few are the hostile
+// peer's doing.
+var actions = []func(*scene, *reader){
+	0: (*scene).frame, 1: (*scene).frame, 2: (*scene).frame, 3: (*scene).frame,
+	4: (*scene).frame, 24: (*scene).frame, 25: (*scene).frame, 26: (*scene).frame, 27: (*scene).rightWrite,
+	28: (*scene).flood, 29: (*scene).announcedWrite, 30: (*scene).announcedWrite,
+	31: func(sc *scene, r *reader) { sc.call(r, (*scene).read) },
+	5:  (*scene).rightWrite,
+	6:  (*scene).anyWrite,
+	7:  (*scene).anyImmediate,
+	8:  (*scene).junk,
+	9:  (*scene).stranger,
+	10: func(sc *scene, r *reader) { sc.pollHostile(int(r.byte() & 31)) },
+	11: (*scene).leaveOrMeet,
+	12: (*scene).failReceive,
+	13: func(sc *scene, r *reader) { sc.poll(sc.c, 1+int(r.byte()&7)) },
+	14: func(sc *scene, r *reader) { sc.poll(sc.c, 8) },
+	15: func(sc *scene, r *reader) { sc.move(1 << (r.byte() & 15)); sc.pollAll() },
+	16: (*scene).passTime,
+	17: (*scene).openTowards,
+	18: func(sc *scene, r *reader) { sc.call(r, (*scene).write) },
+	19: func(sc *scene, r *reader) { sc.call(r, (*scene).read) },
+	20: func(sc *scene, r *reader) { sc.call(r, (*scene).end) },
+	21: func(sc *scene, r *reader) { sc.call(r, (*scene).borrow) },
+	22: (*scene).giveBack,
+	23: func(sc *scene, r *reader) { sc.call(r, (*scene).sendBuffer) },
+}
+
+// frame sends a frame with a valid proof: any type, flags and stream, and numbers
+// that are right, nearly right, or absurd.
+func (sc *scene) frame(r *reader) {
+	t, flags, id := frameTypes[int(r.byte())%len(frameTypes)], flagSets[int(r.byte())%len(flagSets)], r.stream()
+	if !sc.deaf {
+		sc.pollHostile(16)
+	}
+	s := sc.bad.streams[id]
+	if s == nil {
+		s = &stream{p: sc.bad}
+	}
+	h := framing.Header{
+		Type: t, Flags: flags, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: id,
+		Slots:  uint32(r.near(uint64(sc.bad.used) + 16)),
+		Window: r.near(s.smallOut + 4096), Ring: r.near(s.largeOut),
+	}
+	var payload []byte
+	switch t {
+	case framing.TypeOpen:
+		payload = make([]byte, framing.OpenSize)
+		(&framing.Open{Listener: uint32(r.near(hostileListener))}).Encode(payload)
+	case framing.TypeData:
+		h.Pos = r.near(s.rcvNxt)
+		payload = make([]byte, min(r.size(), EagerPayload+8))
+	case framing.TypeLarge:
+		h.Pos = r.near(s.rcvNxt)
+		payload = make([]byte, framing.LargeSize)
+		l := s.lease()
+		(&framing.Large{
+			Lease: uint16(r.near(uint64(l.Index))), Seq: uint16(r.near(uint64(l.seq))),
+			Length: uint32(r.near(uint64(r.size()))), Ring: r.near(s.largeIn),
+		}).Encode(payload)
+	case framing.TypeCredit:
+		for range r.byte() % 4 {
+			e := framing.Credit{Stream: r.stream()}
+			e.Window, e.Ring = r.near(s.smallOut+8192), r.near(s.largeOut)
+			payload = append(payload, make([]byte, framing.CreditSize)...)
+			e.Encode(payload[len(payload)-framing.CreditSize:])
+		}
+	case framing.TypeLease:
+		payload = make([]byte, framing.LeaseSize)
+		(&framing.Lease{
+			Index: uint16(r.byte()), Chunk: uint32(r.near(64 << 10)), Size: r.near(128 << 10), Addr: r.near(0), Key: 1,
+		}).Encode(payload)
+	case framing.TypeReturn:
+		h.Pos = r.near(s.largeIn)
+	case framing.TypeFin, framing.TypeFinAck:
+		h.Pos = r.near(s.rcvNxt)
+	case framing.TypeReset:
+		payload = make([]byte, framing.ResetSize)
+		framing.ResetCode(r.byte()).Encode(payload)
+	}
+	if flags == badSize {
+		h.Flags = 0
+		payload = append(payload, make([]byte, 1+r.byte()%24)...)
+	}
+	h.Length = uint16(len(payload))
+	frame := append(make([]byte, framing.HeaderSize), payload...)
+	h.Encode(frame)
+	sc.sendHostile(frame)
+	sc.poll(sc.c, 8)
+}
+
+// lease is what the stream has granted, or something that can be looked at.
+func (s *stream) lease() *inLease {
+	if s.inLease != nil {
+		return s.inLease
+	}
+	return noLease
+}
+
+// rightWrite writes to the ring that a stream was granted, with completion data
+// that is right or nearly right.
+func (sc *scene) rightWrite(r *reader) {
+	s := sc.bad.streams[r.stream()]
+	if s == nil || s.inLease == nil {
+		return
+	}
+	l := s.inLease
+	at := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes)))
+	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200))
+}
+
+// announcedWrite writes to the ring that a stream was granted, as it should, and
+// says so, but for a number now and then.
+func (sc *scene) announcedWrite(r *reader) {
+	s := sc.bad.streams[r.stream()]
+	if s == nil || s.inLease == nil {
+		return
+	}
+	l := s.inLease
+	at, size := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes))), uint64(len(l.Ring.Bytes))
+	n := min(framing.RingSpan(at, size, uint64(r.size())), uint64(l.chunk), 32<<10)
+	h := framing.Header{
+		Type: framing.TypeLarge, Length: framing.LargeSize, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: s.id,
+		Slots: sc.bad.used + 16, Pos: s.rcvNxt,
+	}
+	imm := framing.MakeImmediate(l.Index, l.seq, false)
+	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:n], Desc: 1, Remote: l.Ring.Addr + at, Key: l.Ring.Key}
+	if sc.c.attr.CQDataSize >= 4 {
+		op.Kind, op.Data = fabric.WriteData, uint32(imm)
+	} else {
+		h.Flags = framing.FlagLanded
+	}
+	sc.post(op)
+	frame := make([]byte, framing.HeaderSize+framing.LargeSize)
+	h.Encode(frame)
+	(&framing.Large{Lease: l.Index, Seq: uint16(r.near(uint64(l.seq))), Length: uint32(n), Ring: r.near(s.largeIn)}).Encode(frame[framing.HeaderSize:])
+	sc.sendHostile(frame)
+	sc.poll(sc.c, 8)
+}
+
+// flood sends as many frames as it likes without waiting for credit.
+func (sc *scene) flood(r *reader) {
+	h := framing.Header{Type: framing.TypePing, Peer: sc.bad.id, Proof: sc.bad.proofIn}
+	frame := make([]byte, framing.HeaderSize)
+	h.Encode(frame)
+	for range r.byte() % 64 {
+		sc.sendHostile(frame)
+	}
+	sc.poll(sc.c, 8)
+}
+
+// anyWrite writes anywhere.
+func (sc *scene) anyWrite(r *reader) {
+	sc.writeRing(r, r.near(0), r.near(uint64(r.byte())<<32), sc.immediate(r))
+}
+
+func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate) {
+	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:min(r.size(), 32<<10)], Desc: 1, Remote: remote, Key: key}
+	if sc.c.attr.CQDataSize >= 4 {
+		op.Kind, op.Data = fabric.WriteData, uint32(imm)
+	}
+	sc.post(op)
+	sc.poll(sc.c, 8)
+}
+
+// immediate is any completion data, but for such as names a lease of the honest
+// peer: it carries no proof (SPEC.md section 10).
+func (sc *scene) immediate(r *reader) framing.Immediate {
+	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
+	if int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
+		lease = 0x7fff
+	}
+	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)
+}
+
+func (sc *scene) anyImmediate(r *reader) {
+	sc.c.dispatch([]fabric.Completion{{Kind: fabric.RemoteWrite, Data: uint32(sc.immediate(r))}})
+}
+
+// junk sends bytes that may be no frame, or too many.
+func (sc *scene) junk(r *reader) {
+	frame := make([]byte, min(r.size(), 32<<10))
+	h := framing.Header{Type: framing.Type(r.byte()), Flags: framing.Flags(r.byte()), Length: uint16(r.byte()), Peer: sc.bad.id, Proof: sc.bad.proofIn}
+	var head [framing.HeaderSize]byte
+	h.Encode(head[:])
+	copy(frame, head[:])
+	sc.sendHostile(frame)
+	sc.poll(sc.c, 8)
+}
+
+// stranger sends frames that would do something if only their proof were right.
+// They change nothing.
+func (sc *scene) stranger(r *reader) {
+	for i, before := 0, ""; ; i++ { // what is under way changes something
+		for range 8 {
+			sc.poll(sc.c, 8)
+		}
+		now := fmt.Sprint(snapshot(sc.c), sc.c.stats.FramesDropped, sc.net.Stats().InFlight)
+		if now == before && len(sc.c.recvs) == 0 {
+			break
+		}
+		if before = now; i == 32 {
+			return
+		}
+	}
+	before, dropped := snapshot(sc.c), sc.c.stats.FramesDropped
+	victim := sc.bad
+	if r.byte()%2 == 0 {
+		victim = sc.toHonest
+	}
+	bit := r.byte() % 64
+	for t := framing.TypePing; t <= framing.TypeReset; t++ {
+		h := framing.Header{
+			Type: t, Peer: victim.id, Proof: victim.proofIn ^ 1<<bit, Stream: r.stream(), Window: 1 << 40, Slots: 1 << 20,
+		}
+		frame := make([]byte, framing.HeaderSize)
+		h.Encode(frame)
+		sc.sendHostile(frame)
+		for range 4 {
+			sc.poll(sc.c, 8)
+		}
+	}
+	if !sc.dead && sc.c.stats.FramesDropped == dropped && sc.net.Stats().Refused == 0 {
+		require.Fail(sc.t, "no frame was dropped")
+	}
+	if after := snapshot(sc.c); after != before {
+		was, is := strings.Split(before, "\n"), strings.Split(after, "\n")
+		for i := range min(len(was), len(is)) {
+			require.Equal(sc.t, was[i], is[i], "changed by a frame without the right proof")
+		}
+	}
+}
+
+// leaveOrMeet has the hostile peer's process end, or the next one come.
+func (sc *scene) leaveOrMeet(r *reader) {
+	switch {
+	case sc.dead || sc.bad.err != nil:
+		if sc.meetings < 4 {
+			sc.die()
+			sc.c.fail(sc.bad, ErrEndpointClosed)
+			sc.c.flush()
+			sc.meetHostile()
+		}
+	case r.byte()%8 == 0:
+		sc.die()
+	}
+}
+
+// failReceive has the fabric fail a receive, for example because a message was cut
+// short on the way.
+func (sc *scene) failReceive(*reader) {
+	sc.net.Fail(sc.c.fab, fabric.Recv, simfabric.ErrInjected)
+}
+
+func (sc *scene) passTime(r *reader) {
+	sc.tick(time.Duration(r.byte()) * 20 * time.Millisecond)
+	sc.c.chores()
+	sc.c.flush()
+	sc.honest.chores()
+	sc.honest.flush()
+}
+
+var noLease = &inLease{Lease: new(pool.Lease)}
+
+// TestHostileScripts runs scripts drawn at random, which get further than fuzzing
+// does in a short time.
+func TestHostileScripts(t *testing.T) {
+	for seed := uint64(1); seed <= uint64(*seedsFlag)/4; seed++ {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		script := make([]byte, 200+rng.IntN(1000))
+		for i := range script {
+			script[i] = byte(rng.Uint32())
+		}
+		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { runScript(t, script) }) {
+			return
+		}
+	}
+}
