@@ -4,7 +4,14 @@ package rdmanet_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/require"
 )
 
 // realProviders are those that every machine with libfabric 1.17 has.
@@ -12,3 +19,23 @@ var realProviders = []string{"shm", "tcp;ofi_rxm", "net"}
 
 // pidPrefix begins the names of libfabric's shared memory in this process.
 func pidPrefix() string { return fmt.Sprintf("%d:", os.Getpid()) }
+
+// heldByOthers lists the inodes of the files that other processes hold locked, as
+// they do with what they have in /dev/shm.
+func heldByOthers(t *testing.T) map[string]bool {
+	t.Helper()
+	locks, err := os.ReadFile("/proc/locks")
+	require.NoError(t, err)
+	others := map[string]bool{}
+	for line := range strings.Lines(string(locks)) {
+		// 1: FLOCK ADVISORY WRITE 1234 00:1a:5678 0 EOF
+		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[4] != strconv.Itoa(os.Getpid()) {
+			others[f[5][strings.LastIndex(f[5], ":")+1:]] = true
+		}
+	}
+	return others
+}
+
+func inode(info fs.FileInfo) string {
+	return strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
+}

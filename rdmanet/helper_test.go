@@ -67,14 +67,19 @@ func openFiles(t *testing.T) int {
 	return len(list)
 }
 
-// sharedMemory lists this program's names in /dev/shm.
+// sharedMemory lists this program's names in /dev/shm, and those that no living
+// process holds.
 func sharedMemory(t *testing.T) []string {
 	t.Helper()
 	list, err := os.ReadDir("/dev/shm")
 	require.NoError(t, err)
 	names := []string{}
+	others := heldByOthers(t)
 	for _, e := range list {
 		name := e.Name()
+		if info, err := e.Info(); err != nil || others[inode(info)] {
+			continue // gone, or another program's page
+		}
 		if strings.HasSuffix(name, ".claim") { // says whose it is
 			text, _ := os.ReadFile("/dev/shm/" + name)
 			name = string(text)
