@@ -1,321 +1,275 @@
 package engine
 
 import (
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"math/rand/v2"
-	"net/netip"
+	"runtime"
+	"runtime/debug"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the model test with this seed only")
-	seedsFlag = flag.Int("seeds", 200, "how many seeds the model test runs")
+	seedsFlag = flag.Int("seeds", 2000, "how many seeds the model test runs")
 )
 
-// TestModel drives two state machines over a simulated fabric in one goroutine
-// and on virtual time, with random calls in random order, and checks every
-// byte. A seed replays exactly.
+// TestModel runs whole worlds of endpoints over a simulated fabric: Conn's own
+// calls, in random order on virtual time, with everything going wrong that may.
+// Each call runs in a coroutine, and only one at a time, so that a seed replays
+// exactly. Every byte and every error is checked, and so is what must hold in
+// between; see model_check_test.go.
 func TestModel(t *testing.T) {
 	if *seedFlag != 0 {
-		runModel(t, *seedFlag)
+		m := newModel(*seedFlag)
+		require.NoError(t, m.play(), "seed %d", *seedFlag)
+		t.Logf("seed %d: %d steps, %+v", *seedFlag, m.step, m.opt)
 		return
 	}
-	for seed := uint64(1); seed <= uint64(*seedsFlag); seed++ {
-		if !t.Run(fmt.Sprint(seed), func(t *testing.T) { runModel(t, seed) }) {
-			t.Fatalf("replay with: go test ./internal/engine -run TestModel -seed %d", seed)
-		}
-	}
+	seed, err := playAll(*seedsFlag)
+	require.NoError(t, err, "replay with: go test ./internal/engine -run 'TestModel$' -seed %d", seed)
 }
 
-type model struct {
-	t     *testing.T
-	rng   *rand.Rand
-	net   *simfabric.Network
-	cores [2]*core
-	peers [2]*peer
-	ends  []*modelEnd
-	rude  bool // ends are closed and reset at any moment
-	now   time.Time
-	done  [8]fabric.Completion
-}
-
-// modelEnd is one end of a stream and what it should see.
-type modelEnd struct {
-	s         *stream
-	other     *modelEnd
-	sent, got uint64
-	toSend    uint64
-	eof, fin  bool
-	closed    bool
-	early     bool // closed before both directions had ended
-	aborted   bool
-}
-
-func (m *model) pattern(e *modelEnd, pos uint64) byte {
-	x := (pos + uint64(e.s.id)<<40) * 0x9e3779b97f4a7c15
-	return byte(x >> 56)
-}
-
-func randomSim(rng *rand.Rand, seed uint64) simfabric.Config {
-	pick := func(n ...int) int { return n[rng.IntN(len(n))] }
-	ps := []simfabric.Personality{
-		simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(), simfabric.RuleDeliveryComplete(),
-		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.Verbs(), {},
-	}
-	p := ps[rng.IntN(len(ps))]
-	p.Provider = "sim"
-	p.InjectSize = pick(0, 64, 256, 4096)
-	p.TxDepth = pick(1, 2, 8, 256)
-	p.RxDepth = pick(4, 8, 64, 1024)
-	p.NoWait = false
-	if rng.IntN(4) == 0 {
-		p.MaxMsgSize = uint64(pick(200, 4096, 8192))
-	}
-	return simfabric.Config{
-		Seed: seed, Personality: p, Delay: pick(0, 1, 5, 20),
-		AgainRate: float64(pick(0, 0, 10, 50)) / 100, CompletionReorder: rng.IntN(2) == 0,
-	}
-}
-
-func runModel(t *testing.T, seed uint64) {
-	rng := rand.New(rand.NewPCG(seed, 7))
-	sim := randomSim(rng, seed)
-	m := &model{t: t, rng: rng, net: simfabric.New(sim), now: time.Unix(1e9, 0), rude: rng.IntN(3) == 0}
-	cfg := Config{
-		Budget:    pool.NewBudget(64 << 20),
-		Window:    4 << 10 << rng.IntN(5),
-		Ring:      64 << 10 << rng.IntN(5),
-		PeerSlots: 4 << rng.IntN(5),
-	}
-	accepted := map[uint32]*Conn{}
-	for i := range m.cores {
-		fe, err := m.net.Open("sim", netip.Addr{})
-		require.NoError(t, err)
-		m.cores[i], err = newCore(fe, cfg)
-		require.NoError(t, err)
-		m.cores[i].at = m.now
-		m.peers[i], err = m.cores[i].newPeer([16]byte{byte(i), 9}, PeerConfig{
-			Accept: func(c *Conn, _ uint32) framing.ResetCode { accepted[c.stream.id] = c; return 0 },
+// playAll plays the first n seeds on all processors and returns one that failed.
+func playAll(n int) (failed uint64, err error) {
+	var (
+		next atomic.Uint64
+		wg   sync.WaitGroup
+		mu   sync.Mutex
+	)
+	for range runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for {
+				seed := next.Add(1)
+				if seed > uint64(n) {
+					return
+				}
+				if e := newModel(seed).play(); e != nil {
+					next.Store(uint64(n)) // the others end
+					mu.Lock()
+					defer mu.Unlock()
+					if err == nil || seed < failed {
+						failed, err = seed, e
+					}
+					return
+				}
+			}
 		})
-		require.NoError(t, err)
-		for len(m.cores[i].recvs) > 0 { // what a peer is granted must be posted
-			m.cores[i].postRecvs()
-		}
 	}
-	for i, p := range m.peers {
-		o := m.peers[1-i]
-		addr, err := m.cores[i].fab.Insert(o.c.fab.Name())
-		require.NoError(t, err)
-		require.NoError(t, p.attach(&framing.Attach{
-			Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(o.c.eager),
-		}, addr))
-		if rng.IntN(2) == 0 { // writes may be held back
-			p.bell.Own = new(atomic.Uint32)
-		}
-	}
-	for range 1 + rng.IntN(5) {
-		s, err := m.peers[0].open(1)
-		require.NoError(t, err)
-		for i := 0; accepted[s.id] == nil || s.opening; i++ {
-			require.Less(t, i, 10000, "stream does not open")
-			m.poll()
-		}
-		a, b := &modelEnd{s: s}, &modelEnd{s: accepted[s.id].stream}
-		a.other, b.other = b, a
-		most := 1 << 20
-		if sim.MaxMsgSize > 0 { // every byte costs many more steps
-			most = 1 << 17
-		}
-		a.toSend, b.toSend = uint64(rng.IntN(most)), uint64(rng.IntN(1<<rng.IntN(18)))
-		m.ends = append(m.ends, a, b)
-	}
-	m.run()
-	for i, c := range m.cores {
-		require.Empty(t, m.peers[i].streams, "streams left")
-		require.Zero(t, c.lingering)
-		require.Zero(t, c.leases.Stats().Out, "leases out")
-		c.breakdown(ErrEndpointClosed)
-		require.NoError(t, c.shutdown())
-	}
-	require.Zero(t, cfg.Budget.Stats().Used, "memory budget")
-	require.Zero(t, m.net.Stats().SendsWithoutReceive)
-	require.Empty(t, m.net.Stats().Misuse)
-	require.Zero(t, m.cores[0].stats.Violations+m.cores[1].stats.Violations)
-	// If completions are reaped in any order, the frame that gives a ring back
-	// can come before the completion data of a write that has long landed.
-	if stray := m.cores[0].stats.WritesStray + m.cores[1].stats.WritesStray; !sim.CompletionReorder {
-		require.Zero(t, stray, "writes into rings that were taken back: %+v", sim)
-	}
-	require.Zero(t, m.net.Stats().BadRemote)
+	wg.Wait()
+	return failed, err
 }
 
-func (m *model) poll() {
-	c := m.cores[m.rng.IntN(2)]
-	if m.rng.IntN(50) == 0 {
-		m.now = m.now.Add(time.Duration(m.rng.IntN(300)) * time.Millisecond)
-		c.at = m.now
-		c.chores()
+// TestModelReplays: what a seed does depends on nothing but the seed.
+func TestModelReplays(t *testing.T) {
+	different := map[uint64]bool{}
+	for seed := range uint64(40) {
+		a, b := newModel(seed), newModel(seed)
+		require.NoError(t, a.play())
+		require.NoError(t, b.play())
+		require.Equal(t, a.log.digest, b.log.digest, "seed %d", seed)
+		different[a.log.digest] = true
 	}
-	c.at = m.now
-	_, n, err := c.fab.Exchange(nil, m.done[:1+m.rng.IntN(len(m.done))])
-	require.NoError(m.t, err)
-	c.retry()
-	c.dispatch(m.done[:n])
-	c.rang = c.rang[:0]
+	assert.Len(t, different, 40)
 }
 
-func (m *model) run() {
-	left := len(m.ends)
-	for step, last := 0, 0; left > 0; step++ {
-		if m.rng.IntN(3) == 0 {
-			m.poll()
-			continue
+// model is the world that one seed makes.
+type model struct {
+	seed  uint64
+	rng   *rand.Rand
+	opt   options
+	net   *simfabric.Network
+	hosts []*host
+	pairs []*pair
+	conns []*modelConn
+	now   time.Time
+	step  int
+
+	tasks   []*task
+	running *task   // nil: the model itself
+	coros   []*coro // without a task
+
+	opened  int
+	winding bool // nothing new begins, everything ends
+	quietAt int  // last step in which something happened
+	err     error
+	log     eventLog
+}
+
+func newModel(seed uint64) *model {
+	m := &model{seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1e9, 0)}
+	m.opt = m.randomOptions()
+	return m
+}
+
+// hung is how long a seed may take before it counts as caught in a loop.
+const hung = time.Minute
+
+// play runs the world to its end. The error says what went wrong in it.
+func (m *model) play() (err error) {
+	// Faults in memory that was unmapped are to name the seed, too.
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer time.AfterFunc(hung, func() {
+		debug.SetTraceback("all")
+		panic(fmt.Sprintf("seed %d is caught in a loop", m.seed))
+	}).Stop()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v\n%s\n%s", r, debug.Stack(), m.log.String())
 		}
-		e := m.ends[m.rng.IntN(len(m.ends))]
-		if e.closed {
-			continue
+	}()
+	m.build()
+	for !m.failed() && !m.over() {
+		m.step++
+		m.act()
+		m.look()
+		switch {
+		case m.step == m.opt.steps:
+			m.wind()
+		case m.step > m.opt.steps+stepBound:
+			m.failf("does not end")
 		}
-		if m.rude && m.rng.IntN(300) == 0 {
-			e.early = true
-			if e.aborted = m.rng.IntN(2) == 0; e.aborted {
-				e.s.abort(framing.ResetAbort)
-			} else {
-				e.s.close()
+	}
+	if !m.failed() {
+		m.finish()
+	}
+	if !m.failed() {
+		for _, co := range m.coros {
+			co.stop()
+		}
+		return nil
+	}
+	return fmt.Errorf("step %d: %w\n%s", m.step, m.err, m.dump())
+}
+
+const (
+	// stepBound is how many steps a world may take to end: the longest of 100,000
+	// took less than a quarter of it.
+	stepBound = 400_000
+	// stillBound is after how many steps in which nothing happened the clock is
+	// moved on, and tenfold, the world counts as stuck.
+	stillBound = 4_000
+)
+
+var errModel = errors.New("model")
+
+// failf notes the first thing that went wrong. The world stops after the step.
+func (m *model) failf(format string, args ...any) {
+	if m.err == nil {
+		m.err = fmt.Errorf("%w: "+format, append([]any{errModel}, args...)...)
+	}
+}
+
+func (m *model) failed() bool { return m.err != nil }
+
+func (m *model) check(ok bool, format string, args ...any) bool {
+	if !ok {
+		m.failf(format, args...)
+	}
+	return ok
+}
+
+// pick is one of n.
+func pick[T any](m *model, n ...T) T { return n[m.rng.IntN(len(n))] }
+
+// oneIn is true once in n times.
+func (m *model) oneIn(n int) bool { return m.rng.IntN(n) == 0 }
+
+// act does one thing that could happen next.
+func (m *model) act() {
+	m.now = m.now.Add(time.Duration(m.rng.IntN(100_000)))
+	m.tellLosses()
+	m.doChores()
+	switch r := m.rng.IntN(1000); {
+	case r < 400:
+		m.poll(pick(m, m.hosts...))
+	case r < 700:
+		m.resumeAny()
+	case r < 960:
+		m.actEnd()
+	case r < 990:
+		m.openAny()
+	case r < 996:
+		m.tick(time.Duration(m.rng.IntN(300)) * time.Millisecond)
+	case r < 997:
+		m.tick(time.Duration(m.rng.IntN(4)) * choreTime)
+	case r < 998:
+		m.settle()
+	default:
+		m.fault()
+	}
+	switch still := m.step - m.quietAt; {
+	case still > 10*stillBound:
+		m.failf("stuck")
+	case still > 0 && still%stillBound == 0:
+		m.hasten()
+	}
+}
+
+// happened says that the world is not standing still.
+func (m *model) happened() { m.quietAt = m.step }
+
+// tick moves the clock on.
+func (m *model) tick(d time.Duration) {
+	m.note("tick", nil, int(d), 0)
+	m.now = m.now.Add(d)
+}
+
+// hasten lets everything become due that only time or the outside brings.
+func (m *model) hasten() {
+	for _, p := range m.pairs {
+		for side := range p.tellAt {
+			if p.tellAt[side] > m.step {
+				p.tellAt[side] = m.step
 			}
-			e.s.p.c.flush()
-			e.closed = true
-			left--
-			last = step
-			continue
-		}
-		moved := m.write(e) + m.read(e)
-		if !e.fin && e.sent == e.toSend {
-			e.s.shutWrite(false)
-			e.s.p.c.flush()
-			e.fin = true
-			moved++
-		}
-		if e.fin && e.eof {
-			e.s.close()
-			e.s.p.c.flush()
-			e.closed = true
-			left--
-			moved++
-		}
-		if moved > 0 {
-			last = step
-		}
-		if step-last > 200_000 {
-			require.FailNow(m.t, "stalled", m.dump())
 		}
 	}
-	for i := 0; len(m.peers[0].streams)+len(m.peers[1].streams) > 0; i++ {
-		if i > 100_000 {
-			require.FailNow(m.t, "streams do not end", m.dump())
-		}
-		m.poll()
-	}
-	for i := 0; m.cores[0].flying+m.cores[1].flying > 0; i++ {
-		require.Less(m.t, i, 100_000, "operations do not end")
-		m.poll()
+	m.tick(2 * choreTime)
+	if m.step-m.quietAt > 3*stillBound {
+		m.tick(2 * m.opt.deadAfter)
 	}
 }
 
-func (m *model) write(e *modelEnd) int {
-	if e.sent == e.toSend || m.rng.IntN(2) == 0 {
-		return 0
-	}
-	b := make([]byte, min(e.toSend-e.sent, uint64(1+m.rng.IntN(1<<m.rng.IntN(18)))))
-	for i := range b {
-		b[i] = m.pattern(e, e.sent+uint64(i))
-	}
-	if err := e.s.writeError(); err != nil {
-		require.True(m.t, e.other.early, "writing: %v", err)
-		e.toSend, e.fin = e.sent, true
-		return 1
-	}
-	n := e.s.fill(b)
-	if n == 0 {
-		if src := e.s.prepareLarge(len(b)); src.mem != nil {
-			copy(src.mem, b)
-			if m.rng.IntN(2) == 0 {
-				m.poll() // the copy is made without the lock
-			}
-			if n = len(src.mem); e.s.writeError() != nil || !e.s.commitLarge(src, len(b)) {
-				e.s.p.putStage(src.slot)
-				n = 0
-			}
-		} else {
-			n = e.s.writeFrames(b)
+// wind begins the end: everything that is open is brought to its end in
+// order.
+func (m *model) wind() {
+	m.note("wind", nil, 0, 0)
+	m.winding = true
+	for _, c := range m.conns {
+		for _, e := range c.ends {
+			e.toSend = min(e.toSend, e.sent()+8<<10)
 		}
 	}
-	clear(b)
-	e.s.p.c.flush()
-	e.sent += uint64(n)
-	return n
 }
 
-func (m *model) read(e *modelEnd) int {
-	if e.eof || m.rng.IntN(2) == 0 {
-		return 0
+// over reports that all conns have ended and no call is under way.
+func (m *model) over() bool {
+	if !m.winding || !m.ended() {
+		return false
 	}
-	b := make([]byte, 1+m.rng.IntN(1<<m.rng.IntN(17)))
-	n, large := e.s.tryRead(b)
-	if large != nil {
-		n = copy(b, large)
-		e.s.endCopy(n)
-	}
-	for i := range b[:n] {
-		if want := m.pattern(e.other, e.got+uint64(i)); b[i] != want {
-			require.FailNow(m.t, "wrong byte", "stream %d position %d: %#x, want %#x\n%s", e.s.id, e.got+uint64(i), b[i], want, m.dump())
+	m.settle() // an Open that was given up may still be on its way
+	return m.ended()
+}
+
+func (m *model) ended() bool {
+	for _, p := range m.pairs {
+		if p.failing() {
+			return false
 		}
 	}
-	e.got += uint64(n)
-	if err := e.s.endError(); n == 0 && err != nil {
-		if e.other.aborted {
-			require.LessOrEqual(m.t, e.got, e.other.sent)
-		} else {
-			require.Equal(m.t, e.other.sent, e.got)
-			require.Equal(m.t, io.EOF, err)
+	for _, c := range m.conns {
+		if !c.done() {
+			return false
 		}
-		e.eof = true
-		n = 1
 	}
-	e.s.p.c.flush()
-	return n
-}
-
-func (m *model) dump() string {
-	out := fmt.Sprintf("rule %d attr %+v\n", m.cores[0].rule, m.cores[0].attr)
-	for i, p := range m.peers {
-		out += dumpPeer(m.cores[i], p)
-	}
-	for _, e := range m.ends {
-		out += fmt.Sprintf("end %d: sent %d/%d got %d fin %v eof %v closed %v\n", e.s.id, e.sent, e.toSend, e.got, e.fin, e.eof, e.closed)
-	}
-	return out
-}
-
-func dumpPeer(c *core, p *peer) string {
-	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer slots %d granted %d told %d seen %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
-		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
-		p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
-	for _, s := range p.streams {
-		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v lease %v asked %v/%v writing %d fin %v/%v acked %v waiting %v\n",
-			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.outLease != nil, s.asked, s.askData, s.writing, s.finSent, s.finClosed, s.acked, s.wr.waiting)
-		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v wanting %v fin %v at %d eof %v remote %v owed %v closed %v err %v waiting %v\n",
-			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.wanting, s.finKnown, s.finPos, s.eof, s.remote, s.owed, s.closed, s.err, s.rd.waiting)
-	}
-	return out
+	return len(m.tasks) == 0
 }

@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// look checks what must hold between any two steps: whoever waits has a reason
+// to.
+func (m *model) look() {
+	for _, t := range m.tasks {
+		if t.w == nil || t.w.set.Load() {
+			continue
+		}
+		e := t.e
+		switch t.what {
+		case "read":
+			s := e.s
+			m.check(s.rd.waiting && s.segs.empty() && s.endError() == nil && e.conn.readError() == nil,
+				"%v: nobody wakes the reader", e)
+		case "write":
+			s := e.s
+			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.blocked || s.lacks(e.conn.left) == wantOwn),
+				"%v: nobody wakes the writer (lacks %d)", e, s.lacks(e.conn.left))
+		case "close":
+			m.check(e.s.wr.waiting && !e.s.delivered() && !e.conn.wdl.passed, "%v: nobody wakes Close", e)
+		}
+	}
+	for _, c := range m.conns {
+		for _, e := range c.ends {
+			m.lookAtEnd(e)
+		}
+	}
+	for _, h := range m.hosts {
+		blocked, awake := 0, 0
+		for _, p := range h.c.order {
+			blocked += len(p.blocked)
+			awake += p.awake
+		}
+		m.check(blocked == h.c.blocked && awake <= h.c.awake, "%v: %d blocked of %d, %d awake of %d", h, h.c.blocked, blocked, h.c.awake, awake)
+		m.check(h.c.granted <= h.c.rx.Len() || h.down, "%v: more receive slots are granted than there are", h)
+		m.check(h.c.flying >= 0 && h.c.flying <= h.c.depth, "%v: %d operations in a queue of %d", h, h.c.flying, h.c.depth)
+	}
+}
+
+// lookAtEnd: a ring that somebody reads from is nobody else's.
+func (m *model) lookAtEnd(e *modelEnd) {
+	if e.s == nil || !e.s.reading && len(e.kept) == 0 || e.h.down {
+		return
+	}
+	if l := e.s.inLease; l != nil {
+		m.check(l.State() != pool.LeaseDropped, "%v: a ring was freed that is being read", e)
+		return
+	}
+	m.check(!e.s.reading, "%v: a ring is gone that is being read", e)
+	for _, k := range e.kept {
+		m.check(k.b.stream != e.s, "%v: a ring is gone of which the user holds a piece", e)
+	}
+}
+
+// lookAtRest checks what must hold when nothing is under way: all that was sent
+// has arrived, all credits are back, and who waits does so for the other side's
+// user.
+func (m *model) lookAtRest() {
+	for _, p := range m.pairs {
+		for side, me := range p.peers {
+			if o := p.peers[1-side]; me.err == nil && o.err == nil {
+				m.lookAtPeer(p, me, o)
+			}
+		}
+	}
+	for _, c := range m.conns {
+		for _, e := range c.ends {
+			if e.conn != nil && e.other.conn != nil && !e.down() && !e.other.down() {
+				m.lookAtDirection(e, e.other)
+			}
+		}
+	}
+	for _, t := range m.tasks {
+		if t.what == "close" || t.what == "open" {
+			m.failf("%v: %s waits for nothing", t.e, t.what)
+		}
+	}
+	for _, h := range m.hosts {
+		m.check(h.c.awake == 0, "%v: %d writers were woken and are not back", h, h.c.awake)
+	}
+}
+
+func (m *model) lookAtPeer(p *pair, me, o *peer) {
+	used := me.used
+	if me.tail.stream != nil { // it has taken its slots
+		if used--; me.c.rule == byCQData {
+			used--
+		}
+	}
+	m.check(used == o.seen && uint32(me.credit) == o.told, "pair %d: %d slots used and %d granted, as the other side sees it %d and %d",
+		p.id, used, me.credit, o.seen, o.told)
+	m.check(o.granted-o.seen == uint32(o.slots), "pair %d: %d of %d receive slots are free", p.id, o.granted-o.seen, o.slots)
+	m.check(len(me.out) == me.head && len(me.prepaid)+len(me.ctl)+len(me.pending)+len(me.dirty) == 0, "pair %d: frames wait for nothing", p.id)
+	m.check(me.tail.stream == nil || me.holding(), "pair %d: a write is held back for nothing", p.id)
+}
+
+// lookAtDirection looks at what e sends to o.
+func (m *model) lookAtDirection(e, o *modelEnd) {
+	held := 0
+	if t := &e.s.p.tail; t.stream == e.s {
+		held = len(t.src.mem)
+	}
+	sent := e.s.sndNxt - uint64(held)
+	m.check(!e.s.pend.active && e.s.writing == 0 || held > 0, "%v: frames wait for nothing", e)
+	m.check(len(o.s.held) == 0, "%v: frames are held without a gap", o)
+	if !o.deaf() && !e.aborted && e.s.err == nil {
+		m.check(o.s.rcvNxt == sent, "%v: %d bytes sent, and %d arrived", e, sent, o.s.rcvNxt)
+	}
+	unread := !o.s.segs.empty() || o.s.reading || o.s.inLease != nil && len(o.s.inLease.lent) > 0
+	if e.writer != nil {
+		m.check(unread && !o.deaf(), "%v: the writer waits, and all is read", e)
+	}
+	if o.reader != nil {
+		m.check(!e.finished && held == 0 && !e.aborted, "%v: the reader waits, and there is something", o)
+	}
+}
+
+// finish checks that a world in which all has ended has kept nothing.
+func (m *model) finish() {
+	for _, h := range m.hosts {
+		h.unhog()
+	}
+	m.hasten()
+	m.tellLosses()
+	m.settle()
+	for range 6 { // idle leases come back, the dead are buried
+		m.tick(2 * choreTime)
+		m.doChores()
+		m.settle()
+	}
+	for _, h := range m.hosts {
+		m.emptied(h)
+	}
+	for _, p := range m.pairs {
+		for side, peer := range p.peers {
+			m.check(len(peer.streams) == 0 && len(peer.list) == 0, "pair %d keeps streams", p.id)
+			m.check((p.gone[side] == 1) == (peer.err != nil), "pair %d: Gone was called %d times", p.id, p.gone[side])
+		}
+	}
+	m.lookAtNetwork()
+	for _, p := range m.pairs {
+		p.mayFail = true
+	}
+	for _, h := range m.hosts {
+		h.e.enter()
+		h.c.breakdown(ErrEndpointClosed)
+		h.e.leave()
+		h.shutdown()
+		m.check(h.budget.Stats().Used == 0, "%v: %d bytes of the budget do not come back", h, h.budget.Stats().Used)
+		m.check(errors.Is(h.fab.Close(), simfabric.ErrClosed), "%v: the fabric endpoint was not closed", h)
+	}
+	m.check(m.net.Stats().Regions == 0, "registrations are left")
+}
+
+// emptied checks that an endpoint without conns holds nothing but what it
+// began with.
+func (m *model) emptied(h *host) {
+	c := h.c
+	if h.down {
+		return
+	}
+	dead := 0 // operations that will never complete
+	buffers := map[*Buffer]bool{}
+	for _, t := range c.ops {
+		if t.peer != nil && t.peer.err != nil {
+			dead++
+			buffers[t.buf] = true
+		}
+	}
+	delete(buffers, nil)
+	m.check(c.flying == dead, "%v: %d operations in flight, %d of them dead", h, c.flying, dead)
+	m.check(c.lingering == 0 && c.blocked == 0 && c.awake == 0 && c.lent == len(buffers) && c.copying == 0 && c.stats.Streams == 0,
+		"%v: lingering %d blocked %d awake %d lent %d copying %d streams %d", h, c.lingering, c.blocked, c.awake, c.lent, c.copying, c.stats.Streams)
+	m.check(c.leases.Stats().Out == 0, "%v: leases are out", h)
+	m.check(h.dead || !c.busy(), "%v: something is left to do", h)
+	if dead == 0 {
+		m.check(c.tx.Free() == c.tx.Len() && c.stage.Free() == c.stage.Len(), "%v: %d of %d send slots, %d of %d staging chunks are free",
+			h, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len())
+	}
+	for size, heap := range c.heaps {
+		m.check(heap.Free() == heap.Len(), "%v: %d of %d windows of %d bytes are free", h, heap.Free(), heap.Len(), size)
+	}
+	m.check(len(buffers) > 0 || c.lend.Stats() == pool.ArenaStats{}, "%v: memory of Buffers is kept: %+v", h, c.lend.Stats())
+	for _, p := range c.order {
+		m.check(p.landing.Stats().Slabs == 0, "%v: landing memory is kept", h)
+	}
+}
+
+func (m *model) lookAtNetwork() {
+	failures := false
+	for _, p := range m.pairs {
+		failures = failures || p.mayFail
+	}
+	s := m.net.Stats()
+	m.check(s.BadLocal == 0 && s.Truncated == 0 && s.CQOverruns == 0, "%+v", s)
+	m.check(failures || s.SendsWithoutReceive == 0 && s.BadRemote == 0, "%+v", s)
+	for _, h := range m.hosts {
+		s := &h.c.stats
+		m.check(s.Violations == 0, "%v: a peer broke the protocol", h)
+		m.check(failures || s.FramesDropped == 0, "%v: frames were dropped", h)
+		// If completions are reaped in any order, the frame that gives a ring back
+		// can come before the completion data of a write that has long landed.
+		m.check(failures || m.opt.sim.CompletionReorder || s.WritesStray == 0, "%v: completion data for rings that were given back", h)
+	}
+}
+
+// eventLog has the last things that happened, and a digest of all.
+type eventLog struct {
+	last   [64]event
+	n      int
+	digest uint64
+}
+
+type event struct {
+	step int
+	what string
+	e    *modelEnd
+	a, b int
+}
+
+func (m *model) note(what string, e *modelEnd, a, b int) {
+	l := &m.log
+	l.last[l.n%len(l.last)] = event{m.step, what, e, a, b}
+	l.n++
+	serial := -1
+	if e != nil {
+		serial = 2*e.c.serial + e.side
+	}
+	for _, x := range []int{m.step, len(what), serial, a, b} {
+		l.digest = (l.digest ^ uint64(x)) * 0x100000001b3
+	}
+}
+
+func (l *eventLog) String() string {
+	var out strings.Builder
+	for i := max(0, l.n-len(l.last)); i < l.n; i++ {
+		ev := &l.last[i%len(l.last)]
+		fmt.Fprintf(&out, "%7d %s", ev.step, ev.what)
+		if ev.e != nil {
+			fmt.Fprintf(&out, " [%v]", ev.e)
+		}
+		fmt.Fprintf(&out, " %d %d\n", ev.a, ev.b)
+	}
+	return out.String()
+}
+
+func (e *modelEnd) String() string {
+	id := uint32(0)
+	if e.s != nil {
+		id = e.s.id
+	}
+	return fmt.Sprintf("conn %d.%d pair %d stream %d", e.c.serial, e.side, e.c.pair.id, id)
+}
+
+func (m *model) dump() string {
+	var out strings.Builder
+	fmt.Fprintf(&out, "%+v\n", m.opt)
+	for _, p := range m.pairs {
+		for side, h := range p.hosts {
+			fmt.Fprintf(&out, "pair %d side %d on %v: %s", p.id, side, h, dumpPeer(h.c, p.peers[side]))
+		}
+	}
+	for _, c := range m.conns {
+		for _, e := range c.ends {
+			fmt.Fprintf(&out, "%v: sent %d/%d got %d finished %v at %d read %v closed %v aborted %v kept %d; under way: write %v read %v close %v\n",
+				e, e.sent(), e.toSend, e.got, e.finished, e.final, e.readErr, e.closed, e.aborted, len(e.kept), e.writer != nil, e.reader != nil, e.closer != nil)
+		}
+	}
+	return out.String() + m.log.String()
+}
+
+func dumpPeer(c *core, p *peer) string {
+	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer slots %d granted %d told %d seen %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
+		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
+		p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
+	for _, s := range p.streams {
+		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v lease %v asked %v/%v writing %d fin %v/%v acked %v waiting %v\n",
+			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.outLease != nil, s.asked, s.askData, s.writing, s.finSent, s.finClosed, s.acked, s.wr.waiting)
+		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v wanting %v fin %v at %d eof %v remote %v owed %v closed %v err %v waiting %v\n",
+			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.wanting, s.finKnown, s.finPos, s.eof, s.remote, s.owed, s.closed, s.err, s.rd.waiting)
+	}
+	return out
+}

@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net"
+	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// modelConn is a conn with both its ends. Side 0 opens it.
+type modelConn struct {
+	m       *model
+	serial  int
+	id      uint32 // its stream's
+	pair    *pair
+	ends    [2]*modelEnd
+	refuse  framing.ResetCode // what the listener says
+	ctx     *modelContext
+	opening bool
+	// forgotten: the model has done with it. If Open was given up, the other side
+	// may still accept it.
+	forgotten bool
+}
+
+// modelEnd is one end of a conn, and what is to be expected of it.
+type modelEnd struct {
+	c     *modelConn
+	side  int
+	other *modelEnd
+	h     *host
+	conn  *Conn // nil until it is open
+	s     *stream
+
+	base   int // where its bytes begin in the pattern
+	toSend uint64
+	got    uint64 // bytes read, and checked
+
+	writer, reader, closer *task
+
+	finished bool   // it sends nothing more
+	final    uint64 // position then
+	readShut bool
+	closed   bool
+	aborted  bool // the other end may hear of it by a reset
+	readErr  error
+
+	expired, missed [2]bool // deadline to read, to write: passed now, and since the call began
+	lingered        bool    // Close is told that it has waited long enough
+
+	kept   []*keptBuffer // received, and not released
+	unsent []*Buffer
+}
+
+type keptBuffer struct {
+	b   *Buffer
+	pos uint64
+}
+
+func (e *modelEnd) sent() uint64 {
+	if e.s == nil {
+		return 0
+	}
+	return e.s.sndNxt
+}
+
+// down reports that the end's peer has failed.
+func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
+
+// deaf reports that nobody reads at this end any more.
+func (e *modelEnd) deaf() bool { return e.conn == nil || e.closed || e.s.err != nil || e.down() }
+
+func (e *modelEnd) done() bool {
+	return e.conn == nil || e.closed && e.closer == nil && e.writer == nil && e.reader == nil && len(e.kept)+len(e.unsent) == 0
+}
+
+func (c *modelConn) done() bool { return !c.opening && c.ends[0].done() && c.ends[1].done() }
+
+// The bytes of a direction are those of one long pattern from a place of its own
+// on: bytes of another one, or from another position, differ.
+const patternPeriod = 65521
+
+var pattern = func() []byte {
+	b := make([]byte, patternPeriod+1<<20)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for i := range patternPeriod {
+		b[i] = byte(rng.Uint32())
+	}
+	for i := patternPeriod; i < len(b); i += copy(b[i:], b[:i]) {
+	}
+	return b
+}()
+
+func (e *modelEnd) bytes(pos uint64, n int) []byte {
+	return pattern[(uint64(e.base)+pos)%patternPeriod:][:n]
+}
+
+// modelContext is a context that needs no goroutine of its own to end.
+type modelContext struct {
+	context.Context
+	err error
+}
+
+func (c *modelContext) Err() error { return c.err }
+
+// openAny opens a conn, if there are to be more.
+func (m *model) openAny() {
+	if m.winding || m.opened == m.opt.conns || len(m.conns) >= m.opt.alive {
+		return
+	}
+	var up []*pair
+	for _, p := range m.pairs {
+		if !p.mayFail || m.oneIn(20) { // a peer that has failed refuses
+			up = append(up, p)
+		}
+	}
+	if len(up) > 0 {
+		m.open(pick(m, up...))
+	}
+}
+
+func (m *model) open(p *pair) {
+	c := &modelConn{m: m, serial: m.opened, pair: p, opening: true}
+	m.opened++
+	if m.oneIn(20) {
+		c.refuse = pick(m, framing.ResetRefused, framing.ResetMemory, framing.ResetClosed)
+	}
+	for side := range c.ends {
+		c.ends[side] = &modelEnd{
+			c: c, side: side, h: p.hosts[side], base: m.rng.IntN(patternPeriod),
+			toSend: uint64(m.rng.IntN(1 << m.rng.IntN(1+m.opt.most))),
+		}
+	}
+	c.ends[0].other, c.ends[1].other = c.ends[1], c.ends[0]
+	m.conns = append(m.conns, c)
+	c.ctx = &modelContext{Context: context.Background()}
+	last := p.peers[0].nextID
+	dialer := &Peer{e: p.hosts[0].e, p: p.peers[0]}
+	m.start(&task{what: "open", e: c.ends[0]}, func() {
+		conn, err := dialer.Open(c.ctx, 1)
+		c.opened(conn, err)
+	})
+	if id := p.peers[0].nextID; id != last && p.peers[0].streams[id] != nil { // the Open frame is on its way, at most
+		m.check(p.opening[id] == nil, "conn number %d is used twice", id)
+		p.opening[id], c.id = c, id
+	}
+}
+
+// opened takes the result of Open.
+func (c *modelConn) opened(conn *Conn, err error) {
+	m, e := c.m, c.ends[0]
+	c.opening = false
+	m.note("opened", e, 0, 0)
+	if err == nil {
+		m.check(c.ends[1].conn != nil, "a conn was opened that nobody accepted")
+		e.bind(conn)
+		e.aborted = false // it was there before it was given up
+		return
+	}
+	switch {
+	case errors.Is(err, context.Canceled):
+		m.check(e.aborted, "opening: %v", err)
+	case e.down():
+		// Whatever ended the peer.
+	case errors.Is(err, ErrMemory):
+		m.check(m.opt.tight > 0 || c.refuse == framing.ResetMemory, "opening: %v", err)
+	case c.ends[1].aborted: // as soon as it was accepted
+		m.check(errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET), "opening: %v", err)
+	default:
+		m.check(errors.Is(err, syscall.ECONNREFUSED) && c.refuse != 0, "opening: %v", err)
+	}
+}
+
+// accept is the listener's PeerConfig.Accept.
+func (p *pair) accept(conn *Conn, listener uint32) framing.ResetCode {
+	m, c := p.m, p.opening[conn.stream.id]
+	if !m.check(c != nil && c.ends[1].conn == nil && listener == 1, "accepting conn %d: none was opened", conn.stream.id) {
+		return framing.ResetRefused
+	}
+	m.note("accept", c.ends[1], int(c.refuse), 0)
+	if c.refuse != 0 {
+		return c.refuse
+	}
+	c.ends[1].bind(conn)
+	if c.forgotten {
+		c.forgotten = false
+		m.conns = append(m.conns, c)
+	}
+	return 0
+}
+
+func (e *modelEnd) bind(conn *Conn) {
+	e.conn, e.s = conn, conn.stream
+	conn.linger = 1 << 60 // Close waits as long as the model likes
+	if e.c.m.winding {
+		e.toSend = min(e.toSend, 8<<10)
+	}
+}
+
+// actEnd does something at one of the ends.
+func (m *model) actEnd() {
+	if len(m.conns) == 0 {
+		return
+	}
+	i := m.rng.IntN(len(m.conns))
+	c := m.conns[i]
+	if c.done() {
+		c.forgotten = true
+		last := len(m.conns) - 1
+		m.conns[i] = m.conns[last]
+		m.conns = m.conns[:last]
+		return
+	}
+	e := c.ends[m.rng.IntN(2)]
+	if e.conn == nil {
+		if c.opening && e.side == 0 && m.oneIn(60) {
+			c.abandon()
+		}
+		return
+	}
+	switch r := m.rng.IntN(100); {
+	case r < 42:
+		m.write(e)
+	case r < 84:
+		m.read(e)
+	case r < 90:
+		m.release(e)
+	case r < 93 && !m.winding:
+		m.deadline(e)
+	case r < 93:
+		m.noDeadline(e)
+	default:
+		m.shut(e)
+	}
+}
+
+// abandon gives an Open up that is under way.
+func (c *modelConn) abandon() {
+	m, e := c.m, c.ends[0]
+	m.note("abandon", e, 0, 0)
+	e.aborted = true
+	c.ctx.err = context.Canceled
+	if s := c.pair.peers[0].streams[c.id]; s != nil { // what the context would do
+		e.h.e.mu.Lock()
+		defer e.h.e.mu.Unlock()
+		s.rd.signal()
+	}
+}
+
+// shut ends something.
+func (m *model) shut(e *modelEnd) {
+	if e.closed {
+		return
+	}
+	if rude := e.c.serial*37%100 < m.opt.rude; rude && m.oneIn(6) || m.oneIn(2000) {
+		switch r := m.rng.IntN(10); {
+		case r < 2:
+			m.closeRead(e)
+		case r < 4:
+			m.closeWrite(e)
+		case r < 7:
+			m.close(e, true)
+		default:
+			m.close(e, false)
+		}
+		return
+	}
+	switch {
+	case !e.finished && e.writer == nil && (e.sent() >= e.toSend || e.cannotWrite()):
+		if m.oneIn(8) {
+			m.close(e, false)
+		} else {
+			m.closeWrite(e)
+		}
+	case e.finished && e.writer == nil && e.reader == nil && e.readErr != nil:
+		m.close(e, m.oneIn(10))
+	}
+}
+
+func (m *model) closeRead(e *modelEnd) {
+	m.happened()
+	m.note("closeRead", e, 0, 0)
+	m.check(e.conn.CloseRead() == nil, "CloseRead failed")
+	e.readShut, e.readErr = true, nil
+}
+
+func (m *model) closeWrite(e *modelEnd) {
+	m.happened()
+	m.note("closeWrite", e, int(e.s.sndNxt), 0)
+	m.check(e.conn.CloseWrite() == nil, "CloseWrite failed")
+	e.finish()
+}
+
+func (e *modelEnd) finish() {
+	if !e.finished {
+		e.finished, e.final = true, e.s.sndNxt
+	}
+}
+
+// close closes the end, at once if reset is set.
+func (m *model) close(e *modelEnd, reset bool) {
+	if reset {
+		m.check(e.conn.SetLinger(0) == nil, "SetLinger failed")
+		e.aborted = true
+	}
+	m.note("close", e, int(e.s.sndNxt), 0)
+	e.closed = true
+	t := &task{what: "close", e: e}
+	e.closer = t
+	// Close waits for the writer's mutex once it has woken the writer.
+	t.gate = func() bool { return e.writer == nil }
+	m.start(t, func() {
+		err := e.conn.Close()
+		e.closer = nil
+		m.closeDone(e, err)
+	})
+	e.finish()
+}
+
+// closeDone checks what Close says: without an error, the other side has
+// everything.
+func (m *model) closeDone(e *modelEnd, err error) {
+	m.note("closed", e, 0, 0)
+	if err != nil {
+		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
+	} else if o := e.other; !e.aborted && !e.down() && !o.deaf() && e.finished {
+		m.check(o.s.rcvNxt == e.final, "%v was closed at %d, and the other side has %d bytes", e, e.final, o.s.rcvNxt)
+	}
+	m.check(errors.Is(e.conn.Close(), net.ErrClosed), "a second Close succeeds")
+	m.check(errors.Is(e.conn.CloseWrite(), net.ErrClosed), "CloseWrite after Close succeeds")
+	m.check(errors.Is(e.conn.CloseRead(), net.ErrClosed), "CloseRead after Close succeeds")
+}

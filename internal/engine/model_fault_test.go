@@ -1,0 +1,254 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+var (
+	errOutside  = errors.New("the rendezvous connection has ended")
+	errInjected = errors.New("injected by the model")
+)
+
+// fault lets something go wrong, in the seeds that are for it.
+func (m *model) fault() {
+	h := pick(m, m.hosts...)
+	if m.opt.tight > 0 && m.oneIn(2) {
+		if m.oneIn(2) {
+			h.unhog()
+		} else {
+			h.hog(int64(m.rng.IntN(16 << 20)))
+		}
+		return
+	}
+	if m.winding || h.dead || m.rng.IntN(100) >= m.opt.faults {
+		return
+	}
+	switch r := m.rng.IntN(100); {
+	case r < 40:
+		kind := pick(m, fabric.Send, fabric.Write, fabric.WriteData)
+		if h.c.attr.PerPeer && m.oneIn(3) {
+			kind = fabric.Inject
+		}
+		m.note("failing", nil, int(kind), 0)
+		m.net.Fail(h.fab, kind, errInjected)
+	case r < 50:
+		m.note("failing", nil, int(fabric.Recv), 0)
+		m.net.Fail(h.fab, fabric.Recv, errInjected)
+	case r < 55:
+		m.faultOfNone(h)
+	case r < 75:
+		m.hangUp(pick(m, m.pairs...))
+	case r < 82:
+		m.kill(h)
+	case r < 88:
+		m.closeHost(h)
+	default:
+		m.reconnect(h)
+	}
+}
+
+// faultOfNone puts an error into a queue that belongs to no operation. Whoever
+// has one peer takes it for that one's.
+func (m *model) faultOfNone(h *host) {
+	m.note("fault of none", nil, 0, 0)
+	if h.c.attr.PerPeer {
+		m.pairs[0].mayFail = true
+	}
+	m.net.Fail(h.fab, 0, errInjected)
+}
+
+// hangUp ends a pair's rendezvous connection.
+func (m *model) hangUp(p *pair) {
+	m.note("hang up", nil, p.id, 0)
+	p.fail(m.rng.IntN(2), errOutside)
+}
+
+// fail ends a side's peer, as the rendezvous does when its connection ends.
+func (p *pair) fail(side int, err error) {
+	p.mayFail = true
+	h := p.hosts[side]
+	if h.down {
+		return
+	}
+	h.e.enter()
+	h.c.fail(p.peers[side], err)
+	h.e.leave()
+}
+
+// lost is PeerConfig.Lost: the rendezvous connection is then closed, of which the
+// other side hears later.
+func (m *model) lost(p *pair, side int, err error) {
+	m.note("lost", nil, p.id, side)
+	m.happened()
+	m.check(p.mayFail, "pair %d has failed: %v", p.id, err)
+	m.check(!p.lost[side], "Lost is called twice")
+	p.lost[side] = true
+	m.tellLater(p, 1-side)
+}
+
+// failing reports that not both sides know yet.
+func (p *pair) failing() bool { return p.mayFail && !(p.lost[0] && p.lost[1]) }
+
+func (m *model) tellLater(p *pair, side int) {
+	if p.tellAt[side] == 0 {
+		p.tellAt[side] = m.step + 1 + m.rng.IntN(1<<m.rng.IntN(11))
+	}
+}
+
+// tellLosses tells those for whom it is time.
+func (m *model) tellLosses() {
+	for _, p := range m.pairs {
+		for side, at := range p.tellAt {
+			if at > 0 && at <= m.step {
+				p.tellAt[side] = 1 << 60
+				p.fail(side, errOutside)
+			}
+		}
+	}
+}
+
+// kill ends a host's process, as far as others can tell.
+func (m *model) kill(h *host) {
+	how := pick(m, simfabric.DeathError, simfabric.DeathRefuse)
+	if m.opt.hosts == 2 && m.oneIn(3) {
+		// What never completes takes up the queue that others need.
+		how = simfabric.DeathSilent
+	}
+	m.note("kill", nil, slices.Index(m.hosts, h), int(how))
+	h.dead = true
+	m.net.Kill(h.fab, how)
+	for _, p := range m.pairs {
+		if side := slices.Index(p.hosts[:], h); side >= 0 {
+			p.mayFail = true
+			m.tellLater(p, 1-side)
+		}
+	}
+}
+
+// closeHost closes an endpoint in the middle of everything. What has been read
+// or is about to be written stays valid.
+func (m *model) closeHost(h *host) {
+	m.note("close host", nil, slices.Index(m.hosts, h), 0)
+	h.dead = true
+	for _, p := range m.pairs {
+		if slices.Contains(p.hosts[:], h) {
+			p.mayFail = true
+		}
+	}
+	h.e.enter()
+	h.c.breakdown(ErrEndpointClosed)
+	h.e.leave()
+	if m.oneIn(2) {
+		h.shutdown()
+	}
+}
+
+// shutdown is the rest of Endpoint.Close.
+func (h *host) shutdown() {
+	if h.down {
+		return
+	}
+	h.down = true
+	h.e.mu.Lock()
+	defer h.e.mu.Unlock()
+	if err := h.c.shutdown(); err != nil {
+		h.m.failf("closing %v: %v", h, err)
+	}
+}
+
+// reconnect makes up with a host that some pair has lost.
+func (m *model) reconnect(h *host) {
+	for _, p := range m.pairs {
+		other := p.hosts[0]
+		if other == h {
+			other = p.hosts[1]
+		}
+		if p.lost[0] && p.lost[1] && slices.Contains(p.hosts[:], h) && !other.dead && !h.dead && !h.c.attr.PerPeer && len(m.pairs) < 12 {
+			m.connect(h, other)
+			return
+		}
+	}
+}
+
+// observe is called of what the network does.
+func (m *model) observe(ev simfabric.Event) {
+	from, to := m.hostNamed(ev.From), m.hostNamed(ev.To)
+	if ev.Err == nil {
+		m.placed(from, to, ev)
+		return
+	}
+	for _, p := range m.pairs {
+		for side := range p.hosts {
+			if p.hosts[side] == from && p.hosts[1-side] == to && p.peers[side].addr == ev.Addr {
+				p.mayFail = true
+			}
+		}
+	}
+}
+
+func (m *model) hostNamed(name string) *host {
+	i := slices.IndexFunc(m.hosts, func(h *host) bool { return h.name == name })
+	return m.hosts[i]
+}
+
+// placed checks that bytes which are about to be put into a host's memory belong
+// there: into a ring that is leased to a conn with the writer, where nothing is
+// that has not been read.
+func (m *model) placed(from, to *host, ev simfabric.Event) {
+	for _, p := range m.pairs {
+		side := slices.Index(p.hosts[:], to)
+		if side < 0 || p.hosts[1-side] != from || p.peers[side] == nil {
+			continue
+		}
+		for _, s := range p.peers[side].list {
+			if l := s.inLease; l != nil && l.Ring.Key == ev.Key && ev.Remote-l.Ring.Addr < uint64(len(l.Ring.Bytes)) {
+				m.placedIn(s, ev)
+				return
+			}
+		}
+	}
+	m.failf("a write of %d bytes from %v to %v lands where nothing is leased to it", ev.Len, from, to)
+}
+
+func (m *model) placedIn(s *stream, ev simfabric.Event) {
+	l := s.inLease
+	size, n := uint64(len(l.Ring.Bytes)), uint64(ev.Len)
+	at := ev.Remote - l.Ring.Addr
+	first := framing.RingOffset(s.largeIn-l.base, size)
+	ahead := (at + size - first) % size
+	m.check(l.State() != pool.LeaseReturned, "stream %d: a write lands in a ring that was given back", s.id)
+	m.check(at+n <= size && ahead+n <= size-(s.largeIn-s.largeRel),
+		"stream %d: %d bytes land at %d of a ring of %d, where %d unread ones end at %d", s.id, n, at, size, s.largeIn-s.largeRel, first)
+}
+
+// settle lets all that is under way come to rest, without a new call, and checks
+// what must hold then.
+func (m *model) settle() {
+	for i, still := 0, 0; still < 2; i++ {
+		if !m.check(i < 100_000, "the world does not come to rest") || m.failed() {
+			return
+		}
+		for _, p := range m.pairs {
+			if p.failing() { // until both sides know, it may take any time
+				return
+			}
+		}
+		m.now = m.now.Add(time.Microsecond)
+		moved := m.resumeAny() || m.net.Stats().InFlight > 0
+		for _, h := range m.hosts {
+			moved = m.poll(h) > 0 || moved || !h.down && h.c.stuck()
+		}
+		if still++; moved {
+			still = 0
+		}
+	}
+	m.note("settled", nil, 0, 0)
+	m.lookAtRest()
+}

@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// options is what a seed's world is like.
+type options struct {
+	sim       simfabric.Config
+	cfg       Config
+	hosts     int
+	both      bool // every two hosts dial each other
+	bells     bool
+	steps     int // before everything ends
+	conns     int // opened in all
+	alive     int // open at a time
+	most      int // a direction of a conn carries less than 1<<most bytes
+	rude      int // of 100 conns are closed and reset at any moment
+	zeroCopy  int // of 100 calls
+	tight     int // bytes of budget beyond what every host needs; 0: plenty
+	faults    int // of 100 times that something could go wrong
+	deadAfter time.Duration
+}
+
+func (m *model) randomOptions() options {
+	o := options{
+		sim: m.randomSim(), hosts: pick(m, 2, 2, 2, 3, 3, 4), both: m.oneIn(3),
+		steps: 100 << m.rng.IntN(5), conns: 1 + m.rng.IntN(8), alive: 8,
+		most: pick(m, 10, 14, 17, 19), rude: pick(m, 0, 0, 30, 100),
+		zeroCopy: pick(m, 0, 20, 60), deadAfter: time.Hour,
+	}
+	o.bells = o.sim.PerPeer || m.oneIn(3)
+	if o.sim.PerPeer {
+		o.hosts, o.both = 2, false
+	}
+	if o.hosts == 2 && !o.both {
+		o.sim.RxDepth = pick(m, 4, 8, o.sim.RxDepth)
+	}
+	switch {
+	case m.oneIn(8): // conns come and go
+		o.conns, o.most, o.steps = 50+m.rng.IntN(250), 12, 8000
+	case m.oneIn(30): // a long one
+		o.steps, o.most = 6000, 21
+	}
+	if o.sim.MaxMsgSize > 0 && o.sim.MaxMsgSize < 4096 {
+		o.most = min(o.most, 15) // every byte costs many more steps
+	}
+	if m.oneIn(4) {
+		o.tight = 1 + m.rng.IntN(10<<20)
+	}
+	if m.oneIn(3) {
+		o.faults = pick(m, 10, 100)
+	}
+	o.cfg = Config{
+		Window:    4 << 10 << m.rng.IntN(5),
+		Ring:      4 << 10 << m.rng.IntN(8),
+		PeerSlots: 4 << m.rng.IntN(5),
+		DeadAfter: o.deadAfter,
+	}
+	return o
+}
+
+// randomSim is a provider that is like none, or all, of the real ones.
+func (m *model) randomSim() simfabric.Config {
+	p := pick(m,
+		simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(), simfabric.RuleDeliveryComplete(),
+		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.EFA(), simfabric.Verbs(), simfabric.Personality{})
+	p.Provider = "sim"
+	p.InjectSize = pick(m, 0, 64, 256, 4096)
+	p.TxDepth = pick(m, 1, 2, 8, 64)
+	p.RxDepth = pick(m, 32, 64, 256)
+	p.PerPeer = p.PerPeer && m.oneIn(2)
+	p.NoWait = m.oneIn(4)
+	if m.oneIn(4) {
+		p.MaxMsgSize = pick[uint64](m, 200, 512, 4096, 8192)
+	}
+	c := simfabric.Config{
+		Seed: m.seed, Personality: p, Delay: pick(m, 0, 1, 5, 20, 60),
+		AgainRate: pick(m, 0, 0, 0.1, 0.5), CompletionReorder: m.oneIn(2), Observe: m.observe,
+	}
+	if m.oneIn(8) { // bursts
+		c.AgainRate, c.AgainBurst = 0.01, 300
+	}
+	return c
+}
+
+// host is one endpoint, as one process has it.
+type host struct {
+	m        *model
+	name     string
+	fab      fabric.Endpoint
+	e        *Endpoint
+	c        *core
+	budget   *pool.Budget
+	hogged   int64 // of it, by nobody in particular
+	dead     bool  // killed, or closed
+	down     bool  // and shut down
+	choresAt time.Time
+	reaped   [reapMax]fabric.Completion
+}
+
+// pair is two peers. Side 0 dials.
+type pair struct {
+	m       *model
+	id      int
+	hosts   [2]*host
+	peers   [2]*peer
+	opening map[uint32]*modelConn // every conn by its number
+	mayFail bool                  // something was done that ends it
+	lost    [2]bool               // a side's owner was told so by the engine
+	gone    [2]int                // how often it was told of the last conn's end
+	tellAt  [2]int                // step in which the outside tells a side of the other's failure
+}
+
+func (m *model) build() {
+	m.net = simfabric.New(m.opt.sim)
+	for range m.opt.hosts {
+		m.newHost()
+	}
+	for i, a := range m.hosts {
+		for _, b := range m.hosts[i+1:] {
+			m.connect(a, b)
+			if m.opt.both {
+				m.connect(b, a)
+			}
+		}
+	}
+	for _, h := range m.hosts {
+		if m.opt.tight > 0 {
+			h.hog(1 << 40) // all but what opt.tight leaves
+		}
+	}
+}
+
+func (m *model) newHost() *host {
+	fe, err := m.net.Open("sim", netip.Addr{})
+	m.check(err == nil, "opening an endpoint: %v", err)
+	h := &host{m: m, fab: fe, name: string(fe.Name()), budget: pool.NewBudget(128 << 20)}
+	cfg := m.opt.cfg
+	cfg.Budget = h.budget
+	h.c, err = newCore(fe, cfg)
+	if !m.check(err == nil, "making a core: %v", err) {
+		panic(err)
+	}
+	h.c.clock = func() time.Time { return m.now }
+	h.e = &Endpoint{core: h.c, fab: fe, waiter: fe.Waiter(), cfg: h.c.cfg, attr: h.c.attr, pause: h.pause}
+	h.e.done = make(chan struct{})
+	h.e.state.Store(owned) // the model polls
+	h.e.bell.Store(&Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32)})
+	h.c.owner = h.e
+	m.hosts = append(m.hosts, h)
+	return h
+}
+
+// connect makes a and b peers, as a rendezvous does. It returns nil if one of
+// them has no room.
+func (m *model) connect(a, b *host) *pair {
+	p := &pair{m: m, id: len(m.pairs), hosts: [2]*host{a, b}, opening: map[uint32]*modelConn{}}
+	for side, h := range p.hosts {
+		cfg := PeerConfig{
+			Lost: func(err error) { m.lost(p, side, err) },
+			Gone: func() { p.gone[side]++ },
+		}
+		if side == 1 {
+			cfg.Accept = p.accept
+		}
+		var err error
+		h.e.enter()
+		p.peers[side], err = h.c.newPeer([16]byte{byte(p.id), byte(side)}, cfg)
+		for err == nil && h.c.err == nil && len(h.c.recvs) > 0 { // what a peer is granted must be posted
+			h.c.postRecvs()
+		}
+		h.e.leave()
+		if err != nil {
+			m.check(errors.Is(err, ErrMemory) || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
+			if side == 1 {
+				p.mayFail = true
+				p.fail(0, err)
+			}
+			return nil
+		}
+	}
+	for side, h := range p.hosts {
+		me, o := p.peers[side], p.peers[1-side]
+		addr, err := h.fab.Insert(o.c.fab.Name())
+		m.check(err == nil, "inserting an address: %v", err)
+		h.e.enter()
+		err = me.attach(&framing.Attach{
+			Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(o.c.eager),
+		}, addr)
+		m.check(err == nil, "attaching: %v", err)
+		if m.opt.bells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
+			me.bell.Own = h.e.bell.Load().Own
+		}
+		h.e.leave()
+	}
+	m.pairs = append(m.pairs, p)
+	m.note("connect", nil, p.id, 0)
+	return p
+}
+
+// poll is Endpoint.poll, or does what that does with fewer completions.
+func (m *model) poll(h *host) int {
+	if h.down {
+		return 0
+	}
+	n := 1 + m.rng.IntN(reapMax)
+	if m.oneIn(2) {
+		n = 1 + m.rng.IntN(4)
+	}
+	_, n, err := h.fab.Exchange(nil, h.reaped[:n])
+	if err == nil && n == 0 && !h.e.refused.Load() {
+		return 0
+	}
+	h.e.enter()
+	h.c.retry()
+	h.c.dispatch(h.reaped[:n])
+	if err != nil {
+		m.check(h.dead, "polling: %v", err)
+		h.c.breakdown(err)
+	}
+	h.e.leave()
+	if n > 0 {
+		m.happened()
+		m.note("poll", nil, slices.Index(m.hosts, h), n)
+	}
+	return n
+}
+
+// pause is Endpoint.pause. What leave does for the endpoint's timer comes first.
+func (h *host) pause(w *waiter) {
+	if w == nil && h.choresAt.IsZero() && h.c.busy() {
+		h.choresAt = h.m.now.Add(choreTime)
+	}
+	h.m.pause(w)
+}
+
+// doChores does what the endpoint's timer does.
+func (m *model) doChores() {
+	for _, h := range m.hosts {
+		if h.down || h.choresAt.IsZero() || m.now.Before(h.choresAt) {
+			continue
+		}
+		h.choresAt = time.Time{}
+		h.e.enter()
+		again := h.c.chores()
+		h.e.leave()
+		if again && h.choresAt.IsZero() {
+			h.choresAt = m.now.Add(choreTime)
+		}
+	}
+}
+
+// hog takes up to n bytes of the host's budget, and leaves at least as much as
+// the seed has for all.
+func (h *host) hog(n int64) {
+	s := h.budget.Stats()
+	n = min(n, s.Limit-s.Used-int64(h.m.opt.tight))
+	if n > 0 && h.budget.Reserve(n) == nil {
+		h.hogged += n
+	}
+}
+
+func (h *host) unhog() {
+	h.budget.Release(h.hogged)
+	h.hogged = 0
+}
+
+func (h *host) String() string { return fmt.Sprintf("%s dead %v", h.name, h.dead) }
