@@ -202,7 +202,7 @@ func (m *model) lookAtNetwork() {
 		failures = failures || p.mayFail
 	}
 	s := m.net.Stats()
-	m.check(s.BadLocal == 0 && s.Truncated == 0 && s.CQOverruns == 0, "%+v", s)
+	m.check(s.BadLocal == 0 && s.Truncated == 0 && s.CQOverruns == 0 && s.PeerUnmapped == 0 && s.Misuse == "", "%+v", s)
 	m.check(failures || s.SendsWithoutReceive == 0 && s.BadRemote == 0, "%+v", s)
 	for _, h := range m.hosts {
 		s := &h.c.stats
