@@ -39,14 +39,17 @@ func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Person
 
 // cleanly closes a Transport when the test is over and looks for goroutines,
 // files, shared memory and budget that are left. It must be called first.
-func cleanly(t *testing.T, tr *rdmanet.Transport) {
+func cleanly(t *testing.T, tr *rdmanet.Transport) { t.Helper(); cleanlyBut(t, tr, 0) }
+
+// cleanlyBut is cleanly where libfabric may leave a few files open.
+func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 	t.Helper()
 	goroutines := goleak.IgnoreCurrent()
 	files, shm := openFiles(t), sharedMemory(t)
 	t.Cleanup(func() {
 		require.NoError(t, tr.Close())
 		goleak.VerifyNone(t, goroutines)
-		assert.LessOrEqual(t, openFiles(t), files, "open files")
+		assert.LessOrEqual(t, openFiles(t), files+few, "open files")
 		// Wake-up pages do not say whose they are: those of other processes come
 		// and go.
 		assert.EventuallyWithT(t, func(c *assert.CollectT) {

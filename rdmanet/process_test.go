@@ -32,6 +32,11 @@ const (
 
 // roles are the parts that another process can play.
 var roles = map[string]func(provider, addr string) error{
+	"exit while writing":    leave(exitWhileWriting),
+	"return while writing":  leave(writeOn),
+	"exit while reading":    leave(exitWhileReading),
+	"exit after CloseWrite": leave(exitAfterCloseWrite),
+
 	"relay":          relay,
 	"write and exit": writeAndExit,
 }
@@ -54,7 +59,10 @@ func process(t *testing.T, role, provider, addr string) *exec.Cmd {
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe)
-	cmd.Env = append(os.Environ(), roleVar+"="+role, providerVar+"="+provider, addrVar+"="+addr)
+	// The race detector lets a process go on for a second after os.Exit, which is
+	// no exit at all for its peer.
+	cmd.Env = append(os.Environ(), roleVar+"="+role, providerVar+"="+provider, addrVar+"="+addr,
+		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cmd.Stderr = os.Stderr
 	t.Cleanup(func() {
 		if cmd.Process != nil && cmd.ProcessState == nil {

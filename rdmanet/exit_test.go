@@ -1,0 +1,158 @@
+package rdmanet_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// leave makes a role that dials and ends the process in the middle of something.
+func leave(f func(c *rdmanet.Conn) error) func(provider, addr string) error {
+	return func(provider, addr string) error {
+		d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+		c, err := d.Dial("rdma", addr)
+		if err != nil {
+			return err
+		}
+		return f(c.(*rdmanet.Conn))
+	}
+}
+
+// writeOn has somebody write until the process ends, and waits until that is well
+// under way.
+func writeOn(c *rdmanet.Conn) error {
+	go func() {
+		for err := error(nil); err == nil; {
+			_, err = c.Write(exitData())
+		}
+	}()
+	for start := time.Now(); c.Info().LargeSent < 4*exitSize; time.Sleep(time.Millisecond) {
+		if time.Since(start) > patience {
+			return errors.New("the writer does not get on")
+		}
+	}
+	return nil
+}
+
+func exitWhileWriting(c *rdmanet.Conn) error {
+	if err := writeOn(c); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// exitWhileReading leaves its peer blocked in Write, and with data that was not read.
+func exitWhileReading(c *rdmanet.Conn) error {
+	if _, err := io.CopyN(io.Discard, c, 2*exitSize); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// exitAfterCloseWrite has sent all that it had to, and the peer has it.
+func exitAfterCloseWrite(c *rdmanet.Conn) error {
+	if _, err := c.Write(exitData()[:exitSmall]); err != nil {
+		return err
+	}
+	if err := c.CloseWrite(); err != nil {
+		return err
+	}
+	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+const exitSmall = 40_000 // fits into a window
+
+// TestExitWithoutClose: a process ends without closing anything. Its peer gets what
+// has arrived and learns of the end at once, and nothing stays behind.
+func TestExitWithoutClose(t *testing.T) {
+	tests := map[string]func(t *testing.T, c *rdmanet.Conn, gone func()){
+		"exit while writing":   survivesWriter,
+		"return while writing": survivesWriter,
+		"exit while reading": func(t *testing.T, c *rdmanet.Conn, gone func()) {
+			writing := begin(func() (int, error) {
+				for {
+					if _, err := c.Write(exitData()); err != nil {
+						return 0, err
+					}
+				}
+			})
+			gone()
+			writing.end(t, "Write", syscall.EPIPE, syscall.ECONNRESET)
+			expect(t, "Read", read(c).wait(), syscall.ECONNRESET)
+		},
+		"exit after CloseWrite": func(t *testing.T, c *rdmanet.Conn, gone func()) {
+			eventually(t, func() bool { i := c.Info(); return i.SmallReceived+i.LargeReceived == exitSmall }, "all has come")
+			_, err := c.Write([]byte{1})
+			require.NoError(t, err)
+			gone()
+			got := begin(func() (int, error) {
+				b, err := io.ReadAll(c)
+				if err == nil && !bytes.Equal(b, exitData()[:exitSmall]) {
+					err = fmt.Errorf("%d bytes of other data", len(b))
+				}
+				return len(b), err
+			})
+			require.Equal(t, exitSmall, got.end(t, "ReadAll", nil))
+			// The end of the stream was not that of the process.
+			require.Eventually(t, func() bool {
+				_, err := c.Write([]byte{1})
+				return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
+			}, prompt, time.Millisecond)
+		},
+	}
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			tr := new(rdmanet.Transport)
+			cleanly(t, tr)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			for role, test := range tests {
+				t.Run(role, func(t *testing.T) {
+					for range rounds(2, 300) {
+						cmd := process(t, role, provider, l.Addr().String())
+						require.NoError(t, cmd.Start())
+						c := accept(t, l)
+						test(t, c, func() { require.NoError(t, cmd.Wait()) })
+						shut(c).end(t, "Close", nil)
+						names, err := filepath.Glob(fmt.Sprintf("/dev/shm/%d:*", cmd.Process.Pid))
+						require.NoError(t, err)
+						require.Empty(t, names)
+					}
+				})
+			}
+			eventually(t, func() bool { return tr.Stats().Peers == 0 }, "no peers are left")
+			assert.Zero(t, tr.Stats().Providers[provider].Conns)
+		})
+	}
+}
+
+// survivesWriter reads what a writer has left, which may be any number of bytes.
+func survivesWriter(t *testing.T, c *rdmanet.Conn, gone func()) {
+	t.Helper()
+	var got bytes.Buffer
+	reading := begin(func() (int, error) { n, err := c.WriteTo(&got); return int(n), err })
+	gone()
+	reading.end(t, "Read", syscall.ECONNRESET)
+	want := exitData()
+	for got.Len() > 0 {
+		b := got.Next(exitSize)
+		require.True(t, bytes.Equal(want[:len(b)], b))
+	}
+	expect(t, "Write", write(c, want).wait(), syscall.EPIPE, syscall.ECONNRESET)
+}

@@ -1,0 +1,335 @@
+package rdmanet_test
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io"
+	mrand "math/rand/v2"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// prompt is how soon every call must return once something was closed.
+const prompt = 2 * time.Second
+
+// call is a call that is expected to block until something is closed.
+type call struct {
+	done chan struct{}
+	n    int
+	err  error
+}
+
+func begin(f func() (int, error)) *call {
+	c := &call{done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		c.n, c.err = f()
+	}()
+	return c
+}
+
+// end waits for the call, which must return soon, with one of the errors if any
+// are given.
+func (c *call) end(t *testing.T, name string, errs ...error) int {
+	t.Helper()
+	select {
+	case <-c.done:
+	case <-time.After(prompt):
+		require.FailNow(t, name+" does not return")
+	}
+	expect(t, name, c.err, errs...)
+	return c.n
+}
+
+// expect checks an error, which may be any of errs, io.EOF bare and all others
+// as a *net.OpError.
+func expect(t *testing.T, name string, err error, errs ...error) {
+	t.Helper()
+	ok := len(errs) == 0
+	for _, want := range errs {
+		ok = ok || errors.Is(err, want)
+	}
+	require.True(t, ok, "%s: %v is none of %v", name, err, errs)
+	var op *net.OpError
+	require.True(t, err == nil || err == io.EOF || errors.As(err, &op), "%s: %v is no *net.OpError", name, err)
+}
+
+// round is one repetition: x is to be closed, y is the other side of it.
+type round struct {
+	x, y *rdmanet.Conn
+	rng  *mrand.Rand
+	data []byte // more than fits between two conns
+}
+
+// pause passes some time: none, so that what was begun may not even have got
+// going, or enough for it to block.
+func (r *round) pause() {
+	if most := []time.Duration{0, 100 * time.Microsecond, 2 * time.Millisecond}[r.rng.IntN(3)]; most > 0 {
+		time.Sleep(time.Duration(r.rng.Int64N(int64(most))))
+	}
+}
+
+func read(c *rdmanet.Conn) *call {
+	return begin(func() (int, error) { return c.Read(make([]byte, 100)) })
+}
+
+func write(c *rdmanet.Conn, data []byte) *call {
+	return begin(func() (int, error) { return c.Write(data) })
+}
+
+func shut(c io.Closer) *call {
+	return begin(func() (int, error) { return 0, c.Close() })
+}
+
+// rest checks that a conn yields what was sent, no more and no less.
+func (r *round) rest(t *testing.T, c *rdmanet.Conn, sent int) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	got, err := io.ReadAll(c)
+	require.NoError(t, err)
+	require.Equal(t, sent, len(got))
+	require.True(t, bytes.Equal(r.data[:sent], got))
+}
+
+// phases are what a conn can be busy with when it is closed.
+var phases = map[string]func(t *testing.T, r *round){
+	"reader parked": func(t *testing.T, r *round) {
+		reading := read(r.x)
+		waiting := read(r.y)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		reading.end(t, "Read", net.ErrClosed)
+		waiting.end(t, "the peer's Read", io.EOF)
+	},
+	"write in flight": func(t *testing.T, r *round) {
+		writing := write(r.x, r.data)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		r.rest(t, r.y, writing.end(t, "Write", net.ErrClosed))
+	},
+	"peer's write in flight": func(t *testing.T, r *round) {
+		writing := write(r.y, r.data)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		writing.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		expect(t, "the peer's Read", read(r.y).wait(), io.EOF)
+	},
+	"both write": func(t *testing.T, r *round) {
+		writing, answering := write(r.x, r.data), write(r.y, r.data)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		answering.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		r.rest(t, r.y, writing.end(t, "Write", net.ErrClosed))
+	},
+	"reader copies": func(t *testing.T, r *round) { // from the landing ring, without any lock
+		writing := write(r.y, r.data)
+		reading := begin(func() (int, error) {
+			n, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{r.x}, make([]byte, 256<<10))
+			return int(n), err
+		})
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		reading.end(t, "Read", net.ErrClosed)
+		writing.end(t, "the peer's Write", nil, syscall.EPIPE, syscall.ECONNRESET)
+	},
+	"RecvBuffer waits": func(t *testing.T, r *round) {
+		receiving := begin(func() (int, error) { _, err := r.x.RecvBuffer(); return 0, err })
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		receiving.end(t, "RecvBuffer", net.ErrClosed)
+	},
+	"RecvBuffer held": func(t *testing.T, r *round) {
+		writing := write(r.y, r.data)
+		held := r.hold(t, r.x)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		writing.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		if r.rng.IntN(2) == 0 { // the memory outlives both conns
+			shut(r.y).end(t, "the peer's Close", nil)
+		}
+		held.release(t)
+	},
+	"SendBuffer in flight": func(t *testing.T, r *round) {
+		size := []int{100, 60 << 10, 3 << 20, 6 << 20}[r.rng.IntN(4)]
+		sending := r.send(t, r.x, size)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		sending.end(t, "SendBuffer", nil, net.ErrClosed)
+		n := r.x.Info()
+		r.rest(t, r.y, int(n.SmallSent+n.LargeSent))
+	},
+	"peer's SendBuffer in flight": func(t *testing.T, r *round) {
+		sending := r.send(t, r.y, 6<<20)
+		r.pause()
+		shut(r.x).end(t, "Close", nil)
+		sending.end(t, "the peer's SendBuffer", syscall.EPIPE, syscall.ECONNRESET)
+	},
+	"reset while writing": func(t *testing.T, r *round) {
+		writing := write(r.x, r.data)
+		answering := write(r.y, r.data)
+		reading := read(r.y)
+		r.pause()
+		require.NoError(t, r.x.SetLinger(0))
+		shut(r.x).end(t, "Close", nil)
+		writing.end(t, "Write", net.ErrClosed)
+		answering.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		reading.end(t, "the peer's Read", nil, syscall.ECONNRESET)
+	},
+	"everybody closes": func(t *testing.T, r *round) {
+		write(r.x, r.data)
+		write(r.y, r.data)
+		calls := []*call{read(r.x), read(r.y)}
+		r.pause()
+		closes := []*call{shut(r.x), shut(r.y), shut(r.x), shut(r.y)}
+		failed := 0
+		for _, c := range closes {
+			c.end(t, "Close", nil, net.ErrClosed)
+			if c.err != nil {
+				failed++
+			}
+		}
+		require.Equal(t, 2, failed, "one Close of each conn succeeds")
+		for _, c := range calls {
+			c.end(t, "Read", nil, net.ErrClosed, io.EOF)
+		}
+	},
+}
+
+func (c *call) wait() error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-time.After(prompt):
+		return errors.New("does not return")
+	}
+}
+
+// heldBuffer is a Buffer and what it must contain until it is released.
+type heldBuffer struct {
+	*rdmanet.Buffer
+	want []byte
+}
+
+// hold receives until something comes by RDMA write, and holds that.
+func (r *round) hold(t *testing.T, c *rdmanet.Conn) heldBuffer {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	for at := 0; ; {
+		b, err := c.RecvBuffer()
+		require.NoError(t, err)
+		n := len(b.Bytes())
+		if uint64(at) >= c.Info().SmallReceived && c.Info().LargeReceived > 0 {
+			return heldBuffer{b, r.data[at:][:n]}
+		}
+		b.Release()
+		at += n
+	}
+}
+
+func (h heldBuffer) release(t *testing.T) {
+	t.Helper()
+	require.True(t, bytes.Equal(h.want, h.Bytes()), "memory that is held has changed")
+	h.Release()
+}
+
+func (r *round) send(t *testing.T, c *rdmanet.Conn, size int) *call {
+	t.Helper()
+	b, err := c.AllocBuffer(size)
+	require.NoError(t, err)
+	copy(b.Bytes(), r.data)
+	return begin(func() (int, error) { return 0, c.SendBuffer(b) })
+}
+
+// repeat runs a test of chance often: few times each time the tests run.
+func repeat(t *testing.T, few int, test func(rng *mrand.Rand)) {
+	t.Helper()
+	seed, i := mrand.Uint64(), 0
+	defer func() {
+		if t.Failed() {
+			t.Logf("round %d, seed %d", i, seed)
+		}
+	}()
+	for rng := mrand.New(mrand.NewPCG(seed, 0)); i < rounds(few, 1000); i++ {
+		test(rng)
+	}
+}
+
+// TestCloseDuring closes a conn from another goroutine whatever it is busy with:
+// every call returns at once, what was written arrives, and nobody else notices.
+func TestCloseDuring(t *testing.T) {
+	data := make([]byte, 8<<20)
+	_, _ = rand.Read(data)
+	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
+		tr := rdmanet.NewTransport(f)
+		cleanly(t, tr)
+		pipe := pipeOver(t, tr, provider)
+		for name, phase := range phases {
+			t.Run(name, func(t *testing.T) {
+				repeat(t, 20, func(rng *mrand.Rand) {
+					a, b := pipe()
+					if rng.IntN(2) == 0 {
+						a, b = b, a
+					}
+					phase(t, &round{x: a, y: b, rng: rng, data: data})
+					_ = a.Close()
+					_ = b.Close()
+				})
+				eventually(t, func() bool {
+					s := tr.Stats()
+					return s.Conns == 0 && s.Providers[provider].Conns == 0
+				}, "all conns are gone on both sides")
+			})
+		}
+		s := tr.Stats().Providers[provider]
+		assert.Zero(t, s.Violations)
+		assert.Zero(t, s.PeersLost)
+		assert.Zero(t, s.FramesDropped)
+		a, b := pipe()
+		echo(t, a, b)
+		closeAll(t, a, b)
+	})
+}
+
+// TestCloseWhileLeasePending: the receiver has no memory for a landing ring, and
+// the writer waits for one, and for its window, when either side closes.
+func TestCloseWhileLeasePending(t *testing.T) {
+	data := make([]byte, 8<<20)
+	_, _ = rand.Read(data)
+	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
+		here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+		there.MemoryLimit = 3 << 20 // for an endpoint and some conns
+		cleanly(t, here)
+		t.Cleanup(func() {
+			assert.NoError(t, there.Close())
+			assert.Zero(t, there.Stats().Memory.Used)
+		})
+		l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
+		d := &rdmanet.Dialer{Transport: here, Providers: []string{provider}}
+		for _, writer := range []bool{true, false} {
+			repeat(t, 20, func(rng *mrand.Rand) {
+				a, b := meet(t, d, l)
+				r := &round{x: a, y: b, rng: rng, data: data}
+				if writer {
+					phases["write in flight"](t, r)
+				} else {
+					r.x, r.y = b, a
+					phases["peer's write in flight"](t, r)
+				}
+				require.Zero(t, b.Info().LargeReceived)
+				_ = a.Close()
+				_ = b.Close()
+			})
+		}
+		assert.Positive(t, there.Stats().Providers[provider].Stalls.Memory)
+		assert.LessOrEqual(t, there.Stats().Memory.High, there.MemoryLimit)
+	})
+}
