@@ -226,8 +226,8 @@ func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	assert.LessOrEqual(t, threads(t), r.threads+2*runtime.GOMAXPROCS(0)+4, "threads")
 }
 
-// busy is how much of a processor this process uses while nothing goes on.
-func busy(t *testing.T) float64 {
+// idleLoad is how much of a processor this process uses while nothing goes on.
+func idleLoad(t *testing.T) float64 {
 	t.Helper()
 	used := func() time.Duration {
 		var u syscall.Rusage
@@ -277,7 +277,7 @@ func testKilled(t *testing.T, provider string, kill func(*testing.T, *rdmanet.Tr
 		assert.Zero(t, s.Abandoned)
 	}
 	by.end(t)
-	if load := busy(t); load > 0.2 {
+	if load := idleLoad(t); load > 0.2 {
 		assert.Fail(t, "busy with nothing", "%.0f %% of a processor", 100*load)
 	}
 	require.NoError(t, l.Close())

@@ -194,7 +194,8 @@ func (e *watchedEndpoint) closing(r *watchedRegion) {
 		// not shut down, but left alone from here on.
 		e.at = string(debug.Stack())
 	}
-	if r.access != pool.AccessRemoteWrite || e.failed {
+	// That the one peer of an endpoint has failed shows in nothing else.
+	if r.access != pool.AccessRemoteWrite || e.failed || e.Attr().PerPeer {
 		return
 	}
 	for other := range w.endpoints {
