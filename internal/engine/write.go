@@ -197,6 +197,10 @@ func (p *peer) holding() bool {
 	if p.bell.Own == nil || t.src.slots == 0 || s.closed || s.remote || s.finSent || s.outLease.revoked {
 		return false
 	}
+	// Others must be able to go on meanwhile.
+	if !p.mayData(2) || p.c.stage.Free() == 0 {
+		return false
+	}
 	return uint64(len(t.src.mem)) < s.maxWrite() && t.ring-uint64(s.largeMax) >= s.outLease.Size/2
 }
 
