@@ -212,6 +212,9 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 // waitWrite waits for something to change for a writer with n bytes left.
 func (c *Conn) waitWrite(n int) {
 	s := c.stream
+	if s.writeError() != nil { // posting has found out, before anybody waited to hear it
+		return
+	}
 	c.left = n
 	s.wr.prepare()
 	s.block()
