@@ -43,7 +43,8 @@ type Flags uint8
 
 const (
 	// FlagLanded on a Large frame: the bytes are already in the landing ring,
-	// no completion data will follow.
+	// no completion data will follow. On a frame that asks for a ring: none will
+	// ever follow that has no proof, see Immediate.Proven.
 	FlagLanded Flags = 1 << iota
 	// FlagClosed on a Fin frame: the sender will not read any more either. On a
 	// FinAck frame: it answers such a Fin, or a Reset.

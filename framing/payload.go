@@ -161,8 +161,8 @@ func DecodeReset(b []byte) (ResetCode, error) {
 
 // Immediate is the 32 bits of completion data that an RDMA write carries:
 // 15 bits of lease index, one bit that says that the write continues the one
-// before it, 16 bits of sequence number. They carry no proof, so they never
-// bring a length or a position of their own.
+// before it, 16 bits of sequence number. They carry no proof of their own, so they
+// never bring a length or a position; see Proven.
 type Immediate uint32
 
 // MakeImmediate packs an Immediate. lease is at most MaxLease.
@@ -173,6 +173,13 @@ func MakeImmediate(lease, seq uint16, continues bool) Immediate {
 	}
 	return i
 }
+
+// Proven is completion data of 64 bits that shows who wrote: proof is the
+// Header.Proof of frames to the same peer.
+func (i Immediate) Proven(proof uint64) uint64 { return uint64(i) | proof>>32<<32 }
+
+// Proven reports whether completion data of 64 bits shows what Header.Proof does.
+func Proven(data, proof uint64) bool { return (data^proof)>>32 == 0 }
 
 // Lease is the index of the lease that was written to.
 func (i Immediate) Lease() uint16 { return uint16(i >> 17) }

@@ -40,7 +40,7 @@ type Op struct {
 	Kind    Kind
 	Deliver bool    // Write: complete once in the target's memory
 	Tag     uint32  // comes back in the completion
-	Data    uint32  // WriteData: remote completion data
+	Data    uint64  // WriteData: completion data, of which Info.CQDataSize bytes arrive
 	To      Addr    // all but receives
 	Buf     []byte  // outside the Go heap, except for Inject and InjectWrite
 	Desc    uintptr // Region.Desc, where LocalMR asks for it
@@ -55,7 +55,7 @@ type Completion struct {
 	// the last of its completions, which may carry no message (Len 0).
 	Released bool
 	Tag      uint32
-	Data     uint32 // RemoteWrite
+	Data     uint64 // RemoteWrite
 	Len      int    // Recv, RecvMulti: bytes received
 	Offset   int    // RecvMulti: where in the buffer
 	Err      error  // *CompletionError
@@ -102,7 +102,7 @@ func (b *Batch) Add(op *Op) bool {
 	o := &c.ops[c.nops]
 	o.buf, o.len, o.desc = C.uintptr_t(buf), C.size_t(len(op.Buf)), C.uintptr_t(op.Desc)
 	o.to, o.remote, o.key = C.uint64_t(op.To), C.uint64_t(op.Remote), C.uint64_t(op.Key)
-	o.tag, o.data = C.uint32_t(op.Tag), C.uint32_t(op.Data)
+	o.tag, o.data = C.uint32_t(op.Tag), C.uint64_t(op.Data)
 	o.kind, o.deliver = C.uint8_t(op.Kind), 0
 	if op.Deliver {
 		o.deliver = 1
@@ -151,7 +151,7 @@ func (b *Batch) Completion(i int) Completion {
 		Kind:     Kind(d.kind),
 		Released: d.released != 0,
 		Tag:      uint32(d.tag),
-		Data:     uint32(d.data),
+		Data:     uint64(d.data),
 		Len:      int(d.len),
 		Offset:   int(d.offset),
 	}

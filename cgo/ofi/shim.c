@@ -236,8 +236,7 @@ static ssize_t post(struct ofi_port *port, struct ofi_op *op)
 
 static void remote_write(struct ofi_done *done, uint64_t data)
 {
-	*done = (struct ofi_done){ .kind = OFI_REMOTE_WRITE,
-				   .data = (uint32_t)data };
+	*done = (struct ofi_done){ .kind = OFI_REMOTE_WRITE, .data = data };
 }
 
 // Only the flag says that a completion is a peer's write: its other fields,

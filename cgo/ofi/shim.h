@@ -42,8 +42,8 @@ struct ofi_op {
 	uint64_t to;
 	uint64_t remote;
 	uint64_t key;
+	uint64_t data;
 	uint32_t tag;
-	uint32_t data;
 	uint8_t kind;
 	uint8_t deliver;
 };
@@ -51,8 +51,8 @@ struct ofi_op {
 struct ofi_done {
 	uint64_t len;
 	uint64_t offset;   // of the message in a multi-receive buffer
+	uint64_t data;
 	uint32_t tag;
-	uint32_t data;
 	int32_t err;       // 0, or a positive fi_errno(3)
 	int32_t prov_err;
 	uint8_t kind;

@@ -34,6 +34,9 @@ func chooseRule(a fabric.Attr) rule {
 	return byNothing
 }
 
+// proves reports that whatever an endpoint sends of its writes shows a proof.
+func (r rule) proves(a fabric.Attr) bool { return r != byCQData || a.CQDataSize >= 8 }
+
 // core is one endpoint's state: its memory, its operations in flight, its
 // peers and their streams. It is a state machine: completions, calls and the
 // time come in, operations on the fabric and wake-ups go out. It has no
@@ -308,7 +311,7 @@ func (c *core) dispatch(done []fabric.Completion) {
 				c.breakdown(fmt.Errorf("receiving: %w", d.Err)) // it would go on for ever
 			}
 		case d.Kind == fabric.RemoteWrite:
-			c.landed(framing.Immediate(d.Data))
+			c.landed(d.Data)
 		case d.Kind == 0:
 			c.stats.CQErrors++
 			if c.attr.PerPeer { // it can only be about the one peer

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -21,6 +22,33 @@ import (
 // an honest peer on the same endpoint notices nothing, and all memory comes back.
 // Seeds lie in testdata/fuzz.
 func FuzzFrames(f *testing.F) {
+	open := []byte{0, 2, 0, 0, 0, 0, 0, 0} // of stream 1, as all that follows
+	data := []byte{0, 6, 0, 0, 0, 0, 0, 0, 0x70}
+	held := []byte{0, 6, 0, 0, 0, 0, 0, 218, 0x31}
+	fin := []byte{0, 20, 0, 0, 0, 0, 0, 0}
+	want := []byte{0, 15, 0, 0, 0, 0, 0}
+	large := []byte{29, 0, 255, 255, 0, 0}
+	accept := []byte{0, 4, 0, 0, 0, 0, 0}
+	lease := []byte{0, 17, 0, 0, 0, 0, 0, 1, 0, 0, 0}
+	revoke := []byte{0, 18, 0, 0, 0, 0, 0}
+	reset := []byte{0, 22, 0, 0, 0, 0, 0, 1}
+	dial, write, read := []byte{17}, []byte{18, 0, 0xff}, []byte{19, 0, 0xf0, 0}
+	closes, borrow, release, stranger := []byte{20, 0, 2}, []byte{21, 0}, []byte{22, 0}, []byte{9, 0, 3}
+	for i, steps := range [][][]byte{
+		{open, data, read, held, data, fin, read, closes},
+		{open, want, large, large, large},
+		{open, want, large, borrow, read, large, release, fin, closes},
+		{dial, accept, lease, write, write, write, revoke, write, closes},
+		{dial, accept, lease, write, reset, data, closes},
+		{open, stranger, open},
+		{dial, closes, accept, open, want, large, stranger, {28, 63}, {11, 0}, open, data},
+	} {
+		for personality := range byte(6) {
+			if i < 2 || personality == byte(i) {
+				f.Add(append([]byte{personality, 1}, bytes.Join(steps, nil)...))
+			}
+		}
+	}
 	f.Fuzz(func(t *testing.T, script []byte) {
 		if len(script) > 4096 {
 			return
@@ -239,7 +267,15 @@ func (sc *scene) announcedWrite(r *reader) {
 	}
 	l := s.inLease
 	at, size := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes))), uint64(len(l.Ring.Bytes))
-	n := min(framing.RingSpan(at, size, uint64(r.size())), uint64(l.chunk), 32<<10)
+	n := uint64(32 << 10)
+	if r.byte() < 128 {
+		n = uint64(r.size())
+	}
+	n = min(framing.RingSpan(at, size, n), uint64(l.chunk), 32<<10)
+	claimed := n
+	if r.byte() < 32 {
+		claimed = uint64(r.size())
+	}
 	h := framing.Header{
 		Type: framing.TypeLarge, Length: framing.LargeSize, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: s.id,
 		Slots: sc.bad.used + 16, Pos: s.rcvNxt,
@@ -247,14 +283,14 @@ func (sc *scene) announcedWrite(r *reader) {
 	imm := framing.MakeImmediate(l.Index, l.seq, false)
 	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:n], Desc: 1, Remote: l.Ring.Addr + at, Key: l.Ring.Key}
 	if sc.c.attr.CQDataSize >= 4 {
-		op.Kind, op.Data = fabric.WriteData, uint32(imm)
+		op.Kind, op.Data = fabric.WriteData, imm.Proven(sc.bad.proofIn)
 	} else {
 		h.Flags = framing.FlagLanded
 	}
 	sc.post(op)
 	frame := make([]byte, framing.HeaderSize+framing.LargeSize)
 	h.Encode(frame)
-	(&framing.Large{Lease: l.Index, Seq: uint16(r.near(uint64(l.seq))), Length: uint32(n), Ring: r.near(s.largeIn)}).Encode(frame[framing.HeaderSize:])
+	(&framing.Large{Lease: l.Index, Seq: uint16(r.near(uint64(l.seq))), Length: uint32(claimed), Ring: r.near(s.largeIn)}).Encode(frame[framing.HeaderSize:])
 	sc.sendHostile(frame)
 	sc.poll(sc.c, 8)
 }
@@ -278,24 +314,24 @@ func (sc *scene) anyWrite(r *reader) {
 func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate) {
 	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:min(r.size(), 32<<10)], Desc: 1, Remote: remote, Key: key}
 	if sc.c.attr.CQDataSize >= 4 {
-		op.Kind, op.Data = fabric.WriteData, uint32(imm)
+		op.Kind, op.Data = fabric.WriteData, imm.Proven(sc.bad.proofIn)
 	}
 	sc.post(op)
 	sc.poll(sc.c, 8)
 }
 
-// immediate is any completion data, but for such as names a lease of the honest
-// peer: it carries no proof (SPEC.md section 10).
+// immediate is any completion data, but for such as names a lease of an honest peer
+// that announces its own writes by it: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
-	if int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
+	if sc.c.attr.CQDataSize < 8 && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
 		lease = 0x7fff
 	}
 	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)
 }
 
 func (sc *scene) anyImmediate(r *reader) {
-	sc.c.dispatch([]fabric.Completion{{Kind: fabric.RemoteWrite, Data: uint32(sc.immediate(r))}})
+	sc.c.dispatch([]fabric.Completion{{Kind: fabric.RemoteWrite, Data: sc.immediate(r).Proven(sc.bad.proofIn)}})
 }
 
 // junk sends bytes that may be no frame, or too many.

@@ -319,6 +319,13 @@ func (sc *scene) check() {
 			held += len(s.held)
 			require.LessOrEqual(sc.t, s.smallIn-s.smallRead, uint64(s.win), "small data")
 			require.LessOrEqual(sc.t, len(s.segs.q), 4096, "segments")
+			if l := s.inLease; l != nil {
+				require.LessOrEqual(sc.t, s.largeIn-s.largeRel, uint64(len(l.Ring.Bytes)), "large data")
+				require.LessOrEqual(sc.t, l.unread.len(), framing.MaxWrites, "writes")
+			}
+			if s.finKnown {
+				require.LessOrEqual(sc.t, s.rcvNxt, s.finPos, "the stream's end")
+			}
 		}
 	}
 	require.Equal(sc.t, granted, c.granted)

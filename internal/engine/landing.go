@@ -60,14 +60,20 @@ type landing struct {
 	n         uint32
 }
 
-// landed takes in the completion data of an RDMA write. It carries no proof:
-// all that is believed is that a write which we had granted is complete.
-func (c *core) landed(imm framing.Immediate) {
+// landed takes in the completion data of an RDMA write. All that is believed is
+// that a write which we had granted is complete, and that only from the one whom
+// we had granted it, if completion data has room for a proof.
+func (c *core) landed(data uint64) {
+	imm := framing.Immediate(data)
 	var p *peer // whose lease it is, or was: the slot that it took is free again
 	if int(imm.Lease()) < len(c.lessees) {
 		p = c.lessees[imm.Lease()]
 	}
-	if p == nil || p.err != nil || !p.useSlot() {
+	if p == nil || p.err != nil || p.proves && !framing.Proven(data, p.proofIn) {
+		c.stats.WritesStray++
+		return
+	}
+	if !p.useSlot() {
 		return
 	}
 	p.granted++
@@ -241,6 +247,12 @@ func (s *stream) wait() {
 		s.queued = true
 		s.p.c.waiting = append(s.p.c.waiting, s)
 	}
+}
+
+// takeWant takes in a frame that asks for a ring.
+func (s *stream) takeWant(h *framing.Header) {
+	s.p.proves = h.Flags&framing.FlagLanded != 0 && s.p.c.attr.CQDataSize >= 8
+	s.wanted()
 }
 
 // wanted takes in that the peer has large data to send.

@@ -75,6 +75,7 @@ type peer struct {
 	streams map[uint32]*stream
 	list    []*stream // the same, in an order that a replay repeats
 	nextID  uint32
+	proves  bool // completion data of its writes shows the proof, if there is any
 	landing *pool.Arena
 	pong    waiter
 	pongs   uint64

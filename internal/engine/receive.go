@@ -109,13 +109,13 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 		s.rd.signal()
 	case framing.TypeData:
 		if h.Flags&framing.FlagWant != 0 {
-			s.wanted()
+			s.takeWant(h)
 		}
 		return s.data(h.Pos, payload, slot)
 	case framing.TypeLarge:
 		return false, s.announced(h, payload)
 	case framing.TypeWant:
-		s.wanted()
+		s.takeWant(h)
 	case framing.TypeLease:
 		return false, s.leased(payload)
 	case framing.TypeRevoke:

@@ -48,7 +48,7 @@ func (s *stream) trySmall(b []byte) (n int) {
 			s.p.pends++
 			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
 			if s.askData {
-				s.pend.flags, s.askData = framing.FlagWant, false
+				s.pend.flags, s.askData = framing.FlagWant|s.p.c.wantFlags(), false
 			}
 		}
 		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
@@ -130,7 +130,15 @@ func (s *stream) ask() {
 		s.askData = true
 		return
 	}
-	s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id})
+	s.p.control(ctlFrame{t: framing.TypeWant, flags: s.p.c.wantFlags(), stream: s.id})
+}
+
+// wantFlags is what a frame that asks for a ring says of the writes to it.
+func (c *core) wantFlags() framing.Flags {
+	if c.rule.proves(c.attr) {
+		return framing.FlagLanded
+	}
+	return 0
 }
 
 // leased takes a Lease frame in.

@@ -239,7 +239,10 @@ func (p *peer) seal() {
 	case byCQData:
 		continues = n == l.last && l.end == t.pos
 		op.Kind = fabric.WriteData
-		op.Data = uint32(framing.MakeImmediate(l.Index, l.seq, continues))
+		imm := framing.MakeImmediate(l.Index, l.seq, continues)
+		if op.Data = uint64(imm); p.c.rule.proves(p.c.attr) {
+			op.Data = imm.Proven(p.proofOut)
+		}
 	case bySAW:
 		announce.flags = framing.FlagLanded
 	case byDeliver:

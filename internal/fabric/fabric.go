@@ -28,8 +28,9 @@ const (
 	Recv
 	// Write is fi_write: an RDMA write that the target is not told about.
 	Write
-	// WriteData is fi_writedata: an RDMA write whose 32 bits of Data arrive in
-	// the target's completion queue once the bytes are in its memory.
+	// WriteData is fi_writedata: an RDMA write whose Data arrive in the target's
+	// completion queue once the bytes are in its memory, as far as both
+	// endpoints' Attr.CQDataSize goes.
 	WriteData
 	// RemoteWrite is the completion that a peer's WriteData leaves here.
 	RemoteWrite
@@ -42,7 +43,7 @@ type Op struct {
 	// (FI_DELIVERY_COMPLETE), for Write only.
 	Deliver bool
 	Tag     uint32  // comes back in the completion
-	Data    uint32  // WriteData
+	Data    uint64  // WriteData
 	To      Addr    // all but Recv
 	Buf     []byte  // registered where Attr.LocalMR says so, but for Inject
 	Desc    uintptr // Region.Desc of Buf
@@ -56,7 +57,7 @@ type Completion struct {
 	Kind Kind   // of the operation that ended; 0 for an error that belongs to none
 	Tag  uint32 // the operation's; meaningless for RemoteWrite and Kind 0
 	Len  int    // Recv: bytes received
-	Data uint32 // RemoteWrite
+	Data uint64 // RemoteWrite
 	Err  error  // the operation failed; its buffer is free again
 }
 

@@ -78,10 +78,13 @@ func TestWrite(t *testing.T) {
 
 		rand.Read(from)
 		write.Kind, write.Tag, write.Data = fabric.WriteData, 3, 0xfedcba98
+		if a.Attr().CQDataSize >= 8 {
+			write.Data = 0xfedcba9876543210
+		}
 		a.post(b, write)
 		c := b.await(a, fabric.RemoteWrite)
 		require.NoError(t, c.Err)
-		assert.EqualValues(t, 0xfedcba98, c.Data)
+		assert.Equal(t, write.Data, c.Data)
 		require.True(t, bytes.Equal(from, to[size/2:size/2+size]), "the data come before the notification")
 		c = a.await(b, fabric.WriteData)
 		require.NoError(t, c.Err)

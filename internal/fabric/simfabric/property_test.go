@@ -66,7 +66,7 @@ func overtakes(t *testing.T, cfg Config, kinds [2]fabric.Kind) (count int) {
 	for _, c := range b.poll(20) {
 		require.NoError(t, c.Err)
 		if c.Kind == fabric.RemoteWrite {
-			arrived = append(arrived, c.Data)
+			arrived = append(arrived, uint32(c.Data))
 		} else {
 			arrived = append(arrived, uint32(b.local.Bytes()[64*c.Tag]))
 		}

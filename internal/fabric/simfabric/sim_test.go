@@ -61,7 +61,7 @@ func pair(t testing.TB, cfg Config) (n *Network, a, b *side) {
 // op is an operation on local memory at offset at.
 func (s *side) op(kind fabric.Kind, tag uint32, at, size int) fabric.Op {
 	return fabric.Op{
-		Kind: kind, Tag: tag, Data: tag, To: s.to,
+		Kind: kind, Tag: tag, Data: uint64(tag), To: s.to,
 		Buf: s.local.Bytes()[at : at+size], Desc: s.local.Region().Desc(),
 	}
 }
@@ -100,7 +100,7 @@ func tags(t testing.TB, all []fabric.Completion) (tags []uint32) {
 	for _, c := range all {
 		require.NoError(t, c.Err)
 		if c.Kind == fabric.RemoteWrite {
-			c.Tag = c.Data
+			c.Tag = uint32(c.Data)
 		}
 		tags = append(tags, c.Tag)
 	}

@@ -190,7 +190,11 @@ func (n *Network) deliverWrite(x *item) bool {
 	n.stats.Writes++
 	n.stats.WriteBytes += uint64(len(x.buf))
 	if x.op.Kind == fabric.WriteData {
-		dst.push(fabric.Completion{Kind: fabric.RemoteWrite, Data: x.op.Data}, noSlot, nil)
+		data := x.op.Data
+		if min(src.p.CQDataSize, dst.p.CQDataSize) < 8 {
+			data = uint64(uint32(data))
+		}
+		dst.push(fabric.Completion{Kind: fabric.RemoteWrite, Data: data}, noSlot, nil)
 	}
 	src.finish(x, nil)
 	return true
