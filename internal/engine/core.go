@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -304,6 +305,9 @@ func (c *core) dispatch(done []fabric.Completion) {
 		case d.Kind == fabric.Recv && d.Err == nil:
 			c.badRecvs = 0
 			c.received(d.Tag, d.Len)
+		case d.Kind == fabric.Recv && errors.Is(d.Err, syscall.EMSGSIZE):
+			c.stats.FramesDropped++ // anybody can send what is too long
+			c.repost(d.Tag, nil)
 		case d.Kind == fabric.Recv:
 			c.stats.CQErrors++
 			c.repost(d.Tag, nil)

@@ -433,3 +433,16 @@ func TestHostileScripts(t *testing.T) {
 		}
 	}
 }
+
+// TestOversizedFramesEndNobody: frames that are too long for a receive slot, more
+// than there are slots and nothing in between, do not make the endpoint give up.
+func TestOversizedFramesEndNobody(t *testing.T) {
+	sc := newScene(t, simfabric.Config{Seed: 1, Personality: simfabric.Personality{Provider: "sim", RxDepth: 64, TxDepth: 32}})
+	for range 4 * sc.c.rx.Len() {
+		sc.sendHostile(make([]byte, eagerFrame+1))
+		sc.poll(sc.c, 8)
+		sc.check()
+	}
+	require.EqualValues(t, 4*sc.c.rx.Len(), sc.c.stats.FramesDropped)
+	sc.finish()
+}

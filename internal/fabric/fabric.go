@@ -58,7 +58,9 @@ type Completion struct {
 	Tag  uint32 // the operation's; meaningless for RemoteWrite and Kind 0
 	Len  int    // Recv: bytes received
 	Data uint64 // RemoteWrite
-	Err  error  // the operation failed; its buffer is free again
+	// Err: the operation failed; its buffer is free again. It wraps
+	// syscall.EMSGSIZE if a message was too long for its Recv.
+	Err error
 }
 
 // Order is the set of message orders that an endpoint keeps towards one peer.

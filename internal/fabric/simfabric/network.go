@@ -8,6 +8,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -18,7 +19,7 @@ var (
 	ErrCanceled     = errors.New("simfabric: the peer is gone")
 	ErrLocalAccess  = errors.New("simfabric: local buffer is not registered")
 	ErrRemoteAccess = errors.New("simfabric: remote access denied")
-	ErrTruncated    = errors.New("simfabric: message truncated")
+	ErrTruncated    = fmt.Errorf("simfabric: message truncated: %w", syscall.EMSGSIZE)
 	ErrInvalid      = errors.New("simfabric: invalid operation")
 	ErrClosed       = errors.New("simfabric: endpoint is closed")
 	ErrBusy         = errors.New("simfabric: regions are still open")
