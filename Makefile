@@ -67,6 +67,10 @@ fuzz: deps ## every fuzz target for FUZZTIME each
 		done; \
 	done
 
+.PHONY: soak
+soak: deps ## the long form of what depends on timing or chance, some hours; the summary goes to docs/soak.txt
+	./scripts/soak.sh
+
 .PHONY: bench
 bench: deps ## what the targets need, and the verdict, in five minutes, kept in bench/results; BENCH has the flags
 	$(GO) build -buildvcs=auto -o bin/bench ./bench
