@@ -121,6 +121,7 @@ func (c *Conn) read(b []byte) (int, error) {
 
 // waitRead waits for something to change for a reader.
 func (c *Conn) waitRead() {
+	c.stream.unhold()
 	c.stream.rd.prepare()
 	c.e.leave()
 	c.e.wait(&c.stream.rd)

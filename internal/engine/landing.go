@@ -216,6 +216,22 @@ func (s *stream) releaseRing() {
 	s.dropLease()
 }
 
+// unhold keeps the peer from holding back a write that the user waits for. It does
+// so while half of the ring seems unread (see peer.holding), which pieces are that
+// the user holds.
+func (s *stream) unhold() {
+	l := s.inLease
+	if l == nil || len(l.lent) == 0 || s.p.bell.Own == nil {
+		return
+	}
+	switch half := uint64(len(l.Ring.Bytes)) / 2; {
+	case s.largeIn-s.largeRel >= half:
+		s.revoke() // nothing is held back for a ring that is to go
+	case s.largeIn-s.toldRing >= half:
+		s.markDirty()
+	}
+}
+
 // dropLease frees the ring once the peer has returned it and everything in it
 // has been read.
 func (s *stream) dropLease() {

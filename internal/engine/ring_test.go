@@ -33,3 +33,38 @@ func TestWholeRing(t *testing.T) {
 		require.NoError(t, b.Close())
 	})
 }
+
+// TestHeldBuffers: a user who waits for the rest of a message while it holds
+// what came before gets it, as long as all of it fits the ring.
+func TestHeldBuffers(t *testing.T) {
+	const size = 900 << 10
+	virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		go func() {
+			_, err := a.Write(make([]byte, size)) // gets the lease
+			assert.NoError(t, err)
+			for range size / (60 << 10) {
+				_, err := a.Write(make([]byte, 60<<10))
+				assert.NoError(t, err)
+			}
+		}()
+		_, err := io.ReadFull(b, make([]byte, size))
+		require.NoError(t, err)
+		assert.NoError(t, b.SetReadDeadline(time.Now().Add(time.Minute)))
+		var held []*Buffer
+		for n := 0; n < size; n += len(held[len(held)-1].Bytes()) {
+			buf, err := b.RecvBuffer()
+			if !assert.NoError(t, err, "%d bytes held", n) {
+				break
+			}
+			held = append(held, buf)
+		}
+		for _, buf := range held {
+			buf.Release()
+		}
+		require.NoError(t, b.SetLinger(0))
+		require.NoError(t, b.Close())
+		require.NoError(t, a.SetLinger(0))
+		require.NoError(t, a.Close())
+	})
+}
