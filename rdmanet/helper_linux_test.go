@@ -24,16 +24,28 @@ func pidPrefix() string { return fmt.Sprintf("%d:", os.Getpid()) }
 // they do with what they have in /dev/shm.
 func heldByOthers(t *testing.T) map[string]bool {
 	t.Helper()
-	locks, err := os.ReadFile("/proc/locks")
-	require.NoError(t, err)
 	others := map[string]bool{}
-	for line := range strings.Lines(string(locks)) {
-		// 1: FLOCK ADVISORY WRITE 1234 00:1a:5678 0 EOF
-		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[4] != strconv.Itoa(os.Getpid()) {
-			others[f[5][strings.LastIndex(f[5], ":")+1:]] = true
-		}
+	for inode, pid := range fileLocks(t) {
+		others[inode] = pid != os.Getpid()
 	}
 	return others
+}
+
+// fileLocks lists the processes that hold files locked, by inode.
+func fileLocks(t *testing.T) map[string]int {
+	t.Helper()
+	text, err := os.ReadFile("/proc/locks")
+	require.NoError(t, err)
+	locks := map[string]int{}
+	for line := range strings.Lines(string(text)) {
+		// 1: FLOCK ADVISORY WRITE 1234 00:1a:5678 0 EOF
+		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" {
+			pid, err := strconv.Atoi(f[4])
+			require.NoError(t, err)
+			locks[f[5][strings.LastIndex(f[5], ":")+1:]] = pid
+		}
+	}
+	return locks
 }
 
 func inode(info fs.FileInfo) string {

@@ -31,12 +31,11 @@ func TestLeftovers(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	defer silent.Close()
-	before := pages(t)
 	cmd := process(t, "dial forever", "shm", silent.Addr().String())
 	require.NoError(t, cmd.Start())
 	var mine []string
 	require.Eventually(t, func() bool {
-		mine = without(pages(t), before)
+		mine = pagesOf(t, cmd.Process.Pid)
 		return len(mine) == 3 // the page, and a doorbell for each side
 	}, patience, time.Millisecond)
 	halt(t, cmd)
@@ -65,6 +64,25 @@ func pages(t *testing.T) (names []string) {
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), "fabricnet-") && !strings.HasSuffix(e.Name(), ".claim") {
 			names = append(names, e.Name())
+		}
+	}
+	return names
+}
+
+// pagesOf lists the page that a living process holds locked, and what is beside it.
+func pagesOf(t *testing.T, pid int) (names []string) {
+	t.Helper()
+	locks := fileLocks(t)
+	all := pages(t)
+	for _, page := range all {
+		info, err := os.Stat("/dev/shm/" + page)
+		if err != nil || locks[inode(info)] != pid {
+			continue
+		}
+		for _, name := range all {
+			if strings.HasPrefix(name, page) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names
