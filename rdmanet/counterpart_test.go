@@ -1,0 +1,356 @@
+package rdmanet_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// counterpart is another process that listens. Each conn begins with an order
+// that says what the process does with it.
+type counterpart struct {
+	cmd  *exec.Cmd
+	addr string
+}
+
+// order is what a conn is for.
+type order struct {
+	duty duty
+	key  uint64 // of the bytes that the dialling side sends; the other side's have the next one
+	size int    // in bytes, of either direction
+}
+
+type duty byte
+
+const (
+	// exchange sends and checks at the same time.
+	exchange duty = iota + 1
+	// writeFirst does not read before all is written, or stuck.
+	writeFirst
+	// takeTurns writes until that blocks, then reads until nothing is there.
+	takeTurns
+	// sink reads and discards.
+	sink
+	// answer writes what it reads.
+	answer
+	// neverRead writes until the conn ends, and does not read.
+	neverRead
+)
+
+func init() {
+	roles["counterpart"] = serveOrders
+}
+
+// serveOrders is the counterpart's part. It ends when its standard input does,
+// and fails if any of its conns has failed.
+func serveOrders(provider, _ string) error {
+	lc := rdmanet.ListenConfig{Providers: []string{provider}, Backlog: 1024}
+	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	var mu sync.Mutex
+	var failed []error
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				if err := obey(c.(*rdmanet.Conn)); err != nil {
+					mu.Lock()
+					defer mu.Unlock()
+					failed = append(failed, err)
+				}
+			}()
+		}
+	}()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	mu.Lock()
+	defer mu.Unlock()
+	return errors.Join(append(failed, err)...)
+}
+
+func obey(c *rdmanet.Conn) error {
+	var b [17]byte
+	if _, err := io.ReadFull(c, b[:]); err != nil {
+		return err
+	}
+	o := order{duty(b[0]), binary.LittleEndian.Uint64(b[1:]), int(binary.LittleEndian.Uint64(b[9:]))}
+	o.key++ // our own bytes
+	err := o.carryOut(c, o.key-1, patience)
+	if err != nil {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+	return err
+}
+
+// give dials the counterpart, or any other process that obeys, with an order.
+func give(t *testing.T, d *rdmanet.Dialer, addr string, o order) *rdmanet.Conn {
+	t.Helper()
+	c, err := d.DialContext(t.Context(), "rdma", addr)
+	require.NoError(t, err)
+	_, err = c.Write(o.encode())
+	require.NoError(t, err)
+	return c.(*rdmanet.Conn)
+}
+
+func (o order) encode() []byte {
+	b := binary.LittleEndian.AppendUint64([]byte{byte(o.duty)}, o.key)
+	return binary.LittleEndian.AppendUint64(b, uint64(o.size))
+}
+
+// carryOut does its duty on a conn whose other side's bytes have the key theirs,
+// and closes it. Who writes first takes itself for stuck after still.
+func (o order) carryOut(c *rdmanet.Conn, theirs uint64, still time.Duration) error {
+	switch o.duty {
+	case exchange:
+		return o.both(c, theirs, func(<-chan struct{}) {})
+	case writeFirst:
+		return o.both(c, theirs, func(written <-chan struct{}) { standstill(c, still, written) })
+	case takeTurns:
+		return o.inTurns(c, theirs)
+	case sink:
+		_, err := io.Copy(onlyWriter{io.Discard}, onlyReader{c})
+		return errors.Join(err, c.Close())
+	case answer:
+		_, err := io.Copy(onlyWriter{c}, onlyReader{c})
+		return errors.Join(err, c.Close())
+	case neverRead:
+		for {
+			if _, err := c.Write(noise()); err != nil {
+				_ = c.SetLinger(0)
+				return c.Close()
+			}
+		}
+	}
+	return fmt.Errorf("no such duty: %d", o.duty)
+}
+
+// both writes, and reads once wait returns, which hears of the end of writing.
+func (o order) both(c *rdmanet.Conn, theirs uint64, wait func(written <-chan struct{})) error {
+	written := make(chan struct{})
+	var sent error
+	go func() {
+		defer close(written)
+		for s := (&tide{key: o.key}); s.pos < o.size && sent == nil; {
+			var n int
+			n, sent = c.Write(s.next(o.size))
+			s.pos += n
+		}
+		if sent == nil {
+			sent = c.CloseWrite()
+		}
+	}()
+	wait(written)
+	err := verify(c, theirs, o.size)
+	if err != nil {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+	<-written
+	if err == nil && sent == nil {
+		err = c.Close()
+	}
+	return errors.Join(sent, err)
+}
+
+// verify reads a stream to its end.
+func verify(c *rdmanet.Conn, key uint64, size int) error {
+	buf := make([]byte, 128<<10)
+	s := tide{key: key}
+	for {
+		n, err := c.Read(buf)
+		if e := s.check(buf[:n]); e != nil {
+			return e
+		}
+		switch {
+		case err == io.EOF && s.pos == size:
+			return nil
+		case err != nil:
+			return fmt.Errorf("after %d of %d bytes: %w", s.pos, size, err)
+		}
+	}
+}
+
+// inTurns does both in one goroutine.
+func (o order) inTurns(c *rdmanet.Conn, theirs uint64) error {
+	const moment = 5 * time.Millisecond
+	out, in := tide{key: o.key}, tide{key: theirs}
+	buf := make([]byte, 128<<10)
+	for shut := false; ; {
+		if err := c.SetWriteDeadline(time.Now().Add(moment)); err != nil {
+			return err
+		}
+		for out.pos < o.size {
+			n, err := c.Write(out.next(o.size))
+			out.pos += n
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err != nil {
+				return err
+			}
+		}
+		if out.pos == o.size && !shut {
+			if err := c.CloseWrite(); err != nil {
+				return err
+			}
+			shut = true
+		}
+		if err := c.SetReadDeadline(time.Now().Add(moment)); err != nil {
+			return err
+		}
+		for {
+			n, err := c.Read(buf)
+			if e := in.check(buf[:n]); e != nil {
+				return e
+			}
+			if errors.Is(err, os.ErrDeadlineExceeded) {
+				break
+			}
+			if err == io.EOF && in.pos == o.size && shut {
+				return c.Close()
+			}
+			if err == io.EOF && in.pos == o.size {
+				break
+			}
+			if err != nil {
+				return fmt.Errorf("after %d of %d bytes: %w", in.pos, o.size, err)
+			}
+		}
+	}
+}
+
+// pieces are the lengths of writes, by the position in the stream: frames and
+// RDMA writes, and what falls between.
+var pieces = [...]int{1 << 20, 64 << 10, 1, 100 << 10, 8 << 10, 3000, 256 << 10, 9000, 32 << 10, 70_001, 500}
+
+// noise is what streams are cut from. Its length keeps pieces that are lost or
+// repeated from going unnoticed.
+var noise = sync.OnceValue(func() []byte {
+	b := make([]byte, 2<<20+61)
+	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
+	return b
+})
+
+// tide is the bytes of a stream, which differ from key to key.
+type tide struct {
+	key uint64
+	pos int
+}
+
+// next is what the next Write has of a stream of size bytes.
+func (s *tide) next(size int) []byte {
+	return s.ahead(min(size-s.pos, pieces[(s.key/2+uint64(s.pos))%uint64(len(pieces))]))
+}
+
+// ahead is the next n bytes at most.
+func (s *tide) ahead(n int) []byte {
+	all := noise()
+	at := int((s.key*7919 + uint64(s.pos)) % uint64(len(all)))
+	return all[at:min(at+n, len(all))]
+}
+
+// check compares what was read.
+func (s *tide) check(b []byte) error {
+	for len(b) > 0 {
+		want := s.ahead(len(b))
+		if !bytes.Equal(b[:len(want)], want) {
+			return fmt.Errorf("stream %d differs between %d and %d", s.key, s.pos, s.pos+len(want))
+		}
+		s.pos += len(want)
+		b = b[len(want):]
+	}
+	return nil
+}
+
+// moved is how many bytes a conn has sent, and received whether read or not.
+func moved(c *rdmanet.Conn) (sent, received int) {
+	i := c.Info()
+	return int(i.SmallSent + i.LargeSent), int(i.SmallReceived + i.LargeReceived)
+}
+
+// standstill waits until nothing has moved on a conn for a while, or done is
+// closed.
+func standstill(c *rdmanet.Conn, still time.Duration, done <-chan struct{}) {
+	moved := func() int { sent, received := moved(c); return sent + received }
+	for last, since := moved(), time.Now(); time.Since(since) < still; {
+		select {
+		case <-done:
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+		if now := moved(); now != last {
+			last, since = now, time.Now()
+		}
+	}
+}
+
+// startCounterpart starts one, which must have nothing to complain of when the
+// test ends.
+func startCounterpart(t *testing.T, provider string) *counterpart {
+	t.Helper()
+	cmd := process(t, "counterpart", provider, "")
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100") // a second otherwise
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		assert.NoError(t, cmd.Wait(), "the other process")
+	})
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	return &counterpart{cmd, strings.TrimSpace(line)}
+}
+
+// acrossTo runs a test with each real provider, towards another process.
+func acrossTo(t *testing.T, test func(t *testing.T, d *rdmanet.Dialer, addr string)) {
+	t.Helper()
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			tr := new(rdmanet.Transport)
+			cleanly(t, tr)
+			other := startCounterpart(t, provider)
+			t.Cleanup(func() { assert.NoError(t, tr.Close()) })
+			test(t, &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}, other.addr)
+		})
+	}
+}
+
+// within fails the test, and says where everybody is, if what it waits for takes
+// longer than it can in any case.
+func within(t *testing.T, limit time.Duration, conns []*rdmanet.Conn, f func()) {
+	t.Helper()
+	timer := time.AfterFunc(limit, func() {
+		t.Errorf("still going on after %v", limit)
+		for i, c := range conns {
+			t.Logf("conn %d: %+v", i, c.Info())
+			_ = c.SetDeadline(time.Unix(1, 0))
+		}
+	})
+	defer timer.Stop()
+	f()
+}
