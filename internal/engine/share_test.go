@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
@@ -26,6 +27,12 @@ type star struct {
 
 func newStar(t *testing.T, sim simfabric.Config, cfg Config, n int) *star {
 	t.Helper()
+	return newStarOf(t, sim, cfg, n, func(e fabric.Endpoint) fabric.Endpoint { return e })
+}
+
+// newStarOf is newStar with endpoints that wrap has had a hand in.
+func newStarOf(t *testing.T, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
+	t.Helper()
 	s := &star{net: simfabric.New(sim)}
 	open := func() *Endpoint {
 		name := sim.Provider
@@ -34,7 +41,7 @@ func newStar(t *testing.T, sim simfabric.Config, cfg Config, n int) *star {
 		}
 		fe, err := s.net.Open(name, netip.Addr{})
 		require.NoError(t, err)
-		e, err := NewEndpoint(fe, cfg)
+		e, err := NewEndpoint(wrap(fe), cfg)
 		require.NoError(t, err)
 		return e
 	}

@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// witness is an endpoint that notes what is registered and sent.
+type witness struct {
+	fabric.Endpoint
+	mu      sync.Mutex
+	regions []*registration
+	sent    [][]byte
+}
+
+type registration struct {
+	pool.Region
+	w      *witness
+	mem    []byte
+	access pool.Access
+	open   bool
+}
+
+func (w *witness) Register(mem []byte, access pool.Access) (pool.Region, error) {
+	r, err := w.Endpoint.Register(mem, access)
+	if err != nil {
+		return nil, err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.regions = append(w.regions, &registration{r, w, mem, access, true})
+	return w.regions[len(w.regions)-1], nil
+}
+
+func (r *registration) Close() error {
+	err := r.Region.Close()
+	r.w.mu.Lock()
+	defer r.w.mu.Unlock()
+	r.open = r.open && err != nil
+	return err
+}
+
+func (w *witness) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	posted, reaped, err = w.Endpoint.Exchange(ops, done)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, op := range ops[:posted] {
+		if op.Kind == fabric.Send || op.Kind == fabric.Inject {
+			w.sent = append(w.sent, slices.Clone(op.Buf))
+		}
+	}
+	return posted, reaped, err
+}
+
+// writable is the memory that peers can write to now, by the peer that was given
+// it, and all of it.
+func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	byPeer = map[*peer][]uint64{}
+	for _, p := range e.core.peers {
+		for _, s := range p.streams {
+			if l := s.inLease; l != nil {
+				byPeer[p] = append(byPeer[p], l.Ring.Key)
+			}
+		}
+	}
+	w := e.fab.(*witness)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, r := range w.regions {
+		if r.open && r.access == pool.AccessRemoteWrite {
+			all = append(all, r.Key())
+		}
+	}
+	return byPeer, all
+}
+
+// TestOnlyRingsAreWritable: peers can write to landing rings and to nothing else,
+// each to its own, and for as long as it is there.
+func TestOnlyRingsAreWritable(t *testing.T) {
+	for _, name := range []string{"tcp", "verbs", "efa", "deliver"} { // local registration demanded or not
+		t.Run(name, func(t *testing.T) {
+			const spokes = 3
+			s := newStarOf(t, personalities()[name], Config{}, spokes, func(e fabric.Endpoint) fabric.Endpoint {
+				return &witness{Endpoint: e}
+			})
+			defer s.close(t)
+			var conns []*Conn
+			for spoke := range spokes {
+				for range 2 {
+					a, b := s.dial(t, spoke)
+					conns = append(conns, a, b)
+					moveBuffer(t, b, a)
+					_, all := writable(s.hub)
+					if spoke == 0 {
+						assert.Empty(t, all, "nobody has sent anything large to the hub")
+					}
+				}
+			}
+			for i := 0; i < len(conns); i += 2 {
+				moveBuffer(t, conns[i], conns[i+1])
+			}
+			byPeer, all := writable(s.hub)
+			require.Len(t, byPeer, spokes)
+			owner := map[uint64]*peer{}
+			for p, keys := range byPeer {
+				for _, key := range keys {
+					assert.Contains(t, all, key)
+					assert.Contains(t, []*peer{nil, p}, owner[key], "two peers have one key")
+					owner[key] = p
+				}
+			}
+			assert.Len(t, all, len(owner), "regions that hold no ring are writable")
+			s.hub.mu.Lock()
+			for p := range byPeer { // what is writable lies in landing memory
+				assert.Equal(t, len(slices.Compact(slices.Sorted(slices.Values(byPeer[p])))), p.landing.Stats().Slabs)
+			}
+			var gone *peer
+			for p := range byPeer {
+				gone = p
+			}
+			s.hub.core.fail(gone, io.ErrUnexpectedEOF)
+			s.hub.mu.Unlock()
+			_, left := writable(s.hub)
+			for key, p := range owner {
+				if p == gone {
+					assert.NotContains(t, left, key, "key of a peer that is gone")
+				} else {
+					assert.Contains(t, left, key, "key of another")
+				}
+			}
+			for _, c := range conns {
+				_ = c.SetLinger(0)
+				_ = c.Close()
+			}
+			require.NoError(t, s.hub.Close())
+			_, left = writable(s.hub)
+			assert.Empty(t, left)
+		})
+	}
+}
+
+// moveBuffer moves large data in a Buffer.
+func moveBuffer(t *testing.T, from, to *Conn) {
+	t.Helper()
+	const size = 300_000
+	b, err := from.AllocBuffer(size)
+	require.NoError(t, err)
+	before := to.Counters().LargeIn
+	sent := make(chan error, 1)
+	go func() { sent <- from.SendBuffer(b) }()
+	for n, buf := 0, make([]byte, size); n < size; {
+		m, err := to.Read(buf)
+		require.NoError(t, err)
+		n += m
+	}
+	require.NoError(t, <-sent)
+	require.Greater(t, to.Counters().LargeIn, before)
+}
+
+// TestTokensDiffer: every peer has its own, on either side.
+func TestTokensDiffer(t *testing.T) {
+	s := newStar(t, personalities()["tcp"], Config{}, 5)
+	defer s.close(t)
+	seen := map[[16]byte]bool{{}: true}
+	for _, e := range append(s.spokes, s.hub) {
+		e.mu.Lock()
+		for _, p := range e.core.peers {
+			assert.False(t, seen[p.token], "token is used twice, or zero")
+			seen[p.token] = true
+		}
+		e.mu.Unlock()
+	}
+	assert.Len(t, seen, 11)
+}
+
+// TestFramesOfStrangers: who knows a frame that one peer has sent can do nothing
+// with it as, or to, another peer: it is dropped, and the conns go on.
+func TestFramesOfStrangers(t *testing.T) {
+	s := newStarOf(t, simfabric.Config{Personality: simfabric.TCP()}, Config{}, 2, func(e fabric.Endpoint) fabric.Endpoint {
+		return &witness{Endpoint: e}
+	})
+	defer s.close(t)
+	var conns [][2]*Conn
+	for spoke := range 2 {
+		a, b := s.dial(t, spoke)
+		conns = append(conns, [2]*Conn{a, b})
+		_, err := a.Write([]byte("known"))
+		require.NoError(t, err)
+		_, err = b.Read(make([]byte, 5))
+		require.NoError(t, err)
+	}
+	data := func(e *Endpoint) []byte {
+		w := e.fab.(*witness)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, f := range w.sent {
+			if f[0] == byte(framing.TypeData) {
+				return slices.Clone(f)
+			}
+		}
+		require.Fail(t, "no data frame")
+		return nil
+	}
+	first, second := data(s.spokes[0]), data(s.spokes[1])
+	with := func(f []byte, change func(f []byte)) []byte {
+		f = slices.Clone(f)
+		change(f)
+		return f
+	}
+	stranger, err := s.net.Open("tcp;ofi_rxm", netip.Addr{})
+	require.NoError(t, err)
+	for name, tt := range map[string]struct {
+		to    *Endpoint
+		frame []byte
+	}{
+		"to another process":    {s.spokes[1], first},
+		"in another's name":     {s.hub, with(first, func(f []byte) { copy(f[4:8], second[4:8]) })},
+		"with a guess":          {s.hub, with(first, func(f []byte) { f[15] ^= 0x80 })},
+		"without a proof":       {s.hub, with(first, func(f []byte) { clear(f[8:16]) })},
+		"in the name of nobody": {s.hub, with(first, func(f []byte) { binary.LittleEndian.PutUint32(f[4:], 12345) })},
+		"from a mirror":         {s.spokes[0], first},
+	} {
+		t.Run(name, func(t *testing.T) {
+			addr, err := stranger.Insert(tt.to.fab.Name())
+			require.NoError(t, err)
+			before := tt.to.Stats()
+			posted, _, err := stranger.Exchange([]fabric.Op{{Kind: fabric.Send, To: addr, Buf: tt.frame}}, nil)
+			require.NoError(t, err)
+			require.Equal(t, 1, posted)
+			require.Eventually(t, func() bool { return tt.to.Stats().FramesDropped == before.FramesDropped+1 }, 10*time.Second, time.Millisecond)
+			after := tt.to.Stats()
+			assert.Zero(t, after.Violations)
+			assert.Zero(t, after.PeersLost)
+			for _, c := range conns {
+				healthy(t, c[0], c[1])
+			}
+		})
+	}
+	for _, c := range conns {
+		assert.NoError(t, errors.Join(c[0].Close(), c[1].Close()))
+	}
+	require.NoError(t, stranger.Close())
+}

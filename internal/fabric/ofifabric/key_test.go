@@ -1,0 +1,34 @@
+//go:build linux && cgo
+
+package ofifabric_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// TestKeysAreRandom: where the provider lets us choose the keys of memory that
+// peers may write to, they cannot be guessed: they have 64 random bits.
+func TestKeysAreRandom(t *testing.T) {
+	for _, provider := range providers {
+		t.Run(provider, func(t *testing.T) {
+			const regions = 32
+			ep := open(t, provider)
+			var ones, zeroes uint64
+			for range regions {
+				r, err := ep.Register(mapped(t, 4096), pool.AccessRemoteWrite)
+				require.NoError(t, err)
+				ones |= r.Key()
+				zeroes |= ^r.Key()
+				require.NoError(t, r.Close())
+			}
+			// Each bit is the same in all of them once in two thousand million times.
+			assert.Equal(t, ^uint64(0), ones, "bits that are never set")
+			assert.Equal(t, ^uint64(0), zeroes, "bits that are always set")
+		})
+	}
+}
