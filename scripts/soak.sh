@@ -43,8 +43,8 @@ failed=0
 
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 step "peers killed, stopped, hostile; memory; shutdown" \
-	go test -race -timeout=0 -v -run 'Kill|Frozen|Closed|Leftover|Exit|Close|Memory|Cycles|Hostile|HalfOpen|Deadlock|Duplex|NeverReads|Stuck' ./rdmanet -soak
-step "gRPC under load" go test -timeout=0 -v -run 'Load' ./grpcdialer -soak
+	go test -race -timeout=0 -v -run 'Kill|Frozen|Closed|Leftover|Exit|Close|Memory|Cycles|Hostile|HalfOpen|WriteFirst|TakeTurns|Duplex|Stuck|Stalled|Strangers|Rings' ./rdmanet -soak
+step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
 grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do
 	grep -hoE '^func Fuzz\w+' "$dir"/*_test.go | cut -c6- | while read -r target; do
 		echo "$dir $target"
