@@ -2,6 +2,7 @@ package framing
 
 import (
 	"bytes"
+	"encoding/binary"
 	"reflect"
 	"testing"
 	"unicode/utf8"
@@ -30,7 +31,7 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzPayloads(f *testing.F) {
-	for _, n := range []int{OpenSize, LargeSize, CreditSize, LeaseSize, 2 * CreditSize} {
+	for _, n := range []int{OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize} {
 		f.Add(bytes.Repeat([]byte{1}, n))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -59,6 +60,16 @@ func FuzzPayloads(f *testing.F) {
 			}
 			if l.Size == 0 || l.Size > MaxRing || uint64(l.Chunk) > l.Size || l.Index > MaxLease {
 				t.Fatalf("impossible lease %+v", l)
+			}
+		}
+		if len(b) == 8 {
+			data := binary.LittleEndian.Uint64(b)
+			i := Immediate(data)
+			if again := MakeImmediate(i.Lease(), i.Seq(), i.Continues()); i != again || i.Lease() > MaxLease {
+				t.Fatalf("%#x became %#x", i, again)
+			}
+			if i.Proven(data) != data || !Proven(data, data) || Proven(data, data^1<<32) || Proven(data, data^1<<63) {
+				t.Fatalf("%#x and its proof", data)
 			}
 		}
 		n := 0

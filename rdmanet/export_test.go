@@ -12,3 +12,17 @@ func (t *Transport) Flights() int {
 	defer t.mu.Unlock()
 	return len(t.flights)
 }
+
+// HostID is what peers of one host have in common.
+func HostID() [16]byte { return hostID() }
+
+// EndpointNames is the addresses of the open endpoints that peers share.
+func (t *Transport) EndpointNames() (names [][]byte) {
+	t = transportOr(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, ep := range t.endpoints {
+		names = append(names, ep.fab.Name())
+	}
+	return names
+}

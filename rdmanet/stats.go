@@ -39,6 +39,7 @@ type ProviderStats struct {
 	FramesSent, FramesReceived uint64
 	FramesDropped              uint64 // without the right proof, or malformed
 	FramesStray                uint64 // for conns that are gone
+	WritesStray                uint64 // RDMA writes into no landing ring that was granted
 	FramesHeld                 uint64 // that arrived before what precedes them
 	Violations                 uint64 // peers cut off because they broke the protocol
 	// Abandoned endpoints are those in which a call hung after their peer had died
@@ -70,7 +71,7 @@ func providerStats(s engine.Stats) ProviderStats {
 	return ProviderStats{
 		Endpoints: 1, Peers: s.Peers, Conns: s.Streams,
 		PeersLost: s.PeersLost, FramesSent: s.FramesSent, FramesReceived: s.FramesReceived,
-		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, FramesHeld: s.FramesHeld,
+		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, WritesStray: s.WritesStray, FramesHeld: s.FramesHeld,
 		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
 		LeasesRevoked: s.LeasesRevoked, Posted: s.Posted, Reaped: s.Reaped, CQErrors: s.CQErrors,
 		Parks: s.Parks, DoorbellsSent: s.DoorbellsRung, DoorbellsGot: s.DoorbellsHeard,
@@ -87,6 +88,7 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.FramesReceived += o.FramesReceived
 	s.FramesDropped += o.FramesDropped
 	s.FramesStray += o.FramesStray
+	s.WritesStray += o.WritesStray
 	s.FramesHeld += o.FramesHeld
 	s.Violations += o.Violations
 	s.Abandoned += o.Abandoned

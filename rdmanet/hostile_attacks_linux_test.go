@@ -1,0 +1,339 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// attack is something that a hostile peer does after it has come in like any other.
+type attack struct {
+	run func(h *hostile) error
+	// cut says that the listener ends the peer; else it goes on answering it.
+	cut bool
+	// either says that both may happen.
+	either bool
+	// counted is the counter that tells of it.
+	counted func(s rdmanet.ProviderStats) uint64
+	// trust says that it is not tried over shared memory. The peers there have the
+	// same user, whom the system lets write to each other's memory; the provider
+	// does not check keys, and that of libfabric 1.17 does not come back from a call
+	// once a message was longer than its receive. What is asserted there is that a peer
+	// which keeps to the provider's rules, but not to ours, harms nobody.
+	trust bool
+	// slots is how many receive slots the peer grants, 0 for plenty.
+	slots uint32
+	// claims has the peer say that its endpoint is that of the good client.
+	claims bool
+}
+
+func dropped(s rdmanet.ProviderStats) uint64    { return s.FramesDropped }
+func stray(s rdmanet.ProviderStats) uint64      { return s.FramesStray }
+func violations(s rdmanet.ProviderStats) uint64 { return s.Violations }
+func ignored(s rdmanet.ProviderStats) uint64 {
+	return s.FramesDropped + s.FramesStray + s.WritesStray + s.Violations
+}
+
+var attacks = map[string]attack{
+	"wrong proofs":          {run: wrongProofs, counted: dropped},
+	"other peers' frames":   {run: otherPeers, counted: dropped},
+	"other streams' frames": {run: otherStreams, counted: stray},
+	"mutated frames":        {run: mutatedFrames, counted: ignored, either: true},
+	"replayed data":         {run: replayedData, counted: violations, cut: true},
+	"oversized frames":      {run: oversizedFrames, counted: dropped, trust: true, either: true},
+	"more than granted":     {run: floodOfFrames, counted: violations, cut: true, slots: framing.MinSlots},
+	"more than the window":  {run: beyondWindow, counted: violations, cut: true, slots: framing.MinSlots},
+	"no ring":               {run: ringOfOthers, counted: stray},
+	"beyond the ring":       {run: beyondRing, counted: violations, cut: true},
+	"twice the same write":  {run: sameWriteTwice, counted: violations, cut: true},
+	"others' leases":        {run: othersLeases, counted: ignored, either: true},
+	"bad keys":              {run: badKeys, trust: true, either: true},
+	"two ends":              {run: twoEnds, counted: violations, cut: true},
+	"foreign signals":       {run: foreignSignals, cut: true},
+	"another's name":        {run: anothersName, trust: true, claims: true, either: true},
+}
+
+func everyType(send func(framing.Type) error) error {
+	for t := framing.TypePing; t <= framing.TypeReset; t++ {
+		if err := send(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// wrongProofs sends frames of every type with a proof that is off by a bit. They
+// take no credit.
+func wrongProofs(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	return everyType(func(t framing.Type) error {
+		hd := h.header(frame{Header: framing.Header{Type: t, Stream: 1, Window: 1 << 40}})
+		hd.Proof ^= 1 << rand.IntN(64)
+		h.used--
+		return h.raw(encode(hd, nil))
+	})
+}
+
+// otherPeers sends frames that claim to be from the listener's other peers.
+func otherPeers(h *hostile) error {
+	return everyType(func(t framing.Type) error {
+		for peer := range uint32(8) {
+			if peer == h.remote.Peer {
+				continue
+			}
+			hd := h.header(frame{Header: framing.Header{Type: t, Stream: 1}})
+			hd.Peer = peer
+			h.used--
+			if err := h.raw(encode(hd, nil)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// otherStreams sends frames for streams that others have, or nobody.
+func otherStreams(h *hostile) error {
+	return everyType(func(t framing.Type) error {
+		if t == framing.TypeOpen || t == framing.TypeCredit {
+			return nil
+		}
+		for stream := range uint32(4) {
+			if err := h.send(frame{framing.Header{Type: t, Stream: stream + 1, Pos: 5}, make([]byte, 4)}); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// mutatedFrames flips bits of frames that would be right.
+func mutatedFrames(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	pos := uint64(0)
+	for i := range 200 {
+		var b []byte
+		switch i % 4 {
+		case 0:
+			f := h.opening(uint32(i))
+			b = encode(h.header(f), f.payload)
+		case 1, 2:
+			f := h.data(1, pos, make([]byte, 100))
+			b = encode(h.header(f), f.payload)
+		case 3:
+			b = encode(h.header(frame{Header: framing.Header{Type: framing.TypeWant, Stream: 1}}), nil)
+		}
+		for range 1 + rand.IntN(4) {
+			b[rand.IntN(len(b))] ^= 1 << rand.IntN(8)
+		}
+		if err := h.raw(b); err != nil {
+			return ended(err)
+		}
+	}
+	return nil
+}
+
+// ended is nil if err says that the listener has cut this peer off.
+func ended(err error) error {
+	if errors.Is(err, errCutOff) {
+		return nil
+	}
+	return err
+}
+
+// replayedData sends frames again: data is ignored, which the echo shows, and a
+// second open of a stream is not allowed.
+func replayedData(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	text := []byte("echo once")
+	for range 5 {
+		if err := h.send(h.data(1, 0, text)); err != nil {
+			return err
+		}
+	}
+	f, err := h.await(framing.TypeData)
+	if err != nil {
+		return err
+	}
+	if !bytes.Equal(f.payload, text) {
+		return fmt.Errorf("the echo is %q", f.payload)
+	}
+	if err := h.ping(); err != nil {
+		return err
+	}
+	return ended(h.send(h.opening(1)))
+}
+
+// oversizedFrames sends more than a receive slot takes, more often than there are
+// slots, so that the listener hears of nothing else in between.
+func oversizedFrames(h *hostile) error {
+	h.greedy = true
+	for range 600 {
+		f := h.data(1, 0, make([]byte, hostileEager+8000))
+		if err := h.raw(encode(h.header(f), f.payload)); err != nil {
+			return ended(err)
+		}
+	}
+	return nil
+}
+
+// floodOfFrames sends far more frames than it was granted slots for: it grants so
+// few itself that the listener cannot give them back.
+func floodOfFrames(h *hostile) error {
+	f := h.data(1, 0, make([]byte, 1000))
+	buf := h.mem.Bytes()[hostileOut:][:framing.HeaderSize+len(f.payload)]
+	copy(buf, encode(h.header(f), f.payload))
+	for range 2000 { // the same each time, so that there is nothing to wait for
+		if err := h.post(fabric.Op{Kind: fabric.Send, Buf: buf, Desc: h.desc}); err != nil {
+			return ended(err)
+		}
+	}
+	return nil
+}
+
+// beyondWindow sends more than a conn has memory for. What comes back cannot leave,
+// so the listener reads nothing more.
+func beyondWindow(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	h.greedy, h.mute = true, true
+	for pos := uint64(0); pos < 1<<20; pos += 4096 {
+		if err := h.send(h.data(1, pos, make([]byte, 4096))); err != nil {
+			return ended(err)
+		}
+	}
+	return nil
+}
+
+func announce(stream uint32, pos uint64, l framing.Large) frame {
+	f := frame{framing.Header{Type: framing.TypeLarge, Flags: framing.FlagLanded, Stream: stream, Pos: pos}, make([]byte, framing.LargeSize)}
+	l.Encode(f.payload)
+	return f
+}
+
+// ringOfOthers announces writes to rings that others were granted, or nobody.
+func ringOfOthers(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	for lease := range uint16(16) {
+		if err := h.send(announce(1, 0, framing.Large{Lease: lease, Length: 1000})); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leased opens a stream and is granted a ring.
+func (h *hostile) leased() (framing.Lease, error) {
+	if err := h.open(1); err != nil {
+		return framing.Lease{}, err
+	}
+	return h.lease(1)
+}
+
+func beyondRing(h *hostile) error {
+	l, err := h.leased()
+	if err != nil {
+		return err
+	}
+	return ended(h.send(announce(1, 0, framing.Large{Lease: l.Index, Length: l.Chunk + 1})))
+}
+
+func sameWriteTwice(h *hostile) error {
+	l, err := h.leased()
+	if err != nil {
+		return err
+	}
+	for range 2 {
+		if err := h.send(announce(1, 1<<20, framing.Large{Lease: l.Index, Seq: 3, Length: 1000, Ring: 5000})); err != nil {
+			return ended(err)
+		}
+	}
+	return nil
+}
+
+// othersLeases writes to its own ring with completion data that names the leases of
+// others, of which the good client's are some.
+func othersLeases(h *hostile) error {
+	l, err := h.leased()
+	if err != nil {
+		return err
+	}
+	for lease := range max(l.Index, 4) + 1 {
+		if lease == l.Index {
+			continue
+		}
+		for seq := range uint16(4096) { // the listener expects one of 64 that follow each other
+			op := fabric.Op{
+				Kind: fabric.WriteData, Buf: h.mem.Bytes()[hostileOut:][:8], Desc: h.desc, Remote: l.Addr, Key: l.Key,
+				Data: framing.MakeImmediate(lease, seq*16, seq%2 == 0).Proven(h.proof),
+			}
+			if err := h.post(op); err != nil {
+				return ended(err)
+			}
+		}
+	}
+	return ended(h.settle())
+}
+
+// badKeys writes where it may not: the provider prevents it, and may close the
+// connection underneath.
+func badKeys(h *hostile) error {
+	l, err := h.leased()
+	if err != nil {
+		return err
+	}
+	for _, x := range []struct{ addr, key uint64 }{
+		{l.Addr, l.Key + 1}, {l.Addr, 0}, {l.Addr + l.Size + 1<<30, l.Key}, {1 << 62, l.Key}, {l.Addr - 4096, l.Key},
+	} {
+		if err := h.write(x.addr, x.key, 4096, framing.MakeImmediate(l.Index, 0, false)); err != nil {
+			return ended(err)
+		}
+	}
+	return ended(h.settle())
+}
+
+func twoEnds(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	for pos := range uint64(2) {
+		if err := h.send(frame{Header: framing.Header{Type: framing.TypeFin, Stream: 1, Pos: 100 + pos}}); err != nil {
+			return ended(err)
+		}
+	}
+	return nil
+}
+
+// foreignSignals sends something else than signals on the rendezvous connection.
+func foreignSignals(h *hostile) error {
+	_, err := h.tcp.Write([]byte("\x01\x01GET / HTTP/1.1"))
+	return err
+}
+
+// anothersName opens streams in the name of the good client's endpoint, to which
+// the listener's answers go, and breaks the protocol, so that the listener forgets
+// about that name.
+func anothersName(h *hostile) error {
+	for stream := range uint32(20) {
+		if err := h.send(h.opening(stream + 1)); err != nil {
+			return ended(err)
+		}
+	}
+	return ended(h.send(h.opening(1)))
+}

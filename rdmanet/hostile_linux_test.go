@@ -1,0 +1,234 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"bufio"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func init() { roles["hostile"] = attackAll }
+
+// attackAll reads the names of attacks from its standard input, makes them, and
+// says what came of each.
+func attackAll(provider, addr string) error {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		name, claims, _ := strings.Cut(in.Text(), "\t")
+		fmt.Println(attackOnce(provider, addr, claims, attacks[name]))
+	}
+	return in.Err()
+}
+
+func attackOnce(provider, addr, claims string, a attack) string {
+	var name []byte
+	if a.claims {
+		name, _ = hex.DecodeString(claims)
+	}
+	h, err := intrude(provider, addr, a.slots, name)
+	if err != nil {
+		return "meeting: " + err.Error()
+	}
+	defer h.leave()
+	if err := a.run(h); err != nil {
+		return "attacking: " + err.Error()
+	}
+	_ = h.settle()
+	wait := time.Duration(0)
+	if a.cut {
+		wait = patience
+	}
+	switch cut := h.cutOff(wait); {
+	case cut:
+		return "cut off"
+	case a.either:
+		return "ignored"
+	}
+	h.greedy = true
+	if err := h.ping(); err != nil {
+		return "not cut off, but not answered either: " + err.Error()
+	}
+	return "ignored"
+}
+
+// TestHostilePeers: a peer that holds a valid token sends frames that are mutated,
+// replayed, forged, too large, too many and for others, and RDMA writes where it
+// may not, while a good client works. The good client notices nothing; the hostile
+// one is cut off, or what it sends is ignored, and both are counted.
+func TestHostilePeers(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			tr, other := new(rdmanet.Transport), new(rdmanet.Transport)
+			cleanly(t, tr)
+			t.Cleanup(func() { assert.NoError(t, other.Close()) })
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			var served sync.WaitGroup
+			served.Go(func() { serveEcho(l, &served) })
+			good := newGoodClient(t, &rdmanet.Dialer{Transport: other, Providers: []string{provider}}, l.Addr().String())
+
+			cmd := process(t, "hostile", provider, l.Addr().String())
+			stdin, err := cmd.StdinPipe()
+			require.NoError(t, err)
+			stdout, err := cmd.StdoutPipe()
+			require.NoError(t, err)
+			require.NoError(t, cmd.Start())
+			answers := bufio.NewReader(stdout)
+			claims := ""
+			if names := other.EndpointNames(); len(names) > 0 {
+				claims = hex.EncodeToString(names[0])
+			}
+			names := []string{}
+			for name := range attacks {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			for range rounds(1, 5) {
+				for _, name := range names {
+					a := attacks[name]
+					if a.trust && provider == "shm" {
+						continue
+					}
+					before := tr.Stats().Providers[provider]
+					good.works(t, name+", before")
+					_, err := fmt.Fprintf(stdin, "%s\t%s\n", name, claims)
+					require.NoError(t, err)
+					answer, err := answers.ReadString('\n')
+					require.NoError(t, err)
+					answer = strings.TrimSpace(answer)
+					good.works(t, name)
+					after := tr.Stats().Providers[provider]
+					if a.counted != nil {
+						assert.Greater(t, a.counted(after), a.counted(before), name)
+					}
+					t.Logf("%s: %s; dropped %d, stray %d and %d, violations %d, errors %d", name, answer,
+						after.FramesDropped-before.FramesDropped, after.FramesStray-before.FramesStray,
+						after.WritesStray-before.WritesStray, after.Violations-before.Violations, after.CQErrors-before.CQErrors)
+					switch {
+					case a.either:
+						assert.Contains(t, []string{"cut off", "ignored"}, answer, name)
+					case a.cut:
+						assert.Equal(t, "cut off", answer, name)
+					default:
+						assert.Equal(t, "ignored", answer, name)
+					}
+				}
+			}
+			require.NoError(t, stdin.Close())
+			require.NoError(t, cmd.Wait())
+			good.stop(t)
+			require.NoError(t, l.Close())
+			served.Wait()
+			eventually(t, func() bool { return tr.Stats().Peers <= 1 }, "the hostile peers are gone")
+		})
+	}
+}
+
+// serveEcho echoes what each conn sends until it ends.
+func serveEcho(l *rdmanet.Listener, served *sync.WaitGroup) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		served.Go(func() {
+			defer c.Close()
+			_, _ = io.Copy(c, c)
+		})
+	}
+}
+
+// goodClient sends data to an echo and checks it, all the time.
+type goodClient struct {
+	c     net.Conn
+	moved atomic.Int64
+	ended atomic.Bool
+	err   error
+	done  chan struct{}
+}
+
+func newGoodClient(t *testing.T, d *rdmanet.Dialer, addr string) *goodClient {
+	c, err := d.Dial("rdma", addr)
+	require.NoError(t, err)
+	g := &goodClient{c: c, done: make(chan struct{})}
+	go func() {
+		defer close(g.done)
+		g.err = g.run()
+	}()
+	return g
+}
+
+func (g *goodClient) run() error {
+	out := make([]byte, 256<<10)
+	in := make([]byte, len(out))
+	for i := range out {
+		out[i] = byte(i * i >> 7)
+	}
+	for pos := 0; !g.ended.Load(); pos++ {
+		b := out[pos%1000:][:1+rand.IntN(1<<rand.IntN(18))]
+		if err := g.c.SetDeadline(time.Now().Add(patience)); err != nil {
+			return err
+		}
+		sent := make(chan error, 1)
+		go func() {
+			_, err := g.c.Write(b)
+			sent <- err
+		}()
+		if _, err := io.ReadFull(g.c, in[:len(b)]); err != nil {
+			return fmt.Errorf("reading: %w", err)
+		}
+		if err := <-sent; err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+		for i := range b {
+			if b[i] != in[i] {
+				return fmt.Errorf("message %d of %d bytes: wrong byte at %d", pos, len(b), i)
+			}
+		}
+		g.moved.Add(int64(len(b)))
+	}
+	return nil
+}
+
+// works waits until the client has moved some more.
+func (g *goodClient) works(t *testing.T, when string) {
+	t.Helper()
+	from := g.moved.Load()
+	require.Eventually(t, func() bool {
+		select {
+		case <-g.done:
+			return true
+		default:
+			return g.moved.Load() > from+256<<10
+		}
+	}, patience, time.Millisecond, "%s: the good client is stuck", when)
+	select {
+	case <-g.done:
+		require.NoError(t, g.err, when)
+	default:
+	}
+}
+
+func (g *goodClient) stop(t *testing.T) {
+	t.Helper()
+	g.ended.Store(true)
+	<-g.done
+	require.NoError(t, g.err)
+	require.NoError(t, g.c.Close())
+	t.Logf("the good client has moved %d MiB", g.moved.Load()>>20)
+}

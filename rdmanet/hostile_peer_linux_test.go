@@ -1,0 +1,351 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/pool"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+const (
+	hostileEager = framing.HeaderSize + 8<<10
+	hostileRecvs = 256
+	// Where in a hostile peer's memory its frames and writes lie; before that are
+	// receives.
+	hostileOut  = hostileRecvs * hostileEager
+	hostileSize = hostileOut + 1<<20
+)
+
+// hostile is a peer that has been through the rendezvous as any other, and has an
+// endpoint of its own on which it posts what it likes. It belongs to one goroutine.
+type hostile struct {
+	provider string
+	claims   []byte // what it says the name of its endpoint is, nil for the truth
+	infos    []fabric.ProviderInfo
+
+	fab     fabric.Endpoint
+	mem     *pool.Slab
+	desc    uintptr
+	local   framing.Attach
+	remote  framing.Attach
+	addr    fabric.Addr
+	proof   uint64
+	number  uint32 // of the listener
+	tcp     net.Conn
+	session *rendezvous.Session
+	ended   chan error
+
+	sends    int // in flight
+	got      []frame
+	received uint32
+	used     uint32 // receive slots of the listener's
+	credit   uint32
+	slots    uint32 // that it grants at first
+	greedy   bool   // sends without credit
+	mute     bool   // grants no more slots
+}
+
+// frame is one that has arrived, or that is to be sent.
+type frame struct {
+	framing.Header
+	payload []byte
+}
+
+var errCutOff = errors.New("cut off")
+
+// intrude meets the listener at addr.
+func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, error) {
+	infos, err := ofifabric.New().Providers(netip.MustParseAddr("127.0.0.1"))
+	if err != nil {
+		return nil, err
+	}
+	h := &hostile{provider: provider, claims: claims, slots: slots, ended: make(chan error, 1)}
+	if slots == 0 {
+		h.slots = hostileRecvs
+	}
+	h.infos = slices.DeleteFunc(infos, func(i fabric.ProviderInfo) bool { return i.Name != provider })
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		return nil, err
+	}
+	h.tcp = nc
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	s, _, err := rendezvous.Dial(ctx, nc, rendezvous.Config{}, h)
+	if err != nil {
+		return nil, err
+	}
+	h.number = s.Remote().Listener
+	s.Start(h)
+	return h, nil
+}
+
+// Hello, Authorize and Prepare are for the rendezvous, as are the methods that
+// follow.
+func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
+	hello := framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid())}
+	rand.Read(hello.Process[:])
+	for _, p := range h.infos {
+		hello.Offers = append(hello.Offers, framing.Offer{
+			Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
+		})
+	}
+	return hello, nil
+}
+
+func (h *hostile) Authorize(*framing.Hello, net.Conn) error { return nil }
+
+func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+	fab, err := ofifabric.New().Open(h.provider, local)
+	if err != nil {
+		return nil, err
+	}
+	h.fab = fab
+	if h.mem, err = pool.NewSlab(pool.NewBudget(0), fab, hostileSize, pool.AccessLocal); err != nil {
+		return nil, err
+	}
+	h.desc = h.mem.Region().Desc()
+	for i := range hostileRecvs {
+		if err := h.receive(uint32(i)); err != nil {
+			return nil, err
+		}
+	}
+	h.local = framing.Attach{Provider: h.provider, Name: fab.Name(), Peer: 77, Slots: h.slots, Eager: hostileEager}
+	if h.claims != nil {
+		h.local.Name = h.claims
+	}
+	rand.Read(h.local.Token[:])
+	return h, nil
+}
+
+func (h *hostile) Local() framing.Attach { return h.local }
+
+func (h *hostile) Connect(_ context.Context, remote framing.Attach) (err error) {
+	h.remote, h.proof, h.credit = remote, framing.Proof(remote.Token), remote.Slots
+	h.addr, err = h.fab.Insert(remote.Name)
+	return err
+}
+
+func (h *hostile) Check(context.Context) error {
+	if h.claims != nil {
+		return nil // the answer goes elsewhere
+	}
+	return h.ping()
+}
+
+func (h *hostile) Attached(s *rendezvous.Session) {
+	h.session = s
+	if u, ok := h.fab.(interface{ Unlink() error }); ok {
+		_ = u.Unlink()
+	}
+}
+
+func (h *hostile) Abort(error) {}
+
+func (h *hostile) Doorbell()       {}
+func (h *hostile) Ended(err error) { h.ended <- err }
+
+// leave ends the peer's process, as far as the listener can tell.
+func (h *hostile) leave() {
+	_ = h.session.Close()
+	_ = h.fab.Shutdown()
+	_ = h.mem.Close()
+	_ = h.fab.Close()
+}
+
+func (h *hostile) receive(slot uint32) error {
+	buf := h.mem.Bytes()[slot*hostileEager:][:hostileEager]
+	return h.post(fabric.Op{Kind: fabric.Recv, Tag: slot, Buf: buf, Desc: h.desc})
+}
+
+// post posts one operation, and says when the listener has cut this peer off or
+// takes nothing more.
+func (h *hostile) post(op fabric.Op) error {
+	op.To = h.addr
+	for begin := time.Now(); time.Since(begin) < patience/4; {
+		posted, _, err := h.fab.Exchange([]fabric.Op{op}, nil)
+		if err != nil {
+			return fmt.Errorf("%w: %w", errCutOff, err)
+		}
+		if posted == 1 {
+			if op.Kind != fabric.Recv {
+				h.sends++
+				h.ring()
+			}
+			return nil
+		}
+		h.poll()
+	}
+	return fmt.Errorf("%w: the fabric takes nothing more", errCutOff)
+}
+
+// ring wakes the listener where the provider cannot.
+func (h *hostile) ring() {
+	if h.session == nil {
+		return // the listener looks by itself while the two meet
+	}
+	if page := h.session.Page(); page != nil && page.Peer().Swap(0) != 0 {
+		page.Ring()
+	}
+}
+
+// poll takes in what has arrived.
+func (h *hostile) poll() {
+	var done [32]fabric.Completion
+	_, n, _ := h.fab.Exchange(nil, done[:])
+	for _, d := range done[:n] {
+		switch {
+		case d.Kind == fabric.Recv && d.Err == nil:
+			var f frame
+			payload, err := f.Decode(h.mem.Bytes()[d.Tag*hostileEager:][:d.Len])
+			if err == nil {
+				f.payload = slices.Clone(payload)
+				h.got = append(h.got, f)
+				h.credit = max(h.credit, f.Slots)
+			}
+			h.received++
+			_ = h.receive(d.Tag)
+		case d.Kind == fabric.Send, d.Kind == fabric.Write, d.Kind == fabric.WriteData:
+			h.sends--
+		}
+	}
+}
+
+// settle polls until all that was sent has left. It fails if the listener does not
+// take it.
+func (h *hostile) settle() error {
+	for begin := time.Now(); h.sends > 0; h.poll() {
+		if h.cutOff(0) || time.Since(begin) > patience/4 {
+			return errCutOff
+		}
+	}
+	return nil
+}
+
+// header fills in what all of this peer's frames have.
+func (h *hostile) header(f frame) framing.Header {
+	f.Length, f.Peer, f.Proof = uint16(len(f.payload)), h.remote.Peer, h.proof
+	if f.Slots = h.slots; !h.mute {
+		f.Slots += h.received
+	}
+	return f.Header
+}
+
+func encode(h framing.Header, payload []byte) []byte {
+	b := append(make([]byte, framing.HeaderSize), payload...)
+	h.Encode(b)
+	return b
+}
+
+// send sends a frame that is right as far as the caller wants it to be.
+func (h *hostile) send(f frame) error { return h.raw(encode(h.header(f), f.payload)) }
+
+// raw sends any bytes. It waits for credit unless the peer is greedy.
+func (h *hostile) raw(b []byte) error {
+	for begin := time.Now(); !h.greedy && h.credit-h.used <= 1; {
+		h.poll()
+		if h.cutOff(0) || time.Since(begin) > patience/4 {
+			return errCutOff
+		}
+	}
+	h.used++
+	if err := h.settle(); err != nil { // the memory is used again
+		return err
+	}
+	buf := h.mem.Bytes()[hostileOut:][:len(b)]
+	copy(buf, b)
+	return h.post(fabric.Op{Kind: fabric.Send, Buf: buf, Desc: h.desc})
+}
+
+// await waits for a frame of a type and takes it.
+func (h *hostile) await(t framing.Type) (frame, error) {
+	for begin := time.Now(); time.Since(begin) < patience/2; h.poll() {
+		if i := slices.IndexFunc(h.got, func(f frame) bool { return f.Type == t }); i >= 0 {
+			f := h.got[i]
+			h.got = slices.Delete(h.got, 0, i+1)
+			return f, nil
+		}
+	}
+	return frame{}, fmt.Errorf("no %v from the listener", t)
+}
+
+func (h *hostile) ping() error {
+	if err := h.send(frame{Header: framing.Header{Type: framing.TypePing}}); err != nil {
+		return err
+	}
+	_, err := h.await(framing.TypePong)
+	return err
+}
+
+// open opens a stream.
+func (h *hostile) open(stream uint32) error {
+	if err := h.send(h.opening(stream)); err != nil {
+		return err
+	}
+	_, err := h.await(framing.TypeAccept)
+	return err
+}
+
+func (h *hostile) opening(stream uint32) frame {
+	f := frame{framing.Header{Type: framing.TypeOpen, Stream: stream, Window: 64 << 10}, make([]byte, framing.OpenSize)}
+	(&framing.Open{Listener: h.number}).Encode(f.payload)
+	return f
+}
+
+// data is a frame with small data.
+func (h *hostile) data(stream uint32, pos uint64, b []byte) frame {
+	return frame{framing.Header{Type: framing.TypeData, Stream: stream, Pos: pos, Window: 64 << 10}, b}
+}
+
+// lease asks for a landing ring.
+func (h *hostile) lease(stream uint32) (l framing.Lease, err error) {
+	if err = h.send(frame{Header: framing.Header{Type: framing.TypeWant, Stream: stream}}); err != nil {
+		return l, err
+	}
+	f, err := h.await(framing.TypeLease)
+	if err == nil {
+		err = l.Decode(f.payload)
+	}
+	return l, err
+}
+
+// write makes an RDMA write with completion data.
+func (h *hostile) write(remote, key uint64, n int, imm framing.Immediate) error {
+	if err := h.settle(); err != nil {
+		return err
+	}
+	return h.post(fabric.Op{
+		Kind: fabric.WriteData, Buf: h.mem.Bytes()[hostileOut:][:n], Desc: h.desc, Remote: remote, Key: key, Data: imm.Proven(h.proof),
+	})
+}
+
+// cutOff reports that the listener has ended the session, waiting at most that
+// long.
+func (h *hostile) cutOff(wait time.Duration) bool {
+	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
+		h.poll()
+		select {
+		case err := <-h.ended:
+			h.ended <- err
+			return true
+		default:
+		}
+		if time.Since(begin) >= wait {
+			return false
+		}
+	}
+}
