@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -18,6 +19,7 @@ type inLease struct {
 	writes  [framing.MaxWrites]landing
 	lent    []*Buffer // pieces of the ring that the user holds, in order
 	read    uint64    // ring position of the next byte to be read
+	since   int64     // when it was granted
 	touched int64     // when it was used last, for taking idle leases back
 
 	unread writeLog
@@ -244,16 +246,25 @@ func (s *stream) dropLease() {
 }
 
 // grantWaiting grants the leases that had to wait for memory, to those first
-// that have waited longest.
+// that have waited longest. Once a peer has no memory left, its other streams need
+// not look: there may be a thousand.
 func (c *core) grantWaiting() {
+	for _, p := range c.order {
+		p.dry = false
+	}
 	queue := c.waiting
-	c.waiting = nil
+	c.waiting = queue[:0] // each adds itself at most
 	for _, s := range queue {
 		s.queued = false
-		if s.wanting && !s.gone {
+		switch {
+		case !s.wanting || s.gone:
+		case s.p.dry && s.inLease == nil && !s.deaf() && !s.finKnown:
+			s.wait()
+		default:
 			s.wanted()
 		}
 	}
+	clear(queue[len(c.waiting):])
 }
 
 // wait queues a stream whose peer wants a lease that it cannot have yet.
@@ -290,7 +301,7 @@ func (s *stream) wanted() {
 		}
 		if size/2 < minRing {
 			c.stats.Stalls.Memory++
-			c.starved = true
+			c.starved, p.dry = true, true
 			s.wait()
 			p.revokeOldest()
 			return // small data flows meanwhile; tick tries again
@@ -309,7 +320,7 @@ func (s *stream) wanted() {
 	c.lessees[l.Index] = p
 	l.Release(s.largeIn)
 	s.inLease = &inLease{
-		Lease: l, base: s.largeIn, read: s.largeIn, touched: c.now().UnixNano(),
+		Lease: l, base: s.largeIn, read: s.largeIn, since: c.now().UnixNano(), touched: c.now().UnixNano(),
 		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
 	}
 	p.shrink()
@@ -366,16 +377,23 @@ func (s *stream) returned(final uint64) error {
 	return nil
 }
 
+// leaseTurn is how long a lease may be used, at least, before another stream gets
+// its memory. Handing it round faster would cost more than it carries.
+const leaseTurn = 100 * time.Millisecond
+
 // revokeOldest takes the lease back that has been idle longest, so that
-// another stream can have its memory.
+// another stream can have its memory, unless one is already on its way back.
 func (p *peer) revokeOldest() {
 	var oldest *stream
+	turn := p.c.now().Add(-leaseTurn).UnixNano()
 	for _, s := range p.list {
 		l := s.inLease
-		if l == nil || l.State() != pool.LeaseGranted {
-			continue
-		}
-		if oldest == nil || l.touched < oldest.inLease.touched {
+		switch {
+		case l == nil:
+		case l.State() == pool.LeaseRevoking:
+			return
+		case l.State() == pool.LeaseGranted && l.since <= turn &&
+			(oldest == nil || l.touched < oldest.inLease.touched):
 			oldest = s
 		}
 	}

@@ -77,6 +77,7 @@ type peer struct {
 	nextID  uint32
 	proves  bool // completion data of its writes shows the proof, if there is any
 	landing *pool.Arena
+	dry     bool // it had no memory for a lease when grantWaiting looked last
 	pong    waiter
 	pongs   uint64
 	// conns is how many streams there are, idle since when there are none, in Unix

@@ -218,14 +218,19 @@ func (s *stream) lacks(n int) want {
 }
 
 // block notes that a writer waits, and queues it if others can use up what it
-// waits for.
+// waits for. If it was its turn, and somebody was faster, it is still its turn.
 func (s *stream) block() {
 	s.wr.waiting = true
-	if !s.blocked && s.lacks(s.conn.left) != wantOwn {
-		s.blocked = true
-		s.p.blocked = append(s.p.blocked, s)
-		s.p.c.blocked++
+	if s.blocked || s.lacks(s.conn.left) == wantOwn {
+		return
 	}
+	at := len(s.p.blocked)
+	if s.turn == s.sndNxt+1 {
+		at = 0
+	}
+	s.blocked = true
+	s.p.blocked = slices.Insert(s.p.blocked, at, s)
+	s.p.c.blocked++
 }
 
 // wakeWriters wakes the peer's writers in the order in which they came, but no
@@ -240,7 +245,7 @@ func (p *peer) wakeWriters() {
 			if c.awake >= room || p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) || s.lacks(s.conn.left) == wantShared {
 				break
 			}
-			s.awake = true
+			s.awake, s.turn = true, s.sndNxt+1
 			c.awake++
 			p.awake++
 			s.wr.signal()

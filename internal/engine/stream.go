@@ -29,12 +29,13 @@ type stream struct {
 	largeOut uint64         // bytes of large data sent
 	largeMax framing.Cursor // of these, read by the peer
 	outLease *outLease
-	asked    bool // for a lease
-	recalled bool // it was revoked before it came
-	askData  bool // by the next data frame
-	writing  int  // RDMA writes in flight
-	blocked  bool // a writer waits; listed in peer.blocked
-	awake    bool // it was woken from there, and is not back yet
+	asked    bool   // for a lease
+	recalled bool   // it was revoked before it came
+	askData  bool   // by the next data frame
+	writing  int    // RDMA writes in flight
+	blocked  bool   // a writer waits; listed in peer.blocked
+	awake    bool   // it was woken from there, and is not back yet
+	turn     uint64 // one more than sndNxt when it was woken last; 0 before
 
 	// Receiving.
 	rd        waiter
@@ -81,8 +82,15 @@ type stream struct {
 
 // newStream makes a stream and reserves the memory its window promises.
 func (p *peer) newStream(id uint32) (*stream, error) {
+	budget := p.c.cfg.Budget
 	win := p.c.cfg.Window
-	for p.c.cfg.Budget.Reserve(int64(win)) != nil {
+	// The last quarter of the budget is for smaller windows, and so on: there is to
+	// be some left for landing rings, which carry more.
+	b := budget.Stats()
+	for share := b.Limit / 4; b.Limit-b.Used-int64(win) < share && win/4 >= minWindow; share /= 4 {
+		win /= 4
+	}
+	for budget.Reserve(int64(win)) != nil {
 		if win /= 4; win < minWindow {
 			p.c.stats.Stalls.Memory++
 			return nil, ErrMemory
