@@ -26,3 +26,6 @@ func (t *Transport) EndpointNames() (names [][]byte) {
 	}
 	return names
 }
+
+// UsedMemory is how much of its Transport's budget is used.
+func UsedMemory(c *Conn) int64 { return c.link.t.budget.Stats().Used }
