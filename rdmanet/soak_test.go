@@ -1,6 +1,9 @@
 package rdmanet_test
 
-import "flag"
+import (
+	"flag"
+	"testing"
+)
 
 var soak = flag.Bool("soak", false, "repeat what depends on timing as often as make soak does")
 
@@ -11,4 +14,12 @@ func rounds(few, many int) int {
 		return many
 	}
 	return few
+}
+
+// soakOnly leaves out what few repetitions say nothing about, or what takes minutes.
+func soakOnly(t *testing.T, why string) {
+	t.Helper()
+	if !*soak {
+		t.Skip("only with -soak: " + why)
+	}
 }
