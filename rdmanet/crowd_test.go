@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"time"
 
@@ -27,7 +28,7 @@ func TestCrowd(t *testing.T) {
 		require.NoError(t, err)
 		in[name] = n
 	}
-	dropped := func(name string) bool { return context.Cause(ctxs[name]) == errCrowded }
+	dropped := func(name string) bool { return errors.Is(context.Cause(ctxs[name]), errCrowded) }
 
 	for _, name := range []string{"a", "b", "c"} {
 		enter(name)

@@ -96,7 +96,7 @@ func (r *round) rest(t *testing.T, c *rdmanet.Conn, sent int) {
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
-	require.Equal(t, sent, len(got))
+	require.Len(t, got, sent)
 	require.True(t, bytes.Equal(r.data[:sent], got))
 }
 

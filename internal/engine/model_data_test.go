@@ -176,7 +176,7 @@ func (m *model) received(e *modelEnd, b []byte, size int, err error) {
 	default:
 		m.check(errors.Is(err, syscall.ECONNRESET) && (o.aborted || e.down()), "%v: reading: %v", e, err)
 	}
-	m.check(e.readErr == nil || e.readErr == err, "%v: %v after %v", e, err, e.readErr)
+	m.check(e.readErr == nil || errors.Is(err, e.readErr), "%v: %v after %v", e, err, e.readErr)
 	e.readErr = err
 }
 

@@ -94,7 +94,7 @@ func (m *model) lost(p *pair, side int, err error) {
 }
 
 // failing reports that not both sides know yet.
-func (p *pair) failing() bool { return p.mayFail && !(p.lost[0] && p.lost[1]) }
+func (p *pair) failing() bool { return p.mayFail && (!p.lost[0] || !p.lost[1]) }
 
 func (m *model) tellLater(p *pair, side int) {
 	if p.tellAt[side] == 0 {
