@@ -274,6 +274,7 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 
 // TestFlatMemory: conns that come and go leave nothing behind.
 func TestFlatMemory(t *testing.T) {
+	soakOnly(t, "what the library frees, malloc(3) returns at one time and keeps at another")
 	for _, provider := range realProviders {
 		for name, tt := range map[string]struct {
 			cycles int
@@ -284,9 +285,6 @@ func TestFlatMemory(t *testing.T) {
 			"no reuse": {rounds(20, 2000), flatGrowth + int64(rounds(20, 2000))*forgotten, false},
 		} {
 			t.Run(provider+"/"+name, func(t *testing.T) {
-				if !tt.reuse {
-					soakOnly(t, "what the library frees, malloc(3) returns at one time and keeps at another")
-				}
 				tr := new(rdmanet.Transport)
 				cleanly(t, tr)
 				l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})

@@ -119,9 +119,10 @@ func TestCloseDuringHandshake(t *testing.T) {
 	}
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
 		// net and tcp;ofi_rxm forget connections of which they have read no word yet
-		// when the endpoint closes: about one in 500 handshakes.
-		cleanlyBut(t, rdmanet.NewTransport(f), 1+rounds(5, 1000)*len(enders)/100) // for what else it looks at
-		took := time.Duration(0)                                                  // by a handshake that nobody disturbs
+		// when the endpoint closes: about one in 500 handshakes, and one in ten if
+		// others keep the processors busy. The Transport is for what else this looks at.
+		cleanlyBut(t, rdmanet.NewTransport(f), 1+rounds(5, 1000)*len(enders)/4)
+		took := time.Duration(0) // by a handshake that nobody disturbs
 		for name, tt := range enders {
 			t.Run(name, func(t *testing.T) {
 				repeat(t, 5, func(rng *mrand.Rand) {
