@@ -53,6 +53,9 @@ type Config struct {
 	// a Waiter, nothing is delayed beyond the next Exchange of its target: one
 	// look after the doorbell finds everything, as in shared memory.
 	Delay int
+	// Straggle is the probability that an operation may be delayed sixteen times as
+	// long.
+	Straggle float64
 	// AgainRate is the probability that posting an operation is refused
 	// although there is room; up to AgainBurst more refusals follow, 3 if it is 0.
 	AgainRate  float64

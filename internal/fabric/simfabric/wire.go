@@ -44,7 +44,13 @@ func (n *Network) launch(src, dst *endpoint, op fabric.Op) *item {
 }
 
 // later is a step in the future, the next one if nothing is ever delayed.
-func (n *Network) later() uint64 { return n.stats.Steps + 1 + uint64(n.rng.IntN(n.cfg.Delay+1)) }
+func (n *Network) later() uint64 {
+	longest := n.cfg.Delay
+	if n.chance(n.cfg.Straggle) {
+		longest *= 16
+	}
+	return n.stats.Steps + 1 + uint64(n.rng.IntN(longest+1))
+}
 
 // advance moves the network by one step, which caller's Exchange causes.
 func (n *Network) advance(caller *endpoint) {
