@@ -139,13 +139,18 @@ func (s *stream) checkFin() {
 	}
 	if !s.eof && s.rcvNxt == s.finPos {
 		s.eof = true
-		if s.inLease != nil {
-			_ = s.inLease.Return(s.largeIn) // the peer writes no more: as good as a Return
-			s.dropLease()
-		}
+		s.endLease()
 		s.rd.signal()
 	}
 	s.ackFin()
+}
+
+// endLease takes in that the peer writes no more: that is as good as a Return.
+func (s *stream) endLease() {
+	if s.inLease != nil {
+		_ = s.inLease.Return(s.largeIn)
+		s.dropLease()
+	}
 }
 
 // ackFin answers the peer's Fin when its conditions hold.
@@ -184,6 +189,7 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.acked = true
 	s.dropPending()
 	s.dropHeld()
+	s.endLease()
 	s.rd.signal()
 	s.wr.signal()
 	s.ackFin()

@@ -367,7 +367,7 @@ func (s *stream) revoke() {
 // returned takes in that the peer has given its lease back.
 func (s *stream) returned(final uint64) error {
 	l := s.inLease
-	if l == nil {
+	if l == nil || s.wasCut { // a Reset, which overtook it, has ended the lease
 		return nil
 	}
 	if err := l.Return(final); err != nil {
