@@ -49,7 +49,17 @@ func (m *model) look() {
 
 // lookAtEnd: a ring that somebody reads from is nobody else's.
 func (m *model) lookAtEnd(e *modelEnd) {
-	if e.s == nil || !e.s.reading && len(e.kept) == 0 || e.h.down {
+	if e.s == nil {
+		return
+	}
+	m.check(e.readErr == nil || e.closed || e.s.reading || e.s.segs.empty(), "%v: there is something to read after %v", e, e.readErr)
+	if l := e.s.outLease; l != nil && l.revoked {
+		if e.revoked != l {
+			e.revoked, e.revokedAt = l, e.s.largeOut
+		}
+		m.check(e.s.largeOut == e.revokedAt, "%v: it goes on writing to a ring that was revoked", e)
+	}
+	if !e.s.reading && len(e.kept) == 0 || e.h.down {
 		return
 	}
 	if l := e.s.inLease; l != nil {
@@ -116,9 +126,20 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	if !o.deaf() && !e.aborted && e.s.err == nil {
 		m.check(o.s.rcvNxt == sent, "%v: %d bytes sent, and %d arrived", e, sent, o.s.rcvNxt)
 	}
+	if l := e.s.outLease; l != nil {
+		m.check(!l.revoked || held > 0, "%v: a ring that was revoked is not given back", e)
+	}
+	if l := o.s.inLease; l != nil && !o.closed {
+		m.check(l.State() != pool.LeaseRevoking || held > 0, "%v: a ring that was revoked does not come back", o)
+		m.check(!o.s.eof || !o.s.segs.empty() || o.s.reading || len(l.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
+	}
+	m.check(m.opt.tight > 0 || !o.s.wanting || o.s.inLease != nil || o.deaf(), "%v: it waits for a ring, and there is memory", o)
 	unread := !o.s.segs.empty() || o.s.reading || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
 		m.check(unread && !o.deaf(), "%v: the writer waits, and all is read", e)
+		// Without staging memory it wants a frame's window, but is counted as if it
+		// only waited its turn.
+		m.check(e.s.lacks(e.conn.left) != wantNothing || e.h.c.stage.Len() == 0, "%v: the writer waits, and could go on", e)
 	}
 	if o.reader != nil {
 		m.check(!e.finished && held == 0 && !e.aborted, "%v: the reader waits, and there is something", o)

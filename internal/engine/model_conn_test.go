@@ -17,6 +17,7 @@ type modelConn struct {
 	id      uint32 // its stream's
 	pair    *pair
 	ends    [2]*modelEnd
+	until   int               // step from which on it is to end
 	refuse  framing.ResetCode // what the listener says
 	ctx     *modelContext
 	opening bool
@@ -47,8 +48,10 @@ type modelEnd struct {
 	aborted  bool // the other end may hear of it by a reset
 	readErr  error
 
-	expired, missed [2]bool // deadline to read, to write: passed now, and since the call began
-	lingered        bool    // Close is told that it has waited long enough
+	expired, missed [2]bool   // deadline to read, to write: passed now, and since the call began
+	revoked         *outLease // the last one
+	revokedAt       uint64
+	lingered        bool // Close is told that it has waited long enough
 
 	kept   []*keptBuffer // received, and not released
 	unsent []*Buffer
@@ -122,7 +125,7 @@ func (m *model) openAny() {
 }
 
 func (m *model) open(p *pair) {
-	c := &modelConn{m: m, serial: m.opened, pair: p, opening: true}
+	c := &modelConn{m: m, serial: m.opened, pair: p, opening: true, until: m.step + 200<<m.rng.IntN(5)}
 	m.opened++
 	if m.oneIn(20) {
 		c.refuse = pick(m, framing.ResetRefused, framing.ResetMemory, framing.ResetClosed)
@@ -130,7 +133,10 @@ func (m *model) open(p *pair) {
 	for side := range c.ends {
 		c.ends[side] = &modelEnd{
 			c: c, side: side, h: p.hosts[side], base: m.rng.IntN(patternPeriod),
-			toSend: uint64(m.rng.IntN(1 << m.rng.IntN(1+m.opt.most))),
+			toSend: uint64(1) << m.opt.most,
+		}
+		if m.oneIn(3) { // it finishes before its time
+			c.ends[side].toSend = uint64(m.rng.IntN(1 << m.rng.IntN(1+m.opt.most)))
 		}
 	}
 	c.ends[0].other, c.ends[1].other = c.ends[1], c.ends[0]
@@ -194,9 +200,6 @@ func (p *pair) accept(conn *Conn, listener uint32) framing.ResetCode {
 func (e *modelEnd) bind(conn *Conn) {
 	e.conn, e.s = conn, conn.stream
 	conn.linger = 1 << 60 // Close waits as long as the model likes
-	if e.c.m.winding {
-		e.toSend = min(e.toSend, 8<<10)
-	}
 }
 
 // actEnd does something at one of the ends.
@@ -214,6 +217,9 @@ func (m *model) actEnd() {
 		return
 	}
 	e := c.ends[m.rng.IntN(2)]
+	if m.opt.rude > 0 && m.mischief(e) {
+		return
+	}
 	if e.conn == nil {
 		if c.opening && e.side == 0 && m.oneIn(60) {
 			c.abandon()
@@ -221,19 +227,41 @@ func (m *model) actEnd() {
 		return
 	}
 	switch r := m.rng.IntN(100); {
-	case r < 42:
+	case r < 40 && m.step < e.c.until:
 		m.write(e)
-	case r < 84:
+	case r < 80:
 		m.read(e)
-	case r < 90:
+	case r < 86:
 		m.release(e)
-	case r < 93 && !m.winding:
+	case r < 87 && !m.winding:
 		m.deadline(e)
-	case r < 93:
+	case r < 89:
 		m.noDeadline(e)
 	default:
 		m.shut(e)
 	}
+}
+
+// mischief ends something just when a call is in the middle of a copy.
+func (m *model) mischief(e *modelEnd) bool {
+	if e.conn == nil || e.closed || m.winding || !m.oneIn(12) {
+		return false
+	}
+	copies := e.writer != nil && e.writer.w == nil && e.h.c.copying > 0
+	if !copies && !e.s.reading {
+		return false
+	}
+	switch {
+	case m.rng.IntN(1000) < m.opt.faults && !e.h.dead:
+		m.closeHost(e.h)
+	case m.rng.IntN(1000) < m.opt.faults:
+		m.hangUp(e.c.pair)
+	case m.oneIn(3):
+		m.closeRead(e)
+	default:
+		m.close(e, m.oneIn(2))
+	}
+	return true
 }
 
 // abandon gives an Open up that is under way.
@@ -254,7 +282,9 @@ func (m *model) shut(e *modelEnd) {
 	if e.closed {
 		return
 	}
-	if rude := e.c.serial*37%100 < m.opt.rude; rude && m.oneIn(6) || m.oneIn(2000) {
+	// Conns that end abruptly do so at both ends at about the same time, with
+	// everything under way.
+	if abrupt := e.c.serial%3 > 0 && m.step >= e.c.until; abrupt && m.oneIn(2) || m.rng.IntN(200) < m.opt.rude {
 		switch r := m.rng.IntN(10); {
 		case r < 2:
 			m.closeRead(e)
@@ -268,7 +298,7 @@ func (m *model) shut(e *modelEnd) {
 		return
 	}
 	switch {
-	case !e.finished && e.writer == nil && (e.sent() >= e.toSend || e.cannotWrite()):
+	case !e.finished && e.writer == nil && (e.sent() >= e.toSend || m.step >= e.c.until || e.cannotWrite()):
 		if m.oneIn(8) {
 			m.close(e, false)
 		} else {

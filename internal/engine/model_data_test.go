@@ -18,7 +18,9 @@ const (
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 // size is how many bytes a call is to move: any order of magnitude is as likely.
-func (m *model) size() int { return 1 + m.rng.IntN(1<<m.rng.IntN(18)) }
+func (m *model) size() int {
+	return 1 + m.rng.IntN(1<<(m.opt.size-m.rng.IntN(1+m.opt.size/2)))
+}
 
 // cannotWrite reports that there is no use in trying again.
 func (e *modelEnd) cannotWrite() bool { return e.s.writeError() != nil }
@@ -112,7 +114,7 @@ func (m *model) wrote(e *modelEnd, pos uint64, size, n int, err error) {
 
 // read begins a call that receives.
 func (m *model) read(e *modelEnd) {
-	if e.reader != nil || e.readErr != nil && !m.oneIn(10) || e.closed && !m.oneIn(20) || e.expired[toRead] && !m.oneIn(20) {
+	if e.reader != nil || e.readErr != nil && !m.oneIn(4) || e.closed && !m.oneIn(20) || e.expired[toRead] && !m.oneIn(20) {
 		return
 	}
 	t := &task{what: "read", e: e}
@@ -139,6 +141,8 @@ func (m *model) read(e *modelEnd) {
 	n := m.size()
 	if m.oneIn(100) {
 		n = 0
+	} else if m.step >= e.c.until && m.oneIn(2) {
+		n = 64 << 10
 	}
 	m.start(t, func() {
 		b := make([]byte, n)
@@ -175,6 +179,9 @@ func (m *model) received(e *modelEnd, b []byte, size int, err error) {
 		m.check(e.readShut || o.finished && e.got == o.final, "%v: EOF after %d bytes, of %d (finished: %v)", e, e.got, o.sent(), o.finished)
 	default:
 		m.check(errors.Is(err, syscall.ECONNRESET) && (o.aborted || e.down()), "%v: reading: %v", e, err)
+		if e.readShut { // since this call has looked
+			return
+		}
 	}
 	m.check(e.readErr == nil || errors.Is(err, e.readErr), "%v: %v after %v", e, err, e.readErr)
 	e.readErr = err
@@ -228,10 +235,6 @@ func (m *model) deadline(e *modelEnd) {
 			e.s.wr.signal()
 			e.h.e.leave()
 		}
-		return
-	}
-	if e.expired[toRead] || e.expired[toWrite] {
-		m.noDeadline(e)
 		return
 	}
 	m.happened()

@@ -54,6 +54,24 @@ func (m *model) fault() {
 	}
 }
 
+// unrest is what makes rings change hands: time without traffic, or another conn
+// that wants the memory.
+func (m *model) unrest() {
+	p := pick(m, m.pairs...)
+	side := m.rng.IntN(2)
+	list := p.peers[side].list
+	if m.oneIn(3) || len(list) == 0 {
+		m.tick(time.Duration(m.rng.IntN(4)) * choreTime)
+		return
+	}
+	s := pick(m, list...)
+	h := p.hosts[side]
+	m.note("revoke", nil, p.id, int(s.id))
+	h.e.enter()
+	s.revoke()
+	h.e.leave()
+}
+
 // faultOfNone puts an error into a queue that belongs to no operation. Whoever
 // has one peer takes it for that one's.
 func (m *model) faultOfNone(h *host) {

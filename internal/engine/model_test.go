@@ -131,7 +131,9 @@ func (m *model) play() (err error) {
 	for !m.failed() && !m.over() {
 		m.step++
 		m.act()
-		m.look()
+		if m.quietAt == m.step {
+			m.look()
+		}
 		switch {
 		case m.step == m.opt.steps:
 			m.wind()
@@ -187,22 +189,28 @@ func (m *model) oneIn(n int) bool { return m.rng.IntN(n) == 0 }
 // act does one thing that could happen next.
 func (m *model) act() {
 	m.now = m.now.Add(time.Duration(m.rng.IntN(100_000)))
-	m.tellLosses()
-	m.doChores()
+	if m.step%8 == 0 {
+		m.tellLosses()
+		m.doChores()
+	}
 	switch r := m.rng.IntN(1000); {
-	case r < 400:
-		m.poll(pick(m, m.hosts...))
-	case r < 700:
-		m.resumeAny()
-	case r < 960:
+	case r < 200:
+		for range 1 + m.rng.IntN(6) {
+			m.poll(pick(m, m.hosts...))
+		}
+	case r < 320:
+		for range 1 + m.rng.IntN(3) {
+			m.resumeAny()
+		}
+	case r < 900-m.opt.restless:
 		m.actEnd()
+	case r < 900:
+		m.unrest()
 	case r < 990:
 		m.openAny()
-	case r < 996:
+	case r < 992:
 		m.tick(time.Duration(m.rng.IntN(300)) * time.Millisecond)
-	case r < 997:
-		m.tick(time.Duration(m.rng.IntN(4)) * choreTime)
-	case r < 998:
+	case r < 995:
 		m.settle()
 	default:
 		m.fault()
@@ -245,9 +253,7 @@ func (m *model) wind() {
 	m.note("wind", nil, 0, 0)
 	m.winding = true
 	for _, c := range m.conns {
-		for _, e := range c.ends {
-			e.toSend = min(e.toSend, e.sent()+8<<10)
-		}
+		c.until = m.step
 	}
 }
 

@@ -25,7 +25,10 @@ type options struct {
 	conns     int // opened in all
 	alive     int // open at a time
 	most      int // a direction of a conn carries less than 1<<most bytes
-	rude      int // of 100 conns are closed and reset at any moment
+	size      int // and a call moves up to 1<<size
+	eager     int // largest frame, 0: what the provider takes
+	rude      int // of 1000 acts at an end end something, at any moment
+	restless  int // of 1000 steps are long ones, or take a ring back
 	zeroCopy  int // of 100 calls
 	tight     int // bytes of budget beyond what every host needs; 0: plenty
 	faults    int // of 100 times that something could go wrong
@@ -35,36 +38,40 @@ type options struct {
 func (m *model) randomOptions() options {
 	o := options{
 		sim: m.randomSim(), hosts: pick(m, 2, 2, 2, 3, 3, 4), both: m.oneIn(3),
-		steps: 100 << m.rng.IntN(5), conns: 1 + m.rng.IntN(8), alive: 8,
-		most: pick(m, 10, 14, 17, 19), rude: pick(m, 0, 0, 30, 100),
+		steps: 1000 << m.rng.IntN(3), conns: 10 << m.rng.IntN(3), alive: 1 + m.rng.IntN(5),
+		most: pick(m, 14, 16, 18),
+		rude: pick(m, 0, 1, 2, 4, 20), restless: pick(m, 1, 1, 10, 40),
 		zeroCopy: pick(m, 0, 20, 60), deadAfter: time.Hour,
 	}
+	// In most seeds nearly all calls are long enough for RDMA.
+	sizes := pick(m, [2]int{8, 112}, [2]int{10, 112}, [2]int{12, 112}, [2]int{12, 300}, [2]int{15, 112}, [2]int{17, 112}, [2]int{17, 0})
+	o.size, o.eager = sizes[0], sizes[1]
 	o.bells = o.sim.PerPeer || m.oneIn(3)
 	if o.sim.PerPeer {
 		o.hosts, o.both = 2, false
 	}
-	if o.hosts == 2 && !o.both {
-		o.sim.RxDepth = pick(m, 4, 8, o.sim.RxDepth)
-	}
 	switch {
-	case m.oneIn(8): // conns come and go
-		o.conns, o.most, o.steps = 50+m.rng.IntN(250), 12, 8000
+	case m.oneIn(10): // conns come and go
+		o.conns, o.most, o.steps, o.rude, o.alive = 300, 12, 4000, 10, 8
 	case m.oneIn(30): // a long one
 		o.steps, o.most = 6000, 21
 	}
 	if o.sim.MaxMsgSize > 0 && o.sim.MaxMsgSize < 4096 {
-		o.most = min(o.most, 15) // every byte costs many more steps
+		o.most, o.size = min(o.most, 15), min(o.size, 12) // every byte costs many more steps
+	}
+	if o.hosts == 2 && !o.both && m.oneIn(4) {
+		o.sim.RxDepth = pick(m, 4, 8)
 	}
 	if m.oneIn(4) {
-		o.tight = 1 + m.rng.IntN(10<<20)
+		o.tight = 1 + m.rng.IntN(pick(m, 4<<10, 64<<10, 1<<20, 10<<20))
 	}
 	if m.oneIn(3) {
 		o.faults = pick(m, 10, 100)
 	}
 	o.cfg = Config{
 		Window:    4 << 10 << m.rng.IntN(5),
-		Ring:      4 << 10 << m.rng.IntN(8),
-		PeerSlots: 4 << m.rng.IntN(5),
+		Ring:      4 << 10 << m.rng.IntN(1+m.rng.IntN(9)),
+		PeerSlots: pick(m, 4, 8, 16, 32, 64),
 		DeadAfter: o.deadAfter,
 	}
 	return o
@@ -77,18 +84,16 @@ func (m *model) randomSim() simfabric.Config {
 		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.EFA(), simfabric.Verbs(), simfabric.Personality{})
 	p.Provider = "sim"
 	p.InjectSize = pick(m, 0, 64, 256, 4096)
-	p.TxDepth = pick(m, 1, 2, 8, 64)
-	p.RxDepth = pick(m, 32, 64, 256)
+	p.TxDepth = pick(m, 1, 2, 8, 64, 64, 64)
+	p.RxDepth = pick(m, 32, 64, 256, 256)
 	p.PerPeer = p.PerPeer && m.oneIn(2)
 	p.NoWait = m.oneIn(4)
-	if m.oneIn(4) {
-		p.MaxMsgSize = pick[uint64](m, 200, 512, 4096, 8192)
-	}
+	p.MaxMsgSize = pick[uint64](m, 0, 0, 0, 0, 0, 200, 512, 4096, 8192)
 	c := simfabric.Config{
-		Seed: m.seed, Personality: p, Delay: pick(m, 0, 1, 5, 20, 60),
-		AgainRate: pick(m, 0, 0, 0.1, 0.5), CompletionReorder: m.oneIn(2), Observe: m.observe,
+		Seed: m.seed, Personality: p, Delay: pick(m, 0, 1, 5, 10, 20, 40), Straggle: pick(m, 0, 0.02, 0.2),
+		AgainRate: pick(m, 0, 0, 0, 0.1, 0.5), CompletionReorder: m.oneIn(2), Observe: m.observe,
 	}
-	if m.oneIn(8) { // bursts
+	if m.oneIn(10) { // bursts
 		c.AgainRate, c.AgainBurst = 0.01, 300
 	}
 	return c
@@ -195,8 +200,12 @@ func (m *model) connect(a, b *host) *pair {
 		addr, err := h.fab.Insert(o.c.fab.Name())
 		m.check(err == nil, "inserting an address: %v", err)
 		h.e.enter()
+		eager := o.c.eager
+		if m.opt.eager > 0 {
+			eager = min(eager, m.opt.eager)
+		}
 		err = me.attach(&framing.Attach{
-			Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(o.c.eager),
+			Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(eager),
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
 		if m.opt.bells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
