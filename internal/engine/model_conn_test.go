@@ -49,6 +49,8 @@ type modelEnd struct {
 	readErr  error
 
 	expired, missed [2]bool   // deadline to read, to write: passed now, and since the call began
+	cut             bool      // by a reset, or by the peer's failure
+	cutAt           uint64    // bytes received until then
 	revoked         *outLease // the last one
 	revokedAt       uint64
 	lingered        bool // Close is told that it has waited long enough
@@ -227,7 +229,7 @@ func (m *model) actEnd() {
 		return
 	}
 	switch r := m.rng.IntN(100); {
-	case r < 40 && m.step < e.c.until:
+	case r < 40 && (m.step < e.c.until || e.c.manner() != polite && !m.winding):
 		m.write(e)
 	case r < 80:
 		m.read(e)
@@ -242,16 +244,18 @@ func (m *model) actEnd() {
 	}
 }
 
-// mischief ends something just when a call is in the middle of a copy.
+// mischief does something just when a call is in the middle of a copy, or was
+// woken and is not there yet.
 func (m *model) mischief(e *modelEnd) bool {
-	if e.conn == nil || e.closed || m.winding || !m.oneIn(12) {
+	if e.conn == nil || e.closed || m.winding || !m.oneIn(4) {
 		return false
 	}
 	copies := e.writer != nil && e.writer.w == nil && e.h.c.copying > 0
-	if !copies && !e.s.reading {
-		return false
-	}
 	switch {
+	case e.s.awake:
+		m.deadline(e)
+	case !copies && !e.s.reading:
+		return false
 	case m.rng.IntN(1000) < m.opt.faults && !e.h.dead:
 		m.closeHost(e.h)
 	case m.rng.IntN(1000) < m.opt.faults:
@@ -277,6 +281,18 @@ func (c *modelConn) abandon() {
 	}
 }
 
+// How a conn ends.
+const (
+	polite = iota
+	closing
+	resetting
+	anyhow
+)
+
+func (c *modelConn) manner() int {
+	return []int{closing, resetting, polite, closing, resetting, anyhow, polite}[c.serial%7]
+}
+
 // shut ends something.
 func (m *model) shut(e *modelEnd) {
 	if e.closed {
@@ -284,7 +300,13 @@ func (m *model) shut(e *modelEnd) {
 	}
 	// Conns that end abruptly do so at both ends at about the same time, with
 	// everything under way.
-	if abrupt := e.c.serial%3 > 0 && m.step >= e.c.until; abrupt && m.oneIn(2) || m.rng.IntN(200) < m.opt.rude {
+	how := e.c.manner()
+	abrupt := how != polite && m.step >= e.c.until && (e.s.writing > 0 || m.oneIn(20))
+	switch {
+	case abrupt && how != anyhow:
+		m.close(e, how == resetting)
+		return
+	case abrupt, m.rng.IntN(200) < m.opt.rude:
 		switch r := m.rng.IntN(10); {
 		case r < 2:
 			m.closeRead(e)

@@ -46,6 +46,7 @@ func playAll(n int) (failed uint64, err error) {
 		wg   sync.WaitGroup
 		mu   sync.Mutex
 	)
+	debug.SetTraceback("all")
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for {
@@ -53,7 +54,7 @@ func playAll(n int) (failed uint64, err error) {
 				if seed > uint64(n) {
 					return
 				}
-				if e := newModel(seed).play(); e != nil {
+				if e := playSeed(seed); e != nil {
 					next.Store(uint64(n)) // the others end
 					mu.Lock()
 					defer mu.Unlock()
@@ -67,6 +68,15 @@ func playAll(n int) (failed uint64, err error) {
 	}
 	wg.Wait()
 	return failed, err
+}
+
+// playSeed is there to be seen, with the seed, in the trace of a crash.
+//
+//go:noinline
+func playSeed(seed uint64) error {
+	err := newModel(seed).play()
+	runtime.KeepAlive(seed)
+	return err
 }
 
 // TestModelReplays: what a seed does depends on nothing but the seed.
@@ -119,7 +129,6 @@ func (m *model) play() (err error) {
 	// Faults in memory that was unmapped are to name the seed, too.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer time.AfterFunc(hung, func() {
-		debug.SetTraceback("all")
 		panic(fmt.Sprintf("seed %d is caught in a loop", m.seed))
 	}).Stop()
 	defer func() {
@@ -196,8 +205,12 @@ func (m *model) act() {
 	switch r := m.rng.IntN(1000); {
 	case r < 200:
 		for range 1 + m.rng.IntN(6) {
-			m.poll(pick(m, m.hosts...))
+			if h := pick(m, m.hosts...); m.step >= h.asleep {
+				m.poll(h)
+			}
 		}
+	case r < 203: // somebody else has the processor, while completions pile up
+		pick(m, m.hosts...).asleep = m.step + m.rng.IntN(400)
 	case r < 320:
 		for range 1 + m.rng.IntN(3) {
 			m.resumeAny()

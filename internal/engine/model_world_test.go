@@ -80,7 +80,8 @@ func (m *model) randomOptions() options {
 // randomSim is a provider that is like none, or all, of the real ones.
 func (m *model) randomSim() simfabric.Config {
 	p := pick(m,
-		simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(), simfabric.RuleDeliveryComplete(),
+		simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleCQData(),
+		simfabric.RuleSendAfterWrite(), simfabric.RuleDeliveryComplete(), simfabric.RuleDeliveryComplete(),
 		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.EFA(), simfabric.Verbs(), simfabric.Personality{})
 	p.Provider = "sim"
 	p.InjectSize = pick(m, 0, 64, 256, 4096)
@@ -90,7 +91,7 @@ func (m *model) randomSim() simfabric.Config {
 	p.NoWait = m.oneIn(4)
 	p.MaxMsgSize = pick[uint64](m, 0, 0, 0, 0, 0, 200, 512, 4096, 8192)
 	c := simfabric.Config{
-		Seed: m.seed, Personality: p, Delay: pick(m, 0, 1, 5, 10, 20, 40), Straggle: pick(m, 0, 0.02, 0.2),
+		Seed: m.seed, Personality: p, Delay: pick(m, 0, 1, 5, 10, 20, 40), Straggle: pick(m, 0, 0.05, 0.3),
 		AgainRate: pick(m, 0, 0, 0, 0.1, 0.5), CompletionReorder: m.oneIn(2), Observe: m.observe,
 	}
 	if m.oneIn(10) { // bursts
@@ -108,6 +109,7 @@ type host struct {
 	c        *core
 	budget   *pool.Budget
 	hogged   int64 // of it, by nobody in particular
+	asleep   int   // step until which nobody polls
 	dead     bool  // killed, or closed
 	down     bool  // and shut down
 	choresAt time.Time
@@ -223,10 +225,7 @@ func (m *model) poll(h *host) int {
 	if h.down {
 		return 0
 	}
-	n := 1 + m.rng.IntN(reapMax)
-	if m.oneIn(2) {
-		n = 1 + m.rng.IntN(4)
-	}
+	n := pick(m, 1, 1, 4, reapMax)
 	_, n, err := h.fab.Exchange(nil, h.reaped[:n])
 	if err == nil && n == 0 && !h.e.refused.Load() {
 		return 0

@@ -2,11 +2,15 @@ package engine
 
 import (
 	"io"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
 // TestWholeRing: a writer that could use the whole ring goes on although the
@@ -67,4 +71,43 @@ func TestHeldBuffers(t *testing.T) {
 		require.NoError(t, a.SetLinger(0))
 		require.NoError(t, a.Close())
 	})
+}
+
+// TestNothingAfterReset: the completion of a write that landed before a Reset, but
+// is noticed after it, adds nothing to what can be read.
+func TestNothingAfterReset(t *testing.T) {
+	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	buf := make([]byte, 200<<10)
+	sent := make(chan error, 1)
+	go func() {
+		_, err := a.Write(buf)
+		sent <- err
+	}()
+	_, err := io.ReadFull(b, buf[:100<<10]) // the rest stays in the ring
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
+	s := b.stream
+	require.Eventually(t, func() bool {
+		l.eb.mu.Lock()
+		defer l.eb.mu.Unlock()
+		return s.rcvNxt == uint64(len(buf))
+	}, 5*time.Second, time.Millisecond)
+	l.eb.enter()
+	in := s.inLease
+	in.writes[in.seq%framing.MaxWrites] = landing{announced: true, pos: s.rcvNxt, ring: s.largeIn, n: 10}
+	s.wasReset(framing.ResetAbort)
+	require.NotNil(t, s.inLease)
+	s.p.told++ // the slot that the completion takes
+	l.eb.core.landed(framing.MakeImmediate(in.Index, in.seq, false))
+	assert.EqualValues(t, len(buf), s.rcvNxt)
+	l.eb.leave()
+	n, err := io.ReadFull(b, buf)
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	assert.Equal(t, 100<<10, n)
+	for _, c := range []*Conn{a, b} {
+		require.NoError(t, c.SetLinger(0))
+		require.NoError(t, c.Close())
+	}
 }
