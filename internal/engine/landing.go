@@ -218,18 +218,16 @@ func (s *stream) releaseRing() {
 	s.dropLease()
 }
 
-// unhold keeps the peer from holding back a write that the user waits for. It does
-// so while half of the ring seems unread (see peer.holding), which pieces are that
-// the user holds.
+// unhold keeps the peer from waiting for room in the ring, or with a write that it
+// holds back (see peer.holding), while the user waits for the rest of a message and
+// holds what came before: nothing will be released before the rest is there.
 func (s *stream) unhold() {
 	l := s.inLease
-	if l == nil || len(l.lent) == 0 || s.p.bell.Own == nil {
-		return
-	}
-	switch half := uint64(len(l.Ring.Bytes)) / 2; {
-	case s.largeIn-s.largeRel >= half:
-		s.revoke() // nothing is held back for a ring that is to go
-	case s.largeIn-s.toldRing >= half:
+	switch {
+	case l == nil || len(l.lent) == 0:
+	case s.largeIn-s.largeRel >= uint64(len(l.Ring.Bytes))/2:
+		s.revoke() // frames need no room in the ring
+	case s.largeRel != s.toldRing:
 		s.markDirty()
 	}
 }

@@ -39,38 +39,43 @@ func TestWholeRing(t *testing.T) {
 }
 
 // TestHeldBuffers: a user who waits for the rest of a message while it holds
-// what came before gets it, as long as all of it fits the ring.
+// what came before gets it, as long as all of it fits the ring, whatever the
+// writer had been told before.
 func TestHeldBuffers(t *testing.T) {
+	for before := 512 << 10; before <= 1<<20; before += 64<<10 - 1000 {
+		virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) { heldBuffers(t, l, before) })
+	}
+}
+
+func heldBuffers(t *testing.T, l *link, before int) {
 	const size = 900 << 10
-	virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		go func() {
-			_, err := a.Write(make([]byte, size)) // gets the lease
+	a, b := l.dial(t)
+	go func() {
+		_, err := a.Write(make([]byte, before)) // gets the lease
+		assert.NoError(t, err)
+		for range size / (60 << 10) {
+			_, err := a.Write(make([]byte, 60<<10))
 			assert.NoError(t, err)
-			for range size / (60 << 10) {
-				_, err := a.Write(make([]byte, 60<<10))
-				assert.NoError(t, err)
-			}
-		}()
-		_, err := io.ReadFull(b, make([]byte, size))
-		require.NoError(t, err)
-		assert.NoError(t, b.SetReadDeadline(time.Now().Add(time.Minute)))
-		var held []*Buffer
-		for n := 0; n < size; n += len(held[len(held)-1].Bytes()) {
-			buf, err := b.RecvBuffer()
-			if !assert.NoError(t, err, "%d bytes held", n) {
-				break
-			}
-			held = append(held, buf)
 		}
-		for _, buf := range held {
-			buf.Release()
+	}()
+	_, err := io.ReadFull(b, make([]byte, before))
+	require.NoError(t, err)
+	assert.NoError(t, b.SetReadDeadline(time.Now().Add(time.Minute)))
+	var held []*Buffer
+	for n := 0; n < size; n += len(held[len(held)-1].Bytes()) {
+		buf, err := b.RecvBuffer()
+		if !assert.NoError(t, err, "%d bytes held", n) {
+			break
 		}
-		require.NoError(t, b.SetLinger(0))
-		require.NoError(t, b.Close())
-		require.NoError(t, a.SetLinger(0))
-		require.NoError(t, a.Close())
-	})
+		held = append(held, buf)
+	}
+	for _, buf := range held {
+		buf.Release()
+	}
+	require.NoError(t, b.SetLinger(0))
+	require.NoError(t, b.Close())
+	require.NoError(t, a.SetLinger(0))
+	require.NoError(t, a.Close())
 }
 
 // TestNothingAfterReset: the completion of a write that landed before a Reset, but
@@ -100,7 +105,11 @@ func TestNothingAfterReset(t *testing.T) {
 	s.wasReset(framing.ResetAbort)
 	require.NotNil(t, s.inLease)
 	s.p.told++ // the slot that the completion takes
-	l.eb.core.landed(framing.MakeImmediate(in.Index, in.seq, false))
+	data := uint64(framing.MakeImmediate(in.Index, in.seq, false))
+	if s.p.proves {
+		data = framing.MakeImmediate(in.Index, in.seq, false).Proven(s.p.proofIn)
+	}
+	l.eb.core.landed(data)
 	assert.EqualValues(t, len(buf), s.rcvNxt)
 	l.eb.leave()
 	n, err := io.ReadFull(b, buf)
