@@ -147,7 +147,7 @@ func (t *Transport) closeEndpoint(ep *endpoint) {
 	}
 	_ = ep.engine.Close() // of no use any more, whatever it says
 	s := providerStats(ep.engine.Stats())
-	s.Peers, s.Conns, s.Endpoints = 0, 0, 0
+	s.Peers, s.Conns, s.Endpoints, s.LandingMemory = 0, 0, 0, 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.past[ep.key.provider] = t.past[ep.key.provider].add(s)

@@ -27,5 +27,10 @@ func (t *Transport) EndpointNames() (names [][]byte) {
 	return names
 }
 
-// UsedMemory is how much of its Transport's budget is used.
-func UsedMemory(c *Conn) int64 { return c.link.t.budget.Stats().Used }
+// LandingMemory is how much memory its Transport has for peers to write to.
+func LandingMemory(c *Conn) (n int64) {
+	for _, p := range c.link.t.Stats().Providers {
+		n += p.LandingMemory
+	}
+	return n
+}

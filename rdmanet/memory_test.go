@@ -9,10 +9,7 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime"
-	"runtime/debug"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -126,7 +123,6 @@ func jobsListener(provider, _ string) error {
 // TestManyConnsOnASmallBudget: a thousand conns have 64 MiB on either side. All
 // make progress all the time, and no side uses more.
 func TestManyConnsOnASmallBudget(t *testing.T) {
-	soakOnly(t, "it takes minutes with -race")
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
@@ -153,7 +149,7 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 			require.NoError(t, cmd.Start())
 			lines := bufio.NewScanner(stdout)
 			require.True(t, lines.Scan())
-			sendJobs(t, here, provider, lines.Text(), rounds(1<<20, 4<<20))
+			sendJobs(t, here, provider, lines.Text(), rounds(256<<10, 4<<20))
 			require.NoError(t, stdin.Close())
 			require.True(t, lines.Scan())
 			high, err := strconv.Atoi(lines.Text())
@@ -190,26 +186,18 @@ func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size i
 	worst, large := watchProgress(conns, done)
 	took := time.Since(start)
 	s := tr.Stats()
-	t.Logf("%d conns sent %d KiB each in %v; longest longestWait of one: %v; %.0f %% by RDMA write; budget used here at most: %d MiB",
+	t.Logf("%d conns sent %d KiB each in %v; longest standstill of one: %v; %.0f %% by RDMA write; budget used here at most: %d MiB",
 		manyConns, size>>10, took.Round(time.Millisecond), worst.Round(time.Millisecond),
 		100*float64(large)/float64(manyConns*size), s.Memory.High>>20)
-	assert.Less(t, worst, longestWait)
+	assert.Less(t, worst, longestStandstill)
 	assert.Positive(t, large)
 	assert.LessOrEqual(t, s.Memory.High, int64(manyBudget))
 }
 
-const (
-	// flatGrowth is twice of what was measured between 20,000 and 100,000 cycles.
-	flatGrowth = 8 << 20
-	// forgotten is what libfabric 1.17 keeps of every handshake that opened two shm
-	// endpoints, about one KiB each, twice over.
-	forgotten = 4 << 10
-)
-
-// longestWait is how long a conn that has something to send may not move. On two
+// longestStandstill is how long a conn that has something to send may not move. On two
 // cores that others used, too, it was 4 s with a mebibyte for each conn, of 5 to 9 s
 // in all, and 15 s, of 38 s, with four.
-const longestWait = 30 * time.Second
+const longestStandstill = 30 * time.Second
 
 // watchProgress returns the longest time for which a conn that was not done did not
 // move, and how much went by RDMA write.
@@ -246,9 +234,8 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 			a, b := pipe()
 			conns = append(conns, [2]*rdmanet.Conn{a, b})
 		}
-		used := func() int64 { return rdmanet.UsedMemory(conns[0][0]) }
-		var idle int64
-		for round := range 3 {
+		landing := func() int64 { return rdmanet.LandingMemory(conns[0][0]) }
+		for range 2 {
 			before := conns[0][1].Info().LargeReceived
 			var wg sync.WaitGroup
 			for i, c := range conns {
@@ -257,113 +244,13 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 			}
 			wg.Wait()
 			assert.Greater(t, conns[0][1].Info().LargeReceived, before)
-			if round == 0 { // staging memory stays, rings are out for up to two seconds
-				eventually(t, func() bool { idle = used(); time.Sleep(2500 * time.Millisecond); return used() == idle }, "rest")
-				continue
-			}
-			assert.Greater(t, used(), idle, "rings are out")
+			assert.Positive(t, landing())
 			start := time.Now()
-			eventually(t, func() bool { return used() <= idle }, "all rings come back")
+			eventually(t, func() bool { return landing() == 0 }, "all rings come back")
 			t.Logf("back after %v", time.Since(start).Round(time.Millisecond))
 		}
 		for _, c := range conns {
 			closeAll(t, c[0], c[1])
 		}
 	})
-}
-
-// TestFlatMemory: conns that come and go leave nothing behind.
-func TestFlatMemory(t *testing.T) {
-	soakOnly(t, "what the library frees, malloc(3) returns at one time and keeps at another")
-	for _, provider := range realProviders {
-		for name, tt := range map[string]struct {
-			cycles int
-			grown  int64 // bytes that the process may grow by
-			reuse  bool
-		}{
-			"reuse":    {rounds(500, 100_000), flatGrowth, true},
-			"no reuse": {rounds(20, 2000), flatGrowth + int64(rounds(20, 2000))*forgotten, false},
-		} {
-			t.Run(provider+"/"+name, func(t *testing.T) {
-				tr := new(rdmanet.Transport)
-				cleanly(t, tr)
-				l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
-				go takeJobs(l)
-				d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience, DisableReuse: !tt.reuse}
-				cycle := func(i int) {
-					size := 100
-					switch { // some by RDMA
-					case i%256 == 255:
-						size = 4 << 20
-					case i%16 == 15:
-						size = 256 << 10
-					}
-					c, err := d.Dial("rdma", l.Addr().String())
-					require.NoError(t, err)
-					require.NoError(t, sendJob(c, i, size))
-					require.NoError(t, c.Close())
-				}
-				for i := range max(tt.cycles/4, 40) {
-					cycle(16*i + 15) // large ones: staging memory, once mapped, stays
-				}
-				var samples []int64
-				start, before := time.Now(), state(t, tr)
-				for i := range tt.cycles {
-					cycle(i)
-					if i%(tt.cycles/5) == tt.cycles/5-1 {
-						samples = append(samples, resident(t))
-						t.Logf("after %d cycles: %.1f MiB resident", i+1, float64(samples[len(samples)-1])/(1<<20))
-					}
-				}
-				took := time.Since(start)
-				after := state(t, tr)
-				t.Logf("%d cycles, %v each: %v, then %v", tt.cycles, took/time.Duration(tt.cycles), before, after)
-				grown := after.resident - before.resident
-				if tt.reuse {
-					// With the same endpoints throughout: what libfabric frees with them, up to
-					// 80 MiB for tcp;ofi_rxm, malloc(3) returns at one time and keeps at another.
-					grown = samples[len(samples)-1] - samples[0]
-				}
-				assert.Less(t, grown, tt.grown)
-				assert.LessOrEqual(t, after.goroutines, before.goroutines)
-				assert.LessOrEqual(t, after.files, before.files)
-				assert.LessOrEqual(t, after.names, before.names)
-			})
-		}
-	}
-}
-
-// processState is what must not grow.
-type processState struct {
-	resident                 int64
-	goroutines, files, names int
-}
-
-func (s processState) String() string {
-	return fmt.Sprintf("%.1f MiB resident, %d goroutines, %d files, %d names in /dev/shm",
-		float64(s.resident)/(1<<20), s.goroutines, s.files, s.names)
-}
-
-// state takes everything apart that no conn uses, and looks at what is left.
-func state(t *testing.T, tr *rdmanet.Transport) processState {
-	t.Helper()
-	eventually(t, func() bool {
-		tr.CloseIdle()
-		s := tr.Stats()
-		return s.Peers == 0 && s.Memory.Used == 0
-	}, "no peers")
-	return processState{resident(t), runtime.NumGoroutine(), openFiles(t), len(sharedMemory(t))}
-}
-
-// resident is how much memory this process has, without what Go only keeps for
-// later.
-func resident(t *testing.T) int64 {
-	t.Helper()
-	runtime.GC()
-	debug.FreeOSMemory()
-	b, err := os.ReadFile("/proc/self/statm")
-	require.NoError(t, err)
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	require.NoError(t, err)
-	return pages * int64(os.Getpagesize())
 }

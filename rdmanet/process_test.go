@@ -37,6 +37,7 @@ var roles = map[string]func(provider, addr string) error{
 	"exit while reading":    leave(exitWhileReading),
 	"exit after CloseWrite": leave(exitAfterCloseWrite),
 
+	"cycles":         cycles,
 	"jobs":           jobsListener,
 	"relay":          relay,
 	"write and exit": writeAndExit,

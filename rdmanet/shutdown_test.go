@@ -292,6 +292,9 @@ func TestCloseDuring(t *testing.T) {
 		s := tr.Stats().Providers[provider]
 		assert.Zero(t, s.Violations)
 		assert.Zero(t, s.PeersLost)
+		if w, ok := f.(*watcher); ok {
+			assert.Empty(t, w.closedBeneath())
+		}
 		assert.Zero(t, s.FramesDropped)
 		a, b := pipe()
 		echo(t, a, b)

@@ -34,6 +34,9 @@ type ProviderStats struct {
 	Endpoints int // open now
 	Peers     int
 	Conns     int // closing ones included
+	// LandingMemory is the bytes mapped for what peers write by RDMA. It is given
+	// back when the conns of a peer have been idle for up to three seconds.
+	LandingMemory int64
 
 	PeersLost                  uint64 // ended, for any reason
 	FramesSent, FramesReceived uint64
@@ -69,7 +72,7 @@ type Stalls struct {
 
 func providerStats(s engine.Stats) ProviderStats {
 	return ProviderStats{
-		Endpoints: 1, Peers: s.Peers, Conns: s.Streams,
+		Endpoints: 1, Peers: s.Peers, Conns: s.Streams, LandingMemory: s.Landing,
 		PeersLost: s.PeersLost, FramesSent: s.FramesSent, FramesReceived: s.FramesReceived,
 		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, WritesStray: s.WritesStray, FramesHeld: s.FramesHeld,
 		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
@@ -83,6 +86,7 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Endpoints += o.Endpoints
 	s.Peers += o.Peers
 	s.Conns += o.Conns
+	s.LandingMemory += o.LandingMemory
 	s.PeersLost += o.PeersLost
 	s.FramesSent += o.FramesSent
 	s.FramesReceived += o.FramesReceived

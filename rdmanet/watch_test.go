@@ -48,12 +48,11 @@ func onWatched(t *testing.T, test func(t *testing.T, f fabric.Fabric, provider s
 }
 
 // watcher does for libfabric what simfabric does by itself: see simfabric.Stats.
-// It also sees to it that no region is closed under a peer's write while no peer
-// of its owner has failed.
 type watcher struct {
 	fabric.Fabric
 	mu        sync.Mutex
 	fault     string // the first
+	beneath   string // the first region that was closed under a peer's write: only where a peer has failed
 	endpoints map[*watchedEndpoint]struct{}
 }
 
@@ -70,7 +69,6 @@ type watchedEndpoint struct {
 	// Guarded by w.mu.
 	regions map[*watchedRegion]struct{}
 	flying  map[flightKey]fabric.Op
-	failed  bool // a peer was removed: it may not know yet that its keys are void
 	down    bool
 	at      string // where memory was taken from under an operation without Shutdown
 }
@@ -95,6 +93,13 @@ func (w *watcher) Open(provider string, src netip.Addr) (fabric.Endpoint, error)
 	defer w.mu.Unlock()
 	w.endpoints[e] = struct{}{}
 	return e, nil
+}
+
+// closedBeneath is where a region was closed under a peer's write, "" if none was.
+func (w *watcher) closedBeneath() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.beneath
 }
 
 // wrong notes what is wrong, with w.mu held.
@@ -194,24 +199,16 @@ func (e *watchedEndpoint) closing(r *watchedRegion) {
 		// not shut down, but left alone from here on.
 		e.at = string(debug.Stack())
 	}
-	// That the one peer of an endpoint has failed shows in nothing else.
-	if r.access != pool.AccessRemoteWrite || e.failed || e.Attr().PerPeer {
+	if r.access != pool.AccessRemoteWrite || w.beneath != "" {
 		return
 	}
 	for other := range w.endpoints {
 		for _, op := range other.flying {
-			if (op.Kind == fabric.Write || op.Kind == fabric.WriteData) && op.Key == r.Key() && !other.failed && !other.down {
-				w.wrong("region of %d bytes closed under a peer's write", len(r.mem))
+			if (op.Kind == fabric.Write || op.Kind == fabric.WriteData) && op.Key == r.Key() {
+				w.beneath = string(debug.Stack())
 			}
 		}
 	}
-}
-
-func (e *watchedEndpoint) Remove(a fabric.Addr) error {
-	e.w.mu.Lock()
-	e.failed = true
-	e.w.mu.Unlock()
-	return e.Endpoint.Remove(a)
 }
 
 func (e *watchedEndpoint) Shutdown() error {

@@ -321,6 +321,11 @@ func (e *Endpoint) Stats() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)
+	for _, p := range e.core.order {
+		if p.landing != nil {
+			s.Landing += p.landing.Stats().Mapped
+		}
+	}
 	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
 	return s
 }

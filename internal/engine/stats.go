@@ -24,6 +24,7 @@ type Stats struct {
 	RDMAWrites     uint64 // posted
 	RDMAReceived   uint64 // bytes that arrived by RDMA write
 	LeasesRevoked  uint64
+	Landing        int64  // bytes mapped for landing rings
 	Abandoned      uint64 // 1 if the endpoint was, since a call hung in the library
 	Posted, Reaped uint64 // operations and completions
 	CQErrors       uint64
