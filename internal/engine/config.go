@@ -20,8 +20,8 @@ type Config struct {
 	Ring int
 	// PeerSlots is how many receive slots each peer may have in flight.
 	PeerSlots int
-	// DeadAfter is how long the fabric may refuse a peer's operations before
-	// the peer counts as dead.
+	// DeadAfter is for how long the fabric may refuse a peer's operations, or
+	// complete none of them, before the peer counts as dead.
 	DeadAfter time.Duration
 	// Spin is how long a waiting goroutine polls before it parks; negative
 	// never polls. It is an upper bound: waits that are usually longer park at

@@ -94,6 +94,7 @@ type core struct {
 	copying   int
 	ringFreed bool // landing memory has become free: look at who wants a lease
 	starved   bool // a stream wants a lease for which there is no memory
+	posted    bool // an operation was, since chores looked last
 	landing   bool // a ring was granted since chores looked last: it may be gone again
 	// waiting has the streams that want a lease, in the order in which they asked,
 	// and some that do not any more.
@@ -204,8 +205,8 @@ func (c *core) push(p *peer) {
 	case p.head == len(p.out):
 		p.out, p.head = p.out[:0], 0
 		p.unstall()
-	case p.stalled.IsZero():
-		p.stalled = c.now()
+	case !p.stalled:
+		p.stalled = true
 		c.stalled++
 		c.stats.Stalls.Queue++
 	}
@@ -213,8 +214,8 @@ func (c *core) push(p *peer) {
 
 // unstall notes that the fabric takes the peer's operations.
 func (p *peer) unstall() {
-	if !p.stalled.IsZero() {
-		p.stalled = time.Time{}
+	if p.stalled {
+		p.stalled = false
 		p.c.stalled--
 	}
 }
@@ -234,6 +235,7 @@ func (c *core) account(p *peer, posted, n int) {
 	p.head += posted
 	if posted > 0 {
 		c.stats.Posted += uint64(posted)
+		p.moved, c.posted = true, true
 		p.unstall()
 		if p.bell.Ring != nil && !p.rung {
 			p.rung = true
@@ -373,7 +375,7 @@ func (c *core) sent(tag uint32, err error) {
 	}
 	t := c.ops[tag]
 	c.dropOp(tag)
-	c.freed = true
+	c.freed, t.peer.moved = true, true
 	t.release()
 	if t.stream != nil {
 		t.stream.writeDone(&t)
@@ -440,15 +442,14 @@ func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
 // whether it wants to be called again.
 func (c *core) chores() (again bool) {
 	c.retry()
+	c.posted = false
 	c.starved, c.landing = false, false // grantWaiting finds out
 	c.grantWaiting()
 	for _, p := range c.order {
-		if len(p.out) > 0 {
-			if again = true; !p.stalled.IsZero() && c.now().Sub(p.stalled) > c.cfg.DeadAfter {
-				c.fail(p, fmt.Errorf("fabric took no operation for %v", c.cfg.DeadAfter))
-			}
+		if p.isDeaf() {
+			c.fail(p, fmt.Errorf("fabric took or completed no operation for %v", p.waited))
 		}
-		if p.err == nil && p.reclaim() {
+		if p.err == nil && (p.reclaim() || p.flying > 0 || len(p.out) > 0) {
 			again = true
 		}
 	}
@@ -463,9 +464,24 @@ func (c *core) chores() (again bool) {
 	return again || c.lingering > 0
 }
 
+// isDeaf reports that nothing that was sent to the peer has moved for so long that
+// it is to be ended: all peers draw on what it holds. Other threads may answer
+// heartbeats for it meanwhile. What counts is how often chores has looked, since
+// this process may have been stopped itself.
+func (p *peer) isDeaf() bool {
+	switch {
+	case p.moved || p.flying == 0 && len(p.out) == 0:
+		p.moved, p.waited = false, 0
+		return false
+	default:
+		p.waited += choreTime
+		return p.waited > p.c.cfg.DeadAfter
+	}
+}
+
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.posted || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are

@@ -55,7 +55,9 @@ type peer struct {
 
 	out     []outOp // operations in order; out[:head] are posted
 	head    int
-	stalled time.Time // since when out makes no progress
+	stalled bool          // the fabric has refused out for now
+	moved   bool          // since chores looked last, something was posted or completed
+	waited  time.Duration // for how long nothing has, although something waits
 
 	// What it holds of what all peers share.
 	frames int // send slots of frames that are queued or in flight

@@ -109,6 +109,29 @@ func TestRefusedForEver(t *testing.T) {
 	})
 }
 
+// TestDeaf: a peer that completes nothing is ended although the fabric takes what
+// is sent to it, and only then.
+func TestDeaf(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, _ := l.dial(t)
+		for range 3 {
+			_, err := a.Write(make([]byte, 5000)) // more than injects take
+			require.NoError(t, err)
+			time.Sleep(2 * DefaultDeadAfter) // with nothing in flight
+		}
+		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
+		start := time.Now()
+		_, err := a.Write(make([]byte, 5000))
+		require.NoError(t, err)
+		_, err = a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		took := time.Since(start)
+		require.GreaterOrEqual(t, took, DefaultDeadAfter)
+		require.LessOrEqual(t, took, DefaultDeadAfter+2*choreTime)
+		require.NoError(t, a.Close())
+	})
+}
+
 func TestIdleLeasesComeBack(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
