@@ -123,6 +123,7 @@ func TestDeaf(t *testing.T) {
 		start := time.Now()
 		_, err := a.Write(make([]byte, 5000))
 		require.NoError(t, err)
+		require.NoError(t, a.SetReadDeadline(start.Add(2*DefaultDeadAfter)))
 		_, err = a.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		took := time.Since(start)
