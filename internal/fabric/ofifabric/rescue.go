@@ -4,6 +4,7 @@ package ofifabric
 
 import (
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,10 @@ const (
 	hangTime = 100 * time.Millisecond // of processor time
 	lookTime = time.Millisecond       // between two looks at the calls
 )
+
+// left has the abandoned endpoints. What the library may still touch of them cannot
+// be freed, and is no leak that a checker is to find.
+var left sync.Map
 
 // Rescue implements fabric.Rescuer.
 func (e *endpoint) Rescue() bool {
@@ -39,7 +44,9 @@ func (e *endpoint) Rescue() bool {
 			if !slices.Contains(calls, c) {
 				delete(begun, c)
 			} else if threadTime(c.Thread)-start > hangTime {
-				e.abandoned = e.ofi.Abandon() == nil
+				if e.abandoned = e.ofi.Abandon() == nil; e.abandoned {
+					left.Store(e, nil)
+				}
 				return e.abandoned
 			}
 		}
