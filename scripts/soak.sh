@@ -41,10 +41,13 @@ step() {
 }
 failed=0
 
+# First, as it wants a quiet machine, and without -race, as it compares rates.
+step "conns and processes that are stuck" go test -timeout=0 -v -run 'Stuck|Stalled' ./rdmanet -soak
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 step "peers killed, stopped, hostile; memory; shutdown" \
-	go test -race -timeout=0 -v -run 'Kill|Frozen|Closed|Leftover|Exit|Close|Memory|Cycles|Hostile|HalfOpen|WriteFirst|TakeTurns|Duplex|Stuck|Stalled|Strangers|Rings' ./rdmanet -soak
+	go test -race -timeout=0 -v -run 'Kill|Frozen|Closed|Leftover|Exit|Close|Memory|Cycles|Hostile|HalfOpen|WriteFirst|TakeTurns|Duplex|Strangers|Rings' ./rdmanet -soak
 step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
+step "AddressSanitizer" make asan
 grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do
 	grep -hoE '^func Fuzz\w+' "$dir"/*_test.go | cut -c6- | while read -r target; do
 		echo "$dir $target"
