@@ -143,9 +143,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	unread := !o.s.segs.empty() || o.s.reading || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
 		m.check(unread && !o.deaf(), "%v: the writer waits, and all is read", e)
-		// Without staging memory it wants a frame's window, but is counted as if it
-		// only waited its turn.
-		m.check(e.s.lacks(e.conn.left) != wantNothing || e.h.c.stage.Len() == 0, "%v: the writer waits, and could go on", e)
+		m.check(e.s.lacks(e.conn.left) != wantNothing, "%v: the writer waits, and could go on", e)
 	}
 	if o.reader != nil {
 		m.check(!e.finished && held == 0 && !e.aborted, "%v: the reader waits, and there is something", o)

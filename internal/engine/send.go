@@ -202,11 +202,11 @@ func (s *stream) lacks(n int) want {
 		if s.pend.n == s.p.eager || uint64(s.smallMax) <= s.smallOut {
 			return wantOwn // until it has been sent
 		}
-	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small:
+	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small && c.stage.Len() > 0:
 		if s.ringRoom(n, stepSize) == 0 {
 			return wantOwn
 		}
-		if s.largeRoom(n, stepSize) == 0 || !s.p.mayStage() && c.stage.Len() > 0 {
+		if s.largeRoom(n, stepSize) == 0 || !s.p.mayStage() {
 			return wantShared
 		}
 	case uint64(s.smallMax) <= s.smallOut:
@@ -221,7 +221,12 @@ func (s *stream) lacks(n int) want {
 // waits for. If it was its turn, and somebody was faster, it is still its turn.
 func (s *stream) block() {
 	s.wr.waiting = true
-	if s.blocked || s.lacks(s.conn.left) == wantOwn {
+	if s.blocked {
+		return
+	}
+	if s.lacks(s.conn.left) == wantOwn {
+		// It may have been woken to take what it cannot use: that is the next one's.
+		s.p.c.freed = s.p.c.freed || len(s.p.blocked) > 0
 		return
 	}
 	at := len(s.p.blocked)
