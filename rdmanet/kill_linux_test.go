@@ -13,6 +13,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -254,7 +255,9 @@ func TestKilledServers(t *testing.T) {
 	}
 }
 
-func testKilled(t *testing.T, provider string, kill func(*testing.T, *rdmanet.Transport, *rdmanet.Listener, string, time.Duration) time.Duration) {
+type killFunc func(_ *testing.T, _ *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) (pid int, took time.Duration)
+
+func testKilled(t *testing.T, provider string, kill killFunc) {
 	tr := new(rdmanet.Transport)
 	cleanly(t, tr)
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
@@ -267,10 +270,14 @@ func testKilled(t *testing.T, provider string, kill func(*testing.T, *rdmanet.Tr
 	before := take(t, tr)
 	var longest time.Duration
 	times := rounds(12, 200)
+	killed := map[string]bool{}
 	for range times {
-		longest = max(longest, kill(t, tr, l, provider, time.Duration(rng.IntN(20_000))*time.Microsecond))
+		pid, took := kill(t, tr, l, provider, time.Duration(rng.IntN(20_000))*time.Microsecond)
+		killed[strconv.Itoa(pid)] = true
+		longest = max(longest, took)
 	}
 	before.back(t, tr)
+	assert.EventuallyWithT(t, func(c *assert.CollectT) { assert.Empty(c, regionsOf(t, killed)) }, patience, 10*time.Millisecond)
 	s := tr.Stats().Providers[provider]
 	t.Logf("%d kills: the last call ended after %v at most; %d endpoints abandoned", times, longest, s.Abandoned)
 	if provider != "shm" {
@@ -308,7 +315,7 @@ func ends(t *testing.T, conns []net.Conn, ended <-chan error) (took time.Duratio
 	return took
 }
 
-func killClient(t *testing.T, _ *rdmanet.Transport, l *rdmanet.Listener, provider string, after time.Duration) time.Duration {
+func killClient(t *testing.T, _ *rdmanet.Transport, l *rdmanet.Listener, provider string, after time.Duration) (pid int, took time.Duration) {
 	t.Helper()
 	cmd := process(t, "victim client", provider, l.Addr().String())
 	require.NoError(t, cmd.Start())
@@ -321,12 +328,12 @@ func killClient(t *testing.T, _ *rdmanet.Transport, l *rdmanet.Listener, provide
 	}
 	time.Sleep(after)
 	require.NoError(t, cmd.Process.Kill())
-	took := ends(t, conns, ended)
+	took = ends(t, conns, ended)
 	_ = cmd.Wait()
-	return took
+	return cmd.Process.Pid, took
 }
 
-func killServer(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) time.Duration {
+func killServer(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) (pid int, took time.Duration) {
 	t.Helper()
 	cmd, addr := server(t, "victim server", provider)
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
@@ -340,7 +347,7 @@ func killServer(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provid
 	}
 	time.Sleep(after)
 	require.NoError(t, cmd.Process.Kill())
-	took := ends(t, conns, ended)
+	took = ends(t, conns, ended)
 	_ = cmd.Wait()
-	return took
+	return cmd.Process.Pid, took
 }

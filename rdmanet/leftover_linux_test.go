@@ -3,8 +3,12 @@
 package rdmanet_test
 
 import (
+	"fmt"
+	"io"
 	"net"
+	"net/netip"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -22,7 +27,17 @@ func dialForever(provider, addr string) error {
 	return err
 }
 
-func init() { roles["dial forever"] = dialForever }
+// holdEndpoint has an endpoint of which no peer knows, and its region's name.
+func holdEndpoint(provider, _ string) error {
+	if _, err := ofifabric.New().Open(provider, netip.MustParseAddr("127.0.0.1")); err != nil {
+		return err
+	}
+	fmt.Println("open")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+func init() { roles["dial forever"], roles["hold endpoint"] = dialForever, holdEndpoint }
 
 // TestLeftovers: a process that is killed during a handshake leaves names in
 // /dev/shm. The next one that uses shared memory removes them, but not those of
@@ -45,6 +60,41 @@ func TestLeftovers(t *testing.T) {
 	_ = cmd.Wait()
 	useShm(t)
 	require.Eventually(t, func() bool { return len(without(mine, pages(t))) == len(mine) }, patience, time.Millisecond)
+}
+
+// TestLeftRegion is TestLeftovers for memory that libfabric has named.
+func TestLeftRegion(t *testing.T) {
+	cmd := process(t, "hold endpoint", "shm", "")
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	_, err = stdout.Read(make([]byte, 1))
+	require.NoError(t, err)
+	mine := func() []string { return regionsOf(t, map[string]bool{strconv.Itoa(cmd.Process.Pid): true}) }
+	require.Len(t, mine(), 1)
+	useShm(t)
+	assert.Len(t, mine(), 1, "the process lives")
+	require.NoError(t, cmd.Process.Kill())
+	_ = cmd.Wait()
+	require.Len(t, mine(), 1)
+	useShm(t)
+	require.Eventually(t, func() bool { return len(mine()) == 0 }, patience, time.Millisecond)
+}
+
+// regionsOf lists what libfabric has named for the processes with these numbers.
+func regionsOf(t *testing.T, pids map[string]bool) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir("/dev/shm")
+	require.NoError(t, err)
+	for _, e := range list {
+		if pid, _, ok := strings.Cut(e.Name(), ":"); ok && pids[pid] {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }
 
 // useShm has a process meet another over shared memory.

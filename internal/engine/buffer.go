@@ -94,6 +94,7 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 	defer c.wmu.Unlock()
 	c.e.enter()
 	defer c.endWrite()
+	c.zeroCopy = true
 	b.flying++ // ours, until all is posted
 	defer b.done()
 	mem := b.mem

@@ -28,6 +28,7 @@ type Conn struct {
 	rdl, wdl deadline
 	left     int  // bytes that a blocked writer still has
 	small    bool // the Write that is going on sends frames only
+	zeroCopy bool // it is a SendBuffer: it needs no staging memory
 	dialed   bool // by this side
 	linger   time.Duration
 }
@@ -175,7 +176,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 
 // endWrite leaves what this writer did not use to others that wait for it.
 func (c *Conn) endWrite() {
-	c.small = false
+	c.small, c.zeroCopy = false, false
 	if co := c.e.core; co.blocked > 0 {
 		co.freed = true
 	}

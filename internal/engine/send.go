@@ -202,11 +202,11 @@ func (s *stream) lacks(n int) want {
 		if s.pend.n == s.p.eager || uint64(s.smallMax) <= s.smallOut {
 			return wantOwn // until it has been sent
 		}
-	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small && c.stage.Len() > 0:
+	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
 		if s.ringRoom(n, stepSize) == 0 {
 			return wantOwn
 		}
-		if s.largeRoom(n, stepSize) == 0 || !s.p.mayStage() {
+		if s.largeRoom(n, stepSize) == 0 || !s.conn.zeroCopy && !s.p.mayStage() {
 			return wantShared
 		}
 	case uint64(s.smallMax) <= s.smallOut:

@@ -110,8 +110,8 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 		st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink == 0 {
 		return // in use, or not what it seems, or somebody else has just removed it
 	}
-	if strings.HasSuffix(name, claimSuffix) {
-		cleanClaimed(dir, f)
+	if strings.HasSuffix(name, claimSuffix) && !cleanClaimed(dir, f) {
+		return
 	}
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), name+".") {
@@ -122,8 +122,9 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 }
 
 // cleanClaimed removes what a claim is about, unless it is another file by now, or
-// may belong to a living process of the same number.
-func cleanClaimed(dir string, claim *os.File) {
+// may belong to a living process of the same number: then it returns false, and the
+// claim is left for another time.
+func cleanClaimed(dir string, claim *os.File) bool {
 	var (
 		buf   [64]byte
 		name  string
@@ -132,17 +133,22 @@ func cleanClaimed(dir string, claim *os.File) {
 	)
 	n, _ := claim.ReadAt(buf[:], 0)
 	if _, err := fmt.Sscanf(string(buf[:n]), "%s %d\n", &name, &inode); err != nil {
-		return
+		return true
 	}
 	m := regionName.FindStringSubmatch(name)
 	if m == nil {
-		return
+		return true
 	}
-	if pid, err := strconv.Atoi(m[1]); err != nil || !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-		return
+	pid, err := strconv.Atoi(m[1])
+	if err != nil {
+		return true
+	}
+	if !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
+		return false
 	}
 	path := filepath.Join(dir, name)
 	if unix.Lstat(path, &st) == nil && st.Ino == inode && int(st.Uid) == os.Geteuid() {
 		_ = os.Remove(path)
 	}
+	return true
 }

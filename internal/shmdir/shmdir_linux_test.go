@@ -87,13 +87,14 @@ func TestCleanSparesNewOwners(t *testing.T) {
 		region string
 		inode  uint64 // added
 		stays  bool
+		again  bool
 	}{
-		"stale":            {fmt.Sprintf("%d:0:0", nobody), 0, false},
-		"another file":     {fmt.Sprintf("%d:0:0", nobody), 1, true},
-		"number in use":    {fmt.Sprintf("%d:0:0", os.Getpid()), 0, true},
-		"not a region":     {"important", 0, true},
-		"another place":    {"../important", 0, true},
-		"number too large": {"99999999999999999999:0:0", 0, true},
+		"stale":            {fmt.Sprintf("%d:0:0", nobody), 0, false, false},
+		"another file":     {fmt.Sprintf("%d:0:0", nobody), 1, true, false},
+		"number in use":    {fmt.Sprintf("%d:0:0", os.Getpid()), 0, true, true},
+		"not a region":     {"important", 0, true, false},
+		"another place":    {"../important", 0, true, false},
+		"number too large": {"99999999999999999999:0:0", 0, true, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			root := t.TempDir()
@@ -104,10 +105,13 @@ func TestCleanSparesNewOwners(t *testing.T) {
 			var st unix.Stat_t
 			require.NoError(t, unix.Stat(path, &st))
 			text := fmt.Sprintf("%s %d\n", c.region, st.Ino+c.inode)
-			require.NoError(t, os.WriteFile(filepath.Join(dir, NewName()+claimSuffix), []byte(text), 0o600))
+			claim := filepath.Join(dir, NewName()+claimSuffix)
+			require.NoError(t, os.WriteFile(claim, []byte(text), 0o600))
 			Clean(dir)
 			_, err := os.Stat(path)
 			assert.Equal(t, c.stays, err == nil)
+			_, err = os.Stat(claim)
+			assert.Equal(t, c.again, err == nil, "the claim is left for another time")
 		})
 	}
 }
