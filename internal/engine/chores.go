@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+)
+
+// chores does what time alone makes due, about once in choreTime, and reports
+// whether it wants to be called again.
+func (c *core) chores() (again bool) {
+	c.retry()
+	c.posted = false
+	c.starved, c.landing = false, false // grantWaiting finds out
+	c.grantWaiting()
+	for _, p := range c.order {
+		if p.isDeaf() {
+			c.fail(p, fmt.Errorf("fabric took or completed no operation for %v", p.waited))
+		}
+		if p.err == nil && (p.reclaim() || p.flying > 0 || len(p.out) > 0) {
+			again = true
+		}
+	}
+	if c.bury() {
+		again = true
+	}
+	if s := c.lend.Stats(); s.Blocks > 0 {
+		again = true
+	} else if s.Slabs > 0 {
+		c.lend.Trim() // idle conns own no registered memory
+	}
+	return again || c.lingering > 0
+}
+
+// isDeaf reports that nothing that was sent to the peer has moved for so long that
+// it is to be ended: all peers draw on what it holds. Other threads may answer
+// heartbeats for it meanwhile. What counts is how often chores has looked, since
+// this process may have been stopped itself.
+func (p *peer) isDeaf() bool {
+	switch {
+	case p.moved || p.flying == 0 && len(p.out) == 0:
+		p.moved, p.waited = false, 0
+		return false
+	default:
+		p.waited += choreTime
+		return p.waited > p.c.cfg.DeadAfter
+	}
+}
+
+// busy reports that chores has something to watch.
+func (c *core) busy() bool {
+	return c.posted || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+}
+
+// choreTime is the grain of everything that time makes due: idle leases are
+// taken back, and the memory of dead peers is freed, after one to two of it.
+const choreTime = time.Second
