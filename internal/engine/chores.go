@@ -23,9 +23,7 @@ func (c *core) chores() (again bool) {
 	if c.bury() {
 		again = true
 	}
-	if s := c.lend.Stats(); s.Blocks > 0 {
-		again = true
-	} else if s.Slabs > 0 {
+	if c.mayTrim() {
 		c.lend.Trim() // idle conns own no registered memory
 	}
 	return again || c.lingering > 0
@@ -48,7 +46,14 @@ func (p *peer) isDeaf() bool {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.lend.Stats().Slabs > 0 || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.posted || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+}
+
+// mayTrim reports memory for Buffers of which none is in use. One that is on its way
+// to a dead peer may be in use for as long as the endpoint is open.
+func (c *core) mayTrim() bool {
+	s := c.lend.Stats()
+	return s.Slabs > 0 && s.Blocks == 0
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are
