@@ -98,8 +98,8 @@ struct ofi_call {
 int ofi_calls(struct ofi_port *port, struct ofi_call *calls, int max);
 
 // Makes all calls on a guarded port fail with EOWNERDEAD from now on, without
-// entering the library, then gets those out that are in it. Returns how many
-// signals that took, -EBUSY if a call did not come out.
+// entering the library, then gets those out that are in it. Returns 0, or
+// -EBUSY if a call did not come out.
 void ofi_abandon(struct ofi_port *port);
 int ofi_eject(struct ofi_port *port);
 

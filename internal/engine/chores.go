@@ -38,6 +38,8 @@ func (p *peer) isDeaf() bool {
 	case p.moved || p.flying == 0 && len(p.out) == 0:
 		p.moved, p.waited = false, 0
 		return false
+	case p.flying == 0 && !p.mayFly():
+		return false // others have all that it waits for
 	default:
 		p.waited += choreTime
 		return p.waited > p.c.cfg.DeadAfter

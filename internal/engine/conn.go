@@ -288,6 +288,11 @@ func (c *Conn) Close() error {
 		e.leave()
 		return errClosed
 	}
+	limit := c.linger
+	if limit == 0 {
+		limit = DefaultLinger
+	}
+	defer e.watchAfter(limit)() // what is sent here may hang, too
 	c.rdl.stop()
 	c.wdl.stop()
 	defer e.settle(!c.dialed) // who closes one conn soon opens the next
@@ -309,10 +314,6 @@ func (c *Conn) Close() error {
 	defer e.leave()
 	if s.delivered() {
 		return nil
-	}
-	limit := c.linger
-	if limit == 0 {
-		limit = DefaultLinger
 	}
 	c.wdl.set(e, &s.wr, time.Now().Add(limit))
 	defer c.wdl.stop()

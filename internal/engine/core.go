@@ -85,10 +85,11 @@ type core struct {
 	held    bool               // a tail waits for more: a peer with a doorbell has no others beside it
 	freed   bool               // a budget of the whole endpoint has grown: look at the peers
 	// rang lists peers that were sent something and may sleep.
-	rang []*peer
-	err  error // the endpoint is unusable
-	down bool  // the fabric endpoint is shut down
-	lent int   // Buffers that the user holds or the fabric reads from
+	rang  []*peer
+	err   error // the endpoint is unusable
+	down  bool  // the fabric endpoint is shut down
+	stays bool  // or could not be: its memory is never freed
+	lent  int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.
 	copying   int

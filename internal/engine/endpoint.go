@@ -206,11 +206,11 @@ func (p *Peer) Check(ctx context.Context) error {
 // has nothing to wait on.
 func (p *Peer) Attached(bell Bell) {
 	p.e.enter()
+	if bell.Own != nil {
+		p.e.bell.Store(&bell) // first: a write that is held back needs it
+	}
 	p.p.bell = bell
 	p.e.leave()
-	if bell.Own != nil {
-		p.e.bell.Store(&bell)
-	}
 	p.join.Do(func() { p.e.joining.Add(-1) })
 	p.e.kick(tickAfter)
 }
@@ -264,7 +264,8 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	}
 	e := p.e
 	e.rouse()
-	e.enter()
+	defer e.watchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
+	e.enterWatched()
 	s, err := p.p.open(listener)
 	if err != nil {
 		e.leave()

@@ -133,7 +133,9 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		}
 		c.repost(slot, nil)
 	}
-	c.postRecvs()
+	if c.postRecvs(); c.err != nil {
+		return nil, c.err
+	}
 	c.lastID++
 	for c.lastID == 0 || c.peers[c.lastID] != nil {
 		c.lastID++
@@ -147,7 +149,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	c.granted += want
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
-	return p, c.err
+	return p, nil
 }
 
 // attach completes a peer with what it said of itself.

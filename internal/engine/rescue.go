@@ -22,12 +22,20 @@ func (e *Endpoint) rescue() (abandoned bool) {
 }
 
 // watch rescues until the caller calls stop.
-func (e *Endpoint) watch() (stop func()) {
+func (e *Endpoint) watch() (stop func()) { return e.watchAfter(0) }
+
+// watchAfter is watch for a call that may take so long.
+func (e *Endpoint) watchAfter(d time.Duration) (stop func()) {
+	return e.watchFrom(func(f func()) func() bool { return time.AfterFunc(d, f).Stop })
+}
+
+// watchFrom is watch from when begin calls f; cancel keeps it from that.
+func (e *Endpoint) watchFrom(begin func(f func()) (cancel func() bool)) (stop func()) {
 	if e.rescuer == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
-	go func() {
+	cancel := begin(func() {
 		for !e.rescue() {
 			select {
 			case <-done:
@@ -35,8 +43,11 @@ func (e *Endpoint) watch() (stop func()) {
 			case <-time.After(rescueEvery):
 			}
 		}
-	}()
-	return sync.OnceFunc(func() { close(done) })
+	})
+	return sync.OnceFunc(func() {
+		cancel()
+		close(done)
+	})
 }
 
 // lock takes the endpoint's lock for a call that must not wait for one that

@@ -109,6 +109,26 @@ func TestHangEndsWithClose(t *testing.T) {
 	abandoned(t, l)
 }
 
+// TestHangInClose: Close ends although it is the first to call the fabric since
+// that hangs.
+func TestHangInClose(t *testing.T) {
+	for _, linger := range []int{0, 1} {
+		l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
+		a, _ := l.dial(t)
+		require.NoError(t, a.SetLinger(linger))
+		time.Sleep(50 * time.Millisecond) // nobody polls any more
+		l.net.Hang(l.ea.fab)
+		ended := make(chan error, 1)
+		go func() { ended <- a.Close() }()
+		select {
+		case <-ended: // the peer may have all or not: nobody can tell
+		case <-time.After(time.Duration(linger)*time.Second + soon):
+			t.Fatal("Close hangs")
+		}
+		abandoned(t, l)
+	}
+}
+
 // closeSoon resets a conn whose lock may be held by a call that hangs.
 func closeSoon(t *testing.T, c *Conn) (err error) {
 	t.Helper()

@@ -55,7 +55,8 @@ func (c *core) shutdown() error {
 		}
 	}
 	if err := c.fab.Shutdown(); err != nil {
-		return err // what may still be used must stay mapped
+		c.stays = true
+		return err
 	}
 	c.keepAddresses()
 	for i := range c.ops { // none touches its memory any more
@@ -89,7 +90,7 @@ func (c *core) deregister() (err error) {
 // process_vm_readv(2)), when it polls next: if it was stopped, it may do so long
 // after all is closed here, and would take what it finds for data.
 func (c *core) keepAddresses() {
-	if !c.attr.PerPeer || c.flying == 0 {
+	if !c.attr.PerPeer || c.flying == 0 && c.stats.Abandoned == 0 { // which may have operations that nobody knows of
 		return
 	}
 	c.tx.KeepAddresses()
@@ -115,7 +116,7 @@ func (c *core) endCopying() bool {
 
 // tryFree gives the memory of a closed endpoint back, unless somebody uses it.
 func (c *core) tryFree() {
-	if !c.down || c.inUse() {
+	if !c.down || c.stays || c.inUse() {
 		return
 	}
 	c.free()
@@ -126,10 +127,7 @@ func (s *stream) discard() {
 	if !s.eof || !s.segs.empty() {
 		s.err, s.eof = syscall.ECONNRESET, false
 	}
-	s.segs = segments{}
-	if s.ring != nil {
-		s.ring = nil
-	}
+	s.segs, s.ring = segments{}, nil
 	s.rd.signal()
 }
 

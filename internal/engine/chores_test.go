@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// lonelyCore is a core without goroutines of its own.
+func lonelyCore(t *testing.T) (*core, *simfabric.Network) {
+	t.Helper()
+	net := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+	fab, err := net.Open("tcp;ofi_rxm", netip.Addr{})
+	require.NoError(t, err)
+	c, err := newCore(fab, Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.shutdown() })
+	return c, net
+}
+
+// TestStarvedIsNotDeaf: a peer is not to blame if others have all operations that
+// it waits for.
+func TestStarvedIsNotDeaf(t *testing.T) {
+	c, _ := lonelyCore(t)
+	p, err := c.newPeer([16]byte{1}, PeerConfig{})
+	require.NoError(t, err)
+	p.out = []outOp{{op: fabric.Op{Kind: fabric.Write}, tx: txOp{peer: p}}}
+	defer func() { p.out = nil }()
+	looks := func() (n int) {
+		for n = 0; n < 100 && !p.isDeaf(); n++ {
+		}
+		return n
+	}
+	c.flying = c.depth
+	require.Equal(t, 100, looks())
+	c.flying = 0
+	require.Equal(t, int(DefaultDeadAfter/time.Second), looks())
+}
+
+// TestNoPeerOfABrokenEndpoint: an endpoint that breaks down under its next peer
+// does not count it, so that nobody takes it for one that is in use.
+func TestNoPeerOfABrokenEndpoint(t *testing.T) {
+	c, net := lonelyCore(t)
+	net.Kill(c.fab, simfabric.DeathRefuse)
+	_, err := c.newPeer([16]byte{1}, PeerConfig{})
+	require.Error(t, err)
+	require.Error(t, c.err)
+	require.Empty(t, c.peers)
+	require.Empty(t, c.order)
+}
