@@ -70,7 +70,7 @@ fuzz: deps ## every fuzz target for FUZZTIME each
 	done
 
 .PHONY: soak
-soak: deps ## the long form of what depends on timing or chance, some hours; the summary goes to docs/soak.txt
+soak: deps ## the long form of what depends on timing or chance, in two hours; the summary goes to docs/soak.txt
 	./scripts/soak.sh
 
 .PHONY: bench
