@@ -1,9 +1,6 @@
 package rdmanet_test
 
-import (
-	"flag"
-	"testing"
-)
+import "flag"
 
 var soak = flag.Bool("soak", false, "repeat what depends on timing as often as make soak does")
 
@@ -14,12 +11,4 @@ func rounds(few, many int) int {
 		return many
 	}
 	return few
-}
-
-// soakOnly leaves out what few repetitions say nothing about, or what takes minutes.
-func soakOnly(t *testing.T, why string) {
-	t.Helper()
-	if !*soak {
-		t.Skip("only with -soak: " + why)
-	}
 }
