@@ -127,7 +127,8 @@ func (b *Batch) keep(buf []byte) (uintptr, bool) {
 // Exchange posts the batch's operations in order until one fails or the
 // provider's queue is full, then reaps up to done completions, which
 // Completion returns. postErr is the error of the first operation that was
-// not posted, nil if the queue was full; reapErr that of the queue.
+// not posted, nil if the queue was full; reapErr that of the queue. Both are
+// ErrAbandoned after Abandon.
 func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, reapErr error) {
 	c := b.c
 	c.ndone = C.uint32_t(min(done, BatchDone))

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +50,8 @@ func Create(dir, name string, size int64) (*os.File, error) {
 type Claim struct {
 	file   *os.File
 	target string
+	inode  uint64
+	remove sync.Once
 }
 
 // NewClaim guards the file called name in dir.
@@ -66,20 +69,22 @@ func NewClaim(dir, name string) (*Claim, error) {
 	if _, err := f.WriteAt([]byte(text), 0); err != nil {
 		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
 	}
-	return &Claim{f, target}, nil
+	return &Claim{file: f, target: target, inode: st.Ino}, nil
 }
 
-// Remove removes the name, if it is still there, and ends the claim. It may be
-// called again.
-func (c *Claim) Remove() error {
-	err := os.Remove(c.target)
-	if errors.Is(err, os.ErrNotExist) {
-		err = nil
-	}
-	if rerr := os.Remove(c.file.Name()); !errors.Is(rerr, os.ErrNotExist) {
-		err = errors.Join(err, rerr)
-	}
-	_ = c.file.Close()
+// Remove removes the name, if it is still there and that of the same file, and ends
+// the claim. A second call does nothing.
+func (c *Claim) Remove() (err error) {
+	c.remove.Do(func() {
+		var st unix.Stat_t
+		if unix.Lstat(c.target, &st) == nil && st.Ino == c.inode {
+			err = os.Remove(c.target)
+		}
+		if rerr := os.Remove(c.file.Name()); !errors.Is(rerr, os.ErrNotExist) {
+			err = errors.Join(err, rerr)
+		}
+		_ = c.file.Close()
+	})
 	return err
 }
 

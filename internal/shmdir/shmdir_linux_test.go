@@ -126,6 +126,16 @@ func TestClaimRemove(t *testing.T) {
 		require.NoError(t, c.Remove())
 		require.Empty(t, names(t, dir))
 	}
+	// Somebody else's by now, such as a process of the same number in a container.
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "1:2:3"), nil, 0o600))
+	require.NoError(t, c.Remove())
+	require.Len(t, names(t, dir), 1)
+	c, err = NewClaim(dir, "1:2:3")
+	require.NoError(t, err)
+	require.NoError(t, os.Rename(filepath.Join(dir, "1:2:3"), filepath.Join(dir, "kept"))) // not to use its inode again
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "1:2:3"), nil, 0o600))
+	require.NoError(t, c.Remove())
+	require.FileExists(t, filepath.Join(dir, "1:2:3"))
 	_, err = NewClaim(dir, "absent")
 	require.ErrorIs(t, err, os.ErrNotExist)
 	_, err = Create(filepath.Join(dir, "absent"), NewName(), 1)
