@@ -52,7 +52,7 @@ race: deps ## the conn's tests COUNT times over with -race
 ASAN := ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/lsan.supp:print_suppressions=0
 
 .PHONY: asan
-asan: deps ## the tests of everything that touches registered memory, under AddressSanitizer, in five minutes
+asan: deps ## the tests of everything that touches registered memory, under AddressSanitizer, in seven minutes
 	@mkdir -p bin/asan
 	$(ASAN) $(GO) test -asan -timeout=20m -skip "TestHostileScripts|FuzzFrames|TestCrowd" -o bin/asan/ ./cgo/... ./pool ./internal/fabric/... ./internal/engine ./rdmanet
 
@@ -62,11 +62,9 @@ lint: deps ## golangci-lint, built from source once and then cached
 
 .PHONY: fuzz
 fuzz: deps ## every fuzz target for FUZZTIME each
-	@set -e; grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -r -n1 dirname | sort -u | while read -r dir; do \
-		for target in $$(grep -hoE '^func Fuzz\w+' $$dir/*_test.go | cut -c6-); do \
-			echo "$$dir $$target"; \
-			$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir; \
-		done; \
+	@./scripts/fuzztargets.sh | while read -r dir target; do \
+		echo "$$dir $$target"; \
+		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir || exit; \
 	done
 
 .PHONY: soak

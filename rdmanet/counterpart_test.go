@@ -1,7 +1,6 @@
 package rdmanet_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -11,7 +10,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -312,18 +310,12 @@ func startCounterpart(t *testing.T, provider string) *counterpart {
 	t.Helper()
 	cmd := process(t, "counterpart", provider, "")
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100") // a second otherwise
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	stdin, stdout := startProcess(t, cmd)
 	t.Cleanup(func() {
 		_ = stdin.Close()
 		assert.NoError(t, cmd.Wait(), "the other process")
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	return &counterpart{cmd, strings.TrimSpace(line)}
+	return &counterpart{cmd, line(t, stdout)}
 }
 
 // acrossTo runs a test with each real provider, towards another process.

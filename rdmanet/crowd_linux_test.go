@@ -3,7 +3,6 @@
 package rdmanet_test
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io"
@@ -100,14 +99,10 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 
 	cmd := process(t, "crowd", "", l.Addr().String())
 	cmd.Env = append(cmd.Env, crowdVar+"="+strconv.Itoa(size))
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	stdin, stdout := startProcess(t, cmd)
 	in := make(chan error, 1)
 	go func() {
-		_, err := bufio.NewReader(stdout).ReadString('\n')
+		_, err := stdout.ReadString('\n')
 		in <- err
 	}()
 	// A dialer of its own: each has a rendezvous.

@@ -83,12 +83,7 @@ func TestHostilePeers(t *testing.T) {
 			good := newGoodClient(t, &rdmanet.Dialer{Transport: other, Providers: []string{provider}}, l.Addr().String())
 
 			cmd := process(t, "hostile", provider, l.Addr().String())
-			stdin, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			answers := bufio.NewReader(stdout)
+			stdin, stdout := startProcess(t, cmd)
 			claims := ""
 			if names := other.EndpointNames(); len(names) > 0 {
 				claims = hex.EncodeToString(names[0])
@@ -108,9 +103,7 @@ func TestHostilePeers(t *testing.T) {
 					good.works(t, name+", before")
 					_, err := fmt.Fprintf(stdin, "%s\t%s\n", name, claims)
 					require.NoError(t, err)
-					answer, err := answers.ReadString('\n')
-					require.NoError(t, err)
-					answer = strings.TrimSpace(answer)
+					answer := line(t, stdout)
 					good.works(t, name)
 					if a.counted != nil { // at the latest when the peer is gone
 						eventually(t, func() bool { return a.counted(tr.Stats().Providers[provider]) > a.counted(before) }, name)
@@ -141,7 +134,7 @@ func TestHostilePeers(t *testing.T) {
 }
 
 // serveEcho echoes what each conn sends until it ends.
-func serveEcho(l *rdmanet.Listener, served *sync.WaitGroup) {
+func serveEcho(l net.Listener, served *sync.WaitGroup) {
 	for {
 		c, err := l.Accept()
 		if err != nil {

@@ -3,7 +3,6 @@
 package rdmanet_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -14,7 +13,6 @@ import (
 	"os/exec"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -97,18 +95,7 @@ func echoServer(provider, _ string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(c, c)
-				c.Close()
-			}()
-		}
-	}()
+	go serveEcho(l, new(sync.WaitGroup))
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
@@ -117,15 +104,9 @@ func echoServer(provider, _ string) error {
 func server(t *testing.T, role, provider string) (cmd *exec.Cmd, addr string) {
 	t.Helper()
 	cmd = process(t, role, provider, "")
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	stdin, stdout := startProcess(t, cmd)
 	t.Cleanup(func() { _ = stdin.Close() })
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
-	return cmd, strings.TrimSpace(line)
+	return cmd, line(t, stdout)
 }
 
 // bystander echoes messages with a peer that nothing happens to, checks every

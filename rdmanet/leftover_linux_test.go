@@ -65,14 +65,9 @@ func TestLeftovers(t *testing.T) {
 // TestLeftRegion is TestLeftovers for memory that libfabric has named.
 func TestLeftRegion(t *testing.T) {
 	cmd := process(t, "hold endpoint", "shm", "")
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
+	stdin, stdout := startProcess(t, cmd)
 	defer stdin.Close()
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	_, err = stdout.Read(make([]byte, 1))
-	require.NoError(t, err)
+	line(t, stdout) // it is open
 	mine := func() []string { return regionsOf(t, map[string]bool{strconv.Itoa(cmd.Process.Pid): true}) }
 	require.Len(t, mine(), 1)
 	useShm(t)

@@ -25,7 +25,7 @@ type Listener struct {
 	ctx    context.Context // ends with Close
 	cancel context.CancelFunc
 	served sync.WaitGroup // serve
-	deaf   chan struct{}  // closed when tcp is
+	shut   chan struct{}  // closed when tcp is
 	crowd  *crowd         // handshakes
 
 	deadline atomic.Pointer[alarm]
@@ -57,7 +57,7 @@ func newAlarm(t time.Time) *alarm {
 func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 	l := &Listener{
 		t: t, cfg: *lc, tcp: tcp, addr: newAddr(networkName, tcp.Addr()),
-		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)), crowd: newCrowd(maxHandshakes), deaf: make(chan struct{}),
+		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)), crowd: newCrowd(maxHandshakes), shut: make(chan struct{}),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.deadline.Store(newAlarm(time.Time{}))
@@ -114,7 +114,7 @@ func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		<-l.deaf // from here on dials are refused, whichever call it is
+		<-l.shut // from here on dials are refused, whichever call it is
 		return opError("close", nil, l.addr, net.ErrClosed)
 	}
 	l.closed = true
@@ -122,7 +122,7 @@ func (l *Listener) Close() error {
 	l.mu.Unlock()
 	l.cancel()
 	err := l.tcp.Close()
-	close(l.deaf)
+	close(l.shut)
 	l.served.Wait()
 	for len(l.backlog) > 0 { // closed: it does not grow any more
 		select {

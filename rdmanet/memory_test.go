@@ -1,7 +1,6 @@
 package rdmanet_test
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
@@ -142,17 +141,10 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 			here := new(rdmanet.Transport)
 			cleanly(t, here)
 			cmd := process(t, "jobs", provider, "")
-			stdin, err := cmd.StdinPipe()
-			require.NoError(t, err)
-			stdout, err := cmd.StdoutPipe()
-			require.NoError(t, err)
-			require.NoError(t, cmd.Start())
-			lines := bufio.NewScanner(stdout)
-			require.True(t, lines.Scan())
-			sendJobs(t, here, provider, lines.Text(), rounds(256<<10, 4<<20))
+			stdin, stdout := startProcess(t, cmd)
+			sendJobs(t, here, provider, line(t, stdout), rounds(256<<10, 4<<20))
 			require.NoError(t, stdin.Close())
-			require.True(t, lines.Scan())
-			high, err := strconv.Atoi(lines.Text())
+			high, err := strconv.Atoi(line(t, stdout))
 			require.NoError(t, err)
 			assert.LessOrEqual(t, high, manyBudget)
 			require.NoError(t, cmd.Wait())

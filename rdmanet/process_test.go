@@ -75,6 +75,25 @@ func process(t *testing.T, role, provider, addr string) *exec.Cmd {
 	return cmd
 }
 
+// startProcess starts a process, and returns what it reads and what it prints.
+func startProcess(t *testing.T, cmd *exec.Cmd) (stdin io.WriteCloser, stdout *bufio.Reader) {
+	t.Helper()
+	stdin, err := cmd.StdinPipe()
+	require.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, cmd.Start())
+	return stdin, bufio.NewReader(out)
+}
+
+// line waits for the next line that a process prints.
+func line(t *testing.T, stdout *bufio.Reader) string {
+	t.Helper()
+	text, err := stdout.ReadString('\n')
+	require.NoError(t, err)
+	return strings.TrimSpace(text)
+}
+
 // relay listens, and connects every conn it accepts with a new one to addr. It
 // ends when its standard input does.
 func relay(provider, addr string) error {
@@ -124,21 +143,16 @@ func acrossProcesses(t *testing.T, tr *rdmanet.Transport, provider string) pipeF
 	t.Helper()
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
 	cmd := process(t, "relay", provider, l.Addr().String())
-	stdin, err := cmd.StdinPipe()
-	require.NoError(t, err)
-	stdout, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
+	stdin, stdout := startProcess(t, cmd)
 	t.Cleanup(func() {
 		_ = stdin.Close()
 		assert.NoError(t, cmd.Wait())
 	})
-	line, err := bufio.NewReader(stdout).ReadString('\n')
-	require.NoError(t, err)
+	addr := line(t, stdout)
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
 	return func() (client, server *rdmanet.Conn) {
 		t.Helper()
-		c, err := d.DialContext(t.Context(), "rdma", strings.TrimSpace(line))
+		c, err := d.DialContext(t.Context(), "rdma", addr)
 		require.NoError(t, err)
 		return c.(*rdmanet.Conn), accept(t, l)
 	}

@@ -44,10 +44,8 @@ step() {
 }
 
 fuzz() {
-	grep -rlE --include='*_test.go' '^func Fuzz' . | xargs -n1 dirname | sort -u | while read -r dir; do
-		grep -hoE '^func Fuzz\w+' "$dir"/*_test.go | cut -c6- | while read -r target; do
-			step "fuzz $target" nice go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" -parallel 1 "$dir"
-		done
+	./scripts/fuzztargets.sh | while read -r dir target; do
+		step "fuzz $target" nice go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" -parallel 1 "$dir"
 	done
 }
 
@@ -55,12 +53,12 @@ fuzz() {
 # race detector's own memory grows by some hundred bytes a conn.
 alone='Stuck|Stalled|Flat'
 step "conns and processes that are stuck; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak
+fuzz & # gives way to the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak &
 step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers" ./rdmanet -soak &
-fuzz &
 wait
 step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
 step "AddressSanitizer" make asan

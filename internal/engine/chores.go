@@ -13,7 +13,7 @@ func (c *core) chores() (again bool) {
 	c.starved, c.landing = false, false // grantWaiting finds out
 	c.grantWaiting()
 	for _, p := range c.order {
-		if p.isDeaf() {
+		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("fabric took or completed no operation for %v", p.waited))
 		}
 		if p.err == nil && (p.reclaim() || p.flying > 0 || len(p.out) > 0) {
@@ -29,11 +29,11 @@ func (c *core) chores() (again bool) {
 	return again || c.lingering > 0
 }
 
-// isDeaf reports that nothing that was sent to the peer has moved for so long that
-// it is to be ended: all peers draw on what it holds. Other threads may answer
-// heartbeats for it meanwhile. What counts is how often chores has looked, since
-// this process may have been stopped itself.
-func (p *peer) isDeaf() bool {
+// checkProgress counts the looks in a row at which nothing had moved that was sent to
+// the peer, and reports whether it has been so for too long: all peers draw on what
+// it holds, and other threads may answer heartbeats for it. It goes by the number of
+// looks since this process may have been stopped itself.
+func (p *peer) checkProgress() (dead bool) {
 	switch {
 	case p.moved || p.flying == 0 && len(p.out) == 0:
 		p.moved, p.waited = false, 0

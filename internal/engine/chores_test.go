@@ -32,7 +32,7 @@ func TestStarvedIsNotDeaf(t *testing.T) {
 	p.out = []outOp{{op: fabric.Op{Kind: fabric.Write}, tx: txOp{peer: p}}}
 	defer func() { p.out = nil }()
 	looks := func() (n int) {
-		for n = 0; n < 100 && !p.isDeaf(); n++ {
+		for n = 0; n < 100 && !p.checkProgress(); n++ {
 		}
 		return n
 	}

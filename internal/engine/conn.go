@@ -299,9 +299,7 @@ func (c *Conn) Close() error {
 	if c.linger < 0 {
 		s.abort(framing.ResetAbort)
 		e.leave()
-		if e.rescuer != nil && e.state.Load() == owned { // by a Read that is to end, perhaps
-			time.AfterFunc(rescueEvery, func() { e.rescue() })
-		}
+		e.rescueSoon()
 		return nil
 	}
 	s.close()

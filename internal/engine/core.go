@@ -172,12 +172,13 @@ func (c *core) growStage() {
 	none := c.stage.Len() == 0
 	for n := stageChunks; n > 0 && c.stage.Grow(n) != nil; n /= 4 {
 	}
-	if none && c.stage.Len() > 0 { // who had no memory waits for the window of frames: see lacks
-		for _, p := range c.order {
-			for _, s := range p.list {
-				if s.outLease != nil {
-					s.wr.signal()
-				}
+	if !none || c.stage.Len() == 0 {
+		return
+	}
+	for _, p := range c.order { // who had no memory waits for the window of frames: see lacks
+		for _, s := range p.list {
+			if s.outLease != nil {
+				s.wr.signal()
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"runtime"
-	"sync"
 	"time"
 )
 
@@ -21,7 +20,7 @@ func (e *Endpoint) rescue() (abandoned bool) {
 	return e.rescuer != nil && e.rescuer.Rescue()
 }
 
-// watch rescues until the caller calls stop.
+// watch rescues until the caller calls stop, once.
 func (e *Endpoint) watch() (stop func()) { return e.watchAfter(0) }
 
 // watchAfter is watch for a call that may take so long.
@@ -44,10 +43,19 @@ func (e *Endpoint) watchFrom(begin func(f func()) (cancel func() bool)) (stop fu
 			}
 		}
 	})
-	return sync.OnceFunc(func() {
+	return func() {
 		cancel()
 		close(done)
-	})
+	}
+}
+
+// rescueSoon is for the owner of the queue, if there is one: it may be who has just
+// been told to end. The timer is nil if there is nothing to do.
+func (e *Endpoint) rescueSoon() *time.Timer {
+	if e.rescuer == nil || e.state.Load() != owned {
+		return nil
+	}
+	return time.AfterFunc(rescueEvery, func() { e.rescue() })
 }
 
 // lock takes the endpoint's lock for a call that must not wait for one that

@@ -61,9 +61,7 @@ func (d *deadline) set(e *Endpoint, w *waiter, t time.Time) {
 	if left <= 0 {
 		d.passed = true
 		w.signal()
-		if e.rescuer != nil && e.state.Load() == owned { // by whom it is to wake, perhaps
-			d.timer = time.AfterFunc(rescueEvery, func() { e.rescue() })
-		}
+		d.timer = e.rescueSoon()
 		return
 	}
 	round := d.round
