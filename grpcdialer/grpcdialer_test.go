@@ -23,6 +23,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/seed202c38ff/fabricnet/grpcdialer"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -104,12 +105,12 @@ func request(size int) *grpc_testing.SimpleRequest {
 }
 
 func TestCallsOverEachProvider(t *testing.T) {
-	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
 			only := []string{provider}
 			transport := new(rdmanet.Transport)
 			t.Cleanup(func() { assert.NoError(t, transport.Close()) })
-			l, err := (&rdmanet.ListenConfig{Providers: only, Transport: transport}).Listen(t.Context(), "rdma", "127.0.0.1:0")
+			l, err := (&rdmanet.ListenConfig{Providers: only, Transport: transport}).Listen(t.Context(), "rdma", testenv.Address())
 			require.NoError(t, err)
 			serve(t, l)
 			c := client(t, "rdma://"+l.Addr().String(), &rdmanet.Dialer{Providers: only, Transport: transport})

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/seed202c38ff/fabricnet/grpcdialer"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -42,7 +43,7 @@ func TestMain(m *testing.M) {
 // serveAlone is an echo server until its standard input ends.
 func serveAlone(provider string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}, Backlog: 1024}
-	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -66,7 +67,7 @@ func onSizes(b *testing.B, sizes []int, run func(b *testing.B, client, server *r
 				defer func() { require.NoError(b, there.Close()) }()
 				defer func() { require.NoError(b, here.Close()) }()
 				lc := rdmanet.ListenConfig{Transport: &there, Providers: []string{provider}}
-				l, err := lc.Listen(b.Context(), "rdma", "127.0.0.1:0")
+				l, err := lc.Listen(b.Context(), "rdma", testenv.Address())
 				require.NoError(b, err)
 				defer l.Close()
 				d := rdmanet.Dialer{Transport: &here, Providers: []string{provider}}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -59,7 +60,7 @@ func init() {
 // and fails if any of its conns has failed.
 func serveOrders(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}, Backlog: 1024}
-	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}

@@ -12,10 +12,12 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// realProviders are those that every machine with libfabric 1.17 has.
-var realProviders = []string{"shm", "tcp;ofi_rxm", "net"}
+// realProviders are what the tests use besides the simulated fabric.
+var realProviders = testenv.Providers()
 
 // pidPrefix begins the names of libfabric's shared memory in this process.
 func pidPrefix() string { return fmt.Sprintf("%d:", os.Getpid()) }

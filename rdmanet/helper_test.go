@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -114,7 +115,7 @@ func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, provide
 
 func listen(t *testing.T, lc rdmanet.ListenConfig) *rdmanet.Listener {
 	t.Helper()
-	l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(t.Context(), "rdma", testenv.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l.(*rdmanet.Listener)

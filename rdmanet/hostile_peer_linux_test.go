@@ -17,6 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -69,7 +70,7 @@ var errCutOff = errors.New("cut off")
 
 // intrude meets the listener at addr.
 func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, error) {
-	infos, err := ofifabric.New().Providers(netip.MustParseAddr("127.0.0.1"))
+	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	if err != nil {
 		return nil, err
 	}

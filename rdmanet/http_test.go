@@ -91,6 +91,7 @@ func TestTLSAbove(t *testing.T) {
 			client := srv.Client()
 			transport := client.Transport.(*http.Transport)
 			transport.TLSClientConfig.Certificates = srv.TLS.Certificates
+			transport.TLSClientConfig.ServerName = "example.com" // in httptest's certificate
 			d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}}
 			transport.DialContext = d.DialContext
 			resp, err := client.Post(srv.URL, "application/octet-stream", bytes.NewReader(body))

@@ -23,6 +23,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -73,7 +74,7 @@ func victimClient(provider, addr string) error {
 
 func victimServer(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}}
-	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}
@@ -90,7 +91,7 @@ func victimServer(provider, _ string) error {
 // echoServer is a peer that nothing happens to.
 func echoServer(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}}
-	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -29,7 +30,7 @@ func dialForever(provider, addr string) error {
 
 // holdEndpoint has an endpoint of which no peer knows, and its region's name.
 func holdEndpoint(provider, _ string) error {
-	if _, err := ofifabric.New().Open(provider, netip.MustParseAddr("127.0.0.1")); err != nil {
+	if _, err := ofifabric.New().Open(provider, netip.MustParseAddr(testenv.Host())); err != nil {
 		return err
 	}
 	fmt.Println("open")

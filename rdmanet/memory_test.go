@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -106,7 +107,7 @@ func takeJobs(l net.Listener) {
 func jobsListener(provider, _ string) error {
 	tr := &rdmanet.Transport{MemoryLimit: manyBudget}
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: manyConns}
-	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -98,7 +99,7 @@ func line(t *testing.T, stdout *bufio.Reader) string {
 // ends when its standard input does.
 func relay(provider, addr string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}}
-	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}

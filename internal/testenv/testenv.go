@@ -1,0 +1,37 @@
+// Package testenv says over which providers and at which address tests run, so
+// that they can run on other machines' devices, too.
+package testenv
+
+import (
+	"net"
+	"os"
+	"strings"
+)
+
+// The variables, for a device at an address of its own:
+//
+//	RDMANET_TEST_PROVIDERS="verbs;ofi_rxm" RDMANET_TEST_HOST=10.9.0.1 go test ./rdmanet
+const (
+	providersVar = "RDMANET_TEST_PROVIDERS" // with commas
+	hostVar      = "RDMANET_TEST_HOST"
+)
+
+// Providers lists the real providers to test: those that every machine with
+// libfabric 1.17 has, unless the variable says others.
+func Providers() []string {
+	if list := os.Getenv(providersVar); list != "" {
+		return strings.Split(list, ",")
+	}
+	return []string{"shm", "tcp;ofi_rxm", "net"}
+}
+
+// Host is the IP address at which servers listen.
+func Host() string {
+	if host := os.Getenv(hostVar); host != "" {
+		return host
+	}
+	return "127.0.0.1"
+}
+
+// Address is any free port there.
+func Address() string { return net.JoinHostPort(Host(), "0") }
