@@ -70,8 +70,8 @@ func bench(ctx context.Context, args []string) error {
 	if r.Rows, err = runAll(ctx, p, cells); err != nil {
 		return err
 	}
-	if p.targets {
-		r.Verdicts = judge(targets, r.Rows)
+	if p.targets != nil {
+		r.Verdicts = judge(p.targets, r.Rows)
 	}
 	err = errors.Join(r.writeTables(os.Stdout), save(p.jsonFile, r.writeJSON), save(p.textFile, r.writeText))
 	if err != nil {
@@ -82,6 +82,9 @@ func bench(ctx context.Context, args []string) error {
 			return errors.New("some rows have failed")
 		}
 	}
+	if p.enforce {
+		return enforce(r.Verdicts)
+	}
 	return nil
 }
 
@@ -90,6 +93,8 @@ func parse(args []string) (plan, error) {
 	f := flag.NewFlagSet("bench", flag.ContinueOnError)
 	var p plan
 	var (
+		targets   = f.Bool("targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
+		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
 		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns and -onecore are ignored")
 		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), conn (dial, echo a byte, close), idle")
 		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
@@ -98,7 +103,7 @@ func parse(args []string) (plan, error) {
 		conns     = f.String("conns", "1", "conns used at once")
 		oneCore   = f.Bool("onecore", false, "confine both processes to one CPU")
 	)
-	f.BoolVar(&p.targets, "targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
+	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
 	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
 	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle or 100 conns (default 1s, with -targets 400ms, with -demo 250ms)")
@@ -115,10 +120,16 @@ func parse(args []string) (plan, error) {
 	}
 	p.providers = list(*providers)
 	switch {
-	case *demo && p.targets:
-		return plan{}, errors.New("-demo and -targets exclude each other")
-	case p.targets:
+	case *demo && *targets || *demo && *verbs || *targets && *verbs:
+		return plan{}, errors.New("-demo, -targets and -verbs exclude each other")
+	case p.enforce && !*targets && !*verbs:
+		return plan{}, errors.New("-enforce needs targets: -targets or -verbs")
+	case *targets:
+		p.targets = loopbackTargets
 		return p.withDefaults(5, 400*time.Millisecond), nil
+	case *verbs:
+		p.targets, p.providers = verbsTargets, []string{overVerbs.provider}
+		return p.withDefaults(5, time.Second), nil
 	case *demo:
 		p.works = demoWorks()
 		return p.withDefaults(3, 250*time.Millisecond), nil

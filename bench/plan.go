@@ -20,9 +20,10 @@ const (
 
 // The transports.
 const (
-	transportTCP  = "tcp"
-	transportUnix = "unix"
-	transportRDMA = "rdma"
+	transportTCP      = "tcp"
+	transportUnix     = "unix"
+	transportRDMA     = "rdma"
+	transportRsockets = "rsockets" // rstream's
 	// transportFresh is rdma with a rendezvous over TCP for every conn, where
 	// rdma has one for all conns to a peer. Only dialing shows the difference.
 	transportFresh = "rdma-noreuse"
@@ -31,8 +32,8 @@ const (
 // A cell is one row of the table: one kind of work on one transport.
 type cell struct {
 	Mode      string `json:"mode"`
-	Transport string `json:"transport"` // tcp, unix, rdma or rdma-noreuse
-	Provider  string `json:"provider"`  // libfabric's name for it; empty for tcp and unix
+	Transport string `json:"transport"` // one of the transports above
+	Provider  string `json:"provider"`  // libfabric's name for it; empty for others than rdma
 	Size      int    `json:"size"`      // bytes per write, each way for lat and rpc
 	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
 	Conns     int    `json:"conns"`     // conns used at once
@@ -62,21 +63,22 @@ func (c cell) label() string {
 
 // A plan says what to measure and for how long.
 type plan struct {
-	works     []cell // without transports
-	targets   bool   // measure what the targets need instead, and judge it
-	host      string // where servers listen
+	works     []cell   // without transports
+	targets   []target // measure what they need instead, and judge it
+	host      string   // where servers listen
 	providers []string
 	rounds    int
 	time      time.Duration // measured time of a cell in one round
 	jsonFile  string
 	textFile  string
+	enforce   bool // a missed target is a failure
 }
 
 // cells lists the rows of the table. All transports of one work follow each
 // other, so that they are measured under conditions as alike as can be.
 func (p plan) cells() []cell {
-	if p.targets {
-		return targetCells(targets, p.providers)
+	if p.targets != nil {
+		return targetCells(p.targets, p.providers)
 	}
 	var all []cell
 	for _, w := range p.works {

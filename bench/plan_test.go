@@ -93,6 +93,13 @@ func TestParse(t *testing.T) {
 	assert.GreaterOrEqual(t, p.rounds, 5)
 	assert.Less(t, p.estimate(), 12*time.Minute)
 
+	p, err = parse([]string{"-verbs", "-enforce", "-host", "10.9.0.1"})
+	require.NoError(t, err)
+	cells := p.cells()
+	for _, v := range []carriage{overTCP, overRsockets, overVerbs} {
+		assert.Contains(t, cells, lat64.over(v))
+	}
+
 	p, err = parse([]string{"-modes", "rpc", "-sizes", "1K", "-inflight", "4", "-conns", "2", "-onecore", "-rounds", "7", "-time", "10ms"})
 	require.NoError(t, err)
 	assert.Equal(t, []cell{{Mode: modeRPC, Size: 1 << 10, Inflight: 4, Conns: 2, OneCore: true}}, p.works)
@@ -101,7 +108,7 @@ func TestParse(t *testing.T) {
 
 	for _, args := range [][]string{
 		{"-modes", "x"}, {"-sizes", "x"}, {"-inflight", "0"}, {"-conns", ""}, {"-rounds", "-1"}, {"-time", "-1s"}, {"extra"},
-		{"-demo", "-targets"}, {"-modes", "zc", "-sizes", "5000"},
+		{"-demo", "-targets"}, {"-targets", "-verbs"}, {"-enforce"}, {"-modes", "zc", "-sizes", "5000"},
 	} {
 		_, err := parse(args)
 		assert.Error(t, err, "%v", args)

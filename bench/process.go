@@ -109,6 +109,9 @@ func (p *process) lastError() string {
 // measure runs j once, in two new processes. They start together: loading
 // libfabric with all its libraries may take a good part of a second.
 func measure(ctx context.Context, program string, j job) (s sample, err error) {
+	if j.Transport == transportRsockets {
+		return measureRsockets(ctx, j)
+	}
 	ctx, cancel := context.WithTimeout(ctx, j.WarmUp+j.Time+slack)
 	defer cancel()
 	server, err := start(ctx, program, roleServer, j)

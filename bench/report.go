@@ -118,7 +118,8 @@ a close: tcp shakes hands for each, rdma-noreuse meets the listener over TCP for
 each, and rdma does so once and opens all further conns over the fabric. zc is a
 stream whose every 4K are stamped and verified; rdma moves it by the zero-copy
 calls. Fairness is Jain's index over the conns' bytes. Idle conns have each echoed
-a byte; the figures are of the process that uses more.
+a byte; the figures are of the process that uses more. rsockets is rstream, whose
+figures are means and whose two sides take turns.
 `
 
 // columns is the number of them in the table, without the notes at the end.

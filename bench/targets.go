@@ -11,6 +11,7 @@ var (
 	p50        = figure{of: func(r result) float64 { return r.P50us }}
 	p50Best    = figure{of: func(r result) float64 { return r.P50Best }}
 	p99        = figure{of: func(r result) float64 { return r.P99us }}
+	mean       = figure{of: func(r result) float64 { return ratio(1e6, r.OpsPerS) }} // of one operation at a time
 	rate       = figure{of: func(r result) float64 { return r.OpsPerS }, higher: true}
 	cpuPerOp   = figure{of: func(r result) float64 { return r.CPUusPer }}
 	cpuPerGB   = figure{of: func(r result) float64 { return r.CPUsPerGB }}
@@ -24,11 +25,13 @@ var (
 type carriage struct{ transport, provider string }
 
 var (
-	overTCP    = carriage{transport: transportTCP}
-	overUnix   = carriage{transport: transportUnix}
-	overShm    = carriage{transportRDMA, "shm"}
-	overTCPRxm = carriage{transportRDMA, "tcp;ofi_rxm"}
-	overNet    = carriage{transportRDMA, "net"}
+	overTCP      = carriage{transport: transportTCP}
+	overUnix     = carriage{transport: transportUnix}
+	overShm      = carriage{transportRDMA, "shm"}
+	overTCPRxm   = carriage{transportRDMA, "tcp;ofi_rxm"}
+	overNet      = carriage{transportRDMA, "net"}
+	overVerbs    = carriage{transportRDMA, "verbs;ofi_rxm"}
+	overRsockets = carriage{transport: transportRsockets}
 )
 
 // over is the work c on a transport.
@@ -72,8 +75,9 @@ type target struct {
 	goal   float64 // at least as demanding; 0, like must, for none
 }
 
-// targets are what the project measures itself by, on a machine with two cores.
-var targets = []target{
+// loopbackTargets are what the project measures itself by, on a machine with two
+// cores.
+var loopbackTargets = []target{
 	{what: "64 B round trip, p50, to TCP's", figure: p50, row: lat64.over(overShm), than: lat64.over(overTCP), must: 0.33, goal: 0.27},
 	{what: "64 B round trip, p99, to TCP's", figure: p99, row: lat64.over(overShm), than: lat64.over(overTCP), must: 1},
 	{what: "64 B one way, messages a second, to TCP's", figure: rate, row: bw64.over(overShm), than: bw64.over(overTCP), must: 3, goal: 6},
@@ -112,4 +116,13 @@ var targets = []target{
 	{what: "64 KiB on 1000 conns, fairness", figure: fairness, row: bw64KOn(1000).over(overShm), must: 0.9},
 	{what: "64 B round trip, allocations", figure: allocs, row: lat64.over(overShm), must: noAllocs},
 	{what: "64 KiB stream, allocations a write", figure: allocs, row: bw64K.over(overShm), must: noAllocs},
+}
+
+// verbsTargets are for an RDMA device, Soft-RoCE included, where TCP goes over
+// the same wire.
+var verbsTargets = []target{
+	{what: "verbs;ofi_rxm, 64 B round trip, p50, to TCP's", figure: p50, row: lat64.over(overVerbs), than: lat64.over(overTCP), must: 0.2},
+	{what: "verbs;ofi_rxm, 64 B round trip, mean, to rsockets'", figure: mean, row: lat64.over(overVerbs), than: lat64.over(overRsockets), must: 2.5},
+	{what: "verbs;ofi_rxm, 64 KiB stream, to TCP's", figure: rate, row: bw64K.over(overVerbs), than: bw64K.over(overTCP), must: 1},
+	{what: "verbs;ofi_rxm, 64 KiB stream, to rsockets'", figure: rate, row: bw64K.over(overVerbs), than: bw64K.over(overRsockets), goal: 1},
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -59,6 +60,17 @@ func (t target) judge(rows map[cell]result) verdict {
 		v.Verdict = verdictMissed
 	}
 	return v
+}
+
+// enforce turns missed targets into an error.
+func enforce(verdicts []verdict) error {
+	var errs []error
+	for _, v := range verdicts {
+		if v.Verdict == verdictMissed || v.Verdict == verdictNotMeasured {
+			errs = append(errs, fmt.Errorf("%s: %s (%s%s, must be %s)", v.Verdict, v.Target, digits(v.Measured), v.unit, v.Must))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // measure returns t's figure, and false if the rows do not have it.
@@ -120,7 +132,7 @@ func targetCells(targets []target, providers []string) []cell {
 			}
 		}
 	}
-	order := []string{transportTCP, transportUnix, transportRDMA}
+	order := []string{transportTCP, transportUnix, transportRsockets, transportRDMA}
 	var all []cell
 	for _, w := range works {
 		slices.SortStableFunc(of[w], func(a, b cell) int {

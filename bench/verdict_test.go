@@ -42,9 +42,21 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+func TestEnforce(t *testing.T) {
+	row := result{cell: lat64.over(overShm), P50us: 4}
+	met := target{what: "fast", figure: p50, row: row.cell, must: 5}
+	missed, absent := met, met
+	missed.what, missed.must = "faster", 3
+	absent.row = lat64.over(overNet)
+	goal := target{what: "wish", figure: p50, row: row.cell, goal: 1}
+	assert.NoError(t, enforce(judge([]target{met, goal}, []result{row})))
+	assert.EqualError(t, enforce(judge([]target{met, missed}, []result{row})), "MISSED: faster (4.00, must be <= 3)")
+	assert.ErrorContains(t, enforce(judge([]target{absent}, []result{row})), verdictNotMeasured)
+}
+
 func TestTargetsAreConsistent(t *testing.T) {
 	names := make(map[string]bool)
-	for _, target := range targets {
+	for _, target := range slices.Concat(loopbackTargets, verbsTargets) {
 		assert.False(t, names[target.what], "twice: %s", target.what)
 		names[target.what] = true
 		assert.True(t, target.must != 0 || target.goal != 0, target.what)
@@ -55,14 +67,14 @@ func TestTargetsAreConsistent(t *testing.T) {
 }
 
 func TestTargetCellsAreWhatIsNeededAndOffered(t *testing.T) {
-	all := targetCells(targets, []string{"shm", "net", "tcp;ofi_rxm"})
+	all := targetCells(loopbackTargets, []string{"shm", "net", "tcp;ofi_rxm"})
 	for i, c := range all {
 		assert.NotContains(t, all[:i], c, "twice")
 		w := c.work()
 		assert.True(t, i == 0 || all[i-1].work() == w || !slices.ContainsFunc(all[:i], func(c cell) bool { return c.work() == w }),
 			"%v stands apart from its like", c)
 	}
-	for _, target := range targets {
+	for _, target := range loopbackTargets {
 		assert.Contains(t, all, target.row)
 		if target.compares() {
 			assert.Contains(t, all, target.than)
@@ -79,7 +91,7 @@ func TestTargetCellsAreWhatIsNeededAndOffered(t *testing.T) {
 	assert.Equal(t, []string{"tcp", "unix", "rdma/shm", "rdma/tcp;ofi_rxm", "rdma/net"}, labels(bw64K))
 	assert.Equal(t, []string{"tcp", "rdma/shm"}, labels(zc1M))
 
-	for _, c := range targetCells(targets, []string{"net"}) {
+	for _, c := range targetCells(loopbackTargets, []string{"net"}) {
 		assert.Contains(t, []string{"", "net"}, c.Provider)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"unsafe"
@@ -73,16 +74,23 @@ func LibraryVersion() string {
 // The registration cache's monitors watch libc's mmap and munmap, which Go's
 // runtime does not use: the cache would go stale. What the user has set stays.
 var setup = sync.OnceFunc(func() {
-	for name, value := range map[string]string{
-		"FI_MR_CACHE_MONITOR": "disabled",
-		"IPATH_NO_BACKTRACE":  "1", // keeps libinfinipath from catching signals
-	} {
-		cname, cvalue := C.CString(name), C.CString(value)
-		C.setenv(cname, cvalue, 0)
-		C.free(unsafe.Pointer(cname))
-		C.free(unsafe.Pointer(cvalue))
+	setenv("FI_MR_CACHE_MONITOR", "disabled")
+	setenv("IPATH_NO_BACKTRACE", "1") // keeps libinfinipath from catching signals
+	if os.Getenv(universeVar) != "" {
+		return
+	}
+	if size := universe(); size != "" {
+		setenv(universeVar, size)
 	}
 })
+
+// setenv sets a variable for libraries, unless it is set.
+func setenv(name, value string) {
+	cname, cvalue := C.CString(name), C.CString(value)
+	defer C.free(unsafe.Pointer(cname))
+	defer C.free(unsafe.Pointer(cvalue))
+	C.setenv(cname, cvalue, 0)
+}
 
 // GetInfo asks what fits the hints (fi_getinfo). It may block: providers
 // resolve addresses and probe devices. It wraps Errno; syscall.ENODATA means

@@ -24,6 +24,18 @@ func TestMultiRecvIsOptional(t *testing.T) {
 	}
 }
 
+// Small devices' queues limit the number of peers, large ones' do not.
+func TestUniverse(t *testing.T) {
+	for entries, want := range map[int]string{
+		0: "", -1: "", // nothing tells
+		32767:   "127", // Soft-RoCE
+		100:     "1",
+		4194303: "", // mlx5
+	} {
+		assert.Equal(t, want, universeFor(entries), entries)
+	}
+}
+
 // handler returns what the kernel does on sig: 0 for the default, 1 to ignore
 // it, or a function's address.
 func handler(t *testing.T, sig syscall.Signal) uintptr {

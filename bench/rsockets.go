@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os/exec"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// rstreamProgram measures rsockets, librdmacm's sockets over RDMA: see
+// rstream(1). Go programs can't use them, so it is measured as a whole.
+const rstreamProgram = "rstream"
+
+const (
+	// burst is how many transfers rstream makes for bw before it turns round.
+	burst = 100
+	// probes is the number of turns that tell how many take the job's time.
+	probes = 4
+	// maxTurns bounds them.
+	maxTurns = 10_000_000
+)
+
+// measureRsockets runs rstream for about the job's time. Its figures are means.
+func measureRsockets(ctx context.Context, j job) (sample, error) {
+	ctx, cancel := context.WithTimeout(ctx, 4*j.Time+slack)
+	defer cancel()
+	warm, err := rstream(ctx, j, probes)
+	if err != nil {
+		return sample{}, err
+	}
+	turn := warm.Elapsed / probes
+	return rstream(ctx, j, int(min(max(j.Time/max(turn, 1), probes), maxTurns)))
+}
+
+// rstream runs a server and a client, who take turns in sending.
+func rstream(ctx context.Context, j job, turns int) (sample, error) {
+	transfers := 1
+	switch j.Mode {
+	case modeLat:
+	case modeBW:
+		transfers = burst
+	default:
+		return sample{}, fmt.Errorf("%s has no mode %s", rstreamProgram, j.Mode)
+	}
+	port, err := freePort(j.Host)
+	if err != nil {
+		return sample{}, err
+	}
+	args := []string{"-p", port, "-S", strconv.Itoa(j.Size), "-C", strconv.Itoa(transfers), "-I", strconv.Itoa(turns)}
+	server := exec.CommandContext(ctx, rstreamProgram, append(args, "-b", j.Host)...)
+	server.WaitDelay = killDelay
+	if err := server.Start(); err != nil {
+		return sample{}, err
+	}
+	served := make(chan error, 1)
+	go func() { served <- server.Wait() }()
+	out, client, err := connectRstream(ctx, append(args, "-s", j.Host), served)
+	if err != nil {
+		return sample{}, err
+	}
+	if err := <-served; err != nil {
+		return sample{}, fmt.Errorf("%s, serving: %w", rstreamProgram, err)
+	}
+	each, err := perTransfer(out)
+	if err != nil {
+		return sample{}, err
+	}
+	s := sample{Ops: uint64(turns), P50: 2 * each, P99: 2 * each, Elapsed: time.Duration(turns*transfers) * 2 * each}
+	if j.Mode == modeBW { // transfers either way, one after the other
+		s.Ops, s.P50, s.P99 = uint64(2*turns*transfers), each, each
+	}
+	s.Client.CPU = client.ProcessState.UserTime() + client.ProcessState.SystemTime()
+	s.Server.CPU = server.ProcessState.UserTime() + server.ProcessState.SystemTime()
+	return s, nil
+}
+
+// connectRstream runs the client, again as long as the server, which does not
+// say when it listens, refuses.
+func connectRstream(ctx context.Context, args []string, served <-chan error) (out string, client *exec.Cmd, err error) {
+	for {
+		client = exec.CommandContext(ctx, rstreamProgram, args...)
+		client.WaitDelay = killDelay
+		var both bytes.Buffer
+		client.Stdout, client.Stderr = &both, &both
+		err = client.Run()
+		if out = both.String(); err == nil && strings.Contains(out, "usec/xfer") {
+			return out, client, nil
+		}
+		select {
+		case e := <-served:
+			return "", nil, errors.Join(fmt.Errorf("%s: %v: %s", rstreamProgram, err, firstLines(strings.TrimSpace(out), 3)), e)
+		case <-ctx.Done():
+			return "", nil, fmt.Errorf("%s: %w: %s", rstreamProgram, ctx.Err(), firstLines(strings.TrimSpace(out), 3))
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
+
+// perTransfer reads the last column of the last line, in microseconds.
+func perTransfer(out string) (time.Duration, error) {
+	fields := strings.Fields(out)
+	if len(fields) == 0 {
+		return 0, fmt.Errorf("%s printed nothing", rstreamProgram)
+	}
+	us, err := strconv.ParseFloat(fields[len(fields)-1], 64)
+	if err != nil || us <= 0 {
+		return 0, fmt.Errorf("%s printed %q", rstreamProgram, out)
+	}
+	return time.Duration(us * float64(time.Microsecond)), nil
+}
+
+// freePort is a port that is free now, for TCP.
+func freePort(host string) (string, error) {
+	l, err := net.Listen("tcp", anyPort(host))
+	if err != nil {
+		return "", err
+	}
+	defer l.Close()
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	return port, err
+}

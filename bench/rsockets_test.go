@@ -1,0 +1,25 @@
+package main
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestRstreamsTable(t *testing.T) {
+	each, err := perTransfer("name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer\n" +
+		"custom    64      1       2k      250k        0.14s      0.01      35.25\n")
+	require.NoError(t, err)
+	assert.Equal(t, 35250*time.Nanosecond, each)
+	for _, out := range []string{"", "rsocket: Function not implemented", "custom 0.00"} {
+		_, err := perTransfer(out)
+		assert.Error(t, err, out)
+	}
+}
+
+func TestRsocketsModes(t *testing.T) {
+	_, err := measureRsockets(t.Context(), job{cell: rpc64.over(overRsockets)})
+	assert.ErrorContains(t, err, "no mode rpc")
+}

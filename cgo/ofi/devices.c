@@ -1,0 +1,72 @@
+// What RDMA devices are able to do, asked of libibverbs. It is there wherever the
+// verbs provider is, but its headers need not be: the functions are looked up by
+// name, and what is declared here is their binary interface (ibv_query_device(3)).
+
+#include <dlfcn.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "devices.h"
+
+struct device_attr {
+	char fw_ver[64];
+	uint64_t node_guid, sys_image_guid;
+	uint64_t max_mr_size, page_size_cap;
+	uint32_t vendor_id, vendor_part_id, hw_ver;
+	int max_qp, max_qp_wr;
+	unsigned int device_cap_flags;
+	int max_sge, max_sge_rd;
+	int max_cq, max_cqe;
+	char rest[1024]; // it ends before that
+};
+
+struct verbs {
+	void **(*get_device_list)(int *count);
+	void (*free_device_list)(void **list);
+	void *(*open_device)(void *device);
+	int (*close_device)(void *context);
+	int (*query_device)(void *context, struct device_attr *attr);
+};
+
+static int smallest(const struct verbs *v)
+{
+	int count = 0, least = 0;
+	void **list = v->get_device_list(&count);
+
+	if (!list)
+		return 0;
+	for (int i = 0; i < count; i++) {
+		struct device_attr attr;
+		void *context = v->open_device(list[i]);
+
+		if (!context)
+			continue; // not for this user
+		memset(&attr, 0, sizeof(attr));
+		if (!v->query_device(context, &attr) && attr.max_cqe > 0 &&
+		    (!least || attr.max_cqe < least))
+			least = attr.max_cqe;
+		v->close_device(context);
+	}
+	v->free_device_list(list);
+	return least;
+}
+
+int ofi_smallest_cq(void)
+{
+	struct verbs v;
+	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
+	int least = 0;
+
+	if (!lib)
+		return 0;
+	*(void **)&v.get_device_list = dlsym(lib, "ibv_get_device_list");
+	*(void **)&v.free_device_list = dlsym(lib, "ibv_free_device_list");
+	*(void **)&v.open_device = dlsym(lib, "ibv_open_device");
+	*(void **)&v.close_device = dlsym(lib, "ibv_close_device");
+	*(void **)&v.query_device = dlsym(lib, "ibv_query_device");
+	if (v.get_device_list && v.free_device_list && v.open_device &&
+	    v.close_device && v.query_device)
+		least = smallest(&v);
+	dlclose(lib);
+	return least;
+}
