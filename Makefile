@@ -11,7 +11,7 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install libfabric's headers, pkg-config and a C compiler if they are missing
@@ -39,6 +39,15 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	$(GO) test -race -shuffle=on -timeout=20m ./...
 	$(GO) test -run Alloc ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
+
+# The test programs are built here: in an emulated machine that takes too long.
+SOFTROCE_LIMIT ?= 3600
+.PHONY: test-softroce
+test-softroce: deps ## the tests over a real RDMA stack, and a comparison with rsockets, in a virtual machine with Soft-RoCE
+	@mkdir -p bin/softroce
+	$(GO) test -c -o bin/softroce/ ./cgo/ofi ./internal/fabric/ofifabric ./rdmanet ./grpcdialer
+	$(GO) build -buildvcs=auto -o bin/softroce/bench ./bench
+	./scripts/softroce.sh -t $(SOFTROCE_LIMIT) ./scripts/softroce-tests.sh
 
 .PHONY: race
 race: deps ## the conn's tests COUNT times over with -race

@@ -4,6 +4,7 @@ package ofifabric
 
 import (
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -114,6 +115,9 @@ func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error)
 // region keeps a nil *ofi.Region from becoming a non-nil interface.
 func region(r *ofi.Region, err error) (pool.Region, error) {
 	if err != nil {
+		if hint := lockedMemory(err); hint != "" {
+			err = fmt.Errorf("%w (%s)", err, hint)
+		}
 		return nil, err
 	}
 	return r, nil

@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
@@ -21,11 +23,26 @@ func explain(provider string, src netip.Addr, err error) error {
 	}
 	if strings.HasSuffix(provider, ";ofi_rxm") && errors.Is(err, syscall.EINVAL) {
 		// fi_enable: ofi_rxm makes the device's completion queue large enough
-		// for FI_UNIVERSE_SIZE peers, 256 unless the environment says otherwise.
-		return fmt.Errorf("provider %s: %w (a small device may lack room for the completions of 256 peers: set FI_UNIVERSE_SIZE, such as FI_UNIVERSE_SIZE=4, in the environment before the program starts)", provider, err)
+		// for so many peers. What package ofi sets fits all devices.
+		return fmt.Errorf("provider %s: %w (the device may lack room for the completions of FI_UNIVERSE_SIZE peers: unset it, or set a smaller one, such as FI_UNIVERSE_SIZE=16, before the program starts)", provider, err)
+	}
+	if hint := lockedMemory(err); hint != "" {
+		return fmt.Errorf("provider %s: %w (%s)", provider, err, hint)
 	}
 	if errors.Is(err, fabric.ErrNoProvider) && !anywhere(src) {
 		return fmt.Errorf("provider %s for %s: %w (fi_info -p '%s' lists where it is)", provider, src, err, provider)
 	}
 	return fmt.Errorf("provider %s: %w", provider, err)
+}
+
+// lockedMemory says that the limit of locked memory may be why a device has no
+// memory for its queues, or cannot register any: "" if there is no limit.
+func lockedMemory(err error) string {
+	var limit unix.Rlimit
+	if !errors.Is(err, syscall.ENOMEM) || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil ||
+		limit.Cur == unix.RLIM_INFINITY {
+		return ""
+	}
+	return fmt.Sprintf("this process may lock %d KiB of memory: raise that with ulimit -l unlimited, "+
+		"LimitMEMLOCK=infinity in a systemd unit, or memlock in /etc/security/limits.conf", limit.Cur>>10)
 }

@@ -7,18 +7,35 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
 func TestSmallDevicesAreToldOfTheUniverseSize(t *testing.T) {
 	failed := &ofi.CallError{Call: "fi_enable", Errno: ofi.Errno(syscall.EINVAL)}
 	err := explain("verbs;ofi_rxm", netip.Addr{}, failed)
-	assert.ErrorContains(t, err, "FI_UNIVERSE_SIZE=4")
+	assert.ErrorContains(t, err, "FI_UNIVERSE_SIZE=16")
 	assert.ErrorIs(t, err, syscall.EINVAL)
 	assert.NotContains(t, explain("net", netip.Addr{}, failed).Error(), "UNIVERSE")
 	failed.Errno = ofi.Errno(syscall.ENOMEM)
 	assert.NotContains(t, explain("verbs;ofi_rxm", netip.Addr{}, failed).Error(), "UNIVERSE")
+}
+
+// Where memory is missing, the limit of locked memory is named, if there is one.
+func TestLockedMemoryIsNamed(t *testing.T) {
+	var before unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &before)) }()
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &unix.Rlimit{Cur: 64 << 10, Max: before.Max}))
+	failed := &ofi.CallError{Call: "fi_enable", Errno: ofi.Errno(syscall.ENOMEM)}
+	err := explain("verbs;ofi_rxm", netip.Addr{}, failed)
+	assert.ErrorContains(t, err, "may lock 64 KiB of memory: raise that with ulimit -l")
+	assert.ErrorIs(t, err, syscall.ENOMEM)
+	failed.Errno = ofi.Errno(syscall.EINVAL)
+	assert.Empty(t, lockedMemory(failed))
 }
 
 // libfabric finds "net;ofi_rxm" and others for "ofi_rxm", of which none has
