@@ -295,8 +295,15 @@ func (sc *scene) announcedWrite(r *reader) {
 	sc.poll(sc.c, 8)
 }
 
+// floods bounds how often a script floods: each time takes as long as hundreds of
+// other actions.
+const floods = 16
+
 // flood sends as many frames as it likes without waiting for credit.
 func (sc *scene) flood(r *reader) {
+	if sc.floods++; sc.floods > floods {
+		return
+	}
 	h := framing.Header{Type: framing.TypePing, Peer: sc.bad.id, Proof: sc.bad.proofIn}
 	frame := make([]byte, framing.HeaderSize)
 	h.Encode(frame)

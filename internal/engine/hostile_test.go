@@ -48,6 +48,7 @@ type scene struct {
 	badMem   *pool.Slab
 	badRecvs int
 	meetings int
+	floods   int
 	dead     bool
 	deaf     bool // it takes nothing in
 }
