@@ -68,7 +68,7 @@ func (s *stream) ringRoom(want, limit int) int {
 }
 
 // maxWrite is the most that one RDMA write to the stream's lease carries.
-func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxMsgSize) }
+func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
 
 // extends reports whether the next k bytes fit behind the peer's tail.
 func (s *stream) extends(k int) bool {
