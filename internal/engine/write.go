@@ -228,6 +228,7 @@ func (p *peer) seal() {
 	op := fabric.Op{
 		Kind: fabric.Write, To: p.addr, Buf: t.src.mem, Desc: t.src.desc,
 		Remote: l.Addr + framing.RingOffset(t.ring-l.base, l.Size), Key: l.Key,
+		Deliver: p.c.deliver,
 	}
 	tx := txOp{peer: p, stream: s, slot: t.src.slot, slots: uint8(t.src.slots), buf: t.src.buf}
 	if t.src.slots > 0 {
@@ -246,7 +247,6 @@ func (p *peer) seal() {
 	case bySAW:
 		announce.flags = framing.FlagLanded
 	case byDeliver:
-		op.Deliver = true
 		tx.large, tx.pos = a, t.pos
 	}
 	l.seq++

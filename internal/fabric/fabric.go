@@ -40,7 +40,7 @@ const (
 type Op struct {
 	Kind Kind
 	// Deliver asks that the completion mean "in the target's memory"
-	// (FI_DELIVERY_COMPLETE), for Write only.
+	// (FI_DELIVERY_COMPLETE), for Write and WriteData.
 	Deliver bool
 	Tag     uint32  // comes back in the completion
 	Data    uint64  // WriteData

@@ -177,7 +177,7 @@ func (e *endpoint) check(op fabric.Op) error {
 	case bad != "":
 	case uint64(len(op.Buf)) > most:
 		bad = "it is too long"
-	case op.Deliver && (op.Kind != fabric.Write || !e.p.DeliveryComplete):
+	case op.Deliver && (op.Kind != fabric.Write && op.Kind != fabric.WriteData || !e.p.DeliveryComplete):
 		bad = "no delivery completion"
 	case op.To >= fabric.Addr(len(e.addrs)) || e.addrs[op.To] == "":
 		bad = "address is not in use"

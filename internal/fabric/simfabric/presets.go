@@ -62,8 +62,10 @@ func Verbs() Personality {
 
 // EFA is like fi_efa(7), fabric efa: it orders nothing but sends, which software
 // puts in line, and has no descriptor to wait on while it uses shm for its own host
-// (before 2.5 it has none at all). To insert an address is to ask the kernel
-// (prov/efa/src: efa_prov_info_alloc_for_rdm, efa_ah_alloc).
+// (before 2.5 it has none at all). To insert an address is to ask the kernel. Where
+// the device has no writes, packets stand in for them, whose completion says only that
+// they were sent (prov/efa/src: efa_prov_info_alloc_for_rdm, efa_ah_alloc,
+// EFA_RDM_EAGER_RTW_PKT).
 func EFA() Personality {
 	return Personality{
 		Provider:         "efa",
@@ -74,6 +76,7 @@ func EFA() Personality {
 		LocalMR:          true,
 		VirtAddr:         true,
 		NoWait:           true,
+		WeakCompletion:   true,
 	}
 }
 
@@ -85,6 +88,7 @@ func EFADirect() Personality {
 	p := EFA()
 	p.Provider, p.Order, p.InjectSize = "efa-direct", 0, 32
 	p.MaxMsgSize, p.MaxRMASize = 8<<10, 1<<30
+	p.WeakCompletion = false
 	return p
 }
 
@@ -118,8 +122,9 @@ func OPX() Personality {
 	}
 }
 
-// PSM3 is like fi_psm3(7): a send may overtake the write before it (prov/psm3:
-// PSMX3_MSG_ORDER, and psmx3_getinfo for the completion data).
+// PSM3 is like fi_psm3(7): a send may overtake the write before it, and a write has
+// landed when it completes only if it was asked to (prov/psm3: PSMX3_MSG_ORDER,
+// PSMX3_AM_FORCE_ACK; psmx3_getinfo has the completion data).
 func PSM3() Personality {
 	return Personality{
 		Provider:         "psm3",
