@@ -58,9 +58,9 @@ type Config struct {
 	// Delay is the most steps that an operation may spend on the wire beyond
 	// the first. What is on the wire at the same time arrives in any order that
 	// the Order bits leave open, so with 0 only operations posted in one call
-	// overtake each other. With a delay, writes also land in two pieces. Without
-	// a Waiter, nothing is delayed beyond the next Exchange of its target: one
-	// look after the doorbell finds everything, as in shared memory.
+	// overtake each other. With a delay, writes also land in two pieces. Within a
+	// host and without a Waiter, nothing is delayed beyond the next Exchange of its
+	// target: one look after the doorbell finds everything, as in shared memory.
 	Delay int
 	// Straggle is the probability that an operation may be delayed sixteen times as
 	// long.

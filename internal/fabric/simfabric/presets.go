@@ -124,14 +124,15 @@ func OPX() Personality {
 
 // PSM3 is like fi_psm3(7): a send may overtake the write before it, and a write has
 // landed when it completes only if it was asked to (prov/psm3: PSMX3_MSG_ORDER,
-// PSMX3_AM_FORCE_ACK; psmx3_getinfo has the completion data).
+// PSMX3_AM_FORCE_ACK; psmx3_getinfo has the completion data). Writes are in order up
+// to 4 KiB (PSMX3_RMA_ORDER_SIZE).
 func PSM3() Personality {
 	return Personality{
 		Provider:         "psm3",
 		InjectSize:       64,
 		CQDataSize:       4,
 		MaxMsgSize:       1<<32 - 1<<12,
-		Order:            fabric.SendAfterSend | fabric.WriteAfterWrite,
+		Order:            fabric.SendAfterSend,
 		DeliveryComplete: true,
 		WeakCompletion:   true,
 	}
