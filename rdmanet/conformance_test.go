@@ -22,7 +22,8 @@ import (
 
 // awkward are the simulated fabrics that the suite runs over besides the real
 // providers: each notification rule, local registration demanded, inject from 0
-// to 4096, queue depth down to 1, operations reordered, delayed and refused.
+// to 4096, queue depth down to 1, operations reordered, delayed and refused; and
+// the rules of providers that need hardware.
 func awkward() map[string]simfabric.Config {
 	bad := func(p simfabric.Personality) simfabric.Config {
 		return simfabric.Config{Seed: 3, Personality: p, Delay: 3, AgainRate: 0.05, CompletionReorder: true}
@@ -33,7 +34,7 @@ func awkward() map[string]simfabric.Config {
 	}
 	inject := simfabric.RuleCQData()
 	inject.InjectSize = 4096
-	return map[string]simfabric.Config{
+	all := map[string]simfabric.Config{
 		"sim/cqdata":         bad(simfabric.RuleCQData()), // no inject, local registration
 		"sim/cqdata/inject":  bad(inject),
 		"sim/saw":            bad(simfabric.RuleSendAfterWrite()),
@@ -41,9 +42,12 @@ func awkward() map[string]simfabric.Config {
 		"sim/cqdata/depth1":  deep1(simfabric.RuleCQData()),
 		"sim/saw/depth1":     deep1(simfabric.RuleSendAfterWrite()),
 		"sim/deliver/depth1": deep1(simfabric.RuleDeliveryComplete()),
-		"sim/efa":            bad(simfabric.EFA()),
-		"sim/shm":            {Seed: 3, Personality: simfabric.Shm()},
 	}
+	for _, p := range personalities {
+		all["sim/"+p.Provider] = bad(p)
+	}
+	all["sim/shm"] = simfabric.Config{Seed: 3, Personality: simfabric.Shm()}
+	return all
 }
 
 // onFabrics runs a test over every awkward simulated fabric and every real

@@ -95,11 +95,17 @@ func sharedMemory(t *testing.T) []string {
 	return names
 }
 
+// personalities are simulated providers, among them those that need hardware.
+var personalities = []simfabric.Personality{
+	simfabric.Shm(), simfabric.TCP(), simfabric.Verbs(),
+	simfabric.EFA(), simfabric.EFADirect(), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
+}
+
 // onEach runs a test over a simulated fabric of each kind and over the real
 // providers.
 func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
 	t.Helper()
-	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
+	for _, p := range personalities {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
 			test(t, simulated(t, p), []string{p.Provider})
 		})

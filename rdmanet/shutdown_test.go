@@ -309,7 +309,7 @@ func TestCloseWhileLeasePending(t *testing.T) {
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
 		here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-		there.MemoryLimit = 3 << 20 // for an endpoint and some conns
+		there.MemoryLimit = 2 << 20 // for an endpoint and some conns, and for no ring
 		cleanly(t, here)
 		t.Cleanup(func() {
 			assert.NoError(t, there.Close())

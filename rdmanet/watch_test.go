@@ -21,7 +21,7 @@ import (
 // registered, and none is deregistered under an operation.
 func onWatched(t *testing.T, test func(t *testing.T, f fabric.Fabric, provider string)) {
 	t.Helper()
-	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
+	for _, p := range personalities {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
 			t.Cleanup(func() {

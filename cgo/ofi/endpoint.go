@@ -107,6 +107,23 @@ func (ep *Endpoint) TxDepth() int { return ep.txDepth }
 // RxDepth is the number of receives that can be posted.
 func (ep *Endpoint) RxDepth() int { return ep.rxDepth }
 
+// optMaxMsgSize is FI_OPT_MAX_MSG_SIZE of fi_endpoint(3), which headers before 1.22
+// lack.
+const optMaxMsgSize = 12
+
+// MaxSend is the length of the longest send in bytes (fi_getopt with
+// FI_OPT_MAX_MSG_SIZE). efa-direct takes far longer writes. Providers that do not
+// know the option take sends as long as Info.MaxMsgSize.
+func (ep *Endpoint) MaxSend() uint64 {
+	var size C.size_t
+	n := C.size_t(C.sizeof_size_t)
+	ret := C.fi_getopt(&ep.ep.fid, C.FI_OPT_ENDPOINT, optMaxMsgSize, unsafe.Pointer(&size), &n)
+	if ret != 0 || size == 0 {
+		return ep.info.MaxMsgSize()
+	}
+	return min(uint64(size), ep.info.MaxMsgSize())
+}
+
 // SetMinMultiRecv sets the space in bytes below which a multi-receive buffer
 // is given back (fi_setopt with FI_OPT_MIN_MULTI_RECV).
 func (ep *Endpoint) SetMinMultiRecv(n int) error {
@@ -124,7 +141,7 @@ func (ep *Endpoint) SetMinMultiRecv(n int) error {
 // before Close. Nothing may be posted or reaped any more. Where regions are
 // bound to the endpoint they have to go first, and Shutdown does nothing.
 func (ep *Endpoint) Shutdown() error {
-	if ep.abandoned.Load() || ep.ep == nil || ep.info.mrMode(C.FI_MR_ENDPOINT) {
+	if ep.abandoned.Load() || ep.ep == nil || ep.info.EndpointMR() {
 		return nil
 	}
 	if ret := C.fi_close(&ep.ep.fid); ret != 0 {

@@ -141,8 +141,13 @@ func newHints(h Hints) *C.struct_fi_info {
 	if h.DeliveryComplete {
 		c.tx_attr.op_flags = C.FI_DELIVERY_COMPLETE
 	}
-	if h.Provider != "" {
-		c.fabric_attr.prov_name = C.CString(h.Provider) // freed by fi_freeinfo
+	name := h.Provider
+	if name == efaDirect {
+		name = "efa"
+		c.fabric_attr.name = C.CString(efaDirect) // freed by fi_freeinfo, as is the other
+	}
+	if name != "" {
+		c.fabric_attr.prov_name = C.CString(name)
 	}
 	return c
 }
@@ -164,9 +169,19 @@ func (l *InfoList) All() iter.Seq[Info] {
 	}
 }
 
+// efaDirect is a second fabric of the provider efa, with other rules and a protocol of
+// its own (fi_efa(7)): this package takes it for a provider.
+const efaDirect = "efa-direct"
+
 // Provider is the provider's name, layered ones with a semicolon as in
 // "tcp;ofi_rxm".
-func (i Info) Provider() string { return C.GoString(i.c.fabric_attr.prov_name) }
+func (i Info) Provider() string {
+	name := C.GoString(i.c.fabric_attr.prov_name)
+	if name == "efa" && i.Fabric() == efaDirect {
+		return efaDirect
+	}
+	return name
+}
 
 // Fabric is the name of the fabric.
 func (i Info) Fabric() string { return C.GoString(i.c.fabric_attr.name) }
@@ -182,7 +197,8 @@ func (i Info) Protocol() (protocol, version uint32) {
 // InjectSize is the length of the longest inject operation in bytes.
 func (i Info) InjectSize() int { return int(i.c.tx_attr.inject_size) }
 
-// MaxMsgSize is the length of the longest send or write in bytes.
+// MaxMsgSize is the length of the longest send or write in bytes, whichever may be
+// longer: see Endpoint.MaxSend.
 func (i Info) MaxMsgSize() uint64 { return uint64(i.c.ep_attr.max_msg_size) }
 
 // CQDataSize is the number of bytes of remote completion data.
@@ -199,6 +215,9 @@ func (i Info) RxSize() int { return int(i.c.rx_attr.size) }
 
 // LocalMR reports whether local buffers must be registered (FI_MR_LOCAL).
 func (i Info) LocalMR() bool { return i.mrMode(C.FI_MR_LOCAL) }
+
+// EndpointMR reports whether regions are bound to the endpoint (FI_MR_ENDPOINT).
+func (i Info) EndpointMR() bool { return i.mrMode(C.FI_MR_ENDPOINT) }
 
 // MultiRecv reports whether multi-receive buffers are offered.
 func (i Info) MultiRecv() bool { return i.c.caps&C.FI_MULTI_RECV != 0 }

@@ -36,6 +36,18 @@ func TestUniverse(t *testing.T) {
 	}
 }
 
+// efa-direct is asked for as a fabric of efa, and seen as a provider.
+func TestEFADirect(t *testing.T) {
+	for _, name := range []string{"efa", "efa-direct", "shm"} {
+		list := InfoList{newHints(Hints{Provider: name})}
+		assert.Equal(t, name, Info{list.head}.Provider())
+		list.Free()
+	}
+	list := InfoList{newHints(Hints{Provider: "efa-direct"})}
+	defer list.Free()
+	assert.Equal(t, "efa-direct", Info{list.head}.Fabric())
+}
+
 // handler returns what the kernel does on sig: 0 for the default, 1 to ignore
 // it, or a function's address.
 func handler(t *testing.T, sig syscall.Signal) uintptr {

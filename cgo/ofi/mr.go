@@ -80,7 +80,7 @@ func (ep *Endpoint) newKey() C.uint64_t {
 }
 
 func (ep *Endpoint) enableRegion(r *Region) error {
-	if ep.info.mrMode(C.FI_MR_ENDPOINT) {
+	if ep.info.EndpointMR() {
 		if ret := C.fi_mr_bind(r.mr, &ep.ep.fid, 0); ret != 0 {
 			return callError("fi_mr_bind", ret)
 		}

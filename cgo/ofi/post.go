@@ -23,7 +23,7 @@ const (
 	Recv        Kind = C.OFI_RECV         // fi_recv
 	RecvMulti   Kind = C.OFI_RECV_MULTI   // fi_recvmsg with FI_MULTI_RECV
 	Write       Kind = C.OFI_WRITE        // fi_write, or fi_writemsg if Deliver
-	WriteData   Kind = C.OFI_WRITE_DATA   // fi_writedata
+	WriteData   Kind = C.OFI_WRITE_DATA   // fi_writedata, or fi_writemsg if Deliver
 	InjectWrite Kind = C.OFI_INJECT_WRITE // fi_inject_write: no completion
 	RemoteWrite Kind = C.OFI_REMOTE_WRITE // completion of a peer's WriteData
 )
@@ -38,7 +38,7 @@ const (
 // Op is one operation to post.
 type Op struct {
 	Kind    Kind
-	Deliver bool    // Write: complete once in the target's memory
+	Deliver bool    // Write, WriteData: complete once in the target's memory
 	Tag     uint32  // comes back in the completion
 	Data    uint64  // WriteData: completion data, of which Info.CQDataSize bytes arrive
 	To      Addr    // all but receives

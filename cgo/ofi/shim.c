@@ -170,9 +170,13 @@ static ssize_t write_deliver(struct fid_ep *ep, struct ofi_op *op, void *ctx)
 		.rma_iov = &rma,
 		.rma_iov_count = 1,
 		.context = ctx,
+		.data = op->data,
 	};
+	uint64_t flags = FI_DELIVERY_COMPLETE | FI_COMPLETION;
 
-	return fi_writemsg(ep, &msg, FI_DELIVERY_COMPLETE | FI_COMPLETION);
+	if (op->kind == OFI_WRITE_DATA)
+		flags |= FI_REMOTE_CQ_DATA;
+	return fi_writemsg(ep, &msg, flags);
 }
 
 static ssize_t start(struct fid_ep *ep, struct ofi_op *op, void *ctx)
@@ -194,6 +198,8 @@ static ssize_t start(struct fid_ep *ep, struct ofi_op *op, void *ctx)
 		return fi_write(ep, buf, op->len, desc, op->to,
 				op->remote, op->key, ctx);
 	case OFI_WRITE_DATA:
+		if (op->deliver)
+			return write_deliver(ep, op, ctx);
 		return fi_writedata(ep, buf, op->len, desc, op->data,
 				    op->to, op->remote, op->key, ctx);
 	}

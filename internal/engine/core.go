@@ -44,12 +44,16 @@ func (r rule) proves(a fabric.Attr) bool { return r != byCQData || a.CQDataSize 
 // goroutines, locks or clocks of its own, so a test can replay it exactly; in
 // production Endpoint.mu guards all of it.
 type core struct {
-	fab   fabric.Endpoint
-	attr  fabric.Attr
-	cfg   Config
-	rule  rule
-	at    time.Time        // see now
-	clock func() time.Time // time.Now, but in the model test
+	fab  fabric.Endpoint
+	attr fabric.Attr
+	cfg  Config
+	rule rule
+	// deliver: writes are to complete when they have landed. What is promised once
+	// none is in flight would else overtake them, where no order holds it back: the
+	// peer would use the ring for another conn, and they would land there.
+	deliver bool
+	at      time.Time        // see now
+	clock   func() time.Time // time.Now, but in the model test
 	// owner is what conns block on; nil in tests that drive the core alone.
 	owner *Endpoint
 	eager int // largest frame
@@ -131,6 +135,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
+		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
 	if a.RxDepth < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, framing.MinSlots)

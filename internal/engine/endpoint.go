@@ -21,15 +21,16 @@ type Endpoint struct {
 	core *core
 
 	progress
-	fab    fabric.Endpoint
-	waiter fabric.Waiter // nil: doorbells
-	cfg    Config
-	attr   fabric.Attr
-	timer  *time.Timer // arms a queue that was left
-	chores *time.Timer
-	parks  atomic.Uint64
-	bells  atomic.Uint64
-	closed sync.Once
+	fab     fabric.Endpoint
+	waiter  fabric.Waiter // nil: doorbells
+	cfg     Config
+	attr    fabric.Attr
+	timer   *time.Timer // arms a queue that was left
+	chores  *time.Timer
+	parks   atomic.Uint64
+	bells   atomic.Uint64
+	closed  sync.Once
+	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
 
 	rescuer fabric.Rescuer // nil: the provider's calls return
 	retired sync.Once
@@ -163,8 +164,8 @@ var errRecvs = errors.New("fabric takes no receives")
 func (p *Peer) Local() framing.Attach { return p.local }
 
 // Connect takes in what the peer says of itself.
-func (p *Peer) Connect(_ context.Context, remote framing.Attach) error {
-	addr, err := p.e.fab.Insert(remote.Name) // may block: not under the lock
+func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
+	addr, err := p.e.insert(ctx, remote.Name)
 	if err != nil {
 		return fmt.Errorf("provider %s: peer's address: %w", p.e.attr.Provider, err)
 	}
@@ -177,6 +178,32 @@ func (p *Peer) Connect(_ context.Context, remote framing.Attach) error {
 		return p.p.err
 	}
 	return p.p.attach(&remote, addr)
+}
+
+// insert inserts a peer's name, which may block: not under the lock, and for no longer
+// than ctx. What comes too late is taken back.
+func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error) {
+	type result struct {
+		addr fabric.Addr
+		err  error
+	}
+	done := make(chan result)
+	e.inserts.Go(func() {
+		addr, err := e.fab.Insert(name)
+		select {
+		case done <- result{addr, err}:
+		case <-ctx.Done():
+			if err == nil && !e.attr.PerPeer { // see core.fail
+				_ = e.fab.Remove(addr)
+			}
+		}
+	})
+	select {
+	case r := <-done:
+		return r.addr, r.err
+	case <-ctx.Done():
+		return 0, context.Cause(ctx)
+	}
 }
 
 // Check sends a ping over the fabric and waits for the answer.
@@ -305,6 +332,7 @@ func (e *Endpoint) Close() (err error) {
 			e.waiter.Wake()
 		}
 		<-e.gone
+		e.inserts.Wait()
 		e.retire()
 		e.timer.Stop()
 		e.chores.Stop()

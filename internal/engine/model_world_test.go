@@ -82,14 +82,17 @@ func (m *model) randomSim() simfabric.Config {
 	p := pick(m,
 		simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleCQData(),
 		simfabric.RuleSendAfterWrite(), simfabric.RuleDeliveryComplete(), simfabric.RuleDeliveryComplete(),
-		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.EFA(), simfabric.Verbs(), simfabric.Personality{})
+		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.EFADirect(), simfabric.Verbs(),
+		simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(), simfabric.Personality{})
 	p.Provider = "sim"
 	p.InjectSize = pick(m, 0, 64, 256, 4096)
 	p.TxDepth = pick(m, 1, 2, 8, 64, 64, 64)
 	p.RxDepth = pick(m, 32, 64, 256, 256)
 	p.PerPeer = p.PerPeer && m.oneIn(2)
 	p.NoWait = m.oneIn(4)
+	p.EndpointMR = !p.LocalMR && m.oneIn(4)
 	p.MaxMsgSize = pick[uint64](m, 0, 0, 0, 0, 0, 200, 512, 4096, 8192)
+	p.MaxRMASize = pick[uint64](m, 0, 0, 0, 0, 4096, 8192, 100_000)
 	c := simfabric.Config{
 		Seed: m.seed, Personality: p, Delay: pick(m, 0, 1, 5, 10, 20, 40), Straggle: pick(m, 0, 0.05, 0.3),
 		AgainRate: pick(m, 0, 0, 0, 0.1, 0.5), CompletionReorder: m.oneIn(2), Observe: m.observe,

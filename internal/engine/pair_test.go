@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"sync/atomic"
@@ -25,48 +27,62 @@ type link struct {
 
 func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 	t.Helper()
-	l := &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
-	open := func() *Endpoint {
-		name := sim.Provider
-		if name == "" {
-			name = "sim"
-		}
-		fe, err := l.net.Open(name, netip.Addr{})
-		require.NoError(t, err)
-		e, err := NewEndpoint(fe, cfg)
-		require.NoError(t, err)
-		return e
-	}
-	l.ea, l.eb = open(), open()
+	l, err := newLinkOf(sim, cfg, func(e fabric.Endpoint) fabric.Endpoint { return e })
+	require.NoError(t, err)
 	t.Cleanup(func() { require.Empty(t, l.net.Stats().Misuse) })
-	var err error
-	l.a, err = l.ea.NewPeer(PeerConfig{})
-	require.NoError(t, err)
-	l.b, err = l.eb.NewPeer(PeerConfig{Accept: func(c *Conn, listener uint32) framing.ResetCode {
-		if listener != 7 {
-			return framing.ResetRefused
+	l.watch(t)
+	return l
+}
+
+// newLinkOf is newLink with endpoints that wrap has had a hand in. With an error the
+// link is there as far as it came.
+func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint) (l *link, err error) {
+	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
+	for _, e := range []**Endpoint{&l.ea, &l.eb} {
+		fe, err := l.net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
+		if err != nil {
+			return l, err
 		}
-		l.accept <- c
-		return 0
-	}})
-	require.NoError(t, err)
+		if *e, err = NewEndpoint(wrap(fe), cfg); err != nil {
+			return l, errors.Join(err, fe.Close())
+		}
+	}
+	return l, l.connect(l.ea.waiter == nil && sim.SameHost)
+}
+
+// connect makes peers of the two, with doorbells if they are in one host's memory.
+func (l *link) connect(bells bool) (err error) {
+	if l.a, err = l.ea.NewPeer(PeerConfig{}); err != nil {
+		return err
+	}
+	if l.b, err = l.eb.NewPeer(PeerConfig{Accept: l.take}); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	require.NoError(t, l.a.Connect(ctx, l.b.Local()))
-	require.NoError(t, l.b.Connect(ctx, l.a.Local()))
-	require.NoError(t, l.a.Check(ctx))
-	if l.ea.waiter == nil {
+	err = errors.Join(l.a.Connect(ctx, l.b.Local()), l.b.Connect(ctx, l.a.Local()))
+	if err == nil {
+		err = l.a.Check(ctx)
+	}
+	var both [2]Bell
+	if bells {
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
 		// A doorbell comes from the goroutine that reads the rendezvous
 		// connection, never from the one that rings.
-		l.a.Attached(Bell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }})
-		l.b.Attached(Bell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }})
-	} else {
-		l.a.Attached(Bell{})
-		l.b.Attached(Bell{})
+		both[0] = Bell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }}
+		both[1] = Bell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }}
 	}
-	l.watch(t)
-	return l
+	l.a.Attached(both[0])
+	l.b.Attached(both[1])
+	return err
+}
+
+func (l *link) take(c *Conn, listener uint32) framing.ResetCode {
+	if listener != 7 {
+		return framing.ResetRefused
+	}
+	l.accept <- c
+	return 0
 }
 
 // watch prints both sides' state if the test takes very long.
@@ -124,6 +140,10 @@ func personalities() map[string]simfabric.Config {
 		"net":              with(simfabric.Net(), nil),
 		"verbs":            with(simfabric.Verbs(), nil),
 		"efa":              with(simfabric.EFA(), nil),
+		"efa-direct":       with(simfabric.EFADirect(), awkward),
+		"cxi":              with(simfabric.CXI(), awkward),
+		"opx":              with(simfabric.OPX(), awkward),
+		"psm3":             with(simfabric.PSM3(), awkward),
 		"cqdata":           with(simfabric.RuleCQData(), nil),
 		"saw":              with(simfabric.RuleSendAfterWrite(), nil),
 		"deliver":          with(simfabric.RuleDeliveryComplete(), nil),

@@ -152,6 +152,11 @@ func (s *stream) leased(payload []byte) error {
 	}
 	s.asked = false
 	s.outLease = &outLease{Lease: l, base: s.largeOut}
+	if s.p.c.stage.Len() == 0 {
+		// Now: while many writers wait for receive slots, two are never free at a time
+		// for the first write, and without this memory none would wait for them.
+		s.p.c.growStage()
+	}
 	if s.recalled {
 		s.recalled = false
 		s.revoked()

@@ -54,7 +54,11 @@ func (c *core) shutdown() error {
 			s.discard()
 		}
 	}
-	if err := c.fab.Shutdown(); err != nil {
+	end, rest := c.fab.Shutdown, c.close
+	if c.attr.EndpointMR { // Shutdown ends nothing
+		end, rest = c.close, func() error { return nil }
+	}
+	if err := end(); err != nil {
 		c.stays = true
 		return err
 	}
@@ -66,9 +70,12 @@ func (c *core) shutdown() error {
 		}
 	}
 	c.tryFree()
-	// What is still held stays mapped, but the endpoint is not to wait for it.
-	return errors.Join(c.deregister(), c.fab.Close())
+	return rest()
 }
+
+// close closes the fabric endpoint. What is still held stays mapped, but the
+// endpoint is not to wait for it.
+func (c *core) close() error { return errors.Join(c.deregister(), c.fab.Close()) }
 
 // deregister withdraws all registrations.
 func (c *core) deregister() (err error) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"io"
 	"os"
 	"sync"
@@ -167,3 +168,40 @@ type onlyWriter struct{ io.Writer }
 type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
+
+// TestSlowInsert: while an address is being inserted, conns with other peers go on,
+// who waits for it can give up, and the endpoint is not closed under the call.
+func TestSlowInsert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := simfabric.EFA()
+		p.InsertDelay = 5 * time.Second
+		l := newLink(t, simfabric.Config{Personality: p}, Config{Spin: -1})
+		a, b := l.dial(t)
+		late, err := l.ea.NewPeer(PeerConfig{})
+		require.NoError(t, err)
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		start, given := time.Now(), make(chan error)
+		go func() {
+			err := late.Connect(ctx, l.b.Local())
+			late.Lost(err)
+			given <- err
+		}()
+		synctest.Wait()
+		for range 100 {
+			_, err := a.Write([]byte{1})
+			require.NoError(t, err)
+			_, err = b.Read(make([]byte, 1))
+			require.NoError(t, err)
+		}
+		require.Less(t, time.Since(start), 2*time.Second, "polling takes a millisecond each time")
+		require.ErrorIs(t, <-given, context.DeadlineExceeded)
+		require.Equal(t, 2*time.Second, time.Since(start))
+		require.NoError(t, b.SetLinger(0))
+		require.NoError(t, b.Close())
+		require.NoError(t, a.Close())
+		require.NoError(t, l.ea.Close())
+		require.Equal(t, p.InsertDelay, time.Since(start), "Close waits for the call")
+		require.NoError(t, l.eb.Close())
+	})
+}

@@ -68,7 +68,7 @@ func (s *stream) ringRoom(want, limit int) int {
 }
 
 // maxWrite is the most that one RDMA write to the stream's lease carries.
-func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxMsgSize) }
+func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
 
 // extends reports whether the next k bytes fit behind the peer's tail.
 func (s *stream) extends(k int) bool {
@@ -228,6 +228,7 @@ func (p *peer) seal() {
 	op := fabric.Op{
 		Kind: fabric.Write, To: p.addr, Buf: t.src.mem, Desc: t.src.desc,
 		Remote: l.Addr + framing.RingOffset(t.ring-l.base, l.Size), Key: l.Key,
+		Deliver: p.c.deliver,
 	}
 	tx := txOp{peer: p, stream: s, slot: t.src.slot, slots: uint8(t.src.slots), buf: t.src.buf}
 	if t.src.slots > 0 {
@@ -246,7 +247,6 @@ func (p *peer) seal() {
 	case bySAW:
 		announce.flags = framing.FlagLanded
 	case byDeliver:
-		op.Deliver = true
 		tx.large, tx.pos = a, t.pos
 	}
 	l.seq++

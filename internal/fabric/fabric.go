@@ -40,7 +40,7 @@ const (
 type Op struct {
 	Kind Kind
 	// Deliver asks that the completion mean "in the target's memory"
-	// (FI_DELIVERY_COMPLETE), for Write only.
+	// (FI_DELIVERY_COMPLETE), for Write and WriteData.
 	Deliver bool
 	Tag     uint32  // comes back in the completion
 	Data    uint64  // WriteData
@@ -86,13 +86,17 @@ type Attr struct {
 	Library         string // version of the library, "1.17"
 
 	InjectSize       int    // largest Inject, 0 if there is none
-	MaxMsgSize       uint64 // largest Send and Write
+	MaxMsgSize       uint64 // largest Send
+	MaxRMASize       uint64 // largest Write
 	CQDataSize       int    // bytes of remote completion data; under 4, no WriteData
 	Order            Order
 	DeliveryComplete bool // Op.Deliver is honoured
 	LocalMR          bool // local buffers must be registered
-	TxDepth          int  // operations in flight besides receives
-	RxDepth          int  // receives that can be posted
+	// EndpointMR: regions are bound to the endpoint and must be closed before it, so
+	// that only Close ends the use of posted memory.
+	EndpointMR bool
+	TxDepth    int // operations in flight besides receives
+	RxDepth    int // receives that can be posted
 	// PerPeer endpoints serve a single peer process: a peer that is killed may
 	// leave them unusable (shm).
 	PerPeer bool
@@ -124,7 +128,7 @@ type Endpoint interface {
 	Waiter() Waiter
 	// Shutdown ends all use of posted memory: regions can be closed and memory
 	// unmapped afterwards, even if operations have not completed. Only Close
-	// may follow.
+	// may follow. With Attr.EndpointMR it does nothing.
 	Shutdown() error
 	// Close ends the endpoint and everything it owns. No other call may be
 	// running; regions must have been closed before.

@@ -65,15 +65,27 @@ func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
 		ProtocolVersion:  version,
 		Library:          ofi.LibraryVersion(),
 		InjectSize:       info.InjectSize(),
-		MaxMsgSize:       info.MaxMsgSize(),
-		CQDataSize:       info.CQDataSize(),
+		MaxMsgSize:       o.MaxSend(),
+		MaxRMASize:       info.MaxMsgSize(),
+		CQDataSize:       cqDataSize(info.Provider(), info.CQDataSize()),
 		Order:            order(info.Order()),
 		DeliveryComplete: delivery,
 		LocalMR:          info.LocalMR(),
+		EndpointMR:       info.EndpointMR(),
 		TxDepth:          o.TxDepth(),
 		RxDepth:          o.RxDepth(),
 		PerPeer:          info.Provider() == shm,
 	}
+}
+
+// cqDataSize is how many bytes of completion data writes carry where an endpoint has
+// so many. cxi and opx mean their sends: fi_writedata gives ENOSYS, with cxi unless
+// FI_CXI_ENABLE_WRITEDATA is set (libfabric 2.5), with opx before 2.1.
+func cqDataSize(provider string, size int) int {
+	if provider == "cxi" || provider == "opx" {
+		return 0
+	}
+	return size
 }
 
 func order(o ofi.Order) (set fabric.Order) {

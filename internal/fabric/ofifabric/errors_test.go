@@ -44,3 +44,10 @@ func TestPartOfANameIsNoProvider(t *testing.T) {
 	assert.True(t, offersDelivery(ofi.Hints{Provider: "tcp;ofi_rxm"}))
 	assert.False(t, offersDelivery(ofi.Hints{Provider: "ofi_rxm"}))
 }
+
+// cxi and opx say that they have completion data, and refuse fi_writedata.
+func TestCompletionDataOfSendsOnly(t *testing.T) {
+	for name, want := range map[string]int{"cxi": 0, "opx": 0, "psm3": 4, "shm": 4} {
+		assert.Equal(t, want, cqDataSize(name, 4), name)
+	}
+}

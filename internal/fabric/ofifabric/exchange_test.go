@@ -81,20 +81,24 @@ func TestWrite(t *testing.T) {
 		if a.Attr().CQDataSize >= 8 {
 			write.Data = 0xfedcba9876543210
 		}
-		a.post(b, write)
-		c := b.await(a, fabric.RemoteWrite)
-		require.NoError(t, c.Err)
-		assert.Equal(t, write.Data, c.Data)
-		require.True(t, bytes.Equal(from, to[size/2:size/2+size]), "the data come before the notification")
-		c = a.await(b, fabric.WriteData)
-		require.NoError(t, c.Err)
-		assert.EqualValues(t, 3, c.Tag)
-
 		require.True(t, a.Attr().DeliveryComplete)
+		for _, write.Deliver = range []bool{false, true} {
+			rand.Read(from)
+			write.Tag++
+			a.post(b, write)
+			c := b.await(a, fabric.RemoteWrite)
+			require.NoError(t, c.Err)
+			assert.Equal(t, write.Data, c.Data)
+			require.True(t, bytes.Equal(from, to[size/2:size/2+size]), "the data come before the notification")
+			c = a.await(b, fabric.WriteData)
+			require.NoError(t, c.Err)
+			assert.Equal(t, write.Tag, c.Tag)
+		}
+
 		rand.Read(from)
 		write.Kind, write.Tag, write.Deliver = fabric.Write, 4, true
 		a.post(b, write)
-		c = a.await(b, fabric.Write)
+		c := a.await(b, fabric.Write)
 		require.NoError(t, c.Err)
 		assert.EqualValues(t, 4, c.Tag)
 		require.True(t, bytes.Equal(from, to[size/2:size/2+size]), "the data come before the completion")

@@ -8,7 +8,11 @@
 // goroutines too, also inside a testing/synctest bubble.
 package simfabric
 
-import "github.com/seed202c38ff/fabricnet/internal/fabric"
+import (
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
 
 // Personality is what a simulated provider offers; see fabric.Attr for fields
 // without a comment.
@@ -21,6 +25,7 @@ type Personality struct {
 	InjectSize       int
 	CQDataSize       int    // under 4, posting a WriteData fails
 	MaxMsgSize       uint64 // 0: 1 GiB
+	MaxRMASize       uint64 // 0: MaxMsgSize
 	Order            fabric.Order
 	DeliveryComplete bool
 	LocalMR          bool
@@ -29,6 +34,10 @@ type Personality struct {
 	RxDepth          int  // 0: 1024
 	PerPeer          bool
 	NoWait           bool // Waiter returns nil
+
+	EndpointMR bool
+	// InsertDelay is how long Insert blocks.
+	InsertDelay time.Duration
 
 	// WeakCompletion: a Send, Write or WriteData completes when it is posted,
 	// the provider having taken a copy, and a write that the target refuses is
@@ -49,9 +58,9 @@ type Config struct {
 	// Delay is the most steps that an operation may spend on the wire beyond
 	// the first. What is on the wire at the same time arrives in any order that
 	// the Order bits leave open, so with 0 only operations posted in one call
-	// overtake each other. With a delay, writes also land in two pieces. Without
-	// a Waiter, nothing is delayed beyond the next Exchange of its target: one
-	// look after the doorbell finds everything, as in shared memory.
+	// overtake each other. With a delay, writes also land in two pieces. Within a
+	// host and without a Waiter, nothing is delayed beyond the next Exchange of its
+	// target: one look after the doorbell finds everything, as in shared memory.
 	Delay int
 	// Straggle is the probability that an operation may be delayed sixteen times as
 	// long.
@@ -93,6 +102,9 @@ func (p Personality) withDefaults() Personality {
 	if p.MaxMsgSize == 0 {
 		p.MaxMsgSize = 1 << 30
 	}
+	if p.MaxRMASize == 0 {
+		p.MaxRMASize = p.MaxMsgSize
+	}
 	if p.TxDepth <= 0 {
 		p.TxDepth = 256
 	}
@@ -112,10 +124,12 @@ func (p Personality) attr() fabric.Attr {
 		Library:          p.Library,
 		InjectSize:       p.InjectSize,
 		MaxMsgSize:       p.MaxMsgSize,
+		MaxRMASize:       p.MaxRMASize,
 		CQDataSize:       p.CQDataSize,
 		Order:            p.Order,
 		DeliveryComplete: p.DeliveryComplete,
 		LocalMR:          p.LocalMR,
+		EndpointMR:       p.EndpointMR,
 		TxDepth:          p.TxDepth,
 		RxDepth:          p.RxDepth,
 		PerPeer:          p.PerPeer,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -57,6 +58,7 @@ func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	if !strings.HasPrefix(string(name), "sim://"+e.p.Provider+"/") {
 		return 0, fmt.Errorf("%w: name %q is of no %s endpoint", ErrInvalid, name, e.p.Provider)
 	}
+	time.Sleep(e.p.InsertDelay) // nothing else waits for it
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
 	e.addrs = append(e.addrs, string(name)) // whether it exists shows on use
@@ -157,13 +159,13 @@ func (e *endpoint) check(op fabric.Op) error {
 	if op.Kind == fabric.Recv {
 		return nil
 	}
-	bad := ""
+	bad, most := "", e.p.MaxRMASize
 	switch op.Kind {
-	case fabric.Send, fabric.Write:
+	case fabric.Send:
+		most = e.p.MaxMsgSize
 	case fabric.Inject:
-		if len(op.Buf) > e.p.InjectSize {
-			bad = "message is longer than InjectSize"
-		}
+		most = min(e.p.MaxMsgSize, uint64(e.p.InjectSize))
+	case fabric.Write:
 	case fabric.WriteData:
 		if e.p.CQDataSize < 4 {
 			bad = "no completion data"
@@ -173,9 +175,9 @@ func (e *endpoint) check(op fabric.Op) error {
 	}
 	switch {
 	case bad != "":
-	case uint64(len(op.Buf)) > e.p.MaxMsgSize:
-		bad = "message is longer than MaxMsgSize"
-	case op.Deliver && (op.Kind != fabric.Write || !e.p.DeliveryComplete):
+	case uint64(len(op.Buf)) > most:
+		bad = "it is too long"
+	case op.Deliver && (op.Kind != fabric.Write && op.Kind != fabric.WriteData || !e.p.DeliveryComplete):
 		bad = "no delivery completion"
 	case op.To >= fabric.Addr(len(e.addrs)) || e.addrs[op.To] == "":
 		bad = "address is not in use"
@@ -333,17 +335,26 @@ func (e *endpoint) Close() error {
 	case len(e.regions) > 0:
 		return fmt.Errorf("%w: %d of %s", ErrBusy, len(e.regions), e.name)
 	}
+	if e.p.EndpointMR && e.death == 0 {
+		for _, op := range e.inFlight() {
+			if !touch(op.Buf) {
+				n.misused("memory of operation %d of kind %d unmapped before Close", op.Tag, op.Kind)
+			}
+		}
+	}
 	e.closed = true
 	e.stop()
 	return nil
 }
 
-// Shutdown ends all use of the endpoint's memory, which may then be unmapped
-// before Close: other endpoints' calls move the whole network.
+// Shutdown ends all use of the endpoint's memory before Close: other endpoints'
+// calls move the whole network.
 func (e *endpoint) Shutdown() error {
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
-	e.stop()
+	if !e.p.EndpointMR {
+		e.stop()
+	}
 	return nil
 }
 

@@ -2,7 +2,9 @@ package simfabric
 
 import (
 	"fmt"
+	"runtime/debug"
 	"slices"
+	"sync/atomic"
 	"unsafe"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -61,12 +63,24 @@ func (r *region) Close() error {
 }
 
 // inUse is an operation on the region's memory that its owner may not take for
-// finished, nil if there is none. An endpoint that was shut down has none.
+// finished, nil if there is none. An endpoint that was shut down has none. Where
+// regions have to go before the endpoint, it is the memory that counts: see Close.
 func (r *region) inUse() *fabric.Op {
 	e := r.owner
-	if e.death != 0 {
+	if e.death != 0 || e.p.EndpointMR {
 		return nil
 	}
+	ops := e.inFlight()
+	i := slices.IndexFunc(ops, func(op fabric.Op) bool { return len(op.Buf) > 0 && r.contains(op.Buf) })
+	if i < 0 {
+		return nil
+	}
+	return &ops[i]
+}
+
+// inFlight lists the operations that the endpoint's owner may not take for
+// finished.
+func (e *endpoint) inFlight() []fabric.Op {
 	ops := slices.Concat(e.recvs, e.lost)
 	for _, q := range e.queue {
 		ops = append(ops, fabric.Op{Kind: q.Kind, Tag: q.Tag, Buf: q.buf})
@@ -78,12 +92,22 @@ func (r *region) inUse() *fabric.Op {
 			}
 		}
 	}
-	i := slices.IndexFunc(ops, func(op fabric.Op) bool { return len(op.Buf) > 0 && r.contains(op.Buf) })
-	if i < 0 {
-		return nil
-	}
-	return &ops[i]
+	return ops
 }
+
+// touch reports whether the memory is still mapped.
+func touch(mem []byte) (ok bool) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() { ok = recover() == nil }()
+	var sum byte
+	for i := 0; i < len(mem); i += pool.MinBlock {
+		sum += mem[i]
+	}
+	touched.Store(uint32(sum))
+	return true
+}
+
+var touched atomic.Uint32 // keeps the loop in touch from being optimised away
 
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 

@@ -3,11 +3,14 @@ package simfabric
 import (
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // Memory is to stay registered until every operation on it has been reaped, or the
@@ -71,4 +74,51 @@ func TestMisuse(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Where regions are bound to the endpoint, they have to go first, and memory is in
+// use until Close, whatever Shutdown is called for.
+func TestEndpointRegions(t *testing.T) {
+	for _, early := range []bool{false, true} {
+		n, a, b := pair(t, Config{Personality: Personality{EndpointMR: true}})
+		b.post(b.op(fabric.Recv, 3, 0, 8))
+		require.NoError(t, b.Shutdown())
+		a.post(a.op(fabric.Send, 1, 0, 8))
+		assert.Len(t, b.poll(2), 1, "it goes on")
+		b.post(b.op(fabric.Recv, 3, 0, 8))
+		for _, slab := range []*pool.Slab{b.local, b.landing} {
+			require.ErrorIs(t, b.Close(), ErrBusy)
+			require.NoError(t, slab.Deregister())
+			if early {
+				require.NoError(t, slab.Close())
+			}
+		}
+		require.NoError(t, b.Endpoint.Close())
+		misuse, _, _ := strings.Cut(n.Stats().Misuse, "\n")
+		want := ""
+		if early {
+			want = "memory of operation 3 of kind 3 unmapped before Close"
+		}
+		assert.Equal(t, want, misuse)
+	}
+}
+
+// Inserting an address takes time, and nobody else's.
+func TestInsertDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n, a, b := pair(t, Config{Personality: Personality{InsertDelay: time.Hour}})
+		start, busy := time.Now(), make(chan time.Time)
+		go func() {
+			_, err := a.Insert(b.Name())
+			assert.NoError(t, err)
+			busy <- time.Now()
+		}()
+		synctest.Wait()
+		b.post(b.op(fabric.Recv, 3, 0, 8))
+		a.post(a.op(fabric.Send, 1, 0, 8))
+		assert.Len(t, b.poll(2), 1)
+		assert.Zero(t, time.Since(start))
+		assert.Equal(t, start.Add(time.Hour), <-busy)
+		assert.Zero(t, n.Stats().InFlight)
+	})
 }

@@ -39,7 +39,7 @@ func Net() Personality {
 	return p
 }
 
-// Verbs is like the verbs provider under fi_rxm(7).
+// Verbs is like the verbs provider under fi_rxm(7) on Soft-RoCE or a small NIC.
 func Verbs() Personality {
 	return Personality{
 		Provider:   "verbs;ofi_rxm",
@@ -49,10 +49,23 @@ func Verbs() Personality {
 		Order:      allOrders,
 		LocalMR:    true,
 		VirtAddr:   true,
+		TxDepth:    64,
+		RxDepth:    64,
 	}
 }
 
-// EFA is like fi_efa(7): it orders nothing but sends, and cannot be waited on.
+// Those below are read, in libfabric 1.17 to 2.6, from the sources that each names.
+// All of them make FI_PROGRESS_MANUAL, and none wants what ofi does not give: a
+// struct fi_context2 in every operation (FI_CONTEXT of psm3, FI_CONTEXT2 of opx and
+// efa-direct), memory that is mapped before it is registered (FI_MR_ALLOCATED), keys
+// that the provider chooses (FI_MR_PROV_KEY).
+
+// EFA is like fi_efa(7), fabric efa: it orders nothing but sends, which software
+// puts in line, and has no descriptor to wait on while it uses shm for its own host
+// (before 2.5 it has none at all). To insert an address is to ask the kernel. Where
+// the device has no writes, packets stand in for them, whose completion says only that
+// they were sent (prov/efa/src: efa_prov_info_alloc_for_rdm, efa_ah_alloc,
+// EFA_RDM_EAGER_RTW_PKT).
 func EFA() Personality {
 	return Personality{
 		Provider:         "efa",
@@ -63,6 +76,65 @@ func EFA() Personality {
 		LocalMR:          true,
 		VirtAddr:         true,
 		NoWait:           true,
+		WeakCompletion:   true,
+	}
+}
+
+// EFADirect is like fi_efa(7), fabric efa-direct: what the device does and no more.
+// Nothing is in order, and a send has room in one packet, of about 8 KiB, though
+// fi_info's max_msg_size is that of writes (efa_prov_info_set_ep_attr). Injects have
+// room in a work request.
+func EFADirect() Personality {
+	p := EFA()
+	p.Provider, p.Order, p.InjectSize = "efa-direct", 0, 32
+	p.MaxMsgSize, p.MaxRMASize = 8<<10, 1<<30
+	p.WeakCompletion = false
+	return p
+}
+
+// CXI is like fi_cxi(7): regions are bound to the endpoint, a send may overtake the
+// write before it, and fi_writedata is not there, or switched off (cq_data_size is 8
+// all the same, for sends; prov/cxi: CXIP_MSG_ORDER, cxip_ep_rma_ops,
+// cxip_env.enable_writedata).
+func CXI() Personality {
+	return Personality{
+		Provider:         "cxi",
+		InjectSize:       192,
+		MaxMsgSize:       1<<32 - 1,
+		Order:            fabric.SendAfterSend | fabric.WriteAfterWrite,
+		DeliveryComplete: true,
+		WeakCompletion:   true,
+		EndpointMR:       true,
+	}
+}
+
+// OPX is like fi_opx(7) before 2.1: no order but that of atomics, no fi_writedata
+// (cq_data_size is 4 all the same), and nothing to wait on (prov/opx:
+// FI_OPX_DEFAULT_MSG_ORDER, fi_no_rma_writedata, FI_OPX_HFI1_PACKET_IMM,
+// fi_opx_control_cq).
+func OPX() Personality {
+	return Personality{
+		Provider:         "opx",
+		InjectSize:       16,
+		DeliveryComplete: true,
+		WeakCompletion:   true,
+		NoWait:           true,
+	}
+}
+
+// PSM3 is like fi_psm3(7): a send may overtake the write before it, and a write has
+// landed when it completes only if it was asked to (prov/psm3: PSMX3_MSG_ORDER,
+// PSMX3_AM_FORCE_ACK; psmx3_getinfo has the completion data). Writes are in order up
+// to 4 KiB (PSMX3_RMA_ORDER_SIZE).
+func PSM3() Personality {
+	return Personality{
+		Provider:         "psm3",
+		InjectSize:       64,
+		CQDataSize:       4,
+		MaxMsgSize:       1<<32 - 1<<12,
+		Order:            fabric.SendAfterSend,
+		DeliveryComplete: true,
+		WeakCompletion:   true,
 	}
 }
 

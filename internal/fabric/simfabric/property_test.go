@@ -149,7 +149,7 @@ func TestWriteLandsInPieces(t *testing.T) {
 }
 
 func TestPostErrors(t *testing.T) {
-	n, a, b := pair(t, Config{Personality: Personality{InjectSize: 8, MaxMsgSize: 100}})
+	n, a, b := pair(t, Config{Personality: Personality{InjectSize: 8, MaxMsgSize: 100, MaxRMASize: 200}})
 	deliver := a.write(b, fabric.Write, 0, 0, 1)
 	deliver.Deliver = true
 	nowhere := a.op(fabric.Send, 0, 0, 1)
@@ -157,12 +157,13 @@ func TestPostErrors(t *testing.T) {
 	for name, bad := range map[string]fabric.Op{
 		"long inject": a.op(fabric.Inject, 0, 0, 9),
 		"long send":   a.op(fabric.Send, 0, 0, 101),
+		"long write":  a.write(b, fabric.Write, 0, 0, 201),
 		"data":        a.write(b, fabric.WriteData, 0, 0, 1),
 		"deliver":     deliver,
 		"address":     nowhere,
 		"kind":        {},
 	} {
-		good := a.write(b, fabric.Write, 0, 0, 1)
+		good := a.write(b, fabric.Write, 0, 0, 200)
 		posted, reaped, err := a.Exchange([]fabric.Op{good, bad, good}, make([]fabric.Completion, 8))
 		require.ErrorIs(t, err, ErrInvalid, name)
 		assert.Equal(t, []int{1, 1}, []int{posted, reaped}, name)

@@ -41,7 +41,9 @@ func open(t testing.TB, n *Network) *side {
 	t.Cleanup(func() {
 		require.NoError(t, s.local.Close())
 		require.NoError(t, s.landing.Close())
-		require.NoError(t, ep.Close())
+		if err := ep.Close(); err != nil {
+			require.ErrorIs(t, err, ErrClosed)
+		}
 	})
 	return s
 }
@@ -108,7 +110,8 @@ func tags(t testing.TB, all []fabric.Completion) (tags []uint32) {
 }
 
 var personalities = []Personality{
-	Shm(), TCP(), Net(), Verbs(), EFA(), RuleCQData(), RuleSendAfterWrite(), RuleDeliveryComplete(),
+	Shm(), TCP(), Net(), Verbs(), EFA(), EFADirect(), CXI(), OPX(), PSM3(),
+	RuleCQData(), RuleSendAfterWrite(), RuleDeliveryComplete(),
 	{TxDepth: 1, RxDepth: 1, LocalMR: true, CQDataSize: 4},
 }
 

@@ -74,7 +74,7 @@ func (n *Network) advance(caller *endpoint) {
 
 // due reports that x may arrive now.
 func (n *Network) due(x *item, caller *endpoint) bool {
-	return x.due <= n.stats.Steps || x.flow.dst == caller && caller.p.NoWait
+	return x.due <= n.stats.Steps || x.flow.dst == caller && caller.p.NoWait && caller.p.SameHost
 }
 
 // ripe is all that may arrive now, in random order.

@@ -1,0 +1,287 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// lie is a rule of a provider that its endpoints deny, so that the engine breaks it.
+type lie struct {
+	of    func(p simfabric.Personality) bool // who has the rule
+	claim func(a *fabric.Attr)
+	op    func(op *fabric.Op) // what the endpoint makes of operations
+	// offsets: peers are told to write to offsets.
+	offsets bool
+	// waits: there is something to wait on.
+	waits bool
+}
+
+// lies has no order of sends: the engine relies on none.
+var lies = map[string]lie{
+	"a send comes after the writes before it": {
+		of:    func(p simfabric.Personality) bool { return p.Order&fabric.SendAfterWrite == 0 },
+		claim: func(a *fabric.Attr) { a.Order, a.CQDataSize = a.Order|fabric.SendAfterWrite, 0 },
+	},
+	"writes carry data": {
+		of:    func(p simfabric.Personality) bool { return p.CQDataSize < 4 },
+		claim: func(a *fabric.Attr) { a.CQDataSize = 4 },
+	},
+	"writes carry a proof": {
+		of:    func(p simfabric.Personality) bool { return p.CQDataSize == 4 },
+		claim: func(a *fabric.Attr) { a.CQDataSize = 8 },
+	},
+	"a completion means delivery": {
+		of: func(p simfabric.Personality) bool { return p.WeakCompletion && p.Order&fabric.SendAfterWrite == 0 },
+		op: func(op *fabric.Op) { op.Deliver = false },
+	},
+	"sends are as long as writes": {
+		of:    func(p simfabric.Personality) bool { return p.MaxMsgSize > 0 && p.MaxMsgSize < eagerFrame },
+		claim: func(a *fabric.Attr) { a.MaxMsgSize = a.MaxRMASize },
+	},
+	"injects are long": {
+		of:    func(p simfabric.Personality) bool { return p.InjectSize < eagerFrame },
+		claim: func(a *fabric.Attr) { a.InjectSize = eagerFrame },
+	},
+	"buffers need no registration": {
+		of:    func(p simfabric.Personality) bool { return p.LocalMR },
+		claim: func(a *fabric.Attr) { a.LocalMR = false },
+	},
+	"regions begin at 0": {
+		of:      func(p simfabric.Personality) bool { return p.VirtAddr },
+		offsets: true,
+	},
+	"Shutdown ends the use of memory": {
+		of:    func(p simfabric.Personality) bool { return p.EndpointMR },
+		claim: func(a *fabric.Attr) { a.EndpointMR = false },
+	},
+	"there is something to wait on": {
+		of:    func(p simfabric.Personality) bool { return p.NoWait },
+		waits: true,
+	},
+}
+
+// TestRules: on a fabric with the rules of a provider that we have no hardware for,
+// nothing goes wrong. It does, in one of so many seeds, once the engine does not know
+// of one of them: it heeds each, and the fabric minds.
+func TestRules(t *testing.T) {
+	const few, many = 20, 500
+	for _, p := range []simfabric.Personality{
+		simfabric.Verbs(), simfabric.EFA(), simfabric.EFADirect(), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
+	} {
+		t.Run(p.Provider, func(t *testing.T) {
+			for seed := range uint64(few) {
+				require.NoError(t, try(t, p, seed, lie{}), "seed %d", seed)
+			}
+		})
+		for name, l := range lies {
+			if !l.of(p) {
+				continue
+			}
+			t.Run(p.Provider+"/"+name, func(t *testing.T) {
+				for seed := range uint64(many) {
+					if err := try(t, p, seed, l); err != nil {
+						t.Logf("seed %d: %v", seed, err)
+						return
+					}
+				}
+				assert.Fail(t, "nothing goes wrong")
+			})
+		}
+	}
+}
+
+// try moves data over endpoints that lie, on virtual time, and says what went wrong.
+func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) {
+	synctest.Test(t, func(*testing.T) {
+		sim := simfabric.Config{
+			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.1, AgainRate: 0.05, CompletionReorder: true,
+		}
+		cfg := Config{Ring: minRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
+		link, e := newLinkOf(sim, cfg, func(fe fabric.Endpoint) fabric.Endpoint {
+			liar := &liar{Endpoint: fe, attr: fe.Attr(), lie: l}
+			if l.claim != nil {
+				l.claim(&liar.attr)
+			}
+			return liar
+		})
+		if err = e; err == nil {
+			err = link.trade(seed)
+		}
+		for _, e := range []*Endpoint{link.ea, link.eb} {
+			if e != nil {
+				err = errors.Join(err, e.Close())
+			}
+		}
+		if s := link.net.Stats(); s.Misuse != "" || s.BadLocal+s.BadRemote+s.Truncated+s.SendsWithoutReceive > 0 {
+			err = errors.Join(err, fmt.Errorf("%.100s %+v", s.Misuse, s))
+		}
+	})
+	return err
+}
+
+// trade moves data both ways over one conn after the other, and gives up others in
+// between while writes of them are on the wire.
+func (l *link) trade(seed uint64) error {
+	for round := range uint64(3) {
+		if err := l.tradeOnce(seed<<8 | round); err != nil {
+			return err
+		}
+		if err := l.giveUp(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// giveUp resets a conn that has got a ring right after a write to it: the ring is
+// the next conn's.
+func (l *link) giveUp() error {
+	a, b, err := l.open()
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() { _, err = io.ReadFull(b, make([]byte, 2*minRing)) })
+	_, werr := a.Write(make([]byte, 2*minRing))
+	wg.Wait()
+	if err = errors.Join(err, werr); err == nil {
+		_, err = a.Write(make([]byte, minRing/2))
+	}
+	_ = a.SetLinger(0)
+	_ = b.SetLinger(0)
+	return errors.Join(err, a.Close(), b.Close())
+}
+
+func (l *link) tradeOnce(seed uint64) error {
+	a, b, err := l.open()
+	if err != nil {
+		return err
+	}
+	var wg sync.WaitGroup
+	var errs [4]error
+	for i, c := range []*Conn{a, b} {
+		data := make([]byte, 3*minRing)
+		other := []*Conn{b, a}[i]
+		rng := rand.New(rand.NewPCG(seed, uint64(i)))
+		for k := range data {
+			data[k] = byte(rng.Uint32())
+		}
+		wg.Go(func() { errs[2*i] = give(c, data, rng) })
+		wg.Go(func() { errs[2*i+1] = take(other, data) })
+	}
+	wg.Wait()
+	return errors.Join(append(errs[:], a.Close(), b.Close())...)
+}
+
+// open opens a conn whose calls end within minutes.
+func (l *link) open() (a, b *Conn, err error) {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	if a, err = l.a.Open(ctx, 7); err != nil {
+		return nil, nil, err
+	}
+	b = <-l.accept
+	deadline := time.Now().Add(3 * time.Minute)
+	return a, b, errors.Join(a.SetDeadline(deadline), b.SetDeadline(deadline))
+}
+
+func give(c *Conn, data []byte, rng *rand.Rand) error {
+	for len(data) > 0 {
+		n, err := c.Write(data[:min(len(data), 1+rng.IntN(minRing))])
+		if err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	return c.CloseWrite()
+}
+
+func take(c *Conn, data []byte) error {
+	time.Sleep(time.Second) // what is late lands before it is read
+	got, err := io.ReadAll(c)
+	if err == nil && !bytes.Equal(got, data) {
+		err = fmt.Errorf("%d bytes arrived of %d, or they differ", len(got), len(data))
+	}
+	return err
+}
+
+// liar is an endpoint that denies a rule.
+type liar struct {
+	fabric.Endpoint
+	attr fabric.Attr
+	lie  lie
+}
+
+func (l *liar) Attr() fabric.Attr { return l.attr }
+
+func (l *liar) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	if l.lie.op != nil {
+		ops = slices.Clone(ops)
+		for i := range ops {
+			l.lie.op(&ops[i])
+		}
+	}
+	return l.Endpoint.Exchange(ops, done)
+}
+
+// Register leaves local memory alone where none has to be registered, as ofifabric
+// does.
+func (l *liar) Register(mem []byte, access pool.Access) (pool.Region, error) {
+	if access == pool.AccessLocal && l.Endpoint.Attr().LocalMR != l.attr.LocalMR {
+		return nowhere{}, nil
+	}
+	r, err := l.Endpoint.Register(mem, access)
+	if err == nil && l.lie.offsets {
+		r = offset{r}
+	}
+	return r, err
+}
+
+func (l *liar) Waiter() fabric.Waiter {
+	if l.lie.waits {
+		return make(deaf, 1)
+	}
+	return l.Endpoint.Waiter()
+}
+
+type nowhere struct{ pool.Region }
+
+func (nowhere) Desc() uintptr { return 0 }
+func (nowhere) Close() error  { return nil }
+
+type offset struct{ pool.Region }
+
+func (offset) Base() uint64 { return 0 }
+
+// deaf is a wait object that hears of no arrival.
+type deaf chan struct{}
+
+func (d deaf) Wake() {
+	select {
+	case d <- struct{}{}:
+	default:
+	}
+}
+
+func (d deaf) Wait(ready func() bool, _ time.Duration) error {
+	if !ready() {
+		<-d
+	}
+	return nil
+}

@@ -1,0 +1,79 @@
+package rdmanet_test
+
+import (
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// gated is a fabric on which inserting an address takes until the gate is opened,
+// once it is closed.
+type gated struct {
+	*simfabric.Network
+	closed  atomic.Bool
+	gate    chan struct{}
+	waiting atomic.Int32
+}
+
+type gatedEndpoint struct {
+	fabric.Endpoint
+	g *gated
+}
+
+func (g *gated) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := g.Network.Open(provider, src)
+	return &gatedEndpoint{ep, g}, err
+}
+
+func (e *gatedEndpoint) Insert(name []byte) (fabric.Addr, error) {
+	if e.g.closed.Load() {
+		e.g.waiting.Add(1)
+		<-e.g.gate
+	}
+	return e.Endpoint.Insert(name)
+}
+
+// TestBlockingInsert: a provider that takes its time to insert an address (efa) holds
+// up that dial, until its timeout, but no conn and no sign of life.
+func TestBlockingInsert(t *testing.T) {
+	g := &gated{Network: simfabric.New(simfabric.Config{Personality: simfabric.EFA()}), gate: make(chan struct{})}
+	here, there := rdmanet.NewTransport(g), rdmanet.NewTransport(g)
+	for _, tr := range []*rdmanet.Transport{here, there} {
+		tr.DeadAfter = time.Second
+	}
+	cleanly(t, here)
+	t.Cleanup(func() { require.NoError(t, there.Close()) })
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	a, b := meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
+	g.closed.Store(true)
+
+	start := time.Now()
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: time.Second}
+	_, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
+	require.Error(t, err)
+	assert.Less(t, time.Since(start), patience/2)
+	assert.EqualValues(t, 1, g.waiting.Load(), "it is still under way")
+	patient := make(chan error)
+	go func() {
+		c, err := (&rdmanet.Dialer{Transport: here, DisableReuse: true}).DialContext(t.Context(), "rdma", l.Addr().String())
+		if err == nil {
+			err = c.Close()
+		}
+		patient <- err
+	}()
+	for since := time.Now(); time.Since(since) < 2*there.DeadAfter; time.Sleep(there.DeadAfter / 10) {
+		echo(t, a, b)
+	}
+	close(g.gate)
+	require.NoError(t, <-patient)
+	echo(t, a, b)
+	closeAll(t, a, b)
+}
