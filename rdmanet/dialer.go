@@ -50,7 +50,9 @@ type Dialer struct {
 	// Transport is shared with other dialers and listeners; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of fallbacks; nil is silent.
+	// Logger is told of each rendezvous, with what ConnInfo.Refused says: at debug
+	// level, or at info level if that is not empty; and of fallbacks. Nil is
+	// silent.
 	Logger *slog.Logger
 }
 
@@ -257,6 +259,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 		return nil, &net.OpError{Op: "dial", Source: local, Addr: remote, Err: err}
 	}
 	l := b.(*link)
+	l.announce(ctx, p.Logger)
 	s.Start(l)
 	return l, nil
 }

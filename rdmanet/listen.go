@@ -52,7 +52,8 @@ type ListenConfig struct {
 	// Transport is shared with other listeners and dialers; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of failed handshakes; nil is silent.
+	// Logger is told of failed handshakes, and of the others as Dialer.Logger is.
+	// Nil is silent.
 	Logger *slog.Logger
 }
 
