@@ -215,6 +215,28 @@ func (i Info) Source() netip.Addr {
 	return sockaddrIP(unsafe.Slice((*byte)(i.c.src_addr), int(i.c.src_addrlen)))
 }
 
+// NIC is what the provider tells of the device, as far as it does.
+type NIC struct {
+	PCI  string // address on the bus, as in sysfs: "0000:3b:00.0"
+	Link string // address on the link, in the provider's own form
+}
+
+// NIC returns attributes of the device, struct fid_nic of fi_nic(3).
+func (i Info) NIC() (n NIC) {
+	c := i.c.nic
+	if c == nil {
+		return n
+	}
+	if c.bus_attr != nil && c.bus_attr.bus_type == C.FI_BUS_PCI {
+		pci := (*C.struct_fi_pci_attr)(unsafe.Pointer(&c.bus_attr.attr))
+		n.PCI = fmt.Sprintf("%04x:%02x:%02x.%d", pci.domain_id, pci.bus_id, pci.device_id, pci.function_id)
+	}
+	if c.link_attr != nil && c.link_attr.address != nil {
+		n.Link = C.GoString(c.link_attr.address)
+	}
+	return n
+}
+
 // sockaddrIP reads the address out of a sockaddr_in or sockaddr_in6.
 func sockaddrIP(sa []byte) netip.Addr {
 	const (

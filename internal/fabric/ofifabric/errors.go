@@ -14,6 +14,9 @@ import (
 
 // explain says which provider failed, where, and what can be done about it.
 func explain(provider string, src netip.Addr, err error) error {
+	if _, ok := err.(*fabric.DomainError); ok { //nolint:errorlint // says it all itself
+		return err
+	}
 	if provider == shm {
 		if hint := shmSpace(); hint != "" {
 			return fmt.Errorf("provider %s: %s: %w", provider, hint, err)

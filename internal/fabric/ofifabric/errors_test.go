@@ -24,6 +24,6 @@ func TestSmallDevicesAreToldOfTheUniverseSize(t *testing.T) {
 // libfabric finds "net;ofi_rxm" and others for "ofi_rxm", of which none has
 // that name.
 func TestPartOfANameIsNoProvider(t *testing.T) {
-	assert.True(t, offersDelivery(ofi.Hints{Provider: "tcp;ofi_rxm"}))
-	assert.False(t, offersDelivery(ofi.Hints{Provider: "ofi_rxm"}))
+	assert.True(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}}))
+	assert.False(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "ofi_rxm"}}))
 }

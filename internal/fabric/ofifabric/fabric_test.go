@@ -21,8 +21,13 @@ func TestProviders(t *testing.T) {
 	require.NoError(t, err)
 	found := make(map[string]fabric.ProviderInfo)
 	for _, info := range infos {
-		assert.NotContains(t, found, info.Name)
-		found[info.Name] = info
+		name := fabric.Join(info.Name, info.Domain)
+		assert.NotContains(t, found, name)
+		found[name] = info
+		if !info.Elsewhere {
+			assert.NotContains(t, found, info.Name, "two for one address")
+			found[info.Name] = info
+		}
 		assert.NotEmpty(t, info.Library)
 		assert.Equal(t, info.Name == "shm", info.PerPeer)
 		assert.Equal(t, info.Name == "shm", info.SameHost)
@@ -33,6 +38,7 @@ func TestProviders(t *testing.T) {
 		assert.Equal(t, found[name].Protocol, attr.Protocol)
 		assert.Equal(t, found[name].ProtocolVersion, attr.ProtocolVersion)
 		assert.Equal(t, name, attr.Provider)
+		assert.Equal(t, found[name].Domain, attr.Domain)
 		assert.Positive(t, attr.TxDepth)
 		assert.Positive(t, attr.RxDepth)
 		assert.NotZero(t, attr.Order&fabric.SendAfterSend)

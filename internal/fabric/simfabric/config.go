@@ -8,12 +8,22 @@
 // goroutines too, also inside a testing/synctest bubble.
 package simfabric
 
-import "github.com/seed202c38ff/fabricnet/internal/fabric"
+import (
+	"net/netip"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
 
 // Personality is what a simulated provider offers; see fabric.Attr for fields
 // without a comment.
 type Personality struct {
-	Provider         string // "sim" if empty
+	Provider string // "sim" if empty
+	// Domain is "sim" if empty. Personalities of one provider with different
+	// domains are devices that reach each other.
+	Domain string
+	// Source is the address that lives on the device; without one it cannot be
+	// told, and the first such domain is used.
+	Source           netip.Addr
 	Protocol         uint32
 	ProtocolVersion  uint32
 	Library          string
@@ -90,6 +100,9 @@ func (p Personality) withDefaults() Personality {
 	if p.Provider == "" {
 		p.Provider = "sim"
 	}
+	if p.Domain == "" {
+		p.Domain = "sim"
+	}
 	if p.MaxMsgSize == 0 {
 		p.MaxMsgSize = 1 << 30
 	}
@@ -106,7 +119,7 @@ func (p Personality) attr() fabric.Attr {
 	return fabric.Attr{
 		Provider:         p.Provider,
 		Fabric:           "sim",
-		Domain:           "sim",
+		Domain:           p.Domain,
 		Protocol:         p.Protocol,
 		ProtocolVersion:  p.ProtocolVersion,
 		Library:          p.Library,
@@ -126,7 +139,7 @@ func (p Personality) info() fabric.ProviderInfo {
 	return fabric.ProviderInfo{
 		Name:            p.Provider,
 		Fabric:          "sim",
-		Domain:          "sim",
+		Domain:          p.Domain,
 		Protocol:        p.Protocol,
 		ProtocolVersion: p.ProtocolVersion,
 		Library:         p.Library,
