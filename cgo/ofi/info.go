@@ -62,6 +62,12 @@ func version() (C.uint32_t, error) {
 	return v, nil
 }
 
+// CompiledVersion is the major and minor version of the headers that this package
+// was compiled with.
+func CompiledVersion() string {
+	return fmt.Sprintf("%d.%d", C.FI_MAJOR_VERSION, C.FI_MINOR_VERSION)
+}
+
 // LibraryVersion is the major and minor version of the library in use, as in
 // "1.17" (fi_version).
 func LibraryVersion() string {
@@ -194,6 +200,28 @@ func (i Info) LocalMR() bool { return i.mrMode(C.FI_MR_LOCAL) }
 
 // MultiRecv reports whether multi-receive buffers are offered.
 func (i Info) MultiRecv() bool { return i.c.caps&C.FI_MULTI_RECV != 0 }
+
+// mrNames has the bits of struct fi_domain_attr's mr_mode that mean something
+// still, fi_mr(3).
+var mrNames = []struct {
+	bit  C.int
+	name string
+}{
+	{C.FI_MR_LOCAL, "LOCAL"}, {C.FI_MR_RAW, "RAW"}, {C.FI_MR_VIRT_ADDR, "VIRT_ADDR"}, {C.FI_MR_ALLOCATED, "ALLOCATED"},
+	{C.FI_MR_PROV_KEY, "PROV_KEY"}, {C.FI_MR_MMU_NOTIFY, "MMU_NOTIFY"}, {C.FI_MR_RMA_EVENT, "RMA_EVENT"},
+	{C.FI_MR_ENDPOINT, "ENDPOINT"}, {C.FI_MR_HMEM, "HMEM"}, {C.FI_MR_COLLECTIVE, "COLLECTIVE"},
+}
+
+// MRMode names the demands on registered memory, without "FI_MR_".
+func (i Info) MRMode() string {
+	var names []string
+	for _, n := range mrNames {
+		if i.mrMode(n.bit) {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, " ")
+}
 
 func (i Info) mrMode(bit C.int) bool { return i.c.domain_attr.mr_mode&bit != 0 }
 

@@ -78,6 +78,17 @@ const (
 	WriteAfterWrite
 )
 
+// String has the names that fi_endpoint(3) gives to the orders.
+func (o Order) String() string {
+	var names []string
+	for i, name := range []string{"SAS", "SAW", "WAW"} {
+		if o&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 // Attr is what an open endpoint really offers, read back from the provider.
 type Attr struct {
 	Provider        string // libfabric's name, "shm" or "tcp;ofi_rxm"
@@ -91,10 +102,11 @@ type Attr struct {
 	MaxMsgSize       uint64 // largest Send and Write
 	CQDataSize       int    // bytes of remote completion data; under 4, no WriteData
 	Order            Order
-	DeliveryComplete bool // Op.Deliver is honoured
-	LocalMR          bool // local buffers must be registered
-	TxDepth          int  // operations in flight besides receives
-	RxDepth          int  // receives that can be posted
+	DeliveryComplete bool   // Op.Deliver is honoured
+	LocalMR          bool   // local buffers must be registered
+	MRMode           string // all demands on registered memory, the names of FI_MR bits
+	TxDepth          int    // operations in flight besides receives
+	RxDepth          int    // receives that can be posted
 	// PerPeer endpoints serve a single peer process: a peer that is killed may
 	// leave them unusable (shm).
 	PerPeer bool
@@ -169,8 +181,9 @@ type ProviderInfo struct {
 	Protocol        uint32
 	ProtocolVersion uint32
 	Library         string
-	PerPeer         bool // see Attr.PerPeer
-	SameHost        bool // reaches processes on this host only
+	PerPeer         bool         // see Attr.PerPeer
+	SameHost        bool         // reaches processes on this host only
+	Addrs           []netip.Addr // IP addresses of the domain, if it has any
 }
 
 // Fabric opens endpoints.

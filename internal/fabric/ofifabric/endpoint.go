@@ -69,6 +69,7 @@ func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
 		Order:            order(info.Order()),
 		DeliveryComplete: delivery,
 		LocalMR:          info.LocalMR(),
+		MRMode:           info.MRMode(),
 		TxDepth:          o.TxDepth(),
 		RxDepth:          o.RxDepth(),
 		PerPeer:          info.Provider() == shm,
@@ -114,7 +115,7 @@ func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error)
 // region keeps a nil *ofi.Region from becoming a non-nil interface.
 func region(r *ofi.Region, err error) (pool.Region, error) {
 	if err != nil {
-		return nil, err
+		return nil, lockedMemory(err)
 	}
 	return r, nil
 }

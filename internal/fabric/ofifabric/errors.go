@@ -9,6 +9,8 @@ import (
 	"strings"
 	"syscall"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
@@ -31,4 +33,14 @@ func explain(provider string, src netip.Addr, err error) error {
 		return fmt.Errorf("provider %s for %s: %w (fi_info -p '%s' lists where it is)", provider, src, err, provider)
 	}
 	return fmt.Errorf("provider %s: %w", provider, err)
+}
+
+// lockedMemory says what may be behind a registration that finds no memory: what
+// devices have registered must stay where it is, which the system limits.
+func lockedMemory(err error) error {
+	var limit unix.Rlimit
+	if !errors.Is(err, syscall.ENOMEM) || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil || limit.Cur == unix.RLIM_INFINITY {
+		return err
+	}
+	return fmt.Errorf("%w (the limit on locked memory is %d KiB: raise it, as ulimit -l and LimitMEMLOCK of systemd do)", err, limit.Cur>>10)
 }

@@ -3,12 +3,15 @@
 package ofifabric
 
 import (
+	"fmt"
 	"net/netip"
 	"syscall"
 	"testing"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 )
 
 func TestSmallDevicesAreToldOfTheUniverseSize(t *testing.T) {
@@ -26,4 +29,17 @@ func TestSmallDevicesAreToldOfTheUniverseSize(t *testing.T) {
 func TestPartOfANameIsNoProvider(t *testing.T) {
 	assert.True(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}}))
 	assert.False(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "ofi_rxm"}}))
+}
+
+func TestLockedMemory(t *testing.T) {
+	var old unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &old))
+	low := unix.Rlimit{Cur: min(64<<10, old.Max), Max: old.Max}
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &low))
+	defer func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_MEMLOCK, &old)) }()
+	full := fmt.Errorf("fi_mr_reg: %w", syscall.ENOMEM)
+	err := lockedMemory(full)
+	require.ErrorIs(t, err, syscall.ENOMEM)
+	assert.ErrorContains(t, err, fmt.Sprintf("the limit on locked memory is %d KiB", low.Cur>>10))
+	assert.Equal(t, error(syscall.EINVAL), lockedMemory(syscall.EINVAL))
 }

@@ -44,6 +44,7 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 		entries := byName[name]
 		at := places(entries)
 		p := providerInfo(entries[pick(at, domain, src, near)])
+		p.Addrs = addresses(at, domain)
 		used := pick(at, "", src, near)
 		p.Elsewhere = used < 0 || at[used].domain != domain
 		infos = append(infos, p)

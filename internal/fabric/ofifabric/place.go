@@ -42,6 +42,16 @@ func domains(list []place) (names []string) {
 
 func anywhere(src netip.Addr) bool { return !src.IsValid() || src.IsUnspecified() }
 
+// addresses lists the IP addresses of a domain, each once.
+func addresses(list []place, domain string) (addrs []netip.Addr) {
+	for _, p := range list {
+		if p.domain == domain && p.source.IsValid() && !slices.Contains(addrs, p.source) {
+			addrs = append(addrs, p.source)
+		}
+	}
+	return addrs
+}
+
 // How well a place suits a connection's local address.
 const (
 	foreign = iota // an address of another kind

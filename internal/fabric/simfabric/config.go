@@ -10,6 +10,7 @@ package simfabric
 
 import (
 	"net/netip"
+	"strings"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -129,14 +130,31 @@ func (p Personality) attr() fabric.Attr {
 		Order:            p.Order,
 		DeliveryComplete: p.DeliveryComplete,
 		LocalMR:          p.LocalMR,
+		MRMode:           p.mrMode(),
 		TxDepth:          p.TxDepth,
 		RxDepth:          p.RxDepth,
 		PerPeer:          p.PerPeer,
 	}
 }
 
+func (p Personality) mrMode() string {
+	var words []string
+	if p.LocalMR {
+		words = append(words, "LOCAL")
+	}
+	if p.VirtAddr {
+		words = append(words, "VIRT_ADDR")
+	}
+	return strings.Join(words, " ")
+}
+
 func (p Personality) info() fabric.ProviderInfo {
+	var addrs []netip.Addr
+	if p.Source.IsValid() {
+		addrs = []netip.Addr{p.Source}
+	}
 	return fabric.ProviderInfo{
+		Addrs:           addrs,
 		Name:            p.Provider,
 		Fabric:          "sim",
 		Domain:          p.Domain,
