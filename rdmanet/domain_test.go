@@ -10,6 +10,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -76,7 +77,7 @@ func TestRealDomains(t *testing.T) {
 	require.NoError(t, err)
 	byIP := 0
 	for _, info := range infos {
-		if !slices.Contains([]string{"tcp;ofi_rxm", "net", "tcp"}, info.Name) {
+		if !slices.Contains([]string{"tcp;ofi_rxm", testenv.Native}, info.Name) {
 			continue
 		}
 		byIP++

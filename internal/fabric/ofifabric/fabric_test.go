@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -46,7 +47,7 @@ func TestProviders(t *testing.T) {
 }
 
 func TestOpenOnIPv6(t *testing.T) {
-	for _, provider := range []string{"tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Shared() {
 		six, err := ofifabric.New().Open(provider, netip.IPv6Loopback())
 		require.NoError(t, err)
 		defer six.Close()
@@ -62,7 +63,7 @@ func TestOpenErrors(t *testing.T) {
 	require.ErrorIs(t, err, fabric.ErrNoProvider)
 	assert.ErrorContains(t, err, "nonesuch")
 
-	_, err = ofifabric.New().Open("net", netip.MustParseAddr("198.51.100.7"))
+	_, err = ofifabric.New().Open(testenv.Native, netip.MustParseAddr("198.51.100.7"))
 	require.ErrorIs(t, err, fabric.ErrNoProvider)
 	assert.ErrorContains(t, err, "198.51.100.7")
 }
@@ -151,7 +152,7 @@ func TestBatchBeyondTheQueue(t *testing.T) {
 // on working. tcp;ofi_rxm drops such a message without a completion, and
 // udp;ofi_rxd cuts it short and says nothing.
 func TestErrorCompletion(t *testing.T) {
-	for _, provider := range []string{"shm", "net"} {
+	for _, provider := range []string{"shm", testenv.Native} {
 		t.Run(provider, func(t *testing.T) {
 			a, b := pair(t, provider)
 			in := mapped(t, 4096)
