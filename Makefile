@@ -7,6 +7,17 @@ SAMPLES  ?= 6
 BENCH    ?= -targets -json bench/results/latest.json -text bench/results/latest.txt
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
+# LIBFABRIC is the prefix of another libfabric than the system's, for every target:
+# make test LIBFABRIC=/opt/libfabric. Go does not notice when the headers under a prefix
+# change: give each version a prefix of its own, or go clean -cache.
+ifdef LIBFABRIC
+override LIBFABRIC := $(abspath $(LIBFABRIC))
+libdir := $(patsubst %/pkgconfig/libfabric.pc,%,$(firstword $(wildcard $(LIBFABRIC)/lib*/pkgconfig/libfabric.pc)))
+export LIBFABRIC
+export PKG_CONFIG_PATH := $(libdir)/pkgconfig
+export CGO_LDFLAGS := $(CGO_LDFLAGS) -Wl,-rpath,$(libdir)
+endif
+
 .DEFAULT_GOAL := help
 
 .PHONY: help

@@ -2,7 +2,14 @@
 
 package main
 
-import "testing"
+import (
+	"bytes"
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
 
 // The works that do more over the fabric than net.Conn's methods.
 func TestMeasureOverSharedMemory(t *testing.T) {
@@ -15,4 +22,23 @@ func TestMeasureOverSharedMemory(t *testing.T) {
 	} {
 		testMeasure(t, c.over(overShm))
 	}
+}
+
+// This machine has what every machine with libfabric has.
+func TestInfoOfThisMachine(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, info(t.Context(), &b, plan{local: "127.0.0.1", jsonFile: "-", providers: []string{"all"}}))
+	var inv inventory
+	require.NoError(t, json.Unmarshal(b.Bytes(), &inv))
+	assert.NotEmpty(t, inv.Compiled)
+	assert.Equal(t, "libfabric "+inv.InUse, libfabric())
+	require.Len(t, inv.Choices, 1)
+	first := inv.Choices[0].Providers[0]
+	assert.Equal(t, "shm", first.Provider)
+	assert.Equal(t, 1, first.Rank)
+
+	b.Reset()
+	require.NoError(t, info(t.Context(), &b, plan{providers: []string{"shm"}}))
+	assert.Contains(t, b.String(), "for conns at 127.0.0.1:")
+	assert.Contains(t, b.String(), "not in the list of providers")
 }

@@ -5,6 +5,7 @@
 //	go run ./bench -targets         # what the project measures itself by
 //	go run ./bench -demo            # a choice that takes a minute
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
+//	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
 //
 // For every row of its table, in every round, it starts a server process and
 // a client process of its own. Rounds go through all rows before the next one
@@ -46,6 +47,9 @@ func bench(ctx context.Context, args []string) error {
 	p, err := parse(args)
 	if err != nil {
 		return err
+	}
+	if p.info {
+		return info(ctx, os.Stdout, p)
 	}
 	r := record{
 		Commit:  commit(debug.ReadBuildInfo()),
@@ -104,6 +108,8 @@ func parse(args []string) (plan, error) {
 		oneCore   = f.Bool("onecore", false, "confine both processes to one CPU")
 	)
 	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
+	f.BoolVar(&p.info, "info", false, "print libfabric's providers here, and which of -providers rdmanet would choose, or why not; -local, -json (- for standard output) and -text apply")
+	f.StringVar(&p.local, "local", "", "with -info, the local `address` of conns; all if it is empty")
 	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
 	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle or 100 conns (default 1s, with -targets 400ms, with -demo 250ms)")
@@ -120,6 +126,10 @@ func parse(args []string) (plan, error) {
 	}
 	p.providers = list(*providers)
 	switch {
+	case p.info && (*demo || *targets || *verbs):
+		return plan{}, errors.New("-info excludes -demo, -targets and -verbs")
+	case p.info:
+		return p, nil
 	case *demo && *targets || *demo && *verbs || *targets && *verbs:
 		return plan{}, errors.New("-demo, -targets and -verbs exclude each other")
 	case p.enforce && !*targets && !*verbs:

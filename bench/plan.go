@@ -64,6 +64,8 @@ func (c cell) label() string {
 // A plan says what to measure and for how long.
 type plan struct {
 	works     []cell   // without transports
+	info      bool     // measure nothing, print what there is
+	local     string   // for conns at this address; "" for all
 	targets   []target // measure what they need instead, and judge it
 	host      string   // where servers listen
 	providers []string

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -23,7 +24,7 @@ func TestExamplesRun(t *testing.T) {
 		{"tls", nil, []string{`TLS 1.3: "hello over TLS over the fabric"`}},
 	} {
 		program := build(t, e.name)
-		for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+		for _, provider := range testenv.Providers() {
 			t.Run(e.name+" "+provider, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()

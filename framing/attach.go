@@ -34,6 +34,7 @@ type Attach struct {
 	Token    [16]byte // from crypto/rand; Proof makes Header.Proof of it
 	Slots    uint32   // receive slots granted at first, MinSlots to MaxSlots
 	Eager    uint32   // largest frame the slots take, in bytes, MinEager to MaxEager
+	Refused  string   // for people, at most MaxText bytes: why the sender used no other provider so far
 }
 
 const (
@@ -43,6 +44,7 @@ const (
 	attachToken
 	attachSlots
 	attachEager
+	attachRefused
 )
 
 var attachSchema = schema{
@@ -52,9 +54,11 @@ var attachSchema = schema{
 	attachToken:    {name: "token", required: true},
 	attachSlots:    {name: "slots", required: true},
 	attachEager:    {name: "eager size", required: true},
+	attachRefused:  {name: "refused"},
 }
 
-// Append appends the body of a Select or Attach message to b.
+// Append appends the body of a Select or Attach message to b. A longer text is cut
+// off.
 func (a *Attach) Append(b []byte) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return b, err
@@ -64,10 +68,15 @@ func (a *Attach) Append(b []byte) ([]byte, error) {
 	b = appendUint32(b, attachPeer, a.Peer)
 	b = appendTLV(b, attachToken, a.Token[:]...)
 	b = appendUint32(b, attachSlots, a.Slots)
-	return appendUint32(b, attachEager, a.Eager), nil
+	b = appendUint32(b, attachEager, a.Eager)
+	if a.Refused != "" {
+		b = appendString(b, attachRefused, cleanText(a.Refused))
+	}
+	return b, nil
 }
 
-// Decode reads the body of a Select or Attach message.
+// Decode reads the body of a Select or Attach message. Whatever in the text is not
+// printable becomes '?'.
 func (a *Attach) Decode(body []byte) error {
 	*a = Attach{}
 	err := attachSchema.walk(body, func(typ uint16, f field) error {
@@ -84,6 +93,8 @@ func (a *Attach) Decode(body []byte) error {
 			return f.uint32(&a.Slots)
 		case attachEager:
 			return f.uint32(&a.Eager)
+		case attachRefused:
+			return f.text(&a.Refused)
 		}
 		return nil
 	})

@@ -140,6 +140,7 @@ func decodeBody(t *testing.T, kind Kind, body []byte) {
 		var m, again Attach
 		if m.Decode(body) == nil {
 			roundTrip(t, &m, &again, again.Decode)
+			showable(t, m.Refused)
 		}
 	case KindReject:
 		var m, again Reject

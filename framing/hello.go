@@ -10,7 +10,7 @@ const (
 	MaxOffers       = 64   // providers in a Hello
 	MaxName         = 255  // bytes of a provider's, fabric's, domain's, library's or page's name
 	MaxEndpointName = 512  // bytes of Attach.Name
-	MaxText         = 1024 // bytes of the text in a Reject or Decline
+	MaxText         = 1024 // bytes of the text in a Reject, Decline, Select or Attach
 )
 
 // Offer is one provider that a side can use.

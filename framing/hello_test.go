@@ -25,7 +25,7 @@ func sampleHello() Hello {
 }
 
 func sampleAttach() Attach {
-	return Attach{Provider: "shm", Name: []byte("fi_shm://1:2:3\x00"), Peer: 4, Token: [16]byte{5}, Slots: 64, Eager: MinEager}
+	return Attach{Provider: "shm", Name: []byte("fi_shm://1:2:3\x00"), Peer: 4, Token: [16]byte{5}, Slots: 64, Eager: MinEager, Refused: "cxi: no such device"}
 }
 
 func TestHelloRoundTrip(t *testing.T) {
@@ -164,6 +164,34 @@ func TestAttachRoundTrip(t *testing.T) {
 	assert.Equal(t, want, got, "what is decoded is a copy")
 }
 
+// TestAttachRefused: the reasons are optional, and whatever they are they come out
+// as text of bounded length.
+func TestAttachRefused(t *testing.T) {
+	for _, tt := range texts {
+		a := sampleAttach()
+		a.Refused = tt.text
+		b, err := a.Append(nil)
+		require.NoError(t, err)
+		assert.Equal(t, tt.text == "", bytes.Equal(b, replace(b, attachRefused, nil)), "no field without a text")
+		var got Attach
+		require.NoError(t, got.Decode(b))
+		assert.Equal(t, tt.want, got.Refused)
+	}
+	a := sampleAttach()
+	good, err := a.Append(nil)
+	require.NoError(t, err)
+	var got Attach
+	require.NoError(t, got.Decode(replace(good, attachRefused, []byte("a\x1b]0;b\xff"))))
+	assert.Equal(t, "a?]0;b?", got.Refused, "a peer need not clean its text")
+	assert.ErrorIs(t, got.Decode(replace(good, attachRefused, make([]byte, MaxText+1))), ErrTooLong)
+	require.NoError(t, got.Decode(replace(good, attachRefused, nil)), "older peers do not send it")
+	assert.Empty(t, got.Refused)
+	old := attachSchema
+	defer func() { attachSchema = old }()
+	attachSchema = attachSchema[:attachRefused]
+	require.NoError(t, got.Decode(good), "older peers skip it")
+}
+
 func TestAttachErrors(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -203,18 +231,20 @@ func TestAttachErrors(t *testing.T) {
 	assert.ErrorIs(t, new(Attach).Decode(replace(good, attachEager, make([]byte, 4))), ErrField, "values are checked")
 }
 
+// texts has what becomes of texts for people on their way.
+var texts = []struct{ text, want string }{
+	{"", ""},
+	{"shm: no space left", "shm: no space left"},
+	{"schön", "schön"},
+	{"a\nb\x1b[31mc\x00", "a?b?[31mc?"},
+	{"bad \xff utf-8", "bad ? utf-8"},
+	{strings.Repeat("x", MaxText+10), strings.Repeat("x", MaxText)},
+	{strings.Repeat("é", MaxText), strings.Repeat("é", MaxText/2)},
+	{"x" + strings.Repeat("é", MaxText), "x" + strings.Repeat("é", MaxText/2-1)},
+}
+
 func TestRejectAndDecline(t *testing.T) {
-	tests := []struct{ text, want string }{
-		{"", ""},
-		{"shm: no space left", "shm: no space left"},
-		{"schön", "schön"},
-		{"a\nb\x1b[31mc\x00", "a?b?[31mc?"},
-		{"bad \xff utf-8", "bad ? utf-8"},
-		{strings.Repeat("x", MaxText+10), strings.Repeat("x", MaxText)},
-		{strings.Repeat("é", MaxText), strings.Repeat("é", MaxText/2)},
-		{"x" + strings.Repeat("é", MaxText), "x" + strings.Repeat("é", MaxText/2-1)},
-	}
-	for _, tt := range tests {
+	for _, tt := range texts {
 		b, err := (&Reject{Code: RejectMemory, Text: tt.text}).Append(nil)
 		require.NoError(t, err)
 		var r Reject

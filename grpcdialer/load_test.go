@@ -88,7 +88,7 @@ func otherProcess(t *testing.T, provider string) (addr string) {
 func TestManyCallsInFlight(t *testing.T) {
 	providers, calls := []string{"shm", "tcp;ofi_rxm"}, 1
 	if *soak {
-		providers, calls = append(providers, "net"), 20
+		providers, calls = append(providers, testenv.Native), 20
 	}
 	for _, provider := range providers {
 		t.Run(provider, func(t *testing.T) {

@@ -23,26 +23,26 @@ type binder struct {
 	providers []string
 	listener  *Listener // nil on the dialling side
 	newcomer  *newcomer // of the listener's crowd
-	infos     []fabric.ProviderInfo
+	offers    []offer
 	used      atomic.Bool // a conn was opened
 }
 
 var _ rendezvous.Binder = (*binder)(nil)
 
 func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
-	infos, err := b.t.offers(local, b.providers)
+	offers, err := b.t.offers(local, b.providers)
 	if err != nil && b.listener != nil && (errors.Is(err, fabric.ErrNoProvider) || errors.Is(err, fabric.ErrUnsupported)) {
 		err = nil // an empty offer tells the dialling side more than a rejection
 	}
 	if err != nil {
 		return framing.Hello{}, err
 	}
-	b.infos = infos[:min(len(infos), framing.MaxOffers)]
+	b.offers = offers[:min(len(offers), framing.MaxOffers)]
 	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid())}
 	if b.listener != nil {
 		h.Listener = b.listener.number
 	}
-	for _, p := range b.infos {
+	for _, p := range b.offers {
 		h.Offers = append(h.Offers, framing.Offer{
 			Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
 			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
@@ -75,9 +75,9 @@ func (b *binder) authorize(nc net.Conn) error {
 	return b.listener.cfg.Authorize(info)
 }
 
-func (b *binder) Prepare(ctx context.Context, offer framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
-	i := slices.IndexFunc(b.infos, func(p fabric.ProviderInfo) bool { return p.Name == offer.Provider })
-	ep, err := b.t.endpoint(ctx, &b.infos[i], local)
+func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+	i := slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == chosen.Provider })
+	ep, err := b.t.endpoint(ctx, &b.offers[i], local)
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -91,7 +92,7 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 	size := rounds(3000, 10_000)
 	tr := new(rdmanet.Transport)
 	cleanly(t, tr)
-	providers := []string{"net"}
+	providers := []string{testenv.Native}
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 	d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 	a, b := meet(t, d, l)

@@ -23,7 +23,8 @@ type Dialer struct {
 	// Deadline is when Dial fails at the latest; zero means none.
 	Deadline time.Time
 	// LocalAddr is the local address of the rendezvous, a *net.TCPAddr or *Addr;
-	// nil lets the system choose. The fabric uses the device that has it.
+	// nil lets the system choose. The fabric uses the device that has it, unless
+	// Providers names another.
 	LocalAddr net.Addr
 	// KeepAliveConfig is for the TCP connection that Dial makes. The rendezvous
 	// has its own, shorter than DeadAfter, unless this one says Enable.
@@ -32,8 +33,14 @@ type Dialer struct {
 	// as in net.Dialer.
 	FallbackDelay time.Duration
 	// Providers lists the libfabric providers to use, in order of preference.
-	// Empty means what the environment variable RDMANET_PROVIDERS says, else
-	// the automatic choice. If both sides list some, the listener's order holds.
+	// An entry may name a domain, that is a device, as "verbs;ofi_rxm/mlx5_0" or
+	// "tcp;ofi_rxm/eth0" do; each side names its own. Without one the fabric uses
+	// the device that has the rendezvous connection's local address, or, where
+	// addresses do not tell, the first. Of several entries of a provider the
+	// first whose domain is there counts. Empty means what the environment
+	// variable RDMANET_PROVIDERS says, a list of the same entries with commas,
+	// else the automatic choice. If both sides list some, the listener's order
+	// holds.
 	Providers []string
 	// Fallback says what to do about peers that no fabric reaches.
 	Fallback Fallback
@@ -50,7 +57,9 @@ type Dialer struct {
 	// Transport is shared with other dialers and listeners; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of fallbacks; nil is silent.
+	// Logger is told of each rendezvous, with what ConnInfo.Refused says: at debug
+	// level, or at info level if that is not empty; and of fallbacks. Nil is
+	// silent.
 	Logger *slog.Logger
 }
 
@@ -257,6 +266,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 		return nil, &net.OpError{Op: "dial", Source: local, Addr: remote, Err: err}
 	}
 	l := b.(*link)
+	l.announce(ctx, p.Logger)
 	s.Start(l)
 	return l, nil
 }

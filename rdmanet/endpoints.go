@@ -14,6 +14,7 @@ import (
 // endpointKey is what peers must have in common to share an endpoint.
 type endpointKey struct {
 	provider string
+	domain   string // if the user has named it
 	src      netip.Addr
 }
 
@@ -34,8 +35,8 @@ type endpoint struct {
 }
 
 // endpoint returns an endpoint for one more peer; release gives it back.
-func (t *Transport) endpoint(ctx context.Context, info *fabric.ProviderInfo, src netip.Addr) (*endpoint, error) {
-	ep, open, err := t.reserve(endpointKey{info.Name, src}, info.PerPeer)
+func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
+	ep, open, err := t.reserve(endpointKey{o.Name, o.domain, src}, o.PerPeer)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +83,7 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 }
 
 func (ep *endpoint) open(t *Transport) {
-	ep.fab, ep.err = t.fabric.Open(ep.key.provider, ep.key.src)
+	ep.fab, ep.err = t.fabric.Open(fabric.Join(ep.key.provider, ep.key.domain), ep.key.src)
 	if ep.err == nil {
 		fab := ep.fab
 		if ep.own {

@@ -133,6 +133,8 @@ func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *framing.Hello, 
 	return h, nil
 }
 
+func (h *hostile) Refused([]string) {}
+
 func (h *hostile) Local() framing.Attach { return h.local }
 
 func (h *hostile) Connect(_ context.Context, remote framing.Attach) (err error) {

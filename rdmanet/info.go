@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -23,6 +24,10 @@ type ConnInfo struct {
 	// Fallback is why the Dialer used plain TCP; nil if it did not, also where
 	// it was the other side that chose TCP.
 	Fallback error
+	// Refused is why providers that either side prefers to this one are not used,
+	// each "provider: reason". What the peer has refused is in its own words, and
+	// missing if it runs an older version.
+	Refused []string
 	// Counters, in bytes, of small and large data. They are zero for plain TCP.
 	SmallSent, SmallReceived uint64
 	LargeSent, LargeReceived uint64
@@ -39,6 +44,7 @@ func (c *Conn) Info() ConnInfo {
 	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
 	info.SmallPath, info.LargePath = smallPath(a), largePath(a)
+	info.Refused = slices.Clone(c.link.refused)
 	n := c.fabric.Counters()
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn

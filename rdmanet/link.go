@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type link struct {
 	listener      *Listener // nil on the dialling side
 	used          *atomic.Bool
 	local, remote *Addr
+	refused       []string // see ConnInfo; set before any conn is opened
 
 	session  atomic.Pointer[rendezvous.Session]
 	settled  chan struct{} // closed when the negotiation has ended
@@ -47,9 +49,11 @@ var (
 	_ rendezvous.Handler = (*link)(nil)
 )
 
-// Local, Connect, Check, Attached and Abort are for the rendezvous.
+// Local, Refused, Connect, Check, Attached and Abort are for the rendezvous.
 
 func (l *link) Local() framing.Attach { return l.peer.Local() }
+
+func (l *link) Refused(reasons []string) { l.refused = reasons }
 
 func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 	return l.peer.Connect(ctx, remote)
@@ -194,6 +198,19 @@ func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 		return nil, err
 	}
 	return newConn(l, c, reused), nil
+}
+
+// announce tells the logger, if there is one, of a new link.
+func (l *link) announce(ctx context.Context, logger *slog.Logger) {
+	if logger == nil {
+		return
+	}
+	level := slog.LevelDebug
+	if len(l.refused) > 0 {
+		level = slog.LevelInfo
+	}
+	logger.LogAttrs(ctx, level, "rdmanet: connected with a peer", slog.String("local", l.local.String()),
+		slog.String("peer", l.remote.String()), slog.String("provider", l.ep.key.provider), slog.Any("refused", l.refused))
 }
 
 // drop takes a link out of the cache.

@@ -32,9 +32,9 @@ type ListenConfig struct {
 	// Backlog is how many conns may wait for Accept; further ones are refused.
 	// 0 means DefaultBacklog.
 	Backlog int
-	// Providers lists the libfabric providers to use, in order of preference.
-	// Empty means what the environment variable RDMANET_PROVIDERS says, else
-	// the automatic choice.
+	// Providers lists the libfabric providers to use, in order of preference,
+	// and may name domains: see Dialer.Providers. Empty means what the
+	// environment variable RDMANET_PROVIDERS says, else the automatic choice.
 	Providers []string
 	// AcceptTCP also accepts clients that speak plain TCP on the same port.
 	// They are told apart by the first bytes that they send: it is for protocols
@@ -52,7 +52,8 @@ type ListenConfig struct {
 	// Transport is shared with other listeners and dialers; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of failed handshakes; nil is silent.
+	// Logger is told of failed handshakes, and of the others as Dialer.Logger is.
+	// Nil is silent.
 	Logger *slog.Logger
 }
 

@@ -239,7 +239,9 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		l.failed(nc, err)
 		return
 	}
-	s.Start(binding.(*link))
+	peer := binding.(*link)
+	peer.announce(ctx, l.cfg.Logger)
+	s.Start(peer)
 }
 
 // sniff takes plain TCP clients to the backlog. It returns no connection if

@@ -56,9 +56,15 @@ func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return infos, nil
 }
 
+// offer is a provider to negotiate over.
+type offer struct {
+	fabric.ProviderInfo
+	domain string // if the user has named it
+}
+
 // offers lists the providers to negotiate over, in order of preference. Without
 // any it fails and says what could be done.
-func (t *Transport) offers(src netip.Addr, wanted []string) ([]fabric.ProviderInfo, error) {
+func (t *Transport) offers(src netip.Addr, wanted []string) ([]offer, error) {
 	infos, err := t.available(src)
 	if errors.Is(err, fabric.ErrNoProvider) && len(wantedProviders(wanted)) > 0 {
 		infos, err = nil, nil // say which one is missing
@@ -87,20 +93,24 @@ func wantedProviders(list []string) []string {
 	return strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
 }
 
-// choose filters and orders what is available. Wanted providers that are not
-// available are missing; names that no provider has are an error.
-func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []fabric.ProviderInfo, missing []string, err error) {
+// choose filters and orders what is available: each provider once, in the first
+// wanted domain that is there. Wanted providers and domains that are not are
+// missing; names that no provider has are an error.
+func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []offer, missing []string, err error) {
 	explicit := len(wanted) > 0
 	if !explicit {
 		wanted = automatic
 	}
 	for _, name := range wanted {
-		i := slices.IndexFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == name })
+		provider, domain := fabric.Split(name)
+		i := slices.IndexFunc(infos, func(p fabric.ProviderInfo) bool {
+			return p.Name == provider && (p.Domain == domain || domain == "" && !p.Elsewhere)
+		})
 		switch {
-		case i >= 0 && !slices.ContainsFunc(chosen, func(p fabric.ProviderInfo) bool { return p.Name == name }):
-			chosen = append(chosen, infos[i])
-		case i < 0 && explicit && !slices.Contains(automatic, name) && !slices.Contains(named, name):
-			return nil, nil, fmt.Errorf("unknown provider %q; this machine offers %s", name, names(infos))
+		case i >= 0 && !slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == provider }):
+			chosen = append(chosen, offer{infos[i], domain})
+		case i < 0 && explicit && !known(provider, infos):
+			return nil, nil, fmt.Errorf("unknown provider %q; this machine offers %s", provider, names(infos))
 		case i < 0 && explicit:
 			missing = append(missing, name)
 		}
@@ -108,23 +118,35 @@ func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []fabric.Provi
 	return chosen, missing, nil
 }
 
-// missing says why a provider is not there. Only the attempt to open it tells,
-// for example, that /dev/shm is too small.
+// known tells providers from misspelt names.
+func known(provider string, infos []fabric.ProviderInfo) bool {
+	return slices.Contains(automatic, provider) || slices.Contains(named, provider) ||
+		slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == provider })
+}
+
+// missing says why a provider, or a domain of it, is not there. Only the attempt to
+// open it tells, for example, that /dev/shm is too small.
 func (t *Transport) missing(src netip.Addr, name string, infos []fabric.ProviderInfo) error {
 	ep, err := t.fabric.Open(name, src)
 	if err == nil {
 		err = errors.Join(fmt.Errorf("provider %s: %w", name, fabric.ErrNoProvider), ep.Close())
 	}
+	if de := (*fabric.DomainError)(nil); errors.As(err, &de) {
+		return err
+	}
 	return fmt.Errorf("%w; this machine offers %s", err, names(infos))
 }
 
+// names lists the providers that can be used without naming a domain.
 func names(infos []fabric.ProviderInfo) string {
-	if len(infos) == 0 {
-		return "none"
+	var list []string
+	for _, p := range infos {
+		if !p.Elsewhere {
+			list = append(list, p.Name)
+		}
 	}
-	list := make([]string, len(infos))
-	for i := range infos {
-		list[i] = infos[i].Name
+	if len(list) == 0 {
+		return "none"
 	}
 	return strings.Join(list, ", ")
 }

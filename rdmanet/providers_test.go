@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -18,8 +19,21 @@ func offered(names ...string) (list []fabric.ProviderInfo) {
 	return list
 }
 
+// opened lists what offers stand for.
+func opened(list []offer) string {
+	var all []string
+	for _, o := range list {
+		all = append(all, fabric.Join(o.Name, o.Domain))
+	}
+	return strings.Join(all, ", ")
+}
+
 func TestChoose(t *testing.T) {
 	all := offered("udp;ofi_rxd", "tcp;ofi_rxm", "sockets", "net", "verbs;ofi_rxm", "shm")
+	devices := []fabric.ProviderInfo{
+		{Name: "verbs;ofi_rxm", Domain: "mlx5_0", Elsewhere: true}, {Name: "verbs;ofi_rxm", Domain: "mlx5_1"},
+		{Name: "net", Domain: "eth0", Elsewhere: true},
+	}
 	for name, tt := range map[string]struct {
 		infos   []fabric.ProviderInfo
 		wanted  []string
@@ -28,14 +42,23 @@ func TestChoose(t *testing.T) {
 		err     string
 	}{
 		"automatic":           {all, nil, "shm, verbs;ofi_rxm, net, tcp;ofi_rxm", nil, ""},
-		"nothing":             {nil, nil, "none", nil, ""},
-		"only proofs":         {offered("sockets", "udp;ofi_rxd"), nil, "none", nil, ""},
+		"nothing":             {nil, nil, "", nil, ""},
+		"only proofs":         {offered("sockets", "udp;ofi_rxd"), nil, "", nil, ""},
 		"the user's order":    {all, []string{"tcp;ofi_rxm", "shm"}, "tcp;ofi_rxm, shm", nil, ""},
 		"on request":          {all, []string{"sockets"}, "sockets", nil, ""},
 		"one is not here":     {all, []string{"efa", "net"}, "net", []string{"efa"}, ""},
 		"twice":               {all, []string{"net", "net"}, "net", nil, ""},
 		"known to the fabric": {offered("new"), []string{"new"}, "new", nil, ""},
 		"unknown":             {all, []string{"net", "tpc"}, "", nil, `unknown provider "tpc"; this machine offers udp;ofi_rxd, tcp;ofi_rxm`},
+
+		"a device":                  {devices, nil, "verbs;ofi_rxm/mlx5_1", nil, ""},
+		"a provider's device":       {devices, []string{"verbs;ofi_rxm"}, "verbs;ofi_rxm/mlx5_1", nil, ""},
+		"another device":            {devices, []string{"verbs;ofi_rxm/mlx5_0"}, "verbs;ofi_rxm/mlx5_0", nil, ""},
+		"the first device of two":   {devices, []string{"verbs;ofi_rxm/mlx5_9", "verbs;ofi_rxm/mlx5_0", "verbs;ofi_rxm"}, "verbs;ofi_rxm/mlx5_0", []string{"verbs;ofi_rxm/mlx5_9"}, ""},
+		"no such device":            {devices, []string{"verbs;ofi_rxm/mlx5_9"}, "", []string{"verbs;ofi_rxm/mlx5_9"}, ""},
+		"a device elsewhere":        {devices, []string{"net"}, "", []string{"net"}, ""},
+		"a device of an unknown":    {devices, []string{"vebs/mlx5_0"}, "", nil, `unknown provider "vebs"; this machine offers verbs;ofi_rxm`},
+		"a device that is no other": {devices, []string{"verbs;ofi_rxm/"}, "verbs;ofi_rxm/mlx5_1", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			chosen, missing, err := choose(tt.infos, tt.wanted)
@@ -44,32 +67,39 @@ func TestChoose(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			assert.Equal(t, tt.want, names(chosen))
+			assert.Equal(t, tt.want, opened(chosen))
 			assert.Equal(t, tt.missing, missing)
 		})
 	}
 }
 
 func TestOffers(t *testing.T) {
+	second := simfabric.TCP()
+	second.Domain = "sim1"
 	tr := &Transport{fabric: simfabric.New(simfabric.Config{
-		Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Net()},
+		Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Net(), second},
 	})}
 	tr = transportOr(tr)
 	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	offers := func(wanted ...string) string {
 		infos, err := tr.offers(lo, wanted)
 		require.NoError(t, err)
-		return names(infos)
+		return opened(infos)
 	}
-	assert.Equal(t, "net, tcp;ofi_rxm", offers())
+	assert.Equal(t, "net/sim, tcp;ofi_rxm/sim", offers())
 	t.Setenv(providersVariable, " tcp;ofi_rxm,net ")
-	assert.Equal(t, "tcp;ofi_rxm, net", offers())
-	assert.Equal(t, "net", offers("net"), "over the environment")
+	assert.Equal(t, "tcp;ofi_rxm/sim, net/sim", offers())
+	t.Setenv(providersVariable, "tcp;ofi_rxm/sim1,net")
+	assert.Equal(t, "tcp;ofi_rxm/sim1, net/sim", offers())
+	assert.Equal(t, "net/sim", offers("net"), "over the environment")
 
 	_, err := tr.offers(lo, []string{"efa"})
 	require.ErrorIs(t, err, ErrProviderUnavailable)
 	assert.ErrorContains(t, err, "efa")
 	assert.ErrorContains(t, err, "this machine offers tcp;ofi_rxm, net")
+	_, err = tr.offers(lo, []string{"tcp;ofi_rxm/sim9"})
+	require.ErrorIs(t, err, ErrProviderUnavailable)
+	assert.EqualError(t, err, "provider tcp;ofi_rxm has no domain sim9; there are sim, sim1")
 }
 
 func TestHostID(t *testing.T) {

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -65,7 +66,7 @@ func clients(t *testing.T, tr *rdmanet.Transport, provider string, n int) (list 
 // written to it leaves the others on the endpoint enough to work with. Over shared
 // memory nobody shares an endpoint with it.
 func TestStalledProcess(t *testing.T) {
-	for _, provider := range []string{"tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Shared() {
 		t.Run(provider, func(t *testing.T) {
 			tr := new(rdmanet.Transport)
 			defer func() { assert.NoError(t, tr.Close()) }()

@@ -25,6 +25,13 @@ ready() {
 	have "$(compiler)" && have pkg-config && pkg-config --atleast-version=$minimum libfabric
 }
 
+# make LIBFABRIC=prefix: no other headers or library must be found instead.
+if [ -n "${LIBFABRIC:-}" ]; then
+	ready && [ "$(pkg-config --variable=prefix libfabric)" = "$LIBFABRIC" ] && exit 0
+	echo "A C compiler and pkg-config are needed, and under $LIBFABRIC there must be libfabric $minimum or later with its headers and libfabric.pc." >&2
+	exit 1
+fi
+
 ready && exit 0
 
 if have apt-get; then

@@ -29,6 +29,7 @@ type Endpoint struct {
 	port   *C.struct_ofi_port
 
 	info    Info
+	least   int // see OpenMultiRecv
 	name    []byte
 	waitFD  int
 	txDepth int
@@ -41,10 +42,15 @@ type Endpoint struct {
 // fi_endpoint, fi_ep_bind, fi_enable). It keeps a copy of info. Signal
 // dispositions that the provider changes meanwhile are put back. Errors wrap
 // Errno.
-func Open(info Info) (*Endpoint, error) {
+func Open(info Info) (*Endpoint, error) { return OpenMultiRecv(info, 0) }
+
+// OpenMultiRecv is Open for an endpoint that gives a multi-receive buffer back when
+// less than least bytes of it are left (fi_setopt with FI_OPT_MIN_MULTI_RECV); 0 leaves
+// that to the provider.
+func OpenMultiRecv(info Info, least int) (*Endpoint, error) {
 	restore := holdSignals()
 	defer restore()
-	ep := &Endpoint{info: Info{C.fi_dupinfo(info.c)}, waitFD: -1}
+	ep := &Endpoint{info: Info{C.fi_dupinfo(info.c)}, least: least, waitFD: -1}
 	if ep.info.c == nil {
 		return nil, callError("fi_dupinfo", -C.FI_ENOMEM)
 	}
@@ -78,10 +84,28 @@ func (ep *Endpoint) openEndpoint() error {
 	if ret := C.fi_ep_bind(ep.ep, &ep.av.fid, 0); ret != 0 {
 		return callError("fi_ep_bind", ret)
 	}
+	if err := ep.enable(); err != nil {
+		return err
+	}
+	return ep.readName()
+}
+
+// enable enables the endpoint. shm takes what OpenMultiRecv asks for in libfabric 1
+// only afterwards (before, it crashes), and from libfabric 2 on only before.
+func (ep *Endpoint) enable() error {
+	early := C.fi_version() >= 2<<16
+	if early {
+		if err := ep.setMinMultiRecv(); err != nil {
+			return err
+		}
+	}
 	if ret := C.fi_enable(ep.ep); ret != 0 {
 		return callError("fi_enable", ret)
 	}
-	return ep.readName()
+	if !early {
+		return ep.setMinMultiRecv()
+	}
+	return nil
 }
 
 func (ep *Endpoint) openPort() error {
@@ -124,10 +148,11 @@ func (ep *Endpoint) MaxSend() uint64 {
 	return min(uint64(size), ep.info.MaxMsgSize())
 }
 
-// SetMinMultiRecv sets the space in bytes below which a multi-receive buffer
-// is given back (fi_setopt with FI_OPT_MIN_MULTI_RECV).
-func (ep *Endpoint) SetMinMultiRecv(n int) error {
-	size := C.size_t(n)
+func (ep *Endpoint) setMinMultiRecv() error {
+	if ep.least == 0 {
+		return nil
+	}
+	size := C.size_t(ep.least)
 	ret := C.fi_setopt(&ep.ep.fid, C.FI_OPT_ENDPOINT, C.FI_OPT_MIN_MULTI_RECV,
 		unsafe.Pointer(&size), C.sizeof_size_t)
 	if ret != 0 {

@@ -63,6 +63,12 @@ func version() (C.uint32_t, error) {
 	return v, nil
 }
 
+// CompiledVersion is the major and minor version of the headers that this package
+// was compiled with.
+func CompiledVersion() string {
+	return fmt.Sprintf("%d.%d", C.FI_MAJOR_VERSION, C.FI_MINOR_VERSION)
+}
+
 // LibraryVersion is the major and minor version of the library in use, as in
 // "1.17" (fi_version).
 func LibraryVersion() string {
@@ -222,6 +228,28 @@ func (i Info) EndpointMR() bool { return i.mrMode(C.FI_MR_ENDPOINT) }
 // MultiRecv reports whether multi-receive buffers are offered.
 func (i Info) MultiRecv() bool { return i.c.caps&C.FI_MULTI_RECV != 0 }
 
+// mrNames has the bits of struct fi_domain_attr's mr_mode that mean something
+// still, fi_mr(3).
+var mrNames = []struct {
+	bit  C.int
+	name string
+}{
+	{C.FI_MR_LOCAL, "LOCAL"}, {C.FI_MR_RAW, "RAW"}, {C.FI_MR_VIRT_ADDR, "VIRT_ADDR"}, {C.FI_MR_ALLOCATED, "ALLOCATED"},
+	{C.FI_MR_PROV_KEY, "PROV_KEY"}, {C.FI_MR_MMU_NOTIFY, "MMU_NOTIFY"}, {C.FI_MR_RMA_EVENT, "RMA_EVENT"},
+	{C.FI_MR_ENDPOINT, "ENDPOINT"}, {C.FI_MR_HMEM, "HMEM"}, {C.FI_MR_COLLECTIVE, "COLLECTIVE"},
+}
+
+// MRMode names the demands on registered memory, without "FI_MR_".
+func (i Info) MRMode() string {
+	var names []string
+	for _, n := range mrNames {
+		if i.mrMode(n.bit) {
+			names = append(names, n.name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 func (i Info) mrMode(bit C.int) bool { return i.c.domain_attr.mr_mode&bit != 0 }
 
 // HasIP reports whether endpoints are addressed by IP address and port.
@@ -240,6 +268,28 @@ func (i Info) Source() netip.Addr {
 		return netip.Addr{}
 	}
 	return sockaddrIP(unsafe.Slice((*byte)(i.c.src_addr), int(i.c.src_addrlen)))
+}
+
+// NIC is what the provider tells of the device, as far as it does.
+type NIC struct {
+	PCI  string // address on the bus, as in sysfs: "0000:3b:00.0"
+	Link string // address on the link, in the provider's own form
+}
+
+// NIC returns attributes of the device, struct fid_nic of fi_nic(3).
+func (i Info) NIC() (n NIC) {
+	c := i.c.nic
+	if c == nil {
+		return n
+	}
+	if c.bus_attr != nil && c.bus_attr.bus_type == C.FI_BUS_PCI {
+		pci := (*C.struct_fi_pci_attr)(unsafe.Pointer(&c.bus_attr.attr))
+		n.PCI = fmt.Sprintf("%04x:%02x:%02x.%d", pci.domain_id, pci.bus_id, pci.device_id, pci.function_id)
+	}
+	if c.link_attr != nil && c.link_attr.address != nil {
+		n.Link = C.GoString(c.link_attr.address)
+	}
+	return n
 }
 
 // sockaddrIP reads the address out of a sockaddr_in or sockaddr_in6.

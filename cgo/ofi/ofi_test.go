@@ -3,6 +3,7 @@
 package ofi_test
 
 import (
+	"os"
 	"runtime"
 	"syscall"
 	"testing"
@@ -10,12 +11,16 @@ import (
 	"unsafe"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 )
 
 const timeout = 10 * time.Second
+
+// leastMultiRecv is less than any provider's own choice.
+const leastMultiRecv = 64
 
 func mapped(t *testing.T, size int) []byte {
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE,
@@ -39,13 +44,13 @@ func open(t *testing.T, provider string) *side {
 
 func openWith(t *testing.T, hints ofi.Hints) *side {
 	if hints.Provider != "shm" {
-		hints.Source = "127.0.0.1"
+		hints.Source = testenv.Host()
 	}
 	list, err := ofi.GetInfo(hints)
 	require.NoError(t, err)
 	defer list.Free()
 	for info := range list.All() {
-		ep, err := ofi.Open(info)
+		ep, err := ofi.OpenMultiRecv(info, leastMultiRecv)
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, ep.Close()) })
 		batch, err := ep.NewBatch()
@@ -102,15 +107,14 @@ func (s *side) post(other *side, op ofi.Op) {
 }
 
 func TestMultiReceive(t *testing.T) {
-	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
 			hints := ofi.Hints{Provider: provider, CQDataSize: 4, MultiRecv: true}
 			a, b := introduce(openWith(t, hints), openWith(t, hints))
 			require.True(t, b.Info().MultiRecv())
-			require.NoError(t, b.SetMinMultiRecv(64))
 			buf := mapped(t, 1024)
 			b.post(a, ofi.Op{Kind: ofi.RecvMulti, Tag: 11, Buf: buf})
-			// Messages of 50 bytes until less than 64 of 1024 are left.
+			// Messages of 50 bytes until less than leastMultiRecv of 1024 are left.
 			const size, messages = 50, 20
 			text := make([]byte, size)
 			for i := range messages {
@@ -144,7 +148,7 @@ func TestMultiReceive(t *testing.T) {
 }
 
 func TestInjectWrite(t *testing.T) {
-	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
 			a, b := pair(t, provider)
 			target := mapped(t, 4096)
@@ -201,4 +205,18 @@ func TestNothingFound(t *testing.T) {
 func TestRegisterNothing(t *testing.T) {
 	_, err := open(t, "shm").Register(nil, ofi.AccessRemoteWrite)
 	require.ErrorIs(t, err, syscall.EINVAL)
+}
+
+// Headers and library belong together: with make LIBFABRIC=prefix both are those of
+// the prefix.
+func TestVersions(t *testing.T) {
+	prefix := os.Getenv("LIBFABRIC")
+	if prefix == "" {
+		assert.Regexp(t, `^\d+\.\d+$`, ofi.CompiledVersion())
+		return
+	}
+	assert.Equal(t, ofi.LibraryVersion(), ofi.CompiledVersion())
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	assert.Contains(t, string(maps), prefix+"/lib")
 }

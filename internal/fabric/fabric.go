@@ -6,7 +6,9 @@ package fabric
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -76,6 +78,17 @@ const (
 	WriteAfterWrite
 )
 
+// String has the names that fi_endpoint(3) gives to the orders.
+func (o Order) String() string {
+	var names []string
+	for i, name := range []string{"SAS", "SAW", "WAW"} {
+		if o&(1<<i) != 0 {
+			names = append(names, name)
+		}
+	}
+	return strings.Join(names, " ")
+}
+
 // Attr is what an open endpoint really offers, read back from the provider.
 type Attr struct {
 	Provider        string // libfabric's name, "shm" or "tcp;ofi_rxm"
@@ -95,8 +108,9 @@ type Attr struct {
 	// EndpointMR: regions are bound to the endpoint and must be closed before it, so
 	// that only Close ends the use of posted memory.
 	EndpointMR bool
-	TxDepth    int // operations in flight besides receives
-	RxDepth    int // receives that can be posted
+	MRMode     string // all demands on registered memory, the names of FI_MR bits
+	TxDepth    int    // operations in flight besides receives
+	RxDepth    int    // receives that can be posted
 	// PerPeer endpoints serve a single peer process: a peer that is killed may
 	// leave them unusable (shm).
 	PerPeer bool
@@ -161,29 +175,65 @@ type Waiter interface {
 	Wake()
 }
 
-// ProviderInfo describes a provider that this machine offers, before an
-// endpoint on it is opened.
+// ProviderInfo describes a provider that this machine offers, in one of its
+// domains, before an endpoint on it is opened.
 type ProviderInfo struct {
 	Name            string
 	Fabric          string
 	Domain          string
+	Elsewhere       bool // another domain is nearer to src, or none is at it: only to be used if it is named
 	Protocol        uint32
 	ProtocolVersion uint32
 	Library         string
-	PerPeer         bool // see Attr.PerPeer
-	SameHost        bool // reaches processes on this host only
+	PerPeer         bool         // see Attr.PerPeer
+	SameHost        bool         // reaches processes on this host only
+	Addrs           []netip.Addr // IP addresses of the domain, if it has any
 }
 
 // Fabric opens endpoints.
 type Fabric interface {
 	// Providers lists what can be opened for a rendezvous connection whose
-	// local address is src, in the library's own order.
+	// local address is src, in the library's own order, each domain of each
+	// provider once.
 	Providers(src netip.Addr) ([]ProviderInfo, error)
 	// Open opens an endpoint of the named provider, on the device that src
-	// lives on where the provider has devices. The endpoint is enabled and has
-	// no receives posted. It may block for tens of milliseconds.
+	// lives on where the provider has devices, or in a domain that is named,
+	// too: see Split. The endpoint is enabled and has no receives posted. It may
+	// block for tens of milliseconds.
 	Open(provider string, src netip.Addr) (Endpoint, error)
 }
+
+// domainMark stands between the names of a provider and of a domain. Domains are
+// named after network interfaces and devices, in neither of whose names Linux
+// allows a slash.
+const domainMark = "/"
+
+// Split takes apart what names a provider, "verbs;ofi_rxm", or a provider and one
+// of its domains, "verbs;ofi_rxm/mlx5_0".
+func Split(name string) (provider, domain string) {
+	provider, domain, _ = strings.Cut(name, domainMark)
+	return provider, domain
+}
+
+// Join is the opposite of Split. domain may be empty.
+func Join(provider, domain string) string {
+	if domain == "" {
+		return provider
+	}
+	return provider + domainMark + domain
+}
+
+// DomainError is an ErrNoProvider: the provider is there, the domain is not.
+type DomainError struct {
+	Provider, Domain string
+	Domains          []string // those that are there
+}
+
+func (e *DomainError) Error() string {
+	return fmt.Sprintf("provider %s has no domain %s; there are %s", e.Provider, e.Domain, strings.Join(e.Domains, ", "))
+}
+
+func (e *DomainError) Unwrap() error { return ErrNoProvider }
 
 // Errors that implementations wrap.
 var (

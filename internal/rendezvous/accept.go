@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -154,6 +155,7 @@ func (hs *handshake) acceptProvider(ctx context.Context, offer framing.Offer) (*
 // declined says why one of the sides does not want it; err ends the handshake.
 func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, err error) {
 	local := b.Local()
+	local.Refused = strings.Join(hs.reasons, reasonSeparator)
 	if err := hs.write(framing.KindSelect, &local); err != nil {
 		return nil, err
 	}
@@ -171,6 +173,7 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 	if remote.Provider != local.Provider {
 		return nil, malformed(fmt.Errorf("the dialer attaches to %q instead of %q", remote.Provider, local.Provider))
 	}
+	b.Refused(preferred(mergeReasons(hs.reasons, remote.Refused), local.Provider, hs.hello.Offers, hs.remote.Offers))
 	if err := b.Connect(ctx, remote); err != nil {
 		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
 	}

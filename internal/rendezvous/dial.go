@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strings"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 )
@@ -224,10 +225,12 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	refuse := func(err error) (error, error) {
 		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
 	}
+	b.Refused(preferred(mergeReasons(hs.reasons, remote.Refused), remote.Provider, hs.remote.Offers, hs.hello.Offers))
 	if err := b.Connect(ctx, remote); err != nil {
 		return refuse(err)
 	}
 	local := b.Local()
+	local.Refused = strings.Join(hs.reasons, reasonSeparator)
 	if err := hs.write(framing.KindAttach, &local); err != nil {
 		return nil, err
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -71,20 +72,50 @@ func (e *NegotiationError) Unwrap() error { return ErrNoProvider }
 // reasonSeparator joins reasons in the text of a Reject.
 const reasonSeparator = "; "
 
-// mergeReasons adds the listening side's reasons for those providers of which
-// this side knows nothing itself.
+// notShared is all that a side knows of a provider that only it offers.
+const notShared = "only one side offers it"
+
+// mergeReasons adds the other side's reasons for those providers of which this
+// side knows nothing itself.
 func mergeReasons(own []string, text string) []string {
-	known := make(map[string]bool)
-	for _, r := range own {
+	merged := slices.Clone(own)
+	known := make(map[string]int)
+	for i, r := range own {
 		provider, _, _ := strings.Cut(r, ": ")
-		known[provider] = true
+		known[provider] = i
 	}
 	for r := range strings.SplitSeq(text, reasonSeparator) {
-		if provider, _, _ := strings.Cut(r, ": "); r != "" && !known[provider] {
-			own = append(own, r)
+		provider, _, _ := strings.Cut(r, ": ")
+		i, found := known[provider]
+		switch {
+		case r == "":
+		case !found:
+			merged = append(merged, r)
+		case own[i] == provider+": "+notShared: // the other side knows why it does not
+			merged[i] = r
 		}
 	}
-	return own
+	return merged
+}
+
+// preferred leaves out the reasons for providers that come after the one in use:
+// in the listening side's order, or, for those that it does not offer, in that of
+// the dialling side.
+func preferred(reasons []string, used string, listener, dialer []framing.Offer) []string {
+	return slices.DeleteFunc(slices.Clone(reasons), func(reason string) bool {
+		provider, _, _ := strings.Cut(reason, ": ")
+		for _, order := range [][]framing.Offer{listener, dialer} {
+			if at := position(order, provider); at >= 0 {
+				return at >= position(order, used)
+			}
+		}
+		return false
+	})
+}
+
+// position is where a provider comes first in a list of offers, -1 if nowhere.
+func position(list []framing.Offer, provider string) int {
+	return slices.IndexFunc(list, func(o framing.Offer) bool { return o.Provider == provider })
 }
 
 // rejects pairs the sentinels with what the listening side tells the peer.

@@ -51,6 +51,7 @@ type fakeBinding struct {
 	page    *Page
 	remote  framing.Attach
 	checked bool
+	refused []string
 	session *Session
 	aborted error
 }
@@ -91,6 +92,8 @@ func (f *fakeBinding) Local() framing.Attach {
 		Token: [16]byte{8}, Slots: 64, Eager: framing.HeaderSize + 8192,
 	}
 }
+
+func (f *fakeBinding) Refused(reasons []string) { f.refused = reasons }
 
 func (f *fakeBinding) Connect(_ context.Context, remote framing.Attach) error {
 	f.remote = remote

@@ -2,9 +2,11 @@ package rendezvous
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -77,11 +79,18 @@ func TestNegotiation(t *testing.T) {
 		change           func(d, l *fakeBinder)
 		want             string   // provider, "" for none
 		reasons          []string // parts of the errors, in order
+		refused          []string // what both sides know of better providers begins so, in order
 	}{
 		{name: "the listener's order wins",
 			dialer: list(offer("tcp"), offer("net")), listener: list(offer("net"), offer("tcp")), want: "net"},
 		{name: "what only one side has is passed over",
-			dialer: list(offer("efa"), offer("tcp")), listener: list(offer("psm3"), offer("tcp")), want: "tcp"},
+			dialer: list(offer("efa"), offer("tcp")), listener: list(offer("psm3"), offer("tcp")), want: "tcp",
+			refused: []string{"psm3: only one side offers it", "efa: the listener does not offer it"}},
+		{name: "what is wanted less is not refused",
+			dialer: list(offer("tcp"), offer("efa")), listener: list(offer("tcp"), offer("psm3")), want: "tcp"},
+		{name: "the listener's order decides what is wanted less",
+			dialer:   list(offer("a"), offer("b"), offer("c")),
+			listener: list(offer("c"), offer("b"), with(offer("a"), func(o *framing.Offer) { o.Protocol = 8 })), want: "c"},
 		{name: "nothing in common",
 			dialer: list(offer("efa")), listener: list(offer("psm3")),
 			reasons: []string{"psm3: only one side offers it", "efa: the listener does not offer it"}},
@@ -92,7 +101,8 @@ func TestNegotiation(t *testing.T) {
 			reasons:  []string{"tcp: wire protocols differ: 8 version 1 and 7 version 1"}},
 		{name: "other wire protocol version",
 			dialer:   list(offer("tcp"), offer("net")),
-			listener: list(with(offer("tcp"), func(o *framing.Offer) { o.ProtocolVersion = 2 }), offer("net")), want: "net"},
+			listener: list(with(offer("tcp"), func(o *framing.Offer) { o.ProtocolVersion = 2 }), offer("net")), want: "net",
+			refused: []string{"tcp: wire protocols differ: 7 version 2 and 7 version 1"}},
 		{name: "several offers of one provider",
 			dialer:   list(with(offer("tcp"), func(o *framing.Offer) { o.Protocol = 8 }), offer("tcp")),
 			listener: list(offer("tcp")), want: "tcp"},
@@ -101,10 +111,15 @@ func TestNegotiation(t *testing.T) {
 			listener: list(offer("tcp")), want: "tcp"},
 		{name: "other library on one host is not",
 			dialer:   list(with(offer("shm"), func(o *framing.Offer) { o.Library = "2.5" }), offer("tcp")),
-			listener: list(offer("shm"), offer("tcp")), want: "tcp"},
+			listener: list(offer("shm"), offer("tcp")), want: "tcp",
+			refused: []string{`shm: library versions differ: "1.17" and "2.5"`}},
 		{name: "same host", dialer: list(offer("tcp"), offer("shm")), listener: list(offer("shm"), offer("tcp")), want: "shm"},
 		{name: "other host", dialer: list(offer("shm"), offer("tcp")), listener: list(offer("shm"), offer("tcp")),
-			change: func(d, _ *fakeBinder) { d.hello.Host = [16]byte{5} }, want: "tcp"},
+			change: func(d, _ *fakeBinder) { d.hello.Host = [16]byte{5} }, want: "tcp",
+			refused: []string{"shm: the two sides are on different hosts"}},
+		{name: "other user and something else", dialer: list(offer("shm"), offer("tcp")), listener: list(offer("shm"), offer("tcp")),
+			change: func(d, _ *fakeBinder) { d.hello.UID = 50 }, want: "tcp",
+			refused: []string{"shm: the two sides run as different users (3 and 50)"}},
 		{name: "other host and nothing else", dialer: list(offer("shm")), listener: list(offer("shm")),
 			change:  func(d, _ *fakeBinder) { d.hello.Host = [16]byte{5} },
 			reasons: []string{"shm: the two sides are on different hosts"}},
@@ -115,20 +130,23 @@ func TestNegotiation(t *testing.T) {
 			dialer:  list(with(offer("shm"), func(o *framing.Offer) { o.SameHost = false })),
 			reasons: []string{"shm: only one side takes it for a provider of one host"}},
 		{name: "the listener cannot prepare", dialer: list(offer("a"), offer("b")), listener: list(offer("a"), offer("b")),
-			change: func(_, l *fakeBinder) { l.prepare = fail("a") }, want: "b"},
+			change: func(_, l *fakeBinder) { l.prepare = fail("a") }, want: "b", refused: []string{"a: it is only a test"}},
+		{name: "a reason that looks like two", dialer: list(offer("a"), offer("b")), listener: list(offer("a"), offer("b")),
+			change: func(_, l *fakeBinder) { l.prepare = map[string]error{"a": errors.New("no; b: worse")} }, want: "b",
+			refused: []string{"a: no, b: worse"}},
 		{name: "the dialer cannot prepare", dialer: list(offer("a"), offer("b")), listener: list(offer("a"), offer("b")),
-			change: func(d, _ *fakeBinder) { d.prepare = fail("a") }, want: "b"},
+			change: func(d, _ *fakeBinder) { d.prepare = fail("a") }, want: "b", refused: []string{"a: "}},
 		{name: "the dialer cannot connect", dialer: list(offer("a"), offer("b")), listener: list(offer("a"), offer("b")),
-			change: func(d, _ *fakeBinder) { d.connect = fail("a") }, want: "b"},
+			change: func(d, _ *fakeBinder) { d.connect = fail("a") }, want: "b", refused: []string{"a: "}},
 		{name: "the listener cannot connect", dialer: list(offer("a"), offer("b")), listener: list(offer("a"), offer("b")),
-			change: func(_, l *fakeBinder) { l.connect = fail("a") }, want: "b"},
+			change: func(_, l *fakeBinder) { l.connect = fail("a") }, want: "b", refused: []string{"a: "}},
 		{name: "the fabric does not answer", dialer: list(offer("shm"), offer("b")), listener: list(offer("shm"), offer("b")),
-			change: func(d, _ *fakeBinder) { d.check = fail("shm") }, want: "b"},
+			change: func(d, _ *fakeBinder) { d.check = fail("shm") }, want: "b", refused: []string{"shm: "}},
 		{name: "a chain of failures", dialer: list(offer("a"), offer("b"), offer("c"), offer("d"), offer("e"), offer("f")),
 			listener: list(offer("a"), offer("b"), offer("c"), offer("d"), offer("e"), offer("f")),
 			change: func(d, l *fakeBinder) {
 				l.prepare, d.prepare, d.connect, l.connect, d.check = fail("a"), fail("b"), fail("c"), fail("d"), fail("e")
-			}, want: "f"},
+			}, want: "f", refused: []string{"a: ", "b: ", "c: ", "d: ", "e: "}},
 		{name: "a chain that leaves nothing", dialer: list(offer("a"), offer("b"), offer("c"), offer("d"), offer("e")),
 			listener: list(offer("a"), offer("b"), offer("c"), offer("d"), offer("e")),
 			change: func(d, l *fakeBinder) {
@@ -149,6 +167,13 @@ func TestNegotiation(t *testing.T) {
 				require.NoError(t, lr.err)
 				assert.Equal(t, tt.want, dr.b.offer.Provider)
 				assert.Equal(t, tt.want, lr.b.offer.Provider)
+				for _, b := range []*fakeBinding{dr.b, lr.b} {
+					require.Len(t, b.refused, len(tt.refused), "%q", b.refused)
+					slices.Sort(b.refused)
+					for i, want := range slices.Sorted(slices.Values(tt.refused)) {
+						assert.Truef(t, strings.HasPrefix(b.refused[i], want), "%q, not %q", b.refused[i], want)
+					}
+				}
 				assert.Equal(t, tt.want == "shm", dr.s.Page() != nil)
 				assert.Equal(t, tt.want == "shm", lr.s.Page() != nil)
 				return
@@ -162,6 +187,38 @@ func TestNegotiation(t *testing.T) {
 					assert.Contains(t, err.Error(), r)
 				}
 			}
+		})
+	}
+}
+
+// TestRefusedByHostile: what a listener says of providers is text of bounded length,
+// whatever it is.
+func TestRefusedByHostile(t *testing.T) {
+	for name, tt := range map[string]struct {
+		text string
+		want []string
+	}{
+		"nothing, as of old": {"", nil},
+		"no provider":        {"nonsense", []string{"nonsense"}},
+		"separators":         {"; ; ;;; ", []string{";;"}},
+		"escapes":            {"shm: \x1b[2J\x00; net: \xff", []string{"shm: ?[2J?", "net: ?"}},
+		"twice":              {"shm: no; shm: no", []string{"shm: no", "shm: no"}},
+		"the one in use":     {"tcp: no", []string{}},
+		"too long":           {strings.Repeat("x", 2*framing.MaxText), []string{strings.Repeat("x", framing.MaxText)}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mine, theirs := loopback(t)
+			b := newBinder(offer("tcp"))
+			attach := validAttach()
+			attach.Refused = tt.text
+			done := start(t.Context(), Dial, mine, Config{}, b)
+			_, err := theirs.Write(spoken(message(framing.KindHello, validHello()), message(framing.KindSelect, attach), message(framing.KindReady, nil)))
+			require.NoError(t, err)
+			go drain(theirs)
+			r := <-done
+			require.NoError(t, r.err)
+			defer r.s.Close()
+			assert.ElementsMatch(t, tt.want, r.b.refused)
 		})
 	}
 }

@@ -41,25 +41,16 @@ func (hs *handshake) candidates() []framing.Offer {
 		shared = append(shared, own)
 	}
 	for _, theirs := range hs.remote.Offers {
-		if !offers(hs.hello.Offers, theirs.Provider) {
+		if position(hs.hello.Offers, theirs.Provider) < 0 {
 			hs.refuse(theirs.Provider, "the listener does not offer it")
 		}
 	}
 	return shared
 }
 
-func offers(list []framing.Offer, provider string) bool {
-	for i := range list {
-		if list[i].Provider == provider {
-			return true
-		}
-	}
-	return false
-}
-
 // mismatch says why the peer cannot use an offer of this side, "" if it can.
 func (hs *handshake) mismatch(own *framing.Offer) string {
-	reason := "only one side offers it"
+	reason := notShared
 	for i := range hs.remote.Offers {
 		theirs := &hs.remote.Offers[i]
 		if theirs.Provider != own.Provider {

@@ -234,6 +234,10 @@ func TestNoPage(t *testing.T) {
 			require.NoError(t, dr.err)
 			require.NoError(t, lr.err)
 			assert.Equal(t, "tcp", lr.b.offer.Provider)
+			for _, b := range []*fakeBinding{dr.b, lr.b} {
+				require.Len(t, b.refused, 1)
+				assert.Contains(t, b.refused[0], "shm: shared memory page: create "+pageDir)
+			}
 			continue
 		}
 		assert.ErrorIs(t, dr.err, ErrNoProvider)

@@ -75,6 +75,9 @@ type Binder interface {
 // Binding is one prepared peer. Either Attached or Abort ends its negotiation,
 // exactly once. Methods are called one at a time.
 type Binding interface {
+	// Refused says why those providers are not used that either side prefers to
+	// this one, each "provider: reason". It is called once, before Connect.
+	Refused(reasons []string)
 	// Local is how the peer reaches this side.
 	Local() framing.Attach
 	// Connect inserts the peer's address. Once it has returned on the listening

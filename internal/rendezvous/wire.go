@@ -198,7 +198,8 @@ func (hs *handshake) refuse(provider string, reason any) {
 	if err, ok := reason.(error); ok && errors.Is(err, ErrMemory) {
 		hs.starved = true
 	}
-	hs.reasons = append(hs.reasons, fmt.Sprintf("%s: %v", provider, reason))
+	text := strings.ReplaceAll(fmt.Sprint(reason), reasonSeparator, ", ")
+	hs.reasons = append(hs.reasons, provider+": "+text)
 }
 
 // failure is the end of a handshake without a provider.

@@ -5,6 +5,7 @@ package testenv
 import (
 	"net"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -17,12 +18,18 @@ const (
 )
 
 // Providers lists the real providers to test: those that every machine with
-// libfabric 1.17 has, unless the variable says others.
+// libfabric has, unless the variable says others.
 func Providers() []string {
 	if list := os.Getenv(providersVar); list != "" {
 		return strings.Split(list, ",")
 	}
-	return []string{"shm", "tcp;ofi_rxm", "net"}
+	return []string{"shm", "tcp;ofi_rxm", Native}
+}
+
+// Shared lists those of Providers whose endpoints many peers share, and can wait
+// on.
+func Shared() []string {
+	return slices.DeleteFunc(Providers(), func(name string) bool { return name == "shm" })
 }
 
 // Host is the IP address at which servers listen.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/require"
 )
@@ -17,7 +18,7 @@ import (
 // the table of contexts hold.
 func TestConcurrentPosting(t *testing.T) {
 	const posters, each = 4, 400
-	for _, provider := range []string{"shm", "tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
 			a, b := pair(t, provider)
 			out, in := mapped(t, 4096), mapped(t, 4096)

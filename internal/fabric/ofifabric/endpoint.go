@@ -4,7 +4,6 @@ package ofifabric
 
 import (
 	"errors"
-	"fmt"
 	"sync"
 	"sync/atomic"
 
@@ -72,6 +71,7 @@ func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
 		DeliveryComplete: delivery,
 		LocalMR:          info.LocalMR(),
 		EndpointMR:       info.EndpointMR(),
+		MRMode:           info.MRMode(),
 		TxDepth:          o.TxDepth(),
 		RxDepth:          o.RxDepth(),
 		PerPeer:          info.Provider() == shm,
@@ -127,10 +127,7 @@ func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error)
 // region keeps a nil *ofi.Region from becoming a non-nil interface.
 func region(r *ofi.Region, err error) (pool.Region, error) {
 	if err != nil {
-		if hint := lockedMemory(err); hint != "" {
-			err = fmt.Errorf("%w (%s)", err, hint)
-		}
-		return nil, err
+		return nil, lockedMemory(err)
 	}
 	return r, nil
 }

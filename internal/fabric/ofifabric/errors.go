@@ -16,6 +16,9 @@ import (
 
 // explain says which provider failed, where, and what can be done about it.
 func explain(provider string, src netip.Addr, err error) error {
+	if _, ok := err.(*fabric.DomainError); ok { //nolint:errorlint // says it all itself
+		return err
+	}
 	if provider == shm {
 		if hint := shmSpace(); hint != "" {
 			return fmt.Errorf("provider %s: %s: %w", provider, hint, err)
@@ -26,23 +29,20 @@ func explain(provider string, src netip.Addr, err error) error {
 		// for so many peers. What package ofi sets fits all devices.
 		return fmt.Errorf("provider %s: %w (the device may lack room for the completions of FI_UNIVERSE_SIZE peers: unset it, or set a smaller one, such as FI_UNIVERSE_SIZE=16, before the program starts)", provider, err)
 	}
-	if hint := lockedMemory(err); hint != "" {
-		return fmt.Errorf("provider %s: %w (%s)", provider, err, hint)
-	}
 	if errors.Is(err, fabric.ErrNoProvider) && !anywhere(src) {
 		return fmt.Errorf("provider %s for %s: %w (fi_info -p '%s' lists where it is)", provider, src, err, provider)
 	}
-	return fmt.Errorf("provider %s: %w", provider, err)
+	return fmt.Errorf("provider %s: %w", provider, lockedMemory(err))
 }
 
-// lockedMemory says that the limit of locked memory may be why a device has no
-// memory for its queues, or cannot register any: "" if there is no limit.
-func lockedMemory(err error) string {
+// lockedMemory says what may be behind a device that finds no memory for its queues,
+// or cannot register any: that memory must stay where it is, which the system limits.
+func lockedMemory(err error) error {
 	var limit unix.Rlimit
 	if !errors.Is(err, syscall.ENOMEM) || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil ||
 		limit.Cur == unix.RLIM_INFINITY {
-		return ""
+		return err
 	}
-	return fmt.Sprintf("this process may lock %d KiB of memory: raise that with ulimit -l unlimited, "+
-		"LimitMEMLOCK=infinity in a systemd unit, or memlock in /etc/security/limits.conf", limit.Cur>>10)
+	return fmt.Errorf("%w (this process may lock %d KiB of memory: raise that with ulimit -l unlimited, "+
+		"LimitMEMLOCK=infinity in a systemd unit, or memlock in /etc/security/limits.conf)", err, limit.Cur>>10)
 }

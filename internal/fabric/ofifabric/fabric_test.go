@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,8 +22,13 @@ func TestProviders(t *testing.T) {
 	require.NoError(t, err)
 	found := make(map[string]fabric.ProviderInfo)
 	for _, info := range infos {
-		assert.NotContains(t, found, info.Name)
-		found[info.Name] = info
+		name := fabric.Join(info.Name, info.Domain)
+		assert.NotContains(t, found, name)
+		found[name] = info
+		if !info.Elsewhere {
+			assert.NotContains(t, found, info.Name, "two for one address")
+			found[info.Name] = info
+		}
 		assert.NotEmpty(t, info.Library)
 		assert.Equal(t, info.Name == "shm", info.PerPeer)
 		assert.Equal(t, info.Name == "shm", info.SameHost)
@@ -33,6 +39,7 @@ func TestProviders(t *testing.T) {
 		assert.Equal(t, found[name].Protocol, attr.Protocol)
 		assert.Equal(t, found[name].ProtocolVersion, attr.ProtocolVersion)
 		assert.Equal(t, name, attr.Provider)
+		assert.Equal(t, found[name].Domain, attr.Domain)
 		assert.Positive(t, attr.TxDepth)
 		assert.Positive(t, attr.RxDepth)
 		assert.NotZero(t, attr.Order&fabric.SendAfterSend)
@@ -40,7 +47,7 @@ func TestProviders(t *testing.T) {
 }
 
 func TestOpenOnIPv6(t *testing.T) {
-	for _, provider := range []string{"tcp;ofi_rxm", "net"} {
+	for _, provider := range testenv.Shared() {
 		six, err := ofifabric.New().Open(provider, netip.IPv6Loopback())
 		require.NoError(t, err)
 		defer six.Close()
@@ -56,7 +63,7 @@ func TestOpenErrors(t *testing.T) {
 	require.ErrorIs(t, err, fabric.ErrNoProvider)
 	assert.ErrorContains(t, err, "nonesuch")
 
-	_, err = ofifabric.New().Open("net", netip.MustParseAddr("198.51.100.7"))
+	_, err = ofifabric.New().Open(testenv.Native, netip.MustParseAddr("198.51.100.7"))
 	require.ErrorIs(t, err, fabric.ErrNoProvider)
 	assert.ErrorContains(t, err, "198.51.100.7")
 }
@@ -145,7 +152,7 @@ func TestBatchBeyondTheQueue(t *testing.T) {
 // on working. tcp;ofi_rxm drops such a message without a completion, and
 // udp;ofi_rxd cuts it short and says nothing.
 func TestErrorCompletion(t *testing.T) {
-	for _, provider := range []string{"shm", "net"} {
+	for _, provider := range []string{"shm", testenv.Native} {
 		t.Run(provider, func(t *testing.T) {
 			a, b := pair(t, provider)
 			in := mapped(t, 4096)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/require"
 )
@@ -18,11 +19,10 @@ import (
 // timeout bounds each wait for something that must happen.
 const timeout = 10 * time.Second
 
-var loopback = netip.MustParseAddr("127.0.0.1")
+var loopback = netip.MustParseAddr(testenv.Host())
 
-// providers are the software providers that this library must have. Version
-// 1.18 took net into tcp.
-var providers = []string{"shm", "tcp;ofi_rxm", "net", "udp;ofi_rxd"}
+// providers are those that this library must have.
+var providers = append(testenv.Providers(), "udp;ofi_rxd")
 
 // mapped returns memory outside the Go heap.
 func mapped(t testing.TB, size int) []byte {

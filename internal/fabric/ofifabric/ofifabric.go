@@ -18,8 +18,7 @@ func New() fabric.Fabric { return ofiFabric{} }
 
 type ofiFabric struct{}
 
-// Providers lists the providers that have an endpoint for src, each once. An
-// invalid or unspecified src matches every device.
+// Providers lists what there is, each domain of each provider once.
 func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	list, err := ofi.GetInfo(ofi.Hints{})
 	if errors.Is(err, syscall.ENODATA) {
@@ -29,130 +28,148 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 		return nil, err
 	}
 	defer list.Free()
+	byName := make(map[string][]ofi.Info)
+	for info := range list.All() {
+		byName[info.Provider()] = append(byName[info.Provider()], info)
+	}
+	near := nearby(src)
 	var infos []fabric.ProviderInfo
 	seen := make(map[string]bool)
 	for info := range list.All() {
-		name := info.Provider()
-		if seen[name] || !livesOn(info, src) {
+		name, domain := info.Provider(), info.Domain()
+		if seen[fabric.Join(name, domain)] {
 			continue
 		}
-		seen[name] = true
-		protocol, version := info.Protocol()
-		infos = append(infos, fabric.ProviderInfo{
-			Name:            name,
-			Fabric:          info.Fabric(),
-			Domain:          info.Domain(),
-			Protocol:        protocol,
-			ProtocolVersion: version,
-			Library:         ofi.LibraryVersion(),
-			PerPeer:         name == shm,
-			SameHost:        name == shm,
-		})
+		seen[fabric.Join(name, domain)] = true
+		entries := byName[name]
+		at := places(entries)
+		p := providerInfo(entries[pick(at, domain, src, near)])
+		p.Addrs = addresses(at, domain)
+		used := pick(at, "", src, near)
+		p.Elsewhere = used < 0 || at[used].domain != domain
+		infos = append(infos, p)
 	}
 	return infos, nil
 }
 
-// livesOn reports whether an endpoint can be bound to src. Providers that are
-// not addressed by IP, or do not say which they would use, are taken to.
-func livesOn(info ofi.Info, src netip.Addr) bool {
-	bound := info.Source()
-	return anywhere(src) || !bound.IsValid() || bound == src.Unmap().WithZone("")
+func providerInfo(info ofi.Info) fabric.ProviderInfo {
+	protocol, version := info.Protocol()
+	name := info.Provider()
+	return fabric.ProviderInfo{
+		Name:            name,
+		Fabric:          info.Fabric(),
+		Domain:          info.Domain(),
+		Protocol:        protocol,
+		ProtocolVersion: version,
+		Library:         ofi.LibraryVersion(),
+		PerPeer:         name == shm,
+		SameHost:        name == shm,
+	}
 }
-
-func anywhere(src netip.Addr) bool { return !src.IsValid() || src.IsUnspecified() }
 
 // Open opens an endpoint with the most that the provider offers. It wraps
 // fabric.ErrNoProvider if the machine does not have the provider, or not on
 // src.
-func (ofiFabric) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
-	ep, err := open(provider, src)
+func (ofiFabric) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	provider, domain := fabric.Split(name)
+	ep, err := open(provider, domain, src)
 	if err != nil {
 		return nil, explain(provider, src, err)
 	}
 	return ep, nil
 }
 
-func open(provider string, src netip.Addr) (*endpoint, error) {
-	hints, err := probe(provider, src)
+func open(provider, domain string, src netip.Addr) (*endpoint, error) {
+	w, err := probe(provider, domain, src)
 	if err != nil {
 		return nil, err
 	}
-	list, info, hints, err := best(hints)
+	list, info, w, err := best(w)
 	if err != nil {
 		return nil, err
 	}
 	defer list.Free()
-	return newEndpoint(info, offersDelivery(hints))
+	return newEndpoint(info, offersDelivery(w))
 }
 
-// find returns the provider's first entry. libfabric matches parts of names
-// too: "net" also finds "net;ofi_rxm".
-func find(list *ofi.InfoList, provider string) (ofi.Info, bool) {
+// wanted is what to open.
+type wanted struct {
+	ofi.Hints
+	domain string // "" for any
+}
+
+// matching lists the entries that are wanted. libfabric matches parts of
+// providers' names, too: "net" also finds "net;ofi_rxm".
+func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 	for info := range list.All() {
-		if info.Provider() == provider {
-			return info, true
+		if info.Provider() == w.Provider && (w.domain == "" || info.Domain() == w.domain) {
+			entries = append(entries, info)
 		}
 	}
-	return ofi.Info{}, false
+	return entries
 }
 
-// probe finds out whether the provider is there at all, and whether it is to
-// be bound to src.
-func probe(provider string, src netip.Addr) (ofi.Hints, error) {
-	hints := ofi.Hints{Provider: provider}
-	list, err := ofi.GetInfo(hints)
+// probe finds out whether the provider is there at all, and where it is to be
+// bound.
+func probe(provider, domain string, src netip.Addr) (wanted, error) {
+	w := wanted{Hints: ofi.Hints{Provider: provider}}
+	list, err := ofi.GetInfo(w.Hints)
 	if errors.Is(err, syscall.ENODATA) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNoProvider, err)
 	}
 	if err != nil {
-		return hints, err
+		return w, err
 	}
 	defer list.Free()
-	for info := range list.All() {
-		if info.Provider() != provider { // see find
-			continue
-		}
-		if !info.HasIP() || anywhere(src) {
-			return hints, nil
-		}
-		if livesOn(info, src) {
-			hints.Source = src.Unmap().String()
-			return hints, nil
-		}
+	at := places(w.matching(list))
+	i := pick(at, domain, src, nearby(src))
+	switch {
+	case i < 0 && domain != "" && len(at) > 0:
+		return w, &fabric.DomainError{Provider: provider, Domain: domain, Domains: domains(at)}
+	case i < 0:
+		return w, fabric.ErrNoProvider
+	case domain != "" || !at[i].ip:
+		w.domain = at[i].domain
 	}
-	return hints, fabric.ErrNoProvider
+	switch {
+	case !at[i].ip || anywhere(src) && domain == "":
+	case at[i].source.IsValid():
+		w.Source = at[i].source.String()
+	case domain == "":
+		w.Source = src.Unmap().String()
+	}
+	return w, nil
 }
 
 // best asks for completion data and for message orders, then for less and
 // less: a provider that lacks what is asked for does not offer itself at all.
 // info is valid until the list is freed.
-func best(hints ofi.Hints) (list *ofi.InfoList, info ofi.Info, asked ofi.Hints, err error) {
+func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error) {
 	const all = ofi.OrderSendAfterSend | ofi.OrderSendAfterWrite | ofi.OrderWriteAfterWrite
 	for _, size := range []int{4, 0} {
 		for _, order := range []ofi.Order{all, ofi.OrderSendAfterSend, 0} {
-			hints.CQDataSize, hints.Order = size, order
-			if list, err = ofi.GetInfo(hints); err != nil {
+			w.CQDataSize, w.Order = size, order
+			if list, err = ofi.GetInfo(w.Hints); err != nil {
 				continue
 			}
-			if info, ok := find(list, hints.Provider); ok {
-				return list, info, hints, nil
+			if entries := w.matching(list); len(entries) > 0 {
+				return list, entries[0], w, nil
 			}
 			list.Free()
 			err = fabric.ErrNoProvider
 		}
 	}
-	return nil, info, hints, err
+	return nil, info, w, err
 }
 
 // offersDelivery asks again with FI_DELIVERY_COMPLETE, which no attribute
 // tells of.
-func offersDelivery(hints ofi.Hints) bool {
-	hints.DeliveryComplete = true
-	list, err := ofi.GetInfo(hints)
+func offersDelivery(w wanted) bool {
+	w.DeliveryComplete = true
+	list, err := ofi.GetInfo(w.Hints)
 	if err != nil {
 		return false
 	}
 	defer list.Free()
-	_, ok := find(list, hints.Provider)
-	return ok
+	return len(w.matching(list)) > 0
 }

@@ -7,13 +7,14 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
 // waiters are the providers with a descriptor to wait on.
-var waiters = []string{"tcp;ofi_rxm", "net"}
+var waiters = testenv.Shared()
 
 func TestNoWaiterForSharedMemory(t *testing.T) {
 	assert.Nil(t, open(t, "shm").Waiter())

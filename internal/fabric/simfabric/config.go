@@ -9,6 +9,8 @@
 package simfabric
 
 import (
+	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -17,7 +19,13 @@ import (
 // Personality is what a simulated provider offers; see fabric.Attr for fields
 // without a comment.
 type Personality struct {
-	Provider         string // "sim" if empty
+	Provider string // "sim" if empty
+	// Domain is "sim" if empty. Personalities of one provider with different
+	// domains are devices that reach each other.
+	Domain string
+	// Source is the address that lives on the device; without one it cannot be
+	// told, and the first such domain is used.
+	Source           netip.Addr
 	Protocol         uint32
 	ProtocolVersion  uint32
 	Library          string
@@ -99,6 +107,9 @@ func (p Personality) withDefaults() Personality {
 	if p.Provider == "" {
 		p.Provider = "sim"
 	}
+	if p.Domain == "" {
+		p.Domain = "sim"
+	}
 	if p.MaxMsgSize == 0 {
 		p.MaxMsgSize = 1 << 30
 	}
@@ -118,7 +129,7 @@ func (p Personality) attr() fabric.Attr {
 	return fabric.Attr{
 		Provider:         p.Provider,
 		Fabric:           "sim",
-		Domain:           "sim",
+		Domain:           p.Domain,
 		Protocol:         p.Protocol,
 		ProtocolVersion:  p.ProtocolVersion,
 		Library:          p.Library,
@@ -130,17 +141,34 @@ func (p Personality) attr() fabric.Attr {
 		DeliveryComplete: p.DeliveryComplete,
 		LocalMR:          p.LocalMR,
 		EndpointMR:       p.EndpointMR,
+		MRMode:           p.mrMode(),
 		TxDepth:          p.TxDepth,
 		RxDepth:          p.RxDepth,
 		PerPeer:          p.PerPeer,
 	}
 }
 
+func (p Personality) mrMode() string {
+	var words []string
+	if p.LocalMR {
+		words = append(words, "LOCAL")
+	}
+	if p.VirtAddr {
+		words = append(words, "VIRT_ADDR")
+	}
+	return strings.Join(words, " ")
+}
+
 func (p Personality) info() fabric.ProviderInfo {
+	var addrs []netip.Addr
+	if p.Source.IsValid() {
+		addrs = []netip.Addr{p.Source}
+	}
 	return fabric.ProviderInfo{
+		Addrs:           addrs,
 		Name:            p.Provider,
 		Fabric:          "sim",
-		Domain:          "sim",
+		Domain:          p.Domain,
 		Protocol:        p.Protocol,
 		ProtocolVersion: p.ProtocolVersion,
 		Library:         p.Library,

@@ -103,13 +103,40 @@ func New(cfg Config) *Network {
 	return n
 }
 
-// Providers lists the personalities. It ignores src.
-func (n *Network) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
+// Providers lists the personalities.
+func (n *Network) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	var infos []fabric.ProviderInfo
-	for _, p := range n.providers {
-		infos = append(infos, p.info())
+	for i, p := range n.providers {
+		info := p.info()
+		info.Elsewhere = n.find(p.Provider, "", src) != i
+		infos = append(infos, info)
 	}
 	return infos, nil
+}
+
+// find is the personality to use for src, or that of a named domain, -1 if there is
+// none.
+func (n *Network) find(provider, domain string, src netip.Addr) int {
+	return slices.IndexFunc(n.providers, func(p Personality) bool {
+		if p.Provider != provider || domain != "" {
+			return p.Provider == provider && p.Domain == domain
+		}
+		return p.Source == src || !p.Source.IsValid() || !src.IsValid() || src.IsUnspecified()
+	})
+}
+
+// missing says why there is none.
+func (n *Network) missing(provider, domain string) error {
+	e := &fabric.DomainError{Provider: provider, Domain: domain}
+	for _, p := range n.providers {
+		if p.Provider == provider {
+			e.Domains = append(e.Domains, p.Domain)
+		}
+	}
+	if domain == "" || len(e.Domains) == 0 {
+		return fmt.Errorf("simfabric: %w: %q", fabric.ErrNoProvider, provider)
+	}
+	return e
 }
 
 // Only is the network as a machine sees it that offers just some providers.
@@ -127,18 +154,19 @@ func (v *view) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	}), err
 }
 
-func (v *view) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
-	if !slices.Contains(v.names, provider) {
+func (v *view) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	if provider, _ := fabric.Split(name); !slices.Contains(v.names, provider) {
 		return nil, fmt.Errorf("simfabric: %w: %q", fabric.ErrNoProvider, provider)
 	}
-	return v.Network.Open(provider, src)
+	return v.Network.Open(name, src)
 }
 
-// Open opens an endpoint. It ignores src.
-func (n *Network) Open(provider string, _ netip.Addr) (fabric.Endpoint, error) {
-	i := slices.IndexFunc(n.providers, func(p Personality) bool { return p.Provider == provider })
+// Open opens an endpoint.
+func (n *Network) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	provider, domain := fabric.Split(name)
+	i := n.find(provider, domain, src)
 	if i < 0 {
-		return nil, fmt.Errorf("simfabric: %w: %q", fabric.ErrNoProvider, provider)
+		return nil, n.missing(provider, domain)
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -1,0 +1,147 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+)
+
+// place says where an endpoint would be.
+type place struct {
+	domain string
+	ip     bool       // endpoints are addressed by IP
+	source netip.Addr // the one that it would be bound to, if the provider says so
+	nic    ofi.NIC
+}
+
+func places(entries []ofi.Info) []place {
+	list := make([]place, len(entries))
+	for i, info := range entries {
+		list[i] = place{info.Domain(), info.HasIP(), info.Source(), info.NIC()}
+	}
+	return list
+}
+
+// domains lists the domains, each once.
+func domains(list []place) (names []string) {
+	for _, p := range list {
+		if !slices.Contains(names, p.domain) {
+			names = append(names, p.domain)
+		}
+	}
+	return names
+}
+
+func anywhere(src netip.Addr) bool { return !src.IsValid() || src.IsUnspecified() }
+
+// addresses lists the IP addresses of a domain, each once.
+func addresses(list []place, domain string) (addrs []netip.Addr) {
+	for _, p := range list {
+		if p.domain == domain && p.source.IsValid() && !slices.Contains(addrs, p.source) {
+			addrs = append(addrs, p.source)
+		}
+	}
+	return addrs
+}
+
+// How well a place suits a connection's local address.
+const (
+	foreign = iota // an address of another kind
+	away           // another address, of the same family and not of the link only
+	unsaid         // nothing tells
+	at             // the address lives there
+)
+
+// suits compares a place with src; near tells whether a device is the one that
+// has src.
+func (p place) suits(src netip.Addr, near func(ofi.NIC) bool) int {
+	src = src.Unmap().WithZone("")
+	switch {
+	case anywhere(src):
+		return unsaid
+	case !p.ip && near(p.nic), p.ip && p.source == src:
+		return at
+	case !p.ip || !p.source.IsValid():
+		return unsaid
+	case p.source.Is4() == src.Is4() && !p.source.IsLinkLocalUnicast():
+		return away
+	}
+	return foreign
+}
+
+// pick returns the index of the first place that suits src best: in the named
+// domain wherever that is, without one only where src may live. It is -1 if there
+// is none.
+func pick(list []place, domain string, src netip.Addr, near func(ofi.NIC) bool) int {
+	best, least := -1, unsaid
+	if domain != "" {
+		least = foreign
+	}
+	for i, p := range list {
+		if domain != "" && p.domain != domain {
+			continue
+		}
+		if s := p.suits(src, near); s >= least {
+			best, least = i, s+1
+		}
+	}
+	return best
+}
+
+// classNet is where Linux has the network interfaces and their devices.
+const classNet = "/sys/class/net"
+
+// nearby tells whether a device is that of the network interface which has src.
+// It looks for that only when it is asked.
+func nearby(src netip.Addr) func(ofi.NIC) bool {
+	device := sync.OnceValue(func() ofi.NIC {
+		name, mac := interfaceOf(src)
+		return ofi.NIC{PCI: pciOf(classNet, name), Link: mac}
+	})
+	return func(nic ofi.NIC) bool {
+		if nic == (ofi.NIC{}) {
+			return false
+		}
+		return sameDevice(nic, device())
+	}
+}
+
+func sameDevice(a, b ofi.NIC) bool {
+	return a.PCI != "" && a.PCI == b.PCI || a.Link != "" && strings.EqualFold(a.Link, b.Link)
+}
+
+// interfaceOf is the network interface that has an address, and its address on
+// the link; empty if there is none.
+func interfaceOf(src netip.Addr) (name, mac string) {
+	list, _ := net.Interfaces()
+	for _, i := range list {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == src.Unmap().WithZone("") {
+				return i.Name, i.HardwareAddr.String()
+			}
+		}
+	}
+	return "", ""
+}
+
+// pciOf is the address of a network interface's device on the PCI bus, empty if
+// it has none.
+func pciOf(class, name string) string {
+	if name == "" {
+		return ""
+	}
+	device, err := os.Readlink(filepath.Join(class, name, "device"))
+	if err != nil || !strings.Contains(device, ":") {
+		return ""
+	}
+	return filepath.Base(device)
+}
