@@ -11,7 +11,7 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install libfabric's headers, pkg-config and a C compiler if they are missing
@@ -39,6 +39,13 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	$(GO) test -race -shuffle=on -timeout=20m ./...
 	$(GO) test -run Alloc ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
+
+# In network namespaces that they make: as root. The tests say so if they are not.
+.PHONY: test-hosts
+test-hosts: ## the tests of two hosts and of containers on one, as root, in two minutes
+	@./scripts/deps.sh hosts
+	$(GO) vet -tags hosts ./rdmanet
+	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./rdmanet
 
 .PHONY: race
 race: deps ## the conn's tests COUNT times over with -race
