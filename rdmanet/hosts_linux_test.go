@@ -187,6 +187,3 @@ func (h *farHost) process(role, providers, addr string) *exec.Cmd {
 	cmd.Env = append(cmd.Env, testHostVar+"="+listenOnBoth)
 	return cmd
 }
-
-// furnish is for roles that want more of their own; see containers_linux_test.go.
-func furnish() error { return nil }

@@ -100,6 +100,9 @@ func find(list *ofi.InfoList, provider string) (ofi.Info, bool) {
 // be bound to src.
 func probe(provider string, src netip.Addr) (ofi.Hints, error) {
 	hints := ofi.Hints{Provider: provider}
+	if provider == shm {
+		hints.Source = regionBase()
+	}
 	list, err := ofi.GetInfo(hints)
 	if errors.Is(err, syscall.ENODATA) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNoProvider, err)
