@@ -42,7 +42,7 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 
 # In network namespaces that they make: as root. The tests say so if they are not.
 .PHONY: test-hosts
-test-hosts: ## the tests of two hosts and of containers on one, as root, in two minutes
+test-hosts: ## the tests of two hosts and of containers on one, as root, in three minutes
 	@./scripts/deps.sh hosts
 	$(GO) vet -tags hosts ./rdmanet
 	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./rdmanet

@@ -89,7 +89,7 @@ func TestFabricFailsInMidConnection(t *testing.T) {
 				require.NoError(t, s.Close())
 
 				eventually(t, func() bool { return here.Stats().Peers == 0 }, "the peer is gone")
-				fallsBack(t, d, l, &log)
+				assert.Error(t, fallsBack(t, d, l, &log))
 			})
 		}
 	}

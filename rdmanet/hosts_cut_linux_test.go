@@ -5,7 +5,9 @@ package rdmanet_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -47,21 +49,25 @@ func cutOff(providers, _ string) error {
 			traffic(c, i, ended)
 		}
 	}()
-	for err := range ended {
-		if killed(err) {
-			err = nil
+	go func() {
+		for err := range ended {
+			if killed(err) {
+				err = nil
+			}
+			fmt.Println("ended", err)
 		}
-		fmt.Println("ended", err)
-	}
-	return nil
+	}()
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
 }
 
 // A cable that is cut in mid-transfer ends the conns at both ends in the time that
 // DeadAfter says, whether an end knows of the cut or not. When the cable is back, the
-// listener can be dialed again. udp;ofi_rxd does not forget what it has not got across
-// to the endpoint that it meets again, and does not answer for a long time.
+// listener can be dialed again over net. The endpoints of tcp;ofi_rxm and udp;ofi_rxd
+// outlive the cut, and with them what libfabric 1.17 holds for each other's
+// address: a new dial may find them silent for longer than it waits.
 func TestHostsCut(t *testing.T) {
-	for provider, cuts := range map[string]int{"tcp;ofi_rxm": 2, "net": 2, rxd: 1} {
+	for provider, cuts := range map[string]int{"tcp;ofi_rxm": 1, "net": 2, rxd: 1} {
 		t.Run(provider, func(t *testing.T) {
 			h := cabled(t)
 			_, stdout := startProcess(t, h.process("cut off", provider, ""))
