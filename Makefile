@@ -64,6 +64,13 @@ test-softroce: deps ## the tests over a real RDMA stack, and a comparison with r
 	$(GO) build -buildvcs=auto -o bin/softroce/bench ./bench
 	./scripts/softroce.sh -t $(SOFTROCE_LIMIT) ./scripts/softroce-tests.sh
 
+# In network namespaces that they make: as root. The tests say so if they are not.
+.PHONY: test-hosts
+test-hosts: ## the tests of two hosts and of containers on one, as root, in three minutes
+	@./scripts/deps.sh hosts
+	$(GO) vet -tags hosts ./rdmanet
+	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./rdmanet
+
 .PHONY: race
 race: deps ## the conn's tests COUNT times over with -race
 	$(GO) test -race -shuffle=on -timeout=30m -count=$(COUNT) -run Conn ./rdmanet

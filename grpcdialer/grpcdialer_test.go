@@ -60,8 +60,13 @@ func (echo) StreamingCall(s grpc.BidiStreamingServer[grpc_testing.SimpleRequest,
 // serve runs an echo server on l until the test ends.
 func serve(t *testing.T, l net.Listener) {
 	t.Helper()
+	serveAs(t, l, echo{})
+}
+
+func serveAs(t *testing.T, l net.Listener, service grpc_testing.BenchmarkServiceServer) {
+	t.Helper()
 	s := grpc.NewServer(append(grpcdialer.TuningServerOptions(), grpc.MaxRecvMsgSize(maxMessage))...)
-	grpc_testing.RegisterBenchmarkServiceServer(s, echo{})
+	grpc_testing.RegisterBenchmarkServiceServer(s, service)
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(l) }()
 	t.Cleanup(func() {

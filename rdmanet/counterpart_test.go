@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -59,7 +60,7 @@ func init() {
 // serveOrders is the counterpart's part. It ends when its standard input does,
 // and fails if any of its conns has failed.
 func serveOrders(provider, _ string) error {
-	lc := rdmanet.ListenConfig{Providers: []string{provider}, Backlog: 1024}
+	lc := rdmanet.ListenConfig{Providers: list(provider), Backlog: 1024}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
@@ -86,6 +87,11 @@ func serveOrders(provider, _ string) error {
 	mu.Lock()
 	defer mu.Unlock()
 	return errors.Join(append(failed, err)...)
+}
+
+// list is a role's providers, none for the automatic choice.
+func list(providers string) []string {
+	return strings.FieldsFunc(providers, func(r rune) bool { return r == ',' })
 }
 
 func obey(c *rdmanet.Conn) error {
@@ -309,7 +315,12 @@ func standstill(c *rdmanet.Conn, still time.Duration, done <-chan struct{}) {
 // test ends.
 func startCounterpart(t *testing.T, provider string) *counterpart {
 	t.Helper()
-	cmd := process(t, "counterpart", provider, "")
+	return listening(t, process(t, "counterpart", provider, ""))
+}
+
+// listening is startCounterpart for a process of which the caller has decided more.
+func listening(t *testing.T, cmd *exec.Cmd) *counterpart {
+	t.Helper()
 	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100") // a second otherwise
 	stdin, stdout := startProcess(t, cmd)
 	t.Cleanup(func() {

@@ -185,9 +185,19 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	}
 	c, err := p.open(ctx)
 	if err != nil {
-		return p.fallback(ctx, err)
+		c, err = p.fallback(ctx, err)
 	}
-	return c, nil
+	return c, p.located(err)
+}
+
+// located says of an error that does not know where: a dial that ends early may
+// not be at one of the addresses yet.
+func (p *plan) located(err error) error {
+	var oe *net.OpError
+	if err == nil || errors.As(err, &oe) || len(p.addrs) == 0 {
+		return err
+	}
+	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(p.addrs[0]), Err: err}
 }
 
 // open opens a conn over a link that is there or over a new one. A listener that

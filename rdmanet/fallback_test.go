@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"io"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -45,16 +46,20 @@ func TestFallback(t *testing.T) {
 	other := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true})
 	d := rdmanet.Dialer{Transport: tr, Providers: []string{"tcp;ofi_rxm"}, Timeout: time.Second}
 	for name, tt := range map[string]struct {
-		address string
-		reason  error
-		counter string
+		address   string
+		providers string
+		reason    error
+		counter   string
 	}{
-		"another protocol": {plainServer(t, "220 mail.example\r\n"), rdmanet.ErrNotRdmanet, "not rdmanet"},
-		"silence":          {silent(t), rdmanet.ErrHandshakeTimeout, "timeout"},
-		"no provider":      {other.Addr().String(), rdmanet.ErrNoProvider, "no provider"},
+		"another protocol":   {plainServer(t, "220 mail.example\r\n"), "tcp;ofi_rxm", rdmanet.ErrNotRdmanet, "not rdmanet"},
+		"silence":            {silent(t), "tcp;ofi_rxm", rdmanet.ErrHandshakeTimeout, "timeout"},
+		"no common provider": {other.Addr().String(), "tcp;ofi_rxm", rdmanet.ErrNoProvider, "no provider"},
+		"no provider":        {other.Addr().String(), "efa", rdmanet.ErrProviderUnavailable, "no provider"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := d
+			var log lockedBuffer
+			d.Providers, d.Logger = []string{tt.providers}, slog.New(slog.NewTextHandler(&log, nil))
 			_, err := d.Dial("rdma", tt.address)
 			require.Error(t, err, "never unless it was chosen")
 			d.Fallback = rdmanet.FallbackTCP
@@ -64,6 +69,8 @@ func TestFallback(t *testing.T) {
 			defer c.Close()
 			info := c.(*rdmanet.Conn).Info()
 			assert.ErrorIs(t, info.Fallback, tt.reason)
+			assert.Contains(t, log.String(), tt.reason.Error())
+			assert.Contains(t, log.String(), "peer="+tt.address)
 			assert.Empty(t, info.Provider)
 			assert.Equal(t, "tcp", c.RemoteAddr().Network())
 			assert.Equal(t, tt.address, c.RemoteAddr().String())

@@ -20,7 +20,7 @@ import (
 var realProviders = testenv.Providers()
 
 // pidPrefix begins the names of libfabric's shared memory in this process.
-func pidPrefix() string { return fmt.Sprintf("%d:", os.Getpid()) }
+func pidPrefix() string { return fmt.Sprintf("%d-", os.Getpid()) }
 
 // heldByOthers lists the inodes of the files that other processes hold locked, as
 // they do with what they have in /dev/shm.

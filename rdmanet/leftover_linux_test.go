@@ -86,7 +86,7 @@ func regionsOf(t *testing.T, pids map[string]bool) (names []string) {
 	list, err := os.ReadDir("/dev/shm")
 	require.NoError(t, err)
 	for _, e := range list {
-		if pid, _, ok := strings.Cut(e.Name(), ":"); ok && pids[pid] {
+		if pid, _, ok := strings.Cut(e.Name(), "-"); ok && pids[pid] {
 			names = append(names, e.Name())
 		}
 	}

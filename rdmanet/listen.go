@@ -37,9 +37,11 @@ type ListenConfig struct {
 	// environment variable RDMANET_PROVIDERS says, else the automatic choice.
 	Providers []string
 	// AcceptTCP also accepts clients that speak plain TCP on the same port.
-	// They are told apart by the first bytes that they send: it is for protocols
-	// in which clients speak first. TLSConfig and Authorize are not applied to
-	// them.
+	// They are told apart by the first bytes that they send, and accepted when
+	// these have come: it is for protocols in which clients speak first, such
+	// as HTTP, TLS and gRPC. A client that waits for the server to speak, as in SMTP,
+	// FTP or MySQL, is closed after HandshakeTimeout: such servers need a plain listener
+	// on another port. TLSConfig and Authorize are not applied to plain clients.
 	AcceptTCP bool
 	// TLSConfig protects the rendezvous: dialers without TLS are refused. The
 	// bytes on the fabric are not encrypted.

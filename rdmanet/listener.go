@@ -250,8 +250,8 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	deadline, _ := ctx.Deadline()
 	fabric, replay, err := rendezvous.Sniff(nc, deadline)
-	if !stop() && err == nil {
-		err = context.Cause(ctx)
+	if !stop() {
+		err = context.Cause(ctx) // whatever Sniff says of a closed connection
 	}
 	if err != nil {
 		nc.Close()

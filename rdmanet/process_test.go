@@ -3,6 +3,7 @@ package rdmanet_test
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"flag"
 	"fmt"
@@ -44,13 +45,22 @@ var roles = map[string]func(provider, addr string) error{
 	"write and exit": writeAndExit,
 }
 
+// surround, if it is set, comes before everything else in every process: tests and
+// roles that need more than a process to themselves get it there.
+var surround = func() error { return nil }
+
 func TestMain(m *testing.M) {
 	flag.Parse()
-	if role := os.Getenv(roleVar); role != "" {
-		if err := roles[role](os.Getenv(providerVar), os.Getenv(addrVar)); err != nil {
-			fmt.Fprintln(os.Stderr, role+":", err)
-			os.Exit(1)
-		}
+	err := surround()
+	role := os.Getenv(roleVar)
+	if err == nil && role != "" {
+		err = roles[role](os.Getenv(providerVar), os.Getenv(addrVar))
+	}
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, cmp.Or(role, "tests")+":", err)
+		os.Exit(1)
+	case role != "":
 		os.Exit(0)
 	}
 	os.Exit(m.Run())

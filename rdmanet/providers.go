@@ -152,8 +152,8 @@ func names(infos []fabric.ProviderInfo) string {
 }
 
 // hostID is equal for processes on one host, and zero where nothing tells.
-// Containers on one host share the boot id; whether they share memory, too, is
-// found out later.
+// Containers on one host share the boot id; whether they share memory, and may use
+// it, is found out with the page of the rendezvous.
 func hostID() (id [16]byte) {
 	for _, file := range []string{"/proc/sys/kernel/random/boot_id", "/etc/machine-id"} {
 		if b, err := os.ReadFile(file); err == nil && len(b) > 0 {

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Installs what the build needs besides Go: a C compiler, pkg-config and
-# libfabric's headers. Does nothing, quickly, when they are there.
+# libfabric's headers; with the argument "hosts" also what the tests of several hosts
+# need. Does nothing, quickly, when they are there.
 set -eu
 
 # The lowest libfabric whose interface the binding is written against.
@@ -21,7 +22,15 @@ have go || {
 # CC may carry arguments; its first word is the program.
 compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 
+packages="gcc libc6-dev pkg-config libfabric-dev" tools=
+case "${1:-}" in
+hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
+esac
+
 ready() {
+	for tool in $tools; do
+		have "$tool" || return 1
+	done
 	have "$(compiler)" && have pkg-config && pkg-config --atleast-version=$minimum libfabric
 }
 
@@ -39,10 +48,10 @@ if have apt-get; then
 	[ "$(id -u)" = 0 ] || root=sudo
 	$root apt-get update -q
 	$root env DEBIAN_FRONTEND=noninteractive \
-		apt-get install -q -y --no-install-recommends gcc libc6-dev pkg-config libfabric-dev
+		apt-get install -q -y --no-install-recommends $packages
 else
 	cat >&2 <<EOF
-A C compiler, pkg-config and libfabric $minimum or later with its headers are needed. Install them with
+A C compiler, pkg-config and libfabric $minimum or later with its headers are needed${tools:+, and $tools}. Install them with
 
   Fedora, RHEL:  dnf install gcc pkgconf-pkg-config libfabric-devel
   Arch:          pacman -S gcc pkgconf libfabric
@@ -52,6 +61,6 @@ EOF
 fi
 
 ready || {
-	echo "libfabric $minimum or later is needed; this system has $(pkg-config --modversion libfabric 2>/dev/null || echo none)." >&2
+	echo "libfabric $minimum or later${tools:+ and $tools} are needed; this system has $(pkg-config --modversion libfabric 2>/dev/null || echo none)." >&2
 	exit 1
 }

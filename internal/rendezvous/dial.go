@@ -132,6 +132,7 @@ func (hs *handshake) settlePage() error {
 	case echo == [16]byte{}:
 		hs.dropPage()
 	case hs.page != nil && echo == hs.page.nonce:
+		hs.apart = hs.page.meet()
 		return hs.page.Unlink()
 	default:
 		return malformed(fmt.Errorf("%w: the listener maps a page that is not ours", errPage))
@@ -200,6 +201,9 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 // dialProvider tries one provider. Nil without an error means that one of the
 // sides declined it.
 func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach) (*outcome, error) {
+	if offer.SameHost && hs.apart != nil {
+		return nil, hs.decline(offer.Provider, hs.apart)
+	}
 	actx, cancel := attempt(ctx)
 	defer cancel()
 	binding, err := hs.binder.Prepare(actx, offer, &hs.remote, hs.local(), hs.pageFor(&offer))

@@ -13,11 +13,15 @@ import (
 )
 
 // Layout of the page of sleeping flags: the nonce at the start, a flag for each
-// side on a pair of cache lines of its own, since prefetchers fetch pairs.
+// side on a pair of cache lines of its own, since prefetchers fetch pairs, and who
+// each side is.
 const (
 	pageSize         = 4096
 	pageDialerFlag   = 64
 	pageListenerFlag = 192
+	pageDialerSelf   = 320
+	pageListenerSelf = 384
+	selfSize         = 32
 	pagePrefix       = shmdir.Prefix
 	pageNameDigits   = 32
 	// What the names of the FIFOs have after the page's.
@@ -42,15 +46,26 @@ type Page struct {
 	nonce     [16]byte
 	mem       []byte // nil once it is closed
 	own, peer *atomic.Uint32
+	// Who the two sides are: see reach_linux.go.
+	ownSelf, peerSelf []byte
 	// Both FIFOs are open for reading and writing: such an open waits for nobody,
 	// and the other side's death is for the session to find.
 	ownBell, peerBell *os.File
 	peerConn          syscall.RawConn // of peerBell
 }
 
-func newPage(mem []byte, nonce [16]byte, own, peer int) *Page {
+func newPage(mem []byte, nonce [16]byte, dialer bool) *Page {
 	flag := func(offset int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&mem[offset])) }
-	return &Page{mem: mem, nonce: nonce, own: flag(own), peer: flag(peer)}
+	p := &Page{
+		mem: mem, nonce: nonce,
+		own: flag(pageDialerFlag), peer: flag(pageListenerFlag),
+		ownSelf: mem[pageDialerSelf:][:selfSize], peerSelf: mem[pageListenerSelf:][:selfSize],
+	}
+	if !dialer {
+		p.own, p.peer = p.peer, p.own
+		p.ownSelf, p.peerSelf = p.peerSelf, p.ownSelf
+	}
+	return p
 }
 
 // Own is this side's flag: 1 means "asleep, ring". The peer clears it.

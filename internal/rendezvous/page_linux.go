@@ -27,7 +27,7 @@ func CreatePage() (*Page, error) {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errPage, err), os.Remove(guard.Name()), guard.Close())
 	}
 	copy(mem, nonce[:])
-	p := newPage(mem, nonce, pageDialerFlag, pageListenerFlag)
+	p := newPage(mem, nonce, true)
 	p.name, p.guard = file, guard
 	for _, end := range []string{dialerBell, listenerBell} {
 		if err = unix.Mkfifo(pageDir+file+end, 0o600); err != nil {
@@ -37,6 +37,9 @@ func CreatePage() (*Page, error) {
 	}
 	if err == nil {
 		err = p.openBells(file, dialerBell, listenerBell)
+	}
+	if err == nil {
+		err = p.sayWho()
 	}
 	if err != nil {
 		_ = p.Close()
@@ -85,7 +88,7 @@ func mapPage(fd int) ([]byte, error) {
 
 // OpenPage maps the page that a dialling side made, if it is what it should be:
 // a regular file of the right size and of this process's user, that contains the
-// nonce.
+// nonce, and if that side's memory is within reach in the same way as this one's.
 func OpenPage(name string, nonce [16]byte) (*Page, error) {
 	if err := checkPageName(name); err != nil {
 		return nil, err
@@ -107,8 +110,14 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 		_ = unix.Munmap(mem)
 		return nil, fmt.Errorf("%w: %s%s: wrong nonce", errPage, pageDir, name)
 	}
-	p := newPage(mem, nonce, pageListenerFlag, pageDialerFlag)
-	if err := p.openBells(name, listenerBell, dialerBell); err != nil {
+	p := newPage(mem, nonce, false)
+	if err = p.openBells(name, listenerBell, dialerBell); err == nil {
+		err = p.sayWho()
+	}
+	if err == nil {
+		err = p.reach()
+	}
+	if err != nil {
 		_ = p.Close()
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
@@ -166,7 +175,7 @@ func (p *Page) Close() error {
 	}
 	if p.mem != nil {
 		err = errors.Join(err, os.NewSyscallError("munmap", unix.Munmap(p.mem)))
-		p.mem, p.own, p.peer = nil, nil, nil
+		p.mem, p.own, p.peer, p.ownSelf, p.peerSelf = nil, nil, nil, nil, nil
 	}
 	return err
 }

@@ -28,6 +28,7 @@ type handshake struct {
 	remote  framing.Hello
 	page    *Page    // mapped by both sides, or nil
 	pageErr error    // why not
+	apart   error    // why the dialling side does not use it
 	reasons []string // why providers were not used
 	starved bool     // one of them for lack of memory
 

@@ -23,7 +23,7 @@ const claimSuffix = ".claim"
 
 var (
 	guardName = regexp.MustCompile(`^` + Prefix + `[0-9a-f]{32}(` + regexp.QuoteMeta(claimSuffix) + `)?$`)
-	// regionName is what libfabric calls the memory of a shm endpoint: process,
-	// user, number.
-	regionName = regexp.MustCompile(`^([0-9]+):[0-9]+:[0-9]+$`)
+	// regionName is what the memory of a shm endpoint is called: process, drawn at
+	// random, user, number.
+	regionName = regexp.MustCompile(`^[0-9]+-[0-9a-f]{16}:[0-9]+:[0-9]+$`)
 )

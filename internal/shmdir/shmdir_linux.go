@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 
@@ -115,8 +114,8 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 		st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink == 0 {
 		return // in use, or not what it seems, or somebody else has just removed it
 	}
-	if strings.HasSuffix(name, claimSuffix) && !cleanClaimed(dir, f) {
-		return
+	if strings.HasSuffix(name, claimSuffix) {
+		cleanClaimed(dir, f)
 	}
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), name+".") {
@@ -126,10 +125,8 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 	_ = os.Remove(filepath.Join(dir, name)) // last: as long as it is there, it guards
 }
 
-// cleanClaimed removes what a claim is about, unless it is another file by now, or
-// may belong to a living process of the same number: then it returns false, and the
-// claim is left for another time.
-func cleanClaimed(dir string, claim *os.File) bool {
+// cleanClaimed removes what a claim is about, unless it is another file by now.
+func cleanClaimed(dir string, claim *os.File) {
 	var (
 		buf   [64]byte
 		name  string
@@ -137,23 +134,11 @@ func cleanClaimed(dir string, claim *os.File) bool {
 		st    unix.Stat_t
 	)
 	n, _ := claim.ReadAt(buf[:], 0)
-	if _, err := fmt.Sscanf(string(buf[:n]), "%s %d\n", &name, &inode); err != nil {
-		return true
-	}
-	m := regionName.FindStringSubmatch(name)
-	if m == nil {
-		return true
-	}
-	pid, err := strconv.Atoi(m[1])
-	if err != nil {
-		return true
-	}
-	if !errors.Is(unix.Kill(pid, 0), unix.ESRCH) {
-		return false
+	if _, err := fmt.Sscanf(string(buf[:n]), "%s %d\n", &name, &inode); err != nil || !regionName.MatchString(name) {
+		return
 	}
 	path := filepath.Join(dir, name)
 	if unix.Lstat(path, &st) == nil && st.Ino == inode && int(st.Uid) == os.Geteuid() {
 		_ = os.Remove(path)
 	}
-	return true
 }

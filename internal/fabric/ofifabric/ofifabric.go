@@ -113,6 +113,9 @@ func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 // bound.
 func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	w := wanted{Hints: ofi.Hints{Provider: provider}}
+	if provider == shm {
+		w.Source = regionBase()
+	}
 	list, err := ofi.GetInfo(w.Hints)
 	if errors.Is(err, syscall.ENODATA) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNoProvider, err)

@@ -4,8 +4,11 @@ package ofifabric
 
 import (
 	"bytes"
+	"crypto/rand"
 	"fmt"
+	"os"
 	"runtime"
+	"sync"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
@@ -20,6 +23,15 @@ const (
 	// offers itself: the size of an endpoint's region, 16 MiB and a bit.
 	shmPerCPU = 17 << 20
 )
+
+// regionBase begins the names of this process's regions. By itself libfabric takes
+// the process number alone, which another process may have, too, in another PID namespace;
+// if both share /dev/shm, each then removes the other's region or takes it for its own.
+var regionBase = sync.OnceValue(func() string {
+	var random [8]byte
+	rand.Read(random[:])
+	return fmt.Sprintf("fi_shm://%d-%x", os.Getpid(), random)
+})
 
 // claimRegion has the name of the memory that a shm endpoint shares removed by
 // others if this process is killed before Unlink: see shmdir.Clean.

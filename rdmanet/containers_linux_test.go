@@ -1,0 +1,178 @@
+//go:build linux && cgo && hosts
+
+package rdmanet_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// container is what a process on this host has of its own. The zero container is
+// any other process.
+type container struct {
+	namespaces uintptr // CLONE_NEW...
+	proc       bool    // a /proc of its PID namespace
+	shm        string  // the size of a /dev/shm of its own, "" for this host's
+	uid        int
+}
+
+// containerVar says to a process which container it is to make itself at home in.
+const containerVar = "RDMANET_TEST_CONTAINER"
+
+// process is the test binary in another role in a container of its own.
+func (k container) process(t *testing.T, role, providers, addr string) *exec.Cmd {
+	t.Helper()
+	cmd := process(t, role, providers, addr)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: k.namespaces}
+	if k.namespaces&unix.CLONE_NEWUSER != 0 { // with the same numbers
+		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1 << 16}}
+		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
+	}
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %q %d", containerVar, k.proc, k.shm, k.uid))
+	return cmd
+}
+
+// furnish makes a process at home in the container that it was started in.
+func furnish() error {
+	var k container
+	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %q %d", &k.proc, &k.shm, &k.uid); err != nil {
+		return nil // in none
+	}
+	var errs []error
+	if k.proc || k.shm != "" {
+		errs = append(errs, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
+	}
+	if k.proc {
+		errs = append(errs, unix.Mount("proc", "/proc", "proc", 0, ""))
+	}
+	if k.shm != "" {
+		errs = append(errs, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "size="+k.shm))
+	}
+	if k.uid != 0 {
+		errs = append(errs, unix.Setgid(k.uid), unix.Setuid(k.uid))
+	}
+	return errors.Join(errs...)
+}
+
+func init() { roles["caller"] = callOut }
+
+// callOut dials and prints the provider, and how long that took, or the error. Then it
+// sends and receives, checks what arrives, and stays until its standard input ends.
+func callOut(providers, addr string) error {
+	d := rdmanet.Dialer{Providers: list(providers), Timeout: patience}
+	start := time.Now()
+	c, err := d.Dial("rdma", addr)
+	if errors.Is(err, rdmanet.ErrNoProvider) || errors.Is(err, rdmanet.ErrProviderUnavailable) {
+		fmt.Println(0, err)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	conn := c.(*rdmanet.Conn)
+	fmt.Println(time.Since(start).Milliseconds(), conn.Info().Provider)
+	o := order{exchange, 2, 16 << 20}
+	if _, err := c.Write(o.encode()); err != nil {
+		return err
+	}
+	if err := o.carryOut(conn, o.key+1, patience); err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, os.Stdin)
+	return err
+}
+
+// startCaller starts one, which stays until the test ends. It returns the provider
+// that it got, or the error.
+func startCaller(t *testing.T, cmd *exec.Cmd) (provider string, took time.Duration) {
+	t.Helper()
+	stdin, stdout := startProcess(t, cmd)
+	t.Cleanup(func() {
+		_ = stdin.Close()
+		assert.NoError(t, cmd.Wait(), "the bytes")
+	})
+	ms, provider, _ := strings.Cut(line(t, stdout), " ")
+	n, err := strconv.Atoi(ms)
+	require.NoError(t, err)
+	return provider, time.Duration(n) * time.Millisecond
+}
+
+// Shared memory is used by processes of one host wherever it works, and nowhere
+// else. Data of any size arrives, and the next provider takes over without delay.
+func TestContainers(t *testing.T) {
+	const pids = unix.CLONE_NEWPID | unix.CLONE_NEWNS
+	for name, tt := range map[string]struct {
+		container
+		one, both string // the provider if one side is in such a container, and if both are, each in its own
+		reason    string // why one side gets no shared memory
+	}{
+		"none":                    {container{}, "shm", "shm", ""},
+		"mounts":                  {container{namespaces: unix.CLONE_NEWNS}, "shm", "shm", ""},
+		"memory":                  {container{namespaces: unix.CLONE_NEWNS, shm: "256m"}, "net", "net", "no such file or directory"},
+		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, "net", "net", "shm"},
+		"user":                    {container{uid: 65534}, "net", "shm", "different users"},
+		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, "net", "shm", "only one of the two sides may read the other's memory"},
+		"processes":               {container{namespaces: pids, proc: true}, "net", "net", "PID namespaces"},
+		"processes, foreign proc": {container{namespaces: unix.CLONE_NEWPID}, "net", "net", "PID namespaces"},
+		"everything but memory":   {container{namespaces: pids | unix.CLONE_NEWUSER | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, proc: true}, "net", "net", "PID namespaces"},
+	} {
+		for side, ends := range map[string]struct{ listener, dialer container }{
+			"listener": {tt.container, container{}},
+			"dialer":   {container{}, tt.container},
+			"both":     {tt.container, tt.container},
+		} {
+			t.Run(name+"/"+side, func(t *testing.T) {
+				want, reason := tt.one, tt.reason
+				if side == "both" {
+					want = tt.both
+				}
+				l := listening(t, ends.listener.process(t, "counterpart", "shm,net", ""))
+				provider, took := startCaller(t, ends.dialer.process(t, "caller", "shm,net", l.addr))
+				assert.Equal(t, want, provider)
+				assert.Less(t, took, patience/2, "what a provider costs that does not answer")
+				if want == "net" && side != "both" {
+					err, _ := startCaller(t, ends.dialer.process(t, "caller", "shm", l.addr))
+					assert.Contains(t, err, reason)
+				}
+			})
+		}
+	}
+}
+
+// Hosts that are network namespaces of one machine share its memory.
+func TestContainersNetwork(t *testing.T) {
+	h := cabled(t)
+	port := h.counterpart("")
+	d := dialer(t)
+	addr := net.JoinHostPort(far4, port)
+	c := give(t, d, addr, order{duty: sink})
+	assert.Equal(t, "shm", c.Info().Provider)
+	require.NoError(t, c.Close())
+	trade(t, d, addr, 4, 4<<20)
+}
+
+// Two processes with the same number, in PID namespaces that share /dev/shm, do not
+// take each other's memory for their own.
+func TestContainersSameNumber(t *testing.T) {
+	k := container{namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS, proc: true}
+	for range 2 {
+		stdin, stdout := startProcess(t, k.process(t, "hold endpoint", "shm", ""))
+		defer stdin.Close()
+		require.Equal(t, "open", line(t, stdout))
+	}
+}

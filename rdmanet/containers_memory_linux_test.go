@@ -1,0 +1,47 @@
+//go:build linux && cgo && hosts
+
+package rdmanet_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// A /dev/shm that is small, as in containers, takes as many peers as it has room
+// for, and the others get the next provider. libfabric wants 17 MiB free for each
+// processor before it opens an endpoint that takes four.
+func TestContainersLittleMemory(t *testing.T) {
+	const callers = 6
+	need := 17 * runtime.NumCPU()
+	for name, tt := range map[string]struct {
+		size     int // in MiB
+		all, any bool
+	}{
+		"for nobody":   {need / 2, false, false},
+		"for some":     {need + 16, false, true},
+		"for everyone": {need + 8*callers + 8, true, true},
+	} {
+		for _, cma := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, CMA %t", name, cma), func(t *testing.T) {
+				size := fmt.Sprintf("size=%dm", tt.size)
+				require.NoError(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, size)) // of this process and its own
+				t.Cleanup(func() { assert.NoError(t, unix.Unmount("/dev/shm", unix.MNT_DETACH)) })
+				t.Setenv("FI_SHM_DISABLE_CMA", map[bool]string{true: "0", false: "1"}[cma])
+				l := startCounterpart(t, "shm,net")
+				shared := 0
+				for range callers {
+					if provider, _ := startCaller(t, process(t, "caller", "shm,net", l.addr)); provider == "shm" {
+						shared++
+					}
+				}
+				assert.Equal(t, tt.all, shared == callers, "%d of %d share memory", shared, callers)
+				assert.Equal(t, tt.any, shared > 0, "%d of %d share memory", shared, callers)
+			})
+		}
+	}
+}

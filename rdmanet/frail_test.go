@@ -1,0 +1,136 @@
+package rdmanet_test
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// frail is a fabric whose endpoints fail when the test says so.
+type frail struct {
+	*simfabric.Network
+	mu     sync.Mutex
+	broken error // what opening one fails with
+	open   []fabric.Endpoint
+}
+
+func (f *frail) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.broken != nil {
+		return nil, f.broken
+	}
+	ep, err := f.Network.Open(provider, src)
+	f.open = append(f.open, ep)
+	return ep, err
+}
+
+// fail breaks what is open, and what will be.
+func (f *frail) fail(how func(fabric.Endpoint), err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.broken = err
+	for _, ep := range f.open {
+		how(ep)
+	}
+	f.open = nil
+}
+
+var errDevice = errors.New("the device is on fire")
+
+// frailPair is a frail fabric's Transport, and a listener on the same network that
+// nothing happens to.
+func frailPair(t *testing.T, p simfabric.Personality) (f *frail, here *rdmanet.Transport, l *rdmanet.Listener) {
+	t.Helper()
+	f = &frail{Network: simfabric.New(simfabric.Config{Seed: 1, Personality: p})}
+	here = rdmanet.NewTransport(f)
+	cleanly(t, here)
+	there := rdmanet.NewTransport(f.Network)
+	t.Cleanup(func() { assert.NoError(t, there.Close()) })
+	return f, here, listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+}
+
+// A fabric that fails ends its conns with an error, never by a silent change of
+// what carries them, although the Dialer may use TCP. The next Dial does, and says
+// why.
+func TestFabricFailsInMidConnection(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
+		for name, how := range map[string]simfabric.Death{"errors": simfabric.DeathError, "refusals": simfabric.DeathRefuse} {
+			t.Run(p.Provider+" "+name, func(t *testing.T) {
+				f, here, l := frailPair(t, p)
+				var log lockedBuffer
+				d := &rdmanet.Dialer{
+					Transport: here, Fallback: rdmanet.FallbackTCP, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+				}
+				c, s := meet(t, d, l)
+				echo(t, c, s)
+				read := begin(func() (int, error) { return c.Read(make([]byte, 1)) })
+				f.fail(func(ep fabric.Endpoint) { f.Kill(ep, how) }, errDevice)
+				read.end(t, "Read", syscall.ECONNRESET)
+				_, err := c.Write([]byte("x"))
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				_, err = s.Read(make([]byte, 1))
+				require.ErrorIs(t, err, syscall.ECONNRESET)
+				assert.Equal(t, p.Provider, c.Info().Provider)
+				assert.NoError(t, c.Info().Fallback)
+				assert.Empty(t, log.String())
+				assert.Empty(t, here.Stats().Fallbacks)
+				require.NoError(t, c.Close())
+				require.NoError(t, s.Close())
+
+				eventually(t, func() bool { return here.Stats().Peers == 0 }, "the peer is gone")
+				assert.Error(t, fallsBack(t, d, l, &log))
+			})
+		}
+	}
+}
+
+// fallsBack dials a conn, over plain TCP, and returns why that is.
+func fallsBack(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, log *lockedBuffer) (reason error) {
+	t.Helper()
+	nc, err := d.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	c := nc.(*rdmanet.Conn)
+	_, err = c.Write([]byte("first")) // AcceptTCP is for clients that are
+	require.NoError(t, err)
+	s := accept(t, l)
+	assert.Empty(t, c.Info().Provider)
+	assert.ErrorIs(t, c.Info().Fallback, rdmanet.ErrNoProvider)
+	assert.Contains(t, log.String(), "using plain TCP")
+	assert.Contains(t, log.String(), c.Info().Fallback.Error())
+	closeAll(t, c, s)
+	return c.Info().Fallback
+}
+
+// A fabric that does not come up is a reason to use TCP, for as long as it does not.
+func TestFabricDoesNotComeUp(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			f, here, l := frailPair(t, p)
+			var log lockedBuffer
+			d := rdmanet.Dialer{Transport: here, Logger: slog.New(slog.NewTextHandler(&log, nil))}
+			f.fail(nil, errDevice)
+			_, err := d.Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+			assert.ErrorContains(t, err, errDevice.Error())
+			assert.Empty(t, log.String(), "never unless it was chosen")
+
+			d.Fallback = rdmanet.FallbackTCP
+			assert.ErrorContains(t, fallsBack(t, &d, l, &log), errDevice.Error())
+			f.fail(nil, nil)
+			c, s := meet(t, &d, l)
+			assert.Equal(t, p.Provider, c.Info().Provider)
+			closeAll(t, c, s)
+		})
+	}
+}
