@@ -58,7 +58,10 @@ step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engin
 # These wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak &
-step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers" ./rdmanet -soak &
+# A thousand times each, which takes too long with -race: that they have in make test.
+closing='CloseDuring|LeasePending|Exit'
+step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" ./rdmanet -soak &
+step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" ./rdmanet -soak &
 wait
 step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
 step "AddressSanitizer" make asan
