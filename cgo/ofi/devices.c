@@ -67,6 +67,5 @@ int ofi_smallest_cq(void)
 	if (v.get_device_list && v.free_device_list && v.open_device &&
 	    v.close_device && v.query_device)
 		least = smallest(&v);
-	dlclose(lib);
-	return least;
+	return least; // the library stays: the verbs provider needs it, too
 }
