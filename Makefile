@@ -60,7 +60,7 @@ SOFTROCE_LIMIT ?= 3600
 .PHONY: test-softroce
 test-softroce: deps ## the tests over a real RDMA stack, and a comparison with rsockets, in a virtual machine with Soft-RoCE
 	@mkdir -p bin/softroce
-	$(GO) test -c -o bin/softroce/ ./cgo/ofi ./internal/fabric/ofifabric ./rdmanet ./grpcdialer
+	$(GO) test -c -o bin/softroce/ ./cgo/ofi ./rdmanet ./grpcdialer
 	$(GO) build -buildvcs=auto -o bin/softroce/bench ./bench
 	./scripts/softroce.sh -t $(SOFTROCE_LIMIT) ./scripts/softroce-tests.sh
 
