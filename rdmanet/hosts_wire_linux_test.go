@@ -23,6 +23,10 @@ type wire struct {
 	all, lost atomic.Int64
 }
 
+// The first thread stays with the first goroutine: it does not end with another one
+// that has gone to the other host on it (openTUN), and /proc/self is where it is.
+func init() { runtime.LockOSThread() }
+
 // wireQueue is how many packets are on their way at most; netem has as many.
 const wireQueue = 1000
 
