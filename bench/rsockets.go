@@ -93,7 +93,7 @@ func connectRstream(ctx context.Context, args []string, served <-chan error) (ou
 		}
 		select {
 		case e := <-served:
-			return "", nil, errors.Join(fmt.Errorf("%s: %v: %s", rstreamProgram, err, firstLines(strings.TrimSpace(out), 3)), e)
+			return "", nil, errors.Join(fmt.Errorf("%s: %s", rstreamProgram, firstLines(strings.TrimSpace(out), 3)), err, e)
 		case <-ctx.Done():
 			return "", nil, fmt.Errorf("%s: %w: %s", rstreamProgram, ctx.Err(), firstLines(strings.TrimSpace(out), 3))
 		case <-time.After(10 * time.Millisecond):

@@ -93,7 +93,7 @@ func TestEndpointRegions(t *testing.T) {
 				require.NoError(t, slab.Close())
 			}
 		}
-		require.NoError(t, b.Endpoint.Close())
+		require.NoError(t, b.Close())
 		misuse, _, _ := strings.Cut(n.Stats().Misuse, "\n")
 		want := ""
 		if early {
