@@ -30,7 +30,10 @@ type gatedEndpoint struct {
 
 func (g *gated) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
 	ep, err := g.Network.Open(provider, src)
-	return &gatedEndpoint{ep, g}, err
+	if err != nil {
+		return nil, err
+	}
+	return &gatedEndpoint{ep, g}, nil
 }
 
 func (e *gatedEndpoint) Insert(name []byte) (fabric.Addr, error) {
