@@ -44,13 +44,16 @@ type Flags uint8
 const (
 	// FlagLanded on a Large frame: the bytes are already in the landing ring,
 	// no completion data will follow. On a frame that asks for a ring: none will
-	// ever follow that has no proof, see Immediate.Proven.
+	// ever follow.
 	FlagLanded Flags = 1 << iota
 	// FlagClosed on a Fin frame: the sender will not read any more either. On a
 	// FinAck frame: it answers such a Fin, or a Reset.
 	FlagClosed
 	// FlagWant on a Data frame: as a Want frame for the same stream.
 	FlagWant
+	// FlagProven on a frame that asks for a ring: completion data will carry the
+	// proof, see Immediate.Proven.
+	FlagProven
 	flagEnd
 )
 

@@ -62,10 +62,12 @@ func smallPath(a fabric.Attr) string {
 // has landed.
 func largePath(a fabric.Attr) string {
 	switch {
-	case a.CQDataSize >= 4:
+	case a.CQDataSize >= 8:
 		return "RDMA write with completion data"
 	case a.Order&fabric.SendAfterWrite != 0:
 		return "RDMA write, then send"
+	case a.CQDataSize >= 4:
+		return "RDMA write with completion data"
 	case a.DeliveryComplete:
 		return "RDMA write, then send after delivery"
 	}

@@ -23,20 +23,24 @@ const (
 	byNothing                 // no rule holds: all data goes in frames
 )
 
+// chooseRule takes the cheapest that lets a peer prove what is its: four bytes of
+// completion data have no room for a proof.
 func chooseRule(a fabric.Attr) rule {
 	switch {
-	case a.CQDataSize >= 4:
+	case a.CQDataSize >= 8:
 		return byCQData
 	case a.Order&fabric.SendAfterWrite != 0:
 		return bySAW
+	case a.CQDataSize >= 4:
+		return byCQData
 	case a.DeliveryComplete:
 		return byDeliver
 	}
 	return byNothing
 }
 
-// proves reports that whatever an endpoint sends of its writes shows a proof.
-func (r rule) proves(a fabric.Attr) bool { return r != byCQData || a.CQDataSize >= 8 }
+// proves reports that there is completion data with room for a proof.
+func (r rule) proves(a fabric.Attr) bool { return r == byCQData && a.CQDataSize >= 8 }
 
 // core is one endpoint's state: its memory, its operations in flight, its
 // peers and their streams. It is a state machine: completions, calls and the

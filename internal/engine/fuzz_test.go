@@ -69,7 +69,7 @@ func runScript(t *testing.T, script []byte) {
 // hostileSim is one of a few fabrics on which many peers share an endpoint.
 func hostileSim(r *reader) simfabric.Config {
 	ps := []simfabric.Personality{
-		simfabric.TCP(), simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(),
+		simfabric.Net(), simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(),
 		simfabric.RuleDeliveryComplete(), simfabric.Verbs(), {},
 	}
 	b := r.byte()
@@ -96,9 +96,12 @@ var frameTypes = []framing.Type{
 
 // flagSets is what flags are drawn from; badSize stands for a payload that is too
 // long for its type.
-var flagSets = []framing.Flags{0, 0, 0, 0, 0, 0, 0, framing.FlagLanded, framing.FlagLanded, framing.FlagClosed, framing.FlagClosed, framing.FlagWant, framing.FlagWant, 7, badSize}
+var flagSets = []framing.Flags{
+	0, 0, 0, 0, 0, 0, framing.FlagProven, framing.FlagLanded, framing.FlagLanded, framing.FlagClosed, framing.FlagClosed,
+	framing.FlagWant, framing.FlagWant, 15, badSize,
+}
 
-const badSize framing.Flags = 8
+const badSize framing.Flags = 128
 
 // reader takes a script apart; at its end it yields zeros.
 type reader struct{ b []byte }
@@ -329,7 +332,7 @@ func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate)
 // that announces its own writes by it: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
-	if sc.c.attr.CQDataSize < 8 && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
+	if sc.c.rule == byCQData && sc.c.attr.CQDataSize < 8 && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
 		lease = 0x7fff
 	}
 	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)

@@ -64,14 +64,14 @@ type landing struct {
 
 // landed takes in the completion data of an RDMA write. All that is believed is
 // that a write which we had granted is complete, and that only from the one whom
-// we had granted it, if completion data has room for a proof.
+// we had granted it, if it has room for a proof there or another way to say so.
 func (c *core) landed(data uint64) {
 	imm := framing.Immediate(data)
 	var p *peer // whose lease it is, or was: the slot that it took is free again
 	if int(imm.Lease()) < len(c.lessees) {
 		p = c.lessees[imm.Lease()]
 	}
-	if p == nil || p.err != nil || p.proves && !framing.Proven(data, p.proofIn) {
+	if p == nil || p.err != nil || p.silent || p.proves && !framing.Proven(data, p.proofIn) {
 		c.stats.WritesStray++
 		return
 	}
@@ -276,7 +276,8 @@ func (s *stream) wait() {
 
 // takeWant takes in a frame that asks for a ring.
 func (s *stream) takeWant(h *framing.Header) {
-	s.p.proves = h.Flags&framing.FlagLanded != 0 && s.p.c.attr.CQDataSize >= 8
+	s.p.silent = h.Flags&framing.FlagLanded != 0
+	s.p.proves = h.Flags&framing.FlagProven != 0 && s.p.c.attr.CQDataSize >= 8
 	s.wanted()
 }
 

@@ -77,7 +77,8 @@ type peer struct {
 	streams map[uint32]*stream
 	list    []*stream // the same, in an order that a replay repeats
 	nextID  uint32
-	proves  bool // completion data of its writes shows the proof, if there is any
+	silent  bool // its writes come without completion data
+	proves  bool // their completion data shows the proof
 	landing *pool.Arena
 	dry     bool // it had no memory for a lease when grantWaiting looked last
 	pong    waiter

@@ -257,3 +257,32 @@ func TestFramesOfStrangers(t *testing.T) {
 	}
 	require.NoError(t, stranger.Close())
 }
+
+// TestForgedCompletionData: completion data about another peer's lease is believed
+// only where that peer has no other way to say that its writes have landed.
+func TestForgedCompletionData(t *testing.T) {
+	for _, tt := range []struct {
+		personality simfabric.Personality
+		believed    bool
+	}{
+		{simfabric.Net(), false}, {simfabric.TCP(), false}, {simfabric.Verbs(), false}, {simfabric.EFADirect(), true},
+	} {
+		t.Run(tt.personality.Provider, func(t *testing.T) {
+			l := newLink(t, simfabric.Config{Seed: 1, Personality: tt.personality}, Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			moveBuffer(t, a, b)
+			l.eb.enter()
+			in := b.stream.inLease
+			before := l.eb.core.stats.WritesStray
+			l.eb.core.landed(uint64(framing.MakeImmediate(in.Index, in.seq, false)))
+			assert.Equal(t, tt.believed, in.writes[in.seq%framing.MaxWrites].landed)
+			assert.Equal(t, tt.believed, l.eb.core.stats.WritesStray == before)
+			l.eb.leave()
+			for _, c := range []*Conn{a, b} {
+				require.NoError(t, c.SetLinger(0))
+				require.NoError(t, c.Close())
+			}
+		})
+	}
+}

@@ -135,8 +135,11 @@ func (s *stream) ask() {
 
 // wantFlags is what a frame that asks for a ring says of the writes to it.
 func (c *core) wantFlags() framing.Flags {
-	if c.rule.proves(c.attr) {
+	switch {
+	case c.rule != byCQData:
 		return framing.FlagLanded
+	case c.rule.proves(c.attr):
+		return framing.FlagProven
 	}
 	return 0
 }

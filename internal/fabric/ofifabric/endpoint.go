@@ -80,9 +80,14 @@ func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
 
 // cqDataSize is how many bytes of completion data writes carry where an endpoint has
 // so many. cxi and opx mean their sends: fi_writedata gives ENOSYS, with cxi unless
-// FI_CXI_ENABLE_WRITEDATA is set (libfabric 2.5), with opx before 2.1.
+// FI_CXI_ENABLE_WRITEDATA is set (libfabric 2.5), with opx before 2.1. tcp has it, but
+// when a conn is closed of which half a write with data has come, it completes that
+// with an error and no operation context, and ofi_rxm, at least up to libfabric 2.6,
+// ends the process by reading from there (tcpx_ep_flush_all_queues,
+// rxm_handle_comp_error).
 func cqDataSize(provider string, size int) int {
-	if provider == "cxi" || provider == "opx" {
+	switch provider {
+	case "cxi", "opx", "tcp;ofi_rxm", "net;ofi_rxm":
 		return 0
 	}
 	return size

@@ -20,12 +20,12 @@ func Shm() Personality {
 	}
 }
 
-// TCP is like the tcp provider under fi_rxm(7).
+// TCP is like the tcp provider under fi_rxm(7), whose completion data must not be
+// used: see cqDataSize in ofifabric.
 func TCP() Personality {
 	return Personality{
 		Provider:         "tcp;ofi_rxm",
 		InjectSize:       64,
-		CQDataSize:       8,
 		Order:            allOrders,
 		DeliveryComplete: true,
 		WeakCompletion:   true,
@@ -35,7 +35,7 @@ func TCP() Personality {
 // Net is like the net provider of libfabric 1.17.
 func Net() Personality {
 	p := TCP()
-	p.Provider, p.InjectSize = "net", 128
+	p.Provider, p.InjectSize, p.CQDataSize = "net", 128, 8
 	return p
 }
 
