@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -28,6 +29,10 @@ type endpoint struct {
 	err    error
 	engine *engine.Endpoint
 	fab    fabric.Endpoint
+	// worn: a peer was lost in the middle of something. What the provider still holds of
+	// that, such as a TCP connection that was cut (tcp;ofi_rxm) or the numbers of packets
+	// (udp;ofi_rxd), would stand in the way of a new dial between these two endpoints.
+	worn atomic.Bool
 
 	// Guarded by Transport.mu.
 	refs    int
@@ -74,7 +79,13 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 		t.shmPeers++
 		return &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}, true, nil
 	}
-	if ep = t.endpoints[key]; ep == nil {
+	if ep = t.endpoints[key]; ep == nil || ep.worn.Load() {
+		if old := ep; old != nil {
+			old.retired = true
+			if old.refs == 0 {
+				t.hands.Go(func() { t.closeEndpoint(old) })
+			}
+		}
 		ep, open = &endpoint{key: key, opened: make(chan struct{})}, true
 		t.endpoints[key] = ep
 	}

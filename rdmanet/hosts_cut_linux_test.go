@@ -63,11 +63,9 @@ func cutOff(providers, _ string) error {
 
 // A cable that is cut in mid-transfer ends the conns at both ends in the time that
 // DeadAfter says, whether an end knows of the cut or not. When the cable is back, the
-// listener can be dialed again over net. The endpoints of tcp;ofi_rxm and udp;ofi_rxd
-// outlive the cut, and with them what libfabric 1.17 holds for each other's
-// address: a new dial may find them silent for longer than it waits.
+// listener can be dialed again.
 func TestHostsCut(t *testing.T) {
-	for provider, cuts := range map[string]int{"tcp;ofi_rxm": 1, "net": 2, rxd: 1} {
+	for _, provider := range []string{"tcp;ofi_rxm", "net", rxd} {
 		t.Run(provider, func(t *testing.T) {
 			h := cabled(t)
 			_, stdout := startProcess(t, h.process("cut off", provider, ""))
@@ -75,7 +73,7 @@ func TestHostsCut(t *testing.T) {
 			require.NoError(t, err)
 			d := dialer(t, provider)
 			d.Transport.DeadAfter = cutDeadAfter
-			for range cuts {
+			for range 3 {
 				ended := make(chan error, 2*cutConns)
 				var conns []*rdmanet.Conn
 				for i := range cutConns {

@@ -59,7 +59,13 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 	return l.peer.Connect(ctx, remote)
 }
 
-func (l *link) Check(ctx context.Context) error { return l.peer.Check(ctx) }
+func (l *link) Check(ctx context.Context) error {
+	err := l.peer.Check(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		l.ep.worn.Store(true)
+	}
+	return err
+}
 
 func (l *link) Attached(s *rendezvous.Session) {
 	l.session.Store(s)
@@ -110,7 +116,13 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 // lost: the session ends, too, and the peer learns of it. As long as there is
 // none, the connection belongs to the handshake, which may go on to another
 // provider.
-func (l *link) lost(error) {
+func (l *link) lost(err error) {
+	// The listening side need not care: the next dial comes from another endpoint.
+	if l.listener == nil && l.session.Load() != nil && !errors.Is(err, net.ErrClosed) {
+		if conns, _ := l.peer.Idle(); conns > 0 || !errors.Is(err, rendezvous.ErrGoodbye) {
+			l.ep.worn.Store(true)
+		}
+	}
 	l.t.spawn(func() {
 		l.t.drop(l)
 		<-l.settled

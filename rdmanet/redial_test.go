@@ -23,11 +23,18 @@ import (
 type freezer struct {
 	*simfabric.Network
 	frozen atomic.Bool
+	// void, if there is one, gets what is sent to addresses that were removed before: the
+	// provider has a broken connection with them, and keeps it.
+	void []byte
 }
 
 type freezing struct {
 	fabric.Endpoint
 	f *freezer
+
+	mu    *sync.Mutex // guards what follows
+	names map[fabric.Addr]string
+	gone  map[string]bool
 }
 
 func (f *freezer) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
@@ -35,7 +42,25 @@ func (f *freezer) Open(provider string, src netip.Addr) (fabric.Endpoint, error)
 	if err != nil {
 		return nil, err
 	}
-	return freezing{ep, f}, nil
+	return freezing{ep, f, new(sync.Mutex), map[fabric.Addr]string{}, map[string]bool{}}, nil
+}
+
+func (e freezing) Insert(name []byte) (fabric.Addr, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.gone[string(name)] && e.f.void != nil {
+		return e.Endpoint.Insert(e.f.void)
+	}
+	a, err := e.Endpoint.Insert(name)
+	e.names[a] = string(name)
+	return a, err
+}
+
+func (e freezing) Remove(a fabric.Addr) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.gone[e.names[a]] = true
+	return e.Endpoint.Remove(a)
 }
 
 func (e freezing) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
@@ -232,4 +257,37 @@ func TestDialWhileListenerCloses(t *testing.T) {
 			closing.Wait()
 		})
 	}
+}
+
+// A peer that was lost in the middle of something can be dialed again, though the
+// provider has kept a broken connection between the two endpoints.
+func TestRedialAfterLoss(t *testing.T) {
+	f := &freezer{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
+	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})
+	require.NoError(t, err)
+	defer void.Close()
+	f.void = void.Name()
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	for _, tr := range []*rdmanet.Transport{here, there} {
+		tr.DeadAfter = 200 * time.Millisecond
+		defer func() { require.NoError(t, tr.Close()) }()
+	}
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here}
+	c, s := meet(t, d, l)
+	echo(t, c, s)
+	f.frozen.Store(true)
+	_, err = c.Write([]byte("lost"))
+	require.NoError(t, err)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	f.frozen.Store(false)
+
+	c2, s2 := meet(t, d, l)
+	echo(t, c2, s2)
+	assert.NoError(t, c.Close())
+	_ = s.Close() // it may have been lost, too
+	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
+	closeAll(t, c2, s2)
 }
