@@ -29,9 +29,9 @@ type endpoint struct {
 	err    error
 	engine *engine.Endpoint
 	fab    fabric.Endpoint
-	// worn: a peer was lost in the middle of something. What the provider still holds of
-	// that, such as a TCP connection that was cut (tcp;ofi_rxm) or the numbers of packets
-	// (udp;ofi_rxd), would stand in the way of a new dial between these two endpoints.
+	// worn: a peer fell silent. What the provider still holds of it, such as a TCP
+	// connection that was cut (tcp;ofi_rxm) or the numbers of packets (udp;ofi_rxd), would
+	// stand in the way of a new dial between these two endpoints.
 	worn atomic.Bool
 
 	// Guarded by Transport.mu.
@@ -79,13 +79,11 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 		t.shmPeers++
 		return &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}, true, nil
 	}
-	if ep = t.endpoints[key]; ep == nil || ep.worn.Load() {
-		if old := ep; old != nil {
-			old.retired = true
-			if old.refs == 0 {
-				t.hands.Go(func() { t.closeEndpoint(old) })
-			}
-		}
+	if ep = t.endpoints[key]; ep != nil && ep.worn.Load() { // and in use: see release
+		t.retireLocked(ep)
+		ep = nil
+	}
+	if ep == nil {
 		ep, open = &endpoint{key: key, opened: make(chan struct{})}, true
 		t.endpoints[key] = ep
 	}
@@ -113,6 +111,10 @@ func (ep *endpoint) open(t *Transport) {
 func (t *Transport) retire(ep *endpoint) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	t.retireLocked(ep)
+}
+
+func (t *Transport) retireLocked(ep *endpoint) {
 	ep.retired = true
 	if t.endpoints[ep.key] == ep {
 		delete(t.endpoints, ep.key)
@@ -123,6 +125,9 @@ func (t *Transport) retire(ep *endpoint) {
 func (t *Transport) release(ep *endpoint) {
 	t.mu.Lock()
 	ep.refs--
+	if ep.worn.Load() {
+		t.retireLocked(ep)
+	}
 	last := ep.refs == 0 && ep.retired
 	if last && ep.own {
 		t.shmPeers--

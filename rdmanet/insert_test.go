@@ -1,53 +1,20 @@
 package rdmanet_test
 
 import (
-	"net/netip"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// gated is a fabric on which inserting an address takes until the gate is opened,
-// once it is closed.
-type gated struct {
-	*simfabric.Network
-	closed  atomic.Bool
-	gate    chan struct{}
-	waiting atomic.Int32
-}
-
-type gatedEndpoint struct {
-	fabric.Endpoint
-	g *gated
-}
-
-func (g *gated) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
-	ep, err := g.Network.Open(provider, src)
-	if err != nil {
-		return nil, err
-	}
-	return &gatedEndpoint{ep, g}, nil
-}
-
-func (e *gatedEndpoint) Insert(name []byte) (fabric.Addr, error) {
-	if e.g.closed.Load() {
-		e.g.waiting.Add(1)
-		<-e.g.gate
-	}
-	return e.Endpoint.Insert(name)
-}
-
 // TestBlockingInsert: a provider that takes its time to insert an address (efa) holds
 // up that dial, until its timeout, but no conn and no sign of life.
 func TestBlockingInsert(t *testing.T) {
-	g := &gated{Network: simfabric.New(simfabric.Config{Personality: simfabric.EFA()}), gate: make(chan struct{})}
+	g := newRigged(simfabric.EFA())
 	here, there := rdmanet.NewTransport(g), rdmanet.NewTransport(g)
 	for _, tr := range []*rdmanet.Transport{here, there} {
 		tr.DeadAfter = time.Second
@@ -56,7 +23,7 @@ func TestBlockingInsert(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, there.Close()) })
 	l := listen(t, rdmanet.ListenConfig{Transport: there})
 	a, b := meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
-	g.closed.Store(true)
+	g.gated.Store(true)
 
 	start := time.Now()
 	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: time.Second}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -117,11 +118,8 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 // none, the connection belongs to the handshake, which may go on to another
 // provider.
 func (l *link) lost(err error) {
-	// The listening side need not care: the next dial comes from another endpoint.
-	if l.listener == nil && l.session.Load() != nil && !errors.Is(err, net.ErrClosed) {
-		if conns, _ := l.peer.Idle(); conns > 0 || !errors.Is(err, rendezvous.ErrGoodbye) {
-			l.ep.worn.Store(true)
-		}
+	if l.wears(err) {
+		l.ep.worn.Store(true)
 	}
 	l.t.spawn(func() {
 		l.t.drop(l)
@@ -130,6 +128,20 @@ func (l *link) lost(err error) {
 			s.Goodbye()
 		}
 	})
+}
+
+// wears reports whether the peer was lost without the provider's knowledge, so that
+// what that holds of it stays. When a process dies its connections do, too. The
+// listening side need not care: the next dial comes from another endpoint.
+func (l *link) wears(err error) bool {
+	switch {
+	case l.listener != nil || l.session.Load() == nil:
+		return false
+	case errors.Is(err, rendezvous.ErrGoodbye): // it may have lost us
+		conns, _ := l.peer.Idle()
+		return conns > 0
+	}
+	return errors.Is(err, rendezvous.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck)
 }
 
 func (l *link) gone() { l.t.spawn(l.finish) }

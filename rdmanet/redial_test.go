@@ -6,7 +6,6 @@ import (
 	"net/netip"
 	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -14,67 +13,15 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
-
-// freezer is a fabric that can be made to do nothing.
-type freezer struct {
-	*simfabric.Network
-	frozen atomic.Bool
-	// void, if there is one, gets what is sent to addresses that were removed before: the
-	// provider has a broken connection with them, and keeps it.
-	void []byte
-}
-
-type freezing struct {
-	fabric.Endpoint
-	f *freezer
-
-	mu    *sync.Mutex // guards what follows
-	names map[fabric.Addr]string
-	gone  map[string]bool
-}
-
-func (f *freezer) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
-	ep, err := f.Network.Open(provider, src)
-	if err != nil {
-		return nil, err
-	}
-	return freezing{ep, f, new(sync.Mutex), map[fabric.Addr]string{}, map[string]bool{}}, nil
-}
-
-func (e freezing) Insert(name []byte) (fabric.Addr, error) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.gone[string(name)] && e.f.void != nil {
-		return e.Endpoint.Insert(e.f.void)
-	}
-	a, err := e.Endpoint.Insert(name)
-	e.names[a] = string(name)
-	return a, err
-}
-
-func (e freezing) Remove(a fabric.Addr) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.gone[e.names[a]] = true
-	return e.Endpoint.Remove(a)
-}
-
-func (e freezing) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
-	if e.f.frozen.Load() {
-		return 0, 0, nil
-	}
-	return e.Endpoint.Exchange(ops, done)
-}
 
 // A dial that is given up leaves the peer to the others.
 func TestDialGivenUpKeepsThePeer(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {
-			f := &freezer{Network: simfabric.New(simfabric.Config{Personality: p})}
+			f := newRigged(p)
 			tr := rdmanet.NewTransport(f)
 			cleanly(t, tr)
 			l := listen(t, rdmanet.ListenConfig{Transport: tr})
@@ -262,7 +209,7 @@ func TestDialWhileListenerCloses(t *testing.T) {
 // A peer that was lost in the middle of something can be dialed again, though the
 // provider has kept a broken connection between the two endpoints.
 func TestRedialAfterLoss(t *testing.T) {
-	f := &freezer{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
+	f := newRigged(simfabric.TCP())
 	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})
 	require.NoError(t, err)
 	defer void.Close()

@@ -14,7 +14,7 @@ func (c *core) chores() (again bool) {
 	c.grantWaiting()
 	for _, p := range c.order {
 		if p.checkProgress() {
-			c.fail(p, fmt.Errorf("fabric took or completed no operation for %v", p.waited))
+			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}
 		if p.err == nil && (p.reclaim() || p.flying > 0 || len(p.out) > 0) {
 			again = true
