@@ -107,7 +107,7 @@ func TestProvidersAttributes(t *testing.T) {
 	assert.Equal(t, []rdmanet.ProviderInfo{{
 		Provider: "verbs;ofi_rxm", Domain: "sim", Fabric: "sim", Protocol: 11, ProtocolVersion: 1, Addresses: []netip.Addr{p.Source},
 		InjectSize: p.InjectSize, MaxMsgSize: p.MaxMsgSize, CQDataSize: p.CQDataSize, Order: "SAS SAW WAW", MRMode: "LOCAL VIRT_ADDR",
-		WaitObject: "fd", LargePath: "RDMA write with completion data", Rank: 1,
+		WaitObject: "fd", LargePath: "RDMA write, then send", Rank: 1,
 	}}, list)
 }
 

@@ -1,11 +1,14 @@
 #!/bin/sh
 # The long form of the tests whose outcome depends on timing or chance, for two
-# hours. Prints what it does, and leaves a summary in docs/soak.txt.
+# hours. Prints what it does, and leaves a summary in docs/soak.txt. In the
+# environment, SEEDS, FUZZTIME and PART make it shorter: PART=4 repeats a quarter
+# as often.
 set -eu
 cd "$(dirname "$0")/.."
 
 seeds=${SEEDS:-200000}
 fuzztime=${FUZZTIME:-10m}
+part=${PART:-1}
 out=docs/soak.txt
 logs=$(mktemp -d)
 trap 'rm -rf "$logs"' EXIT
@@ -53,16 +56,16 @@ fuzz() {
 # one of a thousand conns may stand still has a bound, and the race detector's own
 # memory grows by some hundred bytes a conn.
 alone='Stuck|Stalled|Flat|ManyConns'
-step "conns and processes that are stuck; many conns; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak
+step "conns and processes that are stuck; many conns; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
 fuzz & # gives way to the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
-step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak &
+step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
 # A thousand times each, which takes too long with -race: that they have in make test.
 closing='CloseDuring|LeasePending|Exit'
-step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" ./rdmanet -soak &
-step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" ./rdmanet -soak &
+step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" ./rdmanet -soak -soak.part "$part" &
+step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" ./rdmanet -soak -soak.part "$part" &
 wait
 step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
 step "AddressSanitizer" make asan
