@@ -77,7 +77,9 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 			return nil, false, fmt.Errorf("provider %s: %d peers use it, more are not allowed (Transport.MaxShmPeers)", key.provider, limit)
 		}
 		t.shmPeers++
-		return &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}, true, nil
+		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}
+		t.open[ep] = struct{}{}
+		return ep, true, nil
 	}
 	if ep = t.endpoints[key]; ep != nil && ep.worn.Load() { // and in use: see release
 		t.retireLocked(ep)
@@ -86,6 +88,7 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 	if ep == nil {
 		ep, open = &endpoint{key: key, opened: make(chan struct{})}, true
 		t.endpoints[key] = ep
+		t.open[ep] = struct{}{}
 	}
 	ep.refs++
 	return ep, open, nil
@@ -159,15 +162,18 @@ func (t *Transport) closeEndpoints(match func(*endpoint) bool) {
 // closeEndpoint ends an endpoint for good and keeps its counters.
 func (t *Transport) closeEndpoint(ep *endpoint) {
 	<-ep.opened
-	if ep.engine == nil {
-		return
+	var s ProviderStats
+	if ep.engine != nil {
+		_ = ep.engine.Close() // of no use any more, whatever it says
+		s = providerStats(ep.engine.Stats())
+		s.Peers, s.Conns, s.Endpoints, s.LandingMemory = 0, 0, 0, 0
 	}
-	_ = ep.engine.Close() // of no use any more, whatever it says
-	s := providerStats(ep.engine.Stats())
-	s.Peers, s.Conns, s.Endpoints, s.LandingMemory = 0, 0, 0, 0
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.past[ep.key.provider] = t.past[ep.key.provider].add(s)
+	if _, first := t.open[ep]; first && ep.engine != nil {
+		t.past[ep.key.provider] = t.past[ep.key.provider].add(s)
+	}
+	delete(t.open, ep)
 }
 
 // newPeer reserves a peer on an endpoint. An endpoint that has no peers and

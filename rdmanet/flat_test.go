@@ -149,7 +149,7 @@ func resident() int64 {
 // TestFlatMemory: conns that come and go leave nothing behind.
 func TestFlatMemory(t *testing.T) {
 	for _, provider := range realProviders {
-		for how, n := range map[string]int{"reuse": rounds(500, 100_000), "no reuse": rounds(20, 2000)} {
+		for how, n := range map[string]int{"reuse": allRounds(500, 100_000), "no reuse": allRounds(20, 2000)} {
 			t.Run(provider+"/"+how, func(t *testing.T) {
 				cmd := process(t, "cycles", provider, fmt.Sprint(how, ":", n))
 				// AddressSanitizer would keep what was freed.

@@ -238,3 +238,39 @@ func TestRedialAfterLoss(t *testing.T) {
 	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
 	closeAll(t, c2, s2)
 }
+
+// TestCountersNeverFall: what has been counted stays counted, while endpoints come and
+// go.
+func TestCountersNeverFall(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			tr := simulated(t, p)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			d := &rdmanet.Dialer{Transport: tr, DisableReuse: true}
+			done := make(chan struct{})
+			var watching sync.WaitGroup
+			watching.Go(func() {
+				for last := uint64(0); ; {
+					n := tr.Stats().Providers[p.Provider].Posted
+					if !assert.GreaterOrEqual(t, n, last) {
+						return
+					}
+					last = n
+					select {
+					case <-done:
+						return
+					default:
+					}
+				}
+			})
+			for range 50 {
+				c, s := meet(t, d, l)
+				echo(t, c, s)
+				closeAll(t, c, s)
+				tr.CloseIdle()
+			}
+			close(done)
+			watching.Wait()
+		})
+	}
+}

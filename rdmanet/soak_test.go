@@ -8,10 +8,13 @@ var (
 )
 
 // rounds is how often a test repeats something: few times each time the tests
-// run, many times in make soak.
-func rounds(few, many int) int {
+// run, many times in make soak, or a part of that.
+func rounds(few, many int) int { return max(few, allRounds(few, many) / *part) }
+
+// allRounds is rounds for what a part of would say something else.
+func allRounds(few, many int) int {
 	if *soak {
-		return max(few, many / *part)
+		return many
 	}
 	return few
 }

@@ -127,21 +127,16 @@ func (t *Transport) Stats() TransportStats {
 	for l := range t.listeners {
 		out.Handshakes += l.crowd.size()
 	}
-	links := keys(t.links)
-	open := make(map[*endpoint]struct{})
-	for _, ep := range t.endpoints {
-		open[ep] = struct{}{}
-	}
+	links, open := keys(t.links), keys(t.open)
 	t.mu.Unlock()
 	for _, l := range links {
-		open[l.ep] = struct{}{}
 		if s := l.session.Load(); s != nil {
 			wire := s.Stats()
 			out.RendezvousSent += wire.Sent
 			out.RendezvousReceived += wire.Received
 		}
 	}
-	for ep := range open {
+	for _, ep := range open {
 		select {
 		case <-ep.opened:
 			if ep.engine != nil {

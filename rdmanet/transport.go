@@ -80,7 +80,8 @@ type Transport struct {
 	lastID     uint32
 	listeners  map[*Listener]struct{}
 	providers  map[netip.Addr]providerList
-	endpoints  map[endpointKey]*endpoint
+	endpoints  map[endpointKey]*endpoint // those to share
+	open       map[*endpoint]struct{}    // all, until their counters are in past
 	shmPeers   int
 	cleaned    bool // what dead processes had left in /dev/shm is removed
 	links      map[*link]struct{}
@@ -118,6 +119,7 @@ func (t *Transport) init() {
 	t.listeners = make(map[*Listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
 	t.endpoints = make(map[endpointKey]*endpoint)
+	t.open = make(map[*endpoint]struct{})
 	t.links = make(map[*link]struct{})
 	t.cache = make(map[linkKey]*link)
 	t.flights = make(map[flightKey]*flight)

@@ -364,11 +364,18 @@ func (e *endpoint) stop() {
 	}
 	n := e.net
 	for _, f := range n.flows {
-		if f.src == e {
-			f.items = slices.DeleteFunc(f.items, func(x *item) bool {
-				return !x.reported && x.op.Kind != fabric.Inject
-			})
+		if f.src != e {
+			continue
 		}
+		missing := false // a write, and with it whatever its order keeps behind it
+		f.items = slices.DeleteFunc(f.items, func(x *item) bool {
+			if missing && x.isSend() && e.p.Order&fabric.SendAfterWrite != 0 {
+				return true
+			}
+			ends := !x.reported && x.op.Kind != fabric.Inject
+			missing = missing || ends && !x.isSend()
+			return ends
+		})
 	}
 	n.bury(e, DeathError)
 }

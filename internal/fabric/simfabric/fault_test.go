@@ -82,3 +82,15 @@ func TestObserve(t *testing.T) {
 	a.poll(20)
 	assert.Len(t, seen, 50)
 }
+
+// Where sends come after writes, none comes after a write that a close has dropped.
+func TestClosingKeepsTheOrder(t *testing.T) {
+	for seed := range uint64(20) {
+		_, a, b := pair(t, Config{Seed: seed, Delay: 50, Personality: Verbs()})
+		b.post(b.op(fabric.Recv, 1, 0, 64))
+		a.post(a.write(b, fabric.Write, 2, 0, 1))
+		a.post(a.op(fabric.Inject, 3, 64, 8))
+		require.NoError(t, a.Shutdown())
+		assert.Empty(t, b.poll(100), "seed %d", seed)
+	}
+}
