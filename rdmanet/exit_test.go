@@ -126,12 +126,12 @@ func TestExitWithoutClose(t *testing.T) {
 				t.Run(role, func(t *testing.T) {
 					for range rounds(2, 300) {
 						cmd := process(t, role, provider, l.Addr().String())
-						begin := time.Now()
+						started := time.Now()
 						require.NoError(t, cmd.Start())
 						c := accept(t, l)
 						test(t, c, func() { require.NoError(t, cmd.Wait()) })
 						shut(c).end(t, "Close", nil)
-						require.Empty(t, leftSince(t, begin, cmd.Process.Pid))
+						require.Empty(t, leftSince(t, started, cmd.Process.Pid))
 					}
 				})
 			}

@@ -80,7 +80,7 @@ var lies = map[string]lie{
 // nothing goes wrong. It does, in one of so many seeds, once the engine does not know
 // of one of them: it heeds each, and the fabric minds.
 func TestRules(t *testing.T) {
-	const few, many = 20, 500
+	const few, many = 20, 3000
 	for _, p := range []simfabric.Personality{
 		simfabric.Verbs(), simfabric.EFA(), simfabric.EFADirect(), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
 	} {
@@ -110,7 +110,7 @@ func TestRules(t *testing.T) {
 func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		sim := simfabric.Config{
-			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.1, AgainRate: 0.05, CompletionReorder: true,
+			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true,
 		}
 		cfg := Config{Ring: minRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
 		link, e := newLinkOf(sim, cfg, func(fe fabric.Endpoint) fabric.Endpoint {
@@ -142,8 +142,10 @@ func (l *link) trade(seed uint64) error {
 		if err := l.tradeOnce(seed<<8 | round); err != nil {
 			return err
 		}
-		if err := l.giveUp(); err != nil {
-			return err
+		for range 3 {
+			if err := l.giveUp(); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
