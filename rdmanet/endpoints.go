@@ -146,10 +146,9 @@ func (t *Transport) release(ep *endpoint) {
 func (t *Transport) closeEndpoints(match func(*endpoint) bool) {
 	var list []*endpoint
 	t.mu.Lock()
-	for key, ep := range t.endpoints {
+	for _, ep := range t.endpoints {
 		if match(ep) {
-			delete(t.endpoints, key)
-			ep.retired = true
+			t.retireLocked(ep)
 			list = append(list, ep)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
@@ -131,7 +130,9 @@ func TestExitWithoutClose(t *testing.T) {
 						c := accept(t, l)
 						test(t, c, func() { require.NoError(t, cmd.Wait()) })
 						shut(c).end(t, "Close", nil)
-						require.Empty(t, leftSince(t, started, cmd.Process.Pid))
+						left, err := regionsOf(started, cmd.Process.Pid)
+						require.NoError(t, err)
+						require.Empty(t, left)
 					}
 				})
 			}
@@ -139,19 +140,6 @@ func TestExitWithoutClose(t *testing.T) {
 			assert.Zero(t, tr.Stats().Providers[provider].Conns)
 		})
 	}
-}
-
-// leftSince lists the regions of a process that began at the given time. Others with
-// its number may have left some before.
-func leftSince(t *testing.T, begin time.Time, pid int) (names []string) {
-	list, err := filepath.Glob(fmt.Sprintf("/dev/shm/%d:*", pid))
-	require.NoError(t, err)
-	for _, name := range list {
-		if info, err := os.Stat(name); err == nil && info.ModTime().After(begin) {
-			names = append(names, name)
-		}
-	}
-	return names
 }
 
 // survivesWriter reads what a writer has left, which may be any number of bytes.

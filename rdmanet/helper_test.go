@@ -1,9 +1,11 @@
 package rdmanet_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -98,6 +100,23 @@ func sharedMemory(t *testing.T) []string {
 		}
 	}
 	return names
+}
+
+// regionsOf lists what these processes have given a name in libfabric's shared
+// memory since then: an earlier process with the same number may have left some.
+func regionsOf(since time.Time, pids ...int) (names []string, err error) {
+	for _, pid := range pids {
+		list, err := filepath.Glob(fmt.Sprintf("/dev/shm/%d-*", pid))
+		if err != nil {
+			return nil, err
+		}
+		for _, name := range list {
+			if info, err := os.Stat(name); err == nil && info.ModTime().After(since) {
+				names = append(names, name)
+			}
+		}
+	}
+	return names, nil
 }
 
 // personalities are simulated providers, among them those that need hardware.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
@@ -43,7 +44,7 @@ func (c *Conn) Info() ConnInfo {
 	a := c.link.ep.engine.Attr()
 	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
-	info.SmallPath, info.LargePath = smallPath(a), largePath(a)
+	info.SmallPath, info.LargePath = smallPath(a), engine.ChooseRule(a).String()
 	info.Refused = slices.Clone(c.link.refused)
 	n := c.fabric.Counters()
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
@@ -56,20 +57,4 @@ func smallPath(a fabric.Attr) string {
 		return "send"
 	}
 	return fmt.Sprintf("inject up to %d bytes, else send", a.InjectSize)
-}
-
-// largePath follows the engine's choice among the ways to tell that an RDMA write
-// has landed.
-func largePath(a fabric.Attr) string {
-	switch {
-	case a.CQDataSize >= 8:
-		return "RDMA write with completion data"
-	case a.Order&fabric.SendAfterWrite != 0:
-		return "RDMA write, then send"
-	case a.CQDataSize >= 4:
-		return "RDMA write with completion data"
-	case a.DeliveryComplete:
-		return "RDMA write, then send after delivery"
-	}
-	return "send"
 }

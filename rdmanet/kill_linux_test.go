@@ -12,7 +12,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -252,14 +251,18 @@ func testKilled(t *testing.T, provider string, kill killFunc) {
 	before := take(t, tr)
 	var longest time.Duration
 	times := rounds(12, 200)
-	killed := map[string]bool{}
+	started, killed := time.Now(), []int{}
 	for range times {
 		pid, took := kill(t, tr, l, provider, time.Duration(rng.IntN(20_000))*time.Microsecond)
-		killed[strconv.Itoa(pid)] = true
+		killed = append(killed, pid)
 		longest = max(longest, took)
 	}
 	before.back(t, tr)
-	assert.EventuallyWithT(t, func(c *assert.CollectT) { assert.Empty(c, regionsOf(t, killed)) }, patience, 10*time.Millisecond)
+	eventually(t, func() bool {
+		left, err := regionsOf(started, killed...)
+		assert.NoError(t, err)
+		return len(left) == 0
+	}, "nothing of the killed is in /dev/shm")
 	s := tr.Stats().Providers[provider]
 	t.Logf("%d kills: the last call ended after %v at most; %d endpoints abandoned", times, longest, s.Abandoned)
 	if provider != "shm" {

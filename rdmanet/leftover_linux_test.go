@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -66,10 +65,15 @@ func TestLeftovers(t *testing.T) {
 // TestLeftRegion is TestLeftovers for memory that libfabric has named.
 func TestLeftRegion(t *testing.T) {
 	cmd := process(t, "hold endpoint", "shm", "")
+	started := time.Now()
 	stdin, stdout := startProcess(t, cmd)
 	defer stdin.Close()
 	line(t, stdout) // it is open
-	mine := func() []string { return regionsOf(t, map[string]bool{strconv.Itoa(cmd.Process.Pid): true}) }
+	mine := func() []string {
+		names, err := regionsOf(started, cmd.Process.Pid)
+		assert.NoError(t, err)
+		return names
+	}
 	require.Len(t, mine(), 1)
 	useShm(t)
 	assert.Len(t, mine(), 1, "the process lives")
@@ -78,19 +82,6 @@ func TestLeftRegion(t *testing.T) {
 	require.Len(t, mine(), 1)
 	useShm(t)
 	require.Eventually(t, func() bool { return len(mine()) == 0 }, patience, time.Millisecond)
-}
-
-// regionsOf lists what libfabric has named for the processes with these numbers.
-func regionsOf(t *testing.T, pids map[string]bool) (names []string) {
-	t.Helper()
-	list, err := os.ReadDir("/dev/shm")
-	require.NoError(t, err)
-	for _, e := range list {
-		if pid, _, ok := strings.Cut(e.Name(), "-"); ok && pids[pid] {
-			names = append(names, e.Name())
-		}
-	}
-	return names
 }
 
 // useShm has a process meet another over shared memory.

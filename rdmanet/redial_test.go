@@ -206,8 +206,8 @@ func TestDialWhileListenerCloses(t *testing.T) {
 	}
 }
 
-// A peer that was lost in the middle of something can be dialed again, though the
-// provider has kept a broken connection between the two endpoints.
+// A peer that fell silent can be dialed again, though the provider has kept a broken
+// connection between the two endpoints.
 func TestRedialAfterLoss(t *testing.T) {
 	f := newRigged(simfabric.TCP())
 	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})

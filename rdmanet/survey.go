@@ -126,7 +126,7 @@ func (s *survey) try(p *ProviderInfo) error {
 	}
 	a := fab.Attr()
 	p.InjectSize, p.MaxMsgSize, p.CQDataSize = a.InjectSize, a.MaxMsgSize, a.CQDataSize
-	p.Order, p.MRMode, p.LargePath = a.Order.String(), a.MRMode, largePath(a)
+	p.Order, p.MRMode, p.LargePath = a.Order.String(), a.MRMode, engine.ChooseRule(a).String()
 	p.WaitObject = "none"
 	if fab.Waiter() != nil {
 		p.WaitObject = "fd"

@@ -118,8 +118,8 @@ var (
 	ErrEndpointClosed = errors.New("fabric endpoint closed")
 	// ErrMemory: the memory budget has no room.
 	ErrMemory = errors.New("memory budget exhausted: raise Transport.MemoryLimit or close conns")
-	// errProtocol: the peer broke the protocol; it is cut off.
 	// ErrStuck: the peer is lost, since nothing that is sent to it completes.
-	ErrStuck    = errors.New("fabric took or completed no operation")
+	ErrStuck = errors.New("fabric took or completed no operation")
+	// errProtocol: the peer broke the protocol; it is cut off.
 	errProtocol = errors.New("peer broke the protocol")
 )

@@ -12,36 +12,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// rule is how the target learns that an RDMA write has landed (SPEC.md
-// section 5), chosen by the writer from what its endpoint offers.
-type rule uint8
-
-const (
-	byCQData  rule = 1 + iota // completion data is the notification
-	bySAW                     // a send posted after the write arrives after it
-	byDeliver                 // wait for FI_DELIVERY_COMPLETE, then send
-	byNothing                 // no rule holds: all data goes in frames
-)
-
-// chooseRule takes the cheapest that lets a peer prove what is its: four bytes of
-// completion data have no room for a proof.
-func chooseRule(a fabric.Attr) rule {
-	switch {
-	case a.CQDataSize >= 8:
-		return byCQData
-	case a.Order&fabric.SendAfterWrite != 0:
-		return bySAW
-	case a.CQDataSize >= 4:
-		return byCQData
-	case a.DeliveryComplete:
-		return byDeliver
-	}
-	return byNothing
-}
-
-// proves reports that there is completion data with room for a proof.
-func (r rule) proves(a fabric.Attr) bool { return r == byCQData && a.CQDataSize >= 8 }
-
 // core is one endpoint's state: its memory, its operations in flight, its
 // peers and their streams. It is a state machine: completions, calls and the
 // time come in, operations on the fabric and wake-ups go out. It has no
@@ -51,7 +21,9 @@ type core struct {
 	fab  fabric.Endpoint
 	attr fabric.Attr
 	cfg  Config
-	rule rule
+	rule Rule
+	// proven: completion data has room for a proof of whose write it is.
+	proven bool
 	// deliver: writes are to complete when they have landed. What is promised once
 	// none is in flight would else overtake them, where no order holds it back: the
 	// peer would use the ring for another conn, and they would land there.
@@ -136,9 +108,10 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	cfg = cfg.withDefaults()
 	a := fab.Attr()
 	c := &core{
-		fab: fab, attr: a, cfg: cfg, rule: chooseRule(a), clock: time.Now,
+		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
+		proven:  a.CQDataSize >= proofSize,
 		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
 	if a.RxDepth < framing.MinSlots {

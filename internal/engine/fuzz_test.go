@@ -332,7 +332,7 @@ func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate)
 // that announces its own writes by it: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
-	if sc.c.rule == byCQData && sc.c.attr.CQDataSize < 8 && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
+	if sc.c.rule == byCQData && !sc.c.proven && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
 		lease = 0x7fff
 	}
 	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)

@@ -277,7 +277,7 @@ func (s *stream) wait() {
 // takeWant takes in a frame that asks for a ring.
 func (s *stream) takeWant(h *framing.Header) {
 	s.p.silent = h.Flags&framing.FlagLanded != 0
-	s.p.proves = h.Flags&framing.FlagProven != 0 && s.p.c.attr.CQDataSize >= 8
+	s.p.proves = h.Flags&framing.FlagProven != 0 && s.p.c.proven
 	s.wanted()
 }
 

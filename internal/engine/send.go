@@ -138,7 +138,7 @@ func (c *core) wantFlags() framing.Flags {
 	switch {
 	case c.rule != byCQData:
 		return framing.FlagLanded
-	case c.rule.proves(c.attr):
+	case c.proven:
 		return framing.FlagProven
 	}
 	return 0

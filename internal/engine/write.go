@@ -241,7 +241,7 @@ func (p *peer) seal() {
 		continues = n == l.last && l.end == t.pos
 		op.Kind = fabric.WriteData
 		imm := framing.MakeImmediate(l.Index, l.seq, continues)
-		if op.Data = uint64(imm); p.c.rule.proves(p.c.attr) {
+		if op.Data = uint64(imm); p.c.proven {
 			op.Data = imm.Proven(p.proofOut)
 		}
 	case bySAW:

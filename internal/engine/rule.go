@@ -1,0 +1,46 @@
+package engine
+
+import "github.com/seed202c38ff/fabricnet/internal/fabric"
+
+// Rule is how the target learns that an RDMA write has landed (SPEC.md
+// section 5), chosen by the writer from what its endpoint offers.
+type Rule uint8
+
+const (
+	byCQData  Rule = 1 + iota // completion data is the notification
+	bySAW                     // a send posted after the write arrives after it
+	byDeliver                 // wait for FI_DELIVERY_COMPLETE, then send
+	byNothing                 // no rule holds: all data goes in frames
+)
+
+// proofSize is the bytes of completion data that have room for a proof.
+const proofSize = 8
+
+// ChooseRule takes the cheapest that lets a peer prove what is its, which four
+// bytes of completion data do not.
+func ChooseRule(a fabric.Attr) Rule {
+	switch {
+	case a.CQDataSize >= proofSize:
+		return byCQData
+	case a.Order&fabric.SendAfterWrite != 0:
+		return bySAW
+	case a.CQDataSize >= 4:
+		return byCQData
+	case a.DeliveryComplete:
+		return byDeliver
+	}
+	return byNothing
+}
+
+// String says how large data travels.
+func (r Rule) String() string {
+	switch r {
+	case byCQData:
+		return "RDMA write with completion data"
+	case bySAW:
+		return "RDMA write, then send"
+	case byDeliver:
+		return "RDMA write, then send after delivery"
+	}
+	return "send"
+}
