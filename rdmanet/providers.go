@@ -35,12 +35,13 @@ type providerList struct {
 	infos []fabric.ProviderInfo
 }
 
-// available lists what this machine offers for a local address.
-func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
+// available lists what this machine offers for a local address: what was found
+// lately, or what is there now.
+func (t *Transport) available(src netip.Addr, now bool) ([]fabric.ProviderInfo, error) {
 	t.mu.Lock()
 	list, ok := t.providers[src]
 	t.mu.Unlock()
-	if ok && time.Since(list.at) < providersAge {
+	if ok && !now && time.Since(list.at) < providersAge {
 		return list.infos, nil
 	}
 	infos, err := t.fabric.Providers(src)
@@ -63,9 +64,17 @@ type offer struct {
 }
 
 // offers lists the providers to negotiate over, in order of preference. Without
-// any it fails and says what could be done.
+// any it fails and says what could be done, but not because of an old list: a device
+// that has come up since can be used at once.
 func (t *Transport) offers(src netip.Addr, wanted []string) ([]offer, error) {
-	infos, err := t.available(src)
+	if chosen, err := t.offersOf(src, wanted, false); err == nil {
+		return chosen, nil
+	}
+	return t.offersOf(src, wanted, true)
+}
+
+func (t *Transport) offersOf(src netip.Addr, wanted []string, now bool) ([]offer, error) {
+	infos, err := t.available(src, now)
 	if errors.Is(err, fabric.ErrNoProvider) && len(wantedProviders(wanted)) > 0 {
 		infos, err = nil, nil // say which one is missing
 	}

@@ -102,6 +102,34 @@ func TestOffers(t *testing.T) {
 	assert.EqualError(t, err, "provider tcp;ofi_rxm has no domain sim9; there are sim, sim1")
 }
 
+// lateFabric has no providers at first.
+type lateFabric struct {
+	*simfabric.Network
+	up bool
+}
+
+func (f *lateFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
+	if !f.up {
+		return offered("sockets"), nil
+	}
+	return f.Network.Providers(src)
+}
+
+// A device that comes up is used at once, though the list of providers is kept.
+func TestOffersOfANewDevice(t *testing.T) {
+	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	for _, wanted := range [][]string{nil, {"tcp;ofi_rxm"}} {
+		f := &lateFabric{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
+		tr := transportOr(NewTransport(f))
+		_, err := tr.offers(lo, wanted)
+		require.ErrorIs(t, err, ErrProviderUnavailable)
+		f.up = true
+		list, err := tr.offers(lo, wanted)
+		require.NoError(t, err)
+		assert.Len(t, list, 1)
+	}
+}
+
 func TestHostID(t *testing.T) {
 	first, again := hostID(), hostID()
 	assert.NotZero(t, first)
