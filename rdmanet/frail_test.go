@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -66,33 +67,41 @@ func frailPair(t *testing.T, p simfabric.Personality) (f *frail, here *rdmanet.T
 func TestFabricFailsInMidConnection(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
 		for name, how := range map[string]simfabric.Death{"errors": simfabric.DeathError, "refusals": simfabric.DeathRefuse} {
-			t.Run(p.Provider+" "+name, func(t *testing.T) {
-				f, here, l := frailPair(t, p)
-				var log lockedBuffer
-				d := &rdmanet.Dialer{
-					Transport: here, Fallback: rdmanet.FallbackTCP, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-				}
-				c, s := meet(t, d, l)
-				echo(t, c, s)
-				read := begin(func() (int, error) { return c.Read(make([]byte, 1)) })
-				f.fail(func(ep fabric.Endpoint) { f.Kill(ep, how) }, errDevice)
-				read.end(t, "Read", syscall.ECONNRESET)
-				_, err := c.Write([]byte("x"))
-				require.ErrorIs(t, err, syscall.ECONNRESET)
-				_, err = s.Read(make([]byte, 1))
-				require.ErrorIs(t, err, syscall.ECONNRESET)
-				assert.Equal(t, p.Provider, c.Info().Provider)
-				assert.NoError(t, c.Info().Fallback)
-				assert.Empty(t, log.String())
-				assert.Empty(t, here.Stats().Fallbacks)
-				require.NoError(t, c.Close())
-				require.NoError(t, s.Close())
-
-				eventually(t, func() bool { return here.Stats().Peers == 0 }, "the peer is gone")
-				assert.Error(t, fallsBack(t, d, l, &log))
-			})
+			t.Run(p.Provider+" "+name, func(t *testing.T) { testFabricFails(t, p, how, 0) })
+			t.Run(p.Provider+" "+name+" while asleep", func(t *testing.T) { testFabricFails(t, p, how, 20*time.Millisecond) })
 		}
 	}
+}
+
+// testFabricFails lets the fabric fail some time after a Read has begun.
+func testFabricFails(t *testing.T, p simfabric.Personality, how simfabric.Death, after time.Duration) {
+	f, here, l := frailPair(t, p)
+	var log lockedBuffer
+	d := &rdmanet.Dialer{
+		Transport: here, Fallback: rdmanet.FallbackTCP, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	}
+	c, s := meet(t, d, l)
+	echo(t, c, s)
+	read := begin(func() (int, error) { return c.Read(make([]byte, 1)) })
+	time.Sleep(after)
+	f.fail(func(ep fabric.Endpoint) { f.Kill(ep, how) }, errDevice)
+	if p.PerPeer { // there is no device, and a sleeper is woken by its peer alone: have a call find out
+		_, _ = c.Write([]byte("x"))
+	}
+	read.end(t, "Read", syscall.ECONNRESET)
+	_, err := c.Write([]byte("x"))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	_, err = s.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	assert.Equal(t, p.Provider, c.Info().Provider)
+	assert.NoError(t, c.Info().Fallback)
+	assert.Empty(t, log.String())
+	assert.Empty(t, here.Stats().Fallbacks)
+	require.NoError(t, c.Close())
+	require.NoError(t, s.Close())
+
+	eventually(t, func() bool { return here.Stats().Peers == 0 }, "the peer is gone")
+	assert.Error(t, fallsBack(t, d, l, &log))
 }
 
 // fallsBack dials a conn, over plain TCP, and returns why that is.

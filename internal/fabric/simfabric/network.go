@@ -186,7 +186,8 @@ func (n *Network) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 }
 
 // Kill ends the process that owns ep, as far as others can tell. What it had on
-// the wire may still arrive; it reaps nothing any more and can only be closed.
+// the wire may still arrive; it reaps nothing any more and can only be closed. To the
+// process it is a device that fails: who waits on it is woken.
 func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -202,6 +203,7 @@ func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 		}
 	}
 	n.bury(e, how)
+	e.waiter.signal()
 }
 
 // Hang makes calls of Exchange on ep hang until Rescue, as in a library that
