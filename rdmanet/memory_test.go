@@ -131,7 +131,7 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 			there.MemoryLimit = manyBudget
 			l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: manyConns})
 			go takeJobs(l)
-			sendJobs(t, here, p.Provider, l.Addr().String(), rounds(64<<10, 1<<20))
+			sendJobs(t, here, p.Provider, l.Addr().String(), rounds(256<<10, 1<<20))
 			assert.LessOrEqual(t, there.Stats().Memory.High, int64(manyBudget))
 			require.NoError(t, there.Close())
 			assert.Zero(t, there.Stats().Memory.Used)
