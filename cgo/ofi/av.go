@@ -9,6 +9,7 @@ import "C"
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 	"unsafe"
 )
@@ -51,7 +52,7 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 	if err := ep.checkName(name); err != nil {
 		return 0, err
 	}
-	c := C.CBytes(append(bytes.Clone(name), 0))
+	c := C.CBytes(append(ep.insertedName(name), 0))
 	defer C.free(c)
 	var addr C.fi_addr_t
 	ret := C.fi_av_insert(ep.av, c, 1, &addr, 0, nil)
@@ -62,6 +63,20 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 		return 0, callError("fi_av_insert", -C.FI_EINVAL)
 	}
 	return Addr(addr), nil
+}
+
+// insertedName is what a peer that is a shm endpoint of this process is inserted as.
+// From 2.5 on, libfabric takes the region of one that it knows by its name as it is, but
+// forgets to note where, so that long messages to it are looked for at a wrong address
+// (smr_map_to_region in 2.6). It does not know it by a name with a slash in front, which
+// shm_open(3) ignores, and maps it as it does another process's.
+func (ep *Endpoint) insertedName(name []byte) []byte {
+	const scheme, since = "fi_shm://", 2<<16 | 5
+	process := ep.name[:bytes.LastIndexByte(ep.name, ':')+1] // fi_shm://process:user:number
+	if !bytes.HasPrefix(process, []byte(scheme)) || !bytes.HasPrefix(name, process) || C.fi_version() < since {
+		return bytes.Clone(name)
+	}
+	return slices.Concat(name[:len(scheme)], []byte("/"), name[len(scheme):])
 }
 
 // Remove takes a peer out of the address vector (fi_av_remove).
