@@ -12,12 +12,12 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// A way out of calls that never return. shm before libfabric 2.5 guards a
-// region with a spin lock that both processes share: a process that is killed
-// while it holds the lock leaves the other one spinning for ever. A guarded
-// call notes where it was made, and a signal to its thread goes on from there,
-// without the library having a say. What the library has locked stays locked:
-// nothing may call it for that endpoint again.
+// A way out of calls that never return. shm guards a region, or from libfabric
+// 2.5 on a pool of buffers in it, with a spin lock that both processes share: a
+// process that is killed while it holds the lock leaves the other one spinning
+// for ever. A guarded call notes where it was made, and a signal to its thread
+// goes on from there, without the library having a say. What the library has
+// locked stays locked: nothing may call it for that endpoint again.
 
 // One for each thread that has made a guarded call. They are never freed, but
 // taken over by new threads.
