@@ -50,7 +50,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	}
 	e := &Endpoint{
 		core: c, fab: fab, waiter: fab.Waiter(), cfg: c.cfg, attr: c.attr,
-		progress: progress{park: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{})},
+		progress: progress{park: make(chan struct{}, 1), spun: c.cfg.Spin, done: make(chan struct{}), gone: make(chan struct{})},
 	}
 	if c.attr.PerPeer { // others' calls return
 		e.rescuer, _ = fab.(fabric.Rescuer)

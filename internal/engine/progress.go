@@ -28,8 +28,10 @@ const (
 	tickAfter = 200 * time.Microsecond // an abandoned queue is armed after about this
 	pollEvery = time.Millisecond       // while only polling brings progress
 	reapMax   = 32
-	// longWait is the usual wait from which polling is not worth it.
-	longWait = 300 * time.Microsecond
+	// spinPolls is how often a goroutine polls at least before it parks. Where a call
+	// takes microseconds, as in an emulated machine, these take longer than Config.Spin,
+	// and so does waking up, which polling is to save.
+	spinPolls = 200
 )
 
 // spinners counts polling goroutines over all endpoints of the process: more
@@ -63,6 +65,7 @@ type progress struct {
 	gone     chan struct{}              // closed when the background goroutine has ended
 	since    time.Time                  // when a goroutine began to wait for what has not come yet; the owner's
 	usual    time.Duration              // how long such waits have taken of late; the owner's
+	spun     time.Duration              // how long polling in vain has taken of late; the owner's
 	reaped   [reapMax]fabric.Completion // belongs to the owner
 	found    bool                       // by look; of the background goroutine
 	looks    func() bool                // e.look, made once
@@ -137,10 +140,13 @@ func (e *Endpoint) poll() int {
 // of them. Long waits count alike: they all say that it does not.
 func (e *Endpoint) learn() {
 	if !e.since.IsZero() {
-		e.usual += (min(e.core.now().Sub(e.since), time.Millisecond) - e.usual) / 4
+		e.usual += (min(e.core.now().Sub(e.since), 10*e.spun) - e.usual) / 4
 		e.since = time.Time{}
 	}
 }
+
+// worthPolling reports that waits are usually not so long that polling gains nothing.
+func (e *Endpoint) worthPolling() bool { return e.usual < 3*e.spun }
 
 // wait blocks until w is signalled. The caller has prepared w under the lock
 // and has released the lock.
@@ -172,7 +178,7 @@ func (e *Endpoint) drive(w *waiter) bool {
 	if e.since.IsZero() {
 		e.since = start
 	}
-	if e.cfg.Spin > 0 && e.usual < longWait && (startSpin() || e.takeSpin()) {
+	if e.cfg.Spin > 0 && e.worthPolling() && (startSpin() || e.takeSpin()) {
 		defer stopSpin()
 		e.driven.Store(true)
 		defer e.driven.Store(false)
@@ -184,7 +190,7 @@ func (e *Endpoint) drive(w *waiter) bool {
 			}
 			if n == 0 {
 				e.nudge()
-				if i%8 == 0 && time.Since(start) > e.cfg.Spin {
+				if i%8 == 0 && i >= spinPolls && e.inVain(time.Since(start)) {
 					break
 				}
 				runtime.Gosched()
@@ -193,6 +199,16 @@ func (e *Endpoint) drive(w *waiter) bool {
 	}
 	e.arm()
 	return w.set.Load()
+}
+
+// inVain reports that polling without a result has taken as long as it may, and
+// notes how long that was.
+func (e *Endpoint) inVain(took time.Duration) bool {
+	if took <= e.cfg.Spin {
+		return false
+	}
+	e.spun += (min(took, 10*e.cfg.Spin) - e.spun) / 4
+	return true
 }
 
 // takeSpin takes over from a goroutine that attends to this queue and is about
@@ -212,7 +228,7 @@ func (e *Endpoint) settle(soon bool) {
 	if e.state.Load() != idle || !e.acquire() {
 		return
 	}
-	if !soon || e.waiter != nil || e.usual >= longWait {
+	if !soon || e.waiter != nil || !e.worthPolling() {
 		e.arm()
 		return
 	}
@@ -305,7 +321,7 @@ func (e *Endpoint) attend() {
 	for i := 1; (i == 1 || e.drivers.Load() == 0) && !e.closing() && e.acquire(); i++ {
 		visits++ // this one
 		n := e.poll()
-		if n == 0 && (!spin || i%8 == 0 && time.Since(start) > e.cfg.Spin/2) {
+		if n == 0 && (!spin || i%8 == 0 && i >= spinPolls/2 && time.Since(start) > e.cfg.Spin/2) {
 			if !spin || visits == e.visits.Load() {
 				e.arm()
 			} else {
