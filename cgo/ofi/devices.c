@@ -17,6 +17,11 @@ struct device_attr {
 	unsigned int device_cap_flags;
 	int max_sge, max_sge_rd;
 	int max_cq, max_cqe;
+	int max_mr, max_pd;
+	int rd_atom[5], atomic_cap; // which nobody asks for here, as what follows
+	int max_ee, max_rdd, max_mw, max_raw_ipv6_qp, max_raw_ethy_qp;
+	int max_mcast[3], max_ah, max_fmr, max_map_per_fmr;
+	int max_srq, max_srq_wr;
 	char rest[1024]; // it ends before that
 };
 
@@ -28,13 +33,15 @@ struct verbs {
 	int (*query_device)(void *context, struct device_attr *attr);
 };
 
-static int smallest(const struct verbs *v)
+static int least(int a, int b) { return a < 0 || b < a ? b : a; }
+
+static void query(const struct verbs *v, struct ofi_device_limits *l)
 {
-	int count = 0, least = 0;
+	int count = 0;
 	void **list = v->get_device_list(&count);
 
 	if (!list)
-		return 0;
+		return;
 	for (int i = 0; i < count; i++) {
 		struct device_attr attr;
 		void *context = v->open_device(list[i]);
@@ -42,23 +49,23 @@ static int smallest(const struct verbs *v)
 		if (!context)
 			continue; // not for this user
 		memset(&attr, 0, sizeof(attr));
-		if (!v->query_device(context, &attr) && attr.max_cqe > 0 &&
-		    (!least || attr.max_cqe < least))
-			least = attr.max_cqe;
+		if (!v->query_device(context, &attr)) {
+			l->cq = least(l->cq, attr.max_cqe);
+			l->srq = least(l->srq, attr.max_srq > 0 ? attr.max_srq_wr : 0);
+		}
 		v->close_device(context);
 	}
 	v->free_device_list(list);
-	return least;
 }
 
-int ofi_smallest_cq(void)
+void ofi_query_devices(struct ofi_device_limits *limits)
 {
 	struct verbs v;
 	void *lib = dlopen("libibverbs.so.1", RTLD_NOW | RTLD_LOCAL);
-	int least = 0;
 
+	limits->cq = limits->srq = -1;
 	if (!lib)
-		return 0;
+		return;
 	*(void **)&v.get_device_list = dlsym(lib, "ibv_get_device_list");
 	*(void **)&v.free_device_list = dlsym(lib, "ibv_free_device_list");
 	*(void **)&v.open_device = dlsym(lib, "ibv_open_device");
@@ -66,6 +73,6 @@ int ofi_smallest_cq(void)
 	*(void **)&v.query_device = dlsym(lib, "ibv_query_device");
 	if (v.get_device_list && v.free_device_list && v.open_device &&
 	    v.close_device && v.query_device)
-		least = smallest(&v);
-	return least; // the library stays: the verbs provider needs it, too
+		query(&v, limits);
+	// The library stays: the verbs provider needs it, too.
 }

@@ -22,16 +22,35 @@ const (
 	entriesPerPeer = 128 + 128
 )
 
-// universe is the number of peers for whom ofi_rxm can make a completion queue
-// on every RDMA device of this machine, "" if libfabric's own will do. With more
-// than a small device has room for, such as Soft-RoCE, fi_enable fails.
-func universe() string {
+const (
+	// sharedVar has ofi_rxm receive from all peers on one queue.
+	sharedVar = "FI_OFI_RXM_USE_SRX"
+	// sharedEntries is how many entries that has.
+	sharedEntries = 4096
+)
+
+// prepareForDevices chooses settings of libfabric's by what the RDMA devices of this
+// machine can do.
+func prepareForDevices() {
 	if devices, err := os.ReadDir("/sys/class/infiniband"); err != nil || len(devices) == 0 {
-		return ""
+		return
 	}
-	return universeFor(int(C.ofi_smallest_cq()))
+	var limits C.struct_ofi_device_limits
+	C.ofi_query_devices(&limits)
+	if size := universeFor(int(limits.cq)); size != "" {
+		setenv(universeVar, size)
+	}
+	// With a queue for each peer, ofi_rxm (1.17 to 2.6) ends the process when a
+	// connection is closed of which it has not looked at all messages: it posts
+	// their receives again, to an endpoint that is gone (rxm_close_conn).
+	if limits.srq >= sharedEntries {
+		setenv(sharedVar, "1")
+	}
 }
 
+// universeFor is the number of peers for whom ofi_rxm can make a completion queue
+// of so many entries, "" if libfabric's own will do. With more than a small device has
+// room for, such as Soft-RoCE, fi_enable fails.
 func universeFor(entries int) string {
 	if entries <= 0 || entries >= universeDefault*entriesPerPeer {
 		return ""

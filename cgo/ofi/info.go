@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"iter"
 	"net/netip"
-	"os"
 	"strings"
 	"sync"
 	"unsafe"
@@ -82,12 +81,7 @@ func LibraryVersion() string {
 var setup = sync.OnceFunc(func() {
 	setenv("FI_MR_CACHE_MONITOR", "disabled")
 	setenv("IPATH_NO_BACKTRACE", "1") // keeps libinfinipath from catching signals
-	if os.Getenv(universeVar) != "" {
-		return
-	}
-	if size := universe(); size != "" {
-		setenv(universeVar, size)
-	}
+	prepareForDevices()
 })
 
 // setenv sets a variable for libraries, unless it is set.
