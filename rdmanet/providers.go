@@ -35,15 +35,16 @@ type providerList struct {
 	infos []fabric.ProviderInfo
 }
 
-// available lists what this machine offers for a local address: what was found
-// lately, or what is there now.
-func (t *Transport) available(src netip.Addr, now bool) ([]fabric.ProviderInfo, error) {
+// kept lists what was lately found for a local address.
+func (t *Transport) kept(src netip.Addr) (infos []fabric.ProviderInfo, ok bool) {
 	t.mu.Lock()
+	defer t.mu.Unlock()
 	list, ok := t.providers[src]
-	t.mu.Unlock()
-	if ok && !now && time.Since(list.at) < providersAge {
-		return list.infos, nil
-	}
+	return list.infos, ok && time.Since(list.at) < providersAge
+}
+
+// available lists what this machine offers for a local address.
+func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	infos, err := t.fabric.Providers(src)
 	if err != nil {
 		return nil, err
@@ -67,14 +68,12 @@ type offer struct {
 // any it fails and says what could be done, but not because of an old list: a device
 // that has come up since can be used at once.
 func (t *Transport) offers(src netip.Addr, wanted []string) ([]offer, error) {
-	if chosen, err := t.offersOf(src, wanted, false); err == nil {
-		return chosen, nil
+	if infos, ok := t.kept(src); ok {
+		if chosen, _, err := choose(infos, wantedProviders(wanted)); err == nil && len(chosen) > 0 {
+			return chosen, nil
+		}
 	}
-	return t.offersOf(src, wanted, true)
-}
-
-func (t *Transport) offersOf(src netip.Addr, wanted []string, now bool) ([]offer, error) {
-	infos, err := t.available(src, now)
+	infos, err := t.available(src)
 	if errors.Is(err, fabric.ErrNoProvider) && len(wantedProviders(wanted)) > 0 {
 		infos, err = nil, nil // say which one is missing
 	}

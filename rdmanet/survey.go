@@ -54,7 +54,7 @@ func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers [
 		return nil, err
 	}
 	defer end()
-	infos, err := t.available(local, true)
+	infos, err := t.available(local)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, err
 	}
