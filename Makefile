@@ -6,6 +6,9 @@ COUNT    ?= 20
 SAMPLES  ?= 6
 BENCH    ?= -targets -json bench/results/latest.json -text bench/results/latest.txt
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+# Modules of their own keep what they depend on out of the core's go.mod. go.work
+# has them use the core that lies beside them.
+NESTED   := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
 # LIBFABRIC is the prefix of another libfabric than the system's, for every target:
 # make test LIBFABRIC=/opt/libfabric. Go does not notice when the headers under a prefix
@@ -52,6 +55,7 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
 	$(GO) test -race -shuffle=on -timeout=20m ./...
+	@for m in $(NESTED); do (set -ex; cd $$m; $(GO) vet ./...; $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
 	$(GO) test -run Alloc ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
 	FI_SHM_DISABLE_CMA=1 RDMANET_TEST_PROVIDERS=shm $(GO) test -timeout=20m ./rdmanet ./grpcdialer
@@ -91,7 +95,7 @@ asan: deps ## the tests of everything that touches registered memory, under Addr
 
 .PHONY: lint
 lint: deps ## golangci-lint, built from source once and then cached
-	$(GO) run $(LINT) run ./...
+	@for m in . $(NESTED); do (set -x; cd $$m && $(GO) run $(LINT) run --config $(CURDIR)/.golangci.yml ./...) || exit; done
 
 .PHONY: fuzz
 fuzz: deps ## every fuzz target for FUZZTIME each
