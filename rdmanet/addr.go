@@ -9,10 +9,13 @@ import (
 const networkName = "rdma"
 
 // Addr is the address of one end of a Conn, or of a Listener: that of the TCP
-// rendezvous. Network and String can be passed to Dial again.
+// rendezvous. Network and String can be passed to Dial again, and InfoOf tells of
+// the Conn. Different conns may have the same address: compare addresses by String
+// or AddrPort. Nothing of an Addr changes, so that it may be used concurrently.
 type Addr struct {
 	network string
 	ap      netip.AddrPort
+	conn    *Conn // nil but in what Conn.LocalAddr and RemoteAddr return
 }
 
 var _ net.Addr = (*Addr)(nil)
@@ -39,6 +42,11 @@ func (a *Addr) AddrPort() netip.AddrPort {
 // newAddr takes over a TCP connection's address.
 func newAddr(network string, a net.Addr) *Addr {
 	return &Addr{network: network, ap: addrPort(a)}
+}
+
+// of is the same address as one of c's.
+func (a *Addr) of(c *Conn) Addr {
+	return Addr{network: a.network, ap: a.ap, conn: c}
 }
 
 func addrPort(a net.Addr) netip.AddrPort {

@@ -29,15 +29,18 @@ var (
 // Conn is a conn over a fabric, or over plain TCP where that was chosen. All
 // methods may be called concurrently.
 type Conn struct {
+	id            uint64 // comes first: reflect.DeepEqual of addresses looks no further
 	s             stream
 	fabric        *engine.Conn // s, or nil for plain TCP
 	link          *link        // nil for plain TCP
-	local, remote *Addr
-	id            uint64
-	reused        bool
-	fallback      error // why it is plain TCP, nil if the client chose it
-	closed        atomic.Bool
-	wmu           sync.Mutex // keeps the bytes of one Write or WriteBuffers together
+	local, remote *Addr        // for errors, which must not keep the conn
+
+	localAddr, remoteAddr Addr // the same, for callers: InfoOf finds the conn by them
+
+	reused   bool
+	fallback error // why it is plain TCP, nil if the client chose it
+	closed   atomic.Bool
+	wmu      sync.Mutex // keeps the bytes of one Write or WriteBuffers together
 }
 
 var (
@@ -53,7 +56,15 @@ var lastID atomic.Uint64
 // newConn wraps a conn over the fabric. It is called with the endpoint locked.
 func newConn(l *link, c *engine.Conn, reused bool) *Conn {
 	l.t.conns.Add(1)
-	return &Conn{s: c, fabric: c, link: l, local: l.local, remote: l.remote, id: lastID.Add(1), reused: reused}
+	conn := &Conn{s: c, fabric: c, link: l, reused: reused}
+	conn.init(l.local, l.remote)
+	return conn
+}
+
+func (c *Conn) init(local, remote *Addr) {
+	c.id = lastID.Add(1)
+	c.local, c.remote = local, remote
+	c.localAddr, c.remoteAddr = local.of(c), remote.of(c)
 }
 
 // err puts every error into its final form.
@@ -106,12 +117,13 @@ func (c *Conn) CloseRead() error { return c.err("close", c.s.CloseRead()) }
 // byte.
 func (c *Conn) CloseWrite() error { return c.err("close", c.s.CloseWrite()) }
 
-// LocalAddr is the rendezvous' local address, a *Addr. It stays valid.
-func (c *Conn) LocalAddr() net.Addr { return c.local }
+// LocalAddr is the rendezvous' local address, a *Addr. It stays valid, and InfoOf
+// finds the conn by it.
+func (c *Conn) LocalAddr() net.Addr { return &c.localAddr }
 
-// RemoteAddr is the rendezvous' remote address, a *Addr. It stays valid, and is
-// the same for all conns that share a rendezvous.
-func (c *Conn) RemoteAddr() net.Addr { return c.remote }
+// RemoteAddr is the rendezvous' remote address, a *Addr. It stays valid, and InfoOf
+// finds the conn by it. Conns that share a rendezvous have the same.
+func (c *Conn) RemoteAddr() net.Addr { return &c.remoteAddr }
 
 // SetDeadline sets both deadlines; a zero time is none.
 func (c *Conn) SetDeadline(t time.Time) error { return c.err("set", c.s.SetDeadline(t)) }
@@ -187,8 +199,7 @@ func (s *tcpStream) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r)
 
 // newTCPConn wraps nc, which is read through r.
 func newTCPConn(nc net.Conn, r io.Reader, fallback error) *Conn {
-	return &Conn{
-		s: &tcpStream{nc.(*net.TCPConn), r}, id: lastID.Add(1), fallback: fallback,
-		local: newAddr("tcp", nc.LocalAddr()), remote: newAddr("tcp", nc.RemoteAddr()),
-	}
+	conn := &Conn{s: &tcpStream{nc.(*net.TCPConn), r}, fallback: fallback}
+	conn.init(newAddr("tcp", nc.LocalAddr()), newAddr("tcp", nc.RemoteAddr()))
+	return conn
 }

@@ -133,8 +133,8 @@ func TestReuse(t *testing.T) {
 		fresh := 0
 		for _, c := range clients {
 			ids[c.Info().ID] = true
-			assert.Equal(t, clients[0].LocalAddr(), c.LocalAddr())
-			assert.Equal(t, l.Addr(), c.RemoteAddr())
+			assert.Equal(t, clients[0].LocalAddr().String(), c.LocalAddr().String())
+			assert.Equal(t, l.Addr().String(), c.RemoteAddr().String())
 			if !c.Info().Reused {
 				fresh++
 			}

@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"fmt"
+	"net"
 	"slices"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
@@ -50,6 +51,18 @@ func (c *Conn) Info() ConnInfo {
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn
 	return info
+}
+
+// InfoOf is Conn.Info for code that is given a conn's address only, such as a gRPC
+// server's handlers: a is what the conn's LocalAddr or RemoteAddr returned, also
+// through a *tls.Conn. It works after Close, too. It reports false for all other
+// addresses: those of listeners, in errors, in PeerInfo, and of package net. A
+// closed conn is garbage only when its addresses are.
+func InfoOf(a net.Addr) (ConnInfo, bool) {
+	if a, ok := a.(*Addr); ok && a != nil && a.conn != nil {
+		return a.conn.Info(), true
+	}
+	return ConnInfo{}, false
 }
 
 func smallPath(a fabric.Attr) string {

@@ -1,0 +1,141 @@
+package rdmanet_test
+
+import (
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// addrs is what callers of a conn see of its addresses.
+func addrs(c net.Conn) []net.Addr { return []net.Addr{c.LocalAddr(), c.RemoteAddr()} }
+
+func TestInfoOfAddress(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
+		a, b := meet(t, d, l)
+		again, other := meet(t, d, l) // with the same addresses
+		assert.Equal(t, a.RemoteAddr().String(), again.RemoteAddr().String())
+		ids := map[uint64]bool{}
+		for _, c := range []*rdmanet.Conn{a, b, again, other} {
+			ids[c.Info().ID] = true
+			for _, addr := range append(addrs(c), addrs(tls.Client(c, &tls.Config{}))...) {
+				info, ok := rdmanet.InfoOf(addr)
+				require.True(t, ok)
+				assert.Equal(t, c.Info(), info)
+			}
+		}
+		assert.Len(t, ids, 4)
+		echo(t, a, b)
+		closeAll(t, a, b, again, other)
+		info, ok := rdmanet.InfoOf(a.RemoteAddr())
+		require.True(t, ok, "after Close, too")
+		assert.Equal(t, a.Info(), info)
+		assert.Equal(t, providers[0], info.Provider)
+		assert.EqualValues(t, len("hello"), info.SmallSent)
+	})
+}
+
+func TestInfoOfPlainTCP(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
+	nc, err := net.Dial("tcp", l.Addr().String())
+	require.NoError(t, err)
+	_, err = nc.Write([]byte("GET"))
+	require.NoError(t, err)
+	s := accept(t, l)
+	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}
+	c, err := d.Dial("rdma", plainServer(t, "220 mail.example\r\n"))
+	require.NoError(t, err)
+	for _, conn := range []*rdmanet.Conn{s, c.(*rdmanet.Conn)} {
+		for _, addr := range addrs(conn) {
+			info, ok := rdmanet.InfoOf(addr)
+			require.True(t, ok)
+			assert.Equal(t, "tcp", info.SmallPath)
+			assert.Equal(t, conn.Info(), info)
+		}
+	}
+	info, _ := rdmanet.InfoOf(c.RemoteAddr())
+	assert.ErrorIs(t, info.Fallback, rdmanet.ErrNotRdmanet)
+	closeAll(t, s, nc, c)
+}
+
+func TestInfoOfOtherAddresses(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	var seen rdmanet.PeerInfo
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(p rdmanet.PeerInfo) error {
+		seen = p
+		return nil
+	}})
+	a, b := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	require.NoError(t, a.SetReadDeadline(time.Now().Add(-time.Second)))
+	_, err := a.Read(make([]byte, 1))
+	var oe *net.OpError
+	require.True(t, errors.As(err, &oe))
+	assert.Equal(t, a.LocalAddr().String(), oe.Source.String())
+	assert.Equal(t, a.RemoteAddr().String(), oe.Addr.String())
+	for what, addr := range map[string]net.Addr{
+		"none":              nil,
+		"no address at all": (*rdmanet.Addr)(nil),
+		"the zero address":  new(rdmanet.Addr),
+		"a plain one":       &net.TCPAddr{},
+		"the listener's":    l.Addr(),
+		"an error's source": oe.Source, // would keep the conn for as long as the error
+		"an error's peer":   oe.Addr,
+		"Authorize's":       seen.RemoteAddr,
+	} {
+		info, ok := rdmanet.InfoOf(addr)
+		assert.False(t, ok, what)
+		assert.Zero(t, info, what)
+	}
+	closeAll(t, a, b)
+}
+
+// What an address was before it led to its conn: one per conn, as in package net,
+// comparable, and no more than host:port when printed.
+func TestAddressesOfConns(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	d := &rdmanet.Dialer{Transport: tr}
+	a, b := meet(t, d, l)
+	c, e := meet(t, d, l)
+	assert.Same(t, a.RemoteAddr(), a.RemoteAddr())
+	assert.Same(t, a.LocalAddr(), a.LocalAddr())
+	for _, addr := range append(addrs(a), addrs(b)...) {
+		assert.Equal(t, addr.String(), fmt.Sprint(addr))
+		assert.Equal(t, addr.String(), fmt.Sprintf("%+v", addr))
+		assert.Equal(t, addr.String(), addr.(*rdmanet.Addr).AddrPort().String())
+	}
+	assert.Equal(t, a.RemoteAddr().(*rdmanet.Addr).AddrPort(), c.RemoteAddr().(*rdmanet.Addr).AddrPort())
+	// While the conns are in use, which the race detector watches.
+	stop := make(chan struct{})
+	used := make(chan struct{})
+	go func() {
+		defer close(used)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				_, _ = a.Write([]byte("x"))
+				_, _ = b.Read(make([]byte, 1))
+			}
+		}
+	}()
+	for range 100 {
+		assert.False(t, reflect.DeepEqual(a.RemoteAddr(), c.RemoteAddr()), "conns differ")
+	}
+	close(stop)
+	<-used
+	closeAll(t, a, b, c, e)
+}
