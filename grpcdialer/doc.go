@@ -21,7 +21,23 @@
 // The options of [TuningDialOptions] and [TuningServerOptions] suit gRPC's
 // buffers to a fabric. They are optional.
 //
+// # Which conn a call went over
+//
+// Handlers find it by the peer's address, with TLS credentials in between as well:
+//
+//	p, _ := peer.FromContext(ctx)
+//	info, ok := rdmanet.InfoOf(p.Addr) // provider, paths, counters; !ok: plain TCP
+//
+// Clients give a call the option [grpc.Peer], and stats handlers have
+// stats.ConnTagInfo.RemoteAddr. Conns between two processes share addresses:
+// rdmanet's ConnInfo.ID tells them apart. gRPC's channelz shows the listeners'
+// addresses, and those of conns over plain TCP; of other conns it shows none,
+// whatever their network.
+//
+// # Security
+//
 // Bytes on a fabric are clear text: use TLS credentials where that matters, as
-// over TCP. The credentials/local package of gRPC recognises TCP loopback and
-// Unix sockets only, and refuses these conns.
+// over TCP. The credentials/local package of gRPC looks at the text of addresses:
+// it takes conns of loopback addresses, and refuses others even if they go through
+// shared memory.
 package grpcdialer

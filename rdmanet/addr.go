@@ -10,8 +10,8 @@ const networkName = "rdma"
 
 // Addr is the address of one end of a Conn, or of a Listener: that of the TCP
 // rendezvous. Network and String can be passed to Dial again, and InfoOf tells of
-// the Conn. Different conns may have the same address: compare addresses by String
-// or AddrPort. Nothing of an Addr changes, so that it may be used concurrently.
+// the Conn. Conns that share a rendezvous have values of their own for the same
+// address: compare String or AddrPort. An Addr never changes.
 type Addr struct {
 	network string
 	ap      netip.AddrPort
@@ -20,7 +20,7 @@ type Addr struct {
 
 var _ net.Addr = (*Addr)(nil)
 
-// Network is "rdma", or "tcp" for a conn that uses plain TCP.
+// Network is "rdma", or "tcp" in errors of conns that use plain TCP.
 func (a *Addr) Network() string { return a.network }
 
 // String is host:port, with an IPv6 host in brackets.

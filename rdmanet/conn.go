@@ -35,7 +35,7 @@ type Conn struct {
 	link          *link        // nil for plain TCP
 	local, remote *Addr        // for errors, which must not keep the conn
 
-	localAddr, remoteAddr Addr // the same, for callers: InfoOf finds the conn by them
+	localAddr, remoteAddr Addr // the same, for callers: InfoOf finds the conn by them; not for plain TCP
 
 	reused   bool
 	fallback error // why it is plain TCP, nil if the client chose it
@@ -56,15 +56,9 @@ var lastID atomic.Uint64
 // newConn wraps a conn over the fabric. It is called with the endpoint locked.
 func newConn(l *link, c *engine.Conn, reused bool) *Conn {
 	l.t.conns.Add(1)
-	conn := &Conn{s: c, fabric: c, link: l, reused: reused}
-	conn.init(l.local, l.remote)
+	conn := &Conn{s: c, fabric: c, link: l, local: l.local, remote: l.remote, id: lastID.Add(1), reused: reused}
+	conn.localAddr, conn.remoteAddr = l.local.of(conn), l.remote.of(conn)
 	return conn
-}
-
-func (c *Conn) init(local, remote *Addr) {
-	c.id = lastID.Add(1)
-	c.local, c.remote = local, remote
-	c.localAddr, c.remoteAddr = local.of(c), remote.of(c)
 }
 
 // err puts every error into its final form.
@@ -117,13 +111,24 @@ func (c *Conn) CloseRead() error { return c.err("close", c.s.CloseRead()) }
 // byte.
 func (c *Conn) CloseWrite() error { return c.err("close", c.s.CloseWrite()) }
 
-// LocalAddr is the rendezvous' local address, a *Addr. It stays valid, and InfoOf
-// finds the conn by it.
-func (c *Conn) LocalAddr() net.Addr { return &c.localAddr }
+// LocalAddr is the rendezvous' local address, a *Addr, by which InfoOf finds the
+// conn; on plain TCP it is a *net.TCPAddr. It stays valid.
+func (c *Conn) LocalAddr() net.Addr {
+	if tcp, ok := c.s.(*tcpStream); ok {
+		return tcp.LocalAddr()
+	}
+	return &c.localAddr
+}
 
-// RemoteAddr is the rendezvous' remote address, a *Addr. It stays valid, and InfoOf
-// finds the conn by it. Conns that share a rendezvous have the same.
-func (c *Conn) RemoteAddr() net.Addr { return &c.remoteAddr }
+// RemoteAddr is the rendezvous' remote address, a *Addr, by which InfoOf finds the
+// conn; on plain TCP it is a *net.TCPAddr. It stays valid. Conns that share a
+// rendezvous have the same.
+func (c *Conn) RemoteAddr() net.Addr {
+	if tcp, ok := c.s.(*tcpStream); ok {
+		return tcp.RemoteAddr()
+	}
+	return &c.remoteAddr
+}
 
 // SetDeadline sets both deadlines; a zero time is none.
 func (c *Conn) SetDeadline(t time.Time) error { return c.err("set", c.s.SetDeadline(t)) }
@@ -199,7 +204,8 @@ func (s *tcpStream) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r)
 
 // newTCPConn wraps nc, which is read through r.
 func newTCPConn(nc net.Conn, r io.Reader, fallback error) *Conn {
-	conn := &Conn{s: &tcpStream{nc.(*net.TCPConn), r}, fallback: fallback}
-	conn.init(newAddr("tcp", nc.LocalAddr()), newAddr("tcp", nc.RemoteAddr()))
-	return conn
+	return &Conn{
+		s: &tcpStream{nc.(*net.TCPConn), r}, id: lastID.Add(1), fallback: fallback,
+		local: newAddr("tcp", nc.LocalAddr()), remote: newAddr("tcp", nc.RemoteAddr()),
+	}
 }

@@ -31,9 +31,9 @@
 // backlog it fails at once with ECONNREFUSED. Close waits, for the linger time
 // at most (5 seconds unless [Conn.SetLinger] says otherwise), until the peer has
 // everything in its memory, so that the process may exit right after. Addresses
-// are of type *Addr, not *net.TCPAddr. There is no syscall.Conn. Writing to a conn
-// that the peer has closed fails with EPIPE at once, where TCP lets the first
-// Write pass.
+// are of type *Addr, not *net.TCPAddr, but for conns that use plain TCP. There is no
+// syscall.Conn. Writing to a conn that the peer has closed fails with EPIPE at
+// once, where TCP lets the first Write pass.
 //
 // # Errors
 //

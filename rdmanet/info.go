@@ -56,8 +56,8 @@ func (c *Conn) Info() ConnInfo {
 // InfoOf is Conn.Info for code that is given a conn's address only, such as a gRPC
 // server's handlers: a is what the conn's LocalAddr or RemoteAddr returned, also
 // through a *tls.Conn. It works after Close, too. It reports false for all other
-// addresses: those of listeners, in errors, in PeerInfo, and of package net. A
-// closed conn is garbage only when its addresses are.
+// addresses: those of listeners, in errors, in PeerInfo, and of package net, which
+// conns over plain TCP have. A closed conn is garbage only when its addresses are.
 func InfoOf(a net.Addr) (ConnInfo, bool) {
 	if a, ok := a.(*Addr); ok && a != nil && a.conn != nil {
 		return a.conn.Info(), true
