@@ -18,7 +18,8 @@ import (
 // not be changed after first use; its methods may be called concurrently.
 type Dialer struct {
 	// Timeout bounds each Dial, 0 for no limit but that of the system and of the
-	// rendezvous (10 seconds).
+	// rendezvous (10 seconds). If it is negative, Dial fails at once, as it is over: what
+	// is left of a program's own deadline may be.
 	Timeout time.Duration
 	// Deadline is when Dial fails at the latest; zero means none.
 	Deadline time.Time
@@ -30,7 +31,8 @@ type Dialer struct {
 	// has its own, shorter than DeadAfter, unless this one says Enable.
 	KeepAliveConfig net.KeepAliveConfig
 	// FallbackDelay is between the addresses of a host that has IPv4 and IPv6,
-	// as in net.Dialer.
+	// as in net.Dialer: 0 for 300 milliseconds, and if it is negative they are tried
+	// one after the other.
 	FallbackDelay time.Duration
 	// Providers lists the libfabric providers to use, in order of preference.
 	// An entry may name a domain, that is a device, as "verbs;ofi_rxm/mlx5_0" or
@@ -89,7 +91,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
 	}
 	t := transportOr(d.Transport)
-	if err := t.check(); err != nil {
+	if err := d.validate(t); err != nil {
 		return nil, opError("dial", nil, nil, err)
 	}
 	end, err := t.begin()
@@ -114,7 +116,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 // limit applies Timeout and Deadline.
 func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline := d.Deadline
-	if d.Timeout > 0 {
+	if d.Timeout != 0 {
 		if t := time.Now().Add(d.Timeout); deadline.IsZero() || t.Before(deadline) {
 			deadline = t
 		}

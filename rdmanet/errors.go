@@ -41,6 +41,10 @@ var (
 	ErrMemory = rendezvous.ErrMemory
 	// ErrClosing: the listener is being closed.
 	ErrClosing = rendezvous.ErrClosing
+	// ErrConfig: a field of Dialer, ListenConfig or Transport, or an environment
+	// variable, has a value that makes no sense, or contradicts another. The text
+	// names it and says what to use. docs/tuning.md has the ranges.
+	ErrConfig = errors.New("invalid configuration")
 )
 
 // opError is where every error leaves this package: as a *net.OpError, but for

@@ -29,8 +29,8 @@ type ListenConfig struct {
 	// KeepAliveConfig is for the TCP connections. The rendezvous has its own,
 	// shorter than DeadAfter, unless this one says Enable.
 	KeepAliveConfig net.KeepAliveConfig
-	// Backlog is how many conns may wait for Accept; further ones are refused.
-	// 0 means DefaultBacklog.
+	// Backlog is how many conns may wait for Accept, up to 1<<20; further ones are
+	// refused. 0 means DefaultBacklog.
 	Backlog int
 	// Providers lists the libfabric providers to use, in order of preference,
 	// and may name domains: see Dialer.Providers. Empty means what the
@@ -49,7 +49,8 @@ type ListenConfig struct {
 	// Authorize is asked for each peer process, after TLS. The text of its error
 	// is sent to the peer. It is called by several goroutines at once.
 	Authorize func(PeerInfo) error
-	// HandshakeTimeout bounds each rendezvous, 0 for DefaultHandshakeTimeout.
+	// HandshakeTimeout bounds each rendezvous, at least a millisecond, 0 for
+	// DefaultHandshakeTimeout. A rendezvous over shared memory takes some 20 milliseconds.
 	HandshakeTimeout time.Duration
 	// Transport is shared with other listeners and dialers; nil means
 	// DefaultTransport.
@@ -75,7 +76,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
 	t := transportOr(lc.Transport)
-	if err := t.check(); err != nil {
+	if err := lc.validate(t); err != nil {
 		return nil, opError("listen", nil, nil, err)
 	}
 	nlc := net.ListenConfig{KeepAliveConfig: lc.KeepAliveConfig}

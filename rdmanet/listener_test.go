@@ -223,7 +223,7 @@ func TestContradictingSettings(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	tr.DeadAfter = rdmanet.DefaultHeartbeatInterval
 	tr.HeartbeatInterval = rdmanet.DefaultHeartbeatInterval // the default would adapt
-	const text = "Transport.HeartbeatInterval (5s) is not below Transport.DeadAfter (5s)"
+	const text = "rdmanet: Transport.HeartbeatInterval: 5s is not below Transport.DeadAfter, 5s; use a third of that"
 	_, err := (&rdmanet.ListenConfig{Transport: tr}).Listen(t.Context(), "rdma", "127.0.0.1:0")
 	assert.EqualError(t, err, "listen rdma: "+text)
 	_, err = (&rdmanet.Dialer{Transport: tr}).Dial("rdma", silent(t))

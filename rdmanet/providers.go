@@ -13,9 +13,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// providersVariable lists providers for those who do not say which they want.
-const providersVariable = "RDMANET_PROVIDERS"
-
 // automatic lists the providers that are used without being named, best first.
 var automatic = []string{
 	"shm",
@@ -69,7 +66,7 @@ type offer struct {
 // that has come up since can be used at once.
 func (t *Transport) offers(src netip.Addr, wanted []string) ([]offer, error) {
 	if infos, ok := t.kept(src); ok {
-		if chosen, _, err := choose(infos, wantedProviders(wanted)); err == nil && len(chosen) > 0 {
+		if chosen, _ := choose(infos, wantedProviders(wanted)); len(chosen) > 0 {
 			return chosen, nil
 		}
 	}
@@ -80,10 +77,8 @@ func (t *Transport) offers(src netip.Addr, wanted []string) ([]offer, error) {
 	if err != nil {
 		return nil, err
 	}
-	chosen, missing, err := choose(infos, wantedProviders(wanted))
+	chosen, missing := choose(infos, wantedProviders(wanted))
 	switch {
-	case err != nil:
-		return nil, err
 	case len(chosen) > 0:
 		return chosen, nil
 	case len(missing) > 0:
@@ -103,8 +98,8 @@ func wantedProviders(list []string) []string {
 
 // choose filters and orders what is available: each provider once, in the first
 // wanted domain that is there. Wanted providers and domains that are not are
-// missing; names that no provider has are an error.
-func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []offer, missing []string, err error) {
+// missing.
+func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []offer, missing []string) {
 	explicit := len(wanted) > 0
 	if !explicit {
 		wanted = automatic
@@ -117,13 +112,11 @@ func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []offer, missi
 		switch {
 		case i >= 0 && !slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == provider }):
 			chosen = append(chosen, offer{infos[i], domain})
-		case i < 0 && explicit && !known(provider, infos):
-			return nil, nil, fmt.Errorf("unknown provider %q; this machine offers %s", provider, names(infos))
 		case i < 0 && explicit:
 			missing = append(missing, name)
 		}
 	}
-	return chosen, missing, nil
+	return chosen, missing
 }
 
 // known tells providers from misspelt names.

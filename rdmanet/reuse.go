@@ -149,8 +149,12 @@ func (t *Transport) admitLocked(l *link, key linkKey, reuse bool, users int) {
 	}
 }
 
-// cleaning is how often idle peers are looked for.
+// cleaning is how often idle peers are looked for. Where they are kept for ever, there
+// are still those that take no more conns.
 func (t *Transport) cleaning() time.Duration {
+	if t.IdlePeerTimeout < 0 {
+		return DefaultIdlePeerTimeout / 4
+	}
 	return max(t.idleTimeout()/4, time.Millisecond)
 }
 

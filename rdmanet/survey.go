@@ -54,15 +54,18 @@ func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers [
 		return nil, err
 	}
 	defer end()
+	if t.invalid != nil {
+		return nil, t.invalid
+	}
 	infos, err := t.available(local)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, err
 	}
-	wanted := wantedProviders(providers)
-	chosen, _, err := choose(infos, wanted)
-	if err != nil {
+	if err := t.checkProviders("Transport.Providers", providers); err != nil {
 		return nil, err
 	}
+	wanted := wantedProviders(providers)
+	chosen, _ := choose(infos, wanted)
 	s := &survey{t: t, local: local, wanted: wanted}
 	for _, o := range chosen {
 		if err := s.add(ctx, o.ProviderInfo, true); err != nil {

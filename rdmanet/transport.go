@@ -3,7 +3,7 @@ package rdmanet
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"sync"
@@ -27,40 +27,63 @@ const (
 	DefaultMaxShmPeers       = 32
 	// DefaultReceiveWindow is in bytes.
 	DefaultReceiveWindow = engine.DefaultWindow
+	// DefaultLandingRing is in bytes.
+	DefaultLandingRing = engine.DefaultRing
+	DefaultPollTime    = engine.DefaultSpin
 )
 
 // Transport holds what dialers and listeners share: fabric endpoints, the peers
 // that were met, and the memory budget. The zero value is ready to use. Its
 // fields must not be changed after first use, and it must not be copied. All
-// methods may be called concurrently.
+// methods may be called concurrently. Values that are out of range make Dial and
+// Listen fail with ErrConfig.
 type Transport struct {
 	// MemoryLimit bounds the memory for data, in bytes: what is mapped for
 	// endpoints and landing rings, and what conns are promised as receive
-	// window. 0 means DefaultMemoryLimit.
+	// window. At least 64 KiB; an endpoint takes about 2 MiB. 0 means what the
+	// environment variable RDMANET_MEMORY_LIMIT says, in bytes or with a unit, as
+	// 64MiB, else DefaultMemoryLimit.
 	MemoryLimit int64
-	// HeartbeatInterval is how often peers are sent a sign of life at least, 0 for
-	// DefaultHeartbeatInterval, or a third of DeadAfter if that is less. Peers
-	// whose own DeadAfter asks for more get more.
+	// HeartbeatInterval is how often peers are sent a sign of life at least, from a
+	// millisecond to less than DeadAfter, 0 for DefaultHeartbeatInterval, or a third
+	// of DeadAfter if that is less. Peers whose own DeadAfter asks for more get more.
 	HeartbeatInterval time.Duration
 	// DeadAfter is how long a peer may be silent before its conns fail with
-	// ECONNRESET, 0 for DefaultDeadAfter. Peers are told, and send signs of life
-	// accordingly.
+	// ECONNRESET, from 100 milliseconds to 24 hours, 0 for DefaultDeadAfter. Peers
+	// are told, and send signs of life accordingly.
 	DeadAfter time.Duration
-	// IdlePeerTimeout is how long a peer that was dialed is kept without conns,
-	// 0 for DefaultIdlePeerTimeout.
+	// IdlePeerTimeout is how long a peer that was dialed is kept without conns, at
+	// least a millisecond, 0 for DefaultIdlePeerTimeout. If it is negative, such peers
+	// are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
 	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
-	// get the next provider. 0 means DefaultMaxShmPeers.
+	// get the next provider. 0 means DefaultMaxShmPeers; to do without shared memory
+	// leave shm out of Providers.
 	MaxShmPeers int
 	// ReceiveWindow is how much small data a conn holds that has not been read,
-	// in bytes, 0 for DefaultReceiveWindow. Conns get less when the memory
-	// runs low.
+	// in bytes, from 4 KiB to 16 MiB, 0 for DefaultReceiveWindow. Conns get less when
+	// the memory runs low.
 	ReceiveWindow int
+	// LandingRing is how much large data may be on its way to a conn or wait there to
+	// be read, in bytes: a power of two from 64 KiB to 8 MiB, 0 for DefaultLandingRing.
+	// It bounds a conn's rate to LandingRing for each round trip of the network. Conns
+	// have a ring only while they carry large data; the rings of one peer share 8 MiB,
+	// and get smaller when the memory runs low.
+	LandingRing int
+	// PollTime is for how long at most a call that waits polls before it sleeps, from
+	// a microsecond to a second: polling takes a processor and saves the time of
+	// waking up. Calls whose waits have been longer lately sleep at once. 0 means what
+	// the environment variable RDMANET_POLL_TIME says, as 50us or off, else
+	// DefaultPollTime. If it is negative, calls do not poll.
+	PollTime time.Duration
 
 	fabric fabric.Fabric // nil: libfabric; set by tests
 
 	once    sync.Once
+	invalid error // what is wrong with the fields
+	limit   int64 // MemoryLimit and PollTime, or what the environment says
+	poll    time.Duration
 	budget  *pool.Budget
 	process [16]byte
 	host    [16]byte
@@ -110,7 +133,8 @@ func (t *Transport) init() {
 	if t.fabric == nil {
 		t.fabric = ofifabric.New()
 	}
-	t.budget = pool.NewBudget(t.MemoryLimit)
+	t.invalid = t.configure()
+	t.budget = pool.NewBudget(t.limit)
 	rand.Read(t.process[:]) // never fails
 	if t.host = hostID(); t.host == [16]byte{} {
 		t.host = t.process // alone on its host, for all we know
@@ -128,22 +152,28 @@ func (t *Transport) init() {
 	t.past = make(map[string]ProviderStats)
 }
 
-func orDefault[T int | time.Duration](v, d T) T {
-	if v <= 0 {
+func orDefault[T int | int64 | time.Duration](v, d T) T {
+	if v == 0 {
 		return d
 	}
 	return v
 }
 
+// idleTimeout is how long idle peers are kept.
 func (t *Transport) idleTimeout() time.Duration {
+	if t.IdlePeerTimeout < 0 {
+		return math.MaxInt64
+	}
 	return orDefault(t.IdlePeerTimeout, DefaultIdlePeerTimeout)
 }
 
 func (t *Transport) engineConfig() engine.Config {
 	return engine.Config{
 		Budget:    t.budget,
-		Window:    max(t.ReceiveWindow, 0),
+		Window:    t.ReceiveWindow,
+		Ring:      t.LandingRing,
 		DeadAfter: orDefault(t.DeadAfter, DefaultDeadAfter),
+		Spin:      t.poll,
 	}
 }
 
@@ -151,15 +181,6 @@ func (t *Transport) engineConfig() engine.Config {
 func (t *Transport) heartbeat() time.Duration {
 	dead := orDefault(t.DeadAfter, DefaultDeadAfter)
 	return orDefault(t.HeartbeatInterval, min(DefaultHeartbeatInterval, dead/3))
-}
-
-// check finds settings that contradict each other.
-func (t *Transport) check() error {
-	dead := orDefault(t.DeadAfter, DefaultDeadAfter)
-	if beat := t.heartbeat(); beat >= dead {
-		return fmt.Errorf("Transport.HeartbeatInterval (%v) is not below Transport.DeadAfter (%v)", beat, dead)
-	}
-	return nil
 }
 
 // begin counts a handshake until end.
