@@ -6,6 +6,7 @@
 //	go run ./bench -demo            # a choice that takes a minute
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
 //	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
+//	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
 //
 // For every row of its table, in every round, it starts a server process and
 // a client process of its own. Rounds go through all rows before the next one
@@ -50,6 +51,9 @@ func bench(ctx context.Context, args []string) error {
 	}
 	if p.info {
 		return info(ctx, os.Stdout, p)
+	}
+	if p.doctor {
+		return diagnose(ctx, os.Stdout, p)
 	}
 	r := record{
 		Commit:  commit(debug.ReadBuildInfo()),
@@ -109,6 +113,7 @@ func parse(args []string) (plan, error) {
 	)
 	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
 	f.BoolVar(&p.info, "info", false, "print libfabric's providers here, and which of -providers rdmanet would choose, or why not; -local, -json (- for standard output) and -text apply")
+	f.BoolVar(&p.doctor, "doctor", false, "print what keeps conns over a fabric from working here, or from working well, and what to do; -json (- for standard output) and -text apply")
 	f.StringVar(&p.local, "local", "", "with -info, the local `address` of conns; all if it is empty")
 	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
@@ -126,9 +131,11 @@ func parse(args []string) (plan, error) {
 	}
 	p.providers = list(*providers)
 	switch {
+	case p.doctor && (p.info || *demo || *targets || *verbs):
+		return plan{}, errors.New("-doctor excludes -info, -demo, -targets and -verbs")
 	case p.info && (*demo || *targets || *verbs):
 		return plan{}, errors.New("-info excludes -demo, -targets and -verbs")
-	case p.info:
+	case p.info || p.doctor:
 		return p, nil
 	case *demo && *targets || *demo && *verbs || *targets && *verbs:
 		return plan{}, errors.New("-demo, -targets and -verbs exclude each other")

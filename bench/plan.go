@@ -65,6 +65,7 @@ func (c cell) label() string {
 type plan struct {
 	works     []cell   // without transports
 	info      bool     // measure nothing, print what there is
+	doctor    bool     // measure nothing, print what is wrong
 	local     string   // for conns at this address; "" for all
 	targets   []target // measure what they need instead, and judge it
 	host      string   // where servers listen

@@ -14,6 +14,10 @@ import "regexp"
 // it can use that.
 const Dir = "/dev/shm"
 
+// PerCPU is what libfabric's shm provider wants free in Dir for each processor before
+// it offers itself, in bytes: the size of an endpoint's region, 16 MiB and a bit.
+const PerCPU = 17 << 20
+
 // Prefix begins all names of this module.
 const Prefix = "fabricnet-"
 

@@ -19,9 +19,6 @@ const (
 	// this host only, and its endpoints share memory with the peer's process.
 	shm    = "shm"
 	shmDir = shmdir.Dir
-	// shmPerCPU is what the provider wants free for each processor before it
-	// offers itself: the size of an endpoint's region, 16 MiB and a bit.
-	shmPerCPU = 17 << 20
 )
 
 // regionBase begins the names of this process's regions. By itself libfabric takes
@@ -66,7 +63,7 @@ func shmSpace() string {
 	if err := syscall.Statfs(shmDir, &stat); err != nil {
 		return fmt.Sprintf("needs a tmpfs on %s (%v)", shmDir, err)
 	}
-	need := uint64(runtime.NumCPU()) * shmPerCPU
+	need := uint64(runtime.NumCPU()) * shmdir.PerCPU
 	free := stat.Bavail * uint64(stat.Bsize)
 	if free >= need {
 		return ""

@@ -1,0 +1,147 @@
+package doctor
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func goVersion(m *Machine) Finding {
+	f := Finding{Check: "Go", Found: m.Go}
+	if !strings.HasPrefix(m.Go, "go1.") {
+		f.Verdict, f.Found = Unknown, m.Go+" is no release"
+	}
+	return f
+}
+
+// The versions of libfabric that fabricnet needs at least, and has been run with
+// last: see docs/providers.md.
+const (
+	oldest = "1.17"
+	newest = "2.6"
+)
+
+func libfabric(m *Machine) Finding {
+	f := Finding{Check: "libfabric", Found: fmt.Sprintf("%s, compiled with %s", m.Library, m.Compiled)}
+	switch {
+	case m.Library == "":
+		f.Verdict, f.Found = Fail, "this program was built without it"
+		f.Advice = "Build on Linux with CGO_ENABLED=1, a C compiler, pkg-config and libfabric's headers (libfabric-dev)."
+	case older(m.Library, oldest):
+		f.Verdict = Fail
+		f.Advice = "Install libfabric " + oldest + " or later, or have LD_LIBRARY_PATH lead to one."
+	case older(newest, m.Library):
+		f.Verdict = Warn
+		f.Advice = "Run the tests with it: the newest version that fabricnet was run with is " + newest + "."
+	case older(m.Library, m.Compiled):
+		f.Verdict = Warn
+		f.Advice = "Look whether the program finds the libfabric that it was meant to (ldd): it is older than its headers."
+	}
+	return f
+}
+
+// older compares versions of two numbers.
+func older(a, b string) bool {
+	var a1, a2, b1, b2 int
+	if n, _ := fmt.Sscanf(a, "%d.%d", &a1, &a2); n < 2 {
+		return false
+	}
+	if n, _ := fmt.Sscanf(b, "%d.%d", &b1, &b2); n < 2 {
+		return false
+	}
+	return a1 < b1 || a1 == b1 && a2 < b2
+}
+
+// environment lists the variables that change what libfabric and rdmanet do.
+func environment(m *Machine) Finding {
+	f := Finding{Check: "environment", Found: "no variable of rdmanet or libfabric is set"}
+	var set []string
+	for _, v := range m.Environ {
+		if strings.HasPrefix(v, "RDMANET_") || strings.HasPrefix(v, "FI_") {
+			set = append(set, v)
+		}
+	}
+	slices.Sort(set)
+	if len(set) > 0 {
+		f.Found = strings.Join(set, " ")
+	}
+	for _, v := range set {
+		name, value, _ := strings.Cut(v, "=")
+		switch {
+		case name == "FI_PROVIDER" && value != "":
+			f.Verdict, f.Advice = Warn, "Unset FI_PROVIDER, which hides providers from all programs, and use RDMANET_PROVIDERS."
+		case name == "FI_MR_CACHE_MONITOR" && value != "disabled":
+			f.Verdict, f.Advice = Warn, "Unset FI_MR_CACHE_MONITOR: libfabric's cache of registrations does not see what Go's runtime unmaps."
+		case name == "FI_OFI_RXM_USE_SRX" && value == "0":
+			f.Verdict, f.Advice = Warn, "Unset FI_OFI_RXM_USE_SRX: without a shared receive queue ofi_rxm may crash when a connection is closed."
+		}
+	}
+	return f
+}
+
+// hardware are the providers of RDMA devices.
+var hardware = []string{"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm"}
+
+// providers says what rdmanet would choose.
+func providers(m *Machine) Finding {
+	f := Finding{Check: "providers"}
+	if m.ProvidersErr != nil {
+		f.Verdict, f.Found = Fail, m.ProvidersErr.Error()
+		switch {
+		case errors.Is(m.ProvidersErr, rdmanet.ErrConfig):
+			f.Advice = "Correct the environment variable."
+		case errors.Is(m.ProvidersErr, rdmanet.ErrUnsupported):
+			f.Advice = "Build with libfabric: see above."
+		default:
+			f.Advice = "Look at what fi_info -v says."
+		}
+		return f
+	}
+	var used []string
+	var device, shm bool
+	for _, p := range m.Providers {
+		if p.Rank > 0 {
+			used = append(used, p.Provider)
+			device = device || slices.Contains(hardware, p.Provider)
+			shm = shm || p.Provider == "shm"
+		}
+	}
+	f.Found = strings.Join(used, ", then ")
+	switch {
+	case len(used) == 0:
+		f.Verdict, f.Found = Fail, "none that rdmanet would use"
+		f.Advice = "Look at bench -info, which says why not: " + m.reason("tcp", "net", "tcp;ofi_rxm") + "."
+	case !device && len(m.names(classInfiniband)) > 0 && !m.chosen():
+		f.Verdict = Warn
+		f.Advice = "There is an RDMA device, but it is not used: " + m.reason(hardware...) + "."
+	case !shm && !m.chosen():
+		f.Verdict = Warn
+		f.Advice = "Conns within this host do not use shared memory: " + m.reason("shm") + "."
+	}
+	return f
+}
+
+// chosen reports that somebody has left providers out.
+func (m *Machine) chosen() bool {
+	return slices.ContainsFunc(m.Environ, func(v string) bool {
+		return strings.HasPrefix(v, "RDMANET_PROVIDERS=") && v != "RDMANET_PROVIDERS="
+	})
+}
+
+// reason is why the first of these providers that rdmanet knows something of is not
+// used; what is there in part comes first.
+func (m *Machine) reason(names ...string) string {
+	why := "libfabric does not offer it"
+	for _, p := range m.Providers {
+		if slices.Contains(names, p.Provider) && p.Reason != "" {
+			why = p.Reason
+			if p.Domain != "" || len(names) == 1 {
+				return why
+			}
+		}
+	}
+	return why
+}

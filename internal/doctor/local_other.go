@@ -1,0 +1,22 @@
+//go:build !linux
+
+package doctor
+
+import (
+	"context"
+	"errors"
+	"os"
+	"runtime"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// Local is this machine, of which only Linux would tell more.
+func Local(context.Context) (*Machine, error) {
+	none := func(string) error { return errors.ErrUnsupported }
+	return &Machine{
+		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
+		Go: runtime.Version(), Environ: os.Environ(), ProvidersErr: rdmanet.ErrUnsupported,
+		Space: func(string) (uint64, error) { return 0, errors.ErrUnsupported }, Usable: none,
+	}, nil
+}

@@ -1,0 +1,5 @@
+//go:build linux && !cgo
+
+package doctor
+
+func versions() (compiled, library string) { return "", "" }

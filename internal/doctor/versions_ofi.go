@@ -1,0 +1,7 @@
+//go:build linux && cgo
+
+package doctor
+
+import "github.com/seed202c38ff/fabricnet/cgo/ofi"
+
+func versions() (compiled, library string) { return ofi.CompiledVersion(), ofi.LibraryVersion() }
