@@ -1,6 +1,10 @@
 package rdmanet
 
-import "github.com/seed202c38ff/fabricnet/internal/fabric"
+import (
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
 
 // NewTransport returns a Transport over a fabric of the test's choice.
 func NewTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
@@ -34,3 +38,7 @@ func LandingMemory(c *Conn) (n int64) {
 	}
 	return n
 }
+
+// Sweep looks for idle peers, as is done each time that Cleaning has passed.
+func (t *Transport) Sweep()                  { t.sweep(t.idleTimeout()) }
+func (t *Transport) Cleaning() time.Duration { return t.cleaning() }

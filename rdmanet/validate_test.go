@@ -297,9 +297,11 @@ func TestKeepIdlePeers(t *testing.T) {
 	d := &rdmanet.Dialer{Transport: tr}
 	c, s := meet(t, d, l)
 	closeAll(t, c, s)
+	tr.Sweep()
 	c, s = meet(t, d, l)
 	assert.True(t, c.Info().Reused)
 	closeAll(t, c, s)
+	assert.Equal(t, rdmanet.DefaultIdlePeerTimeout/4, tr.Cleaning(), "of peers that are no longer used")
 	tr.CloseIdle()
 	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle ends it")
 }
