@@ -3,6 +3,7 @@ module github.com/seed202c38ff/fabricnet
 go 1.26.0
 
 require (
+	github.com/coder/websocket v1.8.15
 	github.com/smallnest/ringbuffer v0.1.1
 	github.com/stretchr/testify v1.12.1
 	go.uber.org/goleak v1.3.0
