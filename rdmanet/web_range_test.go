@@ -38,7 +38,7 @@ func TestHTTPRange(t *testing.T) {
 			http.ServeContent(w, r, "file.bin", time.Time{}, f)
 		})})
 		client := newClient(t, d, nil)
-		for _, tt := range []struct {
+		for i, tt := range []struct {
 			ranges, ifRange string
 			status          int
 			want            [][]byte
@@ -58,7 +58,8 @@ func TestHTTPRange(t *testing.T) {
 			require.NoError(t, err)
 			req.Header.Set("Range", tt.ranges)
 			req.Header.Set("If-Range", tt.ifRange)
-			resp, body, _ := traced(t, client, req)
+			resp, body, over := traced(t, client, req)
+			assert.Equal(t, i > 0, over.Reused, "%s: nothing comes after the last part", what)
 			assert.Equal(t, tt.status, resp.StatusCode, what)
 			if tt.want == nil {
 				assert.Equal(t, fmt.Sprintf("bytes */%d", size), resp.Header.Get("Content-Range"), what)

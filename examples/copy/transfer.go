@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bufio"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// A transfer is a conn of its own. The sender sends a header in one line, then the
+// bytes of the file, then the end of the stream; the receiver answers with a verdict.
+type (
+	header struct {
+		Name   string `json:"name"` // without a directory
+		Size   int64  `json:"size"` // in bytes
+		SHA256 string `json:"sha256"`
+	}
+	verdict struct {
+		Error string `json:"error,omitempty"` // empty: the file is there
+	}
+)
+
+// maxHeader bounds the header's line, in bytes.
+const maxHeader = 4 << 10
+
+// send sends a file and waits for the verdict.
+func send(file, address string) (err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h := header{Name: filepath.Base(file)}
+	// The hash takes a pass of its own, so that io.Copy has the file itself to read
+	// from, which the conn does straight into registered memory.
+	if h.SHA256, h.Size, err = sum(f); err != nil {
+		return err
+	}
+	nc, err := rdmanet.Dial("rdma", address)
+	if err != nil {
+		return err
+	}
+	c := nc.(*rdmanet.Conn)
+	defer func() { err = errors.Join(err, c.Close()) }()
+	fmt.Println("connected over libfabric provider", c.Info().Provider)
+
+	start := time.Now()
+	if err := deliver(c, h, f); err != nil {
+		return err
+	}
+	took := time.Since(start)
+	fmt.Printf("copied %d bytes in %v, %.2f GB/s\nSHA-256 %s\n",
+		h.Size, took.Round(time.Microsecond), float64(h.Size)/1e9/took.Seconds(), h.SHA256)
+	return nil
+}
+
+// sum hashes a file and goes back to its beginning.
+func sum(f *os.File) (hexSum string, size int64, err error) {
+	h := sha256.New()
+	if size, err = io.Copy(h, f); err != nil {
+		return "", 0, err
+	}
+	_, err = f.Seek(0, io.SeekStart)
+	return hex.EncodeToString(h.Sum(nil)), size, err
+}
+
+// deliver sends the header and the bytes of r, and returns what the receiver thinks
+// of them.
+func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
+	sendErr := json.NewEncoder(c).Encode(h)
+	if sendErr == nil {
+		_, sendErr = io.Copy(c, r)
+	}
+	if sendErr == nil {
+		sendErr = c.CloseWrite()
+	}
+	// A receiver that does not want the file says so and closes: its reason is better
+	// than our broken pipe.
+	var v verdict
+	if err := json.NewDecoder(io.LimitReader(c, maxHeader)).Decode(&v); err != nil {
+		return errors.Join(sendErr, fmt.Errorf("no verdict: %w", err))
+	}
+	if v.Error != "" {
+		return fmt.Errorf("receiver: %s", v.Error)
+	}
+	return sendErr
+}
+
+// receive takes one file and tells the sender how that went.
+func receive(c net.Conn, root *os.Root) error {
+	err := store(c, root)
+	var v verdict
+	if err != nil {
+		v.Error = err.Error()
+	}
+	return errors.Join(err, json.NewEncoder(c).Encode(v))
+}
+
+// store reads one file. It writes to a temporary name, so that nobody sees half a file
+// under the real one. root keeps it within the directory, symbolic links or not.
+func store(c net.Conn, root *os.Root) (err error) {
+	r := bufio.NewReaderSize(c, maxHeader)
+	line, err := r.ReadSlice('\n')
+	if err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	var h header
+	if err := json.Unmarshal(line, &h); err != nil {
+		return fmt.Errorf("header: %w", err)
+	}
+	if h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name) || h.Name == "." {
+		return fmt.Errorf("%q is not the name of a file in this directory", h.Name)
+	}
+	temporary := ".copy-" + rand.Text()
+	f, err := root.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, root.Remove(temporary))
+		}
+	}()
+	if err := errors.Join(fill(f, r, h), f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(temporary, h.Name)
+}
+
+// fill writes what comes to f and compares it with the header. io.Copy takes bytes to
+// f from where the fabric wrote them, by the conn's WriteTo.
+func fill(f *os.File, r io.Reader, h header) error {
+	w := &checked{f: f, hash: sha256.New(), left: h.Size}
+	if _, err := io.Copy(w, r); err != nil {
+		return err
+	}
+	if w.left > 0 {
+		return fmt.Errorf("%d of %d bytes are missing", w.left, h.Size)
+	}
+	if got := hex.EncodeToString(w.hash.Sum(nil)); got != h.SHA256 {
+		return fmt.Errorf("SHA-256 is %s, and should be %s", got, h.SHA256)
+	}
+	return f.Sync()
+}
+
+// checked writes to a file, no more than was announced, and hashes it.
+type checked struct {
+	f    *os.File
+	hash hash.Hash
+	left int64
+}
+
+// Write fails when there is more than was announced.
+func (w *checked) Write(b []byte) (int, error) {
+	if int64(len(b)) > w.left {
+		return 0, errors.New("more bytes than the header says")
+	}
+	w.left -= int64(len(b))
+	w.hash.Write(b)
+	return w.f.Write(b)
+}

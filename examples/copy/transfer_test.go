@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// receiver receives into a new directory until the end of the test.
+func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
+	t.Helper()
+	dir = filepath.Join(t.TempDir(), "received")
+	require.NoError(t, os.Mkdir(dir, 0o700))
+	root, err := os.OpenRoot(dir)
+	require.NoError(t, err)
+	l, err := rdmanet.Listen("rdma", testenv.Address())
+	require.NoError(t, err)
+	served := make(chan error, 1)
+	go func() { served <- receiveAll(l, root) }()
+	t.Cleanup(func() {
+		assert.NoError(t, l.Close())
+		assert.ErrorIs(t, <-served, net.ErrClosed)
+		assert.NoError(t, root.Close())
+	})
+	nc, err := rdmanet.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, nc.Close()) })
+	require.NoError(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
+	return dir, nc.(*rdmanet.Conn)
+}
+
+// TestWhatIsStored sends what a sender might, right and wrong: a file appears under its
+// name whole or not at all, and nothing appears elsewhere.
+func TestWhatIsStored(t *testing.T) {
+	text := bytes.Repeat([]byte("0123456789abcdef"), 100_000)
+	sum := sha256.Sum256(text)
+	right := header{"file", int64(len(text)), hex.EncodeToString(sum[:])}
+	with := func(change func(*header)) header { h := right; change(&h); return h }
+	for name, tt := range map[string]struct {
+		header header
+		text   []byte
+		err    string
+	}{
+		"right":        {right, text, ""},
+		"name in use":  {with(func(h *header) { h.Name = "old" }), text, ""},
+		"empty":        {header{"empty", 0, hex.EncodeToString(sha256.New().Sum(nil))}, nil, ""},
+		"up":           {with(func(h *header) { h.Name = "../file" }), text, "not the name of a file"},
+		"absolute":     {with(func(h *header) { h.Name = "/tmp/file" }), text, "not the name of a file"},
+		"below":        {with(func(h *header) { h.Name = "link/file" }), text, "not the name of a file"},
+		"parent":       {with(func(h *header) { h.Name = ".." }), text, "not the name of a file"},
+		"itself":       {with(func(h *header) { h.Name = "." }), text, "not the name of a file"},
+		"no name":      {with(func(h *header) { h.Name = "" }), text, "not the name of a file"},
+		"too short":    {right, text[:len(text)-1], "1 of 1600000 bytes are missing"},
+		"too long":     {right, append(text[:len(text):len(text)], 'x'), "more bytes than"},
+		"other bytes":  {right, bytes.ToUpper(text), "SHA-256"},
+		"negative":     {with(func(h *header) { h.Size = -1 }), text, "more bytes than"},
+		"long header":  {with(func(h *header) { h.Name = strings.Repeat("x", maxHeader) }), nil, "buffer full"},
+		"name of link": {with(func(h *header) { h.Name = "link" }), text, ""}, // in place of it
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir, c := receiver(t)
+			require.NoError(t, os.WriteFile(filepath.Join(dir, "old"), []byte("old"), 0o600))
+			require.NoError(t, os.Symlink("..", filepath.Join(dir, "link")))
+			err := deliver(c, tt.header, bytes.NewReader(tt.text))
+			names := []string{"link", "old"}
+			if tt.err == "" {
+				require.NoError(t, err)
+				got, err := os.ReadFile(filepath.Join(dir, tt.header.Name))
+				require.NoError(t, err)
+				assert.True(t, bytes.Equal(tt.text, got))
+				if tt.header.Name != "link" && tt.header.Name != "old" {
+					names = append([]string{tt.header.Name}, names...)
+				}
+			} else {
+				assert.ErrorContains(t, err, tt.err)
+			}
+			assert.Equal(t, names, list(t, dir))
+			assert.Equal(t, []string{"received"}, list(t, filepath.Dir(dir)))
+		})
+	}
+}
+
+func list(t *testing.T, dir string) (names []string) {
+	t.Helper()
+	entries, err := os.ReadDir(dir)
+	require.NoError(t, err)
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// A sender that dies in the middle leaves nothing behind, and the receiver goes on.
+func TestBrokenOff(t *testing.T) {
+	dir, c := receiver(t)
+	require.NoError(t, json.NewEncoder(c).Encode(header{Name: "file", Size: 1 << 20}))
+	_, err := c.Write(make([]byte, 1<<10))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return len(list(t, dir)) == 1 }, 20*time.Second, time.Millisecond, "it has begun")
+	require.NoError(t, c.SetLinger(0))
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return len(list(t, dir)) == 0 }, 20*time.Second, time.Millisecond)
+}
+
+// TestSend copies a file as the command does.
+func TestSend(t *testing.T) {
+	dir, c := receiver(t)
+	file := filepath.Join(t.TempDir(), "file")
+	want := bytes.Repeat([]byte("text"), 50_000)
+	require.NoError(t, os.WriteFile(file, want, 0o600))
+	require.NoError(t, send(file, c.RemoteAddr().String()))
+	got, err := os.ReadFile(filepath.Join(dir, "file"))
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(want, got))
+	assert.ErrorIs(t, send(file+"2", c.RemoteAddr().String()), os.ErrNotExist)
+}

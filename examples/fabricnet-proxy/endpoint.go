@@ -1,0 +1,93 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// endpoint is where conns come from or go to. It is a flag.Value.
+type endpoint struct{ network, address string }
+
+// String is what Set takes.
+func (e *endpoint) String() string {
+	if e.network == "" {
+		return ""
+	}
+	return e.network + "://" + e.address
+}
+
+// Set takes tcp://host:port, unix://path or rdma://host:port.
+func (e *endpoint) Set(text string) error {
+	network, address, ok := strings.Cut(text, "://")
+	if !ok {
+		return errors.New("it begins with tcp://, unix:// or rdma://")
+	}
+	switch network {
+	case "tcp", "rdma":
+		if _, _, err := net.SplitHostPort(address); err != nil {
+			return fmt.Errorf("want %s://host:port: %w", network, err)
+		}
+	case "unix":
+		if address == "" {
+			return errors.New("want unix://path")
+		}
+	default:
+		return fmt.Errorf("%q is none of tcp, unix and rdma", network)
+	}
+	e.network, e.address = network, address
+	return nil
+}
+
+// listen listens there. The file of a Unix socket is removed when the listener is
+// closed.
+func (e *endpoint) listen(ctx context.Context) (net.Listener, error) {
+	switch e.network {
+	case "rdma":
+		return new(rdmanet.ListenConfig).Listen(ctx, e.network, e.address)
+	case "unix":
+		if err := removeStale(ctx, e.address); err != nil {
+			return nil, err
+		}
+	}
+	return new(net.ListenConfig).Listen(ctx, e.network, e.address)
+}
+
+// removeStale removes the socket of a process that did not get to do it itself: one
+// that nobody listens on.
+func removeStale(ctx context.Context, path string) error {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode().Type() != fs.ModeSocket {
+		return nil // listening says what is wrong
+	}
+	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
+	if err == nil {
+		return c.Close()
+	}
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return os.Remove(path)
+	}
+	return err
+}
+
+// dial connects to it.
+func (e *endpoint) dial(ctx context.Context) (conn, error) {
+	var d interface {
+		DialContext(ctx context.Context, network, address string) (net.Conn, error)
+	} = new(net.Dialer)
+	if e.network == "rdma" {
+		d = new(rdmanet.Dialer)
+	}
+	c, err := d.DialContext(ctx, e.network, e.address)
+	if err != nil {
+		return nil, err
+	}
+	return c.(conn), nil
+}

@@ -1,0 +1,356 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+const patience = 20 * time.Second
+
+// anywhere is a free endpoint of a network.
+func anywhere(t *testing.T, network string) endpoint {
+	t.Helper()
+	if network != "unix" {
+		return endpoint{network, testenv.Address()}
+	}
+	dir, err := os.MkdirTemp("", "proxy") // t.TempDir may be too long for a socket
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
+	return endpoint{"unix", filepath.Join(dir, "socket")}
+}
+
+// listen listens at a free endpoint of a network and says at which.
+func listen(t *testing.T, network string) (net.Listener, endpoint) {
+	t.Helper()
+	// One process is both sides here, and each listener another peer: they are kept
+	// for a while, and a provider has room for a few dozen.
+	t.Cleanup(rdmanet.DefaultTransport.CloseIdle)
+	e := anywhere(t, network)
+	l, err := e.listen(t.Context())
+	require.NoError(t, err)
+	t.Cleanup(func() { l.Close() })
+	return l, endpoint{network, l.Addr().String()}
+}
+
+// start runs a proxy from a network to an endpoint. stop ends it and waits.
+func start(t *testing.T, network string, p *proxy) (at endpoint, stop func()) {
+	t.Helper()
+	if p.log == nil {
+		p.log = slog.New(slog.NewTextHandler(t.Output(), nil))
+	}
+	if p.dialTimeout == 0 {
+		p.dialTimeout = patience
+	}
+	l, at := listen(t, network)
+	ctx, cancel := context.WithCancel(context.Background())
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		p.serve(ctx, l)
+	}()
+	stop = func() {
+		cancel()
+		<-served
+	}
+	t.Cleanup(stop)
+	return at, stop
+}
+
+// connect dials, with a deadline for all that follows.
+func connect(t *testing.T, to endpoint) conn {
+	t.Helper()
+	c, err := to.dial(t.Context())
+	require.NoError(t, err)
+	return limited(t, c)
+}
+
+func accept(t *testing.T, l net.Listener) conn {
+	t.Helper()
+	require.NoError(t, l.(interface{ SetDeadline(time.Time) error }).SetDeadline(time.Now().Add(patience)))
+	c, err := l.Accept()
+	require.NoError(t, err)
+	return limited(t, c.(conn))
+}
+
+func limited(t *testing.T, c conn) conn {
+	t.Helper()
+	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	t.Cleanup(func() { reset(c) })
+	return c
+}
+
+// pass checks that bytes go both ways.
+func pass(t *testing.T, a, b conn) {
+	t.Helper()
+	for _, x := range [][2]conn{{a, b}, {b, a}} {
+		_, err := x[0].Write([]byte("hello"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(x[1], make([]byte, len("hello")))
+		require.NoError(t, err)
+	}
+}
+
+// eachWay gives a test a client's conn to a server through a proxy, from each network
+// to each, and over each provider where there is a fabric on the way.
+func eachWay(t *testing.T, test func(t *testing.T, from, to string, client, server conn)) {
+	for _, way := range [][2]string{
+		{"tcp", "tcp"}, {"unix", "tcp"}, {"tcp", "rdma"}, {"unix", "rdma"}, {"rdma", "tcp"}, {"rdma", "unix"}, {"rdma", "rdma"},
+	} {
+		providers := testenv.Providers()
+		if way[0] != "rdma" && way[1] != "rdma" {
+			providers = []string{"no fabric"}
+		}
+		for _, provider := range providers {
+			t.Run(fmt.Sprint(way[0], " to ", way[1], " ", provider), func(t *testing.T) {
+				t.Setenv("RDMANET_PROVIDERS", provider)
+				l, to := listen(t, way[1])
+				at, _ := start(t, way[0], &proxy{to: to})
+				client := connect(t, at)
+				test(t, way[0], way[1], client, accept(t, l))
+			})
+		}
+	}
+}
+
+// Each side's end of stream gets to the other while the opposite direction goes on.
+func TestHalfClose(t *testing.T) {
+	long := bytes.Repeat([]byte("0123456789abcdef"), 50_000)
+	eachWay(t, func(t *testing.T, _, _ string, client, server conn) {
+		for _, x := range [][2]conn{{client, server}, {server, client}} {
+			sent := make(chan error, 1)
+			go func() {
+				_, err := x[0].Write(long)
+				sent <- errors.Join(err, x[0].CloseWrite())
+			}()
+			got, err := io.ReadAll(x[1])
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(long, got), "%d bytes", len(got))
+			require.NoError(t, <-sent)
+		}
+	})
+}
+
+// A conn that is reset on one side is reset on the other; a Unix socket knows of the
+// end only.
+func TestResetPassesOn(t *testing.T) {
+	eachWay(t, func(t *testing.T, from, to string, client, server conn) {
+		pass(t, client, server)
+		victim, at, by := server, to, from
+		if from == "unix" {
+			victim, at, by = client, from, to
+			reset(server)
+		} else {
+			reset(client)
+		}
+		_, err := victim.Read(make([]byte, 1))
+		if at == "unix" || by == "unix" {
+			assert.Equal(t, io.EOF, err)
+		} else {
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		}
+	})
+}
+
+// What a server said before it closed arrives, although the client goes on sending.
+func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
+	answer := bytes.Repeat([]byte("too large "), 10_000)
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			t.Setenv("RDMANET_PROVIDERS", provider)
+			l, to := listen(t, "rdma")
+			at, _ := start(t, "unix", &proxy{to: to})
+			client, sent := connect(t, at), make(chan struct{})
+			server := accept(t, l)
+			go func() {
+				defer close(sent)
+				for buf := make([]byte, 1<<10); ; {
+					if _, err := client.Write(buf); err != nil {
+						return
+					}
+				}
+			}()
+			_, err := io.ReadFull(server, make([]byte, 1<<20))
+			require.NoError(t, err)
+			go func() {
+				_, _ = server.Write(answer)
+				_ = server.Close()
+			}()
+			got := make([]byte, len(answer))
+			_, err = io.ReadFull(client, got)
+			require.NoError(t, err)
+			assert.True(t, bytes.Equal(answer, got))
+			reset(client)
+			<-sent
+		})
+	}
+}
+
+// A client whose target cannot be reached, or not in time, is reset.
+func TestCannotConnect(t *testing.T) {
+	free, nowhere := listen(t, "tcp")
+	require.NoError(t, free.Close())
+	// Accepts TCP connections and never speaks the fabric's protocol.
+	silent, err := net.Listen("tcp", testenv.Address())
+	require.NoError(t, err)
+	defer silent.Close()
+	for name, to := range map[string]endpoint{
+		"refused": nowhere,
+		"silent":  {"rdma", silent.Addr().String()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at, _ := start(t, "tcp", &proxy{to: to, dialTimeout: 100 * time.Millisecond})
+			c, err := at.dial(t.Context()) // which may hear of it already
+			if err == nil {
+				_, err = limited(t, c).Read(make([]byte, 1))
+			}
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		})
+	}
+}
+
+// TestManyConns has many clients at once talk to an echo server through two proxies
+// with a fabric between them.
+func TestManyConns(t *testing.T) {
+	const clients = 100
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			t.Setenv("RDMANET_PROVIDERS", provider)
+			l, server := listen(t, "tcp")
+			go func() {
+				for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+					go func() {
+						_, _ = io.Copy(c, c)
+						_ = c.Close()
+					}()
+				}
+			}()
+			fabric, _ := start(t, "rdma", &proxy{to: server})
+			at, _ := start(t, "unix", &proxy{to: fabric})
+			var wg sync.WaitGroup
+			for i := range clients {
+				c := connect(t, at)
+				wg.Go(func() {
+					want, got := sha256.New(), sha256.New()
+					var sending sync.WaitGroup
+					sending.Go(func() {
+						size := int64(1000 * (i + 1))
+						_, err := io.CopyN(io.MultiWriter(c, want), rand.NewChaCha8([32]byte{byte(i)}), size)
+						assert.NoError(t, errors.Join(err, c.CloseWrite()))
+					})
+					_, err := io.Copy(got, c)
+					assert.NoError(t, err)
+					sending.Wait()
+					assert.Equal(t, want.Sum(nil), got.Sum(nil), "conn %d", i)
+				})
+			}
+			wg.Wait()
+		})
+	}
+}
+
+// A proxy that is told to stop takes nobody in, and waits for the conns that it has
+// as long as the grace period says.
+func TestStop(t *testing.T) {
+	for _, network := range []string{"tcp", "unix", "rdma"} {
+		t.Run(network, func(t *testing.T) {
+			l, to := listen(t, "tcp")
+			at, stop := start(t, network, &proxy{to: to, grace: patience})
+			client := connect(t, at)
+			server := accept(t, l)
+			stopped := make(chan struct{})
+			go func() { defer close(stopped); stop() }()
+			require.Eventually(t, func() bool {
+				c, err := at.dial(t.Context())
+				if err == nil {
+					reset(c)
+				}
+				return errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)
+			}, patience, time.Millisecond)
+			pass(t, client, server)
+			select {
+			case <-stopped:
+				assert.Fail(t, "it does not wait")
+			default:
+			}
+			require.NoError(t, client.Close())
+			require.NoError(t, server.Close())
+			<-stopped
+		})
+		t.Run(network+" without grace", func(t *testing.T) {
+			l, to := listen(t, "tcp")
+			at, stop := start(t, network, &proxy{to: to})
+			client, server := connect(t, at), accept(t, l)
+			pass(t, client, server)
+			stop()
+			_, err := server.Read(make([]byte, 1))
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = client.Read(make([]byte, 1))
+			assert.Error(t, err)
+			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+		})
+	}
+}
+
+// A socket's file goes with its proxy. One that was left behind is no obstacle, but
+// neither a file of another kind nor a socket in use is taken away.
+func TestSocketFile(t *testing.T) {
+	e := anywhere(t, "unix")
+	l, err := e.listen(t.Context())
+	require.NoError(t, err)
+	_, err = e.listen(t.Context())
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	connect(t, e)
+
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a process does that is killed
+	require.NoError(t, l.Close())
+	assert.FileExists(t, e.address)
+	l, err = e.listen(t.Context())
+	require.NoError(t, err)
+	connect(t, e)
+	ctx, stop := context.WithCancel(t.Context())
+	stop()
+	(&proxy{log: slog.New(slog.DiscardHandler)}).serve(ctx, l)
+	assert.NoFileExists(t, e.address)
+
+	require.NoError(t, os.WriteFile(e.address, []byte("precious"), 0o600))
+	_, err = e.listen(t.Context())
+	assert.ErrorIs(t, err, syscall.EADDRINUSE)
+	assert.FileExists(t, e.address)
+}
+
+func TestEndpoints(t *testing.T) {
+	for text, want := range map[string]string{ // part of the error
+		"tcp://:8080": "", "tcp://[::1]:80": "", "rdma://host:9000": "", "unix:///run/proxy": "", "unix://proxy": "",
+		"": "begins with", "host:80": "begins with", "udp://:1": "none of", "unix://": "unix://path",
+		"tcp://host": "missing port", "rdma://::1:9000": "too many colons",
+	} {
+		var e endpoint
+		err := e.Set(text)
+		if want == "" {
+			assert.NoError(t, err)
+			assert.Equal(t, text, e.String())
+		} else {
+			assert.ErrorContains(t, err, want, text)
+		}
+	}
+}

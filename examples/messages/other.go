@@ -1,0 +1,10 @@
+//go:build !linux || !cgo
+
+package main
+
+import "log"
+
+func main() {
+	log.SetFlags(0)
+	log.Fatal("messages: needs Linux, cgo and libfabric")
+}
