@@ -30,9 +30,11 @@ const (
 // A job is what both processes of one measurement are told.
 type job struct {
 	cell
-	Host   string // where the server listens
-	WarmUp time.Duration
-	Time   time.Duration
+	Host    string // where the server listens
+	WarmUp  time.Duration
+	Time    time.Duration
+	Round   int    // from 1
+	Profile string // the directory for profiles, none if it is empty
 }
 
 // A reply is one line of JSON on a process's standard output. The server's
@@ -41,6 +43,7 @@ type reply struct {
 	Address string `json:",omitempty"`
 	Usage   usage  `json:",omitzero"`
 	Sample  sample `json:",omitzero"`
+	Offer   *offer `json:",omitempty"` // of the server of another machine
 	Error   string `json:",omitempty"`
 }
 
@@ -77,12 +80,13 @@ func playServer(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	if err := out.Encode(reply{Address: l.Addr().String()}); err != nil {
 		return err
 	}
+	profile := profiler{job: j, role: roleServer}
 	for in.Scan() && in.Text() == askUsage {
-		if err := m.report(out); err != nil {
+		if err := errors.Join(profile.start(), m.report(out)); err != nil {
 			return err
 		}
 	}
-	return errors.Join(in.Err(), l.Close(), <-served)
+	return errors.Join(in.Err(), profile.stop(), l.Close(), <-served)
 }
 
 // serve does the server's part of j's mode until l is closed.
@@ -119,7 +123,11 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	if err := out.Encode(reply{}); err != nil {
 		return err
 	}
+	profile := profiler{job: j, role: roleClient}
 	for in.Scan() && in.Text() == askMeasure {
+		if err := profile.start(); err != nil {
+			return errors.Join(err, closeAll())
+		}
 		s, err := workAll(workers, j.Time, m)
 		if err != nil {
 			return errors.Join(err, closeAll())
@@ -128,7 +136,7 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 			return err
 		}
 	}
-	return errors.Join(in.Err(), closeAll())
+	return errors.Join(in.Err(), profile.stop(), closeAll())
 }
 
 // workAll runs all workers at once for about d and sums up what they did.
@@ -160,7 +168,9 @@ func workAll(workers []worker, d time.Duration, m *meter) (sample, error) {
 		Ops:      all.total,
 		Elapsed:  elapsed,
 		P50:      all.quantile(0.50),
+		P90:      all.quantile(0.90),
 		P99:      all.quantile(0.99),
+		P999:     all.quantile(0.999),
 		Fairness: jain(shares),
 		Client:   after.since(before),
 	}, nil

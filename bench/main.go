@@ -5,6 +5,8 @@
 //	go run ./bench -targets         # what the project measures itself by
 //	go run ./bench -demo            # a choice that takes a minute
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
+//	go run ./bench -s -host 10.0.0.1            # two machines: the server,
+//	go run ./bench -c 10.0.0.1 -report results  # and the client, which writes a page with plots
 //	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
 //	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
 //
@@ -21,14 +23,17 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
-	"slices"
-	"strings"
 	"time"
 )
 
-// maxSize bounds the operations' size, which is held in memory several times.
-const maxSize = 32 << 20
+const (
+	// maxSize bounds the operations' size, which is held in memory several times.
+	maxSize     = 32 << 20
+	maxConns    = 1024
+	maxInflight = 4096
+	// maxTime bounds what a client may have a server of another machine do.
+	maxTime = time.Hour
+)
 
 func main() {
 	if len(os.Args) == 3 && (os.Args[1] == roleServer || os.Args[1] == roleClient) {
@@ -49,40 +54,21 @@ func bench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if p.info {
+	switch {
+	case p.info:
 		return info(ctx, os.Stdout, p)
-	}
-	if p.doctor {
+	case p.doctor:
 		return diagnose(ctx, os.Stdout, p)
+	case p.serve:
+		return serveMeasurements(ctx, p)
+	case p.from != "":
+		return p.convert(os.Stdout)
 	}
-	r := record{
-		Commit:  commit(debug.ReadBuildInfo()),
-		Command: strings.Join(append([]string{"bench"}, args...), " "),
-		Machine: machine(),
-		Date:    time.Now().Truncate(time.Second),
-		Rounds:  p.rounds,
-	}
-	if slices.Equal(p.providers, []string{"all"}) {
-		var absent []absence
-		if p.providers, absent, err = offered(ctx, p.host); err != nil {
-			return err
-		}
-		r.Absent = notMeasured(absent)
-	}
-	if err := r.writeHeader(os.Stdout); err != nil {
-		return err
-	}
-	cells := p.cells()
-	fmt.Fprintf(os.Stderr, "%d rows, %d rounds of %v each, about %v in all\n",
-		len(cells), p.rounds, p.time, p.estimate().Round(time.Second))
-	if r.Rows, err = runAll(ctx, p, cells); err != nil {
-		return err
-	}
-	if p.targets != nil {
-		r.Verdicts = judge(p.targets, r.Rows)
-	}
-	err = errors.Join(r.writeTables(os.Stdout), save(p.jsonFile, r.writeJSON), save(p.textFile, r.writeText))
+	r, err := p.run(ctx, args)
 	if err != nil {
+		return err
+	}
+	if err := errors.Join(r.writeTables(os.Stdout), p.save(r)); err != nil {
 		return err
 	}
 	for _, row := range r.Rows {
@@ -118,8 +104,8 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
 	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle or 100 conns (default 1s, with -targets 400ms, with -demo 250ms)")
-	f.StringVar(&p.jsonFile, "json", "", "write the results to this `file`")
-	f.StringVar(&p.textFile, "text", "", "write what is printed to this `file`, too")
+	p.outputFlags(f)
+	p.remoteFlags(f)
 	if err := f.Parse(args); err != nil {
 		return plan{}, err
 	}
@@ -130,7 +116,12 @@ func parse(args []string) (plan, error) {
 		return plan{}, errors.New("-rounds and -time must be positive")
 	}
 	p.providers = list(*providers)
+	if err := p.checkModes(*targets || *verbs || p.info || p.doctor, *oneCore); err != nil {
+		return plan{}, err
+	}
 	switch {
+	case p.serve || p.from != "":
+		return p, nil
 	case p.doctor && (p.info || *demo || *targets || *verbs):
 		return plan{}, errors.New("-doctor excludes -info, -demo, -targets and -verbs")
 	case p.info && (*demo || *targets || *verbs):
@@ -152,8 +143,8 @@ func parse(args []string) (plan, error) {
 		return p.withDefaults(3, 250*time.Millisecond), nil
 	}
 	bytes, err1 := numbers(*sizes, maxSize)
-	calls, err2 := numbers(*inflight, 4096)
-	n, err3 := numbers(*conns, 1024)
+	calls, err2 := numbers(*inflight, maxInflight)
+	n, err3 := numbers(*conns, maxConns)
 	if err := errors.Join(err1, err2, err3); err != nil {
 		return plan{}, err
 	}
@@ -163,41 +154,4 @@ func parse(args []string) (plan, error) {
 		p.works[i].OneCore = *oneCore
 	}
 	return p.withDefaults(5, time.Second), err
-}
-
-// runAll measures every cell in every round, and returns early only when ctx
-// ends.
-func runAll(ctx context.Context, p plan, cells []cell) ([]result, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
-	}
-	samples := make([][]sample, len(cells))
-	failures := make([]error, len(cells))
-	for round := range p.rounds {
-		fmt.Fprintf(os.Stderr, "round %d of %d\n", round+1, p.rounds)
-		for _, i := range sequence(cells, round) {
-			if failures[i] != nil {
-				continue
-			}
-			s, err := measure(ctx, program, p.job(cells[i]))
-			if ctx.Err() != nil {
-				return nil, ctx.Err()
-			}
-			if err != nil {
-				failures[i] = fmt.Errorf("round %d: %w", round+1, err)
-				continue
-			}
-			samples[i] = append(samples[i], s)
-		}
-	}
-	results := make([]result, len(cells))
-	for i, c := range cells {
-		if failures[i] != nil {
-			results[i] = result{cell: c, Rounds: len(samples[i]), Error: failures[i].Error()}
-			continue
-		}
-		results[i] = summarize(c, samples[i])
-	}
-	return results, nil
 }

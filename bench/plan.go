@@ -74,7 +74,16 @@ type plan struct {
 	time      time.Duration // measured time of a cell in one round
 	jsonFile  string
 	textFile  string
-	enforce   bool // a missed target is a failure
+	csvFile   string
+	benchFile string
+	reportDir string
+	from      string // a file to read instead of measuring
+	enforce   bool   // a missed target is a failure
+
+	profileDir string
+	serve      bool
+	server     string // the address of a server on another machine
+	port       int
 }
 
 // cells lists the rows of the table. All transports of one work follow each
@@ -85,7 +94,7 @@ func (p plan) cells() []cell {
 	}
 	var all []cell
 	for _, w := range p.works {
-		for _, transport := range []string{transportTCP, transportUnix} {
+		for _, transport := range p.sockets() {
 			w.Transport, w.Provider = transport, ""
 			all = append(all, w)
 		}
@@ -99,6 +108,14 @@ func (p plan) cells() []cell {
 		}
 	}
 	return all
+}
+
+// sockets are the transports to compare with.
+func (p plan) sockets() []string {
+	if p.server != "" {
+		return []string{transportTCP}
+	}
+	return []string{transportTCP, transportUnix}
 }
 
 // sequence is the order in which a round, counted from 0, goes through the
@@ -217,13 +234,15 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 	return p
 }
 
-// estimate is how long the plan takes, with half a second to start and end the
-// two processes.
+// takes is about how long j takes, with half a second to start and end the two
+// processes.
+func (j job) takes() time.Duration { return j.WarmUp + j.Time + 500*time.Millisecond }
+
+// estimate is how long the plan takes.
 func (p plan) estimate() time.Duration {
 	var round time.Duration
 	for _, c := range p.cells() {
-		j := p.job(c)
-		round += j.WarmUp + j.Time + 500*time.Millisecond
+		round += p.job(c).takes()
 	}
 	return time.Duration(p.rounds) * round
 }
@@ -235,5 +254,5 @@ func (p plan) job(c cell) job {
 	if c.Mode == modeIdle || c.Conns >= 100 {
 		d *= 5
 	}
-	return job{cell: c, Host: p.host, WarmUp: d / 4, Time: d}
+	return job{cell: c, Host: p.host, WarmUp: d / 4, Time: d, Profile: p.profileDir}
 }

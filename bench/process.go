@@ -21,13 +21,16 @@ const (
 	killDelay = 5 * time.Second
 )
 
-// process is a server or a client that this program has started.
+// limit is how long j may take.
+func (j job) limit() time.Duration { return j.WarmUp + j.Time + slack }
+
+// process is a server or a client that this program has started, or one that
+// the other machine has.
 type process struct {
-	role   string
-	cmd    *exec.Cmd
-	in     io.WriteCloser
-	out    *json.Decoder
-	stderr bytes.Buffer
+	role string
+	in   io.WriteCloser
+	out  *json.Decoder
+	wait func() error // for its end
 }
 
 // start runs program in the role. It is killed when ctx ends.
@@ -36,21 +39,30 @@ func start(ctx context.Context, program, role string, j job) (*process, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &process{role: role, cmd: exec.CommandContext(ctx, program, role, string(encoded))}
-	p.cmd.WaitDelay = killDelay
-	p.cmd.Stderr = &p.stderr
-	if p.in, err = p.cmd.StdinPipe(); err != nil {
-		return nil, err
-	}
-	out, err := p.cmd.StdoutPipe()
+	cmd := exec.CommandContext(ctx, program, role, string(encoded))
+	var stderr bytes.Buffer
+	cmd.WaitDelay = killDelay
+	cmd.Stderr = &stderr
+	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err
 	}
-	p.out = json.NewDecoder(bufio.NewReader(out))
-	if j.OneCore {
-		return p, onOneCore(p.cmd.Start)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
 	}
-	return p, p.cmd.Start()
+	p := &process{role: role, in: in, out: json.NewDecoder(bufio.NewReader(out))}
+	p.wait = func() error {
+		err := cmd.Wait()
+		if message := strings.TrimSpace(stderr.String()); err != nil && message != "" {
+			return fmt.Errorf("%w: %s", err, firstLines(message, 3))
+		}
+		return err
+	}
+	if j.OneCore {
+		return p, onOneCore(cmd.Start)
+	}
+	return p, cmd.Start()
 }
 
 // ask sends a command and waits for its reply.
@@ -76,19 +88,17 @@ func (p *process) receive() (reply, error) {
 func (p *process) stop() error {
 	// The pipe is closed already if the process has gone; Wait says so.
 	_ = p.in.Close()
-	failed := p.lastError() // before Wait, which closes the pipe
-	err := p.cmd.Wait()
-	if err == nil {
-		return nil
-	}
-	if failed != "" {
+	failed := p.lastError() // before wait, which closes the pipe
+	err := p.wait()
+	switch {
+	case err != nil && failed != "":
 		return fmt.Errorf("%s: %w: %s", p.role, err, failed)
-	}
-	message := strings.TrimSpace(p.stderr.String())
-	if message == "" {
+	case err != nil:
 		return fmt.Errorf("%s: %w", p.role, err)
+	case failed != "":
+		return fmt.Errorf("%s: %s", p.role, failed)
 	}
-	return fmt.Errorf("%s: %w: %s", p.role, err, firstLines(message, 3))
+	return nil
 }
 
 // lastError reads the process's output to its end, and returns the error it
@@ -106,15 +116,23 @@ func (p *process) lastError() string {
 	}
 }
 
-// measure runs j once, in two new processes. They start together: loading
-// libfabric with all its libraries may take a good part of a second.
-func measure(ctx context.Context, program string, j job) (s sample, err error) {
+// measure runs j once, in two new processes.
+func measure(ctx context.Context, program string, j job) (sample, error) {
 	if j.Transport == transportRsockets {
 		return measureRsockets(ctx, j)
 	}
-	ctx, cancel := context.WithTimeout(ctx, j.WarmUp+j.Time+slack)
+	return measureFrom(ctx, program, j, func(ctx context.Context, j job) (*process, error) {
+		return start(ctx, program, roleServer, j)
+	})
+}
+
+// measureFrom runs j once, in a new client and in what startServer starts. They
+// start together: loading libfabric with all its libraries may take a good part
+// of a second.
+func measureFrom(ctx context.Context, program string, j job, startServer func(context.Context, job) (*process, error)) (s sample, err error) {
+	ctx, cancel := context.WithTimeout(ctx, j.limit())
 	defer cancel()
-	server, err := start(ctx, program, roleServer, j)
+	server, err := startServer(ctx, j)
 	if err != nil {
 		return sample{}, err
 	}

@@ -16,6 +16,7 @@ type record struct {
 	Commit   string    `json:"commit"`
 	Command  string    `json:"command"`
 	Machine  string    `json:"machine"`
+	Server   string    `json:"server,omitempty"` // the other machine, if there are two
 	Date     time.Time `json:"date"`
 	Absent   string    `json:"absent,omitempty"` // which transports, and why
 	Rounds   int       `json:"rounds"`
@@ -44,9 +45,45 @@ func commit(info *debug.BuildInfo, ok bool) string {
 	return revision
 }
 
+// readRecord reads a file that -json has written, those of earlier versions
+// included.
+func readRecord(name string) (r record, err error) {
+	text, err := os.ReadFile(name)
+	if err != nil {
+		return r, err
+	}
+	if err := json.Unmarshal(text, &r); err != nil {
+		return r, fmt.Errorf("%s is not what -json writes: %w", name, err)
+	}
+	if len(r.Rows) == 0 {
+		return r, fmt.Errorf("%s has no rows", name)
+	}
+	for i := range r.Verdicts {
+		v := &r.Verdicts[i]
+		if v.Unit == "" { // it once had to be read off the bounds
+			v.Unit = unitOf(v.Must, v.Goal)
+		}
+	}
+	return r, nil
+}
+
+// unitOf is the unit in one of the bounds, such as "<= 4 KiB".
+func unitOf(bounds ...string) string {
+	for _, b := range bounds {
+		if _, value, ok := strings.Cut(b, "= "); ok {
+			return strings.TrimLeft(value, "0123456789.e+-")
+		}
+	}
+	return ""
+}
+
 // writeHeader prints what is known before the run.
 func (r record) writeHeader(w io.Writer) error {
-	lines := []string{r.Machine, "commit " + r.Commit + ", " + r.Date.Format(time.RFC3339), r.Command}
+	lines := []string{r.Machine}
+	if r.Server != "" {
+		lines = append(lines, "server: "+r.Server)
+	}
+	lines = append(lines, "commit "+r.Commit+", "+r.Date.Format(time.RFC3339), r.Command)
 	if r.Absent != "" {
 		lines = append(lines, r.Absent)
 	}

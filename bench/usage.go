@@ -11,11 +11,12 @@ import (
 
 // usage is what a process has used so far.
 type usage struct {
-	CPU     time.Duration
-	Mallocs uint64 // allocations of Go memory
+	CPU     time.Duration `json:"cpu_ns"`
+	Mallocs uint64        `json:"mallocs"` // allocations of Go memory
 	// Bytes that have come with the conns after the first one, if the mode is
 	// idle: memory that the fabric may access, and all that is resident.
-	Registered, Resident int64
+	Registered int64 `json:"registered,omitempty"`
+	Resident   int64 `json:"resident,omitempty"`
 }
 
 // A meter reads a process's usage. Its methods may be called concurrently.

@@ -16,7 +16,7 @@ type verdict struct {
 	Must     string  `json:"must"`
 	Goal     string  `json:"goal"`
 	Verdict  string  `json:"verdict"` // one of the constants below
-	unit     string
+	Unit     string  `json:"unit"`    // of all three figures
 }
 
 const (
@@ -43,7 +43,7 @@ func judge(targets []target, results []result) []verdict {
 }
 
 func (t target) judge(rows map[cell]result) verdict {
-	v := verdict{Target: t.what, Must: t.bound(t.must), Goal: t.bound(t.goal), Verdict: verdictNotMeasured, unit: t.unit()}
+	v := verdict{Target: t.what, Must: t.bound(t.must), Goal: t.bound(t.goal), Verdict: verdictNotMeasured, Unit: t.unit()}
 	measured, ok := t.measure(rows)
 	if !ok {
 		return v
@@ -67,7 +67,7 @@ func enforce(verdicts []verdict) error {
 	var errs []error
 	for _, v := range verdicts {
 		if v.Verdict == verdictMissed || v.Verdict == verdictNotMeasured {
-			errs = append(errs, fmt.Errorf("%s: %s (%s%s, must be %s)", v.Verdict, v.Target, digits(v.Measured), v.unit, v.Must))
+			errs = append(errs, fmt.Errorf("%s: %s (%s%s, must be %s)", v.Verdict, v.Target, digits(v.Measured), v.Unit, v.Must))
 		}
 	}
 	return errors.Join(errs...)
@@ -147,11 +147,15 @@ func writeVerdicts(w io.Writer, verdicts []verdict) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "target\tmeasured\tmust\tgoal\tverdict")
 	for _, v := range verdicts {
-		measured := digits(v.Measured) + v.unit
-		if v.Verdict == verdictNotMeasured {
-			measured = "-"
-		}
-		fmt.Fprintln(t, strings.Join([]string{v.Target, measured, v.Must, v.Goal, v.Verdict}, "\t"))
+		fmt.Fprintln(t, strings.Join([]string{v.Target, v.figure(), v.Must, v.Goal, v.Verdict}, "\t"))
 	}
 	return t.Flush()
+}
+
+// figure is what was measured, with its unit.
+func (v verdict) figure() string {
+	if v.Verdict == verdictNotMeasured {
+		return "-"
+	}
+	return digits(v.Measured) + v.Unit
 }

@@ -1,0 +1,80 @@
+package main
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+)
+
+// controlPort is where -s waits for -c, unless -port says otherwise.
+const controlPort = 18516
+
+// outputFlags are those that say what is written, and where.
+func (p *plan) outputFlags(f *flag.FlagSet) {
+	f.StringVar(&p.jsonFile, "json", "", "write the results to this `file`")
+	f.StringVar(&p.textFile, "text", "", "write what is printed to this `file`, too")
+	f.StringVar(&p.csvFile, "csv", "", "write the rows to this `file` as comma-separated values")
+	f.StringVar(&p.benchFile, "benchfmt", "", "write the rounds to this `file` in the format of Go's benchmarks: benchstat -col transport file")
+	f.StringVar(&p.reportDir, "report", "", "write a page with plots and tables, index.html, and the plots as SVG files into this `directory`")
+	f.StringVar(&p.from, "from", "", "measure nothing, but read the results from this `file`, which -json has written")
+	f.StringVar(&p.profileDir, "profile", "", "write CPU profiles of both processes for every row and round into this `directory`")
+}
+
+// remoteFlags are those for two machines.
+func (p *plan) remoteFlags(f *flag.FlagSet) {
+	f.BoolVar(&p.serve, "s", false, "serve measurements of clients (-c) on other machines, at -host; whoever reaches its port can have it work")
+	f.StringVar(&p.server, "c", "", "measure with the server (-s) at this `host`, without unix, -targets, -verbs and -onecore")
+	f.IntVar(&p.port, "port", controlPort, "TCP port by which -c tells -s what to do; 0 with -s is any")
+}
+
+// checkModes refuses flags that make no sense together. fixed says that what is
+// measured is not free to choose.
+func (p *plan) checkModes(fixed, oneCore bool) error {
+	switch {
+	case p.port < 0 || p.port > 65535 || p.port == 0 && p.server != "":
+		return errors.New("-port must be that of a TCP port")
+	case p.serve && p.server != "" || p.serve && p.from != "" || p.from != "" && p.server != "":
+		return errors.New("-s, -c and -from exclude each other")
+	case (p.serve || p.from != "" || p.server != "") && (fixed || oneCore):
+		return errors.New("-s, -c and -from exclude -targets, -verbs, -info, -doctor and -onecore")
+	case p.from != "" && p.profileDir != "":
+		return errors.New("-from measures nothing that -profile could show")
+	}
+	if p.serve {
+		if a, err := netip.ParseAddr(p.host); err == nil && a.IsUnspecified() {
+			return fmt.Errorf("-host %s: -s needs an address that clients can dial", p.host)
+		}
+	}
+	if p.server != "" {
+		p.server = net.JoinHostPort(p.server, strconv.Itoa(p.port))
+	}
+	return nil
+}
+
+// save writes what was asked for.
+func (p plan) save(r record) error {
+	return errors.Join(
+		save(p.jsonFile, r.writeJSON), save(p.textFile, r.writeText), save(p.csvFile, r.writeCSV),
+		save(p.benchFile, r.writeBenchfmt), writeReport(p.reportDir, r))
+}
+
+// convert writes what was asked for of a kept result.
+func (p plan) convert(w io.Writer) error {
+	r, err := readRecord(p.from)
+	if err != nil {
+		return fmt.Errorf("-from: %w", err)
+	}
+	return errors.Join(r.writeText(w), p.save(r))
+}
+
+func (p plan) makeProfileDir() error {
+	if p.profileDir == "" {
+		return nil
+	}
+	return os.MkdirAll(p.profileDir, 0o755)
+}

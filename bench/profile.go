@@ -1,0 +1,40 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime/pprof"
+)
+
+// A profiler keeps a CPU profile of what a process does for its job once it is
+// warm.
+type profiler struct {
+	job  job
+	role string
+	file *os.File
+}
+
+// start begins the profile, if one was asked for and has not begun.
+func (p *profiler) start() (err error) {
+	if p.job.Profile == "" || p.file != nil {
+		return nil
+	}
+	if p.file, err = os.Create(filepath.Join(p.job.Profile, p.name())); err != nil {
+		return fmt.Errorf("-profile: %w", err)
+	}
+	return pprof.StartCPUProfile(p.file)
+}
+
+func (p *profiler) stop() error {
+	if p.file == nil {
+		return nil
+	}
+	pprof.StopCPUProfile()
+	return p.file.Close()
+}
+
+// name is the row's, such as rpc-64-x64-rdma-shm.r1.server.pprof.
+func (p *profiler) name() string {
+	return fmt.Sprintf("%s.r%d.%s.pprof", slug(workText(p.job.cell)+" "+p.job.label()), p.job.Round, p.role)
+}

@@ -1,0 +1,227 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"runtime/debug"
+	"slices"
+	"time"
+)
+
+// Between two machines, the client's bench has the server's bench start and ask
+// its processes, over a TCP connection for each measurement. Its first line is a
+// request; what follows are the lines that a process and who has started it
+// exchange (child.go), passed on.
+
+// controlVersion changes with what the two exchange.
+const controlVersion = 1
+
+// requestTime is how long a request or its answer may take.
+const requestTime = 30 * time.Second
+
+// A request is for the server of a job or, without one, for an offer.
+type request struct {
+	Version int
+	Job     *job `json:",omitempty"`
+}
+
+// An offer says what a machine can measure, to a client that it sees at an
+// address.
+type offer struct {
+	Machine, Commit string
+	Providers       []string
+	Client          string
+	SameHost        bool
+}
+
+// common tells the providers that both machines have from those that only the
+// client's has. Memory can be shared on one host only.
+func (o offer) common(have []string) (both, missing []string) {
+	for _, provider := range have {
+		if slices.Contains(o.Providers, provider) && (provider != overShm.provider || o.SameHost) {
+			both = append(both, provider)
+		} else {
+			missing = append(missing, provider)
+		}
+	}
+	return both, missing
+}
+
+// dialServer sends a request to the server's bench. Its conn ends with ctx.
+func dialServer(ctx context.Context, address string, r request) (net.Conn, error) {
+	d := net.Dialer{Timeout: requestTime}
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("the server's bench (-s): %w", err)
+	}
+	context.AfterFunc(ctx, func() { c.Close() })
+	r.Version = controlVersion
+	return c, json.NewEncoder(c).Encode(r)
+}
+
+// askOffer asks the server's bench what it can measure.
+func askOffer(ctx context.Context, address string) (offer, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTime)
+	defer cancel()
+	c, err := dialServer(ctx, address, request{})
+	if err != nil {
+		return offer{}, err
+	}
+	defer c.Close()
+	var r reply
+	if err := json.NewDecoder(c).Decode(&r); err != nil {
+		return offer{}, fmt.Errorf("%s does not answer as bench -s does: %w", address, errors.Join(err, ctx.Err()))
+	}
+	if r.Error != "" || r.Offer == nil {
+		return offer{}, fmt.Errorf("the server's bench at %s: %s", address, r.Error)
+	}
+	o := *r.Offer
+	local, _, err := net.SplitHostPort(c.LocalAddr().String())
+	if err != nil {
+		return offer{}, err
+	}
+	remote, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	o.Client, o.SameHost = local, local == remote
+	return o, err
+}
+
+// startRemote has the server's bench start the server of a job.
+func startRemote(ctx context.Context, address string, j job) (*process, error) {
+	c, err := dialServer(ctx, address, request{Job: &j})
+	if err != nil {
+		return nil, err
+	}
+	return &process{
+		role: "server at " + address, in: halfConn{c}, out: json.NewDecoder(bufio.NewReader(c)), wait: c.Close,
+	}, nil
+}
+
+// halfConn is a conn whose Close ends what is written only.
+type halfConn struct{ net.Conn }
+
+func (c halfConn) Close() error { return c.Conn.(*net.TCPConn).CloseWrite() }
+
+// serveMeasurements serves one client after the other, so that none disturbs
+// another's figures, until ctx ends.
+func serveMeasurements(ctx context.Context, p plan) error {
+	if err := p.makeProfileDir(); err != nil {
+		return err
+	}
+	program, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(p.host, fmt.Sprint(p.port)))
+	if err != nil {
+		return err
+	}
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	fmt.Printf("serving measurements at %s\n", l.Addr())
+	s := controlServer{program: program, plan: p}
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return errors.Join(err, l.Close())
+		}
+		s.handle(ctx, c)
+	}
+}
+
+type controlServer struct {
+	program string
+	plan    plan
+}
+
+// handle serves one request. What fails is told to the client.
+func (s controlServer) handle(ctx context.Context, c net.Conn) {
+	defer c.Close()
+	_ = c.SetDeadline(time.Now().Add(requestTime)) // fails only once c is closed
+	in, out := bufio.NewScanner(c), json.NewEncoder(c)
+	j, err := readRequest(in)
+	switch {
+	case err != nil:
+	case j == nil:
+		err = s.offer(ctx, out)
+	default:
+		_ = c.SetDeadline(time.Now().Add(j.limit()))
+		err = s.relay(ctx, *j, in, out)
+	}
+	if err != nil {
+		_ = out.Encode(reply{Error: err.Error()}) // to a client that may have gone
+	}
+}
+
+func readRequest(in *bufio.Scanner) (*job, error) {
+	if !in.Scan() {
+		return nil, errors.Join(in.Err(), io.ErrUnexpectedEOF)
+	}
+	var r request
+	if err := json.Unmarshal(in.Bytes(), &r); err != nil {
+		return nil, fmt.Errorf("the request is not readable: %w", err)
+	}
+	if r.Version != controlVersion {
+		return nil, fmt.Errorf("the two programs differ: the request has version %d, this is %d", r.Version, controlVersion)
+	}
+	return r.Job, nil
+}
+
+func (s controlServer) offer(ctx context.Context, out *json.Encoder) error {
+	providers, _, err := offered(ctx, s.plan.host)
+	if err != nil {
+		return err
+	}
+	return out.Encode(reply{Offer: &offer{Machine: machine(), Commit: commit(debug.ReadBuildInfo()), Providers: providers}})
+}
+
+// relay starts the server of a job, and passes on the client's lines and its
+// replies until either ends.
+func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out *json.Encoder) (err error) {
+	j.Host, j.Profile = s.plan.host, s.plan.profileDir // never the client's
+	if err := j.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, j.limit())
+	defer cancel()
+	server, err := start(ctx, s.program, roleServer, j)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.stop()) }()
+	r, err := server.receive()
+	for ; err == nil; r, err = server.ask(in.Text()) {
+		if err := out.Encode(r); err != nil || !in.Scan() {
+			return errors.Join(err, in.Err())
+		}
+	}
+	return err
+}
+
+// check refuses jobs that take more than the flags allow.
+func (j job) check() error {
+	within := func(what string, n, limit int) error {
+		if n < 1 || n > limit {
+			return fmt.Errorf("%s: %d is not a number from 1 to %d", what, n, limit)
+		}
+		return nil
+	}
+	_, mode := allWorks([]string{j.Mode}, []int{max(j.Size, 1)}, []int{1}, []int{1})
+	err := errors.Join(mode, within("size", j.Size, maxSize), within("conns", j.Conns, maxConns), within("in flight", j.Inflight, maxInflight))
+	switch {
+	case err != nil:
+		return err
+	case !slices.Contains([]string{transportTCP, transportRDMA, transportFresh}, j.Transport):
+		return fmt.Errorf("%s does not reach other machines", j.Transport)
+	case j.Time <= 0 || j.Time > maxTime || j.WarmUp < 0 || j.WarmUp > maxTime:
+		return fmt.Errorf("time: %v is not up to %v", j.Time, maxTime)
+	}
+	return nil
+}

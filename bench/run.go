@@ -1,0 +1,129 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+)
+
+// run measures what p says, and prints what is known before.
+func (p plan) run(ctx context.Context, args []string) (record, error) {
+	r := record{
+		Commit:  commit(debug.ReadBuildInfo()),
+		Command: strings.Join(append([]string{"bench"}, args...), " "),
+		Machine: machine(),
+		Date:    time.Now().Truncate(time.Second),
+		Rounds:  p.rounds,
+	}
+	if err := p.makeProfileDir(); err != nil {
+		return r, err
+	}
+	with, err := p.measurer()
+	if err != nil {
+		return r, err
+	}
+	var offer offer
+	if p.server != "" {
+		if offer, err = askOffer(ctx, p.server); err != nil {
+			return r, err
+		}
+		r.Server = offer.Machine + ", commit " + offer.Commit
+	}
+	if slices.Equal(p.providers, []string{"all"}) {
+		if p.providers, r.Absent, err = p.everywhere(ctx, offer); err != nil {
+			return r, err
+		}
+	}
+	if err := r.writeHeader(os.Stdout); err != nil {
+		return r, err
+	}
+	if r.Rows, err = runAll(ctx, p, p.cells(), with); err != nil {
+		return r, err
+	}
+	if p.targets != nil {
+		r.Verdicts = judge(p.targets, r.Rows)
+	}
+	return r, nil
+}
+
+// everywhere lists the providers that all machines offer, and says which are
+// absent.
+func (p plan) everywhere(ctx context.Context, o offer) (providers []string, absences string, err error) {
+	host := p.host
+	if p.server != "" {
+		host = o.Client
+	}
+	have, absent, err := offered(ctx, host)
+	if err != nil || p.server == "" {
+		return have, notMeasured(absent), err
+	}
+	both, missing := o.common(have)
+	lines := []string{notMeasured(absent)}
+	for _, provider := range missing {
+		lines = append(lines, "not between these machines: rdma/"+provider)
+	}
+	return both, strings.TrimSpace(strings.Join(lines, "\n")), nil
+}
+
+// A measurer does a job once.
+type measurer func(ctx context.Context, j job) (sample, error)
+
+// measurer starts processes of this program, the server's by the other machine,
+// if there is one.
+func (p plan) measurer() (measurer, error) {
+	program, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	if p.server == "" {
+		return func(ctx context.Context, j job) (sample, error) { return measure(ctx, program, j) }, nil
+	}
+	return func(ctx context.Context, j job) (sample, error) {
+		return measureFrom(ctx, program, j, func(ctx context.Context, j job) (*process, error) {
+			return startRemote(ctx, p.server, j)
+		})
+	}, nil
+}
+
+// runAll measures every cell in every round, and returns early only when ctx
+// ends.
+func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result, error) {
+	samples := make([][]sample, len(cells))
+	failures := make([]error, len(cells))
+	bar := newProgress(os.Stderr, p, cells)
+	defer bar.end()
+	for round := range p.rounds {
+		bar.round(round)
+		for _, i := range sequence(cells, round) {
+			if failures[i] != nil {
+				continue
+			}
+			j := p.job(cells[i])
+			j.Round = round + 1
+			bar.begin(j)
+			s, err := with(ctx, j)
+			bar.finish(j)
+			if ctx.Err() != nil {
+				return nil, ctx.Err()
+			}
+			if err != nil {
+				failures[i] = fmt.Errorf("round %d: %w", round+1, err)
+				continue
+			}
+			samples[i] = append(samples[i], s)
+		}
+	}
+	results := make([]result, len(cells))
+	for i, c := range cells {
+		if failures[i] != nil {
+			results[i] = result{cell: c, Rounds: len(samples[i]), Error: failures[i].Error()}
+			continue
+		}
+		results[i] = summarize(c, samples[i])
+	}
+	return results, nil
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"slices"
+	"time"
+)
+
+// sample is what one round of one cell has measured. Times are in nanoseconds.
+type sample struct {
+	Ops      uint64        `json:"ops"`
+	Elapsed  time.Duration `json:"elapsed_ns"`
+	P50      time.Duration `json:"p50_ns"`
+	P90      time.Duration `json:"p90_ns"` // 0 for rsockets, whose figures are means
+	P99      time.Duration `json:"p99_ns"`
+	P999     time.Duration `json:"p999_ns"`  // like P90
+	Fairness float64       `json:"fairness"` // Jain's index over the conns' shares
+
+	Client usage `json:"client"`
+	Server usage `json:"server"`
+}
+
+func (s sample) cpu() time.Duration { return s.Client.CPU + s.Server.CPU }
+
+func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
+
+// result is a cell with the medians of its rounds. One failed round fails the
+// cell: Error says why, and the figures are 0.
+type result struct {
+	cell
+	P50us     float64 `json:"p50_us"`      // of one operation; for bw of one Write
+	P50Best   float64 `json:"p50_best_us"` // the least of the rounds' p50s
+	P90us     float64 `json:"p90_us"`      // like p50_us; 0 in files from before it was kept
+	P99us     float64 `json:"p99_us"`      // like p50_us
+	P999us    float64 `json:"p999_us"`     // like p90_us
+	OpsPerS   float64 `json:"ops_per_s"`
+	GBPerS    float64 `json:"gb_per_s"`      // 1e9 bytes of payload, one way
+	CPUusPer  float64 `json:"cpu_us_per_op"` // both processes
+	CPUsPerGB float64 `json:"cpu_s_per_gb"`  // both processes
+	Mallocs   float64 `json:"allocs_per_op"` // of Go memory, both processes
+	// Fairness is Jain's index over what the conns have moved, 1 at best: for
+	// bw and zc on several conns.
+	Fairness float64 `json:"fairness,omitempty"`
+	// For idle: the CPU time of the process that used more of it, in percent of
+	// one core, and bytes for each conn after the first, in the process that
+	// has more of them.
+	CPUPercent float64 `json:"cpu_percent,omitempty"`
+	Registered float64 `json:"registered_per_conn,omitempty"`
+	Resident   float64 `json:"resident_per_conn,omitempty"`
+	Rounds     int     `json:"rounds"`
+	Error      string  `json:"error,omitempty"`
+	// Samples are the rounds, none in files from before they were kept.
+	Samples []sample `json:"samples,omitempty"`
+}
+
+// summarize takes the median of each figure over the rounds.
+func summarize(c cell, rounds []sample) result {
+	over := func(figure func(sample) float64) float64 {
+		values := make([]float64, len(rounds))
+		for i, s := range rounds {
+			values[i] = figure(s)
+		}
+		return median(values)
+	}
+	bytes := func(s sample) float64 { return float64(s.Ops) * float64(c.Size) }
+	r := result{
+		cell:      c,
+		P50us:     over(func(s sample) float64 { return micros(s.P50) }),
+		P90us:     over(func(s sample) float64 { return micros(s.P90) }),
+		P99us:     over(func(s sample) float64 { return micros(s.P99) }),
+		P999us:    over(func(s sample) float64 { return micros(s.P999) }),
+		OpsPerS:   over(func(s sample) float64 { return ratio(float64(s.Ops), s.Elapsed.Seconds()) }),
+		GBPerS:    over(func(s sample) float64 { return ratio(bytes(s)/1e9, s.Elapsed.Seconds()) }),
+		CPUusPer:  over(func(s sample) float64 { return ratio(micros(s.cpu()), float64(s.Ops)) }),
+		CPUsPerGB: over(func(s sample) float64 { return ratio(s.cpu().Seconds(), bytes(s)/1e9) }),
+		Mallocs:   over(func(s sample) float64 { return ratio(float64(s.mallocs()), float64(s.Ops)) }),
+		Rounds:    len(rounds),
+		Samples:   rounds,
+	}
+	for i, s := range rounds {
+		if p50 := micros(s.P50); i == 0 || p50 < r.P50Best {
+			r.P50Best = p50
+		}
+	}
+	switch {
+	case c.Mode == modeIdle:
+		more := func(c, s int64) float64 { return float64(max(c, s)) }
+		added := float64(c.Conns - 1)
+		r.CPUPercent = over(func(s sample) float64 {
+			return 100 * ratio(more(int64(s.Client.CPU), int64(s.Server.CPU)), float64(s.Elapsed))
+		})
+		r.Registered = over(func(s sample) float64 { return ratio(more(s.Client.Registered, s.Server.Registered), added) })
+		r.Resident = over(func(s sample) float64 { return ratio(more(s.Client.Resident, s.Server.Resident), added) })
+	case c.Conns > 1 && (c.Mode == modeBW || c.Mode == modeZC):
+		r.Fairness = over(func(s sample) float64 { return s.Fairness })
+	}
+	return r
+}
+
+func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
+
+// median returns the middle value, the mean of the two middle ones if there
+// are two, and 0 of nothing. It sorts values.
+func median(values []float64) float64 {
+	n := len(values)
+	if n == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return (values[(n-1)/2] + values[n/2]) / 2
+}
+
+func ratio(a, b float64) float64 {
+	if b == 0 {
+		return 0
+	}
+	return a / b
+}

@@ -1,0 +1,57 @@
+package main
+
+import (
+	"bytes"
+	"encoding/xml"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+
+	"gonum.org/v1/plot/vg/draw"
+	"gonum.org/v1/plot/vg/vgsvg"
+)
+
+var (
+	svgStart = regexp.MustCompile(`(?s)^.*?<svg [^>]*viewBox="([^"]*)"[^>]*>`)
+	svgFonts = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;font-weight:([^;"]*);font-style:[^;"]*;?`)
+)
+
+// themed gives a drawing in a file of its own a background and colours, which a
+// page has for the drawings in it.
+const themed = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
+
+// svgFamily has the widths that the texts were placed with.
+const svgFamily = "Liberation Sans,Arial,Helvetica,sans-serif"
+
+// svg draws the chart for a page: as wide as there is room, in the page's colour
+// of text. Its text has the font and the look of what is around it.
+func (c chart) svg() string { return c.writeSVG("") }
+
+// writeFile draws the chart for a file of its own.
+func (c chart) writeFile(w io.Writer) error {
+	_, err := fmt.Fprintln(w, c.writeSVG(themed))
+	return err
+}
+
+func (c chart) writeSVG(styles string) string {
+	k := c.key()
+	legend := k.wrap(drawWidth - 16)
+	canvas := vgsvg.New(drawWidth, c.height(len(legend)))
+	c.draw(draw.New(canvas), k, legend)
+	var b bytes.Buffer
+	_, _ = canvas.WriteTo(&b) // a Buffer does not fail
+
+	text := b.String()
+	tag := svgStart.FindStringSubmatch(text)
+	start := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="%s" role="img" fill="currentColor" font-family="%s" aria-label="%s"><title>%s</title>%s`,
+		tag[1], svgFamily, escape(c.title+". "+c.says), escape(c.title), styles)
+	text = svgFonts.ReplaceAllString(text[len(tag[0]):], "font-weight:$1;")
+	return start + strings.TrimSpace(strings.ReplaceAll(text, "stroke:#000000", "stroke:currentColor"))
+}
+
+func escape(s string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(s)) // a Builder does not fail
+	return b.String()
+}
