@@ -4,49 +4,158 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"net"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/peer"
 
 	"github.com/seed202c38ff/fabricnet/grpcdialer"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Both sides of a call find out what it goes over.
-func Example_connInfo() {
-	l, err := grpcdialer.Listen("127.0.0.1:0")
+// A gRPC server with another listener, and a client with one more dial option.
+func Example() {
+	l, err := grpcdialer.Listen("127.0.0.1:0") // was net.Listen("tcp", ...)
 	if err != nil {
 		log.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.UnaryInterceptor(
-		func(ctx context.Context, req any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-			if p, ok := peer.FromContext(ctx); ok {
-				info, ok := rdmanet.InfoOf(p.Addr)
-				fmt.Println("the call came over a fabric:", ok && info.Provider != "")
-			}
-			return handler(ctx, req)
-		}))
-	healthpb.RegisterHealthServer(server, health.NewServer())
-	go server.Serve(l)
+	server := grpc.NewServer()
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	go func() { _ = server.Serve(l) }() // until Stop
 	defer server.Stop()
 
-	conn, err := grpc.NewClient(l.Addr().String(), grpcdialer.DialOption(nil),
+	conn, err := grpc.NewClient(l.Addr().String(),
+		grpcdialer.DialOption(nil), // the new line
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer conn.Close()
-	var p peer.Peer
-	_, err = healthpb.NewHealthClient(conn).Check(context.Background(), new(healthpb.HealthCheckRequest), grpc.Peer(&p))
+	var from peer.Peer
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(context.Background(),
+		&grpc_health_v1.HealthCheckRequest{}, grpc.Peer(&from))
 	if err != nil {
 		log.Fatal(err)
 	}
-	info, ok := rdmanet.InfoOf(p.Addr)
-	fmt.Println("the answer did, too:", ok && info.SmallReceived > 0)
+	fmt.Println(answer.GetStatus(), "over", from.Addr.Network())
+	// Output: SERVING over rdma
+}
+
+// healthServer serves gRPC's health service on l until the result is called.
+func healthServer(l net.Listener, options ...grpc.ServerOption) (stop func()) {
+	server := grpc.NewServer(options...)
+	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
+	go func() { _ = server.Serve(l) }()
+	return server.Stop
+}
+
+// check asks a server for its health.
+func check(target string, options ...grpc.DialOption) {
+	options = append(options, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(target, options...)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer conn.Close()
+	answer, err := grpc_health_v1.NewHealthClient(conn).Check(context.Background(), &grpc_health_v1.HealthCheckRequest{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(answer.GetStatus())
+}
+
+// The Dialer's options apply to the client's conns.
+func ExampleDialOption() {
+	l, err := grpcdialer.Listen("127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer healthServer(l)()
+
+	dialer := &rdmanet.Dialer{Providers: []string{"shm", "tcp;ofi_rxm"}, Fallback: rdmanet.FallbackTCP}
+	check(l.Addr().String(), grpcdialer.DialOption(dialer))
+	// Output: SERVING
+}
+
+// ContextDialer is for those who want to see the conn, or to wrap it.
+func ExampleContextDialer() {
+	l, err := grpcdialer.Listen("127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer healthServer(l)()
+
+	dial := grpcdialer.ContextDialer(nil)
+	check(l.Addr().String(), grpc.WithContextDialer(func(ctx context.Context, address string) (net.Conn, error) {
+		c, err := dial(ctx, address)
+		if err == nil {
+			info := c.(*rdmanet.Conn).Info()
+			fmt.Println("provider known:", info.Provider != "", "fallback:", info.Fallback)
+		}
+		return c, err
+	}))
 	// Output:
-	// the call came over a fabric: true
-	// the answer did, too: true
+	// provider known: true fallback: <nil>
+	// SERVING
+}
+
+// A gRPC client over plain TCP and one over a fabric, at the same port.
+func ExampleListen() {
+	// grpcdialer.Listen has no options: those are rdmanet's.
+	config := rdmanet.ListenConfig{AcceptTCP: true}
+	l, err := config.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer healthServer(l)()
+
+	check(l.Addr().String())
+	check(l.Addr().String(), grpcdialer.DialOption(nil))
+	// Output:
+	// SERVING
+	// SERVING
+}
+
+// With the resolver, targets say that they are reached over a fabric.
+func ExampleWithResolver() {
+	l, err := grpcdialer.Listen("127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer healthServer(l)()
+
+	check("rdma://"+l.Addr().String(), grpcdialer.DialOption(nil), grpcdialer.WithResolver())
+	// Output: SERVING
+}
+
+// The tuning options come first, so that one's own win.
+func ExampleTuningDialOptions() {
+	l, err := grpcdialer.Listen("127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer healthServer(l, grpcdialer.TuningServerOptions()...)()
+
+	options := append(grpcdialer.TuningDialOptions(),
+		grpcdialer.DialOption(nil),
+		grpc.WithReadBufferSize(16<<10)) // bytes, instead of what the tuning says
+	check(l.Addr().String(), options...)
+	// Output: SERVING
+}
+
+// A server's conns may hold 32 MiB each if they are not read: smaller windows
+// after the tuning options win.
+func ExampleTuningServerOptions() {
+	l, err := grpcdialer.Listen("127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	options := append(grpcdialer.TuningServerOptions(), grpc.InitialConnWindowSize(4<<20)) // bytes
+	defer healthServer(l, options...)()
+
+	check(l.Addr().String(), grpcdialer.DialOption(nil))
+	// Output: SERVING
 }
