@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log"
 	"net"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -75,7 +76,10 @@ func ExampleDialOption() {
 	}
 	defer healthServer(l)()
 
-	dialer := &rdmanet.Dialer{Providers: []string{"shm", "tcp;ofi_rxm"}, Fallback: rdmanet.FallbackTCP}
+	dialer := &rdmanet.Dialer{
+		Timeout:   10 * time.Second, // for each attempt
+		Transport: &rdmanet.Transport{MemoryLimit: 64 << 20},
+	}
 	check(l.Addr().String(), grpcdialer.DialOption(dialer))
 	// Output: SERVING
 }

@@ -16,6 +16,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
+// Each example has a listener of its own, and so a peer, which is kept for a while
+// after the last conn. Endpoints that peers share have room for a few dozen.
+func init() { rdmanet.DefaultTransport.IdlePeerTimeout = 20 * time.Millisecond }
+
 // A server and a client as over TCP; only Listen and Dial are those of rdmanet.
 func Example() {
 	l, err := rdmanet.Listen("rdma", "127.0.0.1:0") // was net.Listen("tcp", ...)

@@ -54,12 +54,13 @@ func ExampleTransport() {
 func ExampleTransport_Stats() {
 	transport := new(rdmanet.Transport)
 	defer transport.Close()
-	config := rdmanet.ListenConfig{Transport: transport}
+	providers := []string{"tcp;ofi_rxm"}
+	config := rdmanet.ListenConfig{Transport: transport, Providers: providers}
 	l, err := config.Listen(context.Background(), "rdma", "127.0.0.1:0")
 	if err != nil {
 		log.Fatal(err)
 	}
-	dialer := rdmanet.Dialer{Transport: transport, Providers: []string{"tcp;ofi_rxm"}}
+	dialer := rdmanet.Dialer{Transport: transport, Providers: providers}
 	for range 3 {
 		if _, err := dialer.Dial("rdma", l.Addr().String()); err != nil {
 			log.Fatal(err)
