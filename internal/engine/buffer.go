@@ -182,6 +182,7 @@ func (s *stream) lend(n int) *Buffer {
 	b := &Buffer{e: s.conn.e, mem: l.slice(n), stream: s, ring: l.read}
 	l.lent = append(l.lent, b)
 	s.p.c.lent++
+	s.p.c.stats.Copies.Lent += uint64(len(b.mem))
 	s.consumeLarge(len(b.mem))
 	return b
 }

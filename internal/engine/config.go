@@ -36,6 +36,9 @@ type PeerConfig struct {
 	// Accept is called for every conn that the peer opens. It returns 0 if it
 	// takes the conn; a nil Accept refuses all.
 	Accept func(c *Conn, listener uint32) framing.ResetCode
+	// NoMemory is called for every conn that is refused since the budget has no room
+	// for it.
+	NoMemory func()
 	// Lost is called once, when the peer is lost: its conns have failed.
 	Lost func(error)
 	// Gone is called once after that, when the user has closed the last conn.

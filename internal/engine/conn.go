@@ -125,7 +125,7 @@ func (c *Conn) waitRead() {
 	c.stream.unhold()
 	c.stream.rd.prepare()
 	c.e.leave()
-	c.e.wait(&c.stream.rd)
+	c.e.wait(&c.stream.rd, "rdmanet.Read")
 	c.e.enter()
 }
 
@@ -221,7 +221,7 @@ func (c *Conn) waitWrite(n int) {
 	s.wr.prepare()
 	s.block()
 	c.e.leave()
-	c.e.wait(&s.wr)
+	c.e.wait(&s.wr, "rdmanet.Write")
 	c.e.enter()
 	s.wr.waiting = false
 	s.woke()
@@ -321,7 +321,7 @@ func (c *Conn) Close() error {
 		}
 		s.wr.prepare()
 		e.leave()
-		e.wait(&s.wr)
+		e.wait(&s.wr, "rdmanet.Close")
 		e.enter()
 	}
 	return nil

@@ -50,20 +50,21 @@ type core struct {
 	flying  int
 	stalled int // peers whose operations the fabric has refused for now
 
-	recvs   []fabric.Op // receives to post
-	owners  []*peer     // of recvs: whose slot credit each gives back, or nil
-	batch   [16]fabric.Op
-	peers   map[uint32]*peer
-	order   []*peer // the same, in the order in which they came; replaced when one goes
-	lastID  uint32
-	granted int     // receive slots promised to peers; never more than rx.Len
-	touched []*peer // to be flushed when the dispatch ends
-	blocked int     // streams in the blocked lists of all peers
-	awake   int     // writers that were woken from there, and are not back yet
-	graves  []grave
-	lost    map[*peer]struct{} // peers that have failed and still have streams
-	held    bool               // a tail waits for more: a peer with a doorbell has no others beside it
-	freed   bool               // a budget of the whole endpoint has grown: look at the peers
+	recvs        []fabric.Op // receives to post
+	owners       []*peer     // of recvs: whose slot credit each gives back, or nil
+	recvsRefused bool        // the fabric has refused the first of recvs
+	batch        [16]fabric.Op
+	peers        map[uint32]*peer
+	order        []*peer // the same, in the order in which they came; replaced when one goes
+	lastID       uint32
+	granted      int     // receive slots promised to peers; never more than rx.Len
+	touched      []*peer // to be flushed when the dispatch ends
+	blocked      int     // streams in the blocked lists of all peers
+	awake        int     // writers that were woken from there, and are not back yet
+	graves       []grave
+	lost         map[*peer]struct{} // peers that have failed and still have streams
+	held         bool               // a tail waits for more: a peer with a doorbell has no others beside it
+	freed        bool               // a budget of the whole endpoint has grown: look at the peers
 	// rang lists peers that were sent something and may sleep.
 	rang  []*peer
 	err   error // the endpoint is unusable
@@ -186,6 +187,7 @@ func (c *core) push(p *peer) {
 		}
 		posted, _, err := c.fab.Exchange(c.batch[:n], nil)
 		c.account(p, posted, n)
+		p.refused = posted < n && err == nil
 		if err != nil {
 			c.noteAbandoned(err)
 			c.fail(p, fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
@@ -229,6 +231,9 @@ func (c *core) account(p *peer, posted, n int) {
 	p.head += posted
 	if posted > 0 {
 		c.stats.Posted += uint64(posted)
+		if p.refused {
+			c.stats.Retries++
+		}
 		p.moved, c.posted = true, true
 		p.unstall()
 		if p.bell.Ring != nil && !p.rung {
@@ -269,6 +274,10 @@ func (c *core) postRecvs() {
 				c.touch(p)
 			}
 		}
+		if posted > 0 && c.recvsRefused {
+			c.stats.Retries++
+		}
+		c.recvsRefused = posted < n && err == nil
 		c.recvs = slices.Delete(c.recvs, 0, posted)
 		c.owners = slices.Delete(c.owners, 0, posted)
 		if err != nil {

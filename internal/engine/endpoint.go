@@ -29,6 +29,7 @@ type Endpoint struct {
 	chores  *time.Timer
 	parks   atomic.Uint64
 	bells   atomic.Uint64
+	last    atomic.Pointer[Stats]
 	closed  sync.Once
 	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
 
@@ -216,7 +217,7 @@ func (p *Peer) Check(ctx context.Context) error {
 	for p.p.pongs == 0 && p.p.err == nil && ctx.Err() == nil {
 		p.p.pong.prepare()
 		e.leave()
-		e.wait(&p.p.pong)
+		e.wait(&p.p.pong, "rdmanet.Check")
 		e.enter()
 	}
 	defer e.leave()
@@ -304,7 +305,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	for s.opening && s.err == nil && ctx.Err() == nil {
 		s.rd.prepare()
 		e.leave()
-		e.wait(&s.rd)
+		e.wait(&s.rd, "rdmanet.Open")
 		e.enter()
 	}
 	defer e.leave()
@@ -341,20 +342,4 @@ func (e *Endpoint) Close() (err error) {
 		err = e.core.shutdown()
 	})
 	return err
-}
-
-// Stats is a snapshot of the endpoint's counters.
-func (e *Endpoint) Stats() Stats {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	s := e.core.stats
-	s.Provider = e.attr.Provider
-	s.Peers = len(e.core.peers)
-	for _, p := range e.core.order {
-		if p.landing != nil {
-			s.Landing += p.landing.Stats().Mapped
-		}
-	}
-	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
-	return s
 }

@@ -169,6 +169,7 @@ func (s *stream) takeLanded() (bool, error) {
 	l.end = s.rcvNxt
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
+	s.p.c.stats.RDMAWritesReceived++
 	l.touched = s.p.c.now().UnixNano()
 	if s.readShut && !s.reading {
 		l.read += n

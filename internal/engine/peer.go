@@ -55,7 +55,8 @@ type peer struct {
 
 	out     []outOp // operations in order; out[:head] are posted
 	head    int
-	stalled bool          // the fabric has refused out for now
+	stalled bool          // nothing of out can be posted for now
+	refused bool          // since the fabric has refused it
 	moved   bool          // since chores looked last, something was posted or completed
 	waited  time.Duration // for how long nothing has, although something waits
 
@@ -447,6 +448,9 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	s, err := p.newStream(h.Stream)
 	if err != nil {
 		p.reset(h.Stream, framing.ResetMemory)
+		if p.cfg.NoMemory != nil {
+			p.cfg.NoMemory()
+		}
 		return nil
 	}
 	s.credits(h.Window, h.Ring)

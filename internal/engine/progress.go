@@ -1,7 +1,9 @@
 package engine
 
 import (
+	"context"
 	"runtime"
+	"runtime/trace"
 	"sync/atomic"
 	"time"
 
@@ -69,6 +71,8 @@ type progress struct {
 	reaped   [reapMax]fabric.Completion // belongs to the owner
 	found    bool                       // by look; of the background goroutine
 	looks    func() bool                // e.look, made once
+	polls    uint64                     // the owner's
+	polled   atomic.Uint64              // polls, as of when the queue was armed last
 	refused  atomic.Bool                // the fabric has refused something: offer it again
 	choring  atomic.Bool                // the chores timer is set
 	held     atomic.Bool                // core.held, as of the last visit
@@ -118,6 +122,7 @@ func (e *Endpoint) kick(after time.Duration) {
 // poll reaps once and dispatches. Only the owner calls it.
 func (e *Endpoint) poll() int {
 	_, n, err := e.fab.Exchange(nil, e.reaped[:])
+	e.polls++
 	if n == 0 && err == nil && !e.refused.Load() {
 		return 0
 	}
@@ -127,6 +132,8 @@ func (e *Endpoint) poll() int {
 		e.learn()
 		e.core.dispatch(e.reaped[:n])
 		e.core.stats.Reaped += uint64(n)
+		e.core.stats.Polls = e.polls
+		e.core.stats.pollsFull++
 	}
 	if err != nil {
 		e.core.breakdown(err)
@@ -148,9 +155,9 @@ func (e *Endpoint) learn() {
 // worthPolling reports that waits are usually not so long that polling gains nothing.
 func (e *Endpoint) worthPolling() bool { return e.usual < 3*e.spun }
 
-// wait blocks until w is signalled. The caller has prepared w under the lock
-// and has released the lock.
-func (e *Endpoint) wait(w *waiter) {
+// wait blocks until w is signalled. The caller, whose call is named what, has
+// prepared w under the lock and has released the lock.
+func (e *Endpoint) wait(w *waiter, what string) {
 	if e.pause != nil {
 		e.pause(w)
 		return
@@ -159,6 +166,12 @@ func (e *Endpoint) wait(w *waiter) {
 		return
 	}
 	e.parks.Add(1)
+	w.park(what)
+}
+
+// park shows in an execution trace why the goroutine stands still.
+func (w *waiter) park(what string) {
+	defer trace.StartRegion(context.Background(), what).End()
 	<-w.ch
 }
 
@@ -264,6 +277,7 @@ func (e *Endpoint) nudge() {
 // wakes the background goroutine.
 func (e *Endpoint) arm() {
 	for {
+		e.polled.Store(e.polls)
 		bell := e.bell.Load()
 		switch {
 		case e.waiter != nil:

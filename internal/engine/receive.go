@@ -188,6 +188,7 @@ func (s *stream) takeSmall(b []byte) error {
 		return errProtocol // more than we promised memory for, or than it announced
 	}
 	s.info.SmallIn += uint64(n)
+	s.p.c.stats.SmallReceived += uint64(n)
 	if s.readShut {
 		s.readSmall(n)
 		return nil
@@ -203,6 +204,7 @@ func (s *stream) takeSmall(b []byte) error {
 		if err := s.reassemble(b); err != nil {
 			return err
 		}
+		s.p.c.stats.Copies.Reassembled += uint64(len(b))
 		s.segs.push(false, len(b))
 	}
 	s.rd.signal()

@@ -60,6 +60,7 @@ func (s *stream) trySmall(b []byte) (n int) {
 		s.sndNxt += uint64(m)
 		s.smallOut += uint64(m)
 		s.info.SmallOut += uint64(m)
+		c.stats.SmallSent += uint64(m)
 		n += m
 		if len(s.p.pending) > 0 || !s.sendPending() {
 			s.queuePending()

@@ -21,17 +21,37 @@ type Stats struct {
 	FramesHeld     uint64 // that arrived before what precedes them
 	CreditFrames   uint64
 	Violations     uint64 // peers that were cut off for breaking the protocol
-	RDMAWrites     uint64 // posted
-	RDMAReceived   uint64 // bytes that arrived by RDMA write
-	LeasesRevoked  uint64
-	Landing        int64  // bytes mapped for landing rings
-	Abandoned      uint64 // 1 if the endpoint was, since a call hung in the library
-	Posted, Reaped uint64 // operations and completions
+	// Payload, in bytes: small data travels in frames, the rest by RDMA write.
+	SmallSent, SmallReceived uint64
+	RDMASent, RDMAReceived   uint64
+	RDMAWrites               uint64 // posted
+	RDMAWritesReceived       uint64
+	LeasesRevoked            uint64
+	Landing                  int64  // bytes mapped for landing rings
+	Abandoned                uint64 // 1 if the endpoint was, since a call hung in the library
+	Posted, Reaped           uint64 // operations and completions
+	// Retries are operations, receives included, that the fabric took after it had
+	// refused them: its queue was full, or the peer not there yet.
+	Retries        uint64
 	CQErrors       uint64
+	Polls          uint64 // of the completion queue
+	PollsEmpty     uint64 // that found nothing
 	Parks          uint64 // waits that ended up blocking
 	DoorbellsRung  uint64
 	DoorbellsHeard uint64
 	Stalls         Stalls
+	Copies         Copies
+
+	pollsFull uint64 // that found something
+}
+
+// Copies counts bytes of payload by whether they were copied, besides the copy
+// into the buffer of a Read.
+type Copies struct {
+	Staged      uint64 // into memory that the fabric sends from
+	Unstaged    uint64 // sent from a Buffer
+	Reassembled uint64 // since no Read was there when they arrived
+	Lent        uint64 // that RecvBuffer returned where they had landed
 }
 
 // Stalls counts what senders had to wait for.

@@ -177,6 +177,9 @@ func (s *stream) begin(src source) {
 		p.tail.announce, _ = p.c.tx.Get()
 	}
 	s.advanceLarge(len(src.mem))
+	if src.buf != nil {
+		p.c.stats.Copies.Unstaged += uint64(len(src.mem))
+	}
 	s.outLease.unread.add(s.largeOut)
 	s.writing++
 }
@@ -186,6 +189,7 @@ func (s *stream) advanceLarge(n int) {
 	s.sndNxt += uint64(n)
 	s.largeOut += uint64(n)
 	s.info.LargeOut += uint64(n)
+	s.p.c.stats.RDMASent += uint64(n)
 }
 
 // holding reports that the tail had better wait for more: the reader is so far

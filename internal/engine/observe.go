@@ -1,0 +1,175 @@
+package engine
+
+import "time"
+
+// Who only looks must not be held up by a provider's call that hangs: see
+// rescue.go. It is when conns hang that somebody looks.
+
+// observeTime is how long a look waits for the endpoint's lock.
+const observeTime = 100 * time.Millisecond
+
+// observe calls f with the endpoint locked, and reports whether it could.
+func (e *Endpoint) observe(f func()) bool {
+	if e.rescuer == nil {
+		e.mu.Lock()
+	} else {
+		for start := time.Now(); !e.mu.TryLock(); time.Sleep(observeTime / 1000) {
+			if time.Since(start) > observeTime {
+				return false
+			}
+		}
+	}
+	defer e.mu.Unlock()
+	f()
+	return true
+}
+
+// Stats is a snapshot of the endpoint's counters: an earlier one while a call
+// hangs.
+func (e *Endpoint) Stats() Stats {
+	s := new(Stats)
+	if e.observe(func() { *s = e.snapshot() }) {
+		e.last.Store(s)
+	} else if last := e.last.Load(); last != nil {
+		s = last
+	}
+	return *s
+}
+
+func (e *Endpoint) snapshot() Stats {
+	s := e.core.stats
+	s.Provider = e.attr.Provider
+	s.Peers = len(e.core.peers)
+	for _, p := range e.core.order {
+		if p.landing != nil {
+			s.Landing += p.landing.Stats().Mapped
+		}
+	}
+	s.Polls = max(s.Polls, e.polled.Load())
+	s.PollsEmpty = s.Polls - s.pollsFull
+	s.Copies.Staged = s.SmallSent + s.RDMASent - s.Copies.Unstaged
+	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
+	return s
+}
+
+// State is a snapshot of a conn.
+type State struct {
+	Counters
+	Phase   Phase
+	Unread  uint64 // bytes that have arrived and were not read
+	Reading bool   // a Read waits
+	Waits   Waits  // what a Write or Close waits for
+}
+
+// Phase says which directions of a conn have ended.
+type Phase uint8
+
+// The phases of a conn.
+const (
+	Unknown     Phase = iota // a call hangs
+	Open                     // neither
+	WriteClosed              // this side's
+	ReadClosed               // the peer's
+	Ended                    // both: Close is still to come
+	Closing                  // Close was called, and waits
+	Reset                    // both, by an error
+)
+
+// Waits says what a Write or Close waits for. Most are in Stalls, too.
+type Waits uint8
+
+// What a Write or Close waits for.
+const (
+	WaitsNothing   Waits = iota
+	WaitsWindow          // the peer's receive window
+	WaitsRing            // the landing ring
+	WaitsPeerSlots       // the peer's receive slots
+	WaitsSendSlots       // send slots of this side
+	WaitsStage           // staging memory of this side
+	WaitsQueue           // the fabric's transmit queue
+	WaitsTurn            // other conns' writers, who came before
+	WaitsDelivery        // Close: the peer to have everything
+)
+
+// observeBatch is how many conns are looked at with the lock held once.
+const observeBatch = 256
+
+// States has a snapshot of each of these conns, which must be the endpoint's.
+func (e *Endpoint) States(conns []*Conn) []State {
+	states := make([]State, len(conns))
+	for from := 0; from < len(conns); from += observeBatch {
+		to := min(from+observeBatch, len(conns))
+		ok := e.observe(func() {
+			for i, c := range conns[from:to] {
+				states[from+i] = c.stream.state()
+			}
+		})
+		if !ok {
+			break
+		}
+	}
+	return states
+}
+
+func (s *stream) state() State {
+	unread := s.smallIn - s.smallRead
+	if l := s.inLease; l != nil {
+		unread += s.largeIn - l.read
+	}
+	if s.closed {
+		unread = 0 // nobody will
+	}
+	return State{Counters: s.info, Phase: s.phase(), Unread: unread, Reading: s.rd.waiting, Waits: s.waits()}
+}
+
+func (s *stream) phase() Phase {
+	switch {
+	case s.closed:
+		return Closing
+	case s.err != nil:
+		return Reset
+	case s.remote, s.finKnown && s.finSent:
+		return Ended
+	case s.finKnown:
+		return ReadClosed
+	case s.finSent:
+		return WriteClosed
+	}
+	return Open
+}
+
+// waits follows lacks, which only has to know who is to be woken.
+func (s *stream) waits() Waits {
+	p, l := s.p, s.outLease
+	switch {
+	case !s.wr.waiting:
+		return WaitsNothing
+	case s.closed:
+		return WaitsDelivery
+	case p.stalled:
+		return WaitsQueue
+	case s.pend.active && !p.mayData(1):
+		return WaitsPeerSlots
+	case !s.pend.active && l != nil && !l.revoked && s.conn.left > p.eager && !s.conn.small:
+		return s.waitsLarge()
+	case uint64(s.smallMax) <= s.smallOut:
+		return WaitsWindow
+	case !s.pend.active && !p.mayWrite():
+		return WaitsSendSlots
+	}
+	return WaitsTurn
+}
+
+func (s *stream) waitsLarge() Waits {
+	switch p := s.p; {
+	case s.ringRoom(s.conn.left, stepSize) == 0:
+		return WaitsRing
+	case !p.mayData(2):
+		return WaitsPeerSlots
+	case !p.mayWrite():
+		return WaitsSendSlots
+	case !s.conn.zeroCopy && !p.mayStage():
+		return WaitsStage
+	}
+	return WaitsTurn
+}

@@ -1,0 +1,347 @@
+package engine
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"reflect"
+	"runtime/trace"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// TestBytesAreCounted: what one side has sent is what the other has received, by the
+// way that it went.
+func TestBytesAreCounted(t *testing.T) {
+	const small, large = 100, 300 << 10
+	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver/awkward", "no large data"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLink(t, personalities()[name], Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			total := uint64(0)
+			for _, size := range []int{small, large, large, small} { // the first large one asks for the ring
+				total += uint64(size)
+				sent := make(chan error, 1)
+				go func() { _, err := a.Write(make([]byte, size)); sent <- err }()
+				_, err := io.ReadFull(b, make([]byte, size))
+				require.NoError(t, err)
+				require.NoError(t, <-sent)
+			}
+			out, in := l.ea.Stats(), l.eb.Stats()
+			assert.Equal(t, total, out.SmallSent+out.RDMASent)
+			assert.Equal(t, total, in.SmallReceived+in.RDMAReceived)
+			assert.Equal(t, out.SmallSent, in.SmallReceived)
+			assert.Equal(t, name == "no large data", out.RDMASent == 0)
+			assert.Equal(t, out.RDMAWrites, in.RDMAWritesReceived)
+			assert.Equal(t, total, out.Copies.Staged)
+			assert.Zero(t, out.Copies.Unstaged+in.Copies.Lent)
+			n := a.Counters()
+			assert.Equal(t, Counters{SmallOut: out.SmallSent, LargeOut: out.RDMASent}, n)
+			assert.Zero(t, out.SmallReceived+out.RDMAReceived+in.SmallSent+in.RDMASent)
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+		})
+	}
+}
+
+// TestCopiesAreCounted: bytes that SendBuffer sends from where they are, that
+// RecvBuffer lends where they have landed, and that wait for a Read.
+func TestCopiesAreCounted(t *testing.T) {
+	const size, late = 128 << 10, 1000
+	l := newLink(t, personalities()["shm"], Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	_, err := a.Write(make([]byte, late))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return l.eb.Stats().Copies.Reassembled == late }, 10*time.Second, time.Millisecond)
+	_, err = io.ReadFull(b, make([]byte, late))
+	require.NoError(t, err)
+	for range 4 {
+		buf, err := a.AllocBuffer(size)
+		require.NoError(t, err)
+		sent := make(chan error, 1)
+		go func() { sent <- a.SendBuffer(buf) }()
+		for got := 0; got < size; {
+			piece, err := b.RecvBuffer()
+			require.NoError(t, err)
+			got += len(piece.Bytes())
+			piece.Release()
+		}
+		require.NoError(t, <-sent)
+	}
+	out, in := l.ea.Stats(), l.eb.Stats()
+	assert.Equal(t, out.RDMASent, out.Copies.Unstaged)
+	assert.Equal(t, out.SmallSent, out.Copies.Staged, "until there was a ring")
+	assert.GreaterOrEqual(t, out.Copies.Unstaged, uint64(3*size))
+	assert.Equal(t, in.RDMAReceived, in.Copies.Lent)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+// refusals counts the operations that the fabric took after it had refused them.
+// The engine posts with its lock held.
+type refusals struct {
+	fabric.Endpoint
+	refused [2]bool // sends, receives
+	retries [2]uint64
+}
+
+func (r *refusals) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
+	posted, reaped, err := r.Endpoint.Exchange(ops, done)
+	if len(ops) > 0 {
+		i := 0
+		if ops[0].Kind == fabric.Recv {
+			i = 1
+		}
+		if posted > 0 && r.refused[i] {
+			r.retries[i]++
+		}
+		r.refused[i] = posted < len(ops) && err == nil
+	}
+	return posted, reaped, err
+}
+
+// TestRetriesAreCounted: all of a fabric that refuses now and then.
+func TestRetriesAreCounted(t *testing.T) {
+	sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}
+	sim.AgainRate = 0.3
+	var ends []*refusals
+	l, err := newLinkOf(sim, Config{}, func(e fabric.Endpoint) fabric.Endpoint {
+		ends = append(ends, &refusals{Endpoint: e})
+		return ends[len(ends)-1]
+	})
+	require.NoError(t, err)
+	a, b := l.dial(t)
+	echoed := make(chan error, 1)
+	go func() { echoed <- echo(b, 64) }()
+	for range 200 {
+		require.NoError(t, roundTrip(a, make([]byte, 64)))
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, <-echoed)
+	require.NoError(t, b.Close())
+	l.close(t)
+	for i, e := range []*Endpoint{l.ea, l.eb} {
+		n := ends[i].retries
+		assert.Positive(t, n[0])
+		assert.Positive(t, n[1])
+		assert.Equal(t, n[0]+n[1], e.Stats().Retries)
+	}
+}
+
+// TestPollsAreCounted while they find something and while they do not.
+func TestPollsAreCounted(t *testing.T) {
+	l := newLink(t, personalities()["tcp"], Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	before := l.eb.Stats()
+	require.Eventually(t, func() bool { // a Read that polls in vain parks, and with that is counted
+		require.NoError(t, b.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
+		_, err := b.Read(make([]byte, 1))
+		require.Error(t, err)
+		return l.eb.Stats().PollsEmpty > before.PollsEmpty
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, b.SetReadDeadline(time.Time{}))
+	full := func(s Stats) uint64 { return s.Polls - s.PollsEmpty }
+	before = l.eb.Stats()
+	go func() { _, _ = a.Write([]byte("x")) }()
+	_, err := b.Read(make([]byte, 1))
+	require.NoError(t, err)
+	after := l.eb.Stats()
+	assert.Greater(t, full(after), full(before))
+	assert.GreaterOrEqual(t, after.Reaped, full(after), "a poll that is not empty finds one or more")
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+// TestStatsNeverFall: no counter does, while it is looked at during transfers.
+func TestStatsNeverFall(t *testing.T) {
+	l := newLink(t, personalities()["cqdata/awkward"], Config{})
+	a, b := l.dial(t)
+	drained := make(chan error, 1)
+	go func() { drained <- drain(b, 10<<10) }()
+	var last [2]Stats
+	for range 300 {
+		_, err := a.Write(make([]byte, 20<<10))
+		require.NoError(t, err)
+		for i, e := range []*Endpoint{l.ea, l.eb} {
+			s := e.Stats()
+			notLess(t, reflect.ValueOf(last[i]), reflect.ValueOf(s), "Stats")
+			last[i] = s
+		}
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, <-drained)
+	require.NoError(t, b.Close())
+	l.close(t)
+	for i, e := range []*Endpoint{l.ea, l.eb} {
+		notLess(t, reflect.ValueOf(last[i]), reflect.ValueOf(e.Stats()), "Stats at the end")
+	}
+}
+
+func notLess(t *testing.T, old, v reflect.Value, name string) {
+	t.Helper()
+	switch v.Kind() {
+	case reflect.Uint64:
+		require.GreaterOrEqual(t, v.Uint(), old.Uint(), name)
+	case reflect.Struct:
+		for i := range v.NumField() {
+			notLess(t, old.Field(i), v.Field(i), name+"."+v.Type().Field(i).Name)
+		}
+	}
+}
+
+// mute is an endpoint that can be made to hang in a call, and is not rescued.
+type mute struct {
+	fabric.Endpoint
+	enter chan chan struct{} // a call that finds one here waits for it to be closed
+}
+
+func (*mute) Rescue() bool { return false }
+
+func (h *mute) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
+	if len(ops) > 0 {
+		select {
+		case until := <-h.enter:
+			<-until
+		default:
+		}
+	}
+	return h.Endpoint.Exchange(ops, done)
+}
+
+// TestLooksDoNotHang: while a call hangs with the lock held, Stats has what was
+// last seen, and States says that it does not know.
+func TestLooksDoNotHang(t *testing.T) {
+	var ends []*mute
+	l, err := newLinkOf(personalities()["shm"], Config{}, func(e fabric.Endpoint) fabric.Endpoint {
+		ends = append(ends, &mute{Endpoint: e, enter: make(chan chan struct{}, 1)})
+		return ends[len(ends)-1]
+	})
+	require.NoError(t, err)
+	defer l.close(t)
+	a, b := l.dial(t)
+	before := l.ea.Stats()
+	require.Positive(t, before.FramesSent)
+	assert.Equal(t, Open, l.ea.States([]*Conn{a})[0].Phase)
+	until := make(chan struct{})
+	ends[0].enter <- until
+	written := make(chan error, 1)
+	go func() { _, err := a.Write([]byte("x")); written <- err }()
+	require.Eventually(t, func() bool { return len(ends[0].enter) == 0 }, 10*time.Second, time.Millisecond)
+	assert.Equal(t, before.FramesSent, l.ea.Stats().FramesSent)
+	assert.Equal(t, []State{{}, {}}, l.ea.States([]*Conn{a, a}))
+	close(until)
+	require.NoError(t, <-written)
+	assert.Greater(t, l.ea.Stats().FramesSent, before.FramesSent)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
+// TestStates follows two conns from their beginning to their end.
+func TestStates(t *testing.T) {
+	l := newLink(t, personalities()["shm"], Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	at := func(c *Conn) State { return c.e.States([]*Conn{c})[0] }
+	becomes := func(c *Conn, want func(State) bool) {
+		t.Helper()
+		require.Eventually(t, func() bool { return want(at(c)) }, 10*time.Second, time.Millisecond, "%+v", at(c))
+	}
+	phase := func(p Phase) func(State) bool { return func(s State) bool { return s.Phase == p } }
+
+	read := make(chan error, 1)
+	go func() { _, err := b.Read(make([]byte, 3)); read <- err }()
+	becomes(b, func(s State) bool { return s.Reading && s.Phase == Open })
+	_, err := a.Write([]byte("abc"))
+	require.NoError(t, err)
+	require.NoError(t, <-read)
+	becomes(b, func(s State) bool { return !s.Reading && s.Unread == 0 && s.SmallIn == 3 })
+	_, err = a.Write([]byte("defg"))
+	require.NoError(t, err)
+	becomes(b, func(s State) bool { return s.Unread == 4 })
+	assert.Equal(t, WaitsNothing, at(a).Waits)
+
+	written := make(chan error, 1)
+	const size = 8 << 20 // more than anybody holds
+	go func() { _, err := a.Write(make([]byte, size)); written <- err }()
+	becomes(a, func(s State) bool { return s.Waits == WaitsRing })
+	becomes(b, func(s State) bool { return s.LargeIn > 0 && s.Unread == s.SmallIn+s.LargeIn-3 })
+	_, err = io.ReadFull(b, make([]byte, size+4))
+	require.NoError(t, err)
+	require.NoError(t, <-written)
+	becomes(b, func(s State) bool { return s.Unread == 0 })
+
+	require.NoError(t, a.CloseWrite())
+	becomes(a, phase(WriteClosed))
+	becomes(b, phase(ReadClosed))
+	require.NoError(t, b.CloseWrite())
+	becomes(b, phase(Ended))
+	becomes(a, phase(Ended))
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+
+	a, b = l.dial(t)
+	require.NoError(t, b.SetLinger(0))
+	require.NoError(t, b.Close())
+	becomes(a, phase(Reset))
+	require.NoError(t, a.Close())
+}
+
+// TestStateOfClose: Close waits for a peer that takes nothing.
+func TestStateOfClose(t *testing.T) {
+	l := newLink(t, personalities()["tcp"], Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	_, err := a.Write(make([]byte, 100))
+	require.NoError(t, err)
+	l.eb.mu.Lock() // nothing is answered
+	closed := make(chan error, 1)
+	go func() { closed <- a.Close() }()
+	waits := assert.Eventually(t, func() bool {
+		s := l.ea.States([]*Conn{a})[0]
+		return s.Phase == Closing && s.Waits == WaitsDelivery
+	}, 3*time.Second, time.Millisecond)
+	l.eb.mu.Unlock()
+	require.True(t, waits)
+	require.NoError(t, <-closed)
+	require.NoError(t, b.Close())
+}
+
+// TestTrace: an execution trace shows which calls stand still.
+func TestTrace(t *testing.T) {
+	l := newLink(t, personalities()["tcp"], Config{Spin: -1})
+	defer l.close(t)
+	var buf bytes.Buffer
+	require.NoError(t, trace.Start(&buf))
+	a, b := l.dial(t)
+	ended := make(chan error, 1)
+	for _, call := range []func() error{
+		func() error { _, err := a.Read(make([]byte, 1)); return err },
+		func() error { _, err := a.Write(make([]byte, 64<<20)); return err },
+	} {
+		parks := l.ea.Stats().Parks
+		go func() { ended <- call() }()
+		require.Eventually(t, func() bool {
+			s := l.ea.States([]*Conn{a})[0]
+			return (s.Reading || s.Waits != WaitsNothing) && l.ea.Stats().Parks > parks
+		}, 10*time.Second, time.Millisecond)
+		require.NoError(t, a.SetDeadline(time.Now()))
+		require.ErrorIs(t, <-ended, os.ErrDeadlineExceeded)
+		require.NoError(t, a.SetDeadline(time.Time{}))
+	}
+	trace.Stop()
+	for _, name := range []string{"rdmanet.Read", "rdmanet.Write"} {
+		assert.True(t, bytes.Contains(buf.Bytes(), []byte(name)), name)
+	}
+	require.NoError(t, b.SetLinger(0))
+	require.NoError(t, b.Close())
+	require.NoError(t, a.Close())
+}
