@@ -30,7 +30,7 @@ func Example_connInfo() {
 			return handler(ctx, req)
 		}))
 	healthpb.RegisterHealthServer(server, health.NewServer())
-	go server.Serve(l)
+	go func() { _ = server.Serve(l) }()
 	defer server.Stop()
 
 	conn, err := grpc.NewClient(l.Addr().String(), grpcdialer.DialOption(nil),

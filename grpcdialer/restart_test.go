@@ -1,7 +1,6 @@
 package grpcdialer_test
 
 import (
-	"errors"
 	"io"
 	"net"
 	"testing"
@@ -96,7 +95,7 @@ func TestGracefulStop(t *testing.T) {
 		}
 		require.NoError(t, inFlight.CloseSend())
 		_, err = inFlight.Recv()
-		assert.True(t, errors.Is(err, io.EOF), "%v", err)
+		assert.ErrorIs(t, err, io.EOF)
 		<-stopped
 	})
 }

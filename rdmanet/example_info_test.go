@@ -21,7 +21,7 @@ func ExampleInfoOf() {
 		info, ok := rdmanet.InfoOf(addr)
 		fmt.Fprintln(w, "over a fabric:", ok && info.Provider != "")
 	})}
-	go server.Serve(l)
+	go func() { _ = server.Serve(l) }()
 	defer server.Close()
 
 	client := &http.Client{Transport: &http.Transport{DialContext: new(rdmanet.Dialer).DialContext}}
