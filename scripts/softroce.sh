@@ -127,15 +127,19 @@ command_file "$@" >"$work/program/command"
 	archive "$work/program"
 } >"$work/start"
 
-# Nested virtualization may hang: inside another machine, emulate.
+# Nested virtualization may hang: inside another machine, emulate. The kernel mistrusts
+# an emulated TSC, so that programs read the time by system calls, and its scheduler
+# counts in ticks of 4 ms, unless it is told that it may trust it.
 accelerator=tcg,thread=multi
+clock="tsc=reliable clocksource=tsc"
 if [ -w /dev/kvm ] && ! grep -q '^flags.* hypervisor' /proc/cpuinfo; then
 	accelerator=kvm
+	clock=
 fi
 status=0
 timeout --foreground "$limit" qemu-system-x86_64 \
 	-accel "$accelerator" -cpu max -smp 2 -m "$memory" -no-reboot -nodefaults -display none \
-	-kernel "$cache/vmlinuz" -initrd "$work/start" -append "console=ttyS0 quiet loglevel=1 panic=-1" \
+	-kernel "$cache/vmlinuz" -initrd "$work/start" -append "console=ttyS0 quiet loglevel=1 panic=-1 $clock" \
 	-serial stdio -serial "file:$work/status" \
 	-fsdev local,id=host,path=/,security_model=none,readonly=on,multidevs=remap \
 	-device virtio-9p-pci,fsdev=host,mount_tag=host \
