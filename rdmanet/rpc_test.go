@@ -17,14 +17,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Service is what the tests call.
-type Service struct{ started, proceed chan struct{} }
+// RPCService is what the tests call.
+type RPCService struct{ started, proceed chan struct{} }
 
-// Pair is what Join is called with.
-type Pair struct{ A, B string }
+// RPCPair is what Join is called with.
+type RPCPair struct{ A, B string }
 
 // Join returns both texts as one.
-func (*Service) Join(in Pair, out *string) error {
+func (*RPCService) Join(in RPCPair, out *string) error {
 	if in.A == "" {
 		return errors.New("nothing to join")
 	}
@@ -33,7 +33,7 @@ func (*Service) Join(in Pair, out *string) error {
 }
 
 // Wait returns when the test says so.
-func (s *Service) Wait(struct{}, *string) error {
+func (s *RPCService) Wait(struct{}, *string) error {
 	close(s.started)
 	<-s.proceed
 	return nil
@@ -51,13 +51,13 @@ func TestRPC(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
-				service := &Service{make(chan struct{}), make(chan struct{})}
+				service := &RPCService{make(chan struct{}), make(chan struct{})}
 				server := rpc.NewServer()
 				require.NoError(t, server.Register(service))
 				served := make(chan struct{})
 				go func() {
 					defer close(served)
-					acceptAll(l, func(c net.Conn) { codec.serve(server, c) })
+					serveRPC(l, func(c net.Conn) { codec.serve(server, c) })
 				}()
 				nc, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 				require.NoError(t, err)
@@ -66,22 +66,22 @@ func TestRPC(t *testing.T) {
 				var calls sync.WaitGroup
 				for i := range 50 {
 					calls.Go(func() {
-						in := Pair{fmt.Sprint(i), strings.Repeat("é", i*i*10)}
+						in := RPCPair{fmt.Sprint(i), strings.Repeat("é", i*i*10)}
 						var out string
-						assert.NoError(t, client.Call("Service.Join", in, &out))
-						assert.True(t, in.A+in.B == out, "call %d: %d bytes", i, len(out))
+						assert.NoError(t, client.Call("RPCService.Join", in, &out))
+						assert.Equal(t, in.A+in.B, out, "call %d", i)
 					})
 				}
 				calls.Wait()
 				var out string
-				assert.Equal(t, rpc.ServerError("nothing to join"), client.Call("Service.Join", Pair{}, &out))
-				assert.ErrorContains(t, client.Call("Service.None", Pair{}, &out), "can't find method")
+				assert.Equal(t, rpc.ServerError("nothing to join"), client.Call("RPCService.Join", RPCPair{}, &out))
+				assert.ErrorContains(t, client.Call("RPCService.None", RPCPair{}, &out), "can't find method")
 
-				pending := client.Go("Service.Wait", struct{}{}, &out, nil)
+				pending := client.Go("RPCService.Wait", struct{}{}, &out, nil)
 				<-service.started
 				assert.NoError(t, client.Close())
 				assert.ErrorIs(t, (<-pending.Done).Error, net.ErrClosed, "as over TCP")
-				assert.Equal(t, rpc.ErrShutdown, client.Call("Service.Join", Pair{"a", "b"}, &out))
+				assert.Equal(t, rpc.ErrShutdown, client.Call("RPCService.Join", RPCPair{"a", "b"}, &out))
 				close(service.proceed)
 				assert.NoError(t, l.Close())
 				<-served
@@ -90,8 +90,8 @@ func TestRPC(t *testing.T) {
 	}
 }
 
-// acceptAll serves conns until the listener is closed and all are done.
-func acceptAll(l net.Listener, serve func(net.Conn)) {
+// serveRPC serves conns until the listener is closed and all are done.
+func serveRPC(l net.Listener, serve func(net.Conn)) {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	for {

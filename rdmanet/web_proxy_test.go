@@ -40,9 +40,9 @@ func TestReverseProxy(t *testing.T) {
 		})
 		mux.HandleFunc("/upgrade", takeOver(t, ""))
 		srv := &http.Server{Handler: mux}
-		serve(t, l, srv)
+		serveHTTP(t, l, srv)
 
-		backend, err := url.Parse(base(l))
+		backend, err := url.Parse(baseURL(l))
 		require.NoError(t, err)
 		var complaints lockedBuffer
 		front := httptest.NewServer(&httputil.ReverseProxy{
@@ -50,7 +50,7 @@ func TestReverseProxy(t *testing.T) {
 				r.SetURL(backend)
 				r.SetXForwarded()
 			},
-			Transport: newClient(t, d, nil).Transport,
+			Transport: newHTTPClient(t, d, nil).Transport,
 			ErrorLog:  log.New(&complaints, "", 0),
 		})
 		defer front.Close()

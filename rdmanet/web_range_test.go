@@ -28,7 +28,7 @@ func TestHTTPRange(t *testing.T) {
 	all, err := os.ReadFile(name)
 	require.NoError(t, err)
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
-		serve(t, l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serveHTTP(t, l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			f, err := os.Open(name)
 			if !assert.NoError(t, err) {
 				return
@@ -37,7 +37,7 @@ func TestHTTPRange(t *testing.T) {
 			w.Header().Set("ETag", `"one"`)
 			http.ServeContent(w, r, "file.bin", time.Time{}, f)
 		})})
-		client := newClient(t, d, nil)
+		client := newHTTPClient(t, d, nil)
 		for i, tt := range []struct {
 			ranges, ifRange string
 			status          int
@@ -54,7 +54,7 @@ func TestHTTPRange(t *testing.T) {
 			{"bytes=3000001-", "", http.StatusRequestedRangeNotSatisfiable, nil},
 		} {
 			what := fmt.Sprintf("%q %q", tt.ranges, tt.ifRange)
-			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base(l), nil)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, baseURL(l), nil)
 			require.NoError(t, err)
 			req.Header.Set("Range", tt.ranges)
 			req.Header.Set("If-Range", tt.ifRange)
@@ -65,7 +65,7 @@ func TestHTTPRange(t *testing.T) {
 				assert.Equal(t, fmt.Sprintf("bytes */%d", size), resp.Header.Get("Content-Range"), what)
 				continue
 			}
-			got := parts(t, resp.Header.Get("Content-Type"), body)
+			got := bodyParts(t, resp.Header.Get("Content-Type"), body)
 			require.Len(t, got, len(tt.want), what)
 			for i, want := range tt.want {
 				assert.True(t, bytes.Equal(want, got[i]), "%s part %d: %d bytes", what, i, len(got[i]))
@@ -74,8 +74,8 @@ func TestHTTPRange(t *testing.T) {
 	})
 }
 
-// parts takes a multipart body apart, and returns any other as it is.
-func parts(t *testing.T, contentType string, body []byte) (list [][]byte) {
+// bodyParts takes a multipart body apart, and returns any other as it is.
+func bodyParts(t *testing.T, contentType string, body []byte) (list [][]byte) {
 	t.Helper()
 	kind, params, err := mime.ParseMediaType(contentType)
 	require.NoError(t, err)

@@ -48,7 +48,7 @@ func TestHTTPHijack(t *testing.T) {
 	for name, early := range map[string]string{"buffered": "early ", "nothing buffered": ""} {
 		t.Run(name, func(t *testing.T) {
 			overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
-				serve(t, l, &http.Server{Handler: takeOver(t, early)})
+				serveHTTP(t, l, &http.Server{Handler: takeOver(t, early)})
 				nc, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 				require.NoError(t, err)
 				c := nc.(*rdmanet.Conn)
@@ -101,8 +101,8 @@ func converse(t *testing.T, c io.ReadWriteCloser) {
 
 func TestHTTPClientUpgrade(t *testing.T) {
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
-		serve(t, l, &http.Server{Handler: takeOver(t, "")})
-		converse(t, upgraded(t, newClient(t, d, nil), base(l)))
+		serveHTTP(t, l, &http.Server{Handler: takeOver(t, "")})
+		converse(t, upgraded(t, newHTTPClient(t, d, nil), baseURL(l)))
 	})
 }
 
@@ -111,7 +111,7 @@ func TestWebSocket(t *testing.T) {
 	const most = 1 << 20
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
 		ended := make(chan error, 1)
-		serve(t, l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		serveHTTP(t, l, &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			c, err := websocket.Accept(w, r, nil)
 			if !assert.NoError(t, err) {
 				return
@@ -121,7 +121,7 @@ func TestWebSocket(t *testing.T) {
 		})})
 		ctx, cancel := context.WithTimeout(t.Context(), patience)
 		defer cancel()
-		c, resp, err := websocket.Dial(ctx, "ws://"+l.Addr().String(), &websocket.DialOptions{HTTPClient: newClient(t, d, nil)})
+		c, resp, err := websocket.Dial(ctx, "ws://"+l.Addr().String(), &websocket.DialOptions{HTTPClient: newHTTPClient(t, d, nil)})
 		require.NoError(t, err)
 		defer func() { _ = c.CloseNow() }()
 		assert.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)

@@ -219,11 +219,13 @@ func TestCannotConnect(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			at, _ := start(t, "tcp", &proxy{to: to, dialTimeout: 100 * time.Millisecond})
+			began := time.Now()
 			c, err := at.dial(t.Context()) // which may hear of it already
 			if err == nil {
 				_, err = limited(t, c).Read(make([]byte, 1))
 			}
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			assert.Less(t, time.Since(began), rdmanet.DefaultHandshakeTimeout, "it is the proxy's own limit")
 		})
 	}
 }
