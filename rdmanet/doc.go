@@ -25,6 +25,13 @@
 // (names separated by commas), choose others. Plain TCP is used only if
 // [Dialer.Fallback] or [ListenConfig.AcceptTCP] says so.
 //
+// # Configuration
+//
+// The zero value of [Dialer], [ListenConfig] and [Transport] is valid, and zero fields
+// take the defaults. Values that make no sense are never corrected: Dial and Listen
+// fail with [ErrConfig] and name the field. RDMANET_PROVIDERS, RDMANET_MEMORY_LIMIT
+// and RDMANET_POLL_TIME in the environment take the place of fields that are not set.
+//
 // # Differences from TCP
 //
 // A Dial succeeds once the listener's backlog has taken the conn; with a full
