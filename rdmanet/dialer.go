@@ -14,8 +14,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
-// Dialer has the options of Dial. The zero value is ready to use. Its fields must
-// not be changed after first use; its methods may be called concurrently.
+// Dialer has the options of Dial. The zero value is ready to use; values that make no
+// sense are an ErrConfig. Its fields must not be changed after first use; its methods
+// may be called concurrently.
 type Dialer struct {
 	// Timeout bounds each Dial, 0 for no limit but that of the system and of the
 	// rendezvous (10 seconds). If it is negative, Dial fails at once, as it is over: what

@@ -23,8 +23,8 @@ type PeerInfo struct {
 	TLS *tls.ConnectionState
 }
 
-// ListenConfig has the options of Listen. The zero value is ready to use. It
-// must not be changed while Listen runs.
+// ListenConfig has the options of Listen. The zero value is ready to use; values that
+// make no sense are an ErrConfig. It must not be changed while Listen runs.
 type ListenConfig struct {
 	// KeepAliveConfig is for the TCP connections. The rendezvous has its own,
 	// shorter than DeadAfter, unless this one says Enable.

@@ -46,7 +46,8 @@ type ProviderInfo struct {
 // would not be used behind. local is the local address of the rendezvous; the zero
 // Addr stands for any. providers is as in Dialer.Providers. To find out what works
 // it opens an endpoint of each, one after the other, and closes it again: that can
-// take seconds. It fails if ctx ends, and with ErrUnsupported.
+// take seconds. It fails if ctx ends, with ErrUnsupported, and with
+// ErrConfig.
 func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers []string) ([]ProviderInfo, error) {
 	t = transportOr(t)
 	end, err := t.begin()

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
@@ -19,19 +20,16 @@ import (
 const (
 	minMemoryLimit = 64 << 10 // bytes; what conns need is more, and depends on the provider
 	minDuration    = time.Millisecond
-	// minDeadAfter is some of the shortest intervals at which peers send signs of life.
+	// minDeadAfter is five of the shortest intervals at which peers send signs of life.
 	minDeadAfter = 100 * time.Millisecond
 	// maxDeadAfter is well below what the kernel takes for TCP, in seconds and in
 	// milliseconds: beyond that it would refuse, and the default be in force.
-	maxDeadAfter     = 24 * time.Hour
-	minReceiveWindow = 4 << 10
+	maxDeadAfter = 24 * time.Hour
 	// maxReceiveWindow is for small data: several are mapped at a time.
 	maxReceiveWindow = 16 << 20
-	minLandingRing   = 64 << 10
-	maxLandingRing   = 8 << 20 // what all rings of a peer share
 	minPollTime      = time.Microsecond
 	maxPollTime      = time.Second
-	maxBacklog       = 1 << 20
+	maxBacklog       = 1 << 20 // which is allocated
 )
 
 // configError is an ErrConfig that names the field, or variable, and says what is
@@ -50,7 +48,7 @@ type setting struct {
 	field     string
 	value     int64
 	low, high int64 // the least and the most, besides 0
-	off       bool  // negative numbers mean something, and it has to be off
+	negative  bool  // negative numbers mean something, too
 	standard  int64 // the default
 	show      func(int64) string
 }
@@ -62,7 +60,7 @@ func inTime(n int64) string  { return time.Duration(n).String() }
 func (s *setting) check() error {
 	const advice = "%s is %s than %s, the %s; use 0 for the default, %s"
 	switch {
-	case s.value == 0 || s.value < 0 && s.off:
+	case s.value == 0 || s.value < 0 && s.negative:
 		return nil
 	case s.value < s.low:
 		return invalid(s.field, advice, s.show(s.value), "less", s.show(s.low), "least", s.show(s.standard))
@@ -91,8 +89,8 @@ func (t *Transport) settings() []setting {
 		{"Transport.DeadAfter", int64(t.DeadAfter), int64(minDeadAfter), int64(maxDeadAfter), false, int64(DefaultDeadAfter), inTime},
 		{"Transport.IdlePeerTimeout", int64(t.IdlePeerTimeout), int64(minDuration), unlimited, true, int64(DefaultIdlePeerTimeout), inTime},
 		{"Transport.MaxShmPeers", int64(t.MaxShmPeers), 1, unlimited, false, DefaultMaxShmPeers, plain},
-		{"Transport.ReceiveWindow", int64(t.ReceiveWindow), minReceiveWindow, maxReceiveWindow, false, DefaultReceiveWindow, inBytes},
-		{"Transport.LandingRing", int64(t.LandingRing), minLandingRing, maxLandingRing, false, DefaultLandingRing, inBytes},
+		{"Transport.ReceiveWindow", int64(t.ReceiveWindow), engine.MinWindow, maxReceiveWindow, false, DefaultReceiveWindow, inBytes},
+		{"Transport.LandingRing", int64(t.LandingRing), engine.MinRing, engine.MaxRing, false, DefaultLandingRing, inBytes},
 		{"Transport.PollTime", int64(t.PollTime), int64(minPollTime), int64(maxPollTime), true, int64(DefaultPollTime), inTime},
 	}
 }
@@ -124,7 +122,7 @@ func (t *Transport) contradiction() error {
 	case int64(t.LandingRing) > limit:
 		return invalid("Transport.LandingRing", tooLarge, t.LandingRing, limit)
 	case t.LandingRing&(t.LandingRing-1) != 0:
-		return invalid("Transport.LandingRing", "%d is not a power of two; use one from %d to %d", t.LandingRing, minLandingRing, maxLandingRing)
+		return invalid("Transport.LandingRing", "%d is not a power of two; use one from %d to %d", t.LandingRing, engine.MinRing, engine.MaxRing)
 	}
 	return nil
 }

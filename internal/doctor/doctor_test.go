@@ -155,6 +155,7 @@ func TestChecks(t *testing.T) {
 		"device is used":     {providers, with(machine(roce), provided(shm, rdmanet.ProviderInfo{Provider: "verbs;ofi_rxm", Rank: 2})), OK, "verbs;ofi_rxm", ""},
 
 		"no device":        {firstPort, machine(), OK, "none", "modprobe rdma_rxe"},
+		"another class":    {firstPort, with(machine(), provided(shm, rdmanet.ProviderInfo{Provider: "cxi", Rank: 2})), OK, "none in /sys/class/infiniband", ""},
 		"only the module":  {firstPort, machine(files{"sys/module/rdma_rxe/refcnt": "0"}), OK, "none", "is loaded"},
 		"port":             {firstPort, machine(roce), OK, "ACTIVE, Ethernet, 100 Gb/sec (4X EDR), 2 GIDs, of eth0", ""},
 		"port down":        {firstPort, machine(roce, port("state", "1: DOWN\n")), Warn, "DOWN", "ip link set eth0 up"},
@@ -166,7 +167,7 @@ func TestChecks(t *testing.T) {
 
 		"device files":        {deviceFile, machine(roce), OK, "can be used", ""},
 		"no uverbs":           {deviceFile, machine(roce, files{"dev/infiniband/uverbs0": absent}), Fail, "/dev/infiniband/uverbs0 is missing", "--device=/dev/infiniband"},
-		"no rdma_cm":          {deviceFile, machine(roce, files{"dev/infiniband/rdma_cm": absent}), Fail, "/dev/infiniband/rdma_cm is missing", "rdma_ucm"},
+		"no rdma_cm":          {deviceFile, machine(roce, files{"dev/infiniband/rdma_cm": absent}), Warn, "/dev/infiniband/rdma_cm is missing", "rdma_ucm"},
 		"no module":           {deviceFile, machine(roce, files{"sys/class/infiniband_verbs/uverbs0/ibdev": absent}), Fail, "rxe0", "ib_uverbs"},
 		"others' device file": {deviceFile, with(machine(roce), func(m *Machine) { m.Usable = func(string) error { return fs.ErrPermission } }), Fail, "permission denied", "read and write"},
 

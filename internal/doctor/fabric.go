@@ -100,28 +100,35 @@ func providers(m *Machine) Finding {
 		}
 		return f
 	}
-	var used []string
-	var device, shm bool
-	for _, p := range m.Providers {
-		if p.Rank > 0 {
-			used = append(used, p.Provider)
-			device = device || slices.Contains(hardware, p.Provider)
-			shm = shm || p.Provider == "shm"
-		}
-	}
+	used := m.used()
 	f.Found = strings.Join(used, ", then ")
 	switch {
 	case len(used) == 0:
 		f.Verdict, f.Found = Fail, "none that rdmanet would use"
 		f.Advice = "Look at bench -info, which says why not: " + m.reason("tcp", "net", "tcp;ofi_rxm") + "."
-	case !device && len(m.names(classInfiniband)) > 0 && !m.chosen():
+	case !m.hasHardware() && len(m.names(classInfiniband)) > 0 && !m.chosen():
 		f.Verdict = Warn
 		f.Advice = "There is an RDMA device, but it is not used: " + m.reason(hardware...) + "."
-	case !shm && !m.chosen():
+	case !slices.Contains(used, "shm") && !m.chosen():
 		f.Verdict = Warn
 		f.Advice = "Conns within this host do not use shared memory: " + m.reason("shm") + "."
 	}
 	return f
+}
+
+// used lists the providers that rdmanet would choose, the best first.
+func (m *Machine) used() (names []string) {
+	for _, p := range m.Providers {
+		if p.Rank > 0 {
+			names = append(names, p.Provider)
+		}
+	}
+	return names
+}
+
+// hasHardware reports whether one of them is that of a device.
+func (m *Machine) hasHardware() bool {
+	return slices.ContainsFunc(m.used(), func(name string) bool { return slices.Contains(hardware, name) })
 }
 
 // chosen reports that somebody has left providers out.

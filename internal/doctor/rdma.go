@@ -13,7 +13,11 @@ const classInfiniband = "sys/class/infiniband"
 func rdmaDevices(m *Machine) (list []Finding) {
 	devices := m.names(classInfiniband)
 	if len(devices) == 0 {
-		f := Finding{Check: "RDMA devices", Found: "none: conns to other hosts use software providers"}
+		f := Finding{Check: "RDMA devices", Found: "none in /" + classInfiniband}
+		if m.hasHardware() {
+			return []Finding{f} // it has a class of its own
+		}
+		f.Found += ": conns to other hosts use software providers"
 		if m.exists("sys/module/rdma_rxe") {
 			f.Advice = "Soft-RoCE is loaded: rdma link add rxe0 type rxe netdev <interface> makes a device of an interface."
 		} else {
@@ -81,13 +85,13 @@ func (m *Machine) gids(dir string) (n int, netdev string, ip bool) {
 func (m *Machine) deviceFiles(devices []string) Finding {
 	f := Finding{Check: "RDMA device files", Found: "/dev/infiniband can be used"}
 	const advice = "Give the container the devices (docker --device=/dev/infiniband), or load the modules ib_uverbs and rdma_ucm."
-	files := []string{"rdma_cm"}
+	var files []string
 	for _, verbs := range m.names("sys/class/infiniband_verbs") {
 		if _, ok := m.text(path.Join("sys/class/infiniband_verbs", verbs, "ibdev")); ok {
 			files = append(files, verbs)
 		}
 	}
-	if len(files) == 1 {
+	if len(files) == 0 {
 		f.Verdict, f.Advice = Fail, advice
 		f.Found = fmt.Sprintf("no file leads to %s: ib_uverbs is not loaded", strings.Join(devices, ", "))
 	}
@@ -101,6 +105,10 @@ func (m *Machine) deviceFiles(devices []string) Finding {
 			f.Verdict, f.Found, f.Advice = Fail, "/"+file+": "+err.Error(), "Let this user read and write the files in /dev/infiniband (udev rules of rdma-core)."
 			break
 		}
+	}
+	const connections = "dev/infiniband/rdma_cm"
+	if f.Verdict == OK && !m.exists(connections) {
+		f.Verdict, f.Found, f.Advice = Warn, "/"+connections+" is missing, without which verbs;ofi_rxm makes no connections", advice
 	}
 	return f
 }

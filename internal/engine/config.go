@@ -90,6 +90,14 @@ const (
 	ctlSlots = 4
 )
 
+// What Config.Window and Config.Ring may be; more than MaxRing would be shared out
+// among a peer's rings, even if there is one only.
+const (
+	MinWindow = minWindow
+	MinRing   = minRing
+	MaxRing   = ringsTotal
+)
+
 func (c Config) withDefaults() Config {
 	if c.Budget == nil {
 		c.Budget = pool.NewBudget(pool.DefaultLimit)
