@@ -87,9 +87,9 @@ var transportValues = []struct {
 func isConfigError(t *testing.T, err error, op, field, problem string) {
 	t.Helper()
 	require.ErrorIs(t, err, rdmanet.ErrConfig)
-	require.IsType(t, &net.OpError{}, err)
 	var oe *net.OpError
 	require.ErrorAs(t, err, &oe)
+	require.Same(t, err, oe, "the outermost")
 	assert.Equal(t, op, oe.Op)
 	assert.False(t, oe.Timeout())
 	assert.ErrorContains(t, err, op+" rdma: rdmanet: "+field+": ")
