@@ -215,7 +215,8 @@ func (t *Transport) CloseIdle() {
 // still open, says goodbye to the peers, and frees all endpoints and their
 // memory. When it returns, no goroutine, file or shared memory of the Transport
 // is left, but for Buffers that were not released and conns that use plain TCP.
-// The Transport cannot be used again.
+// Conns that it has failed count in MemoryStats.Used until they are closed. The
+// Transport cannot be used again.
 func (t *Transport) Close() error {
 	t = transportOr(t)
 	t.closing.Do(t.shutdown)
