@@ -67,9 +67,10 @@ func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 // Addr is the rendezvous address, a *Addr.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Accept waits for the next conn and returns it, a *Conn. Failed handshakes do
-// not surface here: Transport.Stats counts them, ListenConfig.Logger tells of
-// them.
+// Accept waits for the next conn and returns it, a *Conn. It fails with
+// net.ErrClosed after Close, and with os.ErrDeadlineExceeded after SetDeadline's
+// time. Failed handshakes do not surface here: Transport.Stats counts them,
+// ListenConfig.Logger tells of them.
 func (l *Listener) Accept() (net.Conn, error) {
 	c, err := l.accept()
 	if err != nil {

@@ -14,6 +14,13 @@ import (
 
 // Two endpoints of one process, and a message from one to the other.
 func Example() {
+	// What libfabric keeps after the call must not be Go heap.
+	buf, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer func() { _ = syscall.Munmap(buf) }() // after the endpoints are closed
+
 	list, err := ofi.GetInfo(ofi.Hints{Provider: "tcp;ofi_rxm", Source: "127.0.0.1"})
 	if err != nil {
 		log.Fatal(err)
@@ -25,12 +32,6 @@ func Example() {
 	defer receiver.ep.Close()
 	defer receiver.batch.Free()
 
-	// What libfabric keeps after the call must not be Go heap.
-	buf, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer syscall.Munmap(buf)
 	if posted, _ := receiver.exchange(ofi.Op{Kind: ofi.Recv, Tag: 42, Buf: buf}); posted != 1 {
 		log.Fatal("the receive was not posted")
 	}
