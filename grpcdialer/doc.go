@@ -37,7 +37,9 @@
 // # Security
 //
 // Bytes on a fabric are clear text: use TLS credentials where that matters, as
-// over TCP. The credentials/local package of gRPC looks at the text of addresses:
-// it takes conns of loopback addresses, and refuses others even if they go through
+// over TCP. A server that refuses a client's certificate knows why; the client may
+// be told of a broken pipe only, since a Write fails as soon as the peer has
+// closed. The credentials/local package of gRPC looks at the text of addresses: it
+// takes conns of loopback addresses, and refuses others even if they go through
 // shared memory.
 package grpcdialer
