@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -22,6 +23,7 @@ type binder struct {
 	nc        net.Conn
 	providers []string
 	listener  *Listener // nil on the dialling side
+	logger    *slog.Logger
 	newcomer  *newcomer // of the listener's crowd
 	offers    []offer
 	used      atomic.Bool // a conn was opened
@@ -82,10 +84,10 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, _ *framing.H
 		return nil, err
 	}
 	l := &link{
-		t: b.t, ep: ep, listener: b.listener, used: &b.used, settled: make(chan struct{}),
+		t: b.t, ep: ep, listener: b.listener, logger: b.logger, used: &b.used, settled: make(chan struct{}),
 		local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
-	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone}
+	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if b.listener != nil {
 		cfg.Accept = l.accept
 	}

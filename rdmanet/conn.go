@@ -33,7 +33,10 @@ type Conn struct {
 	s             stream
 	fabric        *engine.Conn // s, or nil for plain TCP
 	link          *link        // nil for plain TCP
-	local, remote *Addr        // for errors, which must not keep the conn
+	t             *Transport
+	opened        time.Time
+	dialed        bool  // by this side
+	local, remote *Addr // for errors, which must not keep the conn
 
 	localAddr, remoteAddr Addr // the same, for callers: InfoOf finds the conn by them; not for plain TCP
 
@@ -56,8 +59,12 @@ var lastID atomic.Uint64
 // newConn wraps a conn over the fabric. It is called with the endpoint locked.
 func newConn(l *link, c *engine.Conn, reused bool) *Conn {
 	l.t.conns.Add(1)
-	conn := &Conn{s: c, fabric: c, link: l, local: l.local, remote: l.remote, id: lastID.Add(1), reused: reused}
+	conn := &Conn{
+		s: c, fabric: c, link: l, t: l.t, local: l.local, remote: l.remote, id: lastID.Add(1), reused: reused,
+		opened: time.Now(), dialed: l.listener == nil,
+	}
 	conn.localAddr, conn.remoteAddr = l.local.of(conn), l.remote.of(conn)
+	l.t.register(conn)
 	return conn
 }
 
@@ -91,9 +98,12 @@ func (c *Conn) Write(b []byte) (int, error) {
 // os.ErrDeadlineExceeded if the peer does not.
 func (c *Conn) Close() error {
 	err := c.s.Close()
-	if c.closed.CompareAndSwap(false, true) && c.link != nil {
-		c.link.t.conns.Add(-1)
-		c.link.unused()
+	if c.closed.CompareAndSwap(false, true) {
+		c.t.forgetConn(c)
+		if c.link != nil {
+			c.t.conns.Add(-1)
+			c.link.unused()
+		}
 	}
 	return c.err("close", err)
 }
@@ -203,9 +213,12 @@ func (s *tcpStream) Read(b []byte) (int, error) { return s.r.Read(b) }
 func (s *tcpStream) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r) }
 
 // newTCPConn wraps nc, which is read through r.
-func newTCPConn(nc net.Conn, r io.Reader, fallback error) *Conn {
-	return &Conn{
-		s: &tcpStream{nc.(*net.TCPConn), r}, id: lastID.Add(1), fallback: fallback,
+func newTCPConn(t *Transport, nc net.Conn, r io.Reader, fallback error) *Conn {
+	c := &Conn{
+		s: &tcpStream{nc.(*net.TCPConn), r}, t: t, id: lastID.Add(1), fallback: fallback,
 		local: newAddr("tcp", nc.LocalAddr()), remote: newAddr("tcp", nc.RemoteAddr()),
+		opened: time.Now(), dialed: fallback != nil,
 	}
+	t.register(c)
+	return c
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime/trace"
 	"strings"
 	"syscall"
 	"time"
@@ -61,8 +62,8 @@ type Dialer struct {
 	// DefaultTransport.
 	Transport *Transport
 	// Logger is told of each rendezvous, with what ConnInfo.Refused says: at debug
-	// level, or at info level if that is not empty; and of fallbacks. Nil is
-	// silent.
+	// level, or at info level if that is not empty; of fallbacks and of peers that
+	// are lost. docs/operations.md lists the events. Nil is silent.
 	Logger *slog.Logger
 }
 
@@ -87,6 +88,7 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 // DialContext is Dial with a context, which ends the attempt, not the conn. It
 // succeeds when the listener's backlog has taken the conn.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	defer trace.StartRegion(ctx, "rdmanet.Dial").End()
 	tcp, err := tcpNetwork(network)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
@@ -258,6 +260,7 @@ func (t *Transport) unuse(l *link) {
 
 // connect makes a new link.
 func (p *plan) connect(ctx context.Context) (*link, error) {
+	defer trace.StartRegion(ctx, "rdmanet.Dial.handshake").End()
 	nc, err := p.dialTCP(ctx)
 	if err != nil {
 		return nil, err
@@ -271,7 +274,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
-	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers})
+	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, logger: p.Logger})
 	if err != nil {
 		if ctx.Err() == nil {
 			p.t.count(p.t.failed, failureReason(err))
@@ -279,7 +282,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 		return nil, &net.OpError{Op: "dial", Source: local, Addr: remote, Err: err}
 	}
 	l := b.(*link)
-	l.announce(ctx, p.Logger)
+	l.announce()
 	s.Start(l)
 	return l, nil
 }

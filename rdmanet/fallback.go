@@ -74,10 +74,10 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	}
 	p.t.count(p.t.fellBack, failureReason(err))
 	if p.Logger != nil {
-		p.Logger.LogAttrs(ctx, slog.LevelWarn, "rdmanet: using plain TCP",
+		p.Logger.LogAttrs(ctx, slog.LevelWarn, eventFallback,
 			slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))
 	}
-	return newTCPConn(nc, nc, err), nil
+	return newTCPConn(p.t, nc, nc, err), nil
 }
 
 // withoutFallback says why there was no fallback, within the same addresses.

@@ -37,6 +37,14 @@ type ConnInfo struct {
 
 // Info returns a snapshot. It can be called after Close, too.
 func (c *Conn) Info() ConnInfo {
+	var n engine.Counters
+	if c.fabric != nil {
+		n = c.fabric.Counters()
+	}
+	return c.info(n)
+}
+
+func (c *Conn) info(n engine.Counters) ConnInfo {
 	info := ConnInfo{ID: c.id, Reused: c.reused, Fallback: c.fallback}
 	if c.fabric == nil {
 		info.SmallPath, info.LargePath = "tcp", "tcp"
@@ -47,7 +55,6 @@ func (c *Conn) Info() ConnInfo {
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
 	info.SmallPath, info.LargePath = smallPath(a), engine.ChooseRule(a).String()
 	info.Refused = slices.Clone(c.link.refused)
-	n := c.fabric.Counters()
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn
 	return info

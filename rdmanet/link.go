@@ -31,6 +31,8 @@ type link struct {
 	used          *atomic.Bool
 	local, remote *Addr
 	refused       []string // see ConnInfo; set before any conn is opened
+	logger        *slog.Logger
+	abandoned     sync.Once // the logger was told
 
 	session  atomic.Pointer[rendezvous.Session]
 	settled  chan struct{} // closed when the negotiation has ended
@@ -110,6 +112,7 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	code := l.listener.take(conn)
 	if code != 0 {
 		l.t.conns.Add(-1) // the engine ends it
+		l.t.forgetConn(conn)
 	}
 	return code
 }
@@ -117,7 +120,7 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 // lost: the session ends, too, and the peer learns of it. As long as there is
 // none, the connection belongs to the handshake, which may go on to another
 // provider.
-func (l *link) lost(err error) {
+func (l *link) lost(err error, cut int) {
 	if l.wears(err) {
 		l.ep.worn.Store(true)
 	}
@@ -126,6 +129,7 @@ func (l *link) lost(err error) {
 		<-l.settled
 		if s := l.session.Load(); s != nil {
 			s.Goodbye()
+			l.tellLost(err, cut)
 		}
 	})
 }
@@ -153,6 +157,9 @@ func (l *link) finish() {
 		<-l.settled // nothing may use the endpoint any more
 		l.t.drop(l)
 		l.t.release(l.ep)
+		if l.ep.engine.Stats().Abandoned > 0 {
+			l.tellAbandoned()
+		}
 		var wire rendezvous.Stats
 		if s := l.session.Load(); s != nil {
 			_ = s.Close()
@@ -221,20 +228,8 @@ func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
+	l.t.connsOpened.Add(1)
 	return newConn(l, c, reused), nil
-}
-
-// announce tells the logger, if there is one, of a new link.
-func (l *link) announce(ctx context.Context, logger *slog.Logger) {
-	if logger == nil {
-		return
-	}
-	level := slog.LevelDebug
-	if len(l.refused) > 0 {
-		level = slog.LevelInfo
-	}
-	logger.LogAttrs(ctx, level, "rdmanet: connected with a peer", slog.String("local", l.local.String()),
-		slog.String("peer", l.remote.String()), slog.String("provider", l.ep.key.provider), slog.Any("refused", l.refused))
 }
 
 // drop takes a link out of the cache.

@@ -55,7 +55,8 @@ type ListenConfig struct {
 	// Transport is shared with other listeners and dialers; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of failed handshakes, and of the others as Dialer.Logger is.
+	// Logger is told of failed handshakes and of conns that are refused, each at most
+	// once in ten seconds above debug level, and of the rest as Dialer.Logger is.
 	// Nil is silent.
 	Logger *slog.Logger
 }

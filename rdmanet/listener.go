@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime/trace"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -27,10 +28,11 @@ type Listener struct {
 	served sync.WaitGroup // serve
 	shut   chan struct{}  // closed when tcp is
 	crowd  *crowd         // handshakes
+	events limiter
 
 	deadline atomic.Pointer[alarm]
 
-	mu      sync.Mutex // a leaf: take is called with an endpoint locked
+	mu      sync.Mutex // a leaf: queue is called with an endpoint locked
 	backlog chan *Conn
 	closed  bool
 }
@@ -72,6 +74,7 @@ func (l *Listener) Addr() net.Addr { return l.addr }
 // time. Failed handshakes do not surface here: Transport.Stats counts them,
 // ListenConfig.Logger tells of them.
 func (l *Listener) Accept() (net.Conn, error) {
+	defer trace.StartRegion(l.ctx, "rdmanet.Accept").End()
 	c, err := l.accept()
 	if err != nil {
 		return nil, opError("accept", nil, l.addr, err)
@@ -138,18 +141,18 @@ func (l *Listener) Close() error {
 	return opError("close", nil, l.addr, err)
 }
 
-// take puts a conn into the backlog. It must not block.
-func (l *Listener) take(c *Conn) framing.ResetCode {
+// queue puts a conn into the backlog, or says why not.
+func (l *Listener) queue(c *Conn) (code framing.ResetCode, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return framing.ResetRefused
+		return framing.ResetRefused, "closed"
 	}
 	select {
 	case l.backlog <- c:
-		return 0
+		return 0, ""
 	default:
-		return framing.ResetRefused
+		return framing.ResetRefused, "backlog full"
 	}
 }
 
@@ -214,10 +217,11 @@ func (l *Listener) pause(err error) bool {
 
 // handshake runs one handshake; cancel ends ctx.
 func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc, nc net.Conn, n *newcomer) {
+	defer trace.StartRegion(ctx, "rdmanet.Accept.handshake").End()
 	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
 	ctx, done := context.WithTimeoutCause(ctx, limit, ErrHandshakeTimeout)
 	defer done()
-	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l, newcomer: n}
+	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l, logger: l.cfg.Logger, newcomer: n}
 	// A conn may be accepted before the end of its peer's handshake, which
 	// Close must then leave alone.
 	stop := context.AfterFunc(l.ctx, func() {
@@ -241,7 +245,7 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		return
 	}
 	peer := binding.(*link)
-	peer.announce(ctx, l.cfg.Logger)
+	peer.announce()
 	s.Start(peer)
 }
 
@@ -262,27 +266,14 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 	if fabric {
 		return replay, false
 	}
-	c := newTCPConn(nc, replay, nil)
+	c := newTCPConn(l.t, nc, replay, nil)
 	if l.take(c) != 0 {
 		c.abort()
+	} else if l.cfg.Logger != nil {
+		l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, eventPlain,
+			slog.String("listener", l.addr.String()), slog.String("peer", c.remote.String()))
 	}
 	return replay, true
 }
 
 func (l *Listener) connAddr(a net.Addr) *Addr { return newAddr(networkName, a) }
-
-// failed counts a handshake that came to nothing.
-func (l *Listener) failed(nc net.Conn, err error) {
-	if l.ctx.Err() != nil {
-		return // because of Close
-	}
-	l.t.count(l.t.failed, failureReason(err))
-	if l.cfg.Logger == nil {
-		return
-	}
-	args := []any{slog.String("listener", l.addr.String()), slog.Any("error", err)}
-	if nc != nil {
-		args = append(args, slog.String("peer", nc.RemoteAddr().String()))
-	}
-	l.cfg.Logger.Warn("rdmanet: handshake failed", args...)
-}

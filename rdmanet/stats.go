@@ -9,8 +9,14 @@ import (
 
 // TransportStats is a snapshot of what a Transport has done.
 type TransportStats struct {
-	Conns int // open over a fabric
-	Peers int // processes met, on either side of the rendezvous
+	Conns    int // open over a fabric, those that wait for Accept included
+	TCPConns int // open over plain TCP
+	Backlog  int // conns that wait for Accept
+	Peers    int // processes met, on either side of the rendezvous
+	// Opened is how many conns were dialed, over a fabric, or taken by a listener's
+	// backlog. Refused is how many listeners have refused: the backlog was full, or
+	// the memory budget.
+	Opened, Refused uint64
 	// Providers has the counters of each provider that was used.
 	Providers map[string]ProviderStats
 	// Handshakes is how many listeners run now, with peers that say nothing
@@ -48,15 +54,35 @@ type ProviderStats struct {
 	// Abandoned endpoints are those in which a call hung after their peer had died
 	// or while it was stopped: what the library has mapped for them, some
 	// mebibytes each, stays until the process ends.
-	Abandoned                   uint64
-	RDMAWrites                  uint64 // posted
-	RDMABytesReceived           uint64 // that arrived by RDMA write
-	LeasesRevoked               uint64 // landing rings taken back
-	Posted, Reaped, CQErrors    uint64 // operations and completions
+	Abandoned uint64
+	// BytesSent and BytesReceived are all data of conns, RDMABytesSent and
+	// RDMABytesReceived what of that travels by RDMA write.
+	BytesSent, BytesReceived         uint64
+	RDMABytesSent, RDMABytesReceived uint64
+	RDMAWrites                       uint64 // posted
+	RDMAWritesReceived               uint64
+	LeasesRevoked                    uint64 // landing rings taken back
+	Posted, Reaped, CQErrors         uint64 // operations and completions
+	// Retries are operations, receives included, that the fabric took after it had
+	// refused them for the moment, as with a full queue (EAGAIN).
+	Retries uint64
+	// Polls of completion queues, and those that found nothing. They are brought up to
+	// date when something is found, and before a goroutine sleeps.
+	Polls, PollsEmpty           uint64
 	Parks                       uint64 // waits that ended up blocking
 	DoorbellsSent, DoorbellsGot uint64
 	// Stalls counts what senders had to wait for.
 	Stalls Stalls
+	Copies Copies
+}
+
+// Copies counts, in bytes, what was copied and what was not, apart from the copy
+// into the memory that Read was given.
+type Copies struct {
+	Staged      uint64 // copied by Write into registered memory
+	Unstaged    uint64 // sent by SendBuffer from where they were
+	Reassembled uint64 // copied aside, since no Read waited when they arrived
+	Lent        uint64 // returned by RecvBuffer where they had landed
 }
 
 // Stalls counts, for senders, waits for each kind of credit.
@@ -77,8 +103,11 @@ func providerStats(s engine.Stats) ProviderStats {
 		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, WritesStray: s.WritesStray, FramesHeld: s.FramesHeld,
 		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
 		LeasesRevoked: s.LeasesRevoked, Posted: s.Posted, Reaped: s.Reaped, CQErrors: s.CQErrors,
+		BytesSent: s.SmallSent + s.RDMASent, BytesReceived: s.SmallReceived + s.RDMAReceived,
+		RDMABytesSent: s.RDMASent, RDMAWritesReceived: s.RDMAWritesReceived,
+		Retries: s.Retries, Polls: s.Polls, PollsEmpty: s.PollsEmpty,
 		Parks: s.Parks, DoorbellsSent: s.DoorbellsRung, DoorbellsGot: s.DoorbellsHeard,
-		Stalls: Stalls(s.Stalls),
+		Stalls: Stalls(s.Stalls), Copies: Copies(s.Copies),
 	}
 }
 
@@ -97,11 +126,18 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Violations += o.Violations
 	s.Abandoned += o.Abandoned
 	s.RDMAWrites += o.RDMAWrites
+	s.BytesSent += o.BytesSent
+	s.BytesReceived += o.BytesReceived
+	s.RDMABytesSent += o.RDMABytesSent
 	s.RDMABytesReceived += o.RDMABytesReceived
+	s.RDMAWritesReceived += o.RDMAWritesReceived
 	s.LeasesRevoked += o.LeasesRevoked
 	s.Posted += o.Posted
 	s.Reaped += o.Reaped
 	s.CQErrors += o.CQErrors
+	s.Retries += o.Retries
+	s.Polls += o.Polls
+	s.PollsEmpty += o.PollsEmpty
 	s.Parks += o.Parks
 	s.DoorbellsSent += o.DoorbellsSent
 	s.DoorbellsGot += o.DoorbellsGot
@@ -112,6 +148,10 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Stalls.Stage += o.Stalls.Stage
 	s.Stalls.Queue += o.Stalls.Queue
 	s.Stalls.Memory += o.Stalls.Memory
+	s.Copies.Staged += o.Copies.Staged
+	s.Copies.Unstaged += o.Copies.Unstaged
+	s.Copies.Reassembled += o.Copies.Reassembled
+	s.Copies.Lent += o.Copies.Lent
 	return s
 }
 
@@ -120,12 +160,13 @@ func (t *Transport) Stats() TransportStats {
 	t = transportOr(t)
 	t.mu.Lock()
 	out := TransportStats{
-		Conns: int(t.conns.Load()), Peers: len(t.links), Memory: t.budget.Stats(),
+		Conns: int(t.conns.Load()), TCPConns: t.plain, Opened: t.connsOpened.Load(), Refused: t.connsRefused.Load(), Peers: len(t.links), Memory: t.budget.Stats(),
 		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack),
 		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
 	}
 	for l := range t.listeners {
 		out.Handshakes += l.crowd.size()
+		out.Backlog += len(l.backlog)
 	}
 	links, open := keys(t.links), keys(t.open)
 	t.mu.Unlock()

@@ -91,6 +91,8 @@ type Transport struct {
 	cancel  context.CancelCauseFunc
 	conns   atomic.Int64
 
+	connsOpened, connsRefused atomic.Uint64
+
 	closing sync.Once
 	hands   sync.WaitGroup // handshakes of both sides
 	tasks   sync.WaitGroup // goroutines that take links apart
@@ -108,6 +110,8 @@ type Transport struct {
 	shmPeers   int
 	cleaned    bool // what dead processes had left in /dev/shm is removed
 	links      map[*link]struct{}
+	live       map[*Conn]struct{} // until Close
+	plain      int                // those over plain TCP
 	cache      map[linkKey]*link
 	flights    map[flightKey]*flight
 	janitor    *time.Timer // nil while there is no dialed link
@@ -145,6 +149,7 @@ func (t *Transport) init() {
 	t.endpoints = make(map[endpointKey]*endpoint)
 	t.open = make(map[*endpoint]struct{})
 	t.links = make(map[*link]struct{})
+	t.live = make(map[*Conn]struct{})
 	t.cache = make(map[linkKey]*link)
 	t.flights = make(map[flightKey]*flight)
 	t.failed = make(map[string]uint64)

@@ -39,8 +39,9 @@ type PeerConfig struct {
 	// NoMemory is called for every conn that is refused since the budget has no room
 	// for it.
 	NoMemory func()
-	// Lost is called once, when the peer is lost: its conns have failed.
-	Lost func(error)
+	// Lost is called once, when the peer is lost: its conns have failed, of which cut
+	// had not ended.
+	Lost func(err error, cut int)
 	// Gone is called once after that, when the user has closed the last conn.
 	Gone func()
 }

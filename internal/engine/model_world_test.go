@@ -178,7 +178,7 @@ func (m *model) connect(a, b *host) *pair {
 	p := &pair{m: m, id: len(m.pairs), hosts: [2]*host{a, b}, opening: map[uint32]*modelConn{}}
 	for side, h := range p.hosts {
 		cfg := PeerConfig{
-			Lost: func(err error) { m.lost(p, side, err) },
+			Lost: func(err error, _ int) { m.lost(p, side, err) },
 			Gone: func() { p.gone[side]++ },
 		}
 		if side == 1 {

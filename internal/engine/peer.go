@@ -341,7 +341,11 @@ func (c *core) fail(p *peer, err error) {
 	p.unstall()
 	c.blocked -= len(p.blocked)
 	p.blocked = nil
+	cut := 0
 	for _, s := range slices.Clone(p.list) {
+		if !s.closed && !s.wasCut && !s.eof {
+			cut++
+		}
 		s.fail(syscall.ECONNRESET)
 	}
 	for i := p.head; i < len(p.out); i++ { // never posted
@@ -370,7 +374,7 @@ func (c *core) fail(p *peer, err error) {
 		c.graves = append(c.graves, grave{p.landing, c.now()})
 	}
 	if p.cfg.Lost != nil {
-		p.cfg.Lost(err)
+		p.cfg.Lost(err, cut)
 	}
 	p.ended = true
 	p.checkGone()

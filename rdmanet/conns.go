@@ -1,0 +1,122 @@
+package rdmanet
+
+import (
+	"cmp"
+	"net"
+	"slices"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+)
+
+// ConnState is a snapshot of a Conn that is open. The zero Provider stands for plain
+// TCP, of which only the addresses, Opened and Dialed are known, and Fallback.
+type ConnState struct {
+	ConnInfo
+	Local, Remote net.Addr
+	Dialed        bool // by this side, else accepted
+	Opened        time.Time
+	Phase         ConnPhase
+	// Unread is the bytes that have arrived and that no Read has returned yet.
+	Unread uint64
+	// Reading: a Read waits.
+	Reading bool
+	// WaitsFor is what a Write or Close waits for, "" if none waits: one of
+	// "window", "ring", "peer slots", "send slots", "staging", "queue" (see Stalls),
+	// "turn", which is conns that came before, and "delivery", for Close.
+	WaitsFor string
+}
+
+// ConnPhase says which directions of a Conn have ended.
+type ConnPhase string
+
+// The phases of a Conn. After Close it is not listed any more.
+const (
+	PhaseOpen        ConnPhase = "open"         // both directions are
+	PhaseWriteClosed ConnPhase = "write-closed" // CloseWrite was called
+	PhaseReadClosed  ConnPhase = "read-closed"  // the peer has ended its direction
+	PhaseEnded       ConnPhase = "ended"        // both; only Close is missing
+	PhaseClosing     ConnPhase = "closing"      // Close waits for the peer to have everything
+	PhaseReset       ConnPhase = "reset"        // it has failed; only Close is missing
+	// PhaseUnknown: a call into the provider hangs, since the peer has died or is
+	// stopped.
+	PhaseUnknown ConnPhase = "unknown"
+)
+
+var phases = [...]ConnPhase{
+	engine.Unknown: PhaseUnknown, engine.Open: PhaseOpen, engine.WriteClosed: PhaseWriteClosed, engine.ReadClosed: PhaseReadClosed,
+	engine.Ended: PhaseEnded, engine.Closing: PhaseClosing, engine.Reset: PhaseReset,
+}
+
+var waits = [...]string{
+	engine.WaitsNothing: "", engine.WaitsWindow: "window", engine.WaitsRing: "ring", engine.WaitsPeerSlots: "peer slots",
+	engine.WaitsSendSlots: "send slots", engine.WaitsStage: "staging", engine.WaitsQueue: "queue", engine.WaitsTurn: "turn",
+	engine.WaitsDelivery: "delivery",
+}
+
+// register has Conns list a conn, until forgetConn.
+func (t *Transport) register(c *Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.live[c] = struct{}{}
+	if c.fabric == nil {
+		t.plain++
+	}
+}
+
+func (t *Transport) forgetConn(c *Conn) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.live, c)
+	if c.fabric == nil {
+		t.plain--
+	}
+}
+
+// Conns lists the conns that are open, in the order in which they were opened:
+// those that wait for Accept, and those that use plain TCP, included. Each endpoint's
+// are seen at about the same moment.
+func (t *Transport) Conns() []ConnState {
+	t = transportOr(t)
+	t.mu.Lock()
+	conns := keys(t.live)
+	t.mu.Unlock()
+	slices.SortFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
+	type group struct {
+		at    []int
+		conns []*engine.Conn
+	}
+	groups := make(map[*engine.Endpoint]*group)
+	for i, c := range conns {
+		if c.fabric == nil {
+			continue
+		}
+		g := groups[c.link.ep.engine]
+		if g == nil {
+			g = new(group)
+			groups[c.link.ep.engine] = g
+		}
+		g.at, g.conns = append(g.at, i), append(g.conns, c.fabric)
+	}
+	states := make([]engine.State, len(conns))
+	for e, g := range groups {
+		for i, s := range e.States(g.conns) {
+			states[g.at[i]] = s
+		}
+	}
+	out := make([]ConnState, len(conns))
+	for i, c := range conns {
+		out[i] = c.state(states[i])
+	}
+	return out
+}
+
+func (c *Conn) state(s engine.State) ConnState {
+	if c.fabric == nil {
+		s.Phase = engine.Open
+	}
+	return ConnState{
+		ConnInfo: c.info(s.Counters), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Dialed: c.dialed, Opened: c.opened,
+		Phase: phases[s.Phase], Unread: s.Unread, Reading: s.Reading, WaitsFor: waits[s.Waits],
+	}
+}

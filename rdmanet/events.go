@@ -1,0 +1,163 @@
+package rdmanet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// What loggers are told; docs/operations.md lists it. Nothing is told of single conns
+// above debug level, and nothing that strangers can bring about more often than once
+// in eventEvery.
+const (
+	eventPeer      = "rdmanet: connected with a peer"
+	eventLost      = "rdmanet: peer lost"
+	eventAbandoned = "rdmanet: endpoint abandoned"
+	eventFailed    = "rdmanet: handshake failed"
+	eventRefused   = "rdmanet: conn refused"
+	eventMemory    = "rdmanet: memory limit reached"
+	eventPlain     = "rdmanet: accepted plain TCP"
+	eventFallback  = "rdmanet: using plain TCP"
+)
+
+// eventEvery is how often an event of one kind is told at its own level.
+const eventEvery = 10 * time.Second
+
+// limiter thins events out by what tells their kinds apart.
+type limiter struct {
+	mu    sync.Mutex
+	kinds map[string]*thinned // few: reasons are from a list
+}
+
+type thinned struct {
+	last   time.Time
+	missed int
+}
+
+// level is the level of the next event of a kind: its own, with how many have been
+// told at debug level since the last, or debug.
+func (l *limiter) level(own slog.Level, kind string) (level slog.Level, missed int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.kinds == nil {
+		l.kinds = make(map[string]*thinned)
+	}
+	k := l.kinds[kind]
+	if k == nil {
+		k = new(thinned)
+		l.kinds[kind] = k
+	}
+	now := time.Now()
+	if !k.last.IsZero() && now.Sub(k.last) < eventEvery {
+		k.missed++
+		return slog.LevelDebug, 0
+	}
+	missed = k.missed
+	k.last, k.missed = now, 0
+	return own, missed
+}
+
+// tell tells the link's logger, if there is one, of an event.
+func (l *link) tell(level slog.Level, event string, attrs ...slog.Attr) {
+	if l.logger == nil {
+		return
+	}
+	l.logger.LogAttrs(context.Background(), level, event, append([]slog.Attr{
+		slog.String("local", l.local.String()), slog.String("peer", l.remote.String()), slog.String("provider", l.ep.key.provider),
+	}, attrs...)...)
+}
+
+// announce tells of a new link.
+func (l *link) announce() {
+	level := slog.LevelDebug
+	if len(l.refused) > 0 {
+		level = slog.LevelInfo
+	}
+	l.tell(level, eventPeer, slog.Any("refused", l.refused))
+}
+
+// tellLost tells of the end of a link that was up, and how many conns it has cut
+// off. A process that has closed its conns may just end.
+func (l *link) tellLost(err error, cut int) {
+	level := slog.LevelWarn
+	if cut == 0 || errors.Is(err, engine.ErrEndpointClosed) { // or Transport.Close was called here
+		level = slog.LevelDebug
+	}
+	l.tell(level, eventLost, slog.Any("reason", err), slog.Int("conns", cut))
+	if errors.Is(err, fabric.ErrAbandoned) {
+		l.tellAbandoned()
+	}
+}
+
+// tellAbandoned tells that the link's endpoint was abandoned, once.
+func (l *link) tellAbandoned() {
+	if l.ep.own {
+		l.abandoned.Do(func() { l.tell(slog.LevelWarn, eventAbandoned) })
+	}
+}
+
+// noMemory is the engine's call, with the endpoint locked.
+func (l *link) noMemory() {
+	if l.listener != nil {
+		l.listener.refuse(l.remote, "memory")
+	}
+}
+
+// refuse counts and tells of a conn that was refused. It must not block.
+func (l *Listener) refuse(peer *Addr, reason string) {
+	l.t.connsRefused.Add(1)
+	if l.cfg.Logger == nil {
+		return
+	}
+	level, missed := l.events.level(slog.LevelWarn, reason)
+	event := eventRefused
+	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("peer", peer.String()), slog.String("reason", reason)}
+	if reason == "memory" {
+		m := l.t.budget.Stats()
+		event = eventMemory
+		attrs = append(attrs, slog.Int64("limit", m.Limit), slog.Int64("used", m.Used))
+	}
+	if missed > 0 {
+		attrs = append(attrs, slog.Int("missed", missed))
+	}
+	l.t.spawn(func() { l.cfg.Logger.LogAttrs(context.Background(), level, event, attrs...) })
+}
+
+// take puts a conn into the backlog, or refuses it. It must not block.
+func (l *Listener) take(c *Conn) framing.ResetCode {
+	code, reason := l.queue(c)
+	if code != 0 {
+		l.refuse(c.remote, reason)
+		return code
+	}
+	l.t.connsOpened.Add(1)
+	return 0
+}
+
+// failed counts and tells of a handshake that came to nothing.
+func (l *Listener) failed(nc net.Conn, err error) {
+	if l.ctx.Err() != nil {
+		return // because of Close
+	}
+	reason := failureReason(err)
+	l.t.count(l.t.failed, reason)
+	if l.cfg.Logger == nil {
+		return
+	}
+	level, missed := l.events.level(slog.LevelWarn, "handshake: "+reason)
+	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("reason", reason), slog.Any("error", err)}
+	if nc != nil {
+		attrs = append(attrs, slog.String("peer", nc.RemoteAddr().String()))
+	}
+	if missed > 0 {
+		attrs = append(attrs, slog.Int("missed", missed))
+	}
+	l.cfg.Logger.LogAttrs(context.Background(), level, eventFailed, attrs...)
+}
