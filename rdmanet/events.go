@@ -87,7 +87,7 @@ func (l *link) announce() {
 // off. A process that has closed its conns may just end.
 func (l *link) tellLost(err error, cut int) {
 	level := slog.LevelWarn
-	if cut == 0 || errors.Is(err, engine.ErrEndpointClosed) { // or Transport.Close was called here
+	if cut == 0 || errors.Is(err, engine.ErrEndpointClosed) || errors.Is(err, net.ErrClosed) { // Transport.Close
 		level = slog.LevelDebug
 	}
 	l.tell(level, eventLost, slog.Any("reason", err), slog.Int("conns", cut))

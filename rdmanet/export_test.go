@@ -1,9 +1,9 @@
 package rdmanet
 
 import (
-	"time"
-
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"time"
 )
 
 // NewTransport returns a Transport over a fabric of the test's choice.
@@ -42,3 +42,9 @@ func LandingMemory(c *Conn) (n int64) {
 // Sweep looks for idle peers, as is done each time that Cleaning has passed.
 func (t *Transport) Sweep()                  { t.sweep(t.idleTimeout()) }
 func (t *Transport) Cleaning() time.Duration { return t.cleaning() }
+
+// ProviderStatsOf is what Stats makes of an endpoint's counters.
+func ProviderStatsOf(s engine.Stats) ProviderStats { return providerStats(s) }
+
+// Plus is the sum of two.
+func (s ProviderStats) Plus(o ProviderStats) ProviderStats { return s.add(o) }

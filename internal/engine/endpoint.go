@@ -30,6 +30,7 @@ type Endpoint struct {
 	parks   atomic.Uint64
 	bells   atomic.Uint64
 	last    atomic.Pointer[Stats]
+	final   *Stats // guarded by mu, nil until the endpoint is closed
 	closed  sync.Once
 	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
 
@@ -340,6 +341,8 @@ func (e *Endpoint) Close() (err error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		err = e.core.shutdown()
+		s := e.snapshot()
+		e.final = &s
 	})
 	return err
 }

@@ -36,7 +36,12 @@ func (e *Endpoint) Stats() Stats {
 	return *s
 }
 
+// snapshot is the same for good once the endpoint is closed: what is counted late,
+// such as a doorbell, must not be seen by some and not by others.
 func (e *Endpoint) snapshot() Stats {
+	if e.final != nil {
+		return *e.final
+	}
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)

@@ -1,0 +1,110 @@
+package rdmanet_test
+
+import (
+	"bytes"
+	"io"
+	"reflect"
+	"runtime/trace"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// notLess fails the test if a counter, that is an unsigned number, has fallen.
+func notLess(t *testing.T, old, now reflect.Value, name string) bool {
+	ok := true
+	switch now.Kind() {
+	case reflect.Uint64:
+		ok = assert.GreaterOrEqual(t, now.Uint(), old.Uint(), name)
+	case reflect.Struct:
+		for i := range now.NumField() {
+			ok = notLess(t, old.Field(i), now.Field(i), name+"."+now.Type().Field(i).Name) && ok
+		}
+	case reflect.Map:
+		for _, k := range old.MapKeys() {
+			v := now.MapIndex(k)
+			if !v.IsValid() {
+				return assert.Fail(t, "gone", "%s[%v]", name, k)
+			}
+			ok = notLess(t, old.MapIndex(k), v, name+"["+k.String()+"]") && ok
+		}
+	}
+	return ok
+}
+
+// fill sets all numbers of a struct.
+func fill(v reflect.Value, n int) {
+	switch {
+	case !v.CanSet():
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n)
+		}
+	case v.CanInt():
+		v.SetInt(int64(n))
+	case v.CanUint():
+		v.SetUint(uint64(n))
+	}
+}
+
+// TestStatsAreComplete: what the engine counts is in ProviderStats, and sums have all
+// of it.
+func TestStatsAreComplete(t *testing.T) {
+	var e engine.Stats
+	fill(reflect.ValueOf(&e).Elem(), 3)
+	s := rdmanet.ProviderStatsOf(e)
+	s.Endpoints = 3
+	s.BytesSent, s.BytesReceived = 3, 3 // sums themselves
+	var want rdmanet.ProviderStats
+	fill(reflect.ValueOf(&want).Elem(), 3)
+	assert.Equal(t, want, s)
+	fill(reflect.ValueOf(&want).Elem(), 6)
+	assert.Equal(t, want, s.Plus(s))
+}
+
+// TestTransportBytes: all that Write has taken, and Read returned, by whatever way.
+func TestTransportBytes(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
+		total := 0
+		for _, size := range []int{1, 5000, 300 << 10, 300 << 10} {
+			total += size
+			sent := make(chan error, 1)
+			go func() { _, err := c.Write(make([]byte, size)); sent <- err }()
+			_, err := io.ReadFull(s, make([]byte, size))
+			require.NoError(t, err)
+			require.NoError(t, <-sent)
+		}
+		p := tr.Stats().Providers[c.Info().Provider]
+		assert.EqualValues(t, total, p.BytesSent)
+		assert.EqualValues(t, total, p.BytesReceived)
+		assert.Equal(t, c.Info().LargeSent, p.RDMABytesSent)
+		assert.Equal(t, p.BytesSent, p.Copies.Staged)
+		assert.Positive(t, p.Polls)
+		assert.EqualValues(t, 2, tr.Stats().Opened)
+		closeAll(t, c, s)
+		assert.Equal(t, p.BytesSent, tr.Stats().Providers[c.Info().Provider].BytesSent)
+	})
+}
+
+// TestTrace: an execution trace shows dials and both sides' handshakes.
+func TestTrace(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	var buf bytes.Buffer
+	require.NoError(t, trace.Start(&buf))
+	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "the handshake has ended")
+	trace.Stop()
+	for _, name := range []string{"rdmanet.Dial", "rdmanet.Dial.handshake", "rdmanet.Accept", "rdmanet.Accept.handshake"} {
+		// Each string of a trace has its length before it.
+		assert.True(t, bytes.Contains(buf.Bytes(), append([]byte{byte(len(name))}, name...)), name)
+	}
+	closeAll(t, c, s)
+}
