@@ -207,3 +207,14 @@ func Example_environment() {
 	fmt.Println(c.(*rdmanet.Conn).Info().Provider)
 	// Output: tcp;ofi_rxm
 }
+
+func ExampleTransport_Conns() {
+	t := new(rdmanet.Transport)
+	defer t.Close()
+	for _, c := range t.Conns() {
+		if c.WaitsFor != "" {
+			fmt.Println(c.Remote, "waits for", c.WaitsFor)
+		}
+	}
+	// Output:
+}

@@ -1,9 +1,10 @@
 package rdmanet
 
 import (
+	"time"
+
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"time"
 )
 
 // NewTransport returns a Transport over a fabric of the test's choice.

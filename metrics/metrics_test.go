@@ -1,0 +1,71 @@
+package metrics_test
+
+import (
+	"os"
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/metrics"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// number gives every number of a struct a value of its own.
+func number(v reflect.Value, next *uint64) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			number(v.Field(i), next)
+		}
+	case v.CanInt():
+		*next++
+		v.SetInt(int64(*next))
+	case v.CanUint():
+		*next++
+		v.SetUint(*next)
+	}
+}
+
+// TestNothingIsMissing: every number of TransportStats is one metric's value.
+func TestNothingIsMissing(t *testing.T) {
+	var n uint64
+	s := rdmanet.TransportStats{HandshakeFailures: map[string]uint64{"a": 1001}, Fallbacks: map[string]uint64{"b": 1002}}
+	number(reflect.ValueOf(&s).Elem(), &n)
+	var p rdmanet.ProviderStats
+	number(reflect.ValueOf(&p).Elem(), &n)
+	s.Providers = map[string]rdmanet.ProviderStats{"shm": p}
+	seen := map[uint64]string{}
+	for m := range metrics.Samples(s) {
+		require.Empty(t, seen[m.Value], "%s has another one's value", m.Name)
+		seen[m.Value] = m.Name
+		assert.Len(t, m.Values, len(m.Labels), m.Name)
+	}
+	for i := uint64(1); i <= n; i++ {
+		assert.NotEmpty(t, seen[i], "number %d of the statistics is in no metric", i)
+	}
+	assert.Len(t, seen, int(n)+2)
+}
+
+func TestDescs(t *testing.T) {
+	names := map[string]bool{}
+	for d := range metrics.Descs() {
+		assert.Regexp(t, regexp.MustCompile(`^fabricnet(\.[a-z]+)+$`), d.Name)
+		assert.Regexp(t, regexp.MustCompile(`^(By|\{[a-z]+\})$`), d.Unit, d.Name)
+		assert.True(t, strings.HasSuffix(d.Help, "."), d.Name)
+		assert.False(t, names[d.Name], d.Name)
+		names[d.Name] = true
+	}
+}
+
+// TestDocumented: docs/operations.md has every metric.
+func TestDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	for d := range metrics.Descs() {
+		assert.Contains(t, string(text), "`"+strings.TrimPrefix(d.Name, "fabricnet.")+"`")
+	}
+}

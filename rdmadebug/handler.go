@@ -1,0 +1,90 @@
+// Package rdmadebug shows what a Transport is doing: its conns, as ss(8) shows those of
+// TCP, and its statistics.
+//
+//	http.Handle("/debug/rdma", rdmadebug.Handler(nil)) // of rdmanet.DefaultTransport
+//
+// What it shows, such as addresses, is not for strangers: serve it where net/http/pprof
+// would be served.
+//
+// Its folder rdmavars publishes the statistics through expvar.
+package rdmadebug
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// defaultLimit is how many conns are listed unless the request says otherwise.
+const defaultLimit = 1000
+
+// Handler lists the conns of t, or of rdmanet.DefaultTransport if t is nil, and its
+// statistics. It answers with text, with JSON or with an HTML page, as the parameter
+// format (text, json or html) or the Accept header asks. The parameter limit is how many
+// conns are listed, 1000 without it. It may be called concurrently.
+func Handler(t *rdmanet.Transport) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Method != http.MethodGet && r.Method != http.MethodHead {
+			w.Header().Set("Allow", "GET, HEAD")
+			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
+			return
+		}
+		limit := defaultLimit
+		if s := r.FormValue("limit"); s != "" {
+			n, err := strconv.Atoi(s)
+			if err != nil || n < 0 {
+				http.Error(w, "limit must be a number of conns", http.StatusBadRequest)
+				return
+			}
+			limit = n
+		}
+		write, kind := writeText, "text/plain"
+		switch format(r) {
+		case "text":
+		case "json":
+			write, kind = writeJSON, "application/json"
+		case "html":
+			write, kind = writeHTML, "text/html"
+		default:
+			http.Error(w, "format must be text, json or html", http.StatusBadRequest)
+			return
+		}
+		var b bytes.Buffer
+		if err := write(&b, look(t, limit)); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		h := w.Header()
+		h.Set("Content-Type", kind+"; charset=utf-8")
+		h.Set("Content-Security-Policy", policy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cache-Control", "no-store")
+		h.Set("Vary", "Accept")
+		_, _ = w.Write(b.Bytes()) // the client has gone
+	})
+}
+
+// format is the format that a request asks for. curl, which accepts anything, gets text.
+func format(r *http.Request) string {
+	if f := r.FormValue("format"); f != "" {
+		return f
+	}
+	accept := strings.Join(r.Header.Values("Accept"), ",")
+	for _, f := range [][2]string{{"text/html", "html"}, {"application/json", "json"}} {
+		if strings.Contains(accept, f[0]) {
+			return f[1]
+		}
+	}
+	return "text"
+}
+
+func writeJSON(b *bytes.Buffer, p *page) error {
+	enc := json.NewEncoder(b)
+	enc.SetIndent("", "  ")
+	return enc.Encode(p)
+}

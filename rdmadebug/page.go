@@ -1,0 +1,123 @@
+package rdmadebug
+
+import (
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/metrics"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// page is what is shown, in whatever format.
+type page struct {
+	Time     time.Time `json:"time"`
+	Conns    []conn    `json:"conns"`
+	NotShown int       `json:"not_shown,omitempty"` // conns beyond the limit
+	Metrics  []sample  `json:"metrics"`
+}
+
+type conn struct {
+	ID       uint64    `json:"id"`
+	Phase    string    `json:"phase"`
+	Local    string    `json:"local"`
+	Remote   string    `json:"remote"`
+	Dialed   bool      `json:"dialed"`
+	Opened   time.Time `json:"opened"`
+	Age      string    `json:"age"`
+	Provider string    `json:"provider"` // "" for plain TCP
+	Fabric   string    `json:"fabric,omitempty"`
+	Domain   string    `json:"domain,omitempty"`
+	Reused   bool      `json:"reused"`
+	Small    string    `json:"small_path"`
+	Large    string    `json:"large_path"`
+	Sent     uint64    `json:"sent"` // bytes, as are the next five
+	Received uint64    `json:"received"`
+	RDMAOut  uint64    `json:"rdma_sent"`
+	RDMAIn   uint64    `json:"rdma_received"`
+	Unread   uint64    `json:"unread"`
+	Reading  bool      `json:"reading"`
+	WaitsFor string    `json:"waits_for,omitempty"`
+	Fallback string    `json:"fallback,omitempty"`
+	Refused  []string  `json:"refused,omitempty"`
+}
+
+// Transport is what the conn runs over.
+func (c conn) Transport() string {
+	if c.Provider == "" {
+		return "plain TCP"
+	}
+	return c.Provider
+}
+
+// Side says who has dialed.
+func (c conn) Side() string {
+	if c.Dialed {
+		return "dialed"
+	}
+	return "accepted"
+}
+
+// Waits says what the calls on the conn wait for.
+func (c conn) Waits() string {
+	switch {
+	case c.WaitsFor != "" && c.Reading:
+		return "data; write: " + c.WaitsFor
+	case c.WaitsFor != "":
+		return "write: " + c.WaitsFor
+	case c.Reading:
+		return "data"
+	}
+	return ""
+}
+
+// Notes is why it is not another transport.
+func (c conn) Notes() []string {
+	if c.Fallback == "" {
+		return c.Refused
+	}
+	return append([]string{c.Fallback}, c.Refused...)
+}
+
+type sample struct {
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels,omitempty"`
+	Value  uint64            `json:"value"`
+	Unit   string            `json:"unit"`
+	Help   string            `json:"-"`
+}
+
+// look makes a page of at most limit conns.
+func look(t *rdmanet.Transport, limit int) *page {
+	p := &page{Time: time.Now(), Conns: []conn{}}
+	list := t.Conns()
+	if len(list) > limit {
+		list, p.NotShown = list[:limit], len(list)-limit
+	}
+	for _, s := range list {
+		p.Conns = append(p.Conns, connOf(s, p.Time))
+	}
+	for m := range metrics.Samples(t.Stats()) {
+		s := sample{Name: m.Name, Value: m.Value, Unit: m.Unit, Help: m.Help}
+		if len(m.Labels) > 0 {
+			s.Labels = make(map[string]string)
+			for i, key := range m.Labels {
+				s.Labels[key] = m.Values[i]
+			}
+		}
+		p.Metrics = append(p.Metrics, s)
+	}
+	return p
+}
+
+func connOf(s rdmanet.ConnState, now time.Time) conn {
+	c := conn{
+		ID: s.ID, Phase: string(s.Phase), Local: s.Local.String(), Remote: s.Remote.String(), Dialed: s.Dialed,
+		Opened: s.Opened, Age: now.Sub(s.Opened).Round(time.Second / 10).String(),
+		Provider: s.Provider, Fabric: s.Fabric, Domain: s.Domain, Reused: s.Reused, Small: s.SmallPath, Large: s.LargePath,
+		Sent: s.SmallSent + s.LargeSent, Received: s.SmallReceived + s.LargeReceived, RDMAOut: s.LargeSent, RDMAIn: s.LargeReceived,
+		Unread: s.Unread, Reading: s.Reading, WaitsFor: s.WaitsFor, Refused: s.Refused,
+	}
+	if s.Fallback != nil {
+		c.Fallback = s.Fallback.Error()
+	}
+	return c
+}

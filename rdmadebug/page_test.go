@@ -1,0 +1,91 @@
+package rdmadebug
+
+import (
+	"bytes"
+	"encoding/json"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+	"unicode"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/html"
+)
+
+const nasty = "<script>alert(1)</script>\"'>\x1b[31m\x00&\u202ename`${x}`</style></table>\n"
+
+// hostile is a page of which a peer has chosen every text that it can.
+func hostile() *page {
+	return &page{
+		Time: time.Now(), NotShown: 3,
+		Conns: []conn{{
+			Phase: nasty, Local: nasty, Remote: nasty, Provider: nasty, Small: nasty, Large: nasty,
+			Fallback: nasty, Refused: []string{nasty, nasty}, WaitsFor: "window",
+		}},
+		Metrics: []sample{{Name: "fabricnet.fallbacks", Labels: map[string]string{"reason": nasty}, Unit: "{conn}", Help: "Help."}},
+	}
+}
+
+func TestHostileHTML(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeHTML(&b, hostile()))
+	assert.NotContains(t, b.String(), "ZgotmplZ", "what html/template could not make safe")
+	root, err := html.Parse(&b)
+	require.NoError(t, err)
+	rows, texts := 0, 0
+	for n := range root.Descendants() {
+		switch {
+		case n.Type == html.ElementNode:
+			assert.NotContains(t, []string{"script", "img", "iframe", "object", "form"}, n.Data)
+			for _, a := range n.Attr {
+				assert.False(t, strings.HasPrefix(a.Key, "on"), "%s has %s", n.Data, a.Key)
+			}
+			if n.Data == "tr" {
+				rows++
+			}
+		case n.Type == html.TextNode && strings.Contains(n.Data, "<script>alert(1)"):
+			texts++
+		}
+	}
+	assert.Equal(t, 4, rows, "two tables, each with a head and a row")
+	assert.Equal(t, 8, texts, "they are there, as text")
+}
+
+func TestHostileText(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeText(&b, hostile()))
+	assert.Contains(t, b.String(), "<script>")
+	for _, r := range b.String() {
+		assert.True(t, r == '\n' || unicode.IsGraphic(r) && !unicode.Is(unicode.Cf, r), "%q", r)
+	}
+}
+
+func TestHostileJSON(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeJSON(&b, hostile()))
+	assert.NotContains(t, b.String(), "<")
+	var p page
+	require.NoError(t, json.Unmarshal(b.Bytes(), &p))
+	assert.Equal(t, nasty, p.Conns[0].Fallback)
+}
+
+// TestPolicy: the style sheet that the page has is the one that it may have.
+func TestPolicy(t *testing.T) {
+	var b bytes.Buffer
+	require.NoError(t, writeHTML(&b, hostile()))
+	sheet := regexp.MustCompile(`(?s)<style>(.*)</style>\n</head>`).FindStringSubmatch(b.String())
+	require.NotNil(t, sheet)
+	assert.Contains(t, policy, "'sha256-"+digest(sheet[1])+"'")
+	assert.NotContains(t, policy, "unsafe")
+}
+
+func TestSizes(t *testing.T) {
+	for n, want := range map[uint64]string{0: "0", 1023: "1023", 1024: "1.0 KiB", 1536: "1.5 KiB", 5 << 20: "5.0 MiB", 1 << 63: "8.0 EiB"} {
+		assert.Equal(t, want, size(n))
+	}
+	for n, want := range map[uint64]string{0: "0", 999: "999", 1000: "1\u202f000", 1234567: "1\u202f234\u202f567"} {
+		assert.Equal(t, want, count(n))
+	}
+}
