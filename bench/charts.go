@@ -53,7 +53,7 @@ func charts(results []result) []chart {
 		}
 		for _, mode := range modesOf(rows) {
 			c := overview(slices.DeleteFunc(slices.Clone(rows), func(r result) bool { return r.Mode != mode }))
-			c.name, c.title = c.name+"-"+mode, c.title+": "+mode
+			c.name, c.title = c.name+"-by-"+slug(mode), c.title+": "+mode
 			all = append(all, c)
 		}
 	}
@@ -95,7 +95,8 @@ func latencyChart(rows []result) chart {
 		if r.Mode == modeBW || r.Mode == modeZC { // that of a Write says little
 			return 0, nil
 		}
-		far := slices.DeleteFunc([]float64{r.P90us, r.P99us, r.P999us}, func(v float64) bool { return v < r.P50us })
+		far := slices.DeleteFunc([]float64{r.P90us, r.P99us, r.P999us}, func(v float64) bool { return v < r.P50us || !drawable(v) })
+		slices.Sort(far)
 		return r.P50us, far
 	})
 	return c
@@ -126,7 +127,7 @@ func tcpRows(rows []result) map[cell]result {
 func (c *chart) place(rows []result, figure func(result) (float64, []float64)) {
 	for _, r := range rows {
 		value, far := figure(r)
-		if value <= 0 { // nothing, or nothing for a log scale
+		if !drawable(value) {
 			continue
 		}
 		work := workText(r.work())
@@ -136,6 +137,10 @@ func (c *chart) place(rows []result, figure func(result) (float64, []float64)) {
 		c.dots = append(c.dots, dot{row: len(c.rows) - 1, label: r.label(), value: value, far: far})
 	}
 }
+
+// drawable tells figures from none, and from what no measurement yields and no log
+// scale has room for.
+func drawable(v float64) bool { return v > 1e-15 && v < 1e15 }
 
 // A sweep is a kind of work that was measured with several sizes, or on several
 // numbers of conns.
@@ -215,7 +220,7 @@ func connCharts(rows []result) (all []chart) {
 func (s sweep) lines(x func(result) int, y func(result) float64) (lines []line) {
 	for _, r := range s.rows {
 		p := point{float64(x(r)), y(r)}
-		if p.x <= 0 || p.y <= 0 { // nothing, or nothing for a log scale
+		if !drawable(p.x) || !drawable(p.y) {
 			continue
 		}
 		i := slices.IndexFunc(lines, func(l line) bool { return l.label == r.label() })

@@ -69,10 +69,10 @@ var looks = map[string]look{
 
 // otherLooks are for all others, in turn.
 var otherLooks = []look{
-	{color.NRGBA{15, 151, 163, 255}, draw.CircleGlyph{}},
+	{color.NRGBA{15, 151, 163, 255}, pointed},
 	{color.NRGBA{214, 88, 140, 255}, draw.PyramidGlyph{}},
 	{color.NRGBA{130, 148, 20, 255}, diamond},
-	{color.NRGBA{110, 110, 220, 255}, draw.BoxGlyph{}},
+	{color.NRGBA{110, 110, 220, 255}, draw.CircleGlyph{}},
 }
 
 func (v carriage) label() string { return cell{Transport: v.transport, Provider: v.provider}.label() }

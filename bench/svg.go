@@ -7,6 +7,7 @@ import (
 	"io"
 	"regexp"
 	"strings"
+	"unicode"
 
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
@@ -17,24 +18,27 @@ var (
 	svgFonts = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;font-weight:([^;"]*);font-style:[^;"]*;?`)
 )
 
-// themed gives a drawing in a file of its own a background and colours, which a
-// page has for the drawings in it.
-const themed = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
+// A drawing in a file of its own says what it is, and has a background and
+// colours, which a page has for the drawings in it.
+const (
+	namespace = ` xmlns="http://www.w3.org/2000/svg"`
+	themed    = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
+)
 
 // svgFamily has the widths that the texts were placed with.
 const svgFamily = "Liberation Sans,Arial,Helvetica,sans-serif"
 
 // svg draws the chart for a page: as wide as there is room, in the page's colour
 // of text. Its text has the font and the look of what is around it.
-func (c chart) svg() string { return c.writeSVG("") }
+func (c chart) svg() string { return c.writeSVG("", "") }
 
 // writeFile draws the chart for a file of its own.
 func (c chart) writeFile(w io.Writer) error {
-	_, err := fmt.Fprintln(w, c.writeSVG(themed))
+	_, err := fmt.Fprintln(w, c.writeSVG(namespace, themed))
 	return err
 }
 
-func (c chart) writeSVG(styles string) string {
+func (c chart) writeSVG(attributes, styles string) string {
 	k := c.key()
 	legend := k.wrap(drawWidth - 16)
 	canvas := vgsvg.New(drawWidth, c.height(len(legend)))
@@ -44,10 +48,16 @@ func (c chart) writeSVG(styles string) string {
 
 	text := b.String()
 	tag := svgStart.FindStringSubmatch(text)
-	start := fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" viewBox="%s" role="img" fill="currentColor" font-family="%s" aria-label="%s"><title>%s</title>%s`,
-		tag[1], svgFamily, escape(c.title+". "+c.says), escape(c.title), styles)
+	start := fmt.Sprintf(`<svg%s viewBox="%s" role="img" fill="currentColor" font-family="%s" aria-label="%s"><title>%s</title>%s`,
+		attributes, tag[1], svgFamily, escape(c.title+". "+c.says), escape(c.title), styles)
 	text = svgFonts.ReplaceAllString(text[len(tag[0]):], "font-weight:$1;")
-	return start + strings.TrimSpace(strings.ReplaceAll(text, "stroke:#000000", "stroke:currentColor"))
+	text = start + strings.TrimSpace(strings.ReplaceAll(text, "stroke:#000000", "stroke:currentColor"))
+	return strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' { // XML has none
+			return unicode.ReplacementChar
+		}
+		return r
+	}, text)
 }
 
 func escape(s string) string {

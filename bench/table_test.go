@@ -21,7 +21,7 @@ func TestMedian(t *testing.T) {
 func TestSummarizeTakesMediansOfEachFigure(t *testing.T) {
 	round := func(ops uint64, p50 time.Duration) sample {
 		return sample{
-			Ops: ops, Elapsed: time.Second, P50: p50, P99: 2 * p50, Fairness: 0.5,
+			Ops: ops, Elapsed: time.Second, P50: p50, P90: 3 * p50 / 2, P99: 2 * p50, P999: 5 * p50, Fairness: 0.5,
 			Client: usage{CPU: 700 * time.Microsecond, Mallocs: ops}, Server: usage{CPU: 300 * time.Microsecond, Mallocs: ops},
 		}
 	}
@@ -33,7 +33,10 @@ func TestSummarizeTakesMediansOfEachFigure(t *testing.T) {
 	assert.InDelta(t, 1, r.P50Best, 1e-9)
 	assert.InDelta(t, 2, r.Mallocs, 1e-9)
 	assert.Zero(t, r.Fairness, "one conn shares with nobody")
+	assert.InDelta(t, 4.5, r.P90us, 1e-9)
 	assert.InDelta(t, 6, r.P99us, 1e-9)
+	assert.InDelta(t, 15, r.P999us, 1e-9)
+	assert.Len(t, r.Samples, 3)
 	assert.InDelta(t, 1000, r.OpsPerS, 1e-9)
 	assert.InDelta(t, 0.001, r.GBPerS, 1e-12)
 	assert.InDelta(t, 1, r.CPUusPer, 1e-9)
@@ -87,7 +90,7 @@ func TestJSONHasTheDocumentedFields(t *testing.T) {
 		rows = append(rows, row.(map[string]any))
 	}
 	require.Len(t, rows, 4)
-	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "p50_us", "p50_best_us", "p99_us",
+	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "p50_us", "p50_best_us", "p90_us", "p99_us", "p999_us",
 		"ops_per_s", "gb_per_s", "cpu_us_per_op", "cpu_s_per_gb", "allocs_per_op", "rounds"}
 	for _, row := range rows[:3] {
 		var names []string
