@@ -18,14 +18,15 @@ import (
 // Lengths of a drawing. It is narrow, so that its text can still be read on the
 // screen of a phone.
 const (
-	drawWidth  = 480
-	lineHeight = 300 // of a chart with lines, without title and legend
-	laneHeight = 13  // of a dot
-	rowGap     = 7
-	titleSpace = 24
-	keySpace   = 16 // a line of the legend
-	labelSpace = 17 // the label of an axis
-	axisSpace  = 34 // the x axis with its label
+	drawWidth   = 480
+	legendWidth = drawWidth - 16
+	lineHeight  = 300 // of a chart with lines, without title and legend
+	laneHeight  = 13  // of a dot
+	rowGap      = 7
+	titleSpace  = 24
+	keySpace    = 16 // a line of the legend
+	labelSpace  = 17 // the label of an axis
+	axisSpace   = 34 // the x axis with its label
 )
 
 // foreground is black, for which writeSVG puts the page's colour of text.

@@ -79,7 +79,7 @@ func number(name string, of func(result) float64) csvColumn {
 // failed or do nothing are left out, and where the rounds were not kept their
 // medians stand for them.
 func (r record) writeBenchfmt(w io.Writer) error {
-	fmt.Fprintf(w, "# %s\n# %s, commit %s, %s\n", oneLine(r.Command), oneLine(r.Machine), oneLine(r.Commit), r.Date.Format(time.RFC3339))
+	fmt.Fprintf(w, "# %s\n", r.source())
 	to := benchfmt.NewWriter(w)
 	cpu, _, _ := strings.Cut(r.Machine, ", ")
 	for _, row := range r.Rows {

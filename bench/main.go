@@ -32,7 +32,7 @@ const (
 	maxConns    = 1024
 	maxInflight = 4096
 	// maxTime bounds what a client may have a server of another machine do.
-	maxTime = time.Hour
+	maxTime = 10 * time.Minute
 )
 
 func main() {

@@ -202,7 +202,7 @@ func writeReport(dir string, r record) error {
 	all := charts(r.Rows)
 	err := save(filepath.Join(dir, "index.html"), newPage(r, all).write)
 	for _, c := range all {
-		err = errors.Join(err, save(filepath.Join(dir, c.name+".svg"), c.writeFile))
+		err = errors.Join(err, save(filepath.Join(dir, c.name+".svg"), c.fileWriter(r.source())))
 	}
 	if err != nil {
 		return fmt.Errorf("-report: %w", err)

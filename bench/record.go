@@ -77,6 +77,11 @@ func unitOf(bounds ...string) string {
 	return ""
 }
 
+// source says in a line where the figures are from.
+func (r record) source() string {
+	return fmt.Sprintf("%s; %s, commit %s, %s", oneLine(r.Command), oneLine(r.Machine), oneLine(r.Commit), r.Date.Format(time.RFC3339))
+}
+
 // writeHeader prints what is known before the run.
 func (r record) writeHeader(w io.Writer) error {
 	lines := []string{r.Machine}

@@ -18,11 +18,12 @@ var (
 	svgFonts = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;font-weight:([^;"]*);font-style:[^;"]*;?`)
 )
 
-// A drawing in a file of its own says what it is, and has a background and
-// colours, which a page has for the drawings in it.
+// A drawing in a file of its own has a size, a background and colours, all of
+// which a page has for the drawings in it.
 const (
 	namespace = ` xmlns="http://www.w3.org/2000/svg"`
-	themed    = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
+	themes    = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
+	scale     = 1.5 // to pixels
 )
 
 // svgFamily has the widths that the texts were placed with.
@@ -32,15 +33,21 @@ const svgFamily = "Liberation Sans,Arial,Helvetica,sans-serif"
 // of text. Its text has the font and the look of what is around it.
 func (c chart) svg() string { return c.writeSVG("", "") }
 
-// writeFile draws the chart for a file of its own.
-func (c chart) writeFile(w io.Writer) error {
-	_, err := fmt.Fprintln(w, c.writeSVG(namespace, themed))
-	return err
+// fileWriter draws the chart for a file of its own, which says where its figures
+// are from.
+func (c chart) fileWriter(source string) func(io.Writer) error {
+	k := c.key()
+	height := c.height(len(k.wrap(legendWidth)))
+	attributes := fmt.Sprintf(`%s width="%g" height="%g"`, namespace, scale*drawWidth, scale*height.Points())
+	return func(w io.Writer) error {
+		_, err := fmt.Fprintln(w, c.writeSVG(attributes, "<desc>"+escape(source)+"</desc>"+themes))
+		return err
+	}
 }
 
-func (c chart) writeSVG(attributes, styles string) string {
+func (c chart) writeSVG(attributes, children string) string {
 	k := c.key()
-	legend := k.wrap(drawWidth - 16)
+	legend := k.wrap(legendWidth)
 	canvas := vgsvg.New(drawWidth, c.height(len(legend)))
 	c.draw(draw.New(canvas), k, legend)
 	var b bytes.Buffer
@@ -49,7 +56,7 @@ func (c chart) writeSVG(attributes, styles string) string {
 	text := b.String()
 	tag := svgStart.FindStringSubmatch(text)
 	start := fmt.Sprintf(`<svg%s viewBox="%s" role="img" fill="currentColor" font-family="%s" aria-label="%s"><title>%s</title>%s`,
-		attributes, tag[1], svgFamily, escape(c.title+". "+c.says), escape(c.title), styles)
+		attributes, tag[1], svgFamily, escape(c.title+". "+c.says), escape(c.title), children)
 	text = svgFonts.ReplaceAllString(text[len(tag[0]):], "font-weight:$1;")
 	text = start + strings.TrimSpace(strings.ReplaceAll(text, "stroke:#000000", "stroke:currentColor"))
 	return strings.Map(func(r rune) rune {
