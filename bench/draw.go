@@ -23,8 +23,8 @@ const (
 	lineHeight  = 300 // of a chart with lines, without title and legend
 	laneHeight  = 13  // of a dot
 	rowGap      = 7
-	titleSpace  = 24
-	keySpace    = 16 // a line of the legend
+	titleSpace  = 26
+	keySpace    = 17 // a line of the legend
 	labelSpace  = 17 // the label of an axis
 	axisSpace   = 34 // the x axis with its label
 )
@@ -177,7 +177,7 @@ func (k key) drawLine(to draw.Canvas, labels []string, y vg.Length) {
 		to.DrawGlyph(k.glyph(label), vg.Point{X: x, Y: y})
 		s := style(textSize)
 		s.YAlign = draw.YCenter
-		to.FillText(s, vg.Point{X: x + 8, Y: y}, label)
+		to.FillText(s, vg.Point{X: x + 8, Y: y + 1}, label)
 		x += keyWidth(label)
 	}
 }
