@@ -129,7 +129,7 @@ func (dp dotPlotter) Plot(to draw.Canvas, p *plot.Plot) {
 // write puts what a dot stands for to its right, or to the left of what is less
 // than TCP's, away from the line.
 func (dp dotPlotter) write(to draw.Canvas, at vg.Point, end vg.Length, d dot) {
-	s := style(9)
+	s := style(9.5)
 	s.YAlign = draw.YCenter
 	text := digits(d.value)
 	at.X, at.Y = end+7, at.Y+0.8

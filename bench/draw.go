@@ -18,7 +18,7 @@ import (
 // Lengths of a drawing. It is narrow, so that its text can still be read on the
 // screen of a phone.
 const (
-	drawWidth   = 480
+	drawWidth   = 420
 	legendWidth = drawWidth - 16
 	lineHeight  = 300 // of a chart with lines, without title and legend
 	laneHeight  = 13  // of a dot

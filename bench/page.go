@@ -86,7 +86,7 @@ func balances(results []result) (list []balance) {
 	figures := []struct {
 		name   string
 		figure figure
-	}{{"rate", rate}, {"CPU per operation", cpuPerOp}}
+	}{{"rate", rate}, {"CPU", cpuPerOp}}
 	for _, label := range labelsOf(results) {
 		for _, f := range figures {
 			b := balance{Label: label, Figure: f.name}

@@ -189,9 +189,9 @@ func TestPageShowsLossesAsWellAsWins(t *testing.T) {
 	assert.Equal(t, map[string]string{"1.20x": worse, "0.83x": worse, "0.40x": better, "2.50x": better}, classes)
 	assert.Equal(t, []balance{
 		{Label: "unix", Figure: "rate", Worse: 1, Losses: "lat 64 (0.83x)"},
-		{Label: "unix", Figure: "CPU per operation", Worse: 1, Losses: "lat 64 (1.20x)"},
+		{Label: "unix", Figure: "CPU", Worse: 1, Losses: "lat 64 (1.20x)"},
 		{Label: "rdma/shm", Figure: "rate", Better: 1},
-		{Label: "rdma/shm", Figure: "CPU per operation", Better: 1},
+		{Label: "rdma/shm", Figure: "CPU", Better: 1},
 	}, balances(rows))
 	c := rateChart(rows)
 	assert.Equal(t, []string{"lat 64"}, c.rows)

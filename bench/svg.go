@@ -23,7 +23,7 @@ var (
 const (
 	namespace = ` xmlns="http://www.w3.org/2000/svg"`
 	themes    = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
-	scale     = 1.5 // to pixels
+	scale     = 1.75 // to pixels
 )
 
 // svgFamily has the widths that the texts were placed with.
