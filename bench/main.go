@@ -5,15 +5,19 @@
 //	go run ./bench -targets         # what the project measures itself by
 //	go run ./bench -demo            # a choice that takes a minute
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
-//	go run ./bench -s -host 10.0.0.1            # two machines: the server,
-//	go run ./bench -c 10.0.0.1 -report results  # and the client, which writes a page with plots
 //	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
 //	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
+//
+// With two machines, the server and the client, which writes a page with plots:
+//
+//	bench -s -host 10.0.0.1
+//	bench -c 10.0.0.1 -report results
 //
 // For every row of its table, in every round, it starts a server process and
 // a client process of its own. Rounds go through all rows before the next one
 // begins, each starting with another transport, so that what else the machine
-// does meanwhile meets all of them, and the table shows medians. It exits with status 1 if any row has failed.
+// does meanwhile meets all of them, and the table shows medians. It exits with
+// status 1 if any row has failed. docs/benchmarking.md says more.
 package main
 
 import (

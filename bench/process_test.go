@@ -121,7 +121,7 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 
 func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "out.json")
-	err := bench(t.Context(), []string{"-modes", "lat", "-sizes", "8", "-providers", "none", "-rounds", "2", "-time", "10ms", "-json", file})
+	err := bench(t.Context(), []string{"-modes", "lat", "-sizes", "8", "-providers", "none", "-rounds", "2", "-time", "10ms", "-json", file, "-report", filepath.Dir(file)})
 	require.ErrorContains(t, err, "some rows have failed")
 	text, err := os.ReadFile(file)
 	require.NoError(t, err)
@@ -132,4 +132,7 @@ func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
 	assert.NotContains(t, rows[0], "error")
 	assert.NotContains(t, rows[1], "error")
 	assert.Contains(t, rows[2], "error")
+	page, err := os.ReadFile(filepath.Join(filepath.Dir(file), "index.html"))
+	require.NoError(t, err)
+	assert.Contains(t, string(page), "FAILED: round 1:")
 }
