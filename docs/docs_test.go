@@ -193,7 +193,7 @@ func TestCommands(t *testing.T) {
 }
 
 var (
-	goPath     = regexp.MustCompile(`go (?:run|build|test|vet)\b[^\n;&|]*? (\./[a-z0-9/_]+)`)
+	goPath     = regexp.MustCompile(`go (?:run|build|test|vet)\b[^\n;&|]*? (\./[a-z0-9/_-]+)`)
 	assignment = regexp.MustCompile(`^[A-Za-z_]+=('[^']*'|\S*)\s+`)
 )
 
