@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"os"
+	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -222,4 +224,22 @@ func (h *stuckHandler) called() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.calls > 0
+}
+
+// TestEventsDocumented: docs/operations.md has every event and attribute.
+func TestEventsDocumented(t *testing.T) {
+	source, err := os.ReadFile("events.go")
+	require.NoError(t, err)
+	doc, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	events := regexp.MustCompile(`"rdmanet: [^"]+"`).FindAllString(string(source), -1)
+	require.NotEmpty(t, events)
+	attrs := regexp.MustCompile(`slog\.\w+\("(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	require.NotEmpty(t, attrs)
+	for _, e := range events {
+		assert.Contains(t, string(doc), "`"+strings.Trim(e, `"`)+"`")
+	}
+	for _, a := range attrs {
+		assert.Contains(t, string(doc), "`"+a[1]+"`")
+	}
 }

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the build needs besides Go: a C compiler, pkg-config and
 # libfabric's headers; with the argument "hosts" also what the tests of several hosts
-# need. Does nothing, quickly, when they are there.
+# need, with "browser" a browser for the test of the debug page. Does nothing, quickly,
+# when they are there.
 set -eu
 
 # The lowest libfabric whose interface the binding is written against.
@@ -25,6 +26,7 @@ compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 packages="gcc libc6-dev pkg-config libfabric-dev" tools=
 case "${1:-}" in
 hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
+browser) packages="$packages chromium" tools="chromium" ;;
 esac
 
 ready() {

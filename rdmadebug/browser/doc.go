@@ -1,0 +1,2 @@
+// Package browser tests the page of rdmadebug in a real browser: make test-browser.
+package browser
