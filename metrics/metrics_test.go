@@ -3,7 +3,6 @@ package metrics_test
 import (
 	"os"
 	"reflect"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -53,8 +52,8 @@ func TestNothingIsMissing(t *testing.T) {
 func TestDescs(t *testing.T) {
 	names := map[string]bool{}
 	for d := range metrics.Descs() {
-		assert.Regexp(t, regexp.MustCompile(`^fabricnet(\.[a-z]+)+$`), d.Name)
-		assert.Regexp(t, regexp.MustCompile(`^(By|\{[a-z]+\})$`), d.Unit, d.Name)
+		assert.Regexp(t, `^fabricnet(\.[a-z]+)+$`, d.Name)
+		assert.Regexp(t, `^(By|\{[a-z]+\})$`, d.Unit, d.Name)
 		assert.True(t, strings.HasSuffix(d.Help, "."), d.Name)
 		assert.False(t, names[d.Name], d.Name)
 		names[d.Name] = true

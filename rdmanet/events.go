@@ -98,9 +98,7 @@ func (l *link) tellLost(err error, cut int) {
 
 // tellAbandoned tells that the link's endpoint was abandoned, once.
 func (l *link) tellAbandoned() {
-	if l.ep.own {
-		l.abandoned.Do(func() { l.tell(slog.LevelWarn, eventAbandoned) })
-	}
+	l.abandoned.Do(func() { l.tell(slog.LevelWarn, eventAbandoned) })
 }
 
 // noMemory is the engine's call, with the endpoint locked.
@@ -117,6 +115,9 @@ func (l *Listener) refuse(peer *Addr, reason string) {
 		return
 	}
 	level, missed := l.events.level(slog.LevelWarn, reason)
+	if !l.cfg.Logger.Enabled(l.ctx, level) {
+		return
+	}
 	event := eventRefused
 	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("peer", peer.String()), slog.String("reason", reason)}
 	if reason == "memory" {

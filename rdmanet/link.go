@@ -157,7 +157,7 @@ func (l *link) finish() {
 		<-l.settled // nothing may use the endpoint any more
 		l.t.drop(l)
 		l.t.release(l.ep)
-		if l.ep.engine.Stats().Abandoned > 0 {
+		if l.ep.own && l.ep.engine.Stats().Abandoned > 0 {
 			l.tellAbandoned()
 		}
 		var wire rendezvous.Stats
