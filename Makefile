@@ -77,6 +77,11 @@ test-hosts: ## the tests of two hosts and of containers on one, as root, in thre
 	$(GO) vet -tags hosts ./rdmanet
 	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./rdmanet
 
+.PHONY: test-browser
+test-browser: ## the debug page in headless Chromium
+	@./scripts/deps.sh browser
+	cd rdmadebug/browser && $(GO) vet -tags browser ./... && $(GO) test -count=1 -tags browser -timeout=5m ./...
+
 .PHONY: race
 race: deps ## the conn's tests COUNT times over with -race
 	$(GO) test -race -shuffle=on -timeout=30m -count=$(COUNT) -run Conn ./rdmanet
