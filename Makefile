@@ -55,8 +55,8 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
 	$(GO) test -race -shuffle=on -timeout=20m ./...
-	@for m in $(NESTED); do (set -ex; cd $$m; $(GO) vet ./...; CGO_ENABLED=0 $(GO) build -o /dev/null ./...; \
-		GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...; $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
+	@for m in $(NESTED); do (set -x; cd $$m && $(GO) vet ./... && CGO_ENABLED=0 $(GO) build -o /dev/null ./... && \
+		GOOS=darwin CGO_ENABLED=0 $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
 	$(GO) test -run Alloc ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
 	FI_SHM_DISABLE_CMA=1 RDMANET_TEST_PROVIDERS=shm $(GO) test -timeout=20m ./rdmanet ./grpcdialer
