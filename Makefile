@@ -37,7 +37,7 @@ build: deps ## compile everything; the benchmark goes to bin/bench
 	$(GO) build -o bin/bench ./bench
 
 .PHONY: demo
-demo: deps ## TCP and fabric side by side in about a minute, then a file over HTTP over the fabric
+demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric: under three minutes
 	$(GO) build -o bin/bench ./bench
 	$(GO) build -o bin/http ./examples/http
 	./bin/bench -demo

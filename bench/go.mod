@@ -5,7 +5,7 @@ go 1.26.0
 replace github.com/seed202c38ff/fabricnet => ../
 
 require (
-	github.com/seed202c38ff/fabricnet v0.0.0-00010101000000-000000000000
+	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/image v0.46.0
 	golang.org/x/net v0.62.0

@@ -35,6 +35,9 @@ const (
 	maxSize     = 32 << 20
 	maxConns    = 1024
 	maxInflight = 4096
+	// maxMemory bounds what all operations of a row have in flight, in bytes, where
+	// somebody else asks for it.
+	maxMemory = 2 << 30
 	// maxTime bounds what a client may have a server of another machine do.
 	maxTime = 10 * time.Minute
 )

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"runtime/debug"
 	"strings"
 	"time"
@@ -24,8 +25,23 @@ type record struct {
 	Verdicts []verdict `json:"verdicts,omitempty"`
 }
 
-// commit is what version control says this program was built from, which `go
-// build` records, but `go run` does not.
+// builtFrom is the commit of this program. `go run` does not record it, but builds
+// what lies in the current directory's repository.
+func builtFrom() string {
+	c := commit(debug.ReadBuildInfo())
+	exe, err := os.Executable()
+	if c != "unknown" || err != nil || !strings.Contains(exe, "go-build") { // where go run puts programs
+		return c
+	}
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+	if err != nil {
+		return c
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// commit is what version control says a program was built from, as `go build`
+// records it.
 func commit(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "unknown"

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"os"
-	"runtime/debug"
 	"slices"
 	"time"
 )
@@ -144,7 +143,8 @@ type controlServer struct {
 // handle serves one request. What fails is told to the client.
 func (s controlServer) handle(ctx context.Context, c net.Conn) {
 	defer c.Close()
-	_ = c.SetDeadline(time.Now().Add(requestTime)) // fails only once c is closed
+	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // an interrupt ends waits for the client, too
+	_ = c.SetDeadline(time.Now().Add(requestTime))           // fails only once c is closed
 	in, out := bufio.NewScanner(c), json.NewEncoder(c)
 	j, err := readRequest(in)
 	switch {
@@ -179,7 +179,7 @@ func (s controlServer) offer(ctx context.Context, out *json.Encoder) error {
 	if err != nil {
 		return err
 	}
-	return out.Encode(reply{Offer: &offer{Machine: machine(), Commit: commit(debug.ReadBuildInfo()), Providers: providers}})
+	return out.Encode(reply{Offer: &offer{Machine: machine(), Commit: builtFrom(), Providers: providers}})
 }
 
 // relay starts the server of a job, and passes on the client's lines and its
@@ -220,6 +220,8 @@ func (j job) check() error {
 		return err
 	case !slices.Contains([]string{transportTCP, transportRDMA, transportFresh}, j.Transport):
 		return fmt.Errorf("%s does not reach other machines", j.Transport)
+	case j.Size*j.Conns*j.Inflight > maxMemory:
+		return fmt.Errorf("%d conns with %d times %d bytes in flight take more than %d bytes", j.Conns, j.Inflight, j.Size, maxMemory)
 	case j.Time <= 0 || j.Time > maxTime || j.WarmUp < 0 || j.WarmUp > maxTime:
 		return fmt.Errorf("time: %v is not up to %v", j.Time, maxTime)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -13,7 +12,7 @@ import (
 // run measures what p says, and prints what is known before.
 func (p plan) run(ctx context.Context, args []string) (record, error) {
 	r := record{
-		Commit:  commit(debug.ReadBuildInfo()),
+		Commit:  builtFrom(),
 		Command: strings.Join(append([]string{"bench"}, args...), " "),
 		Machine: machine(),
 		Date:    time.Now().Truncate(time.Second),

@@ -34,7 +34,7 @@ func Handler(t *rdmanet.Transport) http.Handler {
 			return
 		}
 		limit := defaultLimit
-		if s := r.FormValue("limit"); s != "" {
+		if s := r.URL.Query().Get("limit"); s != "" {
 			n, err := strconv.Atoi(s)
 			if err != nil || n < 0 {
 				http.Error(w, "limit must be a number of conns", http.StatusBadRequest)
@@ -71,7 +71,7 @@ func Handler(t *rdmanet.Transport) http.Handler {
 
 // format is the format that a request asks for. curl, which accepts anything, gets text.
 func format(r *http.Request) string {
-	if f := r.FormValue("format"); f != "" {
+	if f := r.URL.Query().Get("format"); f != "" {
 		return f
 	}
 	accept := strings.Join(r.Header.Values("Accept"), ",")

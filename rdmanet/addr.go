@@ -21,7 +21,12 @@ type Addr struct {
 var _ net.Addr = (*Addr)(nil)
 
 // Network is "rdma", or "tcp" in errors of conns that use plain TCP.
-func (a *Addr) Network() string { return a.network }
+func (a *Addr) Network() string {
+	if a == nil {
+		return networkName
+	}
+	return a.network
+}
 
 // String is host:port, with an IPv6 host in brackets.
 func (a *Addr) String() string {

@@ -14,8 +14,8 @@ import (
 )
 
 // What loggers are told; docs/operations.md lists it. Nothing is told of single conns
-// above debug level, and nothing that strangers can bring about more often than once
-// in eventEvery.
+// above debug level, and nothing that a listener's peers can bring about more often than
+// once in eventEvery.
 const (
 	eventPeer      = "rdmanet: connected with a peer"
 	eventLost      = "rdmanet: peer lost"
@@ -64,10 +64,17 @@ func (l *limiter) level(own slog.Level, kind string) (level slog.Level, missed i
 	return own, missed
 }
 
-// tell tells the link's logger, if there is one, of an event.
+// tell tells the link's logger, if there is one, of an event. Peers that come to a
+// listener can bring events about as often as they like.
 func (l *link) tell(level slog.Level, event string, attrs ...slog.Attr) {
 	if l.logger == nil {
 		return
+	}
+	if l.listener != nil && level > slog.LevelDebug {
+		own, missed := l.listener.events.level(level, event)
+		if level = own; missed > 0 {
+			attrs = append(attrs, slog.Int("missed", missed))
+		}
 	}
 	l.logger.LogAttrs(context.Background(), level, event, append([]slog.Attr{
 		slog.String("local", l.local.String()), slog.String("peer", l.remote.String()), slog.String("provider", l.ep.key.provider),
@@ -115,7 +122,7 @@ func (l *Listener) refuse(peer *Addr, reason string) {
 		return
 	}
 	level, missed := l.events.level(slog.LevelWarn, reason)
-	if !l.cfg.Logger.Enabled(l.ctx, level) {
+	if level != slog.LevelWarn { // one of many, and they may be strangers' doing
 		return
 	}
 	event := eventRefused

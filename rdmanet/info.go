@@ -39,7 +39,7 @@ type ConnInfo struct {
 func (c *Conn) Info() ConnInfo {
 	var n engine.Counters
 	if c.fabric != nil {
-		n = c.fabric.Counters()
+		n = c.fabric.Seen()
 	}
 	return c.info(n)
 }

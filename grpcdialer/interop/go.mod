@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
-	github.com/seed202c38ff/fabricnet v0.0.0
+	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/grpc v1.85.0
 )

@@ -88,7 +88,7 @@ func processors(m *Machine) Finding {
 		return f
 	}
 	if quota < math.MaxInt32 {
-		f.Found += fmt.Sprintf(", a quota of %.2g", quota)
+		f.Found += fmt.Sprintf(", a quota of %.4g", quota)
 	}
 	switch {
 	case float64(m.MaxProcs) > math.Max(2, math.Ceil(quota)):

@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -23,6 +24,8 @@ type Conn struct {
 	wmu sync.Mutex // one Write at a time: its bytes stay together
 
 	copier pool.Copier // guarded by wmu
+
+	seen atomic.Pointer[Counters] // by those who only look
 
 	// Guarded by the endpoint's lock.
 	rdl, wdl deadline

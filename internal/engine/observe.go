@@ -6,14 +6,14 @@ import "time"
 // rescue.go. It is when conns hang that somebody looks.
 
 // observeTime is how long a look waits for the endpoint's lock.
-const observeTime = 100 * time.Millisecond
+const observeTime = 500 * time.Millisecond
 
 // observe calls f with the endpoint locked, and reports whether it could.
 func (e *Endpoint) observe(f func()) bool {
 	if e.rescuer == nil {
 		e.mu.Lock()
 	} else {
-		for start := time.Now(); !e.mu.TryLock(); time.Sleep(observeTime / 1000) {
+		for start := time.Now(); !e.mu.TryLock(); time.Sleep(100 * time.Microsecond) {
 			if time.Since(start) > observeTime {
 				return false
 			}
@@ -28,9 +28,11 @@ func (e *Endpoint) observe(f func()) bool {
 // hangs.
 func (e *Endpoint) Stats() Stats {
 	s := new(Stats)
-	if e.observe(func() { *s = e.snapshot() }) {
+	looked := e.observe(func() {
+		*s = e.snapshot()
 		e.last.Store(s)
-	} else if last := e.last.Load(); last != nil {
+	})
+	if last := e.last.Load(); !looked && last != nil {
 		s = last
 	}
 	return *s
@@ -104,16 +106,40 @@ func (e *Endpoint) States(conns []*Conn) []State {
 	states := make([]State, len(conns))
 	for from := 0; from < len(conns); from += observeBatch {
 		to := min(from+observeBatch, len(conns))
-		ok := e.observe(func() {
+		looked := e.observe(func() {
 			for i, c := range conns[from:to] {
 				states[from+i] = c.stream.state()
+				c.saw()
 			}
 		})
-		if !ok {
-			break
+		if looked {
+			continue
 		}
+		for i, c := range conns[from:] {
+			states[from+i].Counters = c.lastSeen()
+		}
+		break
 	}
 	return states
+}
+
+// Seen is Counters for those who only look: what was seen last while a call hangs.
+func (c *Conn) Seen() Counters {
+	c.e.observe(c.saw)
+	return c.lastSeen()
+}
+
+// saw is called with the endpoint locked.
+func (c *Conn) saw() {
+	n := c.stream.info
+	c.seen.Store(&n)
+}
+
+func (c *Conn) lastSeen() Counters {
+	if n := c.seen.Load(); n != nil {
+		return *n
+	}
+	return Counters{}
 }
 
 func (s *stream) state() State {

@@ -3,7 +3,7 @@ module github.com/seed202c38ff/fabricnet/metrics/otel
 go 1.26.0
 
 require (
-	github.com/seed202c38ff/fabricnet v0.0.0
+	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0

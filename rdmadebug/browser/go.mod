@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/seed202c38ff/fabricnet v0.0.0
+	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
 	github.com/stretchr/testify v1.12.1
 )
 

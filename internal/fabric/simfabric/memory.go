@@ -107,6 +107,18 @@ func touch(mem []byte) (ok bool) {
 	return true
 }
 
+// move copies, as a device would: what is unmapped meanwhile is somebody's mistake, and
+// no reason to end the process.
+func (n *Network) move(to, from []byte) (moved int) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if recover() != nil {
+			n.misused("memory unmapped while in use")
+		}
+	}()
+	return copy(to, from)
+}
+
 var touched atomic.Uint32 // keeps the loop in touch from being optimised away
 
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }

@@ -159,7 +159,7 @@ func (n *Network) deliverSend(x *item) bool {
 		n.stats.Truncated++
 		c.Err = ErrTruncated
 	default:
-		c.Len = copy(r.Buf, x.buf)
+		c.Len = n.move(r.Buf, x.buf)
 		n.stats.Sends++
 		n.stats.SendBytes += uint64(c.Len)
 	}
@@ -183,16 +183,16 @@ func (n *Network) deliverWrite(x *item) bool {
 		if n.chance(0.5) {
 			piece.Len = half
 			n.observe(piece)
-			copy(target[:half], x.buf)
+			n.move(target[:half], x.buf)
 		} else {
 			piece.Remote, piece.Len = piece.Remote+uint64(half), len(x.buf)-half
 			n.observe(piece)
-			copy(target[half:], x.buf[half:])
+			n.move(target[half:], x.buf[half:])
 		}
 		return false
 	}
 	n.observe(piece)
-	copy(target, x.buf)
+	n.move(target, x.buf)
 	n.stats.Writes++
 	n.stats.WriteBytes += uint64(len(x.buf))
 	if x.op.Kind == fabric.WriteData {
