@@ -41,8 +41,8 @@ type thinned struct {
 	missed int
 }
 
-// level is the level of the next event of a kind: its own, with how many have been
-// told at debug level since the last, or debug.
+// level is the level of the next event of a kind: its own, with how many were not told
+// at that since the last, or debug.
 func (l *limiter) level(own slog.Level, kind string) (level slog.Level, missed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
