@@ -28,8 +28,14 @@ const (
 
 const (
 	tickAfter = 200 * time.Microsecond // an abandoned queue is armed after about this
-	pollEvery = time.Millisecond       // while only polling brings progress
-	reapMax   = 32
+	// busyTick is how often a queue is looked after to which somebody comes back all
+	// the time: each look wakes a thread of Go's runtime that has nothing else to do.
+	busyTick  = time.Millisecond
+	pollEvery = time.Millisecond // while only polling brings progress
+	// restFor is for how long the background goroutine's sleep is left alone: it looks
+	// often after something has happened, and then less and less.
+	restFor = time.Millisecond
+	reapMax = 32
 	// spinPolls is how often a goroutine polls at least before it parks. Where a call
 	// takes microseconds, as in an emulated machine, these take longer than Config.Spin,
 	// and so does waking up, which polling is to save.
@@ -55,6 +61,9 @@ func stopSpin() { spinners.Add(-1) }
 type progress struct {
 	state    atomic.Int32
 	visits   atomic.Uint32 // how often the queue was acquired
+	resting  atomic.Bool   // the background goroutine sleeps on the wait fd, or looks again before it does
+	rested   time.Time     // when it began to; the owner's
+	restedAt uint64        // polls, as of then; the owner's
 	seen     atomic.Uint32 // visits at the last tick
 	ticking  atomic.Bool
 	bell     atomic.Pointer[Bell]       // of the one peer, where there is nothing to wait on
@@ -107,7 +116,11 @@ func (e *Endpoint) release() {
 // rouse takes an armed queue out of the background goroutine's care: what the
 // caller is about to cause arrives while it is on its way to wait for it.
 func (e *Endpoint) rouse() {
-	if e.state.Load() == armed && e.acquire() {
+	switch {
+	case e.state.Load() != armed || e.waiter != nil && e.cfg.Spin <= 0 || !e.acquire():
+	case e.waiter != nil && !e.worthPolling():
+		e.arm() // it would park at once
+	default:
 		e.release()
 	}
 }
@@ -281,9 +294,12 @@ func (e *Endpoint) arm() {
 		bell := e.bell.Load()
 		switch {
 		case e.waiter != nil:
+			safe := e.polls == e.restedAt && time.Since(e.rested) < restFor
 			e.state.Store(armed)
-			e.wakeBackground()
-			e.waiter.Wake() // from an earlier wait: it must look again
+			if !safe || !e.resting.Load() {
+				e.wakeBackground()
+				e.waiter.Wake() // from an earlier wait: it must look again
+			}
 			return
 		case bell == nil || e.joining.Load() > 0:
 			e.poll()
@@ -336,10 +352,14 @@ func (e *Endpoint) attend() {
 		visits++ // this one
 		n := e.poll()
 		if n == 0 && (!spin || i%8 == 0 && i >= spinPolls/2 && time.Since(start) > e.cfg.Spin/2) {
-			if !spin || visits == e.visits.Load() {
-				e.arm()
-			} else {
+			switch {
+			case spin && visits != e.visits.Load():
 				e.release() // others have come by meanwhile, and will again: see tick
+			case e.waiter != nil:
+				e.polled.Store(e.polls)
+				e.state.Store(armed) // and the caller goes to sleep on it
+			default:
+				e.arm()
 			}
 			return
 		}
@@ -382,6 +402,7 @@ func (e *Endpoint) background() {
 func (e *Endpoint) sleep() bool {
 	e.found = false
 	err := e.waiter.Wait(e.looks, 0)
+	e.resting.Store(false)
 	switch {
 	case err != nil: // no way to sleep: poll
 		e.state.CompareAndSwap(armed, idle)
@@ -393,8 +414,10 @@ func (e *Endpoint) sleep() bool {
 	return !e.closing() && e.state.Load() == armed // woken to look again
 }
 
-// look is what sleep's Wait calls.
+// look is what sleep's Wait calls. Where it returns false, Wait sleeps if that is
+// safe (fi_trywait), and else calls it again.
 func (e *Endpoint) look() bool {
+	e.resting.Store(false)
 	if e.closing() || !e.acquire() {
 		return true
 	}
@@ -402,6 +425,8 @@ func (e *Endpoint) look() bool {
 		e.state.Store(idle)
 		return true
 	}
+	e.rested, e.restedAt = time.Now(), e.polls
+	e.resting.Store(true)
 	e.state.Store(armed)
 	return false
 }
@@ -434,7 +459,7 @@ func (e *Endpoint) tick() {
 	}
 	visits := e.visits.Load()
 	if visits != e.seen.Swap(visits) || !e.acquire() { // somebody comes by all the time
-		e.kick(tickAfter)
+		e.kick(busyTick)
 		return
 	}
 	e.arm()
