@@ -53,6 +53,7 @@ type core struct {
 	recvs        []fabric.Op // receives to post
 	owners       []*peer     // of recvs: whose slot credit each gives back, or nil
 	recvsRefused bool        // the fabric has refused the first of recvs
+	lazyRecvs    int         // how many of recvs may wait for the next call
 	batch        [16]fabric.Op
 	peers        map[uint32]*peer
 	order        []*peer // the same, in the order in which they came; replaced when one goes
@@ -112,8 +113,9 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: max(1, a.TxDepth),
-		proven:  a.CQDataSize >= proofSize,
-		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
+		proven:    a.CQDataSize >= proofSize,
+		deliver:   a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
+		lazyRecvs: 4,
 	}
 	if a.RxDepth < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, framing.MinSlots)
@@ -185,10 +187,16 @@ func (c *core) push(p *peer) {
 		if n == 0 {
 			break
 		}
-		posted, _, err := c.fab.Exchange(c.batch[:n], nil)
-		c.account(p, posted, n)
+		recvs := 0
+		if !c.recvsRefused {
+			recvs = copy(c.batch[n:], c.recvs)
+		}
+		posted, _, err := c.fab.Exchange(c.batch[:n+recvs], nil)
+		c.account(p, min(posted, n), n)
 		p.refused = posted < n && err == nil
-		if err != nil {
+		if posted >= n && recvs > 0 {
+			c.tookRecvs(posted-n, recvs, err)
+		} else if err != nil {
 			c.noteAbandoned(err)
 			c.fail(p, fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
 			return
@@ -268,26 +276,31 @@ func (c *core) postRecvs() {
 	for len(c.recvs) > 0 {
 		n := min(len(c.recvs), len(c.batch))
 		posted, _, err := c.fab.Exchange(c.recvs[:n], nil)
-		for _, p := range c.owners[:posted] {
-			if p != nil {
-				p.granted++
-				c.touch(p)
-			}
-		}
-		if posted > 0 && c.recvsRefused {
-			c.stats.Retries++
-		}
-		c.recvsRefused = posted < n && err == nil
-		c.recvs = slices.Delete(c.recvs, 0, posted)
-		c.owners = slices.Delete(c.owners, 0, posted)
-		if err != nil {
-			c.breakdown(fmt.Errorf("posting a receive: %w", err))
-			return
-		}
-		if posted < n {
+		if !c.tookRecvs(posted, n, err) {
 			return
 		}
 	}
+}
+
+// tookRecvs notes that the fabric has taken the first posted of the n receives that
+// it was offered, and reports whether these were all.
+func (c *core) tookRecvs(posted, n int, err error) bool {
+	for _, p := range c.owners[:posted] {
+		if p != nil {
+			p.granted++
+			c.touch(p)
+		}
+	}
+	if posted > 0 && c.recvsRefused {
+		c.stats.Retries++
+	}
+	c.recvsRefused = posted < n && err == nil
+	c.recvs = slices.Delete(c.recvs, 0, posted)
+	c.owners = slices.Delete(c.owners, 0, posted)
+	if err != nil {
+		c.breakdown(fmt.Errorf("posting a receive: %w", err))
+	}
+	return posted == n && err == nil
 }
 
 // repost posts a receive slot again, and gives its credit back to p, if any,
@@ -336,10 +349,13 @@ func (c *core) dispatch(done []fabric.Completion) {
 }
 
 // flush ends every entry into the core: receives, frames and wake-ups that have
-// become due go out.
+// become due go out. A few receives may wait for the next call into the fabric,
+// which is often that of the answer, or the next poll.
 func (c *core) flush() {
 	for {
-		c.postRecvs()
+		if len(c.recvs) > c.lazyRecvs {
+			c.postRecvs()
+		}
 		if c.ringFreed {
 			c.ringFreed = false
 			c.grantWaiting()
@@ -438,7 +454,8 @@ func (c *core) retry() {
 	}
 }
 
-// stuck reports operations that the fabric has refused for now.
+// stuck reports operations that the fabric has refused for now, and receives that
+// wait for the next call.
 func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
 
 func kindName(k fabric.Kind) string {

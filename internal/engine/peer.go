@@ -128,6 +128,8 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if want < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and full", c.attr.Provider, c.attr.RxDepth, len(c.peers))
 	}
+	// So few of its slots may wait that it does not come to wait for them.
+	c.lazyRecvs = min(c.lazyRecvs, want/8)
 	for {
 		slot, ok := c.rx.Get()
 		if !ok {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"reflect"
 	"runtime/trace"
+	"slices"
 	"testing"
 	"time"
 
@@ -95,17 +96,26 @@ type refusals struct {
 
 func (r *refusals) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
 	posted, reaped, err := r.Endpoint.Exchange(ops, done)
-	if len(ops) > 0 {
-		i := 0
-		if ops[0].Kind == fabric.Recv {
-			i = 1
-		}
-		if posted > 0 && r.refused[i] {
-			r.retries[i]++
-		}
-		r.refused[i] = posted < len(ops) && err == nil
+	sends := slices.IndexFunc(ops, func(op fabric.Op) bool { return op.Kind == fabric.Recv })
+	if sends < 0 {
+		sends = len(ops)
+	}
+	r.note(0, min(posted, sends), sends, err)
+	if posted >= sends {
+		r.note(1, posted-sends, len(ops)-sends, err)
 	}
 	return posted, reaped, err
+}
+
+// note takes in that the fabric took the first posted of n operations of one kind.
+func (r *refusals) note(kind, posted, n int, err error) {
+	if n == 0 {
+		return
+	}
+	if posted > 0 && r.refused[kind] {
+		r.retries[kind]++
+	}
+	r.refused[kind] = posted < n && err == nil
 }
 
 // TestRetriesAreCounted: all of a fabric that refuses now and then.
