@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -16,7 +17,7 @@ import (
 // counted is an endpoint that counts what costs time in real ones.
 type counted struct {
 	fabric.Endpoint
-	sends, along atomic.Int32 // calls that post a send; those of them that post a receive, too
+	sends, along atomic.Int32 // calls that post a send; those of them that post a receive as well
 	wakes        atomic.Int32
 }
 
@@ -62,23 +63,35 @@ func countedLink(t *testing.T, sim simfabric.Config, cfg Config) (l *link, a, b 
 	return l, a, b, end
 }
 
-// TestReceiveGoesWithTheAnswer: in one call, where somebody answers at once.
+// TestReceiveGoesWithTheAnswer: in one call, where nobody polls in between.
 func TestReceiveGoesWithTheAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
-			l, a, b, end := countedLink(t, personalities()[name], Config{Spin: 10 * time.Millisecond})
-			echoed := make(chan error, 1)
-			go func() { echoed <- echo(b, 64) }()
-			before := [2]int32{end.sends.Load(), end.along.Load()}
-			const trips = 500
-			for range trips {
-				require.NoError(t, roundTrip(a, make([]byte, 64)))
+			l, a, b, end := countedLink(t, personalities()[name], Config{})
+			for !l.ea.acquire() { // so that only we poll
+				runtime.Gosched()
 			}
-			sends, along := end.sends.Load()-before[0], end.along.Load()-before[1]
-			assert.GreaterOrEqual(t, sends, int32(trips))
-			assert.GreaterOrEqual(t, along, int32(trips/4), "of %d calls", sends)
+			frames := func() uint64 {
+				l.ea.mu.Lock()
+				defer l.ea.mu.Unlock()
+				return l.ea.core.stats.FramesReceived
+			}
+			for range 20 {
+				before := frames()
+				_, err := b.Write([]byte("question"))
+				require.NoError(t, err)
+				for frames() == before {
+					l.ea.poll()
+					runtime.Gosched()
+				}
+				sends, along := end.sends.Load(), end.along.Load()
+				_, err = a.Write([]byte("answer"))
+				require.NoError(t, err)
+				assert.EqualValues(t, 1, end.sends.Load()-sends)
+				assert.EqualValues(t, 1, end.along.Load()-along)
+			}
+			l.ea.release()
 			require.NoError(t, a.Close())
-			require.NoError(t, <-echoed)
 			require.NoError(t, b.Close())
 			l.close(t)
 		})
@@ -91,13 +104,18 @@ func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLink(t, personalities()[name], Config{})
 			a, b := l.dial(t)
+			posted := func() (frames uint64, all bool) {
+				l.eb.mu.Lock() // and no leave, which would see to it
+				defer l.eb.mu.Unlock()
+				return l.eb.core.stats.FramesReceived, len(l.eb.core.recvs) == 0
+			}
 			for range 20 {
+				before, _ := posted()
 				_, err := a.Write([]byte("nobody reads this"))
 				require.NoError(t, err)
 				require.Eventually(t, func() bool {
-					l.eb.enter()
-					defer l.eb.leave()
-					return len(l.eb.core.recvs) == 0 && l.eb.state.Load() == armed
+					frames, all := posted()
+					return frames > before && all
 				}, 10*time.Second, 100*time.Microsecond)
 			}
 			require.NoError(t, a.Close())
@@ -129,6 +147,27 @@ func TestSleeperIsLeftAlone(t *testing.T) {
 	assert.True(t, left)
 	require.NoError(t, a.Close())
 	require.NoError(t, <-echoed)
+	require.NoError(t, b.Close())
+	l.close(t)
+}
+
+// TestSleeperIsWokenForWhatWasRefused: only polling offers it to the fabric again.
+func TestSleeperIsWokenForWhatWasRefused(t *testing.T) {
+	l, a, b, end := countedLink(t, personalities()["verbs"], Config{Spin: -1})
+	e := l.ea
+	for _, refused := range []bool{false, true} {
+		require.Eventually(t, func() bool { // somebody parks right after the sleeper has
+			if !e.resting.Load() || !e.acquire() {
+				return false
+			}
+			e.rested, e.restedAt = time.Now(), e.polls
+			e.refused.Store(refused)
+			before, resting := end.wakes.Load(), e.resting.Load()
+			e.arm()
+			return resting && (end.wakes.Load() > before) == refused
+		}, 10*time.Second, time.Millisecond)
+	}
+	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	l.close(t)
 }

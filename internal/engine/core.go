@@ -350,10 +350,11 @@ func (c *core) dispatch(done []fabric.Completion) {
 
 // flush ends every entry into the core: receives, frames and wake-ups that have
 // become due go out. A few receives may wait for the next call into the fabric,
-// which is often that of the answer, or the next poll.
+// which is often that of the answer, or the next poll, unless peers were promised
+// them already.
 func (c *core) flush() {
 	for {
-		if len(c.recvs) > c.lazyRecvs {
+		if len(c.recvs) > c.lazyRecvs || slices.Contains(c.owners, nil) {
 			c.postRecvs()
 		}
 		if c.ringFreed {

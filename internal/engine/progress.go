@@ -27,9 +27,11 @@ const (
 )
 
 const (
-	tickAfter = 200 * time.Microsecond // an abandoned queue is armed after about this
-	// busyTick is how often a queue is looked after to which somebody comes back all
-	// the time: each look wakes a thread of Go's runtime that has nothing else to do.
+	// tickAfter is when a queue that was left is looked after first.
+	tickAfter = 200 * time.Microsecond
+	// busyTick is how often it is while somebody comes back all the time: each look wakes
+	// a thread of Go's runtime that has nothing else to do. Abandoned after that, it is
+	// armed once a look finds that nobody has come since the last: in two of them at most.
 	busyTick  = time.Millisecond
 	pollEvery = time.Millisecond // while only polling brings progress
 	// restFor is for how long the background goroutine's sleep is left alone: it looks
@@ -62,8 +64,8 @@ type progress struct {
 	state    atomic.Int32
 	visits   atomic.Uint32 // how often the queue was acquired
 	resting  atomic.Bool   // the background goroutine sleeps on the wait fd, or looks again before it does
-	rested   time.Time     // when it began to; the owner's
-	restedAt uint64        // polls, as of then; the owner's
+	rested   time.Time     // when its Wait began; the owner's
+	restedAt uint64        // polls, as of its last look; the owner's
 	seen     atomic.Uint32 // visits at the last tick
 	ticking  atomic.Bool
 	bell     atomic.Pointer[Bell]       // of the one peer, where there is nothing to wait on
@@ -79,6 +81,7 @@ type progress struct {
 	spun     time.Duration              // how long polling in vain has taken of late; the owner's
 	reaped   [reapMax]fabric.Completion // belongs to the owner
 	found    bool                       // by look; of the background goroutine
+	turning  bool                       // it begins a Wait; its own
 	looks    func() bool                // e.look, made once
 	polls    uint64                     // the owner's
 	polled   atomic.Uint64              // polls, as of when the queue was armed last
@@ -296,7 +299,8 @@ func (e *Endpoint) arm() {
 		case e.waiter != nil:
 			safe := e.polls == e.restedAt && time.Since(e.rested) < restFor
 			e.state.Store(armed)
-			if !safe || !e.resting.Load() {
+			// What the fabric has refused while we were the owner waits for a poll.
+			if !safe || e.refused.Load() || !e.resting.Load() {
 				e.wakeBackground()
 				e.waiter.Wake() // from an earlier wait: it must look again
 			}
@@ -400,7 +404,7 @@ func (e *Endpoint) background() {
 // sleep waits for an arrival on an armed queue. It returns false when the queue
 // belongs to somebody, who will arm it again.
 func (e *Endpoint) sleep() bool {
-	e.found = false
+	e.found, e.turning = false, true
 	err := e.waiter.Wait(e.looks, 0)
 	e.resting.Store(false)
 	switch {
@@ -425,9 +429,14 @@ func (e *Endpoint) look() bool {
 		e.state.Store(idle)
 		return true
 	}
-	e.rested, e.restedAt = time.Now(), e.polls
+	if e.restedAt = e.polls; e.turning {
+		e.turning, e.rested = false, time.Now()
+	}
 	e.resting.Store(true)
 	e.state.Store(armed)
+	if e.refused.Load() {
+		e.kick(pollEvery)
+	}
 	return false
 }
 
