@@ -64,8 +64,8 @@ type progress struct {
 	state    atomic.Int32
 	visits   atomic.Uint32 // how often the queue was acquired
 	resting  atomic.Bool   // the background goroutine sleeps on the wait fd, or looks again before it does
-	rested   time.Time     // when its Wait began; the owner's
-	restedAt uint64        // polls, as of its last look; the owner's
+	rested   time.Time     // began, as of its last look; the owner's
+	restedAt uint64        // polls, as of then; the owner's
 	seen     atomic.Uint32 // visits at the last tick
 	ticking  atomic.Bool
 	bell     atomic.Pointer[Bell]       // of the one peer, where there is nothing to wait on
@@ -81,7 +81,7 @@ type progress struct {
 	spun     time.Duration              // how long polling in vain has taken of late; the owner's
 	reaped   [reapMax]fabric.Completion // belongs to the owner
 	found    bool                       // by look; of the background goroutine
-	turning  bool                       // it begins a Wait; its own
+	began    time.Time                  // its Wait, and its own
 	looks    func() bool                // e.look, made once
 	polls    uint64                     // the owner's
 	polled   atomic.Uint64              // polls, as of when the queue was armed last
@@ -119,13 +119,14 @@ func (e *Endpoint) release() {
 // rouse takes an armed queue out of the background goroutine's care: what the
 // caller is about to cause arrives while it is on its way to wait for it.
 func (e *Endpoint) rouse() {
-	switch {
-	case e.state.Load() != armed || e.waiter != nil && e.cfg.Spin <= 0 || !e.acquire():
-	case e.waiter != nil && !e.worthPolling():
-		e.arm() // it would park at once
-	default:
-		e.release()
+	if e.state.Load() != armed || e.waiter != nil && e.cfg.Spin <= 0 || !e.acquire() {
+		return
 	}
+	if e.waiter != nil && !e.worthPolling() {
+		e.arm() // it would park at once
+		return
+	}
+	e.release()
 }
 
 // kick makes sure that tick runs soon.
@@ -404,7 +405,7 @@ func (e *Endpoint) background() {
 // sleep waits for an arrival on an armed queue. It returns false when the queue
 // belongs to somebody, who will arm it again.
 func (e *Endpoint) sleep() bool {
-	e.found, e.turning = false, true
+	e.found, e.began = false, time.Now()
 	err := e.waiter.Wait(e.looks, 0)
 	e.resting.Store(false)
 	switch {
@@ -429,9 +430,7 @@ func (e *Endpoint) look() bool {
 		e.state.Store(idle)
 		return true
 	}
-	if e.restedAt = e.polls; e.turning {
-		e.turning, e.rested = false, time.Now()
-	}
+	e.rested, e.restedAt = e.began, e.polls
 	e.resting.Store(true)
 	e.state.Store(armed)
 	if e.refused.Load() {
