@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
@@ -40,12 +41,15 @@ func exchange(t *testing.T, tr *rdmanet.Transport, provider string, n int) {
 	require.NoError(t, err)
 	require.NoError(t, <-sent)
 
+	refused := func() uint64 { return tr.Stats().HandshakeFailures["not rdmanet"] }
+	before := refused()
 	stranger, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	_, err = stranger.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	require.NoError(t, err)
-	_, _ = io.Copy(io.Discard, stranger) // until the listener has hung up
+	_, _ = io.Copy(io.Discard, stranger) // until the listener has hung up, which it does before it counts
 	require.NoError(t, stranger.Close())
+	require.Eventually(t, func() bool { return refused() == before+1 }, 10*time.Second, time.Millisecond)
 	closed := make(chan error, 1)
 	go func() { closed <- s.Close() }()
 	require.NoError(t, c.Close())
