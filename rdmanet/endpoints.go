@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -41,7 +42,11 @@ type endpoint struct {
 
 // endpoint returns an endpoint for one more peer; release gives it back.
 func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
-	ep, open, err := t.reserve(endpointKey{o.Name, o.domain, src}, o.PerPeer)
+	key := endpointKey{o.Name, o.domain, src}
+	ep, open, err := t.reserve(key, o.PerPeer)
+	for err != nil && t.makeRoom(func(l *link) bool { return l.ep.own && l.ep.key.provider == o.Name }) {
+		ep, open, err = t.reserve(key, o.PerPeer)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +68,7 @@ func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*en
 }
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
-// is the first.
+// is the first. It fails if there may be no further endpoint for a single peer.
 func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -179,6 +184,9 @@ func (t *Transport) closeEndpoint(ep *endpoint) {
 // takes none is broken: the next handshake gets another.
 func (t *Transport) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
 	p, err := ep.engine.NewPeer(cfg)
+	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && t.makeRoom(func(l *link) bool { return l.ep == ep }) {
+		p, err = ep.engine.NewPeer(cfg)
+	}
 	if err != nil && ep.engine.Stats().Peers == 0 {
 		t.retire(ep)
 	}

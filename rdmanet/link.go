@@ -170,8 +170,9 @@ func (l *link) finish() {
 }
 
 // retire ends a dialed link if it has no conns and none is about to be opened:
-// at once if it is not to be used again, else if that has been so for idle.
-func (l *link) retire(idle time.Duration) {
+// at once if it is not to be used again, else if that has been so for idle. It
+// reports whether it did.
+func (l *link) retire(idle time.Duration) bool {
 	t := l.t
 	t.mu.Lock()
 	opens, skip := l.opens, !l.dialed || l.users > 0
@@ -180,10 +181,10 @@ func (l *link) retire(idle time.Duration) {
 	}
 	t.mu.Unlock()
 	if skip {
-		return
+		return false
 	}
 	if conns, since := l.peer.Idle(); conns > 0 || time.Since(since) < idle {
-		return
+		return false
 	}
 	t.mu.Lock()
 	skip = l.users > 0 || l.opens != opens
@@ -194,6 +195,7 @@ func (l *link) retire(idle time.Duration) {
 	if !skip {
 		l.discard()
 	}
+	return !skip
 }
 
 // discard ends a link in good order.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -182,4 +183,22 @@ func (t *Transport) sweep(idle time.Duration) {
 	for _, l := range links {
 		l.retire(idle)
 	}
+}
+
+// makeRoom closes that one of the matching dialed peers which has been without conns
+// for longest, since somebody needs what it takes. It reports false if there is none
+// that may be closed.
+func (t *Transport) makeRoom(match func(*link) bool) bool {
+	if t.IdlePeerTimeout < 0 {
+		return false
+	}
+	t.mu.Lock()
+	links := slices.DeleteFunc(keys(t.links), func(l *link) bool { return !l.dialed || l.dead || !match(l) })
+	t.mu.Unlock()
+	slices.SortFunc(links, func(a, b *link) int {
+		_, since := a.peer.Idle()
+		_, other := b.peer.Idle()
+		return since.Compare(other)
+	})
+	return slices.ContainsFunc(links, func(l *link) bool { return l.retire(0) })
 }

@@ -128,6 +128,8 @@ func setDefault(v *int, d int) {
 var (
 	// ErrEndpointClosed: the endpoint was closed by its owner.
 	ErrEndpointClosed = errors.New("fabric endpoint closed")
+	// ErrFull: the receive queue has no room for another peer.
+	ErrFull = errors.New("full")
 	// ErrMemory: the memory budget has no room.
 	ErrMemory = errors.New("memory budget exhausted: raise Transport.MemoryLimit or close conns")
 	// ErrStuck: the peer is lost, since nothing that is sent to it completes.

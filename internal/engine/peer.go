@@ -126,7 +126,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	}
 	want = min(want, c.rx.Len()-c.granted)
 	if want < framing.MinSlots {
-		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and full", c.attr.Provider, c.attr.RxDepth, len(c.peers))
+		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
 	}
 	// So few of its slots may wait that it does not come to wait for them.
 	c.lazyRecvs = min(c.lazyRecvs, want/8)

@@ -1,0 +1,53 @@
+package rdmanet_test
+
+import (
+	"net"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// TestIdlePeersMakeRoom: whoever dials many servers one after the other, as a suite of
+// tests does, is not refused for what the peers of before take.
+func TestIdlePeersMakeRoom(t *testing.T) {
+	const servers = 20
+	few := simfabric.TCP()
+	few.RxDepth = 64
+	for name, p := range map[string]simfabric.Personality{"receive slots": few, "peers over shm": simfabric.Shm()} {
+		// dial has here dial that many servers, one after the other.
+		dial := func(t *testing.T, here *rdmanet.Transport, n *simfabric.Network) (err error) {
+			d := &rdmanet.Dialer{Transport: here}
+			for i := 0; i < servers && err == nil; i++ {
+				there := rdmanet.NewTransport(n)
+				t.Cleanup(func() { there.Close() })
+				l := listen(t, rdmanet.ListenConfig{Transport: there})
+				var c net.Conn
+				if c, err = d.Dial("rdma", l.Addr().String()); err == nil {
+					s := accept(t, l)
+					echo(t, c.(*rdmanet.Conn), s)
+					closeAll(t, c, s)
+				}
+			}
+			return err
+		}
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
+			here := rdmanet.NewTransport(n)
+			here.MaxShmPeers = 1
+			cleanly(t, here)
+			require.NoError(t, dial(t, here, n))
+			assert.Less(t, here.Stats().Peers, servers)
+		})
+		t.Run(name+", kept", func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
+			here := rdmanet.NewTransport(n)
+			here.MaxShmPeers, here.IdlePeerTimeout = 1, -1
+			cleanly(t, here)
+			require.Error(t, dial(t, here, n))
+		})
+	}
+}
