@@ -53,9 +53,9 @@ type Transport struct {
 	// are told, and send signs of life accordingly.
 	DeadAfter time.Duration
 	// IdlePeerTimeout is how long a peer that was dialed is kept without conns, at
-	// least a millisecond, 0 for DefaultIdlePeerTimeout, or until another peer needs its
-	// receive slots or its place among MaxShmPeers. If it is negative, such peers are
-	// kept until CloseIdle or Close.
+	// least a millisecond, 0 for DefaultIdlePeerTimeout. It is closed before that if
+	// another needs its receive slots or its place among MaxShmPeers. If it is negative,
+	// such peers are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
 	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
