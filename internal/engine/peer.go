@@ -120,12 +120,15 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		if n > 0 && c.rx.Grow(n) == nil {
 			break
 		}
-		if want /= 2; want < framing.MinSlots {
+		if want /= 2; want >= framing.MinSlots {
+			continue
+		}
+		if c.rx.Len() < c.attr.RxDepth {
 			return nil, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
 		}
+		break
 	}
-	want = min(want, c.rx.Len()-c.granted)
-	if want < framing.MinSlots {
+	if want = min(want, c.rx.Len()-c.granted); want < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
 	}
 	// So few of its slots may wait that it does not come to wait for them.
