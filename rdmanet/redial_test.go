@@ -7,6 +7,7 @@ import (
 	"os"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -238,6 +239,85 @@ func TestRedialAfterLoss(t *testing.T) {
 	_ = s.Close() // it may have been lost, too
 	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
 	closeAll(t, c2, s2)
+}
+
+// The same if the listening side noticed first, since the dialing process had been
+// stopped for a while: it must know that it was given up.
+func TestRedialAfterSilence(t *testing.T) {
+	f := newRigged(simfabric.TCP())
+	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})
+	require.NoError(t, err)
+	defer void.Close()
+	f.void = void.Name()
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	there.DeadAfter = 200 * time.Millisecond
+	for _, tr := range []*rdmanet.Transport{here, there} {
+		defer func() { require.NoError(t, tr.Close()) }()
+	}
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	var mute atomic.Bool
+	addr := muffled(t, l.Addr().String(), &mute)
+	dial := func() (c, s *rdmanet.Conn) {
+		nc, err := (&rdmanet.Dialer{Transport: here}).Dial("rdma", addr)
+		require.NoError(t, err)
+		return nc.(*rdmanet.Conn), accept(t, l)
+	}
+	c, s := dial()
+	echo(t, c, s)
+	eventually(t, func() bool { return there.Stats().RendezvousReceived > 0 }, "a heartbeat: the handshake is over")
+	mute.Store(true)
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	_, err = c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	mute.Store(false)
+
+	c2, s2 := dial()
+	echo(t, c2, s2)
+	assert.NoError(t, c.Close())
+	_ = s.Close() // it has been lost, too
+	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
+	closeAll(t, c2, s2)
+}
+
+// muffled passes TCP connections on to addr. While mute is set, it drops what their
+// clients say.
+func muffled(t *testing.T, addr string, mute *atomic.Bool) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	var passing sync.WaitGroup
+	t.Cleanup(func() {
+		assert.NoError(t, l.Close())
+		passing.Wait()
+	})
+	pass := func(to, from net.Conn, mute *atomic.Bool) {
+		defer to.Close()
+		for b := make([]byte, 4096); ; {
+			n, err := from.Read(b)
+			if n > 0 && !mute.Load() {
+				_, _ = to.Write(b[:n])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}
+	passing.Go(func() {
+		for {
+			in, err := l.Accept()
+			if err != nil {
+				return
+			}
+			out, err := net.Dial("tcp", addr)
+			if !assert.NoError(t, err) {
+				in.Close()
+				return
+			}
+			passing.Go(func() { pass(out, in, mute) })
+			passing.Go(func() { pass(in, out, new(atomic.Bool)) })
+		}
+	})
+	return l.Addr().String()
 }
 
 // TestCountersNeverFall: what has been counted stays counted, while endpoints come and

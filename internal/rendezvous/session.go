@@ -126,6 +126,11 @@ func (s *Session) read(h Handler) {
 	defer close(s.done)
 	err := s.receive(h)
 	s.mu.Lock()
+	if errors.Is(err, ErrHeartbeat) {
+		// If it is only slow, it must not take this for a dead process: what its provider
+		// holds of us is stale.
+		_ = s.send(framing.SignalGoodbye)
+	}
 	s.end(err)
 	err = s.cause
 	s.ending = true
