@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -123,13 +124,13 @@ func TestContainers(t *testing.T) {
 	}{
 		"none":                    {container{}, "shm", "shm", ""},
 		"mounts":                  {container{namespaces: unix.CLONE_NEWNS}, "shm", "shm", ""},
-		"memory":                  {container{namespaces: unix.CLONE_NEWNS, shm: "256m"}, "net", "net", "no such file or directory"},
-		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, "net", "net", "shm"},
-		"user":                    {container{uid: 65534}, "net", "shm", "different users"},
-		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, "net", "shm", "only one of the two sides may read the other's memory"},
-		"processes":               {container{namespaces: pids, proc: true}, "net", "net", "PID namespaces"},
-		"processes, foreign proc": {container{namespaces: unix.CLONE_NEWPID}, "net", "net", "PID namespaces"},
-		"everything but memory":   {container{namespaces: pids | unix.CLONE_NEWUSER | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, proc: true}, "net", "net", "PID namespaces"},
+		"memory":                  {container{namespaces: unix.CLONE_NEWNS, shm: "256m"}, testenv.Native, testenv.Native, "no such file or directory"},
+		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, testenv.Native, testenv.Native, "shm"},
+		"user":                    {container{uid: 65534}, testenv.Native, "shm", "different users"},
+		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, "shm", "only one of the two sides may read the other's memory"},
+		"processes":               {container{namespaces: pids, proc: true}, testenv.Native, testenv.Native, "PID namespaces"},
+		"processes, foreign proc": {container{namespaces: unix.CLONE_NEWPID}, testenv.Native, testenv.Native, "PID namespaces"},
+		"everything but memory":   {container{namespaces: pids | unix.CLONE_NEWUSER | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, proc: true}, testenv.Native, testenv.Native, "PID namespaces"},
 	} {
 		for side, ends := range map[string]struct{ listener, dialer container }{
 			"listener": {tt.container, container{}},
@@ -141,11 +142,11 @@ func TestContainers(t *testing.T) {
 				if side == "both" {
 					want = tt.both
 				}
-				l := listening(t, ends.listener.process(t, "counterpart", "shm,net", ""))
-				provider, took := startCaller(t, ends.dialer.process(t, "caller", "shm,net", l.addr))
+				l := listening(t, ends.listener.process(t, "counterpart", "shm,"+testenv.Native, ""))
+				provider, took := startCaller(t, ends.dialer.process(t, "caller", "shm,"+testenv.Native, l.addr))
 				assert.Equal(t, want, provider)
 				assert.Less(t, took, patience/2, "what a provider costs that does not answer")
-				if want == "net" && side != "both" {
+				if want == testenv.Native && side != "both" {
 					err, _ := startCaller(t, ends.dialer.process(t, "caller", "shm", l.addr))
 					assert.Contains(t, err, reason)
 				}

@@ -65,7 +65,7 @@ func cutOff(providers, _ string) error {
 // DeadAfter says, whether an end knows of the cut or not. When the cable is back, the
 // listener can be dialed again.
 func TestHostsCut(t *testing.T) {
-	for _, provider := range []string{"tcp;ofi_rxm", "net", rxd} {
+	for _, provider := range []string{"tcp;ofi_rxm", testenv.Native, rxd} {
 		t.Run(provider, func(t *testing.T) {
 			h := cabled(t)
 			_, stdout := startProcess(t, h.process("cut off", provider, ""))

@@ -13,13 +13,14 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
 // overCables are the providers that need no device to reach another host. What
 // udp;ofi_rxd cannot do, being told of no path's MTU and of no lost peer, is left out
 // where it says so.
-var overCables = []string{"tcp;ofi_rxm", "net", rxd}
+var overCables = []string{"tcp;ofi_rxm", testenv.Native, rxd}
 
 const rxd = "udp;ofi_rxd"
 
@@ -94,7 +95,7 @@ func TestHostsMTU(t *testing.T) {
 	}{
 		"small":     {1400, 1400, overCables},
 		"jumbo":     {9000, 9000, overCables},
-		"different": {9000, 1400, []string{"tcp;ofi_rxm", "net"}},
+		"different": {9000, 1400, []string{"tcp;ofi_rxm", testenv.Native}},
 	} {
 		for _, provider := range tt.providers {
 			t.Run(name+" "+provider, func(t *testing.T) {
@@ -127,17 +128,17 @@ func TestHostsSlowAndLossy(t *testing.T) {
 
 // What both sides list decides.
 func TestHostsProviders(t *testing.T) {
-	h := cabled(t)
+	h, native := cabled(t), testenv.Native
 	for name, tt := range map[string]struct {
 		far    string
 		near   []string
 		want   string
 		reason []string
 	}{
-		"one of two":         {"net", []string{"tcp;ofi_rxm", "net"}, "net", nil},
-		"the listener's own": {"net,tcp;ofi_rxm", []string{"tcp;ofi_rxm", "net"}, "net", nil},
-		"nothing in common": {"net", []string{"tcp;ofi_rxm", "udp;ofi_rxd"}, "", []string{
-			"net: only one side offers it", "tcp;ofi_rxm: the listener does not offer it", "udp;ofi_rxd: the listener does not offer it",
+		"one of two":         {native, []string{"tcp;ofi_rxm", native}, native, nil},
+		"the listener's own": {native + ",tcp;ofi_rxm", []string{"tcp;ofi_rxm", native}, native, nil},
+		"nothing in common": {native, []string{"tcp;ofi_rxm", "udp;ofi_rxd"}, "", []string{
+			native + ": only one side offers it", "tcp;ofi_rxm: the listener does not offer it", "udp;ofi_rxd: the listener does not offer it",
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +174,7 @@ func TestHostsUnreachable(t *testing.T) {
 		"refused":  {far4, syscall.ECONNREFUSED, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d := dialer(t, "net")
+			d := dialer(t, testenv.Native)
 			d.Timeout = limit
 			start := time.Now()
 			_, err := d.Dial("rdma", net.JoinHostPort(tt.host, "9"))
