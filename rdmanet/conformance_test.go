@@ -71,6 +71,14 @@ func onFabrics(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
 	onProviders(t, test)
 }
 
+// onPersonalities runs a test over every simulated provider.
+func onPersonalities(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
+	t.Helper()
+	for _, p := range personalities {
+		t.Run("simulated "+p.Provider, func(t *testing.T) { test(t, pipeOver(t, simulated(t, p), p.Provider)) })
+	}
+}
+
 // onProviders runs a test over every real provider, in this process.
 func onProviders(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
 	t.Helper()
@@ -344,13 +352,13 @@ func testNoSyscallConn(t *testing.T, a, _ *rdmanet.Conn) {
 	require.False(t, ok, "others would take the file descriptor and peek at it")
 }
 
-// TestBothWrite: both sides write 64 MiB at once and neither reads until
+// TestBothWrite: both sides write 64 MiB, or 8 on slow fabrics, at once and neither reads until
 // the other is done. Write blocks on credit, honours its deadline, and both
 // streams arrive whole once they are read.
 func TestBothWrite(t *testing.T) {
-	onProviders(t, func(t *testing.T, pipe pipeFunc) {
+	both := func(t *testing.T, pipe pipeFunc, size int) {
 		a, b := pipe()
-		data := make([]byte, 64<<20)
+		data := make([]byte, size)
 		_, _ = rand.Read(data)
 		conns := [2]*rdmanet.Conn{a, b}
 		var wrote [2]int
@@ -382,7 +390,9 @@ func TestBothWrite(t *testing.T) {
 		}
 		wg.Wait()
 		closeAll(t, a, b)
-	})
+	}
+	onPersonalities(t, func(t *testing.T, pipe pipeFunc) { both(t, pipe, 8<<20) })
+	onProviders(t, func(t *testing.T, pipe pipeFunc) { both(t, pipe, 64<<20) })
 }
 
 // TestTransfer moves a gibibyte: the rendezvous connection carries next to

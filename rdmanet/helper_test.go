@@ -122,7 +122,13 @@ func regionsOf(since time.Time, pids ...int) (names []string, err error) {
 // personalities are simulated providers, among them those that need hardware.
 var personalities = []simfabric.Personality{
 	simfabric.Shm(), simfabric.TCP(), simfabric.Verbs(),
-	simfabric.EFA(), simfabric.EFADirect(), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
+	blocking(simfabric.EFA()), blocking(simfabric.EFADirect()), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
+}
+
+// blocking has a provider ask the kernel for each address, which takes its time.
+func blocking(p simfabric.Personality) simfabric.Personality {
+	p.InsertDelay = 2 * time.Millisecond
+	return p
 }
 
 // onEach runs a test over a simulated fabric of each kind and over the real

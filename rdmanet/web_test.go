@@ -22,23 +22,33 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// overEach gives a test a listener and a dialer over each real provider. After
-// patience it closes both Transports, which ends whatever the test waits for.
+// overEach gives a test a listener and a dialer over each personality and each real
+// provider. After patience it closes both Transports, which ends whatever the test
+// waits for.
 func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer)) {
 	t.Helper()
+	over := func(t *testing.T, provider string, server, client *rdmanet.Transport) {
+		l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{provider}})
+		limit := time.AfterFunc(patience, func() {
+			t.Errorf("not over after %v", patience)
+			assert.NoError(t, client.Close())
+			assert.NoError(t, server.Close())
+		})
+		t.Cleanup(func() { limit.Stop() })
+		test(t, l, &rdmanet.Dialer{Transport: client, Providers: []string{provider}})
+	}
+	for _, p := range personalities {
+		t.Run("simulated "+p.Provider, func(t *testing.T) {
+			tr := simulated(t, p)
+			over(t, p.Provider, tr, tr)
+		})
+	}
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
 			cleanly(t, server)
 			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before the look at what is left
-			l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{provider}})
-			limit := time.AfterFunc(patience, func() {
-				t.Errorf("not over after %v", patience)
-				assert.NoError(t, client.Close())
-				assert.NoError(t, server.Close())
-			})
-			t.Cleanup(func() { limit.Stop() })
-			test(t, l, &rdmanet.Dialer{Transport: client, Providers: []string{provider}})
+			over(t, provider, server, client)
 		})
 	}
 }

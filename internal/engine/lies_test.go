@@ -76,6 +76,29 @@ var lies = map[string]lie{
 	},
 }
 
+// rules are what TestRules must break: a personality that has lost a rule would else
+// go untested, and nobody would know.
+var rules = map[string][]string{
+	"verbs;ofi_rxm": {"writes carry a proof", "injects are long", "buffers need no registration", "regions begin at 0"},
+	"efa": {
+		"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long",
+		"buffers need no registration", "regions begin at 0", "there is something to wait on",
+	},
+	"efa-direct": {
+		"a send comes after the writes before it", "writes carry a proof", "sends are as long as writes", "injects are long",
+		"buffers need no registration", "regions begin at 0", "there is something to wait on",
+	},
+	"cxi": {
+		"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
+		"Shutdown ends the use of memory",
+	},
+	"opx": {
+		"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
+		"there is something to wait on",
+	},
+	"psm3": {"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long"},
+}
+
 // TestRules: on a fabric with the rules of a provider that we have no hardware for,
 // nothing goes wrong. It does, in one of so many seeds, once the engine does not know
 // of one of them: it heeds each, and the fabric minds.
@@ -89,10 +112,12 @@ func TestRules(t *testing.T) {
 				require.NoError(t, try(t, p, seed, lie{}), "seed %d", seed)
 			}
 		})
+		var has []string
 		for name, l := range lies {
 			if !l.of(p) {
 				continue
 			}
+			has = append(has, name)
 			t.Run(p.Provider+"/"+name, func(t *testing.T) {
 				for seed := range uint64(many) {
 					if err := try(t, p, seed, l); err != nil {
@@ -103,6 +128,7 @@ func TestRules(t *testing.T) {
 				assert.Fail(t, "nothing goes wrong")
 			})
 		}
+		assert.ElementsMatch(t, rules[p.Provider], has, p.Provider)
 	}
 }
 
