@@ -24,7 +24,7 @@ func TestPresets(t *testing.T) {
 		{PSM3(), fabric.SendAfterSend, 1<<32 - 1<<12, 0},
 	} {
 		assert.Equal(t, tt.order, tt.p.Order, "%s: order", tt.p.Provider)
-		assert.EqualValues(t, tt.message, tt.p.MaxMsgSize, "%s: longest message", tt.p.Provider)
-		assert.EqualValues(t, tt.write, tt.p.MaxRMASize, "%s: longest write", tt.p.Provider)
+		assert.Equal(t, tt.message, tt.p.MaxMsgSize, "%s: longest message", tt.p.Provider)
+		assert.Equal(t, tt.write, tt.p.MaxRMASize, "%s: longest write", tt.p.Provider)
 	}
 }
