@@ -109,27 +109,20 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if c.err != nil {
 		return nil, c.err
 	}
+	left := c.attr.RxDepth - c.granted
+	if left < framing.MinSlots {
+		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
+	}
 	// A peer gets a share of what is left, so that the first ones do not take
 	// all of a shared endpoint's queue.
-	want := min(c.cfg.PeerSlots, max(framing.MinSlots, (c.attr.RxDepth-c.granted)/8))
+	want := min(c.cfg.PeerSlots, max(framing.MinSlots, left/8))
 	if c.attr.PerPeer {
-		want = min(c.cfg.PeerSlots, c.attr.RxDepth)
+		want = min(c.cfg.PeerSlots, left)
 	}
-	for c.rx.Len() < c.granted+want {
-		n := min(c.granted+want-c.rx.Len(), c.attr.RxDepth-c.rx.Len())
-		if n > 0 && c.rx.Grow(n) == nil {
-			break
-		}
-		if want /= 2; want >= framing.MinSlots {
-			continue
-		}
-		if c.rx.Len() < c.attr.RxDepth {
+	for c.rx.Len() < c.granted+want && c.rx.Grow(c.granted+want-c.rx.Len()) != nil {
+		if want /= 2; want < framing.MinSlots {
 			return nil, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
 		}
-		break
-	}
-	if want = min(want, c.rx.Len()-c.granted); want < framing.MinSlots {
-		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
 	}
 	// So few of its slots may wait that it does not come to wait for them.
 	c.lazyRecvs = min(c.lazyRecvs, want/8)
