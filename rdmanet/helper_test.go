@@ -135,11 +135,22 @@ func blocking(p simfabric.Personality) simfabric.Personality {
 // providers.
 func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
 	t.Helper()
+	onPersonalities(t, test)
+	onReal(t, test)
+}
+
+// onPersonalities is the simulated half of onEach, onReal the other.
+func onPersonalities(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
+	t.Helper()
 	for _, p := range personalities {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
 			test(t, simulated(t, p), []string{p.Provider})
 		})
 	}
+}
+
+func onReal(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
+	t.Helper()
 	for _, name := range realProviders {
 		t.Run(name, func(t *testing.T) {
 			tr := new(rdmanet.Transport)

@@ -2,6 +2,7 @@ package rdmanet_test
 
 import (
 	"context"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -211,49 +212,28 @@ func TestDialWhileListenerCloses(t *testing.T) {
 // A peer that fell silent can be dialed again, though the provider has kept a broken
 // connection between the two endpoints.
 func TestRedialAfterLoss(t *testing.T) {
-	f := newRigged(simfabric.TCP())
-	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})
-	require.NoError(t, err)
-	defer void.Close()
-	f.void = void.Name()
-	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-	for _, tr := range []*rdmanet.Transport{here, there} {
-		tr.DeadAfter = 200 * time.Millisecond
-		defer func() { require.NoError(t, tr.Close()) }()
-	}
+	f, here, there := grudging(t)
+	defer closeBoth(t, here, there)
+	here.DeadAfter, there.DeadAfter = 200*time.Millisecond, 200*time.Millisecond
 	l := listen(t, rdmanet.ListenConfig{Transport: there})
 	d := &rdmanet.Dialer{Transport: here}
 	c, s := meet(t, d, l)
 	echo(t, c, s)
 	f.frozen.Store(true)
-	_, err = c.Write([]byte("lost"))
+	_, err := c.Write([]byte("lost"))
 	require.NoError(t, err)
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-	_, err = c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET)
+	untilReset(t, c)
 	f.frozen.Store(false)
-
 	c2, s2 := meet(t, d, l)
-	echo(t, c2, s2)
-	assert.NoError(t, c.Close())
-	_ = s.Close() // it may have been lost, too
-	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
-	closeAll(t, c2, s2)
+	replaced(t, here, c, s, c2, s2)
 }
 
 // The same if the listening side noticed first, since the dialing process had been
 // stopped for a while: it must know that it was given up.
 func TestRedialAfterSilence(t *testing.T) {
-	f := newRigged(simfabric.TCP())
-	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})
-	require.NoError(t, err)
-	defer void.Close()
-	f.void = void.Name()
-	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	_, here, there := grudging(t)
+	defer closeBoth(t, here, there) // before muffled waits for the connections' end
 	there.DeadAfter = 200 * time.Millisecond
-	for _, tr := range []*rdmanet.Transport{here, there} {
-		defer func() { require.NoError(t, tr.Close()) }()
-	}
 	l := listen(t, rdmanet.ListenConfig{Transport: there})
 	var mute atomic.Bool
 	addr := muffled(t, l.Addr().String(), &mute)
@@ -266,15 +246,45 @@ func TestRedialAfterSilence(t *testing.T) {
 	echo(t, c, s)
 	eventually(t, func() bool { return there.Stats().RendezvousReceived > 0 }, "a heartbeat: the handshake is over")
 	mute.Store(true)
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-	_, err = c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET)
+	untilReset(t, c)
 	mute.Store(false)
-
 	c2, s2 := dial()
+	replaced(t, here, c, s, c2, s2)
+}
+
+// grudging makes two Transports over a fabric that keeps a broken connection with each
+// address that was removed.
+func grudging(t *testing.T) (f *rigged, here, there *rdmanet.Transport) {
+	t.Helper()
+	f = newRigged(simfabric.TCP())
+	void, err := f.Network.Open(simfabric.TCP().Provider, netip.Addr{})
+	require.NoError(t, err)
+	t.Cleanup(func() { void.Close() })
+	f.void = void.Name()
+	here, there = rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	return f, here, there
+}
+
+func closeBoth(t *testing.T, here, there *rdmanet.Transport) {
+	t.Helper()
+	assert.NoError(t, here.Close())
+	assert.NoError(t, there.Close())
+}
+
+func untilReset(t *testing.T, c *rdmanet.Conn) {
+	t.Helper()
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// replaced checks that c2 and s2 work, and that nothing of the peer before them stays
+// at the dialing Transport.
+func replaced(t *testing.T, here *rdmanet.Transport, c, s, c2, s2 *rdmanet.Conn) {
+	t.Helper()
 	echo(t, c2, s2)
 	assert.NoError(t, c.Close())
-	_ = s.Close() // it has been lost, too
+	_ = s.Close() // it may have been lost, too
 	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
 	closeAll(t, c2, s2)
 }
@@ -290,17 +300,9 @@ func muffled(t *testing.T, addr string, mute *atomic.Bool) string {
 		assert.NoError(t, l.Close())
 		passing.Wait()
 	})
-	pass := func(to, from net.Conn, mute *atomic.Bool) {
+	pass := func(to io.WriteCloser, from io.Reader) {
 		defer to.Close()
-		for b := make([]byte, 4096); ; {
-			n, err := from.Read(b)
-			if n > 0 && !mute.Load() {
-				_, _ = to.Write(b[:n])
-			}
-			if err != nil {
-				return
-			}
-		}
+		_, _ = io.Copy(to, from)
 	}
 	passing.Go(func() {
 		for {
@@ -313,11 +315,24 @@ func muffled(t *testing.T, addr string, mute *atomic.Bool) string {
 				in.Close()
 				return
 			}
-			passing.Go(func() { pass(out, in, mute) })
-			passing.Go(func() { pass(in, out, new(atomic.Bool)) })
+			passing.Go(func() { pass(muteConn{out, mute}, in) })
+			passing.Go(func() { pass(in, out) })
 		}
 	})
 	return l.Addr().String()
+}
+
+// muteConn drops what is written while mute is set.
+type muteConn struct {
+	net.Conn
+	mute *atomic.Bool
+}
+
+func (c muteConn) Write(b []byte) (int, error) {
+	if c.mute.Load() {
+		return len(b), nil
+	}
+	return c.Conn.Write(b)
 }
 
 // TestCountersNeverFall: what has been counted stays counted, while endpoints come and

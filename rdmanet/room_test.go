@@ -17,8 +17,13 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 	const servers = 20
 	few := simfabric.TCP()
 	few.RxDepth = 64
-	for name, p := range map[string]simfabric.Personality{"receive slots": few, "peers over shm": simfabric.Shm()} {
-		full := map[string]string{"receive slots": "receive queue of 64 is shared by", "peers over shm": "Transport.MaxShmPeers"}[name]
+	for name, tt := range map[string]struct {
+		simfabric.Personality
+		full string // what is said when there is no room
+	}{
+		"receive slots":  {few, "receive queue of 64 is shared by"},
+		"peers over shm": {simfabric.Shm(), "Transport.MaxShmPeers"},
+	} {
 		// dial has here dial that many servers, one after the other.
 		dial := func(t *testing.T, here *rdmanet.Transport, n *simfabric.Network) (err error) {
 			d := &rdmanet.Dialer{Transport: here}
@@ -36,7 +41,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			return err
 		}
 		t.Run(name, func(t *testing.T) {
-			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.Personality})
 			here := rdmanet.NewTransport(n)
 			here.MaxShmPeers = 1
 			cleanly(t, here)
@@ -44,12 +49,12 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			assert.Less(t, here.Stats().Peers, servers)
 		})
 		t.Run(name+", kept", func(t *testing.T) {
-			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.Personality})
 			here := rdmanet.NewTransport(n)
 			here.MaxShmPeers, here.IdlePeerTimeout = 1, -1
 			cleanly(t, here)
 			for range 2 { // when there is little room, and none at all
-				require.ErrorContains(t, dial(t, here, n), full)
+				require.ErrorContains(t, dial(t, here, n), tt.full)
 			}
 		})
 	}

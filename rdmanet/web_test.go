@@ -27,28 +27,23 @@ import (
 // waits for.
 func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer)) {
 	t.Helper()
-	over := func(t *testing.T, provider string, server, client *rdmanet.Transport) {
-		l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{provider}})
+	over := func(t *testing.T, providers []string, server, client *rdmanet.Transport) {
+		l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: providers})
 		limit := time.AfterFunc(patience, func() {
 			t.Errorf("not over after %v", patience)
 			assert.NoError(t, client.Close())
 			assert.NoError(t, server.Close())
 		})
 		t.Cleanup(func() { limit.Stop() })
-		test(t, l, &rdmanet.Dialer{Transport: client, Providers: []string{provider}})
+		test(t, l, &rdmanet.Dialer{Transport: client, Providers: providers})
 	}
-	for _, p := range personalities {
-		t.Run("simulated "+p.Provider, func(t *testing.T) {
-			tr := simulated(t, p)
-			over(t, p.Provider, tr, tr)
-		})
-	}
+	onPersonalities(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) { over(t, providers, tr, tr) })
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
 			cleanly(t, server)
 			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before the look at what is left
-			over(t, provider, server, client)
+			over(t, []string{provider}, server, client)
 		})
 	}
 }
