@@ -7,6 +7,7 @@ import "C"
 
 import (
 	"errors"
+	"sync"
 	"sync/atomic"
 	"unsafe"
 )
@@ -36,6 +37,11 @@ type Endpoint struct {
 	rxDepth int
 
 	abandoned atomic.Bool
+
+	// regions keeps changes of the set of regions apart from all that looks regions up,
+	// where the provider does not: see mayLoseRegions.
+	regions     sync.RWMutex
+	loseRegions bool
 }
 
 // Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open,
@@ -50,7 +56,7 @@ func Open(info Info) (*Endpoint, error) { return OpenMultiRecv(info, 0) }
 func OpenMultiRecv(info Info, least int) (*Endpoint, error) {
 	restore := holdSignals()
 	defer restore()
-	ep := &Endpoint{info: Info{C.fi_dupinfo(info.c)}, least: least, waitFD: -1}
+	ep := &Endpoint{info: Info{C.fi_dupinfo(info.c)}, least: least, waitFD: -1, loseRegions: mayLoseRegions(info.Provider())}
 	if ep.info.c == nil {
 		return nil, callError("fi_dupinfo", -C.FI_ENOMEM)
 	}

@@ -132,7 +132,13 @@ func (b *Batch) keep(buf []byte) (uintptr, bool) {
 func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, reapErr error) {
 	c := b.c
 	c.ndone = C.uint32_t(min(done, BatchDone))
-	C.ofi_exchange(ep.port, c)
+	if ep.loseRegions {
+		ep.regions.RLock()
+		C.ofi_exchange(ep.port, c)
+		ep.regions.RUnlock()
+	} else {
+		C.ofi_exchange(ep.port, c)
+	}
 	if c.post_err == C.EOWNERDEAD && ep.abandoned.Load() {
 		return int(c.posted), 0, ErrAbandoned, ErrAbandoned
 	}
