@@ -91,6 +91,8 @@ func TestRegionsComeAndGo(t *testing.T) {
 			}
 			var wg sync.WaitGroup
 			var over atomic.Bool
+			defer wg.Wait()
+			defer over.Store(true)
 			wg.Go(func() {
 				for !over.Load() {
 					var regions [8]pool.Region
@@ -131,8 +133,6 @@ func TestRegionsComeAndGo(t *testing.T) {
 				}
 				runtime.Gosched()
 			}
-			over.Store(true)
-			wg.Wait()
 			assert.Positive(t, arrived)
 		})
 	}
