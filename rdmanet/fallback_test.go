@@ -62,7 +62,7 @@ func TestFallback(t *testing.T) {
 			d.Providers, d.Logger = []string{tt.providers}, slog.New(slog.NewTextHandler(&log, nil))
 			_, err := d.Dial("rdma", tt.address)
 			require.Error(t, err, "never unless it was chosen")
-			d.Fallback = rdmanet.FallbackTCP
+			d.Fallback, d.Timeout = rdmanet.FallbackTCP, patience
 			before := tr.Stats().Fallbacks[tt.counter]
 			c, err := d.Dial("rdma", tt.address)
 			require.NoError(t, err)
@@ -79,7 +79,7 @@ func TestFallback(t *testing.T) {
 	}
 	t.Run("TLS", func(t *testing.T) {
 		d := d
-		d.Fallback, d.TLSConfig = rdmanet.FallbackTCP, &tls.Config{}
+		d.Fallback, d.TLSConfig, d.Timeout = rdmanet.FallbackTCP, &tls.Config{}, patience
 		address := plainServer(t, "220 mail.example\r\n")
 		_, err := d.Dial("rdma", address)
 		require.ErrorIs(t, err, rdmanet.ErrNotRdmanet)
@@ -93,7 +93,7 @@ func TestFallback(t *testing.T) {
 
 func TestAcceptTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, HandshakeTimeout: time.Second})
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
 	for _, first := range []string{"G", "RDM", "RDMX", "GET / HTTP/1.1\r\n"} {
 		nc, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)

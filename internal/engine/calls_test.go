@@ -71,6 +71,8 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			for !l.ea.acquire() { // so that only we poll
 				runtime.Gosched()
 			}
+			l.ea.chores.Stop() // which post receives, too
+			l.ea.choring.Store(true)
 			state := func() (frames uint64, receives int) {
 				l.ea.mu.Lock()
 				defer l.ea.mu.Unlock()
@@ -98,6 +100,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			}
 			// Not where credits came with the question: more than may wait.
 			assert.GreaterOrEqual(t, waited, rounds/2)
+			l.ea.choring.Store(false)
 			l.ea.release()
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())

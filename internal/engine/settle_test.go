@@ -23,8 +23,7 @@ func TestCloseExpectsTheNextConn(t *testing.T) {
 			// settles reports that the queue is polled again and again, if closing
 			// does not arm it.
 			settles := func(e *Endpoint, c *Conn) bool {
-				require.Eventually(t, asleep, 10*time.Second, 100*time.Microsecond)
-				require.True(t, e.acquire())
+				require.Eventually(t, func() bool { return asleep() && e.acquire() }, 10*time.Second, 100*time.Microsecond)
 				e.state.Store(idle) // as a Read leaves it
 				visits := e.visits.Load()
 				c.e.settle(!c.dialed)
