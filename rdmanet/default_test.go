@@ -24,7 +24,7 @@ func TestSoftwareIsNamed(t *testing.T) {
 		err              []string
 	}{
 		"neither": {err: []string{
-			"not offered here: ", "not offered at the peer: shm: ", ", net, tcp;ofi_rxm; ",
+			"shm: ", "; not offered here: net, tcp;ofi_rxm; not offered at the peer: net, tcp;ofi_rxm; ",
 			"name net or tcp;ofi_rxm on both sides (Providers or RDMANET_PROVIDERS), " + fallback,
 		}},
 		"the dialer": {dialer: []string{"tcp;ofi_rxm"}, err: []string{

@@ -1,0 +1,170 @@
+package rdmanet_test
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// faulty is a fabric one of whose providers writes a byte too little, as long as it is
+// told to.
+type faulty struct {
+	*simfabric.Network
+	provider string
+	spoils   *atomic.Bool
+}
+
+func (f faulty) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := f.Network.Open(name, src)
+	if provider, _ := fabric.Split(name); err == nil && provider == f.provider {
+		ep = spoiler{ep, f.spoils}
+	}
+	return ep, err
+}
+
+type spoiler struct {
+	fabric.Endpoint
+	spoils *atomic.Bool
+}
+
+func (s spoiler) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
+	ops = slices.Clone(ops)
+	for i, op := range ops {
+		if (op.Kind == fabric.Write || op.Kind == fabric.WriteData) && s.spoils.Load() {
+			ops[i].Buf = op.Buf[:len(op.Buf)-1]
+		}
+	}
+	return s.Endpoint.Exchange(ops, done)
+}
+
+func both(first simfabric.Personality) *simfabric.Network {
+	return simfabric.New(simfabric.Config{Seed: 1, Personality: first, Others: []simfabric.Personality{simfabric.TCP()}})
+}
+
+// dialFresh dials without a rendezvous that is there already, and says what came of it.
+func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.ConnInfo, took time.Duration) {
+	t.Helper()
+	d.DisableReuse = true
+	begin := time.Now()
+	c, err := d.Dial("rdma", address)
+	require.NoError(t, err)
+	took = time.Since(begin)
+	info = c.(*rdmanet.Conn).Info()
+	require.NoError(t, c.Close())
+	return info, took
+}
+
+// A provider that tells nobody what has arrived, as shm of libfabric 2.0 to 2.3 does to
+// who relies on a flag, costs a second once, then nothing while that is remembered.
+func TestSilentProviderIsPassedOver(t *testing.T) {
+	n := both(simfabric.ShmUnflagged())
+	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+	cleanly(t, here)
+	defer there.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	var peer rdmanet.ConnInfo
+	accepted := make(chan struct{}, 2)
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			peer = c.(*rdmanet.Conn).Info()
+			accepted <- struct{}{}
+			c.Close()
+		}
+	}()
+	d := rdmanet.Dialer{Transport: here}
+	info, took := dialFresh(t, d, l.Addr().String())
+	<-accepted
+	for _, i := range []rdmanet.ConnInfo{info, peer} {
+		assert.Equal(t, "tcp;ofi_rxm", i.Provider)
+		assert.Contains(t, strings.Join(i.Refused, ", "), "the fabric is silent, though the peer answers over TCP")
+	}
+	assert.GreaterOrEqual(t, took, time.Second)
+	assert.Less(t, took, 4*time.Second, "not half of ten seconds")
+	info, took = dialFresh(t, d, l.Addr().String())
+	<-accepted
+	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
+	assert.Less(t, took, time.Second)
+	assert.Contains(t, strings.Join(info.Refused, ", "), "tried again in")
+	assert.Equal(t, map[string]uint64{"shm": 1}, here.Stats().PathFailures)
+}
+
+// Wrong contents are noticed at once and remembered; the provider is used again when that
+// is over and it does what it should.
+func TestWrongContentsArePassedOver(t *testing.T) {
+	f := faulty{both(simfabric.Verbs()), "verbs;ofi_rxm", new(atomic.Bool)}
+	f.spoils.Store(true)
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	here.FailureMemory = 500 * time.Millisecond
+	cleanly(t, here)
+	defer there.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 20})
+	d := rdmanet.Dialer{Transport: here}
+	info, _ := dialFresh(t, d, l.Addr().String())
+	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
+	assert.Contains(t, strings.Join(info.Refused, ", "), "the fabric delivers wrong contents")
+	assert.Equal(t, map[string]uint64{"verbs;ofi_rxm": 1}, here.Stats().PathFailures)
+	f.spoils.Store(false)
+	eventually(t, func() bool {
+		info, _ := dialFresh(t, d, l.Addr().String())
+		return info.Provider == "verbs;ofi_rxm"
+	}, "it is tried again")
+	assert.Equal(t, map[string]uint64{"verbs;ofi_rxm": 1}, here.Stats().PathFailures)
+}
+
+// What is remembered keeps nobody from the only provider, but for those who have an
+// alternative.
+func TestOnlyProviderIsTriedAgain(t *testing.T) {
+	f := faulty{simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}), "tcp;ofi_rxm", new(atomic.Bool)}
+	f.spoils.Store(true)
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	cleanly(t, here)
+	defer there.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+	d := rdmanet.Dialer{Transport: here}
+	for range 2 {
+		_, err := d.Dial("rdma", l.Addr().String())
+		require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+		require.ErrorContains(t, err, "wrong contents")
+	}
+	d.Fallback = rdmanet.FallbackTCP
+	c, err := d.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	assert.ErrorContains(t, c.(*rdmanet.Conn).Info().Fallback, "tried again in")
+	require.NoError(t, c.Close())
+	assert.EqualValues(t, 2, here.Stats().PathFailures["tcp;ofi_rxm"])
+	f.spoils.Store(false)
+	d.Fallback = rdmanet.FallbackNone
+	info, _ := dialFresh(t, d, l.Addr().String())
+	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
+}
+
+// That something else listens at an address is found out once, not with each Dial.
+func TestForeignListenerIsRemembered(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	address := silent(t)
+	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}
+	info, first := dialFresh(t, d, address)
+	require.ErrorIs(t, info.Fallback, rdmanet.ErrHandshakeTimeout)
+	assert.GreaterOrEqual(t, first, 2*time.Second)
+	for range 3 {
+		info, took := dialFresh(t, d, address)
+		require.ErrorIs(t, info.Fallback, rdmanet.ErrHandshakeTimeout)
+		assert.Less(t, took, time.Second)
+	}
+	assert.EqualValues(t, 4, tr.Stats().Fallbacks["timeout"])
+	assert.EqualValues(t, 1, tr.Stats().HandshakeFailures["timeout"])
+}
