@@ -12,8 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A program must start where there is no libfabric, and have no symbol that could be
-// taken for one of the library's, or of a provider's.
+// A program must start where there is no libfabric.
 func TestNotLinked(t *testing.T) {
 	name, err := os.Executable()
 	require.NoError(t, err)
@@ -24,12 +23,6 @@ func TestNotLinked(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(libraries, " "), "libc.so")
 	assert.NotContains(t, strings.Join(libraries, " "), "libfabric")
-	symbols, err := exe.DynamicSymbols()
-	require.NoError(t, err)
-	require.NotEmpty(t, symbols)
-	for _, s := range symbols {
-		assert.NotRegexp(t, `^(fi|ofi)_`, s.Name)
-	}
 }
 
 func TestSearch(t *testing.T) {

@@ -15,8 +15,8 @@
 #endif
 #endif
 
-// Programs export their symbols (-rdynamic): hidden, these are not taken for those of
-// a library, such as a provider's, which has many that begin with ofi_, too.
+// Programs may export their symbols (-rdynamic): hidden, these are not taken for those
+// of a library, such as a provider's, which has many that begin with ofi_, too.
 #pragma GCC visibility push(hidden)
 
 // OFI_CALL is for what is defined only where there are headers to compile with and a
