@@ -11,14 +11,14 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 NESTED   := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
 
 # LIBFABRIC is the prefix of another libfabric than the system's, for every target:
-# make test LIBFABRIC=/opt/libfabric. Go does not notice when the headers under a prefix
-# change: give each version a prefix of its own, or go clean -cache.
+# make test LIBFABRIC=/opt/libfabric. Its headers are compiled with, and it is loaded. Go
+# does not notice when the headers under a prefix change: give each version a prefix of
+# its own, or go clean -cache.
 ifdef LIBFABRIC
 override LIBFABRIC := $(abspath $(LIBFABRIC))
-libdir := $(patsubst %/pkgconfig/libfabric.pc,%,$(firstword $(wildcard $(LIBFABRIC)/lib*/pkgconfig/libfabric.pc)))
 export LIBFABRIC
-export PKG_CONFIG_PATH := $(libdir)/pkgconfig
-export CGO_LDFLAGS := $(CGO_LDFLAGS) -Wl,-rpath,$(libdir)
+export CGO_CFLAGS := $(or $(CGO_CFLAGS),-g -O2) -I$(LIBFABRIC)/include
+export RDMANET_LIBFABRIC := $(firstword $(wildcard $(LIBFABRIC)/lib*/libfabric.so.1 $(LIBFABRIC)/lib/*/libfabric.so.1) $(LIBFABRIC)/lib/libfabric.so.1)
 endif
 
 .DEFAULT_GOAL := help
@@ -28,7 +28,7 @@ help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
-deps: ## install libfabric's headers, pkg-config and a C compiler if they are missing
+deps: ## install libfabric, its headers and a C compiler if they are missing
 	@./scripts/deps.sh
 
 .PHONY: build
@@ -43,8 +43,8 @@ demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric
 	./bin/bench -demo
 	./bin/http
 
-# The package must compile where there is no libfabric: without cgo, and off
-# Linux. The race detector allocates, as AddressSanitizer does, so the tests of
+# The package must compile where there is no libfabric: without cgo, off Linux, and
+# where its headers are missing. The race detector allocates, as AddressSanitizer does, so the tests of
 # allocations run without.
 # shm copies from process to process where the kernel lets it (CMA), and through
 # shared memory, piece by piece, where it does not, as in most containers and with
@@ -57,6 +57,7 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	$(GO) test -race -shuffle=on -timeout=20m ./rdmanet ./internal/engine ./... # those that take longest first
 	@for m in $(NESTED); do (set -x; cd $$m && $(GO) vet ./... && CGO_ENABLED=0 $(GO) build -o /dev/null ./... && \
 		GOOS=darwin CGO_ENABLED=0 $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
+	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./rdmanet ./cgo/ofi
 	$(GO) test -run Alloc ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
 	FI_SHM_DISABLE_CMA=1 RDMANET_TEST_PROVIDERS=shm $(GO) test -count=1 -timeout=20m ./rdmanet ./grpcdialer # Go's cache of results does not know libfabric's variables

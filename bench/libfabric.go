@@ -2,9 +2,13 @@
 
 package main
 
-import "github.com/seed202c38ff/fabricnet/cgo/ofi"
+import (
+	"cmp"
 
-func libfabric() string { return "libfabric " + ofi.LibraryVersion() }
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+)
+
+func libfabric() string { return "libfabric " + cmp.Or(ofi.LibraryVersion(), "not found") }
 
 // libfabricVersions are those that this program was compiled with and uses.
 func libfabricVersions() (compiled, inUse string) { return ofi.CompiledVersion(), ofi.LibraryVersion() }

@@ -34,8 +34,9 @@ var (
 	ErrHandshakeTimeout = rendezvous.ErrHandshakeTimeout
 	// ErrProviderUnavailable: this machine does not offer the provider.
 	ErrProviderUnavailable = fabric.ErrNoProvider
-	// ErrUnsupported: this program was built without libfabric, that is without
-	// cgo or for another system than Linux.
+	// ErrUnsupported: there is no libfabric. It is not installed, or this program was
+	// built without its headers, without cgo or for another system than Linux. The text
+	// says which package is missing and where was looked.
 	ErrUnsupported = fabric.ErrUnsupported
 	// ErrMemory: Transport.MemoryLimit has no room, on either side.
 	ErrMemory = rendezvous.ErrMemory

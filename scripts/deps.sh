@@ -1,8 +1,7 @@
 #!/bin/sh
-# Installs what the build needs besides Go: a C compiler, pkg-config and
-# libfabric's headers; with the argument "hosts" also what the tests of several hosts
-# need, with "browser" a browser for the test of the debug page. Does nothing, quickly,
-# when they are there.
+# Installs what is needed besides Go: a C compiler, and libfabric with its headers; with
+# the argument "hosts" also what the tests of several hosts need, with "browser" a browser
+# for the test of the debug page. Does nothing, quickly, when they are there.
 set -eu
 
 # The lowest libfabric whose interface the binding is written against.
@@ -23,23 +22,32 @@ have go || {
 # CC may carry arguments; its first word is the program.
 compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 
-packages="gcc libc6-dev pkg-config libfabric-dev" tools=
+packages="gcc libc6-dev libfabric-dev" tools=
 case "${1:-}" in
 hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
 browser) packages="$packages chromium" tools="chromium" ;;
 esac
 
+# headers succeeds if those that the build finds are of the minimum or later, and prints
+# their version.
+headers() {
+	version=$(printf '#include <rdma/fabric.h>\nversion FI_MAJOR_VERSION.FI_MINOR_VERSION\n' |
+		$(go env CC) $(go env CGO_CFLAGS) -E -P - 2>/dev/null | sed -n 's/^version //p' | tr -d ' ')
+	echo "${version:=none}"
+	[ "$version" != none ] && [ "$(printf '%s\n' $minimum "$version" | sort -V | head -n 1)" = $minimum ]
+}
+
 ready() {
 	for tool in $tools; do
 		have "$tool" || return 1
 	done
-	have "$(compiler)" && have pkg-config && pkg-config --atleast-version=$minimum libfabric
+	have "$(compiler)" && headers >/dev/null
 }
 
 # make LIBFABRIC=prefix: no other headers or library must be found instead.
 if [ -n "${LIBFABRIC:-}" ]; then
-	ready && [ "$(pkg-config --variable=prefix libfabric)" = "$LIBFABRIC" ] && exit 0
-	echo "A C compiler and pkg-config are needed, and under $LIBFABRIC there must be libfabric $minimum or later with its headers and libfabric.pc." >&2
+	[ -e "$LIBFABRIC/include/rdma/fabric.h" ] && [ -e "$RDMANET_LIBFABRIC" ] && ready && exit 0
+	echo "A C compiler is needed, and under $LIBFABRIC there must be libfabric $minimum or later with its headers." >&2
 	exit 1
 fi
 
@@ -53,16 +61,17 @@ if have apt-get; then
 		apt-get install -q -y --no-install-recommends $packages
 else
 	cat >&2 <<EOF
-A C compiler, pkg-config and libfabric $minimum or later with its headers are needed${tools:+, and $tools}. Install them with
+A C compiler and libfabric $minimum or later with its headers are needed${tools:+, and $tools}. Install them with
 
-  Fedora, RHEL:  dnf install gcc pkgconf-pkg-config libfabric-devel
-  Arch:          pacman -S gcc pkgconf libfabric
-  Alpine:        apk add gcc musl-dev pkgconf libfabric-dev
+  Fedora, RHEL:  dnf install gcc libfabric-devel
+  Arch:          pacman -S gcc libfabric
+
+The C library must be glibc: with another, programs compile, but find no libfabric.
 EOF
 	exit 1
 fi
 
 ready || {
-	echo "libfabric $minimum or later${tools:+ and $tools} are needed; this system has $(pkg-config --modversion libfabric 2>/dev/null || echo none)." >&2
+	echo "libfabric $minimum or later${tools:+ and $tools} are needed; this system has headers of $(headers || true)." >&2
 	exit 1
 }

@@ -21,8 +21,7 @@ type Addr uint64
 const maxName = 256
 
 func (ep *Endpoint) openAV() error {
-	attr := C.struct_fi_av_attr{_type: C.FI_AV_TABLE}
-	if ret := C.fi_av_open(ep.domain, &attr, &ep.av, nil); ret != 0 {
+	if ret := C.ofi_av_open(ep.domain, &ep.av); ret != 0 {
 		return callError("fi_av_open", ret)
 	}
 	return nil
@@ -31,7 +30,7 @@ func (ep *Endpoint) openAV() error {
 func (ep *Endpoint) readName() error {
 	var name [maxName]byte
 	size := C.size_t(len(name))
-	if ret := C.fi_getname(&ep.ep.fid, unsafe.Pointer(&name[0]), &size); ret != 0 {
+	if ret := C.ofi_getname(ep.ep, unsafe.Pointer(&name[0]), &size); ret != 0 {
 		return callError("fi_getname", ret)
 	}
 	ep.name = bytes.Clone(name[:min(int(size), len(name))])
@@ -54,13 +53,13 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 	}
 	c := C.CBytes(append(ep.insertedName(name), 0))
 	defer C.free(c)
-	var addr C.fi_addr_t
-	ret := C.fi_av_insert(ep.av, c, 1, &addr, 0, nil)
+	var addr C.uint64_t
+	ret := C.ofi_av_insert(ep.av, c, &addr)
 	switch {
 	case ret < 0:
 		return 0, callError("fi_av_insert", ret)
 	case ret != 1:
-		return 0, callError("fi_av_insert", -C.FI_EINVAL)
+		return 0, callError("fi_av_insert", -C.EINVAL)
 	}
 	return Addr(addr), nil
 }
@@ -73,7 +72,7 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 func (ep *Endpoint) insertedName(name []byte) []byte {
 	const scheme, since = "fi_shm://", 2<<16 | 5
 	process := ep.name[:bytes.LastIndexByte(ep.name, ':')+1] // fi_shm://process:user:number
-	if !bytes.HasPrefix(process, []byte(scheme)) || !bytes.HasPrefix(name, process) || C.fi_version() < since {
+	if !bytes.HasPrefix(process, []byte(scheme)) || !bytes.HasPrefix(name, process) || libraryAPI() < since {
 		return bytes.Clone(name)
 	}
 	return slices.Concat(name[:len(scheme)], []byte("/"), name[len(scheme):])
@@ -84,8 +83,7 @@ func (ep *Endpoint) Remove(a Addr) error {
 	if ep.abandoned.Load() {
 		return ErrAbandoned
 	}
-	addr := C.fi_addr_t(a)
-	if ret := C.fi_av_remove(ep.av, &addr, 1, 0); ret != 0 {
+	if ret := C.ofi_av_remove(ep.av, C.uint64_t(a)); ret != 0 {
 		return callError("fi_av_remove", ret)
 	}
 	return nil
@@ -98,7 +96,7 @@ func (ep *Endpoint) checkName(name []byte) error {
 	own := ep.name
 	ok := len(name) == len(own)
 	switch {
-	case ep.info.c.addr_format == C.FI_ADDR_STR:
+	case ep.info.attr.addr_format == C.OFI_FI_ADDR_STR:
 		scheme, _, _ := strings.Cut(string(own), "://")
 		rest, found := strings.CutPrefix(string(bytes.TrimSuffix(name, []byte{0})), scheme+"://")
 		ok = found && rest != "" && len(name) < maxName && !strings.ContainsAny(rest, "/\x00")

@@ -18,9 +18,9 @@ func (ep *Endpoint) openCQ() error {
 	ep.txDepth = min(ep.info.TxSize(), maxDepth)
 	ep.rxDepth = min(ep.info.RxSize(), maxDepth)
 	for {
-		err := ep.tryCQ(C.FI_WAIT_FD)
+		err := ep.tryCQ(true)
 		if err != nil {
-			err = ep.tryCQ(C.FI_WAIT_NONE)
+			err = ep.tryCQ(false)
 		}
 		if err == nil {
 			return nil
@@ -33,23 +33,22 @@ func (ep *Endpoint) openCQ() error {
 	}
 }
 
-func (ep *Endpoint) tryCQ(wait C.enum_fi_wait_obj) error {
-	attr := C.struct_fi_cq_attr{
-		size:     C.size_t(ep.txDepth + 2*ep.rxDepth),
-		format:   C.FI_CQ_FORMAT_DATA,
-		wait_obj: wait,
+func (ep *Endpoint) tryCQ(wait bool) error {
+	with := C.int(0)
+	if wait {
+		with = 1
 	}
-	if ret := C.fi_cq_open(ep.domain, &attr, &ep.cq, nil); ret != 0 {
+	if ret := C.ofi_cq_open(ep.domain, C.size_t(ep.txDepth+2*ep.rxDepth), with, &ep.cq); ret != 0 {
 		ep.cq = nil
 		return callError("fi_cq_open", ret)
 	}
-	if wait != C.FI_WAIT_FD {
+	if !wait {
 		return nil
 	}
 	// Some providers take FI_WAIT_FD and then have no descriptor (rxd).
 	fd := C.int(-1)
-	if ret := C.fi_control(&ep.cq.fid, C.FI_GETWAIT, unsafe.Pointer(&fd)); ret != 0 {
-		C.fi_close(&ep.cq.fid)
+	if ret := C.ofi_cq_getwait(ep.cq, &fd); ret != 0 {
+		C.ofi_close(unsafe.Pointer(ep.cq))
 		ep.cq = nil
 		return callError("fi_control", ret)
 	}

@@ -7,6 +7,7 @@
 struct ofi_device_limits {
 	int cq, srq;
 };
+__attribute__((visibility("hidden")))
 void ofi_query_devices(struct ofi_device_limits *limits);
 
 #endif

@@ -4,6 +4,13 @@
 // operations and reaps a batch of completions in one call into C. It holds no
 // policy. It needs Linux and cgo; elsewhere only Errno is left of it.
 //
+// libfabric is loaded when it is first needed, from the file that RDMANET_LIBFABRIC
+// names, else as libfabric.so.1 from where the dynamic linker looks, ld.so(8), or from
+// where EFA's installer puts it; and never unloaded. That takes glibc. It may be any
+// version from 1.17 on, older or newer than the headers that the package was compiled
+// with. Without libfabric, or compiled without its headers, GetInfo fails with a
+// *LoadError.
+//
 // Memory handed to libfabric must not be Go heap: it stays in use after the
 // call that hands it over. Inject operations are the exception.
 package ofi

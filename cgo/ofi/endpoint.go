@@ -56,10 +56,12 @@ func Open(info Info) (*Endpoint, error) { return OpenMultiRecv(info, 0) }
 func OpenMultiRecv(info Info, least int) (*Endpoint, error) {
 	restore := holdSignals()
 	defer restore()
-	ep := &Endpoint{info: Info{C.fi_dupinfo(info.c)}, least: least, waitFD: -1, loseRegions: mayLoseRegions(info.Provider())}
-	if ep.info.c == nil {
-		return nil, callError("fi_dupinfo", -C.FI_ENOMEM)
+	ep := &Endpoint{least: least, waitFD: -1, loseRegions: mayLoseRegions(info.Provider())}
+	c := C.ofi_dupinfo(info.c)
+	if c == nil {
+		return nil, callError("fi_dupinfo", -C.ENOMEM)
 	}
+	ep.info = newInfo(c)
 	for _, step := range []func() error{
 		ep.openDomain, ep.openCQ, ep.openAV, ep.openEndpoint, ep.openPort,
 	} {
@@ -71,23 +73,20 @@ func OpenMultiRecv(info Info, least int) (*Endpoint, error) {
 }
 
 func (ep *Endpoint) openDomain() error {
-	if ret := C.fi_fabric(ep.info.c.fabric_attr, &ep.fabric, nil); ret != 0 {
+	if ret := C.ofi_fabric(ep.info.c, &ep.fabric); ret != 0 {
 		return callError("fi_fabric", ret)
 	}
-	if ret := C.fi_domain(ep.fabric, ep.info.c, &ep.domain, nil); ret != 0 {
+	if ret := C.ofi_domain(ep.fabric, ep.info.c, &ep.domain); ret != 0 {
 		return callError("fi_domain", ret)
 	}
 	return nil
 }
 
 func (ep *Endpoint) openEndpoint() error {
-	if ret := C.fi_endpoint(ep.domain, ep.info.c, &ep.ep, nil); ret != 0 {
+	if ret := C.ofi_endpoint(ep.domain, ep.info.c, &ep.ep); ret != 0 {
 		return callError("fi_endpoint", ret)
 	}
-	if ret := C.fi_ep_bind(ep.ep, &ep.cq.fid, C.FI_TRANSMIT|C.FI_RECV); ret != 0 {
-		return callError("fi_ep_bind", ret)
-	}
-	if ret := C.fi_ep_bind(ep.ep, &ep.av.fid, 0); ret != 0 {
+	if ret := C.ofi_ep_bind(ep.ep, ep.cq, ep.av); ret != 0 {
 		return callError("fi_ep_bind", ret)
 	}
 	if err := ep.enable(); err != nil {
@@ -99,13 +98,13 @@ func (ep *Endpoint) openEndpoint() error {
 // enable enables the endpoint. shm takes what OpenMultiRecv asks for in libfabric 1
 // only afterwards (before, it crashes), and from libfabric 2 on only before.
 func (ep *Endpoint) enable() error {
-	early := C.fi_version() >= 2<<16
+	early := libraryAPI() >= 2<<16
 	if early {
 		if err := ep.setMinMultiRecv(); err != nil {
 			return err
 		}
 	}
-	if ret := C.fi_enable(ep.ep); ret != 0 {
+	if ret := C.ofi_enable(ep.ep); ret != 0 {
 		return callError("fi_enable", ret)
 	}
 	if !early {
@@ -122,7 +121,7 @@ func (ep *Endpoint) openPort() error {
 	ep.port = C.ofi_port_new(ep.fabric, ep.ep, ep.cq, ep.info.c,
 		C.uint32_t(ep.txDepth), C.uint32_t(ep.rxDepth), guarded)
 	if ep.port == nil {
-		return callError("calloc", -C.FI_ENOMEM)
+		return callError("calloc", -C.ENOMEM)
 	}
 	return nil
 }
@@ -137,18 +136,12 @@ func (ep *Endpoint) TxDepth() int { return ep.txDepth }
 // RxDepth is the number of receives that can be posted.
 func (ep *Endpoint) RxDepth() int { return ep.rxDepth }
 
-// optMaxMsgSize is FI_OPT_MAX_MSG_SIZE of fi_endpoint(3), which headers before 1.22
-// lack.
-const optMaxMsgSize = 12
-
 // MaxSend is the length of the longest send in bytes (fi_getopt with
 // FI_OPT_MAX_MSG_SIZE). efa-direct takes far longer writes. Providers that do not
 // know the option take sends as long as Info.MaxMsgSize.
 func (ep *Endpoint) MaxSend() uint64 {
 	var size C.size_t
-	n := C.size_t(C.sizeof_size_t)
-	ret := C.fi_getopt(&ep.ep.fid, C.FI_OPT_ENDPOINT, optMaxMsgSize, unsafe.Pointer(&size), &n)
-	if ret != 0 || size == 0 {
+	if C.ofi_get_max_msg_size(ep.ep, &size) != 0 || size == 0 {
 		return ep.info.MaxMsgSize()
 	}
 	return min(uint64(size), ep.info.MaxMsgSize())
@@ -158,10 +151,7 @@ func (ep *Endpoint) setMinMultiRecv() error {
 	if ep.least == 0 {
 		return nil
 	}
-	size := C.size_t(ep.least)
-	ret := C.fi_setopt(&ep.ep.fid, C.FI_OPT_ENDPOINT, C.FI_OPT_MIN_MULTI_RECV,
-		unsafe.Pointer(&size), C.sizeof_size_t)
-	if ret != 0 {
+	if ret := C.ofi_set_min_multi_recv(ep.ep, C.size_t(ep.least)); ret != 0 {
 		return callError("fi_setopt", ret)
 	}
 	return nil
@@ -175,7 +165,7 @@ func (ep *Endpoint) Shutdown() error {
 	if ep.abandoned.Load() || ep.ep == nil || ep.info.EndpointMR() {
 		return nil
 	}
-	if ret := C.fi_close(&ep.ep.fid); ret != 0 {
+	if ret := C.ofi_close(unsafe.Pointer(ep.ep)); ret != 0 {
 		return callError("fi_close of the endpoint", ret)
 	}
 	ep.ep = nil
@@ -190,13 +180,13 @@ func (ep *Endpoint) Close() error {
 		return nil
 	}
 	if ep.ep != nil {
-		if ret := C.fi_close(&ep.ep.fid); ret != 0 {
+		if ret := C.ofi_close(unsafe.Pointer(ep.ep)); ret != 0 {
 			return callError("fi_close of the endpoint", ret)
 		}
 		ep.ep = nil
 	}
 	if ep.cq != nil {
-		if ret := C.fi_close(&ep.cq.fid); ret != 0 {
+		if ret := C.ofi_close(unsafe.Pointer(ep.cq)); ret != 0 {
 			return callError("fi_close of the completion queue", ret)
 		}
 		ep.cq = nil
@@ -206,26 +196,26 @@ func (ep *Endpoint) Close() error {
 		ep.port = nil
 	}
 	if ep.av != nil {
-		if ret := C.fi_close(&ep.av.fid); ret != 0 {
+		if ret := C.ofi_close(unsafe.Pointer(ep.av)); ret != 0 {
 			return callError("fi_close of the address vector", ret)
 		}
 		ep.av = nil
 	}
 	if ep.domain != nil {
-		if ret := C.fi_close(&ep.domain.fid); ret != 0 {
+		if ret := C.ofi_close(unsafe.Pointer(ep.domain)); ret != 0 {
 			return callError("fi_close of the domain", ret)
 		}
 		ep.domain = nil
 	}
 	if ep.fabric != nil {
-		if ret := C.fi_close(&ep.fabric.fid); ret != 0 {
+		if ret := C.ofi_close(unsafe.Pointer(ep.fabric)); ret != 0 {
 			return callError("fi_close of the fabric", ret)
 		}
 		ep.fabric = nil
 	}
 	if ep.info.c != nil {
-		C.fi_freeinfo(ep.info.c)
-		ep.info.c = nil
+		C.ofi_freeinfo(ep.info.c)
+		ep.info = Info{}
 	}
 	return nil
 }

@@ -101,7 +101,7 @@ int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
 	struct guard *g = this_thread();
 
 	if (!g)
-		return FI_ENOMEM;
+		return ENOMEM;
 	if (sigsetjmp(g->out, 0)) {
 		atomic_store(&g->port, NULL);
 		unblock(); // the handler did not return

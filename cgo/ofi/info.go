@@ -3,8 +3,8 @@
 package ofi
 
 /*
-#cgo pkg-config: libfabric
 #include <stdlib.h>
+#include <netinet/in.h>
 #include "shim.h"
 */
 import "C"
@@ -14,7 +14,6 @@ import (
 	"iter"
 	"net/netip"
 	"strings"
-	"sync"
 	"unsafe"
 )
 
@@ -23,14 +22,14 @@ type Order uint64
 
 // The message orders that matter between sends and writes.
 const (
-	OrderSendAfterSend   Order = C.FI_ORDER_SAS
-	OrderSendAfterWrite  Order = C.FI_ORDER_SAW
-	OrderWriteAfterWrite Order = C.FI_ORDER_WAW
+	OrderSendAfterSend   Order = C.OFI_FI_ORDER_SAS
+	OrderSendAfterWrite  Order = C.OFI_FI_ORDER_SAW
+	OrderWriteAfterWrite Order = C.OFI_FI_ORDER_WAW
 )
 
 // mrModes are the demands on registered memory that this package meets.
-const mrModes = C.FI_MR_LOCAL | C.FI_MR_VIRT_ADDR | C.FI_MR_ALLOCATED |
-	C.FI_MR_PROV_KEY | C.FI_MR_ENDPOINT
+const mrModes = C.OFI_FI_MR_LOCAL | C.OFI_FI_MR_VIRT_ADDR | C.OFI_FI_MR_ALLOCATED |
+	C.OFI_FI_MR_PROV_KEY | C.OFI_FI_MR_ENDPOINT
 
 // Hints say what GetInfo looks for: reliable datagram endpoints that send,
 // receive and write, and besides that the following.
@@ -48,121 +47,86 @@ type Hints struct {
 type InfoList struct{ head *C.struct_fi_info }
 
 // Info describes one endpoint that can be opened, struct fi_info.
-type Info struct{ c *C.struct_fi_info }
-
-// version is the interface version to ask for: the library refuses one newer
-// than itself, and a newer one than this package was compiled with could
-// change the layout of its structures.
-func version() (C.uint32_t, error) {
-	compiled := C.uint32_t(C.FI_MAJOR_VERSION<<16 | C.FI_MINOR_VERSION)
-	v := min(compiled, C.fi_version())
-	if v < 1<<16|17 {
-		return 0, fmt.Errorf("libfabric %s is too old: 1.17 is needed", LibraryVersion())
-	}
-	return v, nil
+type Info struct {
+	c    *C.struct_fi_info
+	attr *C.struct_ofi_info // what c says
 }
 
-// CompiledVersion is the major and minor version of the headers that this package
-// was compiled with.
-func CompiledVersion() string {
-	return fmt.Sprintf("%d.%d", C.FI_MAJOR_VERSION, C.FI_MINOR_VERSION)
-}
-
-// LibraryVersion is the major and minor version of the library in use, as in
-// "1.17" (fi_version).
-func LibraryVersion() string {
-	v := C.fi_version()
-	return fmt.Sprintf("%d.%d", v>>16, v&0xffff)
-}
-
-// setup prepares the environment, which libfabric reads at its first call.
-// The registration cache's monitors watch libc's mmap and munmap, which Go's
-// runtime does not use: the cache would go stale. What the user has set stays.
-var setup = sync.OnceFunc(func() {
-	setenv("FI_MR_CACHE_MONITOR", "disabled")
-	setenv("IPATH_NO_BACKTRACE", "1") // keeps libinfinipath from catching signals
-	prepareForDevices()
-})
-
-// setenv sets a variable for libraries, unless it is set.
-func setenv(name, value string) {
-	cname, cvalue := C.CString(name), C.CString(value)
-	defer C.free(unsafe.Pointer(cname))
-	defer C.free(unsafe.Pointer(cvalue))
-	C.setenv(cname, cvalue, 0)
+func newInfo(c *C.struct_fi_info) Info {
+	i := Info{c, new(C.struct_ofi_info)}
+	C.ofi_describe(c, i.attr)
+	return i
 }
 
 // GetInfo asks what fits the hints (fi_getinfo). It may block: providers
 // resolve addresses and probe devices. It wraps Errno; syscall.ENODATA means
 // that there is nothing.
 func GetInfo(h Hints) (*InfoList, error) {
-	setup()
-	v, err := version()
+	lib, err := load()
 	if err != nil {
 		return nil, err
 	}
 	hints := newHints(h)
 	if hints == nil {
-		return nil, callError("fi_allocinfo", -C.FI_ENOMEM)
+		return nil, callError("fi_allocinfo", -C.ENOMEM)
 	}
-	defer C.fi_freeinfo(hints)
-	var node *C.char
-	var flags C.uint64_t
-	if h.Source != "" {
-		node, flags = C.CString(h.Source), C.FI_SOURCE
-		defer C.free(unsafe.Pointer(node))
-	}
+	defer C.ofi_freeinfo(hints)
+	source, free := cString(h.Source)
+	defer free()
 	restore := holdSignals()
 	defer restore()
 	list := new(InfoList)
-	if ret := C.fi_getinfo(v, node, nil, flags, hints, &list.head); ret != 0 {
+	if ret := C.ofi_getinfo(lib.api(), source, hints, &list.head); ret != 0 {
 		return nil, callError("fi_getinfo", ret)
 	}
 	return list, nil
 }
 
 func newHints(h Hints) *C.struct_fi_info {
-	c := C.fi_allocinfo()
-	if c == nil {
-		return nil
+	c := C.struct_ofi_hints{
+		caps:         C.OFI_FI_MSG | C.OFI_FI_RMA,
+		mr_mode:      mrModes,
+		order:        C.uint64_t(h.Order),
+		cq_data_size: C.size_t(h.CQDataSize),
 	}
-	c.caps = C.FI_MSG | C.FI_RMA
 	if h.MultiRecv {
-		c.caps |= C.FI_MULTI_RECV
+		c.caps |= C.OFI_FI_MULTI_RECV
 	}
-	c.mode = C.FI_CONTEXT | C.FI_CONTEXT2
-	c.ep_attr._type = C.FI_EP_RDM
-	c.domain_attr.threading = C.FI_THREAD_SAFE
-	c.domain_attr.av_type = C.FI_AV_TABLE
-	c.domain_attr.mr_mode = mrModes
-	c.domain_attr.cq_data_size = C.size_t(h.CQDataSize)
-	c.tx_attr.msg_order = C.uint64_t(h.Order)
-	c.rx_attr.msg_order = C.uint64_t(h.Order)
 	if h.DeliveryComplete {
-		c.tx_attr.op_flags = C.FI_DELIVERY_COMPLETE
+		c.op_flags = C.OFI_FI_DELIVERY_COMPLETE
 	}
-	name := h.Provider
-	if name == efaDirect {
-		name = "efa"
-		c.fabric_attr.name = C.CString(efaDirect) // freed by fi_freeinfo, as is the other
+	provider, fabric := h.Provider, ""
+	if provider == efaDirect {
+		provider, fabric = "efa", efaDirect
 	}
-	if name != "" {
-		c.fabric_attr.prov_name = C.CString(name)
+	var freeProvider, freeFabric func()
+	c.provider, freeProvider = cString(provider)
+	defer freeProvider()
+	c.fabric, freeFabric = cString(fabric)
+	defer freeFabric()
+	return C.ofi_hints(&c)
+}
+
+// cString returns a copy of s for C and what frees it, nil for "".
+func cString(s string) (c *C.char, free func()) {
+	if s == "" {
+		return nil, func() {}
 	}
-	return c
+	c = C.CString(s)
+	return c, func() { C.free(unsafe.Pointer(c)) }
 }
 
 // Free releases the list (fi_freeinfo).
 func (l *InfoList) Free() {
-	C.fi_freeinfo(l.head)
+	C.ofi_freeinfo(l.head)
 	l.head = nil
 }
 
 // All yields the entries, the one that libfabric prefers first.
 func (l *InfoList) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
-		for c := l.head; c != nil; c = c.next {
-			if !yield(Info{c}) {
+		for c := l.head; c != nil; c = C.ofi_nextinfo(c) {
+			if !yield(newInfo(c)) {
 				return
 			}
 		}
@@ -176,7 +140,7 @@ const efaDirect = "efa-direct"
 // Provider is the provider's name, layered ones with a semicolon as in
 // "tcp;ofi_rxm".
 func (i Info) Provider() string {
-	name := C.GoString(i.c.fabric_attr.prov_name)
+	name := C.GoString(i.attr.provider)
 	if name == "efa" && i.Fabric() == efaDirect {
 		return efaDirect
 	}
@@ -184,43 +148,43 @@ func (i Info) Provider() string {
 }
 
 // Fabric is the name of the fabric.
-func (i Info) Fabric() string { return C.GoString(i.c.fabric_attr.name) }
+func (i Info) Fabric() string { return C.GoString(i.attr.fabric) }
 
 // Domain is the name of the domain, in general that of a device.
-func (i Info) Domain() string { return C.GoString(i.c.domain_attr.name) }
+func (i Info) Domain() string { return C.GoString(i.attr.domain) }
 
 // Protocol is the wire protocol and its version, FI_PROTO of fi_endpoint(3).
 func (i Info) Protocol() (protocol, version uint32) {
-	return uint32(i.c.ep_attr.protocol), uint32(i.c.ep_attr.protocol_version)
+	return uint32(i.attr.protocol), uint32(i.attr.protocol_version)
 }
 
 // InjectSize is the length of the longest inject operation in bytes.
-func (i Info) InjectSize() int { return int(i.c.tx_attr.inject_size) }
+func (i Info) InjectSize() int { return int(i.attr.inject_size) }
 
 // MaxMsgSize is the length of the longest send or write in bytes, whichever may be
 // longer: see Endpoint.MaxSend.
-func (i Info) MaxMsgSize() uint64 { return uint64(i.c.ep_attr.max_msg_size) }
+func (i Info) MaxMsgSize() uint64 { return uint64(i.attr.max_msg_size) }
 
 // CQDataSize is the number of bytes of remote completion data.
-func (i Info) CQDataSize() int { return int(i.c.domain_attr.cq_data_size) }
+func (i Info) CQDataSize() int { return int(i.attr.cq_data_size) }
 
 // Order is the set of message orders kept by what is sent.
-func (i Info) Order() Order { return Order(i.c.tx_attr.msg_order) }
+func (i Info) Order() Order { return Order(i.attr.order) }
 
 // TxSize and RxSize are the provider's own depths, in operations.
-func (i Info) TxSize() int { return int(i.c.tx_attr.size) }
+func (i Info) TxSize() int { return int(i.attr.tx_size) }
 
 // RxSize is the number of receives that the provider holds.
-func (i Info) RxSize() int { return int(i.c.rx_attr.size) }
+func (i Info) RxSize() int { return int(i.attr.rx_size) }
 
 // LocalMR reports whether local buffers must be registered (FI_MR_LOCAL).
-func (i Info) LocalMR() bool { return i.mrMode(C.FI_MR_LOCAL) }
+func (i Info) LocalMR() bool { return i.mrMode(C.OFI_FI_MR_LOCAL) }
 
 // EndpointMR reports whether regions are bound to the endpoint (FI_MR_ENDPOINT).
-func (i Info) EndpointMR() bool { return i.mrMode(C.FI_MR_ENDPOINT) }
+func (i Info) EndpointMR() bool { return i.mrMode(C.OFI_FI_MR_ENDPOINT) }
 
 // MultiRecv reports whether multi-receive buffers are offered.
-func (i Info) MultiRecv() bool { return i.c.caps&C.FI_MULTI_RECV != 0 }
+func (i Info) MultiRecv() bool { return i.attr.caps&C.OFI_FI_MULTI_RECV != 0 }
 
 // mrNames has the bits of struct fi_domain_attr's mr_mode that mean something
 // still, fi_mr(3).
@@ -228,9 +192,9 @@ var mrNames = []struct {
 	bit  C.int
 	name string
 }{
-	{C.FI_MR_LOCAL, "LOCAL"}, {C.FI_MR_RAW, "RAW"}, {C.FI_MR_VIRT_ADDR, "VIRT_ADDR"}, {C.FI_MR_ALLOCATED, "ALLOCATED"},
-	{C.FI_MR_PROV_KEY, "PROV_KEY"}, {C.FI_MR_MMU_NOTIFY, "MMU_NOTIFY"}, {C.FI_MR_RMA_EVENT, "RMA_EVENT"},
-	{C.FI_MR_ENDPOINT, "ENDPOINT"}, {C.FI_MR_HMEM, "HMEM"}, {C.FI_MR_COLLECTIVE, "COLLECTIVE"},
+	{C.OFI_FI_MR_LOCAL, "LOCAL"}, {C.OFI_FI_MR_RAW, "RAW"}, {C.OFI_FI_MR_VIRT_ADDR, "VIRT_ADDR"}, {C.OFI_FI_MR_ALLOCATED, "ALLOCATED"},
+	{C.OFI_FI_MR_PROV_KEY, "PROV_KEY"}, {C.OFI_FI_MR_MMU_NOTIFY, "MMU_NOTIFY"}, {C.OFI_FI_MR_RMA_EVENT, "RMA_EVENT"},
+	{C.OFI_FI_MR_ENDPOINT, "ENDPOINT"}, {C.OFI_FI_MR_HMEM, "HMEM"}, {C.OFI_FI_MR_COLLECTIVE, "COLLECTIVE"},
 }
 
 // MRMode names the demands on registered memory, without "FI_MR_".
@@ -244,12 +208,12 @@ func (i Info) MRMode() string {
 	return strings.Join(names, " ")
 }
 
-func (i Info) mrMode(bit C.int) bool { return i.c.domain_attr.mr_mode&bit != 0 }
+func (i Info) mrMode(bit C.int) bool { return i.attr.mr_mode&bit != 0 }
 
 // HasIP reports whether endpoints are addressed by IP address and port.
 func (i Info) HasIP() bool {
-	switch i.c.addr_format {
-	case C.FI_SOCKADDR, C.FI_SOCKADDR_IN, C.FI_SOCKADDR_IN6:
+	switch i.attr.addr_format {
+	case C.OFI_FI_SOCKADDR, C.OFI_FI_SOCKADDR_IN, C.OFI_FI_SOCKADDR_IN6:
 		return true
 	}
 	return false
@@ -258,10 +222,10 @@ func (i Info) HasIP() bool {
 // Source is the IP address that an endpoint would be bound to, the zero Addr
 // if the provider does not say or does not use IP.
 func (i Info) Source() netip.Addr {
-	if !i.HasIP() || i.c.src_addr == nil {
+	if !i.HasIP() || i.attr.src_addr == nil {
 		return netip.Addr{}
 	}
-	return sockaddrIP(unsafe.Slice((*byte)(i.c.src_addr), int(i.c.src_addrlen)))
+	return sockaddrIP(unsafe.Slice((*byte)(i.attr.src_addr), int(i.attr.src_addrlen)))
 }
 
 // NIC is what the provider tells of the device, as far as it does.
@@ -272,17 +236,10 @@ type NIC struct {
 
 // NIC returns attributes of the device, struct fid_nic of fi_nic(3).
 func (i Info) NIC() (n NIC) {
-	c := i.c.nic
-	if c == nil {
-		return n
+	if a := i.attr; a.has_pci != 0 {
+		n.PCI = fmt.Sprintf("%04x:%02x:%02x.%d", a.pci_domain, a.pci_bus, a.pci_device, a.pci_function)
 	}
-	if c.bus_attr != nil && c.bus_attr.bus_type == C.FI_BUS_PCI {
-		pci := (*C.struct_fi_pci_attr)(unsafe.Pointer(&c.bus_attr.attr))
-		n.PCI = fmt.Sprintf("%04x:%02x:%02x.%d", pci.domain_id, pci.bus_id, pci.device_id, pci.function_id)
-	}
-	if c.link_attr != nil && c.link_attr.address != nil {
-		n.Link = C.GoString(c.link_attr.address)
-	}
+	n.Link = C.GoString(i.attr.link)
 	return n
 }
 

@@ -19,7 +19,7 @@ import (
 func TestMultiRecvIsOptional(t *testing.T) {
 	for _, want := range []bool{false, true} {
 		list := InfoList{newHints(Hints{MultiRecv: want})}
-		assert.Equal(t, want, Info{list.head}.MultiRecv())
+		assert.Equal(t, want, newInfo(list.head).MultiRecv())
 		list.Free()
 	}
 }
@@ -40,12 +40,12 @@ func TestUniverse(t *testing.T) {
 func TestEFADirect(t *testing.T) {
 	for _, name := range []string{"efa", "efa-direct", "shm"} {
 		list := InfoList{newHints(Hints{Provider: name})}
-		assert.Equal(t, name, Info{list.head}.Provider())
+		assert.Equal(t, name, newInfo(list.head).Provider())
 		list.Free()
 	}
 	list := InfoList{newHints(Hints{Provider: "efa-direct"})}
 	defer list.Free()
-	assert.Equal(t, "efa-direct", Info{list.head}.Fabric())
+	assert.Equal(t, "efa-direct", newInfo(list.head).Fabric())
 }
 
 // handler returns what the kernel does on sig: 0 for the default, 1 to ignore

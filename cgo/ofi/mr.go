@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"math"
 	"strings"
 	"syscall"
 	"unsafe"
@@ -19,9 +20,9 @@ type Access uint64
 
 const (
 	// AccessLocal is for the buffers of this side's own operations.
-	AccessLocal Access = C.FI_SEND | C.FI_RECV | C.FI_WRITE
+	AccessLocal Access = C.OFI_FI_SEND | C.OFI_FI_RECV | C.OFI_FI_WRITE
 	// AccessRemoteWrite lets peers write.
-	AccessRemoteWrite Access = C.FI_REMOTE_WRITE
+	AccessRemoteWrite Access = C.OFI_FI_REMOTE_WRITE
 )
 
 // keyAttempts bounds the search for a key that is not in use.
@@ -43,18 +44,17 @@ func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
 		return nil, ErrAbandoned
 	}
 	if len(mem) == 0 {
-		return nil, callError("fi_mr_reg", -C.FI_EINVAL)
+		return nil, callError("fi_mr_reg", -C.EINVAL)
 	}
 	ep.lockRegions()
 	defer ep.unlockRegions()
 	start := unsafe.Pointer(unsafe.SliceData(mem))
 	r := &Region{ep: ep}
-	if ep.info.mrMode(C.FI_MR_VIRT_ADDR) {
+	if ep.info.mrMode(C.OFI_FI_MR_VIRT_ADDR) {
 		r.base = uint64(uintptr(start))
 	}
 	for attempt := 1; ; attempt++ {
-		ret := C.fi_mr_reg(ep.domain, start, C.size_t(len(mem)), C.uint64_t(access),
-			0, ep.newKey(), 0, &r.mr, nil)
+		ret := C.ofi_mr_reg(ep.domain, start, C.size_t(len(mem)), C.uint64_t(access), ep.newKey(), &r.mr)
 		if ret == 0 {
 			break
 		}
@@ -70,13 +70,13 @@ func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
 
 // newKey returns 64 random bits, or as many as the provider's keys have.
 func (ep *Endpoint) newKey() C.uint64_t {
-	if ep.info.mrMode(C.FI_MR_PROV_KEY) {
+	if ep.info.mrMode(C.OFI_FI_MR_PROV_KEY) {
 		return 0
 	}
 	var key [8]byte
 	rand.Read(key[:])
 	v := binary.NativeEndian.Uint64(key[:])
-	if size := ep.info.c.domain_attr.mr_key_size; size > 0 && size < 8 {
+	if size := ep.info.attr.mr_key_size; size > 0 && size < 8 {
 		v &= 1<<(8*size) - 1
 	}
 	return C.uint64_t(v)
@@ -84,25 +84,25 @@ func (ep *Endpoint) newKey() C.uint64_t {
 
 func (ep *Endpoint) enableRegion(r *Region) error {
 	if ep.info.EndpointMR() {
-		if ret := C.fi_mr_bind(r.mr, &ep.ep.fid, 0); ret != 0 {
+		if ret := C.ofi_mr_bind(r.mr, ep.ep); ret != 0 {
 			return callError("fi_mr_bind", ret)
 		}
-		if ret := C.fi_mr_enable(r.mr); ret != 0 {
+		if ret := C.ofi_mr_enable(r.mr); ret != 0 {
 			return callError("fi_mr_enable", ret)
 		}
 	}
-	if C.fi_mr_key(r.mr) == C.FI_KEY_NOTAVAIL {
-		// Only a raw key would do (FI_MR_RAW), which nobody asked for.
+	if r.Key() == math.MaxUint64 {
+		// FI_KEY_NOTAVAIL: only a raw key would do (FI_MR_RAW), which nobody asked for.
 		return &CallError{Call: "fi_mr_key", Errno: Errno(syscall.ENOTSUP)}
 	}
 	return nil
 }
 
 // Desc is the local descriptor for operations on the memory (fi_mr_desc).
-func (r *Region) Desc() uintptr { return uintptr(C.fi_mr_desc(r.mr)) }
+func (r *Region) Desc() uintptr { return uintptr(C.ofi_mr_desc(r.mr)) }
 
 // Key is the protection key that peers name (fi_mr_key).
-func (r *Region) Key() uint64 { return uint64(C.fi_mr_key(r.mr)) }
+func (r *Region) Key() uint64 { return uint64(C.ofi_mr_key(r.mr)) }
 
 // Base is how peers address the first byte: its virtual address where the
 // provider works with those (FI_MR_VIRT_ADDR), else 0.
@@ -119,7 +119,7 @@ func (r *Region) Close() error {
 }
 
 func (r *Region) close() error {
-	if ret := C.fi_close(&r.mr.fid); ret != 0 {
+	if ret := C.ofi_close(unsafe.Pointer(r.mr)); ret != 0 {
 		return callError("fi_close of the memory region", ret)
 	}
 	return nil
@@ -132,7 +132,7 @@ func (r *Region) close() error {
 // the connection, and what was under way is lost without an error; it can be a crash, too.
 func mayLoseRegions(provider string) bool {
 	core, _, _ := strings.Cut(provider, ";")
-	return core == "net" || core == "tcp" && C.fi_version() == 1<<16|18
+	return core == "net" || core == "tcp" && libraryAPI() == 1<<16|18
 }
 
 func (ep *Endpoint) lockRegions() {

@@ -70,7 +70,7 @@ func (ep *Endpoint) NewBatch() (*Batch, error) {
 	scratch := max(ep.info.InjectSize(), 16<<10)
 	c := C.ofi_batch_new(C.size_t(scratch))
 	if c == nil {
-		return nil, callError("malloc", -C.FI_ENOMEM)
+		return nil, callError("malloc", -C.ENOMEM)
 	}
 	return &Batch{c}, nil
 }

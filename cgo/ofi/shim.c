@@ -2,6 +2,10 @@
 
 #include "shim.h"
 
+#ifdef OFI_LOADS
+
+#include "load.h"
+
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -394,3 +398,5 @@ int ofi_trywait(struct ofi_port *port)
 
 	return fi_trywait(port->fabric, fids, 1);
 }
+
+#endif

@@ -1,21 +1,156 @@
-// The data path of the binding: post a batch of operations and reap a batch of
-// completions in one call from Go, and no policy.
+// All that Go sees of C: plain structures, opaque pointers and thin calls, and no
+// policy. Nothing here needs libfabric's headers, so that the package compiles where
+// they are missing.
 
 #ifndef FABRICNET_OFI_SHIM_H
 #define FABRICNET_OFI_SHIM_H
 
+#include <errno.h>
 #include <stddef.h>
 #include <stdint.h>
 
-#include <rdma/fabric.h>
-#include <rdma/fi_cm.h>
-#include <rdma/fi_domain.h>
-#include <rdma/fi_endpoint.h>
-#include <rdma/fi_eq.h>
-#include <rdma/fi_errno.h>
-#include <rdma/fi_rma.h>
+#ifdef __has_include
+#if __has_include(<rdma/fabric.h>) && !defined(OFI_NO_HEADERS)
+#define OFI_HEADERS
+#endif
+#endif
 
-#include <netinet/in.h>
+// Programs may export their symbols (-rdynamic): hidden, these are not taken for those
+// of a library, such as a provider's, which has many that begin with ofi_, too.
+#pragma GCC visibility push(hidden)
+
+// OFI_CALL is for what is defined only where there are headers to compile with and a
+// libc to load with. Elsewhere nothing calls it, since load.go refuses to load: null
+// will do.
+#if defined(OFI_HEADERS) && defined(__GLIBC__)
+#define OFI_LOADS
+#define OFI_CALL
+#else
+#define OFI_CALL __attribute__((weak))
+#endif
+
+enum {
+#ifdef OFI_HEADERS
+	OFI_HAS_HEADERS = 1,
+#else
+	OFI_HAS_HEADERS = 0,
+#endif
+#ifdef OFI_LOADS
+	OFI_HAS_LOADER = 1,
+#else
+	OFI_HAS_LOADER = 0,
+#endif
+};
+
+// The values of libfabric's that Go looks at, as OFI_FI_... They are part of its binary
+// interface; info.c compares them with the headers.
+#define OFI_VALUES(value) \
+	value(FI_MSG, 1 << 1) \
+	value(FI_RMA, 1 << 2) \
+	value(FI_WRITE, 1 << 9) \
+	value(FI_RECV, 1 << 10) \
+	value(FI_SEND, 1 << 11) \
+	value(FI_REMOTE_WRITE, 1 << 13) \
+	value(FI_MULTI_RECV, 1 << 16) \
+	value(FI_DELIVERY_COMPLETE, 1 << 28) \
+	value(FI_ORDER_WAW, 1 << 4) \
+	value(FI_ORDER_SAW, 1 << 7) \
+	value(FI_ORDER_SAS, 1 << 8) \
+	value(FI_MR_LOCAL, 1 << 2) \
+	value(FI_MR_RAW, 1 << 3) \
+	value(FI_MR_VIRT_ADDR, 1 << 4) \
+	value(FI_MR_ALLOCATED, 1 << 5) \
+	value(FI_MR_PROV_KEY, 1 << 6) \
+	value(FI_MR_MMU_NOTIFY, 1 << 7) \
+	value(FI_MR_RMA_EVENT, 1 << 8) \
+	value(FI_MR_ENDPOINT, 1 << 9) \
+	value(FI_MR_HMEM, 1 << 10) \
+	value(FI_MR_COLLECTIVE, 1 << 11) \
+	value(FI_SOCKADDR, 1) \
+	value(FI_SOCKADDR_IN, 2) \
+	value(FI_SOCKADDR_IN6, 3) \
+	value(FI_ADDR_STR, 9)
+
+#define OFI_VALUE(name, number) OFI_##name = number,
+enum { OFI_VALUES(OFI_VALUE) };
+
+// The library, once ofi_load has returned 0. Else why says what the matter is.
+struct ofi_library {
+	uint32_t version;   // fi_version
+	const char *text;   // the same with all of its numbers, fi_tostr
+	const char *path;   // of the file
+	int abi;            // its symbols are those of FABRIC_1.abi
+	char why[512];
+};
+OFI_CALL int ofi_load(const char *file, struct ofi_library *lib);
+OFI_CALL uint32_t ofi_compiled(void); // the headers' version
+
+struct fi_info;
+struct fid_fabric;
+struct fid_domain;
+struct fid_av;
+struct fid_cq;
+struct fid_ep;
+struct fid_mr;
+
+struct ofi_hints {
+	const char *provider, *fabric; // or NULL
+	uint64_t caps, order, op_flags;
+	size_t cq_data_size;
+	int mr_mode;
+};
+
+// What Go knows of a struct fi_info, to which the pointers belong.
+struct ofi_info {
+	const char *provider, *fabric, *domain;
+	const void *src_addr;
+	size_t src_addrlen;
+	uint64_t caps, order, max_msg_size;
+	size_t inject_size, tx_size, rx_size, cq_data_size, mr_key_size;
+	uint32_t addr_format, protocol, protocol_version;
+	int mr_mode;
+	const char *link;  // of the device, or NULL
+	uint8_t has_pci;
+	uint8_t pci_bus, pci_device, pci_function;
+	uint16_t pci_domain;
+};
+
+// Each is the function of libfabric's that it is named after, and returns what that
+// returns. ofi_hints makes what fi_allocinfo allocates.
+OFI_CALL struct fi_info *ofi_hints(const struct ofi_hints *want);
+OFI_CALL int ofi_getinfo(uint32_t version, const char *source,
+			 const struct fi_info *hints, struct fi_info **list);
+OFI_CALL struct fi_info *ofi_dupinfo(const struct fi_info *info);
+OFI_CALL void ofi_freeinfo(struct fi_info *info);
+OFI_CALL struct fi_info *ofi_nextinfo(const struct fi_info *info);
+OFI_CALL void ofi_describe(const struct fi_info *info, struct ofi_info *to);
+
+OFI_CALL int ofi_fabric(struct fi_info *info, struct fid_fabric **fabric);
+OFI_CALL int ofi_domain(struct fid_fabric *fabric, struct fi_info *info,
+			struct fid_domain **domain);
+OFI_CALL int ofi_cq_open(struct fid_domain *domain, size_t size, int with_fd,
+			 struct fid_cq **cq);
+OFI_CALL int ofi_cq_getwait(struct fid_cq *cq, int *fd);
+OFI_CALL int ofi_av_open(struct fid_domain *domain, struct fid_av **av);
+OFI_CALL int ofi_av_insert(struct fid_av *av, const void *name, uint64_t *addr);
+OFI_CALL int ofi_av_remove(struct fid_av *av, uint64_t addr);
+OFI_CALL int ofi_endpoint(struct fid_domain *domain, struct fi_info *info,
+			  struct fid_ep **ep);
+OFI_CALL int ofi_ep_bind(struct fid_ep *ep, struct fid_cq *cq, struct fid_av *av);
+OFI_CALL int ofi_enable(struct fid_ep *ep);
+OFI_CALL int ofi_getname(struct fid_ep *ep, void *name, size_t *size);
+OFI_CALL int ofi_set_min_multi_recv(struct fid_ep *ep, size_t size);
+OFI_CALL int ofi_get_max_msg_size(struct fid_ep *ep, size_t *size);
+OFI_CALL int ofi_mr_reg(struct fid_domain *domain, const void *buf, size_t len,
+			uint64_t access, uint64_t key, struct fid_mr **mr);
+OFI_CALL int ofi_mr_bind(struct fid_mr *mr, struct fid_ep *ep);
+OFI_CALL int ofi_mr_enable(struct fid_mr *mr);
+OFI_CALL uint64_t ofi_mr_key(struct fid_mr *mr);
+OFI_CALL uintptr_t ofi_mr_desc(struct fid_mr *mr);
+OFI_CALL int ofi_close(void *fid); // any of them
+
+// The data path: post a batch of operations and reap a batch of completions in one
+// call.
 
 enum {
 	OFI_BATCH_OPS = 32,
@@ -79,15 +214,16 @@ struct ofi_batch {
 // the operations in flight.
 struct ofi_port;
 
-struct ofi_port *ofi_port_new(struct fid_fabric *fabric, struct fid_ep *ep,
-			      struct fid_cq *cq, const struct fi_info *info,
-			      uint32_t tx_depth, uint32_t rx_depth, int guarded);
-void ofi_port_free(struct ofi_port *port);
+OFI_CALL struct ofi_port *
+ofi_port_new(struct fid_fabric *fabric, struct fid_ep *ep, struct fid_cq *cq,
+	     const struct fi_info *info, uint32_t tx_depth, uint32_t rx_depth,
+	     int guarded);
+OFI_CALL void ofi_port_free(struct ofi_port *port);
 
-struct ofi_batch *ofi_batch_new(size_t scratch_size);
+OFI_CALL struct ofi_batch *ofi_batch_new(size_t scratch_size);
 
 // Posts until an operation fails or the queue is full, then reaps.
-void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch);
+OFI_CALL void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch);
 
 // The calls of ofi_exchange that are going on on a guarded port, at most max.
 // Two looks that find the same number have found the same call.
@@ -100,21 +236,23 @@ int ofi_calls(struct ofi_port *port, struct ofi_call *calls, int max);
 // Makes all calls on a guarded port fail with EOWNERDEAD from now on, without
 // entering the library, then gets those out that are in it. Returns 0, or
 // -EBUSY if a call did not come out.
-void ofi_abandon(struct ofi_port *port);
+OFI_CALL void ofi_abandon(struct ofi_port *port);
 int ofi_eject(struct ofi_port *port);
 
 // Between shim.c and guard.c.
 int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
 		_Atomic int *abandoned);
-void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch);
-int ofi_is_abandoned(struct ofi_port *port);
+OFI_CALL void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch);
+OFI_CALL int ofi_is_abandoned(struct ofi_port *port);
 
-// 0: safe to sleep on the queue's descriptor; -FI_EAGAIN: reap first.
-int ofi_trywait(struct ofi_port *port);
+// 0: safe to sleep on the queue's descriptor; -EAGAIN: reap first (fi_trywait).
+OFI_CALL int ofi_trywait(struct ofi_port *port);
 
 // Signal dispositions, which providers overwrite while endpoints are opened.
 struct ofi_signals;
 struct ofi_signals *ofi_signals_save(void);
 void ofi_signals_restore(struct ofi_signals *saved);
+
+#pragma GCC visibility pop
 
 #endif

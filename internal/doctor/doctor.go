@@ -73,8 +73,8 @@ type Machine struct {
 	Go       string   // version
 	Environ  []string // as os.Environ
 	// Compiled and Library are the versions of libfabric that the program was
-	// compiled with and uses, empty if it was built without.
-	Compiled, Library string
+	// compiled with and has loaded, from File. They are empty if there is none.
+	Compiled, Library, File string
 	// Space is how many bytes are free in a directory.
 	Space func(dir string) (uint64, error)
 	// Usable fails if this user may not read and write a file, or make files in a

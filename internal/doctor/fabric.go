@@ -17,28 +17,22 @@ func goVersion(m *Machine) Finding {
 	return f
 }
 
-// The versions of libfabric that fabricnet needs at least, and has been run with
-// last: see docs/providers.md.
-const (
-	oldest = "1.17"
-	newest = "2.6"
-)
+// newest is the version of libfabric that fabricnet has been run with last: see
+// docs/providers.md.
+const newest = "2.6"
 
 func libfabric(m *Machine) Finding {
-	f := Finding{Check: "libfabric", Found: fmt.Sprintf("%s, compiled with %s", m.Library, m.Compiled)}
+	f := Finding{Check: "libfabric", Found: fmt.Sprintf("%s in %s, compiled with %s", m.Library, m.File, m.Compiled)}
 	switch {
-	case m.Library == "":
+	case m.Compiled == "":
 		f.Verdict, f.Found = Fail, "this program was built without it"
-		f.Advice = "Build on Linux with CGO_ENABLED=1, a C compiler, pkg-config and libfabric's headers (libfabric-dev)."
-	case older(m.Library, oldest):
-		f.Verdict = Fail
-		f.Advice = "Install libfabric " + oldest + " or later, or have LD_LIBRARY_PATH lead to one."
+		f.Advice = "Build on Linux with CGO_ENABLED=1, glibc, a C compiler and libfabric's headers (libfabric-dev)."
+	case m.Library == "":
+		f.Verdict, f.Found = Fail, "none"
+		f.Advice = "Install it (libfabric1), or name its file in RDMANET_LIBFABRIC."
 	case older(newest, m.Library):
 		f.Verdict = Warn
 		f.Advice = "Run the tests with it: the newest version that fabricnet was run with is " + newest + "."
-	case older(m.Library, m.Compiled):
-		f.Verdict = Warn
-		f.Advice = "Look whether the program finds the libfabric that it was meant to (ldd): it is older than its headers."
 	}
 	return f
 }
@@ -94,7 +88,7 @@ func providers(m *Machine) Finding {
 		case errors.Is(m.ProvidersErr, rdmanet.ErrConfig):
 			f.Advice = "Correct the environment variable."
 		case errors.Is(m.ProvidersErr, rdmanet.ErrUnsupported):
-			f.Advice = "Build with libfabric: see above."
+			f.Advice = "See what is said of libfabric above."
 		default:
 			f.Advice = "Look at what fi_info -v says."
 		}

@@ -18,7 +18,7 @@ func Local(ctx context.Context) (*Machine, error) {
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
 		Go: runtime.Version(), Environ: os.Environ(), Space: space, Usable: usable,
 	}
-	m.Compiled, m.Library = versions()
+	m.Compiled, m.Library, m.File = versions()
 	t := new(rdmanet.Transport)
 	m.Providers, m.ProvidersErr = t.Providers(ctx, netip.Addr{}, nil)
 	if err := t.Close(); err != nil {

@@ -2,4 +2,4 @@
 
 package doctor
 
-func versions() (compiled, library string) { return "", "" }
+func versions() (compiled, library, file string) { return "", "", "" }

@@ -96,7 +96,7 @@ type Attr struct {
 	Domain          string
 	Protocol        uint32 // wire protocol and its version: must be equal at both ends
 	ProtocolVersion uint32
-	Library         string // version of the library, "1.17"
+	Library         string // version of the library, "1.17.0"
 
 	InjectSize       int    // largest Inject, 0 if there is none
 	MaxMsgSize       uint64 // largest Send
@@ -239,8 +239,8 @@ func (e *DomainError) Unwrap() error { return ErrNoProvider }
 var (
 	// ErrNoProvider: this machine does not offer the provider.
 	ErrNoProvider = errors.New("provider not available")
-	// ErrUnsupported: this build has no fabric (no cgo, or not Linux).
-	ErrUnsupported = errors.New("built without libfabric support")
+	// ErrUnsupported: there is no libfabric, in this build or on this machine.
+	ErrUnsupported = errors.New("no libfabric")
 	// ErrAbandoned: see Rescuer.
 	ErrAbandoned = errors.New("endpoint abandoned: a call hung in the library")
 )

@@ -1,3 +1,4 @@
 // Package ofifabric implements fabric.Fabric over libfabric. Without cgo, or
-// off Linux, its methods return fabric.ErrUnsupported.
+// off Linux, and where libfabric cannot be loaded, its methods return
+// fabric.ErrUnsupported.
 package ofifabric

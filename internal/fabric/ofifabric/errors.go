@@ -16,7 +16,7 @@ import (
 
 // explain says which provider failed, where, and what can be done about it.
 func explain(provider string, src netip.Addr, err error) error {
-	if _, ok := err.(*fabric.DomainError); ok { //nolint:errorlint // says it all itself
+	if _, ok := err.(*fabric.DomainError); ok || errors.Is(err, fabric.ErrUnsupported) { //nolint:errorlint // says it all itself
 		return err
 	}
 	if provider == shm {

@@ -20,7 +20,7 @@ type ofiFabric struct{}
 
 // Providers lists what there is, each domain of each provider once.
 func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
-	list, err := ofi.GetInfo(ofi.Hints{})
+	list, err := getInfo(ofi.Hints{})
 	if errors.Is(err, syscall.ENODATA) {
 		return nil, fmt.Errorf("libfabric %s: %w", ofi.LibraryVersion(), fabric.ErrNoProvider)
 	}
@@ -50,6 +50,15 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 		infos = append(infos, p)
 	}
 	return infos, nil
+}
+
+// getInfo is ofi.GetInfo. Where there is no libfabric it fails with fabric.ErrUnsupported.
+func getInfo(h ofi.Hints) (*ofi.InfoList, error) {
+	list, err := ofi.GetInfo(h)
+	if le := (*ofi.LoadError)(nil); errors.As(err, &le) {
+		err = fmt.Errorf("%w: %w", fabric.ErrUnsupported, err)
+	}
+	return list, err
 }
 
 func providerInfo(info ofi.Info) fabric.ProviderInfo {
@@ -116,7 +125,7 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	if provider == shm {
 		w.Source = regionBase()
 	}
-	list, err := ofi.GetInfo(w.Hints)
+	list, err := getInfo(w.Hints)
 	if errors.Is(err, syscall.ENODATA) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNoProvider, err)
 	}
@@ -152,7 +161,7 @@ func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error)
 	for _, size := range []int{4, 0} {
 		for _, order := range []ofi.Order{all, ofi.OrderSendAfterSend, 0} {
 			w.CQDataSize, w.Order = size, order
-			if list, err = ofi.GetInfo(w.Hints); err != nil {
+			if list, err = getInfo(w.Hints); err != nil {
 				continue
 			}
 			if entries := w.matching(list); len(entries) > 0 {
@@ -169,7 +178,7 @@ func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error)
 // tells of.
 func offersDelivery(w wanted) bool {
 	w.DeliveryComplete = true
-	list, err := ofi.GetInfo(w.Hints)
+	list, err := getInfo(w.Hints)
 	if err != nil {
 		return false
 	}

@@ -3,6 +3,7 @@
 package ofifabric
 
 import (
+	"fmt"
 	"net/netip"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -13,10 +14,12 @@ func New() fabric.Fabric { return unsupported{} }
 
 type unsupported struct{}
 
+var errUnsupported = fmt.Errorf("%w: this program was built without cgo, or for another system than Linux", fabric.ErrUnsupported)
+
 func (unsupported) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
-	return nil, fabric.ErrUnsupported
+	return nil, errUnsupported
 }
 
 func (unsupported) Open(string, netip.Addr) (fabric.Endpoint, error) {
-	return nil, fabric.ErrUnsupported
+	return nil, errUnsupported
 }

@@ -1,0 +1,165 @@
+//go:build linux && cgo
+
+package ofi
+
+/*
+#cgo LDFLAGS: -ldl
+#include <stdlib.h>
+#include <sys/auxv.h>
+#include "shim.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+	"unsafe"
+)
+
+const (
+	// libraryVar names another file than those of places, and then the only one.
+	libraryVar = "RDMANET_LIBFABRIC"
+	// oldest is the first version that this package works with.
+	oldest = 1<<16 | 17
+)
+
+// places are where libfabric is looked for: wherever the dynamic linker does, ld.so(8),
+// then where the installer of EFA's software puts it.
+var places = []string{
+	"libfabric.so.1",
+	"/opt/amazon/efa/lib64/libfabric.so.1",
+	"/opt/amazon/efa/lib/libfabric.so.1",
+}
+
+// LoadError says why there is no libfabric, and what can be done about it. It stays
+// for as long as the process runs.
+type LoadError struct{ text string }
+
+func (e *LoadError) Error() string { return e.text }
+
+// library is the libfabric in use.
+type library struct {
+	version    C.uint32_t // major<<16 | minor
+	text, path string
+	abi        int
+}
+
+// api is the interface version to ask for: the library refuses one newer than itself,
+// and a newer one than this package was compiled with could change the layout of its
+// structures.
+func (l *library) api() C.uint32_t { return min(l.version, C.ofi_compiled()) }
+
+// load loads libfabric, once. What the environment says, libfabric and its libraries
+// read when they are loaded and at the first call.
+var load = sync.OnceValues(func() (*library, error) {
+	if C.OFI_HAS_HEADERS == 0 {
+		// Go's build cache does not notice that headers have come.
+		return nil, &LoadError{"this program was built without libfabric's headers: install libfabric-dev (Debian, Ubuntu), " +
+			"libfabric-devel (Fedora, RHEL) or libfabric (Arch) where it is built, and build it anew with go build -a"}
+	}
+	if C.OFI_HAS_LOADER == 0 {
+		return nil, &LoadError{"this program was built for a C library without dlvsym(3): build it with glibc"}
+	}
+	setenv("IPATH_NO_BACKTRACE", "1") // keeps libinfinipath from catching signals
+	// The registration cache's monitors watch libc's mmap and munmap, which Go's
+	// runtime does not use: the cache would go stale.
+	setenv("FI_MR_CACHE_MONITOR", "disabled")
+	lib, err := search()
+	if err == nil {
+		prepareForDevices()
+	}
+	return lib, err
+})
+
+// setenv sets a variable for libraries, unless the user has.
+func setenv(name, value string) {
+	cname, cvalue := C.CString(name), C.CString(value)
+	defer C.free(unsafe.Pointer(cname))
+	defer C.free(unsafe.Pointer(cvalue))
+	C.setenv(cname, cvalue, 0)
+}
+
+// search loads the first libfabric that will do.
+func search() (*library, error) {
+	// With more rights than its user, a program does not let that choose its code.
+	if file := os.Getenv(libraryVar); file != "" && C.getauxval(C.AT_SECURE) == 0 {
+		lib, why := open(file)
+		if why != "" {
+			return nil, &LoadError{libraryVar + ": " + why}
+		}
+		return lib, nil
+	}
+	var tried []string
+	for _, file := range places {
+		lib, why := open(file)
+		if why == "" {
+			return lib, nil
+		}
+		tried = append(tried, why)
+	}
+	return nil, &LoadError{"install libfabric1 (Debian, Ubuntu) or libfabric (Fedora, RHEL, Arch), or name the file in " +
+		libraryVar + "; tried " + strings.Join(tried, "; ")}
+}
+
+// open loads a file (dlopen, dlvsym), or says why not. It puts back the signal
+// dispositions that constructors change.
+func open(file string) (*library, string) {
+	restore := holdSignals()
+	defer restore()
+	name := C.CString(file)
+	defer C.free(unsafe.Pointer(name))
+	var c C.struct_ofi_library
+	if C.ofi_load(name, &c) != 0 {
+		why := C.GoString(&c.why[0])
+		if !strings.Contains(why, file) {
+			why = file + ": " + why
+		}
+		return nil, why
+	}
+	lib := &library{c.version, C.GoString(c.text), C.GoString(c.path), int(c.abi)}
+	if lib.version < oldest {
+		return nil, fmt.Sprintf("%s: libfabric %s is too old: 1.17 is needed", lib.path, lib.text)
+	}
+	return lib, ""
+}
+
+// libraryAPI is the library's major<<16 | minor version (fi_version).
+func libraryAPI() C.uint32_t {
+	lib, err := load()
+	if err != nil {
+		return 0
+	}
+	return lib.version
+}
+
+// CompiledVersion is the major and minor version of the headers that this package
+// was compiled with, "" if there were none.
+func CompiledVersion() string {
+	if C.OFI_HAS_LOADER == 0 {
+		return ""
+	}
+	v := C.ofi_compiled()
+	return fmt.Sprintf("%d.%d", v>>16, v&0xffff)
+}
+
+// LibraryVersion is the version of the library in use with all of its numbers, as in
+// "1.17.0" (fi_tostr with FI_TYPE_VERSION), "" if there is none. It loads the library.
+func LibraryVersion() string {
+	lib, err := load()
+	if err != nil {
+		return ""
+	}
+	return lib.text
+}
+
+// LibraryPath is the file that the library in use was loaded from (dladdr), "" if
+// there is none. It loads the library.
+func LibraryPath() string {
+	lib, err := load()
+	if err != nil {
+		return ""
+	}
+	return lib.path
+}
