@@ -111,6 +111,11 @@ func (e *endpoint) Attr() fabric.Attr { return e.attr }
 func (e *endpoint) Name() []byte { return e.ofi.Name() }
 
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
+	if e.attr.Provider == shm {
+		if err := sameLayout(e.Name(), name); err != nil {
+			return 0, err
+		}
+	}
 	a, err := e.ofi.Insert(name)
 	return fabric.Addr(a), err
 }

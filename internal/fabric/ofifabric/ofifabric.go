@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"runtime"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
@@ -70,10 +71,20 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 		Domain:          info.Domain(),
 		Protocol:        protocol,
 		ProtocolVersion: version,
-		Library:         ofi.LibraryVersion(),
+		Library:         build(name),
 		PerPeer:         name == shm,
 		SameHost:        name == shm,
 	}
+}
+
+// build tells libraries apart. Processes share memory only if they lay it out alike: with
+// one version of the library, since layouts change even between 2.5.0 and 2.5.1, and on
+// one architecture, which tells the size of words and the order of bytes.
+func build(provider string) string {
+	if provider == shm {
+		return ofi.LibraryVersion() + " " + runtime.GOARCH
+	}
+	return ofi.LibraryVersion()
 }
 
 // Open opens an endpoint with the most that the provider offers. It wraps

@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
+	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"sync"
 	"syscall"
@@ -36,12 +38,41 @@ func (e *endpoint) claimRegion() (err error) {
 	if e.attr.Provider != shm {
 		return nil
 	}
-	_, region, found := bytes.Cut(bytes.TrimRight(e.Name(), "\x00"), []byte("://"))
-	if !found || len(region) == 0 || bytes.ContainsRune(region, '/') {
-		return fmt.Errorf("provider shm: no region is known by the name %q", e.Name())
+	region, err := regionOf(e.Name())
+	if err != nil {
+		return err
 	}
-	e.claim, err = shmdir.NewClaim(shmDir, string(region))
+	e.claim, err = shmdir.NewClaim(shmDir, region)
 	return err
+}
+
+// regionOf is the file in /dev/shm that a shm endpoint's name stands for.
+func regionOf(name []byte) (string, error) {
+	_, region, found := bytes.Cut(bytes.TrimRight(name, "\x00"), []byte("://"))
+	if !found || len(region) == 0 || bytes.ContainsRune(region, '/') {
+		return "", fmt.Errorf("provider shm: no region is known by the name %q", name)
+	}
+	return string(region), nil
+}
+
+// sameLayout compares the first bytes of two regions, in which every libfabric keeps the
+// version of the layout (struct smr_region): equal versions of the library may have been
+// built with changes.
+func sameLayout(own, peer []byte) error {
+	var versions [2]byte
+	for i, name := range [][]byte{own, peer} {
+		region, err := regionOf(name)
+		if err == nil {
+			versions[i], err = firstByte(filepath.Join(shmDir, region))
+		}
+		if err != nil {
+			return fmt.Errorf("the layout of a shm region: %w", err)
+		}
+	}
+	if versions[0] != versions[1] {
+		return fmt.Errorf("provider shm: the layout of the region has version %d here, %d at the peer", versions[0], versions[1])
+	}
+	return nil
 }
 
 // Unlink removes the name of the memory that a shm endpoint shares, which
@@ -54,6 +85,25 @@ func (e *endpoint) Unlink() error {
 		return nil
 	}
 	return e.claim.Remove()
+}
+
+// firstByte reads from a file that a peer has named: it may be of any kind.
+func firstByte(name string) (byte, error) {
+	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return 0, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return 0, err
+	}
+	if !info.Mode().IsRegular() {
+		return 0, fmt.Errorf("%s is no region but %v", name, info.Mode())
+	}
+	var b [1]byte
+	_, err = io.ReadFull(f, b[:])
+	return b[0], err
 }
 
 // shmSpace says how much room is missing in /dev/shm, or nothing if there is
