@@ -12,9 +12,9 @@ import "C"
 import (
 	"fmt"
 	"iter"
+	"math"
 	"net/netip"
 	"strings"
-	"sync"
 	"unsafe"
 )
 
@@ -36,6 +36,7 @@ const mrModes = C.FI_MR_LOCAL | C.FI_MR_VIRT_ADDR | C.FI_MR_ALLOCATED |
 // receive and write, and besides that the following.
 type Hints struct {
 	Provider         string // libfabric's name; "" for all
+	Fabric           string // one of the provider's fabrics; "" for any
 	Source           string // local address to bind to; "" for any
 	CQDataSize       int    // bytes of remote completion data, at least
 	Order            Order
@@ -75,28 +76,27 @@ func LibraryVersion() string {
 	return fmt.Sprintf("%d.%d", v>>16, v&0xffff)
 }
 
-// setup prepares the environment, which libfabric reads at its first call.
-// The registration cache's monitors watch libc's mmap and munmap, which Go's
-// runtime does not use: the cache would go stale. What the user has set stays.
-var setup = sync.OnceFunc(func() {
-	setenv("FI_MR_CACHE_MONITOR", "disabled")
-	setenv("IPATH_NO_BACKTRACE", "1") // keeps libinfinipath from catching signals
-	prepareForDevices()
-})
-
-// setenv sets a variable for libraries, unless it is set.
-func setenv(name, value string) {
+// Setenv sets a variable for libfabric, unless it is set (setenv(3)). libfabric reads
+// its environment once, at the first GetInfo.
+func Setenv(name, value string) {
 	cname, cvalue := C.CString(name), C.CString(value)
 	defer C.free(unsafe.Pointer(cname))
 	defer C.free(unsafe.Pointer(cvalue))
 	C.setenv(cname, cvalue, 0)
 }
 
+// Getenv is what libraries find a variable set to, and whether it is set (getenv(3)).
+func Getenv(name string) (value string, set bool) {
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	c := C.getenv(cname)
+	return C.GoString(c), c != nil
+}
+
 // GetInfo asks what fits the hints (fi_getinfo). It may block: providers
 // resolve addresses and probe devices. It wraps Errno; syscall.ENODATA means
 // that there is nothing.
 func GetInfo(h Hints) (*InfoList, error) {
-	setup()
 	v, err := version()
 	if err != nil {
 		return nil, err
@@ -141,13 +141,11 @@ func newHints(h Hints) *C.struct_fi_info {
 	if h.DeliveryComplete {
 		c.tx_attr.op_flags = C.FI_DELIVERY_COMPLETE
 	}
-	name := h.Provider
-	if name == efaDirect {
-		name = "efa"
-		c.fabric_attr.name = C.CString(efaDirect) // freed by fi_freeinfo, as is the other
+	if h.Fabric != "" {
+		c.fabric_attr.name = C.CString(h.Fabric) // freed by fi_freeinfo, as is the other
 	}
-	if name != "" {
-		c.fabric_attr.prov_name = C.CString(name)
+	if h.Provider != "" {
+		c.fabric_attr.prov_name = C.CString(h.Provider)
 	}
 	return c
 }
@@ -169,19 +167,9 @@ func (l *InfoList) All() iter.Seq[Info] {
 	}
 }
 
-// efaDirect is a second fabric of the provider efa, with other rules and a protocol of
-// its own (fi_efa(7)): this package takes it for a provider.
-const efaDirect = "efa-direct"
-
 // Provider is the provider's name, layered ones with a semicolon as in
 // "tcp;ofi_rxm".
-func (i Info) Provider() string {
-	name := C.GoString(i.c.fabric_attr.prov_name)
-	if name == "efa" && i.Fabric() == efaDirect {
-		return efaDirect
-	}
-	return name
-}
+func (i Info) Provider() string { return C.GoString(i.c.fabric_attr.prov_name) }
 
 // Fabric is the name of the fabric.
 func (i Info) Fabric() string { return C.GoString(i.c.fabric_attr.name) }
@@ -195,23 +183,26 @@ func (i Info) Protocol() (protocol, version uint32) {
 }
 
 // InjectSize is the length of the longest inject operation in bytes.
-func (i Info) InjectSize() int { return int(i.c.tx_attr.inject_size) }
+func (i Info) InjectSize() int { return toInt(i.c.tx_attr.inject_size) }
 
 // MaxMsgSize is the length of the longest send or write in bytes, whichever may be
 // longer: see Endpoint.MaxSend.
 func (i Info) MaxMsgSize() uint64 { return uint64(i.c.ep_attr.max_msg_size) }
 
 // CQDataSize is the number of bytes of remote completion data.
-func (i Info) CQDataSize() int { return int(i.c.domain_attr.cq_data_size) }
+func (i Info) CQDataSize() int { return toInt(i.c.domain_attr.cq_data_size) }
 
 // Order is the set of message orders kept by what is sent.
 func (i Info) Order() Order { return Order(i.c.tx_attr.msg_order) }
 
 // TxSize and RxSize are the provider's own depths, in operations.
-func (i Info) TxSize() int { return int(i.c.tx_attr.size) }
+func (i Info) TxSize() int { return toInt(i.c.tx_attr.size) }
 
 // RxSize is the number of receives that the provider holds.
-func (i Info) RxSize() int { return int(i.c.rx_attr.size) }
+func (i Info) RxSize() int { return toInt(i.c.rx_attr.size) }
+
+// toInt cuts a size to what an int holds: some providers say SIZE_MAX for "no limit".
+func toInt(size C.size_t) int { return int(min(uint64(size), math.MaxInt)) }
 
 // LocalMR reports whether local buffers must be registered (FI_MR_LOCAL).
 func (i Info) LocalMR() bool { return i.mrMode(C.FI_MR_LOCAL) }
@@ -254,6 +245,10 @@ func (i Info) HasIP() bool {
 	}
 	return false
 }
+
+// HasInfiniBand reports whether endpoints are addressed by GID and partition
+// (FI_SOCKADDR_IB).
+func (i Info) HasInfiniBand() bool { return i.c.addr_format == C.FI_SOCKADDR_IB }
 
 // Source is the IP address that an endpoint would be bound to, the zero Addr
 // if the provider does not say or does not use IP.

@@ -20,7 +20,7 @@ type ofiFabric struct{}
 
 // Providers lists what there is, each domain of each provider once.
 func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
-	list, err := ofi.GetInfo(ofi.Hints{})
+	list, err := getInfo(ofi.Hints{})
 	if errors.Is(err, syscall.ENODATA) {
 		return nil, fmt.Errorf("libfabric %s: %w", ofi.LibraryVersion(), fabric.ErrNoProvider)
 	}
@@ -30,14 +30,14 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	defer list.Free()
 	byName := make(map[string][]ofi.Info)
 	for info := range list.All() {
-		byName[info.Provider()] = append(byName[info.Provider()], info)
+		byName[providerOf(info)] = append(byName[providerOf(info)], info)
 	}
 	near := nearby(src)
 	var infos []fabric.ProviderInfo
 	seen := make(map[string]bool)
 	for info := range list.All() {
-		name, domain := info.Provider(), info.Domain()
-		if seen[fabric.Join(name, domain)] {
+		name, domain := providerOf(info), info.Domain()
+		if seen[fabric.Join(name, domain)] || unmonitored(name) {
 			continue
 		}
 		seen[fabric.Join(name, domain)] = true
@@ -54,7 +54,7 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 
 func providerInfo(info ofi.Info) fabric.ProviderInfo {
 	protocol, version := info.Protocol()
-	name := info.Provider()
+	name := providerOf(info)
 	return fabric.ProviderInfo{
 		Name:            name,
 		Fabric:          info.Fabric(),
@@ -62,8 +62,8 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 		Protocol:        protocol,
 		ProtocolVersion: version,
 		Library:         ofi.LibraryVersion(),
-		PerPeer:         name == shm,
-		SameHost:        name == shm,
+		PerPeer:         has(name, perPeer),
+		SameHost:        has(name, sameHost),
 	}
 }
 
@@ -95,14 +95,16 @@ func open(provider, domain string, src netip.Addr) (*endpoint, error) {
 // wanted is what to open.
 type wanted struct {
 	ofi.Hints
-	domain string // "" for any
+	provider string
+	domain   string // "" for any
+	ib       bool   // an entry with an InfiniBand address
 }
 
 // matching lists the entries that are wanted. libfabric matches parts of
 // providers' names, too: "net" also finds "net;ofi_rxm".
 func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 	for info := range list.All() {
-		if info.Provider() == w.Provider && (w.domain == "" || info.Domain() == w.domain) {
+		if providerOf(info) == w.provider && info.HasInfiniBand() == w.ib && (w.domain == "" || info.Domain() == w.domain) {
 			entries = append(entries, info)
 		}
 	}
@@ -112,8 +114,12 @@ func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 // probe finds out whether the provider is there at all, and where it is to be
 // bound.
 func probe(provider, domain string, src netip.Addr) (wanted, error) {
-	w := wanted{Hints: ofi.Hints{Provider: provider}}
-	if provider == shm {
+	prepare()
+	if unmonitored(provider) {
+		return wanted{}, fmt.Errorf("%w: it needs a monitor of registered memory: the kernel's module kdreg2, or userfaultfd(2), with FI_MR_CACHE_MONITOR unset", fabric.ErrNoProvider)
+	}
+	w := wanted{Hints: hintsFor(provider), provider: provider}
+	if has(provider, namedRegion) {
 		w.Source = regionBase()
 	}
 	list, err := ofi.GetInfo(w.Hints)
@@ -124,7 +130,7 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 		return w, err
 	}
 	defer list.Free()
-	at := places(w.matching(list))
+	at := places(append(w.matching(list), (&wanted{provider: provider, ib: true}).matching(list)...))
 	i := pick(at, domain, src, nearby(src))
 	switch {
 	case i < 0 && domain != "" && len(at) > 0:
@@ -132,7 +138,7 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	case i < 0:
 		return w, fabric.ErrNoProvider
 	case domain != "" || !at[i].ip:
-		w.domain = at[i].domain
+		w.domain, w.ib = at[i].domain, at[i].ib
 	}
 	switch {
 	case !at[i].ip || anywhere(src) && domain == "":
