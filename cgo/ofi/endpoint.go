@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// Depths of the endpoint's tables, in operations.
+// Depths of the endpoint's tables, in operations. A provider's own are cut to MaxDepth.
 const (
-	maxDepth = 1024
+	MaxDepth = 1024
 	minDepth = 16
 )
 

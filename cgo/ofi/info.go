@@ -42,6 +42,7 @@ type Hints struct {
 	Order            Order
 	DeliveryComplete bool // FI_DELIVERY_COMPLETE must be supported
 	MultiRecv        bool // RecvMulti must be supported
+	TxSize, RxSize   int  // the queues' depths, 0 for the provider's own choice
 }
 
 // InfoList is what fi_getinfo returned. It must be freed, and no Info of it
@@ -138,6 +139,8 @@ func newHints(h Hints) *C.struct_fi_info {
 	c.domain_attr.cq_data_size = C.size_t(h.CQDataSize)
 	c.tx_attr.msg_order = C.uint64_t(h.Order)
 	c.rx_attr.msg_order = C.uint64_t(h.Order)
+	c.tx_attr.size = C.size_t(max(h.TxSize, 0))
+	c.rx_attr.size = C.size_t(max(h.RxSize, 0))
 	if h.DeliveryComplete {
 		c.tx_attr.op_flags = C.FI_DELIVERY_COMPLETE
 	}

@@ -24,6 +24,9 @@ func thisMachine() machine {
 	m := machine{cq: -1, srq: -1}
 	if found("/sys/class/infiniband/*") {
 		m.cq, m.srq = ofi.DeviceLimits()
+		if shared, set := ofi.Getenv("FI_OFI_RXM_USE_SRX"); set && shared != "1" {
+			m.srq = 0
+		}
 	}
 	m.hfi1, m.cxi = found("/dev/hfi1_*"), found("/sys/class/cxi/*")
 	if m.hfi1 || m.cxi {

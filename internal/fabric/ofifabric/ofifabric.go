@@ -89,7 +89,33 @@ func open(provider, domain string, src netip.Addr) (*endpoint, error) {
 		return nil, err
 	}
 	defer list.Free()
-	return newEndpoint(info, offersDelivery(w))
+	delivery := offersDelivery(w)
+	if deep, info := deeper(w, info, ofi.MaxDepth); deep != nil {
+		defer deep.Free()
+		if ep, err := newEndpoint(info, delivery); err == nil {
+			return ep, nil
+		}
+	}
+	return newEndpoint(info, delivery)
+}
+
+// deeper asks for queues of a depth, where the provider's own choice is less. The list is
+// nil if there is nothing to gain, or it is refused.
+func deeper(w wanted, info ofi.Info, depth int) (list *ofi.InfoList, deep ofi.Info) {
+	if !has(w.provider, deepQueues) || min(info.TxSize(), info.RxSize()) >= depth {
+		return nil, deep
+	}
+	w.domain = info.Domain()
+	w.TxSize, w.RxSize = max(info.TxSize(), depth), max(info.RxSize(), depth)
+	list, err := getInfo(w.Hints)
+	if err != nil {
+		return nil, deep
+	}
+	if entries := w.matching(list); len(entries) > 0 {
+		return list, entries[0]
+	}
+	list.Free()
+	return nil, deep
 }
 
 // wanted is what to open.
@@ -122,7 +148,7 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	if has(provider, namedRegion) {
 		w.Source = regionBase()
 	}
-	list, err := ofi.GetInfo(w.Hints)
+	list, err := getInfo(w.Hints)
 	if errors.Is(err, syscall.ENODATA) {
 		err = fmt.Errorf("%w: %w", fabric.ErrNoProvider, err)
 	}
@@ -158,7 +184,7 @@ func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error)
 	for _, size := range []int{4, 0} {
 		for _, order := range []ofi.Order{all, ofi.OrderSendAfterSend, 0} {
 			w.CQDataSize, w.Order = size, order
-			if list, err = ofi.GetInfo(w.Hints); err != nil {
+			if list, err = getInfo(w.Hints); err != nil {
 				continue
 			}
 			if entries := w.matching(list); len(entries) > 0 {
@@ -175,7 +201,7 @@ func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error)
 // tells of.
 func offersDelivery(w wanted) bool {
 	w.DeliveryComplete = true
-	list, err := ofi.GetInfo(w.Hints)
+	list, err := getInfo(w.Hints)
 	if err != nil {
 		return false
 	}

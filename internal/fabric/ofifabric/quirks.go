@@ -47,6 +47,7 @@ const (
 	multiRecvEarly                     // ofi.Options.MinMultiRecvEarly
 	noWriteData                        // no completion data, whatever it says
 	boundUniverse                      // EINVAL is explained by FI_UNIVERSE_SIZE
+	deepQueues                         // ofi.Hints.TxSize and RxSize: as deep as the engine can use
 	needsMonitor                       // not there while the cache of registrations is disabled
 	clamped                            // sizes are cut to what an int holds: of all providers
 	ibIfNamed                          // entries with an InfiniBand address only where the domain is named: of all providers
@@ -66,6 +67,7 @@ var effects = map[effect]string{
 	multiRecvEarly:   "FI_OPT_MIN_MULTI_RECV is set before fi_enable, not after",
 	noWriteData:      "no completion data",
 	boundUniverse:    "EINVAL of fi_enable is explained by FI_UNIVERSE_SIZE",
+	deepQueues:       "deeper queues are asked for, if fewer than 1,024 operations are offered; where that is refused, what is offered will do",
 	needsMonitor:     "not there while FI_MR_CACHE_MONITOR is disabled",
 	clamped:          "sizes are cut to what an int holds",
 	ibIfNamed:        "entries with an InfiniBand address are used only where their domain is named",
@@ -115,6 +117,8 @@ var quirks = []quirk{
 	{provider: "opx", does: noWriteData,
 		why: "cq_data_size is that of sends: fi_writedata gives ENOSYS before 2.1, and nobody has tried it since", source: "fi_no_rma_writedata"},
 
+	{provider: "net", before: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
+	{provider: "tcp", from: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
 	{provider: "psm3", does: clamped, why: "it reports queues of UINT64_MAX", source: "psmx3_attr.c"},
 	{provider: "opx", does: clamped, why: "it reports queues of SIZE_MAX", source: "fi_opx_info.c"},
 	{provider: "verbs;*", does: ibIfNamed,
@@ -125,15 +129,18 @@ var quirks = []quirk{
 	{provider: "efa", does: set, arg: "FI_EFA_ENABLE_SHM_TRANSFER", value: always("0"), note: "0",
 		why: "it has a shm endpoint inside, with shm's locks and two endpoints in one process, and no descriptor to wait on; shm is used here by itself", source: "efa_prov_info_alloc_for_rdm, efa_domain_open"},
 
-	{provider: "*;ofi_rxm", does: set, arg: "FI_UNIVERSE_SIZE", value: func(m machine) string { return universeFor(m.cq) }, note: "the peers for whom the completion queues of all devices have room",
-		why: "it makes a device's completion queue large enough for so many peers: a small device, such as Soft-RoCE, has no such queue", source: "rxm_ep_msg_cq_open"},
+	{provider: "*;ofi_rxm", does: set, arg: "FI_UNIVERSE_SIZE", value: universe, note: "the peers for whom the completion queues of all devices have room; 256 at most where receives are shared",
+		why: "it makes a device's completion queue large enough for so many peers: a small device, such as Soft-RoCE, has no such queue, and a large one pins 8 MB for 1,024", source: "rxm_ep_msg_cq_open"},
 	{provider: "*;ofi_rxm", does: boundUniverse,
 		why: "as above, where the user has set a larger one", source: "rxm_ep_msg_cq_open"},
 	{provider: "verbs;ofi_rxm", does: set, arg: "FI_OFI_RXM_USE_SRX", value: sharedReceives, note: "1 where all devices have shared receive queues that are large enough",
 		why: "with a receive queue for each peer it ends the process when a connection is closed of which it has not looked at all messages: it posts their receives again, to an endpoint that is gone", source: "rxm_close_conn"},
+	{provider: "*;ofi_rxm", does: set, arg: "FI_OFI_RXM_MSG_RX_SIZE", value: receives, note: "1024 where receives are shared, as over tcp they are",
+		why: "it posts 4,096 receives of 16.3 KiB, 65 MiB of pinned memory, of which peers can use 1,024: that many frames are granted to them together", source: "rxm_info_to_core, RXM_MSG_SRX_SIZE, rxm_prepost_recv"},
 }
 
 const (
+	shallow  = "256 are its own choice, which all peers of an endpoint share; it takes up to 65,536, and tells only if it is asked"
 	unlocked = "keys are looked up, in fi_cq_read and when receives are posted, while another thread changes the tree that they are in, " +
 		"under other locks or none: a key that is not found ends the connection, and what was under way is lost without an error; or it crashes"
 	halfWrite = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
@@ -155,22 +162,33 @@ func monitor(name string, there bool) string {
 }
 
 const (
-	// universeDefault is libfabric's own FI_UNIVERSE_SIZE.
+	// universeDefault is libfabric's own FI_UNIVERSE_SIZE, and universeShared what is
+	// enough where peers share a receive queue: only sends take entries of the completion
+	// queue for each peer then, of which an endpoint has ofi.MaxDepth in flight.
 	universeDefault = 1024
+	universeShared  = 256
 	// entriesPerPeer is how many entries of a device's completion queue ofi_rxm wants for
 	// each peer: fi_rxm(7), FI_OFI_RXM_MSG_TX_SIZE and FI_OFI_RXM_MSG_RX_SIZE.
 	entriesPerPeer = 128 + 128
-	// sharedEntries is how many receives ofi_rxm posts for all peers together.
-	sharedEntries = 4096
+	// sharedEntries is how many receives ofi_rxm is to post for all peers together: as
+	// many as peers may send, see ofi.MaxDepth, in pieces of so many.
+	sharedEntries = 1024
 )
 
-// universeFor is the number of peers for whom ofi_rxm can make a completion queue of so
-// many entries, "" if libfabric's own will do.
-func universeFor(entries int) string {
-	if entries <= 0 || entries >= universeDefault*entriesPerPeer {
+// universe is the number of peers for whom ofi_rxm is to make a completion queue, "" if
+// libfabric's own will do.
+func universe(m machine) string {
+	peers := universeDefault
+	if m.srq >= sharedEntries {
+		peers = universeShared
+	}
+	if m.cq > 0 {
+		peers = min(peers, max(1, m.cq/entriesPerPeer))
+	}
+	if peers == universeDefault {
 		return ""
 	}
-	return strconv.Itoa(max(1, entries/entriesPerPeer))
+	return strconv.Itoa(peers)
 }
 
 // sharedReceives has ofi_rxm receive from all peers on one queue, where all devices have
@@ -180,6 +198,15 @@ func sharedReceives(m machine) string {
 		return "1"
 	}
 	return ""
+}
+
+// receives is how many receives that queue has. A device without one has a queue for each
+// peer, of another length.
+func receives(m machine) string {
+	if m.srq >= 0 && m.srq < sharedEntries {
+		return ""
+	}
+	return strconv.Itoa(sharedEntries)
 }
 
 // matches tells whether the row is about a provider.

@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
 var update = flag.Bool("update", false, "write the table of quirks into docs/providers.md")
@@ -200,16 +201,22 @@ func TestQuirksHaveTheirEffects(t *testing.T) {
 
 func TestSettings(t *testing.T) {
 	const roce, mlx5 = 32767, 4194303
+	rxm := func(universe, shared, receives string) map[string]string {
+		return map[string]string{
+			monitorVar: "disabled", "FI_UNIVERSE_SIZE": universe,
+			"FI_OFI_RXM_USE_SRX": shared, "FI_OFI_RXM_MSG_RX_SIZE": receives,
+		}
+	}
 	for name, tt := range map[string]struct {
 		m       machine
 		version string
 		want    map[string]string
 	}{
-		"no device":                {machine{cq: -1, srq: -1}, "1.17", map[string]string{monitorVar: "disabled"}},
-		"no shared queue":          {machine{cq: mlx5, srq: 0}, "1.17", map[string]string{"FI_UNIVERSE_SIZE": "", "FI_OFI_RXM_USE_SRX": ""}},
-		"large":                    {machine{cq: mlx5, srq: 32767}, "2.6", map[string]string{"FI_UNIVERSE_SIZE": "", "FI_OFI_RXM_USE_SRX": "1"}},
-		"Soft-RoCE":                {machine{cq: roce, srq: 32767}, "1.17", map[string]string{"FI_UNIVERSE_SIZE": "127", "FI_OFI_RXM_USE_SRX": "1"}},
-		"tiny":                     {machine{cq: 100, srq: 100}, "1.17", map[string]string{"FI_UNIVERSE_SIZE": "1", "FI_OFI_RXM_USE_SRX": ""}},
+		"no device":                {machine{cq: -1, srq: -1}, "1.17", rxm("", "", "1024")},
+		"no shared queue":          {machine{cq: mlx5, srq: 0}, "1.17", rxm("", "", "")},
+		"large":                    {machine{cq: mlx5, srq: 32767}, "2.6", rxm("256", "1", "1024")},
+		"Soft-RoCE":                {machine{cq: roce, srq: 32767}, "1.17", rxm("127", "1", "1024")},
+		"tiny":                     {machine{cq: 100, srq: 100}, "1.17", rxm("1", "", "")},
 		"cxi":                      {machine{cxi: true}, "2.6", map[string]string{monitorVar: "disabled"}},
 		"cxi, kdreg2":              {machine{cxi: true, kdreg2: true, userfaultfd: true}, "2.0", map[string]string{monitorVar: "kdreg2"}},
 		"cxi, kdreg2, old library": {machine{cxi: true, kdreg2: true, userfaultfd: true}, "1.22", map[string]string{monitorVar: "userfaultfd"}},
@@ -272,6 +279,30 @@ func TestUnmonitored(t *testing.T) {
 	}
 	t.Setenv(monitorVar, "userfaultfd")
 	assert.False(t, unmonitored("opx"))
+}
+
+// What a provider refuses leaves what it has chosen.
+func TestDeeper(t *testing.T) {
+	w, err := probe(testenv.Native, "", netip.MustParseAddr("127.0.0.1"))
+	require.NoError(t, err)
+	list, info, w, err := best(w)
+	require.NoError(t, err)
+	defer list.Free()
+	assert.Less(t, info.RxSize(), ofi.MaxDepth, "or there is nothing to ask for")
+	none, _ := deeper(w, info, 1<<20)
+	assert.Nil(t, none)
+	some, deep := deeper(w, info, ofi.MaxDepth)
+	require.NotNil(t, some)
+	defer some.Free()
+	assert.Equal(t, ofi.MaxDepth, deep.RxSize())
+	assert.Equal(t, ofi.MaxDepth, deep.TxSize())
+	again, _ := deeper(w, deep, ofi.MaxDepth)
+	assert.Nil(t, again)
+	ep, err := New().Open(testenv.Native, netip.MustParseAddr("127.0.0.1"))
+	require.NoError(t, err)
+	defer ep.Close()
+	assert.Equal(t, ofi.MaxDepth, ep.Attr().RxDepth)
+	assert.Equal(t, ofi.MaxDepth, ep.Attr().TxDepth)
 }
 
 // efa-direct is asked for as a fabric of efa, and seen as a provider.
