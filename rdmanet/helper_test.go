@@ -119,17 +119,19 @@ func regionsOf(since time.Time, pids ...int) (names []string, err error) {
 	return names, nil
 }
 
-// personalities are simulated providers, among them those that need hardware.
-var personalities = []simfabric.Personality{
-	simfabric.Shm(), simfabric.TCP(), simfabric.Verbs(),
-	blocking(simfabric.EFA()), blocking(simfabric.EFADirect()), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
-}
-
-// blocking has a provider ask the kernel for each address, which takes its time.
-func blocking(p simfabric.Personality) simfabric.Personality {
-	p.InsertDelay = 2 * time.Millisecond
-	return p
-}
+// personalities are simulated providers, among them those that need hardware. Some ask
+// the kernel for each address, which takes its time.
+var personalities = func() (list []simfabric.Personality) {
+	for _, p := range simfabric.Presets() {
+		if p.Inserts {
+			p.InsertDelay = 2 * time.Millisecond
+		}
+		if p.Suite {
+			list = append(list, p.Personality)
+		}
+	}
+	return list
+}()
 
 // onEach runs a test over a simulated fabric of each kind and over the real
 // providers.

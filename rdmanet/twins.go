@@ -8,10 +8,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// A process may dial itself. Two endpoints of one process that share memory, as
-// those of the shm provider do, use one mapping of it, which goes away with the
-// first of them, under the hands of the second. So both are closed when both are
-// no longer used.
+// A process may dial itself. Where two endpoints of one process use one mapping of their
+// memory (fabric.Attr.OneMapping), it goes away with the first of them, under the hands of
+// the second. So both are closed when both are no longer used.
 var twins = struct {
 	sync.Mutex
 	byName map[string]*twin
@@ -53,11 +52,7 @@ func (e *twin) Rescue() bool {
 	return ok && r.Rescue()
 }
 
-// mapped reports that peers map the endpoint's memory.
-func (e *twin) mapped() bool {
-	_, ok := e.Endpoint.(interface{ Unlink() error })
-	return ok
-}
+func (e *twin) mapped() bool { return e.Attr().OneMapping }
 
 // family is what the names of all endpoints of a process begin with: all but the
 // number of the endpoint, as in fi_shm://pid:uid:number.

@@ -64,18 +64,14 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 	return Addr(addr), nil
 }
 
-// insertedName is what a peer that is a shm endpoint of this process is inserted as.
-// From 2.5 on, libfabric takes the region of one that it knows by its name as it is, but
-// forgets to note where, so that long messages to it are looked for at a wrong address
-// (smr_map_to_region in 2.6). It does not know it by a name with a slash in front, which
-// shm_open(3) ignores, and maps it as it does another process's.
+// insertedName is the name under which a peer is inserted, see Options.SlashOwn.
 func (ep *Endpoint) insertedName(name []byte) []byte {
-	const scheme, since = "fi_shm://", 2<<16 | 5
 	process := ep.name[:bytes.LastIndexByte(ep.name, ':')+1] // fi_shm://process:user:number
-	if !bytes.HasPrefix(process, []byte(scheme)) || !bytes.HasPrefix(name, process) || libraryAPI() < since {
+	i := bytes.Index(process, []byte("://"))
+	if !ep.options.SlashOwn || i < 0 || !bytes.HasPrefix(name, process) {
 		return bytes.Clone(name)
 	}
-	return slices.Concat(name[:len(scheme)], []byte("/"), name[len(scheme):])
+	return slices.Concat(name[:i+3], []byte("/"), name[i+3:])
 }
 
 // Remove takes a peer out of the address vector (fi_av_remove).

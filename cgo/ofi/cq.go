@@ -15,8 +15,8 @@ import (
 // and writes, receives, and for each receive a peer's write. Devices may not
 // have as much; the depths are halved then.
 func (ep *Endpoint) openCQ() error {
-	ep.txDepth = min(ep.info.TxSize(), maxDepth)
-	ep.rxDepth = min(ep.info.RxSize(), maxDepth)
+	ep.txDepth = min(ep.info.TxSize(), MaxDepth)
+	ep.rxDepth = min(ep.info.RxSize(), MaxDepth)
 	for {
 		err := ep.tryCQ(true)
 		if err != nil {

@@ -12,9 +12,9 @@ import (
 	"unsafe"
 )
 
-// Depths of the endpoint's tables, in operations.
+// Depths of the endpoint's tables, in operations. A provider's own are cut to MaxDepth.
 const (
-	maxDepth = 1024
+	MaxDepth = 1024
 	minDepth = 16
 )
 
@@ -30,7 +30,7 @@ type Endpoint struct {
 	port   *C.struct_ofi_port
 
 	info    Info
-	least   int // see OpenMultiRecv
+	options Options
 	name    []byte
 	waitFD  int
 	txDepth int
@@ -38,25 +38,36 @@ type Endpoint struct {
 
 	abandoned atomic.Bool
 
-	// regions keeps changes of the set of regions apart from all that looks regions up,
-	// where the provider does not: see mayLoseRegions.
-	regions     sync.RWMutex
-	loseRegions bool
+	regions sync.RWMutex // see Options.LockRegions
+}
+
+// Options are what providers differ in that nothing in an Info tells. The zero value
+// does nothing special.
+type Options struct {
+	// Guarded: calls of Exchange may hang in the library, and can be got out of it by
+	// Abandon.
+	Guarded bool
+	// LockRegions keeps changes of the set of regions apart from Exchange, which looks
+	// regions up.
+	LockRegions bool
+	// SlashOwn inserts peers in this process, where names are text, with a slash before
+	// what follows the scheme. shm_open(3) ignores it.
+	SlashOwn bool
+	// MinMultiRecv: a multi-receive buffer is given back when less than so many bytes of
+	// it are left (fi_setopt with FI_OPT_MIN_MULTI_RECV); 0 leaves that to the provider.
+	// It is set after fi_enable, or before with MinMultiRecvEarly.
+	MinMultiRecv      int
+	MinMultiRecvEarly bool
 }
 
 // Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open,
 // fi_endpoint, fi_ep_bind, fi_enable). It keeps a copy of info. Signal
 // dispositions that the provider changes meanwhile are put back. Errors wrap
 // Errno.
-func Open(info Info) (*Endpoint, error) { return OpenMultiRecv(info, 0) }
-
-// OpenMultiRecv is Open for an endpoint that gives a multi-receive buffer back when
-// less than least bytes of it are left (fi_setopt with FI_OPT_MIN_MULTI_RECV); 0 leaves
-// that to the provider.
-func OpenMultiRecv(info Info, least int) (*Endpoint, error) {
+func Open(info Info, options Options) (*Endpoint, error) {
 	restore := holdSignals()
 	defer restore()
-	ep := &Endpoint{least: least, waitFD: -1, loseRegions: mayLoseRegions(info.Provider())}
+	ep := &Endpoint{options: options, waitFD: -1}
 	c := C.ofi_dupinfo(info.c)
 	if c == nil {
 		return nil, callError("fi_dupinfo", -C.ENOMEM)
@@ -95,10 +106,8 @@ func (ep *Endpoint) openEndpoint() error {
 	return ep.readName()
 }
 
-// enable enables the endpoint. shm takes what OpenMultiRecv asks for in libfabric 1
-// only afterwards (before, it crashes), and from libfabric 2 on only before.
 func (ep *Endpoint) enable() error {
-	early := libraryAPI() >= 2<<16
+	early := ep.options.MinMultiRecvEarly
 	if early {
 		if err := ep.setMinMultiRecv(); err != nil {
 			return err
@@ -115,7 +124,7 @@ func (ep *Endpoint) enable() error {
 
 func (ep *Endpoint) openPort() error {
 	guarded := C.int(0)
-	if mayHang(ep.info) {
+	if ep.options.Guarded {
 		guarded = 1
 	}
 	ep.port = C.ofi_port_new(ep.fabric, ep.ep, ep.cq, ep.info.c,
@@ -148,10 +157,10 @@ func (ep *Endpoint) MaxSend() uint64 {
 }
 
 func (ep *Endpoint) setMinMultiRecv() error {
-	if ep.least == 0 {
+	if ep.options.MinMultiRecv == 0 {
 		return nil
 	}
-	if ret := C.ofi_set_min_multi_recv(ep.ep, C.size_t(ep.least)); ret != 0 {
+	if ret := C.ofi_set_min_multi_recv(ep.ep, C.size_t(ep.options.MinMultiRecv)); ret != 0 {
 		return callError("fi_setopt", ret)
 	}
 	return nil

@@ -65,7 +65,7 @@ type node struct {
 // endpoint opens what libfabric prefers.
 func endpoint(list *ofi.InfoList) node {
 	for info := range list.All() {
-		ep, err := ofi.Open(info)
+		ep, err := ofi.Open(info, ofi.Options{})
 		if err != nil {
 			log.Fatal(err)
 		}

@@ -10,19 +10,14 @@ import "errors"
 // ErrAbandoned is what all calls of an endpoint return after Abandon.
 var ErrAbandoned = errors.New("endpoint abandoned: a call hung in the library")
 
-// mayHang reports that a peer can leave calls of the provider spinning for ever:
-// shm's lock in shared memory, if it dies while it holds it, or a message that is
-// longer than the receive, of which shm copies nothing again and again.
-func mayHang(info Info) bool { return info.Provider() == "shm" }
-
 // Call is a call of Exchange that is going on.
 type Call struct {
 	Thread int    // its kernel thread
 	Number uint64 // of the thread's calls: two looks that find the same found the same call
 }
 
-// Calls lists the calls of Exchange that are going on. It is always empty for
-// providers whose calls return.
+// Calls lists the calls of Exchange that are going on. It is always empty without
+// Options.Guarded.
 func (ep *Endpoint) Calls() []Call {
 	var list [64]C.struct_ofi_call
 	n := int(C.ofi_calls(ep.port, &list[0], C.int(len(list))))

@@ -33,6 +33,8 @@ struct fi_info *ofi_hints(const struct ofi_hints *want)
 	hints->domain_attr->cq_data_size = want->cq_data_size;
 	hints->tx_attr->msg_order = want->order;
 	hints->rx_attr->msg_order = want->order;
+	hints->tx_attr->size = want->tx_size;
+	hints->rx_attr->size = want->rx_size;
 	hints->tx_attr->op_flags = want->op_flags;
 	hints->fabric_attr->prov_name = copy(want->provider);
 	hints->fabric_attr->name = copy(want->fabric);

@@ -12,6 +12,7 @@ import "C"
 import (
 	"fmt"
 	"iter"
+	"math"
 	"net/netip"
 	"strings"
 	"unsafe"
@@ -35,11 +36,13 @@ const mrModes = C.OFI_FI_MR_LOCAL | C.OFI_FI_MR_VIRT_ADDR | C.OFI_FI_MR_ALLOCATE
 // receive and write, and besides that the following.
 type Hints struct {
 	Provider         string // libfabric's name; "" for all
+	Fabric           string // one of the provider's fabrics; "" for any
 	Source           string // local address to bind to; "" for any
 	CQDataSize       int    // bytes of remote completion data, at least
 	Order            Order
 	DeliveryComplete bool // FI_DELIVERY_COMPLETE must be supported
 	MultiRecv        bool // RecvMulti must be supported
+	TxSize, RxSize   int  // the queues' depths, 0 for the provider's own choice
 }
 
 // InfoList is what fi_getinfo returned. It must be freed, and no Info of it
@@ -56,6 +59,14 @@ func newInfo(c *C.struct_fi_info) Info {
 	i := Info{c, new(C.struct_ofi_info)}
 	C.ofi_describe(c, i.attr)
 	return i
+}
+
+// Getenv is what libraries find a variable set to, and whether it is set (getenv(3)).
+func Getenv(name string) (value string, set bool) {
+	cname := C.CString(name)
+	defer C.free(unsafe.Pointer(cname))
+	c := C.getenv(cname)
+	return C.GoString(c), c != nil
 }
 
 // GetInfo asks what fits the hints (fi_getinfo). It may block: providers
@@ -92,17 +103,14 @@ func newHints(h Hints) *C.struct_fi_info {
 	if h.MultiRecv {
 		c.caps |= C.OFI_FI_MULTI_RECV
 	}
+	c.tx_size, c.rx_size = C.size_t(max(h.TxSize, 0)), C.size_t(max(h.RxSize, 0))
 	if h.DeliveryComplete {
 		c.op_flags = C.OFI_FI_DELIVERY_COMPLETE
 	}
-	provider, fabric := h.Provider, ""
-	if provider == efaDirect {
-		provider, fabric = "efa", efaDirect
-	}
 	var freeProvider, freeFabric func()
-	c.provider, freeProvider = cString(provider)
+	c.provider, freeProvider = cString(h.Provider)
 	defer freeProvider()
-	c.fabric, freeFabric = cString(fabric)
+	c.fabric, freeFabric = cString(h.Fabric)
 	defer freeFabric()
 	return C.ofi_hints(&c)
 }
@@ -133,19 +141,9 @@ func (l *InfoList) All() iter.Seq[Info] {
 	}
 }
 
-// efaDirect is a second fabric of the provider efa, with other rules and a protocol of
-// its own (fi_efa(7)): this package takes it for a provider.
-const efaDirect = "efa-direct"
-
 // Provider is the provider's name, layered ones with a semicolon as in
 // "tcp;ofi_rxm".
-func (i Info) Provider() string {
-	name := C.GoString(i.attr.provider)
-	if name == "efa" && i.Fabric() == efaDirect {
-		return efaDirect
-	}
-	return name
-}
+func (i Info) Provider() string { return C.GoString(i.attr.provider) }
 
 // Fabric is the name of the fabric.
 func (i Info) Fabric() string { return C.GoString(i.attr.fabric) }
@@ -159,23 +157,26 @@ func (i Info) Protocol() (protocol, version uint32) {
 }
 
 // InjectSize is the length of the longest inject operation in bytes.
-func (i Info) InjectSize() int { return int(i.attr.inject_size) }
+func (i Info) InjectSize() int { return toInt(i.attr.inject_size) }
 
 // MaxMsgSize is the length of the longest send or write in bytes, whichever may be
 // longer: see Endpoint.MaxSend.
 func (i Info) MaxMsgSize() uint64 { return uint64(i.attr.max_msg_size) }
 
 // CQDataSize is the number of bytes of remote completion data.
-func (i Info) CQDataSize() int { return int(i.attr.cq_data_size) }
+func (i Info) CQDataSize() int { return toInt(i.attr.cq_data_size) }
 
 // Order is the set of message orders kept by what is sent.
 func (i Info) Order() Order { return Order(i.attr.order) }
 
 // TxSize and RxSize are the provider's own depths, in operations.
-func (i Info) TxSize() int { return int(i.attr.tx_size) }
+func (i Info) TxSize() int { return toInt(i.attr.tx_size) }
 
 // RxSize is the number of receives that the provider holds.
-func (i Info) RxSize() int { return int(i.attr.rx_size) }
+func (i Info) RxSize() int { return toInt(i.attr.rx_size) }
+
+// toInt cuts a size to what an int holds: some providers say SIZE_MAX for "no limit".
+func toInt(size C.size_t) int { return int(min(uint64(size), math.MaxInt)) }
 
 // LocalMR reports whether local buffers must be registered (FI_MR_LOCAL).
 func (i Info) LocalMR() bool { return i.mrMode(C.OFI_FI_MR_LOCAL) }
@@ -218,6 +219,10 @@ func (i Info) HasIP() bool {
 	}
 	return false
 }
+
+// HasInfiniBand reports whether endpoints are addressed by GID and partition
+// (FI_SOCKADDR_IB).
+func (i Info) HasInfiniBand() bool { return i.attr.addr_format == C.OFI_FI_SOCKADDR_IB }
 
 // Source is the IP address that an endpoint would be bound to, the zero Addr
 // if the provider does not say or does not use IP.

@@ -3,8 +3,10 @@
 package ofi
 
 import (
+	"math"
 	"os"
 	"os/signal"
+	"reflect"
 	"syscall"
 	"testing"
 	"unsafe"
@@ -24,28 +26,30 @@ func TestMultiRecvIsOptional(t *testing.T) {
 	}
 }
 
-// Small devices' queues limit the number of peers, large ones' do not.
-func TestUniverse(t *testing.T) {
-	for entries, want := range map[int]string{
-		0: "", -1: "", // nothing tells
-		32767:   "127", // Soft-RoCE
-		100:     "1",
-		4194303: "", // mlx5
-	} {
-		assert.Equal(t, want, universeFor(entries), entries)
-	}
+// One of a provider's fabrics can be asked for.
+func TestFabricIsAskedFor(t *testing.T) {
+	list := InfoList{newHints(Hints{Provider: "efa", Fabric: "efa-direct"})}
+	defer list.Free()
+	assert.Equal(t, "efa", newInfo(list.head).Provider())
+	assert.Equal(t, "efa-direct", newInfo(list.head).Fabric())
 }
 
-// efa-direct is asked for as a fabric of efa, and seen as a provider.
-func TestEFADirect(t *testing.T) {
-	for _, name := range []string{"efa", "efa-direct", "shm"} {
-		list := InfoList{newHints(Hints{Provider: name})}
-		assert.Equal(t, name, newInfo(list.head).Provider())
-		list.Free()
-	}
-	list := InfoList{newHints(Hints{Provider: "efa-direct"})}
+// Whatever a provider reports, sizes are no less than 0.
+func TestSizesAreClamped(t *testing.T) {
+	list := InfoList{newHints(Hints{})}
 	defer list.Free()
-	assert.Equal(t, "efa-direct", newInfo(list.head).Fabric())
+	info := newInfo(list.head)
+	for _, size := range []uint64{0, 1, 4096, math.MaxInt32 + 1, math.MaxInt, math.MaxInt + 1, math.MaxUint64 - 1, math.MaxUint64} {
+		for _, field := range []any{
+			&info.attr.inject_size, &info.attr.tx_size, &info.attr.rx_size, &info.attr.cq_data_size, &info.attr.max_msg_size,
+		} {
+			reflect.ValueOf(field).Elem().SetUint(size) // cgo's types have no names in tests
+		}
+		want := int(min(size, math.MaxInt))
+		assert.Equal(t, []int{want, want, want, want},
+			[]int{info.InjectSize(), info.TxSize(), info.RxSize(), info.CQDataSize()}, size)
+		assert.Equal(t, size, info.MaxMsgSize())
+	}
 }
 
 // handler returns what the kernel does on sig: 0 for the default, 1 to ignore

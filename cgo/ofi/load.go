@@ -51,8 +51,7 @@ type library struct {
 // structures.
 func (l *library) api() C.uint32_t { return min(l.version, C.ofi_compiled()) }
 
-// load loads libfabric, once. What the environment says, libfabric and its libraries
-// read when they are loaded and at the first call.
+// load loads libfabric, once.
 var load = sync.OnceValues(func() (*library, error) {
 	if C.OFI_HAS_HEADERS == 0 {
 		// Go's build cache does not notice that headers have come.
@@ -62,19 +61,13 @@ var load = sync.OnceValues(func() (*library, error) {
 	if C.OFI_HAS_LOADER == 0 {
 		return nil, &LoadError{"this program was built for a C library without dlvsym(3): build it with glibc"}
 	}
-	setenv("IPATH_NO_BACKTRACE", "1") // keeps libinfinipath from catching signals
-	// The registration cache's monitors watch libc's mmap and munmap, which Go's
-	// runtime does not use: the cache would go stale.
-	setenv("FI_MR_CACHE_MONITOR", "disabled")
-	lib, err := search()
-	if err == nil {
-		prepareForDevices()
-	}
-	return lib, err
+	return search()
 })
 
-// setenv sets a variable for libraries, unless the user has.
-func setenv(name, value string) {
+// Setenv sets a variable for libfabric, unless it is set (setenv(3)). libfabric and its
+// libraries read their environment when they are loaded and once more at the first
+// GetInfo.
+func Setenv(name, value string) {
 	cname, cvalue := C.CString(name), C.CString(value)
 	defer C.free(unsafe.Pointer(cname))
 	defer C.free(unsafe.Pointer(cvalue))
@@ -123,15 +116,6 @@ func open(file string) (*library, string) {
 		return nil, fmt.Sprintf("%s: libfabric %s is too old: 1.17 is needed", lib.path, lib.text)
 	}
 	return lib, ""
-}
-
-// libraryAPI is the library's major<<16 | minor version (fi_version).
-func libraryAPI() C.uint32_t {
-	lib, err := load()
-	if err != nil {
-		return 0
-	}
-	return lib.version
 }
 
 // CompiledVersion is the major and minor version of the headers that this package

@@ -10,7 +10,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"math"
-	"strings"
 	"syscall"
 	"unsafe"
 )
@@ -125,24 +124,14 @@ func (r *Region) close() error {
 	return nil
 }
 
-// mayLoseRegions reports that the provider looks keys up, in fi_cq_read and when receives
-// are posted, while another thread changes the tree that they are in: net up to libfabric
-// 1.17 (xnet_mr_reg, ofi_mr_close and xnet_op_write take different locks or none), and tcp
-// up to 1.18.1, whose third number fi_version does not tell. A key that is not found ends
-// the connection, and what was under way is lost without an error; it can be a crash, too.
-func mayLoseRegions(provider string) bool {
-	core, _, _ := strings.Cut(provider, ";")
-	return core == "net" || core == "tcp" && libraryAPI() == 1<<16|18
-}
-
 func (ep *Endpoint) lockRegions() {
-	if ep.loseRegions {
+	if ep.options.LockRegions {
 		ep.regions.Lock()
 	}
 }
 
 func (ep *Endpoint) unlockRegions() {
-	if ep.loseRegions {
+	if ep.options.LockRegions {
 		ep.regions.Unlock()
 	}
 }

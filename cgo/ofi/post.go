@@ -132,7 +132,7 @@ func (b *Batch) keep(buf []byte) (uintptr, bool) {
 func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, reapErr error) {
 	c := b.c
 	c.ndone = C.uint32_t(min(done, BatchDone))
-	if ep.loseRegions {
+	if ep.options.LockRegions {
 		ep.regions.RLock()
 		C.ofi_exchange(ep.port, c)
 		ep.regions.RUnlock()

@@ -69,6 +69,7 @@ enum {
 	value(FI_SOCKADDR, 1) \
 	value(FI_SOCKADDR_IN, 2) \
 	value(FI_SOCKADDR_IN6, 3) \
+	value(FI_SOCKADDR_IB, 4) \
 	value(FI_ADDR_STR, 9)
 
 #define OFI_VALUE(name, number) OFI_##name = number,
@@ -96,7 +97,7 @@ struct fid_mr;
 struct ofi_hints {
 	const char *provider, *fabric; // or NULL
 	uint64_t caps, order, op_flags;
-	size_t cq_data_size;
+	size_t cq_data_size, tx_size, rx_size;
 	int mr_mode;
 };
 

@@ -140,6 +140,7 @@ func TestChecks(t *testing.T) {
 		"variables":        {environment, with(machine(), environ("RDMANET_PROVIDERS=shm", "FI_LOG_LEVEL=warn")), OK, "FI_LOG_LEVEL=warn RDMANET_PROVIDERS=shm", ""},
 		"hidden providers": {environment, with(machine(), environ("FI_PROVIDER=tcp")), Warn, "FI_PROVIDER=tcp", "Unset FI_PROVIDER"},
 		"stale cache":      {environment, with(machine(), environ("FI_MR_CACHE_MONITOR=memhooks")), Warn, "memhooks", "Unset"},
+		"kernel's cache":   {environment, with(machine(), environ("FI_MR_CACHE_MONITOR=kdreg2")), OK, "kdreg2", ""},
 		"no cache":         {environment, with(machine(), environ("FI_MR_CACHE_MONITOR=disabled")), OK, "disabled", ""},
 		"own queues":       {environment, with(machine(), environ("FI_OFI_RXM_USE_SRX=0")), Warn, "SRX=0", "may crash"},
 

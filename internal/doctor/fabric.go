@@ -49,6 +49,9 @@ func older(a, b string) bool {
 	return a1 < b1 || a1 == b1 && a2 < b2
 }
 
+// monitors of registered memory do no harm: they work in the kernel, or not at all.
+var monitors = []string{"disabled", "kdreg2", "userfaultfd", "uffd"}
+
 // environment lists the variables that change what libfabric and rdmanet do.
 func environment(m *Machine) Finding {
 	f := Finding{Check: "environment", Found: "no variable of rdmanet or libfabric is set"}
@@ -67,7 +70,7 @@ func environment(m *Machine) Finding {
 		switch {
 		case name == "FI_PROVIDER" && value != "":
 			f.Verdict, f.Advice = Warn, "Unset FI_PROVIDER, which hides providers from all programs, and use RDMANET_PROVIDERS."
-		case name == "FI_MR_CACHE_MONITOR" && value != "disabled":
+		case name == "FI_MR_CACHE_MONITOR" && !slices.Contains(monitors, value):
 			f.Verdict, f.Advice = Warn, "Unset FI_MR_CACHE_MONITOR: libfabric's cache of registrations does not see what Go's runtime unmaps."
 		case name == "FI_OFI_RXM_USE_SRX" && value == "0":
 			f.Verdict, f.Advice = Warn, "Unset FI_OFI_RXM_USE_SRX: without a shared receive queue ofi_rxm may crash when a connection is closed."

@@ -80,7 +80,7 @@ func (e *Endpoint) leave() {
 	c.flush()
 	stuck := c.stuck()
 	e.refused.Store(stuck)
-	poll := c.flying > 0 && e.waiter == nil || stuck
+	poll := c.flying > 0 && e.waiter == nil || stuck || e.slow.Load() && c.work() != e.work
 	chores := c.busy()
 	if c.held != e.held.Load() {
 		e.held.Store(c.held)

@@ -77,26 +77,49 @@ var lies = map[string]lie{
 }
 
 // rules are what TestRules must break: a personality that has lost a rule would else
-// go untested, and nobody would know.
-var rules = map[string][]string{
-	"verbs;ofi_rxm": {"writes carry a proof", "injects are long", "buffers need no registration", "regions begin at 0"},
+// go untested, and nobody would know. Beside them is what the engine relies on nowhere,
+// so that no test would notice that a provider offers too much.
+var rules = map[string]struct {
+	lies           []string
+	order          fabric.Order
+	message, write uint64 // longest
+}{
+	"verbs": {
+		[]string{"writes carry a proof", "injects are long", "buffers need no registration", "regions begin at 0"},
+		fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite, 8 << 20, 0,
+	},
 	"efa": {
-		"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long",
-		"buffers need no registration", "regions begin at 0", "there is something to wait on",
+		[]string{
+			"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long",
+			"buffers need no registration", "regions begin at 0", "there is something to wait on",
+		},
+		fabric.SendAfterSend, 0, 0,
 	},
 	"efa-direct": {
-		"a send comes after the writes before it", "writes carry a proof", "sends are as long as writes", "injects are long",
-		"buffers need no registration", "regions begin at 0", "there is something to wait on",
+		[]string{
+			"a send comes after the writes before it", "writes carry a proof", "sends are as long as writes", "injects are long",
+			"buffers need no registration", "regions begin at 0", "there is something to wait on",
+		},
+		0, 8 << 10, 1 << 30,
 	},
 	"cxi": {
-		"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
-		"Shutdown ends the use of memory",
+		[]string{
+			"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
+			"Shutdown ends the use of memory",
+		},
+		fabric.SendAfterSend | fabric.WriteAfterWrite, 1<<32 - 1, 0,
 	},
 	"opx": {
-		"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
-		"there is something to wait on",
+		[]string{
+			"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
+			"there is something to wait on",
+		},
+		0, 0, 0,
 	},
-	"psm3": {"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long"},
+	"psm3": {
+		[]string{"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long"},
+		fabric.SendAfterSend, 1<<32 - 1<<12, 0,
+	},
 }
 
 // TestRules: on a fabric with the rules of a provider that we have no hardware for,
@@ -104,21 +127,23 @@ var rules = map[string][]string{
 // of one of them: it heeds each, and the fabric minds.
 func TestRules(t *testing.T) {
 	const few, many = 20, 3000
-	for _, p := range []simfabric.Personality{
-		simfabric.Verbs(), simfabric.EFA(), simfabric.EFADirect(), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
-	} {
-		t.Run(p.Provider, func(t *testing.T) {
+	for _, preset := range simfabric.Presets() {
+		if !preset.Hardware {
+			continue
+		}
+		p, name := preset.Personality, preset.Name
+		t.Run(name, func(t *testing.T) {
 			for seed := range uint64(few) {
 				require.NoError(t, try(t, p, seed, lie{}), "seed %d", seed)
 			}
 		})
 		var has []string
-		for name, l := range lies {
+		for rule, l := range lies {
 			if !l.of(p) {
 				continue
 			}
-			has = append(has, name)
-			t.Run(p.Provider+"/"+name, func(t *testing.T) {
+			has = append(has, rule)
+			t.Run(name+"/"+rule, func(t *testing.T) {
 				for seed := range uint64(many) {
 					if err := try(t, p, seed, l); err != nil {
 						t.Logf("seed %d: %v", seed, err)
@@ -128,7 +153,12 @@ func TestRules(t *testing.T) {
 				assert.Fail(t, "nothing goes wrong")
 			})
 		}
-		assert.ElementsMatch(t, rules[p.Provider], has, p.Provider)
+		want, listed := rules[name]
+		require.True(t, listed, "which rules has %s?", name)
+		assert.ElementsMatch(t, want.lies, has, name)
+		assert.Equal(t, want.order, p.Order, "%s: order", name)
+		assert.Equal(t, want.message, p.MaxMsgSize, "%s: longest message", name)
+		assert.Equal(t, want.write, p.MaxRMASize, "%s: longest write", name)
 	}
 }
 

@@ -79,11 +79,11 @@ func (m *model) randomOptions() options {
 
 // randomSim is a provider that is like none, or all, of the real ones.
 func (m *model) randomSim() simfabric.Config {
-	p := pick(m,
-		simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleCQData(), simfabric.RuleCQData(),
-		simfabric.RuleSendAfterWrite(), simfabric.RuleDeliveryComplete(), simfabric.RuleDeliveryComplete(),
-		simfabric.Shm(), simfabric.TCP(), simfabric.EFA(), simfabric.EFADirect(), simfabric.Verbs(),
-		simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(), simfabric.Personality{})
+	var drawn []simfabric.Personality
+	for _, preset := range simfabric.Presets() {
+		drawn = append(drawn, slices.Repeat([]simfabric.Personality{preset.Personality}, preset.Weight)...)
+	}
+	p := pick(m, drawn...)
 	p.Provider = "sim"
 	p.InjectSize = pick(m, 0, 64, 256, 4096)
 	p.TxDepth = pick(m, 1, 2, 8, 64, 64, 64)

@@ -134,19 +134,7 @@ func personalities() map[string]simfabric.Config {
 		return c
 	}
 	awkward := func(c *simfabric.Config) { c.Delay, c.CompletionReorder, c.AgainRate = 4, true, 0.1 }
-	return map[string]simfabric.Config{
-		"shm":              with(simfabric.Shm(), nil),
-		"tcp":              with(simfabric.TCP(), nil),
-		"net":              with(simfabric.Net(), nil),
-		"verbs":            with(simfabric.Verbs(), nil),
-		"efa":              with(simfabric.EFA(), nil),
-		"efa-direct":       with(simfabric.EFADirect(), awkward),
-		"cxi":              with(simfabric.CXI(), awkward),
-		"opx":              with(simfabric.OPX(), awkward),
-		"psm3":             with(simfabric.PSM3(), awkward),
-		"cqdata":           with(simfabric.RuleCQData(), nil),
-		"saw":              with(simfabric.RuleSendAfterWrite(), nil),
-		"deliver":          with(simfabric.RuleDeliveryComplete(), nil),
+	all := map[string]simfabric.Config{
 		"cqdata/awkward":   with(simfabric.RuleCQData(), awkward),
 		"saw/awkward":      with(simfabric.RuleSendAfterWrite(), awkward),
 		"deliver/awkward":  with(simfabric.RuleDeliveryComplete(), awkward),
@@ -156,8 +144,14 @@ func personalities() map[string]simfabric.Config {
 		"deliver/depth 1":  with(simfabric.RuleDeliveryComplete(), func(c *simfabric.Config) { awkward(c); c.TxDepth, c.RxDepth = 1, 8 }),
 		"cqdata/inject 4K": with(simfabric.RuleCQData(), func(c *simfabric.Config) { c.InjectSize = 4096 }),
 		"small messages":   with(simfabric.RuleDeliveryComplete(), func(c *simfabric.Config) { awkward(c); c.MaxMsgSize = 512 }),
-		"no large data":    with(simfabric.Personality{}, awkward),
 	}
+	for _, p := range simfabric.Presets() {
+		all[p.Name] = with(p.Personality, nil)
+		if p.Awkward {
+			all[p.Name] = with(p.Personality, awkward)
+		}
+	}
+	return all
 }
 
 var _ fabric.Fabric = (*simfabric.Network)(nil)

@@ -119,7 +119,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	}
 	// A peer gets a share of what is left, so that the first ones do not take
 	// all of a shared endpoint's queue.
-	want := min(c.cfg.PeerSlots, max(framing.MinSlots, left/8))
+	want := min(c.cfg.PeerSlots, sharedSlots, max(framing.MinSlots, left/8))
 	if c.attr.PerPeer {
 		want = min(c.cfg.PeerSlots, left)
 	}

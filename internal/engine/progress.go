@@ -88,6 +88,9 @@ type progress struct {
 	refused  atomic.Bool                // the fabric has refused something: offer it again
 	choring  atomic.Bool                // the chores timer is set
 	held     atomic.Bool                // core.held, as of the last visit
+	quiet    int                        // polls in a row while nothing came or went; guarded by mu, as is work
+	work     uint64                     // posted and reaped, as of then
+	slow     atomic.Bool                // the timer is set to more than pollEvery
 }
 
 // acquire makes the caller the owner, if nobody is.
@@ -131,7 +134,7 @@ func (e *Endpoint) rouse() {
 
 // kick makes sure that tick runs soon.
 func (e *Endpoint) kick(after time.Duration) {
-	if e.ticking.CompareAndSwap(false, true) {
+	if e.ticking.CompareAndSwap(false, true) || e.slow.CompareAndSwap(true, false) {
 		e.timer.Reset(after)
 	}
 }
@@ -309,7 +312,7 @@ func (e *Endpoint) arm() {
 		case bell == nil || e.joining.Load() > 0:
 			e.poll()
 			e.state.Store(idle)
-			e.kick(pollEvery)
+			e.pollLater()
 			return
 		}
 		// Flag, full fence, one more poll, then sleep; the peer posts, full
@@ -455,6 +458,7 @@ func (e *Endpoint) closing() bool {
 // tick looks after a queue that was left unarmed.
 func (e *Endpoint) tick() {
 	e.ticking.Store(false)
+	e.slow.Store(false)
 	if e.closing() {
 		return
 	}
@@ -470,6 +474,7 @@ func (e *Endpoint) tick() {
 		e.kick(busyTick)
 		return
 	}
+	e.seen.Store(e.visits.Load()) // this one
 	e.arm()
 }
 

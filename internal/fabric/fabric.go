@@ -114,6 +114,9 @@ type Attr struct {
 	// PerPeer endpoints serve a single peer process: a peer that is killed may
 	// leave them unusable (shm).
 	PerPeer bool
+	// OneMapping: two endpoints of one process that are each other's peers use one mapping
+	// of their memory, which goes away with the first of them (shm).
+	OneMapping bool
 }
 
 // Endpoint is an open RDM endpoint with its domain, address vector and

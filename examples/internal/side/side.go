@@ -33,6 +33,11 @@ func Open(hints ofi.Hints, oob net.Conn) (*Side, error) {
 	if hints.Provider != "shm" { // which has names in /dev/shm instead of addresses
 		hints.Source = oob.LocalAddr().(*net.TCPAddr).IP.String()
 	}
+	// libfabric reads its environment at the first call. Its cache of registered memory
+	// does not see what Go's runtime unmaps; and two processes are few, which lets ofi_rxm
+	// make queues that a small device has room for. What is set already stays.
+	ofi.Setenv("FI_MR_CACHE_MONITOR", "disabled")
+	ofi.Setenv("FI_UNIVERSE_SIZE", "16")
 	// fi_getinfo(3) lists what fits the hints, best first. The binding always asks for
 	// reliable datagrams, FI_EP_RDM of fi_endpoint(3): whole messages, each to any
 	// peer, without a connection to set up.
@@ -46,7 +51,7 @@ func Open(hints ofi.Hints, oob net.Conn) (*Side, error) {
 		// tables of its own: the address vector with its peers, and the completion
 		// queue that tells what became of operations. This opens them all: fi_fabric(3),
 		// fi_domain(3), fi_av(3), fi_cq(3), fi_endpoint(3).
-		ep, err := ofi.Open(info)
+		ep, err := ofi.Open(info, ofi.Options{})
 		if err != nil {
 			return nil, err
 		}

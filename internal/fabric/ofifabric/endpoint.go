@@ -34,11 +34,12 @@ type endpoint struct {
 }
 
 func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
-	o, err := ofi.Open(info)
+	provider := providerOf(info)
+	o, err := ofi.Open(info, options(provider))
 	if err != nil {
 		return nil, err
 	}
-	e := &endpoint{ofi: o, attr: attributes(o, delivery)}
+	e := &endpoint{ofi: o, attr: attributes(o, provider, delivery)}
 	e.close = sync.OnceValue(e.shut)
 	if err := e.claimRegion(); err != nil {
 		return nil, errors.Join(err, e.close())
@@ -53,11 +54,11 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 	return e, nil
 }
 
-func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
+func attributes(o *ofi.Endpoint, provider string, delivery bool) fabric.Attr {
 	info := o.Info()
 	protocol, version := info.Protocol()
 	return fabric.Attr{
-		Provider:         info.Provider(),
+		Provider:         provider,
 		Fabric:           info.Fabric(),
 		Domain:           info.Domain(),
 		Protocol:         protocol,
@@ -66,7 +67,7 @@ func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
 		InjectSize:       info.InjectSize(),
 		MaxMsgSize:       o.MaxSend(),
 		MaxRMASize:       info.MaxMsgSize(),
-		CQDataSize:       cqDataSize(info.Provider(), info.CQDataSize()),
+		CQDataSize:       cqDataSize(provider, info.CQDataSize()),
 		Order:            order(info.Order()),
 		DeliveryComplete: delivery,
 		LocalMR:          info.LocalMR(),
@@ -74,20 +75,15 @@ func attributes(o *ofi.Endpoint, delivery bool) fabric.Attr {
 		MRMode:           info.MRMode(),
 		TxDepth:          o.TxDepth(),
 		RxDepth:          o.RxDepth(),
-		PerPeer:          info.Provider() == shm,
+		PerPeer:          has(provider, perPeer),
+		OneMapping:       has(provider, oneMapping),
 	}
 }
 
 // cqDataSize is how many bytes of completion data writes carry where an endpoint has
-// so many. cxi and opx mean their sends: fi_writedata gives ENOSYS, with cxi unless
-// FI_CXI_ENABLE_WRITEDATA is set (libfabric 2.5), with opx before 2.1. tcp has it, but
-// when a conn is closed of which half a write with data has come, it completes that
-// with an error and no operation context, and ofi_rxm, at least up to libfabric 2.6,
-// ends the process by reading from there (tcpx_ep_flush_all_queues,
-// rxm_handle_comp_error).
+// so many.
 func cqDataSize(provider string, size int) int {
-	switch provider {
-	case "cxi", "opx", "tcp;ofi_rxm", "net;ofi_rxm":
+	if has(provider, noWriteData) {
 		return 0
 	}
 	return size
@@ -111,7 +107,7 @@ func (e *endpoint) Attr() fabric.Attr { return e.attr }
 func (e *endpoint) Name() []byte { return e.ofi.Name() }
 
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
-	if e.attr.Provider == shm {
+	if has(e.attr.Provider, namedRegion) {
 		if err := sameLayout(e.Name(), name); err != nil {
 			return 0, err
 		}

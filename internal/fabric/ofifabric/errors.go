@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -19,14 +18,13 @@ func explain(provider string, src netip.Addr, err error) error {
 	if _, ok := err.(*fabric.DomainError); ok || errors.Is(err, fabric.ErrUnsupported) { //nolint:errorlint // says it all itself
 		return err
 	}
-	if provider == shm {
+	if has(provider, namedRegion) {
 		if hint := shmSpace(); hint != "" {
 			return fmt.Errorf("provider %s: %s: %w", provider, hint, err)
 		}
 	}
-	if strings.HasSuffix(provider, ";ofi_rxm") && errors.Is(err, syscall.EINVAL) {
-		// fi_enable: ofi_rxm makes the device's completion queue large enough
-		// for so many peers. What package ofi sets fits all devices.
+	if has(provider, boundUniverse) && errors.Is(err, syscall.EINVAL) {
+		// What the table of quirks sets fits all devices.
 		return fmt.Errorf("provider %s: %w (the device may lack room for the completions of FI_UNIVERSE_SIZE peers: unset it, or set a smaller one, such as FI_UNIVERSE_SIZE=16, before the program starts)", provider, err)
 	}
 	if errors.Is(err, fabric.ErrNoProvider) && !anywhere(src) {

@@ -41,8 +41,8 @@ func TestLockedMemoryIsNamed(t *testing.T) {
 // libfabric finds "net;ofi_rxm" and others for "ofi_rxm", of which none has
 // that name.
 func TestPartOfANameIsNoProvider(t *testing.T) {
-	assert.True(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}}))
-	assert.False(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "ofi_rxm"}}))
+	assert.True(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}, provider: "tcp;ofi_rxm"}))
+	assert.False(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "ofi_rxm"}, provider: "ofi_rxm"}))
 }
 
 // Some providers say that they have completion data, and refuse fi_writedata or

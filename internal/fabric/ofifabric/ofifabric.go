@@ -31,14 +31,14 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	defer list.Free()
 	byName := make(map[string][]ofi.Info)
 	for info := range list.All() {
-		byName[info.Provider()] = append(byName[info.Provider()], info)
+		byName[providerOf(info)] = append(byName[providerOf(info)], info)
 	}
 	near := nearby(src)
 	var infos []fabric.ProviderInfo
 	seen := make(map[string]bool)
 	for info := range list.All() {
-		name, domain := info.Provider(), info.Domain()
-		if seen[fabric.Join(name, domain)] {
+		name, domain := providerOf(info), info.Domain()
+		if seen[fabric.Join(name, domain)] || unmonitored(name) {
 			continue
 		}
 		seen[fabric.Join(name, domain)] = true
@@ -53,18 +53,9 @@ func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return infos, nil
 }
 
-// getInfo is ofi.GetInfo. Where there is no libfabric it fails with fabric.ErrUnsupported.
-func getInfo(h ofi.Hints) (*ofi.InfoList, error) {
-	list, err := ofi.GetInfo(h)
-	if le := (*ofi.LoadError)(nil); errors.As(err, &le) {
-		err = fmt.Errorf("%w: %w", fabric.ErrUnsupported, err)
-	}
-	return list, err
-}
-
 func providerInfo(info ofi.Info) fabric.ProviderInfo {
 	protocol, version := info.Protocol()
-	name := info.Provider()
+	name := providerOf(info)
 	return fabric.ProviderInfo{
 		Name:            name,
 		Fabric:          info.Fabric(),
@@ -72,8 +63,8 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 		Protocol:        protocol,
 		ProtocolVersion: version,
 		Library:         build(name),
-		PerPeer:         name == shm,
-		SameHost:        name == shm,
+		PerPeer:         has(name, perPeer),
+		SameHost:        has(name, sameHost),
 	}
 }
 
@@ -81,7 +72,7 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 // one version of the library, since layouts change even between 2.5.0 and 2.5.1, and on
 // one architecture, which tells the size of words and the order of bytes.
 func build(provider string) string {
-	if provider == shm {
+	if has(provider, sameHost) {
 		return ofi.LibraryVersion() + " " + runtime.GOARCH
 	}
 	return ofi.LibraryVersion()
@@ -109,20 +100,48 @@ func open(provider, domain string, src netip.Addr) (*endpoint, error) {
 		return nil, err
 	}
 	defer list.Free()
-	return newEndpoint(info, offersDelivery(w))
+	delivery := offersDelivery(w)
+	if deep, info := deeper(w, info, ofi.MaxDepth); deep != nil {
+		defer deep.Free()
+		if ep, err := newEndpoint(info, delivery); err == nil {
+			return ep, nil
+		}
+	}
+	return newEndpoint(info, delivery)
+}
+
+// deeper asks for queues of a depth, where the provider's own choice is less. The list is
+// nil if there is nothing to gain, or it is refused.
+func deeper(w wanted, info ofi.Info, depth int) (list *ofi.InfoList, deep ofi.Info) {
+	if !has(w.provider, deepQueues) || min(info.TxSize(), info.RxSize()) >= depth {
+		return nil, deep
+	}
+	w.domain = info.Domain()
+	w.TxSize, w.RxSize = max(info.TxSize(), depth), max(info.RxSize(), depth)
+	list, err := getInfo(w.Hints)
+	if err != nil {
+		return nil, deep
+	}
+	if entries := w.matching(list); len(entries) > 0 {
+		return list, entries[0]
+	}
+	list.Free()
+	return nil, deep
 }
 
 // wanted is what to open.
 type wanted struct {
 	ofi.Hints
-	domain string // "" for any
+	provider string
+	domain   string // "" for any
+	ib       bool   // an entry with an InfiniBand address
 }
 
 // matching lists the entries that are wanted. libfabric matches parts of
 // providers' names, too: "net" also finds "net;ofi_rxm".
 func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 	for info := range list.All() {
-		if info.Provider() == w.Provider && (w.domain == "" || info.Domain() == w.domain) {
+		if providerOf(info) == w.provider && info.HasInfiniBand() == w.ib && (w.domain == "" || info.Domain() == w.domain) {
 			entries = append(entries, info)
 		}
 	}
@@ -132,8 +151,12 @@ func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 // probe finds out whether the provider is there at all, and where it is to be
 // bound.
 func probe(provider, domain string, src netip.Addr) (wanted, error) {
-	w := wanted{Hints: ofi.Hints{Provider: provider}}
-	if provider == shm {
+	prepare()
+	if unmonitored(provider) {
+		return wanted{}, fmt.Errorf("%w: it needs a monitor of registered memory: the kernel's module kdreg2, or userfaultfd(2), with FI_MR_CACHE_MONITOR unset", fabric.ErrNoProvider)
+	}
+	w := wanted{Hints: hintsFor(provider), provider: provider}
+	if has(provider, namedRegion) {
 		w.Source = regionBase()
 	}
 	list, err := getInfo(w.Hints)
@@ -144,7 +167,7 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 		return w, err
 	}
 	defer list.Free()
-	at := places(w.matching(list))
+	at := places(append(w.matching(list), (&wanted{provider: provider, ib: true}).matching(list)...))
 	i := pick(at, domain, src, nearby(src))
 	switch {
 	case i < 0 && domain != "" && len(at) > 0:
@@ -152,7 +175,7 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	case i < 0:
 		return w, fabric.ErrNoProvider
 	case domain != "" || !at[i].ip:
-		w.domain = at[i].domain
+		w.domain, w.ib = at[i].domain, at[i].ib
 	}
 	switch {
 	case !at[i].ip || anywhere(src) && domain == "":

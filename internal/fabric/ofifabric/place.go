@@ -18,6 +18,7 @@ import (
 type place struct {
 	domain string
 	ip     bool       // endpoints are addressed by IP
+	ib     bool       // or as InfiniBand does, whatever the link
 	source netip.Addr // the one that it would be bound to, if the provider says so
 	nic    ofi.NIC
 }
@@ -25,7 +26,7 @@ type place struct {
 func places(entries []ofi.Info) []place {
 	list := make([]place, len(entries))
 	for i, info := range entries {
-		list[i] = place{info.Domain(), info.HasIP(), info.Source(), info.NIC()}
+		list[i] = place{info.Domain(), info.HasIP(), info.HasInfiniBand(), info.Source(), info.NIC()}
 	}
 	return list
 }
@@ -54,7 +55,8 @@ func addresses(list []place, domain string) (addrs []netip.Addr) {
 
 // How well a place suits a connection's local address.
 const (
-	foreign = iota // an address of another kind
+	strange = iota // an InfiniBand address: see ibIfNamed
+	foreign        // an address of another kind
 	away           // another address, of the same family and not of the link only
 	unsaid         // nothing tells
 	at             // the address lives there
@@ -65,6 +67,8 @@ const (
 func (p place) suits(src netip.Addr, near func(ofi.NIC) bool) int {
 	src = src.Unmap().WithZone("")
 	switch {
+	case p.ib:
+		return strange
 	case anywhere(src):
 		return unsaid
 	case !p.ip && near(p.nic), p.ip && p.source == src:
@@ -83,7 +87,7 @@ func (p place) suits(src netip.Addr, near func(ofi.NIC) bool) int {
 func pick(list []place, domain string, src netip.Addr, near func(ofi.NIC) bool) int {
 	best, least := -1, unsaid
 	if domain != "" {
-		least = foreign
+		least = strange
 	}
 	for i, p := range list {
 		if domain != "" && p.domain != domain {

@@ -19,6 +19,8 @@ func TestPick(t *testing.T) {
 	ip := func(domain string, source netip.Addr) place { return place{domain: domain, ip: true, source: source} }
 	dev := func(domain, pci string) place { return place{domain: domain, nic: ofi.NIC{PCI: pci}} }
 	verbs := []place{ip("mlx5_0", netip.MustParseAddr("192.0.2.9")), ip("mlx5_1", six), ip("mlx5_1", four), ip("mlx5_1-xrc", four)}
+	ib := func(domain string) place { return place{domain: domain, ib: true, nic: ofi.NIC{PCI: "0000:00:07.0"}} }
+	roce := []place{ib("mlx5_0"), ib("mlx5_0"), ip("mlx5_0", four), ib("mlx5_1"), ip("mlx5_0", six)}
 	efa := []place{dev("efa_0-rdm", "0000:00:06.0"), dev("efa_1-rdm", "0000:00:07.0")}
 	shm := []place{{domain: "shm"}}
 	for name, tt := range map[string]struct {
@@ -28,26 +30,35 @@ func TestPick(t *testing.T) {
 		near   string // device that has src
 		want   int
 	}{
-		"none":                          {nil, "", four, "", -1},
-		"the address":                   {verbs, "", four, "", 2},
-		"the address, mapped to IPv6":   {verbs, "", netip.AddrFrom16(four.As16()), "", 2},
-		"the other address":             {verbs, "", six, "", 1},
-		"another address":               {verbs, "", netip.MustParseAddr("192.0.2.2"), "", -1},
-		"no address":                    {verbs, "", netip.Addr{}, "", 0},
-		"all addresses":                 {verbs, "", netip.IPv4Unspecified(), "", 0},
-		"an address that is not said":   {[]place{ip("eth0", netip.Addr{})}, "", four, "", 0},
-		"a domain with the address":     {verbs, "mlx5_1", four, "", 2},
-		"a domain of the family":        {verbs, "mlx5_1", netip.MustParseAddr("2001:db8::2"), "", 1},
-		"a domain elsewhere":            {verbs, "mlx5_0", four, "", 0},
-		"a domain of the other family":  {verbs, "mlx5_0", six, "", 0},
-		"not an address of the link":    {[]place{ip("eth0", netip.MustParseAddr("fe80::1")), ip("eth0", six)}, "eth0", netip.IPv6Loopback(), "", 1},
-		"a domain, no address":          {verbs, "mlx5_1", netip.Addr{}, "", 1},
-		"no such domain":                {verbs, "mlx5_", four, "", -1},
-		"a device by its place":         {efa, "", four, "0000:00:07.0", 1},
-		"a device that does not tell":   {efa, "", four, "", 0},
-		"a device by its name":          {efa, "efa_0-rdm", four, "0000:00:07.0", 0},
-		"memory is everywhere":          {shm, "", four, "0000:00:07.0", 0},
-		"memory is everywhere, by name": {shm, "shm", six, "", 0},
+		"none":                            {nil, "", four, "", -1},
+		"the address":                     {verbs, "", four, "", 2},
+		"the address, mapped to IPv6":     {verbs, "", netip.AddrFrom16(four.As16()), "", 2},
+		"the other address":               {verbs, "", six, "", 1},
+		"another address":                 {verbs, "", netip.MustParseAddr("192.0.2.2"), "", -1},
+		"no address":                      {verbs, "", netip.Addr{}, "", 0},
+		"all addresses":                   {verbs, "", netip.IPv4Unspecified(), "", 0},
+		"an address that is not said":     {[]place{ip("eth0", netip.Addr{})}, "", four, "", 0},
+		"a domain with the address":       {verbs, "mlx5_1", four, "", 2},
+		"a domain of the family":          {verbs, "mlx5_1", netip.MustParseAddr("2001:db8::2"), "", 1},
+		"a domain elsewhere":              {verbs, "mlx5_0", four, "", 0},
+		"a domain of the other family":    {verbs, "mlx5_0", six, "", 0},
+		"not an address of the link":      {[]place{ip("eth0", netip.MustParseAddr("fe80::1")), ip("eth0", six)}, "eth0", netip.IPv6Loopback(), "", 1},
+		"a domain, no address":            {verbs, "mlx5_1", netip.Addr{}, "", 1},
+		"no such domain":                  {verbs, "mlx5_", four, "", -1},
+		"a device by its place":           {efa, "", four, "0000:00:07.0", 1},
+		"a device that does not tell":     {efa, "", four, "", 0},
+		"a device by its name":            {efa, "efa_0-rdm", four, "0000:00:07.0", 0},
+		"InfiniBand, but the address":     {roce, "", four, "0000:00:07.0", 2},
+		"InfiniBand, but no address":      {roce, "", netip.Addr{}, "", 2},
+		"InfiniBand, but all addresses":   {roce, "", netip.IPv6Unspecified(), "", 2},
+		"InfiniBand, but another address": {roce, "", netip.MustParseAddr("192.0.2.2"), "0000:00:07.0", -1},
+		"InfiniBand alone":                {[]place{ib("mlx5_1")}, "", four, "0000:00:07.0", -1},
+		"InfiniBand beside IP, by name":   {roce, "mlx5_0", netip.MustParseAddr("192.0.2.2"), "", 2},
+		"InfiniBand and IPv6, by name":    {[]place{ib("mlx5_0"), ip("mlx5_0", six)}, "mlx5_0", four, "", 1},
+		"InfiniBand by name":              {roce, "mlx5_1", four, "", 3},
+		"InfiniBand by name, no address":  {roce, "mlx5_1", netip.Addr{}, "", 3},
+		"memory is everywhere":            {shm, "", four, "0000:00:07.0", 0},
+		"memory is everywhere, by name":   {shm, "shm", six, "", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			near := func(nic ofi.NIC) bool { return sameDevice(nic, ofi.NIC{PCI: tt.near}) }
@@ -96,10 +107,10 @@ func TestProbeKeepsToTheDomain(t *testing.T) {
 		assert.Equal(t, tt.want, w.domain)
 		assert.Equal(t, lo.String(), w.Source)
 	}
-	list, err := ofi.GetInfo(ofi.Hints{})
+	list, err := getInfo(ofi.Hints{})
 	require.NoError(t, err)
 	defer list.Free()
-	w := wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}, domain: "lo"}
+	w := wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}, provider: "tcp;ofi_rxm", domain: "lo"}
 	entries := w.matching(list)
 	require.NotEmpty(t, entries)
 	for _, info := range entries {

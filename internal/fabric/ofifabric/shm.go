@@ -16,12 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-const (
-	// shm is the one provider that needs to be treated by name: it reaches
-	// this host only, and its endpoints share memory with the peer's process.
-	shm    = "shm"
-	shmDir = shmdir.Dir
-)
+const shmDir = shmdir.Dir
 
 // regionBase begins the names of this process's regions. By itself libfabric takes
 // the process number alone, which another process may have, too, in another PID namespace;
@@ -35,7 +30,7 @@ var regionBase = sync.OnceValue(func() string {
 // claimRegion has the name of the memory that a shm endpoint shares removed by
 // others if this process is killed before Unlink: see shmdir.Clean.
 func (e *endpoint) claimRegion() (err error) {
-	if e.attr.Provider != shm {
+	if !has(e.attr.Provider, namedRegion) {
 		return nil
 	}
 	region, err := regionOf(e.Name())
@@ -50,7 +45,7 @@ func (e *endpoint) claimRegion() (err error) {
 func regionOf(name []byte) (string, error) {
 	_, region, found := bytes.Cut(bytes.TrimRight(name, "\x00"), []byte("://"))
 	if !found || len(region) == 0 || bytes.ContainsRune(region, '/') {
-		return "", fmt.Errorf("provider shm: no region is known by the name %q", name)
+		return "", fmt.Errorf("no region is known by the name %q", name)
 	}
 	return string(region), nil
 }

@@ -2,6 +2,40 @@ package simfabric
 
 import "github.com/seed202c38ff/fabricnet/internal/fabric"
 
+// Preset is a personality that tests run over.
+type Preset struct {
+	Name string // of its tests
+	Personality
+	// Hardware is what we have none of: TestRules in the engine says which rules it has.
+	Hardware bool
+	// Awkward: tests of conns delay, reorder and refuse operations.
+	Awkward bool
+	// Suite: rdmanet's tests run over it, too; with Inserts to insert an address takes a while.
+	Suite, Inserts bool
+	// Weight is how often the model of the engine draws it.
+	Weight int
+}
+
+// Presets lists all personalities. A new one is listed here, and in the engine's TestRules
+// if it is of hardware.
+func Presets() []Preset {
+	return []Preset{
+		{Name: "cqdata", Personality: RuleCQData(), Weight: 4},
+		{Name: "saw", Personality: RuleSendAfterWrite(), Weight: 1},
+		{Name: "deliver", Personality: RuleDeliveryComplete(), Weight: 2},
+		{Name: "shm", Personality: Shm(), Suite: true, Weight: 1},
+		{Name: "tcp", Personality: TCP(), Suite: true, Weight: 1},
+		{Name: "net", Personality: Net()},
+		{Name: "efa", Personality: EFA(), Hardware: true, Suite: true, Inserts: true, Weight: 1},
+		{Name: "efa-direct", Personality: EFADirect(), Hardware: true, Awkward: true, Suite: true, Inserts: true, Weight: 1},
+		{Name: "verbs", Personality: Verbs(), Hardware: true, Suite: true, Weight: 1},
+		{Name: "cxi", Personality: CXI(), Hardware: true, Awkward: true, Suite: true, Weight: 1},
+		{Name: "opx", Personality: OPX(), Hardware: true, Awkward: true, Suite: true, Weight: 1},
+		{Name: "psm3", Personality: PSM3(), Hardware: true, Awkward: true, Suite: true, Weight: 1},
+		{Name: "no large data", Awkward: true, Weight: 1},
+	}
+}
+
 const allOrders = fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite
 
 // Shm is like fi_shm(7) with the RMA orders asked for.

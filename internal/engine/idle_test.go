@@ -1,0 +1,80 @@
+package engine
+
+import (
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// polled counts calls.
+type polled struct {
+	fabric.Endpoint
+	calls *atomic.Int64
+}
+
+func (p polled) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
+	p.calls.Add(1)
+	return p.Endpoint.Exchange(ops, done)
+}
+
+// TestIdlePolling: where there is nothing to wait on an endpoint is polled seldom once
+// nothing happens, without conns and with some, and often again as soon as something does.
+func TestIdlePolling(t *testing.T) {
+	for _, preset := range simfabric.Presets() {
+		if !preset.NoWait || preset.PerPeer {
+			continue
+		}
+		t.Run(preset.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { idlePolling(t, preset.Personality) })
+		})
+	}
+}
+
+func idlePolling(t *testing.T, p simfabric.Personality) {
+	var calls atomic.Int64
+	l, err := newLinkOf(simfabric.Config{Seed: 5, Personality: p}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
+		return polled{e, &calls}
+	})
+	require.NoError(t, err)
+	const sides, watch = 2, 10 * time.Second
+	isSeldom := func(what string) {
+		time.Sleep(2 * time.Second)
+		before := calls.Load()
+		time.Sleep(watch)
+		got := calls.Load() - before
+		const chores = 10 // calls that time makes due
+		assert.LessOrEqual(t, got, int64(sides*watch/pollIdle)+chores, what)
+		assert.Positive(t, got, what)
+	}
+	isSeldom("no conn")
+	start := time.Now()
+	a, b := l.dial(t)
+	assert.Less(t, time.Since(start), pollIdle+10*time.Millisecond, "dial")
+	isSeldom("conns that nobody uses")
+	start = time.Now()
+	_, err = a.Write(make([]byte, 1))
+	require.NoError(t, err)
+	_, err = b.Read(make([]byte, 1))
+	require.NoError(t, err)
+	assert.LessOrEqual(t, time.Since(start), pollIdle, "the first message")
+	start = time.Now()
+	const trips = 10
+	for range trips {
+		_, err = b.Write(make([]byte, 1))
+		require.NoError(t, err)
+		_, err = a.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	assert.LessOrEqual(t, time.Since(start), pollIdle+trips*4*pollEvery, "and those behind it")
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	require.NoError(t, l.ea.Close())
+	require.NoError(t, l.eb.Close())
+}

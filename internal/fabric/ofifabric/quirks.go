@@ -1,0 +1,292 @@
+//go:build linux && cgo
+
+package ofifabric
+
+import (
+	"cmp"
+	"strconv"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+)
+
+// quirk is one thing that a provider, or libfabric, does otherwise than the engine wants
+// it or than it says, and what is done about it. All that goes by the name of a provider
+// or by the version of the library is a row of quirks, and nothing else is.
+type quirk struct {
+	// provider is a name; "tcp;*" is tcp with or without a layer, "*;ofi_rxm" a layer
+	// over anything, "*" everything.
+	provider string
+	// from and before are versions of libfabric, "2.5" or "1.18.2"; "" is no bound.
+	from, before string
+
+	does effect
+	arg  string // what effect says
+	// value is what the variable arg is set to on a machine, "" to leave it alone. Of the
+	// rows that set a variable, the first that has a value counts. note says what it is.
+	value func(machine) string
+	note  string
+
+	why    string
+	source string // where in libfabric
+}
+
+// effect is what is done.
+type effect int
+
+const (
+	set              effect = iota + 1 // arg is a variable of the environment
+	fabricIsProvider                   // a fabric of the provider arg counts as a provider of its own
+	perPeer                            // fabric.Attr.PerPeer
+	sameHost                           // fabric.ProviderInfo.SameHost
+	oneMapping                         // fabric.Attr.OneMapping
+	namedRegion                        // its memory has a name in shmDir
+	guarded                            // ofi.Options.Guarded
+	lockRegions                        // ofi.Options.LockRegions
+	slashOwn                           // ofi.Options.SlashOwn
+	multiRecvEarly                     // ofi.Options.MinMultiRecvEarly
+	noWriteData                        // no completion data, whatever it says
+	boundUniverse                      // EINVAL is explained by FI_UNIVERSE_SIZE
+	deepQueues                         // ofi.Hints.TxSize and RxSize: as deep as the engine can use
+	needsMonitor                       // not there while the cache of registrations is disabled
+	clamped                            // sizes are cut to what an int holds: of all providers
+	dataIsWrite                        // a completion with data that is no message is a peer's write: of all providers
+	ibIfNamed                          // entries with an InfiniBand address only where the domain is named: of all providers
+)
+
+// effects describes them for docs/providers.md.
+var effects = map[effect]string{
+	set:              "sets",
+	fabricIsProvider: "is a provider of its own here, a fabric of",
+	perPeer:          "an endpoint for each peer process",
+	sameHost:         "offered on one host only",
+	oneMapping:       "endpoints of one process that talk to each other are closed together",
+	namedRegion:      "regions have names that no other process has, are removed once both sides are attached, and are claimed until then; an error says how much room there is",
+	guarded:          "calls can be got out of the library, after which the endpoint is abandoned",
+	lockRegions:      "a lock between changes of regions and all that looks them up",
+	slashOwn:         "endpoints of this process are inserted with a slash in front",
+	multiRecvEarly:   "FI_OPT_MIN_MULTI_RECV is set before fi_enable, not after",
+	noWriteData:      "no completion data",
+	boundUniverse:    "EINVAL of fi_enable is explained by FI_UNIVERSE_SIZE",
+	deepQueues:       "deeper queues are asked for, if fewer than 1,024 operations are offered; where that is refused, what is offered will do",
+	needsMonitor:     "not there while FI_MR_CACHE_MONITOR is disabled",
+	clamped:          "sizes are cut to what an int holds",
+	dataIsWrite:      "a completion with data that is no message is taken for a peer's write",
+	ibIfNamed:        "entries with an InfiniBand address are used only where their domain is named",
+}
+
+// quirks is the table. docs/providers.md shows it.
+var quirks = []quirk{
+	// Before what asks for the library's version, which loads it.
+	{provider: "psm", does: set, arg: "IPATH_NO_BACKTRACE", value: always("1"), note: "1",
+		why: "libinfinipath catches six signals when it is loaded, on Go's small stacks", source: "libinfinipath, which psm links"},
+
+	{provider: "cxi", from: "2.0", does: set, arg: monitorVar, value: func(m machine) string { return monitor("kdreg2", m.cxi && !m.hfi1 && m.kdreg2) }, note: "kdreg2 where it is, there is a device and none of opx's",
+		why: "without a cache it maps and unmaps memory, by ioctl, in each operation that is not an inject; kdreg2 sees what Go unmaps, in the kernel", source: "cxip_iomm_init, cxip_map"},
+	{provider: "cxi", does: set, arg: monitorVar, value: func(m machine) string { return monitor("userfaultfd", m.cxi && m.userfaultfd) }, note: "userfaultfd where it is allowed and there is a device",
+		why: "as above, and there is no kdreg2 (or libfabric is older than 2.0)", source: "cxip_iomm_init, cxip_map"},
+	{provider: "opx", from: "2.6", does: set, arg: monitorVar, value: func(m machine) string { return monitor("kdreg2", m.hfi1 && m.kdreg2) }, note: "kdreg2 where it is and there is a device",
+		why: "fi_domain refuses to work without a monitor; it takes this one from 2.6 on", source: "opx_tid_cache_setup"},
+	{provider: "opx", from: "1.18", does: set, arg: monitorVar, value: func(m machine) string { return monitor("userfaultfd", m.hfi1 && m.userfaultfd) }, note: "userfaultfd where it is allowed and there is a device",
+		why: "as above, and there is no kdreg2", source: "opx_tid_cache_setup"},
+	{provider: "*", does: set, arg: monitorVar, value: always(monitorDisabled), note: "disabled, else",
+		why: "the monitors watch libc's mmap and munmap, which Go's runtime does not use: the cache would go stale; memory is registered once, here", source: "ofi_monitors_init, memhooks"},
+	{provider: "opx", from: "1.18", does: needsMonitor,
+		why: "fi_domain fails with ENOSYS then, and leaves what it has freed on a list", source: "opx_setup_tid_cache, later opx_tid_cache_setup; fi_opx_domain"},
+
+	{provider: "shm", does: sameHost,
+		why: "it is memory of this host", source: "smr_getinfo"},
+	{provider: "shm", does: perPeer,
+		why: "a peer that is killed can leave the endpoint unusable", source: "smr_progress_cmd; from 2.5 on smr_get_inject_buf"},
+	{provider: "shm", does: guarded,
+		why: "a peer that dies with the lock in shared memory, or sends what is longer than the receive, leaves calls spinning for ever", source: "smr_progress_cmd"},
+	{provider: "shm", does: oneMapping,
+		why: "two endpoints of one process use one mapping, which goes with the first of them", source: "smr_map_to_region"},
+	{provider: "shm", does: namedRegion,
+		why: "it takes the process number for a name, which containers that share /dev/shm have twice; what it leaves behind stays; ENODATA is all that tells that /dev/shm is full", source: "smr_getinfo, smr_create"},
+	{provider: "shm", from: "2.5", does: slashOwn,
+		why: "it knows a region of its own process by its name, but forgets where it is: long messages are looked for at a wrong address; it does not know a name with a slash, which shm_open(3) ignores, and maps it as any other", source: "smr_map_to_region"},
+	{provider: "shm", from: "2.0", before: "2.4", does: dataIsWrite,
+		why: "the completion of a peer's write with data has FI_REMOTE_CQ_DATA, and not FI_REMOTE_WRITE", source: "smr_complete_rx"},
+	{provider: "*", from: "2.0", does: multiRecvEarly,
+		why: "shm takes it only before; in libfabric 1 it crashes then, and takes it only afterwards", source: "smr_setopt, later smr_ep_setopt"},
+
+	{provider: "net;*", before: "1.18", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
+	{provider: "tcp;*", from: "1.18", before: "1.18.2", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
+	{provider: "tcp;ofi_rxm", does: noWriteData, why: halfWrite, source: "tcpx_ep_flush_all_queues, rxm_handle_comp_error"},
+	{provider: "net;ofi_rxm", does: noWriteData, why: halfWrite, source: "xnet_ep_flush_all_queues, rxm_handle_comp_error"},
+
+	{provider: "cxi", does: noWriteData,
+		why: "cq_data_size is that of sends: fi_writedata gives ENOSYS, from 2.5 on unless FI_CXI_ENABLE_WRITEDATA is set", source: "cxip_ep_rma_ops"},
+	{provider: "opx", does: noWriteData,
+		why: "cq_data_size is that of sends: fi_writedata gives ENOSYS before 2.1, and nobody has tried it since", source: "fi_no_rma_writedata"},
+
+	{provider: "net", before: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
+	{provider: "tcp", from: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
+	{provider: "psm3", does: clamped, why: "it reports queues of UINT64_MAX", source: "psmx3_attr.c"},
+	{provider: "opx", does: clamped, why: "it reports queues of SIZE_MAX", source: "fi_opx_info.c"},
+	{provider: "verbs;*", does: ibIfNamed,
+		why: "it lists one for every GID of a device, link-local ones of RoCE included, which say nothing of the address that is dialed", source: "vrb_get_sib"},
+
+	{provider: "efa-direct", does: fabricIsProvider, arg: "efa",
+		why: "it has other rules, and a protocol of its own", source: "fi_efa(7), efa_prov_info.c"},
+	{provider: "efa", does: set, arg: "FI_EFA_ENABLE_SHM_TRANSFER", value: always("0"), note: "0",
+		why: "it has a shm endpoint inside, with shm's locks and two endpoints in one process, and no descriptor to wait on; shm is used here by itself", source: "efa_prov_info_alloc_for_rdm, efa_domain_open"},
+
+	{provider: "*;ofi_rxm", does: set, arg: "FI_UNIVERSE_SIZE", value: universe, note: "the peers for whom the completion queues of all devices have room; 256 at most where receives are shared",
+		why: "it makes a device's completion queue large enough for so many peers: a small device, such as Soft-RoCE, has no such queue, and a large one pins 8 MB for 1,024", source: "rxm_ep_msg_cq_open"},
+	{provider: "*;ofi_rxm", does: boundUniverse,
+		why: "as above, where the user has set a larger one", source: "rxm_ep_msg_cq_open"},
+	{provider: "verbs;ofi_rxm", does: set, arg: "FI_OFI_RXM_USE_SRX", value: sharedReceives, note: "1 where all devices have shared receive queues that are large enough",
+		why: "with a receive queue for each peer it ends the process when a connection is closed of which it has not looked at all messages: it posts their receives again, to an endpoint that is gone", source: "rxm_close_conn"},
+	{provider: "*;ofi_rxm", does: set, arg: "FI_OFI_RXM_MSG_RX_SIZE", value: receives, note: "1024 where receives are shared, as over tcp they are",
+		why: "it posts 4,096 receives of 16.3 KiB, 65 MiB of pinned memory, of which peers can use 1,024: that many frames are granted to them together", source: "rxm_info_to_core, RXM_MSG_SRX_SIZE, rxm_prepost_recv"},
+}
+
+const (
+	shallow  = "256 are its own choice, which all peers of an endpoint share; it takes up to 65,536, and tells only if it is asked"
+	unlocked = "keys are looked up, in fi_cq_read and when receives are posted, while another thread changes the tree that they are in, " +
+		"under other locks or none: a key that is not found ends the connection, and what was under way is lost without an error; or it crashes"
+	halfWrite = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
+		"and ofi_rxm reads from there: a crash, at least up to 2.6"
+)
+
+const (
+	monitorVar      = "FI_MR_CACHE_MONITOR"
+	monitorDisabled = "disabled"
+)
+
+func always(value string) func(machine) string { return func(machine) string { return value } }
+
+func monitor(name string, there bool) string {
+	if there {
+		return name
+	}
+	return ""
+}
+
+const (
+	// universeDefault is libfabric's own FI_UNIVERSE_SIZE, and universeShared what is
+	// enough where peers share a receive queue: only sends take entries of the completion
+	// queue for each peer then, of which an endpoint has ofi.MaxDepth in flight.
+	universeDefault = 1024
+	universeShared  = 256
+	// entriesPerPeer is how many entries of a device's completion queue ofi_rxm wants for
+	// each peer: fi_rxm(7), FI_OFI_RXM_MSG_TX_SIZE and FI_OFI_RXM_MSG_RX_SIZE.
+	entriesPerPeer = 128 + 128
+	// sharedEntries is how many receives ofi_rxm is to post for all peers together: as
+	// many as peers may send, see ofi.MaxDepth, in pieces of so many.
+	sharedEntries = 1024
+)
+
+// universe is the number of peers for whom ofi_rxm is to make a completion queue, "" if
+// libfabric's own will do.
+func universe(m machine) string {
+	peers := universeDefault
+	if m.srq >= sharedEntries {
+		peers = universeShared
+	}
+	if m.cq > 0 {
+		peers = min(peers, max(1, m.cq/entriesPerPeer))
+	}
+	if peers == universeDefault {
+		return ""
+	}
+	return strconv.Itoa(peers)
+}
+
+// sharedReceives has ofi_rxm receive from all peers on one queue, where all devices have
+// one that is large enough.
+func sharedReceives(m machine) string {
+	if m.srq >= sharedEntries {
+		return "1"
+	}
+	return ""
+}
+
+// receives is how many receives that queue has. A device without one has a queue for each
+// peer, of another length.
+func receives(m machine) string {
+	if m.srq >= 0 && m.srq < sharedEntries {
+		return ""
+	}
+	return strconv.Itoa(sharedEntries)
+}
+
+// matches tells whether the row is about a provider.
+func (q *quirk) matches(provider string) bool {
+	if core, found := strings.CutSuffix(q.provider, ";*"); found {
+		return provider == core || strings.HasPrefix(provider, core+";")
+	}
+	if layer, found := strings.CutPrefix(q.provider, "*"); found {
+		return strings.HasSuffix(provider, layer)
+	}
+	return provider == q.provider
+}
+
+// during tells whether the row is about a version of libfabric. Of one whose third number
+// is not known it is if it is about any of those.
+func (q *quirk) during(version string) bool {
+	known := strings.Count(version, ".") + 1
+	return (q.from == "" || compareVersions(version, q.from, known) >= 0) &&
+		(q.before == "" || compareVersions(version, q.before, 3) < 0)
+}
+
+// compareVersions compares so many numbers of two versions. Those that are not there are 0.
+func compareVersions(a, b string, numbers int) int {
+	as, bs := strings.Split(a, "."), strings.Split(b, ".")
+	number := func(list []string, i int) int {
+		if i >= len(list) {
+			return 0
+		}
+		n, _ := strconv.Atoi(list[i]) // of "1rc2" nothing: close enough
+		return n
+	}
+	for i := range numbers {
+		if c := cmp.Compare(number(as, i), number(bs, i)); c != 0 {
+			return c
+		}
+	}
+	return 0
+}
+
+// find is the row of an effect on a provider, in the library that is in use; nil if there
+// is none.
+func find(provider string, does effect) *quirk {
+	for i := range quirks {
+		if q := &quirks[i]; q.does == does && q.matches(provider) && q.during(ofi.LibraryVersion()) {
+			return q
+		}
+	}
+	return nil
+}
+
+func has(provider string, does effect) bool { return find(provider, does) != nil }
+
+// options are what the binding is told of a provider.
+func options(provider string) ofi.Options {
+	return ofi.Options{
+		Guarded:           has(provider, guarded),
+		LockRegions:       has(provider, lockRegions),
+		SlashOwn:          has(provider, slashOwn),
+		MinMultiRecvEarly: has(provider, multiRecvEarly),
+	}
+}
+
+// providerOf is the name that an entry's provider has here.
+func providerOf(info ofi.Info) string { return nameOf(info.Provider(), info.Fabric()) }
+
+func nameOf(provider, fabric string) string {
+	if q := find(fabric, fabricIsProvider); q != nil && q.arg == provider {
+		return q.provider
+	}
+	return provider
+}
+
+// hintsFor is the opposite of providerOf.
+func hintsFor(provider string) ofi.Hints {
+	if q := find(provider, fabricIsProvider); q != nil {
+		return ofi.Hints{Provider: q.arg, Fabric: q.provider}
+	}
+	return ofi.Hints{Provider: provider}
+}
