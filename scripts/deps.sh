@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what the build needs besides Go: a C compiler, pkg-config and
 # libfabric's headers; with the argument "hosts" also what the tests of several hosts
-# need, with "browser" a browser for the test of the debug page. Does nothing, quickly,
+# need, with "browser" a browser for the test of the debug page, with "distros" what makes
+# roots of other suites, with "libfabrics" what libfabric is built with. Does nothing, quickly,
 # when they are there.
 set -eu
 
@@ -27,6 +28,8 @@ packages="gcc libc6-dev pkg-config libfabric-dev" tools=
 case "${1:-}" in
 hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
 browser) packages="$packages chromium" tools="chromium" ;;
+distros) packages="$packages debootstrap util-linux" tools="debootstrap unshare" ;;
+libfabrics) packages="$packages git make autoconf automake libtool" tools="git make autoreconf automake libtoolize" ;;
 esac
 
 ready() {
