@@ -33,6 +33,9 @@ type Hello struct {
 	UID                    uint32   // effective user id
 	Listener               uint32   // listening side: number that Open frames name
 	Offers                 []Offer  // most wanted first
+	// Unoffered has, for people, the providers that the side could use if it were told
+	// to, or if something were mended: "provider", or "provider: reason".
+	Unoffered []string
 	// PageName names the page that holds the sleeping flags, dialling side
 	// only. PageNonce is what the page contains; the listening side repeats it
 	// if it has the page mapped. Zero: no page.
@@ -53,6 +56,7 @@ const (
 	helloOffer
 	helloPage
 	helloSilence
+	helloUnoffered
 )
 
 var helloSchema = schema{
@@ -65,6 +69,8 @@ var helloSchema = schema{
 	helloOffer:    {name: "offer", repeats: true},
 	helloPage:     {name: "page"},
 	helloSilence:  {name: "silence"},
+
+	helloUnoffered: {name: "unoffered", repeats: true},
 }
 
 const (
@@ -105,6 +111,9 @@ func (h *Hello) Append(b []byte) ([]byte, error) {
 	if h.Silence != 0 {
 		b = appendUint32(b, helloSilence, h.Silence)
 	}
+	for _, text := range h.Unoffered {
+		b = appendString(b, helloUnoffered, cleanText(text))
+	}
 	return b, nil
 }
 
@@ -144,6 +153,12 @@ func (h *Hello) Decode(body []byte) error {
 			return field{f.name, f.value[n:]}.string(&h.PageName, MaxName)
 		case helloSilence:
 			return f.uint32(&h.Silence)
+		case helloUnoffered:
+			if err := checkLen("unoffered", len(h.Unoffered)+1, MaxOffers); err != nil {
+				return err
+			}
+			h.Unoffered = append(h.Unoffered, "")
+			return f.text(&h.Unoffered[len(h.Unoffered)-1])
 		}
 		return nil
 	})
@@ -164,6 +179,9 @@ func (h *Hello) check() error {
 		return err
 	}
 	if err := checkLen("offers", len(h.Offers), MaxOffers); err != nil {
+		return err
+	}
+	if err := checkLen("unoffered", len(h.Unoffered), MaxOffers); err != nil {
 		return err
 	}
 	for i := range h.Offers {

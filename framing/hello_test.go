@@ -20,7 +20,7 @@ func sampleHello() Hello {
 			{Provider: "shm", Fabric: "shm", Domain: "shm", Library: "1.17", Protocol: 9, ProtocolVersion: 1, SameHost: true},
 			{Provider: "tcp;ofi_rxm", Protocol: 1<<32 - 1, ProtocolVersion: 1<<32 - 1},
 		},
-		PageName: "fabricnet-0123456789abcdef0123456789abcdef", PageNonce: [16]byte{6}, Silence: 15000,
+		PageName: "fabricnet-0123456789abcdef0123456789abcdef", PageNonce: [16]byte{6}, Silence: 15000, Unoffered: []string{"tcp", "shm: no room in /dev/shm"},
 	}
 }
 

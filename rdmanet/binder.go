@@ -32,15 +32,15 @@ type binder struct {
 var _ rendezvous.Binder = (*binder)(nil)
 
 func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
-	offers, err := b.t.offers(local, b.providers)
-	if err != nil && b.listener != nil && (errors.Is(err, fabric.ErrNoProvider) || errors.Is(err, fabric.ErrUnsupported)) {
-		err = nil // an empty offer tells the dialling side more than a rejection
+	offers, unoffered, err := b.t.offers(local, b.providers)
+	if b.empty(err, unoffered) {
+		err = nil
 	}
 	if err != nil {
 		return framing.Hello{}, err
 	}
 	b.offers = offers[:min(len(offers), framing.MaxOffers)]
-	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid())}
+	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid()), Unoffered: unoffered}
 	if b.listener != nil {
 		h.Listener = b.listener.number
 	}
@@ -51,6 +51,19 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 		})
 	}
 	return h, nil
+}
+
+// empty reports that an empty offer serves better than err: the listening side's tells
+// the dialling side more than a rejection, and the dialling side's brings it an answer
+// that lists what the two could use.
+func (b *binder) empty(err error, unoffered []string) bool {
+	switch {
+	case errors.Is(err, fabric.ErrNoProvider):
+		return b.listener != nil || len(unoffered) > 0 && hasAuto(b.t.wishes(b.providers))
+	case errors.Is(err, fabric.ErrUnsupported):
+		return b.listener != nil
+	}
+	return false
 }
 
 func (b *binder) Authorize(_ *framing.Hello, nc net.Conn) error {

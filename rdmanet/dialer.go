@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -41,10 +42,13 @@ type Dialer struct {
 	// "tcp;ofi_rxm/eth0" do; each side names its own. Without one the fabric uses
 	// the device that has the rendezvous connection's local address, or, where
 	// addresses do not tell, the first. Of several entries of a provider the
-	// first whose domain is there counts. Empty means what the environment
-	// variable RDMANET_PROVIDERS says, a list of the same entries with commas,
-	// else the automatic choice. If both sides list some, the listener's order
-	// holds.
+	// first whose domain is there counts. The entry "auto" stands for the automatic
+	// choice: shared memory on one host, then RDMA hardware (cxi, efa, verbs;ofi_rxm).
+	// Software providers (tcp, net, tcp;ofi_rxm, udp;ofi_rxd) are used only where they
+	// are named, on both sides: they open a port of their own that strangers can
+	// attack, see docs/security.md. Empty means what the environment variable
+	// RDMANET_PROVIDERS says, a list of the same entries with commas, else "auto".
+	// If both sides list some, the listener's order holds.
 	Providers []string
 	// Fallback says what to do about peers that no fabric reaches.
 	Fallback Fallback
@@ -176,7 +180,7 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if err != nil {
 		return nil, err
 	}
-	p.key = dialKey{providers: strings.Join(wantedProviders(d.Providers), ","), tls: d.TLSConfig}
+	p.key = dialKey{providers: fmt.Sprint(t.wishes(d.Providers)), tls: d.TLSConfig}
 	if d.LocalAddr != nil {
 		p.key.local = d.LocalAddr.String()
 	}

@@ -1,14 +1,21 @@
 package rdmanet
 
 import (
+	"slices"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// NewTransport returns a Transport over a fabric of the test's choice.
-func NewTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
+// NewTransport returns a Transport over a fabric of the test's choice, most of whose
+// providers it uses without being told.
+func NewTransport(f fabric.Fabric) *Transport {
+	return &Transport{fabric: f, auto: slices.Concat(automatic, []string{"psm3", "opx", "efa-direct", "tcp", "net", "tcp;ofi_rxm"})}
+}
+
+// NewCarefulTransport is NewTransport with the choice that users get.
+func NewCarefulTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
 
 // Flights is how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {

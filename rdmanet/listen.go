@@ -34,7 +34,7 @@ type ListenConfig struct {
 	Backlog int
 	// Providers lists the libfabric providers to use, in order of preference,
 	// and may name domains: see Dialer.Providers. Empty means what the
-	// environment variable RDMANET_PROVIDERS says, else the automatic choice.
+	// environment variable RDMANET_PROVIDERS says, else "auto".
 	Providers []string
 	// AcceptTCP also accepts clients that speak plain TCP on the same port.
 	// They are told apart by the first bytes that they send, and accepted when
@@ -86,7 +86,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, opError("listen", nil, nil, err)
 	}
 	l := newListener(t, lc, ln)
-	_, err = t.offers(localIP(ln.Addr()), lc.Providers)
+	_, _, err = t.offers(localIP(ln.Addr()), lc.Providers)
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		err = nil
 	}

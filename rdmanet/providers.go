@@ -11,17 +11,61 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
-// automatic lists the providers that are used without being named, best first.
-var automatic = []string{
-	"shm",
-	"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm",
-	"tcp", "net", "tcp;ofi_rxm",
+// automatic lists the providers that are used without being named, best first: what
+// reaches this host's memory, and RDMA hardware.
+var automatic = []string{"shm", "cxi", "efa", "verbs;ofi_rxm"}
+
+// named lists those that have to be asked for. The software ones, which come first,
+// open a port of libfabric's own that authenticates nobody (docs/security.md), and plain
+// TCP is faster; the hardware behind others has not been tried yet.
+var named = []string{
+	"tcp", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets",
+	"psm3", "opx", "efa-direct", "net;ofi_rxm", "psm2", "verbs;ofi_rxd", "gni", "bgq", "ucx", "lnx",
 }
 
-// named lists those that exist but have to be asked for.
-var named = []string{"efa-direct", "net;ofi_rxm", "psm2", "sockets", "udp;ofi_rxd", "verbs;ofi_rxd", "gni", "bgq", "ucx", "lnx"}
+// auto is an entry of a list of providers that stands for all of automatic.
+const auto = "auto"
+
+// wish is an entry of a list of providers.
+type wish struct {
+	name string // a provider, or one and a domain
+	auto bool   // nobody has named it: it need not be there
+}
+
+// wishes reads a list of providers, or what takes its place.
+func (t *Transport) wishes(list []string) (wishes []wish) {
+	if len(list) == 0 {
+		list = strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
+	}
+	if len(list) == 0 {
+		list = []string{auto}
+	}
+	for _, name := range list {
+		if name != auto {
+			wishes = append(wishes, wish{name, false})
+			continue
+		}
+		for _, name := range t.automatic() {
+			wishes = append(wishes, wish{name, true})
+		}
+	}
+	return wishes
+}
+
+func (t *Transport) automatic() []string {
+	if t.auto != nil {
+		return t.auto
+	}
+	return automatic
+}
+
+// hasAuto reports that a list leaves some of the choice to us.
+func hasAuto(wishes []wish) bool {
+	return slices.ContainsFunc(wishes, func(w wish) bool { return w.auto })
+}
 
 // providersAge is how long a list of providers is good for: asking libfabric
 // takes milliseconds, and devices come and go.
@@ -33,26 +77,26 @@ type providerList struct {
 }
 
 // kept lists what was lately found for a local address.
-func (t *Transport) kept(src netip.Addr) (infos []fabric.ProviderInfo, ok bool) {
+func (t *Transport) kept(src netip.Addr) (list providerList, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list, ok := t.providers[src]
-	return list.infos, ok && time.Since(list.at) < providersAge
+	list, ok = t.providers[src]
+	return list, ok && time.Since(list.at) < providersAge
 }
 
 // available lists what this machine offers for a local address.
-func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
-	infos, err := t.fabric.Providers(src)
-	if err != nil {
-		return nil, err
+func (t *Transport) available(src netip.Addr) (list providerList, err error) {
+	if list.infos, err = t.fabric.Providers(src); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
+		return list, err
 	}
+	list.at = time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.providers) > 64 { // clients of servers with many addresses
 		clear(t.providers)
 	}
-	t.providers[src] = providerList{time.Now(), infos}
-	return infos, nil
+	t.providers[src] = list
+	return list, err
 }
 
 // offer is a provider to negotiate over.
@@ -61,59 +105,78 @@ type offer struct {
 	domain string // if the user has named it
 }
 
-// offers lists the providers to negotiate over, in order of preference. Without
-// any it fails and says what could be done, but not because of an old list: a device
-// that has come up since can be used at once.
-func (t *Transport) offers(src netip.Addr, wanted []string) ([]offer, error) {
-	if infos, ok := t.kept(src); ok {
-		if chosen, _ := choose(infos, wantedProviders(wanted)); len(chosen) > 0 {
-			return chosen, nil
+// offers lists the providers to negotiate over, in order of preference, and names the
+// others that are here, for whoever has to say what could be done. An old list of what
+// is here serves as long as there is something to offer: a device that has come up
+// since can be used at once.
+func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left []string, err error) {
+	wishes := t.wishes(list)
+	if found, ok := t.kept(src); ok {
+		if chosen, _ := choose(found.infos, wishes); len(chosen) > 0 {
+			return chosen, unoffered(found.infos, chosen), nil
 		}
 	}
-	infos, err := t.available(src)
-	if errors.Is(err, fabric.ErrNoProvider) && len(wantedProviders(wanted)) > 0 {
-		infos, err = nil, nil // say which one is missing
+	found, err := t.available(src)
+	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
+		return nil, nil, err
 	}
-	if err != nil {
-		return nil, err
-	}
-	chosen, missing := choose(infos, wantedProviders(wanted))
+	chosen, missing := choose(found.infos, wishes)
+	left = unoffered(found.infos, chosen)
 	switch {
 	case len(chosen) > 0:
-		return chosen, nil
-	case len(missing) > 0:
-		return nil, t.missing(src, missing[0], infos)
+		return chosen, left, nil
+	case len(missing) > 0 && !hasAuto(wishes):
+		return nil, left, t.missing(src, missing[0], found.infos)
 	}
-	return nil, fmt.Errorf("%w: none of %s; there are %s", fabric.ErrNoProvider,
-		strings.Join(automatic, ", "), names(infos))
+	const shm = "shm" // the one that is missing for reasons which can be mended
+	if slices.ContainsFunc(wishes, func(w wish) bool { return w.name == shm }) {
+		if reason := t.absent(src, shm); reason != "" {
+			left = append([]string{shm + ": " + reason}, left...)
+		}
+	}
+	return nil, left, nothing(err, wishes, left)
 }
 
-// wantedProviders is what the user asked for, nil for the automatic choice.
-func wantedProviders(list []string) []string {
-	if len(list) > 0 {
-		return list
+// nothing is the error of a side that has no provider to offer.
+func nothing(err error, wishes []wish, unoffered []string) error {
+	if err == nil {
+		err = fabric.ErrNoProvider
 	}
-	return strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
+	var wanted []string
+	for _, w := range wishes {
+		wanted = append(wanted, w.name)
+	}
+	text := "none of " + strings.Join(wanted, ", ")
+	if len(unoffered) > 0 {
+		text += "; not offered: " + strings.Join(unoffered, ", ")
+	}
+	return fmt.Errorf("%w: %s; %s", err, text, rendezvous.Remedy(nil))
+}
+
+// unoffered names what is here and would be offered if it were named.
+func unoffered(infos []fabric.ProviderInfo, chosen []offer) (list []string) {
+	for _, name := range named {
+		if !slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == name }) &&
+			slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == name && !p.Elsewhere }) {
+			list = append(list, name)
+		}
+	}
+	return list
 }
 
 // choose filters and orders what is available: each provider once, in the first
-// wanted domain that is there. Wanted providers and domains that are not are
-// missing.
-func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []offer, missing []string) {
-	explicit := len(wanted) > 0
-	if !explicit {
-		wanted = automatic
-	}
-	for _, name := range wanted {
-		provider, domain := fabric.Split(name)
+// wanted domain that is there. Named providers and domains that are not are missing.
+func choose(infos []fabric.ProviderInfo, wishes []wish) (chosen []offer, missing []string) {
+	for _, w := range wishes {
+		provider, domain := fabric.Split(w.name)
 		i := slices.IndexFunc(infos, func(p fabric.ProviderInfo) bool {
 			return p.Name == provider && (p.Domain == domain || domain == "" && !p.Elsewhere)
 		})
 		switch {
 		case i >= 0 && !slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == provider }):
 			chosen = append(chosen, offer{infos[i], domain})
-		case i < 0 && explicit:
-			missing = append(missing, name)
+		case i < 0 && !w.auto:
+			missing = append(missing, w.name)
 		}
 	}
 	return chosen, missing
@@ -121,7 +184,7 @@ func choose(infos []fabric.ProviderInfo, wanted []string) (chosen []offer, missi
 
 // known tells providers from misspelt names.
 func known(provider string, infos []fabric.ProviderInfo) bool {
-	return slices.Contains(automatic, provider) || slices.Contains(named, provider) ||
+	return provider == auto || slices.Contains(automatic, provider) || slices.Contains(named, provider) ||
 		slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == provider })
 }
 
@@ -136,6 +199,18 @@ func (t *Transport) missing(src netip.Addr, name string, infos []fabric.Provider
 		return err
 	}
 	return fmt.Errorf("%w; this machine offers %s", err, names(infos))
+}
+
+// absent says why a provider that is not listed cannot be used, "" if it can.
+func (t *Transport) absent(src netip.Addr, name string) string {
+	ep, err := t.fabric.Open(name, src)
+	if err == nil { // it has come meanwhile
+		err = ep.Close()
+	}
+	if err == nil {
+		return ""
+	}
+	return strings.TrimPrefix(err.Error(), "provider "+name+": ")
 }
 
 // names lists the providers that can be used without naming a domain.

@@ -40,9 +40,11 @@ func TestChoose(t *testing.T) {
 		want    string
 		missing []string
 	}{
-		"automatic":           {all, nil, "shm, verbs;ofi_rxm, net, tcp;ofi_rxm", nil},
+		"automatic":           {all, nil, "shm, verbs;ofi_rxm", nil},
+		"automatic, and more": {all, []string{"net", "auto", "tcp;ofi_rxm", "efa"}, "net, shm, verbs;ofi_rxm, tcp;ofi_rxm", []string{"efa"}},
+		"hardware not tried":  {offered("opx", "psm3"), nil, "", nil},
 		"nothing":             {nil, nil, "", nil},
-		"only proofs":         {offered("sockets", "udp;ofi_rxd"), nil, "", nil},
+		"only software":       {offered("tcp", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets"), nil, "", nil},
 		"the user's order":    {all, []string{"tcp;ofi_rxm", "shm"}, "tcp;ofi_rxm, shm", nil},
 		"on request":          {all, []string{"sockets"}, "sockets", nil},
 		"one is not here":     {all, []string{"efa", "net"}, "net", []string{"efa"}},
@@ -58,7 +60,7 @@ func TestChoose(t *testing.T) {
 		"a device that is no other": {devices, []string{"verbs;ofi_rxm/"}, "verbs;ofi_rxm/mlx5_1", nil},
 	} {
 		t.Run(name, func(t *testing.T) {
-			chosen, missing := choose(tt.infos, tt.wanted)
+			chosen, missing := choose(tt.infos, new(Transport).wishes(tt.wanted))
 			assert.Equal(t, tt.want, opened(chosen))
 			assert.Equal(t, tt.missing, missing)
 		})
@@ -74,22 +76,28 @@ func TestOffers(t *testing.T) {
 	tr = transportOr(tr)
 	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	offers := func(wanted ...string) string {
-		infos, err := tr.offers(lo, wanted)
+		infos, _, err := tr.offers(lo, wanted)
 		require.NoError(t, err)
 		return opened(infos)
 	}
-	assert.Equal(t, "net/sim, tcp;ofi_rxm/sim", offers())
+	_, unoffered, err := tr.offers(lo, nil)
+	require.ErrorIs(t, err, ErrProviderUnavailable)
+	assert.Equal(t, []string{`shm: simfabric: provider not available: "shm"`, "net", "tcp;ofi_rxm"}, unoffered)
+	assert.EqualError(t, err, "provider not available: none of shm, cxi, efa, verbs;ofi_rxm; not offered: shm: simfabric: provider not available: \"shm\", net, tcp;ofi_rxm; "+
+		"name a provider that both sides have, on both sides (Providers or RDMANET_PROVIDERS), or choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP")
+	t.Setenv(providersVariable, "auto,tcp;ofi_rxm")
+	assert.Equal(t, "tcp;ofi_rxm/sim", offers())
 	t.Setenv(providersVariable, " tcp;ofi_rxm,net ")
 	assert.Equal(t, "tcp;ofi_rxm/sim, net/sim", offers())
 	t.Setenv(providersVariable, "tcp;ofi_rxm/sim1,net")
 	assert.Equal(t, "tcp;ofi_rxm/sim1, net/sim", offers())
 	assert.Equal(t, "net/sim", offers("net"), "over the environment")
 
-	_, err := tr.offers(lo, []string{"efa"})
+	_, _, err = tr.offers(lo, []string{"efa"})
 	require.ErrorIs(t, err, ErrProviderUnavailable)
 	assert.ErrorContains(t, err, "efa")
 	assert.ErrorContains(t, err, "this machine offers tcp;ofi_rxm, net")
-	_, err = tr.offers(lo, []string{"tcp;ofi_rxm/sim9"})
+	_, _, err = tr.offers(lo, []string{"tcp;ofi_rxm/sim9"})
 	require.ErrorIs(t, err, ErrProviderUnavailable)
 	assert.EqualError(t, err, "provider tcp;ofi_rxm has no domain sim9; there are sim, sim1")
 }
@@ -102,7 +110,7 @@ type lateFabric struct {
 
 func (f *lateFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	if !f.up {
-		return offered("sockets"), nil
+		return offered("gni"), nil
 	}
 	return f.Network.Providers(src)
 }
@@ -113,10 +121,10 @@ func TestOffersOfANewDevice(t *testing.T) {
 	for _, wanted := range [][]string{nil, {"tcp;ofi_rxm"}} {
 		f := &lateFabric{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
 		tr := transportOr(NewTransport(f))
-		_, err := tr.offers(lo, wanted)
+		_, _, err := tr.offers(lo, wanted)
 		require.ErrorIs(t, err, ErrProviderUnavailable)
 		f.up = true
-		list, err := tr.offers(lo, wanted)
+		list, _, err := tr.offers(lo, wanted)
 		require.NoError(t, err)
 		assert.Len(t, list, 1)
 	}

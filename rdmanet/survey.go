@@ -58,26 +58,24 @@ func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers [
 	if t.invalid != nil {
 		return nil, t.invalid
 	}
-	infos, err := t.available(local)
+	found, err := t.available(local)
+	infos := found.infos
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, err
 	}
 	if err := t.checkProviders("Transport.Providers", providers); err != nil {
 		return nil, err
 	}
-	wanted := wantedProviders(providers)
-	chosen, _ := choose(infos, wanted)
-	s := &survey{t: t, local: local, wanted: wanted}
+	wishes := t.wishes(providers)
+	chosen, _ := choose(infos, wishes)
+	s := &survey{t: t, local: local, wishes: wishes}
 	for _, o := range chosen {
 		if err := s.add(ctx, o.ProviderInfo, true); err != nil {
 			return nil, err
 		}
 	}
-	if len(wanted) == 0 {
-		wanted = automatic
-	}
-	for _, name := range wanted {
-		s.missing(name, infos)
+	for _, w := range wishes {
+		s.missing(w.name, infos)
 	}
 	for _, info := range infos {
 		if slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == info.Name && o.Domain == info.Domain }) {
@@ -95,7 +93,7 @@ func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers [
 type survey struct {
 	t      *Transport
 	local  netip.Addr
-	wanted []string // empty for the automatic choice
+	wishes []wish
 	list   []ProviderInfo
 	ranks  int
 }
@@ -144,14 +142,14 @@ func (s *survey) try(p *ProviderInfo) error {
 
 // unused says why a provider that works is not used.
 func (s *survey) unused(info fabric.ProviderInfo) string {
-	named := func(name string) bool {
-		provider, _ := fabric.Split(name)
+	wished := slices.ContainsFunc(s.wishes, func(w wish) bool {
+		provider, _ := fabric.Split(w.name)
 		return provider == info.Name
-	}
+	})
 	switch {
-	case len(s.wanted) > 0 && !slices.ContainsFunc(s.wanted, named):
+	case !wished && !hasAuto(s.wishes):
 		return "not in the list of providers"
-	case len(s.wanted) == 0 && !slices.Contains(automatic, info.Name):
+	case !wished:
 		return "used only if it is named"
 	case info.Elsewhere:
 		return "used only if the domain is named: the address is not there"
@@ -167,12 +165,9 @@ func (s *survey) missing(name string, infos []fabric.ProviderInfo) {
 	}) {
 		return
 	}
-	ep, err := s.t.fabric.Open(name, s.local)
-	if err == nil { // it has come meanwhile
-		_ = ep.Close()
-		return
+	if reason := s.t.absent(s.local, name); reason != "" {
+		s.list = append(s.list, ProviderInfo{Provider: provider, Domain: domain, Reason: reason})
 	}
-	s.list = append(s.list, ProviderInfo{Provider: provider, Domain: domain, Reason: err.Error()})
 }
 
 // last sorts: those that are used, those that are there, the others.

@@ -56,24 +56,26 @@ func TestProviders(t *testing.T) {
 		used   []string // in order
 		not    map[string]string
 	}{
-		"automatic": {local: lo, used: []string{"shm/sim", "verbs;ofi_rxm/mlx5_1", "tcp;ofi_rxm/sim"},
-			not: map[string]string{"verbs;ofi_rxm/mlx5_0": elsewhere, "sockets/sim": unnamed, "efa": "not available", "cxi": "not available"}},
-		"any address": {used: []string{"shm/sim", "verbs;ofi_rxm/mlx5_0", "tcp;ofi_rxm/sim"}, not: map[string]string{"verbs;ofi_rxm/mlx5_1": elsewhere}},
-		"another address": {local: netip.MustParseAddr("192.0.2.9"), used: []string{"shm/sim", "tcp;ofi_rxm/sim"},
+		"automatic": {local: lo, used: []string{"shm/sim", "verbs;ofi_rxm/mlx5_1"},
+			not: map[string]string{"verbs;ofi_rxm/mlx5_0": elsewhere, "tcp;ofi_rxm/sim": unnamed, "sockets/sim": unnamed, "efa": "not available", "cxi": "not available"}},
+		"automatic and one more": {local: lo, wanted: []string{"auto", "tcp;ofi_rxm"}, used: []string{"shm/sim", "verbs;ofi_rxm/mlx5_1", "tcp;ofi_rxm/sim"},
+			not: map[string]string{"sockets/sim": unnamed, "efa": "not available"}},
+		"any address": {used: []string{"shm/sim", "verbs;ofi_rxm/mlx5_0"}, not: map[string]string{"verbs;ofi_rxm/mlx5_1": elsewhere}},
+		"another address": {local: netip.MustParseAddr("192.0.2.9"), used: []string{"shm/sim"},
 			not: map[string]string{"verbs;ofi_rxm/mlx5_0": elsewhere, "verbs;ofi_rxm/mlx5_1": elsewhere}},
 		"named": {local: lo, wanted: []string{"sockets", "verbs;ofi_rxm/mlx5_0", "verbs;ofi_rxm/mlx5_9", "efa"},
 			used: []string{"sockets/sim", "verbs;ofi_rxm/mlx5_0"},
 			not: map[string]string{"shm/sim": unlisted, "tcp;ofi_rxm/sim": unlisted, "verbs;ofi_rxm/mlx5_1": "another domain is named",
 				"verbs;ofi_rxm/mlx5_9": "provider verbs;ofi_rxm has no domain mlx5_9; there are mlx5_0, mlx5_1", "efa": "not available"}},
-		"no room": {local: lo, poor: poor{closed: "shm"}, used: []string{"verbs;ofi_rxm/mlx5_1", "tcp;ofi_rxm/sim"},
+		"no room": {local: lo, poor: poor{closed: "shm"}, used: []string{"verbs;ofi_rxm/mlx5_1"},
 			not: map[string]string{"shm/sim": "/dev/shm"}},
-		"no locked memory": {local: lo, poor: poor{locked: "verbs;ofi_rxm"}, used: []string{"shm/sim", "tcp;ofi_rxm/sim"},
+		"no locked memory": {local: lo, poor: poor{locked: "verbs;ofi_rxm"}, used: []string{"shm/sim"},
 			not: map[string]string{"verbs;ofi_rxm/mlx5_1": errLocked.Error()}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: sockets, Others: []simfabric.Personality{simfabric.TCP(), first, second, simfabric.Shm()}})
 			tt.poor.Network = n
-			tr := rdmanet.NewTransport(tt.poor)
+			tr := rdmanet.NewCarefulTransport(tt.poor)
 			cleanly(t, tr)
 			list, err := tr.Providers(t.Context(), tt.local, tt.wanted)
 			require.NoError(t, err)

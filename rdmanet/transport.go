@@ -80,6 +80,7 @@ type Transport struct {
 	PollTime time.Duration
 
 	fabric fabric.Fabric // nil: libfabric; set by tests
+	auto   []string      // nil: automatic; set by tests
 
 	once    sync.Once
 	invalid error // what is wrong with the fields

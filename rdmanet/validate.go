@@ -172,23 +172,23 @@ func (t *Transport) checkProviders(field string, list []string) error {
 	if len(list) == 0 {
 		field = providersVariable
 	}
-	for _, name := range wantedProviders(list) {
-		provider, _ := fabric.Split(name)
+	for _, w := range t.wishes(list) {
+		provider, _ := fabric.Split(w.name)
 		if known(provider, nil) {
 			continue
 		}
-		infos, ok := t.kept(netip.Addr{})
+		found, ok := t.kept(netip.Addr{})
 		if !ok {
 			var err error
-			if infos, err = t.available(netip.Addr{}); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
+			if found, err = t.available(netip.Addr{}); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 				return nil // whoever needs a provider says so
 			}
 		}
-		if !known(provider, infos) {
-			return invalid(field, "unknown provider %q; known are %s; this machine offers %s", provider, knownNames(), names(infos))
+		if !known(provider, found.infos) {
+			return invalid(field, "unknown provider %q; known are %s; this machine offers %s", provider, knownNames(), names(found.infos))
 		}
 	}
 	return nil
 }
 
-func knownNames() string { return strings.Join(slices.Concat(automatic, named), ", ") }
+func knownNames() string { return strings.Join(slices.Concat([]string{auto}, automatic, named), ", ") }

@@ -136,7 +136,7 @@ func TestDialerFields(t *testing.T) {
 		"no local address":       {rdmanet.Dialer{LocalAddr: (*rdmanet.Addr)(nil)}, "LocalAddr", "it is a nil *Addr"},
 		"other local address":    {rdmanet.Dialer{LocalAddr: &net.UDPAddr{}}, "LocalAddr", "a *net.UDPAddr is no address of a rendezvous; use a *net.TCPAddr or an *Addr"},
 		"providers":              {rdmanet.Dialer{Providers: []string{"shm", "verbs;ofi_rxm/mlx5_0", "sockets", "tcp;ofi_rxm"}}, "", ""},
-		"misspelt provider":      {rdmanet.Dialer{Providers: []string{"tcp;ofi_rxm", "tpc"}}, "Providers", `unknown provider "tpc"; known are shm, cxi, efa, `},
+		"misspelt provider":      {rdmanet.Dialer{Providers: []string{"tcp;ofi_rxm", "tpc"}}, "Providers", `unknown provider "tpc"; known are auto, shm, cxi, efa, `},
 		"what is there":          {rdmanet.Dialer{Providers: []string{"tpc"}}, "Providers", `; this machine offers tcp;ofi_rxm`},
 		"part of a provider":     {rdmanet.Dialer{Providers: []string{"verbs/mlx5_0"}}, "Providers", `unknown provider "verbs"; `},
 		"providers in one entry": {rdmanet.Dialer{Providers: []string{"shm,net"}}, "Providers", `unknown provider "shm,net"; `},
@@ -190,7 +190,7 @@ func TestListenConfigFields(t *testing.T) {
 		"least time":       {rdmanet.ListenConfig{HandshakeTimeout: time.Millisecond}, "", ""},
 		"longest time":     {rdmanet.ListenConfig{HandshakeTimeout: math.MaxInt64}, "", ""},
 		"providers":        {rdmanet.ListenConfig{Providers: []string{"tcp;ofi_rxm"}}, "", ""},
-		"provider":         {rdmanet.ListenConfig{Providers: []string{"tpc"}}, "Providers", `unknown provider "tpc"; known are shm, `},
+		"provider":         {rdmanet.ListenConfig{Providers: []string{"tpc"}}, "Providers", `unknown provider "tpc"; known are auto, shm, `},
 		"though plain":     {rdmanet.ListenConfig{Providers: []string{"tpc"}, AcceptTCP: true}, "Providers", `unknown provider "tpc"`},
 		"no certificate":   {rdmanet.ListenConfig{TLSConfig: new(tls.Config)}, "TLSConfig", "it has no certificate; set Certificates, GetCertificate or GetConfigForClient"},
 		"certificates":     {rdmanet.ListenConfig{TLSConfig: &tls.Config{Certificates: make([]tls.Certificate, 1)}}, "", ""},
@@ -262,7 +262,7 @@ func TestEnvironment(t *testing.T) {
 		"poll negatively":  {"RDMANET_POLL_TIME", "-1s", nil, 0, `"-1s" is no time; use one such as 50us, or off`},
 		"no unit":          {"RDMANET_POLL_TIME", "50", nil, 0, `"50" is no time`},
 		"poll as said":     {"RDMANET_POLL_TIME", "nonsense", func(t *rdmanet.Transport) { t.PollTime = -1 }, rdmanet.DefaultMemoryLimit, ""},
-		"unknown provider": {"RDMANET_PROVIDERS", "tcp;ofi_rxm tpc", nil, 0, `unknown provider "tpc"; known are shm, `},
+		"unknown provider": {"RDMANET_PROVIDERS", "tcp;ofi_rxm tpc", nil, 0, `unknown provider "tpc"; known are auto, shm, `},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Setenv(tt.variable, tt.value)

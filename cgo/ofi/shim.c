@@ -245,15 +245,23 @@ static void remote_write(struct ofi_done *done, uint64_t data)
 	*done = (struct ofi_done){ .kind = OFI_REMOTE_WRITE, .data = data };
 }
 
-// Only the flag says that a completion is a peer's write: its other fields,
-// the context among them, hold whatever the provider left there.
+// Only flags say that a completion is a peer's write: its other fields, the
+// context among them, hold whatever the provider left there. shm from libfabric
+// 2.0 to 2.3 leaves FI_REMOTE_WRITE out (smr_complete_rx). fi_cq(3) has completion
+// data come with a message, which FI_RECV tells, or with a write.
+static int is_remote_write(uint64_t flags)
+{
+	return (flags & FI_REMOTE_WRITE) ||
+	       ((flags & FI_REMOTE_CQ_DATA) && !(flags & FI_RECV));
+}
+
 static int completion(struct ofi_port *port, const struct fi_cq_data_entry *e,
 		      struct ofi_done *done)
 {
 	struct context *ctx = e->op_context;
 	struct contexts *list;
 
-	if (e->flags & FI_REMOTE_WRITE) {
+	if (is_remote_write(e->flags)) {
 		remote_write(done, e->data);
 		return 1;
 	}
@@ -290,7 +298,7 @@ static ssize_t completion_error(struct ofi_port *port, struct ofi_done *done)
 	*done = (struct ofi_done){ .err = abs(e.err), .prov_err = e.prov_errno };
 	if (!done->err)
 		done->err = FI_EOTHER;
-	if (e.flags & FI_REMOTE_WRITE)
+	if (is_remote_write(e.flags))
 		return 1;
 	ctx = e.op_context;
 	list = owner(port, ctx);

@@ -47,7 +47,7 @@ func (hs *handshake) introduce() error {
 	if err != nil {
 		hs.dropSameHost(err)
 		if len(hs.hello.Offers) == 0 {
-			return &NegotiationError{Reasons: hs.reasons}
+			return hs.failure(hs.reasons)
 		}
 		return nil
 	}

@@ -54,20 +54,57 @@ func (e *timeoutError) Timeout() bool        { return true }
 func (e *timeoutError) Temporary() bool      { return true }
 func (e *timeoutError) Is(target error) bool { return target == os.ErrDeadlineExceeded }
 
-// NegotiationError is an ErrNoProvider that knows what was tried.
+// NegotiationError is an ErrNoProvider that knows what was tried, and what the two
+// sides have besides.
 type NegotiationError struct {
 	// Reasons has one entry for each provider and what spoke against it.
 	Reasons []string
+
+	own, remote *framing.Hello // nil: not known
 }
 
 func (e *NegotiationError) Error() string {
-	if len(e.Reasons) == 0 {
-		return ErrNoProvider.Error()
+	text := ErrNoProvider.Error()
+	if len(e.Reasons) > 0 {
+		text += ": " + strings.Join(e.Reasons, reasonSeparator)
 	}
-	return ErrNoProvider.Error() + ": " + strings.Join(e.Reasons, reasonSeparator)
+	if e.own == nil {
+		return text
+	}
+	for _, side := range []struct {
+		where string
+		hello *framing.Hello
+	}{{"here", e.own}, {"at the peer", e.remote}} {
+		if len(side.hello.Unoffered) > 0 {
+			text += fmt.Sprintf("; not offered %s: %s", side.where, strings.Join(side.hello.Unoffered, ", "))
+		}
+	}
+	return text + "; " + Remedy(e.shared())
 }
 
 func (e *NegotiationError) Unwrap() error { return ErrNoProvider }
+
+// shared lists the providers that both sides have, and would use if they were named.
+func (e *NegotiationError) shared() (names []string) {
+	has := func(h *framing.Hello, provider string) bool {
+		return position(h.Offers, provider) >= 0 || slices.Contains(h.Unoffered, provider)
+	}
+	for _, name := range slices.Concat(e.own.Unoffered, e.remote.Unoffered) {
+		if broken := strings.Contains(name, ": "); !broken && has(e.own, name) && has(e.remote, name) && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// Remedy says what to do where no provider is to be used, though these could be.
+func Remedy(shared []string) string {
+	const fallback = "choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
+	if len(shared) == 0 {
+		return "name a provider that both sides have, on both sides (Providers or RDMANET_PROVIDERS), or " + fallback
+	}
+	return fmt.Sprintf("name %s on both sides (Providers or RDMANET_PROVIDERS), or %s", strings.Join(shared, " or "), fallback)
+}
 
 // reasonSeparator joins reasons in the text of a Reject.
 const reasonSeparator = "; "

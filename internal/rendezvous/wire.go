@@ -208,7 +208,7 @@ func (hs *handshake) failure(reasons []string) error {
 	if hs.starved {
 		return fmt.Errorf("%w: %s", ErrMemory, strings.Join(reasons, reasonSeparator))
 	}
-	return &NegotiationError{Reasons: reasons}
+	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote}
 }
 
 func malformed(err error) error { return fmt.Errorf("%w: %w", ErrMalformed, err) }

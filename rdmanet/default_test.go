@@ -1,0 +1,77 @@
+package rdmanet_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// Software providers are used where both sides name them, and nowhere else; who is left
+// without a provider learns what the two could use.
+func TestSoftwareIsNamed(t *testing.T) {
+	const fallback = "or choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
+	plain := func(n *simfabric.Network) fabric.Fabric { return n.Only("net", "tcp;ofi_rxm") }
+	for name, tt := range map[string]struct {
+		dialer, listener []string
+		of               func(n *simfabric.Network) fabric.Fabric // what the dialing side has
+		provider         string
+		err              []string
+	}{
+		"neither": {err: []string{
+			"not offered here: ", "not offered at the peer: shm: ", ", net, tcp;ofi_rxm; ",
+			"name net or tcp;ofi_rxm on both sides (Providers or RDMANET_PROVIDERS), " + fallback,
+		}},
+		"the dialer": {dialer: []string{"tcp;ofi_rxm"}, err: []string{
+			"tcp;ofi_rxm: the listener does not offer it", "name net or tcp;ofi_rxm on both sides",
+		}},
+		"the listener":      {listener: []string{"net", "auto"}, err: []string{"net: only one side offers it", "not offered here: ", "name "}},
+		"both":              {dialer: []string{"auto", "tcp;ofi_rxm"}, listener: []string{"auto", "tcp;ofi_rxm"}, provider: "tcp;ofi_rxm"},
+		"both, differently": {dialer: []string{"tcp;ofi_rxm"}, listener: []string{"net"}, err: []string{"name net or tcp;ofi_rxm on both sides"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Net()}})
+			here, there := rdmanet.NewCarefulTransport(plain(n)), rdmanet.NewCarefulTransport(plain(n))
+			cleanly(t, here)
+			defer there.Close()
+			l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: tt.listener, AcceptTCP: true})
+			d := rdmanet.Dialer{Transport: here, Providers: tt.dialer}
+			c, err := d.Dial("rdma", l.Addr().String())
+			if tt.provider != "" {
+				require.NoError(t, err)
+				assert.Equal(t, tt.provider, c.(*rdmanet.Conn).Info().Provider)
+				require.NoError(t, c.Close())
+				return
+			}
+			require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+			for _, text := range tt.err {
+				require.ErrorContains(t, err, text)
+			}
+			d.Fallback = rdmanet.FallbackTCP
+			c, err = d.Dial("rdma", l.Addr().String())
+			require.NoError(t, err)
+			assert.Empty(t, c.(*rdmanet.Conn).Info().Provider)
+			require.NoError(t, c.Close())
+		})
+	}
+}
+
+// A listener that has nothing to offer says so at once, unless it serves plain TCP.
+func TestNothingToOffer(t *testing.T) {
+	tr := rdmanet.NewCarefulTransport(simfabric.New(simfabric.Config{Personality: simfabric.TCP()}))
+	cleanly(t, tr)
+	lc := rdmanet.ListenConfig{Transport: tr}
+	_, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	require.ErrorIs(t, err, rdmanet.ErrProviderUnavailable)
+	require.ErrorContains(t, err, "none of shm, cxi, efa, verbs;ofi_rxm; not offered: shm: ")
+	require.ErrorContains(t, err, ", tcp;ofi_rxm; name a provider that both sides have, on both sides (Providers or RDMANET_PROVIDERS)")
+	lc.AcceptTCP = true
+	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+}
