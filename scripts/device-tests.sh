@@ -13,6 +13,11 @@ bench=$PWD/bin/tests/bench report=$PWD/bin/device-report.txt log=$PWD/bin/device
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
+[ -x "$bench" ] || {
+	echo "There is no $bench: make test-programs, here or on a machine like this." >&2
+	exit 1
+}
+
 wanted=${PROVIDER:-cxi,efa,verbs;ofi_rxm}
 [ -z "${DEVICE:-}" ] || wanted="${wanted//,//$DEVICE,}/$DEVICE"
 "$bench" -info -providers "$wanted" ${HOST:+-local "$HOST"} >"$work/info"
@@ -30,6 +35,7 @@ chosen=$(awk '
 read -r host provider domain <<<"$chosen"
 echo "testing $provider, device $domain, at $host"
 
+"$bench" -doctor >"$work/doctor" || true # says itself what has failed
 export RDMANET_TEST_PROVIDERS=$provider RDMANET_TEST_HOST=$host RESULTS=$work/results LIMIT=${LIMIT:-10m}
 [ -z "${DEVICE:-}" ] || RDMANET_TEST_PROVIDERS=$provider/$domain
 status=0
@@ -39,7 +45,7 @@ status=0
 echo "== benchmark"
 measure=(-demo -providers "$RDMANET_TEST_PROVIDERS")
 [ "$RDMANET_TEST_PROVIDERS" != 'verbs;ofi_rxm' ] || ! command -v rstream >/dev/null || measure=(-verbs)
-"$bench" "${measure[@]}" -host "$host" 2>&1 | tee "$work/bench" || status=$?
+"$bench" "${measure[@]}" -host "$host" | tee "$work/bench" || status=$?
 
 # Nothing that names the machine or its network.
 anonymous() {
@@ -50,9 +56,9 @@ anonymous() {
 	echo "fabricnet $(cat bin/tests/commit), $(. /etc/os-release && echo "$PRETTY_NAME"), $(uname -srm), $(date -u +%Y-%m-%d)"
 	echo "$provider, device $domain"
 	echo
-	awk -v provider="$provider" '/^for conns at/ { exit } NR <= 3 || $1 == provider' "$work/info"
+	awk -v provider="$provider" -v domain="$domain" '/^for conns at/ { exit } NR <= 3 || $1 == provider && $2 == domain' "$work/info"
 	echo
-	"$bench" -doctor 2>&1 || true
+	cat "$work/doctor"
 	echo
 	cat "$work/results"
 	grep -E '^ *--- FAIL' "$log" | awk '!seen[$0]++' || true
