@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . scripts/parts.sh
 
-part demo make demo DEMO="-rounds 1 -time 100ms"
+part demo timeout 10m make demo DEMO="-rounds 1 -time 100ms"
 part programs make test-programs
 . /etc/os-release
 echo "$PRETTY_NAME, libfabric $(pkg-config --modversion libfabric)"

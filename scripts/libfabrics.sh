@@ -21,17 +21,18 @@ trap 'rm -rf "$work"' EXIT
 build() {
 	local version=$1 prefix=$cache/libfabric-$1 log=$cache/libfabric-$1.log
 	[ -d "$prefix" ] && return
+	git --git-dir="$source" rev-parse -q --verify "v$version^{commit}" >/dev/null || {
+		echo "$source has no tag v$version"
+		return 1
+	}
 	echo "building libfabric $version"
 	mkdir -p "$work/$version" "$cache"
-	git --git-dir="$source" archive "v$version" | tar -x -C "$work/$version" || return
+	git --git-dir="$source" archive "v$version" | tar -x -C "$work/$version"
 	(
-		set -e
-		cd "$work/$version"
-		./autogen.sh
-		./configure --prefix="$prefix" --disable-static --enable-only --enable-shm --enable-tcp --enable-rxm --enable-udp --enable-rxd \
-			$([ ! -d prov/net ] || echo --enable-net)
-		make -j"$(nproc)"
-		make install DESTDIR="$work/new"
+		cd "$work/$version" && ./autogen.sh &&
+			./configure --prefix="$prefix" --disable-static --enable-only --enable-shm --enable-tcp --enable-rxm --enable-udp --enable-rxd \
+				"$([ -d prov/net ] && echo --enable-net || echo --disable-net)" &&
+			make -j"$(nproc)" && make install DESTDIR="$work/new"
 	) >"$log" 2>&1 || {
 		tail -n 20 "$log"
 		return 1
