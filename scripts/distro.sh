@@ -19,7 +19,7 @@ set -euo pipefail
 }
 export suite=$1
 shift
-cache=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet
+export cache=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet
 export base=$cache/debian-$suite
 export mirror=${MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(REPO_URI)' 'Created-By: Packages' | sed -n 's/^Debian Debian //p' | head -n 1)}
 [ -n "$mirror" ] || {
@@ -30,22 +30,22 @@ export mirror=${MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(RE
 # make_root puts a new root into the cache. Suites of today are all bootstrapped as sid is.
 make_root() {
 	echo "making a root of $suite in $base"
-	rm -rf "$base" "$base.new"
+	rm -rf "$base.new"
 	mkdir -p "$cache"
-	http_proxy=${http_proxy:-$(apt-config shell p Acquire::http::Proxy | sed "s/^p='\(.*\)'$/\1/")} \
-		debootstrap --variant=minbase --include=ca-certificates,gcc,libc6-dev,make,git "$suite" "$base.new" "$mirror" sid >"$base.log" 2>&1 || {
+	eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
+	http_proxy=${http_proxy:-} debootstrap --variant=minbase --include=ca-certificates,gcc,libc6-dev,make,git \
+		"$suite" "$base.new" "$mirror" sid >"$base.log" 2>&1 || {
 		tail -n 5 "$base.log"
 		rm -rf "$base.new"
 		echo "The suite $suite cannot be had from $mirror: $base.log has more." >&2
 		exit 1
 	}
+	rm -rf "$base"
 	mv "$base.new" "$base" # last: its presence says that all is there
 }
 
-# in_root runs a command in the root, in namespaces that end with it.
-in_root() {
-	local layer root goroot cache_dirs dir
-	layer=$base.layer root=$base.layer/root
+# mount_root lays a writable layer of memory over the root, and gives it what a machine has.
+mount_root() {
 	mkdir -p "$layer"
 	mount -t tmpfs layer "$layer"
 	mkdir "$layer"/{upper,work,root}
@@ -56,9 +56,14 @@ in_root() {
 	mount -t tmpfs -o mode=1777 shm "$root/dev/shm"
 	cp /etc/resolv.conf /etc/hosts "$root/etc/"
 	apt-config dump | grep -E '^Acquire::(Check-|https?::Proxy)' >"$root/etc/apt/apt.conf.d/90host" || true
+}
 
-	goroot=$(go env GOROOT) cache_dirs="$(go env GOMODCACHE) $(go env GOCACHE)"
-	for dir in $goroot $cache_dirs; do
+# in_root runs a command in the root, in namespaces that end with it.
+in_root() {
+	local layer=$base.layer root=$base.layer/root goroot modules builds dir version
+	mount_root
+	goroot=$(go env GOROOT) modules=$(go env GOMODCACHE) builds=$(go env GOCACHE)
+	for dir in "$goroot" "$modules" "$builds"; do
 		mkdir -p "$dir" "$root$dir"
 		mount --bind "$dir" "$root$dir"
 	done
@@ -68,17 +73,15 @@ in_root() {
 
 	# Go's build cache does not know libfabric's headers: the version is part of the flags.
 	chroot "$root" apt-get update -q
-	local version
 	version=$(chroot "$root" apt-cache show --no-all-versions libfabric-dev | sed -n 's/^Version: //p')
 	env -i HOME=/root TERM="${TERM:-dumb}" PATH="$goroot/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" \
-		GOMODCACHE="${cache_dirs% *}" GOCACHE="${cache_dirs#* }" GOTOOLCHAIN=local GOPROXY="$(go env GOPROXY)" \
-		CGO_CPPFLAGS="-DSUITE=\"$suite-$version\"" \
+		GOMODCACHE="$modules" GOCACHE="$builds" GOTOOLCHAIN=local GOPROXY="$(go env GOPROXY)" \
+		CGO_CPPFLAGS="-DSUITE=$suite-$version" \
 		chroot "$root" bash -c 'cd /fabricnet && "$@"' - "$@"
 }
 
 ./scripts/deps.sh distros
-export -f make_root in_root
-export cache
+export -f make_root mount_root in_root
 exec unshare --mount --pid --fork --kill-child bash -euo pipefail -c '
 	[ -n "$(find "$base" -maxdepth 0 -mtime -7 2>/dev/null)" ] || make_root
 	in_root "$@"' - "$@"
