@@ -36,7 +36,7 @@ read -r host provider domain <<<"$chosen"
 echo "testing $provider, device $domain, at $host"
 
 "$bench" -doctor >"$work/doctor" || true # says itself what has failed
-export RDMANET_TEST_PROVIDERS=$provider RDMANET_TEST_HOST=$host RESULTS=$work/results LIMIT=${LIMIT:-10m}
+export RDMANET_TEST_PROVIDERS=$provider RDMANET_TEST_HOST=$host RESULTS=$work/results
 [ -z "${DEVICE:-}" ] || RDMANET_TEST_PROVIDERS=$provider/$domain
 status=0
 ./scripts/provider-tests.sh 2>&1 | tee "$log" || status=$?
@@ -49,7 +49,9 @@ measure=(-demo -providers "$RDMANET_TEST_PROVIDERS")
 
 # Nothing that names the machine or its network.
 anonymous() {
-	sed -E "s/\b$(uname -n)\b/HOSTNAME/g; s/\b([0-9]{1,3}\.){3}[0-9]{1,3}\b/ADDRESS/g
+	local name
+	name=$(uname -n | sed 's/[^[:alnum:]-]/\\&/g') # (none) is the name of a machine without one
+	sed -E "s/\b$name\b/HOSTNAME/g; s/\b([0-9]{1,3}\.){3}[0-9]{1,3}\b/ADDRESS/g
 		s/([0-9a-fA-F]{0,4}:){3,}[0-9a-fA-F]{0,4}|[0-9a-fA-F]{1,4}::[0-9a-fA-F]*/ADDRESS/g; s/0x[0-9a-fA-F]{16}/NUMBER/g"
 }
 {

@@ -19,7 +19,7 @@ part() {
 		failed="$failed $name"
 		tail -n 100 "$logs/$name"
 		# With a dump of goroutines, the tests that failed are further up.
-		grep -E '^ *--- FAIL|^panic: test timed out' "$logs/$name" || true
+		grep -E -A 3 '^ *--- FAIL|^panic: test timed out' "$logs/$name" || true
 	}
 	line=$(printf '%-10s %-6s %4d s' "$name" $verdict $((SECONDS - begin)))
 	echo "$line"

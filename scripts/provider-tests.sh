@@ -5,13 +5,13 @@
 #
 #   RDMANET_TEST_PROVIDERS  the providers, with commas; software ones if it is empty
 #   RDMANET_TEST_HOST       the address of the device
-#   LIMIT                   how long a part may take (5m)
+#   LIMIT                   how long a part may take (10m)
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/parts.sh
 
 bin=$PWD/bin/tests
-limit=${LIMIT:-5m}
+limit=${LIMIT:-10m}
 
 # tests DIR PATTERN [ARGUMENT...]: what needs no provider is tested elsewhere, and the
 # crowds are too large for an emulated machine.
