@@ -181,7 +181,7 @@ func showable(t *testing.T, s string) {
 }
 
 func FuzzPreamble(f *testing.F) {
-	f.Add((&Preamble{Version: Version, TLS: true}).Append(nil))
+	f.Add((&Preamble{Version: PreambleVersion, TLS: true}).Append(nil))
 	f.Add([]byte("GET / HT"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p, again Preamble

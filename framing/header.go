@@ -8,7 +8,7 @@ import (
 
 // Version is the version of the protocol that this package speaks, on the
 // fabric and at rendezvous. SPEC.md describes it.
-const Version = 1
+const Version = 2
 
 // HeaderSize is the size of the header that starts every frame, in bytes.
 const HeaderSize = 48
@@ -35,6 +35,8 @@ const (
 	TypeFin                    // no bytes follow Pos
 	TypeFinAck                 // everything up to the Fin's Pos is here
 	TypeReset                  // the stream is gone
+	TypeProbe                  // grants memory for the path check
+	TypeProbed                 // tells what arrived there
 	typeEnd
 )
 
@@ -124,7 +126,7 @@ func (h *Header) Decode(frame []byte) (payload []byte, err error) {
 
 var typeNames = [typeEnd]string{
 	"", "ping", "pong", "open", "accept", "data", "large", "credit", "want",
-	"lease", "revoke", "return", "fin", "finack", "reset",
+	"lease", "revoke", "return", "fin", "finack", "reset", "probe", "probed",
 }
 
 func (t Type) String() string {

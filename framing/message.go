@@ -12,6 +12,9 @@ type Preamble struct {
 	TLS     bool  // dialling side: TLS follows; listening side: TLS is required
 }
 
+// PreambleVersion is the version of the rendezvous that this package speaks.
+const PreambleVersion = 1
+
 // PreambleSize is the encoded size of a Preamble, in bytes.
 const PreambleSize = 8
 
@@ -58,10 +61,11 @@ const (
 	KindReady                   // empty: the listening side knows the dialer's endpoint
 	KindConfirm                 // empty: the fabric works
 	KindDecline                 // Decline: not this provider
+	KindAlive                   // empty: asks the listening side for the same, to know that it is there
 	kindEnd
 )
 
-var kindNames = [kindEnd]string{"", "hello", "reject", "select", "attach", "ready", "confirm", "decline"}
+var kindNames = [kindEnd]string{"", "hello", "reject", "select", "attach", "ready", "confirm", "decline", "alive"}
 
 func (k Kind) String() string {
 	if k > 0 && k < kindEnd {

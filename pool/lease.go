@@ -5,8 +5,9 @@ import (
 	"fmt"
 )
 
-// MaxLeases is how many leases a table holds: the peer names them by 15 bits.
-const MaxLeases = 1 << 15
+// MaxLeases is how many leases a table holds: the peer names them by 15 bits, of whose
+// values the last are for the memory of path checks.
+const MaxLeases = 1<<15 - 16
 
 // Errors of leases.
 var (

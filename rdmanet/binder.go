@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -23,6 +24,7 @@ type binder struct {
 	nc        net.Conn
 	providers []string
 	listener  *Listener // nil on the dialling side
+	fallback  bool      // the dialling side has an alternative
 	logger    *slog.Logger
 	newcomer  *newcomer // of the listener's crowd
 	offers    []offer
@@ -39,6 +41,9 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	if err != nil {
 		return framing.Hello{}, err
 	}
+	if left, failing := b.working(offers, local); len(left) > 0 || b.fallback {
+		offers, unoffered = left, append(failing, unoffered...)
+	}
 	b.offers = offers[:min(len(offers), framing.MaxOffers)]
 	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid()), Unoffered: unoffered}
 	if b.listener != nil {
@@ -51,6 +56,27 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 		})
 	}
 	return h, nil
+}
+
+// working leaves out the providers that have failed towards the peer lately, and says
+// which.
+func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failing []string) {
+	if b.listener != nil {
+		return offers, nil
+	}
+	for _, o := range offers {
+		if f := b.t.pathFailure(b.path(o, local)); f != nil {
+			failing = append(failing, fmt.Sprintf("%s: %v", o.Name, f))
+		} else {
+			left = append(left, o)
+		}
+	}
+	return left, failing
+}
+
+// path is what an offer's failure is remembered by.
+func (b *binder) path(o offer, local netip.Addr) pathKey {
+	return pathKey{fabric.Join(o.Name, o.domain), local, addrPort(b.nc.RemoteAddr()).Addr()}
 }
 
 // empty reports that an empty offer serves better than err: the listening side's tells
@@ -98,7 +124,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, _ *framing.H
 	}
 	l := &link{
 		t: b.t, ep: ep, listener: b.listener, logger: b.logger, used: &b.used, settled: make(chan struct{}),
-		local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
+		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if b.listener != nil {

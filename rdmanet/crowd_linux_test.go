@@ -52,7 +52,7 @@ func crowd(_, addr string) error {
 // loiter connects again and again. manner says what it sends: nothing, a preamble
 // byte by byte, or a hello that never comes to an end.
 func loiter(addr string, manner int, up func()) {
-	text := (&framing.Preamble{Version: framing.Version}).Append(nil)
+	text := (&framing.Preamble{Version: framing.PreambleVersion}).Append(nil)
 	text = append(text, 0xff, 0xff, 0, 0, byte(framing.KindHello))
 	for {
 		if nc, err := net.Dial("tcp", addr); err == nil {

@@ -192,7 +192,7 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if p.addrs, err = resolve(ctx, network, host, port); err != nil {
 		return nil, err
 	}
-	c, err := p.open(ctx)
+	c, err := p.openKnown(ctx)
 	if err != nil {
 		c, err = p.fallback(ctx, err)
 	}
@@ -207,6 +207,16 @@ func (p *plan) located(err error) error {
 		return err
 	}
 	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(p.addrs[0]), Err: err}
+}
+
+// openKnown is open, unless an alternative is at hand to what has lately cost its time.
+func (p *plan) openKnown(ctx context.Context) (net.Conn, error) {
+	if p.Fallback != FallbackNone {
+		if err := p.t.knownForeign(p.address); err != nil {
+			return nil, err
+		}
+	}
+	return p.open(ctx)
 }
 
 // open opens a conn over a link that is there or over a new one. A listener that
@@ -278,7 +288,10 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
-	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, logger: p.Logger})
+	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
+	if ctx.Err() == nil {
+		p.t.isForeign(p.address, err)
+	}
 	if err != nil {
 		if ctx.Err() == nil {
 			p.t.count(p.t.failed, failureReason(err))

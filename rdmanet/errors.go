@@ -101,9 +101,9 @@ func (e timeoutError) Timeout() bool   { return true }
 func (e timeoutError) Temporary() bool { return true }
 func (e timeoutError) Unwrap() error   { return e.error }
 
-// failures names the reasons of failed handshakes and of fallbacks for
+// failureReasons names the reasons of failed handshakes and of fallbacks for
 // statistics; the first that matches counts.
-var failures = []struct {
+var failureReasons = []struct {
 	err    error
 	reason string
 }{
@@ -127,7 +127,7 @@ var failures = []struct {
 
 // failureReason is a short name for why a handshake failed.
 func failureReason(err error) string {
-	for _, f := range failures {
+	for _, f := range failureReasons {
 		if errors.Is(err, f.err) {
 			return f.reason
 		}

@@ -68,7 +68,7 @@ var attacks = map[string]attack{
 }
 
 func everyType(send func(framing.Type) error) error {
-	for t := framing.TypePing; t <= framing.TypeReset; t++ {
+	for t := framing.TypePing; t <= framing.TypeProbed; t++ {
 		if err := send(t); err != nil {
 			return err
 		}

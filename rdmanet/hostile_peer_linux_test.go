@@ -40,6 +40,7 @@ type hostile struct {
 
 	fab     fabric.Endpoint
 	mem     *pool.Slab
+	landing *pool.Slab // for the listener's path check
 	desc    uintptr
 	local   framing.Attach
 	remote  framing.Attach
@@ -120,6 +121,9 @@ func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *framing.Hello, 
 		return nil, err
 	}
 	h.desc = h.mem.Region().Desc()
+	if h.landing, err = pool.NewSlab(pool.NewBudget(0), fab, framing.ProbeLength, pool.AccessRemoteWrite); err != nil {
+		return nil, err
+	}
 	for i := range hostileRecvs {
 		if err := h.receive(uint32(i)); err != nil {
 			return nil, err
@@ -147,8 +151,10 @@ func (h *hostile) Check(context.Context) error {
 	if h.claims != nil {
 		return nil // the answer goes elsewhere
 	}
-	return h.ping()
+	return h.check()
 }
+
+func (h *hostile) Checked() bool { return true }
 
 func (h *hostile) Attached(s *rendezvous.Session) {
 	h.session = s
@@ -167,6 +173,7 @@ func (h *hostile) leave() {
 	_ = h.session.Close()
 	_ = h.fab.Shutdown()
 	_ = h.mem.Close()
+	_ = h.landing.Close()
 	_ = h.fab.Close()
 }
 
@@ -291,6 +298,55 @@ func (h *hostile) ping() error {
 		return err
 	}
 	_, err := h.await(framing.TypePong)
+	return err
+}
+
+// check is the path check of SPEC.md section 5, as far as it takes to be let in.
+func (h *hostile) check() error {
+	const seed = 4711
+	if err := h.ping(); err != nil {
+		return err
+	}
+	f := frame{framing.Header{Type: framing.TypeProbe, Pos: seed, Flags: framing.FlagProven}, make([]byte, framing.ProbeSize)}
+	kind := fabric.WriteData
+	if h.fab.Attr().CQDataSize < 8 {
+		kind, f.Flags = fabric.Write, framing.FlagLanded
+	}
+	r := h.landing.Region()
+	(&framing.Probe{Index: framing.MaxLease, Writes: framing.ProbeLength, Addr: r.Base(), Key: r.Key()}).Encode(f.payload)
+	if err := h.send(f); err != nil {
+		return err
+	}
+	var grant framing.Probe
+	answer, err := h.await(framing.TypeProbe)
+	if err == nil {
+		err = grant.Decode(answer.payload)
+	}
+	if err == nil {
+		err = h.settle()
+	}
+	if err != nil {
+		return err
+	}
+	buf := h.mem.Bytes()[hostileOut:][:framing.ProbeLength]
+	framing.FillPattern(buf, seed)
+	err = h.post(fabric.Op{
+		Kind: kind, Buf: buf, Desc: h.desc, Remote: grant.Addr, Key: grant.Key,
+		Data: framing.MakeImmediate(grant.Index, 0, false).Proven(h.proof),
+	})
+	if err == nil && kind == fabric.Write {
+		landed := frame{framing.Header{Type: framing.TypeLarge, Flags: framing.FlagLanded}, make([]byte, framing.LargeSize)}
+		(&framing.Large{Lease: grant.Index, Length: framing.ProbeLength}).Encode(landed.payload)
+		err = h.send(landed)
+	} else {
+		h.used++
+	}
+	if err == nil {
+		answer, err = h.await(framing.TypeProbed)
+	}
+	if err == nil {
+		_, err = framing.DecodeProbed(answer.payload)
+	}
 	return err
 }
 

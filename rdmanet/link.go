@@ -29,6 +29,7 @@ type link struct {
 	peer          *engine.Peer
 	listener      *Listener // nil on the dialling side
 	used          *atomic.Bool
+	path          pathKey
 	local, remote *Addr
 	refused       []string // see ConnInfo; set before any conn is opened
 	logger        *slog.Logger
@@ -52,7 +53,7 @@ var (
 	_ rendezvous.Handler = (*link)(nil)
 )
 
-// Local, Refused, Connect, Check, Attached and Abort are for the rendezvous.
+// Local, Refused, Connect, Check, Checked, Attached and Abort are for the rendezvous.
 
 func (l *link) Local() framing.Attach { return l.peer.Local() }
 
@@ -64,13 +65,18 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 
 func (l *link) Check(ctx context.Context) error {
 	err := l.peer.Check(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rendezvous.ErrSilent) {
 		l.ep.worn.Store(true)
 	}
 	return err
 }
 
+func (l *link) Checked() bool { return l.peer.Checked() }
+
 func (l *link) Attached(s *rendezvous.Session) {
+	if l.listener == nil {
+		l.t.pathWorks(l.path)
+	}
 	l.session.Store(s)
 	l.ep.unlink()
 	var bell engine.Bell
@@ -85,6 +91,9 @@ func (l *link) Attached(s *rendezvous.Session) {
 }
 
 func (l *link) Abort(err error) {
+	if l.listener == nil {
+		l.t.pathFailed(l.path, err)
+	}
 	l.peer.Lost(err)
 	close(l.settled)
 }

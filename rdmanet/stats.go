@@ -25,7 +25,10 @@ type TransportStats struct {
 	// HandshakeFailures and Fallbacks count by reason, a short word.
 	HandshakeFailures map[string]uint64
 	Fallbacks         map[string]uint64
-	Memory            MemoryStats
+	// PathFailures counts path checks that failed at dials, by provider: wrong contents
+	// arrived, or nothing although the peer answered over TCP.
+	PathFailures map[string]uint64
+	Memory       MemoryStats
 	// RendezvousSent and RendezvousReceived are bytes on the TCP connections
 	// since their handshakes.
 	RendezvousSent, RendezvousReceived uint64
@@ -161,7 +164,7 @@ func (t *Transport) Stats() TransportStats {
 	t.mu.Lock()
 	out := TransportStats{
 		Conns: int(t.conns.Load()), TCPConns: t.plain, Opened: t.connsOpened.Load(), Refused: t.connsRefused.Load(), Peers: len(t.links), Memory: t.budget.Stats(),
-		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack),
+		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack), PathFailures: maps.Clone(t.pathFailures),
 		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
 	}
 	for l := range t.listeners {
@@ -190,7 +193,7 @@ func (t *Transport) Stats() TransportStats {
 	return out
 }
 
-// count adds one to a counter of m, which is t.failed or t.fellBack.
+// count adds one to a counter of m, which t.mu guards.
 func (t *Transport) count(m map[string]uint64, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -30,6 +30,8 @@ const (
 	// DefaultLandingRing is in bytes.
 	DefaultLandingRing = engine.DefaultRing
 	DefaultPollTime    = engine.DefaultSpin
+	// DefaultFailureMemory is how long what did not work is remembered at most.
+	DefaultFailureMemory = 5 * time.Minute
 )
 
 // Transport holds what dialers and listeners share: fabric endpoints, the peers
@@ -78,6 +80,14 @@ type Transport struct {
 	// the environment variable RDMANET_POLL_TIME says, as 50us or off, else
 	// DefaultPollTime. If it is negative, calls do not poll.
 	PollTime time.Duration
+	// FailureMemory is how long at most what did not work is passed over without another
+	// try: a provider that delivers wrong contents between two hosts, at once for all of
+	// that time; one that is silent, for five seconds at first and twice as long each time;
+	// an address where something else than rdmanet listens, for Dialers with FallbackTCP,
+	// for half a minute at first. A provider is tried all the same if there is nothing
+	// else. At least a millisecond, 0 for DefaultFailureMemory; if it is negative, nothing
+	// is remembered.
+	FailureMemory time.Duration
 
 	fabric fabric.Fabric // nil: libfabric; set by tests
 	auto   []string      // nil: automatic; set by tests
@@ -101,26 +111,28 @@ type Transport struct {
 
 	// mu is a leaf: nothing of the engine or the rendezvous is called with it
 	// held, since it is taken within their callbacks.
-	mu         sync.Mutex
-	closed     bool
-	drained    bool // no more tasks
-	lastID     uint32
-	listeners  map[*Listener]struct{}
-	providers  map[netip.Addr]providerList
-	endpoints  map[endpointKey]*endpoint // those to share
-	open       map[*endpoint]struct{}    // all, until their counters are in past
-	shmPeers   int
-	cleaned    bool // what dead processes had left in /dev/shm is removed
-	links      map[*link]struct{}
-	live       map[*Conn]struct{} // until Close
-	plain      int                // those over plain TCP
-	cache      map[linkKey]*link
-	flights    map[flightKey]*flight
-	janitor    *time.Timer // nil while there is no dialed link
-	failed     map[string]uint64
-	fellBack   map[string]uint64
-	past       map[string]ProviderStats // of closed endpoints
-	pastOnWire rendezvous.Stats         // of ended sessions
+	mu           sync.Mutex
+	closed       bool
+	drained      bool // no more tasks
+	lastID       uint32
+	listeners    map[*Listener]struct{}
+	providers    map[netip.Addr]providerList
+	endpoints    map[endpointKey]*endpoint // those to share
+	open         map[*endpoint]struct{}    // all, until their counters are in past
+	shmPeers     int
+	cleaned      bool // what dead processes had left in /dev/shm is removed
+	links        map[*link]struct{}
+	live         map[*Conn]struct{} // until Close
+	plain        int                // those over plain TCP
+	cache        map[linkKey]*link
+	flights      map[flightKey]*flight
+	janitor      *time.Timer // nil while there is no dialed link
+	failed       map[string]uint64
+	failures     failures          // has a lock of its own
+	pathFailures map[string]uint64 // by provider
+	fellBack     map[string]uint64
+	past         map[string]ProviderStats // of closed endpoints
+	pastOnWire   rendezvous.Stats         // of ended sessions
 }
 
 // DefaultTransport is used by dialers and listeners that have no Transport of
@@ -156,6 +168,7 @@ func (t *Transport) init() {
 	t.flights = make(map[flightKey]*flight)
 	t.failed = make(map[string]uint64)
 	t.fellBack = make(map[string]uint64)
+	t.pathFailures = make(map[string]uint64)
 	t.past = make(map[string]ProviderStats)
 }
 

@@ -91,6 +91,7 @@ func (t *Transport) settings() []setting {
 		{"Transport.MaxShmPeers", int64(t.MaxShmPeers), 1, unlimited, false, DefaultMaxShmPeers, plain},
 		{"Transport.ReceiveWindow", int64(t.ReceiveWindow), engine.MinWindow, maxReceiveWindow, false, DefaultReceiveWindow, inBytes},
 		{"Transport.LandingRing", int64(t.LandingRing), engine.MinRing, engine.MaxRing, false, DefaultLandingRing, inBytes},
+		{"Transport.FailureMemory", int64(t.FailureMemory), int64(minDuration), unlimited, true, int64(DefaultFailureMemory), inTime},
 		{"Transport.PollTime", int64(t.PollTime), int64(minPollTime), int64(maxPollTime), true, int64(DefaultPollTime), inTime},
 	}
 }

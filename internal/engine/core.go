@@ -40,6 +40,7 @@ type core struct {
 	lend   *pool.Arena             // Buffers too long for a staging chunk
 	slabs  map[*pool.Slab]struct{} // of Buffers too long for those
 	heaps  map[int]*heap           // reassembly memory by window size
+	probes probes
 	leases *pool.Leases
 	// lessees has the peer that was last granted each lease index.
 	lessees []*peer
@@ -96,6 +97,7 @@ type txOp struct {
 	slot   uint32      // the first of them
 	slots  uint8
 	buf    *Buffer
+	probe  bool          // a path check's write
 	large  framing.Large // byDeliver: to be announced
 	pos    uint64
 }
@@ -397,8 +399,11 @@ func (c *core) sent(tag uint32, err error) {
 	c.dropOp(tag)
 	c.freed, t.peer.moved = true, true
 	t.release()
-	if t.stream != nil {
+	switch {
+	case t.stream != nil:
 		t.stream.writeDone(&t)
+	case t.probe && err == nil:
+		t.peer.probeWritten()
 	}
 	c.touch(t.peer)
 	if err != nil {

@@ -208,14 +208,18 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 	}
 }
 
-// Check sends a ping over the fabric and waits for the answer.
+// Check moves small and large data to the peer and back, as the dialing side, and
+// waits until both sides have compared it: see probe.go. Its error wraps ErrContents if
+// something else arrived than was sent, and that of ctx if nothing did.
 func (p *Peer) Check(ctx context.Context) error {
 	e := p.e
 	stop := context.AfterFunc(ctx, func() { e.expire(p.p.pong.signal) })
 	defer stop()
 	e.enter()
-	p.p.ping()
-	for p.p.pongs == 0 && p.p.err == nil && ctx.Err() == nil {
+	if p.p.err == nil {
+		p.p.startCheck()
+	}
+	for !p.p.checked() && ctx.Err() == nil {
 		p.p.pong.prepare()
 		e.leave()
 		e.wait(&p.p.pong, "rdmanet.Check")
@@ -223,12 +227,22 @@ func (p *Peer) Check(ctx context.Context) error {
 	}
 	defer e.leave()
 	switch {
-	case p.p.pongs > 0:
+	case p.p.probe.state == probePassed:
 		return nil
+	case p.p.probe.err != nil:
+		return p.p.probe.err
 	case p.p.err != nil:
 		return p.p.err
 	}
-	return fmt.Errorf("provider %s: no answer over the fabric: %w", e.attr.Provider, ctx.Err())
+	return fmt.Errorf("provider %s: no answer over the fabric: %w", e.attr.Provider, context.Cause(ctx))
+}
+
+// Checked reports, on the listening side, that the peer's path check has brought here
+// what was sent.
+func (p *Peer) Checked() bool {
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	return p.p.probe.state == probePassed
 }
 
 // Attached says that both sides are up. bell wakes the peer where the provider

@@ -374,7 +374,7 @@ func (sc *scene) stranger(r *reader) {
 		victim = sc.toHonest
 	}
 	bit := r.byte() % 64
-	for t := framing.TypePing; t <= framing.TypeReset; t++ {
+	for t := framing.TypePing; t <= framing.TypeProbed; t++ {
 		h := framing.Header{
 			Type: t, Peer: victim.id, Proof: victim.proofIn ^ 1<<bit, Stream: r.stream(), Window: 1 << 40, Slots: 1 << 20,
 		}

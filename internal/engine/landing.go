@@ -67,6 +67,10 @@ type landing struct {
 // we had granted it, if it has room for a proof there or another way to say so.
 func (c *core) landed(data uint64) {
 	imm := framing.Immediate(data)
+	if isProbe(imm.Lease()) {
+		c.probeLanded(data)
+		return
+	}
 	var p *peer // whose lease it is, or was: the slot that it took is free again
 	if int(imm.Lease()) < len(c.lessees) {
 		p = c.lessees[imm.Lease()]
@@ -275,10 +279,15 @@ func (s *stream) wait() {
 	}
 }
 
+// takeWay takes in how the peer tells that its writes have landed.
+func (p *peer) takeWay(f framing.Flags) {
+	p.silent = f&framing.FlagLanded != 0
+	p.proves = f&framing.FlagProven != 0 && p.c.proven
+}
+
 // takeWant takes in a frame that asks for a ring.
 func (s *stream) takeWant(h *framing.Header) {
-	s.p.silent = h.Flags&framing.FlagLanded != 0
-	s.p.proves = h.Flags&framing.FlagProven != 0 && s.p.c.proven
+	s.p.takeWay(h.Flags)
 	s.wanted()
 }
 

@@ -139,13 +139,7 @@ func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) 
 			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true,
 		}
 		cfg := Config{Ring: minRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
-		link, e := newLinkOf(sim, cfg, func(fe fabric.Endpoint) fabric.Endpoint {
-			liar := &liar{Endpoint: fe, attr: fe.Attr(), lie: l}
-			if l.claim != nil {
-				l.claim(&liar.attr)
-			}
-			return liar
-		})
+		link, e := newLinkOf(sim, cfg, l.tell)
 		if err = e; err == nil {
 			err = link.trade(seed)
 		}
@@ -159,6 +153,15 @@ func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) 
 		}
 	})
 	return err
+}
+
+// tell has an endpoint lie.
+func (l lie) tell(fe fabric.Endpoint) fabric.Endpoint {
+	liar := &liar{Endpoint: fe, attr: fe.Attr(), lie: l}
+	if l.claim != nil {
+		l.claim(&liar.attr)
+	}
+	return liar
 }
 
 // trade moves data both ways over one conn after the other, and gives up others in

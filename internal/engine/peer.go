@@ -82,8 +82,8 @@ type peer struct {
 	proves  bool // their completion data shows the proof
 	landing *pool.Arena
 	dry     bool // it had no memory for a lease when grantWaiting looked last
-	pong    waiter
-	pongs   uint64
+	probe   probe
+	pong    waiter // for the end of the path check
 	// conns is how many streams there are, idle since when there are none, in Unix
 	// nanoseconds: both are read without the lock, which a provider that hangs
 	// may hold for ever.
@@ -102,12 +102,16 @@ type ctlFrame struct {
 	pos     uint64
 	n       uint8
 	payload [framing.LeaseSize]byte
+	long    bool // its payload is the path check's pattern
 }
 
 // newPeer reserves a number and receive slots for a peer that is about to come.
 func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if c.err != nil {
 		return nil, c.err
+	}
+	if err := c.probes.open(c); err != nil {
+		return nil, fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
 	}
 	left := c.attr.RxDepth - c.granted
 	if left < framing.MinSlots {
@@ -192,7 +196,7 @@ func (p *peer) creditDue() bool {
 
 // wants reports frames that wait for something.
 func (p *peer) wants() bool {
-	return p.err == nil && (len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0 || p.creditDue())
+	return p.err == nil && (p.probePostable() || len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0 || p.creditDue())
 }
 
 // frame builds a frame in a send slot and queues it. The caller has checked
@@ -254,6 +258,7 @@ func (p *peer) flush() {
 	if p.err != nil {
 		return
 	}
+	p.postProbe()
 	p.flushControl()
 	for len(p.dirty) > 0 || p.creditDue() {
 		if !p.mayCtl() || !p.sendCredits() {
@@ -272,18 +277,25 @@ func (p *peer) flushControl() {
 	n := 0
 	for ; n < len(p.prepaid); n++ {
 		f := &p.prepaid[n]
-		if !p.frame(f, p.streams[f.stream], f.payload[:f.n], true) {
+		if !p.frame(f, p.streams[f.stream], p.payload(f), true) {
 			break
 		}
 	}
 	p.prepaid = slices.Delete(p.prepaid, 0, n)
 	for n = 0; n < len(p.ctl) && p.mayCtl(); n++ {
 		f := &p.ctl[n]
-		if !p.frame(f, p.streams[f.stream], f.payload[:f.n], false) {
+		if !p.frame(f, p.streams[f.stream], p.payload(f), false) {
 			break
 		}
 	}
 	p.ctl = slices.Delete(p.ctl, 0, n)
+}
+
+func (p *peer) payload(f *ctlFrame) []byte {
+	if f.long {
+		return p.c.probes.source.Bytes(0)[:p.eager]
+	}
+	return f.payload[:f.n]
 }
 
 // sendCredits tells the peer of its slots and of the dirty streams' credits.
@@ -317,9 +329,6 @@ func (p *peer) sendCredits() bool {
 	p.queue(&ctlFrame{t: framing.TypeCredit}, nil, slot, n, false)
 	return true
 }
-
-// ping asks for a pong, which says that the fabric works in both directions.
-func (p *peer) ping() { p.control(ctlFrame{t: framing.TypePing}) }
 
 // fail ends a peer: its streams' pending and later calls fail, and no one
 // else's do.
@@ -356,7 +365,7 @@ func (c *core) fail(p *peer, err error) {
 	}
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil
-	p.pong.signal()
+	p.endCheck(probeFailed)
 	if p.linked && !c.attr.PerPeer {
 		// Operations in flight end with an error or never: either way their
 		// memory belongs to the endpoint and stays valid. Where the provider maps

@@ -59,12 +59,13 @@ func (p *peer) useSlot() bool {
 func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
 	switch h.Type {
 	case framing.TypePing:
-		p.control(ctlFrame{t: framing.TypePong, pos: h.Pos})
+		p.pinged(h, payload)
 		return false, nil
 	case framing.TypePong:
-		p.pongs++
-		p.pong.signal()
+		p.ponged(h, payload)
 		return false, nil
+	case framing.TypeProbe, framing.TypeProbed:
+		return false, p.handleProbe(h, payload)
 	case framing.TypeOpen:
 		return false, p.opened(h, payload)
 	case framing.TypeCredit:
@@ -73,6 +74,10 @@ func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool
 				s.credits(cr.Window, cr.Ring)
 			}
 		})
+	}
+	if h.Type == framing.TypeLarge && h.Stream == 0 {
+		p.noticed()
+		return false, nil
 	}
 	s := p.streams[h.Stream]
 	if s == nil {

@@ -67,7 +67,7 @@ func (w *witness) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 }
 
 // writable is the memory that peers can write to now, by the peer that was given
-// it, and all of it.
+// it, and all of it but that of path checks, which is one region.
 func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -87,11 +87,14 @@ func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
 			all = append(all, r.Key())
 		}
 	}
+	if mem := e.core.probes.listening; mem != nil {
+		all = slices.DeleteFunc(all, func(key uint64) bool { return key == mem[0].mem.Key })
+	}
 	return byPeer, all
 }
 
-// TestOnlyRingsAreWritable: peers can write to landing rings and to nothing else,
-// each to its own, and for as long as it is there.
+// TestOnlyRingsAreWritable: peers can write to landing rings and to the memory of path
+// checks, and to nothing else, to rings each to its own, and for as long as it is there.
 func TestOnlyRingsAreWritable(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs", "efa", "deliver"} { // local registration demanded or not
 		t.Run(name, func(t *testing.T) {
@@ -151,6 +154,10 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 			require.NoError(t, s.hub.Close())
 			_, left = writable(s.hub)
 			assert.Empty(t, left)
+			w := s.hub.fab.(*witness)
+			for _, r := range w.regions {
+				assert.False(t, r.open)
+			}
 		})
 	}
 }

@@ -3,8 +3,6 @@ package engine
 import (
 	"errors"
 	"syscall"
-
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // Stats is a snapshot of an endpoint's counters.
@@ -97,6 +95,17 @@ func (c *core) shutdown() error {
 // endpoint is not to wait for it.
 func (c *core) close() error { return errors.Join(c.deregister(), c.fab.Close()) }
 
+// registered is memory that the endpoint has registered for itself.
+type registered interface {
+	Deregister() error
+	KeepAddresses()
+	Close() error
+}
+
+func (c *core) registered() []registered {
+	return append([]registered{c.lend, c.rx, c.tx, c.stage}, c.probes.parts()...)
+}
+
 // deregister withdraws all registrations.
 func (c *core) deregister() (err error) {
 	for _, g := range c.graves {
@@ -105,9 +114,8 @@ func (c *core) deregister() (err error) {
 	for slab := range c.slabs {
 		err = errors.Join(err, slab.Deregister())
 	}
-	err = errors.Join(err, c.lend.Deregister())
-	for _, s := range []*pool.Slots{c.rx, c.tx, c.stage} {
-		err = errors.Join(err, s.Deregister())
+	for _, r := range c.registered() {
+		err = errors.Join(err, r.Deregister())
 	}
 	return err
 }
@@ -120,9 +128,9 @@ func (c *core) keepAddresses() {
 	if !c.attr.PerPeer || c.flying == 0 && c.stats.Abandoned == 0 { // which may have operations that nobody knows of
 		return
 	}
-	c.tx.KeepAddresses()
-	c.stage.KeepAddresses()
-	c.lend.KeepAddresses()
+	for _, r := range c.registered() {
+		r.KeepAddresses()
+	}
 	for i := range c.ops {
 		if b := c.ops[i].buf; b != nil && b.slab != nil {
 			b.slab.KeepAddresses()
@@ -167,10 +175,7 @@ func (c *core) free() {
 	for _, s := range c.heaps {
 		_ = s.Close()
 	}
-	if c.lend != nil {
-		_ = c.lend.Close()
-	}
-	for _, s := range []*pool.Slots{c.rx, c.tx, c.stage} {
-		_ = s.Close()
+	for _, r := range c.registered() {
+		_ = r.Close()
 	}
 }

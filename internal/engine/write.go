@@ -244,10 +244,7 @@ func (p *peer) seal() {
 	case byCQData:
 		continues = n == l.last && l.end == t.pos
 		op.Kind = fabric.WriteData
-		imm := framing.MakeImmediate(l.Index, l.seq, continues)
-		if op.Data = uint64(imm); p.c.proven {
-			op.Data = imm.Proven(p.proofOut)
-		}
+		op.Data = p.completionData(framing.MakeImmediate(l.Index, l.seq, continues))
 	case bySAW:
 		announce.flags = framing.FlagLanded
 	case byDeliver:
@@ -267,6 +264,14 @@ func (p *peer) seal() {
 		a.Encode(mem)
 		p.queue(&announce, s, t.announce, len(mem), true)
 	}
+}
+
+// completionData is what a write to the peer carries, with the proof if there is room.
+func (p *peer) completionData(imm framing.Immediate) uint64 {
+	if p.c.proven {
+		return imm.Proven(p.proofOut)
+	}
+	return uint64(imm)
 }
 
 // dropTail forgets the tail of a peer that has failed.

@@ -57,8 +57,8 @@ func (hs *handshake) acceptPreamble(ctx context.Context) error {
 	}
 	mismatch := error(nil)
 	switch {
-	case p.Version != framing.Version:
-		mismatch = fmt.Errorf("%w: the rendezvous has version %d here, %d at the dialer", ErrVersion, framing.Version, p.Version)
+	case p.Version != framing.PreambleVersion:
+		mismatch = fmt.Errorf("%w: the rendezvous has version %d here, %d at the dialer", ErrVersion, framing.PreambleVersion, p.Version)
 	case hs.cfg.TLS != nil && !p.TLS:
 		mismatch = ErrTLSRequired
 	case hs.cfg.TLS == nil && p.TLS:
@@ -181,18 +181,29 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 	if err := hs.write(framing.KindReady, nil); err != nil {
 		return nil, err
 	}
-	kind, body, err = hs.expect(framing.KindConfirm, framing.KindDecline)
-	if err != nil {
-		return nil, err
+	for {
+		kind, body, err = hs.expect(framing.KindConfirm, framing.KindDecline, framing.KindAlive)
+		if err != nil {
+			return nil, err
+		}
+		if kind == framing.KindDecline {
+			hs.ready = false
+			return declineOf(body)
+		}
+		if err := framing.DecodeEmpty(body); err != nil {
+			return nil, malformed(err)
+		}
+		switch {
+		case kind == framing.KindAlive:
+			if err := hs.write(framing.KindAlive, nil); err != nil {
+				return nil, err
+			}
+		case !b.Checked():
+			return nil, malformed(errors.New("the dialer confirms without the path check"))
+		default:
+			return nil, nil
+		}
 	}
-	if kind == framing.KindDecline {
-		hs.ready = false
-		return declineOf(body)
-	}
-	if err := framing.DecodeEmpty(body); err != nil {
-		return nil, malformed(err)
-	}
-	return nil, nil
 }
 
 // reject tells the dialling side why the handshake is over. It may not arrive.

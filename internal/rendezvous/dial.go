@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -86,8 +86,8 @@ func (hs *handshake) dialPreamble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Version != framing.Version {
-		return fmt.Errorf("%w: the rendezvous has version %d here, %d at the listener", ErrVersion, framing.Version, p.Version)
+	if p.Version != framing.PreambleVersion {
+		return fmt.Errorf("%w: the rendezvous has version %d here, %d at the listener", ErrVersion, framing.PreambleVersion, p.Version)
 	}
 	switch {
 	case p.TLS && hs.cfg.TLS == nil:
@@ -174,7 +174,7 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 			return nil, malformed(fmt.Errorf("the listener selects %q: %w", remote.Provider, err))
 		}
 		untried = rest
-		if out, err := hs.dialProvider(ctx, offer, remote); out != nil || err != nil {
+		if out, err := hs.dialProvider(ctx, offer, remote, hs.anyShared(untried)); out != nil || err != nil {
 			return out, err
 		}
 	}
@@ -198,9 +198,14 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 	return o, list, err
 }
 
-// dialProvider tries one provider. Nil without an error means that one of the
-// sides declined it.
-func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach) (*outcome, error) {
+// anyShared reports that one of the offers may still work.
+func (hs *handshake) anyShared(list []framing.Offer) bool {
+	return slices.ContainsFunc(list, func(o framing.Offer) bool { return hs.mismatch(&o) == "" })
+}
+
+// dialProvider tries one provider; more says that it is not the last. Nil without an
+// error means that one of the sides declined it.
+func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, more bool) (*outcome, error) {
 	if offer.SameHost && hs.apart != nil {
 		return nil, hs.decline(offer.Provider, hs.apart)
 	}
@@ -210,7 +215,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 	if err != nil {
 		return nil, hs.decline(offer.Provider, err)
 	}
-	declined, err := hs.dialBinding(actx, binding, remote)
+	declined, err := hs.dialBinding(actx, binding, remote, more)
 	switch {
 	case err != nil:
 		binding.Abort(err)
@@ -225,7 +230,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 
 // dialBinding takes a prepared provider to Confirm. declined says why one of the
 // sides does not want it; err ends the handshake.
-func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.Attach) (declined, err error) {
+func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.Attach, more bool) (declined, err error) {
 	refuse := func(err error) (error, error) {
 		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
 	}
@@ -250,36 +255,13 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	if err := framing.DecodeEmpty(body); err != nil {
 		return nil, malformed(err)
 	}
-	switch err := hs.check(ctx, b); {
+	switch err := hs.check(ctx, b, more); {
 	case hs.lost:
 		return nil, err
 	case err != nil:
-		return refuse(fmt.Errorf("the fabric does not answer: %w", err))
+		return refuse(err)
 	}
 	return nil, hs.write(framing.KindConfirm, nil)
-}
-
-// check waits for the fabric's answer, unless the connection ends: who has closed
-// it, or died, will not answer. Nothing is to arrive there before Confirm.
-func (hs *handshake) check(ctx context.Context, b Binding) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	read := make(chan error, 1)
-	go func() {
-		_, err := hs.nc.Read(make([]byte, 1))
-		if err == nil {
-			err = malformed(errors.New("the listener goes on before Confirm"))
-		}
-		cancel()
-		read <- err
-	}()
-	err := b.Check(ctx)
-	hs.interrupt()
-	if e := <-read; !errors.Is(e, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("waiting for the fabric's answer: %w", hs.readError(e))
-	}
-	hs.resume()
-	return err
 }
 
 // declineOf reads the other side's refusal of a provider.

@@ -36,6 +36,11 @@ var (
 	// ErrRejected: the listening side gave up for a reason of its own.
 	ErrRejected = errors.New("rejected by the listener")
 
+	// ErrMute: the peer says nothing at all, not even what it is.
+	ErrMute = errors.New("no preamble from the peer, is it rdmanet at all?")
+	// ErrSilent: the fabric brings nothing to or from a peer that is there.
+	ErrSilent = errors.New("the fabric is silent, though the peer answers over TCP")
+
 	// ErrGoodbye: the peer closed the session in good order.
 	ErrGoodbye = errors.New("the peer said goodbye")
 
@@ -75,8 +80,8 @@ func (e *NegotiationError) Error() string {
 		where string
 		hello *framing.Hello
 	}{{"here", e.own}, {"at the peer", e.remote}} {
-		if len(side.hello.Unoffered) > 0 {
-			text += fmt.Sprintf("; not offered %s: %s", side.where, strings.Join(side.hello.Unoffered, ", "))
+		if list := slices.DeleteFunc(slices.Clone(side.hello.Unoffered), hasReason); len(list) > 0 {
+			text += fmt.Sprintf("; not offered %s: %s", side.where, strings.Join(list, ", "))
 		}
 	}
 	return text + "; " + Remedy(e.shared())
@@ -90,7 +95,7 @@ func (e *NegotiationError) shared() (names []string) {
 		return position(h.Offers, provider) >= 0 || slices.Contains(h.Unoffered, provider)
 	}
 	for _, name := range slices.Concat(e.own.Unoffered, e.remote.Unoffered) {
-		if broken := strings.Contains(name, ": "); !broken && has(e.own, name) && has(e.remote, name) && !slices.Contains(names, name) {
+		if !hasReason(name) && has(e.own, name) && has(e.remote, name) && !slices.Contains(names, name) {
 			names = append(names, name)
 		}
 	}

@@ -39,6 +39,7 @@ type fakeBinder struct {
 	prepare, connect, check map[string]error
 	hang                    map[string]bool
 	checked                 func() // called by Check, which then succeeds
+	unchecked               bool   // nothing has come of the other side's Check
 	authorised              func(remote *framing.Hello, nc net.Conn)
 
 	mu       sync.Mutex
@@ -54,6 +55,7 @@ type fakeBinding struct {
 	refused []string
 	session *Session
 	aborted error
+	ended   time.Time // when it was
 }
 
 func newBinder(offers ...framing.Offer) *fakeBinder {
@@ -112,8 +114,13 @@ func (f *fakeBinding) Check(ctx context.Context) error {
 	return f.b.check[f.offer.Provider]
 }
 
+func (f *fakeBinding) Checked() bool       { return !f.b.unchecked }
 func (f *fakeBinding) Attached(s *Session) { f.session = s }
-func (f *fakeBinding) Abort(err error)     { f.aborted = err }
+func (f *fakeBinding) Abort(err error) {
+	f.b.mu.Lock()
+	defer f.b.mu.Unlock()
+	f.aborted, f.ended = err, time.Now()
+}
 
 // settled asserts that every binding but the one in use was undone, exactly.
 func (b *fakeBinder) settled(t *testing.T, used Binding) {

@@ -58,7 +58,7 @@ func fuzzHandshake(t *testing.T, accepts bool, b []byte, step uint8) {
 		f = hs.accept
 	}
 	s, binding, err := hs.run(context.Background(), f)
-	if allocated, arrived := cap(hs.buf), len(b); allocated > 2*arrived+2*4096 {
+	if allocated, arrived := cap(hs.in), len(b); allocated > 2*arrived+2*4096 {
 		t.Fatalf("%d bytes allocated for a message, of %d that have arrived", allocated, arrived)
 	}
 	for _, fb := range l.bindings {

@@ -223,19 +223,93 @@ func TestRefusedByHostile(t *testing.T) {
 	}
 }
 
-// TestCheckHangs: a provider that swallows the Ping leaves time for the next.
+// TestCheckHangs: a provider that swallows everything gets a second if there is another,
+// and half of the time if there is none. It is to blame only if the listening side answers
+// meanwhile.
 func TestCheckHangs(t *testing.T) {
+	const timeout = 10 * time.Second
+	for name, tt := range map[string]struct {
+		others        []framing.Offer
+		busy          time.Duration // the listening side is
+		after, before time.Duration
+		silent        bool
+	}{
+		"another":                      {[]framing.Offer{offer("b")}, 0, 2 * patience, timeout / 2, true},
+		"another, and a busy listener": {[]framing.Offer{offer("b")}, 2 * time.Second, 2*time.Second + patience, timeout / 2, true},
+		"another, and a stopped one":   {[]framing.Offer{offer("b")}, timeout * 3 / 4, timeout / 2, timeout, false},
+		"no other":                     {nil, 0, timeout / 2, timeout, true},
+		"none that is shared":          {[]framing.Offer{{Provider: "b", Protocol: 9}}, 0, timeout / 2, timeout, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, l := newBinder(append([]framing.Offer{offer("a")}, tt.others...)...), newBinder(offer("a"), offer("b"))
+			d.hang = map[string]bool{"a": true}
+			begin := time.Now()
+			dnc, lnc := loopback(t)
+			dc := start(t.Context(), Dial, dnc, Config{Timeout: timeout}, d)
+			lc := start(t.Context(), Accept, &slowConn{Conn: lnc, till: begin.Add(tt.busy)}, Config{Timeout: timeout}, l)
+			dr, lr := <-dc, <-lc
+			for _, r := range []result{dr, lr} {
+				assert.Equal(t, tt.others != nil && tt.others[0] == offer("b"), r.err == nil, r.err)
+				if r.s != nil {
+					assert.Equal(t, "b", r.b.offer.Provider)
+					require.NoError(t, r.s.Close())
+				}
+			}
+			refused := d.bindings[0]
+			assert.GreaterOrEqual(t, refused.ended.Sub(begin), tt.after)
+			assert.Less(t, refused.ended.Sub(begin), tt.before)
+			assert.Equal(t, tt.silent, errors.Is(refused.aborted, ErrSilent), refused.aborted)
+		})
+	}
+}
+
+// slowConn is a connection of a process that takes in nothing more, from the dialling
+// side's Attach on, for some time.
+type slowConn struct {
+	net.Conn
+	till  time.Time
+	reads int
+}
+
+func (c *slowConn) Read(b []byte) (int, error) {
+	if c.reads++; c.reads > 5 { // the preamble, length and rest of Hello and of Attach
+		time.Sleep(time.Until(c.till))
+	}
+	return c.Conn.Read(b)
+}
+
+// TestUnchecked: a dialling side that confirms what it has not checked is turned away.
+func TestUnchecked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		d, l := newBinder(offer("a"), offer("b")), newBinder(offer("a"), offer("b"))
-		d.hang = map[string]bool{"a": true}
+		d, l := newBinder(offer("a")), newBinder(offer("a"))
+		l.unchecked = true
 		dnc, lnc := net.Pipe()
-		begin := time.Now()
-		dr, lr := meet(t, dnc, lnc, Config{Timeout: 8 * time.Second}, Config{}, d, l)
-		require.NoError(t, dr.err)
-		require.NoError(t, lr.err)
-		assert.Equal(t, "b", dr.b.offer.Provider)
-		assert.Equal(t, 4*time.Second, time.Since(begin))
+		dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(t.Context(), Accept, lnc, Config{}, l)
+		require.ErrorIs(t, (<-lc).err, ErrMalformed)
+		if r := <-dc; r.s != nil {
+			require.NoError(t, r.s.Close())
+		}
 	})
+}
+
+// TestLateAnswer: the fabric answers while the listening side is being asked; nothing of
+// that is left on the connection for the session.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	d, l := newBinder(offer("a")), newBinder(offer("a"))
+	d.checked = func() { time.Sleep(patience + patience/2) }
+	dnc, lnc := loopback(t)
+	slow := &slowConn{Conn: lnc, till: time.Now().Add(2*patience + patience/2)}
+	dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(t.Context(), Accept, slow, Config{}, l)
+	dr, lr := <-dc, <-lc
+	require.NoError(t, dr.err)
+	require.NoError(t, lr.err)
+	heard := newRecorder()
+	dr.s.Start(heard)
+	require.NoError(t, lr.s.Close())
+	require.ErrorIs(t, heard.wait(t), ErrGoodbye, "and nothing before")
+	require.NoError(t, dr.s.Close())
 }
 
 // TestCheckEnds: a listener that goes away, or forgets its part, while the dialling
@@ -246,7 +320,10 @@ func TestCheckEnds(t *testing.T) {
 		want error
 	}{
 		"closed": {func(nc net.Conn) { nc.Close() }, io.ErrUnexpectedEOF},
-		"early":  {func(nc net.Conn) { _, _ = nc.Write([]byte{1}) }, ErrMalformed},
+		"early": {func(nc net.Conn) {
+			msg, _ := framing.AppendMessage(nil, framing.KindReady, nil)
+			_, _ = nc.Write(msg)
+		}, ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -300,7 +377,7 @@ func TestBinderRefuses(t *testing.T) {
 		{name: "anything else", change: func(_, l *fakeBinder) { l.helloErr = errFake },
 			dialer: ErrRejected, listener: errFake, text: "rejected by the listener: it is only a test"},
 		{name: "other versions", change: func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 3, 5 },
-			dialer: ErrVersion, listener: ErrVersion, text: "the listener speaks 1 to 1, the dialer 3 to 5"},
+			dialer: ErrVersion, listener: ErrVersion, text: "the listener speaks 2 to 2, the dialer 3 to 5"},
 		{name: "the dialer itself", change: func(d, _ *fakeBinder) { d.helloErr = errFake },
 			dialer: errFake, listener: ErrNotRdmanet},
 		{name: "a hello that cannot be sent", dialer: framing.ErrTooLong, listener: io.ErrUnexpectedEOF,
@@ -349,13 +426,13 @@ func TestContext(t *testing.T) {
 // script answers the first messages of a handshake and falls silent.
 func script(nc net.Conn, listening bool, steps int) {
 	hello := newBinder(offer("tcp")).hello
-	hello.MinVersion, hello.MaxVersion = 1, 1
+	hello.MinVersion, hello.MaxVersion = framing.Version, framing.Version
 	attach := (&fakeBinding{offer: offer("tcp")}).Local()
 	msg := func(k framing.Kind, b framing.Body) []byte {
 		m, _ := framing.AppendMessage(nil, k, b)
 		return m
 	}
-	preamble := framing.Preamble{Version: framing.Version}
+	preamble := framing.Preamble{Version: framing.PreambleVersion}
 	answers := [][]byte{preamble.Append(nil), msg(framing.KindHello, &hello), msg(framing.KindAttach, &attach)}
 	if listening {
 		answers = [][]byte{preamble.Append(nil), append(msg(framing.KindHello, &hello), msg(framing.KindSelect, &attach)...), msg(framing.KindReady, nil)}

@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-var clearPreamble = (&framing.Preamble{Version: framing.Version}).Append(nil)
+var clearPreamble = (&framing.Preamble{Version: framing.PreambleVersion}).Append(nil)
 
 // message encodes a message, which must be valid, or changes it into one that is
 // not.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -27,7 +28,16 @@ func (hs *handshake) setHello(h framing.Hello) {
 	h.PageName, h.PageNonce = "", [16]byte{}
 	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))
 	hs.hello = h
+	for _, text := range h.Unoffered {
+		if hasReason(text) {
+			hs.reasons = append(hs.reasons, text)
+		}
+	}
 }
+
+// hasReason reports that a provider that is not offered has more against it than that
+// nobody has named it.
+func hasReason(unoffered string) bool { return strings.Contains(unoffered, ": ") }
 
 // candidates lists this side's offers that the peer shares, in this side's
 // order, and notes why the others are out.

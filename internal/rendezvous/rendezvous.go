@@ -85,13 +85,18 @@ type Binding interface {
 	// Confirm travels on another path than its first frames and may be
 	// overtaken by them.
 	Connect(ctx context.Context, remote framing.Attach) error
-	// Check is one Ping and Pong on the fabric. Dialling side only.
+	// Check moves small and large data both ways on the fabric, and compares it.
+	// Dialling side only.
 	Check(ctx context.Context) error
+	// Checked reports that the dialling side's Check has brought here what it sent.
+	// Listening side only.
+	Checked() bool
 	// Attached says that the peer confirmed. Names of shared memory regions can
 	// be unlinked, frames may flow. s is not started yet, and Start belongs to
 	// whoever called Dial or Accept.
 	Attached(s *Session)
 	// Abort undoes Prepare and Connect, and ends the use of the page. err says
-	// why.
+	// why; it wraps ErrSilent if Check brought no answer although the other side
+	// answered here.
 	Abort(err error)
 }

@@ -22,7 +22,8 @@ type handshake struct {
 	binder Binder
 	raw    net.Conn // as given
 	nc     net.Conn // raw, or TLS over it
-	buf    []byte   // the last message read
+	in     []byte   // what has arrived of the next message
+	asked  bool     // the listening side owes an Alive
 
 	hello   framing.Hello // this side's
 	remote  framing.Hello
@@ -76,14 +77,15 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	return s, out.binding, nil
 }
 
-// interrupt ends a Read; resume allows the next, unless the context has ended.
-func (hs *handshake) interrupt() { _ = hs.raw.SetReadDeadline(past) }
+// interrupt ends a Read and a Write; resume allows the next, unless the context has
+// ended.
+func (hs *handshake) interrupt() { _ = hs.raw.SetDeadline(past) }
 
 func (hs *handshake) resume() {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if !hs.over {
-		_ = hs.raw.SetReadDeadline(time.Time{})
+		_ = hs.raw.SetDeadline(time.Time{})
 	}
 }
 
@@ -98,6 +100,8 @@ func explain(ctx context.Context, err error) error {
 	switch {
 	case cause == nil:
 		return err
+	case errors.Is(err, ErrMute) && errors.Is(cause, ErrHandshakeTimeout):
+		return fmt.Errorf("%w: %w", cause, ErrMute)
 	case errors.Is(cause, context.DeadlineExceeded):
 		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, err.Error())
 	}
@@ -106,7 +110,7 @@ func explain(ctx context.Context, err error) error {
 
 // writePreamble and readPreamble are the only bytes before TLS.
 func (hs *handshake) writePreamble() error {
-	p := framing.Preamble{Version: framing.Version, TLS: hs.cfg.TLS != nil}
+	p := framing.Preamble{Version: framing.PreambleVersion, TLS: hs.cfg.TLS != nil}
 	_, err := hs.raw.Write(p.Append(nil))
 	if err != nil {
 		return fmt.Errorf("sending the preamble: %w", err)
@@ -122,7 +126,7 @@ func (hs *handshake) readPreamble() (framing.Preamble, error) {
 		return p, fmt.Errorf("%w: it sent %q", ErrNotRdmanet, buf[:n])
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return p, fmt.Errorf("no preamble from the peer, is it rdmanet at all? %w", err)
+		return p, fmt.Errorf("%w %w", ErrMute, err)
 	}
 	if err != nil {
 		// Servers of other protocols close, or reset, on the first odd byte.
@@ -134,25 +138,43 @@ func (hs *handshake) readPreamble() (framing.Preamble, error) {
 	return p, nil
 }
 
-// read reads one message; its body is valid until the next.
+// read reads one message.
 func (hs *handshake) read() (framing.Kind, []byte, error) {
-	var length [framing.LengthSize]byte
-	if _, err := io.ReadFull(hs.nc, length[:]); err != nil {
+	if err := hs.fill(framing.LengthSize); err != nil {
 		return 0, nil, hs.readError(err)
 	}
-	n, err := framing.DecodeLength(length[:])
+	n, err := framing.DecodeLength(hs.in[:framing.LengthSize])
 	if err != nil {
 		return 0, nil, malformed(err)
 	}
-	hs.buf, err = appendAll(hs.buf[:0], hs.nc, n)
-	if err != nil {
+	if err := hs.fill(framing.LengthSize + n); err != nil {
 		return 0, nil, hs.readError(err)
 	}
-	kind, body, err := framing.SplitMessage(hs.buf)
+	msg := hs.in[framing.LengthSize:]
+	hs.in = nil
+	kind, body, err := framing.SplitMessage(msg)
 	if err != nil {
 		return 0, nil, malformed(err)
 	}
 	return kind, body, nil
+}
+
+// fill reads until n bytes of the message are there, in steps that bound what a peer can
+// make this side allocate by what it really sends. What an interrupt leaves half read
+// stays for the next call.
+func (hs *handshake) fill(n int) error {
+	const step = 4096
+	for len(hs.in) < n {
+		k := min(step, n-len(hs.in))
+		at := len(hs.in)
+		hs.in = append(hs.in, make([]byte, k)...)
+		got, err := io.ReadFull(hs.nc, hs.in[at:])
+		hs.in = hs.in[:at+got]
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // expect reads a message of one of the kinds.
@@ -165,6 +187,10 @@ func (hs *handshake) expect(kinds ...framing.Kind) (framing.Kind, []byte, error)
 		if k == kind {
 			return kind, body, nil
 		}
+	}
+	if kind == framing.KindAlive && hs.asked { // after a provider was given up
+		hs.asked = false
+		return hs.expect(kinds...)
 	}
 	return 0, nil, malformed(fmt.Errorf("%v instead of %s", kind, anyOf(kinds)))
 }
@@ -221,20 +247,6 @@ func (hs *handshake) readError(err error) error {
 		return fmt.Errorf("the peer closed the connection: %w", io.ErrUnexpectedEOF)
 	}
 	return err
-}
-
-// appendAll reads exactly n bytes from r in steps that bound what a peer can make
-// this side allocate by what it really sends.
-func appendAll(b []byte, r io.Reader, n int) ([]byte, error) {
-	const step = 4096
-	for len(b) < n {
-		k := min(step, n-len(b))
-		b = append(b, make([]byte, k)...)
-		if _, err := io.ReadFull(r, b[len(b)-k:]); err != nil {
-			return b, err
-		}
-	}
-	return b, nil
 }
 
 // local is the address that providers choose their device by, the zero Addr if

@@ -47,6 +47,9 @@ type Personality struct {
 	// InsertDelay is how long Insert blocks.
 	InsertDelay time.Duration
 
+	// Unflagged: a peer's WriteData leaves no RemoteWrite, since nothing says that the
+	// completion is one.
+	Unflagged bool
 	// WeakCompletion: a Send, Write or WriteData completes when it is posted,
 	// the provider having taken a copy, and a write that the target refuses is
 	// never heard of. Otherwise the bytes are read on delivery, so that a

@@ -20,6 +20,15 @@ func Shm() Personality {
 	}
 }
 
+// ShmUnflagged is like shm of libfabric 2.0 to 2.3, as who goes by FI_REMOTE_WRITE sees
+// it: a peer's write with data completes, with FI_REMOTE_CQ_DATA, but it is not told
+// what it is (smr_complete_rx, mended in 2.5).
+func ShmUnflagged() Personality {
+	p := Shm()
+	p.Unflagged = true
+	return p
+}
+
 // TCP is like the tcp provider under fi_rxm(7), whose completion data must not be
 // used: see cqDataSize in ofifabric.
 func TCP() Personality {

@@ -200,7 +200,9 @@ func (n *Network) deliverWrite(x *item) bool {
 		if min(src.p.CQDataSize, dst.p.CQDataSize) < 8 {
 			data = uint64(uint32(data))
 		}
-		dst.push(fabric.Completion{Kind: fabric.RemoteWrite, Data: data}, noSlot, nil)
+		if !dst.p.Unflagged {
+			dst.push(fabric.Completion{Kind: fabric.RemoteWrite, Data: data}, noSlot, nil)
+		}
 	}
 	src.finish(x, nil)
 	return true

@@ -1,0 +1,102 @@
+package framing
+
+import (
+	"bytes"
+	"encoding/binary"
+)
+
+// Probe grants the receiver of the frame memory of ProbeLength bytes for one write, and
+// says what the sender is going to write in turn. The frame's Pos is the seed of that.
+type Probe struct {
+	Index  uint16 // as in Lease, from MaxLease down
+	Writes uint32 // bytes that the sender writes, at most ProbeLength; 0: it cannot
+	Addr   uint64 // of the memory's first byte, as the writer must name it
+	Key    uint64 // of the region it lies in
+}
+
+// ProbeLength is how much memory a Probe grants, in bytes.
+const ProbeLength = 64 << 10
+
+// ProbeSize is the encoded size of a Probe.
+const ProbeSize = 24
+
+// Encode writes p to the first ProbeSize bytes of b.
+func (p *Probe) Encode(b []byte) {
+	_ = b[ProbeSize-1]
+	binary.LittleEndian.PutUint16(b[0:], p.Index)
+	binary.LittleEndian.PutUint16(b[2:], 0)
+	binary.LittleEndian.PutUint32(b[4:], p.Writes)
+	binary.LittleEndian.PutUint64(b[8:], p.Addr)
+	binary.LittleEndian.PutUint64(b[16:], p.Key)
+}
+
+// Decode reads a Probe frame's payload.
+func (p *Probe) Decode(b []byte) error {
+	if len(b) != ProbeSize {
+		return ErrPayload
+	}
+	p.Index = binary.LittleEndian.Uint16(b[0:])
+	p.Writes = binary.LittleEndian.Uint32(b[4:])
+	p.Addr = binary.LittleEndian.Uint64(b[8:])
+	p.Key = binary.LittleEndian.Uint64(b[16:])
+	if p.Index > MaxLease || p.Writes > ProbeLength {
+		return ErrPayload
+	}
+	return nil
+}
+
+// ProbeResult is the payload of a Probed frame: what has become of what its receiver
+// has sent and written.
+type ProbeResult uint32
+
+// The results. A receiver treats one that it does not know as ProbeWrong.
+const (
+	ProbeRight ProbeResult = iota + 1
+	ProbeWrong             // other contents arrived than were sent
+)
+
+// ProbedSize is the encoded size of a ProbeResult.
+const ProbedSize = 4
+
+// Encode writes r to the first ProbedSize bytes of b.
+func (r ProbeResult) Encode(b []byte) { binary.LittleEndian.PutUint32(b, uint32(r)) }
+
+// DecodeProbed reads a Probed frame's payload.
+func DecodeProbed(b []byte) (ProbeResult, error) {
+	if len(b) != ProbedSize {
+		return 0, ErrPayload
+	}
+	return ProbeResult(binary.LittleEndian.Uint32(b)), nil
+}
+
+// FillPattern fills b with the pattern of a seed, which path checks move: the outputs of
+// SplitMix64, as SPEC.md section 5 has them.
+func FillPattern(b []byte, seed uint64) {
+	var word [8]byte
+	for i := 0; i < len(b); i += len(word) {
+		binary.LittleEndian.PutUint64(word[:], mix(&seed))
+		copy(b[i:], word[:])
+	}
+}
+
+// HasPattern reports whether b is the pattern of a seed.
+func HasPattern(b []byte, seed uint64) bool {
+	var word [8]byte
+	for len(b) >= len(word) {
+		if binary.LittleEndian.Uint64(b) != mix(&seed) {
+			return false
+		}
+		b = b[len(word):]
+	}
+	binary.LittleEndian.PutUint64(word[:], mix(&seed))
+	return bytes.HasPrefix(word[:], b)
+}
+
+// mix is one step of SplitMix64.
+func mix(state *uint64) uint64 {
+	*state += 0x9e3779b97f4a7c15
+	z := *state
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// damage is what a fabric does to what it carries.
+type damage struct {
+	fabric.Endpoint
+	// What is lost, or comes with a byte changed.
+	loses, spoils fabric.Kind
+	// spared operations are left alone.
+	spared int
+}
+
+func (d *damage) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	ops = slices.Clone(ops)
+	for i := range ops {
+		if ops[i].Kind == d.spoils || d.spoils == fabric.Send && ops[i].Kind == fabric.Inject {
+			if d.spared--; d.spared < 0 {
+				buf := slices.Clone(ops[i].Buf)
+				buf[len(buf)-1] ^= 1
+				copy(ops[i].Buf, buf) // in registered memory
+			}
+		}
+	}
+	posted, reaped, err = d.Endpoint.Exchange(ops, done)
+	kept := done[:0]
+	for _, c := range done[:reaped] {
+		if c.Kind != d.loses || c.Kind == 0 {
+			kept = append(kept, c)
+		}
+	}
+	return posted, len(kept), err
+}
+
+// checkOver runs a path check over a network, with what wrap makes of the endpoints.
+func checkOver(t *testing.T, sim simfabric.Config, wrap func(fabric.Endpoint) fabric.Endpoint) (err error) {
+	synctest.Test(t, func(*testing.T) {
+		link, e := newLinkOf(sim, Config{Spin: -1, Budget: pool.NewBudget(64 << 20)}, wrap)
+		err = e
+		if e == nil {
+			assert.True(t, link.b.Checked())
+		}
+		for _, e := range []*Endpoint{link.ea, link.eb} {
+			if e != nil {
+				err = errors.Join(err, e.Close())
+			}
+		}
+	})
+	return err
+}
+
+// TestPathCheck: every honest fabric passes, whatever it does to the order and the time
+// of things.
+func TestPathCheck(t *testing.T) {
+	for name, sim := range personalities() {
+		t.Run(name, func(t *testing.T) {
+			for seed := range uint64(50) {
+				sim.Seed, sim.Delay, sim.Straggle, sim.AgainRate = seed, 4<<(seed%4), 0.3, 0.05
+				sim.CompletionReorder = true
+				require.NoError(t, checkOver(t, sim, func(e fabric.Endpoint) fabric.Endpoint { return e }), "seed %d", seed)
+			}
+		})
+	}
+}
+
+// TestPathCheckFails: what goes wrong with messages, writes, their notices or their
+// completions is noticed before there is a conn.
+func TestPathCheckFails(t *testing.T) {
+	for name, tt := range map[string]struct {
+		p    simfabric.Personality
+		d    damage
+		want error
+	}{
+		"messages are spoilt":         {simfabric.TCP(), damage{spoils: fabric.Send}, ErrContents},
+		"long messages of shm":        {simfabric.Shm(), damage{spoils: fabric.Send}, ErrContents},
+		"writes are spoilt":           {simfabric.TCP(), damage{spoils: fabric.Write}, ErrContents},
+		"writes with data are spoilt": {simfabric.Shm(), damage{spoils: fabric.WriteData}, ErrContents},
+		"the second write is":         {simfabric.Shm(), damage{spoils: fabric.WriteData, spared: 1}, nil},
+		"no notice of writes":         {simfabric.ShmUnflagged(), damage{}, context.DeadlineExceeded},
+		"no completion of writes":     {simfabric.TCP(), damage{loses: fabric.Write}, ErrStuck},
+		"no messages":                 {simfabric.TCP(), damage{loses: fabric.Recv}, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := checkOver(t, simfabric.Config{Seed: 1, Personality: tt.p}, func(e fabric.Endpoint) fabric.Endpoint {
+				d := tt.d
+				d.Endpoint = e
+				return &d
+			})
+			if tt.want == nil {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, tt.want)
+		})
+	}
+}
+
+// pathLies are those of TestRules that concern the path of data. The path check notices
+// the first always, and the others, which are about order, in some of so many runs.
+var pathLies = map[string]bool{
+	"writes carry data": true, "writes carry a proof": true, "sends are as long as writes": true, "injects are long": true,
+	"buffers need no registration": true, "regions begin at 0": true,
+	"a send comes after the writes before it": false, "a completion means delivery": false,
+}
+
+// TestPathCheckOfLies: a provider that lies is passed over, or ends in an error, and in
+// no case hangs.
+func TestPathCheckOfLies(t *testing.T) {
+	const seeds = 40
+	for _, p := range []simfabric.Personality{
+		simfabric.Verbs(), simfabric.EFA(), simfabric.EFADirect(), simfabric.CXI(), simfabric.OPX(), simfabric.PSM3(),
+	} {
+		for name, always := range pathLies {
+			l := lies[name]
+			if !l.of(p) || name == "a completion means delivery" && p.CQDataSize > 0 { // which then matters to rings that change hands
+				continue
+			}
+			t.Run(p.Provider+"/"+name, func(t *testing.T) {
+				noticed := 0
+				for seed := range uint64(seeds) {
+					sim := simfabric.Config{
+						Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true,
+					}
+					if err := checkOver(t, sim, l.tell); err != nil {
+						noticed++
+					}
+					if seed < seeds/4 {
+						_ = try(t, p, seed, l) // it returns, on virtual time
+					}
+				}
+				t.Logf("noticed in %d of %d", noticed, seeds)
+				if always {
+					assert.Equal(t, seeds, noticed)
+				} else {
+					assert.Positive(t, noticed)
+				}
+			})
+		}
+	}
+}
+
+// Many peers of one endpoint check their paths at once, in both roles, with little
+// memory to do it in.
+func TestPathChecksShareMemory(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP(), Delay: 16})
+		open := func() *Endpoint {
+			e, err := net.Open("tcp;ofi_rxm", netip.Addr{})
+			require.NoError(t, err)
+			ep, err := NewEndpoint(e, Config{Spin: -1, PeerSlots: framing.MinSlots})
+			require.NoError(t, err)
+			return ep
+		}
+		ea, eb := open(), open()
+		const pairs = 20
+		ended := make(chan error, 2*pairs)
+		for range pairs {
+			for _, way := range [][2]*Endpoint{{ea, eb}, {eb, ea}} {
+				a, err := way[0].NewPeer(PeerConfig{})
+				require.NoError(t, err)
+				b, err := way[1].NewPeer(PeerConfig{})
+				require.NoError(t, err)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.NoError(t, errors.Join(a.Connect(ctx, b.Local()), b.Connect(ctx, a.Local())))
+				go func() { ended <- a.Check(ctx) }()
+			}
+		}
+		for range 2 * pairs {
+			require.NoError(t, <-ended)
+		}
+		for _, e := range []*Endpoint{ea, eb} {
+			e.mu.Lock()
+			assert.Empty(t, e.core.probes.waiting)
+			assert.EqualValues(t, 2*probeSlots*framing.ProbeLength, e.core.probes.memory.Stats().Mapped)
+			e.mu.Unlock()
+			require.NoError(t, e.Close())
+		}
+	})
+}
+
+// A peer that fails while its path is checked gives its memory to the next.
+func TestPathCheckIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP()})
+		e, err := net.Open("tcp;ofi_rxm", netip.Addr{})
+		require.NoError(t, err)
+		ea, err := NewEndpoint(e, Config{Spin: -1})
+		require.NoError(t, err)
+		for range 3 * probeSlots { // whose peers never answer
+			gone, err := net.Open("tcp;ofi_rxm", netip.Addr{})
+			require.NoError(t, err)
+			p, err := ea.NewPeer(PeerConfig{})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			remote := p.Local()
+			remote.Name = gone.Name()
+			require.NoError(t, p.Connect(ctx, remote))
+			ea.enter()
+			p.p.startCheck()
+			p.p.met(needPong)
+			p.p.awaitMemory()
+			ea.leave()
+			require.NoError(t, gone.Close())
+		}
+		ea.enter()
+		assert.Len(t, ea.core.probes.waiting, 2*probeSlots)
+		for _, p := range slices.Clone(ea.core.order) {
+			ea.core.fail(p, errProtocol)
+		}
+		assert.Empty(t, ea.core.probes.waiting)
+		for _, s := range ea.core.probes.dialing {
+			assert.Nil(t, s.peer)
+		}
+		ea.leave()
+		require.NoError(t, ea.Close())
+	})
+}
