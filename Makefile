@@ -4,6 +4,7 @@ GO       ?= go
 FUZZTIME ?= 10s
 COUNT    ?= 20
 SAMPLES  ?= 6
+DEMO     ?=
 BENCH    ?= -targets -json bench/results/latest.json -text bench/results/latest.txt
 LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # Modules of their own keep what they depend on out of the core's go.mod. go.work
@@ -25,7 +26,7 @@ endif
 
 .PHONY: help
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: deps
 deps: ## install libfabric, its headers and a C compiler if they are missing
@@ -40,7 +41,7 @@ build: deps ## compile everything; the benchmark goes to bin/bench
 demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric: under three minutes
 	$(GO) build -o bin/bench ./bench
 	$(GO) build -o bin/http ./examples/http
-	./bin/bench -demo
+	./bin/bench -demo $(DEMO)
 	./bin/http
 
 # The package must compile where there is no libfabric: without cgo, off Linux, and
@@ -62,14 +63,42 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
 	FI_SHM_DISABLE_CMA=1 RDMANET_TEST_PROVIDERS=shm $(GO) test -count=1 -timeout=20m ./rdmanet ./grpcdialer # Go's cache of results does not know libfabric's variables
 
-# The test programs are built here: in an emulated machine that takes too long.
+# For machines where compiling takes too long, or without Go.
+.PHONY: test-programs
+test-programs: deps ## the programs of test-providers and test-device, in bin/tests
+	@mkdir -p bin/tests
+	$(GO) test -c -o bin/tests/ ./cgo/ofi ./rdmanet ./grpcdialer
+	$(GO) build -buildvcs=auto -o bin/tests/bench ./bench
+	@{ git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; } >bin/tests/commit
+
+.PHONY: test-providers
+test-providers: test-programs ## the tests of what depends on libfabric, over RDMANET_TEST_PROVIDERS or the software ones, in five minutes
+	./scripts/provider-tests.sh
+
 SOFTROCE_LIMIT ?= 3600
 .PHONY: test-softroce
-test-softroce: deps ## the tests over a real RDMA stack, and a comparison with rsockets, in a virtual machine with Soft-RoCE
-	@mkdir -p bin/softroce
-	$(GO) test -c -o bin/softroce/ ./cgo/ofi ./rdmanet ./grpcdialer
-	$(GO) build -buildvcs=auto -o bin/softroce/bench ./bench
+test-softroce: test-programs ## the tests over a real RDMA stack, and a comparison with rsockets, in a virtual machine with Soft-RoCE
 	./scripts/softroce.sh -t $(SOFTROCE_LIMIT) ./scripts/softroce-tests.sh
+
+.PHONY: test-device
+test-device: test-programs ## the same over this machine's RDMA device, or PROVIDER=, DEVICE= and HOST=, with a report to send in, in ten minutes
+	PROVIDER='$(PROVIDER)' DEVICE='$(DEVICE)' HOST='$(HOST)' ./scripts/device-tests.sh
+
+SUITE ?= trixie
+.PHONY: test-distros
+test-distros: ## the demo and test-providers in a root of Debian 13, or of SUITE, as a new user would run them: as root
+	./scripts/distro.sh $(SUITE) ./scripts/distro-tests.sh
+
+.PHONY: test-unstable
+test-unstable: ## the same in a root of Debian unstable
+	$(MAKE) test-distros SUITE=sid
+
+# Each version has a prefix of its own, of which Go's build cache takes note. Programs that
+# are run by themselves have no results in the cache of go test, which does not know libraries.
+.PHONY: test-libfabrics
+test-libfabrics: ## test-providers with each of VERSIONS="2.1.0 2.6.0" of libfabric, built from SOURCE=a git directory
+	@./scripts/deps.sh libfabrics
+	./scripts/libfabrics.sh '$(SOURCE)' $(VERSIONS)
 
 # In network namespaces that they make: as root. The tests say so if they are not.
 .PHONY: test-hosts

@@ -1,7 +1,8 @@
 #!/bin/sh
 # Installs what is needed besides Go: a C compiler, and libfabric with its headers; with
 # the argument "hosts" also what the tests of several hosts need, with "browser" a browser
-# for the test of the debug page. Does nothing, quickly, when they are there.
+# for the test of the debug page, with "distros" what makes roots of other suites, with
+# "libfabrics" what libfabric is built with. Does nothing, quickly, when they are there.
 set -eu
 
 # The lowest libfabric whose interface the binding is written against.
@@ -26,6 +27,8 @@ packages="gcc libc6-dev libfabric-dev" tools=
 case "${1:-}" in
 hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
 browser) packages="$packages chromium" tools="chromium" ;;
+distros) packages="$packages debootstrap util-linux" tools="debootstrap unshare" ;;
+libfabrics) packages="$packages git make autoconf automake libtool" tools="git make autoreconf automake libtoolize" ;;
 esac
 
 # headers succeeds if those that the build finds are of the minimum or later, and prints

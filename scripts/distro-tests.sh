@@ -1,0 +1,13 @@
+#!/bin/bash
+# What a new user does on a system with no more than a C compiler, make and Go: README's
+# first command, shortened, then the tests of providers. For the roots of distro.sh.
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/parts.sh
+
+part demo timeout 10m make demo DEMO="-rounds 1 -time 100ms"
+part programs make test-programs
+. /etc/os-release
+echo "$PRETTY_NAME, libfabric $(pkg-config --modversion libfabric)"
+./scripts/provider-tests.sh || failed="$failed providers"
+parts_passed

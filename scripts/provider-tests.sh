@@ -1,0 +1,31 @@
+#!/bin/bash
+# The tests of what depends on libfabric, the kernel and the device, in parts. The
+# programs come from bin/tests (make test-programs), since compiling takes too long on some
+# of the machines. In the environment:
+#
+#   RDMANET_TEST_PROVIDERS  the providers, with commas; software ones if it is empty
+#   RDMANET_TEST_HOST       the address of the device
+#   LIMIT                   how long a part may take (10m)
+set -eu
+cd "$(dirname "$0")/.."
+. scripts/parts.sh
+
+bin=$PWD/bin/tests
+limit=${LIMIT:-10m}
+
+# tests DIR PATTERN [ARGUMENT...]: what needs no provider is tested elsewhere, and the
+# crowds are too large for an emulated machine.
+tests() {
+	local dir=$1 pattern=$2
+	shift 2
+	(cd "$dir" && "$bin/$(basename "$dir").test" -test.timeout "$limit" -test.run "$pattern" \
+		-test.skip 'Crowd|TestManyConns|/(sim|simulated)' "$@")
+}
+
+part binding tests cgo/ofi .
+part conn tests rdmanet Conn
+part kills tests rdmanet 'Killed|Frozen'
+part closing tests rdmanet 'BothWrite|WriteFirst|TakeTurns|CloseDuring|WriteCloseExit|ExitWithoutClose'
+part http tests rdmanet 'HTTP|TLSAbove' -http.size 2097152
+part grpc tests grpcdialer OverEachProvider
+parts_passed
