@@ -19,7 +19,7 @@ tests() {
 	local dir=$1 pattern=$2
 	shift 2
 	(cd "$dir" && "$bin/$(basename "$dir").test" -test.timeout "$limit" -test.run "$pattern" \
-		-test.skip 'Crowd|TestManyConns|/(sim|simulated)' "$@")
+		-test.skip 'Crowd|TestManyConns|/(sim|simulated)|//(sim|simulated)' "$@")
 }
 
 part binding tests cgo/ofi .
