@@ -9,6 +9,7 @@ import (
 // says what the sender is going to write in turn. The frame's Pos is the seed of that.
 type Probe struct {
 	Index  uint16 // as in Lease, from MaxLease down
+	Seq    uint16 // what the write's completion data names
 	Writes uint32 // bytes that the sender writes, at most ProbeLength; 0: it cannot
 	Addr   uint64 // of the memory's first byte, as the writer must name it
 	Key    uint64 // of the region it lies in
@@ -24,7 +25,7 @@ const ProbeSize = 24
 func (p *Probe) Encode(b []byte) {
 	_ = b[ProbeSize-1]
 	binary.LittleEndian.PutUint16(b[0:], p.Index)
-	binary.LittleEndian.PutUint16(b[2:], 0)
+	binary.LittleEndian.PutUint16(b[2:], p.Seq)
 	binary.LittleEndian.PutUint32(b[4:], p.Writes)
 	binary.LittleEndian.PutUint64(b[8:], p.Addr)
 	binary.LittleEndian.PutUint64(b[16:], p.Key)
@@ -36,6 +37,7 @@ func (p *Probe) Decode(b []byte) error {
 		return ErrPayload
 	}
 	p.Index = binary.LittleEndian.Uint16(b[0:])
+	p.Seq = binary.LittleEndian.Uint16(b[2:])
 	p.Writes = binary.LittleEndian.Uint32(b[4:])
 	p.Addr = binary.LittleEndian.Uint64(b[8:])
 	p.Key = binary.LittleEndian.Uint64(b[16:])
@@ -53,6 +55,7 @@ type ProbeResult uint32
 const (
 	ProbeRight ProbeResult = iota + 1
 	ProbeWrong             // other contents arrived than were sent
+	ProbeUnsure            // the same, where another peer may have written, which was given up
 )
 
 // ProbedSize is the encoded size of a ProbeResult.

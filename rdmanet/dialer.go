@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
@@ -209,8 +210,14 @@ func (p *plan) located(err error) error {
 	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(p.addrs[0]), Err: err}
 }
 
-// openKnown is open, unless an alternative is at hand to what has lately cost its time.
+// openKnown is open, unless it is known to fail: without a library nobody need be asked, and
+// what has lately cost its time has an alternative.
 func (p *plan) openKnown(ctx context.Context) (net.Conn, error) {
+	if s, ok := p.t.fabric.(fabric.Supporter); ok {
+		if err := s.Supported(); err != nil {
+			return nil, err
+		}
+	}
 	if p.Fallback != FallbackNone {
 		if err := p.t.knownForeign(p.address); err != nil {
 			return nil, err

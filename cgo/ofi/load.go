@@ -64,6 +64,13 @@ var load = sync.OnceValues(func() (*library, error) {
 	return search()
 })
 
+// Load loads libfabric, unless that was done before (dlopen). Its error is a *LoadError. All
+// that needs the library loads it.
+func Load() error {
+	_, err := load()
+	return err
+}
+
 // Setenv sets a variable for libfabric, unless it is set (setenv(3)). libfabric and its
 // libraries read their environment when they are loaded and once more at the first
 // GetInfo.

@@ -217,9 +217,12 @@ func (m *model) hostNamed(name string) *host {
 }
 
 // placed checks that bytes which are about to be put into a host's memory belong
-// there: into a ring that is leased to a conn with the writer, where nothing is
-// that has not been read.
+// there: into the memory of path checks, or into a ring that is leased to a conn with the
+// writer, where nothing is that has not been read.
 func (m *model) placed(from, to *host, ev simfabric.Event) {
+	if mem := to.c.probes.listening[0].mem; mem.Key == ev.Key {
+		return // a peer that was given up may still write there
+	}
 	for _, p := range m.pairs {
 		side := slices.Index(p.hosts[:], to)
 		if side < 0 || p.hosts[1-side] != from || p.peers[side] == nil {

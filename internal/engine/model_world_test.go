@@ -192,7 +192,8 @@ func (m *model) connect(a, b *host) *pair {
 		}
 		h.e.leave()
 		if err != nil {
-			m.check(errors.Is(err, ErrMemory) || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
+			full := errors.Is(err, ErrFull) && len(h.c.order) > 0 // of another pair of the two
+			m.check(errors.Is(err, ErrMemory) || full || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
 			if side == 1 {
 				p.mayFail = true
 				p.fail(0, err)
@@ -220,6 +221,11 @@ func (m *model) connect(a, b *host) *pair {
 	}
 	m.pairs = append(m.pairs, p)
 	m.note("connect", nil, p.id, 0)
+	p.hosts[0].e.enter() // conns do not wait for it here: what it moves has company
+	if p.peers[0].err == nil {
+		p.peers[0].startCheck()
+	}
+	p.hosts[0].e.leave()
 	return p
 }
 

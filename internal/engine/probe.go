@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -63,15 +64,17 @@ type probe struct {
 	// early is completion data that came before the peer's Probe.
 	early    uint64
 	hasEarly bool
-	err      error // probeFailed: what the dialing side says
+	err      error // probeFailed: why
 }
 
 // probeSlot is a piece of the memory that peers write to for their path check. It is
 // theirs one after the other.
 type probeSlot struct {
 	index uint16
+	seq   uint16 // a peer that was given up may write late, and is not to be taken for the next
 	mem   *pool.Block
 	peer  *peer
+	doubt time.Time // until then such a peer may
 }
 
 // probes is what the path checks of an endpoint share: one region to write to, one
@@ -93,6 +96,9 @@ const probeSlots = 2
 
 // ErrContents: the fabric delivers something else than was sent.
 var ErrContents = errors.New("the fabric delivers wrong contents")
+
+// errUnsure: wrong contents, of which the fabric is perhaps not to blame.
+var errUnsure = errors.New("a peer that was given up may have written to the memory of the path check: try again")
 
 // isProbe reports that a lease index is that of a probeSlot.
 func isProbe(index uint16) bool { return index > framing.MaxLease-2*probeSlots }
@@ -147,34 +153,42 @@ func (p *peer) checked() bool { return p.probe.state >= probePassed }
 
 // met takes away what the check waits for. It reports false if that was not awaited.
 func (p *peer) met(n probeNeeds) bool {
-	if p.probe.needs&n == 0 {
-		return false
+	const arrived = needMemory | needProbe | needNotice
+	before := p.probe.needs
+	p.probe.needs &^= n
+	if before&arrived != 0 && p.probe.needs&arrived == 0 {
+		p.compare()
 	}
-	if p.probe.needs &^= n; p.probe.needs == 0 && p.probe.state == probeDials {
+	if p.probe.needs == 0 && p.probe.state == probeDials {
 		p.endCheck(probePassed)
 	}
-	return true
+	return before&n != 0
 }
 
 // endCheck ends the check, and gives back what it has taken.
 func (p *peer) endCheck(s probeState) {
+	slot, ps := p.probe.slot, &p.c.probes
+	if slot != nil && p.probe.needs&needNotice != 0 {
+		slot.doubt = p.c.now().Add(p.c.cfg.DeadAfter)
+	}
 	p.probe.state = s
+	if p.probe.needs &= needPost | needWritten; s == probeFailed { // our write is for the other side's check
+		p.probe.needs = 0
+	}
 	p.pong.signal()
-	ps := &p.c.probes
 	ps.waiting = slices.DeleteFunc(ps.waiting, func(q *peer) bool { return q == p })
-	if p.probe.slot == nil {
+	if slot == nil {
 		return
 	}
-	p.probe.slot.peer, p.probe.slot = nil, nil
+	slot.peer, p.probe.slot = nil, nil
 	if i := slices.IndexFunc(ps.waiting, (*peer).probeMemory); i >= 0 {
 		ps.waiting = slices.Delete(ps.waiting, i, i+1)
 	}
 }
 
-// wrong ends the check of a dialing side, since something else has arrived than was
-// sent.
-func (p *peer) wrong(what string) {
-	p.probe.err = fmt.Errorf("provider %s: %w: %s", p.c.attr.Provider, ErrContents, what)
+// wrong ends the check, since something else has arrived than was sent.
+func (p *peer) wrong(err error, what string) {
+	p.probe.err = fmt.Errorf("provider %s: %w: %s", p.c.attr.Provider, err, what)
 	p.endCheck(probeFailed)
 }
 
@@ -192,7 +206,7 @@ func (p *peer) ponged(h *framing.Header, payload []byte) {
 	switch {
 	case !p.met(needPong):
 	case !framing.HasPattern(payload, h.Pos):
-		p.wrong("a message from the peer")
+		p.wrong(ErrContents, "a message from the peer")
 	default:
 		p.awaitMemory()
 	}
@@ -212,15 +226,16 @@ func (p *peer) probeMemory() bool {
 	if p.probe.state == probeDials {
 		slots = ps.dialing
 	}
-	i := slices.IndexFunc(slots, func(s *probeSlot) bool { return s.peer == nil })
-	if i < 0 {
+	slots = slices.DeleteFunc(slices.Clone(slots), func(s *probeSlot) bool { return s.peer != nil })
+	if len(slots) == 0 {
 		return false
 	}
-	s := slots[i]
+	s := slices.MinFunc(slots, func(a, b *probeSlot) int { return a.doubt.Compare(b.doubt) })
 	s.peer, p.probe.slot = p, s
+	s.seq++
 	clear(s.mem.Bytes) // what lay there before proves nothing
 	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}
-	(&framing.Probe{Index: s.index, Writes: p.c.probeWrites(), Addr: s.mem.Addr, Key: s.mem.Key}).Encode(f.payload[:])
+	(&framing.Probe{Index: s.index, Seq: s.seq, Writes: p.c.probeWrites(), Addr: s.mem.Addr, Key: s.mem.Key}).Encode(f.payload[:])
 	p.control(f)
 	return p.met(needMemory)
 }
@@ -251,17 +266,14 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	if err := grant.Decode(payload); err != nil {
 		return err
 	}
-	if p.probe.state == probeNone {
-		p.probe.state, p.probe.needs = probeListens, needsOfListener
-		defer p.awaitMemory()
-	}
 	p.probe.grant, p.probe.seed = grant, h.Pos
 	p.takeWay(h.Flags)
-	switch {
-	case grant.Writes == 0:
-		p.noticed()
-	case p.probe.state == probeDials && p.probe.needs&needNotice == 0: // a frame that was faster
-		p.compare()
+	if p.probe.state == probeNone {
+		p.probe.state, p.probe.needs = probeListens, needsOfListener
+		p.awaitMemory()
+	}
+	if grant.Writes == 0 {
+		p.met(needNotice)
 	}
 	p.met(needProbe)
 	if p.probe.hasEarly {
@@ -289,7 +301,7 @@ func (p *peer) postProbe() {
 	}
 	if c.rule == byCQData {
 		p.used++
-		op.Kind, op.Data = fabric.WriteData, p.completionData(framing.MakeImmediate(g.Index, 0, false))
+		op.Kind, op.Data = fabric.WriteData, p.completionData(framing.MakeImmediate(g.Index, g.Seq, false))
 	}
 	p.out = append(p.out, outOp{op, txOp{peer: p, probe: true}})
 	if c.rule == bySAW {
@@ -312,15 +324,16 @@ func (p *peer) probeWritten() {
 // tellWritten tells that our write has landed, where completion data does not.
 func (p *peer) tellWritten() {
 	f := ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, n: framing.LargeSize}
-	(&framing.Large{Lease: p.probe.grant.Index, Length: p.c.probeWrites()}).Encode(f.payload[:])
+	(&framing.Large{Lease: p.probe.grant.Index, Seq: p.probe.grant.Seq, Length: p.c.probeWrites()}).Encode(f.payload[:])
 	p.control(f)
 }
 
 // probeLanded takes in the completion data of a write for a path check.
 func (c *core) probeLanded(data uint64) {
+	imm := framing.Immediate(data)
 	for _, list := range [][]*probeSlot{c.probes.dialing, c.probes.listening} {
 		for _, s := range list {
-			if s.peer != nil && s.index == framing.Immediate(data).Lease() {
+			if s.peer != nil && s.index == imm.Lease() && s.seq == imm.Seq() {
 				s.peer.probeLanded(data)
 				return
 			}
@@ -338,33 +351,29 @@ func (p *peer) probeLanded(data uint64) {
 	case p.useSlot():
 		p.granted++
 		p.c.touch(p)
-		p.noticed()
+		p.met(needNotice)
 	}
-}
-
-// noticed takes in that the peer's write is complete.
-func (p *peer) noticed() {
-	if p.probe.needs&needNotice != 0 && p.probe.needs&needProbe == 0 {
-		p.compare()
-	}
-	p.met(needNotice)
 }
 
 // compare looks at what the peer has written.
 func (p *peer) compare() {
-	n := p.probe.grant.Writes
-	right := n == 0 || p.probe.slot != nil && framing.HasPattern(p.probe.slot.mem.Bytes[:n], p.probe.seed)
-	switch {
-	case p.probe.state != probeListens:
-		if !right {
-			p.wrong("a write from the peer")
+	const what = "a write from the peer"
+	slot, result := p.probe.slot, framing.ProbeRight
+	if !framing.HasPattern(slot.mem.Bytes[:p.probe.grant.Writes], p.probe.seed) {
+		if result = framing.ProbeWrong; p.c.now().Before(slot.doubt) {
+			result = framing.ProbeUnsure
 		}
-	case right:
-		p.tellProbed(framing.ProbeRight)
+	}
+	if p.probe.state == probeListens {
+		p.tellProbed(result)
+	}
+	switch {
+	case result == framing.ProbeUnsure:
+		p.wrong(errUnsure, what)
+	case result == framing.ProbeWrong:
+		p.wrong(ErrContents, what)
+	case p.probe.state == probeListens:
 		p.endCheck(probePassed)
-	default:
-		p.tellProbed(framing.ProbeWrong)
-		p.endCheck(probeFailed)
 	}
 }
 
@@ -377,12 +386,15 @@ func (p *peer) tellProbed(r framing.ProbeResult) {
 // verdict takes in what the listening side says of what was sent from here.
 func (p *peer) verdict(payload []byte) error {
 	r, err := framing.DecodeProbed(payload)
+	const what = "at the peer, of what was sent from here"
 	switch {
 	case err != nil:
 	case r == framing.ProbeRight:
 		p.met(needProbed)
+	case r == framing.ProbeUnsure:
+		p.wrong(errUnsure, what)
 	default:
-		p.wrong("at the peer, of what was sent from here")
+		p.wrong(ErrContents, what)
 	}
 	return err
 }

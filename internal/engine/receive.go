@@ -76,7 +76,7 @@ func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool
 		})
 	}
 	if h.Type == framing.TypeLarge && h.Stream == 0 {
-		p.noticed()
+		p.met(needNotice)
 		return false, nil
 	}
 	s := p.streams[h.Stream]

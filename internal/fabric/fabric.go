@@ -206,6 +206,13 @@ type Fabric interface {
 	Open(provider string, src netip.Addr) (Endpoint, error)
 }
 
+// Supporter is a Fabric that may turn out not to be there at all.
+type Supporter interface {
+	// Supported returns an ErrUnsupported that says why, or nil. It is quick but for
+	// the first call.
+	Supported() error
+}
+
 // domainMark stands between the names of a provider and of a domain. Domains are
 // named after network interfaces and devices, in neither of whose names Linux
 // allows a slash.

@@ -3,7 +3,6 @@
 package ofifabric
 
 import (
-	"errors"
 	"fmt"
 	"path/filepath"
 	"sync"
@@ -74,12 +73,19 @@ func settings(m machine, version func() string, setenv func(name, value string))
 // getInfo is ofi.GetInfo with the environment prepared. Where there is no libfabric it
 // fails with fabric.ErrUnsupported.
 func getInfo(h ofi.Hints) (*ofi.InfoList, error) {
-	prepare()
-	list, err := ofi.GetInfo(h)
-	if le := (*ofi.LoadError)(nil); errors.As(err, &le) {
-		err = fmt.Errorf("%w: %w", fabric.ErrUnsupported, err)
+	if err := (ofiFabric{}).Supported(); err != nil {
+		return nil, err
 	}
-	return list, err
+	return ofi.GetInfo(h)
+}
+
+// Supported is fabric.Supporter's.
+func (ofiFabric) Supported() error {
+	prepare()
+	if err := ofi.Load(); err != nil {
+		return fmt.Errorf("%w: %w", fabric.ErrUnsupported, err)
+	}
+	return nil
 }
 
 // unmonitored tells that a provider is of no use with the monitor of registered memory

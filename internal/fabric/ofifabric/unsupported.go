@@ -16,6 +16,8 @@ type unsupported struct{}
 
 var errUnsupported = fmt.Errorf("%w: this program was built without cgo, or for another system than Linux", fabric.ErrUnsupported)
 
+func (unsupported) Supported() error { return errUnsupported }
+
 func (unsupported) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
 	return nil, errUnsupported
 }
