@@ -20,10 +20,12 @@
 // [ConnInfo] tells them apart. Small writes travel as messages, large ones by
 // RDMA write into memory that the receiver leases to the conn.
 //
-// Providers are negotiated: shared memory on one host, then RDMA hardware, then
-// software. The Providers fields, or the environment variable RDMANET_PROVIDERS
-// (names separated by commas), choose others. Plain TCP is used only if
-// [Dialer.Fallback] or [ListenConfig.AcceptTCP] says so.
+// Providers are negotiated: shared memory on one host, then RDMA hardware. Others,
+// software ones among them, are used only if the Providers fields, or the environment
+// variable RDMANET_PROVIDERS (names separated by commas), name them on both sides.
+// Plain TCP is used only if [Dialer.Fallback] or [ListenConfig.AcceptTCP] says so.
+// Before there is a conn its provider has moved data both ways, which was compared;
+// one that fails is passed over for the next.
 //
 // # Configuration
 //

@@ -19,7 +19,7 @@ var (
 	// ErrVersion: the two sides have no protocol version in common.
 	ErrVersion = rendezvous.ErrVersion
 	// ErrNoProvider: there is no provider that works on both sides. The text
-	// has a reason for each.
+	// has a reason for each, what the two sides have besides, and what to do.
 	ErrNoProvider = rendezvous.ErrNoProvider
 	// ErrUnauthorized: ListenConfig.Authorize did not welcome the dialer.
 	ErrUnauthorized = rendezvous.ErrUnauthorized

@@ -19,7 +19,7 @@ const (
 	// rdmanet, shares no provider, or if the fabric does not come up.
 	// Transport.Stats counts this and ConnInfo.Fallback says why. A peer of
 	// another protocol that says nothing at first is given up on after 3
-	// seconds.
+	// seconds, and its address remembered: see Transport.FailureMemory.
 	FallbackTCP
 )
 

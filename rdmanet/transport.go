@@ -61,8 +61,8 @@ type Transport struct {
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
 	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
-	// get the next provider. 0 means DefaultMaxShmPeers; to do without shared memory
-	// leave shm out of Providers.
+	// get the next provider, if there is one. 0 means DefaultMaxShmPeers; to do without
+	// shared memory leave shm out of Providers.
 	MaxShmPeers int
 	// ReceiveWindow is how much small data a conn holds that has not been read,
 	// in bytes, from 4 KiB to 16 MiB, 0 for DefaultReceiveWindow. Conns get less when

@@ -17,7 +17,7 @@ func rdmaDevices(m *Machine) (list []Finding) {
 		if m.hasHardware() {
 			return []Finding{f} // it has a class of its own
 		}
-		f.Found += ": conns to other hosts use software providers"
+		f.Found += ": conns to other hosts need a software provider, named on both sides, or plain TCP"
 		if m.exists("sys/module/rdma_rxe") {
 			f.Advice = "Soft-RoCE is loaded: rdma link add rxe0 type rxe netdev <interface> makes a device of an interface."
 		} else {
