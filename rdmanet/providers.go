@@ -18,13 +18,13 @@ import (
 // reaches this host's memory, and RDMA hardware.
 var automatic = []string{"shm", "cxi", "efa", "verbs;ofi_rxm"}
 
-// named lists those that have to be asked for. The software ones, which come first,
-// open a port of libfabric's own that authenticates nobody (docs/security.md), and plain
-// TCP is faster; the hardware behind others has not been tried yet.
-var named = []string{
-	"tcp", "net", "tcp;ofi_rxm", "udp;ofi_rxd", "sockets",
-	"psm3", "opx", "efa-direct", "net;ofi_rxm", "psm2", "verbs;ofi_rxd", "gni", "bgq", "ucx", "lnx",
-}
+// suggested lists those that have to be asked for, and that are worth it. The software
+// ones, which come last, open a port of libfabric's own that authenticates nobody
+// (docs/security.md), and plain TCP is faster; the hardware has not been tried yet.
+var suggested = []string{"psm3", "opx", "efa-direct", "tcp", "net", "tcp;ofi_rxm", "udp;ofi_rxd"}
+
+// named lists all that have to be asked for.
+var named = slices.Concat(suggested, []string{"sockets", "net;ofi_rxm", "psm2", "verbs;ofi_rxd", "gni", "bgq", "ucx", "lnx"})
 
 // auto is an entry of a list of providers that stands for all of automatic.
 const auto = "auto"
@@ -155,7 +155,7 @@ func nothing(err error, wishes []wish, unoffered []string) error {
 
 // unoffered names what is here and would be offered if it were named.
 func unoffered(infos []fabric.ProviderInfo, chosen []offer) (list []string) {
-	for _, name := range named {
+	for _, name := range suggested {
 		if !slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == name }) &&
 			slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == name && !p.Elsewhere }) {
 			list = append(list, name)

@@ -75,6 +75,10 @@ var transportValues = []struct {
 	{"LandingRing", func(t *rdmanet.Transport) { t.LandingRing, t.MemoryLimit = 4<<20, 4<<20 }, ""},
 	{"LandingRing", func(t *rdmanet.Transport) { t.LandingRing, t.MemoryLimit = 4<<20, 4<<20-1 }, "4194304 bytes do not fit the memory limit of 4194303 bytes"},
 
+	{"FailureMemory", func(t *rdmanet.Transport) { t.FailureMemory = -1 }, ""},
+	{"FailureMemory", func(t *rdmanet.Transport) { t.FailureMemory = time.Millisecond }, ""},
+	{"FailureMemory", func(t *rdmanet.Transport) { t.FailureMemory = math.MaxInt64 }, ""},
+	{"FailureMemory", func(t *rdmanet.Transport) { t.FailureMemory = time.Millisecond - 1 }, "999.999µs is less than 1ms, the least; use 0 for the default, 5m0s"},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = -1 }, ""},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = math.MinInt64 }, ""},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = time.Microsecond - 1 }, "999ns is less than 1µs, the least; use 0 for the default, 100µs"},

@@ -41,6 +41,17 @@ build() {
 	rm -rf "${work:?}/$version" "$work/new"
 }
 
+# mixed VERSION OTHER: two processes, each with one of them, do not share memory.
+mixed() {
+	local verdict=ok
+	RDMANET_LIBFABRIC=$(library "$1") RDMANET_TEST_OTHER_LIBFABRIC=$(library "$2") \
+		go test -count=1 -tags mixed -run TestMixedLibraries ./rdmanet || verdict=FAILED
+	echo "mixed      $verdict with $2" >>"$RESULTS"
+}
+
+library() { ls "$cache/libfabric-$1"/lib*/libfabric.so.1; }
+
+last=
 for version; do
 	echo "== libfabric $version"
 	export RESULTS=$work/results-$version
@@ -49,6 +60,10 @@ for version; do
 	elif ! make --no-print-directory test-providers LIBFABRIC="$cache/libfabric-$version" && [ ! -s "$RESULTS" ]; then
 		echo "programs   FAILED" >"$RESULTS"
 	fi
+	[ ! -d "$cache/libfabric-$version" ] || {
+		[ -z "$last" ] || mixed "$version" "$last"
+		last=$version
+	}
 done
 
 echo

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 // patience is how long the fabric may bring nothing before the listening side is asked
@@ -40,7 +41,7 @@ func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	case !errors.Is(lost, os.ErrDeadlineExceeded) || w.torn:
 		hs.lost = true
 		return fmt.Errorf("waiting for the fabric's answer: %w", lost)
-	case errors.Is(err, ErrSilent):
+	case errors.Is(err, ErrSilent), errors.Is(err, engine.ErrContents):
 		return err
 	case err != nil && w.silent:
 		return fmt.Errorf("%w: %w", ErrSilent, err)
