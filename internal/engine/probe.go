@@ -166,8 +166,10 @@ func (p *peer) endCheck(s probeState) {
 		return
 	}
 	p.probe.slot.peer, p.probe.slot = nil, nil
-	if i := slices.IndexFunc(ps.waiting, (*peer).probeMemory); i >= 0 {
-		ps.waiting = slices.Delete(ps.waiting, i, i+1)
+	waiting := ps.waiting
+	ps.waiting = nil // who is given memory may fail by that, which ends a check as well
+	for _, q := range waiting {
+		q.awaitMemory()
 	}
 }
 
