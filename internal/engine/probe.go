@@ -224,7 +224,11 @@ func (p *peer) probeMemory() bool {
 	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}
 	(&framing.Probe{Index: s.index, Writes: p.c.probeWrites(), Addr: s.mem.Addr, Key: s.mem.Key}).Encode(f.payload[:])
 	p.control(f)
-	return p.met(needMemory)
+	met := p.met(needMemory)
+	if p.probe.state == probeListens && p.probe.grant.Writes == 0 {
+		p.noticed() // nothing will come
+	}
+	return met
 }
 
 // probeWrites is how much this side writes for a path check, in bytes.
@@ -260,9 +264,10 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	p.probe.grant, p.probe.seed = grant, h.Pos
 	p.takeWay(h.Flags)
 	switch {
+	case p.probe.state != probeDials:
 	case grant.Writes == 0:
-		p.noticed()
-	case p.probe.state == probeDials && p.probe.needs&needNotice == 0: // a frame that was faster
+		p.met(needNotice)
+	case p.probe.needs&needNotice == 0: // a frame that was faster
 		p.compare()
 	}
 	p.met(needProbe)
