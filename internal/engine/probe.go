@@ -138,7 +138,8 @@ func (ps *probes) parts() []registered {
 
 // startCheck begins the path check, as the dialing side.
 func (p *peer) startCheck() {
-	p.probe.state, p.probe.needs = probeDials, needsOfDialer
+	p.endCheck(probeNone) // that of a listening side which does not wait for its turn
+	p.probe = probe{state: probeDials, needs: needsOfDialer}
 	p.control(ctlFrame{t: framing.TypePing, pos: p.c.probes.seed, long: true})
 }
 
