@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"crypto/tls"
 	"net"
 	"sync"
 	"testing"
@@ -52,6 +53,62 @@ func TestAnswersMeet(t *testing.T) {
 			require.Less(t, time.Since(begin), 2*patience)
 			require.NoError(t, dr.s.Close())
 			require.NoError(t, lr.s.Close())
+		})
+	}
+}
+
+// lateConn is the dialling side's connection. The fabric answers when the question is about
+// to be sent, and it is sent only after the wait for its answer was ended.
+type lateConn struct {
+	net.Conn
+	asking, ended chan struct{}
+	writes        int // of a TLS record, the last of which are Attach, the question and Confirm
+	once          sync.Once
+}
+
+func (c *lateConn) end(at time.Time) {
+	if at.Equal(past) {
+		c.once.Do(func() { close(c.ended) })
+	}
+}
+
+func (c *lateConn) SetDeadline(at time.Time) error {
+	defer c.end(at)
+	return c.Conn.SetDeadline(at)
+}
+
+func (c *lateConn) SetReadDeadline(at time.Time) error {
+	defer c.end(at)
+	return c.Conn.SetReadDeadline(at)
+}
+
+func (c *lateConn) Write(b []byte) (int, error) {
+	if c.writes--; c.writes == 0 {
+		close(c.asking)
+		<-c.ended
+	}
+	return c.Conn.Write(b)
+}
+
+// TestQuestionIsInterrupted: the fabric answers while the question is sent. A write that
+// was ended half way would be the last one over TLS.
+func TestQuestionIsInterrupted(t *testing.T) {
+	cert, certs := newCertificate(t, "server")
+	for name, tt := range map[string]struct {
+		dialer, listener *tls.Config
+		writes           int
+	}{
+		"TCP": {nil, nil, 4},
+		"TLS": {&tls.Config{RootCAs: certs, ServerName: "server"}, &tls.Config{Certificates: []tls.Certificate{cert}}, 6},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, l := newBinder(offer("a")), newBinder(offer("a"))
+			dnc, lnc := loopback(t)
+			c := &lateConn{Conn: dnc, asking: make(chan struct{}), ended: make(chan struct{}), writes: tt.writes}
+			d.checked = func() { <-c.asking }
+			dr, lr := meet(t, c, lnc, Config{TLS: tt.dialer}, Config{TLS: tt.listener}, d, l)
+			require.NoError(t, dr.err)
+			require.NoError(t, lr.err)
 		})
 	}
 }
