@@ -192,7 +192,7 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if p.addrs, err = resolve(ctx, network, host, port); err != nil {
 		return nil, err
 	}
-	c, err := p.openKnown(ctx)
+	c, err := p.open(ctx)
 	if err != nil {
 		c, err = p.fallback(ctx, err)
 	}
@@ -207,16 +207,6 @@ func (p *plan) located(err error) error {
 		return err
 	}
 	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(p.addrs[0]), Err: err}
-}
-
-// openKnown is open, unless an alternative is at hand to what has lately cost its time.
-func (p *plan) openKnown(ctx context.Context) (net.Conn, error) {
-	if p.Fallback != FallbackNone {
-		if err := p.t.knownForeign(p.address); err != nil {
-			return nil, err
-		}
-	}
-	return p.open(ctx)
 }
 
 // open opens a conn over a link that is there or over a new one. A listener that
@@ -272,9 +262,15 @@ func (t *Transport) unuse(l *link) {
 	t.mu.Unlock()
 }
 
-// connect makes a new link.
+// connect makes a new link, unless an alternative is at hand to what has lately cost its
+// time.
 func (p *plan) connect(ctx context.Context) (*link, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial.handshake").End()
+	if p.Fallback != FallbackNone {
+		if err := p.t.knownForeign(p.address); err != nil {
+			return nil, err
+		}
+	}
 	nc, err := p.dialTCP(ctx)
 	if err != nil {
 		return nil, err
