@@ -285,7 +285,8 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
 	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
-	if ctx.Err() == nil {
+	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
+	if ctx.Err() == nil && (patient || !errors.Is(err, rendezvous.ErrMute)) {
 		p.t.isForeign(p.address, err)
 	}
 	if err != nil {
