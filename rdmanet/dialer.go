@@ -193,7 +193,7 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if p.addrs, err = resolve(ctx, network, host, port); err != nil {
 		return nil, err
 	}
-	c, err := p.openKnown(ctx)
+	c, err := p.open(ctx)
 	if err != nil {
 		c, err = p.fallback(ctx, err)
 	}
@@ -208,22 +208,6 @@ func (p *plan) located(err error) error {
 		return err
 	}
 	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(p.addrs[0]), Err: err}
-}
-
-// openKnown is open, unless it is known to fail: without a library nobody need be asked, and
-// what has lately cost its time has an alternative.
-func (p *plan) openKnown(ctx context.Context) (net.Conn, error) {
-	if s, ok := p.t.fabric.(fabric.Supporter); ok {
-		if err := s.Supported(); err != nil {
-			return nil, err
-		}
-	}
-	if p.Fallback != FallbackNone {
-		if err := p.t.knownForeign(p.address); err != nil {
-			return nil, err
-		}
-	}
-	return p.open(ctx)
 }
 
 // open opens a conn over a link that is there or over a new one. A listener that
@@ -279,9 +263,20 @@ func (t *Transport) unuse(l *link) {
 	t.mu.Unlock()
 }
 
-// connect makes a new link.
+// connect makes a new link, unless it is known to fail: without a library nobody need be
+// asked, and what has lately cost its time may have an alternative.
 func (p *plan) connect(ctx context.Context) (*link, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial.handshake").End()
+	if s, ok := p.t.fabric.(fabric.Supporter); ok {
+		if err := s.Supported(); err != nil {
+			return nil, err
+		}
+	}
+	if p.Fallback != FallbackNone {
+		if err := p.t.knownForeign(p.address); err != nil {
+			return nil, err
+		}
+	}
 	nc, err := p.dialTCP(ctx)
 	if err != nil {
 		return nil, err
@@ -296,7 +291,8 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
 	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
-	if ctx.Err() == nil {
+	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
+	if ctx.Err() == nil && (patient || !errors.Is(err, rendezvous.ErrMute)) {
 		p.t.isForeign(p.address, err)
 	}
 	if err != nil {

@@ -1,9 +1,12 @@
 package rdmanet_test
 
 import (
+	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -167,4 +170,82 @@ func TestForeignListenerIsRemembered(t *testing.T) {
 	}
 	assert.EqualValues(t, 4, tr.Stats().Fallbacks["timeout"])
 	assert.EqualValues(t, 1, tr.Stats().HandshakeFailures["timeout"])
+}
+
+// gate lets connections to an address through, or accepts them and leaves it at that, as
+// the kernel does for a process that is busy.
+type gate struct {
+	net.Listener
+	shut atomic.Bool
+}
+
+func newGate(t *testing.T, to string) *gate {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	g := &gate{Listener: ln}
+	var open sync.WaitGroup
+	var conns []net.Conn
+	open.Go(func() {
+		for {
+			in, err := ln.Accept()
+			if err != nil {
+				break
+			}
+			conns = append(conns, in)
+			if g.shut.Load() {
+				continue
+			}
+			out, err := net.Dial("tcp", to)
+			if err != nil {
+				break
+			}
+			conns = append(conns, out)
+			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
+				open.Go(func() {
+					_, _ = io.Copy(way[0], way[1])
+					_ = way[0].Close()
+				})
+			}
+		}
+		for _, c := range conns {
+			_ = c.Close()
+		}
+	})
+	t.Cleanup(func() { _ = ln.Close(); open.Wait() })
+	return g
+}
+
+// meetBusy has a dial meet a listener that is busy for longer than it waits.
+func meetBusy(t *testing.T, tr *rdmanet.Transport, g *gate, timeout time.Duration) {
+	g.shut.Store(true)
+	defer g.shut.Store(false)
+	info, _ := dialFresh(t, rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP, Timeout: timeout}, g.Addr().String())
+	require.ErrorIs(t, info.Fallback, rdmanet.ErrHandshakeTimeout)
+}
+
+// A dial that had little time proves nothing about the listener to those that have more.
+func TestHurriedDialIsNotRemembered(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	g := newGate(t, listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
+	meetBusy(t, tr, g, 400*time.Millisecond)
+	info, _ := dialFresh(t, rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}, g.Addr().String())
+	assert.NoError(t, info.Fallback)
+	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
+}
+
+// What is remembered of an address is nothing to a dial that finds a peer which is there.
+func TestForeignAddressWithPeer(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	g := newGate(t, listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
+	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}
+	first, err := d.Dial("rdma", g.Addr().String())
+	require.NoError(t, err)
+	defer first.Close()
+	meetBusy(t, tr, g, 0)
+	second, err := d.Dial("rdma", g.Addr().String())
+	require.NoError(t, err)
+	defer second.Close()
+	info := second.(*rdmanet.Conn).Info()
+	assert.NoError(t, info.Fallback)
+	assert.True(t, info.Reused)
 }

@@ -144,7 +144,8 @@ func (ps *probes) parts() []registered {
 
 // startCheck begins the path check, as the dialing side.
 func (p *peer) startCheck() {
-	p.probe.state, p.probe.needs = probeDials, needsOfDialer
+	p.endCheck(probeNone) // that of a listening side which does not wait for its turn
+	p.probe = probe{state: probeDials, needs: needsOfDialer}
 	p.control(ctlFrame{t: framing.TypePing, pos: p.c.probes.seed, long: true})
 }
 
@@ -181,8 +182,10 @@ func (p *peer) endCheck(s probeState) {
 		return
 	}
 	slot.peer, p.probe.slot = nil, nil
-	if i := slices.IndexFunc(ps.waiting, (*peer).probeMemory); i >= 0 {
-		ps.waiting = slices.Delete(ps.waiting, i, i+1)
+	waiting := ps.waiting
+	ps.waiting = nil // who is given memory may fail by that, which ends a check as well
+	for _, q := range waiting {
+		q.awaitMemory()
 	}
 }
 
@@ -237,7 +240,8 @@ func (p *peer) probeMemory() bool {
 	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}
 	(&framing.Probe{Index: s.index, Seq: s.seq, Writes: p.c.probeWrites(), Addr: s.mem.Addr, Key: s.mem.Key}).Encode(f.payload[:])
 	p.control(f)
-	return p.met(needMemory)
+	p.met(needMemory)
+	return true
 }
 
 // probeWrites is how much this side writes for a path check, in bytes.

@@ -36,6 +36,11 @@ func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	hs.interrupt()
 	wg.Wait()
 	hs.resume()
+	select {
+	case <-w.answered: // at the same time
+		w.owed = false
+	default:
+	}
 	hs.asked = w.owed
 	switch {
 	case !errors.Is(lost, os.ErrDeadlineExceeded) || w.torn:

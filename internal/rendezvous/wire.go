@@ -77,15 +77,15 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	return s, out.binding, nil
 }
 
-// interrupt ends a Read and a Write; resume allows the next, unless the context has
-// ended.
-func (hs *handshake) interrupt() { _ = hs.raw.SetDeadline(past) }
+// interrupt ends a Read; resume allows the next, unless the context has ended. A Write
+// goes on: crypto/tls takes one that has timed out for the last one.
+func (hs *handshake) interrupt() { _ = hs.raw.SetReadDeadline(past) }
 
 func (hs *handshake) resume() {
 	hs.mu.Lock()
 	defer hs.mu.Unlock()
 	if !hs.over {
-		_ = hs.raw.SetDeadline(time.Time{})
+		_ = hs.raw.SetReadDeadline(time.Time{})
 	}
 }
 

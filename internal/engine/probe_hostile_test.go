@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// besieged is an endpoint with peers that say what a test has them say, and take nothing.
+type besieged struct {
+	t   *testing.T
+	net *simfabric.Network
+	e   *Endpoint
+}
+
+// besiege runs f with an endpoint of a personality.
+func besiege(t *testing.T, p simfabric.Personality, f func(b *besieged)) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &besieged{t: t, net: simfabric.New(simfabric.Config{Seed: 3, Personality: p})}
+		e, err := b.net.Open(p.Provider, netip.Addr{})
+		require.NoError(t, err)
+		b.e, err = NewEndpoint(e, Config{Spin: -1})
+		require.NoError(t, err)
+		f(b)
+		require.NoError(t, b.e.Close())
+	})
+}
+
+// meet lets a peer in that grants as few slots as may be.
+func (b *besieged) meet() *peer {
+	other, err := b.net.Open(b.e.attr.Provider, netip.Addr{})
+	require.NoError(b.t, err)
+	p, err := b.e.NewPeer(PeerConfig{})
+	require.NoError(b.t, err)
+	remote := p.Local()
+	remote.Name, remote.Slots = other.Name(), framing.MinSlots
+	require.NoError(b.t, p.Connect(b.t.Context(), remote))
+	b.t.Cleanup(func() { _ = other.Close() })
+	return p.p
+}
+
+// locked runs f as a dispatch.
+func (b *besieged) locked(f func()) {
+	b.e.enter()
+	defer b.e.leave()
+	f()
+}
+
+// says has a peer's frame arrive.
+func (b *besieged) says(p *peer, h framing.Header, payload []byte) {
+	b.locked(func() {
+		if _, err := p.handle(&h, payload, 0); err != nil {
+			p.c.fail(p, err)
+		}
+	})
+}
+
+func (b *besieged) probes(p *peer, grant framing.Probe) {
+	var payload [framing.ProbeSize]byte
+	grant.Encode(payload[:])
+	b.says(p, framing.Header{Type: framing.TypeProbe}, payload[:])
+}
+
+// held counts the slots that peers hold.
+func (b *besieged) held() (n int) {
+	b.locked(func() {
+		ps := &b.e.core.probes
+		for _, s := range append(append([]*probeSlot(nil), ps.dialing...), ps.listening...) {
+			if s.peer != nil {
+				n++
+			}
+		}
+	})
+	return n
+}
+
+// A peer that asks for answers and takes none fails when it is given memory: that comes
+// in the middle of another's end.
+func TestPathCheckOfFloodingPeer(t *testing.T) {
+	besiege(t, simfabric.TCP(), func(b *besieged) {
+		first, second, flooder := b.meet(), b.meet(), b.meet()
+		for _, p := range []*peer{first, second, flooder} {
+			b.probes(p, framing.Probe{Writes: 1})
+		}
+		b.locked(func() { require.Equal(t, []*peer{flooder}, b.e.core.probes.waiting) })
+		for len(flooder.ctl) < maxControl {
+			b.says(flooder, framing.Header{Type: framing.TypePing}, nil)
+		}
+		require.NoError(t, flooder.err)
+		assert.NotPanics(t, func() { b.locked(func() { b.e.core.fail(first, errProtocol) }) })
+		require.ErrorIs(t, flooder.err, errProtocol)
+		assert.Equal(t, 1, b.held(), "the second's")
+	})
+}
+
+// A peer that writes nothing passes at once, and holds no memory afterwards.
+func TestPathCheckWithoutWrites(t *testing.T) {
+	besiege(t, simfabric.TCP(), func(b *besieged) {
+		for range 2 * probeSlots {
+			b.probes(b.meet(), framing.Probe{Writes: 0})
+		}
+		assert.Zero(t, b.held())
+		b.locked(func() { assert.Empty(t, b.e.core.probes.waiting) })
+	})
+}
+
+// What a listening side says before it is asked takes nothing for ever.
+func TestPathCheckBeforeItBegins(t *testing.T) {
+	besiege(t, simfabric.TCP(), func(b *besieged) {
+		var early []*peer
+		for range probeSlots {
+			p := b.meet()
+			early = append(early, p)
+			b.probes(p, framing.Probe{Writes: 1})
+			b.locked(p.startCheck)
+			b.locked(func() {
+				p.met(needPong)
+				p.awaitMemory()
+			})
+		}
+		b.locked(func() {
+			for _, p := range early {
+				b.e.core.fail(p, errProtocol)
+			}
+		})
+		assert.Zero(t, b.held())
+	})
+}
