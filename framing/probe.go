@@ -53,9 +53,9 @@ type ProbeResult uint32
 
 // The results. A receiver treats one that it does not know as ProbeWrong.
 const (
-	ProbeRight ProbeResult = iota + 1
-	ProbeWrong             // other contents arrived than were sent
-	ProbeUnsure            // the same, where another peer may have written, which was given up
+	ProbeRight  ProbeResult = iota + 1
+	ProbeWrong              // other contents arrived than were sent
+	ProbeUnsure             // the same, where another peer may have written, which was given up
 )
 
 // ProbedSize is the encoded size of a ProbeResult.
