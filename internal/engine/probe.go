@@ -95,7 +95,15 @@ const probeSlots = 2
 var ErrContents = errors.New("the fabric delivers wrong contents")
 
 // isProbe reports that a lease index is that of a probeSlot.
-func isProbe(index uint16) bool { return index > framing.MaxLease-2*probeSlots }
+func isProbe(index uint16) bool { return index >= pool.MaxLeases }
+
+// renew gives the slot an index that it has not had for long: the write of a peer that was
+// given up may come yet, and is not the next one's.
+func (s *probeSlot) renew() {
+	if s.index -= 2 * probeSlots; !isProbe(s.index) {
+		s.index += framing.MaxLease + 1 - pool.MaxLeases
+	}
+}
 
 // open maps what path checks need.
 func (ps *probes) open(c *core) error {
@@ -221,6 +229,7 @@ func (p *peer) probeMemory() bool {
 	}
 	s := slots[i]
 	s.peer, p.probe.slot = p, s
+	s.renew()
 	clear(s.mem.Bytes) // what lay there before proves nothing
 	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}
 	(&framing.Probe{Index: s.index, Writes: p.c.probeWrites(), Addr: s.mem.Addr, Key: s.mem.Key}).Encode(f.payload[:])
