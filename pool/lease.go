@@ -7,7 +7,7 @@ import (
 
 // MaxLeases is how many leases a table holds: the peer names them by 15 bits, of whose
 // values the last are for the memory of path checks.
-const MaxLeases = 1<<15 - 16
+const MaxLeases = 1<<15 - 1<<10
 
 // Errors of leases.
 var (

@@ -251,12 +251,14 @@ static void remote_write(struct ofi_done *done, uint64_t data)
 
 // Only flags say that a completion is a peer's write: its other fields, the
 // context among them, hold whatever the provider left there. shm from libfabric
-// 2.0 to 2.3 leaves FI_REMOTE_WRITE out (smr_complete_rx). fi_cq(3) has completion
-// data come with a message, which FI_RECV tells, or with a write.
+// 2.0 to 2.3 leaves FI_REMOTE_WRITE out (smr_complete_rx) and gives no other flag.
+// fi_cq(3) has completion data come with a message, which FI_RECV tells, or with a
+// write; opx sets FI_REMOTE_CQ_DATA on the writer's side, too (fi_opx_write).
 static int is_remote_write(uint64_t flags)
 {
 	return (flags & FI_REMOTE_WRITE) ||
-	       ((flags & FI_REMOTE_CQ_DATA) && !(flags & FI_RECV));
+	       ((flags & FI_REMOTE_CQ_DATA) &&
+		!(flags & (FI_RECV | FI_SEND | FI_WRITE)));
 }
 
 static int completion(struct ofi_port *port, const struct fi_cq_data_entry *e,

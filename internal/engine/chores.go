@@ -12,6 +12,7 @@ func (c *core) chores() (again bool) {
 	c.posted = false
 	c.starved, c.landing = false, false // grantWaiting finds out
 	c.grantWaiting()
+	c.probes.evict(c.now())
 	for _, p := range c.order {
 		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
@@ -26,7 +27,7 @@ func (c *core) chores() (again bool) {
 	if c.mayTrim() {
 		c.lend.Trim() // idle conns own no registered memory
 	}
-	return again || c.lingering > 0
+	return again || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
 // checkProgress counts the looks in a row at which nothing had moved that was sent to
@@ -48,7 +49,7 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.posted || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // mayTrim reports memory for Buffers of which none is in use. One that is on its way

@@ -120,9 +120,16 @@ func (m *model) tellLater(p *pair, side int) {
 	}
 }
 
-// tellLosses tells those for whom it is time.
+// tellLosses tells those for whom it is time. A dialing side whose path check came to no
+// result goes on to another provider.
 func (m *model) tellLosses() {
 	for _, p := range m.pairs {
+		for _, me := range p.peers {
+			if me != nil && errors.Is(me.probe.err, errUnsure) && !p.mayFail {
+				p.mayFail = true
+				p.fail(0, errOutside)
+			}
+		}
 		for side, at := range p.tellAt {
 			if at > 0 && at <= m.step {
 				p.tellAt[side] = 1 << 60
@@ -257,6 +264,7 @@ func (m *model) settle() {
 		if !m.check(i < 300_000, "the world does not come to rest") || m.failed() {
 			return
 		}
+		m.tellLosses()
 		for _, p := range m.pairs {
 			if p.failing() { // until both sides know, it may take any time
 				return

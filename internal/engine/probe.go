@@ -74,6 +74,7 @@ type probeSlot struct {
 	seq   uint16 // a peer that was given up may write late, and is not to be taken for the next
 	mem   *pool.Block
 	peer  *peer
+	since time.Time // when it was granted
 	doubt time.Time // until then such a peer may
 }
 
@@ -97,11 +98,11 @@ const probeSlots = 2
 // ErrContents: the fabric delivers something else than was sent.
 var ErrContents = errors.New("the fabric delivers wrong contents")
 
-// errUnsure: wrong contents, of which the fabric is perhaps not to blame.
-var errUnsure = errors.New("a peer that was given up may have written to the memory of the path check: try again")
+// errUnsure: the check failed, of which the fabric is perhaps not to blame.
+var errUnsure = errors.New("the path check came to no result, because of other peers: try again")
 
 // isProbe reports that a lease index is that of a probeSlot.
-func isProbe(index uint16) bool { return index > framing.MaxLease-2*probeSlots }
+func isProbe(index uint16) bool { return index >= pool.MaxLeases }
 
 // open maps what path checks need.
 func (ps *probes) open(c *core) error {
@@ -189,6 +190,24 @@ func (p *peer) endCheck(s probeState) {
 	}
 }
 
+// evict has peers make room for those that wait, which have had memory for long and write
+// nothing: they may be stopped.
+func (ps *probes) evict(now time.Time) {
+	if len(ps.waiting) == 0 {
+		return
+	}
+	for _, s := range slices.Concat(ps.dialing, ps.listening) {
+		p := s.peer
+		if p == nil || now.Sub(s.since) < choreTime {
+			continue
+		}
+		if p.probe.state == probeListens {
+			p.tellProbed(framing.ProbeUnsure)
+		}
+		p.wrong(errUnsure, "it has taken too long while others wait")
+	}
+}
+
 // wrong ends the check, since something else has arrived than was sent.
 func (p *peer) wrong(err error, what string) {
 	p.probe.err = fmt.Errorf("provider %s: %w: %s", p.c.attr.Provider, err, what)
@@ -234,7 +253,7 @@ func (p *peer) probeMemory() bool {
 		return false
 	}
 	s := slices.MinFunc(slots, func(a, b *probeSlot) int { return a.doubt.Compare(b.doubt) })
-	s.peer, p.probe.slot = p, s
+	s.peer, s.since, p.probe.slot = p, p.c.now(), s
 	s.seq++
 	clear(s.mem.Bytes) // what lay there before proves nothing
 	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}

@@ -132,3 +132,29 @@ func TestPathCheckBeforeItBegins(t *testing.T) {
 		assert.Zero(t, b.held())
 	})
 }
+
+// dials has a peer's path check begin here, and take what memory it can have.
+func (b *besieged) dials(p *peer) {
+	b.locked(p.startCheck)
+	b.locked(func() {
+		p.met(needPong)
+		p.awaitMemory()
+	})
+}
+
+// A write of a peer that was given up is not taken for that of the next, who has its
+// memory, where completion data does not prove whose it is.
+func TestPathCheckAfterLateWrite(t *testing.T) {
+	besiege(t, simfabric.EFA(), func(b *besieged) {
+		late, next := b.meet(), b.meet()
+		b.dials(late)
+		index, seq := late.probe.slot.index, late.probe.slot.seq
+		b.probes(late, framing.Probe{Writes: framing.ProbeLength})
+		b.locked(func() { b.e.core.fail(late, ErrStuck) })
+		b.dials(next)
+		b.probes(next, framing.Probe{Writes: framing.ProbeLength})
+		b.locked(func() { b.e.core.landed(uint64(framing.MakeImmediate(index, seq, false))) })
+		assert.NoError(t, next.probe.err)
+		assert.Equal(t, probeDials, next.probe.state)
+	})
+}

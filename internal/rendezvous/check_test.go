@@ -112,3 +112,18 @@ func TestQuestionIsInterrupted(t *testing.T) {
 		})
 	}
 }
+
+// TestReasonWithSeparator: a reason that this side had before it dialed is one reason on
+// both sides, whatever its text.
+func TestReasonWithSeparator(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, l := newBinder(offer("a")), newBinder(offer("a"))
+		d.hello.Unoffered = []string{"x: silent (1s ago; tried again in 4s)"}
+		dnc, lnc := net.Pipe()
+		dr, lr := meet(t, dnc, lnc, Config{}, Config{}, d, l)
+		require.NoError(t, dr.err)
+		require.NoError(t, lr.err)
+		require.Len(t, dr.b.refused, 1)
+		require.Len(t, lr.b.refused, 1)
+	})
+}

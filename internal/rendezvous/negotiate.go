@@ -29,8 +29,8 @@ func (hs *handshake) setHello(h framing.Hello) {
 	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))
 	hs.hello = h
 	for _, text := range h.Unoffered {
-		if hasReason(text) {
-			hs.reasons = append(hs.reasons, text)
+		if provider, reason, found := strings.Cut(text, ": "); found {
+			hs.refuse(provider, reason)
 		}
 	}
 }
