@@ -76,8 +76,15 @@ func opError(op string, source, addr *Addr, err error) error {
 }
 
 func renamed(network string, a net.Addr) net.Addr {
-	if tcp, ok := a.(*net.TCPAddr); ok && tcp != nil {
-		return newAddr(network, tcp)
+	switch a := a.(type) {
+	case *net.TCPAddr:
+		if a != nil {
+			return newAddr(network, a)
+		}
+	case *Addr:
+		if a != nil {
+			return a
+		}
 	}
 	return nil
 }
