@@ -2,6 +2,7 @@ package rdmanet_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"strconv"
@@ -66,6 +67,17 @@ func TestDialErrors(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A dial that fails in its rendezvous says where, as one that finds nobody does.
+func TestHandshakeErrorSaysWhere(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(rdmanet.PeerInfo) error { return errors.New("no") }})
+	_, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
+	var oe *net.OpError
+	require.ErrorAs(t, err, &oe)
+	require.NotNil(t, oe.Addr)
+	assert.Equal(t, l.Addr().String(), oe.Addr.String())
 }
 
 func TestDialEnds(t *testing.T) {
