@@ -68,6 +68,7 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 test-programs: deps ## the programs of test-providers and test-device, in bin/tests
 	@mkdir -p bin/tests
 	$(GO) test -c -o bin/tests/ ./cgo/ofi ./rdmanet ./grpcdialer
+	$(GO) test -c -tags softroce -o bin/tests/ ./internal/fabric/ofifabric
 	$(GO) build -buildvcs=auto -o bin/tests/bench ./bench
 	@{ git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; } >bin/tests/commit
 

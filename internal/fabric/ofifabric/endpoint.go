@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -106,9 +107,17 @@ func (e *endpoint) Attr() fabric.Attr { return e.attr }
 
 func (e *endpoint) Name() []byte { return e.ofi.Name() }
 
+// resolveTime is how long the verbs provider waits for an address, VERBS_RESOLVE_TIMEOUT.
+const resolveTime = 2 * time.Second
+
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	if has(e.attr.Provider, namedRegion) {
 		if err := sameLayout(e.Name(), name); err != nil {
+			return 0, err
+		}
+	}
+	if has(e.attr.Provider, resolvesFirst) {
+		if err := e.ofi.Resolve(name, resolveTime); err != nil {
 			return 0, err
 		}
 	}

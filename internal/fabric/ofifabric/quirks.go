@@ -48,6 +48,7 @@ const (
 	noWriteData                        // no completion data, whatever it says
 	boundUniverse                      // EINVAL is explained by FI_UNIVERSE_SIZE
 	deepQueues                         // ofi.Hints.TxSize and RxSize: as deep as the engine can use
+	resolvesFirst                      // ofi.Endpoint.Resolve, before a peer is inserted
 	needsMonitor                       // not there while the cache of registrations is disabled
 	clamped                            // sizes are cut to what an int holds: of all providers
 	dataIsWrite                        // a completion with data that is no message is a peer's write: of all providers
@@ -69,6 +70,7 @@ var effects = map[effect]string{
 	noWriteData:      "no completion data",
 	boundUniverse:    "EINVAL of fi_enable is explained by FI_UNIVERSE_SIZE",
 	deepQueues:       "deeper queues are asked for, if fewer than 1,024 operations are offered; where that is refused, what is offered will do",
+	resolvesFirst:    "a peer's address is resolved before it is inserted",
 	needsMonitor:     "not there while FI_MR_CACHE_MONITOR is disabled",
 	clamped:          "sizes are cut to what an int holds",
 	dataIsWrite:      "a completion with data that is no message is taken for a peer's write",
@@ -127,6 +129,8 @@ var quirks = []quirk{
 	{provider: "opx", does: clamped, why: "it reports queues of SIZE_MAX", source: "fi_opx_info.c"},
 	{provider: "verbs;*", does: ibIfNamed,
 		why: "it lists one for every GID of a device, link-local ones of RoCE included, which say nothing of the address that is dialed", source: "vrb_get_sib"},
+	{provider: "verbs;*", before: "1.21", does: resolvesFirst,
+		why: "the first send to a peer resolves its address and waits for that, for two seconds at most and under the endpoint's lock, each time that it is tried", source: "vrb_create_ep, rxm_send_connect"},
 
 	{provider: "efa-direct", does: fabricIsProvider, arg: "efa",
 		why: "it has other rules, and a protocol of its own", source: "fi_efa(7), efa_prov_info.c"},
