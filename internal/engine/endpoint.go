@@ -27,6 +27,7 @@ type Endpoint struct {
 	attr    fabric.Attr
 	timer   *time.Timer // arms a queue that was left
 	chores  *time.Timer
+	evicts  *time.Timer // see doEvict
 	parks   atomic.Uint64
 	bells   atomic.Uint64
 	last    atomic.Pointer[Stats]
@@ -61,6 +62,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	e.looks = e.look
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.chores = time.AfterFunc(time.Hour, e.doChores)
+	e.evicts = time.AfterFunc(time.Hour, e.doEvict)
 	go e.background()
 	e.kick(pollEvery)
 	return e, nil
@@ -81,7 +83,7 @@ func (e *Endpoint) leave() {
 	stuck := c.stuck()
 	e.refused.Store(stuck)
 	poll := c.flying > 0 && e.waiter == nil || stuck || e.slow.Load() && c.work() != e.work
-	chores := c.busy()
+	chores, crowded := c.busy(), len(c.probes.waiting) > 0
 	if c.held != e.held.Load() {
 		e.held.Store(c.held)
 		if c.held {
@@ -114,6 +116,9 @@ func (e *Endpoint) leave() {
 	}
 	if chores && e.choring.CompareAndSwap(false, true) {
 		e.chores.Reset(choreTime)
+	}
+	if crowded && e.evicting.CompareAndSwap(false, true) {
+		e.evicts.Reset(probeTurn)
 	}
 }
 
@@ -352,6 +357,7 @@ func (e *Endpoint) Close() (err error) {
 		e.retire()
 		e.timer.Stop()
 		e.chores.Stop()
+		e.evicts.Stop()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		err = e.core.shutdown()

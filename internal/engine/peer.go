@@ -365,7 +365,9 @@ func (c *core) fail(p *peer, err error) {
 	}
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil
-	p.endCheck(probeFailed)
+	if !p.checked() {
+		p.endCheck(probeFailed)
+	}
 	if p.linked && !c.attr.PerPeer {
 		// Operations in flight end with an error or never: either way their
 		// memory belongs to the endpoint and stays valid. Where the provider maps

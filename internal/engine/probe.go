@@ -92,8 +92,12 @@ type probes struct {
 }
 
 // probeSlots is how many path checks go on at once in each role, where an endpoint has
-// more than one peer.
-const probeSlots = 2
+// more than one peer, and probeTurn how long each may take while others wait: less than
+// a dial gives a fabric that is not the only one.
+const (
+	probeSlots = 4
+	probeTurn  = 400 * time.Millisecond
+)
 
 // ErrContents: the fabric delivers something else than was sent.
 var ErrContents = errors.New("the fabric delivers wrong contents")
@@ -198,7 +202,7 @@ func (ps *probes) evict(now time.Time) {
 	}
 	for _, s := range slices.Concat(ps.dialing, ps.listening) {
 		p := s.peer
-		if p == nil || now.Sub(s.since) < choreTime {
+		if p == nil || now.Sub(s.since) < probeTurn {
 			continue
 		}
 		if p.probe.state == probeListens {
@@ -206,6 +210,17 @@ func (ps *probes) evict(now time.Time) {
 		}
 		p.wrong(errUnsure, "it has taken too long while others wait")
 	}
+}
+
+// doEvict is evict, by a timer that is set while somebody waits.
+func (e *Endpoint) doEvict() {
+	e.evicting.Store(false)
+	if e.closing() {
+		return
+	}
+	e.enter()
+	e.core.probes.evict(e.core.now())
+	e.leave()
 }
 
 // wrong ends the check, since something else has arrived than was sent.
@@ -391,6 +406,7 @@ func (p *peer) compare() {
 		p.tellProbed(result)
 	}
 	switch {
+	case p.checked(): // the peer has failed by that
 	case result == framing.ProbeUnsure:
 		p.wrong(errUnsure, what)
 	case result == framing.ProbeWrong:

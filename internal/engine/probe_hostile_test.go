@@ -84,10 +84,13 @@ func (b *besieged) held() (n int) {
 // in the middle of another's end.
 func TestPathCheckOfFloodingPeer(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
-		first, second, flooder := b.meet(), b.meet(), b.meet()
-		for _, p := range []*peer{first, second, flooder} {
-			b.probes(p, framing.Probe{Writes: 1})
+		first := b.meet()
+		b.probes(first, framing.Probe{Writes: 1})
+		for range probeSlots - 1 {
+			b.probes(b.meet(), framing.Probe{Writes: 1})
 		}
+		flooder := b.meet()
+		b.probes(flooder, framing.Probe{Writes: 1})
 		b.locked(func() { require.Equal(t, []*peer{flooder}, b.e.core.probes.waiting) })
 		for len(flooder.ctl) < maxControl {
 			b.says(flooder, framing.Header{Type: framing.TypePing}, nil)
@@ -95,7 +98,7 @@ func TestPathCheckOfFloodingPeer(t *testing.T) {
 		require.NoError(t, flooder.err)
 		assert.NotPanics(t, func() { b.locked(func() { b.e.core.fail(first, errProtocol) }) })
 		require.ErrorIs(t, flooder.err, errProtocol)
-		assert.Equal(t, 1, b.held(), "the second's")
+		assert.Equal(t, probeSlots-1, b.held(), "the others'")
 	})
 }
 

@@ -87,6 +87,7 @@ type progress struct {
 	polled   atomic.Uint64              // polls, as of when the queue was armed last
 	refused  atomic.Bool                // the fabric has refused something: offer it again
 	choring  atomic.Bool                // the chores timer is set
+	evicting atomic.Bool                // that of path checks is
 	held     atomic.Bool                // core.held, as of the last visit
 	quiet    int                        // polls in a row while nothing came or went; guarded by mu, as is work
 	work     uint64                     // posted and reaped, as of then
