@@ -32,7 +32,7 @@ func number(v reflect.Value, next *uint64) {
 // TestNothingIsMissing: every number of TransportStats is one metric's value.
 func TestNothingIsMissing(t *testing.T) {
 	var n uint64
-	s := rdmanet.TransportStats{HandshakeFailures: map[string]uint64{"a": 1001}, Fallbacks: map[string]uint64{"b": 1002}}
+	s := rdmanet.TransportStats{HandshakeFailures: map[string]uint64{"a": 1001}, Fallbacks: map[string]uint64{"b": 1002}, PathFailures: map[string]uint64{"c": 1003}}
 	number(reflect.ValueOf(&s).Elem(), &n)
 	var p rdmanet.ProviderStats
 	number(reflect.ValueOf(&p).Elem(), &n)
@@ -46,7 +46,7 @@ func TestNothingIsMissing(t *testing.T) {
 	for i := uint64(1); i <= n; i++ {
 		assert.NotEmpty(t, seen[i], "number %d of the statistics is in no metric", i)
 	}
-	assert.Len(t, seen, int(n)+2)
+	assert.Len(t, seen, int(n)+3)
 }
 
 func TestDescs(t *testing.T) {
