@@ -2,16 +2,143 @@ package rendezvous
 
 import (
 	"crypto/tls"
+	"errors"
+	"io"
 	"net"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 )
+
+// TestCheckHangs: a provider that swallows everything gets a second if there is another,
+// and half of the time if there is none. It is to blame only if the listening side answers
+// meanwhile.
+func TestCheckHangs(t *testing.T) {
+	const timeout = 10 * time.Second
+	for name, tt := range map[string]struct {
+		others        []framing.Offer
+		busy          time.Duration // the listening side is
+		after, before time.Duration
+		silent        bool
+	}{
+		"another":                      {[]framing.Offer{offer("b")}, 0, 2 * patience, timeout / 2, true},
+		"another, and a busy listener": {[]framing.Offer{offer("b")}, 2 * time.Second, 2*time.Second + patience, timeout / 2, true},
+		"another, and a stopped one":   {[]framing.Offer{offer("b")}, timeout * 3 / 4, timeout / 2, timeout, false},
+		"no other":                     {nil, 0, timeout / 2, timeout, true},
+		"none that is shared":          {[]framing.Offer{{Provider: "b", Protocol: 9}}, 0, timeout / 2, timeout, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			d, l := newBinder(append([]framing.Offer{offer("a")}, tt.others...)...), newBinder(offer("a"), offer("b"))
+			d.hang = map[string]bool{"a": true}
+			begin := time.Now()
+			dnc, lnc := loopback(t)
+			dc := start(t.Context(), Dial, dnc, Config{Timeout: timeout}, d)
+			lc := start(t.Context(), Accept, &slowConn{Conn: lnc, till: begin.Add(tt.busy)}, Config{Timeout: timeout}, l)
+			dr, lr := <-dc, <-lc
+			for _, r := range []result{dr, lr} {
+				assert.Equal(t, tt.others != nil && tt.others[0] == offer("b"), r.err == nil, r.err)
+				if r.s != nil {
+					assert.Equal(t, "b", r.b.offer.Provider)
+					require.NoError(t, r.s.Close())
+				}
+			}
+			refused := d.bindings[0]
+			assert.GreaterOrEqual(t, refused.ended.Sub(begin), tt.after)
+			assert.Less(t, refused.ended.Sub(begin), tt.before)
+			assert.Equal(t, tt.silent, errors.Is(refused.aborted, ErrSilent), refused.aborted)
+		})
+	}
+}
+
+// slowConn is a connection of a process that takes in nothing more, from the dialling
+// side's Attach on, for some time.
+type slowConn struct {
+	net.Conn
+	till  time.Time
+	reads int
+}
+
+func (c *slowConn) Read(b []byte) (int, error) {
+	if c.reads++; c.reads > 5 { // the preamble, length and rest of Hello and of Attach
+		time.Sleep(time.Until(c.till))
+	}
+	return c.Conn.Read(b)
+}
+
+// TestUnchecked: a dialling side that confirms what it has not checked is turned away.
+func TestUnchecked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d, l := newBinder(offer("a")), newBinder(offer("a"))
+		l.unchecked = true
+		dnc, lnc := net.Pipe()
+		dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(t.Context(), Accept, lnc, Config{}, l)
+		require.ErrorIs(t, (<-lc).err, ErrMalformed)
+		if r := <-dc; r.s != nil {
+			require.NoError(t, r.s.Close())
+		}
+	})
+}
+
+// TestLateAnswer: the fabric answers while the listening side is being asked; nothing of
+// that is left on the connection for the session.
+func TestLateAnswer(t *testing.T) {
+	t.Parallel()
+	d, l := newBinder(offer("a")), newBinder(offer("a"))
+	d.checked = func() { time.Sleep(patience + patience/2) }
+	dnc, lnc := loopback(t)
+	slow := &slowConn{Conn: lnc, till: time.Now().Add(2*patience + patience/2)}
+	dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(t.Context(), Accept, slow, Config{}, l)
+	dr, lr := <-dc, <-lc
+	require.NoError(t, dr.err)
+	require.NoError(t, lr.err)
+	heard := newRecorder()
+	dr.s.Start(heard)
+	require.NoError(t, lr.s.Close())
+	require.ErrorIs(t, heard.wait(t), ErrGoodbye, "and nothing before")
+	require.NoError(t, dr.s.Close())
+}
+
+// TestCheckEnds: a listener that goes away, or forgets its part, while the dialling
+// side waits for the fabric's answer, ends that at once.
+func TestCheckEnds(t *testing.T) {
+	for name, tt := range map[string]struct {
+		then func(nc net.Conn)
+		want error
+	}{
+		"closed": {func(nc net.Conn) { nc.Close() }, io.ErrUnexpectedEOF},
+		"early": {func(nc net.Conn) {
+			msg, _ := framing.AppendMessage(nil, framing.KindReady, nil)
+			_, _ = nc.Write(msg)
+		}, ErrMalformed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine, theirs := net.Pipe()
+				defer theirs.Close()
+				b := newBinder(offer("tcp"), offer("net"))
+				b.hang = map[string]bool{"tcp": true}
+				begin := time.Now()
+				done := start(t.Context(), Dial, mine, Config{}, b)
+				go func() {
+					script(theirs, true, 3)
+					synctest.Wait()
+					tt.then(theirs)
+				}()
+				r := <-done
+				require.ErrorIs(t, r.err, tt.want)
+				assert.Zero(t, time.Since(begin))
+				b.settled(t, nil)
+			})
+		})
+	}
+}
 
 // answeredConn is the dialling side's connection. It tells when the listening side's
 // answer to a question has come.
