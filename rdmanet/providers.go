@@ -77,26 +77,26 @@ type providerList struct {
 }
 
 // kept lists what was lately found for a local address.
-func (t *Transport) kept(src netip.Addr) (list providerList, ok bool) {
+func (t *Transport) kept(src netip.Addr) (infos []fabric.ProviderInfo, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	list, ok = t.providers[src]
-	return list, ok && time.Since(list.at) < providersAge
+	list, ok := t.providers[src]
+	return list.infos, ok && time.Since(list.at) < providersAge
 }
 
 // available lists what this machine offers for a local address.
-func (t *Transport) available(src netip.Addr) (list providerList, err error) {
-	if list.infos, err = t.fabric.Providers(src); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
-		return list, err
+func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
+	infos, err := t.fabric.Providers(src)
+	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
+		return nil, err
 	}
-	list.at = time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.providers) > 64 { // clients of servers with many addresses
 		clear(t.providers)
 	}
-	t.providers[src] = list
-	return list, err
+	t.providers[src] = providerList{time.Now(), infos}
+	return infos, err
 }
 
 // offer is a provider to negotiate over.
@@ -111,22 +111,22 @@ type offer struct {
 // since can be used at once.
 func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left []string, err error) {
 	wishes := t.wishes(list)
-	if found, ok := t.kept(src); ok {
-		if chosen, _ := choose(found.infos, wishes); len(chosen) > 0 {
-			return chosen, unoffered(found.infos, chosen), nil
+	if infos, ok := t.kept(src); ok {
+		if chosen, _ := choose(infos, wishes); len(chosen) > 0 {
+			return chosen, unoffered(infos, chosen), nil
 		}
 	}
-	found, err := t.available(src)
+	infos, err := t.available(src)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, nil, err
 	}
-	chosen, missing := choose(found.infos, wishes)
-	left = unoffered(found.infos, chosen)
+	chosen, missing := choose(infos, wishes)
+	left = unoffered(infos, chosen)
 	switch {
 	case len(chosen) > 0:
 		return chosen, left, nil
 	case len(missing) > 0 && !hasAuto(wishes):
-		return nil, left, t.missing(src, missing[0], found.infos)
+		return nil, left, t.missing(src, missing[0], infos)
 	}
 	const shm = "shm" // the one that is missing for reasons which can be mended
 	if slices.ContainsFunc(wishes, func(w wish) bool { return w.name == shm }) {

@@ -58,8 +58,7 @@ func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers [
 	if t.invalid != nil {
 		return nil, t.invalid
 	}
-	found, err := t.available(local)
-	infos := found.infos
+	infos, err := t.available(local)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, err
 	}

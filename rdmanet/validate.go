@@ -178,15 +178,15 @@ func (t *Transport) checkProviders(field string, list []string) error {
 		if known(provider, nil) {
 			continue
 		}
-		found, ok := t.kept(netip.Addr{})
+		infos, ok := t.kept(netip.Addr{})
 		if !ok {
 			var err error
-			if found, err = t.available(netip.Addr{}); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
+			if infos, err = t.available(netip.Addr{}); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 				return nil // whoever needs a provider says so
 			}
 		}
-		if !known(provider, found.infos) {
-			return invalid(field, "unknown provider %q; known are %s; this machine offers %s", provider, knownNames(), names(found.infos))
+		if !known(provider, infos) {
+			return invalid(field, "unknown provider %q; known are %s; this machine offers %s", provider, knownNames(), names(infos))
 		}
 	}
 	return nil
