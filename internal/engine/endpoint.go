@@ -158,7 +158,8 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 		e.core.postRecvs()
 	}
 	e.joining.Add(1)
-	e.kick(pollEvery)
+	e.quiet = 0
+	e.kick(pollJoin)
 	return &Peer{e: e, p: p, local: framing.Attach{
 		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
 		Slots: uint32(p.slots), Eager: uint32(e.core.eager),

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -35,6 +36,35 @@ func TestIdlePolling(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { idlePolling(t, preset.Personality) })
 		})
 	}
+}
+
+// TestJoinPolling: a peer that comes up has an endpoint polled often, though nothing
+// happened before, but not for as long as it says nothing.
+func TestJoinPolling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls atomic.Int64
+		l, err := newLinkOf(simfabric.Config{Seed: 5, Personality: simfabric.Personality{NoWait: true}}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
+			return polled{e, &calls}
+		})
+		require.NoError(t, err)
+		time.Sleep(2 * time.Second)
+		during := func(d time.Duration) int64 {
+			before := calls.Load()
+			time.Sleep(d)
+			return calls.Load() - before
+		}
+		p, err := l.ea.NewPeer(PeerConfig{})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, during(2*pollEvery), int64(8))
+		time.Sleep(time.Second)
+		polls := during(time.Second)
+		assert.Greater(t, polls, int64(time.Second/pollIdle))
+		assert.LessOrEqual(t, polls, int64(time.Second/pollEvery+time.Second/pollIdle)+10) // the other side's, and chores
+		p.Lost(errors.New("gone"))
+		time.Sleep(2 * time.Second)
+		assert.LessOrEqual(t, during(time.Second), int64(2*time.Second/pollIdle)+10)
+		l.close(t)
+	})
 }
 
 func idlePolling(t *testing.T, p simfabric.Personality) {
