@@ -199,7 +199,9 @@ func dispositions() map[syscall.Signal]disposition {
 		var d disposition
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0,
 			uintptr(unsafe.Pointer(&d)), unsafe.Sizeof(d.mask), 0, 0)
-		d.restorer = 0 // libc has its own
+		const restorer = 0x04000000 // SA_RESTORER
+		d.restorer = 0              // libc has its own, which it sets for an ignored signal, too, as SIGINT is behind &
+		d.flags &^= restorer
 		all[sig] = d
 	}
 	return all
