@@ -61,7 +61,7 @@ func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
 			return nil, callError("fi_mr_reg", ret)
 		}
 	}
-	if err := ep.enableRegion(r); err != nil {
+	if err := ep.enableRegion(r, access); err != nil {
 		return nil, errors.Join(err, r.close())
 	}
 	return r, nil
@@ -81,7 +81,7 @@ func (ep *Endpoint) newKey() C.uint64_t {
 	return C.uint64_t(v)
 }
 
-func (ep *Endpoint) enableRegion(r *Region) error {
+func (ep *Endpoint) enableRegion(r *Region, access Access) error {
 	if ep.info.EndpointMR() {
 		if ret := C.ofi_mr_bind(r.mr, ep.ep); ret != 0 {
 			return callError("fi_mr_bind", ret)
@@ -90,7 +90,7 @@ func (ep *Endpoint) enableRegion(r *Region) error {
 			return callError("fi_mr_enable", ret)
 		}
 	}
-	if r.Key() == math.MaxUint64 {
+	if access&AccessRemoteWrite != 0 && r.Key() == math.MaxUint64 {
 		// FI_KEY_NOTAVAIL: only a raw key would do (FI_MR_RAW), which nobody asked for.
 		return &CallError{Call: "fi_mr_key", Errno: Errno(syscall.ENOTSUP)}
 	}
@@ -100,7 +100,8 @@ func (ep *Endpoint) enableRegion(r *Region) error {
 // Desc is the local descriptor for operations on the memory (fi_mr_desc).
 func (r *Region) Desc() uintptr { return uintptr(C.ofi_mr_desc(r.mr)) }
 
-// Key is the protection key that peers name (fi_mr_key).
+// Key is the protection key that peers name (fi_mr_key). From libfabric 2.4 on a region
+// that is for local use alone has none (ofi_mr_regattr).
 func (r *Region) Key() uint64 { return uint64(C.ofi_mr_key(r.mr)) }
 
 // Base is how peers address the first byte: its virtual address where the

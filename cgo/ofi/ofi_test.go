@@ -219,6 +219,17 @@ func TestNothingFound(t *testing.T) {
 	assert.ErrorContains(t, err, "fi_getinfo")
 }
 
+// TestRegisterLocal: what no peer may write to needs no key.
+func TestRegisterLocal(t *testing.T) {
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			region, err := open(t, provider).Register(mapped(t, 4096), ofi.AccessLocal)
+			require.NoError(t, err)
+			require.NoError(t, region.Close())
+		})
+	}
+}
+
 func TestRegisterNothing(t *testing.T) {
 	_, err := open(t, "shm").Register(nil, ofi.AccessRemoteWrite)
 	require.ErrorIs(t, err, syscall.EINVAL)
