@@ -37,7 +37,7 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	offers, unoffered, err := b.t.offers(local, b.providers)
 	if b.empty(err, unoffered) {
 		if errors.Is(err, fabric.ErrUnsupported) {
-			unoffered = []string{"libfabric: " + err.Error()} // for the other side to know
+			unoffered = []string{rendezvous.NoLibrary + err.Error()} // for the other side to know
 		}
 		err = nil
 	}

@@ -2,6 +2,9 @@ package rdmanet_test
 
 import (
 	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -70,8 +73,36 @@ func TestNothingToOffer(t *testing.T) {
 	require.ErrorIs(t, err, rdmanet.ErrProviderUnavailable)
 	require.ErrorContains(t, err, "none of shm, cxi, efa, verbs;ofi_rxm; not offered: shm: ")
 	require.ErrorContains(t, err, ", tcp;ofi_rxm; name a provider that both sides have, on both sides (Providers or RDMANET_PROVIDERS)")
-	lc.AcceptTCP = true
+	var told journal
+	lc.AcceptTCP, lc.Logger = true, told.logger()
 	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
 	require.NoError(t, err)
+	entry := told.one(t, slog.LevelWarn, "listening for plain TCP only")
+	assert.Equal(t, l.Addr().String(), entry["listener"])
+	assert.Contains(t, entry["error"], "none of shm")
 	require.NoError(t, l.Close())
+}
+
+// noLibrary is the fabric of a machine without libfabric.
+type noLibrary struct{}
+
+func (noLibrary) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
+	return nil, fmt.Errorf("%w: install it", fabric.ErrUnsupported)
+}
+
+func (noLibrary) Open(string, netip.Addr) (fabric.Endpoint, error) { panic("not listed") }
+
+// A dialer learns that it is the listener which has no libfabric.
+func TestListenerWithoutLibfabric(t *testing.T) {
+	here, there := rdmanet.NewTransport(simfabric.New(simfabric.Config{Personality: simfabric.Net()})), rdmanet.NewTransport(noLibrary{})
+	cleanly(t, here)
+	cleanly(t, there)
+	l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+	d := rdmanet.Dialer{Transport: here}
+	_, err := d.Dial("rdma", l.Addr().String())
+	require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+	require.NotErrorIs(t, err, rdmanet.ErrUnsupported)
+	require.ErrorContains(t, err, "libfabric: not at the listener: no libfabric: install it")
+	require.ErrorContains(t, err, "; mend that there, or choose Dialer.Fallback, ")
+	require.NotContains(t, err.Error(), "on both sides (")
 }

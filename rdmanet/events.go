@@ -25,6 +25,7 @@ const (
 	eventMemory    = "rdmanet: memory limit reached"
 	eventPlain     = "rdmanet: accepted plain TCP"
 	eventFallback  = "rdmanet: using plain TCP"
+	eventNothing   = "rdmanet: listening for plain TCP only"
 )
 
 // eventEvery is how often an event of one kind is told at its own level.

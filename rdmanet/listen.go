@@ -88,6 +88,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	l := newListener(t, lc, ln)
 	_, _, err = t.offers(localIP(ln.Addr()), lc.Providers)
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
+		if lc.Logger != nil {
+			lc.Logger.LogAttrs(ctx, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", err))
+		}
 		err = nil
 	}
 	if err == nil {

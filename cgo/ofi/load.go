@@ -87,7 +87,7 @@ func search() (*library, error) {
 	if file := os.Getenv(libraryVar); file != "" && C.getauxval(C.AT_SECURE) == 0 {
 		lib, why := open(file)
 		if why != "" {
-			return nil, &LoadError{libraryVar + ": " + why}
+			return nil, &LoadError{libraryVar + ": " + why + "; correct or unset the variable, no other file is tried"}
 		}
 		return lib, nil
 	}

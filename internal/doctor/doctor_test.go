@@ -133,7 +133,8 @@ func TestChecks(t *testing.T) {
 		"newer libfabric":     {libfabric, with(machine(), versions("1.17", "2.7.0")), Warn, "2.7.0", "is 2.6"},
 		"older than compiled": {libfabric, with(machine(), versions("2.1", "1.22.0")), OK, "compiled with 2.1", ""},
 		"libfabric is absent": {libfabric, with(machine(), versions("2.1", "")), Fail, "none", "libfabric1"},
-		"no libfabric":        {libfabric, with(machine(), versions("", "")), Fail, "built without", "CGO_ENABLED=1"},
+		"another libfabric":   {libfabric, with(with(machine(), versions("2.1", "")), environ("RDMANET_LIBFABRIC=/x")), Fail, "none", "unset RDMANET_LIBFABRIC"},
+		"no libfabric":        {libfabric, with(machine(), versions("", "")), Fail, "built without", "go build -a"},
 
 		"no variables":     {environment, machine(), OK, "no variable", ""},
 		"other variables":  {environment, with(machine(), environ("PATH=/bin", "XFI_A=1")), OK, "no variable", ""},

@@ -26,10 +26,13 @@ func libfabric(m *Machine) Finding {
 	switch {
 	case m.Compiled == "":
 		f.Verdict, f.Found = Fail, "this program was built without it"
-		f.Advice = "Build on Linux with CGO_ENABLED=1, glibc, a C compiler and libfabric's headers (libfabric-dev)."
+		f.Advice = "Build on Linux with CGO_ENABLED=1, glibc, a C compiler and libfabric's headers (libfabric-dev); where they are there by now, with go build -a."
 	case m.Library == "":
 		f.Verdict, f.Found = Fail, "none"
 		f.Advice = "Install it (libfabric1), or name its file in RDMANET_LIBFABRIC."
+		if slices.ContainsFunc(m.Environ, func(v string) bool { return strings.HasPrefix(v, "RDMANET_LIBFABRIC=") }) {
+			f.Advice = "Correct or unset RDMANET_LIBFABRIC: no other file is tried."
+		}
 	case older(newest, m.Library):
 		f.Verdict = Warn
 		f.Advice = "Run the tests with it: the newest version that fabricnet was run with is " + newest + "."

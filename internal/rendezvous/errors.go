@@ -84,6 +84,9 @@ func (e *NegotiationError) Error() string {
 			text += fmt.Sprintf("; not offered %s: %s", side.where, strings.Join(list, ", "))
 		}
 	}
+	if slices.ContainsFunc(e.Reasons, func(r string) bool { return strings.HasPrefix(r, NoLibrary) }) {
+		return text + "; mend that there, or " + fallback
+	}
 	return text + "; " + Remedy(e.shared())
 }
 
@@ -102,9 +105,14 @@ func (e *NegotiationError) shared() (names []string) {
 	return names
 }
 
+// NoLibrary begins the reason of a listening side without libfabric.
+const NoLibrary = "libfabric: not at the listener: "
+
+// fallback is what is left where no provider can be used.
+const fallback = "choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
+
 // Remedy says what to do where no provider is to be used, though these could be.
 func Remedy(shared []string) string {
-	const fallback = "choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
 	if len(shared) == 0 {
 		return "name a provider that both sides have, on both sides (Providers or RDMANET_PROVIDERS), or " + fallback
 	}
