@@ -44,6 +44,9 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	if err != nil {
 		return framing.Hello{}, err
 	}
+	if local != addrPort(b.nc.RemoteAddr()).Addr() { // to name those would help nobody
+		unoffered = slices.DeleteFunc(unoffered, b.t.withinHost(local))
+	}
 	if left, failing := b.working(offers, local); len(left) > 0 || b.fallback {
 		offers, unoffered = left, append(failing, unoffered...)
 	}

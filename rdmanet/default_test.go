@@ -19,10 +19,9 @@ import (
 // without a provider learns what the two could use.
 func TestSoftwareIsNamed(t *testing.T) {
 	const fallback = "or choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
-	plain := func(n *simfabric.Network) fabric.Fabric { return n.Only("net", "tcp;ofi_rxm") }
 	for name, tt := range map[string]struct {
 		dialer, listener []string
-		of               func(n *simfabric.Network) fabric.Fabric // what the dialing side has
+		shm              bool // both sides have it
 		provider         string
 		err              []string
 	}{
@@ -31,15 +30,22 @@ func TestSoftwareIsNamed(t *testing.T) {
 			"name net or tcp;ofi_rxm on both sides (Providers or RDMANET_PROVIDERS), " + fallback,
 		}},
 		"the dialer": {dialer: []string{"tcp;ofi_rxm"}, err: []string{
-			"tcp;ofi_rxm: the listener does not offer it", "name net or tcp;ofi_rxm on both sides",
+			"tcp;ofi_rxm: the listener does not offer it", "name tcp;ofi_rxm or net on both sides",
+		}},
+		"all but shm by name": {shm: true, listener: []string{"net"}, err: []string{
+			"shm: the listener does not offer it; ", "not offered at the peer: shm, tcp;ofi_rxm; ", "name shm or net or tcp;ofi_rxm on both sides",
 		}},
 		"the listener":      {listener: []string{"net", "auto"}, err: []string{"net: only one side offers it", "not offered here: ", "name "}},
 		"both":              {dialer: []string{"auto", "tcp;ofi_rxm"}, listener: []string{"auto", "tcp;ofi_rxm"}, provider: "tcp;ofi_rxm"},
-		"both, differently": {dialer: []string{"tcp;ofi_rxm"}, listener: []string{"net"}, err: []string{"name net or tcp;ofi_rxm on both sides"}},
+		"both, differently": {dialer: []string{"tcp;ofi_rxm"}, listener: []string{"net"}, err: []string{"name tcp;ofi_rxm or net on both sides"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Net()}})
-			here, there := rdmanet.NewCarefulTransport(plain(n)), rdmanet.NewCarefulTransport(plain(n))
+			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Net(), simfabric.Shm()}})
+			have := []string{"net", "tcp;ofi_rxm"}
+			if tt.shm {
+				have = append(have, "shm")
+			}
+			here, there := rdmanet.NewCarefulTransport(n.Only(have...)), rdmanet.NewCarefulTransport(n.Only(have...))
 			cleanly(t, here)
 			defer there.Close()
 			l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: tt.listener, AcceptTCP: true})

@@ -155,13 +155,21 @@ func nothing(err error, wishes []wish, unoffered []string) error {
 
 // unoffered names what is here and would be offered if it were named.
 func unoffered(infos []fabric.ProviderInfo, chosen []offer) (list []string) {
-	for _, name := range suggested {
+	for _, name := range slices.Concat(automatic, suggested) {
 		if !slices.ContainsFunc(chosen, func(o offer) bool { return o.Name == name }) &&
 			slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == name && !p.Elsewhere }) {
 			list = append(list, name)
 		}
 	}
 	return list
+}
+
+// withinHost tells the providers that reach no other host, of those lately found.
+func (t *Transport) withinHost(src netip.Addr) func(name string) bool {
+	infos, _ := t.kept(src)
+	return func(name string) bool {
+		return slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == name && p.SameHost })
+	}
 }
 
 // choose filters and orders what is available: each provider once, in the first

@@ -92,13 +92,18 @@ func (e *NegotiationError) Error() string {
 
 func (e *NegotiationError) Unwrap() error { return ErrNoProvider }
 
-// shared lists the providers that both sides have, and would use if they were named.
+// shared lists the providers that both sides have, and would use if they were named:
+// those first that one of them offers.
 func (e *NegotiationError) shared() (names []string) {
-	has := func(h *framing.Hello, provider string) bool {
-		return position(h.Offers, provider) >= 0 || slices.Contains(h.Unoffered, provider)
+	for _, sides := range [][2]*framing.Hello{{e.own, e.remote}, {e.remote, e.own}} {
+		for _, offer := range sides[0].Offers {
+			if slices.Contains(sides[1].Unoffered, offer.Provider) {
+				names = append(names, offer.Provider)
+			}
+		}
 	}
-	for _, name := range slices.Concat(e.own.Unoffered, e.remote.Unoffered) {
-		if !hasReason(name) && has(e.own, name) && has(e.remote, name) && !slices.Contains(names, name) {
+	for _, name := range e.own.Unoffered {
+		if !hasReason(name) && slices.Contains(e.remote.Unoffered, name) {
 			names = append(names, name)
 		}
 	}
