@@ -44,7 +44,7 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	if err != nil {
 		return framing.Hello{}, err
 	}
-	if local != addrPort(b.nc.RemoteAddr()).Addr() { // to name those would help nobody
+	if peer := addrPort(b.nc.RemoteAddr()).Addr(); local != peer && !local.IsLoopback() { // probably on another host
 		unoffered = slices.DeleteFunc(unoffered, b.t.withinHost(local))
 	}
 	if left, failing := b.working(offers, local); len(left) > 0 || b.fallback {

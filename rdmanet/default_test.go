@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -89,6 +90,18 @@ func TestNothingToOffer(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
+// A host may have several addresses of its own.
+func TestSharedMemoryIsSuggested(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Shm()}})
+	here, there := rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm")), rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm"))
+	cleanly(t, here)
+	cleanly(t, there)
+	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"tcp;ofi_rxm"}})
+	d := rdmanet.Dialer{Transport: here, Providers: []string{"shm"}, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+	_, err := d.Dial("rdma", l.Addr().String())
+	require.ErrorContains(t, err, "name shm or tcp;ofi_rxm on both sides")
+}
+
 // noLibrary is the fabric of a machine without libfabric.
 type noLibrary struct{}
 
@@ -97,6 +110,17 @@ func (noLibrary) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
 }
 
 func (noLibrary) Open(string, netip.Addr) (fabric.Endpoint, error) { panic("not listed") }
+
+// A Listen that fails tells nothing of listening.
+func TestListenFailsQuietly(t *testing.T) {
+	tr := rdmanet.NewTransport(noLibrary{})
+	require.NoError(t, tr.Close())
+	var told journal
+	lc := rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Logger: told.logger()}
+	_, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
+	require.ErrorIs(t, err, net.ErrClosed)
+	require.Empty(t, told.String())
+}
 
 // A dialer learns that it is the listener which has no libfabric.
 func TestListenerWithoutLibfabric(t *testing.T) {

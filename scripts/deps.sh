@@ -80,5 +80,6 @@ ready || {
 	exit 1
 }
 
-# Go's build cache does not notice that headers have come.
+# Go's build cache does not notice that headers have come. What was built with -race and
+# without them stays: its error names -a.
 [ "$before" = "$(headers)" ] || (cd "$(dirname "$0")/.." && go build -a ./cgo/ofi)

@@ -56,7 +56,7 @@ var load = sync.OnceValues(func() (*library, error) {
 	if C.OFI_HAS_HEADERS == 0 {
 		// Go's build cache does not notice that headers have come.
 		return nil, &LoadError{"this program was built without libfabric's headers: install libfabric-dev (Debian, Ubuntu), " +
-			"libfabric-devel (Fedora, RHEL) or libfabric (Arch) where it is built, and build it anew with go build -a"}
+			"libfabric-devel (Fedora, RHEL) or libfabric (Arch) where it is built, and build it anew with go build -a and its other flags"}
 	}
 	if C.OFI_HAS_LOADER == 0 {
 		return nil, &LoadError{"this program was built for a C library without dlvsym(3): build it with glibc"}

@@ -134,6 +134,7 @@ func TestChecks(t *testing.T) {
 		"older than compiled": {libfabric, with(machine(), versions("2.1", "1.22.0")), OK, "compiled with 2.1", ""},
 		"libfabric is absent": {libfabric, with(machine(), versions("2.1", "")), Fail, "none", "libfabric1"},
 		"another libfabric":   {libfabric, with(with(machine(), versions("2.1", "")), environ("RDMANET_LIBFABRIC=/x")), Fail, "none", "unset RDMANET_LIBFABRIC"},
+		"empty variable":      {libfabric, with(with(machine(), versions("2.1", "")), environ("RDMANET_LIBFABRIC=")), Fail, "none", "libfabric1"},
 		"no libfabric":        {libfabric, with(machine(), versions("", "")), Fail, "built without", "go build -a"},
 
 		"no variables":     {environment, machine(), OK, "no variable", ""},

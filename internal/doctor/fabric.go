@@ -30,7 +30,10 @@ func libfabric(m *Machine) Finding {
 	case m.Library == "":
 		f.Verdict, f.Found = Fail, "none"
 		f.Advice = "Install it (libfabric1), or name its file in RDMANET_LIBFABRIC."
-		if slices.ContainsFunc(m.Environ, func(v string) bool { return strings.HasPrefix(v, "RDMANET_LIBFABRIC=") }) {
+		if slices.ContainsFunc(m.Environ, func(v string) bool {
+			file, set := strings.CutPrefix(v, "RDMANET_LIBFABRIC=")
+			return set && file != ""
+		}) {
 			f.Advice = "Correct or unset RDMANET_LIBFABRIC: no other file is tried."
 		}
 	case older(newest, m.Library):

@@ -259,6 +259,7 @@ func (p *Peer) Attached(bell Bell) {
 		p.e.bell.Store(&bell) // first: a write that is held back needs it
 	}
 	p.p.bell = bell
+	p.e.quiet = 0 // conns come now
 	p.e.leave()
 	p.join.Do(func() { p.e.joining.Add(-1) })
 	p.e.kick(tickAfter)

@@ -19,12 +19,13 @@ const (
 func (e *Endpoint) pollLater() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if work := e.core.work(); work != e.work || e.core.flying > 0 || e.core.stuck() {
-		e.work, e.quiet = work, 0
-	}
 	after, most := pollEvery, pollIdle
-	if e.joining.Load() > 0 {
+	joining := e.joining.Load() > 0
+	if joining {
 		after, most = pollJoin, pollEvery
+	}
+	if work := e.core.work(); work != e.work || !joining && (e.core.flying > 0 || e.core.stuck()) {
+		e.work, e.quiet = work, 0
 	}
 	after = min(after<<min(e.quiet/pollsEach, 16), most)
 	if after < pollIdle {

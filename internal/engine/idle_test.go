@@ -56,10 +56,25 @@ func TestJoinPolling(t *testing.T) {
 		p, err := l.ea.NewPeer(PeerConfig{})
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, during(2*pollEvery), int64(8))
+		assert.True(t, l.ea.acquire()) // as who waits for an answer does
+		l.ea.arm()
+		assert.GreaterOrEqual(t, during(2*pollEvery), int64(8))
 		time.Sleep(time.Second)
 		polls := during(time.Second)
-		assert.Greater(t, polls, int64(time.Second/pollIdle))
+		assert.GreaterOrEqual(t, polls, int64(time.Second/pollEvery)*9/10)
 		assert.LessOrEqual(t, polls, int64(time.Second/pollEvery+time.Second/pollIdle)+10) // the other side's, and chores
+		// What it does not take does not change that.
+		flying := func(n int) {
+			l.ea.mu.Lock()
+			defer l.ea.mu.Unlock()
+			l.ea.core.flying += n
+		}
+		flying(1)
+		assert.LessOrEqual(t, during(time.Second), int64(time.Second/pollEvery+time.Second/pollIdle)+10)
+		flying(-1)
+		// Once it is there, conns may come at once.
+		p.Attached(Bell{})
+		assert.GreaterOrEqual(t, during(50*pollEvery), int64(45))
 		p.Lost(errors.New("gone"))
 		time.Sleep(2 * time.Second)
 		assert.LessOrEqual(t, during(time.Second), int64(2*time.Second/pollIdle)+10)

@@ -472,7 +472,11 @@ func (e *Endpoint) tick() {
 	}
 	visits := e.visits.Load()
 	if visits != e.seen.Swap(visits) || !e.acquire() { // somebody comes by all the time
-		e.kick(busyTick)
+		if e.waiter == nil && e.joining.Load() > 0 {
+			e.kick(pollJoin)
+		} else {
+			e.kick(busyTick)
+		}
 		return
 	}
 	e.seen.Store(e.visits.Load()) // this one

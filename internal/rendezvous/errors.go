@@ -97,7 +97,7 @@ func (e *NegotiationError) Unwrap() error { return ErrNoProvider }
 func (e *NegotiationError) shared() (names []string) {
 	for _, sides := range [][2]*framing.Hello{{e.own, e.remote}, {e.remote, e.own}} {
 		for _, offer := range sides[0].Offers {
-			if slices.Contains(sides[1].Unoffered, offer.Provider) {
+			if slices.Contains(sides[1].Unoffered, offer.Provider) && !slices.Contains(names, offer.Provider) {
 				names = append(names, offer.Provider)
 			}
 		}
