@@ -472,11 +472,7 @@ func (e *Endpoint) tick() {
 	}
 	visits := e.visits.Load()
 	if visits != e.seen.Swap(visits) || !e.acquire() { // somebody comes by all the time
-		if e.waiter == nil && e.joining.Load() > 0 {
-			e.kick(pollJoin)
-		} else {
-			e.kick(busyTick)
-		}
+		e.kick(busyTick)
 		return
 	}
 	e.seen.Store(e.visits.Load()) // this one
