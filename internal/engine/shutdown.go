@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"errors"
+	"syscall"
+)
+
+// shutdown closes the fabric endpoint and frees what nobody can touch any
+// more. The caller owns the completion queue for good.
+func (c *core) shutdown() error {
+	c.recvs, c.owners, c.down = nil, nil, true
+	for p := range c.lost {
+		for _, s := range p.streams {
+			s.discard()
+		}
+	}
+	end, rest := c.fab.Shutdown, c.close
+	if c.attr.EndpointMR { // Shutdown ends nothing
+		end, rest = c.close, func() error { return nil }
+	}
+	if err := end(); err != nil {
+		c.stays = true
+		return err
+	}
+	c.keepAddresses()
+	for i := range c.ops { // none touches its memory any more
+		if b := c.ops[i].buf; b != nil {
+			c.ops[i] = txOp{}
+			b.done()
+		}
+	}
+	c.tryFree()
+	return rest()
+}
+
+// close closes the fabric endpoint. What is still held stays mapped, but the
+// endpoint is not to wait for it.
+func (c *core) close() error { return errors.Join(c.deregister(), c.fab.Close()) }
+
+// registered is memory that the endpoint has registered for itself.
+type registered interface {
+	Deregister() error
+	KeepAddresses()
+	Close() error
+}
+
+func (c *core) registered() []registered {
+	return append([]registered{c.lend, c.rx, c.tx, c.stage}, c.probes.parts()...)
+}
+
+// deregister withdraws all registrations.
+func (c *core) deregister() (err error) {
+	for _, g := range c.graves {
+		err = errors.Join(err, g.mem.Deregister())
+	}
+	for slab := range c.slabs {
+		err = errors.Join(err, slab.Deregister())
+	}
+	for _, r := range c.registered() {
+		err = errors.Join(err, r.Deregister())
+	}
+	return err
+}
+
+// keepAddresses sees to it that nothing else comes to lie where operations in
+// flight read from. Over shared memory it is the target that does (CMA: see
+// process_vm_readv(2)), when it polls next: if it was stopped, it may do so long
+// after all is closed here, and would take what it finds for data.
+func (c *core) keepAddresses() {
+	if !c.attr.PerPeer || c.flying == 0 && c.stats.Abandoned == 0 { // which may have operations that nobody knows of
+		return
+	}
+	for _, r := range c.registered() {
+		r.KeepAddresses()
+	}
+	for i := range c.ops {
+		if b := c.ops[i].buf; b != nil && b.slab != nil {
+			b.slab.KeepAddresses()
+		}
+	}
+}
+
+// inUse reports that somebody else than the fabric uses registered memory.
+func (c *core) inUse() bool { return c.lent > 0 || c.copying > 0 }
+
+// endCopying ends a copy to or from registered memory that was made without
+// the lock. It returns false if the endpoint was closed meanwhile.
+func (c *core) endCopying() bool {
+	c.copying--
+	c.tryFree()
+	return !c.down
+}
+
+// tryFree gives the memory of a closed endpoint back, unless somebody uses it.
+func (c *core) tryFree() {
+	if !c.down || c.stays || c.inUse() {
+		return
+	}
+	c.free()
+}
+
+// discard drops what a stream has not read yet: its memory is going away.
+func (s *stream) discard() {
+	if !s.eof || !s.segs.empty() {
+		s.err, s.eof = syscall.ECONNRESET, false
+	}
+	s.segs, s.ring = segments{}, nil
+	s.rd.signal()
+}
+
+// free gives all memory back, once nobody uses it.
+func (c *core) free() {
+	for _, g := range c.graves {
+		_ = g.mem.Close()
+	}
+	c.graves = nil
+	for _, s := range c.heaps {
+		_ = s.Close()
+	}
+	for _, r := range c.registered() {
+		_ = r.Close()
+	}
+}
