@@ -41,7 +41,7 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 	e := c.e
 	e.enter()
 	defer e.leave()
-	if c.stream.closed {
+	if c.stream.closed() {
 		return nil, errClosed
 	}
 	if err := c.stream.p.err; err != nil {
@@ -111,7 +111,7 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 			s.begin(source{mem: mem[n : n+k], desc: b.desc, buf: b})
 			s.p.pushTail()
 			m = k
-		} else if l := s.outLease; l == nil || l.revoked || len(mem)-n <= s.p.eager {
+		} else if s.grant != grantHeld || len(mem)-n <= s.p.eager {
 			m = s.writeFrames(mem[n:])
 		}
 		if n += m; m == 0 {

@@ -16,14 +16,12 @@ import (
 // shutWrite ends the sending direction. closed says that nothing more will be
 // read either.
 func (s *stream) shutWrite(closed bool) {
-	if s.gone || s.p.err != nil || s.finSent && (!closed || s.finClosed) {
-		return
-	}
-	s.finSent, s.acked = true, false
-	f := ctlFrame{t: framing.TypeFin, stream: s.id, pos: s.sndNxt}
+	e, f := evCloseWrite, ctlFrame{t: framing.TypeFin, stream: s.id, pos: s.sndNxt}
 	if closed {
-		s.finClosed = true
-		f.flags = framing.FlagClosed
+		e, f.flags = evClose, framing.FlagClosed
+	}
+	if s.gone() || s.p.err != nil || !sendMoves.move(&s.send, e) {
+		return
 	}
 	s.p.control(f)
 	s.wr.signal()
@@ -31,8 +29,13 @@ func (s *stream) shutWrite(closed bool) {
 
 // shutRead discards what is there and what will come.
 func (s *stream) shutRead() {
-	s.readShut = true
-	for !s.reading {
+	switch s.reader {
+	case readerFree:
+		s.reader = readerShut
+	case readerCopies:
+		s.reader = readerShutsCopies
+	}
+	for s.reader == readerShut {
 		seg := s.segs.front()
 		if seg == nil {
 			break
@@ -52,15 +55,16 @@ func (s *stream) shutRead() {
 // close ends both directions for the user. The stream lives on until the peer
 // has everything and has promised to write no more.
 func (s *stream) close() {
+	if s.opening() {
+		s.abort(framing.ResetAbort)
+		return
+	}
 	s.markClosed()
 	switch {
 	case s.p.err != nil:
 		s.remove()
-	case s.remote && (s.eof || s.quiet):
+	case s.remote() && (s.recv == recvEOF || s.quiet()):
 		// The peer knows all that our Fin would say from the answer to its own.
-	case s.opening:
-		s.abort(framing.ResetAbort)
-		return
 	default:
 		s.shutWrite(true)
 	}
@@ -69,8 +73,8 @@ func (s *stream) close() {
 }
 
 func (s *stream) markClosed() {
-	if !s.closed {
-		s.closed, s.closedAt = true, s.p.c.now()
+	if closeMoves.move(&s.closing, evUserClosed) {
+		s.closedAt = s.p.c.now()
 		s.p.c.lingering++
 		s.p.c.touch(s.p) // the tail goes
 	}
@@ -87,8 +91,8 @@ func (s *stream) abort(code framing.ResetCode) {
 		s.remove()
 		return
 	}
-	if !s.remote || !s.eof && !s.quiet {
-		s.finSent, s.finClosed, s.due = true, true, code
+	if (!s.remote() || s.recv != recvEOF && !s.quiet()) && sendMoves.move(&s.send, evAbort) {
+		s.due = code
 		s.sendReset()
 	}
 	s.ackFin()
@@ -97,36 +101,36 @@ func (s *stream) abort(code framing.ResetCode) {
 
 // sendReset sends a Reset that is due. It promises that no write is in flight.
 func (s *stream) sendReset() {
-	if s.due != 0 && s.writing == 0 {
+	if s.writing == 0 && sendMoves.move(&s.send, evResetSent) {
 		s.p.reset(s.id, s.due)
-		s.due = 0
 	}
 }
 
 // tryRemove forgets a stream that the user has closed, once neither side can
 // have a write in flight and each knows that of the other.
 func (s *stream) tryRemove() {
-	if s.closed && s.writing == 0 && !s.owed && (s.quiet || s.remote && s.eof) {
+	if s.closed() && s.writing == 0 && !s.finDue && (s.quiet() || s.remote() && s.recv == recvEOF) {
 		s.remove()
 	}
 }
 
 // finished takes a Fin frame in.
 func (s *stream) finished(pos uint64, closed bool) error {
-	if s.wasCut { // by a Reset that overtook it
-		s.owed = true
+	if s.recv == recvCut { // by a Reset that overtook it
+		s.finDue = true
 		s.ackFin()
 		return nil
 	}
-	if s.finKnown && pos != s.finPos || pos < s.rcvNxt {
+	if s.recv.ends() && pos != s.finPos || pos < s.rcvNxt {
 		return fmt.Errorf("%w: stream ends at %d, and at %d", errProtocol, pos, s.rcvNxt)
 	}
-	s.finKnown, s.finPos, s.owed = true, pos, true
-	s.wanting = false
-	if closed && !s.remote {
-		s.remote = true
+	recvMoves.move(&s.recv, evFin)
+	s.finPos, s.finDue = pos, true
+	s.dropClaim()
+	if closed && closeMoves.move(&s.closing, evPeerClosed) {
 		s.dropPending()
 		s.wr.signal()
+		s.rd.signal() // of Open, if the Fin has overtaken the Accept
 	}
 	s.checkFin()
 	return nil
@@ -134,11 +138,10 @@ func (s *stream) finished(pos uint64, closed bool) error {
 
 // checkFin ends the receiving direction once everything has arrived.
 func (s *stream) checkFin() {
-	if !s.finKnown || s.rcvNxt != s.finPos && !s.deaf() {
+	if !s.recv.ends() {
 		return
 	}
-	if !s.eof && s.rcvNxt == s.finPos {
-		s.eof = true
+	if s.rcvNxt == s.finPos && recvMoves.move(&s.recv, evComplete) {
 		s.endLease()
 		s.rd.signal()
 	}
@@ -155,12 +158,12 @@ func (s *stream) endLease() {
 
 // ackFin answers the peer's Fin when its conditions hold.
 func (s *stream) ackFin() {
-	if !s.owed || s.gone || s.remote && s.writing > 0 || s.rcvNxt != s.finPos && !s.deaf() {
+	if !s.finDue || s.gone() || s.remote() && s.writing > 0 || s.rcvNxt != s.finPos && !s.deaf() {
 		return
 	}
-	s.owed = false
+	s.finDue = false
 	f := ctlFrame{t: framing.TypeFinAck, stream: s.id, pos: s.finPos}
-	if s.remote {
+	if s.remote() {
 		f.flags = framing.FlagClosed
 	}
 	s.p.control(f)
@@ -169,24 +172,20 @@ func (s *stream) ackFin() {
 
 // finAcked takes the answer to our Fin in.
 func (s *stream) finAcked(closed bool) {
-	if s.finClosed && !closed {
-		return // answers the Fin before the one with FlagClosed
+	e := evAcked // of a Fin that may be the one before that with FlagClosed
+	if closed {
+		e = evCloseAcked
 	}
-	s.acked = true
-	s.quiet = s.quiet || closed
-	s.wr.signal()
-	s.tryRemove()
+	if sendMoves.move(&s.send, e) {
+		s.wr.signal()
+		s.tryRemove()
+	}
 }
 
 // wasReset takes a Reset frame in.
 func (s *stream) wasReset(code framing.ResetCode) {
-	opening := s.opening
-	s.remote, s.quiet, s.wasCut, s.owed = true, true, true, true
-	if s.err == nil && !s.eof {
-		s.err = resetError(code, opening)
-	}
-	s.opening = false
-	s.acked = true
+	s.cut(resetError(code, s.opening()))
+	s.finDue = true
 	s.dropPending()
 	s.dropHeld()
 	s.endLease()
@@ -197,16 +196,18 @@ func (s *stream) wasReset(code framing.ResetCode) {
 
 // delivered reports that a stream which the user has closed needs nothing more
 // of this process.
-func (s *stream) delivered() bool { return s.gone || s.acked || s.p.err != nil }
+func (s *stream) delivered() bool {
+	return s.gone() || s.send == sendFinAcked || s.send == sendClosed || s.p.err != nil
+}
 
 // writeError is why nothing can be written any more, nil if it can.
 func (s *stream) writeError() error {
 	switch {
-	case s.closed:
+	case s.closed():
 		return errClosed
 	case s.err != nil:
 		return s.err
-	case s.p.err != nil, s.remote, s.finSent:
+	case s.p.err != nil, !s.mayData():
 		return syscall.EPIPE
 	}
 	return nil

@@ -58,7 +58,7 @@ func (c *Conn) Counters() Counters {
 // and the deadline come first, as in TCP.
 func (c *Conn) readError() error {
 	switch {
-	case c.stream.closed:
+	case c.stream.closed():
 		return errClosed
 	case c.rdl.passed:
 		return os.ErrDeadlineExceeded
@@ -69,7 +69,7 @@ func (c *Conn) readError() error {
 // endError is why nothing more will come, once all data is read.
 func (s *stream) endError() error {
 	switch {
-	case s.readShut, s.eof:
+	case s.reader.shut(), s.recv == recvEOF:
 		return io.EOF
 	}
 	return s.err
@@ -97,7 +97,7 @@ func (c *Conn) read(b []byte) (int, error) {
 		}
 		n, large := s.tryRead(b)
 		if large != nil {
-			s.reading = true
+			s.reader = readerCopies
 			s.p.c.copying++
 			e.leave()
 			n = copy(b, large)
@@ -134,8 +134,9 @@ func (c *Conn) waitRead() {
 
 // endCopy ends an unlocked copy of n bytes out of the landing ring.
 func (s *stream) endCopy(n int) {
-	s.reading = false
-	if s.gone {
+	shut := s.reader == readerShutsCopies
+	s.reader = readerFree
+	if s.gone() {
 		s.release()
 		return
 	}
@@ -143,7 +144,7 @@ func (s *stream) endCopy(n int) {
 		s.consumeLarge(n)
 	}
 	s.dropLease()
-	if s.readShut {
+	if shut {
 		s.shutRead()
 	}
 }
@@ -245,7 +246,7 @@ func (c *Conn) writeError() error {
 func (c *Conn) CloseWrite() error {
 	c.e.enter()
 	defer c.e.leave()
-	if c.stream.closed {
+	if c.stream.closed() {
 		return errClosed
 	}
 	c.stream.shutWrite(false)
@@ -256,7 +257,7 @@ func (c *Conn) CloseWrite() error {
 func (c *Conn) CloseRead() error {
 	c.e.enter()
 	defer c.e.leave()
-	if c.stream.closed {
+	if c.stream.closed() {
 		return errClosed
 	}
 	c.stream.shutRead()
@@ -268,7 +269,7 @@ func (c *Conn) CloseRead() error {
 func (c *Conn) SetLinger(sec int) error {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	if c.stream.closed {
+	if c.stream.closed() {
 		return errClosed
 	}
 	switch {
@@ -287,7 +288,7 @@ func (c *Conn) SetLinger(sec int) error {
 func (c *Conn) Close() error {
 	s, e := c.stream, c.e
 	e.enterWatched()
-	if s.closed {
+	if s.closed() {
 		e.leave()
 		return errClosed
 	}
@@ -342,7 +343,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.setDeadlines(t, fa
 func (c *Conn) setDeadlines(t time.Time, read, write bool) error {
 	c.e.lock()
 	defer c.e.mu.Unlock()
-	if c.stream.closed {
+	if c.stream.closed() {
 		return errClosed
 	}
 	if read {

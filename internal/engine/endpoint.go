@@ -324,7 +324,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	s.conn.dialed = true
 	stop := context.AfterFunc(ctx, func() { e.expire(s.rd.signal) })
 	defer stop()
-	for s.opening && s.err == nil && ctx.Err() == nil {
+	for s.opening() && s.err == nil && ctx.Err() == nil {
 		s.rd.prepare()
 		e.leave()
 		e.wait(&s.rd, "rdmanet.Open")
@@ -336,7 +336,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		err = s.err
 		s.close()
 		return nil, err
-	case s.opening:
+	case s.opening():
 		s.close()
 		return nil, ctx.Err()
 	}

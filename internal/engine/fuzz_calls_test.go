@@ -21,14 +21,14 @@ func (sc *scene) call(r *reader, f func(*scene, *reader, *stream)) {
 	if len(list) == 0 {
 		return
 	}
-	if s := list[int(r.byte())%len(list)]; !s.closed {
+	if s := list[int(r.byte())%len(list)]; !s.closed() {
 		f(sc, r, s)
 		sc.c.flush()
 	}
 }
 
 func (sc *scene) write(r *reader, s *stream) {
-	if s.writeError() == nil && !s.opening {
+	if s.writeError() == nil && !s.opening() {
 		writeSome(s, make([]byte, min(r.size(), 256<<10)))
 	}
 }
@@ -44,12 +44,12 @@ func (sc *scene) read(r *reader, s *stream) {
 		}
 		return
 	}
-	s.reading = true // much can happen while it copies
+	s.reader = readerCopies // much can happen while it copies
 	sc.c.copying++
 	for range r.byte() % 4 {
 		sc.poll(sc.c, 8)
 	}
-	if r.byte()%8 == 0 && !s.closed {
+	if r.byte()%8 == 0 && !s.closed() {
 		s.close()
 	}
 	n = copy(b, large)
@@ -102,7 +102,7 @@ func (sc *scene) sendBuffer(r *reader, s *stream) {
 	defer b.done()
 	mem := b.mem
 	b.released, b.mem = true, nil
-	for len(mem) > 0 && s.writeError() == nil && !s.opening {
+	for len(mem) > 0 && s.writeError() == nil && !s.opening() {
 		s.p.seal()
 		k := s.largeRoom(len(mem), chunkSize)
 		if k == 0 {

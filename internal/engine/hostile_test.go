@@ -107,7 +107,7 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	connect(t, sc.toUs, sc.toHonest)
 	s, err := sc.toUs.open(hostileListener)
 	require.NoError(t, err)
-	for i := 0; accepted == nil || s.opening; i++ {
+	for i := 0; accepted == nil || s.opening(); i++ {
 		require.Less(t, i, 1000)
 		sc.pollAll()
 	}
@@ -324,7 +324,7 @@ func (sc *scene) check() {
 				require.LessOrEqual(sc.t, s.largeIn-s.largeRel, uint64(len(l.Ring.Bytes)), "large data")
 				require.LessOrEqual(sc.t, l.unread.len(), framing.MaxWrites, "writes")
 			}
-			if s.finKnown {
+			if s.recv.ends() {
 				require.LessOrEqual(sc.t, s.rcvNxt, s.finPos, "the stream's end")
 			}
 		}
@@ -351,7 +351,7 @@ func (sc *scene) finish() {
 		b.Release()
 	}
 	for _, s := range append(sc.opens, streamsOf(sc.conns)...) {
-		if !s.closed {
+		if !s.closed() {
 			s.close()
 		}
 	}

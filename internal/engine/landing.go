@@ -91,7 +91,7 @@ func (c *core) landed(data uint64) {
 	}
 	s := l.Owner.(*stream)
 	in := s.inLease
-	if s.gone || in == nil || in.Lease != l {
+	if s.gone() || in == nil || in.Lease != l {
 		c.stats.WritesStray++
 		return
 	}
@@ -161,7 +161,7 @@ func (s *stream) takeLanded() (bool, error) {
 	n, size := uint64(w.n), uint64(len(l.Ring.Bytes))
 	switch off := framing.RingOffset(w.ring-l.base, size); {
 	case w.pos != s.rcvNxt, w.ring != s.largeIn, n == 0, n > uint64(l.chunk), off+n > size,
-		s.largeIn+n-s.largeRel > size, l.unread.len() == framing.MaxWrites, s.finKnown && w.pos+n > s.finPos:
+		s.largeIn+n-s.largeRel > size, l.unread.len() == framing.MaxWrites, s.recv.ends() && w.pos+n > s.finPos:
 		return false, fmt.Errorf("%w: write of %d bytes at %d does not fit the ring", errProtocol, n, w.ring)
 	}
 	l.last = w.n
@@ -175,7 +175,7 @@ func (s *stream) takeLanded() (bool, error) {
 	s.p.c.stats.RDMAReceived += n
 	s.p.c.stats.RDMAWritesReceived++
 	l.touched = s.p.c.now().UnixNano()
-	if s.readShut && !s.reading {
+	if s.reader == readerShut {
 		l.read += n
 		s.releaseRing()
 	} else {
@@ -241,7 +241,7 @@ func (s *stream) unhold() {
 // has been read.
 func (s *stream) dropLease() {
 	l := s.inLease
-	if l == nil || s.largeIn != s.largeRel || s.reading || len(l.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
+	if l == nil || s.largeIn != s.largeRel || s.reader.copies() || len(l.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
 		return
 	}
 	s.inLease = nil
@@ -258,10 +258,11 @@ func (c *core) grantWaiting() {
 	queue := c.waiting
 	c.waiting = queue[:0] // each adds itself at most
 	for _, s := range queue {
-		s.queued = false
+		wants := s.claim == claimOpen && !s.gone()
+		s.claim = claimNone
 		switch {
-		case !s.wanting || s.gone:
-		case s.p.dry && s.inLease == nil && !s.deaf() && !s.finKnown:
+		case !wants:
+		case s.p.dry && s.inLease == nil && !s.deaf() && s.recv == recvOpen:
 			s.wait()
 		default:
 			s.wanted()
@@ -272,10 +273,16 @@ func (c *core) grantWaiting() {
 
 // wait queues a stream whose peer wants a lease that it cannot have yet.
 func (s *stream) wait() {
-	s.wanting = true
-	if !s.queued {
-		s.queued = true
+	if s.claim == claimNone {
 		s.p.c.waiting = append(s.p.c.waiting, s)
+	}
+	s.claim = claimOpen
+}
+
+// dropClaim notes that the peer wants no ring any more, or has one.
+func (s *stream) dropClaim() {
+	if s.claim == claimOpen {
+		s.claim = claimStale
 	}
 }
 
@@ -293,8 +300,8 @@ func (s *stream) takeWant(h *framing.Header) {
 
 // wanted takes in that the peer has large data to send.
 func (s *stream) wanted() {
-	if s.deaf() || s.finKnown {
-		s.wanting = false
+	if s.deaf() || s.recv != recvOpen {
+		s.dropClaim()
 		return
 	}
 	if s.inLease != nil {
@@ -322,7 +329,8 @@ func (s *stream) wanted() {
 		s.wait()
 		return
 	}
-	s.wanting, c.landing = false, true
+	s.dropClaim()
+	c.landing = true
 	for len(c.lessees) <= int(l.Index) {
 		c.lessees = append(c.lessees, nil)
 	}
@@ -376,7 +384,7 @@ func (s *stream) revoke() {
 // returned takes in that the peer has given its lease back.
 func (s *stream) returned(final uint64) error {
 	l := s.inLease
-	if l == nil || s.wasCut { // a Reset, which overtook it, has ended the lease
+	if l == nil || s.recv == recvCut { // a Reset, which overtook it, has ended the lease
 		return nil
 	}
 	if err := l.Return(final); err != nil {
@@ -416,7 +424,7 @@ func (p *peer) revokeOldest() {
 func (p *peer) reclaim() (more bool) {
 	for i := 0; i < len(p.list); i++ {
 		s := p.list[i]
-		if s.closed && p.c.now().Sub(s.closedAt) > p.c.cfg.DeadAfter {
+		if s.closed() && p.c.now().Sub(s.closedAt) > p.c.cfg.DeadAfter {
 			p.c.fail(p, fmt.Errorf("%w: it does not answer a close", errProtocol))
 			return false
 		}
@@ -427,7 +435,7 @@ func (p *peer) reclaim() (more bool) {
 				s.revoke()
 			}
 		}
-		more = more || s.wanting
+		more = more || s.claim == claimOpen
 	}
 	if !more && p.landing != nil {
 		p.landing.Trim() // idle conns own no registered memory

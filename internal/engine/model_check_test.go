@@ -24,7 +24,7 @@ func (m *model) look() {
 				"%v: nobody wakes the reader", e)
 		case "write":
 			s := e.s
-			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.blocked || s.lacks(e.conn.left) == wantOwn),
+			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.lacks(e.conn.left) == wantOwn),
 				"%v: nobody wakes the writer (lacks %d)", e, s.lacks(e.conn.left))
 		case "close":
 			m.check(e.s.wr.waiting && !e.s.delivered() && !e.conn.wdl.passed, "%v: nobody wakes Close", e)
@@ -52,27 +52,27 @@ func (m *model) lookAtEnd(e *modelEnd) {
 	if e.s == nil {
 		return
 	}
-	m.check(e.readErr == nil || e.closed || e.s.reading || e.s.segs.empty(), "%v: there is something to read after %v", e, e.readErr)
+	m.check(e.readErr == nil || e.closed || e.s.reader.copies() || e.s.segs.empty(), "%v: there is something to read after %v", e, e.readErr)
 	if e.s.err != nil {
 		if !e.cut {
 			e.cut, e.cutAt = true, e.s.rcvNxt
 		}
 		m.check(e.s.rcvNxt == e.cutAt, "%v: bytes are taken in after %v", e, e.s.err)
 	}
-	if l := e.s.outLease; l != nil && l.revoked {
+	if l := e.s.outLease; l != nil && e.s.grant == grantReturning {
 		if e.revoked != l {
 			e.revoked, e.revokedAt = l, e.s.largeOut
 		}
 		m.check(e.s.largeOut == e.revokedAt, "%v: it goes on writing to a ring that was revoked", e)
 	}
-	if !e.s.reading && len(e.kept) == 0 || e.h.down {
+	if !e.s.reader.copies() && len(e.kept) == 0 || e.h.down {
 		return
 	}
 	if l := e.s.inLease; l != nil {
 		m.check(l.State() != pool.LeaseDropped, "%v: a ring was freed that is being read", e)
 		return
 	}
-	m.check(!e.s.reading, "%v: a ring is gone that is being read", e)
+	m.check(!e.s.reader.copies(), "%v: a ring is gone that is being read", e)
 	for _, k := range e.kept {
 		m.check(k.b.stream != e.s, "%v: a ring is gone of which the user holds a piece", e)
 	}
@@ -133,15 +133,15 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	if !o.deaf() && !e.aborted && e.s.err == nil {
 		m.check(o.s.rcvNxt == sent, "%v: %d bytes sent, and %d arrived", e, sent, o.s.rcvNxt)
 	}
-	if l := e.s.outLease; l != nil {
-		m.check(!l.revoked || held > 0, "%v: a ring that was revoked is not given back", e)
+	if e.s.outLease != nil {
+		m.check(e.s.grant != grantReturning || held > 0, "%v: a ring that was revoked is not given back", e)
 	}
 	if l := o.s.inLease; l != nil && !o.closed {
 		m.check(l.State() != pool.LeaseRevoking || held > 0, "%v: a ring that was revoked does not come back", o)
-		m.check(!o.s.eof || !o.s.segs.empty() || o.s.reading || len(l.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
+		m.check(o.s.recv != recvEOF || !o.s.segs.empty() || o.s.reader.copies() || len(l.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
 	}
-	m.check(m.opt.tight > 0 || !o.s.wanting || o.s.inLease != nil || o.deaf(), "%v: it waits for a ring, and there is memory", o)
-	unread := !o.s.segs.empty() || o.s.reading || o.s.inLease != nil && len(o.s.inLease.lent) > 0
+	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.deaf(), "%v: it waits for a ring, and there is memory", o)
+	unread := !o.s.segs.empty() || o.s.reader.copies() || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
 		m.check(unread && !o.deaf(), "%v: the writer waits, and all is read", e)
 		m.check(e.s.lacks(e.conn.left) != wantNothing, "%v: the writer waits, and could go on", e)
@@ -312,10 +312,10 @@ func dumpPeer(c *core, p *peer) string {
 		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
 		p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
 	for _, s := range p.streams {
-		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v lease %v asked %v/%v writing %d fin %v/%v acked %v waiting %v\n",
-			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.outLease != nil, s.asked, s.askData, s.writing, s.finSent, s.finClosed, s.acked, s.wr.waiting)
-		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v wanting %v fin %v at %d eof %v remote %v owed %v closed %v err %v waiting %v\n",
-			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.wanting, s.finKnown, s.finPos, s.eof, s.remote, s.owed, s.closed, s.err, s.rd.waiting)
+		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closing %d, waiting %v\n",
+			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closing, s.wr.waiting)
+		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v claim %d state %d, ends at %d, to be answered %v, err %v waiting %v\n",
+			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.claim, s.recv, s.finPos, s.finDue, s.err, s.rd.waiting)
 	}
 	return out
 }

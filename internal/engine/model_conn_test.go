@@ -252,9 +252,9 @@ func (m *model) mischief(e *modelEnd) bool {
 	}
 	copies := e.writer != nil && e.writer.w == nil && e.h.c.copying > 0
 	switch {
-	case e.s.awake:
+	case e.s.writer == writerAwake:
 		m.deadline(e)
-	case !copies && !e.s.reading:
+	case !copies && !e.s.reader.copies():
 		return false
 	case m.rng.IntN(1000) < m.opt.faults && !e.h.dead:
 		m.closeHost(e.h)

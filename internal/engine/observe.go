@@ -147,7 +147,7 @@ func (s *stream) state() State {
 	if l := s.inLease; l != nil {
 		unread += s.largeIn - l.read
 	}
-	if s.closed {
+	if s.closed() {
 		unread = 0 // nobody will
 	}
 	return State{Counters: s.info, Phase: s.phase(), Unread: unread, Reading: s.rd.waiting, Waits: s.waits()}
@@ -155,15 +155,15 @@ func (s *stream) state() State {
 
 func (s *stream) phase() Phase {
 	switch {
-	case s.closed:
+	case s.closed():
 		return Closing
 	case s.err != nil:
 		return Reset
-	case s.remote, s.finKnown && s.finSent:
+	case s.remote(), s.recv.ends() && s.send != sendOpen:
 		return Ended
-	case s.finKnown:
+	case s.recv.ends():
 		return ReadClosed
-	case s.finSent:
+	case s.send != sendOpen:
 		return WriteClosed
 	}
 	return Open
@@ -171,17 +171,17 @@ func (s *stream) phase() Phase {
 
 // waits follows lacks, which only has to know who is to be woken.
 func (s *stream) waits() Waits {
-	p, l := s.p, s.outLease
+	p := s.p
 	switch {
 	case !s.wr.waiting:
 		return WaitsNothing
-	case s.closed:
+	case s.closed():
 		return WaitsDelivery
 	case p.stalled:
 		return WaitsQueue
 	case s.pend.active && !p.mayData(1):
 		return WaitsPeerSlots
-	case !s.pend.active && l != nil && !l.revoked && s.conn.left > p.eager && !s.conn.small:
+	case !s.pend.active && s.grant == grantHeld && s.conn.left > p.eager && !s.conn.small:
 		return s.waitsLarge()
 	case uint64(s.smallMax) <= s.smallOut:
 		return WaitsWindow

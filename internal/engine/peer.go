@@ -40,11 +40,22 @@ type peer struct {
 	addr     fabric.Addr
 	linked   bool // addr is in the address vector
 	eager    int  // most payload of a frame that both sides take
-	bell     Bell
-	rung     bool // listed in core.rang
+	cfg      PeerConfig
+	err      error // why it was lost
+	ended    bool  // the owner knows of err
 
-	// Receive slots that the peer may use, and that we may use of the peer's.
-	// All are cumulative and wrap.
+	receiveSlots
+	outgoing
+	held
+	doorbell
+	inLanding
+	pathCheck
+	peerStreams
+}
+
+// receiveSlots are those that the peer may use of ours, and we of the peer's. All
+// counters are cumulative and wrap.
+type receiveSlots struct {
 	slots      int                // how many it may have in flight
 	granted    uint32             // slots granted
 	told       uint32             // granted, as of the last frame sent
@@ -52,19 +63,16 @@ type peer struct {
 	credit     framing.SlotCursor // slots granted to us
 	used       uint32
 	theirSlots int
+}
 
+// outgoing is what is to be sent to the peer, and what holds it up.
+type outgoing struct {
 	out     []outOp // operations in order; out[:head] are posted
 	head    int
 	stalled bool          // nothing of out can be posted for now
 	refused bool          // since the fabric has refused it
 	moved   bool          // since chores looked last, something was posted or completed
 	waited  time.Duration // for how long nothing has, although something waits
-
-	// What it holds of what all peers share.
-	frames int // send slots of frames that are queued or in flight
-	pends  int // send slots of streams' coalesced data
-	staged int // staging chunks
-	flying int // operations
 
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
@@ -73,36 +81,47 @@ type peer struct {
 	awake   int       // those that were woken, and are not back yet
 	pending []*stream // streams whose coalesced data waits for a slot
 	dirty   []*stream // streams whose credits the peer should hear of
-	touched bool
+	touched bool      // listed in core.touched
+}
 
+// held is what the peer holds of what all peers share.
+type held struct {
+	frames int // send slots of frames that are queued or in flight
+	pends  int // send slots of streams' coalesced data
+	staged int // staging chunks
+	flying int // operations
+}
+
+// doorbell is how the peer is woken.
+type doorbell struct {
+	bell Bell
+	rung bool // listed in core.rang
+}
+
+// inLanding is what the peer writes to, and how it says that it has.
+type inLanding struct {
+	landing *pool.Arena
+	dry     bool // it had no memory for a lease when grantWaiting looked last
+	silent  bool // its writes come without completion data
+	proves  bool // their completion data shows the proof
+}
+
+// pathCheck is the check that comes before conns.
+type pathCheck struct {
+	probe probe
+	pong  waiter // for the end of it
+}
+
+// peerStreams are the peer's streams.
+type peerStreams struct {
 	streams map[uint32]*stream
 	list    []*stream // the same, in an order that a replay repeats
 	nextID  uint32
-	silent  bool // its writes come without completion data
-	proves  bool // their completion data shows the proof
-	landing *pool.Arena
-	dry     bool // it had no memory for a lease when grantWaiting looked last
-	probe   probe
-	pong    waiter // for the end of the path check
-	// conns is how many streams there are, idle since when there are none, in Unix
+	// conns is how many there are, idle since when there are none, in Unix
 	// nanoseconds: both are read without the lock, which a provider that hangs
 	// may hold for ever.
 	conns atomic.Int32
 	idle  atomic.Int64
-	cfg   PeerConfig
-	err   error
-	ended bool // the owner knows of err
-}
-
-// ctlFrame is a control frame that waits for a slot.
-type ctlFrame struct {
-	t       framing.Type
-	flags   framing.Flags
-	stream  uint32
-	pos     uint64
-	n       uint8
-	payload [framing.LeaseSize]byte
-	long    bool // its payload is the path check's pattern
 }
 
 // newPeer reserves a number and receive slots for a peer that is about to come.
@@ -145,10 +164,11 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		c.lastID++
 	}
 	p := &peer{
-		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token),
-		slots: want, granted: uint32(want), told: uint32(want),
-		streams: map[uint32]*stream{}, pong: newWaiter(), cfg: cfg,
+		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
+		receiveSlots: receiveSlots{slots: want, granted: uint32(want), told: uint32(want)},
+		pathCheck:    pathCheck{pong: newWaiter()},
 	}
+	p.streams = map[uint32]*stream{}
 	p.idle.Store(c.now().UnixNano())
 	c.granted += want
 	c.peers[p.id] = p
@@ -199,137 +219,6 @@ func (p *peer) wants() bool {
 	return p.err == nil && (p.probePostable() || len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0 || p.creditDue())
 }
 
-// frame builds a frame in a send slot and queues it. The caller has checked
-// that the slot credit is there; paid says that it was taken before.
-func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
-	if !p.mayFrame() {
-		p.c.stats.Stalls.SendSlots++
-		return false
-	}
-	slot, _ := p.c.tx.Get()
-	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], payload)
-	p.queue(f, s, slot, n, paid)
-	return true
-}
-
-// queue queues the frame whose n payload bytes are in slot already.
-func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
-	p.seal()
-	h := framing.Header{
-		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.proofOut,
-		Stream: f.stream, Slots: p.granted, Pos: f.pos,
-	}
-	if s != nil {
-		h.Window, h.Ring = s.tell()
-	}
-	p.told = p.granted
-	if !paid {
-		p.used++
-	}
-	c := p.c
-	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]
-	h.Encode(buf)
-	op := fabric.Op{Kind: fabric.Send, To: p.addr, Buf: buf, Desc: c.tx.Desc(slot)}
-	if len(buf) <= c.attr.InjectSize {
-		op.Kind = fabric.Inject
-	}
-	c.stats.FramesSent++
-	p.frames++
-	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot, slots: 1}})
-}
-
-// control queues a control frame.
-func (p *peer) control(f ctlFrame) {
-	if p.err != nil {
-		return
-	}
-	if len(p.ctl) >= maxControl+8*len(p.streams) {
-		p.c.stats.Violations++
-		p.c.fail(p, fmt.Errorf("%w: it asks for answers and takes none", errProtocol))
-		return
-	}
-	p.ctl = append(p.ctl, f)
-	p.c.touch(p)
-}
-
-// flush sends what has become possible: control frames first, then credits,
-// then coalesced data.
-func (p *peer) flush() {
-	if p.err != nil {
-		return
-	}
-	p.postProbe()
-	p.flushControl()
-	for len(p.dirty) > 0 || p.creditDue() {
-		if !p.mayCtl() || !p.sendCredits() {
-			break
-		}
-	}
-	sent := 0
-	for sent < len(p.pending) && p.pending[sent].sendPending() {
-		sent++
-	}
-	p.pending = slices.Delete(p.pending, 0, sent)
-	p.pushTail()
-}
-
-func (p *peer) flushControl() {
-	n := 0
-	for ; n < len(p.prepaid); n++ {
-		f := &p.prepaid[n]
-		if !p.frame(f, p.streams[f.stream], p.payload(f), true) {
-			break
-		}
-	}
-	p.prepaid = slices.Delete(p.prepaid, 0, n)
-	for n = 0; n < len(p.ctl) && p.mayCtl(); n++ {
-		f := &p.ctl[n]
-		if !p.frame(f, p.streams[f.stream], p.payload(f), false) {
-			break
-		}
-	}
-	p.ctl = slices.Delete(p.ctl, 0, n)
-}
-
-func (p *peer) payload(f *ctlFrame) []byte {
-	if f.long {
-		return p.c.probes.source.Bytes(0)[:p.eager]
-	}
-	return f.payload[:f.n]
-}
-
-// sendCredits tells the peer of its slots and of the dirty streams' credits.
-func (p *peer) sendCredits() bool {
-	if !p.mayFrame() {
-		return false
-	}
-	slot, _ := p.c.tx.Get()
-	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
-	took := 0
-	for _, s := range p.dirty {
-		if n+framing.CreditSize > len(room) {
-			break
-		}
-		took++
-		s.dirty = false
-		if s.gone || s.toldWindow == s.window() && s.toldRing == s.largeRel {
-			continue // another frame told it meanwhile
-		}
-		e := framing.Credit{Stream: s.id}
-		e.Window, e.Ring = s.tell()
-		e.Encode(room[n:])
-		n += framing.CreditSize
-	}
-	p.dirty = slices.Delete(p.dirty, 0, took)
-	if n == 0 && !p.creditDue() {
-		p.c.tx.Put(slot)
-		return true
-	}
-	p.c.stats.CreditFrames++
-	p.queue(&ctlFrame{t: framing.TypeCredit}, nil, slot, n, false)
-	return true
-}
-
 // fail ends a peer: its streams' pending and later calls fail, and no one
 // else's do.
 func (c *core) fail(p *peer, err error) {
@@ -350,7 +239,7 @@ func (c *core) fail(p *peer, err error) {
 	p.blocked = nil
 	cut := 0
 	for _, s := range slices.Clone(p.list) {
-		if !s.closed && !s.wasCut && !s.eof {
+		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
 			cut++
 		}
 		s.fail(syscall.ECONNRESET)
@@ -434,7 +323,7 @@ func (p *peer) open(listener uint32) (*stream, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.opening = true
+	s.closing = connOpening
 	f := ctlFrame{t: framing.TypeOpen, stream: s.id, n: framing.OpenSize}
 	(&framing.Open{Listener: listener}).Encode(f.payload[:])
 	p.control(f)

@@ -104,14 +104,15 @@ func (p *peer) stray(h *framing.Header) {
 func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
 	switch h.Type {
 	case framing.TypeAccept:
-		if s.closed {
+		if s.closed() {
 			// It was given up, and our Reset may have overtaken the Open: then it was
 			// answered, and has ended nothing.
 			s.p.reset(s.id, framing.ResetAbort)
 			return false, nil
 		}
-		s.opening = false
-		s.rd.signal()
+		if closeMoves.move(&s.closing, evAccepted) {
+			s.rd.signal()
+		}
 	case framing.TypeData:
 		if h.Flags&framing.FlagWant != 0 {
 			s.takeWant(h)
@@ -164,7 +165,7 @@ func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err e
 	switch {
 	case len(payload) == 0 || s.deaf() || pos < s.rcvNxt:
 		return false, nil
-	case s.finKnown && pos+uint64(len(payload)) > s.finPos:
+	case s.recv.ends() && pos+uint64(len(payload)) > s.finPos:
 		return false, errProtocol
 	case pos > s.rcvNxt:
 		at, dup := slices.BinarySearchFunc(s.held, pos, func(f heldFrame, pos uint64) int {
@@ -189,12 +190,12 @@ func (s *stream) takeSmall(b []byte) error {
 	n := len(b)
 	s.rcvNxt += uint64(n)
 	s.smallIn += uint64(n)
-	if s.smallIn > s.smallRead+uint64(s.win) || s.finKnown && s.rcvNxt > s.finPos {
+	if s.smallIn > s.smallRead+uint64(s.win) || s.recv.ends() && s.rcvNxt > s.finPos {
 		return errProtocol // more than we promised memory for, or than it announced
 	}
 	s.info.SmallIn += uint64(n)
 	s.p.c.stats.SmallReceived += uint64(n)
-	if s.readShut {
+	if s.reader.shut() {
 		s.readSmall(n)
 		return nil
 	}

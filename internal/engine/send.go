@@ -21,11 +21,10 @@ type pending struct {
 // count the stream's large bytes from its start, over all its leases.
 type outLease struct {
 	framing.Lease
-	base    uint64 // ring position at which the lease began
-	seq     uint16
-	last    int    // length of the last write; 0 before the first
-	end     uint64 // stream position behind it
-	revoked bool
+	base uint64 // ring position at which the lease began
+	seq  uint16
+	last int    // length of the last write; 0 before the first
+	end  uint64 // stream position behind it
 
 	unread writeLog
 }
@@ -47,8 +46,8 @@ func (s *stream) trySmall(b []byte) (n int) {
 			slot, _ := c.tx.Get()
 			s.p.pends++
 			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
-			if s.askData {
-				s.pend.flags, s.askData = framing.FlagWant|s.p.c.wantFlags(), false
+			if s.grant == grantAsking {
+				s.pend.flags, s.grant = framing.FlagWant|s.p.c.wantFlags(), grantAsked
 			}
 		}
 		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
@@ -109,12 +108,10 @@ func (s *stream) dropPending() {
 // there is no ring for it.
 func (s *stream) writeFrames(b []byte) int {
 	if len(b) > s.p.eager && s.p.c.rule != byNothing && !s.conn.small {
-		switch l := s.outLease; {
-		case l != nil && !l.revoked && s.p.c.stage.Len() > 0:
+		switch {
+		case s.grant == grantHeld && s.p.c.stage.Len() > 0:
 			return 0 // it goes by RDMA, when there is room
-		case l != nil:
-			// No memory to write from, or the ring is to go back.
-		case !s.asked:
+		case s.grant == grantNone:
 			s.ask()
 		}
 		b = b[:s.p.eager] // one frame at a time, so that the lease is noticed
@@ -126,11 +123,11 @@ func (s *stream) writeFrames(b []byte) int {
 
 // ask asks the peer for a landing ring, by the next frame.
 func (s *stream) ask() {
-	s.asked = true
 	if !s.pend.active && uint64(s.smallMax) > s.smallOut && s.p.mayWrite() {
-		s.askData = true
+		s.grant = grantAsking
 		return
 	}
+	s.grant = grantAsked
 	s.p.control(ctlFrame{t: framing.TypeWant, flags: s.p.c.wantFlags(), stream: s.id})
 }
 
@@ -154,15 +151,14 @@ func (s *stream) leased(payload []byte) error {
 	if s.outLease != nil || s.p.c.rule == byNothing {
 		return errProtocol
 	}
-	s.asked = false
-	s.outLease = &outLease{Lease: l, base: s.largeOut}
+	recalled := s.grant == grantRecalled
+	s.grant, s.outLease = grantHeld, &outLease{Lease: l, base: s.largeOut}
 	if s.p.c.stage.Len() == 0 {
 		// Now: while many writers wait for receive slots, two are never free at a time
 		// for the first write, and without this memory none would wait for them.
 		s.p.c.growStage()
 	}
-	if s.recalled {
-		s.recalled = false
+	if recalled {
 		s.revoked()
 	}
 	s.wr.signal()
@@ -171,23 +167,23 @@ func (s *stream) leased(payload []byte) error {
 
 // revoked takes in that the peer wants its ring back.
 func (s *stream) revoked() {
-	if l := s.outLease; l != nil {
-		l.revoked = true
+	switch s.grant {
+	case grantAsking, grantAsked: // it overtook the Lease
+		s.grant = grantRecalled
+	case grantHeld:
+		s.grant = grantReturning
 		s.p.c.touch(s.p) // the tail goes
 		s.giveBack()
 		s.wr.signal() // who waited for room in the ring sends frames
-		return
 	}
-	s.recalled = true // it overtook the Lease
 }
 
 // giveBack returns a revoked lease once no write to it is in flight.
 func (s *stream) giveBack() {
-	l := s.outLease
-	if l == nil || !l.revoked || s.writing > 0 || s.gone {
+	if s.grant != grantReturning || s.writing > 0 || s.gone() {
 		return
 	}
-	s.outLease = nil
+	s.grant, s.outLease = grantNone, nil
 	s.p.control(ctlFrame{t: framing.TypeReturn, stream: s.id, pos: s.largeOut})
 	s.wr.signal()
 }
@@ -204,14 +200,14 @@ const (
 // lacks is what a writer with n bytes left has to wait for.
 func (s *stream) lacks(n int) want {
 	c := s.p.c
-	switch l := s.outLease; {
-	case s.err != nil || s.remote || s.finSent || s.closed:
+	switch {
+	case !s.mayData():
 		return wantNothing
 	case s.pend.active:
 		if s.pend.n == s.p.eager || uint64(s.smallMax) <= s.smallOut {
 			return wantOwn // until it has been sent
 		}
-	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
+	case s.grant == grantHeld && n > s.p.eager && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
 		if s.ringRoom(n, stepSize) == 0 {
 			return wantOwn
 		}
@@ -230,7 +226,7 @@ func (s *stream) lacks(n int) want {
 // waits for. If it was its turn, and somebody was faster, it is still its turn.
 func (s *stream) block() {
 	s.wr.waiting = true
-	if s.blocked {
+	if s.writer == writerBlocked {
 		return
 	}
 	if s.lacks(s.conn.left) == wantOwn {
@@ -242,7 +238,7 @@ func (s *stream) block() {
 	if s.turn == s.sndNxt+1 {
 		at = 0
 	}
-	s.blocked = true
+	s.writer = writerBlocked
 	s.p.blocked = slices.Insert(s.p.blocked, at, s)
 	s.p.c.blocked++
 }
@@ -254,17 +250,19 @@ func (p *peer) wakeWriters() {
 	c, n := p.c, 0
 	for ; n < len(p.blocked); n++ {
 		s := p.blocked[n]
-		if s.wr.waiting && !s.closed && !s.gone { // it may be Close that waits
+		if s.wr.waiting && !s.closed() { // it may be Close that waits
 			room := max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots))
 			if c.awake >= room || p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) || s.lacks(s.conn.left) == wantShared {
 				break
 			}
-			s.awake, s.turn = true, s.sndNxt+1
+			s.writer, s.turn = writerAwake, s.sndNxt+1
 			c.awake++
 			p.awake++
 			s.wr.signal()
 		}
-		s.blocked = false
+		if s.writer == writerBlocked {
+			s.writer = writerFree
+		}
 		c.blocked--
 	}
 	p.blocked = slices.Delete(p.blocked, 0, n)
@@ -272,8 +270,8 @@ func (p *peer) wakeWriters() {
 
 // woke notes that a writer which wakeWriters has woken is there.
 func (s *stream) woke() {
-	if s.awake {
-		s.awake = false
+	if s.writer == writerAwake {
+		s.writer = writerFree
 		s.p.awake--
 		s.p.c.awake--
 	}

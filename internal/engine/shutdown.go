@@ -101,8 +101,8 @@ func (c *core) tryFree() {
 
 // discard drops what a stream has not read yet: its memory is going away.
 func (s *stream) discard() {
-	if !s.eof || !s.segs.empty() {
-		s.err, s.eof = syscall.ECONNRESET, false
+	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
+		s.err = syscall.ECONNRESET
 	}
 	s.segs, s.ring = segments{}, nil
 	s.rd.signal()

@@ -20,7 +20,18 @@ type stream struct {
 	conn *Conn // the blocking face of this stream
 	info Counters
 
-	// Sending.
+	closing  closeState
+	closedAt time.Time // by our user
+	err      error     // why nothing more can be received, but for the end
+
+	sending
+	receiving
+	toldCredits
+}
+
+// sending is the half of a stream that goes out.
+type sending struct {
+	send     sendState
 	wr       waiter
 	sndNxt   uint64         // position of the next byte
 	smallOut uint64         // bytes of small data sent
@@ -28,16 +39,19 @@ type stream struct {
 	pend     pending
 	largeOut uint64         // bytes of large data sent
 	largeMax framing.Cursor // of these, read by the peer
-	outLease *outLease
-	asked    bool   // for a lease
-	recalled bool   // it was revoked before it came
-	askData  bool   // by the next data frame
-	writing  int    // RDMA writes in flight
-	blocked  bool   // a writer waits; listed in peer.blocked
-	awake    bool   // it was woken from there, and is not back yet
-	turn     uint64 // one more than sndNxt when it was woken last; 0 before
+	grant    grantState
+	outLease *outLease // while it is held or goes back
+	writing  int       // RDMA writes in flight
+	writer   writerState
+	turn     uint64            // one more than sndNxt when it was woken last; 0 before
+	due      framing.ResetCode // of the Reset, while aborting
+}
 
-	// Receiving.
+// receiving is the half that comes in.
+type receiving struct {
+	recv      recvState
+	finPos    uint64 // where the stream ends, once that is known
+	finDue    bool   // the peer's Fin, or Reset, is to be answered
 	rd        waiter
 	rcvNxt    uint64 // everything before it has arrived
 	segs      segments
@@ -49,35 +63,37 @@ type stream struct {
 	largeIn   uint64 // bytes of large data received
 	largeRel  uint64 // of these, consumed and released
 	inLease   *inLease
-	wanting   bool // the peer asked for a lease that is not granted yet
-	queued    bool // in core.waiting
+	claim     claimState
 	held      []heldFrame
+	reader    readerState
 	direct    []byte // rest of a waiting reader's buffer
 	directN   int    // bytes put there
-	reading   bool   // a reader copies from the landing ring, unlocked
+}
 
-	// What the peer was last told of our credits.
+// toldCredits is what the peer has last heard of our credits.
+type toldCredits struct {
 	toldWindow, toldRing uint64
-	dirty                bool
+	dirty                bool // it should hear more: listed in peer.dirty
+}
 
-	// Opening and closing.
-	opening   bool
-	finSent   bool // our Fin is queued or sent
-	finClosed bool // with FlagClosed
-	acked     bool // our last Fin was answered
-	finKnown  bool // the peer's Fin is here
-	finPos    uint64
-	eof       bool              // and everything before it
-	remote    bool              // the peer has closed: it takes nothing more
-	quiet     bool              // the peer has promised to write nothing more
-	wasCut    bool              // by a Reset
-	due       framing.ResetCode // the Reset that is to be sent when no write is in flight
-	closedAt  time.Time
-	owed      bool // a FinAck is due
-	readShut  bool // CloseRead
-	closed    bool // Close
-	gone      bool // removed from the peer
-	err       error
+// opening reports that the peer's listener has not answered.
+func (s *stream) opening() bool { return s.closing == connOpening }
+
+// closed reports that our user has closed the stream.
+func (s *stream) closed() bool { return s.closing >= connClosed }
+
+// gone reports that the stream was removed from the peer.
+func (s *stream) gone() bool { return s.closing == connRemoved }
+
+// remote reports that the peer takes nothing more.
+func (s *stream) remote() bool { return s.closing == connPeerClosed || s.closing == connBothClosed }
+
+// quiet reports that the peer writes nothing more, and has nothing in flight.
+func (s *stream) quiet() bool { return s.recv == recvCut || s.send == sendClosed }
+
+// mayData reports that the user may still send data.
+func (s *stream) mayData() bool {
+	return s.send == sendOpen && (s.closing == connOpen || s.closing == connOpening)
 }
 
 // newStream makes a stream and reserves the memory its window promises.
@@ -96,7 +112,8 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 			return nil, ErrMemory
 		}
 	}
-	s := &stream{p: p, id: id, win: win, rd: newWaiter(), wr: newWaiter()}
+	s := &stream{p: p, id: id, closing: connOpen}
+	s.win, s.rd, s.wr = win, newWaiter(), newWaiter()
 	s.conn = &Conn{stream: s, e: p.c.owner}
 	s.at = len(p.list)
 	p.streams[id] = s
@@ -133,7 +150,7 @@ func (s *stream) tell() (window, ring uint64) {
 }
 
 // deaf reports that nothing that arrives will be read.
-func (s *stream) deaf() bool { return s.closed || s.err != nil }
+func (s *stream) deaf() bool { return s.closed() || s.err != nil }
 
 // reassemble keeps small data until it is read.
 func (s *stream) reassemble(b []byte) error {
@@ -199,7 +216,7 @@ func (s *stream) readSmall(n int) {
 
 // markDirty has the peer told of the stream's credits soon.
 func (s *stream) markDirty() {
-	if !s.dirty && !s.gone && s.p.err == nil && !s.eof {
+	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
 		s.dirty = true
 		s.p.dirty = append(s.p.dirty, s)
 		s.p.c.touch(s.p)
@@ -250,29 +267,34 @@ const unlockedCopy = 4 << 10
 // fail ends a stream for its user: what has been received completely can still
 // be read if the peer had finished.
 func (s *stream) fail(err error) {
-	s.opening = false
-	if s.err == nil && !s.eof {
-		s.err = err
-	}
-	s.acked, s.remote, s.quiet, s.owed = true, true, true, false
-	s.writing = 0
+	s.cut(err)
+	s.finDue, s.writing = false, 0
 	s.dropHeld()
 	s.rd.signal()
 	s.wr.signal()
 	s.dropPending()
-	if s.closed {
+	if s.closed() {
 		s.remove()
 	}
 }
 
+// cut ends both directions from outside.
+func (s *stream) cut(err error) {
+	if s.err == nil && s.recv != recvEOF {
+		s.err = err
+	}
+	recvMoves.move(&s.recv, evCut)
+	sendMoves.move(&s.send, evSendingEnds)
+	closeMoves.move(&s.closing, evPeerClosed)
+}
+
 // remove takes the stream out of its peer and gives its memory back.
 func (s *stream) remove() {
-	if s.gone {
+	p, closed := s.p, s.closed()
+	if !closeMoves.move(&s.closing, evRemoved) {
 		return
 	}
-	s.gone = true
-	p := s.p
-	if s.closed {
+	if closed {
 		p.c.lingering--
 	}
 	delete(p.streams, s.id)
@@ -283,7 +305,7 @@ func (s *stream) remove() {
 	p.idle.Store(p.c.now().UnixNano())
 	p.conns.Add(-1)
 	p.c.stats.Streams--
-	s.outLease = nil
+	s.grant, s.outLease = grantNone, nil
 	s.dropPending()
 	s.dropHeld()
 	p.c.touch(p)
@@ -296,7 +318,7 @@ func (s *stream) remove() {
 
 // release frees the receive memory once no reader is copying from it.
 func (s *stream) release() {
-	if !s.gone || s.reading {
+	if !s.gone() || s.reader.copies() {
 		return
 	}
 	s.segs = segments{}

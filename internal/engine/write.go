@@ -29,8 +29,8 @@ type source struct {
 // largeRoom is how many of want bytes an RDMA write can carry now, at most
 // limit.
 func (s *stream) largeRoom(want, limit int) int {
-	l, p := s.outLease, s.p
-	if l == nil || l.revoked || s.pend.active || want <= p.eager {
+	p := s.p
+	if s.grant != grantHeld || s.pend.active || want <= p.eager {
 		return 0
 	}
 	k := s.ringRoom(want, limit)
@@ -198,7 +198,7 @@ func (s *stream) advanceLarge(n int) {
 func (p *peer) holding() bool {
 	t := &p.tail
 	s := t.stream
-	if p.bell.Own == nil || t.src.slots == 0 || s.closed || s.remote || s.finSent || s.outLease.revoked {
+	if p.bell.Own == nil || t.src.slots == 0 || !s.mayData() || s.grant != grantHeld {
 		return false
 	}
 	// Others must be able to go on meanwhile.

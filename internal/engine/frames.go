@@ -1,0 +1,151 @@
+package engine
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// ctlFrame is a control frame that waits for a slot.
+type ctlFrame struct {
+	t       framing.Type
+	flags   framing.Flags
+	stream  uint32
+	pos     uint64
+	n       uint8
+	payload [framing.LeaseSize]byte
+	long    bool // its payload is the path check's pattern
+}
+
+// frame builds a frame in a send slot and queues it. The caller has checked
+// that the slot credit is there; paid says that it was taken before.
+func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
+	if !p.mayFrame() {
+		p.c.stats.Stalls.SendSlots++
+		return false
+	}
+	slot, _ := p.c.tx.Get()
+	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], payload)
+	p.queue(f, s, slot, n, paid)
+	return true
+}
+
+// queue queues the frame whose n payload bytes are in slot already.
+func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
+	p.seal()
+	h := framing.Header{
+		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.proofOut,
+		Stream: f.stream, Slots: p.granted, Pos: f.pos,
+	}
+	if s != nil {
+		h.Window, h.Ring = s.tell()
+	}
+	p.told = p.granted
+	if !paid {
+		p.used++
+	}
+	c := p.c
+	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]
+	h.Encode(buf)
+	op := fabric.Op{Kind: fabric.Send, To: p.addr, Buf: buf, Desc: c.tx.Desc(slot)}
+	if len(buf) <= c.attr.InjectSize {
+		op.Kind = fabric.Inject
+	}
+	c.stats.FramesSent++
+	p.frames++
+	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot, slots: 1}})
+}
+
+// control queues a control frame.
+func (p *peer) control(f ctlFrame) {
+	if p.err != nil {
+		return
+	}
+	if len(p.ctl) >= maxControl+8*len(p.streams) {
+		p.c.stats.Violations++
+		p.c.fail(p, fmt.Errorf("%w: it asks for answers and takes none", errProtocol))
+		return
+	}
+	p.ctl = append(p.ctl, f)
+	p.c.touch(p)
+}
+
+// flush sends what has become possible: control frames first, then credits,
+// then coalesced data.
+func (p *peer) flush() {
+	if p.err != nil {
+		return
+	}
+	p.postProbe()
+	p.flushControl()
+	for len(p.dirty) > 0 || p.creditDue() {
+		if !p.mayCtl() || !p.sendCredits() {
+			break
+		}
+	}
+	sent := 0
+	for sent < len(p.pending) && p.pending[sent].sendPending() {
+		sent++
+	}
+	p.pending = slices.Delete(p.pending, 0, sent)
+	p.pushTail()
+}
+
+func (p *peer) flushControl() {
+	n := 0
+	for ; n < len(p.prepaid); n++ {
+		f := &p.prepaid[n]
+		if !p.frame(f, p.streams[f.stream], p.payload(f), true) {
+			break
+		}
+	}
+	p.prepaid = slices.Delete(p.prepaid, 0, n)
+	for n = 0; n < len(p.ctl) && p.mayCtl(); n++ {
+		f := &p.ctl[n]
+		if !p.frame(f, p.streams[f.stream], p.payload(f), false) {
+			break
+		}
+	}
+	p.ctl = slices.Delete(p.ctl, 0, n)
+}
+
+func (p *peer) payload(f *ctlFrame) []byte {
+	if f.long {
+		return p.c.probes.source.Bytes(0)[:p.eager]
+	}
+	return f.payload[:f.n]
+}
+
+// sendCredits tells the peer of its slots and of the dirty streams' credits.
+func (p *peer) sendCredits() bool {
+	if !p.mayFrame() {
+		return false
+	}
+	slot, _ := p.c.tx.Get()
+	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
+	took := 0
+	for _, s := range p.dirty {
+		if n+framing.CreditSize > len(room) {
+			break
+		}
+		took++
+		s.dirty = false
+		if s.gone() || s.toldWindow == s.window() && s.toldRing == s.largeRel {
+			continue // another frame told it meanwhile
+		}
+		e := framing.Credit{Stream: s.id}
+		e.Window, e.Ring = s.tell()
+		e.Encode(room[n:])
+		n += framing.CreditSize
+	}
+	p.dirty = slices.Delete(p.dirty, 0, took)
+	if n == 0 && !p.creditDue() {
+		p.c.tx.Put(slot)
+		return true
+	}
+	p.c.stats.CreditFrames++
+	p.queue(&ctlFrame{t: framing.TypeCredit}, nil, slot, n, false)
+	return true
+}
