@@ -14,6 +14,7 @@ func (c *core) chores() (again bool) {
 	c.grantWaiting()
 	c.probes.evict(c.now())
 	for _, p := range c.order {
+		p.checkCloses()
 		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}

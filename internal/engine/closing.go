@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -111,6 +112,38 @@ func (s *stream) sendReset() {
 func (s *stream) tryRemove() {
 	if s.closed() && s.writing == 0 && !s.finDue && (s.quiet() || s.remote() && s.recv == recvEOF) {
 		s.remove()
+	}
+}
+
+// maxUnanswered is how many streams of a peer may have ended without its answer before it
+// gets no further ones: what they keep is little more than their landing rings, but each
+// keeps that until the peer answers, or is lost.
+const maxUnanswered = 64
+
+var errUnanswered = fmt.Errorf("the peer does not answer the end of more than %d conns", maxUnanswered)
+
+// checkCloses ends the streams whose close the peer does not answer: each alone, and only
+// once nothing has come from the peer for so long, and nothing sent to it has completed.
+// A path may be slow, and the answer comes after all data.
+func (p *peer) checkCloses() {
+	now := p.c.now()
+	if p.moved || p.seen != p.heard {
+		p.heard, p.movedAt = p.seen, now
+	}
+	p.unanswered = 0
+	for _, s := range slices.Clone(p.list) { // one whose write was the last may go
+		since := s.closedAt
+		if since.Before(p.movedAt) {
+			since = p.movedAt
+		}
+		if s.closed() && now.Sub(since) > p.c.cfg.DeadAfter && sendMoves.move(&s.send, evAbort) {
+			s.due = framing.ResetAbort
+			s.dropPending()
+			s.sendReset()
+		}
+		if s.send == sendAborting || s.send == sendAborted {
+			p.unanswered++
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"io"
+	"math"
 	"net"
 	"os"
 	"sync"
@@ -37,6 +38,9 @@ type Conn struct {
 }
 
 var errClosed = net.ErrClosed
+
+// maxLinger is in seconds: what a time.Duration holds.
+const maxLinger = int64(math.MaxInt64 / time.Second)
 
 // DefaultLinger is how long Close waits, at most, for the peer to have all.
 const DefaultLinger = 5 * time.Second
@@ -89,11 +93,11 @@ func (c *Conn) Read(b []byte) (int, error) {
 func (c *Conn) read(b []byte) (int, error) {
 	s, e := c.stream, c.e
 	for {
+		if len(b) == 0 && !s.closed() { // as TCP: even after the deadline
+			return 0, nil
+		}
 		if err := c.readError(); err != nil {
 			return 0, err
-		}
-		if len(b) == 0 {
-			return 0, nil
 		}
 		n, large := s.tryRead(b)
 		if large != nil {
@@ -278,7 +282,7 @@ func (c *Conn) SetLinger(sec int) error {
 	case sec == 0:
 		c.linger = -1
 	default:
-		c.linger = time.Duration(sec) * time.Second
+		c.linger = time.Duration(min(int64(sec), maxLinger)) * time.Second
 	}
 	return nil
 }

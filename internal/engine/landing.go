@@ -424,10 +424,6 @@ func (p *peer) revokeOldest() {
 func (p *peer) reclaim() (more bool) {
 	for i := 0; i < len(p.list); i++ {
 		s := p.list[i]
-		if s.closed() && p.c.now().Sub(s.closedAt) > p.c.cfg.DeadAfter {
-			p.c.fail(p, fmt.Errorf("%w: it does not answer a close", errProtocol))
-			return false
-		}
 		if l := s.inLease; l != nil {
 			more = true
 			idle := s.largeIn == s.largeRel && p.c.now().UnixNano()-l.touched > int64(choreTime)

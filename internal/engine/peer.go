@@ -73,6 +73,8 @@ type outgoing struct {
 	refused bool          // since the fabric has refused it
 	moved   bool          // since chores looked last, something was posted or completed
 	waited  time.Duration // for how long nothing has, although something waits
+	movedAt time.Time     // when chores last found that something had, or that something came
+	heard   uint32        // seen, as of then
 
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
@@ -114,9 +116,10 @@ type pathCheck struct {
 
 // peerStreams are the peer's streams.
 type peerStreams struct {
-	streams map[uint32]*stream
-	list    []*stream // the same, in an order that a replay repeats
-	nextID  uint32
+	streams    map[uint32]*stream
+	list       []*stream // the same, in an order that a replay repeats
+	nextID     uint32
+	unanswered int // that have ended, as of when chores looked last: see maxUnanswered
 	// conns is how many there are, idle since when there are none, in Unix
 	// nanoseconds: both are read without the lock, which a provider that hangs
 	// may hold for ever.
@@ -312,8 +315,11 @@ func (c *core) bury() (left bool) {
 
 // open starts a stream towards a listener of the peer.
 func (p *peer) open(listener uint32) (*stream, error) {
-	if p.err != nil {
+	switch {
+	case p.err != nil:
 		return nil, p.err
+	case p.unanswered > maxUnanswered:
+		return nil, errUnanswered
 	}
 	p.nextID++
 	for p.nextID == 0 || p.streams[p.nextID] != nil {
@@ -346,6 +352,10 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	}
 	if h.Stream == 0 || p.streams[h.Stream] != nil {
 		return errProtocol
+	}
+	if p.unanswered > maxUnanswered {
+		p.reset(h.Stream, framing.ResetRefused)
+		return nil
 	}
 	s, err := p.newStream(h.Stream)
 	if err != nil {

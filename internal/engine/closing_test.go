@@ -1,0 +1,183 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// slowPath is the end of a path that carries so many bytes a second. What is on it was
+// taken from the sender at once, as sockets do.
+type slowPath struct {
+	fabric.Endpoint
+	mu    sync.Mutex
+	rate  int
+	queue []fabric.Completion
+	next  time.Time // when the first of them is there
+	all   [reapMax]fabric.Completion
+}
+
+func (p *slowPath) set(rate int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.rate, p.next = rate, time.Now()
+}
+
+func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	if len(done) == 0 {
+		return p.Endpoint.Exchange(ops, nil)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	posted, n, err := p.Endpoint.Exchange(ops, p.all[:])
+	p.queue = append(p.queue, p.all[:n]...)
+	for now := time.Now(); reaped < len(done) && len(p.queue) > 0 && p.rate > 0; reaped++ {
+		if p.next.After(now) {
+			break
+		}
+		d := p.queue[0]
+		done[reaped], p.queue = d, p.queue[1:]
+		n := 0
+		switch d.Kind {
+		case fabric.Recv:
+			n = d.Len
+		case fabric.RemoteWrite:
+			n = stepSize // as good as any
+		}
+		p.next = now.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
+	}
+	return posted, reaped, err
+}
+
+// slowLink is a link whose path to the listening side is slow.
+func slowLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
+	p := simfabric.RuleCQData() // whose target sees each write
+	p.NoWait = true // time brings things, and no signal
+	var err error
+	l, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{DeadAfter: deadAfter, Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
+		path = &slowPath{Endpoint: e, rate: 1 << 40}
+		return path
+	})
+	require.NoError(t, err)
+	return l, path
+}
+
+// TestCloseOverSlowPath: a close that takes longer to be answered than a peer may be silent,
+// since all data comes before the answer, ends nothing.
+func TestCloseOverSlowPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, path := slowLink(t, time.Second)
+		other, otherFar := l.dial(t)
+		near, far := l.dial(t)
+		data := make([]byte, 3<<20)
+		var read int64
+		var wg sync.WaitGroup
+		wg.Go(func() { read, _ = io.Copy(io.Discard, netConn{far}) })
+		path.set(430_000)
+		_, err := near.Write(data)
+		require.NoError(t, err)
+		began := time.Now()
+		require.NoError(t, near.SetLinger(60))
+		require.NoError(t, near.Close())
+		assert.Greater(t, time.Since(began), time.Second, "the path is too fast for this test")
+		wg.Wait()
+		assert.EqualValues(t, len(data), read)
+		answersOn(t, other, otherFar)
+		require.NoError(t, far.Close())
+		closeBoth(t, other, otherFar)
+		l.close(t)
+	})
+}
+
+// TestUnansweredClose: a close that is not answered ends its own conn, and no other.
+func TestUnansweredClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l, path := slowLink(t, time.Second)
+		other, otherFar := l.dial(t)
+		near, far := l.dial(t)
+		path.set(0)
+		require.NoError(t, near.SetLinger(2))
+		require.Error(t, near.Close())
+		time.Sleep(5 * time.Second)
+		require.Nil(t, l.a.p.err)
+		near.e.mu.Lock()
+		require.Equal(t, sendAborted, near.stream.send)
+		near.e.mu.Unlock()
+		path.set(1 << 40)
+		_, err := far.Read(make([]byte, 1))
+		require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), "%v", err)
+		answersOn(t, other, otherFar)
+		require.NoError(t, far.Close())
+		time.Sleep(2 * choreTime)
+		near.e.mu.Lock()
+		require.Zero(t, l.ea.core.lingering, "it was answered")
+		near.e.mu.Unlock()
+		closeBoth(t, other, otherFar)
+		l.close(t)
+	})
+}
+
+func answersOn(t *testing.T, a, b *Conn) {
+	t.Helper()
+	for _, pair := range [][2]*Conn{{a, b}, {b, a}} {
+		_, err := pair[0].Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = pair[1].Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+}
+
+func closeBoth(t *testing.T, a, b *Conn) {
+	t.Helper()
+	var wg sync.WaitGroup
+	wg.Go(func() { assert.NoError(t, a.Close()) })
+	wg.Go(func() { assert.NoError(t, b.Close()) })
+	wg.Wait()
+}
+
+// TestUnansweredCloses: a peer that answers no close keeps what its conns hold, and gets no
+// more of them.
+func TestUnansweredCloses(t *testing.T) {
+	c, _ := lonelyCore(t)
+	now := time.Unix(1e9, 0)
+	c.clock = func() time.Time { return now }
+	p, err := c.newPeer([16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) framing.ResetCode { return 0 }})
+	require.NoError(t, err)
+	open := func(id uint32) *stream {
+		var payload [framing.OpenSize]byte
+		require.NoError(t, p.opened(&framing.Header{Type: framing.TypeOpen, Stream: id}, payload[:]))
+		return p.streams[id]
+	}
+	for id := uint32(1); id <= maxUnanswered+1; id++ {
+		open(id).close()
+	}
+	later := func(d time.Duration) {
+		now = now.Add(d)
+		c.at = time.Time{}
+		p.checkCloses()
+	}
+	later(0)
+	later(DefaultDeadAfter)
+	require.Zero(t, p.unanswered, "they have time")
+	require.NotNil(t, open(1000))
+	later(time.Second)
+	require.Equal(t, maxUnanswered+1, p.unanswered)
+	require.NoError(t, p.err, "it is not to blame for more than these")
+	require.Nil(t, open(1001))
+	_, err = p.open(1)
+	require.ErrorIs(t, err, errUnanswered)
+	p.streams[1].finAcked(true)
+	later(0)
+	require.NotNil(t, open(1001))
+}
