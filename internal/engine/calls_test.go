@@ -68,7 +68,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
 			l, a, b, end := countedLink(t, personalities()[name], Config{})
-			for !l.ea.acquire() { // so that only we poll
+			for !l.ea.poller.Acquire() { // so that only we poll
 				runtime.Gosched()
 			}
 			l.ea.chores.Stop() // which post receives, too
@@ -86,7 +86,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 				require.NoError(t, err)
 				frames, receives := state()
 				for ; frames == before; frames, receives = state() {
-					l.ea.poll()
+					l.ea.poller.Poll()
 					runtime.Gosched()
 				}
 				sends, along := end.sends.Load(), end.along.Load()
@@ -101,7 +101,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			// Not where credits came with the question: more than may wait.
 			assert.GreaterOrEqual(t, waited, rounds/2)
 			l.ea.choring.Store(false)
-			l.ea.release()
+			l.ea.poller.Release()
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())
 			l.close(t)
@@ -158,27 +158,6 @@ func TestSleeperIsLeftAlone(t *testing.T) {
 	assert.True(t, left)
 	require.NoError(t, a.Close())
 	require.NoError(t, <-echoed)
-	require.NoError(t, b.Close())
-	l.close(t)
-}
-
-// TestSleeperIsWokenForWhatWasRefused: only polling offers it to the fabric again.
-func TestSleeperIsWokenForWhatWasRefused(t *testing.T) {
-	l, a, b, end := countedLink(t, personalities()["verbs"], Config{Spin: -1})
-	e := l.ea
-	for _, refused := range []bool{false, true} {
-		require.Eventually(t, func() bool { // somebody parks right after the sleeper has
-			if !e.resting.Load() || !e.acquire() {
-				return false
-			}
-			e.rested, e.restedAt = time.Now(), e.polls
-			e.refused.Store(refused)
-			before, resting := end.wakes.Load(), e.resting.Load()
-			e.arm()
-			return resting && (end.wakes.Load() > before) == refused
-		}, 10*time.Second, time.Millisecond)
-	}
-	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	l.close(t)
 }

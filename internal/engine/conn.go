@@ -300,14 +300,14 @@ func (c *Conn) Close() error {
 	if limit == 0 {
 		limit = DefaultLinger
 	}
-	defer e.watchAfter(limit)() // what is sent here may hang, too
+	defer e.poller.WatchAfter(limit)() // what is sent here may hang, too
 	c.rdl.stop()
 	c.wdl.stop()
-	defer e.settle(!c.dialed) // who closes one conn soon opens the next
+	defer e.poller.Settle(!c.dialed) // who closes one conn soon opens the next
 	if c.linger < 0 {
 		s.abort(framing.ResetAbort)
 		e.leave()
-		e.rescueSoon()
+		e.poller.RescueSoon()
 		return nil
 	}
 	s.close()

@@ -288,14 +288,14 @@ func TestPeerLost(t *testing.T) {
 func TestPeerFailsDuringPoll(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	defer l.close(t)
-	for !l.ea.acquire() {
+	for !l.ea.poller.Acquire() {
 		runtime.Gosched()
 	}
 	l.ea.enter()
 	l.ea.core.fail(l.a.p, errProtocol)
 	l.ea.leave()
-	l.ea.poll()
-	l.ea.release()
+	l.ea.poller.Poll()
+	l.ea.poller.Release()
 }
 
 func TestBuffers(t *testing.T) {

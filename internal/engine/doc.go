@@ -6,14 +6,13 @@
 // go in, operations on the fabric and wake-ups come out, so that the model test
 // replays any schedule from a seed.
 //
-// Its outer half makes that usable: Endpoint guards the core with one lock and
-// decides who polls the completion queue (progress.go), Conn blocks, and honours
-// deadlines.
+// Its outer half makes that usable: Endpoint guards the core with one lock, package
+// progress decides who polls the completion queue, Conn blocks, and honours deadlines.
 //
 // A byte's way out: Conn.Write, then stream.trySmall (send.go) copies it into a
 // send slot, or stream.prepareLarge into a staging chunk; peer.queue or
 // stream.writeLarge makes an operation of it, and core.push posts it. Its way
-// in: Endpoint.poll reaps, core.dispatch hands a receive slot to core.received
+// in: the Poller has the queue reaped, core.dispatch hands a receive slot to core.received
 // and a landed write to core.landed (receive.go, landing.go); stream.takeSmall
 // and stream.takeLanded put it in line, and stream.tryRead copies it out.
 //

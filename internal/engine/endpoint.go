@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
@@ -20,24 +21,21 @@ type Endpoint struct {
 	mu   sync.Mutex // guards core and everything reached from it
 	core *core
 
-	progress
-	fab     fabric.Endpoint
-	waiter  fabric.Waiter // nil: doorbells
-	cfg     Config
-	attr    fabric.Attr
-	timer   *time.Timer // arms a queue that was left
-	chores  *time.Timer
-	evicts  *time.Timer // see doEvict
-	parks   atomic.Uint64
-	bells   atomic.Uint64
+	poller *progress.Poller
+	reaped [reapMax]fabric.Completion // belongs to the owner of the queue
+	fab    fabric.Endpoint
+	cfg    Config
+	attr   fabric.Attr
+
+	chores   *time.Timer
+	choring  atomic.Bool // chores is set
+	evicts   *time.Timer // see doEvict
+	evicting atomic.Bool // it is set
+
 	last    atomic.Pointer[Stats]
 	final   *Stats // guarded by mu, nil until the endpoint is closed
 	closed  sync.Once
 	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
-
-	rescuer fabric.Rescuer // nil: the provider's calls return
-	retired sync.Once
-	over    atomic.Bool // retired, or about to be
 
 	// pause stands in for the other goroutines where the model test runs many calls
 	// on one thread: it is called whenever a call has given up the lock, and returns
@@ -45,27 +43,57 @@ type Endpoint struct {
 	pause func(w *waiter)
 }
 
+// reapMax is how many completions are reaped at a time.
+const reapMax = 32
+
 // NewEndpoint takes over an open fabric endpoint.
 func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	c, err := newCore(fab, cfg)
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{
-		core: c, fab: fab, waiter: fab.Waiter(), cfg: c.cfg, attr: c.attr,
-		progress: progress{park: make(chan struct{}, 1), spun: c.cfg.Spin, done: make(chan struct{}), gone: make(chan struct{})},
-	}
-	if c.attr.PerPeer { // others' calls return
-		e.rescuer, _ = fab.(fabric.Rescuer)
-	}
-	c.owner = e
-	e.looks = e.look
-	e.timer = time.AfterFunc(time.Hour, e.tick)
+	e := endpointOf(c)
 	e.chores = time.AfterFunc(time.Hour, e.doChores)
 	e.evicts = time.AfterFunc(time.Hour, e.doEvict)
-	go e.background()
-	e.kick(pollEvery)
+	e.poller.Start()
 	return e, nil
+}
+
+// endpointOf is an Endpoint that nobody polls yet.
+func endpointOf(c *core) *Endpoint {
+	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr}
+	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin}
+	if c.attr.PerPeer { // others' calls return
+		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
+	}
+	e.poller = progress.New(cfg)
+	c.owner = e
+	return e
+}
+
+// queue is an Endpoint as its Poller sees it.
+type queue Endpoint
+
+// Poll implements progress.Queue.
+func (q *queue) Poll(retry bool) int {
+	e := (*Endpoint)(q)
+	_, n, err := e.fab.Exchange(nil, e.reaped[:])
+	if n == 0 && err == nil && !retry {
+		return 0
+	}
+	e.enter()
+	e.core.retry()
+	if n > 0 {
+		e.core.dispatch(e.reaped[:n])
+		e.core.stats.Reaped += uint64(n)
+		e.core.stats.Polls = e.poller.Polls()
+		e.core.stats.pollsFull++
+	}
+	if err != nil {
+		e.core.breakdown(err)
+	}
+	e.leave()
+	return n
 }
 
 // Attr is what the fabric endpoint offers.
@@ -80,24 +108,14 @@ func (e *Endpoint) enter() {
 func (e *Endpoint) leave() {
 	c := e.core
 	c.flush()
-	stuck := c.stuck()
-	e.refused.Store(stuck)
-	poll := c.flying > 0 && e.waiter == nil || stuck || e.slow.Load() && c.work() != e.work
+	kick := e.poller.Note(progress.Report{
+		Refused: c.stuck(), Flying: c.flying > 0, Held: c.held, Work: c.stats.Posted + c.stats.Reaped,
+	})
 	chores, crowded := c.busy(), len(c.probes.waiting) > 0
-	if c.held != e.held.Load() {
-		e.held.Store(c.held)
-		if c.held {
-			e.tellHeld()
-		} else {
-			e.bell.Load().Own.CompareAndSwap(bellHeld, bellAwake)
-		}
-	}
 	var ring func()
 	for _, p := range c.rang {
 		p.rung = false
-		// Everything is posted; the swap is the fence before the look at the
-		// flag. Endpoints with doorbells have one peer.
-		if p.bell.Peer.CompareAndSwap(bellAsleep, bellAwake) {
+		if p.bell.Rouse() { // everything is posted; endpoints with doorbells have one peer
 			ring = p.bell.Ring
 			c.stats.DoorbellsRung++
 		}
@@ -111,14 +129,28 @@ func (e *Endpoint) leave() {
 		e.pause(nil)
 		return
 	}
-	if poll && e.state.Load() != owned {
-		e.kick(pollEvery)
+	if kick {
+		e.poller.Kick()
 	}
 	if chores && e.choring.CompareAndSwap(false, true) {
 		e.chores.Reset(choreTime)
 	}
 	if crowded && e.evicting.CompareAndSwap(false, true) {
 		e.evicts.Reset(probeTurn)
+	}
+}
+
+// doChores runs what time makes due.
+func (e *Endpoint) doChores() {
+	e.choring.Store(false)
+	if e.poller.Closing() {
+		return
+	}
+	e.enter()
+	again := e.core.chores()
+	e.leave()
+	if again && e.choring.CompareAndSwap(false, true) {
+		e.chores.Reset(choreTime)
 	}
 }
 
@@ -137,9 +169,6 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 		return nil, err
 	}
 	name := e.fab.Name()
-	if e.waiter != nil {
-		e.waiter.Wake() // a sleeper looks often again while the two meet
-	}
 	e.enter()
 	defer e.leave()
 	p, err := e.core.newPeer(token, cfg)
@@ -157,9 +186,7 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 		e.enter()
 		e.core.postRecvs()
 	}
-	e.joining.Add(1)
-	e.quiet = 0
-	e.kick(pollJoin)
+	e.poller.Join()
 	return &Peer{e: e, p: p, local: framing.Attach{
 		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
 		Slots: uint32(p.slots), Eager: uint32(e.core.eager),
@@ -251,25 +278,24 @@ func (p *Peer) Checked() bool {
 	return p.p.probe.state == probePassed
 }
 
+// Bell wakes a peer process whose provider has nothing to wait on.
+type Bell = progress.Bell
+
 // Attached says that both sides are up. bell wakes the peer where the provider
 // has nothing to wait on.
 func (p *Peer) Attached(bell Bell) {
 	p.e.enter()
 	if bell.Own != nil {
-		p.e.bell.Store(&bell) // first: a write that is held back needs it
+		p.e.poller.SetBell(&bell) // first: a write that is held back needs it
 	}
 	p.p.bell = bell
-	p.e.quiet = 0 // conns come now
 	p.e.leave()
-	p.join.Do(func() { p.e.joining.Add(-1) })
-	p.e.kick(tickAfter)
+	p.join.Do(p.e.poller.Joined)
+	p.e.poller.Stir() // conns come now
 }
 
 // Doorbell says that the peer has rung.
-func (p *Peer) Doorbell() {
-	p.e.bells.Add(1)
-	p.e.attend()
-}
+func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
 // drainTime is how long Lost goes on taking in what has arrived, at most.
 const drainTime = 5 * time.Millisecond
@@ -279,25 +305,14 @@ const drainTime = 5 * time.Millisecond
 // exited has lost nothing.
 func (p *Peer) Lost(err error) {
 	e := p.e
-	defer e.watch()()
-	for start, empty := time.Now(), 0; empty < 3 && time.Since(start) < drainTime; {
-		if !e.acquire() {
-			runtime.Gosched() // the owner drains
-			continue
-		}
-		if e.poll() == 0 {
-			empty++
-		} else {
-			empty = 0
-		}
-		e.release()
-	}
+	defer e.poller.Watch()()
+	e.poller.Drain(drainTime)
 	e.enter()
 	e.core.fail(p.p, err)
 	e.leave()
-	p.join.Do(func() { e.joining.Add(-1) })
+	p.join.Do(e.poller.Joined)
 	if e.attr.PerPeer { // nothing more will come, and a look for it might hang
-		e.retire()
+		e.poller.Retire()
 	}
 }
 
@@ -313,8 +328,8 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, err
 	}
 	e := p.e
-	e.rouse()
-	defer e.watchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
+	e.poller.Rouse()
+	defer e.poller.WatchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
 	e.enterWatched()
 	s, err := p.p.open(listener)
 	if err != nil {
@@ -346,18 +361,12 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 // Close fails all peers, then ends the endpoint and frees its memory.
 func (e *Endpoint) Close() (err error) {
 	e.closed.Do(func() {
-		defer e.watch()()
+		defer e.poller.Watch()()
 		e.enter()
 		e.core.breakdown(ErrEndpointClosed)
 		e.leave()
-		close(e.done)
-		if e.waiter != nil {
-			e.waiter.Wake()
-		}
-		<-e.gone
+		e.poller.Close()
 		e.inserts.Wait()
-		e.retire()
-		e.timer.Stop()
 		e.chores.Stop()
 		e.evicts.Stop()
 		e.mu.Lock()

@@ -90,11 +90,9 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	sc.c, err = newCore(sc.fab, cfg)
 	require.NoError(t, err)
 	// As much of an endpoint as Buffers need: it belongs to this goroutine.
-	e := &Endpoint{core: sc.c, fab: sc.fab, cfg: sc.c.cfg, attr: sc.c.attr}
-	e.state.Store(owned)
-	e.ticking.Store(true)
+	e := endpointOf(sc.c)
+	require.True(t, e.poller.Acquire())
 	e.choring.Store(true)
-	sc.c.owner = e
 	cfg.Budget = pool.NewBudget(hostileBudget)
 	sc.honest, err = newCore(sc.open(), cfg)
 	require.NoError(t, err)

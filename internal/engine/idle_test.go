@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
@@ -62,9 +63,9 @@ func TestJoinPolling(t *testing.T) {
 		assert.LessOrEqual(t, polls, int64(time.Second/pollEvery+time.Second/pollIdle)+10) // the other side's, and chores
 		// What it does not take does not change that.
 		flying := func(n int) {
-			l.ea.mu.Lock()
-			defer l.ea.mu.Unlock()
+			l.ea.enter()
 			l.ea.core.flying += n
+			l.ea.leave()
 		}
 		flying(1)
 		assert.LessOrEqual(t, during(time.Second), int64(time.Second/pollEvery+time.Second/pollIdle)+10)
@@ -78,6 +79,11 @@ func TestJoinPolling(t *testing.T) {
 		l.close(t)
 	})
 }
+
+const (
+	pollEvery = progress.PollEvery
+	pollIdle  = progress.PollIdle
+)
 
 func idlePolling(t *testing.T, p simfabric.Personality) {
 	var calls atomic.Int64

@@ -13,7 +13,7 @@ import (
 // to.
 func (m *model) look() {
 	for _, t := range m.tasks {
-		if t.w == nil || t.w.set.Load() {
+		if t.w == nil || t.w.Signalled() {
 			continue
 		}
 		e := t.e

@@ -93,7 +93,7 @@ func (m *model) pause(w *waiter) {
 	case t == nil: // the model's own call
 		return
 	case t.gate != nil && !t.gate(): // it goes no further
-	case w == nil && !m.oneIn(3) && (t.e.s == nil || !t.e.s.reader.copies() || m.oneIn(2)), w != nil && w.set.Load():
+	case w == nil && !m.oneIn(3) && (t.e.s == nil || !t.e.s.reader.copies() || m.oneIn(2)), w != nil && w.Signalled():
 		return
 	}
 	t.w = w
@@ -102,7 +102,7 @@ func (m *model) pause(w *waiter) {
 }
 
 func (t *task) runnable() bool {
-	return (t.w == nil || t.w.set.Load()) && (t.gate == nil || t.gate())
+	return (t.w == nil || t.w.Signalled()) && (t.gate == nil || t.gate())
 }
 
 // resumeAny lets one of the tasks go on that can.

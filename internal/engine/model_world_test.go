@@ -110,6 +110,7 @@ type host struct {
 	fab      fabric.Endpoint
 	e        *Endpoint
 	c        *core
+	bell     Bell
 	budget   *pool.Budget
 	hogged   int64 // of it, by nobody in particular
 	asleep   int   // step until which nobody polls
@@ -163,11 +164,11 @@ func (m *model) newHost() *host {
 		panic(err)
 	}
 	h.c.clock = func() time.Time { return m.now }
-	h.e = &Endpoint{core: h.c, fab: fe, waiter: fe.Waiter(), cfg: h.c.cfg, attr: h.c.attr, pause: h.pause}
-	h.e.done = make(chan struct{})
-	h.e.state.Store(owned) // the model polls
-	h.e.bell.Store(&Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32)})
-	h.c.owner = h.e
+	h.e = endpointOf(h.c)
+	h.e.pause = h.pause
+	m.check(h.e.poller.Acquire(), "somebody else polls")
+	h.bell = Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32)}
+	h.e.poller.SetBell(&h.bell)
 	m.hosts = append(m.hosts, h)
 	return h
 }
@@ -215,7 +216,7 @@ func (m *model) connect(a, b *host) *pair {
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
 		if m.opt.bells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
-			me.bell.Own = h.e.bell.Load().Own
+			me.bell.Own = h.bell.Own
 		}
 		h.e.leave()
 	}
@@ -229,14 +230,14 @@ func (m *model) connect(a, b *host) *pair {
 	return p
 }
 
-// poll is Endpoint.poll, or does what that does with fewer completions.
+// poll is Poller.Poll, or does what that does with fewer completions.
 func (m *model) poll(h *host) int {
 	if h.down {
 		return 0
 	}
 	n := pick(m, 1, 1, 4, reapMax)
 	_, n, err := h.fab.Exchange(nil, h.reaped[:n])
-	if err == nil && n == 0 && !h.e.refused.Load() {
+	if err == nil && n == 0 && !h.c.stuck() {
 		return 0
 	}
 	h.e.enter()

@@ -3,14 +3,14 @@ package engine
 import "time"
 
 // Who only looks must not be held up by a provider's call that hangs: see
-// rescue.go. It is when conns hang that somebody looks.
+// progress.Poller.Rescue. It is when conns hang that somebody looks.
 
 // observeTime is how long a look waits for the endpoint's lock.
 const observeTime = 500 * time.Millisecond
 
 // observe calls f with the endpoint locked, and reports whether it could.
 func (e *Endpoint) observe(f func()) bool {
-	if e.rescuer == nil {
+	if !e.poller.MayHang() {
 		e.mu.Lock()
 	} else {
 		for start := time.Now(); !e.mu.TryLock(); time.Sleep(100 * time.Microsecond) {
@@ -52,10 +52,11 @@ func (e *Endpoint) snapshot() Stats {
 			s.Landing += p.landing.Stats().Mapped
 		}
 	}
-	s.Polls = max(s.Polls, e.polled.Load())
+	counts := e.poller.Stats()
+	s.Polls = max(s.Polls, counts.Polls)
 	s.PollsEmpty = s.Polls - s.pollsFull
 	s.Copies.Staged = s.SmallSent + s.RDMASent - s.Copies.Unstaged
-	s.Parks, s.DoorbellsHeard = e.parks.Load(), e.bells.Load()
+	s.Parks, s.DoorbellsHeard = counts.Parks, counts.Doorbells
 	return s
 }
 

@@ -47,7 +47,7 @@ func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabr
 			return l, errors.Join(err, fe.Close())
 		}
 	}
-	return l, l.connect(l.ea.waiter == nil && sim.SameHost)
+	return l, l.connect(l.ea.fab.Waiter() == nil && sim.SameHost)
 }
 
 // connect makes peers of the two, with doorbells if they are in one host's memory.
@@ -90,7 +90,7 @@ func (l *link) watch(t testing.TB) {
 	timer := time.AfterFunc(15*time.Second, func() {
 		for _, p := range []*Peer{l.a, l.b} {
 			p.e.mu.Lock()
-			t.Logf("state %d ticking %v %s", p.e.state.Load(), p.e.ticking.Load(), dumpPeer(p.e.core, p.p))
+			t.Logf("%v %s", p.e.poller, dumpPeer(p.e.core, p.p))
 			p.e.mu.Unlock()
 		}
 	})

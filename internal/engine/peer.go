@@ -12,23 +12,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Bell wakes a peer process whose provider has nothing to wait on. The zero
-// Bell is for providers that have.
-type Bell struct {
-	// Own is this side's flag in memory that both processes map, Peer the other
-	// side's (SPEC.md section 8).
-	Own, Peer *atomic.Uint32
-	// Ring rings the peer's doorbell.
-	Ring func()
-}
-
-// Values of a flag: when its side wants to hear the doorbell.
-const (
-	bellAwake  = iota // not now: somebody polls, or will
-	bellAsleep        // when something was posted
-	bellHeld          // when the other side has run out of data
-)
-
 // peer is the state of one process pair on one endpoint.
 type peer struct {
 	c        *core

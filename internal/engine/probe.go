@@ -215,7 +215,7 @@ func (ps *probes) evict(now time.Time) {
 // doEvict is evict, by a timer that is set while somebody waits.
 func (e *Endpoint) doEvict() {
 	e.evicting.Store(false)
-	if e.closing() {
+	if e.poller.Closing() {
 		return
 	}
 	e.enter()

@@ -155,7 +155,7 @@ func TestRescueSparesTheHealthy(t *testing.T) {
 	buf := make([]byte, 64)
 	for range 200 {
 		require.NoError(t, roundTrip(a, buf))
-		require.False(t, l.ea.rescue())
+		require.False(t, l.ea.poller.Rescue())
 		require.NoError(t, a.SetReadDeadline(time.Now().Add(-1)))
 		require.NoError(t, a.SetReadDeadline(time.Time{}))
 	}

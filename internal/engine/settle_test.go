@@ -2,10 +2,13 @@ package engine
 
 import (
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 )
 
 // TestCloseExpectsTheNextConn: once the listening side of an endpoint with
@@ -18,17 +21,18 @@ func TestCloseExpectsTheNextConn(t *testing.T) {
 			l := newLink(t, personalities()["shm"], Config{Spin: 2 * time.Millisecond})
 			defer l.close(t)
 			asleep := func() bool {
-				return spinners.Load() == 0 && l.ea.state.Load() == armed && l.eb.state.Load() == armed
+				isArmed := func(e *Endpoint) bool { return strings.HasPrefix(e.poller.String(), "armed") }
+				return progress.Spinners() == 0 && isArmed(l.ea) && isArmed(l.eb)
 			}
 			// settles reports that the queue is polled again and again, if closing
 			// does not arm it.
 			settles := func(e *Endpoint, c *Conn) bool {
-				require.Eventually(t, func() bool { return asleep() && e.acquire() }, 10*time.Second, 100*time.Microsecond)
-				e.state.Store(idle) // as a Read leaves it
-				visits := e.visits.Load()
-				c.e.settle(!c.dialed)
+				require.Eventually(t, func() bool { return asleep() && e.poller.Acquire() }, 10*time.Second, 100*time.Microsecond)
+				polls := e.poller.Polls()
+				e.poller.Release() // as a Read does
+				c.e.poller.Settle(!c.dialed)
 				require.Eventually(t, asleep, 10*time.Second, 100*time.Microsecond)
-				return e.visits.Load()-visits >= 8
+				return e.poller.Stats().Polls-polls >= 8
 			}
 			a, b := l.dial(t)
 			require.False(t, settles(l.ea, a))

@@ -1,42 +1,74 @@
 package engine
 
 import (
-	"sync/atomic"
+	"runtime"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 )
 
 // waiter is where one goroutine at a time waits for the state machine. It is
 // prepared and signalled under the endpoint's lock, and waited on without.
 type waiter struct {
 	waiting bool
-	set     *atomic.Bool  // for the goroutine while it polls
-	ch      chan struct{} // for the goroutine once it has parked
+	progress.Waiter
 }
 
-func newWaiter() waiter {
-	return waiter{set: new(atomic.Bool), ch: make(chan struct{}, 1)}
-}
+func newWaiter() waiter { return waiter{Waiter: progress.NewWaiter()} }
 
 // prepare announces a wait: from here on no signal is lost.
 func (w *waiter) prepare() {
 	w.waiting = true
-	w.set.Store(false)
-	select {
-	case <-w.ch:
-	default:
-	}
+	w.Prepare()
 }
 
 func (w *waiter) signal() {
-	if !w.waiting {
+	if w.waiting {
+		w.waiting = false
+		w.Signal()
+	}
+}
+
+// wait blocks until w is signalled. The caller, whose call is named what, has
+// prepared w under the lock and has released the lock.
+func (e *Endpoint) wait(w *waiter, what string) {
+	if e.pause != nil {
+		e.pause(w)
 		return
 	}
-	w.waiting = false
-	w.set.Store(true)
-	select {
-	case w.ch <- struct{}{}:
-	default:
+	e.poller.Wait(&w.Waiter, what)
+}
+
+// lock takes the endpoint's lock for a call that must not wait for one that
+// hangs: see progress.Poller.Rescue.
+func (e *Endpoint) lock() {
+	if !e.poller.MayHang() {
+		e.mu.Lock()
+		return
 	}
+	for range 8 {
+		if e.mu.TryLock() {
+			return
+		}
+		runtime.Gosched()
+	}
+	defer e.poller.Watch()()
+	e.mu.Lock()
+}
+
+// enterWatched is enter for a call that must not wait for one that hangs.
+func (e *Endpoint) enterWatched() {
+	e.lock()
+	e.core.at = time.Time{}
+}
+
+// expire ends a wait from outside: f, under the lock, signals it. The goroutine
+// that waits may be in a call that hangs.
+func (e *Endpoint) expire(f func()) {
+	e.lock()
+	f()
+	e.mu.Unlock()
+	e.poller.RescueOwner()
 }
 
 // deadline is one direction's deadline, guarded by the endpoint's lock.
@@ -61,7 +93,7 @@ func (d *deadline) set(e *Endpoint, w *waiter, t time.Time) {
 	if left <= 0 {
 		d.passed = true
 		w.signal()
-		d.timer = e.rescueSoon()
+		d.timer = e.poller.RescueSoon()
 		return
 	}
 	round := d.round

@@ -1,0 +1,50 @@
+package progress
+
+// arm gives ownership up for an unknown time: whatever arrives from here on
+// wakes the background goroutine.
+func (p *Poller) arm() {
+	for again := true; again; {
+		p.polled.Store(p.own.polls)
+		switch {
+		case p.waiter != nil:
+			p.armSleeper()
+			return
+		case p.bell.Load() == nil || p.joining.Load() > 0:
+			p.Poll()
+			p.pollLater()
+			return
+		default:
+			again = p.armBell()
+		}
+	}
+}
+
+// armSleeper leaves the queue to the wait fd.
+func (p *Poller) armSleeper() {
+	safe := p.own.polls == p.own.restedAt && p.clock.Now().Sub(p.own.rested) < restFor
+	p.leave(armed)
+	// What the fabric has refused while we were the owner waits for a poll.
+	if !safe || p.has(refused) || !p.resting.Load() {
+		p.wakeBackground()
+		p.waiter.Wake() // from an earlier wait: it must look again
+	}
+}
+
+// armBell leaves the queue to the doorbell, or reports that it must be tried again:
+// flag, full fence, one more poll, then sleep; the peer posts, full fence, looks at the
+// flag. Swap is the fence.
+func (p *Poller) armBell() (again bool) {
+	bells := p.bells.Load()
+	p.bell.Load().Own.Swap(bellAsleep)
+	if p.Poll() > 0 {
+		return true
+	}
+	p.nudge()
+	p.leave(armed)
+	if p.has(flying | refused) { // not before: what is posted meanwhile sees an owner
+		p.kick(PollEvery)
+	}
+	// A doorbell that came while we were the owner was not heard. The flag
+	// would tell, too, but once armed, Close may have unmapped it.
+	return p.bells.Load() != bells && p.Acquire()
+}

@@ -1,0 +1,284 @@
+package progress
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+)
+
+// state is the queue's. From owned on it belongs to somebody.
+type state int32
+
+const (
+	idle state = iota
+	armed
+	owned
+	driven
+	retired
+)
+
+var stateNames = [...]string{"idle", "armed", "owned", "driven", "retired"}
+
+func (s state) String() string { return stateNames[s] }
+
+// taken reports that somebody owns the queue, and sees to it when leaving.
+func (s state) taken() bool { return s >= owned }
+
+const (
+	// tickAfter is when a queue that was left is looked after first.
+	tickAfter = 200 * time.Microsecond
+	// busyTick is how often it is while somebody comes back all the time: each look wakes
+	// a thread of Go's runtime that has nothing else to do. Abandoned after that, it is
+	// armed once a look finds that nobody has come since the last: in two of them at most.
+	busyTick = time.Millisecond
+	// restFor is for how long the sleeper is left alone: it looks often after something
+	// has happened, and then less and less.
+	restFor = time.Millisecond
+	// spinPolls is how often a goroutine polls at least before it parks. Where a call
+	// takes microseconds, as in an emulated machine, these take longer than Config.Spin,
+	// and so does waking up, which polling is to save.
+	spinPolls = 200
+)
+
+// Queue is a completion queue and what becomes of completions.
+type Queue interface {
+	// Poll reaps once, dispatches what that found, and reports how many completions it
+	// were. With retry the fabric is offered again what it has refused, even if there
+	// were none. Only the owner calls it.
+	Poll(retry bool) int
+}
+
+// Clock is where the time comes from.
+type Clock interface {
+	Now() time.Time
+	AfterFunc(d time.Duration, f func()) Timer
+}
+
+// Timer is a time.Timer of AfterFunc.
+type Timer interface {
+	Reset(d time.Duration) bool
+	Stop() bool
+}
+
+type realClock struct{}
+
+func (realClock) Now() time.Time                            { return time.Now() }
+func (realClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
+
+// Config is what a Poller is made of.
+type Config struct {
+	Queue   Queue
+	Waiter  fabric.Waiter  // nil: doorbells, or the timer
+	Rescuer fabric.Rescuer // nil: the provider's calls return
+	// Spin is how long a goroutine that waits polls before it parks; with 0 or less
+	// nobody does.
+	Spin  time.Duration
+	Clock Clock // nil: the real one
+}
+
+// Poller decides who polls one queue. All methods may be called concurrently, but for
+// those that say otherwise.
+type Poller struct {
+	queue   Queue
+	waiter  fabric.Waiter
+	rescuer fabric.Rescuer
+	spin    time.Duration
+	clock   Clock
+
+	// state is moved by whoever finds it free, and then by the owner: see the table.
+	state  atomic.Int32
+	visits atomic.Uint32 // how often the queue was acquired
+
+	own owner
+
+	// Written by those named, read by all.
+	report  atomic.Uint64        // Note: see there
+	bell    atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
+	bells   atomic.Uint64        // Doorbell: how often it was heard
+	joining atomic.Int32         // Join, Joined: peers that come up, whose doorbell is not there yet
+	stirs   atomic.Uint32        // Stir: how often somebody said that more is to come
+	drivers atomic.Int32         // drive: goroutines that wait and want to poll
+	parks   atomic.Uint64        // Wait: how often one of them parked
+	polled  atomic.Uint64        // arm: own.polls, as of then
+	attends atomic.Bool          // attend: an attendant polls and may spin
+	seen    atomic.Uint32        // tick: visits, as of then
+
+	timer timer
+
+	resting atomic.Bool   // the sleeper sleeps on the wait fd, or looks again before it does
+	park    chan struct{} // wakes the background goroutine
+	sleeper sleeper
+
+	over  atomic.Bool   // retired, or about to be
+	done  chan struct{} // closed by Close
+	gone  chan struct{} // closed when the background goroutine has ended
+	final sync.Once
+
+	moved func(from, to state) // a test's, nil otherwise
+}
+
+// owner is what belongs to whoever owns the queue.
+type owner struct {
+	polls    uint64
+	since    time.Time     // when a goroutine began to wait for what has not come yet
+	usual    time.Duration // how long such waits have taken of late
+	spun     time.Duration // how long polling in vain has taken of late
+	rested   time.Time     // when the sleeper began to rest, as of its last look
+	restedAt uint64        // polls, as of then
+	quiet    int           // polls in a row while nothing came or went: see pollLater
+	work     uint64        // posted and reaped, as of then
+	stirs    uint32        // as of then
+}
+
+// New returns a Poller of a queue that nobody polls yet. It has neither goroutines nor
+// timers before Start.
+func New(cfg Config) *Poller {
+	p := &Poller{
+		queue: cfg.Queue, waiter: cfg.Waiter, rescuer: cfg.Rescuer, spin: cfg.Spin, clock: cfg.Clock,
+		own: owner{spun: cfg.Spin}, park: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
+	}
+	if p.clock == nil {
+		p.clock = realClock{}
+	}
+	p.sleeper.looks = p.look
+	return p
+}
+
+// Start has the queue polled.
+func (p *Poller) Start() {
+	p.timer.Timer = p.clock.AfterFunc(time.Hour, p.tick)
+	go p.background()
+	p.kick(PollEvery)
+}
+
+func (p *Poller) String() string {
+	return fmt.Sprintf("%v, timer %v", p.now(), p.timer.is())
+}
+
+// now is the state.
+func (p *Poller) now() state { return state(p.state.Load()) }
+
+// leave is the owner's: it gives ownership up, or says that it is going to stay.
+func (p *Poller) leave(to state) {
+	if from := p.state.Swap(int32(to)); p.moved != nil {
+		p.moved(state(from), to)
+	}
+}
+
+// move is for those who do not own the queue.
+func (p *Poller) move(from, to state) bool {
+	done := p.state.CompareAndSwap(int32(from), int32(to))
+	if done && p.moved != nil {
+		p.moved(from, to)
+	}
+	return done
+}
+
+// Acquire makes the caller the owner, if nobody is.
+func (p *Poller) Acquire() bool {
+	for {
+		s := p.now()
+		if s.taken() {
+			return false
+		}
+		if p.move(s, owned) {
+			p.visits.Add(1)
+			if s == armed {
+				p.awake()
+			}
+			return true
+		}
+	}
+}
+
+// Release gives ownership up for what is hoped to be a short time.
+func (p *Poller) Release() {
+	p.leave(idle)
+	p.kick(tickAfter)
+}
+
+// Poll reaps once and dispatches. Only the owner calls it.
+func (p *Poller) Poll() int {
+	p.own.polls++
+	n := p.queue.Poll(p.has(refused))
+	if n > 0 {
+		p.learn()
+	}
+	return n
+}
+
+// Polls is how often the queue was polled; for Queue.Poll.
+func (p *Poller) Polls() uint64 { return p.own.polls }
+
+// learn notes how long something took to arrive after somebody began to wait,
+// for whomever it is: with many conns each waits long, and polling pays for all
+// of them. Long waits count alike: they all say that it does not.
+func (p *Poller) learn() {
+	if o := &p.own; !o.since.IsZero() {
+		o.usual += (min(p.clock.Now().Sub(o.since), 10*o.spun) - o.usual) / 4
+		o.since = time.Time{}
+	}
+}
+
+// worthPolling reports that waits are usually not so long that polling gains nothing.
+func (p *Poller) worthPolling() bool { return p.own.usual < 3*p.own.spun }
+
+// Stats is what a Poller has counted.
+type Stats struct {
+	Polls     uint64 // as of when the queue was armed last
+	Parks     uint64 // waits that ended up blocking
+	Doorbells uint64 // heard
+}
+
+// Stats is a snapshot.
+func (p *Poller) Stats() Stats {
+	return Stats{Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.bells.Load()}
+}
+
+// Drain polls until the queue has been empty for a few times, or was for as long as that:
+// what has arrived already is then dispatched.
+func (p *Poller) Drain(most time.Duration) {
+	for start, empty := p.clock.Now(), 0; empty < 3 && p.clock.Now().Sub(start) < most; {
+		if !p.Acquire() {
+			yield() // the owner drains
+			continue
+		}
+		if p.Poll() == 0 {
+			empty++
+		} else {
+			empty = 0
+		}
+		p.Release()
+	}
+}
+
+// Closing reports that nobody is to poll any more.
+func (p *Poller) Closing() bool { return p.over.Load() }
+
+// Retire makes the caller the owner of the queue for good: nobody polls any more,
+// and nobody is to wait for anything.
+func (p *Poller) Retire() {
+	p.final.Do(func() {
+		p.over.Store(true)
+		for !p.Acquire() {
+			time.Sleep(50 * time.Microsecond)
+		}
+		p.leave(retired)
+	})
+}
+
+// Close ends the background goroutine and the timer, and retires the queue. Only one
+// goroutine may call it, once, after Start.
+func (p *Poller) Close() {
+	p.over.Store(true)
+	close(p.done)
+	if p.waiter != nil {
+		p.waiter.Wake()
+	}
+	<-p.gone
+	p.Retire()
+	p.timer.Stop()
+}

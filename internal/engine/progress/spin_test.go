@@ -1,0 +1,77 @@
+package progress
+
+import (
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestPollsWhereCallsAreSlow, as in an emulated machine: a goroutine polls a number of
+// times, however long that takes, and waits count as short that are not much longer
+// than this.
+func TestPollsWhereCallsAreSlow(t *testing.T) {
+	const spin = 200 * time.Microsecond
+	q := &fakeQueue{slow: 10 * time.Microsecond}
+	p := New(Config{Queue: q, Spin: spin})
+	p.SetBell(newBell())
+	p.Start()
+	defer p.Close()
+	// own calls f as the owner of the completion queue.
+	own := func(f func()) {
+		for !p.Acquire() {
+			runtime.Gosched()
+		}
+		f()
+		p.Release()
+	}
+	w := NewWaiter()
+	// A machine that has much else to do may have made the waits so far long: that
+	// keeps this one from polling, as it should.
+	polls := func() int32 {
+		require.Eventually(t, func() bool { return Spinners() == 0 }, time.Minute, time.Millisecond)
+		own(func() { p.own.usual, p.own.since = 0, time.Time{} })
+		before, parks, ended := q.polls.Load(), p.parks.Load(), make(chan struct{})
+		w.Prepare()
+		go func() {
+			p.Wait(&w, "test")
+			close(ended)
+		}()
+		require.Eventually(t, func() bool { return p.parks.Load() > parks }, time.Minute, time.Millisecond)
+		n := q.polls.Load() - before
+		w.Signal()
+		<-ended
+		return n
+	}
+	var most int32
+	for i := 0; i < 50 && most < spinPolls; i++ {
+		most = max(most, polls())
+	}
+	assert.GreaterOrEqual(t, most, int32(spinPolls))
+	own(func() {
+		p.own.usual = 3 * spin
+		assert.True(t, p.worthPolling())
+	})
+}
+
+// TestSleeperIsWokenForWhatWasRefused: only polling offers it to the fabric again.
+func TestSleeperIsWokenForWhatWasRefused(t *testing.T) {
+	fd := newFD()
+	p := New(Config{Queue: new(fakeQueue), Waiter: fd, Spin: -1})
+	p.Start()
+	defer p.Close()
+	for _, isRefused := range []bool{false, true} {
+		require.Eventually(t, func() bool { // somebody parks right after the sleeper has
+			if !p.resting.Load() || !p.Acquire() {
+				return false
+			}
+			p.own.rested, p.own.restedAt = time.Now(), p.own.polls
+			p.Note(Report{Refused: isRefused})
+			before, resting := fd.wakes.Load(), p.resting.Load()
+			p.arm()
+			return resting && (fd.wakes.Load() > before) == isRefused
+		}, 10*time.Second, time.Millisecond)
+	}
+}

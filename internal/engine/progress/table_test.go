@@ -1,0 +1,123 @@
+package progress
+
+import (
+	"errors"
+	"go/build"
+	"os"
+	"path"
+	"regexp"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestImportsNothingAbove: no arrow leads back up into the engine.
+func TestImportsNothingAbove(t *testing.T) {
+	pkg, err := build.ImportDir(".", 0)
+	require.NoError(t, err)
+	const module = "github.com/seed202c38ff/fabricnet/"
+	var ours []string
+	for _, name := range pkg.Imports {
+		if strings.HasPrefix(name, module) {
+			ours = append(ours, path.Base(name))
+		}
+	}
+	assert.Equal(t, []string{"fabric"}, ours)
+}
+
+type moveOf struct{ from, to string }
+
+// documented has the moves that the table in doc.go lists.
+func documented(t *testing.T) map[moveOf]bool {
+	text, err := os.ReadFile("doc.go")
+	require.NoError(t, err)
+	moves := make(map[moveOf]bool)
+	for _, m := range regexp.MustCompile(`(?m)^//\t(\w+) +-> (\w+) `).FindAllStringSubmatch(string(text), -1) {
+		moves[moveOf{m[1], m[2]}] = true
+	}
+	require.NotEmpty(t, moves)
+	return moves
+}
+
+// recorder has the moves that were seen.
+type recorder struct {
+	mu    sync.Mutex
+	moves map[moveOf]bool
+}
+
+func (r *recorder) moved(from, to state) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moves[moveOf{from.String(), to.String()}] = true
+}
+
+// TestMoves: the queue's states move as the table in doc.go says, and in no other way:
+// each row is seen, with several goroutines that wait, and with whatever there is to wait on.
+func TestMoves(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
+	r := &recorder{moves: make(map[moveOf]bool)}
+	for name, prepare := range map[string]func(*Config) *Bell{
+		"wait fd":   func(c *Config) *Bell { c.Waiter = newFD(); return nil },
+		"doorbell":  func(*Config) *Bell { return newBell() },
+		"nothing":   func(*Config) *Bell { return nil },
+		"broken fd": func(c *Config) *Bell { c.Waiter = &fakeFD{broken: errors.New("broken")}; return nil },
+	} {
+		t.Run(name, func(t *testing.T) { makeMoves(t, prepare, r.moved) })
+	}
+	assert.Equal(t, documented(t), r.moves)
+}
+
+func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to state)) {
+	const waiters, rounds = 3, 200
+	var ws [waiters]Waiter
+	q := &fakeQueue{reaped: func() {
+		for i := range ws {
+			ws[i].Signal()
+		}
+	}}
+	cfg := Config{Queue: q, Spin: 50 * time.Microsecond}
+	bell := prepare(&cfg)
+	p := New(cfg)
+	p.moved = moved
+	if bell != nil {
+		p.SetBell(bell)
+	}
+	p.Start()
+	arrive := func() {
+		q.arrived.Add(1)
+		if fd, ok := cfg.Waiter.(*fakeFD); ok && fd.event != nil {
+			put(fd.event)
+		} else if bell != nil && bell.Own.CompareAndSwap(bellAsleep, bellAwake) {
+			p.Doorbell()
+		}
+	}
+	var wg sync.WaitGroup
+	for i := range ws {
+		ws[i] = NewWaiter()
+		wg.Go(func() {
+			for range rounds {
+				ws[i].Prepare()
+				p.Rouse()
+				p.Wait(&ws[i], "test")
+				p.Settle(i == 0)
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { wg.Wait(); close(ended) }()
+	for i := 0; ; i++ {
+		select {
+		case <-ended:
+			p.Drain(time.Millisecond)
+			p.Close()
+			return
+		case <-time.After(time.Duration(i%5) * 100 * time.Microsecond):
+			arrive()
+		}
+	}
+}

@@ -1,0 +1,122 @@
+package progress
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// PollEvery is how often a queue is polled while only that brings progress.
+	PollEvery = time.Millisecond
+	// pollJoin is how often one without anything to wait on is polled at first while
+	// a peer comes up: each step of a handshake would wait for PollEvery, and all of them
+	// are 2.5 of the 22 ms of a first dial over shm. A peer that says nothing gets PollEvery.
+	pollJoin = PollEvery / 5
+	// PollIdle is how seldom one without anything to wait on is polled once nothing
+	// has come or gone for a second: after each pollsEach polls the time between them
+	// doubles.
+	PollIdle  = 16 * time.Millisecond
+	pollsEach = 64
+)
+
+type timerState int32
+
+const (
+	timerOff  timerState = iota // or just expired: tick is going to run
+	timerSet                    // to PollEvery at most
+	timerSlow                   // to more than that
+)
+
+func (s timerState) String() string { return [...]string{"off", "set", "slow"}[s] }
+
+// timer calls Poller.tick.
+type timer struct {
+	Timer
+	state atomic.Int32
+}
+
+func (t *timer) is() timerState { return timerState(t.state.Load()) }
+
+func (t *timer) move(from, to timerState) bool {
+	return t.state.CompareAndSwap(int32(from), int32(to))
+}
+
+// kick makes sure that tick runs soon.
+func (p *Poller) kick(after time.Duration) {
+	if t := &p.timer; t.move(timerOff, timerSet) || t.move(timerSlow, timerSet) {
+		t.Reset(after)
+	}
+}
+
+// pollLater gives ownership up and has tick run again where only that brings progress:
+// soon, or less and less often.
+func (p *Poller) pollLater() {
+	after, most := PollEvery, PollIdle
+	joining := p.joining.Load() > 0
+	if joining {
+		after, most = pollJoin, PollEvery
+	}
+	o, t := &p.own, &p.timer
+	t.state.Store(int32(timerSlow)) // first: what comes from here on is for kick
+	report, stirs := p.report.Load(), p.stirs.Load()
+	if work := report >> workShift; work != o.work || stirs != o.stirs || !joining && report&(flying|refused) != 0 {
+		o.work, o.stirs, o.quiet = work, stirs, 0
+	}
+	after = min(after<<min(o.quiet/pollsEach, 16), most)
+	if after < PollIdle {
+		o.quiet++
+	}
+	p.leave(idle)
+	if after <= PollEvery {
+		t.state.Store(int32(timerSet))
+	}
+	t.Reset(after)
+	// A kick may have come before Reset, and who reported meanwhile has seen an owner.
+	if after > PollEvery && (t.is() == timerSet || p.report.Load() != report) {
+		t.state.Store(int32(timerSet))
+		t.Reset(PollEvery)
+	}
+}
+
+// tick looks after a queue that was left unarmed.
+func (p *Poller) tick() {
+	p.timer.state.Store(int32(timerOff))
+	if p.Closing() {
+		return
+	}
+	if p.now() == armed {
+		if p.has(refused) || p.waiter == nil && p.has(flying) {
+			if p.Acquire() {
+				p.Poll()
+				p.arm()
+			}
+		}
+		return
+	}
+	visits := p.visits.Load()
+	if visits != p.seen.Swap(visits) || !p.Acquire() { // somebody comes by all the time
+		p.kick(busyTick)
+		return
+	}
+	p.seen.Store(p.visits.Load()) // this one
+	p.arm()
+}
+
+// Stir says that something is about to happen: the queue is polled soon, and often.
+func (p *Poller) Stir() {
+	p.stirs.Add(1)
+	p.kick(tickAfter)
+}
+
+// Join says that a peer comes up, and Joined that it has, or never will.
+func (p *Poller) Join() {
+	p.joining.Add(1)
+	p.stirs.Add(1)
+	p.kick(pollJoin)
+	if p.waiter != nil {
+		p.waiter.Wake() // the sleeper looks often again while the two meet
+	}
+}
+
+// Joined is the opposite of Join.
+func (p *Poller) Joined() { p.joining.Add(-1) }
