@@ -233,3 +233,32 @@ func TestKeepAddresses(t *testing.T) {
 	_, err = file.Write(mem) // has the kernel read it
 	require.ErrorIs(t, err, syscall.EFAULT)
 }
+
+// watched is a domain that hears of memory that goes.
+type watched struct {
+	*domain
+	gone []uintptr
+}
+
+func (w *watched) Unmapping(mem []byte) {
+	mem[len(mem)-1]++ // it is still there
+	w.gone = append(w.gone, address(mem))
+}
+
+// Whoever registered memory hears of the end of its addresses, once, however they go.
+func TestUnmapper(t *testing.T) {
+	for _, keep := range []bool{false, true} {
+		w := &watched{domain: newDomain()}
+		s, err := NewSlab(NewBudget(0), w, 1, AccessRemoteWrite)
+		require.NoError(t, err)
+		at := address(s.Bytes())
+		require.NoError(t, s.Deregister())
+		assert.Empty(t, w.gone)
+		if keep {
+			s.KeepAddresses()
+		}
+		require.NoError(t, s.Close())
+		require.NoError(t, s.Close())
+		assert.Equal(t, []uintptr{at}, w.gone)
+	}
+}

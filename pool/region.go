@@ -26,6 +26,12 @@ type Region interface {
 	Close() error
 }
 
+// Unmapper is a Registrar that wants to know when memory that it has registered is about
+// to lose its addresses, though the registration has been withdrawn before.
+type Unmapper interface {
+	Unmapping(mem []byte)
+}
+
 // Registrar registers memory with a domain. The memory must not be Go heap.
 type Registrar interface {
 	Register(mem []byte, access Access) (Region, error)

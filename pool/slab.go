@@ -17,10 +17,11 @@ var errSize = errors.New("pool: invalid size")
 type Slab struct {
 	budget *Budget
 
-	mu     sync.Mutex
-	mem    []byte // nil once closed
-	region Region // nil if there is none (any more)
-	keep   bool   // Close keeps the addresses
+	mu       sync.Mutex
+	mem      []byte // nil once closed
+	region   Region // nil if there is none (any more)
+	unmapper Unmapper
+	keep     bool // Close keeps the addresses
 }
 
 // NewSlab maps size bytes, rounded up to whole pages, on account of b, and
@@ -54,6 +55,7 @@ func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 		return nil, errors.Join(err, s.Close())
 	}
 	s.region = region
+	s.unmapper, _ = r.(Unmapper)
 	return s, nil
 }
 
@@ -118,6 +120,9 @@ func (s *Slab) Close() error {
 	unmap := unmapMemory
 	if s.keep {
 		unmap = blockMemory
+	}
+	if s.unmapper != nil {
+		s.unmapper.Unmapping(s.mem)
 	}
 	unpoison(s.mem) // for whatever is mapped there next
 	if err := unmap(s.mem); err != nil {

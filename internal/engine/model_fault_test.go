@@ -206,7 +206,9 @@ func (m *model) reconnect(h *host) {
 func (m *model) observe(ev simfabric.Event) {
 	from, to := m.hostNamed(ev.From), m.hostNamed(ev.To)
 	if ev.Err == nil {
-		m.placed(from, to, ev)
+		if ev.Place == simfabric.Registered {
+			m.placed(from, to, ev)
+		}
 		return
 	}
 	for _, p := range m.pairs {
@@ -219,8 +221,12 @@ func (m *model) observe(ev simfabric.Event) {
 }
 
 func (m *model) hostNamed(name string) *host {
-	i := slices.IndexFunc(m.hosts, func(h *host) bool { return h.name == name })
-	return m.hosts[i]
+	for _, h := range m.hosts {
+		if h.name == name {
+			return h
+		}
+	}
+	return nil
 }
 
 // placed checks that bytes which are about to be put into a host's memory belong
@@ -271,7 +277,8 @@ func (m *model) settle() {
 			}
 		}
 		m.now = m.now.Add(time.Microsecond)
-		moved := m.resumeAny() || m.net.Stats().InFlight > 0
+		s := m.net.Stats()
+		moved := m.resumeAny() || s.InFlight > s.Stuck
 		for _, h := range m.hosts {
 			moved = m.poll(h) > 0 || moved || !h.down && h.c.stuck()
 		}

@@ -55,6 +55,15 @@ type Personality struct {
 	// never heard of. Otherwise the bytes are read on delivery, so that a
 	// buffer reused before the completion shows at the other end.
 	WeakCompletion bool
+	// LateWrites: the target of a write is looked up once, when its first piece arrives.
+	// The rest is put where that was, though the region may be closed by then, the
+	// address of the writer removed and the memory unmapped: only the end of one of the
+	// two endpoints prevents it. Otherwise each piece looks anew.
+	LateWrites bool
+	// Socket is how many bytes an endpoint takes from each other one, from one call of
+	// Exchange to the next: whatever is beyond that neither arrives nor completes, with
+	// WeakCompletion neither. 0: no limit, as with devices that work without the process.
+	Socket int
 }
 
 // Config describes a network.
@@ -69,7 +78,7 @@ type Config struct {
 	// Delay is the most steps that an operation may spend on the wire beyond
 	// the first. What is on the wire at the same time arrives in any order that
 	// the Order bits leave open, so with 0 only operations posted in one call
-	// overtake each other. With a delay, writes also land in two pieces. Within a
+	// overtake each other. With a delay, writes also land in up to four pieces. Within a
 	// host and without a Waiter, nothing is delayed beyond the next Exchange of its
 	// target: one look after the doorbell finds everything, as in shared memory.
 	Delay int
@@ -96,15 +105,30 @@ type Config struct {
 type Event struct {
 	From, To string // names of endpoints
 	Kind     fabric.Kind
-	// Err is the error that an operation was given, by ErrRate or Network.Fail, and
-	// Addr what From knows its target by.
+	// Err is the error that an operation or a call was given, by ErrRate or FailCall (see
+	// there for Call), and Addr what From knows the operation's target by.
 	Err  error
+	Call Call
 	Addr fabric.Addr
 	// Without an error, Len bytes of a Write or WriteData are about to be put at
-	// Remote in the region with Key.
+	// Remote in the region with Key: into Mem, which is not to be looked at where it is
+	// Unmapped.
 	Key, Remote uint64
 	Len         int
+	Mem         []byte
+	Place       Place
 }
+
+// Place is what a write finds where it lands.
+type Place uint8
+
+// Only with LateWrites can it be anything but Registered.
+const (
+	Registered Place = iota // the region that it was for
+	Kept                    // that was closed, and nothing else is registered there
+	Reused                  // another region
+	Unmapped                // nothing, or nobody knows what: nothing is written
+)
 
 func (p Personality) withDefaults() Personality {
 	if p.Provider == "" {

@@ -1,6 +1,7 @@
 package simfabric
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -39,13 +40,14 @@ type endpoint struct {
 	lost    []fabric.Op // to peers that died silently: never to complete
 	tx, rx  int         // slots in use, until the completion is reaped
 	burst   int         // refusals still to come
-	failing map[fabric.Kind]error
+	faults  []*Fault
 	cut     map[fabric.Addr]bool // a write to it was lost that sends come after
 	death   Death
 	closed  bool
 	hung    chan struct{} // calls of Exchange wait for its end; nil if they return
 	inside  int           // calls that do
 	left    bool          // abandoned
+	frozen  bool
 
 	unmapped bool // see Stats.PeerUnmapped
 }
@@ -61,6 +63,9 @@ func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	time.Sleep(e.p.InsertDelay) // nothing else waits for it
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
+	if err := e.fault(CallInsert); err != nil {
+		return 0, err
+	}
 	e.addrs = append(e.addrs, string(name)) // whether it exists shows on use
 	return fabric.Addr(len(e.addrs) - 1), nil
 }
@@ -70,6 +75,9 @@ func (e *endpoint) Remove(a fabric.Addr) error {
 	defer e.net.mu.Unlock()
 	if a >= fabric.Addr(len(e.addrs)) || e.addrs[a] == "" {
 		return fmt.Errorf("%w: address %d is not in use", ErrInvalid, a)
+	}
+	if err := e.fault(CallRemove); err != nil {
+		return err
 	}
 	e.addrs[a] = ""
 	e.unmapped = e.p.PerPeer
@@ -91,6 +99,8 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 		return 0, 0, fabric.ErrAbandoned
 	case e.closed || e.death != 0:
 		return 0, 0, ErrClosed
+	case e.frozen:
+		return 0, 0, nil
 	}
 	if e.unmapped {
 		n.stats.PeerUnmapped++
@@ -99,6 +109,9 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 		if ok, err = e.post(ops[posted]); ok {
 			posted++
 		}
+	}
+	if err == nil && posted == len(ops) && len(done) > 0 {
+		err = e.fault(CallPoll)
 	}
 	n.advance(e)
 	return posted, e.reap(done), err
@@ -145,6 +158,12 @@ func (e *endpoint) post(op fabric.Op) (ok bool, err error) {
 	}
 	if !ok || e.refuse() {
 		return false, nil
+	}
+	if err := e.faultOf(CallPost(op.Kind), op, dst); err != nil {
+		if errors.Is(err, ErrAgain) {
+			err = nil
+		}
+		return false, err
 	}
 	if op.Kind == fabric.Recv {
 		e.postRecv(op)
@@ -203,11 +222,8 @@ func (e *endpoint) refuse() bool {
 
 func (e *endpoint) postRecv(op fabric.Op) {
 	e.rx++
-	err := e.failing[op.Kind]
-	if err != nil {
-		delete(e.failing, op.Kind)
-		e.net.stats.Failed++
-	} else {
+	err := e.faultOf(CallComplete(op.Kind), op, nil)
+	if err == nil {
 		err = e.broken(op)
 	}
 	if err != nil {
@@ -240,28 +256,24 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	}
 	x = e.net.launch(e, dst, op)
 	x.lost = lost
+	weak = weak && op.Kind != fabric.Inject && x.flow.take(x)
 	if weak || op.Kind == fabric.Inject {
 		x.buf = slices.Clone(op.Buf)
 	}
-	if weak && op.Kind != fabric.Inject {
+	if weak {
 		e.finish(x, nil)
 		x.reported = true
 	}
 }
 
-// injected is the error that the operation is given for the sake of the test.
+// injected is the error that the operation completes with for the sake of the test.
 func (e *endpoint) injected(op fabric.Op, dst *endpoint) error {
-	err := e.failing[op.Kind]
-	switch {
-	case err != nil:
-		delete(e.failing, op.Kind)
-	case op.Kind != fabric.Inject && e.net.chance(e.net.cfg.ErrRate):
+	err := e.faultOf(CallComplete(op.Kind), op, dst)
+	if err == nil && op.Kind != fabric.Inject && e.net.chance(e.net.cfg.ErrRate) {
 		err = ErrInjected
-	default:
-		return nil
+		e.net.stats.Failed++
+		e.net.observe(Event{From: e.name, To: dst.name, Kind: op.Kind, Err: err, Addr: op.To})
 	}
-	e.net.stats.Failed++
-	e.net.observe(Event{From: e.name, To: dst.name, Kind: op.Kind, Err: err, Addr: op.To})
 	return err
 }
 
@@ -335,6 +347,9 @@ func (e *endpoint) Close() error {
 	case len(e.regions) > 0:
 		return fmt.Errorf("%w: %d of %s", ErrBusy, len(e.regions), e.name)
 	}
+	if err := e.fault(CallClose); err != nil {
+		return err
+	}
 	if e.p.EndpointMR && e.death == 0 {
 		for _, op := range e.inFlight() {
 			if !touch(op.Buf) {
@@ -352,6 +367,9 @@ func (e *endpoint) Close() error {
 func (e *endpoint) Shutdown() error {
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
+	if err := e.fault(CallShutdown); err != nil {
+		return err
+	}
 	if !e.p.EndpointMR {
 		e.stop()
 	}

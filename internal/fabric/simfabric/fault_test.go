@@ -2,12 +2,14 @@ package simfabric
 
 import (
 	"errors"
+	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // A long burst refuses far more in a row than chance does.
@@ -35,7 +37,7 @@ func TestErrorsOnTheWire(t *testing.T) {
 	a.local.Bytes()[0] = 1
 	n.Fail(a, fabric.Write, errTest)
 	a.post(a.write(b, fabric.Write, 1, 0, 1))
-	require.Equal(t, []Event{{From: string(a.Name()), To: string(b.Name()), Kind: fabric.Write, Err: errTest, Addr: a.to}}, events)
+	require.Equal(t, []Event{{From: string(a.Name()), To: string(b.Name()), Call: CallComplete(fabric.Write), Kind: fabric.Write, Err: errTest, Addr: a.to}}, events)
 	assert.Empty(t, a.poll(1))
 	assert.Equal(t, []fabric.Completion{{Kind: fabric.Write, Tag: 1, Err: errTest}}, a.poll(60))
 	assert.Zero(t, b.landing.Bytes()[0])
@@ -93,4 +95,135 @@ func TestClosingKeepsTheOrder(t *testing.T) {
 		require.NoError(t, a.Shutdown())
 		assert.Empty(t, b.poll(100), "seed %d", seed)
 	}
+}
+
+// Every call can be made to fail: that one, as often as was asked, and then no more.
+func TestFailCall(t *testing.T) {
+	errTest := errors.New("test")
+	register := func(access pool.Access) func(*Network, *side, *side) error {
+		return func(_ *Network, a, _ *side) error {
+			r, err := a.Register(make([]byte, 8), access)
+			if err == nil {
+				err = r.Close()
+			}
+			return err
+		}
+	}
+	// done posts an operation and returns the error of its completion.
+	done := func(op func(a, b *side) fabric.Op) func(*Network, *side, *side) error {
+		return func(_ *Network, a, b *side) error {
+			a.post(op(a, b))
+			var errs []error
+			for _, c := range a.poll(2) {
+				errs = append(errs, c.Err)
+			}
+			return errors.Join(errs...)
+		}
+	}
+	post := func(op func(a, b *side) fabric.Op) func(*Network, *side, *side) error {
+		return func(_ *Network, a, b *side) error {
+			posted, _, err := a.Exchange([]fabric.Op{op(a, b)}, nil)
+			assert.Equal(t, err == nil, posted == 1)
+			a.poll(2)
+			return err
+		}
+	}
+	send := func(a, _ *side) fabric.Op { return a.op(fabric.Send, 1, 0, 8) }
+	write := func(a, b *side) fabric.Op { return a.write(b, fabric.Write, 1, 0, 8) }
+	recv := func(a, _ *side) fabric.Op { return a.op(fabric.Recv, 1, 0, 8) }
+	for name, tt := range map[string]struct {
+		call Call
+		do   func(n *Network, a, b *side) error
+	}{
+		"insert": {call: CallInsert, do: func(_ *Network, a, b *side) error {
+			_, err := a.Insert(b.Name())
+			return err
+		}},
+		"remove": {call: CallRemove, do: func(_ *Network, a, b *side) error {
+			addr, err := a.Insert(b.Name())
+			require.NoError(t, err)
+			return a.Remove(addr)
+		}},
+		"register local":  {call: CallRegisterLocal, do: register(pool.AccessLocal)},
+		"register remote": {call: CallRegisterRemote, do: register(pool.AccessRemoteWrite)},
+		"close region": {call: CallCloseRegion, do: func(_ *Network, a, _ *side) error {
+			r, err := a.Register(make([]byte, 8), pool.AccessLocal)
+			require.NoError(t, err)
+			if err = r.Close(); err != nil {
+				a.t.Cleanup(func() { assert.NoError(t, r.Close(), "it is still open") })
+			}
+			return err
+		}},
+		"poll": {call: CallPoll, do: func(_ *Network, a, _ *side) error {
+			_, _, err := a.Exchange(nil, make([]fabric.Completion, 1))
+			return err
+		}},
+		"wait": {call: CallWait, do: func(_ *Network, a, _ *side) error {
+			return a.Waiter().Wait(func() bool { return true }, 0)
+		}},
+		"post a send":        {call: CallPost(fabric.Send), do: post(send)},
+		"post a write":       {call: CallPost(fabric.Write), do: post(write)},
+		"post a receive":     {call: CallPost(fabric.Recv), do: post(recv)},
+		"complete a send":    {call: CallComplete(fabric.Send), do: done(send)},
+		"complete a write":   {call: CallComplete(fabric.Write), do: done(write)},
+		"shutdown":           {call: CallShutdown, do: func(_ *Network, a, _ *side) error { return a.Shutdown() }},
+		"complete a receive": {call: CallComplete(fabric.Recv), do: done(recv)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var events []Event
+			n, a, b := pair(t, Config{Observe: func(ev Event) {
+				if ev.Err != nil {
+					events = append(events, ev)
+				}
+			}})
+			b.post(b.op(fabric.Recv, 1, 0, 8), b.op(fabric.Recv, 1, 8, 8), b.op(fabric.Recv, 1, 16, 8))
+			n.FailCall(a, Fault{Call: tt.call, Skip: 1, More: 1, Err: errTest})
+			var failed []bool
+			for range 5 {
+				err := tt.do(n, a, b)
+				failed = append(failed, err != nil)
+				if err != nil {
+					require.ErrorIs(t, err, errTest)
+				}
+			}
+			assert.Equal(t, []bool{false, true, true, false, false}, failed)
+			assert.Len(t, events, 2)
+			for _, ev := range events {
+				assert.Equal(t, tt.call, ev.Call)
+				assert.Equal(t, string(a.Name()), ev.From)
+			}
+			assert.EqualValues(t, 2, n.Stats().Failed)
+		})
+	}
+}
+
+// Operations can be refused for good, and endpoints fail that are not there yet.
+func TestFailLater(t *testing.T) {
+	errTest := errors.New("test")
+	n, a, _ := pair(t, Config{})
+	n.FailCall(a, Fault{Call: CallPost(fabric.Recv), Skip: 2, More: -1, Err: ErrAgain})
+	posted := 0
+	for range 50 {
+		n, _, err := a.Exchange([]fabric.Op{a.op(fabric.Recv, 1, 0, 8)}, nil)
+		require.NoError(t, err)
+		posted += n
+	}
+	assert.Equal(t, 2, posted)
+	assert.EqualValues(t, 48, n.Stats().Refused)
+
+	n.FailCall(nil, Fault{Call: CallOpen, Skip: 1, Err: errTest})
+	n.FailCall(nil, Fault{Call: CallInsert, Skip: 2, Err: errTest})
+	n.FailCall(nil, Fault{Call: CallClose, Err: errTest})
+	c := open(t, n)
+	_, err := n.Open("sim", netip.Addr{})
+	require.ErrorIs(t, err, errTest)
+	d := open(t, n)
+	for i, s := range []*side{a, c, d, d, c} {
+		_, err := s.Insert(a.Name())
+		assert.Equal(t, i == 3, errors.Is(err, errTest), "%d", i) // the third of the new ones
+	}
+	require.NoError(t, c.local.Deregister())
+	require.NoError(t, c.landing.Deregister())
+	require.ErrorIs(t, c.Close(), errTest)
+	require.NoError(t, c.Close())
 }

@@ -19,6 +19,7 @@ type region struct {
 	key    uint64
 	desc   uintptr
 	base   uint64
+	closed bool
 }
 
 func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error) {
@@ -29,6 +30,13 @@ func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error)
 	defer e.net.mu.Unlock()
 	if e.closed {
 		return nil, ErrClosed
+	}
+	call := CallRegisterLocal
+	if access == pool.AccessRemoteWrite {
+		call = CallRegisterRemote
+	}
+	if err := e.fault(call); err != nil {
+		return nil, err
 	}
 	e.lastKey++
 	r := &region{owner: e, mem: mem, access: access, key: e.lastKey<<32 | uint64(e.net.rng.Uint32())}
@@ -51,12 +59,16 @@ func (r *region) Close() error {
 	n := r.owner.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if r.owner.regions[r.key] != r {
+	if r.closed {
 		return fmt.Errorf("%w: region is closed", ErrInvalid)
+	}
+	if err := r.owner.fault(CallCloseRegion); err != nil {
+		return err
 	}
 	if op := r.inUse(); op != nil {
 		n.misused("region of %d bytes closed under operation %d of kind %d", len(r.mem), op.Tag, op.Kind)
 	}
+	r.closed = true
 	delete(r.owner.regions, r.key)
 	n.stats.Regions--
 	return nil
@@ -102,6 +114,9 @@ func touch(mem []byte) (ok bool) {
 	var sum byte
 	for i := 0; i < len(mem); i += pool.MinBlock {
 		sum += mem[i]
+	}
+	if len(mem) > 0 {
+		sum += mem[len(mem)-1]
 	}
 	touched.Store(uint32(sum))
 	return true
@@ -152,16 +167,57 @@ func (r *region) contains(mem []byte) bool {
 	return at <= uintptr(len(r.mem)) && uintptr(len(mem)) <= uintptr(len(r.mem))-at
 }
 
-// reach is the memory that a peer's write of size bytes goes to, nil if it is
-// denied.
-func (e *endpoint) reach(key, remote uint64, size int) []byte {
+// reach is the memory that a peer's write of size bytes goes to, with its region, nil
+// if it is denied.
+func (e *endpoint) reach(key, remote uint64, size int) (*region, []byte) {
 	r := e.regions[key]
 	if r == nil || r.access != pool.AccessRemoteWrite {
-		return nil
+		return nil, nil
 	}
 	at := remote - r.base
 	if at > uint64(len(r.mem)) || uint64(size) > uint64(len(r.mem))-at {
-		return nil
+		return nil, nil
 	}
-	return r.mem[at : at+uint64(size)]
+	return r, r.mem[at : at+uint64(size)]
+}
+
+// Unmapping implements pool.Unmapper: whoever still writes there finds nothing, though
+// something else may be mapped by then.
+func (e *endpoint) Unmapping(mem []byte) {
+	e.net.mu.Lock()
+	defer e.net.mu.Unlock()
+	gone := region{mem: mem}
+	for _, f := range e.net.flows {
+		for _, x := range f.items {
+			if f.dst == e && x.target != nil && x.region.closed && gone.contains(x.target) {
+				x.target = nil
+			}
+		}
+	}
+}
+
+// found is what a write meets at mem, which was part of the region when it began.
+func (n *Network) found(r *region, mem []byte) Place {
+	if !r.closed {
+		return Registered
+	}
+	n.stats.LateWrites++
+	if mem == nil || !touch(mem) {
+		n.stats.LateUnmapped++
+		return Unmapped
+	}
+	for _, e := range n.endpoints {
+		for _, other := range e.regions {
+			if other.overlaps(mem) {
+				n.stats.LateReused++
+				return Reused
+			}
+		}
+	}
+	return Kept
+}
+
+func (r *region) overlaps(mem []byte) bool {
+	a, b := address(r.mem), address(mem)
+	return a < b+uintptr(len(mem)) && b < a+uintptr(len(r.mem))
 }

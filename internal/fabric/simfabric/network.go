@@ -65,8 +65,14 @@ type Stats struct {
 	// safe, whether or not the personality minds: an operation on memory that is
 	// not registered (any more), or a region closed while an operation that was
 	// posted on it has not been reaped, by an endpoint that was not shut down.
-	Misuse    string
+	Misuse string
+	// LateWrites are pieces of writes that were put where a region had been before it was
+	// closed, LateReused those that met another region there, LateUnmapped those that met
+	// nothing: these were dropped.
+	LateWrites, LateReused, LateUnmapped uint64
+
 	InFlight  int // operations on the wire now
+	Stuck     int // of these, such as do not move until a process is thawed
 	Endpoints int // open now
 	Regions   int // open now
 }
@@ -81,6 +87,7 @@ type Network struct {
 	rng       *rand.Rand
 	endpoints map[string]*endpoint // by name, the dead included
 	flows     []*flow              // in the order in which they began
+	faults    []*Fault             // of Open, and of endpoints yet to be opened
 	serial    int                  // of the last endpoint
 	stats     Stats
 }
@@ -170,13 +177,16 @@ func (n *Network) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if err := n.fault(n.faults, CallOpen); err != nil {
+		return nil, err
+	}
 	n.serial++
 	e := &endpoint{
 		net:     n,
 		p:       n.providers[i],
 		name:    fmt.Sprintf("sim://%s/%d", provider, n.serial),
 		regions: make(map[uint64]*region),
-		failing: make(map[fabric.Kind]error),
+		faults:  slices.Clone(n.faults),
 		cut:     make(map[fabric.Addr]bool),
 	}
 	e.waiter = newWaiter(e)
@@ -197,6 +207,7 @@ func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 	}
 	for _, f := range n.flows {
 		if f.src == e {
+			f.halt()
 			for _, x := range f.items { // its memory goes with it
 				x.buf = slices.Clone(x.buf)
 			}
@@ -214,21 +225,6 @@ func (n *Network) Hang(ep fabric.Endpoint) {
 	n.endpoints[string(ep.Name())].hung = make(chan struct{})
 }
 
-// Fail makes the next operation of that kind which is posted on ep complete
-// with err, without any effect. With kind 0, ep's queue at once gets an error
-// that belongs to no operation.
-func (n *Network) Fail(ep fabric.Endpoint, kind fabric.Kind, err error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	e := n.endpoints[string(ep.Name())]
-	if kind == 0 {
-		n.stats.Failed++
-		e.push(fabric.Completion{Err: err}, noSlot, nil)
-		return
-	}
-	e.failing[kind] = err
-}
-
 // Stats returns a snapshot.
 func (n *Network) Stats() Stats {
 	n.mu.Lock()
@@ -236,6 +232,11 @@ func (n *Network) Stats() Stats {
 	s := n.stats
 	for _, f := range n.flows {
 		s.InFlight += len(f.items)
+		for _, x := range f.items {
+			if f.stuck() && !x.first().paid {
+				s.Stuck++
+			}
+		}
 	}
 	return s
 }

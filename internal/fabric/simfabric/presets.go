@@ -64,7 +64,8 @@ func ShmUnflagged() Personality {
 }
 
 // TCP is like the tcp provider under fi_rxm(7), whose completion data must not be
-// used: see cqDataSize in ofifabric.
+// used: see cqDataSize in ofifabric. It looks a write's target up when the header
+// arrives, and polls to take anything from its socket (prov/tcp: xnet_handle_write).
 func TCP() Personality {
 	return Personality{
 		Provider:         "tcp;ofi_rxm",
@@ -72,6 +73,8 @@ func TCP() Personality {
 		Order:            allOrders,
 		DeliveryComplete: true,
 		WeakCompletion:   true,
+		LateWrites:       true,
+		Socket:           256 << 10,
 	}
 }
 

@@ -30,6 +30,9 @@ func (w *waiter) signal() { put(w.event) }
 func (w *waiter) Wake() { put(w.woken) }
 
 func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
+	if err := w.fault(); err != nil {
+		return err
+	}
 	var expired <-chan time.Time
 	if limit > 0 {
 		t := time.NewTimer(limit)
@@ -52,11 +55,17 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	return nil
 }
 
+func (w *waiter) fault() error {
+	w.e.net.mu.Lock()
+	defer w.e.net.mu.Unlock()
+	return w.e.fault(CallWait)
+}
+
 // mustPoll reports, as fi_trywait(3) does, that it is not safe to sleep: there
 // is something to reap, or on the wire that moves only if somebody polls.
 func (w *waiter) mustPoll() bool {
 	n := w.e.net
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return w.e.death == 0 && (len(w.e.queue) > 0 || n.moving(w.e))
+	return w.e.runs() && (len(w.e.queue) > 0 || n.moving(w.e))
 }

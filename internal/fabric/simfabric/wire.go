@@ -11,7 +11,36 @@ import (
 type flow struct {
 	src, dst *endpoint
 	items    []*item
+	room     int // bytes that dst takes before it polls again: see Personality.Socket
 }
+
+// headerSize is what an operation takes of a socket besides its bytes.
+const headerSize = 64
+
+// open reports that dst takes something now.
+func (f *flow) open() bool { return f.dst.p.Socket == 0 || f.room > 0 }
+
+// stuck reports that it will not, whoever polls.
+func (f *flow) stuck() bool { return !f.open() && (!f.src.runs() || !f.dst.runs()) }
+
+// halt has only some of what dst would take now pass.
+func (f *flow) halt() {
+	if f.open() && f.dst.p.Socket > 0 {
+		f.room = f.src.net.rng.IntN(f.room + 1)
+	}
+}
+
+// take puts an operation into dst's socket at once, if that has room.
+func (f *flow) take(x *item) bool {
+	x.paid = f.open()
+	if x.paid {
+		f.room -= headerSize + len(x.op.Buf)
+	}
+	return x.paid
+}
+
+// runs reports that the process is neither dead nor stopped.
+func (e *endpoint) runs() bool { return e.death == 0 && !e.frozen }
 
 // item is one operation on the wire.
 type item struct {
@@ -22,9 +51,12 @@ type item struct {
 	gone bool   // arrived
 	// reported: its completion was pushed when it was posted, or there is none.
 	reported bool
-	waits    bool  // has met no receive
-	halved   bool  // one half of the write is in place
-	lost     error // it does not arrive, but ends with this error
+	paid     bool     // is in the other side's socket
+	waits    bool     // has met no receive
+	lost     error    // it does not arrive, but ends with this error
+	region   *region  // that a write's target was looked up in
+	target   []byte   // nil once it is unmapped
+	pieces   [][2]int // of the write that are still to come
 }
 
 func (x *item) isSend() bool { return x.op.Kind == fabric.Send || x.op.Kind == fabric.Inject }
@@ -34,7 +66,10 @@ func (n *Network) launch(src, dst *endpoint, op fabric.Op) *item {
 	i := slices.IndexFunc(n.flows, func(f *flow) bool { return f.src == src && f.dst == dst })
 	if i < 0 {
 		i = len(n.flows)
-		n.flows = append(n.flows, &flow{src: src, dst: dst})
+		n.flows = append(n.flows, &flow{src: src, dst: dst, room: dst.p.Socket})
+		if dst.frozen {
+			n.flows[i].halt()
+		}
 	}
 	f := n.flows[i]
 	x := &item{flow: f, op: op, buf: op.Buf, due: n.later()}
@@ -55,21 +90,23 @@ func (n *Network) later() uint64 {
 // advance moves the network by one step, which caller's Exchange causes.
 func (n *Network) advance(caller *endpoint) {
 	n.stats.Steps++
+	for _, f := range n.flows {
+		if f.dst == caller && f.src.runs() {
+			f.room = caller.p.Socket
+		}
+	}
 	for progress := true; progress; {
 		progress = false
 		for _, x := range n.ripe(caller) {
 			if x.gone {
 				continue
 			}
-			for b := x.blocker(); b != nil; b = x.blocker() {
-				x = b
-			}
-			if n.due(x, caller) && n.deliver(x) {
+			if x = x.first(); n.due(x, caller) && n.deliver(x) {
 				progress = true
 			}
 		}
 	}
-	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool { return len(f.items) == 0 })
+	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool { return len(f.items) == 0 && (f.room == f.dst.p.Socket || !f.src.runs()) })
 }
 
 // due reports that x may arrive now.
@@ -107,6 +144,14 @@ func (x *item) blocker() *item {
 	return nil
 }
 
+// first is the item that has to arrive before x and all that stands in its way.
+func (x *item) first() *item {
+	for b := x.blocker(); b != nil; b = x.blocker() {
+		x = b
+	}
+	return x
+}
+
 func (x *item) remove() {
 	f := x.flow
 	i := slices.Index(f.items, x)
@@ -117,11 +162,12 @@ func (x *item) remove() {
 	x.gone = true
 }
 
-// deliver lets x arrive, or the first half of it. It reports false if nothing
-// has changed.
+// deliver lets x arrive, or a piece of it. It reports false if nothing has changed.
 func (n *Network) deliver(x *item) bool {
 	src := x.flow.src
 	switch {
+	case !x.paid && !x.flow.open():
+		return false
 	case !x.reported && x.op.Kind != fabric.Inject && src.death == 0 && !src.owns(x.op):
 		n.stats.BadLocal++
 		src.finish(x, ErrLocalAccess)
@@ -148,6 +194,7 @@ func (n *Network) deliverSend(x *item) bool {
 		}
 		return false
 	}
+	x.pay(headerSize + len(x.buf))
 	r := dst.recvs[0]
 	dst.recvs = dst.recvs[1:]
 	c := fabric.Completion{Kind: fabric.Recv, Tag: r.Tag}
@@ -168,31 +215,40 @@ func (n *Network) deliverSend(x *item) bool {
 	return true
 }
 
-// deliverWrite reports false if only one half has landed.
+// pay notes that so many bytes of x were taken.
+func (x *item) pay(bytes int) {
+	if !x.paid {
+		x.flow.room -= bytes
+	}
+}
+
+// deliverWrite reports false if something of the write is still to come.
 func (n *Network) deliverWrite(x *item) bool {
 	src, dst := x.flow.src, x.flow.dst
-	target := dst.reach(x.op.Key, x.op.Remote, len(x.buf))
-	if target == nil {
-		n.stats.BadRemote++
-		src.finish(x, ErrRemoteAccess) // nobody hears of it if it was reported
-		return true
-	}
-	piece := Event{From: src.name, To: dst.name, Kind: x.op.Kind, Key: x.op.Key, Remote: x.op.Remote, Len: len(x.buf)}
-	if half := len(x.buf) / 2; n.cfg.Delay > 0 && half > 0 && !x.halved {
-		x.halved, x.due = true, n.later()
-		if n.chance(0.5) {
-			piece.Len = half
-			n.observe(piece)
-			n.move(target[:half], x.buf)
-		} else {
-			piece.Remote, piece.Len = piece.Remote+uint64(half), len(x.buf)-half
-			n.observe(piece)
-			n.move(target[half:], x.buf[half:])
+	if begins := x.region == nil; begins || !dst.p.LateWrites {
+		if x.region, x.target = dst.reach(x.op.Key, x.op.Remote, len(x.buf)); x.region == nil {
+			n.stats.BadRemote++
+			src.finish(x, ErrRemoteAccess) // nobody hears of it if it was reported
+			return true
 		}
+		if begins {
+			x.pieces = n.cut(len(x.buf))
+			x.pay(headerSize)
+		}
+	}
+	from, to := x.pieces[0][0], x.pieces[0][1]
+	if dst.p.Socket > 0 && !x.paid {
+		to = min(to, from+max(0, x.flow.room))
+	}
+	x.pay(to - from)
+	n.place(x, from, to)
+	if x.pieces[0][0] = to; to == x.pieces[0][1] {
+		x.pieces = x.pieces[1:]
+	}
+	if len(x.pieces) > 0 {
+		x.due = n.later()
 		return false
 	}
-	n.observe(piece)
-	n.move(target, x.buf)
 	n.stats.Writes++
 	n.stats.WriteBytes += uint64(len(x.buf))
 	if x.op.Kind == fabric.WriteData {
@@ -208,6 +264,46 @@ func (n *Network) deliverWrite(x *item) bool {
 	return true
 }
 
+// cut is in which pieces, and in which order, a write of so many bytes lands.
+func (n *Network) cut(size int) [][2]int {
+	ends := []int{size}
+	if n.cfg.Delay > 0 {
+		for range 1 + n.rng.IntN(3) {
+			ends = append(ends, n.rng.IntN(size+1))
+		}
+	}
+	slices.Sort(ends)
+	var pieces [][2]int
+	at := 0
+	for _, end := range slices.Compact(ends) {
+		if end > at || size == 0 {
+			pieces = append(pieces, [2]int{at, end})
+		}
+		at = end
+	}
+	n.rng.Shuffle(len(pieces), func(i, j int) { pieces[i], pieces[j] = pieces[j], pieces[i] })
+	return pieces
+}
+
+// place puts a piece of a write where its target was when that was looked up.
+func (n *Network) place(x *item, from, to int) {
+	if from == to {
+		return
+	}
+	ev := Event{
+		From: x.flow.src.name, To: x.flow.dst.name, Kind: x.op.Kind,
+		Key: x.op.Key, Remote: x.op.Remote + uint64(from), Len: to - from,
+	}
+	if x.target != nil {
+		ev.Mem = x.target[from:to]
+	}
+	ev.Place = n.found(x.region, ev.Mem)
+	n.observe(ev)
+	if ev.Place != Unmapped {
+		n.move(ev.Mem, x.buf[from:to])
+	}
+}
+
 // moving reports that something from or to e is on the wire that arrives if
 // only there are enough steps: it does not wait for a receive.
 func (n *Network) moving(e *endpoint) bool {
@@ -216,10 +312,8 @@ func (n *Network) moving(e *endpoint) bool {
 			continue
 		}
 		for _, x := range f.items {
-			for b := x.blocker(); b != nil; b = x.blocker() {
-				x = b
-			}
-			if !x.waits {
+			x = x.first()
+			if !x.waits && (x.paid || f.open() || f.dst == e && !f.stuck()) {
 				return true
 			}
 		}
