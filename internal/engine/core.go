@@ -63,7 +63,7 @@ type core struct {
 	touched      []*peer // to be flushed when the dispatch ends
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
-	graves       []grave
+	graves       graves
 	lost         map[*peer]struct{} // peers that have failed and still have streams
 	held         bool               // a tail waits for more: a peer with a doorbell has no others beside it
 	freed        bool               // a budget of the whole endpoint has grown: look at the peers

@@ -34,6 +34,7 @@ type Endpoint struct {
 	final   *Stats // guarded by mu, nil until the endpoint is closed
 	closed  sync.Once
 	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
+	burials sync.WaitGroup // see bury
 
 	rescuer fabric.Rescuer // nil: the provider's calls return
 	retired sync.Once
@@ -356,6 +357,7 @@ func (e *Endpoint) Close() (err error) {
 		}
 		<-e.gone
 		e.inserts.Wait()
+		e.burials.Wait()
 		e.retire()
 		e.timer.Stop()
 		e.chores.Stop()

@@ -344,6 +344,7 @@ func (c *core) fail(p *peer, err error) {
 	}
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
+	p.buryLanding() // first: what is in use now may be written to
 	p.dropTail()
 	p.unstall()
 	c.blocked -= len(p.blocked)
@@ -378,10 +379,6 @@ func (c *core) fail(p *peer, err error) {
 		}
 	}
 	p.linked = false
-	if p.landing != nil {
-		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
-		c.graves = append(c.graves, grave{p.landing, c.now()})
-	}
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err, cut)
 	}
@@ -399,26 +396,6 @@ func (p *peer) checkGone() {
 		p.cfg.Gone()
 		p.cfg.Gone = nil
 	}
-}
-
-// grave is landing memory that a dead peer's operations may still touch.
-type grave struct {
-	mem *pool.Arena
-	at  time.Time
-}
-
-// bury frees the memory of dead peers once nothing can reach it any more, and
-// reports whether some is left.
-func (c *core) bury() (left bool) {
-	kept := c.graves[:0]
-	for _, g := range c.graves {
-		if g.mem.Stats().Blocks == 0 && c.now().Sub(g.at) >= choreTime && g.mem.Close() == nil {
-			continue
-		}
-		kept = append(kept, g)
-	}
-	c.graves = kept
-	return len(kept) > 0
 }
 
 // open starts a stream towards a listener of the peer.

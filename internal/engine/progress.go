@@ -485,6 +485,7 @@ func (e *Endpoint) doChores() {
 	if e.closing() {
 		return
 	}
+	e.bury()
 	e.enter()
 	again := e.core.chores()
 	e.leave()
