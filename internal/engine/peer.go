@@ -113,6 +113,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if err := c.probes.open(c); err != nil {
 		return nil, fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
 	}
+	defer c.takeStock()
 	left := c.attr.RxDepth - c.granted
 	if left < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
@@ -379,6 +380,12 @@ func (c *core) fail(p *peer, err error) {
 		}
 	}
 	p.linked = false
+	c.bereft, c.mourning = append(c.bereft, p), mournLooks
+	if len(c.peers) == 0 {
+		c.count() // whether the endpoint is to be kept is asked now
+	} else {
+		c.takeStock()
+	}
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err, cut)
 	}
