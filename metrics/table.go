@@ -19,6 +19,7 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.tcp.conns", "{conn}", "Conns open over plain TCP.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.TCPConns)) }},
 	{Desc: Desc{"fabricnet.backlog", "{conn}", "Conns that wait for Accept.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Backlog)) }},
 	{Desc: Desc{"fabricnet.peers", "{peer}", "Processes met, on either side of the rendezvous.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Peers)) }},
+	{Desc: Desc{"fabricnet.peers.refused", "{peer}", "Peers for which a provider had no place.", true, nil}, value: func(s *ts) uint64 { return s.PeersRefused }},
 	{Desc: Desc{"fabricnet.handshakes", "{handshake}", "Handshakes that listeners run now.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Handshakes)) }},
 	{Desc: Desc{"fabricnet.conns.opened", "{conn}", "Conns dialed over a fabric, or taken by a listener's backlog.", true, nil}, value: func(s *ts) uint64 { return s.Opened }},
 	{Desc: Desc{"fabricnet.conns.refused", "{conn}", "Conns that listeners have refused.", true, nil}, value: func(s *ts) uint64 { return s.Refused }},
@@ -34,6 +35,7 @@ var transport = []transportMetric{
 
 var provider = []providerMetric{
 	{Desc: Desc{"fabricnet.endpoints", "{endpoint}", "Fabric endpoints open.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Endpoints)) }},
+	{Desc: Desc{"fabricnet.endpoints.worn", "{endpoint}", "Of these, those that take no more peers since dead ones hold much of them.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Worn)) }},
 	{Desc: Desc{"fabricnet.provider.peers", "{peer}", "Peers reached through the provider.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Peers)) }},
 	{Desc: Desc{"fabricnet.provider.conns", "{conn}", "Conns over the provider, closing ones included.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Conns)) }},
 	{Desc: Desc{"fabricnet.landing.memory", "By", "Memory mapped for what peers write by RDMA.", false, byProvider}, value: func(s *ps) uint64 { return gauge(s.LandingMemory) }},

@@ -35,6 +35,7 @@ type Arena struct {
 type arenaSlab struct {
 	*Slab
 	buddy buddy
+	late  bool // a block was in use at Deregister: writes may be under way
 }
 
 // Block is a piece of an Arena. Its fields are not to be changed.
@@ -154,12 +155,33 @@ func (a *Arena) trim(keep int) {
 // peer is gone; no block can be allocated afterwards. If some registration could
 // not be withdrawn, Deregister may be tried again.
 func (a *Arena) Deregister() error {
-	a.void = true
 	var err error
 	for _, s := range a.slabs {
-		unpoison(s.Bytes()) // what the peer has begun may still end there
+		if !a.void {
+			s.late = !s.buddy.empty()
+			unpoison(s.Bytes()) // what the peer has begun may still end there
+		}
 		err = errors.Join(err, s.Deregister())
 	}
+	a.void = true
+	return err
+}
+
+// Retire gives the memory up after Deregister, when nobody reads it any more. Slabs that
+// blocks in use lay in at Deregister keep their addresses until Close: see Slab.Retire. The
+// rest is unmapped, since the peer had given back what it had of it. If that fails for a
+// slab, Retire may be tried again.
+func (a *Arena) Retire() error {
+	var err error
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+		end := s.Close
+		if s.late {
+			end = s.Retire
+		}
+		e := end()
+		err = errors.Join(err, e)
+		return e == nil && !s.late
+	})
 	return err
 }
 

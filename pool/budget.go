@@ -20,6 +20,7 @@ type Budget struct {
 	limit int64
 	used  atomic.Int64
 	high  atomic.Int64
+	sink  sink // of retired slabs
 }
 
 // BudgetStats is a snapshot of a Budget, in bytes.
@@ -70,6 +71,16 @@ func (b *Budget) Release(n int64) {
 	if n < 0 || b.used.Add(-n) < 0 {
 		panic("pool: released more than was reserved")
 	}
+}
+
+// exchange makes a reservation of old bytes one of new bytes, or changes nothing and
+// returns an error that wraps ErrBudget.
+func (b *Budget) exchange(old, new int64) error {
+	if new > old {
+		return b.Reserve(new - old)
+	}
+	b.Release(old - new)
+	return nil
 }
 
 // Stats returns a snapshot.

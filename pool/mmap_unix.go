@@ -18,9 +18,14 @@ func mapMemory(size int) ([]byte, error) {
 }
 
 // blockMemory gives memory back and keeps its addresses from being used again.
-func blockMemory(mem []byte) error {
+func blockMemory(mem []byte) error { return replaceMemory(mem, unix.PROT_NONE) }
+
+// emptyMemory replaces mem by zeroes, of which none are there before they are used.
+func emptyMemory(mem []byte) error { return replaceMemory(mem, unix.PROT_READ|unix.PROT_WRITE) }
+
+func replaceMemory(mem []byte, prot int) error {
 	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)),
-		unix.PROT_NONE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE|unix.MAP_FIXED)
+		prot, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE|unix.MAP_FIXED)
 	return err
 }
 

@@ -21,8 +21,23 @@ type Slab struct {
 	mem      []byte // nil once closed
 	region   Region // nil if there is none (any more)
 	unmapper Unmapper
+	state    slabState
 	keep     bool // Close keeps the addresses
 }
+
+// slabState is what lies at a slab's addresses, and who pays.
+//
+//	state    moved there by                       what lies there    charged
+//	inUse    NewSlab                              memory of its own  its size
+//	sunk     Retire                               the budget's sink  the sink, once for all
+//	emptied  Retire, where there can be no sink   memory of its own  its size
+type slabState uint8
+
+const (
+	inUse slabState = iota
+	sunk
+	emptied
+)
 
 // NewSlab maps size bytes, rounded up to whole pages, on account of b, and
 // registers them with r unless r is nil. The memory is zero.
@@ -103,6 +118,35 @@ func (s *Slab) KeepAddresses() {
 	s.keep = true
 }
 
+// Retire gives the memory up, but for its addresses, until Close. It is for memory to
+// which a peer's writes may be under way that nothing tells of: libfabric's tcp and net
+// providers look up where a write goes once, when its header arrives, and copy the rest
+// there however late it comes, until fi_close(3) of the endpoint; anything else that were
+// mapped there meanwhile would be overwritten. What still arrives goes to memory that
+// the whole budget pays for once. Nobody may use the slab any more, so the registration is
+// withdrawn; if it cannot be, nothing has changed and Retire may be tried again. Retiring
+// a slab twice, or a closed one, does nothing.
+func (s *Slab) Retire() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.mem == nil || s.state != inUse {
+		return nil
+	}
+	if err := s.deregister(); err != nil {
+		return err
+	}
+	unpoison(s.mem)
+	if s.budget.sink.replace(s.budget, s.mem) == nil {
+		s.state = sunk
+		return nil
+	}
+	if err := emptyMemory(s.mem); err != nil {
+		return fmt.Errorf("pool: emptying %d bytes: %w", len(s.mem), err)
+	}
+	s.state = emptied
+	return nil
+}
+
 // Close withdraws the registration, unmaps the memory and gives the bytes back
 // to the budget. If the registration cannot be withdrawn, the fabric may still
 // reach the memory: it then stays mapped and accounted for, and Close may be
@@ -129,6 +173,9 @@ func (s *Slab) Close() error {
 		return fmt.Errorf("pool: unmapping %d bytes: %w", size, err)
 	}
 	s.mem = nil
+	if s.state == sunk {
+		return s.budget.sink.leave(s.budget)
+	}
 	s.budget.Release(int64(size))
 	return nil
 }

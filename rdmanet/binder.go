@@ -124,20 +124,15 @@ func (b *binder) authorize(nc net.Conn) error {
 
 func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
 	i := slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == chosen.Provider })
-	ep, err := b.t.endpoint(ctx, &b.offers[i], local)
-	if err != nil {
-		return nil, err
-	}
 	l := &link{
-		t: b.t, ep: ep, listener: b.listener, logger: b.logger, used: &b.used, settled: make(chan struct{}),
+		t: b.t, listener: b.listener, logger: b.logger, used: &b.used, settled: make(chan struct{}),
 		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if b.listener != nil {
 		cfg.Accept = l.accept
 	}
-	if l.peer, err = b.t.newPeer(ep, cfg); err != nil {
-		b.t.release(ep)
+	if err := b.t.place(ctx, &b.offers[i], local, cfg, l); err != nil {
 		return nil, err
 	}
 	b.t.mu.Lock()

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync/atomic"
+	"slices"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -21,8 +21,8 @@ type endpointKey struct {
 }
 
 // endpoint is an open fabric endpoint. Most are shared by all peers that are
-// reached from one local address, and live as long as the Transport; those of
-// providers that want one for each peer live as long as their peer.
+// reached from one local address, and live until they take no more and their last peer has
+// gone; those of providers that want one for each peer live as long as their peer.
 type endpoint struct {
 	key    endpointKey
 	own    bool          // serves a single peer
@@ -30,24 +30,60 @@ type endpoint struct {
 	err    error
 	engine *engine.Endpoint
 	fab    fabric.Endpoint
-	// worn: a peer fell silent. What the provider still holds of it, such as a TCP
-	// connection that was cut (tcp;ofi_rxm) or the numbers of packets (udp;ofi_rxd), would
-	// stand in the way of a new dial between these two endpoints.
-	worn atomic.Bool
 
 	// Guarded by Transport.mu.
 	refs    int
 	retired bool // not to be used for further peers
 }
 
+// maxGenerations is how many endpoints there are at most with one endpointKey. Each has
+// places for some forty peers (1,024 receives, shared out by engine.Endpoint.NewPeer), for
+// which it takes 10 MiB of the Transport's memory, and tcp;ofi_rxm some 30 MiB besides:
+// more would cost more than the peers are worth, and need a MemoryLimit beyond the default.
+const maxGenerations = 16
+
+// errGenerations: there may be no more endpoints.
+var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
+
+// place reserves a peer for a handshake, on the oldest endpoint with its key that takes
+// one, so that later ones come to have none left, and else on a new one. The place is held
+// until link.Abort or the end of the peer.
+func (t *Transport) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
+	for {
+		ep, err := t.endpoint(ctx, o, src)
+		if err != nil {
+			return err
+		}
+		l.ep = ep
+		if l.peer, err = t.newPeer(ep, cfg); err == nil {
+			return nil
+		}
+		t.release(ep)
+		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // else others were faster
+			return err
+		}
+	}
+}
+
+// takes reports that the endpoint takes further peers, as far as is known.
+func (ep *endpoint) takes() bool {
+	select {
+	case <-ep.opened:
+		return ep.engine != nil && ep.engine.Room() == engine.RoomOpen
+	default:
+		return true
+	}
+}
+
 // endpoint returns an endpoint for one more peer; release gives it back.
 func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
 	key := endpointKey{o.Name, o.domain, src}
 	ep, open, err := t.reserve(key, o.PerPeer)
-	for err != nil && t.makeRoom(func(l *link) bool { return l.ep.own && l.ep.key.provider == o.Name }) {
+	for err != nil && t.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
 		ep, open, err = t.reserve(key, o.PerPeer)
 	}
 	if err != nil {
+		t.peersRefused.Add(1)
 		return nil, err
 	}
 	if open {
@@ -68,7 +104,7 @@ func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*en
 }
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
-// is the first. It fails if there may be no further endpoint for a single peer.
+// is the first. It fails if there may be no further endpoint.
 func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool, err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -86,17 +122,23 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 		t.open[ep] = struct{}{}
 		return ep, true, nil
 	}
-	if ep = t.endpoints[key]; ep != nil && ep.worn.Load() { // and in use: see release
-		t.retireLocked(ep)
-		ep = nil
+	for _, old := range slices.Clone(t.endpoints[key]) {
+		switch {
+		case old.takes():
+			old.refs++
+			return old, false, nil
+		case old.refs == 0: // it was worn out after its last peer had gone
+			t.retireLocked(old)
+			t.hands.Go(func() { t.closeEndpoint(old) })
+		}
 	}
-	if ep == nil {
-		ep, open = &endpoint{key: key, opened: make(chan struct{})}, true
-		t.endpoints[key] = ep
-		t.open[ep] = struct{}{}
+	if n := len(t.endpoints[key]); n >= maxGenerations {
+		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
-	ep.refs++
-	return ep, open, nil
+	ep = &endpoint{key: key, refs: 1, opened: make(chan struct{})}
+	t.endpoints[key] = append(t.endpoints[key], ep)
+	t.open[ep] = struct{}{}
+	return ep, true, nil
 }
 
 func (ep *endpoint) open(t *Transport) {
@@ -124,16 +166,19 @@ func (t *Transport) retire(ep *endpoint) {
 
 func (t *Transport) retireLocked(ep *endpoint) {
 	ep.retired = true
-	if t.endpoints[ep.key] == ep {
+	left := slices.DeleteFunc(slices.Clone(t.endpoints[ep.key]), func(e *endpoint) bool { return e == ep })
+	if t.endpoints[ep.key] = left; len(left) == 0 {
 		delete(t.endpoints, ep.key)
 	}
 }
 
-// release gives a reference back.
+// release gives a reference back. Without peers one endpoint is kept, for the next, if it
+// takes any.
 func (t *Transport) release(ep *endpoint) {
 	t.mu.Lock()
 	ep.refs--
-	if ep.worn.Load() {
+	if others := t.endpoints[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
+		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() })) {
 		t.retireLocked(ep)
 	}
 	last := ep.refs == 0 && ep.retired
@@ -151,8 +196,8 @@ func (t *Transport) release(ep *endpoint) {
 func (t *Transport) closeEndpoints(match func(*endpoint) bool) {
 	var list []*endpoint
 	t.mu.Lock()
-	for _, ep := range t.endpoints {
-		if match(ep) {
+	for ep := range t.open {
+		if !ep.own && !ep.retired && match(ep) {
 			t.retireLocked(ep)
 			list = append(list, ep)
 		}
@@ -170,7 +215,7 @@ func (t *Transport) closeEndpoint(ep *endpoint) {
 	if ep.engine != nil {
 		_ = ep.engine.Close() // of no use any more, whatever it says
 		s = providerStats(ep.engine.Stats())
-		s.Peers, s.Conns, s.Endpoints, s.LandingMemory = 0, 0, 0, 0
+		s.Peers, s.Conns, s.Endpoints, s.Worn, s.LandingMemory = 0, 0, 0, 0, 0
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -181,7 +226,7 @@ func (t *Transport) closeEndpoint(ep *endpoint) {
 }
 
 // newPeer reserves a peer on an endpoint. An endpoint that has no peers and
-// takes none is broken: the next handshake gets another.
+// takes none is of no use: the next handshake gets another.
 func (t *Transport) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
 	p, err := ep.engine.NewPeer(cfg)
 	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && t.makeRoom(func(l *link) bool { return l.ep == ep }) {

@@ -33,8 +33,10 @@ func (t *Transport) EndpointNames() (names [][]byte) {
 	t = transportOr(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, ep := range t.endpoints {
-		names = append(names, ep.fab.Name())
+	for _, list := range t.endpoints {
+		for _, ep := range list {
+			names = append(names, ep.fab.Name())
+		}
 	}
 	return names
 }

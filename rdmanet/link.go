@@ -66,7 +66,7 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 func (l *link) Check(ctx context.Context) error {
 	err := l.peer.Check(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rendezvous.ErrSilent) {
-		l.ep.worn.Store(true)
+		l.ep.engine.Wear()
 	}
 	return err
 }
@@ -131,7 +131,7 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 // provider.
 func (l *link) lost(err error, cut int) {
 	if l.wears(err) {
-		l.ep.worn.Store(true)
+		l.ep.engine.Wear()
 	}
 	l.t.spawn(func() {
 		l.t.drop(l)

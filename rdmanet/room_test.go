@@ -2,11 +2,13 @@ package rdmanet_test
 
 import (
 	"net"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -16,12 +18,12 @@ import (
 func TestIdlePeersMakeRoom(t *testing.T) {
 	const servers = 20
 	few := simfabric.TCP()
-	few.RxDepth = 64
+	few.RxDepth = framing.MinSlots // for one peer
 	for name, tt := range map[string]struct {
 		simfabric.Personality
 		full string // what is said when there is no room
 	}{
-		"receive slots":  {few, "receive queue of 64 is shared by"},
+		"receive slots":  {few, "all 16 endpoints are full or worn out"},
 		"peers over shm": {simfabric.Shm(), "Transport.MaxShmPeers"},
 	} {
 		// dial has here dial that many servers, one after the other.
@@ -54,8 +56,102 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			here.MaxShmPeers, here.IdlePeerTimeout = 1, -1
 			cleanly(t, here)
 			for range 2 { // when there is little room, and none at all
+				before := here.Stats().PeersRefused
 				require.ErrorContains(t, dial(t, here, n), tt.full)
+				assert.Equal(t, before+1, here.Stats().PeersRefused)
 			}
 		})
+	}
+}
+
+// TestGenerations: endpoints that are full have others opened beside them, on both sides;
+// those that have no peers left are closed, and places that become free used.
+func TestGenerations(t *testing.T) {
+	const places, generations = 2, 3
+	few := simfabric.TCP()
+	few.RxDepth = places * framing.MinSlots
+	for _, side := range []string{"listening", "dialing"} {
+		t.Run(side, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
+			hub := rdmanet.NewTransport(n)
+			cleanly(t, hub)
+			l := listen(t, rdmanet.ListenConfig{Transport: hub})
+			type spoke struct {
+				*rdmanet.Transport
+				a, b *rdmanet.Conn
+			}
+			join := func() (s spoke) {
+				s.Transport = rdmanet.NewTransport(n)
+				t.Cleanup(func() { s.Close() })
+				if side == "listening" {
+					s.a, s.b = meet(t, &rdmanet.Dialer{Transport: s.Transport}, l)
+				} else {
+					s.a, s.b = meet(t, &rdmanet.Dialer{Transport: hub}, listen(t, rdmanet.ListenConfig{Transport: s.Transport}))
+				}
+				echo(t, s.a, s.b)
+				return s
+			}
+			leave := func(s spoke) {
+				peers := hub.Stats().Peers
+				closeAll(t, s.a, s.b)
+				require.NoError(t, s.Close())
+				eventually(t, func() bool { return hub.Stats().Peers < peers }, "it is gone")
+			}
+			endpoints := func() int { return hub.Stats().Providers[few.Provider].Endpoints }
+			var spokes []spoke
+			for i := range places * generations {
+				spokes = append(spokes, join())
+				require.Equal(t, 1+i/places, endpoints())
+			}
+			leave(spokes[0])
+			spokes[0] = join()
+			require.Equal(t, generations, endpoints(), "the place in the first is used")
+			for _, s := range spokes[places:] {
+				leave(s)
+			}
+			eventually(t, func() bool { return endpoints() == 2 }, "one that takes peers is kept")
+			for _, s := range spokes[:places] {
+				echo(t, s.a, s.b)
+				leave(s)
+			}
+			eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
+			assert.Zero(t, hub.Stats().PeersRefused)
+		})
+	}
+}
+
+// TestLastPlace: of two handshakes that race for the last place of an endpoint one gets
+// it, and the other is offered the next endpoint.
+func TestLastPlace(t *testing.T) {
+	few := simfabric.TCP()
+	few.RxDepth = 3 * framing.MinSlots
+	for range rounds(20, 500) {
+		n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
+		hub := rdmanet.NewTransport(n)
+		l := listen(t, rdmanet.ListenConfig{Transport: hub})
+		var racers sync.WaitGroup
+		join := func() {
+			there := rdmanet.NewTransport(n)
+			t.Cleanup(func() { there.Close() })
+			racers.Go(func() {
+				c, err := (&rdmanet.Dialer{Transport: there}).Dial("rdma", l.Addr().String())
+				if assert.NoError(t, err) {
+					t.Cleanup(func() { c.Close() })
+				}
+			})
+		}
+		for range 2 {
+			join()
+			racers.Wait()
+		}
+		for range 2 {
+			join()
+		}
+		racers.Wait()
+		require.Equal(t, 2, hub.Stats().Providers[few.Provider].Endpoints)
+		require.Equal(t, 4, hub.Stats().Peers)
+		require.Zero(t, hub.Stats().PeersRefused)
+		require.Empty(t, hub.Stats().HandshakeFailures)
+		require.NoError(t, hub.Close())
 	}
 }

@@ -17,6 +17,9 @@ type TransportStats struct {
 	// backlog. Refused is how many listeners have refused: the backlog was full, or
 	// the memory budget.
 	Opened, Refused uint64
+	// PeersRefused is how often a peer got no place with a provider, on either side, since
+	// there may be no further endpoint: see ProviderStats.Endpoints and MaxShmPeers.
+	PeersRefused uint64
 	// Providers has the counters of each provider that was used.
 	Providers map[string]ProviderStats
 	// Handshakes is how many listeners run now, with peers that say nothing
@@ -40,9 +43,13 @@ type MemoryStats = pool.BudgetStats
 // ProviderStats are the counters of all endpoints of one provider, closed ones
 // included.
 type ProviderStats struct {
-	Endpoints int // open now
-	Peers     int
-	Conns     int // closing ones included
+	// Endpoints is how many are open now. Peers that are reached from one local address
+	// share one, until it is full or peers that died hold too much of it; there are up to
+	// 16 beside each other then. Worn is how many of them take no more peers for the latter
+	// reason, and are closed when the last has gone.
+	Endpoints, Worn int
+	Peers           int
+	Conns           int // closing ones included
 	// LandingMemory is the bytes mapped for what peers write by RDMA. It is given
 	// back when the conns of a peer have been idle for up to three seconds.
 	LandingMemory int64
@@ -101,7 +108,7 @@ type Stalls struct {
 
 func providerStats(s engine.Stats) ProviderStats {
 	return ProviderStats{
-		Endpoints: 1, Peers: s.Peers, Conns: s.Streams, LandingMemory: s.Landing,
+		Endpoints: 1, Worn: s.Worn, Peers: s.Peers, Conns: s.Streams, LandingMemory: s.Landing,
 		PeersLost: s.PeersLost, FramesSent: s.FramesSent, FramesReceived: s.FramesReceived,
 		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, WritesStray: s.WritesStray, FramesHeld: s.FramesHeld,
 		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
@@ -116,6 +123,7 @@ func providerStats(s engine.Stats) ProviderStats {
 
 func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Endpoints += o.Endpoints
+	s.Worn += o.Worn
 	s.Peers += o.Peers
 	s.Conns += o.Conns
 	s.LandingMemory += o.LandingMemory
@@ -163,7 +171,7 @@ func (t *Transport) Stats() TransportStats {
 	t = transportOr(t)
 	t.mu.Lock()
 	out := TransportStats{
-		Conns: int(t.conns.Load()), TCPConns: t.plain, Opened: t.connsOpened.Load(), Refused: t.connsRefused.Load(), Peers: len(t.links), Memory: t.budget.Stats(),
+		Conns: int(t.conns.Load()), TCPConns: t.plain, Opened: t.connsOpened.Load(), Refused: t.connsRefused.Load(), PeersRefused: t.peersRefused.Load(), Peers: len(t.links), Memory: t.budget.Stats(),
 		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack), PathFailures: maps.Clone(t.pathFailures),
 		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
 	}

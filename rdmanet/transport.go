@@ -103,7 +103,7 @@ type Transport struct {
 	cancel  context.CancelCauseFunc
 	conns   atomic.Int64
 
-	connsOpened, connsRefused atomic.Uint64
+	connsOpened, connsRefused, peersRefused atomic.Uint64
 
 	closing sync.Once
 	hands   sync.WaitGroup // handshakes of both sides
@@ -117,8 +117,8 @@ type Transport struct {
 	lastID       uint32
 	listeners    map[*Listener]struct{}
 	providers    map[netip.Addr]providerList
-	endpoints    map[endpointKey]*endpoint // those to share
-	open         map[*endpoint]struct{}    // all, until their counters are in past
+	endpoints    map[endpointKey][]*endpoint // those to share, the oldest first
+	open         map[*endpoint]struct{}      // all, until their counters are in past
 	shmPeers     int
 	cleaned      bool // what dead processes had left in /dev/shm is removed
 	links        map[*link]struct{}
@@ -160,7 +160,7 @@ func (t *Transport) init() {
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.listeners = make(map[*Listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
-	t.endpoints = make(map[endpointKey]*endpoint)
+	t.endpoints = make(map[endpointKey][]*endpoint)
 	t.open = make(map[*endpoint]struct{})
 	t.links = make(map[*link]struct{})
 	t.live = make(map[*Conn]struct{})

@@ -22,13 +22,14 @@ func (c *core) chores() (again bool) {
 			again = true
 		}
 	}
-	if c.bury() {
-		again = true
+	if c.mourning > 0 {
+		c.mourning--
+		c.mourn()
 	}
 	if c.mayTrim() {
 		c.lend.Trim() // idle conns own no registered memory
 	}
-	return again || c.lingering > 0 || len(c.probes.waiting) > 0
+	return again || c.burying() || c.mourning > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
 // checkProgress counts the looks in a row at which nothing had moved that was sent to
@@ -50,7 +51,7 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.posted || c.mourning > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // mayTrim reports memory for Buffers of which none is in use. One that is on its way
@@ -61,5 +62,5 @@ func (c *core) mayTrim() bool {
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are
-// taken back, and the memory of dead peers is freed, after one to two of it.
+// taken back after one to two of it.
 const choreTime = time.Second

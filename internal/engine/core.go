@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -47,7 +48,7 @@ type core struct {
 
 	ops     []txOp // operations in flight by tag
 	freeOps []uint32
-	depth   int // how many may be in flight
+	depth   int // how many live peers may have in flight
 	flying  int
 	stalled int // peers whose operations the fabric has refused for now
 
@@ -63,7 +64,13 @@ type core struct {
 	touched      []*peer // to be flushed when the dispatch ends
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
-	graves       []grave
+	graves       graves
+	room         atomic.Uint32      // a Room; stored with the lock, read without
+	wear         atomic.Bool        // Wear was called, without the lock
+	dead         toll               // as of the last look
+	bereft       []*peer            // dead ones that held something then
+	mourning     int                // looks still to come
+	sends        int                // send slots for live peers
 	lost         map[*peer]struct{} // peers that have failed and still have streams
 	held         bool               // a tail waits for more: a peer with a doorbell has no others beside it
 	freed        bool               // a budget of the whole endpoint has grown: look at the peers
@@ -111,13 +118,17 @@ type outOp struct {
 func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	cfg = cfg.withDefaults()
 	a := fab.Attr()
+	a.TxDepth = max(1, a.TxDepth)
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{}, slabs: map[*pool.Slab]struct{}{},
-		leases: new(pool.Leases), depth: max(1, a.TxDepth),
+		leases: new(pool.Leases), depth: a.TxDepth, sends: min(128, max(2*ctlSlots, a.TxDepth)),
 		proven:    a.CQDataSize >= proofSize,
 		deliver:   a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 		lazyRecvs: 4,
+	}
+	if !a.PerPeer {
+		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see toll
 	}
 	if a.RxDepth < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, framing.MinSlots)
@@ -131,7 +142,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
 	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)
 	c.lend.Keep = lendKeep
-	if err := c.tx.Grow(min(128, max(2*ctlSlots, c.depth))); err != nil {
+	if err := c.tx.Grow(c.sends); err != nil {
 		c.free()
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
 	}
@@ -153,7 +164,7 @@ func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
 // growStage maps staging memory when the first large write needs it, and more
 // while writers keep running out of it.
 func (c *core) growStage() {
-	if c.stage.Len() >= min(stageMax, 2*c.depth) {
+	if c.stage.Len() >= min(stageMax, 2*c.depth)+c.dead.chunks {
 		return
 	}
 	none := c.stage.Len() == 0
@@ -406,6 +417,9 @@ func (c *core) sent(tag uint32, err error) {
 		t.peer.probeWritten()
 	}
 	c.touch(t.peer)
+	if t.peer.err != nil {
+		c.mourning = max(c.mourning, 1)
+	}
 	if err != nil {
 		c.stats.CQErrors++
 		c.fail(t.peer, err)
@@ -439,6 +453,7 @@ func (c *core) breakdown(err error) {
 	for _, p := range c.order {
 		c.fail(p, err)
 	}
+	c.takeStock()
 }
 
 func (c *core) noteAbandoned(err error) {

@@ -36,6 +36,7 @@ type Endpoint struct {
 	final   *Stats // guarded by mu, nil until the endpoint is closed
 	closed  sync.Once
 	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
+	burials sync.WaitGroup // see bury
 
 	// pause stands in for the other goroutines where the model test runs many calls
 	// on one thread: it is called whenever a call has given up the lock, and returns
@@ -146,6 +147,7 @@ func (e *Endpoint) doChores() {
 	if e.poller.Closing() {
 		return
 	}
+	e.bury()
 	e.enter()
 	again := e.core.chores()
 	e.leave()
@@ -367,6 +369,7 @@ func (e *Endpoint) Close() (err error) {
 		e.leave()
 		e.poller.Close()
 		e.inserts.Wait()
+		e.burials.Wait()
 		e.chores.Stop()
 		e.evicts.Stop()
 		e.mu.Lock()

@@ -419,10 +419,15 @@ func (sc *scene) failReceive(*reader) {
 
 func (sc *scene) passTime(r *reader) {
 	sc.tick(time.Duration(r.byte()) * 20 * time.Millisecond)
-	sc.c.chores()
-	sc.c.flush()
-	sc.honest.chores()
-	sc.honest.flush()
+	for _, c := range []*core{sc.c, sc.honest} {
+		ready := c.exhume()
+		for _, mem := range ready {
+			require.NoError(sc.t, mem.Retire())
+		}
+		c.buried(ready)
+		c.chores()
+		c.flush()
+	}
 }
 
 var noLease = &inLease{Lease: new(pool.Lease)}

@@ -270,6 +270,7 @@ func (m *model) doChores() {
 			continue
 		}
 		h.choresAt = time.Time{}
+		h.e.bury()
 		h.e.enter()
 		again := h.c.chores()
 		h.e.leave()

@@ -47,6 +47,9 @@ func (e *Endpoint) snapshot() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)
+	if e.Room() == RoomWorn {
+		s.Worn = 1
+	}
 	for _, p := range e.core.order {
 		if p.landing != nil {
 			s.Landing += p.landing.Stats().Mapped

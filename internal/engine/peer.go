@@ -118,6 +118,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if err := c.probes.open(c); err != nil {
 		return nil, fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
 	}
+	defer c.takeStock()
 	left := c.attr.RxDepth - c.granted
 	if left < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
@@ -219,6 +220,7 @@ func (c *core) fail(p *peer, err error) {
 	}
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
+	p.buryLanding() // first: what is in use now may be written to
 	p.dropTail()
 	p.unstall()
 	c.blocked -= len(p.blocked)
@@ -253,9 +255,11 @@ func (c *core) fail(p *peer, err error) {
 		}
 	}
 	p.linked = false
-	if p.landing != nil {
-		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
-		c.graves = append(c.graves, grave{p.landing, c.now()})
+	c.bereft, c.mourning = append(c.bereft, p), mournLooks
+	if len(c.peers) == 0 {
+		c.count() // whether the endpoint is to be kept is asked now
+	} else {
+		c.takeStock()
 	}
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err, cut)
@@ -274,26 +278,6 @@ func (p *peer) checkGone() {
 		p.cfg.Gone()
 		p.cfg.Gone = nil
 	}
-}
-
-// grave is landing memory that a dead peer's operations may still touch.
-type grave struct {
-	mem *pool.Arena
-	at  time.Time
-}
-
-// bury frees the memory of dead peers once nothing can reach it any more, and
-// reports whether some is left.
-func (c *core) bury() (left bool) {
-	kept := c.graves[:0]
-	for _, g := range c.graves {
-		if g.mem.Stats().Blocks == 0 && c.now().Sub(g.at) >= choreTime && g.mem.Close() == nil {
-			continue
-		}
-		kept = append(kept, g)
-	}
-	c.graves = kept
-	return len(kept) > 0
 }
 
 // open starts a stream towards a listener of the peer.

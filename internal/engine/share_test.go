@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -19,9 +20,12 @@ import (
 // star is an endpoint that several others have as a peer.
 type star struct {
 	net    *simfabric.Network
+	open   func() *Endpoint
 	hub    *Endpoint
+	olds   []*Endpoint // hubs that took no more
 	spokes []*Endpoint
 	peers  []*Peer // the hub, as the spokes see it
+	hubs   []*Peer // the spokes, as the hub sees them
 	accept []chan *Conn
 }
 
@@ -34,37 +38,39 @@ func newStar(t *testing.T, sim simfabric.Config, cfg Config, n int) *star {
 func newStarOf(t *testing.T, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
 	t.Helper()
 	s := &star{net: simfabric.New(sim)}
-	open := func() *Endpoint {
-		name := sim.Provider
-		if name == "" {
-			name = "sim"
-		}
-		fe, err := s.net.Open(name, netip.Addr{})
+	s.open = func() *Endpoint {
+		fe, err := s.net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
 		require.NoError(t, err)
 		e, err := NewEndpoint(wrap(fe), cfg)
 		require.NoError(t, err)
 		return e
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	s.hub = open()
+	s.hub = s.open()
 	for range n {
-		spoke, accept := open(), make(chan *Conn, 1)
-		a, err := spoke.NewPeer(PeerConfig{})
-		require.NoError(t, err)
-		b, err := s.hub.NewPeer(PeerConfig{Accept: func(c *Conn, _ uint32) framing.ResetCode {
-			accept <- c
-			return 0
-		}})
-		require.NoError(t, err)
-		require.NoError(t, a.Connect(ctx, b.Local()))
-		require.NoError(t, b.Connect(ctx, a.Local()))
-		require.NoError(t, a.Check(ctx))
-		a.Attached(Bell{})
-		b.Attached(Bell{})
-		s.spokes, s.peers, s.accept = append(s.spokes, spoke), append(s.peers, a), append(s.accept, accept)
+		s.join(t)
 	}
 	return s
+}
+
+// join makes one more endpoint a peer of the hub.
+func (s *star) join(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	spoke, accept := s.open(), make(chan *Conn, 1)
+	a, err := spoke.NewPeer(PeerConfig{})
+	require.NoError(t, err)
+	b, err := s.hub.NewPeer(PeerConfig{Accept: func(c *Conn, _ uint32) framing.ResetCode {
+		accept <- c
+		return 0
+	}})
+	require.NoError(t, err)
+	require.NoError(t, a.Connect(ctx, b.Local()))
+	require.NoError(t, b.Connect(ctx, a.Local()))
+	require.NoError(t, a.Check(ctx))
+	a.Attached(Bell{})
+	b.Attached(Bell{})
+	s.spokes, s.peers, s.hubs, s.accept = append(s.spokes, spoke), append(s.peers, a), append(s.hubs, b), append(s.accept, accept)
 }
 
 // dial opens a conn from a spoke to the hub.
@@ -79,7 +85,7 @@ func (s *star) dial(t *testing.T, spoke int) (outer, inner *Conn) {
 
 func (s *star) close(t *testing.T) {
 	t.Helper()
-	for _, e := range append(s.spokes, s.hub) {
+	for _, e := range append(append(s.spokes, s.olds...), s.hub) {
 		require.NoError(t, e.Close())
 		require.Zero(t, e.cfg.Budget.Stats().Used, "memory budget")
 	}

@@ -50,8 +50,8 @@ func (c *core) registered() []registered {
 
 // deregister withdraws all registrations.
 func (c *core) deregister() (err error) {
-	for _, g := range c.graves {
-		err = errors.Join(err, g.mem.Deregister())
+	for _, mem := range c.graves.all() {
+		err = errors.Join(err, mem.Deregister())
 	}
 	for slab := range c.slabs {
 		err = errors.Join(err, slab.Deregister())
@@ -110,10 +110,10 @@ func (s *stream) discard() {
 
 // free gives all memory back, once nobody uses it.
 func (c *core) free() {
-	for _, g := range c.graves {
-		_ = g.mem.Close()
+	for _, mem := range c.graves.all() {
+		_ = mem.Close()
 	}
-	c.graves = nil
+	c.graves = graves{}
 	for _, s := range c.heaps {
 		_ = s.Close()
 	}

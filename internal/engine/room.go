@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Room says whether an endpoint takes further peers.
+//
+//	state       takes  moved there                                    until
+//	RoomOpen    yes    at first, and by the end of what follows
+//	RoomFull    no     newPeer: the receive queue has no place left   a peer goes
+//	RoomWorn    no     dead peers hold more than a quarter: see mourn it completes
+//	            no     Wear: the provider holds what is stale         never
+//	RoomClosed  no     it broke down, or was closed                   never
+//
+// Who has the endpoints opens another one beside those that take none, and closes such a
+// one when its last peer has gone: only that ends what dead peers hold.
+type Room uint8
+
+// The states of Room.
+const (
+	RoomOpen Room = iota
+	RoomFull
+	RoomWorn
+	RoomClosed
+)
+
+// Room is how it was when a peer came or went last, or was looked at. It takes no lock,
+// so that it may be asked for with any held.
+func (e *Endpoint) Room() Room { return Room(e.core.room.Load()) }
+
+// Wear has the endpoint take no further peers: what its provider still holds of one, such
+// as a TCP connection that was cut (tcp;ofi_rxm) or the numbers of packets (udp;ofi_rxd),
+// would stand in the way of a new dial between the same two endpoints.
+func (e *Endpoint) Wear() {
+	e.core.wear.Store(true)
+	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomWorn))
+	e.core.room.CompareAndSwap(uint32(RoomFull), uint32(RoomWorn))
+}
+
+// takeStock brings Room up to date.
+func (c *core) takeStock() {
+	r := RoomOpen
+	switch {
+	case c.err != nil:
+		r = RoomClosed
+	case c.wear.Load() || c.dead.tooMuch(c):
+		r = RoomWorn
+	case c.attr.RxDepth-c.granted < framing.MinSlots:
+		r = RoomFull
+	}
+	c.room.Store(uint32(r))
+	if r != RoomWorn && r != RoomClosed && c.wear.Load() { // meanwhile
+		c.room.Store(uint32(RoomWorn))
+	}
+}
+
+// toll is what dead peers hold: operations that a process took none of before it was
+// given up complete never, as long as its socket is there, and their memory belongs to the
+// provider until fi_close(3) of the endpoint.
+type toll struct {
+	frames int // send slots
+	chunks int // of staging memory
+	flying int // operations
+	lent   int // bytes of users' Buffers
+}
+
+// keptMost is how many bytes of addresses an endpoint keeps for dead peers' late writes
+// before it takes no more peers: of what the kernel allows a process, 65,530 mappings
+// (vm.max_map_count), these are 512 at most in slabs of landingSlab.
+const keptMost = 1 << 30
+
+// tooMuch reports that dead peers hold more than a quarter of the operations that the
+// provider's queue takes, which cannot be made up for, or of all memory, of which what
+// they have of slots and chunks is made up for.
+func (t *toll) tooMuch(c *core) bool {
+	bytes := t.frames*eagerFrame + t.chunks*stepSize + t.lent
+	kept := int64(0)
+	for _, mem := range c.graves.kept {
+		kept += mem.Stats().Mapped
+	}
+	return t.flying > c.attr.TxDepth/4 || int64(bytes) > c.cfg.Budget.Stats().Limit/4 || kept > keptMost
+}
+
+// mournLooks is how many times chores looks at what a peer has left behind: when it was
+// killed, its operations end with an error, but not at once.
+const mournLooks = 2
+
+// mourn finds out what dead peers hold, and makes up for it.
+func (c *core) mourn() {
+	c.count()
+	if short := c.sends + c.dead.frames - c.tx.Len(); short > c.sends/8 && c.tx.Grow(short) == nil {
+		c.freed = true
+	}
+	if n := c.stage.Len(); n > 0 && c.dead.chunks > 0 {
+		if c.growStage(); c.stage.Len() > n {
+			c.freed = true
+		}
+	}
+}
+
+// count finds out what dead peers hold.
+func (c *core) count() {
+	c.dead = toll{}
+	c.bereft = slices.DeleteFunc(c.bereft, func(p *peer) bool { return p.flying == 0 && p.staged == 0 })
+	for _, p := range c.bereft {
+		c.dead.frames += p.frames
+		c.dead.chunks += p.staged
+		c.dead.flying += p.flying
+	}
+	var last *Buffer // whose writes follow one another, more or less
+	for i := range c.ops {
+		if t := &c.ops[i]; t.buf != nil && t.buf != last && t.peer.err != nil {
+			last = t.buf
+			if last.chunk {
+				c.dead.chunks++
+			} else {
+				c.dead.lent += last.size()
+			}
+		}
+	}
+	c.takeStock()
+}
+
+// size is how many bytes of memory a Buffer to send has taken.
+func (b *Buffer) size() int {
+	if b.block != nil {
+		return len(b.block.Bytes)
+	}
+	return len(b.slab.Bytes())
+}

@@ -1,0 +1,61 @@
+package pool
+
+import (
+	"errors"
+	"sync"
+)
+
+// sinkSize is what a sink takes of its budget, in bytes: less than most slabs that go
+// there, and enough for one mapping to replace each (vm.max_map_count).
+const sinkSize = 2 << 20
+
+// sink is the memory behind the retired slabs of a budget (see Slab.Retire): one piece,
+// which lies at the addresses of them all. Whatever is still written there, by however
+// many peers, takes no more than sinkSize, and nobody ever reads it. The sink is there
+// while there are retired slabs.
+type sink struct {
+	mu    sync.Mutex // guards what follows
+	mem   []byte     // nil if there is none
+	slabs int        // that it lies behind
+}
+
+// replace puts the sink behind mem, which is charged to b, and gives that charge back,
+// but for the sink's own if it is the first. With an error, mem is still charged.
+func (s *sink) replace(b *Budget, mem []byte) (err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	charge := int64(0)
+	if s.mem == nil {
+		charge = sinkSize
+		if s.mem, err = newSink(sinkSize); err != nil {
+			return err
+		}
+	}
+	if err = mapSink(s.mem, mem); err == nil {
+		err = b.exchange(int64(len(mem)), charge)
+	}
+	switch {
+	case err == nil:
+		s.slabs++
+	case charge > 0:
+		err = errors.Join(err, s.unmap())
+	}
+	return err
+}
+
+// leave notes that a slab that the sink lay behind is unmapped.
+func (s *sink) leave(b *Budget) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slabs--; s.slabs > 0 {
+		return nil
+	}
+	b.Release(sinkSize)
+	return s.unmap()
+}
+
+func (s *sink) unmap() error {
+	mem := s.mem
+	s.mem = nil
+	return unmapMemory(mem)
+}

@@ -1,0 +1,29 @@
+package pool
+
+import (
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// newSink maps memory that mapSink can map again. None of it is there before it is
+// written to.
+func newSink(size int) ([]byte, error) {
+	return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_SHARED|unix.MAP_NORESERVE)
+}
+
+// mapSink has all of mem show the sink's memory, from then on and in one step for each
+// sinkSize: mremap(2) of a shared mapping whose old size is 0 makes a second mapping of
+// it. The old pages are gone.
+func mapSink(sink, mem []byte) error {
+	for len(mem) > 0 {
+		n := min(len(mem), len(sink))
+		_, err := unix.MremapPtr(unsafe.Pointer(unsafe.SliceData(sink)), 0,
+			unsafe.Pointer(unsafe.SliceData(mem)), uintptr(n), unix.MREMAP_MAYMOVE|unix.MREMAP_FIXED)
+		if err != nil {
+			return err
+		}
+		mem = mem[n:]
+	}
+	return nil
+}
