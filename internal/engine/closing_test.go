@@ -25,7 +25,6 @@ type slowPath struct {
 	rate  int
 	queue []fabric.Completion
 	next  time.Time // when the first of them is there
-	all   [reapMax]fabric.Completion
 }
 
 func (p *slowPath) set(rate int) {
@@ -40,19 +39,20 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	posted, n, err := p.Endpoint.Exchange(ops, p.all[:])
-	p.queue = append(p.queue, p.all[:n]...)
-	for now := time.Now(); reaped < len(done) && len(p.queue) > 0 && p.rate > 0; reaped++ {
-		if p.next.After(now) {
-			break
+	posted, n, err := p.Endpoint.Exchange(ops, done)
+	for _, d := range done[:n] {
+		if d.Kind == fabric.Recv || d.Kind == fabric.RemoteWrite {
+			p.queue = append(p.queue, d)
+		} else { // of its own operations
+			done[reaped] = d
+			reaped++
 		}
+	}
+	for now := time.Now(); reaped < len(done) && len(p.queue) > 0 && p.rate > 0 && !p.next.After(now); reaped++ {
 		d := p.queue[0]
 		done[reaped], p.queue = d, p.queue[1:]
-		n := 0
-		switch d.Kind {
-		case fabric.Recv:
-			n = d.Len
-		case fabric.RemoteWrite:
+		n := d.Len
+		if d.Kind == fabric.RemoteWrite {
 			n = stepSize // as good as any
 		}
 		p.next = now.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
@@ -63,7 +63,7 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 // slowLink is a link whose path to the listening side is slow.
 func slowLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
 	p := simfabric.RuleCQData() // whose target sees each write
-	p.NoWait = true // time brings things, and no signal
+	p.NoWait = true             // time brings things, and no signal
 	var err error
 	l, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{DeadAfter: deadAfter, Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
 		path = &slowPath{Endpoint: e, rate: 1 << 40}
