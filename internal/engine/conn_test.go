@@ -421,3 +421,47 @@ func TestNoLostWakeUp(t *testing.T) {
 		}
 	}
 }
+
+// TestOpenHeedsContext: Open ends with its context, also while somebody has the endpoint's
+// lock for long, as a provider's call may; and leaves nothing behind.
+func TestOpenHeedsContext(t *testing.T) {
+	for _, when := range []string{"before", "meanwhile"} {
+		t.Run(when, func(t *testing.T) {
+			l := newLink(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
+			defer l.close(t)
+			var busy sync.Once
+			hold := func() { busy.Do(l.ea.mu.Lock) }
+			if when == "before" {
+				hold()
+			} else {
+				l.eb.mu.Lock() // nobody answers
+			}
+			ctx, cancel := context.WithCancel(context.Background())
+			failed := make(chan error, 1)
+			go func() {
+				_, err := l.a.Open(ctx, 7)
+				failed <- err
+			}()
+			require.Eventually(t, func() bool {
+				conns, _ := l.a.Idle()
+				return when == "before" || conns == 1
+			}, 10*time.Second, time.Millisecond)
+			hold()
+			cancel()
+			select {
+			case err := <-failed:
+				assert.ErrorIs(t, err, context.Canceled)
+			case <-time.After(10 * time.Second):
+				t.Error("Open goes on")
+			}
+			l.ea.mu.Unlock()
+			if when != "before" {
+				l.eb.mu.Unlock()
+			}
+			require.Eventually(t, func() bool {
+				conns, _ := l.a.Idle()
+				return conns == 0
+			}, 10*time.Second, time.Millisecond, "a conn is left")
+		})
+	}
+}

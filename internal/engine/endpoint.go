@@ -35,7 +35,7 @@ type Endpoint struct {
 	last    atomic.Pointer[Stats]
 	final   *Stats // guarded by mu, nil until the endpoint is closed
 	closed  sync.Once
-	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
+	later   sync.WaitGroup // what is left to do of calls whose context has ended
 	burials sync.WaitGroup // see bury
 
 	// pause stands in for the other goroutines where the model test runs many calls
@@ -225,7 +225,7 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 		err  error
 	}
 	done := make(chan result)
-	e.inserts.Go(func() {
+	e.later.Go(func() {
 		addr, err := e.fab.Insert(name)
 		select {
 		case done <- result{addr, err}:
@@ -324,38 +324,40 @@ func (p *Peer) Idle() (conns int, since time.Time) {
 }
 
 // Open opens a conn to a listener of the peer. It returns once the listener's
-// backlog has taken it.
+// backlog has taken it, or ctx has ended.
 func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
 	e := p.e
 	e.poller.Rouse()
 	defer e.poller.WatchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
-	e.enterWatched()
+	if err := e.enterBefore(ctx); err != nil {
+		return nil, err
+	}
 	s, err := p.p.open(listener)
 	if err != nil {
 		e.leave()
 		return nil, err
 	}
 	s.conn.dialed = true
-	stop := context.AfterFunc(ctx, func() { e.expire(s.rd.signal) })
-	defer stop()
-	for s.opening() && s.err == nil && ctx.Err() == nil {
+	defer context.AfterFunc(ctx, func() { e.interrupt(&s.rd) })()
+	for s.opening() && s.err == nil {
 		s.rd.prepare()
 		e.leave()
-		e.wait(&s.rd, "rdmanet.Open")
-		e.enter()
+		if ctx.Err() == nil {
+			e.wait(&s.rd, "rdmanet.Open")
+		}
+		if err := e.enterBefore(ctx); err != nil {
+			e.later.Go(func() {
+				e.enterWatched()
+				defer e.leave()
+				s.close()
+			})
+			return nil, err
+		}
 	}
 	defer e.leave()
-	switch {
-	case s.err != nil:
-		err = s.err
+	if err = s.err; err != nil {
 		s.close()
 		return nil, err
-	case s.opening():
-		s.close()
-		return nil, ctx.Err()
 	}
 	return s.conn, nil
 }
@@ -368,7 +370,7 @@ func (e *Endpoint) Close() (err error) {
 		e.core.breakdown(ErrEndpointClosed)
 		e.leave()
 		e.poller.Close()
-		e.inserts.Wait()
+		e.later.Wait()
 		e.burials.Wait()
 		e.chores.Stop()
 		e.evicts.Stop()

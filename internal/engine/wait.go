@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"runtime"
 	"time"
 
@@ -54,6 +55,37 @@ func (e *Endpoint) lock() {
 	}
 	defer e.poller.Watch()()
 	e.mu.Lock()
+}
+
+// enterBefore is enterWatched for a call that ends with ctx.
+func (e *Endpoint) enterBefore(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if !e.mu.TryLock() {
+		locked := make(chan struct{})
+		go func() {
+			e.lock()
+			select {
+			case locked <- struct{}{}: // it is the caller's
+			case <-ctx.Done():
+				e.mu.Unlock()
+			}
+		}()
+		select {
+		case <-locked:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	e.core.at = time.Time{}
+	return nil
+}
+
+// interrupt ends a wait from outside, and without the lock: who has waited looks again.
+func (e *Endpoint) interrupt(w *waiter) {
+	w.Signal()
+	e.poller.RescueOwner()
 }
 
 // enterWatched is enter for a call that must not wait for one that hangs.
