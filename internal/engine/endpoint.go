@@ -326,11 +326,14 @@ func (p *Peer) Idle() (conns int, since time.Time) {
 // Open opens a conn to a listener of the peer. It returns once the listener's
 // backlog has taken it, or ctx has ended.
 func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	e := p.e
 	e.poller.Rouse()
 	defer e.poller.WatchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
-	if err := e.enterBefore(ctx); err != nil {
-		return nil, err
+	if !e.enterBefore(ctx) {
+		return nil, ctx.Err()
 	}
 	s, err := p.p.open(listener)
 	if err != nil {
@@ -341,23 +344,29 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	defer context.AfterFunc(ctx, func() { e.interrupt(&s.rd) })()
 	for s.opening() && s.err == nil {
 		s.rd.prepare()
-		e.leave()
-		if ctx.Err() == nil {
-			e.wait(&s.rd, "rdmanet.Open")
+		if ctx.Err() != nil { // not before: interrupt does not take the lock
+			break
 		}
-		if err := e.enterBefore(ctx); err != nil {
+		e.leave()
+		e.wait(&s.rd, "rdmanet.Open")
+		if !e.enterBefore(ctx) {
 			e.later.Go(func() {
 				e.enterWatched()
 				defer e.leave()
-				s.close()
+				s.abort(framing.ResetAbort)
 			})
-			return nil, err
+			return nil, ctx.Err()
 		}
 	}
 	defer e.leave()
-	if err = s.err; err != nil {
+	switch {
+	case s.err != nil:
+		err = s.err
 		s.close()
 		return nil, err
+	case s.opening():
+		s.close()
+		return nil, ctx.Err()
 	}
 	return s.conn, nil
 }

@@ -57,11 +57,9 @@ func (e *Endpoint) lock() {
 	e.mu.Lock()
 }
 
-// enterBefore is enterWatched for a call that ends with ctx.
-func (e *Endpoint) enterBefore(ctx context.Context) error {
-	if err := ctx.Err(); err != nil {
-		return err
-	}
+// enterBefore is enterWatched for a call that ends with ctx. It reports whether the caller
+// has the lock.
+func (e *Endpoint) enterBefore(ctx context.Context) bool {
 	if !e.mu.TryLock() {
 		locked := make(chan struct{})
 		go func() {
@@ -75,11 +73,11 @@ func (e *Endpoint) enterBefore(ctx context.Context) error {
 		select {
 		case <-locked:
 		case <-ctx.Done():
-			return ctx.Err()
+			return false
 		}
 	}
 	e.core.at = time.Time{}
-	return nil
+	return true
 }
 
 // interrupt ends a wait from outside, and without the lock: who has waited looks again.
