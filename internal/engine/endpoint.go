@@ -180,6 +180,7 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	// What is granted must be posted before the peer hears of it.
 	for i := 0; len(e.core.recvs) > 0; i++ {
 		if i == 1000 {
+			p.cfg = PeerConfig{} // who asked for the peer hears of its end here, and has none to wait for
 			e.core.fail(p, errRecvs)
 			return nil, fmt.Errorf("provider %s: %w", e.attr.Provider, errRecvs)
 		}
