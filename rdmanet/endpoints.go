@@ -66,12 +66,17 @@ func (t *Transport) place(ctx context.Context, o *offer, src netip.Addr, cfg eng
 }
 
 // takes reports that the endpoint takes further peers, as far as is known.
-func (ep *endpoint) takes() bool {
+func (ep *endpoint) takes() bool { return ep.room() == engine.RoomOpen }
+
+func (ep *endpoint) room() engine.Room {
 	select {
 	case <-ep.opened:
-		return ep.engine != nil && ep.engine.Room() == engine.RoomOpen
+		if ep.engine == nil {
+			return engine.RoomClosed
+		}
+		return ep.engine.Room()
 	default:
-		return true
+		return engine.RoomOpen
 	}
 }
 
@@ -132,7 +137,11 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 			t.hands.Go(func() { t.closeEndpoint(old) })
 		}
 	}
-	if n := len(t.endpoints[key]); n >= maxGenerations {
+	if list := t.endpoints[key]; len(list) >= maxGenerations {
+		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomStale }); i >= 0 {
+			list[i].refs++ // it will do for all but one or the other peer
+			return list[i], false, nil
+		}
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
 	ep = &endpoint{key: key, refs: 1, opened: make(chan struct{})}

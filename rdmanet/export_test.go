@@ -58,3 +58,12 @@ func ProviderStatsOf(s engine.Stats) ProviderStats { return providerStats(s) }
 
 // Plus is the sum of two.
 func (s ProviderStats) Plus(o ProviderStats) ProviderStats { return s.add(o) }
+
+// FreeOf is what the endpoint of a conn has for live peers.
+func FreeOf(c *Conn) engine.Free { return c.link.ep.engine.Stats().Free }
+
+// Free is what FreeOf returns.
+type Free = engine.Free
+
+// Wear makes the endpoint of a conn stale, as a peer does that falls silent.
+func Wear(c *Conn) { c.link.ep.engine.Wear() }

@@ -155,3 +155,29 @@ func TestLastPlace(t *testing.T) {
 		require.NoError(t, hub.Close())
 	}
 }
+
+// TestStaleEndpoints: those to which a peer has fallen silent are used again where there
+// may be no others, and closed when they have no peers left.
+func TestStaleEndpoints(t *testing.T) {
+	const generations = 16
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	hub := rdmanet.NewTransport(n)
+	cleanly(t, hub)
+	endpoints := func() int { return hub.Stats().Providers[simfabric.TCP().Provider].Endpoints }
+	var conns []*rdmanet.Conn
+	for i := range generations + 4 {
+		there := rdmanet.NewTransport(n)
+		t.Cleanup(func() { there.Close() })
+		a, b := meet(t, &rdmanet.Dialer{Transport: hub}, listen(t, rdmanet.ListenConfig{Transport: there}))
+		echo(t, a, b)
+		rdmanet.Wear(a)
+		conns = append(conns, a, b)
+		require.Equal(t, min(i+1, generations), endpoints())
+	}
+	for i := 0; i < len(conns); i += 2 {
+		closeAll(t, conns[i], conns[i+1])
+	}
+	hub.CloseIdle()
+	eventually(t, func() bool { return endpoints() == 0 }, "none is kept")
+	assert.Zero(t, hub.Stats().PeersRefused)
+}

@@ -27,6 +27,11 @@ func init() {
 // dialForOrders dials as many conns as it is told to, and does on each what the
 // listening side says.
 func dialForOrders(provider, addr string) error {
+	return dialAndObey(provider, addr, func() error { return nil })
+}
+
+// dialAndObey is dialForOrders with something to be done in between.
+func dialAndObey(provider, addr string, between func() error) error {
 	n, err := strconv.Atoi(os.Getenv(connsVar))
 	if err != nil {
 		return err
@@ -39,6 +44,9 @@ func dialForOrders(provider, addr string) error {
 			return err
 		}
 		conns = append(conns, c.(*rdmanet.Conn))
+	}
+	if err := between(); err != nil {
+		return err
 	}
 	var wg sync.WaitGroup
 	failed := make([]error, n)

@@ -66,7 +66,7 @@ type core struct {
 	awake        int     // writers that were woken from there, and are not back yet
 	graves       graves
 	room         atomic.Uint32      // a Room; stored with the lock, read without
-	wear         atomic.Bool        // Wear was called, without the lock
+	stale        atomic.Bool        // Wear was called, without the lock
 	dead         toll               // as of the last look
 	bereft       []*peer            // dead ones that held something then
 	mourning     int                // looks still to come

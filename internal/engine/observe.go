@@ -47,6 +47,7 @@ func (e *Endpoint) snapshot() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)
+	s.Free = e.core.left()
 	if e.Room() == RoomWorn {
 		s.Worn = 1
 	}

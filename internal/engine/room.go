@@ -8,36 +8,37 @@ import (
 
 // Room says whether an endpoint takes further peers.
 //
-//	state       takes  moved there                                    until
-//	RoomOpen    yes    at first, and by the end of what follows
-//	RoomFull    no     newPeer: the receive queue has no place left   a peer goes
-//	RoomWorn    no     dead peers hold more than a quarter: see mourn it completes
-//	            no     Wear: the provider holds what is stale         never
-//	RoomClosed  no     it broke down, or was closed                   never
+//	state       takes         moved there                                          until
+//	RoomOpen    yes           at first, and by the end of what follows
+//	RoomStale   if none does  Wear: the provider holds what is stale of some peer  never
+//	RoomFull    no            newPeer: the receive queue has no place left         a peer goes
+//	RoomWorn    no            count: dead peers hold more than a quarter           that completes
+//	RoomClosed  no            it broke down, or was closed                         never
 //
-// Who has the endpoints opens another one beside those that take none, and closes such a
-// one when its last peer has gone: only that ends what dead peers hold.
+// What comes later in the table counts. Who has the endpoints opens another one beside
+// those that take none, and closes such a one when its last peer has gone: only that ends
+// what dead peers hold.
 type Room uint8
 
 // The states of Room.
 const (
 	RoomOpen Room = iota
+	RoomStale
 	RoomFull
 	RoomWorn
 	RoomClosed
 )
 
-// Room is how it was when a peer came or went last, or was looked at. It takes no lock,
+// Room is how it was when a peer came or went last, or was looked for. It takes no lock,
 // so that it may be asked for with any held.
 func (e *Endpoint) Room() Room { return Room(e.core.room.Load()) }
 
-// Wear has the endpoint take no further peers: what its provider still holds of one, such
-// as a TCP connection that was cut (tcp;ofi_rxm) or the numbers of packets (udp;ofi_rxd),
-// would stand in the way of a new dial between the same two endpoints.
+// Wear makes the endpoint stale: what its provider still holds of a peer, such as a TCP
+// connection that was cut (tcp;ofi_rxm) or the numbers of packets (udp;ofi_rxd), would stand
+// in the way of a new dial between the same two endpoints.
 func (e *Endpoint) Wear() {
-	e.core.wear.Store(true)
-	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomWorn))
-	e.core.room.CompareAndSwap(uint32(RoomFull), uint32(RoomWorn))
+	e.core.stale.Store(true)
+	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
 }
 
 // takeStock brings Room up to date.
@@ -46,14 +47,14 @@ func (c *core) takeStock() {
 	switch {
 	case c.err != nil:
 		r = RoomClosed
-	case c.wear.Load() || c.dead.tooMuch(c):
+	case c.dead.tooMuch(c):
 		r = RoomWorn
 	case c.attr.RxDepth-c.granted < framing.MinSlots:
 		r = RoomFull
 	}
 	c.room.Store(uint32(r))
-	if r != RoomWorn && r != RoomClosed && c.wear.Load() { // meanwhile
-		c.room.Store(uint32(RoomWorn))
+	if r == RoomOpen && c.stale.Load() { // Wear may be called at the same time
+		c.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
 	}
 }
 
@@ -91,7 +92,7 @@ const mournLooks = 2
 // mourn finds out what dead peers hold, and makes up for it.
 func (c *core) mourn() {
 	c.count()
-	if short := c.sends + c.dead.frames - c.tx.Len(); short > c.sends/8 && c.tx.Grow(short) == nil {
+	if short := c.sends + c.dead.frames - c.tx.Len(); short > 0 && c.tx.Grow(short) == nil {
 		c.freed = true
 	}
 	if n := c.stage.Len(); n > 0 && c.dead.chunks > 0 {
@@ -122,6 +123,16 @@ func (c *core) count() {
 		}
 	}
 	c.takeStock()
+}
+
+// Free is how much of what its peers share an endpoint has for live ones: what dead ones
+// hold is made up for.
+type Free struct {
+	SendSlots, StageChunks, Operations int
+}
+
+func (c *core) left() Free {
+	return Free{c.tx.Free(), c.stage.Free(), c.queueLeft()}
 }
 
 // size is how many bytes of memory a Buffer to send has taken.

@@ -33,10 +33,11 @@ func (p *peer) mayStage() bool {
 }
 
 // mayFly reports whether the fabric gets another operation.
-func (p *peer) mayFly() bool {
-	c := p.c
-	return p.mayHave(p.flying, min(c.depth+c.dead.flying, c.attr.TxDepth)-c.flying, c.depth)
-}
+func (p *peer) mayFly() bool { return p.mayHave(p.flying, p.c.queueLeft(), p.c.depth) }
+
+// queueLeft is how many operations more there may be in flight: dead peers' count only
+// where they take all that the provider has beyond depth.
+func (c *core) queueLeft() int { return min(c.depth+c.dead.flying, c.attr.TxDepth) - c.flying }
 
 // putStage gives a staging chunk back that takeStage took for the peer.
 func (p *peer) putStage(slot uint32) {

@@ -4,6 +4,7 @@ package engine
 type Stats struct {
 	Provider       string
 	Peers          int    // up or coming up
+	Free           Free   // now
 	Worn           int    // 1 if it takes no more peers: see RoomWorn
 	PeersLost      uint64 // ended, for any reason
 	Streams        int    // conns that hold state, closing ones included

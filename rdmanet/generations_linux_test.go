@@ -1,0 +1,201 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func init() {
+	roles["many peers"] = manyPeers
+	roles["narrow clients"] = func(provider, addr string) error {
+		return dialAndObey(provider, addr, narrow)
+	}
+}
+
+// narrow has all sockets of this process hold little: what is sent to a peer that is
+// stopped is to wait with the provider.
+func narrow() error {
+	list, err := os.ReadDir("/proc/self/fd")
+	for _, e := range list {
+		if fd, err := strconv.Atoi(e.Name()); err == nil {
+			for _, option := range []int{syscall.SO_RCVBUF, syscall.SO_SNDBUF} {
+				_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, option, 64<<10) // most files are none
+			}
+		}
+	}
+	return err
+}
+
+// manyPeers dials with a Transport of its own for each line that it reads, and does what
+// the other side says.
+func manyPeers(provider, addr string) error {
+	in := bufio.NewScanner(os.Stdin)
+	for in.Scan() {
+		d := rdmanet.Dialer{Transport: new(rdmanet.Transport), Providers: []string{provider}, Timeout: patience}
+		c, err := d.Dial("rdma", addr)
+		if err != nil {
+			return err
+		}
+		go func() { _ = obey(c.(*rdmanet.Conn)) }()
+	}
+	return in.Err()
+}
+
+// freeze has one more process stop, for the rest of the test, while as much is written to
+// it as goes, and waits until it counts as dead.
+func freeze(t *testing.T, l *rdmanet.Listener, provider string) {
+	t.Helper()
+	const conns = 8
+	cmd := process(t, "narrow clients", provider, l.Addr().String())
+	cmd.Env = append(cmd.Env, connsVar+"="+strconv.Itoa(conns))
+	require.NoError(t, cmd.Start())
+	var list []*rdmanet.Conn
+	for range conns {
+		c := accept(t, l)
+		instruct(t, c, order{duty: sink})
+		list = append(list, c)
+	}
+	for _, c := range list { // large data, so that there are landing rings
+		_, err := c.Write(make([]byte, 256<<10))
+		require.NoError(t, err)
+	}
+	require.NoError(t, narrow())
+	halt(t, cmd)
+	var writers sync.WaitGroup
+	for _, c := range list {
+		writers.Go(func() {
+			for {
+				if _, err := c.Write(make([]byte, 4<<20)); err != nil {
+					assert.ErrorIs(t, err, syscall.ECONNRESET)
+					return
+				}
+			}
+		})
+	}
+	writers.Wait()
+	for _, c := range list {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+}
+
+// TestFrozenPeersOneAfterAnother: each holds some of the endpoint that it was on for good,
+// and a healthy peer, who was there before them, writes as fast as ever and finds as many
+// slots free.
+func TestFrozenPeersOneAfterAnother(t *testing.T) {
+	for _, provider := range testenv.Shared() {
+		t.Run(provider, func(t *testing.T) {
+			tr := &rdmanet.Transport{DeadAfter: time.Second}
+			defer func() { assert.NoError(t, tr.Close()) }()
+			healthy, cmd := clients(t, tr, provider, 2)
+			require.NoError(t, narrow())
+			instruct(t, healthy[0], order{duty: answer})
+			instruct(t, healthy[1], order{duty: sink})
+			// Another peer, on an endpoint that has seen nothing, says what is to be had.
+			untouched := new(rdmanet.Transport)
+			defer func() { assert.NoError(t, untouched.Close()) }()
+			other, otherCmd := clients(t, untouched, provider, 1)
+			instruct(t, other[0], order{duty: sink})
+			require.NoError(t, narrow())
+			rate := func(c *rdmanet.Conn) float64 {
+				start, n := time.Now(), 0
+				for time.Since(start) < 100*time.Millisecond {
+					m, err := c.Write(noise()[:64<<10])
+					require.NoError(t, err)
+					n += m
+				}
+				return float64(n) / time.Since(start).Seconds()
+			}
+			rate(healthy[1])
+			free := rdmanet.FreeOf(healthy[0])
+			eventually(t, func() bool { // what was written last is out
+				last := free
+				free = rdmanet.FreeOf(healthy[0])
+				time.Sleep(300 * time.Millisecond)
+				return free == last && answers(t, healthy[0])
+			}, "a quiet endpoint")
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			times := rounds(5, 200)
+			for i := range times {
+				freeze(t, l, provider)
+				if !answers(t, healthy[0]) {
+					t.Fatalf("after %d frozen peers", i+1)
+				}
+			}
+			var now rdmanet.Free
+			assert.Eventually(t, func() bool {
+				now = rdmanet.FreeOf(healthy[0])
+				return now.SendSlots >= free.SendSlots && now.StageChunks >= free.StageChunks && now.Operations >= free.Operations*7/8
+			}, patience, 10*time.Millisecond)
+			s := tr.Stats()
+			t.Logf("%d frozen peers: free %+v before and %+v after; %d endpoints, %d of them worn; %d MiB of memory in use",
+				times, free, now, s.Providers[provider].Endpoints, s.Providers[provider].Worn, s.Memory.Used>>20)
+			if times >= 50 {
+				assert.NotZero(t, s.Providers[provider].Worn, "the first endpoint")
+			}
+			assert.LessOrEqual(t, s.Providers[provider].Endpoints, 3, "one is worn, one is wearing out, one is about to go")
+			assert.Zero(t, s.PeersRefused)
+			compare(t, rounds(3, 15), 0.7, func() float64 { return rate(other[0]) }, func() float64 { return rate(healthy[1]) })
+			closeAll(t, healthy[0], healthy[1], other[0])
+			assert.NoError(t, cmd.Wait())
+			assert.NoError(t, otherCmd.Wait())
+		})
+	}
+}
+
+// TestCrashesAmongLongLivedPeers: the number of endpoints is that which the peers need that
+// are alive, however many have crashed, and each of those still answers.
+func TestCrashesAmongLongLivedPeers(t *testing.T) {
+	const perProcess = 50
+	for _, provider := range testenv.Shared() {
+		t.Run(provider, func(t *testing.T) {
+			tr := new(rdmanet.Transport)
+			defer func() { assert.NoError(t, tr.Close()) }()
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: victimConns})
+			var stdin io.Writer
+			var alive []*rdmanet.Conn
+			times := rounds(10, 200)
+			for i := range times {
+				if i%perProcess == 0 {
+					cmd := process(t, "many peers", provider, l.Addr().String())
+					stdin, _ = startProcess(t, cmd)
+				}
+				_, err := fmt.Fprintln(stdin)
+				require.NoError(t, err)
+				c := accept(t, l)
+				instruct(t, c, order{duty: answer})
+				alive = append(alive, c)
+				killClient(t, tr, l, provider, time.Duration(i%20)*time.Millisecond)
+			}
+			most := 2 + times/30
+			eventually(t, func() bool { return tr.Stats().Peers == times }, "the dead are gone")
+			s := tr.Stats()
+			t.Logf("%d peers alive, as many crashed: %d endpoints, %d worn; %d MiB of memory in use",
+				times, s.Providers[provider].Endpoints, s.Providers[provider].Worn, s.Memory.Used>>20)
+			assert.LessOrEqual(t, s.Providers[provider].Endpoints, most)
+			assert.Zero(t, s.PeersRefused)
+			for i, c := range alive {
+				if !answers(t, c) {
+					t.Fatalf("peer %d", i)
+				}
+				assert.NoError(t, c.SetLinger(0))
+				_ = c.Close()
+			}
+		})
+	}
+}
