@@ -63,7 +63,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 // endpointOf is an Endpoint that nobody polls yet.
 func endpointOf(c *core) *Endpoint {
 	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr}
-	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin}
+	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin, Ticks: c.attr.Ticks}
 	if c.attr.PerPeer { // others' calls return
 		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
 	}
@@ -161,7 +161,8 @@ type Peer struct {
 	e     *Endpoint
 	p     *peer
 	local framing.Attach
-	join  sync.Once
+	join  sync.Once // ends with its coming up
+	left  sync.Once
 }
 
 // NewPeer reserves a place for a peer.
@@ -314,6 +315,7 @@ func (p *Peer) Lost(err error) {
 	e.core.fail(p.p, err)
 	e.leave()
 	p.join.Do(e.poller.Joined)
+	p.left.Do(e.poller.Left)
 	if e.attr.PerPeer { // nothing more will come, and a look for it might hang
 		e.poller.Retire()
 	}

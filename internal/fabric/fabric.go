@@ -117,6 +117,8 @@ type Attr struct {
 	// OneMapping: two endpoints of one process that are each other's peers use one mapping
 	// of their memory, which goes away with the first of them (shm).
 	OneMapping bool
+	// Ticks: something may arrive of which the Waiter hears only from a look at the queue.
+	Ticks bool
 }
 
 // Endpoint is an open RDM endpoint with its domain, address vector and

@@ -2,11 +2,22 @@ package progress
 
 import "time"
 
+// A sleeper on a wait fd looks again by itself after firstLook, then less and less often
+// up to lastLook: providers that make progress only when called (all of software) have
+// work now and then, such as a connection that rxm sets up, for which the descriptor does
+// not become readable. It goes on for as long as a peer comes up or own operations are in
+// flight, and else, but for providers that need it always, sleeps until it is woken.
+const (
+	firstLook = 2 * time.Millisecond
+	lastLook  = 64 * time.Millisecond
+)
+
 // sleeper is what belongs to the background goroutine.
 type sleeper struct {
-	found bool        // by look
-	began time.Time   // its sleep
-	looks func() bool // Poller.look, made once
+	found bool          // by look
+	began time.Time     // when it was woken last
+	tick  time.Duration // until it looks by itself; 0: it was woken
+	looks func() bool   // Poller.look, made once
 }
 
 // wakeBackground sends the background goroutine to its work: to sleep on the
@@ -24,9 +35,8 @@ func (p *Poller) wakeBackground() {
 func (p *Poller) background() {
 	defer close(p.gone)
 	for {
-		select {
-		case <-p.park:
-		case <-p.done:
+		p.sched.await(p.park, p.done)
+		if p.Closing() {
 			return
 		}
 		if p.waiter == nil {
@@ -38,13 +48,30 @@ func (p *Poller) background() {
 	}
 }
 
-// sleep waits for an arrival on an armed queue. It returns false when the queue
-// belongs to somebody, who will arm it again.
+// sleep waits for an arrival on an armed queue, or until it is time to look again. It
+// returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
-	s := &p.sleeper
-	s.found, s.began = false, p.clock.Now()
-	err := p.waiter.Wait(s.looks, 0)
+	s, start := &p.sleeper, p.clock.Now()
+	if s.tick == 0 {
+		s.began, s.tick = start, firstLook
+	} else {
+		s.tick = min(2*s.tick, lastLook)
+	}
+	most := s.tick
+	if most == lastLook && !p.ticks {
+		p.deep.Store(true) // first: whoever has something to look for from here on wakes us
+		p.sched.step()
+		if !p.has(flying|refused) && p.joining.Load() == 0 {
+			most = 0
+		}
+	}
+	s.found = false
+	err := p.waiter.Wait(s.looks, most)
+	p.deep.Store(false)
 	p.resting.Store(false)
+	if most == 0 || s.found || p.clock.Now().Sub(start) < most {
+		s.tick = 0 // it did not look by itself
+	}
 	switch {
 	case err != nil: // no way to sleep: poll
 		p.move(armed, idle)
@@ -53,7 +80,7 @@ func (p *Poller) sleep() bool {
 	case s.found:
 		p.attend()
 	}
-	return !p.Closing() && p.now() == armed // woken to look again
+	return !p.Closing() && p.now() == armed // it is to look again
 }
 
 // look is what sleep's Wait calls. Where it returns false, Wait sleeps if that is
@@ -81,19 +108,24 @@ func (p *Poller) look() bool {
 // background goroutine, and arms again. A goroutine that waits for its conn
 // takes over whenever it likes.
 func (p *Poller) attend() {
-	spin := p.spin > 0 && startSpin()
-	if spin {
-		defer stopSpin()
-		p.attends.Store(true)
-		defer p.attends.Store(false)
+	var ours uint32 // what we have lent, 0 if we may not spin
+	if p.spin > 0 && p.spins.start() {
+		if ours = p.lend(); ours == 0 {
+			p.spins.stop()
+		}
+		defer func() {
+			if ours != 0 && p.lent.CompareAndSwap(ours, 0) {
+				p.spins.stop()
+			}
+		}()
 	}
 	start, visits := p.clock.Now(), p.visits.Load()
 	// One look in any case: a driver that is about to park may have looked
 	// before what we were woken for arrived, and counts on us.
 	for i := 1; (i == 1 || p.drivers.Load() == 0) && !p.Closing() && p.Acquire(); i++ {
 		visits++ // this one
-		n := p.Poll()
-		if n == 0 && (!spin || i%8 == 0 && i >= spinPolls/2 && p.clock.Now().Sub(start) > p.spin/2) {
+		n, spin := p.Poll(), ours != 0 && p.lent.Load() == ours
+		if n == 0 && (!spin || i%8 == 0 && i >= p.least/2 && p.clock.Now().Sub(start) > p.spin/2) {
 			p.unattend(spin && visits != p.visits.Load())
 			return
 		}
@@ -101,7 +133,7 @@ func (p *Poller) attend() {
 		if n > 0 {
 			start, visits = p.clock.Now(), p.visits.Load()
 		}
-		yield()
+		p.sched.yield()
 		if p.now() == armed {
 			return // whom this woke has waited again since
 		}

@@ -26,11 +26,17 @@
 //	owned  -> retired  Retire
 //
 // Three more things have states of their own, whatever the queue's. The sleeper, which is
-// the background goroutine of a queue with a wait fd, is away or resting: Poller.resting.
+// the background goroutine of a queue with a wait fd, is away or resting, and then perhaps
+// deep: it does not look by itself any more, and is woken for what the fd may not tell of.
 // It goes on resting while others come and go, so that they need not wake it only to have
 // it go to sleep again. The timer is off, set or slow: slow is later than PollEvery, and
 // whoever causes something to happen sets it anew. And all of it is over, once: from then
 // on nobody begins to poll.
+//
+// Once nothing comes or goes any more a queue is left alone: nothing but the wait fd or
+// the doorbell has it polled. A queue with neither is, as long as there are peers.
+//
+// Who finds the queue taken parks, since its owner may be in a call that hangs: turn.go.
 //
 // What happens to an arrival on an armed queue, once for all:
 //

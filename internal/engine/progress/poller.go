@@ -2,7 +2,6 @@ package progress
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -75,7 +74,10 @@ type Config struct {
 	Rescuer fabric.Rescuer // nil: the provider's calls return
 	// Spin is how long a goroutine that waits polls before it parks; with 0 or less
 	// nobody does.
-	Spin  time.Duration
+	Spin time.Duration
+	// Ticks: the wait fd does not tell all, so the sleeper looks now and then for as long
+	// as the queue is open.
+	Ticks bool
 	Clock Clock // nil: the real one
 }
 
@@ -87,6 +89,7 @@ type Poller struct {
 	rescuer fabric.Rescuer
 	spin    time.Duration
 	clock   Clock
+	ticks   bool
 
 	// state is moved by whoever finds it free, and then by the owner: see the table.
 	state  atomic.Int32
@@ -98,25 +101,32 @@ type Poller struct {
 	report  atomic.Uint64        // Note: see there
 	bell    atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
 	bells   atomic.Uint64        // Doorbell: how often it was heard
-	joining atomic.Int32         // Join, Joined: peers that come up, whose doorbell is not there yet
+	peers   atomic.Int32         // Join, Left: peers that may send something
+	joining atomic.Int32         // Join, Joined: those that come up, whose doorbell is not there yet
 	stirs   atomic.Uint32        // Stir: how often somebody said that more is to come
 	drivers atomic.Int32         // drive: goroutines that wait and want to poll
 	parks   atomic.Uint64        // Wait: how often one of them parked
 	polled  atomic.Uint64        // arm: own.polls, as of then
-	attends atomic.Bool          // attend: an attendant polls and may spin
+	queued  atomic.Int32         // awaitTurn: those who wait for the owner to leave
+	lent    atomic.Uint32        // lend, takeSpin: which attendant's leave to spin a driver may have
+	lends   atomic.Uint32        // lend: how often it was called
 	seen    atomic.Uint32        // tick: visits, as of then
 
+	turn  chan struct{} // wakes one of those who are queued
 	timer timer
 
 	resting atomic.Bool   // the sleeper sleeps on the wait fd, or looks again before it does
+	deep    atomic.Bool   // and is not going to look by itself any more
 	park    chan struct{} // wakes the background goroutine
 	sleeper sleeper
 
-	over  atomic.Bool   // retired, or about to be
-	done  chan struct{} // closed by Close
-	gone  chan struct{} // closed when the background goroutine has ended
-	final sync.Once
+	over atomic.Bool   // retired, or about to be
+	done chan struct{} // closed by Close
+	gone chan struct{} // closed when the background goroutine has ended
 
+	spins *spinners
+	least int // spinPolls, but in the model test
+	sched sched
 	moved func(from, to state) // a test's, nil otherwise
 }
 
@@ -137,8 +147,9 @@ type owner struct {
 // timers before Start.
 func New(cfg Config) *Poller {
 	p := &Poller{
-		queue: cfg.Queue, waiter: cfg.Waiter, rescuer: cfg.Rescuer, spin: cfg.Spin, clock: cfg.Clock,
-		own: owner{spun: cfg.Spin}, park: make(chan struct{}, 1), done: make(chan struct{}), gone: make(chan struct{}),
+		queue: cfg.Queue, waiter: cfg.Waiter, rescuer: cfg.Rescuer, spin: cfg.Spin, clock: cfg.Clock, ticks: cfg.Ticks,
+		own: owner{spun: cfg.Spin}, turn: make(chan struct{}, 1), park: make(chan struct{}, 1),
+		done: make(chan struct{}), gone: make(chan struct{}), spins: everybody, least: spinPolls,
 	}
 	if p.clock == nil {
 		p.clock = realClock{}
@@ -150,7 +161,7 @@ func New(cfg Config) *Poller {
 // Start has the queue polled.
 func (p *Poller) Start() {
 	p.timer.Timer = p.clock.AfterFunc(time.Hour, p.tick)
-	go p.background()
+	p.sched.spawn(p.background)
 	p.kick(PollEvery)
 }
 
@@ -163,9 +174,14 @@ func (p *Poller) now() state { return state(p.state.Load()) }
 
 // leave is the owner's: it gives ownership up, or says that it is going to stay.
 func (p *Poller) leave(to state) {
+	p.sched.step()
 	if from := p.state.Swap(int32(to)); p.moved != nil {
 		p.moved(state(from), to)
 	}
+	if to != driven {
+		p.pass() // the swap was the fence before the look at who is queued
+	}
+	p.sched.step()
 }
 
 // move is for those who do not own the queue.
@@ -184,6 +200,7 @@ func (p *Poller) Acquire() bool {
 		if s.taken() {
 			return false
 		}
+		p.sched.step()
 		if p.move(s, owned) {
 			p.visits.Add(1)
 			if s == armed {
@@ -238,37 +255,8 @@ func (p *Poller) Stats() Stats {
 	return Stats{Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.bells.Load()}
 }
 
-// Drain polls until the queue has been empty for a few times, or was for as long as that:
-// what has arrived already is then dispatched.
-func (p *Poller) Drain(most time.Duration) {
-	for start, empty := p.clock.Now(), 0; empty < 3 && p.clock.Now().Sub(start) < most; {
-		if !p.Acquire() {
-			yield() // the owner drains
-			continue
-		}
-		if p.Poll() == 0 {
-			empty++
-		} else {
-			empty = 0
-		}
-		p.Release()
-	}
-}
-
 // Closing reports that nobody is to poll any more.
 func (p *Poller) Closing() bool { return p.over.Load() }
-
-// Retire makes the caller the owner of the queue for good: nobody polls any more,
-// and nobody is to wait for anything.
-func (p *Poller) Retire() {
-	p.final.Do(func() {
-		p.over.Store(true)
-		for !p.Acquire() {
-			time.Sleep(50 * time.Microsecond)
-		}
-		p.leave(retired)
-	})
-}
 
 // Close ends the background goroutine and the timer, and retires the queue. Only one
 // goroutine may call it, once, after Start.
@@ -278,7 +266,7 @@ func (p *Poller) Close() {
 	if p.waiter != nil {
 		p.waiter.Wake()
 	}
-	<-p.gone
+	p.sched.await(p.gone, nil)
 	p.Retire()
 	p.timer.Stop()
 }

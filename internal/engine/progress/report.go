@@ -45,12 +45,16 @@ func (p *Poller) Note(r Report) (kick bool) {
 			p.bell.Load().Own.CompareAndSwap(bellHeld, bellAwake)
 		}
 	}
-	return r.Refused || r.Flying && p.waiter == nil || now>>workShift != then>>workShift && p.timer.is() == timerSlow
+	return r.Refused || r.Flying && (p.waiter == nil || p.deep.Load()) || now>>workShift != then>>workShift && p.timer.is() == timerSlow
 }
 
 // Kick has the queue polled soon, if nobody does.
 func (p *Poller) Kick() {
-	if !p.now().taken() {
+	switch {
+	case p.now().taken():
+	case p.waiter == nil || p.has(refused):
 		p.kick(PollEvery)
+	case p.deep.CompareAndSwap(true, false):
+		p.waiter.Wake() // the sleeper is to look by itself again
 	}
 }

@@ -88,6 +88,8 @@ func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to st
 		p.SetBell(bell)
 	}
 	p.Start()
+	p.Join()
+	p.Joined()
 	arrive := func() {
 		q.arrived.Add(1)
 		if fd, ok := cfg.Waiter.(*fakeFD); ok && fd.event != nil {

@@ -49,8 +49,15 @@ func (p *Poller) kick(after time.Duration) {
 }
 
 // pollLater gives ownership up and has tick run again where only that brings progress:
-// soon, or less and less often.
+// soon, or less and less often. Where nobody can send anything it does not.
 func (p *Poller) pollLater() {
+	if p.peers.Load() == 0 && !p.has(flying|refused) {
+		p.leave(armed)
+		if p.peers.Load() > 0 || p.has(flying|refused) { // they have seen an owner
+			p.kick(PollEvery)
+		}
+		return
+	}
 	after, most := PollEvery, PollIdle
 	joining := p.joining.Load() > 0
 	if joining {
@@ -85,21 +92,25 @@ func (p *Poller) tick() {
 		return
 	}
 	if p.now() == armed {
-		if p.has(refused) || p.waiter == nil && p.has(flying) {
-			if p.Acquire() {
-				p.Poll()
-				p.arm()
-			}
+		if p.mustPoll() && p.Acquire() {
+			p.Poll()
+			p.arm()
 		}
 		return
 	}
 	visits := p.visits.Load()
-	if visits != p.seen.Swap(visits) || !p.Acquire() { // somebody comes by all the time
+	switch {
+	case visits != p.seen.Swap(visits): // somebody comes by all the time
 		p.kick(busyTick)
-		return
+	case p.Acquire(): // or it was taken for long: the owner sees to it when leaving
+		p.seen.Store(p.visits.Load()) // this one
+		p.arm()
 	}
-	p.seen.Store(p.visits.Load()) // this one
-	p.arm()
+}
+
+// mustPoll reports that an armed queue hears nothing of what is to come.
+func (p *Poller) mustPoll() bool {
+	return p.has(refused) || p.waiter == nil && (p.has(flying) || p.bell.Load() == nil && p.peers.Load() > 0)
 }
 
 // Stir says that something is about to happen: the queue is polled soon, and often.
@@ -108,8 +119,10 @@ func (p *Poller) Stir() {
 	p.kick(tickAfter)
 }
 
-// Join says that a peer comes up, and Joined that it has, or never will.
+// Join says that a peer comes up, Joined that it has, or never will, and Left that it is
+// gone, or was never there.
 func (p *Poller) Join() {
+	p.peers.Add(1)
 	p.joining.Add(1)
 	p.stirs.Add(1)
 	p.kick(pollJoin)
@@ -118,5 +131,8 @@ func (p *Poller) Join() {
 	}
 }
 
-// Joined is the opposite of Join.
+// Joined follows Join.
 func (p *Poller) Joined() { p.joining.Add(-1) }
+
+// Left follows Joined.
+func (p *Poller) Left() { p.peers.Add(-1) }

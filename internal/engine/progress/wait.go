@@ -2,7 +2,6 @@ package progress
 
 import (
 	"context"
-	"runtime"
 	"runtime/trace"
 	"sync/atomic"
 	"time"
@@ -40,12 +39,6 @@ func (w *Waiter) Signal() {
 // Signalled reports that it was since Prepare.
 func (w *Waiter) Signalled() bool { return w.set.Load() }
 
-// park shows in an execution trace why the goroutine stands still.
-func (w *Waiter) park(what string) {
-	defer trace.StartRegion(context.Background(), what).End()
-	<-w.ch
-}
-
 // Wait blocks until w is signalled. The caller, whose call is named what, has
 // prepared w.
 func (p *Poller) Wait(w *Waiter, what string) {
@@ -53,27 +46,37 @@ func (p *Poller) Wait(w *Waiter, what string) {
 		return
 	}
 	p.parks.Add(1)
-	w.park(what)
+	// An execution trace shows why the goroutine stands still.
+	defer trace.StartRegion(context.Background(), what).End()
+	p.sched.await(w.ch, nil)
 }
 
+// patience is how often a goroutine that wants to drive yields to an owner, which is
+// done after one poll or two, before it parks: the owner may be in a call that hangs.
+const patience = 16
+
 // drive polls until w is signalled or polling has taken as long as it may. It
-// returns true if w was signalled; if not, somebody else owns the queue or it
-// is armed.
+// returns true if w was signalled; if not, somebody else drives or the queue is armed.
 func (p *Poller) drive(w *Waiter) bool {
 	p.drivers.Add(1)
 	defer p.drivers.Add(-1)
-	for !p.Acquire() {
-		if p.now() >= driven || w.Signalled() || p.Closing() {
+	for try := 0; !p.Acquire(); try++ {
+		switch {
+		case p.now() >= driven || w.Signalled() || p.Closing():
+			p.pass()
 			return w.Signalled()
+		case try < patience:
+			p.sched.yield()
+		default:
+			p.awaitTurn(w.ch)
 		}
-		yield() // whoever polls stops as soon as there is a driver
 	}
 	start := p.clock.Now()
 	if p.own.since.IsZero() {
 		p.own.since = start
 	}
-	if p.spin > 0 && p.worthPolling() && (startSpin() || p.takeSpin()) {
-		defer stopSpin()
+	if p.spin > 0 && p.worthPolling() && (p.takeSpin() || p.spins.start()) {
+		defer p.spins.stop()
 		p.leave(driven)
 		for i := 1; ; i++ {
 			n := p.Poll()
@@ -83,10 +86,10 @@ func (p *Poller) drive(w *Waiter) bool {
 			}
 			if n == 0 {
 				p.nudge()
-				if i%8 == 0 && i >= spinPolls && p.inVain(p.clock.Now().Sub(start)) {
+				if i%8 == 0 && i >= p.least && p.inVain(p.clock.Now().Sub(start)) {
 					break
 				}
-				yield()
+				p.sched.yield()
 			}
 		}
 	}
@@ -131,33 +134,3 @@ func (p *Poller) Settle(soon bool) {
 	p.leave(idle)
 	p.wakeBackground()
 }
-
-// spinners counts polling goroutines over all endpoints of the process: more
-// than GOMAXPROCS-1 would starve everything else, Go's netpoller included.
-var spinners atomic.Int32
-
-// Spinners is how many goroutines of the process poll.
-func Spinners() int { return int(spinners.Load()) }
-
-func startSpin() bool {
-	limit := int32(min(runtime.GOMAXPROCS(0), runtime.NumCPU())) - 1
-	if spinners.Add(1) > limit {
-		spinners.Add(-1)
-		return false
-	}
-	return true
-}
-
-func stopSpin() { spinners.Add(-1) }
-
-// takeSpin takes over from a goroutine that attends to this queue and is about
-// to find out that it is not needed any more.
-func (p *Poller) takeSpin() bool {
-	if !p.attends.Load() {
-		return false
-	}
-	spinners.Add(1)
-	return true
-}
-
-func yield() { runtime.Gosched() }

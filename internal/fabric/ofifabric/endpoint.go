@@ -78,6 +78,7 @@ func attributes(o *ofi.Endpoint, provider string, delivery bool) fabric.Attr {
 		RxDepth:          o.RxDepth(),
 		PerPeer:          has(provider, perPeer),
 		OneMapping:       has(provider, oneMapping),
+		Ticks:            has(provider, looksAnyway),
 	}
 }
 

@@ -52,6 +52,7 @@ const (
 	needsMonitor                       // not there while the cache of registrations is disabled
 	clamped                            // sizes are cut to what an int holds: of all providers
 	dataIsWrite                        // a completion with data that is no message is a peer's write: of all providers
+	looksAnyway                        // fabric.Attr.Ticks
 	ibIfNamed                          // entries with an InfiniBand address only where the domain is named: of all providers
 )
 
@@ -74,6 +75,7 @@ var effects = map[effect]string{
 	needsMonitor:     "not there while FI_MR_CACHE_MONITOR is disabled",
 	clamped:          "sizes are cut to what an int holds",
 	dataIsWrite:      "a completion with data that is no message is taken for a peer's write",
+	looksAnyway:      "polled each 64 ms, though there is a descriptor to wait on",
 	ibIfNamed:        "entries with an InfiniBand address are used only where their domain is named",
 }
 
@@ -126,6 +128,10 @@ var quirks = []quirk{
 	{provider: "net", before: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
 	{provider: "tcp", from: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
 	{provider: "psm3", does: clamped, why: "it reports queues of UINT64_MAX", source: "psmx3_attr.c"},
+	{provider: "psm3", does: looksAnyway,
+		why: "its descriptor becomes readable when somebody polls who finds something, and not when something arrives", source: "psmx3_cq_enqueue_event"},
+	{provider: "efa", from: "2.5", does: looksAnyway,
+		why: "what its own protocol has to send, and could not at once, it sends when it is polled next", source: "efa_domain_progress_rdm_peers_and_queues"},
 	{provider: "opx", does: clamped, why: "it reports queues of SIZE_MAX", source: "fi_opx_info.c"},
 	{provider: "verbs;*", does: ibIfNamed,
 		why: "it lists one for every GID of a device, link-local ones of RoCE included, which say nothing of the address that is dialed", source: "vrb_get_sib"},

@@ -15,15 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A sleeping Wait looks again by itself after minTick, then less and less
-// often up to maxTick: providers that make progress only when called (all of
-// software) have work now and then, such as a connection that rxm sets up,
-// for which the queue's descriptor does not become readable. A Wake starts over.
-const (
-	minTick = 2 * time.Millisecond
-	maxTick = 64 * time.Millisecond
-)
-
 // A provider may find it unsafe to sleep again and again with nothing to reap
 // in between. After some yields Wait looks less and less often, so that such a
 // provider costs latency and not a processor.
@@ -42,7 +33,7 @@ type waiter struct {
 	// Of the one Wait that is going on: what its callback needs, which is made
 	// once so that sleeping allocates nothing.
 	ready   func() bool
-	end     time.Time
+	end     time.Time // zero: never
 	found   bool
 	waitErr error
 	looks   func(uintptr) bool
@@ -83,28 +74,26 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	if ready() {
 		return nil
 	}
-	start := time.Now()
-	for tick := minTick; ; tick = min(2*tick, maxTick) {
-		sleep := tick
-		if limit > 0 {
-			sleep = min(tick, limit-time.Since(start))
-		}
-		found, err := w.sleep(ready, sleep)
+	var end time.Time
+	if limit > 0 {
+		end = time.Now().Add(limit)
+	}
+	for {
+		found, err := w.sleep(ready, end)
 		switch {
 		case err != nil || found || w.wasWoken():
 			return err
-		case limit > 0 && time.Since(start) >= limit:
+		case limit > 0 && !time.Now().Before(end):
 			return nil
 		}
 	}
 }
 
 // sleep calls ready until it returns true, each time the descriptor becomes
-// readable, and for at most d. The netpoller is edge-triggered: an edge is
+// readable, and until end, if that is not zero. The netpoller is edge-triggered: an edge is
 // lost unless the queue is looked at, and fi_trywait asked, within the
 // callback.
-func (w *waiter) sleep(ready func() bool, d time.Duration) (found bool, err error) {
-	end := time.Now().Add(max(d, 0))
+func (w *waiter) sleep(ready func() bool, end time.Time) (found bool, err error) {
 	w.mu.Lock()
 	if !w.woken {
 		err = w.file.SetReadDeadline(end)
@@ -147,7 +136,7 @@ func (w *waiter) pause(try int, end time.Time) bool {
 	time.Sleep(min(minPause<<min(try-yields, 16), maxPause))
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return !w.woken && time.Now().Before(end)
+	return !w.woken && (end.IsZero() || time.Now().Before(end))
 }
 
 // wasWoken reports whether Wake was called, and forgets it.

@@ -1,0 +1,381 @@
+package progress
+
+import (
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+)
+
+// notice is how a queue tells of arrivals.
+type notice int
+
+const (
+	byFD      notice = iota
+	byDullFD         // not of the end of own operations
+	byDeafFD         // of nothing: Config.Ticks
+	byBell           // not of the end of own operations
+	byNothing        // polling
+	notices
+)
+
+// kind is what a seed's world is like.
+type kind struct {
+	notice notice
+	calls  int
+	rounds int
+	spin   bool
+	limit  int  // of spinners
+	hangs  bool // a call does, once, for a while
+	dies   bool // it is closed in the middle
+}
+
+// arrival is what the queue has for a call, or the end of an operation of our own.
+type arrival struct {
+	call *call
+	own  bool
+	at   time.Time
+}
+
+type model struct {
+	sim
+	kind
+	p     *Poller
+	tick  *alarm
+	queue []arrival
+	// What the endpoint's lock guards, which is locked.
+	locked  bool
+	flying  int
+	refused int
+	work    uint64
+
+	inPoll bool
+	polls  int
+	hung   bool // a poll hangs
+	rung   int  // doorbells on their way
+	fd     modelFD
+	bell   Bell
+	calls  []*call
+	live   int // calls that go on
+	over   bool
+	due    int // arrivals to come
+}
+
+// call is a goroutine that waits for something again and again.
+type call struct {
+	w       Waiter
+	waiting bool
+}
+
+func runModel(seed uint64) *model {
+	m := &model{sim: sim{rng: rand.New(rand.NewPCG(seed, 1)), now: epoch}}
+	m.kind = kind{
+		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(8),
+		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3),
+	}
+	cfg := Config{Queue: m, Spin: -1, Clock: m, Ticks: m.notice == byDeafFD}
+	if m.spin {
+		cfg.Spin = 20 * time.Microsecond
+	}
+	if m.notice <= byDeafFD {
+		m.fd.m, cfg.Waiter = m, &m.fd
+	}
+	m.p = New(cfg)
+	m.p.sched.model, m.p.least = m, 8
+	m.p.spins = &spinners{limit: func() int { return m.limit }}
+	m.p.Start()
+	m.live++
+	m.start("life", m.life)
+	if m.notice == byBell {
+		m.start("doorbell", func() {
+			for {
+				m.block(func() bool { return m.rung > 0 || m.over && m.live == 0 })
+				if m.rung == 0 {
+					return
+				}
+				m.rung--
+				m.p.Doorbell()
+			}
+		})
+	}
+	m.run(epoch.Add(time.Hour))
+	m.check(m.err != nil || m.over && m.live == 0, "the endpoint never ends")
+	for _, t := range m.tasks {
+		m.check(false, "a task never ends: %s", t.name)
+		t.stop()
+	}
+	return m
+}
+
+// life is what happens to the endpoint.
+func (m *model) life() {
+	defer func() { m.live-- }()
+	m.p.Join()
+	m.sleep(m.span())
+	if m.notice == byBell {
+		m.bell = Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
+		m.p.SetBell(&m.bell)
+		m.rung++ // for what was sent before there was a bell
+	}
+	m.p.Joined()
+	m.p.Stir()
+	m.live += m.kind.calls
+	for range m.kind.calls {
+		c := &call{w: NewWaiter()}
+		m.calls = append(m.calls, c)
+		m.start("call", func() { m.run1(c) })
+	}
+	if m.hangs {
+		m.after(m.span(), func() { m.hung = true })
+	}
+	if m.dies {
+		m.sleep(3 * m.span())
+	} else {
+		m.block(func() bool { return m.live == 1 && m.due == 0 && len(m.queue) == 0 && m.refused == 0 })
+		m.hangs = false
+		m.block(func() bool { return !m.inPoll })
+		m.rest()
+	}
+	m.over = true
+	m.enter()
+	for _, c := range m.calls {
+		c.signal()
+	}
+	m.leave()
+	m.p.Close()
+	m.check(m.p.now() == retired, "closed, but %v", m.p)
+	m.check(m.tick.at.IsZero(), "closed, but the timer is set")
+}
+
+// rest checks that a queue with nothing to do is woken no more often than it must be.
+func (m *model) rest() {
+	const settled, watched = 2 * time.Second, 10 * time.Second
+	m.sleep(settled) // and all that was learnt is forgotten
+	polls := m.polls
+	m.sleep(watched)
+	most := 0
+	switch m.notice {
+	case byDeafFD:
+		most = 2 * int(watched/lastLook) // since it may not be safe to sleep at first
+	case byNothing:
+		most = int(watched/PollIdle) + 10
+	}
+	m.check(m.polls-polls <= most, "%d looks in %v at a queue that rests", m.polls-polls, watched)
+	m.p.Left()
+	if m.notice == byNothing {
+		m.sleep(settled)
+		polls = m.polls
+		m.sleep(watched)
+		m.check(m.polls == polls, "%d looks at a queue without peers", m.polls-polls)
+	}
+}
+
+// run1 is what a call does.
+func (m *model) run1(c *call) {
+	defer func() { m.live-- }()
+	for range m.rounds {
+		if m.oneIn(2) {
+			m.sleep(m.span())
+		}
+		if m.oneIn(3) {
+			m.p.Rouse()
+		}
+		m.enter()
+		if m.over {
+			m.leave()
+			return
+		}
+		c.waiting = true
+		c.w.Prepare()
+		switch m.rng.IntN(4) {
+		case 0:
+			m.refused++
+		case 1:
+			m.fly()
+		}
+		m.expect(arrival{call: c})
+		if m.oneIn(8) { // a deadline
+			m.after(m.span(), func() {
+				m.enter()
+				c.signal()
+				m.locked = false
+			})
+		}
+		m.leave()
+		m.p.Wait(&c.w, "model")
+		m.check(c.w.Signalled(), "a wait ends, but nobody has signalled")
+		if m.oneIn(4) {
+			m.p.Settle(m.oneIn(2))
+		}
+	}
+}
+
+func (c *call) signal() {
+	if c.waiting {
+		c.waiting = false
+		c.w.Signal()
+	}
+}
+
+// fly posts an operation. It is called with the lock held.
+func (m *model) fly() {
+	m.flying++
+	m.work++
+	m.expect(arrival{own: true})
+}
+
+// span is how long something takes.
+func (m *model) span() time.Duration {
+	most := []time.Duration{0, time.Microsecond, 20 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond, 300 * time.Millisecond}
+	return time.Duration(m.rng.Int64N(int64(most[m.rng.IntN(len(most))]) + 1))
+}
+
+func (m *model) expect(a arrival) {
+	m.due++
+	m.after(m.span(), func() { m.arrive(a) })
+}
+
+// arrive puts something into the queue, and tells of it.
+func (m *model) arrive(a arrival) {
+	m.due--
+	a.at = m.now
+	m.queue = append(m.queue, a)
+	m.step()
+	switch {
+	case m.notice == byFD, m.notice == byDullFD && !a.own:
+		m.fd.arrived()
+	case m.notice == byBell && !a.own && m.bell.Own != nil && m.bell.Own.CompareAndSwap(bellAsleep, bellAwake):
+		m.rung++
+	}
+}
+
+func (m *model) enter() {
+	m.block(func() bool {
+		free := !m.locked
+		m.locked = m.locked || free
+		return free
+	})
+}
+
+func (m *model) leave() {
+	kick := m.p.Note(Report{Refused: m.refused > 0, Flying: m.flying > 0, Work: m.work})
+	m.locked = false
+	m.step()
+	if kick {
+		m.p.Kick()
+	}
+}
+
+// Poll implements Queue.
+func (m *model) Poll(retry bool) int {
+	m.check(!m.inPoll, "two goroutines poll")
+	m.check(m.p.now() == owned || m.p.now() == driven, "polled, but %v", m.p)
+	m.check(!m.p.Closing() || !m.over || m.p.now() != retired, "polled after the end")
+	m.inPoll = true
+	m.polls++
+	m.step()
+	if m.hung && m.hangs {
+		m.hang()
+	}
+	n := min(len(m.queue), 1+m.rng.IntN(4))
+	found := append([]arrival(nil), m.queue[:n]...)
+	m.queue = m.queue[n:]
+	m.step()
+	if n > 0 || retry {
+		m.enter()
+		for m.refused > 0 && m.oneIn(2) {
+			m.refused--
+			m.fly()
+		}
+		for _, a := range found {
+			m.work++
+			if a.own {
+				m.flying--
+			} else {
+				a.call.signal()
+			}
+		}
+		m.leave()
+	}
+	m.inPoll = false
+	return n
+}
+
+// hang is a call that does not return for long: nobody may run meanwhile but to make
+// calls of its own, and to find out.
+func (m *model) hang() {
+	steps := m.steps
+	m.sleep(5 * time.Second)
+	m.hung = false
+	m.check(m.steps-steps < 3000, "%d steps while a call hangs", m.steps-steps)
+	for i := range m.queue {
+		m.queue[i].at = m.now // it could not be reaped
+	}
+}
+
+// inspect looks for what is always wrong.
+func (m *model) inspect() {
+	m.check(m.p.spins.n.Load() <= int32(m.limit) && m.p.spins.n.Load() >= 0, "%d goroutines spin", m.p.spins.n.Load())
+	m.check(m.steps < 1_000_000, "it never ends")
+	if m.inPoll && m.hung && m.hangs || m.over {
+		return
+	}
+	for _, a := range m.queue {
+		if late := m.now.Sub(a.at); late > m.patience(a) {
+			m.check(false, "an arrival (own %v) is not looked at for %v", a.own, late)
+		}
+	}
+}
+
+// patience is how long an arrival may have to wait.
+func (m *model) patience(a arrival) time.Duration {
+	const slack = 10 * time.Millisecond
+	switch {
+	case m.notice == byDeafFD, m.notice == byDullFD && a.own:
+		return lastLook + slack
+	case m.notice == byNothing:
+		return PollIdle + slack
+	}
+	return slack
+}
+
+// modelFD is a wait fd. An arrival makes it readable only if fi_trywait has found it safe
+// to sleep since the last, and only whoever looks after that is told.
+type modelFD struct {
+	m     *model
+	ready bool // fi_trywait has armed it
+	edge  bool
+	woken bool
+}
+
+func (f *modelFD) arrived() {
+	if f.ready {
+		f.ready, f.edge = false, true
+	}
+}
+
+// Wait implements fabric.Waiter, as ofifabric does.
+func (f *modelFD) Wait(look func() bool, most time.Duration) error {
+	m, over := f.m, false
+	if most > 0 {
+		defer m.after(most, func() { over = true }).Stop()
+	}
+	f.edge = false // whatever came before is lost
+	for !look() {
+		m.step()
+		if len(m.queue) > 0 && m.notice != byDeafFD || m.oneIn(10) { // not safe
+			m.step()
+			continue
+		}
+		f.ready = true
+		m.block(func() bool { return f.edge || f.woken || over })
+		f.edge = false
+		if f.woken || over {
+			f.woken = false
+			return nil
+		}
+	}
+	return nil
+}
+
+// Wake implements fabric.Waiter.
+func (f *modelFD) Wake() { f.woken = true }

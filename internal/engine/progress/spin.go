@@ -1,0 +1,45 @@
+package progress
+
+import (
+	"runtime"
+	"sync/atomic"
+)
+
+// spinners counts goroutines that poll and yield in a loop.
+type spinners struct {
+	n     atomic.Int32
+	limit func() int
+}
+
+// everybody counts them over all queues of the process: more than GOMAXPROCS-1 would
+// starve everything else, Go's netpoller included.
+var everybody = &spinners{limit: func() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1 }}
+
+// Spinners is how many goroutines of the process poll in a loop.
+func Spinners() int { return int(everybody.n.Load()) }
+
+func (s *spinners) start() bool {
+	if s.n.Add(1) > int32(s.limit()) {
+		s.n.Add(-1)
+		return false
+	}
+	return true
+}
+
+func (s *spinners) stop() { s.n.Add(-1) }
+
+// lend lets a driver have what attend's start has brought. It returns a number that is
+// not 0, unless another attendant of the queue has lent its own.
+func (p *Poller) lend() uint32 {
+	n := max(1, p.lends.Add(1))
+	if !p.lent.CompareAndSwap(0, n) {
+		return 0
+	}
+	return n
+}
+
+// takeSpin takes over from a goroutine that attends to this queue, and ends that.
+func (p *Poller) takeSpin() bool {
+	n := p.lent.Load()
+	return n != 0 && p.lent.CompareAndSwap(n, 0)
+}

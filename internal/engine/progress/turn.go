@@ -1,0 +1,67 @@
+package progress
+
+import "time"
+
+// Whoever wants the queue while it belongs to somebody parks, since the owner may be in a
+// call that hangs: an owner that leaves wakes one of those who do. What they wait for
+// otherwise does not depend on it: whoever polls signals it.
+
+// awaitTurn parks until an owner has left, or something comes over ended.
+func (p *Poller) awaitTurn(ended <-chan struct{}) {
+	p.queued.Add(1)
+	defer p.queued.Add(-1)
+	p.sched.step()
+	if p.now().taken() { // or the owner may have left before it could know of us
+		p.sched.await(p.turn, ended)
+	}
+}
+
+// pass wakes one who waits for the queue. It is called by whoever has left it, and by
+// who has been woken and does not take it.
+func (p *Poller) pass() {
+	if p.queued.Load() > 0 {
+		select {
+		case p.turn <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Drain polls until the queue has been empty for a few times, or was for as long as that:
+// what has arrived already is then dispatched.
+func (p *Poller) Drain(most time.Duration) {
+	over := make(chan struct{})
+	defer p.clock.AfterFunc(most, func() { close(over) }).Stop()
+	for empty := 0; empty < 3; {
+		select {
+		case <-over:
+			p.pass()
+			return
+		default:
+		}
+		if !p.Acquire() {
+			p.awaitTurn(over)
+			continue
+		}
+		if p.Poll() == 0 {
+			empty++
+		} else {
+			empty = 0
+		}
+		p.Release()
+	}
+}
+
+// Retire makes the caller the owner of the queue for good: nobody polls any more,
+// and nobody is to wait for anything.
+func (p *Poller) Retire() {
+	p.over.Store(true)
+	for !p.Acquire() {
+		if p.now() == retired {
+			p.pass()
+			return
+		}
+		p.awaitTurn(nil)
+	}
+	p.leave(retired)
+}
