@@ -11,6 +11,7 @@ func (c *core) chores() (again bool) {
 	c.retry()
 	c.posted = false
 	c.starved, c.landing = false, false // grantWaiting finds out
+	c.askAgain()
 	c.grantWaiting()
 	c.probes.evict(c.now())
 	for _, p := range c.order {
@@ -25,8 +26,10 @@ func (c *core) chores() (again bool) {
 		again = true
 	}
 	if c.mayTrim() {
-		c.lend.Trim() // idle conns own no registered memory
+		c.discard(c.lend.Trim(0)...) // idle conns own no registered memory
 	}
+	c.discard(c.leftover...)
+	c.leftover = nil
 	return again || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
@@ -49,7 +52,7 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.posted || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || len(c.graves) > 0 || c.mayTrim() || len(c.leftover) > 0 || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // mayTrim reports memory for Buffers of which none is in use. One that is on its way

@@ -35,6 +35,10 @@ type Endpoint struct {
 	closed  sync.Once
 	inserts sync.WaitGroup // calls of fab.Insert, which nobody may wait for any more
 
+	supplying bool       // the goroutine of supply is there; guarded by mu
+	mapped    sync.Cond  // of mu: core.mapping has gone down
+	newcomers sync.Mutex // one newPeer at a time; taken before mu
+
 	rescuer fabric.Rescuer // nil: the provider's calls return
 	retired sync.Once
 	over    atomic.Bool // retired, or about to be
@@ -58,7 +62,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	if c.attr.PerPeer { // others' calls return
 		e.rescuer, _ = fab.(fabric.Rescuer)
 	}
-	c.owner = e
+	c.owner, e.mapped.L = e, &e.mu
 	e.looks = e.look
 	e.timer = time.AfterFunc(time.Hour, e.tick)
 	e.chores = time.AfterFunc(time.Hour, e.doChores)
@@ -103,6 +107,10 @@ func (e *Endpoint) leave() {
 		}
 	}
 	c.rang = c.rang[:0]
+	if c.hasOrders() && !e.supplying && e.pause == nil {
+		e.supplying = true
+		go e.supply()
+	}
 	e.mu.Unlock()
 	if ring != nil {
 		ring()
@@ -140,9 +148,11 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	if e.waiter != nil {
 		e.waiter.Wake() // a sleeper looks often again while the two meet
 	}
+	e.newcomers.Lock()
+	defer e.newcomers.Unlock()
 	e.enter()
 	defer e.leave()
-	p, err := e.core.newPeer(token, cfg)
+	p, err := e.newPeer(token, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -349,6 +359,9 @@ func (e *Endpoint) Close() (err error) {
 		defer e.watch()()
 		e.enter()
 		e.core.breakdown(ErrEndpointClosed)
+		for e.core.mapping > 0 {
+			e.mapped.Wait()
+		}
 		e.leave()
 		close(e.done)
 		if e.waiter != nil {

@@ -89,12 +89,8 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	var err error
 	sc.c, err = newCore(sc.fab, cfg)
 	require.NoError(t, err)
-	// As much of an endpoint as Buffers need: it belongs to this goroutine.
-	e := &Endpoint{core: sc.c, fab: sc.fab, cfg: sc.c.cfg, attr: sc.c.attr}
-	e.state.Store(owned)
-	e.ticking.Store(true)
-	e.choring.Store(true)
-	sc.c.owner = e
+	sc.c.owner = alone(sc.c)
+	sc.c.owner.mu.Unlock() // for Buffers
 	cfg.Budget = pool.NewBudget(hostileBudget)
 	sc.honest, err = newCore(sc.open(), cfg)
 	require.NoError(t, err)
@@ -133,7 +129,7 @@ func (sc *scene) tick(d time.Duration) {
 }
 
 func (sc *scene) newPeer(c *core, token [16]byte, accept func(*Conn)) *peer {
-	p, err := c.newPeer(token, PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
+	p, err := alone(c).newPeer(token, PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
 		if accept == nil || listener != hostileListener {
 			return framing.ResetRefused
 		}
@@ -185,6 +181,8 @@ func (sc *scene) poll(c *core, n int) {
 	require.NoError(sc.t, err)
 	c.retry()
 	c.dispatch(sc.done[:n])
+	c.carryOut()
+	c.flush()
 	c.rang = c.rang[:0]
 }
 
