@@ -17,11 +17,8 @@ var ErrDeregistered = errors.New("pool: memory is deregistered")
 // write to, as landing rings, or that RDMA writes are made from. Each peer has
 // its own arena, with slabs and registrations of its own, so that the keys one peer
 // holds open nothing of another's and can be voided when it goes. It is not safe
-// for concurrent use.
+// for concurrent use, but for Map.
 type Arena struct {
-	// Keep is how many slabs without blocks Free keeps for the next Alloc.
-	Keep int
-
 	budget    *Budget
 	registrar Registrar
 	access    Access
@@ -65,7 +62,7 @@ func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	if slabSize < MinBlock || slabSize&(slabSize-1) != 0 {
 		panic("pool: slab size must be a power of two of at least MinBlock")
 	}
-	return &Arena{Keep: 1, budget: b, registrar: r, access: access, slabSize: slabSize}
+	return &Arena{budget: b, registrar: r, access: access, slabSize: slabSize}
 }
 
 // Alloc returns a block of at least size bytes: MinBlock or the next power of
@@ -78,20 +75,45 @@ func (a *Arena) Alloc(size int) (*Block, error) {
 	if size <= 0 || size > a.slabSize {
 		return nil, fmt.Errorf("%w: block of %d bytes in slabs of %d", errSize, size, a.slabSize)
 	}
-	size = max(MinBlock, 1<<bits.Len(uint(size-1)))
-	for _, s := range a.slabs {
-		if b := a.carve(s, size); b != nil {
-			return b, nil
-		}
+	if b := a.Get(size); b != nil {
+		return b, nil
 	}
-	slab, err := NewSlab(a.budget, a.registrar, a.slabSize, a.access)
+	slab, err := a.Map()
 	if err != nil {
 		return nil, err
 	}
-	s := &arenaSlab{Slab: slab, buddy: newBuddy(a.slabSize / MinBlock)}
-	poison(s.Bytes())
-	a.slabs = append(a.slabs, s)
-	return a.carve(s, size), nil
+	a.Add(slab)
+	return a.Get(size), nil
+}
+
+// Get is Alloc out of the slabs that are there: it takes no time, and returns nil
+// if none has room.
+func (a *Arena) Get(size int) *Block {
+	if a.void || size <= 0 || size > a.slabSize {
+		return nil
+	}
+	size = max(MinBlock, 1<<bits.Len(uint(size-1)))
+	for _, s := range a.slabs {
+		if b := a.carve(s, size); b != nil {
+			return b
+		}
+	}
+	return nil
+}
+
+// Map makes a slab for Add. It takes long, and may be called while others use the
+// arena.
+func (a *Arena) Map() (*Slab, error) {
+	return NewSlab(a.budget, a.registrar, a.slabSize, a.access)
+}
+
+// Add takes in a slab that Map has made, or that Trim has given up.
+func (a *Arena) Add(slab *Slab) {
+	if a.void {
+		panic("pool: slab for an arena that is deregistered")
+	}
+	poison(slab.Bytes())
+	a.slabs = append(a.slabs, &arenaSlab{Slab: slab, buddy: newBuddy(a.slabSize / MinBlock)})
 }
 
 // carve takes a block out of s, nil if none fits.
@@ -112,8 +134,7 @@ func (a *Arena) carve(s *arenaSlab, size int) *Block {
 }
 
 // Free takes a block back. Nobody may write to it any more by the rules of the
-// protocol, for the key stays valid. Keep slabs without blocks are kept for the
-// next Alloc, others are given back to the budget. Free panics if b is free.
+// protocol, for the key stays valid. Free panics if b is free.
 func (a *Arena) Free(b *Block) {
 	if b.arena != a {
 		panic("pool: block freed twice, or not from this arena")
@@ -125,17 +146,14 @@ func (a *Arena) Free(b *Block) {
 	}
 	a.blocks--
 	a.bytes -= int64(len(b.Bytes))
-	a.trim(a.Keep)
 }
 
-// Trim gives all slabs without blocks back to the budget.
-func (a *Arena) Trim() { a.trim(0) }
-
-// trim keeps the first keep of the slabs without blocks. After Deregister all
-// are kept: what is in flight towards them is not known.
-func (a *Arena) trim(keep int) {
+// Trim gives up all slabs without blocks but the first keep: the caller is to close
+// them, which takes long. After Deregister it gives up none: what is in flight
+// towards them is not known.
+func (a *Arena) Trim(keep int) (empty []*Slab) {
 	if a.void {
-		return
+		return nil
 	}
 	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
 		if !s.buddy.empty() {
@@ -145,10 +163,10 @@ func (a *Arena) trim(keep int) {
 			keep--
 			return false
 		}
-		// A slab that cannot be deregistered stays: it is as good as before,
-		// and will be tried again.
-		return s.Close() == nil
+		empty = append(empty, s.Slab)
+		return true
 	})
+	return empty
 }
 
 // Deregister voids the peer's keys and keeps the memory, to be called when the

@@ -66,13 +66,16 @@ func TestLandingRandom(t *testing.T) {
 		require.Equal(t, m, marked(r), "rings overlap")
 		l.Free(r)
 	}
+	require.Greater(t, l.Stats().Slabs, 1)
+	closeAll(t, l.Trim(1))
 	assert.Equal(t, ArenaStats{Slabs: 1, Mapped: slabSize}, l.Stats(), "one free slab is kept")
+	assert.EqualValues(t, slabSize, b.Stats().Used)
 	r, err := l.Alloc(slabSize) // free runs have merged
 	require.NoError(t, err)
 	require.Equal(t, 1, l.Stats().Slabs)
 	l.Free(r)
 	assert.Panics(t, func() { l.Free(r) })
-	l.Trim()
+	closeAll(t, l.Trim(0))
 	assert.Zero(t, b.Stats().Used)
 	assert.Empty(t, d.regions)
 }
@@ -127,7 +130,8 @@ func TestLandingQuarantine(t *testing.T) {
 		l.Free(r)
 		r.Bytes[0] = 1 // still mapped
 	}
-	l.Trim()
+	assert.Empty(t, l.Trim(0))
+	assert.Panics(t, func() { l.Add(new(Slab)) })
 	assert.EqualValues(t, 3*MinBlock, b.Stats().Used)
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
@@ -141,12 +145,50 @@ func TestLandingStuck(t *testing.T) {
 	require.NoError(t, err)
 	l.Free(r)
 	d.stuck = errTest
-	l.Trim()
+	empty := l.Trim(0)
+	require.Len(t, empty, 1)
+	require.ErrorIs(t, empty[0].Close(), errTest)
+	l.Add(empty[0]) // it is as good as before
+	again := l.Get(1)
+	require.Equal(t, r.Addr, again.Addr)
+	l.Free(again)
 	require.ErrorIs(t, l.Close(), errTest)
 	assert.Equal(t, 1, l.Stats().Slabs, "memory that the peer can reach stays mapped")
 	d.stuck = nil
 	require.NoError(t, l.Close())
 	assert.Zero(t, b.Stats().Used)
+}
+
+func closeAll(t *testing.T, slabs []*Slab) {
+	t.Helper()
+	for _, s := range slabs {
+		require.NoError(t, s.Close())
+	}
+}
+
+// Get hands out what is there and nothing else, Map touches nothing that others use.
+func TestLandingGet(t *testing.T) {
+	b := NewBudget(2 * MinBlock)
+	a := NewArena(b, newDomain(), AccessRemoteWrite, MinBlock)
+	defer func() { require.NoError(t, a.Close()) }()
+	assert.Nil(t, a.Get(1))
+	slab, err := a.Map()
+	require.NoError(t, err)
+	assert.Nil(t, a.Get(1))
+	a.Add(slab)
+	for _, size := range []int{0, -1, MinBlock + 1} {
+		assert.Nil(t, a.Get(size), size)
+	}
+	block := a.Get(1)
+	require.Len(t, block.Bytes, MinBlock)
+	assert.Nil(t, a.Get(1))
+	a.Free(block)
+	require.NoError(t, b.Reserve(1))
+	_, err = a.Map()
+	require.ErrorIs(t, err, ErrBudget)
+	b.Release(1)
+	require.NoError(t, a.Deregister())
+	assert.Nil(t, a.Get(1))
 }
 
 func TestBuddyFit(t *testing.T) {

@@ -17,10 +17,11 @@ var ErrBudget = errors.New("pool: memory budget exhausted")
 // Budget limits the bytes mapped by everything that shares it. All methods may
 // be called concurrently.
 type Budget struct {
-	limit int64
-	used  atomic.Int64
-	high  atomic.Int64
-	sink  sink // of retired slabs
+	limit  int64
+	used   atomic.Int64 // reserved
+	high   atomic.Int64
+	mapped atomic.Int64 // counted where memory is mapped, not where it is paid for
+	sink   sink         // of retired slabs
 }
 
 // BudgetStats is a snapshot of a Budget, in bytes.
@@ -28,6 +29,9 @@ type BudgetStats struct {
 	Limit int64
 	Used  int64
 	High  int64 // the most that Used has been
+	// Mapped is never more than Used, but for what changes while a snapshot is taken:
+	// the rest of Used is promised, or about to be mapped.
+	Mapped int64
 }
 
 // NewBudget returns a budget of limit bytes, or of DefaultLimit if limit is not
@@ -85,5 +89,5 @@ func (b *Budget) exchange(old, new int64) error {
 
 // Stats returns a snapshot.
 func (b *Budget) Stats() BudgetStats {
-	return BudgetStats{Limit: b.limit, Used: b.used.Load(), High: b.high.Load()}
+	return BudgetStats{Limit: b.limit, Used: b.used.Load(), High: b.high.Load(), Mapped: b.mapped.Load()}
 }

@@ -1,5 +1,7 @@
-//go:build unix && !linux
+//go:build !linux
 
 package pool
 
 func adviseHuge([]byte) {}
+
+func adviseSmall([]byte) {}

@@ -10,11 +10,11 @@ import (
 
 // mapMemory maps size bytes of zeroes, page-aligned, outside the Go heap.
 func mapMemory(size int) ([]byte, error) {
-	mem, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
-	if err == nil {
-		adviseHuge(mem)
+	at, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	if err != nil {
+		return nil, err
 	}
-	return mem, err
+	return unsafe.Slice((*byte)(at), size), nil
 }
 
 // blockMemory gives memory back and keeps its addresses from being used again.
@@ -29,4 +29,12 @@ func replaceMemory(mem []byte, prot int) error {
 	return err
 }
 
-func unmapMemory(mem []byte) error { return unix.Munmap(mem) }
+// unmapMemory gives the pages back a piece at a time: while munmap(2) does that for all
+// of them, nobody else in the process can map or unmap anything.
+func unmapMemory(mem []byte) error {
+	const piece = 2 << 20
+	for rest := mem; len(rest) > piece; rest = rest[piece:] {
+		_ = unix.Madvise(rest[:piece], unix.MADV_DONTNEED) // else munmap does it
+	}
+	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)))
+}

@@ -134,6 +134,41 @@ func TestSlabErrors(t *testing.T) {
 	assert.Zero(t, b.Stats().Used)
 }
 
+// A lazy slab is paid for by who made it, until it is told to pay for itself.
+func TestLazySlab(t *testing.T) {
+	const size = 5000
+	b := NewBudget(0)
+	pages := int64(Pages(size))
+	require.NoError(t, b.Reserve(pages))
+	for _, pay := range []bool{false, true} {
+		s, err := NewLazySlab(b, size)
+		require.NoError(t, err)
+		assert.Equal(t, BudgetStats{Limit: DefaultLimit, Used: pages, High: pages, Mapped: pages}, b.Stats())
+		s.Bytes()[size-1] = 1
+		if pay {
+			s.Pay()
+		}
+		require.NoError(t, s.Close())
+		assert.Zero(t, b.Stats().Mapped)
+		assert.Equal(t, pay, b.Stats().Used == 0)
+	}
+}
+
+// What is mapped is counted, whoever pays, large memory included.
+func TestMapped(t *testing.T) {
+	b := NewBudget(0)
+	s, err := NewSlab(b, nil, 7<<20+1, AccessLocal)
+	require.NoError(t, err)
+	assert.EqualValues(t, len(s.Bytes()), b.Stats().Mapped)
+	require.NoError(t, s.Close())
+	s, err = NewSlab(b, nil, 1, AccessLocal)
+	require.NoError(t, err)
+	s.KeepAddresses()
+	assert.NotZero(t, b.Stats().Mapped)
+	require.NoError(t, s.Close())
+	assert.Zero(t, b.Stats().Mapped)
+}
+
 func TestSlots(t *testing.T) {
 	for _, size := range []int{1, 128, 8240} {
 		b, d := NewBudget(0), newDomain()

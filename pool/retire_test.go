@@ -122,7 +122,6 @@ func TestRetireWithFullBudget(t *testing.T) {
 func TestArenaRetire(t *testing.T) {
 	b, d := NewBudget(0), newDomain()
 	a := NewArena(b, d, AccessRemoteWrite, sinkSize)
-	a.Keep = 2
 	var blocks []*Block
 	for range 2 {
 		block, err := a.Alloc(sinkSize)

@@ -36,6 +36,7 @@ func (s *sink) replace(b *Budget, mem []byte) (err error) {
 	}
 	switch {
 	case err == nil:
+		b.mapped.Add(charge - int64(len(mem)))
 		s.slabs++
 	case charge > 0:
 		err = errors.Join(err, s.unmap())
@@ -50,6 +51,7 @@ func (s *sink) leave(b *Budget) error {
 	if s.slabs--; s.slabs > 0 {
 		return nil
 	}
+	b.mapped.Add(-sinkSize)
 	b.Release(sinkSize)
 	return s.unmap()
 }

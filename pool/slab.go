@@ -10,10 +10,9 @@ import (
 // errSize is the error of an allocation whose size makes no sense.
 var errSize = errors.New("pool: invalid size")
 
-// Slab is a piece of mapped memory: page-aligned, faulted in, outside the Go
-// heap, and registered as a whole if it was made with a Registrar. Its methods
-// may be called concurrently, but nothing may touch the memory once Close has
-// been called.
+// Slab is a piece of mapped memory: page-aligned, outside the Go heap, and, if
+// NewSlab made it, faulted in and registered as a whole. Its methods may be called
+// concurrently, but nothing may touch the memory once Close has been called.
 type Slab struct {
 	budget *Budget
 
@@ -22,6 +21,7 @@ type Slab struct {
 	region   Region // nil if there is none (any more)
 	unmapper Unmapper
 	state    slabState
+	paid     bool // its bytes are reserved in the budget by nobody else
 	keep     bool // Close keeps the addresses
 }
 
@@ -42,36 +42,70 @@ const (
 // NewSlab maps size bytes, rounded up to whole pages, on account of b, and
 // registers them with r unless r is nil. The memory is zero.
 func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
-	page := os.Getpagesize()
-	if size <= 0 || size > size+page-1 {
+	if size <= 0 || Pages(size) < size {
 		return nil, fmt.Errorf("%w: slab of %d bytes", errSize, size)
 	}
-	size = (size + page - 1) &^ (page - 1)
-	if err := b.Reserve(int64(size)); err != nil {
+	if err := b.Reserve(int64(Pages(size))); err != nil {
 		return nil, err
 	}
-	mem, err := mapMemory(size)
+	s, err := mapSlab(b, size)
 	if err != nil {
-		b.Release(int64(size))
-		return nil, fmt.Errorf("pool: mapping %d bytes: %w", size, err)
+		b.Release(int64(Pages(size)))
+		return nil, err
 	}
+	s.paid = true
+	mem := s.mem
+	adviseHuge(mem)
 	// A page that is first touched by a transfer costs it a fault, and a
 	// provider that copies across address spaces far more than that.
-	for i := 0; i < size; i += page {
+	for i, page := 0, os.Getpagesize(); i < len(mem); i += page {
 		mem[i] = 0
 	}
-	s := &Slab{budget: b, mem: mem}
 	if r == nil {
 		return s, nil
 	}
 	region, err := r.Register(mem, access)
 	if err != nil {
-		err = fmt.Errorf("pool: registering %d bytes: %w", size, err)
+		err = fmt.Errorf("pool: registering %d bytes: %w", len(mem), err)
 		return nil, errors.Join(err, s.Close())
 	}
 	s.region = region
 	s.unmapper, _ = r.(Unmapper)
 	return s, nil
+}
+
+// NewLazySlab maps size bytes, rounded up to whole pages, which the caller has
+// reserved in b and goes on paying for. They are faulted in where they are touched, a
+// small page at a time: mapping them takes microseconds, however many they are.
+func NewLazySlab(b *Budget, size int) (*Slab, error) {
+	s, err := mapSlab(b, size)
+	if err == nil {
+		adviseSmall(s.mem)
+	}
+	return s, err
+}
+
+// Pay has Close give the bytes of a lazy slab back to the budget: the caller does not
+// pay for them any more.
+func (s *Slab) Pay() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.paid = true
+}
+
+// Pages is size rounded up to whole pages, in bytes.
+func Pages(size int) int {
+	page := os.Getpagesize()
+	return (size + page - 1) &^ (page - 1)
+}
+
+func mapSlab(b *Budget, size int) (*Slab, error) {
+	mem, err := mapMemory(Pages(size))
+	if err != nil {
+		return nil, fmt.Errorf("pool: mapping %d bytes: %w", size, err)
+	}
+	b.mapped.Add(int64(len(mem)))
+	return &Slab{budget: b, mem: mem}, nil
 }
 
 // Bytes is the slab's memory, nil after Close.
@@ -176,6 +210,9 @@ func (s *Slab) Close() error {
 	if s.state == sunk {
 		return s.budget.sink.leave(s.budget)
 	}
-	s.budget.Release(int64(size))
+	s.budget.mapped.Add(-int64(size))
+	if s.paid {
+		s.budget.Release(int64(size))
+	}
 	return nil
 }

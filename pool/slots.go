@@ -10,7 +10,7 @@ import (
 
 // Slots is a growing set of equally large slots of local memory, numbered from
 // 0: receive buffers, send buffers, staging chunks and, without a Registrar,
-// memory that no fabric touches. It is not safe for concurrent use.
+// memory that no fabric touches. It is not safe for concurrent use, but for Map.
 type Slots struct {
 	budget    *Budget
 	registrar Registrar
@@ -40,20 +40,36 @@ func NewSlots(b *Budget, r Registrar, size int) *Slots {
 
 // Grow adds n free slots, in one slab. n is positive.
 func (s *Slots) Grow(n int) error {
-	stride := (s.size + Align - 1) &^ (Align - 1)
-	if n <= 0 || stride < s.size || n > math.MaxInt/stride || uint64(len(s.slots))+uint64(n) > math.MaxUint32 {
-		return fmt.Errorf("%w: %d slots of %d bytes", errSize, n, s.size)
+	if uint64(len(s.slots))+uint64(max(n, 0)) > math.MaxUint32 {
+		return fmt.Errorf("%w: %d more slots", errSize, n)
 	}
-	slab, err := NewSlab(s.budget, s.registrar, n*stride, AccessLocal)
-	if err != nil {
-		return err
+	slab, err := s.Map(n)
+	if err == nil {
+		s.Add(slab, n)
 	}
+	return err
+}
+
+func (s *Slots) stride() int { return (s.size + Align - 1) &^ (Align - 1) }
+
+// Map makes a slab of n slots for Add. It takes long, and may be called while
+// others use the slots.
+func (s *Slots) Map(n int) (*Slab, error) {
+	stride := s.stride()
+	if n <= 0 || stride < s.size || n > math.MaxInt/stride {
+		return nil, fmt.Errorf("%w: %d slots of %d bytes", errSize, n, s.size)
+	}
+	return NewSlab(s.budget, s.registrar, n*stride, AccessLocal)
+}
+
+// Add takes in n free slots, in a slab that Map has made for as many.
+func (s *Slots) Add(slab *Slab, n int) {
 	var desc uintptr
 	if r := slab.Region(); r != nil {
 		desc = r.Desc()
 	}
 	s.slabs = append(s.slabs, slab)
-	first, mem := len(s.slots), slab.Bytes()
+	first, mem, stride := len(s.slots), slab.Bytes(), s.stride()
 	poison(mem)
 	for i := range n {
 		at := i * stride
@@ -62,7 +78,6 @@ func (s *Slots) Grow(n int) error {
 	for i := first + n - 1; i >= first; i-- { // the lowest is taken first
 		s.free = append(s.free, uint32(i))
 	}
-	return nil
 }
 
 // Get takes the free slot that was put back last. It reports false if no slot

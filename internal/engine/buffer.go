@@ -36,45 +36,89 @@ const keptChunks = 8
 // Bytes is the memory. It must not be used after Release or SendBuffer.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
-// AllocBuffer returns n bytes of registered memory.
-func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
+// AllocBuffer returns n bytes of registered memory. While it maps them, the lock is free.
+func (c *Conn) AllocBuffer(n int) (b *Buffer, err error) {
 	e := c.e
 	e.enter()
 	defer e.leave()
-	if c.stream.closed() {
-		return nil, errClosed
-	}
-	if err := c.stream.p.err; err != nil {
+	if err := c.allocError(); err != nil {
 		return nil, err
 	}
-	if n <= 0 {
+	switch {
+	case n <= 0:
 		return nil, fmt.Errorf("buffer of %d bytes", n)
+	case n <= stepSize:
+		b, err = c.allocChunk(n)
 	}
-	co := e.core
-	// The last chunks are for writes, which would wait for them for ever.
-	if n <= stepSize && (co.stage.Free() > keptChunks || co.stage.Len() == 0) {
-		if slot, ok := co.takeStage(); ok {
-			co.lent++
-			return &Buffer{e: e, mem: co.stage.Bytes(slot)[:n], desc: co.stage.Desc(slot), chunk: true, slot: slot}, nil
+	if b == nil && err == nil {
+		b, err = c.allocBlock(n)
+	}
+	if err == nil {
+		e.core.lent++
+	}
+	return b, err
+}
+
+func (c *Conn) allocError() error {
+	if c.stream.closed() {
+		return errClosed
+	}
+	return c.stream.p.err
+}
+
+// allocChunk takes a staging chunk, if there is one to spare: the last chunks are for
+// writes, which would wait for them for ever.
+func (c *Conn) allocChunk(n int) (*Buffer, error) {
+	e, co := c.e, c.e.core
+	first := co.stage.Len() == 0
+	if first {
+		o := &order{of: &supply{slots: co.stage}, slots: stageChunks}
+		e.unlocked(func() { o.carryOut(co) })
+		co.supplied(o)
+		if err := c.allocError(); err != nil {
+			return nil, err
 		}
 	}
-	if n <= lendSlab {
-		block, err := co.lend.Alloc(n)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", ErrMemory, err)
-		}
-		co.lent++
+	if !first && co.stage.Free() <= keptChunks {
+		return nil, nil
+	}
+	slot, ok := co.takeStage()
+	if !ok {
+		return nil, nil
+	}
+	return &Buffer{e: e, mem: co.stage.Bytes(slot)[:n], desc: co.stage.Desc(slot), chunk: true, slot: slot}, nil
+}
+
+// allocBlock takes a block, or a slab of its own.
+func (c *Conn) allocBlock(n int) (*Buffer, error) {
+	e, co := c.e, c.e.core
+	own := n > lendSlab
+	if block := co.lend.Get(n); block != nil {
 		return &Buffer{e: e, mem: block.Bytes[:n:n], desc: block.Desc, block: block}, nil
 	}
-	slab, err := pool.NewSlab(co.cfg.Budget, e.fab, n, pool.AccessLocal)
-	if err != nil {
+	slab, err := e.mapSlab(func() (*pool.Slab, error) {
+		if own {
+			return pool.NewSlab(co.cfg.Budget, e.fab, n, pool.AccessLocal)
+		}
+		return co.lend.Map()
+	})
+	ended := c.allocError()
+	switch {
+	case ended != nil:
+		if err == nil {
+			e.giveBack(slab)
+		}
+		return nil, ended
+	case err != nil:
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
+	case !own:
+		co.lend.Add(slab)
+		return c.allocBlock(n)
 	}
 	b := &Buffer{e: e, mem: slab.Bytes()[:n], slab: slab}
 	if r := slab.Region(); r != nil {
 		b.desc = r.Desc()
 	}
-	co.lent++
 	co.slabs[slab] = struct{}{}
 	return b, nil
 }
@@ -97,9 +141,10 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 	c.zeroCopy = true
 	b.flying++ // ours, until all is posted
 	defer b.done()
-	mem := b.mem
+	mem, frames := b.mem, c.stream.smallOut
 	b.released, b.mem = true, nil
 	for n := 0; n < len(mem); {
+		frames = c.giveWay(frames)
 		if err := c.writeError(); err != nil {
 			return err
 		}
@@ -139,9 +184,10 @@ func (b *Buffer) free() {
 		c.freed = true
 	case b.block != nil:
 		c.lend.Free(b.block)
+		c.discard(c.lend.Trim(lendKeep)...)
 	case b.slab != nil:
-		_ = b.slab.Close()
 		delete(c.slabs, b.slab)
+		c.discard(b.slab)
 	}
 	c.tryFree()
 }
@@ -163,7 +209,7 @@ func (c *Conn) RecvBuffer() (*Buffer, error) {
 			if seg.large {
 				return s.lend(seg.n), nil
 			}
-			b := &Buffer{mem: make([]byte, seg.n)}
+			b := &Buffer{mem: make([]byte, min(seg.n, lockedCopy))}
 			n, _ := s.tryRead(b.mem)
 			b.mem = b.mem[:n]
 			return b, nil
@@ -200,7 +246,9 @@ func (b *Buffer) Release() {
 	}
 	b.released, b.mem = true, nil
 	if b.stream == nil {
-		b.free()
+		if b.free(); b.slab != nil {
+			b.e.unmap() // whoever releases a large one may want another
+		}
 		return
 	}
 	s, c := b.stream, b.e.core

@@ -11,6 +11,7 @@ func (c *core) chores() (again bool) {
 	c.retry()
 	c.posted = false
 	c.starved, c.landing = false, false // grantWaiting finds out
+	c.askAgain()
 	c.grantWaiting()
 	c.probes.evict(c.now())
 	for _, p := range c.order {
@@ -27,8 +28,10 @@ func (c *core) chores() (again bool) {
 		c.mourn()
 	}
 	if c.mayTrim() {
-		c.lend.Trim() // idle conns own no registered memory
+		c.discard(c.lend.Trim(0)...) // idle conns own no registered memory
 	}
+	c.discard(c.leftover...)
+	c.leftover = nil
 	return again || c.burying() || c.mourning > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
@@ -51,7 +54,8 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || c.mourning > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.posted || c.mourning > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
+		c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // mayTrim reports memory for Buffers of which none is in use. One that is on its way

@@ -60,8 +60,8 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	return posted, reaped, err
 }
 
-// slowLink is a link whose path to the listening side is slow.
-func slowLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
+// slowPathLink is a link whose path to the listening side is slow.
+func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
 	p := simfabric.RuleCQData() // whose target sees each write
 	p.NoWait = true             // time brings things, and no signal
 	var err error
@@ -77,7 +77,7 @@ func slowLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
 // since all data comes before the answer, ends nothing.
 func TestCloseOverSlowPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, path := slowLink(t, time.Second)
+		l, path := slowPathLink(t, time.Second)
 		other, otherFar := l.dial(t)
 		near, far := l.dial(t)
 		data := make([]byte, 3<<20)
@@ -103,7 +103,7 @@ func TestCloseOverSlowPath(t *testing.T) {
 // TestUnansweredClose: a close that is not answered ends its own conn, and no other.
 func TestUnansweredClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l, path := slowLink(t, time.Second)
+		l, path := slowPathLink(t, time.Second)
 		other, otherFar := l.dial(t)
 		near, far := l.dial(t)
 		path.set(0)
@@ -152,7 +152,7 @@ func TestUnansweredCloses(t *testing.T) {
 	c, _ := lonelyCore(t)
 	now := time.Unix(1e9, 0)
 	c.clock = func() time.Time { return now }
-	p, err := c.newPeer([16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) framing.ResetCode { return 0 }})
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) framing.ResetCode { return 0 }})
 	require.NoError(t, err)
 	open := func(id uint32) *stream {
 		var payload [framing.OpenSize]byte

@@ -161,7 +161,7 @@ func (c *Conn) Write(b []byte) (int, error) {
 	n, s := 0, c.stream
 	c.e.enter()
 	defer c.endWrite()
-	for frames := s.smallOut; ; {
+	for frames, locked := s.smallOut, s.smallOut; ; locked = c.giveWay(locked) {
 		if err := c.writeError(); err != nil {
 			return n, err
 		}
@@ -180,6 +180,17 @@ func (c *Conn) Write(b []byte) (int, error) {
 			c.waitWrite(len(b) - n)
 		}
 	}
+}
+
+// giveWay gives the lock up for a moment once a writer has copied much with it, since
+// the stream's small data was so much.
+func (c *Conn) giveWay(since uint64) uint64 {
+	if c.stream.smallOut-since < lockedCopy/2 {
+		return since
+	}
+	c.e.leave()
+	c.e.enter()
+	return c.stream.smallOut
 }
 
 // endWrite leaves what this writer did not use to others that wait for it.

@@ -46,6 +46,14 @@ type core struct {
 	// lessees has the peer that was last granted each lease index.
 	lessees []*peer
 
+	// See supply.go.
+	staging  supply
+	sending  supply
+	needs    []*supply    // what is wanted, in the order in which it was asked for
+	waste    []*pool.Slab // to be closed
+	leftover []*pool.Slab // that could not be deregistered: chores tries again
+	mapping  int          // calls that map or unmap without the lock
+
 	ops     []txOp // operations in flight by tag
 	freeOps []uint32
 	depth   int // how many live peers may have in flight
@@ -140,8 +148,8 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c.rx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
 	c.tx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
+	c.staging.slots, c.sending.slots = c.stage, c.tx
 	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)
-	c.lend.Keep = lendKeep
 	if err := c.tx.Grow(c.sends); err != nil {
 		c.free()
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
@@ -160,27 +168,6 @@ func (c *core) now() time.Time {
 
 // maxPayload is the most payload of a frame that this endpoint can send.
 func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
-
-// growStage maps staging memory when the first large write needs it, and more
-// while writers keep running out of it.
-func (c *core) growStage() {
-	if c.stage.Len() >= min(stageMax, 2*c.depth)+c.dead.chunks {
-		return
-	}
-	none := c.stage.Len() == 0
-	for n := stageChunks; n > 0 && c.stage.Grow(n) != nil; n /= 4 {
-	}
-	if !none || c.stage.Len() == 0 {
-		return
-	}
-	for _, p := range c.order { // who had no memory waits for the window of frames: see lacks
-		for _, s := range p.list {
-			if s.outLease != nil {
-				s.wr.signal()
-			}
-		}
-	}
-}
 
 // push posts what p has queued, as far as the fabric takes it.
 func (c *core) push(p *peer) {

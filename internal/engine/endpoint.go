@@ -32,11 +32,14 @@ type Endpoint struct {
 	evicts   *time.Timer // see doEvict
 	evicting atomic.Bool // it is set
 
-	last    atomic.Pointer[Stats]
-	final   *Stats // guarded by mu, nil until the endpoint is closed
-	closed  sync.Once
-	later   sync.WaitGroup // what is left to do of calls whose context has ended
-	burials sync.WaitGroup // see bury
+	last   atomic.Pointer[Stats]
+	final  *Stats // guarded by mu, nil until the endpoint is closed
+	closed sync.Once
+	later  sync.WaitGroup // what is left to do of calls whose context has ended
+
+	supplying bool       // the goroutine of supply is there; guarded by mu
+	mapped    sync.Cond  // of mu: core.mapping has gone down
+	newcomers sync.Mutex // one newPeer at a time; taken before mu
 
 	// pause stands in for the other goroutines where the model test runs many calls
 	// on one thread: it is called whenever a call has given up the lock, and returns
@@ -68,7 +71,7 @@ func endpointOf(c *core) *Endpoint {
 		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
 	}
 	e.poller = progress.New(cfg)
-	c.owner = e
+	c.owner, e.mapped.L = e, &e.mu
 	return e
 }
 
@@ -122,6 +125,10 @@ func (e *Endpoint) leave() {
 		}
 	}
 	c.rang = c.rang[:0]
+	if c.hasOrders() && !e.supplying && e.pause == nil {
+		e.supplying = true
+		go e.supply()
+	}
 	e.mu.Unlock()
 	if ring != nil {
 		ring()
@@ -172,9 +179,11 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 		return nil, err
 	}
 	name := e.fab.Name()
+	e.newcomers.Lock()
+	defer e.newcomers.Unlock()
 	e.enter()
 	defer e.leave()
-	p, err := e.core.newPeer(token, cfg)
+	p, err := e.newPeer(token, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -380,10 +389,12 @@ func (e *Endpoint) Close() (err error) {
 		defer e.poller.Watch()()
 		e.enter()
 		e.core.breakdown(ErrEndpointClosed)
+		for e.core.mapping > 0 {
+			e.mapped.Wait()
+		}
 		e.leave()
 		e.poller.Close()
 		e.later.Wait()
-		e.burials.Wait()
 		e.chores.Stop()
 		e.evicts.Stop()
 		e.mu.Lock()

@@ -58,21 +58,18 @@ func (c *core) buried(list []*pool.Arena) {
 	}
 }
 
-// bury gives back the memory of dead peers that nobody reads any more. Close waits for it.
+// bury gives back the memory of dead peers that nobody reads any more.
 func (e *Endpoint) bury() {
 	e.enter()
+	defer e.leave()
 	ready := e.core.exhume()
 	if len(ready) == 0 {
-		e.leave()
 		return
 	}
-	e.burials.Add(1) // the endpoint is not broken: Close does not wait yet
-	e.leave()
-	defer e.burials.Done()
-	for _, mem := range ready {
-		_ = mem.Retire()
-	}
-	e.enter()
-	defer e.leave()
+	e.unlocked(func() {
+		for _, mem := range ready {
+			_ = mem.Retire()
+		}
+	})
 	e.core.buried(ready)
 }

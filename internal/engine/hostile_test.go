@@ -89,10 +89,7 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	var err error
 	sc.c, err = newCore(sc.fab, cfg)
 	require.NoError(t, err)
-	// As much of an endpoint as Buffers need: it belongs to this goroutine.
-	e := endpointOf(sc.c)
-	require.True(t, e.poller.Acquire())
-	e.choring.Store(true)
+	alone(sc.c) // for Buffers
 	cfg.Budget = pool.NewBudget(hostileBudget)
 	sc.honest, err = newCore(sc.open(), cfg)
 	require.NoError(t, err)
@@ -131,7 +128,7 @@ func (sc *scene) tick(d time.Duration) {
 }
 
 func (sc *scene) newPeer(c *core, token [16]byte, accept func(*Conn)) *peer {
-	p, err := c.newPeer(token, PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
+	p, err := newPeerAlone(c, token, PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
 		if accept == nil || listener != hostileListener {
 			return framing.ResetRefused
 		}
@@ -183,6 +180,8 @@ func (sc *scene) poll(c *core, n int) {
 	require.NoError(sc.t, err)
 	c.retry()
 	c.dispatch(sc.done[:n])
+	c.carryOut()
+	c.flush()
 	c.rang = c.rang[:0]
 }
 

@@ -246,6 +246,7 @@ func (s *stream) dropLease() {
 	}
 	s.inLease = nil
 	s.p.c.ringFreed = true
+	s.p.trim()
 }
 
 // grantWaiting grants the leases that had to wait for memory, to those first
@@ -309,23 +310,16 @@ func (s *stream) wanted() {
 		return
 	}
 	c, p := s.p.c, s.p
-	var ring *pool.Block
-	for size := p.ringSize(p.landing.Stats().Blocks + 1); ; size /= 2 {
-		var err error
-		if ring, err = p.landing.Alloc(size); err == nil {
-			break
-		}
-		if size/2 < minRing {
-			c.stats.Stalls.Memory++
-			c.starved, p.dry = true, true
-			s.wait()
-			p.revokeOldest()
-			return // small data flows meanwhile; tick tries again
-		}
+	ring := p.newRing()
+	if ring == nil {
+		p.dry = true
+		s.wait()
+		return // small data flows meanwhile
 	}
 	l, err := c.leases.Grant(ring, s)
 	if err != nil {
 		p.landing.Free(ring)
+		p.trim()
 		s.wait()
 		return
 	}
@@ -347,6 +341,29 @@ func (s *stream) wanted() {
 	}).Encode(f.payload[:])
 	p.control(f)
 }
+
+// newRing carves a ring out of the memory that is there, if there is room, and asks
+// for more if there is not. Where that was refused, a smaller ring will do, or one that
+// another stream gives back.
+func (p *peer) newRing() *pool.Block {
+	size := p.ringSize(p.landing.Stats().Blocks + 1)
+	ring := p.landing.Get(size)
+	if ring != nil || p.c.want(&p.supply) {
+		return ring
+	}
+	for ; ring == nil && size/2 >= minRing; size /= 2 {
+		ring = p.landing.Get(size / 2)
+	}
+	if ring == nil {
+		p.c.stats.Stalls.Memory++
+		p.c.starved = true
+		p.revokeOldest()
+	}
+	return ring
+}
+
+// trim gives up memory of the peer's rings that is not in use, but for one slab.
+func (p *peer) trim() { p.c.discard(p.landing.Trim(1)...) }
 
 // ringSize is how large each of n rings of the peer is to be: all of them
 // together are to stay in a cache.
@@ -434,7 +451,7 @@ func (p *peer) reclaim() (more bool) {
 		more = more || s.claim == claimOpen
 	}
 	if !more && p.landing != nil {
-		p.landing.Trim() // idle conns own no registered memory
+		p.c.discard(p.landing.Trim(0)...) // idle conns own no registered memory
 	}
 	return more
 }

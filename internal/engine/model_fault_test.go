@@ -170,7 +170,7 @@ func (m *model) closeHost(h *host) {
 	h.e.enter()
 	h.c.breakdown(ErrEndpointClosed)
 	h.e.leave()
-	if m.oneIn(2) {
+	if m.oneIn(2) && h.c.mapping == 0 { // else it would wait
 		h.shutdown()
 	}
 }
@@ -179,6 +179,9 @@ func (m *model) closeHost(h *host) {
 func (h *host) shutdown() {
 	if h.down {
 		return
+	}
+	for h.order != nil {
+		h.m.supply(h)
 	}
 	h.down = true
 	h.e.mu.Lock()
@@ -280,7 +283,7 @@ func (m *model) settle() {
 		s := m.net.Stats()
 		moved := m.resumeAny() || s.InFlight > s.Stuck
 		for _, h := range m.hosts {
-			moved = m.poll(h) > 0 || moved || !h.down && h.c.stuck()
+			moved = m.poll(h) > 0 || m.supply(h) || moved || !h.down && h.c.stuck()
 		}
 		if still++; moved {
 			still = 0

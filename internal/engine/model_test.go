@@ -211,7 +211,9 @@ func (m *model) act() {
 		}
 	case r < 203: // somebody else has the processor, while completions pile up
 		pick(m, m.hosts...).asleep = m.step + m.rng.IntN(400)
-	case r < 320:
+	case r < 215:
+		m.supply(pick(m, m.hosts...))
+	case r < 330:
 		for range 1 + m.rng.IntN(3) {
 			m.resumeAny()
 		}

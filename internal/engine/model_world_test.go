@@ -69,7 +69,7 @@ func (m *model) randomOptions() options {
 		o.faults = pick(m, 10, 100)
 	}
 	o.cfg = Config{
-		Window:    4 << 10 << m.rng.IntN(5),
+		Window:    4 << 10 << m.rng.IntN(8),
 		Ring:      4 << 10 << m.rng.IntN(1+m.rng.IntN(9)),
 		PeerSlots: pick(m, 4, 8, 16, 32, 64),
 		DeadAfter: o.deadAfter,
@@ -112,10 +112,13 @@ type host struct {
 	c        *core
 	bell     Bell
 	budget   *pool.Budget
-	hogged   int64 // of it, by nobody in particular
-	asleep   int   // step until which nobody polls
-	dead     bool  // killed, or closed
-	down     bool  // and shut down
+	hogged   int64  // of it, by nobody in particular
+	asleep   int    // step until which nobody polls
+	sent     uint64 // small data, when the lock was given up last
+	order    *order // taken, and not carried out or handed in yet
+	mapped   bool   // it is carried out
+	dead     bool   // killed, or closed
+	down     bool   // and shut down
 	choresAt time.Time
 	reaped   [reapMax]fabric.Completion
 }
@@ -187,7 +190,7 @@ func (m *model) connect(a, b *host) *pair {
 		}
 		var err error
 		h.e.enter()
-		p.peers[side], err = h.c.newPeer([16]byte{byte(p.id), byte(side)}, cfg)
+		p.peers[side], err = h.e.newPeer([16]byte{byte(p.id), byte(side)}, cfg)
 		for err == nil && h.c.err == nil && len(h.c.recvs) > 0 { // what a peer is granted must be posted
 			h.c.postRecvs()
 		}
@@ -257,6 +260,9 @@ func (m *model) poll(h *host) int {
 
 // pause is Endpoint.pause. What leave does for the endpoint's timer comes first.
 func (h *host) pause(w *waiter) {
+	sent := h.c.stats.SmallSent
+	h.m.check(sent-h.sent <= lockedCopy, "%v: %d bytes were copied under the lock", h, sent-h.sent)
+	h.sent = sent
 	if w == nil && h.choresAt.IsZero() && h.c.busy() {
 		h.choresAt = h.m.now.Add(choreTime)
 	}
@@ -278,6 +284,29 @@ func (m *model) doChores() {
 			h.choresAt = m.now.Add(choreTime)
 		}
 	}
+}
+
+// supply goes a step on with what the endpoint's goroutine does without the lock.
+func (m *model) supply(h *host) bool {
+	switch {
+	case h.down:
+		return false
+	case h.order == nil:
+		h.order = h.c.nextOrder()
+		return h.order != nil
+	case !h.mapped:
+		h.mapped = true
+		h.order.carryOut(h.c)
+	default:
+		o := h.order
+		h.order, h.mapped = nil, false
+		h.e.enter()
+		h.c.supplied(o)
+		h.e.leave()
+	}
+	m.happened()
+	m.note("supply", nil, slices.Index(m.hosts, h), 0)
+	return true
 }
 
 // hog takes up to n bytes of the host's budget, and leaves at least as much as

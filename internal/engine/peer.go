@@ -86,9 +86,10 @@ type doorbell struct {
 // inLanding is what the peer writes to, and how it says that it has.
 type inLanding struct {
 	landing *pool.Arena
-	dry     bool // it had no memory for a lease when grantWaiting looked last
-	silent  bool // its writes come without completion data
-	proves  bool // their completion data shows the proof
+	supply  supply // of landing memory
+	dry     bool   // it had no memory for a lease when grantWaiting looked last
+	silent  bool   // its writes come without completion data
+	proves  bool   // their completion data shows the proof
 }
 
 // pathCheck is the check that comes before conns.
@@ -110,30 +111,52 @@ type peerStreams struct {
 	idle  atomic.Int64
 }
 
-// newPeer reserves a number and receive slots for a peer that is about to come.
-func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
-	if c.err != nil {
-		return nil, c.err
-	}
-	if err := c.probes.open(c); err != nil {
-		return nil, fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
+// newPeer reserves a number and receive slots for a peer that is about to come. It is
+// called with the endpoint locked, by one goroutine at a time, and gives the lock up to
+// map what the peer needs.
+func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
+	c := e.core
+	if err := e.mapProbes(); err != nil {
+		return nil, err
 	}
 	defer c.takeStock()
-	left := c.attr.RxDepth - c.granted
-	if left < framing.MinSlots {
-		return nil, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
-	}
-	// A peer gets a share of what is left, so that the first ones do not take
-	// all of a shared endpoint's queue.
-	want := min(c.cfg.PeerSlots, sharedSlots, max(framing.MinSlots, left/8))
-	if c.attr.PerPeer {
-		want = min(c.cfg.PeerSlots, left)
-	}
-	for c.rx.Len() < c.granted+want && c.rx.Grow(c.granted+want-c.rx.Len()) != nil {
-		if want /= 2; want < framing.MinSlots {
-			return nil, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
+	want, err := c.share()
+	for err == nil && c.rx.Len() < c.granted+want {
+		var slab *pool.Slab
+		n := c.granted + want - c.rx.Len()
+		if slab, err = e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) }); err == nil {
+			c.rx.Add(slab, n)
+		} else if want /= 2; want >= framing.MinSlots {
+			err = nil
+		} else {
+			err = fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
 		}
 	}
+	if c.err != nil {
+		err = c.err
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.newPeer(token, cfg, want)
+}
+
+// share is how many receive slots another peer gets: one of what is left, so that the
+// first ones do not take all of a shared endpoint's queue.
+func (c *core) share() (slots int, err error) {
+	left := c.attr.RxDepth - c.granted
+	if left < framing.MinSlots {
+		return 0, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
+	}
+	if c.attr.PerPeer {
+		return min(c.cfg.PeerSlots, left), nil
+	}
+	return min(c.cfg.PeerSlots, sharedSlots, max(framing.MinSlots, left/8)), nil
+}
+
+// newPeer is what is left to do once there are so many receive slots for the peer, and
+// memory for its path check.
+func (c *core) newPeer(token [16]byte, cfg PeerConfig, want int) (*peer, error) {
 	// So few of its slots may wait that it does not come to wait for them.
 	c.lazyRecvs = min(c.lazyRecvs, want/8)
 	for {
@@ -155,7 +178,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		receiveSlots: receiveSlots{slots: want, granted: uint32(want), told: uint32(want)},
 		pathCheck:    pathCheck{pong: newWaiter()},
 	}
-	p.streams = map[uint32]*stream{}
+	p.streams, p.supply.peer = map[uint32]*stream{}, p
 	p.idle.Store(c.now().UnixNano())
 	c.granted += want
 	c.peers[p.id] = p

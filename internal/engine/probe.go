@@ -108,14 +108,26 @@ var errUnsure = errors.New("the path check came to no result, because of other p
 // isProbe reports that a lease index is that of a probeSlot.
 func isProbe(index uint16) bool { return index >= pool.MaxLeases }
 
-// open maps what path checks need.
-func (ps *probes) open(c *core) error {
-	if ps.memory != nil {
-		return nil
+// mapProbes maps what path checks need, without the lock, which the caller holds.
+func (e *Endpoint) mapProbes() (err error) {
+	c := e.core
+	if c.err != nil || c.probes.memory != nil {
+		return c.err
 	}
+	var ps probes
+	e.unlocked(func() { ps, err = openProbes(c) })
+	if err != nil {
+		return fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
+	}
+	c.probes = ps
+	return c.err
+}
+
+// openProbes looks at nothing of c that changes.
+func openProbes(c *core) (ps probes, err error) {
 	source := pool.NewSlots(c.cfg.Budget, c.fab, framing.ProbeLength)
 	if err := source.Grow(1); err != nil {
-		return err
+		return ps, err
 	}
 	n := 2 * probeSlots
 	if c.attr.PerPeer {
@@ -126,7 +138,7 @@ func (ps *probes) open(c *core) error {
 	for i := range n {
 		mem, err := memory.Alloc(framing.ProbeLength)
 		if err != nil {
-			return errors.Join(err, memory.Close(), source.Close())
+			return ps, errors.Join(err, memory.Close(), source.Close())
 		}
 		slots = append(slots, &probeSlot{index: framing.MaxLease - uint16(i), mem: mem})
 	}
@@ -136,7 +148,7 @@ func (ps *probes) open(c *core) error {
 	ps.memory, ps.source, ps.seed = memory, source, h.Sum64()
 	slot, _ := source.Get()
 	framing.FillPattern(source.Bytes(slot), ps.seed)
-	return nil
+	return ps, nil
 }
 
 // parts is what open has mapped.

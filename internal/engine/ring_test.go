@@ -20,6 +20,7 @@ func TestWholeRing(t *testing.T) {
 	const size, writes = 64 << 10, 20
 	virtual(t, Config{Ring: size}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
+		warmUp(t, a, b)
 		start := time.Now()
 		go func() {
 			for range writes {

@@ -92,13 +92,11 @@ const mournLooks = 2
 // mourn finds out what dead peers hold, and makes up for it.
 func (c *core) mourn() {
 	c.count()
-	if short := c.sends + c.dead.frames - c.tx.Len(); short > 0 && c.tx.Grow(short) == nil {
-		c.freed = true
+	if c.tx.Len() < c.most(&c.sending) {
+		c.want(&c.sending)
 	}
-	if n := c.stage.Len(); n > 0 && c.dead.chunks > 0 {
-		if c.growStage(); c.stage.Len() > n {
-			c.freed = true
-		}
+	if c.stage.Len() > 0 && c.dead.chunks > 0 {
+		c.wantStage()
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -71,7 +72,11 @@ func TestRoom(t *testing.T) {
 	leave()
 	look()
 	assert.Equal(t, RoomWorn, e.Room())
-	assert.Equal(t, sim.TxDepth+sim.TxDepth/4+1, e.core.tx.Len(), "made up for")
+	assert.Eventually(t, func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return sim.TxDepth+sim.TxDepth/4+1 == e.core.tx.Len()
+	}, 10*time.Second, time.Millisecond, "it is made up for")
 	assert.Equal(t, 1, e.Stats().Worn)
 	one()
 	look()

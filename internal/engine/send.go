@@ -116,6 +116,7 @@ func (s *stream) writeFrames(b []byte) int {
 		}
 		b = b[:s.p.eager] // one frame at a time, so that the lease is noticed
 	}
+	b = b[:min(len(b), lockedCopy/2)]
 	n := s.trySmall(b)
 	s.p.c.push(s.p)
 	return n
@@ -156,7 +157,7 @@ func (s *stream) leased(payload []byte) error {
 	if s.p.c.stage.Len() == 0 {
 		// Now: while many writers wait for receive slots, two are never free at a time
 		// for the first write, and without this memory none would wait for them.
-		s.p.c.growStage()
+		s.p.c.wantStage()
 	}
 	if recalled {
 		s.revoked()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"slices"
 	"syscall"
 )
 
@@ -56,6 +57,9 @@ func (c *core) deregister() (err error) {
 	for slab := range c.slabs {
 		err = errors.Join(err, slab.Deregister())
 	}
+	for _, slab := range slices.Concat(c.waste, c.leftover) {
+		err = errors.Join(err, slab.Deregister())
+	}
 	for _, r := range c.registered() {
 		err = errors.Join(err, r.Deregister())
 	}
@@ -93,10 +97,13 @@ func (c *core) endCopying() bool {
 
 // tryFree gives the memory of a closed endpoint back, unless somebody uses it.
 func (c *core) tryFree() {
-	if !c.down || c.stays || c.inUse() {
+	if !c.down || c.stays {
 		return
 	}
-	c.free()
+	c.closeWaste()
+	if !c.inUse() {
+		c.free()
+	}
 }
 
 // discard drops what a stream has not read yet: its memory is going away.
@@ -108,12 +115,18 @@ func (s *stream) discard() {
 	s.rd.signal()
 }
 
+func (c *core) closeWaste() {
+	c.leftover = closeSlabs(slices.Concat(c.waste, c.leftover))
+	c.waste = nil
+}
+
 // free gives all memory back, once nobody uses it.
 func (c *core) free() {
 	for _, mem := range c.graves.all() {
 		_ = mem.Close()
 	}
 	c.graves = graves{}
+	c.closeWaste()
 	for _, s := range c.heaps {
 		_ = s.Close()
 	}

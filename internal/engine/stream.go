@@ -225,8 +225,9 @@ func (s *stream) markDirty() {
 
 // tryRead copies the next bytes into b as far as they are there. large, if it
 // is not empty, is memory of the landing ring that the caller is to copy from
-// instead, unlocked, and then to call endCopy.
+// instead, unlocked, and then to call endCopy. n is at most lockedCopy.
 func (s *stream) tryRead(b []byte) (n int, large []byte) {
+	b = b[:min(len(b), lockedCopy)]
 	for n < len(b) {
 		seg := s.segs.front()
 		if seg == nil {
@@ -263,6 +264,9 @@ func (s *stream) tryRead(b []byte) (n int, large []byte) {
 
 // unlockedCopy is the size from which a copy is worth releasing the lock for.
 const unlockedCopy = 4 << 10
+
+// lockedCopy is how much is copied at most before others get the lock.
+const lockedCopy = 64 << 10
 
 // fail ends a stream for its user: what has been received completely can still
 // be read if the peer had finished.
@@ -327,6 +331,7 @@ func (s *stream) release() {
 		s.inLease = nil
 		s.p.c.leases.ForceDrop(l.Lease)
 		s.p.c.ringFreed = true
+		s.p.trim()
 	}
 }
 

@@ -115,10 +115,9 @@ func (s *stream) prepareLarge(n int) (src source) {
 func (p *peer) takeStage() (slot uint32, ok bool) {
 	c := p.c
 	if !p.mayStage() {
-		if c.growStage(); !p.mayStage() {
-			c.stats.Stalls.Stage++
-			return 0, false
-		}
+		c.wantStage()
+		c.stats.Stalls.Stage++
+		return 0, false
 	}
 	p.staged++
 	return c.takeStage()
@@ -130,13 +129,7 @@ func (c *core) takeStage() (slot uint32, ok bool) {
 	if c.attr.PerPeer {
 		get = c.stage.GetNext // the peer's core reads it
 	}
-	if slot, ok = get(); !ok {
-		c.growStage()
-		if slot, ok = get(); !ok {
-			c.stats.Stalls.Stage++
-		}
-	}
-	return slot, ok
+	return get()
 }
 
 // commitLarge writes the bytes that the caller has put into what prepareLarge

@@ -1,0 +1,279 @@
+package engine
+
+import (
+	"errors"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Memory for the fabric is mapped, faulted in, registered and given back without the
+// endpoint's lock: for a large piece that takes half a second, and all conns of the
+// endpoint would stand still. So the core notes what it lacks and what it is done with,
+// and the endpoint carries that out, one order after the other, in a goroutine that is
+// there as long as there are any. The budget is charged before anything is mapped.
+//
+//	lacks              what                    does meanwhile                  is woken when it comes
+//	a writer           staging memory          waits for a chunk; sends        writers in peer.blocked; where there
+//	                                           frames while there are none     were no chunks, all that have a ring
+//	a stream           a slab for landing      waits in core.waiting; small    core.waiting
+//	                   rings of its peer       data flows
+//	all peers          send slots in place     make do with those that are     who waits for a slot
+//	                   of those of the dead    left
+//
+// Once the budget has refused, writers make do with the chunks that there are, streams
+// with smaller rings or others' that come back; chores has them ask again.
+//
+// AllocBuffer and newPeer, which wait for nothing else, do their own mapping: see
+// unlocked. Reassembly rings are not faulted in: see reassembly.go.
+
+// supply is how it stands with memory of one kind. The zero value lacks nothing.
+type supply struct {
+	state supplyState
+	peer  *peer       // whose landing memory it is, or nil
+	slots *pool.Slots // or what slots
+}
+
+// supplyState changes as follows:
+//
+//	from      by                        to
+//	enough    want                      wanted
+//	wanted    nextOrder                 coming
+//	coming    supplied, with a slab     enough
+//	          supplied, without         refused
+//	refused   askAgain, by chores       enough
+type supplyState uint8
+
+const (
+	enough  supplyState = iota // nobody has asked since the last came
+	wanted                     // listed in core.needs
+	coming                     // part of an order that is carried out
+	refused                    // there is no room in the budget, for now
+)
+
+// want asks for more. It reports false if that was refused lately.
+func (c *core) want(s *supply) bool {
+	if s.state == enough {
+		s.state = wanted
+		c.needs = append(c.needs, s)
+	}
+	return s.state != refused
+}
+
+// wantStage asks for staging memory, unless there is as much as there may be.
+func (c *core) wantStage() {
+	if c.stage.Len() < c.most(&c.staging) {
+		c.want(&c.staging)
+	}
+}
+
+// most is how many slots there may be. What dead peers hold of them is made up for.
+func (c *core) most(s *supply) int {
+	if s.slots == c.stage {
+		return min(stageMax, 2*c.depth) + c.dead.chunks
+	}
+	return c.sends + c.dead.frames
+}
+
+// askAgain has those ask again that were refused.
+func (c *core) askAgain() {
+	for _, p := range c.order {
+		p.supply.again()
+	}
+	c.staging.again()
+	c.sending.again()
+}
+
+func (s *supply) again() {
+	if s.state == refused {
+		s.state = enough
+	}
+}
+
+// discard notes slabs that nothing uses any more.
+func (c *core) discard(slabs ...*pool.Slab) { c.waste = append(c.waste, slabs...) }
+
+// order is what is to be done without the lock.
+type order struct {
+	waste []*pool.Slab // to be closed; those that could not be are left
+	of    *supply      // to be mapped, or nil
+	slots int          // in slab
+	slab  *pool.Slab
+}
+
+// hasOrders reports whether nextOrder has something to do.
+func (c *core) hasOrders() bool { return len(c.needs)+len(c.waste) > 0 && c.err == nil }
+
+// nextOrder is what is to be done next, nil if there is nothing. A broken endpoint
+// needs nothing, and shutdown closes what it has.
+func (c *core) nextOrder() *order {
+	if !c.hasOrders() {
+		return nil
+	}
+	o := &order{waste: c.waste}
+	c.waste = nil
+	for o.of == nil && len(c.needs) > 0 {
+		if s := c.needs[0]; s.peer == nil || s.peer.err == nil {
+			o.of, s.state, o.slots = s, coming, stageChunks
+			if s.slots == c.tx {
+				o.slots = c.most(s) - s.slots.Len()
+			}
+		}
+		c.needs = c.needs[1:]
+	}
+	return o
+}
+
+// carryOut is called without the lock. It looks at nothing that changes.
+func (o *order) carryOut(c *core) {
+	o.waste = closeSlabs(o.waste) // makes room for the rest
+	switch {
+	case o.of == nil:
+	case o.of.peer != nil:
+		o.slab, _ = o.of.peer.landing.Map()
+	default:
+		for o.slots > 0 && o.slab == nil {
+			if o.slab, _ = o.of.slots.Map(o.slots); o.slab == nil {
+				o.slots /= 4
+			}
+		}
+	}
+}
+
+// closeSlabs returns those that cannot be deregistered.
+func closeSlabs(slabs []*pool.Slab) (left []*pool.Slab) {
+	for _, s := range slabs {
+		if s.Close() != nil {
+			left = append(left, s)
+		}
+	}
+	return left
+}
+
+// supplied takes in what has become of an order.
+func (c *core) supplied(o *order) {
+	c.leftover = append(c.leftover, o.waste...)
+	s := o.of
+	if s == nil {
+		return
+	}
+	s.state = enough
+	if o.slab == nil {
+		s.state = refused
+	}
+	if s.peer == nil {
+		c.suppliedSlots(s, o)
+	} else {
+		c.suppliedLanding(s.peer, o.slab)
+	}
+}
+
+func (c *core) suppliedSlots(s *supply, o *order) {
+	switch {
+	case o.slab == nil:
+		return // who waits for a slot waits for those that there are
+	case c.err != nil || s.slots.Len() >= c.most(s):
+		c.discard(o.slab)
+		return
+	}
+	first := s.slots.Len() == 0
+	s.slots.Add(o.slab, o.slots)
+	c.freed = true
+	if s.slots == c.tx && c.tx.Len() < c.most(s) { // more peers have died meanwhile
+		c.want(s)
+	}
+	if !first {
+		return
+	}
+	for _, p := range c.order { // who had no memory waits for the window of frames: see lacks
+		for _, s := range p.list {
+			if s.outLease != nil {
+				s.wr.signal()
+			}
+		}
+	}
+}
+
+func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
+	switch {
+	case slab == nil:
+	case p.err != nil:
+		c.discard(slab)
+		return
+	default:
+		p.landing.Add(slab)
+	}
+	c.grantWaiting()
+	if p.landing.Stats().Blocks == 0 {
+		c.discard(p.landing.Trim(0)...) // nobody wants it any more
+	}
+}
+
+// supply carries out orders until there are none.
+func (e *Endpoint) supply() {
+	e.enter()
+	for o := e.core.nextOrder(); o != nil; o = e.core.nextOrder() {
+		e.unlocked(func() { o.carryOut(e.core) })
+		e.core.supplied(o)
+	}
+	e.supplying = false
+	e.leave()
+}
+
+// unlocked calls f, which maps or unmaps memory, without the lock, which the caller
+// holds. Much can have happened when it returns. Close waits for it.
+func (e *Endpoint) unlocked(f func()) {
+	e.core.mapping++
+	e.leave()
+	f()
+	e.enter()
+	e.core.mapping--
+	e.mapped.Broadcast()
+}
+
+// unmap closes what is waste, in the caller's goroutine.
+func (e *Endpoint) unmap() (done bool) {
+	c := e.core
+	if len(c.waste) == 0 || c.err != nil {
+		return false
+	}
+	o := &order{waste: c.waste}
+	c.waste = nil
+	e.unlocked(func() { o.carryOut(c) })
+	c.supplied(o)
+	return true
+}
+
+// mapSlab has f map a slab, in the caller's goroutine. Where the budget has no room,
+// that is tried again once what this endpoint is done with, or about to be, is unmapped.
+func (e *Endpoint) mapSlab(f func() (*pool.Slab, error)) (slab *pool.Slab, err error) {
+	c := e.core
+	for c.err == nil {
+		e.unlocked(func() { slab, err = f() })
+		if !errors.Is(err, pool.ErrBudget) {
+			return slab, err
+		}
+		c.discard(c.lend.Trim(0)...)
+		if !e.unmap() && !e.awaitSupply() {
+			return nil, err
+		}
+	}
+	return nil, c.err
+}
+
+// awaitSupply waits for what is being unmapped by others, and reports whether there
+// was anything.
+func (e *Endpoint) awaitSupply() bool {
+	if !e.supplying {
+		return false
+	}
+	e.mapped.Wait()
+	e.core.at = time.Time{}
+	return true
+}
+
+// giveBack closes what came too late, in the caller's goroutine.
+func (e *Endpoint) giveBack(slab *pool.Slab) {
+	e.core.discard(slab)
+	e.unmap() // or shutdown does
+}

@@ -1,0 +1,291 @@
+package engine
+
+import (
+	"context"
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// slow is an endpoint that takes, while it is shut, for ever to register more than
+// a chunk, or to deregister it.
+type slow struct {
+	fabric.Endpoint
+	mu   sync.Mutex
+	shut chan struct{} // closed when it is opened; nil while it is open
+	held chan struct{} // has a token for each call that is held up
+}
+
+func (s *slow) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.shut = make(chan struct{})
+}
+
+func (s *slow) open() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.shut != nil {
+		close(s.shut)
+		s.shut = nil
+	}
+}
+
+func (s *slow) pass(size int) {
+	s.mu.Lock()
+	shut := s.shut
+	s.mu.Unlock()
+	if shut != nil && size > stepSize {
+		s.held <- struct{}{}
+		<-shut
+	}
+}
+
+func (s *slow) Register(mem []byte, access pool.Access) (pool.Region, error) {
+	s.pass(len(mem))
+	r, err := s.Endpoint.Register(mem, access)
+	return slowRegion{r, s, len(mem)}, err
+}
+
+type slowRegion struct {
+	pool.Region
+	s    *slow
+	size int
+}
+
+func (r slowRegion) Close() error {
+	r.s.pass(r.size)
+	return r.Region.Close()
+}
+
+// TestNobodyWaitsForMapping: while memory is registered, or given up, which may take
+// any time, other conns of the endpoint go on.
+func TestNobodyWaitsForMapping(t *testing.T) {
+	const large = 2*lendSlab + 1
+	alloc := func(n int) func(*testing.T, *slowLink) {
+		return func(t *testing.T, l *slowLink) {
+			b, err := l.a.AllocBuffer(n)
+			if assert.NoError(t, err) {
+				b.Release()
+			}
+		}
+	}
+	for name, tt := range map[string]struct{ before, held func(*testing.T, *slowLink) }{
+		"Buffer of its own":    {held: alloc(large)},
+		"Buffer of a slab":     {held: alloc(2 * stepSize)},
+		"Buffer of a chunk":    {held: alloc(100)},
+		"large data to send":   {held: func(t *testing.T, l *slowLink) { warmUp(t, l.a, l.b) }},
+		"large data to be had": {held: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) }},
+		"another peer": {held: func(t *testing.T, l *slowLink) {
+			_, err := l.ea.NewPeer(PeerConfig{})
+			assert.NoError(t, err)
+		}},
+		"release of a Buffer": {
+			before: func(t *testing.T, l *slowLink) {
+				b, err := l.a.AllocBuffer(large)
+				require.NoError(t, err)
+				l.buf = b
+			},
+			held: func(_ *testing.T, l *slowLink) { l.buf.Release() },
+		},
+		"Buffer that was sent": {
+			before: func(t *testing.T, l *slowLink) {
+				b, err := l.a.AllocBuffer(large)
+				require.NoError(t, err)
+				l.buf = b
+				warmUp(t, l.a, l.b)
+			},
+			held: func(t *testing.T, l *slowLink) {
+				go func() { assert.NoError(t, l.a.SendBuffer(l.buf)) }()
+				_, err := io.ReadFull(l.b, make([]byte, large))
+				assert.NoError(t, err)
+			},
+		},
+		"idle landing memory": {
+			before: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) },
+			held:   func(*testing.T, *slowLink) {}, // time does it
+		},
+	} {
+		for _, sim := range []string{"shm", "tcp", "verbs"} {
+			if name == "another peer" && sim != "tcp" {
+				continue // shm has one, and verbs gives each little of a short queue
+			}
+			t.Run(name+"/"+sim, func(t *testing.T) {
+				t.Parallel()
+				l := newSlowLink(t, personalities()[sim])
+				defer l.close(t)
+				if tt.before != nil {
+					tt.before(t, l)
+				}
+				l.end.close()
+				defer l.end.open()
+				done := make(chan struct{})
+				go func() { defer close(done); tt.held(t, l) }()
+				within(t, l.end.held, "nothing is registered or deregistered")
+				trips := make(chan struct{})
+				go func() {
+					defer close(trips)
+					for range 100 {
+						assert.NoError(t, roundTrip(l.other, make([]byte, 64)))
+					}
+				}()
+				within(t, trips, "another conn waits")
+				l.end.open()
+				within(t, done, "the call does not end")
+			})
+		}
+	}
+}
+
+func within(t *testing.T, c <-chan struct{}, what string) {
+	t.Helper()
+	select {
+	case <-c:
+	case <-time.After(20 * time.Second):
+		require.Fail(t, what)
+	}
+}
+
+// slowLink has a conn to be slow with, and another that echoes.
+type slowLink struct {
+	*link
+	end          *slow
+	a, b         *Conn
+	other, there *Conn
+	buf          *Buffer
+}
+
+func newSlowLink(t *testing.T, sim simfabric.Config) *slowLink {
+	t.Helper()
+	s := &slowLink{}
+	var err error
+	s.link, err = newLinkOf(sim, Config{Budget: pool.NewBudget(0)}, func(e fabric.Endpoint) fabric.Endpoint {
+		w := &slow{Endpoint: e, held: make(chan struct{}, 100)}
+		if s.end == nil {
+			s.end = w
+		}
+		return w
+	})
+	require.NoError(t, err)
+	s.a, s.b = s.dial(t)
+	s.other, s.there = s.dial(t)
+	go func() { _ = echo(s.there, 64) }() // until it is reset
+	return s
+}
+
+func (s *slowLink) close(t *testing.T) {
+	t.Helper()
+	s.end.open()
+	for _, c := range []*Conn{s.a, s.b, s.other, s.there} {
+		assert.NoError(t, c.SetLinger(0))
+		assert.NoError(t, c.Close())
+	}
+	s.link.close(t)
+}
+
+// TestCloseWaitsForMapping: what is being registered when an endpoint is closed is
+// given back, and the fabric endpoint not closed under it.
+func TestCloseWaitsForMapping(t *testing.T) {
+	l := newSlowLink(t, personalities()["tcp"])
+	l.end.close()
+	alloc := make(chan error, 1)
+	go func() {
+		_, err := l.a.AllocBuffer(2 * lendSlab)
+		alloc <- err
+	}()
+	within(t, l.end.held, "nothing is registered")
+	go func() { _, _ = l.b.Write(make([]byte, 1<<20)) }() // has this side ask for landing memory, too
+	within(t, l.end.held, "no landing memory is registered")
+	closed := make(chan struct{})
+	go func() { defer close(closed); assert.NoError(t, l.ea.Close()) }()
+	select {
+	case <-closed:
+		assert.Fail(t, "Close does not wait")
+	case <-time.After(20 * time.Millisecond):
+	}
+	l.end.open()
+	within(t, closed, "Close does not end")
+	require.Error(t, <-alloc)
+	_, err := l.a.AllocBuffer(2 * lendSlab)
+	require.Error(t, err)
+	l.close(t)
+}
+
+// TestRefusedMemoryIsAskedForAgain: large data goes in frames while the budget has no
+// room, nobody tries all the time, and it goes by RDMA write once there is some.
+func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		budget := l.eb.cfg.Budget
+		hogged := budget.Stats().Limit - budget.Stats().Used
+		require.NoError(t, budget.Reserve(hogged))
+		buf := make([]byte, 300_000)
+		pass := func() {
+			go func() { _, err := a.Write(buf); assert.NoError(t, err) }()
+			_, err := io.ReadFull(b, make([]byte, len(buf)))
+			require.NoError(t, err)
+		}
+		for range 20 {
+			pass()
+		}
+		require.Zero(t, b.Counters().LargeIn)
+		budget.Release(hogged)
+		for start := time.Now(); b.Counters().LargeIn == 0; pass() {
+			require.Less(t, time.Since(start), 5*choreTime)
+			time.Sleep(choreTime / 10)
+		}
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
+// TestLongCopiesGiveWay: with a large window, much can wait to be read, and no call
+// copies all of it under the lock.
+func TestLongCopiesGiveWay(t *testing.T) {
+	l := newLink(t, personalities()["no large data"], Config{Window: 1 << 20})
+	defer l.close(t)
+	a, b := l.dial(t)
+	_, err := a.Write(make([]byte, 1<<20)) // all that the window takes
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return b.Counters().SmallIn == 1<<20 }, 10*time.Second, time.Millisecond)
+	n, err := b.Read(make([]byte, 1<<20))
+	require.NoError(t, err)
+	assert.Equal(t, lockedCopy, n)
+	buf, err := b.RecvBuffer()
+	require.NoError(t, err)
+	assert.Len(t, buf.Bytes(), lockedCopy)
+	buf.Release()
+	require.NoError(t, b.Close())
+	require.NoError(t, a.Close())
+}
+
+// TestBudgetForTheNextBuffer: what this side has released or finished with makes room,
+// even if it is not unmapped yet.
+func TestBudgetForTheNextBuffer(t *testing.T) {
+	const size = 3 * lendSlab
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, func(e fabric.Endpoint) fabric.Endpoint { return e })
+	require.NoError(t, err)
+	a, b := l.dial(t)
+	for range 50 {
+		require.NoError(t, ctx.Err())
+		buf, err := a.AllocBuffer(size)
+		require.NoError(t, err)
+		small, err := a.AllocBuffer(lendSlab)
+		require.NoError(t, err)
+		small.Release() // its slab is kept for the next, until something else needs the room
+		buf.Release()
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.close(t)
+}
