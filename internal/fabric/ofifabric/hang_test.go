@@ -24,11 +24,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 )
 
 // shmLink is two endpoints over shared memory with conns between them.
 type shmLink struct {
-	a, b  *side
+	a     *side
 	ends  [2]*engine.Endpoint
 	peers [2]*engine.Peer
 	deaf  atomic.Bool // doorbells of the first are not heard
@@ -38,11 +39,15 @@ type shmLink struct {
 
 func newShmLink(t *testing.T, conns int) *shmLink {
 	t.Helper()
-	l := &shmLink{a: open(t, "shm"), b: open(t, "shm")}
+	l := new(shmLink)
 	accepted := make(chan *engine.Conn, conns)
-	for i, s := range []*side{l.a, l.b} {
-		var err error
-		l.ends[i], err = engine.NewEndpoint(s.Endpoint, engine.Config{})
+	for i := range l.ends {
+		fe, err := ofifabric.New().Open("shm", loopback)
+		require.NoError(t, err)
+		if i == 0 {
+			l.a = &side{Endpoint: fe, t: t}
+		}
+		l.ends[i], err = engine.NewEndpoint(fe, engine.Config{})
 		require.NoError(t, err)
 		l.peers[i], err = l.ends[i].NewPeer(engine.PeerConfig{Accept: func(c *engine.Conn, _ uint32) framing.ResetCode {
 			accepted <- c
@@ -86,7 +91,7 @@ func (l *shmLink) hang(t *testing.T) (stop func()) {
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		})
 	}
-	require.Eventually(t, func() bool { return slices.Max(threadTimes(t)) > 0 }, timeout, time.Millisecond)
+	time.Sleep(20 * time.Millisecond) // one of them hangs, the others wait
 	return func() {
 		lost := errors.New("stopped")
 		l.peers[0].Lost(lost)
@@ -100,4 +105,128 @@ func (l *shmLink) hang(t *testing.T) (stop func()) {
 			require.NoError(t, e.Close())
 		}
 	}
+}
+
+// spin has one thread hang in the library, with nobody who waits for it.
+func spin(t *testing.T) (stop func()) {
+	t.Helper()
+	a, b := pair(t, "shm")
+	a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("connect")})
+	b.poll()
+	b.post(a, fabric.Op{Kind: fabric.Inject, To: b.peer, Buf: []byte("something to look for")})
+	lockRegion(t, a)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		_, _, err := a.Exchange(nil, make([]fabric.Completion, 8))
+		assert.ErrorIs(t, err, fabric.ErrAbandoned)
+	}()
+	return func() {
+		require.Eventually(t, a.Endpoint.(fabric.Rescuer).Rescue, timeout, time.Millisecond)
+		<-ended
+	}
+}
+
+// threadTimes has the processor time of each thread of this process.
+func threadTimes(t *testing.T) map[string]time.Duration {
+	t.Helper()
+	times := make(map[string]time.Duration)
+	tasks, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	for _, task := range tasks {
+		text, err := os.ReadFile("/proc/self/task/" + task.Name() + "/schedstat")
+		if err != nil {
+			continue // it has ended
+		}
+		ns, err := strconv.ParseInt(strings.Fields(string(text))[0], 10, 64)
+		require.NoError(t, err)
+		times[task.Name()] = time.Duration(ns)
+	}
+	return times
+}
+
+// TestWaitersCostNothingWhileACallHangs in shared memory: one thread spins in the library,
+// and the process uses less than a twentieth of another.
+func TestWaitersCostNothingWhileACallHangs(t *testing.T) {
+	for _, procs := range []int{1, 2} {
+		t.Run(strconv.Itoa(procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			defer newShmLink(t, 8).hang(t)()
+			const watched = time.Second
+			before := threadTimes(t)
+			time.Sleep(watched)
+			var most, rest time.Duration
+			for id, now := range threadTimes(t) {
+				used := now - before[id]
+				rest += used
+				most = max(most, used)
+			}
+			assert.Greater(t, most, watched/20, "no call hangs")
+			assert.Less(t, rest-most, watched/20)
+		})
+	}
+}
+
+// TestOthersGoOnWhileACallHangs: to a conn over TCP in the same process the waiters are
+// hardly more than the thread that spins.
+func TestOthersGoOnWhileACallHangs(t *testing.T) {
+	for _, procs := range []int{1, 2} {
+		t.Run(strconv.Itoa(procs), func(t *testing.T) {
+			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+			c := tcpEcho(t)
+			// What else the machine does makes them longer: the shortest count.
+			shortest := func(begin func(*testing.T) (stop func())) func() time.Duration {
+				best := time.Hour
+				return func() time.Duration {
+					defer begin(t)()
+					best = min(best, median(t, c))
+					return best
+				}
+			}
+			alone := shortest(spin)
+			waiting := shortest(func(t *testing.T) func() { return newShmLink(t, 8).hang(t) })
+			for round := 0; ; round++ {
+				x, y := alone(), waiting()
+				t.Logf("beside a thread that spins %v, beside one that others wait for %v", x, y)
+				if y <= x+x/2 && round >= 2 {
+					return
+				}
+				require.Less(t, round, 10, "%v, and %v beside a thread that spins", y, x)
+			}
+		})
+	}
+}
+
+// tcpEcho is a conn to somebody who sends back what he gets.
+func tcpEcho(t *testing.T) net.Conn {
+	t.Helper()
+	ln, err := net.Listen("tcp", net.JoinHostPort(loopback.String(), "0"))
+	require.NoError(t, err)
+	defer ln.Close()
+	go func() {
+		if c, err := ln.Accept(); err == nil {
+			_, _ = io.Copy(struct{ io.Writer }{c}, c) // not by splice
+			_ = c.Close()
+		}
+	}()
+	c, err := net.Dial("tcp", ln.Addr().String())
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.Close() })
+	return c
+}
+
+// median is that of round trips.
+func median(t *testing.T, c net.Conn) time.Duration {
+	t.Helper()
+	trips, buf := make([]time.Duration, 300), make([]byte, 64)
+	for i := range trips {
+		start := time.Now()
+		_, err := c.Write(buf)
+		require.NoError(t, err)
+		_, err = io.ReadFull(c, buf)
+		require.NoError(t, err)
+		trips[i] = time.Since(start)
+	}
+	slices.Sort(trips)
+	return trips[len(trips)/2]
 }
