@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// makeCruel has processes stop, end and come again and again, over a provider with
+// sockets and writes that go on when nobody wants them any more.
+func (m *model) makeCruel(o *options) {
+	o.cruel, o.faults, o.restless = pick(m, 5, 20, 50), 50, 10
+	o.hosts, o.bells, o.alive, o.conns = max(o.hosts, 3), false, max(o.alive, 5), max(o.conns, 40)
+	o.size, o.eager, o.most = max(o.size, 15), 112, max(o.most, 16)
+	o.sim.LateWrites, o.sim.Socket = true, pick(m, 2<<10, 16<<10, 64<<10)
+	o.sim.Delay, o.sim.Straggle = pick(m, 0, 5, 20, 40), pick(m, 0, 0.3)
+}
+
+func (m *model) cruelty(h *host) {
+	if m.oneIn(2) { // in the middle of something
+		h = slices.MaxFunc(m.hosts, func(a, b *host) int { return a.c.flying - b.c.flying })
+	}
+	switch r := m.rng.IntN(100); {
+	case h.dead || r < 20:
+		m.join()
+	case r < 60:
+		m.freeze(h)
+	case r < 80:
+		m.reconnect(h)
+	case r < 95:
+		m.hangUp(pick(m, m.pairs...))
+	default:
+		m.kill(h)
+	}
+}
+
+// freeze stops a host's process for a while. The others may give it up meanwhile, of
+// which it hears afterwards.
+func (m *model) freeze(h *host) {
+	if h.thawAt > 0 {
+		return
+	}
+	m.note("freeze", nil, slices.Index(m.hosts, h), 0)
+	h.thawAt = m.step + 1 + m.rng.IntN(1<<(4+m.rng.IntN(8)))
+	m.net.Freeze(h.fab)
+	if m.oneIn(3) {
+		return
+	}
+	for _, p := range m.pairs {
+		if side := slices.Index(p.hosts[:], h); side >= 0 {
+			p.mayFail = true
+			m.tellLater(p, 1-side)
+		}
+	}
+}
+
+// frozen reports that the host's process is stopped: nothing of it may be called.
+func (h *host) frozen() bool { return h.thawAt > 0 }
+
+// thaw has those go on for whom it is time, or all.
+func (m *model) thaw(all bool) {
+	for i, h := range m.hosts {
+		if h.frozen() && (all || m.step >= h.thawAt) {
+			m.note("thaw", nil, i, 0)
+			m.happened()
+			h.thawAt = 0
+			if !h.dead {
+				m.net.Thaw(h.fab)
+			}
+		}
+	}
+}
+
+// join is a host that comes later than the others, and meets one of them.
+func (m *model) join() {
+	alone := m.opt.bells && m.opt.hosts == 2 && !m.opt.both // writes may be held back
+	if alone || m.opt.sim.PerPeer || len(m.hosts) >= m.opt.hosts+8 {
+		return
+	}
+	other := pick(m, m.hosts...)
+	if other.dead || other.frozen() {
+		return
+	}
+	m.note("join", nil, len(m.hosts), 0)
+	if h := m.newHost(); m.oneIn(2) {
+		m.connect(h, other)
+	} else {
+		m.connect(other, h)
+	}
+}
+
+// failCall has a call on the host's endpoint fail, once or some times in a row, sooner or
+// later.
+func (m *model) failCall(h *host) {
+	calls := []simfabric.Call{
+		simfabric.CallPoll, simfabric.CallRemove, simfabric.CallInsert, simfabric.CallCloseRegion, simfabric.CallPost(fabric.Recv),
+	}
+	if m.opt.tight > 0 { // memory may be short
+		calls = append(calls, simfabric.CallRegisterLocal, simfabric.CallRegisterRemote)
+	}
+	f := simfabric.Fault{Call: pick(m, calls...), Skip: m.rng.IntN(1 << m.rng.IntN(8)), Err: errInjected}
+	if m.oneIn(2) {
+		kinds := []fabric.Kind{fabric.Send, fabric.Inject, fabric.Recv, fabric.Write, fabric.WriteData}
+		if f.Call = simfabric.CallPost(pick(m, kinds...)); m.oneIn(2) {
+			f.Err, f.More = simfabric.ErrAgain, m.rng.IntN(1<<m.rng.IntN(9))
+		}
+	}
+	m.note("fail call", nil, int(f.Call), f.Skip)
+	m.net.FailCall(h.fab, f)
+}
+
+// callFailed takes in that a call on a host's endpoint has failed: what may end by that.
+func (m *model) callFailed(h *host, ev simfabric.Event) {
+	switch ev.Call {
+	case simfabric.CallPost(fabric.Recv), simfabric.CallPoll: // nothing works without
+		h.dead = true
+		for _, p := range m.pairs {
+			if slices.Contains(p.hosts[:], h) {
+				p.mayFail = true
+			}
+		}
+	case simfabric.CallCloseRegion: // who writes there may go on
+		m.unclosed[ev.Key] = true
+	}
+}
