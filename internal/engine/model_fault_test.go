@@ -219,8 +219,11 @@ func (m *model) reconnect(h *host) {
 func (m *model) observe(ev simfabric.Event) {
 	from, to := m.hostNamed(ev.From), m.hostNamed(ev.To)
 	if ev.Err == nil {
-		if ev.Place == simfabric.Registered {
+		switch ev.Place {
+		case simfabric.Registered:
 			m.placed(from, to, ev)
+		case simfabric.Reused, simfabric.Unmapped:
+			m.failf("a late write of %d bytes from %v to %v finds other memory than that which it was for (%d)", ev.Len, from, to, ev.Place)
 		}
 		return
 	}
