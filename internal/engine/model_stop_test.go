@@ -44,8 +44,11 @@ func (m *model) freeze(h *host) {
 	m.note("freeze", nil, slices.Index(m.hosts, h), 0)
 	h.thawAt = m.step + 1 + m.rng.IntN(1<<(4+m.rng.IntN(8)))
 	m.net.Freeze(h.fab)
-	if m.oneIn(3) {
+	switch {
+	case m.oneIn(3):
 		return
+	case m.oneIn(2): // for good, as far as the others can tell
+		h.thawAt += 1 << 20
 	}
 	for _, p := range m.pairs {
 		if side := slices.Index(p.hosts[:], h); side >= 0 {
