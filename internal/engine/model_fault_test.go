@@ -116,7 +116,7 @@ func (m *model) lost(p *pair, side int, err error) {
 	m.check(p.mayFail || p.hosts[side].dead, "pair %d has failed: %v", p.id, err)
 	p.mayFail = true
 	m.check(!p.lost[side], "Lost is called twice")
-	p.lost[side] = true
+	p.lost[side], p.lostAt[side] = true, m.now
 	m.tellLater(p, 1-side)
 }
 

@@ -127,3 +127,44 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 		m.unclosed[ev.Key] = true
 	}
 }
+
+// lookAtDead checks, for an endpoint that takes a new peer, that those which were given up
+// some time ago hold no more than a quarter of what all draw on: it may be for good. Of
+// slots, which can be had anew, three quarters of what there are at first must be left.
+func (m *model) lookAtDead(h *host) {
+	const share = 4
+	c := h.c
+	var ops, frames, bytes int
+	for _, t := range c.ops {
+		if t.peer == nil || !m.longDead(t.peer) {
+			continue
+		}
+		ops++
+		switch t.from {
+		case c.tx:
+			frames += int(t.slots)
+			bytes += int(t.slots) * eagerFrame
+		case c.stage:
+			bytes += int(t.slots) * stepSize
+		}
+	}
+	for _, g := range c.graves {
+		if m.now.Sub(g.at) > mourning {
+			bytes += int(g.mem.Stats().Mapped)
+		}
+	}
+	depth, slots := c.attr.TxDepth, min(128, max(2*ctlSlots, c.attr.TxDepth))
+	m.check(ops <= depth/share, "%v: a new peer, where dead ones hold %d of %d operations", h, ops, depth)
+	m.check(c.tx.Len()-frames >= slots-slots/share, "%v: a new peer, where dead ones hold %d of %d send slots", h, frames, c.tx.Len())
+	m.check(int64(bytes) <= h.budget.Stats().Limit/share, "%v: a new peer, where dead ones hold %d bytes", h, bytes)
+}
+
+// mourning is how long an endpoint may take to find out what a dead peer holds.
+const mourning = 4 * choreTime
+
+func (m *model) longDead(q *peer) bool {
+	return slices.ContainsFunc(m.pairs, func(p *pair) bool {
+		side := slices.Index(p.peers[:], q)
+		return side >= 0 && p.lost[side] && m.now.Sub(p.lostAt[side]) > mourning
+	})
+}

@@ -135,6 +135,7 @@ type pair struct {
 	opening map[uint32]*modelConn // every conn by its number
 	mayFail bool                  // something was done that ends it
 	lost    [2]bool               // a side's owner was told so by the engine
+	lostAt  [2]time.Time          // when it was
 	gone    [2]int                // how often it was told of the last conn's end
 	tellAt  [2]int                // step in which the outside tells a side of the other's failure
 }
@@ -207,6 +208,7 @@ func (m *model) connect(a, b *host) *pair {
 			}
 			return nil
 		}
+		m.lookAtDead(h)
 	}
 	for side, h := range p.hosts {
 		me, o := p.peers[side], p.peers[1-side]
