@@ -42,6 +42,7 @@ func (m *model) look() {
 			awake += p.awake
 		}
 		m.check(blocked == h.c.blocked && awake <= h.c.awake, "%v: %d blocked of %d, %d awake of %d", h, h.c.blocked, blocked, h.c.awake, awake)
+		m.lookAtMemory(h)
 		m.check(h.c.granted <= h.c.rx.Len() || h.down, "%v: more receive slots are granted than there are", h)
 		m.check(h.c.flying >= 0 && h.c.flying <= h.c.depth, "%v: %d operations in a queue of %d", h, h.c.flying, h.c.depth)
 	}

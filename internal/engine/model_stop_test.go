@@ -5,6 +5,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // makeCruel has processes stop, end and come again and again, over a provider with
@@ -167,4 +168,41 @@ func (m *model) longDead(q *peer) bool {
 		side := slices.Index(p.peers[:], q)
 		return side >= 0 && p.lost[side] && m.now.Sub(p.lostAt[side]) > mourning
 	})
+}
+
+// lookAtMemory: what is mapped is paid for, but for the slab that was mapped last for the
+// windows of streams, which pay as they come.
+func (m *model) lookAtMemory(h *host) {
+	paid := h.budget.Stats().Used - h.hogged
+	m.check(h.mapped() <= paid+int64(heapGrowth*h.c.cfg.Window), "%v: %d bytes are mapped, and %d paid for", h, h.mapped(), paid)
+}
+
+// mapped is how many bytes the host's endpoint has mapped.
+func (h *host) mapped() (bytes int64) {
+	c := h.c
+	slots := []*pool.Slots{c.rx, c.tx, c.stage, c.probes.source}
+	arenas := []*pool.Arena{c.lend, c.probes.memory}
+	for _, heap := range c.heaps {
+		slots = append(slots, heap.Slots)
+	}
+	for _, g := range c.graves {
+		arenas = append(arenas, g.mem)
+	}
+	for _, p := range c.order {
+		arenas = append(arenas, p.landing)
+	}
+	for _, s := range slots {
+		if s != nil {
+			bytes += int64(s.Len()) * int64(s.Size())
+		}
+	}
+	for _, a := range arenas {
+		if a != nil {
+			bytes += a.Stats().Mapped
+		}
+	}
+	for slab := range c.slabs {
+		bytes += int64(len(slab.Bytes()))
+	}
+	return bytes
 }
