@@ -291,14 +291,14 @@ func (m *model) settle() {
 			return
 		}
 		m.tellLosses()
-		if slices.ContainsFunc(m.pairs, (*pair).failing) || slices.ContainsFunc(m.hosts, (*host).frozen) {
+		if slices.ContainsFunc(m.pairs, (*pair).unsettled) || !slices.ContainsFunc(m.hosts, (*host).runs) {
 			return // until both sides know, and go on, it may take any time
 		}
 		m.now = m.now.Add(time.Microsecond)
 		s := m.net.Stats()
 		moved := m.resumeAny() || s.InFlight > s.Stuck
 		for _, h := range m.hosts {
-			moved = m.poll(h) > 0 || moved || !h.down && h.c.stuck()
+			moved = m.poll(h) > 0 || moved || !h.down && !h.frozen() && h.c.stuck()
 		}
 		if still++; moved {
 			still = 0

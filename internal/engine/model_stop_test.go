@@ -62,6 +62,22 @@ func (m *model) freeze(h *host) {
 // frozen reports that the host's process is stopped: nothing of it may be called.
 func (h *host) frozen() bool { return h.thawAt > 0 }
 
+// runs reports that the host's process does something.
+func (h *host) runs() bool { return !h.frozen() && !h.dead }
+
+// unsettled reports that something must still happen between the two, of which nobody
+// knows when. Who was given up while frozen is not waited for, where there is enough that
+// it cannot hold it all.
+func (p *pair) unsettled() bool {
+	for side, h := range p.hosts {
+		if h.frozen() {
+			other := p.hosts[1-side]
+			return !p.lost[1-side] && !other.frozen() || h.c.attr.TxDepth < 16
+		}
+	}
+	return p.failing()
+}
+
 // thaw has those go on for whom it is time, or all.
 func (m *model) thaw(all bool) {
 	for i, h := range m.hosts {
