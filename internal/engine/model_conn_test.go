@@ -117,7 +117,7 @@ func (m *model) openAny() {
 	}
 	var up []*pair
 	for _, p := range m.pairs {
-		if !p.mayFail || m.oneIn(20) { // a peer that has failed refuses
+		if !p.hosts[0].frozen() && (!p.mayFail || m.oneIn(20)) { // a peer that has failed refuses
 			up = append(up, p)
 		}
 	}
@@ -219,6 +219,9 @@ func (m *model) actEnd() {
 		return
 	}
 	e := c.ends[m.rng.IntN(2)]
+	if e.h.frozen() {
+		return
+	}
 	if m.opt.rude > 0 && m.mischief(e) {
 		return
 	}

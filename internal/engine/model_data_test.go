@@ -63,6 +63,9 @@ func (m *model) sendBuffer(e *modelEnd, n int) {
 	from := e
 	if m.oneIn(4) {
 		from = pick(m, pick(m, m.conns...).ends[:]...) // a conn like any other
+		if from.h.frozen() {
+			from = e
+		}
 	}
 	switch {
 	case len(from.unsent) > 0 && m.oneIn(2):

@@ -30,7 +30,11 @@ func (m *model) fault() {
 	if m.winding || h.dead || m.rng.IntN(100) >= m.opt.faults {
 		return
 	}
-	switch r := m.rng.IntN(100); {
+	switch r := m.rng.IntN(140); {
+	case r >= 120:
+		m.failCall(h)
+	case r >= 100:
+		m.cruelty(h)
 	case r < 40:
 		kind := pick(m, fabric.Send, fabric.Write, fabric.WriteData)
 		if h.c.attr.PerPeer && m.oneIn(3) {
@@ -60,7 +64,7 @@ func (m *model) unrest() {
 	p := pick(m, m.pairs...)
 	side := m.rng.IntN(2)
 	list := p.peers[side].list
-	if m.oneIn(3) || len(list) == 0 {
+	if m.oneIn(3) || len(list) == 0 || p.hosts[side].frozen() {
 		m.tick(time.Duration(m.rng.IntN(4)) * choreTime)
 		return
 	}
@@ -92,7 +96,11 @@ func (m *model) hangUp(p *pair) {
 func (p *pair) fail(side int, err error) {
 	p.mayFail = true
 	h := p.hosts[side]
-	if h.down {
+	switch {
+	case h.down:
+		return
+	case h.frozen(): // it hears of it when it goes on
+		p.m.tellLater(p, side)
 		return
 	}
 	h.e.enter()
@@ -105,9 +113,10 @@ func (p *pair) fail(side int, err error) {
 func (m *model) lost(p *pair, side int, err error) {
 	m.note("lost", nil, p.id, side)
 	m.happened()
-	m.check(p.mayFail, "pair %d has failed: %v", p.id, err)
+	m.check(p.mayFail || p.hosts[side].dead, "pair %d has failed: %v", p.id, err)
+	p.mayFail = true
 	m.check(!p.lost[side], "Lost is called twice")
-	p.lost[side] = true
+	p.lost[side], p.lostAt[side] = true, m.now
 	m.tellLater(p, 1-side)
 }
 
@@ -131,7 +140,7 @@ func (m *model) tellLosses() {
 			}
 		}
 		for side, at := range p.tellAt {
-			if at > 0 && at <= m.step {
+			if at > 0 && at <= m.step && !p.hosts[side].frozen() {
 				p.tellAt[side] = 1 << 60
 				p.fail(side, errOutside)
 			}
@@ -147,7 +156,7 @@ func (m *model) kill(h *host) {
 		how = simfabric.DeathSilent
 	}
 	m.note("kill", nil, slices.Index(m.hosts, h), int(how))
-	h.dead = true
+	h.dead, h.thawAt = true, 0
 	m.net.Kill(h.fab, how)
 	for _, p := range m.pairs {
 		if side := slices.Index(p.hosts[:], h); side >= 0 {
@@ -160,6 +169,9 @@ func (m *model) kill(h *host) {
 // closeHost closes an endpoint in the middle of everything. What has been read
 // or is about to be written stays valid.
 func (m *model) closeHost(h *host) {
+	if h.frozen() {
+		return
+	}
 	m.note("close host", nil, slices.Index(m.hosts, h), 0)
 	h.dead = true
 	for _, p := range m.pairs {
@@ -184,6 +196,7 @@ func (h *host) shutdown() {
 		h.m.supply(h)
 	}
 	h.down = true
+	h.m.net.FailCall(h.fab, simfabric.Fault{})
 	h.e.mu.Lock()
 	defer h.e.mu.Unlock()
 	if err := h.c.shutdown(); err != nil {
@@ -198,9 +211,11 @@ func (m *model) reconnect(h *host) {
 		if other == h {
 			other = p.hosts[1]
 		}
-		if p.lost[0] && p.lost[1] && slices.Contains(p.hosts[:], h) && !other.dead && !h.dead && !h.c.attr.PerPeer && len(m.pairs) < 12 {
-			m.connect(h, other)
-			return
+		if p.lost[0] && p.lost[1] && slices.Contains(p.hosts[:], h) && !h.c.attr.PerPeer && len(m.pairs) < 24 {
+			if a, b := m.takes(h), m.takes(other); a != nil && b != nil {
+				m.connect(a, b)
+				return
+			}
 		}
 	}
 }
@@ -209,14 +224,18 @@ func (m *model) reconnect(h *host) {
 func (m *model) observe(ev simfabric.Event) {
 	from, to := m.hostNamed(ev.From), m.hostNamed(ev.To)
 	if ev.Err == nil {
-		if ev.Place == simfabric.Registered {
+		switch ev.Place {
+		case simfabric.Registered:
 			m.placed(from, to, ev)
+		case simfabric.Reused, simfabric.Unmapped:
+			m.failf("a late write of %d bytes from %v to %v finds other memory than that which it was for (%d)", ev.Len, from, to, ev.Place)
 		}
 		return
 	}
+	m.callFailed(from, ev)
 	for _, p := range m.pairs {
 		for side := range p.hosts {
-			if p.hosts[side] == from && p.hosts[1-side] == to && p.peers[side].addr == ev.Addr {
+			if p.hosts[side] == from && to != nil && p.hosts[1-side] == to && p.peers[side].addr == ev.Addr {
 				p.mayFail = true
 			}
 		}
@@ -238,6 +257,9 @@ func (m *model) hostNamed(name string) *host {
 func (m *model) placed(from, to *host, ev simfabric.Event) {
 	if mem := to.c.probes.listening[0].mem; mem.Key == ev.Key {
 		return // a peer that was given up may still write there
+	}
+	if m.unclosed[ev.Key] {
+		return
 	}
 	for _, p := range m.pairs {
 		side := slices.Index(p.hosts[:], to)
@@ -274,16 +296,14 @@ func (m *model) settle() {
 			return
 		}
 		m.tellLosses()
-		for _, p := range m.pairs {
-			if p.failing() { // until both sides know, it may take any time
-				return
-			}
+		if slices.ContainsFunc(m.pairs, (*pair).unsettled) || !slices.ContainsFunc(m.hosts, (*host).runs) {
+			return // until both sides know, and go on, it may take any time
 		}
 		m.now = m.now.Add(time.Microsecond)
 		s := m.net.Stats()
 		moved := m.resumeAny() || s.InFlight > s.Stuck
 		for _, h := range m.hosts {
-			moved = m.poll(h) > 0 || m.supply(h) || moved || !h.down && h.c.stuck()
+			moved = m.poll(h) > 0 || m.supply(h) || moved || !h.down && !h.frozen() && h.c.stuck()
 		}
 		if still++; moved {
 			still = 0

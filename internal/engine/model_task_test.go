@@ -102,7 +102,7 @@ func (m *model) pause(w *waiter) {
 }
 
 func (t *task) runnable() bool {
-	return (t.w == nil || t.w.Signalled()) && (t.gate == nil || t.gate())
+	return !t.e.h.frozen() && (t.w == nil || t.w.Signalled()) && (t.gate == nil || t.gate())
 }
 
 // resumeAny lets one of the tasks go on that can.

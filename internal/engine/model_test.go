@@ -101,8 +101,10 @@ type model struct {
 	hosts []*host
 	pairs []*pair
 	conns []*modelConn
-	now   time.Time
-	step  int
+	// unclosed has the keys of regions that could not be closed when they were to be.
+	unclosed map[uint64]bool
+	now      time.Time
+	step     int
 
 	tasks   []*task
 	running *task   // nil: the model itself
@@ -116,7 +118,7 @@ type model struct {
 }
 
 func newModel(seed uint64) *model {
-	m := &model{seed: seed, rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1e9, 0)}
+	m := &model{seed: seed, unclosed: map[uint64]bool{}, rng: rand.New(rand.NewPCG(seed, 7)), now: time.Unix(1e9, 0)}
 	m.opt = m.randomOptions()
 	return m
 }
@@ -199,8 +201,12 @@ func (m *model) oneIn(n int) bool { return m.rng.IntN(n) == 0 }
 func (m *model) act() {
 	m.now = m.now.Add(time.Duration(m.rng.IntN(100_000)))
 	if m.step%8 == 0 {
+		m.thaw(false)
 		m.tellLosses()
 		m.doChores()
+	}
+	if m.opt.cruel > 0 && m.rng.IntN(1000) < m.opt.cruel && !m.winding {
+		m.cruelty(pick(m, m.hosts...))
 	}
 	switch r := m.rng.IntN(1000); {
 	case r < 200:
@@ -249,6 +255,7 @@ func (m *model) tick(d time.Duration) {
 
 // hasten lets everything become due that only time or the outside brings.
 func (m *model) hasten() {
+	m.thaw(true)
 	for _, p := range m.pairs {
 		for side := range p.tellAt {
 			if p.tellAt[side] > m.step {
@@ -267,6 +274,10 @@ func (m *model) hasten() {
 func (m *model) wind() {
 	m.note("wind", nil, 0, 0)
 	m.winding = true
+	m.thaw(true)
+	for _, h := range m.hosts {
+		m.net.FailCall(h.fab, simfabric.Fault{})
+	}
 	for _, c := range m.conns {
 		c.until = m.step
 	}

@@ -32,6 +32,7 @@ type options struct {
 	zeroCopy  int // of 100 calls
 	tight     int // bytes of budget beyond what every host needs; 0: plenty
 	faults    int // of 100 times that something could go wrong
+	cruel     int // of 1000 steps a process stops, ends or comes
 	deadAfter time.Duration
 }
 
@@ -68,6 +69,9 @@ func (m *model) randomOptions() options {
 	if m.oneIn(3) {
 		o.faults = pick(m, 10, 100)
 	}
+	if m.oneIn(4) && !o.sim.PerPeer {
+		m.makeCruel(&o)
+	}
 	o.cfg = Config{
 		Window:    4 << 10 << m.rng.IntN(8),
 		Ring:      4 << 10 << m.rng.IntN(1+m.rng.IntN(9)),
@@ -91,6 +95,8 @@ func (m *model) randomSim() simfabric.Config {
 	p.PerPeer = p.PerPeer && m.oneIn(2)
 	p.NoWait = m.oneIn(4)
 	p.EndpointMR = !p.LocalMR && m.oneIn(4)
+	p.LateWrites = m.oneIn(2)
+	p.Socket = pick(m, 0, 0, 2<<10, 16<<10, 256<<10)
 	p.MaxMsgSize = pick[uint64](m, 0, 0, 0, 0, 0, 200, 512, 4096, 8192)
 	p.MaxRMASize = pick[uint64](m, 0, 0, 0, 0, 4096, 8192, 100_000)
 	c := simfabric.Config{
@@ -112,8 +118,10 @@ type host struct {
 	c        *core
 	bell     Bell
 	budget   *pool.Budget
+	next     *host  // the same process's, which takes peers in this one's place
 	hogged   int64  // of it, by nobody in particular
 	asleep   int    // step until which nobody polls
+	thawAt   int    // step in which it is thawed, 0: it runs
 	sent     uint64 // small data, when the lock was given up last
 	order    *order // taken, and not carried out or handed in yet
 	mapped   bool   // it is carried out
@@ -132,6 +140,7 @@ type pair struct {
 	opening map[uint32]*modelConn // every conn by its number
 	mayFail bool                  // something was done that ends it
 	lost    [2]bool               // a side's owner was told so by the engine
+	lostAt  [2]time.Time          // when it was
 	gone    [2]int                // how often it was told of the last conn's end
 	tellAt  [2]int                // step in which the outside tells a side of the other's failure
 }
@@ -197,19 +206,30 @@ func (m *model) connect(a, b *host) *pair {
 		h.e.leave()
 		if err != nil {
 			full := errors.Is(err, ErrFull) && len(h.c.order) > 0 // of another pair of the two
-			m.check(errors.Is(err, ErrMemory) || full || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
+			m.check(errors.Is(err, ErrMemory) || full || h.dead || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
 			if side == 1 {
 				p.mayFail = true
 				p.fail(0, err)
 			}
 			return nil
 		}
+		m.lookAtDead(h)
 	}
 	for side, h := range p.hosts {
 		me, o := p.peers[side], p.peers[1-side]
 		addr, err := h.fab.Insert(o.c.fab.Name())
-		m.check(err == nil, "inserting an address: %v", err)
 		h.e.enter()
+		if me.err != nil { // since
+			h.e.leave()
+			continue
+		}
+		if err != nil { // the rendezvous gives both up
+			m.check(errors.Is(err, errInjected), "inserting an address: %v", err)
+			p.mayFail = true
+			h.c.fail(me, err)
+			h.e.leave()
+			continue
+		}
 		eager := o.c.eager
 		if m.opt.eager > 0 {
 			eager = min(eager, m.opt.eager)
@@ -235,7 +255,7 @@ func (m *model) connect(a, b *host) *pair {
 
 // poll is Poller.Poll, or does what that does with fewer completions.
 func (m *model) poll(h *host) int {
-	if h.down {
+	if h.down || h.frozen() {
 		return 0
 	}
 	n := pick(m, 1, 1, 4, reapMax)
@@ -272,7 +292,7 @@ func (h *host) pause(w *waiter) {
 // doChores does what the endpoint's timer does.
 func (m *model) doChores() {
 	for _, h := range m.hosts {
-		if h.down || h.choresAt.IsZero() || m.now.Before(h.choresAt) {
+		if h.down || h.frozen() || h.choresAt.IsZero() || m.now.Before(h.choresAt) {
 			continue
 		}
 		h.choresAt = time.Time{}
@@ -284,12 +304,13 @@ func (m *model) doChores() {
 			h.choresAt = m.now.Add(choreTime)
 		}
 	}
+	m.closeOld()
 }
 
 // supply goes a step on with what the endpoint's goroutine does without the lock.
 func (m *model) supply(h *host) bool {
 	switch {
-	case h.down:
+	case h.down || h.frozen():
 		return false
 	case h.order == nil:
 		h.order = h.c.nextOrder()

@@ -44,7 +44,8 @@ type Fault struct {
 }
 
 // FailCall makes calls on ep fail, from now on; with a nil ep those of Open, and on
-// endpoints yet to be opened, all counted together.
+// endpoints yet to be opened, all counted together. A zero Fault takes back all those that
+// have not come true on ep.
 func (n *Network) FailCall(ep fabric.Endpoint, f Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -53,7 +54,9 @@ func (n *Network) FailCall(ep fabric.Endpoint, f Fault) {
 		return
 	}
 	e := n.endpoints[string(ep.Name())]
-	e.faults = append(e.faults, &f)
+	if e.faults = append(e.faults, &f); f.Call == 0 {
+		e.faults = nil
+	}
 }
 
 // Fail makes the next operation of that kind which is posted on ep complete
@@ -101,7 +104,7 @@ func (e *endpoint) fault(c Call) error { return e.faultOf(c, fabric.Op{}, nil) }
 func (e *endpoint) faultOf(c Call, op fabric.Op, dst *endpoint) error {
 	err := e.net.fault(e.faults, c)
 	if err != nil && !errors.Is(err, ErrAgain) {
-		ev := Event{From: e.name, Call: c, Kind: op.Kind, Err: err, Addr: op.To}
+		ev := Event{From: e.name, Call: c, Kind: op.Kind, Err: err, Addr: op.To, Key: op.Key}
 		if dst != nil {
 			ev.To = dst.name
 		}

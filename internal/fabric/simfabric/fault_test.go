@@ -37,7 +37,7 @@ func TestErrorsOnTheWire(t *testing.T) {
 	a.local.Bytes()[0] = 1
 	n.Fail(a, fabric.Write, errTest)
 	a.post(a.write(b, fabric.Write, 1, 0, 1))
-	require.Equal(t, []Event{{From: string(a.Name()), To: string(b.Name()), Call: CallComplete(fabric.Write), Kind: fabric.Write, Err: errTest, Addr: a.to}}, events)
+	require.Equal(t, []Event{{From: string(a.Name()), To: string(b.Name()), Call: CallComplete(fabric.Write), Kind: fabric.Write, Err: errTest, Addr: a.to, Key: b.landing.Region().Key()}}, events)
 	assert.Empty(t, a.poll(1))
 	assert.Equal(t, []fabric.Completion{{Kind: fabric.Write, Tag: 1, Err: errTest}}, a.poll(60))
 	assert.Zero(t, b.landing.Bytes()[0])
@@ -210,6 +210,8 @@ func TestFailLater(t *testing.T) {
 	}
 	assert.Equal(t, 2, posted)
 	assert.EqualValues(t, 48, n.Stats().Refused)
+	n.FailCall(a, Fault{})
+	a.post(a.op(fabric.Recv, 1, 0, 8))
 
 	n.FailCall(nil, Fault{Call: CallOpen, Skip: 1, Err: errTest})
 	n.FailCall(nil, Fault{Call: CallInsert, Skip: 2, Err: errTest})

@@ -62,7 +62,7 @@ func (r *region) Close() error {
 	if r.closed {
 		return fmt.Errorf("%w: region is closed", ErrInvalid)
 	}
-	if err := r.owner.fault(CallCloseRegion); err != nil {
+	if err := r.owner.faultOf(CallCloseRegion, fabric.Op{Key: r.key}, nil); err != nil {
 		return err
 	}
 	if op := r.inUse(); op != nil {

@@ -72,7 +72,7 @@ type Stats struct {
 	LateWrites, LateReused, LateUnmapped uint64
 
 	InFlight  int // operations on the wire now
-	Stuck     int // of these, such as do not move until a process is thawed
+	Stuck     int // of these, such as do not move until a process is thawed, or posts a receive
 	Endpoints int // open now
 	Regions   int // open now
 }
@@ -233,7 +233,7 @@ func (n *Network) Stats() Stats {
 	for _, f := range n.flows {
 		s.InFlight += len(f.items)
 		for _, x := range f.items {
-			if f.stuck() && !x.first().paid {
+			if x := x.first(); f.stuck() && !x.paid || x.waits {
 				s.Stuck++
 			}
 		}

@@ -1,0 +1,217 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// makeCruel has processes stop, end and come again and again, over a provider with
+// sockets and writes that go on when nobody wants them any more.
+func (m *model) makeCruel(o *options) {
+	o.cruel, o.faults, o.restless = pick(m, 5, 20, 50), 50, 10
+	o.hosts, o.bells, o.alive, o.conns = max(o.hosts, 3), false, max(o.alive, 5), max(o.conns, 40)
+	o.size, o.eager, o.most = max(o.size, 15), 112, max(o.most, 16)
+	o.sim.LateWrites, o.sim.Socket = true, pick(m, 2<<10, 16<<10, 64<<10)
+	o.sim.Delay, o.sim.Straggle = pick(m, 0, 5, 20, 40), pick(m, 0, 0.3)
+}
+
+func (m *model) cruelty(h *host) {
+	if m.oneIn(2) { // in the middle of something
+		h = slices.MaxFunc(m.hosts, func(a, b *host) int { return a.c.flying - b.c.flying })
+	}
+	switch r := m.rng.IntN(100); {
+	case h.dead || r < 20:
+		m.join()
+	case r < 60:
+		m.freeze(h)
+	case r < 80:
+		m.reconnect(h)
+	case r < 95:
+		m.hangUp(pick(m, m.pairs...))
+	default:
+		m.kill(h)
+	}
+}
+
+// freeze stops a host's process for a while. The others may give it up meanwhile, of
+// which it hears afterwards.
+func (m *model) freeze(h *host) {
+	if h.thawAt > 0 {
+		return
+	}
+	m.note("freeze", nil, slices.Index(m.hosts, h), 0)
+	h.thawAt = m.step + 1 + m.rng.IntN(1<<(4+m.rng.IntN(8)))
+	m.net.Freeze(h.fab)
+	switch {
+	case m.oneIn(3):
+		return
+	case m.oneIn(2): // for good, as far as the others can tell
+		h.thawAt += 1 << 20
+	}
+	for _, p := range m.pairs {
+		if side := slices.Index(p.hosts[:], h); side >= 0 {
+			p.mayFail = true
+			m.tellLater(p, 1-side)
+		}
+	}
+}
+
+// frozen reports that the host's process is stopped: nothing of it may be called.
+func (h *host) frozen() bool { return h.thawAt > 0 }
+
+// runs reports that the host's process does something.
+func (h *host) runs() bool { return !h.frozen() && !h.dead }
+
+// unsettled reports that something must still happen between the two, of which nobody
+// knows when. Who was given up while frozen is not waited for, where there is enough that
+// it cannot hold it all.
+func (p *pair) unsettled() bool {
+	for side, h := range p.hosts {
+		if h.frozen() {
+			other := p.hosts[1-side]
+			return !p.lost[1-side] && !other.frozen() || h.c.attr.TxDepth < 16
+		}
+	}
+	return p.failing()
+}
+
+// thaw has those go on for whom it is time, or all.
+func (m *model) thaw(all bool) {
+	for i, h := range m.hosts {
+		if h.frozen() && (all || m.step >= h.thawAt) {
+			m.note("thaw", nil, i, 0)
+			m.happened()
+			h.thawAt = 0
+			if !h.dead {
+				m.net.Thaw(h.fab)
+			}
+		}
+	}
+}
+
+// join is a host that comes later than the others, and meets one of them.
+func (m *model) join() {
+	alone := m.opt.bells && m.opt.hosts == 2 && !m.opt.both // writes may be held back
+	if alone || m.opt.sim.PerPeer || len(m.hosts) >= m.opt.hosts+8 {
+		return
+	}
+	other := m.takes(pick(m, m.hosts...))
+	if other == nil {
+		return
+	}
+	m.note("join", nil, len(m.hosts), 0)
+	if h := m.newHost(); m.oneIn(2) {
+		m.connect(h, other)
+	} else {
+		m.connect(other, h)
+	}
+}
+
+// failCall has a call on the host's endpoint fail, once or some times in a row, sooner or
+// later.
+func (m *model) failCall(h *host) {
+	calls := []simfabric.Call{
+		simfabric.CallPoll, simfabric.CallRemove, simfabric.CallInsert, simfabric.CallCloseRegion, simfabric.CallPost(fabric.Recv),
+	}
+	if m.opt.tight > 0 { // memory may be short
+		calls = append(calls, simfabric.CallRegisterLocal, simfabric.CallRegisterRemote)
+	}
+	f := simfabric.Fault{Call: pick(m, calls...), Skip: m.rng.IntN(1 << m.rng.IntN(8)), Err: errInjected}
+	if m.oneIn(2) {
+		kinds := []fabric.Kind{fabric.Send, fabric.Inject, fabric.Recv, fabric.Write, fabric.WriteData}
+		if f.Call = simfabric.CallPost(pick(m, kinds...)); m.oneIn(2) {
+			f.Err, f.More = simfabric.ErrAgain, m.rng.IntN(1<<m.rng.IntN(9))
+		}
+	}
+	m.note("fail call", nil, int(f.Call), f.Skip)
+	m.net.FailCall(h.fab, f)
+}
+
+// callFailed takes in that a call on a host's endpoint has failed: what may end by that.
+func (m *model) callFailed(h *host, ev simfabric.Event) {
+	switch ev.Call {
+	case simfabric.CallPost(fabric.Recv), simfabric.CallPoll: // nothing works without
+		h.dead = true
+		for _, p := range m.pairs {
+			if slices.Contains(p.hosts[:], h) {
+				p.mayFail = true
+			}
+		}
+	case simfabric.CallCloseRegion: // who writes there may go on
+		m.unclosed[ev.Key] = true
+	}
+}
+
+// lookAtDead checks, for an endpoint that takes a new peer, that those which were given up
+// some time ago hold no more than a quarter of what all draw on: it may be for good. Of
+// slots, which can be had anew, three quarters of what there are at first must be left.
+func (m *model) lookAtDead(h *host) {
+	const share = 4
+	c := h.c
+	var ops, frames, bytes int
+	for _, t := range c.ops {
+		if t.peer == nil || !m.longDead(t.peer) {
+			continue
+		}
+		ops++
+		switch t.from {
+		case c.tx:
+			frames += int(t.slots)
+			bytes += int(t.slots) * eagerFrame
+		case c.stage:
+			bytes += int(t.slots) * stepSize
+		}
+	}
+	depth, slots := c.attr.TxDepth, min(128, max(2*ctlSlots, c.attr.TxDepth))
+	m.check(ops <= depth/share, "%v: a new peer, where dead ones hold %d of %d operations", h, ops, depth)
+	m.check(c.tx.Len()-frames >= slots-slots/share, "%v: a new peer, where dead ones hold %d of %d send slots", h, frames, c.tx.Len())
+	m.check(int64(bytes) <= h.budget.Stats().Limit/share, "%v: a new peer, where dead ones hold %d bytes", h, bytes)
+}
+
+// mourning is how long an endpoint may take to find out what a dead peer holds.
+const mourning = 4 * choreTime
+
+func (m *model) longDead(q *peer) bool {
+	return slices.ContainsFunc(m.pairs, func(p *pair) bool {
+		side := slices.Index(p.peers[:], q)
+		return side >= 0 && p.lost[side] && m.now.Sub(p.lostAt[side]) > mourning
+	})
+}
+
+// lookAtMemory: what is mapped is paid for.
+func (m *model) lookAtMemory(h *host) {
+	b := h.budget.Stats()
+	m.check(b.Mapped <= b.Used-h.hogged && b.Used <= b.Limit, "%v: %d bytes are mapped, %d paid for, of %d", h, b.Mapped, b.Used-h.hogged, b.Limit)
+}
+
+// takes is where a host's process takes a new peer: on its next endpoint, if the one that
+// it has takes none. It is nil if there may be no further one.
+func (m *model) takes(h *host) *host {
+	for h.next != nil {
+		h = h.next
+	}
+	switch {
+	case h.dead || h.frozen():
+		return nil
+	case h.e.Room() == RoomOpen:
+		return h
+	case len(m.hosts) == maxHosts:
+		return nil
+	}
+	m.note("next endpoint", nil, slices.Index(m.hosts, h), int(h.e.Room()))
+	h.next = m.newHost()
+	return h.next
+}
+
+const maxHosts = 16
+
+// closeOld closes the endpoints that take no more peers and have lost all they had.
+func (m *model) closeOld() {
+	for _, h := range m.hosts {
+		if h.next != nil && !h.dead && !h.frozen() && len(h.c.order) == 0 && h.order == nil {
+			m.closeHost(h)
+		}
+	}
+}
