@@ -27,7 +27,9 @@ func (p *Poller) armSleeper() {
 	if !safe || p.has(refused) || !p.resting.Load() {
 		p.wakeBackground()
 		p.waiter.Wake() // from an earlier wait: it must look again
+		return
 	}
+	p.wakeDeep() // who posted while we were the owner has left it to us
 }
 
 // armBell leaves the queue to the doorbell, or reports that it must be tried again:

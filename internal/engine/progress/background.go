@@ -98,10 +98,19 @@ func (p *Poller) look() bool {
 	p.own.rested, p.own.restedAt = s.began, p.own.polls
 	p.resting.Store(true)
 	p.leave(armed)
+	// What was reported while we were the owner has been left to us.
 	if p.has(refused) {
 		p.kick(PollEvery)
 	}
+	p.wakeDeep()
 	return false
+}
+
+// wakeDeep has a sleeper look by itself again if there is something to look for.
+func (p *Poller) wakeDeep() {
+	if p.has(flying) && p.deep.CompareAndSwap(true, false) {
+		p.waiter.Wake()
+	}
 }
 
 // attend polls for a while on behalf of others, after an arrival woke a

@@ -27,7 +27,7 @@ func TestModel(t *testing.T) {
 	}
 	for seed := first; seed <= last; seed++ {
 		if m := runModel(seed); m.err != nil {
-			t.Fatalf("seed %d (%v, %+v) after %v: %v", seed, m.p, m.kind, m.now.Sub(epoch), m.err)
+			t.Fatalf("seed %d (%+v) after %v: %v\n%s", seed, m.kind, m.now.Sub(epoch), m.err, m.dump())
 		}
 	}
 }
@@ -200,7 +200,7 @@ func (m *model) sleep(d time.Duration) {
 
 // run goes on until nothing happens any more before limit, or one thing is wrong.
 func (m *model) run(limit time.Time) {
-	for m.err == nil && (m.resume() || m.fire(limit)) {
+	for m.err == nil && (m.fire(m.now) || m.resume() || m.fire(limit)) {
 		m.inspect()
 	}
 }

@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -57,7 +58,8 @@ type model struct {
 	calls  []*call
 	live   int // calls that go on
 	over   bool
-	due    int // arrivals to come
+	due    int      // arrivals to come
+	left   []string // tasks at the end
 }
 
 // call is a goroutine that waits for something again and again.
@@ -101,6 +103,7 @@ func runModel(seed uint64) *model {
 	m.check(m.err != nil || m.over && m.live == 0, "the endpoint never ends")
 	for _, t := range m.tasks {
 		m.check(false, "a task never ends: %s", t.name)
+		m.left = append(m.left, t.name)
 		t.stop()
 	}
 	return m
@@ -379,3 +382,13 @@ func (f *modelFD) Wait(look func() bool, most time.Duration) error {
 
 // Wake implements fabric.Waiter.
 func (f *modelFD) Wake() { f.woken = true }
+
+func (m *model) dump() string {
+	p := m.p
+	s := fmt.Sprintf("%v resting %v deep %v drivers %d queued %d; %d arrived, %d to come, flying %d refused %d, fd %v %v\n",
+		p, p.resting.Load(), p.deep.Load(), p.drivers.Load(), p.queued.Load(), len(m.queue), m.due, m.flying, m.refused, m.fd.ready, m.fd.edge)
+	for _, t := range m.left {
+		s += t + "\n"
+	}
+	return s
+}

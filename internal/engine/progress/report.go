@@ -54,7 +54,7 @@ func (p *Poller) Kick() {
 	case p.now().taken():
 	case p.waiter == nil || p.has(refused):
 		p.kick(PollEvery)
-	case p.deep.CompareAndSwap(true, false):
-		p.waiter.Wake() // the sleeper is to look by itself again
+	default:
+		p.wakeDeep()
 	}
 }
