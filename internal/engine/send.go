@@ -128,7 +128,7 @@ func (s *stream) writeFrames(b []byte) int {
 // ask asks the peer for a landing ring, by the next frame.
 func (s *stream) ask() {
 	s.asked = true
-	if !s.pend.active && uint64(s.smallMax) > s.smallOut && s.p.mayWrite() {
+	if !s.pend.active && !s.windowFull() && s.p.mayWrite() {
 		s.askData = true
 		return
 	}
@@ -209,17 +209,17 @@ func (s *stream) lacks(n int) want {
 	case s.err != nil || s.remote || s.finSent || s.closed:
 		return wantNothing
 	case s.pend.active:
-		if s.pend.n == s.p.eager || uint64(s.smallMax) <= s.smallOut {
+		if s.pend.n == s.p.eager || s.windowFull() {
 			return wantOwn // until it has been sent
 		}
-	case l != nil && !l.revoked && n > s.p.eager && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
+	case l != nil && !l.revoked && s.isLarge(n) && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
 		if s.ringRoom(n, stepSize) == 0 {
 			return wantOwn
 		}
 		if s.largeRoom(n, stepSize) == 0 || !s.conn.zeroCopy && !s.p.mayStage() {
 			return wantShared
 		}
-	case uint64(s.smallMax) <= s.smallOut:
+	case s.windowFull():
 		return wantOwn
 	case !s.p.mayWrite():
 		return wantShared

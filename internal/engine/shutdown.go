@@ -111,7 +111,8 @@ func (s *stream) discard() {
 	if !s.eof || !s.segs.empty() {
 		s.err, s.eof = syscall.ECONNRESET, false
 	}
-	s.segs, s.ring = segments{}, nil
+	s.segs = segments{}
+	s.freeRing()
 	s.rd.signal()
 }
 
@@ -126,10 +127,8 @@ func (c *core) free() {
 		_ = g.mem.Close()
 	}
 	c.graves = nil
+	c.closeRings()
 	c.closeWaste()
-	for _, s := range c.heaps {
-		_ = s.Close()
-	}
 	for _, r := range c.registered() {
 		_ = r.Close()
 	}
