@@ -7,6 +7,7 @@ import (
 	"io"
 	mrand "math/rand/v2"
 	"net"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -148,7 +149,7 @@ var phases = map[string]func(t *testing.T, r *round){
 		receiving.end(t, "RecvBuffer", net.ErrClosed)
 	},
 	"RecvBuffer held": func(t *testing.T, r *round) {
-		writing := write(r.y, r.data)
+		writing := r.flood(r.y)
 		held := r.hold(t, r.x)
 		r.pause()
 		shut(r.x).end(t, "Close", nil)
@@ -219,6 +220,18 @@ type heldBuffer struct {
 	want []byte
 }
 
+// flood writes the data again and again: the first of it goes in messages, until there
+// is memory for more.
+func (r *round) flood(c *rdmanet.Conn) *call {
+	return begin(func() (int, error) {
+		for {
+			if n, err := c.Write(r.data); err != nil {
+				return n, err
+			}
+		}
+	})
+}
+
 // hold receives until something comes by RDMA write, and holds that.
 func (r *round) hold(t *testing.T, c *rdmanet.Conn) heldBuffer {
 	t.Helper()
@@ -228,7 +241,8 @@ func (r *round) hold(t *testing.T, c *rdmanet.Conn) heldBuffer {
 		require.NoError(t, err)
 		n := len(b.Bytes())
 		if uint64(at) >= c.Info().SmallReceived && c.Info().LargeReceived > 0 {
-			return heldBuffer{b, r.data[at:][:n]}
+			at %= len(r.data)
+			return heldBuffer{b, slices.Concat(r.data[at:], r.data[:at])[:n]}
 		}
 		b.Release()
 		at += n

@@ -30,6 +30,7 @@ func (c *core) chores() (again bool) {
 	if c.mayTrim() {
 		c.discard(c.lend.Trim(0)...) // idle conns own no registered memory
 	}
+	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
 	return again || c.burying() || c.mourning > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
@@ -55,7 +56,7 @@ func (p *peer) checkProgress() (dead bool) {
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
 	return c.posted || c.mourning > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
-		c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+		c.hasFreeRings() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 
 // mayTrim reports memory for Buffers of which none is in use. One that is on its way

@@ -168,14 +168,14 @@ func (c *Conn) Write(b []byte) (int, error) {
 		if n == len(b) {
 			return n, nil
 		}
+		// What began in frames ends in frames where the ring is small: the next
+		// Write may then begin where the ring does, and not be cut in two by its end.
+		l := s.outLease
+		c.small = l != nil && l.Size <= 2*stepSize && len(b) <= stepSize && s.smallOut != frames && !s.windowFull()
 		m, retry := c.write(b[n:])
 		if n += m; n == len(b) {
 			return n, nil
 		}
-		// What began in frames ends in frames where the ring is small: the next
-		// Write may then begin where the ring does, and not be cut in two by its end.
-		l := s.outLease
-		c.small = l != nil && l.Size <= 2*stepSize && len(b) <= stepSize && s.smallOut != frames
 		if m == 0 && !retry {
 			c.waitWrite(len(b) - n)
 		}

@@ -40,7 +40,7 @@ type core struct {
 	stage  *pool.Slots             // sources of RDMA writes
 	lend   *pool.Arena             // Buffers too long for a staging chunk
 	slabs  map[*pool.Slab]struct{} // of Buffers too long for those
-	heaps  map[int]*heap           // reassembly memory by window size
+	heaps  []*heap                 // reassembly memory by window size
 	probes probes
 	leases *pool.Leases
 	// lessees has the peer that was last granted each lease index.
@@ -129,7 +129,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	a.TxDepth = max(1, a.TxDepth)
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
-		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, heaps: map[int]*heap{}, slabs: map[*pool.Slab]struct{}{},
+		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: a.TxDepth, sends: min(128, max(2*ctlSlots, a.TxDepth)),
 		proven:    a.CQDataSize >= proofSize,
 		deliver:   a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,

@@ -48,6 +48,20 @@ func (m *model) look() {
 	}
 }
 
+// lookAtMemory: all that is mapped is paid for, rings by the windows of streams that
+// live.
+func (m *model) lookAtMemory(h *host) {
+	b := h.budget.Stats()
+	m.check(b.Mapped <= b.Used-h.hogged && b.Used <= b.Limit, "%v: %d bytes are mapped, of %+v, and hogged %d", h, b.Mapped, b, h.hogged)
+	var streams int
+	for _, heap := range h.c.heaps {
+		used := heap.mapped - len(heap.free)
+		m.check(used <= heap.live && heap.live <= heap.paid && heap.mapped <= heap.paid, "%v: more is mapped than promised: %+v", h, heap)
+		streams += heap.live
+	}
+	m.check(streams == h.c.stats.Streams, "%v: %d windows of %d streams", h, streams, h.c.stats.Streams)
+}
+
 // lookAtEnd: a ring that somebody reads from is nobody else's.
 func (m *model) lookAtEnd(e *modelEnd) {
 	if e.s == nil {
@@ -183,7 +197,8 @@ func (m *model) finish() {
 		h.c.breakdown(ErrEndpointClosed)
 		h.e.leave()
 		h.shutdown()
-		m.check(h.budget.Stats().Used == 0, "%v: %d bytes of the budget do not come back", h, h.budget.Stats().Used)
+		b := h.budget.Stats()
+		m.check(b.Used == 0 && b.Mapped == 0, "%v: %d bytes of the budget do not come back, %d are mapped", h, b.Used, b.Mapped)
 		m.check(errors.Is(h.fab.Close(), simfabric.ErrClosed), "%v: the fabric endpoint was not closed", h)
 	}
 	m.check(m.net.Stats().Regions == 0, "registrations are left")
@@ -214,8 +229,8 @@ func (m *model) emptied(h *host) {
 		m.check(c.tx.Free() == c.tx.Len() && c.stage.Free() == c.stage.Len(), "%v: %d of %d send slots, %d of %d staging chunks are free",
 			h, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len())
 	}
-	for size, heap := range c.heaps {
-		m.check(heap.Free() == heap.Len(), "%v: %d of %d windows of %d bytes are free", h, heap.Free(), heap.Len(), size)
+	for _, heap := range c.heaps {
+		m.check(heap.live == 0 && (c.err != nil || heap.paid+heap.mapped == 0), "%v: windows are kept: %+v", h, heap)
 	}
 	m.check(c.err != nil || len(c.waste)+len(c.leftover)+len(c.needs)+c.mapping == 0, "%v: %d slabs are not unmapped, %d calls map", h, len(c.waste)+len(c.leftover), c.mapping)
 	m.check(len(buffers) > 0 || c.lend.Stats() == pool.ArenaStats{}, "%v: memory of Buffers is kept: %+v", h, c.lend.Stats())

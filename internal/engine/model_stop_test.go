@@ -180,12 +180,6 @@ func (m *model) longDead(q *peer) bool {
 	})
 }
 
-// lookAtMemory: what is mapped is paid for.
-func (m *model) lookAtMemory(h *host) {
-	b := h.budget.Stats()
-	m.check(b.Mapped <= b.Used-h.hogged && b.Used <= b.Limit, "%v: %d bytes are mapped, %d paid for, of %d", h, b.Mapped, b.Used-h.hogged, b.Limit)
-}
-
 // takes is where a host's process takes a new peer: on its next endpoint, if the one that
 // it has takes none. It is nil if there may be no further one.
 func (m *model) takes(h *host) *host {

@@ -186,9 +186,9 @@ func (s *stream) waits() Waits {
 		return WaitsQueue
 	case s.pend.active && !p.mayData(1):
 		return WaitsPeerSlots
-	case !s.pend.active && s.grant == grantHeld && s.conn.left > p.eager && !s.conn.small:
+	case !s.pend.active && s.grant == grantHeld && s.isLarge(s.conn.left) && !s.conn.small:
 		return s.waitsLarge()
-	case uint64(s.smallMax) <= s.smallOut:
+	case s.windowFull():
 		return WaitsWindow
 	case !s.pend.active && !p.mayWrite():
 		return WaitsSendSlots

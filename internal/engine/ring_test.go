@@ -2,6 +2,7 @@ package engine
 
 import (
 	"io"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -34,6 +35,28 @@ func TestWholeRing(t *testing.T) {
 		require.EqualValues(t, size*writes, n)
 		require.Positive(t, b.Counters().LargeIn)
 		assert.Less(t, time.Since(start), choreTime)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
+// TestRingTakesWhatTheWindowDoesNot: while nobody reads, the end of a large write, and
+// small ones after it, do not wait for the window as long as the ring has room.
+func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Minute)))
+		sent := 0
+		for _, size := range slices.Concat(slices.Repeat([]int{EagerPayload}, DefaultWindow/EagerPayload), []int{stepSize + 100, 100, EagerPayload}) {
+			n, err := a.Write(make([]byte, size))
+			require.NoError(t, err, "%d of %d bytes after %d", n, size, sent)
+			sent += n
+		}
+		require.EqualValues(t, DefaultWindow, a.Counters().SmallOut)
+		require.NoError(t, a.CloseWrite())
+		got, err := io.ReadAll(onlyReader{b})
+		require.NoError(t, err)
+		require.Len(t, got, sent)
 		require.NoError(t, a.Close())
 		require.NoError(t, b.Close())
 	})

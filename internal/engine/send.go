@@ -124,7 +124,7 @@ func (s *stream) writeFrames(b []byte) int {
 
 // ask asks the peer for a landing ring, by the next frame.
 func (s *stream) ask() {
-	if !s.pend.active && uint64(s.smallMax) > s.smallOut && s.p.mayWrite() {
+	if !s.pend.active && !s.windowFull() && s.p.mayWrite() {
 		s.grant = grantAsking
 		return
 	}
@@ -205,17 +205,17 @@ func (s *stream) lacks(n int) want {
 	case !s.mayData():
 		return wantNothing
 	case s.pend.active:
-		if s.pend.n == s.p.eager || uint64(s.smallMax) <= s.smallOut {
+		if s.pend.n == s.p.eager || s.windowFull() {
 			return wantOwn // until it has been sent
 		}
-	case s.grant == grantHeld && n > s.p.eager && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
+	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
 		if s.ringRoom(n, stepSize) == 0 {
 			return wantOwn
 		}
 		if s.largeRoom(n, stepSize) == 0 || !s.conn.zeroCopy && !s.p.mayStage() {
 			return wantShared
 		}
-	case uint64(s.smallMax) <= s.smallOut:
+	case s.windowFull():
 		return wantOwn
 	case !s.p.mayWrite():
 		return wantShared

@@ -111,7 +111,8 @@ func (s *stream) discard() {
 	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
 		s.err = syscall.ECONNRESET
 	}
-	s.segs, s.ring = segments{}, nil
+	s.segs = segments{}
+	s.freeRing()
 	s.rd.signal()
 }
 
@@ -126,10 +127,8 @@ func (c *core) free() {
 		_ = mem.Close()
 	}
 	c.graves = graves{}
+	c.closeRings()
 	c.closeWaste()
-	for _, s := range c.heaps {
-		_ = s.Close()
-	}
 	for _, r := range c.registered() {
 		_ = r.Close()
 	}

@@ -1,14 +1,10 @@
 package engine
 
 import (
-	"errors"
 	"math"
 	"time"
 
-	"github.com/smallnest/ringbuffer"
-
 	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // stream is one conn's state. Positions are absolute: bytes since the start
@@ -58,8 +54,8 @@ type receiving struct {
 	win       int    // bytes of small data promised memory for
 	smallIn   uint64 // bytes of small data received
 	smallRead uint64 // of these, consumed
-	ring      *ringbuffer.RingBuffer
-	ringSlot  uint32
+	heap      *heap  // has paid for that
+	ring      *ring  // nil while it is empty
 	largeIn   uint64 // bytes of large data received
 	largeRel  uint64 // of these, consumed and released
 	inLease   *inLease
@@ -106,14 +102,14 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	for share := b.Limit / 4; b.Limit-b.Used-int64(win) < share && win/4 >= minWindow; share /= 4 {
 		win /= 4
 	}
-	for budget.Reserve(int64(win)) != nil {
+	for p.c.heap(win).join(budget) != nil {
 		if win /= 4; win < minWindow {
 			p.c.stats.Stalls.Memory++
 			return nil, ErrMemory
 		}
 	}
 	s := &stream{p: p, id: id, closing: connOpen}
-	s.win, s.rd, s.wr = win, newWaiter(), newWaiter()
+	s.win, s.heap, s.rd, s.wr = win, p.c.heap(win), newWaiter(), newWaiter()
 	s.conn = &Conn{stream: s, e: p.c.owner}
 	s.at = len(p.list)
 	p.streams[id] = s
@@ -151,60 +147,6 @@ func (s *stream) tell() (window, ring uint64) {
 
 // deaf reports that nothing that arrives will be read.
 func (s *stream) deaf() bool { return s.closed() || s.err != nil }
-
-// reassemble keeps small data until it is read.
-func (s *stream) reassemble(b []byte) error {
-	if s.ring == nil {
-		var err error
-		if s.ring, s.ringSlot, err = s.p.c.heap(s.win).get(); err != nil {
-			return err
-		}
-	}
-	if n, err := s.ring.TryWrite(b); err != nil || n != len(b) {
-		return errors.Join(errProtocol, err)
-	}
-	return nil
-}
-
-const heapGrowth = 4
-
-// heap is the reassembly memory for windows of one size. Streams have reserved
-// the budget for it when they started.
-type heap struct {
-	*pool.Slots
-	rings []*ringbuffer.RingBuffer // by slot
-}
-
-func (c *core) heap(size int) *heap {
-	h := c.heaps[size]
-	if h == nil {
-		h = &heap{Slots: pool.NewSlots(pool.NewBudget(math.MaxInt64), nil, size)}
-		c.heaps[size] = h
-	}
-	return h
-}
-
-// get returns an empty ring.
-func (h *heap) get() (*ringbuffer.RingBuffer, uint32, error) {
-	if h.Free() == 0 {
-		if err := h.Grow(heapGrowth); err != nil {
-			return nil, 0, err
-		}
-		for i := len(h.rings); i < h.Len(); i++ {
-			h.rings = append(h.rings, ringbuffer.NewBuffer(h.Bytes(uint32(i))))
-		}
-	}
-	slot, _ := h.Get()
-	h.rings[slot].Reset()
-	return h.rings[slot], slot, nil
-}
-
-func (s *stream) freeRing() {
-	if s.ring != nil {
-		s.p.c.heap(s.win).Put(s.ringSlot)
-		s.ring = nil
-	}
-}
 
 // readSmall notes that n bytes of small data were consumed.
 func (s *stream) readSmall(n int) {
@@ -315,18 +257,18 @@ func (s *stream) remove() {
 	p.c.touch(p)
 	s.rd.signal()
 	s.wr.signal()
-	p.c.cfg.Budget.Release(int64(s.win))
+	s.segs = segments{}
+	s.freeRing()
+	p.c.leave(s.heap)
 	s.release()
 	p.checkGone()
 }
 
-// release frees the receive memory once no reader is copying from it.
+// release frees the landing ring once no reader is copying from it.
 func (s *stream) release() {
 	if !s.gone() || s.reader.copies() {
 		return
 	}
-	s.segs = segments{}
-	s.freeRing()
 	if l := s.inLease; l != nil && len(l.lent) == 0 {
 		s.inLease = nil
 		s.p.c.leases.ForceDrop(l.Lease)

@@ -30,7 +30,7 @@ type source struct {
 // limit.
 func (s *stream) largeRoom(want, limit int) int {
 	p := s.p
-	if s.grant != grantHeld || s.pend.active || want <= p.eager {
+	if s.grant != grantHeld || s.pend.active || !s.isLarge(want) {
 		return 0
 	}
 	k := s.ringRoom(want, limit)
@@ -48,6 +48,12 @@ func (s *stream) largeRoom(want, limit int) int {
 	}
 	return 0
 }
+
+// isLarge reports that n bytes are for the ring: what fits a frame is, too, once the
+// window is full, so that nobody waits for a reader while there is room.
+func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
+
+func (s *stream) windowFull() bool { return uint64(s.smallMax) <= s.smallOut }
 
 // ringRoom is largeRoom as far as the stream's own ring goes.
 func (s *stream) ringRoom(want, limit int) int {

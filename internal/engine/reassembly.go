@@ -1,0 +1,177 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/smallnest/ringbuffer"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Small data that nobody waits for when it arrives is kept in a ring as large as the
+// stream's window. The window is a promise, reserved in the budget for as long as the
+// stream lives: what is mapped for rings is never more than that, and needs no second
+// reservation. No fabric touches a ring, so it is faulted in where it is written to, a
+// frame at a time, and mapping it under the lock takes microseconds. Idle streams have
+// none.
+
+// ring is a reassembly ring and its memory.
+type ring struct {
+	*ringbuffer.RingBuffer
+	slab *pool.Slab
+}
+
+// heap has the rings of streams whose windows are of one size.
+type heap struct {
+	size   int
+	free   []*ring
+	low    int // least that were free since chores looked last
+	mapped int // rings, free or not: at most paid
+	paid   int // windows that are reserved: at least live
+	live   int // streams
+}
+
+// spareRings is how many rings of streams that have gone are kept for the next ones,
+// with what was reserved for them, while the budget has plenty: conns may come and go
+// by the thousand.
+const spareRings = 4
+
+// heap is the heap for windows of a size. There are few.
+func (c *core) heap(size int) *heap {
+	for _, h := range c.heaps {
+		if h.size == size {
+			return h
+		}
+	}
+	h := &heap{size: size}
+	c.heaps = append(c.heaps, h)
+	return h
+}
+
+// join reserves another stream's window.
+func (h *heap) join(b *pool.Budget) error {
+	if h.live == h.paid {
+		if err := b.Reserve(h.bytes()); err != nil {
+			return err
+		}
+		h.paid++
+	}
+	h.live++
+	return nil
+}
+
+// bytes is what a window takes of the budget: its ring is made of whole pages.
+func (h *heap) bytes() int64 { return int64(pool.Pages(h.size)) }
+
+// leave takes back what was promised to a stream that has gone.
+func (c *core) leave(h *heap) {
+	b := c.cfg.Budget.Stats()
+	h.live--
+	switch {
+	case h.mapped < h.paid:
+		h.paid--
+		c.cfg.Budget.Release(h.bytes())
+	case h.paid-h.live > spareRings || 4*(b.Limit-b.Used) < b.Limit:
+		c.unmapRing(h)
+	}
+}
+
+// get returns an empty ring.
+func (h *heap) get(b *pool.Budget) (*ring, error) {
+	if n := len(h.free); n > 0 {
+		r := h.free[n-1]
+		h.free = h.free[:n-1]
+		h.low = min(h.low, n-1)
+		return r, nil
+	}
+	slab, err := pool.NewLazySlab(b, h.size)
+	if err != nil {
+		return nil, err
+	}
+	h.mapped++
+	return &ring{ringbuffer.NewBuffer(slab.Bytes()[:h.size]), slab}, nil
+}
+
+// put takes a ring back.
+func (h *heap) put(r *ring) {
+	r.Reset()
+	h.free = append(h.free, r)
+}
+
+// unmapRing gives one of the free rings back, which takes long if it is large: then
+// others do it, and until then it is paid for, unless the budget has no room for that.
+func (c *core) unmapRing(h *heap) (done bool) {
+	last := len(h.free) - 1
+	slab, small := h.free[last].slab, h.size <= lockedCopy
+	switch {
+	case h.paid > h.live:
+		h.paid--
+		slab.Pay()
+	case small: // of a stream that goes on paying
+	case c.cfg.Budget.Reserve(h.bytes()) != nil:
+		return false
+	default:
+		slab.Pay()
+	}
+	h.free[last] = nil
+	h.free = h.free[:last]
+	h.low = min(h.low, last)
+	h.mapped--
+	if !small || slab.Close() != nil {
+		c.discard(slab)
+	}
+	return true
+}
+
+// trimRings gives back the rings that nobody has needed since it was called last.
+func (c *core) trimRings() {
+	for _, h := range c.heaps {
+		for n := h.low; n > 0 && c.unmapRing(h); n-- {
+		}
+		h.low = len(h.free)
+	}
+}
+
+// closeRings ends the use of all rings, which are free. Streams that are left have their
+// windows until they are closed.
+func (c *core) closeRings() {
+	for _, h := range c.heaps {
+		for _, r := range h.free {
+			_ = r.slab.Close()
+		}
+		h.mapped, h.free = 0, nil
+		c.cfg.Budget.Release(int64(h.paid-h.live) * h.bytes())
+		h.paid = h.live
+	}
+}
+
+// hasFreeRings reports that trimRings will have something to do.
+func (c *core) hasFreeRings() bool {
+	for _, h := range c.heaps {
+		if len(h.free) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// reassemble keeps small data until it is read.
+func (s *stream) reassemble(b []byte) error {
+	if s.ring == nil {
+		var err error
+		if s.ring, err = s.heap.get(s.p.c.cfg.Budget); err != nil {
+			return err
+		}
+	}
+	if n, err := s.ring.TryWrite(b); err != nil || n != len(b) {
+		return errors.Join(errProtocol, err)
+	}
+	return nil
+}
+
+func (s *stream) freeRing() {
+	if s.ring != nil {
+		s.heap.put(s.ring)
+		s.ring = nil
+	}
+}

@@ -1,0 +1,109 @@
+package engine
+
+import (
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// TestIdleConnsOwnNoReassemblyMemory: memory for unread data is there while there is
+// some, is paid for by the conns' windows, and goes when it is read, or when the conns
+// go, whatever the size of the windows.
+func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
+	for _, window := range []int{minWindow + 100, DefaultWindow, 4 * DefaultWindow} {
+		virtual(t, Config{Window: window}, func(t *testing.T, l *link) {
+			const conns = 3 * spareRings
+			mapped := func() int64 { return l.eb.cfg.Budget.Stats().Mapped }
+			used := func() int64 { return l.eb.cfg.Budget.Stats().Used }
+			before, usedBefore := mapped(), used()
+			bytes := int64(pool.Pages(window))
+			var ends [conns][2]*Conn
+			data := make([]byte, minWindow)
+			for i := range ends {
+				ends[i][0], ends[i][1] = l.dial(t)
+			}
+			fill := func() {
+				for _, c := range ends {
+					_, err := c[0].Write(data)
+					require.NoError(t, err)
+				}
+				for _, c := range ends {
+					for ; c[1].Counters().SmallIn%uint64(len(data)) != 0 || c[1].stream.state().Unread == 0; time.Sleep(time.Millisecond) {
+					}
+				}
+				assert.Equal(t, before+conns*bytes, mapped())
+				assert.Equal(t, usedBefore+conns*bytes, used())
+			}
+			idle := func() { time.Sleep(3 * choreTime) }
+			assert.Equal(t, before, mapped())
+			for range 2 {
+				fill()
+				idle()
+				assert.Equal(t, before+conns*bytes, mapped(), "it is not read yet")
+				for _, c := range ends {
+					_, err := io.ReadFull(c[1], data)
+					require.NoError(t, err)
+				}
+				idle()
+				assert.Equal(t, before, mapped(), "it is read")
+				assert.Equal(t, usedBefore+conns*bytes, used(), "windows are promised")
+			}
+			fill()
+			for _, c := range ends {
+				require.NoError(t, c[1].SetLinger(0))
+				require.NoError(t, c[1].Close())
+				require.NoError(t, c[0].Close())
+			}
+			idle()
+			assert.Equal(t, before, mapped(), "conns are closed")
+			assert.Equal(t, usedBefore, used())
+		})
+	}
+}
+
+// TestRingsOfConnsThatGo: a few are kept for the next conns, with what was reserved for
+// them, unless the budget is short.
+func TestRingsOfConnsThatGo(t *testing.T) {
+	c, _ := lonelyCore(t)
+	b := c.cfg.Budget
+	before := b.Stats()
+	const size = 10_000
+	h := c.heap(size)
+	joined := func(n int) (rings []*ring) {
+		for range n {
+			require.NoError(t, h.join(b))
+			r, err := h.get(b)
+			require.NoError(t, err)
+			rings = append(rings, r)
+		}
+		return rings
+	}
+	part := func(rings []*ring) {
+		for _, r := range rings {
+			h.put(r)
+			c.leave(h)
+			s := b.Stats()
+			assert.LessOrEqual(t, s.Mapped-before.Mapped, s.Used-before.Used)
+		}
+	}
+	part(joined(2 * spareRings))
+	assert.Equal(t, heap{size: size, free: h.free, low: h.low, mapped: spareRings, paid: spareRings}, *h)
+	last := joined(1)
+	assert.Equal(t, spareRings, h.paid, "it takes over what is reserved")
+	c.trimRings()
+	c.trimRings()
+	assert.Equal(t, 1, h.mapped)
+	assert.Equal(t, 1, h.paid)
+	hogged := b.Stats().Limit - b.Stats().Used
+	require.NoError(t, b.Reserve(hogged))
+	require.Error(t, h.join(b))
+	part(last)
+	assert.Equal(t, heap{size: size, free: h.free}, *h)
+	assert.Empty(t, h.free)
+	b.Release(hogged)
+}
