@@ -58,12 +58,9 @@ func (p *Poller) sleep() bool {
 		s.tick = min(2*s.tick, lastLook)
 	}
 	most := s.tick
-	if most == lastLook && !p.ticks {
-		p.deep.Store(true) // first: whoever has something to look for from here on wakes us
-		p.sched.step()
-		if !p.has(flying|refused) && p.joining.Load() == 0 {
-			most = 0
-		}
+	if most == lastLook && !p.ticks && !p.has(flying|refused) && p.joining.Load() == 0 {
+		most = 0
+		p.deep.Store(true) // look sees what has been reported since
 	}
 	s.found = false
 	err := p.waiter.Wait(s.looks, most)

@@ -164,6 +164,7 @@ func (m *sim) fire(limit time.Time) bool {
 		m.now = next.at
 	}
 	next.at = time.Time{}
+	m.steps++
 	m.start("timer", next.f)
 	return true
 }

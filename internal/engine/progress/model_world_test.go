@@ -28,6 +28,7 @@ type kind struct {
 	limit  int  // of spinners
 	hangs  bool // a call does, once, for a while
 	dies   bool // it is closed in the middle
+	strict bool // a poll that finds something takes fi_trywait back
 }
 
 // arrival is what the queue has for a call, or the end of an operation of our own.
@@ -47,6 +48,7 @@ type model struct {
 	locked  bool
 	flying  int
 	refused int
+	since   time.Time // the fabric has refused something, and was offered nothing again
 	work    uint64
 
 	inPoll bool
@@ -71,8 +73,8 @@ type call struct {
 func runModel(seed uint64) *model {
 	m := &model{sim: sim{rng: rand.New(rand.NewPCG(seed, 1)), now: epoch}}
 	m.kind = kind{
-		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(8),
-		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3),
+		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(12),
+		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3), strict: m.oneIn(2),
 	}
 	cfg := Config{Queue: m, Spin: -1, Clock: m, Ticks: m.notice == byDeafFD}
 	if m.spin {
@@ -187,14 +189,13 @@ func (m *model) run1(c *call) {
 			m.leave()
 			return
 		}
+		m.post()
+		if m.oneIn(2) { // a Write, which does not wait
+			m.leave()
+			continue
+		}
 		c.waiting = true
 		c.w.Prepare()
-		switch m.rng.IntN(4) {
-		case 0:
-			m.refused++
-		case 1:
-			m.fly()
-		}
 		m.expect(arrival{call: c})
 		if m.oneIn(8) { // a deadline
 			m.after(m.span(), func() {
@@ -219,6 +220,18 @@ func (c *call) signal() {
 	}
 }
 
+// post offers the fabric an operation, or none.
+func (m *model) post() {
+	switch m.rng.IntN(4) {
+	case 0:
+		if m.refused++; m.refused == 1 {
+			m.since = m.now
+		}
+	case 1:
+		m.fly()
+	}
+}
+
 // fly posts an operation. It is called with the lock held.
 func (m *model) fly() {
 	m.flying++
@@ -228,7 +241,7 @@ func (m *model) fly() {
 
 // span is how long something takes.
 func (m *model) span() time.Duration {
-	most := []time.Duration{0, time.Microsecond, 20 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond, 300 * time.Millisecond}
+	most := []time.Duration{0, time.Microsecond, 20 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond, time.Second}
 	return time.Duration(m.rng.Int64N(int64(most[m.rng.IntN(len(most))]) + 1))
 }
 
@@ -282,11 +295,15 @@ func (m *model) Poll(retry bool) int {
 	n := min(len(m.queue), 1+m.rng.IntN(4))
 	found := append([]arrival(nil), m.queue[:n]...)
 	m.queue = m.queue[n:]
+	if n > 0 && m.strict {
+		m.fd.ready = false // what comes next makes it readable only after another fi_trywait
+	}
 	m.step()
 	if n > 0 || retry {
 		m.enter()
 		for m.refused > 0 && m.oneIn(2) {
 			m.refused--
+			m.since = m.now
 			m.fly()
 		}
 		for _, a := range found {
@@ -310,6 +327,7 @@ func (m *model) hang() {
 	m.sleep(5 * time.Second)
 	m.hung = false
 	m.check(m.steps-steps < 3000, "%d steps while a call hangs", m.steps-steps)
+	m.since = m.now
 	for i := range m.queue {
 		m.queue[i].at = m.now // it could not be reaped
 	}
@@ -322,6 +340,7 @@ func (m *model) inspect() {
 	if m.inPoll && m.hung && m.hangs || m.over {
 		return
 	}
+	m.check(m.refused == 0 || m.now.Sub(m.since) < 50*time.Millisecond, "what was refused is not offered again")
 	for _, a := range m.queue {
 		if late := m.now.Sub(a.at); late > m.patience(a) {
 			m.check(false, "an arrival (own %v) is not looked at for %v", a.own, late)
@@ -335,7 +354,7 @@ func (m *model) patience(a arrival) time.Duration {
 	switch {
 	case m.notice == byDeafFD, m.notice == byDullFD && a.own:
 		return lastLook + slack
-	case m.notice == byNothing:
+	case m.notice == byNothing && !a.own: // which it is polled often for
 		return PollIdle + slack
 	}
 	return slack
