@@ -81,14 +81,18 @@ func (m *sim) check(ok bool, format string, args ...any) {
 	}
 }
 
-// step implements scheduler. Whatever runs takes time.
-func (m *sim) step() {
+// step implements scheduler. Whatever runs takes time, and now and then the machine has
+// something else to do.
+func (m *model) step() {
 	if m.running == nil { // the model's own call
 		return
 	}
 	m.steps++
 	m.now = m.now.Add(time.Duration(m.rng.IntN(200)))
-	if m.oneIn(2) {
+	switch {
+	case m.oneIn(60):
+		m.sleep(time.Duration(m.rng.Int64N(int64(500 * time.Microsecond))))
+	case m.oneIn(2):
 		m.pause()
 	}
 }

@@ -350,7 +350,7 @@ func (m *model) inspect() {
 
 // patience is how long an arrival may have to wait.
 func (m *model) patience(a arrival) time.Duration {
-	const slack = 10 * time.Millisecond
+	const slack = 15 * time.Millisecond
 	switch {
 	case m.notice == byDeafFD, m.notice == byDullFD && a.own:
 		return lastLook + slack
