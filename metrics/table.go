@@ -28,6 +28,7 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.paths.failed", "{check}", "Path checks that failed at dials: wrong contents arrived, or nothing.", true, byProvider}, values: func(s *ts) map[string]uint64 { return s.PathFailures }},
 	{Desc: Desc{"fabricnet.memory.limit", "By", "Transport.MemoryLimit.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Limit) }},
 	{Desc: Desc{"fabricnet.memory.used", "By", "Memory mapped or promised for data.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Used) }},
+	{Desc: Desc{"fabricnet.memory.mapped", "By", "Memory mapped for data: what is used, but for what is only promised.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Mapped) }},
 	{Desc: Desc{"fabricnet.memory.peak", "By", "The most that the memory used has been.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.High) }},
 	{Desc: Desc{"fabricnet.rendezvous.sent", "By", "Sent on rendezvous connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.RendezvousSent }},
 	{Desc: Desc{"fabricnet.rendezvous.received", "By", "Received on rendezvous connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.RendezvousReceived }},

@@ -3,6 +3,7 @@
 package pool
 
 import (
+	"runtime"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -32,9 +33,9 @@ func replaceMemory(mem []byte, prot int) error {
 // unmapMemory gives the pages back a piece at a time: while munmap(2) does that for all
 // of them, nobody else in the process can map or unmap anything.
 func unmapMemory(mem []byte) error {
-	const piece = 2 << 20
 	for rest := mem; len(rest) > piece; rest = rest[piece:] {
 		_ = unix.Madvise(rest[:piece], unix.MADV_DONTNEED) // else munmap does it
+		runtime.Gosched()
 	}
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)))
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime"
 	"sync"
 )
 
@@ -60,6 +61,9 @@ func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 	// provider that copies across address spaces far more than that.
 	for i, page := 0, os.Getpagesize(); i < len(mem); i += page {
 		mem[i] = 0
+		if i%piece == 0 {
+			runtime.Gosched() // all of it takes longer than others want to wait
+		}
 	}
 	if r == nil {
 		return s, nil
@@ -98,6 +102,9 @@ func Pages(size int) int {
 	page := os.Getpagesize()
 	return (size + page - 1) &^ (page - 1)
 }
+
+// piece is how much is faulted in, or given back, at a time: a huge page.
+const piece = 2 << 20
 
 func mapSlab(b *Budget, size int) (*Slab, error) {
 	mem, err := mapMemory(Pages(size))

@@ -6,6 +6,8 @@
 // go in, operations on the fabric and wake-ups come out, so that the model test
 // replays any schedule from a seed.
 //
+// It maps no memory either: it notes what it lacks, and others bring it (supply.go).
+//
 // Its outer half makes that usable: Endpoint guards the core with one lock, package
 // progress decides who polls the completion queue, Conn blocks, and honours deadlines.
 //

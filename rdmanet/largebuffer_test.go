@@ -1,0 +1,122 @@
+package rdmanet_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// span is when something was going on.
+type span struct{ from, to time.Time }
+
+func (s span) took() time.Duration { return s.to.Sub(s.from) }
+
+// longest is the longest of trips that had to do with s.
+func (s span) longest(trips []span) (d time.Duration) {
+	for _, t := range trips {
+		if t.to.After(s.from) && t.from.Before(s.to) {
+			d = max(d, t.took())
+		}
+	}
+	return d
+}
+
+func init() { roles["echo"] = echoes }
+
+// echoes sends back what comes, for ever.
+func echoes(provider, _ string) error {
+	lc := rdmanet.ListenConfig{Transport: new(rdmanet.Transport), Providers: []string{provider}}
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return err
+		}
+		go func() {
+			_, _ = io.Copy(onlyWriter{c}, onlyReader{c})
+			_ = c.Close()
+		}()
+	}
+}
+
+// TestLargeBuffersHoldNobodyUp: while 200 MiB are mapped, registered, or given back,
+// another conn of the endpoint has round trips as ever. A busy machine takes its time
+// now and then, but not for the greater part of each call, as the endpoint's lock would.
+func TestLargeBuffersHoldNobodyUp(t *testing.T) {
+	const size = 200 << 20
+	onReal(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		tr.MemoryLimit = 512 << 20
+		_, stdout := startProcess(t, process(t, "echo", providers[0], ""))
+		addr := line(t, stdout)
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers, Timeout: patience}
+		dial := func() *rdmanet.Conn {
+			c, err := d.Dial("rdma", addr)
+			require.NoError(t, err)
+			return c.(*rdmanet.Conn)
+		}
+		a, idle := dial(), dial()
+		stop, done := make(chan struct{}), make(chan []span)
+		go func() {
+			var trips []span
+			defer func() { done <- trips }()
+			for buf := make([]byte, 64); ; {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				from := time.Now()
+				_, err := a.Write(buf)
+				if err == nil {
+					_, err = io.ReadFull(a, buf)
+				}
+				if !assert.NoError(t, err) {
+					return
+				}
+				trips = append(trips, span{from, time.Now()})
+			}
+		}()
+		quiet := span{from: time.Now()}
+		time.Sleep(time.Second) // round trips without anything else
+		quiet.to = time.Now()
+		var calls []span
+		for range rounds(20, 100) {
+			call := span{from: time.Now()}
+			buf, err := idle.AllocBuffer(size)
+			require.NoError(t, err)
+			buf.Release()
+			call.to = time.Now()
+			calls = append(calls, call)
+		}
+		close(stop)
+		trips := <-done
+		var longest, took []time.Duration
+		least := 1.0
+		for _, c := range calls {
+			longest, took = append(longest, c.longest(trips)), append(took, c.took())
+			least = min(least, float64(c.longest(trips))/float64(c.took()))
+		}
+		slices.Sort(longest)
+		slices.Sort(took)
+		t.Logf("%d calls of %v (median); the longest round trip of each: from %v to %v, of a second without: %v",
+			len(calls), took[len(took)/2], longest[0], longest[len(longest)-1], quiet.longest(trips))
+		assert.Less(t, least, 0.5)
+		if *soak { // on a machine with nothing else to do
+			assert.Less(t, longest[len(longest)-1]-quiet.longest(trips), 5*time.Millisecond)
+		}
+		closeAll(t, a, idle)
+	})
+}

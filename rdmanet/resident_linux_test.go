@@ -1,0 +1,342 @@
+//go:build linux && cgo && !race && !asan
+
+package rdmanet_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"os"
+	"runtime/metrics"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func init() {
+	roles["idle listener"], roles["idle dialer"] = idleListener, idleDialer
+	roles["flood"], roles["hoarder"] = flood, hoarder
+}
+
+// footprint is what a process has in memory, in bytes.
+type footprint struct {
+	Resident int64
+	Go       int64 // of that, what Go has from the system
+	Pool     rdmanet.MemoryStats
+	Landing  int64 // of what is mapped
+}
+
+func footprintOf(tr *rdmanet.Transport) footprint {
+	stats := tr.Stats()
+	f := footprint{Resident: resident(), Pool: stats.Memory}
+	for _, p := range stats.Providers {
+		f.Landing += p.LandingMemory
+	}
+	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
+	metrics.Read(s)
+	f.Go = int64(s[0].Value.Uint64() - s[1].Value.Uint64())
+	return f
+}
+
+// reply does what the number of each line that comes in asks for, unless it is 0, and
+// then says what this process has in memory.
+func reply(tr *rdmanet.Transport, do func(n int) error) error {
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		if n, err := strconv.Atoi(in.Text()); err != nil {
+			return err
+		} else if n > 0 {
+			if err := do(n); err != nil {
+				return err
+			}
+		}
+		if err := json.NewEncoder(os.Stdout).Encode(footprintOf(tr)); err != nil {
+			return err
+		}
+	}
+	return tr.Close()
+}
+
+// observed is a process that replies.
+type observed struct {
+	stdin  io.WriteCloser
+	stdout *bufio.Reader
+}
+
+func observe(t *testing.T, role, provider, addr string) (o observed) {
+	t.Helper()
+	o.stdin, o.stdout = startProcess(t, process(t, role, provider, addr))
+	return o
+}
+
+func (o observed) ask(t *testing.T, n int) (f footprint) {
+	t.Helper()
+	_, err := fmt.Fprintln(o.stdin, n)
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal([]byte(line(t, o.stdout)), &f))
+	return f
+}
+
+// idleCost is the most that an idle conn may cost a process, in bytes.
+const idleCost = 16 << 10
+
+// idleTail is how much small data idleListener sends after idleJobs jobs.
+const (
+	idleJobs  = 2
+	idleTail  = 12 * idlePiece
+	idlePiece = 4 << 10
+)
+
+// idleListener takes jobs on each conn, then sends small data, and waits for the end.
+func idleListener(provider, _ string) error {
+	tr := new(rdmanet.Transport)
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: manyConns}
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				for range idleJobs {
+					if err := takeJob(c); err != nil {
+						return
+					}
+				}
+				for range idleTail / idlePiece {
+					if _, err := c.Write(make([]byte, idlePiece)); err != nil {
+						return
+					}
+				}
+				_, _ = c.Read(make([]byte, 1))
+			}()
+		}
+	}()
+	return reply(tr, nil)
+}
+
+// idleDialer sends jobs over each of so many new conns, and keeps them. It reads once
+// there is something to be read on all.
+func idleDialer(provider, addr string) error {
+	tr := new(rdmanet.Transport)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	var conns []net.Conn
+	return reply(tr, func(n int) error {
+		first := len(conns)
+		for range n {
+			c, err := d.Dial("rdma", addr)
+			if err != nil {
+				return err
+			}
+			conns = append(conns, c)
+		}
+		err := inParallel(conns[first:], func(i int, c net.Conn) error {
+			return errors.Join(sendJob(c, i, 100), sendJob(c, i, 512<<10))
+		})
+		return errors.Join(err, inParallel(conns[first:], func(_ int, c net.Conn) error {
+			_, err := io.ReadFull(c, make([]byte, idleTail))
+			return err
+		}))
+	})
+}
+
+// inParallel calls f with each conn, a few at a time.
+func inParallel(conns []net.Conn, f func(i int, c net.Conn) error) error {
+	const few = 16
+	next, errs := make(chan int), make(chan error, len(conns))
+	for range few {
+		go func() {
+			for i := range next {
+				errs <- f(i, conns[i])
+			}
+		}()
+	}
+	for i := range conns {
+		next <- i
+	}
+	close(next)
+	var err error
+	for range conns {
+		err = errors.Join(err, <-errs)
+	}
+	return err
+}
+
+// TestResidentOfIdleConns: a thousand conns that have carried small and large data, and
+// are idle, take little memory in either process, Go's included.
+func TestResidentOfIdleConns(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			there := observe(t, "idle listener", provider, "")
+			here := observe(t, "idle dialer", provider, line(t, there.stdout))
+			look := func() [2]footprint { return [...]footprint{here.ask(t, 0), there.ask(t, 0)} }
+			here.ask(t, 1)
+			eventually(t, func() bool { f := look(); return f[0].Landing+f[1].Landing == 0 }, "the first is idle")
+			before := look()
+			here.ask(t, manyConns)
+			var after [2]footprint
+			var each [2]int64
+			assert.Eventually(t, func() bool {
+				after = look()
+				for i := range after {
+					each[i] = (after[i].Resident - before[i].Resident) / manyConns
+				}
+				return max(each[0], each[1]) <= idleCost && after[0].Landing+after[1].Landing == 0
+			}, 2*patience, 100*time.Millisecond, "what an idle conn costs the dialing and the listening side")
+			t.Logf("%d bytes each for the dialing and the listening side; %+v before, %+v after", each, before, after)
+			for _, o := range []observed{here, there} {
+				require.NoError(t, o.stdin.Close())
+			}
+		})
+	}
+}
+
+const (
+	hoardLimit = 24 << 20
+	hoardConns = 200
+	// oneSlab is the largest that is mapped at a time, but for Buffers that ask for more.
+	oneSlab = 4 << 20
+)
+
+// flood writes small data to all conns, and then, once it has read something, for ever.
+func flood(provider, _ string) error {
+	tr := new(rdmanet.Transport)
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: hoardConns}
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				for range idleTail / idlePiece {
+					if _, err := c.Write(make([]byte, idlePiece)); err != nil {
+						break
+					}
+				}
+				_, _ = c.Read(make([]byte, 1))
+				writeForEver(c)
+			}()
+		}
+	}()
+	return reply(tr, nil)
+}
+
+func writeForEver(c net.Conn) {
+	defer c.Close()
+	for {
+		if _, err := c.Write(jobData()); err != nil {
+			return
+		}
+	}
+}
+
+// hoarder opens so many conns, as far as it is let, closes them when there is something to
+// be read on all, and opens a few again: these are written to on both sides, and now and
+// then it reads from some. It takes and gives back all the Buffers that it can get.
+func hoarder(provider, addr string) error {
+	tr := &rdmanet.Transport{MemoryLimit: hoardLimit}
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	open := func(n int) (conns []*rdmanet.Conn, err error) {
+		for range n {
+			c, err := d.Dial("rdma", addr)
+			if err != nil {
+				return conns, err // there is no room for another
+			}
+			conns = append(conns, c.(*rdmanet.Conn))
+		}
+		return conns, nil
+	}
+	return reply(tr, func(n int) error {
+		conns, err := open(n)
+		if n == 1 {
+			return err
+		}
+		err = until(func() bool {
+			var unread uint64
+			for _, c := range conns {
+				unread += c.Info().SmallReceived
+			}
+			return unread > hoardLimit/4
+		})
+		for _, c := range conns {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}
+		if conns, _ = open(n / 10); len(conns) == 0 || err != nil {
+			return errors.Join(errors.New("no conns"), err)
+		}
+		for _, c := range conns {
+			go writeForEver(c)
+		}
+		go hoard(conns)
+		return nil
+	})
+}
+
+func hoard(conns []*rdmanet.Conn) {
+	rng := rand.New(rand.NewPCG(1, 1))
+	var held []*rdmanet.Buffer
+	for {
+		c := conns[rng.IntN(len(conns))]
+		b, err := c.AllocBuffer(1 + rng.IntN(1<<(10+rng.IntN(14))))
+		switch {
+		case err == nil:
+			held = append(held, b)
+		case len(held) > 0 && rng.IntN(4) == 0:
+			i := rng.IntN(len(held))
+			held[i].Release()
+			held = slices.Delete(held, i, i+1)
+		case rng.IntN(100) == 0:
+			_ = c.SetReadDeadline(time.Now().Add(10 * time.Millisecond))
+			_, _ = c.Read(make([]byte, 100<<10))
+		}
+	}
+}
+
+// TestResidentWithinLimit: whatever users and peers do, a process has no more memory than
+// Transport.MemoryLimit and one slab, beyond what it had with one conn, and Go's.
+func TestResidentWithinLimit(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			there := observe(t, "flood", provider, "")
+			here := observe(t, "hoarder", provider, line(t, there.stdout))
+			before := here.ask(t, 1)
+			here.ask(t, hoardConns)
+			var most footprint
+			var growth int64
+			for start := time.Now(); time.Since(start) < time.Duration(rounds(5, 60))*time.Second; {
+				now := here.ask(t, 0)
+				if more := now.Resident - now.Go - (before.Resident - before.Go); more > growth {
+					most, growth = now, more
+				}
+			}
+			t.Logf("%d KiB more resident at most, at a limit of %d KiB; %+v before, %+v then", growth>>10, hoardLimit>>10, before, most)
+			assert.LessOrEqual(t, growth, int64(hoardLimit+oneSlab))
+			assert.Greater(t, most.Pool.Mapped, int64(hoardLimit/2), "it was not put to the test")
+			assert.LessOrEqual(t, most.Pool.High, int64(hoardLimit))
+		})
+	}
+}
