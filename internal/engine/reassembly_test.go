@@ -33,7 +33,8 @@ func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 					require.NoError(t, err)
 				}
 				for _, c := range ends {
-					for ; c[1].Counters().SmallIn%uint64(len(data)) != 0 || c[1].stream.state().Unread == 0; time.Sleep(time.Millisecond) {
+					for l.unread(c[1]) < uint64(len(data)) {
+						time.Sleep(time.Millisecond)
 					}
 				}
 				assert.Equal(t, before+conns*bytes, mapped())
@@ -64,6 +65,12 @@ func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 			assert.Equal(t, usedBefore, used())
 		})
 	}
+}
+
+func (l *link) unread(c *Conn) uint64 {
+	l.eb.mu.Lock()
+	defer l.eb.mu.Unlock()
+	return c.stream.state().Unread
 }
 
 // TestRingsOfConnsThatGo: a few are kept for the next conns, with what was reserved for
