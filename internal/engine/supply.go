@@ -217,6 +217,7 @@ func (e *Endpoint) supply() {
 		e.core.supplied(o)
 	}
 	e.supplying = false
+	e.mapped.Broadcast() // others may have done what this was started for: see awaitSupply
 	e.leave()
 }
 

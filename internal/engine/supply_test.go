@@ -289,3 +289,37 @@ func TestBudgetForTheNextBuffer(t *testing.T) {
 	require.NoError(t, b.Close())
 	l.close(t)
 }
+
+// TestAllocWaitsForNobodyWhoHasGone: who waits for what the supplier unmaps is woken as well
+// if that finds nothing left to do, since another call has done it.
+func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
+	const size = 2 * lendSlab
+	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)}, func(e fabric.Endpoint) fabric.Endpoint { return e })
+	require.NoError(t, err)
+	a, b := l.dial(t)
+	e := l.ea
+	buf, err := a.AllocBuffer(size)
+	require.NoError(t, err)
+	e.mu.Lock()
+	require.False(t, e.supplying)
+	e.supplying = true // leave has just started supply for what was waste then: see there
+	e.mu.Unlock()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := a.AllocBuffer(size) // there is no room, and no waste any more
+		failed <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	go e.supply() // which runs only now
+	select {
+	case err := <-failed:
+		assert.ErrorIs(t, err, ErrMemory)
+	case <-time.After(5 * time.Second):
+		assert.Fail(t, "AllocBuffer waits for ever")
+		e.mapped.Broadcast()
+	}
+	buf.Release()
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.close(t)
+}
