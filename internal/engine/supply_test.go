@@ -323,3 +323,42 @@ func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 	require.NoError(t, b.Close())
 	l.close(t)
 }
+
+// TestAllocWaitsForRelease: memory that another goroutine is unmapping makes room.
+func TestAllocWaitsForRelease(t *testing.T) {
+	const size = 3 * lendSlab
+	var end *slow
+	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, func(e fabric.Endpoint) fabric.Endpoint {
+		w := &slow{Endpoint: e, held: make(chan struct{}, 100)}
+		if end == nil {
+			end = w
+		}
+		return w
+	})
+	require.NoError(t, err)
+	a, b := l.dial(t)
+	buf, err := a.AllocBuffer(size)
+	require.NoError(t, err)
+	end.close()
+	go buf.Release()
+	within(t, end.held, "nothing is deregistered")
+	alloc := make(chan error, 1)
+	go func() {
+		buf, err := a.AllocBuffer(size)
+		if err == nil {
+			buf.Release()
+		}
+		alloc <- err
+	}()
+	select {
+	case err := <-alloc:
+		assert.NoError(t, err, "it did not wait for what is being unmapped")
+		end.open()
+	case <-time.After(100 * time.Millisecond):
+		end.open()
+		assert.NoError(t, <-alloc)
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.close(t)
+}
