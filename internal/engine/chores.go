@@ -12,6 +12,9 @@ func (c *core) chores() (again bool) {
 	c.posted = false
 	c.starved, c.landing = false, false // grantWaiting finds out
 	c.askAgain()
+	if c.outOfStage() {
+		c.wantStage()
+	}
 	c.grantWaiting()
 	c.probes.evict(c.now())
 	for _, p := range c.order {
@@ -56,8 +59,11 @@ func (p *peer) checkProgress() (dead bool) {
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
 	return c.posted || c.mourning > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
-		c.hasFreeRings() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+		c.hasFreeRings() || c.outOfStage() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
+
+// outOfStage reports writers that wait while all staging memory is in use, perhaps for ever.
+func (c *core) outOfStage() bool { return c.blocked > 0 && c.stage.Len() > 0 && c.stage.Free() == 0 }
 
 // mayTrim reports memory for Buffers of which none is in use. One that is on its way
 // to a dead peer may be in use for as long as the endpoint is open.

@@ -141,7 +141,7 @@ func (p *peer) checkCloses() {
 			s.dropPending()
 			s.sendReset()
 		}
-		if s.send == sendAborting || s.send == sendAborted {
+		if s.closed() && now.Sub(s.closedAt) > p.c.cfg.DeadAfter {
 			p.unanswered++
 		}
 	}

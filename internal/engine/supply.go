@@ -217,6 +217,7 @@ func (e *Endpoint) supply() {
 		e.core.supplied(o)
 	}
 	e.supplying = false
+	e.mapped.Broadcast() // others may have done what this was started for: see awaitSupply
 	e.leave()
 }
 
@@ -264,7 +265,7 @@ func (e *Endpoint) mapSlab(f func() (*pool.Slab, error)) (slab *pool.Slab, err e
 // awaitSupply waits for what is being unmapped by others, and reports whether there
 // was anything.
 func (e *Endpoint) awaitSupply() bool {
-	if !e.supplying {
+	if !e.supplying && e.core.mapping == 0 {
 		return false
 	}
 	e.mapped.Wait()

@@ -289,3 +289,76 @@ func TestBudgetForTheNextBuffer(t *testing.T) {
 	require.NoError(t, b.Close())
 	l.close(t)
 }
+
+// TestAllocWaitsForNobodyWhoHasGone: who waits for what the supplier unmaps is woken as well
+// if that finds nothing left to do, since another call has done it.
+func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
+	const size = 2 * lendSlab
+	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)}, func(e fabric.Endpoint) fabric.Endpoint { return e })
+	require.NoError(t, err)
+	a, b := l.dial(t)
+	e := l.ea
+	buf, err := a.AllocBuffer(size)
+	require.NoError(t, err)
+	e.mu.Lock()
+	require.False(t, e.supplying)
+	e.supplying = true // leave has just started supply for what was waste then: see there
+	e.mu.Unlock()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := a.AllocBuffer(size) // there is no room, and no waste any more
+		failed <- err
+	}()
+	time.Sleep(50 * time.Millisecond)
+	go e.supply() // which runs only now
+	select {
+	case err := <-failed:
+		assert.ErrorIs(t, err, ErrMemory)
+	case <-time.After(5 * time.Second):
+		assert.Fail(t, "AllocBuffer waits for ever")
+		e.mapped.Broadcast()
+	}
+	buf.Release()
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.close(t)
+}
+
+// TestAllocWaitsForRelease: memory that another goroutine is unmapping makes room.
+func TestAllocWaitsForRelease(t *testing.T) {
+	const size = 3 * lendSlab
+	var end *slow
+	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, func(e fabric.Endpoint) fabric.Endpoint {
+		w := &slow{Endpoint: e, held: make(chan struct{}, 100)}
+		if end == nil {
+			end = w
+		}
+		return w
+	})
+	require.NoError(t, err)
+	a, b := l.dial(t)
+	buf, err := a.AllocBuffer(size)
+	require.NoError(t, err)
+	end.close()
+	go buf.Release()
+	within(t, end.held, "nothing is deregistered")
+	alloc := make(chan error, 1)
+	go func() {
+		buf, err := a.AllocBuffer(size)
+		if err == nil {
+			buf.Release()
+		}
+		alloc <- err
+	}()
+	select {
+	case err := <-alloc:
+		assert.NoError(t, err, "it did not wait for what is being unmapped")
+		end.open()
+	case <-time.After(100 * time.Millisecond):
+		end.open()
+		assert.NoError(t, <-alloc)
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.close(t)
+}
