@@ -35,7 +35,7 @@ type Endpoint struct {
 	last   atomic.Pointer[Stats]
 	final  *Stats // guarded by mu, nil until the endpoint is closed
 	closed sync.Once
-	later  sync.WaitGroup // what is left to do of calls whose context has ended
+	later  tasks // what is left to do of calls whose context has ended
 
 	supplying bool       // the goroutine of supply is there; guarded by mu
 	mapped    sync.Cond  // of mu: core.mapping has gone down
@@ -236,7 +236,7 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 		err  error
 	}
 	done := make(chan result)
-	e.later.Go(func() {
+	started := e.later.start(func() {
 		addr, err := e.fab.Insert(name)
 		select {
 		case done <- result{addr, err}:
@@ -246,6 +246,9 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 			}
 		}
 	})
+	if !started {
+		return 0, ErrEndpointClosed
+	}
 	select {
 	case r := <-done:
 		return r.addr, r.err
@@ -362,11 +365,14 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		e.leave()
 		e.wait(&s.rd, "rdmanet.Open")
 		if !e.enterBefore(ctx) {
-			e.later.Go(func() {
+			giveUp := func() {
 				e.enterWatched()
 				defer e.leave()
 				s.abort(framing.ResetAbort)
-			})
+			}
+			if !e.later.start(giveUp) {
+				go giveUp() // the endpoint is closed, and needs nothing of it
+			}
 			return nil, ctx.Err()
 		}
 	}
@@ -394,7 +400,7 @@ func (e *Endpoint) Close() (err error) {
 		}
 		e.leave()
 		e.poller.Close()
-		e.later.Wait()
+		e.later.end()
 		e.chores.Stop()
 		e.evicts.Stop()
 		e.mu.Lock()

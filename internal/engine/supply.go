@@ -262,10 +262,10 @@ func (e *Endpoint) mapSlab(f func() (*pool.Slab, error)) (slab *pool.Slab, err e
 	return nil, c.err
 }
 
-// awaitSupply waits for what is being unmapped by others, and reports whether there
-// was anything.
+// awaitSupply waits for what is being mapped or unmapped by others, and reports whether
+// there was anything.
 func (e *Endpoint) awaitSupply() bool {
-	if !e.supplying && e.core.mapping == 0 {
+	if !e.supplying && e.core.mapping == 0 || e.pause != nil {
 		return false
 	}
 	e.mapped.Wait()

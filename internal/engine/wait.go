@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"runtime"
+	"sync"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
@@ -38,6 +39,32 @@ func (e *Endpoint) wait(w *waiter, what string) {
 		return
 	}
 	e.poller.Wait(&w.Waiter, what)
+}
+
+// tasks are goroutines that Close waits for. It does so once, and nothing may be added to a
+// sync.WaitGroup meanwhile.
+type tasks struct {
+	mu   sync.Mutex // guards over
+	over bool
+	wait sync.WaitGroup
+}
+
+// start reports false, and does nothing, once end was called.
+func (t *tasks) start(f func()) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.over {
+		t.wait.Go(f)
+	}
+	return !t.over
+}
+
+// end waits for all.
+func (t *tasks) end() {
+	t.mu.Lock()
+	t.over = true
+	t.mu.Unlock()
+	t.wait.Wait()
 }
 
 // lock takes the endpoint's lock for a call that must not wait for one that
