@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -123,6 +124,47 @@ func idlePolling(t *testing.T, p simfabric.Personality) {
 	assert.LessOrEqual(t, time.Since(start), pollIdle+trips*4*pollEvery, "and those behind it")
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
+	require.NoError(t, l.ea.Close())
+	require.NoError(t, l.eb.Close())
+}
+
+// TestIdleIsLeftAlone: with a wait fd or a doorbell nobody looks at an endpoint on which
+// nothing happens, conns or not; without peers nobody does at any.
+func TestIdleIsLeftAlone(t *testing.T) {
+	for _, preset := range simfabric.Presets() {
+		t.Run(preset.Name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) { idleAlone(t, preset.Personality) })
+		})
+	}
+}
+
+func idleAlone(t *testing.T, p simfabric.Personality) {
+	var calls atomic.Int64
+	l, err := newLinkOf(simfabric.Config{Seed: 5, Personality: p}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
+		return polled{e, &calls}
+	})
+	require.NoError(t, err)
+	isAlone := func(what string) {
+		time.Sleep(time.Minute) // leases come back, too
+		before := calls.Load()
+		time.Sleep(time.Minute)
+		assert.Zero(t, calls.Load()-before, what)
+	}
+	a, b := l.dial(t)
+	go func() {
+		_, err := a.Write(make([]byte, 300_000))
+		assert.NoError(t, err)
+	}()
+	_, err = io.ReadFull(b, make([]byte, 300_000))
+	require.NoError(t, err)
+	if !p.NoWait || p.SameHost {
+		isAlone("conns that nobody uses")
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.a.Lost(errors.New("gone"))
+	l.b.Lost(errors.New("gone"))
+	isAlone("no peers")
 	require.NoError(t, l.ea.Close())
 	require.NoError(t, l.eb.Close())
 }

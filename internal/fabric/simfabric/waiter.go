@@ -11,10 +11,13 @@ type waiter struct {
 	e     *endpoint
 	event chan struct{}
 	woken chan struct{}
+	timer *time.Timer // of the one Wait that is going on
 }
 
 func newWaiter(e *endpoint) *waiter {
-	return &waiter{e: e, event: make(chan struct{}, 1), woken: make(chan struct{}, 1)}
+	t := time.NewTimer(time.Hour)
+	t.Stop()
+	return &waiter{e: e, event: make(chan struct{}, 1), woken: make(chan struct{}, 1), timer: t}
 }
 
 func put(c chan struct{}) {
@@ -35,9 +38,9 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	}
 	var expired <-chan time.Time
 	if limit > 0 {
-		t := time.NewTimer(limit)
-		defer t.Stop()
-		expired = t.C
+		w.timer.Reset(limit)
+		defer w.timer.Stop()
+		expired = w.timer.C
 	}
 	for !ready() {
 		if w.mustPoll() {
