@@ -110,7 +110,7 @@ func TestUnansweredClose(t *testing.T) {
 		require.NoError(t, near.SetLinger(2))
 		require.Error(t, near.Close())
 		time.Sleep(5 * time.Second)
-		require.Nil(t, l.a.p.err)
+		require.NoError(t, l.a.p.err)
 		near.e.mu.Lock()
 		require.Equal(t, sendAborted, near.stream.send)
 		near.e.mu.Unlock()
