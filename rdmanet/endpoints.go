@@ -206,7 +206,7 @@ func (t *Transport) closeEndpoints(match func(*endpoint) bool) {
 	var list []*endpoint
 	t.mu.Lock()
 	for ep := range t.open {
-		if !ep.own && !ep.retired && match(ep) {
+		if !ep.own && match(ep) { // others may be about to close it: Close waits for them
 			t.retireLocked(ep)
 			list = append(list, ep)
 		}

@@ -1,0 +1,62 @@
+package rdmanet_test
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// lingering is a simulated fabric whose endpoints take until end is closed to close.
+type lingering struct {
+	*simfabric.Network
+	begun, end chan struct{}
+}
+
+type lingeringEndpoint struct {
+	fabric.Endpoint
+	l *lingering
+}
+
+func (l *lingering) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := l.Network.Open(provider, src)
+	return lingeringEndpoint{ep, l}, err
+}
+
+func (e lingeringEndpoint) Close() error {
+	e.l.begun <- struct{}{}
+	<-e.l.end
+	return e.Endpoint.Close()
+}
+
+// TestCloseDuringCloseIdle: when Close returns, no endpoint is open, also none that CloseIdle
+// has begun to close.
+func TestCloseDuringCloseIdle(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	slow := &lingering{n, make(chan struct{}, 10), make(chan struct{})}
+	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
+	t.Cleanup(func() { there.Close() })
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	c, err := (&rdmanet.Dialer{Transport: here}).Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	closeAll(t, c, accept(t, l))
+	idle, closed := make(chan struct{}), make(chan struct{})
+	go func() { defer close(idle); here.CloseIdle() }()
+	<-slow.begun
+	go func() { defer close(closed); here.Close() }()
+	select {
+	case <-closed:
+		assert.Fail(t, "Close has returned, and an endpoint is still open")
+	case <-time.After(100 * time.Millisecond):
+	}
+	close(slow.end)
+	<-idle
+	<-closed
+	assert.Zero(t, here.Stats().Memory.Used)
+}
