@@ -15,6 +15,9 @@ func (c *core) chores() (again bool) {
 	if c.outOfStage() {
 		c.wantStage()
 	}
+	if c.tx.Len() < c.most(&c.sending) { // what mourn has asked for was refused
+		c.want(&c.sending)
+	}
 	c.grantWaiting()
 	c.probes.evict(c.now())
 	for _, p := range c.order {
