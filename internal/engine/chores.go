@@ -15,7 +15,7 @@ func (c *core) chores() (again bool) {
 	if c.outOfStage() {
 		c.wantStage()
 	}
-	if c.tx.Len() < c.most(&c.sending) { // what mourn has asked for was refused
+	if c.tx.Len() < c.most(&c.sending) { // what makeUp has asked for was refused
 		c.want(&c.sending)
 	}
 	c.grantWaiting()
@@ -29,9 +29,9 @@ func (c *core) chores() (again bool) {
 			again = true
 		}
 	}
-	if c.mourning > 0 {
-		c.mourning--
-		c.mourn()
+	if c.looksLeft > 0 {
+		c.looksLeft--
+		c.makeUp()
 	}
 	if c.mayTrim() {
 		c.discard(c.lend.Trim(0)...) // idle conns own no registered memory
@@ -39,7 +39,7 @@ func (c *core) chores() (again bool) {
 	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
-	return again || c.burying() || c.mourning > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
+	return again || c.burying() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
 // checkProgress counts the looks in a row at which nothing had moved that was sent to
@@ -61,7 +61,7 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || c.mourning > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
+	return c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
 		c.hasFreeRings() || c.outOfStage() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -73,15 +72,10 @@ type core struct {
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
 	graves       graves
-	room         atomic.Uint32      // a Room; stored with the lock, read without
-	stale        atomic.Bool        // Wear was called, without the lock
-	dead         toll               // as of the last look
-	bereft       []*peer            // dead ones that held something then
-	mourning     int                // looks still to come
-	sends        int                // send slots for live peers
-	lost         map[*peer]struct{} // peers that have failed and still have streams
-	held         bool               // a tail waits for more: a peer with a doorbell has no others beside it
-	freed        bool               // a budget of the whole endpoint has grown: look at the peers
+	capacity
+	lost  map[*peer]struct{} // peers that have failed and still have streams
+	held  bool               // a tail waits for more: a peer with a doorbell has no others beside it
+	freed bool               // a budget of the whole endpoint has grown: look at the peers
 	// rang lists peers that were sent something and may sleep.
 	rang  []*peer
 	err   error // the endpoint is unusable
@@ -130,13 +124,13 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, slabs: map[*pool.Slab]struct{}{},
-		leases: new(pool.Leases), depth: a.TxDepth, sends: min(128, max(2*ctlSlots, a.TxDepth)),
+		leases: new(pool.Leases), depth: a.TxDepth, capacity: capacity{sends: min(128, max(2*ctlSlots, a.TxDepth))},
 		proven:    a.CQDataSize >= proofSize,
 		deliver:   a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 		lazyRecvs: 4,
 	}
 	if !a.PerPeer {
-		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see toll
+		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see deadHold
 	}
 	if a.RxDepth < framing.MinSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, framing.MinSlots)
@@ -405,7 +399,7 @@ func (c *core) sent(tag uint32, err error) {
 	}
 	c.touch(t.peer)
 	if t.peer.err != nil {
-		c.mourning = max(c.mourning, 1)
+		c.looksLeft = max(c.looksLeft, 1)
 	}
 	if err != nil {
 		c.stats.CQErrors++
@@ -440,7 +434,7 @@ func (c *core) breakdown(err error) {
 	for _, p := range c.order {
 		c.fail(p, err)
 	}
-	c.takeStock()
+	c.updateRoom()
 }
 
 func (c *core) noteAbandoned(err error) {

@@ -420,7 +420,7 @@ func (sc *scene) failReceive(*reader) {
 func (sc *scene) passTime(r *reader) {
 	sc.tick(time.Duration(r.byte()) * 20 * time.Millisecond)
 	for _, c := range []*core{sc.c, sc.honest} {
-		ready := c.exhume()
+		ready := c.retirable()
 		for _, mem := range ready {
 			require.NoError(sc.t, mem.Retire())
 		}

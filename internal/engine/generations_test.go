@@ -56,7 +56,7 @@ func (s *star) freeze(t *testing.T) {
 		_ = c.SetLinger(0)
 		_ = c.Close()
 	}
-	for range mournLooks { // as the timer does
+	for range deadLooks { // as the timer does
 		s.hub.doChores()
 	}
 }

@@ -30,8 +30,8 @@ func (p *peer) buryLanding() {
 // that is broken is when it is closed.
 func (c *core) burying() bool { return len(c.graves.unread) > 0 && c.err == nil }
 
-// exhume takes out the memory that nobody reads any more.
-func (c *core) exhume() (ready []*pool.Arena) {
+// retirable takes out the memory that nobody reads any more.
+func (c *core) retirable() (ready []*pool.Arena) {
 	if !c.burying() {
 		return nil
 	}
@@ -48,7 +48,7 @@ func (c *core) exhume() (ready []*pool.Arena) {
 	return ready
 }
 
-// buried keeps of what exhume returned, and Retire was called of, what is left. If that
+// buried keeps of what retirable returned, and Retire was called of, what is left. If that
 // has failed, the memory stays as it is.
 func (c *core) buried(list []*pool.Arena) {
 	for _, mem := range list {
@@ -62,7 +62,7 @@ func (c *core) buried(list []*pool.Arena) {
 func (e *Endpoint) bury() {
 	e.enter()
 	defer e.leave()
-	ready := e.core.exhume()
+	ready := e.core.retirable()
 	if len(ready) == 0 {
 		return
 	}

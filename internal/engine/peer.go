@@ -119,7 +119,7 @@ func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	if err := e.mapProbes(); err != nil {
 		return nil, err
 	}
-	defer c.takeStock()
+	defer c.updateRoom()
 	want, err := c.share()
 	for err == nil && c.rx.Len() < c.granted+want {
 		var slab *pool.Slab
@@ -278,11 +278,11 @@ func (c *core) fail(p *peer, err error) {
 		}
 	}
 	p.linked = false
-	c.bereft, c.mourning = append(c.bereft, p), mournLooks
+	c.deadHolders, c.looksLeft = append(c.deadHolders, p), deadLooks
 	if len(c.peers) == 0 {
 		c.count() // whether the endpoint is to be kept is asked now
 	} else {
-		c.takeStock()
+		c.updateRoom()
 	}
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(err, cut)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"slices"
+	"sync/atomic"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 )
@@ -41,8 +42,8 @@ func (e *Endpoint) Wear() {
 	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
 }
 
-// takeStock brings Room up to date.
-func (c *core) takeStock() {
+// updateRoom brings Room up to date.
+func (c *core) updateRoom() {
 	r := RoomOpen
 	switch {
 	case c.err != nil:
@@ -58,10 +59,20 @@ func (c *core) takeStock() {
 	}
 }
 
-// toll is what dead peers hold: operations that a process took none of before it was
+// capacity is what decides whether the endpoint takes further peers.
+type capacity struct {
+	room        atomic.Uint32 // a Room; stored with the lock, read without
+	stale       atomic.Bool   // Wear was called, without the lock
+	sends       int           // send slots for live peers
+	dead        deadHold      // as of the last look
+	deadHolders []*peer       // dead ones that held something then
+	looksLeft   int           // still to come
+}
+
+// deadHold is what dead peers hold: operations that a process took none of before it was
 // given up complete never, as long as its socket is there, and their memory belongs to the
 // provider until fi_close(3) of the endpoint.
-type toll struct {
+type deadHold struct {
 	frames int // send slots
 	chunks int // of staging memory
 	flying int // operations
@@ -76,7 +87,7 @@ const keptMost = 1 << 30
 // tooMuch reports that dead peers hold more than a quarter of the operations that the
 // provider's queue takes, which cannot be made up for, or of all memory, of which what
 // they have of slots and chunks is made up for.
-func (t *toll) tooMuch(c *core) bool {
+func (t *deadHold) tooMuch(c *core) bool {
 	bytes := t.frames*eagerFrame + t.chunks*stepSize + t.lent
 	kept := int64(0)
 	for _, mem := range c.graves.kept {
@@ -85,12 +96,12 @@ func (t *toll) tooMuch(c *core) bool {
 	return t.flying > c.attr.TxDepth/4 || int64(bytes) > c.cfg.Budget.Stats().Limit/4 || kept > keptMost
 }
 
-// mournLooks is how many times chores looks at what a peer has left behind: when it was
+// deadLooks is how many times chores looks at what a peer has left behind: when it was
 // killed, its operations end with an error, but not at once.
-const mournLooks = 2
+const deadLooks = 2
 
-// mourn finds out what dead peers hold, and makes up for it.
-func (c *core) mourn() {
+// makeUp finds out what dead peers hold, and makes up for it.
+func (c *core) makeUp() {
 	c.count()
 	if c.tx.Len() < c.most(&c.sending) {
 		c.want(&c.sending)
@@ -102,9 +113,9 @@ func (c *core) mourn() {
 
 // count finds out what dead peers hold.
 func (c *core) count() {
-	c.dead = toll{}
-	c.bereft = slices.DeleteFunc(c.bereft, func(p *peer) bool { return p.flying == 0 && p.staged == 0 })
-	for _, p := range c.bereft {
+	c.dead = deadHold{}
+	c.deadHolders = slices.DeleteFunc(c.deadHolders, func(p *peer) bool { return p.flying == 0 && p.staged == 0 })
+	for _, p := range c.deadHolders {
 		c.dead.frames += p.frames
 		c.dead.chunks += p.staged
 		c.dead.flying += p.flying
@@ -120,7 +131,7 @@ func (c *core) count() {
 			}
 		}
 	}
-	c.takeStock()
+	c.updateRoom()
 }
 
 // Free is how much of what its peers share an endpoint has for live ones: what dead ones

@@ -52,7 +52,7 @@ func TestRoom(t *testing.T) {
 		}
 	}
 	look := func() {
-		for range mournLooks {
+		for range deadLooks {
 			e.doChores()
 		}
 	}

@@ -7,7 +7,7 @@ package engine
 // is only for peers that hold nothing. The first that stops ends up with less than
 // a half, the next with less than a half of the rest, and so on. Whoever moves gives
 // back what it holds and gets more. What dead peers hold counts for none of it: see
-// mourn, which makes up for it.
+// makeUp, which makes up for it.
 
 // mayHave reports whether a peer that holds so many of something gets another
 // one, of which so many are free.
