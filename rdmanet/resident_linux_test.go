@@ -98,10 +98,10 @@ const (
 	idlePiece = 4 << 10
 )
 
-// idleListener takes jobs on each conn, then sends small data, and waits for the end.
-func idleListener(provider, _ string) error {
+// serveEach listens, and serves each conn, while it replies as reply does.
+func serveEach(provider string, backlog int, serve func(net.Conn)) error {
 	tr := new(rdmanet.Transport)
-	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: manyConns}
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: backlog}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
@@ -113,23 +113,28 @@ func idleListener(provider, _ string) error {
 			if err != nil {
 				return
 			}
-			go func() {
-				defer c.Close()
-				for range idleJobs {
-					if err := takeJob(c); err != nil {
-						return
-					}
-				}
-				for range idleTail / idlePiece {
-					if _, err := c.Write(make([]byte, idlePiece)); err != nil {
-						return
-					}
-				}
-				_, _ = c.Read(make([]byte, 1))
-			}()
+			go serve(c)
 		}
 	}()
 	return reply(tr, nil)
+}
+
+// idleListener takes jobs on each conn, then sends small data, and waits for the end.
+func idleListener(provider, _ string) error {
+	return serveEach(provider, manyConns, func(c net.Conn) {
+		defer c.Close()
+		for range idleJobs {
+			if err := takeJob(c); err != nil {
+				return
+			}
+		}
+		for range idleTail / idlePiece {
+			if _, err := c.Write(make([]byte, idlePiece)); err != nil {
+				return
+			}
+		}
+		_, _ = c.Read(make([]byte, 1))
+	})
 }
 
 // idleDialer sends jobs over each of so many new conns, and keeps them. It reads once
@@ -217,31 +222,15 @@ const (
 
 // flood writes small data to all conns, and then, once it has read something, for ever.
 func flood(provider, _ string) error {
-	tr := new(rdmanet.Transport)
-	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: hoardConns}
-	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr())
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
+	return serveEach(provider, hoardConns, func(c net.Conn) {
+		for range idleTail / idlePiece {
+			if _, err := c.Write(make([]byte, idlePiece)); err != nil {
+				break
 			}
-			go func() {
-				for range idleTail / idlePiece {
-					if _, err := c.Write(make([]byte, idlePiece)); err != nil {
-						break
-					}
-				}
-				_, _ = c.Read(make([]byte, 1))
-				writeForEver(c)
-			}()
 		}
-	}()
-	return reply(tr, nil)
+		_, _ = c.Read(make([]byte, 1))
+		writeForEver(c)
+	})
 }
 
 func writeForEver(c net.Conn) {
