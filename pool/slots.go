@@ -175,12 +175,12 @@ func (s *Slots) Deregister() error {
 func (s *Slots) Close() error {
 	s.slots, s.free = nil, nil
 	var err error
-	s.slabs, err = closeSlabs(s.slabs)
+	s.slabs, err = CloseSlabs(s.slabs)
 	return err
 }
 
-// closeSlabs closes what it can and returns the rest.
-func closeSlabs(slabs []*Slab) (left []*Slab, err error) {
+// CloseSlabs closes what it can and returns the rest.
+func CloseSlabs(slabs []*Slab) (left []*Slab, err error) {
 	for _, slab := range slabs {
 		if e := slab.Close(); e != nil {
 			left = append(left, slab)

@@ -130,7 +130,9 @@ func (p *peer) checkCloses() {
 	if p.moved || p.seen != p.heard {
 		p.heard, p.movedAt = p.seen, now
 	}
-	p.unanswered = 0
+	if p.unanswered = 0; p.c.lingering == 0 {
+		return
+	}
 	for _, s := range slices.Clone(p.list) { // one whose write was the last may go
 		since := s.closedAt
 		if since.Before(p.movedAt) {

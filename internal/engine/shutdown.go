@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // shutdown closes the fabric endpoint and frees what nobody can touch any
@@ -117,7 +119,7 @@ func (s *stream) discard() {
 }
 
 func (c *core) closeWaste() {
-	c.leftover = closeSlabs(slices.Concat(c.waste, c.leftover))
+	c.leftover, _ = pool.CloseSlabs(slices.Concat(c.waste, c.leftover))
 	c.waste = nil
 }
 

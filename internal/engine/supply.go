@@ -126,7 +126,7 @@ func (c *core) nextOrder() *order {
 
 // carryOut is called without the lock. It looks at nothing that changes.
 func (o *order) carryOut(c *core) {
-	o.waste = closeSlabs(o.waste) // makes room for the rest
+	o.waste, _ = pool.CloseSlabs(o.waste) // makes room for the rest
 	switch {
 	case o.of == nil:
 	case o.of.peer != nil:
@@ -138,16 +138,6 @@ func (o *order) carryOut(c *core) {
 			}
 		}
 	}
-}
-
-// closeSlabs returns those that cannot be deregistered.
-func closeSlabs(slabs []*pool.Slab) (left []*pool.Slab) {
-	for _, s := range slabs {
-		if s.Close() != nil {
-			left = append(left, s)
-		}
-	}
-	return left
 }
 
 // supplied takes in what has become of an order.
