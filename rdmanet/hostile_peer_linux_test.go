@@ -166,6 +166,7 @@ func (h *hostile) Attached(s *rendezvous.Session) {
 func (h *hostile) Abort(error) {}
 
 func (h *hostile) Doorbell()       {}
+func (h *hostile) Heartbeat()      {}
 func (h *hostile) Ended(err error) { h.ended <- err }
 
 // leave ends the peer's process, as far as the listener can tell.

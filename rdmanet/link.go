@@ -98,9 +98,11 @@ func (l *link) Abort(err error) {
 	close(l.settled)
 }
 
-// Doorbell and Ended are the session's calls.
+// Doorbell, Heartbeat and Ended are the session's calls.
 
 func (l *link) Doorbell() { l.peer.Doorbell() }
+
+func (l *link) Heartbeat() { l.peer.Heartbeat() }
 
 func (l *link) Ended(err error) {
 	l.t.drop(l)

@@ -87,9 +87,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	}
 	l := newListener(t, lc, ln)
 	_, _, err = t.offers(localIP(ln.Addr()), lc.Providers)
-	var nothing error // why plain TCP is all that can be served
+	var unusable error // why plain TCP is all that can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
-		nothing, err = err, nil
+		unusable, err = err, nil
 	}
 	if err == nil {
 		err = t.listen(l)
@@ -98,8 +98,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		ln.Close()
 		return nil, opError("listen", nil, l.addr, err)
 	}
-	if nothing != nil && lc.Logger != nil {
-		lc.Logger.LogAttrs(ctx, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", nothing))
+	if unusable != nil && lc.Logger != nil {
+		lc.Logger.LogAttrs(ctx, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))
 	}
 	return l, nil
 }

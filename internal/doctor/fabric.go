@@ -30,10 +30,7 @@ func libfabric(m *Machine) Finding {
 	case m.Library == "":
 		f.Verdict, f.Found = Fail, "none"
 		f.Advice = "Install it (libfabric1), or name its file in RDMANET_LIBFABRIC."
-		if slices.ContainsFunc(m.Environ, func(v string) bool {
-			file, set := strings.CutPrefix(v, "RDMANET_LIBFABRIC=")
-			return set && file != ""
-		}) {
+		if m.sets("RDMANET_LIBFABRIC") {
 			f.Advice = "Correct or unset RDMANET_LIBFABRIC: no other file is tried."
 		}
 	case older(newest, m.Library):
@@ -135,9 +132,13 @@ func (m *Machine) hasHardware() bool {
 }
 
 // chosen reports that somebody has left providers out.
-func (m *Machine) chosen() bool {
+func (m *Machine) chosen() bool { return m.sets("RDMANET_PROVIDERS") }
+
+// sets reports that the environment has a value for a variable.
+func (m *Machine) sets(name string) bool {
 	return slices.ContainsFunc(m.Environ, func(v string) bool {
-		return strings.HasPrefix(v, "RDMANET_PROVIDERS=") && v != "RDMANET_PROVIDERS="
+		value, set := strings.CutPrefix(v, name+"=")
+		return set && value != ""
 	})
 }
 

@@ -115,7 +115,7 @@ func (e *Endpoint) leave() {
 	kick := e.poller.Note(progress.Report{
 		Refused: c.stuck(), Flying: c.flying > 0, Held: c.held, Work: c.stats.Posted + c.stats.Reaped,
 	})
-	chores, crowded := c.busy(), len(c.probes.waiting) > 0
+	chores, crowded := !e.choring.Load() && c.busy(), len(c.probes.waiting) > 0
 	var ring func()
 	for _, p := range c.rang {
 		p.rung = false
@@ -312,6 +312,9 @@ func (p *Peer) Attached(bell Bell) {
 
 // Doorbell says that the peer has rung.
 func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
+
+// Heartbeat says that the peer lives, though nothing of it may have come over the fabric.
+func (p *Peer) Heartbeat() { p.e.poller.Look() }
 
 // drainTime is how long Lost goes on taking in what has arrived, at most.
 const drainTime = 5 * time.Millisecond

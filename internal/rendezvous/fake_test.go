@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -208,6 +209,7 @@ func loopback(t *testing.T) (client, server net.Conn) {
 // recorder is a Handler that keeps what it hears.
 type recorder struct {
 	bells chan struct{}
+	beats atomic.Int32
 	ended chan error
 }
 
@@ -216,6 +218,7 @@ func newRecorder() *recorder {
 }
 
 func (r *recorder) Doorbell()       { r.bells <- struct{}{} }
+func (r *recorder) Heartbeat()      { r.beats.Add(1) }
 func (r *recorder) Ended(err error) { r.ended <- err }
 
 func (r *recorder) wait(t *testing.T) error {

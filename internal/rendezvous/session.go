@@ -25,6 +25,8 @@ type Handler interface {
 	// Doorbell: the peer has posted something and found this side asleep. It
 	// must not call Close.
 	Doorbell()
+	// Heartbeat: the peer lives.
+	Heartbeat()
 	// Ended: the session is over, and its connection closed. It is called
 	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
 	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, or is what the
@@ -155,6 +157,7 @@ func (s *Session) receive(h Handler) error {
 		for _, b := range buf[:n] {
 			switch framing.Signal(b) {
 			case framing.SignalHeartbeat:
+				h.Heartbeat()
 			case framing.SignalGoodbye:
 				return ErrGoodbye
 			default:

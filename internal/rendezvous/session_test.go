@@ -63,6 +63,7 @@ func TestHeartbeat(t *testing.T) {
 			l.Start(lh)
 			time.Sleep(time.Minute + time.Millisecond)
 			assert.Equal(t, Stats{Sent: 60, Received: 60}, d.Stats())
+			assert.EqualValues(t, 60, dh.beats.Load())
 			assert.Empty(t, dh.ended)
 			assert.Empty(t, lh.ended)
 		})
@@ -177,6 +178,7 @@ type closer struct {
 }
 
 func (c *closer) Doorbell()       {}
+func (c *closer) Heartbeat()      {}
 func (c *closer) Ended(err error) { c.ended <- c.s.Close() }
 
 func TestCloseFromEnded(t *testing.T) {
@@ -236,7 +238,8 @@ type counter struct {
 	ended int
 }
 
-func (c *counter) Doorbell() {}
+func (c *counter) Doorbell()  {}
+func (c *counter) Heartbeat() {}
 
 func (c *counter) Ended(error) {
 	c.mu.Lock()

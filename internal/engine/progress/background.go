@@ -12,6 +12,15 @@ const (
 	lastLook  = 64 * time.Millisecond
 )
 
+// Look is called now and then, as by heartbeats: should the wait fd have failed to tell of
+// something, that is found at the second Look in a row that nobody has come by between.
+func (p *Poller) Look() {
+	if v := p.visits.Load(); v == p.looked.Swap(v) && p.waiter != nil && p.now() == armed {
+		p.glances.Store(true)
+		p.waiter.Wake()
+	}
+}
+
 // sleeper is what belongs to the background goroutine.
 type sleeper struct {
 	found bool          // by look
@@ -66,7 +75,8 @@ func (p *Poller) sleep() bool {
 	err := p.waiter.Wait(s.looks, most)
 	p.deep.Store(false)
 	p.resting.Store(false)
-	if most == 0 || s.found || p.clock.Now().Sub(start) < most {
+	glanced := p.glances.Swap(false) && !s.found
+	if !glanced && (most == 0 || s.found || p.clock.Now().Sub(start) < most) {
 		s.tick = 0 // it did not look by itself
 	}
 	switch {

@@ -34,7 +34,8 @@
 // on nobody begins to poll.
 //
 // Once nothing comes or goes any more a queue is left alone: nothing but the wait fd or
-// the doorbell has it polled. A queue with neither is, as long as there are peers.
+// the doorbell has it polled, and a heartbeat now and then, should the fd have failed. A
+// queue with neither is, as long as there are peers.
 //
 // Who finds the queue taken parks, since its owner may be in a call that hangs: turn.go.
 //

@@ -13,11 +13,15 @@ type notice int
 const (
 	byFD      notice = iota
 	byDullFD         // not of the end of own operations
+	byLossyFD        // not of each: heartbeats make up for it
 	byDeafFD         // of nothing: Config.Ticks
 	byBell           // not of the end of own operations
 	byNothing        // polling
 	notices
 )
+
+// beat is the time between two heartbeats.
+const beat = 5 * time.Second
 
 // kind is what a seed's world is like.
 type kind struct {
@@ -123,6 +127,12 @@ func (m *model) life() {
 	}
 	m.p.Joined()
 	m.p.Stir()
+	m.start("heartbeats", func() {
+		for !m.over {
+			m.sleep(beat)
+			m.p.Look()
+		}
+	})
 	m.live += m.kind.calls
 	for range m.kind.calls {
 		c := &call{w: NewWaiter()}
@@ -159,6 +169,8 @@ func (m *model) rest() {
 	m.sleep(watched)
 	most := 0
 	switch m.notice {
+	case byFD, byDullFD, byLossyFD:
+		most = 5 * int(watched/beat) // it may not be safe to sleep at first
 	case byDeafFD:
 		most = 2 * int(watched/lastLook) // since it may not be safe to sleep at first
 	case byNothing:
@@ -257,7 +269,7 @@ func (m *model) arrive(a arrival) {
 	m.queue = append(m.queue, a)
 	m.step()
 	switch {
-	case m.notice == byFD, m.notice == byDullFD && !a.own:
+	case m.notice == byFD, m.notice == byDullFD && !a.own, m.notice == byLossyFD && m.oneIn(2):
 		m.fd.arrived()
 	case m.notice == byBell && !a.own && m.bell.Own != nil && m.bell.Own.CompareAndSwap(bellAsleep, bellAwake):
 		m.rung++
@@ -352,8 +364,10 @@ func (m *model) inspect() {
 func (m *model) patience(a arrival) time.Duration {
 	const slack = 15 * time.Millisecond
 	switch {
-	case m.notice == byDeafFD, m.notice == byDullFD && a.own:
+	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own:
 		return lastLook + slack
+	case m.notice == byLossyFD && !a.own:
+		return 3*beat + slack
 	case m.notice == byNothing && !a.own: // which it is polled often for
 		return PollIdle + slack
 	}

@@ -64,7 +64,10 @@ type Timer interface {
 
 type realClock struct{}
 
-func (realClock) Now() time.Time                            { return time.Now() }
+// start is what real times are counted from: time.Since reads one clock, time.Now two.
+var start = time.Now()
+
+func (realClock) Now() time.Time                            { return start.Add(time.Since(start)) }
 func (realClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
 // Config is what a Poller is made of.
@@ -111,6 +114,8 @@ type Poller struct {
 	lent    atomic.Uint32        // lend, takeSpin: which attendant's leave to spin a driver may have
 	lends   atomic.Uint32        // lend: how often it was called
 	seen    atomic.Uint32        // tick: visits, as of then
+	looked  atomic.Uint32        // Look: visits, as of then
+	glances atomic.Bool          // Look: the sleeper was woken for one look
 
 	turn  chan struct{} // wakes one of those who are queued
 	timer timer

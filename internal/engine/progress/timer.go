@@ -43,7 +43,7 @@ func (t *timer) move(from, to timerState) bool {
 
 // kick makes sure that tick runs soon.
 func (p *Poller) kick(after time.Duration) {
-	if t := &p.timer; t.move(timerOff, timerSet) || t.move(timerSlow, timerSet) {
+	if t := &p.timer; t.is() != timerSet && (t.move(timerOff, timerSet) || t.move(timerSlow, timerSet)) {
 		t.Reset(after)
 	}
 }
