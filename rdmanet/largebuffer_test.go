@@ -53,8 +53,9 @@ func echoes(provider, _ string) error {
 }
 
 // TestLargeBuffersHoldNobodyUp: while 200 MiB are mapped, registered, or given back,
-// another conn of the endpoint has round trips as ever. A busy machine takes its time
-// now and then, but not for the greater part of each call, as the endpoint's lock would.
+// another conn of the endpoint has round trips as ever, but for the time slice of the
+// kernel's scheduler that one more busy thread takes. A busy machine takes its time now
+// and then, but not for the greater part of each call, as the endpoint's lock would.
 func TestLargeBuffersHoldNobodyUp(t *testing.T) {
 	const size = 200 << 20
 	onReal(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
@@ -89,33 +90,33 @@ func TestLargeBuffersHoldNobodyUp(t *testing.T) {
 				trips = append(trips, span{from, time.Now()})
 			}
 		}()
-		quiet := span{from: time.Now()}
-		time.Sleep(time.Second) // round trips without anything else
-		quiet.to = time.Now()
-		var calls []span
+		var quiet, calls []span // in turns, and of one length
 		for range rounds(20, 100) {
 			call := span{from: time.Now()}
 			buf, err := idle.AllocBuffer(size)
 			require.NoError(t, err)
 			buf.Release()
 			call.to = time.Now()
-			calls = append(calls, call)
+			time.Sleep(call.took())
+			calls, quiet = append(calls, call), append(quiet, span{call.to, time.Now()})
 		}
 		close(stop)
 		trips := <-done
-		var longest, took []time.Duration
+		var with, without, took []time.Duration
 		least := 1.0
-		for _, c := range calls {
-			longest, took = append(longest, c.longest(trips)), append(took, c.took())
+		for i, c := range calls {
+			with, without, took = append(with, c.longest(trips)), append(without, quiet[i].longest(trips)), append(took, c.took())
 			least = min(least, float64(c.longest(trips))/float64(c.took()))
 		}
-		slices.Sort(longest)
-		slices.Sort(took)
-		t.Logf("%d calls of %v (median); the longest round trip of each: from %v to %v, of a second without: %v",
-			len(calls), took[len(took)/2], longest[0], longest[len(longest)-1], quiet.longest(trips))
+		for _, s := range [][]time.Duration{with, without, took} {
+			slices.Sort(s)
+		}
+		half := len(calls) / 2
+		t.Logf("%d calls of %v (median); the longest round trip of each: %v (median), %v at most; as long without: %v, %v at most",
+			len(calls), took[half], with[half], with[2*half-1], without[half], without[2*half-1])
 		assert.Less(t, least, 0.5)
 		if *soak { // on a machine with nothing else to do
-			assert.Less(t, longest[len(longest)-1]-quiet.longest(trips), 5*time.Millisecond)
+			assert.Less(t, with[half]-without[half], 5*time.Millisecond)
 		}
 		closeAll(t, a, idle)
 	})

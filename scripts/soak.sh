@@ -54,9 +54,9 @@ fuzz() {
 
 # First, as they want a quiet machine, and without -race: rates are compared, how long
 # one of a thousand conns may stand still has a bound, and the race detector's own
-# memory grows by some hundred bytes a conn.
-alone='Stuck|Stalled|Flat|ManyConns'
-step "conns and processes that are stuck; many conns; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
+# and the race detector's own memory grows by some hundred bytes a conn.
+alone='Stuck|Stalled|Flat|ManyConns|LargeBuffers'
+step "conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
 fuzz & # gives way to the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These wait most of the time.
