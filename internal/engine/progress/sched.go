@@ -51,6 +51,10 @@ func (s *sched) await(a, b <-chan struct{}) {
 		})
 		return
 	}
+	if b == nil {
+		<-a // which takes less than a select
+		return
+	}
 	select {
 	case <-a:
 	case <-b:

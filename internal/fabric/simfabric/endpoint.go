@@ -251,7 +251,7 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 		return
 	}
 	if dst.death == DeathSilent {
-		e.lost = append(e.lost, op)
+		e.lose(x)
 		return
 	}
 	x = e.net.launch(e, dst, op)
@@ -305,6 +305,17 @@ func (e *endpoint) finish(x *item, err error) {
 			e.push(fabric.Completion{Err: err}, noSlot, nil)
 		}
 		e.waiter.signal()
+	}
+}
+
+// lose has an operation to an endpoint that died silently never complete. An inject has
+// nothing to wait for: the provider has a copy, and gives its place back.
+func (e *endpoint) lose(x *item) {
+	switch {
+	case x.op.Kind == fabric.Inject:
+		e.finish(x, nil)
+	case !x.reported:
+		e.lost = append(e.lost, x.op)
 	}
 }
 

@@ -251,10 +251,10 @@ func (n *Network) bury(e *endpoint, how Death) {
 			return false
 		}
 		for _, x := range f.items {
-			if how != DeathSilent {
+			if how == DeathSilent {
+				f.src.lose(x)
+			} else {
 				f.src.finish(x, ErrCanceled)
-			} else if !x.reported && x.op.Kind != fabric.Inject {
-				f.src.lost = append(f.src.lost, x.op)
 			}
 		}
 		return true

@@ -366,6 +366,20 @@ func TestKill(t *testing.T) {
 	}
 }
 
+// TestInjectToTheDead: the provider has copied it, and its place in the queue is free
+// again, whatever has become of the peer.
+func TestInjectToTheDead(t *testing.T) {
+	for _, how := range []Death{DeathError, DeathSilent} {
+		n, a, b := pair(t, Config{Personality: Personality{TxDepth: 1, InjectSize: 8}})
+		a.post(a.op(fabric.Inject, 0, 0, 8)) // no receive: stays in flight
+		n.Kill(b, how)
+		a.poll(1)
+		a.post(a.op(fabric.Inject, 0, 0, 8))
+		a.poll(1)
+		a.post(a.op(fabric.Inject, 0, 0, 8))
+	}
+}
+
 func TestClose(t *testing.T) {
 	for _, weak := range []bool{false, true} {
 		n, a, _ := pair(t, Config{Personality: Personality{WeakCompletion: weak}})
