@@ -219,7 +219,7 @@ func (p *plan) open(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	c, err := p.openOn(ctx, l, reused)
-	if err == nil || !reused || ctx.Err() != nil {
+	if err == nil || !reused || ctx.Err() != nil || errors.Is(err, ErrMemory) { // for which another link would need more
 		return c, err
 	}
 	refused, instead := err, l

@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
@@ -117,6 +118,7 @@ var failureReasons = []struct {
 }{
 	{ErrNotRdmanet, "not rdmanet"},
 	{ErrVersion, "version"},
+	{ErrMemory, "memory"},
 	{ErrNoProvider, "no provider"},
 	{ErrProviderUnavailable, "no provider"},
 	{ErrUnsupported, "unsupported"},
@@ -124,13 +126,14 @@ var failureReasons = []struct {
 	{ErrTLSRequired, "tls required"},
 	{ErrTLSMismatch, "tls mismatch"},
 	{ErrMalformed, "malformed"},
-	{ErrMemory, "memory"},
 	{ErrClosing, "closing"},
 	{errCrowded, "crowded out"},
 	{context.Canceled, "canceled"},
 	{os.ErrDeadlineExceeded, "timeout"},
 	{context.DeadlineExceeded, "timeout"},
 	{io.ErrUnexpectedEOF, "connection lost"},
+	{syscall.ECONNRESET, "connection lost"},
+	{syscall.EPIPE, "connection lost"},
 }
 
 // failureReason is a short name for why a handshake failed.

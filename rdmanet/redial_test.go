@@ -176,6 +176,44 @@ func TestDialWithoutMemory(t *testing.T) {
 	}
 }
 
+// A Dial that finds no memory for another conn leaves the peer alone: it has conns, and room
+// again once some of them are closed.
+func TestDialOutOfMemory(t *testing.T) {
+	for _, side := range []string{"listener", "dialer"} {
+		t.Run(side, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: simfabric.Shm()})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, here)
+			defer there.Close()
+			if side == "listener" {
+				there.MemoryLimit = 2 << 20
+			} else {
+				here.MemoryLimit = 2 << 20
+			}
+			l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 10000})
+			d := rdmanet.Dialer{Transport: here}
+			var conns []net.Conn
+			for {
+				c, err := d.Dial("rdma", l.Addr().String())
+				if err != nil {
+					require.ErrorIs(t, err, rdmanet.ErrMemory)
+					break
+				}
+				conns = append(conns, c, accept(t, l))
+			}
+			require.Greater(t, len(conns), 10)
+			assert.Empty(t, here.Stats().HandshakeFailures)
+			closeAll(t, conns[2:]...)
+			for range 5 {
+				c, err := d.Dial("rdma", l.Addr().String())
+				require.NoError(t, err)
+				closeAll(t, c, accept(t, l))
+			}
+			closeAll(t, conns[:2]...)
+		})
+	}
+}
+
 // A dialer whose handshake is under way learns that the listener closes.
 func TestDialWhileListenerCloses(t *testing.T) {
 	for name, transport := range map[string]bool{"Listener.Close": false, "Transport.Close": true} {

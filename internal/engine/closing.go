@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -219,7 +220,7 @@ func (s *stream) finAcked(closed bool) {
 
 // wasReset takes a Reset frame in.
 func (s *stream) wasReset(code framing.ResetCode) {
-	s.cut(resetError(code, s.opening()))
+	s.cut(resetError(code, s.opening()), evRefused)
 	s.finDue = true
 	s.dropPending()
 	s.dropHeld()
@@ -229,10 +230,19 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.ackFin()
 }
 
-// delivered reports that a stream which the user has closed needs nothing more
+// settled reports that a stream which the user has closed needs nothing more
 // of this process.
-func (s *stream) delivered() bool {
-	return s.gone() || s.send == sendFinAcked || s.send == sendClosed || s.p.err != nil
+func (s *stream) settled() bool {
+	return s.gone() || s.send == sendFinAcked || s.send >= sendClosed || s.p.err != nil
+}
+
+// undelivered is why the peer may not have all that was written, nil if it has, or wants
+// no more, or if it was our user again who ended the stream, with the whole endpoint.
+func (s *stream) undelivered() error {
+	if s.send == sendCut && s.sndNxt > 0 && !errors.Is(s.p.err, ErrEndpointClosed) {
+		return syscall.ECONNRESET
+	}
+	return nil
 }
 
 // writeError is why nothing can be written any more, nil if it can.

@@ -73,6 +73,59 @@ func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPat
 	return l, path
 }
 
+// TestCloseTellsOfLoss: where the conn is cut while Close waits, Close says so if nobody
+// knows whether the peer has everything.
+func TestCloseTellsOfLoss(t *testing.T) {
+	lose := func(l *link, _, _ *Conn) { l.a.Lost(syscall.EPIPE) }
+	type step func(l *link, c, s *Conn)
+	for name, tt := range map[string]struct {
+		live   step // while the peer takes what is sent
+		frozen step // when it takes nothing, before Close
+		late   step // while Close waits
+		want   error
+	}{
+		"the peer is lost":       {frozen: write, late: lose, want: syscall.ECONNRESET},
+		"after CloseWrite":       {frozen: writeAll, late: lose, want: syscall.ECONNRESET},
+		"nothing was written":    {late: lose},
+		"it was lost before":     {frozen: func(l *link, c, s *Conn) { write(l, c, s); lose(l, c, s) }},
+		"our endpoint closes":    {frozen: write, late: func(l *link, _, _ *Conn) { _ = l.ea.Close() }},
+		"all was answered for":   {live: writeAll, late: lose},
+		"the peer closed itself": {live: func(_ *link, _, s *Conn) { go s.Close() }, frozen: write, late: lose},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1})
+				c, s := l.dial(t)
+				do := func(f step) {
+					if f != nil {
+						f(l, c, s)
+					}
+					synctest.Wait()
+				}
+				do(tt.live)
+				l.net.Freeze(l.eb.fab)
+				do(tt.frozen)
+				closed := make(chan error, 1)
+				go func() { closed <- c.Close() }()
+				synctest.Wait()
+				do(tt.late)
+				assert.Equal(t, tt.want, <-closed)
+				l.net.Thaw(l.eb.fab)
+				l.b.Lost(syscall.EPIPE)
+				_ = s.Close()
+				l.close(t)
+			})
+		})
+	}
+}
+
+func write(_ *link, c, _ *Conn) { _, _ = c.Write([]byte("x")) }
+
+func writeAll(l *link, c, s *Conn) {
+	write(l, c, s)
+	_ = c.CloseWrite()
+}
+
 // TestCloseOverSlowPath: a close that takes longer to be answered than a peer may be silent,
 // since all data comes before the answer, ends nothing.
 func TestCloseOverSlowPath(t *testing.T) {

@@ -299,7 +299,8 @@ func (c *Conn) SetLinger(sec int) error {
 }
 
 // Close ends the conn. It waits, for the linger time at most, until everything
-// written is in the peer's memory, so that the process may exit right after.
+// written is in the peer's memory, so that the process may exit right after. It fails if
+// the conn is cut meanwhile, and nobody knows whether it is. After a cut it just closes.
 func (c *Conn) Close() error {
 	s, e := c.stream, c.e
 	e.enterWatched()
@@ -329,12 +330,12 @@ func (c *Conn) Close() error {
 	defer c.wmu.Unlock()
 	e.enter()
 	defer e.leave()
-	if s.delivered() {
+	if s.settled() {
 		return nil
 	}
 	c.wdl.set(e, &s.wr, time.Now().Add(limit))
 	defer c.wdl.stop()
-	for !s.delivered() {
+	for !s.settled() {
 		if c.wdl.passed {
 			return os.ErrDeadlineExceeded
 		}
@@ -343,7 +344,7 @@ func (c *Conn) Close() error {
 		e.wait(&s.wr, "rdmanet.Close")
 		e.enter()
 	}
-	return nil
+	return s.undelivered()
 }
 
 // SetDeadline sets both deadlines; a zero time is none.

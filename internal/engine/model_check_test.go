@@ -27,7 +27,7 @@ func (m *model) look() {
 			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.lacks(e.conn.left) == wantOwn),
 				"%v: nobody wakes the writer (lacks %d)", e, s.lacks(e.conn.left))
 		case "close":
-			m.check(e.s.wr.waiting && !e.s.delivered() && !e.conn.wdl.passed, "%v: nobody wakes Close", e)
+			m.check(e.s.wr.waiting && !e.s.settled() && !e.conn.wdl.passed, "%v: nobody wakes Close", e)
 		}
 	}
 	for _, c := range m.conns {

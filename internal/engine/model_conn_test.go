@@ -150,7 +150,8 @@ func (m *model) open(p *pair) {
 		conn, err := dialer.Open(c.ctx, 1)
 		c.opened(conn, err)
 	})
-	if id := p.peers[0].nextID; id != last && p.peers[0].streams[id] != nil { // the Open frame is on its way, at most
+	// The Open frame is on its way, or was sent before what came next ended the peer.
+	if id := p.peers[0].nextID; id != last && (p.peers[0].streams[id] != nil || p.peers[0].err != nil) {
 		m.check(p.opening[id] == nil, "conn number %d is used twice", id)
 		p.opening[id], c.id = c, id
 	}
@@ -378,9 +379,12 @@ func (m *model) close(e *modelEnd, reset bool) {
 // everything.
 func (m *model) closeDone(e *modelEnd, err error) {
 	m.note("closed", e, 0, 0)
-	if err != nil {
+	switch o := e.other; {
+	case errors.Is(err, syscall.ECONNRESET):
+		m.check(!e.aborted && e.down(), "closing %v: %v", e, err)
+	case err != nil:
 		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
-	} else if o := e.other; !e.aborted && !e.down() && !o.deaf() && e.finished {
+	case !e.aborted && !e.down() && !o.deaf() && e.finished:
 		m.check(o.s.rcvNxt == e.final, "%v was closed at %d, and the other side has %d bytes", e, e.final, o.s.rcvNxt)
 	}
 	m.check(errors.Is(e.conn.Close(), net.ErrClosed), "a second Close succeeds")

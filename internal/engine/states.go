@@ -22,35 +22,40 @@ func (m moves[S, E]) move(s *S, e E) bool {
 type sendState uint8
 
 const (
-	sendOpen     sendState = iota // data may follow
-	sendFin                       // CloseWrite: our Fin is queued or sent
-	sendFinAcked                  // it was answered: the peer has everything
-	sendClosing                   // Close: our Fin with FlagClosed is queued or sent
-	sendAborting                  // a Reset is due, when no write is in flight any more
-	sendAborted                   // it is queued or sent
-	sendClosed                    // the peer has answered, has sent a Reset, or is lost: it writes nothing more
+	sendOpen      sendState = iota // data may follow
+	sendFin                        // CloseWrite: our Fin is queued or sent
+	sendFinAcked                   // it was answered: the peer has everything
+	sendClosing                    // Close: our Fin with FlagClosed is queued or sent
+	sendReclosing                  // Close after sendFinAcked
+	sendAborting                   // a Reset is due, when no write is in flight any more
+	sendAborted                    // it is queued or sent
+	sendClosed                     // the peer has everything, or wants no more, and writes nothing more
+	sendCut                        // it writes nothing more; nobody knows what it has
 )
 
 type sendEvent uint8
 
 const (
-	evCloseWrite  sendEvent = iota // the user has no more data
-	evClose                        // nor takes any
-	evAbort                        // the user gives the stream up
-	evResetSent                    // no write was in flight
-	evAcked                        // the answer to our Fin
-	evCloseAcked                   // the answer to our Fin with FlagClosed, or to our Reset
-	evSendingEnds                  // the peer's Reset, or its end
+	evCloseWrite sendEvent = iota // the user has no more data
+	evClose                       // nor takes any
+	evAbort                       // the user gives the stream up
+	evResetSent                   // no write was in flight
+	evAcked                       // the answer to our Fin
+	evCloseAcked                  // the answer to our Fin with FlagClosed, or to our Reset
+	evRefused                     // the peer's Reset, or its end after it has closed
+	evLost                        // its end
 )
 
 var sendMoves = moves[sendState, sendEvent]{
-	sendOpen:     {evCloseWrite: sendFin, evClose: sendClosing, evAbort: sendAborting, evSendingEnds: sendClosed},
-	sendFin:      {evAcked: sendFinAcked, evCloseAcked: sendFinAcked, evClose: sendClosing, evAbort: sendAborting, evSendingEnds: sendClosed},
-	sendFinAcked: {evClose: sendClosing, evAbort: sendAborting, evSendingEnds: sendClosed},
-	sendClosing:  {evCloseAcked: sendClosed, evAbort: sendAborting, evSendingEnds: sendClosed},
-	sendAborting: {evResetSent: sendAborted, evSendingEnds: sendClosed},
-	sendAborted:  {evCloseAcked: sendClosed, evSendingEnds: sendClosed},
-	sendClosed:   {},
+	sendOpen:      {evCloseWrite: sendFin, evClose: sendClosing, evAbort: sendAborting, evLost: sendCut, evRefused: sendClosed},
+	sendFin:       {evAcked: sendFinAcked, evCloseAcked: sendFinAcked, evClose: sendClosing, evAbort: sendAborting, evLost: sendCut, evRefused: sendClosed},
+	sendFinAcked:  {evClose: sendReclosing, evAbort: sendAborting, evLost: sendClosed, evRefused: sendClosed},
+	sendClosing:   {evCloseAcked: sendClosed, evAbort: sendAborting, evLost: sendCut, evRefused: sendClosed},
+	sendReclosing: {evCloseAcked: sendClosed, evAbort: sendAborting, evLost: sendClosed, evRefused: sendClosed},
+	sendAborting:  {evResetSent: sendAborted, evLost: sendCut, evRefused: sendCut},
+	sendAborted:   {evCloseAcked: sendCut, evLost: sendCut, evRefused: sendCut},
+	sendClosed:    {},
+	sendCut:       {},
 }
 
 // recvState is how far a stream's receiving direction has come.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -9,16 +10,17 @@ import (
 // TestMoves: the tables of a stream's states are complete, lead nowhere back, and to an end
 // from everywhere.
 func TestMoves(t *testing.T) {
-	t.Run("send", func(t *testing.T) { checkMoves(t, sendMoves, sendOpen, sendClosed) })
+	t.Run("send", func(t *testing.T) { checkMoves(t, sendMoves, sendOpen, sendClosed, sendCut) })
 	t.Run("recv", func(t *testing.T) { checkMoves(t, recvMoves, recvOpen, recvCut) })
 	t.Run("close", func(t *testing.T) { checkMoves(t, closeMoves, connOpening, connRemoved) })
 }
 
-func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first, last S) {
+func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first S, ends ...S) {
+	last := ends[len(ends)-1]
 	assert.Len(t, m, int(last)+1, "a row for each state")
 	reached := map[S]bool{first: true}
 	for s := first; s <= last; s++ {
-		ends := s == last
+		ended := slices.Contains(ends, s)
 		for e, next := range m[s] {
 			if next == 0 {
 				continue
@@ -26,12 +28,12 @@ func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first, last S) {
 			assert.GreaterOrEqual(t, next, s, "event %d leads back from %d", e, s)
 			assert.LessOrEqual(t, next, last)
 			reached[next] = true
-			ends = ends || next == last
+			ended = ended || slices.Contains(ends, next)
 			to := s
 			assert.True(t, m.move(&to, E(e)))
 			assert.Equal(t, next, to)
 		}
-		assert.True(t, ends, "the end cannot be reached from %d", s)
+		assert.True(t, ended, "the end cannot be reached from %d", s)
 		stays := s
 		assert.False(t, m.move(&stays, E(200)), "an event that no table has")
 		assert.Equal(t, s, stays)
@@ -61,7 +63,7 @@ func TestStreamStates(t *testing.T) {
 		"closed, and answered":            {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evCloseAcked}, want: view{closed: true, quiet: true, deaf: true}},
 		"given up, writes in flight":      {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evCloseAcked}, want: view{closed: true, deaf: true}},
 		"given up, and answered":          {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evResetSent, evCloseAcked}, want: view{closed: true, quiet: true, deaf: true}},
-		"reset by the peer, all received": {close: []closeEvent{evAccepted, evPeerClosed}, send: []sendEvent{evSendingEnds}, recv: []recvEvent{evFin, evComplete, evCut}, want: view{remote: true, quiet: true}},
+		"reset by the peer, all received": {close: []closeEvent{evAccepted, evPeerClosed}, send: []sendEvent{evRefused}, recv: []recvEvent{evFin, evComplete, evCut}, want: view{remote: true, quiet: true}},
 	} {
 		s := &stream{closing: connOpening}
 		for _, e := range life.close {

@@ -85,7 +85,7 @@ func (s *stream) gone() bool { return s.closing == connRemoved }
 func (s *stream) remote() bool { return s.closing == connPeerClosed || s.closing == connBothClosed }
 
 // quiet reports that the peer writes nothing more, and has nothing in flight.
-func (s *stream) quiet() bool { return s.recv == recvCut || s.send == sendClosed }
+func (s *stream) quiet() bool { return s.recv == recvCut || s.send >= sendClosed }
 
 // mayData reports that the user may still send data.
 func (s *stream) mayData() bool {
@@ -213,7 +213,11 @@ const lockedCopy = 64 << 10
 // fail ends a stream for its user: what has been received completely can still
 // be read if the peer had finished.
 func (s *stream) fail(err error) {
-	s.cut(err)
+	end := evLost
+	if s.remote() {
+		end = evRefused
+	}
+	s.cut(err, end)
 	s.finDue, s.writing = false, 0
 	s.dropHeld()
 	s.rd.signal()
@@ -225,12 +229,12 @@ func (s *stream) fail(err error) {
 }
 
 // cut ends both directions from outside.
-func (s *stream) cut(err error) {
+func (s *stream) cut(err error, end sendEvent) {
 	if s.err == nil && s.recv != recvEOF {
 		s.err = err
 	}
+	sendMoves.move(&s.send, end)
 	recvMoves.move(&s.recv, evCut)
-	sendMoves.move(&s.send, evSendingEnds)
 	closeMoves.move(&s.closing, evPeerClosed)
 }
 
