@@ -127,6 +127,29 @@ func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 	}
 }
 
+// TestCloseTellsOfLoss: Close says so if the peer is killed, or given up, while it waits.
+func TestCloseTellsOfLoss(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			_, cmd, d, addr := frozen(t, provider)
+			c, s := dial(t, d, addr), dial(t, d, addr)
+			halt(t, cmd)
+			_, err := c.Write([]byte("lost"))
+			require.NoError(t, err)
+			_, err = s.Write([]byte("lost"))
+			require.NoError(t, err)
+			require.NoError(t, s.(*rdmanet.Conn).SetLinger(0))
+			closed := make(chan error, 1)
+			go func() { closed <- c.Close() }()
+			if provider != realProviders[0] { // there it is given up by itself
+				require.NoError(t, cmd.Process.Kill())
+			}
+			assert.ErrorIs(t, <-closed, syscall.ECONNRESET)
+			assert.NoError(t, s.Close(), "which does not care")
+		})
+	}
+}
+
 // TestFrozenAtAnyMoment stops a peer again and again in mid-transfer: either
 // nothing is lost, or it was stopped while it held a lock of shared memory, and
 // the deadline ended the conn, which is counted.

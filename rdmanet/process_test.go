@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -43,6 +44,7 @@ var roles = map[string]func(provider, addr string) error{
 	"jobs":           jobsListener,
 	"relay":          relay,
 	"write and exit": writeAndExit,
+	"read and exit":  readAndExit,
 }
 
 // surround, if it is set, comes before everything else in every process: tests and
@@ -256,6 +258,46 @@ func TestWriteCloseExit(t *testing.T) {
 				if i%2 != 0 {
 					require.NoError(t, cmd.Wait())
 				}
+			}
+		})
+	}
+}
+
+// readAndExit reads all, closes, and leaves without a good-bye.
+func readAndExit(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	c, err := d.Dial("rdma", addr)
+	if err != nil {
+		return err
+	}
+	got, err := io.ReadAll(c)
+	if err == nil && len(got) != exitSize {
+		err = fmt.Errorf("%d bytes", len(got))
+	}
+	if err := errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// TestReadCloseExit: who has read everything may exit, and the writer's Close knows that
+// all has arrived.
+func TestReadCloseExit(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			tr := new(rdmanet.Transport)
+			defer func() { assert.NoError(t, tr.Close()) }()
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			for i := range rounds(20, 1000) {
+				cmd := process(t, "read and exit", provider, l.Addr().String())
+				require.NoError(t, cmd.Start())
+				c := accept(t, l)
+				_, err := c.Write(exitData())
+				require.NoError(t, err, "round %d", i)
+				require.NoError(t, c.Close(), "round %d", i)
+				require.NoError(t, cmd.Wait())
 			}
 		})
 	}
