@@ -117,3 +117,13 @@ func TestNetworks(t *testing.T) {
 	_, err := tcpNetwork("udp")
 	assert.Equal(t, net.UnknownNetworkError("udp"), err)
 }
+
+// TestReasonsDocumented: docs/operations.md has every reason.
+func TestReasonsDocumented(t *testing.T) {
+	doc, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	for _, f := range failureReasons {
+		assert.Contains(t, string(doc), "`"+f.reason+"`")
+	}
+	assert.Contains(t, string(doc), "`"+failureReason(errors.New("test"))+"`")
+}
