@@ -64,10 +64,10 @@ type Timer interface {
 
 type realClock struct{}
 
-// start is what real times are counted from: time.Since reads one clock, time.Now two.
-var start = time.Now()
+// origin is what real times are counted from: time.Since reads one clock, time.Now two.
+var origin = time.Now()
 
-func (realClock) Now() time.Time                            { return start.Add(time.Since(start)) }
+func (realClock) Now() time.Time                            { return origin.Add(time.Since(origin)) }
 func (realClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
 // Config is what a Poller is made of.
