@@ -6,7 +6,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -49,14 +48,15 @@ func cleanly(t *testing.T, tr *rdmanet.Transport) { t.Helper(); cleanlyBut(t, tr
 func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 	t.Helper()
 	goroutines := goleak.IgnoreCurrent()
-	files, shm := openFiles(t), sharedMemory(t)
+	files, shm := len(openFiles(t)), sharedMemory(t)
 	t.Cleanup(func() {
 		require.NoError(t, tr.Close())
 		goleak.VerifyNone(t, goroutines)
 		// The library closes sockets late, and what a process leaves in /dev/shm that
 		// has just been killed goes when others look.
 		assert.EventuallyWithT(t, func(c *assert.CollectT) {
-			assert.LessOrEqual(c, openFiles(t), files+few, "open files")
+			open := openFiles(t)
+			assert.LessOrEqual(c, len(open), files+few, "open files: %v", open)
 			assert.Subset(c, shm, sharedMemory(t), "names in /dev/shm")
 		}, patience, 10*time.Millisecond)
 		assert.Zero(t, tr.Stats().Memory.Used, "memory budget")
@@ -64,18 +64,21 @@ func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 	})
 }
 
-func openFiles(t *testing.T) int {
+func openFiles(t *testing.T) (targets []string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0") // opens Go's own files, too
 	require.NoError(t, err)
 	require.NoError(t, ln.Close())
 	list, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
-	return len(slices.DeleteFunc(list, func(e os.DirEntry) bool {
-		// libfabric opens each RDMA device once, for good.
+	for _, e := range list {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		return err == nil && (strings.HasPrefix(target, "/dev/infiniband/") || target == "anon_inode:[infinibandevent]")
-	}))
+		// libfabric opens each RDMA device once, for good.
+		if err != nil || !strings.HasPrefix(target, "/dev/infiniband/") && target != "anon_inode:[infinibandevent]" {
+			targets = append(targets, target)
+		}
+	}
+	return targets
 }
 
 // sharedMemory lists this program's names in /dev/shm, and those that no living

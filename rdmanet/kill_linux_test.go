@@ -185,7 +185,7 @@ type resources struct {
 
 func take(t *testing.T, tr *rdmanet.Transport) resources {
 	t.Helper()
-	return resources{openFiles(t), threads(t), tr.Stats().Memory.Used, goleak.IgnoreCurrent(), sharedMemory(t)}
+	return resources{len(openFiles(t)), threads(t), tr.Stats().Memory.Used, goleak.IgnoreCurrent(), sharedMemory(t)}
 }
 
 func threads(t *testing.T) int {
@@ -199,7 +199,7 @@ func threads(t *testing.T) int {
 func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	t.Helper()
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
-		assert.LessOrEqual(c, openFiles(t), r.files, "open files")
+		assert.LessOrEqual(c, len(openFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
 		assert.Subset(c, r.shm, sharedMemory(t), "names in /dev/shm")
 	}, patience, 10*time.Millisecond)
