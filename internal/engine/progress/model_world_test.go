@@ -32,6 +32,7 @@ type kind struct {
 	limit  int  // of spinners
 	hangs  bool // a call does, once, for a while
 	dies   bool // it is closed in the middle
+	beats  bool // heartbeats come
 	strict bool // a poll that finds something takes fi_trywait back
 }
 
@@ -80,6 +81,7 @@ func runModel(seed uint64) *model {
 		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(12),
 		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3), strict: m.oneIn(2),
 	}
+	m.beats = m.notice == byLossyFD || m.oneIn(2)
 	cfg := Config{Queue: m, Spin: -1, Clock: m, Ticks: m.notice == byDeafFD}
 	if m.spin {
 		cfg.Spin = 20 * time.Microsecond
@@ -127,12 +129,14 @@ func (m *model) life() {
 	}
 	m.p.Joined()
 	m.p.Stir()
-	m.start("heartbeats", func() {
-		for !m.over {
-			m.sleep(beat)
-			m.p.Look()
-		}
-	})
+	if m.beats {
+		m.start("heartbeats", func() {
+			for !m.over {
+				m.sleep(beat)
+				m.p.Look()
+			}
+		})
+	}
 	m.live += m.kind.calls
 	for range m.kind.calls {
 		c := &call{w: NewWaiter()}
@@ -168,12 +172,12 @@ func (m *model) rest() {
 	polls := m.polls
 	m.sleep(watched)
 	most := 0
-	switch m.notice {
-	case byFD, byDullFD, byLossyFD:
+	switch {
+	case m.notice < byDeafFD && m.beats:
 		most = 5 * int(watched/beat) // it may not be safe to sleep at first
-	case byDeafFD:
+	case m.notice == byDeafFD:
 		most = 2 * int(watched/lastLook) // since it may not be safe to sleep at first
-	case byNothing:
+	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
 	}
 	m.check(m.polls-polls <= most, "%d looks in %v at a queue that rests", m.polls-polls, watched)
