@@ -129,15 +129,7 @@ func TestMemoryEvent(t *testing.T) {
 	const limit = 2 << 20 // for an endpoint and some conns
 	network := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	l, d, _, there := world(t, network, rdmanet.ListenConfig{Backlog: 10000, Transport: &rdmanet.Transport{MemoryLimit: limit}})
-	var conns []net.Conn
-	for {
-		c, err := d.Dial("rdma", l.Addr().String())
-		if err != nil {
-			require.ErrorIs(t, err, rdmanet.ErrMemory)
-			break
-		}
-		conns = append(conns, c)
-	}
+	conns := dialAll(t, d, l)
 	e := there.one(t, slog.LevelWarn, "memory limit reached")
 	assert.EqualValues(t, limit, e["limit"])
 	assert.InDelta(t, limit, e["used"], 8<<10)

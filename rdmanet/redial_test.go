@@ -154,19 +154,38 @@ func TestDialsDuringCloseIdle(t *testing.T) {
 	wg.Wait()
 }
 
+// limited is the two sides of a test, of which the one that is named has so little memory.
+func limited(t *testing.T, n *simfabric.Network, side string, limit int64) (here, there *rdmanet.Transport) {
+	here, there = rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+	cleanly(t, here)
+	t.Cleanup(func() { assert.NoError(t, there.Close()) })
+	if side == "listener" {
+		there.MemoryLimit = limit
+	} else {
+		here.MemoryLimit = limit
+	}
+	return here, there
+}
+
+// dialAll dials until there is no memory for another conn.
+func dialAll(t *testing.T, d *rdmanet.Dialer, l net.Listener) (conns []net.Conn) {
+	t.Helper()
+	for {
+		c, err := d.Dial("rdma", l.Addr().String())
+		if err != nil {
+			require.ErrorIs(t, err, rdmanet.ErrMemory)
+			return conns
+		}
+		conns = append(conns, c)
+	}
+}
+
 // Whichever side has no memory for another peer: it is no reason to use TCP.
 func TestDialWithoutMemory(t *testing.T) {
 	for _, side := range []string{"listener", "dialer"} {
 		t.Run(side, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.Shm(), Others: []simfabric.Personality{simfabric.TCP()}})
-			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
-			defer there.Close()
-			if side == "listener" {
-				there.MemoryLimit = 64 << 10
-			} else {
-				here.MemoryLimit = 64 << 10
-			}
+			here, there := limited(t, n, side, 64<<10)
 			l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 			d := rdmanet.Dialer{Transport: here, Fallback: rdmanet.FallbackTCP}
 			_, err := d.Dial("rdma", l.Addr().String())
@@ -181,24 +200,11 @@ func TestDialWithoutMemory(t *testing.T) {
 func TestDialOutOfMemory(t *testing.T) {
 	for _, side := range []string{"listener", "dialer"} {
 		t.Run(side, func(t *testing.T) {
-			n := simfabric.New(simfabric.Config{Personality: simfabric.Shm()})
-			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
-			defer there.Close()
-			if side == "listener" {
-				there.MemoryLimit = 2 << 20
-			} else {
-				here.MemoryLimit = 2 << 20
-			}
+			here, there := limited(t, simfabric.New(simfabric.Config{Personality: simfabric.Shm()}), side, 2<<20)
 			l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 10000})
-			d := rdmanet.Dialer{Transport: here}
+			d := &rdmanet.Dialer{Transport: here}
 			var conns []net.Conn
-			for {
-				c, err := d.Dial("rdma", l.Addr().String())
-				if err != nil {
-					require.ErrorIs(t, err, rdmanet.ErrMemory)
-					break
-				}
+			for _, c := range dialAll(t, d, l) {
 				conns = append(conns, c, accept(t, l))
 			}
 			require.Greater(t, len(conns), 10)
