@@ -235,8 +235,24 @@ func writeAndExit(provider, addr string) error {
 // TestWriteCloseExit: what was written before Close arrives whole although the
 // process exits at once.
 func TestWriteCloseExit(t *testing.T) {
-	times := rounds(100, 1000)
 	want := exitData()
+	meetTimes(t, rounds(100, 1000), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+		if i%2 == 0 { // read while it writes, or after it has gone
+			require.NoError(t, cmd.Wait())
+		}
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+		got, err := io.ReadAll(c)
+		require.NoError(t, err, "round %d", i)
+		require.True(t, bytes.Equal(want, got), "round %d: %d bytes", i, len(got))
+		require.NoError(t, c.Close())
+		if i%2 != 0 {
+			require.NoError(t, cmd.Wait())
+		}
+	})
+}
+
+// meetTimes has a listener met by so many processes, one after the other, over each provider.
+func meetTimes(t *testing.T, times int, role string, meet func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn)) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
@@ -244,20 +260,9 @@ func TestWriteCloseExit(t *testing.T) {
 			defer func() { assert.NoError(t, tr.Close()) }()
 			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
 			for i := range times {
-				cmd := process(t, "write and exit", provider, l.Addr().String())
+				cmd := process(t, role, provider, l.Addr().String())
 				require.NoError(t, cmd.Start())
-				c := accept(t, l)
-				if i%2 == 0 { // read while it writes, or after it has gone
-					require.NoError(t, cmd.Wait())
-				}
-				require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
-				got, err := io.ReadAll(c)
-				require.NoError(t, err, "round %d", i)
-				require.True(t, bytes.Equal(want, got), "round %d: %d bytes", i, len(got))
-				require.NoError(t, c.Close())
-				if i%2 != 0 {
-					require.NoError(t, cmd.Wait())
-				}
+				meet(t, i, cmd, accept(t, l))
 			}
 		})
 	}
@@ -284,21 +289,10 @@ func readAndExit(provider, addr string) error {
 // TestReadCloseExit: who has read everything may exit, and the writer's Close knows that
 // all has arrived.
 func TestReadCloseExit(t *testing.T) {
-	for _, provider := range realProviders {
-		t.Run(provider, func(t *testing.T) {
-			t.Parallel()
-			tr := new(rdmanet.Transport)
-			defer func() { assert.NoError(t, tr.Close()) }()
-			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
-			for i := range rounds(20, 1000) {
-				cmd := process(t, "read and exit", provider, l.Addr().String())
-				require.NoError(t, cmd.Start())
-				c := accept(t, l)
-				_, err := c.Write(exitData())
-				require.NoError(t, err, "round %d", i)
-				require.NoError(t, c.Close(), "round %d", i)
-				require.NoError(t, cmd.Wait())
-			}
-		})
-	}
+	meetTimes(t, rounds(20, 1000), "read and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+		_, err := c.Write(exitData())
+		require.NoError(t, err, "round %d", i)
+		require.NoError(t, c.Close(), "round %d", i)
+		require.NoError(t, cmd.Wait())
+	})
 }
