@@ -255,8 +255,11 @@ func (t *Transport) shutdown() {
 	}
 	t.hands.Wait()
 	t.mu.Lock()
-	links := keys(t.links)
+	links, endpoints := keys(t.links), keys(t.open)
 	t.mu.Unlock()
+	for _, ep := range endpoints {
+		ep.stop() // before any peer is told goodbye, and withdraws its memory
+	}
 	for _, l := range links {
 		l.finish()
 	}

@@ -392,6 +392,18 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	return s.conn, nil
 }
 
+// Stop fails all peers: nothing more is sent to them. What they send before they learn of
+// it goes on landing, until Close: a write that found its memory withdrawn would have
+// libfabric's tcp and net providers drop the connection, and the next make another, which
+// nothing closes if an endpoint is closed before it has read what that begins with (see
+// xnet_pep_close).
+func (e *Endpoint) Stop() {
+	defer e.poller.Watch()()
+	e.enter()
+	defer e.leave()
+	e.core.breakdown(ErrEndpointClosed)
+}
+
 // Close fails all peers, then ends the endpoint and frees its memory.
 func (e *Endpoint) Close() (err error) {
 	e.closed.Do(func() {

@@ -17,12 +17,15 @@ func (g *graves) all() []*pool.Arena {
 	return append(g.unread[:len(g.unread):len(g.unread)], g.kept...)
 }
 
-// buryLanding ends the peer's right to write, as far as that goes.
+// buryLanding ends the peer's right to write, as far as that goes, unless the whole
+// endpoint is about to end: see Endpoint.Stop.
 func (p *peer) buryLanding() {
 	if p.landing == nil {
 		return
 	}
-	_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
+	if p.c.err == nil {
+		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
+	}
 	p.c.graves.unread = append(p.c.graves.unread, p.landing)
 }
 
