@@ -23,7 +23,7 @@ type Arena struct {
 	registrar Registrar
 	access    Access
 	slabSize  int
-	void      bool // Deregister was called
+	void      bool // Void was called, or Deregister
 	slabs     []*arenaSlab
 	blocks    int
 	bytes     int64
@@ -32,7 +32,7 @@ type Arena struct {
 type arenaSlab struct {
 	*Slab
 	buddy buddy
-	late  bool // a block was in use at Deregister: writes may be under way
+	late  bool // a block was in use at Void: writes may be under way
 }
 
 // Block is a piece of an Arena. Its fields are not to be changed.
@@ -169,19 +169,28 @@ func (a *Arena) Trim(keep int) (empty []*Slab) {
 	return empty
 }
 
+// Void has no more memory handed out, nor given up by Trim: the peer has gone, and what it
+// has begun may still end there.
+func (a *Arena) Void() {
+	if a.void {
+		return
+	}
+	a.void = true
+	for _, s := range a.slabs {
+		s.late = !s.buddy.empty()
+		unpoison(s.Bytes())
+	}
+}
+
 // Deregister voids the peer's keys and keeps the memory, to be called when the
 // peer is gone; no block can be allocated afterwards. If some registration could
 // not be withdrawn, Deregister may be tried again.
 func (a *Arena) Deregister() error {
+	a.Void()
 	var err error
 	for _, s := range a.slabs {
-		if !a.void {
-			s.late = !s.buddy.empty()
-			unpoison(s.Bytes()) // what the peer has begun may still end there
-		}
 		err = errors.Join(err, s.Deregister())
 	}
-	a.void = true
 	return err
 }
 

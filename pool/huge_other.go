@@ -2,6 +2,10 @@
 
 package pool
 
+import "time"
+
 func adviseHuge([]byte) {}
 
 func adviseSmall([]byte) {}
+
+func pause(d time.Duration) { time.Sleep(d) }

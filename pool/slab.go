@@ -64,7 +64,7 @@ func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 		if i%piece == 0 && i > 0 {
 			// All of it takes longer than others want to wait. Were this thread ready to
 			// run all the time, the kernel would let them wait for a tick, of up to 4 ms.
-			time.Sleep(breath)
+			pause(pauseTime)
 		}
 	}
 	if r == nil {
@@ -108,9 +108,9 @@ func Pages(size int) int {
 // piece is how much is faulted in, or given back, at a time: a huge page.
 const piece = 2 << 20
 
-// breath is for how long nothing is done between two pieces that are faulted in, each
-// of which takes ten times as long.
-const breath = 50 * time.Microsecond
+// pauseTime is for how long nothing is done between two pieces that are faulted in, each of
+// which takes ten times as long; the kernel may take as long again to end it.
+const pauseTime = 50 * time.Microsecond
 
 func mapSlab(b *Budget, size int) (*Slab, error) {
 	mem, err := mapMemory(Pages(size))

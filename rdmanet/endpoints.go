@@ -234,15 +234,6 @@ func (t *Transport) closeEndpoint(ep *endpoint) {
 	delete(t.open, ep)
 }
 
-// stop has nothing more sent. Over memory that two processes share, which tells nobody of a
-// region that is withdrawn, Close is all that it takes.
-func (ep *endpoint) stop() {
-	<-ep.opened
-	if ep.engine != nil && !ep.own {
-		ep.engine.Stop()
-	}
-}
-
 // newPeer reserves a peer on an endpoint. An endpoint that has no peers and
 // takes none is of no use: the next handshake gets another.
 func (t *Transport) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {

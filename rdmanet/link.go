@@ -180,6 +180,15 @@ func (l *link) finish() {
 	})
 }
 
+// leave ends a link of a Transport that is being closed. Nothing is sent any more once the
+// peer was told goodbye, at which it withdraws its memory.
+func (l *link) leave() {
+	if !l.ep.own { // else the endpoint is closed before
+		l.peer.Leave()
+	}
+	l.finish()
+}
+
 // retire ends a dialed link if it has no conns and none is about to be opened:
 // at once if it is not to be used again, else if that has been so for idle. It
 // reports whether it did.

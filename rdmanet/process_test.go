@@ -236,7 +236,7 @@ func writeAndExit(provider, addr string) error {
 // process exits at once.
 func TestWriteCloseExit(t *testing.T) {
 	want := exitData()
-	meetTimes(t, rounds(100, 1000), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+	meetProcesses(t, rounds(100, 1000), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
 		if i%2 == 0 { // read while it writes, or after it has gone
 			require.NoError(t, cmd.Wait())
 		}
@@ -251,8 +251,8 @@ func TestWriteCloseExit(t *testing.T) {
 	})
 }
 
-// meetTimes has a listener met by so many processes, one after the other, over each provider.
-func meetTimes(t *testing.T, times int, role string, meet func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn)) {
+// meetProcesses has a listener met by so many processes, one after the other, over each provider.
+func meetProcesses(t *testing.T, times int, role string, meet func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn)) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
 			t.Parallel()
@@ -289,7 +289,7 @@ func readAndExit(provider, addr string) error {
 // TestReadCloseExit: who has read everything may exit, and the writer's Close knows that
 // all has arrived.
 func TestReadCloseExit(t *testing.T) {
-	meetTimes(t, rounds(20, 1000), "read and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+	meetProcesses(t, rounds(20, 1000), "read and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
 		_, err := c.Write(exitData())
 		require.NoError(t, err, "round %d", i)
 		require.NoError(t, c.Close(), "round %d", i)

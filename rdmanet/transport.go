@@ -255,13 +255,10 @@ func (t *Transport) shutdown() {
 	}
 	t.hands.Wait()
 	t.mu.Lock()
-	links, endpoints := keys(t.links), keys(t.open)
+	links := keys(t.links)
 	t.mu.Unlock()
-	for _, ep := range endpoints {
-		ep.stop() // before any peer is told goodbye, and withdraws its memory
-	}
 	for _, l := range links {
-		l.finish()
+		l.leave()
 	}
 	t.closeEndpoints(func(*endpoint) bool { return true })
 	t.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -322,11 +323,21 @@ const drainTime = 5 * time.Millisecond
 // Lost ends the peer after its rendezvous connection has ended. What has
 // arrived before that is taken in first: a peer that closed its conns and
 // exited has lost nothing.
-func (p *Peer) Lost(err error) {
+func (p *Peer) Lost(err error) { p.end(err, false) }
+
+// Leave ends the peer before it is told, since the endpoint is about to be closed. Nothing
+// more is sent to it, while what it sends until it hears of that goes on landing: if its
+// writes found their memory withdrawn, libfabric's tcp and net providers would drop the
+// connection. The peer's next write would open another, whose socket is never closed if
+// the endpoint is before it has read the request (the net provider's xnet_pep_close).
+func (p *Peer) Leave() { p.end(net.ErrClosed, true) }
+
+func (p *Peer) end(err error, untold bool) {
 	e := p.e
 	defer e.poller.Watch()()
 	e.poller.Drain(drainTime)
 	e.enter()
+	p.p.untold = untold
 	e.core.fail(p.p, err)
 	e.leave()
 	p.join.Do(e.poller.Joined)
@@ -390,18 +401,6 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, ctx.Err()
 	}
 	return s.conn, nil
-}
-
-// Stop fails all peers: nothing more is sent to them. What they send before they learn of
-// it goes on landing, until Close: a write that found its memory withdrawn would have
-// libfabric's tcp and net providers drop the connection, and the next make another, which
-// nothing closes if an endpoint is closed before it has read what that begins with (see
-// xnet_pep_close).
-func (e *Endpoint) Stop() {
-	defer e.poller.Watch()()
-	e.enter()
-	defer e.leave()
-	e.core.breakdown(ErrEndpointClosed)
 }
 
 // Close fails all peers, then ends the endpoint and frees its memory.

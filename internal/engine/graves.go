@@ -8,7 +8,8 @@ import "github.com/seed202c38ff/fabricnet/pool"
 //	list    what is there                     until
 //	unread  what users may read, and all      bury finds that nobody reads it: it gives the
 //	        that is new                       pages back, without the lock
-//	kept    addresses that lead nowhere       the endpoint is closed
+//	kept    addresses that lead nowhere, and  the endpoint is closed
+//	        all of peers that were left
 type graves struct {
 	unread, kept []*pool.Arena
 }
@@ -17,16 +18,19 @@ func (g *graves) all() []*pool.Arena {
 	return append(g.unread[:len(g.unread):len(g.unread)], g.kept...)
 }
 
-// buryLanding ends the peer's right to write, as far as that goes, unless the whole
-// endpoint is about to end: see Endpoint.Stop.
+// buryLanding ends the peer's right to write, as far as that goes. If it does not know yet
+// that it was left, it keeps that, and the memory, until the endpoint is closed.
 func (p *peer) buryLanding() {
-	if p.landing == nil {
-		return
-	}
-	if p.c.err == nil {
+	graves := &p.c.graves
+	switch {
+	case p.landing == nil:
+	case p.untold:
+		p.landing.Void()
+		graves.kept = append(graves.kept, p.landing)
+	default:
 		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
+		graves.unread = append(graves.unread, p.landing)
 	}
-	p.c.graves.unread = append(p.c.graves.unread, p.landing)
 }
 
 // burying reports that the memory of dead peers will be given back. That of an endpoint

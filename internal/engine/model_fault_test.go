@@ -273,9 +273,6 @@ func (m *model) placed(from, to *host, ev simfabric.Event) {
 			}
 		}
 	}
-	if to.c.err != nil {
-		return // memory of a broken endpoint stays as it is, and nobody gets it, until Close
-	}
 	m.failf("a write of %d bytes from %v to %v lands where nothing is leased to it", ev.Len, from, to)
 }
 

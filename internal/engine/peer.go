@@ -25,6 +25,7 @@ type peer struct {
 	eager    int  // most payload of a frame that both sides take
 	cfg      PeerConfig
 	err      error // why it was lost
+	untold   bool  // it does not know of err yet: see Peer.Leave
 	ended    bool  // the owner knows of err
 
 	receiveSlots

@@ -1,0 +1,56 @@
+package engine
+
+import (
+	"io"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestLeave: nothing more is posted to a peer that was left, and as long as it has not
+// heard of it, it may write where it was told to.
+func TestLeave(t *testing.T) {
+	for _, name := range []string{"tcp", "verbs", "saw", "cqdata"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const size = 128 << 10
+			l := newLink(t, personalities()[name], Config{})
+			defer l.close(t)
+			a, b := l.dial(t)
+			write := func() {
+				require.NoError(t, b.SetWriteDeadline(time.Now().Add(10*time.Second)))
+				_, err := b.Write(make([]byte, size))
+				require.NoError(t, err)
+			}
+			write() // a has a landing ring now
+			_, err := io.ReadFull(a, make([]byte, size))
+			require.NoError(t, err)
+
+			blocked := make(chan error)
+			go func() {
+				_, err := a.Write(make([]byte, 16<<20))
+				blocked <- err
+			}()
+			require.Eventually(t, func() bool { return l.ea.Stats().Stalls != Stalls{} }, 10*time.Second, time.Millisecond)
+			writes := l.net.Stats().Writes
+			l.a.Leave()
+			posted := l.ea.Stats().Posted
+			require.ErrorIs(t, <-blocked, syscall.ECONNRESET)
+			write()
+			require.Eventually(t, func() bool {
+				l.ea.poller.Drain(time.Millisecond)
+				s := l.net.Stats()
+				return s.Writes+s.BadRemote > writes
+			}, 10*time.Second, time.Millisecond)
+			assert.Zero(t, l.net.Stats().BadRemote)
+			for _, c := range []*Conn{a, b} {
+				_ = c.SetLinger(0)
+				_ = c.Close()
+			}
+			assert.Equal(t, posted, l.ea.Stats().Posted)
+		})
+	}
+}
