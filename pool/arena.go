@@ -10,7 +10,7 @@ import (
 // MinBlock is the size of the smallest block in bytes: a page of most machines.
 const MinBlock = 4 << 10
 
-// ErrDeregistered is the error of Alloc once Deregister has been called.
+// ErrDeregistered is the error of Alloc once Void or Deregister has been called.
 var ErrDeregistered = errors.New("pool: memory is deregistered")
 
 // Arena is memory that is handed out in blocks: the memory that one peer may
@@ -149,7 +149,7 @@ func (a *Arena) Free(b *Block) {
 }
 
 // Trim gives up all slabs without blocks but the first keep: the caller is to close
-// them, which takes long. After Deregister it gives up none: what is in flight
+// them, which takes long. After Void it gives up none: what is in flight
 // towards them is not known.
 func (a *Arena) Trim(keep int) (empty []*Slab) {
 	if a.void {
@@ -195,7 +195,7 @@ func (a *Arena) Deregister() error {
 }
 
 // Retire gives the memory up after Deregister, when nobody reads it any more. Slabs that
-// blocks in use lay in at Deregister keep their addresses until Close: see Slab.Retire. The
+// blocks in use lay in at Void keep their addresses until Close: see Slab.Retire. The
 // rest is unmapped, since the peer had given back what it had of it. If that fails for a
 // slab, Retire may be tried again.
 func (a *Arena) Retire() error {

@@ -1,10 +1,6 @@
 package pool
 
-import (
-	"time"
-
-	"golang.org/x/sys/unix"
-)
+import "golang.org/x/sys/unix"
 
 // adviseHuge asks for huge pages, which a provider that copies across address
 // spaces pins far faster. It is a hint: nothing depends on its being taken.
@@ -17,10 +13,3 @@ func adviseHuge(mem []byte) {
 // adviseSmall asks for small pages where huge ones are the rule: the first touch of one
 // of those takes as long as clearing all of it.
 func adviseSmall(mem []byte) { _ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE) }
-
-// pause has this thread sleep. time.Sleep takes a millisecond at least in a process that
-// does nothing else: the runtime then waits in epoll_wait(2), which counts in those.
-func pause(d time.Duration) {
-	t := unix.NsecToTimespec(d.Nanoseconds())
-	_ = unix.Nanosleep(&t, nil)
-}

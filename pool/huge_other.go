@@ -2,10 +2,6 @@
 
 package pool
 
-import "time"
-
 func adviseHuge([]byte) {}
 
 func adviseSmall([]byte) {}
-
-func pause(d time.Duration) { time.Sleep(d) }

@@ -62,8 +62,9 @@ func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 	for i, page := 0, os.Getpagesize(); i < len(mem); i += page {
 		mem[i] = 0
 		if i%piece == 0 && i > 0 {
-			// All of it takes longer than others want to wait. Were this thread ready to
-			// run all the time, the kernel would let them wait for a tick, of up to 4 ms.
+			// All of it takes longer than others want to wait, be they goroutines or other
+			// threads. Those would wait for a tick of the kernel, of up to 4 ms, if this
+			// one did not sleep.
 			pause(pauseTime)
 		}
 	}

@@ -20,11 +20,20 @@ type span struct{ from, to time.Time }
 
 func (s span) took() time.Duration { return s.to.Sub(s.from) }
 
-// longest is the longest of trips that s had to do with: those that it overlaps, or, if
-// nothing is to blame on what was before, those that began in it.
-func (s span) longest(trips []span, began bool) (d time.Duration) {
+// during is the longest of trips that s overlaps.
+func (s span) during(trips []span) (d time.Duration) {
 	for _, t := range trips {
-		if t.to.After(s.from) && t.from.Before(s.to) && !(began && t.from.Before(s.from)) {
+		if t.to.After(s.from) && t.from.Before(s.to) {
+			d = max(d, t.took())
+		}
+	}
+	return d
+}
+
+// begun is the longest of trips that began in s.
+func (s span) begun(trips []span) (d time.Duration) {
+	for _, t := range trips {
+		if t.from.After(s.from) && t.from.Before(s.to) {
 			d = max(d, t.took())
 		}
 	}
@@ -71,7 +80,7 @@ func TestLargeBuffersHoldNobodyUp(t *testing.T) {
 			return c.(*rdmanet.Conn)
 		}
 		a, idle := dial(), dial()
-		stop, done := make(chan struct{}), make(chan []span)
+		stop, done := make(chan struct{}), make(chan []span, 1)
 		go func() {
 			var trips []span
 			defer func() { done <- trips }()
@@ -109,7 +118,7 @@ func TestLargeBuffersHoldNobodyUp(t *testing.T) {
 		var with, without, more, took []time.Duration
 		least := 1.0
 		for i, c := range calls {
-			with, without, took = append(with, c.longest(trips, false)), append(without, quiet[i].longest(trips, true)), append(took, c.took())
+			with, without, took = append(with, c.during(trips)), append(without, quiet[i].begun(trips)), append(took, c.took())
 			more = append(more, with[i]-without[i])
 			least = min(least, float64(with[i])/float64(c.took()))
 		}

@@ -180,13 +180,18 @@ func (l *link) finish() {
 	})
 }
 
-// leave ends a link of a Transport that is being closed. Nothing is sent any more once the
-// peer was told goodbye, at which it withdraws its memory.
-func (l *link) leave() {
-	if !l.ep.own { // else the endpoint is closed before
-		l.peer.Leave()
+// quit begins to end a link of a Transport that is being closed. It posts nothing any more
+// once the peer is told goodbye, at which that withdraws its memory; and the peer is told
+// before the endpoint is closed.
+func (l *link) quit() {
+	if l.ep.own { // shared memory tells of nothing that is withdrawn
+		return
 	}
-	l.finish()
+	<-l.settled
+	l.peer.Quit()
+	if s := l.session.Load(); s != nil {
+		s.Goodbye()
+	}
 }
 
 // retire ends a dialed link if it has no conns and none is about to be opened:

@@ -11,8 +11,10 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -97,6 +99,38 @@ func TestTransportCloseDuring(t *testing.T) {
 		})
 	})
 }
+
+// TestTransportCloseQuits: a Transport that closes writes nothing to those whom it has told
+// goodbye, whose memory is withdrawn, and lets in what they write before.
+func TestTransportCloseQuits(t *testing.T) {
+	for range 20 {
+		n := simfabric.New(simfabric.Config{Personality: simfabric.Net()})
+		here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+		l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"net"}})
+		d := &rdmanet.Dialer{Transport: here, Providers: []string{"net"}, Timeout: patience}
+		ended := make(chan struct{}, 16)
+		for range cap(ended) / 4 {
+			x, y := meet(t, d, l)
+			for _, c := range []*rdmanet.Conn{x, y} {
+				go func() { _, _ = io.Copy(io.Discard, onlyReader{c}); ended <- struct{}{} }()
+				go func() { _, _ = io.Copy(onlyWriter{c}, zeroes{}); ended <- struct{}{} }()
+			}
+			defer closeAll(t, x, y)
+		}
+		time.Sleep(5 * time.Millisecond) // for some traffic
+		require.NoError(t, here.Close())
+		require.NoError(t, there.Close())
+		for range cap(ended) {
+			<-ended
+		}
+		require.Zero(t, n.Stats().BadRemote)
+	}
+}
+
+// zeroes is a reader of chunks that go by RDMA write.
+type zeroes struct{}
+
+func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestCloseDuringHandshake ends handshakes at any moment, from each of the ends
 // that can: Dial returns at once, and nothing is left of it on either side.

@@ -258,7 +258,10 @@ func (t *Transport) shutdown() {
 	links := keys(t.links)
 	t.mu.Unlock()
 	for _, l := range links {
-		l.leave()
+		l.quit()
+	}
+	for _, l := range links {
+		l.finish()
 	}
 	t.closeEndpoints(func(*endpoint) bool { return true })
 	t.mu.Lock()

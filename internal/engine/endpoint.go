@@ -171,6 +171,7 @@ type Peer struct {
 	local framing.Attach
 	join  sync.Once // ends with its coming up
 	left  sync.Once
+	drain sync.Once
 }
 
 // NewPeer reserves a place for a peer.
@@ -317,7 +318,7 @@ func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 // Heartbeat says that the peer lives, though nothing of it may have come over the fabric.
 func (p *Peer) Heartbeat() { p.e.poller.Look() }
 
-// drainTime is how long Lost goes on taking in what has arrived, at most.
+// drainTime is how long Lost and Quit go on taking in what has arrived, at most.
 const drainTime = 5 * time.Millisecond
 
 // Lost ends the peer after its rendezvous connection has ended. What has
@@ -325,19 +326,19 @@ const drainTime = 5 * time.Millisecond
 // exited has lost nothing.
 func (p *Peer) Lost(err error) { p.end(err, false) }
 
-// Leave ends the peer before it is told, since the endpoint is about to be closed. Nothing
-// more is sent to it, while what it sends until it hears of that goes on landing: if its
+// Quit ends the peer before it is told, since the endpoint is about to be closed. Nothing
+// more is posted to it, while what it sends until it is told goes on landing. If its
 // writes found their memory withdrawn, libfabric's tcp and net providers would drop the
-// connection. The peer's next write would open another, whose socket is never closed if
-// the endpoint is before it has read the request (the net provider's xnet_pep_close).
-func (p *Peer) Leave() { p.end(net.ErrClosed, true) }
+// connection, and the peer's next write would open another. The net provider never closes
+// the socket of that if the endpoint is closed first (xnet_pep_close).
+func (p *Peer) Quit() { p.end(net.ErrClosed, true) }
 
-func (p *Peer) end(err error, untold bool) {
+func (p *Peer) end(err error, keepLanding bool) {
 	e := p.e
 	defer e.poller.Watch()()
-	e.poller.Drain(drainTime)
+	p.drain.Do(func() { e.poller.Drain(drainTime) })
 	e.enter()
-	p.p.untold = untold
+	p.p.keepLanding = keepLanding
 	e.core.fail(p.p, err)
 	e.leave()
 	p.join.Do(e.poller.Joined)

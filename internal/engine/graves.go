@@ -8,8 +8,8 @@ import "github.com/seed202c38ff/fabricnet/pool"
 //	list    what is there                     until
 //	unread  what users may read, and all      bury finds that nobody reads it: it gives the
 //	        that is new                       pages back, without the lock
-//	kept    addresses that lead nowhere, and  the endpoint is closed
-//	        all of peers that were left
+//	kept    addresses that lead nowhere;      the endpoint is closed
+//	        memory of peers that were quit
 type graves struct {
 	unread, kept []*pool.Arena
 }
@@ -18,18 +18,17 @@ func (g *graves) all() []*pool.Arena {
 	return append(g.unread[:len(g.unread):len(g.unread)], g.kept...)
 }
 
-// buryLanding ends the peer's right to write, as far as that goes. If it does not know yet
-// that it was left, it keeps that, and the memory, until the endpoint is closed.
+// buryLanding ends the peer's right to write, as far as that goes, unless it was quit.
 func (p *peer) buryLanding() {
-	graves := &p.c.graves
+	g := &p.c.graves
 	switch {
 	case p.landing == nil:
-	case p.untold:
+	case p.keepLanding:
 		p.landing.Void()
-		graves.kept = append(graves.kept, p.landing)
+		g.kept = append(g.kept, p.landing)
 	default:
 		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
-		graves.unread = append(graves.unread, p.landing)
+		g.unread = append(g.unread, p.landing)
 	}
 }
 

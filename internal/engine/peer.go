@@ -25,7 +25,6 @@ type peer struct {
 	eager    int  // most payload of a frame that both sides take
 	cfg      PeerConfig
 	err      error // why it was lost
-	untold   bool  // it does not know of err yet: see Peer.Leave
 	ended    bool  // the owner knows of err
 
 	receiveSlots
@@ -87,10 +86,12 @@ type doorbell struct {
 // inLanding is what the peer writes to, and how it says that it has.
 type inLanding struct {
 	landing *pool.Arena
-	supply  supply // of landing memory
-	dry     bool   // it had no memory for a lease when grantWaiting looked last
-	silent  bool   // its writes come without completion data
-	proves  bool   // their completion data shows the proof
+	// keepLanding: it may write until the endpoint is closed: see Peer.Quit.
+	keepLanding bool
+	supply      supply // of landing memory
+	dry         bool   // it had no memory for a lease when grantWaiting looked last
+	silent      bool   // its writes come without completion data
+	proves      bool   // their completion data shows the proof
 }
 
 // pathCheck is the check that comes before conns.
@@ -269,7 +270,7 @@ func (c *core) fail(p *peer, err error) {
 	if !p.checked() {
 		p.endCheck(probeFailed)
 	}
-	if p.linked && !c.attr.PerPeer {
+	if p.linked && !c.attr.PerPeer && !p.keepLanding {
 		// Operations in flight end with an error or never: either way their
 		// memory belongs to the endpoint and stays valid. Where the provider maps
 		// its peer's memory, removing it would pull that from under a poll that is

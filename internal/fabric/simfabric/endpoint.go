@@ -242,7 +242,9 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	} else if !send && lost != nil && e.p.Order&fabric.SendAfterWrite != 0 {
 		e.cut[op.To] = true
 	}
-	weak := e.p.WeakCompletion && !op.Deliver
+	inject := op.Kind == fabric.Inject
+	copied := inject && dst.p.Socket > 0 // the provider has, and needs no place for it once the socket does
+	weak := e.p.WeakCompletion && !op.Deliver || copied
 	if lost != nil && (weak || e.net.cfg.Delay == 0 || dst.death != 0) {
 		err = lost
 	}
@@ -256,8 +258,8 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	}
 	x = e.net.launch(e, dst, op)
 	x.lost = lost
-	weak = weak && op.Kind != fabric.Inject && x.flow.take(x)
-	if weak || op.Kind == fabric.Inject {
+	weak = weak && inject == copied && x.flow.take(x)
+	if weak || inject {
 		x.buf = slices.Clone(op.Buf)
 	}
 	if weak {
