@@ -96,7 +96,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 // Close closes the conn. Unless SetLinger says otherwise, it waits for up to 5
 // seconds until the peer has all that was written. It fails with
 // os.ErrDeadlineExceeded if the peer does not, and with ECONNRESET if the peer is lost
-// meanwhile. A conn that was reset before just closes, as on TCP.
+// meanwhile, but not if this Transport is closed. A conn that was reset before just closes,
+// as on TCP.
 func (c *Conn) Close() error {
 	err := c.s.Close()
 	if c.closed.CompareAndSwap(false, true) {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -236,9 +237,9 @@ func (s *stream) settled() bool {
 }
 
 // undelivered is why the peer may not have all that was written, nil if it has, or wants
-// no more.
+// no more, or if it was our user again who ended the stream, with the whole endpoint.
 func (s *stream) undelivered() error {
-	if s.send == sendCut && s.sndNxt > 0 {
+	if s.send == sendCut && s.sndNxt > 0 && !errors.Is(s.p.err, ErrEndpointClosed) {
 		return syscall.ECONNRESET
 	}
 	return nil

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -331,7 +330,7 @@ func (p *Peer) Lost(err error) { p.end(err, false) }
 // writes found their memory withdrawn, libfabric's tcp and net providers would drop the
 // connection, and the peer's next write would open another. The net provider never closes
 // the socket of that if the endpoint is closed first (xnet_pep_close).
-func (p *Peer) Quit() { p.end(net.ErrClosed, true) }
+func (p *Peer) Quit() { p.end(ErrEndpointClosed, true) }
 
 func (p *Peer) end(err error, keepLanding bool) {
 	e := p.e
