@@ -41,7 +41,8 @@ step() {
 	} >"$log.summary"
 	cat "$log.summary" >>"$out"
 	if [ $verdict != ok ]; then
-		tail -n 100 "$log"
+		grep -A 8 -e '--- FAIL' "$log" | head -n 50
+		tail -n 50 "$log"
 		touch "$logs/failed"
 	fi
 }
