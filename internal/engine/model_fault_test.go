@@ -151,8 +151,8 @@ func (m *model) tellLosses() {
 // kill ends a host's process, as far as others can tell.
 func (m *model) kill(h *host) {
 	how := pick(m, simfabric.DeathError, simfabric.DeathRefuse)
-	if m.opt.hosts == 2 && m.oneIn(3) {
-		// What never completes takes up the queue that others need.
+	if len(m.hosts) == 2 && m.oneIn(3) {
+		// What never completes takes up the queue that others need, also such as came later.
 		how = simfabric.DeathSilent
 	}
 	m.note("kill", nil, slices.Index(m.hosts, h), int(how))
