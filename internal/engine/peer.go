@@ -274,7 +274,8 @@ func (c *core) fail(p *peer, err error) {
 		// Operations in flight end with an error or never: either way their
 		// memory belongs to the endpoint and stays valid. Where the provider maps
 		// its peer's memory, removing it would pull that from under a poll that is
-		// going on: it goes when the endpoint does, which is soon.
+		// going on: it goes when the endpoint does, which is soon. So does that of a
+		// peer that was quit, whose connection rxm may close with its address.
 		if err := c.fab.Remove(p.addr); err != nil {
 			c.stats.CQErrors++
 		}
