@@ -52,7 +52,9 @@ func rstream(ctx context.Context, j job, turns int) (sample, error) {
 		return sample{}, err
 	}
 	args := []string{"-p", port, "-S", strconv.Itoa(j.Size), "-C", strconv.Itoa(transfers), "-I", strconv.Itoa(turns)}
-	server := exec.CommandContext(ctx, rstreamProgram, append(args, "-b", j.Host)...)
+	serverCtx, kill := context.WithCancel(ctx)
+	defer kill()
+	server := exec.CommandContext(serverCtx, rstreamProgram, append(args, "-b", j.Host)...)
 	server.WaitDelay = killDelay
 	if err := server.Start(); err != nil {
 		return sample{}, err
@@ -63,7 +65,10 @@ func rstream(ctx context.Context, j job, turns int) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	if err := <-served; err != nil {
+	// All is measured. The server may now wait for the acknowledgement of a client that
+	// has gone, for longer than half a minute over Soft-RoCE: only its CPU time is wanted.
+	defer time.AfterFunc(killDelay, kill).Stop()
+	if err := <-served; err != nil && (serverCtx.Err() == nil || ctx.Err() != nil) {
 		return sample{}, fmt.Errorf("%s, serving: %w", rstreamProgram, err)
 	}
 	each, err := perTransfer(out)

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -22,4 +24,20 @@ func TestRstreamsTable(t *testing.T) {
 func TestRsocketsModes(t *testing.T) {
 	_, err := measureRsockets(t.Context(), job{cell: rpc64.over(overRsockets)})
 	assert.ErrorContains(t, err, "no mode rpc")
+}
+
+// An rstream that has measured, and whose server does not end.
+func TestRstreamDoesNotEnd(t *testing.T) {
+	const script = `#!/bin/sh
+case " $* " in *" -b "*) exec sleep 100 ;; esac
+echo 'usec/xfer'
+echo 'custom 64 1 2k 250k 0.14s 0.01 35.25'
+`
+	dir := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(dir, rstreamProgram), []byte(script), 0o755))
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	j := job{cell: lat64.over(overRsockets), Host: "127.0.0.1", Time: time.Millisecond}
+	s, err := measureRsockets(t.Context(), j)
+	require.NoError(t, err)
+	assert.Equal(t, 70500*time.Nanosecond, s.P50)
 }
