@@ -300,12 +300,12 @@ func (e *endpoint) finish(x *item, err error) {
 	case x.reported || e.death != 0:
 	case x.op.Kind != fabric.Inject:
 		e.push(fabric.Completion{Kind: x.op.Kind, Tag: x.op.Tag, Err: err}, txSlot, x.op.Buf)
+	case err != nil:
+		// An inject that fails has no operation left to blame. It has its place until the error
+		// is read, as in a send queue of verbs: else errors could be more than a queue holds.
+		e.push(fabric.Completion{Err: err}, txSlot, nil)
 	default:
-		// An inject that fails has no operation left to blame.
 		e.release(txSlot)
-		if err != nil {
-			e.push(fabric.Completion{Err: err}, noSlot, nil)
-		}
 		e.waiter.signal()
 	}
 }
