@@ -317,7 +317,7 @@ func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 // Heartbeat says that the peer lives, though nothing of it may have come over the fabric.
 func (p *Peer) Heartbeat() { p.e.poller.Look() }
 
-// drainTime is how long Lost and Quit go on taking in what has arrived, at most.
+// drainTime is how long Lost and Quit go on taking in what arrives, at most.
 const drainTime = 5 * time.Millisecond
 
 // Lost ends the peer after its rendezvous connection has ended. What has

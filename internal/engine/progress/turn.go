@@ -27,28 +27,40 @@ func (p *Poller) pass() {
 	}
 }
 
-// Drain polls until the queue has been empty for a few times, or was for as long as that:
-// what has arrived already is then dispatched.
+// On a busy host the time for Drain may have passed before it, or the owner that it waits
+// for, has had a processor. What has arrived is to be dispatched all the same.
+const (
+	drainPolls = 256         // so often it polls, whatever the time
+	drainTurn  = time.Second // so long it waits for an owner, which may hang for good
+)
+
+// Drain polls until the queue has been empty for a few times, or for as long as most if
+// there is always something: what has arrived already is then dispatched.
 func (p *Poller) Drain(most time.Duration) {
-	over := make(chan struct{})
-	defer p.clock.AfterFunc(most, func() { close(over) }).Stop()
-	for empty := 0; empty < 3; {
-		select {
-		case <-over:
-			p.pass()
-			return
-		default:
-		}
+	end, over := p.clock.Now().Add(most), make(chan struct{})
+	defer p.clock.AfterFunc(drainTurn, func() { close(over) }).Stop()
+	for empty, polls := 0, 0; empty < 3; {
 		if !p.Acquire() {
-			p.awaitTurn(over)
+			select {
+			case <-over:
+				p.pass()
+				return
+			default:
+				p.awaitTurn(over)
+			}
 			continue
 		}
-		if p.Poll() == 0 {
+		n := p.Poll()
+		p.Release()
+		polls++
+		switch {
+		case n == 0:
 			empty++
-		} else {
+		case polls > drainPolls && !p.clock.Now().Before(end):
+			return
+		default:
 			empty = 0
 		}
-		p.Release()
 	}
 }
 

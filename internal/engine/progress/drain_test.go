@@ -1,0 +1,53 @@
+package progress
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// TestDrainLate: on a busy host the time for Drain is over before the owner has had a
+// processor. What has arrived is dispatched all the same.
+func TestDrainLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := new(fakeQueue)
+		p := New(Config{Queue: q, Spin: -1})
+		p.SetBell(newBell())
+		p.Start()
+		defer p.Close()
+		q.arrived.Store(1)
+		assert.True(t, p.Acquire())
+		go func() {
+			time.Sleep(100 * time.Millisecond)
+			p.Release()
+		}()
+		p.Drain(time.Millisecond)
+		assert.Zero(t, q.arrived.Load())
+	})
+}
+
+// TestDrainEnds, though there is always something, or an owner does not leave.
+func TestDrainEnds(t *testing.T) {
+	for _, owned := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			q := new(fakeQueue)
+			q.reaped = func() {
+				q.arrived.Store(1)
+				time.Sleep(time.Microsecond)
+			}
+			q.reaped()
+			p := New(Config{Queue: q, Spin: -1})
+			p.SetBell(newBell())
+			p.Start()
+			defer p.Close()
+			if owned {
+				assert.True(t, p.Acquire())
+				defer p.Release()
+			}
+			p.Drain(time.Millisecond)
+			assert.Equal(t, owned, q.polls.Load() == 0)
+		})
+	}
+}
