@@ -28,26 +28,39 @@ func TestDrainLate(t *testing.T) {
 	})
 }
 
-// TestDrainEnds, though there is always something, or an owner does not leave.
+// TestDrainEnds, though there is always something, or an owner does not leave; at once if
+// that has the queue for good.
 func TestDrainEnds(t *testing.T) {
-	for _, owned := range []bool{false, true} {
-		synctest.Test(t, func(t *testing.T) {
-			q := new(fakeQueue)
-			q.reaped = func() {
-				q.arrived.Store(1)
-				time.Sleep(time.Microsecond)
-			}
-			q.reaped()
-			p := New(Config{Queue: q, Spin: -1})
-			p.SetBell(newBell())
-			p.Start()
-			defer p.Close()
-			if owned {
-				assert.True(t, p.Acquire())
-				defer p.Release()
-			}
-			p.Drain(time.Millisecond)
-			assert.Equal(t, owned, q.polls.Load() == 0)
+	for name, c := range map[string]struct {
+		own   func(p *Poller)
+		takes time.Duration
+		polls bool
+	}{
+		"busy":    {func(*Poller) {}, time.Millisecond, true},
+		"owned":   {func(p *Poller) { p.Acquire() }, drainTurn, false},
+		"retired": {(*Poller).Retire, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := new(fakeQueue)
+				q.reaped = func() {
+					q.arrived.Store(1)
+					time.Sleep(time.Microsecond)
+				}
+				q.reaped()
+				p := New(Config{Queue: q, Spin: -1})
+				p.SetBell(newBell())
+				p.Start()
+				defer p.Close()
+				c.own(p)
+				start := time.Now()
+				p.Drain(time.Millisecond)
+				assert.Equal(t, c.takes, time.Since(start))
+				assert.Equal(t, c.polls, q.polls.Load() > 0)
+				if name == "owned" {
+					p.Release()
+				}
+			})
 		})
 	}
 }

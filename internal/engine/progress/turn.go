@@ -27,6 +27,25 @@ func (p *Poller) pass() {
 	}
 }
 
+// take makes the caller the owner once the one before has left. It reports false if that
+// has the queue for good, or over is closed first.
+func (p *Poller) take(over <-chan struct{}) bool {
+	for !p.Acquire() {
+		select {
+		case <-over:
+			p.pass()
+			return false
+		default:
+		}
+		if p.now() == retired {
+			p.pass()
+			return false
+		}
+		p.awaitTurn(over)
+	}
+	return true
+}
+
 // On a busy host the time for Drain may have passed before it, or the owner that it waits
 // for, has had a processor. What has arrived is to be dispatched all the same.
 const (
@@ -39,17 +58,7 @@ const (
 func (p *Poller) Drain(most time.Duration) {
 	end, over := p.clock.Now().Add(most), make(chan struct{})
 	defer p.clock.AfterFunc(drainTurn, func() { close(over) }).Stop()
-	for empty, polls := 0, 0; empty < 3; {
-		if !p.Acquire() {
-			select {
-			case <-over:
-				p.pass()
-				return
-			default:
-				p.awaitTurn(over)
-			}
-			continue
-		}
+	for empty, polls := 0, 0; empty < 3 && p.take(over); {
 		n := p.Poll()
 		p.Release()
 		polls++
@@ -68,12 +77,7 @@ func (p *Poller) Drain(most time.Duration) {
 // and nobody is to wait for anything.
 func (p *Poller) Retire() {
 	p.over.Store(true)
-	for !p.Acquire() {
-		if p.now() == retired {
-			p.pass()
-			return
-		}
-		p.awaitTurn(nil)
+	if p.take(nil) {
+		p.leave(retired)
 	}
-	p.leave(retired)
 }
