@@ -55,7 +55,7 @@ func TestDrainEnds(t *testing.T) {
 				c.own(p)
 				start := time.Now()
 				p.Drain(time.Millisecond)
-				assert.Equal(t, c.takes, time.Since(start))
+				assert.InDelta(t, c.takes, time.Since(start), float64(10*time.Microsecond)) // others poll, too
 				assert.Equal(t, c.polls, q.polls.Load() > 0)
 				if name == "owned" {
 					p.Release()
