@@ -160,9 +160,17 @@ func (m *model) life() {
 		c.signal()
 	}
 	m.leave()
+	lost := m.oneIn(2) // the peer is, while the endpoint is closed
+	if lost {
+		m.start("lost", func() {
+			m.p.Retire()
+			lost = false
+		})
+	}
 	m.p.Close()
 	m.check(m.p.now() == retired, "closed, but %v", m.p)
 	m.check(m.tick.at.IsZero(), "closed, but the timer is set")
+	m.block(func() bool { return !lost })
 }
 
 // rest checks that a queue with nothing to do is woken no more often than it must be.

@@ -8,10 +8,12 @@ import "time"
 
 // awaitTurn parks until an owner has left, or something comes over ended.
 func (p *Poller) awaitTurn(ended <-chan struct{}) {
+	p.sched.step()
 	p.queued.Add(1)
 	defer p.queued.Add(-1)
 	p.sched.step()
-	if p.now().taken() { // or the owner may have left before it could know of us
+	// Or the owner has left before it could know of us, or retired, and wakes nobody.
+	if s := p.now(); s.taken() && s != retired {
 		p.sched.await(p.turn, ended)
 	}
 }
