@@ -44,6 +44,9 @@ type PeerConfig struct {
 	Lost func(err error, cut int)
 	// Gone is called once after that, when the user has closed the last conn.
 	Gone func()
+	// Unproven: nobody knows yet whether it reaches this side over the fabric, so it gets
+	// the fewest receive slots there can be, and its share when it is Attached.
+	Unproven bool
 }
 
 // Defaults of Config, and sizes that peers learn at rendezvous.
@@ -76,6 +79,9 @@ const (
 	// with more, small writes are coalesced less, and cost more (over net 7.1 us of
 	// processor time a write with 64, 5.5 with 32).
 	sharedSlots = 32
+
+	// lazyRecvs is how many receives may wait to be posted, if all peers have slots enough.
+	lazyRecvs = 4
 
 	// lendSlab is the size of the slabs that Buffers are cut from, and lendKeep how
 	// many are kept for the next ones while an endpoint is busy.

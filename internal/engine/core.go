@@ -127,7 +127,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		leases: new(pool.Leases), depth: a.TxDepth, capacity: capacity{sends: min(128, max(2*ctlSlots, a.TxDepth))},
 		proven:    a.CQDataSize >= proofSize,
 		deliver:   a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
-		lazyRecvs: 4,
+		lazyRecvs: lazyRecvs,
 	}
 	if !a.PerPeer {
 		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see deadHold

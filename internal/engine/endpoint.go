@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -165,12 +164,13 @@ func (e *Endpoint) doChores() {
 
 // Peer is one process at the other end of an Endpoint.
 type Peer struct {
-	e     *Endpoint
-	p     *peer
-	local framing.Attach
-	join  sync.Once // ends with its coming up
-	left  sync.Once
-	drain sync.Once
+	e        *Endpoint
+	p        *peer
+	local    framing.Attach
+	unproven bool      // it has MinSlots until Attached
+	join     sync.Once // ends with its coming up
+	left     sync.Once
+	drain    sync.Once
 }
 
 // NewPeer reserves a place for a peer.
@@ -188,20 +188,13 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What is granted must be posted before the peer hears of it.
-	for i := 0; len(e.core.recvs) > 0; i++ {
-		if i == 1000 {
-			p.cfg = PeerConfig{} // who asked for the peer hears of its end here, and has none to wait for
-			e.core.fail(p, errRecvs)
-			return nil, fmt.Errorf("provider %s: %w", e.attr.Provider, errRecvs)
-		}
-		e.leave()
-		runtime.Gosched()
-		e.enter()
-		e.core.postRecvs()
+	if !e.settleRecvs() {
+		p.cfg = PeerConfig{} // who asked for the peer hears of its end here, and has none to wait for
+		e.core.fail(p, errRecvs)
+		return nil, fmt.Errorf("provider %s: %w", e.attr.Provider, errRecvs)
 	}
 	e.poller.Join()
-	return &Peer{e: e, p: p, local: framing.Attach{
+	return &Peer{e: e, p: p, unproven: cfg.Unproven, local: framing.Attach{
 		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
 		Slots: uint32(p.slots), Eager: uint32(e.core.eager),
 	}}, nil
@@ -307,6 +300,13 @@ func (p *Peer) Attached(bell Bell) {
 	}
 	p.p.bell = bell
 	p.e.leave()
+	if p.unproven {
+		p.e.newcomers.Lock()
+		p.e.enter()
+		p.e.promote(p.p)
+		p.e.leave()
+		p.e.newcomers.Unlock()
+	}
 	p.join.Do(p.e.poller.Joined)
 	p.e.poller.Stir() // conns come now
 }
@@ -345,6 +345,26 @@ func (p *Peer) end(err error, keepLanding bool) {
 	if e.attr.PerPeer { // nothing more will come, and a look for it might hang
 		e.poller.Retire()
 	}
+}
+
+// Heard reports that something has come from the peer over the fabric.
+func (p *Peer) Heard() bool { return p.p.answers.Load() }
+
+// EndIdle is Lost for a peer that has no conns. It reports false, and does nothing, if the
+// peer has any, or is about to: what has arrived is taken in first.
+func (p *Peer) EndIdle(err error) bool {
+	e := p.e
+	defer e.poller.Watch()()
+	p.e.poller.Drain(drainTime)
+	e.enter()
+	if len(p.p.streams) > 0 || p.p.err != nil {
+		e.leave()
+		return false
+	}
+	e.core.fail(p.p, err)
+	e.leave()
+	p.Lost(err)
+	return true
 }
 
 // Idle reports how many conns the peer has and since when it has none.

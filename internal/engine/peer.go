@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -24,8 +25,9 @@ type peer struct {
 	linked   bool // addr is in the address vector
 	eager    int  // most payload of a frame that both sides take
 	cfg      PeerConfig
-	err      error // why it was lost
-	ended    bool  // the owner knows of err
+	err      error       // why it was lost
+	ended    bool        // the owner knows of err
+	answers  atomic.Bool // a frame of it has come; read without the lock
 
 	receiveSlots
 	outgoing
@@ -122,20 +124,9 @@ func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		return nil, err
 	}
 	defer c.updateRoom()
-	want, err := c.share()
-	for err == nil && c.rx.Len() < c.granted+want {
-		var slab *pool.Slab
-		n := c.granted + want - c.rx.Len()
-		if slab, err = e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) }); err == nil {
-			c.rx.Add(slab, n)
-		} else if want /= 2; want >= framing.MinSlots {
-			err = nil
-		} else {
-			err = fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
-		}
-	}
-	if c.err != nil {
-		err = c.err
+	want, err := c.share(cfg.Unproven)
+	if err == nil {
+		want, err = e.mapRecvs(want)
 	}
 	if err != nil {
 		return nil, err
@@ -143,9 +134,63 @@ func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	return c.newPeer(token, cfg, want)
 }
 
+// mapRecvs sees to it that there are so many receive slots more than are granted, or as
+// many as there is memory for.
+func (e *Endpoint) mapRecvs(want int) (int, error) {
+	c := e.core
+	for c.err == nil && c.rx.Len() < c.granted+want {
+		n := c.granted + want - c.rx.Len()
+		slab, err := e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) })
+		if err == nil {
+			c.rx.Add(slab, n)
+		} else if want /= 2; want < framing.MinSlots {
+			return 0, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
+		}
+	}
+	return want, c.err
+}
+
+// promote gives a peer that was Unproven its share. Without room or memory it makes do with
+// what it has. It is called as newPeer is.
+func (e *Endpoint) promote(p *peer) {
+	c := e.core
+	want, err := c.share(false)
+	if want -= p.slots; err != nil || want <= 0 {
+		return
+	}
+	if want, err = e.mapRecvs(want); err != nil {
+		return
+	}
+	c.postFree()
+	if !e.settleRecvs() || p.err != nil {
+		return
+	}
+	p.slots += want
+	p.granted += uint32(want)
+	c.granted += want
+	c.setLazy()
+	c.updateRoom()
+	c.touch(p) // it is told
+}
+
+// settleRecvs waits until all receives are posted, which peers must not be promised
+// before. The fabric may take none: it reports false then.
+func (e *Endpoint) settleRecvs() bool {
+	for range 1000 {
+		if len(e.core.recvs) == 0 {
+			return e.core.err == nil
+		}
+		e.leave()
+		runtime.Gosched()
+		e.enter()
+		e.core.postRecvs()
+	}
+	return false
+}
+
 // share is how many receive slots another peer gets: one of what is left, so that the
 // first ones do not take all of a shared endpoint's queue.
-func (c *core) share() (slots int, err error) {
+func (c *core) share(unproven bool) (slots int, err error) {
 	left := c.attr.RxDepth - c.granted
 	if left < framing.MinSlots {
 		return 0, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
@@ -153,22 +198,16 @@ func (c *core) share() (slots int, err error) {
 	if c.attr.PerPeer {
 		return min(c.cfg.PeerSlots, left), nil
 	}
+	if unproven {
+		return framing.MinSlots, nil
+	}
 	return min(c.cfg.PeerSlots, sharedSlots, max(framing.MinSlots, left/8)), nil
 }
 
 // newPeer is what is left to do once there are so many receive slots for the peer, and
 // memory for its path check.
 func (c *core) newPeer(token [16]byte, cfg PeerConfig, want int) (*peer, error) {
-	// So few of its slots may wait that it does not come to wait for them.
-	c.lazyRecvs = min(c.lazyRecvs, want/8)
-	for {
-		slot, ok := c.rx.Get()
-		if !ok {
-			break
-		}
-		c.repost(slot, nil)
-	}
-	if c.postRecvs(); c.err != nil {
+	if c.postFree(); c.err != nil {
 		return nil, c.err
 	}
 	c.lastID++
@@ -185,7 +224,29 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, want int) (*peer, error) 
 	c.granted += want
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
+	c.setLazy()
 	return p, nil
+}
+
+// postFree posts the receive slots that are new, or were those of a peer that is gone.
+func (c *core) postFree() {
+	for {
+		slot, ok := c.rx.Get()
+		if !ok {
+			break
+		}
+		c.repost(slot, nil)
+	}
+	c.setLazy()
+	c.postRecvs()
+}
+
+// setLazy lets so few receives wait that no peer comes to wait for its slots.
+func (c *core) setLazy() {
+	c.lazyRecvs = lazyRecvs
+	for _, p := range c.order {
+		c.lazyRecvs = min(c.lazyRecvs, p.slots/8)
+	}
 }
 
 // attach completes a peer with what it said of itself.
@@ -242,6 +303,7 @@ func (c *core) fail(p *peer, err error) {
 		delete(c.peers, p.id)
 		c.order = slices.DeleteFunc(slices.Clone(c.order), func(q *peer) bool { return q == p })
 		c.granted -= p.slots
+		c.setLazy()
 	}
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}

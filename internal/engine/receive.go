@@ -31,6 +31,10 @@ func (c *core) received(slot uint32, n int) {
 	}
 	if p.credit.Advance(h.Slots) > 0 {
 		c.freed = true
+		p.theirSlots = max(p.theirSlots, int(p.avail())) // it had fewer before it was promoted
+	}
+	if !p.answers.Load() {
+		p.answers.Store(true)
 	}
 	keep, err := p.handle(&h, payload, slot)
 	if !keep {
