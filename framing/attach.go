@@ -144,6 +144,7 @@ const (
 	RejectMemory                             // the memory budget takes no further peer
 	RejectClosing                            // the listener is shutting down
 	RejectMalformed                          // the dialling side broke the protocol
+	RejectPeers                              // there are as many peers as there may be
 )
 
 // Reject ends a rendezvous.

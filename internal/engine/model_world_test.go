@@ -196,6 +196,7 @@ func (m *model) connect(a, b *host) *pair {
 		}
 		if side == 1 {
 			cfg.Accept = p.accept
+			cfg.Unproven = m.oneIn(2)
 		}
 		var err error
 		h.e.enter()
@@ -250,6 +251,11 @@ func (m *model) connect(a, b *host) *pair {
 		p.peers[0].startCheck()
 	}
 	p.hosts[0].e.leave()
+	p.hosts[1].e.enter()
+	if p.peers[1].cfg.Unproven {
+		p.hosts[1].e.promote(p.peers[1])
+	}
+	p.hosts[1].e.leave()
 	return p
 }
 

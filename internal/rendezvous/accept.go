@@ -28,13 +28,16 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 	}
 	out, err := hs.acceptDialer(ctx)
 	switch {
-	case err == nil || hs.lost || hs.ready:
+	case err == nil || hs.lost:
 	case ctx.Err() == nil:
 		hs.reject(err, lingerTime)
-	case errors.Is(context.Cause(ctx), ErrClosing):
-		<-hs.struck // its deadline must not be the last one
-		_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
-		hs.reject(ErrClosing, closingTime)
+	default:
+		cause := context.Cause(ctx)
+		if errors.Is(cause, ErrClosing) || errors.Is(cause, ErrTooManyPeers) {
+			<-hs.struck // its deadline must not be the last one
+			_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
+			hs.reject(cause, closingTime)
+		}
 	}
 	return out, err
 }
@@ -198,16 +201,20 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 			if err := hs.write(framing.KindAlive, nil); err != nil {
 				return nil, err
 			}
-		case !b.Checked():
-			return nil, malformed(errors.New("the dialer confirms without the path check"))
 		default:
-			return nil, nil
+			return nil, b.Admit()
 		}
 	}
 }
 
-// reject tells the dialling side why the handshake is over. It may not arrive.
+// reject tells the dialling side why the handshake is over. It may not arrive. Once the
+// dialling side may be through, a goodbye comes first, which is all that it takes then.
 func (hs *handshake) reject(err error, limit time.Duration) {
+	if hs.ready {
+		if _, err := hs.nc.Write([]byte{byte(framing.SignalGoodbye)}); err != nil {
+			return
+		}
+	}
 	if hs.write(framing.KindReject, rejectOf(err)) == nil {
 		hs.linger(limit)
 	}

@@ -71,7 +71,7 @@ type checkWatch struct {
 // interrupted.
 func (w *checkWatch) read() error {
 	for {
-		if _, _, err := w.hs.expect(framing.KindAlive); err != nil {
+		if err := w.hs.awaitAlive(); err != nil {
 			return err
 		}
 		select {
@@ -129,7 +129,16 @@ func (hs *handshake) settleAlive() error {
 	if !hs.asked {
 		return nil
 	}
-	_, _, err := hs.expect(framing.KindAlive)
+	err := hs.awaitAlive()
 	hs.asked = false
+	return err
+}
+
+// awaitAlive waits for the listening side's answer, or its farewell.
+func (hs *handshake) awaitAlive() error {
+	kind, body, err := hs.expect(framing.KindAlive, framing.KindReject)
+	if err == nil && kind == framing.KindReject {
+		err = hs.rejected(body)
+	}
 	return err
 }

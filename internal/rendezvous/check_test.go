@@ -1,8 +1,10 @@
 package rendezvous
 
 import (
+	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -72,18 +74,36 @@ func (c *slowConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// TestUnchecked: a dialling side that confirms what it has not checked is turned away.
-func TestUnchecked(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		d, l := newBinder(offer("a")), newBinder(offer("a"))
-		l.unchecked = true
-		dnc, lnc := net.Pipe()
-		dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(t.Context(), Accept, lnc, Config{}, l)
-		require.ErrorIs(t, (<-lc).err, ErrMalformed)
-		if r := <-dc; r.s != nil {
+// TestUnadmitted: a dialling side that is turned away when it confirms, or before, is told
+// by a goodbye, and, as long as it reads messages, why.
+func TestUnadmitted(t *testing.T) {
+	for name, slow := range map[string]bool{"when it confirms": false, "before": true} {
+		t.Run(name, func(t *testing.T) {
+			d, l := newBinder(offer("a")), newBinder(offer("a"))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			full := fmt.Errorf("%w: 7 are", ErrTooManyPeers)
+			l.unadmitted = full
+			if slow {
+				d.hang = map[string]bool{"a": true}
+				d.checked = func() { cancel(full) }
+			}
+			dnc, lnc := loopback(t)
+			dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(ctx, Accept, lnc, Config{}, l)
+			require.ErrorIs(t, (<-lc).err, ErrTooManyPeers)
+			r := <-dc
+			if slow {
+				require.ErrorIs(t, r.err, ErrTooManyPeers)
+				require.ErrorContains(t, r.err, "7 are")
+				return
+			}
+			require.NoError(t, r.err)
+			h := newRecorder()
+			r.s.Start(h)
+			require.ErrorIs(t, <-h.ended, ErrGoodbye)
 			require.NoError(t, r.s.Close())
-		}
-	})
+		})
+	}
 }
 
 // TestLateAnswer: the fabric answers while the listening side is being asked; nothing of

@@ -255,6 +255,8 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	if err := framing.DecodeEmpty(body); err != nil {
 		return nil, malformed(err)
 	}
+	hs.readied = true
+	defer func() { hs.readied = false }()
 	switch err := hs.check(ctx, b, more); {
 	case hs.lost:
 		return nil, err

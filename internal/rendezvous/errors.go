@@ -33,6 +33,8 @@ var (
 	ErrMemory = engine.ErrMemory
 	// ErrClosing: the listening side is shutting down.
 	ErrClosing = errors.New("the listener is closing")
+	// ErrTooManyPeers: the listening side has no place for another peer.
+	ErrTooManyPeers = errors.New("too many peers")
 	// ErrRejected: the listening side gave up for a reason of its own.
 	ErrRejected = errors.New("rejected by the listener")
 
@@ -184,6 +186,7 @@ var rejects = []struct {
 	{ErrClosing, framing.RejectClosing},
 	{ErrMalformed, framing.RejectMalformed},
 	{ErrUnauthorized, framing.RejectUnauthorized},
+	{ErrTooManyPeers, framing.RejectPeers},
 }
 
 // rejectOf is what the peer is told about err.

@@ -40,7 +40,7 @@ type fakeBinder struct {
 	prepare, connect, check map[string]error
 	hang                    map[string]bool
 	checked                 func() // called by Check, which then succeeds
-	unchecked               bool   // nothing has come of the other side's Check
+	unadmitted              error
 	authorised              func(remote *framing.Hello, nc net.Conn)
 
 	mu       sync.Mutex
@@ -115,7 +115,7 @@ func (f *fakeBinding) Check(ctx context.Context) error {
 	return f.b.check[f.offer.Provider]
 }
 
-func (f *fakeBinding) Checked() bool       { return !f.b.unchecked }
+func (f *fakeBinding) Admit() error        { return f.b.unadmitted }
 func (f *fakeBinding) Attached(s *Session) { f.session = s }
 func (f *fakeBinding) Abort(err error) {
 	f.b.mu.Lock()

@@ -88,9 +88,9 @@ type Binding interface {
 	// Check moves small and large data both ways on the fabric, and compares it.
 	// Dialling side only.
 	Check(ctx context.Context) error
-	// Checked reports that the dialling side's Check has brought here what it sent.
-	// Listening side only.
-	Checked() bool
+	// Admit lets the peer in, which has confirmed: its Check has brought here what it
+	// sent. Else the handshake ends with the error. Listening side only.
+	Admit() error
 	// Attached says that the peer confirmed. Names of shared memory regions can
 	// be unlinked, frames may flow. s is not started yet, and Start belongs to
 	// whoever called Dial or Accept.

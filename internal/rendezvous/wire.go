@@ -33,9 +33,10 @@ type handshake struct {
 	reasons []string // why providers were not used
 	starved bool     // one of them for lack of memory
 
-	lost   bool          // the connection failed: there is nobody to tell why
-	ready  bool          // the dialling side may regard the handshake as over
-	struck chan struct{} // closed when the context has ended and set its deadline
+	lost    bool          // the connection failed: there is nobody to tell why
+	ready   bool          // the dialling side may regard the handshake as over
+	readied bool          // as the dialling side: Ready has come
+	struck  chan struct{} // closed when the context has ended and set its deadline
 
 	mu   sync.Mutex // guards over, and who sets the deadline meanwhile
 	over bool       // the context has ended
@@ -144,6 +145,10 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 		return 0, nil, hs.readError(err)
 	}
 	n, err := framing.DecodeLength(hs.in[:framing.LengthSize])
+	if hs.farewell() {
+		hs.in = hs.in[1:]
+		return hs.read()
+	}
 	if err != nil {
 		return 0, nil, malformed(err)
 	}
@@ -157,6 +162,12 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 		return 0, nil, malformed(err)
 	}
 	return kind, body, nil
+}
+
+// farewell reports that a goodbye precedes the message, which is then a Reject: see reject.
+// Taken for a part of the length it gives one that no message after Ready has.
+func (hs *handshake) farewell() bool {
+	return hs.readied && hs.in[0] == byte(framing.SignalGoodbye) && !(hs.in[1] == 0 && hs.in[2] == 0 && hs.in[3] == 0)
 }
 
 // fill reads until n bytes of the message are there, in steps that bound what a peer can
