@@ -26,7 +26,7 @@ type binder struct {
 	listener  *Listener // nil on the dialling side
 	fallback  bool      // the dialling side has an alternative
 	logger    *slog.Logger
-	newcomer  *newcomer // of the listener's crowd
+	newcomer  *newcomer // of the listener's admission
 	offers    []offer
 	used      atomic.Bool // a conn was opened
 }
@@ -105,8 +105,8 @@ func (b *binder) Authorize(_ *framing.Hello, nc net.Conn) error {
 	if err := b.authorize(nc); err != nil {
 		return err
 	}
-	b.listener.crowd.welcome(b.newcomer)
-	return nil
+	b.listener.admission.welcome(b.newcomer)
+	return b.listener.makeRoom(b.newcomer)
 }
 
 // authorize asks the user.
@@ -125,15 +125,21 @@ func (b *binder) authorize(nc net.Conn) error {
 func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
 	i := slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == chosen.Provider })
 	l := &link{
-		t: b.t, listener: b.listener, logger: b.logger, used: &b.used, settled: make(chan struct{}),
+		t: b.t, listener: b.listener, logger: b.logger, newcomer: b.newcomer, used: &b.used, settled: make(chan struct{}),
 		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if b.listener != nil {
-		cfg.Accept = l.accept
+		cfg.Accept, cfg.Unproven = l.accept, true
+		if err := b.listener.admission.place(ctx, b.newcomer); err != nil {
+			return nil, err
+		}
 	}
 	if err := b.t.place(ctx, &b.offers[i], local, cfg, l); err != nil {
 		return nil, err
+	}
+	if b.listener != nil {
+		b.listener.admission.proves(b.newcomer, l.peer)
 	}
 	b.t.mu.Lock()
 	defer b.t.mu.Unlock()

@@ -41,6 +41,9 @@ var (
 	ErrUnsupported = fabric.ErrUnsupported
 	// ErrMemory: Transport.MemoryLimit has no room, on either side.
 	ErrMemory = rendezvous.ErrMemory
+	// ErrTooManyPeers: there are as many peers as there may be, none of them idle: see
+	// ListenConfig.MaxPeers and MaxPeersPerHost, and Transport.MaxShmPeers.
+	ErrTooManyPeers = rendezvous.ErrTooManyPeers
 	// ErrClosing: the listener is being closed.
 	ErrClosing = rendezvous.ErrClosing
 	// ErrConfig: a field of Dialer, ListenConfig or Transport, or an environment
@@ -119,6 +122,7 @@ var failureReasons = []struct {
 	{ErrNotRdmanet, "not rdmanet"},
 	{ErrVersion, "version"},
 	{ErrMemory, "memory"},
+	{ErrTooManyPeers, "too many peers"},
 	{ErrNoProvider, "no provider"},
 	{ErrProviderUnavailable, "no provider"},
 	{ErrUnsupported, "unsupported"},
@@ -128,6 +132,7 @@ var failureReasons = []struct {
 	{ErrMalformed, "malformed"},
 	{ErrClosing, "closing"},
 	{errCrowded, "crowded out"},
+	{errUnproven, "crowded out"},
 	{context.Canceled, "canceled"},
 	{os.ErrDeadlineExceeded, "timeout"},
 	{context.DeadlineExceeded, "timeout"},

@@ -67,3 +67,8 @@ type Free = engine.Free
 
 // Wear makes the endpoint of a conn stale, as a peer does that falls silent.
 func Wear(c *Conn) { c.link.ep.engine.Wear() }
+
+// LetGo lets an idle peer of l go, however short it has been idle.
+func LetGo(l *Listener) bool {
+	return l.t.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
+}

@@ -154,7 +154,7 @@ func (h *hostile) Check(context.Context) error {
 	return h.check()
 }
 
-func (h *hostile) Checked() bool { return true }
+func (h *hostile) Admit() error { return nil }
 
 func (h *hostile) Attached(s *rendezvous.Session) {
 	h.session = s

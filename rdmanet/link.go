@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -28,6 +29,7 @@ type link struct {
 	ep            *endpoint
 	peer          *engine.Peer
 	listener      *Listener // nil on the dialling side
+	newcomer      *newcomer // of the listener's admission
 	used          *atomic.Bool
 	path          pathKey
 	local, remote *Addr
@@ -53,7 +55,7 @@ var (
 	_ rendezvous.Handler = (*link)(nil)
 )
 
-// Local, Refused, Connect, Check, Checked, Attached and Abort are for the rendezvous.
+// Local, Refused, Connect, Check, Admit, Attached and Abort are for the rendezvous.
 
 func (l *link) Local() framing.Attach { return l.peer.Local() }
 
@@ -71,7 +73,15 @@ func (l *link) Check(ctx context.Context) error {
 	return err
 }
 
-func (l *link) Checked() bool { return l.peer.Checked() }
+func (l *link) Admit() error {
+	if !l.peer.Checked() {
+		return fmt.Errorf("%w: the dialer confirms without the path check", ErrMalformed)
+	}
+	if err := l.listener.makeRoom(l.newcomer); err != nil {
+		return err
+	}
+	return l.listener.admission.admit(l.newcomer)
+}
 
 func (l *link) Attached(s *rendezvous.Session) {
 	if l.listener == nil {
@@ -116,6 +126,10 @@ func (l *link) Ended(err error) {
 
 func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	if l.listener == nil || listener != l.listener.number {
+		return framing.ResetRefused
+	}
+	// The dialer's Open may be faster than its Confirm, which comes another way.
+	if err := l.listener.admission.admit(l.newcomer); err != nil {
 		return framing.ResetRefused
 	}
 	l.used.Store(true)
@@ -177,6 +191,9 @@ func (l *link) finish() {
 			wire = s.Stats()
 		}
 		l.t.forget(l, wire)
+		if l.listener != nil {
+			l.listener.admission.gone(l.newcomer)
+		}
 	})
 }
 
@@ -221,6 +238,22 @@ func (l *link) retire(idle time.Duration) bool {
 		l.discard()
 	}
 	return !skip
+}
+
+// letGo ends an accepted link that has been without conns for some time. It reports
+// whether it did. A dial that this crosses meets its peer anew: see plan.open.
+func (l *link) letGo() bool {
+	conns, since := l.peer.Idle()
+	return conns == 0 && time.Since(since) >= leastIdle && l.endIdle()
+}
+
+// endIdle ends an accepted link that has no conns. It reports whether it did.
+func (l *link) endIdle() bool {
+	if l.session.Load() == nil || !l.peer.EndIdle(rendezvous.ErrGoodbye) {
+		return false
+	}
+	l.finish()
+	return true
 }
 
 // discard ends a link in good order.

@@ -12,6 +12,10 @@ import (
 const (
 	// DefaultBacklog is how many conns may wait for Accept.
 	DefaultBacklog = 128
+	// DefaultMaxPeers is how many peer processes a listener has at most, and
+	// DefaultMaxPeersPerHost how many of them from one host.
+	DefaultMaxPeers        = 8192
+	DefaultMaxPeersPerHost = 512
 	// DefaultHandshakeTimeout bounds each rendezvous.
 	DefaultHandshakeTimeout = 10 * time.Second
 )
@@ -52,6 +56,12 @@ type ListenConfig struct {
 	// HandshakeTimeout bounds each rendezvous, at least a millisecond, 0 for
 	// DefaultHandshakeTimeout. A rendezvous over shared memory takes some 20 milliseconds.
 	HandshakeTimeout time.Duration
+	// MaxPeers bounds how many peer processes the listener has at a time, whatever the
+	// number of their conns, up to 1<<20, 0 for DefaultMaxPeers. MaxPeersPerHost bounds those
+	// with one IPv4 address, or in one /64 of IPv6; 0 means DefaultMaxPeersPerHost. To make
+	// room the listener lets a peer go that has had no conns for a second or longer, which
+	// connects anew when it dials again. If there is none, the dialer gets ErrTooManyPeers.
+	MaxPeers, MaxPeersPerHost int
 	// Transport is shared with other listeners and dialers; nil means
 	// DefaultTransport.
 	Transport *Transport

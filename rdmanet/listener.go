@@ -27,8 +27,9 @@ type Listener struct {
 	cancel context.CancelFunc
 	served sync.WaitGroup // serve
 	shut   chan struct{}  // closed when tcp is
-	crowd  *crowd         // handshakes
 	events limiter
+
+	admission *admission // handshakes and peers
 
 	deadline atomic.Pointer[alarm]
 
@@ -59,7 +60,8 @@ func newAlarm(t time.Time) *alarm {
 func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 	l := &Listener{
 		t: t, cfg: *lc, tcp: tcp, addr: newAddr(networkName, tcp.Addr()),
-		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)), crowd: newCrowd(maxHandshakes), shut: make(chan struct{}),
+		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)), shut: make(chan struct{}),
+		admission: newAdmission(maxHandshakes, orDefault(lc.MaxPeers, DefaultMaxPeers), orDefault(lc.MaxPeersPerHost, DefaultMaxPeersPerHost)),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	l.deadline.Store(newAlarm(time.Time{}))
@@ -181,7 +183,7 @@ func (l *Listener) receive(nc net.Conn) bool {
 		return false
 	}
 	ctx, cancel := context.WithCancelCause(l.t.ctx)
-	n, err := l.crowd.enter(l.ctx, cancel)
+	n, err := l.admission.enter(l.ctx, cancel, hostOf(addrPort(nc.RemoteAddr()).Addr()))
 	if err != nil {
 		cancel(nil)
 		end()
@@ -189,11 +191,26 @@ func (l *Listener) receive(nc net.Conn) bool {
 	}
 	go func() {
 		defer end()
-		defer l.crowd.leave(n)
+		defer l.admission.leave(n)
 		defer cancel(nil)
 		l.handshake(ctx, cancel, nc, n)
 	}()
 	return true
+}
+
+// makeRoom lets a peer go that is idle, if there may be no other beside n.
+func (l *Listener) makeRoom(n *newcomer) error {
+	for {
+		ofHost, err := l.admission.full(n)
+		if err == nil {
+			return nil
+		}
+		idle := func(o *link) bool { return o.listener == l && (!ofHost || o.newcomer.host == n.host) }
+		if !l.t.endIdle(idle, (*link).letGo) {
+			l.t.peersRefused.Add(1)
+			return err
+		}
+	}
 }
 
 // acceptRetry is how long to wait after the system had, for example, no file
@@ -206,7 +223,7 @@ func (l *Listener) pause(err error) bool {
 		return false
 	}
 	l.failed(nil, err)
-	l.crowd.drop()
+	l.admission.drop()
 	select {
 	case <-time.After(acceptRetry):
 		return true

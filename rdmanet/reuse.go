@@ -185,20 +185,26 @@ func (t *Transport) sweep(idle time.Duration) {
 	}
 }
 
-// makeRoom closes that one of the matching dialed peers which has been without conns
-// for longest, since somebody needs what it takes. It reports false if there is none
-// that may be closed.
+// makeRoom closes that one of the matching peers which has been without conns for longest,
+// since somebody needs what it takes: one that was dialed, or else one that was accepted.
+// It reports false if there is none that may be closed.
 func (t *Transport) makeRoom(match func(*link) bool) bool {
-	if t.IdlePeerTimeout < 0 {
-		return false
-	}
+	dialed := func(l *link) bool { return l.dialed && match(l) }
+	accepted := func(l *link) bool { return l.listener != nil && match(l) }
+	return t.IdlePeerTimeout >= 0 && t.endIdle(dialed, func(l *link) bool { return l.retire(0) }) ||
+		t.endIdle(accepted, (*link).letGo)
+}
+
+// endIdle calls end for the matching peers, those first that have been without conns for
+// longest, until it has ended one.
+func (t *Transport) endIdle(match, end func(*link) bool) bool {
 	t.mu.Lock()
-	links := slices.DeleteFunc(keys(t.links), func(l *link) bool { return !l.dialed || l.dead || !match(l) })
+	links := slices.DeleteFunc(keys(t.links), func(l *link) bool { return l.dead || !match(l) })
 	t.mu.Unlock()
 	slices.SortFunc(links, func(a, b *link) int {
 		_, since := a.peer.Idle()
 		_, other := b.peer.Idle()
 		return since.Compare(other)
 	})
-	return slices.ContainsFunc(links, func(l *link) bool { return l.retire(0) })
+	return slices.ContainsFunc(links, end)
 }

@@ -176,7 +176,7 @@ func (t *Transport) Stats() TransportStats {
 		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
 	}
 	for l := range t.listeners {
-		out.Handshakes += l.crowd.size()
+		out.Handshakes += l.admission.size()
 		out.Backlog += len(l.backlog)
 	}
 	links, open := keys(t.links), keys(t.open)

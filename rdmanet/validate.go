@@ -155,6 +155,8 @@ func (lc *ListenConfig) validate(t *Transport) error {
 	}
 	err := checkAll([]setting{
 		{"ListenConfig.Backlog", int64(lc.Backlog), 1, maxBacklog, false, DefaultBacklog, plain},
+		{"ListenConfig.MaxPeers", int64(lc.MaxPeers), 1, maxBacklog, false, DefaultMaxPeers, plain},
+		{"ListenConfig.MaxPeersPerHost", int64(lc.MaxPeersPerHost), 1, maxBacklog, false, DefaultMaxPeersPerHost, plain},
 		{"ListenConfig.HandshakeTimeout", int64(lc.HandshakeTimeout), int64(minDuration), math.MaxInt64, false, int64(DefaultHandshakeTimeout), inTime},
 	})
 	if err != nil {

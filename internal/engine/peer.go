@@ -408,7 +408,7 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	if h.Stream == 0 || p.streams[h.Stream] != nil {
 		return errProtocol
 	}
-	if p.unanswered > maxUnanswered {
+	if p.unanswered > maxUnanswered || p.cfg.Unproven && p.probe.state != probePassed {
 		p.reset(h.Stream, framing.ResetRefused)
 		return nil
 	}

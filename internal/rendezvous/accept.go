@@ -33,7 +33,7 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 		hs.reject(err, lingerTime)
 	default:
 		cause := context.Cause(ctx)
-		if errors.Is(cause, ErrClosing) || errors.Is(cause, ErrTooManyPeers) {
+		if errors.Is(cause, ErrClosing) {
 			<-hs.struck // its deadline must not be the last one
 			_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
 			hs.reject(cause, closingTime)
@@ -98,6 +98,9 @@ func (hs *handshake) acceptHello() error {
 		return err
 	}
 	if err := hs.binder.Authorize(&hs.remote, hs.nc); err != nil {
+		if errors.Is(err, ErrTooManyPeers) {
+			return err
+		}
 		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	}
 	hs.mapPage()

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"net/netip"
 	"testing"
 	"time"
 
@@ -10,10 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestCrowd: whoever comes makes the oldest stranger leave, and guests only if
+// TestAdmission: whoever comes makes the oldest stranger leave, and guests only if
 // there is no stranger.
-func TestCrowd(t *testing.T) {
-	c := newCrowd(3)
+func TestAdmission(t *testing.T) {
+	c := newAdmission(3, 9, 9)
 	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	ctxs := map[string]context.Context{}
@@ -24,7 +25,7 @@ func TestCrowd(t *testing.T) {
 		n, err := c.enter(soon, func(cause error) {
 			cancel(cause)
 			go c.leave(in[name]) // as the end of the handshake does
-		})
+		}, netip.Prefix{})
 		require.NoError(t, err)
 		in[name] = n
 	}
@@ -53,14 +54,14 @@ func TestCrowd(t *testing.T) {
 	assert.Zero(t, c.strangers.Len()+c.guests.Len())
 }
 
-// TestCrowdEnds: who waits for the place of one that does not go at once stops
+// TestAdmissionEnds: who waits for the place of one that does not go at once stops
 // waiting when the listener closes.
-func TestCrowdEnds(t *testing.T) {
-	c := newCrowd(1)
-	_, err := c.enter(t.Context(), func(error) {}) // takes no notice
+func TestAdmissionEnds(t *testing.T) {
+	c := newAdmission(1, 9, 9)
+	_, err := c.enter(t.Context(), func(error) {}, netip.Prefix{}) // takes no notice
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = c.enter(ctx, func(error) {})
+	_, err = c.enter(ctx, func(error) {}, netip.Prefix{})
 	assert.ErrorIs(t, err, context.Canceled)
 }

@@ -1,0 +1,344 @@
+package rdmanet
+
+import (
+	"cmp"
+	"container/list"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
+)
+
+// What a listener lets go on at a time. A connection comes in as a stranger, and gets on:
+//
+//	state     what it has shown                what it costs          how many                  who makes room for others
+//	stranger  nothing                          a socket, a goroutine  maxHandshakes, guests     the oldest
+//	                                                                  included
+//	guest     Authorize lets it in             the same                                         the oldest, if there are no strangers
+//	unproven  it has waited for its turn       a place on a fabric    maxUnproven               the oldest of the host with most, after
+//	                                           endpoint                                         provingTime, or heardTime once it was heard
+//	peer      its path check went through      its share of that      MaxPeers, MaxPeersPerHost one without conns: see link.letGo
+//	left      (it is over)
+//
+// So those who speak the rendezvous, but do not reach this side over the fabric, hold 32
+// places for half a second each, however many they are, and a place that is free goes to
+// the host which has fewest. More than 64 of them a second, from as many hosts and for
+// long, still make other dials wait: a packet filter has to help then.
+const (
+	maxHandshakes = 1024
+	maxUnproven   = 32
+	// provingTime is what a path check takes at most on a busy host before anything of it
+	// arrives, heardTime what the rest may take.
+	provingTime = 500 * time.Millisecond
+	heardTime   = 5 * time.Second
+	// leastIdle is for how long a peer has been without conns at least that is let go.
+	leastIdle = time.Second
+)
+
+var (
+	// errCrowded ends a handshake that newer ones have crowded out.
+	errCrowded = errors.New("too many handshakes at a time, this one was among the oldest")
+	// errUnproven ends one that others' need the place of.
+	errUnproven = errors.New("too many handshakes at a time, and over the fabric nothing came for this one")
+)
+
+type admissionState uint8
+
+const (
+	stranger admissionState = iota
+	guest
+	unproven
+	admitted
+	left
+)
+
+// admission is the handshakes and peers of one listener.
+type admission struct {
+	slots            chan struct{} // one for each handshake
+	most, mostOfHost int           // peers
+
+	mu sync.Mutex // a leaf; guards what follows, and the newcomers
+	// Oldest first, of *newcomer.
+	strangers, guests, unproven list.List
+	waiting                     []*newcomer // guests that want a place, the longest waiting first
+	evicted                     int         // of unproven: those that are about to leave
+	timer                       *time.Timer // looks for somebody to evict; nil before it is needed
+	places, peers               map[netip.Prefix]int
+	total                       int // peers
+}
+
+// newcomer is one connection to a listener.
+type newcomer struct {
+	host    netip.Prefix
+	cancel  context.CancelCauseFunc // of the handshake
+	state   admissionState
+	at      *list.Element // in the list of its state; nil if it was told to leave
+	placed  chan struct{} // closed when it gets a place; made by place
+	since   time.Time     // when it began to prove itself
+	peer    *engine.Peer  // which does
+	evicted bool
+}
+
+func newAdmission(handshakes, most, mostOfHost int) *admission {
+	return &admission{
+		slots: make(chan struct{}, handshakes), most: most, mostOfHost: mostOfHost,
+		places: make(map[netip.Prefix]int), peers: make(map[netip.Prefix]int),
+	}
+}
+
+// hostOf is what counts as one host: an IPv4 address, or a /64 of IPv6, any address of
+// which its user can have.
+func hostOf(a netip.Addr) netip.Prefix {
+	a = a.Unmap().WithZone("")
+	bits := 64
+	if a.Is4() {
+		bits = 32
+	}
+	p, _ := a.Prefix(bits) // of the zero Addr, the zero Prefix
+	return p
+}
+
+// enter waits until there is room for a handshake, which it makes if necessary, and fails
+// only if ctx ends. cancel must end the handshake soon.
+func (a *admission) enter(ctx context.Context, cancel context.CancelCauseFunc, host netip.Prefix) (*newcomer, error) {
+	select {
+	case a.slots <- struct{}{}:
+	default:
+		a.drop()
+		select {
+		case a.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n := &newcomer{host: host, cancel: cancel}
+	n.at = a.strangers.PushBack(n)
+	return n, nil
+}
+
+// drop ends the oldest handshake.
+func (a *admission) drop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, l := range []*list.List{&a.strangers, &a.guests} {
+		if front := l.Front(); front != nil {
+			n := front.Value.(*newcomer)
+			a.remove(n)
+			n.cancel(errCrowded)
+			return
+		}
+	}
+}
+
+// remove takes n off the list of its state.
+func (a *admission) remove(n *newcomer) {
+	if n.at == nil {
+		return
+	}
+	switch n.state {
+	case stranger:
+		a.strangers.Remove(n.at)
+	case guest:
+		a.guests.Remove(n.at)
+	case unproven:
+		a.unproven.Remove(n.at)
+	}
+	n.at = nil
+}
+
+// welcome notes that Authorize has let n in: strangers make room before it does.
+func (a *admission) welcome(n *newcomer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n.state == stranger && n.at != nil {
+		a.remove(n)
+		n.state, n.at = guest, a.guests.PushBack(n)
+	}
+}
+
+// full says why n may not become a peer, and whether others of its host have to make room.
+func (a *admission) full(n *newcomer) (ofHost bool, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.fullLocked(n)
+}
+
+func (a *admission) fullLocked(n *newcomer) (ofHost bool, err error) {
+	switch {
+	case n.state == admitted: // its Open was faster than its Confirm
+	case a.peers[n.host] >= a.mostOfHost:
+		return true, fmt.Errorf("%w of %v: %d, none of which is idle (ListenConfig.MaxPeersPerHost)", ErrTooManyPeers, n.host, a.mostOfHost)
+	case a.total >= a.most:
+		return false, fmt.Errorf("%w: %d, none of which is idle (ListenConfig.MaxPeers)", ErrTooManyPeers, a.most)
+	}
+	return false, nil
+}
+
+// place waits for a place to prove oneself. Who has one keeps it, for another provider.
+func (a *admission) place(ctx context.Context, n *newcomer) error {
+	a.mu.Lock()
+	if n.state == unproven {
+		n.since, n.peer = time.Now(), nil
+		a.mu.Unlock()
+		return nil
+	}
+	n.placed = make(chan struct{})
+	a.waiting = append(a.waiting, n)
+	a.grant()
+	a.mu.Unlock()
+	select {
+	case <-n.placed:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx) // and leave takes n off the list
+	}
+}
+
+// proves says which peer n proves itself by.
+func (a *admission) proves(n *newcomer, p *engine.Peer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	n.since, n.peer = time.Now(), p
+}
+
+// grant gives places to those that wait: those of the hosts first that have fewest.
+func (a *admission) grant() {
+	for len(a.waiting) > 0 && a.unproven.Len() < maxUnproven {
+		n := slices.MinFunc(a.waiting, func(n, o *newcomer) int { return cmp.Compare(a.places[n.host], a.places[o.host]) })
+		a.forgo(n)
+		a.remove(n)
+		n.state, n.since = unproven, time.Now()
+		n.at = a.unproven.PushBack(n)
+		a.places[n.host]++
+		close(n.placed)
+	}
+	a.evict()
+}
+
+// forgo ends a wait for a place.
+func (a *admission) forgo(n *newcomer) {
+	a.waiting = slices.DeleteFunc(a.waiting, func(o *newcomer) bool { return o == n })
+}
+
+// evict has as many leave as wait, if they have had their time, and else looks again when
+// the first has.
+func (a *admission) evict() {
+	for a.evicted < len(a.waiting) {
+		victim, in := a.victim(time.Now())
+		switch {
+		case in > 0 && a.timer == nil:
+			a.timer = time.AfterFunc(in, func() {
+				a.mu.Lock()
+				defer a.mu.Unlock()
+				a.evict()
+			})
+		case in > 0:
+			a.timer.Reset(in)
+		case victim != nil:
+			victim.evicted = true
+			a.evicted++
+			victim.cancel(errUnproven)
+			continue
+		}
+		return
+	}
+}
+
+// victim is the one that is to leave next: the oldest of those whose time is over, of the
+// host that has most places. Without any, in is when there will be one, 0 if all are about
+// to leave.
+func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
+	for e := a.unproven.Front(); e != nil; e = e.Next() {
+		n := e.Value.(*newcomer)
+		if n.evicted {
+			continue
+		}
+		limit := provingTime
+		if n.peer != nil && n.peer.Heard() {
+			limit = heardTime
+		}
+		switch rest := limit - now.Sub(n.since); {
+		case rest <= 0 && (victim == nil || a.places[n.host] > a.places[victim.host]):
+			victim = n
+		case rest > 0 && (in == 0 || rest < in):
+			in = rest
+		}
+	}
+	if victim != nil {
+		in = 0
+	}
+	return victim, in
+}
+
+// admit makes n a peer, until gone. It fails if there are too many.
+func (a *admission) admit(n *newcomer) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case n.state == admitted:
+		return nil
+	case n.state == left || n.evicted:
+		return errUnproven
+	}
+	if _, err := a.fullLocked(n); err != nil {
+		return err
+	}
+	a.unplace(n)
+	n.state = admitted
+	a.peers[n.host]++
+	a.total++
+	a.grant()
+	return nil
+}
+
+// unplace takes n off all lists.
+func (a *admission) unplace(n *newcomer) {
+	a.forgo(n)
+	a.remove(n)
+	n.peer = nil
+	if n.state != unproven {
+		return
+	}
+	if lower(a.places, n.host); n.evicted {
+		a.evicted--
+	}
+}
+
+// leave ends a handshake's stay. Who was admitted stays a peer.
+func (a *admission) leave(n *newcomer) {
+	a.mu.Lock()
+	if a.unplace(n); n.state != admitted {
+		n.state = left
+	}
+	a.grant()
+	a.mu.Unlock()
+	<-a.slots
+}
+
+// gone ends a peer's stay, if n was one.
+func (a *admission) gone(n *newcomer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if n.state == admitted {
+		n.state = left
+		lower(a.peers, n.host)
+		a.total--
+	}
+}
+
+// lower takes one off a count.
+func lower(counts map[netip.Prefix]int, host netip.Prefix) {
+	if counts[host]--; counts[host] == 0 {
+		delete(counts, host)
+	}
+}
+
+// size is how many handshakes are under way.
+func (a *admission) size() int { return len(a.slots) }

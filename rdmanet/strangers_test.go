@@ -1,0 +1,205 @@
+package rdmanet_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"runtime"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// muteFabric opens endpoints that send nothing: whoever has one speaks the rendezvous and
+// never reaches anybody over the fabric.
+type muteFabric struct{ fabric.Fabric }
+
+func (f muteFabric) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := f.Fabric.Open(provider, src)
+	return muteEndpoint{ep}, err
+}
+
+type muteEndpoint struct{ fabric.Endpoint }
+
+// Exchange posts receives, and takes nothing else.
+func (e muteEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	n := slices.IndexFunc(ops, func(o fabric.Op) bool { return o.Kind != fabric.Recv })
+	if n >= 0 {
+		ops = ops[:n]
+	}
+	return e.Endpoint.Exchange(ops, done)
+}
+
+// siege has strangers dial a listener, each from an address of its own, until ctx ends.
+func siege(ctx context.Context, f fabric.Fabric, addr string, each time.Duration) (ended <-chan struct{}) {
+	tr := rdmanet.NewTransport(muteFabric{f})
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		var wg sync.WaitGroup
+		tick := time.NewTicker(each)
+		defer tick.Stop()
+		for i := 0; ctx.Err() == nil; i++ {
+			d := &rdmanet.Dialer{
+				Transport: tr, DisableReuse: true, Timeout: 10 * time.Second,
+				LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, byte(i/250), byte(1+i%250))},
+			}
+			wg.Go(func() {
+				if c, err := d.DialContext(ctx, "rdma", addr); err == nil {
+					c.Close()
+				}
+			})
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+			}
+		}
+		wg.Wait()
+		tr.Close()
+	}()
+	return over
+}
+
+// besieged dials a listener again and again while fifty strangers a second come, each from
+// an address of its own, and looks how long that takes.
+func besieged(t *testing.T, f fabric.Fabric) {
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	cleanly(t, there)
+	defer here.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
+	before := there.Stats().Memory.Used
+	for range 4 { // what is opened once is
+		c, s := meet(t, d, l)
+		closeAll(t, c, s)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds(3, 60))*time.Second)
+	defer cancel()
+	ended := siege(ctx, f, l.Addr().String(), 20*time.Millisecond)
+	var took []time.Duration
+	peers := 0
+	for ctx.Err() == nil {
+		begin := time.Now()
+		c, s := meet(t, d, l)
+		took = append(took, time.Since(begin))
+		echo(t, c, s)
+		closeAll(t, c, s)
+		peers = max(peers, there.Stats().Peers)
+		time.Sleep(10 * time.Millisecond)
+	}
+	<-ended
+	slices.Sort(took)
+	p99 := took[len(took)*99/100]
+	t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; failures %v",
+		len(took), took[len(took)/2], p99, took[len(took)-1], peers, there.Stats().HandshakeFailures)
+	assert.Less(t, p99, 200*time.Millisecond)
+	assert.Less(t, peers, 40, "peers, the unproven included")
+	assert.NotZero(t, there.Stats().HandshakeFailures["crowded out"])
+	eventually(t, func() bool { return there.Stats().Handshakes == 0 }, "no handshakes are left")
+	here.Close()
+	there.CloseIdle()
+	eventually(t, func() bool { return there.Stats().Memory.Used <= before }, "memory returns")
+}
+
+// TestStrangers: who speaks the rendezvous but not the fabric keeps nobody out.
+func TestStrangers(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Verbs(), simfabric.Net()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
+			besieged(t, n)
+		})
+	}
+}
+
+// TestMaxPeers: beyond the limits there is a place only instead of a peer without conns,
+// which notices nothing when it dials again.
+func TestMaxPeers(t *testing.T) {
+	for name, lc := range map[string]rdmanet.ListenConfig{
+		"in all":   {MaxPeers: 2},
+		"per host": {MaxPeersPerHost: 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+			there := rdmanet.NewTransport(n)
+			cleanly(t, there)
+			lc.Transport = there
+			l := listen(t, lc)
+			dialers := make([]*rdmanet.Dialer, 3)
+			for i := range dialers {
+				tr := rdmanet.NewTransport(n)
+				t.Cleanup(func() { tr.Close() })
+				dialers[i] = &rdmanet.Dialer{Transport: tr, Timeout: patience}
+			}
+			a, as := meet(t, dialers[0], l)
+			b, bs := meet(t, dialers[1], l)
+			_, err := dialers[2].Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, rdmanet.ErrTooManyPeers)
+			require.ErrorContains(t, err, "ListenConfig.MaxPeers")
+			if name == "per host" {
+				other := *dialers[2]
+				other.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
+				c, s := meet(t, &other, l)
+				closeAll(t, c, s)
+			}
+			closeAll(t, b, bs)
+			eventually(t, func() bool {
+				c, err := dialers[2].Dial("rdma", l.Addr().String())
+				if err == nil {
+					closeAll(t, c, accept(t, l))
+				}
+				return err == nil
+			}, "a place for the third once the second is idle")
+			eventually(t, func() bool {
+				c, err := dialers[1].Dial("rdma", l.Addr().String())
+				if err == nil {
+					closeAll(t, c, accept(t, l))
+				}
+				return err == nil
+			}, "and for the second once the third is")
+			echo(t, a, as)
+			closeAll(t, a, as)
+			assert.NotZero(t, there.Stats().HandshakeFailures["too many peers"])
+			assert.NotZero(t, there.Stats().PeersRefused)
+		})
+	}
+}
+
+// TestLetGoUnnoticed: a dial over a peer that is being let go goes on over a new one.
+func TestLetGoUnnoticed(t *testing.T) {
+	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm(), simfabric.Verbs()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, there)
+			defer here.Close()
+			l := listen(t, rdmanet.ListenConfig{Transport: there})
+			d := &rdmanet.Dialer{Transport: here, Timeout: patience}
+			c, s := meet(t, d, l)
+			closeAll(t, c, s)
+			crossed := 0
+			for i := range 200 {
+				gone := make(chan bool)
+				go func() { gone <- rdmanet.LetGo(l) }()
+				for range i % 20 {
+					runtime.Gosched()
+				}
+				c, err := d.Dial("rdma", l.Addr().String())
+				require.NoError(t, err, "dial %d", i)
+				if <-gone {
+					crossed++
+				}
+				closeAll(t, c, accept(t, l))
+			}
+			t.Logf("%d of 200 crossed", crossed)
+			assert.NotZero(t, crossed)
+		})
+	}
+}
