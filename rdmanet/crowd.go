@@ -10,6 +10,10 @@ import (
 // maxHandshakes bounds those that one listener runs at a time.
 const maxHandshakes = 1024
 
+// maxAsking bounds how many calls of Authorize go on at a time, those included whose
+// handshake is over.
+const maxAsking = 64
+
 // errCrowded ends a handshake that newer ones have crowded out.
 var errCrowded = errors.New("too many handshakes at a time, this one was among the oldest")
 
@@ -18,7 +22,8 @@ var errCrowded = errors.New("too many handshakes at a time, this one was among t
 // neither connections that say nothing nor those that are slow keep others out,
 // however many there are.
 type crowd struct {
-	slots chan struct{} // one for each handshake
+	slots  chan struct{} // one for each handshake
+	asking chan struct{} // one for each call of Authorize
 
 	mu sync.Mutex
 	// Oldest first, of *newcomer: those that nothing is known of yet, which go
@@ -33,7 +38,9 @@ type newcomer struct {
 	cancel context.CancelCauseFunc
 }
 
-func newCrowd(size int) *crowd { return &crowd{slots: make(chan struct{}, size)} }
+func newCrowd(size int) *crowd {
+	return &crowd{slots: make(chan struct{}, size), asking: make(chan struct{}, maxAsking)}
+}
 
 // enter waits until there is room, which it makes if necessary, and fails only
 // if ctx ends. cancel must end the handshake soon.

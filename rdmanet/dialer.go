@@ -58,7 +58,8 @@ type Dialer struct {
 	AllowInsecureFallback bool
 	// TLSConfig protects the rendezvous; the listener must have one, too. An
 	// empty ServerName stands for the dialed host. The bytes on the fabric are
-	// not encrypted.
+	// not encrypted. Each rendezvous uses a copy in which NextProtos is "fabricnet/1";
+	// a ClientSessionCache is shared. Dials share peers if they have the same pointer.
 	TLSConfig *tls.Config
 	// DisableReuse has a rendezvous for each conn, for load balancers that
 	// count TCP connections. It costs milliseconds.
@@ -283,8 +284,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	}
 	cfg := p.t.rendezvousConfig(p.KeepAliveConfig)
 	if p.TLSConfig != nil {
-		cfg.TLS = p.TLSConfig.Clone()
-		cfg.TLS.ServerName = p.key.serverName
+		cfg.TLS = rendezvous.ClientTLS(p.TLSConfig, p.key.serverName)
 	}
 	if p.Fallback != FallbackNone {
 		cfg.Timeout = fallbackPatience(ctx)

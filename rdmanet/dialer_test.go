@@ -72,7 +72,7 @@ func TestDialErrors(t *testing.T) {
 // A dial that fails in its rendezvous says where, as one that finds nobody does.
 func TestHandshakeErrorSaysWhere(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(rdmanet.PeerInfo) error { return errors.New("no") }})
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error { return errors.New("no") }})
 	_, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
 	var oe *net.OpError
 	require.ErrorAs(t, err, &oe)
