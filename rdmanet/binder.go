@@ -61,6 +61,9 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
 		})
 	}
+	if b.t.hello != nil {
+		b.t.hello(&h)
+	}
 	return h, nil
 }
 

@@ -76,8 +76,10 @@ func TestHandshakeErrorSaysWhere(t *testing.T) {
 	_, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
 	var oe *net.OpError
 	require.ErrorAs(t, err, &oe)
-	require.NotNil(t, oe.Addr)
+	require.IsType(t, new(rdmanet.Addr), oe.Addr)
+	require.IsType(t, new(rdmanet.Addr), oe.Source)
 	assert.Equal(t, l.Addr().String(), oe.Addr.String())
+	assert.NotEqual(t, oe.Addr.String(), oe.Source.String())
 }
 
 func TestDialEnds(t *testing.T) {
