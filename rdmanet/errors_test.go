@@ -131,7 +131,9 @@ func TestReasonsDocumented(t *testing.T) {
 func TestBecause(t *testing.T) {
 	local := newAddr(networkName, &net.TCPAddr{IP: net.IPv6loopback, Port: 1})
 	remote := newAddr(networkName, &net.TCPAddr{IP: net.IPv6loopback, Port: 2})
-	at := func(err error) error { return &net.OpError{Op: "dial", Net: networkName, Source: local, Addr: remote, Err: err} }
+	at := func(err error) error {
+		return &net.OpError{Op: "dial", Net: networkName, Source: local, Addr: remote, Err: err}
+	}
 	late := fmt.Errorf("%w: silence", ErrHandshakeTimeout)
 	for _, tt := range []struct {
 		cause, err error
