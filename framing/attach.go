@@ -45,6 +45,7 @@ const (
 	attachSlots
 	attachEager
 	attachRefused
+	attachFrames
 )
 
 var attachSchema = schema{
@@ -55,6 +56,7 @@ var attachSchema = schema{
 	attachSlots:    {name: "slots", required: true},
 	attachEager:    {name: "eager size", required: true},
 	attachRefused:  {name: "refused"},
+	attachFrames:   {name: "frames"},
 }
 
 // Append appends the body of a Select or Attach message to b. A longer text is cut
@@ -72,11 +74,12 @@ func (a *Attach) Append(b []byte) ([]byte, error) {
 	if a.Refused != "" {
 		b = appendString(b, attachRefused, cleanText(a.Refused))
 	}
-	return b, nil
+	return appendTLV(b, attachFrames, FrameVersion), nil
 }
 
 // Decode reads the body of a Select or Attach message. Whatever in the text is not
-// printable becomes '?'.
+// printable becomes '?'. It fails with ErrFrames if the sender's frames have another
+// version; older senders do not name that.
 func (a *Attach) Decode(body []byte) error {
 	*a = Attach{}
 	err := attachSchema.walk(body, func(typ uint16, f field) error {
@@ -95,6 +98,13 @@ func (a *Attach) Decode(body []byte) error {
 			return f.uint32(&a.Eager)
 		case attachRefused:
 			return f.text(&a.Refused)
+		case attachFrames:
+			if err := f.fixed(1); err != nil {
+				return err
+			}
+			if v := f.value[0]; v != FrameVersion {
+				return fmt.Errorf("%w: %d here, %d at the peer", ErrFrames, FrameVersion, v)
+			}
 		}
 		return nil
 	})
@@ -105,11 +115,11 @@ func (a *Attach) Decode(body []byte) error {
 }
 
 func (a *Attach) check() error {
-	if a.Provider == "" || len(a.Name) == 0 {
-		return fmt.Errorf("provider or endpoint name: %w: empty", ErrField)
-	}
-	if err := checkLen("provider", len(a.Provider), MaxName); err != nil {
+	if err := checkProvider(a.Provider); err != nil {
 		return err
+	}
+	if len(a.Name) == 0 {
+		return fmt.Errorf("endpoint name: %w: empty", ErrField)
 	}
 	if err := checkLen("endpoint name", len(a.Name), MaxEndpointName); err != nil {
 		return err

@@ -6,9 +6,17 @@ import (
 	"fmt"
 )
 
-// Version is the version of the protocol that this package speaks, on the
-// fabric and at rendezvous. SPEC.md describes it.
-const Version = 2
+// What this package speaks, as SPEC.md describes it. Its section 11 says which of
+// these, and PreambleVersion, a change has to raise.
+const (
+	// MinVersion and MaxVersion are the range of protocol versions in a Hello.
+	MinVersion, MaxVersion = 2, 2
+	// FrameVersion is that of what crosses the fabric: headers, payloads and
+	// completion data. Each Attach has it.
+	FrameVersion = 2
+	// Features are the bits of optional features in a Hello: none is defined yet.
+	Features uint64 = 0
+)
 
 // HeaderSize is the size of the header that starts every frame, in bytes.
 const HeaderSize = 48

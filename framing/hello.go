@@ -117,7 +117,8 @@ func (h *Hello) Append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads the body of a Hello message.
+// Decode reads the body of a Hello message. Whatever in a text is not printable becomes
+// '?', but for a provider's name, which must be printable ASCII without spaces.
 func (h *Hello) Decode(body []byte) error {
 	*h = Hello{}
 	err := helloSchema.walk(body, func(typ uint16, f field) error {
@@ -168,6 +169,16 @@ func (h *Hello) Decode(body []byte) error {
 	return h.check()
 }
 
+// Agree is what two sides use that have sent these: the highest version that both
+// speak, 0 if there is none, and the features that both have.
+func (h *Hello) Agree(peer *Hello) (version uint8, features uint64) {
+	version = min(h.MaxVersion, peer.MaxVersion)
+	if version < max(h.MinVersion, peer.MinVersion) {
+		return 0, 0
+	}
+	return version, h.Features & peer.Features
+}
+
 func (h *Hello) check() error {
 	if h.MinVersion == 0 || h.MinVersion > h.MaxVersion {
 		return fmt.Errorf("versions: %w: %d to %d", ErrField, h.MinVersion, h.MaxVersion)
@@ -210,11 +221,11 @@ func (o *Offer) decode(b []byte) error {
 		case offerProvider:
 			return f.string(&o.Provider, MaxName)
 		case offerFabric:
-			return f.string(&o.Fabric, MaxName)
+			return f.label(&o.Fabric)
 		case offerDomain:
-			return f.string(&o.Domain, MaxName)
+			return f.label(&o.Domain)
 		case offerLibrary:
-			return f.string(&o.Library, MaxName)
+			return f.label(&o.Library)
 		case offerProtocol:
 			if err := f.fixed(8); err != nil {
 				return err
@@ -230,12 +241,29 @@ func (o *Offer) decode(b []byte) error {
 }
 
 func (o *Offer) check() error {
-	if o.Provider == "" {
-		return fmt.Errorf("provider: %w: empty name", ErrField)
+	if err := checkProvider(o.Provider); err != nil {
+		return err
 	}
-	for _, s := range [...]string{o.Provider, o.Fabric, o.Domain, o.Library} {
+	for _, s := range [...]string{o.Fabric, o.Domain, o.Library} {
 		if err := checkLen("offer", len(s), MaxName); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkProvider keeps out what is no provider's name. Names end up in logs, and in lists
+// of reasons, which have spaces behind their separators.
+func checkProvider(name string) error {
+	if err := checkLen("provider", len(name), MaxName); err != nil {
+		return err
+	}
+	if name == "" {
+		return fmt.Errorf("provider: %w: empty name", ErrField)
+	}
+	for _, c := range []byte(name) {
+		if c <= ' ' || c > '~' {
+			return fmt.Errorf("provider: %w: %q is no name", ErrField, name)
 		}
 	}
 	return nil

@@ -60,6 +60,10 @@ func TestHelloErrors(t *testing.T) {
 		{"fabric too long", func(h *Hello) { h.Offers[0].Fabric = long }, ErrTooLong},
 		{"domain too long", func(h *Hello) { h.Offers[0].Domain = long }, ErrTooLong},
 		{"library too long", func(h *Hello) { h.Offers[0].Library = long }, ErrTooLong},
+		{"provider with an escape", func(h *Hello) { h.Offers[0].Provider = "shm\x1b[2J" }, ErrField},
+		{"provider with a line", func(h *Hello) { h.Offers[0].Provider = "shm\nlevel=ERROR" }, ErrField},
+		{"provider with a reason", func(h *Hello) { h.Offers[0].Provider = "shm: no; net" }, ErrField},
+		{"provider in other letters", func(h *Hello) { h.Offers[0].Provider = "ѕhm" }, ErrField},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -133,6 +137,9 @@ func TestHelloDecodeErrors(t *testing.T) {
 		{"most offers", offers(MaxOffers), nil},
 		{"too many offers", offers(MaxOffers + 1), ErrTooLong},
 		{"empty offer", offer([]byte{}), ErrMissing},
+		{"provider with an escape", offer(replace(one, offerProvider, []byte("x\x1b[2J"))), ErrField},
+		{"provider that is no text", offer(replace(one, offerProvider, []byte("x\xff"))), ErrField},
+		{"provider with a space", offer(replace(one, offerProvider, []byte("x y"))), ErrField},
 		{"offer without provider", offer(replace(one, offerProvider, nil)), ErrMissing},
 		{"offer of no name", offer(replace(one, offerProvider, []byte{})), ErrField},
 		{"offer without protocol", offer(replace(one, offerProtocol, nil)), ErrMissing},
@@ -151,6 +158,52 @@ func TestHelloDecodeErrors(t *testing.T) {
 			assert.ErrorIs(t, new(Hello).Decode(tt.body), tt.want)
 		})
 	}
+}
+
+// TestOfferLabels: what else an offer names is cleaned, not refused: interfaces can have
+// any name.
+func TestOfferLabels(t *testing.T) {
+	h := sampleHello()
+	h.Offers = []Offer{{Provider: "x", Fabric: "a\nb", Domain: "eth\x1b[2J", Library: "1\xff"}}
+	b, err := h.Append(nil)
+	require.NoError(t, err)
+	require.NoError(t, h.Decode(b))
+	assert.Equal(t, []Offer{{Provider: "x", Fabric: "a?b", Domain: "eth?[2J", Library: "1?"}}, h.Offers)
+}
+
+func TestAgree(t *testing.T) {
+	for _, tt := range []struct {
+		own, peer [2]uint8
+		want      uint8
+	}{
+		{[2]uint8{1, 2}, [2]uint8{1, 1}, 1},
+		{[2]uint8{1, 2}, [2]uint8{1, 2}, 2},
+		{[2]uint8{2, 2}, [2]uint8{1, 1}, 0},
+		{[2]uint8{1, 5}, [2]uint8{3, 9}, 5},
+		{[2]uint8{1, 255}, [2]uint8{255, 255}, 255},
+	} {
+		a := Hello{MinVersion: tt.own[0], MaxVersion: tt.own[1], Features: 1 | 1<<7 | 1<<63}
+		b := Hello{MinVersion: tt.peer[0], MaxVersion: tt.peer[1], Features: 1<<2 | 1<<7}
+		for _, sides := range [][2]*Hello{{&a, &b}, {&b, &a}} {
+			version, features := sides[0].Agree(sides[1])
+			assert.Equal(t, tt.want, version)
+			if tt.want != 0 {
+				assert.Equal(t, uint64(1<<7), features, "unknown ones are ignored")
+			}
+		}
+	}
+	assert.LessOrEqual(t, MinVersion, MaxVersion)
+}
+
+// TestFrameVersion: a side learns of other frames than its own before it gets any.
+func TestFrameVersion(t *testing.T) {
+	a := sampleAttach()
+	good, err := a.Append(nil)
+	require.NoError(t, err)
+	var got Attach
+	assert.ErrorIs(t, got.Decode(replace(good, attachFrames, []byte{FrameVersion + 1})), ErrFrames)
+	assert.ErrorIs(t, got.Decode(replace(good, attachFrames, []byte{})), ErrField)
+	assert.NoError(t, got.Decode(replace(good, attachFrames, nil)), "older peers do not send it")
 }
 
 func TestAttachRoundTrip(t *testing.T) {
@@ -199,6 +252,7 @@ func TestAttachErrors(t *testing.T) {
 		want   error
 	}{
 		{"no provider", func(a *Attach) { a.Provider = "" }, ErrField},
+		{"provider with an escape", func(a *Attach) { a.Provider = "shm\x1b[2J" }, ErrField},
 		{"provider too long", func(a *Attach) { a.Provider = strings.Repeat("x", MaxName+1) }, ErrTooLong},
 		{"no name", func(a *Attach) { a.Name = nil }, ErrField},
 		{"name too long", func(a *Attach) { a.Name = make([]byte, MaxEndpointName+1) }, ErrTooLong},

@@ -21,6 +21,8 @@ var (
 	ErrRepeated = errors.New("repeated field")
 	// ErrCritical: an unknown field is marked as one that must be understood.
 	ErrCritical = errors.New("unknown field that must be understood")
+	// ErrFrames: the peer's frames have another FrameVersion.
+	ErrFrames = errors.New("frame versions differ")
 )
 
 // critical is the bit of a TLV's type that says "understand this or give up".
@@ -91,6 +93,15 @@ func (f field) string(v *string, limit int) error {
 		return err
 	}
 	*v = string(f.value)
+	return nil
+}
+
+// label reads a name that is only compared, or shown to people.
+func (f field) label(v *string) error {
+	if err := f.string(v, MaxName); err != nil {
+		return err
+	}
+	*v = cleanText(*v)
 	return nil
 }
 

@@ -204,3 +204,23 @@ func TestLocalCredentials(t *testing.T) {
 		assert.Equal(t, "local", p.AuthInfo.AuthType())
 	})
 }
+
+// The TLS of the rendezvous is not gRPC's: peer.AuthInfo is that of gRPC's credentials, and
+// who the peer is stands in the ConnInfo.
+func TestRendezvousTLSIsNoAuthInfo(t *testing.T) {
+	keys := newPKI(t)
+	onEach(t, func(t *testing.T, _ net.Listener, d *rdmanet.Dialer) {
+		lc := rdmanet.ListenConfig{Providers: d.Providers, Transport: d.Transport, TLSConfig: keys.mutual()}
+		l, err := lc.Listen(t.Context(), "rdma", testenv.Address())
+		require.NoError(t, err)
+		serve(t, l)
+		secure := rdmanet.Dialer{Providers: d.Providers, Transport: d.Transport, TLSConfig: keys.known()}
+		var p peer.Peer
+		_, err = client(t, "rdma://"+l.Addr().String(), &secure).UnaryCall(callContext(t), request(1), grpc.Peer(&p))
+		require.NoError(t, err)
+		assert.Equal(t, "insecure", p.AuthInfo.AuthType())
+		info := whose(t, &p)
+		require.NotNil(t, info.TLS)
+		assert.Equal(t, "server", info.TLS.PeerCertificates[0].Subject.CommonName)
+	})
+}

@@ -42,4 +42,8 @@
 // closed. The credentials/local package of gRPC looks at the text of addresses: it
 // takes conns of loopback addresses, and refuses others even if they go through
 // shared memory.
+//
+// What gRPC calls peer.AuthInfo comes from its own credentials, as over TCP. The TLS of
+// the rendezvous (TLSConfig of rdmanet's Dialer and ListenConfig) neither fills it nor
+// counts as transport security; ConnInfo.TLS has its state.
 package grpcdialer

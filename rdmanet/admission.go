@@ -32,6 +32,9 @@ import (
 const (
 	maxHandshakes = 1024
 	maxUnproven   = 32
+	// maxAsking bounds how many calls of Authorize go on at a time, those included whose
+	// handshake is over.
+	maxAsking = 64
 	// provingTime is what a path check takes at most on a busy host before anything of it
 	// arrives, heardTime what the rest may take.
 	provingTime = 500 * time.Millisecond
@@ -60,6 +63,7 @@ const (
 // admission is the handshakes and peers of one listener.
 type admission struct {
 	slots            chan struct{} // one for each handshake
+	asking           chan struct{} // one for each call of Authorize that has not returned
 	most, mostOfHost int           // peers
 
 	mu sync.Mutex // a leaf; guards what follows, and the newcomers
@@ -86,7 +90,7 @@ type newcomer struct {
 
 func newAdmission(handshakes, most, mostOfHost int) *admission {
 	return &admission{
-		slots: make(chan struct{}, handshakes), most: most, mostOfHost: mostOfHost,
+		slots: make(chan struct{}, handshakes), asking: make(chan struct{}, maxAsking), most: most, mostOfHost: mostOfHost,
 		places: make(map[netip.Prefix]int), peers: make(map[netip.Prefix]int),
 	}
 }

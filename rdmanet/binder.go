@@ -61,6 +61,9 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
 		})
 	}
+	if b.t.hello != nil {
+		b.t.hello(&h)
+	}
 	return h, nil
 }
 
@@ -98,34 +101,66 @@ func (b *binder) empty(err error, unoffered []string) bool {
 	return false
 }
 
-func (b *binder) Authorize(_ *framing.Hello, nc net.Conn) error {
+func (b *binder) Authorize(ctx context.Context, peer *rendezvous.Peer) error {
 	if b.listener == nil {
 		return nil
 	}
-	if err := b.authorize(nc); err != nil {
+	if err := b.authorize(ctx, peer); err != nil {
 		return err
 	}
 	b.listener.admission.welcome(b.newcomer)
 	return b.listener.makeRoom(b.newcomer)
 }
 
-// authorize asks the user.
-func (b *binder) authorize(nc net.Conn) error {
-	if b.listener.cfg.Authorize == nil {
+// errNoAnswer stands for an Authorize that ended its goroutine instead.
+var errNoAnswer = errors.New("Authorize did not return")
+
+// authorize asks the user. What does not return when ctx ends holds up no handshake but
+// this one, whose place among those that are asked it keeps.
+func (b *binder) authorize(ctx context.Context, peer *rendezvous.Peer) error {
+	ask, asking := b.listener.cfg.Authorize, b.listener.admission.asking
+	if ask == nil {
 		return nil
 	}
-	info := PeerInfo{LocalAddr: b.listener.connAddr(nc.LocalAddr()), RemoteAddr: b.listener.connAddr(nc.RemoteAddr())}
-	if tc, ok := nc.(*tls.Conn); ok {
-		state := tc.ConnectionState()
-		info.TLS = &state
+	info := PeerInfo{
+		LocalAddr: b.listener.connAddr(b.nc.LocalAddr()), RemoteAddr: b.listener.connAddr(b.nc.RemoteAddr()), TLS: copyOf(peer.TLS),
 	}
-	return b.listener.cfg.Authorize(info)
+	select {
+	case asking <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	answer := make(chan error, 1)
+	go func() {
+		err := errNoAnswer
+		defer func() {
+			<-asking
+			answer <- err
+		}()
+		err = ask(ctx, info)
+	}()
+	select {
+	case err := <-answer:
+		return err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
-func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+// copyOf is a copy that the user may change.
+func copyOf(state *tls.ConnectionState) *tls.ConnectionState {
+	if state == nil {
+		return nil
+	}
+	c := *state
+	return &c
+}
+
+func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendezvous.Peer, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
 	i := slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == chosen.Provider })
 	l := &link{
 		t: b.t, listener: b.listener, logger: b.logger, newcomer: b.newcomer, used: &b.used, settled: make(chan struct{}),
+		version: peer.Version, features: peer.Features, tls: peer.TLS,
 		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}

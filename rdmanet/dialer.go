@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"runtime/trace"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -58,7 +59,8 @@ type Dialer struct {
 	AllowInsecureFallback bool
 	// TLSConfig protects the rendezvous; the listener must have one, too. An
 	// empty ServerName stands for the dialed host. The bytes on the fabric are
-	// not encrypted.
+	// not encrypted. Each rendezvous uses a copy in which NextProtos is "fabricnet/1";
+	// a ClientSessionCache is shared. Dials share peers if they have the same pointer.
 	TLSConfig *tls.Config
 	// DisableReuse has a rendezvous for each conn, for load balancers that
 	// count TCP connections. It costs milliseconds.
@@ -146,9 +148,9 @@ func (t *Transport) until(ctx context.Context) (context.Context, func()) {
 func (t *Transport) ended(ctx context.Context, err error) error {
 	switch {
 	case t.ctx.Err() != nil:
-		return net.ErrClosed
+		return because(net.ErrClosed, err)
 	case ctx.Err() != nil && !errors.Is(err, ctx.Err()):
-		return ctx.Err()
+		return because(ctx.Err(), err)
 	}
 	return err
 }
@@ -160,6 +162,7 @@ type plan struct {
 	network, address string
 	addrs            []netip.AddrPort // where a cached peer may be
 	key              dialKey
+	reached          atomic.Pointer[net.OpError] // between whom the handshake is that connect has come to
 }
 
 // dialKey is what dials must have in common, besides the remote address, to
@@ -283,13 +286,13 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	}
 	cfg := p.t.rendezvousConfig(p.KeepAliveConfig)
 	if p.TLSConfig != nil {
-		cfg.TLS = p.TLSConfig.Clone()
-		cfg.TLS.ServerName = p.key.serverName
+		cfg.TLS = rendezvous.ClientTLS(p.TLSConfig, p.key.serverName)
 	}
 	if p.Fallback != FallbackNone {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
+	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
 	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
 	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
 	if ctx.Err() == nil && (patient || !errors.Is(err, rendezvous.ErrMute)) {

@@ -72,12 +72,14 @@ func TestDialErrors(t *testing.T) {
 // A dial that fails in its rendezvous says where, as one that finds nobody does.
 func TestHandshakeErrorSaysWhere(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(rdmanet.PeerInfo) error { return errors.New("no") }})
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error { return errors.New("no") }})
 	_, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
 	var oe *net.OpError
 	require.ErrorAs(t, err, &oe)
-	require.NotNil(t, oe.Addr)
+	require.IsType(t, new(rdmanet.Addr), oe.Addr)
+	require.IsType(t, new(rdmanet.Addr), oe.Source)
 	assert.Equal(t, l.Addr().String(), oe.Addr.String())
+	assert.NotEqual(t, oe.Addr.String(), oe.Source.String())
 }
 
 func TestDialEnds(t *testing.T) {

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -31,7 +32,8 @@ var (
 	// ErrMalformed: the peer broke the rendezvous protocol.
 	ErrMalformed = rendezvous.ErrMalformed
 	// ErrHandshakeTimeout: the rendezvous did not end in time. It is an
-	// os.ErrDeadlineExceeded, too.
+	// os.ErrDeadlineExceeded, too, and a context.DeadlineExceeded if it was a Dial's own
+	// time that is over.
 	ErrHandshakeTimeout = rendezvous.ErrHandshakeTimeout
 	// ErrProviderUnavailable: this machine does not offer the provider.
 	ErrProviderUnavailable = fabric.ErrNoProvider
@@ -77,6 +79,20 @@ func opError(op string, source, addr *Addr, err error) error {
 	}
 	out.Err = timeout(out.Err)
 	return out
+}
+
+// because is what ended a dial from outside, with the addresses of the error that came of
+// it. Of a deadline that error knows more: what was being waited for.
+func because(cause, err error) error {
+	var oe *net.OpError
+	if !errors.As(err, &oe) {
+		return cause
+	}
+	out := *oe
+	if out.Err = cause; errors.Is(cause, context.DeadlineExceeded) && errors.Is(err, ErrHandshakeTimeout) {
+		out.Err = fmt.Errorf("%w (%w)", oe.Err, cause)
+	}
+	return &out
 }
 
 func renamed(network string, a net.Addr) net.Addr {

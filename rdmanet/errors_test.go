@@ -127,3 +127,31 @@ func TestReasonsDocumented(t *testing.T) {
 	}
 	assert.Contains(t, string(doc), "`"+failureReason(errors.New("test"))+"`")
 }
+
+func TestBecause(t *testing.T) {
+	local := newAddr(networkName, &net.TCPAddr{IP: net.IPv6loopback, Port: 1})
+	remote := newAddr(networkName, &net.TCPAddr{IP: net.IPv6loopback, Port: 2})
+	at := func(err error) error {
+		return &net.OpError{Op: "dial", Net: networkName, Source: local, Addr: remote, Err: err}
+	}
+	late := fmt.Errorf("%w: silence", ErrHandshakeTimeout)
+	for _, tt := range []struct {
+		cause, err error
+		text       string
+		is, isNot  error
+	}{
+		{context.DeadlineExceeded, errors.New("x"), "context deadline exceeded", context.DeadlineExceeded, context.Canceled},
+		{context.DeadlineExceeded, at(late), "dial rdma [::1]:1->[::1]:2: handshake timed out: silence (context deadline exceeded)", ErrHandshakeTimeout, context.Canceled},
+		{context.DeadlineExceeded, at(late), "", context.DeadlineExceeded, context.Canceled},
+		{context.DeadlineExceeded, at(syscall.ECONNRESET), "dial rdma [::1]:1->[::1]:2: context deadline exceeded", context.DeadlineExceeded, syscall.ECONNRESET},
+		{context.Canceled, at(late), "dial rdma [::1]:1->[::1]:2: context canceled", context.Canceled, os.ErrDeadlineExceeded},
+		{net.ErrClosed, at(late), "dial rdma [::1]:1->[::1]:2: use of closed network connection", net.ErrClosed, os.ErrDeadlineExceeded},
+	} {
+		err := because(tt.cause, tt.err)
+		if tt.text != "" {
+			assert.EqualError(t, err, tt.text)
+		}
+		assert.ErrorIs(t, err, tt.is)
+		assert.NotErrorIs(t, err, tt.isNot)
+	}
+}

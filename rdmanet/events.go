@@ -161,6 +161,9 @@ func (l *Listener) failed(nc net.Conn, err error) {
 		return
 	}
 	level, missed := l.events.level(slog.LevelWarn, "handshake: "+reason)
+	if nc != nil {
+		err = opError("accept", l.connAddr(nc.LocalAddr()), l.connAddr(nc.RemoteAddr()), err)
+	}
 	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("reason", reason), slog.Any("error", err)}
 	if nc != nil {
 		attrs = append(attrs, slog.String("peer", nc.RemoteAddr().String()))

@@ -33,7 +33,7 @@ func ExampleListenConfig_Listen_tls() {
 			ClientAuth:   tls.RequireAndVerifyClientCert,
 			ClientCAs:    roots,
 		},
-		Authorize: func(peer rdmanet.PeerInfo) error {
+		Authorize: func(_ context.Context, peer rdmanet.PeerInfo) error {
 			if name := peer.TLS.PeerCertificates[0].Subject.CommonName; name != "worker" {
 				return fmt.Errorf("no work for %s", name)
 			}

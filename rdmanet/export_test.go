@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -17,12 +18,31 @@ func NewTransport(f fabric.Fabric) *Transport {
 // NewCarefulTransport is NewTransport with the choice that users get.
 func NewCarefulTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
 
+// Speak makes t pass for another build of this package.
+func (t *Transport) Speak(lowest, highest uint8, features uint64) {
+	t.hello = func(h *framing.Hello) { h.MinVersion, h.MaxVersion, h.Features = lowest, highest, features }
+}
+
+// MaxAsking is how many calls of Authorize a listener makes at a time.
+const MaxAsking = maxAsking
+
 // Flights is how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {
 	t = transportOr(t)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return len(t.flights)
+}
+
+// Waiters is how many dials wait for a handshake.
+func (t *Transport) Waiters() (n int) {
+	t = transportOr(t)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, f := range t.flights {
+		n += f.waiters
+	}
+	return n
 }
 
 // HostID is what peers of one host have in common.

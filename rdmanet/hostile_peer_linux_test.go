@@ -109,9 +109,9 @@ func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 	return hello, nil
 }
 
-func (h *hostile) Authorize(*framing.Hello, net.Conn) error { return nil }
+func (h *hostile) Authorize(context.Context, *rendezvous.Peer) error { return nil }
 
-func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *framing.Hello, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *rendezvous.Peer, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
 	fab, err := ofifabric.New().Open(h.provider, local)
 	if err != nil {
 		return nil, err

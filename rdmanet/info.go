@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"crypto/tls"
 	"fmt"
 	"net"
 	"slices"
@@ -30,6 +31,13 @@ type ConnInfo struct {
 	// each "provider: reason". What the peer has refused is in its own words, and
 	// missing if it runs an older version.
 	Refused []string
+	// Version is that of fabricnet's own protocol, the highest that both sides speak, and
+	// Features has the bits of what is optional in it that both have: see framing/SPEC.md.
+	// They are zero for plain TCP.
+	Version  uint8
+	Features uint64
+	// TLS is what PeerTLS returns, nil without TLS.
+	TLS *tls.ConnectionState
 	// Counters, in bytes, of small and large data. They are zero for plain TCP.
 	SmallSent, SmallReceived uint64
 	LargeSent, LargeReceived uint64
@@ -44,6 +52,18 @@ func (c *Conn) Info() ConnInfo {
 	return c.info(n)
 }
 
+// PeerTLS is the state of the TLS that TLSConfig has put around the rendezvous, with the
+// peer's certificates, as they were checked when the two processes met. It reports false
+// if there was none, and for plain TCP. The conn's own bytes do not go through that TLS: it
+// says who the peer is and, for conns that reuse a rendezvous, who it was. It works after
+// Close, too.
+func (c *Conn) PeerTLS() (tls.ConnectionState, bool) {
+	if c.fabric == nil || c.link.tls == nil {
+		return tls.ConnectionState{}, false
+	}
+	return *c.link.tls, true
+}
+
 func (c *Conn) info(n engine.Counters) ConnInfo {
 	info := ConnInfo{ID: c.id, Reused: c.reused, Fallback: c.fallback}
 	if c.fabric == nil {
@@ -55,6 +75,7 @@ func (c *Conn) info(n engine.Counters) ConnInfo {
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
 	info.SmallPath, info.LargePath = smallPath(a), engine.ChooseRule(a).String()
 	info.Refused = slices.Clone(c.link.refused)
+	info.Version, info.Features, info.TLS = c.link.version, c.link.features, copyOf(c.link.tls)
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn
 	return info

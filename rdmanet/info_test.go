@@ -1,6 +1,7 @@
 package rdmanet_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"net"
@@ -72,7 +73,7 @@ func TestAddressesOfPlainTCP(t *testing.T) {
 func TestInfoOfOtherAddresses(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	var seen rdmanet.PeerInfo
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(p rdmanet.PeerInfo) error {
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		seen = p
 		return nil
 	}})

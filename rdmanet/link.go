@@ -2,6 +2,7 @@ package rdmanet
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -34,6 +35,9 @@ type link struct {
 	path          pathKey
 	local, remote *Addr
 	refused       []string // see ConnInfo; set before any conn is opened
+	version       uint8    // see ConnInfo, as the next two
+	features      uint64
+	tls           *tls.ConnectionState // must not be changed
 	logger        *slog.Logger
 	abandoned     sync.Once // the logger was told
 

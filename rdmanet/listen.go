@@ -7,6 +7,8 @@ import (
 	"log/slog"
 	"net"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
 const (
@@ -48,11 +50,16 @@ type ListenConfig struct {
 	// on another port. TLSConfig and Authorize are not applied to plain clients.
 	AcceptTCP bool
 	// TLSConfig protects the rendezvous: dialers without TLS are refused. The
-	// bytes on the fabric are not encrypted.
+	// bytes on the fabric are not encrypted. Listen copies it, as net/http does: keys for
+	// session tickets are changed through GetConfigForClient. NextProtos, there as well, is
+	// replaced by "fabricnet/1": clients that speak other protocols only are refused.
 	TLSConfig *tls.Config
 	// Authorize is asked for each peer process, after TLS. The text of its error
-	// is sent to the peer. It is called by several goroutines at once.
-	Authorize func(PeerInfo) error
+	// is sent to the peer. It is called by up to 64 goroutines at once. The context ends
+	// after HandshakeTimeout and with Listener.Close and Transport.Close, at which the
+	// handshake is over, whatever Authorize returns and even if it does not; Close does
+	// not wait for it. Calls that do not return keep others waiting once there are 64.
+	Authorize func(ctx context.Context, peer PeerInfo) error
 	// HandshakeTimeout bounds each rendezvous, at least a millisecond, 0 for
 	// DefaultHandshakeTimeout. A rendezvous over shared memory takes some 20 milliseconds.
 	HandshakeTimeout time.Duration
@@ -96,6 +103,7 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		return nil, opError("listen", nil, nil, err)
 	}
 	l := newListener(t, lc, ln)
+	l.cfg.TLSConfig = rendezvous.ServerTLS(lc.TLSConfig)
 	_, _, err = t.offers(localIP(ln.Addr()), lc.Providers)
 	var unusable error // why plain TCP is all that can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {

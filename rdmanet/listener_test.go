@@ -202,7 +202,7 @@ func (b *lockedBuffer) String() string {
 func TestAuthorize(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	welcome := false
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(p rdmanet.PeerInfo) error {
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		assert.Nil(t, p.TLS)
 		assert.Equal(t, "rdma", p.RemoteAddr.Network())
 		if !welcome {

@@ -230,7 +230,7 @@ func TestDialWhileListenerCloses(t *testing.T) {
 			defer there.Close()
 			var l *rdmanet.Listener
 			var closing sync.WaitGroup
-			l = listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(rdmanet.PeerInfo) error {
+			l = listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error {
 				closing.Go(func() {
 					if transport {
 						assert.NoError(t, there.Close())

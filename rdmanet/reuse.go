@@ -24,11 +24,13 @@ type flightKey struct {
 var errSameListener = errors.New("the listener is still the same")
 
 // flight is a handshake that several dials wait for. It ends early when all of
-// them have given up. All but done is guarded by Transport.mu.
+// them have given up. What changes is guarded by Transport.mu.
 type flight struct {
+	leader  *plan // who started it
 	waiters int
-	cancel  context.CancelFunc
-	done    chan struct{} // closed when link and err are set
+	cancel  context.CancelCauseFunc
+	ctx     context.Context // ends with cancel and at the leader's deadline
+	done    chan struct{}   // closed when link and err are set
 	link    *link
 	err     error
 }
@@ -75,15 +77,16 @@ func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, lea
 		f.waiters++
 		return nil, f, false
 	}
-	f = &flight{waiters: 1, done: make(chan struct{})}
-	fctx := context.WithoutCancel(ctx)
+	f = &flight{leader: p, waiters: 1, done: make(chan struct{})}
+	f.ctx, f.cancel = context.WithCancelCause(context.WithoutCancel(ctx))
 	if deadline, ok := ctx.Deadline(); ok {
-		fctx, f.cancel = context.WithDeadline(fctx, deadline)
-	} else {
-		fctx, f.cancel = context.WithCancel(fctx)
+		cancel := f.cancel
+		var stop context.CancelFunc
+		f.ctx, stop = context.WithDeadline(f.ctx, deadline)
+		f.cancel = func(cause error) { cancel(cause); stop() }
 	}
 	t.flights[key] = f
-	t.hands.Go(func() { p.fly(fctx, f, key) })
+	t.hands.Go(func() { p.fly(f.ctx, f, key) })
 	return nil, f, true
 }
 
@@ -91,8 +94,9 @@ func (p *plan) fly(ctx context.Context, f *flight, key flightKey) {
 	t := p.t
 	ctx, stop := t.until(ctx)
 	defer stop()
-	defer f.cancel()
+	defer f.cancel(nil)
 	defer close(f.done)
+	p.reached.Store(nil)
 	l, err := p.connect(ctx)
 	if err == nil && key.instead != nil && key.instead.meets(l) {
 		l.discard()
@@ -119,6 +123,38 @@ func (p *plan) wait(ctx context.Context, f *flight) (*link, error) {
 		return f.link, f.err
 	case <-ctx.Done():
 	}
+	p.leave(f, context.Cause(ctx))
+	if deadline, ok := f.ctx.Deadline(); f.ctx.Err() != nil || ok && !time.Now().Before(deadline) {
+		select {
+		case <-f.done: // it knows best what it was at
+			if errors.Is(f.err, ctx.Err()) {
+				return nil, f.err
+			}
+		case <-time.After(endTime):
+		}
+	}
+	return nil, f.unfinished(context.Cause(ctx))
+}
+
+// endTime is how long a flight has to say what it was at when its time was over: it is
+// told at once, but calls of the fabric may go on.
+const endTime = 50 * time.Millisecond
+
+// unfinished is what cause means to somebody who does not wait for the flight's own error.
+func (f *flight) unfinished(cause error) error {
+	oe := f.leader.reached.Load()
+	if oe == nil {
+		return cause
+	}
+	out := *oe
+	if out.Err = cause; errors.Is(cause, context.DeadlineExceeded) {
+		out.Err = fmt.Errorf("%w (%w): it is still under way", ErrHandshakeTimeout, cause)
+	}
+	return &out
+}
+
+// leave ends a dial's wait for a flight, and the flight if nobody else waits.
+func (p *plan) leave(f *flight, cause error) {
 	t := p.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,14 +162,13 @@ func (p *plan) wait(ctx context.Context, f *flight) (*link, error) {
 	case f.link != nil:
 		f.link.users--
 	case f.waiters == 0:
-		f.cancel()
+		f.cancel(cause)
 		for key, other := range t.flights { // nobody else may join it
 			if other == f {
 				delete(t.flights, key)
 			}
 		}
 	}
-	return nil, context.Cause(ctx)
 }
 
 // admitLocked makes a link one of those that dials use. A zero key keeps it out

@@ -1,6 +1,7 @@
 package rdmanet_test
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -98,7 +99,7 @@ func TestWhoGetsIn(t *testing.T) {
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
 			cleanly(t, here)
 			defer there.Close()
-			l := listen(t, rdmanet.ListenConfig{Transport: there, TLSConfig: tt.listener, Authorize: func(p rdmanet.PeerInfo) error {
+			l := listen(t, rdmanet.ListenConfig{Transport: there, TLSConfig: tt.listener, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 				if p.TLS != nil && len(p.TLS.PeerCertificates) > 0 && p.TLS.PeerCertificates[0].Subject.CommonName == "guest" {
 					return errors.New("no guests")
 				}

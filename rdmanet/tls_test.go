@@ -1,6 +1,7 @@
 package rdmanet_test
 
 import (
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"net/http/httptest"
@@ -27,7 +28,7 @@ func TestRendezvousTLS(t *testing.T) {
 	server, client := certificates(t)
 	tr := simulated(t, simfabric.TCP())
 	seen := make(chan bool, 1)
-	secure := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(p rdmanet.PeerInfo) error {
+	secure := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		seen <- p.TLS != nil && p.TLS.HandshakeComplete
 		return nil
 	}})
@@ -66,7 +67,7 @@ func TestMutualTLS(t *testing.T) {
 	server.ClientAuth, server.ClientCAs = tls.RequireAnyClientCert, client.RootCAs
 	tr := simulated(t, simfabric.TCP())
 	names := make(chan int, 1)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(p rdmanet.PeerInfo) error {
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		names <- len(p.TLS.PeerCertificates)
 		return nil
 	}})

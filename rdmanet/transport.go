@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
@@ -89,8 +90,9 @@ type Transport struct {
 	// is remembered.
 	FailureMemory time.Duration
 
-	fabric fabric.Fabric // nil: libfabric; set by tests
-	auto   []string      // nil: automatic; set by tests
+	fabric fabric.Fabric        // nil: libfabric; set by tests
+	auto   []string             // nil: automatic; set by tests
+	hello  func(*framing.Hello) // nil: as it is; set by tests
 
 	once    sync.Once
 	invalid error // what is wrong with the fields

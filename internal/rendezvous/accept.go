@@ -43,7 +43,7 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 }
 
 func (hs *handshake) acceptDialer(ctx context.Context) (*outcome, error) {
-	if err := hs.acceptHello(); err != nil {
+	if err := hs.acceptHello(ctx); err != nil {
 		return nil, err
 	}
 	return hs.acceptProviders(ctx)
@@ -72,16 +72,14 @@ func (hs *handshake) acceptPreamble(ctx context.Context) error {
 		return mismatch
 	}
 	if hs.cfg.TLS != nil {
-		tc := tls.Server(hs.raw, hs.cfg.TLS)
-		if err := tc.HandshakeContext(ctx); err != nil {
+		if err := hs.secure(ctx, tls.Server(hs.raw, hs.cfg.TLS)); err != nil {
 			return fmt.Errorf("TLS with the dialer: %w", err)
 		}
-		hs.nc = tc
 	}
 	return nil
 }
 
-func (hs *handshake) acceptHello() error {
+func (hs *handshake) acceptHello(ctx context.Context) error {
 	_, body, err := hs.expect(framing.KindHello)
 	if err != nil {
 		return err
@@ -94,13 +92,16 @@ func (hs *handshake) acceptHello() error {
 		return err
 	}
 	hs.setHello(own)
-	if err := speak(&hs.hello, &hs.remote); err != nil {
+	if err := hs.agree(&hs.hello, &hs.remote); err != nil {
 		return err
 	}
-	if err := hs.binder.Authorize(&hs.remote, hs.nc); err != nil {
-		if errors.Is(err, ErrTooManyPeers) {
-			return err
-		}
+	switch err := hs.binder.Authorize(ctx, &hs.peer); {
+	case err == nil:
+	case errors.Is(err, ErrTooManyPeers):
+		return err
+	case ctx.Err() != nil:
+		return errors.New("waiting for Authorize") // which has not refused anybody
+	default:
 		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
 	}
 	hs.mapPage()
@@ -136,7 +137,7 @@ func (hs *handshake) acceptProviders(ctx context.Context) (*outcome, error) {
 // acceptProvider tries one provider. Nil without an error means that one of the
 // sides declined it.
 func (hs *handshake) acceptProvider(ctx context.Context, offer framing.Offer) (*outcome, error) {
-	binding, err := hs.binder.Prepare(ctx, offer, &hs.remote, hs.local(), hs.pageFor(&offer))
+	binding, err := hs.binder.Prepare(ctx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
 	if err != nil {
 		if errors.Is(err, ErrClosing) {
 			return nil, err

@@ -95,11 +95,9 @@ func (hs *handshake) dialPreamble(ctx context.Context) error {
 	case !p.TLS && hs.cfg.TLS != nil:
 		return ErrTLSMismatch
 	case p.TLS:
-		tc := tls.Client(hs.raw, hs.cfg.TLS)
-		if err := tc.HandshakeContext(ctx); err != nil {
+		if err := hs.secure(ctx, tls.Client(hs.raw, hs.cfg.TLS)); err != nil {
 			return fmt.Errorf("TLS with the listener: %w", err)
 		}
-		hs.nc = tc
 	}
 	return nil
 }
@@ -118,7 +116,7 @@ func (hs *handshake) dialHello() error {
 	if err := hs.remote.Decode(body); err != nil {
 		return malformed(err)
 	}
-	if err := speak(&hs.remote, &hs.hello); err != nil {
+	if err := hs.agree(&hs.remote, &hs.hello); err != nil {
 		return err
 	}
 	return hs.settlePage()
@@ -211,7 +209,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 	}
 	actx, cancel := attempt(ctx)
 	defer cancel()
-	binding, err := hs.binder.Prepare(actx, offer, &hs.remote, hs.local(), hs.pageFor(&offer))
+	binding, err := hs.binder.Prepare(actx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
 	if err != nil {
 		return nil, hs.decline(offer.Provider, err)
 	}

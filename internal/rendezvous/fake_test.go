@@ -41,7 +41,7 @@ type fakeBinder struct {
 	hang                    map[string]bool
 	checked                 func() // called by Check, which then succeeds
 	unadmitted              error
-	authorised              func(remote *framing.Hello, nc net.Conn)
+	authorised              func(ctx context.Context, peer *Peer)
 
 	mu       sync.Mutex
 	bindings []*fakeBinding
@@ -50,6 +50,7 @@ type fakeBinder struct {
 type fakeBinding struct {
 	b       *fakeBinder
 	offer   framing.Offer
+	peer    *Peer
 	page    *Page
 	remote  framing.Attach
 	checked bool
@@ -71,20 +72,20 @@ func offer(provider string) framing.Offer {
 
 func (b *fakeBinder) Hello(netip.Addr) (framing.Hello, error) { return b.hello, b.helloErr }
 
-func (b *fakeBinder) Authorize(remote *framing.Hello, nc net.Conn) error {
+func (b *fakeBinder) Authorize(ctx context.Context, peer *Peer) error {
 	if b.authorised != nil {
-		b.authorised(remote, nc)
+		b.authorised(ctx, peer)
 	}
 	return b.authErr
 }
 
-func (b *fakeBinder) Prepare(_ context.Context, o framing.Offer, _ *framing.Hello, _ netip.Addr, page *Page) (Binding, error) {
+func (b *fakeBinder) Prepare(_ context.Context, o framing.Offer, peer *Peer, _ netip.Addr, page *Page) (Binding, error) {
 	if err := b.prepare[o.Provider]; err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	fb := &fakeBinding{b: b, offer: o, page: page}
+	fb := &fakeBinding{b: b, offer: o, peer: peer, page: page}
 	b.bindings = append(b.bindings, fb)
 	return fb, nil
 }

@@ -28,7 +28,7 @@ func TestHandshake(t *testing.T) {
 
 	assert.Equal(t, uint32(77), dr.s.Remote().Listener)
 	assert.Equal(t, d.hello.Process, lr.s.Remote().Process)
-	assert.EqualValues(t, framing.Version, lr.s.Remote().MaxVersion)
+	assert.EqualValues(t, framing.MaxVersion, lr.s.Remote().MaxVersion)
 	assert.Equal(t, lr.b.Local(), dr.b.remote)
 	assert.Equal(t, dr.b.Local(), lr.b.remote)
 	assert.True(t, dr.b.checked)
@@ -302,7 +302,7 @@ func TestContext(t *testing.T) {
 // script answers the first messages of a handshake and falls silent.
 func script(nc net.Conn, listening bool, steps int) {
 	hello := newBinder(offer("tcp")).hello
-	hello.MinVersion, hello.MaxVersion = framing.Version, framing.Version
+	hello.MinVersion, hello.MaxVersion = framing.MinVersion, framing.MaxVersion
 	attach := (&fakeBinding{offer: offer("tcp")}).Local()
 	msg := func(k framing.Kind, b framing.Body) []byte {
 		m, _ := framing.AppendMessage(nil, k, b)

@@ -37,7 +37,7 @@ func message(k framing.Kind, b framing.Body, change ...func([]byte) []byte) []by
 
 func validHello() *framing.Hello {
 	h := newBinder(offer("tcp")).hello
-	h.MinVersion, h.MaxVersion = framing.Version, framing.Version
+	h.MinVersion, h.MaxVersion = framing.MinVersion, framing.MaxVersion
 	return &h
 }
 

@@ -10,10 +10,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// speak checks that both sides have a protocol version in common. Both read its
-// error.
-func speak(listener, dialer *framing.Hello) error {
-	if listener.MinVersion > dialer.MaxVersion || dialer.MinVersion > listener.MaxVersion {
+// agree settles the protocol version and the features in use. Both sides read its error.
+func (hs *handshake) agree(listener, dialer *framing.Hello) error {
+	hs.peer.Hello = &hs.remote
+	hs.peer.Version, hs.peer.Features = listener.Agree(dialer)
+	if hs.peer.Version == 0 {
 		return fmt.Errorf("%w: the listener speaks %d to %d, the dialer %d to %d", ErrVersion,
 			listener.MinVersion, listener.MaxVersion, dialer.MinVersion, dialer.MaxVersion)
 	}
@@ -23,7 +24,7 @@ func speak(listener, dialer *framing.Hello) error {
 // setHello fills in what the Binder may leave open and takes over its hello.
 func (hs *handshake) setHello(h framing.Hello) {
 	if h.MinVersion == 0 && h.MaxVersion == 0 {
-		h.MinVersion, h.MaxVersion = framing.Version, framing.Version
+		h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features
 	}
 	h.PageName, h.PageNonce = "", [16]byte{}
 	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))

@@ -25,6 +25,7 @@ const (
 type Config struct {
 	// TLS wraps the connection, nil for none. The two sides must agree: a
 	// listening side with TLS refuses a dialling side without, and the reverse.
+	// ServerTLS and ClientTLS make what it should be.
 	TLS *tls.Config
 	// Timeout bounds the whole handshake, 0 for DefaultTimeout.
 	Timeout time.Duration
@@ -52,6 +53,14 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
+// Peer is what a side knows of the other when both have said hello.
+type Peer struct {
+	Hello    *framing.Hello       // must not be changed
+	Version  uint8                // of the protocol, in use: the highest that both sides speak
+	Features uint64               // in use: those that both sides have
+	TLS      *tls.ConnectionState // nil without TLS
+}
+
 // Binder is the layer above, while a connection is being negotiated. Its
 // methods may be called by several handshakes at once.
 //
@@ -59,17 +68,16 @@ func (c Config) withDefaults() Config {
 type Binder interface {
 	// Hello is what this side says of itself, for a connection whose local
 	// address is local: offers in order of preference, versions and
-	// identities. Zero versions stand for framing.Version; the page's fields
-	// are filled in here.
+	// identities. Zero versions stand for all that package framing speaks, with its
+	// features; the page's fields are filled in here.
 	Hello(local netip.Addr) (framing.Hello, error)
-	// Authorize is asked by the listening side, after TLS. nc is the *tls.Conn
-	// if there is TLS; it must not be read, written or closed. An error rejects
-	// the peer, and its text is sent to it.
-	Authorize(remote *framing.Hello, nc net.Conn) error
+	// Authorize is asked by the listening side, after TLS. An error rejects the
+	// peer, and its text is sent to it. It must return soon after ctx has ended.
+	Authorize(ctx context.Context, peer *Peer) error
 	// Prepare reserves a peer on an endpoint of the offered provider, one of
 	// those that Hello returned. page is nil unless the offer is a SameHost one,
 	// and then it is mapped by both sides. An error moves on to the next provider.
-	Prepare(ctx context.Context, offer framing.Offer, remote *framing.Hello, local netip.Addr, page *Page) (Binding, error)
+	Prepare(ctx context.Context, offer framing.Offer, peer *Peer, local netip.Addr, page *Page) (Binding, error)
 }
 
 // Binding is one prepared peer. Either Attached or Abort ends its negotiation,

@@ -42,11 +42,11 @@ type Stats struct {
 // Session is a rendezvous connection after its handshake. All methods may be
 // called by any goroutine.
 type Session struct {
-	nc     net.Conn // signals go here: raw, or TLS over it
-	raw    net.Conn
-	cfg    Config
-	remote framing.Hello
-	page   *Page
+	nc   net.Conn // signals go here: raw, or TLS over it
+	raw  net.Conn
+	cfg  Config
+	peer Peer
+	page *Page
 
 	sent, received atomic.Uint64
 
@@ -63,9 +63,11 @@ type Session struct {
 }
 
 func newSession(hs *handshake, page *Page) *Session {
-	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, remote: hs.remote, page: page, done: make(chan struct{})}
+	remote := hs.remote // not to keep all of hs
+	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, peer: hs.peer, page: page, done: make(chan struct{})}
+	s.peer.Hello = &remote
 	s.every = s.cfg.Heartbeat
-	if silence := time.Duration(s.remote.Silence) * time.Millisecond; silence > 0 {
+	if silence := time.Duration(remote.Silence) * time.Millisecond; silence > 0 {
 		s.every = min(s.every, max(silence/3, minHeartbeat))
 	}
 	return s
@@ -79,7 +81,10 @@ const minHeartbeat = 20 * time.Millisecond
 func (s *Session) Page() *Page { return s.page }
 
 // Remote is the peer's hello. It must not be changed.
-func (s *Session) Remote() *framing.Hello { return &s.remote }
+func (s *Session) Remote() *framing.Hello { return s.peer.Hello }
+
+// Peer is what the handshake has found out about the peer, and agreed on with it.
+func (s *Session) Peer() Peer { return s.peer }
 
 // LocalAddr is the rendezvous connection's local address.
 func (s *Session) LocalAddr() net.Addr { return s.nc.LocalAddr() }
@@ -87,12 +92,12 @@ func (s *Session) LocalAddr() net.Addr { return s.nc.LocalAddr() }
 // RemoteAddr is the rendezvous connection's remote address.
 func (s *Session) RemoteAddr() net.Addr { return s.nc.RemoteAddr() }
 
-// TLSState is the state of the connection's TLS, and whether it has any.
+// TLSState is the state of the connection's TLS after the handshake, and whether it has any.
 func (s *Session) TLSState() (tls.ConnectionState, bool) {
-	if c, ok := s.nc.(*tls.Conn); ok {
-		return c.ConnectionState(), true
+	if s.peer.TLS == nil {
+		return tls.ConnectionState{}, false
 	}
-	return tls.ConnectionState{}, false
+	return *s.peer.TLS, true
 }
 
 // Stats returns the counters so far.

@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
@@ -14,8 +15,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-
-	"github.com/seed202c38ff/fabricnet/framing"
 )
 
 // newCertificate makes a self-signed certificate for name and a pool that
@@ -73,9 +72,9 @@ func TestTLS(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d, l := newBinder(offer("tcp")), newBinder(offer("tcp"))
 			var seen []*x509.Certificate
-			l.authorised = func(_ *framing.Hello, nc net.Conn) {
-				if tc, ok := nc.(*tls.Conn); ok {
-					seen = tc.ConnectionState().PeerCertificates
+			l.authorised = func(_ context.Context, peer *Peer) {
+				if peer.TLS != nil {
+					seen = peer.TLS.PeerCertificates
 				}
 			}
 			dnc, lnc := loopback(t)
@@ -124,4 +123,68 @@ func TestRejectOverTLS(t *testing.T) {
 	assert.ErrorIs(t, dr.err, ErrUnauthorized)
 	assert.ErrorContains(t, dr.err, errFake.Error())
 	assert.ErrorIs(t, lr.err, ErrUnauthorized)
+}
+
+// TestALPN: nobody's TLS is taken for another protocol's, where both sides say which
+// they mean; one that does not is let in.
+func TestALPN(t *testing.T) {
+	cert, pool := newCertificate(t, "server")
+	const none = "no application protocol" // crypto/tls says it at the client
+	chosen := func(protos ...string) func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		c := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protos}
+		return func(*tls.ClientHelloInfo) (*tls.Config, error) { return c, nil }
+	}
+	nothing := func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, nil }
+	refused := func(*tls.ClientHelloInfo) (*tls.Config, error) { return nil, errFake }
+	for name, tt := range map[string]struct {
+		dialer   []string // nil: ClientTLS
+		listener []string // likewise
+		choose   func(*tls.ClientHelloInfo) (*tls.Config, error)
+		want     string // what was agreed on
+		text     string // of the dialer's error
+	}{
+		"both":                            {want: ALPN},
+		"a dialer without":                {dialer: []string{}},
+		"a dialer of another protocol":    {dialer: []string{"h2"}, text: none},
+		"a dialer of several":             {dialer: []string{"h2", ALPN}, want: ALPN},
+		"a listener without":              {listener: []string{}},
+		"a listener of another protocol":  {listener: []string{"h2"}, text: none},
+		"a chosen configuration":          {choose: chosen(), want: ALPN},
+		"a chosen one of another":         {choose: chosen("h2"), want: ALPN},
+		"none chosen":                     {choose: nothing, want: ALPN},
+		"a choice that fails":             {choose: refused, text: "internal error"},
+		"a chosen one, and other clients": {choose: chosen("h2"), dialer: []string{"h2"}, text: none},
+	} {
+		t.Run(name, func(t *testing.T) {
+			users := &tls.Config{RootCAs: pool, ServerName: "server", NextProtos: tt.dialer}
+			dialer := users
+			if tt.dialer == nil {
+				users = &tls.Config{RootCAs: pool, NextProtos: []string{"http/1.1"}}
+				dialer = ClientTLS(users, "server")
+				assert.Equal(t, []string{"http/1.1"}, users.NextProtos, "a copy")
+				assert.Empty(t, users.ServerName)
+			}
+			users = &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: tt.listener, GetConfigForClient: tt.choose}
+			listener := users
+			if tt.listener == nil {
+				listener = ServerTLS(users)
+				assert.Empty(t, users.NextProtos, "a copy")
+			}
+			dnc, lnc := loopback(t)
+			dr, lr := meet(t, dnc, lnc, Config{TLS: dialer}, Config{TLS: listener}, newBinder(offer("tcp")), newBinder(offer("tcp")))
+			if tt.text != "" {
+				assert.ErrorContains(t, dr.err, tt.text)
+				assert.ErrorContains(t, lr.err, "TLS with the dialer")
+				return
+			}
+			require.NoError(t, dr.err)
+			require.NoError(t, lr.err)
+			for _, s := range []*Session{dr.s, lr.s} {
+				state, ok := s.TLSState()
+				assert.True(t, ok)
+				assert.Equal(t, tt.want, state.NegotiatedProtocol)
+			}
+		})
+	}
+	assert.Nil(t, ServerTLS(nil))
 }

@@ -27,6 +27,7 @@ type handshake struct {
 
 	hello   framing.Hello // this side's
 	remote  framing.Hello
+	peer    Peer     // settled by agree
 	page    *Page    // mapped by both sides, or nil
 	pageErr error    // why not
 	apart   error    // why the dialling side does not use it
@@ -107,6 +108,16 @@ func explain(ctx context.Context, err error) error {
 		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, err.Error())
 	}
 	return fmt.Errorf("%w: %s", cause, err.Error())
+}
+
+// secure goes on over TLS.
+func (hs *handshake) secure(ctx context.Context, tc *tls.Conn) error {
+	if err := tc.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	state := tc.ConnectionState()
+	hs.nc, hs.peer.TLS = tc, &state
+	return nil
 }
 
 // writePreamble and readPreamble are the only bytes before TLS.
@@ -248,7 +259,13 @@ func (hs *handshake) failure(reasons []string) error {
 	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote}
 }
 
-func malformed(err error) error { return fmt.Errorf("%w: %w", ErrMalformed, err) }
+// malformed is for what cannot be decoded: another version is nobody's fault.
+func malformed(err error) error {
+	if errors.Is(err, framing.ErrFrames) {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	return fmt.Errorf("%w: %w", ErrMalformed, err)
+}
 
 // readError notes that the connection has failed, unless it was the context that
 // ended the wait.
