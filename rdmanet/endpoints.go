@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
@@ -41,6 +42,15 @@ type endpoint struct {
 // which it takes 10 MiB of the Transport's memory, and tcp;ofi_rxm some 30 MiB besides:
 // more would cost more than the peers are worth, and need a MemoryLimit beyond the default.
 const maxGenerations = 16
+
+// shmPeerMemory is about what an endpoint takes of the Transport's memory, in bytes.
+const shmPeerMemory = 2 << 20
+
+// maxShmPeers is how many peers over shared memory there may be.
+func (t *Transport) maxShmPeers() int {
+	limit := orDefault(t.limit, DefaultMemoryLimit) / 2 / shmPeerMemory
+	return orDefault(t.MaxShmPeers, int(min(max(limit, 1), math.MaxInt32)))
+}
 
 // errGenerations: there may be no more endpoints.
 var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
@@ -118,9 +128,8 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 			t.cleaned = true
 			t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
 		}
-		limit := orDefault(t.MaxShmPeers, DefaultMaxShmPeers)
-		if t.shmPeers >= limit {
-			return nil, false, fmt.Errorf("provider %s: %d peers use it, more are not allowed (Transport.MaxShmPeers)", key.provider, limit)
+		if limit := t.maxShmPeers(); t.shmPeers >= limit {
+			return nil, false, fmt.Errorf("provider %s: %w: %d use it, more are not allowed (Transport.MaxShmPeers)", key.provider, ErrTooManyPeers, limit)
 		}
 		t.shmPeers++
 		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}

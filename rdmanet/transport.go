@@ -25,7 +25,8 @@ const (
 	DefaultHeartbeatInterval = rendezvous.DefaultHeartbeat
 	DefaultDeadAfter         = rendezvous.DefaultDeadAfter
 	DefaultIdlePeerTimeout   = 30 * time.Second
-	DefaultMaxShmPeers       = 32
+	// DefaultMaxShmPeers is what DefaultMemoryLimit allows: half of it, in endpoints.
+	DefaultMaxShmPeers = DefaultMemoryLimit / 2 / shmPeerMemory
 	// DefaultReceiveWindow is in bytes.
 	DefaultReceiveWindow = engine.DefaultWindow
 	// DefaultLandingRing is in bytes.
@@ -62,7 +63,8 @@ type Transport struct {
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
 	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
-	// get the next provider, if there is one. 0 means DefaultMaxShmPeers; to do without
+	// get the next provider, if there is one, or an error, which says so. 0 means one for
+	// each 4 MiB of MemoryLimit, DefaultMaxShmPeers with the default; to do without
 	// shared memory leave shm out of Providers.
 	MaxShmPeers int
 	// ReceiveWindow is how much small data a conn holds that has not been read,
