@@ -83,8 +83,8 @@ type newcomer struct {
 	state   admissionState
 	at      *list.Element // in the list of its state; nil if it was told to leave
 	placed  chan struct{} // closed when it gets a place; made by place
-	since   time.Time     // when it began to prove itself
-	peer    *engine.Peer  // which does
+	peer    *engine.Peer  // of one that can prove itself, nil before
+	since   time.Time     // when that was told
 	evicted bool
 }
 
@@ -189,7 +189,7 @@ func (a *admission) fullLocked(n *newcomer) (ofHost bool, err error) {
 func (a *admission) place(ctx context.Context, n *newcomer) error {
 	a.mu.Lock()
 	if n.state == unproven {
-		n.since, n.peer = time.Now(), nil
+		n.peer = nil
 		a.mu.Unlock()
 		return nil
 	}
@@ -210,6 +210,7 @@ func (a *admission) proves(n *newcomer, p *engine.Peer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n.since, n.peer = time.Now(), p
+	a.evict()
 }
 
 // grant gives places to those that wait: those of the hosts first that have fewest.
@@ -218,7 +219,7 @@ func (a *admission) grant() {
 		n := slices.MinFunc(a.waiting, func(n, o *newcomer) int { return cmp.Compare(a.places[n.host], a.places[o.host]) })
 		a.forgo(n)
 		a.remove(n)
-		n.state, n.since = unproven, time.Now()
+		n.state = unproven
 		n.at = a.unproven.PushBack(n)
 		a.places[n.host]++
 		close(n.placed)
@@ -261,11 +262,11 @@ func (a *admission) evict() {
 func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
 	for e := a.unproven.Front(); e != nil; e = e.Next() {
 		n := e.Value.(*newcomer)
-		if n.evicted {
+		if n.evicted || n.peer == nil { // its endpoint is being opened, which is our time
 			continue
 		}
 		limit := provingTime
-		if n.peer != nil && n.peer.Heard() {
+		if n.peer.Heard() {
 			limit = heardTime
 		}
 		switch rest := limit - now.Sub(n.since); {

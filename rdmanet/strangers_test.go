@@ -41,6 +41,7 @@ func (e muteEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (poste
 // siege has strangers dial a listener, each from an address of its own, until ctx ends.
 func siege(ctx context.Context, f fabric.Fabric, addr string, each time.Duration) (ended <-chan struct{}) {
 	tr := rdmanet.NewTransport(muteFabric{f})
+	tr.MemoryLimit, tr.FailureMemory = 4<<30, -1 // each has an endpoint, for its address
 	over := make(chan struct{})
 	go func() {
 		defer close(over)

@@ -61,7 +61,7 @@ step "conns and processes that are stuck; many conns; large Buffers; resident me
 fuzz & # gives way to the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These wait most of the time.
-peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
+peers='Siege|Kill|Frozen|Closed|Left|Hostile|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
 # A thousand times each, which takes too long with -race: that they have in make test.
 closing='CloseDuring|LeasePending|Exit'

@@ -1,0 +1,171 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"context"
+	crand "crypto/rand"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func init() { roles["besiegers"] = besiegers }
+
+// besiegers attack a listener's rendezvous, its admission and, over shm, what it maps,
+// until their standard input ends: fifty a second speak the rendezvous and never the
+// fabric, and four at a time say what they should not.
+func besiegers(provider, addr string) error {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := siege(ctx, ofifabric.New(), addr, 20*time.Millisecond)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				liar(provider, addr)
+				time.Sleep(rand.N(20 * time.Millisecond))
+			}
+		})
+	}
+	fmt.Println("they are there")
+	_, err := io.Copy(io.Discard, os.Stdin)
+	cancel()
+	wg.Wait()
+	<-ended
+	return err
+}
+
+// liar goes some way through a rendezvous and then breaks it.
+func liar(provider, addr string) {
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 2, byte(rand.N(250)), byte(1+rand.N(250)))}, Timeout: patience}
+	nc, err := d.Dial("tcp", addr)
+	if err != nil {
+		return
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(time.Second))
+	noise := make([]byte, 1+rand.N(300))
+	_, _ = crand.Read(noise)
+	say := func(b []byte) bool {
+		_, err := nc.Write(b)
+		return err == nil
+	}
+	if rand.N(5) == 0 {
+		say(noise)
+		return
+	}
+	say((&framing.Preamble{Version: framing.PreambleVersion}).Append(nil))
+	hello, err := framing.AppendMessage(nil, framing.KindHello, falseHello(provider))
+	if err != nil {
+		return
+	}
+	if rand.N(3) == 0 { // somewhat wrong
+		hello[rand.N(len(hello))] ^= byte(1 + rand.N(255))
+	}
+	if !say(hello) {
+		return
+	}
+	if rand.N(2) == 0 {
+		_, _ = nc.Read(make([]byte, 64))
+	}
+	attach := framing.Attach{Provider: provider, Name: noise[:min(len(noise), 40)], Peer: rand.Uint32(), Slots: 64, Eager: 8192}
+	_, _ = crand.Read(attach.Token[:])
+	for _, m := range []struct {
+		kind framing.Kind
+		body framing.Body
+	}{{framing.KindAttach, &attach}, {framing.KindConfirm, nil}, {framing.KindAlive, nil}} {
+		if b, err := framing.AppendMessage(nil, m.kind, m.body); err != nil || !say(b) {
+			return
+		}
+	}
+	say(noise)
+	_, _ = io.Copy(io.Discard, nc)
+}
+
+// falseHello offers the provider as a process of this host and user does, with a page
+// that is none.
+func falseHello(provider string) *framing.Hello {
+	h := &framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
+	_, _ = crand.Read(h.Process[:])
+	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
+	for _, p := range infos {
+		if err == nil && p.Name == provider {
+			h.Offers = append(h.Offers, framing.Offer{
+				Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
+			})
+			break
+		}
+	}
+	pages := []string{"", "rdmanet-nothing", "../../etc/passwd", "..", strings.Repeat("x", 200), "null"}
+	if files, err := os.ReadDir("/dev/shm"); err == nil { // the others' own
+		for _, f := range files {
+			pages = append(pages, f.Name())
+		}
+	}
+	h.PageName = pages[rand.N(len(pages))]
+	_, _ = crand.Read(h.PageNonce[:])
+	return h
+}
+
+// TestSiege: whatever strangers say at the rendezvous, and however many they are, a good
+// client's conn goes on, new ones come, and what the strangers took returns.
+func TestSiege(t *testing.T) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			here, there := new(rdmanet.Transport), new(rdmanet.Transport)
+			cleanly(t, there)
+			t.Cleanup(func() { assert.NoError(t, here.Close()) })
+			l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
+			var served sync.WaitGroup
+			served.Go(func() { serveEcho(l, &served) })
+			d := &rdmanet.Dialer{Transport: here, Providers: []string{provider}, Timeout: patience}
+			good := newGoodClient(t, d, l.Addr().String())
+
+			cmd := process(t, "besiegers", provider, l.Addr().String())
+			stdin, stdout := startProcess(t, cmd)
+			require.Equal(t, "they are there", line(t, stdout))
+			memory := goMemory()
+			var took []time.Duration
+			peers := 0
+			another := *d
+			another.DisableReuse = true
+			for begin := time.Now(); time.Since(begin) < time.Duration(rounds(3, 200))*time.Second; {
+				start := time.Now()
+				c, err := another.Dial("rdma", l.Addr().String())
+				require.NoError(t, err)
+				took = append(took, time.Since(start))
+				require.NoError(t, c.Close())
+				peers = max(peers, there.Stats().Peers)
+				good.works(t, "besieged")
+			}
+			slices.Sort(took)
+			t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; %d KiB more memory; failures %v",
+				len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (goMemory()-memory)>>10, there.Stats().HandshakeFailures)
+			assert.Less(t, took[len(took)*99/100], 5*time.Second, "new dials")
+			assert.Less(t, peers, 48, "peers, the unproven included")
+			assert.Less(t, goMemory()-memory, int64(64<<20))
+			require.NoError(t, stdin.Close())
+			require.NoError(t, cmd.Wait())
+			good.stop(t)
+			require.NoError(t, l.Close())
+			served.Wait()
+			eventually(t, func() bool { return there.Stats().Peers <= 1 }, "the strangers are gone")
+		})
+	}
+}
