@@ -24,8 +24,8 @@ type options struct {
 
 // limits bound what conns may take. 0 is none, but for dial and grace.
 type limits struct {
-	maxConns                int
-	dial, idle, grace       time.Duration
+	maxConns               int
+	dial, idle, grace      time.Duration
 	acceptProxy, sendProxy bool
 }
 

@@ -1,0 +1,119 @@
+package main
+
+import (
+	"context"
+	"io"
+	"net"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+)
+
+// assertResetConn checks that a conn is reset, if it came about at all.
+func assertResetConn(t *testing.T, c net.Conn, err error) {
+	t.Helper()
+	if err == nil {
+		_, err = limited(t, c.(conn)).Read(make([]byte, 1))
+	}
+	assert.ErrorIs(t, err, syscall.ECONNRESET)
+}
+
+// counted waits until so many conns have ended in a way.
+func counted(t *testing.T, p *proxy, o outcome, n uint64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return p.counts.ended[o].Load() == n }, patience, time.Millisecond, "%v", o)
+}
+
+// A client for whom there is no place is reset. The place of one that leaves is free.
+func TestMaxConns(t *testing.T) {
+	for _, network := range []string{"tcp", "rdma"} {
+		t.Run(network, func(t *testing.T) {
+			backend, to := listen(t, "tcp")
+			p := &proxy{to: to, limits: limits{maxConns: 2}}
+			at, _ := start(t, network, p)
+			first, second := connect(t, at), connect(t, at)
+			firstServer, secondServer := accept(t, backend), accept(t, backend)
+			for range 3 {
+				assertReset(t, at)
+			}
+			counted(t, p, tooMany, 3)
+			assert.EqualValues(t, 2, p.counts.open.Load())
+			pass(t, second, secondServer)
+			require.NoError(t, first.Close())
+			require.NoError(t, firstServer.Close())
+			require.Eventually(t, func() bool { return p.counts.open.Load() == 1 }, patience, time.Millisecond)
+			pass(t, connect(t, at), accept(t, backend))
+		})
+	}
+}
+
+// On virtual time: a conn is idle when nothing was carried for the limit, and not
+// before.
+func TestWatch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit = time.Minute
+		a, began := newActivity(), time.Now()
+		var end time.Duration
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			a.watch(t.Context(), limit, func() { end = time.Since(began) })
+		}()
+		for range 100 {
+			time.Sleep(limit - time.Second)
+			a.touch()
+		}
+		<-done
+		assert.Equal(t, 100*(limit-time.Second)+limit, end)
+
+		ctx, cancel := context.WithTimeout(t.Context(), limit/2)
+		defer cancel()
+		began = time.Now()
+		newActivity().watch(ctx, limit, func() { assert.Fail(t, "it has ended before") })
+		assert.Equal(t, limit/2, time.Since(began))
+	})
+}
+
+// A conn that carries nothing is reset: a silent one, one of which a direction has
+// ended, and one whose receiver does not read.
+func TestIdle(t *testing.T) {
+	const limit = 100 * time.Millisecond
+	for _, provider := range testenv.Providers() {
+		for name, quiet := range map[string]func(t *testing.T, client, server conn){
+			"silent":       func(*testing.T, conn, conn) {},
+			"half closed":  func(t *testing.T, client, _ conn) { require.NoError(t, client.CloseWrite()) },
+			"not received": func(t *testing.T, client, _ conn) { go io.Copy(client, endless{}) },
+			"not received by the client": func(t *testing.T, _, server conn) {
+				go io.Copy(server, endless{})
+			},
+		} {
+			t.Run(provider+" "+name, func(t *testing.T) {
+				t.Setenv("RDMANET_PROVIDERS", provider)
+				backend, to := listen(t, "rdma")
+				p := &proxy{to: to, limits: limits{idle: limit}}
+				at, _ := start(t, "tcp", p)
+				began := time.Now()
+				client, server := connect(t, at), accept(t, backend)
+				quiet(t, client, server)
+				counted(t, p, idle, 1)
+				assert.GreaterOrEqual(t, time.Since(began), limit)
+				for _, c := range []conn{client, server} {
+					_, err := io.Copy(io.Discard, c)
+					assert.ErrorIs(t, err, syscall.ECONNRESET)
+					assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+				}
+			})
+		}
+	}
+}
+
+type endless struct{}
+
+func (endless) Read(b []byte) (int, error) { return len(b), nil }
