@@ -68,7 +68,7 @@ func TestCheck(t *testing.T) {
 		in + "-grace -1s":                 "-grace",
 		"-listen rdma://127.0.0.1:0":      "-to is missing",
 		"-to rdma://127.0.0.1:0":          "-listen is missing",
-		in + "-idle-timeout 5":            "missing unit",
+		in + "-idle-timeout 5":            "-idle-timeout",
 		in + "-tls-client-ca c -tls-ca c": "-to rdma",
 	} {
 		_, err := parseProxy(strings.Fields(args), io.Discard)

@@ -98,27 +98,26 @@ func pause(ctx context.Context, d time.Duration) {
 // accepted starts to forward c, or resets it if it may not come in. A client is not
 // kept waiting for others to leave: it can try elsewhere, or later.
 func (p *proxy) accepted(alive context.Context, conns *sync.WaitGroup, c conn) {
-	refused := done
 	switch {
 	case !p.network(c.RemoteAddr()):
-		refused = notAllowed
+		p.refuse(c, notAllowed)
 	case p.maxConns > 0 && p.counts.open.Load() >= int64(p.maxConns):
-		refused = tooMany
+		p.refuse(c, tooMany)
+	default:
+		p.counts.open.Add(1)
+		conns.Go(func() {
+			defer p.counts.open.Add(-1)
+			p.counts.ended[p.forward(alive, c)].Add(1)
+		})
 	}
-	if refused != done {
-		reset(c)
-		p.counts.ended[refused].Add(1)
-		if p.hush.over(refused, time.Now()) {
-			p.log.Warn("refused", "from", c.RemoteAddr().String(), "why", refused.String(),
-				"so far", p.counts.ended[refused].Load())
-		}
-		return
+}
+
+func (p *proxy) refuse(c conn, why outcome) {
+	reset(c)
+	n := p.counts.ended[why].Add(1)
+	if p.hush.over(why, time.Now()) {
+		p.log.Warn("refused", "from", c.RemoteAddr().String(), "why", why.String(), "so far", n)
 	}
-	p.counts.open.Add(1)
-	conns.Go(func() {
-		defer p.counts.open.Add(-1)
-		p.counts.ended[p.forward(alive, c)].Add(1)
-	})
 }
 
 // hush lets each kind of refusal be logged once in ten seconds: strangers must not
@@ -201,12 +200,12 @@ func (p *proxy) connect(ctx context.Context, via route) (conn, error) {
 	return target, nil
 }
 
-// report logs how a conn has ended: ended says what the proxy has cut it off for.
-func (p *proxy) report(log *slog.Logger, ended, err error, args []any) outcome {
+// report logs how a conn has ended. why is what the proxy has cut it off for.
+func (p *proxy) report(log *slog.Logger, why, err error, args []any) outcome {
 	switch {
-	case ended != nil:
-		log.Warn("cut off", append(args, "why", ended)...)
-		if errors.Is(ended, errIdle) {
+	case why != nil:
+		log.Warn("cut off", append(args, "why", why)...)
+		if errors.Is(why, errIdle) {
 			return idle
 		}
 		return cutOff
