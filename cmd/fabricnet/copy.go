@@ -61,18 +61,7 @@ const pieceSize = 64 << 10
 
 var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
-// source and sink have a conn's activity noted. They hide what io.Copy would find in it.
-type source struct {
-	conn
-	*activity
-}
-
-func (s source) Read(b []byte) (int, error) {
-	n, err := s.conn.Read(b)
-	s.touch()
-	return n, err
-}
-
+// sink notes what is written to a conn.
 type sink struct {
 	conn
 	*activity
@@ -143,14 +132,15 @@ func (l *link) pipe(dst sink, src conn, first []byte, n *int64) error {
 	return err
 }
 
-// transfer does not copy what a fabric has written into memory already.
+// transfer does not copy what a fabric has written into memory already. It hides ways
+// to copy of which a sink would not be told.
 func transfer(dst sink, src conn) (int64, error) {
 	if c, ok := src.(*rdmanet.Conn); ok {
 		return c.WriteTo(dst)
 	}
 	buf := pieces.Get().(*[pieceSize]byte)
 	defer pieces.Put(buf)
-	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{source{src, dst.activity}}, buf[:])
+	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, buf[:])
 }
 
 // ended ignores that a conn whose direction is to end has none any more.

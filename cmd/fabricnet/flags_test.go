@@ -113,6 +113,7 @@ func TestOnlyLoopbackWithoutTLS(t *testing.T) {
 		{"tcp://:0", "", false},
 		{"tcp://192.0.2.1:0", "", false},
 		{"tcp://192.0.2.1:0", "-tls-ca " + ca.file, false}, // which is TLS to the other side
+		{"tcp://192.0.2.1:0", tls, false},
 		{"rdma://192.0.2.1:0", "-insecure", true},
 		{"rdma://192.0.2.1:0", tls, true},
 		{"rdma://192.0.2.1:0", tls + " -tls-client-ca " + ca.file, true},

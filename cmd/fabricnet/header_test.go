@@ -80,7 +80,9 @@ func TestAcceptProxy(t *testing.T) {
 	}
 	t.Run("local", func(t *testing.T) {
 		client := connect(t, at)
-		_, err := (&proxyproto.Header{Version: 2, Command: proxyproto.LOCAL}).WriteTo(client)
+		_, err := (&proxyproto.Header{
+			Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.TCPv4, SourceAddr: from, DestinationAddr: dest,
+		}).WriteTo(client)
 		require.NoError(t, err)
 		server := accept(t, backend)
 		assert.Equal(t, client.LocalAddr().String(), header(t, server).SourceAddr.String(), "the conn's own address")

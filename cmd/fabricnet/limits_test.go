@@ -6,6 +6,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -81,6 +82,33 @@ func TestWatch(t *testing.T) {
 		newActivity().watch(ctx, limit, func() { assert.Fail(t, "it has ended before") })
 		assert.Equal(t, limit/2, time.Since(began))
 	})
+}
+
+// On virtual time: a conn whose receiver takes a piece now and then is not idle, however
+// much is written at once.
+func TestSlowReceiver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const limit, pieces = time.Minute, 10
+		slow := sink{slowConn{time: limit - time.Second}, newActivity(), new(atomic.Uint64)}
+		began, idle := time.Now(), make(chan time.Duration, 1)
+		go slow.watch(t.Context(), limit, func() { idle <- time.Since(began) })
+		n, err := slow.Write(make([]byte, pieces*pieceSize))
+		require.NoError(t, err)
+		assert.Equal(t, pieces*pieceSize, n)
+		assert.EqualValues(t, n, slow.carried.Load())
+		assert.Equal(t, pieces*(limit-time.Second)+limit, <-idle)
+	})
+}
+
+// slowConn takes its time for each Write.
+type slowConn struct {
+	conn
+	time time.Duration
+}
+
+func (c slowConn) Write(b []byte) (int, error) {
+	time.Sleep(c.time)
+	return len(b), nil
 }
 
 // A conn that carries nothing is reset: a silent one, one of which a direction has
