@@ -33,9 +33,9 @@ deps: ## install libfabric, its headers and a C compiler if they are missing
 	@./scripts/deps.sh
 
 .PHONY: build
-build: deps ## compile everything; the benchmark goes to bin/bench
+build: deps ## compile everything; the benchmark goes to bin/bench, the proxy to bin/fabricnet
 	$(GO) build ./...
-	$(GO) build -o bin/bench ./bench
+	$(GO) build -o bin/ ./bench ./cmd/fabricnet
 
 .PHONY: demo
 demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric: under three minutes

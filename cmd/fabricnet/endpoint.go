@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net"
+	"net/netip"
 	"os"
 	"strings"
 	"syscall"
@@ -46,12 +47,12 @@ func (e *endpoint) Set(text string) error {
 	return nil
 }
 
-// listen listens there. The file of a Unix socket is removed when the listener is
-// closed.
-func (e *endpoint) listen(ctx context.Context) (net.Listener, error) {
+// listen listens there, over a fabric as lc says. The file of a Unix socket is removed
+// when the listener is closed.
+func (e *endpoint) listen(ctx context.Context, lc *rdmanet.ListenConfig) (net.Listener, error) {
 	switch e.network {
 	case "rdma":
-		return new(rdmanet.ListenConfig).Listen(ctx, e.network, e.address)
+		return lc.Listen(ctx, e.network, e.address)
 	case "unix":
 		if err := removeStale(ctx, e.address); err != nil {
 			return nil, err
@@ -77,17 +78,45 @@ func removeStale(ctx context.Context, path string) error {
 	return err
 }
 
-// dial connects to it.
-func (e *endpoint) dial(ctx context.Context) (conn, error) {
-	var d interface {
-		DialContext(ctx context.Context, network, address string) (net.Conn, error)
-	} = new(net.Dialer)
+// dial connects to it, over a fabric as d says.
+func (e *endpoint) dial(ctx context.Context, d *rdmanet.Dialer) (conn, error) {
+	dial := new(net.Dialer).DialContext
 	if e.network == "rdma" {
-		d = new(rdmanet.Dialer)
+		dial = d.DialContext
 	}
-	c, err := d.DialContext(ctx, e.network, e.address)
+	c, err := dial(ctx, e.network, e.address)
 	if err != nil {
 		return nil, err
 	}
 	return c.(conn), nil
+}
+
+// literal resolves the name in an address to listen at, so that what was checked is what
+// is listened at. As package net does, it takes the first IPv4 address if there is one.
+func literal(ctx context.Context, address string) (string, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return address, err
+	}
+	list, err := net.DefaultResolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return "", err
+	}
+	chosen := list[0].Unmap()
+	for _, a := range list {
+		if !chosen.Is4() && a.Unmap().Is4() {
+			chosen = a.Unmap()
+		}
+	}
+	return net.JoinHostPort(chosen.String(), port), nil
+}
+
+// loopback is false for what is no literal, which stands for all addresses if it is empty.
+func loopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Unmap().IsLoopback()
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-const patience = 20 * time.Second
+const patience = 3 * time.Second
 
 // anywhere is a free endpoint of a network.
 func anywhere(t *testing.T, network string) endpoint {
@@ -46,7 +46,7 @@ func listen(t *testing.T, network string) (net.Listener, endpoint) {
 	// for a while, and a provider has room for a few dozen.
 	t.Cleanup(rdmanet.DefaultTransport.CloseIdle)
 	e := anywhere(t, network)
-	l, err := e.listen(t.Context())
+	l, err := e.listen(t.Context(), new(rdmanet.ListenConfig))
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
 	return l, endpoint{network, l.Addr().String()}
@@ -58,10 +58,19 @@ func start(t *testing.T, network string, p *proxy) (at endpoint, stop func()) {
 	if p.log == nil {
 		p.log = slog.New(slog.NewTextHandler(t.Output(), nil))
 	}
-	if p.dialTimeout == 0 {
-		p.dialTimeout = patience
+	if p.dial == 0 {
+		p.dial = patience
+	}
+	if p.dialer == nil {
+		p.dialer = new(rdmanet.Dialer)
 	}
 	l, at := listen(t, network)
+	return at, serve(t, p, l)
+}
+
+// serve runs a proxy for a listener, until the test ends or stop is called.
+func serve(t *testing.T, p *proxy, l net.Listener) (stop func()) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	served := make(chan struct{})
 	go func() {
@@ -73,13 +82,13 @@ func start(t *testing.T, network string, p *proxy) (at endpoint, stop func()) {
 		<-served
 	}
 	t.Cleanup(stop)
-	return at, stop
+	return stop
 }
 
 // connect dials, with a deadline for all that follows.
 func connect(t *testing.T, to endpoint) conn {
 	t.Helper()
-	c, err := to.dial(t.Context())
+	c, err := to.dial(t.Context(), new(rdmanet.Dialer))
 	require.NoError(t, err)
 	return limited(t, c)
 }
@@ -218,9 +227,9 @@ func TestCannotConnect(t *testing.T) {
 		"silent":  {"rdma", silent.Addr().String()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			at, _ := start(t, "tcp", &proxy{to: to, dialTimeout: 100 * time.Millisecond})
+			at, _ := start(t, "tcp", &proxy{to: to, limits: limits{dial: 100 * time.Millisecond}})
 			began := time.Now()
-			c, err := at.dial(t.Context()) // which may hear of it already
+			c, err := at.dial(t.Context(), new(rdmanet.Dialer)) // which may hear of it already
 			if err == nil {
 				_, err = limited(t, c).Read(make([]byte, 1))
 			}
@@ -276,13 +285,13 @@ func TestStop(t *testing.T) {
 	for _, network := range []string{"tcp", "unix", "rdma"} {
 		t.Run(network, func(t *testing.T) {
 			l, to := listen(t, "tcp")
-			at, stop := start(t, network, &proxy{to: to, grace: patience})
+			at, stop := start(t, network, &proxy{to: to, limits: limits{grace: patience}})
 			client := connect(t, at)
 			server := accept(t, l)
 			stopped := make(chan struct{})
 			go func() { defer close(stopped); stop() }()
 			require.Eventually(t, func() bool {
-				c, err := at.dial(t.Context())
+				c, err := at.dial(t.Context(), new(rdmanet.Dialer))
 				if err == nil {
 					reset(c)
 				}
@@ -317,16 +326,16 @@ func TestStop(t *testing.T) {
 // neither a file of another kind nor a socket in use is taken away.
 func TestSocketFile(t *testing.T) {
 	e := anywhere(t, "unix")
-	l, err := e.listen(t.Context())
+	l, err := e.listen(t.Context(), new(rdmanet.ListenConfig))
 	require.NoError(t, err)
-	_, err = e.listen(t.Context())
+	_, err = e.listen(t.Context(), new(rdmanet.ListenConfig))
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	connect(t, e)
 
 	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a process does that is killed
 	require.NoError(t, l.Close())
 	assert.FileExists(t, e.address)
-	l, err = e.listen(t.Context())
+	l, err = e.listen(t.Context(), new(rdmanet.ListenConfig))
 	require.NoError(t, err)
 	connect(t, e)
 	ctx, stop := context.WithCancel(t.Context())
@@ -335,7 +344,7 @@ func TestSocketFile(t *testing.T) {
 	assert.NoFileExists(t, e.address)
 
 	require.NoError(t, os.WriteFile(e.address, []byte("precious"), 0o600))
-	_, err = e.listen(t.Context())
+	_, err = e.listen(t.Context(), new(rdmanet.ListenConfig))
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	assert.FileExists(t, e.address)
 }

@@ -1,0 +1,174 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// conn is what conns of all networks have: they end one direction at a time.
+type conn interface {
+	net.Conn
+	CloseRead() error
+	CloseWrite() error
+}
+
+var (
+	_ conn = (*net.TCPConn)(nil)
+	_ conn = (*net.UnixConn)(nil)
+	_ conn = (*rdmanet.Conn)(nil)
+)
+
+// activity notes when a conn last carried something, in either direction.
+type activity struct {
+	began time.Time
+	last  atomic.Int64 // nanoseconds after began
+}
+
+func newActivity() *activity { return &activity{began: time.Now()} }
+
+func (a *activity) touch() { a.last.Store(int64(time.Since(a.began))) }
+
+// watch calls end when nothing was carried for limit, and returns then or when ctx ends.
+func (a *activity) watch(ctx context.Context, limit time.Duration, end func()) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+		}
+		quiet := time.Since(a.began) - time.Duration(a.last.Load())
+		if quiet >= limit {
+			end()
+			return
+		}
+		timer.Reset(limit - quiet)
+	}
+}
+
+// pieceSize is how much is copied at a time, in bytes: what is larger must not look like
+// an idle conn to a slow receiver.
+const pieceSize = 64 << 10
+
+var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
+
+// sink notes what is written to a conn.
+type sink struct {
+	conn
+	*activity
+	carried *atomic.Uint64
+}
+
+func (s sink) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		s.touch()
+		var m int
+		m, err = s.conn.Write(b[n:min(n+pieceSize, len(b))])
+		n += m
+		s.carried.Add(uint64(m))
+	}
+	s.touch()
+	return n, err
+}
+
+// link is two conns that are copied to each other.
+type link struct {
+	client, target conn
+	first          []byte // of what the client sent
+	active         *activity
+	counts         *counters
+
+	sent, received int64 // by the client and to it
+}
+
+// join copies in both directions at once, until both have ended or one has failed.
+func (l *link) join() error {
+	var there, back error
+	var copying sync.WaitGroup
+	copying.Go(func() {
+		there = l.pipe(sink{l.target, l.active, &l.counts.sent}, l.client, l.first, &l.sent)
+	})
+	back = l.pipe(sink{l.client, l.active, &l.counts.received}, l.target, nil, &l.received)
+	copying.Wait()
+	return cause(there, back)
+}
+
+// cause is the error that ended the other direction, too, by closing its conns.
+func cause(a, b error) error {
+	if a == nil || b != nil && errors.Is(a, net.ErrClosed) {
+		return b
+	}
+	return a
+}
+
+// pipe copies one direction and passes its end on.
+func (l *link) pipe(dst sink, src conn, first []byte, n *int64) error {
+	m, err := dst.Write(first)
+	*n = int64(m)
+	if err == nil {
+		var more int64
+		more, err = transfer(dst, src)
+		*n += more
+	}
+	switch {
+	case err == nil:
+		err = ended(dst.CloseWrite())
+	case errors.Is(err, syscall.EPIPE):
+		// dst is closed and hears no more. What it said before may still be on its
+		// way to src, so that only this direction ends.
+		err = ended(src.CloseRead())
+	default:
+		reset(dst.conn, src)
+	}
+	return err
+}
+
+// transfer does not copy what a fabric has written into memory already. It hides ways
+// to copy of which a sink would not be told.
+func transfer(dst sink, src conn) (int64, error) {
+	if c, ok := src.(*rdmanet.Conn); ok {
+		return c.WriteTo(dst)
+	}
+	buf := pieces.Get().(*[pieceSize]byte)
+	defer pieces.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, buf[:])
+}
+
+// ended ignores that a conn whose direction is to end has none any more.
+func ended(err error) error {
+	if errors.Is(err, syscall.ENOTCONN) || errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// closeBoth closes conns at the same time: over a fabric Close waits until the peer has
+// everything.
+func closeBoth(a, b conn) error {
+	var errA, errB error
+	var closing sync.WaitGroup
+	closing.Go(func() { errA = ended(a.Close()) })
+	errB = ended(b.Close())
+	closing.Wait()
+	return errors.Join(errA, errB)
+}
+
+// reset closes conns such that the peer gets an error, where the network knows
+// that, and no end of stream.
+func reset(conns ...conn) {
+	for _, c := range conns {
+		if c, ok := c.(interface{ SetLinger(sec int) error }); ok {
+			_ = c.SetLinger(0)
+		}
+		_ = c.Close()
+	}
+}

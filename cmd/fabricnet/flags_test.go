@@ -1,0 +1,179 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func TestExitStatus(t *testing.T) {
+	for args, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"":                               {2, "usage: fabricnet command"},
+		"help":                           {0, "usage: fabricnet command"},
+		"prxy":                           {2, `no command "prxy"`},
+		"proxy -help":                    {0, "-max-conns"},
+		"proxy":                          {2, "-listen is missing"},
+		"proxy -listen":                  {2, "flag needs an argument"},
+		"proxy -listen udp://:1":         {2, "none of tcp, unix and rdma"},
+		"proxy -listen tcp://:0 -to x":   {2, "begins with tcp://"},
+		"proxy -listen tcp://:0 rdma://": {2, `"rdma://" belongs to no flag`},
+		"proxy -listen tcp://127.0.0.1:0 -to tcp://127.0.0.1:1 -metrics 127.0.0.1:x": {1, "-metrics"},
+		"proxy -listen unix:///nowhere/socket -to tcp://127.0.0.1:1":                 {1, "no such file or directory"},
+	} {
+		var stderr bytes.Buffer
+		assert.Equal(t, want.status, run(strings.Fields(args), &stderr), args)
+		assert.Contains(t, stderr.String(), want.text, args)
+	}
+}
+
+// Flags that contradict each other are refused, each by its name.
+func TestCheck(t *testing.T) {
+	const (
+		in   = "-listen rdma://127.0.0.1:0 -to tcp://127.0.0.1:1 "
+		out  = "-listen tcp://127.0.0.1:0 -to rdma://127.0.0.1:1 "
+		unix = "-listen unix:///s -to tcp://127.0.0.1:1 "
+		pair = "-tls-cert c -tls-key k "
+	)
+	for args, want := range map[string]string{ // part of the error
+		in: "", out: "", unix: "", in + pair: "", out + pair: "", out + "-tls-ca c": "", in + pair + "-tls-client-ca c -allow-client a,b": "",
+		in + "-allow 10.0.0.0/8,::1 -max-conns 0 -idle-timeout 0 -grace 0": "",
+
+		in + "-tls-cert c":                "go together",
+		in + "-tls-key k":                 "go together",
+		unix + pair:                       "for the fabric",
+		in + "-tls-ca c":                  "-to rdma",
+		in + "-tls-client-ca c":           "-tls-cert",
+		out + pair + "-tls-client-ca c":   "-listen rdma",
+		in + pair + "-allow-client a":     "-tls-client-ca",
+		in + "-allow-client a,":           "empty",
+		out + "-tls-server-name a":        "-tls-ca",
+		unix + "-allow ::1":               "Unix socket",
+		in + "-allow 10.0.0.0/33":         "neither a network",
+		in + "-allow localhost":           "neither a network",
+		in + "-max-conns -1":              "-max-conns",
+		in + "-dial-timeout 0":            "-dial-timeout",
+		in + "-idle-timeout -1s":          "-idle-timeout",
+		in + "-grace -1s":                 "-grace",
+		"-listen rdma://127.0.0.1:0":      "-to is missing",
+		"-to rdma://127.0.0.1:0":          "-listen is missing",
+		in + "-idle-timeout 5":            "-idle-timeout",
+		in + "-tls-client-ca c -tls-ca c": "-to rdma",
+	} {
+		_, err := parseProxy(strings.Fields(args), io.Discard)
+		if want == "" {
+			assert.NoError(t, err, args)
+		} else {
+			assert.ErrorContains(t, err, want, args)
+		}
+	}
+}
+
+func TestPrefixes(t *testing.T) {
+	var p prefixes
+	assert.True(t, p.contain(netip.MustParseAddr("192.0.2.1")), "none is all")
+	require.NoError(t, p.Set("10.1.2.3/8, 192.0.2.7"))
+	require.NoError(t, p.Set("fe80::/10"))
+	assert.Equal(t, "10.0.0.0/8 192.0.2.7/32 fe80::/10", p.String())
+	for a, want := range map[string]bool{
+		"10.255.0.1": true, "11.0.0.1": false, "192.0.2.7": true, "192.0.2.8": false, "::ffff:10.0.0.1": true,
+		"fe80::1%eth0": true, "2001:db8::1": false,
+	} {
+		assert.Equal(t, want, p.contain(netip.MustParseAddr(a)), a)
+	}
+}
+
+// Other hosts are let in only with TLS, or where that was asked for. What passes the
+// check fails to listen here: nobody has the addresses of 192.0.2.0/24 and 2001:db8::/32.
+func TestOnlyLoopbackWithoutTLS(t *testing.T) {
+	ca := newAuthority(t)
+	cert, key := ca.issue(t, "server")
+	tls := "-tls-cert " + cert + " -tls-key " + key
+	for _, tt := range []struct {
+		listen, flags string
+		served        bool
+	}{
+		{"rdma://192.0.2.1:0", "", false},
+		{"rdma://[2001:db8::1]:0", "", false},
+		{"rdma://:0", "", false},
+		{"rdma://0.0.0.0:0", "", false},
+		{"rdma://[::]:0", "", false},
+		{"rdma://[::ffff:192.0.2.1]:0", "", false},
+		{"tcp://:0", "", false},
+		{"tcp://192.0.2.1:0", "", false},
+		{"tcp://192.0.2.1:0", "-tls-ca " + ca.file, false}, // which is TLS to the other side
+		{"tcp://192.0.2.1:0", tls, false},
+		{"rdma://192.0.2.1:0", "-insecure", true},
+		{"rdma://192.0.2.1:0", tls, true},
+		{"rdma://192.0.2.1:0", tls + " -tls-client-ca " + ca.file, true},
+		{"tcp://192.0.2.1:0", "-insecure", true},
+	} {
+		o, err := parseProxy(strings.Fields("-listen "+tt.listen+" -to rdma://127.0.0.1:1 "+tt.flags), io.Discard)
+		require.NoError(t, err)
+		_, l, err := o.open(t.Context(), slog.New(slog.DiscardHandler))
+		if !assert.Error(t, err, "%v", tt) {
+			l.Close()
+			continue
+		}
+		if tt.served {
+			assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL, "%v", tt)
+		} else {
+			assert.ErrorContains(t, err, tt.listen+" is open to other hosts without TLS", "%v", tt)
+			assert.ErrorContains(t, err, "-insecure", "%v", tt)
+		}
+	}
+	for _, listen := range []string{"rdma://127.0.0.1:0", "tcp://127.0.0.2:0", "tcp://localhost:0", "rdma://localhost:0"} {
+		o, err := parseProxy([]string{"-listen", listen, "-to", "rdma://127.0.0.1:1"}, io.Discard)
+		require.NoError(t, err)
+		_, l, err := o.open(t.Context(), slog.New(slog.DiscardHandler))
+		require.NoError(t, err, listen)
+		assert.True(t, loopback(l.Addr().String()), listen)
+		require.NoError(t, l.Close())
+	}
+	p := &proxy{log: slog.New(slog.DiscardHandler)}
+	for _, address := range []string{":0", "192.0.2.1:0"} {
+		_, err := p.serveMetrics(t.Context(), address, false)
+		assert.ErrorContains(t, err, "is open to other hosts without TLS")
+	}
+	_, err := p.serveMetrics(t.Context(), "192.0.2.1:0", true)
+	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
+}
+
+// go install refuses modules with replace directives; and what go.work has in place of
+// one is for the version that go.mod names.
+func TestModule(t *testing.T) {
+	var module struct {
+		Require []struct{ Path, Version string }
+		Replace []any
+	}
+	edit(t, &module, "mod", "go.mod")
+	assert.Empty(t, module.Replace)
+	var work struct {
+		Replace []struct {
+			Old struct{ Path, Version string }
+		}
+	}
+	edit(t, &work, "work", "../../go.work")
+	require.NotEmpty(t, work.Replace)
+	for _, r := range work.Replace {
+		assert.Contains(t, module.Require, struct{ Path, Version string }{r.Old.Path, r.Old.Version})
+	}
+}
+
+func edit(t *testing.T, into any, what, file string) {
+	t.Helper()
+	out, err := exec.Command("go", what, "edit", "-json", file).Output()
+	require.NoError(t, err)
+	require.NoError(t, json.Unmarshal(out, into))
+}

@@ -1,0 +1,31 @@
+module github.com/seed202c38ff/fabricnet/cmd/fabricnet
+
+go 1.26.0
+
+// No replace directives: go install refuses modules that have any. In the repository
+// go.work has this module use the core that lies beside it; elsewhere these versions of
+// the core and of its exporter count, commits that are public until there are tags.
+require (
+	github.com/seed202c38ff/fabricnet v0.0.0-20261124073114-26be6a6f2172
+	github.com/seed202c38ff/fabricnet/metrics/prometheus v0.0.0-20261124073114-26be6a6f2172
+)
+
+require (
+	github.com/pires/go-proxyproto v0.15.0
+	github.com/prometheus/client_golang v1.25.0
+	github.com/stretchr/testify v1.12.1
+)
+
+require (
+	github.com/beorn7/perks v1.0.1 // indirect
+	github.com/cespare/xxhash/v2 v2.3.0 // indirect
+	github.com/kylelemons/godebug v1.1.0 // indirect
+	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
+	github.com/prometheus/client_model v0.6.3 // indirect
+	github.com/prometheus/common v0.72.0 // indirect
+	github.com/prometheus/procfs v0.22.0 // indirect
+	github.com/smallnest/ringbuffer v0.1.1 // indirect
+	go.yaml.in/yaml/v3 v3.0.5 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+	google.golang.org/protobuf v1.36.12 // indirect
+)

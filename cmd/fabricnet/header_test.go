@@ -1,0 +1,118 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// header reads what a backend finds first on a conn.
+func header(t *testing.T, c net.Conn) *proxyproto.Header {
+	t.Helper()
+	h, err := proxyproto.Read(bufio.NewReaderSize(c, 16)) // nothing follows yet
+	require.NoError(t, err)
+	assert.EqualValues(t, 2, h.Version)
+	return h
+}
+
+// The backend is told who the client is, whatever networks are on the way.
+func TestSendProxy(t *testing.T) {
+	for _, network := range []string{"tcp", "unix", "rdma"} {
+		for _, target := range []string{"tcp", "unix", "rdma"} {
+			t.Run(network+" to "+target, func(t *testing.T) {
+				backend, to := listen(t, target)
+				at, _ := start(t, network, &proxy{to: to, limits: limits{sendProxy: true}})
+				client := connect(t, at)
+				server := accept(t, backend)
+				h := header(t, server)
+				assert.True(t, h.Command.IsProxy())
+				if network == "unix" {
+					assert.Equal(t, proxyproto.UnixStream, h.TransportProtocol)
+					assert.Equal(t, at.address, h.DestinationAddr.String())
+				} else {
+					assert.Equal(t, proxyproto.TCPv4, h.TransportProtocol)
+					assert.Equal(t, client.LocalAddr().String(), h.SourceAddr.String())
+					assert.Equal(t, client.RemoteAddr().String(), h.DestinationAddr.String())
+				}
+				pass(t, client, server)
+			})
+		}
+	}
+}
+
+// A client's address passes through two proxies and the fabric between them, and what
+// comes in one piece with a header is not lost.
+func TestAcceptProxy(t *testing.T) {
+	backend, to := listen(t, "tcp")
+	second, _ := start(t, "rdma", &proxy{to: to, limits: limits{acceptProxy: true, sendProxy: true}})
+	at, _ := start(t, "tcp", &proxy{to: second, limits: limits{acceptProxy: true, sendProxy: true}})
+	from := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1).To4(), Port: 4711}
+	dest := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 2).To4(), Port: 80}
+	for version := byte(1); version <= 2; version++ {
+		t.Run(fmt.Sprint("version ", version), func(t *testing.T) {
+			h, err := proxyproto.HeaderProxyFromAddrs(version, from, dest).Format()
+			require.NoError(t, err)
+			client := connect(t, at)
+			_, err = client.Write(append(h, "glued"...))
+			require.NoError(t, err)
+			server := accept(t, backend)
+			r := bufio.NewReader(server)
+			got, err := proxyproto.Read(r)
+			require.NoError(t, err)
+			assert.Equal(t, from.String(), got.SourceAddr.String())
+			assert.Equal(t, dest.String(), got.DestinationAddr.String())
+			text := make([]byte, len("glued"))
+			_, err = io.ReadFull(r, text)
+			require.NoError(t, err)
+			assert.Equal(t, "glued", string(text))
+			pass(t, client, server)
+		})
+	}
+	t.Run("local", func(t *testing.T) {
+		client := connect(t, at)
+		_, err := (&proxyproto.Header{
+			Version: 2, Command: proxyproto.LOCAL, TransportProtocol: proxyproto.TCPv4, SourceAddr: from, DestinationAddr: dest,
+		}).WriteTo(client)
+		require.NoError(t, err)
+		server := accept(t, backend)
+		assert.Equal(t, client.LocalAddr().String(), header(t, server).SourceAddr.String(), "the conn's own address")
+		pass(t, client, server)
+	})
+}
+
+// A client without a header is reset, and so is one that takes its time.
+func TestNoHeader(t *testing.T) {
+	for name, text := range map[string]string{
+		"another protocol": "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+		"nonsense":         "\r\n\r\n\x00\r\nQUIT\n\x2f\x99\xff\xff",
+		"half of it":       "\r\n\r\n\x00\r\nQU",
+		"nothing":          "",
+	} {
+		t.Run(name, func(t *testing.T) {
+			backend, to := listen(t, "tcp")
+			p := &proxy{to: to, limits: limits{acceptProxy: true, dial: 200 * time.Millisecond}}
+			at, stop := start(t, "tcp", p)
+			c, err := at.dial(t.Context(), new(rdmanet.Dialer))
+			require.NoError(t, err)
+			_, err = c.Write([]byte(text))
+			require.NoError(t, err)
+			assertResetConn(t, c, err)
+			counted(t, p, noHeader, 1)
+			stop()
+			require.NoError(t, backend.(*net.TCPListener).SetDeadline(time.Now()))
+			_, err = backend.Accept()
+			var timeout net.Error
+			assert.True(t, errors.As(err, &timeout) && timeout.Timeout(), "nobody has come")
+		})
+	}
+}

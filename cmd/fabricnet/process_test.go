@@ -1,0 +1,215 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"os"
+	"os/exec"
+	"regexp"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+const asProgram = "FABRICNET_TEST_PROGRAM"
+
+// TestMain has the tests' program be fabricnet in child processes.
+func TestMain(m *testing.M) {
+	if os.Getenv(asProgram) != "" {
+		os.Exit(run(os.Args[1:], os.Stderr))
+	}
+	os.Exit(m.Run())
+}
+
+// child is fabricnet proxy in a process of its own.
+type child struct {
+	*exec.Cmd
+	at      endpoint
+	metrics string // the page's address
+	exited  chan error
+}
+
+var (
+	listening = regexp.MustCompile(`msg=listening at=(\S+)`)
+	page      = regexp.MustCompile(`msg=metrics at=(\S+)`)
+)
+
+// startChild waits until it listens.
+func startChild(t *testing.T, flags ...string) *child {
+	t.Helper()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
+	c := &child{Cmd: exec.CommandContext(ctx, self, append([]string{"proxy"}, flags...)...), exited: make(chan error, 1)}
+	c.Env = append(os.Environ(), asProgram+"=1")
+	stderr, err := c.StderrPipe()
+	require.NoError(t, err)
+	require.NoError(t, c.Start())
+	ready, gone := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(gone)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			fmt.Fprintln(t.Output(), "child:", lines.Text())
+			if m := page.FindStringSubmatch(lines.Text()); m != nil {
+				c.metrics = m[1]
+			}
+			if m := listening.FindStringSubmatch(lines.Text()); m != nil {
+				assert.NoError(t, c.at.Set(m[1]))
+				close(ready)
+			}
+		}
+		c.exited <- c.Wait()
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-gone
+	})
+	select {
+	case <-ready:
+	case <-gone:
+		require.FailNow(t, "the child has ended")
+	}
+	return c
+}
+
+// ended waits for the exit.
+func (c *child) ended(t *testing.T) error {
+	t.Helper()
+	select {
+	case err := <-c.exited:
+		return err
+	case <-time.After(patience):
+		require.FailNow(t, "the child does not end")
+		return nil
+	}
+}
+
+// A process that gets a signal takes nobody in, lets conns finish, and is successful.
+// Those that do not finish in time are reset; a second signal ends it at once.
+func TestSignals(t *testing.T) {
+	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
+		for name, test := range map[string]func(t *testing.T, p *child, client, server conn){
+			"finish": func(t *testing.T, p *child, client, server conn) {
+				pass(t, client, server)
+				require.NoError(t, client.Close())
+				require.NoError(t, server.Close())
+				assert.NoError(t, p.ended(t))
+			},
+			"second signal": func(t *testing.T, p *child, client, _ conn) {
+				require.NoError(t, p.Process.Signal(sig))
+				var exit *exec.ExitError
+				require.ErrorAs(t, p.ended(t), &exit)
+				assert.Equal(t, sig, exit.Sys().(syscall.WaitStatus).Signal())
+				_, err := client.Read(make([]byte, 1))
+				assert.Error(t, err)
+				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+			},
+			"over": func(t *testing.T, p *child, client, server conn) {
+				assert.NoError(t, p.ended(t))
+				for _, c := range []conn{client, server} {
+					_, err := c.Read(make([]byte, 1))
+					assert.ErrorIs(t, err, syscall.ECONNRESET)
+				}
+			},
+		} {
+			t.Run(fmt.Sprint(sig, " ", name), func(t *testing.T) {
+				grace := "1m"
+				if name == "over" {
+					grace = "300ms"
+				}
+				backend, to := listen(t, "tcp")
+				p := startChild(t, "-listen", "tcp://127.0.0.1:0", "-to", to.String(), "-grace", grace)
+				client, server := connect(t, p.at), accept(t, backend)
+				pass(t, client, server)
+				require.NoError(t, p.Process.Signal(sig))
+				require.Eventually(t, func() bool {
+					c, err := p.at.dial(t.Context(), new(rdmanet.Dialer))
+					if err == nil {
+						reset(c)
+					}
+					return errors.Is(err, syscall.ECONNREFUSED)
+				}, patience, time.Millisecond, "it takes nobody in")
+				test(t, p, client, server)
+			})
+		}
+	}
+}
+
+// Bytes go by way of a Unix socket to another process, from there over the fabric to a
+// proxy in this one, to an echo server on TCP, and back.
+func TestTwoProcesses(t *testing.T) {
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			t.Setenv("RDMANET_PROVIDERS", provider)
+			backend, to := listen(t, "tcp")
+			fabric, _ := start(t, "rdma", &proxy{to: to})
+			socket := anywhere(t, "unix")
+			p := startChild(t, "-listen", socket.String(), "-to", fabric.String())
+			client := connect(t, socket)
+			server := accept(t, backend)
+			go func() {
+				_, _ = io.Copy(server, server)
+				_ = server.Close()
+			}()
+			want := make([]byte, 8<<20)
+			_, _ = rand.NewChaCha8([32]byte{}).Read(want)
+			sent := make(chan error, 1)
+			go func() {
+				_, err := client.Write(want)
+				sent <- errors.Join(err, client.CloseWrite())
+			}()
+			got, err := io.ReadAll(client)
+			require.NoError(t, err)
+			require.NoError(t, <-sent)
+			assert.True(t, bytes.Equal(want, got), "%d bytes came back", len(got))
+			require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+			assert.NoError(t, p.ended(t))
+			assert.NoFileExists(t, socket.address)
+		})
+	}
+}
+
+// The page has the proxy's metrics, the fabric's and the process's.
+func TestMetrics(t *testing.T) {
+	t.Setenv("RDMANET_PROVIDERS", testenv.Shared()[0])
+	backend, to := listen(t, "rdma")
+	p := startChild(t, "-listen", "tcp://127.0.0.1:0", "-to", to.String(), "-max-conns", "1", "-metrics", "127.0.0.1:0")
+	client, server := connect(t, p.at), accept(t, backend)
+	pass(t, client, server)
+	assertReset(t, p.at)
+	r, err := http.Get(p.metrics)
+	require.NoError(t, err)
+	defer r.Body.Close()
+	text, err := io.ReadAll(r.Body)
+	require.NoError(t, err)
+	assert.Equal(t, http.StatusOK, r.StatusCode)
+	for _, line := range []string{
+		"fabricnet_proxy_conns 1", "fabricnet_proxy_conns_max 1",
+		"fabricnet_proxy_sent_bytes_total 5", "fabricnet_proxy_received_bytes_total 5",
+		`fabricnet_proxy_conns_ended_total{why="too many"} 1`, `fabricnet_proxy_conns_ended_total{why="done"} 0`,
+		`fabricnet_sent_bytes_total{provider="` + testenv.Shared()[0] + `"} 5`, "process_open_fds ", "go_goroutines ",
+	} {
+		assert.Contains(t, string(text), "\n"+line)
+	}
+	r, err = http.Post(p.metrics, "text/plain", bytes.NewReader(nil))
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	assert.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
+
+	problems, err := testutil.GatherAndLint(new(proxy).registry())
+	require.NoError(t, err)
+	assert.Empty(t, problems)
+}

@@ -1,0 +1,73 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// runProxy serves until a signal comes. A second one ends the process at once.
+func runProxy(o *options, stderr io.Writer) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	context.AfterFunc(ctx, stop) // the second signal finds the default again
+	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
+	if err != nil {
+		return err
+	}
+	defer l.Close()
+	if o.metrics != "" {
+		end, err := p.serveMetrics(ctx, o.metrics, o.insecure)
+		if err != nil {
+			return err
+		}
+		defer end()
+	}
+	p.serve(ctx, l)
+	return nil
+}
+
+// open makes a proxy, and listens for it.
+func (o *options) open(ctx context.Context, log *slog.Logger) (*proxy, net.Listener, error) {
+	server, err := o.tls.server()
+	if err != nil {
+		return nil, nil, err
+	}
+	client, err := o.tls.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &proxy{
+		to:        o.to,
+		dialer:    &rdmanet.Dialer{TLSConfig: client, Logger: log},
+		admission: admission{o.allow, o.allowClient},
+		limits:    o.limits,
+		log:       log,
+	}
+	at := o.from
+	if at.network != "unix" {
+		if at.address, err = literal(ctx, at.address); err != nil {
+			return nil, nil, err
+		}
+		if !loopback(at.address) && !o.insecure && (at.network != "rdma" || server == nil) {
+			return nil, nil, fmt.Errorf("-listen %v is open to other hosts without TLS: %w", o.from.String(), remedy(at.network))
+		}
+	}
+	l, err := at.listen(ctx, &rdmanet.ListenConfig{TLSConfig: server, Authorize: p.authorize, Logger: log})
+	return p, l, err
+}
+
+// remedy is what to do about an address that is not served.
+func remedy(network string) error {
+	if network == "rdma" {
+		return fmt.Errorf("give -tls-cert and -tls-key, and -tls-client-ca to say who may come; listen at a loopback address; or accept that with -insecure")
+	}
+	return fmt.Errorf("there is TLS on the fabric side only: listen at a loopback address, or accept that with -insecure")
+}

@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// tlsFiles are PEM files. Certificate and key are read anew for each rendezvous, so that
+// renewed ones count without a restart.
+type tlsFiles struct {
+	cert, key, ca, clientCA, serverName string
+}
+
+// dials tells whether there is TLS towards servers.
+func (f *tlsFiles) dials() bool { return f.ca != "" || f.cert != "" }
+
+// server returns nil if there are no files for it.
+func (f *tlsFiles) server() (*tls.Config, error) {
+	if f.cert == "" {
+		return nil, nil
+	}
+	if _, err := f.pair(); err != nil {
+		return nil, err
+	}
+	c := &tls.Config{
+		MinVersion:     tls.VersionTLS13,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.pair() },
+	}
+	if f.clientCA != "" {
+		pool, err := certPool(f.clientCA)
+		if err != nil {
+			return nil, err
+		}
+		c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, pool
+	}
+	return c, nil
+}
+
+// client is as server.
+func (f *tlsFiles) client() (*tls.Config, error) {
+	if !f.dials() {
+		return nil, nil
+	}
+	c := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: f.serverName}
+	if f.ca != "" {
+		pool, err := certPool(f.ca)
+		if err != nil {
+			return nil, err
+		}
+		c.RootCAs = pool
+	}
+	if f.cert != "" {
+		if _, err := f.pair(); err != nil {
+			return nil, err
+		}
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.pair() }
+	}
+	return c, nil
+}
+
+func (f *tlsFiles) pair() (*tls.Certificate, error) {
+	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
+	if err != nil {
+		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
+	}
+	return &pair, nil
+}
+
+func certPool(file string) (*x509.CertPool, error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(text) {
+		return nil, fmt.Errorf("%s: there is no certificate in it", file)
+	}
+	return pool, nil
+}
+
+// admission says whom to let in.
+type admission struct {
+	networks prefixes
+	names    names // in certificates; none is all
+}
+
+// authorize is ListenConfig.Authorize: its errors are sent to the peer.
+func (a *admission) authorize(_ context.Context, peer rdmanet.PeerInfo) error {
+	if !a.network(peer.RemoteAddr) {
+		return errors.New("clients from this network are not let in")
+	}
+	if len(a.names) == 0 {
+		return nil
+	}
+	if peer.TLS == nil || len(peer.TLS.PeerCertificates) == 0 || !a.certificate(peer.TLS.PeerCertificates[0]) {
+		return errors.New("no name in the client's certificate is let in")
+	}
+	return nil
+}
+
+func (a *admission) certificate(leaf *x509.Certificate) bool {
+	has := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+	for _, uri := range leaf.URIs {
+		has = append(has, uri.String())
+	}
+	return slices.ContainsFunc(has, func(name string) bool { return slices.Contains(a.names, name) })
+}
+
+// network tells whether conns from an address are let in.
+func (a *admission) network(from net.Addr) bool {
+	if len(a.networks) == 0 {
+		return true
+	}
+	at, ok := addrPort(from)
+	return ok && a.networks.contain(at.Addr())
+}
+
+// addrPort is for the addresses of TCP and of a fabric's rendezvous.
+func addrPort(a net.Addr) (netip.AddrPort, bool) {
+	if a, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
+		return a.AddrPort(), a.AddrPort().IsValid()
+	}
+	return netip.AddrPort{}, false
+}
