@@ -29,21 +29,32 @@ type endpoint struct {
 	abandoned bool
 	closed    bool // there are no calls to look at
 
-	claim *shmdir.Claim // of the region's name; nil for other providers
+	claim  *shmdir.Claim // of the region's name; nil for other providers
+	layout byte          // of the region
 
 	close func() error
 }
 
 func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 	provider := providerOf(info)
+	named := has(provider, namedRegion)
+	if named {
+		done, err := roomForRegion()
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+	}
 	o, err := ofi.Open(info, options(provider))
 	if err != nil {
 		return nil, err
 	}
 	e := &endpoint{ofi: o, attr: attributes(o, provider, delivery)}
 	e.close = sync.OnceValue(e.shut)
-	if err := e.claimRegion(); err != nil {
-		return nil, errors.Join(err, e.close())
+	if named {
+		if err := e.secureRegion(); err != nil {
+			return nil, errors.Join(err, e.close())
+		}
 	}
 	if o.WaitFD() >= 0 {
 		w, err := newWaiter(o)
@@ -113,7 +124,7 @@ const resolveTime = 2 * time.Second
 
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	if has(e.attr.Provider, namedRegion) {
-		if err := sameLayout(e.Name(), name); err != nil {
+		if err := e.checkRegion(name); err != nil {
 			return 0, err
 		}
 	}

@@ -63,7 +63,7 @@ var effects = map[effect]string{
 	perPeer:          "an endpoint for each peer process",
 	sameHost:         "offered on one host only",
 	oneMapping:       "endpoints of one process that talk to each other are closed together",
-	namedRegion:      "regions have names that no other process has, are removed once both sides are attached, and are claimed until then; an error says how much room there is",
+	namedRegion:      "regions have names that nobody can guess, are checked and their memory reserved, own ones and peers'; the names are removed once both sides are attached, and are claimed until then; an error says how much room there is",
 	guarded:          "calls can be got out of the library, after which the endpoint is abandoned",
 	lockRegions:      "a lock between changes of regions and all that looks them up",
 	slashOwn:         "endpoints of this process are inserted with a slash in front",
@@ -107,7 +107,7 @@ var quirks = []quirk{
 	{provider: "shm", does: oneMapping,
 		why: "two endpoints of one process use one mapping, which goes with the first of them", source: "smr_map_to_region"},
 	{provider: "shm", does: namedRegion,
-		why: "it takes the process number for a name, which containers that share /dev/shm have twice; what it leaves behind stays; ENODATA is all that tells that /dev/shm is full", source: "smr_getinfo, smr_create"},
+		why: "it takes the process number for a name, which containers that share /dev/shm have twice, and whatever file it finds there; memory of a full /dev/shm raises SIGBUS; what it leaves behind stays; ENODATA is all that tells that /dev/shm is full", source: "smr_getinfo, smr_create, smr_retry_map"},
 	{provider: "shm", from: "2.5", does: slashOwn,
 		why: "it knows a region of its own process by its name, but forgets where it is: long messages are looked for at a wrong address; it does not know a name with a slash, which shm_open(3) ignores, and maps it as any other", source: "smr_map_to_region"},
 	{provider: "shm", from: "2.0", before: "2.4", does: dataIsWrite,
@@ -275,12 +275,15 @@ func has(provider string, does effect) bool { return find(provider, does) != nil
 
 // options are what the binding is told of a provider.
 func options(provider string) ofi.Options {
-	return ofi.Options{
+	o := ofi.Options{
 		Guarded:           has(provider, guarded),
 		LockRegions:       has(provider, lockRegions),
-		SlashOwn:          has(provider, slashOwn),
 		MinMultiRecvEarly: has(provider, multiRecvEarly),
 	}
+	if has(provider, slashOwn) {
+		o.SlashOwn = processBase()
+	}
+	return o
 }
 
 // providerOf is the name that an entry's provider has here.
