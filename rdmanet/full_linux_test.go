@@ -27,6 +27,7 @@ func TestFullSharedMemory(t *testing.T) {
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
 	cleanly(t, here)
 	cleanly(t, there)
+	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before there is looked at
 	both := []string{"shm", testenv.Native}
 	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: both})
 	call := func(providers ...string) (c, s *rdmanet.Conn, err error) {
