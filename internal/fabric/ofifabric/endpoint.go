@@ -32,6 +32,8 @@ type endpoint struct {
 	claim  *shmdir.Claim // of the region's name; nil for other providers
 	layout byte          // of the region
 
+	sockets *sockets // nil for providers that have none
+
 	close func() error
 }
 
@@ -63,6 +65,7 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 		}
 		e.waiter = w
 	}
+	e.sockets = socketsOf(provider, e.Name())
 	return e, nil
 }
 
@@ -134,10 +137,19 @@ func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 		}
 	}
 	a, err := e.ofi.Insert(name)
+	if err == nil {
+		e.sockets.insert(fabric.Addr(a), name)
+	}
 	return fabric.Addr(a), err
 }
 
-func (e *endpoint) Remove(a fabric.Addr) error { return e.ofi.Remove(ofi.Addr(a)) }
+// Connected says that connections to peers have come up since Insert: see sockets.
+func (e *endpoint) Connected() { e.sockets.connected() }
+
+func (e *endpoint) Remove(a fabric.Addr) error {
+	e.sockets.remove(a)
+	return e.ofi.Remove(ofi.Addr(a))
+}
 
 // Register registers memory. Where local buffers need no registration, local
 // memory gets none.
@@ -169,12 +181,16 @@ func (unregistered) Close() error  { return nil }
 func (e *endpoint) Waiter() fabric.Waiter { return e.waiter }
 
 // Shutdown ends all use of posted memory before Close; see ofi.Endpoint.Shutdown.
-func (e *endpoint) Shutdown() error { return e.ofi.Shutdown() }
+func (e *endpoint) Shutdown() error {
+	e.sockets.close()
+	return e.ofi.Shutdown()
+}
 
 // Close may be called again, and returns the same.
 func (e *endpoint) Close() error { return e.close() }
 
 func (e *endpoint) shut() error {
+	e.sockets.close()
 	e.rescue.Lock()
 	e.closed = true
 	abandoned := e.abandoned

@@ -53,6 +53,8 @@ const (
 	clamped                            // sizes are cut to what an int holds: of all providers
 	dataIsWrite                        // a completion with data that is no message is a peer's write: of all providers
 	looksAnyway                        // fabric.Attr.Ticks
+	tcpSockets                         // that children inherit: see closeOnExec
+	udpSockets                         // likewise
 	ibIfNamed                          // entries with an InfiniBand address only where the domain is named: of all providers
 )
 
@@ -76,6 +78,8 @@ var effects = map[effect]string{
 	clamped:          "sizes are cut to what an int holds",
 	dataIsWrite:      "a completion with data that is no message is taken for a peer's write",
 	looksAnyway:      "polled each 64 ms, though there is a descriptor to wait on",
+	tcpSockets:       "TCP sockets that are known by their addresses get close-on-exec, some 20 ms later",
+	udpSockets:       "UDP sockets that are known by their addresses get close-on-exec, some 20 ms later",
 	ibIfNamed:        "entries with an InfiniBand address are used only where their domain is named",
 }
 
@@ -127,6 +131,9 @@ var quirks = []quirk{
 
 	{provider: "net", before: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
 	{provider: "tcp", from: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
+	{provider: "net;*", does: tcpSockets, why: leaks, source: "xnet_pep.c, xnet_ep.c, xnet_cm.c, tcpx_ep.c"},
+	{provider: "tcp;*", does: tcpSockets, why: leaks, source: "xnet_pep.c, xnet_ep.c, xnet_cm.c, tcpx_ep.c"},
+	{provider: "udp;*", does: udpSockets, why: leaks, source: "udpx_ep.c"},
 	{provider: "psm3", does: clamped, why: "it reports queues of UINT64_MAX", source: "psmx3_attr.c"},
 	{provider: "psm3", does: looksAnyway,
 		why: "its descriptor becomes readable when somebody polls who finds something, and not when something arrives", source: "psmx3_cq_enqueue_event"},
@@ -157,6 +164,7 @@ const (
 	shallow  = "256 are its own choice, which all peers of an endpoint share; it takes up to 65,536, and tells only if it is asked"
 	unlocked = "keys are looked up, in fi_cq_read and when receives are posted, while another thread changes the tree that they are in, " +
 		"under other locks or none: a key that is not found ends the connection, and what was under way is lost without an error; or it crashes"
+	leaks = "its sockets have no such flag, and children of the process inherit them, those of another user, too"
 	halfWrite = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
 		"and ofi_rxm reads from there: a crash, at least up to 2.6"
 )
