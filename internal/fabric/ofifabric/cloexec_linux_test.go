@@ -41,6 +41,9 @@ func inheritable(t *testing.T) (fds []int) {
 func settles(t *testing.T, those []int) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		inherited.Lock()
+		defer inherited.Unlock()
+		assert.False(c, inherited.asked, "a scan is to come")
 		assert.ElementsMatch(c, those, inheritable(t))
 	}, 5*time.Second, time.Millisecond)
 	scan()
@@ -92,22 +95,29 @@ func TestCloseOnExec(t *testing.T) {
 			own := []int{twin, stranger, client, idle}
 
 			settles(t, own)
-			talk(t, eps)
+			to := introduce(t, eps)
+			settles(t, own)
+			talk(t, eps, to) // connects them
 			eps[0].(*endpoint).Connected()
 			settles(t, own)
 		})
 	}
 }
 
-// talk has two endpoints send each other a message.
-func talk(t *testing.T, eps [2]fabric.Endpoint) {
+// introduce makes two endpoints known to each other.
+func introduce(t *testing.T, eps [2]fabric.Endpoint) (to [2]fabric.Addr) {
 	t.Helper()
-	var to [2]fabric.Addr
 	for i, ep := range eps {
 		var err error
 		to[i], err = ep.Insert(eps[1-i].Name())
 		require.NoError(t, err)
 	}
+	return to
+}
+
+// talk has them send each other a message.
+func talk(t *testing.T, eps [2]fabric.Endpoint, to [2]fabric.Addr) {
+	t.Helper()
 	var done [8]fabric.Completion
 	for i, ep := range eps {
 		ops := []fabric.Op{{Kind: fabric.Inject, To: to[i], Buf: []byte("hello")}}

@@ -164,7 +164,7 @@ const (
 	shallow  = "256 are its own choice, which all peers of an endpoint share; it takes up to 65,536, and tells only if it is asked"
 	unlocked = "keys are looked up, in fi_cq_read and when receives are posted, while another thread changes the tree that they are in, " +
 		"under other locks or none: a key that is not found ends the connection, and what was under way is lost without an error; or it crashes"
-	leaks = "its sockets have no such flag, and children of the process inherit them, those of another user, too"
+	leaks     = "its sockets have no such flag, and children of the process inherit them, those of another user, too"
 	halfWrite = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
 		"and ofi_rxm reads from there: a crash, at least up to 2.6"
 )
