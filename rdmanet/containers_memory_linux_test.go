@@ -14,7 +14,7 @@ import (
 
 // A /dev/shm that is small, as in containers, takes as many peers as it has room
 // for, and the others get the next provider. libfabric wants 17 MiB free for each
-// processor before it opens an endpoint that takes four.
+// processor before it opens an endpoint, which takes 17.
 func TestContainersLittleMemory(t *testing.T) {
 	const callers = 6
 	need := 17 * runtime.NumCPU()
@@ -24,7 +24,7 @@ func TestContainersLittleMemory(t *testing.T) {
 	}{
 		"for nobody":   {need / 2, false, false},
 		"for some":     {need + 16, false, true},
-		"for everyone": {need + 8*callers + 8, true, true},
+		"for everyone": {need + 2*17*callers, true, true},
 	} {
 		for _, cma := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, CMA %t", name, cma), func(t *testing.T) {

@@ -292,8 +292,12 @@ func (es *endpoints) stats() map[string]ProviderStats {
 }
 
 // unlink removes the name of memory that the endpoint shares with its peer, who
-// has attached to it: a process that is killed then leaves nothing in /dev/shm.
+// has attached to it: a process that is killed then leaves nothing in /dev/shm. Endpoints
+// that have sockets are told that there may be new ones.
 func (ep *endpoint) unlink() {
+	if c, ok := ep.fab.(interface{ Connected() }); ok {
+		c.Connected()
+	}
 	if u, ok := ep.fab.(interface{ Unlink() error }); ok && ep.own {
 		_ = u.Unlink() // Close tries again
 	}

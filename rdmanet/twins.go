@@ -54,9 +54,9 @@ func (e *twin) Rescue() bool {
 
 func (e *twin) mapped() bool { return e.Attr().OneMapping }
 
-// family is what the names of all endpoints of a process begin with: all but the
-// number of the endpoint, as in fi_shm://pid:uid:number.
-func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, ':')+1] }
+// family is what the names of all endpoints of a process begin with, as in
+// fi_shm://pid-process-endpoint:uid:number.
+func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, '-')+1] }
 
 // Shutdown would pull a mapping, which has a name, from under the other one.
 // Without it, posted memory is as safe: nobody makes this endpoint progress any

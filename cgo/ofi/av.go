@@ -66,9 +66,9 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 
 // insertedName is the name under which a peer is inserted, see Options.SlashOwn.
 func (ep *Endpoint) insertedName(name []byte) []byte {
-	process := ep.name[:bytes.LastIndexByte(ep.name, ':')+1] // fi_shm://process:user:number
-	i := bytes.Index(process, []byte("://"))
-	if !ep.options.SlashOwn || i < 0 || !bytes.HasPrefix(name, process) {
+	own := ep.options.SlashOwn // fi_shm://process
+	i := strings.Index(own, "://")
+	if i < 0 || !bytes.HasPrefix(name, []byte(own)) {
 		return bytes.Clone(name)
 	}
 	return slices.Concat(name[:i+3], []byte("/"), name[i+3:])

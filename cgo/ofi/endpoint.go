@@ -50,9 +50,10 @@ type Options struct {
 	// LockRegions keeps changes of the set of regions apart from Exchange, which looks
 	// regions up.
 	LockRegions bool
-	// SlashOwn inserts peers in this process, where names are text, with a slash before
-	// what follows the scheme. shm_open(3) ignores it.
-	SlashOwn bool
+	// SlashOwn is what the names of this process's endpoints begin with, where they are
+	// text: those are inserted with a slash before what follows the scheme, which
+	// shm_open(3) ignores. "" inserts all as they are.
+	SlashOwn string
 	// MinMultiRecv: a multi-receive buffer is given back when less than so many bytes of
 	// it are left (fi_setopt with FI_OPT_MIN_MULTI_RECV); 0 leaves that to the provider.
 	// It is set after fi_enable, or before with MinMultiRecvEarly.

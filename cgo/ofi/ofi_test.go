@@ -3,6 +3,7 @@
 package ofi_test
 
 import (
+	"fmt"
 	"os"
 	"runtime"
 	"strings"
@@ -60,8 +61,8 @@ func openWith(t *testing.T, hints ofi.Hints) *side {
 	defer list.Free()
 	for info := range list.All() {
 		ep, err := ofi.Open(info, ofi.Options{
-			LockRegions:  true, // what libfabric 1.17 and 1.18 need
-			SlashOwn:     true, // what libfabric from 2.5 on needs, and others do not mind
+			LockRegions:  true,                                     // what libfabric 1.17 and 1.18 need
+			SlashOwn:     fmt.Sprintf("fi_shm://%d:", os.Getpid()), // what libfabric from 2.5 on needs, and others do not mind
 			MinMultiRecv: leastMultiRecv,
 			// See the row of the multi-receive buffers in ofifabric's table of quirks.
 			MinMultiRecvEarly: !strings.HasPrefix(ofi.LibraryVersion(), "1."),

@@ -18,6 +18,9 @@ const Dir = "/dev/shm"
 // it offers itself, in bytes: the size of an endpoint's region, 16 MiB and a bit.
 const PerCPU = 17 << 20
 
+// PerEndpoint is what one endpoint takes there, with what is beside its region.
+const PerEndpoint = PerCPU
+
 // Prefix begins all names of this module.
 const Prefix = "fabricnet-"
 
@@ -28,6 +31,7 @@ const claimSuffix = ".claim"
 var (
 	guardName = regexp.MustCompile(`^` + Prefix + `[0-9a-f]{32}(` + regexp.QuoteMeta(claimSuffix) + `)?$`)
 	// regionName is what the memory of a shm endpoint is called: process, drawn at
-	// random, user, number.
-	regionName = regexp.MustCompile(`^[0-9]+-[0-9a-f]{16}:[0-9]+:[0-9]+$`)
+	// random for it and for the endpoint, user, number. Older ones have no more than the
+	// process's.
+	regionName = regexp.MustCompile(`^[0-9]+-[0-9a-f]{16}(-[0-9a-f]{32})?:[0-9]+:[0-9]+$`)
 )

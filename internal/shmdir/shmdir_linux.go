@@ -33,7 +33,7 @@ func Create(dir, name string, size int64) (*os.File, error) {
 	f := os.NewFile(uintptr(fd), path)
 	if err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		err = fail("flock", err)
-	} else if err = unix.Fallocate(fd, 0, 0, size); err != nil {
+	} else if err = reserve(fd, size); err != nil {
 		err = fail("fallocate", err)
 	} else if err = unix.Linkat(unix.AT_FDCWD, fmt.Sprintf("/proc/self/fd/%d", fd), unix.AT_FDCWD, path, unix.AT_SYMLINK_FOLLOW); err != nil {
 		err = fail("link", err)
@@ -128,7 +128,7 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 // cleanClaimed removes what a claim is about, unless it is another file by now.
 func cleanClaimed(dir string, claim *os.File) {
 	var (
-		buf   [64]byte
+		buf   [256]byte
 		name  string
 		inode uint64
 		st    unix.Stat_t

@@ -29,21 +29,34 @@ type endpoint struct {
 	abandoned bool
 	closed    bool // there are no calls to look at
 
-	claim *shmdir.Claim // of the region's name; nil for other providers
+	claim  *shmdir.Claim // of the region's name; nil for other providers
+	layout byte          // of the region
+
+	sockets *sockets // nil for providers that have none
 
 	close func() error
 }
 
 func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 	provider := providerOf(info)
+	named := has(provider, namedRegion)
+	if named {
+		done, err := roomForRegion()
+		if err != nil {
+			return nil, err
+		}
+		defer done()
+	}
 	o, err := ofi.Open(info, options(provider))
 	if err != nil {
 		return nil, err
 	}
 	e := &endpoint{ofi: o, attr: attributes(o, provider, delivery)}
 	e.close = sync.OnceValue(e.shut)
-	if err := e.claimRegion(); err != nil {
-		return nil, errors.Join(err, e.close())
+	if named {
+		if err := e.secureRegion(); err != nil {
+			return nil, errors.Join(err, e.close())
+		}
 	}
 	if o.WaitFD() >= 0 {
 		w, err := newWaiter(o)
@@ -52,6 +65,7 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 		}
 		e.waiter = w
 	}
+	e.sockets = socketsOf(provider, e.Name())
 	return e, nil
 }
 
@@ -113,7 +127,7 @@ const resolveTime = 2 * time.Second
 
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	if has(e.attr.Provider, namedRegion) {
-		if err := sameLayout(e.Name(), name); err != nil {
+		if err := e.checkRegion(name); err != nil {
 			return 0, err
 		}
 	}
@@ -123,10 +137,19 @@ func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 		}
 	}
 	a, err := e.ofi.Insert(name)
+	if err == nil {
+		e.sockets.insert(fabric.Addr(a), name)
+	}
 	return fabric.Addr(a), err
 }
 
-func (e *endpoint) Remove(a fabric.Addr) error { return e.ofi.Remove(ofi.Addr(a)) }
+// Connected says that connections to peers have come up since Insert: see sockets.
+func (e *endpoint) Connected() { e.sockets.connected() }
+
+func (e *endpoint) Remove(a fabric.Addr) error {
+	e.sockets.remove(a)
+	return e.ofi.Remove(ofi.Addr(a))
+}
 
 // Register registers memory. Where local buffers need no registration, local
 // memory gets none.
@@ -158,12 +181,16 @@ func (unregistered) Close() error  { return nil }
 func (e *endpoint) Waiter() fabric.Waiter { return e.waiter }
 
 // Shutdown ends all use of posted memory before Close; see ofi.Endpoint.Shutdown.
-func (e *endpoint) Shutdown() error { return e.ofi.Shutdown() }
+func (e *endpoint) Shutdown() error {
+	e.sockets.close()
+	return e.ofi.Shutdown()
+}
 
 // Close may be called again, and returns the same.
 func (e *endpoint) Close() error { return e.close() }
 
 func (e *endpoint) shut() error {
+	e.sockets.close()
 	e.rescue.Lock()
 	e.closed = true
 	abandoned := e.abandoned

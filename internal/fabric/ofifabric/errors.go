@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // explain says which provider failed, where, and what can be done about it.
@@ -18,9 +19,9 @@ func explain(provider string, src netip.Addr, err error) error {
 	if _, ok := err.(*fabric.DomainError); ok || errors.Is(err, fabric.ErrUnsupported) { //nolint:errorlint // says it all itself
 		return err
 	}
-	if has(provider, namedRegion) {
-		if hint := shmSpace(); hint != "" {
-			return fmt.Errorf("provider %s: %s: %w", provider, hint, err)
+	if full := (*shmdir.SpaceError)(nil); has(provider, namedRegion) && !errors.As(err, &full) {
+		if hint := shmSpace(); hint != nil {
+			return fmt.Errorf("provider %s: %w: %w", provider, hint, err)
 		}
 	}
 	if has(provider, boundUniverse) && errors.Is(err, syscall.EINVAL) {

@@ -53,6 +53,8 @@ const (
 	clamped                            // sizes are cut to what an int holds: of all providers
 	dataIsWrite                        // a completion with data that is no message is a peer's write: of all providers
 	looksAnyway                        // fabric.Attr.Ticks
+	tcpSockets                         // that children inherit: see closeOnExec
+	udpSockets                         // likewise
 	ibIfNamed                          // entries with an InfiniBand address only where the domain is named: of all providers
 )
 
@@ -63,7 +65,7 @@ var effects = map[effect]string{
 	perPeer:          "an endpoint for each peer process",
 	sameHost:         "offered on one host only",
 	oneMapping:       "endpoints of one process that talk to each other are closed together",
-	namedRegion:      "regions have names that no other process has, are removed once both sides are attached, and are claimed until then; an error says how much room there is",
+	namedRegion:      "regions have names that nobody can guess, are checked and their memory reserved, own ones and peers'; the names are removed once both sides are attached, and are claimed until then; an error says how much room there is",
 	guarded:          "calls can be got out of the library, after which the endpoint is abandoned",
 	lockRegions:      "a lock between changes of regions and all that looks them up",
 	slashOwn:         "endpoints of this process are inserted with a slash in front",
@@ -76,6 +78,8 @@ var effects = map[effect]string{
 	clamped:          "sizes are cut to what an int holds",
 	dataIsWrite:      "a completion with data that is no message is taken for a peer's write",
 	looksAnyway:      "polled each 64 ms, though there is a descriptor to wait on",
+	tcpSockets:       "TCP sockets that are known by their addresses get close-on-exec, some 20 ms later",
+	udpSockets:       "UDP sockets that are known by their addresses get close-on-exec, some 20 ms later",
 	ibIfNamed:        "entries with an InfiniBand address are used only where their domain is named",
 }
 
@@ -107,7 +111,7 @@ var quirks = []quirk{
 	{provider: "shm", does: oneMapping,
 		why: "two endpoints of one process use one mapping, which goes with the first of them", source: "smr_map_to_region"},
 	{provider: "shm", does: namedRegion,
-		why: "it takes the process number for a name, which containers that share /dev/shm have twice; what it leaves behind stays; ENODATA is all that tells that /dev/shm is full", source: "smr_getinfo, smr_create"},
+		why: "it takes the process number for a name, which containers that share /dev/shm have twice, and whatever file it finds there; memory of a full /dev/shm raises SIGBUS; what it leaves behind stays; ENODATA is all that tells that /dev/shm is full", source: "smr_getinfo, smr_create, smr_retry_map"},
 	{provider: "shm", from: "2.5", does: slashOwn,
 		why: "it knows a region of its own process by its name, but forgets where it is: long messages are looked for at a wrong address; it does not know a name with a slash, which shm_open(3) ignores, and maps it as any other", source: "smr_map_to_region"},
 	{provider: "shm", from: "2.0", before: "2.4", does: dataIsWrite,
@@ -127,6 +131,9 @@ var quirks = []quirk{
 
 	{provider: "net", before: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
 	{provider: "tcp", from: "1.18", does: deepQueues, why: shallow, source: "xnet_default_rx_size, xnet_rdm_rx_attr"},
+	{provider: "net;*", does: tcpSockets, why: leaks, source: "xnet_pep.c, xnet_ep.c, xnet_cm.c, tcpx_ep.c"},
+	{provider: "tcp;*", does: tcpSockets, why: leaks, source: "xnet_pep.c, xnet_ep.c, xnet_cm.c, tcpx_ep.c"},
+	{provider: "udp;*", does: udpSockets, why: leaks, source: "udpx_ep.c"},
 	{provider: "psm3", does: clamped, why: "it reports queues of UINT64_MAX", source: "psmx3_attr.c"},
 	{provider: "psm3", does: looksAnyway,
 		why: "its descriptor becomes readable when somebody polls who finds something, and not when something arrives", source: "psmx3_cq_enqueue_event"},
@@ -157,6 +164,7 @@ const (
 	shallow  = "256 are its own choice, which all peers of an endpoint share; it takes up to 65,536, and tells only if it is asked"
 	unlocked = "keys are looked up, in fi_cq_read and when receives are posted, while another thread changes the tree that they are in, " +
 		"under other locks or none: a key that is not found ends the connection, and what was under way is lost without an error; or it crashes"
+	leaks     = "its sockets have no such flag, and children of the process inherit them, those of another user, too"
 	halfWrite = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
 		"and ofi_rxm reads from there: a crash, at least up to 2.6"
 )
@@ -275,12 +283,15 @@ func has(provider string, does effect) bool { return find(provider, does) != nil
 
 // options are what the binding is told of a provider.
 func options(provider string) ofi.Options {
-	return ofi.Options{
+	o := ofi.Options{
 		Guarded:           has(provider, guarded),
 		LockRegions:       has(provider, lockRegions),
-		SlashOwn:          has(provider, slashOwn),
 		MinMultiRecvEarly: has(provider, multiRecvEarly),
 	}
+	if has(provider, slashOwn) {
+		o.SlashOwn = processBase()
+	}
+	return o
 }
 
 // providerOf is the name that an entry's provider has here.

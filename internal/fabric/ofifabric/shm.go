@@ -6,39 +6,54 @@ import (
 	"bytes"
 	"crypto/rand"
 	"fmt"
-	"io"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
-	"syscall"
+	"sync/atomic"
 
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 const shmDir = shmdir.Dir
 
-// regionBase begins the names of this process's regions. By itself libfabric takes
+// processBase begins the names of this process's regions. By itself libfabric takes
 // the process number alone, which another process may have, too, in another PID namespace;
 // if both share /dev/shm, each then removes the other's region or takes it for its own.
-var regionBase = sync.OnceValue(func() string {
+var processBase = sync.OnceValue(func() string {
 	var random [8]byte
 	rand.Read(random[:])
-	return fmt.Sprintf("fi_shm://%d-%x", os.Getpid(), random)
+	return fmt.Sprintf("fi_shm://%d-%x-", os.Getpid(), random)
 })
 
-// claimRegion has the name of the memory that a shm endpoint shares removed by
-// others if this process is killed before Unlink: see shmdir.Clean.
-func (e *endpoint) claimRegion() (err error) {
-	if !has(e.attr.Provider, namedRegion) {
-		return nil
+// randomRegion is what sets an endpoint's region apart. Nobody can guess it: libfabric uses
+// a file that it finds under a region's name, whoever made it (smr_retry_map).
+var randomRegion = func() (id [16]byte) {
+	rand.Read(id[:])
+	return id
+}
+
+// regionBase begins the name of the next endpoint's region. libfabric adds the user and
+// the endpoint's number.
+func regionBase() string { return fmt.Sprintf("%s%x", processBase(), randomRegion()) }
+
+// making counts the endpoints of this process whose regions are not yet reserved: each
+// needs room that the file system still calls free.
+var making atomic.Int64
+
+// roomForRegion says whether shmDir is safe and has room for one more region, for which
+// the room counts as taken until done. libfabric makes the file, maps it and writes to it
+// in one call: whoever fills shmDir during that call can still make it raise SIGBUS.
+func roomForRegion() (done func(), err error) {
+	if err := shmdir.CheckDir(shmDir); err != nil {
+		return nil, err
 	}
-	region, err := regionOf(e.Name())
-	if err != nil {
-		return err
+	regions := making.Add(1)
+	done = func() { making.Add(-1) }
+	if err := shmdir.CheckSpace(shmDir, uint64(regions)*shmdir.PerEndpoint); err != nil {
+		done()
+		return nil, err
 	}
-	e.claim, err = shmdir.NewClaim(shmDir, region)
-	return err
+	return done, nil
 }
 
 // regionOf is the file in /dev/shm that a shm endpoint's name stands for.
@@ -50,22 +65,48 @@ func regionOf(name []byte) (string, error) {
 	return string(region), nil
 }
 
-// sameLayout compares the first bytes of two regions, in which every libfabric keeps the
-// version of the layout (struct smr_region): equal versions of the library may have been
-// built with changes.
-func sameLayout(own, peer []byte) error {
-	var versions [2]byte
-	for i, name := range [][]byte{own, peer} {
-		region, err := regionOf(name)
-		if err == nil {
-			versions[i], err = firstByte(filepath.Join(shmDir, region))
-		}
-		if err != nil {
-			return fmt.Errorf("the layout of a shm region: %w", err)
-		}
+// secureRegion checks the file that libfabric has made, and reserves its memory. Its name
+// is removed by others if this process is killed before Unlink: see shmdir.Clean.
+func (e *endpoint) secureRegion() error {
+	name, err := regionOf(e.Name())
+	if err != nil {
+		return err
 	}
-	if versions[0] != versions[1] {
-		return fmt.Errorf("provider shm: the layout of the region has version %d here, %d at the peer", versions[0], versions[1])
+	r, err := shmdir.OpenRegion(shmDir, name)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	if e.claim, err = shmdir.NewClaim(shmDir, name); err != nil {
+		return err
+	}
+	if e.layout, err = r.Layout(); err != nil {
+		return err
+	}
+	return r.Reserve()
+}
+
+// checkRegion looks at the region that a peer has named before libfabric maps it. It has to
+// be as our own was found to be, with the same layout.
+func (e *endpoint) checkRegion(peer []byte) error {
+	name, err := regionOf(peer)
+	if err != nil {
+		return err
+	}
+	r, err := shmdir.OpenRegion(shmDir, name)
+	if err != nil {
+		return fmt.Errorf("the peer's region: %w", err)
+	}
+	defer r.Close()
+	if err := r.Reserved(); err != nil {
+		return fmt.Errorf("the peer's region: %w", err)
+	}
+	layout, err := r.Layout()
+	if err != nil {
+		return fmt.Errorf("the layout of a shm region: %w", err)
+	}
+	if layout != e.layout {
+		return fmt.Errorf("provider shm: the layout of the region has version %d here, %d at the peer", e.layout, layout)
 	}
 	return nil
 }
@@ -82,37 +123,8 @@ func (e *endpoint) Unlink() error {
 	return e.claim.Remove()
 }
 
-// firstByte reads from a file that a peer has named: it may be of any kind.
-func firstByte(name string) (byte, error) {
-	f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NOFOLLOW|syscall.O_NONBLOCK, 0)
-	if err != nil {
-		return 0, err
-	}
-	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return 0, err
-	}
-	if !info.Mode().IsRegular() {
-		return 0, fmt.Errorf("%s is no region but %v", name, info.Mode())
-	}
-	var b [1]byte
-	_, err = io.ReadFull(f, b[:])
-	return b[0], err
-}
-
-// shmSpace says how much room is missing in /dev/shm, or nothing if there is
-// enough. The provider itself reports only that it has no data.
-func shmSpace() string {
-	var stat syscall.Statfs_t
-	if err := syscall.Statfs(shmDir, &stat); err != nil {
-		return fmt.Sprintf("needs a tmpfs on %s (%v)", shmDir, err)
-	}
-	need := uint64(runtime.NumCPU()) * shmdir.PerCPU
-	free := stat.Bavail * uint64(stat.Bsize)
-	if free >= need {
-		return ""
-	}
-	return fmt.Sprintf("needs %d MiB free in %s and there are %d: enlarge it (mount -o remount,size=... or docker --shm-size=...) or remove stale files from it",
-		need>>20, shmDir, free>>20)
+// shmSpace says how much room is missing in /dev/shm for libfabric to offer the provider,
+// nil if there is enough. The provider itself reports only that it has no data.
+func shmSpace() error {
+	return shmdir.CheckSpace(shmDir, uint64(runtime.NumCPU())*shmdir.PerCPU)
 }

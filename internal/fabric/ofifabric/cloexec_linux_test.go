@@ -1,0 +1,195 @@
+//go:build cgo
+
+package ofifabric
+
+import (
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+)
+
+// inheritable lists the descriptors of Internet sockets that children would inherit.
+func inheritable(t *testing.T) (fds []int) {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	require.NoError(t, err)
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		require.NoError(t, err)
+		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
+		if err != nil || flags&unix.FD_CLOEXEC != 0 {
+			continue
+		}
+		if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && domain != unix.AF_UNIX {
+			fds = append(fds, fd)
+		}
+	}
+	return fds
+}
+
+// settles waits until children inherit no more sockets than those, and has another look at
+// all of them.
+func settles(t *testing.T, those []int) {
+	t.Helper()
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		inherited.Lock()
+		defer inherited.Unlock()
+		assert.False(c, inherited.asked, "a scan is to come")
+		assert.ElementsMatch(c, those, inheritable(t))
+	}, 5*time.Second, time.Millisecond)
+	scan()
+	require.ElementsMatch(t, those, inheritable(t))
+}
+
+// bound is an inheritable socket, as a C library's may be.
+func bound(t *testing.T, kind int, at netip.AddrPort) (fd int, addr netip.AddrPort) {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, kind, 0) // without SOCK_CLOEXEC
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	require.NoError(t, unix.Bind(fd, &unix.SockaddrInet4{Port: int(at.Port()), Addr: at.Addr().As4()}))
+	sa, err := unix.Getsockname(fd)
+	require.NoError(t, err)
+	in := sa.(*unix.SockaddrInet4)
+	return fd, netip.AddrPortFrom(netip.AddrFrom4(in.Addr), uint16(in.Port))
+}
+
+// The sockets of an endpoint and of its connections are closed on exec, and no others.
+func TestCloseOnExec(t *testing.T) {
+	home := netip.MustParseAddr("127.0.0.1")
+	for _, provider := range []string{"tcp;ofi_rxm", testenv.Native, "udp;ofi_rxd"} {
+		t.Run(provider, func(t *testing.T) {
+			require.Empty(t, inheritable(t))
+			var eps [2]fabric.Endpoint
+			for i := range eps {
+				ep, err := New().Open(provider, home)
+				require.NoError(t, err)
+				defer func() { require.NoError(t, ep.Close()) }()
+				eps[i] = ep
+			}
+			require.NotEmpty(t, inheritable(t), "the test is of no use if libfabric sets the flag itself")
+			// Sockets of the program's own that come near to it.
+			at, ok := addrOf(eps[0].Name())
+			require.True(t, ok)
+			other := unix.SOCK_DGRAM
+			if provider == "udp;ofi_rxd" {
+				other = unix.SOCK_STREAM
+			}
+			twin, _ := bound(t, other, at)
+			stranger, addr := bound(t, unix.SOCK_STREAM, netip.AddrPortFrom(home, 0))
+			require.NoError(t, unix.Listen(stranger, 8))
+			client, _ := bound(t, unix.SOCK_STREAM, netip.AddrPortFrom(home, 0))
+			require.NoError(t, unix.Connect(client, &unix.SockaddrInet4{Port: int(addr.Port()), Addr: addr.Addr().As4()}))
+			idle, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM, 0)
+			require.NoError(t, err)
+			defer unix.Close(idle)
+			own := []int{twin, stranger, client, idle}
+
+			settles(t, own)
+			to := introduce(t, eps)
+			settles(t, own)
+			talk(t, eps, to) // connects them
+			eps[0].(*endpoint).Connected()
+			settles(t, own)
+		})
+	}
+}
+
+// introduce makes two endpoints known to each other.
+func introduce(t *testing.T, eps [2]fabric.Endpoint) (to [2]fabric.Addr) {
+	t.Helper()
+	for i, ep := range eps {
+		var err error
+		to[i], err = ep.Insert(eps[1-i].Name())
+		require.NoError(t, err)
+	}
+	return to
+}
+
+// talk has them send each other a message.
+func talk(t *testing.T, eps [2]fabric.Endpoint, to [2]fabric.Addr) {
+	t.Helper()
+	var done [8]fabric.Completion
+	for i, ep := range eps {
+		ops := []fabric.Op{{Kind: fabric.Inject, To: to[i], Buf: []byte("hello")}}
+		recv := []fabric.Op{{Kind: fabric.Recv, Buf: make([]byte, 64)}}
+		got := false
+		require.Eventually(t, func() bool {
+			n, _, err := eps[1-i].Exchange(recv, nil)
+			require.NoError(t, err)
+			recv = recv[n:]
+			if n, _, err = ep.Exchange(ops, done[:]); n > 0 {
+				ops = nil
+			}
+			require.NoError(t, err)
+			_, n, err = eps[1-i].Exchange(nil, done[:])
+			require.NoError(t, err)
+			for _, c := range done[:n] {
+				got = got || c.Kind == fabric.Recv
+			}
+			return got
+		}, 5*time.Second, 100*time.Microsecond)
+	}
+}
+
+// What an endpoint or a peer was known by is forgotten with it: the next who has the
+// address may be the program.
+func TestSocketsAreForgotten(t *testing.T) {
+	home := netip.MustParseAddr("127.0.0.1")
+	users := func() int {
+		inherited.Lock()
+		defer inherited.Unlock()
+		return len(inherited.users)
+	}
+	require.Zero(t, users())
+	a, err := New().Open(testenv.Native, home)
+	require.NoError(t, err)
+	b, err := New().Open(testenv.Native, home)
+	require.NoError(t, err)
+	require.Equal(t, 2, users())
+	to, err := a.Insert(b.Name())
+	require.NoError(t, err)
+	require.Equal(t, 3, users())
+	require.NoError(t, a.Remove(to))
+	require.Equal(t, 2, users())
+	_, err = a.Insert(b.Name())
+	require.NoError(t, err)
+	require.NoError(t, a.Close())
+	require.Equal(t, 1, users())
+	require.NoError(t, b.(interface{ Shutdown() error }).Shutdown())
+	require.Zero(t, users())
+	require.NoError(t, b.Close())
+	require.Zero(t, users())
+	shm, err := New().Open("shm", home)
+	require.NoError(t, err)
+	require.Zero(t, users())
+	require.NoError(t, shm.Close())
+}
+
+func TestAddressesInNames(t *testing.T) {
+	v4 := []byte{unix.AF_INET, 0, 0x12, 0x34, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0}
+	v6 := make([]byte, 28)
+	v6[0], v6[3], v6[23] = unix.AF_INET6, 80, 1
+	for _, c := range []struct {
+		name []byte
+		want string
+	}{
+		{v4, "127.0.0.1:4660"}, {v6, "[::1]:80"}, {v4[:15], ""}, {v6[:27], ""}, {nil, ""},
+		{make([]byte, 28), ""}, {[]byte("fi_shm://1-2-3:0:0"), ""},
+	} {
+		addr, ok := addrOf(c.name)
+		assert.Equal(t, c.want != "", ok, c.name)
+		if ok {
+			assert.Equal(t, c.want, addr.String())
+		}
+	}
+}

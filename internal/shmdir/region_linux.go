@@ -1,0 +1,168 @@
+package shmdir
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Limits of a region's size, in bytes: of the first page libfabric reads before it knows
+// more, and no setting of its own makes more of a region than the second.
+const (
+	minRegion = 4 << 10
+	maxRegion = 4 << 30
+
+	maxRegionName = 255 // NAME_MAX
+)
+
+// CheckDir finds fault with a directory in which other users could take a name away from a
+// file of ours, and give it to one of theirs. Where they cannot, what has been found out
+// about a name stays true.
+func CheckDir(dir string) error {
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: dir, Err: err}
+	}
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFDIR:
+		return fmt.Errorf("%s is no directory", dir)
+	case st.Uid != 0 && int(st.Uid) != os.Geteuid():
+		return fmt.Errorf("%s belongs to user %d, who could exchange the files in it: chown root %s", dir, st.Uid, dir)
+	case st.Mode&unix.S_ISVTX == 0 && st.Mode&0o022 != 0:
+		return fmt.Errorf("%s has mode %04o, so that others could exchange the files in it: chmod +t %s", dir, st.Mode&0o7777, dir)
+	}
+	return nil
+}
+
+// SpaceError says that a directory is too full for a region. It is unix.ENOSPC.
+type SpaceError struct {
+	Dir        string
+	Need, Free uint64 // bytes
+}
+
+func (e *SpaceError) Error() string {
+	return fmt.Sprintf("needs %d MiB free in %s and there are %d: enlarge it (mount -o remount,size=... or docker --shm-size=...) or remove stale files from it",
+		e.Need>>20, e.Dir, e.Free>>20)
+}
+
+func (e *SpaceError) Unwrap() error { return unix.ENOSPC }
+
+// CheckSpace fails with a *SpaceError where less than need bytes are free.
+func CheckSpace(dir string, need uint64) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return fmt.Errorf("needs a tmpfs on %s (%w)", dir, err)
+	}
+	if st.Blocks == 0 {
+		return nil // one without a limit: mount -o size=0
+	}
+	if free := st.Bavail * uint64(st.Bsize); free < need {
+		return &SpaceError{dir, need, free}
+	}
+	return nil
+}
+
+// Region is an open file that holds an endpoint's memory.
+type Region struct {
+	file *os.File
+	dir  string
+	stat unix.Stat_t
+}
+
+// OpenRegion opens the file called name in dir. It refuses what another user has made, may
+// open or has a link to, and what is no file: neither libfabric nor who names a region asks.
+func OpenRegion(dir, name string) (*Region, error) {
+	if name == "" || name == "." || name == ".." || len(name) > maxRegionName || strings.ContainsAny(name, "/\x00") {
+		return nil, fmt.Errorf("%.64q is no name of a region", name)
+	}
+	path := filepath.Join(dir, name)
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+	}
+	r := &Region{file: os.NewFile(uintptr(fd), path), dir: dir}
+	if err := unix.Fstat(fd, &r.stat); err != nil {
+		err = &os.PathError{Op: "fstat", Path: path, Err: err}
+		return nil, errors.Join(err, r.Close())
+	}
+	if err := r.check(); err != nil {
+		return nil, errors.Join(err, r.Close())
+	}
+	return r, nil
+}
+
+func (r *Region) check() error {
+	st := &r.stat
+	fault := ""
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG:
+		fault = "it is no regular file"
+	case int(st.Uid) != os.Geteuid():
+		fault = fmt.Sprintf("it belongs to user %d", st.Uid)
+	case st.Mode&0o077 != 0:
+		fault = fmt.Sprintf("others may open it, its mode is %04o", st.Mode&0o7777)
+	case st.Nlink != 1:
+		fault = fmt.Sprintf("it has %d names", st.Nlink)
+	case st.Size < minRegion || st.Size > maxRegion:
+		fault = fmt.Sprintf("it has %d bytes", st.Size)
+	default:
+		return nil
+	}
+	return fmt.Errorf("%s is not to be trusted: %s", r.file.Name(), fault)
+}
+
+// Reserve has the file system set memory aside for the whole file. It fails with a
+// *SpaceError where there is not enough of it.
+func (r *Region) Reserve() error {
+	err := reserve(r.fd(), r.stat.Size)
+	if errors.Is(err, unix.ENOSPC) {
+		if full := CheckSpace(r.dir, uint64(r.stat.Size)); full != nil {
+			return full
+		}
+	}
+	if err != nil {
+		return &os.PathError{Op: "fallocate", Path: r.file.Name(), Err: err}
+	}
+	return nil
+}
+
+// Reserved fails unless memory has been set aside for the whole file: a store to a page
+// that is merely promised raises SIGBUS where the file system is full.
+func (r *Region) Reserved() error {
+	if have := r.stat.Blocks * 512; have < r.stat.Size {
+		return fmt.Errorf("%s has memory for %d of its %d bytes", r.file.Name(), have, r.stat.Size)
+	}
+	return nil
+}
+
+// Layout is the first byte, in which every libfabric keeps the version of the layout
+// (struct smr_region): equal versions of the library may have been built with changes.
+func (r *Region) Layout() (byte, error) {
+	var b [1]byte
+	_, err := r.file.ReadAt(b[:], 0)
+	return b[0], err
+}
+
+// Close closes the file, which has no effect on the memory.
+func (r *Region) Close() error { return r.file.Close() }
+
+func (r *Region) fd() int { return int(r.file.Fd()) }
+
+// reserve is fallocate(2) in pieces: a signal ends a call and undoes what it has done.
+func reserve(fd int, size int64) error {
+	const piece = 1 << 20
+	for off := int64(0); off < size; {
+		switch err := unix.Fallocate(fd, 0, off, min(piece, size-off)); err {
+		case nil:
+			off += piece
+		case unix.EINTR:
+		default:
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,76 @@
+//go:build cgo
+
+package rdmanet_test
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func init() { roles["heir"] = lookAround }
+
+// lookAround prints the Internet sockets that this process has inherited.
+func lookAround(string, string) error {
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return err
+	}
+	for _, e := range list {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return err
+		}
+		if domain, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_DOMAIN); err == nil && domain != unix.AF_UNIX {
+			local, _ := unix.Getsockname(fd)
+			peer, _ := unix.Getpeername(fd)
+			fmt.Println(fd, local, peer)
+		}
+	}
+	return nil
+}
+
+// TestChildrenInheritNoSockets: libfabric's sockets, which have no close-on-exec flag, are
+// not passed on to what the program starts.
+func TestChildrenInheritNoSockets(t *testing.T) {
+	for _, provider := range testenv.Shared() {
+		t.Run(provider, func(t *testing.T) {
+			child := func() string {
+				cmd := testenv.Stranger(t)
+				cmd.Env = append(cmd.Env, roleVar+"=heir")
+				out, err := cmd.Output()
+				require.NoError(t, err)
+				return string(out)
+			}
+			require.Empty(t, child(), "before")
+			tr, other := new(rdmanet.Transport), new(rdmanet.Transport)
+			cleanly(t, tr)
+			t.Cleanup(func() { assert.NoError(t, other.Close()) })
+			l := listen(t, rdmanet.ListenConfig{Transport: other, Providers: []string{provider}})
+			for range 3 {
+				d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, DisableReuse: true, Timeout: patience}
+				c, s := meet(t, d, l)
+				defer closeAll(t, c, s)
+				echo(t, c, s)
+			}
+			_, addr := server(t, "echo", provider) // and a peer elsewhere
+			c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}, addr)
+			defer c.Close()
+			_, err := c.Write([]byte("hello"))
+			require.NoError(t, err)
+			assert.Eventually(t, func() bool { return child() == "" }, patience, 10*time.Millisecond)
+			if t.Failed() {
+				t.Log(child())
+			}
+		})
+	}
+}

@@ -1,0 +1,68 @@
+//go:build cgo
+
+package rdmanet_test
+
+import (
+	"fmt"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// TestFullSharedMemory: while /dev/shm is full a dial takes the next provider, or fails and
+// says so; conns that are there go on; and as soon as there is room, it is used.
+func TestFullSharedMemory(t *testing.T) {
+	least := runtime.NumCPU() * shmdir.PerCPU // for libfabric to offer it
+	if !testenv.OwnShm(t, fmt.Sprintf("size=%d", least+5*shmdir.PerEndpoint)) {
+		return
+	}
+	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
+	cleanly(t, here)
+	cleanly(t, there)
+	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before there is looked at
+	both := []string{"shm", testenv.Native}
+	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: both})
+	call := func(providers ...string) (c, s *rdmanet.Conn, err error) {
+		d := &rdmanet.Dialer{Transport: here, Providers: providers, DisableReuse: true, Timeout: patience}
+		nc, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
+		if err != nil {
+			return nil, nil, err
+		}
+		return nc.(*rdmanet.Conn), accept(t, l), nil
+	}
+	early, served, err := call(both...)
+	require.NoError(t, err)
+	require.Equal(t, "shm", early.Info().Provider)
+	free := func() uint64 {
+		var st unix.Statfs_t
+		require.NoError(t, unix.Statfs(shmdir.Dir, &st))
+		return st.Bavail * uint64(st.Bsize)
+	}
+	room := free()
+	for _, leave := range []int64{0, 64 << 10, int64(least) - 3<<20} {
+		require.Eventually(t, func() bool { return free() >= room }, patience, time.Millisecond, "earlier peers are gone")
+		empty := testenv.Fill(t, leave)
+		echo(t, early, served)
+		_, _, err = call("shm")
+		require.ErrorContains(t, err, "/dev/shm", "%d bytes left", leave)
+		c, s, err := call(both...)
+		require.NoError(t, err)
+		assert.Equal(t, testenv.Native, c.Info().Provider, "%d bytes left", leave)
+		echo(t, c, s)
+		closeAll(t, c, s)
+		empty()
+		c, s, err = call("shm")
+		require.NoError(t, err, "%d bytes were left, now there is room", leave)
+		echo(t, c, s)
+		closeAll(t, c, s)
+	}
+	closeAll(t, early, served)
+}
