@@ -50,7 +50,9 @@ func TestFullSharedMemory(t *testing.T) {
 	for _, leave := range []int64{0, 64 << 10, int64(least) - 3<<20} {
 		require.Eventually(t, func() bool { return free() >= room }, patience, time.Millisecond, "earlier peers are gone")
 		empty := testenv.Fill(t, leave)
-		echo(t, early, served)
+		for range 2000 { // all slots of the regions' queues are used
+			echo(t, early, served)
+		}
 		_, _, err = call("shm")
 		require.ErrorContains(t, err, "/dev/shm", "%d bytes left", leave)
 		c, s, err := call(both...)

@@ -89,7 +89,7 @@ func Fill(t *testing.T, leave int64) (empty func()) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	if size := int64(st.Bavail)*st.Bsize - leave; size > 0 {
+	if size := int64(st.Bavail)*int64(st.Bsize) - leave; size > 0 {
 		if err := unix.Fallocate(int(f.Fd()), 0, 0, size); err != nil {
 			t.Fatal(err)
 		}
