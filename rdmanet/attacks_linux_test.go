@@ -155,8 +155,8 @@ func (p *prey) errors(t *testing.T) int {
 }
 
 // port is the one at which the provider listens: opened for the first peer, unlike those
-// before, the rendezvous' and what has come down from the test, since sockets of
-// libfabric are not closed on exec.
+// before, the rendezvous' and what has come down from the test: sockets of libfabric get
+// close-on-exec late.
 func (p *prey) port(t *testing.T, before []int) int {
 	t.Helper()
 	ports := slices.DeleteFunc(listenPorts(t, p.cmd.Process.Pid), func(n int) bool { return slices.Contains(before, n) })
