@@ -125,6 +125,7 @@ type Transport struct {
 	live         map[*Conn]struct{} // until Close
 	plain        int                // those over plain TCP
 	cache        map[linkKey]*link
+	names        map[nameKey]name // resolved lately
 	flights      map[flightKey]*flight
 	janitor      *time.Timer // nil while there is no dialed link
 	failed       map[string]uint64
