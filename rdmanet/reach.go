@@ -229,9 +229,11 @@ func dialSerial(ctx context.Context, list []netip.AddrPort, dial dialFunc) (net.
 func dialShare(ctx context.Context, a netip.AddrPort, n int, dial dialFunc) (net.Conn, error) {
 	if deadline, ok := ctx.Deadline(); ok && n > 1 {
 		left := time.Until(deadline)
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(left/time.Duration(n), min(left, minShare)))
-		defer cancel()
+		if share := max(left/time.Duration(n), minShare); share < left {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, share)
+			defer cancel()
+		}
 	}
 	return dial(ctx, a)
 }
