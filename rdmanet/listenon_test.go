@@ -80,11 +80,13 @@ func TestListenOn(t *testing.T) {
 		ln        func(t *testing.T) net.Listener
 		acceptTCP bool
 	}{
-		"a listener":    {func(t *testing.T) net.Listener { return tcpListener(t) }, false},
-		"a descriptor":  {inherited, false},
-		"AcceptTCP":     {inherited, true},
-		"wrapped":       {func(t *testing.T) net.Listener { return wrapped{tcpListener(t), nil} }, false},
-		"wrapped conns": {func(t *testing.T) net.Listener { return wrapped{tcpListener(t), func(c net.Conn) net.Conn { return counted{c} }} }, false},
+		"a listener":   {func(t *testing.T) net.Listener { return tcpListener(t) }, false},
+		"a descriptor": {inherited, false},
+		"AcceptTCP":    {inherited, true},
+		"wrapped":      {func(t *testing.T) net.Listener { return wrapped{tcpListener(t), nil} }, false},
+		"wrapped conns": {func(t *testing.T) net.Listener {
+			return wrapped{tcpListener(t), func(c net.Conn) net.Conn { return counted{c} }}
+		}, false},
 		"over its deadline": {func(t *testing.T) net.Listener {
 			ln := tcpListener(t)
 			require.NoError(t, ln.SetDeadline(time.Unix(1, 0)))
