@@ -131,6 +131,7 @@ func TestDialParallel(t *testing.T) {
 					assert.Equal(t, tt.want, nc.(*countedConn).addr.String())
 				}
 				time.Sleep(2 * time.Minute) // for those who are late
+				synctest.Wait()
 				assert.Equal(t, tt.began, s.began)
 				for _, c := range s.made {
 					assert.Equal(t, net.Conn(c) != nc, c.closed, "all but the one returned are closed")
