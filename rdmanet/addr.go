@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"net"
 	"net/netip"
+	"strconv"
 )
 
 // networkName is what Addr.Network returns for conns over a fabric.
@@ -64,7 +65,75 @@ func addrPort(a net.Addr) netip.AddrPort {
 	default:
 		return ap
 	}
-	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port())
+	return netip.AddrPortFrom(canonical(ap.Addr()), ap.Port())
+}
+
+// addrPortOfTCP is the zero value for what is no address of package net's for TCP.
+func addrPortOfTCP(a net.Addr) netip.AddrPort {
+	if tcp, ok := a.(*net.TCPAddr); ok && tcp != nil {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPort{}
+}
+
+// canonical makes addresses comparable. A zone, which may be given by the interface's
+// name or number, gets the name, and only link-local addresses have one, as in the kernel.
+func canonical(ip netip.Addr) netip.Addr {
+	ip = ip.Unmap()
+	if ip.Zone() == "" {
+		return ip
+	}
+	if !ip.IsLinkLocalUnicast() {
+		return ip.WithZone("")
+	}
+	n, err := strconv.Atoi(ip.Zone())
+	if err != nil {
+		return ip
+	}
+	if _, err := net.InterfaceByName(ip.Zone()); err == nil { // a number as a name, which package net prefers
+		return ip
+	}
+	if i, err := net.InterfaceByIndex(n); err == nil {
+		return ip.WithZone(i.Name)
+	}
+	return ip
+}
+
+// zoneOf is the zone of an address to listen on, "" if it has none.
+func zoneOf(address string) string {
+	host, _, _ := net.SplitHostPort(address)
+	ip, _ := netip.ParseAddr(host)
+	return canonical(ip).Zone()
+}
+
+// inZone adds what a link-local address lacks to be dialed, since Multipath TCP sockets,
+// which Go's listeners are, do not tell: the zone that is known, or the one that there is.
+func inZone(ap netip.AddrPort, zone string) netip.AddrPort {
+	ip := ap.Addr()
+	if !ip.Is6() || !ip.IsLinkLocalUnicast() || ip.Zone() != "" {
+		return ap
+	}
+	if zone == "" {
+		zone = onlyZone(ip)
+	}
+	return netip.AddrPortFrom(ip.WithZone(zone), ap.Port())
+}
+
+// onlyZone is the interface that has a link-local address, "" if several have it.
+func onlyZone(ip netip.Addr) (zone string) {
+	list, _ := net.Interfaces()
+	for _, i := range list {
+		addrs, _ := i.Addrs()
+		for _, a := range addrs {
+			if n, ok := a.(*net.IPNet); ok && n.IP.Equal(ip.AsSlice()) {
+				if zone != "" {
+					return ""
+				}
+				zone = i.Name
+			}
+		}
+	}
+	return zone
 }
 
 // tcpNetwork translates a network's name to that of the rendezvous.

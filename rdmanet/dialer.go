@@ -9,7 +9,6 @@ import (
 	"net"
 	"net/netip"
 	"runtime/trace"
-	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -39,6 +38,16 @@ type Dialer struct {
 	// as in net.Dialer: 0 for 300 milliseconds, and if it is negative they are tried
 	// one after the other.
 	FallbackDelay time.Duration
+	// Resolver resolves names; nil means net.DefaultResolver. A name is resolved once for
+	// each rendezvous. Dials that share a peer do so every 30 seconds at most: a peer is
+	// kept while its address is among those of the name.
+	Resolver *net.Resolver
+	// Control is called with each TCP socket before it is connected, ControlContext takes
+	// its place if both are set: see net.Dialer. They see the rendezvous and a fallback
+	// to TCP, never the fabric. A Dialer with Resolver, Control or ControlContext shares
+	// no peers with other Dialers.
+	Control        func(network, address string, c syscall.RawConn) error
+	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 	// Providers lists the libfabric providers to use, in order of preference.
 	// An entry may name a domain, that is a device, as "verbs;ofi_rxm/mlx5_0" or
 	// "tcp;ofi_rxm/eth0" do; each side names its own. Without one the fabric uses
@@ -155,21 +164,25 @@ func (t *Transport) ended(ctx context.Context, err error) error {
 	return err
 }
 
-// plan is one call of Dial, resolved.
+// plan is one call of Dial.
 type plan struct {
 	*Dialer
-	t                *Transport
-	network, address string
-	addrs            []netip.AddrPort // where a cached peer may be
-	key              dialKey
-	reached          atomic.Pointer[net.OpError] // between whom the handshake is that connect has come to
+	t                   *Transport
+	network, host, port string
+	name                nameKey
+	addrs               []netip.AddrPort // where a cached peer may be
+	resolved            bool             // addrs are not from the cache of names
+	key                 dialKey
+	reached             atomic.Pointer[net.OpError] // between whom the handshake is that connect has come to
 }
 
 // dialKey is what dials must have in common, besides the remote address, to
 // share a rendezvous.
 type dialKey struct {
-	local, providers, serverName string
-	tls                          *tls.Config
+	local                 netip.AddrPort
+	providers, serverName string
+	tls                   *tls.Config
+	owner                 *Dialer // that shares with nobody else
 }
 
 // linkKey names a peer in the cache.
@@ -179,22 +192,20 @@ type linkKey struct {
 }
 
 func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string) (net.Conn, error) {
-	p := &plan{Dialer: d, t: t, network: network, address: address}
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, err
 	}
-	p.key = dialKey{providers: fmt.Sprint(t.wishes(d.Providers)), tls: d.TLSConfig}
-	if d.LocalAddr != nil {
-		p.key.local = d.LocalAddr.String()
+	p := &plan{Dialer: d, t: t, network: network, host: host, port: port}
+	p.key = dialKey{local: addrPort(d.LocalAddr), providers: fmt.Sprint(t.wishes(d.Providers)), tls: d.TLSConfig}
+	if d.Resolver != nil || d.Control != nil || d.ControlContext != nil {
+		p.key.owner = d
 	}
+	p.name = nameKey{network, address, p.key.owner}
 	if d.TLSConfig != nil {
 		if p.key.serverName = d.TLSConfig.ServerName; p.key.serverName == "" {
-			p.key.serverName = host
+			p.key.serverName = serverName(host)
 		}
-	}
-	if p.addrs, err = resolve(ctx, network, host, port); err != nil {
-		return nil, err
 	}
 	c, err := p.open(ctx)
 	if err != nil {
@@ -276,7 +287,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 		}
 	}
 	if p.Fallback != FallbackNone {
-		if err := p.t.knownForeign(p.address); err != nil {
+		if err := p.t.knownForeign(p.name); err != nil {
 			return nil, err
 		}
 	}
@@ -296,7 +307,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
 	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
 	if ctx.Err() == nil && (patient || !errors.Is(err, rendezvous.ErrMute)) {
-		p.t.isForeign(p.address, err)
+		p.t.isForeign(p.name, err)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -308,41 +319,4 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	l.announce()
 	s.Start(l)
 	return l, nil
-}
-
-func (p *plan) dialTCP(ctx context.Context) (net.Conn, error) {
-	d := net.Dialer{LocalAddr: p.LocalAddr, KeepAliveConfig: p.KeepAliveConfig, FallbackDelay: p.FallbackDelay}
-	if a, ok := p.LocalAddr.(*Addr); ok {
-		d.LocalAddr = net.TCPAddrFromAddrPort(a.ap)
-	}
-	return d.DialContext(ctx, p.network, p.address)
-}
-
-// resolve lists the addresses that a dial may end up at.
-func resolve(ctx context.Context, network, host, port string) ([]netip.AddrPort, error) {
-	n, err := net.DefaultResolver.LookupPort(ctx, network, port)
-	if err != nil {
-		return nil, err
-	}
-	ip, err := netip.ParseAddr(host)
-	var ips []netip.Addr
-	switch {
-	case host == "" || err == nil && ip.IsUnspecified():
-		ips = []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()}
-	case err == nil:
-		ips = []netip.Addr{ip}
-	default:
-		ips, err = net.DefaultResolver.LookupNetIP(ctx, "ip"+strings.TrimPrefix(network, "tcp"), host)
-		if err != nil {
-			return nil, err
-		}
-	}
-	var list []netip.AddrPort
-	for _, ip := range ips {
-		ip = ip.Unmap()
-		if network == "tcp" || ip.Is4() == (network == "tcp4") {
-			list = append(list, netip.AddrPortFrom(ip, uint16(n)))
-		}
-	}
-	return list, nil
 }

@@ -92,3 +92,13 @@ func Wear(c *Conn) { c.link.ep.engine.Wear() }
 func LetGo(l *Listener) bool {
 	return l.t.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
 }
+
+// AgeNames makes what is remembered of names older.
+func (t *Transport) AgeNames(by time.Duration) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for key, n := range t.names {
+		n.at = n.at.Add(-by)
+		t.names[key] = n
+	}
+}

@@ -18,7 +18,7 @@ type failures struct {
 	paths map[pathKey]*failure
 	// foreign has the addresses at which something else than rdmanet listens. Only dials
 	// that would fall back to TCP ask for them.
-	foreign map[string]*failure
+	foreign map[nameKey]*failure
 }
 
 // pathKey is where a provider has failed: another address here or there may be another
@@ -112,7 +112,7 @@ func (t *Transport) pathFailure(key pathKey) *failure {
 }
 
 // isForeign takes in how a rendezvous at an address has ended.
-func (t *Transport) isForeign(address string, err error) {
+func (t *Transport) isForeign(address nameKey, err error) {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
 	switch {
@@ -125,7 +125,7 @@ func (t *Transport) isForeign(address string, err error) {
 
 // knownForeign returns the error of the last rendezvous at an address, if something else
 // than rdmanet was there lately.
-func (t *Transport) knownForeign(address string) error {
+func (t *Transport) knownForeign(address nameKey) error {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
 	if f := t.failures.foreign[address].recent(); f != nil {

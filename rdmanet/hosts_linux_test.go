@@ -112,7 +112,7 @@ func otherHost(t *testing.T) *farHost {
 func cabled(t *testing.T) *farHost {
 	t.Helper()
 	h := otherHost(t)
-	h.here("ip", "link", "add", device, "type", "veth", "peer", "name", device, "netns", strconv.Itoa(h.pid))
+	h.here("ip", "link", "add", device, "index", nearIndex, "type", "veth", "peer", "name", device, "index", farIndex, "netns", strconv.Itoa(h.pid))
 	t.Cleanup(func() { h.here("ip", "link", "delete", device) })
 	h.address()
 	return h

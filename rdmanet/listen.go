@@ -4,8 +4,11 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
@@ -49,6 +52,8 @@ type ListenConfig struct {
 	// FTP or MySQL, is closed after HandshakeTimeout: such servers need a plain listener
 	// on another port. TLSConfig and Authorize are not applied to plain clients.
 	AcceptTCP bool
+	// Control is called with the TCP socket before it is bound, as in net.ListenConfig.
+	Control func(network, address string, c syscall.RawConn) error
 	// TLSConfig protects the rendezvous: dialers without TLS are refused. The
 	// bytes on the fabric are not encrypted. Listen copies it, as net/http does: keys for
 	// session tickets are changed through GetConfigForClient. NextProtos, there as well, is
@@ -97,14 +102,72 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err := lc.validate(t); err != nil {
 		return nil, opError("listen", nil, nil, err)
 	}
-	nlc := net.ListenConfig{KeepAliveConfig: lc.KeepAliveConfig}
+	nlc := net.ListenConfig{KeepAliveConfig: lc.KeepAliveConfig, Control: lc.Control}
 	ln, err := nlc.Listen(ctx, tcp, address)
 	if err != nil {
 		return nil, opError("listen", nil, nil, err)
 	}
+	return lc.start(ctx, t, ln, zoneOf(address))
+}
+
+// ListenOn is Listen on a TCP listener that is there already, such as one that systemd or
+// a parent process has handed down (net.FileListener). It owns ln from then on, and closes
+// it if it fails. ln is a *net.TCPListener, or a listener around one: then its Addr must be
+// a *net.TCPAddr, and so must be both addresses of each conn that it accepts, or that is
+// closed and counts as a failed handshake; its conns must carry the bytes as they are, so
+// that TLS has its place in TLSConfig; and AcceptTCP must not be set. Everything else is an
+// ErrConfig. Control is not called, KeepAliveConfig is not for plain TCP clients, and a
+// deadline that ln has is taken away.
+func (lc *ListenConfig) ListenOn(ln net.Listener) (net.Listener, error) {
+	t := transportOr(lc.Transport)
+	err := lc.validate(t)
+	if err == nil {
+		err = lc.adoptable(ln)
+	}
+	if err != nil {
+		if ln != nil {
+			ln.Close()
+		}
+		return nil, opError("listen", nil, nil, err)
+	}
+	if d, ok := ln.(interface{ SetDeadline(time.Time) error }); ok {
+		_ = d.SetDeadline(time.Time{})
+	}
+	return lc.start(context.Background(), t, ln, "")
+}
+
+// adoptable finds what is wrong with a listener that somebody else has made.
+func (lc *ListenConfig) adoptable(ln net.Listener) error {
+	const field = "ListenConfig.ListenOn"
+	tcp, ok := ln.(*net.TCPListener)
+	if ln == nil || ok && tcp == nil {
+		return invalid(field, "there is no listener; use a *net.TCPListener")
+	}
+	if a := ln.Addr(); addrPortOfTCP(a) == (netip.AddrPort{}) {
+		return invalid(field, "a %T at %v does not listen on TCP; use a *net.TCPListener", ln, a)
+	}
+	if lc.AcceptTCP && !ok {
+		return invalid(field, "plain TCP clients of a %T cannot be served; use a *net.TCPListener, or leave AcceptTCP out", ln)
+	}
+	return nil
+}
+
+// overTCP makes sure that a connection which somebody else has accepted has addresses.
+func overTCP(nc net.Conn) error {
+	for _, a := range []net.Addr{nc.LocalAddr(), nc.RemoteAddr()} {
+		if addrPortOfTCP(a) == (netip.AddrPort{}) {
+			return fmt.Errorf("%T has the address %v, and no *net.TCPAddr", nc, a)
+		}
+	}
+	return nil
+}
+
+// start listens on ln, at an address in zone, and closes it if it fails.
+func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener, zone string) (net.Listener, error) {
 	l := newListener(t, lc, ln)
 	l.cfg.TLSConfig = rendezvous.ServerTLS(lc.TLSConfig)
-	_, _, err = t.offers(localIP(ln.Addr()), lc.Providers)
+	l.addr.ap = inZone(l.addr.ap, zone)
+	_, _, err := t.offers(localIP(l.addr), lc.Providers)
 	var unusable error // why plain TCP is all that can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		unusable, err = err, nil

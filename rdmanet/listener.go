@@ -160,6 +160,7 @@ func (l *Listener) queue(c *Conn) (code framing.ResetCode, reason string) {
 
 // serve takes TCP connections to their handshakes.
 func (l *Listener) serve() {
+	defer l.cancel() // for Accept, if somebody else has closed tcp
 	for {
 		nc, err := l.tcp.Accept()
 		if err != nil {
@@ -238,6 +239,11 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
 	ctx, done := context.WithTimeoutCause(ctx, limit, ErrHandshakeTimeout)
 	defer done()
+	if err := overTCP(nc); err != nil {
+		nc.Close()
+		l.failed(nil, err)
+		return
+	}
 	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l, logger: l.cfg.Logger, newcomer: n}
 	// A conn may be accepted before the end of its peer's handshake, which
 	// Close must then leave alone.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"time"
 )
@@ -47,6 +48,12 @@ func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, e
 		}
 		return l, false, err
 	}
+	if l := p.known(instead); l != nil {
+		return l, true, nil
+	}
+	if err := p.resolve(ctx); err != nil {
+		return nil, false, err
+	}
 	for {
 		l, f, leads := p.join(ctx, instead)
 		if l != nil {
@@ -60,19 +67,38 @@ func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, e
 	}
 }
 
+// known finds a link by a name that was resolved lately.
+func (p *plan) known(instead *link) *link {
+	p.t.mu.Lock()
+	defer p.t.mu.Unlock()
+	if p.resolved || !p.recentLocked() {
+		return nil // join looks
+	}
+	return p.cachedLocked(instead)
+}
+
+// cachedLocked takes a link out of the cache by the addresses that there are.
+func (p *plan) cachedLocked(instead *link) *link {
+	for _, a := range p.addrs {
+		if l := p.t.cache[linkKey{a, p.key}]; l != nil && l != instead {
+			l.users++
+			l.opens++
+			return l
+		}
+	}
+	return nil
+}
+
 // join finds a link, or else a flight, which it starts if there is none.
 func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, leads bool) {
 	t := p.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, a := range p.addrs {
-		if l := t.cache[linkKey{a, p.key}]; l != nil && l != instead {
-			l.users++
-			l.opens++
-			return l, nil, false
-		}
+	if l := p.cachedLocked(instead); l != nil {
+		return l, nil, false
 	}
-	key := flightKey{fmt.Sprint(p.addrs), instead, p.Fallback, p.FallbackDelay, p.KeepAliveConfig, p.key}
+	addrs := slices.SortedFunc(slices.Values(p.addrs), netip.AddrPort.Compare) // name servers change the order
+	key := flightKey{fmt.Sprint(addrs), instead, p.Fallback, p.FallbackDelay, p.KeepAliveConfig, p.key}
 	if f = t.flights[key]; f != nil {
 		f.waiters++
 		return nil, f, false

@@ -58,6 +58,7 @@ func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers [
 	if t.invalid != nil {
 		return nil, t.invalid
 	}
+	local = canonical(local)
 	infos, err := t.available(local)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, err

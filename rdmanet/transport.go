@@ -126,6 +126,7 @@ type Transport struct {
 	live      map[*Conn]struct{} // until Close
 	plain     int                // those over plain TCP
 	cache     map[linkKey]*link
+	names     map[nameKey]name // resolved lately
 	flights   map[flightKey]*flight
 	janitor   *time.Timer // nil while there is no dialed link
 	failures  failures    // has a lock of its own

@@ -51,7 +51,11 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 	if err := ep.checkName(name); err != nil {
 		return 0, err
 	}
-	c := C.CBytes(append(ep.insertedName(name), 0))
+	inserted := ep.insertedName(name)
+	if ep.info.HasIP() {
+		inserted = inScope(ep.name, inserted)
+	}
+	c := C.CBytes(append(inserted, 0))
 	defer C.free(c)
 	var addr C.uint64_t
 	ret := C.ofi_av_insert(ep.av, c, &addr)
@@ -72,6 +76,15 @@ func (ep *Endpoint) insertedName(name []byte) []byte {
 		return bytes.Clone(name)
 	}
 	return slices.Concat(name[:i+3], []byte("/"), name[i+3:])
+}
+
+// inScope changes a peer's link-local address, which says how the peer numbers its
+// interfaces, to how this host numbers the one that has our own.
+func inScope(own, name []byte) []byte {
+	if isLinkLocal(sockaddrIP(own)) && isLinkLocal(sockaddrIP(name)) {
+		copy(name[scopeAt:scopeAt+4], own[scopeAt:])
+	}
+	return name
 }
 
 // Remove takes a peer out of the address vector (fi_av_remove).

@@ -10,10 +10,12 @@ package ofi
 import "C"
 
 import (
+	"encoding/binary"
 	"fmt"
 	"iter"
 	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 	"unsafe"
 )
@@ -225,7 +227,8 @@ func (i Info) HasIP() bool {
 func (i Info) HasInfiniBand() bool { return i.attr.addr_format == C.OFI_FI_SOCKADDR_IB }
 
 // Source is the IP address that an endpoint would be bound to, the zero Addr
-// if the provider does not say or does not use IP.
+// if the provider does not say or does not use IP. The zone of a link-local one
+// is the interface's number.
 func (i Info) Source() netip.Addr {
 	if !i.HasIP() || i.attr.src_addr == nil {
 		return netip.Addr{}
@@ -261,12 +264,23 @@ func sockaddrIP(sa []byte) netip.Addr {
 	case C.AF_INET:
 		return netip.AddrFrom4([4]byte(sa[4:8]))
 	case C.AF_INET6:
-		if len(sa) >= sizeofIn6 {
-			return netip.AddrFrom16([16]byte(sa[8:24]))
+		if len(sa) < sizeofIn6 {
+			break
 		}
+		ip := netip.AddrFrom16([16]byte(sa[8:24]))
+		if scope := binary.NativeEndian.Uint32(sa[scopeAt:]); scope != 0 && isLinkLocal(ip) {
+			return ip.WithZone(strconv.FormatUint(uint64(scope), 10))
+		}
+		return ip
 	}
 	return netip.Addr{}
 }
+
+// scopeAt is where a sockaddr_in6 has its sin6_scope_id.
+const scopeAt = 24
+
+// isLinkLocal reports that an address is that of a host only together with a scope.
+func isLinkLocal(ip netip.Addr) bool { return ip.Is6() && ip.IsLinkLocalUnicast() }
 
 // String names the provider, fabric and domain.
 func (i Info) String() string {

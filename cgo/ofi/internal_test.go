@@ -3,7 +3,9 @@
 package ofi
 
 import (
+	"bytes"
 	"math"
+	"net/netip"
 	"os"
 	"os/signal"
 	"reflect"
@@ -81,4 +83,25 @@ func TestSignalChangesDuringAnOpenStay(t *testing.T) {
 	signal.Notify(make(chan os.Signal, 1), sig)
 	restore()
 	assert.Equal(t, before, handler(t, sig))
+}
+
+// Each host has numbers of its own for the link that two of them share.
+func TestInScope(t *testing.T) {
+	name := func(ip string, scope uint32) []byte {
+		sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: 7, Addr: netip.MustParseAddr(ip).As16(), Scope_id: scope}
+		return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&sa)), unsafe.Sizeof(sa)))
+	}
+	four := bytes.Clone(name("::", 0)[:16])
+	four[0], four[4], four[5] = unix.AF_INET, 169, 254 // link-local, too
+	for _, tt := range []struct{ own, peer, want []byte }{
+		{name("fe80::1", 3), name("fe80::2", 9), name("fe80::2", 3)},
+		{name("fe80::1", 3), name("fe80::2", 0), name("fe80::2", 3)},
+		{name("fd00::1", 0), name("fe80::2", 9), name("fe80::2", 9)},
+		{name("fe80::1", 3), name("fd00::2", 0), name("fd00::2", 0)},
+		{four, four, four},
+	} {
+		assert.Equal(t, tt.want, inScope(tt.own, bytes.Clone(tt.peer)))
+	}
+	assert.Equal(t, "fe80::2%9", sockaddrIP(name("fe80::2", 9)).String())
+	assert.Equal(t, "fd00::2", sockaddrIP(name("fd00::2", 9)).String())
 }

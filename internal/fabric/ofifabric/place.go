@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -26,9 +27,25 @@ type place struct {
 func places(entries []ofi.Info) []place {
 	list := make([]place, len(entries))
 	for i, info := range entries {
-		list[i] = place{info.Domain(), info.HasIP(), info.HasInfiniBand(), info.Source(), info.NIC()}
+		list[i] = place{info.Domain(), info.HasIP(), info.HasInfiniBand(), named(info.Source()), info.NIC()}
 	}
 	return list
+}
+
+// named names the interface of a zone that is a number, as zones of conns' addresses do.
+func named(ip netip.Addr) netip.Addr {
+	if n, err := strconv.Atoi(ip.Zone()); err == nil {
+		if i, err := net.InterfaceByIndex(n); err == nil {
+			return ip.WithZone(i.Name)
+		}
+	}
+	return ip
+}
+
+// same compares addresses. Two interfaces may have one link-local address; somebody who
+// names none means either.
+func same(a, b netip.Addr) bool {
+	return a.WithZone("") == b.WithZone("") && (a.Zone() == b.Zone() || a.Zone() == "" || b.Zone() == "")
 }
 
 // domains lists the domains, each once.
@@ -65,13 +82,13 @@ const (
 // suits compares a place with src; near tells whether a device is the one that
 // has src.
 func (p place) suits(src netip.Addr, near func(ofi.NIC) bool) int {
-	src = src.Unmap().WithZone("")
+	src = src.Unmap()
 	switch {
 	case p.ib:
 		return strange
 	case anywhere(src):
 		return unsaid
-	case !p.ip && near(p.nic), p.ip && p.source == src:
+	case !p.ip && near(p.nic), p.ip && same(p.source, src):
 		return at
 	case !p.ip || !p.source.IsValid():
 		return unsaid
@@ -129,7 +146,7 @@ func interfaceOf(src netip.Addr) (name, mac string) {
 	for _, i := range list {
 		addrs, _ := i.Addrs()
 		for _, a := range addrs {
-			if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr() == src.Unmap().WithZone("") {
+			if p, err := netip.ParsePrefix(a.String()); err == nil && same(p.Addr().WithZone(i.Name), src.Unmap()) {
 				return i.Name, i.HardwareAddr.String()
 			}
 		}

@@ -23,6 +23,8 @@ func TestPick(t *testing.T) {
 	roce := []place{ib("mlx5_0"), ib("mlx5_0"), ip("mlx5_0", four), ib("mlx5_1"), ip("mlx5_0", six)}
 	efa := []place{dev("efa_0-rdm", "0000:00:06.0"), dev("efa_1-rdm", "0000:00:07.0")}
 	shm := []place{{domain: "shm"}}
+	link := netip.MustParseAddr("fe80::1")
+	twice := []place{ip("eth0", link.WithZone("eth0")), ip("eth1", link.WithZone("eth1"))}
 	for name, tt := range map[string]struct {
 		list   []place
 		domain string
@@ -57,6 +59,11 @@ func TestPick(t *testing.T) {
 		"InfiniBand and IPv6, by name":    {[]place{ib("mlx5_0"), ip("mlx5_0", six)}, "mlx5_0", four, "", 1},
 		"InfiniBand by name":              {roce, "mlx5_1", four, "", 3},
 		"InfiniBand by name, no address":  {roce, "mlx5_1", netip.Addr{}, "", 3},
+		"an address of two links":         {twice, "", link.WithZone("eth1"), "", 1},
+		"the other link":                  {twice, "", link.WithZone("eth0"), "", 0},
+		"neither link":                    {twice, "", link.WithZone("eth2"), "", -1},
+		"no link is named":                {twice, "", link, "", 0},
+		"a link that does not tell":       {[]place{ip("eth0", link)}, "", link.WithZone("eth1"), "", 0},
 		"memory is everywhere":            {shm, "", four, "0000:00:07.0", 0},
 		"memory is everywhere, by name":   {shm, "shm", six, "", 0},
 	} {
@@ -117,4 +124,15 @@ func TestProbeKeepsToTheDomain(t *testing.T) {
 		assert.Equal(t, "tcp;ofi_rxm", info.Provider())
 		assert.Equal(t, "lo", info.Domain())
 	}
+}
+
+// Zones are compared by name, as those of conns' addresses are.
+func TestNamed(t *testing.T) {
+	for in, want := range map[string]string{
+		"fe80::1": "fe80::1", "fe80::1%1": "fe80::1%lo", "fe80::1%lo": "fe80::1%lo",
+		"fe80::1%999999999": "fe80::1%999999999", "127.0.0.1": "127.0.0.1",
+	} {
+		assert.Equal(t, want, named(netip.MustParseAddr(in)).String())
+	}
+	assert.Equal(t, netip.Addr{}, named(netip.Addr{}))
 }

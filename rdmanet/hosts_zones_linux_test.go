@@ -1,0 +1,93 @@
+//go:build linux && cgo && hosts
+
+package rdmanet_test
+
+import (
+	"fmt"
+	"net"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// linkLocal is an address of the link that several interfaces have: the zone decides.
+const linkLocal = "fe80::77"
+
+// The ends of a cable have numbers of their own, always the same: package net knows them
+// for a minute after a cable has gone.
+const nearIndex, farIndex = "1001", "1002"
+
+// zones gives two interfaces the same link-local address, and returns them.
+func zones(t *testing.T, h *farHost) (cable, lo *net.Interface) {
+	t.Helper()
+	for _, name := range []string{device, "lo"} {
+		h.here("ip", "address", "add", linkLocal+"/64", "dev", name, "nodad")
+	}
+	t.Cleanup(func() { h.here("ip", "address", "del", linkLocal+"/64", "dev", "lo") })
+	cable, err := net.InterfaceByName(device)
+	require.NoError(t, err)
+	lo, err = net.InterfaceByName("lo")
+	require.NoError(t, err)
+	return cable, lo
+}
+
+// An interface is the same by name and by number, and two of them with one address are
+// not: in addresses, among the peers that are reused, and in what providers are bound to.
+func TestHostsZones(t *testing.T) {
+	h := cabled(t)
+	cable, lo := zones(t, h)
+	for _, provider := range []string{"shm", "tcp;ofi_rxm", testenv.Native} {
+		for _, i := range []*net.Interface{cable, lo} {
+			if provider != "shm" && i == lo {
+				continue // which libfabric gives no link-local addresses
+			}
+			for _, zone := range []string{i.Name, strconv.Itoa(i.Index)} {
+				t.Run(fmt.Sprintf("%s %%%s", provider, zone), func(t *testing.T) {
+					tr := new(rdmanet.Transport)
+					cleanly(t, tr)
+					lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}}
+					l, port := listenAt(t, lc, "["+linkLocal+"%"+zone+"]:0")
+					want := "[" + linkLocal + "%" + i.Name + "]:" + port
+					assert.Equal(t, want, l.Addr().String(), "it can be dialed")
+					d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}}
+					c, s := meet(t, d, l)
+					assert.Equal(t, want, c.RemoteAddr().String())
+					assert.Equal(t, want, s.LocalAddr().String())
+					assert.Equal(t, c.LocalAddr().String(), s.RemoteAddr().String())
+					echo(t, c, s)
+					for _, zone := range []string{i.Name, strconv.Itoa(i.Index)} {
+						info := visit(t, d, l, "rdma", "["+linkLocal+"%"+zone+"]:"+port)
+						assert.True(t, info.Reused, "%%%s", zone)
+						assert.Equal(t, provider, info.Provider)
+					}
+					bound := &rdmanet.Dialer{Transport: tr, Providers: d.Providers, LocalAddr: &net.TCPAddr{IP: net.ParseIP(linkLocal), Zone: i.Name}}
+					assert.False(t, visit(t, bound, l, "rdma", want).Reused)
+					bound = &rdmanet.Dialer{Transport: tr, Providers: d.Providers, LocalAddr: &net.TCPAddr{IP: net.ParseIP(linkLocal), Zone: strconv.Itoa(i.Index)}}
+					assert.True(t, visit(t, bound, l, "rdma", want).Reused, "LocalAddr")
+					closeAll(t, c, s)
+				})
+			}
+		}
+	}
+}
+
+// Two hosts number the interfaces at their ends of a cable as they like. What udp;ofi_rxd
+// tells the far end of itself has the number of the near one in it.
+func TestHostsLinkLocal(t *testing.T) {
+	h := cabled(t)
+	h.here("ip", "address", "add", "fe80::76/64", "dev", device, "nodad")
+	h.there("ip", "address", "add", linkLocal+"/64", "dev", device, "nodad")
+	for _, provider := range []string{"tcp;ofi_rxm", testenv.Native} {
+		for _, zone := range []string{device, nearIndex} {
+			t.Run(provider+" %"+zone, func(t *testing.T) {
+				port := h.counterpart(provider)
+				trade(t, dialer(t, provider), "["+linkLocal+"%"+zone+"]:"+port, 4, 1<<20)
+			})
+		}
+	}
+}

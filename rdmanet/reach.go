@@ -1,0 +1,239 @@
+package rdmanet
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// nameAge is how long after a name was resolved dials by it find their peers in the cache.
+// It is resolved again then, as it may have moved.
+const nameAge = 30 * time.Second
+
+// maxNames bounds what is remembered of them: names come from the user.
+const maxNames = 1024
+
+// nameKey is what was dialed.
+type nameKey struct {
+	network, address string
+	owner            *Dialer // see dialKey
+}
+
+// name is what has become of one.
+type name struct {
+	at    time.Time
+	addrs []netip.AddrPort
+}
+
+// recentLocked takes over the addresses of the dialed name, if it was resolved lately.
+func (p *plan) recentLocked() bool {
+	n, ok := p.t.names[p.name]
+	if !ok || time.Since(n.at) >= nameAge {
+		return false
+	}
+	p.addrs = n.addrs
+	return true
+}
+
+// resolve looks up the addresses to dial, once.
+func (p *plan) resolve(ctx context.Context) (err error) {
+	if p.resolved {
+		return nil
+	}
+	if p.addrs, err = p.lookup(ctx); err != nil {
+		return err
+	}
+	p.resolved = true
+	t := p.t
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names == nil || len(t.names) >= maxNames {
+		t.names = make(map[nameKey]name)
+	}
+	t.names[p.name] = name{time.Now(), p.addrs}
+	return nil
+}
+
+// lookup resolves the dialed name. It leaves out what the network or LocalAddr rules out.
+func (p *plan) lookup(ctx context.Context) (list []netip.AddrPort, err error) {
+	r := p.Resolver
+	if r == nil {
+		r = net.DefaultResolver
+	}
+	port, err := r.LookupPort(ctx, p.network, p.port)
+	if err != nil {
+		return nil, err
+	}
+	ips, ok := literal(p.host)
+	if !ok {
+		if ips, err = r.LookupNetIP(ctx, "ip"+strings.TrimPrefix(p.network, "tcp"), p.host); err != nil {
+			return nil, err
+		}
+	}
+	local := addrPort(p.LocalAddr).Addr()
+	bound := local.IsValid() && !local.IsUnspecified()
+	for _, ip := range ips {
+		ip = canonical(ip)
+		if (p.network == "tcp" || ip.Is4() == (p.network == "tcp4")) && (!bound || ip.Is4() == local.Is4()) {
+			list = append(list, netip.AddrPortFrom(ip, uint16(port)))
+		}
+	}
+	if len(list) == 0 {
+		return nil, &net.AddrError{Err: "no suitable address found", Addr: p.host}
+	}
+	return list, nil
+}
+
+// literal lists the addresses of a host that is not a name. No address, or an unspecified
+// one, is this host.
+func literal(host string) (ips []netip.Addr, ok bool) {
+	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
+	if host == "" {
+		return []netip.Addr{v4, v6}, true
+	}
+	switch ip, err := netip.ParseAddr(host); {
+	case err != nil:
+		return nil, false
+	case !ip.IsUnspecified():
+		return []netip.Addr{ip}, true
+	case ip.Is4():
+		return []netip.Addr{v4, v6}, true
+	default:
+		return []netip.Addr{v6, v4}, true
+	}
+}
+
+// serverName is what a certificate has to be for: zones mean nothing to others.
+func serverName(host string) string {
+	if ip, err := netip.ParseAddr(host); err == nil {
+		return ip.WithZone("").String()
+	}
+	return host
+}
+
+const (
+	// defaultFallbackDelay is RFC 8305's "Connection Attempt Delay", as net.Dialer has it.
+	defaultFallbackDelay = 300 * time.Millisecond
+	// minShare is what an address gets at least of a dial's time, while there is as much.
+	minShare = 2 * time.Second
+)
+
+// dialTCP makes a TCP connection to one of the name's addresses, in net.Dialer's way
+// (Happy Eyeballs, RFC 8305). That would resolve the name itself, once more.
+func (p *plan) dialTCP(ctx context.Context) (net.Conn, error) {
+	if err := p.resolve(ctx); err != nil {
+		return nil, err
+	}
+	d := net.Dialer{LocalAddr: p.LocalAddr, KeepAliveConfig: p.KeepAliveConfig, Control: p.Control, ControlContext: p.ControlContext}
+	if a, ok := p.LocalAddr.(*Addr); ok {
+		d.LocalAddr = net.TCPAddrFromAddrPort(a.ap)
+	}
+	dial := func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
+		return d.DialContext(ctx, p.network, a.String())
+	}
+	if p.FallbackDelay < 0 {
+		return dialSerial(ctx, p.addrs, dial)
+	}
+	primaries, others := families(p.addrs)
+	return dialParallel(ctx, primaries, others, orDefault(p.FallbackDelay, defaultFallbackDelay), dial)
+}
+
+// families splits a list into the addresses of the first one's family and the others.
+func families(list []netip.AddrPort) (primaries, others []netip.AddrPort) {
+	for _, a := range list {
+		if a.Addr().Is4() == list[0].Addr().Is4() {
+			primaries = append(primaries, a)
+		} else {
+			others = append(others, a)
+		}
+	}
+	return primaries, others
+}
+
+// dialFunc dials one address.
+type dialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
+
+// dialParallel dials primaries, and others after the delay or when these have failed. It
+// returns the connection that is there first, or the error of primaries.
+func dialParallel(ctx context.Context, primaries, others []netip.AddrPort, delay time.Duration, dial dialFunc) (net.Conn, error) {
+	if len(others) == 0 {
+		return dialSerial(ctx, primaries, dial)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // whoever is late
+	type result struct {
+		nc      net.Conn
+		err     error
+		primary bool
+	}
+	results := make(chan result)
+	start := func(list []netip.AddrPort, primary bool) {
+		nc, err := dialSerial(ctx, list, dial)
+		select {
+		case results <- result{nc, err, primary}:
+		case <-ctx.Done():
+			if nc != nil {
+				nc.Close()
+			}
+		}
+	}
+	go start(primaries, true)
+	turn := time.NewTimer(delay)
+	defer turn.Stop()
+	var err error
+	for running, waiting := 1, true; ; {
+		select {
+		case <-turn.C:
+			go start(others, false)
+			running, waiting = running+1, false
+		case r := <-results:
+			if r.err == nil {
+				return r.nc, nil
+			}
+			if r.primary {
+				err = r.err
+			}
+			if running--; waiting {
+				turn.Reset(0)
+			} else if running == 0 {
+				return nil, err
+			}
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// dialSerial dials one address after the other. It returns the first connection, or the
+// first error.
+func dialSerial(ctx context.Context, list []netip.AddrPort, dial dialFunc) (net.Conn, error) {
+	var first error
+	for i, a := range list {
+		nc, err := dialShare(ctx, a, len(list)-i, dial)
+		if err == nil {
+			return nc, nil
+		}
+		if first == nil {
+			first = err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+// dialShare dials one of n addresses, for its share of the time that is left.
+func dialShare(ctx context.Context, a netip.AddrPort, n int, dial dialFunc) (net.Conn, error) {
+	if deadline, ok := ctx.Deadline(); ok && n > 1 {
+		left := time.Until(deadline)
+		if share := max(left/time.Duration(n), minShare); share < left {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, share)
+			defer cancel()
+		}
+	}
+	return dial(ctx, a)
+}
