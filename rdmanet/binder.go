@@ -170,7 +170,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 			return nil, err
 		}
 	}
-	if err := b.t.place(ctx, &b.offers[i], local, cfg, l); err != nil {
+	if err := b.t.endpoints.place(ctx, &b.offers[i], local, cfg, l); err != nil {
 		return nil, err
 	}
 	if b.listener != nil {

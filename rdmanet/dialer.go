@@ -300,7 +300,7 @@ func (p *plan) connect(ctx context.Context) (*link, error) {
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			p.t.count(p.t.failed, failureReason(err))
+			p.t.counters.add(p.t.counters.failed, failureReason(err))
 		}
 		return nil, &net.OpError{Op: "dial", Source: local, Addr: remote, Err: err}
 	}

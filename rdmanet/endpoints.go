@@ -4,9 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"net"
 	"net/netip"
 	"slices"
+	"sync"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -31,9 +34,25 @@ type endpoint struct {
 	engine *engine.Endpoint
 	fab    fabric.Endpoint
 
-	// Guarded by Transport.mu.
+	// Guarded by endpoints.mu.
 	refs    int
 	retired bool // not to be used for further peers
+}
+
+// endpoints is a Transport's fabric endpoints. All methods may be called concurrently.
+type endpoints struct {
+	t *Transport
+
+	mu       sync.Mutex                  // a leaf; guards what follows
+	shared   map[endpointKey][]*endpoint // those to share, the oldest first
+	open     map[*endpoint]struct{}      // all, until their counters are in past
+	past     map[string]ProviderStats    // of closed ones, by provider
+	shmPeers int
+	cleaned  bool // what dead processes had left in /dev/shm is removed
+}
+
+func (es *endpoints) init(t *Transport) {
+	es.t, es.shared, es.open, es.past = t, make(map[endpointKey][]*endpoint), make(map[*endpoint]struct{}), make(map[string]ProviderStats)
 }
 
 // maxGenerations is how many endpoints there are at most with one endpointKey. Each has
@@ -42,23 +61,32 @@ type endpoint struct {
 // more would cost more than the peers are worth, and need a MemoryLimit beyond the default.
 const maxGenerations = 16
 
+// shmPeerMemory is about what an endpoint takes of the Transport's memory, in bytes.
+const shmPeerMemory = 2 << 20
+
+// maxShmPeers is how many peers over shared memory there may be.
+func (t *Transport) maxShmPeers() int {
+	limit := orDefault(t.limit, DefaultMemoryLimit) / 2 / shmPeerMemory
+	return orDefault(t.MaxShmPeers, int(min(max(limit, 1), math.MaxInt32)))
+}
+
 // errGenerations: there may be no more endpoints.
 var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
 // place reserves a peer for a handshake, on the oldest endpoint with its key that takes
 // one, so that later ones come to have none left, and else on a new one. The place is held
 // until link.Abort or the end of the peer.
-func (t *Transport) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
+func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
-		ep, err := t.endpoint(ctx, o, src)
+		ep, err := es.endpoint(ctx, o, src)
 		if err != nil {
 			return err
 		}
 		l.ep = ep
-		if l.peer, err = t.newPeer(ep, cfg); err == nil {
+		if l.peer, err = es.newPeer(ep, cfg); err == nil {
 			return nil
 		}
-		t.release(ep)
+		es.release(ep)
 		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // else others were faster
 			return err
 		}
@@ -81,18 +109,18 @@ func (ep *endpoint) room() engine.Room {
 }
 
 // endpoint returns an endpoint for one more peer; release gives it back.
-func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
+func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
 	key := endpointKey{o.Name, o.domain, src}
-	ep, open, err := t.reserve(key, o.PerPeer)
-	for err != nil && t.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
-		ep, open, err = t.reserve(key, o.PerPeer)
+	ep, open, err := es.reserve(key, o.PerPeer)
+	for err != nil && es.t.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
+		ep, open, err = es.reserve(key, o.PerPeer)
 	}
 	if err != nil {
-		t.peersRefused.Add(1)
+		es.t.counters.peersRefused.Add(1)
 		return nil, err
 	}
 	if open {
-		ep.open(t)
+		ep.open(es)
 		close(ep.opened)
 	}
 	select {
@@ -102,7 +130,7 @@ func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*en
 		err = context.Cause(ctx)
 	}
 	if err != nil {
-		t.release(ep)
+		es.release(ep)
 		return nil, err
 	}
 	return ep, nil
@@ -110,34 +138,33 @@ func (t *Transport) endpoint(ctx context.Context, o *offer, src netip.Addr) (*en
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
 // is the first. It fails if there may be no further endpoint.
-func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool, err error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
+func (es *endpoints) reserve(key endpointKey, own bool) (ep *endpoint, open bool, err error) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
 	if own {
-		if !t.cleaned {
-			t.cleaned = true
-			t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
+		if !es.cleaned {
+			es.cleaned = true
+			es.t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
 		}
-		limit := orDefault(t.MaxShmPeers, DefaultMaxShmPeers)
-		if t.shmPeers >= limit {
-			return nil, false, fmt.Errorf("provider %s: %d peers use it, more are not allowed (Transport.MaxShmPeers)", key.provider, limit)
+		if limit := es.t.maxShmPeers(); es.shmPeers >= limit {
+			return nil, false, fmt.Errorf("provider %s: %w: %d use it, more are not allowed (Transport.MaxShmPeers)", key.provider, ErrTooManyPeers, limit)
 		}
-		t.shmPeers++
+		es.shmPeers++
 		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}
-		t.open[ep] = struct{}{}
+		es.open[ep] = struct{}{}
 		return ep, true, nil
 	}
-	for _, old := range slices.Clone(t.endpoints[key]) {
+	for _, old := range slices.Clone(es.shared[key]) {
 		switch {
 		case old.takes():
 			old.refs++
 			return old, false, nil
 		case old.refs == 0: // it was worn out after its last peer had gone
-			t.retireLocked(old)
-			t.hands.Go(func() { t.closeEndpoint(old) })
+			es.retireLocked(old)
+			es.t.hands.Go(func() { es.closeOne(old) })
 		}
 	}
-	if list := t.endpoints[key]; len(list) >= maxGenerations {
+	if list := es.shared[key]; len(list) >= maxGenerations {
 		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomStale }); i >= 0 {
 			list[i].refs++ // it will do for all but one or the other peer
 			return list[i], false, nil
@@ -145,80 +172,79 @@ func (t *Transport) reserve(key endpointKey, own bool) (ep *endpoint, open bool,
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
 	ep = &endpoint{key: key, refs: 1, opened: make(chan struct{})}
-	t.endpoints[key] = append(t.endpoints[key], ep)
-	t.open[ep] = struct{}{}
+	es.shared[key] = append(es.shared[key], ep)
+	es.open[ep] = struct{}{}
 	return ep, true, nil
 }
 
-func (ep *endpoint) open(t *Transport) {
-	ep.fab, ep.err = t.fabric.Open(fabric.Join(ep.key.provider, ep.key.domain), ep.key.src)
+func (ep *endpoint) open(es *endpoints) {
+	ep.fab, ep.err = es.t.fabric.Open(fabric.Join(ep.key.provider, ep.key.domain), ep.key.src)
 	if ep.err == nil {
 		fab := ep.fab
 		if ep.own {
 			fab = newTwin(fab)
 		}
-		if ep.engine, ep.err = engine.NewEndpoint(fab, t.engineConfig()); ep.err != nil {
+		if ep.engine, ep.err = engine.NewEndpoint(fab, es.t.engineConfig()); ep.err != nil {
 			fab.Close()
 		}
 	}
 	if ep.err != nil {
-		t.retire(ep)
+		es.retire(ep)
 	}
 }
 
 // retire has the endpoint closed as soon as nobody uses it.
-func (t *Transport) retire(ep *endpoint) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.retireLocked(ep)
+func (es *endpoints) retire(ep *endpoint) {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	es.retireLocked(ep)
 }
 
-func (t *Transport) retireLocked(ep *endpoint) {
+func (es *endpoints) retireLocked(ep *endpoint) {
 	ep.retired = true
-	left := slices.DeleteFunc(slices.Clone(t.endpoints[ep.key]), func(e *endpoint) bool { return e == ep })
-	if t.endpoints[ep.key] = left; len(left) == 0 {
-		delete(t.endpoints, ep.key)
+	left := slices.DeleteFunc(slices.Clone(es.shared[ep.key]), func(e *endpoint) bool { return e == ep })
+	if es.shared[ep.key] = left; len(left) == 0 {
+		delete(es.shared, ep.key)
 	}
 }
 
 // release gives a reference back. Without peers one endpoint is kept, for the next, if it
 // takes any.
-func (t *Transport) release(ep *endpoint) {
-	t.mu.Lock()
+func (es *endpoints) release(ep *endpoint) {
+	es.mu.Lock()
 	ep.refs--
-	if others := t.endpoints[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
+	if others := es.shared[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
 		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() })) {
-		t.retireLocked(ep)
+		es.retireLocked(ep)
 	}
 	last := ep.refs == 0 && ep.retired
 	if last && ep.own {
-		t.shmPeers--
+		es.shmPeers--
 	}
-	t.mu.Unlock()
+	es.mu.Unlock()
 	if last {
-		t.closeEndpoint(ep)
+		es.closeOne(ep)
 	}
 }
 
-// closeEndpoints closes the shared endpoints that match, which is asked with
-// t.mu held.
-func (t *Transport) closeEndpoints(match func(*endpoint) bool) {
+// closeShared closes the shared endpoints that match, which is asked with es.mu held.
+func (es *endpoints) closeShared(match func(*endpoint) bool) {
 	var list []*endpoint
-	t.mu.Lock()
-	for ep := range t.open {
+	es.mu.Lock()
+	for ep := range es.open {
 		if !ep.own && match(ep) { // others may be about to close it: Close waits for them
-			t.retireLocked(ep)
+			es.retireLocked(ep)
 			list = append(list, ep)
 		}
 	}
-	t.mu.Unlock()
+	es.mu.Unlock()
 	for _, ep := range list {
-		t.closeEndpoint(ep)
+		es.closeOne(ep)
 	}
 }
 
-// closeEndpoint ends an endpoint for good and keeps its counters.
-func (t *Transport) closeEndpoint(ep *endpoint) {
+// closeOne ends an endpoint for good and keeps its counters.
+func (es *endpoints) closeOne(ep *endpoint) {
 	<-ep.opened
 	var s ProviderStats
 	if ep.engine != nil {
@@ -226,25 +252,43 @@ func (t *Transport) closeEndpoint(ep *endpoint) {
 		s = providerStats(ep.engine.Stats())
 		s.Peers, s.Conns, s.Endpoints, s.Worn, s.LandingMemory = 0, 0, 0, 0, 0
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if _, first := t.open[ep]; first && ep.engine != nil {
-		t.past[ep.key.provider] = t.past[ep.key.provider].add(s)
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if _, first := es.open[ep]; first && ep.engine != nil {
+		es.past[ep.key.provider] = es.past[ep.key.provider].add(s)
 	}
-	delete(t.open, ep)
+	delete(es.open, ep)
 }
 
 // newPeer reserves a peer on an endpoint. An endpoint that has no peers and
 // takes none is of no use: the next handshake gets another.
-func (t *Transport) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
+func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
 	p, err := ep.engine.NewPeer(cfg)
-	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && t.makeRoom(func(l *link) bool { return l.ep == ep }) {
+	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && es.t.makeRoom(func(l *link) bool { return l.ep == ep }) {
 		p, err = ep.engine.NewPeer(cfg)
 	}
 	if err != nil && ep.engine.Stats().Peers == 0 {
-		t.retire(ep)
+		es.retire(ep)
 	}
 	return p, err
+}
+
+// stats is the counters of all endpoints by provider, closed ones included.
+func (es *endpoints) stats() map[string]ProviderStats {
+	es.mu.Lock()
+	out, open := maps.Clone(es.past), keys(es.open)
+	es.mu.Unlock()
+	for _, ep := range open {
+		select {
+		case <-ep.opened:
+			if ep.engine != nil {
+				p := ep.key.provider
+				out[p] = out[p].add(providerStats(ep.engine.Stats()))
+			}
+		default:
+		}
+	}
+	return out
 }
 
 // unlink removes the name of memory that the endpoint shares with its peer, who

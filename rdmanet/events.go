@@ -118,7 +118,7 @@ func (l *link) noMemory() {
 
 // refuse counts and tells of a conn that was refused. It must not block.
 func (l *Listener) refuse(peer *Addr, reason string) {
-	l.t.connsRefused.Add(1)
+	l.t.counters.refused.Add(1)
 	if l.cfg.Logger == nil {
 		return
 	}
@@ -146,7 +146,7 @@ func (l *Listener) take(c *Conn) framing.ResetCode {
 		l.refuse(c.remote, reason)
 		return code
 	}
-	l.t.connsOpened.Add(1)
+	l.t.counters.opened.Add(1)
 	return 0
 }
 
@@ -156,7 +156,7 @@ func (l *Listener) failed(nc net.Conn, err error) {
 		return // because of Close
 	}
 	reason := failureReason(err)
-	l.t.count(l.t.failed, reason)
+	l.t.counters.add(l.t.counters.failed, reason)
 	if l.cfg.Logger == nil {
 		return
 	}

@@ -50,10 +50,10 @@ func HostID() [16]byte { return hostID() }
 
 // EndpointNames is the addresses of the open endpoints that peers share.
 func (t *Transport) EndpointNames() (names [][]byte) {
-	t = transportOr(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, list := range t.endpoints {
+	es := &transportOr(t).endpoints
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	for _, list := range es.shared {
 		for _, ep := range list {
 			names = append(names, ep.fab.Name())
 		}

@@ -91,7 +91,7 @@ func (t *Transport) pathFailed(key pathKey, err error) {
 	default:
 		return
 	}
-	t.count(t.pathFailures, key.provider)
+	t.counters.add(t.counters.pathFailures, key.provider)
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
 	note(&t.failures.paths, key, err, first, most)

@@ -74,7 +74,7 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	if errors.As(err, &oe) {
 		err = oe.Err // the addresses are the conn's
 	}
-	p.t.count(p.t.fellBack, failureReason(err))
+	p.t.counters.add(p.t.counters.fellBack, failureReason(err))
 	if p.Logger != nil {
 		p.Logger.LogAttrs(ctx, slog.LevelWarn, eventFallback,
 			slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))

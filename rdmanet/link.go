@@ -21,10 +21,17 @@ import (
 // link is one peer process that was met at a rendezvous: a session, and a peer
 // on an endpoint. Conns are opened over it by the dialling side.
 //
-// It ends when the session or the peer does. Its conns have failed then, but
-// what they received is still theirs to read, so that the endpoint is given
-// back, and memory unmapped, only when the last conn is closed: gone, and then
-// finish.
+// It has one way to end, whatever ends it:
+//
+//	state        moved there by               what is there
+//	negotiating  Prepare                      a peer; the connection is the handshake's
+//	up           Attached                     the session, too; conns may be opened
+//	ended        end: by Ended (the session   nothing is sent any more; conns have failed,
+//	             is over), Abort, discard,    but what they received is still to be read
+//	             endIdle, quit; or the
+//	             engine: see lost
+//	finished     gone: the last conn is       nothing: the endpoint is given back, memory
+//	             closed; or who ended it      unmapped
 type link struct {
 	t             *Transport
 	ep            *endpoint
@@ -108,7 +115,7 @@ func (l *link) Abort(err error) {
 	if l.listener == nil {
 		l.t.pathFailed(l.path, err)
 	}
-	l.peer.Lost(err)
+	l.end(err)
 	close(l.settled)
 }
 
@@ -119,8 +126,7 @@ func (l *link) Doorbell() { l.peer.Doorbell() }
 func (l *link) Heartbeat() { l.peer.Heartbeat() }
 
 func (l *link) Ended(err error) {
-	l.t.drop(l)
-	l.peer.Lost(err)
+	l.end(err)
 	if l.ep.own && !errors.Is(err, rendezvous.ErrGoodbye) && !errors.Is(err, net.ErrClosed) {
 		shmdir.Clean(shmdir.Dir) // it may have died without
 	}
@@ -185,7 +191,7 @@ func (l *link) finish() {
 	l.finished.Do(func() {
 		<-l.settled // nothing may use the endpoint any more
 		l.t.drop(l)
-		l.t.release(l.ep)
+		l.t.endpoints.release(l.ep)
 		if l.ep.own && l.ep.engine.Stats().Abandoned > 0 {
 			l.tellAbandoned()
 		}
@@ -262,8 +268,14 @@ func (l *link) endIdle() bool {
 
 // discard ends a link in good order.
 func (l *link) discard() {
-	l.peer.Lost(rendezvous.ErrGoodbye)
+	l.end(rendezvous.ErrGoodbye)
 	l.finish()
+}
+
+// end ends a link; lost, which follows, tells the peer. Only the first reason counts.
+func (l *link) end(reason error) {
+	l.t.drop(l)
+	l.peer.Lost(reason)
 }
 
 // meets reports whether a link that is alive leads to the same listener as
@@ -292,7 +304,7 @@ func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.t.connsOpened.Add(1)
+	l.t.counters.opened.Add(1)
 	return newConn(l, c, reused), nil
 }
 
@@ -315,6 +327,5 @@ func (t *Transport) forget(l *link, wire rendezvous.Stats) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.links, l)
-	t.pastOnWire.Sent += wire.Sent
-	t.pastOnWire.Received += wire.Received
+	t.counters.keepWire(wire) // under t.mu: Stats counts it once
 }

@@ -207,7 +207,7 @@ func (l *Listener) makeRoom(n *newcomer) error {
 		}
 		idle := func(o *link) bool { return o.listener == l && (!ofHost || o.newcomer.host == n.host) }
 		if !l.t.endIdle(idle, (*link).letGo) {
-			l.t.peersRefused.Add(1)
+			l.t.counters.peersRefused.Add(1)
 			return err
 		}
 	}

@@ -2,8 +2,11 @@ package rdmanet
 
 import (
 	"maps"
+	"sync"
+	"sync/atomic"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -166,20 +169,58 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	return s
 }
 
+// counters is what a Transport counts that is nobody else's.
+type counters struct {
+	opened, refused, peersRefused atomic.Uint64
+
+	mu           sync.Mutex // a leaf; guards what follows
+	failed       map[string]uint64
+	pathFailures map[string]uint64 // by provider
+	fellBack     map[string]uint64
+	onWire       rendezvous.Stats // of ended sessions
+}
+
+func (c *counters) init() {
+	c.failed, c.pathFailures, c.fellBack = make(map[string]uint64), make(map[string]uint64), make(map[string]uint64)
+}
+
+// add adds one to one of the counters.
+func (c *counters) add(m map[string]uint64, reason string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m[reason]++
+}
+
+// keepWire keeps what an ended session has counted.
+func (c *counters) keepWire(s rendezvous.Stats) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.onWire.Sent += s.Sent
+	c.onWire.Received += s.Received
+}
+
+// snapshot begins a TransportStats.
+func (c *counters) snapshot() TransportStats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return TransportStats{
+		Opened: c.opened.Load(), Refused: c.refused.Load(), PeersRefused: c.peersRefused.Load(),
+		HandshakeFailures: maps.Clone(c.failed), Fallbacks: maps.Clone(c.fellBack), PathFailures: maps.Clone(c.pathFailures),
+		RendezvousSent: c.onWire.Sent, RendezvousReceived: c.onWire.Received,
+	}
+}
+
 // Stats returns a snapshot.
 func (t *Transport) Stats() TransportStats {
 	t = transportOr(t)
 	t.mu.Lock()
-	out := TransportStats{
-		Conns: int(t.conns.Load()), TCPConns: t.plain, Opened: t.connsOpened.Load(), Refused: t.connsRefused.Load(), PeersRefused: t.peersRefused.Load(), Peers: len(t.links), Memory: t.budget.Stats(),
-		Providers: maps.Clone(t.past), HandshakeFailures: maps.Clone(t.failed), Fallbacks: maps.Clone(t.fellBack), PathFailures: maps.Clone(t.pathFailures),
-		RendezvousSent: t.pastOnWire.Sent, RendezvousReceived: t.pastOnWire.Received,
-	}
+	out := t.counters.snapshot() // with the links that it does not contain yet
+	out.Conns, out.TCPConns, out.Peers = int(t.conns.Load()), t.plain, len(t.links)
 	for l := range t.listeners {
 		out.Handshakes += l.admission.size()
 		out.Backlog += len(l.backlog)
 	}
-	links, open := keys(t.links), keys(t.open)
+	links := keys(t.links)
 	t.mu.Unlock()
 	for _, l := range links {
 		if s := l.session.Load(); s != nil {
@@ -188,22 +229,6 @@ func (t *Transport) Stats() TransportStats {
 			out.RendezvousReceived += wire.Received
 		}
 	}
-	for _, ep := range open {
-		select {
-		case <-ep.opened:
-			if ep.engine != nil {
-				p := ep.key.provider
-				out.Providers[p] = out.Providers[p].add(providerStats(ep.engine.Stats()))
-			}
-		default:
-		}
-	}
+	out.Memory, out.Providers = t.budget.Stats(), t.endpoints.stats()
 	return out
-}
-
-// count adds one to a counter of m, which t.mu guards.
-func (t *Transport) count(m map[string]uint64, reason string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	m[reason]++
 }

@@ -25,7 +25,8 @@ const (
 	DefaultHeartbeatInterval = rendezvous.DefaultHeartbeat
 	DefaultDeadAfter         = rendezvous.DefaultDeadAfter
 	DefaultIdlePeerTimeout   = 30 * time.Second
-	DefaultMaxShmPeers       = 32
+	// DefaultMaxShmPeers is what DefaultMemoryLimit allows: half of it, in endpoints.
+	DefaultMaxShmPeers = DefaultMemoryLimit / 2 / shmPeerMemory
 	// DefaultReceiveWindow is in bytes.
 	DefaultReceiveWindow = engine.DefaultWindow
 	// DefaultLandingRing is in bytes.
@@ -62,7 +63,8 @@ type Transport struct {
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
 	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
-	// get the next provider, if there is one. 0 means DefaultMaxShmPeers; to do without
+	// get the next provider, if there is one, or an error, which says so. 0 means one for
+	// each 4 MiB of MemoryLimit, DefaultMaxShmPeers with the default; to do without
 	// shared memory leave shm out of Providers.
 	MaxShmPeers int
 	// ReceiveWindow is how much small data a conn holds that has not been read,
@@ -105,7 +107,8 @@ type Transport struct {
 	cancel  context.CancelCauseFunc
 	conns   atomic.Int64
 
-	connsOpened, connsRefused, peersRefused atomic.Uint64
+	counters  counters
+	endpoints endpoints
 
 	closing sync.Once
 	hands   sync.WaitGroup // handshakes of both sides
@@ -113,28 +116,19 @@ type Transport struct {
 
 	// mu is a leaf: nothing of the engine or the rendezvous is called with it
 	// held, since it is taken within their callbacks.
-	mu           sync.Mutex
-	closed       bool
-	drained      bool // no more tasks
-	lastID       uint32
-	listeners    map[*Listener]struct{}
-	providers    map[netip.Addr]providerList
-	endpoints    map[endpointKey][]*endpoint // those to share, the oldest first
-	open         map[*endpoint]struct{}      // all, until their counters are in past
-	shmPeers     int
-	cleaned      bool // what dead processes had left in /dev/shm is removed
-	links        map[*link]struct{}
-	live         map[*Conn]struct{} // until Close
-	plain        int                // those over plain TCP
-	cache        map[linkKey]*link
-	flights      map[flightKey]*flight
-	janitor      *time.Timer // nil while there is no dialed link
-	failed       map[string]uint64
-	failures     failures          // has a lock of its own
-	pathFailures map[string]uint64 // by provider
-	fellBack     map[string]uint64
-	past         map[string]ProviderStats // of closed endpoints
-	pastOnWire   rendezvous.Stats         // of ended sessions
+	mu        sync.Mutex
+	closed    bool
+	drained   bool // no more tasks
+	lastID    uint32
+	listeners map[*Listener]struct{}
+	providers map[netip.Addr]providerList
+	links     map[*link]struct{}
+	live      map[*Conn]struct{} // until Close
+	plain     int                // those over plain TCP
+	cache     map[linkKey]*link
+	flights   map[flightKey]*flight
+	janitor   *time.Timer // nil while there is no dialed link
+	failures  failures    // has a lock of its own
 }
 
 // DefaultTransport is used by dialers and listeners that have no Transport of
@@ -162,16 +156,12 @@ func (t *Transport) init() {
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.listeners = make(map[*Listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
-	t.endpoints = make(map[endpointKey][]*endpoint)
-	t.open = make(map[*endpoint]struct{})
+	t.endpoints.init(t)
+	t.counters.init()
 	t.links = make(map[*link]struct{})
 	t.live = make(map[*Conn]struct{})
 	t.cache = make(map[linkKey]*link)
 	t.flights = make(map[flightKey]*flight)
-	t.failed = make(map[string]uint64)
-	t.fellBack = make(map[string]uint64)
-	t.pathFailures = make(map[string]uint64)
-	t.past = make(map[string]ProviderStats)
 }
 
 func orDefault[T int | int64 | time.Duration](v, d T) T {
@@ -230,7 +220,7 @@ func (t *Transport) spawn(f func()) {
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
 	t.sweep(0)
-	t.closeEndpoints(func(ep *endpoint) bool { return ep.refs == 0 })
+	t.endpoints.closeShared(func(ep *endpoint) bool { return ep.refs == 0 })
 }
 
 // Close closes all listeners, ends all handshakes, fails all conns that are
@@ -265,7 +255,7 @@ func (t *Transport) shutdown() {
 	for _, l := range links {
 		l.finish()
 	}
-	t.closeEndpoints(func(*endpoint) bool { return true })
+	t.endpoints.closeShared(func(*endpoint) bool { return true })
 	t.mu.Lock()
 	t.drained = true
 	if t.janitor != nil {

@@ -54,7 +54,7 @@ var transportValues = []struct {
 	{"IdlePeerTimeout", func(t *rdmanet.Transport) { t.IdlePeerTimeout = time.Millisecond }, ""},
 	{"IdlePeerTimeout", func(t *rdmanet.Transport) { t.IdlePeerTimeout = math.MaxInt64 }, ""},
 
-	{"MaxShmPeers", func(t *rdmanet.Transport) { t.MaxShmPeers = -1 }, "-1 is less than 1, the least; use 0 for the default, 32"},
+	{"MaxShmPeers", func(t *rdmanet.Transport) { t.MaxShmPeers = -1 }, "-1 is less than 1, the least; use 0 for the default, 64"},
 	{"MaxShmPeers", func(t *rdmanet.Transport) { t.MaxShmPeers = 1 }, ""},
 	{"MaxShmPeers", func(t *rdmanet.Transport) { t.MaxShmPeers = math.MaxInt }, ""},
 

@@ -10,6 +10,7 @@ import (
 func (c *core) chores() (again bool) {
 	c.retry()
 	c.posted = false
+	c.postLate()
 	c.starved, c.landing = false, false // grantWaiting finds out
 	c.askAgain()
 	if c.outOfStage() {
@@ -39,7 +40,7 @@ func (c *core) chores() (again bool) {
 	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
-	return again || c.burying() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
+	return again || c.failing.reused > 0 || c.burying() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
 // checkProgress counts the looks in a row at which nothing had moved that was sent to
@@ -61,7 +62,7 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
+	return c.failing.reused > 0 || c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
 		c.hasFreeRings() || c.outOfStage() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
 }
 

@@ -45,7 +45,8 @@ type PeerConfig struct {
 	// Gone is called once after that, when the user has closed the last conn.
 	Gone func()
 	// Unproven: nobody knows yet whether it reaches this side over the fabric, so it gets
-	// the fewest receive slots there can be, and its share when it is Attached.
+	// the fewest receive slots there can be, and its share when it is Attached. Until its
+	// path check has gone through, it can open no conns.
 	Unproven bool
 }
 

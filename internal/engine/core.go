@@ -93,7 +93,7 @@ type core struct {
 	// and some that do not any more.
 	waiting   []*stream
 	lingering int // streams that the user has closed and the peer has not
-	badRecvs  int // receives that have failed in a row
+	failing
 
 	stats Stats
 }
@@ -315,17 +315,13 @@ func (c *core) dispatch(done []fabric.Completion) {
 		d := &done[i]
 		switch {
 		case d.Kind == fabric.Recv && d.Err == nil:
-			c.badRecvs = 0
+			c.failing.inRow = 0
 			c.received(d.Tag, d.Len)
 		case d.Kind == fabric.Recv && errors.Is(d.Err, syscall.EMSGSIZE):
 			c.stats.FramesDropped++ // anybody can send what is too long
 			c.repost(d.Tag, nil)
 		case d.Kind == fabric.Recv:
-			c.stats.CQErrors++
-			c.repost(d.Tag, nil)
-			if c.badRecvs++; c.badRecvs > c.rx.Len() {
-				c.breakdown(fmt.Errorf("receiving: %w", d.Err)) // it would go on for ever
-			}
+			c.failedRecv(d.Tag, d.Err)
 		case d.Kind == fabric.RemoteWrite:
 			c.landed(d.Data)
 		case d.Kind == 0:

@@ -436,7 +436,7 @@ func (w *stateWriter) write(v reflect.Value, path string) {
 		for i := range v.NumField() {
 			switch name := v.Type().Field(i).Name; name {
 			// What dropping a frame may change: its slot is posted again.
-			case "fab", "owner", "recvs", "owners", "batch", "FramesDropped", "CQErrors", "Reaped", "conn", "badRecvs", "recvsRefused", "Retries", "Polls", "pollsFull":
+			case "fab", "owner", "recvs", "owners", "batch", "FramesDropped", "CQErrors", "Reaped", "conn", "failing", "recvsRefused", "Retries", "Polls", "pollsFull":
 			default:
 				w.write(v.Field(i), path+"."+name)
 			}

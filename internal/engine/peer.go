@@ -154,6 +154,7 @@ func (e *Endpoint) mapRecvs(want int) (int, error) {
 // what it has. It is called as newPeer is.
 func (e *Endpoint) promote(p *peer) {
 	c := e.core
+	p.cfg.Unproven = false
 	want, err := c.share(false)
 	if want -= p.slots; err != nil || want <= 0 {
 		return

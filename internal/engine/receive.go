@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 )
@@ -247,4 +248,43 @@ func (s *stream) advance() error {
 	}
 	s.checkFin()
 	return nil
+}
+
+// failing is about receives that fail. Strangers at a provider's port can bring that
+// about: over net and tcp each connection that ends in the middle of a message cancels
+// one, whosever it was to be. So they are posted again, as many in choreTime as there are
+// at once; the rest wait for chores, since where all fail it would go on for ever. An
+// endpoint that has received nothing else for DeadAfter is of no use.
+type failing struct {
+	inRow  int       // that have failed since one has not
+	since  time.Time // when the first of these did
+	reused int       // posted again since chores was there
+	late   []uint32  // slots of those that wait for it
+}
+
+// failedRecv posts a receive again that has failed, at once or later.
+func (c *core) failedRecv(slot uint32, err error) {
+	c.stats.CQErrors++
+	f := &c.failing
+	if f.inRow == 0 {
+		f.since = c.now()
+	}
+	switch f.inRow++; {
+	case f.inRow > c.rx.Len() && c.now().Sub(f.since) > c.cfg.DeadAfter:
+		c.breakdown(fmt.Errorf("receiving: %w", err))
+	case f.reused < c.rx.Len():
+		f.reused++
+		c.repost(slot, nil)
+	default:
+		f.late = append(f.late, slot)
+	}
+}
+
+// postLate is for chores.
+func (c *core) postLate() {
+	late := c.failing.late
+	c.failing.late, c.failing.reused = nil, len(late)
+	for _, slot := range late {
+		c.repost(slot, nil)
+	}
 }

@@ -1,0 +1,72 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// TestUnproven: a peer whose path nobody has checked has the fewest receive slots, and can
+// open no conns; when it is attached, it gets its share, which the dialing side uses.
+func TestUnproven(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	var ends [2]*Endpoint
+	for i := range ends {
+		fe, err := n.Open("tcp;ofi_rxm", netip.Addr{})
+		require.NoError(t, err)
+		ends[i], err = NewEndpoint(fe, Config{})
+		require.NoError(t, err)
+	}
+	accepted := make(chan *Conn, 1)
+	a, err := ends[0].NewPeer(PeerConfig{})
+	require.NoError(t, err)
+	b, err := ends[1].NewPeer(PeerConfig{Unproven: true, Accept: func(c *Conn, _ uint32) framing.ResetCode {
+		accepted <- c
+		return 0
+	}})
+	require.NoError(t, err)
+	assert.EqualValues(t, framing.MinSlots, b.Local().Slots)
+	ctx := context.Background()
+	require.NoError(t, a.Connect(ctx, b.Local()))
+	require.NoError(t, b.Connect(ctx, a.Local()))
+	assert.False(t, b.Heard())
+	_, err = a.Open(ctx, 1)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "before the path check")
+	assert.True(t, b.Heard())
+
+	require.NoError(t, a.Check(ctx))
+	a.Attached(Bell{})
+	b.Attached(Bell{})
+	c, err := a.Open(ctx, 1)
+	require.NoError(t, err)
+	s := <-accepted
+	buf := make([]byte, 8)
+	for range 100 {
+		_, err := c.Write(buf)
+		require.NoError(t, err)
+		_, err = s.Read(buf)
+		require.NoError(t, err)
+	}
+	ends[0].mu.Lock()
+	assert.Equal(t, reserve(sharedSlots), reserve(a.p.theirSlots), "of %d", a.p.theirSlots)
+	assert.Equal(t, lazyRecvs, ends[0].core.lazyRecvs)
+	ends[0].mu.Unlock()
+	ends[1].mu.Lock()
+	assert.Equal(t, sharedSlots, b.p.slots)
+	assert.Equal(t, lazyRecvs, ends[1].core.lazyRecvs)
+	ends[1].mu.Unlock()
+	assert.False(t, b.EndIdle(ErrEndpointClosed), "it has a conn")
+	require.NoError(t, s.Close())
+	require.NoError(t, c.Close())
+	require.Eventually(t, func() bool { return b.EndIdle(ErrEndpointClosed) }, 10e9, 1e6)
+	for _, e := range ends {
+		require.NoError(t, e.Close())
+	}
+}
