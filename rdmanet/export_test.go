@@ -92,3 +92,9 @@ func Wear(c *Conn) { c.link.ep.engine.Wear() }
 func LetGo(l *Listener) bool {
 	return l.t.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
 }
+
+// Bounds of what waits for loggers.
+const (
+	MaxDebugEvents = maxDebugEvents
+	EventsLinger   = eventsLinger
+)

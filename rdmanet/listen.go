@@ -116,8 +116,8 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 		ln.Close()
 		return nil, opError("listen", nil, l.addr, err)
 	}
-	if unusable != nil && lc.Logger != nil {
-		lc.Logger.LogAttrs(ctx, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))
+	if unusable != nil {
+		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))
 	}
 	return l, nil
 }
