@@ -70,7 +70,9 @@ type Dialer struct {
 	Transport *Transport
 	// Logger is told of each rendezvous, with what ConnInfo.Refused says: at debug
 	// level, or at info level if that is not empty; of fallbacks and of peers that
-	// are lost. docs/operations.md lists the events. Nil is silent.
+	// are lost. docs/operations.md lists the events. Nil is silent. Its Handler is called by
+	// a goroutine of its own, soon after the event, so that nothing waits for it but
+	// Transport.Close, for a second: see TransportStats.EventsDropped.
 	Logger *slog.Logger
 }
 

@@ -45,9 +45,14 @@ type ListenConfig struct {
 	// AcceptTCP also accepts clients that speak plain TCP on the same port.
 	// They are told apart by the first bytes that they send, and accepted when
 	// these have come: it is for protocols in which clients speak first, such
-	// as HTTP, TLS and gRPC. A client that waits for the server to speak, as in SMTP,
-	// FTP or MySQL, is closed after HandshakeTimeout: such servers need a plain listener
-	// on another port. TLSConfig and Authorize are not applied to plain clients.
+	// as HTTP, gRPC and whatever runs over TLS. A plain client that waits for the server
+	// to speak, as in SMTP, FTP or MySQL, is never accepted: its connection is closed after
+	// HandshakeTimeout, which counts as a handshake failure by "timeout", and holds up no
+	// others meanwhile. The same befalls a Dialer that falls back to TCP and then waits.
+	// Servers of such protocols take two listeners: this one without AcceptTCP, as over a
+	// fabric either side may speak first, and a plain net.Listener on another port.
+	// Accepted plain clients have no HandshakeTimeout any more. TLSConfig and Authorize are
+	// not applied to plain clients.
 	AcceptTCP bool
 	// TLSConfig protects the rendezvous: dialers without TLS are refused. The
 	// bytes on the fabric are not encrypted. Listen copies it, as net/http does: keys for
