@@ -26,6 +26,7 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.handshakes.failed", "{handshake}", "Handshakes that came to nothing, on either side.", true, byReason}, values: func(s *ts) map[string]uint64 { return s.HandshakeFailures }},
 	{Desc: Desc{"fabricnet.fallbacks", "{conn}", "Dials that ended up with plain TCP.", true, byReason}, values: func(s *ts) map[string]uint64 { return s.Fallbacks }},
 	{Desc: Desc{"fabricnet.paths.failed", "{check}", "Path checks that failed at dials: wrong contents arrived, or nothing.", true, byProvider}, values: func(s *ts) map[string]uint64 { return s.PathFailures }},
+	{Desc: Desc{"fabricnet.events.dropped", "{event}", "Events that loggers were too slow for.", true, nil}, value: func(s *ts) uint64 { return s.EventsDropped }},
 	{Desc: Desc{"fabricnet.memory.limit", "By", "Transport.MemoryLimit.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Limit) }},
 	{Desc: Desc{"fabricnet.memory.used", "By", "Memory mapped or promised for data.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Used) }},
 	{Desc: Desc{"fabricnet.memory.mapped", "By", "Memory mapped for data: what is used, but for what is only promised.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Mapped) }},

@@ -206,18 +206,39 @@ func (c *Conn) option(set func(*net.TCPConn) error) error {
 // tcpStream is a plain TCP connection whose first bytes may have been looked at.
 type tcpStream struct {
 	*net.TCPConn
-	r io.Reader // yields them again
+	r        io.Reader   // yields them again
+	readOver atomic.Bool // CloseRead was called
 }
 
-func (s *tcpStream) Read(b []byte) (int, error) { return s.r.Read(b) }
+func (s *tcpStream) Read(b []byte) (int, error) {
+	n, err := s.r.Read(b)
+	if n > 0 && s.readOver.Load() { // it had arrived before
+		return 0, io.EOF
+	}
+	return n, err
+}
+
+// CloseRead is the system's, which alone would still let what has arrived be read.
+func (s *tcpStream) CloseRead() error {
+	err := s.TCPConn.CloseRead()
+	if err == nil {
+		s.readOver.Store(true)
+	}
+	return err
+}
 
 // WriteTo keeps splice(2) within reach.
-func (s *tcpStream) WriteTo(w io.Writer) (int64, error) { return io.Copy(w, s.r) }
+func (s *tcpStream) WriteTo(w io.Writer) (int64, error) {
+	if s.readOver.Load() {
+		return io.Copy(w, struct{ io.Reader }{s})
+	}
+	return io.Copy(w, s.r)
+}
 
 // newTCPConn wraps nc, which is read through r.
 func newTCPConn(t *Transport, nc net.Conn, r io.Reader, fallback error) *Conn {
 	c := &Conn{
-		s: &tcpStream{nc.(*net.TCPConn), r}, t: t, id: lastID.Add(1), fallback: fallback,
+		s: &tcpStream{TCPConn: nc.(*net.TCPConn), r: r}, t: t, id: lastID.Add(1), fallback: fallback,
 		local: newAddr("tcp", nc.LocalAddr()), remote: newAddr("tcp", nc.RemoteAddr()),
 		opened: time.Now(), dialed: fallback != nil,
 	}

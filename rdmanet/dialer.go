@@ -79,7 +79,10 @@ type Dialer struct {
 	Transport *Transport
 	// Logger is told of each rendezvous, with what ConnInfo.Refused says: at debug
 	// level, or at info level if that is not empty; of fallbacks and of peers that
-	// are lost. docs/operations.md lists the events. Nil is silent.
+	// are lost. docs/operations.md lists the events. Nil is silent. A goroutine of its own
+	// has the Handler handle them, soon after the event, so that nothing waits for that but
+	// Transport.Close, for a second: see TransportStats.EventsDropped. The Handler's Enabled
+	// must not block.
 	Logger *slog.Logger
 }
 

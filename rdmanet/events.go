@@ -77,7 +77,7 @@ func (l *link) tell(level slog.Level, event string, attrs ...slog.Attr) {
 			attrs = append(attrs, slog.Int("missed", missed))
 		}
 	}
-	l.logger.LogAttrs(context.Background(), level, event, append([]slog.Attr{
+	l.t.events.tell(context.Background(), l.logger, level, event, append([]slog.Attr{
 		slog.String("local", l.local.String()), slog.String("peer", l.remote.String()), slog.String("provider", l.ep.key.provider),
 	}, attrs...)...)
 }
@@ -136,7 +136,7 @@ func (l *Listener) refuse(peer *Addr, reason string) {
 	if missed > 0 {
 		attrs = append(attrs, slog.Int("missed", missed))
 	}
-	l.t.spawn(func() { l.cfg.Logger.LogAttrs(context.Background(), level, event, attrs...) })
+	l.t.events.tell(context.Background(), l.cfg.Logger, level, event, attrs...)
 }
 
 // take puts a conn into the backlog, or refuses it. It must not block.
@@ -171,5 +171,5 @@ func (l *Listener) failed(nc net.Conn, err error) {
 	if missed > 0 {
 		attrs = append(attrs, slog.Int("missed", missed))
 	}
-	l.cfg.Logger.LogAttrs(context.Background(), level, eventFailed, attrs...)
+	l.t.events.tell(context.Background(), l.cfg.Logger, level, eventFailed, attrs...)
 }

@@ -176,6 +176,7 @@ func ExampleDialer_logger() {
 		return a
 	}
 	dialer := rdmanet.Dialer{
+		Transport: new(rdmanet.Transport),
 		Providers: []string{"tcp;ofi_rxm"},
 		Logger:    slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{ReplaceAttr: withoutPlaces})),
 	}
@@ -183,8 +184,10 @@ func ExampleDialer_logger() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	defer c.Close()
-	fmt.Println(c.(*rdmanet.Conn).Info().Refused)
+	refused := c.(*rdmanet.Conn).Info().Refused
+	c.Close()
+	dialer.Transport.Close() // waits for the logger
+	fmt.Println(refused)
 	// Output:
 	// level=INFO msg="rdmanet: connected with a peer" provider=tcp;ofi_rxm refused="[shm: only one side offers it]"
 	// [shm: only one side offers it]

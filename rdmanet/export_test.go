@@ -102,3 +102,9 @@ func (t *Transport) AgeNames(by time.Duration) {
 		t.names[key] = n
 	}
 }
+
+// Bounds of what waits for loggers.
+const (
+	MaxDebugEvents = maxDebugEvents
+	EventsLinger   = eventsLinger
+)

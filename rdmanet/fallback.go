@@ -75,10 +75,8 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 		err = oe.Err // the addresses are the conn's
 	}
 	p.t.counters.add(p.t.counters.fellBack, failureReason(err))
-	if p.Logger != nil {
-		p.Logger.LogAttrs(ctx, slog.LevelWarn, eventFallback,
-			slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))
-	}
+	p.t.events.tell(ctx, p.Logger, slog.LevelWarn, eventFallback,
+		slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))
 	return newTCPConn(p.t, nc, nc, err), nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -69,7 +70,7 @@ func TestFallback(t *testing.T) {
 			defer c.Close()
 			info := c.(*rdmanet.Conn).Info()
 			assert.ErrorIs(t, info.Fallback, tt.reason)
-			assert.Contains(t, log.String(), tt.reason.Error())
+			eventually(t, func() bool { return strings.Contains(log.String(), tt.reason.Error()) }, "it is logged")
 			assert.Contains(t, log.String(), "peer="+tt.address)
 			assert.Empty(t, info.Provider)
 			assert.Equal(t, "tcp", c.RemoteAddr().Network())

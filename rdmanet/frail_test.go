@@ -118,7 +118,7 @@ func fallsBack(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, log *locked
 	s := accept(t, l)
 	assert.Empty(t, c.Info().Provider)
 	assert.ErrorIs(t, c.Info().Fallback, rdmanet.ErrNoProvider)
-	assert.Contains(t, log.String(), "using plain TCP")
+	eventually(t, func() bool { return strings.Contains(log.String(), "using plain TCP") }, "it is logged")
 	assert.Contains(t, log.String(), c.Info().Fallback.Error())
 	closeAll(t, c, s)
 	return c.Info().Fallback

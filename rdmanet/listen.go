@@ -48,9 +48,14 @@ type ListenConfig struct {
 	// AcceptTCP also accepts clients that speak plain TCP on the same port.
 	// They are told apart by the first bytes that they send, and accepted when
 	// these have come: it is for protocols in which clients speak first, such
-	// as HTTP, TLS and gRPC. A client that waits for the server to speak, as in SMTP,
-	// FTP or MySQL, is closed after HandshakeTimeout: such servers need a plain listener
-	// on another port. TLSConfig and Authorize are not applied to plain clients.
+	// as HTTP, gRPC and whatever runs over TLS. A plain client that waits for the server
+	// to speak, as in SMTP, FTP or MySQL, is never accepted: its connection is closed after
+	// HandshakeTimeout, which counts as a handshake failure by "timeout", and holds up no
+	// others meanwhile. The same befalls a Dialer that falls back to TCP and then waits.
+	// Servers of such protocols take two listeners: this one without AcceptTCP, as over a
+	// fabric either side may speak first, and a plain net.Listener on another port.
+	// Accepted plain clients have no HandshakeTimeout any more. TLSConfig and Authorize are
+	// not applied to plain clients.
 	AcceptTCP bool
 	// Control is called with the TCP socket before it is bound, as in net.ListenConfig.
 	Control func(network, address string, c syscall.RawConn) error
@@ -179,8 +184,8 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 		ln.Close()
 		return nil, opError("listen", nil, l.addr, err)
 	}
-	if unusable != nil && lc.Logger != nil {
-		lc.Logger.LogAttrs(ctx, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))
+	if unusable != nil {
+		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))
 	}
 	return l, nil
 }

@@ -292,8 +292,8 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 	c := newTCPConn(l.t, nc, replay, nil)
 	if l.take(c) != 0 {
 		c.abort()
-	} else if l.cfg.Logger != nil {
-		l.cfg.Logger.LogAttrs(ctx, slog.LevelDebug, eventPlain,
+	} else {
+		l.t.events.tell(ctx, l.cfg.Logger, slog.LevelDebug, eventPlain,
 			slog.String("listener", l.addr.String()), slog.String("peer", c.remote.String()))
 	}
 	return replay, true

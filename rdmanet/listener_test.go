@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -178,7 +179,7 @@ func TestBadInput(t *testing.T) {
 			closeAll(t, c, s)
 		})
 	}
-	assert.Contains(t, log.String(), "handshake failed")
+	eventually(t, func() bool { return strings.Contains(log.String(), "handshake failed") }, "it is told")
 	assert.Contains(t, log.String(), "peer=127.0.0.1:")
 }
 

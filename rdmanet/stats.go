@@ -35,6 +35,9 @@ type TransportStats struct {
 	// arrived, or nothing although the peer answered over TCP.
 	PathFailures map[string]uint64
 	Memory       MemoryStats
+	// EventsDropped is how many events loggers have not been told of, since they were too
+	// slow: up to 256 events wait for a logger, 128 of them at debug level.
+	EventsDropped uint64
 	// RendezvousSent and RendezvousReceived are bytes on the TCP connections
 	// since their handshakes.
 	RendezvousSent, RendezvousReceived uint64
@@ -229,6 +232,7 @@ func (t *Transport) Stats() TransportStats {
 			out.RendezvousReceived += wire.Received
 		}
 	}
+	out.EventsDropped = t.events.dropped.Load()
 	out.Memory, out.Providers = t.budget.Stats(), t.endpoints.stats()
 	return out
 }

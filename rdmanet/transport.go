@@ -109,6 +109,7 @@ type Transport struct {
 
 	counters  counters
 	endpoints endpoints
+	events    eventQueues
 
 	closing sync.Once
 	hands   sync.WaitGroup // handshakes of both sides
@@ -230,6 +231,9 @@ func (t *Transport) CloseIdle() {
 // is left, but for Buffers that were not released and conns that use plain TCP.
 // Conns that it has failed count in MemoryStats.Used until they are closed. The
 // Transport cannot be used again.
+//
+// Loggers have a second to log what has happened. What they do not get done by then is
+// dropped; the goroutine of a logger that blocks ends when that returns.
 func (t *Transport) Close() error {
 	t = transportOr(t)
 	t.closing.Do(t.shutdown)
@@ -264,6 +268,7 @@ func (t *Transport) shutdown() {
 	}
 	t.mu.Unlock()
 	t.tasks.Wait()
+	t.events.close()
 }
 
 func keys[K comparable](m map[K]struct{}) []K {

@@ -5,6 +5,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -34,7 +37,7 @@ func Sniff(nc net.Conn, deadline time.Time) (isFabric bool, replay net.Conn, err
 		return false, nil, err
 	}
 	full := n == len(buf) && prefixMatches(buf[:n])
-	return full, &replayConn{Conn: nc, prefix: bytes.Clone(buf[:n])}, nil
+	return full, newReplayConn(nc, buf[:n]), nil
 }
 
 func prefixMatches(b []byte) bool {
@@ -42,20 +45,60 @@ func prefixMatches(b []byte) bool {
 	return string(b[:n]) == framing.Magic[:n]
 }
 
-// replayConn yields prefix before what the connection has. Servers that look for
-// the methods of a *net.TCPConn find those that matter to them.
+// replayConn yields prefix before what the connection has, by the rules of net.Conn:
+// what Close and deadlines say of a Read holds for these bytes, too. Servers that look
+// for the methods of a *net.TCPConn find those that matter to them.
 type replayConn struct {
 	net.Conn
-	prefix []byte // read by one goroutine at a time, as the server does at first
+	raw syscall.RawConn // knows of Close and deadlines; nil where there is none, as in tests
+
+	over   atomic.Bool // prefix has been read
+	mu     sync.Mutex  // guards prefix
+	prefix []byte
+}
+
+func newReplayConn(nc net.Conn, prefix []byte) *replayConn {
+	c := &replayConn{Conn: nc, prefix: bytes.Clone(prefix)}
+	c.over.Store(len(prefix) == 0)
+	if sc, ok := nc.(syscall.Conn); ok {
+		if raw, err := sc.SyscallConn(); err == nil {
+			c.raw = raw
+		}
+	}
+	return c
 }
 
 func (c *replayConn) Read(b []byte) (int, error) {
-	if len(c.prefix) == 0 {
+	if c.over.Load() || len(b) == 0 {
 		return c.Conn.Read(b)
 	}
-	n := copy(b, c.prefix)
-	c.prefix = c.prefix[n:]
-	return n, nil
+	if n, err := c.replay(b); n > 0 || err != nil {
+		return n, err
+	}
+	return c.Conn.Read(b) // another Read has got the last of prefix
+}
+
+// replay reads from prefix only. It does so as a Read of the connection's own, one at a
+// time, which begins with a look at whether that is closed and at its deadline.
+func (c *replayConn) replay(b []byte) (n int, err error) {
+	take := func(uintptr) bool {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		n = copy(b, c.prefix)
+		c.prefix = c.prefix[n:]
+		c.over.Store(len(c.prefix) == 0)
+		return true
+	}
+	if c.raw == nil {
+		take(0)
+		return n, nil
+	}
+	err = c.raw.Read(take)
+	var oe *net.OpError
+	if errors.As(err, &oe) { // of "raw-read"
+		err = &net.OpError{Op: "read", Net: oe.Net, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: oe.Err}
+	}
+	return n, err
 }
 
 // NetConn is the connection underneath, as in tls.Conn.
@@ -70,16 +113,23 @@ func (c *replayConn) CloseWrite() error {
 }
 
 // WriteTo keeps splice(2) within reach of io.Copy.
-func (c *replayConn) WriteTo(w io.Writer) (n int64, err error) {
-	if len(c.prefix) > 0 {
-		k, err := w.Write(c.prefix)
-		n, c.prefix = int64(k), c.prefix[k:]
+func (c *replayConn) WriteTo(w io.Writer) (int64, error) {
+	var buf [framing.PreambleSize]byte
+	var written int
+	if !c.over.Load() {
+		n, err := c.replay(buf[:])
+		if n > 0 {
+			written, err = w.Write(buf[:n])
+		}
+		if err == nil && written < n {
+			err = io.ErrShortWrite
+		}
 		if err != nil {
-			return n, err
+			return int64(written), err
 		}
 	}
-	m, err := io.Copy(w, c.Conn)
-	return n + m, err
+	n, err := io.Copy(w, c.Conn)
+	return int64(written) + n, err
 }
 
 // ReadFrom keeps sendfile(2) within reach of io.Copy.
