@@ -9,8 +9,10 @@ import (
 // What this package speaks, as SPEC.md describes it. Its section 11 says which of
 // these, and PreambleVersion, a change has to raise.
 const (
-	// MinVersion and MaxVersion are the range of protocol versions in a Hello.
-	MinVersion, MaxVersion = 2, 2
+	// MinVersion is the first of the protocol versions in a Hello.
+	MinVersion = 2
+	// MaxVersion is the last of them.
+	MaxVersion = 2
 	// FrameVersion is that of what crosses the fabric: headers, payloads and
 	// completion data. Each Attach has it.
 	FrameVersion = 2

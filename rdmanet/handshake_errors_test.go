@@ -2,7 +2,6 @@ package rdmanet_test
 
 import (
 	"context"
-	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -217,7 +216,7 @@ func TestListenerSaysWhere(t *testing.T) {
 			require.NoError(t, err)
 			eventually(t, func() bool { return len(log.list()) == 1 }, "told")
 			var oe *net.OpError
-			require.True(t, errors.As(log.list()[0], &oe))
+			require.ErrorAs(t, log.list()[0], &oe)
 			assert.Equal(t, "accept", oe.Op)
 			assert.ErrorIs(t, oe, tt.is)
 			require.IsType(t, new(rdmanet.Addr), oe.Source)

@@ -17,9 +17,9 @@ import (
 const (
 	// DefaultBacklog is how many conns may wait for Accept.
 	DefaultBacklog = 128
-	// DefaultMaxPeers is how many peer processes a listener has at most, and
-	// DefaultMaxPeersPerHost how many of them from one host.
-	DefaultMaxPeers        = 8192
+	// DefaultMaxPeers is how many peer processes a listener has at most.
+	DefaultMaxPeers = 8192
+	// DefaultMaxPeersPerHost is how many of them are from one host.
 	DefaultMaxPeersPerHost = 512
 	// DefaultHandshakeTimeout bounds each rendezvous.
 	DefaultHandshakeTimeout = 10 * time.Second

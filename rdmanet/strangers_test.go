@@ -85,12 +85,19 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds(3, 60))*time.Second)
 	defer cancel()
 	ended := siege(ctx, f, l.Addr().String(), 20*time.Millisecond)
+	bound, outMost := 200*time.Millisecond, 0
 	var took []time.Duration
+	var out []error
 	peers := 0
 	for ctx.Err() == nil {
 		begin := time.Now()
-		c, s := meet(t, d, l)
+		c, err := d.Dial("rdma", l.Addr().String())
 		took = append(took, time.Since(begin))
+		if err != nil {
+			out = append(out, err)
+			continue
+		}
+		s := accept(t, l)
 		echo(t, c, s)
 		closeAll(t, c, s)
 		peers = max(peers, there.Stats().Peers)
@@ -101,7 +108,11 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	p99 := took[len(took)*99/100]
 	t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; failures %v",
 		len(took), took[len(took)/2], p99, took[len(took)-1], peers, there.Stats().HandshakeFailures)
-	assert.Less(t, p99, 200*time.Millisecond)
+	if raceDetector {
+		bound, outMost = patience, len(took)/20
+	}
+	assert.Less(t, p99, bound)
+	assert.LessOrEqual(t, len(out), outMost, "%v", out)
 	assert.Less(t, peers, 40, "peers, the unproven included")
 	assert.NotZero(t, there.Stats().HandshakeFailures["crowded out"])
 	eventually(t, func() bool { return there.Stats().Handshakes == 0 }, "no handshakes are left")

@@ -93,7 +93,7 @@ type core struct {
 	// and some that do not any more.
 	waiting   []*stream
 	lingering int // streams that the user has closed and the peer has not
-	failing
+	failing   failing
 
 	stats Stats
 }

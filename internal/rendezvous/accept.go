@@ -200,13 +200,11 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 		if err := framing.DecodeEmpty(body); err != nil {
 			return nil, malformed(err)
 		}
-		switch {
-		case kind == framing.KindAlive:
-			if err := hs.write(framing.KindAlive, nil); err != nil {
-				return nil, err
-			}
-		default:
+		if kind == framing.KindConfirm {
 			return nil, b.Admit()
+		}
+		if err := hs.write(framing.KindAlive, nil); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -178,7 +178,7 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 // farewell reports that a goodbye precedes the message, which is then a Reject: see reject.
 // Taken for a part of the length it gives one that no message after Ready has.
 func (hs *handshake) farewell() bool {
-	return hs.readied && hs.in[0] == byte(framing.SignalGoodbye) && !(hs.in[1] == 0 && hs.in[2] == 0 && hs.in[3] == 0)
+	return hs.readied && hs.in[0] == byte(framing.SignalGoodbye) && (hs.in[1]|hs.in[2]|hs.in[3]) != 0
 }
 
 // fill reads until n bytes of the message are there, in steps that bound what a peer can
