@@ -261,7 +261,23 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	case err != nil:
 		return refuse(err)
 	}
+	if err := hs.lastWords(); err != nil {
+		return nil, err
+	}
 	return nil, hs.write(framing.KindConfirm, nil)
+}
+
+// lastWords is why the listening side has given up, nil if nothing has come that says so.
+// It may have been read in part, when the path check was through.
+func (hs *handshake) lastWords() error {
+	if !hs.goodbye && len(hs.in) == 0 {
+		return nil
+	}
+	_, body, err := hs.expect(framing.KindReject)
+	if err == nil {
+		err = hs.rejected(body)
+	}
+	return err
 }
 
 // declineOf reads the other side's refusal of a provider.

@@ -37,6 +37,7 @@ type handshake struct {
 	lost    bool          // the connection failed: there is nobody to tell why
 	ready   bool          // the dialling side may regard the handshake as over
 	readied bool          // as the dialling side: Ready has come
+	goodbye bool          // and then a goodbye
 	struck  chan struct{} // closed when the context has ended and set its deadline
 
 	mu   sync.Mutex // guards over, and who sets the deadline meanwhile
@@ -157,7 +158,7 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 	}
 	n, err := framing.DecodeLength(hs.in[:framing.LengthSize])
 	if hs.farewell() {
-		hs.in = hs.in[1:]
+		hs.in, hs.goodbye = hs.in[1:], true
 		return hs.read()
 	}
 	if err != nil {
@@ -178,7 +179,7 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 // farewell reports that a goodbye precedes the message, which is then a Reject: see reject.
 // Taken for a part of the length it gives one that no message after Ready has.
 func (hs *handshake) farewell() bool {
-	return hs.readied && hs.in[0] == byte(framing.SignalGoodbye) && (hs.in[1]|hs.in[2]|hs.in[3]) != 0
+	return hs.readied && !hs.goodbye && hs.in[0] == byte(framing.SignalGoodbye) && (hs.in[1]|hs.in[2]|hs.in[3]) != 0
 }
 
 // fill reads until n bytes of the message are there, in steps that bound what a peer can
