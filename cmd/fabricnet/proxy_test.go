@@ -25,7 +25,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-const patience = 3 * time.Second
+const patience = 20 * time.Second
 
 // anywhere is a free endpoint of a network.
 func anywhere(t *testing.T, network string) endpoint {

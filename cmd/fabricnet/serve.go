@@ -15,9 +15,15 @@ import (
 
 // runProxy serves until a signal comes. A second one ends the process at once.
 func runProxy(o *options, stderr io.Writer) error {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	context.AfterFunc(ctx, stop) // the second signal finds the default again
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		signal.Stop(signals) // the second finds the default again, before anything shows of the first
+		cancel()
+	}()
 	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
 	if err != nil {
 		return err
