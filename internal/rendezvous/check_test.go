@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -102,6 +103,69 @@ func TestUnadmitted(t *testing.T) {
 			r.s.Start(h)
 			require.ErrorIs(t, <-h.ended, ErrGoodbye)
 			require.NoError(t, r.s.Close())
+		})
+	}
+}
+
+// haltingConn is a connection that sends all but the first few bytes only when told, once
+// it halts.
+type haltingConn struct {
+	net.Conn
+	halts atomic.Bool
+	few   int
+	on    chan struct{}
+}
+
+func (c *haltingConn) Write(b []byte) (n int, err error) {
+	for n < len(b) && err == nil {
+		if c.halts.Load() {
+			if c.few == 0 {
+				<-c.on
+			}
+			c.few--
+		}
+		var k int
+		k, err = c.Conn.Write(b[n : n+1])
+		n += k
+	}
+	return n, err
+}
+
+// countingConn counts what is read.
+type countingConn struct {
+	net.Conn
+	n atomic.Int64
+}
+
+func (c *countingConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	c.n.Add(int64(n))
+	return n, err
+}
+
+// TestPartOfFarewell: however much of the listening side's farewell has been read when the
+// path check is through, the dialing side takes in the rest.
+func TestPartOfFarewell(t *testing.T) {
+	for few := 1; few <= 8; few++ {
+		t.Run(fmt.Sprint(few), func(t *testing.T) {
+			d, l := newBinder(offer("a")), newBinder(offer("a"))
+			dnc, lnc := loopback(t)
+			dialer := &countingConn{Conn: dnc}
+			listener := &haltingConn{Conn: lnc, few: few, on: make(chan struct{})}
+			ctx, cancel := context.WithCancelCause(t.Context())
+			defer cancel(nil)
+			d.checked = func() {
+				before := dialer.n.Load()
+				listener.halts.Store(true)
+				cancel(ErrClosing)
+				for dialer.n.Load() < before+int64(few) {
+					time.Sleep(time.Millisecond)
+				}
+				time.AfterFunc(20*time.Millisecond, func() { close(listener.on) })
+			}
+			dc, lc := start(t.Context(), Dial, dialer, Config{}, d), start(ctx, Accept, listener, Config{}, l)
+			require.ErrorIs(t, (<-lc).err, ErrClosing)
+			require.ErrorIs(t, (<-dc).err, ErrClosing)
 		})
 	}
 }
