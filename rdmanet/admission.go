@@ -83,7 +83,7 @@ type newcomer struct {
 	state   admissionState
 	at      *list.Element // in the list of its state; nil if it was told to leave
 	placed  chan struct{} // closed when it gets a place; made by place
-	peer    *engine.Peer  // of one that can prove itself, nil before
+	peer    *engine.Peer  // the last one that can prove it, or has; nil before
 	since   time.Time     // when that was told
 	evicted bool
 }
@@ -188,7 +188,11 @@ func (a *admission) fullLocked(n *newcomer) (ofHost bool, err error) {
 // place waits for a place to prove oneself. Who has one keeps it, for another provider.
 func (a *admission) place(ctx context.Context, n *newcomer) error {
 	a.mu.Lock()
-	if n.state == unproven {
+	switch n.state {
+	case admitted: // since it has opened a conn, and not confirmed
+		a.mu.Unlock()
+		return fmt.Errorf("%w: the dialer declines a provider after it has opened a conn", ErrMalformed)
+	case unproven:
 		n.peer = nil
 		a.mu.Unlock()
 		return nil
@@ -307,7 +311,6 @@ func (a *admission) admit(n *newcomer) error {
 func (a *admission) unplace(n *newcomer) {
 	a.forgo(n)
 	a.remove(n)
-	n.peer = nil
 	if n.state != unproven {
 		return
 	}
@@ -327,11 +330,11 @@ func (a *admission) leave(n *newcomer) {
 	<-a.slots
 }
 
-// gone ends a peer's stay, if n was one.
-func (a *admission) gone(n *newcomer) {
+// gone ends a peer's stay, if n has become one by p, and not by one that came after it.
+func (a *admission) gone(n *newcomer, p *engine.Peer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n.state == admitted {
+	if n.state == admitted && n.peer == p {
 		n.state = left
 		lower(a.peers, n.host)
 		a.total--

@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 // TestAdmission: whoever comes makes the oldest stranger leave, and guests only if
@@ -64,4 +66,26 @@ func TestAdmissionEnds(t *testing.T) {
 	cancel()
 	_, err = c.enter(ctx, func(error) {}, netip.Prefix{})
 	assert.ErrorIs(t, err, context.Canceled)
+}
+
+// TestAdmissionOfTheSecond: what is left of a provider that did not work may go after the
+// next has worked. It was not that by which the newcomer became a peer.
+func TestAdmissionOfTheSecond(t *testing.T) {
+	c := newAdmission(1, 9, 9)
+	n, err := c.enter(t.Context(), func(error) {}, netip.Prefix{})
+	require.NoError(t, err)
+	first, second := new(engine.Peer), new(engine.Peer)
+	for _, p := range []*engine.Peer{first, second} {
+		require.NoError(t, c.place(t.Context(), n))
+		c.proves(n, p)
+	}
+	require.NoError(t, c.admit(n), "by its Open")
+	c.gone(n, first)
+	require.NoError(t, c.admit(n), "by its Confirm")
+	require.ErrorIs(t, c.place(t.Context(), n), ErrMalformed, "a third one")
+	c.leave(n)
+	assert.Equal(t, 1, c.total)
+	c.gone(n, second)
+	assert.Zero(t, c.total)
+	assert.Empty(t, c.peers)
 }

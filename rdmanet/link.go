@@ -202,7 +202,7 @@ func (l *link) finish() {
 		}
 		l.t.forget(l, wire)
 		if l.listener != nil {
-			l.listener.admission.gone(l.newcomer)
+			l.listener.admission.gone(l.newcomer, l.peer)
 		}
 	})
 }

@@ -84,7 +84,9 @@ func TestRefused(t *testing.T) {
 				level = "level=INFO"
 			}
 			for i, want := range []int{1 + tt.taken, 1} { // rendezvous
-				eventually(t, func() bool { return strings.Count(logs[i].String(), "connected with a peer") == want }, "it is logged")
+				assert.EventuallyWithT(t, func(t *assert.CollectT) {
+					assert.Equal(t, want, strings.Count(logs[i].String(), "connected with a peer"), logs[i].String())
+				}, patience, time.Millisecond)
 				assert.Contains(t, logs[i].String(), level)
 				assert.Contains(t, logs[i].String(), "provider="+tt.provider)
 			}

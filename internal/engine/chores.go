@@ -23,6 +23,7 @@ func (c *core) chores() (again bool) {
 	c.probes.evict(c.now())
 	for _, p := range c.order {
 		p.checkCloses()
+		p.beat()
 		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}

@@ -139,8 +139,8 @@ func (e *Endpoint) leave() {
 	if kick {
 		e.poller.Kick()
 	}
-	if chores && e.choring.CompareAndSwap(false, true) {
-		e.chores.Reset(choreTime)
+	if chores {
+		e.choresSoon()
 	}
 	if crowded && e.evicting.CompareAndSwap(false, true) {
 		e.evicts.Reset(probeTurn)
@@ -157,7 +157,14 @@ func (e *Endpoint) doChores() {
 	e.enter()
 	again := e.core.chores()
 	e.leave()
-	if again && e.choring.CompareAndSwap(false, true) {
+	if again {
+		e.choresSoon()
+	}
+}
+
+// choresSoon sets the timer of chores, unless it is set.
+func (e *Endpoint) choresSoon() {
+	if e.choring.CompareAndSwap(false, true) {
 		e.chores.Reset(choreTime)
 	}
 }
@@ -314,8 +321,13 @@ func (p *Peer) Attached(bell Bell) {
 // Doorbell says that the peer has rung.
 func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
-// Heartbeat says that the peer lives, though nothing of it may have come over the fabric.
-func (p *Peer) Heartbeat() { p.e.poller.Look() }
+// Heartbeat says that the peer lives, though nothing of it may have come over the fabric. It
+// takes no lock, which a provider that hangs may hold for ever.
+func (p *Peer) Heartbeat() {
+	p.e.poller.Look()
+	p.p.beats.lives.Store(true)
+	p.e.choresSoon()
+}
 
 // drainTime is how long Lost and Quit go on taking in what arrives, at most.
 const drainTime = 5 * time.Millisecond

@@ -46,6 +46,9 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	if !paid {
 		p.used++
 	}
+	if f.t == framing.TypePing || f.t == framing.TypePong {
+		p.beats.frames++
+	}
 	c := p.c
 	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]
 	h.Encode(buf)

@@ -227,8 +227,10 @@ func (m *model) act() {
 		m.actEnd()
 	case r < 900:
 		m.unrest()
-	case r < 990:
+	case r < 986:
 		m.openAny()
+	case r < 990:
+		m.heartbeat(pick(m, m.hosts...))
 	case r < 992:
 		m.tick(time.Duration(m.rng.IntN(300)) * time.Millisecond)
 	case r < 995:

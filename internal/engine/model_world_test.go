@@ -295,6 +295,15 @@ func (h *host) pause(w *waiter) {
 	h.m.pause(w)
 }
 
+// heartbeat is one of all peers at a time, as a rendezvous brings it.
+func (m *model) heartbeat(h *host) {
+	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
+	for _, p := range h.c.order {
+		p.beats.lives.Store(p.linked)
+	}
+	h.choresAt = m.now
+}
+
 // doChores does what the endpoint's timer does.
 func (m *model) doChores() {
 	for _, h := range m.hosts {

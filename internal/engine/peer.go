@@ -36,6 +36,7 @@ type peer struct {
 	inLanding
 	pathCheck
 	peerStreams
+	beats heartbeat
 }
 
 // receiveSlots are those that the peer may use of ours, and we of the peer's. All
@@ -354,6 +355,9 @@ func (c *core) fail(p *peer, err error) {
 		p.cfg.Lost(err, cut)
 	}
 	p.ended = true
+	if c.isMute(p) {
+		c.breakdown(err)
+	}
 	p.checkGone()
 }
 

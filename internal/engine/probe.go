@@ -243,6 +243,10 @@ func (p *peer) wrong(err error, what string) {
 
 // pinged answers a Ping.
 func (p *peer) pinged(h *framing.Header, payload []byte) {
+	if len(payload) == 0 {
+		p.answerBeat(h.Pos)
+		return
+	}
 	if !framing.HasPattern(payload, h.Pos) {
 		p.tellProbed(framing.ProbeWrong)
 		return
@@ -253,6 +257,8 @@ func (p *peer) pinged(h *framing.Header, payload []byte) {
 // ponged takes in the answer to our Ping.
 func (p *peer) ponged(h *framing.Header, payload []byte) {
 	switch {
+	case len(payload) == 0:
+		p.beatAnswered(h.Pos)
 	case !p.met(needPong):
 	case !framing.HasPattern(payload, h.Pos):
 		p.wrong(ErrContents, "a message from the peer")

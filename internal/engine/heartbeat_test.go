@@ -1,0 +1,221 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// stolen is an endpoint of which strangers take all receives that are posted while they
+// are at it, and keep them; or of whose injects some arrive nowhere.
+type stolen struct {
+	fabric.Endpoint
+	receives atomic.Bool
+	injects  atomic.Int32
+}
+
+func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	for len(ops) > 0 && (ops[0].Kind == fabric.Recv && e.receives.Load() || ops[0].Kind == fabric.Inject && e.injects.Add(-1) >= 0) {
+		ops = ops[1:]
+		posted++
+	}
+	for i, op := range ops {
+		if op.Kind == fabric.Recv && e.receives.Load() { // the next time
+			n, reaped, err := e.Endpoint.Exchange(ops[:i], done)
+			return posted + n, reaped, err
+		}
+	}
+	n, reaped, err := e.Endpoint.Exchange(ops, done)
+	return posted + n, reaped, err
+}
+
+// beating is a link whose rendezvous brings heartbeats, or not.
+type beating struct {
+	*link
+	ends [2]*stolen
+	conn [2]*Conn
+	dead time.Duration // DeadAfter
+	stop atomic.Bool
+	over chan struct{}
+}
+
+func newBeating(t *testing.T, p simfabric.Personality) *beating {
+	t.Helper()
+	b := &beating{dead: 5 * time.Second, over: make(chan struct{})}
+	n := 0
+	var err error
+	b.link, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: b.dead}, func(e fabric.Endpoint) fabric.Endpoint {
+		b.ends[n] = &stolen{Endpoint: e}
+		n++
+		return b.ends[n-1]
+	})
+	require.NoError(t, err)
+	b.conn[0], b.conn[1] = b.dial(t)
+	b.echo(t)
+	go func() {
+		for {
+			select {
+			case <-b.over:
+				return
+			case <-time.After(b.dead / 3):
+			}
+			switch {
+			case b.a.lost():
+				b.b.Lost(errGoodbye)
+			case b.b.lost():
+				b.a.Lost(errGoodbye)
+			case !b.stop.Load():
+				b.a.Heartbeat()
+				b.b.Heartbeat()
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		close(b.over)
+		require.NoError(t, b.ea.Close())
+		require.NoError(t, b.eb.Close())
+	})
+	return b
+}
+
+var errGoodbye = errors.New("goodbye")
+
+func (p *Peer) lost() bool {
+	p.e.mu.Lock()
+	defer p.e.mu.Unlock()
+	return p.p.err != nil
+}
+
+// echo sends a byte there and back.
+func (b *beating) echo(t *testing.T) {
+	t.Helper()
+	for i := range b.conn {
+		_, err := b.conn[i].Write([]byte("x"))
+		require.NoError(t, err)
+		_, err = io.ReadFull(b.conn[1-i], make([]byte, 1))
+		require.NoError(t, err)
+	}
+}
+
+// reset waits until a conn is reset, and says for how long.
+func (b *beating) reset(t *testing.T, c *Conn) time.Duration {
+	t.Helper()
+	start := time.Now()
+	_, err := c.Read(make([]byte, 1))
+	require.ErrorIs(t, err, syscall.ECONNRESET)
+	return time.Since(start)
+}
+
+// late is when silence is found at the latest.
+func (b *beating) late() time.Duration { return b.dead + b.dead/3 + 3*choreTime }
+
+func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
+	return func(t *testing.T) {
+		for _, preset := range simfabric.Presets() {
+			t.Run(preset.Name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { f(t, preset.Personality) })
+			})
+		}
+	}
+}
+
+// TestHeartbeats go on for a day, with and without traffic, and end nothing.
+func TestHeartbeats(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		sent := b.ea.Stats().FramesSent
+		time.Sleep(time.Hour)
+		sent = b.ea.Stats().FramesSent - sent
+		beats := uint64(time.Hour / (b.dead / 3))
+		assert.Greater(t, sent, beats) // a Ping and a Pong each
+		assert.LessOrEqual(t, sent, 3*beats)
+		for range 20_000 {
+			b.echo(t)
+			time.Sleep(time.Second)
+		}
+		b.stop.Store(true) // as while the peer's process is stopped
+		time.Sleep(10 * b.dead)
+		b.stop.Store(false)
+		time.Sleep(10 * b.dead)
+		b.echo(t)
+	})(t)
+}
+
+// TestStolenReceives: an endpoint that hears nothing while its peer lives is ended, and
+// takes no more peers. The peer's is not.
+func TestStolenReceives(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		b.ends[1].receives.Store(true)
+		for range b.eb.core.rx.Len() { // use those up that are posted
+			_, err := b.conn[0].Write([]byte("x"))
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+		assert.LessOrEqual(t, b.reset(t, b.conn[0]), b.late())
+		assert.LessOrEqual(t, b.reset(t, b.conn[0]), b.late())
+		time.Sleep(b.late())
+		assert.Equal(t, RoomClosed, b.eb.Room())
+		assert.NotEqual(t, RoomClosed, b.ea.Room())
+	})(t)
+}
+
+// TestLostMessage: a message that does not arrive, and is waited for, ends the peer.
+func TestLostMessage(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		p.InjectSize = 64
+		b := newBeating(t, p)
+		time.Sleep(b.late())
+		b.ends[0].injects.Store(1)
+		_, err := b.conn[0].Write([]byte("x"))
+		require.NoError(t, err)
+		assert.LessOrEqual(t, b.reset(t, b.conn[1]), 2*b.late())
+		assert.NotEqual(t, RoomClosed, b.ea.Room())
+	})(t)
+}
+
+// TestSilentPeer: a peer that lives, and does not answer over the fabric, is lost, and no
+// other.
+func TestSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeating(t, simfabric.TCP())
+		fe, err := b.net.Open(simfabric.TCP().Provider, netip.Addr{})
+		require.NoError(t, err)
+		ec, err := NewEndpoint(fe, Config{Spin: -1, DeadAfter: b.dead})
+		require.NoError(t, err)
+		other := &link{net: b.net, ea: ec, eb: b.eb, accept: make(chan *Conn, 1)}
+		require.NoError(t, other.connect(false))
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		defer cancel()
+		_, err = other.a.Open(ctx, 7)
+		require.NoError(t, err)
+		c := <-other.accept
+		b.net.Freeze(fe)
+		var beats sync.WaitGroup
+		beats.Go(func() {
+			for !other.b.lost() {
+				time.Sleep(b.dead / 3)
+				other.b.Heartbeat()
+			}
+		})
+		assert.LessOrEqual(t, b.reset(t, c), b.late())
+		beats.Wait()
+		b.echo(t)
+		assert.NotEqual(t, RoomClosed, b.eb.Room())
+		b.net.Thaw(fe)
+		require.NoError(t, ec.Close())
+	})
+}
