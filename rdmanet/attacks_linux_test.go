@@ -269,7 +269,7 @@ func trip(c net.Conn) error {
 // watch says what a good client has seen of an attack that has just been made.
 func (p *prey) watch(t *testing.T, good *trips, s *intruder) (seen outcome, detail string) {
 	t.Helper()
-	if !good.goOn(preyDead + preySilent) {
+	if !good.goOn(3 * preyDead) {
 		during := p.meetAnother(s.provider, time.Second)
 		s.leave()
 		if seen = stuck; !good.goOn(preySilent) {

@@ -180,7 +180,7 @@ func (l *link) wears(err error) bool {
 		conns, _ := l.peer.Idle()
 		return conns > 0
 	}
-	return errors.Is(err, rendezvous.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck)
+	return errors.Is(err, rendezvous.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) || errors.Is(err, engine.ErrSilent)
 }
 
 func (l *link) gone() { l.t.spawn(l.finish) }

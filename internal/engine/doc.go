@@ -20,7 +20,7 @@
 //
 // What a stream is at, and how it ends, is in states.go and closing.go; what the dead leave
 // behind, and whether an endpoint takes further peers, in graves.go and room.go; what only
-// time makes due in chores.go; the end of the endpoint in shutdown.go.
+// time makes due in chores.go; whether the fabric still brings messages in heartbeat.go; the end of the endpoint in shutdown.go.
 //
 // Four budgets bound what a sender may have under way, and none is tied to
 // another: the stream's receive window (small bytes), the landing ring (large
