@@ -203,7 +203,7 @@ func TestListenerSaysWhere(t *testing.T) {
 		"refused": {rdmanet.ListenConfig{}, "GET / HTTP/1.1\r\n\r\n", rdmanet.ErrNotRdmanet},
 		"silence": {rdmanet.ListenConfig{HandshakeTimeout: 20 * time.Millisecond}, "", rdmanet.ErrHandshakeTimeout},
 		"silence where TCP is accepted": {rdmanet.ListenConfig{HandshakeTimeout: 20 * time.Millisecond, AcceptTCP: true},
-			"", os.ErrDeadlineExceeded},
+			"", rdmanet.ErrHandshakeTimeout},
 	} {
 		t.Run(name, func(t *testing.T) {
 			log := &errorLog{Handler: slog.DiscardHandler}

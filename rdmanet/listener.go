@@ -278,8 +278,11 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	deadline, _ := ctx.Deadline()
 	fabric, replay, err := rendezvous.Sniff(nc, deadline)
-	if !stop() {
+	switch {
+	case !stop():
 		err = context.Cause(ctx) // whatever Sniff says of a closed connection
+	case errors.Is(err, os.ErrDeadlineExceeded): // faster than ctx, whose deadline it is
+		err = ErrHandshakeTimeout
 	}
 	if err != nil {
 		nc.Close()
