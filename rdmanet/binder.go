@@ -176,9 +176,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 	if b.listener != nil {
 		b.listener.admission.proves(b.newcomer, l.peer)
 	}
-	b.t.mu.Lock()
-	defer b.t.mu.Unlock()
-	b.t.links[l] = struct{}{}
+	b.t.links.add(l)
 	return l, nil
 }
 

@@ -241,7 +241,7 @@ func (p *plan) open(ctx context.Context) (net.Conn, error) {
 	}
 	refused, instead := err, l
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		p.t.drop(l)
+		p.t.links.drop(l)
 		instead = nil
 	}
 	switch l, reused, err = p.link(ctx, instead); {
@@ -256,7 +256,7 @@ func (p *plan) open(ctx context.Context) (net.Conn, error) {
 // openOn opens a conn over a link of which the caller is a user, and ends that.
 func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, error) {
 	c, err := l.open(ctx, reused)
-	p.t.unuse(l)
+	p.t.links.unuse(l)
 	if err != nil {
 		l.unused()
 		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: openError(err)}
@@ -271,13 +271,6 @@ func openError(err error) error {
 		return syscall.ECONNRESET
 	}
 	return err
-}
-
-// unuse ends a dial's use of a link.
-func (t *Transport) unuse(l *link) {
-	t.mu.Lock()
-	l.users--
-	t.mu.Unlock()
 }
 
 // connect makes a new link, unless it is known to fail: without a library nobody need be

@@ -112,7 +112,7 @@ func (ep *endpoint) room() engine.Room {
 func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
 	key := endpointKey{o.Name, o.domain, src}
 	ep, open, err := es.reserve(key, o.PerPeer)
-	for err != nil && es.t.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
+	for err != nil && es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
 		ep, open, err = es.reserve(key, o.PerPeer)
 	}
 	if err != nil {
@@ -264,7 +264,7 @@ func (es *endpoints) closeOne(ep *endpoint) {
 // takes none is of no use: the next handshake gets another.
 func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
 	p, err := ep.engine.NewPeer(cfg)
-	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && es.t.makeRoom(func(l *link) bool { return l.ep == ep }) {
+	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && es.t.links.makeRoom(func(l *link) bool { return l.ep == ep }) {
 		p, err = ep.engine.NewPeer(cfg)
 	}
 	if err != nil && ep.engine.Stats().Peers == 0 {

@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
@@ -114,62 +113,4 @@ func (l *link) noMemory() {
 	if l.listener != nil {
 		l.listener.refuse(l.remote, "memory")
 	}
-}
-
-// refuse counts and tells of a conn that was refused. It must not block.
-func (l *Listener) refuse(peer *Addr, reason string) {
-	l.t.counters.refused.Add(1)
-	if l.cfg.Logger == nil {
-		return
-	}
-	level, missed := l.events.level(slog.LevelWarn, reason)
-	if level != slog.LevelWarn { // one of many, and they may be strangers' doing
-		return
-	}
-	event := eventRefused
-	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("peer", peer.String()), slog.String("reason", reason)}
-	if reason == "memory" {
-		m := l.t.budget.Stats()
-		event = eventMemory
-		attrs = append(attrs, slog.Int64("limit", m.Limit), slog.Int64("used", m.Used))
-	}
-	if missed > 0 {
-		attrs = append(attrs, slog.Int("missed", missed))
-	}
-	l.t.events.tell(context.Background(), l.cfg.Logger, level, event, attrs...)
-}
-
-// take puts a conn into the backlog, or refuses it. It must not block.
-func (l *Listener) take(c *Conn) framing.ResetCode {
-	code, reason := l.queue(c)
-	if code != 0 {
-		l.refuse(c.remote, reason)
-		return code
-	}
-	l.t.counters.opened.Add(1)
-	return 0
-}
-
-// failed counts and tells of a handshake that came to nothing.
-func (l *Listener) failed(nc net.Conn, err error) {
-	if l.ctx.Err() != nil {
-		return // because of Close
-	}
-	reason := failureReason(err)
-	l.t.counters.add(l.t.counters.failed, reason)
-	if l.cfg.Logger == nil {
-		return
-	}
-	level, missed := l.events.level(slog.LevelWarn, "handshake: "+reason)
-	if nc != nil {
-		err = opError("accept", l.connAddr(nc.LocalAddr()), l.connAddr(nc.RemoteAddr()), err)
-	}
-	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("reason", reason), slog.Any("error", err)}
-	if nc != nil {
-		attrs = append(attrs, slog.String("peer", nc.RemoteAddr().String()))
-	}
-	if missed > 0 {
-		attrs = append(attrs, slog.Int("missed", missed))
-	}
-	l.t.events.tell(context.Background(), l.cfg.Logger, level, eventFailed, attrs...)
 }

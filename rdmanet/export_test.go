@@ -29,17 +29,17 @@ const MaxAsking = maxAsking
 // Flights is how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {
 	t = transportOr(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return len(t.flights)
+	t.links.mu.Lock()
+	defer t.links.mu.Unlock()
+	return len(t.links.flights)
 }
 
 // Waiters is how many dials wait for a handshake.
 func (t *Transport) Waiters() (n int) {
 	t = transportOr(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for _, f := range t.flights {
+	t.links.mu.Lock()
+	defer t.links.mu.Unlock()
+	for _, f := range t.links.flights {
 		n += f.waiters
 	}
 	return n
@@ -70,8 +70,8 @@ func LandingMemory(c *Conn) (n int64) {
 }
 
 // Sweep looks for idle peers, as is done each time that Cleaning has passed.
-func (t *Transport) Sweep()                  { t.sweep(t.idleTimeout()) }
-func (t *Transport) Cleaning() time.Duration { return t.cleaning() }
+func (t *Transport) Sweep()                  { t.links.sweep(t.idleTimeout()) }
+func (t *Transport) Cleaning() time.Duration { return t.links.cleaning() }
 
 // ProviderStatsOf is what Stats makes of an endpoint's counters.
 func ProviderStatsOf(s engine.Stats) ProviderStats { return providerStats(s) }
@@ -90,16 +90,16 @@ func Wear(c *Conn) { c.link.ep.engine.Wear() }
 
 // LetGo lets an idle peer of l go, however short it has been idle.
 func LetGo(l *Listener) bool {
-	return l.t.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
+	return l.t.links.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
 }
 
 // AgeNames makes what is remembered of names older.
 func (t *Transport) AgeNames(by time.Duration) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	for key, n := range t.names {
+	t.links.mu.Lock()
+	defer t.links.mu.Unlock()
+	for key, n := range t.links.names {
 		n.at = n.at.Add(-by)
-		t.names[key] = n
+		t.links.names[key] = n
 	}
 }
 

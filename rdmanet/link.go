@@ -52,7 +52,7 @@ type link struct {
 	settled  chan struct{} // closed when the negotiation has ended
 	finished sync.Once
 
-	// The dialling side's bookkeeping, guarded by Transport.mu.
+	// The dialling side's bookkeeping, guarded by links.mu.
 	key    linkKey
 	reuse  bool   // may carry more than one conn
 	dialed bool   // the negotiation is through
@@ -160,7 +160,7 @@ func (l *link) lost(err error, cut int) {
 		l.ep.engine.Wear()
 	}
 	l.t.spawn(func() {
-		l.t.drop(l)
+		l.t.links.drop(l)
 		<-l.settled
 		if s := l.session.Load(); s != nil {
 			s.Goodbye()
@@ -190,7 +190,7 @@ func (l *link) gone() { l.t.spawn(l.finish) }
 func (l *link) finish() {
 	l.finished.Do(func() {
 		<-l.settled // nothing may use the endpoint any more
-		l.t.drop(l)
+		l.t.links.drop(l)
 		l.t.endpoints.release(l.ep)
 		if l.ep.own && l.ep.engine.Stats().Abandoned > 0 {
 			l.tellAbandoned()
@@ -200,7 +200,7 @@ func (l *link) finish() {
 			_ = s.Close()
 			wire = s.Stats()
 		}
-		l.t.forget(l, wire)
+		l.t.links.forget(l, wire)
 		if l.listener != nil {
 			l.listener.admission.gone(l.newcomer, l.peer)
 		}
@@ -225,25 +225,25 @@ func (l *link) quit() {
 // at once if it is not to be used again, else if that has been so for idle. It
 // reports whether it did.
 func (l *link) retire(idle time.Duration) bool {
-	t := l.t
-	t.mu.Lock()
+	ls := &l.t.links
+	ls.mu.Lock()
 	opens, skip := l.opens, !l.dialed || l.users > 0
 	if l.dead || !l.reuse {
 		idle = 0
 	}
-	t.mu.Unlock()
+	ls.mu.Unlock()
 	if skip {
 		return false
 	}
 	if conns, since := l.peer.Idle(); conns > 0 || time.Since(since) < idle {
 		return false
 	}
-	t.mu.Lock()
+	ls.mu.Lock()
 	skip = l.users > 0 || l.opens != opens
 	if !skip {
-		t.dropLocked(l)
+		ls.dropLocked(l)
 	}
-	t.mu.Unlock()
+	ls.mu.Unlock()
 	if !skip {
 		l.discard()
 	}
@@ -274,25 +274,25 @@ func (l *link) discard() {
 
 // end ends a link; lost, which follows, tells the peer. Only the first reason counts.
 func (l *link) end(reason error) {
-	l.t.drop(l)
+	l.t.links.drop(l)
 	l.peer.Lost(reason)
 }
 
 // meets reports whether a link that is alive leads to the same listener as
 // another.
 func (l *link) meets(other *link) bool {
-	l.t.mu.Lock()
+	l.t.links.mu.Lock()
 	dead := l.dead
-	l.t.mu.Unlock()
+	l.t.links.mu.Unlock()
 	a, b := l.session.Load().Remote(), other.session.Load().Remote()
 	return !dead && a.Process == b.Process && a.Listener == b.Listener
 }
 
 // unused is called when a conn of the link was closed, or not opened.
 func (l *link) unused() {
-	l.t.mu.Lock()
+	l.t.links.mu.Lock()
 	over := l.dialed && (l.dead || !l.reuse)
-	l.t.mu.Unlock()
+	l.t.links.mu.Unlock()
 	if over {
 		l.retire(0)
 	}
@@ -306,26 +306,4 @@ func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	}
 	l.t.counters.opened.Add(1)
 	return newConn(l, c, reused), nil
-}
-
-// drop takes a link out of the cache.
-func (t *Transport) drop(l *link) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.dropLocked(l)
-}
-
-func (t *Transport) dropLocked(l *link) {
-	l.dead = true
-	if t.cache[l.key] == l {
-		delete(t.cache, l.key)
-	}
-}
-
-// forget removes a link and keeps its counters.
-func (t *Transport) forget(l *link, wire rendezvous.Stats) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.links, l)
-	t.counters.keepWire(wire) // under t.mu: Stats counts it once
 }

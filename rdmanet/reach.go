@@ -29,7 +29,7 @@ type name struct {
 
 // recentLocked takes over the addresses of the dialed name, if it was resolved lately.
 func (p *plan) recentLocked() bool {
-	n, ok := p.t.names[p.name]
+	n, ok := p.t.links.names[p.name]
 	if !ok || time.Since(n.at) >= nameAge {
 		return false
 	}
@@ -46,13 +46,13 @@ func (p *plan) resolve(ctx context.Context) (err error) {
 		return err
 	}
 	p.resolved = true
-	t := p.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.names == nil || len(t.names) >= maxNames {
-		t.names = make(map[nameKey]name)
+	ls := &p.t.links
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if len(ls.names) >= maxNames {
+		clear(ls.names)
 	}
-	t.names[p.name] = name{time.Now(), p.addrs}
+	ls.names[p.name] = name{time.Now(), p.addrs}
 	return nil
 }
 

@@ -226,7 +226,7 @@ func TestNamesAreBounded(t *testing.T) {
 		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(i+1)).String()
 		p := &plan{Dialer: new(Dialer), t: tr, network: "tcp", host: "127.0.0.1", port: address[len("127.0.0.1:"):], name: nameKey{"tcp", address, nil}}
 		require.NoError(t, p.resolve(t.Context()))
-		assert.LessOrEqual(t, len(tr.names), maxNames)
+		assert.LessOrEqual(t, len(tr.links.names), maxNames)
 	}
 }
 

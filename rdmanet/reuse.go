@@ -25,7 +25,7 @@ type flightKey struct {
 var errSameListener = errors.New("the listener is still the same")
 
 // flight is a handshake that several dials wait for. It ends early when all of
-// them have given up. What changes is guarded by Transport.mu.
+// them have given up. What changes is guarded by links.mu.
 type flight struct {
 	leader  *plan // who started it
 	waiters int
@@ -42,9 +42,9 @@ func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, e
 	if p.DisableReuse {
 		l, err := p.connect(ctx)
 		if err == nil {
-			p.t.mu.Lock()
-			defer p.t.mu.Unlock()
-			p.t.admitLocked(l, linkKey{}, false, 1)
+			p.t.links.mu.Lock()
+			defer p.t.links.mu.Unlock()
+			p.t.links.admitLocked(l, linkKey{}, false, 1)
 		}
 		return l, false, err
 	}
@@ -69,8 +69,8 @@ func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, e
 
 // known finds a link by a name that was resolved lately.
 func (p *plan) known(instead *link) *link {
-	p.t.mu.Lock()
-	defer p.t.mu.Unlock()
+	p.t.links.mu.Lock()
+	defer p.t.links.mu.Unlock()
 	if p.resolved || !p.recentLocked() {
 		return nil // join looks
 	}
@@ -80,7 +80,7 @@ func (p *plan) known(instead *link) *link {
 // cachedLocked takes a link out of the cache by the addresses that there are.
 func (p *plan) cachedLocked(instead *link) *link {
 	for _, a := range p.addrs {
-		if l := p.t.cache[linkKey{a, p.key}]; l != nil && l != instead {
+		if l := p.t.links.cache[linkKey{a, p.key}]; l != nil && l != instead {
 			l.users++
 			l.opens++
 			return l
@@ -91,15 +91,15 @@ func (p *plan) cachedLocked(instead *link) *link {
 
 // join finds a link, or else a flight, which it starts if there is none.
 func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, leads bool) {
-	t := p.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	ls := &p.t.links
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	if l := p.cachedLocked(instead); l != nil {
 		return l, nil, false
 	}
 	addrs := slices.SortedFunc(slices.Values(p.addrs), netip.AddrPort.Compare) // name servers change the order
 	key := flightKey{fmt.Sprint(addrs), instead, p.Fallback, p.FallbackDelay, p.KeepAliveConfig, p.key}
-	if f = t.flights[key]; f != nil {
+	if f = ls.flights[key]; f != nil {
 		f.waiters++
 		return nil, f, false
 	}
@@ -111,14 +111,13 @@ func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, lea
 		f.ctx, stop = context.WithDeadline(f.ctx, deadline)
 		f.cancel = func(cause error) { cancel(cause); stop() }
 	}
-	t.flights[key] = f
-	t.hands.Go(func() { p.fly(f.ctx, f, key) })
+	ls.flights[key] = f
+	p.t.hands.Go(func() { p.fly(f.ctx, f, key) })
 	return nil, f, true
 }
 
 func (p *plan) fly(ctx context.Context, f *flight, key flightKey) {
-	t := p.t
-	ctx, stop := t.until(ctx)
+	ctx, stop := p.t.until(ctx)
 	defer stop()
 	defer f.cancel(nil)
 	defer close(f.done)
@@ -128,17 +127,18 @@ func (p *plan) fly(ctx context.Context, f *flight, key flightKey) {
 		l.discard()
 		l, err = nil, errSameListener
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	ls := &p.t.links
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	if f.link, f.err = l, err; l != nil {
 		if key.instead != nil {
-			t.dropLocked(key.instead)
+			ls.dropLocked(key.instead)
 		}
 		// At once, so that nobody takes it for an idle one.
-		t.admitLocked(l, linkKey{l.remote.ap, p.key}, true, f.waiters)
+		ls.admitLocked(l, linkKey{l.remote.ap, p.key}, true, f.waiters)
 	}
-	if t.flights[key] == f {
-		delete(t.flights, key)
+	if ls.flights[key] == f {
+		delete(ls.flights, key)
 	}
 }
 
@@ -181,91 +181,18 @@ func (f *flight) unfinished(cause error) error {
 
 // leave ends a dial's wait for a flight, and the flight if nobody else waits.
 func (p *plan) leave(f *flight, cause error) {
-	t := p.t
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	ls := &p.t.links
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
 	switch f.waiters--; {
 	case f.link != nil:
 		f.link.users--
 	case f.waiters == 0:
 		f.cancel(cause)
-		for key, other := range t.flights { // nobody else may join it
+		for key, other := range ls.flights { // nobody else may join it
 			if other == f {
-				delete(t.flights, key)
+				delete(ls.flights, key)
 			}
 		}
 	}
-}
-
-// admitLocked makes a link one of those that dials use. A zero key keeps it out
-// of the cache.
-func (t *Transport) admitLocked(l *link, key linkKey, reuse bool, users int) {
-	l.key, l.reuse, l.dialed = key, reuse, true
-	l.users += users
-	l.opens += uint64(users)
-	if reuse && !l.dead {
-		t.cache[key] = l
-	}
-	if t.janitor == nil && !t.drained {
-		t.janitor = time.AfterFunc(t.cleaning(), func() { t.spawn(t.clean) })
-	}
-}
-
-// cleaning is how often idle peers are looked for. Where they are kept for ever, there
-// are still those that take no more conns.
-func (t *Transport) cleaning() time.Duration {
-	if t.IdlePeerTimeout < 0 {
-		return DefaultIdlePeerTimeout / 4
-	}
-	return max(t.idleTimeout()/4, time.Millisecond)
-}
-
-// clean closes idle peers, for as long as there are dialed ones.
-func (t *Transport) clean() {
-	t.sweep(t.idleTimeout())
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	left := false // looked for when no link can be admitted unseen
-	for l := range t.links {
-		left = left || l.dialed
-	}
-	if left && !t.drained {
-		t.janitor.Reset(t.cleaning())
-	} else {
-		t.janitor = nil
-	}
-}
-
-// sweep closes the dialed peers that have been without conns for idle.
-func (t *Transport) sweep(idle time.Duration) {
-	t.mu.Lock()
-	links := keys(t.links)
-	t.mu.Unlock()
-	for _, l := range links {
-		l.retire(idle)
-	}
-}
-
-// makeRoom closes that one of the matching peers which has been without conns for longest,
-// since somebody needs what it takes: one that was dialed, or else one that was accepted.
-// It reports false if there is none that may be closed.
-func (t *Transport) makeRoom(match func(*link) bool) bool {
-	dialed := func(l *link) bool { return l.dialed && match(l) }
-	accepted := func(l *link) bool { return l.listener != nil && match(l) }
-	return t.IdlePeerTimeout >= 0 && t.endIdle(dialed, func(l *link) bool { return l.retire(0) }) ||
-		t.endIdle(accepted, (*link).letGo)
-}
-
-// endIdle calls end for the matching peers, those first that have been without conns for
-// longest, until it has ended one.
-func (t *Transport) endIdle(match, end func(*link) bool) bool {
-	t.mu.Lock()
-	links := slices.DeleteFunc(keys(t.links), func(l *link) bool { return l.dead || !match(l) })
-	t.mu.Unlock()
-	slices.SortFunc(links, func(a, b *link) int {
-		_, since := a.peer.Idle()
-		_, other := b.peer.Idle()
-		return since.Compare(other)
-	})
-	return slices.ContainsFunc(links, end)
 }

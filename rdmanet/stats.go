@@ -202,6 +202,13 @@ func (c *counters) keepWire(s rendezvous.Stats) {
 	c.onWire.Received += s.Received
 }
 
+// wire is what ended sessions have counted.
+func (c *counters) wire() rendezvous.Stats {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.onWire
+}
+
 // snapshot begins a TransportStats.
 func (c *counters) snapshot() TransportStats {
 	c.mu.Lock()
@@ -209,29 +216,21 @@ func (c *counters) snapshot() TransportStats {
 	return TransportStats{
 		Opened: c.opened.Load(), Refused: c.refused.Load(), PeersRefused: c.peersRefused.Load(),
 		HandshakeFailures: maps.Clone(c.failed), Fallbacks: maps.Clone(c.fellBack), PathFailures: maps.Clone(c.pathFailures),
-		RendezvousSent: c.onWire.Sent, RendezvousReceived: c.onWire.Received,
 	}
 }
 
 // Stats returns a snapshot.
 func (t *Transport) Stats() TransportStats {
 	t = transportOr(t)
+	out := t.counters.snapshot()
+	t.links.count(&out)
 	t.mu.Lock()
-	out := t.counters.snapshot() // with the links that it does not contain yet
-	out.Conns, out.TCPConns, out.Peers = int(t.conns.Load()), t.plain, len(t.links)
+	out.Conns, out.TCPConns = int(t.conns.Load()), t.plain
 	for l := range t.listeners {
 		out.Handshakes += l.admission.size()
 		out.Backlog += len(l.backlog)
 	}
-	links := keys(t.links)
 	t.mu.Unlock()
-	for _, l := range links {
-		if s := l.session.Load(); s != nil {
-			wire := s.Stats()
-			out.RendezvousSent += wire.Sent
-			out.RendezvousReceived += wire.Received
-		}
-	}
 	out.EventsDropped = t.events.dropped.Load()
 	out.Memory, out.Providers = t.budget.Stats(), t.endpoints.stats()
 	return out

@@ -108,6 +108,7 @@ type Transport struct {
 	conns   atomic.Int64
 
 	counters  counters
+	links     links
 	endpoints endpoints
 	events    eventQueues
 
@@ -123,14 +124,9 @@ type Transport struct {
 	lastID    uint32
 	listeners map[*Listener]struct{}
 	providers map[netip.Addr]providerList
-	links     map[*link]struct{}
 	live      map[*Conn]struct{} // until Close
 	plain     int                // those over plain TCP
-	cache     map[linkKey]*link
-	names     map[nameKey]name // resolved lately
-	flights   map[flightKey]*flight
-	janitor   *time.Timer // nil while there is no dialed link
-	failures  failures    // has a lock of its own
+	failures  failures           // has a lock of its own
 }
 
 // DefaultTransport is used by dialers and listeners that have no Transport of
@@ -158,12 +154,10 @@ func (t *Transport) init() {
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.listeners = make(map[*Listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
+	t.links.init(t)
 	t.endpoints.init(t)
 	t.counters.init()
-	t.links = make(map[*link]struct{})
 	t.live = make(map[*Conn]struct{})
-	t.cache = make(map[linkKey]*link)
-	t.flights = make(map[flightKey]*flight)
 }
 
 func orDefault[T int | int64 | time.Duration](v, d T) T {
@@ -221,7 +215,7 @@ func (t *Transport) spawn(f func()) {
 // CloseIdle closes the peers and endpoints that no conn uses.
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
-	t.sweep(0)
+	t.links.sweep(0)
 	t.endpoints.closeShared(func(ep *endpoint) bool { return ep.refs == 0 })
 }
 
@@ -240,6 +234,9 @@ func (t *Transport) Close() error {
 	return nil
 }
 
+// shutdown ends, in this order, listeners with their handshakes (listener.go), links (links.go,
+// link.go), each with its session (rendezvous/session.go), and endpoints (endpoints.go), each
+// with its memory (engine/endpoint.go, engine/shutdown.go).
 func (t *Transport) shutdown() {
 	t.mu.Lock()
 	t.closed = true
@@ -251,21 +248,17 @@ func (t *Transport) shutdown() {
 		l.served.Wait() // if somebody else closes it
 	}
 	t.hands.Wait()
-	t.mu.Lock()
-	links := keys(t.links)
-	t.mu.Unlock()
+	links := t.links.list()
 	for _, l := range links {
 		l.quit()
 	}
 	for _, l := range links {
 		l.finish()
 	}
+	t.links.end()
 	t.endpoints.closeShared(func(*endpoint) bool { return true })
 	t.mu.Lock()
 	t.drained = true
-	if t.janitor != nil {
-		t.janitor.Stop()
-	}
 	t.mu.Unlock()
 	t.tasks.Wait()
 	t.events.close()
