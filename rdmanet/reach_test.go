@@ -221,7 +221,7 @@ func TestLookupLiterals(t *testing.T) {
 }
 
 func TestNamesAreBounded(t *testing.T) {
-	tr := &Transport{}
+	tr := transportOr(new(Transport))
 	for i := range 2 * maxNames {
 		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(i+1)).String()
 		p := &plan{Dialer: new(Dialer), t: tr, network: "tcp", host: "127.0.0.1", port: address[len("127.0.0.1:"):], name: nameKey{"tcp", address, nil}}
