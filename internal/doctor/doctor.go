@@ -80,6 +80,8 @@ type Machine struct {
 	// Usable fails if this user may not read and write a file, or make files in a
 	// directory.
 	Usable func(path string) error
+	// Safe fails if other users may exchange this user's files in a directory.
+	Safe func(dir string) error
 	// Providers and ProvidersErr are what rdmanet.Transport.Providers says.
 	Providers    []rdmanet.ProviderInfo
 	ProvidersErr error

@@ -73,7 +73,7 @@ func machine(changes ...files) *Machine {
 	}
 	return &Machine{
 		Root: root, CPUs: 4, MaxProcs: 4, Go: "go1.26.0", Compiled: "1.17", Library: "1.17.0", File: "/lib/libfabric.so.1",
-		Space: func(string) (uint64, error) { return 1 << 30, nil }, Usable: func(string) error { return nil },
+		Space: func(string) (uint64, error) { return 1 << 30, nil }, Usable: func(string) error { return nil }, Safe: func(string) error { return nil },
 		Providers: []rdmanet.ProviderInfo{{Provider: "shm", Rank: 1}, {Provider: "net", Rank: 2}},
 	}
 }
@@ -194,6 +194,7 @@ func TestChecks(t *testing.T) {
 		"not executable":    {sharedMemory, machine(files{"proc/self/mountinfo": strings.Replace(mounts, "rw,nosuid", "rw,noexec,nosuid", 1)}), OK, "free", ""},
 		"mounted over":      {sharedMemory, machine(files{"proc/self/mountinfo": strings.Replace(mounts, "tmpfs tmpfs", "ext4 /dev/sda", 1) + mounts}), OK, "free", ""},
 		"not for this user": {sharedMemory, with(machine(), func(m *Machine) { m.Usable = func(string) error { return denied } }), Warn, "permission denied", "chmod 1777"},
+		"not sticky":        {sharedMemory, with(machine(), func(m *Machine) { m.Safe = func(string) error { return errors.New("mode 0777") } }), Warn, "mode 0777", "chmod 1777"},
 
 		"CMA":                 {crossMemory, machine(), OK, "may read", ""},
 		"no Yama":             {crossMemory, machine(files{"proc/sys/kernel/yama/ptrace_scope": absent}), OK, "may read", ""},

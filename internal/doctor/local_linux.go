@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -16,7 +17,7 @@ import (
 func Local(ctx context.Context) (*Machine, error) {
 	m := &Machine{
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
-		Go: runtime.Version(), Environ: os.Environ(), Space: space, Usable: usable,
+		Go: runtime.Version(), Environ: os.Environ(), Space: space, Usable: usable, Safe: shmdir.CheckDir,
 	}
 	m.Compiled, m.Library, m.File = versions()
 	t := new(rdmanet.Transport)

@@ -17,6 +17,6 @@ func Local(context.Context) (*Machine, error) {
 	return &Machine{
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),
 		Go: runtime.Version(), Environ: os.Environ(), ProvidersErr: rdmanet.ErrUnsupported,
-		Space: func(string) (uint64, error) { return 0, errors.ErrUnsupported }, Usable: none,
+		Space: func(string) (uint64, error) { return 0, errors.ErrUnsupported }, Usable: none, Safe: none,
 	}, nil
 }

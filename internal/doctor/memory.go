@@ -71,6 +71,8 @@ func sharedMemory(m *Machine) Finding {
 		f.Verdict, f.Found, f.Advice = Warn, "it is mounted read-only", "Mount it for writing: mount -o remount,rw /dev/shm."
 	case m.Usable("/dev/shm") != nil:
 		f.Verdict, f.Found, f.Advice = Warn, m.Usable("/dev/shm").Error(), "Let all users make files there: chmod 1777 /dev/shm."
+	case m.Safe("/dev/shm") != nil:
+		f.Verdict, f.Found, f.Advice = Warn, m.Safe("/dev/shm").Error(), "Shared memory is not used there: chown root /dev/shm, chmod 1777 /dev/shm."
 	case free < need:
 		f.Verdict = Warn
 		f.Advice = "Enlarge it (mount -o remount,size=..., docker --shm-size=..., a memory-backed emptyDir in Kubernetes), or remove stale files from it."
