@@ -16,8 +16,10 @@ const (
 	// FrameVersion is that of what crosses the fabric: headers, payloads and
 	// completion data. Each Attach has it.
 	FrameVersion = 2
-	// Features are the bits of optional features in a Hello: none is defined yet.
-	Features uint64 = 0
+	// FeatureHeartbeats: Pings without payload are answered in kind.
+	FeatureHeartbeats uint64 = 1 << 0
+	// Features are the bits of all optional features, for a Hello.
+	Features = FeatureHeartbeats
 )
 
 // HeaderSize is the size of the header that starts every frame, in bytes.

@@ -87,7 +87,7 @@ func (l *link) announce() {
 	if len(l.refused) > 0 {
 		level = slog.LevelInfo
 	}
-	l.tell(level, eventPeer, slog.Any("refused", l.refused))
+	l.tell(level, eventPeer, slog.Any("refused", l.refused), slog.Int("version", int(l.version)))
 }
 
 // tellLost tells of the end of a link that was up, and how many conns it has cut

@@ -123,7 +123,7 @@ func (l *link) Abort(err error) {
 
 func (l *link) Doorbell() { l.peer.Doorbell() }
 
-func (l *link) Heartbeat() { l.peer.Heartbeat() }
+func (l *link) Heartbeat() { l.peer.Heartbeat(l.features&framing.FeatureHeartbeats != 0) }
 
 func (l *link) Ended(err error) {
 	l.end(err)

@@ -321,12 +321,15 @@ func (p *Peer) Attached(bell Bell) {
 // Doorbell says that the peer has rung.
 func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
-// Heartbeat says that the peer lives, though nothing of it may have come over the fabric. It
-// takes no lock, which a provider that hangs may hold for ever.
-func (p *Peer) Heartbeat() {
+// Heartbeat says that the peer lives, though nothing of it may have come over the fabric, and
+// whether it answers heartbeats there. It takes no lock, which a provider that hangs may hold
+// for ever.
+func (p *Peer) Heartbeat(answers bool) {
 	p.e.poller.Look()
-	p.p.beats.lives.Store(true)
-	p.e.choresSoon()
+	if answers {
+		p.p.beats.lives.Store(true)
+		p.e.choresSoon()
+	}
 }
 
 // drainTime is how long Lost and Quit go on taking in what arrives, at most.

@@ -78,8 +78,8 @@ func newBeating(t *testing.T, p simfabric.Personality) *beating {
 			case b.b.lost():
 				b.a.Lost(errGoodbye)
 			case !b.stop.Load():
-				b.a.Heartbeat()
-				b.b.Heartbeat()
+				b.a.Heartbeat(true)
+				b.b.Heartbeat(true)
 			}
 		}
 	}()
@@ -208,7 +208,7 @@ func TestSilentPeer(t *testing.T) {
 		beats.Go(func() {
 			for !other.b.lost() {
 				time.Sleep(b.dead / 3)
-				other.b.Heartbeat()
+				other.b.Heartbeat(true)
 			}
 		})
 		assert.LessOrEqual(t, b.reset(t, c), b.late())

@@ -1,0 +1,39 @@
+package rdmanet_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// TestHeartbeatsAreAgreedOn: a peer is sent heartbeats over the fabric only if it has said
+// that it answers them.
+func TestHeartbeatsAreAgreedOn(t *testing.T) {
+	for name, features := range map[string]uint64{"both": framing.Features, "one": 0} {
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, here)
+			defer there.Close()
+			here.DeadAfter, there.DeadAfter = time.Second, time.Second
+			there.Speak(framing.MinVersion, framing.MaxVersion, features)
+			l := listen(t, rdmanet.ListenConfig{Transport: there})
+			c, s := meet(t, &rdmanet.Dialer{Transport: here}, l)
+			frames := func() uint64 { return here.Stats().Providers["tcp;ofi_rxm"].FramesSent }
+			before := frames()
+			if features == 0 {
+				time.Sleep(3 * time.Second)
+				assert.Equal(t, before, frames())
+			} else {
+				eventually(t, func() bool { return frames() >= before+4 }, "two Pings and two Pongs")
+			}
+			echo(t, c, s)
+			closeAll(t, c, s)
+		})
+	}
+}
