@@ -18,7 +18,7 @@ import (
 //
 //	what is found                                        what ends
 //	no Pong                                              the peer
-//	nothing at all of any peer of the endpoint           the endpoint: new peers get another
+//	nothing at all of any peer of the endpoint           these peers; new ones get another endpoint
 //	Pongs that lack what was sent before the last Ping   the peer
 //
 // Each has to go on for DeadAfter, counted in heartbeats that have come: there are none
@@ -45,8 +45,8 @@ type heartbeat struct {
 	seen    uint32        // peer.seen, for deaf
 }
 
-// mute is for how long a peer is to be silent.
-func (c *core) mute() time.Duration { return max(c.cfg.DeadAfter, choreTime) }
+// silence is how long it has to last, at least.
+func (c *core) silence() time.Duration { return max(c.cfg.DeadAfter, choreTime) }
 
 // beat is for chores.
 func (p *peer) beat() {
@@ -55,7 +55,7 @@ func (p *peer) beat() {
 		return
 	}
 	now := c.now()
-	passed := min(now.Sub(h.at), c.mute()/2) // this process may have been stopped
+	passed := min(now.Sub(h.at), c.silence()/2) // this process may have been stopped
 	h.at = now
 	if h.lacks {
 		h.missing += passed
@@ -67,11 +67,11 @@ func (p *peer) beat() {
 		h.silent += passed
 	}
 	switch {
-	case h.missing >= c.mute():
+	case h.missing >= c.silence():
 		c.fail(p, errMissing)
 	case len(p.ctl) > 0 && p.mayCtl(): // it has no send slot: others have them
 		h.silent = 0
-	case h.silent >= c.mute():
+	case h.silent >= c.silence():
 		c.fail(p, fmt.Errorf("%w, for %v", ErrSilent, h.silent))
 	case len(p.ctl) == 0:
 		// Again, if need be: the peer may hear this side though this side hears nothing.
@@ -102,6 +102,6 @@ func (p *peer) beatAnswered(pos uint64) {
 // isMute reports that nothing comes of any peer, now that p is lost: all receives may be in
 // strangers' hands.
 func (c *core) isMute(p *peer) bool {
-	heard := func(q *peer) bool { return q.beats.deaf < c.mute()/2 }
+	heard := func(q *peer) bool { return q.beats.deaf < c.silence()/2 }
 	return !heard(p) && !slices.ContainsFunc(c.order, func(q *peer) bool { return !q.cfg.Unproven && heard(q) })
 }

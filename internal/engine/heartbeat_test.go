@@ -154,8 +154,8 @@ func TestHeartbeats(t *testing.T) {
 	})(t)
 }
 
-// TestStolenReceives: an endpoint that hears nothing while its peer lives is ended, and
-// takes no more peers. The peer's is not.
+// TestStolenReceives: an endpoint that hears nothing while its peer lives takes no more
+// peers. The peer's does.
 func TestStolenReceives(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
@@ -168,8 +168,8 @@ func TestStolenReceives(t *testing.T) {
 		assert.LessOrEqual(t, b.reset(t, b.conn[0]), b.late())
 		assert.LessOrEqual(t, b.reset(t, b.conn[0]), b.late())
 		time.Sleep(b.late())
-		assert.Equal(t, RoomClosed, b.eb.Room())
-		assert.NotEqual(t, RoomClosed, b.ea.Room())
+		assert.Equal(t, RoomMute, b.eb.Room())
+		assert.Equal(t, RoomOpen, b.ea.Room())
 	})(t)
 }
 
@@ -183,7 +183,7 @@ func TestLostMessage(t *testing.T) {
 		_, err := b.conn[0].Write([]byte("x"))
 		require.NoError(t, err)
 		assert.LessOrEqual(t, b.reset(t, b.conn[1]), 2*b.late())
-		assert.NotEqual(t, RoomClosed, b.ea.Room())
+		assert.Equal(t, RoomOpen, b.ea.Room())
 	})(t)
 }
 
@@ -214,8 +214,23 @@ func TestSilentPeer(t *testing.T) {
 		assert.LessOrEqual(t, b.reset(t, c), b.late())
 		beats.Wait()
 		b.echo(t)
-		assert.NotEqual(t, RoomClosed, b.eb.Room())
+		assert.Equal(t, RoomOpen, b.eb.Room())
 		b.net.Thaw(fe)
 		require.NoError(t, ec.Close())
+	})
+}
+
+// TestSilentPeerAndNewcomers: those who are about to become peers of an endpoint that has
+// lost the only one are not ended by that.
+func TestSilentPeerAndNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeating(t, simfabric.TCP())
+		newcomer, err := b.eb.NewPeer(PeerConfig{Unproven: true})
+		require.NoError(t, err)
+		b.net.Freeze(b.ends[0].Endpoint)
+		assert.LessOrEqual(t, b.reset(t, b.conn[1]), b.late())
+		assert.Equal(t, RoomMute, b.eb.Room())
+		assert.False(t, newcomer.lost())
+		b.net.Thaw(b.ends[0].Endpoint)
 	})
 }

@@ -48,7 +48,7 @@ func (e *Endpoint) snapshot() Stats {
 	s.Provider = e.attr.Provider
 	s.Peers = len(e.core.peers)
 	s.Free = e.core.left()
-	if e.Room() == RoomWorn {
+	if r := e.Room(); r == RoomWorn || r == RoomMute {
 		s.Worn = 1
 	}
 	for _, p := range e.core.order {

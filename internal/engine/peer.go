@@ -345,6 +345,7 @@ func (c *core) fail(p *peer, err error) {
 		}
 	}
 	p.linked = false
+	c.mute = c.mute || c.isMute(p)
 	c.deadHolders, c.looksLeft = append(c.deadHolders, p), deadLooks
 	if len(c.peers) == 0 {
 		c.count() // whether the endpoint is to be kept is asked now
@@ -355,9 +356,6 @@ func (c *core) fail(p *peer, err error) {
 		p.cfg.Lost(err, cut)
 	}
 	p.ended = true
-	if c.isMute(p) {
-		c.breakdown(err)
-	}
 	p.checkGone()
 }
 

@@ -14,6 +14,7 @@ import (
 //	RoomStale   if none does  Wear: the provider holds what is stale of some peer  never
 //	RoomFull    no            newPeer: the receive queue has no place left         a peer goes
 //	RoomWorn    no            count: dead peers hold more than a quarter           that completes
+//	RoomMute    no            fail: nothing has come of any peer for long          never
 //	RoomClosed  no            it broke down, or was closed                         never
 //
 // What comes later in the table counts. Who has the endpoints opens another one beside
@@ -27,6 +28,7 @@ const (
 	RoomStale
 	RoomFull
 	RoomWorn
+	RoomMute
 	RoomClosed
 )
 
@@ -48,6 +50,8 @@ func (c *core) updateRoom() {
 	switch {
 	case c.err != nil:
 		r = RoomClosed
+	case c.mute:
+		r = RoomMute
 	case c.dead.tooMuch(c):
 		r = RoomWorn
 	case c.attr.RxDepth-c.granted < framing.MinSlots:
@@ -63,6 +67,7 @@ func (c *core) updateRoom() {
 type capacity struct {
 	room        atomic.Uint32 // a Room; stored with the lock, read without
 	stale       atomic.Bool   // Wear was called, without the lock
+	mute        bool          // see isMute
 	sends       int           // send slots for live peers
 	dead        deadHold      // as of the last look
 	deadHolders []*peer       // dead ones that held something then
