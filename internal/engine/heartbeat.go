@@ -31,14 +31,14 @@ var errMissing = errors.New("fabric has lost messages")
 
 // heartbeat is what is known of one peer by heartbeats.
 type heartbeat struct {
-	lives   atomic.Bool // one has come over the rendezvous; set without the lock
-	at      time.Time   // when beat saw that last
-	number  uint32      // of the last Ping
-	asked   uint32      // Pings since an answer
-	used    uint32      // peer.used before the last
-	frames  uint32      // Pings and Pongs of heartbeats, of what the peer was sent
-	others  uint32      // other messages to it, as of the last Pong
-	lacks   bool        // which lacked something, though nothing else was sent since the one before
+	lives   atomic.Bool   // one has come over the rendezvous; set without the lock
+	at      time.Time     // when beat saw that last
+	number  uint32        // of the last Ping
+	asked   uint32        // Pings since an answer
+	used    uint32        // peer.used before the last
+	frames  uint32        // Pings and Pongs of heartbeats, of what the peer was sent
+	others  uint32        // other messages to it, as of the last Pong
+	lacks   bool          // which lacked something, though nothing else was sent since the one before
 	silent  time.Duration // for how long it has not been answered,
 	deaf    time.Duration // nothing else has come either,
 	missing time.Duration // and lacks was so
