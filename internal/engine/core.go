@@ -139,6 +139,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	if c.eager < framing.MinEager {
 		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
 	}
+	c.metAt = c.now()
 	c.rx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
 	c.tx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)

@@ -234,3 +234,46 @@ func TestSilentPeerAndNewcomers(t *testing.T) {
 		b.net.Thaw(b.ends[0].Endpoint)
 	})
 }
+
+// TestStolenReceivesAndNewcomers: where there are no peers, those tell that nothing comes who
+// want to become one, but not sooner than DeadAfter after the last that was heard.
+func TestStolenReceivesAndNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeating(t, simfabric.TCP())
+		b.a.Lost(errGoodbye)
+		b.b.Lost(errGoodbye)
+		comes := func() {
+			newcomer, err := b.eb.NewPeer(PeerConfig{Unproven: true})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			remote := b.a.Local()
+			require.NoError(t, newcomer.Connect(ctx, remote))
+			newcomer.Lost(errGoodbye)
+		}
+		comes()
+		assert.Equal(t, RoomOpen, b.eb.Room())
+		time.Sleep(b.dead + time.Second)
+		stranger, err := b.eb.NewPeer(PeerConfig{Unproven: true})
+		require.NoError(t, err)
+		stranger.Lost(errGoodbye) // it has never said where it is
+		assert.Equal(t, RoomOpen, b.eb.Room())
+		comes()
+		assert.Equal(t, RoomMute, b.eb.Room())
+	})
+}
+
+// TestStolenReceivesBesideStopped: peers of which no heartbeats come do not speak for the
+// endpoint.
+func TestStolenReceivesBesideStopped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeating(t, simfabric.TCP())
+		stopped, err := b.eb.NewPeer(PeerConfig{})
+		require.NoError(t, err)
+		b.net.Freeze(b.ends[0].Endpoint)
+		assert.LessOrEqual(t, b.reset(t, b.conn[1]), b.late())
+		assert.Equal(t, RoomMute, b.eb.Room())
+		assert.False(t, stopped.lost())
+		b.net.Thaw(b.ends[0].Endpoint)
+	})
+}

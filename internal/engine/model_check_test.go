@@ -134,7 +134,7 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	m.check(o.granted-o.seen == uint32(o.slots), "pair %d: %d of %d receive slots are free", p.id, o.granted-o.seen, o.slots)
 	m.check(len(me.out) == me.head && len(me.prepaid)+len(me.ctl)+len(me.pending)+len(me.dirty) == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b", p.id, me.probe.state, me.probe.needs)
-	m.check(me.beats.asked == 0, "pair %d: %d heartbeats are not answered", p.id, me.beats.asked)
+	m.check(!me.beats.asked, "pair %d: a heartbeat is not answered", p.id)
 	m.check(me.tail.stream == nil || me.holding(), "pair %d: a write is held back for nothing", p.id)
 }
 

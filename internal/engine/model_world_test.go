@@ -176,6 +176,7 @@ func (m *model) newHost() *host {
 		panic(err)
 	}
 	h.c.clock = func() time.Time { return m.now }
+	h.c.metAt = m.now
 	h.e = endpointOf(h.c)
 	h.e.pause = h.pause
 	m.check(h.e.poller.Acquire(), "somebody else polls")

@@ -344,8 +344,8 @@ func (c *core) fail(p *peer, err error) {
 			c.stats.CQErrors++
 		}
 	}
-	p.linked = false
 	c.mute = c.mute || c.isMute(p)
+	p.linked = false
 	c.deadHolders, c.looksLeft = append(c.deadHolders, p), deadLooks
 	if len(c.peers) == 0 {
 		c.count() // whether the endpoint is to be kept is asked now

@@ -36,6 +36,7 @@ func (c *core) received(slot uint32, n int) {
 	}
 	if !p.answers.Load() {
 		p.answers.Store(true)
+		c.metAt = c.now()
 	}
 	keep, err := p.handle(&h, payload, slot)
 	if !keep {

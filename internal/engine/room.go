@@ -3,6 +3,7 @@ package engine
 import (
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 )
@@ -68,6 +69,7 @@ type capacity struct {
 	room        atomic.Uint32 // a Room; stored with the lock, read without
 	stale       atomic.Bool   // Wear was called, without the lock
 	mute        bool          // see isMute
+	metAt       time.Time     // when a peer was heard first; at first, when the endpoint was opened
 	sends       int           // send slots for live peers
 	dead        deadHold      // as of the last look
 	deadHolders []*peer       // dead ones that held something then

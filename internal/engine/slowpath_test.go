@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// thinPath is an endpoint on a thin path: it takes so many bytes a second, in order, and is
+// otherwise without fault.
+type thinPath struct {
+	fabric.Endpoint
+	rate atomic.Int64
+	mu   sync.Mutex
+	free time.Time // when the path has carried what it took
+}
+
+func (e *thinPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	rate := e.rate.Load()
+	if rate == 0 {
+		return e.Endpoint.Exchange(ops, done)
+	}
+	e.mu.Lock()
+	n := 0
+	for ; n < len(ops); n++ {
+		if ops[n].Kind == fabric.Recv {
+			continue
+		}
+		now := time.Now()
+		if now.Before(e.free) {
+			break
+		}
+		e.free = now.Add(time.Duration(len(ops[n].Buf)) * time.Second / time.Duration(rate))
+	}
+	e.mu.Unlock()
+	return e.Endpoint.Exchange(ops[:n], done)
+}
+
+// TestHeartbeatsOnSlowPath: a path that carries data without a pause, only slowly, is none that
+// brings nothing.
+func TestHeartbeatsOnSlowPath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead = time.Second
+		var ends []*thinPath
+		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint {
+			ends = append(ends, &thinPath{Endpoint: e})
+			return ends[len(ends)-1]
+		})
+		require.NoError(t, err)
+		ends[0].rate.Store(400 << 10)
+		var got atomic.Int64
+		var all sync.WaitGroup
+		for range 8 {
+			c, s := l.dial(t)
+			all.Go(func() {
+				b := make([]byte, 1<<20)
+				for {
+					if _, err := c.Write(b); err != nil {
+						return
+					}
+				}
+			})
+			all.Go(func() {
+				b := make([]byte, 1<<20)
+				for {
+					n, err := s.Read(b)
+					got.Add(int64(n))
+					if err != nil {
+						return
+					}
+				}
+			})
+		}
+		longest := time.Duration(0)
+		last, at := got.Load(), time.Now()
+		for i := range 75 {
+			time.Sleep(200 * time.Millisecond)
+			if i%2 == 0 {
+				l.a.Heartbeat(true)
+				l.b.Heartbeat(true)
+			}
+			if n := got.Load(); n != last {
+				longest, last, at = max(longest, time.Since(at)), n, time.Now()
+			}
+			if l.a.lost() || l.b.lost() {
+				break
+			}
+		}
+		for _, p := range []*Peer{l.a, l.b} {
+			p.e.mu.Lock()
+			assert.NoError(t, p.p.err, "data has come without a pause of more than %v, %d bytes", longest, got.Load())
+			p.e.mu.Unlock()
+		}
+		ends[0].rate.Store(0)
+		l.a.Lost(errGoodbye)
+		l.b.Lost(errGoodbye)
+		all.Wait()
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	})
+}
+
+// TestStolenBehindControl: an endpoint that hears nothing is ended, though a control
+// frame of its own waits for a slot already when the first heartbeat comes.
+func TestStolenBehindControl(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead = 5 * time.Second
+		var ends []*stolen
+		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead, PeerSlots: 4}, func(e fabric.Endpoint) fabric.Endpoint {
+			ends = append(ends, &stolen{Endpoint: e})
+			return ends[len(ends)-1]
+		})
+		require.NoError(t, err)
+		ca, cb := l.dial(t)
+		ends[1].receives.Store(true)
+		for range l.eb.core.rx.Len() { // use those up that are posted
+			_, err := ca.Write([]byte("x"))
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+		for range 8 {
+			_, err := cb.Write([]byte("x"))
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+		require.NoError(t, cb.CloseWrite()) // its Fin waits for a slot
+		for range 20 {
+			time.Sleep(dead / 3)
+			switch {
+			case l.a.lost():
+				l.b.Lost(errGoodbye)
+			case l.b.lost():
+				l.a.Lost(errGoodbye)
+			default:
+				l.a.Heartbeat(true)
+				l.b.Heartbeat(true)
+			}
+		}
+		assert.True(t, l.a.lost() && l.b.lost())
+		assert.Equal(t, RoomMute, l.eb.Room(), "it hears nothing: new peers need another")
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	})
+}
+
+// TestNewcomersBesideSilentPeer: a peer that does not answer ends alone. That the endpoint
+// hears is shown by a newcomer, whose path check goes on.
+func TestNewcomersBesideSilentPeer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead = 5 * time.Second
+		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint { return e })
+		require.NoError(t, err)
+		fe := l.ea.fab
+		l.net.Freeze(fe) // hostile: its rendezvous goes on
+		open := func() *Endpoint {
+			fe, err := l.net.Open(simfabric.TCP().Provider, netip.Addr{})
+			require.NoError(t, err)
+			e, err := NewEndpoint(fe, Config{Spin: -1, DeadAfter: dead})
+			require.NoError(t, err)
+			return e
+		}
+		ec := open()
+		for i := 0; !l.b.lost(); i++ {
+			require.Less(t, i, 100)
+			time.Sleep(dead / 20)
+			if i%5 == 0 {
+				l.b.Heartbeat(true)
+			}
+			// An honest newcomer each time, whose path check goes through.
+			dialer, err := ec.NewPeer(PeerConfig{})
+			require.NoError(t, err)
+			listener, err := l.eb.NewPeer(PeerConfig{Unproven: true})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			require.NoError(t, errors.Join(dialer.Connect(ctx, listener.Local()), listener.Connect(ctx, dialer.Local())))
+			require.NoError(t, dialer.Check(ctx))
+			cancel()
+			time.Sleep(dead / 20) // Confirm is on its way
+			if !assert.False(t, listener.lost(), "the newcomer, whose frames have come %v ago", dead/20) {
+				break
+			}
+			listener.Lost(errGoodbye)
+			dialer.Lost(errGoodbye)
+		}
+		assert.NotEqual(t, RoomClosed, l.eb.Room())
+		l.net.Thaw(fe)
+		require.NoError(t, ec.Close())
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	})
+}
