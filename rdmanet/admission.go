@@ -21,12 +21,13 @@ import (
 //	                                                                  included
 //	guest     Authorize lets it in             the same                                         the oldest, if there are no strangers
 //	unproven  it has waited for its turn       a place on a fabric    maxUnproven               the oldest of the host with most, after
-//	                                           endpoint                                         provingTime, or heardTime once it was heard
+//	                                           endpoint                                         provingTime, or heardTime once it was heard,
+//	                                                                                            if the host is not greedy
 //	peer      its path check went through      its share of that      MaxPeers, MaxPeersPerHost one without conns: see link.letGo
 //	left      (it is over)
 //
 // So those who speak the rendezvous, but do not reach this side over the fabric, hold 32
-// places for half a second each, however many they are, and a place that is free goes to
+// places for half a second for each provider, however many they are, and a place that is free goes to
 // the host which has fewest. More than 64 of them a second, from as many hosts and for
 // long, still make other dials wait: a packet filter has to help then.
 const (
@@ -86,6 +87,7 @@ type newcomer struct {
 	peer    *engine.Peer  // the last one that can prove it, or has; nil before
 	since   time.Time     // when that was told
 	evicted bool
+	over    bool // it has given its slot back
 }
 
 func newAdmission(handshakes, most, mostOfHost int) *admission {
@@ -270,7 +272,7 @@ func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
 			continue
 		}
 		limit := provingTime
-		if n.peer.Heard() {
+		if n.peer.Heard() && !a.greedy(n.host) {
 			limit = heardTime
 		}
 		switch rest := limit - now.Sub(n.since); {
@@ -284,6 +286,19 @@ func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
 		in = 0
 	}
 	return victim, in
+}
+
+// greedy reports that a host has more than its share of places, while others wait.
+func (a *admission) greedy(host netip.Prefix) bool {
+	return a.places[host] > maxUnproven/4 && slices.ContainsFunc(a.waiting, func(n *newcomer) bool { return n.host != host })
+}
+
+// release gives n's slot back.
+func (a *admission) release(n *newcomer) {
+	if !n.over {
+		n.over = true
+		<-a.slots
+	}
 }
 
 // admit makes n a peer, until gone. It fails if there are too many.
@@ -303,6 +318,7 @@ func (a *admission) admit(n *newcomer) error {
 	n.state = admitted
 	a.peers[n.host]++
 	a.total++
+	a.release(n) // should it never confirm: nobody could make it leave
 	a.grant()
 	return nil
 }
@@ -322,12 +338,12 @@ func (a *admission) unplace(n *newcomer) {
 // leave ends a handshake's stay. Who was admitted stays a peer.
 func (a *admission) leave(n *newcomer) {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	if a.unplace(n); n.state != admitted {
 		n.state = left
 	}
+	a.release(n)
 	a.grant()
-	a.mu.Unlock()
-	<-a.slots
 }
 
 // gone ends a peer's stay, if n has become one by p, and not by one that came after it.

@@ -89,3 +89,25 @@ func TestAdmissionOfTheSecond(t *testing.T) {
 	assert.Zero(t, c.total)
 	assert.Empty(t, c.peers)
 }
+
+// TestAdmittedUnconfirmed: who has opened a conn, and does not confirm, has become a
+// peer: it takes no place among the handshakes that others could not take from it.
+func TestAdmittedUnconfirmed(t *testing.T) {
+	c := newAdmission(2, 9, 9)
+	for range 2 {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		n, err := c.enter(t.Context(), cancel, netip.Prefix{})
+		require.NoError(t, err)
+		go func() { // the handshake, which waits for Confirm
+			<-ctx.Done()
+			c.leave(n)
+		}()
+		require.NoError(t, c.place(t.Context(), n))
+		c.proves(n, new(engine.Peer))
+		require.NoError(t, c.admit(n), "by its Open")
+	}
+	soon, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := c.enter(soon, func(error) {}, netip.MustParsePrefix("192.0.2.1/32"))
+	assert.NoError(t, err, "the next connection, of another host")
+}

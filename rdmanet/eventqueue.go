@@ -77,9 +77,15 @@ func (e *eventQueues) tell(ctx context.Context, logger *slog.Logger, level slog.
 
 // run tells a logger what is in its queue, until that is empty.
 func (e *eventQueues) run(q *eventQueue) {
+	over := false
+	defer func() {
+		if !over { // the Handler has ended the goroutine (runtime.Goexit)
+			go e.run(q)
+		}
+	}()
 	for {
 		ev, ok := e.next(q)
-		if !ok {
+		if over = !ok; over {
 			return
 		}
 		if q.logger.Enabled(ev.ctx, ev.Level) {

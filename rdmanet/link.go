@@ -180,7 +180,8 @@ func (l *link) wears(err error) bool {
 		conns, _ := l.peer.Idle()
 		return conns > 0
 	}
-	return errors.Is(err, rendezvous.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) || errors.Is(err, engine.ErrSilent)
+	return errors.Is(err, rendezvous.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) ||
+		errors.Is(err, engine.ErrSilent) || errors.Is(err, engine.ErrMissing)
 }
 
 func (l *link) gone() { l.t.spawn(l.finish) }

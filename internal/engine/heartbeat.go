@@ -28,7 +28,8 @@ import (
 // ErrSilent: the peer is lost, since the fabric brings nothing that it sends.
 var ErrSilent = errors.New("fabric brings nothing of the peer, though it lives")
 
-var errMissing = errors.New("fabric has lost messages")
+// ErrMissing: the peer is lost, since it has not got all that it was sent.
+var ErrMissing = errors.New("fabric has lost messages to the peer")
 
 // heartbeat is what is known of one peer by heartbeats.
 type heartbeat struct {
@@ -67,7 +68,7 @@ func (p *peer) beat() {
 	}
 	switch {
 	case h.missing >= c.silence():
-		c.fail(p, errMissing)
+		c.fail(p, ErrMissing)
 	case h.deaf >= c.silence():
 		c.fail(p, fmt.Errorf("%w, for %v", ErrSilent, h.deaf))
 	case len(p.ctl) == 0:

@@ -338,3 +338,21 @@ func TestReasonWithSeparator(t *testing.T) {
 		require.Len(t, lr.b.refused, 1)
 	})
 }
+
+// TestGoodbyeAfterDecline: a listening side that closes while a Decline is on its way
+// to it says goodbye first, which the dialling side understands.
+func TestGoodbyeAfterDecline(t *testing.T) {
+	for _, others := range [][]framing.Offer{nil, {offer("b")}} {
+		offers := append([]framing.Offer{offer("a")}, others...)
+		d, l := newBinder(offers...), newBinder(offers...)
+		d.check = map[string]error{"a": errFake}
+		ctx, cancel := context.WithCancelCause(t.Context())
+		defer cancel(nil)
+		dnc, lnc := loopback(t)
+		dc := start(t.Context(), Dial, dnc, Config{}, d)
+		lc := start(ctx, Accept, &slowConn{Conn: lnc, till: time.Now().Add(500 * time.Millisecond)}, Config{}, l)
+		time.AfterFunc(250*time.Millisecond, func() { cancel(ErrClosing) })
+		assert.ErrorIs(t, (<-lc).err, ErrClosing)
+		assert.ErrorIs(t, (<-dc).err, ErrClosing)
+	}
+}

@@ -254,7 +254,6 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 		return nil, malformed(err)
 	}
 	hs.readied = true
-	defer func() { hs.readied = false }()
 	switch err := hs.check(ctx, b, more); {
 	case hs.lost:
 		return nil, err

@@ -156,11 +156,14 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 	if err := hs.fill(framing.LengthSize); err != nil {
 		return 0, nil, hs.readError(err)
 	}
-	n, err := framing.DecodeLength(hs.in[:framing.LengthSize])
-	if hs.farewell() {
+	switch goodbye, err := hs.farewell(); {
+	case err != nil:
+		return 0, nil, hs.readError(err)
+	case goodbye:
 		hs.in, hs.goodbye = hs.in[1:], true
 		return hs.read()
 	}
+	n, err := framing.DecodeLength(hs.in[:framing.LengthSize])
 	if err != nil {
 		return 0, nil, malformed(err)
 	}
@@ -177,9 +180,14 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 }
 
 // farewell reports that a goodbye precedes the message, which is then a Reject: see reject.
-// Taken for a part of the length it gives one that no message after Ready has.
-func (hs *handshake) farewell() bool {
-	return hs.readied && !hs.goodbye && hs.in[0] == byte(framing.SignalGoodbye) && (hs.in[1]|hs.in[2]|hs.in[3]) != 0
+// Else the byte is the first of a length, and what follows that is a kind, never 0 as the
+// last byte of the Reject's own length is.
+func (hs *handshake) farewell() (bool, error) {
+	if !hs.readied || hs.goodbye || hs.in[0] != byte(framing.SignalGoodbye) {
+		return false, nil
+	}
+	err := hs.fill(framing.LengthSize + 1)
+	return err == nil && hs.in[framing.LengthSize] == 0, err
 }
 
 // fill reads until n bytes of the message are there, in steps that bound what a peer can

@@ -1,0 +1,77 @@
+package rdmanet_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// pingFabric opens endpoints that send the first frame of each path check and nothing else.
+type pingFabric struct{ fabric.Fabric }
+
+func (f pingFabric) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := f.Fabric.Open(provider, src)
+	return pingEndpoint{ep}, err
+}
+
+type pingEndpoint struct{ fabric.Endpoint }
+
+func (e pingEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	for n, o := range ops {
+		if o.Kind == fabric.Recv || (o.Kind == fabric.Send || o.Kind == fabric.Inject) && o.Buf[0] == 1 {
+			continue
+		}
+		ops = ops[:n]
+		break
+	}
+	return e.Endpoint.Exchange(ops, nil) // and hear nothing, not to give up itself
+}
+
+// TestGreedyHost: one host that begins path checks, and goes on with none, does not keep
+// another one out for long: places go to the host which has fewest.
+func TestGreedyHost(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	here, there, bad := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(pingFabric{n})
+	cleanly(t, there)
+	defer here.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
+	c, s := meet(t, d, l)
+	closeAll(t, c, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	bad.FailureMemory = -1
+	var wg sync.WaitGroup
+	for range 64 { // connections of one host
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				d := &rdmanet.Dialer{Transport: bad, DisableReuse: true, Timeout: 20 * time.Second, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 1, 0, 1)}}
+				if c, err := d.DialContext(ctx, "rdma", l.Addr().String()); err == nil {
+					c.Close()
+				}
+			}
+		})
+	}
+	time.Sleep(time.Second)
+	for range 4 {
+		start := time.Now()
+		c, err := d.Dial("rdma", l.Addr().String())
+		took := time.Since(start)
+		t.Logf("dial: %v %v", took, err)
+		if assert.NoError(t, err) {
+			closeAll(t, c, accept(t, l))
+		}
+		assert.Less(t, took, 1500*time.Millisecond)
+	}
+	cancel()
+	wg.Wait()
+	bad.Close()
+}
