@@ -76,7 +76,9 @@ type Region struct {
 // OpenRegion opens the file called name in dir. It refuses what another user has made, may
 // open or has a link to, and what is no file: neither libfabric nor who names a region asks.
 func OpenRegion(dir, name string) (*Region, error) {
-	if name == "" || name == "." || name == ".." || len(name) > maxRegionName || strings.ContainsAny(name, "/\x00") {
+	// Names of peers get into errors, and logs.
+	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }
+	if name == "" || name == "." || name == ".." || len(name) > maxRegionName || strings.ContainsFunc(name, odd) {
 		return nil, fmt.Errorf("%.64q is no name of a region", name)
 	}
 	path := filepath.Join(dir, name)

@@ -90,7 +90,7 @@ func TestOpenRegion(t *testing.T) {
 func TestNamesOfRegions(t *testing.T) {
 	dir := t.TempDir()
 	makeRegion(t, filepath.Join(dir, "region"))
-	for _, name := range []string{"", ".", "..", "/region", "./region", "../" + filepath.Base(dir) + "/region", "region/", "region\x00", strings.Repeat("r", 256)} {
+	for _, name := range []string{"", ".", "..", "/region", "./region", "../" + filepath.Base(dir) + "/region", "region/", "region\x00", "region\n", "\x1b[31mregion", strings.Repeat("r", 256)} {
 		_, err := OpenRegion(dir, name)
 		assert.ErrorContains(t, err, "no name of a region", "%q", name)
 	}
