@@ -269,7 +269,7 @@ func trip(c net.Conn) error {
 // watch says what a good client has seen of an attack that has just been made.
 func (p *prey) watch(t *testing.T, good *trips, s *intruder) (seen outcome, detail string) {
 	t.Helper()
-	if !good.goOn(3 * preyDead) {
+	if !good.goOn(5 * preyDead) {
 		during := p.meetAnother(s.provider, time.Second)
 		s.leave()
 		if seen = stuck; !good.goOn(preySilent) {
@@ -373,6 +373,27 @@ func attackPort(t *testing.T, provider string, a portAttack, known []outcome) {
 		assert.Contains(t, p.stderr.String(), "SIGSEGV: segmentation violation")
 		assert.Contains(t, p.stderr.String(), "signal arrived during cgo execution")
 	}
+}
+
+// TestAttacksWithoutPeers: the receives of an endpoint that nobody uses are taken. Who dials
+// finds that out: the next gets another one.
+func TestAttacksWithoutPeers(t *testing.T) {
+	provider := testenv.Native
+	if !slices.Contains(testenv.Shared(), provider) {
+		t.Skip("devices have no port")
+	}
+	p := newPrey(t, provider)
+	before := listenPorts(t, p.cmd.Process.Pid)
+	require.NoError(t, p.meetAnother(provider, patience))
+	s := &intruder{t: t, provider: provider, port: p.port(t, before)}
+	t.Cleanup(s.leave)
+	stayWithinMessages(s)
+	start := time.Now()
+	var fails int
+	for ; p.meetAnother(provider, time.Second) != nil; fails++ {
+		require.Less(t, time.Since(start), 2*patience, "dials fail for as long as they stay")
+	}
+	t.Logf("%d dials failed, in %v", fails, time.Since(start))
 }
 
 // TestAttackTable: docs/security.md says what TestAttacksOnProvidersPort asserts.
