@@ -132,17 +132,17 @@ func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 	}
 }
 
-// TestHeartbeats go on for a day, with and without traffic, and end nothing.
+// TestHeartbeats go on for long, with and without traffic, and end nothing.
 func TestHeartbeats(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
 		sent := b.ea.Stats().FramesSent
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		sent = b.ea.Stats().FramesSent - sent
-		beats := uint64(time.Hour / (b.dead / 3))
+		beats := uint64(10 * time.Minute / (b.dead / 3))
 		assert.Greater(t, sent, beats) // a Ping and a Pong each
 		assert.LessOrEqual(t, sent, 3*beats)
-		for range 20_000 {
+		for range 1000 {
 			b.echo(t)
 			time.Sleep(time.Second)
 		}
