@@ -3,44 +3,28 @@ package rdmanet_test
 import (
 	"context"
 	"net"
-	"net/netip"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// pingFabric opens endpoints that send the first frame of each path check and nothing else.
-type pingFabric struct{ fabric.Fabric }
-
-func (f pingFabric) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
-	ep, err := f.Fabric.Open(provider, src)
-	return pingEndpoint{ep}, err
-}
-
-type pingEndpoint struct{ fabric.Endpoint }
-
-func (e pingEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
-	for n, o := range ops {
-		if o.Kind == fabric.Recv || (o.Kind == fabric.Send || o.Kind == fabric.Inject) && o.Buf[0] == 1 {
-			continue
-		}
-		ops = ops[:n]
-		break
-	}
-	return e.Endpoint.Exchange(ops, nil) // and hear nothing, not to give up itself
+// isPing reports the first frame of a path check.
+func isPing(o fabric.Op) bool {
+	return (o.Kind == fabric.Send || o.Kind == fabric.Inject) && framing.Type(o.Buf[0]) == framing.TypePing
 }
 
 // TestGreedyHost: one host that begins path checks, and goes on with none, does not keep
 // another one out for long: places go to the host which has fewest.
 func TestGreedyHost(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
-	here, there, bad := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(pingFabric{n})
+	here, there, bad := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(muteFabric{n, isPing})
 	cleanly(t, there)
 	defer here.Close()
 	l := listen(t, rdmanet.ListenConfig{Transport: there})

@@ -18,29 +18,39 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// muteFabric opens endpoints that send nothing: whoever has one speaks the rendezvous and
-// never reaches anybody over the fabric.
-type muteFabric struct{ fabric.Fabric }
+// muteFabric opens endpoints that send what says allows, and nothing if it is nil: whoever
+// has one speaks the rendezvous and never gets through the path check.
+type muteFabric struct {
+	fabric.Fabric
+	says func(fabric.Op) bool
+}
 
 func (f muteFabric) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
 	ep, err := f.Fabric.Open(provider, src)
-	return muteEndpoint{ep}, err
+	return muteEndpoint{ep, f.says}, err
 }
 
-type muteEndpoint struct{ fabric.Endpoint }
+type muteEndpoint struct {
+	fabric.Endpoint
+	says func(fabric.Op) bool
+}
 
-// Exchange posts receives, and takes nothing else.
+// Exchange posts receives, and what the endpoint says. One that says anything hears
+// nothing, not to be answered and give up itself.
 func (e muteEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
-	n := slices.IndexFunc(ops, func(o fabric.Op) bool { return o.Kind != fabric.Recv })
+	n := slices.IndexFunc(ops, func(o fabric.Op) bool { return o.Kind != fabric.Recv && (e.says == nil || !e.says(o)) })
 	if n >= 0 {
 		ops = ops[:n]
+	}
+	if e.says != nil {
+		done = nil
 	}
 	return e.Endpoint.Exchange(ops, done)
 }
 
 // siege has strangers dial a listener, each from an address of its own, until ctx ends.
 func siege(ctx context.Context, f fabric.Fabric, addr string, each time.Duration) (ended <-chan struct{}) {
-	tr := rdmanet.NewTransport(muteFabric{f})
+	tr := rdmanet.NewTransport(muteFabric{Fabric: f})
 	tr.MemoryLimit, tr.FailureMemory = 4<<30, -1 // each has an endpoint, for its address
 	over := make(chan struct{})
 	go func() {

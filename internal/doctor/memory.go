@@ -63,16 +63,17 @@ func sharedMemory(m *Machine) Finding {
 	kind, options, mounted := m.mount("/dev/shm")
 	need := uint64(m.CPUs) * shmdir.PerCPU
 	free, err := m.Space("/dev/shm")
+	usable, safe := m.Usable("/dev/shm"), m.Safe("/dev/shm")
 	f.Found = fmt.Sprintf("%s free, %s are needed", mib(free), mib(need))
 	switch {
 	case err != nil:
 		f.Verdict, f.Found, f.Advice = Warn, err.Error(), "Mount a tmpfs there: mount -t tmpfs tmpfs /dev/shm."
 	case mounted && strings.Contains(","+options+",", ",ro,"):
 		f.Verdict, f.Found, f.Advice = Warn, "it is mounted read-only", "Mount it for writing: mount -o remount,rw /dev/shm."
-	case m.Usable("/dev/shm") != nil:
-		f.Verdict, f.Found, f.Advice = Warn, m.Usable("/dev/shm").Error(), "Let all users make files there: chmod 1777 /dev/shm."
-	case m.Safe("/dev/shm") != nil:
-		f.Verdict, f.Found, f.Advice = Warn, m.Safe("/dev/shm").Error(), "Shared memory is not used there: chown root /dev/shm, chmod 1777 /dev/shm."
+	case usable != nil:
+		f.Verdict, f.Found, f.Advice = Warn, usable.Error(), "Let all users make files there: chmod 1777 /dev/shm."
+	case safe != nil:
+		f.Verdict, f.Found, f.Advice = Warn, safe.Error(), "Shared memory is not used there: chown root /dev/shm, chmod 1777 /dev/shm."
 	case free < need:
 		f.Verdict = Warn
 		f.Advice = "Enlarge it (mount -o remount,size=..., docker --shm-size=..., a memory-backed emptyDir in Kubernetes), or remove stale files from it."

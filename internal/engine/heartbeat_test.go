@@ -72,14 +72,8 @@ func newBeating(t *testing.T, p simfabric.Personality) *beating {
 				return
 			case <-time.After(b.dead / 3):
 			}
-			switch {
-			case b.a.lost():
-				b.b.Lost(errGoodbye)
-			case b.b.lost():
-				b.a.Lost(errGoodbye)
-			case !b.stop.Load():
-				b.a.Heartbeat(true)
-				b.b.Heartbeat(true)
+			if !b.stop.Load() {
+				b.beat()
 			}
 		}
 	}()
@@ -89,6 +83,19 @@ func newBeating(t *testing.T, p simfabric.Personality) *beating {
 		require.NoError(t, b.eb.Close())
 	})
 	return b
+}
+
+// beat is what a rendezvous brings both sides: that the other lives, or has given it up.
+func (l *link) beat() {
+	switch {
+	case l.a.lost():
+		l.b.Lost(errGoodbye)
+	case l.b.lost():
+		l.a.Lost(errGoodbye)
+	default:
+		l.a.Heartbeat(true)
+		l.b.Heartbeat(true)
+	}
 }
 
 var errGoodbye = errors.New("goodbye")

@@ -137,15 +137,7 @@ func TestStolenBehindControl(t *testing.T) {
 		require.NoError(t, cb.CloseWrite()) // its Fin waits for a slot
 		for range 20 {
 			time.Sleep(dead / 3)
-			switch {
-			case l.a.lost():
-				l.b.Lost(errGoodbye)
-			case l.b.lost():
-				l.a.Lost(errGoodbye)
-			default:
-				l.a.Heartbeat(true)
-				l.b.Heartbeat(true)
-			}
+			l.beat()
 		}
 		assert.True(t, l.a.lost() && l.b.lost())
 		assert.Equal(t, RoomMute, l.eb.Room(), "it hears nothing: new peers need another")
