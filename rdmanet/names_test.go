@@ -119,6 +119,25 @@ func listenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet
 	return ln.(*rdmanet.Listener), port
 }
 
+// listenAtBoth listens at 127.0.0.1 and 127.0.0.2 with one port. A port that is free at one may be
+// taken at the other, by a socket of another test that dials from there: it tries others.
+func listenAtBoth(t *testing.T, lc1, lc2 rdmanet.ListenConfig) (l1, l2 *rdmanet.Listener, port string) {
+	t.Helper()
+	for range 10 {
+		l1, port = listenAt(t, lc1, "127.0.0.1:0")
+		ln, err := lc2.Listen(t.Context(), "rdma", net.JoinHostPort("127.0.0.2", port))
+		if errors.Is(err, syscall.EADDRINUSE) {
+			require.NoError(t, l1.Close())
+			continue
+		}
+		require.NoError(t, err)
+		t.Cleanup(func() { ln.Close() })
+		return l1, ln.(*rdmanet.Listener), port
+	}
+	require.Fail(t, "no port is free at both addresses")
+	return nil, nil, ""
+}
+
 // visit dials and closes the conn again.
 func visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, address string) rdmanet.ConnInfo {
 	t.Helper()
@@ -201,8 +220,7 @@ func TestNamesMove(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	s := newNameServer(t, "127.0.0.1")
 	lc := rdmanet.ListenConfig{Transport: tr}
-	first, port := listenAt(t, lc, "127.0.0.1:0")
-	second, _ := listenAt(t, lc, net.JoinHostPort("127.0.0.2", port))
+	first, second, port := listenAtBoth(t, lc, lc)
 	d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver()}
 	address := net.JoinHostPort(theName, port)
 	c, err := d.Dial("rdma", address)
@@ -230,8 +248,7 @@ func TestNamesOfReplacedPeers(t *testing.T) {
 	cleanly(t, here)
 	defer elsewhere.Close()
 	s := newNameServer(t, "127.0.0.1")
-	first, port := listenAt(t, rdmanet.ListenConfig{Transport: there}, "127.0.0.1:0")
-	second, _ := listenAt(t, rdmanet.ListenConfig{Transport: elsewhere}, net.JoinHostPort("127.0.0.2", port))
+	first, second, port := listenAtBoth(t, rdmanet.ListenConfig{Transport: there}, rdmanet.ListenConfig{Transport: elsewhere})
 	d := &rdmanet.Dialer{Transport: here, Resolver: s.resolver()}
 	address := net.JoinHostPort(theName, port)
 	assert.Equal(t, "127.0.0.1", remote(t, d, first, address))
