@@ -325,11 +325,21 @@ func (e *endpoint) push(c fabric.Completion, slot slotKind, buf []byte) {
 	if e.death != 0 {
 		return
 	}
-	if len(e.queue) >= e.p.TxDepth+e.p.RxDepth {
+	e.queue = append(e.queue, entry{c, slot, buf})
+	if depth := e.p.TxDepth + e.p.RxDepth; len(e.queue) > depth && ofOperations(e.queue) > depth {
 		e.net.stats.CQOverruns++
 	}
-	e.queue = append(e.queue, entry{c, slot, buf})
 	e.waiter.signal()
+}
+
+// ofOperations counts completions but for errors that belong to none: see Network.Fail.
+func ofOperations(queue []entry) (n int) {
+	for _, q := range queue {
+		if q.Kind != 0 || q.slot != noSlot {
+			n++
+		}
+	}
+	return n
 }
 
 func (e *endpoint) release(slot slotKind) {

@@ -50,7 +50,7 @@ type Stats struct {
 	// SendsWithoutReceive had to wait for a receive to be posted: with credits,
 	// there are none.
 	SendsWithoutReceive uint64
-	// CQOverruns are completions beyond TxDepth + RxDepth in one queue.
+	// CQOverruns are completions of operations beyond TxDepth + RxDepth in one queue.
 	CQOverruns uint64
 	Reordered  uint64 // delivered before something that was posted earlier to the same target
 	Refused    uint64 // posts refused because of Config.AgainRate
