@@ -137,10 +137,7 @@ lint: deps ## golangci-lint, built from source once and then cached
 
 .PHONY: fuzz
 fuzz: deps ## every fuzz target for FUZZTIME each
-	@./scripts/fuzztargets.sh | while read -r dir target; do \
-		echo "$$dir $$target"; \
-		$(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$dir || exit; \
-	done
+	@./scripts/fuzztargets.sh | while read -r dir target; do ./scripts/fuzz.sh $$dir $$target -fuzztime $(FUZZTIME) || exit; done
 
 .PHONY: soak
 soak: deps ## the long form of what depends on timing or chance, in two hours; the summary goes to docs/soak.txt

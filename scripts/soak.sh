@@ -49,7 +49,7 @@ step() {
 
 fuzz() {
 	./scripts/fuzztargets.sh | while read -r dir target; do
-		step "fuzz $target" nice go test -run '^$' -fuzz "^$target\$" -fuzztime "$fuzztime" -parallel 1 "$dir"
+		step "fuzz $target" nice ./scripts/fuzz.sh "$dir" "$target" -fuzztime "$fuzztime" -parallel 1
 	done
 }
 
