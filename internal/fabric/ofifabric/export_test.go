@@ -2,6 +2,13 @@
 
 package ofifabric
 
+import "github.com/seed202c38ff/fabricnet/cgo/ofi"
+
+// LibraryBefore reports whether the libfabric in use is older than version.
+func LibraryBefore(version string) bool {
+	return compareVersions(ofi.LibraryVersion(), version, 2) < 0
+}
+
 // SetRandomRegion has all regions get one number, until undo.
 func SetRandomRegion(id [16]byte) (undo func()) {
 	random := randomRegion
