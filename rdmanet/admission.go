@@ -180,7 +180,7 @@ func (a *admission) fullLocked(n *newcomer) (ofHost bool, err error) {
 	switch {
 	case n.state == admitted: // its Open was faster than its Confirm
 	case a.peers[n.host] >= a.mostOfHost:
-		return true, fmt.Errorf("%w of %v: %d, none of which is idle (ListenConfig.MaxPeersPerHost)", ErrTooManyPeers, n.host, a.mostOfHost)
+		return true, fmt.Errorf("%w: %v has %d, none of which is idle (ListenConfig.MaxPeersPerHost)", ErrTooManyPeers, n.host, a.mostOfHost)
 	case a.total >= a.most:
 		return false, fmt.Errorf("%w: %d, none of which is idle (ListenConfig.MaxPeers)", ErrTooManyPeers, a.most)
 	}

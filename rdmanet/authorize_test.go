@@ -3,6 +3,8 @@ package rdmanet_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -167,4 +170,33 @@ func TestAuthorizeExits(t *testing.T) {
 	_, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
 	require.ErrorIs(t, err, rdmanet.ErrUnauthorized)
 	assert.ErrorContains(t, err, "Authorize did not return")
+}
+
+// TestAuthorizeErrors: whatever the error of Authorize wraps, as one does that has asked
+// another server over rdmanet, it is a refusal, which no dialer goes round by TCP.
+func TestAuthorizeErrors(t *testing.T) {
+	_, failed := (&rdmanet.Dialer{Timeout: time.Nanosecond}).Dial("rdma", "127.0.0.1:1")
+	for _, wrapped := range []error{
+		rdmanet.ErrNotRdmanet, rdmanet.ErrVersion, rdmanet.ErrNoProvider, &rendezvous.NegotiationError{Reasons: []string{"shm: broken"}},
+		rdmanet.ErrProviderUnavailable, rdmanet.ErrUnsupported, rdmanet.ErrMemory, rdmanet.ErrTooManyPeers, rdmanet.ErrClosing,
+		rdmanet.ErrMalformed, rdmanet.ErrHandshakeTimeout, rdmanet.ErrTLSHandshake, context.DeadlineExceeded, net.ErrClosed, failed,
+	} {
+		t.Run(wrapped.Error(), func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+			cleanly(t, here)
+			defer there.Close()
+			l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true, Authorize: func(context.Context, rdmanet.PeerInfo) error {
+				return fmt.Errorf("asking the accounts: %w", wrapped)
+			}})
+			d := &rdmanet.Dialer{Transport: here, Fallback: rdmanet.FallbackTCP}
+			_, err := d.Dial("rdma", l.Addr().String())
+			require.ErrorIs(t, err, rdmanet.ErrUnauthorized)
+			assert.NotErrorIs(t, err, wrapped)
+			assert.ErrorContains(t, err, "not authorised by the listener: asking the accounts: ")
+			eventually(t, func() bool { return there.Stats().HandshakeFailures["unauthorized"] == 1 }, "counted there")
+			assert.EqualValues(t, 1, here.Stats().HandshakeFailures["unauthorized"])
+			assert.Empty(t, here.Stats().Fallbacks)
+		})
+	}
 }

@@ -29,6 +29,9 @@ var (
 	ErrTLSRequired = rendezvous.ErrTLSRequired
 	// ErrTLSMismatch: the dialer asks for TLS, the listener has no TLSConfig.
 	ErrTLSMismatch = rendezvous.ErrTLSMismatch
+	// ErrTLSHandshake: both sides have a TLSConfig, and do not agree: one of them does not
+	// take the other's certificate, say. It wraps crypto/tls's error, which tells.
+	ErrTLSHandshake = rendezvous.ErrTLSHandshake
 	// ErrMalformed: the peer broke the rendezvous protocol.
 	ErrMalformed = rendezvous.ErrMalformed
 	// ErrHandshakeTimeout: the rendezvous did not end in time. It is an
@@ -155,6 +158,7 @@ var failureReasons = []struct {
 	{io.ErrUnexpectedEOF, "connection lost"},
 	{syscall.ECONNRESET, "connection lost"},
 	{syscall.EPIPE, "connection lost"},
+	{ErrTLSHandshake, "tls handshake"}, // that has ended for none of those
 }
 
 // failureReason is a short name for why a handshake failed.

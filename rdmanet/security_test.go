@@ -82,15 +82,15 @@ func TestWhoGetsIn(t *testing.T) {
 		counted          string // at the listener
 	}{
 		"server":                    {client(), server(ours, time.Hour), nil, "", ""},
-		"server of others":          {client(), server(others, time.Hour), &unknown, "unknown authority", "other"},
-		"expired server":            {client(), server(ours, -time.Hour), &invalid, "certificate has expired", "other"},
-		"another server":            {&tls.Config{RootCAs: ours.pool, ServerName: "127.0.0.2"}, server(ours, time.Hour), &elsewhere, "127.0.0.2", "other"},
+		"server of others":          {client(), server(others, time.Hour), &unknown, "unknown authority", "tls handshake"},
+		"expired server":            {client(), server(ours, -time.Hour), &invalid, "certificate has expired", "tls handshake"},
+		"another server":            {&tls.Config{RootCAs: ours.pool, ServerName: "127.0.0.2"}, server(ours, time.Hour), &elsewhere, "127.0.0.2", "tls handshake"},
 		"plain dialer":              {nil, server(ours, time.Hour), nil, rdmanet.ErrTLSRequired.Error(), "tls required"},
 		"plain listener":            {client(), nil, nil, rdmanet.ErrTLSMismatch.Error(), "tls mismatch"},
 		"client":                    {client(ours.sign("client", time.Hour)), mutual, nil, "", ""},
-		"client without":            {client(), mutual, nil, "certificate required", "other"},
-		"client of others":          {client(others.sign("client", time.Hour)), mutual, nil, "unknown certificate authority", "other"},
-		"expired client":            {client(ours.sign("client", -time.Hour)), mutual, nil, "expired certificate", "other"},
+		"client without":            {client(), mutual, nil, "certificate required", "tls handshake"},
+		"client of others":          {client(others.sign("client", time.Hour)), mutual, nil, "unknown certificate authority", "tls handshake"},
+		"expired client":            {client(ours.sign("client", -time.Hour)), mutual, nil, "expired certificate", "tls handshake"},
 		"plain dialer, mutual":      {nil, mutual, nil, rdmanet.ErrTLSRequired.Error(), "tls required"},
 		"client that is turned off": {client(ours.sign("guest", time.Hour)), mutual, nil, "not authorised by the listener: no guests", "unauthorized"},
 	} {
@@ -120,6 +120,7 @@ func TestWhoGetsIn(t *testing.T) {
 			if tt.as != nil {
 				assert.ErrorAs(t, err, tt.as)
 			}
+			assert.Equal(t, tt.counted == "tls handshake", errors.Is(err, rdmanet.ErrTLSHandshake))
 			eventually(t, func() bool { return there.Stats().HandshakeFailures[tt.counted] == 1 }, "counted")
 			assert.Zero(t, here.Stats().Peers+there.Stats().Peers)
 			assert.Empty(t, here.Stats().Fallbacks)

@@ -74,7 +74,7 @@ func TestMutualTLS(t *testing.T) {
 	_, err := (&rdmanet.Dialer{Transport: tr, TLSConfig: client}).Dial("rdma", l.Addr().String())
 	require.ErrorContains(t, err, "certificate required")
 	assert.Empty(t, names, "not even asked about")
-	eventually(t, func() bool { return tr.Stats().HandshakeFailures["other"] == 2 }, "both sides know")
+	eventually(t, func() bool { return tr.Stats().HandshakeFailures["tls handshake"] == 2 }, "both sides know")
 	assert.Zero(t, tr.Stats().Peers)
 
 	known := client.Clone()

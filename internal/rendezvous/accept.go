@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
 	"strings"
 	"time"
 
@@ -33,11 +34,16 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 		hs.reject(err, lingerTime)
 	default:
 		cause := context.Cause(ctx)
-		if errors.Is(cause, ErrClosing) {
-			<-hs.struck // its deadline must not be the last one
-			_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
-			hs.reject(cause, closingTime)
+		switch {
+		case errors.Is(cause, ErrClosing):
+		case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // what took too long was here
+			cause = explain(ctx, err)
+		default:
+			return out, err
 		}
+		<-hs.struck // its deadline must not be the last one
+		_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
+		hs.reject(cause, closingTime)
 	}
 	return out, err
 }
@@ -73,7 +79,7 @@ func (hs *handshake) acceptPreamble(ctx context.Context) error {
 	}
 	if hs.cfg.TLS != nil {
 		if err := hs.secure(ctx, tls.Server(hs.raw, hs.cfg.TLS)); err != nil {
-			return fmt.Errorf("TLS with the dialer: %w", err)
+			return fmt.Errorf("%w with the dialer: %w", ErrTLSHandshake, err)
 		}
 	}
 	return nil
@@ -97,12 +103,10 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	}
 	switch err := hs.binder.Authorize(ctx, &hs.peer); {
 	case err == nil:
-	case errors.Is(err, ErrTooManyPeers):
-		return err
 	case ctx.Err() != nil:
 		return errors.New("waiting for Authorize") // which has not refused anybody
 	default:
-		return fmt.Errorf("%w: %w", ErrUnauthorized, err)
+		return err
 	}
 	hs.mapPage()
 	return hs.write(framing.KindHello, &hs.hello)

@@ -96,7 +96,7 @@ func (hs *handshake) dialPreamble(ctx context.Context) error {
 		return ErrTLSMismatch
 	case p.TLS:
 		if err := hs.secure(ctx, tls.Client(hs.raw, hs.cfg.TLS)); err != nil {
-			return fmt.Errorf("TLS with the listener: %w", err)
+			return fmt.Errorf("%w with the listener: %w", ErrTLSHandshake, err)
 		}
 	}
 	return nil
@@ -107,10 +107,13 @@ func (hs *handshake) dialHello() error {
 		return err
 	}
 	kind, body, err := hs.expect(framing.KindHello, framing.KindReject)
-	if err != nil {
+	var alert *net.OpError
+	switch {
+	case errors.As(err, &alert) && alert.Op == "remote error": // TLS 1.3: the listener looks at our certificate when we are done
+		return fmt.Errorf("%w with the listener: %w", ErrTLSHandshake, alert)
+	case err != nil:
 		return err
-	}
-	if kind == framing.KindReject {
+	case kind == framing.KindReject:
 		return hs.rejected(body)
 	}
 	if err := hs.remote.Decode(body); err != nil {

@@ -27,6 +27,8 @@ var (
 	ErrTLSRequired = errors.New("the listener requires TLS, the dialer has no TLS configuration")
 	// ErrTLSMismatch: the dialling side asks for TLS, the listening side has none.
 	ErrTLSMismatch = errors.New("the dialer asks for TLS, the listener has no TLS configuration")
+	// ErrTLSHandshake: both sides have TLS, and do not agree: on a certificate, say.
+	ErrTLSHandshake = errors.New("TLS handshake")
 	// ErrMalformed: the peer broke the protocol.
 	ErrMalformed = errors.New("malformed rendezvous message")
 	// ErrMemory: the memory budget, of either side, takes no further peer.

@@ -3,6 +3,7 @@ package rendezvous
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -76,7 +77,10 @@ func (b *fakeBinder) Authorize(ctx context.Context, peer *Peer) error {
 	if b.authorised != nil {
 		b.authorised(ctx, peer)
 	}
-	return b.authErr
+	if b.authErr == nil {
+		return nil
+	}
+	return fmt.Errorf("%w: %v", ErrUnauthorized, b.authErr)
 }
 
 func (b *fakeBinder) Prepare(_ context.Context, o framing.Offer, peer *Peer, _ netip.Addr, page *Page) (Binding, error) {

@@ -232,12 +232,12 @@ func TestBinderRefuses(t *testing.T) {
 		text     string // of the dialer's error
 	}{
 		{name: "not authorised", change: func(_, l *fakeBinder) { l.authErr = errFake },
-			dialer: ErrUnauthorized, listener: errFake, text: "not authorised by the listener: it is only a test"},
+			dialer: ErrUnauthorized, listener: ErrUnauthorized, text: "not authorised by the listener: it is only a test"},
 		{name: "not authorised by one who cannot be reached", change: func(_, l *fakeBinder) {
 			l.authErr = fmt.Errorf("accounts: %w", &net.OpError{Op: "dial", Err: errFake})
-		}, dialer: ErrUnauthorized, listener: errFake, text: "not authorised by the listener: accounts: dial: it is only a test"},
+		}, dialer: ErrUnauthorized, listener: ErrUnauthorized, text: "not authorised by the listener: accounts: dial: it is only a test"},
 		{name: "not authorised after half an answer", change: func(_, l *fakeBinder) { l.authErr = io.ErrUnexpectedEOF },
-			dialer: ErrUnauthorized, listener: io.ErrUnexpectedEOF, text: "not authorised by the listener: unexpected EOF"},
+			dialer: ErrUnauthorized, listener: ErrUnauthorized, text: "not authorised by the listener: unexpected EOF"},
 		{name: "out of memory while preparing", change: func(_, l *fakeBinder) {
 			l.prepare = map[string]error{"tcp": fmt.Errorf("%w: 3 bytes", ErrMemory)}
 		}, dialer: ErrMemory, listener: ErrMemory, text: "tcp: memory budget exhausted"},

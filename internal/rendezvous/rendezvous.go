@@ -72,7 +72,8 @@ type Binder interface {
 	// features; the page's fields are filled in here.
 	Hello(local netip.Addr) (framing.Hello, error)
 	// Authorize is asked by the listening side, after TLS. An error rejects the
-	// peer, and its text is sent to it. It must return soon after ctx has ended.
+	// peer, and its text is sent to it: an ErrUnauthorized or ErrTooManyPeers, for the
+	// user's own may wrap any of ours. It must return soon after ctx has ended.
 	Authorize(ctx context.Context, peer *Peer) error
 	// Prepare reserves a peer on an endpoint of the offered provider, one of
 	// those that Hello returned. page is nil unless the offer is a SameHost one,

@@ -49,8 +49,8 @@ func TestTLS(t *testing.T) {
 	tests := []struct {
 		name                 string
 		dialer, listener     *tls.Config
-		dialErr, listenerErr error  // sentinels
-		dialText, listenText string // parts of the texts, where there is no sentinel
+		dialErr, listenerErr error  // nil: ErrTLSHandshake, where there are texts
+		dialText, listenText string // parts of the texts
 	}{
 		{name: "server only", dialer: client, listener: server},
 		{name: "mutual", dialer: known, listener: mutual},
@@ -60,12 +60,12 @@ func TestTLS(t *testing.T) {
 			dialText: "certificate required", listenText: "didn't provide a certificate"},
 		{name: "a dialer with a certificate of another", listener: mutual,
 			dialer:   &tls.Config{RootCAs: serverPool, ServerName: "server", Certificates: []tls.Certificate{serverCert}},
-			dialText: "remote error: tls", listenText: "TLS with the dialer"},
+			dialText: "remote error: tls", listenText: "TLS handshake with the dialer"},
 		{name: "an unknown authority", dialer: &tls.Config{RootCAs: clientPool, ServerName: "server"}, listener: server,
 			dialText: "unknown authority", listenText: "bad certificate"},
 		{name: "another server", dialer: &tls.Config{RootCAs: serverPool, ServerName: "elsewhere"}, listener: server,
 			dialText: "not elsewhere", listenText: "bad certificate"},
-		{name: "no version in common", listener: server, dialText: "protocol version", listenText: "TLS with the dialer",
+		{name: "no version in common", listener: server, dialText: "protocol version", listenText: "TLS handshake with the dialer",
 			dialer: &tls.Config{RootCAs: serverPool, ServerName: "server", MaxVersion: tls.VersionTLS11, MinVersion: tls.VersionTLS10}},
 	}
 	for _, tt := range tests {
@@ -82,10 +82,11 @@ func TestTLS(t *testing.T) {
 			if tt.dialErr != nil || tt.dialText != "" {
 				assert.ErrorContains(t, dr.err, tt.dialText)
 				assert.ErrorContains(t, lr.err, tt.listenText)
-				if tt.dialErr != nil {
-					assert.ErrorIs(t, dr.err, tt.dialErr)
-					assert.ErrorIs(t, lr.err, tt.listenerErr)
+				if tt.dialErr == nil {
+					tt.dialErr, tt.listenerErr = ErrTLSHandshake, ErrTLSHandshake
 				}
+				assert.ErrorIs(t, dr.err, tt.dialErr)
+				assert.ErrorIs(t, lr.err, tt.listenerErr)
 				return
 			}
 			require.NoError(t, dr.err)
@@ -174,7 +175,7 @@ func TestALPN(t *testing.T) {
 			dr, lr := meet(t, dnc, lnc, Config{TLS: dialer}, Config{TLS: listener}, newBinder(offer("tcp")), newBinder(offer("tcp")))
 			if tt.text != "" {
 				assert.ErrorContains(t, dr.err, tt.text)
-				assert.ErrorContains(t, lr.err, "TLS with the dialer")
+				assert.ErrorContains(t, lr.err, "TLS handshake with the dialer")
 				return
 			}
 			require.NoError(t, dr.err)

@@ -1,9 +1,11 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -111,20 +113,37 @@ func TestHostileProviderName(t *testing.T) {
 }
 
 // TestAuthorizeInTime: who is asked whether to let a dialer in is told when the time
-// is over; that is no refusal.
+// is over; that is no refusal, and the dialer is told what it was.
 func TestAuthorizeInTime(t *testing.T) {
-	dnc, lnc := loopback(t)
-	d, l := newBinder(offer("tcp")), newBinder(offer("tcp"))
-	ctx, cancel := context.WithCancelCause(t.Context())
-	l.authorised = func(ctx context.Context, _ *Peer) {
-		cancel(ErrClosing)
-		<-ctx.Done()
-		l.authErr = context.Cause(ctx)
+	for name, tt := range map[string]struct {
+		limit time.Duration
+		cause error // that ends it
+		told  error
+		text  string
+	}{
+		"closing":  {0, ErrClosing, ErrClosing, "closing"},
+		"time-out": {50 * time.Millisecond, nil, ErrRejected, "handshake timed out: waiting for Authorize"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dnc, lnc := loopback(t)
+			d, l := newBinder(offer("tcp")), newBinder(offer("tcp"))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			l.authorised = func(ctx context.Context, _ *Peer) {
+				if tt.cause != nil {
+					cancel(tt.cause)
+				}
+				<-ctx.Done()
+				l.authErr = context.Cause(ctx)
+			}
+			dc := start(t.Context(), Dial, dnc, Config{}, d)
+			lr := <-start(ctx, Accept, lnc, Config{Timeout: tt.limit}, l)
+			assert.ErrorIs(t, lr.err, cmp.Or(tt.cause, ErrHandshakeTimeout))
+			assert.NotErrorIs(t, lr.err, ErrUnauthorized)
+			assert.ErrorContains(t, lr.err, "waiting for Authorize")
+			dr := <-dc
+			assert.ErrorIs(t, dr.err, tt.told)
+			assert.ErrorContains(t, dr.err, tt.text)
+			assert.NotErrorIs(t, dr.err, ErrHandshakeTimeout, "its own time is not over")
+		})
 	}
-	dc := start(t.Context(), Dial, dnc, Config{}, d)
-	lr := <-start(ctx, Accept, lnc, Config{}, l)
-	assert.ErrorIs(t, lr.err, ErrClosing)
-	assert.NotErrorIs(t, lr.err, ErrUnauthorized)
-	assert.ErrorContains(t, lr.err, "waiting for Authorize")
-	assert.ErrorIs(t, (<-dc).err, ErrClosing)
 }
