@@ -249,6 +249,39 @@ func TestListenerIsReplaced(t *testing.T) {
 	})
 }
 
+// A conn that the server resets as soon as it has accepted it is a conn, as over TCP: that it
+// was reset is the next call's to find. Its peer is as good as before.
+func TestResetAfterAccept(t *testing.T) {
+	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
+		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
+		first, served := meet(t, d, l)
+		var hands sync.WaitGroup
+		hands.Go(func() {
+			for {
+				c, err := l.Accept()
+				if err != nil {
+					return
+				}
+				assert.NoError(t, c.(*rdmanet.Conn).SetLinger(0))
+				assert.NoError(t, c.Close())
+			}
+		})
+		for range 20 {
+			c, err := d.Dial("rdma", l.Addr().String())
+			require.NoError(t, err)
+			assert.True(t, c.(*rdmanet.Conn).Info().Reused)
+			_, err = c.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			require.NoError(t, c.Close())
+		}
+		echo(t, first, served)
+		closeAll(t, first, served)
+		require.NoError(t, l.Close())
+		hands.Wait()
+	})
+}
+
 func TestPeerGoesAway(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {

@@ -248,6 +248,30 @@ func TestClosing(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		require.NoError(t, a.Close())
 	})
+	t.Run("reset before Open has returned", func(t *testing.T) {
+		for range 20 {
+			opened := make(chan *Conn)
+			go func() {
+				c, err := l.a.Open(context.Background(), 7)
+				assert.NoError(t, err)
+				opened <- c
+			}()
+			b := <-l.accept
+			l.ea.mu.Lock() // its answer and the reset come together, unless the answer has come
+			sent := l.eb.Stats().FramesSent
+			require.NoError(t, b.SetLinger(0))
+			require.NoError(t, b.Close())
+			require.Eventually(t, func() bool { return l.eb.Stats().FramesSent > sent }, 5*time.Second, time.Millisecond)
+			l.ea.mu.Unlock()
+			a := <-opened
+			require.NotNil(t, a)
+			_, err := a.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = a.Write(make([]byte, 1))
+			require.Error(t, err)
+			require.NoError(t, a.Close())
+		}
+	})
 	t.Run("close read discards", func(t *testing.T) {
 		a, b := l.dial(t)
 		require.NoError(t, b.CloseRead())

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -427,6 +428,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	}
 	defer e.leave()
 	switch {
+	case errors.Is(s.err, syscall.ECONNRESET) && s.p.err == nil: // taken, and reset since: its user finds out
 	case s.err != nil:
 		err = s.err
 		s.close()

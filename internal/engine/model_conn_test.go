@@ -175,8 +175,6 @@ func (c *modelConn) opened(conn *Conn, err error) {
 		// Whatever ended the peer.
 	case errors.Is(err, ErrMemory):
 		m.check(m.opt.tight > 0 || c.refuse == framing.ResetMemory, "opening: %v", err)
-	case c.ends[1].aborted: // as soon as it was accepted
-		m.check(errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ECONNRESET), "opening: %v", err)
 	default:
 		m.check(errors.Is(err, syscall.ECONNREFUSED) && c.refuse != 0, "opening: %v", err)
 	}

@@ -442,7 +442,7 @@ func resetError(code framing.ResetCode, opening bool) error {
 	switch {
 	case code == framing.ResetMemory:
 		return fmt.Errorf("peer's %w: %w", ErrMemory, syscall.ECONNREFUSED)
-	case opening:
+	case opening && code != framing.ResetAbort: // which only who was taken hears, be it before the Accept
 		return syscall.ECONNREFUSED
 	default:
 		return syscall.ECONNRESET
