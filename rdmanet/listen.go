@@ -28,7 +28,8 @@ const (
 // PeerInfo is what a listener knows of a peer that asks to be let in.
 type PeerInfo struct {
 	LocalAddr, RemoteAddr net.Addr
-	// TLS has the peer's certificates, nil without TLSConfig.
+	// TLS is nil without TLSConfig. It has the peer's certificates if TLSConfig.ClientAuth
+	// asks for them, and they are verified if it says so: then VerifiedChains is not empty.
 	TLS *tls.ConnectionState
 }
 
@@ -55,7 +56,7 @@ type ListenConfig struct {
 	// Servers of such protocols take two listeners: this one without AcceptTCP, as over a
 	// fabric either side may speak first, and a plain net.Listener on another port.
 	// Accepted plain clients have no HandshakeTimeout any more. TLSConfig and Authorize are
-	// not applied to plain clients.
+	// not applied to plain clients, and nothing bounds their number.
 	AcceptTCP bool
 	// Control is called with the TCP socket before it is bound, as in net.ListenConfig.
 	Control func(network, address string, c syscall.RawConn) error
@@ -64,8 +65,9 @@ type ListenConfig struct {
 	// session tickets are changed through GetConfigForClient. NextProtos, there as well, is
 	// replaced by "fabricnet/1": clients that speak other protocols only are refused.
 	TLSConfig *tls.Config
-	// Authorize is asked for each peer process, after TLS. The text of its error
-	// is sent to the peer. It is called by up to 64 goroutines at once. The context ends
+	// Authorize is asked for each peer process, after TLS. The text of its error is sent to
+	// the peer, whose Dial fails with an ErrUnauthorized whatever that error wraps; a panic
+	// ends the process. It is called by up to 64 goroutines at once. The context ends
 	// after HandshakeTimeout and with Listener.Close and Transport.Close, at which the
 	// handshake is over, whatever Authorize returns and even if it does not; Close does
 	// not wait for it. Calls that do not return keep others waiting once there are 64.
@@ -119,10 +121,11 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 // a parent process has handed down (net.FileListener). It owns ln from then on, and closes
 // it if it fails. ln is a *net.TCPListener, or a listener around one: then its Addr must be
 // a *net.TCPAddr, and so must be both addresses of each conn that it accepts, or that is
-// closed and counts as a failed handshake; its conns must carry the bytes as they are, so
-// that TLS has its place in TLSConfig; and AcceptTCP must not be set. Everything else is an
-// ErrConfig. Control is not called, KeepAliveConfig is not for plain TCP clients, and a
-// deadline that ln has is taken away.
+// closed and counts as a failed handshake, as is a *tls.Conn: its conns must carry the bytes
+// as they are, and TLS has its place in TLSConfig. Where AcceptTCP is set, ln must be a
+// *net.TCPListener. What is found wrong with ln is an ErrConfig; that it is closed, Accept
+// finds. Control is not called, KeepAliveConfig is not for plain TCP clients, and a deadline
+// that ln has is taken away.
 func (lc *ListenConfig) ListenOn(ln net.Listener) (net.Listener, error) {
 	t := transportOr(lc.Transport)
 	err := lc.validate(t)
@@ -157,8 +160,12 @@ func (lc *ListenConfig) adoptable(ln net.Listener) error {
 	return nil
 }
 
-// overTCP makes sure that a connection which somebody else has accepted has addresses.
+// overTCP makes sure that a connection which somebody else has accepted has addresses, and
+// no TLS of which nobody here knows.
 func overTCP(nc net.Conn) error {
+	if _, ok := nc.(*tls.Conn); ok {
+		return errors.New("ListenOn was given a listener that does TLS itself: set ListenConfig.TLSConfig instead")
+	}
 	for _, a := range []net.Addr{nc.LocalAddr(), nc.RemoteAddr()} {
 		if addrPortOfTCP(a) == (netip.AddrPort{}) {
 			return fmt.Errorf("%T has the address %v, and no *net.TCPAddr", nc, a)

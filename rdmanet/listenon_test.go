@@ -168,14 +168,20 @@ func TestListenOnRefuses(t *testing.T) {
 	assert.True(t, isClosed(t, ln))
 }
 
-// Conns without TCP addresses are turned away, and the next is served.
-func TestListenOnConnsWithoutAddress(t *testing.T) {
+// Conns without TCP addresses, or with a TLS of their own, are turned away, and the next is
+// served.
+func TestListenOnOddConns(t *testing.T) {
 	unix := &net.UnixAddr{Name: "x", Net: "unix"}
 	tcp := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1}
-	for name, tt := range map[string]struct{ local, remote net.Addr }{
-		"none":          {nil, nil},
-		"nil":           {(*net.TCPAddr)(nil), tcp},
-		"another local": {unix, tcp}, "another remote": {tcp, unix},
+	at := func(local, remote net.Addr) func(net.Conn) net.Conn {
+		return func(c net.Conn) net.Conn { return nowhere{c, local, remote} }
+	}
+	for name, odd := range map[string]func(net.Conn) net.Conn{
+		"no address":     at(nil, nil),
+		"a nil one":      at((*net.TCPAddr)(nil), tcp),
+		"another local":  at(unix, tcp),
+		"another remote": at(tcp, unix),
+		"TLS of its own": func(c net.Conn) net.Conn { return tls.Server(c, new(tls.Config)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := simulated(t, simfabric.TCP())
@@ -183,7 +189,7 @@ func TestListenOnConnsWithoutAddress(t *testing.T) {
 			ln := wrapped{tcpListener(t), func(c net.Conn) net.Conn {
 				if bad {
 					bad = false
-					return nowhere{c, tt.local, tt.remote}
+					return odd(c)
 				}
 				return c
 			}}

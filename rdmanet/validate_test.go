@@ -401,7 +401,7 @@ func TestPollTime(t *testing.T) {
 // sentinels are all errors of this package that programs compare with.
 var sentinels = map[string]error{
 	"ErrNotRdmanet": rdmanet.ErrNotRdmanet, "ErrVersion": rdmanet.ErrVersion, "ErrNoProvider": rdmanet.ErrNoProvider,
-	"ErrUnauthorized": rdmanet.ErrUnauthorized, "ErrTLSRequired": rdmanet.ErrTLSRequired, "ErrTLSMismatch": rdmanet.ErrTLSMismatch,
+	"ErrUnauthorized": rdmanet.ErrUnauthorized, "ErrTLSRequired": rdmanet.ErrTLSRequired, "ErrTLSMismatch": rdmanet.ErrTLSMismatch, "ErrTLSHandshake": rdmanet.ErrTLSHandshake,
 	"ErrMalformed": rdmanet.ErrMalformed, "ErrHandshakeTimeout": rdmanet.ErrHandshakeTimeout, "ErrProviderUnavailable": rdmanet.ErrProviderUnavailable,
 	"ErrUnsupported": rdmanet.ErrUnsupported, "ErrMemory": rdmanet.ErrMemory, "ErrClosing": rdmanet.ErrClosing, "ErrTooManyPeers": rdmanet.ErrTooManyPeers, "ErrConfig": rdmanet.ErrConfig,
 }
