@@ -123,9 +123,6 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer end()
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
-	if err := ctx.Err(); err != nil {
-		return nil, opError("dial", nil, nil, err)
-	}
 	ctx, stop := t.until(ctx)
 	defer stop()
 	c, err := d.dial(ctx, t, tcp, address)
@@ -210,6 +207,9 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 			p.key.serverName = serverName(host)
 		}
 	}
+	if err := ctx.Err(); err != nil {
+		return nil, p.located(err)
+	}
 	c, err := p.open(ctx)
 	if err != nil {
 		c, err = p.fallback(ctx, err)
@@ -218,13 +218,19 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 }
 
 // located says of an error that does not know where: a dial that ends early may
-// not be at one of the addresses yet.
+// not be at one of the addresses yet, nor have looked for them.
 func (p *plan) located(err error) error {
 	var oe *net.OpError
-	if err == nil || errors.As(err, &oe) || len(p.addrs) == 0 {
+	if err == nil || errors.As(err, &oe) {
 		return err
 	}
-	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(p.addrs[0]), Err: err}
+	at, none := netip.ParseAddrPort(net.JoinHostPort(p.host, p.port))
+	if len(p.addrs) > 0 {
+		at = p.addrs[0]
+	} else if none != nil {
+		return err
+	}
+	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(at), Err: err}
 }
 
 // open opens a conn over a link that is there or over a new one. A listener that

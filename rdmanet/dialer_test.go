@@ -96,6 +96,11 @@ func TestDialEnds(t *testing.T) {
 		"context's deadline": {rdmanet.Dialer{Timeout: patience}, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithDeadline(ctx, soon())
 		}, context.DeadlineExceeded, true},
+		"cancelled before": {rdmanet.Dialer{}, func(ctx context.Context) (context.Context, context.CancelFunc) {
+			ctx, cancel := context.WithCancel(ctx)
+			cancel()
+			return ctx, cancel
+		}, context.Canceled, false},
 		"cancel": {rdmanet.Dialer{}, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
 			time.AfterFunc(20*time.Millisecond, cancel)
@@ -113,8 +118,13 @@ func TestDialEnds(t *testing.T) {
 					ctx, cancel = tt.context(ctx)
 					defer cancel()
 				}
-				_, err := d.DialContext(ctx, "rdma", silent(t))
+				at := silent(t)
+				_, err := d.DialContext(ctx, "rdma", at)
 				require.ErrorIs(t, err, tt.is)
+				var oe *net.OpError
+				require.ErrorAs(t, err, &oe)
+				require.NotNil(t, oe.Addr)
+				assert.Equal(t, at, oe.Addr.String())
 				ne, ok := err.(net.Error)
 				require.True(t, ok)
 				assert.Equal(t, tt.timeout, ne.Timeout())
