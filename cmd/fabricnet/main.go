@@ -39,8 +39,10 @@ func run(args []string, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "fabricnet proxy:", err)
 			return 2
 		}
-		if err := runProxy(o, stderr); err != nil {
-			fmt.Fprintln(stderr, "fabricnet proxy:", err)
+		log := newLines(stderr)
+		defer log.close()
+		if err := runProxy(o, log); err != nil {
+			fmt.Fprintln(log, "fabricnet proxy:", err)
 			return 1
 		}
 		return 0

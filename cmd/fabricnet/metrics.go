@@ -37,6 +37,9 @@ func (p *proxy) registry() *prometheus.Registry {
 		r.MustRegister(counter("fabricnet_proxy_conns_ended_total", "Conns that have ended, refused ones included.",
 			prometheus.Labels{"why": o.String()}, &p.counts.ended[o]))
 	}
+	if p.lostLines != nil {
+		r.MustRegister(counter("fabricnet_proxy_log_lines_lost_total", "Lines of the log for which its reader was too slow.", nil, p.lostLines))
+	}
 	return r
 }
 

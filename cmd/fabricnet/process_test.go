@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -47,14 +48,21 @@ var (
 	page      = regexp.MustCompile(`msg=metrics at=(\S+)`)
 )
 
-// startChild waits until it listens.
-func startChild(t *testing.T, flags ...string) *child {
+// program is fabricnet proxy, not started yet. kill ends it, as time does.
+func program(t *testing.T, flags ...string) (c *child, kill func()) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-	c := &child{Cmd: exec.CommandContext(ctx, self, append([]string{"proxy"}, flags...)...), exited: make(chan error, 1)}
+	c = &child{Cmd: exec.CommandContext(ctx, self, append([]string{"proxy"}, flags...)...), exited: make(chan error, 1)}
 	c.Env = append(os.Environ(), asProgram+"=1")
+	return c, cancel
+}
+
+// startChild waits until it listens.
+func startChild(t *testing.T, flags ...string) *child {
+	t.Helper()
+	c, cancel := program(t, flags...)
 	stderr, err := c.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
@@ -200,7 +208,7 @@ func TestMetrics(t *testing.T) {
 		"fabricnet_proxy_conns 1", "fabricnet_proxy_conns_max 1",
 		"fabricnet_proxy_sent_bytes_total 5", "fabricnet_proxy_received_bytes_total 5",
 		`fabricnet_proxy_conns_ended_total{why="too many"} 1`, `fabricnet_proxy_conns_ended_total{why="done"} 0`,
-		`fabricnet_sent_bytes_total{provider="` + testenv.Shared()[0] + `"} 5`, "process_open_fds ", "go_goroutines ",
+		`fabricnet_sent_bytes_total{provider="` + testenv.Shared()[0] + `"} 5`, "fabricnet_proxy_log_lines_lost_total 0", "process_open_fds ", "go_goroutines ",
 	} {
 		assert.Contains(t, string(text), "\n"+line)
 	}
@@ -209,7 +217,7 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, r.Body.Close())
 	assert.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
 
-	problems, err := testutil.GatherAndLint(new(proxy).registry())
+	problems, err := testutil.GatherAndLint((&proxy{lostLines: new(atomic.Uint64)}).registry())
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }

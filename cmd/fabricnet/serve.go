@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,9 +13,10 @@ import (
 )
 
 // runProxy serves until a signal comes. A second one ends the process at once.
-func runProxy(o *options, stderr io.Writer) error {
+func runProxy(o *options, log *lines) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	signal.Ignore(syscall.SIGPIPE) // or the process ends with whoever reads standard error
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -24,11 +24,12 @@ func runProxy(o *options, stderr io.Writer) error {
 		signal.Stop(signals) // the second finds the default again, before anything shows of the first
 		cancel()
 	}()
-	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
+	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	p.lostLines = &log.lost
 	if o.metrics != "" {
 		end, err := p.serveMetrics(ctx, o.metrics, o.insecure)
 		if err != nil {
