@@ -116,21 +116,16 @@ func TestSignals(t *testing.T) {
 				require.NoError(t, server.Close())
 				assert.NoError(t, p.ended(t))
 			},
-			"second signal": func(t *testing.T, p *child, client, _ conn) {
+			"second signal": func(t *testing.T, p *child, client, server conn) {
 				require.NoError(t, p.Process.Signal(sig))
 				var exit *exec.ExitError
 				require.ErrorAs(t, p.ended(t), &exit)
 				assert.Equal(t, sig, exit.Sys().(syscall.WaitStatus).Signal())
-				_, err := client.Read(make([]byte, 1))
-				assert.Error(t, err)
-				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+				assertCut(t, client, server)
 			},
 			"over": func(t *testing.T, p *child, client, server conn) {
 				assert.NoError(t, p.ended(t))
-				for _, c := range []conn{client, server} {
-					_, err := c.Read(make([]byte, 1))
-					assert.ErrorIs(t, err, syscall.ECONNRESET)
-				}
+				assertCut(t, client, server)
 			},
 		} {
 			t.Run(fmt.Sprint(sig, " ", name), func(t *testing.T) {
@@ -151,6 +146,37 @@ func TestSignals(t *testing.T) {
 					return errors.Is(err, syscall.ECONNREFUSED)
 				}, patience, time.Millisecond, "it takes nobody in")
 				test(t, p, client, server)
+			})
+		}
+	}
+}
+
+// assertCut checks that conns were not ended in an orderly way.
+func assertCut(t *testing.T, conns ...conn) {
+	t.Helper()
+	for _, c := range conns {
+		_, err := c.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	}
+}
+
+// However a process ends, nobody takes that for the end of a stream.
+func TestKilled(t *testing.T) {
+	t.Setenv("RDMANET_PROVIDERS", testenv.Shared()[0])
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} {
+		for _, way := range [][2]string{{"tcp", "tcp"}, {"tcp", "rdma"}, {"rdma", "tcp"}} {
+			t.Run(fmt.Sprint(sig, " ", way[0], " to ", way[1]), func(t *testing.T) {
+				backend, to := listen(t, way[1])
+				p := startChild(t, "-listen", way[0]+"://127.0.0.1:0", "-to", to.String())
+				client, server := connect(t, p.at), accept(t, backend)
+				pass(t, client, server)
+				half, halfServer := connect(t, p.at), accept(t, backend)
+				require.NoError(t, half.CloseWrite())
+				_, err := halfServer.Read(make([]byte, 1))
+				require.Equal(t, io.EOF, err)
+				require.NoError(t, p.Process.Signal(sig))
+				assert.Error(t, p.ended(t))
+				assertCut(t, client, server, half)
 			})
 		}
 	}

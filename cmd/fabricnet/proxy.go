@@ -160,6 +160,7 @@ func (p *proxy) forward(alive context.Context, c conn) outcome {
 	start, log := time.Now(), p.log.With("from", c.RemoteAddr().String())
 	ctx, end := context.WithCancelCause(alive)
 	defer end(nil)
+	guard(c)
 	stopClient := context.AfterFunc(ctx, func() { reset(c) })
 	defer stopClient()
 	via, first := routeOf(c), []byte(nil)
@@ -200,6 +201,7 @@ func (p *proxy) connect(ctx context.Context, via route) (conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(dialing))
 	}
+	guard(target)
 	if p.sendProxy {
 		if err := writeHeader(target, via, p.dial); err != nil {
 			reset(target)
