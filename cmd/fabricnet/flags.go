@@ -110,6 +110,13 @@ func (p *prefixes) Set(text string) error {
 			}
 			network = netip.PrefixFrom(a, a.BitLen())
 		}
+		// Addresses of IPv4 are compared as such.
+		if a := network.Addr(); a.Is4In6() {
+			if network.Bits() < 96 {
+				return fmt.Errorf("%q is no network of IPv4 addresses: write 0.0.0.0/0 for all of them, ::/0 for all of IPv6", word)
+			}
+			network = netip.PrefixFrom(a.Unmap(), network.Bits()-96)
+		}
 		*p = append(*p, network.Masked())
 	}
 	return nil

@@ -62,6 +62,7 @@ func TestCheck(t *testing.T) {
 		unix + "-allow ::1":               "Unix socket",
 		in + "-allow 10.0.0.0/33":         "neither a network",
 		in + "-allow localhost":           "neither a network",
+		in + "-allow ::ffff:10.0.0.0/90":  "write 0.0.0.0/0 for all",
 		in + "-max-conns -1":              "-max-conns",
 		in + "-dial-timeout 0":            "-dial-timeout",
 		in + "-idle-timeout -1s":          "-idle-timeout",
@@ -85,9 +86,11 @@ func TestPrefixes(t *testing.T) {
 	assert.True(t, p.contain(netip.MustParseAddr("192.0.2.1")), "none is all")
 	require.NoError(t, p.Set("10.1.2.3/8, 192.0.2.7"))
 	require.NoError(t, p.Set("fe80::/10"))
-	assert.Equal(t, "10.0.0.0/8 192.0.2.7/32 fe80::/10", p.String())
+	require.NoError(t, p.Set("::ffff:172.16.0.0/108,::ffff:192.0.2.9"))
+	assert.Equal(t, "10.0.0.0/8 192.0.2.7/32 fe80::/10 172.16.0.0/12 192.0.2.9/32", p.String())
 	for a, want := range map[string]bool{
 		"10.255.0.1": true, "11.0.0.1": false, "192.0.2.7": true, "192.0.2.8": false, "::ffff:10.0.0.1": true,
+		"172.31.0.1": true, "::ffff:172.16.0.1": true, "172.32.0.1": false, "192.0.2.9": true,
 		"fe80::1%eth0": true, "2001:db8::1": false,
 	} {
 		assert.Equal(t, want, p.contain(netip.MustParseAddr(a)), a)
