@@ -55,7 +55,7 @@ func (p *proxy) serveMetrics(ctx context.Context, address string, insecure bool)
 		return nil, fmt.Errorf("-metrics: %w", err)
 	}
 	if !loopback(address) && !insecure {
-		return nil, fmt.Errorf("-metrics %v is open to other hosts without TLS: listen at a loopback address, or accept that with -insecure", address)
+		return nil, fmt.Errorf("-metrics %v is open to other hosts without TLS: listen at a loopback address, or accept that with -metrics-insecure", address)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

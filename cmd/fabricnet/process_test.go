@@ -30,7 +30,7 @@ const asProgram = "FABRICNET_TEST_PROGRAM"
 // TestMain has the tests' program be fabricnet in child processes.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Exit(run(os.Args[1:], os.Stderr))
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
