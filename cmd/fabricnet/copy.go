@@ -151,14 +151,29 @@ func ended(err error) error {
 	return err
 }
 
-// closeBoth closes conns at the same time: over a fabric Close waits until the peer has
-// everything.
+// lingerTCP is SetLinger of what is a conn of TCP.
+func lingerTCP(c conn, sec int) {
+	if c, ok := c.(*net.TCPConn); ok {
+		_ = c.SetLinger(sec)
+	}
+}
+
+// guard has the peer get an error if the process ends before the conn, where the kernel
+// would end the stream in good order. A fabric's peers notice by themselves.
+func guard(c conn) { lingerTCP(c, 0) }
+
+// closeBoth closes conns in good order and at the same time: over a fabric Close waits
+// until the peer has everything.
 func closeBoth(a, b conn) error {
+	closing := func(c conn) error {
+		lingerTCP(c, -1) // after guard
+		return ended(c.Close())
+	}
 	var errA, errB error
-	var closing sync.WaitGroup
-	closing.Go(func() { errA = ended(a.Close()) })
-	errB = ended(b.Close())
-	closing.Wait()
+	var both sync.WaitGroup
+	both.Go(func() { errA = closing(a) })
+	errB = closing(b)
+	both.Wait()
 	return errors.Join(errA, errB)
 }
 

@@ -120,3 +120,9 @@ func loopback(address string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && a.Unmap().IsLoopback()
 }
+
+// own tells whether whom to dial is on this host. It resolves no names.
+func own(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	return err == nil && (host == "" || host == "localhost") || loopback(address)
+}

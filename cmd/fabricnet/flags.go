@@ -18,6 +18,8 @@ type options struct {
 	allowClient names
 	insecure    bool
 	metrics     string
+	// metricsInsecure is insecure for metrics.
+	metricsInsecure bool
 
 	limits
 }
@@ -41,7 +43,7 @@ func parseProxy(args []string, w io.Writer) (*options, error) {
 	f.DurationVar(&o.grace, "grace", 10*time.Second, "how long conns may go on after SIGINT or SIGTERM")
 	f.IntVar(&o.maxConns, "max-conns", 1000, "reset clients that come while there are so many conns; 0: no bound")
 	f.Var(&o.allow, "allow", "take clients from these `networks` only: 10.0.0.0/8,192.0.2.7")
-	f.BoolVar(&o.insecure, "insecure", false, "listen at addresses other than loopback without TLS")
+	f.BoolVar(&o.insecure, "insecure", false, "-listen at addresses other than loopback without TLS")
 	f.StringVar(&o.tls.cert, "tls-cert", "", "the certificate on the fabric, a PEM `file`: the server's with -listen rdma, the client's with -to rdma")
 	f.StringVar(&o.tls.key, "tls-key", "", "its key, a PEM `file`")
 	f.StringVar(&o.tls.ca, "tls-ca", "", "with -to rdma, use TLS: who signs servers, a PEM `file`; the system's with -tls-cert alone")
@@ -51,6 +53,7 @@ func parseProxy(args []string, w io.Writer) (*options, error) {
 	f.BoolVar(&o.acceptProxy, "accept-proxy", false, "each client begins with a header of the PROXY protocol")
 	f.BoolVar(&o.sendProxy, "send-proxy", false, "begin with a header of the PROXY protocol, version 2, towards -to")
 	f.StringVar(&o.metrics, "metrics", "", "serve /metrics for Prometheus at this `host:port`")
+	f.BoolVar(&o.metricsInsecure, "metrics-insecure", false, "serve /metrics at addresses other than loopback, to whoever asks")
 	err := f.Parse(args)
 	if errors.Is(err, flag.ErrHelp) {
 		f.SetOutput(w)
@@ -109,6 +112,13 @@ func (p *prefixes) Set(text string) error {
 				return fmt.Errorf("%q is neither a network, as 10.0.0.0/8, nor an address", word)
 			}
 			network = netip.PrefixFrom(a, a.BitLen())
+		}
+		// Addresses of IPv4 are compared as such.
+		if a := network.Addr(); a.Is4In6() {
+			if network.Bits() < 96 {
+				return fmt.Errorf("%q is no network of IPv4 addresses: write 0.0.0.0/0 for all of them, ::/0 for all of IPv6", word)
+			}
+			network = netip.PrefixFrom(a.Unmap(), network.Bits()-96)
 		}
 		*p = append(*p, network.Masked())
 	}

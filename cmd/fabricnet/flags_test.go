@@ -29,12 +29,50 @@ func TestExitStatus(t *testing.T) {
 		"proxy -listen udp://:1":         {2, "none of tcp, unix and rdma"},
 		"proxy -listen tcp://:0 -to x":   {2, "begins with tcp://"},
 		"proxy -listen tcp://:0 rdma://": {2, `"rdma://" belongs to no flag`},
-		"proxy -listen tcp://127.0.0.1:0 -to tcp://127.0.0.1:1 -metrics 127.0.0.1:x": {1, "-metrics"},
-		"proxy -listen unix:///nowhere/socket -to tcp://127.0.0.1:1":                 {1, "no such file or directory"},
+		"proxy -listen tcp://127.0.0.1:0 -to tcp://127.0.0.1:1 -metrics 127.0.0.1:x":                   {1, "-metrics"},
+		"proxy -listen tcp://127.0.0.1:0 -to tcp://127.0.0.1:1 -metrics 192.0.2.1:0 -insecure":         {1, "-metrics-insecure"},
+		"proxy -listen tcp://127.0.0.1:0 -to tcp://127.0.0.1:1 -metrics 192.0.2.1:0 -metrics-insecure": {1, "cannot assign"},
+		"proxy -listen tcp://127.0.0.1:0 -to rdma://127.0.0.1:1 -tls-ca /dev/null":                     {1, "-tls-ca: there is no certificate in /dev/null"},
+		"proxy -listen rdma://127.0.0.1:0 -to tcp://127.0.0.1:1 -tls-cert x -tls-key x":                {1, "-tls-cert"},
+		"proxy -listen unix:///nowhere/socket -to tcp://127.0.0.1:1":                                   {1, "no such file or directory"},
 	} {
-		var stderr bytes.Buffer
-		assert.Equal(t, want.status, run(strings.Fields(args), &stderr), args)
+		var stdout, stderr bytes.Buffer
+		assert.Equal(t, want.status, run(strings.Fields(args), &stdout, &stderr), args)
 		assert.Contains(t, stderr.String(), want.text, args)
+	}
+}
+
+func TestVersion(t *testing.T) {
+	for _, arg := range []string{"version", "-version"} {
+		var stdout, stderr bytes.Buffer
+		assert.Zero(t, run([]string{arg}, &stdout, &stderr))
+		assert.Regexp(t, `^fabricnet .+, libfabric \d+\.\d+\.\d+, go1\.`, stdout.String())
+		assert.Empty(t, stderr.String())
+	}
+}
+
+// What would keep every conn from the target is noticed at the start.
+func TestMisconfigured(t *testing.T) {
+	for _, providers := range []string{"tpc", "tcp,vrebs"} {
+		t.Run(providers, func(t *testing.T) {
+			t.Setenv("RDMANET_PROVIDERS", providers)
+			var stderr bytes.Buffer
+			assert.Equal(t, 1, run(strings.Fields("proxy -listen tcp://127.0.0.1:0 -to rdma://127.0.0.1:1"), io.Discard, &stderr))
+			assert.Contains(t, stderr.String(), "-to rdma://127.0.0.1:1")
+			assert.Contains(t, stderr.String(), "RDMANET_PROVIDERS: unknown provider")
+		})
+	}
+}
+
+// Who dials other hosts without TLS is told once.
+func TestWarnWithoutTLS(t *testing.T) {
+	ca := newAuthority(t)
+	for args, want := range map[string]int{
+		"-to rdma://192.0.2.1:1": 1, "-to rdma://storage7:1": 1, "-to rdma://:1": 0, "-to rdma://127.0.0.1:1": 0, "-to rdma://localhost:1": 0,
+		"-to tcp://192.0.2.1:1": 0, "-to rdma://192.0.2.1:1 -tls-ca " + ca.file: 0,
+	} {
+		_, _, log := startFlags(t, strings.Fields("-listen tcp://127.0.0.1:0 "+args)...)
+		assert.Equal(t, want, strings.Count(log.String(), "no TLS towards -to"), args)
 	}
 }
 
@@ -62,6 +100,7 @@ func TestCheck(t *testing.T) {
 		unix + "-allow ::1":               "Unix socket",
 		in + "-allow 10.0.0.0/33":         "neither a network",
 		in + "-allow localhost":           "neither a network",
+		in + "-allow ::ffff:10.0.0.0/90":  "write 0.0.0.0/0 for all",
 		in + "-max-conns -1":              "-max-conns",
 		in + "-dial-timeout 0":            "-dial-timeout",
 		in + "-idle-timeout -1s":          "-idle-timeout",
@@ -85,9 +124,11 @@ func TestPrefixes(t *testing.T) {
 	assert.True(t, p.contain(netip.MustParseAddr("192.0.2.1")), "none is all")
 	require.NoError(t, p.Set("10.1.2.3/8, 192.0.2.7"))
 	require.NoError(t, p.Set("fe80::/10"))
-	assert.Equal(t, "10.0.0.0/8 192.0.2.7/32 fe80::/10", p.String())
+	require.NoError(t, p.Set("::ffff:172.16.0.0/108,::ffff:192.0.2.9"))
+	assert.Equal(t, "10.0.0.0/8 192.0.2.7/32 fe80::/10 172.16.0.0/12 192.0.2.9/32", p.String())
 	for a, want := range map[string]bool{
 		"10.255.0.1": true, "11.0.0.1": false, "192.0.2.7": true, "192.0.2.8": false, "::ffff:10.0.0.1": true,
+		"172.31.0.1": true, "::ffff:172.16.0.1": true, "172.32.0.1": false, "192.0.2.9": true,
 		"fe80::1%eth0": true, "2001:db8::1": false,
 	} {
 		assert.Equal(t, want, p.contain(netip.MustParseAddr(a)), a)

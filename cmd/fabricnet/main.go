@@ -12,19 +12,22 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
+	"runtime/debug"
 )
 
 const usage = `usage: fabricnet command [flags]
 
   proxy    connect TCP or Unix sockets to a fabric, and a fabric to them
+  version  print the versions of the program and of libfabric
 
 fabricnet proxy -help lists its flags.
 `
 
-func main() { os.Exit(run(os.Args[1:], os.Stderr)) }
+func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
 // run returns the program's exit status: 2 if it was called wrongly.
-func run(args []string, stderr io.Writer) int {
+func run(args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		fmt.Fprint(stderr, usage)
 		return 2
@@ -39,10 +42,15 @@ func run(args []string, stderr io.Writer) int {
 			fmt.Fprintln(stderr, "fabricnet proxy:", err)
 			return 2
 		}
-		if err := runProxy(o, stderr); err != nil {
-			fmt.Fprintln(stderr, "fabricnet proxy:", err)
+		log := newLines(stderr)
+		defer log.close()
+		if err := runProxy(o, log); err != nil {
+			fmt.Fprintln(log, "fabricnet proxy:", err)
 			return 1
 		}
+		return 0
+	case "version", "-version", "--version":
+		fmt.Fprintln(stdout, version())
 		return 0
 	case "help", "-h", "-help", "--help":
 		fmt.Fprint(stderr, usage)
@@ -50,4 +58,14 @@ func run(args []string, stderr io.Writer) int {
 	}
 	fmt.Fprintf(stderr, "fabricnet: there is no command %q\n\n%s", args[0], usage)
 	return 2
+}
+
+// version is that of the module, as go install or a checkout's commit says, and of what
+// it runs with.
+func version() string {
+	own := "of no known version"
+	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
+		own = info.Main.Version
+	}
+	return fmt.Sprintf("fabricnet %s, %s, %s %s/%s", own, libfabric(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -37,6 +37,9 @@ func (p *proxy) registry() *prometheus.Registry {
 		r.MustRegister(counter("fabricnet_proxy_conns_ended_total", "Conns that have ended, refused ones included.",
 			prometheus.Labels{"why": o.String()}, &p.counts.ended[o]))
 	}
+	if p.lostLines != nil {
+		r.MustRegister(counter("fabricnet_proxy_log_lines_lost_total", "Lines of the log for which its reader was too slow.", nil, p.lostLines))
+	}
 	return r
 }
 
@@ -52,7 +55,7 @@ func (p *proxy) serveMetrics(ctx context.Context, address string, insecure bool)
 		return nil, fmt.Errorf("-metrics: %w", err)
 	}
 	if !loopback(address) && !insecure {
-		return nil, fmt.Errorf("-metrics %v is open to other hosts without TLS: listen at a loopback address, or accept that with -insecure", address)
+		return nil, fmt.Errorf("-metrics %v is open to other hosts without TLS: listen at a loopback address, or accept that with -metrics-insecure", address)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {

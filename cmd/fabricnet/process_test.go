@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ const asProgram = "FABRICNET_TEST_PROGRAM"
 // TestMain has the tests' program be fabricnet in child processes.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Exit(run(os.Args[1:], os.Stderr))
+		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 	}
 	os.Exit(m.Run())
 }
@@ -47,14 +48,21 @@ var (
 	page      = regexp.MustCompile(`msg=metrics at=(\S+)`)
 )
 
-// startChild waits until it listens.
-func startChild(t *testing.T, flags ...string) *child {
+// program is fabricnet proxy, not started yet. kill ends it, as time does.
+func program(t *testing.T, flags ...string) (c *child, kill func()) {
 	t.Helper()
 	self, err := os.Executable()
 	require.NoError(t, err)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*patience)
-	c := &child{Cmd: exec.CommandContext(ctx, self, append([]string{"proxy"}, flags...)...), exited: make(chan error, 1)}
+	c = &child{Cmd: exec.CommandContext(ctx, self, append([]string{"proxy"}, flags...)...), exited: make(chan error, 1)}
 	c.Env = append(os.Environ(), asProgram+"=1")
+	return c, cancel
+}
+
+// startChild waits until it listens.
+func startChild(t *testing.T, flags ...string) *child {
+	t.Helper()
+	c, cancel := program(t, flags...)
 	stderr, err := c.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, c.Start())
@@ -108,21 +116,16 @@ func TestSignals(t *testing.T) {
 				require.NoError(t, server.Close())
 				assert.NoError(t, p.ended(t))
 			},
-			"second signal": func(t *testing.T, p *child, client, _ conn) {
+			"second signal": func(t *testing.T, p *child, client, server conn) {
 				require.NoError(t, p.Process.Signal(sig))
 				var exit *exec.ExitError
 				require.ErrorAs(t, p.ended(t), &exit)
 				assert.Equal(t, sig, exit.Sys().(syscall.WaitStatus).Signal())
-				_, err := client.Read(make([]byte, 1))
-				assert.Error(t, err)
-				assert.NotErrorIs(t, err, os.ErrDeadlineExceeded)
+				assertCut(t, client, server)
 			},
 			"over": func(t *testing.T, p *child, client, server conn) {
 				assert.NoError(t, p.ended(t))
-				for _, c := range []conn{client, server} {
-					_, err := c.Read(make([]byte, 1))
-					assert.ErrorIs(t, err, syscall.ECONNRESET)
-				}
+				assertCut(t, client, server)
 			},
 		} {
 			t.Run(fmt.Sprint(sig, " ", name), func(t *testing.T) {
@@ -143,6 +146,37 @@ func TestSignals(t *testing.T) {
 					return errors.Is(err, syscall.ECONNREFUSED)
 				}, patience, time.Millisecond, "it takes nobody in")
 				test(t, p, client, server)
+			})
+		}
+	}
+}
+
+// assertCut checks that conns were not ended in an orderly way.
+func assertCut(t *testing.T, conns ...conn) {
+	t.Helper()
+	for _, c := range conns {
+		_, err := c.Read(make([]byte, 1))
+		assert.ErrorIs(t, err, syscall.ECONNRESET)
+	}
+}
+
+// However a process ends, nobody takes that for the end of a stream.
+func TestKilled(t *testing.T) {
+	t.Setenv("RDMANET_PROVIDERS", testenv.Shared()[0])
+	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} {
+		for _, way := range [][2]string{{"tcp", "tcp"}, {"tcp", "rdma"}, {"rdma", "tcp"}} {
+			t.Run(fmt.Sprint(sig, " ", way[0], " to ", way[1]), func(t *testing.T) {
+				backend, to := listen(t, way[1])
+				p := startChild(t, "-listen", way[0]+"://127.0.0.1:0", "-to", to.String())
+				client, server := connect(t, p.at), accept(t, backend)
+				pass(t, client, server)
+				half, halfServer := connect(t, p.at), accept(t, backend)
+				require.NoError(t, half.CloseWrite())
+				_, err := halfServer.Read(make([]byte, 1))
+				require.Equal(t, io.EOF, err)
+				require.NoError(t, p.Process.Signal(sig))
+				assert.Error(t, p.ended(t))
+				assertCut(t, client, server, half)
 			})
 		}
 	}
@@ -200,7 +234,7 @@ func TestMetrics(t *testing.T) {
 		"fabricnet_proxy_conns 1", "fabricnet_proxy_conns_max 1",
 		"fabricnet_proxy_sent_bytes_total 5", "fabricnet_proxy_received_bytes_total 5",
 		`fabricnet_proxy_conns_ended_total{why="too many"} 1`, `fabricnet_proxy_conns_ended_total{why="done"} 0`,
-		`fabricnet_sent_bytes_total{provider="` + testenv.Shared()[0] + `"} 5`, "process_open_fds ", "go_goroutines ",
+		`fabricnet_sent_bytes_total{provider="` + testenv.Shared()[0] + `"} 5`, "fabricnet_proxy_log_lines_lost_total 0", "process_open_fds ", "go_goroutines ",
 	} {
 		assert.Contains(t, string(text), "\n"+line)
 	}
@@ -209,7 +243,7 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, r.Body.Close())
 	assert.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
 
-	problems, err := testutil.GatherAndLint(new(proxy).registry())
+	problems, err := testutil.GatherAndLint((&proxy{lostLines: new(atomic.Uint64)}).registry())
 	require.NoError(t, err)
 	assert.Empty(t, problems)
 }

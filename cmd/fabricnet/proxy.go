@@ -20,7 +20,8 @@ type proxy struct {
 	dialer *rdmanet.Dialer // one, so that conns to one server share a rendezvous
 	admission
 	limits
-	log *slog.Logger
+	log       *slog.Logger
+	lostLines *atomic.Uint64 // of the log, or nil
 
 	counts counters
 	hush   hush
@@ -135,14 +136,22 @@ func (h *hush) over(o outcome, now time.Time) bool {
 // drain waits for conns, and cuts them off when the grace period is over.
 func (p *proxy) drain(conns *sync.WaitGroup, cut func()) {
 	p.log.Info("draining", "conns", p.counts.open.Load(), "grace", p.grace)
-	limit := time.AfterFunc(p.grace, func() {
-		if n := p.counts.open.Load(); n > 0 {
-			p.log.Warn("cutting off", "conns", n)
-		}
-		cut()
-	})
-	defer limit.Stop()
-	conns.Wait()
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		conns.Wait()
+	}()
+	select {
+	case <-gone:
+		return
+	case <-time.After(p.grace):
+	}
+	n := p.counts.open.Load()
+	cut() // first, for the log may be slow
+	if n > 0 {
+		p.log.Warn("cutting off", "conns", n)
+	}
+	<-gone
 }
 
 // forward connects c to the target and copies until both directions have ended, or
@@ -151,6 +160,7 @@ func (p *proxy) forward(alive context.Context, c conn) outcome {
 	start, log := time.Now(), p.log.With("from", c.RemoteAddr().String())
 	ctx, end := context.WithCancelCause(alive)
 	defer end(nil)
+	guard(c)
 	stopClient := context.AfterFunc(ctx, func() { reset(c) })
 	defer stopClient()
 	via, first := routeOf(c), []byte(nil)
@@ -191,6 +201,7 @@ func (p *proxy) connect(ctx context.Context, via route) (conn, error) {
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(dialing))
 	}
+	guard(target)
 	if p.sendProxy {
 		if err := writeHeader(target, via, p.dial); err != nil {
 			reset(target)

@@ -180,6 +180,23 @@ func TestResetPassesOn(t *testing.T) {
 	})
 }
 
+// What is on its way to a client when its conn ends gets there, however late that reads.
+func TestLateReader(t *testing.T) {
+	answer := bytes.Repeat([]byte("0123456789"), 50_000)
+	backend, to := listen(t, "tcp")
+	p := &proxy{to: to}
+	at, _ := start(t, "tcp", p)
+	client, server := connect(t, at), accept(t, backend)
+	require.NoError(t, client.CloseWrite())
+	_, err := server.Write(answer)
+	require.NoError(t, err)
+	require.NoError(t, server.Close())
+	counted(t, p, done, 1)
+	got, err := io.ReadAll(client)
+	require.NoError(t, err)
+	assert.True(t, bytes.Equal(answer, got), "%d bytes", len(got))
+}
+
 // What a server said before it closed arrives, although the client goes on sending.
 func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	answer := bytes.Repeat([]byte("too large "), 10_000)

@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -14,9 +14,10 @@ import (
 )
 
 // runProxy serves until a signal comes. A second one ends the process at once.
-func runProxy(o *options, stderr io.Writer) error {
+func runProxy(o *options, log *lines) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	signal.Ignore(syscall.SIGPIPE) // or the process ends with whoever reads standard error
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
@@ -24,13 +25,14 @@ func runProxy(o *options, stderr io.Writer) error {
 		signal.Stop(signals) // the second finds the default again, before anything shows of the first
 		cancel()
 	}()
-	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(stderr, nil)))
+	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		return err
 	}
 	defer l.Close()
+	p.lostLines = &log.lost
 	if o.metrics != "" {
-		end, err := p.serveMetrics(ctx, o.metrics, o.insecure)
+		end, err := p.serveMetrics(ctx, o.metrics, o.metricsInsecure)
 		if err != nil {
 			return err
 		}
@@ -66,8 +68,28 @@ func (o *options) open(ctx context.Context, log *slog.Logger) (*proxy, net.Liste
 			return nil, nil, fmt.Errorf("-listen %v is open to other hosts without TLS: %w", o.from.String(), remedy(at.network))
 		}
 	}
+	if err := p.misconfigured(); err != nil {
+		return nil, nil, err
+	}
+	if o.to.network == "rdma" && client == nil && !own(o.to.address) {
+		log.Warn("no TLS towards -to: nobody knows who answers there, and who else reads", "to", o.to.String())
+	}
 	l, err := at.listen(ctx, &rdmanet.ListenConfig{TLSConfig: server, Authorize: p.authorize, Logger: log})
 	return p, l, err
+}
+
+// misconfigured is what any dial over a fabric would fail with, as for a name in
+// RDMANET_PROVIDERS that is misspelt: one that has no time finds that and nothing else.
+func (p *proxy) misconfigured() error {
+	if p.to.network != "rdma" {
+		return nil
+	}
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := p.to.dial(over, p.dialer); errors.Is(err, rdmanet.ErrConfig) {
+		return fmt.Errorf("-to %v: %w", p.to.String(), err)
+	}
+	return nil
 }
 
 // remedy is what to do about an address that is not served.

@@ -36,7 +36,7 @@ func (f *tlsFiles) server() (*tls.Config, error) {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.pair() },
 	}
 	if f.clientCA != "" {
-		pool, err := certPool(f.clientCA)
+		pool, err := certPool("-tls-client-ca", f.clientCA)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (f *tlsFiles) client() (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: f.serverName}
 	if f.ca != "" {
-		pool, err := certPool(f.ca)
+		pool, err := certPool("-tls-ca", f.ca)
 		if err != nil {
 			return nil, err
 		}
@@ -75,14 +75,14 @@ func (f *tlsFiles) pair() (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-func certPool(file string) (*x509.CertPool, error) {
+func certPool(flag, file string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s: there is no certificate in it", file)
+		return nil, fmt.Errorf("%s: there is no certificate in %s", flag, file)
 	}
 	return pool, nil
 }

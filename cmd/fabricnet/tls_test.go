@@ -130,7 +130,7 @@ func TestCertificateFiles(t *testing.T) {
 		assert.Error(t, err, "%v", bad)
 	}
 	_, err = (&tlsFiles{ca: key}).client()
-	assert.ErrorContains(t, err, "no certificate")
+	assert.ErrorContains(t, err, "-tls-ca: there is no certificate in "+key)
 	none := new(tlsFiles)
 	server, err = none.server()
 	assert.NoError(t, err)
