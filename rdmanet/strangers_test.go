@@ -92,7 +92,7 @@ func besieged(t *testing.T, f fabric.Fabric) {
 		c, s := meet(t, d, l)
 		closeAll(t, c, s)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rounds(3, 60))*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(allRounds(3, 60))*time.Second)
 	defer cancel()
 	ended := siege(ctx, f, l.Addr().String(), 20*time.Millisecond)
 	bound, outMost := 200*time.Millisecond, 0
