@@ -45,7 +45,7 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 			return nil, err
 		}
 		defer done()
-		if err := guard.Hold(); err != nil {
+		if err := holdGuard(); err != nil {
 			return nil, err
 		}
 	}

@@ -56,6 +56,20 @@ func roomForRegion() (done func(), err error) {
 	return done, nil
 }
 
+// holdGuard has the region that is going to be made guarded, until guard.Release. A file
+// is left for it: from libfabric 2.3 on smr_ep_ctrl goes on without the region that it
+// could not open, and ends the process.
+func holdGuard() error {
+	if err := guard.Hold(); err != nil {
+		return err
+	}
+	f, err := os.Open(shmDir)
+	if err != nil {
+		return errors.Join(err, guard.Release())
+	}
+	return f.Close()
+}
+
 // regionOf is the file in /dev/shm that a shm endpoint's name stands for.
 func regionOf(name []byte) (string, error) {
 	_, region, found := bytes.Cut(bytes.TrimRight(name, "\x00"), []byte("://"))
@@ -119,7 +133,7 @@ func (e *endpoint) Unlink() error {
 	return e.unlink()
 }
 
-// removeRegion ends what guard.Hold began: the region's name goes first.
+// removeRegion ends what holdGuard began: the region's name goes first.
 func (e *endpoint) removeRegion() error {
 	name, err := regionOf(e.Name())
 	if err == nil {
