@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"sync/atomic"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
@@ -56,18 +58,18 @@ func roomForRegion() (done func(), err error) {
 	return done, nil
 }
 
-// holdGuard has the region that is going to be made guarded, until guard.Release. A file
-// is left for it: from libfabric 2.3 on smr_ep_ctrl goes on without the region that it
-// could not open, and ends the process.
+// holdGuard has the region that is going to be made guarded, until guard.Release. It fails
+// if no descriptor is left for that: from libfabric 2.3 on smr_ep_ctrl goes on without a
+// region that it could not open, and ends the process.
 func holdGuard() error {
 	if err := guard.Hold(); err != nil {
 		return err
 	}
-	f, err := os.Open(shmDir)
+	spare, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
 	if err != nil {
-		return errors.Join(err, guard.Release())
+		return errors.Join(os.NewSyscallError("eventfd", err), guard.Release())
 	}
-	return f.Close()
+	return unix.Close(spare)
 }
 
 // regionOf is the file in /dev/shm that a shm endpoint's name stands for.
