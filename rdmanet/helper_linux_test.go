@@ -3,7 +3,6 @@
 package rdmanet_test
 
 import (
-	"fmt"
 	"io/fs"
 	"os"
 	"strconv"
@@ -18,9 +17,6 @@ import (
 
 // realProviders are what the tests use besides the simulated fabric.
 var realProviders = testenv.Providers()
-
-// pidPrefix begins the names of libfabric's shared memory in this process.
-func pidPrefix() string { return fmt.Sprintf("%d-", os.Getpid()) }
 
 // heldByOthers lists the inodes of the files that other processes hold locked, as
 // they do with what they have in /dev/shm.

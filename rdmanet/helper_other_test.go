@@ -9,8 +9,6 @@ import (
 
 var realProviders []string
 
-func pidPrefix() string { return "no shared memory" }
-
 func heldByOthers(*testing.T) map[string]bool { return nil }
 
 func inode(fs.FileInfo) string { return "" }

@@ -94,15 +94,14 @@ func sharedMemory(t *testing.T) []string {
 	names := []string{}
 	others := heldByOthers(t)
 	for _, e := range list {
-		name := e.Name()
-		if info, err := e.Info(); err != nil || others[inode(info)] {
-			continue // gone, or another program's page
+		if !strings.HasPrefix(e.Name(), "fabricnet-") {
+			continue
 		}
-		if strings.HasSuffix(name, ".claim") { // says whose it is
-			text, _ := os.ReadFile("/dev/shm/" + name)
-			name = string(text)
+		guard, _, _ := strings.Cut(e.Name(), ".")
+		if info, err := os.Stat("/dev/shm/" + guard); err == nil && others[inode(info)] {
+			continue // another program's
 		}
-		if strings.HasPrefix(name, "fabricnet-") || strings.HasPrefix(name, pidPrefix()) {
+		if _, err := os.Lstat("/dev/shm/" + e.Name()); err == nil {
 			names = append(names, e.Name())
 		}
 	}
@@ -113,7 +112,7 @@ func sharedMemory(t *testing.T) []string {
 // memory since then: an earlier process with the same number may have left some.
 func regionsOf(since time.Time, pids ...int) (names []string, err error) {
 	for _, pid := range pids {
-		list, err := filepath.Glob(fmt.Sprintf("/dev/shm/%d-*", pid))
+		list, err := filepath.Glob(fmt.Sprintf("/dev/shm/fabricnet-*.%d-*", pid))
 		if err != nil {
 			return nil, err
 		}

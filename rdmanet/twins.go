@@ -55,7 +55,7 @@ func (e *twin) Rescue() bool {
 func (e *twin) mapped() bool { return e.Attr().OneMapping }
 
 // family is what the names of all endpoints of a process begin with, as in
-// fi_shm://pid-process-endpoint:uid:number.
+// fi_shm://guard.pid-endpoint:uid:number.
 func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, '-')+1] }
 
 // Shutdown would pull a mapping, which has a name, from under the other one.

@@ -4,8 +4,8 @@
 //
 // Whether a process lives cannot be told from its number: processes of several
 // containers may share /dev/shm and not know each other's numbers. So each name
-// is guarded by a file that its owner holds locked (flock(2)). The kernel drops the
-// lock with the process, whoever looks.
+// is, or begins with, that of a file that its owner holds locked (flock(2)). The kernel
+// drops the lock with the process, whoever looks.
 package shmdir
 
 import "regexp"
@@ -24,14 +24,5 @@ const PerEndpoint = PerCPU
 // Prefix begins all names of this module.
 const Prefix = "fabricnet-"
 
-// claimSuffix ends the name of a file that guards another name, which it contains
-// with the inode number of the file of that name.
-const claimSuffix = ".claim"
-
-var (
-	guardName = regexp.MustCompile(`^` + Prefix + `[0-9a-f]{32}(` + regexp.QuoteMeta(claimSuffix) + `)?$`)
-	// regionName is what the memory of a shm endpoint is called: process, drawn at
-	// random for it and for the endpoint, user, number. Older ones have no more than the
-	// process's.
-	regionName = regexp.MustCompile(`^[0-9]+-[0-9a-f]{16}(-[0-9a-f]{32})?:[0-9]+:[0-9]+$`)
-)
+// guardName is what NewName returns.
+var guardName = regexp.MustCompile(`^` + Prefix + `[0-9a-f]{32}$`)

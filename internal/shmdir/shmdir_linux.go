@@ -45,45 +45,46 @@ func Create(dir, name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// Claim guards a name that somebody else has made, such as libfabric.
-type Claim struct {
-	file   *os.File
-	target string
-	inode  uint64
-	remove sync.Once
+// Guard guards names that somebody else makes, such as libfabric: those that begin with
+// its Prefix. It is there before them, so that whoever is killed while they are made
+// leaves nothing that Clean does not find.
+type Guard struct {
+	dir, name string
+
+	mu   sync.Mutex
+	held int
+	file *os.File // while held is not 0
 }
 
-// NewClaim guards the file called name in dir.
-func NewClaim(dir, name string) (*Claim, error) {
-	var st unix.Stat_t
-	target := filepath.Join(dir, name)
-	if err := unix.Lstat(target, &st); err != nil {
-		return nil, &os.PathError{Op: "lstat", Path: target, Err: err}
+// NewGuard returns a guard that has yet to be held.
+func NewGuard(dir string) *Guard { return &Guard{dir: dir, name: NewName()} }
+
+// Prefix is what the guarded names begin with.
+func (g *Guard) Prefix() string { return g.name + "." }
+
+// Hold has the guard stay until Release.
+func (g *Guard) Hold() (err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held == 0 {
+		if g.file, err = Create(g.dir, g.name, 0); err != nil {
+			return err
+		}
 	}
-	text := fmt.Sprintf("%s %d\n", name, st.Ino)
-	f, err := Create(dir, NewName()+claimSuffix, int64(len(text)))
-	if err != nil {
-		return nil, err
-	}
-	if _, err := f.WriteAt([]byte(text), 0); err != nil {
-		return nil, errors.Join(err, os.Remove(f.Name()), f.Close())
-	}
-	return &Claim{file: f, target: target, inode: st.Ino}, nil
+	g.held++
+	return nil
 }
 
-// Remove removes the name, if it is still there and that of the same file, and ends
-// the claim. A second call does nothing.
-func (c *Claim) Remove() (err error) {
-	c.remove.Do(func() {
-		var st unix.Stat_t
-		if unix.Lstat(c.target, &st) == nil && st.Ino == c.inode {
-			err = os.Remove(c.target)
+// Release ends one Hold. The guard's own name goes with the last one.
+func (g *Guard) Release() (err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.held--; g.held == 0 {
+		if err = os.Remove(g.file.Name()); errors.Is(err, os.ErrNotExist) {
+			err = nil // somebody has tidied up
 		}
-		if rerr := os.Remove(c.file.Name()); !errors.Is(rerr, os.ErrNotExist) {
-			err = errors.Join(err, rerr)
-		}
-		_ = c.file.Close()
-	})
+		_ = g.file.Close()
+	}
 	return err
 }
 
@@ -95,14 +96,14 @@ func Clean(dir string) {
 	}
 	for _, e := range list {
 		if guardName.MatchString(e.Name()) {
-			cleanOne(dir, e.Name(), list)
+			cleanOne(dir, e.Name())
 		}
 	}
 }
 
 // cleanOne removes a guard whose owner has died, and what it guards: names that
-// begin with its own, and for a claim the name that it contains.
-func cleanOne(dir, name string, list []os.DirEntry) {
+// begin with its own.
+func cleanOne(dir, name string) {
 	fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return
@@ -114,8 +115,9 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 		st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink == 0 {
 		return // in use, or not what it seems, or somebody else has just removed it
 	}
-	if strings.HasSuffix(name, claimSuffix) {
-		cleanClaimed(dir, f)
+	list, err := os.ReadDir(dir) // only now are there all that the owner made before it died
+	if err != nil {
+		return
 	}
 	for _, e := range list {
 		if strings.HasPrefix(e.Name(), name+".") {
@@ -123,22 +125,4 @@ func cleanOne(dir, name string, list []os.DirEntry) {
 		}
 	}
 	_ = os.Remove(filepath.Join(dir, name)) // last: as long as it is there, it guards
-}
-
-// cleanClaimed removes what a claim is about, unless it is another file by now.
-func cleanClaimed(dir string, claim *os.File) {
-	var (
-		buf   [256]byte
-		name  string
-		inode uint64
-		st    unix.Stat_t
-	)
-	n, _ := claim.ReadAt(buf[:], 0)
-	if _, err := fmt.Sscanf(string(buf[:n]), "%s %d\n", &name, &inode); err != nil || !regionName.MatchString(name) {
-		return
-	}
-	path := filepath.Join(dir, name)
-	if unix.Lstat(path, &st) == nil && st.Ino == inode && int(st.Uid) == os.Geteuid() {
-		_ = os.Remove(path)
-	}
 }

@@ -25,16 +25,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// leave makes a guard with names beside it, and a claim, says so, and waits to be
-// killed.
+// leave makes guards with names beside them, says so, and waits to be killed.
 func leave(dir string) {
 	f, err := Create(dir, NewName(), 4096)
 	must(err)
 	must(unix.Mkfifo(f.Name()+".bell", 0o600))
-	region := fmt.Sprintf("%d-0123456789abcdef:0:7", os.Getpid())
-	must(os.WriteFile(filepath.Join(dir, region), []byte("memory"), 0o600))
-	_, err = NewClaim(dir, region)
-	must(err)
+	g := NewGuard(dir)
+	must(g.Hold())
+	must(os.WriteFile(filepath.Join(dir, g.Prefix()+"1-0123456789abcdef:0:7"), []byte("memory"), 0o600))
 	fmt.Println("ready")
 	select {}
 }
@@ -70,7 +68,7 @@ func TestClean(t *testing.T) {
 	alive := names(t, dir)
 	require.Len(t, alive, 4)
 	// Names that are not ours, or do not keep to the rules.
-	others := []string{"1:0:0", "fabricnet-x", NewName()[:20], "sem.other"}
+	others := []string{"1:0:0", "fabricnet-x", NewName()[:20], "sem.other", NewName() + ".alone"}
 	for _, name := range others {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
 	}
@@ -83,63 +81,27 @@ func TestClean(t *testing.T) {
 	assert.ElementsMatch(t, others, names(t, dir))
 }
 
-// A claim of a dead process is no reason to remove a name that has come to belong
-// to somebody else.
-func TestCleanSparesNewOwners(t *testing.T) {
-	const region = "1-0123456789abcdef:0:0"
-	for name, c := range map[string]struct {
-		region string
-		inode  uint64 // added
-		stays  bool
-	}{
-		"stale":         {region, 0, false},
-		"another file":  {region, 1, true},
-		"not a region":  {"important", 0, true},
-		"not ours":      {"1:0:0", 0, true},
-		"another place": {"../important", 0, true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			dir := filepath.Join(root, "shm")
-			require.NoError(t, os.Mkdir(dir, 0o700))
-			path := filepath.Join(dir, c.region)
-			require.NoError(t, os.WriteFile(path, nil, 0o600))
-			var st unix.Stat_t
-			require.NoError(t, unix.Stat(path, &st))
-			text := fmt.Sprintf("%s %d\n", c.region, st.Ino+c.inode)
-			claim := filepath.Join(dir, NewName()+claimSuffix)
-			require.NoError(t, os.WriteFile(claim, []byte(text), 0o600))
-			Clean(dir)
-			_, err := os.Stat(path)
-			assert.Equal(t, c.stays, err == nil)
-			_, err = os.Stat(claim)
-			assert.ErrorIs(t, err, os.ErrNotExist, "the claim")
-		})
-	}
-}
-
-func TestClaimRemove(t *testing.T) {
+// A guard is there while anybody holds it, and can be held again.
+func TestGuard(t *testing.T) {
 	dir := t.TempDir()
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "1:2:3"), nil, 0o600))
-	c, err := NewClaim(dir, "1:2:3")
-	require.NoError(t, err)
-	require.Len(t, names(t, dir), 2)
+	g := NewGuard(dir)
 	for range 2 {
-		require.NoError(t, c.Remove())
+		require.NoError(t, g.Hold())
+		require.NoError(t, g.Hold())
+		require.Len(t, names(t, dir), 1)
+		region := filepath.Join(dir, g.Prefix()+"region")
+		require.NoError(t, os.WriteFile(region, nil, 0o600))
+		require.NoError(t, g.Release())
+		Clean(dir)
+		require.Len(t, names(t, dir), 2)
+		require.NoError(t, os.Remove(region))
+		require.NoError(t, g.Release())
 		require.Empty(t, names(t, dir))
 	}
-	// Somebody else's by now, such as a process of the same number in a container.
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "1:2:3"), nil, 0o600))
-	require.NoError(t, c.Remove())
-	require.Len(t, names(t, dir), 1)
-	c, err = NewClaim(dir, "1:2:3")
-	require.NoError(t, err)
-	require.NoError(t, os.Rename(filepath.Join(dir, "1:2:3"), filepath.Join(dir, "kept"))) // not to use its inode again
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "1:2:3"), nil, 0o600))
-	require.NoError(t, c.Remove())
-	require.FileExists(t, filepath.Join(dir, "1:2:3"))
-	_, err = NewClaim(dir, "absent")
-	require.ErrorIs(t, err, os.ErrNotExist)
-	_, err = Create(filepath.Join(dir, "absent"), NewName(), 1)
-	require.ErrorIs(t, err, os.ErrNotExist)
+	require.NoError(t, g.Hold())
+	require.NoError(t, os.Remove(filepath.Join(dir, names(t, dir)[0])))
+	require.NoError(t, g.Release(), "somebody else has removed it")
+	absent := NewGuard(filepath.Join(dir, "absent"))
+	require.ErrorIs(t, absent.Hold(), os.ErrNotExist)
+	require.ErrorIs(t, absent.Hold(), os.ErrNotExist)
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -29,8 +28,8 @@ type endpoint struct {
 	abandoned bool
 	closed    bool // there are no calls to look at
 
-	claim  *shmdir.Claim // of the region's name; nil for other providers
-	layout byte          // of the region
+	unlink func() error // removeRegion, once; nil for other providers
+	layout byte         // of the region
 
 	sockets *sockets // nil for providers that have none
 
@@ -46,14 +45,21 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 			return nil, err
 		}
 		defer done()
+		if err := holdGuard(); err != nil {
+			return nil, err
+		}
 	}
 	o, err := ofi.Open(info, options(provider))
 	if err != nil {
+		if named {
+			err = errors.Join(err, guard.Release())
+		}
 		return nil, err
 	}
 	e := &endpoint{ofi: o, attr: attributes(o, provider, delivery)}
 	e.close = sync.OnceValue(e.shut)
 	if named {
+		e.unlink = sync.OnceValue(e.removeRegion)
 		if err := e.secureRegion(); err != nil {
 			return nil, errors.Join(err, e.close())
 		}
@@ -210,7 +216,7 @@ func (e *endpoint) shut() error {
 	e.idle = nil
 	err := e.ofi.Close()
 	if err == nil {
-		err = e.Unlink() // the name is gone, the claim is not
+		err = e.Unlink() // the name is gone, its guard is not
 	}
 	return err
 }

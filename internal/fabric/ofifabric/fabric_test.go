@@ -3,9 +3,9 @@
 package ofifabric_test
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -104,13 +104,12 @@ func TestUnlink(t *testing.T) {
 	exchange()
 }
 
-// regions lists the shared memory of this process, which the provider names
-// after its number.
+// regions lists the shared memory of this process, whose names contain its number.
 func regions(t *testing.T) (names []string) {
 	entries, err := os.ReadDir("/dev/shm")
 	require.NoError(t, err)
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), strconv.Itoa(os.Getpid())+"-") {
+		if strings.Contains(e.Name(), fmt.Sprintf(".%d-", os.Getpid())) {
 			names = append(names, e.Name())
 		}
 	}

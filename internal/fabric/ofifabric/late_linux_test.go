@@ -44,6 +44,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if os.Getenv(openerVar) != "" {
+		fmt.Fprintln(os.Stderr, "opener:", openForever())
+		os.Exit(1)
+	}
 	os.Exit(m.Run())
 }
 

@@ -65,7 +65,7 @@ var effects = map[effect]string{
 	perPeer:          "an endpoint for each peer process",
 	sameHost:         "offered on one host only",
 	oneMapping:       "endpoints of one process that talk to each other are closed together",
-	namedRegion:      "regions have names that nobody can guess, are checked and their memory reserved, own ones and peers'; the names are removed once both sides are attached, and are claimed until then; an error says how much room there is",
+	namedRegion:      "regions have names that nobody can guess, are checked and their memory reserved, own ones and peers'; the names are removed once both sides are attached, and are guarded from before they are there until then; an error says how much room there is",
 	guarded:          "calls can be got out of the library, after which the endpoint is abandoned",
 	lockRegions:      "a lock between changes of regions and all that looks them up",
 	slashOwn:         "endpoints of this process are inserted with a slash in front",

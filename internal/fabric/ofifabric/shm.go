@@ -5,25 +5,27 @@ package ofifabric
 import (
 	"bytes"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"runtime"
-	"sync"
 	"sync/atomic"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 const shmDir = shmdir.Dir
 
+// guard guards the regions of this process while they have names.
+var guard = shmdir.NewGuard(shmDir)
+
 // processBase begins the names of this process's regions. By itself libfabric takes
 // the process number alone, which another process may have, too, in another PID namespace;
 // if both share /dev/shm, each then removes the other's region or takes it for its own.
-var processBase = sync.OnceValue(func() string {
-	var random [8]byte
-	rand.Read(random[:])
-	return fmt.Sprintf("fi_shm://%d-%x-", os.Getpid(), random)
-})
+func processBase() string { return fmt.Sprintf("fi_shm://%s%d-", guard.Prefix(), os.Getpid()) }
 
 // randomRegion is what sets an endpoint's region apart. Nobody can guess it: libfabric uses
 // a file that it finds under a region's name, whoever made it (smr_retry_map).
@@ -56,6 +58,20 @@ func roomForRegion() (done func(), err error) {
 	return done, nil
 }
 
+// holdGuard has the region that is going to be made guarded, until guard.Release. It fails
+// if no descriptor is left for that: from libfabric 2.3 on smr_ep_ctrl goes on without a
+// region that it could not open, and ends the process.
+func holdGuard() error {
+	if err := guard.Hold(); err != nil {
+		return err
+	}
+	spare, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	if err != nil {
+		return errors.Join(os.NewSyscallError("eventfd", err), guard.Release())
+	}
+	return unix.Close(spare)
+}
+
 // regionOf is the file in /dev/shm that a shm endpoint's name stands for.
 func regionOf(name []byte) (string, error) {
 	_, region, found := bytes.Cut(bytes.TrimRight(name, "\x00"), []byte("://"))
@@ -65,8 +81,7 @@ func regionOf(name []byte) (string, error) {
 	return string(region), nil
 }
 
-// secureRegion checks the file that libfabric has made, and reserves its memory. Its name
-// is removed by others if this process is killed before Unlink: see shmdir.Clean.
+// secureRegion checks the file that libfabric has made, and reserves its memory.
 func (e *endpoint) secureRegion() error {
 	name, err := regionOf(e.Name())
 	if err != nil {
@@ -77,9 +92,6 @@ func (e *endpoint) secureRegion() error {
 		return err
 	}
 	defer r.Close()
-	if e.claim, err = shmdir.NewClaim(shmDir, name); err != nil {
-		return err
-	}
 	if e.layout, err = r.Layout(); err != nil {
 		return err
 	}
@@ -117,10 +129,22 @@ func (e *endpoint) checkRegion(peer []byte) error {
 // not affected, nor is Close. For other providers it does nothing. It may be
 // called again.
 func (e *endpoint) Unlink() error {
-	if e.claim == nil {
+	if e.unlink == nil {
 		return nil
 	}
-	return e.claim.Remove()
+	return e.unlink()
+}
+
+// removeRegion ends what holdGuard began: the region's name goes first.
+func (e *endpoint) removeRegion() error {
+	name, err := regionOf(e.Name())
+	if err == nil {
+		err = os.Remove(filepath.Join(shmDir, name))
+	}
+	if errors.Is(err, os.ErrNotExist) { // smr_free has removed it
+		err = nil
+	}
+	return errors.Join(err, guard.Release())
 }
 
 // shmSpace says how much room is missing in /dev/shm for libfabric to offer the provider,

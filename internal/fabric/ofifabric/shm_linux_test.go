@@ -331,6 +331,8 @@ func TestFewDescriptors(t *testing.T) {
 		require.NoError(t, err)
 		taken = append(taken, f)
 	}
+	_, err = openShm()
+	require.ErrorIs(t, err, syscall.EMFILE, "none is left")
 	refused := 0
 	for i, f := range taken {
 		require.NoError(t, f.Close())
@@ -343,4 +345,5 @@ func TestFewDescriptors(t *testing.T) {
 	}
 	assert.NotZero(t, refused)
 	assert.Less(t, refused, len(taken))
+	assert.Empty(t, shmNames(t))
 }
