@@ -80,7 +80,7 @@ func (b *fakeBinder) Authorize(ctx context.Context, peer *Peer) error {
 	if b.authErr == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %v", ErrUnauthorized, b.authErr)
+	return fmt.Errorf("%w: %s", ErrUnauthorized, b.authErr.Error())
 }
 
 func (b *fakeBinder) Prepare(_ context.Context, o framing.Offer, peer *Peer, _ netip.Addr, page *Page) (Binding, error) {
