@@ -142,7 +142,7 @@ func (b *binder) authorize(ctx context.Context, peer *rendezvous.Peer) error {
 	select {
 	case err := <-answer:
 		if err != nil { // its text only: whatever it wraps, it is a refusal
-			err = fmt.Errorf("%w: %s", ErrUnauthorized, err.Error())
+			err = fmt.Errorf("%w: %s", ErrUnauthorized, fmt.Sprint(err))
 		}
 		return err
 	case <-ctx.Done():
