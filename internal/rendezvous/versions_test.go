@@ -122,7 +122,7 @@ func TestAuthorizeInTime(t *testing.T) {
 		text  string
 	}{
 		"closing":  {0, ErrClosing, ErrClosing, "closing"},
-		"time-out": {50 * time.Millisecond, nil, ErrRejected, "handshake timed out: waiting for Authorize"},
+		"time-out": {time.Second, nil, ErrRejected, "handshake timed out: waiting for Authorize"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dnc, lnc := loopback(t)
