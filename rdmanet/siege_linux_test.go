@@ -166,7 +166,11 @@ func TestSiege(t *testing.T) {
 			t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; %d KiB more memory; failures %v",
 				len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (goMemory()-memory)>>10, there.Stats().HandshakeFailures)
 			assert.LessOrEqual(t, 20*len(out), len(took), "dials that failed: %v", out)
-			assert.Less(t, took[len(took)*99/100], 5*time.Second, "new dials")
+			bound := 5 * time.Second
+			if *soak && !raceDetector { // on a machine with nothing else to do
+				bound = 200 * time.Millisecond
+			}
+			assert.Less(t, took[len(took)*99/100], bound, "new dials")
 			assert.Less(t, peers, 48, "peers, the unproven included")
 			assert.Less(t, goMemory()-memory, int64(64<<20))
 			require.NoError(t, stdin.Close())

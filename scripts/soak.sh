@@ -54,14 +54,15 @@ fuzz() {
 }
 
 # First, as they want a quiet machine, and without -race: rates are compared, how long
-# one of a thousand conns may stand still, or a round trip beside large Buffers take, has
-# a bound, and the race detector's own memory grows by some hundred bytes a conn.
-alone='Strangers|Stuck|Stalled|Flat|ManyConns|LargeBuffers'
-step "conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
+# one of a thousand conns may stand still, or a round trip beside large Buffers or a dial
+# beside strangers take, has a bound, and the race detector's own memory grows by some
+# hundred bytes a conn.
+alone='Siege|Strangers|Stuck|Stalled|Flat|ManyConns|LargeBuffers'
+step "strangers; conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
 fuzz & # gives way to the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These wait most of the time.
-peers='Siege|Kill|Frozen|Closed|Left|Hostile|Crowd'
+peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
 # A thousand times each, which takes too long with -race: that they have in make test.
 closing='CloseDuring|LeasePending|Exit'
