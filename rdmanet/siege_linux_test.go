@@ -163,8 +163,8 @@ func TestSiege(t *testing.T) {
 				good.works(t, "besieged")
 			}
 			slices.Sort(took)
-			t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; %d KiB more memory; failures %v",
-				len(took), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (goMemory()-memory)>>10, there.Stats().HandshakeFailures)
+			t.Logf("%d dials, %d failed: median %v, p99 %v, slowest %v; %d peers at most; %d KiB more memory; failures %v",
+				len(took), len(out), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (goMemory()-memory)>>10, there.Stats().HandshakeFailures)
 			assert.LessOrEqual(t, 20*len(out), len(took), "dials that failed: %v", out)
 			bound := 5 * time.Second
 			if *soak && !raceDetector { // on a machine with nothing else to do
