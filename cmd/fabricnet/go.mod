@@ -6,8 +6,8 @@ go 1.26.0
 // go.work has this module use the core that lies beside it; elsewhere these versions of
 // the core and of its exporter count, commits that are public until there are tags.
 require (
-	github.com/seed202c38ff/fabricnet v0.0.0-20261124085638-fc826e82afd4
-	github.com/seed202c38ff/fabricnet/metrics/prometheus v0.0.0-20261124085638-fc826e82afd4
+	github.com/seed202c38ff/fabricnet v0.0.0-20261124143220-e9c03ecfaeac
+	github.com/seed202c38ff/fabricnet/metrics/prometheus v0.0.0-20261124143220-e9c03ecfaeac
 )
 
 require (
