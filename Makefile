@@ -124,7 +124,7 @@ race: deps ## the conn's tests COUNT times over with -race
 # granted, which harms only them but is reported, fabrics that lie about what has
 # landed (TestRules, two lies of the path check's), bounds on the process's memory, and a
 # crash of libfabric's that is expected, and reported in other words.
-NOT_ASAN := TestHostileScripts|FuzzFrames|TestRules|TestCrowd|TestPathCheckOfLies/.*/a_(send_comes|completion_means)|TestAttacksOnProvidersPort/.*/a_request
+NOT_ASAN := TestHostileScripts|FuzzFrames|TestRules|TestCrowd|TestPathCheckOfLies/.*/a_(send_comes|completion_means)|TestAttacksOnProvidersPort/.*/^a_request
 ASAN := ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$(CURDIR)/scripts/lsan.supp:print_suppressions=0
 
 .PHONY: asan
