@@ -95,8 +95,8 @@ func TestBrokenLog(t *testing.T) {
 	assert.NoError(t, p.ended(t))
 }
 
-// Nobody waits for a reader. Lines that do not fit are counted, and he is told of how
-// many once there is room again.
+// Nobody waits for a reader. Lines that do not fit are counted, and the log says
+// how many once there is room again.
 func TestLines(t *testing.T) {
 	const total = 3 * maxLines
 	r, w := io.Pipe()
