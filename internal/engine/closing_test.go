@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"io"
+	"net"
 	"sync"
 	"syscall"
 	"testing"
@@ -233,4 +235,99 @@ func TestUnansweredCloses(t *testing.T) {
 	p.streams[1].finAcked(true)
 	later(0)
 	require.NotNil(t, open(1001))
+}
+
+func TestClosing(t *testing.T) {
+	l := newLink(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
+	defer l.close(t)
+
+	t.Run("half close", func(t *testing.T) {
+		a, b := l.dial(t)
+		_, err := a.Write([]byte("request"))
+		require.NoError(t, err)
+		require.NoError(t, a.CloseWrite())
+		_, err = a.Write([]byte("x"))
+		require.ErrorIs(t, err, syscall.EPIPE)
+		got, err := io.ReadAll(onlyReader{b})
+		require.NoError(t, err)
+		require.Equal(t, "request", string(got))
+		_, err = b.Write([]byte("answer"))
+		require.NoError(t, err)
+		require.NoError(t, b.Close())
+		got, err = io.ReadAll(onlyReader{a})
+		require.NoError(t, err)
+		require.Equal(t, "answer", string(got))
+		require.NoError(t, a.Close())
+		require.ErrorIs(t, a.Close(), net.ErrClosed)
+		_, err = a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, net.ErrClosed)
+		require.ErrorIs(t, a.SetDeadline(time.Time{}), net.ErrClosed)
+	})
+	t.Run("writing to a closed peer", func(t *testing.T) {
+		a, b := l.dial(t)
+		require.NoError(t, b.Close())
+		require.Eventually(t, func() bool {
+			_, err := a.Write([]byte("x"))
+			return errors.Is(err, syscall.EPIPE)
+		}, 5*time.Second, time.Millisecond)
+		_, err := a.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, a.Close())
+	})
+	t.Run("linger 0 resets", func(t *testing.T) {
+		a, b := l.dial(t)
+		require.NoError(t, b.SetLinger(0))
+		require.NoError(t, b.Close())
+		_, err := a.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, a.Close())
+	})
+	t.Run("reset before Open has returned", func(t *testing.T) {
+		for range 20 {
+			opened := make(chan *Conn)
+			go func() {
+				c, err := l.a.Open(context.Background(), 7)
+				assert.NoError(t, err)
+				opened <- c
+			}()
+			b := <-l.accept
+			l.ea.mu.Lock() // its answer and the reset come together, unless the answer has come
+			sent := l.eb.Stats().FramesSent
+			require.NoError(t, b.SetLinger(0))
+			require.NoError(t, b.Close())
+			require.Eventually(t, func() bool { return l.eb.Stats().FramesSent > sent }, 5*time.Second, time.Millisecond)
+			l.ea.mu.Unlock()
+			a := <-opened
+			require.NotNil(t, a)
+			_, err := a.Read(make([]byte, 1))
+			require.ErrorIs(t, err, syscall.ECONNRESET)
+			_, err = a.Write(make([]byte, 1))
+			require.Error(t, err)
+			require.NoError(t, a.Close())
+		}
+	})
+	t.Run("close read discards", func(t *testing.T) {
+		a, b := l.dial(t)
+		require.NoError(t, b.CloseRead())
+		n, err := a.Write(make([]byte, 8<<20)) // more than any window
+		require.NoError(t, err)
+		require.Equal(t, 8<<20, n)
+		_, err = b.Read(make([]byte, 1))
+		require.Equal(t, io.EOF, err)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+	t.Run("refused", func(t *testing.T) {
+		_, err := l.a.Open(context.Background(), 8)
+		require.ErrorIs(t, err, syscall.ECONNREFUSED)
+	})
+	t.Run("cancelled", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		_, err := l.a.Open(ctx, 7)
+		require.ErrorIs(t, err, context.Canceled)
+	})
+	require.Eventually(t, func() bool {
+		return l.ea.Stats().Streams == 0 && l.eb.Stats().Streams <= 1 // the cancelled one waits in the backlog
+	}, 5*time.Second, time.Millisecond, "streams left behind")
 }

@@ -28,22 +28,14 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 		return nil, err
 	}
 	out, err := hs.acceptDialer(ctx)
-	switch {
+	switch cause := context.Cause(ctx); {
 	case err == nil || hs.lost:
-	case ctx.Err() == nil:
+	case cause == nil:
 		hs.reject(err, lingerTime)
-	default:
-		cause := context.Cause(ctx)
-		switch {
-		case errors.Is(cause, ErrClosing):
-		case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // what took too long was here
-			cause = explain(ctx, err)
-		default:
-			return out, err
-		}
-		<-hs.struck // its deadline must not be the last one
-		_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
-		hs.reject(cause, closingTime)
+	case errors.Is(cause, ErrClosing):
+		hs.rejectLate(cause)
+	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // what took too long was here
+		hs.rejectLate(explain(ctx, err))
 	}
 	return out, err
 }
@@ -224,6 +216,13 @@ func (hs *handshake) reject(err error, limit time.Duration) {
 	if hs.write(framing.KindReject, rejectOf(err)) == nil {
 		hs.linger(limit)
 	}
+}
+
+// rejectLate is reject where the context has ended the handshake.
+func (hs *handshake) rejectLate(err error) {
+	<-hs.struck // its deadline must not be the last one
+	_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
+	hs.reject(err, closingTime)
 }
 
 // lingerTime and lingerBytes bound how long a refused peer is listened to,

@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/assert"
@@ -105,13 +107,19 @@ func TestUnlink(t *testing.T) {
 }
 
 // regions lists the shared memory of this process, whose names contain its number.
-func regions(t *testing.T) (names []string) {
-	entries, err := os.ReadDir("/dev/shm")
+func regions(t *testing.T) []string {
+	t.Helper()
+	own := fmt.Sprintf(".%d-", os.Getpid())
+	return slices.DeleteFunc(shmNames(t), func(name string) bool { return !strings.Contains(name, own) })
+}
+
+// shmNames lists all that is in /dev/shm.
+func shmNames(t *testing.T) (names []string) {
+	t.Helper()
+	list, err := os.ReadDir(shmdir.Dir)
 	require.NoError(t, err)
-	for _, e := range entries {
-		if strings.Contains(e.Name(), fmt.Sprintf(".%d-", os.Getpid())) {
-			names = append(names, e.Name())
-		}
+	for _, e := range list {
+		names = append(names, e.Name())
 	}
 	return names
 }

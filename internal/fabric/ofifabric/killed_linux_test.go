@@ -65,13 +65,3 @@ func TestKilledWhileOpening(t *testing.T) {
 	t.Logf("the killed left %d names", left)
 	require.NotZero(t, left)
 }
-
-func shmNames(t *testing.T) (names []string) {
-	t.Helper()
-	list, err := os.ReadDir(shmdir.Dir)
-	require.NoError(t, err)
-	for _, e := range list {
-		names = append(names, e.Name())
-	}
-	return names
-}
