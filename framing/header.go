@@ -15,7 +15,7 @@ const (
 	MaxVersion = 2
 	// FrameVersion is that of what crosses the fabric: headers, payloads and
 	// completion data. Each Attach has it.
-	FrameVersion = 2
+	FrameVersion = 3
 	// FeatureHeartbeats: Pings without payload are answered in kind.
 	FeatureHeartbeats uint64 = 1 << 0
 	// Features are the bits of all optional features, for a Hello.

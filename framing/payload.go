@@ -191,3 +191,16 @@ func (i Immediate) Seq() uint16 { return uint16(i) }
 // stream and in the ring, where the write before it ended: no Large frame
 // announces it.
 func (i Immediate) Continues() bool { return i&(1<<16) != 0 }
+
+// Balance is what a Credit frame says of receive slots besides what each frame does. Both
+// counts are cumulative, modulo 2^32.
+type Balance struct {
+	Returned uint32 // slots that the sender of the frame has given back
+	Recalled uint32 // slots that it asks to be given back
+}
+
+// Pos is the balance as Header.Pos of a Credit frame has it.
+func (b Balance) Pos() uint64 { return uint64(b.Recalled)<<32 | uint64(b.Returned) }
+
+// BalanceOf is the balance that Header.Pos of a Credit frame says.
+func BalanceOf(pos uint64) Balance { return Balance{uint32(pos), uint32(pos >> 32)} }

@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -18,7 +18,7 @@ import (
 func TestIdlePeersMakeRoom(t *testing.T) {
 	const servers = 20
 	few := simfabric.TCP()
-	few.RxDepth = framing.MinSlots // for one peer
+	few.RxDepth = engine.LeastSlots // for one peer
 	for name, tt := range map[string]struct {
 		simfabric.Personality
 		full string // what is said when there is no room
@@ -69,7 +69,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 func TestGenerations(t *testing.T) {
 	const places, generations = 2, 3
 	few := simfabric.TCP()
-	few.RxDepth = places * framing.MinSlots
+	few.RxDepth = places * engine.LeastSlots
 	for _, side := range []string{"listening", "dialing"} {
 		t.Run(side, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
@@ -124,7 +124,7 @@ func TestGenerations(t *testing.T) {
 // it, and the other is offered the next endpoint.
 func TestLastPlace(t *testing.T) {
 	few := simfabric.TCP()
-	few.RxDepth = 3 * framing.MinSlots
+	few.RxDepth = 3 * engine.LeastSlots
 	for range rounds(20, 500) {
 		n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
 		hub := rdmanet.NewTransport(n)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -21,7 +22,10 @@ func (c *core) chores() (again bool) {
 	}
 	c.grantWaiting()
 	c.probes.evict(c.now())
-	for _, p := range c.order {
+	for _, p := range slices.Clone(c.order) { // some may end
+		if p.err != nil {
+			continue
+		}
 		p.checkCloses()
 		p.beat()
 		if p.checkProgress() {

@@ -18,7 +18,7 @@ type Config struct {
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
 	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB.
 	Ring int
-	// PeerSlots is how many receive slots each peer may have in flight.
+	// PeerSlots is how many receive slots each peer may have at most.
 	PeerSlots int
 	// DeadAfter is for how long the fabric may refuse a peer's operations, or
 	// complete none of them, before the peer counts as dead.
@@ -45,7 +45,7 @@ type PeerConfig struct {
 	// Gone is called once after that, when the user has closed the last conn.
 	Gone func()
 	// Unproven: nobody knows yet whether it reaches this side over the fabric, so it gets
-	// the fewest receive slots there can be, and its share when it is Attached. Until its
+	// no more than the fewest receive slots there can be until it is Attached. Until its
 	// path check has gone through, it can open no conns.
 	Unproven bool
 }
@@ -81,7 +81,8 @@ const (
 	// processor time a write with 64, 5.5 with 32).
 	sharedSlots = 32
 
-	// lazyRecvs is how many receives may wait to be posted, if all peers have slots enough.
+	// lazyRecvs is how many receives may wait to be posted, if those that have used them
+	// have slots enough.
 	lazyRecvs = 4
 
 	// lendSlab is the size of the slabs that Buffers are cut from, and lendKeep how

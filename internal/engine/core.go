@@ -46,36 +46,39 @@ type core struct {
 	lessees []*peer
 
 	// See supply.go.
-	staging  supply
-	sending  supply
-	needs    []*supply    // what is wanted, in the order in which it was asked for
-	waste    []*pool.Slab // to be closed
-	leftover []*pool.Slab // that could not be deregistered: chores tries again
-	mapping  int          // calls that map or unmap without the lock
+	staging   supply
+	sending   supply
+	receiving supply
+	needs     []*supply    // what is wanted, in the order in which it was asked for
+	waste     []*pool.Slab // to be closed
+	leftover  []*pool.Slab // that could not be deregistered: chores tries again
+	mapping   int          // calls that map or unmap without the lock
 
 	ops     []txOp // operations in flight by tag
 	freeOps []uint32
 	depth   int // how many live peers may have in flight
 	flying  int
-	stalled int // peers whose operations the fabric has refused for now
+	stalled int     // peers whose operations the fabric has refused for now
+	retries []*peer // those that were refused, in the order in which they are offered again
 
+	receives
 	recvs        []fabric.Op // receives to post
-	owners       []*peer     // of recvs: whose slot credit each gives back, or nil
+	owners       []*peer     // of recvs: who has used each, or nil
 	recvsRefused bool        // the fabric has refused the first of recvs
-	lazyRecvs    int         // how many of recvs may wait for the next call
+	urgent       bool        // recvs are not to wait for the next call
 	batch        [16]fabric.Op
 	peers        map[uint32]*peer
-	order        []*peer // the same, in the order in which they came; replaced when one goes
+	order        []*peer // the same, in an order that a replay repeats
 	lastID       uint32
-	granted      int     // receive slots promised to peers; never more than rx.Len
 	touched      []*peer // to be flushed when the dispatch ends
+	lines        lines   // peers that wait for what all share
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
 	graves       graves
 	capacity
 	lost  map[*peer]struct{} // peers that have failed and still have streams
 	held  bool               // a tail waits for more: a peer with a doorbell has no others beside it
-	freed bool               // a budget of the whole endpoint has grown: look at the peers
+	freed bool               // a budget of the whole endpoint has grown: look at who waits in lines
 	// rang lists peers that were sent something and may sleep.
 	rang  []*peer
 	err   error // the endpoint is unusable
@@ -125,15 +128,15 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: a.TxDepth, capacity: capacity{sends: min(128, max(2*ctlSlots, a.TxDepth))},
-		proven:    a.CQDataSize >= proofSize,
-		deliver:   a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
-		lazyRecvs: lazyRecvs,
+		proven:  a.CQDataSize >= proofSize,
+		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
+	c.sharable = min(a.RxDepth, int(cfg.Budget.Stats().Limit/8/eagerFrame))
 	if !a.PerPeer {
 		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see deadHold
 	}
-	if a.RxDepth < framing.MinSlots {
-		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, framing.MinSlots)
+	if a.RxDepth < LeastSlots {
+		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, LeastSlots)
 	}
 	c.eager = int(min(a.MaxMsgSize, eagerFrame))
 	if c.eager < framing.MinEager {
@@ -143,7 +146,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c.rx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
 	c.tx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
-	c.staging.slots, c.sending.slots = c.stage, c.tx
+	c.staging.slots, c.sending.slots, c.receiving.slots = c.stage, c.tx, c.rx
 	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)
 	if err := c.tx.Grow(c.sends); err != nil {
 		c.free()
@@ -172,6 +175,7 @@ func (c *core) push(p *peer) {
 			o := &p.out[p.head+n]
 			if o.op.Kind != fabric.Inject {
 				if !p.mayFly() {
+					c.lineUp(p, lineQueue)
 					break
 				}
 				o.op.Tag = c.takeOp(o.tx)
@@ -208,6 +212,10 @@ func (c *core) push(p *peer) {
 		p.stalled = true
 		c.stalled++
 		c.stats.Stalls.Queue++
+	}
+	if p.stalled && !p.retrying {
+		p.retrying = true
+		c.retries = append(c.retries, p)
 	}
 }
 
@@ -268,6 +276,7 @@ func (c *core) dropOp(tag uint32) {
 
 // postRecvs posts the receive slots that are free again.
 func (c *core) postRecvs() {
+	c.urgent = false
 	for len(c.recvs) > 0 {
 		n := min(len(c.recvs), len(c.batch))
 		posted, _, err := c.fab.Exchange(c.recvs[:n], nil)
@@ -280,12 +289,13 @@ func (c *core) postRecvs() {
 // tookRecvs notes that the fabric has taken the first posted of the n receives that
 // it was offered, and reports whether these were all.
 func (c *core) tookRecvs(posted, n int, err error) bool {
+	c.ready += posted
 	for _, p := range c.owners[:posted] {
 		if p != nil {
-			p.granted++
-			c.touch(p)
+			c.grant(p)
 		}
 	}
+	c.feed()
 	if posted > 0 && c.recvsRefused {
 		c.stats.Retries++
 	}
@@ -298,22 +308,13 @@ func (c *core) tookRecvs(posted, n int, err error) bool {
 	return posted == n && err == nil
 }
 
-// repost posts a receive slot again, and gives its credit back to p, if any,
-// once it is really posted.
-func (c *core) repost(slot uint32, p *peer) {
-	if c.err != nil {
-		return
-	}
-	c.owners = append(c.owners, p)
-	c.recvs = append(c.recvs, fabric.Op{
-		Kind: fabric.Recv, Tag: slot, Buf: c.rx.Bytes(slot), Desc: c.rx.Desc(slot),
-	})
-}
-
 // dispatch takes reaped completions in, then sends what they make possible.
 func (c *core) dispatch(done []fabric.Completion) {
 	for i := range done {
 		d := &done[i]
+		if d.Kind == fabric.Recv {
+			c.ready--
+		}
 		switch {
 		case d.Kind == fabric.Recv && d.Err == nil:
 			c.failing.inRow = 0
@@ -328,9 +329,7 @@ func (c *core) dispatch(done []fabric.Completion) {
 		case d.Kind == 0:
 			c.stats.CQErrors++
 			if c.attr.PerPeer { // it can only be about the one peer
-				for _, p := range c.order {
-					c.fail(p, d.Err)
-				}
+				c.failAll(d.Err)
 			}
 		default:
 			c.sent(d.Tag, d.Err)
@@ -345,7 +344,7 @@ func (c *core) dispatch(done []fabric.Completion) {
 // them already.
 func (c *core) flush() {
 	for {
-		if len(c.recvs) > c.lazyRecvs || slices.Contains(c.owners, nil) {
+		if len(c.recvs) > lazyRecvs || c.urgent {
 			c.postRecvs()
 		}
 		if c.ringFreed {
@@ -355,19 +354,16 @@ func (c *core) flush() {
 		for i := 0; i < len(c.touched); i++ {
 			p := c.touched[i]
 			p.touched = false
+			c.stats.steps++
 			p.flush()
+			p.wakeWriters()
 		}
 		c.touched = c.touched[:0]
 		if !c.freed {
 			return
 		}
 		c.freed = false
-		for _, p := range c.order {
-			if p.wants() {
-				p.flush()
-			}
-			p.wakeWriters()
-		}
+		c.serve()
 	}
 }
 
@@ -428,10 +424,14 @@ func (c *core) breakdown(err error) {
 	}
 	c.err = err
 	c.recvs, c.owners = nil, nil // or it would be polled for ever, to post them
-	for _, p := range c.order {
+	c.failAll(err)
+	c.updateRoom()
+}
+
+func (c *core) failAll(err error) {
+	for _, p := range slices.Clone(c.order) {
 		c.fail(p, err)
 	}
-	c.updateRoom()
 }
 
 func (c *core) noteAbandoned(err error) {
@@ -440,16 +440,19 @@ func (c *core) noteAbandoned(err error) {
 	}
 }
 
+// retryAtOnce bounds for how many peers the fabric is offered again at a time what it has
+// refused.
+const retryAtOnce = 16
+
 // retry offers the fabric again what it has refused.
 func (c *core) retry() {
 	c.postRecvs()
-	if c.stalled == 0 {
-		return
-	}
-	for _, p := range c.order {
-		if len(p.out) > 0 {
-			c.push(p)
-		}
+	for n := min(len(c.retries), retryAtOnce); n > 0; n-- {
+		p := c.retries[0]
+		c.retries = c.retries[1:]
+		p.retrying = false
+		c.stats.steps++
+		c.push(p)
 	}
 }
 

@@ -172,13 +172,12 @@ func (e *Endpoint) choresSoon() {
 
 // Peer is one process at the other end of an Endpoint.
 type Peer struct {
-	e        *Endpoint
-	p        *peer
-	local    framing.Attach
-	unproven bool      // it has MinSlots until Attached
-	join     sync.Once // ends with its coming up
-	left     sync.Once
-	drain    sync.Once
+	e     *Endpoint
+	p     *peer
+	local framing.Attach
+	join  sync.Once // ends with its coming up
+	left  sync.Once
+	drain sync.Once
 }
 
 // NewPeer reserves a place for a peer.
@@ -196,15 +195,10 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !e.settleRecvs() {
-		p.cfg = PeerConfig{} // who asked for the peer hears of its end here, and has none to wait for
-		e.core.fail(p, errRecvs)
-		return nil, fmt.Errorf("provider %s: %w", e.attr.Provider, errRecvs)
-	}
 	e.poller.Join()
-	return &Peer{e: e, p: p, unproven: cfg.Unproven, local: framing.Attach{
+	return &Peer{e: e, p: p, local: framing.Attach{
 		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
-		Slots: uint32(p.slots), Eager: uint32(e.core.eager),
+		Slots: uint32(p.share), Eager: uint32(e.core.eager),
 	}}, nil
 }
 
@@ -306,15 +300,8 @@ func (p *Peer) Attached(bell Bell) {
 	if bell.Own != nil {
 		p.e.poller.SetBell(&bell) // first: a write that is held back needs it
 	}
-	p.p.bell = bell
+	p.p.bell, p.p.cfg.Unproven = bell, false
 	p.e.leave()
-	if p.unproven {
-		p.e.newcomers.Lock()
-		p.e.enter()
-		p.e.promote(p.p)
-		p.e.leave()
-		p.e.newcomers.Unlock()
-	}
 	p.join.Do(p.e.poller.Joined)
 	p.e.poller.Stir() // conns come now
 }

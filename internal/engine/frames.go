@@ -24,6 +24,7 @@ type ctlFrame struct {
 func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 	if !p.mayFrame() {
 		p.c.stats.Stalls.SendSlots++
+		p.c.lineUp(p, lineFrames)
 		return false
 	}
 	slot, _ := p.c.tx.Get()
@@ -83,7 +84,7 @@ func (p *peer) flush() {
 	}
 	p.postProbe()
 	p.flushControl()
-	for len(p.dirty) > 0 || p.creditDue() {
+	for len(p.dirty) > 0 || p.creditDue() || p.balanceDue() {
 		if !p.mayCtl() || !p.sendCredits() {
 			break
 		}
@@ -124,7 +125,11 @@ func (p *peer) payload(f *ctlFrame) []byte {
 // sendCredits tells the peer of its slots and of the dirty streams' credits.
 func (p *peer) sendCredits() bool {
 	if !p.mayFrame() {
+		p.c.lineUp(p, lineFrames)
 		return false
+	}
+	if p.creditDue() {
+		p.c.grow(p)
 	}
 	slot, _ := p.c.tx.Get()
 	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
@@ -144,11 +149,11 @@ func (p *peer) sendCredits() bool {
 		n += framing.CreditSize
 	}
 	p.dirty = slices.Delete(p.dirty, 0, took)
-	if n == 0 && !p.creditDue() {
+	if n == 0 && !p.creditDue() && !p.balanceDue() {
 		p.c.tx.Put(slot)
 		return true
 	}
 	p.c.stats.CreditFrames++
-	p.queue(&ctlFrame{t: framing.TypeCredit}, nil, slot, n, false)
+	p.queue(&ctlFrame{t: framing.TypeCredit, pos: p.tellBalance().Pos()}, nil, slot, n, false)
 	return true
 }

@@ -147,7 +147,7 @@ func connect(t testing.TB, p, o *peer) {
 	addr, err := p.c.fab.Insert(o.c.fab.Name())
 	require.NoError(t, err)
 	require.NoError(t, p.attach(&framing.Attach{
-		Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(o.c.eager),
+		Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(o.c.eager),
 	}, addr))
 }
 
@@ -305,9 +305,10 @@ func (sc *scene) check() {
 	require.NoError(sc.t, c.err, "the endpoint")
 	require.NoError(sc.t, sc.toHonest.err, "the honest peer")
 	require.LessOrEqual(sc.t, c.cfg.Budget.Stats().Used, int64(hostileBudget))
-	granted, held := 0, 0
+	promised, held := 0, 0
 	for _, p := range c.peers {
-		granted += p.slots
+		promised += p.promised() + beatSlots
+		require.GreaterOrEqual(sc.t, p.known(), 0, "slots that it was told of")
 		require.LessOrEqual(sc.t, len(p.ctl), maxControl+8*max(64, len(p.streams)), "control frames")
 		require.LessOrEqual(sc.t, len(p.out)-p.head, c.tx.Len()+c.stage.Len()+len(sc.lent)+64, "operations queued")
 		require.LessOrEqual(sc.t, len(p.prepaid), len(c.ops), "announcements")
@@ -326,8 +327,8 @@ func (sc *scene) check() {
 			}
 		}
 	}
-	require.Equal(sc.t, granted, c.granted)
-	require.LessOrEqual(sc.t, granted, c.rx.Len())
+	require.Equal(sc.t, promised, c.promised)
+	require.LessOrEqual(sc.t, promised, c.ready+len(c.recvs))
 	for p := range c.lost {
 		for _, s := range p.streams {
 			require.Empty(sc.t, s.held, "held frames of a peer that is lost")
@@ -436,7 +437,7 @@ func (w *stateWriter) write(v reflect.Value, path string) {
 		for i := range v.NumField() {
 			switch name := v.Type().Field(i).Name; name {
 			// What dropping a frame may change: its slot is posted again.
-			case "fab", "owner", "recvs", "owners", "batch", "FramesDropped", "CQErrors", "Reaped", "conn", "failing", "recvsRefused", "Retries", "Polls", "pollsFull":
+			case "fab", "owner", "recvs", "owners", "ready", "urgent", "batch", "FramesDropped", "CQErrors", "Reaped", "conn", "failing", "recvsRefused", "Retries", "Polls", "pollsFull":
 			default:
 				w.write(v.Field(i), path+"."+name)
 			}

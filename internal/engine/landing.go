@@ -82,8 +82,7 @@ func (c *core) landed(data uint64) {
 	if !p.useSlot() {
 		return
 	}
-	p.granted++
-	c.touch(p)
+	c.grant(p)
 	l := c.leases.Lookup(imm.Lease())
 	if l == nil {
 		c.stats.WritesStray++

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -25,7 +26,7 @@ func (m *model) look() {
 				"%v: nobody wakes the reader", e)
 		case "write":
 			s := e.s
-			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.lacks(e.conn.left) == wantOwn),
+			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.itsOwn(s.lacks(e.conn.left))),
 				"%v: nobody wakes the writer (lacks %d)", e, s.lacks(e.conn.left))
 		case "close":
 			m.check(e.s.wr.waiting && !e.s.settled() && !e.conn.wdl.passed, "%v: nobody wakes Close", e)
@@ -41,12 +42,36 @@ func (m *model) look() {
 		for _, p := range h.c.order {
 			blocked += len(p.blocked)
 			awake += p.awake
+			m.check(len(p.blocked) == 0 || !p.blocked[0].wr.waiting || slices.Contains(p.inLine[:], true) || p.awake > 0 || p.blocked[0].lacks(p.blocked[0].conn.left) == WaitsPeerSlots,
+				"%v: nobody serves the writers of peer %d", h, p.id)
 		}
 		m.check(blocked == h.c.blocked && awake <= h.c.awake, "%v: %d blocked of %d, %d awake of %d", h, h.c.blocked, blocked, h.c.awake, awake)
 		m.lookAtMemory(h)
-		m.check(h.c.granted <= h.c.rx.Len() || h.down, "%v: more receive slots are granted than there are", h)
+		m.lookAtSlots(h)
 		m.check(h.c.flying >= 0 && h.c.flying <= h.c.attr.TxDepth, "%v: %d operations in a queue of %d", h, h.c.flying, h.c.attr.TxDepth)
 	}
+}
+
+// lookAtSlots: no more receives are promised than there are, and those that are due to be.
+func (m *model) lookAtSlots(h *host) {
+	promised, owed, shares := 0, 0, 0
+	for _, p := range h.c.order {
+		promised += p.promised() + beatSlots
+		owed += p.short()
+		m.check(p.known() >= 0 && p.promised() >= p.known(), "%v: %d slots promised to peer %d, which knows of %d", h, p.promised(), p.id, p.known())
+		if p.share > framing.MinSlots && p.older != nil {
+			shares++
+		}
+	}
+	m.check(h.down || h.c.err != nil || promised == h.c.promised && owed == h.c.owed && promised <= h.c.ready+len(h.c.recvs)+len(h.c.failing.late),
+		"%v: %d receive slots are promised and %d owed, as is thought %d and %d, of %d and %d to be posted",
+		h, promised, owed, h.c.promised, h.c.owed, h.c.ready, len(h.c.recvs))
+	listed := 0
+	for p := h.c.recent; p != nil && (listed == 0 || p != h.c.recent); p = p.older {
+		listed++
+		m.check(p.older.newer == p && p.newer.older == p && p.err == nil, "%v: the order of last use is broken", h)
+	}
+	m.check(listed == shares, "%v: %d peers have more than the least, %d are listed", h, shares, listed)
 }
 
 // lookAtMemory: all that is mapped is paid for, rings by the windows of streams that
@@ -129,9 +154,9 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 			used--
 		}
 	}
-	m.check(used == o.seen && uint32(me.credit) == o.told, "pair %d: %d slots used and %d granted, as the other side sees it %d and %d",
-		p.id, used, me.credit, o.seen, o.told)
-	m.check(o.granted-o.seen == uint32(o.slots), "pair %d: %d of %d receive slots are free", p.id, o.granted-o.seen, o.slots)
+	m.check(used == o.seen && uint32(me.credit) == o.told && me.given == o.returned, "pair %d: %d slots used, %d granted and %d given back, as the other side sees it %d, %d and %d",
+		p.id, used, me.credit, me.given, o.seen, o.told, o.returned)
+	m.check(o.promised() >= framing.MinSlots && !o.creditDue() && !o.balanceDue(), "pair %d: %d of %d receive slots are promised", p.id, o.promised(), o.share)
 	m.check(len(me.out) == me.head && len(me.prepaid)+len(me.ctl)+len(me.pending)+len(me.dirty) == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b", p.id, me.probe.state, me.probe.needs)
 	m.check(!me.beats.asked, "pair %d: a heartbeat is not answered", p.id)
@@ -161,7 +186,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	unread := !o.s.segs.empty() || o.s.reader.copies() || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
 		m.check(unread && !o.deaf(), "%v: the writer waits, and all is read", e)
-		m.check(e.s.lacks(e.conn.left) != wantNothing, "%v: the writer waits, and could go on", e)
+		m.check(e.s.lacks(e.conn.left) != WaitsNothing, "%v: the writer waits, and could go on", e)
 	}
 	if o.reader != nil {
 		m.check(!e.finished && held == 0 && !e.aborted, "%v: the reader waits, and there is something", o)
@@ -328,9 +353,9 @@ func (m *model) dump() string {
 }
 
 func dumpPeer(c *core, p *peer) string {
-	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer slots %d granted %d told %d seen %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
+	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer share %d granted %d told %d seen %d returned %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
 		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
-		p.slots, p.granted, p.told, p.seen, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
+		p.share, p.granted, p.told, p.seen, p.returned, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
 	for _, s := range p.streams {
 		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closing %d, waiting %v\n",
 			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closing, s.wr.waiting)

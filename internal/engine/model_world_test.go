@@ -61,7 +61,7 @@ func (m *model) randomOptions() options {
 		o.most, o.size = min(o.most, 15), min(o.size, 12) // every byte costs many more steps
 	}
 	if o.hosts == 2 && !o.both && m.oneIn(4) {
-		o.sim.RxDepth = pick(m, 4, 8)
+		o.sim.RxDepth = pick(m, LeastSlots, 2*LeastSlots)
 	}
 	if m.oneIn(4) {
 		o.tight = 1 + m.rng.IntN(pick(m, 4<<10, 64<<10, 1<<20, 10<<20))
@@ -202,9 +202,6 @@ func (m *model) connect(a, b *host) *pair {
 		var err error
 		h.e.enter()
 		p.peers[side], err = h.e.newPeer([16]byte{byte(p.id), byte(side)}, cfg)
-		for err == nil && h.c.err == nil && len(h.c.recvs) > 0 { // what a peer is granted must be posted
-			h.c.postRecvs()
-		}
 		h.e.leave()
 		if err != nil {
 			full := errors.Is(err, ErrFull) && len(h.c.order) > 0 // of another pair of the two
@@ -237,7 +234,7 @@ func (m *model) connect(a, b *host) *pair {
 			eager = min(eager, m.opt.eager)
 		}
 		err = me.attach(&framing.Attach{
-			Peer: o.id, Token: o.token, Slots: uint32(o.slots), Eager: uint32(eager),
+			Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(eager),
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
 		if m.opt.bells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
@@ -253,9 +250,7 @@ func (m *model) connect(a, b *host) *pair {
 	}
 	p.hosts[0].e.leave()
 	p.hosts[1].e.enter()
-	if p.peers[1].cfg.Unproven {
-		p.hosts[1].e.promote(p.peers[1])
-	}
+	p.peers[1].cfg.Unproven = false
 	p.hosts[1].e.leave()
 	return p
 }

@@ -174,7 +174,6 @@ func (s *stream) phase() Phase {
 	return Open
 }
 
-// waits follows lacks, which only has to know who is to be woken.
 func (s *stream) waits() Waits {
 	p := s.p
 	switch {
@@ -184,28 +183,9 @@ func (s *stream) waits() Waits {
 		return WaitsDelivery
 	case p.stalled:
 		return WaitsQueue
-	case s.pend.active && !p.mayData(1):
-		return WaitsPeerSlots
-	case !s.pend.active && s.grant == grantHeld && s.isLarge(s.conn.left) && !s.conn.small:
-		return s.waitsLarge()
-	case s.windowFull():
-		return WaitsWindow
-	case !s.pend.active && !p.mayWrite():
-		return WaitsSendSlots
 	}
-	return WaitsTurn
-}
-
-func (s *stream) waitsLarge() Waits {
-	switch p := s.p; {
-	case s.ringRoom(s.conn.left, stepSize) == 0:
-		return WaitsRing
-	case !p.mayData(2):
-		return WaitsPeerSlots
-	case !p.mayWrite():
-		return WaitsSendSlots
-	case !s.conn.zeroCopy && !p.mayStage():
-		return WaitsStage
+	if w := s.lacks(s.conn.left); w != WaitsNothing {
+		return w
 	}
 	return WaitsTurn
 }

@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
-	"runtime"
 	"slices"
 	"sync/atomic"
 	"syscall"
@@ -17,6 +17,7 @@ import (
 type peer struct {
 	c        *core
 	id       uint32 // our number for the peer: its frames carry it
+	at       int    // in core.order
 	theirs   uint32 // its number for us
 	token    [16]byte
 	proofIn  uint64 // that its frames must carry
@@ -29,7 +30,8 @@ type peer struct {
 	ended    bool        // the owner knows of err
 	answers  atomic.Bool // a frame of it has come; read without the lock
 
-	receiveSlots
+	recvCredit
+	sendCredit
 	outgoing
 	held
 	doorbell
@@ -39,28 +41,17 @@ type peer struct {
 	beats heartbeat
 }
 
-// receiveSlots are those that the peer may use of ours, and we of the peer's. All
-// counters are cumulative and wrap.
-type receiveSlots struct {
-	slots      int                // how many it may have in flight
-	granted    uint32             // slots granted
-	told       uint32             // granted, as of the last frame sent
-	seen       uint32             // slots that it used
-	credit     framing.SlotCursor // slots granted to us
-	used       uint32
-	theirSlots int
-}
-
 // outgoing is what is to be sent to the peer, and what holds it up.
 type outgoing struct {
-	out     []outOp // operations in order; out[:head] are posted
-	head    int
-	stalled bool          // nothing of out can be posted for now
-	refused bool          // since the fabric has refused it
-	moved   bool          // since chores looked last, something was posted or completed
-	waited  time.Duration // for how long nothing has, although something waits
-	movedAt time.Time     // when chores last found that something had, or that something came
-	heard   uint32        // seen, as of then
+	out      []outOp // operations in order; out[:head] are posted
+	head     int
+	stalled  bool          // nothing of out can be posted for now
+	refused  bool          // since the fabric has refused it
+	retrying bool          // listed in core.retries
+	moved    bool          // since chores looked last, something was posted or completed
+	waited   time.Duration // for how long nothing has, although something waits
+	movedAt  time.Time     // when chores last found that something had, or that something came
+	heard    uint32        // seen, as of then
 
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame
@@ -70,6 +61,7 @@ type outgoing struct {
 	pending []*stream // streams whose coalesced data waits for a slot
 	dirty   []*stream // streams whose credits the peer should hear of
 	touched bool      // listed in core.touched
+	inLine  [lineKinds]bool
 }
 
 // held is what the peer holds of what all peers share.
@@ -125,130 +117,44 @@ func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 		return nil, err
 	}
 	defer c.updateRoom()
-	want, err := c.share(cfg.Unproven)
-	if err == nil {
-		want, err = e.mapRecvs(want)
+	share := framing.MinSlots
+	if c.attr.PerPeer { // which has no others
+		share = min(c.cfg.PeerSlots, c.attr.RxDepth-beatSlots)
+	}
+	err := e.makeRoom(share + beatSlots)
+	for errors.Is(err, ErrMemory) && share > framing.MinSlots {
+		share = max(framing.MinSlots, share/2)
+		err = e.makeRoom(share + beatSlots)
 	}
 	if err != nil {
 		return nil, err
 	}
-	return c.newPeer(token, cfg, want)
-}
-
-// mapRecvs sees to it that there are so many receive slots more than are granted, or as
-// many as there is memory for.
-func (e *Endpoint) mapRecvs(want int) (int, error) {
-	c := e.core
-	for c.err == nil && c.rx.Len() < c.granted+want {
-		n := c.granted + want - c.rx.Len()
-		slab, err := e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) })
-		if err == nil {
-			c.rx.Add(slab, n)
-		} else if want /= 2; want < framing.MinSlots {
-			return 0, fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
-		}
+	p := c.newPeer(token, cfg, share)
+	if most := c.mostRecvs(); most-c.spoken() < most/8 {
+		c.recall(c.taken) // for those that come next
 	}
-	return want, c.err
-}
-
-// promote gives a peer that was Unproven its share. Without room or memory it makes do with
-// what it has. It is called as newPeer is.
-func (e *Endpoint) promote(p *peer) {
-	c := e.core
-	p.cfg.Unproven = false
-	want, err := c.share(false)
-	if want -= p.slots; err != nil || want <= 0 {
-		return
-	}
-	if want, err = e.mapRecvs(want); err != nil {
-		return
-	}
-	c.postFree()
-	if !e.settleRecvs() || p.err != nil {
-		return
-	}
-	p.slots += want
-	p.granted += uint32(want)
-	c.granted += want
-	c.setLazy()
-	c.updateRoom()
-	c.touch(p) // it is told
-}
-
-// settleRecvs waits until all receives are posted, which peers must not be promised
-// before. The fabric may take none: it reports false then.
-func (e *Endpoint) settleRecvs() bool {
-	for range 1000 {
-		if len(e.core.recvs) == 0 {
-			return e.core.err == nil
-		}
-		e.leave()
-		runtime.Gosched()
-		e.enter()
-		e.core.postRecvs()
-	}
-	return false
-}
-
-// share is how many receive slots another peer gets: one of what is left, so that the
-// first ones do not take all of a shared endpoint's queue.
-func (c *core) share(unproven bool) (slots int, err error) {
-	left := c.attr.RxDepth - c.granted
-	if left < framing.MinSlots {
-		return 0, fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
-	}
-	if c.attr.PerPeer {
-		return min(c.cfg.PeerSlots, left), nil
-	}
-	if unproven {
-		return framing.MinSlots, nil
-	}
-	return min(c.cfg.PeerSlots, sharedSlots, max(framing.MinSlots, left/8)), nil
+	return p, nil
 }
 
 // newPeer is what is left to do once there are so many receive slots for the peer, and
 // memory for its path check.
-func (c *core) newPeer(token [16]byte, cfg PeerConfig, want int) (*peer, error) {
-	if c.postFree(); c.err != nil {
-		return nil, c.err
-	}
+func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	c.lastID++
 	for c.lastID == 0 || c.peers[c.lastID] != nil {
 		c.lastID++
 	}
 	p := &peer{
 		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
-		receiveSlots: receiveSlots{slots: want, granted: uint32(want), told: uint32(want)},
-		pathCheck:    pathCheck{pong: newWaiter()},
+		recvCredit: recvCredit{share: share, granted: uint32(share), told: uint32(share)},
+		pathCheck:  pathCheck{pong: newWaiter()},
+		at:         len(c.order),
 	}
 	p.streams, p.supply.peer = map[uint32]*stream{}, p
 	p.idle.Store(c.now().UnixNano())
-	c.granted += want
+	c.promised += share + beatSlots
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
-	c.setLazy()
-	return p, nil
-}
-
-// postFree posts the receive slots that are new, or were those of a peer that is gone.
-func (c *core) postFree() {
-	for {
-		slot, ok := c.rx.Get()
-		if !ok {
-			break
-		}
-		c.repost(slot, nil)
-	}
-	c.setLazy()
-	c.postRecvs()
-}
-
-// setLazy lets so few receives wait that no peer comes to wait for its slots.
-func (c *core) setLazy() {
-	c.lazyRecvs = lazyRecvs
-	for _, p := range c.order {
-		c.lazyRecvs = min(c.lazyRecvs, p.slots/8)
-	}
+	return p
 }
 
 // attach completes a peer with what it said of itself.
@@ -257,41 +163,10 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
 	}
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
-	p.theirSlots, p.credit = int(a.Slots), framing.SlotCursor(a.Slots)
+	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	p.landing = pool.NewArena(p.c.cfg.Budget, p.c.fab, pool.AccessRemoteWrite, max(p.c.cfg.Ring, landingSlab))
 	return nil
-}
-
-// reserve is how many slots of a window only control frames may use.
-func reserve(slots int) uint32 { return uint32(max(1, min(4, slots/4))) }
-
-// avail is how many slots of the peer's are ours to use.
-func (p *peer) avail() uint32 { return uint32(p.credit) - p.used }
-
-// mayData reports whether n data slots may be used.
-func (p *peer) mayData(n uint32) bool {
-	return p.linked && p.avail() >= n+reserve(p.theirSlots)
-}
-
-// mayCtl reports whether a control frame may be sent. The last slot is kept
-// for a frame that brings the peer a new one: two sides that are both down to
-// it can then never wait for each other.
-func (p *peer) mayCtl() bool {
-	a := p.avail()
-	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
-}
-
-// creditDue reports that the peer should be told of its slots even if nothing
-// else is to be sent.
-func (p *peer) creditDue() bool {
-	n := p.granted - p.told
-	return n >= uint32(p.slots)/2 || n > 0 && p.told-p.seen <= reserve(p.slots)
-}
-
-// wants reports frames that wait for something.
-func (p *peer) wants() bool {
-	return p.err == nil && (p.probePostable() || len(p.out) > 0 || len(p.prepaid) > 0 || len(p.ctl) > 0 || len(p.dirty) > 0 || len(p.pending) > 0 || p.creditDue())
 }
 
 // fail ends a peer: its streams' pending and later calls fail, and no one
@@ -303,9 +178,14 @@ func (c *core) fail(p *peer, err error) {
 	p.err = err
 	if c.peers[p.id] == p {
 		delete(c.peers, p.id)
-		c.order = slices.DeleteFunc(slices.Clone(c.order), func(q *peer) bool { return q == p })
-		c.granted -= p.slots
-		c.setLazy()
+		last := len(c.order) - 1
+		c.order[p.at], c.order[last].at = c.order[last], p.at
+		c.order[last] = nil
+		c.order = c.order[:last]
+		c.promised -= p.promised() + beatSlots
+		c.owed -= p.short()
+		c.forget(p)
+		c.feed()
 	}
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
@@ -323,11 +203,6 @@ func (c *core) fail(p *peer, err error) {
 	}
 	for i := p.head; i < len(p.out); i++ { // never posted
 		p.out[i].tx.release()
-	}
-	for i, lessee := range c.lessees {
-		if lessee == p {
-			c.lessees[i] = nil
-		}
 	}
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil

@@ -405,8 +405,7 @@ func (p *peer) probeLanded(data uint64) {
 	case p.silent || p.proves && !framing.Proven(data, p.proofIn):
 		p.c.stats.WritesStray++
 	case p.useSlot():
-		p.granted++
-		p.c.touch(p)
+		p.c.grant(p)
 		p.met(needNotice)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -16,7 +17,7 @@ import (
 // go, whatever the size of the windows.
 func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 	for _, window := range []int{minWindow + 100, DefaultWindow, 4 * DefaultWindow} {
-		virtual(t, Config{Window: window}, func(t *testing.T, l *link) {
+		virtual(t, Config{Window: window, PeerSlots: framing.MinSlots}, func(t *testing.T, l *link) {
 			const conns = 3 * spareRings
 			mapped := func() int64 { return l.eb.cfg.Budget.Stats().Mapped }
 			used := func() int64 { return l.eb.cfg.Budget.Stats().Used }

@@ -30,10 +30,7 @@ func (c *core) received(slot uint32, n int) {
 		c.repost(slot, nil)
 		return
 	}
-	if p.credit.Advance(h.Slots) > 0 {
-		c.freed = true
-		p.theirSlots = max(p.theirSlots, int(p.avail())) // it had fewer before it was promoted
-	}
+	p.credit.Advance(h.Slots)
 	if !p.answers.Load() {
 		p.answers.Store(true)
 		c.metAt = c.now()
@@ -46,18 +43,6 @@ func (c *core) received(slot uint32, n int) {
 		c.stats.Violations++
 		c.fail(p, err)
 	}
-}
-
-// useSlot counts a receive slot that the peer has used. A peer that uses more
-// than it was told of is cut off: it could flood the endpoint.
-func (p *peer) useSlot() bool {
-	p.seen++
-	if framing.SlotsAfter(p.seen, p.told) > 0 {
-		p.c.stats.Violations++
-		p.c.fail(p, fmt.Errorf("%w: it sent more than it was allowed to", errProtocol))
-		return false
-	}
-	return true
 }
 
 // handle takes in a frame whose proof was right. keep says that the frame
@@ -75,6 +60,9 @@ func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool
 	case framing.TypeOpen:
 		return false, p.opened(h, payload)
 	case framing.TypeCredit:
+		if err := p.balance(framing.BalanceOf(h.Pos)); err != nil {
+			return false, err
+		}
 		return false, framing.DecodeCredits(payload, func(cr framing.Credit) {
 			if s := p.streams[cr.Stream]; s != nil {
 				s.credits(cr.Window, cr.Ring)

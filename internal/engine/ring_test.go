@@ -129,6 +129,8 @@ func TestNothingAfterReset(t *testing.T) {
 	s.wasReset(framing.ResetAbort)
 	require.NotNil(t, s.inLease)
 	s.p.told++ // the slot that the completion takes
+	s.p.granted++
+	s.p.c.promised++
 	data := uint64(framing.MakeImmediate(in.Index, in.seq, false))
 	if s.p.proves {
 		data = framing.MakeImmediate(in.Index, in.seq, false).Proven(s.p.proofIn)

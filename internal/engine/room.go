@@ -4,8 +4,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"time"
-
-	"github.com/seed202c38ff/fabricnet/framing"
 )
 
 // Room says whether an endpoint takes further peers.
@@ -13,7 +11,7 @@ import (
 //	state       takes         moved there                                          until
 //	RoomOpen    yes           at first, and by the end of what follows
 //	RoomStale   if none does  Wear: the provider holds what is stale of some peer  never
-//	RoomFull    no            newPeer: the receive queue has no place left         a peer goes
+//	RoomFull    no            newPeer: the receive queue has no place left         a peer goes, or gives back
 //	RoomWorn    no            count: dead peers hold more than a quarter           that completes
 //	RoomMute    no            fail: nothing has come of any peer for long          never
 //	RoomClosed  no            it broke down, or was closed                         never
@@ -55,7 +53,7 @@ func (c *core) updateRoom() {
 		r = RoomMute
 	case c.dead.tooMuch(c):
 		r = RoomWorn
-	case c.attr.RxDepth-c.granted < framing.MinSlots:
+	case c.attr.RxDepth-c.spoken() < LeastSlots:
 		r = RoomFull
 	}
 	c.room.Store(uint32(r))

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
@@ -16,7 +15,7 @@ import (
 // TestRoom goes through the table.
 func TestRoom(t *testing.T) {
 	sim := simfabric.TCP()
-	sim.RxDepth, sim.TxDepth = 2*framing.MinSlots, 16
+	sim.RxDepth, sim.TxDepth = 2*LeastSlots, 16
 	fab, err := simfabric.New(simfabric.Config{Personality: sim}).Open(sim.Provider, netip.Addr{})
 	require.NoError(t, err)
 	e, err := NewEndpoint(fab, Config{})

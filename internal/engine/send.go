@@ -189,50 +189,73 @@ func (s *stream) giveBack() {
 	s.wr.signal()
 }
 
-// What a writer that cannot go on waits for.
-type want uint8
-
-const (
-	wantNothing want = iota
-	wantOwn          // the stream's own credit or frames, whose coming wakes it
-	wantShared       // a budget of the endpoint or the peer, for which it queues
-)
-
 // lacks is what a writer with n bytes left has to wait for.
-func (s *stream) lacks(n int) want {
-	c := s.p.c
+func (s *stream) lacks(n int) Waits {
+	c, p := s.p.c, s.p
 	switch {
 	case !s.mayData():
-		return wantNothing
+		return WaitsNothing
 	case s.pend.active:
-		if s.pend.n == s.p.eager || s.windowFull() {
-			return wantOwn // until it has been sent
+		switch {
+		case s.pend.n < p.eager && !s.windowFull():
+			return WaitsNothing
+		case !p.mayData(1):
+			return WaitsPeerSlots
 		}
+		return WaitsTurn // until it has been sent
 	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
-		if s.ringRoom(n, stepSize) == 0 {
-			return wantOwn
-		}
-		if s.largeRoom(n, stepSize) == 0 || !s.conn.zeroCopy && !s.p.mayStage() {
-			return wantShared
+		k := s.ringRoom(n, stepSize)
+		switch {
+		case k == 0:
+			return WaitsRing
+		case !s.extends(k) && !p.mayData(2):
+			return WaitsPeerSlots
+		case !s.extends(k) && !p.mayWrite():
+			return WaitsSendSlots
+		case !s.conn.zeroCopy && !p.mayStage():
+			return WaitsStage
 		}
 	case s.windowFull():
-		return wantOwn
-	case !s.p.mayWrite():
-		return wantShared
+		return WaitsWindow
+	case !p.mayWrite():
+		return WaitsSendSlots
 	}
-	return wantNothing
+	return WaitsNothing
+}
+
+// itsOwn reports that a writer waits for the stream's own credit or frames, whose coming
+// wakes it. Else others may be faster to take what it waits for.
+func (s *stream) itsOwn(w Waits) bool {
+	return w == WaitsWindow || w == WaitsRing || s.pend.active && w != WaitsNothing
+}
+
+// lineUp has the stream's peer served when there is more of what its writer lacks. What the
+// peer grants serves it anyway.
+func (s *stream) lineUp(w Waits) {
+	switch w {
+	case WaitsStage:
+		s.p.c.lineUp(s.p, lineStage)
+	case WaitsSendSlots:
+		s.p.c.lineUp(s.p, lineFrames)
+	case WaitsPeerSlots:
+	default:
+		s.p.c.lineUp(s.p, lineTurn)
+	}
 }
 
 // block notes that a writer waits, and queues it if others can use up what it
 // waits for. If it was its turn, and somebody was faster, it is still its turn.
 func (s *stream) block() {
 	s.wr.waiting = true
-	if s.writer == writerBlocked {
+	lacks := s.lacks(s.conn.left)
+	if s.itsOwn(lacks) {
+		if len(s.p.blocked) > 0 { // it may have been woken to take what it cannot use: that is the next one's
+			s.p.c.touch(s.p)
+		}
 		return
 	}
-	if s.lacks(s.conn.left) == wantOwn {
-		// It may have been woken to take what it cannot use: that is the next one's.
-		s.p.c.freed = s.p.c.freed || len(s.p.blocked) > 0
+	s.lineUp(lacks)
+	if s.writer == writerBlocked {
 		return
 	}
 	at := len(s.p.blocked)
@@ -251,9 +274,17 @@ func (p *peer) wakeWriters() {
 	c, n := p.c, 0
 	for ; n < len(p.blocked); n++ {
 		s := p.blocked[n]
+		c.stats.steps++
 		if s.wr.waiting && !s.closed() { // it may be Close that waits
-			room := max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots))
-			if c.awake >= room || p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) || s.lacks(s.conn.left) == wantShared {
+			if c.wakeable() <= 0 {
+				c.lineUp(p, lineTurn)
+				break
+			}
+			if p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) {
+				break // until one is back, or the peer has granted more
+			}
+			if lacks := s.lacks(s.conn.left); lacks != WaitsNothing && !s.itsOwn(lacks) {
+				s.lineUp(lacks)
 				break
 			}
 			s.writer, s.turn = writerAwake, s.sndNxt+1
@@ -275,5 +306,8 @@ func (s *stream) woke() {
 		s.writer = writerFree
 		s.p.awake--
 		s.p.c.awake--
+		if len(s.p.blocked) > 0 {
+			s.p.c.touch(s.p)
+		}
 	}
 }

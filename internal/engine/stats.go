@@ -22,6 +22,7 @@ type Stats struct {
 	RDMAWrites               uint64 // posted
 	RDMAWritesReceived       uint64
 	LeasesRevoked            uint64
+	Recalls                  uint64 // idle peers that were asked for receive slots
 	Landing                  int64  // bytes mapped for landing rings
 	Abandoned                uint64 // 1 if the endpoint was, since a call hung in the library
 	Posted, Reaped           uint64 // operations and completions
@@ -38,6 +39,7 @@ type Stats struct {
 	Copies         Copies
 
 	pollsFull uint64 // that found something
+	steps     uint64 // peers that were looked at
 }
 
 // Copies counts bytes of payload by whether they were copied, besides the copy

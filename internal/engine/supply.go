@@ -20,6 +20,7 @@ import (
 //	                   rings of its peer       data flows
 //	all peers          send slots in place     make do with those that are     who waits for a slot
 //	                   of those of the dead    left
+//	a busy peer        receive slots           makes do with its share         peers that have too few
 //
 // Once the budget has refused, writers make do with the chunks that there are, streams
 // with smaller rings or others' that come back; chores has them ask again.
@@ -69,8 +70,11 @@ func (c *core) wantStage() {
 
 // most is how many slots there may be. What dead peers hold of them is made up for.
 func (c *core) most(s *supply) int {
-	if s.slots == c.stage {
+	switch s.slots {
+	case c.stage:
 		return min(stageMax, 2*c.depth) + c.dead.chunks
+	case c.rx:
+		return c.mostRecvs()
 	}
 	return c.sends + c.dead.frames
 }
@@ -82,6 +86,7 @@ func (c *core) askAgain() {
 	}
 	c.staging.again()
 	c.sending.again()
+	c.receiving.again()
 }
 
 func (s *supply) again() {
@@ -115,8 +120,11 @@ func (c *core) nextOrder() *order {
 	for o.of == nil && len(c.needs) > 0 {
 		if s := c.needs[0]; s.peer == nil || s.peer.err == nil {
 			o.of, s.state, o.slots = s, coming, stageChunks
-			if s.slots == c.tx {
+			switch s.slots {
+			case c.tx:
 				o.slots = c.most(s) - s.slots.Len()
+			case c.rx:
+				o.slots = min(c.most(s)-s.slots.Len(), max(recvStep, s.slots.Len()/2))
 			}
 		}
 		c.needs = c.needs[1:]
@@ -169,6 +177,9 @@ func (c *core) suppliedSlots(s *supply, o *order) {
 	first := s.slots.Len() == 0
 	s.slots.Add(o.slab, o.slots)
 	c.freed = true
+	if s.slots == c.rx {
+		c.postFree()
+	}
 	if s.slots == c.tx && c.tx.Len() < c.most(s) { // more peers have died meanwhile
 		c.want(s)
 	}

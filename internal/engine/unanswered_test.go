@@ -52,6 +52,7 @@ func TestUnansweredClosesOfATalker(t *testing.T) {
 		}
 		s.close()
 		p.seen++ // it has sent a frame
+		p.granted++
 		later(DefaultDeadAfter / 3)
 	}
 	assert.Less(t, len(p.list), 2*maxUnanswered, "conns that were closed, of which each keeps %d bytes", p.list[0].heap.bytes())

@@ -1,0 +1,197 @@
+package engine
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// deepSim is a fabric that a thousand peers can share.
+func deepSim() simfabric.Config {
+	sim := simfabric.TCP()
+	sim.RxDepth = 8192
+	return simfabric.Config{Seed: 1, Personality: sim}
+}
+
+// pumps has conns of these spokes write to the hub, both ends at a time, until stop.
+func (s *star) pump(t *testing.T, spokes ...int) (stop func()) {
+	t.Helper()
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	for _, i := range spokes {
+		outer, inner := s.dial(t, i)
+		wg.Go(func() {
+			buf := make([]byte, 64)
+			for {
+				select {
+				case <-over:
+					assert.NoError(t, outer.Close())
+					return
+				default:
+				}
+				if _, err := outer.Write(buf); !assert.NoError(t, err) {
+					return
+				}
+			}
+		})
+		wg.Go(func() {
+			buf := make([]byte, 64<<10)
+			for {
+				if _, err := inner.Read(buf); err != nil {
+					assert.NoError(t, inner.Close())
+					return
+				}
+			}
+		})
+	}
+	return func() {
+		close(over)
+		wg.Wait()
+	}
+}
+
+// share is how many slots of the hub a spoke may have, and has.
+func (s *star) share(spoke int) (share, promised int) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	p := s.hubs[spoke].p
+	return p.share, p.promised()
+}
+
+// TestSharesGrow: a peer that uses all it has gets more, up to its share of the queue,
+// and one that uses none does not.
+func TestSharesGrow(t *testing.T) {
+	s := newStar(t, deepSim(), Config{}, 3)
+	defer s.close(t)
+	for i := range 3 {
+		share, promised := s.share(i)
+		assert.LessOrEqual(t, share, 2*framing.MinSlots, "of peer %d, which has moved a path check", i)
+		assert.LessOrEqual(t, promised, 2*framing.MinSlots)
+	}
+	stop := s.pump(t, 1)
+	assert.Eventually(t, func() bool { share, _ := s.share(1); return share == sharedSlots }, 10*time.Second, time.Millisecond)
+	stop()
+	share, _ := s.share(0)
+	assert.LessOrEqual(t, share, 2*framing.MinSlots)
+}
+
+// TestIdlePeersGiveBack: when newcomers need them, peers give back what they do not use,
+// and go on at once when they need more again.
+func TestIdlePeersGiveBack(t *testing.T) {
+	sim := deepSim()
+	sim.RxDepth = 128
+	s := newStar(t, sim, Config{}, 3)
+	defer s.close(t)
+	stop := s.pump(t, 0, 1, 2)
+	for i := range 3 {
+		assert.Eventually(t, func() bool { _, n := s.share(i); return n > 2*framing.MinSlots }, 10*time.Second, time.Millisecond)
+	}
+	stop()
+	n := 3
+	for ; s.hub.Room() == RoomOpen && n < 100; n++ {
+		s.join(t)
+		s.quiet()
+	}
+	assert.GreaterOrEqual(t, n, sim.RxDepth/LeastSlots-1, "peers on a queue of %d", sim.RxDepth)
+	assert.NotZero(t, s.hub.Stats().Recalls)
+	for i := range 3 {
+		share, promised := s.share(i)
+		assert.Equal(t, framing.MinSlots, share)
+		assert.Equal(t, framing.MinSlots, promised)
+		a, b := s.dial(t, i)
+		healthy(t, a, b)
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+}
+
+// TestAllBusy: when more peers are busy than there are slots for, all go on, and each
+// has as many as the others, more or less.
+func TestAllBusy(t *testing.T) {
+	const peers = 40
+	sim := deepSim()
+	sim.RxDepth = 8 * peers
+	s := newStar(t, sim, Config{}, peers)
+	defer s.close(t)
+	var all []int
+	for i := range peers {
+		all = append(all, i)
+	}
+	stop := s.pump(t, all...)
+	for i := range peers { // each is served while the others are
+		a, b := s.dial(t, i)
+		require.NoError(t, roundTripTo(a, b))
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	}
+	stop()
+}
+
+func roundTripTo(a, b *Conn) error {
+	limit := time.Now().Add(20 * time.Second)
+	for i, c := range []*Conn{a, b} {
+		if err := c.SetDeadline(limit); err != nil {
+			return err
+		}
+		if _, err := c.Write([]byte{byte(i)}); err != nil {
+			return err
+		}
+	}
+	for i, c := range []*Conn{b, a} {
+		buf := make([]byte, 1)
+		if _, err := c.Read(buf); err != nil {
+			return err
+		}
+		if buf[0] != byte(i) {
+			return fmt.Errorf("read %d instead of %d", buf[0], i)
+		}
+	}
+	return nil
+}
+
+// TestFalseBalance: a peer that gives back what it was not asked for, or has not, is cut off.
+func TestFalseBalance(t *testing.T) {
+	for name, b := range map[string]func(p *peer) framing.Balance{
+		"unasked":  func(p *peer) framing.Balance { return framing.Balance{Returned: p.returned + 1} },
+		"too much": func(p *peer) framing.Balance { p.recalled += 100; return framing.Balance{Returned: p.returned + 100} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newStar(t, deepSim(), Config{}, 1)
+			defer s.close(t)
+			s.hub.enter()
+			defer s.hub.leave()
+			p := s.hubs[0].p
+			require.ErrorIs(t, p.balance(b(p)), errProtocol)
+		})
+	}
+}
+
+// TestSteps: what the endpoint looks at for what one peer does is the same with ten peers and
+// with a thousand: peers that are idle cost nothing, nor do those that wait.
+func TestSteps(t *testing.T) {
+	steps := func(peers int) float64 {
+		s := newStar(t, deepSim(), Config{}, peers)
+		defer s.close(t)
+		a, b := s.dial(t, peers/2)
+		healthy(t, a, b)
+		s.quiet()
+		before := s.hub.Stats()
+		for range 20 {
+			healthy(t, a, b)
+		}
+		after := s.hub.Stats()
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+		return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
+	}
+	few, many := steps(10), steps(1000)
+	t.Logf("%.2f peers looked at for each completion with 10, %.2f with 1,000", few, many)
+	assert.Less(t, many, 1.5*few+1)
+}
