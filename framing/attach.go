@@ -79,9 +79,10 @@ func (a *Attach) Append(b []byte) ([]byte, error) {
 
 // Decode reads the body of a Select or Attach message. Whatever in the text is not
 // printable becomes '?'. It fails with ErrFrames if the sender's frames have another
-// version; older senders do not name that.
+// version; those of version 2 need not name it.
 func (a *Attach) Decode(body []byte) error {
 	*a = Attach{}
+	frames := uint8(2)
 	err := attachSchema.walk(body, func(typ uint16, f field) error {
 		switch typ {
 		case attachProvider:
@@ -102,14 +103,15 @@ func (a *Attach) Decode(body []byte) error {
 			if err := f.fixed(1); err != nil {
 				return err
 			}
-			if v := f.value[0]; v != FrameVersion {
-				return fmt.Errorf("%w: %d here, %d at the peer", ErrFrames, FrameVersion, v)
-			}
+			frames = f.value[0]
 		}
 		return nil
 	})
 	if err != nil {
 		return err
+	}
+	if frames != FrameVersion {
+		return fmt.Errorf("%w: %d here, %d at the peer", ErrFrames, FrameVersion, frames)
 	}
 	return a.check()
 }
