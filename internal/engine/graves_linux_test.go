@@ -72,6 +72,10 @@ func TestDeadLandingMemory(t *testing.T) {
 			}
 			mem := held.Bytes()
 			require.Equal(t, pos, mem[0], "the user has it")
+			e.enter()
+			for e.awaitSupply() { // receive slots for a peer that was busy may still come
+			}
+			e.leave()
 			before := used()
 			held.Release()
 			e.bury()
