@@ -71,11 +71,11 @@ func BenchmarkImmediate(b *testing.B) {
 	b.ReportAllocs()
 	var seq uint16
 	for b.Loop() {
-		i := MakeImmediate(3, seq, true)
+		i := MakeImmediate(3, seq, true, 0)
 		if i.Seq() != seq || i.Lease() != 3 || !i.Continues() {
 			b.Fatal(i)
 		}
-		seq++
+		seq = (seq + 1) & maxSeq
 	}
 }
 

@@ -46,9 +46,9 @@ func (c *SlotCursor) Advance(to uint32) uint32 {
 func SlotsAfter(a, b uint32) int32 { return int32(a - b) }
 
 // SeqAfter is how many writes sequence number a is ahead of b, negative if it
-// is behind. At most MaxWrites writes of a lease are unprocessed, far under the
-// 2^15 at which the answer would be ambiguous.
-func SeqAfter(a, b uint16) int16 { return int16(a - b) }
+// is behind. Only their lower 15 bits count. At most MaxWrites writes of a lease are
+// unprocessed, far under the 2^14 at which the answer would be ambiguous.
+func SeqAfter(a, b uint16) int16 { return int16((a-b)<<1) >> 1 }
 
 // MaxWrites is how many RDMA writes of one lease a sender may have posted that
 // its receiver has not processed yet.

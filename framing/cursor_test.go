@@ -45,6 +45,8 @@ func TestModuloOrder(t *testing.T) {
 	assert.EqualValues(t, 1, SeqAfter(0, math.MaxUint16))
 	assert.EqualValues(t, -2, SeqAfter(math.MaxUint16, 1))
 	assert.EqualValues(t, MaxWrites, SeqAfter(MaxWrites-1, math.MaxUint16))
+	assert.EqualValues(t, 2, SeqAfter(1, 1<<15-1))
+	assert.EqualValues(t, 0, SeqAfter(1<<15, 0))
 }
 
 // TestCursorsInAnyOrder: whatever the order of frames, a receiver ends up where

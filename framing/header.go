@@ -16,7 +16,8 @@ const (
 	// FrameVersion is that of what crosses the fabric: headers, payloads and
 	// completion data. Each Attach has it.
 	FrameVersion = 3
-	// FeatureHeartbeats: Pings without payload are answered in kind.
+	// FeatureHeartbeats: a rendezvous heartbeat brings a Ping without payload, which ends
+	// an epoch and is answered once all messages of that have come.
 	FeatureHeartbeats uint64 = 1 << 0
 	// Features are the bits of all optional features, for a Hello.
 	Features = FeatureHeartbeats
@@ -68,6 +69,11 @@ const (
 	// FlagProven on a frame that asks for a ring: completion data will carry the
 	// proof, see Immediate.Proven.
 	FlagProven
+	// FlagOdd on any frame: it belongs to an epoch with an odd number.
+	FlagOdd
+	// FlagReserved on a Ping without payload: it takes the receive slot that is
+	// reserved for it, and no credit.
+	FlagReserved
 	flagEnd
 )
 

@@ -6,7 +6,7 @@ import "encoding/binary"
 // The frame's Pos is the stream position of the write's first byte.
 type Large struct {
 	Lease  uint16 // index of the lease at the receiver
-	Seq    uint16 // number of the write within the lease, modulo 2^16
+	Seq    uint16 // number of the write within the lease, modulo 2^15
 	Length uint32 // bytes written
 	Ring   uint64 // ring position of the first byte, over all leases, not wrapped
 }
@@ -161,18 +161,21 @@ func DecodeReset(b []byte) (ResetCode, error) {
 
 // Immediate is the 32 bits of completion data that an RDMA write carries:
 // 15 bits of lease index, one bit that says that the write continues the one
-// before it, 16 bits of sequence number. They carry no proof of their own, so they
-// never bring a length or a position; see Proven.
+// before it, one that it belongs to an odd epoch, and 15 bits of sequence number. They
+// carry no proof of their own, so they never bring a length or a position; see Proven.
 type Immediate uint32
 
-// MakeImmediate packs an Immediate. lease is at most MaxLease.
-func MakeImmediate(lease, seq uint16, continues bool) Immediate {
-	i := Immediate(lease)<<17 | Immediate(seq)
+// MakeImmediate packs an Immediate. lease is at most MaxLease; of seq the lower 15 bits
+// are taken, of epoch the lowest.
+func MakeImmediate(lease, seq uint16, continues bool, epoch uint32) Immediate {
+	i := Immediate(lease)<<17 | Immediate(epoch&1)<<15 | Immediate(seq&maxSeq)
 	if continues {
 		i |= 1 << 16
 	}
 	return i
 }
+
+const maxSeq = 1<<15 - 1
 
 // Proven is completion data of 64 bits that shows who wrote: proof is the
 // Header.Proof of frames to the same peer.
@@ -184,8 +187,11 @@ func Proven(data, proof uint64) bool { return (data^proof)>>32 == 0 }
 // Lease is the index of the lease that was written to.
 func (i Immediate) Lease() uint16 { return uint16(i >> 17) }
 
-// Seq is the number of the write within the lease, modulo 2^16.
-func (i Immediate) Seq() uint16 { return uint16(i) }
+// Seq is the number of the write within the lease, modulo 2^15.
+func (i Immediate) Seq() uint16 { return uint16(i) & maxSeq }
+
+// Odd reports that the write belongs to an epoch with an odd number.
+func (i Immediate) Odd() bool { return i&(1<<15) != 0 }
 
 // Continues reports a write of exactly Lease.Chunk bytes that starts, in the
 // stream and in the ring, where the write before it ended: no Large frame
@@ -204,3 +210,15 @@ func (b Balance) Pos() uint64 { return uint64(b.Recalled)<<32 | uint64(b.Returne
 
 // BalanceOf is the balance that Header.Pos of a Credit frame says.
 func BalanceOf(pos uint64) Balance { return Balance{uint32(pos), uint32(pos >> 32)} }
+
+// Beat is what Header.Pos of a Ping or a Pong without payload says: an epoch that has
+// ended, and how many messages there were in it and all before it whose numbers are odd, or
+// even, as its is; in a Pong how many of them, ever, have come with FlagReserved. Both count
+// modulo 2^32.
+type Beat struct{ Epoch, Messages uint32 }
+
+// Pos is the beat as Header.Pos has it.
+func (b Beat) Pos() uint64 { return uint64(b.Epoch)<<32 | uint64(b.Messages) }
+
+// BeatOf is the beat that Header.Pos says.
+func BeatOf(pos uint64) Beat { return Beat{uint32(pos >> 32), uint32(pos)} }

@@ -288,7 +288,7 @@ func othersLeases(h *hostile) error {
 		for seq := range uint16(4096) { // the listener expects one of 64 that follow each other
 			op := fabric.Op{
 				Kind: fabric.WriteData, Buf: h.mem.Bytes()[hostileOut:][:8], Desc: h.desc, Remote: l.Addr, Key: l.Key,
-				Data: framing.MakeImmediate(lease, seq*16, seq%2 == 0).Proven(h.proof),
+				Data: framing.MakeImmediate(lease, seq*16, seq%2 == 0, 0).Proven(h.proof),
 			}
 			if err := h.post(op); err != nil {
 				return ended(err)
@@ -308,7 +308,7 @@ func badKeys(h *hostile) error {
 	for _, x := range []struct{ addr, key uint64 }{
 		{l.Addr, l.Key + 1}, {l.Addr, 0}, {l.Addr + l.Size + 1<<30, l.Key}, {1 << 62, l.Key}, {l.Addr - 4096, l.Key},
 	} {
-		if err := h.write(x.addr, x.key, 4096, framing.MakeImmediate(l.Index, 0, false)); err != nil {
+		if err := h.write(x.addr, x.key, 4096, framing.MakeImmediate(l.Index, 0, false, 0)); err != nil {
 			return ended(err)
 		}
 	}

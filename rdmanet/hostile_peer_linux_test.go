@@ -333,7 +333,7 @@ func (h *hostile) check() error {
 	framing.FillPattern(buf, seed)
 	err = h.post(fabric.Op{
 		Kind: kind, Buf: buf, Desc: h.desc, Remote: grant.Addr, Key: grant.Key,
-		Data: framing.MakeImmediate(grant.Index, grant.Seq, false).Proven(h.proof),
+		Data: framing.MakeImmediate(grant.Index, grant.Seq, false, 0).Proven(h.proof),
 	})
 	if err == nil && kind == fabric.Write {
 		landed := frame{framing.Header{Type: framing.TypeLarge, Flags: framing.FlagLanded}, make([]byte, framing.LargeSize)}

@@ -128,8 +128,8 @@ var errUnanswered = fmt.Errorf("the peer does not answer the end of more than %d
 // A path may be slow, and the answer comes after all data.
 func (p *peer) checkCloses() {
 	now := p.c.now()
-	if p.moved || p.seen != p.heard {
-		p.heard, p.movedAt = p.seen, now
+	if p.moved || p.beats.frames != p.heard {
+		p.heard, p.movedAt = p.beats.frames, now
 	}
 	if p.unanswered = 0; p.c.lingering == 0 {
 		return

@@ -71,6 +71,7 @@ type core struct {
 	order        []*peer // the same, in an order that a replay repeats
 	lastID       uint32
 	touched      []*peer // to be flushed when the dispatch ends
+	pongs        []*peer // whose heartbeats are to be answered, once all receives are posted
 	lines        lines   // peers that wait for what all share
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
@@ -344,8 +345,11 @@ func (c *core) dispatch(done []fabric.Completion) {
 // them already.
 func (c *core) flush() {
 	for {
-		if len(c.recvs) > lazyRecvs || c.urgent {
+		if len(c.recvs) > lazyRecvs || c.urgent || len(c.pongs) > 0 {
 			c.postRecvs()
+		}
+		if len(c.pongs) > 0 {
+			c.sendPongs()
 		}
 		if c.ringFreed {
 			c.ringFreed = false

@@ -255,8 +255,9 @@ func (p *peer) balance(b framing.Balance) error {
 }
 
 // useSlot counts a receive slot that the peer has used. A peer that uses more
-// than it was told of is cut off: it could flood the endpoint.
-func (p *peer) useSlot() bool {
+// than it was told of is cut off: it could flood the endpoint. odd is the epoch to which
+// belongs what has used the slot.
+func (p *peer) useSlot(odd bool) bool {
 	c := p.c
 	if p.known() <= 0 {
 		c.stats.Violations++
@@ -269,6 +270,8 @@ func (p *peer) useSlot() bool {
 	c.owed += p.short()
 	c.taken++
 	c.usedNow(p)
+	c.touch(p) // it may have so few left that it is to be told of those it has got
+	p.counted(odd)
 	return true
 }
 

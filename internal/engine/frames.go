@@ -47,8 +47,8 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	if !paid {
 		p.used++
 	}
-	if f.t == framing.TypePing || f.t == framing.TypePong {
-		p.beats.frames++
+	if p.beats.count()&1 != 0 {
+		h.Flags |= framing.FlagOdd
 	}
 	c := p.c
 	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]

@@ -256,7 +256,7 @@ func (sc *scene) rightWrite(r *reader) {
 	}
 	l := s.inLease
 	at := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes)))
-	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200))
+	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200, 0))
 }
 
 // announcedWrite writes to the ring that a stream was granted, as it should, and
@@ -281,7 +281,7 @@ func (sc *scene) announcedWrite(r *reader) {
 		Type: framing.TypeLarge, Length: framing.LargeSize, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: s.id,
 		Slots: sc.bad.used + 16, Pos: s.rcvNxt,
 	}
-	imm := framing.MakeImmediate(l.Index, l.seq, false)
+	imm := framing.MakeImmediate(l.Index, l.seq, false, 0)
 	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:n], Desc: 1, Remote: l.Ring.Addr + at, Key: l.Ring.Key}
 	if sc.c.attr.CQDataSize >= 4 {
 		op.Kind, op.Data = fabric.WriteData, imm.Proven(sc.bad.proofIn)
@@ -335,7 +335,7 @@ func (sc *scene) immediate(r *reader) framing.Immediate {
 	if sc.c.rule == byCQData && !sc.c.proven && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
 		lease = 0x7fff
 	}
-	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)
+	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0, 0)
 }
 
 func (sc *scene) anyImmediate(r *reader) {

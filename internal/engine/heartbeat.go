@@ -11,39 +11,55 @@ import (
 )
 
 // Heartbeats over the fabric. The rendezvous tells that a peer lives; whether the fabric
-// still brings its messages is another matter: strangers at the port of a software provider
-// can take all posted receives, or a peer's connection, without an error (docs/security.md).
-// So whenever the rendezvous has brought a heartbeat the peer is sent a Ping without payload,
-// and its Pong says how many receive slots it has seen used. The peer does the same.
+// brings its messages, and all of them, is another matter: strangers at the port of a software
+// provider can take all posted receives, or a peer's connection, and a provider may lose a
+// message, without an error (docs/security.md). So each side counts what it sends, in epochs
+// that alternate between odd and even. A heartbeat of the rendezvous ends one, and a Ping
+// says how many messages have been sent in all that were odd, or even; a Pong that as many have
+// come. Only then may the next epoch end. So the count is exact under load, in whatever order
+// messages arrive.
 //
 //	what is found                                        what ends
 //	nothing comes of a peer, not even its Pings          the peer
 //	the same of all other peers                          these peers; new ones get another endpoint
-//	Pongs that lack what was sent before the last Ping   the peer
+//	messages of an epoch that has ended do not come      the peer
 //
-// Each has to go on for DeadAfter, counted in heartbeats that have come: there are none
-// while either process is stopped. A Pong that is late is no sign: its Ping may be behind
-// megabytes on a slow path.
+// Each has to go on for some time, counted in heartbeats that have come: there are none
+// while either process is stopped. All of it together takes DeadAfter at most, where both
+// sides have the same. A Pong that is late is no sign: its Ping may be behind megabytes on a
+// slow path. The first Ping of each epoch takes the receive slot that is reserved for it, once
+// the peer has said that it is free; others a credit, and a peer that is left without any falls
+// silent.
 
 // ErrSilent: the peer is lost, since the fabric brings nothing that it sends.
 var ErrSilent = errors.New("fabric brings nothing of the peer, though it lives")
 
-// ErrMissing: the peer is lost, since it has not got all that it was sent.
-var ErrMissing = errors.New("fabric has lost messages to the peer")
+// ErrMissing: the peer is lost, since not all has come that it sent.
+var ErrMissing = errors.New("fabric has lost messages of the peer")
 
 // heartbeat is what is known of one peer by heartbeats.
 type heartbeat struct {
-	lives   atomic.Bool   // one has come over the rendezvous; set without the lock
-	at      time.Time     // when beat saw that last
-	seen    uint32        // peer.seen as of then
-	deaf    time.Duration // for how long that has stayed as it was
-	number  uint32        // of the last Ping
-	asked   bool          // it is to be answered yet
-	used    uint32        // peer.used before it
-	frames  uint32        // Pings and Pongs, of what the peer was sent
-	others  uint32        // other messages to it, as of the last Pong
-	lacks   bool          // which lacked something, though nothing else was sent since the one before
-	missing time.Duration // for how long that has been so
+	lives  atomic.Bool   // one has come over the rendezvous; set without the lock
+	at     time.Time     // when beat saw that last
+	frames uint32        // that have come
+	heard  uint32        // of these, as of then
+	deaf   time.Duration // for how long there have been no more
+
+	epoch uint32    // in which we send
+	sent  [2]uint32 // messages, by whether their epoch is odd
+	asked bool      // the epoch before this one is not confirmed yet
+	slots uint32    // reserved ones that our Pings have taken
+	freed uint32    // of these, as the peer has said
+
+	came    [2]uint32     // messages, by the same
+	ended   framing.Beat  // the peer's last
+	ends    uint32        // epochs of the peer's that have ended
+	awaited bool          // not all of the last one has come
+	movedAt time.Time     // when some of it did, or its end
+	missing time.Duration // for how long none has, as of the last beat
+	answers bool          // listed in core.pongs
+	taken   uint32        // reserved slots
+	told    uint32        // of these, as of the last Pong
 }
 
 // silence is how long it has to last, at least: some heartbeats, as chores sees them.
@@ -55,46 +71,144 @@ func (p *peer) beat() {
 	if p.err != nil || !h.lives.Swap(false) {
 		return
 	}
-	now, passed := c.now(), time.Duration(0)
-	if !h.at.IsZero() {
-		passed = min(now.Sub(h.at), c.silence()/2) // this process may have been stopped
+	now := c.now()
+	if h.at.IsZero() {
+		h.at = now
 	}
-	h.at = now
-	if h.deaf += passed; h.seen != p.seen {
-		h.seen, h.deaf = p.seen, 0
+	passed := func(since time.Time) time.Duration { // this process may have been stopped
+		return min(now.Sub(since), c.silence()/3)
 	}
-	if h.lacks {
-		h.missing += passed
+	if h.deaf += passed(h.at); h.heard != h.frames {
+		h.heard, h.deaf = h.frames, 0
 	}
 	switch {
-	case h.missing >= c.silence():
-		c.fail(p, ErrMissing)
-	case h.deaf >= c.silence():
+	case !h.awaited:
+	case h.movedAt.After(h.at):
+		h.missing = passed(h.movedAt)
+	default:
+		h.missing += passed(h.at)
+	}
+	h.at = now
+	switch {
+	case h.awaited && h.missing >= c.silence()/4:
+		c.fail(p, fmt.Errorf("%w: %d, for %v", ErrMissing, h.ended.Messages-h.came[h.ended.Epoch&1], h.missing))
+	case h.deaf >= c.silence()*6/10:
 		c.fail(p, fmt.Errorf("%w, for %v", ErrSilent, h.deaf))
-	case len(p.ctl) == 0:
-		h.number, h.asked, h.used = h.number+1, true, p.used
-		p.control(ctlFrame{t: framing.TypePing, pos: uint64(h.number)})
+	default:
+		p.ping()
 	}
 }
 
-// answerBeat answers a heartbeat.
-func (p *peer) answerBeat(pos uint64) {
-	p.control(ctlFrame{t: framing.TypePong, pos: pos<<32 | uint64(p.seen)})
-}
-
-// beatAnswered takes in the answer to a heartbeat.
-func (p *peer) beatAnswered(pos uint64) {
+// ping ends the epoch in which we send, or says so again.
+func (p *peer) ping() {
 	h := &p.beats
-	number, seen := uint32(pos>>32), uint32(pos)
-	if !h.asked || number != h.number {
-		return // there is a later one, or there never was one
+	if h.asked && len(p.ctl)+len(p.prepaid) > 0 {
+		return // it may be the last Ping that waits
 	}
-	h.asked = false
-	others, behind := p.used-h.frames, int32(h.used+1-seen) > 0
-	if h.lacks = behind && others == h.others && p.flying == 0; !behind {
-		h.missing = 0
+	if !h.asked {
+		h.asked = true
+		h.epoch++
 	}
-	h.others = others
+	last := h.epoch - 1
+	f := ctlFrame{t: framing.TypePing, pos: framing.Beat{Epoch: last, Messages: h.sent[last&1]}.Pos()}
+	if h.slots != h.freed {
+		p.control(f)
+		return
+	}
+	h.slots++
+	f.flags = framing.FlagReserved
+	p.prepaid = append(p.prepaid, f)
+	p.c.touch(p)
+}
+
+// count counts a message that is about to be sent, and returns the number of its epoch.
+func (h *heartbeat) count() uint32 {
+	h.sent[h.epoch&1]++
+	return h.epoch
+}
+
+// counted takes in that a message has come.
+func (p *peer) counted(odd bool) {
+	h, i := &p.beats, 0
+	if odd {
+		i = 1
+	}
+	h.came[i]++
+	if h.awaited && h.ended.Epoch&1 == uint32(i) {
+		h.movedAt = p.c.now()
+		p.checkEpoch()
+	}
+}
+
+// checkEpoch has the end of the peer's epoch confirmed, if all of it has come.
+func (p *peer) checkEpoch() {
+	h := &p.beats
+	if h.awaited = h.came[h.ended.Epoch&1] != h.ended.Messages; !h.awaited {
+		p.confirm()
+	}
+}
+
+// confirm answers the end of the peer's epoch, once the receives are posted again, of which
+// its Ping has taken one.
+func (p *peer) confirm() {
+	if !p.beats.answers {
+		p.beats.answers = true
+		p.c.pongs = append(p.c.pongs, p)
+	}
+}
+
+// sendPongs answers Pings, if there is no receive to be posted.
+func (c *core) sendPongs() {
+	if len(c.recvs) > 0 {
+		return
+	}
+	for _, p := range c.pongs {
+		h := &p.beats
+		c.stats.steps++
+		if h.answers = false; h.awaited { // another epoch has ended since
+			continue
+		}
+		h.told = h.taken
+		p.control(ctlFrame{t: framing.TypePong, pos: framing.Beat{Epoch: h.ended.Epoch, Messages: h.taken}.Pos()})
+	}
+	c.pongs = c.pongs[:0]
+}
+
+// reserved takes in a Ping that has taken the slot reserved for it.
+func (p *peer) reserved(h *framing.Header, payload []byte) error {
+	if h.Type != framing.TypePing || len(payload) > 0 || p.beats.taken != p.beats.told {
+		return fmt.Errorf("%w: it takes a slot that is reserved", errProtocol)
+	}
+	p.beats.taken++
+	p.counted(h.Flags&framing.FlagOdd != 0)
+	return p.epochEnded(h.Pos)
+}
+
+// epochEnded takes in that an epoch of the peer's has ended, or hears it again.
+func (p *peer) epochEnded(pos uint64) error {
+	h, b := &p.beats, framing.BeatOf(pos)
+	switch ahead := framing.SlotsAfter(b.Epoch, h.ends); {
+	case ahead > 0 || ahead == 0 && (h.awaited || framing.SlotsAfter(b.Messages, h.came[b.Epoch&1]) < 0):
+		return fmt.Errorf("%w: its epoch %d ends out of turn", errProtocol, b.Epoch)
+	case ahead == 0:
+		h.ends++
+		h.ended, h.awaited, h.movedAt = b, true, p.c.now()
+		p.checkEpoch()
+	case ahead == -1 && !h.awaited: // the answer may have been lost
+		p.confirm()
+	}
+	return nil
+}
+
+// epochConfirmed takes in that all has come of an epoch of ours.
+func (p *peer) epochConfirmed(pos uint64) {
+	h, b := &p.beats, framing.BeatOf(pos)
+	if framing.SlotsAfter(b.Messages, h.freed) > 0 {
+		h.freed = b.Messages
+	}
+	if b.Epoch == h.epoch-1 {
+		h.asked = false
+	}
 }
 
 // isMute reports, now that p is lost, that nothing comes of any peer: all receives may be in

@@ -79,7 +79,7 @@ func (c *core) landed(data uint64) {
 		c.stats.WritesStray++
 		return
 	}
-	if !p.useSlot() {
+	if !p.useSlot(imm.Odd()) {
 		return
 	}
 	c.grant(p)

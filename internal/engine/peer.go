@@ -51,7 +51,7 @@ type outgoing struct {
 	moved    bool          // since chores looked last, something was posted or completed
 	waited   time.Duration // for how long nothing has, although something waits
 	movedAt  time.Time     // when chores last found that something had, or that something came
-	heard    uint32        // seen, as of then
+	heard    uint32        // beats.frames, as of then
 
 	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
 	ctl     []ctlFrame

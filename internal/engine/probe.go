@@ -242,23 +242,23 @@ func (p *peer) wrong(err error, what string) {
 }
 
 // pinged answers a Ping.
-func (p *peer) pinged(h *framing.Header, payload []byte) {
+func (p *peer) pinged(h *framing.Header, payload []byte) error {
 	if len(payload) == 0 {
-		p.answerBeat(h.Pos)
-		return
+		return p.epochEnded(h.Pos)
 	}
 	if !framing.HasPattern(payload, h.Pos) {
 		p.tellProbed(framing.ProbeWrong)
-		return
+	} else {
+		p.control(ctlFrame{t: framing.TypePong, pos: p.c.probes.seed, long: true})
 	}
-	p.control(ctlFrame{t: framing.TypePong, pos: p.c.probes.seed, long: true})
+	return nil
 }
 
 // ponged takes in the answer to our Ping.
 func (p *peer) ponged(h *framing.Header, payload []byte) {
 	switch {
 	case len(payload) == 0:
-		p.beatAnswered(h.Pos)
+		p.epochConfirmed(h.Pos)
 	case !p.met(needPong):
 	case !framing.HasPattern(payload, h.Pos):
 		p.wrong(ErrContents, "a message from the peer")
@@ -357,7 +357,7 @@ func (p *peer) postProbe() {
 	}
 	if c.rule == byCQData {
 		p.used++
-		op.Kind, op.Data = fabric.WriteData, p.completionData(framing.MakeImmediate(g.Index, g.Seq, false))
+		op.Kind, op.Data = fabric.WriteData, p.completionData(g.Index, g.Seq, false)
 	}
 	p.out = append(p.out, outOp{op, txOp{peer: p, probe: true}})
 	if c.rule == bySAW {
@@ -389,7 +389,7 @@ func (c *core) probeLanded(data uint64) {
 	imm := framing.Immediate(data)
 	for _, list := range [][]*probeSlot{c.probes.dialing, c.probes.listening} {
 		for _, s := range list {
-			if s.peer != nil && s.index == imm.Lease() && s.seq == imm.Seq() {
+			if s.peer != nil && s.index == imm.Lease() && framing.SeqAfter(s.seq, imm.Seq()) == 0 {
 				s.peer.probeLanded(data)
 				return
 			}
@@ -404,7 +404,7 @@ func (p *peer) probeLanded(data uint64) {
 		p.probe.early, p.probe.hasEarly = data, true
 	case p.silent || p.proves && !framing.Proven(data, p.proofIn):
 		p.c.stats.WritesStray++
-	case p.useSlot():
+	case p.useSlot(framing.Immediate(data).Odd()):
 		p.c.grant(p)
 		p.met(needNotice)
 	}

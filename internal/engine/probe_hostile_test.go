@@ -156,7 +156,7 @@ func TestPathCheckAfterLateWrite(t *testing.T) {
 		b.locked(func() { b.e.core.fail(late, ErrStuck) })
 		b.dials(next)
 		b.probes(next, framing.Probe{Writes: framing.ProbeLength})
-		b.locked(func() { b.e.core.landed(uint64(framing.MakeImmediate(index, seq, false))) })
+		b.locked(func() { b.e.core.landed(uint64(framing.MakeImmediate(index, seq, false, 0))) })
 		assert.NoError(t, next.probe.err)
 		assert.Equal(t, probeDials, next.probe.state)
 	})

@@ -26,18 +26,20 @@ func (c *core) received(slot uint32, n int) {
 	}
 	c.stats.FramesReceived++
 	c.touch(p)
-	if !p.useSlot() {
-		c.repost(slot, nil)
-		return
-	}
+	p.beats.frames++
 	p.credit.Advance(h.Slots)
 	if !p.answers.Load() {
 		p.answers.Store(true)
 		c.metAt = c.now()
 	}
-	keep, err := p.handle(&h, payload, slot)
-	if !keep {
-		c.repost(slot, p)
+	if h.Flags&framing.FlagReserved != 0 {
+		c.repost(slot, nil)
+		err = p.reserved(&h, payload)
+	} else if !p.useSlot(h.Flags&framing.FlagOdd != 0) {
+		c.repost(slot, nil)
+		return
+	} else {
+		err = p.take(&h, payload, slot)
 	}
 	if err != nil {
 		c.stats.Violations++
@@ -45,13 +47,22 @@ func (c *core) received(slot uint32, n int) {
 	}
 }
 
+// take takes in a frame that has used a credit, and posts its slot again unless the frame
+// stays there for now.
+func (p *peer) take(h *framing.Header, payload []byte, slot uint32) error {
+	keep, err := p.handle(h, payload, slot)
+	if !keep {
+		p.c.repost(slot, p)
+	}
+	return err
+}
+
 // handle takes in a frame whose proof was right. keep says that the frame
 // stays in its slot for now.
 func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
 	switch h.Type {
 	case framing.TypePing:
-		p.pinged(h, payload)
-		return false, nil
+		return false, p.pinged(h, payload)
 	case framing.TypePong:
 		p.ponged(h, payload)
 		return false, nil

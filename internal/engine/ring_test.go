@@ -131,9 +131,9 @@ func TestNothingAfterReset(t *testing.T) {
 	s.p.told++ // the slot that the completion takes
 	s.p.granted++
 	s.p.c.promised++
-	data := uint64(framing.MakeImmediate(in.Index, in.seq, false))
+	data := uint64(framing.MakeImmediate(in.Index, in.seq, false, 0))
 	if s.p.proves {
-		data = framing.MakeImmediate(in.Index, in.seq, false).Proven(s.p.proofIn)
+		data = framing.MakeImmediate(in.Index, in.seq, false, 0).Proven(s.p.proofIn)
 	}
 	l.eb.core.landed(data)
 	assert.EqualValues(t, len(buf), s.rcvNxt)

@@ -243,7 +243,7 @@ func (p *peer) seal() {
 	case byCQData:
 		continues = n == l.last && l.end == t.pos
 		op.Kind = fabric.WriteData
-		op.Data = p.completionData(framing.MakeImmediate(l.Index, l.seq, continues))
+		op.Data = p.completionData(l.Index, l.seq, continues)
 	case bySAW:
 		announce.flags = framing.FlagLanded
 	case byDeliver:
@@ -265,8 +265,10 @@ func (p *peer) seal() {
 	}
 }
 
-// completionData is what a write to the peer carries, with the proof if there is room.
-func (p *peer) completionData(imm framing.Immediate) uint64 {
+// completionData is what a write to the peer carries, with the proof if there is room. The
+// write is counted.
+func (p *peer) completionData(lease, seq uint16, continues bool) uint64 {
+	imm := framing.MakeImmediate(lease, seq, continues, p.beats.count())
 	if p.c.proven {
 		return imm.Proven(p.proofOut)
 	}

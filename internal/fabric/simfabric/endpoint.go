@@ -256,6 +256,11 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 		e.lose(x)
 		return
 	}
+	if op.Kind != fabric.Write && e.net.chance(e.net.losses) {
+		e.net.stats.Lost++
+		e.finish(x, nil)
+		return
+	}
 	x = e.net.launch(e, dst, op)
 	x.lost = lost
 	weak = weak && inject == copied && x.flow.take(x)

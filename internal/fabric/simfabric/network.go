@@ -54,6 +54,7 @@ type Stats struct {
 	CQOverruns uint64
 	Reordered  uint64 // delivered before something that was posted earlier to the same target
 	Refused    uint64 // posts refused because of Config.AgainRate
+	Lost       uint64 // messages that arrived nowhere, because of Lose
 	BadLocal   uint64 // operations on memory that is not registered (any more)
 	BadRemote  uint64 // writes that the target refused
 	// PeerUnmapped counts calls of Exchange after Remove where an endpoint has a
@@ -90,6 +91,7 @@ type Network struct {
 	faults    []*Fault             // of Open, and of endpoints yet to be opened
 	serial    int                  // of the last endpoint
 	stats     Stats
+	losses    float64 // see Lose
 }
 
 var _ fabric.Fabric = (*Network)(nil)
@@ -272,6 +274,14 @@ func (n *Network) misused(format string, args ...any) {
 	if n.stats.Misuse == "" {
 		n.stats.Misuse = fmt.Sprintf(format, args...) + "\n" + string(debug.Stack())
 	}
+}
+
+// Lose has a Send, Inject or WriteData arrive nowhere with probability p from now on, and
+// complete all the same.
+func (n *Network) Lose(p float64) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.losses = p
 }
 
 // chance reports true with probability p.

@@ -1,0 +1,67 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// TestLosses: a fabric loses one message in 10,000 without a word, while others of the same
+// peer go on. Whoever waits for what was lost does not wait for ever: the peer is lost within
+// DeadAfter, and the error says why.
+func TestLosses(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		var conns [][2]*Conn
+		for range 4 {
+			x, y := b.dial(t)
+			conns = append(conns, [2]*Conn{x, y})
+		}
+		b.net.Lose(1. / 10_000)
+		var traffic sync.WaitGroup
+		for i, ends := range conns {
+			size := []int{1, 64, 20_000, 300_000}[i]
+			traffic.Go(func() { assert.ErrorIs(t, pingPong(ends[0], size, true), syscall.ECONNRESET) })
+			traffic.Go(func() { assert.ErrorIs(t, pingPong(ends[1], size, false), syscall.ECONNRESET) })
+		}
+		for b.net.Stats().Lost == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.net.Lose(0)
+		lost := time.Now()
+		traffic.Wait()
+		assert.LessOrEqual(t, time.Since(lost), b.dead+choreTime)
+		var errs []error
+		for _, p := range []*Peer{b.a, b.b} {
+			p.e.mu.Lock()
+			errs = append(errs, p.p.err)
+			p.e.mu.Unlock()
+		}
+		assert.True(t, errors.Is(errs[0], ErrMissing) || errors.Is(errs[1], ErrMissing), "%v", errs)
+		assert.Equal(t, RoomOpen, b.ea.Room())
+		assert.Equal(t, RoomOpen, b.eb.Room())
+	})(t)
+}
+
+// pingPong has messages of a size go to and fro, a millisecond apart, until an error.
+func pingPong(c *Conn, size int, first bool) error {
+	buf := make([]byte, size)
+	for ; ; first = true {
+		if first {
+			time.Sleep(time.Millisecond)
+			if _, err := c.Write(buf); err != nil {
+				return err
+			}
+		}
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return err
+		}
+	}
+}
