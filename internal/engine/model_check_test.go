@@ -195,6 +195,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 
 // finish checks that a world in which all has ended has kept nothing.
 func (m *model) finish() {
+	m.net.Lose(0)
 	for _, h := range m.hosts {
 		h.unhog()
 	}

@@ -74,6 +74,10 @@ func (e *modelEnd) sent() uint64 {
 // down reports that the end's peer has failed.
 func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
 
+// lost reports that the end's peer has failed, or lacks something for good, so that a close is
+// not answered.
+func (e *modelEnd) lost() bool { return e.down() || e.c.m.opt.losses > 0 && e.c.pair.mayFail }
+
 // deaf reports that nobody reads at this end any more.
 func (e *modelEnd) deaf() bool { return e.conn == nil || e.closed || e.s.err != nil || e.down() }
 
@@ -379,7 +383,7 @@ func (m *model) closeDone(e *modelEnd, err error) {
 	m.note("closed", e, 0, 0)
 	switch o := e.other; {
 	case errors.Is(err, syscall.ECONNRESET):
-		m.check(!e.aborted && e.down(), "closing %v: %v", e, err)
+		m.check(!e.aborted && e.lost(), "closing %v: %v", e, err)
 	case err != nil:
 		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
 	case !e.aborted && !e.down() && !o.deaf() && e.finished:

@@ -109,9 +109,9 @@ func (m *model) wrote(e *modelEnd, pos uint64, size, n int, err error) {
 	case errors.Is(err, net.ErrClosed):
 		m.check(e.closed, "%v: a conn that is open says %v", e, err)
 	case errors.Is(err, syscall.EPIPE):
-		m.check(e.finished || e.other.closed || e.other.aborted || e.down(), "%v: writing: %v", e, err)
+		m.check(e.finished || e.other.closed || e.other.aborted || e.lost(), "%v: writing: %v", e, err)
 	default:
-		m.check(errors.Is(err, syscall.ECONNRESET) && (e.other.aborted || e.down()), "%v: writing: %v", e, err)
+		m.check(errors.Is(err, syscall.ECONNRESET) && (e.other.aborted || e.lost()), "%v: writing: %v", e, err)
 	}
 }
 
@@ -181,7 +181,7 @@ func (m *model) received(e *modelEnd, b []byte, size int, err error) {
 	case err == io.EOF:
 		m.check(e.readShut || o.finished && e.got == o.final, "%v: EOF after %d bytes, of %d (finished: %v)", e, e.got, o.sent(), o.finished)
 	default:
-		m.check(errors.Is(err, syscall.ECONNRESET) && (o.aborted || e.down()), "%v: reading: %v", e, err)
+		m.check(errors.Is(err, syscall.ECONNRESET) && (o.aborted || e.lost()), "%v: reading: %v", e, err)
 		if e.readShut { // since this call has looked
 			return
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -238,6 +239,9 @@ func (m *model) act() {
 	default:
 		m.fault()
 	}
+	if m.opt.losses > 0 && m.step%stillBound == 0 && slices.ContainsFunc(m.pairs, (*pair).failing) {
+		m.findLosses()
+	}
 	switch still := m.step - m.quietAt; {
 	case still > 10*stillBound:
 		m.failf("stuck")
@@ -268,6 +272,22 @@ func (m *model) hasten() {
 	m.tick(2 * choreTime)
 	if m.step-m.quietAt > 3*stillBound {
 		m.tick(2 * m.opt.deadAfter)
+	}
+}
+
+// findLosses lets as much time go by as it takes to find out what was lost, once nothing is
+// on its way that could be taken for that.
+func (m *model) findLosses() {
+	for range 1000 {
+		s := m.net.Stats()
+		moving := s.InFlight > s.Stuck
+		for _, h := range m.hosts {
+			moving = m.poll(h) > 0 || moving
+		}
+		if !moving {
+			m.tick(m.opt.deadAfter * 3 / 10)
+			return
+		}
 	}
 }
 

@@ -34,6 +34,7 @@ type options struct {
 	faults    int // of 100 times that something could go wrong
 	cruel     int // of 1000 steps a process stops, ends or comes
 	deadAfter time.Duration
+	losses    float64 // of messages, without a word
 }
 
 func (m *model) randomOptions() options {
@@ -71,6 +72,9 @@ func (m *model) randomOptions() options {
 	}
 	if m.oneIn(4) && !o.sim.PerPeer {
 		m.makeCruel(&o)
+	}
+	if m.oneIn(10) {
+		o.losses = pick(m, 1./100, 1./1000, 1./10_000)
 	}
 	o.cfg = Config{
 		Window:    4 << 10 << m.rng.IntN(8),
@@ -163,6 +167,7 @@ func (m *model) build() {
 			h.hog(1 << 40) // all but what opt.tight leaves
 		}
 	}
+	m.net.Lose(m.opt.losses)
 }
 
 func (m *model) newHost() *host {
@@ -291,11 +296,13 @@ func (h *host) pause(w *waiter) {
 	h.m.pause(w)
 }
 
-// heartbeat is one of all peers at a time, as a rendezvous brings it.
+// heartbeat is one of all peers whose processes run, as a rendezvous brings it.
 func (m *model) heartbeat(h *host) {
 	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
-	for _, p := range h.c.order {
-		p.beats.lives.Store(p.linked)
+	for _, p := range m.pairs {
+		if side := slices.Index(p.hosts[:], h); side >= 0 && p.peers[side] != nil && p.hosts[1-side].runs() {
+			p.peers[side].beats.lives.Store(p.peers[side].linked)
+		}
 	}
 	h.choresAt = m.now
 }

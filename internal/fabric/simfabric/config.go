@@ -106,7 +106,7 @@ type Event struct {
 	From, To string // names of endpoints
 	Kind     fabric.Kind
 	// Err is the error that an operation or a call was given, by ErrRate or FailCall (see
-	// there for Call), and Addr what From knows the operation's target by; Key is that of its
+	// there for Call), or should have been, by Lose, and Addr what From knows the operation's target by; Key is that of its
 	// region there, or of one that was to be closed.
 	Err  error
 	Call Call

@@ -258,6 +258,7 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	}
 	if op.Kind != fabric.Write && e.net.chance(e.net.losses) {
 		e.net.stats.Lost++
+		e.net.observe(Event{From: e.name, To: dst.name, Kind: op.Kind, Err: ErrLost, Addr: op.To})
 		e.finish(x, nil)
 		return
 	}

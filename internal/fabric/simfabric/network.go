@@ -16,6 +16,7 @@ import (
 // Errors in completions, and of posts.
 var (
 	ErrInjected     = errors.New("simfabric: injected error")
+	ErrLost         = errors.New("simfabric: message lost") // of an Event only
 	ErrCanceled     = errors.New("simfabric: the peer is gone")
 	ErrLocalAccess  = errors.New("simfabric: local buffer is not registered")
 	ErrRemoteAccess = errors.New("simfabric: remote access denied")
