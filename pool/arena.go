@@ -27,12 +27,27 @@ type Arena struct {
 	slabs     []*arenaSlab
 	blocks    int
 	bytes     int64
+	mapped    int64 // in slabs
 }
 
 type arenaSlab struct {
 	*Slab
 	buddy buddy
 	late  bool // a block was in use at Void: writes may be under way
+}
+
+// size is how many bytes there are in the slab, also once it is closed.
+func (s *arenaSlab) size() int64 { return int64(len(s.buddy) / 2 * MinBlock) }
+
+// drop forgets the slabs for which gone says so.
+func (a *Arena) drop(gone func(*arenaSlab) bool) {
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+		if !gone(s) {
+			return false
+		}
+		a.mapped -= s.size()
+		return true
+	})
 }
 
 // Block is a piece of an Arena. Its fields are not to be changed.
@@ -56,8 +71,8 @@ type ArenaStats struct {
 }
 
 // NewArena returns an arena without any slab yet. Slabs are of slabSize bytes, a
-// power of two of at least MinBlock; they count against b and are registered
-// with r for access, unless r is nil.
+// power of two of at least MinBlock, or of what Map is asked for; they count against b and
+// are registered with r for access, unless r is nil.
 func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	if slabSize < MinBlock || slabSize&(slabSize-1) != 0 {
 		panic("pool: slab size must be a power of two of at least MinBlock")
@@ -78,7 +93,7 @@ func (a *Arena) Alloc(size int) (*Block, error) {
 	if b := a.Get(size); b != nil {
 		return b, nil
 	}
-	slab, err := a.Map()
+	slab, err := a.Map(a.slabSize)
 	if err != nil {
 		return nil, err
 	}
@@ -101,10 +116,13 @@ func (a *Arena) Get(size int) *Block {
 	return nil
 }
 
-// Map makes a slab for Add. It takes long, and may be called while others use the
-// arena.
-func (a *Arena) Map() (*Slab, error) {
-	return NewSlab(a.budget, a.registrar, a.slabSize, a.access)
+// Map makes a slab for Add, of size bytes: a power of two of at least MinBlock, and at most
+// the arena's slab size. It takes long, and may be called while others use the arena.
+func (a *Arena) Map(size int) (*Slab, error) {
+	if size < MinBlock || size > a.slabSize || size&(size-1) != 0 {
+		return nil, fmt.Errorf("%w: slab of %d bytes in an arena of %d", errSize, size, a.slabSize)
+	}
+	return NewSlab(a.budget, a.registrar, size, a.access)
 }
 
 // Add takes in a slab that Map has made, or that Trim has given up.
@@ -113,7 +131,9 @@ func (a *Arena) Add(slab *Slab) {
 		panic("pool: slab for an arena that is deregistered")
 	}
 	poison(slab.Bytes())
-	a.slabs = append(a.slabs, &arenaSlab{Slab: slab, buddy: newBuddy(a.slabSize / MinBlock)})
+	s := &arenaSlab{Slab: slab, buddy: newBuddy(len(slab.Bytes()) / MinBlock)}
+	a.slabs = append(a.slabs, s)
+	a.mapped += s.size()
 }
 
 // carve takes a block out of s, nil if none fits.
@@ -155,7 +175,7 @@ func (a *Arena) Trim(keep int) (empty []*Slab) {
 	if a.void {
 		return nil
 	}
-	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+	a.drop(func(s *arenaSlab) bool {
 		if !s.buddy.empty() {
 			return false
 		}
@@ -200,7 +220,7 @@ func (a *Arena) Deregister() error {
 // slab, Retire may be tried again.
 func (a *Arena) Retire() error {
 	var err error
-	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+	a.drop(func(s *arenaSlab) bool {
 		end := s.Close
 		if s.late {
 			end = s.Retire
@@ -225,7 +245,7 @@ func (a *Arena) KeepAddresses() {
 func (a *Arena) Close() error {
 	a.void = true
 	var err error
-	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
+	a.drop(func(s *arenaSlab) bool {
 		e := s.Close()
 		err = errors.Join(err, e)
 		return e == nil
@@ -237,7 +257,7 @@ func (a *Arena) Close() error {
 func (a *Arena) Stats() ArenaStats {
 	return ArenaStats{
 		Slabs:  len(a.slabs),
-		Mapped: int64(len(a.slabs)) * int64(a.slabSize),
+		Mapped: a.mapped,
 		Blocks: a.blocks,
 		InUse:  a.bytes,
 	}

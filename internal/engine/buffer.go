@@ -100,7 +100,7 @@ func (c *Conn) allocBlock(n int) (*Buffer, error) {
 		if own {
 			return pool.NewSlab(co.cfg.Budget, e.fab, n, pool.AccessLocal)
 		}
-		return co.lend.Map()
+		return co.lend.Map(lendSlab)
 	})
 	ended := c.allocError()
 	switch {

@@ -12,7 +12,6 @@ func (c *core) chores() (again bool) {
 	c.retry()
 	c.posted = false
 	c.postLate()
-	c.starved, c.landing = false, false // grantWaiting finds out
 	c.askAgain()
 	if c.outOfStage() {
 		c.wantStage()
@@ -20,7 +19,6 @@ func (c *core) chores() (again bool) {
 	if c.tx.Len() < c.most(&c.sending) { // what makeUp has asked for was refused
 		c.want(&c.sending)
 	}
-	c.grantWaiting()
 	c.probes.evict(c.now())
 	for _, p := range slices.Clone(c.order) { // some may end
 		if p.err != nil {
@@ -31,10 +29,11 @@ func (c *core) chores() (again bool) {
 		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}
-		if p.err == nil && (p.reclaim() || p.flying > 0 || len(p.out) > 0) {
+		if p.err == nil && (p.flying > 0 || len(p.out) > 0) {
 			again = true
 		}
 	}
+	again = c.reclaim() || again
 	if c.looksLeft > 0 {
 		c.looksLeft--
 		c.makeUp()
@@ -67,8 +66,8 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.failing.reused > 0 || c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
-		c.hasFreeRings() || c.outOfStage() || c.starved || c.landing || len(c.waiting) > 0 || c.lingering > 0 || c.stuck()
+	return c.failing.reused > 0 || c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
+		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck()
 }
 
 // outOfStage reports writers that wait while all staging memory is in use, perhaps for ever.

@@ -89,14 +89,9 @@ type core struct {
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.
 	copying   int
-	ringFreed bool // landing memory has become free: look at who wants a lease
-	starved   bool // a stream wants a lease for which there is no memory
+	rings     rings
 	posted    bool // an operation was, since chores looked last
-	landing   bool // a ring was granted since chores looked last: it may be gone again
-	// waiting has the streams that want a lease, in the order in which they asked,
-	// and some that do not any more.
-	waiting   []*stream
-	lingering int // streams that the user has closed and the peer has not
+	lingering int  // streams that the user has closed and the peer has not
 	failing   failing
 
 	stats Stats
@@ -132,6 +127,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		proven:  a.CQDataSize >= proofSize,
 		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
+	c.rings.most = cfg.Ring
 	c.sharable = min(a.RxDepth, int(cfg.Budget.Stats().Limit/8/eagerFrame))
 	if !a.PerPeer {
 		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see deadHold
@@ -350,10 +346,6 @@ func (c *core) flush() {
 		}
 		if len(c.pongs) > 0 {
 			c.sendPongs()
-		}
-		if c.ringFreed {
-			c.ringFreed = false
-			c.grantWaiting()
 		}
 		for i := 0; i < len(c.touched); i++ {
 			p := c.touched[i]

@@ -83,6 +83,7 @@ func (p *peer) flush() {
 		return
 	}
 	p.postProbe()
+	p.serveClaims()
 	p.flushControl()
 	for len(p.dirty) > 0 || p.creditDue() || p.balanceDue() {
 		if !p.mayCtl() || !p.sendCredits() {

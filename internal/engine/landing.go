@@ -1,8 +1,8 @@
 package engine
 
 import (
+	"container/list"
 	"fmt"
-	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -17,10 +17,12 @@ type inLease struct {
 	last    uint32 // length of the last write taken; 0 before the first
 	end     uint64 // stream position behind it
 	writes  [framing.MaxWrites]landing
-	lent    []*Buffer // pieces of the ring that the user holds, in order
-	read    uint64    // ring position of the next byte to be read
-	since   int64     // when it was granted
-	touched int64     // when it was used last, for taking idle leases back
+	use     *list.Element // in rings.used, unless it returns
+	returns bool          // it was asked for
+	lent    []*Buffer     // pieces of the ring that the user holds, in order
+	read    uint64        // ring position of the next byte to be read
+	since   int64         // when it was granted
+	touched int64         // when it was used last, for taking idle leases back
 
 	unread writeLog
 	told   uint16 // writes read, as of the last frame sent
@@ -173,7 +175,7 @@ func (s *stream) takeLanded() (bool, error) {
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
 	s.p.c.stats.RDMAWritesReceived++
-	l.touched = s.p.c.now().UnixNano()
+	s.useRing()
 	if s.reader == readerShut {
 		l.read += n
 		s.releaseRing()
@@ -243,47 +245,7 @@ func (s *stream) dropLease() {
 	if l == nil || s.largeIn != s.largeRel || s.reader.copies() || len(l.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
 		return
 	}
-	s.inLease = nil
-	s.p.c.ringFreed = true
-	s.p.trim()
-}
-
-// grantWaiting grants the leases that had to wait for memory, to those first
-// that have waited longest. Once a peer has no memory left, its other streams need
-// not look: there may be a thousand.
-func (c *core) grantWaiting() {
-	for _, p := range c.order {
-		p.dry = false
-	}
-	queue := c.waiting
-	c.waiting = queue[:0] // each adds itself at most
-	for _, s := range queue {
-		wants := s.claim == claimOpen && !s.gone()
-		s.claim = claimNone
-		switch {
-		case !wants:
-		case s.p.dry && s.inLease == nil && !s.deaf() && s.recv == recvOpen:
-			s.wait()
-		default:
-			s.wanted()
-		}
-	}
-	clear(queue[len(c.waiting):])
-}
-
-// wait queues a stream whose peer wants a lease that it cannot have yet.
-func (s *stream) wait() {
-	if s.claim == claimNone {
-		s.p.c.waiting = append(s.p.c.waiting, s)
-	}
-	s.claim = claimOpen
-}
-
-// dropClaim notes that the peer wants no ring any more, or has one.
-func (s *stream) dropClaim() {
-	if s.claim == claimOpen {
-		s.claim = claimStale
-	}
+	s.leaseOver()
 }
 
 // takeWay takes in how the peer tells that its writes have landed.
@@ -298,105 +260,6 @@ func (s *stream) takeWant(h *framing.Header) {
 	s.wanted()
 }
 
-// wanted takes in that the peer has large data to send.
-func (s *stream) wanted() {
-	if s.deaf() || s.recv != recvOpen {
-		s.dropClaim()
-		return
-	}
-	if s.inLease != nil {
-		s.wait()
-		return
-	}
-	c, p := s.p.c, s.p
-	ring := p.newRing()
-	if ring == nil {
-		p.dry = true
-		s.wait()
-		return // small data flows meanwhile
-	}
-	l, err := c.leases.Grant(ring, s)
-	if err != nil {
-		p.landing.Free(ring)
-		p.trim()
-		s.wait()
-		return
-	}
-	s.dropClaim()
-	c.landing = true
-	for len(c.lessees) <= int(l.Index) {
-		c.lessees = append(c.lessees, nil)
-	}
-	c.lessees[l.Index] = p
-	l.Release(s.largeIn)
-	s.inLease = &inLease{
-		Lease: l, base: s.largeIn, read: s.largeIn, since: c.now().UnixNano(), touched: c.now().UnixNano(),
-		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
-	}
-	p.shrink()
-	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
-	(&framing.Lease{
-		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Addr: ring.Addr, Key: ring.Key,
-	}).Encode(f.payload[:])
-	p.control(f)
-}
-
-// newRing carves a ring out of the memory that is there, if there is room, and asks
-// for more if there is not. Where that was refused, a smaller ring will do, or one that
-// another stream gives back.
-func (p *peer) newRing() *pool.Block {
-	size := p.ringSize(p.landing.Stats().Blocks + 1)
-	ring := p.landing.Get(size)
-	if ring != nil || p.c.want(&p.supply) {
-		return ring
-	}
-	for ; ring == nil && size/2 >= minRing; size /= 2 {
-		ring = p.landing.Get(size / 2)
-	}
-	if ring == nil {
-		p.c.stats.Stalls.Memory++
-		p.c.starved = true
-		p.revokeOldest()
-	}
-	return ring
-}
-
-// trim gives up memory of the peer's rings that is not in use, but for one slab.
-func (p *peer) trim() { p.c.discard(p.landing.Trim(1)...) }
-
-// ringSize is how large each of n rings of the peer is to be: all of them
-// together are to stay in a cache.
-func (p *peer) ringSize(n int) int {
-	size := p.c.cfg.Ring
-	for size > minRing && n*size > ringsTotal {
-		size /= 2
-	}
-	return size
-}
-
-// shrink takes back the rings that have just become too large a share, for
-// their streams to ask for smaller ones: conns that send alike get alike.
-func (p *peer) shrink() {
-	n := p.landing.Stats().Blocks
-	size := p.ringSize(n)
-	if size == p.ringSize(n-1) {
-		return
-	}
-	for i := 0; i < len(p.list); i++ {
-		if l := p.list[i].inLease; l != nil && len(l.Ring.Bytes) > size {
-			p.list[i].revoke()
-		}
-	}
-}
-
-// revoke asks for a stream's lease back.
-func (s *stream) revoke() {
-	if s.inLease != nil && s.inLease.Revoke() {
-		s.p.c.stats.LeasesRevoked++
-		s.p.control(ctlFrame{t: framing.TypeRevoke, stream: s.id})
-	}
-}
-
 // returned takes in that the peer has given its lease back.
 func (s *stream) returned(final uint64) error {
 	l := s.inLease
@@ -408,49 +271,4 @@ func (s *stream) returned(final uint64) error {
 	}
 	s.dropLease()
 	return nil
-}
-
-// leaseTurn is how long a lease may be used, at least, before another stream gets
-// its memory. Handing it round faster would cost more than it carries.
-const leaseTurn = 100 * time.Millisecond
-
-// revokeOldest takes the lease back that has been idle longest, so that
-// another stream can have its memory, unless one is already on its way back.
-func (p *peer) revokeOldest() {
-	var oldest *stream
-	turn := p.c.now().Add(-leaseTurn).UnixNano()
-	for _, s := range p.list {
-		l := s.inLease
-		switch {
-		case l == nil:
-		case l.State() == pool.LeaseRevoking:
-			return
-		case l.State() == pool.LeaseGranted && l.since <= turn &&
-			(oldest == nil || l.touched < oldest.inLease.touched):
-			oldest = s
-		}
-	}
-	if oldest != nil {
-		oldest.revoke()
-	}
-}
-
-// reclaim takes back leases that have been idle for a while. It reports whether
-// any lease is out or wanted.
-func (p *peer) reclaim() (more bool) {
-	for i := 0; i < len(p.list); i++ {
-		s := p.list[i]
-		if l := s.inLease; l != nil {
-			more = true
-			idle := s.largeIn == s.largeRel && p.c.now().UnixNano()-l.touched > int64(choreTime)
-			if idle || 4*len(l.Ring.Bytes) <= p.ringSize(p.landing.Stats().Blocks) { // there is room for a larger one
-				s.revoke()
-			}
-		}
-		more = more || s.claim == claimOpen
-	}
-	if !more && p.landing != nil {
-		p.c.discard(p.landing.Trim(0)...) // idle conns own no registered memory
-	}
-	return more
 }

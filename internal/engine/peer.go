@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/list"
 	"errors"
 	"fmt"
 	"slices"
@@ -83,10 +84,11 @@ type inLanding struct {
 	landing *pool.Arena
 	// keepLanding: it may write until the endpoint is closed: see Peer.Quit.
 	keepLanding bool
-	supply      supply // of landing memory
-	dry         bool   // it had no memory for a lease when grantWaiting looked last
-	silent      bool   // its writes come without completion data
-	proves      bool   // their completion data shows the proof
+	supply      supply    // of landing memory
+	claims      list.List // its streams that want a ring, in the order in which they asked
+	spare       bool      // listed in rings.spare
+	silent      bool      // its writes come without completion data
+	proves      bool      // their completion data shows the proof
 }
 
 // pathCheck is the check that comes before conns.
@@ -198,6 +200,9 @@ func (c *core) fail(p *peer, err error) {
 	for _, s := range slices.Clone(p.list) {
 		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
 			cut++
+		}
+		if s.dropClaim(); s.inLease != nil {
+			s.leaseEnds()
 		}
 		s.fail(syscall.ECONNRESET)
 	}

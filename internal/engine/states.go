@@ -139,15 +139,6 @@ const (
 	writerAwake                      // it was woken from there, and is not back yet
 )
 
-// claimState says whether the peer wants a ring that it cannot have yet.
-type claimState uint8
-
-const (
-	claimNone  claimState = iota
-	claimOpen             // it does: the stream is in core.waiting
-	claimStale            // it does not any more, and the stream is still there
-)
-
 // readerState is what a stream's reader is at.
 type readerState uint8
 

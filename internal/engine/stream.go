@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"container/list"
 	"math"
 	"time"
 
@@ -60,6 +61,7 @@ type receiving struct {
 	largeRel  uint64 // of these, consumed and released
 	inLease   *inLease
 	claim     claimState
+	claimAt   *list.Element // in peer.claims, if it is open
 	held      []heldFrame
 	reader    readerState
 	direct    []byte // rest of a waiting reader's buffer
@@ -258,6 +260,7 @@ func (s *stream) remove() {
 	s.grant, s.outLease = grantNone, nil
 	s.dropPending()
 	s.dropHeld()
+	s.dropClaim()
 	p.c.touch(p)
 	s.rd.signal()
 	s.wr.signal()
@@ -274,10 +277,8 @@ func (s *stream) release() {
 		return
 	}
 	if l := s.inLease; l != nil && len(l.lent) == 0 {
-		s.inLease = nil
 		s.p.c.leases.ForceDrop(l.Lease)
-		s.p.c.ringFreed = true
-		s.p.trim()
+		s.leaseOver()
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 //	lacks              what                    does meanwhile                  is woken when it comes
 //	a writer           staging memory          waits for a chunk; sends        writers in peer.blocked; where there
 //	                                           frames while there are none     were no chunks, all that have a ring
-//	a stream           a slab for landing      waits in core.waiting; small    core.waiting
+//	a stream           a slab for landing      waits in peer.claims; small     peer.claims
 //	                   rings of its peer       data flows
 //	all peers          send slots in place     make do with those that are     who waits for a slot
 //	                   of those of the dead    left
@@ -79,11 +79,8 @@ func (c *core) most(s *supply) int {
 	return c.sends + c.dead.frames
 }
 
-// askAgain has those ask again that were refused.
+// askAgain has those ask again that were refused. See reclaim for landing memory.
 func (c *core) askAgain() {
-	for _, p := range c.order {
-		p.supply.again()
-	}
 	c.staging.again()
 	c.sending.again()
 	c.receiving.again()
@@ -103,6 +100,8 @@ type order struct {
 	waste []*pool.Slab // to be closed; those that could not be are left
 	of    *supply      // to be mapped, or nil
 	slots int          // in slab
+	size  int          // of it, if it is landing memory
+	freed int          // of waste, slabs that were closed
 	slab  *pool.Slab
 }
 
@@ -121,6 +120,8 @@ func (c *core) nextOrder() *order {
 		if s := c.needs[0]; s.peer == nil || s.peer.err == nil {
 			o.of, s.state, o.slots = s, coming, stageChunks
 			switch s.slots {
+			case nil:
+				o.size = s.peer.slabSize()
 			case c.tx:
 				o.slots = c.most(s) - s.slots.Len()
 			case c.rx:
@@ -134,11 +135,13 @@ func (c *core) nextOrder() *order {
 
 // carryOut is called without the lock. It looks at nothing that changes.
 func (o *order) carryOut(c *core) {
+	n := len(o.waste)
 	o.waste, _ = pool.CloseSlabs(o.waste) // makes room for the rest
+	o.freed = n - len(o.waste)
 	switch {
 	case o.of == nil:
 	case o.of.peer != nil:
-		o.slab, _ = o.of.peer.landing.Map()
+		o.slab = c.mapLanding(o.of.peer.landing, o.size)
 	default:
 		for o.slots > 0 && o.slab == nil {
 			if o.slab, _ = o.of.slots.Map(o.slots); o.slab == nil {
@@ -151,6 +154,7 @@ func (o *order) carryOut(c *core) {
 // supplied takes in what has become of an order.
 func (c *core) supplied(o *order) {
 	c.leftover = append(c.leftover, o.waste...)
+	c.askRefused(2 * o.freed)
 	s := o.of
 	if s == nil {
 		return
@@ -192,21 +196,6 @@ func (c *core) suppliedSlots(s *supply, o *order) {
 				s.wr.signal()
 			}
 		}
-	}
-}
-
-func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
-	switch {
-	case slab == nil:
-	case p.err != nil:
-		c.discard(slab)
-		return
-	default:
-		p.landing.Add(slab)
-	}
-	c.grantWaiting()
-	if p.landing.Stats().Blocks == 0 {
-		c.discard(p.landing.Trim(0)...) // nobody wants it any more
 	}
 }
 

@@ -1,0 +1,323 @@
+package engine
+
+import (
+	"container/list"
+	"math/bits"
+	"slices"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Landing rings, and how streams come to have one. A peer wants one for a stream, is granted
+// one as soon as there is memory, which lies in slabs of its own, and gives it back when it is
+// told to. What is of no use for a while comes back, so that idle conns own no memory.
+//
+//	memory                          rings                              a stream without one
+//	plenty                          are as large as configured; those  waits until a slab is
+//	                                of one peer fit caches together    mapped
+//	short, since a slab was         get smaller, down to minRing;      waits until others have
+//	refused lately                  that which was used longest ago    made room; small data
+//	                                comes back, whosever it is         flows meanwhile
+//
+// Slabs leave an eighth of the budget to conns and peers that come.
+
+// rings is how it stands with the landing rings of all peers of an endpoint.
+type rings struct {
+	used      list.List // streams that have one, the one that has used it last at the end
+	returning int       // rings that were asked for and are not back yet
+	claims    int       // streams that wait for one
+	most      int       // how large one may be
+	halved    time.Time // when that was halved last
+	refused   []*peer   // that have claims, and no memory for them
+	spare     []*peer   // that may have memory, and no ring in it
+}
+
+// claimState says whether the peer wants a ring for a stream that it cannot have yet.
+type claimState uint8
+
+const (
+	claimNone  claimState = iota
+	claimLater            // once the one that it has is given back
+	claimOpen             // as soon as there is memory: it is in peer.claims
+)
+
+// recallRings is how many rings are asked for at a time.
+const recallRings = 2
+
+// leaseTurn is how long a lease may be used, at least, before another stream gets
+// its memory. Handing it round faster would cost more than it carries.
+const leaseTurn = 100 * time.Millisecond
+
+// wanted takes in that the peer has large data to send.
+func (s *stream) wanted() {
+	switch {
+	case s.deaf() || s.recv != recvOpen:
+		s.dropClaim()
+	case s.claim == claimOpen:
+	case s.inLease != nil:
+		s.claim = claimLater
+	case s.p.claims.Len() > 0 || !s.grantRing():
+		s.makeClaim()
+	default:
+		s.claim = claimNone
+	}
+}
+
+func (s *stream) makeClaim() {
+	s.claim, s.claimAt = claimOpen, s.p.claims.PushBack(s)
+	s.p.c.rings.claims++
+}
+
+// dropClaim notes that the peer wants no ring any more, or has one.
+func (s *stream) dropClaim() {
+	if s.claim == claimOpen {
+		s.p.claims.Remove(s.claimAt)
+		s.p.c.rings.claims--
+	}
+	s.claim, s.claimAt = claimNone, nil
+}
+
+// serveClaims grants rings to the peer's streams as far as its memory goes.
+func (p *peer) serveClaims() {
+	for p.err == nil && p.claims.Len() > 0 {
+		s := p.claims.Front().Value.(*stream)
+		p.c.stats.steps++
+		if !s.deaf() && s.recv == recvOpen && !s.grantRing() {
+			return
+		}
+		s.dropClaim()
+	}
+}
+
+// grantRing leases the stream a ring, if there is memory.
+func (s *stream) grantRing() bool {
+	c, p := s.p.c, s.p
+	ring := p.newRing()
+	if ring == nil {
+		return false
+	}
+	l, err := c.leases.Grant(ring, s)
+	if err != nil {
+		p.landing.Free(ring)
+		p.trim()
+		return false
+	}
+	for len(c.lessees) <= int(l.Index) {
+		c.lessees = append(c.lessees, nil)
+	}
+	c.lessees[l.Index] = p
+	l.Release(s.largeIn)
+	now := c.now().UnixNano()
+	s.inLease = &inLease{
+		Lease: l, base: s.largeIn, read: s.largeIn, since: now, touched: now, use: c.rings.used.PushBack(s),
+		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
+	}
+	p.shrink()
+	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
+	(&framing.Lease{
+		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Addr: ring.Addr, Key: ring.Key,
+	}).Encode(f.payload[:])
+	p.control(f)
+	return true
+}
+
+// newRing carves a ring out of the memory that is there, if there is room, and asks
+// for more if there is not. Where that was refused, a smaller ring will do, or one that
+// others give back.
+func (p *peer) newRing() *pool.Block {
+	size := p.ringSize(p.landing.Stats().Blocks + 1)
+	ring := p.landing.Get(size)
+	if ring != nil || p.c.want(&p.supply) {
+		return ring
+	}
+	for ; ring == nil && size/2 >= minRing; size /= 2 {
+		ring = p.landing.Get(size / 2)
+	}
+	if ring == nil {
+		p.c.stats.Stalls.Memory++
+	}
+	return ring
+}
+
+// ringSize is how large each of n rings of the peer is to be: all of them
+// together are to stay in a cache.
+func (p *peer) ringSize(n int) int {
+	size := p.c.rings.most
+	for size > minRing && n*size > ringsTotal {
+		size /= 2
+	}
+	return size
+}
+
+// slabSize is how much landing memory is mapped for the peer at a time.
+func (p *peer) slabSize() int {
+	c, n := p.c, max(1, p.claims.Len())
+	if c.rings.most == c.cfg.Ring {
+		return max(c.cfg.Ring, landingSlab)
+	}
+	size := p.ringSize(p.landing.Stats().Blocks + n)
+	return max(size, min(landingSlab, size<<bits.Len(uint(n-1))))
+}
+
+// mapLanding maps a slab, or a smaller one if there is no room, but none that leaves less
+// than an eighth of the budget. It is called without the lock, and looks at nothing that
+// changes.
+func (c *core) mapLanding(mem *pool.Arena, size int) (slab *pool.Slab) {
+	for ; slab == nil && size >= min(minRing, c.cfg.Ring); size /= 2 {
+		if b := c.cfg.Budget.Stats(); b.Limit-b.Used-int64(size) >= b.Limit/8 {
+			slab, _ = mem.Map(size)
+		}
+	}
+	return slab
+}
+
+// suppliedLanding takes in what has become of the order of a slab.
+func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
+	switch {
+	case slab != nil && p.err != nil:
+		c.discard(slab)
+		return
+	case slab != nil:
+		p.landing.Add(slab)
+	case p.err == nil:
+		c.rings.refused = append(c.rings.refused, p)
+		c.makeRings()
+	}
+	p.serveClaims()
+	if p.landing.Stats().Blocks == 0 {
+		c.discard(p.landing.Trim(0)...) // nobody wants it any more
+	}
+}
+
+// makeRings asks for rings back, since memory was refused: those that were used longest ago.
+// Where even that was just now, all are in use, and there is more of them if they are smaller.
+func (c *core) makeRings() {
+	r, now := &c.rings, c.now()
+	turn := now.Add(-leaseTurn).UnixNano()
+	for range recallRings {
+		if r.used.Len() == 0 || r.returning > r.claims+4*recallRings {
+			return
+		}
+		s := r.used.Front().Value.(*stream)
+		l := s.inLease
+		if l.touched > turn && r.most > minRing && now.Sub(r.halved) >= leaseTurn {
+			r.most, r.halved = r.most/2, now
+		}
+		if l.since > turn && len(l.Ring.Bytes) <= r.most {
+			return
+		}
+		c.stats.steps++
+		s.revoke()
+	}
+}
+
+// askRefused has some of the peers that were refused memory ask again, now that some is
+// free.
+func (c *core) askRefused(n int) {
+	n = min(n, len(c.rings.refused))
+	for _, p := range c.rings.refused[:n] {
+		p.supply.again()
+		if p.err == nil && p.claims.Len() > 0 {
+			c.want(&p.supply)
+		}
+	}
+	c.rings.refused = c.rings.refused[n:]
+}
+
+// useRing notes that a ring is used.
+func (s *stream) useRing() {
+	l := s.inLease
+	l.touched = s.p.c.now().UnixNano()
+	s.p.c.rings.used.MoveToBack(l.use)
+}
+
+// revoke asks for a stream's lease back.
+func (s *stream) revoke() {
+	if s.inLease != nil && s.inLease.Revoke() {
+		s.p.c.stats.LeasesRevoked++
+		s.leaseEnds()
+		s.inLease.returns = true
+		s.p.c.rings.returning++
+		s.p.control(ctlFrame{t: framing.TypeRevoke, stream: s.id})
+	}
+}
+
+// leaseEnds takes the stream's ring out of those that can be asked for.
+func (s *stream) leaseEnds() { s.p.c.rings.used.Remove(s.inLease.use) }
+
+// leaseOver notes that the stream's ring is free. The peer's other streams look for it.
+func (s *stream) leaseOver() {
+	p, r := s.p, &s.p.c.rings
+	s.leaseEnds()
+	if s.inLease.returns {
+		r.returning--
+	}
+	s.inLease = nil
+	p.trim()
+	if s.claim == claimLater {
+		s.makeClaim()
+	}
+	if p.claims.Len() > 0 {
+		p.c.touch(p)
+	}
+}
+
+// trim gives up memory of the peer's rings that is not in use, but for one slab as long as
+// there is plenty.
+func (p *peer) trim() {
+	keep := 1
+	if p.c.rings.most < p.c.cfg.Ring || len(p.c.rings.refused) > 0 {
+		keep = 0
+	}
+	p.c.discard(p.landing.Trim(keep)...)
+	if p.landing.Stats().Blocks == 0 && !p.spare {
+		p.spare = true
+		p.c.rings.spare = append(p.c.rings.spare, p)
+	}
+}
+
+// shrink takes back the rings that have just become too large a share, for
+// their streams to ask for smaller ones: conns that send alike get alike.
+func (p *peer) shrink() {
+	n := p.landing.Stats().Blocks
+	size := p.ringSize(n)
+	if size == p.ringSize(n-1) {
+		return
+	}
+	for i := 0; i < len(p.list); i++ {
+		if l := p.list[i].inLease; l != nil && len(l.Ring.Bytes) > size {
+			p.list[i].revoke()
+		}
+	}
+}
+
+// reclaim is for chores. It takes back leases that have been idle for a while, or that there
+// is room for a larger one of, and reports whether any is out or wanted.
+func (c *core) reclaim() (more bool) {
+	r, now := &c.rings, c.now()
+	c.askRefused(len(r.refused))
+	if b := c.cfg.Budget.Stats(); r.claims == 0 && r.most < c.cfg.Ring && now.Sub(r.halved) > 2*choreTime && b.Used < b.Limit/2 {
+		r.most, r.halved = 2*r.most, now
+	}
+	for e := r.used.Front(); e != nil; {
+		s := e.Value.(*stream)
+		e = e.Next()
+		l := s.inLease
+		idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime)
+		if idle || 4*len(l.Ring.Bytes) <= s.p.ringSize(s.p.landing.Stats().Blocks) {
+			s.revoke()
+		}
+	}
+	for _, p := range slices.Clone(r.spare) { // idle conns own no registered memory
+		if p.spare = false; p.err == nil && p.landing.Stats().Blocks == 0 {
+			c.discard(p.landing.Trim(0)...)
+		}
+		if p.claims.Len() > 0 {
+			p.c.touch(p)
+		}
+	}
+	r.spare = r.spare[:0]
+	return c.leases.Stats().Out > 0 || r.claims > 0
+}
