@@ -138,3 +138,40 @@ func ignoreEOF(err error) error {
 	}
 	return err
 }
+
+// BenchmarkAmong is what a round trip of one conn costs among other peers that are idle, and
+// among other conns of its peer: the same, whether there are ten or a thousand.
+func BenchmarkAmong(b *testing.B) {
+	for _, size := range []int{64, 64 << 10} {
+		for _, n := range []int{10, 1000} {
+			among(b, size, n, 1)
+			among(b, size, 1, n)
+		}
+	}
+}
+
+func among(b *testing.B, size, peers, conns int) {
+	b.Run(fmt.Sprintf("size=%d/peers=%d/conns=%d", size, peers, conns), func(b *testing.B) {
+		s := newStar(b, deepSim(), Config{}, peers)
+		defer s.close(b)
+		var ends []*Conn
+		for range conns {
+			client, server := s.dial(b, peers/2)
+			ends = append(ends, client, server)
+		}
+		client, server := ends[0], ends[1]
+		echoed := make(chan error, 1)
+		go func() { echoed <- echo(server, size) }()
+		buf := make([]byte, size)
+		require.NoError(b, roundTrip(client, buf)) // it has a ring now, if it needs one
+		for b.Loop() {
+			if err := roundTrip(client, buf); err != nil {
+				b.Fatal(err)
+			}
+		}
+		for _, c := range ends {
+			require.NoError(b, c.Close())
+		}
+		require.NoError(b, <-echoed)
+	})
+}

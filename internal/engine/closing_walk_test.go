@@ -43,8 +43,9 @@ func newSide(t *testing.T, accept func(*Conn)) *side {
 
 // deliver takes a control frame of w's out, and into o.
 func deliver(w, o *side, i int) error {
-	f := w.p.ctl[i]
-	w.p.ctl = slices.Delete(w.p.ctl, i, i+1)
+	q := &w.p.ctl
+	f := q.items[q.head+i]
+	q.items = slices.Delete(q.items, q.head+i, q.head+i+1)
 	h := framing.Header{Type: f.t, Flags: f.flags, Stream: f.stream, Pos: f.pos, Length: uint16(f.n)}
 	_, err := o.p.handle(&h, f.payload[:f.n], 0)
 	return err
@@ -61,7 +62,7 @@ func (w *side) arrive(o *side, d *walkWrite) {
 
 func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list []walkStep) {
 	add := func(name string, do func()) { list = append(list, walkStep{name, do}) }
-	for i, f := range w.p.ctl {
+	for i, f := range w.p.ctl.items[w.p.ctl.head:] {
 		add(fmt.Sprintf("frame %d flags %x", f.t, f.flags), func() { require.NoError(t, deliver(w, o, i), "%v", *trace) })
 	}
 	for _, d := range w.data {

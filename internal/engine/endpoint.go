@@ -300,7 +300,8 @@ func (p *Peer) Attached(bell Bell) {
 	if bell.Own != nil {
 		p.e.poller.SetBell(&bell) // first: a write that is held back needs it
 	}
-	p.p.bell, p.p.cfg.Unproven = bell, false
+	p.p.bell = bell
+	p.p.proved()
 	p.e.leave()
 	p.join.Do(p.e.poller.Joined)
 	p.e.poller.Stir() // conns come now

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -67,12 +66,12 @@ func (p *peer) control(f ctlFrame) {
 	if p.err != nil {
 		return
 	}
-	if len(p.ctl) >= maxControl+8*len(p.streams) {
+	if p.ctl.len() >= maxControl+8*len(p.streams) {
 		p.c.stats.Violations++
 		p.c.fail(p, fmt.Errorf("%w: it asks for answers and takes none", errProtocol))
 		return
 	}
-	p.ctl = append(p.ctl, f)
+	p.ctl.push(f)
 	p.c.touch(p)
 }
 
@@ -85,35 +84,32 @@ func (p *peer) flush() {
 	p.postProbe()
 	p.serveClaims()
 	p.flushControl()
-	for len(p.dirty) > 0 || p.creditDue() || p.balanceDue() {
+	for p.dirty.len() > 0 || p.creditDue() || p.balanceDue() {
 		if !p.mayCtl() || !p.sendCredits() {
 			break
 		}
 	}
-	sent := 0
-	for sent < len(p.pending) && p.pending[sent].sendPending() {
-		sent++
+	for p.pending.len() > 0 && (*p.pending.first()).sendPending() {
+		p.pending.pop().queued = false
 	}
-	p.pending = slices.Delete(p.pending, 0, sent)
 	p.pushTail()
 }
 
 func (p *peer) flushControl() {
-	n := 0
-	for ; n < len(p.prepaid); n++ {
-		f := &p.prepaid[n]
-		if !p.frame(f, p.streams[f.stream], p.payload(f), true) {
-			break
-		}
+	for p.prepaid.len() > 0 && p.flushFirst(&p.prepaid, true) {
 	}
-	p.prepaid = slices.Delete(p.prepaid, 0, n)
-	for n = 0; n < len(p.ctl) && p.mayCtl(); n++ {
-		f := &p.ctl[n]
-		if !p.frame(f, p.streams[f.stream], p.payload(f), false) {
-			break
-		}
+	for p.ctl.len() > 0 && p.mayCtl() && p.flushFirst(&p.ctl, false) {
 	}
-	p.ctl = slices.Delete(p.ctl, 0, n)
+}
+
+// flushFirst sends the next of some control frames.
+func (p *peer) flushFirst(q *fifo[ctlFrame], paid bool) bool {
+	f := q.first()
+	if !p.frame(f, p.streams[f.stream], p.payload(f), paid) {
+		return false
+	}
+	q.pop()
+	return true
 }
 
 func (p *peer) payload(f *ctlFrame) []byte {
@@ -134,12 +130,8 @@ func (p *peer) sendCredits() bool {
 	}
 	slot, _ := p.c.tx.Get()
 	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
-	took := 0
-	for _, s := range p.dirty {
-		if n+framing.CreditSize > len(room) {
-			break
-		}
-		took++
+	for p.dirty.len() > 0 && n+framing.CreditSize <= len(room) {
+		s := p.dirty.pop()
 		s.dirty = false
 		if s.gone() || s.toldWindow == s.window() && s.toldRing == s.largeRel {
 			continue // another frame told it meanwhile
@@ -149,7 +141,6 @@ func (p *peer) sendCredits() bool {
 		e.Encode(room[n:])
 		n += framing.CreditSize
 	}
-	p.dirty = slices.Delete(p.dirty, 0, took)
 	if n == 0 && !p.creditDue() && !p.balanceDue() {
 		p.c.tx.Put(slot)
 		return true

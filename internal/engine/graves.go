@@ -12,6 +12,12 @@ import "github.com/seed202c38ff/fabricnet/pool"
 //	        memory of peers that were quit
 type graves struct {
 	unread, kept []*pool.Arena
+	bytes        int64 // kept
+}
+
+func (g *graves) keep(mem *pool.Arena) {
+	g.kept = append(g.kept, mem)
+	g.bytes += mem.Stats().Mapped
 }
 
 func (g *graves) all() []*pool.Arena {
@@ -25,7 +31,7 @@ func (p *peer) buryLanding() {
 	case p.landing == nil:
 	case p.keepLanding:
 		p.landing.Void()
-		g.kept = append(g.kept, p.landing)
+		g.keep(p.landing)
 	default:
 		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
 		g.unread = append(g.unread, p.landing)
@@ -59,7 +65,7 @@ func (c *core) retirable() (ready []*pool.Arena) {
 func (c *core) buried(list []*pool.Arena) {
 	for _, mem := range list {
 		if mem.Stats().Slabs > 0 {
-			c.graves.kept = append(c.graves.kept, mem)
+			c.graves.keep(mem)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"sync/atomic"
 	"time"
 
@@ -79,7 +78,7 @@ func (p *peer) beat() {
 		return min(now.Sub(since), c.silence()/3)
 	}
 	if h.deaf += passed(h.at); h.heard != h.frames {
-		h.heard, h.deaf = h.frames, 0
+		h.heard, h.deaf, c.heardAt = h.frames, 0, now
 	}
 	switch {
 	case !h.awaited:
@@ -102,7 +101,7 @@ func (p *peer) beat() {
 // ping ends the epoch in which we send, or says so again.
 func (p *peer) ping() {
 	h := &p.beats
-	if h.asked && len(p.ctl)+len(p.prepaid) > 0 {
+	if h.asked && p.ctl.len()+p.prepaid.len() > 0 {
 		return // it may be the last Ping that waits
 	}
 	if !h.asked {
@@ -117,7 +116,7 @@ func (p *peer) ping() {
 	}
 	h.slots++
 	f.flags = framing.FlagReserved
-	p.prepaid = append(p.prepaid, f)
+	p.prepaid.push(f)
 	p.c.touch(p)
 }
 
@@ -217,11 +216,7 @@ func (p *peer) epochConfirmed(pos uint64) {
 // be wrong, which costs an endpoint more.
 func (c *core) isMute(p *peer) bool {
 	if p.cfg.Unproven {
-		proven := slices.ContainsFunc(c.order, func(q *peer) bool { return !q.cfg.Unproven })
-		return p.linked && !p.answers.Load() && !proven && c.now().Sub(c.metAt) > c.silence()
+		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.silence()
 	}
-	heard := func(q *peer) bool {
-		return !q.beats.at.IsZero() && c.now().Sub(q.beats.at) < c.silence() && q.beats.deaf < c.silence()/2
-	}
-	return p.beats.deaf >= c.silence()/2 && !slices.ContainsFunc(c.order, heard)
+	return p.beats.deaf >= c.silence()/2 && c.now().Sub(c.heardAt) >= c.silence()/2
 }

@@ -309,11 +309,11 @@ func (sc *scene) check() {
 	for _, p := range c.peers {
 		promised += p.promised() + beatSlots
 		require.GreaterOrEqual(sc.t, p.known(), 0, "slots that it was told of")
-		require.LessOrEqual(sc.t, len(p.ctl), maxControl+8*max(64, len(p.streams)), "control frames")
+		require.LessOrEqual(sc.t, p.ctl.len(), maxControl+8*max(64, len(p.streams)), "control frames")
 		require.LessOrEqual(sc.t, len(p.out)-p.head, c.tx.Len()+c.stage.Len()+len(sc.lent)+64, "operations queued")
-		require.LessOrEqual(sc.t, len(p.prepaid), len(c.ops), "announcements")
-		require.LessOrEqual(sc.t, len(p.dirty), len(p.streams)+64)
-		require.LessOrEqual(sc.t, len(p.pending), len(p.streams)+64)
+		require.LessOrEqual(sc.t, p.prepaid.len(), len(c.ops), "announcements")
+		require.LessOrEqual(sc.t, p.dirty.len(), len(p.streams)+64)
+		require.LessOrEqual(sc.t, p.pending.len(), len(p.streams)+64)
 		for _, s := range p.streams {
 			held += len(s.held)
 			require.LessOrEqual(sc.t, s.smallIn-s.smallRead, uint64(s.win), "small data")

@@ -40,9 +40,9 @@ func (m *model) look() {
 	for _, h := range m.hosts {
 		blocked, awake := 0, 0
 		for _, p := range h.c.order {
-			blocked += len(p.blocked)
+			blocked += p.blocked.len()
 			awake += p.awake
-			m.check(len(p.blocked) == 0 || !p.blocked[0].wr.waiting || slices.Contains(p.inLine[:], true) || p.awake > 0 || p.blocked[0].lacks(p.blocked[0].conn.left) == WaitsPeerSlots,
+			m.check(p.blocked.len() == 0 || !(*p.blocked.first()).wr.waiting || slices.Contains(p.inLine[:], true) || p.awake > 0 || (*p.blocked.first()).lacks((*p.blocked.first()).conn.left) == WaitsPeerSlots,
 				"%v: nobody serves the writers of peer %d", h, p.id)
 		}
 		m.check(blocked == h.c.blocked && awake <= h.c.awake, "%v: %d blocked of %d, %d awake of %d", h, h.c.blocked, blocked, h.c.awake, awake)
@@ -157,7 +157,7 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	m.check(used == o.seen && uint32(me.credit) == o.told && me.given == o.returned, "pair %d: %d slots used, %d granted and %d given back, as the other side sees it %d, %d and %d",
 		p.id, used, me.credit, me.given, o.seen, o.told, o.returned)
 	m.check(o.promised() >= framing.MinSlots && !o.creditDue() && !o.balanceDue(), "pair %d: %d of %d receive slots are promised", p.id, o.promised(), o.share)
-	m.check(len(me.out) == me.head && len(me.prepaid)+len(me.ctl)+len(me.pending)+len(me.dirty) == 0, "pair %d: frames wait for nothing", p.id)
+	m.check(len(me.out) == me.head && me.prepaid.len()+me.ctl.len()+me.pending.len()+me.dirty.len() == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b", p.id, me.probe.state, me.probe.needs)
 	m.check(!me.beats.asked, "pair %d: a heartbeat is not answered", p.id)
 	m.check(me.tail.stream == nil || me.holding(), "pair %d: a write is held back for nothing", p.id)
@@ -356,7 +356,7 @@ func (m *model) dump() string {
 func dumpPeer(c *core, p *peer) string {
 	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer share %d granted %d told %d seen %d returned %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
 		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
-		p.share, p.granted, p.told, p.seen, p.returned, p.avail(), len(p.out)-p.head, len(p.prepaid), len(p.ctl), len(p.pending), len(p.dirty), p.err, c.stats)
+		p.share, p.granted, p.told, p.seen, p.returned, p.avail(), len(p.out)-p.head, p.prepaid.len(), p.ctl.len(), p.pending.len(), p.dirty.len(), p.err, c.stats)
 	for _, s := range p.streams {
 		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closing %d, waiting %v\n",
 			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closing, s.wr.waiting)

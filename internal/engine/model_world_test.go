@@ -255,7 +255,7 @@ func (m *model) connect(a, b *host) *pair {
 	}
 	p.hosts[0].e.leave()
 	p.hosts[1].e.enter()
-	p.peers[1].cfg.Unproven = false
+	p.peers[1].proved()
 	p.hosts[1].e.leave()
 	return p
 }

@@ -54,14 +54,14 @@ type outgoing struct {
 	movedAt  time.Time     // when chores last found that something had, or that something came
 	heard    uint32        // beats.frames, as of then
 
-	prepaid []ctlFrame // frames whose slot credit is taken: nothing holds them up
-	ctl     []ctlFrame
+	prepaid fifo[ctlFrame] // frames whose slot credit is taken: nothing holds them up
+	ctl     fifo[ctlFrame]
 	tail    tail
-	blocked []*stream // writers that wait for a budget of the endpoint or the peer
-	awake   int       // those that were woken, and are not back yet
-	pending []*stream // streams whose coalesced data waits for a slot
-	dirty   []*stream // streams whose credits the peer should hear of
-	touched bool      // listed in core.touched
+	blocked fifo[*stream] // writers that wait for a budget of the endpoint or the peer
+	awake   int           // those that were woken, and are not back yet
+	pending fifo[*stream] // streams whose coalesced data waits for a slot
+	dirty   fifo[*stream] // streams whose credits the peer should hear of
+	touched bool          // listed in core.touched
 	inLine  [lineKinds]bool
 }
 
@@ -153,6 +153,9 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	}
 	p.streams, p.supply.peer = map[uint32]*stream{}, p
 	p.idle.Store(c.now().UnixNano())
+	if !cfg.Unproven {
+		c.attached++
+	}
 	c.promised += share + beatSlots
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
@@ -169,6 +172,14 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	p.landing = pool.NewArena(p.c.cfg.Budget, p.c.fab, pool.AccessRemoteWrite, max(p.c.cfg.Ring, landingSlab))
 	return nil
+}
+
+// proved ends a peer's trial.
+func (p *peer) proved() {
+	if p.cfg.Unproven && p.err == nil {
+		p.cfg.Unproven = false
+		p.c.attached++
+	}
 }
 
 // fail ends a peer: its streams' pending and later calls fail, and no one
@@ -194,8 +205,8 @@ func (c *core) fail(p *peer, err error) {
 	p.buryLanding() // first: what is in use now may be written to
 	p.dropTail()
 	p.unstall()
-	c.blocked -= len(p.blocked)
-	p.blocked = nil
+	c.blocked -= p.blocked.len()
+	p.blocked = fifo[*stream]{}
 	cut := 0
 	for _, s := range slices.Clone(p.list) {
 		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
@@ -210,7 +221,7 @@ func (c *core) fail(p *peer, err error) {
 		p.out[i].tx.release()
 	}
 	c.freed = true
-	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, nil, nil, nil, nil
+	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, fifo[ctlFrame]{}, fifo[ctlFrame]{}, fifo[*stream]{}, fifo[*stream]{}
 	if !p.checked() {
 		p.endCheck(probeFailed)
 	}
@@ -223,6 +234,9 @@ func (c *core) fail(p *peer, err error) {
 		if err := c.fab.Remove(p.addr); err != nil {
 			c.stats.CQErrors++
 		}
+	}
+	if !p.cfg.Unproven {
+		c.attached--
 	}
 	c.mute = c.mute || c.isMute(p)
 	p.linked = false

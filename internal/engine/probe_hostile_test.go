@@ -92,7 +92,7 @@ func TestPathCheckOfFloodingPeer(t *testing.T) {
 		flooder := b.meet()
 		b.probes(flooder, framing.Probe{Writes: 1})
 		b.locked(func() { require.Equal(t, []*peer{flooder}, b.e.core.probes.waiting) })
-		for len(flooder.ctl) < maxControl {
+		for flooder.ctl.len() < maxControl {
 			b.says(flooder, framing.Header{Type: framing.TypePing}, nil)
 		}
 		require.NoError(t, flooder.err)

@@ -67,6 +67,8 @@ type capacity struct {
 	room        atomic.Uint32 // a Room; stored with the lock, read without
 	stale       atomic.Bool   // Wear was called, without the lock
 	mute        bool          // see isMute
+	attached    int           // peers that are on trial no more
+	heardAt     time.Time     // when the last heartbeat came of a peer that has been heard since the one before
 	metAt       time.Time     // when a peer was heard first; at first, when the endpoint was opened
 	sends       int           // send slots for live peers
 	dead        deadHold      // as of the last look
@@ -94,11 +96,7 @@ const keptMost = 1 << 30
 // they have of slots and chunks is made up for.
 func (t *deadHold) tooMuch(c *core) bool {
 	bytes := t.frames*eagerFrame + t.chunks*stepSize + t.lent
-	kept := int64(0)
-	for _, mem := range c.graves.kept {
-		kept += mem.Stats().Mapped
-	}
-	return t.flying > c.attr.TxDepth/4 || int64(bytes) > c.cfg.Budget.Stats().Limit/4 || kept > keptMost
+	return t.flying > c.attr.TxDepth/4 || int64(bytes) > c.cfg.Budget.Stats().Limit/4 || c.graves.bytes > keptMost
 }
 
 // deadLooks is how many times chores looks at what a peer has left behind: when it was

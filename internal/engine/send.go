@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"slices"
-
-	"github.com/seed202c38ff/fabricnet/framing"
-)
+import "github.com/seed202c38ff/fabricnet/framing"
 
 // pending is small data that was written but could not be sent at once: later
 // small writes join it, so that a backlog leaves in few sends. A lone write is
@@ -61,7 +57,7 @@ func (s *stream) trySmall(b []byte) (n int) {
 		s.info.SmallOut += uint64(m)
 		c.stats.SmallSent += uint64(m)
 		n += m
-		if len(s.p.pending) > 0 || !s.sendPending() {
+		if s.p.pending.len() > 0 || !s.sendPending() {
 			s.queuePending()
 		}
 	}
@@ -69,12 +65,10 @@ func (s *stream) trySmall(b []byte) (n int) {
 }
 
 func (s *stream) queuePending() {
-	for _, q := range s.p.pending {
-		if q == s {
-			return
-		}
+	if !s.queued {
+		s.queued = true
+		s.p.pending.push(s)
 	}
-	s.p.pending = append(s.p.pending, s)
 }
 
 // sendPending queues the coalesced data as one frame if a receive slot of the
@@ -249,7 +243,7 @@ func (s *stream) block() {
 	s.wr.waiting = true
 	lacks := s.lacks(s.conn.left)
 	if s.itsOwn(lacks) {
-		if len(s.p.blocked) > 0 { // it may have been woken to take what it cannot use: that is the next one's
+		if s.p.blocked.len() > 0 { // it may have been woken to take what it cannot use: that is the next one's
 			s.p.c.touch(s.p)
 		}
 		return
@@ -258,12 +252,12 @@ func (s *stream) block() {
 	if s.writer == writerBlocked {
 		return
 	}
-	at := len(s.p.blocked)
-	if s.turn == s.sndNxt+1 {
-		at = 0
-	}
 	s.writer = writerBlocked
-	s.p.blocked = slices.Insert(s.p.blocked, at, s)
+	if s.turn == s.sndNxt+1 {
+		s.p.blocked.unpop(s)
+	} else {
+		s.p.blocked.push(s)
+	}
 	s.p.c.blocked++
 }
 
@@ -271,9 +265,9 @@ func (s *stream) block() {
 // more than can go on: of a thousand that all ran, all but a few would only
 // queue again.
 func (p *peer) wakeWriters() {
-	c, n := p.c, 0
-	for ; n < len(p.blocked); n++ {
-		s := p.blocked[n]
+	c := p.c
+	for ; p.blocked.len() > 0; p.blocked.pop() {
+		s := *p.blocked.first()
 		c.stats.steps++
 		if s.wr.waiting && !s.closed() { // it may be Close that waits
 			if c.wakeable() <= 0 {
@@ -297,7 +291,6 @@ func (p *peer) wakeWriters() {
 		}
 		c.blocked--
 	}
-	p.blocked = slices.Delete(p.blocked, 0, n)
 }
 
 // woke notes that a writer which wakeWriters has woken is there.
@@ -306,7 +299,7 @@ func (s *stream) woke() {
 		s.writer = writerFree
 		s.p.awake--
 		s.p.c.awake--
-		if len(s.p.blocked) > 0 {
+		if s.p.blocked.len() > 0 {
 			s.p.c.touch(s.p)
 		}
 	}

@@ -20,6 +20,7 @@ import (
 // star is an endpoint that several others have as a peer.
 type star struct {
 	net    *simfabric.Network
+	cfg    Config // of those that are opened next
 	open   func() *Endpoint
 	hub    *Endpoint
 	olds   []*Endpoint // hubs that took no more
@@ -29,19 +30,19 @@ type star struct {
 	accept []chan *Conn
 }
 
-func newStar(t *testing.T, sim simfabric.Config, cfg Config, n int) *star {
+func newStar(t testing.TB, sim simfabric.Config, cfg Config, n int) *star {
 	t.Helper()
 	return newStarOf(t, sim, cfg, n, func(e fabric.Endpoint) fabric.Endpoint { return e })
 }
 
 // newStarOf is newStar with endpoints that wrap has had a hand in.
-func newStarOf(t *testing.T, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
+func newStarOf(t testing.TB, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
 	t.Helper()
-	s := &star{net: simfabric.New(sim)}
+	s := &star{net: simfabric.New(sim), cfg: cfg}
 	s.open = func() *Endpoint {
 		fe, err := s.net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
 		require.NoError(t, err)
-		e, err := NewEndpoint(wrap(fe), cfg)
+		e, err := NewEndpoint(wrap(fe), s.cfg)
 		require.NoError(t, err)
 		return e
 	}
@@ -53,7 +54,7 @@ func newStarOf(t *testing.T, sim simfabric.Config, cfg Config, n int, wrap func(
 }
 
 // join makes one more endpoint a peer of the hub.
-func (s *star) join(t *testing.T) {
+func (s *star) join(t testing.TB) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -74,7 +75,7 @@ func (s *star) join(t *testing.T) {
 }
 
 // dial opens a conn from a spoke to the hub.
-func (s *star) dial(t *testing.T, spoke int) (outer, inner *Conn) {
+func (s *star) dial(t testing.TB, spoke int) (outer, inner *Conn) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -83,7 +84,7 @@ func (s *star) dial(t *testing.T, spoke int) (outer, inner *Conn) {
 	return outer, <-s.accept[spoke]
 }
 
-func (s *star) close(t *testing.T) {
+func (s *star) close(t testing.TB) {
 	t.Helper()
 	for _, e := range append(append(s.spokes, s.olds...), s.hub) {
 		require.NoError(t, e.Close())

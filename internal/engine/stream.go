@@ -34,6 +34,7 @@ type sending struct {
 	smallOut uint64         // bytes of small data sent
 	smallMax framing.Cursor // bytes of small data that the peer has promised memory for
 	pend     pending
+	queued   bool           // listed in peer.pending
 	largeOut uint64         // bytes of large data sent
 	largeMax framing.Cursor // of these, read by the peer
 	grant    grantState
@@ -162,7 +163,7 @@ func (s *stream) readSmall(n int) {
 func (s *stream) markDirty() {
 	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
 		s.dirty = true
-		s.p.dirty = append(s.p.dirty, s)
+		s.p.dirty.push(s)
 		s.p.c.touch(s.p)
 	}
 }

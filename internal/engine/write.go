@@ -303,7 +303,7 @@ func (s *stream) writeDone(t *txOp) {
 			pos: t.pos, n: framing.LargeSize,
 		}
 		t.large.Encode(f.payload[:])
-		s.p.prepaid = append(s.p.prepaid, f)
+		s.p.prepaid.push(f)
 		s.p.c.touch(s.p)
 	}
 	if s.writing == 0 {

@@ -1,0 +1,43 @@
+package engine
+
+// fifo is a queue. Its zero value is empty, and what it does takes the same time however long it
+// is.
+type fifo[T any] struct {
+	items []T
+	head  int
+}
+
+func (q *fifo[T]) len() int { return len(q.items) - q.head }
+
+func (q *fifo[T]) push(x T) { q.items = append(q.items, x) }
+
+// first is who is next. There must be one.
+func (q *fifo[T]) first() *T { return &q.items[q.head] }
+
+// pop takes out who is next. There must be one.
+func (q *fifo[T]) pop() T {
+	var none T
+	x := q.items[q.head]
+	q.items[q.head] = none
+	switch q.head++; {
+	case q.head == len(q.items):
+		q.items, q.head = q.items[:0], 0
+	case q.head > 64 && q.head > len(q.items)/2:
+		n := copy(q.items, q.items[q.head:])
+		clear(q.items[n:])
+		q.items, q.head = q.items[:n], 0
+	}
+	return x
+}
+
+// unpop has x be the next.
+func (q *fifo[T]) unpop(x T) {
+	if q.head > 0 {
+		q.head--
+		q.items[q.head] = x
+		return
+	}
+	q.items = append(q.items, x)
+	copy(q.items[1:], q.items)
+	q.items[0] = x
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// transfer moves size bytes each way, and compares nothing but their number.
+func transfer(a, b *Conn, size int) error {
+	errs := make(chan error, 4)
+	for _, c := range []*Conn{a, b} {
+		go func() { _, err := c.Write(make([]byte, size)); errs <- err }()
+		go func() { _, err := io.CopyN(io.Discard, c, int64(size)); errs <- err }()
+	}
+	for range 4 {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestThousandPeers: one endpoint has a thousand peers, which all do round trips and move a
+// mebibyte each way at once, in less memory than a ring of a mebibyte each would take. All of
+// them get rings.
+func TestThousandPeers(t *testing.T) {
+	const peers, limit = 1000, 256 << 20
+	s := newStar(t, deepSim(), Config{Budget: pool.NewBudget(limit)}, 0)
+	defer s.close(t)
+	s.cfg.Budget = nil // the spokes have their own
+	for range peers {
+		s.join(t)
+	}
+	require.Equal(t, peers, s.hub.Stats().Peers)
+	var wg sync.WaitGroup
+	var conns [][2]*Conn
+	for i := range peers {
+		a, b := s.dial(t, i)
+		conns = append(conns, [2]*Conn{a, b})
+	}
+	start := time.Now()
+	for i, c := range conns {
+		wg.Go(func() {
+			assert.NoError(t, roundTripTo(c[0], c[1]), "peer %d", i)
+			assert.NoError(t, c[0].SetDeadline(time.Time{}))
+			assert.NoError(t, c[1].SetDeadline(time.Time{}))
+			assert.NoError(t, transfer(c[0], c[1], 1<<20), "peer %d", i)
+		})
+	}
+	wg.Wait()
+	small, large := uint64(0), 0
+	for _, c := range conns {
+		n := c[1].Counters()
+		small += n.SmallIn
+		if n.LargeIn > 0 {
+			large++
+		}
+	}
+	b := s.hub.cfg.Budget.Stats()
+	t.Logf("in %v; %d of %d MiB used at most; %d peers had rings, %d %% came small; %d rings taken back",
+		time.Since(start), b.High>>20, limit>>20, large, small*100/(peers<<20), s.hub.Stats().LeasesRevoked)
+	assert.LessOrEqual(t, b.High, int64(limit))
+	assert.Greater(t, large, peers*9/10)
+	for _, c := range conns {
+		require.NoError(t, c[0].Close())
+		require.NoError(t, c[1].Close())
+	}
+}
