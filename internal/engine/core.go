@@ -271,40 +271,6 @@ func (c *core) dropOp(tag uint32) {
 	c.flying--
 }
 
-// postRecvs posts the receive slots that are free again.
-func (c *core) postRecvs() {
-	c.urgent = false
-	for len(c.recvs) > 0 {
-		n := min(len(c.recvs), len(c.batch))
-		posted, _, err := c.fab.Exchange(c.recvs[:n], nil)
-		if !c.tookRecvs(posted, n, err) {
-			return
-		}
-	}
-}
-
-// tookRecvs notes that the fabric has taken the first posted of the n receives that
-// it was offered, and reports whether these were all.
-func (c *core) tookRecvs(posted, n int, err error) bool {
-	c.ready += posted
-	for _, p := range c.owners[:posted] {
-		if p != nil {
-			c.grant(p)
-		}
-	}
-	c.feed()
-	if posted > 0 && c.recvsRefused {
-		c.stats.Retries++
-	}
-	c.recvsRefused = posted < n && err == nil
-	c.recvs = slices.Delete(c.recvs, 0, posted)
-	c.owners = slices.Delete(c.owners, 0, posted)
-	if err != nil {
-		c.breakdown(fmt.Errorf("posting a receive: %w", err))
-	}
-	return posted == n && err == nil
-}
-
 // dispatch takes reaped completions in, then sends what they make possible.
 func (c *core) dispatch(done []fabric.Completion) {
 	for i := range done {

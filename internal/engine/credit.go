@@ -1,12 +1,11 @@
 package engine
 
 import (
+	"container/list"
 	"fmt"
-	"runtime"
+	"math"
 
 	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // Receive slots, and how peers come to have more or fewer of them. The rules and their proof
@@ -26,33 +25,24 @@ type receives struct {
 	owed     int     // that they are short of to have the least; will be promised when posted
 	taken    uint64  // by peers, ever: how long a peer is idle is measured by it
 	hungry   []*peer // that have less than the least, since there was nothing to promise
-	// recent is the peer that used a slot last, of those whose share is more than the least.
-	// They form a ring, in which the one before it has been idle longest.
-	recent *peer
+	// recent are the peers whose share is more than the least, who has used a slot last at the
+	// end.
+	recent list.List
 }
 
 // recvCredit is what the peer may use of our receive slots. All counters are cumulative and
 // wrap; seen and returned together never pass told, nor told granted.
 type recvCredit struct {
-	share        int    // how many it may have
-	granted      uint32 // slots granted
-	told         uint32 // granted, as of the last frame sent
-	seen         uint32 // slots that it used
-	returned     uint32 // slots that it gave back
-	recalled     uint32 // slots that it was asked to give back
-	recallDue    bool   // it is to hear of that
-	hungry       bool   // listed in receives.hungry
-	usedAt       uint64 // receives.taken when it used one last
-	older, newer *peer  // in the ring of receives.recent
-}
-
-// sendCredit is what we may use of the peer's receive slots. Used and given together never
-// pass credit.
-type sendCredit struct {
-	credit framing.SlotCursor // slots granted to us
-	used   uint32
-	given  uint32 // given back, as the peer was told
-	asked  uint32 // that it wants to be given back
+	share     int           // how many it may have
+	granted   uint32        // slots granted
+	told      uint32        // granted, as of the last frame sent
+	seen      uint32        // slots that it used
+	returned  uint32        // slots that it gave back
+	recalled  uint32        // slots that it was asked to give back
+	recallDue bool          // it is to hear of that
+	hungry    bool          // listed in receives.hungry
+	usedAt    uint64        // receives.taken when it used one last
+	use       *list.Element // in receives.recent
 }
 
 const (
@@ -102,20 +92,6 @@ func (p *peer) tellBalance() framing.Balance {
 	p.recallDue = false
 	p.given += p.spareSlots()
 	return framing.Balance{Returned: p.given, Recalled: p.recalled}
-}
-
-// avail is how many slots of the peer's are ours to use.
-func (s *sendCredit) avail() uint32 { return uint32(s.credit) - s.used - s.given }
-
-// mayData reports whether n slots may be used for data. One remains.
-func (p *peer) mayData(n uint32) bool { return p.linked && p.avail() > n }
-
-// mayCtl reports whether a control frame may be sent. The last slot is kept
-// for a frame that brings the peer a new one: two sides that are both down to
-// it can then never wait for each other.
-func (p *peer) mayCtl() bool {
-	a := p.avail()
-	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
 }
 
 // mostRecvs is how many receive slots there may be: peers that come get what the provider's
@@ -183,42 +159,34 @@ func (c *core) grow(p *peer) {
 // usedNow notes that a peer uses its slots: it is the last to be asked for them.
 func (c *core) usedNow(p *peer) {
 	p.usedAt = c.taken
-	if p.share <= framing.MinSlots || c.recent == p {
-		return
+	switch {
+	case p.use != nil:
+		c.recent.MoveToBack(p.use)
+	case p.share > framing.MinSlots:
+		p.use = c.recent.PushBack(p)
 	}
-	c.forget(p)
-	if q := c.recent; q == nil {
-		p.older, p.newer = p, p
-	} else {
-		p.older, p.newer = q, q.newer
-		q.newer.older, q.newer = p, p
-	}
-	c.recent = p
 }
 
 // forget takes a peer out of the order of last use.
 func (c *core) forget(p *peer) {
-	if p.older == nil {
-		return
+	if p.use != nil {
+		c.recent.Remove(p.use)
+		p.use = nil
 	}
-	if c.recent == p {
-		c.recent = p.older
-	}
-	if c.recent == p {
-		c.recent = nil
-	}
-	p.older.newer, p.newer.older = p.newer, p.older
-	p.older, p.newer = nil, nil
 }
 
 // recall asks some peers for what they have beyond the least: those that have been idle
 // longest, and have used nothing since so many slots were taken.
 func (c *core) recall(since uint64) {
 	for range recallAtOnce {
-		if c.recent == nil || int64(c.recent.newer.usedAt-since) > 0 {
+		oldest := c.recent.Front()
+		if oldest == nil {
 			return
 		}
-		p := c.recent.newer // the oldest: it is a ring
+		p := oldest.Value.(*peer)
+		if int64(p.usedAt-since) > 0 {
+			return
+		}
 		c.forget(p)
 		c.stats.steps++
 		p.share = framing.MinSlots
@@ -275,79 +243,232 @@ func (p *peer) useSlot(odd bool) bool {
 	return true
 }
 
-// repost posts a receive slot again. p, if any, has used it, and is granted another one
-// once it is really posted.
-func (c *core) repost(slot uint32, p *peer) {
-	if c.err != nil {
-		return
+// window is how many bytes of small data the peer may have sent.
+func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
+
+// tell notes that a frame which is being built carries the stream's credits.
+func (s *stream) tell() (window, ring uint64) {
+	s.toldWindow, s.toldRing = s.window(), s.largeRel
+	if l := s.inLease; l != nil {
+		l.told = l.unread.read
 	}
-	c.owners = append(c.owners, p)
-	c.recvs = append(c.recvs, fabric.Op{
-		Kind: fabric.Recv, Tag: slot, Buf: c.rx.Bytes(slot), Desc: c.rx.Desc(slot),
-	})
-	c.urgent = c.urgent || p == nil || p.known() <= 2*len(c.recvs)
+	return s.toldWindow, s.toldRing
 }
 
-// makeRoom sees to it that there are n receives which no peer was promised. It is called
-// with the endpoint locked, by one goroutine at a time, and gives the lock up to map them.
-func (e *Endpoint) makeRoom(n int) error {
-	c := e.core
-	for c.err == nil && c.ready-c.spoken() < n {
-		if len(c.recvs) > 0 {
-			if !e.settleRecvs() {
-				return fmt.Errorf("provider %s: %w", c.attr.Provider, errRecvs)
-			}
-			continue
-		}
-		more := c.attr.RxDepth - c.rx.Len()
-		if more <= 0 {
-			c.recall(c.taken)
-			return fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
-		}
-		if !c.attr.PerPeer {
-			more = min(more, max(n, recvStep))
-		} else {
-			more = min(more, n)
-		}
-		if err := e.mapRecvs(more); err == nil {
-			continue
-		}
-		if err := e.mapRecvs(n); err != nil {
-			return fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
-		}
+// readSmall notes that n bytes of small data were consumed.
+func (s *stream) readSmall(n int) {
+	s.smallRead += uint64(n)
+	if s.window()-s.toldWindow >= uint64(s.win)/2 {
+		s.markDirty()
 	}
-	return c.err
 }
 
-func (e *Endpoint) mapRecvs(n int) error {
-	c := e.core
-	slab, err := e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) })
-	if err == nil {
-		c.rx.Add(slab, n)
-		c.postFree()
-	}
-	return err
+// ringDue reports that the peer should be told what was read of its ring.
+func (s *stream) ringDue() bool {
+	l := s.inLease
+	return s.largeRel-s.toldRing >= uint64(len(l.Ring.Bytes))/4 || l.unread.read-l.told >= framing.MaxWrites/4
 }
 
-// postFree posts the receive slots that are new.
-func (c *core) postFree() {
-	for slot, ok := c.rx.Get(); ok; slot, ok = c.rx.Get() {
-		c.repost(slot, nil)
+// markDirty has the peer told of the stream's credits soon.
+func (s *stream) markDirty() {
+	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
+		s.dirty = true
+		s.p.dirty.push(s)
+		s.p.c.touch(s.p)
 	}
-	c.postRecvs()
 }
 
-// settleRecvs waits until all receives are posted, which peers must not be promised
-// before. The fabric may take none: it reports false then.
-func (e *Endpoint) settleRecvs() bool {
-	for range 1000 {
-		if len(e.core.recvs) == 0 {
-			return e.core.err == nil
+// What a sender may use: four budgets that the peer or the provider grants (framing/SPEC.md,
+// section 4), and its share of what all peers of an endpoint draw from. Whoever sends asks
+// here, and whoever waits is told here what for.
+//
+//	budget            may                  is taken by        comes back by
+//	window            smallRoom            smallOut           Window of a frame
+//	ring              ringRoom             advanceLarge       Ring of a frame
+//	peer's slots      mayData, mayCtl      spend              Slots of a frame
+//	operations        mayFly               takeOp             a completion
+//	send slots        mayWrite, mayFrame   c.tx.Get           the same
+//	staging memory    mayStage             takeStage          the same
+//
+// What all peers share must not end up with those that have stopped taking
+// anything, as a process does that is suspended, until its heartbeats run out.
+// So a peer gets no more than what is left when it asks, and an eighth of it all
+// is only for peers that hold nothing. The first that stops ends up with less than
+// a half, the next with less than a half of the rest, and so on. Whoever moves gives
+// back what it holds and gets more. What dead peers hold counts for none of it: see
+// makeUp, which makes up for it.
+
+// sendCredit is what we may use of the peer's receive slots. Used and given together never
+// pass credit.
+type sendCredit struct {
+	credit framing.SlotCursor // slots granted to us
+	used   uint32
+	given  uint32 // given back, as the peer was told
+	asked  uint32 // that it wants to be given back
+}
+
+// spend takes so many of them.
+func (s *sendCredit) spend(slots uint32) { s.used += slots }
+
+// unspend takes that back, before anything was sent.
+func (s *sendCredit) unspend(slots uint32) { s.used -= slots }
+
+// avail is how many slots of the peer's are ours to use.
+func (s *sendCredit) avail() uint32 { return uint32(s.credit) - s.used - s.given }
+
+// writeSlots is how many an RDMA write takes: one for the frame that announces it, and one
+// for its completion data. A write that continues another gives the first back.
+func (c *core) writeSlots() uint32 {
+	if c.rule == byCQData {
+		return 2
+	}
+	return 1
+}
+
+// mayData reports whether n slots may be used for data. One remains.
+func (p *peer) mayData(n uint32) bool { return p.linked && p.avail() > n }
+
+// mayCtl reports whether a control frame may be sent. The last slot is kept
+// for a frame that brings the peer a new one: two sides that are both down to
+// it can then never wait for each other.
+func (p *peer) mayCtl() bool {
+	a := p.avail()
+	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
+}
+
+// mayHave reports whether a peer that holds so many of something gets another
+// one, of which so many are free.
+func (p *peer) mayHave(held, free, all int) bool {
+	return free > 0 && (held < free-all/8 || held == 0 || p.c.attr.PerPeer) // which has no others
+}
+
+// mayWrite reports whether data gets a send slot. Some are left to control
+// frames.
+func (p *peer) mayWrite() bool {
+	return p.mayHave(p.frames+p.pends, p.c.tx.Free()-ctlSlots, p.c.tx.Len()-p.c.dead.frames)
+}
+
+// mayFrame reports whether a control frame gets a send slot. Data that waits for
+// a receive slot does not count: what brings that must not wait for it.
+func (p *peer) mayFrame() bool {
+	return p.mayHave(p.frames, p.c.tx.Free(), p.c.tx.Len()-p.c.dead.frames)
+}
+
+// mayStage reports whether an RDMA write gets a staging chunk.
+func (p *peer) mayStage() bool {
+	return p.mayHave(p.staged, p.c.stage.Free(), p.c.stage.Len()-p.c.dead.chunks)
+}
+
+// mayFly reports whether the fabric gets another operation.
+func (p *peer) mayFly() bool { return p.mayHave(p.flying, p.c.queueLeft(), p.c.depth) }
+
+// queueLeft is how many operations more there may be in flight: dead peers' count only
+// where they take all that the provider has beyond depth.
+func (c *core) queueLeft() int { return min(c.depth+c.dead.flying, c.attr.TxDepth) - c.flying }
+
+// smallRoom is how many bytes of small data the peer has room for.
+func (s *stream) smallRoom() uint64 { return framing.Cursor(s.smallOut).Room(uint64(s.smallMax)) }
+
+func (s *stream) windowFull() bool { return s.smallRoom() == 0 }
+
+// isLarge reports that n bytes are for the ring: what fits a frame is, too, once the
+// window is full, so that nobody waits for a reader while there is room.
+func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
+
+// largeRoom is how many of want bytes an RDMA write can carry now, at most
+// limit.
+func (s *stream) largeRoom(want, limit int) int {
+	p := s.p
+	if s.grant != grantHeld || s.pend.active || !s.isLarge(want) {
+		return 0
+	}
+	k := s.ringRoom(want, limit)
+	switch {
+	case k == 0:
+		p.c.stats.Stalls.Ring++
+	case s.extends(k):
+		return k
+	case !p.mayData(2):
+		p.c.stats.Stalls.PeerSlots++
+	case !p.mayWrite():
+		p.c.stats.Stalls.SendSlots++
+	default:
+		return k
+	}
+	return 0
+}
+
+// ringRoom is largeRoom as far as the stream's own ring goes.
+func (s *stream) ringRoom(want, limit int) int {
+	l := s.outLease
+	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
+	if free := l.Size - (s.largeOut - uint64(s.largeMax)); free < k {
+		// Wait for more rather than write ever smaller pieces, but not for the last
+		// quarter, of which the reader need not tell: see releaseRing.
+		if free <= l.Size-l.Size/4 {
+			return 0
 		}
-		e.leave()
-		runtime.Gosched()
-		e.enter()
-		e.core.postRecvs()
+		k = free
 	}
-	return false
+	if l.unread.len() == framing.MaxWrites && !s.extends(int(k)) {
+		return 0
+	}
+	return int(k)
+}
+
+// maxWrite is the most that one RDMA write to the stream's lease carries.
+func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
+
+// lacks is what a writer with n bytes left has to wait for.
+func (s *stream) lacks(n int) Waits {
+	c, p := s.p.c, s.p
+	switch {
+	case !s.mayData():
+		return WaitsNothing
+	case s.pend.active:
+		switch {
+		case s.pend.n < p.eager && !s.windowFull():
+			return WaitsNothing
+		case !p.mayData(1):
+			return WaitsPeerSlots
+		}
+		return WaitsTurn // until it has been sent
+	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
+		k := s.ringRoom(n, stepSize)
+		switch {
+		case k == 0:
+			return WaitsRing
+		case !s.extends(k) && !p.mayData(2):
+			return WaitsPeerSlots
+		case !s.extends(k) && !p.mayWrite():
+			return WaitsSendSlots
+		case !s.conn.zeroCopy && !p.mayStage():
+			return WaitsStage
+		}
+	case s.windowFull():
+		return WaitsWindow
+	case !p.mayWrite():
+		return WaitsSendSlots
+	}
+	return WaitsNothing
+}
+
+// itsOwn reports that a writer waits for the stream's own credit or frames, whose coming
+// wakes it. Else others may be faster to take what it waits for.
+func (s *stream) itsOwn(w Waits) bool {
+	return w == WaitsWindow || w == WaitsRing || s.pend.active && w != WaitsNothing
+}
+
+// credits takes in what a frame says of our own sending.
+func (s *stream) credits(window, ring uint64) {
+	grew := s.smallMax.Advance(min(window, s.smallOut+math.MaxInt32)) > 0
+	if s.largeMax.Advance(min(ring, s.largeOut)) > 0 {
+		grew = true
+		if s.outLease != nil {
+			s.outLease.unread.retire(ring)
+		}
+	}
+	if grew && s.wr.waiting {
+		s.wr.signal()
+	}
 }

@@ -44,7 +44,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	}
 	p.told = p.granted
 	if !paid {
-		p.used++
+		p.spend(1)
 	}
 	if p.beats.count()&1 != 0 {
 		h.Flags |= framing.FlagOdd

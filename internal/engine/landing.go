@@ -218,7 +218,7 @@ func (s *stream) releaseRing() {
 	s.largeRel = free
 	l.Release(free)
 	l.unread.retire(free)
-	if free-s.toldRing >= uint64(len(l.Ring.Bytes))/4 || l.unread.read-l.told >= framing.MaxWrites/4 {
+	if s.ringDue() {
 		s.markDirty()
 	}
 	s.dropLease()

@@ -59,19 +59,14 @@ func (m *model) lookAtSlots(h *host) {
 		promised += p.promised() + beatSlots
 		owed += p.short()
 		m.check(p.known() >= 0 && p.promised() >= p.known(), "%v: %d slots promised to peer %d, which knows of %d", h, p.promised(), p.id, p.known())
-		if p.share > framing.MinSlots && p.older != nil {
+		if p.use != nil {
 			shares++
 		}
 	}
 	m.check(h.down || h.c.err != nil || promised == h.c.promised && owed == h.c.owed && promised <= h.c.ready+len(h.c.recvs)+len(h.c.failing.late),
 		"%v: %d receive slots are promised and %d owed, as is thought %d and %d, of %d and %d to be posted",
 		h, promised, owed, h.c.promised, h.c.owed, h.c.ready, len(h.c.recvs))
-	listed := 0
-	for p := h.c.recent; p != nil && (listed == 0 || p != h.c.recent); p = p.older {
-		listed++
-		m.check(p.older.newer == p && p.newer.older == p && p.err == nil, "%v: the order of last use is broken", h)
-	}
-	m.check(listed == shares, "%v: %d peers have more than the least, %d are listed", h, shares, listed)
+	m.check(h.c.recent.Len() == shares, "%v: %d peers are in the order of last use, of %d", h, h.c.recent.Len(), shares)
 }
 
 // lookAtMemory: all that is mapped is paid for, rings by the windows of streams that

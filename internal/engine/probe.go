@@ -356,7 +356,7 @@ func (p *peer) postProbe() {
 		Remote: g.Addr, Key: g.Key, Deliver: c.deliver,
 	}
 	if c.rule == byCQData {
-		p.used++
+		p.spend(1)
 		op.Kind, op.Data = fabric.WriteData, p.completionData(g.Index, g.Seq, false)
 	}
 	p.out = append(p.out, outOp{op, txOp{peer: p, probe: true}})

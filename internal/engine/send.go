@@ -29,7 +29,7 @@ type outLease struct {
 func (s *stream) trySmall(b []byte) (n int) {
 	c := s.p.c
 	for n < len(b) {
-		room := framing.Cursor(s.smallOut).Room(uint64(s.smallMax))
+		room := s.smallRoom()
 		if room == 0 {
 			c.stats.Stalls.Window++
 			return n
@@ -181,46 +181,6 @@ func (s *stream) giveBack() {
 	s.grant, s.outLease = grantNone, nil
 	s.p.control(ctlFrame{t: framing.TypeReturn, stream: s.id, pos: s.largeOut})
 	s.wr.signal()
-}
-
-// lacks is what a writer with n bytes left has to wait for.
-func (s *stream) lacks(n int) Waits {
-	c, p := s.p.c, s.p
-	switch {
-	case !s.mayData():
-		return WaitsNothing
-	case s.pend.active:
-		switch {
-		case s.pend.n < p.eager && !s.windowFull():
-			return WaitsNothing
-		case !p.mayData(1):
-			return WaitsPeerSlots
-		}
-		return WaitsTurn // until it has been sent
-	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
-		k := s.ringRoom(n, stepSize)
-		switch {
-		case k == 0:
-			return WaitsRing
-		case !s.extends(k) && !p.mayData(2):
-			return WaitsPeerSlots
-		case !s.extends(k) && !p.mayWrite():
-			return WaitsSendSlots
-		case !s.conn.zeroCopy && !p.mayStage():
-			return WaitsStage
-		}
-	case s.windowFull():
-		return WaitsWindow
-	case !p.mayWrite():
-		return WaitsSendSlots
-	}
-	return WaitsNothing
-}
-
-// itsOwn reports that a writer waits for the stream's own credit or frames, whose coming
-// wakes it. Else others may be faster to take what it waits for.
-func (s *stream) itsOwn(w Waits) bool {
-	return w == WaitsWindow || w == WaitsRing || s.pend.active && w != WaitsNothing
 }
 
 // lineUp has the stream's peer served when there is more of what its writer lacks. What the

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"container/list"
-	"math"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -122,51 +121,8 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	return s, nil
 }
 
-// window is how many bytes of small data the peer may have sent.
-func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
-
-// credits takes in what a frame says of our own sending.
-func (s *stream) credits(window, ring uint64) {
-	grew := s.smallMax.Advance(min(window, s.smallOut+math.MaxInt32)) > 0
-	if s.largeMax.Advance(min(ring, s.largeOut)) > 0 {
-		grew = true
-		if s.outLease != nil {
-			s.outLease.unread.retire(ring)
-		}
-	}
-	if grew && s.wr.waiting {
-		s.wr.signal()
-	}
-}
-
-// tell notes that a frame which is being built carries the stream's credits.
-func (s *stream) tell() (window, ring uint64) {
-	s.toldWindow, s.toldRing = s.window(), s.largeRel
-	if l := s.inLease; l != nil {
-		l.told = l.unread.read
-	}
-	return s.toldWindow, s.toldRing
-}
-
 // deaf reports that nothing that arrives will be read.
 func (s *stream) deaf() bool { return s.closed() || s.err != nil }
-
-// readSmall notes that n bytes of small data were consumed.
-func (s *stream) readSmall(n int) {
-	s.smallRead += uint64(n)
-	if s.window()-s.toldWindow >= uint64(s.win)/2 {
-		s.markDirty()
-	}
-}
-
-// markDirty has the peer told of the stream's credits soon.
-func (s *stream) markDirty() {
-	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
-		s.dirty = true
-		s.p.dirty.push(s)
-		s.p.c.touch(s.p)
-	}
-}
 
 // tryRead copies the next bytes into b as far as they are there. large, if it
 // is not empty, is memory of the landing ring that the caller is to copy from

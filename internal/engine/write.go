@@ -26,56 +26,6 @@ type source struct {
 	buf   *Buffer
 }
 
-// largeRoom is how many of want bytes an RDMA write can carry now, at most
-// limit.
-func (s *stream) largeRoom(want, limit int) int {
-	p := s.p
-	if s.grant != grantHeld || s.pend.active || !s.isLarge(want) {
-		return 0
-	}
-	k := s.ringRoom(want, limit)
-	switch {
-	case k == 0:
-		p.c.stats.Stalls.Ring++
-	case s.extends(k):
-		return k
-	case !p.mayData(2):
-		p.c.stats.Stalls.PeerSlots++
-	case !p.mayWrite():
-		p.c.stats.Stalls.SendSlots++
-	default:
-		return k
-	}
-	return 0
-}
-
-// isLarge reports that n bytes are for the ring: what fits a frame is, too, once the
-// window is full, so that nobody waits for a reader while there is room.
-func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
-
-func (s *stream) windowFull() bool { return uint64(s.smallMax) <= s.smallOut }
-
-// ringRoom is largeRoom as far as the stream's own ring goes.
-func (s *stream) ringRoom(want, limit int) int {
-	l := s.outLease
-	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
-	if free := l.Size - (s.largeOut - uint64(s.largeMax)); free < k {
-		// Wait for more rather than write ever smaller pieces, but not for the last
-		// quarter, of which the reader need not tell: see releaseRing.
-		if free <= l.Size-l.Size/4 {
-			return 0
-		}
-		k = free
-	}
-	if l.unread.len() == framing.MaxWrites && !s.extends(int(k)) {
-		return 0
-	}
-	return int(k)
-}
-
-// maxWrite is the most that one RDMA write to the stream's lease carries.
-func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
-
 // extends reports whether the next k bytes fit behind the peer's tail.
 func (s *stream) extends(k int) bool {
 	t, l := &s.p.tail, s.outLease
@@ -168,10 +118,7 @@ func (s *stream) commitLarge(src source, left int) bool {
 func (s *stream) begin(src source) {
 	p := s.p
 	p.tail = tail{stream: s, src: src, pos: s.sndNxt, ring: s.largeOut}
-	p.used++ // for the announcement
-	if p.c.rule == byCQData {
-		p.used++ // completion data takes a slot of its own
-	}
+	p.spend(p.c.writeSlots())
 	if p.c.rule != byDeliver {
 		p.tail.announce, _ = p.c.tx.Get()
 	}
@@ -256,7 +203,7 @@ func (p *peer) seal() {
 	switch {
 	case p.c.rule == byDeliver: // announced when it is complete
 	case continues:
-		p.used--
+		p.unspend(1)
 		p.c.tx.Put(t.announce)
 	default:
 		mem := p.c.tx.Bytes(t.announce)[framing.HeaderSize:][:framing.LargeSize]
