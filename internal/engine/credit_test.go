@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // deepSim is a fabric that a thousand peers can share.
@@ -173,25 +174,60 @@ func TestFalseBalance(t *testing.T) {
 	}
 }
 
-// TestSteps: what the endpoint looks at for what one peer does is the same with ten peers and
-// with a thousand: peers that are idle cost nothing, nor do those that wait.
+// TestSteps: what the endpoint looks at for what one conn does is the same with ten peers, or
+// conns, and with a thousand, be they idle or wait.
 func TestSteps(t *testing.T) {
-	steps := func(peers int) float64 {
-		s := newStar(t, deepSim(), Config{}, peers)
-		defer s.close(t)
-		a, b := s.dial(t, peers/2)
-		healthy(t, a, b)
-		s.quiet()
-		before := s.hub.Stats()
-		for range 20 {
-			healthy(t, a, b)
-		}
-		after := s.hub.Stats()
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
-		return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
+	for name, crowd := range map[string]func(s *star, n int) []*Conn{
+		"idle peers": func(s *star, n int) []*Conn {
+			for range n {
+				s.join(t)
+			}
+			return nil
+		},
+		"idle conns": func(s *star, n int) (conns []*Conn) {
+			for range n {
+				a, b := s.dial(t, 0)
+				conns = append(conns, a, b)
+			}
+			return conns
+		},
+		"conns whose writers wait": func(s *star, n int) (conns []*Conn) {
+			for range n {
+				a, b := s.dial(t, 0)
+				conns = append(conns, a, b)
+				go func() { _, _ = b.Write(make([]byte, 64<<10)) }()
+			}
+			return conns
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			few, many := steps(t, crowd, 10), steps(t, crowd, 1000)
+			t.Logf("%.3f looks for each completion with 10, %.3f with 1,000", few, many)
+			assert.Less(t, many, 2*few+0.1)
+		})
 	}
-	few, many := steps(10), steps(1000)
-	t.Logf("%.2f peers looked at for each completion with 10, %.2f with 1,000", few, many)
-	assert.Less(t, many, 1.5*few+1)
+}
+
+// steps is how many peers and conns the hub looks at for each completion of a conn among n
+// others.
+func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
+	s := newStar(t, deepSim(), Config{Budget: pool.NewBudget(1 << 30), Window: 4 << 10, Ring: 4 << 10}, 0)
+	defer s.close(t)
+	s.cfg.Budget = nil // the spokes have their own
+	s.join(t)
+	s.join(t)
+	conns := crowd(s, n)
+	a, b := s.dial(t, 1)
+	healthy(t, a, b)
+	s.quiet()
+	before := s.hub.Stats()
+	for range 20 {
+		healthy(t, a, b)
+	}
+	after := s.hub.Stats()
+	for _, c := range append(conns, a, b) {
+		_ = c.SetLinger(0)
+		require.NoError(t, c.Close())
+	}
+	return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
 }
