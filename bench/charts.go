@@ -44,7 +44,7 @@ const maxDots = 45
 
 // charts chooses what there is to see in the results.
 func charts(results []result) []chart {
-	rows := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.Error != "" || r.Mode == modeIdle })
+	rows := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.Error != "" || r.hasNoTimes() })
 	var all []chart
 	for _, overview := range []func([]result) chart{rateChart, latencyChart, cpuChart} {
 		if c := overview(rows); len(c.dots) <= maxDots {
@@ -59,6 +59,7 @@ func charts(results []result) []chart {
 	}
 	all = append(all, sizeCharts(rows)...)
 	all = append(all, connCharts(rows)...)
+	all = append(all, peerCharts(rows)...)
 	return slices.DeleteFunc(all, func(c chart) bool { return len(c.dots) == 0 && len(c.lines) == 0 })
 }
 
@@ -167,6 +168,7 @@ func sweeps(rows []result, key func(cell) cell, x func(result) int) (list []swee
 
 func size(r result) int  { return r.Size }
 func conns(r result) int { return r.Conns }
+func peers(r result) int { return r.peers() }
 
 // sizeCharts are latency or throughput, and the ratio to TCP, by size.
 func sizeCharts(rows []result) (all []chart) {
@@ -212,6 +214,37 @@ func connCharts(rows []result) (all []chart) {
 			c.lines = s.lines(conns, func(r result) float64 { return r.GBPerS })
 		}
 		all = append(all, c)
+	}
+	return all
+}
+
+// peerCharts are what one peer reaches among idle ones, and all peers together, by
+// how many there are.
+func peerCharts(rows []result) (all []chart) {
+	of := func(keep func(cell) bool) []sweep {
+		kept := slices.DeleteFunc(slices.Clone(rows), func(r result) bool { return r.peers() == 0 || !keep(r.cell) })
+		return sweeps(kept, func(c cell) cell { c.Idle, c.Busy = 0, 0; return c }, peers)
+	}
+	for _, s := range of(func(c cell) bool { return c.Busy == 1 }) {
+		what := sweepText(s.like)
+		c := chart{
+			name: "idle-peers-" + slug(what), title: "One busy peer among idle ones: " + what, x: "peers (log scale)", y: "microseconds (log scale)",
+			says:  "The p50 of the one that is busy. Lower is faster, and level is as good as alone.",
+			lines: s.lines(peers, func(r result) float64 { return r.P50us }),
+		}
+		if s.like.Mode == modeBW {
+			c.y, c.says = "GB/s, one way (log scale)", "Payload of the one that is busy. Higher is faster, and level is as good as alone."
+			c.lines = s.lines(peers, func(r result) float64 { return r.GBPerS })
+		}
+		all = append(all, c)
+	}
+	for _, s := range of(func(c cell) bool { return c.Idle == 0 }) {
+		what := sweepText(s.like)
+		all = append(all, chart{
+			name: "peers-" + slug(what), title: "All peers busy: " + what, x: "peers (log scale)", y: "operations a second (log scale)",
+			says:  "Operations a second of all peers together. Higher is faster.",
+			lines: s.lines(peers, func(r result) float64 { return r.OpsPerS }),
+		})
 	}
 	return all
 }
@@ -265,6 +298,7 @@ func sweepText(c cell) string {
 	if c.Conns > 1 {
 		text += fmt.Sprintf(" on %d conns", c.Conns)
 	}
+	text += peersText(c)
 	if c.OneCore {
 		text += " on 1 core"
 	}

@@ -23,9 +23,16 @@ const (
 // client's first line is the server's address. The end of the input asks a
 // process to clean up and exit.
 const (
-	askUsage   = "usage"   // the server: what it has used so far
+	askUsage   = "usage"   // the server, and peers: what it has used so far
+	askMemory  = "memory"  // the same, without garbage
+	askMark    = "mark"    // the same, and count memory from now on
 	askMeasure = "measure" // the client: work for the job's time
 )
+
+// isQuestion tells whether a command is for a meter.
+func isQuestion(command string) bool {
+	return command == askUsage || command == askMemory || command == askMark
+}
 
 // A job is what both processes of one measurement are told.
 type job struct {
@@ -35,6 +42,7 @@ type job struct {
 	Time    time.Duration
 	Round   int    // from 1
 	Profile string // the directory for profiles, none if it is empty
+	Last    bool   // the next job does not use the processes of this one
 }
 
 // A reply is one line of JSON on a process's standard output. The server's
@@ -43,8 +51,12 @@ type reply struct {
 	Address string `json:",omitempty"`
 	Usage   usage  `json:",omitzero"`
 	Sample  sample `json:",omitzero"`
-	Offer   *offer `json:",omitempty"` // of the server of another machine
-	Error   string `json:",omitempty"`
+	// A peer says when its turn began, and what its operations took: how many there
+	// are in which bucket of the histogram.
+	Began time.Time      `json:",omitzero"`
+	Times map[int]uint64 `json:",omitempty"`
+	Offer *offer         `json:",omitempty"` // of the server of another machine
+	Error string         `json:",omitempty"`
 }
 
 // runChild plays one role until the standard input ends.
@@ -81,8 +93,8 @@ func playServer(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 		return err
 	}
 	profile := profiler{job: j, role: roleServer}
-	for in.Scan() && in.Text() == askUsage {
-		if err := errors.Join(profile.start(), m.report(out)); err != nil {
+	for in.Scan() && isQuestion(in.Text()) {
+		if err := errors.Join(profile.start(), m.report(in.Text(), out)); err != nil {
 			return err
 		}
 	}
@@ -100,6 +112,8 @@ func serve(l net.Listener, j job, m *meter) error {
 		return serveConns(l, func(c net.Conn) error { return echoIdle(c, m) })
 	case modeRPC:
 		return serveCalls(l)
+	case modePeers:
+		return serveConns(l, m.counting(serveTurns))
 	}
 	return serveConns(l, echo(j.Size))
 }
@@ -107,6 +121,9 @@ func serve(l net.Listener, j job, m *meter) error {
 // playClient opens conns to the server, warms them up, and measures when asked
 // to.
 func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
+	if j.Mode == modePeers {
+		return playPeer(ctx, transport, in, out)
+	}
 	if !in.Scan() {
 		return in.Err()
 	}
@@ -141,11 +158,19 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 
 // workAll runs all workers at once for about d and sums up what they did.
 func workAll(workers []worker, d time.Duration, m *meter) (sample, error) {
+	s, all, err := workTogether(workers, d, m)
+	s.take(all)
+	return s, err
+}
+
+// workTogether is workAll with the operations' times by themselves.
+func workTogether(workers []worker, d time.Duration, m *meter) (sample, *histogram, error) {
+	all := new(histogram)
 	histograms := make([]histogram, len(workers))
 	errs := make([]error, len(workers))
 	before, err := m.read()
 	if err != nil {
-		return sample{}, err
+		return sample{}, all, err
 	}
 	start := time.Now()
 	var wg sync.WaitGroup
@@ -156,24 +181,14 @@ func workAll(workers []worker, d time.Duration, m *meter) (sample, error) {
 	elapsed := time.Since(start)
 	after, err := m.read()
 	if err := errors.Join(append(errs, err)...); err != nil {
-		return sample{}, err
+		return sample{}, all, err
 	}
-	all := new(histogram)
 	shares := make([]float64, len(workers))
 	for i := range histograms {
 		all.merge(&histograms[i])
 		shares[i] = float64(histograms[i].total)
 	}
-	return sample{
-		Ops:      all.total,
-		Elapsed:  elapsed,
-		P50:      all.quantile(0.50),
-		P90:      all.quantile(0.90),
-		P99:      all.quantile(0.99),
-		P999:     all.quantile(0.999),
-		Fairness: jain(shares),
-		Client:   after.since(before),
-	}, nil
+	return sample{Ops: all.total, Elapsed: elapsed, Fairness: jain(shares), Client: after.since(before)}, all, nil
 }
 
 // child runs this process in a role and returns its exit status.

@@ -44,6 +44,8 @@ var csvColumns = []csvColumn{
 	{"size", func(r result) string { return strconv.Itoa(r.Size) }},
 	{"inflight", func(r result) string { return strconv.Itoa(r.Inflight) }},
 	{"conns", func(r result) string { return strconv.Itoa(r.Conns) }},
+	number("idle_peers", func(r result) float64 { return float64(r.Idle) }),
+	number("busy_peers", func(r result) float64 { return float64(r.Busy) }),
 	{"one_core", func(r result) string { return strconv.FormatBool(r.OneCore) }},
 	number("p50_us", func(r result) float64 { return r.P50us }),
 	number("p50_best_us", func(r result) float64 { return r.P50Best }),
@@ -59,8 +61,15 @@ var csvColumns = []csvColumn{
 	number("cpu_percent", func(r result) float64 { return r.CPUPercent }),
 	number("registered_per_conn", func(r result) float64 { return r.Registered }),
 	number("resident_per_conn", func(r result) float64 { return r.Resident }),
+	number("server_used_per_peer", func(r result) float64 { return r.ServerUsed }),
+	number("server_mapped_per_peer", func(r result) float64 { return r.ServerMapped }),
+	number("server_resident_per_peer", func(r result) float64 { return r.ServerResident }),
+	number("client_used", func(r result) float64 { return r.ClientUsed }),
+	number("client_mapped", func(r result) float64 { return r.ClientMapped }),
+	number("client_resident", func(r result) float64 { return r.ClientResident }),
 	{"rounds", func(r result) string { return strconv.Itoa(r.Rounds) }},
 	{"error", func(r result) string { return r.Error }},
+	{"not_possible", func(r result) string { return r.NotPossible }},
 }
 
 // number is a column of figures, empty where a row has none.
@@ -114,6 +123,9 @@ func benchName(c cell) string {
 	mode := cmp.Or(slug(c.Mode), "none")
 	name := strings.ToUpper(mode[:1]) + mode[1:]
 	name += fmt.Sprintf("/size=%d/inflight=%d/conns=%d", c.Size, c.Inflight, c.Conns)
+	if c.peers() > 0 {
+		name += fmt.Sprintf("/idlepeers=%d/busypeers=%d", c.Idle, c.Busy)
+	}
 	if c.OneCore {
 		name += "/onecore"
 	}

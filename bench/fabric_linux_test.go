@@ -24,6 +24,12 @@ func TestMeasureOverSharedMemory(t *testing.T) {
 	}
 }
 
+func TestCrowdOverFabrics(t *testing.T) {
+	for _, v := range []carriage{overShm, overTCPRxm} {
+		t.Run(v.provider, func(t *testing.T) { testCrowd(t, v) })
+	}
+}
+
 // This machine has what every machine with libfabric has.
 func TestInfoOfThisMachine(t *testing.T) {
 	var b bytes.Buffer

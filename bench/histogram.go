@@ -44,6 +44,25 @@ func (h *histogram) merge(o *histogram) {
 	h.total += o.total
 }
 
+// counted returns how many samples are in each bucket that has any.
+func (h *histogram) counted() map[int]uint64 {
+	counts := make(map[int]uint64)
+	for i, n := range h.counts {
+		if n > 0 {
+			counts[i] = n
+		}
+	}
+	return counts
+}
+
+// addCounted adds what counted has returned.
+func (h *histogram) addCounted(counts map[int]uint64) {
+	for i, n := range counts {
+		h.counts[i] += n
+		h.total += n
+	}
+}
+
 // quantile returns the smallest duration that at least the share q, 0 to 1, of
 // the samples does not exceed, to the histogram's precision; 0 without samples.
 func (h *histogram) quantile(q float64) time.Duration {

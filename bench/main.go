@@ -1,5 +1,5 @@
 // Bench compares net.Conns over fabric with TCP and Unix sockets on one
-// machine: round trips, streams, gRPC calls and dialing.
+// machine: round trips, streams, gRPC calls, dialing, and many client processes.
 //
 //	go run ./bench                  # every size; about a quarter of an hour
 //	go run ./bench -targets         # what the project measures itself by
@@ -16,7 +16,8 @@
 // For every row of its table, in every round, it starts a server process and
 // a client process of its own. Rounds go through all rows before the next one
 // begins, each starting with another transport, so that what else the machine
-// does meanwhile meets all of them, and the table shows medians. It exits with
+// does meanwhile meets all of them, and the table shows medians. Rows with peers are
+// measured by processes that all such rows of a transport share. It exits with
 // status 1 if any row has failed. docs/benchmarking.md says more.
 package main
 
@@ -27,6 +28,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strconv"
 	"time"
 )
 
@@ -94,13 +96,14 @@ func parse(args []string) (plan, error) {
 	var (
 		targets   = f.Bool("targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
 		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
-		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns and -onecore are ignored")
-		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), conn (dial, echo a byte, close), idle")
+		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns, -peers and -onecore are ignored")
+		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), conn (dial, echo a byte, close), idle, peers (many client processes with a conn each)")
 		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")
-		oneCore   = f.Bool("onecore", false, "confine both processes to one CPU")
+		peers     = f.String("peers", fmt.Sprintf("0,10,%d,100,250", shmPeers-1), "idle client processes beside a busy one, which then all work, for peers; shm has at most "+strconv.Itoa(shmPeers)+" in all")
+		oneCore   = f.Bool("onecore", false, "confine all processes to one CPU")
 	)
 	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
 	f.BoolVar(&p.info, "info", false, "print libfabric's providers here, and which of -providers rdmanet would choose, or why not; -local, -json (- for standard output) and -text apply")
@@ -108,7 +111,7 @@ func parse(args []string) (plan, error) {
 	f.StringVar(&p.local, "local", "", "with -info, the local `address` of conns; all if it is empty")
 	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
-	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle or 100 conns (default 1s, with -targets 400ms, with -demo 250ms)")
+	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle, 100 conns or 100 busy peers (default 1s, with -targets 400ms, with -demo 250ms)")
 	p.outputFlags(f)
 	p.remoteFlags(f)
 	if err := f.Parse(args); err != nil {
@@ -150,11 +153,12 @@ func parse(args []string) (plan, error) {
 	bytes, err1 := numbers(*sizes, maxSize)
 	calls, err2 := numbers(*inflight, maxInflight)
 	n, err3 := numbers(*conns, maxConns)
-	if err := errors.Join(err1, err2, err3); err != nil {
+	idle, err4 := numbersFrom(0, *peers, maxPeers)
+	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return plan{}, err
 	}
 	var err error
-	p.works, err = allWorks(list(*modes), bytes, calls, n)
+	p.works, err = p.worksOf(list(*modes), bytes, calls, n, idle)
 	for i := range p.works {
 		p.works[i].OneCore = *oneCore
 	}

@@ -51,25 +51,32 @@ type checker interface {
 
 // sink receives runs and answers each.
 func sink(c net.Conn, receive func(take func(piece []byte) error) error, runs checker) error {
+	for {
+		if err := sinkRun(c, receive, runs); err != nil {
+			return err
+		}
+	}
+}
+
+// sinkRun receives one run and answers it.
+func sinkRun(c net.Conn, receive func(take func(piece []byte) error) error, runs checker) error {
 	var got uint64
 	take := func(piece []byte) error {
 		got += uint64(len(piece))
 		return runs.check(piece)
 	}
-	var answer [8]byte
 	for {
 		if err := receive(take); err != nil {
 			return err
 		}
-		if !runs.ended() {
-			continue
+		if runs.ended() {
+			break
 		}
-		binary.BigEndian.PutUint64(answer[:], got)
-		if _, err := c.Write(answer[:]); err != nil {
-			return err
-		}
-		got = 0
 	}
+	var answer [8]byte
+	binary.BigEndian.PutUint64(answer[:], got)
+	_, err := c.Write(answer[:])
+	return err
 }
 
 // reading receives with Read.

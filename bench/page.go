@@ -92,7 +92,7 @@ func balances(results []result) (list []balance) {
 			b := balance{Label: label, Figure: f.name}
 			var losses []string
 			for _, r := range results {
-				if r.label() != label || r.Transport == transportTCP || r.Error != "" {
+				if r.label() != label || r.Transport == transportTCP || r.Error != "" || r.NotPossible != "" {
 					continue
 				}
 				c := compare(f.figure.of(r), f.figure.of(tcp[r.work()]), f.figure.higher)
@@ -155,12 +155,12 @@ func newPageRow(r, tcp result) pageRow {
 	}
 	for _, v := range []float64{r.P50us, r.P90us, r.P99us, r.P999us, r.OpsPerS, r.GBPerS, r.CPUusPer, r.Mallocs} {
 		text := digits(v)
-		if v == 0 || r.Mode == modeIdle {
+		if v == 0 || r.hasNoTimes() {
 			text = "-"
 		}
 		row.Figures = append(row.Figures, text)
 	}
-	if r.Mode == modeIdle {
+	if r.hasNoTimes() {
 		tcp = result{}
 	}
 	row.Ratios = []pageRatio{
@@ -187,6 +187,11 @@ func (p page) VerdictClass(v verdict) string {
 
 // Figure is what was measured.
 func (p page) Figure(v verdict) string { return v.figure() }
+
+// HasPeers tells whether there are rows with peers.
+func (p page) HasPeers() bool {
+	return slices.ContainsFunc(p.Rows, func(r result) bool { return r.peers() > 0 })
+}
 
 func (p page) write(w io.Writer) error { return pageTemplate.Execute(w, p) }
 

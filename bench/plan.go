@@ -15,7 +15,7 @@ const (
 	modeRPC  = "rpc"  // a gRPC unary call that echoes size bytes
 	modeConn = "conn" // dial, echo one byte, close
 	modeZC   = "zc"   // like bw, stamped and verified, by the zero-copy calls
-	modeIdle = "idle" // conns that do nothing
+	modeIdle = "idle" // conns that do nothing, or peers
 )
 
 // The transports.
@@ -37,7 +37,11 @@ type cell struct {
 	Size      int    `json:"size"`      // bytes per write, each way for lat and rpc
 	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
 	Conns     int    `json:"conns"`     // conns used at once
-	OneCore   bool   `json:"one_core"`  // both processes run on one CPU
+	OneCore   bool   `json:"one_core"`  // all processes run on one CPU
+	// Client processes with a conn each: those that only wait, and those that work
+	// at once. Both are 0 where one client process has all conns.
+	Idle int `json:"idle_peers,omitempty"`
+	Busy int `json:"busy_peers,omitempty"`
 }
 
 // work is the cell without its transport: rows of one work are compared.
@@ -48,6 +52,9 @@ func (c cell) work() cell {
 
 func (c cell) String() string {
 	text := fmt.Sprintf("%s %s, %s, %d conns, %d in flight", c.Mode, sizeText(c.Size), c.label(), c.Conns, c.Inflight)
+	if c.peers() > 0 {
+		text += fmt.Sprintf(", %d idle peers, %d busy", c.Idle, c.Busy)
+	}
 	if c.OneCore {
 		text += ", one core"
 	}
@@ -94,7 +101,7 @@ func (p plan) cells() []cell {
 	}
 	var all []cell
 	for _, w := range p.works {
-		for _, transport := range p.sockets() {
+		for _, transport := range p.sockets(w) {
 			w.Transport, w.Provider = transport, ""
 			all = append(all, w)
 		}
@@ -110,9 +117,9 @@ func (p plan) cells() []cell {
 	return all
 }
 
-// sockets are the transports to compare with.
-func (p plan) sockets() []string {
-	if p.server != "" {
+// sockets are the transports to compare w with.
+func (p plan) sockets(w cell) []string {
+	if p.server != "" || w.peers() > 0 {
 		return []string{transportTCP}
 	}
 	return []string{transportTCP, transportUnix}
@@ -124,7 +131,17 @@ func (p plan) sockets() []string {
 func sequence(cells []cell, round int) []int {
 	var order []int
 	for start := 0; start < len(cells); {
-		n := 1
+		n := 0
+		for start+n < len(cells) && cells[start+n].peers() > 0 {
+			n++
+		}
+		for _, i := range peersSequence(cells[start:start+n], round) {
+			order = append(order, start+i)
+		}
+		if start += n; start == len(cells) {
+			break
+		}
+		n = 1
 		for start+n < len(cells) && cells[start+n].work() == cells[start].work() {
 			n++
 		}
@@ -168,7 +185,7 @@ func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
 		case modeConn, modeIdle:
 			ofMode = []int{1}
 		default:
-			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, conn, idle", mode)
+			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, conn, idle, and for one machine peers", mode)
 		}
 		for _, size := range ofMode {
 			for _, n := range conns {
@@ -192,7 +209,10 @@ func list(s string) []string {
 
 // numbers reads a comma-separated list of positive numbers, each with an
 // optional K or M for KiB and MiB, and at most limit.
-func numbers(s string, limit int) ([]int, error) {
+func numbers(s string, limit int) ([]int, error) { return numbersFrom(1, s, limit) }
+
+// numbersFrom is numbers with another least one.
+func numbersFrom(least int, s string, limit int) ([]int, error) {
 	var out []int
 	for _, item := range list(s) {
 		digits, unit := item, 1
@@ -203,8 +223,8 @@ func numbers(s string, limit int) ([]int, error) {
 			digits, unit = item[:len(item)-1], 1<<20
 		}
 		n, err := strconv.Atoi(digits)
-		if err != nil || n < 1 || n > limit/unit {
-			return nil, fmt.Errorf("%q is not a number from 1 to %s", item, sizeText(limit))
+		if err != nil || n < least || n > limit/unit {
+			return nil, fmt.Errorf("%q is not a number from %d to %s", item, least, sizeText(limit))
 		}
 		out = append(out, n*unit)
 	}
@@ -235,24 +255,54 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 }
 
 // takes is about how long j takes, with half a second to start and end the two
-// processes.
-func (j job) takes() time.Duration { return j.WarmUp + j.Time + 500*time.Millisecond }
+// processes. Peers are there for several rows, each of which has its part in what it
+// takes to start and end them, and to mark the server's memory.
+func (j job) takes() time.Duration {
+	d := j.WarmUp + j.Time
+	switch {
+	case j.peers() == 0:
+		return d + 500*time.Millisecond
+	case j.Mode == modeIdle:
+		return d + settleTime/2
+	case j.Busy == 1 && j.Transport == transportRDMA:
+		d += time.Duration(j.Idle) * startTime / 3
+	}
+	return d + 2*j.lead()
+}
 
 // estimate is how long the plan takes.
 func (p plan) estimate() time.Duration {
-	var round time.Duration
+	var all time.Duration
 	for _, c := range p.cells() {
-		round += p.job(c).takes()
+		if c.notPossible() == "" {
+			all += time.Duration(p.roundsOf(c)) * p.job(c).takes()
+		}
 	}
-	return time.Duration(p.rounds) * round
+	return all
+}
+
+// targetsPeersRounds is how many rounds measure targets of peers at most. It takes
+// longer to start them than all else in a round.
+const targetsPeersRounds = 3
+
+// roundsOf is how many rounds, the first ones, measure c.
+func (p plan) roundsOf(c cell) int {
+	if p.targets != nil && c.peers() > 0 {
+		return min(p.rounds, targetsPeersRounds)
+	}
+	return p.rounds
 }
 
 // job says how c is measured. Idle conns and hundreds of conns, each of which is
 // to have its turn many times, get more time than others.
 func (p plan) job(c cell) job {
 	d := p.time
-	if c.Mode == modeIdle || c.Conns >= 100 {
+	if c.Mode == modeIdle || c.Conns >= 100 || c.Busy >= 100 {
 		d *= 5
 	}
-	return job{cell: c, Host: p.host, WarmUp: d / 4, Time: d, Profile: p.profileDir}
+	j := job{cell: c, Host: p.host, WarmUp: d / 4, Time: d, Profile: p.profileDir}
+	if c.Mode == modeIdle && c.Idle > 0 {
+		j.WarmUp = settleTime
+	}
+	return j
 }

@@ -28,6 +28,7 @@ func (j job) limit() time.Duration { return j.WarmUp + j.Time + slack }
 // the other machine has.
 type process struct {
 	role string
+	pid  int // 0 on the other machine
 	in   io.WriteCloser
 	out  *json.Decoder
 	wait func() error // for its end
@@ -59,10 +60,15 @@ func start(ctx context.Context, program, role string, j job) (*process, error) {
 		}
 		return err
 	}
+	run := cmd.Start
 	if j.OneCore {
-		return p, onOneCore(cmd.Start)
+		run = func() error { return onOneCore(cmd.Start) }
 	}
-	return p, cmd.Start()
+	if err := run(); err != nil {
+		return nil, err
+	}
+	p.pid = cmd.Process.Pid
+	return p, nil
 }
 
 // ask sends a command and waits for its reply.

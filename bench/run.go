@@ -21,7 +21,7 @@ func (p plan) run(ctx context.Context, args []string) (record, error) {
 	if err := p.makeProfileDir(); err != nil {
 		return r, err
 	}
-	with, err := p.measurer()
+	program, err := os.Executable()
 	if err != nil {
 		return r, err
 	}
@@ -40,6 +40,8 @@ func (p plan) run(ctx context.Context, args []string) (record, error) {
 	if err := r.writeHeader(os.Stdout); err != nil {
 		return r, err
 	}
+	with, end := p.measurer(program)
+	defer end()
 	if r.Rows, err = runAll(ctx, p, p.cells(), with); err != nil {
 		return r, err
 	}
@@ -71,21 +73,24 @@ func (p plan) everywhere(ctx context.Context, o offer) (providers []string, abse
 // A measurer does a job once.
 type measurer func(ctx context.Context, j job) (sample, error)
 
-// measurer starts processes of this program, the server's by the other machine,
-// if there is one.
-func (p plan) measurer() (measurer, error) {
-	program, err := os.Executable()
-	if err != nil {
-		return nil, err
+// measurer starts processes of program, the server's by the other machine, if there
+// is one. end ends what it has left.
+func (p plan) measurer(program string) (with measurer, end func()) {
+	if p.server != "" {
+		return func(ctx context.Context, j job) (sample, error) {
+			return measureFrom(ctx, program, j, func(ctx context.Context, j job) (*process, error) {
+				return startRemote(ctx, p.server, j)
+			})
+		}, func() {}
 	}
-	if p.server == "" {
-		return func(ctx context.Context, j job) (sample, error) { return measure(ctx, program, j) }, nil
-	}
+	cs := &crowds{program: program}
+	cs.memory = slices.ContainsFunc(p.cells(), func(c cell) bool { return c.Mode == modeIdle && c.peers() > 0 })
 	return func(ctx context.Context, j job) (sample, error) {
-		return measureFrom(ctx, program, j, func(ctx context.Context, j job) (*process, error) {
-			return startRemote(ctx, p.server, j)
-		})
-	}, nil
+		if j.peers() > 0 {
+			return cs.measure(ctx, j)
+		}
+		return measure(ctx, program, j)
+	}, cs.close
 }
 
 // runAll measures every cell in every round, and returns early only when ctx
@@ -93,16 +98,18 @@ func (p plan) measurer() (measurer, error) {
 func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result, error) {
 	samples := make([][]sample, len(cells))
 	failures := make([]error, len(cells))
-	bar := newProgress(os.Stderr, p, cells)
+	possible := slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return c.notPossible() != "" })
+	bar := newProgress(os.Stderr, p, possible)
 	defer bar.end()
 	for round := range p.rounds {
 		bar.round(round)
-		for _, i := range sequence(cells, round) {
-			if failures[i] != nil {
-				continue
-			}
+		order := slices.DeleteFunc(sequence(cells, round), func(i int) bool {
+			return failures[i] != nil || cells[i].notPossible() != "" || round >= p.roundsOf(cells[i])
+		})
+		for k, i := range order {
 			j := p.job(cells[i])
 			j.Round = round + 1
+			j.Last = k+1 == len(order) || !cells[i].sharesProcesses(cells[order[k+1]])
 			bar.begin(j)
 			s, err := with(ctx, j)
 			bar.finish(j)
@@ -123,6 +130,7 @@ func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result,
 			continue
 		}
 		results[i] = summarize(c, samples[i])
+		results[i].NotPossible = c.notPossible()
 	}
 	return results, nil
 }

@@ -19,6 +19,11 @@ type sample struct {
 	Server usage `json:"server"`
 }
 
+// take has the sample be of h's operations.
+func (s *sample) take(h *histogram) {
+	s.Ops, s.P50, s.P90, s.P99, s.P999 = h.total, h.quantile(0.50), h.quantile(0.90), h.quantile(0.99), h.quantile(0.999)
+}
+
 func (s sample) cpu() time.Duration { return s.Client.CPU + s.Server.CPU }
 
 func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
@@ -38,7 +43,7 @@ type result struct {
 	CPUsPerGB float64 `json:"cpu_s_per_gb"`  // both processes
 	Mallocs   float64 `json:"allocs_per_op"` // of Go memory, both processes
 	// Fairness is Jain's index over what the conns have moved, 1 at best: for
-	// bw and zc on several conns.
+	// bw and zc on several conns, and for several peers.
 	Fairness float64 `json:"fairness,omitempty"`
 	// For idle: the CPU time of the process that used more of it, in percent of
 	// one core, and bytes for each conn after the first, in the process that
@@ -46,8 +51,19 @@ type result struct {
 	CPUPercent float64 `json:"cpu_percent,omitempty"`
 	Registered float64 `json:"registered_per_conn,omitempty"`
 	Resident   float64 `json:"resident_per_conn,omitempty"`
-	Rounds     int     `json:"rounds"`
-	Error      string  `json:"error,omitempty"`
+	// For idle with peers: bytes in the server for each peer after the first, and
+	// bytes in a client since before it dialed. Used and mapped are MemoryStats'.
+	ServerUsed     float64 `json:"server_used_per_peer,omitempty"`
+	ServerMapped   float64 `json:"server_mapped_per_peer,omitempty"`
+	ServerResident float64 `json:"server_resident_per_peer,omitempty"`
+	ClientUsed     float64 `json:"client_used,omitempty"`
+	ClientMapped   float64 `json:"client_mapped,omitempty"`
+	ClientResident float64 `json:"client_resident,omitempty"`
+
+	Rounds int    `json:"rounds"`
+	Error  string `json:"error,omitempty"`
+	// NotPossible says why there can be no figures.
+	NotPossible string `json:"not_possible,omitempty"`
 	// Samples are the rounds, none in files from before they were kept.
 	Samples []sample `json:"samples,omitempty"`
 }
@@ -82,6 +98,15 @@ func summarize(c cell, rounds []sample) result {
 		}
 	}
 	switch {
+	case c.Mode == modeIdle && c.Idle > 0:
+		others := float64(c.Idle - 1)
+		r.CPUPercent = over(func(s sample) float64 { return 100 * ratio(float64(s.Server.CPU), float64(s.Elapsed)) })
+		r.ServerUsed = over(func(s sample) float64 { return ratio(float64(s.Server.Used), others) })
+		r.ServerMapped = over(func(s sample) float64 { return ratio(float64(s.Server.Mapped), others) })
+		r.ServerResident = over(func(s sample) float64 { return ratio(float64(s.Server.Resident), others) })
+		r.ClientUsed = over(func(s sample) float64 { return float64(s.Client.Used) })
+		r.ClientMapped = over(func(s sample) float64 { return float64(s.Client.Mapped) })
+		r.ClientResident = over(func(s sample) float64 { return float64(s.Client.Resident) })
 	case c.Mode == modeIdle:
 		more := func(c, s int64) float64 { return float64(max(c, s)) }
 		added := float64(c.Conns - 1)
@@ -90,7 +115,7 @@ func summarize(c cell, rounds []sample) result {
 		})
 		r.Registered = over(func(s sample) float64 { return ratio(more(s.Client.Registered, s.Server.Registered), added) })
 		r.Resident = over(func(s sample) float64 { return ratio(more(s.Client.Resident, s.Server.Resident), added) })
-	case c.Conns > 1 && (c.Mode == modeBW || c.Mode == modeZC):
+	case c.Busy > 1, c.Conns > 1 && (c.Mode == modeBW || c.Mode == modeZC):
 		r.Fairness = over(func(s sample) float64 { return s.Fairness })
 	}
 	return r

@@ -18,7 +18,12 @@ each, and rdma does so once and opens all further conns over the fabric. zc is a
 stream whose every 4K are stamped and verified; rdma moves it by the zero-copy
 calls. Fairness is Jain's index over the conns' bytes. Idle conns have each echoed
 a byte; the figures are of the process that uses more. rsockets is rstream, whose
-figures are means and whose two sides take turns.
+figures are means and whose two sides take turns. Peers are client processes with a
+conn each, all to one server: "among 10 idle peers" is the work of one while ten wait
+in Read, "by 11 peers" that of all at once. What a peer takes of the server's memory
+is how far that has grown since the first one, by MemoryStats (used and mapped) and
+by what is resident; what it takes of its own is what it has more than before it
+dialed. CPU is the server's there.
 `
 
 // columns is the number of them in the table, without the notes at the end.
@@ -63,7 +68,7 @@ func row(r, tcp result) string {
 	if r.Error != "" {
 		return strings.Join(append(cells, "failed"), "\t") + strings.Repeat("\t-", columns-3) + "\t"
 	}
-	if r.Mode == modeIdle {
+	if r.hasNoTimes() {
 		return strings.Join(cells, "\t") + strings.Repeat("\t-", columns-2) + "\t" + notes(r)
 	}
 	for _, v := range []float64{r.P50us, r.P99us, r.OpsPerS, r.GBPerS, r.CPUusPer} {
@@ -78,6 +83,11 @@ func row(r, tcp result) string {
 // notes are the figures that only some rows have.
 func notes(r result) string {
 	switch {
+	case r.NotPossible != "":
+		return "  not possible: " + r.NotPossible
+	case r.Mode == modeIdle && r.Idle > 0:
+		return fmt.Sprintf("  %s%% of a core; a peer takes %s of the server, and %s of its own",
+			digits(r.CPUPercent), memoryText(r.ServerUsed, r.ServerMapped, r.ServerResident), memoryText(r.ClientUsed, r.ClientMapped, r.ClientResident))
 	case r.Mode == modeIdle:
 		return fmt.Sprintf("  %s%% of a core; a conn has %s KiB registered, %s KiB resident",
 			digits(r.CPUPercent), digits(r.Registered/1024), digits(r.Resident/1024))
@@ -85,6 +95,19 @@ func notes(r result) string {
 		return "  fairness " + strconv.FormatFloat(r.Fairness, 'f', 3, 64)
 	}
 	return ""
+}
+
+// hasNoTimes tells rows whose figures are not those of operations.
+func (r result) hasNoTimes() bool { return r.Mode == modeIdle || r.NotPossible != "" }
+
+// memoryText is MemoryStats' figures, in bytes, and what is resident. Sockets have
+// only that.
+func memoryText(used, mapped, resident float64) string {
+	text := digits(resident/1024) + " KiB resident"
+	if used != 0 || mapped != 0 {
+		text = fmt.Sprintf("%s KiB used, %s mapped, %s", digits(used/1024), digits(mapped/1024), text)
+	}
+	return text
 }
 
 // workText names a row's work: "rpc 64", "rpc 64 x64" for 64 calls in flight.
@@ -99,6 +122,7 @@ func workText(c cell) string {
 	if c.Conns > 1 {
 		text += fmt.Sprintf(" on %d conns", c.Conns)
 	}
+	text += peersText(c)
 	if c.OneCore {
 		text += " on 1 core"
 	}

@@ -17,7 +17,7 @@ import (
 type carrier interface {
 	listen(ctx context.Context) (net.Listener, error)
 	dial(ctx context.Context, address string) (net.Conn, error)
-	registered() int64 // bytes of memory mapped for the fabric
+	memory() memory // for the fabric, without what is resident
 	Close() error
 }
 
@@ -57,7 +57,7 @@ func (s *socket) dial(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, s.network, address)
 }
 
-func (s *socket) registered() int64 { return 0 }
+func (s *socket) memory() memory { return memory{} }
 
 func (s *socket) Close() error {
 	if s.dir == "" {
@@ -113,15 +113,15 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// registered is the memory in use without what conns were only promised as
-// receive windows. If it cannot be told apart, it counts.
-func (f *fabric) registered() int64 {
+// memory counts as registered what is in use without what conns were only promised
+// as receive windows. If it cannot be told apart, it counts.
+func (f *fabric) memory() memory {
 	s := f.transport.Stats()
-	promised := int64(s.Conns) * rdmanet.DefaultReceiveWindow
-	if promised > s.Memory.Used {
-		return s.Memory.Used
+	m := memory{registered: s.Memory.Used, used: s.Memory.Used, mapped: s.Memory.Mapped}
+	if promised := int64(s.Conns) * rdmanet.DefaultReceiveWindow; promised <= s.Memory.Used {
+		m.registered -= promised
 	}
-	return s.Memory.Used - promised
+	return m
 }
 
 func (f *fabric) Close() error { return f.transport.Close() }

@@ -3,9 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -14,34 +17,52 @@ type usage struct {
 	CPU     time.Duration `json:"cpu_ns"`
 	Mallocs uint64        `json:"mallocs"` // allocations of Go memory
 	// Bytes that have come with the conns after the first one, if the mode is
-	// idle: memory that the fabric may access, and all that is resident.
+	// idle: memory that the fabric may access, and all that is resident. With peers
+	// they are those that have come since the mark, as are MemoryStats' figures.
 	Registered int64 `json:"registered,omitempty"`
 	Resident   int64 `json:"resident,omitempty"`
+	Used       int64 `json:"used,omitempty"`
+	Mapped     int64 `json:"mapped,omitempty"`
+	Conns      int   `json:"conns,omitempty"` // of a server with peers, now
 }
 
 // A meter reads a process's usage. Its methods may be called concurrently.
 type meter struct {
 	transport carrier
 	once      sync.Once
+	conns     atomic.Int64 // that are served, if they are counted
 	mu        sync.Mutex
-	first     *memory // with one conn
+	first     *memory // with one conn, or at the mark
 }
 
-// memory is what a process has at a time, in bytes.
-type memory struct{ registered, resident int64 }
+// memory is what a process has at a time, in bytes: that which the fabric may
+// access, MemoryStats' figures, and all that is resident.
+type memory struct{ registered, used, mapped, resident int64 }
 
 func (m *meter) memory() memory {
-	return memory{m.transport.registered(), residentMemory()}
+	now := m.transport.memory()
+	now.resident = residentMemory()
+	return now
 }
 
 // firstConn notes what there is with one conn, when it is called first.
-func (m *meter) firstConn() {
-	m.once.Do(func() {
-		now := m.memory()
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.first = &now
-	})
+func (m *meter) firstConn() { m.once.Do(m.mark) }
+
+// mark notes what there is.
+func (m *meter) mark() {
+	now := m.memory()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.first = &now
+}
+
+// counting has the conns counted that handle is called with.
+func (m *meter) counting(handle func(net.Conn) error) func(net.Conn) error {
+	return func(c net.Conn) error {
+		m.conns.Add(1)
+		defer m.conns.Add(-1)
+		return handle(c)
+	}
 }
 
 func (m *meter) read() (usage, error) {
@@ -51,19 +72,32 @@ func (m *meter) read() (usage, error) {
 	}
 	var mem runtime.MemStats
 	runtime.ReadMemStats(&mem)
-	u := usage{CPU: cpu, Mallocs: mem.Mallocs}
+	u := usage{CPU: cpu, Mallocs: mem.Mallocs, Conns: int(m.conns.Load())}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.first != nil {
 		now := m.memory()
 		u.Registered = now.registered - m.first.registered
 		u.Resident = now.resident - m.first.resident
+		u.Used, u.Mapped = now.used-m.first.used, now.mapped-m.first.mapped
 	}
 	return u, nil
 }
 
-func (m *meter) report(out *json.Encoder) error {
-	u, err := m.read()
+// answer answers a question. How much garbage there is depends on what has been
+// done before, so that it is not counted where memory is what is asked for.
+func (m *meter) answer(question string) (usage, error) {
+	if question != askUsage {
+		debug.FreeOSMemory()
+	}
+	if question == askMark {
+		m.mark()
+	}
+	return m.read()
+}
+
+func (m *meter) report(question string, out *json.Encoder) error {
+	u, err := m.answer(question)
 	if err != nil {
 		return err
 	}

@@ -21,9 +21,9 @@ type growing struct {
 	bytes int64
 }
 
-func (g *growing) registered() int64 {
+func (g *growing) memory() memory {
 	g.bytes += 100
-	return g.bytes
+	return memory{registered: g.bytes, used: 2 * g.bytes, mapped: 3 * g.bytes}
 }
 
 func TestMeterCountsMemoryFromTheFirstConnOn(t *testing.T) {

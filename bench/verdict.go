@@ -31,7 +31,7 @@ const (
 func judge(targets []target, results []result) []verdict {
 	rows := make(map[cell]result)
 	for _, r := range results {
-		if r.Error == "" {
+		if r.Error == "" && r.NotPossible == "" {
 			rows[r.cell] = r
 		}
 	}

@@ -1,0 +1,327 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime"
+	"sync"
+	"time"
+)
+
+const (
+	// startsAtOnce is how many processes of a crowd start at a time, for each CPU:
+	// the handshakes of too many take longer than their limit.
+	startsAtOnce = 2
+	// startTime is about how long a peer takes to start.
+	startTime = 60 * time.Millisecond
+	// settleTime is how long peers take to give back what they do not use, and some.
+	settleTime = 3500 * time.Millisecond
+	// leaveTime is how long the server may take to notice that peers have left.
+	leaveTime = 10 * time.Second
+)
+
+// crowds measures rows with peers, by processes that are there from the first of
+// such rows of a transport to the last one in a round.
+type crowds struct {
+	program string
+	memory  bool // some rows are of the memory that peers take
+	crowd   *crowd
+}
+
+// measure does j once. With an error, and after the last row, all processes end.
+func (cs *crowds) measure(ctx context.Context, j job) (s sample, err error) {
+	if cs.crowd == nil {
+		if cs.crowd, err = startCrowd(ctx, cs.program, j); err != nil {
+			return sample{}, err
+		}
+	}
+	c := cs.crowd
+	limit := j.limit() + time.Duration(j.peers())*10*startTime + settleTime
+	timer := time.AfterFunc(limit, func() { c.end(fmt.Errorf("it was not done in %v", limit)) })
+	defer timer.Stop()
+	s, err = c.measure(j, cs.memory)
+	switch {
+	case err != nil:
+		err = errors.Join(err, c.whyServerEnded())
+	case j.Last:
+		err = c.stop()
+	default:
+		return s, nil
+	}
+	cs.close()
+	return s, err
+}
+
+// close ends what processes are left, as after an error.
+func (cs *crowds) close() {
+	if cs.crowd != nil {
+		cs.crowd.end(nil)
+		_ = cs.crowd.stop() // they are killed, if they were not stopped before
+		cs.crowd = nil
+	}
+}
+
+// A crowd is a server process and its peers, client processes with a conn each.
+type crowd struct {
+	program string
+	job     job // of each process
+	ctx     context.Context
+	end     context.CancelCauseFunc // kills all
+	server  *process
+	address string
+	clients []*process
+	marked  bool // the server has noted its memory with one peer
+}
+
+func startCrowd(ctx context.Context, program string, j job) (*crowd, error) {
+	c := &crowd{program: program, job: job{cell: j.cell, Host: j.Host}}
+	c.job.Mode = modePeers
+	c.ctx, c.end = context.WithCancelCause(ctx)
+	var err error
+	if c.server, err = start(c.ctx, program, roleServer, c.job); err != nil {
+		c.end(nil)
+		return nil, err
+	}
+	ready, err := c.server.receive()
+	if err != nil {
+		err = errors.Join(err, c.server.stop())
+		c.end(nil)
+		return nil, err
+	}
+	c.address = ready.Address
+	return c, nil
+}
+
+// measure does j with as many peers as it wants.
+func (c *crowd) measure(j job, memory bool) (sample, error) {
+	if memory && !c.marked {
+		if err := c.mark(); err != nil {
+			return sample{}, err
+		}
+	}
+	if err := c.resize(j.peers()); err != nil {
+		return sample{}, err
+	}
+	if j.Mode == modeIdle {
+		return c.measureIdle(j)
+	}
+	if _, err := c.work(j, j.WarmUp); err != nil {
+		return sample{}, err
+	}
+	before, err := c.usage()
+	if err != nil {
+		return sample{}, err
+	}
+	s, err := c.work(j, j.Time)
+	if err != nil {
+		return sample{}, err
+	}
+	after, err := c.usage()
+	s.Server = after.since(before)
+	return s, err
+}
+
+// whyServerEnded is the reason of the server, or of who has killed it, once
+// something has failed.
+func (c *crowd) whyServerEnded() error {
+	timer := time.AfterFunc(killDelay, func() { c.end(nil) })
+	defer timer.Stop()
+	err := c.server.stop()
+	switch cause := context.Cause(c.ctx); {
+	case cause == nil:
+		return err // none, if it has only cleaned up
+	case errors.Is(cause, context.Canceled):
+		return nil
+	default:
+		return cause
+	}
+}
+
+// mark has the server note its memory with one peer.
+func (c *crowd) mark() error {
+	if err := c.resize(1); err != nil {
+		return err
+	}
+	if err := pause(c.ctx, settleTime); err != nil {
+		return err
+	}
+	_, err := c.server.ask(askMark)
+	c.marked = err == nil
+	return err
+}
+
+// measureIdle finds out what the server uses for idle peers, and what one of them
+// does, that which came last.
+func (c *crowd) measureIdle(j job) (sample, error) {
+	if err := pause(c.ctx, j.WarmUp); err != nil {
+		return sample{}, err
+	}
+	var s sample
+	client := c.clients[len(c.clients)-1]
+	clientBefore, err1 := client.ask(askUsage)
+	before, err2 := c.usage()
+	start := time.Now()
+	err3 := pause(c.ctx, j.Time)
+	s.Elapsed = time.Since(start)
+	after, err4 := c.usage()
+	clientAfter, err5 := client.ask(askUsage)
+	// Only now, since it takes CPU time: what the memory is without garbage.
+	serverMemory, err6 := c.server.ask(askMemory)
+	clientMemory, err7 := client.ask(askMemory)
+	s.Server = serverMemory.Usage
+	s.Server.CPU, s.Server.Mallocs = after.CPU-before.CPU, after.Mallocs-before.Mallocs
+	s.Client = clientMemory.Usage
+	s.Client.CPU, s.Client.Mallocs = clientAfter.Usage.CPU-clientBefore.Usage.CPU, clientAfter.Usage.Mallocs-clientBefore.Usage.Mallocs
+	return s, errors.Join(err1, err2, err3, err4, err5, err6, err7)
+}
+
+// usage is what the server has used. No figure may be that of fewer peers than its
+// row says.
+func (c *crowd) usage() (usage, error) {
+	r, err := c.server.ask(askUsage)
+	if err == nil && r.Usage.Conns != len(c.clients) {
+		err = fmt.Errorf("the server has %d conns of %d peers", r.Usage.Conns, len(c.clients))
+	}
+	return r.Usage, err
+}
+
+// lead is time for all busy peers to be told of a turn, and to be awake.
+func (j job) lead() time.Duration {
+	return 100*time.Millisecond + time.Duration(j.Busy)*2*time.Millisecond
+}
+
+// work has the busy peers work at once for about d.
+func (c *crowd) work(j job, d time.Duration) (sample, error) {
+	busy := c.clients[:j.Busy]
+	line, err := json.Marshal(turn{Mode: j.Mode, Size: j.Size, Begin: time.Now().Add(j.lead()), Time: d})
+	if err != nil {
+		return sample{}, err
+	}
+	replies := make([]reply, len(busy))
+	err = each(len(busy), len(busy), func(i int) (err error) {
+		replies[i], err = busy[i].ask(string(line))
+		return failed(busy[i], err)
+	})
+	return together(replies), err
+}
+
+// together is what all of them have done, from the first one's start to the last
+// one's end.
+func together(replies []reply) (s sample) {
+	if len(replies) == 0 {
+		return s
+	}
+	all := new(histogram)
+	shares := make([]float64, len(replies))
+	first, last := replies[0].Began, replies[0].Began
+	for i, r := range replies {
+		all.addCounted(r.Times)
+		shares[i] = float64(r.Sample.Ops)
+		s.Client.CPU += r.Sample.Client.CPU
+		s.Client.Mallocs += r.Sample.Client.Mallocs
+		if r.Began.Before(first) {
+			first = r.Began
+		}
+		if end := r.Began.Add(r.Sample.Elapsed); end.After(last) {
+			last = end
+		}
+	}
+	s.take(all)
+	s.Elapsed, s.Fairness = last.Sub(first), jain(shares)
+	return s
+}
+
+// resize starts peers, or has those leave that came last, until there are n.
+func (c *crowd) resize(n int) error {
+	atOnce := startsAtOnce * runtime.NumCPU()
+	if n < len(c.clients) {
+		leaving := c.clients[n:]
+		c.clients = c.clients[:n]
+		if err := each(len(leaving), atOnce, func(i int) error { return leaving[i].stop() }); err != nil {
+			return err
+		}
+		return c.awaitLeave()
+	}
+	come := make([]*process, n-len(c.clients))
+	err := each(len(come), atOnce, func(i int) (err error) {
+		if come[i], err = start(c.ctx, c.program, roleClient, c.job); err != nil {
+			return err
+		}
+		_, err = come[i].ask(c.address)
+		return failed(come[i], err)
+	})
+	for _, p := range come {
+		if p != nil {
+			c.clients = append(c.clients, p)
+		}
+	}
+	return err
+}
+
+// awaitLeave waits until the server has noticed that peers have left.
+func (c *crowd) awaitLeave() error {
+	for start := time.Now(); ; {
+		_, err := c.usage()
+		if err == nil || c.ctx.Err() != nil || time.Since(start) > leaveTime {
+			return err
+		}
+		if err := pause(c.ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+}
+
+// stop has all processes clean up and end, the server last.
+func (c *crowd) stop() error {
+	clients := c.clients
+	c.clients = nil
+	err := each(len(clients), len(clients), func(i int) error { return clients[i].stop() })
+	return errors.Join(err, c.server.stop())
+}
+
+// each calls f for 0 to n-1, so many at once, until one fails, and returns that
+// error.
+func each(n, atOnce int, f func(int) error) error {
+	var (
+		wg    sync.WaitGroup
+		once  sync.Once
+		first error
+	)
+	room := make(chan struct{}, max(atOnce, 1))
+	failing := make(chan struct{})
+	for i := range n {
+		select {
+		case room <- struct{}{}:
+		case <-failing:
+			continue
+		}
+		wg.Go(func() {
+			defer func() { <-room }()
+			if err := f(i); err != nil {
+				once.Do(func() { first = err; close(failing) })
+			}
+		})
+	}
+	wg.Wait()
+	return first
+}
+
+// failed adds why the process has ended, if there was an error.
+func failed(p *process, err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.Join(err, p.stop())
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+func crowdJob(w cell, v carriage) job {
+	return job{cell: w.over(v), Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond}
+}
+
+// testCrowd measures every kind of row with peers by one set of processes.
+func testCrowd(t *testing.T, v carriage) {
+	cs := &crowds{program: testProgram(t)}
+	defer cs.close()
+	works := []cell{lat64.among(0), bw64K.among(2), lat64.among(2), idlePeers(3), lat64.by(3), bw64K.by(3), lat64.by(2)}
+	for i, w := range works {
+		j := crowdJob(w, v)
+		j.Last = i == len(works)-1
+		s, err := cs.measure(t.Context(), j)
+		require.NoError(t, err, "%v", j.cell)
+		assert.Positive(t, s.Elapsed)
+		assert.Positive(t, s.cpu())
+		assert.Equal(t, w.Mode != modeIdle, s.Ops > 0)
+		assert.Equal(t, w.Mode != modeIdle, s.P50 > 0)
+		if w.Busy > 1 {
+			assert.Greater(t, s.Fairness, 1/float64(w.Busy), "%v: only one was busy", w)
+		}
+		if j.Last {
+			assert.Nil(t, cs.crowd)
+			continue
+		}
+		assert.Len(t, cs.crowd.clients, w.peers())
+		pids := make(map[int]bool)
+		for _, p := range append(cs.crowd.clients, cs.crowd.server) {
+			pids[p.pid] = true
+		}
+		assert.Len(t, pids, w.peers()+1, "each has a process of its own")
+	}
+}
+
+func TestCrowd(t *testing.T) { testCrowd(t, overTCP) }
+
+// cpuTicks is the CPU time that a process has had, in hundredths of a second.
+func cpuTicks(t *testing.T, pid int) (ticks int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	require.NoError(t, err)
+	for _, f := range statFields(string(text))[11:13] {
+		var n int
+		_, err := fmt.Sscan(f, &n)
+		require.NoError(t, err)
+		ticks += n
+	}
+	return ticks
+}
+
+// While one works the others must not, whatever they have done before.
+func TestIdlePeersAreIdle(t *testing.T) {
+	c, err := startCrowd(t.Context(), testProgram(t), crowdJob(lat64.among(1), overTCP))
+	require.NoError(t, err)
+	defer c.end(nil)
+	_, err = c.measure(crowdJob(lat64.by(2), overTCP), false)
+	require.NoError(t, err)
+	busy, idle := c.clients[0].pid, c.clients[1].pid
+	busyBefore, idleBefore := cpuTicks(t, busy), cpuTicks(t, idle)
+	j := crowdJob(lat64.among(1), overTCP)
+	j.Time = 500 * time.Millisecond
+	_, err = c.measure(j, false)
+	require.NoError(t, err)
+	assert.Greater(t, cpuTicks(t, busy)-busyBefore, 5, "of 10 ms each")
+	assert.LessOrEqual(t, cpuTicks(t, idle)-idleBefore, 1)
+	assert.NoError(t, c.stop())
+}
+
+func TestAPeerThatIsGoneFailsTheRow(t *testing.T) {
+	cs := &crowds{program: testProgram(t)}
+	defer cs.close()
+	_, err := cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	require.NoError(t, err)
+	gone, err := os.FindProcess(cs.crowd.clients[2].pid)
+	require.NoError(t, err)
+	require.NoError(t, gone.Kill())
+	_, _ = gone.Wait()
+	require.Eventually(t, func() bool { _, err := cs.crowd.usage(); return err != nil }, 10*time.Second, time.Millisecond)
+	_, err = cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	assert.EqualError(t, err, "the server has 2 conns of 3 peers")
+	assert.Nil(t, cs.crowd, "the next row has new processes")
+	_, err = cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	assert.NoError(t, err)
+}
+
+func TestFailuresOfACrowdNameTheProcess(t *testing.T) {
+	cs := &crowds{program: testProgram(t)}
+	_, err := cs.measure(t.Context(), crowdJob(lat64.among(2), carriage{transport: "pigeon"}))
+	assert.ErrorContains(t, err, `server: unknown transport "pigeon"`)
+	assert.Nil(t, cs.crowd)
+
+	c, err := startCrowd(t.Context(), testProgram(t), crowdJob(lat64.among(2), overTCP))
+	require.NoError(t, err)
+	c.address = "127.0.0.1:1"
+	cs.crowd = c
+	_, err = cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	assert.ErrorContains(t, err, "client: dial tcp 127.0.0.1:1")
+	assert.Nil(t, cs.crowd)
+	assert.Empty(t, children(t))
+}
+
+func TestACrowdEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cs := &crowds{program: testProgram(t)}
+	_, err := cs.measure(ctx, crowdJob(lat64.among(3), overTCP))
+	require.NoError(t, err)
+	assert.Len(t, children(t), 5)
+	j := crowdJob(lat64.by(4), overTCP)
+	j.Time = time.Minute
+	time.AfterFunc(200*time.Millisecond, cancel)
+	start := time.Now()
+	_, err = cs.measure(ctx, j)
+	require.Error(t, err)
+	assert.Less(t, time.Since(start), 10*time.Second)
+	assert.Nil(t, cs.crowd)
+	assert.Empty(t, children(t))
+}
+
+// children are the processes that this one has started and not waited for.
+func children(t *testing.T) (pids []int) {
+	t.Helper()
+	files, err := filepath.Glob("/proc/[0-9]*/stat")
+	require.NoError(t, err)
+	for _, name := range files {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			continue // it has ended meanwhile
+		}
+		var pid, parent int
+		_, err = fmt.Sscanf(string(text), "%d (", &pid)
+		require.NoError(t, err)
+		_, err = fmt.Sscan(statFields(string(text))[1], &parent)
+		require.NoError(t, err)
+		if parent == os.Getpid() {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// statFields are those of a file as in proc_pid_stat(5), from the third one on.
+func statFields(stat string) []string {
+	return strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
+}
+
+func TestEachStopsAtAnError(t *testing.T) {
+	var calls, now, most atomic.Int64
+	err := each(1000, 3, func(i int) error {
+		calls.Add(1)
+		n := now.Add(1)
+		defer now.Add(-1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		time.Sleep(time.Millisecond)
+		if i == 9 {
+			return errors.New("tenth")
+		}
+		return nil
+	})
+	assert.EqualError(t, err, "tenth")
+	assert.Less(t, calls.Load(), int64(100))
+	assert.EqualValues(t, 3, most.Load())
+	assert.NoError(t, each(0, 0, nil))
+}
+
+func TestTogetherIsFromTheFirstStartToTheLastEnd(t *testing.T) {
+	began := time.Now()
+	h := new(histogram)
+	h.add(10)
+	h.add(30)
+	one := reply{Began: began.Add(time.Second), Times: h.counted(), Sample: sample{Ops: 2, Elapsed: 2 * time.Second, Client: usage{CPU: 1, Mallocs: 2}}}
+	h.add(20)
+	h.add(200 * time.Hour)
+	two := reply{Began: began, Times: h.counted(), Sample: sample{Ops: 4, Elapsed: time.Second, Client: usage{CPU: 10, Mallocs: 20}}}
+	s := together([]reply{one, two})
+	assert.Equal(t, 3*time.Second, s.Elapsed)
+	assert.EqualValues(t, 6, s.Ops)
+	assert.EqualValues(t, 20, s.P50)
+	assert.Greater(t, s.P999, 100*time.Hour)
+	assert.InDelta(t, 0.9, s.Fairness, 1e-9)
+	assert.Equal(t, usage{CPU: 11, Mallocs: 22}, s.Client)
+	assert.Zero(t, together(nil))
+}
