@@ -115,6 +115,27 @@ func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
 	}, lasts)
 }
 
+// Of the targets' rounds, that take long enough, only the first ones have peers.
+func TestTargetsOfPeersTakeTwoMinutes(t *testing.T) {
+	p, err := parse([]string{"-targets", "-providers", "shm,tcp;ofi_rxm,net"})
+	require.NoError(t, err)
+	without := p
+	without.targets = slices.DeleteFunc(slices.Clone(p.targets), func(t target) bool { return t.row.peers() > 0 })
+	assert.Len(t, without.targets, len(p.targets)-6)
+	assert.Less(t, p.estimate()-without.estimate(), 2*time.Minute)
+
+	assert.Equal(t, 64, shmPeers, "targets name it")
+
+	rounds := make(map[string]int)
+	_, err = runAll(t.Context(), p, p.cells(), func(_ context.Context, j job) (sample, error) {
+		rounds[j.label()+" "+workText(j.cell)]++
+		return sample{}, nil
+	})
+	require.NoError(t, err)
+	assert.Equal(t, 5, rounds["rdma/shm lat 64"])
+	assert.Equal(t, 3, rounds["rdma/shm lat 64 by 64 peers"])
+}
+
 func TestRowsBeyondShmsCapSayWhy(t *testing.T) {
 	p := plan{works: peersWorks([]int{0, shmPeers - 1, shmPeers}), providers: []string{"shm", "net"}, rounds: 1, time: time.Millisecond}
 	measured := 0

@@ -116,6 +116,13 @@ var loopbackTargets = []target{
 	{what: "64 KiB on 1000 conns, fairness", figure: fairness, row: bw64KOn(1000).over(overShm), must: 0.9},
 	{what: "64 B round trip, allocations", figure: allocs, row: lat64.over(overShm), must: noAllocs},
 	{what: "64 KiB stream, allocations a write", figure: allocs, row: bw64K.over(overShm), must: noAllocs},
+
+	{what: "64 B round trip among 63 idle peers, p50, to alone", figure: p50, row: lat64.among(shmPeers - 1).over(overShm), than: lat64.among(0).over(overShm), must: 1.1},
+	{what: "64 KiB stream among 63 idle peers, to alone", figure: rate, row: bw64K.among(shmPeers - 1).over(overShm), than: bw64K.among(0).over(overShm), must: 0.91},
+	{what: "tcp;ofi_rxm, 64 B round trip among 250 idle peers, p50, to alone", figure: p50, row: lat64.among(250).over(overTCPRxm), than: lat64.among(0).over(overTCPRxm), must: 1.1},
+	{what: "tcp;ofi_rxm, 64 KiB stream among 250 idle peers, to alone", figure: rate, row: bw64K.among(250).over(overTCPRxm), than: bw64K.among(0).over(overTCPRxm), must: 0.91},
+	{what: "64 B round trips by 64 peers, a second, to TCP's", figure: rate, row: lat64.by(shmPeers).over(overShm), than: lat64.by(shmPeers).over(overTCP), must: 1},
+	{what: "64 KiB streams by 64 peers, to TCP's", figure: rate, row: bw64K.by(shmPeers).over(overShm), than: bw64K.by(shmPeers).over(overTCP), must: 1},
 }
 
 // verbsTargets are for an RDMA device, Soft-RoCE included, where TCP goes over
