@@ -56,7 +56,7 @@ func (es *endpoints) init(t *Transport) {
 }
 
 // maxGenerations is how many endpoints there are at most with one endpointKey. Each has
-// places for some forty peers (1,024 receives, shared out by engine.Endpoint.NewPeer), for
+// places for 204 peers (1,024 receives, of which each has engine.LeastSlots), for
 // which it takes 10 MiB of the Transport's memory, and tcp;ofi_rxm some 30 MiB besides:
 // more would cost more than the peers are worth, and need a MemoryLimit beyond the default.
 const maxGenerations = 16
