@@ -185,5 +185,5 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 
 // rendezvousConfig is what sessions of t are run with.
 func (t *Transport) rendezvousConfig(alive net.KeepAliveConfig) rendezvous.Config {
-	return rendezvous.Config{Heartbeat: t.heartbeat(), DeadAfter: t.DeadAfter, KeepAlive: alive}
+	return rendezvous.Config{Heartbeat: t.heartbeat(), DeadAfter: t.DeadAfter, Schedule: &t.schedule, KeepAlive: alive}
 }

@@ -108,6 +108,7 @@ type Transport struct {
 	conns   atomic.Int64
 
 	counters  counters
+	schedule  rendezvous.Schedule // of the sessions
 	links     links
 	endpoints endpoints
 	events    eventQueues

@@ -35,6 +35,8 @@ type Config struct {
 	// DeadAfter is how long the peer may be silent before it counts as dead, 0
 	// for DefaultDeadAfter. The peer is told.
 	DeadAfter time.Duration
+	// Schedule wakes this session and others, nil for one of its own.
+	Schedule *Schedule
 	// KeepAlive is for the TCP connection if it says Enable, instead of what
 	// suits DeadAfter.
 	KeepAlive net.KeepAliveConfig
@@ -49,6 +51,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.DeadAfter <= 0 {
 		c.DeadAfter = DefaultDeadAfter
+	}
+	if c.Schedule == nil {
+		c.Schedule = new(Schedule)
 	}
 	return c
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -49,12 +48,12 @@ type Session struct {
 	page *Page
 
 	sent, received atomic.Uint64
+	live           liveness
 
-	mu      sync.Mutex // one signal at a time; guards what follows
-	out     [1]byte
-	every   time.Duration // between heartbeats
-	beat    *time.Timer
-	cause   error // why the session ends, set once, before nc is closed
+	out sync.Mutex // one signal at a time; held while it is written, and taken before mu
+
+	mu      sync.Mutex // held for short times only; guards what follows
+	cause   error      // why the session ends, set once, before nc is closed
 	started bool
 	ending  bool          // the reader needs nobody any more: Ended is next
 	done    chan struct{} // closed when the reader has returned
@@ -66,15 +65,14 @@ func newSession(hs *handshake, page *Page) *Session {
 	remote := hs.remote // not to keep all of hs
 	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, peer: hs.peer, page: page, done: make(chan struct{})}
 	s.peer.Hello = &remote
-	s.every = s.cfg.Heartbeat
+	every := s.cfg.Heartbeat
 	if silence := time.Duration(remote.Silence) * time.Millisecond; silence > 0 {
-		s.every = min(s.every, max(silence/3, minHeartbeat))
+		every = min(every, max(silence/3, minHeartbeat))
 	}
+	s.live.init(every, &s.cfg)
+	s.live.turn = s.turn
 	return s
 }
-
-// minHeartbeat is how often a peer gets heartbeats at most, whatever it asks for.
-const minHeartbeat = 20 * time.Millisecond
 
 // Page is the page of sleeping flags, nil if the provider needs none. It is
 // unmapped by Close.
@@ -117,7 +115,8 @@ func (s *Session) Start(h Handler) {
 	}
 	s.started = true
 	if s.cause == nil {
-		s.beat = time.AfterFunc(s.every, s.heartbeat)
+		s.live.begin(s.cfg.Schedule.now())
+		s.cfg.Schedule.add(&s.live.entry)
 	}
 	go s.read(h)
 	if s.page != nil {
@@ -131,33 +130,26 @@ func (s *Session) Start(h Handler) {
 
 func (s *Session) read(h Handler) {
 	defer close(s.done)
-	err := s.receive(h)
+	s.end(s.receive(h))
 	s.mu.Lock()
-	if errors.Is(err, ErrHeartbeat) {
-		// If it is only slow, it must not take this for a dead process: what its provider
-		// holds of us is stale.
-		_ = s.send(framing.SignalGoodbye)
-	}
-	s.end(err)
-	err = s.cause
+	err := s.cause
 	s.ending = true
 	s.mu.Unlock()
 	h.Ended(err)
 }
 
-// receive handles signals until the connection fails or the peer says goodbye.
+// receive handles signals until the connection fails or the peer says goodbye. There is no
+// deadline: see liveness.
 func (s *Session) receive(h Handler) error {
+	if err := s.nc.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
 	var buf [64]byte
-	for quiet := 0; quiet < 2; {
-		// In two halves: if this process was stopped for a while, as a debugger or
-		// a container's pause does, the first runs out though the peer is well.
-		if err := s.nc.SetReadDeadline(time.Now().Add(s.cfg.DeadAfter / 2)); err != nil {
-			return err
-		}
+	for {
 		n, err := s.nc.Read(buf[:])
 		s.received.Add(uint64(n))
-		if quiet++; n > 0 {
-			quiet = 0
+		if n > 0 {
+			s.live.hear(s.cfg.Schedule.now())
 		}
 		for _, b := range buf[:n] {
 			switch framing.Signal(b) {
@@ -170,83 +162,68 @@ func (s *Session) receive(h Handler) error {
 			}
 		}
 		switch {
-		case err == nil || errors.Is(err, os.ErrDeadlineExceeded):
 		case errors.Is(err, io.EOF): // without a goodbye: the process died
 			return io.ErrUnexpectedEOF
-		default:
+		case err != nil:
 			return err
 		}
 	}
-	return fmt.Errorf("%w for %v", ErrHeartbeat, s.cfg.DeadAfter)
 }
 
-func (s *Session) heartbeat() {
+// send writes one signal, with s.out held. A failure does not end the session by itself:
+// the peer may have said goodbye before it closed, and the reader, which sees the
+// connection fail as well, is about to find that.
+func (s *Session) send(sig framing.Signal) error {
+	if _, err := s.nc.Write([]byte{byte(sig)}); err != nil {
+		return err
+	}
+	s.sent.Add(1)
+	return nil
+}
+
+// ended is why the session is over, nil while it is not.
+func (s *Session) ended() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.send(framing.SignalHeartbeat) == nil {
-		s.beat.Reset(s.every)
-	}
+	return s.cause
 }
 
-// send writes one signal. s.mu is held. A failure does not end the session by
-// itself: the peer may have said goodbye before it closed, and the reader, which
-// sees the connection fail as well, is about to find that.
-func (s *Session) send(sig framing.Signal) error {
-	if s.cause != nil {
-		return s.cause
-	}
-	err := s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
-	if err == nil {
-		s.out[0] = byte(sig)
-		_, err = s.nc.Write(s.out[:])
-	}
-	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = fmt.Errorf("%w: it takes no signals", ErrHeartbeat)
-		s.end(err)
-	}
-	if err == nil {
-		s.sent.Add(1)
-	}
-	return err
-}
-
-// end notes why the session is over and closes the connection, which ends the
-// reader. s.mu is held. There is no TLS farewell, which might block: the goodbye
-// is one.
+// end notes why the session is over and closes the connection, which ends the reader, and
+// who writes. There is no TLS farewell, which might block: the goodbye is one.
 func (s *Session) end(cause error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.cause != nil {
 		return
 	}
 	s.cause = cause
-	if s.beat != nil {
-		s.beat.Stop()
-	}
+	s.cfg.Schedule.remove(&s.live.entry)
 	s.raw.Close()
+}
+
+// leave says goodbye, which takes sendTimeout at most, and ends the session.
+func (s *Session) leave(cause error) {
+	// For a heartbeat that may be under way, too.
+	_ = s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
+	s.out.Lock()
+	defer s.out.Unlock()
+	if s.ended() == nil {
+		_ = s.send(framing.SignalGoodbye)
+	}
+	s.end(cause)
 }
 
 // Goodbye ends the session in good order without waiting for anything: Ended
 // follows, and the page stays mapped until Close. Later calls do nothing.
-func (s *Session) Goodbye() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.leave()
-}
-
-// leave says goodbye and closes the connection. s.mu is held.
-func (s *Session) leave() {
-	if s.cause == nil {
-		_ = s.send(framing.SignalGoodbye)
-	}
-	s.end(net.ErrClosed)
-}
+func (s *Session) Goodbye() { s.leave(net.ErrClosed) }
 
 // Close says goodbye, closes the connection, waits until Ended has returned, or
 // is being called because the session ended by itself, and unmaps the page, whose
 // flags nobody may use any more. It may be called from Ended, not from Doorbell, and
 // not under a lock that either takes. Later calls do nothing.
 func (s *Session) Close() error {
+	s.leave(net.ErrClosed)
 	s.mu.Lock()
-	s.leave()
 	wait := s.started && !s.ending
 	deaf := s.deaf
 	s.mu.Unlock()

@@ -3,9 +3,7 @@ package rendezvous
 import (
 	"io"
 	"net"
-	"os"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,9 +59,10 @@ func TestHeartbeat(t *testing.T) {
 			dh, lh := newRecorder(), newRecorder()
 			d.Start(dh)
 			l.Start(lh)
-			time.Sleep(time.Minute + time.Millisecond)
-			assert.Equal(t, Stats{Sent: 60, Received: 60}, d.Stats())
-			assert.EqualValues(t, 60, dh.beats.Load())
+			time.Sleep(time.Minute)
+			isOften(t, 60, d)
+			isOften(t, 60, l)
+			assert.EqualValues(t, l.Stats().Sent, dh.beats.Load())
 			assert.Empty(t, dh.ended)
 			assert.Empty(t, lh.ended)
 		})
@@ -78,8 +77,8 @@ func TestHeartbeat(t *testing.T) {
 			time.Sleep(time.Minute)
 			assert.Empty(t, dh.ended)
 			assert.Empty(t, lh.ended)
-			assert.InDelta(t, 180, float64(l.Stats().Sent), 1) // three a second
-			assert.InDelta(t, 12, float64(d.Stats().Sent), 1)
+			isOften(t, 180, l) // three a second
+			isOften(t, 12, d)
 		})
 	})
 	t.Run("misses a silent peer", func(t *testing.T) {
@@ -93,21 +92,9 @@ func TestHeartbeat(t *testing.T) {
 			err := h.wait(t)
 			assert.ErrorIs(t, err, ErrHeartbeat)
 			isTimeout(t, err)
-			assert.Equal(t, quick.DeadAfter, time.Since(begin))
-		})
-	})
-	t.Run("gives a peer a second chance after a pause", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			dnc, lnc := net.Pipe()
-			paused := &pausedConn{Conn: dnc}
-			d, l := sessions(t, paused, lnc, quick, quick)
-			paused.expired.Store(true)
-			dh, lh := newRecorder(), newRecorder()
-			d.Start(dh)
-			l.Start(lh)
-			time.Sleep(time.Minute)
-			assert.False(t, paused.expired.Load())
-			assert.Empty(t, dh.ended)
+			silent := time.Since(begin)
+			assert.GreaterOrEqual(t, silent, quick.DeadAfter)
+			assert.LessOrEqual(t, silent, quick.DeadAfter+2*grain(quick.DeadAfter/3))
 		})
 	})
 	t.Run("misses a peer that takes nothing", func(t *testing.T) {
@@ -118,24 +105,20 @@ func TestHeartbeat(t *testing.T) {
 			d.Start(h)
 			begin := time.Now()
 			assert.ErrorIs(t, h.wait(t), ErrHeartbeat)
-			assert.Equal(t, DefaultHeartbeat+sendTimeout, time.Since(begin))
+			assert.GreaterOrEqual(t, time.Since(begin), DefaultHeartbeat/2-grain(DefaultHeartbeat)+sendTimeout)
+			assert.LessOrEqual(t, time.Since(begin), DefaultHeartbeat+sendTimeout+2*grain(DefaultHeartbeat))
 			_ = l
 		})
 	})
 }
 
-// pausedConn behaves once as if the process had been stopped until after the
-// deadline.
-type pausedConn struct {
-	net.Conn
-	expired atomic.Bool
-}
-
-func (c *pausedConn) Read(b []byte) (int, error) {
-	if c.expired.CompareAndSwap(true, false) {
-		return 0, os.ErrDeadlineExceeded
-	}
-	return c.Conn.Read(b)
+// isOften: a session has sent so many heartbeats, or some more for the sake of times that
+// sessions have in common.
+func isOften(t *testing.T, least int, s *Session) {
+	t.Helper()
+	sent := float64(s.Stats().Sent)
+	assert.GreaterOrEqual(t, sent, float64(least))
+	assert.LessOrEqual(t, sent, float64(least)*17/16+1)
 }
 
 func TestSessionEnds(t *testing.T) {
@@ -256,9 +239,7 @@ func (c *counter) endings() int {
 func TestSignalsAreOneByte(t *testing.T) {
 	dnc, lnc := loopback(t)
 	d, _ := sessions(t, dnc, lnc, Config{}, Config{})
-	d.mu.Lock()
-	require.NoError(t, d.send(framing.SignalHeartbeat))
-	d.mu.Unlock()
+	d.heartbeat()
 	require.NoError(t, d.Close())
 	all, err := io.ReadAll(lnc)
 	require.NoError(t, err)
