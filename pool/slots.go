@@ -62,7 +62,7 @@ func (s *Slots) Map(n int) (*Slab, error) {
 	return NewSlab(s.budget, s.registrar, n*stride, AccessLocal)
 }
 
-// Add takes in n free slots, in a slab that Map has made for as many.
+// Add takes in n free slots, in a slab that Map has made for as many, or more.
 func (s *Slots) Add(slab *Slab, n int) {
 	var desc uintptr
 	if r := slab.Region(); r != nil {

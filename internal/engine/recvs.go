@@ -59,11 +59,16 @@ func (e *Endpoint) makeRoom(n int) error {
 func (e *Endpoint) mapRecvs(n int) error {
 	c := e.core
 	slab, err := e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) })
-	if err == nil {
-		c.rx.Add(slab, n)
-		c.postFree()
+	if err != nil {
+		return err
 	}
-	return err
+	if n = min(n, c.attr.RxDepth-c.rx.Len()); n <= 0 { // supply has mapped some meanwhile
+		e.giveBack(slab)
+		return nil
+	}
+	c.rx.Add(slab, n)
+	c.postFree()
+	return nil
 }
 
 // postFree posts the receive slots that are new.

@@ -179,6 +179,9 @@ func (c *core) suppliedSlots(s *supply, o *order) {
 		return
 	}
 	first := s.slots.Len() == 0
+	if s.slots == c.rx { // makeRoom may have mapped some meanwhile, and the fabric takes no more
+		o.slots = min(o.slots, c.most(s)-c.rx.Len())
+	}
 	s.slots.Add(o.slab, o.slots)
 	c.freed = true
 	if s.slots == c.rx {

@@ -364,3 +364,31 @@ func TestAllocWaitsForRelease(t *testing.T) {
 	require.NoError(t, b.Close())
 	l.close(t)
 }
+
+// TestReceivesFit: however many map receives at a time, there are no more than the fabric
+// takes: it would be polled for the rest for ever.
+func TestReceivesFit(t *testing.T) {
+	const depth = 100
+	for _, later := range []string{"supply", "newcomer"} {
+		t.Run(later, func(t *testing.T) {
+			l := newLink(t, simfabric.Config{Personality: simfabric.Personality{RxDepth: depth}}, Config{})
+			e := l.ea
+			e.enter()
+			defer e.leave()
+			c := e.core
+			require.Less(t, c.rx.Len(), depth)
+			require.True(t, c.want(&c.receiving))
+			o := c.nextOrder()
+			o.carryOut(c)
+			require.NotNil(t, o.slab)
+			if later == "newcomer" {
+				c.supplied(o)
+			}
+			require.NoError(t, e.mapRecvs(depth-1))
+			if later == "supply" {
+				c.supplied(o)
+			}
+			assert.Equal(t, depth, c.rx.Len())
+		})
+	}
+}
