@@ -2,19 +2,29 @@ package progress
 
 import "time"
 
-// A sleeper on a wait fd looks again by itself after firstLook, then less and less often
-// up to lastLook: providers that make progress only when called (all of software) have
-// work now and then, such as a connection that rxm sets up, for which the descriptor does
-// not become readable. It goes on for as long as a peer comes up or own operations are in
-// flight, and else, but for providers that need it always, sleeps until it is woken.
+// A sleeper on a wait fd looks again by itself after firstLook, or quietLook where nothing
+// is expected, then less and less often up to lastLook: providers that make progress only
+// when called (all of software) have work now and then, such as a connection that rxm sets
+// up, for which the descriptor does not become readable. It goes on for as long as a peer
+// comes up or own operations are in flight, and else, but for providers that need it
+// always, sleeps until it is woken. An endpoint with many peers gets heartbeats often, and
+// is not to look five times after each.
 const (
 	firstLook = 2 * time.Millisecond
+	quietLook = 16 * time.Millisecond
 	lastLook  = 64 * time.Millisecond
 )
+
+// lookEvery is how often Look does something at most, however many peers there are.
+const lookEvery = time.Second
 
 // Look is called now and then, as by heartbeats: should the wait fd have failed to tell of
 // something, that is found at the second Look in a row that nobody has come by between.
 func (p *Poller) Look() {
+	at, last := p.clock.Now().Sub(origin), p.lookedAt.Load()
+	if last != 0 && at-time.Duration(last) < lookEvery || !p.lookedAt.CompareAndSwap(last, int64(at)) {
+		return
+	}
 	if v := p.visits.Load(); v == p.looked.Swap(v) && p.waiter != nil && p.now() == armed {
 		p.glances.Store(true)
 		p.waiter.Wake()
@@ -61,13 +71,17 @@ func (p *Poller) background() {
 // returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
 	s, start := &p.sleeper, p.clock.Now()
-	if s.tick == 0 {
-		s.began, s.tick = start, firstLook
-	} else {
+	expects := p.ticks || p.has(flying|refused) || p.joining.Load() > 0
+	switch {
+	case s.tick > 0:
 		s.tick = min(2*s.tick, lastLook)
+	case expects:
+		s.began, s.tick = start, firstLook
+	default:
+		s.began, s.tick = start, quietLook
 	}
 	most := s.tick
-	if most == lastLook && !p.ticks && !p.has(flying|refused) && p.joining.Load() == 0 {
+	if most == lastLook && !expects {
 		most = 0
 		p.deep.Store(true) // look sees what has been reported since
 	}

@@ -101,21 +101,22 @@ type Poller struct {
 	own owner
 
 	// Written by those named, read by all.
-	report  atomic.Uint64        // Note: see there
-	bell    atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
-	bells   atomic.Uint64        // Doorbell: how often it was heard
-	peers   atomic.Int32         // Join, Left: peers that may send something
-	joining atomic.Int32         // Join, Joined: those that come up, whose doorbell is not there yet
-	stirs   atomic.Uint32        // Stir: how often somebody said that more is to come
-	drivers atomic.Int32         // drive: goroutines that wait and want to poll
-	parks   atomic.Uint64        // Wait: how often one of them parked
-	polled  atomic.Uint64        // arm: own.polls, as of then
-	queued  atomic.Int32         // awaitTurn: those who wait for the owner to leave
-	lent    atomic.Uint32        // lend, takeSpin: which attendant's leave to spin a driver may have
-	lends   atomic.Uint32        // lend: how often it was called
-	seen    atomic.Uint32        // tick: visits, as of then
-	looked  atomic.Uint32        // Look: visits, as of then
-	glances atomic.Bool          // Look: the sleeper was woken for one look
+	report   atomic.Uint64        // Note: see there
+	bell     atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
+	bells    atomic.Uint64        // Doorbell: how often it was heard
+	peers    atomic.Int32         // Join, Left: peers that may send something
+	joining  atomic.Int32         // Join, Joined: those that come up, whose doorbell is not there yet
+	stirs    atomic.Uint32        // Stir: how often somebody said that more is to come
+	drivers  atomic.Int32         // drive: goroutines that wait and want to poll
+	parks    atomic.Uint64        // Wait: how often one of them parked
+	polled   atomic.Uint64        // arm: own.polls, as of then
+	queued   atomic.Int32         // awaitTurn: those who wait for the owner to leave
+	lent     atomic.Uint32        // lend, takeSpin: which attendant's leave to spin a driver may have
+	lends    atomic.Uint32        // lend: how often it was called
+	seen     atomic.Uint32        // tick: visits, as of then
+	looked   atomic.Uint32        // Look: visits, as of then
+	lookedAt atomic.Int64         // Look: when it did something last, since origin
+	glances  atomic.Bool          // Look: the sleeper was woken for one look
 
 	turn  chan struct{} // wakes one of those who are queued
 	timer timer
