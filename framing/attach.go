@@ -157,6 +157,8 @@ const (
 	RejectClosing                            // the listener is shutting down
 	RejectMalformed                          // the dialling side broke the protocol
 	RejectPeers                              // there are as many peers as there may be
+	RejectShmPeers                           // no provider works, one since it has as many peers as it may have
+	RejectBusy                               // too many rendezvous at a time: dial again, after a while
 )
 
 // Reject ends a rendezvous.

@@ -10,8 +10,6 @@ import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 // What a listener lets go on at a time. A connection comes in as a stranger, and gets on:
@@ -20,16 +18,20 @@ import (
 //	stranger  nothing                          a socket, a goroutine  maxHandshakes, guests     the oldest
 //	                                                                  included
 //	guest     Authorize lets it in             the same                                         the oldest, if there are no strangers
-//	unproven  it has waited for its turn       a place on a fabric    maxUnproven               the oldest of the host with most, after
-//	                                           endpoint                                         provingTime, or heardTime once it was heard,
-//	                                                                                            if the host is not greedy
+//	unproven  it has waited for its turn       a place on a fabric    maxUnproven,              the oldest of the host with most, after
+//	                                           endpoint               maxBeginning at first     provingTime, or heardTime once it was heard
+//	                                                                                            or its host has peers, if the host is not greedy
 //	peer      its path check went through      its share of that      MaxPeers, MaxPeersPerHost one without conns: see link.letGo
 //	left      (it is over)
 //
 // So those who speak the rendezvous, but do not reach this side over the fabric, hold 32
 // places for half a second for each provider, however many they are, and a place that is free goes to
-// the host which has fewest. More than 64 of them a second, from as many hosts and for
+// the host which has fewest. More than 50 of them a second, from as many hosts and for
 // long, still make other dials wait: a packet filter has to help then.
+//
+// Many processes that start at once on one host are as slow as strangers, for they share its
+// processors. So not all of them begin at the same time, they have more time once one of
+// them has become a peer, and who has to leave is told, and comes again.
 const (
 	maxHandshakes = 1024
 	maxUnproven   = 32
@@ -40,6 +42,10 @@ const (
 	// arrives, heardTime what the rest may take.
 	provingTime = 500 * time.Millisecond
 	heardTime   = 5 * time.Second
+	// maxBeginning is how many are in the first beginningTime of proving themselves: what
+	// they do then takes a processor most of the time.
+	maxBeginning  = 8
+	beginningTime = 100 * time.Millisecond
 	// leastIdle is for how long a peer has been without conns at least that is let go.
 	leastIdle = time.Second
 )
@@ -48,7 +54,7 @@ var (
 	// errCrowded ends a handshake that newer ones have crowded out.
 	errCrowded = errors.New("too many handshakes at a time, this one was among the oldest")
 	// errUnproven ends one that others' need the place of.
-	errUnproven = errors.New("too many handshakes at a time, and over the fabric nothing came for this one")
+	errUnproven = fmt.Errorf("%w: too many handshakes at a time, and over the fabric nothing came for this one", ErrBusy)
 )
 
 type admissionState uint8
@@ -72,10 +78,13 @@ type admission struct {
 	strangers, guests, unproven list.List
 	waiting                     []*newcomer // guests that want a place, the longest waiting first
 	evicted                     int         // of unproven: those that are about to leave
-	timer                       *time.Timer // looks for somebody to evict; nil before it is needed
+	timer                       *time.Timer // looks again for places to grant; nil before it is needed
 	places, peers               map[netip.Prefix]int
 	total                       int // peers
 }
+
+// prover is a peer, of which may have been heard over the fabric.
+type prover interface{ Heard() bool }
 
 // newcomer is one connection to a listener.
 type newcomer struct {
@@ -84,7 +93,7 @@ type newcomer struct {
 	state   admissionState
 	at      *list.Element // in the list of its state; nil if it was told to leave
 	placed  chan struct{} // closed when it gets a place; made by place
-	peer    *engine.Peer  // the last one that can prove it, or has; nil before
+	peer    prover        // the last one that can prove it, or has; nil before
 	since   time.Time     // when that was told
 	evicted bool
 	over    bool // it has given its slot back
@@ -212,16 +221,18 @@ func (a *admission) place(ctx context.Context, n *newcomer) error {
 }
 
 // proves says which peer n proves itself by.
-func (a *admission) proves(n *newcomer, p *engine.Peer) {
+func (a *admission) proves(n *newcomer, p prover) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n.since, n.peer = time.Now(), p
-	a.evict()
+	a.grant()
 }
 
 // grant gives places to those that wait: those of the hosts first that have fewest.
 func (a *admission) grant() {
-	for len(a.waiting) > 0 && a.unproven.Len() < maxUnproven {
+	now := time.Now()
+	beginning, in := a.beginning(now)
+	for ; len(a.waiting) > 0 && a.unproven.Len() < maxUnproven && beginning < maxBeginning; beginning++ {
 		n := slices.MinFunc(a.waiting, func(n, o *newcomer) int { return cmp.Compare(a.places[n.host], a.places[o.host]) })
 		a.forgo(n)
 		a.remove(n)
@@ -230,7 +241,45 @@ func (a *admission) grant() {
 		a.places[n.host]++
 		close(n.placed)
 	}
-	a.evict()
+	switch {
+	case a.unproven.Len() >= maxUnproven:
+		a.evict(now)
+	case len(a.waiting) > 0 && in > 0: // else one whose endpoint is being opened goes on by itself
+		a.lookIn(in)
+	}
+}
+
+// beginning is how many have just begun to prove themselves, and when the first of them
+// will not count any more, 0 if that is not known.
+func (a *admission) beginning(now time.Time) (count int, in time.Duration) {
+	for e := a.unproven.Front(); e != nil; e = e.Next() {
+		n := e.Value.(*newcomer)
+		rest := beginningTime - now.Sub(n.since)
+		switch {
+		case n.evicted:
+		case n.peer == nil: // its endpoint is being opened
+			count++
+		case rest > 0:
+			count++
+			if in == 0 || rest < in {
+				in = rest
+			}
+		}
+	}
+	return count, in
+}
+
+// lookIn looks again for places to grant.
+func (a *admission) lookIn(d time.Duration) {
+	if a.timer == nil {
+		a.timer = time.AfterFunc(d, func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.grant()
+		})
+		return
+	}
+	a.timer.Reset(d)
 }
 
 // forgo ends a wait for a place.
@@ -240,25 +289,18 @@ func (a *admission) forgo(n *newcomer) {
 
 // evict has as many leave as wait, if they have had their time, and else looks again when
 // the first has.
-func (a *admission) evict() {
+func (a *admission) evict(now time.Time) {
 	for a.evicted < len(a.waiting) {
-		victim, in := a.victim(time.Now())
-		switch {
-		case in > 0 && a.timer == nil:
-			a.timer = time.AfterFunc(in, func() {
-				a.mu.Lock()
-				defer a.mu.Unlock()
-				a.evict()
-			})
-		case in > 0:
-			a.timer.Reset(in)
-		case victim != nil:
-			victim.evicted = true
-			a.evicted++
-			victim.cancel(errUnproven)
-			continue
+		victim, in := a.victim(now)
+		if victim == nil {
+			if in > 0 {
+				a.lookIn(in)
+			}
+			return
 		}
-		return
+		victim.evicted = true
+		a.evicted++
+		victim.cancel(errUnproven)
 	}
 }
 
@@ -272,7 +314,7 @@ func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
 			continue
 		}
 		limit := provingTime
-		if n.peer.Heard() && !a.greedy(n.host) {
+		if (n.peer.Heard() || a.peers[n.host] > 0) && !a.greedy(n.host) {
 			limit = heardTime
 		}
 		switch rest := limit - now.Sub(n.since); {
@@ -347,7 +389,7 @@ func (a *admission) leave(n *newcomer) {
 }
 
 // gone ends a peer's stay, if n has become one by p, and not by one that came after it.
-func (a *admission) gone(n *newcomer, p *engine.Peer) {
+func (a *admission) gone(n *newcomer, p prover) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if n.state == admitted && n.peer == p {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime/trace"
@@ -279,9 +280,32 @@ func openError(err error) error {
 	return err
 }
 
-// connect makes a new link, unless it is known to fail: without a library nobody need be
-// asked, and what has lately cost its time may have an alternative.
+// A listener that is busy is asked again, after about firstPause and then twice as long each
+// time: not all at once, since many may have been sent away together.
+const (
+	firstPause = 50 * time.Millisecond
+	mostPause  = time.Second
+)
+
+// connect makes a new link, which takes as many handshakes as one may take time.
 func (p *plan) connect(ctx context.Context) (*link, error) {
+	last := time.Now().Add(rendezvous.DefaultTimeout)
+	for pause := firstPause; ; pause = min(2*pause, mostPause) {
+		l, err := p.handshake(ctx)
+		if !errors.Is(err, ErrBusy) || time.Now().Add(pause).After(last) {
+			return l, err
+		}
+		select {
+		case <-time.After(pause/2 + rand.N(pause)):
+		case <-ctx.Done():
+			return nil, because(ctx.Err(), err)
+		}
+	}
+}
+
+// handshake makes a new link, unless that is known to fail: without a library nobody need be
+// asked, and what has lately cost its time may have an alternative.
+func (p *plan) handshake(ctx context.Context) (*link, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial.handshake").End()
 	if s, ok := p.t.fabric.(fabric.Supporter); ok {
 		if err := s.Supported(); err != nil {

@@ -49,6 +49,9 @@ var (
 	// ErrTooManyPeers: there are as many peers as there may be, none of them idle: see
 	// ListenConfig.MaxPeers and MaxPeersPerHost, and Transport.MaxShmPeers.
 	ErrTooManyPeers = rendezvous.ErrTooManyPeers
+	// ErrBusy: the listener has more handshakes under way than it can, and this one did not
+	// get through in its time. Dial has tried again, for ten seconds.
+	ErrBusy = rendezvous.ErrBusy
 	// ErrClosing: the listener is being closed.
 	ErrClosing = rendezvous.ErrClosing
 	// ErrConfig: a field of Dialer, ListenConfig or Transport, or an environment
@@ -151,7 +154,7 @@ var failureReasons = []struct {
 	{ErrMalformed, "malformed"},
 	{ErrClosing, "closing"},
 	{errCrowded, "crowded out"},
-	{errUnproven, "crowded out"},
+	{ErrBusy, "crowded out"},
 	{context.Canceled, "canceled"},
 	{os.ErrDeadlineExceeded, "timeout"},
 	{context.DeadlineExceeded, "timeout"},

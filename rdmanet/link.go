@@ -78,8 +78,8 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 
 func (l *link) Check(ctx context.Context) error {
 	err := l.peer.Check(ctx)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rendezvous.ErrSilent) {
-		l.ep.engine.Wear()
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rendezvous.ErrSilent) || errors.Is(err, context.Canceled) {
+		l.ep.engine.Wear() // also where the listener has sent us away in the middle of it, to come again
 	}
 	return err
 }

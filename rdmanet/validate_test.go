@@ -403,7 +403,7 @@ var sentinels = map[string]error{
 	"ErrNotRdmanet": rdmanet.ErrNotRdmanet, "ErrVersion": rdmanet.ErrVersion, "ErrNoProvider": rdmanet.ErrNoProvider,
 	"ErrUnauthorized": rdmanet.ErrUnauthorized, "ErrTLSRequired": rdmanet.ErrTLSRequired, "ErrTLSMismatch": rdmanet.ErrTLSMismatch, "ErrTLSHandshake": rdmanet.ErrTLSHandshake,
 	"ErrMalformed": rdmanet.ErrMalformed, "ErrHandshakeTimeout": rdmanet.ErrHandshakeTimeout, "ErrProviderUnavailable": rdmanet.ErrProviderUnavailable,
-	"ErrUnsupported": rdmanet.ErrUnsupported, "ErrMemory": rdmanet.ErrMemory, "ErrClosing": rdmanet.ErrClosing, "ErrTooManyPeers": rdmanet.ErrTooManyPeers, "ErrConfig": rdmanet.ErrConfig,
+	"ErrUnsupported": rdmanet.ErrUnsupported, "ErrMemory": rdmanet.ErrMemory, "ErrClosing": rdmanet.ErrClosing, "ErrBusy": rdmanet.ErrBusy, "ErrTooManyPeers": rdmanet.ErrTooManyPeers, "ErrConfig": rdmanet.ErrConfig,
 }
 
 // Users look for what an error says, or for its name.

@@ -55,10 +55,10 @@ fuzz() {
 
 # First, as they want a quiet machine, and without -race: rates are compared, how long
 # one of a thousand conns may stand still, or a round trip beside large Buffers or a dial
-# beside strangers take, has a bound, and the race detector's own memory grows by some
+# beside strangers or hundreds of processes take, has a bound, and the race detector's own memory grows by some
 # hundred bytes a conn.
-alone='Siege|Strangers|Stuck|Stalled|Flat|ManyConns|LargeBuffers'
-step "strangers; conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
+alone='Siege|Strangers|Stuck|Stalled|Flat|ManyConns|LargeBuffers|Scale|DialsAtOnce'
+step "strangers; hundreds of processes; conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
 fuzz & # gives way to the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These wait most of the time.

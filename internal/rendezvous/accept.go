@@ -32,7 +32,7 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 	case err == nil || hs.lost:
 	case cause == nil:
 		hs.reject(err, lingerTime)
-	case errors.Is(cause, ErrClosing):
+	case errors.Is(cause, ErrClosing), errors.Is(cause, ErrBusy):
 		hs.rejectLate(cause)
 	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // what took too long was here
 		hs.rejectLate(explain(ctx, err))
@@ -220,8 +220,8 @@ func (hs *handshake) reject(err error, limit time.Duration) {
 
 // rejectLate is reject where the context has ended the handshake.
 func (hs *handshake) rejectLate(err error) {
-	<-hs.struck // its deadline must not be the last one
-	_ = hs.raw.SetDeadline(time.Now().Add(closingTime))
+	<-hs.struck                                        // its deadline must not be the last one
+	_ = hs.raw.SetDeadline(time.Now().Add(lingerTime)) // of a host so busy that this goroutine waits
 	hs.reject(err, closingTime)
 }
 

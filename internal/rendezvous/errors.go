@@ -37,6 +37,8 @@ var (
 	ErrClosing = errors.New("the listener is closing")
 	// ErrTooManyPeers: the listening side has no place for another peer.
 	ErrTooManyPeers = errors.New("too many peers")
+	// ErrBusy: the listening side has too many handshakes under way. It is worth another try.
+	ErrBusy = errors.New("the listener is busy")
 	// ErrRejected: the listening side gave up for a reason of its own.
 	ErrRejected = errors.New("rejected by the listener")
 
@@ -189,6 +191,7 @@ var rejects = []struct {
 	{ErrMalformed, framing.RejectMalformed},
 	{ErrUnauthorized, framing.RejectUnauthorized},
 	{ErrTooManyPeers, framing.RejectPeers},
+	{ErrBusy, framing.RejectBusy},
 }
 
 // rejectOf is what the peer is told about err.

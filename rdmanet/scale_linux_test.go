@@ -1,0 +1,391 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func init() { roles["member"] = member }
+
+// member is one of many client processes. It says so once libfabric is loaded, which costs
+// a process 100 milliseconds of a processor; then it dials for each line that it reads, says
+// how that went, and does what the listening side says.
+func member(providers, addr string) error {
+	if _, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host())); err != nil {
+		return err
+	}
+	fmt.Println("here")
+	d := rdmanet.Dialer{Providers: list(providers), Timeout: 3 * patience}
+	var conns sync.WaitGroup
+	var mu sync.Mutex
+	var failed []error
+	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+		start := time.Now()
+		c, err := d.Dial("rdma", addr)
+		took := time.Since(start)
+		if err != nil {
+			fmt.Println(took.Microseconds(), "failed:", err)
+			continue
+		}
+		fmt.Println(took.Microseconds(), "through", c.(*rdmanet.Conn).Info().Provider)
+		conns.Go(func() {
+			err := obey(c.(*rdmanet.Conn))
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, err)
+		})
+	}
+	conns.Wait()
+	return errors.Join(failed...)
+}
+
+// memberProcess is a member as the listening side sees it.
+type memberProcess struct {
+	cmd *exec.Cmd
+	in  io.WriteCloser
+	out *bufio.Reader
+}
+
+// dialed is what a member says of a Dial.
+type dialed struct {
+	took     time.Duration
+	provider string
+	err      error
+}
+
+// tell has the member dial.
+func (m *memberProcess) tell() error {
+	_, err := fmt.Fprintln(m.in)
+	return err
+}
+
+// dialed waits for what the member says of a Dial.
+func (m *memberProcess) dialed() (d dialed) {
+	text, err := m.out.ReadString('\n')
+	if err != nil {
+		return dialed{err: err}
+	}
+	took, rest, _ := strings.Cut(strings.TrimSpace(text), " ")
+	us, err := strconv.Atoi(took)
+	d = dialed{took: time.Duration(us) * time.Microsecond, err: err}
+	if provider, ok := strings.CutPrefix(rest, "through "); ok {
+		d.provider = provider
+	} else {
+		d.err = errors.Join(err, errors.New(rest))
+	}
+	return d
+}
+
+// leave has the member end, which it does in good order once all its conns have.
+func (m *memberProcess) leave(t *testing.T) {
+	t.Helper()
+	_ = m.in.Close()
+	assert.NoError(t, m.cmd.Wait())
+}
+
+// end is leave for a member whose conns were reset.
+func (m *memberProcess) end(t *testing.T) {
+	t.Helper()
+	_ = m.in.Close()
+	_, _ = io.Copy(io.Discard, m.out)
+	_ = m.cmd.Wait()
+}
+
+// startMembers starts n members, a few at a time, and waits until they are ready to dial.
+func startMembers(t *testing.T, n int, providers []string, addr string) []*memberProcess {
+	t.Helper()
+	members := make([]*memberProcess, n)
+	for some := range slices.Chunk(members, 4) {
+		for i := range some {
+			cmd := process(t, "member", strings.Join(providers, ","), addr)
+			in, out := startProcess(t, cmd)
+			some[i] = &memberProcess{cmd, in, out}
+		}
+		for _, m := range some {
+			require.Equal(t, "here", line(t, m.out))
+		}
+	}
+	return members
+}
+
+// haveDial has all members dial at once.
+func haveDial(t *testing.T, members []*memberProcess) []dialed {
+	t.Helper()
+	all := make([]dialed, len(members))
+	var wg sync.WaitGroup
+	for i, m := range members {
+		wg.Go(func() {
+			if all[i].err = m.tell(); all[i].err == nil {
+				all[i] = m.dialed()
+			}
+		})
+	}
+	wg.Wait()
+	return all
+}
+
+// scale is who takes part in TestScale over one provider, and beyond its cap the next.
+type scale struct {
+	providers []string
+	members   int
+	shm       int // MaxShmPeers
+	want      map[string]int
+}
+
+// scales is so many members for each provider, and of shm 100 at most.
+func scales(members int) (list []scale) {
+	for _, provider := range realProviders {
+		s := scale{providers: []string{provider}, members: members}
+		s.want = map[string]int{provider: s.members}
+		if provider == "shm" {
+			s.members, s.shm = min(members, 100), allRounds(16, 0)
+			s.providers = append(s.providers, "tcp;ofi_rxm")
+			most := s.shm
+			if most == 0 {
+				most = rdmanet.DefaultMaxShmPeers
+			}
+			s.want = map[string]int{provider: most, "tcp;ofi_rxm": s.members - most}
+		}
+		list = append(list, s)
+	}
+	return list
+}
+
+// TestScale: one listener, with the memory that is its default, serves hundreds of
+// processes at once, and when they are idle a newcomer gets in as fast, and is as fast, as
+// if it were alone.
+func TestScale(t *testing.T) {
+	noise() // it is to count for nothing
+	for _, s := range scales(allRounds(24, 250)) {
+		t.Run(s.providers[0], func(t *testing.T) {
+			tr := &rdmanet.Transport{MaxShmPeers: s.shm}
+			cleanlyBut(t, tr, 2)
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: s.providers, Backlog: s.members})
+			members := startMembers(t, s.members, s.providers, l.Addr().String())
+			start := time.Now()
+			conns, got := gather(t, l, members)
+			t.Logf("%d processes are in after %v: %v", s.members, time.Since(start), got)
+			assert.Equal(t, s.want, got)
+
+			memory := watchMemory(t, tr)
+			start = time.Now()
+			allAtOnce(t, l, members, conns)
+			t.Logf("round trips, and a mebibyte each way for each: %v", time.Since(start))
+			memory()
+
+			eventually(t, func() bool {
+				landing := int64(0)
+				for _, p := range tr.Stats().Providers {
+					landing += p.LandingMemory
+				}
+				return landing == 0
+			}, "they are idle")
+			newcomers(t, l, s.providers[len(s.providers)-1:], s.members)
+			for _, c := range conns {
+				closeAll(t, c)
+			}
+			for _, m := range members {
+				m.leave(t)
+			}
+		})
+	}
+}
+
+// gather has members dial, some at a time, and counts them by provider.
+func gather(t *testing.T, l *rdmanet.Listener, members []*memberProcess) (conns []*rdmanet.Conn, providers map[string]int) {
+	t.Helper()
+	providers = make(map[string]int)
+	for some := range slices.Chunk(members, 8) {
+		for i, d := range haveDial(t, some) {
+			require.NoError(t, d.err, "member %d", len(conns)+i)
+			providers[d.provider]++
+		}
+		for range some {
+			c := accept(t, l)
+			instruct(t, c, order{duty: answer})
+			conns = append(conns, c)
+		}
+	}
+	return conns, providers
+}
+
+// allAtOnce has all members do round trips on the conns that they have, and send and get a
+// mebibyte on another one, all at once.
+func allAtOnce(t *testing.T, l *rdmanet.Listener, members []*memberProcess, conns []*rdmanet.Conn) {
+	t.Helper()
+	var wg sync.WaitGroup
+	for i, c := range conns {
+		wg.Go(func() { assert.NoError(t, answered(c, uint64(2*i), 200)) })
+	}
+	wg.Go(func() {
+		for i, d := range haveDial(t, members) {
+			assert.NoError(t, d.err, "member %d", i)
+		}
+	})
+	all := slices.Clone(conns)
+	for i := range members {
+		c := accept(t, l)
+		all = append(all, c)
+		o := order{exchange, uint64(22 * i), 1 << 20} // the first is written in one piece, others in more
+		wg.Go(func() {
+			instruct(t, c, o)
+			assert.NoError(t, o.carryOut(c, o.key+1, patience))
+		})
+	}
+	within(t, time.Minute, all, wg.Wait)
+}
+
+// answered has the other side answer, and compares.
+func answered(c *rdmanet.Conn, key uint64, times int) error {
+	s := tide{key: key}
+	buf := make([]byte, 4<<10)
+	for i := range times {
+		out := s.ahead(1 + i*i%len(buf))
+		if _, err := c.Write(out); err != nil {
+			return err
+		}
+		if _, err := io.ReadFull(c, buf[:len(out)]); err != nil {
+			return err
+		}
+		if !bytes.Equal(out, buf[:len(out)]) {
+			return fmt.Errorf("round trip %d of conn %d brings something else", i, key)
+		}
+		s.pos += len(out)
+	}
+	return nil
+}
+
+// watchMemory looks at what a Transport uses, until end is called.
+func watchMemory(t *testing.T, tr *rdmanet.Transport) (end func()) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan struct{})
+	before, resident := residentBytes(t), int64(0)
+	go func() {
+		defer close(done)
+		for {
+			select {
+			case <-stop:
+				return
+			case <-time.After(10 * time.Millisecond):
+			}
+			m := tr.Stats().Memory
+			assert.LessOrEqual(t, m.Used, m.Limit)
+			resident = max(resident, residentBytes(t))
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+		m := tr.Stats().Memory
+		t.Logf("%d MiB of memory in use at most, of %d; %d MiB resident, %d MiB more than before", m.High>>20, m.Limit>>20, resident>>20, (resident-before)>>20)
+		assert.LessOrEqual(t, m.High, m.Limit)
+	}
+}
+
+// newcomer is a process that has come last, and conns of it.
+type newcomer struct {
+	*memberProcess
+	answers, takes *rdmanet.Conn
+}
+
+// come has a newcomer dial, and returns how long it takes until it has answered.
+func come(t *testing.T, l *rdmanet.Listener, providers []string) (n newcomer, took time.Duration) {
+	t.Helper()
+	n.memberProcess = startMembers(t, 1, providers, l.Addr().String())[0]
+	start := time.Now()
+	require.NoError(t, n.tell())
+	n.answers = accept(t, l)
+	instruct(t, n.answers, order{duty: answer})
+	require.NoError(t, answered(n.answers, 1, 1))
+	took = time.Since(start)
+	require.NoError(t, n.dialed().err)
+	require.NoError(t, n.tell())
+	n.takes = accept(t, l)
+	instruct(t, n.takes, order{duty: sink})
+	require.NoError(t, n.dialed().err)
+	return n, took
+}
+
+func (n newcomer) leave(t *testing.T) {
+	t.Helper()
+	closeAll(t, n.answers, n.takes)
+	n.memberProcess.leave(t)
+}
+
+// newcomers has processes come to a listener that has many peers, and to one that has none,
+// in turn. providers are what they use at both.
+func newcomers(t *testing.T, crowded *rdmanet.Listener, providers []string, members int) {
+	t.Helper()
+	lone := new(rdmanet.Transport)
+	defer func() { assert.NoError(t, lone.Close()) }()
+	empty := listen(t, rdmanet.ListenConfig{Transport: lone, Providers: providers})
+	var took [2][]time.Duration
+	var last [2]newcomer
+	for turn := range allRounds(3, 9) {
+		for i, l := range []*rdmanet.Listener{empty, crowded} {
+			if turn > 0 {
+				last[i].leave(t)
+			}
+			var d time.Duration
+			last[i], d = come(t, l, providers)
+			took[i] = append(took[i], d)
+		}
+	}
+	for i := range took {
+		slices.Sort(took[i])
+	}
+	t.Logf("newcomers get their first answer after %v; with %d others %v", took[0], members, took[1])
+	bound := 2 * time.Second
+	if *soak && !raceDetector { // on a machine with nothing else to do
+		bound = 100 * time.Millisecond
+	}
+	assert.Less(t, took[1][len(took[1])/2], bound)
+	assert.Less(t, slices.Max(took[1]), max(bound, 2*slices.Max(took[0])), "the slowest")
+	for what, rate := range map[string]func(n newcomer) float64{
+		"64 bytes there and back": func(n newcomer) float64 { return rateOf(t, n.answers, 64, true) },
+		"a mebibyte there":        func(n newcomer) float64 { return rateOf(t, n.takes, 1<<20, false) },
+	} {
+		t.Logf("%s, with %d others:", what, members)
+		compare(t, rounds(3, 15), 0.8, func() float64 { return rate(last[0]) }, func() float64 { return rate(last[1]) })
+	}
+	last[0].leave(t)
+	last[1].leave(t)
+}
+
+// rateOf is how many bytes a second are written, each piece of that size after the one
+// before has come back, if it does.
+func rateOf(t *testing.T, c *rdmanet.Conn, size int, back bool) float64 {
+	t.Helper()
+	buf := make([]byte, size)
+	start, n := time.Now(), 0
+	for time.Since(start) < 200*time.Millisecond {
+		_, err := c.Write(noise()[:size])
+		if err == nil && back {
+			_, err = io.ReadFull(c, buf)
+		}
+		require.NoError(t, err)
+		n += size
+	}
+	return float64(n) / time.Since(start).Seconds()
+}

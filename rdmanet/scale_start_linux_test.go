@@ -1,0 +1,87 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// TestDialsAtOnce: of many processes that dial at the same time all get in, and soon,
+// whether they have been there for a while or are just starting.
+func TestDialsAtOnce(t *testing.T) {
+	for _, s := range scales(allRounds(24, 100)) {
+		for _, how := range []string{"waiting", "starting"} {
+			t.Run(s.providers[0]+", "+how, func(t *testing.T) {
+				tr := &rdmanet.Transport{MaxShmPeers: s.shm}
+				cleanlyBut(t, tr, 2)
+				l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: s.providers, Backlog: s.members})
+				start := time.Now()
+				var members []*memberProcess
+				var dials []dialed
+				if how == "waiting" {
+					members = startMembers(t, s.members, s.providers, l.Addr().String())
+					start = time.Now()
+					dials = haveDial(t, members)
+				} else {
+					members, dials = startDialing(t, s, l.Addr().String())
+				}
+				t.Logf("all %d are in after %v; %s", s.members, time.Since(start), summary(dials))
+				t.Logf("handshake failures %v", tr.Stats().HandshakeFailures)
+				bound := 3 * time.Second
+				if raceDetector || !*soak {
+					bound = patience
+				}
+				got := make(map[string]int)
+				for i, d := range dials {
+					assert.NoError(t, d.err, "member %d", i)
+					assert.Less(t, d.took, bound, "member %d", i)
+					got[d.provider]++
+				}
+				assert.Equal(t, s.want, got)
+				for range s.members {
+					c := accept(t, l)
+					require.NoError(t, c.SetLinger(0))
+					require.NoError(t, c.Close())
+				}
+				for _, m := range members {
+					m.end(t)
+				}
+			})
+		}
+	}
+}
+
+// startDialing starts all at once, and has them dial as soon as they can.
+func startDialing(t *testing.T, s scale, addr string) (members []*memberProcess, dials []dialed) {
+	t.Helper()
+	for range s.members {
+		cmd := process(t, "member", strings.Join(s.providers, ","), addr)
+		in, out := startProcess(t, cmd)
+		m := &memberProcess{cmd, in, out}
+		require.NoError(t, m.tell())
+		members = append(members, m)
+	}
+	for _, m := range members {
+		require.Equal(t, "here", line(t, m.out))
+		dials = append(dials, m.dialed())
+	}
+	return members, dials
+}
+
+// summary is how long dials took.
+func summary(dials []dialed) string {
+	var took []time.Duration
+	for _, d := range dials {
+		took = append(took, d.took)
+	}
+	slices.Sort(took)
+	return "dials: median " + took[len(took)/2].String() + ", slowest " + took[len(took)-1].String()
+}
