@@ -147,7 +147,7 @@ func (es *endpoints) reserve(key endpointKey, own bool) (ep *endpoint, open bool
 			es.t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
 		}
 		if limit := es.t.maxShmPeers(); es.shmPeers >= limit {
-			return nil, false, fmt.Errorf("provider %s: %w: %d use it, more are not allowed (Transport.MaxShmPeers)", key.provider, ErrTooManyPeers, limit)
+			return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
 		}
 		es.shmPeers++
 		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}

@@ -46,9 +46,14 @@ var (
 	ErrUnsupported = fabric.ErrUnsupported
 	// ErrMemory: Transport.MemoryLimit has no room, on either side.
 	ErrMemory = rendezvous.ErrMemory
-	// ErrTooManyPeers: there are as many peers as there may be, none of them idle: see
-	// ListenConfig.MaxPeers and MaxPeersPerHost, and Transport.MaxShmPeers.
+	// ErrTooManyPeers: the listener has as many peers as it may have, none of them idle: see
+	// ListenConfig.MaxPeers and MaxPeersPerHost.
 	ErrTooManyPeers = rendezvous.ErrTooManyPeers
+	// ErrTooManyShmPeers: shm is what the two sides share, and one of them has as many peers
+	// over it as it may have, none of them idle: see Transport.MaxShmPeers. The text says
+	// which side, and what to do: with another provider in Providers of both sides, further
+	// peers get that. It is an ErrNoProvider, too.
+	ErrTooManyShmPeers = rendezvous.ErrTooManyShmPeers
 	// ErrBusy: the listener has more handshakes under way than it can, and this one did not
 	// get through in its time. Dial has tried again, for ten seconds.
 	ErrBusy = rendezvous.ErrBusy
@@ -95,7 +100,7 @@ func because(cause, err error) error {
 		return cause
 	}
 	out := *oe
-	if out.Err = cause; errors.Is(cause, context.DeadlineExceeded) && errors.Is(err, ErrHandshakeTimeout) {
+	if out.Err = cause; errors.Is(cause, context.DeadlineExceeded) && (errors.Is(err, ErrHandshakeTimeout) || errors.Is(err, ErrBusy)) {
 		out.Err = fmt.Errorf("%w (%w)", oe.Err, cause)
 	}
 	return &out
@@ -145,6 +150,7 @@ var failureReasons = []struct {
 	{ErrVersion, "version"},
 	{ErrMemory, "memory"},
 	{ErrTooManyPeers, "too many peers"},
+	{ErrTooManyShmPeers, "too many peers over shm"},
 	{ErrNoProvider, "no provider"},
 	{ErrProviderUnavailable, "no provider"},
 	{ErrUnsupported, "unsupported"},

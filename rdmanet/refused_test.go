@@ -45,7 +45,7 @@ func TestRefused(t *testing.T) {
 		"only the listener": {dialer: only("tcp;ofi_rxm"), listener: all, provider: "tcp;ofi_rxm", refused: "shm: only one side offers it"},
 		"only the dialer":   {dialer: all, listener: only("tcp;ofi_rxm"), provider: "tcp;ofi_rxm", refused: "shm: the listener does not offer it"},
 		"MaxShmPeers": {dialer: all, listener: all, taken: 1,
-			provider: "tcp;ofi_rxm", refused: "shm: provider shm: too many peers: 1 use it, more are not allowed (Transport.MaxShmPeers)"},
+			provider: "tcp;ofi_rxm", refused: "shm: too many peers over shared memory: 1, none of which is idle (Transport.MaxShmPeers)"},
 		"broken": {dialer: all, listener: func(n *simfabric.Network) fabric.Fabric { return broken{n, "shm"} },
 			timeout: time.Second, provider: "tcp;ofi_rxm", refused: "shm: "},
 	} {

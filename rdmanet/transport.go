@@ -63,7 +63,7 @@ type Transport struct {
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
 	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
-	// get the next provider, if there is one, or an error, which says so. 0 means one for
+	// get the next provider that both sides name, or ErrTooManyShmPeers. 0 means one for
 	// each 4 MiB of MemoryLimit, DefaultMaxShmPeers with the default; to do without
 	// shared memory leave shm out of Providers.
 	MaxShmPeers int

@@ -404,6 +404,7 @@ var sentinels = map[string]error{
 	"ErrUnauthorized": rdmanet.ErrUnauthorized, "ErrTLSRequired": rdmanet.ErrTLSRequired, "ErrTLSMismatch": rdmanet.ErrTLSMismatch, "ErrTLSHandshake": rdmanet.ErrTLSHandshake,
 	"ErrMalformed": rdmanet.ErrMalformed, "ErrHandshakeTimeout": rdmanet.ErrHandshakeTimeout, "ErrProviderUnavailable": rdmanet.ErrProviderUnavailable,
 	"ErrUnsupported": rdmanet.ErrUnsupported, "ErrMemory": rdmanet.ErrMemory, "ErrClosing": rdmanet.ErrClosing, "ErrBusy": rdmanet.ErrBusy, "ErrTooManyPeers": rdmanet.ErrTooManyPeers, "ErrConfig": rdmanet.ErrConfig,
+	"ErrTooManyShmPeers": rdmanet.ErrTooManyShmPeers,
 }
 
 // Users look for what an error says, or for its name.

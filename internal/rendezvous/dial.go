@@ -1,6 +1,7 @@
 package rendezvous
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -149,6 +150,7 @@ func (hs *handshake) rejected(body []byte) error {
 	err := errorOf(&r, hs.reasons)
 	var ne *NegotiationError
 	if errors.As(err, &ne) {
+		hs.full = cmp.Or(hs.full, ne.full)
 		return hs.failure(ne.Reasons)
 	}
 	return err

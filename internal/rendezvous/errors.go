@@ -37,6 +37,9 @@ var (
 	ErrClosing = errors.New("the listener is closing")
 	// ErrTooManyPeers: the listening side has no place for another peer.
 	ErrTooManyPeers = errors.New("too many peers")
+	// ErrTooManyShmPeers: no provider works, and one of them since this side, or the other,
+	// has as many peers as it may that take an endpoint each. It comes as a *NegotiationError.
+	ErrTooManyShmPeers = errors.New("too many peers over shared memory")
 	// ErrBusy: the listening side has too many handshakes under way. It is worth another try.
 	ErrBusy = errors.New("the listener is busy")
 	// ErrRejected: the listening side gave up for a reason of its own.
@@ -72,10 +75,20 @@ type NegotiationError struct {
 	Reasons []string
 
 	own, remote *framing.Hello // nil: not known
+	full        string         // where there are too many peers over shm, "" if nowhere: it is an ErrTooManyShmPeers, too
 }
+
+// Where a NegotiationError may say that it is full.
+const (
+	fullHere  = "here"
+	fullThere = "at the peer"
+)
 
 func (e *NegotiationError) Error() string {
 	text := ErrNoProvider.Error()
+	if e.full != "" {
+		text = fmt.Sprintf("%v %s", ErrTooManyShmPeers, e.full)
+	}
 	if len(e.Reasons) > 0 {
 		text += ": " + strings.Join(e.Reasons, reasonSeparator)
 	}
@@ -93,10 +106,19 @@ func (e *NegotiationError) Error() string {
 	if slices.ContainsFunc(e.Reasons, func(r string) bool { return strings.HasPrefix(r, NoLibrary) }) {
 		return text + "; mend that there, or " + fallback
 	}
+	if e.full != "" {
+		text += fmt.Sprintf("; raise Transport.MaxShmPeers %s, close conns, or", e.full)
+		return text + " " + Remedy(e.shared())
+	}
 	return text + "; " + Remedy(e.shared())
 }
 
-func (e *NegotiationError) Unwrap() error { return ErrNoProvider }
+func (e *NegotiationError) Unwrap() []error {
+	if e.full != "" {
+		return []error{ErrTooManyShmPeers, ErrNoProvider}
+	}
+	return []error{ErrNoProvider}
+}
 
 // shared lists the providers that both sides have, and would use if they were named:
 // those first that one of them offers.
@@ -198,7 +220,11 @@ var rejects = []struct {
 func rejectOf(err error) *framing.Reject {
 	var ne *NegotiationError
 	if errors.As(err, &ne) {
-		return &framing.Reject{Code: framing.RejectNoProvider, Text: strings.Join(ne.Reasons, reasonSeparator)}
+		code := framing.RejectNoProvider
+		if ne.full == fullHere {
+			code = framing.RejectShmPeers
+		}
+		return &framing.Reject{Code: code, Text: strings.Join(ne.Reasons, reasonSeparator)}
 	}
 	for _, r := range rejects {
 		if errors.Is(err, r.err) {
@@ -212,8 +238,11 @@ func rejectOf(err error) *framing.Reject {
 // errorOf is what a Reject from the peer means here. reasons are this side's
 // own for providers that it refused.
 func errorOf(r *framing.Reject, reasons []string) error {
-	if r.Code == framing.RejectNoProvider {
+	switch r.Code {
+	case framing.RejectNoProvider:
 		return &NegotiationError{Reasons: mergeReasons(reasons, r.Text)}
+	case framing.RejectShmPeers:
+		return &NegotiationError{Reasons: mergeReasons(reasons, r.Text), full: fullThere}
 	}
 	if r.Code == framing.RejectMemory {
 		return fmt.Errorf("the listener's %w: %s", ErrMemory, r.Text)

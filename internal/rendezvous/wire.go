@@ -33,6 +33,7 @@ type handshake struct {
 	apart   error    // why the dialling side does not use it
 	reasons []string // why providers were not used
 	starved bool     // one of them for lack of memory
+	full    string   // where one of them has too many peers: see NegotiationError
 
 	lost    bool          // the connection failed: there is nobody to tell why
 	ready   bool          // the dialling side may regard the handshake as over
@@ -253,8 +254,11 @@ func (hs *handshake) decline(provider string, err error) error {
 }
 
 func (hs *handshake) refuse(provider string, reason any) {
-	if err, ok := reason.(error); ok && errors.Is(err, ErrMemory) {
-		hs.starved = true
+	if err, ok := reason.(error); ok {
+		hs.starved = hs.starved || errors.Is(err, ErrMemory)
+		if errors.Is(err, ErrTooManyShmPeers) {
+			hs.full = fullHere
+		}
 	}
 	text := strings.ReplaceAll(fmt.Sprint(reason), reasonSeparator, ", ")
 	hs.reasons = append(hs.reasons, provider+": "+text)
@@ -265,7 +269,7 @@ func (hs *handshake) failure(reasons []string) error {
 	if hs.starved {
 		return fmt.Errorf("%w: %s", ErrMemory, strings.Join(reasons, reasonSeparator))
 	}
-	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote}
+	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote, full: hs.full}
 }
 
 // malformed is for what cannot be decoded: another version is nobody's fault.
