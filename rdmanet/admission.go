@@ -26,7 +26,8 @@ import (
 //
 // So those who speak the rendezvous, but do not reach this side over the fabric, hold 32
 // places for half a second for each provider, however many they are, and a place that is free goes to
-// the host which has fewest. More than 50 of them a second, from as many hosts and for
+// the host which has fewest, and of these first to one that has had a peer, and last to those from
+// which others were sent away. More than 50 of them a second, from as many hosts and for
 // long, still make other dials wait: a packet filter has to help then.
 //
 // Many processes that start at once on one host are as slow as strangers, for they share its
@@ -46,6 +47,8 @@ const (
 	// they do then takes a processor most of the time.
 	maxBeginning  = 8
 	beginningTime = 100 * time.Millisecond
+	// maxSent bounds of how many hosts it is known whether they get through.
+	maxSent = 1024
 	// leastIdle is for how long a peer has been without conns at least that is let go.
 	leastIdle = time.Second
 )
@@ -80,7 +83,8 @@ type admission struct {
 	evicted                     int         // of unproven: those that are about to leave
 	timer                       *time.Timer // looks again for places to grant; nil before it is needed
 	places, peers               map[netip.Prefix]int
-	total                       int // peers
+	sent                        map[netip.Prefix]int // away, to come again, by host, or -1 since a peer of it got in
+	total                       int                  // peers
 }
 
 // prover is a peer, of which may have been heard over the fabric.
@@ -102,7 +106,7 @@ type newcomer struct {
 func newAdmission(handshakes, most, mostOfHost int) *admission {
 	return &admission{
 		slots: make(chan struct{}, handshakes), asking: make(chan struct{}, maxAsking), most: most, mostOfHost: mostOfHost,
-		places: make(map[netip.Prefix]int), peers: make(map[netip.Prefix]int),
+		places: make(map[netip.Prefix]int), peers: make(map[netip.Prefix]int), sent: make(map[netip.Prefix]int),
 	}
 }
 
@@ -233,7 +237,9 @@ func (a *admission) grant() {
 	now := time.Now()
 	beginning, in := a.beginning(now)
 	for ; len(a.waiting) > 0 && a.unproven.Len() < maxUnproven && beginning < maxBeginning; beginning++ {
-		n := slices.MinFunc(a.waiting, func(n, o *newcomer) int { return cmp.Compare(a.places[n.host], a.places[o.host]) })
+		n := slices.MinFunc(a.waiting, func(n, o *newcomer) int {
+			return cmp.Or(cmp.Compare(a.places[n.host], a.places[o.host]), cmp.Compare(a.sent[n.host], a.sent[o.host]))
+		})
 		a.forgo(n)
 		a.remove(n)
 		n.state = unproven
@@ -300,7 +306,16 @@ func (a *admission) evict(now time.Time) {
 		}
 		victim.evicted = true
 		a.evicted++
+		a.forgetSent()
+		a.sent[victim.host]++
 		victim.cancel(errUnproven)
+	}
+}
+
+// forgetSent bounds what is known of hosts.
+func (a *admission) forgetSent() {
+	if len(a.sent) >= maxSent {
+		clear(a.sent)
 	}
 }
 
@@ -360,7 +375,9 @@ func (a *admission) admit(n *newcomer) error {
 	n.state = admitted
 	a.peers[n.host]++
 	a.total++
-	a.release(n) // should it never confirm: nobody could make it leave
+	a.forgetSent()
+	a.sent[n.host] = -1 // before those of whom nothing is known
+	a.release(n)        // should it never confirm: nobody could make it leave
 	a.grant()
 	return nil
 }

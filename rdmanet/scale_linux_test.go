@@ -159,7 +159,7 @@ func scales(members int) (list []scale) {
 		s := scale{providers: []string{provider}, members: members}
 		s.want = map[string]int{provider: s.members}
 		if provider == "shm" {
-			s.members, s.shm = min(members, 100), allRounds(16, 0)
+			s.members, s.shm = min(members, 100), allRounds(members/2, 0)
 			s.providers = append(s.providers, "tcp;ofi_rxm")
 			most := s.shm
 			if most == 0 {
@@ -177,7 +177,7 @@ func scales(members int) (list []scale) {
 // if it were alone.
 func TestScale(t *testing.T) {
 	noise() // it is to count for nothing
-	for _, s := range scales(allRounds(24, 250)) {
+	for _, s := range scales(allRounds(16, 250)) {
 		t.Run(s.providers[0], func(t *testing.T) {
 			tr := &rdmanet.Transport{MaxShmPeers: s.shm}
 			cleanlyBut(t, tr, 2)
@@ -342,7 +342,7 @@ func newcomers(t *testing.T, crowded *rdmanet.Listener, providers []string, memb
 	empty := listen(t, rdmanet.ListenConfig{Transport: lone, Providers: providers})
 	var took [2][]time.Duration
 	var last [2]newcomer
-	for turn := range allRounds(3, 9) {
+	for turn := range allRounds(2, 9) {
 		for i, l := range []*rdmanet.Listener{empty, crowded} {
 			if turn > 0 {
 				last[i].leave(t)
@@ -379,7 +379,7 @@ func rateOf(t *testing.T, c *rdmanet.Conn, size int, back bool) float64 {
 	t.Helper()
 	buf := make([]byte, size)
 	start, n := time.Now(), 0
-	for time.Since(start) < 200*time.Millisecond {
+	for time.Since(start) < 100*time.Millisecond {
 		_, err := c.Write(noise()[:size])
 		if err == nil && back {
 			_, err = io.ReadFull(c, buf)

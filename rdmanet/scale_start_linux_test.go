@@ -15,10 +15,11 @@ import (
 )
 
 // TestDialsAtOnce: of many processes that dial at the same time all get in, and soon,
-// whether they have been there for a while or are just starting.
+// whether they have been there for a while or, in the long form, are just starting. They are
+// more than may prove themselves at a time.
 func TestDialsAtOnce(t *testing.T) {
-	for _, s := range scales(allRounds(24, 100)) {
-		for _, how := range []string{"waiting", "starting"} {
+	for _, s := range scales(allRounds(40, 100)) {
+		for _, how := range []string{"waiting", "starting"}[:allRounds(1, 2)] {
 			t.Run(s.providers[0]+", "+how, func(t *testing.T) {
 				tr := &rdmanet.Transport{MaxShmPeers: s.shm}
 				cleanlyBut(t, tr, 2)
@@ -36,7 +37,7 @@ func TestDialsAtOnce(t *testing.T) {
 				t.Logf("all %d are in after %v; %s", s.members, time.Since(start), summary(dials))
 				t.Logf("handshake failures %v", tr.Stats().HandshakeFailures)
 				bound := 3 * time.Second
-				if raceDetector || !*soak {
+				if raceDetector || !*soak { // the machine may have other things to do
 					bound = patience
 				}
 				got := make(map[string]int)
