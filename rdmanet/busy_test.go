@@ -1,6 +1,7 @@
 package rdmanet_test
 
 import (
+	"context"
 	"io"
 	"net"
 	"sync/atomic"
@@ -67,7 +68,7 @@ func TestBusyListener(t *testing.T) {
 			start := time.Now()
 			c, err := (&rdmanet.Dialer{Transport: tr, Timeout: tt.timeout}).Dial("rdma", l.Addr().String())
 			if tt.timeout < patience {
-				require.ErrorIs(t, err, rdmanet.ErrBusy)
+				require.ErrorIs(t, err, context.DeadlineExceeded) // and ErrBusy, unless it strikes while another try is under way
 				assert.Less(t, time.Since(start), 2*tt.timeout)
 				assert.Greater(t, len(b.came), 2)
 				assert.Less(t, len(b.came), 12)
