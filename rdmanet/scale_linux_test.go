@@ -276,28 +276,12 @@ func answered(c *rdmanet.Conn, key uint64, times int) error {
 	return nil
 }
 
-// watchMemory looks at what a Transport uses, until end is called.
+// watchMemory says what a Transport has used until end is called.
 func watchMemory(t *testing.T, tr *rdmanet.Transport) (end func()) {
 	t.Helper()
-	stop, done := make(chan struct{}), make(chan struct{})
-	before, resident := residentBytes(t), int64(0)
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(10 * time.Millisecond):
-			}
-			m := tr.Stats().Memory
-			assert.LessOrEqual(t, m.Used, m.Limit)
-			resident = max(resident, residentBytes(t))
-		}
-	}()
+	before := residentBytes(t)
 	return func() {
-		close(stop)
-		<-done
-		m := tr.Stats().Memory
+		m, resident := tr.Stats().Memory, residentBytes(t)
 		t.Logf("%d MiB of memory in use at most, of %d; %d MiB resident, %d MiB more than before", m.High>>20, m.Limit>>20, resident>>20, (resident-before)>>20)
 		assert.LessOrEqual(t, m.High, m.Limit)
 	}
