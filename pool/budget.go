@@ -21,7 +21,8 @@ type Budget struct {
 	used   atomic.Int64 // reserved
 	high   atomic.Int64
 	mapped atomic.Int64 // counted where memory is mapped, not where it is paid for
-	sink   sink         // of retired slabs
+	short  atomic.Uint64
+	sink   sink // of retired slabs
 }
 
 // BudgetStats is a snapshot of a Budget, in bytes.
@@ -76,6 +77,13 @@ func (b *Budget) Release(n int64) {
 		panic("pool: released more than was reserved")
 	}
 }
+
+// RunShort tells all that share the budget that one of them lacks memory which others might
+// do without.
+func (b *Budget) RunShort() { b.short.Add(1) }
+
+// Shortages is how often RunShort was called.
+func (b *Budget) Shortages() uint64 { return b.short.Load() }
 
 // exchange makes a reservation of old bytes one of new bytes, or changes nothing and
 // returns an error that wraps ErrBudget.

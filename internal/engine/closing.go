@@ -188,6 +188,7 @@ func (s *stream) checkFin() {
 func (s *stream) endLease() {
 	if s.inLease != nil {
 		_ = s.inLease.Return(s.largeIn)
+		s.leaseEnds()
 		s.dropLease()
 	}
 }

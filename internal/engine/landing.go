@@ -269,6 +269,7 @@ func (s *stream) returned(final uint64) error {
 	if err := l.Return(final); err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
+	s.leaseEnds()
 	s.dropLease()
 	return nil
 }

@@ -48,6 +48,7 @@ func (m *model) look() {
 		m.check(blocked == h.c.blocked && awake <= h.c.awake, "%v: %d blocked of %d, %d awake of %d", h, h.c.blocked, blocked, h.c.awake, awake)
 		m.lookAtMemory(h)
 		m.lookAtSlots(h)
+		m.lookAtRings(h)
 		m.check(h.c.flying >= 0 && h.c.flying <= h.c.attr.TxDepth, "%v: %d operations in a queue of %d", h, h.c.flying, h.c.attr.TxDepth)
 	}
 }
@@ -81,6 +82,28 @@ func (m *model) lookAtMemory(h *host) {
 		streams += heap.live
 	}
 	m.check(streams == h.c.stats.Streams, "%v: %d windows of %d streams", h, streams, h.c.stats.Streams)
+}
+
+// lookAtRings: those that can be asked for are listed, and who waits for one is counted.
+func (m *model) lookAtRings(h *host) {
+	used, returning, claims := 0, 0, 0
+	for _, p := range h.c.order {
+		claims += p.claims.Len()
+		for _, s := range p.list {
+			if s.inLease == nil {
+				continue
+			}
+			if s.inLease.State() == pool.LeaseGranted {
+				used++
+			}
+			if s.inLease.returns {
+				returning++
+			}
+		}
+	}
+	r := &h.c.rings
+	m.check(h.c.err != nil || used == r.used.Len() && returning == r.returning && claims == r.claims,
+		"%v: %d rings in use, %d on their way back, %d wanted, as is thought %d, %d and %d", h, used, returning, claims, r.used.Len(), r.returning, r.claims)
 }
 
 // lookAtEnd: a ring that somebody reads from is nobody else's.

@@ -21,7 +21,8 @@ import (
 //	refused lately                  that which was used longest ago    made room; small data
 //	                                comes back, whosever it is         flows meanwhile
 //
-// Slabs leave an eighth of the budget to conns and peers that come.
+// Slabs leave an eighth of the budget to conns and peers that come. The other endpoints that share
+// it hear of a shortage, too: over shared memory each peer has one of its own.
 
 // rings is how it stands with the landing rings of all peers of an endpoint.
 type rings struct {
@@ -31,6 +32,7 @@ type rings struct {
 	most      int       // how large one may be
 	halved    time.Time // when that was halved last
 	refused   []*peer   // that have claims, and no memory for them
+	shortages uint64    // of the budget's, as of when reclaim looked last
 	spare     []*peer   // that may have memory, and no ring in it
 }
 
@@ -170,6 +172,9 @@ func (c *core) mapLanding(mem *pool.Arena, size int) (slab *pool.Slab) {
 			slab, _ = mem.Map(size)
 		}
 	}
+	if slab == nil {
+		c.cfg.Budget.RunShort()
+	}
 	return slab
 }
 
@@ -233,9 +238,9 @@ func (s *stream) useRing() {
 	s.p.c.rings.used.MoveToBack(l.use)
 }
 
-// revoke asks for a stream's lease back.
+// revoke asks for a stream's lease back, if there is somebody to ask.
 func (s *stream) revoke() {
-	if s.inLease != nil && s.inLease.Revoke() {
+	if s.inLease != nil && s.p.err == nil && !s.gone() && s.inLease.Revoke() {
 		s.p.c.stats.LeasesRevoked++
 		s.leaseEnds()
 		s.inLease.returns = true
@@ -244,16 +249,21 @@ func (s *stream) revoke() {
 	}
 }
 
-// leaseEnds takes the stream's ring out of those that can be asked for.
-func (s *stream) leaseEnds() { s.p.c.rings.used.Remove(s.inLease.use) }
+// leaseEnds takes the stream's ring out of those that can be asked for, or are: the peer writes
+// no more. What it has written may still be to be read.
+func (s *stream) leaseEnds() {
+	r, l := &s.p.c.rings, s.inLease
+	r.used.Remove(l.use)
+	if l.returns {
+		l.returns = false
+		r.returning--
+	}
+}
 
 // leaseOver notes that the stream's ring is free. The peer's other streams look for it.
 func (s *stream) leaseOver() {
-	p, r := s.p, &s.p.c.rings
+	p := s.p
 	s.leaseEnds()
-	if s.inLease.returns {
-		r.returning--
-	}
 	s.inLease = nil
 	p.trim()
 	if s.claim == claimLater {
@@ -298,6 +308,10 @@ func (p *peer) shrink() {
 func (c *core) reclaim() (more bool) {
 	r, now := &c.rings, c.now()
 	c.askRefused(len(r.refused))
+	if n := c.cfg.Budget.Shortages(); n != r.shortages {
+		r.shortages = n
+		c.makeRings()
+	}
 	if b := c.cfg.Budget.Stats(); r.claims == 0 && r.most < c.cfg.Ring && now.Sub(r.halved) > 2*choreTime && b.Used < b.Limit/2 {
 		r.most, r.halved = 2*r.most, now
 	}

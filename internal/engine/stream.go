@@ -224,6 +224,9 @@ func (s *stream) remove() {
 	s.segs = segments{}
 	s.freeRing()
 	p.c.leave(s.heap)
+	if s.inLease != nil {
+		s.leaseEnds() // the user may hold pieces of it yet
+	}
 	s.release()
 	p.checkGone()
 }

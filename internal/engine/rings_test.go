@@ -1,0 +1,94 @@
+package engine
+
+import (
+	"io"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// flood has a write to b without a pause, until stop.
+func flood(t *testing.T, a, b *Conn) (stop func()) {
+	var wg sync.WaitGroup
+	over := make(chan struct{})
+	wg.Go(func() {
+		for buf := make([]byte, 128<<10); ; {
+			select {
+			case <-over:
+				assert.NoError(t, a.Close())
+				return
+			default:
+			}
+			if _, err := a.Write(buf); !assert.NoError(t, err) {
+				return
+			}
+		}
+	})
+	wg.Go(func() {
+		_, err := io.Copy(io.Discard, b)
+		assert.NoError(t, err)
+		assert.NoError(t, b.Close())
+	})
+	return func() {
+		close(over)
+		wg.Wait()
+	}
+}
+
+// hasRing waits until large data comes to a conn by way of a ring.
+func hasRing(t *testing.T, c *Conn, what string) {
+	t.Helper()
+	before := c.Counters().LargeIn
+	require.Eventually(t, func() bool { return c.Counters().LargeIn > before }, 20*time.Second, 10*time.Millisecond, what)
+}
+
+// TestRingsForAll: where all memory is in rings that are used without a pause, another conn
+// gets one all the same, be it of the same endpoint or of another that shares the budget.
+func TestRingsForAll(t *testing.T) {
+	for _, name := range []string{"a peer more", "an endpoint more"} {
+		t.Run(name, func(t *testing.T) {
+			const busy = 4
+			budget := pool.NewBudget(64 << 20)
+			sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}
+			s := newStar(t, sim, Config{Budget: budget}, 0)
+			s.cfg.Budget = nil // the spokes have their own
+			for range busy + 1 {
+				s.join(t)
+			}
+			other, last := s, busy
+			if name == "an endpoint more" {
+				other, last = newStar(t, sim, Config{Budget: budget}, 0), 0
+				other.cfg.Budget = nil
+				other.join(t)
+			}
+			a, b := other.dial(t, last)
+			var stops []func()
+			for i := range busy {
+				c, d := s.dial(t, i)
+				stops = append(stops, flood(t, c, d))
+				hasRing(t, d, "one of those that are busy")
+			}
+			hogged := budget.Stats().Limit*7/8 - budget.Stats().Used
+			require.NoError(t, budget.Reserve(hogged))
+			stops = append(stops, flood(t, a, b))
+			hasRing(t, b, "the conn that came last")
+			for _, stop := range stops {
+				stop()
+			}
+			budget.Release(hogged)
+			// The budget is empty only once both are closed.
+			for _, x := range []*star{s, other} {
+				for _, e := range append(x.spokes, x.hub) {
+					require.NoError(t, e.Close())
+				}
+			}
+			assert.Zero(t, budget.Stats().Used)
+		})
+	}
+}
