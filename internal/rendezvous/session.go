@@ -54,6 +54,7 @@ type Session struct {
 
 	mu      sync.Mutex // held for short times only; guards what follows
 	cause   error      // why the session ends, set once, before nc is closed
+	leaving error      // why it is about to, set once, before the goodbye
 	started bool
 	ending  bool          // the reader needs nobody any more: Ended is next
 	done    chan struct{} // closed when the reader has returned
@@ -196,7 +197,9 @@ func (s *Session) end(cause error) {
 	if s.cause != nil {
 		return
 	}
-	s.cause = cause
+	if s.cause = cause; s.leaving != nil {
+		s.cause = s.leaving
+	}
 	s.cfg.Schedule.remove(&s.live.entry)
 	s.raw.Close()
 }
@@ -207,10 +210,21 @@ func (s *Session) leave(cause error) {
 	_ = s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
 	s.out.Lock()
 	defer s.out.Unlock()
-	if s.ended() == nil {
+	if s.leaves(cause) {
 		_ = s.send(framing.SignalGoodbye)
 	}
 	s.end(cause)
+}
+
+// leaves notes why the session is about to end: what the peer does about the goodbye is no
+// other reason. It reports false if the session has ended.
+func (s *Session) leaves(cause error) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.leaving == nil {
+		s.leaving = cause
+	}
+	return s.cause == nil
 }
 
 // Goodbye ends the session in good order without waiting for anything: Ended
