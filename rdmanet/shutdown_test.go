@@ -316,6 +316,19 @@ func TestCloseDuring(t *testing.T) {
 	})
 }
 
+// memoryOfEndpoint is how much a Transport uses that has a peer with a conn.
+func memoryOfEndpoint(t *testing.T, f fabric.Fabric, provider string) int64 {
+	t.Helper()
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	defer here.Close()
+	defer there.Close()
+	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
+	a, b := meet(t, &rdmanet.Dialer{Transport: here, Providers: []string{provider}}, l)
+	used := there.Stats().Memory.Used
+	closeAll(t, a, b)
+	return used
+}
+
 // TestCloseWhileLeasePending: the receiver has no memory for a landing ring, and
 // the writer waits for one, and for its window, when either side closes.
 func TestCloseWhileLeasePending(t *testing.T) {
@@ -323,7 +336,8 @@ func TestCloseWhileLeasePending(t *testing.T) {
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
 		here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-		there.MemoryLimit = 2 << 20 // for an endpoint and some conns, and for no ring
+		// For an endpoint and some conns, and for no ring: an eighth is not for those.
+		there.MemoryLimit = memoryOfEndpoint(t, f, provider) + 100<<10
 		cleanly(t, here)
 		t.Cleanup(func() {
 			assert.NoError(t, there.Close())
