@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // hoard has a spoke send frames that come before their turn, with others between them that
@@ -57,5 +58,36 @@ func TestHoardedSlots(t *testing.T) {
 	for _, c := range []*Conn{outer, inner} {
 		require.NoError(t, c.SetLinger(0))
 		require.NoError(t, c.Close())
+	}
+}
+
+// TestIdleSlotsForNewcomers: where memory is short, peers that are idle give newcomers what
+// slots they do not use.
+func TestIdleSlotsForNewcomers(t *testing.T) {
+	budget := pool.NewBudget(64 << 20)
+	s := newStar(t, deepSim(), Config{Budget: budget}, 0)
+	defer s.close(t)
+	s.cfg.Budget = nil // the spokes have their own
+	for range 3 {
+		s.join(t)
+	}
+	stop := s.pump(t, 0, 1, 2)
+	for i := range 3 {
+		assert.Eventually(t, func() bool { _, n := s.share(i); return n > 4*framing.MinSlots }, 10*time.Second, time.Millisecond)
+	}
+	stop()
+	s.quiet()
+	rest := budget.Stats().Limit - budget.Stats().Used
+	require.NoError(t, budget.Reserve(rest))
+	defer budget.Release(rest)
+	for range 200 { // some find what nobody has been promised
+		if _, err := s.hub.NewPeer(PeerConfig{}); err != nil {
+			require.ErrorIs(t, err, ErrMemory)
+			time.Sleep(time.Millisecond)
+		}
+	}
+	for i := range 3 {
+		_, promised := s.share(i)
+		assert.Equal(t, framing.MinSlots, promised, "of idle peer %d", i)
 	}
 }
