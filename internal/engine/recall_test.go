@@ -68,6 +68,27 @@ func TestRecallPassesSlowReaders(t *testing.T) {
 	})
 }
 
+// TestRecallPassesStopped: nor does a process that is stopped, and so gives nothing back.
+func TestRecallPassesStopped(t *testing.T) {
+	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10}, 2)
+	defer s.close(t)
+	var conns []*Conn
+	for i := range 15 {
+		outer, inner := s.dial(t, i/14)
+		warmUp(t, outer, inner)
+		conns = append(conns, outer, inner)
+	}
+	s.net.Freeze(s.spokes[0].fab)
+	time.Sleep(2 * leaseTurn)
+	l := &link{eb: s.hub}
+	assert.True(t, recalls(l, conns[len(conns)-1]))
+	s.net.Thaw(s.spokes[0].fab)
+	for _, c := range conns {
+		require.NoError(t, c.SetLinger(0))
+		require.NoError(t, c.Close())
+	}
+}
+
 // TestRecallPassesDead: neither do conns of a peer that is lost, which its user has not
 // closed yet.
 func TestRecallPassesDead(t *testing.T) {
@@ -91,4 +112,28 @@ func TestRecallPassesDead(t *testing.T) {
 		require.NoError(t, c.SetLinger(0))
 		require.NoError(t, c.Close())
 	}
+}
+
+// TestRecallEndsPeer: a peer that takes no answers, and is ended by the next one, which asks
+// for a ring, while others of its conns are closed and have rings, too.
+func TestRecallEndsPeer(t *testing.T) {
+	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10, Spin: -1})
+	_, in := leased(t, l, 3, 0)
+	l.net.Freeze(l.ea.fab)
+	defer l.net.Thaw(l.ea.fab)
+	l.eb.enter()
+	for _, c := range in[1:] {
+		c.stream.close()
+		require.NotNil(t, c.stream.inLease)
+	}
+	p := l.b.p
+	for p.ctl.len() < maxControl+8*len(p.streams) {
+		p.ctl.push(ctlFrame{})
+	}
+	for _, c := range in {
+		c.stream.inLease.touched -= int64(2 * choreTime)
+	}
+	assert.NotPanics(t, func() { l.eb.core.reclaim() })
+	assert.Error(t, p.err)
+	l.eb.leave()
 }
