@@ -44,6 +44,7 @@ func (c *core) chores() (again bool) {
 	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
+	c.updateRoom() // receives that were not there may be back
 	return again || c.failing.reused > 0 || c.burying() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 

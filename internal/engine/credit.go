@@ -23,6 +23,7 @@ type receives struct {
 	ready    int     // receives that the fabric has, and nothing has arrived in
 	promised int     // to peers: what they may still use, and one each for heartbeats
 	owed     int     // that they are short of to have the least; will be promised when posted
+	kept     int     // in which frames wait for what precedes them
 	taken    uint64  // by peers, ever: how long a peer is idle is measured by it
 	hungry   []*peer // that have less than the least, since there was nothing to promise
 	// recent are the peers whose share is more than the least, who has used a slot last at the
@@ -37,6 +38,7 @@ type recvCredit struct {
 	granted   uint32        // slots granted
 	told      uint32        // granted, as of the last frame sent
 	seen      uint32        // slots that it used
+	kept      int           // of these, in which frames wait for what precedes them
 	returned  uint32        // slots that it gave back
 	recalled  uint32        // slots that it was asked to give back
 	recallDue bool          // it is to hear of that
@@ -62,8 +64,24 @@ func (r *recvCredit) promised() int { return int(r.granted - r.seen - r.returned
 // known is how many of these it has been told of.
 func (r *recvCredit) known() int { return int(r.told - r.seen - r.returned) }
 
+// has is how many slots are the peer's: a frame that waits in one keeps it.
+func (r *recvCredit) has() int { return r.promised() + r.kept }
+
 // short is how many slots the peer lacks to have the least.
-func (r *recvCredit) short() int { return max(0, framing.MinSlots-r.promised()) }
+func (r *recvCredit) short() int { return max(0, framing.MinSlots-r.has()) }
+
+// keeps notes that so many more frames of the peer wait in their slots, or fewer.
+func (p *peer) keeps(n int) {
+	c := p.c
+	c.kept += n
+	if p.err != nil {
+		p.kept += n
+		return
+	}
+	c.owed -= p.short()
+	p.kept += n
+	c.owed += p.short()
+}
 
 // creditDue reports that the peer should be told of its slots even if nothing else is to be
 // sent: as many are new as it may have left, or it has too few left to send data.
@@ -105,7 +123,7 @@ func (c *core) limit(p *peer) int {
 		return framing.MinSlots
 	}
 	most := c.mostRecvs()
-	return max(framing.MinSlots, min(p.share, (most-most/8-c.spoken()+p.promised())/2))
+	return max(framing.MinSlots, min(p.share, (most-most/8-c.spoken()-c.kept+p.has())/2))
 }
 
 // spoken is how many receives are promised, or will be.
@@ -117,7 +135,7 @@ func (c *core) grant(p *peer) {
 		return
 	}
 	free, least := c.ready-c.promised, p.short()
-	if n := min(free, max(least, min(c.limit(p)-p.promised(), free-c.owed+least))); n > 0 {
+	if n := min(free, max(least, min(c.limit(p)-p.has(), free-c.owed+least))); n > 0 {
 		p.granted += uint32(n)
 		c.promised += n
 		c.owed -= least - p.short()
@@ -150,7 +168,7 @@ func (c *core) grow(p *peer) {
 	switch limit := c.limit(p); {
 	case limit < p.share:
 		c.recall(c.taken - uint64(c.mostRecvs())/2)
-	case limit-p.promised() > c.ready-c.spoken() && c.rx.Len() < c.most(&c.receiving):
+	case limit-p.has() > c.ready-c.spoken() && c.rx.Len() < c.most(&c.receiving):
 		c.want(&c.receiving)
 	}
 	c.grant(p)

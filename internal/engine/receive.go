@@ -26,7 +26,6 @@ func (c *core) received(slot uint32, n int) {
 	}
 	c.stats.FramesReceived++
 	c.touch(p)
-	p.beats.frames++
 	p.credit.Advance(h.Slots)
 	if !p.answers.Load() {
 		p.answers.Store(true)
@@ -51,7 +50,9 @@ func (c *core) received(slot uint32, n int) {
 // stays there for now.
 func (p *peer) take(h *framing.Header, payload []byte, slot uint32) error {
 	keep, err := p.handle(h, payload, slot)
-	if !keep {
+	if keep {
+		p.keeps(1)
+	} else {
 		p.c.repost(slot, p)
 	}
 	return err
@@ -160,6 +161,7 @@ type heldFrame struct {
 // be filled, or nobody wants to know.
 func (s *stream) dropHeld() {
 	for _, f := range s.held {
+		s.p.keeps(-1)
 		s.p.c.repost(f.slot, s.p)
 	}
 	s.held = nil
@@ -236,6 +238,7 @@ func (s *stream) advance() error {
 			if f.pos == s.rcvNxt {
 				err = s.takeSmall(s.p.c.rx.Bytes(f.slot)[framing.HeaderSize:][:f.n])
 			}
+			s.p.keeps(-1)
 			s.p.c.repost(f.slot, s.p)
 			took = true
 		}

@@ -53,7 +53,7 @@ func (c *core) updateRoom() {
 		r = RoomMute
 	case c.dead.tooMuch(c):
 		r = RoomWorn
-	case c.attr.RxDepth-c.spoken() < LeastSlots:
+	case c.attr.RxDepth-c.kept-len(c.failing.late)-c.spoken() < LeastSlots:
 		r = RoomFull
 	}
 	c.room.Store(uint32(r))
