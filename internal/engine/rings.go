@@ -319,6 +319,9 @@ func (c *core) reclaim() (more bool) {
 		s := e.Value.(*stream)
 		e = e.Next()
 		l := s.inLease
+		if l == nil { // its peer was ended by what the one before was asked for
+			continue
+		}
 		idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime)
 		if idle || 4*len(l.Ring.Bytes) <= s.p.ringSize(s.p.landing.Stats().Blocks) {
 			s.revoke()
