@@ -40,7 +40,7 @@ var ErrMissing = errors.New("fabric has lost messages of the peer")
 type heartbeat struct {
 	lives  atomic.Bool   // one has come over the rendezvous; set without the lock
 	at     time.Time     // when beat saw that last
-	frames uint32        // that have come
+	frames uint32        // that have come, and writes with completion data
 	heard  uint32        // of these, as of then
 	deaf   time.Duration // for how long there have been no more
 
@@ -74,7 +74,11 @@ func (p *peer) beat() {
 	if h.at.IsZero() {
 		h.at = now
 	}
-	passed := func(since time.Time) time.Duration { // this process may have been stopped
+	stopped := now.Sub(h.at) > c.silence()/2+choreTime // this process, or the peer
+	passed := func(since time.Time) time.Duration {
+		if stopped {
+			return 0
+		}
 		return min(now.Sub(since), c.silence()/3)
 	}
 	if h.deaf += passed(h.at); h.heard != h.frames {
@@ -133,6 +137,7 @@ func (p *peer) counted(odd bool) {
 		i = 1
 	}
 	h.came[i]++
+	h.frames++
 	if h.awaited && h.ended.Epoch&1 == uint32(i) {
 		h.movedAt = p.c.now()
 		p.checkEpoch()
