@@ -50,6 +50,7 @@ func (e *Endpoint) makeRoom(n int) error {
 			continue
 		}
 		if err := e.mapRecvs(n); err != nil {
+			c.recall(c.taken) // for those that come next
 			return fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
 		}
 	}
