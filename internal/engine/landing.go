@@ -18,7 +18,6 @@ type inLease struct {
 	end     uint64 // stream position behind it
 	writes  [framing.MaxWrites]landing
 	use     *list.Element // in rings.used, unless it returns
-	returns bool          // it was asked for
 	lent    []*Buffer     // pieces of the ring that the user holds, in order
 	read    uint64        // ring position of the next byte to be read
 	since   int64         // when it was granted

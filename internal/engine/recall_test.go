@@ -105,9 +105,9 @@ func TestRecallPassesDead(t *testing.T) {
 		st.revoke()
 	}
 	s.hub.core.fail(s.hubs[0].p, errGoodbye) // before it could answer
-	returning := s.hub.core.rings.returning
+	used := s.hub.core.rings.used.Len()
 	s.hub.leave()
-	assert.Zero(t, returning)
+	assert.Zero(t, used)
 	for _, c := range conns {
 		require.NoError(t, c.SetLinger(0))
 		require.NoError(t, c.Close())

@@ -27,7 +27,8 @@ import (
 // rings is how it stands with the landing rings of all peers of an endpoint.
 type rings struct {
 	used      list.List // streams that have one, the one that has used it last at the end
-	returning int       // rings that were asked for and are not back yet
+	asked     int       // for how many, in this turn
+	turn      time.Time // when it began
 	claims    int       // streams that wait for one
 	most      int       // how large one may be
 	halved    time.Time // when that was halved last
@@ -201,10 +202,14 @@ func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
 func (c *core) makeRings() {
 	r, now := &c.rings, c.now()
 	turn := now.Add(-leaseTurn).UnixNano()
+	if now.Sub(r.turn) >= leaseTurn { // who does not answer holds nobody up
+		r.turn, r.asked = now, 0
+	}
 	for range recallRings {
-		if r.used.Len() == 0 || r.returning > r.claims+4*recallRings {
+		if r.used.Len() == 0 || r.asked > r.claims+4*recallRings {
 			return
 		}
+		r.asked++
 		s := r.used.Front().Value.(*stream)
 		l := s.inLease
 		if l.touched > turn && r.most > minRing && now.Sub(r.halved) >= leaseTurn {
@@ -243,22 +248,13 @@ func (s *stream) revoke() {
 	if s.inLease != nil && s.p.err == nil && !s.gone() && s.inLease.Revoke() {
 		s.p.c.stats.LeasesRevoked++
 		s.leaseEnds()
-		s.inLease.returns = true
-		s.p.c.rings.returning++
 		s.p.control(ctlFrame{t: framing.TypeRevoke, stream: s.id})
 	}
 }
 
-// leaseEnds takes the stream's ring out of those that can be asked for, or are: the peer writes
-// no more. What it has written may still be to be read.
-func (s *stream) leaseEnds() {
-	r, l := &s.p.c.rings, s.inLease
-	r.used.Remove(l.use)
-	if l.returns {
-		l.returns = false
-		r.returning--
-	}
-}
+// leaseEnds takes the stream's ring out of those that can be asked for: it has been, or the
+// peer writes no more. What it has written may still be to be read.
+func (s *stream) leaseEnds() { s.p.c.rings.used.Remove(s.inLease.use) }
 
 // leaseOver notes that the stream's ring is free. The peer's other streams look for it.
 func (s *stream) leaseOver() {
