@@ -269,6 +269,7 @@ func (s *stream) returned(final uint64) error {
 		return fmt.Errorf("%w: %w", errProtocol, err)
 	}
 	s.leaseEnds()
+	s.p.c.rings.asked = max(0, s.p.c.rings.asked-1)
 	s.dropLease()
 	return nil
 }

@@ -27,7 +27,7 @@ import (
 // rings is how it stands with the landing rings of all peers of an endpoint.
 type rings struct {
 	used      list.List // streams that have one, the one that has used it last at the end
-	asked     int       // for how many, in this turn
+	asked     int       // for how many, in this turn, that are not back yet
 	turn      time.Time // when it began
 	claims    int       // streams that wait for one
 	most      int       // how large one may be
