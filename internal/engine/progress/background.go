@@ -154,7 +154,15 @@ func (p *Poller) attend() {
 	// before what we were woken for arrived, and counts on us.
 	for i := 1; (i == 1 || p.drivers.Load() == 0) && !p.Closing() && p.Acquire(); i++ {
 		visits++ // this one
-		n, spin := p.Poll(), ours != 0 && p.lent.Load() == ours
+		n := p.Poll()
+		spin := ours != 0 && p.lent.Load() == ours
+		if p.waiter == nil {
+			// Where waits are long, as on a busy host, whom this has woken is to have our
+			// processor, and not to be moved to another one.
+			if spin = spin && p.worthPolling(); n > 0 && !spin {
+				n = p.Poll()
+			}
+		}
 		if n == 0 && (!spin || i%8 == 0 && i >= p.least/2 && p.clock.Now().Sub(start) > p.spin/2) {
 			p.unattend(spin && visits != p.visits.Load())
 			return
