@@ -209,7 +209,6 @@ func (c *core) makeRings() {
 		if r.used.Len() == 0 || r.asked > r.claims+4*recallRings {
 			return
 		}
-		r.asked++
 		s := r.used.Front().Value.(*stream)
 		l := s.inLease
 		if l.touched > turn && r.most > minRing && now.Sub(r.halved) >= leaseTurn {
@@ -219,6 +218,7 @@ func (c *core) makeRings() {
 			return
 		}
 		c.stats.steps++
+		r.asked++
 		s.revoke()
 	}
 }
