@@ -295,7 +295,10 @@ func (h *hostile) await(t framing.Type) (frame, error) {
 }
 
 func (h *hostile) ping() error {
-	if err := h.send(frame{Header: framing.Header{Type: framing.TypePing}}); err != nil {
+	const seed = 4711
+	f := frame{Header: framing.Header{Type: framing.TypePing, Pos: seed}, payload: make([]byte, 64)}
+	framing.FillPattern(f.payload, seed)
+	if err := h.send(f); err != nil {
 		return err
 	}
 	_, err := h.await(framing.TypePong)

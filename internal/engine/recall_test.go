@@ -50,10 +50,14 @@ func recalls(l *link, c *Conn) bool {
 func TestRecallPassesEnded(t *testing.T) {
 	virtual(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
 		out, in := leased(t, l, 2, 1)
-		require.NotZero(t, in[0].stream.largeIn-in[0].stream.largeRel)
 		require.NoError(t, out[0].CloseWrite())
 		time.Sleep(10 * time.Millisecond)
-		require.Equal(t, pool.LeaseReturned, in[0].stream.inLease.State())
+		l.eb.enter()
+		s := in[0].stream
+		unread, state := s.largeIn-s.largeRel, s.inLease.State()
+		l.eb.leave()
+		require.NotZero(t, unread)
+		require.Equal(t, pool.LeaseReturned, state)
 		assert.True(t, recalls(l, in[1]))
 	})
 }
