@@ -21,7 +21,7 @@ import (
 // whether waits poll or park. The race detector allocates, too, so this is not
 // for -race.
 func TestNoAllocations(t *testing.T) {
-	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver"} {
+	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver", "shm/awkward", "cqdata/depth 1"} {
 		for _, spin := range []time.Duration{DefaultSpin, -1} {
 			t.Run(fmt.Sprintf("%s/spin=%v", name, spin), func(t *testing.T) {
 				l := newLink(t, personalities()[name], Config{Spin: spin})

@@ -58,8 +58,8 @@ type core struct {
 	freeOps []uint32
 	depth   int // how many live peers may have in flight
 	flying  int
-	stalled int     // peers whose operations the fabric has refused for now
-	retries []*peer // those that were refused, in the order in which they are offered again
+	stalled int         // peers whose operations the fabric has refused for now
+	retries fifo[*peer] // those that were refused, in the order in which they are offered again
 
 	receives
 	recvs        []fabric.Op // receives to post
@@ -212,7 +212,7 @@ func (c *core) push(p *peer) {
 	}
 	if p.stalled && !p.retrying {
 		p.retrying = true
-		c.retries = append(c.retries, p)
+		c.retries.push(p)
 	}
 }
 
@@ -409,9 +409,8 @@ const retryAtOnce = 16
 // retry offers the fabric again what it has refused.
 func (c *core) retry() {
 	c.postRecvs()
-	for n := min(len(c.retries), retryAtOnce); n > 0; n-- {
-		p := c.retries[0]
-		c.retries = c.retries[1:]
+	for n := min(c.retries.len(), retryAtOnce); n > 0; n-- {
+		p := c.retries.pop()
 		p.retrying = false
 		c.stats.steps++
 		c.push(p)

@@ -19,13 +19,13 @@ import (
 // receives is how it stands with an endpoint's receive slots. No more are promised than are
 // posted: some providers drop what finds no receive, others send it again and again.
 type receives struct {
-	sharable int     // how many there may be, before peers have come that need more
-	ready    int     // receives that the fabric has, and nothing has arrived in
-	promised int     // to peers: what they may still use, and one each for heartbeats
-	owed     int     // that they are short of to have the least; will be promised when posted
-	kept     int     // in which frames wait for what precedes them
-	taken    uint64  // by peers, ever: how long a peer is idle is measured by it
-	hungry   []*peer // that have less than the least, since there was nothing to promise
+	sharable int         // how many there may be, before peers have come that need more
+	ready    int         // receives that the fabric has, and nothing has arrived in
+	promised int         // to peers: what they may still use, and one each for heartbeats
+	owed     int         // that they are short of to have the least; will be promised when posted
+	kept     int         // in which frames wait for what precedes them
+	taken    uint64      // by peers, ever: how long a peer is idle is measured by it
+	hungry   fifo[*peer] // that have less than the least, since there was nothing to promise
 	// recent are the peers whose share is more than the least, who has used a slot last at the
 	// end.
 	recent list.List
@@ -143,15 +143,14 @@ func (c *core) grant(p *peer) {
 	}
 	if p.short() > 0 && !p.hungry {
 		p.hungry = true
-		c.hungry = append(c.hungry, p)
+		c.hungry.push(p)
 	}
 }
 
 // feed grants peers that have less than the least what has become free.
 func (c *core) feed() {
-	for len(c.hungry) > 0 && c.ready > c.promised {
-		p := c.hungry[0]
-		c.hungry = c.hungry[1:]
+	for c.hungry.len() > 0 && c.ready > c.promised {
+		p := c.hungry.pop()
 		p.hungry = false
 		c.stats.steps++
 		c.grant(p)

@@ -9,7 +9,7 @@ func (p *peer) putStage(slot uint32) {
 
 // lines are the peers that wait for what all share, in the order in which they came. Who
 // has been served and waits for more is last again.
-type lines [lineKinds][]*peer
+type lines [lineKinds]fifo[*peer]
 
 // lineKind is what a line waits for.
 type lineKind uint8
@@ -26,7 +26,7 @@ const (
 func (c *core) lineUp(p *peer, k lineKind) {
 	if !p.inLine[k] && p.err == nil {
 		p.inLine[k] = true
-		c.lines[k] = append(c.lines[k], p)
+		c.lines[k].push(p)
 	}
 }
 
@@ -35,9 +35,8 @@ func (c *core) lineUp(p *peer, k lineKind) {
 // more of these than there are slots: what it costs does not grow with the peers that wait.
 func (c *core) serve() {
 	for k := range lineKinds {
-		for n := len(c.lines[k]); n > 0 && c.spare(k) > 0; n-- {
-			p := c.lines[k][0]
-			c.lines[k] = c.lines[k][1:]
+		for n := c.lines[k].len(); n > 0 && c.spare(k) > 0; n-- {
+			p := c.lines[k].pop()
 			p.inLine[k] = false
 			c.stats.steps++
 			p.flush()
