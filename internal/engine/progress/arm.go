@@ -37,14 +37,21 @@ func (p *Poller) armSleeper() {
 // flag. Swap is the fence.
 func (p *Poller) armBell() (again bool) {
 	bells := p.bells.Load()
-	p.bell.Load().Own.Swap(bellAsleep)
+	flag := uint32(bellAsleep)
+	if p.has(flying) {
+		flag = bellFlying // or Note says so once there are some
+	}
+	p.bell.Load().Own.Swap(flag)
 	if p.Poll() > 0 {
 		return true
 	}
 	p.nudge()
 	p.leave(armed)
-	if p.has(flying | refused) { // not before: what is posted meanwhile sees an owner
+	switch { // not before: what is posted meanwhile sees an owner
+	case p.has(refused):
 		p.kick(PollEvery)
+	case p.has(flying):
+		p.kickLate(lastLook) // should the peer not ring
 	}
 	// A doorbell that came while we were the owner was not heard. The flag
 	// would tell, too, but once armed, Close may have unmapped it.

@@ -17,11 +17,21 @@ const (
 	bellAwake  = iota // not now: somebody polls, or will
 	bellAsleep        // when something was posted
 	bellHeld          // when the other side has run out of data
+	bellFlying        // both: it sleeps, and own operations are in flight
 )
 
 // Rouse reports that the peer sleeps, and has to be rung for what was posted. The swap
 // is the fence before the look at the flag.
-func (b *Bell) Rouse() bool { return b.Peer.CompareAndSwap(bellAsleep, bellAwake) }
+func (b *Bell) Rouse() bool {
+	return b.Peer.CompareAndSwap(bellAsleep, bellAwake) || b.Peer.CompareAndSwap(bellFlying, bellAwake)
+}
+
+// sleepFlying has a side that sleeps hear of the end of what it has posted since.
+func (b *Bell) sleepFlying() {
+	if b.Own.Load() == bellAsleep {
+		b.Own.CompareAndSwap(bellAsleep, bellFlying)
+	}
+}
 
 // SetBell is called once the peer has a doorbell.
 func (p *Poller) SetBell(b *Bell) { p.bell.Store(b) }
@@ -48,9 +58,14 @@ func (p *Poller) tellHeld() {
 	}
 }
 
-// nudge rings a peer that holds a write back: there is nothing left to do here.
+// nudge rings a peer that holds a write back, or sleeps with operations in flight: there is
+// nothing left to do here, and these are done.
 func (p *Poller) nudge() {
-	if b := p.bell.Load(); b != nil && b.Peer.Load() == bellHeld && b.Peer.CompareAndSwap(bellHeld, bellAwake) {
+	b := p.bell.Load()
+	if b == nil {
+		return
+	}
+	if f := b.Peer.Load(); (f == bellHeld || f == bellFlying) && b.Peer.CompareAndSwap(f, bellAwake) {
 		b.Ring()
 	}
 }

@@ -15,7 +15,7 @@ const (
 	byDullFD         // not of the end of own operations
 	byLossyFD        // not of each: heartbeats make up for it
 	byDeafFD         // of nothing: Config.Ticks
-	byBell           // not of the end of own operations
+	byBell           // of the end of own operations unless the peer is mute
 	byNothing        // polling
 	notices
 )
@@ -33,6 +33,7 @@ type kind struct {
 	hangs  bool // a call does, once, for a while
 	dies   bool // it is closed in the middle
 	beats  bool // heartbeats come
+	mute   bool // the peer does not ring for the end of our operations
 	strict bool // a poll that finds something takes fi_trywait back
 }
 
@@ -81,7 +82,7 @@ func runModel(seed uint64) *model {
 		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(12),
 		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3), strict: m.oneIn(2),
 	}
-	m.beats = m.notice == byLossyFD || m.oneIn(2)
+	m.beats, m.mute = m.notice == byLossyFD || m.oneIn(2), m.oneIn(4)
 	cfg := Config{Queue: m, Spin: -1, Clock: m, Ticks: m.notice == byDeafFD}
 	if m.spin {
 		cfg.Spin = 20 * time.Microsecond
@@ -176,6 +177,12 @@ func (m *model) life() {
 // rest checks that a queue with nothing to do is woken no more often than it must be.
 func (m *model) rest() {
 	const settled, watched = 2 * time.Second, 10 * time.Second
+	if m.notice == byBell && m.oneIn(2) { // with something in flight to a peer that does not take it
+		m.enter()
+		m.flying++
+		m.work++
+		m.leave()
+	}
 	m.sleep(settled) // and all that was learnt is forgotten
 	polls := m.polls
 	m.sleep(watched)
@@ -185,6 +192,8 @@ func (m *model) rest() {
 		most = 5 * int(watched/beat) // it may not be safe to sleep at first
 	case m.notice == byDeafFD:
 		most = 2 * int(watched/lastLook) // since it may not be safe to sleep at first
+	case m.notice == byBell && m.flying > 0:
+		most = 2*int(watched/lastLook) + 2 // each look is followed by the one before the sleep
 	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
 	}
@@ -283,8 +292,11 @@ func (m *model) arrive(a arrival) {
 	switch {
 	case m.notice == byFD, m.notice == byDullFD && !a.own, m.notice == byLossyFD && m.oneIn(2):
 		m.fd.arrived()
-	case m.notice == byBell && !a.own && m.bell.Own != nil && m.bell.Own.CompareAndSwap(bellAsleep, bellAwake):
-		m.rung++
+	case m.notice == byBell && m.bell.Own != nil:
+		other := Bell{Own: m.bell.Peer, Peer: m.bell.Own}
+		if !a.own && other.Rouse() || !m.mute && m.bell.Own.CompareAndSwap(bellFlying, bellAwake) { // see nudge
+			m.rung++
+		}
 	}
 }
 
@@ -376,7 +388,7 @@ func (m *model) inspect() {
 func (m *model) patience(a arrival) time.Duration {
 	const slack = 15 * time.Millisecond
 	switch {
-	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own:
+	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own, m.notice == byBell && a.own && m.mute:
 		return lastLook + slack
 	case m.notice == byLossyFD && !a.own:
 		return 3*beat + slack

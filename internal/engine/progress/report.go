@@ -3,7 +3,7 @@ package progress
 // Report is what the endpoint tells after each use of its state.
 type Report struct {
 	Refused bool   // the fabric has refused something, and only a poll offers it again
-	Flying  bool   // own operations are in flight, whose completions ring no doorbell
+	Flying  bool   // own operations are in flight: the peer is to ring when they are done
 	Held    bool   // a write is held back until the peer has run out of data
 	Work    uint64 // posted and reaped so far
 }
@@ -45,6 +45,9 @@ func (p *Poller) Note(r Report) (kick bool) {
 			p.bell.Load().Own.CompareAndSwap(bellHeld, bellAwake)
 		}
 	}
+	if b := p.bell.Load(); r.Flying && b != nil && !p.Closing() {
+		b.sleepFlying()
+	}
 	return r.Refused || r.Flying && (p.waiter == nil || p.deep.Load()) || now>>workShift != then>>workShift && p.timer.is() == timerSlow
 }
 
@@ -52,8 +55,10 @@ func (p *Poller) Note(r Report) (kick bool) {
 func (p *Poller) Kick() {
 	switch {
 	case p.now().taken():
-	case p.waiter == nil || p.has(refused):
+	case p.has(refused) || p.waiter == nil && p.bell.Load() == nil:
 		p.kick(PollEvery)
+	case p.waiter == nil:
+		p.kickLate(lastLook)
 	default:
 		p.wakeDeep()
 	}

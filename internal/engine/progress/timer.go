@@ -48,6 +48,13 @@ func (p *Poller) kick(after time.Duration) {
 	}
 }
 
+// kickLate makes sure that tick runs, be it late.
+func (p *Poller) kickLate(after time.Duration) {
+	if t := &p.timer; t.is() == timerOff && t.move(timerOff, timerSlow) {
+		t.Reset(after)
+	}
+}
+
 // pollLater gives ownership up and has tick run again where only that brings progress:
 // soon, or less and less often. Where nobody can send anything it does not.
 func (p *Poller) pollLater() {
