@@ -79,14 +79,15 @@ func endpointOf(c *core) *Endpoint {
 type queue Endpoint
 
 // Poll implements progress.Queue.
-func (q *queue) Poll(retry bool) int {
+func (q *queue) Poll(retry bool) (found, beats int) {
 	e := (*Endpoint)(q)
 	_, n, err := e.fab.Exchange(nil, e.reaped[:])
 	if n == 0 && err == nil && !retry {
-		return 0
+		return 0, 0
 	}
 	e.enter()
 	e.core.retry()
+	before := e.core.stats.Heartbeats
 	if n > 0 {
 		e.core.dispatch(e.reaped[:n])
 		e.core.stats.Reaped += uint64(n)
@@ -96,8 +97,9 @@ func (q *queue) Poll(retry bool) int {
 	if err != nil {
 		e.core.breakdown(err)
 	}
+	beats = int(e.core.stats.Heartbeats - before)
 	e.leave()
-	return n
+	return n, beats
 }
 
 // Attr is what the fabric endpoint offers.

@@ -190,6 +190,7 @@ func (p *peer) reserved(h *framing.Header, payload []byte) error {
 
 // epochEnded takes in that an epoch of the peer's has ended, or hears it again.
 func (p *peer) epochEnded(pos uint64) error {
+	p.c.stats.Heartbeats++
 	h, b := &p.beats, framing.BeatOf(pos)
 	switch ahead := framing.SlotsAfter(b.Epoch, h.ends); {
 	case ahead > 0 || ahead == 0 && (h.awaited || framing.SlotsAfter(b.Messages, h.came[b.Epoch&1]) < 0):
@@ -206,6 +207,7 @@ func (p *peer) epochEnded(pos uint64) error {
 
 // epochConfirmed takes in that all has come of an epoch of ours.
 func (p *peer) epochConfirmed(pos uint64) {
+	p.c.stats.Heartbeats++
 	h, b := &p.beats, framing.BeatOf(pos)
 	if framing.SlotsAfter(b.Messages, h.freed) > 0 {
 		h.freed = b.Messages

@@ -22,6 +22,7 @@ type Stats struct {
 	RDMAWrites               uint64 // posted
 	RDMAWritesReceived       uint64
 	LeasesRevoked            uint64
+	Heartbeats               uint64 // of peers over the fabric, and answers to ours
 	Recalls                  uint64 // idle peers that were asked for receive slots
 	Landing                  int64  // bytes mapped for landing rings
 	Abandoned                uint64 // 1 if the endpoint was, since a call hung in the library

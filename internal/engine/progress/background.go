@@ -7,8 +7,7 @@ import "time"
 // when called (all of software) have work now and then, such as a connection that rxm sets
 // up, for which the descriptor does not become readable. It goes on for as long as a peer
 // comes up or own operations are in flight, and else, but for providers that need it
-// always, sleeps until it is woken. An endpoint with many peers gets heartbeats often, and
-// is not to look five times after each.
+// always, sleeps until it is woken. Heartbeats change nothing of that.
 const (
 	firstLook = 2 * time.Millisecond
 	quietLook = 16 * time.Millisecond
@@ -34,6 +33,7 @@ func (p *Poller) Look() {
 // sleeper is what belongs to the background goroutine.
 type sleeper struct {
 	found bool          // by look
+	news  bool          // likewise, and it was more than heartbeats
 	began time.Time     // when it was woken last
 	tick  time.Duration // until it looks by itself; 0: it was woken
 	looks func() bool   // Poller.look, made once
@@ -59,7 +59,7 @@ func (p *Poller) background() {
 			return
 		}
 		if p.waiter == nil {
-			p.attend()
+			p.attend(true)
 			continue
 		}
 		for p.sleep() {
@@ -90,7 +90,9 @@ func (p *Poller) sleep() bool {
 	p.deep.Store(false)
 	p.resting.Store(false)
 	glanced := p.glances.Swap(false) && !s.found
-	if !glanced && (most == 0 || s.found || p.clock.Now().Sub(start) < most) {
+	switch {
+	case s.found && !s.news || glanced: // as it was
+	case s.found || most == 0 || p.clock.Now().Sub(start) < most:
 		s.tick = 0 // it did not look by itself
 	}
 	switch {
@@ -99,7 +101,7 @@ func (p *Poller) sleep() bool {
 		p.kick(PollEvery)
 		return false
 	case s.found:
-		p.attend()
+		p.attend(s.news)
 	}
 	return !p.Closing() && p.now() == armed // it is to look again
 }
@@ -113,6 +115,7 @@ func (p *Poller) look() bool {
 	}
 	s := &p.sleeper
 	if s.found = p.Poll() > 0; s.found {
+		s.news = p.own.news
 		p.leave(idle)
 		return true
 	}
@@ -135,9 +138,9 @@ func (p *Poller) wakeDeep() {
 }
 
 // attend polls for a while on behalf of others, after an arrival woke a
-// background goroutine, and arms again. A goroutine that waits for its conn
-// takes over whenever it likes.
-func (p *Poller) attend() {
+// background goroutine, and arms again: at once, unless there is news, which has come or
+// is about to. A goroutine that waits for its conn takes over whenever it likes.
+func (p *Poller) attend(news bool) {
 	var ours uint32 // what we have lent, 0 if we may not spin
 	if p.spin > 0 && p.spins.start() {
 		if ours = p.lend(); ours == 0 {
@@ -155,7 +158,8 @@ func (p *Poller) attend() {
 	for i := 1; (i == 1 || p.drivers.Load() == 0) && !p.Closing() && p.Acquire(); i++ {
 		visits++ // this one
 		n := p.Poll()
-		spin := ours != 0 && p.lent.Load() == ours
+		news = news || p.own.news
+		spin := news && ours != 0 && p.lent.Load() == ours
 		if p.waiter == nil {
 			// Where waits are long, as on a busy host, whom this has woken is to have our
 			// processor, and not to be moved to another one.

@@ -37,10 +37,11 @@ type kind struct {
 	strict bool // a poll that finds something takes fi_trywait back
 }
 
-// arrival is what the queue has for a call, or the end of an operation of our own.
+// arrival is what the queue has for a call, the end of an operation of our own, or a heartbeat.
 type arrival struct {
 	call *call
 	own  bool
+	beat bool
 	at   time.Time
 }
 
@@ -66,6 +67,7 @@ type model struct {
 	calls  []*call
 	live   int // calls that go on
 	over   bool
+	gone   bool     // the peer is
 	due    int      // arrivals to come
 	left   []string // tasks at the end
 }
@@ -132,9 +134,10 @@ func (m *model) life() {
 	m.p.Stir()
 	if m.beats {
 		m.start("heartbeats", func() {
-			for !m.over {
+			for !m.over && !m.gone {
 				m.sleep(beat)
 				m.p.Look()
+				m.expect(arrival{beat: true})
 			}
 		})
 	}
@@ -151,8 +154,8 @@ func (m *model) life() {
 		m.sleep(3 * m.span())
 	} else {
 		m.block(func() bool { return m.live == 1 && m.due == 0 && len(m.queue) == 0 && m.refused == 0 })
-		m.hangs = false
 		m.block(func() bool { return !m.inPoll })
+		m.hangs = false
 		m.rest()
 	}
 	m.over = true
@@ -189,16 +192,24 @@ func (m *model) rest() {
 	most := 0
 	switch {
 	case m.notice < byDeafFD && m.beats:
-		most = 5 * int(watched/beat) // it may not be safe to sleep at first
+		// Each is looked at twice, and then less and less often; it may not be safe to sleep at first.
+		most = 12 * int(watched/beat)
 	case m.notice == byDeafFD:
-		most = 2 * int(watched/lastLook) // since it may not be safe to sleep at first
-	case m.notice == byBell && m.flying > 0:
-		most = 2*int(watched/lastLook) + 2 // each look is followed by the one before the sleep
+		most = 2*int(watched/lastLook) + 12*int(watched/beat) // since it may not be safe to sleep at first
+	case m.notice == byBell:
+		most = 6 * int(watched/beat) // for heartbeats
+		if m.flying > 0 {
+			most += 2*int(watched/lastLook) + 4 // each look is followed by the one before the sleep
+		}
 	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
+		if m.beats {
+			most += 5 * pollsEach * int(watched/beat)
+		}
 	}
 	m.check(m.polls-polls <= most, "%d looks in %v at a queue that rests", m.polls-polls, watched)
 	m.p.Left()
+	m.gone = true
 	if m.notice == byNothing {
 		m.sleep(settled)
 		polls = m.polls
@@ -318,7 +329,7 @@ func (m *model) leave() {
 }
 
 // Poll implements Queue.
-func (m *model) Poll(retry bool) int {
+func (m *model) Poll(retry bool) (n, beats int) {
 	m.check(!m.inPoll, "two goroutines poll")
 	m.check(m.p.now() == owned || m.p.now() == driven, "polled, but %v", m.p)
 	m.check(!m.p.Closing() || !m.over || m.p.now() != retired, "polled after the end")
@@ -328,7 +339,7 @@ func (m *model) Poll(retry bool) int {
 	if m.hung && m.hangs {
 		m.hang()
 	}
-	n := min(len(m.queue), 1+m.rng.IntN(4))
+	n = min(len(m.queue), 1+m.rng.IntN(4))
 	found := append([]arrival(nil), m.queue[:n]...)
 	m.queue = m.queue[n:]
 	if n > 0 && m.strict {
@@ -344,16 +355,19 @@ func (m *model) Poll(retry bool) int {
 		}
 		for _, a := range found {
 			m.work++
-			if a.own {
+			switch {
+			case a.own:
 				m.flying--
-			} else {
+			case a.beat:
+				beats++
+			default:
 				a.call.signal()
 			}
 		}
 		m.leave()
 	}
 	m.inPoll = false
-	return n
+	return n, beats
 }
 
 // hang is a call that does not return for long: nobody may run meanwhile but to make
@@ -378,7 +392,7 @@ func (m *model) inspect() {
 	}
 	m.check(m.refused == 0 || m.now.Sub(m.since) < 50*time.Millisecond, "what was refused is not offered again")
 	for _, a := range m.queue {
-		if late := m.now.Sub(a.at); late > m.patience(a) {
+		if late := m.now.Sub(a.at); late > m.patience(a) && !m.gone {
 			m.check(false, "an arrival (own %v) is not looked at for %v", a.own, late)
 		}
 	}

@@ -45,9 +45,9 @@ const (
 // Queue is a completion queue and what becomes of completions.
 type Queue interface {
 	// Poll reaps once, dispatches what that found, and reports how many completions it
-	// were. With retry the fabric is offered again what it has refused, even if there
-	// were none. Only the owner calls it.
-	Poll(retry bool) int
+	// were, and how many heartbeats of these, for which nobody waits. With retry the fabric
+	// is offered again what it has refused, even if there were none. Only the owner calls it.
+	Poll(retry bool) (found, beats int)
 }
 
 // Clock is where the time comes from.
@@ -139,6 +139,7 @@ type Poller struct {
 // owner is what belongs to whoever owns the queue.
 type owner struct {
 	polls    uint64
+	news     bool          // the last poll has found more than heartbeats
 	since    time.Time     // when a goroutine began to wait for what has not come yet
 	usual    time.Duration // how long such waits have taken of late
 	spun     time.Duration // how long polling in vain has taken of late
@@ -226,8 +227,8 @@ func (p *Poller) Release() {
 // Poll reaps once and dispatches. Only the owner calls it.
 func (p *Poller) Poll() int {
 	p.own.polls++
-	n := p.queue.Poll(p.has(refused))
-	if n > 0 {
+	n, beats := p.queue.Poll(p.has(refused))
+	if p.own.news = n > beats; p.own.news {
 		p.learn()
 	}
 	return n
