@@ -61,6 +61,10 @@ func (es *endpoints) init(t *Transport) {
 // more would cost more than the peers are worth, and need a MemoryLimit beyond the default.
 const maxGenerations = 16
 
+// spreadPeers is how many peers an endpoint gets before another one is opened, where a look at
+// its queue takes the longer the more it has (fabric.ProviderInfo.Spread).
+const spreadPeers = 16
+
 // shmPeerMemory is about what an endpoint takes of the Transport's memory, in bytes.
 const shmPeerMemory = 2 << 20
 
@@ -74,8 +78,8 @@ func (t *Transport) maxShmPeers() int {
 var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
 // place reserves a peer for a handshake, on the oldest endpoint with its key that takes
-// one, so that later ones come to have none left, and else on a new one. The place is held
-// until link.Abort or the end of the peer.
+// one, so that later ones come to have none left, or that has the fewest where that counts,
+// and else on a new one. The place is held until link.Abort or the end of the peer.
 func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
 		ep, err := es.endpoint(ctx, o, src)
@@ -110,10 +114,9 @@ func (ep *endpoint) room() engine.Room {
 
 // endpoint returns an endpoint for one more peer; release gives it back.
 func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
-	key := endpointKey{o.Name, o.domain, src}
-	ep, open, err := es.reserve(key, o.PerPeer)
+	ep, open, err := es.reserve(o, src)
 	for err != nil && es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
-		ep, open, err = es.reserve(key, o.PerPeer)
+		ep, open, err = es.reserve(o, src)
 	}
 	if err != nil {
 		es.t.counters.peersRefused.Add(1)
@@ -129,19 +132,26 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return ep, nil
+	case o.Spread && ctx.Err() == nil: // it may have been one too many
 		es.release(ep)
-		return nil, err
+		alike := *o
+		alike.Spread = false
+		return es.endpoint(ctx, &alike, src)
 	}
-	return ep, nil
+	es.release(ep)
+	return nil, err
 }
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
 // is the first. It fails if there may be no further endpoint.
-func (es *endpoints) reserve(key endpointKey, own bool) (ep *endpoint, open bool, err error) {
+func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool, err error) {
+	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	if own {
+	if o.PerPeer {
 		if !es.cleaned {
 			es.cleaned = true
 			es.t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
@@ -154,17 +164,14 @@ func (es *endpoints) reserve(key endpointKey, own bool) (ep *endpoint, open bool
 		es.open[ep] = struct{}{}
 		return ep, true, nil
 	}
-	for _, old := range slices.Clone(es.shared[key]) {
-		switch {
-		case old.takes():
-			old.refs++
-			return old, false, nil
-		case old.refs == 0: // it was worn out after its last peer had gone
-			es.retireLocked(old)
-			es.t.hands.Go(func() { es.closeOne(old) })
-		}
+	ep = es.takingLocked(key, o.Spread)
+	list := es.shared[key]
+	crowded := ep != nil && o.Spread && ep.refs >= spreadPeers
+	if ep != nil && (!crowded || len(list) >= maxGenerations || !es.roomy()) {
+		ep.refs++
+		return ep, false, nil
 	}
-	if list := es.shared[key]; len(list) >= maxGenerations {
+	if len(list) >= maxGenerations {
 		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomStale }); i >= 0 {
 			list[i].refs++ // it will do for all but one or the other peer
 			return list[i], false, nil
@@ -175,6 +182,30 @@ func (es *endpoints) reserve(key endpointKey, own bool) (ep *endpoint, open bool
 	es.shared[key] = append(es.shared[key], ep)
 	es.open[ep] = struct{}{}
 	return ep, true, nil
+}
+
+// takingLocked is the endpoint for a further peer: the oldest that takes any, or, where that
+// counts, which has few, or the fewest. It is nil if none does. Those that will take none
+// any more, and have none left, are closed.
+func (es *endpoints) takingLocked(key endpointKey, spread bool) (ep *endpoint) {
+	for _, old := range slices.Clone(es.shared[key]) {
+		switch {
+		case old.takes():
+			if ep == nil || spread && ep.refs >= spreadPeers && old.refs < ep.refs {
+				ep = old
+			}
+		case old.refs == 0: // it was worn out after its last peer had gone
+			es.retireLocked(old)
+			es.t.hands.Go(func() { es.closeOne(old) })
+		}
+	}
+	return ep
+}
+
+// roomy reports that there is memory for an endpoint which could be done without.
+func (es *endpoints) roomy() bool {
+	m := es.t.budget.Stats()
+	return m.Used < m.Limit/2
 }
 
 func (ep *endpoint) open(es *endpoints) {

@@ -192,6 +192,7 @@ type ProviderInfo struct {
 	Library         string
 	PerPeer         bool         // see Attr.PerPeer
 	SameHost        bool         // reaches processes on this host only
+	Spread          bool         // a look at an endpoint's queue takes the longer the more peers it has
 	Addrs           []netip.Addr // IP addresses of the domain, if it has any
 }
 

@@ -65,6 +65,7 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 		Library:         build(name),
 		PerPeer:         has(name, perPeer),
 		SameHost:        has(name, sameHost),
+		Spread:          has(name, looksAtAll),
 	}
 }
 

@@ -39,6 +39,7 @@ const (
 	fabricIsProvider                   // a fabric of the provider arg counts as a provider of its own
 	perPeer                            // fabric.Attr.PerPeer
 	sameHost                           // fabric.ProviderInfo.SameHost
+	looksAtAll                         // fabric.ProviderInfo.Spread
 	oneMapping                         // fabric.Attr.OneMapping
 	namedRegion                        // its memory has a name in shmDir
 	guarded                            // ofi.Options.Guarded
@@ -64,6 +65,7 @@ var effects = map[effect]string{
 	fabricIsProvider: "is a provider of its own here, a fabric of",
 	perPeer:          "an endpoint for each peer process",
 	sameHost:         "offered on one host only",
+	looksAtAll:       "peers are spread over up to 16 endpoints, 16 on each, before they share one with more",
 	oneMapping:       "endpoints of one process that talk to each other are closed together",
 	namedRegion:      "regions have names that nobody can guess, are checked and their memory reserved, own ones and peers'; the names are removed once both sides are attached, and are guarded from before they are there until then; an error says how much room there is",
 	guarded:          "calls can be got out of the library, after which the endpoint is abandoned",
@@ -121,6 +123,8 @@ var quirks = []quirk{
 
 	{provider: "net;*", before: "1.18", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
 	{provider: "tcp;*", from: "1.18", before: "1.18.2", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
+	{provider: "tcp;ofi_rxm", before: "1.18", does: looksAtAll,
+		why: "each look at the queue takes a lock of every peer's connection in turn: with 125 peers a round trip takes twice as long as alone", source: "tcpx_progress"},
 	{provider: "tcp;ofi_rxm", does: noWriteData, why: halfWrite, source: "tcpx_ep_flush_all_queues, rxm_handle_comp_error"},
 	{provider: "net;ofi_rxm", does: noWriteData, why: halfWrite, source: "xnet_ep_flush_all_queues, rxm_handle_comp_error"},
 

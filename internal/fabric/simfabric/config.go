@@ -41,6 +41,7 @@ type Personality struct {
 	TxDepth          int  // 0: 256
 	RxDepth          int  // 0: 1024
 	PerPeer          bool
+	Spread           bool // see fabric.ProviderInfo
 	NoWait           bool // Waiter returns nil
 
 	EndpointMR bool
@@ -202,5 +203,6 @@ func (p Personality) info() fabric.ProviderInfo {
 		Library:         p.Library,
 		PerPeer:         p.PerPeer,
 		SameHost:        p.SameHost,
+		Spread:          p.Spread,
 	}
 }

@@ -1,0 +1,67 @@
+package rdmanet_test
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// oneEndpoint is a fabric that can open no more than one.
+type oneEndpoint struct {
+	fabric.Fabric
+	opened bool
+}
+
+func (f *oneEndpoint) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	if f.opened {
+		return nil, errors.New("no more")
+	}
+	f.opened = true
+	return f.Fabric.Open(name, src)
+}
+
+// TestSpread: where a look at the queue takes the longer the more peers an endpoint has,
+// they have several, but for want of memory, or of anything else, they share one.
+func TestSpread(t *testing.T) {
+	const peers, each = 40, 16
+	personality := simfabric.TCP()
+	personality.Spread = true
+	for name, tt := range map[string]struct {
+		fabric    func(fabric.Fabric) fabric.Fabric
+		limit     int64
+		endpoints int
+	}{
+		"as many as it takes": {endpoints: (peers + each - 1) / each},
+		"no memory":           {limit: 6 << 20, endpoints: 1},
+		"no further endpoint": {fabric: func(f fabric.Fabric) fabric.Fabric { return &oneEndpoint{Fabric: f} }, endpoints: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: personality})
+			var f fabric.Fabric = n
+			if tt.fabric != nil {
+				f = tt.fabric(n)
+			}
+			hub := rdmanet.NewTransport(f)
+			hub.MemoryLimit = tt.limit
+			cleanly(t, hub)
+			l := listen(t, rdmanet.ListenConfig{Transport: hub})
+			for i := range peers {
+				there := rdmanet.NewTransport(n)
+				t.Cleanup(func() { there.Close() })
+				a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
+				t.Cleanup(func() { closeAll(t, a, b) })
+				echo(t, a, b)
+				require.Equal(t, min(i/each+1, tt.endpoints), hub.Stats().Providers[personality.Provider].Endpoints)
+			}
+			assert.Empty(t, hub.Stats().HandshakeFailures)
+			assert.Zero(t, hub.Stats().PeersRefused)
+		})
+	}
+}
