@@ -154,13 +154,15 @@ func (p *peer) ringSize(n int) int {
 	return size
 }
 
-// slabSize is how much landing memory is mapped for the peer at a time.
+// slabSize is how much landing memory is mapped for the peer at a time: for the first ring
+// no more than that, since many peers have a single conn.
 func (p *peer) slabSize() int {
 	c, n := p.c, max(1, p.claims.Len())
-	if c.rings.most == c.cfg.Ring {
+	rings := p.landing.Stats().Blocks + n
+	if c.rings.most == c.cfg.Ring && rings > 1 {
 		return max(c.cfg.Ring, landingSlab)
 	}
-	size := p.ringSize(p.landing.Stats().Blocks + n)
+	size := p.ringSize(rings)
 	return max(size, min(landingSlab, size<<bits.Len(uint(n-1))))
 }
 
@@ -168,12 +170,12 @@ func (p *peer) slabSize() int {
 // than an eighth of the budget. It is called without the lock, and looks at nothing that
 // changes.
 func (c *core) mapLanding(mem *pool.Arena, size int) (slab *pool.Slab) {
-	for ; slab == nil && size >= min(minRing, c.cfg.Ring); size /= 2 {
-		if b := c.cfg.Budget.Stats(); b.Limit-b.Used-int64(size) >= b.Limit/8 {
-			slab, _ = mem.Map(size)
+	for n := size; slab == nil && n >= min(minRing, c.cfg.Ring); n /= 2 {
+		if b := c.cfg.Budget.Stats(); b.Limit-b.Used-int64(n) >= b.Limit/8 {
+			slab, _ = mem.Map(n)
 		}
 	}
-	if slab == nil {
+	if slab == nil || len(slab.Bytes()) < size {
 		c.cfg.Budget.RunShort()
 	}
 	return slab
@@ -187,7 +189,8 @@ func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
 		return
 	case slab != nil:
 		p.landing.Add(slab)
-	case p.err == nil:
+	}
+	if p.err == nil && p.supply.state == refused { // what came is less than was asked for, or nothing
 		c.rings.refused = append(c.rings.refused, p)
 		c.makeRings()
 	}

@@ -41,7 +41,7 @@ type supply struct {
 //	enough    want                      wanted
 //	wanted    nextOrder                 coming
 //	coming    supplied, with a slab     enough
-//	          supplied, without         refused
+//	          without, or a smaller one refused
 //	refused   askAgain, by chores       enough
 type supplyState uint8
 
@@ -160,7 +160,7 @@ func (c *core) supplied(o *order) {
 		return
 	}
 	s.state = enough
-	if o.slab == nil {
+	if o.slab == nil || len(o.slab.Bytes()) < o.size {
 		s.state = refused
 	}
 	if s.peer == nil {
