@@ -23,12 +23,13 @@ type endpointKey struct {
 	src      netip.Addr
 }
 
-// endpoint is an open fabric endpoint. Most are shared by all peers that are
+// endpoint is an open fabric endpoint. Most are shared by peers that are
 // reached from one local address, and live until they take no more and their last peer has
 // gone; those of providers that want one for each peer live as long as their peer.
 type endpoint struct {
 	key    endpointKey
 	own    bool          // serves a single peer
+	spread bool          // see fabric.ProviderInfo
 	opened chan struct{} // closed when what follows is set
 	err    error
 	engine *engine.Endpoint
@@ -135,7 +136,7 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	switch {
 	case err == nil:
 		return ep, nil
-	case o.Spread && ctx.Err() == nil: // it may have been one too many
+	case o.Spread && ctx.Err() == nil && es.has(ep.key): // it was one too many
 		es.release(ep)
 		alike := *o
 		alike.Spread = false
@@ -143,6 +144,13 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	}
 	es.release(ep)
 	return nil, err
+}
+
+// has reports that there are endpoints to share with a key.
+func (es *endpoints) has(key endpointKey) bool {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	return len(es.shared[key]) > 0
 }
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
@@ -178,7 +186,7 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 		}
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
-	ep = &endpoint{key: key, refs: 1, opened: make(chan struct{})}
+	ep = &endpoint{key: key, spread: o.Spread, refs: 1, opened: make(chan struct{})}
 	es.shared[key] = append(es.shared[key], ep)
 	es.open[ep] = struct{}{}
 	return ep, true, nil
@@ -245,7 +253,7 @@ func (es *endpoints) release(ep *endpoint) {
 	es.mu.Lock()
 	ep.refs--
 	if others := es.shared[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
-		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() })) {
+		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() && (!ep.spread || o.refs < spreadPeers) })) {
 		es.retireLocked(ep)
 	}
 	last := ep.refs == 0 && ep.retired

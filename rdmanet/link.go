@@ -105,7 +105,7 @@ func (l *link) Attached(s *rendezvous.Session) {
 		bell = engine.Bell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring}
 	}
 	l.peer.Attached(bell)
-	if bell.Ring != nil && bell.Peer.CompareAndSwap(1, 0) {
+	if bell.Ring != nil && bell.Rouse() {
 		bell.Ring() // for frames that were sent before there was a bell
 	}
 	close(l.settled)

@@ -52,14 +52,28 @@ func TestSpread(t *testing.T) {
 			hub.MemoryLimit = tt.limit
 			cleanly(t, hub)
 			l := listen(t, rdmanet.ListenConfig{Transport: hub})
+			endpoints := func() int { return hub.Stats().Providers[personality.Provider].Endpoints }
+			var leave []func()
 			for i := range peers {
 				there := rdmanet.NewTransport(n)
-				t.Cleanup(func() { there.Close() })
 				a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
-				t.Cleanup(func() { closeAll(t, a, b) })
+				leave = append(leave, func() {
+					closeAll(t, a, b)
+					assert.NoError(t, there.Close())
+				})
 				echo(t, a, b)
-				require.Equal(t, min(i/each+1, tt.endpoints), hub.Stats().Providers[personality.Provider].Endpoints)
+				require.Equal(t, min(i/each+1, tt.endpoints), endpoints())
 			}
+			const stay = peers / each * each
+			for _, f := range leave[stay:] {
+				f()
+			}
+			eventually(t, func() bool { return hub.Stats().Peers == stay }, "they are gone")
+			assert.Equal(t, tt.endpoints, endpoints(), "one is kept for the next")
+			for _, f := range leave[:stay] {
+				f()
+			}
+			eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
 			assert.Empty(t, hub.Stats().HandshakeFailures)
 			assert.Zero(t, hub.Stats().PeersRefused)
 		})

@@ -114,6 +114,7 @@ func (e *Endpoint) enter() {
 func (e *Endpoint) leave() {
 	c := e.core
 	c.flush()
+	// Before anybody is rung: who is looks at our flag once it has done what was posted.
 	kick := e.poller.Note(progress.Report{
 		Refused: c.stuck(), Flying: c.flying > 0, Held: c.held, Work: c.stats.Posted + c.stats.Reaped,
 	})

@@ -154,28 +154,24 @@ func (p *peer) ringSize(n int) int {
 	return size
 }
 
-// slabSize is how much landing memory is mapped for the peer at a time: for the first ring
-// no more than that, since many peers have a single conn.
+// slabSize is how much landing memory is mapped for the peer at a time: what those need that
+// want a ring, since many peers have a single conn.
 func (p *peer) slabSize() int {
-	c, n := p.c, max(1, p.claims.Len())
-	rings := p.landing.Stats().Blocks + n
-	if c.rings.most == c.cfg.Ring && rings > 1 {
-		return max(c.cfg.Ring, landingSlab)
-	}
-	size := p.ringSize(rings)
+	n := max(1, p.claims.Len())
+	size := p.ringSize(p.landing.Stats().Blocks + n)
 	return max(size, min(landingSlab, size<<bits.Len(uint(n-1))))
 }
 
 // mapLanding maps a slab, or a smaller one if there is no room, but none that leaves less
-// than an eighth of the budget. It is called without the lock, and looks at nothing that
-// changes.
-func (c *core) mapLanding(mem *pool.Arena, size int) (slab *pool.Slab) {
+// than an eighth of the budget. One that is too small for a ring is a shortage, as none is.
+// It is called without the lock, and looks at nothing that changes.
+func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
 	for n := size; slab == nil && n >= min(minRing, c.cfg.Ring); n /= 2 {
 		if b := c.cfg.Budget.Stats(); b.Limit-b.Used-int64(n) >= b.Limit/8 {
 			slab, _ = mem.Map(n)
 		}
 	}
-	if slab == nil || len(slab.Bytes()) < size {
+	if slab == nil || len(slab.Bytes()) < ring {
 		c.cfg.Budget.RunShort()
 	}
 	return slab

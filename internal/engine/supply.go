@@ -41,7 +41,7 @@ type supply struct {
 //	enough    want                      wanted
 //	wanted    nextOrder                 coming
 //	coming    supplied, with a slab     enough
-//	          without, or a smaller one refused
+//	          without, or too small a one refused
 //	refused   askAgain, by chores       enough
 type supplyState uint8
 
@@ -101,6 +101,7 @@ type order struct {
 	of    *supply      // to be mapped, or nil
 	slots int          // in slab
 	size  int          // of it, if it is landing memory
+	ring  int          // at least, to be enough for one
 	freed int          // of waste, slabs that were closed
 	slab  *pool.Slab
 }
@@ -121,7 +122,7 @@ func (c *core) nextOrder() *order {
 			o.of, s.state, o.slots = s, coming, stageChunks
 			switch s.slots {
 			case nil:
-				o.size = s.peer.slabSize()
+				o.size, o.ring = s.peer.slabSize(), s.peer.ringSize(s.peer.landing.Stats().Blocks+1)
 			case c.tx:
 				o.slots = c.most(s) - s.slots.Len()
 			case c.rx:
@@ -141,7 +142,7 @@ func (o *order) carryOut(c *core) {
 	switch {
 	case o.of == nil:
 	case o.of.peer != nil:
-		o.slab = c.mapLanding(o.of.peer.landing, o.size)
+		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
 	default:
 		for o.slots > 0 && o.slab == nil {
 			if o.slab, _ = o.of.slots.Map(o.slots); o.slab == nil {
@@ -160,7 +161,7 @@ func (c *core) supplied(o *order) {
 		return
 	}
 	s.state = enough
-	if o.slab == nil || len(o.slab.Bytes()) < o.size {
+	if o.slab == nil || len(o.slab.Bytes()) < o.ring {
 		s.state = refused
 	}
 	if s.peer == nil {

@@ -68,10 +68,10 @@ func newPage(mem []byte, nonce [16]byte, dialer bool) *Page {
 	return p
 }
 
-// Own is this side's flag: 1 means "asleep, ring". The peer clears it.
+// Own is this side's flag: whether it sleeps, and what the peer is to ring for (SPEC.md section 8).
 func (p *Page) Own() *atomic.Uint32 { return p.own }
 
-// Peer is the other side's flag: who changes it from 1 to 0 rings.
+// Peer is the other side's flag: who changes it to 0 rings.
 func (p *Page) Peer() *atomic.Uint32 { return p.peer }
 
 // Listen calls rung whenever the peer has rung, however often, until Close.

@@ -37,15 +37,20 @@ func (p *Poller) armSleeper() {
 // flag. Swap is the fence.
 func (p *Poller) armBell() (again bool) {
 	bells := p.bells.Load()
-	flag := uint32(bellAsleep)
-	if p.has(flying) {
-		flag = bellFlying // or Note says so once there are some
+	b := p.bell.Load()
+	b.Own.Swap(bellAsleep)
+	p.sched.step()
+	if p.has(flying) { // or Note, which has reported it by then, sees that we sleep
+		b.sleepFlying()
 	}
-	p.bell.Load().Own.Swap(flag)
 	if p.Poll() > 0 {
 		return true
 	}
-	p.nudge()
+	p.nudge(bellHeld)
+	// Once for what we have done: two sides that both wait for each other are not to ring for ever.
+	if work := p.report.Load() >> workShift; work != p.own.nudged && p.nudge(bellFlying) {
+		p.own.nudged = work
+	}
 	p.leave(armed)
 	switch { // not before: what is posted meanwhile sees an owner
 	case p.has(refused):

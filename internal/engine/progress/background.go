@@ -165,6 +165,7 @@ func (p *Poller) attend(news bool) {
 			// processor, and not to be moved to another one.
 			if spin = spin && p.worthPolling(); n > 0 && !spin {
 				n = p.Poll()
+				news = news || p.own.news
 			}
 		}
 		if n == 0 && (!spin || i%8 == 0 && i >= p.least/2 && p.clock.Now().Sub(start) > p.spin/2) {

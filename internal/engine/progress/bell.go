@@ -58,14 +58,13 @@ func (p *Poller) tellHeld() {
 	}
 }
 
-// nudge rings a peer that holds a write back, or sleeps with operations in flight: there is
-// nothing left to do here, and these are done.
-func (p *Poller) nudge() {
+// nudge rings a peer that holds a write back, or sleeps with operations in flight, which are
+// done: there is nothing left to do here.
+func (p *Poller) nudge(flag uint32) (rung bool) {
 	b := p.bell.Load()
-	if b == nil {
-		return
+	if b == nil || b.Peer.Load() != flag || !b.Peer.CompareAndSwap(flag, bellAwake) {
+		return false
 	}
-	if f := b.Peer.Load(); (f == bellHeld || f == bellFlying) && b.Peer.CompareAndSwap(f, bellAwake) {
-		b.Ring()
-	}
+	b.Ring()
+	return true
 }

@@ -8,7 +8,8 @@
 // The states of a queue:
 //
 //	idle     nobody polls; the timer is going to look, or an attendant, which yields
-//	armed    nobody polls; an arrival wakes the sleeper or rings the doorbell
+//	armed    nobody polls; an arrival, or the end of an own operation, wakes the sleeper or
+//	         rings the doorbell
 //	owned    somebody polls, and leaves after one poll or two
 //	driven   a goroutine that waits polls, until it is signalled or has spun enough
 //	retired  nobody polls any more
@@ -30,7 +31,7 @@
 // deep: it does not look by itself any more, and is woken for what the fd may not tell of.
 // It goes on resting while others come and go, so that they need not wake it only to have
 // it go to sleep again. The timer is off, set or slow: slow is later than PollEvery, and
-// whoever causes something to happen sets it anew. And all of it is over, once: from then
+// whoever causes something to happen of which nobody is told sets it anew. And all of it is over, once: from then
 // on nobody begins to poll.
 //
 // Once nothing comes or goes any more a queue is left alone: nothing but the wait fd or

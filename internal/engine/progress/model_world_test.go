@@ -62,6 +62,7 @@ type model struct {
 	polls  int
 	hung   bool // a poll hangs
 	rung   int  // doorbells on their way
+	unrung int  // of our operations that are done, those at whose end we did not want to hear
 	fd     modelFD
 	bell   Bell
 	calls  []*call
@@ -307,6 +308,8 @@ func (m *model) arrive(a arrival) {
 		other := Bell{Own: m.bell.Peer, Peer: m.bell.Own}
 		if !a.own && other.Rouse() || !m.mute && m.bell.Own.CompareAndSwap(bellFlying, bellAwake) { // see nudge
 			m.rung++
+		} else if a.own && !m.mute {
+			m.unrung++
 		}
 	}
 }
@@ -320,7 +323,14 @@ func (m *model) enter() {
 }
 
 func (m *model) leave() {
+	m.step() // what was posted may be done by now
 	kick := m.p.Note(Report{Refused: m.refused > 0, Flying: m.flying > 0, Work: m.work})
+	if m.unrung > 0 { // the peer sleeps, is rung, and looks at our flag again
+		m.unrung = 0
+		if m.bell.Own.CompareAndSwap(bellFlying, bellAwake) {
+			m.rung++
+		}
+	}
 	m.locked = false
 	m.step()
 	if kick {

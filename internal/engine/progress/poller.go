@@ -140,6 +140,7 @@ type Poller struct {
 type owner struct {
 	polls    uint64
 	news     bool          // the last poll has found more than heartbeats
+	nudged   uint64        // posted and reaped, as of when the peer was rung for the end of its operations
 	since    time.Time     // when a goroutine began to wait for what has not come yet
 	usual    time.Duration // how long such waits have taken of late
 	spun     time.Duration // how long polling in vain has taken of late

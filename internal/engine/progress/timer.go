@@ -51,7 +51,10 @@ func (p *Poller) kick(after time.Duration) {
 // kickLate makes sure that tick runs, be it late.
 func (p *Poller) kickLate(after time.Duration) {
 	if t := &p.timer; t.is() == timerOff && t.move(timerOff, timerSlow) {
-		t.Reset(after)
+		p.sched.step()
+		if t.Reset(after); t.is() == timerSet { // a kick came before Reset
+			t.Reset(PollEvery)
+		}
 	}
 }
 
@@ -115,7 +118,7 @@ func (p *Poller) tick() {
 	}
 }
 
-// mustPoll reports that an armed queue hears nothing of what is to come.
+// mustPoll reports that an armed queue may hear nothing of what is to come.
 func (p *Poller) mustPoll() bool {
 	return p.has(refused) || p.waiter == nil && (p.has(flying) || p.bell.Load() == nil && p.peers.Load() > 0)
 }

@@ -85,7 +85,7 @@ func (p *Poller) drive(w *Waiter) bool {
 				return true
 			}
 			if n == 0 {
-				p.nudge()
+				p.nudge(bellHeld)
 				if i%8 == 0 && i >= p.least && p.inVain(p.clock.Now().Sub(start)) {
 					break
 				}
