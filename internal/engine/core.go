@@ -348,6 +348,9 @@ func (c *core) sent(tag uint32, err error) {
 	t.release()
 	switch {
 	case t.stream != nil:
+		if err == nil {
+			t.peer.beats.done++
+		}
 		t.stream.writeDone(&t)
 	case t.probe && err == nil:
 		t.peer.probeWritten()

@@ -28,7 +28,8 @@ import (
 // sides have the same. A Pong that is late is no sign: its Ping may be behind megabytes on a
 // slow path. The first Ping of each epoch takes the receive slot that is reserved for it, once
 // the peer has said that it is free; others a credit, and a peer that is left without any falls
-// silent.
+// silent. On a slow path its credits may be behind megabytes that we write to its rings: as long
+// as these complete, which cannot go on without it, it is not taken for lost.
 
 // ErrSilent: the peer is lost, since the fabric brings nothing that it sends.
 var ErrSilent = errors.New("fabric brings nothing of the peer, though it lives")
@@ -42,7 +43,9 @@ type heartbeat struct {
 	at     time.Time     // when beat saw that last
 	frames uint32        // that have come, and writes with completion data
 	heard  uint32        // of these, as of then
-	deaf   time.Duration // for how long there have been no more
+	done   uint32        // writes to its rings that have completed
+	went   uint32        // of these, as of then
+	deaf   time.Duration // for how long there have been no more of either
 
 	epoch uint32    // in which we send
 	sent  [2]uint32 // messages, by whether their epoch is odd
@@ -81,7 +84,11 @@ func (p *peer) beat() {
 		}
 		return min(now.Sub(since), c.silence()/3)
 	}
-	if h.deaf += passed(h.at); h.heard != h.frames {
+	h.deaf += passed(h.at)
+	if h.went != h.done {
+		h.went, h.deaf = h.done, 0
+	}
+	if h.heard != h.frames {
 		h.heard, h.deaf, c.heardAt = h.frames, 0, now
 	}
 	switch {

@@ -18,6 +18,7 @@ func TestNudge(t *testing.T) {
 			bell.Ring = func() { rung++ }
 			p.SetBell(bell)
 			bell.Peer.Store(flag)
+			p.Note(Report{Work: 1}) // something of the peer's was done
 			for range 2 {
 				w := NewWaiter()
 				w.Prepare()
