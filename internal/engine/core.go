@@ -49,10 +49,10 @@ type core struct {
 	staging   supply
 	sending   supply
 	receiving supply
-	needs     []*supply    // what is wanted, in the order in which it was asked for
-	waste     []*pool.Slab // to be closed
-	leftover  []*pool.Slab // that could not be deregistered: chores tries again
-	mapping   int          // calls that map or unmap without the lock
+	needs     fifo[*supply] // what is wanted, in the order in which it was asked for
+	waste     []*pool.Slab  // to be closed
+	leftover  []*pool.Slab  // that could not be deregistered: chores tries again
+	mapping   int           // calls that map or unmap without the lock
 
 	ops     []txOp // operations in flight by tag
 	freeOps []uint32

@@ -273,7 +273,7 @@ func (m *model) emptied(h *host) {
 		m.check(heap.live == 0 && (c.err != nil || heap.paid+heap.mapped == 0), "%v: windows are kept: %+v", h, heap)
 	}
 	// Where all processes are dead, nobody carries out what they have asked for.
-	m.check(c.err != nil || !slices.ContainsFunc(m.hosts, (*host).runs) || len(c.waste)+len(c.leftover)+len(c.needs)+c.mapping == 0, "%v: %d slabs are not unmapped, %d calls map", h, len(c.waste)+len(c.leftover), c.mapping)
+	m.check(c.err != nil || !slices.ContainsFunc(m.hosts, (*host).runs) || len(c.waste)+len(c.leftover)+c.needs.len()+c.mapping == 0, "%v: %d slabs are not unmapped, %d calls map", h, len(c.waste)+len(c.leftover), c.mapping)
 	m.check(len(buffers) > 0 || c.lend.Stats() == pool.ArenaStats{}, "%v: memory of Buffers is kept: %+v", h, c.lend.Stats())
 	for _, p := range c.order {
 		m.check(p.landing.Stats().Slabs == 0, "%v: landing memory is kept", h)

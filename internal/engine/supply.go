@@ -56,7 +56,7 @@ const (
 func (c *core) want(s *supply) bool {
 	if s.state == enough {
 		s.state = wanted
-		c.needs = append(c.needs, s)
+		c.needs.push(s)
 	}
 	return s.state != refused
 }
@@ -107,7 +107,7 @@ type order struct {
 }
 
 // hasOrders reports whether nextOrder has something to do.
-func (c *core) hasOrders() bool { return len(c.needs)+len(c.waste) > 0 && c.err == nil }
+func (c *core) hasOrders() bool { return c.needs.len()+len(c.waste) > 0 && c.err == nil }
 
 // nextOrder is what is to be done next, nil if there is nothing. A broken endpoint
 // needs nothing, and shutdown closes what it has.
@@ -117,8 +117,8 @@ func (c *core) nextOrder() *order {
 	}
 	o := &order{waste: c.waste}
 	c.waste = nil
-	for o.of == nil && len(c.needs) > 0 {
-		if s := c.needs[0]; s.peer == nil || s.peer.err == nil {
+	for o.of == nil && c.needs.len() > 0 {
+		if s := c.needs.pop(); s.peer == nil || s.peer.err == nil {
 			o.of, s.state, o.slots = s, coming, stageChunks
 			switch s.slots {
 			case nil:
@@ -129,7 +129,6 @@ func (c *core) nextOrder() *order {
 				o.slots = min(c.most(s)-s.slots.Len(), max(recvStep, s.slots.Len()/2))
 			}
 		}
-		c.needs = c.needs[1:]
 	}
 	return o
 }
