@@ -50,18 +50,26 @@ func CreatePage() (*Page, error) {
 
 // openBells opens this side's FIFO, and the peer's.
 func (p *Page) openBells(file, own, peer string) (err error) {
-	if p.ownBell, err = openBell(pageDir + file + own); err != nil {
+	if p.ownBell, err = openBell(pageDir+file+own, unix.O_NONBLOCK); err != nil {
 		return err
 	}
-	if p.peerBell, err = openBell(pageDir + file + peer); err != nil {
+	// Go's poller is not to have this one: whoever has it woken each time it rings. NewFile
+	// leaves out what blocks, as of then.
+	if p.peerBell, err = openBell(pageDir+file+peer, 0); err != nil {
 		return err
 	}
-	p.peerConn, err = p.peerBell.SyscallConn()
-	return err
+	if p.peerConn, err = p.peerBell.SyscallConn(); err != nil {
+		return err
+	}
+	if e := p.peerConn.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), true) }); e != nil {
+		return e
+	}
+	return os.NewSyscallError("fcntl", err)
 }
 
-func openBell(path string) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+// openBell opens a FIFO, which waits for nobody, as it is for reading and writing.
+func openBell(path string, flags int) (*os.File, error) {
+	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
 		return nil, &os.PathError{Op: "open", Path: path, Err: err}
 	}
@@ -69,7 +77,7 @@ func openBell(path string) (*os.File, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return os.NewFile(uintptr(fd), path), nil // with Go's poller, since it does not block
+	return os.NewFile(uintptr(fd), path), nil
 }
 
 // Ring wakes the peer. After Close it does nothing.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -80,6 +81,15 @@ func TestPageRings(t *testing.T) {
 	listening.Wait()
 	a.Ring()
 	b.Ring()
+}
+
+// TestRingWakesOnePoller: whoever rings is not woken by it.
+func TestRingWakesOnePoller(t *testing.T) {
+	p, err := CreatePage()
+	require.NoError(t, err)
+	assert.ErrorIs(t, p.peerBell.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
+	assert.NoError(t, p.ownBell.SetDeadline(time.Time{}))
+	require.NoError(t, p.Close())
 }
 
 // TestOpenPageRefusesBells: what is not a FIFO of this user is not written to.
