@@ -58,13 +58,11 @@ func (p *Page) openBells(file, own, peer string) (err error) {
 	if p.peerBell, err = openBell(pageDir+file+peer, 0); err != nil {
 		return err
 	}
-	if p.peerConn, err = p.peerBell.SyscallConn(); err != nil {
-		return err
+	if err = unix.SetNonblock(int(p.peerBell.Fd()), true); err != nil {
+		return os.NewSyscallError("fcntl", err)
 	}
-	if e := p.peerConn.Control(func(fd uintptr) { err = unix.SetNonblock(int(fd), true) }); e != nil {
-		return e
-	}
-	return os.NewSyscallError("fcntl", err)
+	p.peerConn, err = p.peerBell.SyscallConn()
+	return err
 }
 
 // openBell opens a FIFO, which waits for nobody, as it is for reading and writing.
