@@ -22,6 +22,8 @@ type Offer struct {
 	Protocol        uint32 // wire protocol and its version: must be equal at both ends
 	ProtocolVersion uint32
 	SameHost        bool // reaches processes on this host only
+	// Settings of the library must be equal at both ends, "NAME=value" with spaces between.
+	Settings string
 }
 
 // Hello is what a side says of itself before anything is negotiated.
@@ -80,6 +82,7 @@ const (
 	offerLibrary
 	offerProtocol
 	offerSameHost
+	offerSettings
 )
 
 var offerSchema = schema{
@@ -89,6 +92,7 @@ var offerSchema = schema{
 	offerLibrary:  {name: "library"},
 	offerProtocol: {name: "protocol", required: true},
 	offerSameHost: {name: "same host"},
+	offerSettings: {name: "settings"},
 }
 
 // Append appends the body of a Hello message to b.
@@ -212,6 +216,9 @@ func (o *Offer) append(b []byte) []byte {
 	if o.SameHost {
 		b = appendTLV(b, offerSameHost)
 	}
+	if o.Settings != "" {
+		b = appendString(b, offerSettings, o.Settings)
+	}
 	return b
 }
 
@@ -235,6 +242,8 @@ func (o *Offer) decode(b []byte) error {
 		case offerSameHost:
 			o.SameHost = true
 			return f.fixed(0)
+		case offerSettings:
+			return f.label(&o.Settings)
 		}
 		return nil
 	})
@@ -244,7 +253,7 @@ func (o *Offer) check() error {
 	if err := checkProvider(o.Provider); err != nil {
 		return err
 	}
-	for _, s := range [...]string{o.Fabric, o.Domain, o.Library} {
+	for _, s := range [...]string{o.Fabric, o.Domain, o.Library, o.Settings} {
 		if err := checkLen("offer", len(s), MaxName); err != nil {
 			return err
 		}

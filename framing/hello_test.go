@@ -18,7 +18,7 @@ func sampleHello() Hello {
 		Process: [16]byte{1, 2}, Host: [16]byte{3, 4}, UID: 1000, Listener: 5,
 		Offers: []Offer{
 			{Provider: "shm", Fabric: "shm", Domain: "shm", Library: "1.17", Protocol: 9, ProtocolVersion: 1, SameHost: true},
-			{Provider: "tcp;ofi_rxm", Protocol: 1<<32 - 1, ProtocolVersion: 1<<32 - 1},
+			{Provider: "tcp;ofi_rxm", Protocol: 1<<32 - 1, ProtocolVersion: 1<<32 - 1, Settings: "SIZE=8448 LIMIT=1"},
 		},
 		PageName: "fabricnet-0123456789abcdef0123456789abcdef", PageNonce: [16]byte{6}, Silence: 15000, Unoffered: []string{"tcp", "shm: no room in /dev/shm"},
 	}
@@ -57,6 +57,7 @@ func TestHelloErrors(t *testing.T) {
 		{"too many offers", func(h *Hello) { h.Offers = make([]Offer, MaxOffers+1) }, ErrTooLong},
 		{"offer without provider", func(h *Hello) { h.Offers[1].Provider = "" }, ErrField},
 		{"provider too long", func(h *Hello) { h.Offers[0].Provider = long }, ErrTooLong},
+		{"settings too long", func(h *Hello) { h.Offers[0].Settings = long }, ErrTooLong},
 		{"fabric too long", func(h *Hello) { h.Offers[0].Fabric = long }, ErrTooLong},
 		{"domain too long", func(h *Hello) { h.Offers[0].Domain = long }, ErrTooLong},
 		{"library too long", func(h *Hello) { h.Offers[0].Library = long }, ErrTooLong},
@@ -164,11 +165,11 @@ func TestHelloDecodeErrors(t *testing.T) {
 // any name.
 func TestOfferLabels(t *testing.T) {
 	h := sampleHello()
-	h.Offers = []Offer{{Provider: "x", Fabric: "a\nb", Domain: "eth\x1b[2J", Library: "1\xff"}}
+	h.Offers = []Offer{{Provider: "x", Fabric: "a\nb", Domain: "eth\x1b[2J", Library: "1\xff", Settings: "A=\r"}}
 	b, err := h.Append(nil)
 	require.NoError(t, err)
 	require.NoError(t, h.Decode(b))
-	assert.Equal(t, []Offer{{Provider: "x", Fabric: "a?b", Domain: "eth?[2J", Library: "1?"}}, h.Offers)
+	assert.Equal(t, []Offer{{Provider: "x", Fabric: "a?b", Domain: "eth?[2J", Library: "1?", Settings: "A=?"}}, h.Offers)
 }
 
 func TestAgree(t *testing.T) {

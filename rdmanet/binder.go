@@ -58,7 +58,7 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	for _, p := range b.offers {
 		h.Offers = append(h.Offers, framing.Offer{
 			Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
-			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
+			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
 		})
 	}
 	if b.t.hello != nil {

@@ -103,7 +103,7 @@ func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 	rand.Read(hello.Process[:])
 	for _, p := range h.infos {
 		hello.Offers = append(hello.Offers, framing.Offer{
-			Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
+			Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
 		})
 	}
 	return hello, nil

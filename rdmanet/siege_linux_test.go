@@ -111,7 +111,7 @@ func falseHello(provider string) *framing.Hello {
 	for _, p := range infos {
 		if err == nil && p.Name == provider {
 			h.Offers = append(h.Offers, framing.Offer{
-				Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost,
+				Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
 			})
 			break
 		}

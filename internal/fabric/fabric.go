@@ -190,6 +190,7 @@ type ProviderInfo struct {
 	Protocol        uint32
 	ProtocolVersion uint32
 	Library         string
+	Settings        string       // what both ends must have set alike, "NAME=value" with spaces between
 	PerPeer         bool         // see Attr.PerPeer
 	SameHost        bool         // reaches processes on this host only
 	Spread          bool         // a look at an endpoint's queue takes the longer the more peers it has

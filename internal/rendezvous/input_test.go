@@ -181,6 +181,7 @@ func TestHostileSelect(t *testing.T) {
 		why      string
 	}{
 		"protocol version": {tcp, func(h *framing.Hello) { h.Offers[0].ProtocolVersion++ }, "wire protocols differ"},
+		"settings":         {tcp, func(h *framing.Hello) { h.Offers[0].Settings = "SIZE=1" }, "settings of libfabric differ"},
 		"not its own":      {tcp, func(h *framing.Hello) { h.Offers = nil }, "only one side offers it"},
 		"library":          {shm, func(h *framing.Hello) { h.Offers[0].Library = "1.18" }, "library versions differ"},
 		"host":             {shm, func(h *framing.Hello) { h.Host[0]++ }, "different hosts"},

@@ -95,6 +95,8 @@ func incompatible(own, theirs *framing.Offer) string {
 	case own.Protocol != theirs.Protocol || own.ProtocolVersion != theirs.ProtocolVersion:
 		return fmt.Sprintf("wire protocols differ: %d version %d and %d version %d",
 			own.Protocol, own.ProtocolVersion, theirs.Protocol, theirs.ProtocolVersion)
+	case own.Settings != theirs.Settings:
+		return fmt.Sprintf("settings of libfabric differ: %q and %q", own.Settings, theirs.Settings)
 	case own.SameHost && own.Library != theirs.Library:
 		// Processes that share memory share the layout of the library's structures.
 		return fmt.Sprintf("library versions differ: %q and %q", own.Library, theirs.Library)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strings"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
@@ -63,6 +64,7 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 		Protocol:        protocol,
 		ProtocolVersion: version,
 		Library:         build(name),
+		Settings:        alikeOf(name),
 		PerPeer:         has(name, perPeer),
 		SameHost:        has(name, sameHost),
 		Spread:          has(name, looksAtAll),
@@ -77,6 +79,22 @@ func build(provider string) string {
 		return ofi.LibraryVersion() + " " + runtime.GOARCH
 	}
 	return ofi.LibraryVersion()
+}
+
+// alikeOf has the settings that peers of a provider must share. It goes by what is set,
+// here or by the user.
+func alikeOf(provider string) string {
+	var list []string
+	for i := range quirks {
+		q := &quirks[i]
+		if q.does != alike || !q.matches(provider) || !q.during(ofi.LibraryVersion()) {
+			continue
+		}
+		if value, set := ofi.Getenv(q.arg); set {
+			list = append(list, q.arg+"="+value)
+		}
+	}
+	return strings.Join(list, " ")
 }
 
 // Open opens an endpoint with the most that the provider offers. It wraps

@@ -19,6 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
@@ -77,7 +79,7 @@ func TestQuirksAreComplete(t *testing.T) {
 		assert.NotEmpty(t, effects[q.does], q)
 		assert.True(t, slices.ContainsFunc(names, q.matches), "%s is no provider", q.provider)
 		assert.Equal(t, q.does == set, q.value != nil, q)
-		assert.Equal(t, q.does == set || q.does == fabricIsProvider, q.arg != "", q)
+		assert.Equal(t, q.does == set || q.does == alike || q.does == fabricIsProvider, q.arg != "", q)
 		if q.from != "" && q.before != "" {
 			assert.Negative(t, compareVersions(q.from, q.before, 3), q)
 		}
@@ -91,7 +93,7 @@ func TestQuirksDoNotContradict(t *testing.T) {
 		for _, name := range names {
 			seen := make(map[effect]string)
 			for _, q := range quirks {
-				if q.does == set || !q.matches(name) || !q.during(version) {
+				if q.does == set || q.does == alike || !q.matches(name) || !q.during(version) {
 					continue
 				}
 				assert.Empty(t, seen[q.does], "%s of %s, %s: two rows", name, version, effects[q.does])
@@ -204,7 +206,7 @@ func TestSettings(t *testing.T) {
 	rxm := func(universe, shared, receives string) map[string]string {
 		return map[string]string{
 			monitorVar: "disabled", "FI_UNIVERSE_SIZE": universe,
-			"FI_OFI_RXM_USE_SRX": shared, "FI_OFI_RXM_MSG_RX_SIZE": receives,
+			"FI_OFI_RXM_USE_SRX": shared, "FI_OFI_RXM_MSG_RX_SIZE": receives, "FI_OFI_RXM_BUFFER_SIZE": "8448",
 		}
 	}
 	for name, tt := range map[string]struct {
@@ -359,4 +361,9 @@ func (q *quirk) span() string {
 		return "before " + q.before
 	}
 	return q.from + " to before " + q.before
+}
+
+// A frame that ofi_rxm has no buffer for would go in pieces.
+func TestFramesFitBuffers(t *testing.T) {
+	assert.GreaterOrEqual(t, rxmBuffer, framing.HeaderSize+engine.EagerPayload)
 }
