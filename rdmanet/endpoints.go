@@ -30,6 +30,7 @@ type endpoint struct {
 	key    endpointKey
 	own    bool          // serves a single peer
 	spread bool          // see fabric.ProviderInfo
+	spare  bool          // opened while others took peers, but had many
 	opened chan struct{} // closed when what follows is set
 	err    error
 	engine *engine.Endpoint
@@ -57,9 +58,10 @@ func (es *endpoints) init(t *Transport) {
 }
 
 // maxGenerations is how many endpoints there are at most with one endpointKey. Each has
-// places for 204 peers (1,024 receives, of which each has engine.LeastSlots), for
-// which it takes 10 MiB of the Transport's memory, and tcp;ofi_rxm some 30 MiB besides:
-// more would cost more than the peers are worth, and need a MemoryLimit beyond the default.
+// places for 204 peers (1,024 receives, of which each has engine.LeastSlots), and for 153
+// before another one is opened. It takes 10 MiB of the Transport's memory, and tcp;ofi_rxm
+// some 15 MiB besides: more would cost more than the peers are worth, and need a
+// MemoryLimit beyond the default.
 const maxGenerations = 16
 
 // spreadPeers is how many peers an endpoint gets before another one is opened, where a look at
@@ -78,12 +80,12 @@ func (t *Transport) maxShmPeers() int {
 // errGenerations: there may be no more endpoints.
 var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
-// place reserves a peer for a handshake, on the oldest endpoint with its key that takes
-// one, so that later ones come to have none left, or that has the fewest where that counts,
-// and else on a new one. The place is held until link.Abort or the end of the peer.
+// place reserves a peer for a handshake, on the oldest endpoint with its key that has few
+// enough, so that later ones come to have none left, and else on a new one, or, for want of
+// that, the one with the fewest. The place is held until link.Abort or the end of the peer.
 func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
-		ep, err := es.endpoint(ctx, o, src)
+		ep, err := es.endpoint(ctx, o, src, true)
 		if err != nil {
 			return err
 		}
@@ -101,6 +103,19 @@ func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg en
 // takes reports that the endpoint takes further peers, as far as is known.
 func (ep *endpoint) takes() bool { return ep.room() == engine.RoomOpen }
 
+// crowded reports that its peers are better off if the next one gets another endpoint.
+func (ep *endpoint) crowded() bool {
+	if ep.spread {
+		return ep.refs >= spreadPeers
+	}
+	select {
+	case <-ep.opened:
+		return ep.engine != nil && ep.refs >= ep.engine.Places()
+	default:
+		return false
+	}
+}
+
 func (ep *endpoint) room() engine.Room {
 	select {
 	case <-ep.opened:
@@ -113,11 +128,12 @@ func (ep *endpoint) room() engine.Room {
 	}
 }
 
-// endpoint returns an endpoint for one more peer; release gives it back.
-func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
-	ep, open, err := es.reserve(o, src)
+// endpoint returns an endpoint for one more peer; release gives it back. spare allows for
+// another one while those that are there take peers, but have many.
+func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr, spare bool) (*endpoint, error) {
+	ep, open, err := es.reserve(o, src, spare)
 	for err != nil && es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
-		ep, open, err = es.reserve(o, src)
+		ep, open, err = es.reserve(o, src, spare)
 	}
 	if err != nil {
 		es.t.counters.peersRefused.Add(1)
@@ -136,11 +152,9 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	switch {
 	case err == nil:
 		return ep, nil
-	case o.Spread && ctx.Err() == nil && es.has(ep.key): // it was one too many
+	case ep.spare && ctx.Err() == nil && es.has(ep.key): // it was one too many
 		es.release(ep)
-		alike := *o
-		alike.Spread = false
-		return es.endpoint(ctx, &alike, src)
+		return es.endpoint(ctx, o, src, false)
 	}
 	es.release(ep)
 	return nil, err
@@ -155,7 +169,7 @@ func (es *endpoints) has(key endpointKey) bool {
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
 // is the first. It fails if there may be no further endpoint.
-func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool, err error) {
+func (es *endpoints) reserve(o *offer, src netip.Addr, spare bool) (ep *endpoint, open bool, err error) {
 	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -172,10 +186,10 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 		es.open[ep] = struct{}{}
 		return ep, true, nil
 	}
-	ep = es.takingLocked(key, o.Spread)
+	ep = es.takingLocked(key)
 	list := es.shared[key]
-	crowded := ep != nil && o.Spread && ep.refs >= spreadPeers
-	if ep != nil && (!crowded || len(list) >= maxGenerations || !es.roomy()) {
+	spare = spare && ep != nil && ep.crowded() && len(list) < maxGenerations && es.roomy()
+	if ep != nil && !spare {
 		ep.refs++
 		return ep, false, nil
 	}
@@ -186,20 +200,20 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 		}
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
-	ep = &endpoint{key: key, spread: o.Spread, refs: 1, opened: make(chan struct{})}
+	ep = &endpoint{key: key, spread: o.Spread, spare: spare, refs: 1, opened: make(chan struct{})}
 	es.shared[key] = append(es.shared[key], ep)
 	es.open[ep] = struct{}{}
 	return ep, true, nil
 }
 
-// takingLocked is the endpoint for a further peer: the oldest that takes any, or, where that
-// counts, which has few, or the fewest. It is nil if none does. Those that will take none
+// takingLocked is the endpoint for a further peer: the oldest that is not crowded, or that
+// with the fewest of those that take any. It is nil if none does. Those that will take none
 // any more, and have none left, are closed.
-func (es *endpoints) takingLocked(key endpointKey, spread bool) (ep *endpoint) {
+func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	for _, old := range slices.Clone(es.shared[key]) {
 		switch {
 		case old.takes():
-			if ep == nil || spread && ep.refs >= spreadPeers && old.refs < ep.refs {
+			if ep == nil || ep.crowded() && old.refs < ep.refs {
 				ep = old
 			}
 		case old.refs == 0: // it was worn out after its last peer had gone
@@ -253,7 +267,7 @@ func (es *endpoints) release(ep *endpoint) {
 	es.mu.Lock()
 	ep.refs--
 	if others := es.shared[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
-		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() && (!ep.spread || o.refs < spreadPeers) })) {
+		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() && !o.crowded() })) {
 		es.retireLocked(ep)
 	}
 	last := ep.refs == 0 && ep.retired

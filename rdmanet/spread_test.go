@@ -27,23 +27,30 @@ func (f *oneEndpoint) Open(name string, src netip.Addr) (fabric.Endpoint, error)
 	return f.Fabric.Open(name, src)
 }
 
-// TestSpread: where a look at the queue takes the longer the more peers an endpoint has,
-// they have several, but for want of memory, or of anything else, they share one.
+// TestSpread: where a look at the queue takes the longer the more peers an endpoint has, and
+// where those that are busy would find no receives, peers have several, but for want of
+// memory, or of anything else, they share one.
 func TestSpread(t *testing.T) {
-	const peers, each = 40, 16
-	personality := simfabric.TCP()
-	personality.Spread = true
+	spread, few := simfabric.TCP(), simfabric.TCP()
+	spread.Spread = true
+	few.RxDepth = 256 // for 51 peers, of which none has more than the least
+	one := func(f fabric.Fabric) fabric.Fabric { return &oneEndpoint{Fabric: f} }
 	for name, tt := range map[string]struct {
-		fabric    func(fabric.Fabric) fabric.Fabric
-		limit     int64
-		endpoints int
+		personality simfabric.Personality
+		peers, each int
+		fabric      func(fabric.Fabric) fabric.Fabric
+		limit       int64
+		endpoints   int
 	}{
-		"as many as it takes": {endpoints: (peers + each - 1) / each},
-		"no memory":           {limit: 6 << 20, endpoints: 1},
-		"no further endpoint": {fabric: func(f fabric.Fabric) fabric.Fabric { return &oneEndpoint{Fabric: f} }, endpoints: 1},
+		"as many as it takes":               {personality: spread, peers: 40, each: 16, endpoints: 3},
+		"no memory":                         {personality: spread, peers: 40, each: 16, limit: 6 << 20, endpoints: 1},
+		"no further endpoint":               {personality: spread, peers: 40, each: 16, fabric: one, endpoints: 1},
+		"a quarter of the receives":         {personality: few, peers: 40, each: 38, endpoints: 2},
+		"the same, and no memory":           {personality: few, peers: 40, each: 38, limit: 6 << 20, endpoints: 1},
+		"the same, and no further endpoint": {personality: few, peers: 40, each: 38, fabric: one, endpoints: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := simfabric.New(simfabric.Config{Seed: 1, Personality: personality})
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.personality})
 			var f fabric.Fabric = n
 			if tt.fabric != nil {
 				f = tt.fabric(n)
@@ -52,9 +59,9 @@ func TestSpread(t *testing.T) {
 			hub.MemoryLimit = tt.limit
 			cleanly(t, hub)
 			l := listen(t, rdmanet.ListenConfig{Transport: hub})
-			endpoints := func() int { return hub.Stats().Providers[personality.Provider].Endpoints }
+			endpoints := func() int { return hub.Stats().Providers[tt.personality.Provider].Endpoints }
 			var leave []func()
-			for i := range peers {
+			for i := range tt.peers {
 				there := rdmanet.NewTransport(n)
 				a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
 				leave = append(leave, func() {
@@ -62,9 +69,9 @@ func TestSpread(t *testing.T) {
 					assert.NoError(t, there.Close())
 				})
 				echo(t, a, b)
-				require.Equal(t, min(i/each+1, tt.endpoints), endpoints())
+				require.Equal(t, min(i/tt.each+1, tt.endpoints), endpoints())
 			}
-			const stay = peers / each * each
+			stay := tt.peers / tt.each * tt.each
 			for _, f := range leave[stay:] {
 				f()
 			}

@@ -6,6 +6,7 @@ import (
 	"io"
 	mrand "math/rand/v2"
 	"net"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -153,9 +154,13 @@ func TestCloseDuringHandshake(t *testing.T) {
 	}
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
 		// net and tcp;ofi_rxm forget connections of which they have read no word yet
-		// when the endpoint closes: about one in 500 handshakes, and one in ten if
-		// others keep the processors busy. The Transport is for what else this looks at.
-		cleanlyBut(t, rdmanet.NewTransport(f), 1+rounds(5, 1000)*len(enders)/4)
+		// when the endpoint closes, one in 500 to one in three by the machine, each of them
+		// one for a handshake. The Transport is for what else this looks at.
+		forgotten := 0
+		if _, simulated := f.(*simfabric.Network); !simulated && (provider == "net" || strings.HasPrefix(provider, "tcp")) {
+			forgotten = rounds(5, 1000) * len(enders)
+		}
+		cleanlyBut(t, rdmanet.NewTransport(f), forgotten)
 		took := time.Duration(0) // by a handshake that nobody disturbs
 		for name, tt := range enders {
 			t.Run(name, func(t *testing.T) {

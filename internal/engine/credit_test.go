@@ -83,6 +83,21 @@ func TestSharesGrow(t *testing.T) {
 	assert.LessOrEqual(t, share, 2*framing.MinSlots)
 }
 
+// TestBusyAmongIdle: a peer that uses all it has gets several times the least among as many
+// idle ones as an endpoint should have.
+func TestBusyAmongIdle(t *testing.T) {
+	sim := deepSim()
+	sim.RxDepth = 4 * sharedSlots
+	s := newStar(t, sim, Config{}, 1)
+	defer s.close(t)
+	for range s.hub.Places() - 1 {
+		s.join(t)
+	}
+	stop := s.pump(t, 0)
+	defer stop()
+	assert.Eventually(t, func() bool { _, n := s.share(0); return n > 2*framing.MinSlots }, 10*time.Second, time.Millisecond)
+}
+
 // TestIdlePeersGiveBack: when newcomers need them, peers give back what they do not use,
 // and go on at once when they need more again.
 func TestIdlePeersGiveBack(t *testing.T) {

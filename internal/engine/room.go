@@ -43,6 +43,13 @@ func (e *Endpoint) Wear() {
 	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
 }
 
+// Places is for how many peers there are receives if a quarter is left, as far as that is
+// whole shares, to those that use more than the least. Further peers are taken, but then
+// none gets more.
+func (e *Endpoint) Places() int {
+	return (e.attr.RxDepth - e.attr.RxDepth/4/sharedSlots*sharedSlots) / LeastSlots
+}
+
 // updateRoom brings Room up to date.
 func (c *core) updateRoom() {
 	r := RoomOpen
