@@ -119,7 +119,7 @@ func request(provider string, port, pid int) []byte {
 		data = make([]byte, 24)
 		data[0], data[1], data[2], data[3] = 1, 2, 4, 3 // versions; little endian
 		binary.NativeEndian.PutUint16(data[4:], uint16(port))
-		binary.NativeEndian.PutUint32(data[8:], 16384) // its eager limit
+		binary.NativeEndian.PutUint32(data[8:], 8448) // its eager limit: FI_OFI_RXM_BUFFER_SIZE as it is set here
 		binary.NativeEndian.PutUint64(data[16:], uint64(pid)<<32)
 	} else {
 		binary.BigEndian.PutUint16(data[2:], uint16(port))
