@@ -60,13 +60,16 @@ func (es *endpoints) init(t *Transport) {
 // maxGenerations is how many endpoints there are at most with one endpointKey. Each has
 // places for 204 peers (1,024 receives, of which each has engine.LeastSlots), and for 153
 // before another one is opened. It takes 10 MiB of the Transport's memory, and tcp;ofi_rxm
-// some 15 MiB besides: more would cost more than the peers are worth, and need a
+// some 19 MiB besides: more would cost more than the peers are worth, and need a
 // MemoryLimit beyond the default.
 const maxGenerations = 16
 
 // spreadPeers is how many peers an endpoint gets before another one is opened, where a look at
 // its queue takes the longer the more it has (fabric.ProviderInfo.Spread).
 const spreadPeers = 16
+
+// usualPlaces is engine.Endpoint.Places of an endpoint with 1,024 receives.
+const usualPlaces = 153
 
 // shmPeerMemory is about what an endpoint takes of the Transport's memory, in bytes.
 const shmPeerMemory = 2 << 20
@@ -111,8 +114,8 @@ func (ep *endpoint) crowded() bool {
 	select {
 	case <-ep.opened:
 		return ep.engine != nil && ep.refs >= ep.engine.Places()
-	default:
-		return false
+	default: // of many that come at once, no more get this one either
+		return ep.refs >= usualPlaces
 	}
 }
 

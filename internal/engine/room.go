@@ -44,8 +44,8 @@ func (e *Endpoint) Wear() {
 }
 
 // Places is for how many peers there are receives if a quarter is left, as far as that is
-// whole shares, to those that use more than the least. Further peers are taken, but then
-// none gets more.
+// whole shares, to those that use more than the least. Further peers are taken, but those
+// that are busy get fewer, and in the end no more than the least.
 func (e *Endpoint) Places() int {
 	return (e.attr.RxDepth - e.attr.RxDepth/4/sharedSlots*sharedSlots) / LeastSlots
 }

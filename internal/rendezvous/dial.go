@@ -191,7 +191,7 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 		if list[i].Provider != provider {
 			continue
 		}
-		why := hs.mismatch(&list[i])
+		why := hs.unfit(&list[i])
 		if why == "" {
 			o = list[i]
 			return o, append(list[:i], list[i+1:]...), nil
@@ -209,6 +209,9 @@ func (hs *handshake) anyShared(list []framing.Offer) bool {
 // dialProvider tries one provider; more says that it is not the last. Nil without an
 // error means that one of the sides declined it.
 func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, more bool) (*outcome, error) {
+	if why := hs.unlike(&offer); why != "" { // the listener is older
+		return nil, hs.decline(offer.Provider, errors.New(why))
+	}
 	if offer.SameHost && hs.apart != nil {
 		return nil, hs.decline(offer.Provider, hs.apart)
 	}

@@ -181,7 +181,6 @@ func TestHostileSelect(t *testing.T) {
 		why      string
 	}{
 		"protocol version": {tcp, func(h *framing.Hello) { h.Offers[0].ProtocolVersion++ }, "wire protocols differ"},
-		"settings":         {tcp, func(h *framing.Hello) { h.Offers[0].Settings = "SIZE=1" }, "settings of libfabric differ"},
 		"not its own":      {tcp, func(h *framing.Hello) { h.Offers = nil }, "only one side offers it"},
 		"library":          {shm, func(h *framing.Hello) { h.Offers[0].Library = "1.18" }, "library versions differ"},
 		"host":             {shm, func(h *framing.Hello) { h.Host[0]++ }, "different hosts"},
@@ -211,6 +210,39 @@ func TestHostileSelect(t *testing.T) {
 			assert.Empty(t, d.bindings, "nothing was prepared")
 		})
 	}
+}
+
+// TestOlderListener: a listener that knows nothing of settings selects a provider that has
+// others at the two sides. The dialling side passes it over.
+func TestOlderListener(t *testing.T) {
+	own := offer("tcp")
+	own.Settings = "SIZE=1"
+	mine, theirs := loopback(t)
+	d := newBinder(own, offer("net"))
+	done := start(t.Context(), Dial, mine, Config{}, d)
+	l := &handshake{nc: theirs, raw: theirs}
+	_, err := l.readPreamble()
+	require.NoError(t, err)
+	require.NoError(t, l.writePreamble())
+	_, body, err := l.expect(framing.KindHello)
+	require.NoError(t, err)
+	require.NoError(t, l.remote.Decode(body))
+	h := *validHello()
+	h.Offers, h.PageNonce = []framing.Offer{offer("tcp"), offer("net")}, l.remote.PageNonce
+	require.NoError(t, l.write(framing.KindHello, &h))
+	attach := (&fakeBinding{offer: own}).Local()
+	require.NoError(t, l.write(framing.KindSelect, &attach))
+	_, body, err = l.expect(framing.KindDecline)
+	require.NoError(t, err)
+	var declined framing.Decline
+	require.NoError(t, declined.Decode(body))
+	assert.Equal(t, `settings of libfabric differ: "SIZE=1" and ""`, declined.Text)
+	attach = (&fakeBinding{offer: offer("net")}).Local()
+	require.NoError(t, l.write(framing.KindSelect, &attach))
+	_, _, err = l.expect(framing.KindAttach)
+	require.NoError(t, err)
+	require.NoError(t, theirs.Close())
+	<-done
 }
 
 func TestSniff(t *testing.T) {

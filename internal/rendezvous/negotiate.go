@@ -61,6 +61,29 @@ func (hs *handshake) candidates() []framing.Offer {
 
 // mismatch says why the peer cannot use an offer of this side, "" if it can.
 func (hs *handshake) mismatch(own *framing.Offer) string {
+	if reason := hs.unfit(own); reason != "" {
+		return reason
+	}
+	return hs.unlike(own)
+}
+
+// unlike says how the peer's settings differ from those of an offer of this side.
+func (hs *handshake) unlike(own *framing.Offer) (reason string) {
+	for i := range hs.remote.Offers {
+		theirs := &hs.remote.Offers[i]
+		if theirs.Provider != own.Provider || incompatible(own, theirs) != "" {
+			continue
+		}
+		if theirs.Settings == own.Settings {
+			return ""
+		}
+		reason = fmt.Sprintf("settings of libfabric differ: %q and %q", own.Settings, theirs.Settings)
+	}
+	return reason
+}
+
+// unfit is mismatch but for settings, of which an older peer knows nothing.
+func (hs *handshake) unfit(own *framing.Offer) string {
 	reason := notShared
 	for i := range hs.remote.Offers {
 		theirs := &hs.remote.Offers[i]
@@ -95,8 +118,6 @@ func incompatible(own, theirs *framing.Offer) string {
 	case own.Protocol != theirs.Protocol || own.ProtocolVersion != theirs.ProtocolVersion:
 		return fmt.Sprintf("wire protocols differ: %d version %d and %d version %d",
 			own.Protocol, own.ProtocolVersion, theirs.Protocol, theirs.ProtocolVersion)
-	case own.Settings != theirs.Settings:
-		return fmt.Sprintf("settings of libfabric differ: %q and %q", own.Settings, theirs.Settings)
 	case own.SameHost && own.Library != theirs.Library:
 		// Processes that share memory share the layout of the library's structures.
 		return fmt.Sprintf("library versions differ: %q and %q", own.Library, theirs.Library)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/netip"
 	"runtime"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -81,8 +82,8 @@ func build(provider string) string {
 	return ofi.LibraryVersion()
 }
 
-// alikeOf has the settings that peers of a provider must share. It goes by what is set,
-// here or by the user.
+// alikeOf has the settings, all of them numbers, that peers of a provider must share. It
+// goes by what is set, here or by the user, as libfabric reads it: fi_param_get(3).
 func alikeOf(provider string) string {
 	var list []string
 	for i := range quirks {
@@ -91,6 +92,11 @@ func alikeOf(provider string) string {
 			continue
 		}
 		if value, set := ofi.Getenv(q.arg); set {
+			if n, err := strconv.ParseInt(strings.TrimSpace(value), 0, 64); err == nil {
+				value = strconv.FormatInt(n, 10)
+			} else {
+				value = "default"
+			}
 			list = append(list, q.arg+"="+value)
 		}
 	}

@@ -163,20 +163,19 @@ var quirks = []quirk{
 	{provider: "verbs;ofi_rxm", does: set, arg: "FI_OFI_RXM_USE_SRX", value: sharedReceives, note: "1 where all devices have shared receive queues that are large enough",
 		why: "with a receive queue for each peer it ends the process when a connection is closed of which it has not looked at all messages: it posts their receives again, to an endpoint that is gone", source: "rxm_close_conn"},
 	{provider: "*;ofi_rxm", does: set, arg: "FI_OFI_RXM_MSG_RX_SIZE", value: receives, note: "1024 where receives are shared, as over tcp they are",
-		why: "it posts 4,096 receives of 16.3 KiB, 65 MiB of pinned memory, of which peers can use 1,024: that many frames are granted to them together", source: "rxm_info_to_core, RXM_MSG_SRX_SIZE, rxm_prepost_recv"},
+		why: "it posts 4,096 receives, 65 MiB of pinned memory with its own buffers of 16.3 KiB, of which peers can use 1,024: that many frames are granted to them together", source: "rxm_info_to_core, RXM_MSG_SRX_SIZE, rxm_prepost_recv"},
 	{provider: "*;ofi_rxm", does: set, arg: "FI_OFI_RXM_BUFFER_SIZE", value: always(strconv.Itoa(rxmBuffer)), note: strconv.Itoa(rxmBuffer) + ", the largest frame and some more",
 		why: "each of its buffers has room for 16 KiB, and it clears those of an endpoint, 30 MB, when the first message comes", source: "rxm_buffer_size, rxm_ep_create_pools"},
-	{provider: "*;ofi_rxm", does: alike, arg: "FI_OFI_RXM_BUFFER_SIZE", why: refusesLimit, source: "rxm_verify_connreq"},
-	{provider: "*;ofi_rxm", before: "1.20", does: alike, arg: "FI_OFI_RXM_EAGER_LIMIT", why: refusesLimit, source: "rxm_verify_connreq, rxm_ep_init_proto"},
+	{provider: "*;ofi_rxm", does: alike, arg: "FI_OFI_RXM_BUFFER_SIZE",
+		why: "it refuses connections of peers with another eager limit, which then try for ever", source: "rxm_verify_connreq"},
 }
 
 const (
 	shallow  = "256 are its own choice, which all peers of an endpoint share; it takes up to 65,536, and tells only if it is asked"
 	unlocked = "keys are looked up, in fi_cq_read and when receives are posted, while another thread changes the tree that they are in, " +
 		"under other locks or none: a key that is not found ends the connection, and what was under way is lost without an error; or it crashes"
-	leaks        = "its sockets have no such flag, and children of the process inherit them, those of another user, too"
-	refusesLimit = "it refuses connections of peers with another eager limit, which then try for ever"
-	halfWrite    = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
+	leaks     = "its sockets have no such flag, and children of the process inherit them, those of another user, too"
+	halfWrite = "when a connection is closed of which half a write with data has come, it completes that with an error and no context, " +
 		"and ofi_rxm reads from there: a crash, at least up to 2.6"
 )
 
