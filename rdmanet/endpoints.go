@@ -210,16 +210,14 @@ func (es *endpoints) reserve(o *offer, src netip.Addr, spare bool) (ep *endpoint
 }
 
 // takingLocked is the endpoint for a further peer: the oldest that is not crowded, or that
-// with the fewest of those that take any. It is nil if none does. Those that will take none
-// any more, and have none left, are closed.
+// with the fewest of those that take any. It is nil if none does. Those that have none left,
+// and will take none any more or are not needed, are closed.
 func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	for _, old := range slices.Clone(es.shared[key]) {
-		switch {
-		case old.takes():
-			if ep == nil || ep.crowded() && old.refs < ep.refs {
-				ep = old
-			}
-		case old.refs == 0: // it was worn out after its last peer had gone
+		switch takes := old.takes(); {
+		case takes && (ep == nil || ep.crowded() && old.refs < ep.refs):
+			ep = old
+		case old.refs == 0 && (!takes || !ep.crowded()): // worn out after its last peer had gone, or needed no more
 			es.retireLocked(old)
 			es.t.hands.Go(func() { es.closeOne(old) })
 		}

@@ -77,6 +77,15 @@ func TestSpread(t *testing.T) {
 			}
 			eventually(t, func() bool { return hub.Stats().Peers == stay }, "they are gone")
 			assert.Equal(t, tt.endpoints, endpoints(), "one is kept for the next")
+			leave[0]()
+			eventually(t, func() bool { return hub.Stats().Peers == stay-1 }, "it is gone")
+			there := rdmanet.NewTransport(n)
+			a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
+			leave[0] = func() {
+				closeAll(t, a, b)
+				assert.NoError(t, there.Close())
+			}
+			eventually(t, func() bool { return endpoints() == min((stay+tt.each-1)/tt.each, tt.endpoints) }, "but not where another one has room")
 			for _, f := range leave[:stay] {
 				f()
 			}
