@@ -56,15 +56,20 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 		h.Listener = b.listener.number
 	}
 	for _, p := range b.offers {
-		h.Offers = append(h.Offers, framing.Offer{
-			Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
-			Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
-		})
+		h.Offers = append(h.Offers, offerOf(&p.ProviderInfo))
 	}
 	if b.t.hello != nil {
 		b.t.hello(&h)
 	}
 	return h, nil
+}
+
+// offerOf is how a provider is offered to a peer.
+func offerOf(p *fabric.ProviderInfo) framing.Offer {
+	return framing.Offer{
+		Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
+		Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
+	}
 }
 
 // working leaves out the providers that have failed towards the peer lately, and says

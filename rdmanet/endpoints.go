@@ -68,8 +68,8 @@ const maxGenerations = 16
 // its queue takes the longer the more it has (fabric.ProviderInfo.Spread).
 const spreadPeers = 16
 
-// usualPlaces is engine.Endpoint.Places of an endpoint with 1,024 receives.
-const usualPlaces = 153
+// usualDepth is how many receives most endpoints have.
+const usualDepth = 1024
 
 // shmPeerMemory is about what an endpoint takes of the Transport's memory, in bytes.
 const shmPeerMemory = 2 << 20
@@ -111,12 +111,15 @@ func (ep *endpoint) crowded() bool {
 	if ep.spread {
 		return ep.refs >= spreadPeers
 	}
+	depth := usualDepth // of many that come while it is being opened, no more get it either
 	select {
 	case <-ep.opened:
-		return ep.engine != nil && ep.refs >= ep.engine.Places()
-	default: // of many that come at once, no more get this one either
-		return ep.refs >= usualPlaces
+		if ep.engine != nil {
+			depth = ep.engine.Attr().RxDepth
+		}
+	default:
 	}
+	return ep.refs >= engine.Places(depth)
 }
 
 func (ep *endpoint) room() engine.Room {

@@ -48,6 +48,9 @@ func (t *Transport) Waiters() (n int) {
 // HostID is what peers of one host have in common.
 func HostID() [16]byte { return hostID() }
 
+// OfferOf is what a Transport's hello says of a provider.
+func OfferOf(p *fabric.ProviderInfo) framing.Offer { return offerOf(p) }
+
 // EndpointNames is the addresses of the open endpoints that peers share.
 func (t *Transport) EndpointNames() (names [][]byte) {
 	es := &transportOr(t).endpoints

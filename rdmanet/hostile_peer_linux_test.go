@@ -102,9 +102,7 @@ func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 	hello := framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid())}
 	rand.Read(hello.Process[:])
 	for _, p := range h.infos {
-		hello.Offers = append(hello.Offers, framing.Offer{
-			Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
-		})
+		hello.Offers = append(hello.Offers, rdmanet.OfferOf(&p))
 	}
 	return hello, nil
 }

@@ -110,9 +110,7 @@ func falseHello(provider string) *framing.Hello {
 	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	for _, p := range infos {
 		if err == nil && p.Name == provider {
-			h.Offers = append(h.Offers, framing.Offer{
-				Provider: p.Name, Library: p.Library, Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
-			})
+			h.Offers = append(h.Offers, rdmanet.OfferOf(&p))
 			break
 		}
 	}

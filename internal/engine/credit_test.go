@@ -90,7 +90,7 @@ func TestBusyAmongIdle(t *testing.T) {
 	sim.RxDepth = 4 * sharedSlots
 	s := newStar(t, sim, Config{}, 1)
 	defer s.close(t)
-	for range s.hub.Places() - 1 {
+	for range Places(sim.RxDepth) - 1 {
 		s.join(t)
 	}
 	stop := s.pump(t, 0)

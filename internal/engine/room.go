@@ -43,12 +43,11 @@ func (e *Endpoint) Wear() {
 	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
 }
 
-// Places is for how many peers there are receives if a quarter is left, as far as that is
-// whole shares, to those that use more than the least. Further peers are taken, but those
-// that are busy get fewer, and in the end no more than the least.
-func (e *Endpoint) Places() int {
-	return (e.attr.RxDepth - e.attr.RxDepth/4/sharedSlots*sharedSlots) / LeastSlots
-}
+// Places is for how many peers an endpoint has receives, of which its queue takes so many,
+// if a quarter is left, as far as that is whole shares, to those that use more than the
+// least. Further peers are taken, but those that are busy get fewer, and in the end no more
+// than the least.
+func Places(rxDepth int) int { return (rxDepth - rxDepth/4/sharedSlots*sharedSlots) / LeastSlots }
 
 // updateRoom brings Room up to date.
 func (c *core) updateRoom() {

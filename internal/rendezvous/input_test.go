@@ -170,6 +170,27 @@ func TestLingerEnds(t *testing.T) {
 	})
 }
 
+// dialed is a listening side, played by hand, that has read the Hello of one that dials.
+func dialed(t *testing.T, d *fakeBinder) (l *handshake, done <-chan result) {
+	t.Helper()
+	mine, theirs := loopback(t)
+	done = start(t.Context(), Dial, mine, Config{}, d)
+	l = &handshake{nc: theirs, raw: theirs}
+	_, err := l.readPreamble()
+	require.NoError(t, err)
+	require.NoError(t, l.writePreamble())
+	_, body, err := l.expect(framing.KindHello)
+	require.NoError(t, err)
+	require.NoError(t, l.remote.Decode(body))
+	return l, done
+}
+
+func selects(t *testing.T, l *handshake, o framing.Offer) {
+	t.Helper()
+	attach := (&fakeBinding{offer: o}).Local()
+	require.NoError(t, l.write(framing.KindSelect, &attach))
+}
+
 // TestHostileSelect: the dialing side does not rely on the listening side's idea
 // of what they have in common.
 func TestHostileSelect(t *testing.T) {
@@ -188,22 +209,13 @@ func TestHostileSelect(t *testing.T) {
 		"no page":          {shm, own, "share no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mine, theirs := loopback(t)
 			d := newBinder(tt.provider)
-			done := start(t.Context(), Dial, mine, Config{}, d)
-			l := &handshake{nc: theirs, raw: theirs}
-			_, err := l.readPreamble()
-			require.NoError(t, err)
-			require.NoError(t, l.writePreamble())
-			_, body, err := l.expect(framing.KindHello)
-			require.NoError(t, err)
-			require.NoError(t, l.remote.Decode(body))
+			l, done := dialed(t, d)
 			h := *validHello()
 			h.Offers, h.PageNonce = []framing.Offer{tt.provider}, l.remote.PageNonce
 			tt.change(&h)
-			attach := (&fakeBinding{offer: tt.provider}).Local()
 			require.NoError(t, l.write(framing.KindHello, &h))
-			require.NoError(t, l.write(framing.KindSelect, &attach))
+			selects(t, l, tt.provider)
 			r := <-done
 			require.ErrorIs(t, r.err, ErrMalformed)
 			assert.ErrorContains(t, r.err, tt.why)
@@ -217,31 +229,20 @@ func TestHostileSelect(t *testing.T) {
 func TestOlderListener(t *testing.T) {
 	own := offer("tcp")
 	own.Settings = "SIZE=1"
-	mine, theirs := loopback(t)
-	d := newBinder(own, offer("net"))
-	done := start(t.Context(), Dial, mine, Config{}, d)
-	l := &handshake{nc: theirs, raw: theirs}
-	_, err := l.readPreamble()
-	require.NoError(t, err)
-	require.NoError(t, l.writePreamble())
-	_, body, err := l.expect(framing.KindHello)
-	require.NoError(t, err)
-	require.NoError(t, l.remote.Decode(body))
+	l, done := dialed(t, newBinder(own, offer("net")))
 	h := *validHello()
 	h.Offers, h.PageNonce = []framing.Offer{offer("tcp"), offer("net")}, l.remote.PageNonce
 	require.NoError(t, l.write(framing.KindHello, &h))
-	attach := (&fakeBinding{offer: own}).Local()
-	require.NoError(t, l.write(framing.KindSelect, &attach))
-	_, body, err = l.expect(framing.KindDecline)
+	selects(t, l, own)
+	_, body, err := l.expect(framing.KindDecline)
 	require.NoError(t, err)
 	var declined framing.Decline
 	require.NoError(t, declined.Decode(body))
 	assert.Equal(t, `settings of libfabric differ: "SIZE=1" and ""`, declined.Text)
-	attach = (&fakeBinding{offer: offer("net")}).Local()
-	require.NoError(t, l.write(framing.KindSelect, &attach))
+	selects(t, l, offer("net"))
 	_, _, err = l.expect(framing.KindAttach)
 	require.NoError(t, err)
-	require.NoError(t, theirs.Close())
+	require.NoError(t, l.nc.Close())
 	<-done
 }
 

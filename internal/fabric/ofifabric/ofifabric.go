@@ -82,25 +82,22 @@ func build(provider string) string {
 	return ofi.LibraryVersion()
 }
 
-// alikeOf has the settings, all of them numbers, that peers of a provider must share. It
-// goes by what is set, here or by the user, as libfabric reads it: fi_param_get(3).
+// alikeOf is the setting, a number, that peers of a provider must share, "" if there is
+// none. It goes by what is set, here or by the user, as libfabric reads it: fi_param_get(3).
 func alikeOf(provider string) string {
-	var list []string
-	for i := range quirks {
-		q := &quirks[i]
-		if q.does != alike || !q.matches(provider) || !q.during(ofi.LibraryVersion()) {
-			continue
-		}
-		if value, set := ofi.Getenv(q.arg); set {
-			if n, err := strconv.ParseInt(strings.TrimSpace(value), 0, 64); err == nil {
-				value = strconv.FormatInt(n, 10)
-			} else {
-				value = "default"
-			}
-			list = append(list, q.arg+"="+value)
-		}
+	q := find(provider, alike)
+	if q == nil {
+		return ""
 	}
-	return strings.Join(list, " ")
+	value, set := ofi.Getenv(q.arg)
+	if !set {
+		return ""
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(value), 0, 64)
+	if err != nil {
+		return q.arg + "=default"
+	}
+	return q.arg + "=" + strconv.FormatInt(n, 10)
 }
 
 // Open opens an endpoint with the most that the provider offers. It wraps
