@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -30,7 +31,6 @@ type endpoint struct {
 	key    endpointKey
 	own    bool          // serves a single peer
 	spread bool          // see fabric.ProviderInfo
-	spare  bool          // opened while others took peers, but had many
 	opened chan struct{} // closed when what follows is set
 	err    error
 	engine *engine.Endpoint
@@ -47,6 +47,7 @@ type endpoints struct {
 
 	mu       sync.Mutex                  // a leaf; guards what follows
 	shared   map[endpointKey][]*endpoint // those to share, the oldest first
+	spares   map[endpointKey]time.Time   // until when none is opened to spare; see openSpare
 	open     map[*endpoint]struct{}      // all, until their counters are in past
 	past     map[string]ProviderStats    // of closed ones, by provider
 	shmPeers int
@@ -54,7 +55,8 @@ type endpoints struct {
 }
 
 func (es *endpoints) init(t *Transport) {
-	es.t, es.shared, es.open, es.past = t, make(map[endpointKey][]*endpoint), make(map[*endpoint]struct{}), make(map[string]ProviderStats)
+	es.t, es.shared, es.spares = t, make(map[endpointKey][]*endpoint), make(map[endpointKey]time.Time)
+	es.open, es.past = make(map[*endpoint]struct{}), make(map[string]ProviderStats)
 }
 
 // maxGenerations is how many endpoints there are at most with one endpointKey. Each has
@@ -67,6 +69,9 @@ const maxGenerations = 16
 // spreadPeers is how many peers an endpoint gets before another one is opened, where a look at
 // its queue takes the longer the more it has (fabric.ProviderInfo.Spread).
 const spreadPeers = 16
+
+// spareRetry is how long no spare endpoint is tried for after one that could not be opened.
+const spareRetry = time.Minute
 
 // usualDepth is how many receives most endpoints have.
 const usualDepth = 1024
@@ -84,11 +89,12 @@ func (t *Transport) maxShmPeers() int {
 var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
 // place reserves a peer for a handshake, on the oldest endpoint with its key that has few
-// enough, so that later ones come to have none left, and else on a new one, or, for want of
-// that, the one with the fewest. The place is held until link.Abort or the end of the peer.
+// enough, so that later ones come to have none left, and else on the one with the fewest,
+// while a spare one is opened for those that come next. The place is held until link.Abort
+// or the end of the peer.
 func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
-		ep, err := es.endpoint(ctx, o, src, true)
+		ep, err := es.endpoint(ctx, o, src)
 		if err != nil {
 			return err
 		}
@@ -96,8 +102,10 @@ func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg en
 		if l.peer, err = es.newPeer(ep, cfg); err == nil {
 			return nil
 		}
+		again := errors.Is(err, engine.ErrFull) || // others were faster
+			errors.Is(err, engine.ErrMemory) && es.elsewhere(ep)
 		es.release(ep)
-		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // else others were faster
+		if !again || ctx.Err() != nil {
 			return err
 		}
 	}
@@ -134,12 +142,11 @@ func (ep *endpoint) room() engine.Room {
 	}
 }
 
-// endpoint returns an endpoint for one more peer; release gives it back. spare allows for
-// another one while those that are there take peers, but have many.
-func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr, spare bool) (*endpoint, error) {
-	ep, open, err := es.reserve(o, src, spare)
+// endpoint returns an endpoint for one more peer; release gives it back.
+func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
+	ep, open, err := es.reserve(o, src)
 	for err != nil && es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
-		ep, open, err = es.reserve(o, src, spare)
+		ep, open, err = es.reserve(o, src)
 	}
 	if err != nil {
 		es.t.counters.peersRefused.Add(1)
@@ -147,7 +154,6 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr, spa
 	}
 	if open {
 		ep.open(es)
-		close(ep.opened)
 	}
 	select {
 	case <-ep.opened:
@@ -155,27 +161,16 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr, spa
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	switch {
-	case err == nil:
-		return ep, nil
-	case ep.spare && ctx.Err() == nil && es.has(ep.key): // it was one too many
+	if err != nil {
 		es.release(ep)
-		return es.endpoint(ctx, o, src, false)
+		return nil, err
 	}
-	es.release(ep)
-	return nil, err
-}
-
-// has reports that there are endpoints to share with a key.
-func (es *endpoints) has(key endpointKey) bool {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return len(es.shared[key]) > 0
+	return ep, nil
 }
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
 // is the first. It fails if there may be no further endpoint.
-func (es *endpoints) reserve(o *offer, src netip.Addr, spare bool) (ep *endpoint, open bool, err error) {
+func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool, err error) {
 	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -188,14 +183,16 @@ func (es *endpoints) reserve(o *offer, src netip.Addr, spare bool) (ep *endpoint
 			return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
 		}
 		es.shmPeers++
-		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}
-		es.open[ep] = struct{}{}
+		ep = es.newLocked(&endpoint{key: key, own: true, retired: true, refs: 1})
 		return ep, true, nil
 	}
-	ep = es.takingLocked(key)
 	list := es.shared[key]
-	spare = spare && ep != nil && ep.crowded() && len(list) < maxGenerations && es.roomy()
-	if ep != nil && !spare {
+	if ep = es.takingLocked(key); ep != nil {
+		if ep.crowded() && len(list) < maxGenerations && es.roomy() && !time.Now().Before(es.spares[key]) {
+			es.spares[key] = time.Now().Add(spareRetry)
+			spare := es.newLocked(&endpoint{key: key, spread: o.Spread})
+			es.t.hands.Go(func() { es.openSpare(spare) })
+		}
 		ep.refs++
 		return ep, false, nil
 	}
@@ -206,10 +203,39 @@ func (es *endpoints) reserve(o *offer, src netip.Addr, spare bool) (ep *endpoint
 		}
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
-	ep = &endpoint{key: key, spread: o.Spread, spare: spare, refs: 1, opened: make(chan struct{})}
+	ep = es.newLocked(&endpoint{key: key, spread: o.Spread, refs: 1})
 	es.shared[key] = append(es.shared[key], ep)
-	es.open[ep] = struct{}{}
 	return ep, true, nil
+}
+
+func (es *endpoints) newLocked(ep *endpoint) *endpoint {
+	ep.opened = make(chan struct{})
+	es.open[ep] = struct{}{}
+	return ep
+}
+
+// openSpare opens an endpoint for those that come next, while others still take peers, but
+// have many. If it can't be opened, they have to do, and no other is tried for spareRetry.
+func (es *endpoints) openSpare(ep *endpoint) {
+	ep.open(es)
+	es.mu.Lock()
+	shared := ep.err == nil && !ep.retired && len(es.shared[ep.key]) < maxGenerations
+	if shared {
+		es.shared[ep.key] = append(es.shared[ep.key], ep)
+		delete(es.spares, ep.key)
+	}
+	es.mu.Unlock()
+	if !shared {
+		es.closeOne(ep)
+	}
+}
+
+// elsewhere reports that an endpoint without peers is retired, and that others with its key
+// are not.
+func (es *endpoints) elsewhere(ep *endpoint) bool {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	return ep.retired && len(es.shared[ep.key]) > 0
 }
 
 // takingLocked is the endpoint for a further peer: the oldest that is not crowded, or that
@@ -234,6 +260,7 @@ func (es *endpoints) roomy() bool {
 	return m.Used < m.Limit/2
 }
 
+// open sets what is guarded by opened.
 func (ep *endpoint) open(es *endpoints) {
 	ep.fab, ep.err = es.t.fabric.Open(fabric.Join(ep.key.provider, ep.key.domain), ep.key.src)
 	if ep.err == nil {
@@ -248,12 +275,15 @@ func (ep *endpoint) open(es *endpoints) {
 	if ep.err != nil {
 		es.retire(ep)
 	}
+	close(ep.opened)
 }
 
-// retire has the endpoint closed as soon as nobody uses it.
+// retire has an endpoint that is of no use closed as soon as its callers have given it back.
+// A spare one is not tried for at once: it would be of no use, either.
 func (es *endpoints) retire(ep *endpoint) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
+	es.spares[ep.key] = time.Now().Add(spareRetry)
 	es.retireLocked(ep)
 }
 
