@@ -186,8 +186,9 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 		ep = es.newLocked(&endpoint{key: key, own: true, retired: true, refs: 1})
 		return ep, true, nil
 	}
+	ep = es.takingLocked(key)
 	list := es.shared[key]
-	if ep = es.takingLocked(key); ep != nil {
+	if ep != nil {
 		if ep.crowded() && len(list) < maxGenerations && es.roomy() && !time.Now().Before(es.spares[key]) {
 			es.spares[key] = time.Now().Add(spareRetry)
 			spare := es.newLocked(&endpoint{key: key, spread: o.Spread})
@@ -208,6 +209,7 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	return ep, true, nil
 }
 
+// newLocked is for an endpoint that is going to be opened.
 func (es *endpoints) newLocked(ep *endpoint) *endpoint {
 	ep.opened = make(chan struct{})
 	es.open[ep] = struct{}{}
