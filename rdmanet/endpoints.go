@@ -47,7 +47,7 @@ type endpoints struct {
 
 	mu       sync.Mutex                  // a leaf; guards what follows
 	shared   map[endpointKey][]*endpoint // those to share, the oldest first
-	spares   map[endpointKey]time.Time   // until when none is opened to spare; see openSpare
+	failed   map[endpointKey]time.Time   // when one was last of no use; see spareRetry
 	open     map[*endpoint]struct{}      // all, until their counters are in past
 	past     map[string]ProviderStats    // of closed ones, by provider
 	shmPeers int
@@ -55,7 +55,7 @@ type endpoints struct {
 }
 
 func (es *endpoints) init(t *Transport) {
-	es.t, es.shared, es.spares = t, make(map[endpointKey][]*endpoint), make(map[endpointKey]time.Time)
+	es.t, es.shared, es.failed = t, make(map[endpointKey][]*endpoint), make(map[endpointKey]time.Time)
 	es.open, es.past = make(map[*endpoint]struct{}), make(map[string]ProviderStats)
 }
 
@@ -70,7 +70,8 @@ const maxGenerations = 16
 // its queue takes the longer the more it has (fabric.ProviderInfo.Spread).
 const spreadPeers = 16
 
-// spareRetry is how long no spare endpoint is tried for after one that could not be opened.
+// spareRetry is how long no endpoint is opened that could be done without, after one that could
+// not be opened or that took not a single peer.
 const spareRetry = time.Minute
 
 // usualDepth is how many receives most endpoints have.
@@ -89,9 +90,8 @@ func (t *Transport) maxShmPeers() int {
 var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
 // place reserves a peer for a handshake, on the oldest endpoint with its key that has few
-// enough, so that later ones come to have none left, and else on the one with the fewest,
-// while a spare one is opened for those that come next. The place is held until link.Abort
-// or the end of the peer.
+// enough, so that later ones come to have none left, and else on a new one, or, for want of
+// that, the one with the fewest. The place is held until link.Abort or the end of the peer.
 func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
 		ep, err := es.endpoint(ctx, o, src)
@@ -102,43 +102,55 @@ func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg en
 		if l.peer, err = es.newPeer(ep, cfg); err == nil {
 			return nil
 		}
-		again := errors.Is(err, engine.ErrFull) || // others were faster
-			errors.Is(err, engine.ErrMemory) && es.elsewhere(ep)
 		es.release(ep)
-		if !again || ctx.Err() != nil {
+		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // else others were faster
 			return err
 		}
+	}
+}
+
+// isOpen reports that open has come to an end, by whatever outcome.
+func (ep *endpoint) isOpen() bool {
+	select {
+	case <-ep.opened:
+		return true
+	default:
+		return false
 	}
 }
 
 // takes reports that the endpoint takes further peers, as far as is known.
 func (ep *endpoint) takes() bool { return ep.room() == engine.RoomOpen }
 
-// crowded reports that its peers are better off if the next one gets another endpoint.
-func (ep *endpoint) crowded() bool {
-	if ep.spread {
-		return ep.refs >= spreadPeers
-	}
-	depth := usualDepth // of many that come while it is being opened, no more get it either
-	select {
-	case <-ep.opened:
-		if ep.engine != nil {
-			depth = ep.engine.Attr().RxDepth
-		}
+func (ep *endpoint) room() engine.Room {
+	switch {
+	case !ep.isOpen():
+		return engine.RoomOpen
+	case ep.engine == nil:
+		return engine.RoomClosed
 	default:
+		return ep.engine.Room()
 	}
-	return ep.refs >= engine.Places(depth)
 }
 
-func (ep *endpoint) room() engine.Room {
-	select {
-	case <-ep.opened:
-		if ep.engine == nil {
-			return engine.RoomClosed
-		}
-		return ep.engine.Room()
+// crowded reports that its peers are better off if the next one gets another endpoint.
+func (ep *endpoint) crowded() bool { return ep.refs >= ep.places() }
+
+// roomy reports that another one, which has no peers, is not needed. Between that and crowded
+// lies a quarter, so that a peer which comes and goes has none opened and closed each time.
+func (ep *endpoint) roomy() bool {
+	return ep.isOpen() && ep.takes() && ep.refs < ep.places()*3/4
+}
+
+// places is how many peers it has before another endpoint is opened.
+func (ep *endpoint) places() int {
+	switch {
+	case ep.spread:
+		return spreadPeers
+	case !ep.isOpen() || ep.engine == nil: // of many that come while it is being opened, no more get it either
+		return engine.Places(usualDepth)
 	default:
-		return engine.RoomOpen
+		return engine.Places(ep.engine.Attr().RxDepth)
 	}
 }
 
@@ -154,6 +166,7 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	}
 	if open {
 		ep.open(es)
+		close(ep.opened)
 	}
 	select {
 	case <-ep.opened:
@@ -161,11 +174,22 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	case <-ctx.Done():
 		err = context.Cause(ctx)
 	}
-	if err != nil {
-		es.release(ep)
-		return nil, err
+	if err == nil {
+		return ep, nil
 	}
-	return ep, nil
+	again := ctx.Err() == nil && es.elsewhere(ep)
+	es.release(ep)
+	if again { // it was one too many
+		return es.endpoint(ctx, o, src)
+	}
+	return nil, err
+}
+
+// elsewhere reports that an endpoint is of no use, and another with its key takes peers.
+func (es *endpoints) elsewhere(ep *endpoint) bool {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	return ep.retired && slices.ContainsFunc(es.shared[ep.key], (*endpoint).takes)
 }
 
 // reserve takes a reference to an endpoint, which the caller has to open if it
@@ -183,17 +207,13 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 			return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
 		}
 		es.shmPeers++
-		ep = es.newLocked(&endpoint{key: key, own: true, retired: true, refs: 1})
+		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}
+		es.open[ep] = struct{}{}
 		return ep, true, nil
 	}
 	ep = es.takingLocked(key)
 	list := es.shared[key]
-	if ep != nil {
-		if ep.crowded() && len(list) < maxGenerations && es.roomy() && !time.Now().Before(es.spares[key]) {
-			es.spares[key] = time.Now().Add(spareRetry)
-			spare := es.newLocked(&endpoint{key: key, spread: o.Spread})
-			es.t.hands.Go(func() { es.openSpare(spare) })
-		}
+	if ep != nil && !(ep.crowded() && len(list) < maxGenerations && es.mayAddLocked(key)) {
 		ep.refs++
 		return ep, false, nil
 	}
@@ -204,40 +224,10 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 		}
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
 	}
-	ep = es.newLocked(&endpoint{key: key, spread: o.Spread, refs: 1})
+	ep = &endpoint{key: key, spread: o.Spread, refs: 1, opened: make(chan struct{})}
 	es.shared[key] = append(es.shared[key], ep)
-	return ep, true, nil
-}
-
-// newLocked is for an endpoint that is going to be opened.
-func (es *endpoints) newLocked(ep *endpoint) *endpoint {
-	ep.opened = make(chan struct{})
 	es.open[ep] = struct{}{}
-	return ep
-}
-
-// openSpare opens an endpoint for those that come next, while others still take peers, but
-// have many. If it can't be opened, they have to do, and no other is tried for spareRetry.
-func (es *endpoints) openSpare(ep *endpoint) {
-	ep.open(es)
-	es.mu.Lock()
-	shared := ep.err == nil && !ep.retired && len(es.shared[ep.key]) < maxGenerations
-	if shared {
-		es.shared[ep.key] = append(es.shared[ep.key], ep)
-		delete(es.spares, ep.key)
-	}
-	es.mu.Unlock()
-	if !shared {
-		es.closeOne(ep)
-	}
-}
-
-// elsewhere reports that an endpoint without peers is retired, and that others with its key
-// are not.
-func (es *endpoints) elsewhere(ep *endpoint) bool {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return ep.retired && len(es.shared[ep.key]) > 0
+	return ep, true, nil
 }
 
 // takingLocked is the endpoint for a further peer: the oldest that is not crowded, or that
@@ -248,7 +238,7 @@ func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 		switch takes := old.takes(); {
 		case takes && (ep == nil || ep.crowded() && old.refs < ep.refs):
 			ep = old
-		case old.refs == 0 && (!takes || !ep.crowded()): // worn out after its last peer had gone, or needed no more
+		case old.refs == 0 && (!takes || ep.roomy()): // worn out after its last peer had gone, or needed no more
 			es.retireLocked(old)
 			es.t.hands.Go(func() { es.closeOne(old) })
 		}
@@ -256,13 +246,15 @@ func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	return ep
 }
 
-// roomy reports that there is memory for an endpoint which could be done without.
-func (es *endpoints) roomy() bool {
+// mayAddLocked reports that an endpoint may be opened which could be done without.
+func (es *endpoints) mayAddLocked(key endpointKey) bool {
+	if at, ok := es.failed[key]; ok && time.Since(at) < spareRetry {
+		return false
+	}
 	m := es.t.budget.Stats()
 	return m.Used < m.Limit/2
 }
 
-// open sets what is guarded by opened.
 func (ep *endpoint) open(es *endpoints) {
 	ep.fab, ep.err = es.t.fabric.Open(fabric.Join(ep.key.provider, ep.key.domain), ep.key.src)
 	if ep.err == nil {
@@ -277,15 +269,13 @@ func (ep *endpoint) open(es *endpoints) {
 	if ep.err != nil {
 		es.retire(ep)
 	}
-	close(ep.opened)
 }
 
-// retire has an endpoint that is of no use closed as soon as its callers have given it back.
-// A spare one is not tried for at once: it would be of no use, either.
+// retire has an endpoint that is of no use closed as soon as nobody has it.
 func (es *endpoints) retire(ep *endpoint) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	es.spares[ep.key] = time.Now().Add(spareRetry)
+	es.failed[ep.key] = time.Now()
 	es.retireLocked(ep)
 }
 
@@ -303,7 +293,7 @@ func (es *endpoints) release(ep *endpoint) {
 	es.mu.Lock()
 	ep.refs--
 	if others := es.shared[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
-		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.takes() && !o.crowded() })) {
+		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.roomy() })) {
 		es.retireLocked(ep)
 	}
 	last := ep.refs == 0 && ep.retired
@@ -368,13 +358,9 @@ func (es *endpoints) stats() map[string]ProviderStats {
 	out, open := maps.Clone(es.past), keys(es.open)
 	es.mu.Unlock()
 	for _, ep := range open {
-		select {
-		case <-ep.opened:
-			if ep.engine != nil {
-				p := ep.key.provider
-				out[p] = out[p].add(providerStats(ep.engine.Stats()))
-			}
-		default:
+		if ep.isOpen() && ep.engine != nil {
+			p := ep.key.provider
+			out[p] = out[p].add(providerStats(ep.engine.Stats()))
 		}
 	}
 	return out

@@ -3,10 +3,13 @@ package rdmanet_test
 import (
 	"errors"
 	"net/netip"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
@@ -16,59 +19,103 @@ import (
 // oneEndpoint is a fabric that can open no more than one.
 type oneEndpoint struct {
 	fabric.Fabric
-	opens  atomic.Int32
-	second chan struct{} // if any, a further one fails only when this is closed
+	opens atomic.Int32
 }
 
 func (f *oneEndpoint) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
-	if f.opens.Add(1) == 1 {
-		return f.Fabric.Open(name, src)
+	if f.opens.Add(1) > 1 {
+		return nil, errors.New("no more")
 	}
-	if f.second != nil {
-		<-f.second
-	}
-	return nil, errors.New("no more")
+	return f.Fabric.Open(name, src)
 }
 
-// TestSpareFails: newcomers do not wait for an endpoint that others could do without, and
-// once it can't be opened, they do not try again at once.
+// slowEndpoints is a fabric that takes its time to open one.
+type slowEndpoints struct{ oneEndpoint }
+
+func (f *slowEndpoints) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	f.opens.Add(1)
+	time.Sleep(50 * time.Millisecond)
+	return f.Fabric.Open(name, src)
+}
+
+// spreadTCP is a provider with which an endpoint has 16 peers before another is opened.
+func spreadTCP() simfabric.Personality {
+	p := simfabric.TCP()
+	p.Spread = true
+	return p
+}
+
+// TestSpareFails: where no further endpoint can be opened, not each newcomer pays for a try.
 func TestSpareFails(t *testing.T) {
-	spread := simfabric.TCP()
-	spread.Spread = true
-	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spread})
-	one := &oneEndpoint{Fabric: n, second: make(chan struct{})}
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
+	one := &oneEndpoint{Fabric: n}
 	hub := rdmanet.NewTransport(one)
 	cleanly(t, hub)
 	l := listen(t, rdmanet.ListenConfig{Transport: hub})
-	newcomer := func() {
-		there := rdmanet.NewTransport(n)
-		a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
-		t.Cleanup(func() {
-			closeAll(t, a, b)
-			assert.NoError(t, there.Close())
-		})
-		echo(t, a, b)
-	}
 	for range 20 {
-		newcomer()
+		defer join(t, n, l)()
 	}
-	assert.EqualValues(t, 2, one.opens.Load())
-	close(one.second)
-	endpoints := func() int { return hub.Stats().Providers[spread.Provider].Endpoints }
-	for range 20 {
-		newcomer()
-	}
-	eventually(t, func() bool { return endpoints() == 1 }, "nothing is left of it")
 	assert.EqualValues(t, 2, one.opens.Load())
 	assert.Zero(t, hub.Stats().PeersRefused)
+}
+
+// TestBurstIsSpread: peers that come all at once are spread as others, though they come while
+// endpoints are being opened.
+func TestBurstIsSpread(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
+	hub := rdmanet.NewTransport(&slowEndpoints{oneEndpoint{Fabric: n}})
+	cleanly(t, hub)
+	var wg sync.WaitGroup
+	for range 40 {
+		there := rdmanet.NewTransport(n)
+		defer func() { assert.NoError(t, there.Close()) }()
+		l := listen(t, rdmanet.ListenConfig{Transport: there})
+		wg.Go(func() {
+			c, err := (&rdmanet.Dialer{Transport: hub}).Dial("rdma", l.Addr().String())
+			if assert.NoError(t, err) {
+				defer c.Close()
+			}
+		})
+	}
+	wg.Wait()
+	assert.Equal(t, 3, hub.Stats().Providers[simfabric.TCP().Provider].Endpoints)
+}
+
+// TestPeerAtTheBrink: a peer that comes and goes has an endpoint opened once, not each time.
+func TestPeerAtTheBrink(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
+	slow := &slowEndpoints{oneEndpoint{Fabric: n}}
+	hub := rdmanet.NewTransport(slow)
+	cleanly(t, hub)
+	l := listen(t, rdmanet.ListenConfig{Transport: hub})
+	for range 15 {
+		defer join(t, n, l)()
+	}
+	for range 5 {
+		one, other := join(t, n, l), join(t, n, l)
+		one()
+		other()
+		eventually(t, func() bool { return hub.Stats().Peers == 15 }, "they are gone")
+	}
+	assert.EqualValues(t, 2, slow.opens.Load())
+}
+
+// join has a new process, as it were, dial l and echo. leave ends it.
+func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()) {
+	there := rdmanet.NewTransport(n)
+	a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
+	echo(t, a, b)
+	return func() {
+		closeAll(t, a, b)
+		assert.NoError(t, there.Close())
+	}
 }
 
 // TestSpread: where a look at the queue takes the longer the more peers an endpoint has, and
 // where those that are busy would find no receives, peers have several, but for want of
 // memory, or of anything else, they share one.
 func TestSpread(t *testing.T) {
-	spread, few := simfabric.TCP(), simfabric.TCP()
-	spread.Spread = true
+	spread, few := spreadTCP(), simfabric.TCP()
 	few.RxDepth = 256 // for 51 peers, of which none has more than the least
 	one := func(f fabric.Fabric) fabric.Fabric { return &oneEndpoint{Fabric: f} }
 	for name, tt := range map[string]struct {
@@ -78,12 +125,12 @@ func TestSpread(t *testing.T) {
 		limit       int64
 		endpoints   int
 	}{
-		"as many as it takes":               {personality: spread, peers: 40, each: 17, endpoints: 3},
-		"no memory":                         {personality: spread, peers: 40, each: 17, limit: 6 << 20, endpoints: 1},
-		"no further endpoint":               {personality: spread, peers: 40, each: 17, fabric: one, endpoints: 1},
-		"a quarter of the receives":         {personality: few, peers: 40, each: 39, endpoints: 2},
-		"the same, and no memory":           {personality: few, peers: 40, each: 39, limit: 6 << 20, endpoints: 1},
-		"the same, and no further endpoint": {personality: few, peers: 40, each: 39, fabric: one, endpoints: 1},
+		"as many as it takes":               {personality: spread, peers: 40, each: 16, endpoints: 3},
+		"no memory":                         {personality: spread, peers: 40, each: 16, limit: 6 << 20, endpoints: 1},
+		"no further endpoint":               {personality: spread, peers: 40, each: 16, fabric: one, endpoints: 1},
+		"a quarter of the receives":         {personality: few, peers: 40, each: 38, endpoints: 2},
+		"the same, and no memory":           {personality: few, peers: 40, each: 38, limit: 6 << 20, endpoints: 1},
+		"the same, and no further endpoint": {personality: few, peers: 40, each: 38, fabric: one, endpoints: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.personality})
@@ -97,18 +144,9 @@ func TestSpread(t *testing.T) {
 			l := listen(t, rdmanet.ListenConfig{Transport: hub})
 			endpoints := func() int { return hub.Stats().Providers[tt.personality.Provider].Endpoints }
 			var leave []func()
-			join := func() {
-				there := rdmanet.NewTransport(n)
-				a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
-				leave = append(leave, func() {
-					closeAll(t, a, b)
-					assert.NoError(t, there.Close())
-				})
-				echo(t, a, b)
-			}
 			for i := range tt.peers {
-				join()
-				eventually(t, func() bool { return endpoints() == min((i+1)/tt.each+1, tt.endpoints) }, "one is opened for the next")
+				leave = append(leave, join(t, n, l))
+				require.Equal(t, min(i/tt.each+1, tt.endpoints), endpoints())
 			}
 			stay := tt.peers / tt.each * tt.each
 			for _, f := range leave[stay:] {
@@ -116,12 +154,14 @@ func TestSpread(t *testing.T) {
 			}
 			eventually(t, func() bool { return hub.Stats().Peers == stay }, "they are gone")
 			assert.Equal(t, tt.endpoints, endpoints(), "one is kept for the next")
-			leave[0]()
-			leave[1]()
-			eventually(t, func() bool { return hub.Stats().Peers == stay-2 }, "they are gone")
-			join()
+			few := tt.each / 3
+			for _, f := range leave[:few] {
+				f()
+			}
+			eventually(t, func() bool { return hub.Stats().Peers == stay-few }, "they are gone")
+			leave[0] = join(t, n, l)
 			eventually(t, func() bool { return endpoints() == min((stay+tt.each-1)/tt.each, tt.endpoints) }, "but not where another one has room")
-			for _, f := range append(leave[2:stay], leave[len(leave)-1]) {
+			for _, f := range append(leave[few:stay], leave[0]) {
 				f()
 			}
 			eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
