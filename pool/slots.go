@@ -151,6 +151,17 @@ func (s *Slots) Len() int { return len(s.slots) }
 // Free is the number of free slots.
 func (s *Slots) Free() int { return len(s.free) }
 
+// Trim gives up all memory, if no slot is held: the caller is to close it, which takes long.
+// There are no slots afterwards, until some are added.
+func (s *Slots) Trim() []*Slab {
+	if len(s.free) < len(s.slots) {
+		return nil
+	}
+	slabs := s.slabs
+	s.slabs, s.slots, s.free, s.next = nil, nil, nil, 0
+	return slabs
+}
+
 // KeepAddresses is Slab.KeepAddresses for all slots.
 func (s *Slots) KeepAddresses() {
 	for _, slab := range s.slabs {

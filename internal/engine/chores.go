@@ -41,6 +41,7 @@ func (c *core) chores() (again bool) {
 	if c.mayTrim() {
 		c.discard(c.lend.Trim(0)...) // idle conns own no registered memory
 	}
+	c.trimStage()
 	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
@@ -67,7 +68,7 @@ func (p *peer) checkProgress() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.failing.reused > 0 || c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.burying() || c.mayTrim() || len(c.leftover) > 0 ||
+	return c.failing.reused > 0 || c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.burying() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
 		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck()
 }
 
@@ -79,6 +80,20 @@ func (c *core) outOfStage() bool { return c.blocked > 0 && c.stage.Len() > 0 && 
 func (c *core) mayTrim() bool {
 	s := c.lend.Stats()
 	return s.Slabs > 0 && s.Blocks == 0
+}
+
+// mayTrimStage reports staging memory of which none is in use, now.
+func (c *core) mayTrimStage() bool {
+	return c.stage.Len() > 0 && c.stage.Free() == c.stage.Len() && c.blocked == 0
+}
+
+// trimStage gives staging memory back of which none has been used since it was called last.
+func (c *core) trimStage() {
+	if c.mayTrimStage() && !c.stageUsed {
+		c.discard(c.stage.Trim()...)
+		c.wakeStagers()
+	}
+	c.stageUsed = false
 }
 
 // choreTime is the grain of everything that time makes due: idle leases are

@@ -45,6 +45,8 @@ type core struct {
 	// lessees has the peer that was last granted each lease index.
 	lessees []*peer
 
+	stageUsed bool // since trimStage
+
 	// See supply.go.
 	staging   supply
 	sending   supply

@@ -167,7 +167,7 @@ func (p *peer) slabSize() int {
 // It is called without the lock, and looks at nothing that changes.
 func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
 	for n := size; slab == nil && n >= min(minRing, c.cfg.Ring); n /= 2 {
-		if b := c.cfg.Budget.Stats(); b.Limit-b.Used-int64(n) >= b.Limit/8 {
+		if c.leaves(8, n) {
 			slab, _ = mem.Map(n)
 		}
 	}

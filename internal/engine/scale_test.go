@@ -3,7 +3,6 @@
 package engine
 
 import (
-	"io"
 	"sync"
 	"testing"
 	"time"
@@ -13,21 +12,6 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/pool"
 )
-
-// transfer moves size bytes each way, and compares nothing but their number.
-func transfer(a, b *Conn, size int) error {
-	errs := make(chan error, 4)
-	for _, c := range []*Conn{a, b} {
-		go func() { _, err := c.Write(make([]byte, size)); errs <- err }()
-		go func() { _, err := io.CopyN(io.Discard, c, int64(size)); errs <- err }()
-	}
-	for range 4 {
-		if err := <-errs; err != nil {
-			return err
-		}
-	}
-	return nil
-}
 
 // TestThousandPeers: one endpoint has a thousand peers, which all do round trips and move a
 // mebibyte each way at once, in less memory than a ring of a mebibyte each would take. All of

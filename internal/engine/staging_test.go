@@ -1,11 +1,17 @@
 package engine
 
 import (
+	"io"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // TestStagingIsAskedForAgain: a writer who waits for staging memory, all of which dead peers
@@ -62,4 +68,86 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	budget.Release(hogged)
 	look(10)
 	require.False(t, s.wr.waiting, "the writer waits for ever: %d chunks, %d free", c.stage.Len(), c.stage.Free())
+}
+
+// transfer moves size bytes each way, and compares nothing but their number.
+func transfer(a, b *Conn, size int) error {
+	errs := make(chan error, 4)
+	for _, c := range []*Conn{a, b} {
+		go func() { _, err := c.Write(make([]byte, size)); errs <- err }()
+		go func() { _, err := io.CopyN(io.Discard, c, int64(size)); errs <- err }()
+	}
+	for range 4 {
+		if err := <-errs; err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestStagingIsGivenBack: staging memory of conns that have nothing to send is given back, and
+// comes again with what they send next.
+func TestStagingIsGivenBack(t *testing.T) {
+	t.Parallel()
+	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
+	a, b, err := l.open()
+	require.NoError(t, err)
+	for range 2 {
+		before := l.ea.Stats().RDMASent
+		require.NoError(t, transfer(a, b, 16<<20))
+		assert.Greater(t, l.ea.Stats().RDMASent, before+8<<20)
+		require.Eventually(t, func() bool {
+			left := 0
+			for _, e := range []*Endpoint{l.ea, l.eb} {
+				e.enter()
+				left += e.core.stage.Len()
+				e.leave()
+			}
+			return left == 0
+		}, 20*time.Second, 50*time.Millisecond)
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	l.close(t)
+}
+
+// TestSendersLeaveMemoryForRings: where many endpoints share a budget that is too small for all
+// that they would stage, there are still rings to write to.
+func TestSendersLeaveMemoryForRings(t *testing.T) {
+	budget := pool.NewBudget(96 << 20)
+	var links []*link
+	var conns [][2]*Conn
+	for range 16 {
+		l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Budget: budget})
+		a, b, err := l.open()
+		require.NoError(t, err)
+		links, conns = append(links, l), append(conns, [2]*Conn{a, b})
+	}
+	t.Logf("%d MiB to begin with", budget.Stats().Used>>20)
+	sent := func() (n uint64) {
+		for _, l := range links {
+			n += l.ea.Stats().RDMASent + l.eb.Stats().RDMASent
+		}
+		return n
+	}
+	const size = 8 << 20
+	before, share := sent(), 0.0
+	for start := time.Now(); share < 0.9 && time.Since(start) < 20*time.Second; {
+		var wg sync.WaitGroup
+		for _, c := range conns {
+			wg.Go(func() { assert.NoError(t, transfer(c[0], c[1], size)) })
+		}
+		wg.Wait()
+		now := sent()
+		share, before = float64(now-before)/float64(2*size*len(conns)), now
+		t.Logf("%.0f %% by RDMA, %d MiB in use", 100*share, budget.Stats().Used>>20)
+	}
+	assert.Greater(t, share, 0.9)
+	for i, l := range links {
+		require.NoError(t, conns[i][0].Close())
+		require.NoError(t, conns[i][1].Close())
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	}
+	require.Zero(t, budget.Stats().Used)
 }

@@ -63,10 +63,13 @@ func (c *core) want(s *supply) bool {
 
 // wantStage asks for staging memory, unless there is as much as there may be.
 func (c *core) wantStage() {
-	if c.stage.Len() < c.most(&c.staging) {
+	if n := c.stage.Len(); n < c.most(&c.staging) && (n < stageFew+c.dead.chunks || c.mayStageMuch()) {
 		c.want(&c.staging)
 	}
 }
+
+// mayStageMuch reports that there is memory for more than stageFew chunks of staging memory.
+func (c *core) mayStageMuch() bool { return c.leaves(2, stageChunks*stepSize) }
 
 // most is how many slots there may be. What dead peers hold of them is made up for.
 func (c *core) most(s *supply) int {
@@ -123,6 +126,10 @@ func (c *core) nextOrder() *order {
 			switch s.slots {
 			case nil:
 				o.size, o.ring = s.peer.slabSize(), s.peer.ringSize(s.peer.landing.Stats().Blocks+1)
+			case c.stage:
+				if !c.mayStageMuch() {
+					o.slots = stageFew
+				}
 			case c.tx:
 				o.slots = c.most(s) - s.slots.Len()
 			case c.rx:
@@ -144,11 +151,25 @@ func (o *order) carryOut(c *core) {
 		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
 	default:
 		for o.slots > 0 && o.slab == nil {
-			if o.slab, _ = o.of.slots.Map(o.slots); o.slab == nil {
+			if o.of != &c.staging || c.leaves(8, o.slots*stepSize) {
+				o.slab, _ = o.of.slots.Map(o.slots)
+			}
+			if o.slab == nil {
 				o.slots /= 4
 			}
 		}
+		if o.slab == nil && o.of == &c.staging { // rings are of no use then: they make room
+			c.cfg.Budget.RunShort()
+		}
 	}
+}
+
+// leaves reports whether a part of the budget is left once n bytes more are mapped. What
+// streams need leaves an eighth, for conns and peers that come. It may be called without the
+// lock.
+func (c *core) leaves(part int64, n int) bool {
+	b := c.cfg.Budget.Stats()
+	return b.Limit-b.Used-int64(n) >= b.Limit/part
 }
 
 // supplied takes in what has become of an order.
@@ -190,10 +211,15 @@ func (c *core) suppliedSlots(s *supply, o *order) {
 	if s.slots == c.tx && c.tx.Len() < c.most(s) { // more peers have died meanwhile
 		c.want(s)
 	}
-	if !first {
-		return
+	if first {
+		c.wakeStagers()
 	}
-	for _, p := range c.order { // who had no memory waits for the window of frames: see lacks
+}
+
+// wakeStagers is for when there is staging memory, or none any more: without, writers that
+// have a ring wait for the window of frames, and else for the ring. See lacks.
+func (c *core) wakeStagers() {
+	for _, p := range c.order {
 		for _, s := range p.list {
 			if s.outLease != nil {
 				s.wr.signal()

@@ -81,6 +81,7 @@ func (p *peer) takeStage() (slot uint32, ok bool) {
 
 // takeStage takes a staging chunk.
 func (c *core) takeStage() (slot uint32, ok bool) {
+	c.stageUsed = true
 	get := c.stage.Get
 	if c.attr.PerPeer {
 		get = c.stage.GetNext // the peer's core reads it
