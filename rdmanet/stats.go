@@ -21,7 +21,8 @@ type TransportStats struct {
 	// the memory budget.
 	Opened, Refused uint64
 	// PeersRefused is how often a peer got no place with a provider, on either side, since
-	// there may be no further endpoint: see ProviderStats.Endpoints and MaxShmPeers.
+	// there may be no further endpoint (see ProviderStats.Endpoints and MaxShmPeers), or with
+	// a listener: see ListenConfig.MaxPeers.
 	PeersRefused uint64
 	// Providers has the counters of each provider that was used.
 	Providers map[string]ProviderStats
