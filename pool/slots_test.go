@@ -45,3 +45,27 @@ func TestGetNextGoesRound(t *testing.T) {
 	span[5*Align] = 7
 	assert.EqualValues(t, 7, s.Bytes(1)[Align])
 }
+
+func TestSlotsTrim(t *testing.T) {
+	b := NewBudget(DefaultLimit)
+	s := NewSlots(b, nil, 4*Align)
+	assert.Empty(t, s.Trim())
+	for _, get := range []func() (uint32, bool){s.Get, s.GetNext} {
+		require.NoError(t, s.Grow(3))
+		require.NoError(t, s.Grow(2))
+		slot, ok := get()
+		require.True(t, ok)
+		assert.Empty(t, s.Trim(), "somebody has one")
+		assert.Equal(t, 5, s.Len())
+		s.Put(slot)
+		slabs := s.Trim()
+		assert.Len(t, slabs, 2)
+		assert.Zero(t, s.Len())
+		_, ok = get()
+		assert.False(t, ok)
+		left, err := CloseSlabs(slabs)
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+		assert.Zero(t, b.Stats().Used)
+	}
+}
