@@ -213,7 +213,7 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	}
 	ep = es.takingLocked(key)
 	list := es.shared[key]
-	if ep != nil && !(ep.crowded() && len(list) < maxGenerations && es.mayAddLocked(key)) {
+	if ep != nil && (!ep.crowded() || len(list) >= maxGenerations || !es.mayAddLocked(key)) {
 		ep.refs++
 		return ep, false, nil
 	}
