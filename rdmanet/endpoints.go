@@ -248,7 +248,7 @@ func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 
 // mayAddLocked reports that an endpoint may be opened which could be done without.
 func (es *endpoints) mayAddLocked(key endpointKey) bool {
-	if at, ok := es.failed[key]; ok && time.Since(at) < spareRetry {
+	if time.Since(es.failed[key]) < spareRetry {
 		return false
 	}
 	m := es.t.budget.Stats()

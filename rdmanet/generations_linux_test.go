@@ -181,7 +181,10 @@ func TestCrashesAmongLongLivedPeers(t *testing.T) {
 				alive = append(alive, c)
 				killClient(t, tr, l, provider, time.Duration(i%20)*time.Millisecond)
 			}
-			most := 2 + times/16 // which is how many peers an endpoint has at least before another is opened
+			most := 2 + times/30
+			if provider == "tcp;ofi_rxm" { // whose peers libfabric 1.17 has spread: fabric.ProviderInfo.Spread
+				most = 2 + times/16
+			}
 			eventually(t, func() bool { return tr.Stats().Peers == times }, "the dead are gone")
 			s := tr.Stats()
 			t.Logf("%d peers alive, as many crashed: %d endpoints, %d worn; %d MiB of memory in use",

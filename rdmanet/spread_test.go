@@ -16,26 +16,29 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// oneEndpoint is a fabric that can open no more than one.
-type oneEndpoint struct {
+// opener is a fabric that counts the endpoints which it is to open, and calls before, if there
+// is one, before it opens the nth.
+type opener struct {
 	fabric.Fabric
-	opens atomic.Int32
+	opens  atomic.Int32
+	before func(nth int32) error
 }
 
-func (f *oneEndpoint) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
-	if f.opens.Add(1) > 1 {
-		return nil, errors.New("no more")
+func (f *opener) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	if nth := f.opens.Add(1); f.before != nil {
+		if err := f.before(nth); err != nil {
+			return nil, err
+		}
 	}
 	return f.Fabric.Open(name, src)
 }
 
-// slowEndpoints is a fabric that takes its time to open one.
-type slowEndpoints struct{ oneEndpoint }
-
-func (f *slowEndpoints) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
-	f.opens.Add(1)
-	time.Sleep(50 * time.Millisecond)
-	return f.Fabric.Open(name, src)
+// noSecond has an opener open no more than one.
+func noSecond(nth int32) error {
+	if nth > 1 {
+		return errors.New("no more")
+	}
+	return nil
 }
 
 // spreadTCP is a provider with which an endpoint has 16 peers before another is opened.
@@ -48,7 +51,7 @@ func spreadTCP() simfabric.Personality {
 // TestSpareFails: where no further endpoint can be opened, not each newcomer pays for a try.
 func TestSpareFails(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
-	one := &oneEndpoint{Fabric: n}
+	one := &opener{Fabric: n, before: noSecond}
 	hub := rdmanet.NewTransport(one)
 	cleanly(t, hub)
 	l := listen(t, rdmanet.ListenConfig{Transport: hub})
@@ -63,7 +66,10 @@ func TestSpareFails(t *testing.T) {
 // endpoints are being opened.
 func TestBurstIsSpread(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
-	hub := rdmanet.NewTransport(&slowEndpoints{oneEndpoint{Fabric: n}})
+	hub := rdmanet.NewTransport(&opener{Fabric: n, before: func(int32) error {
+		time.Sleep(50 * time.Millisecond) // so long that others come meanwhile
+		return nil
+	}})
 	cleanly(t, hub)
 	var wg sync.WaitGroup
 	for range 40 {
@@ -84,8 +90,8 @@ func TestBurstIsSpread(t *testing.T) {
 // TestPeerAtTheBrink: a peer that comes and goes has an endpoint opened once, not each time.
 func TestPeerAtTheBrink(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
-	slow := &slowEndpoints{oneEndpoint{Fabric: n}}
-	hub := rdmanet.NewTransport(slow)
+	counted := &opener{Fabric: n}
+	hub := rdmanet.NewTransport(counted)
 	cleanly(t, hub)
 	l := listen(t, rdmanet.ListenConfig{Transport: hub})
 	for range 15 {
@@ -97,7 +103,7 @@ func TestPeerAtTheBrink(t *testing.T) {
 		other()
 		eventually(t, func() bool { return hub.Stats().Peers == 15 }, "they are gone")
 	}
-	assert.EqualValues(t, 2, slow.opens.Load())
+	assert.EqualValues(t, 2, counted.opens.Load())
 }
 
 // join has a new process, as it were, dial l and echo. leave ends it.
@@ -117,7 +123,7 @@ func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()
 func TestSpread(t *testing.T) {
 	spread, few := spreadTCP(), simfabric.TCP()
 	few.RxDepth = 256 // for 51 peers, of which none has more than the least
-	one := func(f fabric.Fabric) fabric.Fabric { return &oneEndpoint{Fabric: f} }
+	one := func(f fabric.Fabric) fabric.Fabric { return &opener{Fabric: f, before: noSecond} }
 	for name, tt := range map[string]struct {
 		personality simfabric.Personality
 		peers, each int

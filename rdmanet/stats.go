@@ -52,8 +52,9 @@ type MemoryStats = pool.BudgetStats
 type ProviderStats struct {
 	// Endpoints is how many are open now. Peers that are reached from one local address
 	// share one, until it has so many that those which are busy would get too few receives,
-	// or peers that died hold too much of it; there are up to 16 beside each other then. Worn is how many of them take no more peers for the latter
-	// reason, or since they have heard nobody for long, and are closed when the last has gone.
+	// or peers that died hold too much of it; there are up to 16 beside each other then.
+	// Worn is how many of them take no more peers for the latter reason, or since they have
+	// heard nobody for long, and are closed when the last has gone.
 	Endpoints, Worn int
 	Peers           int
 	Conns           int // closing ones included

@@ -70,9 +70,9 @@ const (
 	stepSize  = 64 << 10
 
 	// stageChunks is how many steps of staging memory are mapped at a time,
-	// stageMax how many at most, stageFew how many while half of the budget
-	// is in use, so that all endpoints get some, and landingSlab how many bytes of landing
-	// memory, both of huge pages if there are any.
+	// stageMax how many at most, stageFew how many while half of the budget is
+	// in use, so that all endpoints get some, and landingSlab how many bytes of
+	// landing memory, both of huge pages if there are any.
 	stageChunks = 32
 	stageMax    = 64
 	stageFew    = 8
