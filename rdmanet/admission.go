@@ -100,7 +100,8 @@ type newcomer struct {
 	peer    prover        // the last one that can prove it, or has; nil before
 	since   time.Time     // when that was told
 	evicted bool
-	over    bool // it has given its slot back
+	refused error // of the first admit, which also holds for the Confirm that follows an Open
+	over    bool  // it has given its slot back
 }
 
 func newAdmission(handshakes, most, mostOfHost int) *admission {
@@ -182,22 +183,24 @@ func (a *admission) welcome(n *newcomer) {
 	}
 }
 
-// full says why n may not become a peer, and whether others of its host have to make room.
-func (a *admission) full(n *newcomer) (ofHost bool, err error) {
+// full says why n may not become a peer, and which peers could make room.
+func (a *admission) full(n *newcomer) (instead func(*newcomer) bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.fullLocked(n)
 }
 
-func (a *admission) fullLocked(n *newcomer) (ofHost bool, err error) {
+func (a *admission) fullLocked(n *newcomer) (instead func(*newcomer) bool, err error) {
 	switch {
 	case n.state == admitted: // its Open was faster than its Confirm
+	case n.refused != nil:
+		return func(*newcomer) bool { return false }, n.refused
 	case a.peers[n.host] >= a.mostOfHost:
-		return true, fmt.Errorf("%w: %v has %d, none of which is idle (ListenConfig.MaxPeersPerHost)", ErrTooManyPeers, n.host, a.mostOfHost)
+		return func(o *newcomer) bool { return o.host == n.host }, fmt.Errorf("%w: %v has %d, none of which is idle (ListenConfig.MaxPeersPerHost)", ErrTooManyPeers, n.host, a.mostOfHost)
 	case a.total >= a.most:
-		return false, fmt.Errorf("%w: %d, none of which is idle (ListenConfig.MaxPeers)", ErrTooManyPeers, a.most)
+		return func(*newcomer) bool { return true }, fmt.Errorf("%w: %d, none of which is idle (ListenConfig.MaxPeers)", ErrTooManyPeers, a.most)
 	}
-	return false, nil
+	return nil, nil
 }
 
 // place waits for a place to prove oneself. Who has one keeps it, for another provider.
@@ -368,8 +371,8 @@ func (a *admission) admit(n *newcomer) error {
 	case n.state == left || n.evicted:
 		return errUnproven
 	}
-	if _, err := a.fullLocked(n); err != nil {
-		return err
+	if _, n.refused = a.fullLocked(n); n.refused != nil {
+		return n.refused
 	}
 	a.unplace(n)
 	n.state = admitted

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -236,14 +237,16 @@ func (p *plan) located(err error) error {
 
 // open opens a conn over a link that is there or over a new one. A listener that
 // refuses on the former may have been replaced by another, and the former's
-// process may be gone: then the address gets a second try.
+// process may be gone: then the address gets a second try. So it does when the new one
+// had to leave at the last moment.
 func (p *plan) open(ctx context.Context) (net.Conn, error) {
 	l, reused, err := p.link(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	c, err := p.openOn(ctx, l, reused)
-	if err == nil || !reused || ctx.Err() != nil || errors.Is(err, ErrMemory) { // for which another link would need more
+	again := reused || errors.Is(err, ErrBusy)                                 // after the Confirm
+	if err == nil || !again || ctx.Err() != nil || errors.Is(err, ErrMemory) { // for which another link would need more
 		return c, err
 	}
 	refused, instead := err, l
@@ -271,10 +274,10 @@ func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, erro
 	return c, nil
 }
 
-// openError is what a failed open over a new link means: whatever ended the
-// peer, the conn was reset.
+// openError is what a failed open over a new link means: if the peer has gone, the conn
+// was reset.
 func openError(err error) error {
-	if errors.Is(err, rendezvous.ErrGoodbye) {
+	if errors.Is(err, rendezvous.ErrGoodbye) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return syscall.ECONNRESET
 	}
 	return err

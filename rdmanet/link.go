@@ -140,7 +140,7 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	}
 	// The dialer's Open may be faster than its Confirm, which comes another way.
 	if err := l.listener.admission.admit(l.newcomer); err != nil {
-		return framing.ResetRefused
+		return engine.NoAnswer // the end of the handshake says why
 	}
 	l.used.Store(true)
 	conn := newConn(l, c, false)

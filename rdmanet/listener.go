@@ -202,11 +202,11 @@ func (l *Listener) receive(nc net.Conn) bool {
 // makeRoom lets a peer go that is idle, if there may be no other beside n.
 func (l *Listener) makeRoom(n *newcomer) error {
 	for {
-		ofHost, err := l.admission.full(n)
+		instead, err := l.admission.full(n)
 		if err == nil {
 			return nil
 		}
-		idle := func(o *link) bool { return o.listener == l && (!ofHost || o.newcomer.host == n.host) }
+		idle := func(o *link) bool { return o.listener == l && instead(o.newcomer) }
 		if !l.t.links.endIdle(idle, (*link).letGo) {
 			l.t.counters.peersRefused.Add(1)
 			return err

@@ -34,7 +34,7 @@ type Config struct {
 // engine. Each may be nil.
 type PeerConfig struct {
 	// Accept is called for every conn that the peer opens. It returns 0 if it
-	// takes the conn; a nil Accept refuses all.
+	// takes the conn, or NoAnswer; a nil Accept refuses all.
 	Accept func(c *Conn, listener uint32) framing.ResetCode
 	// NoMemory is called for every conn that is refused since the budget has no room
 	// for it.
@@ -49,6 +49,10 @@ type PeerConfig struct {
 	// path check has gone through, it can open no conns.
 	Unproven bool
 }
+
+// NoAnswer is what Accept returns where the peer is about to be lost, and will learn
+// better from that why its conn is not taken.
+const NoAnswer = ^framing.ResetCode(0)
 
 // Defaults of Config, and sizes that peers learn at rendezvous.
 const (

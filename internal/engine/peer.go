@@ -324,7 +324,9 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	}
 	if code != 0 {
 		s.remove()
-		p.reset(h.Stream, code)
+		if code != NoAnswer {
+			p.reset(h.Stream, code)
+		}
 		return nil
 	}
 	p.control(ctlFrame{t: framing.TypeAccept, stream: s.id})

@@ -206,7 +206,7 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 }
 
 // reject tells the dialling side why the handshake is over. It may not arrive. Once the
-// dialling side may be through, a goodbye comes first, which is all that it takes then.
+// dialling side may be through, a goodbye comes first: it ends a Session.
 func (hs *handshake) reject(err error, limit time.Duration) {
 	if hs.ready {
 		if _, err := hs.nc.Write([]byte{byte(framing.SignalGoodbye)}); err != nil {

@@ -28,8 +28,8 @@ type Handler interface {
 	Heartbeat()
 	// Ended: the session is over, and its connection closed. It is called
 	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
-	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, or is what the
-	// connection failed with.
+	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, why the listening side has
+	// not let this one in after all, or is what the connection failed with.
 	Ended(err error)
 }
 
@@ -46,6 +46,8 @@ type Session struct {
 	cfg  Config
 	peer Peer
 	page *Page
+
+	dialing bool // the listening side may have rejected this one before it heard of the Confirm
 
 	sent, received atomic.Uint64
 	live           liveness
@@ -64,7 +66,7 @@ type Session struct {
 
 func newSession(hs *handshake, page *Page) *Session {
 	remote := hs.remote // not to keep all of hs
-	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, peer: hs.peer, page: page, done: make(chan struct{})}
+	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, peer: hs.peer, page: page, dialing: hs.readied, done: make(chan struct{})}
 	s.peer.Hello = &remote
 	every := s.cfg.Heartbeat
 	if silence := time.Duration(remote.Silence) * time.Millisecond; silence > 0 {
@@ -152,12 +154,12 @@ func (s *Session) receive(h Handler) error {
 		if n > 0 {
 			s.live.hear(s.cfg.Schedule.now())
 		}
-		for _, b := range buf[:n] {
+		for i, b := range buf[:n] {
 			switch framing.Signal(b) {
 			case framing.SignalHeartbeat:
 				h.Heartbeat()
 			case framing.SignalGoodbye:
-				return ErrGoodbye
+				return s.farewell(buf[i+1 : n])
 			default:
 				return fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, b)
 			}
@@ -169,6 +171,21 @@ func (s *Session) receive(h Handler) error {
 			return err
 		}
 	}
+}
+
+// farewell is what a goodbye means, of which rest has come, too: it says nothing more, or
+// precedes a Reject. See handshake.reject.
+func (s *Session) farewell(rest []byte) error {
+	if !s.dialing {
+		return ErrGoodbye
+	}
+	_ = s.nc.SetReadDeadline(time.Now().Add(lingerTime))
+	hs := &handshake{nc: s.nc, in: rest}
+	_, body, err := hs.expect(framing.KindReject)
+	if err != nil {
+		return ErrGoodbye
+	}
+	return hs.rejected(body)
 }
 
 // send writes one signal, with s.out held. A failure does not end the session by itself:

@@ -122,6 +122,8 @@ func isOften(t *testing.T, least int, s *Session) {
 }
 
 func TestSessionEnds(t *testing.T) {
+	reject, err := framing.AppendMessage(nil, framing.KindReject, rejectOf(ErrTooManyPeers))
+	require.NoError(t, err)
 	tests := []struct {
 		name string
 		do   func(peer net.Conn)
@@ -130,6 +132,13 @@ func TestSessionEnds(t *testing.T) {
 		{"the peer dies", func(p net.Conn) { p.Close() }, io.ErrUnexpectedEOF},
 		{"an unknown signal", func(p net.Conn) { _, _ = p.Write([]byte{1, 99}) }, ErrMalformed},
 		{"a goodbye and more", func(p net.Conn) { _, _ = p.Write([]byte{2, 3, 99}) }, ErrGoodbye},
+		{"a goodbye, and why", func(p net.Conn) { _, _ = p.Write(append([]byte{1, 2}, reject...)) }, ErrTooManyPeers},
+		{"a goodbye, and why in pieces", func(p net.Conn) {
+			for _, b := range append([]byte{2}, reject...) {
+				_, _ = p.Write([]byte{b})
+			}
+		}, ErrTooManyPeers},
+		{"a goodbye, and why in part", func(p net.Conn) { _, _ = p.Write(append([]byte{2}, reject[:9]...)) }, ErrGoodbye},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

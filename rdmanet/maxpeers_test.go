@@ -1,0 +1,43 @@
+package rdmanet_test
+
+import (
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// TestMaxPeersAtOnce: of dials that race for the last places those that lose learn why,
+// however far they had come.
+func TestMaxPeersAtOnce(t *testing.T) {
+	const places, dials = 2, 8
+	for round := range rounds(30, 500) {
+		n := simfabric.New(simfabric.Config{Seed: uint64(round), Personality: simfabric.TCP()})
+		there := rdmanet.NewTransport(n)
+		l := listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: places})
+		var racers sync.WaitGroup
+		var in atomic.Int32
+		for range dials {
+			here := rdmanet.NewTransport(n)
+			t.Cleanup(func() { here.Close() })
+			racers.Go(func() {
+				c, err := (&rdmanet.Dialer{Transport: here, Timeout: patience}).Dial("rdma", l.Addr().String())
+				if err != nil {
+					assert.ErrorIs(t, err, rdmanet.ErrTooManyPeers)
+					return
+				}
+				in.Add(1)
+				t.Cleanup(func() { c.Close() })
+			})
+		}
+		racers.Wait()
+		require.False(t, t.Failed(), "round %d", round)
+		require.EqualValues(t, places, in.Load())
+		require.NoError(t, there.Close())
+	}
+}
