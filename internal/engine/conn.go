@@ -15,8 +15,8 @@ import (
 
 // Conn is the blocking face of a stream, with the semantics of net.Conn. Its
 // errors are bare sentinels: io.EOF, net.ErrClosed, os.ErrDeadlineExceeded,
-// syscall.ECONNRESET, EPIPE and ECONNREFUSED. All methods may be called
-// concurrently.
+// syscall.ECONNRESET, which says why the peer was lost if it was, EPIPE and
+// ECONNREFUSED. All methods may be called concurrently.
 type Conn struct {
 	stream *stream
 	e      *Endpoint

@@ -220,6 +220,8 @@ func TestPeerLost(t *testing.T) {
 	for _, c := range []*Conn{a2, b2} {
 		_, err = c.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.ErrorContains(t, err, io.ErrUnexpectedEOF.Error(), "why")
+		require.NotErrorIs(t, err, io.ErrUnexpectedEOF, "no end of the stream")
 		_, err = c.Write(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 	}

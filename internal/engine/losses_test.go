@@ -26,10 +26,12 @@ func TestLosses(t *testing.T) {
 		}
 		b.net.Lose(1. / 10_000)
 		var traffic sync.WaitGroup
+		resets := make([][2]error, len(conns))
 		for i, ends := range conns {
 			size := []int{1, 64, 20_000, 300_000}[i]
-			traffic.Go(func() { assert.ErrorIs(t, pingPong(ends[0], size, true), syscall.ECONNRESET) })
-			traffic.Go(func() { assert.ErrorIs(t, pingPong(ends[1], size, false), syscall.ECONNRESET) })
+			for side, c := range ends {
+				traffic.Go(func() { resets[i][side] = pingPong(c, size, side == 0) })
+			}
 		}
 		for b.net.Stats().Lost == 0 {
 			time.Sleep(10 * time.Millisecond)
@@ -43,6 +45,12 @@ func TestLosses(t *testing.T) {
 			p.e.mu.Lock()
 			errs = append(errs, p.p.err)
 			p.e.mu.Unlock()
+		}
+		for _, ends := range resets {
+			for side, err := range ends {
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				assert.ErrorContains(t, err, errs[side].Error(), "it says why")
+			}
 		}
 		assert.True(t, errors.Is(errs[0], ErrMissing) || errors.Is(errs[1], ErrMissing), "%v", errs)
 		assert.Equal(t, RoomOpen, b.ea.Room())

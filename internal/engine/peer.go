@@ -207,6 +207,8 @@ func (c *core) fail(p *peer, err error) {
 	p.unstall()
 	c.blocked -= p.blocked.len()
 	p.blocked = fifo[*stream]{}
+	// The text only: what it wraps, such as a time-out, would mean something else there.
+	reset := fmt.Errorf("%w: %v", syscall.ECONNRESET, err)
 	cut := 0
 	for _, s := range slices.Clone(p.list) {
 		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
@@ -215,7 +217,7 @@ func (c *core) fail(p *peer, err error) {
 		if s.dropClaim(); s.inLease != nil {
 			s.leaseEnds()
 		}
-		s.fail(syscall.ECONNRESET)
+		s.fail(reset)
 	}
 	for i := p.head; i < len(p.out); i++ { // never posted
 		p.out[i].tx.release()

@@ -165,8 +165,8 @@ func (s *Session) receive(h Handler) error {
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF): // without a goodbye: the process died
-			return io.ErrUnexpectedEOF
+		case errors.Is(err, io.EOF): // the process died
+			return fmt.Errorf("its connection ended without a goodbye: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return err
 		}
