@@ -57,6 +57,7 @@ var (
 	// errCrowded ends a handshake that newer ones have crowded out.
 	errCrowded = errors.New("too many handshakes at a time, this one was among the oldest")
 	// errUnproven ends one that others' need the place of.
+	errIgnored  = fmt.Errorf("%w: there was no place when this one wanted it", ErrBusy)
 	errUnproven = fmt.Errorf("%w: too many handshakes at a time, and over the fabric nothing came for this one", ErrBusy)
 )
 
@@ -100,8 +101,8 @@ type newcomer struct {
 	peer    prover        // the last one that can prove it, or has; nil before
 	since   time.Time     // when that was told
 	evicted bool
-	refused error // of the first admit, which also holds for the Confirm that follows an Open
-	over    bool  // it has given its slot back
+	ignored bool // its Open was, as there was no place: should there be one by its Confirm, it has to come again
+	over    bool // it has given its slot back
 }
 
 func newAdmission(handshakes, most, mostOfHost int) *admission {
@@ -193,8 +194,6 @@ func (a *admission) full(n *newcomer) (instead func(*newcomer) bool, err error) 
 func (a *admission) fullLocked(n *newcomer) (instead func(*newcomer) bool, err error) {
 	switch {
 	case n.state == admitted: // its Open was faster than its Confirm
-	case n.refused != nil:
-		return func(*newcomer) bool { return false }, n.refused
 	case a.peers[n.host] >= a.mostOfHost:
 		return func(o *newcomer) bool { return o.host == n.host }, fmt.Errorf("%w: %v has %d, none of which is idle (ListenConfig.MaxPeersPerHost)", ErrTooManyPeers, n.host, a.mostOfHost)
 	case a.total >= a.most:
@@ -371,8 +370,12 @@ func (a *admission) admit(n *newcomer) error {
 	case n.state == left || n.evicted:
 		return errUnproven
 	}
-	if _, n.refused = a.fullLocked(n); n.refused != nil {
-		return n.refused
+	if _, err := a.fullLocked(n); err != nil {
+		n.ignored = true
+		return err
+	}
+	if n.ignored {
+		return errIgnored
 	}
 	a.unplace(n)
 	n.state = admitted

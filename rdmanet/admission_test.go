@@ -90,6 +90,31 @@ func TestAdmissionOfTheSecond(t *testing.T) {
 	assert.Empty(t, c.peers)
 }
 
+// TestIgnoredOpen: who opens a conn while there is no place, which nobody answers, has to
+// come again should there be one by its Confirm.
+func TestIgnoredOpen(t *testing.T) {
+	c := newAdmission(9, 1, 9)
+	comes := func() (*newcomer, *engine.Peer) {
+		n, err := c.enter(t.Context(), func(error) {}, netip.Prefix{})
+		require.NoError(t, err)
+		require.NoError(t, c.place(t.Context(), n))
+		p := new(engine.Peer)
+		c.proves(n, p)
+		return n, p
+	}
+	first, peer := comes()
+	require.NoError(t, c.admit(first))
+	second, _ := comes()
+	require.ErrorIs(t, c.admit(second), ErrTooManyPeers, "by its Open")
+	c.gone(first, peer)
+	_, err := c.full(second)
+	require.NoError(t, err)
+	require.ErrorIs(t, c.admit(second), ErrBusy, "by its Confirm")
+	c.leave(second)
+	third, _ := comes()
+	require.NoError(t, c.admit(third))
+}
+
 // TestAdmittedUnconfirmed: who has opened a conn, and does not confirm, has become a
 // peer: it takes no place among the handshakes that others could not take from it.
 func TestAdmittedUnconfirmed(t *testing.T) {

@@ -1,11 +1,11 @@
 package rdmanet
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math/rand/v2"
 	"net"
@@ -235,18 +235,26 @@ func (p *plan) located(err error) error {
 	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(at), Err: err}
 }
 
-// open opens a conn over a link that is there or over a new one. A listener that
-// refuses on the former may have been replaced by another, and the former's
-// process may be gone: then the address gets a second try. So it does when the new one
-// had to leave at the last moment.
-func (p *plan) open(ctx context.Context) (net.Conn, error) {
+// open opens a conn over a link that is there or over a new one, which may have to leave
+// again at the last moment.
+func (p *plan) open(ctx context.Context) (c net.Conn, err error) {
+	err = whileBusy(ctx, func() error {
+		c, err = p.openOnce(ctx)
+		return err
+	})
+	return c, err
+}
+
+// openOnce is open for as long as nobody is too busy. A listener that refuses on a link
+// that is there may have been replaced by another, and the link's process may be gone:
+// then the address gets a second try.
+func (p *plan) openOnce(ctx context.Context) (net.Conn, error) {
 	l, reused, err := p.link(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	c, err := p.openOn(ctx, l, reused)
-	again := reused || errors.Is(err, ErrBusy)                                 // after the Confirm
-	if err == nil || !again || ctx.Err() != nil || errors.Is(err, ErrMemory) { // for which another link would need more
+	if err == nil || !reused || ctx.Err() != nil || errors.Is(err, ErrMemory) { // for which another link would need more
 		return c, err
 	}
 	refused, instead := err, l
@@ -269,18 +277,9 @@ func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, erro
 	p.t.links.unuse(l)
 	if err != nil {
 		l.unused()
-		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: openError(err)}
+		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: cmp.Or(l.rejection(), err)}
 	}
 	return c, nil
-}
-
-// openError is what a failed open over a new link means: if the peer has gone, the conn
-// was reset.
-func openError(err error) error {
-	if errors.Is(err, rendezvous.ErrGoodbye) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return syscall.ECONNRESET
-	}
-	return err
 }
 
 // A listener that is busy is asked again, after about firstPause and then twice as long each
@@ -290,20 +289,29 @@ const (
 	mostPause  = time.Second
 )
 
-// connect makes a new link, which takes as many handshakes as one may take time.
-func (p *plan) connect(ctx context.Context) (*link, error) {
+// whileBusy calls f until the listener is not busy, for as long as a handshake may take.
+func whileBusy(ctx context.Context, f func() error) error {
 	last := time.Now().Add(rendezvous.DefaultTimeout)
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
-		l, err := p.handshake(ctx)
+		err := f()
 		if !errors.Is(err, ErrBusy) || time.Now().Add(pause).After(last) {
-			return l, err
+			return err
 		}
 		select {
 		case <-time.After(pause/2 + rand.N(pause)):
 		case <-ctx.Done():
-			return nil, because(ctx.Err(), err)
+			return because(ctx.Err(), err)
 		}
 	}
+}
+
+// connect makes a new link.
+func (p *plan) connect(ctx context.Context) (l *link, err error) {
+	err = whileBusy(ctx, func() error {
+		l, err = p.handshake(ctx)
+		return err
+	})
+	return l, err
 }
 
 // handshake makes a new link, unless that is known to fail: without a library nobody need be
@@ -328,10 +336,11 @@ func (p *plan) handshake(ctx context.Context) (*link, error) {
 	if p.TLSConfig != nil {
 		cfg.TLS = rendezvous.ClientTLS(p.TLSConfig, p.key.serverName)
 	}
+	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
 	if p.Fallback != FallbackNone {
+		_, _, _ = p.t.offers(local.ap.Addr(), p.Providers) // loads libfabric, which is not the listener's time
 		cfg.Timeout = fallbackPatience(ctx)
 	}
-	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
 	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
 	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience

@@ -19,7 +19,7 @@ const (
 	// rdmanet, shares no provider, or if the fabric does not come up.
 	// Transport.Stats counts this and ConnInfo.Fallback says why. A peer of
 	// another protocol that says nothing at first is given up on after 3
-	// seconds, without what it takes to load libfabric, and its address remembered:
+	// seconds, in which libfabric has been loaded, and its address remembered:
 	// see Transport.FailureMemory. An rdmanet
 	// listener takes plain TCP only with AcceptTCP: without, it closes the connection,
 	// as the first Read tells.

@@ -7,15 +7,18 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -90,6 +93,42 @@ func TestFallback(t *testing.T) {
 		require.NoError(t, err)
 		require.NoError(t, c.Close())
 	})
+}
+
+// slowToLoad is a fabric of which it takes long to find out what there is, once.
+type slowToLoad struct {
+	*simfabric.Network
+	loaded atomic.Bool
+	takes  time.Duration
+}
+
+func (s *slowToLoad) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
+	if !s.loaded.Swap(true) {
+		time.Sleep(s.takes)
+	}
+	return s.Network.Providers(src)
+}
+
+// TestFallbackAfterSlowLoad: what this side takes to load libfabric is not the listener's
+// time, and not that of the fallback.
+func TestFallbackAfterSlowLoad(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+	there := rdmanet.NewTransport(n)
+	t.Cleanup(func() { there.Close() })
+	for name, address := range map[string]string{
+		"fabric": listen(t, rdmanet.ListenConfig{Transport: there}).Addr().String(),
+		"TCP":    silent(t),
+	} {
+		t.Run(name, func(t *testing.T) {
+			here := rdmanet.NewTransport(&slowToLoad{Network: n, takes: 1800 * time.Millisecond})
+			defer here.Close()
+			d := rdmanet.Dialer{Transport: here, Timeout: 3 * time.Second, Fallback: rdmanet.FallbackTCP}
+			c, err := d.Dial("rdma", address)
+			require.NoError(t, err)
+			assert.Equal(t, name == "TCP", c.(*rdmanet.Conn).Info().Fallback != nil)
+			require.NoError(t, c.Close())
+		})
+	}
 }
 
 func TestAcceptTCP(t *testing.T) {

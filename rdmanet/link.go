@@ -299,6 +299,9 @@ func (l *link) unused() {
 	}
 }
 
+// rejection is why the listener has not let this side in after all, nil if it has.
+func (l *link) rejection() error { return l.session.Load().Rejection() }
+
 // open opens a conn to the listener that was met at the rendezvous.
 func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	c, err := l.peer.Open(ctx, l.session.Load().Remote().Listener)

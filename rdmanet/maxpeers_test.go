@@ -4,6 +4,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -38,6 +39,41 @@ func TestMaxPeersAtOnce(t *testing.T) {
 		racers.Wait()
 		require.False(t, t.Failed(), "round %d", round)
 		require.EqualValues(t, places, in.Load())
+		require.NoError(t, there.Close())
+	}
+}
+
+// TestIdlePeersMakeRoomAtOnce: peers without conns make room for dials that race, however
+// these overtake each other.
+func TestIdlePeersMakeRoomAtOnce(t *testing.T) {
+	const places = 6
+	for round := range rounds(2, 50) {
+		n := simfabric.New(simfabric.Config{Seed: uint64(round), Personality: simfabric.TCP()})
+		there := rdmanet.NewTransport(n)
+		l := listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: places})
+		dialer := func() *rdmanet.Dialer {
+			here := rdmanet.NewTransport(n)
+			t.Cleanup(func() { here.Close() })
+			return &rdmanet.Dialer{Transport: here, Timeout: patience}
+		}
+		for range places {
+			c, s := meet(t, dialer(), l)
+			closeAll(t, c, s)
+		}
+		time.Sleep(1100 * time.Millisecond) // so that they count as idle
+		require.Equal(t, places, there.Stats().Peers)
+		var racers sync.WaitGroup
+		for range places {
+			d := dialer()
+			racers.Go(func() {
+				c, err := d.Dial("rdma", l.Addr().String())
+				if assert.NoError(t, err) {
+					t.Cleanup(func() { c.Close() })
+				}
+			})
+		}
+		racers.Wait()
+		require.False(t, t.Failed(), "round %d", round)
 		require.NoError(t, there.Close())
 	}
 }

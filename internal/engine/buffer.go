@@ -63,7 +63,7 @@ func (c *Conn) allocError() error {
 	if c.stream.closed() {
 		return errClosed
 	}
-	return c.stream.p.err
+	return c.stream.p.lost
 }
 
 // allocChunk takes a staging chunk, if there is one to spare: the last chunks are for
@@ -72,14 +72,14 @@ func (c *Conn) allocChunk(n int) (*Buffer, error) {
 	e, co := c.e, c.e.core
 	first := co.stage.Len() == 0
 	if first {
-		o := &order{of: &supply{slots: co.stage}, slots: stageChunks}
+		o := &order{of: &supply{slots: co.stage}, slots: co.stageOrder()}
 		e.unlocked(func() { o.carryOut(co) })
 		co.supplied(o)
 		if err := c.allocError(); err != nil {
 			return nil, err
 		}
 	}
-	if !first && co.stage.Free() <= keptChunks {
+	if !first && co.stage.Free() <= min(keptChunks, co.stage.Len()/2) {
 		return nil, nil
 	}
 	slot, ok := co.takeStage()

@@ -14,9 +14,9 @@ import (
 )
 
 // Conn is the blocking face of a stream, with the semantics of net.Conn. Its
-// errors are bare sentinels: io.EOF, net.ErrClosed, os.ErrDeadlineExceeded,
-// syscall.ECONNRESET, which says why the peer was lost if it was, EPIPE and
-// ECONNREFUSED. All methods may be called concurrently.
+// errors are sentinels: io.EOF, net.ErrClosed, os.ErrDeadlineExceeded,
+// syscall.ECONNRESET, EPIPE and ECONNREFUSED. That of a lost peer wraps
+// ECONNRESET, and says why. All methods may be called concurrently.
 type Conn struct {
 	stream *stream
 	e      *Endpoint

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -422,7 +421,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	switch {
 	case errors.Is(s.err, syscall.ECONNRESET) && s.p.err == nil: // taken, and reset since: its user finds out
 	case s.err != nil:
-		err = cmp.Or(s.p.err, s.err) // why, if it is the peer that was lost
+		err = s.err
 		s.close()
 		return nil, err
 	case s.opening():

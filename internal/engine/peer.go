@@ -28,6 +28,7 @@ type peer struct {
 	eager    int  // most payload of a frame that both sides take
 	cfg      PeerConfig
 	err      error       // why it was lost
+	lost     error       // what calls of its streams get for that: an ECONNRESET
 	ended    bool        // the owner knows of err
 	answers  atomic.Bool // a frame of it has come; read without the lock
 
@@ -208,7 +209,7 @@ func (c *core) fail(p *peer, err error) {
 	c.blocked -= p.blocked.len()
 	p.blocked = fifo[*stream]{}
 	// The text only: what it wraps, such as a time-out, would mean something else there.
-	reset := fmt.Errorf("%w: %v", syscall.ECONNRESET, err)
+	p.lost = fmt.Errorf("%w: %v", syscall.ECONNRESET, err)
 	cut := 0
 	for _, s := range slices.Clone(p.list) {
 		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
@@ -217,7 +218,7 @@ func (c *core) fail(p *peer, err error) {
 		if s.dropClaim(); s.inLease != nil {
 			s.leaseEnds()
 		}
-		s.fail(reset)
+		s.fail(p.lost)
 	}
 	for i := p.head; i < len(p.out); i++ { // never posted
 		p.out[i].tx.release()
@@ -271,7 +272,7 @@ func (p *peer) checkGone() {
 func (p *peer) open(listener uint32) (*stream, error) {
 	switch {
 	case p.err != nil:
-		return nil, p.err
+		return nil, p.lost
 	case p.unanswered > maxUnanswered:
 		return nil, errUnanswered
 	}

@@ -105,6 +105,8 @@ func (s *stream) writeFrames(b []byte) int {
 		switch {
 		case s.grant == grantHeld && s.p.c.stage.Len() > 0:
 			return 0 // it goes by RDMA, when there is room
+		case s.grant == grantHeld: // it was given back while the ring was full: see trimStage
+			s.p.c.wantStage()
 		case s.grant == grantNone:
 			s.ask()
 		}

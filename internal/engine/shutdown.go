@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"slices"
 	"syscall"
@@ -111,7 +112,7 @@ func (c *core) tryFree() {
 // discard drops what a stream has not read yet: its memory is going away.
 func (s *stream) discard() {
 	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
-		s.err = syscall.ECONNRESET
+		s.err = cmp.Or(s.p.lost, error(syscall.ECONNRESET))
 	}
 	s.segs = segments{}
 	s.freeRing()

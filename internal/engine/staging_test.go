@@ -151,3 +151,46 @@ func TestSendersLeaveMemoryForRings(t *testing.T) {
 	}
 	require.Zero(t, budget.Stats().Used)
 }
+
+// TestBuffersShareStaging: while memory is short a small Buffer has no more of it mapped than a
+// write has, and none of the last eighth; and leaves half of what there is to writes.
+func TestBuffersShareStaging(t *testing.T) {
+	t.Parallel()
+	const limit = 64 << 20
+	for name, tt := range map[string]struct{ left, chunks, lent int }{
+		"plenty":    {limit * 3 / 4, stageChunks, stageChunks - keptChunks},
+		"short":     {limit / 4, stageFew, stageFew / 2},
+		"an eighth": {limit / 8, 0, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			budget := pool.NewBudget(limit)
+			l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Budget: budget})
+			a, b, err := l.open()
+			require.NoError(t, err)
+			stats := budget.Stats()
+			hogged := stats.Limit - stats.Used - int64(tt.left)
+			require.NoError(t, budget.Reserve(hogged))
+			var lent []*Buffer
+			chunks := 0
+			for range stageChunks {
+				buf, err := a.AllocBuffer(4096)
+				require.NoError(t, err)
+				lent = append(lent, buf)
+				if buf.chunk {
+					chunks++
+				}
+			}
+			assert.Equal(t, tt.lent, chunks)
+			l.ea.enter()
+			assert.Equal(t, tt.chunks, l.ea.core.stage.Len())
+			l.ea.leave()
+			for _, buf := range lent {
+				buf.Release()
+			}
+			budget.Release(hogged)
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+			l.close(t)
+		})
+	}
+}

@@ -71,6 +71,15 @@ func (c *core) wantStage() {
 // mayStageMuch reports that there is memory for more than stageFew chunks of staging memory.
 func (c *core) mayStageMuch() bool { return c.leaves(2, stageChunks*stepSize) }
 
+// stageOrder is how many chunks of it to map next.
+func (c *core) stageOrder() int {
+	n := stageFew
+	if c.mayStageMuch() {
+		n = stageChunks
+	}
+	return max(1, min(n, c.most(&c.staging)-c.stage.Len()))
+}
+
 // most is how many slots there may be. What dead peers hold of them is made up for.
 func (c *core) most(s *supply) int {
 	switch s.slots {
@@ -127,9 +136,7 @@ func (c *core) nextOrder() *order {
 			case nil:
 				o.size, o.ring = s.peer.slabSize(), s.peer.ringSize(s.peer.landing.Stats().Blocks+1)
 			case c.stage:
-				if !c.mayStageMuch() {
-					o.slots = stageFew
-				}
+				o.slots = c.stageOrder()
 			case c.tx:
 				o.slots = c.most(s) - s.slots.Len()
 			case c.rx:
@@ -151,14 +158,14 @@ func (o *order) carryOut(c *core) {
 		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
 	default:
 		for o.slots > 0 && o.slab == nil {
-			if o.of != &c.staging || c.leaves(8, o.slots*stepSize) {
+			if o.of.slots != c.stage || c.leaves(8, o.slots*stepSize) {
 				o.slab, _ = o.of.slots.Map(o.slots)
 			}
 			if o.slab == nil {
 				o.slots /= 4
 			}
 		}
-		if o.slab == nil && o.of == &c.staging { // rings are of no use then: they make room
+		if o.slab == nil && o.of.slots == c.stage { // rings are of no use then: they make room
 			c.cfg.Budget.RunShort()
 		}
 	}
@@ -205,6 +212,9 @@ func (c *core) suppliedSlots(s *supply, o *order) {
 	}
 	s.slots.Add(o.slab, o.slots)
 	c.freed = true
+	if s.slots == c.stage { // trimStage leaves it to its writers for a while
+		c.stageUsed = true
+	}
 	if s.slots == c.rx {
 		c.postFree()
 	}

@@ -101,7 +101,8 @@ func TestUnadmitted(t *testing.T) {
 			require.NoError(t, r.err)
 			h := newRecorder()
 			r.s.Start(h)
-			require.ErrorContains(t, <-h.ended, full.Error())
+			require.ErrorIs(t, <-h.ended, ErrGoodbye)
+			require.EqualError(t, r.s.Rejection(), full.Error())
 			require.NoError(t, r.s.Close())
 		})
 	}

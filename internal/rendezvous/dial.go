@@ -15,18 +15,16 @@ import (
 
 // Dial performs the dialling side's handshake on nc, a connection to a listening
 // side that calls Accept. It owns nc from then on and closes it on failure. When
-// ctx ends, Dial returns at once, but from Binder.Hello, which counts as no part of
-// cfg.Timeout: it may load a library. cfg.TLS must have what tls.Client needs.
+// ctx ends, Dial returns at once. cfg.TLS must have what tls.Client needs.
 func Dial(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
 	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
-	if err := hs.introduce(); err != nil {
-		nc.Close()
-		return nil, nil, err
-	}
 	return hs.run(ctx, hs.dial)
 }
 
 func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
+	if err := hs.introduce(); err != nil {
+		return nil, err
+	}
 	if err := hs.dialPreamble(ctx); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,6 @@ func TestMain(m *testing.M) {
 // says so: keys of the maps are provider names.
 type fakeBinder struct {
 	hello                   framing.Hello
-	loads                   time.Duration // what Hello takes
 	helloErr, authErr       error
 	prepare, connect, check map[string]error
 	hang                    map[string]bool
@@ -72,10 +71,7 @@ func offer(provider string) framing.Offer {
 	return framing.Offer{Provider: provider, Protocol: 7, ProtocolVersion: 1, Library: "1.17", SameHost: provider == "shm"}
 }
 
-func (b *fakeBinder) Hello(netip.Addr) (framing.Hello, error) {
-	time.Sleep(b.loads)
-	return b.hello, b.helloErr
-}
+func (b *fakeBinder) Hello(netip.Addr) (framing.Hello, error) { return b.hello, b.helloErr }
 
 func (b *fakeBinder) Authorize(ctx context.Context, peer *Peer) error {
 	if b.authorised != nil {

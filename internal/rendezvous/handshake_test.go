@@ -347,15 +347,6 @@ func TestTimeout(t *testing.T) {
 			})
 		}
 	}
-	t.Run("what the dialing side loads is not the listener's time", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			dnc, lnc := net.Pipe()
-			b := newBinder(offer("tcp"))
-			b.loads = 4 * time.Second
-			d, _ := meet(t, dnc, lnc, Config{Timeout: 3 * time.Second}, Config{}, b, newBinder(offer("tcp")))
-			require.NoError(t, d.err)
-		})
-	})
 	t.Run("the caller's deadline", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			mine, theirs := net.Pipe()

@@ -54,14 +54,15 @@ type Session struct {
 
 	out sync.Mutex // one signal at a time; held while it is written, and taken before mu
 
-	mu      sync.Mutex // held for short times only; guards what follows
-	cause   error      // why the session ends, set once, before nc is closed
-	leaving error      // why it is about to, set once, before the goodbye
-	started bool
-	ending  bool          // the reader needs nobody any more: Ended is next
-	done    chan struct{} // closed when the reader has returned
-	deaf    chan struct{} // closed when nobody listens to the doorbell any more; made by Start
-	freed   sync.Once
+	mu        sync.Mutex // held for short times only; guards what follows
+	cause     error      // why the session ends, set once, before nc is closed
+	leaving   error      // why it is about to, set once, before the goodbye
+	rejection error      // see Rejection
+	started   bool
+	ending    bool          // the reader needs nobody any more: Ended is next
+	done      chan struct{} // closed when the reader has returned
+	deaf      chan struct{} // closed when nobody listens to the doorbell any more; made by Start
+	freed     sync.Once
 }
 
 func newSession(hs *handshake, page *Page) *Session {
@@ -99,6 +100,14 @@ func (s *Session) TLSState() (tls.ConnectionState, bool) {
 		return tls.ConnectionState{}, false
 	}
 	return *s.peer.TLS, true
+}
+
+// Rejection is why the listening side has not let this side in after all, although that
+// had confirmed; nil if it has. It is known before Ended is called.
+func (s *Session) Rejection() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rejection
 }
 
 // Stats returns the counters so far.
@@ -159,7 +168,8 @@ func (s *Session) receive(h Handler) error {
 			case framing.SignalHeartbeat:
 				h.Heartbeat()
 			case framing.SignalGoodbye:
-				return s.farewell(buf[i+1 : n])
+				s.readRejection(buf[i+1 : n])
+				return ErrGoodbye
 			default:
 				return fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, b)
 			}
@@ -173,19 +183,21 @@ func (s *Session) receive(h Handler) error {
 	}
 }
 
-// farewell is what a goodbye means, of which rest has come, too: it says nothing more, or
-// precedes a Reject. See handshake.reject.
-func (s *Session) farewell(rest []byte) error {
+// readRejection reads what may follow a goodbye, of which rest has come. See
+// handshake.reject.
+func (s *Session) readRejection(rest []byte) {
 	if !s.dialing {
-		return ErrGoodbye
+		return
 	}
 	_ = s.nc.SetReadDeadline(time.Now().Add(lingerTime))
 	hs := &handshake{nc: s.nc, in: rest}
 	_, body, err := hs.expect(framing.KindReject)
 	if err != nil {
-		return ErrGoodbye
+		return // most goodbyes are no more than that
 	}
-	return hs.rejected(body)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.rejection = hs.rejected(body)
 }
 
 // send writes one signal, with s.out held. A failure does not end the session by itself:

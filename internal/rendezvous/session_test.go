@@ -125,20 +125,21 @@ func TestSessionEnds(t *testing.T) {
 	reject, err := framing.AppendMessage(nil, framing.KindReject, rejectOf(ErrTooManyPeers))
 	require.NoError(t, err)
 	tests := []struct {
-		name string
-		do   func(peer net.Conn)
-		want error
+		name      string
+		do        func(peer net.Conn)
+		want      error
+		rejection error
 	}{
-		{"the peer dies", func(p net.Conn) { p.Close() }, io.ErrUnexpectedEOF},
-		{"an unknown signal", func(p net.Conn) { _, _ = p.Write([]byte{1, 99}) }, ErrMalformed},
-		{"a goodbye and more", func(p net.Conn) { _, _ = p.Write([]byte{2, 3, 99}) }, ErrGoodbye},
-		{"a goodbye, and why", func(p net.Conn) { _, _ = p.Write(append([]byte{1, 2}, reject...)) }, ErrTooManyPeers},
+		{"the peer dies", func(p net.Conn) { p.Close() }, io.ErrUnexpectedEOF, nil},
+		{"an unknown signal", func(p net.Conn) { _, _ = p.Write([]byte{1, 99}) }, ErrMalformed, nil},
+		{"a goodbye and more", func(p net.Conn) { _, _ = p.Write([]byte{2, 3, 99}) }, ErrGoodbye, nil},
+		{"a goodbye, and why", func(p net.Conn) { _, _ = p.Write(append([]byte{1, 2}, reject...)) }, ErrGoodbye, ErrTooManyPeers},
 		{"a goodbye, and why in pieces", func(p net.Conn) {
 			for _, b := range append([]byte{2}, reject...) {
 				_, _ = p.Write([]byte{b})
 			}
-		}, ErrTooManyPeers},
-		{"a goodbye, and why in part", func(p net.Conn) { _, _ = p.Write(append([]byte{2}, reject[:9]...)) }, ErrGoodbye},
+		}, ErrGoodbye, ErrTooManyPeers},
+		{"a goodbye, and why in part", func(p net.Conn) { _, _ = p.Write(append([]byte{2}, reject[:9]...)) }, ErrGoodbye, nil},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,6 +149,7 @@ func TestSessionEnds(t *testing.T) {
 			d.Start(h)
 			tt.do(lnc)
 			assert.ErrorIs(t, h.wait(t), tt.want)
+			assert.ErrorIs(t, d.Rejection(), tt.rejection)
 			_, err := dnc.Write([]byte{1})
 			assert.ErrorIs(t, err, net.ErrClosed, "the connection is closed before Ended")
 		})
