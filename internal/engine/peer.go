@@ -209,7 +209,7 @@ func (c *core) fail(p *peer, err error) {
 	c.blocked -= p.blocked.len()
 	p.blocked = fifo[*stream]{}
 	// The text only: what it wraps, such as a time-out, would mean something else there.
-	p.lost = fmt.Errorf("%w: %v", syscall.ECONNRESET, err)
+	p.lost = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
 	cut := 0
 	for _, s := range slices.Clone(p.list) {
 		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
