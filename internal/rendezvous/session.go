@@ -28,8 +28,8 @@ type Handler interface {
 	Heartbeat()
 	// Ended: the session is over, and its connection closed. It is called
 	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
-	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, why the listening side has
-	// not let this one in after all, or is what the connection failed with.
+	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, or is what the
+	// connection failed with.
 	Ended(err error)
 }
 
