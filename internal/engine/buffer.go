@@ -30,7 +30,8 @@ type Buffer struct {
 // errReleased: the buffer's memory is not its holder's any more.
 var errReleased = errors.New("buffer was released or sent before")
 
-// keptChunks is how much staging memory AllocBuffer leaves to writes.
+// keptChunks is how much staging memory AllocBuffer leaves to writes, or half of it if that
+// is less, but one chunk at least.
 const keptChunks = 8
 
 // Bytes is the memory. It must not be used after Release or SendBuffer.
@@ -70,8 +71,7 @@ func (c *Conn) allocError() error {
 // writes, which would wait for them for ever.
 func (c *Conn) allocChunk(n int) (*Buffer, error) {
 	e, co := c.e, c.e.core
-	first := co.stage.Len() == 0
-	if first {
+	if co.stage.Len() == 0 {
 		o := &order{of: &supply{slots: co.stage}, slots: co.stageOrder()}
 		e.unlocked(func() { o.carryOut(co) })
 		co.supplied(o)
@@ -79,7 +79,7 @@ func (c *Conn) allocChunk(n int) (*Buffer, error) {
 			return nil, err
 		}
 	}
-	if !first && co.stage.Free() <= min(keptChunks, co.stage.Len()/2) {
+	if co.stage.Free() <= max(1, min(keptChunks, co.stage.Len()/2)) {
 		return nil, nil
 	}
 	slot, ok := co.takeStage()
