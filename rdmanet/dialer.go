@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -277,7 +276,7 @@ func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, erro
 	p.t.links.unuse(l)
 	if err != nil {
 		l.unused()
-		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: cmp.Or(l.rejection(), err)}
+		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: err}
 	}
 	return c, nil
 }

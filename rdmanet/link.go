@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -299,14 +300,13 @@ func (l *link) unused() {
 	}
 }
 
-// rejection is why the listener has not let this side in after all, nil if it has.
-func (l *link) rejection() error { return l.session.Load().Rejection() }
-
-// open opens a conn to the listener that was met at the rendezvous.
+// open opens a conn to the listener that was met at the rendezvous. Where that has not let
+// this side in after all, it says why.
 func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
-	c, err := l.peer.Open(ctx, l.session.Load().Remote().Listener)
+	s := l.session.Load()
+	c, err := l.peer.Open(ctx, s.Remote().Listener)
 	if err != nil {
-		return nil, err
+		return nil, cmp.Or(s.Rejection(), err)
 	}
 	l.t.counters.opened.Add(1)
 	return newConn(l, c, reused), nil

@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"cmp"
 	"errors"
 	"slices"
-	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -109,10 +107,10 @@ func (c *core) tryFree() {
 	}
 }
 
-// discard drops what a stream has not read yet: its memory is going away.
+// discard drops what a stream of a lost peer has not read yet: its memory is going away.
 func (s *stream) discard() {
 	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
-		s.err = cmp.Or(s.p.lost, error(syscall.ECONNRESET))
+		s.err = s.p.lost
 	}
 	s.segs = segments{}
 	s.freeRing()
