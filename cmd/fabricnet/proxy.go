@@ -114,8 +114,8 @@ func (p *proxy) accepted(alive context.Context, conns *sync.WaitGroup, c conn) {
 }
 
 func (p *proxy) refuse(c conn, why outcome) {
+	n := p.counts.ended[why].Add(1) // before the client can tell
 	reset(c)
-	n := p.counts.ended[why].Add(1)
 	if p.hush.over(why, time.Now()) {
 		p.log.Warn("refused", "from", c.RemoteAddr().String(), "why", why.String(), "so far", n)
 	}
