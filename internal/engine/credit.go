@@ -280,10 +280,16 @@ func (s *stream) readSmall(n int) {
 	}
 }
 
-// ringDue reports that the peer should be told what was read of its ring.
+// ringDue reports that the peer should be told what was read of its ring. As long as there
+// is more to be read, its writer need not wake up for a quarter: where many take turns on
+// few processors, that costs more than the quarter carries.
 func (s *stream) ringDue() bool {
 	l := s.inLease
-	return s.largeRel-s.toldRing >= uint64(len(l.Ring.Bytes))/4 || l.unread.read-l.told >= framing.MaxWrites/4
+	due := uint64(len(l.Ring.Bytes)) / 4
+	if l.read != s.largeIn {
+		due *= 2
+	}
+	return s.largeRel-s.toldRing >= due || l.unread.read-l.told >= framing.MaxWrites/4
 }
 
 // markDirty has the peer told of the stream's credits soon.

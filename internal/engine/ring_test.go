@@ -40,6 +40,34 @@ func TestWholeRing(t *testing.T) {
 	})
 }
 
+// TestRingIsTold: the writer hears of each half of its ring that was read, and of a quarter
+// only once nothing else is to be read.
+func TestRingIsTold(t *testing.T) {
+	const size, quarter = 1 << 20, 256 << 10
+	virtual(t, Config{Ring: size}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		_, err := a.Write(make([]byte, 3*quarter))
+		require.NoError(t, err)
+		var told []uint64
+		for range 4 {
+			time.Sleep(10 * time.Millisecond)
+			l.ea.enter()
+			told = append(told, uint64(a.stream.largeMax))
+			l.ea.leave()
+			if len(told) < 4 {
+				_, err := io.ReadFull(b, make([]byte, quarter))
+				require.NoError(t, err)
+			}
+		}
+		assert.Equal(t, told[0], told[1], "one quarter of three")
+		assert.GreaterOrEqual(t, told[2], told[1]+2*quarter)
+		assert.Equal(t, a.Counters().LargeOut, told[3], "all")
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+}
+
 // TestRingTakesWhatTheWindowDoesNot: while nobody reads, the end of a large write, and
 // small ones after it, do not wait for the window as long as the ring has room.
 func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
