@@ -19,7 +19,7 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.tcp.conns", "{conn}", "Conns open over plain TCP.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.TCPConns)) }},
 	{Desc: Desc{"fabricnet.backlog", "{conn}", "Conns that wait for Accept.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Backlog)) }},
 	{Desc: Desc{"fabricnet.peers", "{peer}", "Processes met, on either side of the rendezvous.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Peers)) }},
-	{Desc: Desc{"fabricnet.peers.refused", "{peer}", "Peers for which a provider had no place.", true, nil}, value: func(s *ts) uint64 { return s.PeersRefused }},
+	{Desc: Desc{"fabricnet.peers.refused", "{peer}", "Peers for which a provider, or a listener, had no place.", true, nil}, value: func(s *ts) uint64 { return s.PeersRefused }},
 	{Desc: Desc{"fabricnet.handshakes", "{handshake}", "Handshakes that listeners run now.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Handshakes)) }},
 	{Desc: Desc{"fabricnet.conns.opened", "{conn}", "Conns dialed over a fabric, or taken by a listener's backlog.", true, nil}, value: func(s *ts) uint64 { return s.Opened }},
 	{Desc: Desc{"fabricnet.conns.refused", "{conn}", "Conns that listeners have refused.", true, nil}, value: func(s *ts) uint64 { return s.Refused }},
