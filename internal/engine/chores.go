@@ -16,9 +16,7 @@ func (c *core) chores() (again bool) {
 	if c.outOfStage() {
 		c.wantStage()
 	}
-	if c.tx.Len() < c.most(&c.sending) { // what makeUp has asked for was refused
-		c.want(&c.sending)
-	}
+	c.wantSends() // what was asked for may have been refused
 	c.probes.evict(c.now())
 	for _, p := range slices.Clone(c.order) { // some may end
 		if p.err != nil {
@@ -29,7 +27,10 @@ func (c *core) chores() (again bool) {
 		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}
-		if p.err == nil && (p.flying > 0 || len(p.out) > 0) {
+		if p.err == nil && p.checkPending() {
+			c.fail(p, fmt.Errorf("%w for %v", ErrStarved, p.starved))
+		}
+		if p.err == nil && (p.flying > 0 || len(p.out) > 0 || p.pends > 0) {
 			again = true
 		}
 	}
@@ -66,9 +67,20 @@ func (p *peer) checkProgress() (dead bool) {
 	}
 }
 
+// checkPending counts the looks in a row at which data waited for receive slots of the peer
+// and none had left, and reports whether it has been so for too long: a peer that lives owes
+// some, whatever its users do (SPEC.md section 4), and such data keeps send slots.
+func (p *peer) checkPending() (dead bool) {
+	if p.pending.len() == 0 || !p.linked {
+		return false
+	}
+	p.starved += choreTime
+	return p.starved > p.c.cfg.DeadAfter
+}
+
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.failing.reused > 0 || c.posted || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.burying() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
+	return c.failing.reused > 0 || c.posted || c.pends > 0 || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.burying() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
 		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck()
 }
 

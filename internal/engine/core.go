@@ -75,6 +75,7 @@ type core struct {
 	touched      []*peer // to be flushed when the dispatch ends
 	pongs        []*peer // whose heartbeats are to be answered, once all receives are posted
 	lines        lines   // peers that wait for what all share
+	pends        int     // send slots in which data waits for peers' receive slots
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
 	graves       graves
@@ -174,7 +175,7 @@ func (c *core) push(p *peer) {
 			o := &p.out[p.head+n]
 			if o.op.Kind != fabric.Inject {
 				if !p.mayFly() {
-					c.lineUp(p, lineQueue)
+					c.lineUp(p, lineQueue, p.flying)
 					break
 				}
 				o.op.Tag = c.takeOp(o.tx)
@@ -236,6 +237,9 @@ func (c *core) account(p *peer, posted, n int) {
 		case i < posted && o.op.Kind == fabric.Inject:
 			o.tx.release()
 			c.freed = true
+			if p.inLine[lineMoreSlots] { // see serve
+				c.touch(p)
+			}
 		}
 	}
 	p.head += posted

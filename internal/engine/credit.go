@@ -52,10 +52,6 @@ const (
 	beatSlots = 1
 	// LeastSlots is how many receives an endpoint needs for each peer.
 	LeastSlots = framing.MinSlots + beatSlots
-	// recvStep is how many receive slots are mapped at a time, where peers share them.
-	recvStep = 32
-	// recallAtOnce is how many peers are asked at a time for what they do not use.
-	recallAtOnce = 2
 )
 
 // promised is how many slots the peer may still use.
@@ -292,15 +288,6 @@ func (s *stream) ringDue() bool {
 	return s.largeRel-s.toldRing >= due || l.unread.read-l.told >= framing.MaxWrites/4
 }
 
-// markDirty has the peer told of the stream's credits soon.
-func (s *stream) markDirty() {
-	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
-		s.dirty = true
-		s.p.dirty.push(s)
-		s.p.c.touch(s.p)
-	}
-}
-
 // What a sender may use: four budgets that the peer or the provider grants (framing/SPEC.md,
 // section 4), and its share of what all peers of an endpoint draw from. Whoever sends asks
 // here, and whoever waits is told here what for.
@@ -315,11 +302,11 @@ func (s *stream) markDirty() {
 //
 // What all peers share must not end up with those that have stopped taking
 // anything, as a process does that is suspended, until its heartbeats run out.
-// So a peer gets no more than what is left when it asks, and an eighth of it all
-// is only for peers that hold nothing. The first that stops ends up with less than
-// a half, the next with less than a half of the rest, and so on. Whoever moves gives
-// back what it holds and gets more. What dead peers hold counts for none of it: see
-// makeUp, which makes up for it.
+// So a peer gets no more than what is left when it asks, and some of it, one for each
+// peer up to a half, an eighth at least, is only for peers that hold nothing. The first that
+// stops ends up with less than a half, the next with less than a half of the rest, and so on,
+// and however many stop, the others have one send slot each: see most. Whoever moves gives
+// back what it holds and gets more. What dead peers hold is made up for: see makeUp.
 
 // sendCredit is what we may use of the peer's receive slots. Used and given together never
 // pass credit.
@@ -339,15 +326,6 @@ func (s *sendCredit) unspend(slots uint32) { s.used -= slots }
 // avail is how many slots of the peer's are ours to use.
 func (s *sendCredit) avail() uint32 { return uint32(s.credit) - s.used - s.given }
 
-// writeSlots is how many an RDMA write takes: one for the frame that announces it, and one
-// for its completion data. A write that continues another gives the first back.
-func (c *core) writeSlots() uint32 {
-	if c.rule == byCQData {
-		return 2
-	}
-	return 1
-}
-
 // mayData reports whether n slots may be used for data. One remains.
 func (p *peer) mayData(n uint32) bool { return p.linked && p.avail() > n }
 
@@ -361,29 +339,56 @@ func (p *peer) mayCtl() bool {
 
 // mayHave reports whether a peer that holds so many of something gets another
 // one, of which so many are free.
-func (p *peer) mayHave(held, free, all int) bool {
-	return free > 0 && (held < free-all/8 || held == 0 || p.c.attr.PerPeer) // which has no others
+func (c *core) mayHave(held, free, all int) bool {
+	return held == 0 && free > 0 || held <= c.mostHeld(free, all)
 }
 
-// mayWrite reports whether data gets a send slot. Some are left to control
-// frames.
+// mostHeld is how many a peer may hold to get another one, those for peers that hold nothing
+// left aside.
+func (c *core) mostHeld(free, all int) int {
+	switch {
+	case free <= 0:
+		return -1
+	case c.attr.PerPeer: // which has no others
+		return all
+	}
+	return free - max(all/8, min(len(c.order), all/2)) - 1
+}
+
+// dataSlots is how many send slots there are for data. Some are left to control frames.
+func (c *core) dataSlots() (free, all int) { return c.tx.Free() - ctlSlots, c.tx.Len() - c.dead.frames }
+
+// chunks is how much staging memory there is.
+func (c *core) chunks() (free, all int) { return c.stage.Free(), c.stage.Len() - c.dead.chunks }
+
+// mayWrite reports whether data gets a send slot.
 func (p *peer) mayWrite() bool {
-	return p.mayHave(p.frames+p.pends, p.c.tx.Free()-ctlSlots, p.c.tx.Len()-p.c.dead.frames)
+	free, all := p.c.dataSlots()
+	return p.c.mayHave(p.frames+p.pends, free, all)
+}
+
+// mayBegin reports whether a frame of small data gets one. Where it cannot leave at once, it
+// keeps that until the peer has a receive slot for it, which may never be: it gets none of
+// those that others need.
+func (p *peer) mayBegin() bool {
+	free, all := p.c.dataSlots()
+	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(free, all))
 }
 
 // mayFrame reports whether a control frame gets a send slot. Data that waits for
 // a receive slot does not count: what brings that must not wait for it.
 func (p *peer) mayFrame() bool {
-	return p.mayHave(p.frames, p.c.tx.Free(), p.c.tx.Len()-p.c.dead.frames)
+	return p.c.mayHave(p.frames, p.c.tx.Free(), p.c.tx.Len()-p.c.dead.frames)
 }
 
 // mayStage reports whether an RDMA write gets a staging chunk.
 func (p *peer) mayStage() bool {
-	return p.mayHave(p.staged, p.c.stage.Free(), p.c.stage.Len()-p.c.dead.chunks)
+	free, all := p.c.chunks()
+	return p.c.mayHave(p.staged, free, all)
 }
 
 // mayFly reports whether the fabric gets another operation.
-func (p *peer) mayFly() bool { return p.mayHave(p.flying, p.c.queueLeft(), p.c.depth) }
+func (p *peer) mayFly() bool { return p.c.mayHave(p.flying, p.c.queueLeft(), p.c.depth) }
 
 // queueLeft is how many operations more there may be in flight: dead peers' count only
 // where they take all that the provider has beyond depth.
@@ -470,7 +475,7 @@ func (s *stream) lacks(n int) Waits {
 		}
 	case s.windowFull():
 		return WaitsWindow
-	case !p.mayWrite():
+	case !p.mayBegin():
 		return WaitsSendSlots
 	}
 	return WaitsNothing

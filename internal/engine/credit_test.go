@@ -206,6 +206,23 @@ func TestSteps(t *testing.T) {
 			}
 			return conns
 		},
+		"peers that are stopped, and written to": func(s *star, n int) (conns []*Conn) {
+			for i := range n {
+				s.join(t)
+				a, b := s.dial(t, i+2)
+				conns = append(conns, a, b)
+			}
+			s.quiet()
+			for i, spoke := range s.spokes[2:] {
+				s.net.Freeze(spoke.fab)
+				go func() {
+					for range 10 {
+						_, _ = conns[2*i+1].Write(make([]byte, 100))
+					}
+				}()
+			}
+			return conns
+		},
 		"conns whose writers wait": func(s *star, n int) (conns []*Conn) {
 			for range n {
 				a, b := s.dial(t, 0)
@@ -245,4 +262,57 @@ func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
 		require.NoError(t, c.Close())
 	}
 	return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
+}
+
+// TestStepsWhileAllWait: what one event costs while n peers wait for a send slot for data, and
+// those for control frames are free, does not grow with n.
+func TestStepsWhileAllWait(t *testing.T) {
+	looks := func(n int) (steps uint64) {
+		s := newStar(t, deepSim(), Config{}, n)
+		defer s.close(t)
+		var conns []*Conn
+		var wg sync.WaitGroup
+		var inners []*Conn
+		for i := range n {
+			a, b := s.dial(t, i)
+			conns, inners = append(conns, a, b), append(inners, b)
+		}
+		s.quiet()
+		c := s.hub.core
+		var slots []uint32
+		s.hub.enter()
+		for c.tx.Free() > ctlSlots {
+			slot, _ := c.tx.Get()
+			slots = append(slots, slot)
+		}
+		s.hub.leave()
+		for _, b := range inners {
+			wg.Go(func() { _, _ = b.Write([]byte("x")) })
+		}
+		require.Eventually(t, func() bool {
+			s.hub.mu.Lock()
+			defer s.hub.mu.Unlock()
+			return c.lines[lineWrites].len() == n
+		}, 5*time.Second, time.Millisecond)
+		s.hub.enter()
+		before := c.stats.steps
+		c.freed = true // a completion
+		s.hub.leave()
+		s.hub.enter()
+		steps = c.stats.steps - before
+		for _, slot := range slots {
+			c.tx.Put(slot)
+		}
+		c.freed = true
+		s.hub.leave()
+		wg.Wait()
+		for _, c := range conns {
+			_ = c.SetLinger(0)
+			require.NoError(t, c.Close())
+		}
+		return steps
+	}
+	few, many := looks(10), looks(200)
+	t.Logf("%d looks for one completion with 10 peers that wait, %d with 200", few, many)
+	assert.Less(t, many, 2*few+3)
 }

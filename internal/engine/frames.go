@@ -23,7 +23,7 @@ type ctlFrame struct {
 func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 	if !p.mayFrame() {
 		p.c.stats.Stalls.SendSlots++
-		p.c.lineUp(p, lineFrames)
+		p.c.lineUp(p, lineFrames, p.frames)
 		return false
 	}
 	slot, _ := p.c.tx.Get()
@@ -119,10 +119,19 @@ func (p *peer) payload(f *ctlFrame) []byte {
 	return f.payload[:f.n]
 }
 
+// markDirty has the peer told of the stream's credits soon.
+func (s *stream) markDirty() {
+	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
+		s.dirty = true
+		s.p.dirty.push(s)
+		s.p.c.touch(s.p)
+	}
+}
+
 // sendCredits tells the peer of its slots and of the dirty streams' credits.
 func (p *peer) sendCredits() bool {
 	if !p.mayFrame() {
-		p.c.lineUp(p, lineFrames)
+		p.c.lineUp(p, lineFrames, p.frames)
 		return false
 	}
 	if p.creditDue() {

@@ -230,11 +230,19 @@ func (s *stream) unhold() {
 	l := s.inLease
 	switch {
 	case l == nil || len(l.lent) == 0:
-	case s.largeIn-s.largeRel >= uint64(len(l.Ring.Bytes))/2:
+	case !l.goesOn(s.largeIn - s.largeRel):
 		s.revoke() // frames need no room in the ring
 	case s.largeRel != s.toldRing:
 		s.markDirty()
 	}
+}
+
+// goesOn reports that the peer goes on writing, as long as so many bytes of the ring are not
+// released, once it is told of the rest, however much it wants to write: see ringRoom.
+func (l *inLease) goesOn(unreleased uint64) bool {
+	size := uint64(len(l.Ring.Bytes))
+	free := size - unreleased
+	return l.unread.len() < framing.MaxWrites && free > size/2 && (free >= uint64(l.chunk) || free > size-size/4)
 }
 
 // dropLease frees the ring once the peer has returned it and everything in it

@@ -52,6 +52,7 @@ type outgoing struct {
 	retrying bool          // listed in core.retries
 	moved    bool          // since chores looked last, something was posted or completed
 	waited   time.Duration // for how long nothing has, although something waits
+	starved  time.Duration // for how long none of pending has been sent: see checkPending
 	movedAt  time.Time     // when chores last found that something had, or that something came
 	heard    uint32        // beats.frames, as of then
 
@@ -160,6 +161,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	c.promised += share + beatSlots
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
+	c.wantSends()
 	return p
 }
 

@@ -42,7 +42,7 @@ func (e *Endpoint) makeRoom(n int) error {
 			return fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
 		}
 		if !c.attr.PerPeer {
-			more = min(more, max(n, recvStep))
+			more = min(more, max(n, slotStep))
 		} else {
 			more = min(more, n)
 		}

@@ -112,9 +112,7 @@ const deadLooks = 2
 // makeUp finds out what dead peers hold, and makes up for it.
 func (c *core) makeUp() {
 	c.count()
-	if c.tx.Len() < c.most(&c.sending) {
-		c.want(&c.sending)
-	}
+	c.wantSends()
 	if c.stage.Len() > 0 && c.dead.chunks > 0 {
 		c.wantStage()
 	}

@@ -44,3 +44,12 @@ func (r Rule) String() string {
 	}
 	return "send"
 }
+
+// writeSlots is how many an RDMA write takes: one for the frame that announces it, and one
+// for its completion data. A write that continues another gives the first back.
+func (c *core) writeSlots() uint32 {
+	if c.rule == byCQData {
+		return 2
+	}
+	return 1
+}

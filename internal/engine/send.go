@@ -35,12 +35,13 @@ func (s *stream) trySmall(b []byte) (n int) {
 			return n
 		}
 		if !s.pend.active {
-			if !s.p.mayWrite() {
+			if !s.p.mayBegin() {
 				c.stats.Stalls.SendSlots++
 				return n
 			}
 			slot, _ := c.tx.Get()
 			s.p.pends++
+			c.pends++
 			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
 			if s.grant == grantAsking {
 				s.pend.flags, s.grant = framing.FlagWant|s.p.c.wantFlags(), grantAsked
@@ -67,6 +68,9 @@ func (s *stream) trySmall(b []byte) (n int) {
 func (s *stream) queuePending() {
 	if !s.queued {
 		s.queued = true
+		if s.p.pending.len() == 0 {
+			s.p.starved = -choreTime
+		}
 		s.p.pending.push(s)
 	}
 }
@@ -82,8 +86,9 @@ func (s *stream) sendPending() bool {
 		return false
 	}
 	d := s.pend
-	s.pend = pending{}
+	s.pend, s.p.starved = pending{}, -choreTime // until a look, and the next, have found no other
 	s.p.pends--
+	s.p.c.pends--
 	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos}, s, d.slot, d.n, false)
 	s.wr.signal()
 	return true
@@ -94,7 +99,9 @@ func (s *stream) dropPending() {
 		s.p.c.tx.Put(s.pend.slot)
 		s.pend = pending{}
 		s.p.pends--
+		s.p.c.pends--
 		s.p.c.freed = true
+		s.p.c.touch(s.p) // it may hold nothing now, and wait for more
 	}
 }
 
@@ -190,12 +197,16 @@ func (s *stream) giveBack() {
 func (s *stream) lineUp(w Waits) {
 	switch w {
 	case WaitsStage:
-		s.p.c.lineUp(s.p, lineStage)
+		s.p.c.lineUp(s.p, lineStage, s.p.staged)
 	case WaitsSendSlots:
-		s.p.c.lineUp(s.p, lineFrames)
+		k := lineWrites
+		if s.p.mayWrite() { // but not begin a frame that is to wait
+			k = lineMoreSlots
+		}
+		s.p.c.lineUp(s.p, k, s.p.frames+s.p.pends)
 	case WaitsPeerSlots:
 	default:
-		s.p.c.lineUp(s.p, lineTurn)
+		s.p.c.lineUp(s.p, lineTurn, 0)
 	}
 }
 
@@ -233,7 +244,7 @@ func (p *peer) wakeWriters() {
 		c.stats.steps++
 		if s.wr.waiting && !s.closed() { // it may be Close that waits
 			if c.wakeable() <= 0 {
-				c.lineUp(p, lineTurn)
+				c.lineUp(p, lineTurn, 0)
 				break
 			}
 			if p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) {

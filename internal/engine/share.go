@@ -11,36 +11,57 @@ func (p *peer) putStage(slot uint32) {
 // has been served and waits for more is last again.
 type lines [lineKinds]fifo[*peer]
 
-// lineKind is what a line waits for.
+// lineKind is what a line waits for: the first of something, or more of it.
 type lineKind uint8
 
 const (
-	lineFrames lineKind = iota // send slots
-	lineStage                  // staging chunks
-	lineQueue                  // operations in flight
-	lineTurn                   // writers that were woken to come back: see wakeWriters
+	lineFrames lineKind = iota // a send slot for a control frame
+	lineWrites                 // a send slot for data
+	lineStage                  // a staging chunk
+	lineQueue                  // an operation in flight
+	lineMoreSlots
+	lineMoreStage
+	lineMoreQueue
+	lineTurn // writers that were woken to come back: see wakeWriters
 	lineKinds
 )
 
-// lineUp has the peer served when there is more of what it lacks.
-func (c *core) lineUp(p *peer, k lineKind) {
+// lineUp has the peer, which holds so many of what it lacks, served when there is more of that.
+func (c *core) lineUp(p *peer, k lineKind, held int) {
+	if held > 0 {
+		switch k {
+		case lineFrames, lineWrites:
+			k = lineMoreSlots
+		case lineStage:
+			k = lineMoreStage
+		case lineQueue:
+			k = lineMoreQueue
+		}
+	}
 	if !p.inLine[k] && p.err == nil {
 		p.inLine[k] = true
 		c.lines[k].push(p)
 	}
 }
 
+// vainLooks is how many looks at a line may be in vain.
+const vainLooks = 4
+
 // serve has those go on that wait in lines, as far as there is something for them. A look
-// that is in vain is at a peer that holds much already (see mayHave), and there cannot be
-// more of these than there are slots: what it costs does not grow with the peers that wait.
+// is in vain at a peer that holds too much already (see mayHave), and the end of what it
+// holds serves it, too: so not all of these must be looked at, however many they are.
 func (c *core) serve() {
 	for k := range lineKinds {
-		for n := c.lines[k].len(); n > 0 && c.spare(k) > 0; n-- {
+		vain := 0
+		for n := c.lines[k].len(); n > 0 && vain < vainLooks && c.spare(k) > 0; n-- {
 			p := c.lines[k].pop()
 			p.inLine[k] = false
 			c.stats.steps++
 			p.flush()
 			p.wakeWriters()
+			if p.inLine[k] && k >= lineMoreSlots && k <= lineMoreQueue {
+				vain++
+			}
 		}
 	}
 }
@@ -50,10 +71,18 @@ func (c *core) spare(k lineKind) int {
 	switch k {
 	case lineFrames:
 		return c.tx.Free()
+	case lineWrites:
+		return c.tx.Free() - ctlSlots
 	case lineStage:
 		return c.stage.Free()
 	case lineQueue:
 		return c.queueLeft()
+	case lineMoreSlots:
+		return c.mostHeld(c.dataSlots()) + 1
+	case lineMoreStage:
+		return c.mostHeld(c.chunks()) // who waits holds one at least
+	case lineMoreQueue:
+		return c.mostHeld(c.queueLeft(), c.depth)
 	}
 	return c.wakeable()
 }

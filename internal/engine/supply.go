@@ -88,7 +88,16 @@ func (c *core) most(s *supply) int {
 	case c.rx:
 		return c.mostRecvs()
 	}
-	return c.sends + c.dead.frames
+	// One for each peer is in reserve, if that is not more than half: see mostHeld.
+	more := max(0, len(c.order)-c.sends/2+slotStep-1) / slotStep * slotStep
+	return c.sends + more + c.dead.frames
+}
+
+// wantSends asks for send slots, if there are fewer than there are to be.
+func (c *core) wantSends() {
+	if c.tx.Len() < c.most(&c.sending) {
+		c.want(&c.sending)
+	}
 }
 
 // askAgain has those ask again that were refused. See reclaim for landing memory.
@@ -140,7 +149,7 @@ func (c *core) nextOrder() *order {
 			case c.tx:
 				o.slots = c.most(s) - s.slots.Len()
 			case c.rx:
-				o.slots = min(c.most(s)-s.slots.Len(), max(recvStep, s.slots.Len()/2))
+				o.slots = min(c.most(s)-s.slots.Len(), max(slotStep, s.slots.Len()/2))
 			}
 		}
 	}

@@ -85,7 +85,7 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 		"large data to send":   {held: func(t *testing.T, l *slowLink) { warmUp(t, l.a, l.b) }},
 		"large data to be had": {held: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) }},
 		"other peers": {held: func(t *testing.T, l *slowLink) {
-			for range recvStep { // those before have slots that were mapped with others'
+			for range slotStep { // those before have slots that were mapped with others'
 				_, err := l.ea.NewPeer(PeerConfig{})
 				assert.NoError(t, err)
 			}

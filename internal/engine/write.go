@@ -40,8 +40,12 @@ func (s *stream) fill(b []byte) int {
 		return 0
 	}
 	n := len(t.src.mem)
-	k := s.largeRoom(len(b), t.src.slots*stepSize-n)
-	if k <= 0 || !s.extends(k) {
+	left := t.src.slots*stepSize - n
+	if left <= 0 {
+		return 0
+	}
+	k := s.largeRoom(len(b), left)
+	if k == 0 || !s.extends(k) {
 		return 0
 	}
 	t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]

@@ -1,0 +1,128 @@
+package engine
+
+import (
+	"encoding/binary"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+)
+
+// TestManyFrozen: two dozen processes that are stopped, on one endpoint, do not hold up others,
+// whatever waits to be sent to them.
+func TestManyFrozen(t *testing.T) {
+	const frozen = 26
+	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{DeadAfter: time.Hour}, frozen+1)
+	defer s.close(t)
+	a, b := s.dial(t, frozen)
+	healthy(t, a, b)
+	var conns, outers []*Conn
+	var each [frozen][]*Conn
+	for spoke := range frozen {
+		for range max(1, 64>>spoke) {
+			outer, inner := s.dial(t, spoke)
+			conns, outers = append(conns, inner), append(outers, outer)
+			each[spoke] = append(each[spoke], inner)
+		}
+	}
+	s.quiet()
+	for spoke := range frozen {
+		s.net.Freeze(s.spokes[spoke].fab)
+	}
+	var wg sync.WaitGroup
+	for spoke := range frozen {
+		for _, c := range each[spoke] {
+			wg.Go(func() {
+				for range 40 {
+					if _, err := c.Write(make([]byte, 100)); err != nil {
+						return
+					}
+				}
+			})
+		}
+		s.quiet()
+	}
+	defer func() {
+		for spoke := range frozen {
+			s.net.Thaw(s.spokes[spoke].fab)
+		}
+		for _, c := range append(append(conns, outers...), a, b) {
+			_ = c.SetLinger(0)
+			_ = c.Close()
+		}
+		wg.Wait()
+	}()
+	healthy(t, a, b)
+}
+
+// miser is the endpoint of a process that never lets its peer have more than one slot.
+type miser struct {
+	fabric.Endpoint
+	p *peer // nil: it is generous yet
+	c uint32
+}
+
+func (m *miser) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
+	for _, op := range ops {
+		if m.p != nil && (op.Kind == fabric.Send || op.Kind == fabric.Inject) {
+			m.c = max(m.c, m.p.seen+1)
+			binary.LittleEndian.PutUint32(op.Buf[20:], m.c)
+		}
+	}
+	return m.Endpoint.Exchange(ops, done)
+}
+
+// TestMiser: a peer that answers heartbeats, and grants one slot at a time, which takes no data,
+// does not keep send slots for ever.
+func TestMiser(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const dead = 5 * time.Second
+		var m *miser
+		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead, PeerSlots: 4}, func(e fabric.Endpoint) fabric.Endpoint {
+			if m == nil {
+				m = &miser{Endpoint: e}
+				return m
+			}
+			return e
+		})
+		require.NoError(t, err)
+		var in []*Conn
+		for range 40 {
+			_, b := l.dial(t)
+			in = append(in, b)
+		}
+		time.Sleep(time.Second)
+		l.ea.enter()
+		m.p, m.c = l.a.p, l.a.p.told
+		l.ea.leave()
+		for _, b := range in {
+			for range 4 {
+				require.NoError(t, b.SetWriteDeadline(time.Now().Add(time.Millisecond)))
+				_, _ = b.Write(make([]byte, 100))
+			}
+		}
+		for i := range 12 {
+			time.Sleep(dead / 3)
+			l.a.Heartbeat(true)
+			l.b.Heartbeat(true)
+			if i == 3 {
+				for _, b := range in {
+					go func() { _ = b.Close() }()
+				}
+			}
+		}
+		l.eb.enter()
+		assert.ErrorIs(t, l.b.p.err, ErrStarved)
+		assert.Zero(t, l.eb.core.pends)
+		assert.Equal(t, l.eb.core.tx.Len(), l.eb.core.tx.Free())
+		l.eb.leave()
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	})
+}
