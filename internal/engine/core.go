@@ -236,10 +236,7 @@ func (c *core) account(p *peer, posted, n int) {
 			c.dropOp(o.op.Tag)
 		case i < posted && o.op.Kind == fabric.Inject:
 			o.tx.release()
-			c.freed = true
-			if p.inLine[lineMoreSlots] { // see serve
-				c.touch(p)
-			}
+			p.gaveBack()
 		}
 	}
 	p.head += posted

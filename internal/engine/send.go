@@ -100,8 +100,7 @@ func (s *stream) dropPending() {
 		s.pend = pending{}
 		s.p.pends--
 		s.p.c.pends--
-		s.p.c.freed = true
-		s.p.c.touch(s.p) // it may hold nothing now, and wait for more
+		s.p.gaveBack()
 	}
 }
 

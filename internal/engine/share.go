@@ -4,7 +4,17 @@ package engine
 func (p *peer) putStage(slot uint32) {
 	p.staged--
 	p.c.stage.Put(slot)
+	p.gaveBack()
+}
+
+// gaveBack notes that the peer holds less of what all share. If it waits for more it may have
+// that now, and nothing else would serve it: see serve. A completion has the peer looked at
+// anyway.
+func (p *peer) gaveBack() {
 	p.c.freed = true
+	if p.inLine[lineMoreSlots] || p.inLine[lineMoreStage] {
+		p.c.touch(p)
+	}
 }
 
 // lines are the peers that wait for what all share, in the order in which they came. Who
