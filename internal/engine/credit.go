@@ -302,11 +302,11 @@ func (s *stream) ringDue() bool {
 //
 // What all peers share must not end up with those that have stopped taking
 // anything, as a process does that is suspended, until its heartbeats run out.
-// So a peer gets no more than what is left when it asks, and some of it, one for each
-// peer up to a half, an eighth at least, is only for peers that hold nothing. The first that
-// stops ends up with less than a half, the next with less than a half of the rest, and so on,
-// and however many stop, the others have one send slot each: see most. Whoever moves gives
-// back what it holds and gets more. What dead peers hold is made up for: see makeUp.
+// So a peer gets no more than what is left when it asks, and some of it, one for each peer
+// if there are so many, and an eighth at least, is only for peers that hold nothing. The first
+// that stops ends up with less than a half, the next with less than a half of the rest, and so
+// on. Of send slots there are so many (see most): however many stop, the others have one each.
+// Whoever moves gives back what it holds and gets more. What dead peers hold is made up for.
 
 // sendCredit is what we may use of the peer's receive slots. Used and given together never
 // pass credit.
@@ -337,14 +337,12 @@ func (p *peer) mayCtl() bool {
 	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
 }
 
-// mayHave reports whether a peer that holds so many of something gets another
-// one, of which so many are free.
+// mayHave reports whether who holds so many of something gets another, if so many are free.
 func (c *core) mayHave(held, free, all int) bool {
 	return held == 0 && free > 0 || held <= c.mostHeld(free, all)
 }
 
-// mostHeld is how many a peer may hold to get another one, those for peers that hold nothing
-// left aside.
+// mostHeld is how many a peer may hold to get one that is not for those that hold nothing.
 func (c *core) mostHeld(free, all int) int {
 	switch {
 	case free <= 0:
@@ -352,7 +350,7 @@ func (c *core) mostHeld(free, all int) int {
 	case c.attr.PerPeer: // which has no others
 		return all
 	}
-	return free - max(all/8, min(len(c.order), all/2)) - 1
+	return free - max(all/8, min(len(c.order), max(all/2, all-64))) - 1
 }
 
 // dataSlots is how many send slots there are for data. Some are left to control frames.
@@ -378,7 +376,7 @@ func (p *peer) mayBegin() bool {
 // mayFrame reports whether a control frame gets a send slot. Data that waits for
 // a receive slot does not count: what brings that must not wait for it.
 func (p *peer) mayFrame() bool {
-	return p.c.mayHave(p.frames, p.c.tx.Free(), p.c.tx.Len()-p.c.dead.frames)
+	return p.c.tx.Free() > 0 && (p.frames == 0 || p.c.attr.PerPeer || p.frames <= p.c.mostHeld(p.c.dataSlots()))
 }
 
 // mayStage reports whether an RDMA write gets a staging chunk.

@@ -173,6 +173,7 @@ func (s *stream) takeLanded() (bool, error) {
 	l.end = s.rcvNxt
 	s.info.LargeIn += n
 	s.p.c.stats.RDMAReceived += n
+	s.p.landed++
 	s.p.c.stats.RDMAWritesReceived++
 	s.useRing()
 	if s.reader == readerShut {

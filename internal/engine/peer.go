@@ -53,8 +53,10 @@ type outgoing struct {
 	moved    bool          // since chores looked last, something was posted or completed
 	waited   time.Duration // for how long nothing has, although something waits
 	starved  time.Duration // for how long none of pending has been sent: see checkPending
-	movedAt  time.Time     // when chores last found that something had, or that something came
-	heard    uint32        // beats.frames, as of then
+	// starvedAt is how many writes had been completed and had landed when it was looked at last.
+	starvedAt uint32
+	movedAt   time.Time // when chores last found that something had, or that something came
+	heard     uint32    // beats.frames, as of then
 
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken: nothing holds them up
 	ctl     fifo[ctlFrame]
@@ -91,6 +93,7 @@ type inLanding struct {
 	spare       bool      // listed in rings.spare
 	silent      bool      // its writes come without completion data
 	proves      bool      // their completion data shows the proof
+	landed      uint32    // so many have come
 }
 
 // pathCheck is the check that comes before conns.

@@ -88,8 +88,11 @@ func (c *core) most(s *supply) int {
 	case c.rx:
 		return c.mostRecvs()
 	}
-	// One for each peer is in reserve, if that is not more than half: see mostHeld.
-	more := max(0, len(c.order)-c.sends/2+slotStep-1) / slotStep * slotStep
+	// One for each peer, besides those for all: see mostHeld.
+	more := max(0, len(c.order)-c.sends/16+slotStep-1) / slotStep * slotStep
+	if c.attr.PerPeer {
+		more = 0
+	}
 	return c.sends + more + c.dead.frames
 }
 
@@ -147,7 +150,9 @@ func (c *core) nextOrder() *order {
 			case c.stage:
 				o.slots = c.stageOrder()
 			case c.tx:
-				o.slots = c.most(s) - s.slots.Len()
+				if o.slots = c.most(s) - s.slots.Len(); o.slots <= 0 { // peers have gone
+					o.of, s.state = nil, enough
+				}
 			case c.rx:
 				o.slots = min(c.most(s)-s.slots.Len(), max(slotStep, s.slots.Len()/2))
 			}
