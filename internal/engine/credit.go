@@ -338,39 +338,33 @@ func (p *peer) mayCtl() bool {
 }
 
 // mayHave reports whether who holds so many of something gets another, if so many are free.
-func (c *core) mayHave(held, free, all int) bool {
-	return held == 0 && free > 0 || held <= c.mostHeld(free, all)
+func (c *core) mayHave(held, free, all, peers int) bool {
+	return held == 0 && free > 0 || held <= c.mostHeld(free, all, peers)
 }
 
-// mostHeld is how many a peer may hold to get one that is not for those that hold nothing.
-func (c *core) mostHeld(free, all int) int {
+// mostHeld is how many a peer may hold to get one that is not for those that hold nothing, of
+// which there may be so many.
+func (c *core) mostHeld(free, all, peers int) int {
 	switch {
 	case free <= 0:
 		return -1
 	case c.attr.PerPeer: // which has no others
 		return all
 	}
-	return free - max(all/8, min(len(c.order), max(all/2, all-64))) - 1
+	return free - max(all/8, min(peers, max(all/2, all-64))) - 1
 }
-
-// dataSlots is how many send slots there are for data. Some are left to control frames.
-func (c *core) dataSlots() (free, all int) { return c.tx.Free() - ctlSlots, c.tx.Len() - c.dead.frames }
-
-// chunks is how much staging memory there is.
-func (c *core) chunks() (free, all int) { return c.stage.Free(), c.stage.Len() - c.dead.chunks }
 
 // mayWrite reports whether data gets a send slot.
 func (p *peer) mayWrite() bool {
-	free, all := p.c.dataSlots()
-	return p.c.mayHave(p.frames+p.pends, free, all)
+	free, all, peers := p.c.dataSlots()
+	return p.c.mayHave(p.frames+p.pends, free, all, peers)
 }
 
 // mayBegin reports whether a frame of small data gets one. Where it cannot leave at once, it
 // keeps that until the peer has a receive slot for it, which may never be: it gets none of
 // those that others need.
 func (p *peer) mayBegin() bool {
-	free, all := p.c.dataSlots()
-	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(free, all))
+	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(p.c.dataSlots()))
 }
 
 // mayFrame reports whether a control frame gets a send slot. Data that waits for
@@ -381,12 +375,14 @@ func (p *peer) mayFrame() bool {
 
 // mayStage reports whether an RDMA write gets a staging chunk.
 func (p *peer) mayStage() bool {
-	free, all := p.c.chunks()
-	return p.c.mayHave(p.staged, free, all)
+	free, all, peers := p.c.chunks()
+	return p.c.mayHave(p.staged, free, all, peers)
 }
 
 // mayFly reports whether the fabric gets another operation.
-func (p *peer) mayFly() bool { return p.c.mayHave(p.flying, p.c.queueLeft(), p.c.depth) }
+func (p *peer) mayFly() bool {
+	return p.c.mayHave(p.flying, p.c.queueLeft(), p.c.depth, len(p.c.order))
+}
 
 // queueLeft is how many operations more there may be in flight: dead peers' count only
 // where they take all that the provider has beyond depth.

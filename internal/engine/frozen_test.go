@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -60,57 +59,6 @@ func TestManyFrozen(t *testing.T) {
 		wg.Wait()
 	}()
 	healthy(t, a, b)
-}
-
-// TestManyFrozenHoldSends is the same where nothing that is sent to them completes.
-func TestManyFrozenHoldSends(t *testing.T) {
-	for _, n := range []struct{ frozen, all int }{{90, 96}} {
-		t.Run(fmt.Sprint(n.frozen, "of", n.all), func(t *testing.T) {
-			sim := simfabric.TCP()
-			sim.RxDepth, sim.TxDepth, sim.Socket, sim.WeakCompletion = 8192, 4096, 1, false
-			s := newStar(t, simfabric.Config{Seed: 1, Personality: sim}, Config{DeadAfter: time.Hour}, n.all)
-			defer s.close(t)
-			a, b := s.dial(t, n.frozen)
-			healthy(t, a, b)
-			var conns, outers []*Conn
-			each := make([][]*Conn, n.frozen)
-			for spoke := range n.frozen {
-				for range max(1, 64>>spoke) {
-					outer, inner := s.dial(t, spoke)
-					conns, outers = append(conns, inner), append(outers, outer)
-					each[spoke] = append(each[spoke], inner)
-				}
-			}
-			s.quiet()
-			for spoke := range n.frozen {
-				s.net.Freeze(s.spokes[spoke].fab)
-			}
-			var wg sync.WaitGroup
-			for spoke := range n.frozen {
-				for _, c := range each[spoke] {
-					wg.Go(func() {
-						for range 40 {
-							if _, err := c.Write(make([]byte, 100)); err != nil {
-								return
-							}
-						}
-					})
-				}
-			}
-			s.quiet()
-			defer func() {
-				for spoke := range n.frozen {
-					s.net.Thaw(s.spokes[spoke].fab)
-				}
-				for _, c := range append(append(conns, outers...), a, b) {
-					_ = c.SetLinger(0)
-					_ = c.Close()
-				}
-				wg.Wait()
-			}()
-			healthy(t, a, b)
-		})
-	}
 }
 
 // miser is the endpoint of a process that never lets its peer have more than one slot.

@@ -92,7 +92,7 @@ func (c *core) spare(k lineKind) int {
 	case lineMoreStage:
 		return c.mostHeld(c.chunks()) // who waits holds one at least
 	case lineMoreQueue:
-		return c.mostHeld(c.queueLeft(), c.depth)
+		return c.mostHeld(c.queueLeft(), c.depth, len(c.order))
 	}
 	return c.wakeable()
 }
@@ -100,4 +100,14 @@ func (c *core) spare(k lineKind) int {
 // wakeable is how many more writers there is something for.
 func (c *core) wakeable() int {
 	return max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots)) - c.awake
+}
+
+// dataSlots is how many send slots there are for data. Some are left to control frames.
+func (c *core) dataSlots() (free, all, peers int) {
+	return c.tx.Free() - ctlSlots, c.tx.Len() - c.dead.frames, c.reserved()
+}
+
+// chunks is how much staging memory there is.
+func (c *core) chunks() (free, all, peers int) {
+	return c.stage.Free(), c.stage.Len() - c.dead.chunks, len(c.order)
 }

@@ -88,13 +88,21 @@ func (c *core) most(s *supply) int {
 	case c.rx:
 		return c.mostRecvs()
 	}
-	// One for each peer, besides those for all: see mostHeld.
-	more := max(0, len(c.order)-c.sends/16+slotStep-1) / slotStep * slotStep
-	if c.attr.PerPeer {
-		more = 0
-	}
-	return c.sends + more + c.dead.frames
+	return c.sends + c.reserved() - c.fewPeers() + c.dead.frames
 }
+
+// reserved is for how many peers there is to be a send slot each, besides those for all: for
+// those that are there, and the next few. See mostHeld.
+func (c *core) reserved() int {
+	more := len(c.order) - c.fewPeers()
+	if more <= 0 || c.attr.PerPeer {
+		return c.fewPeers()
+	}
+	return c.fewPeers() + (more+slotStep-1)/slotStep*slotStep
+}
+
+// fewPeers is how many need no send slots besides those for all.
+func (c *core) fewPeers() int { return c.sends / 16 }
 
 // wantSends asks for send slots, if there are fewer than there are to be.
 func (c *core) wantSends() {
