@@ -343,7 +343,7 @@ func (c *core) mayHave(held, free, all, peers int) bool {
 }
 
 // mostHeld is how many a peer may hold to get one that is not for those that hold nothing, of
-// which there may be so many.
+// which there may be so many: all others.
 func (c *core) mostHeld(free, all, peers int) int {
 	switch {
 	case free <= 0:
@@ -381,7 +381,7 @@ func (p *peer) mayStage() bool {
 
 // mayFly reports whether the fabric gets another operation.
 func (p *peer) mayFly() bool {
-	return p.c.mayHave(p.flying, p.c.queueLeft(), p.c.depth, len(p.c.order))
+	return p.c.mayHave(p.flying, p.c.queueLeft(), p.c.depth, len(p.c.order)-1)
 }
 
 // queueLeft is how many operations more there may be in flight: dead peers' count only

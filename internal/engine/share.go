@@ -92,7 +92,7 @@ func (c *core) spare(k lineKind) int {
 	case lineMoreStage:
 		return c.mostHeld(c.chunks()) // who waits holds one at least
 	case lineMoreQueue:
-		return c.mostHeld(c.queueLeft(), c.depth, len(c.order))
+		return c.mostHeld(c.queueLeft(), c.depth, len(c.order)-1)
 	}
 	return c.wakeable()
 }
@@ -109,5 +109,5 @@ func (c *core) dataSlots() (free, all, peers int) {
 
 // chunks is how much staging memory there is.
 func (c *core) chunks() (free, all, peers int) {
-	return c.stage.Free(), c.stage.Len() - c.dead.chunks, len(c.order)
+	return c.stage.Free(), c.stage.Len() - c.dead.chunks, len(c.order) - 1
 }

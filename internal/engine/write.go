@@ -153,7 +153,7 @@ func (p *peer) holding() bool {
 		return false
 	}
 	// Others must be able to go on meanwhile.
-	if !p.mayData(2) || p.c.stage.Free() == 0 {
+	if !p.mayData(2) || !p.mayStage() {
 		return false
 	}
 	return uint64(len(t.src.mem)) < s.maxWrite() && t.ring-uint64(s.largeMax) >= s.outLease.Size/2
