@@ -70,13 +70,14 @@ func (p *peer) checkProgress() (dead bool) {
 // checkPending counts the looks in a row at which data waited for receive slots of the peer
 // and none had left, and reports whether it has been so for too long: a peer that lives owes
 // some, whatever its users do (SPEC.md section 4), and such data keeps send slots. On a slow
-// path they come behind the writes of either side.
+// path they come behind the writes of either side. The first look says only that data waits.
 func (p *peer) checkPending() (dead bool) {
 	if p.pending.len() == 0 || !p.linked {
+		p.starved = -choreTime
 		return false
 	}
-	if n := p.beats.done + p.landed; n != p.starvedAt {
-		p.starvedAt, p.starved = n, -choreTime
+	if n := p.sentSmall + p.landed + p.beats.done; n != p.carried {
+		p.carried, p.starved = n, -choreTime
 	}
 	p.starved += choreTime
 	return p.starved > p.c.cfg.DeadAfter

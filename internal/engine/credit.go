@@ -337,7 +337,7 @@ func (p *peer) mayCtl() bool {
 	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
 }
 
-// mayHave reports whether who holds so many of something gets another, if so many are free.
+// mayHave reports whether a peer that holds so many of something gets one of those left.
 func (c *core) mayHave(held, free, all, peers int) bool {
 	return held == 0 && free > 0 || held <= c.mostHeld(free, all, peers)
 }

@@ -257,10 +257,7 @@ func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
 		healthy(t, a, b)
 	}
 	after := s.hub.Stats()
-	for _, c := range append(conns, a, b) {
-		_ = c.SetLinger(0)
-		require.NoError(t, c.Close())
-	}
+	resetConns(t, append(conns, a, b)...)
 	return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
 }
 
@@ -306,10 +303,7 @@ func TestStepsWhileAllWait(t *testing.T) {
 		c.freed = true
 		s.hub.leave()
 		wg.Wait()
-		for _, c := range conns {
-			_ = c.SetLinger(0)
-			require.NoError(t, c.Close())
-		}
+		resetConns(t, conns...)
 		return steps
 	}
 	few, many := looks(10), looks(200)

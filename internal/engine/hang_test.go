@@ -50,10 +50,7 @@ func TestWaitersSleepWhileACallHangs(t *testing.T) {
 				assert.Less(t, processTime(t)-before, watched/20)
 				call(t, func() error { l.a.Lost(io.ErrUnexpectedEOF); return nil }, nil)
 				wg.Wait()
-				for _, c := range slices.Concat(conns, others) {
-					require.NoError(t, c.SetLinger(0))
-					require.NoError(t, c.Close())
-				}
+				resetConns(t, slices.Concat(conns, others)...)
 				abandoned(t, l)
 			})
 		}

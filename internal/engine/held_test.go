@@ -55,10 +55,7 @@ func TestHoardedSlots(t *testing.T) {
 		}
 	}
 	assert.Equal(t, RoomFull, s.hub.Room())
-	for _, c := range []*Conn{outer, inner} {
-		require.NoError(t, c.SetLinger(0))
-		require.NoError(t, c.Close())
-	}
+	resetConns(t, outer, inner)
 }
 
 // TestIdleSlotsForNewcomers: where memory is short, peers that are idle give newcomers what

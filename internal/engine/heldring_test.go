@@ -32,10 +32,7 @@ func end(t *testing.T, held []*Buffer, conns ...*Conn) {
 	for _, h := range held {
 		h.Release()
 	}
-	for _, c := range conns {
-		require.NoError(t, c.SetLinger(0))
-		require.NoError(t, c.Close())
-	}
+	resetConns(t, conns...)
 }
 
 // busyBeside has another conn use staging memory until stop, as on endpoints that are busy: else

@@ -50,6 +50,15 @@ func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabr
 	return l, l.connect(l.ea.fab.Waiter() == nil && sim.SameHost)
 }
 
+// resetConns ends conns whatever has not been sent or read.
+func resetConns(t testing.TB, conns ...*Conn) {
+	t.Helper()
+	for _, c := range conns {
+		require.NoError(t, c.SetLinger(0))
+		require.NoError(t, c.Close())
+	}
+}
+
 // connect makes peers of the two, with doorbells if they are in one host's memory.
 func (l *link) connect(bells bool) (err error) {
 	if l.a, err = l.ea.NewPeer(PeerConfig{}); err != nil {

@@ -45,18 +45,18 @@ type peer struct {
 
 // outgoing is what is to be sent to the peer, and what holds it up.
 type outgoing struct {
-	out      []outOp // operations in order; out[:head] are posted
-	head     int
-	stalled  bool          // nothing of out can be posted for now
-	refused  bool          // since the fabric has refused it
-	retrying bool          // listed in core.retries
-	moved    bool          // since chores looked last, something was posted or completed
-	waited   time.Duration // for how long nothing has, although something waits
-	starved  time.Duration // for how long none of pending has been sent: see checkPending
-	// starvedAt is how many writes had been completed and had landed when it was looked at last.
-	starvedAt uint32
-	movedAt   time.Time // when chores last found that something had, or that something came
-	heard     uint32    // beats.frames, as of then
+	out       []outOp // operations in order; out[:head] are posted
+	head      int
+	stalled   bool          // nothing of out can be posted for now
+	refused   bool          // since the fabric has refused it
+	retrying  bool          // listed in core.retries
+	moved     bool          // since chores looked last, something was posted or completed
+	waited    time.Duration // for how long nothing has, although something waits
+	starved   time.Duration // for how long none of pending has been sent: see checkPending
+	carried   uint32        // sentSmall, and writes of both sides that have landed, as of then
+	sentSmall uint32        // frames of small data
+	movedAt   time.Time     // when chores last found that something had, or that something came
+	heard     uint32        // beats.frames, as of then
 
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken: nothing holds them up
 	ctl     fifo[ctlFrame]
@@ -157,6 +157,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 		at:         len(c.order),
 	}
 	p.streams, p.supply.peer = map[uint32]*stream{}, p
+	p.starved = -choreTime
 	p.idle.Store(c.now().UnixNano())
 	if !cfg.Unproven {
 		c.attached++

@@ -87,10 +87,7 @@ func TestRecallPassesStopped(t *testing.T) {
 	l := &link{eb: s.hub}
 	assert.True(t, recalls(l, conns[len(conns)-1]))
 	s.net.Thaw(s.spokes[0].fab)
-	for _, c := range conns {
-		require.NoError(t, c.SetLinger(0))
-		require.NoError(t, c.Close())
-	}
+	resetConns(t, conns...)
 }
 
 // TestRecallPassesDead: neither do conns of a peer that is lost, which its user has not
@@ -112,10 +109,7 @@ func TestRecallPassesDead(t *testing.T) {
 	used := s.hub.core.rings.used.Len()
 	s.hub.leave()
 	assert.Zero(t, used)
-	for _, c := range conns {
-		require.NoError(t, c.SetLinger(0))
-		require.NoError(t, c.Close())
-	}
+	resetConns(t, conns...)
 }
 
 // TestRecallEndsPeer: a peer that takes no answers, and is ended by the next one, which asks

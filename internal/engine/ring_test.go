@@ -112,22 +112,7 @@ func heldBuffers(t *testing.T, l *link, before int) {
 	}()
 	_, err := io.ReadFull(b, make([]byte, before))
 	require.NoError(t, err)
-	assert.NoError(t, b.SetReadDeadline(time.Now().Add(time.Minute)))
-	var held []*Buffer
-	for n := 0; n < size; n += len(held[len(held)-1].Bytes()) {
-		buf, err := b.RecvBuffer()
-		if !assert.NoError(t, err, "%d bytes held", n) {
-			break
-		}
-		held = append(held, buf)
-	}
-	for _, buf := range held {
-		buf.Release()
-	}
-	require.NoError(t, b.SetLinger(0))
-	require.NoError(t, b.Close())
-	require.NoError(t, a.SetLinger(0))
-	require.NoError(t, a.Close())
+	end(t, hold(t, b, size), b, a)
 }
 
 // TestNothingAfterReset: the completion of a write that landed before a Reset, but
@@ -169,8 +154,5 @@ func TestNothingAfterReset(t *testing.T) {
 	n, err := io.ReadFull(b, buf)
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 	assert.Equal(t, 100<<10, n)
-	for _, c := range []*Conn{a, b} {
-		require.NoError(t, c.SetLinger(0))
-		require.NoError(t, c.Close())
-	}
+	resetConns(t, a, b)
 }

@@ -297,10 +297,7 @@ func TestForgedCompletionData(t *testing.T) {
 			assert.Equal(t, tt.believed, in.writes[in.seq%framing.MaxWrites].landed)
 			assert.Equal(t, tt.believed, l.eb.core.stats.WritesStray == before)
 			l.eb.leave()
-			for _, c := range []*Conn{a, b} {
-				require.NoError(t, c.SetLinger(0))
-				require.NoError(t, c.Close())
-			}
+			resetConns(t, a, b)
 		})
 	}
 }

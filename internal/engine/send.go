@@ -68,9 +68,6 @@ func (s *stream) trySmall(b []byte) (n int) {
 func (s *stream) queuePending() {
 	if !s.queued {
 		s.queued = true
-		if s.p.pending.len() == 0 {
-			s.p.starved = -choreTime
-		}
 		s.p.pending.push(s)
 	}
 }
@@ -86,7 +83,8 @@ func (s *stream) sendPending() bool {
 		return false
 	}
 	d := s.pend
-	s.pend, s.p.starved = pending{}, -choreTime // until a look, and the next, have found no other
+	s.pend = pending{}
+	s.p.sentSmall++
 	s.p.pends--
 	s.p.c.pends--
 	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos}, s, d.slot, d.n, false)

@@ -90,7 +90,7 @@ func (c *core) spare(k lineKind) int {
 	case lineMoreSlots:
 		return c.mostHeld(c.dataSlots()) + 1
 	case lineMoreStage:
-		return c.mostHeld(c.chunks()) // who waits holds one at least
+		return c.mostHeld(c.chunks()) // a peer that waits holds one at least
 	case lineMoreQueue:
 		return c.mostHeld(c.queueLeft(), c.depth, len(c.order)-1)
 	}

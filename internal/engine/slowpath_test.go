@@ -47,59 +47,21 @@ func (e *thinPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	return e.Endpoint.Exchange(ops[:n], done)
 }
 
-// TestHeartbeatsOnSlowPath: a path that carries data without a pause, only slowly, is none that
-// brings nothing.
-func TestHeartbeatsOnSlowPath(t *testing.T) {
+// onThinPath has f use a link whose first end is on a thin path, and checks that neither side has
+// given the other up for what f did.
+func onThinPath(t *testing.T, dead time.Duration, f func(l *link, path *thinPath, all *sync.WaitGroup)) {
 	synctest.Test(t, func(t *testing.T) {
-		const dead = time.Second
 		var ends []*thinPath
 		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint {
 			ends = append(ends, &thinPath{Endpoint: e})
 			return ends[len(ends)-1]
 		})
 		require.NoError(t, err)
-		ends[0].rate.Store(400 << 10)
-		var got atomic.Int64
 		var all sync.WaitGroup
-		for range 8 {
-			c, s := l.dial(t)
-			all.Go(func() {
-				b := make([]byte, 1<<20)
-				for {
-					if _, err := c.Write(b); err != nil {
-						return
-					}
-				}
-			})
-			all.Go(func() {
-				b := make([]byte, 1<<20)
-				for {
-					n, err := s.Read(b)
-					got.Add(int64(n))
-					if err != nil {
-						return
-					}
-				}
-			})
-		}
-		longest := time.Duration(0)
-		last, at := got.Load(), time.Now()
-		for i := range 75 {
-			time.Sleep(200 * time.Millisecond)
-			if i%2 == 0 {
-				l.a.Heartbeat(true)
-				l.b.Heartbeat(true)
-			}
-			if n := got.Load(); n != last {
-				longest, last, at = max(longest, time.Since(at)), n, time.Now()
-			}
-			if l.a.lost() || l.b.lost() {
-				break
-			}
-		}
+		f(l, ends[0], &all)
 		for _, p := range []*Peer{l.a, l.b} {
 			p.e.mu.Lock()
-			assert.NoError(t, p.p.err, "data has come without a pause of more than %v, %d bytes", longest, got.Load())
+			assert.NoError(t, p.p.err)
 			p.e.mu.Unlock()
 		}
 		ends[0].rate.Store(0)
@@ -109,6 +71,97 @@ func TestHeartbeatsOnSlowPath(t *testing.T) {
 		require.NoError(t, l.ea.Close())
 		require.NoError(t, l.eb.Close())
 	})
+}
+
+// writes has c write n bytes at a time until it fails, with pauses.
+func writes(all *sync.WaitGroup, c *Conn, n int, pause time.Duration) {
+	all.Go(func() {
+		for b := make([]byte, n); ; time.Sleep(pause) {
+			if _, err := c.Write(b); err != nil {
+				return
+			}
+		}
+	})
+}
+
+// reads has c read until it fails, and counts the bytes.
+func reads(all *sync.WaitGroup, c *Conn, got *atomic.Int64) {
+	all.Go(func() {
+		for b := make([]byte, 1<<20); ; {
+			n, err := c.Read(b)
+			got.Add(int64(n))
+			if err != nil {
+				return
+			}
+		}
+	})
+}
+
+// beats are heartbeats for so many times 200 ms, or until a side is lost. It returns for how long
+// nothing was got at most.
+func (l *link) beats(n int, got *atomic.Int64) (longest time.Duration) {
+	last, at := got.Load(), time.Now()
+	for i := range n {
+		time.Sleep(200 * time.Millisecond)
+		if i%2 == 0 {
+			l.a.Heartbeat(true)
+			l.b.Heartbeat(true)
+		}
+		if n := got.Load(); n != last {
+			longest, last, at = max(longest, time.Since(at)), n, time.Now()
+		}
+		if l.a.lost() || l.b.lost() {
+			break
+		}
+	}
+	return longest
+}
+
+// TestHeartbeatsOnSlowPath: a path that carries data without a pause, only slowly, is none that
+// brings nothing.
+func TestHeartbeatsOnSlowPath(t *testing.T) {
+	onThinPath(t, time.Second, func(l *link, path *thinPath, all *sync.WaitGroup) {
+		path.rate.Store(400 << 10)
+		var got atomic.Int64
+		for range 8 {
+			c, s := l.dial(t)
+			writes(all, c, 1<<20, 0)
+			reads(all, s, &got)
+		}
+		longest := l.beats(75, &got)
+		t.Logf("data has come without a pause of more than %v, %d bytes", longest, got.Load())
+	})
+}
+
+// TestNotStarvedOnSlowPath: on a thin path small writes wait for slots for longer than DeadAfter,
+// since these come once large ones before them have landed. Nobody is ended for that.
+func TestNotStarvedOnSlowPath(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		dead time.Duration
+		rate int64
+	}{
+		{"1s, 400 KiB/s", time.Second, 400 << 10},
+		{"100ms, 2 MiB/s", 100 * time.Millisecond, 2 << 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			onThinPath(t, tt.dead, func(l *link, path *thinPath, all *sync.WaitGroup) {
+				var got atomic.Int64
+				c, s := l.dial(t)
+				reads(all, s, &got)
+				path.rate.Store(8 << 20)
+				for range 16 {
+					c, s := l.dial(t)
+					reads(all, s, &got)
+					writes(all, c, 1<<20, 0)
+				}
+				time.Sleep(time.Second)
+				path.rate.Store(tt.rate)
+				writes(all, c, 100, 50*time.Millisecond)
+				l.beats(300, &got)
+			})
+		})
+	}
 }
 
 // TestStolenBehindControl: an endpoint that hears nothing is ended, though a control

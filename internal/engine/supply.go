@@ -158,11 +158,12 @@ func (c *core) nextOrder() *order {
 			case c.stage:
 				o.slots = c.stageOrder()
 			case c.tx:
-				if o.slots = c.most(s) - s.slots.Len(); o.slots <= 0 { // peers have gone
-					o.of, s.state = nil, enough
-				}
+				o.slots = c.most(s) - s.slots.Len()
 			case c.rx:
 				o.slots = min(c.most(s)-s.slots.Len(), max(slotStep, s.slots.Len()/2))
+			}
+			if o.slots <= 0 { // the peers that wanted them have gone
+				o.of, s.state = nil, enough
 			}
 		}
 	}
