@@ -62,7 +62,7 @@ func compare(t *testing.T, turns int, least float64, without, with func() float6
 			ratios = append(ratios, b/a)
 		}
 		slices.Sort(ratios)
-		t.Logf("with stuck ones %.2fx the rate, %.2fx to %.2fx; at last %.0f MB/s and %.0f", ratios[len(ratios)/2],
+		t.Logf("%.2fx of the rate alone, %.2fx to %.2fx; at last %.3g MB/s and %.3g", ratios[len(ratios)/2],
 			ratios[0], ratios[len(ratios)-1], b/1e6, a/1e6)
 		if ratios[len(ratios)/2] >= least {
 			return
