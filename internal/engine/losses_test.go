@@ -38,6 +38,10 @@ func TestLosses(t *testing.T) {
 		}
 		b.net.Lose(0)
 		lost := time.Now()
+		for !b.a.lost() && !b.b.lost() {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.beat() // a rendezvous tells the other side at once
 		traffic.Wait()
 		assert.LessOrEqual(t, time.Since(lost), b.dead+choreTime)
 		var errs []error
