@@ -83,6 +83,18 @@ func writes(all *sync.WaitGroup, c *Conn, n int, pause time.Duration) {
 	})
 }
 
+// sends has c send Buffers of n bytes until it fails.
+func sends(all *sync.WaitGroup, c *Conn, n int) {
+	all.Go(func() {
+		for {
+			b, err := c.AllocBuffer(n)
+			if err != nil || c.SendBuffer(b) != nil {
+				return
+			}
+		}
+	})
+}
+
 // reads has c read until it fails, and counts the bytes.
 func reads(all *sync.WaitGroup, c *Conn, got *atomic.Int64) {
 	all.Go(func() {
@@ -139,9 +151,11 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 		name string
 		dead time.Duration
 		rate int64
+		zero bool
 	}{
-		{"1s, 400 KiB/s", time.Second, 400 << 10},
-		{"100ms, 2 MiB/s", 100 * time.Millisecond, 2 << 20},
+		{"1s, 400 KiB/s", time.Second, 400 << 10, false},
+		{"100ms, 2 MiB/s", 100 * time.Millisecond, 2 << 20, false},
+		{"15s, 64 KiB/s, SendBuffer", 15 * time.Second, 64 << 10, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onThinPath(t, tt.dead, func(l *link, path *thinPath, all *sync.WaitGroup) {
@@ -152,7 +166,11 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 				for range 16 {
 					c, s := l.dial(t)
 					reads(all, s, &got)
-					writes(all, c, 1<<20, 0)
+					if tt.zero {
+						sends(all, c, 1<<20)
+					} else {
+						writes(all, c, 1<<20, 0)
+					}
 				}
 				time.Sleep(time.Second)
 				path.rate.Store(tt.rate)
