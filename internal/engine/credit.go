@@ -381,7 +381,8 @@ func (p *peer) mayStage() bool {
 
 // mayFly reports whether the fabric gets another operation.
 func (p *peer) mayFly() bool {
-	return p.c.mayHave(p.flying, p.c.queueLeft(), p.c.depth, len(p.c.order)-1)
+	free, all, peers := p.c.operations()
+	return p.c.mayHave(p.flying, free, all, peers)
 }
 
 // queueLeft is how many operations more there may be in flight: dead peers' count only

@@ -92,7 +92,7 @@ func (c *core) spare(k lineKind) int {
 	case lineMoreStage:
 		return c.mostHeld(c.chunks()) // a peer that waits holds one at least
 	case lineMoreQueue:
-		return c.mostHeld(c.queueLeft(), c.depth, len(c.order)-1)
+		return c.mostHeld(c.operations())
 	}
 	return c.wakeable()
 }
@@ -110,4 +110,9 @@ func (c *core) dataSlots() (free, all, peers int) {
 // chunks is how much staging memory there is.
 func (c *core) chunks() (free, all, peers int) {
 	return c.stage.Free(), c.stage.Len() - c.dead.chunks, len(c.order) - 1
+}
+
+// operations is how many there may be in flight.
+func (c *core) operations() (free, all, peers int) {
+	return c.queueLeft(), c.depth, len(c.order) - 1
 }
