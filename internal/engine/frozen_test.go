@@ -61,50 +61,6 @@ func TestManyFrozen(t *testing.T) {
 	healthy(t, a, b)
 }
 
-// TestManyFrozenHoldSends is the same where nothing that is sent to them completes.
-func TestManyFrozenHoldSends(t *testing.T) {
-	const frozen, all = 90, 96
-	sim := simfabric.TCP()
-	sim.RxDepth, sim.TxDepth, sim.Socket, sim.WeakCompletion = 8192, 4096, 1, false
-	s := newStar(t, simfabric.Config{Seed: 1, Personality: sim}, Config{DeadAfter: time.Hour}, all)
-	defer s.close(t)
-	a, b := s.dial(t, frozen)
-	healthy(t, a, b)
-	var conns, outers []*Conn
-	for spoke := range frozen {
-		for range max(1, 64>>spoke) {
-			outer, inner := s.dial(t, spoke)
-			conns, outers = append(conns, inner), append(outers, outer)
-		}
-	}
-	s.quiet()
-	for spoke := range frozen {
-		s.net.Freeze(s.spokes[spoke].fab)
-	}
-	var wg sync.WaitGroup
-	for _, c := range conns {
-		wg.Go(func() {
-			for range 40 {
-				if _, err := c.Write(make([]byte, 100)); err != nil {
-					return
-				}
-			}
-		})
-	}
-	s.quiet()
-	defer func() {
-		for spoke := range frozen {
-			s.net.Thaw(s.spokes[spoke].fab)
-		}
-		for _, c := range append(append(conns, outers...), a, b) {
-			_ = c.SetLinger(0)
-			_ = c.Close()
-		}
-		wg.Wait()
-	}()
-	healthy(t, a, b)
-}
-
 // miser is the endpoint of a process that never lets its peer have more than one slot.
 type miser struct {
 	fabric.Endpoint
