@@ -14,16 +14,35 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestManyFrozen: two dozen processes that are stopped, on one endpoint, do not hold up others,
+// TestManyFrozen: many processes that are stopped, on one endpoint, do not hold up others,
 // whatever waits to be sent to them.
 func TestManyFrozen(t *testing.T) {
-	const frozen = 26
-	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{DeadAfter: time.Hour}, frozen+1)
+	holding := simfabric.TCP()
+	holding.RxDepth, holding.TxDepth = 8192, 4096
+	holding.Socket, holding.WeakCompletion = 64, false // less than a frame
+	for name, test := range map[string]struct {
+		sim         simfabric.Personality
+		frozen, all int
+	}{
+		"sends complete":    {simfabric.TCP(), 26, 27},
+		"no send completes": {holding, 90, 96},
+	} {
+		t.Run(name, func(t *testing.T) {
+			// The time is simulated: it passes only if all stand still.
+			synctest.Test(t, func(t *testing.T) {
+				testManyFrozen(t, test.sim, test.frozen, test.all)
+			})
+		})
+	}
+}
+
+func testManyFrozen(t *testing.T, sim simfabric.Personality, frozen, all int) {
+	s := newStar(t, simfabric.Config{Seed: 1, Personality: sim}, Config{Spin: -1, DeadAfter: time.Hour}, all)
 	defer s.close(t)
 	a, b := s.dial(t, frozen)
 	healthy(t, a, b)
 	var conns, outers []*Conn
-	var each [frozen][]*Conn
+	each := make([][]*Conn, frozen)
 	for spoke := range frozen {
 		for range max(1, 64>>spoke) {
 			outer, inner := s.dial(t, spoke)

@@ -55,11 +55,22 @@ func TestRoom(t *testing.T) {
 			e.doChores()
 		}
 	}
+	// slots waits until there are so many send slots, and no more are to come.
+	slots := func(n int) {
+		t.Helper()
+		assert.Eventually(t, func() bool {
+			e.mu.Lock()
+			defer e.mu.Unlock()
+			return e.core.tx.Len() == n && e.core.sending.state == enough
+		}, 10*time.Second, time.Millisecond, "%d send slots", n)
+	}
 	assert.Equal(t, RoomOpen, e.Room())
 	come()
 	assert.Equal(t, RoomOpen, e.Room())
+	slots(sim.TxDepth)
 	come()
 	assert.Equal(t, RoomFull, e.Room())
+	slots(sim.TxDepth + slotStep) // the second peer's reserve
 	_, err = e.NewPeer(PeerConfig{})
 	require.ErrorIs(t, err, ErrFull)
 	few := hold(sim.TxDepth / 4)
@@ -67,19 +78,23 @@ func TestRoom(t *testing.T) {
 	look()
 	assert.Equal(t, RoomOpen, e.Room())
 	come()
+	slots(sim.TxDepth + slotStep + sim.TxDepth/4) // what the dead one holds is made up for
 	one := hold(1)
 	leave()
 	look()
 	assert.Equal(t, RoomWorn, e.Room())
-	assert.Eventually(t, func() bool {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return e.core.dead.frames == sim.TxDepth/4+1 && e.core.tx.Len()-e.core.dead.frames >= sim.TxDepth
-	}, 10*time.Second, time.Millisecond, "it is made up for")
+	slots(sim.TxDepth + slotStep + sim.TxDepth/4) // that is still enough: the reserve is not needed
 	assert.Equal(t, 1, e.Stats().Worn)
 	one()
 	look()
 	assert.Equal(t, RoomOpen, e.Room())
+	come()
+	many := hold(slotStep + 1)
+	leave()
+	look()
+	slots(sim.TxDepth + slotStep + 1 + sim.TxDepth/4)
+	many()
+	look()
 	few()
 	e.Wear()
 	assert.Equal(t, RoomStale, e.Room())
