@@ -72,7 +72,8 @@ type crowd struct {
 	server  *process
 	address string
 	clients []*process
-	marked  bool // the server has noted its memory with one peer
+	marked  bool   // the server has noted its memory with one peer
+	alone   *crowd // of one peer, nil until it is compared with
 }
 
 func startCrowd(ctx context.Context, program string, j job) (*crowd, error) {
@@ -104,9 +105,42 @@ func (c *crowd) measure(j job, memory bool) (sample, error) {
 	if err := c.resize(j.peers()); err != nil {
 		return sample{}, err
 	}
-	if j.Mode == modeIdle {
+	switch {
+	case j.Mode == modeIdle:
 		return c.measureIdle(j)
+	case j.isAmong():
+		return c.measureBoth(j)
 	}
+	return c.measureWork(j)
+}
+
+// measureBoth measures the peer among idle ones, and one with a server of its own right
+// before or after it, by turns: what so many processes cost by being there, they cost both.
+func (c *crowd) measureBoth(j job) (s sample, err error) {
+	if c.alone == nil {
+		if c.alone, err = startCrowd(c.ctx, c.program, c.job); err != nil {
+			return sample{}, err
+		}
+	}
+	lone := j
+	lone.Idle = 0
+	var alone sample
+	first := j.Round%2 == 0
+	if first {
+		alone, err = c.alone.measure(lone, false)
+	}
+	if err == nil {
+		s, err = c.measureWork(j)
+	}
+	if err == nil && !first {
+		alone, err = c.alone.measure(lone, false)
+	}
+	s.Alone = &alone
+	return s, err
+}
+
+// measureWork measures the work of the busy peers.
+func (c *crowd) measureWork(j job) (sample, error) {
 	if _, err := c.work(j, j.WarmUp); err != nil {
 		return sample{}, err
 	}
@@ -277,8 +311,12 @@ func (c *crowd) awaitLeave() error {
 func (c *crowd) stop() error {
 	clients := c.clients
 	c.clients = nil
+	var alone error
+	if c.alone != nil {
+		alone = c.alone.stop()
+	}
 	err := each(len(clients), len(clients), func(i int) error { return clients[i].stop() })
-	return errors.Join(err, c.server.stop())
+	return errors.Join(alone, err, c.server.stop())
 }
 
 // each calls f for 0 to n-1, so many at once, until one fails, and returns that

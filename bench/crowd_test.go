@@ -33,6 +33,14 @@ func testCrowd(t *testing.T, v carriage) {
 		assert.Positive(t, s.cpu())
 		assert.Equal(t, w.Mode != modeIdle, s.Ops > 0)
 		assert.Equal(t, w.Mode != modeIdle, s.P50 > 0)
+		assert.Equal(t, w.isAmong(), s.Alone != nil)
+		if w.isAmong() {
+			assert.Positive(t, s.Alone.Ops)
+			assert.Positive(t, s.Alone.P50)
+			assert.Nil(t, s.Alone.Alone)
+			assert.Len(t, cs.crowd.alone.clients, 1)
+			assert.NotEqual(t, cs.crowd.server.pid, cs.crowd.alone.server.pid)
+		}
 		if w.Busy > 1 {
 			assert.Greater(t, s.Fairness, 1/float64(w.Busy), "%v: only one was busy", w)
 		}
@@ -121,7 +129,7 @@ func TestACrowdEndsWithItsContext(t *testing.T) {
 	cs := &crowds{program: testProgram(t)}
 	_, err := cs.measure(ctx, crowdJob(lat64.among(3), overTCP))
 	require.NoError(t, err)
-	assert.Len(t, children(t), 5)
+	assert.Len(t, children(t), 5+2, "a peer alone and its server are beside")
 	j := crowdJob(lat64.by(4), overTCP)
 	j.Time = time.Minute
 	time.AfterFunc(200*time.Millisecond, cancel)

@@ -29,6 +29,9 @@ func (c cell) among(idle int) cell {
 	return c
 }
 
+// isAmong reports the work of one peer while idle ones are there.
+func (c cell) isAmong() bool { return c.Busy == 1 && c.Idle > 0 }
+
 // by is the work c of so many peers at once.
 func (c cell) by(busy int) cell {
 	c.Idle, c.Busy = 0, busy

@@ -267,7 +267,11 @@ func (j job) takes() time.Duration {
 	case j.Busy == 1 && j.Transport == transportRDMA:
 		d += time.Duration(j.Idle) * startTime / 3
 	}
-	return d + 2*j.lead()
+	d += 2 * j.lead()
+	if j.isAmong() { // and another one alone
+		d += j.WarmUp + j.Time + 2*j.lead()
+	}
+	return d
 }
 
 // estimate is how long the plan takes.
@@ -275,22 +279,10 @@ func (p plan) estimate() time.Duration {
 	var all time.Duration
 	for _, c := range p.cells() {
 		if c.notPossible() == "" {
-			all += time.Duration(p.roundsOf(c)) * p.job(c).takes()
+			all += time.Duration(p.rounds) * p.job(c).takes()
 		}
 	}
 	return all
-}
-
-// targetsPeersRounds is how many rounds measure targets of peers at most. It takes
-// longer to start them than all else in a round.
-const targetsPeersRounds = 3
-
-// roundsOf is how many rounds, the first ones, measure c.
-func (p plan) roundsOf(c cell) int {
-	if p.targets != nil && c.peers() > 0 {
-		return min(p.rounds, targetsPeersRounds)
-	}
-	return p.rounds
 }
 
 // job says how c is measured. Idle conns and hundreds of conns, each of which is

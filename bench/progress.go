@@ -25,9 +25,7 @@ type progress struct {
 
 func newProgress(w *os.File, p plan, cells []cell) *progress {
 	b := &progress{w: w, rounds: p.rounds, now: time.Now, began: time.Now(), left: p.estimate()}
-	for _, c := range cells {
-		b.rows += p.roundsOf(c)
-	}
+	b.rows = p.rounds * len(cells)
 	if term.IsTerminal(int(w.Fd())) {
 		b.width = 80
 		if width, _, err := term.GetSize(int(w.Fd())); err == nil {

@@ -104,7 +104,7 @@ func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result,
 	for round := range p.rounds {
 		bar.round(round)
 		order := slices.DeleteFunc(sequence(cells, round), func(i int) bool {
-			return failures[i] != nil || cells[i].notPossible() != "" || round >= p.roundsOf(cells[i])
+			return failures[i] != nil || cells[i].notPossible() != ""
 		})
 		for k, i := range order {
 			j := p.job(cells[i])

@@ -17,6 +17,10 @@ type sample struct {
 
 	Client usage `json:"client"`
 	Server usage `json:"server"`
+
+	// Alone is, for one peer among idle ones, what a peer with a server of its own has
+	// done, right before or after.
+	Alone *sample `json:"alone,omitempty"`
 }
 
 // take has the sample be of h's operations.
@@ -119,6 +123,18 @@ func summarize(c cell, rounds []sample) result {
 		r.Fairness = over(func(s sample) float64 { return s.Fairness })
 	}
 	return r
+}
+
+// toAlone is how f compares with that of a peer alone: the median of the rounds' ratios, 0
+// without any.
+func (r result) toAlone(f figure) float64 {
+	var ratios []float64
+	for _, s := range r.Samples {
+		if s.Alone != nil {
+			ratios = append(ratios, ratio(f.of(summarize(r.cell, []sample{s})), f.of(summarize(r.cell, []sample{*s.Alone}))))
+		}
+	}
+	return median(ratios)
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

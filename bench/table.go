@@ -20,7 +20,8 @@ calls. Fairness is Jain's index over the conns' bytes. Idle conns have each echo
 a byte; the figures are of the process that uses more. rsockets is rstream, whose
 figures are means and whose two sides take turns. Peers are client processes with a
 conn each, all to one server: "among 10 idle peers" is the work of one while ten wait
-in Read, "by 11 peers" that of all at once. What a peer takes of the server's memory
+in Read, to alone the median of the rounds' ratios to one with a server of its own,
+measured right before or after, "by 11 peers" that of all at once. What a peer takes of the server's memory
 is how far that has grown since the first one, by MemoryStats (used and mapped) and
 by what is resident; what it takes of its own is what it has more than before it
 dialed. CPU is the server's there.
@@ -91,6 +92,8 @@ func notes(r result) string {
 	case r.Mode == modeIdle:
 		return fmt.Sprintf("  %s%% of a core; a conn has %s KiB registered, %s KiB resident",
 			digits(r.CPUPercent), digits(r.Registered/1024), digits(r.Resident/1024))
+	case r.isAmong():
+		return fmt.Sprintf("  to alone: time %s, rate %s", times(r.toAlone(p50), 1), times(r.toAlone(rate), 1))
 	case r.Fairness > 0:
 		return "  fairness " + strconv.FormatFloat(r.Fairness, 'f', 3, 64)
 	}

@@ -76,6 +76,10 @@ func enforce(verdicts []verdict) error {
 // measure returns t's figure, and false if the rows do not have it.
 func (t target) measure(rows map[cell]result) (float64, bool) {
 	r, ok := rows[t.row]
+	if t.alone {
+		v := r.toAlone(t.figure)
+		return v, v != 0
+	}
 	if !ok || !t.compares() {
 		return t.figure.of(r), ok
 	}
@@ -97,7 +101,7 @@ func (t target) meets(measured, bound float64) bool {
 }
 
 func (t target) unit() string {
-	if t.compares() {
+	if t.compares() || t.alone {
 		return "x"
 	}
 	return t.figure.unit
