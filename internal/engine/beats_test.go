@@ -66,10 +66,7 @@ func TestStoppedWhileMissing(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p
 		beat := func() {
-			p.beats.lives.Store(true)
-			l.eb.enter()
-			p.beat()
-			l.eb.leave()
+			l.eb.beat(p)
 		}
 		beat()
 		time.Sleep(100 * time.Millisecond)

@@ -23,7 +23,6 @@ func (c *core) chores() (again bool) {
 			continue
 		}
 		p.checkCloses()
-		p.beat()
 		if p.checkProgress() {
 			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}

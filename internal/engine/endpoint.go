@@ -318,10 +318,19 @@ func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 // for ever.
 func (p *Peer) Heartbeat(answers bool) {
 	p.e.poller.Look()
-	if answers {
-		p.p.beats.lives.Store(true)
-		p.e.choresSoon()
+	if answers && p.p.beats.coming.CompareAndSwap(false, true) {
+		go p.e.beat(p.p)
 	}
+}
+
+// beat takes in a heartbeat.
+func (e *Endpoint) beat(p *peer) {
+	if e.poller.Closing() {
+		return
+	}
+	e.enter()
+	p.beat()
+	e.leave()
 }
 
 // drainTime is how long Lost and Quit go on taking in what arrives, at most.

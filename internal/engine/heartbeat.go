@@ -39,8 +39,8 @@ var ErrMissing = errors.New("fabric has lost messages of the peer")
 
 // heartbeat is what is known of one peer by heartbeats.
 type heartbeat struct {
-	lives  atomic.Bool   // one has come over the rendezvous; set without the lock
-	at     time.Time     // when beat saw that last
+	coming atomic.Bool   // one has over the rendezvous, and beat is on its way; set without the lock
+	at     time.Time     // when beat was there last
 	frames uint32        // that have come, and writes with completion data
 	heard  uint32        // of these, as of then
 	done   uint32        // writes to its rings that have completed
@@ -49,7 +49,8 @@ type heartbeat struct {
 
 	epoch uint32    // in which we send
 	sent  [2]uint32 // messages, by whether their epoch is odd
-	asked bool      // the epoch before this one is not confirmed yet
+	asked uint32    // Pings for the end of the one before, 0 once it is confirmed
+	waits bool      // one that takes a credit is still to be sent
 	slots uint32    // reserved ones that our Pings have taken
 	freed uint32    // of these, as the peer has said
 
@@ -64,25 +65,23 @@ type heartbeat struct {
 	told    uint32        // of these, as of the last Pong
 }
 
-// silence is how long it has to last, at least: some heartbeats, as chores sees them.
-func (c *core) silence() time.Duration { return max(c.cfg.DeadAfter, 3*choreTime) }
-
-// beat is for chores.
+// beat takes in that the peer lives.
 func (p *peer) beat() {
-	h, c := &p.beats, p.c
-	if p.err != nil || !h.lives.Swap(false) {
+	h, c, dead := &p.beats, p.c, p.c.cfg.DeadAfter
+	h.coming.Store(false)
+	if p.err != nil {
 		return
 	}
 	now := c.now()
 	if h.at.IsZero() {
 		h.at = now
 	}
-	stopped := now.Sub(h.at) > c.silence()/2+choreTime // this process, or the peer
+	stopped := now.Sub(h.at) > dead/2 // this process, or the peer
 	passed := func(since time.Time) time.Duration {
 		if stopped {
 			return 0
 		}
-		return min(now.Sub(since), c.silence()/3)
+		return min(now.Sub(since), dead/3)
 	}
 	h.deaf += passed(h.at)
 	if h.went != h.done {
@@ -100,9 +99,9 @@ func (p *peer) beat() {
 	}
 	h.at = now
 	switch {
-	case h.awaited && h.missing >= c.silence()/4:
+	case h.awaited && h.missing >= dead/4:
 		c.fail(p, fmt.Errorf("%w: %d, for %v", ErrMissing, h.ended.Messages-h.came[h.ended.Epoch&1], h.missing))
-	case h.deaf >= c.silence()*6/10:
+	case h.deaf >= dead*6/10:
 		c.fail(p, fmt.Errorf("%w, for %v", ErrSilent, h.deaf))
 	default:
 		p.ping()
@@ -112,23 +111,28 @@ func (p *peer) beat() {
 // ping ends the epoch in which we send, or says so again.
 func (p *peer) ping() {
 	h := &p.beats
-	if h.asked && p.ctl.len()+p.prepaid.len() > 0 {
+	if h.asked > 0 && p.prepaid.len() > 0 {
 		return // it may be the last Ping that waits
 	}
-	if !h.asked {
-		h.asked = true
+	if h.asked == 0 {
 		h.epoch++
 	}
-	last := h.epoch - 1
-	f := ctlFrame{t: framing.TypePing, pos: framing.Beat{Epoch: last, Messages: h.sent[last&1]}.Pos()}
-	if h.slots != h.freed {
-		p.control(f)
-		return
+	h.asked++
+	if h.slots == h.freed {
+		h.slots++
+		f := h.end()
+		f.flags = framing.FlagReserved
+		p.prepaid.push(f)
+	} else {
+		h.waits = true
 	}
-	h.slots++
-	f.flags = framing.FlagReserved
-	p.prepaid.push(f)
 	p.c.touch(p)
+}
+
+// end is the Ping that says that the epoch before this one has ended.
+func (h *heartbeat) end() ctlFrame {
+	last := h.epoch - 1
+	return ctlFrame{t: framing.TypePing, pos: framing.Beat{Epoch: last, Messages: h.sent[last&1]}.Pos()}
 }
 
 // count counts a message that is about to be sent, and returns the number of its epoch.
@@ -220,7 +224,10 @@ func (p *peer) epochConfirmed(pos uint64) {
 		h.freed = b.Messages
 	}
 	if b.Epoch == h.epoch-1 {
-		h.asked = false
+		lost := h.asked > 1 // perhaps, and then it belongs to this epoch, which must not wait for the next heartbeat
+		if h.asked, h.waits = 0, false; lost {
+			p.ping()
+		}
 	}
 }
 
@@ -230,7 +237,8 @@ func (p *peer) epochConfirmed(pos uint64) {
 // be wrong, which costs an endpoint more.
 func (c *core) isMute(p *peer) bool {
 	if p.cfg.Unproven {
-		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.silence()
+		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.cfg.DeadAfter
 	}
-	return p.beats.deaf >= c.silence()/2 && c.now().Sub(c.heardAt) >= c.silence()/2
+	half := c.cfg.DeadAfter / 2
+	return p.beats.deaf >= half && c.now().Sub(c.heardAt) >= half
 }

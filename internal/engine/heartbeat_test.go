@@ -54,7 +54,12 @@ type beating struct {
 
 func newBeating(t *testing.T, p simfabric.Personality) *beating {
 	t.Helper()
-	b := &beating{dead: 5 * time.Second, over: make(chan struct{})}
+	return newBeatingFor(t, p, 5*time.Second)
+}
+
+func newBeatingFor(t *testing.T, p simfabric.Personality, dead time.Duration) *beating {
+	t.Helper()
+	b := &beating{dead: dead, over: make(chan struct{})}
 	n := 0
 	var err error
 	b.link, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: b.dead}, func(e fabric.Endpoint) fabric.Endpoint {
@@ -126,8 +131,9 @@ func (b *beating) reset(t *testing.T, c *Conn) time.Duration {
 	return time.Since(start)
 }
 
-// late is when silence is found at the latest.
-func (b *beating) late() time.Duration { return b.dead + b.dead/3 + 3*choreTime }
+// late is when both sides know of silence at the latest: that which has not found it is told by
+// what brings heartbeats here.
+func (b *beating) late() time.Duration { return b.dead + b.dead/3 }
 
 func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 	return func(t *testing.T) {

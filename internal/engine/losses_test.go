@@ -6,9 +6,11 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
@@ -43,7 +45,7 @@ func TestLosses(t *testing.T) {
 		}
 		b.beat() // a rendezvous tells the other side at once
 		traffic.Wait()
-		assert.LessOrEqual(t, time.Since(lost), b.dead+choreTime)
+		assert.LessOrEqual(t, time.Since(lost), b.dead)
 		var errs []error
 		for _, p := range []*Peer{b.a, b.b} {
 			p.e.mu.Lock()
@@ -60,6 +62,36 @@ func TestLosses(t *testing.T) {
 		assert.Equal(t, RoomOpen, b.ea.Room())
 		assert.Equal(t, RoomOpen, b.eb.Room())
 	})(t)
+}
+
+// TestLostHeartbeats: heartbeats, and what answers them, are lost without a word, some in a row
+// or all from now on. The peer is lost within DeadAfter of the last one, or of the first one.
+func TestLostHeartbeats(t *testing.T) {
+	const all, step = 1 << 30, 10 * time.Millisecond
+	for _, preset := range simfabric.Presets() {
+		t.Run(preset.Name, func(t *testing.T) {
+			for i := range 10 * 7 {
+				n := []int32{1, 2, 3, 4, 5, 6, all}[i%7]
+				dead := []time.Duration{time.Second, 5 * time.Second, DefaultDeadAfter}[i%3]
+				synctest.Test(t, func(t *testing.T) {
+					p := preset.Personality
+					p.InjectSize = 64
+					b := newBeatingFor(t, p, dead)
+					time.Sleep(2*dead + time.Duration(i)*dead/100)
+					lossy := b.ends[i/7%2]
+					lossy.injects.Store(n)
+					for n < all && lossy.injects.Load() > 0 && !b.a.lost() && !b.b.lost() {
+						time.Sleep(step)
+					}
+					last := time.Now()
+					for !b.a.lost() && !b.b.lost() {
+						time.Sleep(step)
+						require.LessOrEqual(t, time.Since(last), dead+step, "%d lost, of DeadAfter %v", n, dead)
+					}
+				})
+			}
+		})
+	}
 }
 
 // pingPong has messages of a size go to and fro, a millisecond apart, until an error.

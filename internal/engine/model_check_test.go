@@ -171,7 +171,7 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	m.check(o.promised() >= framing.MinSlots && !o.creditDue() && !o.balanceDue(), "pair %d: %d of %d receive slots are promised", p.id, o.promised(), o.share)
 	m.check(len(me.out) == me.head && me.prepaid.len()+me.ctl.len()+me.pending.len()+me.dirty.len() == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b", p.id, me.probe.state, me.probe.needs)
-	m.check(!me.beats.asked, "pair %d: a heartbeat is not answered", p.id)
+	m.check(me.beats.asked == 0, "pair %d: a heartbeat is not answered", p.id)
 	m.check(me.tail.stream == nil || me.holding(), "pair %d: a write is held back for nothing", p.id)
 }
 

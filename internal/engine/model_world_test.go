@@ -301,10 +301,13 @@ func (m *model) heartbeat(h *host) {
 	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
 	for _, p := range m.pairs {
 		if side := slices.Index(p.hosts[:], h); side >= 0 && p.peers[side] != nil && p.hosts[1-side].runs() {
-			p.peers[side].beats.lives.Store(p.peers[side].linked)
+			if p.peers[side].linked {
+				h.e.enter()
+				p.peers[side].beat()
+				h.e.leave()
+			}
 		}
 	}
-	h.choresAt = m.now
 }
 
 // doChores does what the endpoint's timer does.
