@@ -27,8 +27,10 @@ import (
 // while either process is stopped. All of it together takes DeadAfter at most, where both
 // sides have the same. A Pong that is late is no sign: its Ping may be behind megabytes on a
 // slow path. The first Ping of each epoch takes the receive slot that is reserved for it, once
-// the peer has said that it is free; others a credit, and a peer that is left without any falls
-// silent. On a slow path its credits may be behind megabytes that we write to its rings: as long
+// the peer has said that it is free; others a credit, before all other control frames, for which
+// there may be too few left where messages were lost with theirs; a peer that is left without any
+// falls silent. A Ping that was lost itself counts in the epoch after the one whose end it says:
+// that ends as soon as it may, and not at the next heartbeat. On a slow path its credits may be behind megabytes that we write to its rings: as long
 // as these complete, which cannot go on without it, it is not taken for lost.
 
 // ErrSilent: the peer is lost, since the fabric brings nothing that it sends.
@@ -69,10 +71,10 @@ type heartbeat struct {
 func (p *peer) beat() {
 	h, c, dead := &p.beats, p.c, p.c.cfg.DeadAfter
 	h.coming.Store(false)
-	if p.err != nil {
+	now := c.now()
+	if p.err != nil || now.Sub(h.at) < dead/8 { // a peer may send heartbeats as often as it likes
 		return
 	}
-	now := c.now()
 	if h.at.IsZero() {
 		h.at = now
 	}
