@@ -315,7 +315,7 @@ func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
 // Heartbeat says that the peer lives, though nothing of it may have come over the fabric, and
 // whether it answers heartbeats there. It takes no lock, which a provider that hangs may hold
-// for ever.
+// for ever: a goroutine does, one for each peer at a time.
 func (p *Peer) Heartbeat(answers bool) {
 	p.e.poller.Look()
 	if answers && p.p.beats.coming.CompareAndSwap(false, true) {

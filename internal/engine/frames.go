@@ -99,9 +99,9 @@ func (p *peer) flushControl() {
 	for p.prepaid.len() > 0 && p.flushFirst(&p.prepaid, true) {
 	}
 	// Before all others, of which there may be more than slots are left after a loss.
-	if h := &p.beats; h.waits && p.mayCtl() {
+	if h := &p.beats; h.again && p.mayCtl() {
 		f := h.end()
-		h.waits = !p.frame(&f, nil, nil, false)
+		h.again = !p.frame(&f, nil, nil, false)
 	}
 	for p.ctl.len() > 0 && p.mayCtl() && p.flushFirst(&p.ctl, false) {
 	}

@@ -24,8 +24,8 @@ import (
 //	messages of an epoch that has ended do not come      the peer
 //
 // Each has to go on for some time, counted in heartbeats that have come: there are none
-// while either process is stopped. All of it together takes DeadAfter at most, where both
-// sides have the same. A Pong that is late is no sign: its Ping may be behind megabytes on a
+// while either process is stopped. They come three times in DeadAfter at least, and so all of it
+// together takes DeadAfter at most, of the more patient side. A Pong that is late is no sign: its Ping may be behind megabytes on a
 // slow path. The first Ping of each epoch takes the receive slot that is reserved for it, once
 // the peer has said that it is free; others a credit, before all other control frames, for which
 // there may be too few left where messages were lost with theirs; a peer that is left without any
@@ -41,8 +41,8 @@ var ErrMissing = errors.New("fabric has lost messages of the peer")
 
 // heartbeat is what is known of one peer by heartbeats.
 type heartbeat struct {
-	coming atomic.Bool   // one has over the rendezvous, and beat is on its way; set without the lock
-	at     time.Time     // when beat was there last
+	coming atomic.Bool   // one has come over the rendezvous, and is about to be taken in; set without the lock
+	at     time.Time     // when the last one was
 	frames uint32        // that have come, and writes with completion data
 	heard  uint32        // of these, as of then
 	done   uint32        // writes to its rings that have completed
@@ -51,8 +51,8 @@ type heartbeat struct {
 
 	epoch uint32    // in which we send
 	sent  [2]uint32 // messages, by whether their epoch is odd
-	asked uint32    // Pings for the end of the one before, 0 once it is confirmed
-	waits bool      // one that takes a credit is still to be sent
+	asked uint32    // times that the end of the one before was to be said, 0 once it is confirmed
+	again bool      // a Ping that takes a credit is still to be sent
 	slots uint32    // reserved ones that our Pings have taken
 	freed uint32    // of these, as the peer has said
 
@@ -67,18 +67,22 @@ type heartbeat struct {
 	told    uint32        // of these, as of the last Pong
 }
 
+// leastBeat is how often heartbeats are taken in at most, however often a peer sends them: a
+// rendezvous does so half as often (minHeartbeat), to a peer whose DeadAfter is the shortest.
+const leastBeat = 10 * time.Millisecond
+
 // beat takes in that the peer lives.
 func (p *peer) beat() {
 	h, c, dead := &p.beats, p.c, p.c.cfg.DeadAfter
 	h.coming.Store(false)
 	now := c.now()
-	if p.err != nil || now.Sub(h.at) < dead/8 { // a peer may send heartbeats as often as it likes
+	if p.err != nil || now.Sub(h.at) < leastBeat {
 		return
 	}
 	if h.at.IsZero() {
 		h.at = now
 	}
-	stopped := now.Sub(h.at) > dead/2 // this process, or the peer
+	stopped := now.Sub(h.at) > dead*2/5 // this process, or the peer
 	passed := func(since time.Time) time.Duration {
 		if stopped {
 			return 0
@@ -103,7 +107,7 @@ func (p *peer) beat() {
 	switch {
 	case h.awaited && h.missing >= dead/4:
 		c.fail(p, fmt.Errorf("%w: %d, for %v", ErrMissing, h.ended.Messages-h.came[h.ended.Epoch&1], h.missing))
-	case h.deaf >= dead*6/10:
+	case h.deaf >= dead/2:
 		c.fail(p, fmt.Errorf("%w, for %v", ErrSilent, h.deaf))
 	default:
 		p.ping()
@@ -114,7 +118,7 @@ func (p *peer) beat() {
 func (p *peer) ping() {
 	h := &p.beats
 	if h.asked > 0 && p.prepaid.len() > 0 {
-		return // it may be the last Ping that waits
+		return // the last Ping may be there
 	}
 	if h.asked == 0 {
 		h.epoch++
@@ -126,7 +130,7 @@ func (p *peer) ping() {
 		f.flags = framing.FlagReserved
 		p.prepaid.push(f)
 	} else {
-		h.waits = true
+		h.again = true
 	}
 	p.c.touch(p)
 }
@@ -226,8 +230,8 @@ func (p *peer) epochConfirmed(pos uint64) {
 		h.freed = b.Messages
 	}
 	if b.Epoch == h.epoch-1 {
-		lost := h.asked > 1 // perhaps, and then it belongs to this epoch, which must not wait for the next heartbeat
-		if h.asked, h.waits = 0, false; lost {
+		lost := h.asked > 1 // perhaps, or it was late; if it was, it counts in this epoch, which is not to wait for a heartbeat
+		if h.asked, h.again = 0, false; lost {
 			p.ping()
 		}
 	}

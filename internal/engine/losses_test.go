@@ -64,8 +64,8 @@ func TestLosses(t *testing.T) {
 	})(t)
 }
 
-// TestLostHeartbeats: heartbeats, and what answers them, are lost without a word, some in a row
-// or all from now on. The peer is lost within DeadAfter of the last one, or of the first one.
+// TestLostHeartbeats: heartbeats, and what answers them, are lost without a word. The peer is lost
+// within DeadAfter of the last of some in a row, and of the first if all are lost from then on.
 func TestLostHeartbeats(t *testing.T) {
 	const all, step = 1 << 30, 10 * time.Millisecond
 	for _, preset := range simfabric.Presets() {
@@ -90,6 +90,40 @@ func TestLostHeartbeats(t *testing.T) {
 					}
 				})
 			}
+		})
+	}
+}
+
+// TestSilenceBetweenHeartbeats: a fabric that brings nothing more is found out within DeadAfter, at
+// whatever intervals heartbeats come, and wherever between two it begins.
+func TestSilenceBetweenHeartbeats(t *testing.T) {
+	const dead, step = DefaultDeadAfter, 10 * time.Millisecond
+	for i := range 200 {
+		synctest.Test(t, func(t *testing.T) {
+			every := dead/3 - time.Duration(i/10)*dead/100
+			l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead})
+			over := make(chan struct{})
+			go func() {
+				for {
+					select {
+					case <-over:
+						return
+					case <-time.After(every):
+						l.a.Heartbeat(true)
+						l.b.Heartbeat(true)
+					}
+				}
+			}()
+			time.Sleep(4*every + step + every*time.Duration(i%10)/10)
+			l.net.Lose(1)
+			start := time.Now()
+			for !l.a.lost() && !l.b.lost() {
+				time.Sleep(step)
+			}
+			assert.LessOrEqual(t, time.Since(start), dead, "heartbeats every %v", every)
+			close(over)
+			require.NoError(t, l.ea.Close())
+			require.NoError(t, l.eb.Close())
 		})
 	}
 }

@@ -108,12 +108,13 @@ func reads(all *sync.WaitGroup, c *Conn, got *atomic.Int64) {
 	})
 }
 
-// beats are heartbeats for so many times 200 ms, or until a side is lost. It returns for how long
-// nothing was got at most.
-func (l *link) beats(n int, got *atomic.Int64) (longest time.Duration) {
+// beats are heartbeats for some time, or until a side is lost. It returns for how long nothing
+// was got at most.
+func (l *link) beats(d time.Duration, got *atomic.Int64) (longest time.Duration) {
+	half := min(200*time.Millisecond, l.ea.cfg.DeadAfter/6)
 	last, at := got.Load(), time.Now()
-	for i := range n {
-		time.Sleep(200 * time.Millisecond)
+	for i := range int(d / half) {
+		time.Sleep(half)
 		if i%2 == 0 {
 			l.a.Heartbeat(true)
 			l.b.Heartbeat(true)
@@ -139,9 +140,36 @@ func TestHeartbeatsOnSlowPath(t *testing.T) {
 			writes(all, c, 1<<20, 0)
 			reads(all, s, &got)
 		}
-		longest := l.beats(75, &got)
+		longest := l.beats(15*time.Second, &got)
 		t.Logf("data has come without a pause of more than %v, %d bytes", longest, got.Load())
 	})
+}
+
+// TestPatientPeer: a's messages are held up for nine tenths of a's DeadAfter, which b, whose own is
+// much longer, need not mind. The way back is free, and b is heard whenever a heartbeat asks for it.
+func TestPatientPeer(t *testing.T) {
+	for dead, patience := range map[time.Duration]time.Duration{
+		time.Second: time.Minute, DefaultDeadAfter: 2 * time.Minute, 100 * time.Millisecond: DefaultDeadAfter,
+	} {
+		t.Run(dead.String(), func(t *testing.T) {
+			onThinPath(t, dead, func(l *link, path *thinPath, _ *sync.WaitGroup) {
+				l.eb.cfg.DeadAfter, l.eb.core.cfg.DeadAfter = patience, patience
+				beats := func() {
+					for range 30 {
+						time.Sleep(dead / 3)
+						l.a.Heartbeat(true)
+						l.b.Heartbeat(true)
+					}
+				}
+				beats()
+				path.mu.Lock()
+				path.free = time.Now().Add(dead * 9 / 10)
+				path.mu.Unlock()
+				path.rate.Store(1 << 30)
+				beats()
+			})
+		})
+	}
 }
 
 // TestNotStarvedOnSlowPath: on a thin path small writes wait for slots for longer than DeadAfter,
@@ -175,7 +203,7 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 				time.Sleep(time.Second)
 				path.rate.Store(tt.rate)
 				writes(all, c, 100, 50*time.Millisecond)
-				l.beats(300, &got)
+				l.beats(time.Minute, &got)
 			})
 		})
 	}
