@@ -264,7 +264,7 @@ func TestNewcomersBesideSilentPeer(t *testing.T) {
 		for i := 0; !l.b.lost(); i++ {
 			require.Less(t, i, 100)
 			time.Sleep(dead / 20)
-			if i%5 == 0 {
+			if i%3 == 0 { // three times in DeadAfter, since a turn takes a tenth
 				l.b.Heartbeat(true)
 			}
 			// An honest newcomer each time, whose path check goes through.
