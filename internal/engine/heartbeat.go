@@ -24,14 +24,17 @@ import (
 //	messages of an epoch that has ended do not come      the peer
 //
 // Each has to go on for some time, counted in heartbeats that have come: there are none
-// while either process is stopped. They come three times in DeadAfter at least, and so all of it
-// together takes DeadAfter at most, of the more patient side. A Pong that is late is no sign: its Ping may be behind megabytes on a
-// slow path. The first Ping of each epoch takes the receive slot that is reserved for it, once
-// the peer has said that it is free; others a credit, before all other control frames, for which
-// there may be too few left where messages were lost with theirs; a peer that is left without any
-// falls silent. A Ping that was lost itself counts in the epoch after the one whose end it says:
-// that ends as soon as it may, and not at the next heartbeat. On a slow path its credits may be behind megabytes that we write to its rings: as long
-// as these complete, which cannot go on without it, it is not taken for lost.
+// while either process is stopped. They come three times in DeadAfter at least, and so all of
+// it together takes DeadAfter at most, of the more patient side. A Pong that is late is no
+// sign: its Ping may be behind megabytes on a slow path.
+//
+// The first Ping of each epoch takes the receive slot that is reserved for it, once the peer
+// has said that it is free; others a credit, before all other control frames, for which there
+// may be too few left where messages were lost with theirs. A peer that is left without any
+// falls silent. A Ping that was lost itself counts in the epoch after the one whose end it
+// says: that ends as soon as it may, and not at the next heartbeat. On a slow path a peer's
+// credits may be behind megabytes that we write to its rings: as long as these complete, which
+// cannot go on without it, it is not taken for lost.
 
 // ErrSilent: the peer is lost, since the fabric brings nothing that it sends.
 var ErrSilent = errors.New("fabric brings nothing of the peer, though it lives")
@@ -230,8 +233,8 @@ func (p *peer) epochConfirmed(pos uint64) {
 		h.freed = b.Messages
 	}
 	if b.Epoch == h.epoch-1 {
-		lost := h.asked > 1 // perhaps, or it was late; if it was, it counts in this epoch, which is not to wait for a heartbeat
-		if h.asked, h.again = 0, false; lost {
+		again := h.asked > 1
+		if h.asked, h.again = 0, false; again { // a Ping may have been lost, in the epoch that goes on
 			p.ping()
 		}
 	}
