@@ -110,11 +110,10 @@ func reads(all *sync.WaitGroup, c *Conn, got *atomic.Int64) {
 
 // beats are heartbeats for some time, or until a side is lost. It returns for how long nothing
 // was got at most.
-func (l *link) beats(d time.Duration, got *atomic.Int64) (longest time.Duration) {
-	half := min(200*time.Millisecond, l.ea.cfg.DeadAfter/6)
+func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Duration) {
 	last, at := got.Load(), time.Now()
-	for i := range int(d / half) {
-		time.Sleep(half)
+	for i := range int(2 * d / every) {
+		time.Sleep(every / 2)
 		if i%2 == 0 {
 			l.a.Heartbeat(true)
 			l.b.Heartbeat(true)
@@ -140,7 +139,7 @@ func TestHeartbeatsOnSlowPath(t *testing.T) {
 			writes(all, c, 1<<20, 0)
 			reads(all, s, &got)
 		}
-		longest := l.beats(15*time.Second, &got)
+		longest := l.beats(time.Second/3, 15*time.Second, &got)
 		t.Logf("data has come without a pause of more than %v, %d bytes", longest, got.Load())
 	})
 }
@@ -176,21 +175,25 @@ func TestPatientPeer(t *testing.T) {
 // since these come once large ones before them have landed. Nobody is ended for that.
 func TestNotStarvedOnSlowPath(t *testing.T) {
 	for _, tt := range []struct {
-		name string
-		dead time.Duration
-		rate int64
-		zero bool
+		name  string
+		dead  time.Duration
+		every time.Duration // a heartbeat
+		rate  int64
+		zero  bool
 	}{
-		{"1s, 400 KiB/s", time.Second, 400 << 10, false},
-		{"100ms, 2 MiB/s", 100 * time.Millisecond, 2 << 20, false},
-		{"15s, 64 KiB/s, SendBuffer", 15 * time.Second, 64 << 10, true},
+		{"1s, 400 KiB/s", time.Second, 400 * time.Millisecond, 400 << 10, false},
+		{"1s, 2 MiB/s", time.Second, time.Second / 3, 2 << 20, false},
+		{"100ms, 2 MiB/s", 100 * time.Millisecond, 400 * time.Millisecond, 2 << 20, false},
+		{"100ms, 8 MiB/s", 100 * time.Millisecond, 100 * time.Millisecond / 3, 8 << 20, false},
+		{"15s, 64 KiB/s, SendBuffer", 15 * time.Second, 400 * time.Millisecond, 64 << 10, true},
+		{"15s, 64 KiB/s, SendBuffer, fewer heartbeats", 15 * time.Second, 5 * time.Second, 64 << 10, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			onThinPath(t, tt.dead, func(l *link, path *thinPath, all *sync.WaitGroup) {
 				var got atomic.Int64
 				c, s := l.dial(t)
 				reads(all, s, &got)
-				path.rate.Store(8 << 20)
+				path.rate.Store(max(8<<20, 2*tt.rate))
 				for range 16 {
 					c, s := l.dial(t)
 					reads(all, s, &got)
@@ -203,7 +206,7 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 				time.Sleep(time.Second)
 				path.rate.Store(tt.rate)
 				writes(all, c, 100, 50*time.Millisecond)
-				l.beats(time.Minute, &got)
+				l.beats(tt.every, time.Minute, &got)
 			})
 		})
 	}
