@@ -233,8 +233,8 @@ func (p *peer) epochConfirmed(pos uint64) {
 		h.freed = b.Messages
 	}
 	if b.Epoch == h.epoch-1 {
-		again := h.asked > 1
-		if h.asked, h.again = 0, false; again { // a Ping may have been lost, in the epoch that goes on
+		repeated := h.asked > 1
+		if h.asked, h.again = 0, false; repeated { // a Ping may have been lost, in the epoch that goes on
 			p.ping()
 		}
 	}

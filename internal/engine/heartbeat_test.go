@@ -54,10 +54,11 @@ type beating struct {
 
 func newBeating(t *testing.T, p simfabric.Personality) *beating {
 	t.Helper()
-	return newBeatingFor(t, p, 5*time.Second)
+	const dead = 5 * time.Second
+	return newBeatingEvery(t, p, dead, dead/3)
 }
 
-func newBeatingFor(t *testing.T, p simfabric.Personality, dead time.Duration) *beating {
+func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Duration) *beating {
 	t.Helper()
 	b := &beating{dead: dead, over: make(chan struct{})}
 	n := 0
@@ -75,7 +76,7 @@ func newBeatingFor(t *testing.T, p simfabric.Personality, dead time.Duration) *b
 			select {
 			case <-b.over:
 				return
-			case <-time.After(b.dead / 3):
+			case <-time.After(every):
 			}
 			if !b.stop.Load() {
 				b.beat()
@@ -109,6 +110,13 @@ func (p *Peer) lost() bool {
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
 	return p.p.err != nil
+}
+
+// untilLost waits until a side is lost.
+func (l *link) untilLost() {
+	for !l.a.lost() && !l.b.lost() {
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // echo sends a byte there and back.

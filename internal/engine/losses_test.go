@@ -40,9 +40,7 @@ func TestLosses(t *testing.T) {
 		}
 		b.net.Lose(0)
 		lost := time.Now()
-		for !b.a.lost() && !b.b.lost() {
-			time.Sleep(10 * time.Millisecond)
-		}
+		b.untilLost()
 		b.beat() // a rendezvous tells the other side at once
 		traffic.Wait()
 		assert.LessOrEqual(t, time.Since(lost), b.dead)
@@ -76,7 +74,7 @@ func TestLostHeartbeats(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					p := preset.Personality
 					p.InjectSize = 64
-					b := newBeatingFor(t, p, dead)
+					b := newBeatingEvery(t, p, dead, dead/3)
 					time.Sleep(2*dead + time.Duration(i)*dead/100)
 					lossy := b.ends[i/7%2]
 					lossy.injects.Store(n)
@@ -101,29 +99,12 @@ func TestSilenceBetweenHeartbeats(t *testing.T) {
 	for i := range 200 {
 		synctest.Test(t, func(t *testing.T) {
 			every := dead/3 - time.Duration(i/10)*dead/100
-			l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead})
-			over := make(chan struct{})
-			go func() {
-				for {
-					select {
-					case <-over:
-						return
-					case <-time.After(every):
-						l.a.Heartbeat(true)
-						l.b.Heartbeat(true)
-					}
-				}
-			}()
+			b := newBeatingEvery(t, simfabric.TCP(), dead, every)
 			time.Sleep(4*every + step + every*time.Duration(i%10)/10)
-			l.net.Lose(1)
+			b.net.Lose(1)
 			start := time.Now()
-			for !l.a.lost() && !l.b.lost() {
-				time.Sleep(step)
-			}
+			b.untilLost()
 			assert.LessOrEqual(t, time.Since(start), dead, "heartbeats every %v", every)
-			close(over)
-			require.NoError(t, l.ea.Close())
-			require.NoError(t, l.eb.Close())
 		})
 	}
 }

@@ -153,19 +153,13 @@ func TestPatientPeer(t *testing.T) {
 		t.Run(dead.String(), func(t *testing.T) {
 			onThinPath(t, dead, func(l *link, path *thinPath, _ *sync.WaitGroup) {
 				l.eb.cfg.DeadAfter, l.eb.core.cfg.DeadAfter = patience, patience
-				beats := func() {
-					for range 30 {
-						time.Sleep(dead / 3)
-						l.a.Heartbeat(true)
-						l.b.Heartbeat(true)
-					}
-				}
-				beats()
+				var got atomic.Int64
+				l.beats(dead/3, 10*dead, &got)
 				path.mu.Lock()
 				path.free = time.Now().Add(dead * 9 / 10)
 				path.mu.Unlock()
 				path.rate.Store(1 << 30)
-				beats()
+				l.beats(dead/3, 10*dead, &got)
 			})
 		})
 	}
