@@ -2,8 +2,10 @@ package rdmanet
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"strings"
 	"time"
 )
@@ -235,5 +237,10 @@ func dialShare(ctx context.Context, a netip.AddrPort, n int, dial dialFunc) (net
 			defer cancel()
 		}
 	}
-	return dial(ctx, a)
+	nc, err := dial(ctx, a)
+	// Package net sets the context's deadline on the socket, too, and may see that first.
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		err = because(context.DeadlineExceeded, err)
+	}
+	return nc, err
 }

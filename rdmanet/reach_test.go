@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -112,6 +113,8 @@ func TestDialParallel(t *testing.T) {
 			"", context.DeadlineExceeded, time.Second, map[string]time.Duration{a1: 0, b1: 300 * ms}},
 		"time is over before": {[]string{a1, b1}, map[string]site{a1: {after: time.Minute, deaf: true}}, 100 * ms,
 			"", context.DeadlineExceeded, 100 * ms, map[string]time.Duration{a1: 0}},
+		"the socket sees that time is over before the context does": {[]string{a1}, map[string]site{a1: {after: 99 * ms, err: os.ErrDeadlineExceeded}}, 100 * ms,
+			"", context.DeadlineExceeded, 99 * ms, map[string]time.Duration{a1: 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
