@@ -31,7 +31,7 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzPayloads(f *testing.F) {
-	for _, n := range []int{OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize} {
+	for _, n := range []int{OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize, SharedLeaseSize} {
 		f.Add(bytes.Repeat([]byte{1}, n))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -52,10 +52,10 @@ func FuzzPayloads(f *testing.F) {
 			same(ResetSize, c.Encode)
 		}
 		if l := (Lease{}); l.Decode(b) == nil {
-			again := make([]byte, LeaseSize)
-			l.Encode(again) // the reserved bytes become 0
+			again := make([]byte, SharedLeaseSize)
+			n := l.Encode(again) // the reserved bytes become 0
 			var l2 Lease
-			if err := l2.Decode(again); err != nil || l != l2 {
+			if err := l2.Decode(again[:n]); n != len(b) || err != nil || l != l2 {
 				t.Fatalf("%+v became %+v: %v", l, l2, err)
 			}
 			if l.Size == 0 || l.Size > MaxRing || uint64(l.Chunk) > l.Size || l.Index > MaxLease {

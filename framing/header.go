@@ -19,8 +19,11 @@ const (
 	// FeatureHeartbeats: a rendezvous heartbeat brings a Ping without payload, which ends
 	// an epoch and is answered once all messages of that have come.
 	FeatureHeartbeats uint64 = 1 << 0
+	// FeatureShared: a Lease may say where its ring lies in memory that both processes can
+	// map, and writes to it need not cross the fabric.
+	FeatureShared uint64 = 1 << 1
 	// Features are the bits of all optional features, for a Hello.
-	Features = FeatureHeartbeats
+	Features = FeatureHeartbeats | FeatureShared
 )
 
 // HeaderSize is the size of the header that starts every frame, in bytes.

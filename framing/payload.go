@@ -37,18 +37,29 @@ func (l *Large) Decode(b []byte) error {
 
 // Lease grants the receiver of the frame a landing ring for one stream.
 type Lease struct {
-	Index uint16 // at most MaxLease
-	Chunk uint32 // the most bytes in one write
-	Size  uint64 // bytes in the ring
-	Addr  uint64 // of the ring's first byte, as the writer must name it
-	Key   uint64 // of the region it lies in
+	Index  uint16 // at most MaxLease
+	Chunk  uint32 // the most bytes in one write
+	Size   uint64 // bytes in the ring
+	Addr   uint64 // of the ring's first byte, as the writer must name it
+	Key    uint64 // of the region it lies in
+	Shared Shared // where else it lies; zero if it does not
 }
 
-// LeaseSize is the encoded size of a Lease.
-const LeaseSize = 32
+// Shared says where a ring lies in memory that both processes can map.
+type Shared struct {
+	FD     uint32 // number of the file descriptor in the process of who grants the ring
+	Inode  uint64 // of the file, not 0
+	Offset uint64 // of the ring's first byte
+}
 
-// Encode writes l to the first LeaseSize bytes of b.
-func (l *Lease) Encode(b []byte) {
+// LeaseSize is the encoded size of a Lease, SharedLeaseSize that of one with Shared.
+const (
+	LeaseSize       = 32
+	SharedLeaseSize = LeaseSize + 24
+)
+
+// Encode writes l to the start of b, and returns how many bytes it takes.
+func (l *Lease) Encode(b []byte) int {
 	_ = b[LeaseSize-1]
 	binary.LittleEndian.PutUint16(b[0:], l.Index)
 	binary.LittleEndian.PutUint16(b[2:], 0)
@@ -56,19 +67,41 @@ func (l *Lease) Encode(b []byte) {
 	binary.LittleEndian.PutUint64(b[8:], l.Size)
 	binary.LittleEndian.PutUint64(b[16:], l.Addr)
 	binary.LittleEndian.PutUint64(b[24:], l.Key)
+	if l.Shared.Inode == 0 {
+		return LeaseSize
+	}
+	_ = b[SharedLeaseSize-1]
+	binary.LittleEndian.PutUint32(b[32:], l.Shared.FD)
+	binary.LittleEndian.PutUint32(b[36:], 0)
+	binary.LittleEndian.PutUint64(b[40:], l.Shared.Inode)
+	binary.LittleEndian.PutUint64(b[48:], l.Shared.Offset)
+	return SharedLeaseSize
 }
 
 // Decode reads a Lease frame's payload.
 func (l *Lease) Decode(b []byte) error {
-	if len(b) != LeaseSize {
+	if len(b) != LeaseSize && len(b) != SharedLeaseSize {
 		return ErrPayload
 	}
-	l.Index = binary.LittleEndian.Uint16(b[0:])
-	l.Chunk = binary.LittleEndian.Uint32(b[4:])
-	l.Size = binary.LittleEndian.Uint64(b[8:])
-	l.Addr = binary.LittleEndian.Uint64(b[16:])
-	l.Key = binary.LittleEndian.Uint64(b[24:])
+	*l = Lease{
+		Index: binary.LittleEndian.Uint16(b[0:]),
+		Chunk: binary.LittleEndian.Uint32(b[4:]),
+		Size:  binary.LittleEndian.Uint64(b[8:]),
+		Addr:  binary.LittleEndian.Uint64(b[16:]),
+		Key:   binary.LittleEndian.Uint64(b[24:]),
+	}
 	if l.Index > MaxLease || l.Chunk == 0 || uint64(l.Chunk) > l.Size || l.Size > MaxRing {
+		return ErrPayload
+	}
+	if len(b) == LeaseSize {
+		return nil
+	}
+	l.Shared = Shared{
+		FD:     binary.LittleEndian.Uint32(b[32:]),
+		Inode:  binary.LittleEndian.Uint64(b[40:]),
+		Offset: binary.LittleEndian.Uint64(b[48:]),
+	}
+	if l.Shared.Inode == 0 {
 		return ErrPayload
 	}
 	return nil

@@ -23,6 +23,15 @@ func TestPayloadRoundTrips(t *testing.T) {
 	require.NoError(t, gotLease.Decode(b))
 	assert.Equal(t, lease, gotLease)
 
+	lease.Shared = Shared{FD: 0x04030201, Inode: 1<<64 - 2, Offset: 1<<64 - 3}
+	b = make([]byte, SharedLeaseSize)
+	assert.Equal(t, SharedLeaseSize, lease.Encode(b))
+	require.NoError(t, gotLease.Decode(b))
+	assert.Equal(t, lease, gotLease)
+	assert.ErrorIs(t, gotLease.Decode(b[:SharedLeaseSize-1]), ErrPayload)
+	clear(b[40:48])
+	assert.ErrorIs(t, gotLease.Decode(b), ErrPayload, "memory without an inode")
+
 	open := Open{Listener: 0x04030201}
 	b = make([]byte, OpenSize)
 	open.Encode(b)

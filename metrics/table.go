@@ -83,6 +83,6 @@ func stalls(s *ps) map[string]uint64 {
 
 func paths(s *ps) map[string]uint64 {
 	return map[string]uint64{
-		"staged": s.Copies.Staged, "unstaged": s.Copies.Unstaged, "reassembled": s.Copies.Reassembled, "lent": s.Copies.Lent,
+		"staged": s.Copies.Staged, "unstaged": s.Copies.Unstaged, "mapped": s.Copies.Mapped, "reassembled": s.Copies.Reassembled, "lent": s.Copies.Lent,
 	}
 }

@@ -23,6 +23,7 @@ type Arena struct {
 	registrar Registrar
 	access    Access
 	slabSize  int
+	shared    bool // see Share
 	void      bool // Void was called, or Deregister
 	slabs     []*arenaSlab
 	blocks    int
@@ -57,6 +58,9 @@ type Block struct {
 	Addr  uint64  // of the first byte, as a peer must name it
 	Key   uint64  // of the region it lies in
 
+	Shared SharedName // of the slab it lies in
+	Offset uint64     // of the first byte, in that
+
 	arena *Arena // nil once free
 	slab  *arenaSlab
 	block int
@@ -79,6 +83,9 @@ func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	}
 	return &Arena{budget: b, registrar: r, access: access, slabSize: slabSize}
 }
+
+// Share has the slabs that Map makes be shared ones from now on, where there can be any.
+func (a *Arena) Share() { a.shared = true }
 
 // Alloc returns a block of at least size bytes: MinBlock or the next power of
 // two, at most the slab size. It may have to map and register a slab, which
@@ -122,6 +129,12 @@ func (a *Arena) Map(size int) (*Slab, error) {
 	if size < MinBlock || size > a.slabSize || size&(size-1) != 0 {
 		return nil, fmt.Errorf("%w: slab of %d bytes in an arena of %d", errSize, size, a.slabSize)
 	}
+	if a.shared {
+		s, err := newSharedSlab(a.budget, a.registrar, size, a.access)
+		if !errors.Is(err, errNotShared) {
+			return s, err
+		}
+	}
 	return NewSlab(a.budget, a.registrar, size, a.access)
 }
 
@@ -143,7 +156,7 @@ func (a *Arena) carve(s *arenaSlab, size int) *Block {
 		return nil
 	}
 	at := block * MinBlock
-	b := &Block{Bytes: s.Bytes()[at : at+size : at+size], arena: a, slab: s, block: block}
+	b := &Block{Bytes: s.Bytes()[at : at+size : at+size], Shared: s.Shared(), Offset: uint64(at), arena: a, slab: s, block: block}
 	if region := s.Region(); region != nil {
 		b.Desc, b.Addr, b.Key = region.Desc(), region.Base()+uint64(at), region.Key()
 	}

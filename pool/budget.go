@@ -17,12 +17,13 @@ var ErrBudget = errors.New("pool: memory budget exhausted")
 // Budget limits the bytes mapped by everything that shares it. All methods may
 // be called concurrently.
 type Budget struct {
-	limit  int64
-	used   atomic.Int64 // reserved
-	high   atomic.Int64
-	mapped atomic.Int64 // counted where memory is mapped, not where it is paid for
-	short  atomic.Uint64
-	sink   sink // of retired slabs
+	limit   int64
+	used    atomic.Int64 // reserved
+	high    atomic.Int64
+	mapped  atomic.Int64 // counted where memory is mapped, not where it is paid for
+	foreign atomic.Int64 // see BudgetStats
+	short   atomic.Uint64
+	sink    sink // of retired slabs
 }
 
 // BudgetStats is a snapshot of a Budget, in bytes.
@@ -33,6 +34,8 @@ type BudgetStats struct {
 	// Mapped is never more than Used, but for what changes while a snapshot is taken:
 	// the rest of Used is promised, or about to be mapped.
 	Mapped int64
+	// Foreign is what is mapped here of others' slabs, for which their owners pay.
+	Foreign int64
 }
 
 // NewBudget returns a budget of limit bytes, or of DefaultLimit if limit is not
@@ -97,5 +100,5 @@ func (b *Budget) exchange(old, new int64) error {
 
 // Stats returns a snapshot.
 func (b *Budget) Stats() BudgetStats {
-	return BudgetStats{Limit: b.limit, Used: b.used.Load(), High: b.high.Load(), Mapped: b.mapped.Load()}
+	return BudgetStats{Limit: b.limit, Used: b.used.Load(), High: b.high.Load(), Mapped: b.mapped.Load(), Foreign: b.foreign.Load()}
 }

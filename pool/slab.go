@@ -24,6 +24,8 @@ type Slab struct {
 	state    slabState
 	paid     bool // its bytes are reserved in the budget by nobody else
 	keep     bool // Close keeps the addresses
+
+	shared SharedName // see Shared
 }
 
 // slabState is what lies at a slab's addresses, and who pays.
@@ -32,24 +34,38 @@ type Slab struct {
 //	inUse    NewSlab                              memory of its own  its size
 //	sunk     Retire                               the budget's sink  the sink, once for all
 //	emptied  Retire, where there can be no sink   memory of its own  its size
+//	foreign  OpenSlab                             another process's  nothing here
 type slabState uint8
 
 const (
 	inUse slabState = iota
 	sunk
 	emptied
+	foreign
 )
 
 // NewSlab maps size bytes, rounded up to whole pages, on account of b, and
 // registers them with r unless r is nil. The memory is zero.
 func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
+	return newSlab(b, r, size, access, mapPrivate)
+}
+
+// mapper maps size bytes of zeroes, page-aligned, outside the Go heap.
+type mapper func(size int) ([]byte, SharedName, error)
+
+func mapPrivate(size int) ([]byte, SharedName, error) {
+	mem, err := mapMemory(size)
+	return mem, SharedName{}, err
+}
+
+func newSlab(b *Budget, r Registrar, size int, access Access, m mapper) (*Slab, error) {
 	if size <= 0 || Pages(size) < size {
 		return nil, fmt.Errorf("%w: slab of %d bytes", errSize, size)
 	}
 	if err := b.Reserve(int64(Pages(size))); err != nil {
 		return nil, err
 	}
-	s, err := mapSlab(b, size)
+	s, err := mapSlab(b, size, m)
 	if err != nil {
 		b.Release(int64(Pages(size)))
 		return nil, err
@@ -85,7 +101,7 @@ func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 // reserved in b and goes on paying for. They are faulted in where they are touched, a
 // small page at a time: mapping them takes microseconds, however many they are.
 func NewLazySlab(b *Budget, size int) (*Slab, error) {
-	s, err := mapSlab(b, size)
+	s, err := mapSlab(b, size, mapPrivate)
 	if err == nil {
 		adviseSmall(s.mem)
 	}
@@ -113,13 +129,13 @@ const piece = 2 << 20
 // which takes ten times as long; the kernel may take as long again to end it.
 const pauseTime = 50 * time.Microsecond
 
-func mapSlab(b *Budget, size int) (*Slab, error) {
-	mem, err := mapMemory(Pages(size))
+func mapSlab(b *Budget, size int, m mapper) (*Slab, error) {
+	mem, shared, err := m(Pages(size))
 	if err != nil {
 		return nil, fmt.Errorf("pool: mapping %d bytes: %w", size, err)
 	}
 	b.mapped.Add(int64(len(mem)))
-	return &Slab{budget: b, mem: mem}, nil
+	return &Slab{budget: b, mem: mem, shared: shared}, nil
 }
 
 // Bytes is the slab's memory, nil after Close.
@@ -186,13 +202,21 @@ func (s *Slab) Retire() error {
 	unpoison(s.mem)
 	if s.budget.sink.replace(s.budget, s.mem) == nil {
 		s.state = sunk
-		return nil
-	}
-	if err := emptyMemory(s.mem); err != nil {
+	} else if err := emptyMemory(s.mem); err != nil {
 		return fmt.Errorf("pool: emptying %d bytes: %w", len(s.mem), err)
+	} else {
+		s.state = emptied
 	}
-	s.state = emptied
+	s.unshare()
 	return nil
+}
+
+// unshare takes the pages of a shared slab from those who have them mapped.
+func (s *Slab) unshare() {
+	if s.shared.Inode != 0 {
+		dropShared(s.shared, len(s.mem))
+		s.shared = SharedName{}
+	}
 }
 
 // Close withdraws the registration, unmaps the memory and gives the bytes back
@@ -220,9 +244,14 @@ func (s *Slab) Close() error {
 	if err := unmap(s.mem); err != nil {
 		return fmt.Errorf("pool: unmapping %d bytes: %w", size, err)
 	}
+	s.unshare()
 	s.mem = nil
-	if s.state == sunk {
+	switch s.state {
+	case sunk:
 		return s.budget.sink.leave(s.budget)
+	case foreign:
+		s.budget.foreign.Add(-int64(size))
+		return nil
 	}
 	s.budget.mapped.Add(-int64(size))
 	if s.paid {

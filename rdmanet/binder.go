@@ -16,6 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // binder is what one handshake knows of this side.
@@ -164,7 +165,7 @@ func copyOf(state *tls.ConnectionState) *tls.ConnectionState {
 	return &c
 }
 
-func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendezvous.Peer, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendezvous.Peer, local netip.Addr, page *rendezvous.Page) (rendezvous.Binding, error) {
 	i := slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == chosen.Provider })
 	l := &link{
 		t: b.t, listener: b.listener, logger: b.logger, newcomer: b.newcomer, used: &b.used, settled: make(chan struct{}),
@@ -172,6 +173,9 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
+	if page != nil && page.Proc() != nil && peer.Features&framing.FeatureShared != 0 && !b.t.DisableMappedRings {
+		cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
+	}
 	if b.listener != nil {
 		cfg.Accept, cfg.Unproven = l.accept, true
 		if err := b.listener.admission.place(ctx, b.newcomer); err != nil {

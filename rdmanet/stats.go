@@ -99,6 +99,7 @@ type ProviderStats struct {
 type Copies struct {
 	Staged      uint64 // copied by Write into registered memory
 	Unstaged    uint64 // sent by SendBuffer from where they were
+	Mapped      uint64 // copied by Write to where the peer reads them: see Transport.DisableMappedRings
 	Reassembled uint64 // copied aside, since no Read waited when they arrived
 	Lent        uint64 // returned by RecvBuffer where they had landed
 }
@@ -169,6 +170,7 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Stalls.Memory += o.Stalls.Memory
 	s.Copies.Staged += o.Copies.Staged
 	s.Copies.Unstaged += o.Copies.Unstaged
+	s.Copies.Mapped += o.Copies.Mapped
 	s.Copies.Reassembled += o.Copies.Reassembled
 	s.Copies.Lent += o.Copies.Lent
 	return s

@@ -77,6 +77,9 @@ type Transport struct {
 	// have a ring only while they carry large data; the rings of one peer share 8 MiB,
 	// and get smaller when the memory runs low.
 	LandingRing int
+	// DisableMappedRings has large data go through libfabric between two processes of one
+	// host, too. Else, where they can map each other's landing rings, it is copied there.
+	DisableMappedRings bool
 	// PollTime is for how long at most a call that waits polls before it sleeps, from
 	// a microsecond to a second: polling takes a processor and saves the time of
 	// waking up. Calls whose waits have been longer lately sleep at once. 0 means what

@@ -151,12 +151,15 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 		s := c.stream
 		s.p.seal()
 		m := 0
-		if k := s.largeRoom(len(mem)-n, chunkSize); k > 0 {
+		if s.copies() {
+			m = c.copyIn(mem[n:])
+		} else if k := s.largeRoom(len(mem)-n, chunkSize); k > 0 {
 			b.flying++
 			s.begin(source{mem: mem[n : n+k], desc: b.desc, buf: b})
 			s.p.pushTail()
 			m = k
-		} else if s.grant != grantHeld || len(mem)-n <= s.p.eager {
+		}
+		if m == 0 && (s.grant != grantHeld || len(mem)-n <= s.p.eager) {
 			m = s.writeFrames(mem[n:])
 		}
 		if n += m; m == 0 {

@@ -29,7 +29,7 @@ type Config struct {
 	Spin time.Duration
 }
 
-// PeerConfig is what the owner of a peer wants to hear of. All functions are
+// PeerConfig is what the owner of a peer wants to hear of. All functions but Memory are
 // called with the endpoint locked: they must neither block nor call into the
 // engine. Each may be nil.
 type PeerConfig struct {
@@ -44,6 +44,10 @@ type PeerConfig struct {
 	Lost func(err error, cut int)
 	// Gone is called once after that, when the user has closed the last conn.
 	Gone func()
+	// Memory maps memory of the peer's process which that calls so: see pool.OpenSlab. It may
+	// be called as long as the endpoint is open, without the lock. If it is not nil, the peer
+	// gets landing rings that it can map, too.
+	Memory func(pool.SharedName) (*pool.Slab, error)
 	// Unproven: nobody knows yet whether it reaches this side over the fabric, so it gets
 	// no more than the fewest receive slots there can be until it is Attached. Until its
 	// path check has gone through, it can open no conns.

@@ -209,6 +209,12 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 	if c.small {
 		return s.writeFrames(b), false
 	}
+	if s.copies() {
+		if n := c.copyIn(b); n > 0 {
+			return n, false
+		}
+		return s.writeFrames(b), false
+	}
 	if n := s.fill(b); n > 0 {
 		return n, false
 	}
@@ -228,6 +234,19 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 		return len(src.mem), false
 	}
 	return s.writeFrames(b), false
+}
+
+// copyIn copies as much of b as is possible at once to a ring that is mapped.
+func (c *Conn) copyIn(b []byte) int {
+	w := c.stream.prepareCopy(len(b))
+	if w.mem == nil {
+		return 0
+	}
+	c.e.leave()
+	c.copier.Copy(w.mem, b)
+	c.e.enter()
+	c.stream.commitCopy(&w)
+	return len(w.mem)
 }
 
 // waitWrite waits for something to change for a writer with n bytes left.

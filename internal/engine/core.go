@@ -92,6 +92,7 @@ type core struct {
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.
 	copying   int
+	mapped    int // slabs of peers'
 	rings     rings
 	posted    bool // an operation was, since chores looked last
 	lingering int  // streams that the user has closed and the peer has not

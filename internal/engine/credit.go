@@ -411,7 +411,7 @@ func (s *stream) largeRoom(want, limit int) int {
 		p.c.stats.Stalls.Ring++
 	case s.extends(k):
 		return k
-	case !p.mayData(2):
+	case !p.mayData(s.writeSlots()):
 		p.c.stats.Stalls.PeerSlots++
 	case !p.mayWrite():
 		p.c.stats.Stalls.SendSlots++
@@ -456,16 +456,16 @@ func (s *stream) lacks(n int) Waits {
 			return WaitsPeerSlots
 		}
 		return WaitsTurn // until it has been sent
-	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.conn.zeroCopy || c.stage.Len() > 0):
+	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.copies() || s.conn.zeroCopy || c.stage.Len() > 0):
 		k := s.ringRoom(n, stepSize)
 		switch {
 		case k == 0:
 			return WaitsRing
-		case !s.extends(k) && !p.mayData(2):
+		case !s.extends(k) && !p.mayData(s.writeSlots()):
 			return WaitsPeerSlots
 		case !s.extends(k) && !p.mayWrite():
 			return WaitsSendSlots
-		case !s.conn.zeroCopy && !p.mayStage():
+		case !s.copies() && !s.conn.zeroCopy && !p.mayStage():
 			return WaitsStage
 		}
 	case s.windowFull():

@@ -14,7 +14,7 @@ type ctlFrame struct {
 	stream  uint32
 	pos     uint64
 	n       uint8
-	payload [framing.LeaseSize]byte
+	payload [framing.SharedLeaseSize]byte
 	long    bool // its payload is the path check's pattern
 }
 

@@ -239,6 +239,7 @@ func (m *model) finish() {
 		h.shutdown()
 		b := h.budget.Stats()
 		m.check(b.Used == 0 && b.Mapped == 0, "%v: %d bytes of the budget do not come back, %d are mapped", h, b.Used, b.Mapped)
+		m.check(b.Foreign == 0, "%v: %d bytes of others' are mapped", h, b.Foreign)
 		m.check(errors.Is(h.fab.Close(), simfabric.ErrClosed), "%v: the fabric endpoint was not closed", h)
 	}
 	m.check(m.net.Stats().Regions == 0, "registrations are left")

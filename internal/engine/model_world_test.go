@@ -21,18 +21,19 @@ type options struct {
 	hosts     int
 	both      bool // every two hosts dial each other
 	bells     bool
-	steps     int // before everything ends
-	conns     int // opened in all
-	alive     int // open at a time
-	most      int // a direction of a conn carries less than 1<<most bytes
-	size      int // and a call moves up to 1<<size
-	eager     int // largest frame, 0: what the provider takes
-	rude      int // of 1000 acts at an end end something, at any moment
-	restless  int // of 1000 steps are long ones, or take a ring back
-	zeroCopy  int // of 100 calls
-	tight     int // bytes of budget beyond what every host needs; 0: plenty
-	faults    int // of 100 times that something could go wrong
-	cruel     int // of 1000 steps a process stops, ends or comes
+	maps      bool // landing rings are mapped by those who write to them
+	steps     int  // before everything ends
+	conns     int  // opened in all
+	alive     int  // open at a time
+	most      int  // a direction of a conn carries less than 1<<most bytes
+	size      int  // and a call moves up to 1<<size
+	eager     int  // largest frame, 0: what the provider takes
+	rude      int  // of 1000 acts at an end end something, at any moment
+	restless  int  // of 1000 steps are long ones, or take a ring back
+	zeroCopy  int  // of 100 calls
+	tight     int  // bytes of budget beyond what every host needs; 0: plenty
+	faults    int  // of 100 times that something could go wrong
+	cruel     int  // of 1000 steps a process stops, ends or comes
 	deadAfter time.Duration
 	losses    float64 // of messages, without a word
 }
@@ -49,6 +50,7 @@ func (m *model) randomOptions() options {
 	sizes := pick(m, [2]int{8, 112}, [2]int{10, 112}, [2]int{12, 112}, [2]int{12, 300}, [2]int{15, 112}, [2]int{17, 112}, [2]int{17, 0})
 	o.size, o.eager = sizes[0], sizes[1]
 	o.bells = o.sim.PerPeer || m.oneIn(3)
+	o.maps = m.oneIn(3)
 	if o.sim.PerPeer {
 		o.hosts, o.both = 2, false
 	}
@@ -199,6 +201,15 @@ func (m *model) connect(a, b *host) *pair {
 		cfg := PeerConfig{
 			Lost: func(err error, _ int) { m.lost(p, side, err) },
 			Gone: func() { p.gone[side]++ },
+		}
+		if m.opt.maps {
+			open := opens(h.budget)
+			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) {
+				if m.oneIn(8) {
+					return nil, errInjected
+				}
+				return open(n)
+			}
 		}
 		if side == 1 {
 			cfg.Accept = p.accept

@@ -59,7 +59,7 @@ func (e *Endpoint) snapshot() Stats {
 	counts := e.poller.Stats()
 	s.Polls = max(s.Polls, counts.Polls)
 	s.PollsEmpty = s.Polls - s.pollsFull
-	s.Copies.Staged = s.SmallSent + s.RDMASent - s.Copies.Unstaged
+	s.Copies.Staged = s.SmallSent + s.RDMASent - s.Copies.Unstaged - s.Copies.Mapped
 	s.Parks, s.DoorbellsHeard = counts.Parks, counts.Doorbells
 	return s
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // link is two endpoints of one simulated network, connected.
@@ -23,6 +26,21 @@ type link struct {
 	ea, eb *Endpoint
 	a, b   *Peer // a dials, b listens
 	accept chan *Conn
+	maps   bool // each side's landing rings are mapped by the other
+}
+
+// thisProcess is where both sides of a test find each other's memory.
+var thisProcess = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self") })
+
+// opens is how a side with that budget maps the other's memory.
+func opens(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+	return func(n pool.SharedName) (*pool.Slab, error) {
+		proc, err := thisProcess()
+		if err != nil {
+			return nil, err
+		}
+		return pool.OpenSlab(b, proc, n)
+	}
 }
 
 func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
@@ -37,7 +55,7 @@ func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 // newLinkOf is newLink with endpoints that wrap has had a hand in. With an error the
 // link is there as far as it came.
 func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint) (l *link, err error) {
-	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
+	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024), maps: sim.MapsMemory}
 	for _, e := range []**Endpoint{&l.ea, &l.eb} {
 		fe, err := l.net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
 		if err != nil {
@@ -61,10 +79,14 @@ func resetConns(t testing.TB, conns ...*Conn) {
 
 // connect makes peers of the two, with doorbells if they are in one host's memory.
 func (l *link) connect(bells bool) (err error) {
-	if l.a, err = l.ea.NewPeer(PeerConfig{}); err != nil {
+	var memory [2]func(pool.SharedName) (*pool.Slab, error)
+	if l.maps {
+		memory[0], memory[1] = opens(l.ea.core.cfg.Budget), opens(l.eb.core.cfg.Budget)
+	}
+	if l.a, err = l.ea.NewPeer(PeerConfig{Memory: memory[0]}); err != nil {
 		return err
 	}
-	if l.b, err = l.eb.NewPeer(PeerConfig{Accept: l.take}); err != nil {
+	if l.b, err = l.eb.NewPeer(PeerConfig{Memory: memory[1], Accept: l.take}); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -110,7 +132,10 @@ func (l *link) close(t testing.TB) {
 	t.Helper()
 	require.NoError(t, l.ea.Close())
 	require.NoError(t, l.eb.Close())
-	require.Zero(t, l.ea.cfg.Budget.Stats().Used, "memory budget")
+	for _, e := range []*Endpoint{l.ea, l.eb} {
+		require.Zero(t, e.core.cfg.Budget.Stats().Used, "memory budget")
+		require.Zero(t, e.core.cfg.Budget.Stats().Foreign, "memory of peers'")
+	}
 	s := l.net.Stats()
 	require.Zero(t, s.SendsWithoutReceive, "sends that found no receive posted")
 	require.Zero(t, s.PeerUnmapped, "calls after the peer's memory was unmapped")

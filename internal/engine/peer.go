@@ -61,6 +61,7 @@ type outgoing struct {
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken: nothing holds them up
 	ctl     fifo[ctlFrame]
 	tail    tail
+	mapped  []*mappedSlab // memory of the peer's
 	blocked fifo[*stream] // writers that wait for a budget of the endpoint or the peer
 	awake   int           // those that were woken, and are not back yet
 	pending fifo[*stream] // streams whose coalesced data waits for a slot
@@ -178,6 +179,9 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	p.landing = pool.NewArena(p.c.cfg.Budget, p.c.fab, pool.AccessRemoteWrite, max(p.c.cfg.Ring, landingSlab))
+	if p.cfg.Memory != nil {
+		p.landing.Share()
+	}
 	return nil
 }
 
@@ -210,6 +214,7 @@ func (c *core) fail(p *peer, err error) {
 	c.stats.PeersLost++
 	c.lost[p] = struct{}{}
 	p.buryLanding() // first: what is in use now may be written to
+	p.loseMapped()
 	p.dropTail()
 	p.unstall()
 	c.blocked -= p.blocked.len()

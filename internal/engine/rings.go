@@ -118,10 +118,11 @@ func (s *stream) grantRing() bool {
 		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
 	}
 	p.shrink()
-	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
-	(&framing.Lease{
+	f := ctlFrame{t: framing.TypeLease, stream: s.id}
+	f.n = uint8((&framing.Lease{
 		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Addr: ring.Addr, Key: ring.Key,
-	}).Encode(f.payload[:])
+		Shared: framing.Shared{FD: ring.Shared.FD, Inode: ring.Shared.Inode, Offset: ring.Offset},
+	}).Encode(f.payload[:]))
 	p.control(f)
 	return true
 }

@@ -45,10 +45,10 @@ func (r Rule) String() string {
 	return "send"
 }
 
-// writeSlots is how many an RDMA write takes: one for the frame that announces it, and one
-// for its completion data. A write that continues another gives the first back.
-func (c *core) writeSlots() uint32 {
-	if c.rule == byCQData {
+// writeSlots is how many a write to the stream's ring takes: one for the frame that announces
+// it, and one for its completion data. A write that continues another gives the first back.
+func (s *stream) writeSlots() uint32 {
+	if s.p.c.rule == byCQData && !s.copies() {
 		return 2
 	}
 	return 1

@@ -23,6 +23,9 @@ type outLease struct {
 	end  uint64 // stream position behind it
 
 	unread writeLog
+
+	mem    []byte      // the ring, if it is mapped here
+	mapped *mappedSlab // it lies in
 }
 
 // trySmall sends or queues as much of b as the window and the send slots take.
@@ -107,8 +110,8 @@ func (s *stream) dropPending() {
 func (s *stream) writeFrames(b []byte) int {
 	if len(b) > s.p.eager && s.p.c.rule != byNothing && !s.conn.small {
 		switch {
-		case s.grant == grantHeld && s.p.c.stage.Len() > 0:
-			return 0 // it goes by RDMA, when there is room
+		case s.copies() || s.grant == grantHeld && s.p.c.stage.Len() > 0:
+			return 0 // it goes to the ring, when there is room
 		case s.grant == grantHeld: // it was given back while the ring was full: see trimStage
 			s.p.c.wantStage()
 		case s.grant == grantNone:
@@ -149,12 +152,24 @@ func (s *stream) leased(payload []byte) error {
 	if err := l.Decode(payload); err != nil {
 		return err
 	}
-	if s.outLease != nil || s.p.c.rule == byNothing {
+	if s.outLease != nil || s.offer != nil || s.p.c.rule == byNothing {
 		return errProtocol
 	}
+	if !s.offered(&l) {
+		s.hold(&l, nil)
+	}
+	return nil
+}
+
+// hold takes a lease for what it is. m is what its ring lies in, or nil.
+func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	recalled := s.grant == grantRecalled
-	s.grant, s.outLease = grantHeld, &outLease{Lease: l, base: s.largeOut}
-	if s.p.c.stage.Len() == 0 {
+	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mem: m.within(l)}
+	switch {
+	case s.outLease.mem != nil:
+		s.outLease.mapped = m
+		m.leases++
+	case s.p.c.stage.Len() == 0:
 		// Now: while many writers wait for receive slots, two are never free at a time
 		// for the first write, and without this memory none would wait for them.
 		s.p.c.wantStage()
@@ -163,7 +178,17 @@ func (s *stream) leased(payload []byte) error {
 		s.revoked()
 	}
 	s.wr.signal()
-	return nil
+}
+
+// copies reports that the stream has a ring which is mapped here.
+func (s *stream) copies() bool { return s.grant == grantHeld && s.outLease.mem != nil }
+
+// dropGrant forgets the ring that the stream has of the peer, or is to have.
+func (s *stream) dropGrant() {
+	if l := s.outLease; l != nil && l.mapped != nil {
+		l.mapped.leases--
+	}
+	s.grant, s.offer, s.outLease = grantNone, nil, nil
 }
 
 // revoked takes in that the peer wants its ring back.
@@ -184,7 +209,7 @@ func (s *stream) giveBack() {
 	if s.grant != grantReturning || s.writing > 0 || s.gone() {
 		return
 	}
-	s.grant, s.outLease = grantNone, nil
+	s.dropGrant()
 	s.p.control(ctlFrame{t: framing.TypeReturn, stream: s.id, pos: s.largeOut})
 	s.wr.signal()
 }

@@ -48,6 +48,7 @@ type Stats struct {
 type Copies struct {
 	Staged      uint64 // into memory that the fabric sends from
 	Unstaged    uint64 // sent from a Buffer
+	Mapped      uint64 // to where the peer reads them
 	Reassembled uint64 // since no Read was there when they arrived
 	Lent        uint64 // that RecvBuffer returned where they had landed
 }

@@ -37,8 +37,9 @@ type sending struct {
 	largeOut uint64         // bytes of large data sent
 	largeMax framing.Cursor // of these, read by the peer
 	grant    grantState
-	outLease *outLease // while it is held or goes back
-	writing  int       // RDMA writes in flight
+	offer    *framing.Lease // that waits for its memory to be mapped here
+	outLease *outLease      // while it is held or goes back
+	writing  int            // RDMA writes in flight, and copies to a mapped ring
 	writer   writerState
 	turn     uint64            // one more than sndNxt when it was woken last; 0 before
 	due      framing.ResetCode // of the Reset, while aborting
@@ -214,7 +215,7 @@ func (s *stream) remove() {
 	p.idle.Store(p.c.now().UnixNano())
 	p.conns.Add(-1)
 	p.c.stats.Streams--
-	s.grant, s.outLease = grantNone, nil
+	s.dropGrant()
 	s.dropPending()
 	s.dropHeld()
 	s.dropClaim()

@@ -18,6 +18,7 @@ import (
 //	                                           frames while there are none     were no chunks, all that have a ring
 //	a stream           a slab for landing      waits in peer.claims; small     peer.claims
 //	                   rings of its peer       data flows
+//	a stream           its ring, mapped here   sends frames                    mappedSlab.waits
 //	all peers          send slots in place     make do with those that are     who waits for a slot
 //	                   of those of the dead    left
 //	a busy peer        receive slots           makes do with its share         peers that have too few
@@ -32,6 +33,7 @@ import (
 type supply struct {
 	state supplyState
 	peer  *peer       // whose landing memory it is, or nil
+	maps  *mappedSlab // that peer's memory, to be mapped here, or nil
 	slots *pool.Slots // or what slots
 }
 
@@ -152,14 +154,15 @@ func (c *core) nextOrder() *order {
 	for o.of == nil && c.needs.len() > 0 {
 		if s := c.needs.pop(); s.peer == nil || s.peer.err == nil {
 			o.of, s.state, o.slots = s, coming, stageChunks
-			switch s.slots {
-			case nil:
+			switch {
+			case s.maps != nil:
+			case s.peer != nil:
 				o.size, o.ring = s.peer.slabSize(), s.peer.ringSize(s.peer.landing.Stats().Blocks+1)
-			case c.stage:
+			case s.slots == c.stage:
 				o.slots = c.stageOrder()
-			case c.tx:
+			case s.slots == c.tx:
 				o.slots = c.most(s) - s.slots.Len()
-			case c.rx:
+			case s.slots == c.rx:
 				o.slots = min(c.most(s)-s.slots.Len(), max(slotStep, s.slots.Len()/2))
 			}
 			if o.slots <= 0 { // the peers that wanted them have gone
@@ -177,6 +180,8 @@ func (o *order) carryOut(c *core) {
 	o.freed = n - len(o.waste)
 	switch {
 	case o.of == nil:
+	case o.of.maps != nil:
+		o.slab, _ = o.of.peer.cfg.Memory(o.of.maps.name) // else the ring is for RDMA
 	case o.of.peer != nil:
 		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
 	default:
@@ -211,6 +216,10 @@ func (c *core) supplied(o *order) {
 		return
 	}
 	s.state = enough
+	if s.maps != nil {
+		c.suppliedMapped(s.maps, o.slab)
+		return
+	}
 	if o.slab == nil || len(o.slab.Bytes()) < o.ring {
 		s.state = refused
 	}

@@ -20,7 +20,7 @@ import (
 // takes exactly that, and no time at all.
 func virtual(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	t.Helper()
-	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm()} {
+	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm(), "mapped": simfabric.ShmMapped()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := cfg

@@ -123,7 +123,7 @@ func (s *stream) commitLarge(src source, left int) bool {
 func (s *stream) begin(src source) {
 	p := s.p
 	p.tail = tail{stream: s, src: src, pos: s.sndNxt, ring: s.largeOut}
-	p.spend(p.c.writeSlots())
+	p.spend(s.writeSlots())
 	if p.c.rule != byDeliver {
 		p.tail.announce, _ = p.c.tx.Get()
 	}
@@ -246,9 +246,6 @@ func (p *peer) dropTail() {
 
 // writeDone takes the completion of an RDMA write.
 func (s *stream) writeDone(t *txOp) {
-	if s.writing > 0 {
-		s.writing--
-	}
 	if s.p.c.rule == byDeliver && s.p.err == nil {
 		f := ctlFrame{
 			t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id,
@@ -257,6 +254,14 @@ func (s *stream) writeDone(t *txOp) {
 		t.large.Encode(f.payload[:])
 		s.p.prepaid.push(f)
 		s.p.c.touch(s.p)
+	}
+	s.written()
+}
+
+// written notes that a write is not in flight any more, and does what had to wait for that.
+func (s *stream) written() {
+	if s.writing > 0 {
+		s.writing--
 	}
 	if s.writing == 0 {
 		s.giveBack()

@@ -52,6 +52,7 @@ type Page struct {
 	// and the other side's death is for the session to find.
 	ownBell, peerBell *os.File
 	peerConn          syscall.RawConn // of peerBell
+	proc              *os.File        // see Proc
 }
 
 func newPage(mem []byte, nonce [16]byte, dialer bool) *Page {
@@ -73,6 +74,10 @@ func (p *Page) Own() *atomic.Uint32 { return p.own }
 
 // Peer is the other side's flag: who changes it to 0 rings.
 func (p *Page) Peer() *atomic.Uint32 { return p.peer }
+
+// Proc is the peer's directory in /proc (proc(5)), open for as long as the page is mapped, or
+// nil. Once its process has ended nothing is found there.
+func (p *Page) Proc() *os.File { return p.proc }
 
 // Listen calls rung whenever the peer has rung, however often, until Close.
 func (p *Page) Listen(rung func()) {

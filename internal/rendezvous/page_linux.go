@@ -174,7 +174,7 @@ func (p *Page) Unlink() error {
 // any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
-	for _, bell := range []*os.File{p.ownBell, p.peerBell} {
+	for _, bell := range []*os.File{p.ownBell, p.peerBell, p.proc} {
 		if bell != nil {
 			_ = bell.Close() // it is closed already
 		}

@@ -56,6 +56,8 @@ func (p *Page) reach() error {
 		return errors.New("the two sides are in different PID namespaces")
 	}
 	number := int(said(p.peerSelf, selfNumber))
+	// Before it is known whose that is: from then on it leads to nobody else.
+	p.proc, _ = os.Open(fmt.Sprintf("/proc/%d", number))
 	var nonce [16]byte
 	local := []unix.Iovec{{Base: &nonce[0]}}
 	local[0].SetLen(len(nonce))

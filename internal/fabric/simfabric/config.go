@@ -43,6 +43,9 @@ type Personality struct {
 	PerPeer          bool
 	Spread           bool // see fabric.ProviderInfo
 	NoWait           bool // Waiter returns nil
+	// MapsMemory: the two sides can map each other's landing rings. The fabric has nothing
+	// to do with it; tests of engines see to it.
+	MapsMemory bool
 
 	EndpointMR bool
 	// InsertDelay is how long Insert blocks.

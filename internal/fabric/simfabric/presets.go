@@ -24,6 +24,7 @@ func Presets() []Preset {
 		{Name: "saw", Personality: RuleSendAfterWrite(), Weight: 1},
 		{Name: "deliver", Personality: RuleDeliveryComplete(), Weight: 2},
 		{Name: "shm", Personality: Shm(), Suite: true, Weight: 1},
+		{Name: "shm, mapped", Personality: ShmMapped(), Weight: 1},
 		{Name: "tcp", Personality: TCP(), Suite: true, Weight: 1},
 		{Name: "net", Personality: Net()},
 		{Name: "efa", Personality: EFA(), Hardware: true, Suite: true, Inserts: true, Weight: 1},
@@ -52,6 +53,13 @@ func Shm() Personality {
 		PerPeer:          true,
 		NoWait:           true,
 	}
+}
+
+// ShmMapped is Shm between processes that can map each other's memory.
+func ShmMapped() Personality {
+	p := Shm()
+	p.MapsMemory = true
+	return p
 }
 
 // ShmUnflagged is like shm of libfabric 2.0 to 2.3, as who goes by FI_REMOTE_WRITE sees

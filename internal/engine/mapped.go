@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Mapped rings. Where both processes can map the memory of a landing ring, a write to it is a
+// copy by the writer's processor, from the user's memory to where the reader reads it: it has
+// landed when it returns, and a Large frame with FlagLanded says so (rule 4 of SPEC.md section
+// 5). Nothing else of the protocol is different: the ring, its credits and its way back are.
+//
+//	prepareCopy   with the lock: takes the bytes' place in the stream and in the ring, and the
+//	              slots for the frame
+//	copy          without. The count of writes in flight keeps the lease, and a count of
+//	              copies the memory mapped
+//	commitCopy    with the lock: sends the frame
+//
+// What a Lease names is mapped by a goroutine of the endpoint's (see supply.go); until then the
+// stream has no ring, and its data goes in frames. If it cannot be mapped, the same ring is
+// written to by RDMA. What no lease lies in for a while is unmapped.
+
+// mappedSlab is a slab of the peer's landing memory that is mapped here, or is to be.
+type mappedSlab struct {
+	name   pool.SharedName
+	supply supply
+	slab   *pool.Slab // nil: it is not mapped, or cannot be
+	tried  bool
+	waits  []*stream // whose leases lie in it, and wait for that
+	leases int       // that lie in it
+	copies int       // to it that are under way
+	idle   bool      // since chores looked last
+	gone   bool      // the peer is: it goes with the last copy
+}
+
+// offered takes in a lease in memory that can be mapped here. It reports false if the ring is
+// for RDMA.
+func (s *stream) offered(l *framing.Lease) bool {
+	p := s.p
+	if l.Shared.Inode == 0 || p.cfg.Memory == nil {
+		return false
+	}
+	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode}
+	at := slices.IndexFunc(p.mapped, func(m *mappedSlab) bool { return m.name == name })
+	if at < 0 {
+		m := &mappedSlab{name: name}
+		m.supply = supply{peer: p, maps: m}
+		at, p.mapped = len(p.mapped), append(p.mapped, m)
+		p.c.mapped++
+		p.c.want(&m.supply)
+	}
+	m := p.mapped[at]
+	if !m.tried {
+		s.offer = l
+		m.waits = append(m.waits, s)
+		return true
+	}
+	s.hold(l, m)
+	return true
+}
+
+// suppliedMapped takes in the memory of a peer's that was mapped, nil if it could not be.
+func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab) {
+	m.tried, m.slab = true, slab
+	if m.gone {
+		m.unmap(c)
+		return
+	}
+	for _, s := range m.waits {
+		if l := s.offer; l != nil {
+			s.hold(l, m)
+		}
+	}
+	m.waits = nil
+}
+
+// unmap gives the mapping up.
+func (m *mappedSlab) unmap(c *core) {
+	if m.slab != nil && m.copies == 0 {
+		c.discard(m.slab)
+		m.slab = nil
+	}
+}
+
+// within is the ring that l says lies in m, nil if it does not, or m is not mapped.
+func (m *mappedSlab) within(l *framing.Lease) []byte {
+	if m == nil || m.slab == nil {
+		return nil
+	}
+	mem := m.slab.Bytes()
+	if size := uint64(len(mem)); l.Shared.Offset > size || l.Size > size-l.Shared.Offset {
+		return nil
+	}
+	return mem[l.Shared.Offset:][:l.Size:l.Size]
+}
+
+// loseMapped ends the use of the peer's memory.
+func (p *peer) loseMapped() {
+	for _, m := range p.mapped {
+		m.gone = true
+		m.unmap(p.c)
+	}
+	p.c.mapped -= len(p.mapped)
+	p.mapped = nil
+}
+
+// trimMapped is for chores.
+func (p *peer) trimMapped() {
+	n := len(p.mapped)
+	p.mapped = slices.DeleteFunc(p.mapped, func(m *mappedSlab) bool {
+		idle := m.tried && m.leases == 0
+		if idle && m.idle {
+			m.unmap(p.c)
+			return true
+		}
+		m.idle = idle
+		return false
+	})
+	p.c.mapped -= n - len(p.mapped)
+}
+
+// copied is a write to a mapped ring that is under way.
+type copied struct {
+	mem      []byte // where to copy it; nil if there is no room
+	pos      uint64 // stream position of the first byte
+	announce uint32 // send slot for the frame
+	large    framing.Large
+	m        *mappedSlab
+}
+
+// prepareCopy takes a place for the next bytes of the n that are left. The caller copies as many
+// as there is memory for, and calls commitCopy.
+func (s *stream) prepareCopy(n int) (w copied) {
+	if !s.copies() {
+		return w
+	}
+	k := s.largeRoom(n, stepSize)
+	if k == 0 {
+		return w
+	}
+	p, l := s.p, s.outLease
+	p.seal()
+	off := framing.RingOffset(s.largeOut-l.base, l.Size)
+	w = copied{
+		mem: l.mem[off:][:k], pos: s.sndNxt, m: l.mapped,
+		large: framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(k), Ring: s.largeOut},
+	}
+	p.spend(s.writeSlots())
+	w.announce, _ = p.c.tx.Get()
+	p.frames++
+	s.advanceLarge(k)
+	l.unread.add(s.largeOut)
+	l.seq++
+	p.c.stats.Copies.Mapped += uint64(k)
+	p.c.stats.RDMAWrites++
+	s.writing++
+	w.m.copies++
+	p.c.copying++
+	return w
+}
+
+// commitCopy tells the peer of the bytes that were copied. If it was lost meanwhile, or the
+// endpoint closed, nobody is told.
+func (s *stream) commitCopy(w *copied) {
+	p, c := s.p, s.p.c
+	if w.m.copies--; w.m.gone {
+		w.m.unmap(c)
+	}
+	if !c.endCopying() {
+		return
+	}
+	p.frames--
+	if p.err != nil {
+		c.tx.Put(w.announce)
+		return
+	}
+	mem := c.tx.Bytes(w.announce)[framing.HeaderSize:][:framing.LargeSize]
+	w.large.Encode(mem)
+	p.queue(&ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id, pos: w.pos}, s, w.announce, len(mem), true)
+	s.written()
+	c.push(p)
+}

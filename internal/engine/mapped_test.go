@@ -1,0 +1,293 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// mappedLink is a link whose sides map each other's rings, in simulated time.
+func mappedLink(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		cfg.Spin = -1 // polling would keep the clock from moving
+		l := newLink(t, simfabric.Config{Seed: 5, Personality: simfabric.ShmMapped()}, cfg)
+		test(t, l)
+		l.close(t)
+	})
+}
+
+// locked calls f with the endpoint's lock.
+func locked(e *Endpoint, f func()) {
+	e.enter()
+	defer e.leave()
+	f()
+}
+
+// TestMapped: large data is copied to where the peer reads it, by whichever call, and nothing is
+// written by RDMA nor staged.
+func TestMapped(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		data := make([]byte, 3<<20)
+		for i := range data {
+			data[i] = byte(rand.Uint32())
+		}
+		before := l.ea.Stats()
+		go func() {
+			_, err := a.Write(data[:1<<20])
+			assert.NoError(t, err)
+			for rest := data[1<<20:]; len(rest) > 0; {
+				buf, err := a.AllocBuffer(min(100_000, len(rest)))
+				assert.NoError(t, err)
+				rest = rest[copy(buf.Bytes(), rest):]
+				assert.NoError(t, a.SendBuffer(buf))
+			}
+			assert.NoError(t, a.CloseWrite())
+		}()
+		got, err := io.ReadAll(io.LimitReader(b, 2<<20))
+		require.NoError(t, err)
+		for {
+			buf, err := b.RecvBuffer()
+			if err == io.EOF {
+				break
+			}
+			require.NoError(t, err)
+			got = append(got, buf.Bytes()...)
+			buf.Release()
+		}
+		require.True(t, bytes.Equal(data, got))
+		after := l.ea.Stats()
+		assert.EqualValues(t, len(data), after.Copies.Mapped-before.Copies.Mapped)
+		assert.Equal(t, after.RDMASent-before.RDMASent, after.Copies.Mapped-before.Copies.Mapped)
+		assert.Equal(t, after.SmallSent, after.Copies.Staged)
+		assert.Zero(t, after.Copies.Unstaged)
+		assert.NotZero(t, l.ea.core.cfg.Budget.Stats().Foreign)
+		resetConns(t, a, b)
+	})
+}
+
+// TestMappedGoes: what no ring lies in is unmapped after a while, and mapped again when it is needed.
+func TestMappedGoes(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		foreign := func() int64 { return l.ea.core.cfg.Budget.Stats().Foreign }
+		for range 2 {
+			warmUp(t, a, b)
+			assert.NotZero(t, foreign())
+			time.Sleep(10 * choreTime)
+			synctest.Wait()
+			assert.Zero(t, foreign())
+			warmUpAgain(t, a, b)
+		}
+		resetConns(t, a, b)
+	})
+}
+
+// warmUpAgain is warmUp for a conn that has had a ring before.
+func warmUpAgain(t *testing.T, from, to *Conn) {
+	t.Helper()
+	for before := to.Counters().LargeIn; to.Counters().LargeIn == before; {
+		go func() {
+			_, err := from.Write(make([]byte, 64<<10))
+			assert.NoError(t, err)
+		}()
+		_, err := io.ReadFull(to, make([]byte, 64<<10))
+		require.NoError(t, err)
+	}
+}
+
+// TestNotMapped: a ring that cannot be mapped is written to by RDMA.
+func TestNotMapped(t *testing.T) {
+	for name, open := range map[string]func(pool.SharedName) (*pool.Slab, error){
+		"it is out of reach": func(pool.SharedName) (*pool.Slab, error) { return nil, errors.New("no") },
+		"it is too small": func(pool.SharedName) (*pool.Slab, error) {
+			a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, pool.MinBlock)
+			a.Share()
+			b, err := a.Alloc(pool.MinBlock)
+			if err != nil {
+				return nil, err
+			}
+			return opens(pool.NewBudget(0))(b.Shared)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mappedLink(t, Config{}, func(t *testing.T, l *link) {
+				l.ea.core.peers[l.a.p.id].cfg.Memory = open
+				a, b := l.dial(t)
+				warmUp(t, a, b)
+				s := l.ea.Stats()
+				assert.Zero(t, s.Copies.Mapped)
+				assert.NotZero(t, s.RDMAWrites)
+				resetConns(t, a, b)
+			})
+		})
+	}
+}
+
+// TestInMidCopy: whatever happens while a writer copies, the reader gets what was copied, or the
+// end of the conn, and the ring is nobody else's before the copy has ended.
+func TestInMidCopy(t *testing.T) {
+	const size = 64 << 10
+	for name, tt := range map[string]struct {
+		meanwhile func(t *testing.T, l *link, a, b *Conn)
+		lost      bool // the reader may miss the bytes
+		forced    bool // the ring was taken by force
+	}{
+		"nothing": {meanwhile: func(*testing.T, *link, *Conn, *Conn) {}},
+		"revoked": {meanwhile: func(_ *testing.T, l *link, _, b *Conn) {
+			locked(l.eb, func() { b.stream.revoke() })
+		}},
+		"the deadline": {meanwhile: func(t *testing.T, _ *link, a, _ *Conn) {
+			require.NoError(t, a.SetWriteDeadline(time.Unix(1, 0)))
+		}},
+		"CloseWrite": {meanwhile: func(t *testing.T, _ *link, a, _ *Conn) { require.NoError(t, a.CloseWrite()) }},
+		"Close": {meanwhile: func(t *testing.T, _ *link, a, _ *Conn) {
+			go func() { assert.NoError(t, a.Close()) }()
+		}},
+		"Close with a reset": {lost: true, meanwhile: func(t *testing.T, _ *link, a, _ *Conn) {
+			require.NoError(t, a.SetLinger(0))
+			require.NoError(t, a.Close())
+		}},
+		"the reader's Close": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) {
+			go func() { assert.NoError(t, b.Close()) }()
+		}},
+		"the reader's Close with a reset": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) {
+			require.NoError(t, b.SetLinger(0))
+			require.NoError(t, b.Close())
+		}},
+		"the reader's CloseRead": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) { require.NoError(t, b.CloseRead()) }},
+		"the writer gives the peer up": {lost: true, forced: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
+			l.a.Lost(errInjected)
+		}},
+		"the reader gives the peer up": {lost: true, forced: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
+			l.b.Lost(errInjected)
+		}},
+		"the writer's endpoint is closed": {lost: true, forced: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
+			require.NoError(t, l.ea.Close())
+		}},
+		"the reader's endpoint is closed": {lost: true, forced: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
+			require.NoError(t, l.eb.Close())
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mappedLink(t, Config{}, func(t *testing.T, l *link) {
+				a, b := l.dial(t)
+				warmUp(t, a, b)
+				var w copied
+				locked(l.ea, func() { w = a.stream.prepareCopy(size) })
+				require.Len(t, w.mem, size)
+				ring := b.stream.inLease
+				tt.meanwhile(t, l, a, b)
+				time.Sleep(3 * choreTime)
+				synctest.Wait()
+				if !tt.forced {
+					assert.NotEqual(t, pool.LeaseDropped, ring.State(), "the ring is free while somebody writes to it")
+				}
+				want := bytes.Repeat([]byte{7}, size)
+				copy(w.mem, want)
+				locked(l.ea, func() { a.stream.commitCopy(&w) })
+				if !tt.lost {
+					got := make([]byte, size)
+					_, err := io.ReadFull(b, got)
+					require.NoError(t, err)
+					require.True(t, bytes.Equal(want, got))
+				}
+				synctest.Wait()
+				for _, c := range []*Conn{a, b} {
+					_ = c.SetLinger(0)
+					_ = c.Close()
+				}
+				synctest.Wait()
+				assert.Zero(t, l.ea.core.copying)
+				if !tt.forced {
+					assert.Equal(t, pool.LeaseDropped, ring.State())
+				}
+			})
+		})
+	}
+}
+
+// TestMappedAfterLoss: a peer that was given up goes on writing to its ring; nobody reads that.
+func TestMappedAfterLoss(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		var w copied
+		locked(l.ea, func() { w = a.stream.prepareCopy(64 << 10) })
+		w.mem[0] = 7
+		l.b.Lost(errInjected)
+		_, err := b.Read(make([]byte, 1))
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.NoError(t, b.Close())
+		require.NoError(t, l.eb.Close()) // as its owner does when the last conn is closed
+		assert.Zero(t, w.mem[0], "the pages are still there")
+		copy(w.mem, bytes.Repeat([]byte{7}, len(w.mem)))
+		locked(l.ea, func() { a.stream.commitCopy(&w) })
+		l.a.Lost(errInjected)
+		_, err = a.Write([]byte{1})
+		require.ErrorIs(t, err, syscall.ECONNRESET)
+		resetConns(t, a)
+	})
+}
+
+// TestRevokedBeforeMapped: a ring that is wanted back before its memory is mapped comes back.
+func TestRevokedBeforeMapped(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		mapping, goOn := make(chan struct{}), make(chan struct{})
+		p := l.ea.core.peers[l.a.p.id]
+		open := p.cfg.Memory
+		p.cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) {
+			close(mapping)
+			<-goOn
+			return open(n)
+		}
+		a, b := l.dial(t)
+		go func() {
+			_, err := a.Write(make([]byte, 100_000))
+			assert.NoError(t, err)
+		}()
+		<-mapping
+		locked(l.eb, func() { b.stream.revoke() })
+		_, err := io.ReadFull(b, make([]byte, 100_000)) // in frames
+		require.NoError(t, err)
+		synctest.Wait()
+		assert.NotNil(t, b.stream.inLease)
+		close(goOn)
+		synctest.Wait()
+		assert.Nil(t, b.stream.inLease)
+		assert.Zero(t, b.Counters().LargeIn)
+		resetConns(t, a, b)
+	})
+}
+
+// TestDeadlineInRing: a writer whose ring is full waits no longer than its deadline says.
+func TestDeadlineInRing(t *testing.T) {
+	mappedLink(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Second)))
+		start := time.Now()
+		n, err := a.Write(make([]byte, 1<<20))
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		assert.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, a.CloseWrite())
+		got, err := io.ReadAll(b)
+		require.NoError(t, err)
+		assert.Len(t, got, n)
+		resetConns(t, a, b)
+	})
+}

@@ -1,0 +1,52 @@
+package pool
+
+import (
+	"errors"
+	"fmt"
+	"os"
+)
+
+// Shared memory. A slab that Share was called for is a file without a name (memfd_create(2))
+// which another process of the same user can map, too: what it writes there needs no fabric.
+// The owner pays for it, and can take the pages back at any time, whoever has it mapped:
+// a late writer gets pages of its own then, which nobody reads. The file is sealed, so that
+// neither side can make it shorter and have the other die by SIGBUS (fcntl(2)).
+
+// SharedName is how another process finds a shared slab: by the number of the owner's file
+// descriptor (proc(5): /proc/pid/fd), which may mean something else by then, and the number
+// of the inode, which does not as long as anybody has the slab mapped.
+type SharedName struct {
+	FD    uint32
+	Inode uint64 // 0: the slab is not shared
+}
+
+// MaxShared is the largest slab that OpenSlab maps, in bytes: all of it is faulted in.
+const MaxShared = 8 << 20
+
+// errNotShared: the system does not let memory be shared.
+var errNotShared = errors.New("pool: no shared memory")
+
+// newSharedSlab is NewSlab of memory that another process can map. It fails with
+// errNotShared where there is none.
+func newSharedSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
+	return newSlab(b, r, size, access, mapShared)
+}
+
+// OpenSlab maps the slab that a process calls by that name. proc is its directory in /proc.
+// Its owner pays for it; b counts it apart, see BudgetStats.Foreign. Whatever the name, only a
+// sealed file of this user's is mapped.
+func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
+	mem, err := openShared(proc, n)
+	if err != nil {
+		return nil, fmt.Errorf("pool: mapping memory of a peer's: %w", err)
+	}
+	b.foreign.Add(int64(len(mem)))
+	return &Slab{budget: b, mem: mem, state: foreign}, nil
+}
+
+// Shared is how another process finds the slab, zero if it cannot.
+func (s *Slab) Shared() SharedName {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.shared
+}

@@ -1,0 +1,104 @@
+package pool
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// sealed is what must not happen to a shared file, so that all of it can be touched as long
+// as it is mapped.
+const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
+
+// mapShared makes a sealed file of size bytes and maps it.
+func mapShared(size int) ([]byte, SharedName, error) {
+	fd, err := memfd("fabricnet-landing")
+	if err != nil {
+		return nil, SharedName{}, fmt.Errorf("%w: %w", errNotShared, err)
+	}
+	mem, name, err := mapSealed(fd, size)
+	if err != nil {
+		unix.Close(fd)
+		return nil, SharedName{}, fmt.Errorf("%w: %w", errNotShared, err)
+	}
+	return mem, name, nil
+}
+
+// memfd makes a file that cannot be executed, where the kernel knows of that (6.3): it may
+// refuse others (sysctl vm.memfd_noexec).
+func memfd(name string) (int, error) {
+	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
+	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
+	if errors.Is(err, unix.EINVAL) {
+		fd, err = unix.MemfdCreate(name, flags)
+	}
+	return fd, os.NewSyscallError("memfd_create", err)
+}
+
+func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
+	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+		return nil, name, os.NewSyscallError("ftruncate", err)
+	}
+	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed); err != nil {
+		return nil, name, os.NewSyscallError("fcntl", err)
+	}
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, name, os.NewSyscallError("fstat", err)
+	}
+	mem, err = mapFile(fd, size, 0)
+	return mem, SharedName{FD: uint32(fd), Inode: st.Ino}, err
+}
+
+func mapFile(fd, size, flags int) ([]byte, error) {
+	at, err := unix.MmapPtr(fd, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|flags)
+	if err != nil {
+		return nil, os.NewSyscallError("mmap", err)
+	}
+	return unsafe.Slice((*byte)(at), size), nil
+}
+
+// openShared maps another process's file. O_NONBLOCK: what is there may be no file at all,
+// and opening a FIFO would wait for its other end.
+func openShared(proc *os.File, n SharedName) ([]byte, error) {
+	dir, err := proc.SyscallConn() // which its Close waits for
+	if err != nil {
+		return nil, err
+	}
+	var fd int
+	closed := dir.Control(func(at uintptr) {
+		fd, err = unix.Openat(int(at), fmt.Sprintf("fd/%d", n.FD), unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+	})
+	if err = cmp.Or(closed, err); err != nil {
+		return nil, os.NewSyscallError("openat", err)
+	}
+	defer unix.Close(fd)
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		return nil, os.NewSyscallError("fstat", err)
+	}
+	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
+	switch {
+	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != n.Inode || n.Inode == 0:
+		return nil, errors.New("it is another file")
+	case int(st.Uid) != os.Geteuid():
+		return nil, fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
+	case st.Size <= 0 || st.Size > MaxShared:
+		return nil, fmt.Errorf("it has %d bytes", st.Size)
+	case err != nil:
+		return nil, os.NewSyscallError("fcntl", err)
+	case seals&sealed != sealed:
+		return nil, fmt.Errorf("it is not sealed: %#x", seals)
+	}
+	return mapFile(fd, int(st.Size), unix.MAP_POPULATE)
+}
+
+// dropShared gives the pages of a shared file back, whoever has it mapped, and closes it.
+func dropShared(n SharedName, size int) {
+	_ = unix.Fallocate(int(n.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(size)) // else they go with the last mapping
+	_ = unix.Close(int(n.FD))
+}

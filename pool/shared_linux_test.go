@@ -1,0 +1,134 @@
+package pool
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+)
+
+// thisProcess is where a peer finds this process's files.
+func thisProcess(t *testing.T) *os.File {
+	proc, err := os.Open("/proc/self")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proc.Close() })
+	return proc
+}
+
+func newShared(t *testing.T, b *Budget, size int) *Slab {
+	s, err := newSharedSlab(b, nil, size, AccessRemoteWrite)
+	require.NoError(t, err)
+	t.Cleanup(func() { assert.NoError(t, s.Close()) })
+	return s
+}
+
+// What is written on one side is read on the other, the owner's budget pays, and whatever ends
+// the slab takes its pages, also while it is mapped.
+func TestShared(t *testing.T) {
+	for name, end := range map[string]func(*Slab) error{"closed": (*Slab).Close, "retired": (*Slab).Retire} {
+		t.Run(name, func(t *testing.T) {
+			own, theirs := NewBudget(0), NewBudget(0)
+			const size = 2 << 20
+			s := newShared(t, own, size)
+			m, err := OpenSlab(theirs, thisProcess(t), s.Shared())
+			require.NoError(t, err)
+			m.Bytes()[size-1] = 7
+			assert.EqualValues(t, 7, s.Bytes()[size-1])
+			assert.Equal(t, BudgetStats{Limit: DefaultLimit, Used: size, High: size, Mapped: size}, own.Stats())
+			assert.Equal(t, BudgetStats{Limit: DefaultLimit, Foreign: size}, theirs.Stats())
+
+			var st unix.Stat_t
+			fd, err := unix.Dup(int(s.Shared().FD))
+			require.NoError(t, err)
+			defer unix.Close(fd)
+			require.NoError(t, end(s))
+			require.NoError(t, unix.Fstat(fd, &st))
+			assert.Zero(t, st.Blocks, "pages are left")
+			m.Bytes()[0] = 1 // late, which does no harm
+			_, err = OpenSlab(theirs, thisProcess(t), s.Shared())
+			require.Error(t, err)
+			require.NoError(t, m.Close())
+			assert.Zero(t, theirs.Stats().Foreign)
+		})
+	}
+}
+
+// Neither side can make the file shorter or longer, nor take that promise back.
+func TestSealed(t *testing.T) {
+	s := newShared(t, NewBudget(0), MinBlock)
+	fd := int(s.Shared().FD)
+	require.ErrorIs(t, unix.Ftruncate(fd, 0), unix.EPERM)
+	require.ErrorIs(t, unix.Ftruncate(fd, 2*MinBlock), unix.EPERM)
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
+	require.ErrorIs(t, err, unix.EPERM)
+}
+
+// A peer may name whatever it likes: nothing is mapped that could be pulled away.
+func TestOpenSlabRefuses(t *testing.T) {
+	b, proc := NewBudget(0), thisProcess(t)
+	open := func(fd int) SharedName {
+		t.Cleanup(func() { unix.Close(fd) })
+		var st unix.Stat_t
+		require.NoError(t, unix.Fstat(fd, &st))
+		return SharedName{FD: uint32(fd), Inode: st.Ino}
+	}
+	file := func(size int64, seals int) SharedName {
+		fd, err := memfd("test")
+		require.NoError(t, err)
+		require.NoError(t, unix.Ftruncate(fd, size))
+		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
+		require.NoError(t, err)
+		return open(fd)
+	}
+	path := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, unix.Mkfifo(path, 0o600))
+	fifo, err := unix.Open(path, unix.O_RDWR, 0)
+	require.NoError(t, err)
+	plain, err := unix.Open(filepath.Join(t.TempDir(), "file"), unix.O_RDWR|unix.O_CREAT, 0o600)
+	require.NoError(t, err)
+	require.NoError(t, unix.Ftruncate(plain, MinBlock))
+	other := newShared(t, b, MinBlock).Shared()
+	other.Inode++
+	for name, tt := range map[string]struct {
+		file SharedName
+		text string
+	}{
+		"nothing":        {SharedName{FD: 1 << 30, Inode: 1}, "no such file"},
+		"no name":        {SharedName{}, "it is another file"},
+		"another inode":  {other, "it is another file"},
+		"FIFO":           {open(fifo), "it is another file"},
+		"file on a disk": {open(plain), ""},
+		"not sealed":     {file(MinBlock, 0), "it is not sealed"},
+		"can shrink":     {file(MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "it is not sealed"},
+		"seals to come":  {file(MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK), "it is not sealed"},
+		"empty":          {file(0, sealed), "it has 0 bytes"},
+		"too large":      {file(MaxShared+MinBlock, sealed), "bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := OpenSlab(b, proc, tt.file)
+			require.ErrorContains(t, err, tt.text)
+			assert.Zero(t, b.Stats().Foreign)
+		})
+	}
+}
+
+// An arena whose memory is to be shared hands out blocks that say where they lie.
+func TestArenaShares(t *testing.T) {
+	b := NewBudget(0)
+	a := NewArena(b, newDomain(), AccessRemoteWrite, 4*MinBlock)
+	a.Share()
+	defer func() { require.NoError(t, a.Close()) }()
+	first, err := a.Alloc(MinBlock)
+	require.NoError(t, err)
+	second, err := a.Alloc(2 * MinBlock)
+	require.NoError(t, err)
+	m, err := OpenSlab(b, thisProcess(t), first.Shared)
+	require.NoError(t, err)
+	defer func() { require.NoError(t, m.Close()) }()
+	assert.Equal(t, first.Shared, second.Shared)
+	m.Bytes()[second.Offset] = 9
+	assert.EqualValues(t, 9, second.Bytes[0])
+}

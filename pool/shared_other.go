@@ -1,0 +1,14 @@
+//go:build !linux
+
+package pool
+
+import (
+	"errors"
+	"os"
+)
+
+func mapShared(int) ([]byte, SharedName, error) { return nil, SharedName{}, errNotShared }
+
+func openShared(*os.File, SharedName) ([]byte, error) { return nil, errors.ErrUnsupported }
+
+func dropShared(SharedName, int) {}
