@@ -15,13 +15,13 @@ const copySize = 64 << 10
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
 // ReadFrom writes what it reads from r, until io.EOF, which is no error. Regular
-// files are read straight into registered memory.
+// files are read straight into registered memory, where that is sent from.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	if s, ok := c.s.(*tcpStream); ok { // sendfile(2) and splice(2)
 		n, err = s.ReadFrom(r)
 		return n, c.err("write", err)
 	}
-	if isFile(r) {
+	if isFile(r) && !c.link.peer.Maps() {
 		if n, err = c.sendFile(r); !errors.Is(err, ErrMemory) {
 			return n, err
 		}

@@ -29,8 +29,9 @@ const (
 	DefaultMaxShmPeers = DefaultMemoryLimit / 2 / shmPeerMemory
 	// DefaultReceiveWindow is in bytes.
 	DefaultReceiveWindow = engine.DefaultWindow
-	// DefaultLandingRing is in bytes.
+	// DefaultLandingRing is in bytes, and DefaultMappedRing is where both processes map it.
 	DefaultLandingRing = engine.DefaultRing
+	DefaultMappedRing  = engine.DefaultMappedRing
 	DefaultPollTime    = engine.DefaultSpin
 	// DefaultFailureMemory is how long what did not work is remembered at most.
 	DefaultFailureMemory = 5 * time.Minute
@@ -72,7 +73,8 @@ type Transport struct {
 	// the memory runs low.
 	ReceiveWindow int
 	// LandingRing is how much large data may be on its way to a conn or wait there to
-	// be read, in bytes: a power of two from 64 KiB to 8 MiB, 0 for DefaultLandingRing.
+	// be read, in bytes: a power of two from 64 KiB to 8 MiB, 0 for DefaultLandingRing, or
+	// DefaultMappedRing between processes of one host.
 	// It bounds a conn's rate to LandingRing for each round trip of the network. Conns
 	// have a ring only while they carry large data; the rings of one peer share 8 MiB,
 	// and get smaller when the memory runs low.

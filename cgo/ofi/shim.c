@@ -353,6 +353,10 @@ void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch)
 {
 	ssize_t ret;
 
+	// Processes may share memory that libfabric knows nothing of. What is written there
+	// comes before the message that says so, and what is read there after it.
+	if (batch->nops)
+		atomic_thread_fence(memory_order_release);
 	for (; batch->posted < batch->nops; batch->posted++) {
 		ret = post(port, &batch->ops[batch->posted]);
 		if (!ret)
@@ -361,8 +365,10 @@ void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch)
 			batch->post_err = (int32_t)-ret;
 		break;
 	}
-	if (batch->ndone)
+	if (batch->ndone) {
 		reap(port, batch);
+		atomic_thread_fence(memory_order_acquire);
+	}
 }
 
 void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch)

@@ -16,7 +16,8 @@ type Config struct {
 	// less when the budget runs low.
 	Window int
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
-	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB.
+	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB. The default is
+	// DefaultMappedRing for the one peer of an endpoint, if that can map it.
 	Ring int
 	// PeerSlots is how many receive slots each peer may have at most.
 	PeerSlots int
@@ -60,11 +61,14 @@ const NoAnswer = ^framing.ResetCode(0)
 
 // Defaults of Config, and sizes that peers learn at rendezvous.
 const (
-	DefaultWindow    = 64 << 10
-	DefaultRing      = 1 << 20
-	DefaultPeerSlots = 64
-	DefaultDeadAfter = 15 * time.Second
-	DefaultSpin      = 100 * time.Microsecond
+	DefaultWindow = 64 << 10
+	DefaultRing   = 1 << 20
+	// DefaultMappedRing is more, so that a writer comes to lines of the ring again only
+	// once they have left the reader's cache, from which they would be slow to write.
+	DefaultMappedRing = 2 << 20
+	DefaultPeerSlots  = 64
+	DefaultDeadAfter  = 15 * time.Second
+	DefaultSpin       = 100 * time.Microsecond
 
 	// EagerPayload is the most payload of one frame, in bytes: larger writes go
 	// by RDMA once there is a landing ring.

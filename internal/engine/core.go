@@ -91,12 +91,14 @@ type core struct {
 	lent  int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.
-	copying   int
-	mapped    int // slabs of peers'
-	rings     rings
-	posted    bool // an operation was, since chores looked last
-	lingering int  // streams that the user has closed and the peer has not
-	failing   failing
+	copying int
+	mapped  int // slabs of peers'
+	rings   rings
+	// ringDefault: nobody has said how large they are to be.
+	ringDefault bool
+	posted      bool // an operation was, since chores looked last
+	lingering   int  // streams that the user has closed and the peer has not
+	failing     failing
 
 	stats Stats
 }
@@ -121,6 +123,7 @@ type outOp struct {
 }
 
 func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
+	ringDefault := cfg.Ring == 0
 	cfg = cfg.withDefaults()
 	a := fab.Attr()
 	a.TxDepth = max(1, a.TxDepth)
@@ -131,7 +134,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		proven:  a.CQDataSize >= proofSize,
 		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
-	c.rings.most = cfg.Ring
+	c.rings.most, c.ringDefault = cfg.Ring, ringDefault
 	c.sharable = min(a.RxDepth, int(cfg.Budget.Stats().Limit/8/eagerFrame))
 	if !a.PerPeer {
 		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see deadHold

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -22,6 +24,9 @@ import (
 // stream has no ring, and its data goes in frames. If it cannot be mapped, the same ring is
 // written to by RDMA. What no lease lies in for a while is unmapped.
 
+// errNotShared: the peer could not share it.
+var errNotShared = errors.New("the peer does not share it")
+
 // mappedSlab is a slab of the peer's landing memory that is mapped here, or is to be.
 type mappedSlab struct {
 	name   pool.SharedName
@@ -39,7 +44,11 @@ type mappedSlab struct {
 // for RDMA.
 func (s *stream) offered(l *framing.Lease) bool {
 	p := s.p
-	if l.Shared.Inode == 0 || p.cfg.Memory == nil {
+	switch {
+	case p.cfg.Memory == nil:
+		return false
+	case l.Shared.Inode == 0:
+		p.unmapped.Store(&errNotShared)
 		return false
 	}
 	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode}
@@ -61,9 +70,13 @@ func (s *stream) offered(l *framing.Lease) bool {
 	return true
 }
 
-// suppliedMapped takes in the memory of a peer's that was mapped, nil if it could not be.
-func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab) {
+// suppliedMapped takes in the memory of a peer's that was mapped, or why it could not be: then
+// the rings in it are for RDMA.
+func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 	m.tried, m.slab = true, slab
+	if err != nil {
+		m.supply.peer.unmapped.Store(&err)
+	}
 	if m.gone {
 		m.unmap(c)
 		return
@@ -120,6 +133,21 @@ func (p *peer) trimMapped() {
 	})
 	p.c.mapped -= n - len(p.mapped)
 }
+
+// LargePath says how large data travels to the peer.
+func (p *Peer) LargePath() string {
+	rule := ChooseRule(p.e.attr).String()
+	switch why := p.p.unmapped.Load(); {
+	case p.Maps():
+		return "copy to a ring that both processes map"
+	case why != nil:
+		return fmt.Sprintf("%s (its ring cannot be mapped: %v)", rule, *why)
+	}
+	return rule
+}
+
+// Maps reports that large data is copied to the peer's memory, as far as that could be mapped.
+func (p *Peer) Maps() bool { return p.p.cfg.Memory != nil && p.p.unmapped.Load() == nil }
 
 // copied is a write to a mapped ring that is under way.
 type copied struct {

@@ -132,10 +132,8 @@ func (l *link) close(t testing.TB) {
 	t.Helper()
 	require.NoError(t, l.ea.Close())
 	require.NoError(t, l.eb.Close())
-	for _, e := range []*Endpoint{l.ea, l.eb} {
-		require.Zero(t, e.core.cfg.Budget.Stats().Used, "memory budget")
-		require.Zero(t, e.core.cfg.Budget.Stats().Foreign, "memory of peers'")
-	}
+	require.Zero(t, l.ea.cfg.Budget.Stats().Used, "memory budget")
+	require.Zero(t, l.ea.cfg.Budget.Stats().Foreign+l.eb.cfg.Budget.Stats().Foreign, "memory of the peer's")
 	s := l.net.Stats()
 	require.Zero(t, s.SendsWithoutReceive, "sends that found no receive posted")
 	require.Zero(t, s.PeerUnmapped, "calls after the peer's memory was unmapped")

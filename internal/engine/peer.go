@@ -62,12 +62,14 @@ type outgoing struct {
 	ctl     fifo[ctlFrame]
 	tail    tail
 	mapped  []*mappedSlab // memory of the peer's
-	blocked fifo[*stream] // writers that wait for a budget of the endpoint or the peer
-	awake   int           // those that were woken, and are not back yet
-	pending fifo[*stream] // streams whose coalesced data waits for a slot
-	dirty   fifo[*stream] // streams whose credits the peer should hear of
-	touched bool          // listed in core.touched
-	inLine  [lineKinds]bool
+	// unmapped is why some of that could not be mapped lately; read without the lock.
+	unmapped atomic.Pointer[error]
+	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
+	awake    int           // those that were woken, and are not back yet
+	pending  fifo[*stream] // streams whose coalesced data waits for a slot
+	dirty    fifo[*stream] // streams whose credits the peer should hear of
+	touched  bool          // listed in core.touched
+	inLine   [lineKinds]bool
 }
 
 // held is what the peer holds of what all peers share.
@@ -178,8 +180,12 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
-	p.landing = pool.NewArena(p.c.cfg.Budget, p.c.fab, pool.AccessRemoteWrite, max(p.c.cfg.Ring, landingSlab))
-	if p.cfg.Memory != nil {
+	c, maps := p.c, p.cfg.Memory != nil
+	if maps && c.attr.PerPeer && c.ringDefault {
+		c.cfg.Ring, c.rings.most = DefaultMappedRing, DefaultMappedRing
+	}
+	p.landing = pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, max(c.cfg.Ring, landingSlab))
+	if maps {
 		p.landing.Share()
 	}
 	return nil

@@ -138,6 +138,7 @@ type order struct {
 	ring  int          // at least, to be enough for one
 	freed int          // of waste, slabs that were closed
 	slab  *pool.Slab
+	err   error // why there is none, for a peer's memory
 }
 
 // hasOrders reports whether nextOrder has something to do.
@@ -181,7 +182,7 @@ func (o *order) carryOut(c *core) {
 	switch {
 	case o.of == nil:
 	case o.of.maps != nil:
-		o.slab, _ = o.of.peer.cfg.Memory(o.of.maps.name) // else the ring is for RDMA
+		o.slab, o.err = o.of.peer.cfg.Memory(o.of.maps.name)
 	case o.of.peer != nil:
 		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
 	default:
@@ -217,7 +218,7 @@ func (c *core) supplied(o *order) {
 	}
 	s.state = enough
 	if s.maps != nil {
-		c.suppliedMapped(s.maps, o.slab)
+		c.suppliedMapped(s.maps, o.slab, o.err)
 		return
 	}
 	if o.slab == nil || len(o.slab.Bytes()) < o.ring {
