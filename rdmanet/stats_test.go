@@ -85,7 +85,7 @@ func TestTransportBytes(t *testing.T) {
 		assert.EqualValues(t, total, p.BytesSent)
 		assert.EqualValues(t, total, p.BytesReceived)
 		assert.Equal(t, c.Info().LargeSent, p.RDMABytesSent)
-		assert.Equal(t, p.BytesSent, p.Copies.Staged)
+		assert.Equal(t, p.BytesSent, p.Copies.Staged+p.Copies.Mapped)
 		assert.Positive(t, p.Polls)
 		assert.EqualValues(t, 2, tr.Stats().Opened)
 		closeAll(t, c, s)

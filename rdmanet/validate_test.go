@@ -228,7 +228,7 @@ func TestAllFieldsAreChecked(t *testing.T) {
 	}
 	typ := reflect.TypeFor[rdmanet.Transport]()
 	for i := range typ.NumField() {
-		if f := typ.Field(i); f.IsExported() {
+		if f := typ.Field(i); f.IsExported() && f.Type.Kind() != reflect.Bool {
 			assert.True(t, seen[f.Name], f.Name)
 		}
 	}
