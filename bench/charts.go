@@ -302,6 +302,9 @@ func sweepText(c cell) string {
 	if c.OneCore {
 		text += " on 1 core"
 	}
+	if c.Load {
+		text += " on a busy host"
+	}
 	return text
 }
 

@@ -65,6 +65,9 @@ func runChild(role, encoded string, in io.Reader, out io.Writer) error {
 	if err := json.Unmarshal([]byte(encoded), &j); err != nil {
 		return fmt.Errorf("the job is not readable: %w", err)
 	}
+	if role == roleLoad {
+		return playLoad(in, json.NewEncoder(out))
+	}
 	play := map[string]func(context.Context, job, carrier, *bufio.Scanner, *json.Encoder) error{
 		roleServer: playServer,
 		roleClient: playClient,
@@ -112,6 +115,8 @@ func serve(l net.Listener, j job, m *meter) error {
 		return serveConns(l, func(c net.Conn) error { return echoIdle(c, m) })
 	case modeRPC:
 		return serveCalls(l)
+	case modeHTTP:
+		return serveBodies(l)
 	case modePeers:
 		return serveConns(l, m.counting(serveTurns))
 	}

@@ -47,6 +47,7 @@ var csvColumns = []csvColumn{
 	number("idle_peers", func(r result) float64 { return float64(r.Idle) }),
 	number("busy_peers", func(r result) float64 { return float64(r.Busy) }),
 	{"one_core", func(r result) string { return strconv.FormatBool(r.OneCore) }},
+	{"busy_host", func(r result) string { return strconv.FormatBool(r.Load) }},
 	number("p50_us", func(r result) float64 { return r.P50us }),
 	number("p50_best_us", func(r result) float64 { return r.P50Best }),
 	number("p90_us", func(r result) float64 { return r.P90us }),
@@ -128,6 +129,9 @@ func benchName(c cell) string {
 	}
 	if c.OneCore {
 		name += "/onecore"
+	}
+	if c.Load {
+		name += "/busyhost"
 	}
 	return name
 }

@@ -18,10 +18,12 @@ func TestMeasureOverSharedMemory(t *testing.T) {
 		{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: 3},
 		{Mode: modeZC, Size: 1 << 20, Inflight: 1, Conns: 1},
 		{Mode: modeZC, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: modeHTTP, Size: bodySize, Inflight: 1, Conns: 1},
 		{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 3},
 	} {
 		testMeasure(t, c.over(overShm))
 	}
+	testMeasure(t, bw64K.over(overFar))
 }
 
 func TestCrowdOverFabrics(t *testing.T) {

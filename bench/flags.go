@@ -33,15 +33,15 @@ func (p *plan) remoteFlags(f *flag.FlagSet) {
 }
 
 // checkModes refuses flags that make no sense together. fixed says that what is
-// measured is not free to choose.
-func (p *plan) checkModes(fixed, oneCore bool) error {
+// measured is not free to choose, thisMachine that it needs all processes on this machine.
+func (p *plan) checkModes(fixed, thisMachine bool) error {
 	switch {
 	case p.port < 0 || p.port > 65535 || p.port == 0 && p.server != "":
 		return errors.New("-port must be that of a TCP port")
 	case p.serve && p.server != "" || p.serve && p.from != "" || p.from != "" && p.server != "":
 		return errors.New("-s, -c and -from exclude each other")
-	case (p.serve || p.from != "" || p.server != "") && (fixed || oneCore):
-		return errors.New("-s, -c and -from exclude -targets, -verbs, -info, -doctor and -onecore")
+	case (p.serve || p.from != "" || p.server != "") && (fixed || thisMachine):
+		return errors.New("-s, -c and -from exclude -targets, -verbs, -info, -doctor, -onecore and -busy")
 	case p.from != "" && p.profileDir != "":
 		return errors.New("-from measures nothing that -profile could show")
 	}

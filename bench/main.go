@@ -28,6 +28,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"time"
 )
@@ -45,7 +46,7 @@ const (
 )
 
 func main() {
-	if len(os.Args) == 3 && (os.Args[1] == roleServer || os.Args[1] == roleClient) {
+	if len(os.Args) == 3 && slices.Contains([]string{roleServer, roleClient, roleLoad}, os.Args[1]) {
 		os.Exit(child(os.Args[1], os.Args[2]))
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -96,14 +97,15 @@ func parse(args []string) (plan, error) {
 	var (
 		targets   = f.Bool("targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
 		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
-		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns, -peers and -onecore are ignored")
-		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), conn (dial, echo a byte, close), idle, peers (many client processes with a conn each)")
+		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns, -peers, -onecore and -busy are ignored")
+		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), http (a body of 1G over HTTP/1.1), conn (dial, echo a byte, close), idle, peers (many client processes with a conn each)")
 		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")
 		peers     = f.String("peers", fmt.Sprintf("0,10,%d,100,250", shmPeers-1), "idle client processes beside a busy one, which then all work, for peers; shm has at most "+strconv.Itoa(shmPeers)+" in all")
 		oneCore   = f.Bool("onecore", false, "confine all processes to one CPU")
+		busy      = f.Bool("busy", false, "run a program beside them that computes on every CPU")
 	)
 	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
 	f.BoolVar(&p.info, "info", false, "print libfabric's providers here, and which of -providers rdmanet would choose, or why not; -local, -json (- for standard output) and -text apply")
@@ -124,7 +126,7 @@ func parse(args []string) (plan, error) {
 		return plan{}, errors.New("-rounds and -time must be positive")
 	}
 	p.providers = list(*providers)
-	if err := p.checkModes(*targets || *verbs || p.info || p.doctor, *oneCore); err != nil {
+	if err := p.checkModes(*targets || *verbs || p.info || p.doctor, *oneCore || *busy); err != nil {
 		return plan{}, err
 	}
 	switch {
@@ -160,7 +162,7 @@ func parse(args []string) (plan, error) {
 	var err error
 	p.works, err = p.worksOf(list(*modes), bytes, calls, n, idle)
 	for i := range p.works {
-		p.works[i].OneCore = *oneCore
+		p.works[i].OneCore, p.works[i].Load = *oneCore, *busy
 	}
 	return p.withDefaults(5, time.Second), err
 }

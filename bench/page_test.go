@@ -216,7 +216,7 @@ func TestCompare(t *testing.T) {
 // Whoever sends a file can put anything into it.
 func TestHostileRecord(t *testing.T) {
 	const bad = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)></svg>\x01$1{{.}}../"
-	r := record{Commit: bad, Command: bad, Machine: bad, Server: bad, Absent: bad, Verdicts: []verdict{{bad, 1, bad, bad, bad, bad}}}
+	r := record{Commit: bad, Command: bad, Machine: bad, Server: bad, Absent: bad, Verdicts: []verdict{{Target: bad, Measured: 1, Must: bad, Goal: bad, Verdict: bad, Unit: bad}}}
 	for i, v := range []float64{1, -1, 0, 1e300, 5e-324, 1e-14} {
 		for _, size := range []int{64, -1, 1 << 62} {
 			r.Rows = append(r.Rows, result{

@@ -15,6 +15,7 @@ const (
 	modeRPC  = "rpc"  // a gRPC unary call that echoes size bytes
 	modeConn = "conn" // dial, echo one byte, close
 	modeZC   = "zc"   // like bw, stamped and verified, by the zero-copy calls
+	modeHTTP = "http" // a body over HTTP/1.1
 	modeIdle = "idle" // conns that do nothing, or peers
 )
 
@@ -27,6 +28,9 @@ const (
 	// transportFresh is rdma with a rendezvous over TCP for every conn, where
 	// rdma has one for all conns to a peer. Only dialing shows the difference.
 	transportFresh = "rdma-noreuse"
+	// transportFar is rdma between processes that do not map each other's memory, as if they
+	// were on two hosts. Only large data over shared memory shows the difference.
+	transportFar = "rdma-unmapped"
 )
 
 // A cell is one row of the table: one kind of work on one transport.
@@ -38,6 +42,7 @@ type cell struct {
 	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
 	Conns     int    `json:"conns"`     // conns used at once
 	OneCore   bool   `json:"one_core"`  // all processes run on one CPU
+	Load      bool   `json:"busy_host"` // a program that computes runs on every CPU
 	// Client processes with a conn each: those that only wait, and those that work
 	// at once. Both are 0 where one client process has all conns.
 	Idle int `json:"idle_peers,omitempty"`
@@ -57,6 +62,9 @@ func (c cell) String() string {
 	}
 	if c.OneCore {
 		text += ", one core"
+	}
+	if c.Load {
+		text += ", on a busy host"
 	}
 	return text
 }
@@ -112,6 +120,10 @@ func (p plan) cells() []cell {
 				w.Transport = transportFresh
 				all = append(all, w)
 			}
+			if provider == overShm.provider && w.peers() == 0 && w.Size >= 16<<10 {
+				w.Transport = transportFar
+				all = append(all, w)
+			}
 		}
 	}
 	return all
@@ -119,7 +131,7 @@ func (p plan) cells() []cell {
 
 // sockets are the transports to compare w with.
 func (p plan) sockets(w cell) []string {
-	if p.server != "" || w.peers() > 0 {
+	if p.server != "" {
 		return []string{transportTCP}
 	}
 	return []string{transportTCP, transportUnix}
@@ -184,8 +196,10 @@ func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
 			}
 		case modeConn, modeIdle:
 			ofMode = []int{1}
+		case modeHTTP:
+			ofMode = []int{bodySize}
 		default:
-			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, conn, idle, and for one machine peers", mode)
+			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, http, conn, idle, and for one machine peers", mode)
 		}
 		for _, size := range ofMode {
 			for _, n := range conns {

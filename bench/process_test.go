@@ -7,6 +7,8 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -20,7 +22,7 @@ const asBench = "BENCH_TEST_AS_BENCH"
 // TestMain lets the test binary play the roles that the benchmark gives to
 // copies of itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && (os.Args[1] == roleServer || os.Args[1] == roleClient) {
+	if len(os.Args) == 3 && slices.Contains([]string{roleServer, roleClient, roleLoad}, os.Args[1]) {
 		os.Exit(child(os.Args[1], os.Args[2]))
 	}
 	if os.Getenv(asBench) != "" {
@@ -53,6 +55,7 @@ func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
 		{Mode: modeConn, Transport: "unix", Size: 1, Inflight: 1, Conns: 1},
 		{Mode: modeZC, Transport: "tcp", Size: 64 << 10, Inflight: 1, Conns: 1},
 		{Mode: modeZC, Transport: "unix", Size: 100, Inflight: 1, Conns: 2},
+		{Mode: modeHTTP, Transport: "tcp", Size: bodySize, Inflight: 1, Conns: 1},
 		{Mode: modeIdle, Transport: "tcp", Size: 1, Inflight: 1, Conns: 3},
 		{Mode: modeIdle, Transport: "unix", Size: 1, Inflight: 1, Conns: 1},
 	} {
@@ -81,6 +84,25 @@ func testMeasure(t *testing.T, c cell) {
 		assert.LessOrEqual(t, s.Fairness, 1.0)
 		assert.GreaterOrEqual(t, s.Fairness, 1/float64(c.Conns*c.Inflight))
 	})
+}
+
+// A busy host has every CPU compute, for as long as something is measured.
+func TestLoadIsThereWhileItIsMeasured(t *testing.T) {
+	idle := func() time.Duration { // that the program of the load has used, by now
+		var u syscall.Rusage
+		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u))
+		return time.Duration(u.Utime.Nano())
+	}
+	before := idle()
+	const d = 200 * time.Millisecond
+	_, err := besideLoad(t.Context(), testProgram(t), job{cell: cell{Load: true}}, func() (sample, error) {
+		time.Sleep(d)
+		return sample{}, nil
+	})
+	require.NoError(t, err)
+	assert.Greater(t, idle()-before, d/2, "it has ended, and had computed")
+	_, err = besideLoad(t.Context(), "/nowhere", job{}, func() (sample, error) { return sample{}, nil })
+	require.NoError(t, err, "there is none")
 }
 
 func TestFailuresNameTheProcess(t *testing.T) {

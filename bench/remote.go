@@ -205,6 +205,14 @@ func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out 
 	return err
 }
 
+// mostBytes is how large an operation may be. A body is never in memory as a whole.
+func (j job) mostBytes() int {
+	if j.Mode == modeHTTP {
+		return bodySize
+	}
+	return maxSize
+}
+
 // check refuses jobs that take more than the flags allow.
 func (j job) check() error {
 	within := func(what string, n, limit int) error {
@@ -214,13 +222,13 @@ func (j job) check() error {
 		return nil
 	}
 	_, mode := allWorks([]string{j.Mode}, []int{max(j.Size, 1)}, []int{1}, []int{1})
-	err := errors.Join(mode, within("size", j.Size, maxSize), within("conns", j.Conns, maxConns), within("in flight", j.Inflight, maxInflight))
+	err := errors.Join(mode, within("size", j.Size, j.mostBytes()), within("conns", j.Conns, maxConns), within("in flight", j.Inflight, maxInflight))
 	switch {
 	case err != nil:
 		return err
 	case !slices.Contains([]string{transportTCP, transportRDMA, transportFresh}, j.Transport):
 		return fmt.Errorf("%s does not reach other machines", j.Transport)
-	case j.Size*j.Conns*j.Inflight > maxMemory:
+	case j.Mode != modeHTTP && j.Size*j.Conns*j.Inflight > maxMemory:
 		return fmt.Errorf("%d conns with %d times %d bytes in flight take more than %d bytes", j.Conns, j.Inflight, j.Size, maxMemory)
 	case j.Time <= 0 || j.Time > maxTime || j.WarmUp < 0 || j.WarmUp > maxTime:
 		return fmt.Errorf("time: %v is not up to %v", j.Time, maxTime)

@@ -86,10 +86,12 @@ func (p plan) measurer(program string) (with measurer, end func()) {
 	cs := &crowds{program: program}
 	cs.memory = slices.ContainsFunc(p.cells(), func(c cell) bool { return c.Mode == modeIdle && c.peers() > 0 })
 	return func(ctx context.Context, j job) (sample, error) {
-		if j.peers() > 0 {
-			return cs.measure(ctx, j)
-		}
-		return measure(ctx, program, j)
+		return besideLoad(ctx, program, j, func() (sample, error) {
+			if j.peers() > 0 {
+				return cs.measure(ctx, j)
+			}
+			return measure(ctx, program, j)
+		})
 	}, cs.close
 }
 

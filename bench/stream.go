@@ -170,6 +170,8 @@ func openWorkers(ctx context.Context, j job, dial dialer, m *meter) ([]worker, f
 		return workers, func() error { return nil }, nil
 	case modeRPC:
 		return openCalls(ctx, j, dial)
+	case modeHTTP:
+		return openBodies(j, dial)
 	}
 	return nil, nil, fmt.Errorf("unknown mode %q", j.Mode)
 }

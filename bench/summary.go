@@ -125,16 +125,35 @@ func summarize(c cell, rounds []sample) result {
 	return r
 }
 
+// ratiosTo has f of each round to g of the other's same round, and f's median to g's best.
+func (r result) ratiosTo(other result, f, g figure) (ratios []float64, toBest float64) {
+	var all []float64 // g's
+	for i := range min(len(r.Samples), len(other.Samples)) {
+		base := g.of(summarize(other.cell, other.Samples[i:i+1]))
+		all = append(all, base)
+		ratios = append(ratios, ratio(f.of(summarize(r.cell, r.Samples[i:i+1])), base))
+	}
+	if len(all) == 0 {
+		return nil, 0
+	}
+	best := slices.Min(all)
+	if g.higher {
+		best = slices.Max(all)
+	}
+	return ratios, ratio(f.of(r), best)
+}
+
 // toAlone is how f compares with that of a peer alone: the median of the rounds' ratios, 0
 // without any.
-func (r result) toAlone(f figure) float64 {
-	var ratios []float64
+func (r result) toAlone(f figure) float64 { return median(r.ratiosToAlone(f)) }
+
+func (r result) ratiosToAlone(f figure) (ratios []float64) {
 	for _, s := range r.Samples {
 		if s.Alone != nil {
 			ratios = append(ratios, ratio(f.of(summarize(r.cell, []sample{s})), f.of(summarize(r.cell, []sample{*s.Alone}))))
 		}
 	}
-	return median(ratios)
+	return ratios
 }
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -12,11 +13,15 @@ const legend = `
 Medians over the rounds. Three columns compare with TCP on the same work: time is
 the p50 (below 1x is faster than TCP; for bw and zc that of one write), rate is
 operations and bytes a second (above 1x is faster), cpu is CPU time per operation
-in both processes (below 1x is cheaper). A conn is a dial, the echo of a byte and
+in both processes (below 1x is cheaper). Rounds is the range over the rounds of one of
+them, to TCP in the same round: of the rate for streams and where there is more than one
+operation at a time, else of the time; to best is its median to TCP's best round. A conn is a dial, the echo of a byte and
 a close: tcp shakes hands for each, rdma-noreuse meets the listener over TCP for
 each, and rdma does so once and opens all further conns over the fabric. zc is a
 stream whose every 4K are stamped and verified; rdma moves it by the zero-copy
-calls. Fairness is Jain's index over the conns' bytes. Idle conns have each echoed
+calls. http is the body of a file, a gigabyte, over HTTP/1.1; over TCP the kernel sends it
+by itself (sendfile). rdma-unmapped is rdma without memory that both processes map. On a
+busy host another program computes on every CPU. Fairness is Jain's index over the conns' bytes. Idle conns have each echoed
 a byte; the figures are of the process that uses more. rsockets is rstream, whose
 figures are means and whose two sides take turns. Peers are client processes with a
 conn each, all to one server: "among 10 idle peers" is the work of one while ten wait
@@ -28,7 +33,7 @@ dialed. CPU is the server's there.
 `
 
 // columns is the number of them in the table, without the notes at the end.
-const columns = 10
+const columns = 12
 
 // writeTable prints a row for every result, in their order, failed ones too.
 func writeTable(w io.Writer, results []result) error {
@@ -40,7 +45,7 @@ func writeTable(w io.Writer, results []result) error {
 	}
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "work\ttransport\tp50 us\tp99 us\tops/s\tGB/s\tcpu us/op\ttime\trate\tcpu\t")
+	fmt.Fprintln(t, "work\ttransport\tp50 us\tp99 us\tops/s\tGB/s\tcpu us/op\ttime\trate\tcpu\trounds\tto best\t")
 	var last cell
 	for i, r := range results {
 		if i > 0 && r.work() != last {
@@ -78,6 +83,12 @@ func row(r, tcp result) string {
 	for _, pair := range [][2]float64{{r.P50us, tcp.P50us}, {r.OpsPerS, tcp.OpsPerS}, {r.CPUusPer, tcp.CPUusPer}} {
 		cells = append(cells, times(pair[0], pair[1]))
 	}
+	f := r.mainFigure()
+	ratios, toBest := r.ratiosTo(tcp, f, f)
+	if len(ratios) == 0 {
+		return strings.Join(append(cells, "-", "-"), "\t") + "\t" + notes(r)
+	}
+	cells = append(cells, rangeText(slices.Min(ratios), slices.Max(ratios)), toBestText(toBest))
 	return strings.Join(cells, "\t") + "\t" + notes(r)
 }
 
@@ -129,7 +140,34 @@ func workText(c cell) string {
 	if c.OneCore {
 		text += " on 1 core"
 	}
+	if c.Load {
+		text += " on a busy host"
+	}
 	return text
+}
+
+// mainFigure is what a row is read for: how long an operation takes, or, of streams, the rate.
+func (r result) mainFigure() figure {
+	switch {
+	case r.Mode == modeBW, r.Mode == modeZC, r.Mode == modeHTTP, r.Inflight > 1, r.Conns > 1, r.Busy > 1:
+		return rate
+	}
+	return p50
+}
+
+// rangeText is a ratio's range over the rounds, "-" without one.
+func rangeText(least, most float64) string {
+	if most == 0 {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f-%.2fx", least, most)
+}
+
+func toBestText(v float64) string {
+	if v == 0 {
+		return "-"
+	}
+	return times(v, 1)
 }
 
 // digits prints v with about three of them.

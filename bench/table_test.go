@@ -59,18 +59,18 @@ func TestTableComparesEveryRowWithTCP(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, writeTable(&out, results()))
 	lines := strings.Split(out.String(), "\n")
-	assert.Len(t, strings.Fields("work transport p50us p99us ops/s GB/s cpuus/op time rate cpu"), columns)
-	assert.Equal(t, strings.Fields("lat 64 tcp 10.0 20.0 100000 0.0064 30.0 1.00x 1.00x 1.00x"), strings.Fields(lines[1]))
-	assert.Equal(t, strings.Fields("lat 64 unix 12.0 24.0 83333 0.0053 36.0 1.20x 0.83x 1.20x"), strings.Fields(lines[2]), "a loss is printed too")
-	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 0.40x 2.50x 0.40x"), strings.Fields(lines[3]))
-	assert.Equal(t, strings.Fields("lat 64 rdma/net failed - - - - - - -"), strings.Fields(lines[4]))
+	assert.Len(t, strings.Fields("work transport p50us p99us ops/s GB/s cpuus/op time rate cpu rounds tobest"), columns)
+	assert.Equal(t, strings.Fields("lat 64 tcp 10.0 20.0 100000 0.0064 30.0 1.00x 1.00x 1.00x - -"), strings.Fields(lines[1]))
+	assert.Equal(t, strings.Fields("lat 64 unix 12.0 24.0 83333 0.0053 36.0 1.20x 0.83x 1.20x - -"), strings.Fields(lines[2]), "a loss is printed too")
+	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 0.40x 2.50x 0.40x - -"), strings.Fields(lines[3]))
+	assert.Equal(t, strings.Fields("lat 64 rdma/net failed - - - - - - - - -"), strings.Fields(lines[4]))
 	assert.Contains(t, out.String(), "FAILED lat 64, rdma/net, 1 conns, 1 in flight:\n  no such provider\n")
 }
 
 func TestTableWithoutTCPHasNoRatios(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, writeTable(&out, results()[2:3]))
-	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 - - -"), strings.Fields(strings.Split(out.String(), "\n")[1]))
+	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 - - - - -"), strings.Fields(strings.Split(out.String(), "\n")[1]))
 }
 
 func TestJSONHasTheDocumentedFields(t *testing.T) {
@@ -90,7 +90,7 @@ func TestJSONHasTheDocumentedFields(t *testing.T) {
 		rows = append(rows, row.(map[string]any))
 	}
 	require.Len(t, rows, 4)
-	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "p50_us", "p50_best_us", "p90_us", "p99_us", "p999_us",
+	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "busy_host", "p50_us", "p50_best_us", "p90_us", "p99_us", "p999_us",
 		"ops_per_s", "gb_per_s", "cpu_us_per_op", "cpu_s_per_gb", "allocs_per_op", "rounds"}
 	for _, row := range rows[:3] {
 		var names []string
@@ -115,7 +115,7 @@ func TestSummarizeIdleTakesTheProcessThatUsesMore(t *testing.T) {
 
 	var out bytes.Buffer
 	require.NoError(t, writeTable(&out, []result{r}))
-	assert.Equal(t, strings.Fields("idle on 11 conns rdma/shm - - - - - - - - 0.50% of a core; a conn has 0.29 KiB registered, 1.17 KiB resident"),
+	assert.Equal(t, strings.Fields("idle on 11 conns rdma/shm - - - - - - - - - - 0.50% of a core; a conn has 0.29 KiB registered, 1.17 KiB resident"),
 		strings.Fields(strings.Split(out.String(), "\n")[1]))
 }
 

@@ -27,7 +27,7 @@ func newCarrier(j job) (carrier, error) {
 		return &socket{network: "tcp", host: j.Host}, nil
 	case transportUnix:
 		return &socket{network: "unix"}, nil
-	case transportRDMA, transportFresh:
+	case transportRDMA, transportFresh, transportFar:
 		return newFabric(j), nil
 	}
 	return nil, fmt.Errorf("unknown transport %q", j.Transport)
@@ -79,7 +79,7 @@ type fabric struct {
 }
 
 func newFabric(j job) *fabric {
-	t := new(rdmanet.Transport)
+	t := &rdmanet.Transport{DisableMappedRings: j.Transport == transportFar}
 	only := []string{j.Provider}
 	return &fabric{
 		provider:  j.Provider,

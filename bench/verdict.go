@@ -13,10 +13,15 @@ import (
 type verdict struct {
 	Target   string  `json:"target"`
 	Measured float64 `json:"measured"`
-	Must     string  `json:"must"`
-	Goal     string  `json:"goal"`
-	Verdict  string  `json:"verdict"` // one of the constants below
-	Unit     string  `json:"unit"`    // of all three figures
+	// A ratio's least and largest value over the rounds, each of which has measured both, and
+	// its value against the other's best round, all 0 for what is no ratio.
+	Least   float64 `json:"least,omitempty"`
+	Most    float64 `json:"most,omitempty"`
+	ToBest  float64 `json:"to_best,omitempty"`
+	Must    string  `json:"must"`
+	Goal    string  `json:"goal"`
+	Verdict string  `json:"verdict"` // one of the constants below
+	Unit    string  `json:"unit"`    // of all three figures
 }
 
 const (
@@ -49,6 +54,7 @@ func (t target) judge(rows map[cell]result) verdict {
 		return v
 	}
 	v.Measured = measured
+	v.Least, v.Most, v.ToBest = t.overRounds(rows)
 	switch {
 	case t.goal != 0 && t.meets(measured, t.goal):
 		v.Verdict = verdictGoal
@@ -73,6 +79,30 @@ func enforce(verdicts []verdict) error {
 	return errors.Join(errs...)
 }
 
+// overRounds is the range of a ratio over the rounds, and what it is to the other's best one.
+func (t target) overRounds(rows map[cell]result) (least, most, toBest float64) {
+	row := rows[t.row]
+	var ratios []float64
+	switch {
+	case t.alone:
+		ratios = row.ratiosToAlone(t.figure)
+	case t.compares():
+		ratios, toBest = row.ratiosTo(rows[t.than], t.figure, t.otherFigure())
+	}
+	if len(ratios) == 0 {
+		return 0, 0, 0
+	}
+	return slices.Min(ratios), slices.Max(ratios), toBest
+}
+
+// otherFigure is that of the row to compare with.
+func (t target) otherFigure() figure {
+	if t.other.of != nil {
+		return t.other
+	}
+	return t.figure
+}
+
 // measure returns t's figure, and false if the rows do not have it.
 func (t target) measure(rows map[cell]result) (float64, bool) {
 	r, ok := rows[t.row]
@@ -83,11 +113,7 @@ func (t target) measure(rows map[cell]result) (float64, bool) {
 	if !ok || !t.compares() {
 		return t.figure.of(r), ok
 	}
-	other := t.figure
-	if t.other.of != nil {
-		other = t.other
-	}
-	base := other.of(rows[t.than]) // 0 without that row
+	base := t.otherFigure().of(rows[t.than]) // 0 without that row
 	return ratio(t.figure.of(r), base), base != 0
 }
 
@@ -136,7 +162,12 @@ func targetCells(targets []target, providers []string) []cell {
 			}
 		}
 	}
-	order := []string{transportTCP, transportUnix, transportRsockets, transportRDMA}
+	for w, cells := range of {
+		if unix := w.over(overUnix); slices.Contains(cells, w.over(overTCP)) && slices.Contains(cells, w.over(overShm)) && !slices.Contains(cells, unix) {
+			of[w] = append(cells, unix)
+		}
+	}
+	order := []string{transportTCP, transportUnix, transportRsockets, transportRDMA, transportFar}
 	var all []cell
 	for _, w := range works {
 		slices.SortStableFunc(of[w], func(a, b cell) int {
@@ -149,9 +180,9 @@ func targetCells(targets []target, providers []string) []cell {
 
 func writeVerdicts(w io.Writer, verdicts []verdict) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "target\tmeasured\tmust\tgoal\tverdict")
+	fmt.Fprintln(t, "target\tmeasured\trounds\tto best\tmust\tgoal\tverdict")
 	for _, v := range verdicts {
-		fmt.Fprintln(t, strings.Join([]string{v.Target, v.figure(), v.Must, v.Goal, v.Verdict}, "\t"))
+		fmt.Fprintln(t, strings.Join([]string{v.Target, v.figure(), rangeText(v.Least, v.Most), toBestText(v.ToBest), v.Must, v.Goal, v.Verdict}, "\t"))
 	}
 	return t.Flush()
 }

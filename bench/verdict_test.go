@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -88,8 +89,8 @@ func TestTargetCellsAreWhatIsNeededAndOffered(t *testing.T) {
 		}
 		return labels
 	}
-	assert.Equal(t, []string{"tcp", "unix", "rdma/shm", "rdma/tcp;ofi_rxm", "rdma/net"}, labels(bw64K))
-	assert.Equal(t, []string{"tcp", "rdma/shm"}, labels(zc1M))
+	assert.Equal(t, []string{"tcp", "unix", "rdma/shm", "rdma/tcp;ofi_rxm", "rdma/net", "rdma-unmapped/shm"}, labels(bw64K))
+	assert.Equal(t, []string{"tcp", "unix", "rdma/shm"}, labels(zc1M))
 
 	for _, c := range targetCells(loopbackTargets, []string{"net"}) {
 		assert.Contains(t, []string{"", "net"}, c.Provider)
@@ -107,8 +108,23 @@ func TestVerdictsArePrinted(t *testing.T) {
 		{what: "stream", figure: rate, row: bw64K.over(overNet), than: bw64K.over(overTCP), must: 1},
 	}, []result{tcp, shm, idle})))
 	lines := strings.Split(out.String(), "\n")
-	assert.Equal(t, strings.Fields("target measured must goal verdict"), strings.Fields(lines[0]))
-	assert.Equal(t, strings.Fields("round trip 0.40x <= 0.33x <= 0.27x MISSED"), strings.Fields(lines[1]))
-	assert.Equal(t, strings.Fields("idle 0.15% <= 1% <= 0.2% goal met"), strings.Fields(lines[2]))
-	assert.Equal(t, strings.Fields("stream - >= 1x - not measured"), strings.Fields(lines[3]))
+	assert.Equal(t, strings.Fields("target measured rounds to best must goal verdict"), strings.Fields(lines[0]))
+	assert.Equal(t, strings.Fields("round trip 0.40x - - <= 0.33x <= 0.27x MISSED"), strings.Fields(lines[1]))
+	assert.Equal(t, strings.Fields("idle 0.15% - - <= 1% <= 0.2% goal met"), strings.Fields(lines[2]))
+	assert.Equal(t, strings.Fields("stream - - - >= 1x - not measured"), strings.Fields(lines[3]))
+}
+
+// The range is that of the ratios within a round, and the best round is the other's.
+func TestRangesAreByRounds(t *testing.T) {
+	round := func(ops uint64, p50 time.Duration) sample { return sample{Ops: ops, Elapsed: time.Second, P50: p50} }
+	tcp := summarize(bw64K.over(overTCP), []sample{round(10, 8), round(40, 2), round(20, 4)})
+	shm := summarize(bw64K.over(overShm), []sample{round(40, 2), round(80, 1), round(100, 1)})
+	v := judge([]target{
+		{what: "rate", figure: rate, row: shm.cell, than: tcp.cell, must: 5},
+		{what: "time", figure: p50, row: shm.cell, than: tcp.cell, must: 0.5},
+		{what: "none", figure: rate, row: shm.cell, must: 5},
+	}, []result{tcp, shm})
+	assert.Equal(t, []float64{4, 2, 5, 2}, []float64{v[0].Measured, v[0].Least, v[0].Most, v[0].ToBest})
+	assert.Equal(t, []float64{0.25, 0.25, 0.5, 0.5}, []float64{v[1].Measured, v[1].Least, v[1].Most, v[1].ToBest})
+	assert.Equal(t, []float64{80, 0, 0, 0}, []float64{v[2].Measured, v[2].Least, v[2].Most, v[2].ToBest})
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"runtime"
+)
+
+// roleLoad is that of a process which does nothing but compute, on a thread for each CPU: what
+// a host is busy with beside the two that are measured.
+const roleLoad = "load"
+
+// playLoad computes until the standard input ends.
+func playLoad(in io.Reader, out *json.Encoder) error {
+	done := make(chan struct{})
+	for range runtime.NumCPU() {
+		go func() {
+			for x := uint64(1); ; {
+				select {
+				case <-done:
+					return
+				default:
+				}
+				for range 100_000 {
+					x ^= x << 13
+					x ^= x >> 7
+					x ^= x << 17
+				}
+			}
+		}()
+	}
+	if err := out.Encode(reply{}); err != nil {
+		return err
+	}
+	_, err := io.Copy(io.Discard, in)
+	close(done)
+	return err
+}
+
+// besideLoad measures j by f, on a busy host if it is to be one.
+func besideLoad(ctx context.Context, program string, j job, f func() (sample, error)) (s sample, err error) {
+	if !j.Load {
+		return f()
+	}
+	load, err := start(ctx, program, roleLoad, j)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, load.stop()) }()
+	if _, err := load.receive(); err != nil {
+		return sample{}, err
+	}
+	return f()
+}
