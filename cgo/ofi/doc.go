@@ -12,5 +12,5 @@
 // *LoadError.
 //
 // Memory handed to libfabric must not be Go heap: it stays in use after the
-// call that hands it over. Inject operations are the exception.
+// call that hands it over, but for that of injects, and goroutines' stacks move.
 package ofi

@@ -32,7 +32,7 @@ func Example() {
 	defer receiver.ep.Close()
 	defer receiver.batch.Free()
 
-	if posted, _ := receiver.exchange(ofi.Op{Kind: ofi.Recv, Tag: 42, Buf: buf}); posted != 1 {
+	if posted, _ := receiver.exchange(ofi.Op{Kind: ofi.Recv, Tag: 42, Buf: buf[:1024]}); posted != 1 {
 		log.Fatal("the receive was not posted")
 	}
 	to, err := sender.ep.Insert(receiver.ep.Name())
@@ -40,7 +40,8 @@ func Example() {
 		log.Fatal(err)
 	}
 
-	hello := ofi.Op{Kind: ofi.Inject, To: to, Buf: []byte("hello")} // copied: may be Go heap
+	out := buf[1024:][:copy(buf[1024:], "hello")]
+	hello := ofi.Op{Kind: ofi.Inject, To: to, Buf: out}
 	for sent := false; ; runtime.Gosched() {
 		// Nothing moves unless both sides poll; a full queue posts nothing.
 		if sent {
@@ -69,7 +70,7 @@ func endpoint(list *ofi.InfoList) node {
 		if err != nil {
 			log.Fatal(err)
 		}
-		batch, err := ep.NewBatch()
+		batch, err := ofi.NewBatch()
 		if err != nil {
 			log.Fatal(err)
 		}

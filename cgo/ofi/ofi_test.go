@@ -40,6 +40,13 @@ func mapped(t *testing.T, size int) []byte {
 	return mem
 }
 
+// outside is text outside the Go heap.
+func outside(t *testing.T, text string) []byte {
+	mem := mapped(t, len(text))
+	copy(mem, text)
+	return mem
+}
+
 type side struct {
 	*ofi.Endpoint
 	t     *testing.T
@@ -69,7 +76,7 @@ func openWith(t *testing.T, hints ofi.Hints) *side {
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, ep.Close()) })
-		batch, err := ep.NewBatch()
+		batch, err := ofi.NewBatch()
 		require.NoError(t, err)
 		t.Cleanup(batch.Free)
 		return &side{Endpoint: ep, t: t, batch: batch}
@@ -132,7 +139,7 @@ func TestMultiReceive(t *testing.T) {
 			b.post(a, ofi.Op{Kind: ofi.RecvMulti, Tag: 11, Buf: buf})
 			// Messages of 50 bytes until less than leastMultiRecv of 1024 are left.
 			const size, messages = 50, 20
-			text := make([]byte, size)
+			text := mapped(t, size)
 			for i := range messages {
 				for j := range text {
 					text[j] = byte(i)
@@ -173,7 +180,7 @@ func TestInjectWrite(t *testing.T) {
 			defer func() { require.NoError(t, region.Close()) }()
 			assert.NotZero(t, region.Key())
 			a.post(b, ofi.Op{
-				Kind: ofi.InjectWrite, To: a.peer, Buf: []byte("written"),
+				Kind: ofi.InjectWrite, To: a.peer, Buf: outside(t, "written"),
 				Remote: region.Base() + 100, Key: region.Key(),
 			})
 			until(t, "the bytes do not arrive", func() bool {

@@ -42,7 +42,7 @@ type Op struct {
 	Tag     uint32  // comes back in the completion
 	Data    uint64  // WriteData: completion data, of which Info.CQDataSize bytes arrive
 	To      Addr    // all but receives
-	Buf     []byte  // outside the Go heap, except for Inject and InjectWrite
+	Buf     []byte  // outside the Go heap
 	Desc    uintptr // Region.Desc, where LocalMR asks for it
 	Remote  uint64  // writes: Region.Base of the target plus an offset
 	Key     uint64  // writes: Region.Key of the target
@@ -65,10 +65,9 @@ type Completion struct {
 // may be used again and again, by one goroutine at a time, and must be freed.
 type Batch struct{ c *C.struct_ofi_batch }
 
-// NewBatch returns an empty batch with room for the payloads of injects.
-func (ep *Endpoint) NewBatch() (*Batch, error) {
-	scratch := max(ep.info.InjectSize(), 16<<10)
-	c := C.ofi_batch_new(C.size_t(scratch))
+// NewBatch returns an empty batch.
+func NewBatch() (*Batch, error) {
+	c := C.ofi_batch_new()
 	if c == nil {
 		return nil, callError("malloc", -C.ENOMEM)
 	}
@@ -82,23 +81,15 @@ func (b *Batch) Free() {
 }
 
 // Reset empties the batch.
-func (b *Batch) Reset() { b.c.nops, b.c.scratch_len = 0, 0 }
+func (b *Batch) Reset() { b.c.nops = 0 }
 
-// Add appends an operation and reports whether there was room for it. The
-// bytes of an Inject or InjectWrite are copied; an empty batch has room for
-// any that the endpoint can take.
+// Add appends an operation and reports whether there was room for it.
 func (b *Batch) Add(op *Op) bool {
 	c := b.c
 	if c.nops == BatchOps {
 		return false
 	}
 	buf := uintptr(unsafe.Pointer(unsafe.SliceData(op.Buf)))
-	if op.Kind == Inject || op.Kind == InjectWrite {
-		var ok bool
-		if buf, ok = b.keep(op.Buf); !ok {
-			return false
-		}
-	}
 	o := &c.ops[c.nops]
 	o.buf, o.len, o.desc = C.uintptr_t(buf), C.size_t(len(op.Buf)), C.uintptr_t(op.Desc)
 	o.to, o.remote, o.key = C.uint64_t(op.To), C.uint64_t(op.Remote), C.uint64_t(op.Key)
@@ -109,19 +100,6 @@ func (b *Batch) Add(op *Op) bool {
 	}
 	c.nops++
 	return true
-}
-
-// keep copies the payload of an inject into the batch. One that is longer
-// than any endpoint takes is cut short: its length alone makes it fail.
-func (b *Batch) keep(buf []byte) (uintptr, bool) {
-	c := b.c
-	if len(buf) > int(c.scratch_size-c.scratch_len) && c.scratch_len > 0 {
-		return 0, false
-	}
-	dst := unsafe.Add(unsafe.Pointer(c), C.sizeof_struct_ofi_batch+c.scratch_len)
-	n := copy(unsafe.Slice((*byte)(dst), int(c.scratch_size-c.scratch_len)), buf)
-	c.scratch_len += C.size_t(n)
-	return uintptr(dst), true
 }
 
 // Exchange posts the batch's operations in order until one fails or the

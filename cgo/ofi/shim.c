@@ -133,15 +133,9 @@ void ofi_port_free(struct ofi_port *port)
 	free(port);
 }
 
-struct ofi_batch *ofi_batch_new(size_t scratch_size)
+struct ofi_batch *ofi_batch_new(void)
 {
-	struct ofi_batch *batch = malloc(sizeof(*batch) + scratch_size);
-
-	if (batch) {
-		memset(batch, 0, sizeof(*batch));
-		batch->scratch_size = scratch_size;
-	}
-	return batch;
+	return calloc(1, sizeof(struct ofi_batch));
 }
 
 static ssize_t recv_multi(struct fid_ep *ep, struct ofi_op *op, void *ctx)

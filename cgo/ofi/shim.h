@@ -164,11 +164,11 @@ enum {
 	OFI_SEND,
 	OFI_INJECT,
 	OFI_RECV,
-	OFI_RECV_MULTI,
 	OFI_WRITE,
 	OFI_WRITE_DATA,
-	OFI_INJECT_WRITE,
 	OFI_REMOTE_WRITE,
+	OFI_RECV_MULTI,
+	OFI_INJECT_WRITE,
 };
 
 struct ofi_op {
@@ -206,9 +206,6 @@ struct ofi_batch {
 	int32_t reap_err;  // out: of the queue itself
 	struct ofi_op ops[OFI_BATCH_OPS];
 	struct ofi_done done[OFI_BATCH_DONE];
-	size_t scratch_len;
-	size_t scratch_size;
-	uint8_t scratch[];   // payloads of inject operations
 };
 
 // A port is an enabled endpoint with its completion queue and the contexts of
@@ -221,7 +218,7 @@ ofi_port_new(struct fid_fabric *fabric, struct fid_ep *ep, struct fid_cq *cq,
 	     int guarded);
 OFI_CALL void ofi_port_free(struct ofi_port *port);
 
-OFI_CALL struct ofi_batch *ofi_batch_new(size_t scratch_size);
+OFI_CALL struct ofi_batch *ofi_batch_new(void);
 
 // Posts until an operation fails or the queue is full, then reaps.
 OFI_CALL void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch);

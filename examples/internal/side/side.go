@@ -55,7 +55,7 @@ func Open(hints ofi.Hints, oob net.Conn) (*Side, error) {
 		if err != nil {
 			return nil, err
 		}
-		batch, err := ep.NewBatch()
+		batch, err := ofi.NewBatch()
 		if err != nil {
 			return nil, errors.Join(err, ep.Close())
 		}

@@ -47,13 +47,13 @@ func BenchmarkPingPong(b *testing.B) {
 			// The first message connects the two, for which both must poll.
 			for _, s := range [][2]*side{{x, y}, {y, x}} {
 				from, to := s[0], s[1]
-				from.post(to, fabric.Op{Kind: fabric.Inject, To: from.peer, Buf: []byte("connect")})
+				from.post(to, fabric.Op{Kind: fabric.Inject, To: from.peer, Buf: outside(b, "connect")})
 				to.await(from, fabric.Recv)
 			}
 			x.post(y, fabric.Op{Kind: fabric.Recv, Buf: mem[:64]})
 			y.post(x, fabric.Op{Kind: fabric.Recv, Buf: mem[4096:][:64]})
 			// Each side posts the receive for the next round with its message.
-			message := make([]byte, min(64, x.Attr().InjectSize))
+			message := mapped(b, min(64, x.Attr().InjectSize))
 			done := make([]fabric.Completion, 8)
 			ping := []fabric.Op{{Kind: fabric.Inject, To: x.peer, Buf: message}}
 			pong := []fabric.Op{

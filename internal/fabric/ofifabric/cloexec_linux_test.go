@@ -149,9 +149,12 @@ func introduce(t *testing.T, eps [2]fabric.Endpoint) (to [2]fabric.Addr) {
 func talk(t *testing.T, eps [2]fabric.Endpoint, to [2]fabric.Addr) {
 	t.Helper()
 	var done [8]fabric.Completion
+	mem, err := unix.Mmap(-1, 0, 4096, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = unix.Munmap(mem) }) // after the endpoints are closed
 	for i, ep := range eps {
-		ops := []fabric.Op{{Kind: fabric.Inject, To: to[i], Buf: []byte("hello")}}
-		recv := []fabric.Op{{Kind: fabric.Recv, Buf: make([]byte, 64)}}
+		ops := []fabric.Op{{Kind: fabric.Inject, To: to[i], Buf: mem[:5]}}
+		recv := []fabric.Op{{Kind: fabric.Recv, Buf: mem[64*(1+i):][:64]}}
 		got := false
 		require.Eventually(t, func() bool {
 			n, _, err := eps[1-i].Exchange(recv, nil)

@@ -9,23 +9,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// kinds and verbs translate between the two packages' verbs.
-var (
-	kinds = [...]ofi.Kind{
-		fabric.Send:      ofi.Send,
-		fabric.Inject:    ofi.Inject,
-		fabric.Recv:      ofi.Recv,
-		fabric.Write:     ofi.Write,
-		fabric.WriteData: ofi.WriteData,
-	}
-	verbs = [...]fabric.Kind{
-		ofi.Send:        fabric.Send,
-		ofi.Recv:        fabric.Recv,
-		ofi.Write:       fabric.Write,
-		ofi.WriteData:   fabric.WriteData,
-		ofi.RemoteWrite: fabric.RemoteWrite,
-	}
-)
+// The two packages' verbs have the same numbers: this does not compile if they have not.
+var _ = [1]struct{}{}[fabric.Kind(ofi.Send)-fabric.Send|fabric.Kind(ofi.Inject)-fabric.Inject|
+	fabric.Kind(ofi.Recv)-fabric.Recv|fabric.Kind(ofi.Write)-fabric.Write|
+	fabric.Kind(ofi.WriteData)-fabric.WriteData|fabric.Kind(ofi.RemoteWrite)-fabric.RemoteWrite]
 
 // Exchange makes one call into C for as much as a batch holds: what is longer
 // takes several.
@@ -63,12 +50,8 @@ func fill(b *ofi.Batch, ops []fabric.Op) int {
 	b.Reset()
 	for i := range ops {
 		op := &ops[i]
-		var kind ofi.Kind // an unknown one fails when it is posted
-		if int(op.Kind) < len(kinds) {
-			kind = kinds[op.Kind]
-		}
 		if !b.Add(&ofi.Op{
-			Kind:    kind,
+			Kind:    ofi.Kind(op.Kind), // an unknown one fails when it is posted
 			Deliver: op.Deliver,
 			Tag:     op.Tag,
 			Data:    op.Data,
@@ -86,7 +69,7 @@ func fill(b *ofi.Batch, ops []fabric.Op) int {
 
 func completion(c ofi.Completion) fabric.Completion {
 	return fabric.Completion{
-		Kind: verbs[c.Kind],
+		Kind: fabric.Kind(c.Kind),
 		Tag:  c.Tag,
 		Len:  c.Len,
 		Data: c.Data,
@@ -106,7 +89,7 @@ func (e *endpoint) take() (*ofi.Batch, error) {
 		e.idle = e.idle[:n-1]
 		return b, nil
 	}
-	return e.ofi.NewBatch()
+	return ofi.NewBatch()
 }
 
 func (e *endpoint) put(b *ofi.Batch) {

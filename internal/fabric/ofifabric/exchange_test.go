@@ -30,10 +30,10 @@ func TestSendAndInject(t *testing.T) {
 		require.NoError(t, c.Err)
 		assert.EqualValues(t, 9, c.Tag)
 
-		// Inject takes Go memory, and leaves it alone after the call.
+		// Inject leaves the memory alone after the call.
 		recv.Tag = 8
 		b.post(a, recv)
-		text := []byte("a message that is injected")
+		text := outside(t, "a message that is injected")
 		a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: text})
 		clear(text)
 		c = b.await(a, fabric.Recv)
@@ -51,7 +51,7 @@ func TestInjectSizes(t *testing.T) {
 		in := mapped(t, 1<<16)
 		region := b.register(in, pool.AccessLocal)
 		for _, size := range []int{1, limit} {
-			text := make([]byte, size)
+			text := mapped(t, size)
 			rand.Read(text)
 			b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in, Desc: region.Desc()})
 			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: text})
@@ -59,7 +59,7 @@ func TestInjectSizes(t *testing.T) {
 			require.NoError(t, c.Err)
 			require.True(t, bytes.Equal(text, in[:c.Len]))
 		}
-		n, _, err := a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: a.peer, Buf: make([]byte, limit+1)}}, nil)
+		n, _, err := a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: a.peer, Buf: mapped(t, limit+1)}}, nil)
 		assert.Zero(t, n)
 		assert.Error(t, err)
 	})
@@ -110,7 +110,7 @@ func TestWrite(t *testing.T) {
 		require.NotZero(t, a.Attr().Order&fabric.SendAfterWrite)
 		in := mapped(t, 4096)
 		slot := b.register(in, pool.AccessLocal)
-		note := fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("landed")}
+		note := fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "landed")}
 		for range 100 {
 			rand.Read(from)
 			write.Tag, write.Deliver = 5, false

@@ -92,7 +92,7 @@ func TestUnlink(t *testing.T) {
 	in := mapped(t, 4096)
 	exchange := func() {
 		b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in[:64]})
-		a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("hello")})
+		a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "hello")})
 		require.NoError(t, b.await(a, fabric.Recv).Err)
 	}
 	exchange()
@@ -141,7 +141,7 @@ func TestBatchBeyondTheQueue(t *testing.T) {
 		require.Positive(t, n)
 		injects := make([]fabric.Op, n)
 		for i := range injects {
-			injects[i] = fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("message")}
+			injects[i] = fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "message")}
 		}
 		a.post(b, injects...)
 		seen := make(map[uint32]bool)
@@ -165,13 +165,13 @@ func TestErrorCompletion(t *testing.T) {
 			a, b := pair(t, provider)
 			in := mapped(t, 4096)
 			b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in[:4], Tag: 5})
-			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("too long for it")})
+			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "too long for it")})
 			c := b.await(a, fabric.Recv)
 			require.Error(t, c.Err)
 			assert.EqualValues(t, 5, c.Tag)
 
 			b.post(a, fabric.Op{Kind: fabric.Recv, Buf: in[:64], Tag: 6})
-			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("this fits")})
+			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "this fits")})
 			c = b.await(a, fabric.Recv)
 			require.NoError(t, c.Err)
 			assert.EqualValues(t, 6, c.Tag)

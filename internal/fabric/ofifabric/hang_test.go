@@ -111,9 +111,9 @@ func (l *shmLink) hang(t *testing.T) (stop func()) {
 func spin(t *testing.T) (stop func()) {
 	t.Helper()
 	a, b := pair(t, "shm")
-	a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("connect")})
+	a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "connect")})
 	b.poll()
-	b.post(a, fabric.Op{Kind: fabric.Inject, To: b.peer, Buf: []byte("something to look for")})
+	b.post(a, fabric.Op{Kind: fabric.Inject, To: b.peer, Buf: outside(t, "something to look for")})
 	lockRegion(t, a)
 	ended := make(chan struct{})
 	go func() {

@@ -33,6 +33,13 @@ func mapped(t testing.TB, size int) []byte {
 	return mem
 }
 
+// outside is text outside the Go heap.
+func outside(t testing.TB, text string) []byte {
+	mem := mapped(t, len(text))
+	copy(mem, text)
+	return mem
+}
+
 // side is one of two connected endpoints.
 type side struct {
 	fabric.Endpoint

@@ -47,9 +47,9 @@ func TestRescue(t *testing.T) {
 		rescuer, ok := a.Endpoint.(fabric.Rescuer)
 		require.True(t, ok)
 		require.False(t, rescuer.Rescue(), "nothing hangs")
-		a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("connect")})
+		a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "connect")})
 		b.poll()
-		b.post(a, fabric.Op{Kind: fabric.Inject, To: b.peer, Buf: []byte("something to look for")})
+		b.post(a, fabric.Op{Kind: fabric.Inject, To: b.peer, Buf: outside(t, "something to look for")})
 		lockRegion(t, a)
 		ended := make(chan error, 3)
 		for range cap(ended) - 1 { // the second waits for a lock that the first holds
@@ -60,7 +60,7 @@ func TestRescue(t *testing.T) {
 		}
 		lockRegion(t, b)
 		go func() {
-			_, _, err := a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: a.peer, Buf: []byte("hangs")}}, nil)
+			_, _, err := a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "hangs")}}, nil)
 			ended <- err
 		}()
 		start := time.Now()
@@ -87,6 +87,6 @@ func TestRescue(t *testing.T) {
 	require.NoError(t, closed.Close())
 	require.False(t, closed.Endpoint.(fabric.Rescuer).Rescue())
 	x, y := pair(t, "shm")
-	x.post(y, fabric.Op{Kind: fabric.Inject, To: x.peer, Buf: []byte("others work")})
+	x.post(y, fabric.Op{Kind: fabric.Inject, To: x.peer, Buf: outside(t, "others work")})
 	y.poll()
 }

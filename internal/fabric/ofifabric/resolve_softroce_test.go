@@ -35,7 +35,7 @@ func TestUnreachablePeer(t *testing.T) {
 	go func() {
 		addr, err := a.Insert(nobody)
 		for err == nil && time.Since(start) < 3*time.Second { // libfabric connects when it is asked to send
-			_, _, _ = a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: addr, Buf: []byte("hello")}}, nil)
+			_, _, _ = a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: addr, Buf: outside(t, "hello")}}, nil)
 			time.Sleep(10 * time.Millisecond)
 		}
 		inserted <- err

@@ -33,7 +33,7 @@ func TestWaiterSeesEveryMessage(t *testing.T) {
 			b.post(b, recv, recv)
 			// The descriptor of ofi_rxm tells nothing of a connection that a peer asks for (libfabric
 			// 2.6; 1.17's does): the first message comes while both sides poll.
-			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("connect")})
+			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "connect")})
 			b.await(a, fabric.Recv)
 			received := make(chan error)
 			go func() {
@@ -61,7 +61,7 @@ func TestWaiterSeesEveryMessage(t *testing.T) {
 				}
 			}()
 			for range messages {
-				a.post(a, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: []byte("wake up")})
+				a.post(a, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "wake up")})
 				ticker := time.NewTicker(100 * time.Microsecond)
 				for waiting := true; waiting; {
 					select {
