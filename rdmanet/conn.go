@@ -3,7 +3,6 @@ package rdmanet
 import (
 	"io"
 	"net"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +42,6 @@ type Conn struct {
 	reused   bool
 	fallback error // why it is plain TCP, nil if the client chose it
 	closed   atomic.Bool
-	wmu      sync.Mutex // keeps the bytes of one Write or WriteBuffers together
 }
 
 var (
@@ -87,8 +85,6 @@ func (c *Conn) Read(b []byte) (int, error) {
 // that the peer has the bytes, and waits only for credit from the peer. The bytes
 // of one Write stay together.
 func (c *Conn) Write(b []byte) (int, error) {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
 	n, err := c.s.Write(b)
 	return n, c.err("write", err)
 }

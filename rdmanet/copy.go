@@ -8,8 +8,7 @@ import (
 	"sync"
 )
 
-// copySize is how much ReadFrom moves at a time, in bytes, and up to which
-// WriteBuffers gathers.
+// copySize is how much ReadFrom moves at a time, in bytes.
 const copySize = 64 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
@@ -120,47 +119,10 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 // and removes from v what it has written. Small slices are gathered.
 // net.Buffers.WriteTo, which cannot know of this method, writes slice by slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
 	if c.fabric == nil {
-		n, err = v.WriteTo(c.s.(*tcpStream).TCPConn)
-		return n, c.err("write", err)
-	}
-	buf := copyBuffers.Get().(*[copySize]byte)
-	defer copyBuffers.Put(buf)
-	for len(*v) > 0 && err == nil {
-		piece := gather(buf[:0], *v)
-		var m int
-		m, err = c.s.Write(piece)
-		n += int64(m)
-		consume(v, m)
+		n, err = v.WriteTo(c.s.(*tcpStream).TCPConn) // writev(2)
+	} else {
+		n, err = c.fabric.WriteBuffers(v)
 	}
 	return n, c.err("write", err)
-}
-
-// gather returns the first slices of v as one: as many as fit into buf, or the
-// first alone, where it is.
-func gather(buf []byte, v net.Buffers) []byte {
-	if len(v) == 1 || len(v[0])+len(v[1]) > cap(buf) {
-		return v[0]
-	}
-	for _, b := range v {
-		if len(buf)+len(b) > cap(buf) {
-			break
-		}
-		buf = append(buf, b...)
-	}
-	return buf
-}
-
-// consume removes n bytes, and the empty slices that follow them, from v.
-func consume(v *net.Buffers, n int) {
-	for len(*v) > 0 && n >= len((*v)[0]) {
-		n -= len((*v)[0])
-		(*v)[0] = nil // for the garbage collector
-		*v = (*v)[1:]
-	}
-	if n > 0 {
-		(*v)[0] = (*v)[0][n:]
-	}
 }

@@ -125,14 +125,14 @@ func (c *Conn) allocBlock(n int) (*Buffer, error) {
 
 // SendBuffer writes all of b, as one Write does, and takes it over, whatever
 // it returns.
-func (c *Conn) SendBuffer(b *Buffer) error {
+func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 	if b.released {
-		return errReleased
+		return 0, errReleased
 	}
 	if b.e != c.e || b.stream != nil || !b.chunk && b.block == nil && b.slab == nil {
-		_, err := c.Write(b.mem) // not ours to send from: copy
+		n, err := c.Write(b.mem) // not ours to send from: copy
 		b.Release()
-		return err
+		return n, err
 	}
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -143,31 +143,35 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 	defer b.done()
 	mem, frames := b.mem, c.stream.smallOut
 	b.released, b.mem = true, nil
-	for n := 0; n < len(mem); {
+	for n < len(mem) {
 		frames = c.giveWay(frames)
 		if err := c.writeError(); err != nil {
-			return err
+			return n, err
 		}
-		s := c.stream
-		s.p.seal()
-		m := 0
-		if s.copies() {
-			m = c.copyIn(mem[n:])
-		} else if k := s.largeRoom(len(mem)-n, chunkSize); k > 0 {
-			b.flying++
-			s.begin(source{mem: mem[n : n+k], desc: b.desc, buf: b})
-			s.p.pushTail()
-			m = k
-		}
-		if m == 0 && (s.grant != grantHeld || len(mem)-n <= s.p.eager) {
-			m = s.writeFrames(mem[n:])
-		}
+		m := c.send(b, mem[n:])
 		if n += m; m == 0 {
-			s.p.c.push(s.p) // the tail, on whose end we may wait
+			c.stream.p.c.push(c.stream.p) // the tail, on whose end we may wait
 			c.waitWrite(len(mem) - n)
 		}
 	}
-	return nil
+	return n, nil
+}
+
+// send moves as much of mem, which is what is left of b, as is possible at once.
+func (c *Conn) send(b *Buffer, mem []byte) (n int) {
+	s := c.stream
+	s.p.seal()
+	if s.copies() {
+		n = c.copyIn(mem)
+	} else if n = s.largeRoom(len(mem), chunkSize); n > 0 {
+		b.flying++
+		s.begin(source{mem: mem[:n], desc: b.desc, buf: b})
+		s.p.pushTail()
+	}
+	if n == 0 && (s.grant != grantHeld || len(mem) <= s.p.eager) {
+		n = s.writeFrames(mem)
+	}
+	return n
 }
 
 // done notes that the fabric has finished with the buffer, or the sender.

@@ -42,7 +42,7 @@ func TestBuffersGoByWrite(t *testing.T) {
 					buf, err := a.AllocBuffer(size)
 					if err == nil {
 						copy(buf.Bytes(), data)
-						err = a.SendBuffer(buf)
+						err = sendBuffer(a, buf)
 					}
 					if err != nil {
 						sent <- err
@@ -142,7 +142,7 @@ func TestCloseBeforeRelease(t *testing.T) {
 			block, err := a.AllocBuffer(2 * stepSize)
 			require.NoError(t, err)
 			require.NoError(t, l.ea.Close())
-			require.ErrorIs(t, a.SendBuffer(chunk), syscall.ECONNRESET)
+			require.ErrorIs(t, sendBuffer(a, chunk), syscall.ECONNRESET)
 			block.Bytes()[0] = 1
 			block.Release()
 			require.ErrorIs(t, l.ea.fab.Close(), simfabric.ErrClosed, "it was not closed")

@@ -158,6 +158,11 @@ func (s *stream) endCopy(n int) {
 func (c *Conn) Write(b []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
+	return c.writeAll(b)
+}
+
+// writeAll is Write for who holds wmu.
+func (c *Conn) writeAll(b []byte) (int, error) {
 	n, s := 0, c.stream
 	c.e.enter()
 	defer c.endWrite()

@@ -264,7 +264,7 @@ func TestBuffers(t *testing.T) {
 						buf.Bytes()[i] = byte((n + i) * 7 >> 3)
 					}
 					n += len(buf.Bytes())
-					assert.NoError(t, a.SendBuffer(buf))
+					assert.NoError(t, sendBuffer(a, buf))
 				}
 				assert.NoError(t, a.CloseWrite())
 			}()

@@ -65,7 +65,7 @@ var waysToSend = map[string]func(t *testing.T, a *Conn, n int){
 	"Write": func(_ *testing.T, a *Conn, n int) { _, _ = a.Write(make([]byte, n)) },
 	"SendBuffer": func(t *testing.T, a *Conn, n int) {
 		if buf, err := a.AllocBuffer(n); assert.NoError(t, err) {
-			_ = a.SendBuffer(buf)
+			_ = sendBuffer(a, buf)
 		}
 	},
 }

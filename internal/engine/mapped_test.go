@@ -54,7 +54,7 @@ func TestMapped(t *testing.T) {
 				buf, err := a.AllocBuffer(min(100_000, len(rest)))
 				assert.NoError(t, err)
 				rest = rest[copy(buf.Bytes(), rest):]
-				assert.NoError(t, a.SendBuffer(buf))
+				assert.NoError(t, sendBuffer(a, buf))
 			}
 			assert.NoError(t, a.CloseWrite())
 		}()

@@ -90,9 +90,9 @@ func (m *model) sendBuffer(e *modelEnd, n int) {
 	pos, mem := e.s.sndNxt, b.Bytes()
 	copy(mem, e.bytes(pos, len(mem)))
 	size := len(mem)
-	err := e.conn.SendBuffer(b)
+	err := sendBuffer(e.conn, b)
 	m.check(b.Bytes() == nil, "a Buffer that was sent has bytes")
-	m.check(errors.Is(e.conn.SendBuffer(b), errReleased), "a Buffer can be sent twice")
+	m.check(errors.Is(sendBuffer(e.conn, b), errReleased), "a Buffer can be sent twice")
 	b.Release() // does nothing
 	m.wrote(e, pos, size, int(e.s.sndNxt-pos), err)
 }

@@ -148,6 +148,12 @@ func (l *link) dial(t testing.TB) (*Conn, *Conn) {
 	return c1, <-l.accept
 }
 
+// sendBuffer is SendBuffer for those that do not ask how much of it was sent.
+func sendBuffer(c *Conn, b *Buffer) error {
+	_, err := c.SendBuffer(b)
+	return err
+}
+
 // netConn makes a Conn a net.Conn for nettest, with errors wrapped the way the
 // public package wraps them.
 type netConn struct{ *Conn }

@@ -184,7 +184,7 @@ func move(t *testing.T, from, to *Conn, unread int) {
 		b, err := from.AllocBuffer(size)
 		require.NoError(t, err)
 		sent := make(chan error, 1)
-		go func() { sent <- from.SendBuffer(b) }()
+		go func() { sent <- sendBuffer(from, b) }()
 		_, err = io.ReadFull(to, make([]byte, want))
 		require.NoError(t, err)
 		require.NoError(t, <-sent)

@@ -88,7 +88,7 @@ func sends(all *sync.WaitGroup, c *Conn, n int) {
 	all.Go(func() {
 		for {
 			b, err := c.AllocBuffer(n)
-			if err != nil || c.SendBuffer(b) != nil {
+			if err != nil || sendBuffer(c, b) != nil {
 				return
 			}
 		}

@@ -75,7 +75,7 @@ func TestCopiesAreCounted(t *testing.T) {
 		buf, err := a.AllocBuffer(size)
 		require.NoError(t, err)
 		sent := make(chan error, 1)
-		go func() { sent <- a.SendBuffer(buf) }()
+		go func() { sent <- sendBuffer(a, buf) }()
 		for got := 0; got < size; {
 			piece, err := b.RecvBuffer()
 			require.NoError(t, err)

@@ -106,7 +106,7 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 				warmUp(t, l.a, l.b)
 			},
 			held: func(t *testing.T, l *slowLink) {
-				go func() { assert.NoError(t, l.a.SendBuffer(l.buf)) }()
+				go func() { assert.NoError(t, sendBuffer(l.a, l.buf)) }()
 				_, err := io.ReadFull(l.b, make([]byte, large))
 				assert.NoError(t, err)
 			},
