@@ -104,6 +104,14 @@ func (sc *scene) sendBuffer(r *reader, s *stream) {
 	b.released, b.mem = true, nil
 	for len(mem) > 0 && s.writeError() == nil && !s.opening() {
 		s.p.seal()
+		if s.copies() {
+			k := writeSome(s, mem)
+			if k == 0 {
+				return
+			}
+			mem = mem[k:]
+			continue
+		}
 		k := s.largeRoom(len(mem), chunkSize)
 		if k == 0 {
 			return

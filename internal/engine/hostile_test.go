@@ -46,11 +46,13 @@ type scene struct {
 	badAddr  fabric.Addr // of c
 	badToken [16]byte
 	badMem   *pool.Slab
+	badRing  *pool.Block // that others can map
 	badRecvs int
 	meetings int
 	floods   int
 	dead     bool
 	deaf     bool // it takes nothing in
+	maps     bool // peers map each other's rings
 }
 
 // honestEnd is one end of the honest peer's stream.
@@ -82,7 +84,7 @@ func (f *countingFabric) Exchange(ops []fabric.Op, done []fabric.Completion) (po
 }
 
 func newScene(t testing.TB, sim simfabric.Config) *scene {
-	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0)}
+	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0), maps: sim.MapsMemory}
 	fe := sc.open()
 	sc.fab = &countingFabric{Endpoint: fe}
 	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, Ring: 64 << 10, PeerSlots: 16}
@@ -111,6 +113,11 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 
 	sc.badMem, err = pool.NewSlab(pool.NewBudget(0), nil, 128<<10, pool.AccessLocal)
 	require.NoError(t, err)
+	ours := pool.NewArena(pool.NewBudget(0), nil, pool.AccessLocal, 128<<10)
+	ours.Share()
+	sc.badRing, err = ours.Alloc(128 << 10)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = ours.Close() })
 	sc.meetHostile()
 	return sc
 }
@@ -128,13 +135,17 @@ func (sc *scene) tick(d time.Duration) {
 }
 
 func (sc *scene) newPeer(c *core, token [16]byte, accept func(*Conn)) *peer {
-	p, err := newPeerAlone(c, token, PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
+	cfg := PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
 		if accept == nil || listener != hostileListener {
 			return framing.ResetRefused
 		}
 		accept(conn)
 		return 0
-	}})
+	}}
+	if sc.maps {
+		cfg.Memory = opens(c.cfg.Budget)
+	}
+	p, err := newPeerAlone(c, token, cfg)
 	require.NoError(sc.t, err)
 	for i := 0; len(c.recvs) > 0; i++ {
 		require.Less(sc.t, i, 1000)
@@ -284,6 +295,14 @@ func (sc *scene) take(e *honestEnd, b []byte) {
 
 // writeSome writes as much of b as is possible at once, as Conn.write does.
 func writeSome(s *stream, b []byte) int {
+	if s.copies() {
+		if w := s.prepareCopy(len(b)); w.mem != nil {
+			copy(w.mem, b)
+			s.commitCopy(&w)
+			return len(w.mem)
+		}
+		return s.writeFrames(b)
+	}
 	if n := s.fill(b); n > 0 {
 		return n
 	}
@@ -392,7 +411,7 @@ func (sc *scene) finish() {
 	for _, c := range []*core{c, sc.honest} {
 		c.breakdown(ErrEndpointClosed)
 		require.NoError(sc.t, c.shutdown())
-		require.Zero(sc.t, c.cfg.Budget.Stats().Used, "memory budget")
+		require.Zero(sc.t, c.cfg.Budget.Stats().Used+c.cfg.Budget.Stats().Foreign, "memory budget, and that of others")
 	}
 	require.NoError(sc.t, sc.badMem.Close())
 }
