@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,6 +26,8 @@ type Conn struct {
 	wmu sync.Mutex // one Write at a time: its bytes stay together
 
 	copier pool.Copier // guarded by wmu
+	sent   turn        // guarded by wmu
+	got    turn        // guarded by rmu
 
 	seen atomic.Pointer[Counters] // by those who only look
 
@@ -104,6 +107,7 @@ func (c *Conn) read(b []byte) (int, error) {
 			s.reader = readerCopies
 			s.p.c.copying++
 			e.leave()
+			c.got.take(len(large))
 			n = copy(b, large)
 			e.enter()
 			if s.p.c.endCopying() {
@@ -226,6 +230,7 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 	if src := s.prepareLarge(len(b)); src.mem != nil {
 		s.p.c.copying++
 		c.e.leave()
+		c.sent.take(len(src.mem))
 		c.copier.Copy(src.mem, b)
 		c.e.enter()
 		if !s.p.c.endCopying() {
@@ -248,10 +253,25 @@ func (c *Conn) copyIn(b []byte) int {
 		return 0
 	}
 	c.e.leave()
+	c.sent.take(len(w.mem))
 	c.copier.Copy(w.mem, b)
 	c.e.enter()
 	c.stream.commitCopy(&w)
 	return len(w.mem)
+}
+
+// turn counts what a goroutine has copied since it let others run. One that never has to wait
+// would else go on until Go's scheduler stops it, for 10 ms, in which others move nothing.
+type turn int
+
+// turnBytes takes some 30 us.
+const turnBytes = 1 << 20
+
+func (t *turn) take(n int) {
+	if *t += turn(n); *t >= turnBytes {
+		*t = 0
+		runtime.Gosched()
+	}
 }
 
 // waitWrite waits for something to change for a writer with n bytes left.
