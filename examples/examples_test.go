@@ -20,7 +20,7 @@ func TestExamplesRun(t *testing.T) {
 		args []string // {provider} stands for the provider's name
 		want []string // so it does here
 	}{
-		{"http", []string{"-size", "8"}, []string{"provider {provider}", "downloaded 8388608 bytes", "the hash is that of the file served"}},
+		{"http", []string{"-size", "8"}, []string{"provider {provider}", "downloaded 8388608 bytes", "the hashes are that of the file served"}},
 		{"grpc", nil, []string{`unary: "hello"`, "over rdma", `stream: "three"`}},
 		{"tls", nil, []string{`TLS 1.3: "hello over TLS over the fabric"`}},
 		{"bulk", []string{"-size", "8"}, []string{"provider {provider}", "sent 8388608 bytes", "on both sides"}},

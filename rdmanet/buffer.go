@@ -62,7 +62,8 @@ func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
 
 // RecvBuffer waits for the next bytes of the stream, and returns them where they
 // landed as far as the fabric wrote them directly. Buffers that are not released
-// use up the window in which the peer may send. At the end of the stream it
+// use up the window in which the peer may send. A hostile peer can still change what
+// is in one: copy before you check, or use TLS above. At the end of the stream it
 // returns io.EOF.
 func (c *Conn) RecvBuffer() (*Buffer, error) {
 	if c.fabric == nil {
