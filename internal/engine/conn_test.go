@@ -10,6 +10,7 @@ import (
 	"os"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -411,4 +412,17 @@ func TestOpenHeedsContext(t *testing.T) {
 			}, 10*time.Second, time.Millisecond, "a conn is left")
 		})
 	}
+}
+
+// TestTurn: a conn that has moved a mebibyte lets others run, though it need not wait.
+func TestTurn(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	var c turn
+	var ran atomic.Bool
+	go ran.Store(true)
+	for range turnBytes / stepSize {
+		c.take(stepSize)
+	}
+	assert.True(t, ran.Load())
+	assert.Zero(t, c)
 }
