@@ -27,7 +27,6 @@ type Conn struct {
 
 	copier pool.Copier // guarded by wmu
 	sent   turn        // guarded by wmu
-	got    turn        // guarded by rmu
 
 	seen atomic.Pointer[Counters] // by those who only look
 
@@ -107,7 +106,6 @@ func (c *Conn) read(b []byte) (int, error) {
 			s.reader = readerCopies
 			s.p.c.copying++
 			e.leave()
-			c.got.take(len(large))
 			n = copy(b, large)
 			e.enter()
 			if s.p.c.endCopying() {
@@ -230,7 +228,6 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 	if src := s.prepareLarge(len(b)); src.mem != nil {
 		s.p.c.copying++
 		c.e.leave()
-		c.sent.take(len(src.mem))
 		c.copier.Copy(src.mem, b)
 		c.e.enter()
 		if !s.p.c.endCopying() {
@@ -260,8 +257,9 @@ func (c *Conn) copyIn(b []byte) int {
 	return len(w.mem)
 }
 
-// turn counts what a goroutine has copied since it let others run. One that never has to wait
-// would else go on until Go's scheduler stops it, for 10 ms, in which others move nothing.
+// turn counts what a writer has copied to mapped rings since it let other goroutines run. One
+// whose reader keeps up would else go on until Go's scheduler stops it, for 10 ms, in which
+// the others of the process move nothing.
 type turn int
 
 // turnBytes takes some 30 us.

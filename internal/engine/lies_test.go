@@ -30,6 +30,8 @@ type lie struct {
 	offsets bool
 	// waits: there is something to wait on.
 	waits bool
+	// maps is how peers' memory is mapped, nil for as it is.
+	maps mapsMemory
 }
 
 // lies has no order of sends: the engine relies on none.
@@ -74,6 +76,25 @@ var lies = map[string]lie{
 		of:    func(p simfabric.Personality) bool { return p.NoWait },
 		waits: true,
 	},
+	"what is mapped is the peer's": {
+		of:   func(p simfabric.Personality) bool { return p.MapsMemory },
+		maps: mapsOther,
+	},
+}
+
+// mapsOther maps memory that is nobody's.
+func mapsOther(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+	open := opens(b)
+	return func(pool.SharedName) (*pool.Slab, error) {
+		other := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, landingSlab)
+		other.Share()
+		block, err := other.Alloc(landingSlab)
+		if err != nil {
+			return nil, err
+		}
+		slab, err := open(block.Shared)
+		return slab, errors.Join(err, other.Close())
+	}
 }
 
 // rules are what TestRules must break: a personality that has lost a rule would else
@@ -120,15 +141,20 @@ var rules = map[string]struct {
 		[]string{"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long"},
 		fabric.SendAfterSend, 1<<32 - 1<<12, 0,
 	},
+	"shm, mapped": {
+		[]string{"injects are long", "there is something to wait on", "what is mapped is the peer's"},
+		fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite, 0, 0,
+	},
 }
 
-// TestRules: on a fabric with the rules of a provider that we have no hardware for,
+// TestRules: on a fabric with the rules of a provider that we have no hardware for, or between
+// processes that map each other's memory,
 // nothing goes wrong. It does, in one of so many seeds, once the engine does not know
 // of one of them: it heeds each, and the fabric minds.
 func TestRules(t *testing.T) {
 	const few, many = 20, 3000
 	for _, preset := range simfabric.Presets() {
-		if !preset.Hardware {
+		if !preset.Hardware && !preset.MapsMemory {
 			continue
 		}
 		p, name := preset.Personality, preset.Name
@@ -169,7 +195,11 @@ func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) 
 			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true,
 		}
 		cfg := Config{Ring: minRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
-		link, e := newLinkOf(sim, cfg, l.tell)
+		maps := l.maps
+		if maps == nil {
+			maps = opens
+		}
+		link, e := newLinkMapping(sim, cfg, l.tell, maps)
 		if err = e; err == nil {
 			err = link.trade(seed)
 		}

@@ -31,14 +31,29 @@ var errNotShared = errors.New("the peer does not share it")
 type mappedSlab struct {
 	name   pool.SharedName
 	supply supply
-	slab   *pool.Slab // nil: it is not mapped, or cannot be
-	tried  bool
-	waits  []*stream // whose leases lie in it, and wait for that
-	leases int       // that lie in it
-	copies int       // to it that are under way
-	idle   bool      // since chores looked last
-	gone   bool      // the peer is: it goes with the last copy
+	state  mapState
+	slab   *pool.Slab // nil: it is not mapped
+	waits  []*stream  // whose leases lie in it, and wait for that
+	leases int        // that lie in it
+	copies int        // to it that are under way
+	idle   bool       // since chores looked last
 }
+
+// mapState is how far a slab of the peer's has come.
+//
+//	state      moved there by                           leases in it
+//	mapAsked   offered, by the first of them            wait
+//	mapReady   suppliedMapped                           are copied to
+//	mapFailed  the same, if it could not be mapped      are written to by RDMA
+//	mapGone    loseMapped, with the peer                are over; it is unmapped after the last copy
+type mapState uint8
+
+const (
+	mapAsked mapState = iota
+	mapReady
+	mapFailed
+	mapGone
+)
 
 // offered takes in a lease in memory that can be mapped here. It reports false if the ring is
 // for RDMA.
@@ -61,7 +76,7 @@ func (s *stream) offered(l *framing.Lease) bool {
 		p.c.want(&m.supply)
 	}
 	m := p.mapped[at]
-	if !m.tried {
+	if m.state == mapAsked {
 		s.offer = l
 		m.waits = append(m.waits, s)
 		return true
@@ -73,13 +88,16 @@ func (s *stream) offered(l *framing.Lease) bool {
 // suppliedMapped takes in the memory of a peer's that was mapped, or why it could not be: then
 // the rings in it are for RDMA.
 func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
-	m.tried, m.slab = true, slab
-	if err != nil {
-		m.supply.peer.unmapped.Store(&err)
-	}
-	if m.gone {
+	m.slab = slab
+	switch {
+	case m.state == mapGone:
 		m.unmap(c)
 		return
+	case err != nil:
+		m.state = mapFailed
+		m.supply.peer.unmapped.Store(&err)
+	default:
+		m.state = mapReady
 	}
 	for _, s := range m.waits {
 		if l := s.offer; l != nil {
@@ -112,7 +130,7 @@ func (m *mappedSlab) within(l *framing.Lease) []byte {
 // loseMapped ends the use of the peer's memory.
 func (p *peer) loseMapped() {
 	for _, m := range p.mapped {
-		m.gone = true
+		m.state = mapGone
 		m.unmap(p.c)
 	}
 	p.c.mapped -= len(p.mapped)
@@ -123,7 +141,7 @@ func (p *peer) loseMapped() {
 func (p *peer) trimMapped() {
 	n := len(p.mapped)
 	p.mapped = slices.DeleteFunc(p.mapped, func(m *mappedSlab) bool {
-		idle := m.tried && m.leases == 0
+		idle := m.state != mapAsked && m.leases == 0
 		if idle && m.idle {
 			m.unmap(p.c)
 			return true
@@ -193,7 +211,7 @@ func (s *stream) prepareCopy(n int) (w copied) {
 // endpoint closed, nobody is told.
 func (s *stream) commitCopy(w *copied) {
 	p, c := s.p, s.p.c
-	if w.m.copies--; w.m.gone {
+	if w.m.copies--; w.m.state == mapGone {
 		w.m.unmap(c)
 	}
 	if !c.endCopying() {

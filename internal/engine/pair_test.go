@@ -26,8 +26,11 @@ type link struct {
 	ea, eb *Endpoint
 	a, b   *Peer // a dials, b listens
 	accept chan *Conn
-	maps   bool // each side's landing rings are mapped by the other
+	maps   mapsMemory // each side's landing rings are mapped by the other; nil: they are not
 }
+
+// mapsMemory is how a side with that budget maps its peer's memory.
+type mapsMemory func(*pool.Budget) func(pool.SharedName) (*pool.Slab, error)
 
 // thisProcess is where both sides of a test find each other's memory.
 var thisProcess = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self") })
@@ -55,7 +58,15 @@ func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 // newLinkOf is newLink with endpoints that wrap has had a hand in. With an error the
 // link is there as far as it came.
 func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint) (l *link, err error) {
-	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024), maps: sim.MapsMemory}
+	return newLinkMapping(sim, cfg, wrap, opens)
+}
+
+// newLinkMapping is newLinkOf with a way to map memory, where that can be.
+func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint, maps mapsMemory) (l *link, err error) {
+	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
+	if sim.MapsMemory {
+		l.maps = maps
+	}
 	for _, e := range []**Endpoint{&l.ea, &l.eb} {
 		fe, err := l.net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
 		if err != nil {
@@ -80,8 +91,8 @@ func resetConns(t testing.TB, conns ...*Conn) {
 // connect makes peers of the two, with doorbells if they are in one host's memory.
 func (l *link) connect(bells bool) (err error) {
 	var memory [2]func(pool.SharedName) (*pool.Slab, error)
-	if l.maps {
-		memory[0], memory[1] = opens(l.ea.core.cfg.Budget), opens(l.eb.core.cfg.Budget)
+	if l.maps != nil {
+		memory[0], memory[1] = l.maps(l.ea.core.cfg.Budget), l.maps(l.eb.core.cfg.Budget)
 	}
 	if l.a, err = l.ea.NewPeer(PeerConfig{Memory: memory[0]}); err != nil {
 		return err
