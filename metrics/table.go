@@ -29,6 +29,7 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.events.dropped", "{event}", "Events that loggers were too slow for.", true, nil}, value: func(s *ts) uint64 { return s.EventsDropped }},
 	{Desc: Desc{"fabricnet.memory.limit", "By", "Transport.MemoryLimit.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Limit) }},
 	{Desc: Desc{"fabricnet.memory.used", "By", "Memory mapped or promised for data.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Used) }},
+	{Desc: Desc{"fabricnet.memory.foreign", "By", "Memory of peers' landing rings that is mapped, for which they pay.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Foreign) }},
 	{Desc: Desc{"fabricnet.memory.mapped", "By", "Memory mapped for data: what is used, but for what is only promised.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Mapped) }},
 	{Desc: Desc{"fabricnet.memory.peak", "By", "The most that the memory used has been.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.High) }},
 	{Desc: Desc{"fabricnet.rendezvous.sent", "By", "Sent on rendezvous connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.RendezvousSent }},

@@ -22,6 +22,7 @@ type Budget struct {
 	high    atomic.Int64
 	mapped  atomic.Int64 // counted where memory is mapped, not where it is paid for
 	foreign atomic.Int64 // see BudgetStats
+	others  atomic.Int64 // how many slabs that is
 	short   atomic.Uint64
 	sink    sink // of retired slabs
 }
@@ -62,6 +63,20 @@ func (b *Budget) Reserve(n int64) error {
 			return nil
 		}
 	}
+}
+
+// reserveForeign takes n bytes for a slab of another process's.
+func (b *Budget) reserveForeign(n int64) error {
+	if others, foreign := b.others.Add(1), b.foreign.Add(n); others > maxForeign || foreign > b.limit {
+		b.releaseForeign(n)
+		return fmt.Errorf("%w: %d slabs of others' and %d bytes", ErrBudget, others-1, foreign-n)
+	}
+	return nil
+}
+
+func (b *Budget) releaseForeign(n int64) {
+	b.others.Add(-1)
+	b.foreign.Add(-n)
 }
 
 // raise keeps the high-water mark.

@@ -10,7 +10,8 @@ import (
 // which another process of the same user can map, too: what it writes there needs no fabric.
 // The owner pays for it, and can take the pages back at any time, whoever has it mapped:
 // a late writer gets pages of its own then, which nobody reads. The file is sealed, so that
-// neither side can make it shorter and have the other die by SIGBUS (fcntl(2)).
+// neither side can make it shorter and have the other die by SIGBUS (fcntl(2)). What is left of
+// that is a machine without any memory for a late writer's pages.
 
 // SharedName is how another process finds a shared slab: by the number of the owner's file
 // descriptor (proc(5): /proc/pid/fd), which may mean something else by then, and the number
@@ -32,15 +33,25 @@ func newSharedSlab(b *Budget, r Registrar, size int, access Access) (*Slab, erro
 	return newSlab(b, r, size, access, mapShared)
 }
 
+// maxForeign is how many slabs of others' may be mapped at a time: the kernel has an end to
+// mappings (vm.max_map_count), and a Go program ends with it.
+const maxForeign = 4096
+
 // OpenSlab maps the slab that a process calls by that name. proc is its directory in /proc.
-// Its owner pays for it; b counts it apart, see BudgetStats.Foreign. Whatever the name, only a
-// sealed file of this user's is mapped.
+// Its owner pays for it; b counts it apart, see BudgetStats.Foreign, and has no more of these
+// than its limit. Whatever the name, only a sealed file of this user's is mapped.
 func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
-	mem, err := openShared(proc, n)
+	var size int64
+	mem, err := openShared(proc, n, func(n int64) error {
+		size = n
+		return b.reserveForeign(n)
+	})
 	if err != nil {
+		if size > 0 && !errors.Is(err, ErrBudget) {
+			b.releaseForeign(size)
+		}
 		return nil, fmt.Errorf("pool: mapping memory of a peer's: %w", err)
 	}
-	b.foreign.Add(int64(len(mem)))
 	return &Slab{budget: b, mem: mem, state: foreign}, nil
 }
 

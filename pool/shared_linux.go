@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -43,6 +44,10 @@ func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, name, os.NewSyscallError("ftruncate", err)
 	}
+	// Where there is no memory that is an error here, and a signal at the first touch.
+	if err := unix.Fallocate(fd, 0, 0, int64(size)); err != nil {
+		return nil, name, os.NewSyscallError("fallocate", err)
+	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed); err != nil {
 		return nil, name, os.NewSyscallError("fcntl", err)
 	}
@@ -62,39 +67,76 @@ func mapFile(fd, size, flags int) ([]byte, error) {
 	return unsafe.Slice((*byte)(at), size), nil
 }
 
-// openShared maps another process's file. O_NONBLOCK: what is there may be no file at all,
-// and opening a FIFO would wait for its other end.
-func openShared(proc *os.File, n SharedName) ([]byte, error) {
+// memfdDevice is the device number that all files of memfd_create have, but for those of huge
+// pages, which are no memory that can be relied on.
+var memfdDevice = sync.OnceValues(func() (dev [2]uint32, err error) {
+	fd, err := memfd("fabricnet")
+	if err != nil {
+		return dev, err
+	}
+	defer unix.Close(fd)
+	var st unix.Statx_t
+	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
+	return [2]uint32{st.Dev_major, st.Dev_minor}, os.NewSyscallError("statx", err)
+})
+
+// openShared maps another process's file. Its name leads to whatever that process likes, which
+// is looked at before it is opened: a file system of its own, say, could hang both.
+func openShared(proc *os.File, n SharedName, room func(size int64) error) ([]byte, error) {
 	dir, err := proc.SyscallConn() // which its Close waits for
 	if err != nil {
 		return nil, err
 	}
-	var fd int
+	var path int
 	closed := dir.Control(func(at uintptr) {
-		fd, err = unix.Openat(int(at), fmt.Sprintf("fd/%d", n.FD), unix.O_RDWR|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, 0)
+		path, err = unix.Openat(int(at), fmt.Sprintf("fd/%d", n.FD), unix.O_PATH|unix.O_CLOEXEC, 0)
 	})
 	if err = cmp.Or(closed, err); err != nil {
 		return nil, os.NewSyscallError("openat", err)
 	}
-	defer unix.Close(fd)
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, os.NewSyscallError("fstat", err)
+	defer unix.Close(path)
+	size, err := checkShared(path, n)
+	if err == nil {
+		err = room(size)
 	}
-	seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0)
-	switch {
-	case st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != n.Inode || n.Inode == 0:
-		return nil, errors.New("it is another file")
-	case int(st.Uid) != os.Geteuid():
-		return nil, fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
-	case st.Size <= 0 || st.Size > MaxShared:
-		return nil, fmt.Errorf("it has %d bytes", st.Size)
+	if err != nil {
+		return nil, err
+	}
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", path), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	defer unix.Close(fd)
+	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
 	case err != nil:
 		return nil, os.NewSyscallError("fcntl", err)
 	case seals&sealed != sealed:
 		return nil, fmt.Errorf("it is not sealed: %#x", seals)
 	}
-	return mapFile(fd, int(st.Size), unix.MAP_POPULATE)
+	return mapFile(fd, int(size), unix.MAP_POPULATE)
+}
+
+// checkShared makes sure that a path leads to what n names, and returns its size.
+func checkShared(path int, n SharedName) (size int64, err error) {
+	dev, err := memfdDevice()
+	if err != nil {
+		return 0, err
+	}
+	var st unix.Statx_t
+	if err := unix.Statx(path, "", unix.AT_EMPTY_PATH|unix.AT_STATX_DONT_SYNC, unix.STATX_BASIC_STATS, &st); err != nil {
+		return 0, os.NewSyscallError("statx", err)
+	}
+	switch {
+	case [2]uint32{st.Dev_major, st.Dev_minor} != dev || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Ino != n.Inode || n.Inode == 0:
+		return 0, errors.New("it is another file")
+	case int(st.Uid) != os.Geteuid():
+		return 0, fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
+	case st.Size == 0 || st.Size > MaxShared:
+		return 0, fmt.Errorf("it has %d bytes", st.Size)
+	case st.Blocks*512 < st.Size: // this process would pay for the rest
+		return 0, fmt.Errorf("of its %d bytes %d are there", st.Size, st.Blocks*512)
+	}
+	return int64(st.Size), nil
 }
 
 // dropShared gives the pages of a shared file back, whoever has it mapped, and closes it.

@@ -79,10 +79,23 @@ func TestOpenSlabRefuses(t *testing.T) {
 		fd, err := memfd("test")
 		require.NoError(t, err)
 		require.NoError(t, unix.Ftruncate(fd, size))
+		if size > 0 {
+			require.NoError(t, unix.Fallocate(fd, 0, 0, size))
+		}
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 		require.NoError(t, err)
 		return open(fd)
 	}
+	sparse, err := memfd("sparse")
+	require.NoError(t, err)
+	require.NoError(t, unix.Ftruncate(sparse, MaxShared))
+	_, err = unix.FcntlInt(uintptr(sparse), unix.F_ADD_SEALS, sealed)
+	require.NoError(t, err)
+	huge, err := unix.MemfdCreate("huge", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING|unix.MFD_HUGETLB)
+	require.NoError(t, err)
+	require.NoError(t, unix.Ftruncate(huge, MaxShared))
+	_, err = unix.FcntlInt(uintptr(huge), unix.F_ADD_SEALS, sealed)
+	require.NoError(t, err)
 	path := filepath.Join(t.TempDir(), "fifo")
 	require.NoError(t, unix.Mkfifo(path, 0o600))
 	fifo, err := unix.Open(path, unix.O_RDWR, 0)
@@ -100,7 +113,9 @@ func TestOpenSlabRefuses(t *testing.T) {
 		"no name":        {SharedName{}, "it is another file"},
 		"another inode":  {other, "it is another file"},
 		"FIFO":           {open(fifo), "it is another file"},
-		"file on a disk": {open(plain), ""},
+		"file on a disk": {open(plain), "it is another file"},
+		"huge pages":     {open(huge), "it is another file"},
+		"sparse":         {open(sparse), "of its 8388608 bytes 0 are there"},
 		"not sealed":     {file(MinBlock, 0), "it is not sealed"},
 		"can shrink":     {file(MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "it is not sealed"},
 		"seals to come":  {file(MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK), "it is not sealed"},
@@ -131,4 +146,28 @@ func TestArenaShares(t *testing.T) {
 	assert.Equal(t, first.Shared, second.Shared)
 	m.Bytes()[second.Offset] = 9
 	assert.EqualValues(t, 9, second.Bytes[0])
+}
+
+// However much a peer offers, no more is mapped than the budget has, and no more pieces than
+// the kernel takes.
+func TestForeignIsBounded(t *testing.T) {
+	proc := thisProcess(t)
+	s := newShared(t, NewBudget(0), 2*MinBlock)
+	b := NewBudget(3 * MinBlock)
+	first, err := OpenSlab(b, proc, s.Shared())
+	require.NoError(t, err)
+	_, err = OpenSlab(b, proc, s.Shared())
+	require.ErrorIs(t, err, ErrBudget)
+	assert.EqualValues(t, 2*MinBlock, b.Stats().Foreign)
+	require.NoError(t, first.Close())
+
+	b = NewBudget(0)
+	b.others.Store(maxForeign)
+	_, err = OpenSlab(b, proc, s.Shared())
+	require.ErrorIs(t, err, ErrBudget)
+	assert.EqualValues(t, maxForeign, b.others.Load())
+	assert.Zero(t, b.Stats().Foreign)
+	_, err = OpenSlab(b, proc, SharedName{FD: s.Shared().FD, Inode: 1})
+	require.Error(t, err)
+	assert.EqualValues(t, maxForeign, b.others.Load())
 }

@@ -9,6 +9,8 @@ import (
 
 func mapShared(int) ([]byte, SharedName, error) { return nil, SharedName{}, errNotShared }
 
-func openShared(*os.File, SharedName) ([]byte, error) { return nil, errors.ErrUnsupported }
+func openShared(*os.File, SharedName, func(int64) error) ([]byte, error) {
+	return nil, errors.ErrUnsupported
+}
 
 func dropShared(SharedName, int) {}

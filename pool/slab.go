@@ -250,7 +250,7 @@ func (s *Slab) Close() error {
 	case sunk:
 		return s.budget.sink.leave(s.budget)
 	case foreign:
-		s.budget.foreign.Add(-int64(size))
+		s.budget.releaseForeign(int64(size))
 		return nil
 	}
 	s.budget.mapped.Add(-int64(size))

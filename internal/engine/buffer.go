@@ -148,8 +148,8 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 		if err := c.writeError(); err != nil {
 			return n, err
 		}
-		m := c.send(b, mem[n:])
-		if n += m; m == 0 {
+		m, retry := c.send(b, mem[n:])
+		if n += m; m == 0 && !retry {
 			c.stream.p.c.push(c.stream.p) // the tail, on whose end we may wait
 			c.waitWrite(len(mem) - n)
 		}
@@ -157,12 +157,15 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 	return n, nil
 }
 
-// send moves as much of mem, which is what is left of b, as is possible at once.
-func (c *Conn) send(b *Buffer, mem []byte) (n int) {
+// send moves as much of mem, which is what is left of b, as is possible at once. retry is as of
+// write.
+func (c *Conn) send(b *Buffer, mem []byte) (n int, retry bool) {
 	s := c.stream
 	s.p.seal()
 	if s.copies() {
-		n = c.copyIn(mem)
+		if n, retry = c.copyIn(mem); retry {
+			return 0, true
+		}
 	} else if n = s.largeRoom(len(mem), chunkSize); n > 0 {
 		b.flying++
 		s.begin(source{mem: mem[:n], desc: b.desc, buf: b})
@@ -171,7 +174,7 @@ func (c *Conn) send(b *Buffer, mem []byte) (n int) {
 	if n == 0 && (s.grant != grantHeld || len(mem) <= s.p.eager) {
 		n = s.writeFrames(mem)
 	}
-	return n
+	return n, false
 }
 
 // done notes that the fabric has finished with the buffer, or the sender.

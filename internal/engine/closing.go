@@ -26,6 +26,7 @@ func (s *stream) shutWrite(closed bool) {
 		return
 	}
 	s.p.control(f)
+	s.endMapped()
 	s.wr.signal()
 }
 
@@ -81,6 +82,7 @@ func (s *stream) markClosed() {
 		s.p.c.touch(s.p) // the tail goes
 	}
 	s.dropHeld()
+	s.endMapped()
 	s.rd.signal()
 	s.wr.signal()
 }
@@ -165,6 +167,7 @@ func (s *stream) finished(pos uint64, closed bool) error {
 	s.dropClaim()
 	if closed && closeMoves.move(&s.closing, evPeerClosed) {
 		s.dropPending()
+		s.endMapped()
 		s.wr.signal()
 		s.rd.signal() // of Open, if the Fin has overtaken the Accept
 	}
@@ -226,6 +229,7 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.dropPending()
 	s.dropHeld()
 	s.endLease()
+	s.endMapped()
 	s.rd.signal()
 	s.wr.signal()
 	s.ackFin()

@@ -217,8 +217,8 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 		return s.writeFrames(b), false
 	}
 	if s.copies() {
-		if n := c.copyIn(b); n > 0 {
-			return n, false
+		if n, retry := c.copyIn(b); n > 0 || retry {
+			return n, retry
 		}
 		return s.writeFrames(b), false
 	}
@@ -243,18 +243,21 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 	return s.writeFrames(b), false
 }
 
-// copyIn copies as much of b as is possible at once to a ring that is mapped.
-func (c *Conn) copyIn(b []byte) int {
+// copyIn copies as much of b as is possible at once to a ring that is mapped. retry is as of
+// write.
+func (c *Conn) copyIn(b []byte) (n int, retry bool) {
 	w := c.stream.prepareCopy(len(b))
 	if w.mem == nil {
-		return 0
+		return 0, false
 	}
 	c.e.leave()
 	c.sent.take(len(w.mem))
 	c.copier.Copy(w.mem, b)
 	c.e.enter()
-	c.stream.commitCopy(&w)
-	return len(w.mem)
+	if !c.stream.commitCopy(&w) {
+		return 0, true
+	}
+	return len(w.mem), false
 }
 
 // turn counts what a writer has copied to mapped rings since it let other goroutines run. One

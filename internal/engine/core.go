@@ -92,8 +92,9 @@ type core struct {
 	// copying counts readers and writers that copy from a landing ring, or to a
 	// staging chunk, without the lock.
 	copying int
-	mapped  int // slabs of peers'
-	rings   rings
+	// unusedMaps counts the slabs of peers' that are mapped, or could not be, and no lease lies in.
+	unusedMaps int
+	rings      rings
 	// ringDefault: nobody has said how large they are to be.
 	ringDefault bool
 	posted      bool // an operation was, since chores looked last

@@ -27,6 +27,9 @@ import (
 // errNotShared: the peer could not share it.
 var errNotShared = errors.New("the peer does not share it")
 
+// errNotWithin: the peer has named a place that is not in the file.
+var errNotWithin = errors.New("it does not lie where the peer says")
+
 // mappedSlab is a slab of the peer's landing memory that is mapped here, or is to be.
 type mappedSlab struct {
 	name   pool.SharedName
@@ -34,9 +37,26 @@ type mappedSlab struct {
 	state  mapState
 	slab   *pool.Slab // nil: it is not mapped
 	waits  []*stream  // whose leases lie in it, and wait for that
-	leases int        // that lie in it
+	leases int        // others that lie in it
 	copies int        // to it that are under way
 	idle   bool       // since chores looked last
+}
+
+// unused reports that no lease needs the slab.
+func (m *mappedSlab) unused() bool {
+	return (m.state == mapReady || m.state == mapFailed) && m.leases == 0
+}
+
+// change changes what unused depends on.
+func (m *mappedSlab) change(f func()) {
+	was := m.unused()
+	f()
+	switch c := m.supply.peer.c; {
+	case was && !m.unused():
+		c.unusedMaps--
+	case !was && m.unused():
+		c.unusedMaps++
+	}
 }
 
 // mapState is how far a slab of the peer's has come.
@@ -45,7 +65,7 @@ type mappedSlab struct {
 //	mapAsked   offered, by the first of them            wait
 //	mapReady   suppliedMapped                           are copied to
 //	mapFailed  the same, if it could not be mapped      are written to by RDMA
-//	mapGone    loseMapped, with the peer                are over; it is unmapped after the last copy
+//	mapGone    loseMapped, with the peer, or trimMapped are over; it is unmapped after the last copy
 type mapState uint8
 
 const (
@@ -72,7 +92,6 @@ func (s *stream) offered(l *framing.Lease) bool {
 		m := &mappedSlab{name: name}
 		m.supply = supply{peer: p, maps: m}
 		at, p.mapped = len(p.mapped), append(p.mapped, m)
-		p.c.mapped++
 		p.c.want(&m.supply)
 	}
 	m := p.mapped[at]
@@ -94,10 +113,10 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 		m.unmap(c)
 		return
 	case err != nil:
-		m.state = mapFailed
+		m.change(func() { m.state = mapFailed })
 		m.supply.peer.unmapped.Store(&err)
 	default:
-		m.state = mapReady
+		m.change(func() { m.state = mapReady })
 	}
 	for _, s := range m.waits {
 		if l := s.offer; l != nil {
@@ -130,26 +149,23 @@ func (m *mappedSlab) within(l *framing.Lease) []byte {
 // loseMapped ends the use of the peer's memory.
 func (p *peer) loseMapped() {
 	for _, m := range p.mapped {
-		m.state = mapGone
+		m.change(func() { m.state = mapGone })
 		m.unmap(p.c)
 	}
-	p.c.mapped -= len(p.mapped)
 	p.mapped = nil
 }
 
 // trimMapped is for chores.
 func (p *peer) trimMapped() {
-	n := len(p.mapped)
 	p.mapped = slices.DeleteFunc(p.mapped, func(m *mappedSlab) bool {
-		idle := m.state != mapAsked && m.leases == 0
-		if idle && m.idle {
+		if m.unused() && m.idle {
+			m.change(func() { m.state = mapGone })
 			m.unmap(p.c)
 			return true
 		}
-		m.idle = idle
+		m.idle = m.unused()
 		return false
 	})
-	p.c.mapped -= n - len(p.mapped)
 }
 
 // LargePath says how large data travels to the peer.
@@ -207,24 +223,37 @@ func (s *stream) prepareCopy(n int) (w copied) {
 	return w
 }
 
-// commitCopy tells the peer of the bytes that were copied. If it was lost meanwhile, or the
-// endpoint closed, nobody is told.
-func (s *stream) commitCopy(w *copied) {
+// commitCopy tells the peer of the bytes that were copied. It reports false if that was lost
+// meanwhile, or the endpoint closed: then nobody has them.
+func (s *stream) commitCopy(w *copied) bool {
 	p, c := s.p, s.p.c
 	if w.m.copies--; w.m.state == mapGone {
 		w.m.unmap(c)
 	}
-	if !c.endCopying() {
-		return
+	up := c.endCopying()
+	if p.err != nil { // as when the endpoint was closed
+		s.advanceLarge(-len(w.mem))
+		c.stats.Copies.Mapped -= uint64(len(w.mem))
+		c.stats.RDMAWrites--
+		if p.frames--; up {
+			c.tx.Put(w.announce)
+		}
+		return false
 	}
 	p.frames--
-	if p.err != nil {
-		c.tx.Put(w.announce)
-		return
-	}
 	mem := c.tx.Bytes(w.announce)[framing.HeaderSize:][:framing.LargeSize]
 	w.large.Encode(mem)
 	p.queue(&ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id, pos: w.pos}, s, w.announce, len(mem), true)
+	p.copied++
 	s.written()
 	c.push(p)
+	return true
+}
+
+// endMapped forgets a mapped ring that nothing more is written to: the peer counts our Fin, or
+// the answer to its own or to its Reset, as its return.
+func (s *stream) endMapped() {
+	if s.copies() && !s.mayData() && s.writing == 0 {
+		s.dropGrant()
+	}
 }

@@ -132,6 +132,8 @@ func TestNotMapped(t *testing.T) {
 				s := l.ea.Stats()
 				assert.Zero(t, s.Copies.Mapped)
 				assert.NotZero(t, s.RDMAWrites)
+				assert.False(t, l.a.Maps())
+				assert.Contains(t, l.a.LargePath(), "its ring cannot be mapped: ")
 				resetConns(t, a, b)
 			})
 		})
@@ -146,6 +148,7 @@ func TestInMidCopy(t *testing.T) {
 		meanwhile func(t *testing.T, l *link, a, b *Conn)
 		lost      bool // the reader may miss the bytes
 		forced    bool // the ring was taken by force
+		unheard   bool // the writer knows that nobody has them
 	}{
 		"nothing": {meanwhile: func(*testing.T, *link, *Conn, *Conn) {}},
 		"revoked": {meanwhile: func(_ *testing.T, l *link, _, b *Conn) {
@@ -170,13 +173,13 @@ func TestInMidCopy(t *testing.T) {
 			require.NoError(t, b.Close())
 		}},
 		"the reader's CloseRead": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) { require.NoError(t, b.CloseRead()) }},
-		"the writer gives the peer up": {lost: true, forced: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
+		"the writer gives the peer up": {lost: true, forced: true, unheard: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
 			l.a.Lost(errInjected)
 		}},
 		"the reader gives the peer up": {lost: true, forced: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
 			l.b.Lost(errInjected)
 		}},
-		"the writer's endpoint is closed": {lost: true, forced: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
+		"the writer's endpoint is closed": {lost: true, forced: true, unheard: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
 			require.NoError(t, l.ea.Close())
 		}},
 		"the reader's endpoint is closed": {lost: true, forced: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
@@ -199,7 +202,9 @@ func TestInMidCopy(t *testing.T) {
 				}
 				want := bytes.Repeat([]byte{7}, size)
 				copy(w.mem, want)
-				locked(l.ea, func() { a.stream.commitCopy(&w) })
+				var told bool
+				locked(l.ea, func() { told = a.stream.commitCopy(&w) })
+				assert.Equal(t, !tt.unheard, told)
 				if !tt.lost {
 					got := make([]byte, size)
 					_, err := io.ReadFull(b, got)
@@ -288,6 +293,70 @@ func TestDeadlineInRing(t *testing.T) {
 		got, err := io.ReadAll(b)
 		require.NoError(t, err)
 		assert.Len(t, got, n)
+		resetConns(t, a, b)
+	})
+}
+
+// TestMappedIdle: a conn that is not used any more, in whatever way, keeps no timer busy, and
+// none of the peer's memory but what is still to be read.
+func TestMappedIdle(t *testing.T) {
+	for name, tt := range map[string]struct {
+		use     func(t *testing.T, a, b *Conn)
+		foreign bool
+	}{
+		"nothing is left": {use: func(*testing.T, *Conn, *Conn) {}},
+		"CloseWrite": {use: func(t *testing.T, a, b *Conn) {
+			require.NoError(t, a.CloseWrite())
+			_, err := io.ReadAll(b)
+			require.NoError(t, err)
+		}},
+		"the reader's Close": {use: func(t *testing.T, _, b *Conn) {
+			go func() { _ = b.Close() }()
+		}},
+		"the reader's Close with a reset": {use: func(t *testing.T, _, b *Conn) { resetConns(t, b) }},
+		"it is not read": {foreign: true, use: func(t *testing.T, a, _ *Conn) {
+			_, err := a.Write(make([]byte, 200_000))
+			require.NoError(t, err)
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mappedLink(t, Config{}, func(t *testing.T, l *link) {
+				a, b := l.dial(t)
+				warmUp(t, a, b)
+				tt.use(t, a, b)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				locked(l.ea, func() { assert.False(t, l.ea.core.busy()) })
+				assert.Equal(t, tt.foreign, l.ea.core.cfg.Budget.Stats().Foreign > 0)
+				for _, c := range []*Conn{a, b} {
+					_ = c.SetLinger(0)
+					_ = c.Close()
+				}
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// TestMappedAgain: what could not be mapped once, for want of descriptors say, is when it is
+// granted the next time.
+func TestMappedAgain(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		p := l.ea.core.peers[l.a.p.id]
+		open, calls := p.cfg.Memory, 0
+		p.cfg.Memory = func(s pool.SharedName) (*pool.Slab, error) {
+			if calls++; calls == 1 {
+				return nil, syscall.EMFILE
+			}
+			return open(s)
+		}
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		assert.False(t, l.a.Maps())
+		time.Sleep(10 * choreTime)
+		warmUpAgain(t, a, b)
+		assert.NotZero(t, l.ea.Stats().Copies.Mapped)
+		assert.True(t, l.a.Maps(), l.a.LargePath())
 		resetConns(t, a, b)
 	})
 }

@@ -55,6 +55,7 @@ type outgoing struct {
 	starved   time.Duration // for how long none of pending has been sent: see checkPending
 	carried   uint32        // sentSmall, and writes of both sides that have landed, as of then
 	sentSmall uint32        // frames of small data
+	copied    uint32        // writes to mapped rings
 	movedAt   time.Time     // when chores last found that something had, or that something came
 	heard     uint32        // beats.frames, as of then
 
@@ -182,7 +183,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	c, maps := p.c, p.cfg.Memory != nil
 	if maps && c.attr.PerPeer && c.ringDefault {
-		c.cfg.Ring, c.rings.most = DefaultMappedRing, DefaultMappedRing
+		c.cfg.Ring, c.rings.most, c.ringDefault = DefaultMappedRing, DefaultMappedRing, false
 	}
 	p.landing = pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, max(c.cfg.Ring, landingSlab))
 	if maps {

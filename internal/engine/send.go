@@ -25,7 +25,7 @@ type outLease struct {
 	unread writeLog
 
 	mem    []byte      // the ring, if it is mapped here
-	mapped *mappedSlab // it lies in
+	mapped *mappedSlab // it lies in, if it may be
 }
 
 // trySmall sends or queues as much of b as the window and the send slots take.
@@ -164,11 +164,16 @@ func (s *stream) leased(payload []byte) error {
 // hold takes a lease for what it is. m is what its ring lies in, or nil.
 func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	recalled := s.grant == grantRecalled
-	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mem: m.within(l)}
+	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mem: m.within(l), mapped: m}
+	if m != nil {
+		m.change(func() { m.leases++ })
+	}
 	switch {
 	case s.outLease.mem != nil:
-		s.outLease.mapped = m
-		m.leases++
+		s.p.unmapped.Store(nil)
+	case m != nil && m.state == mapReady:
+		s.p.unmapped.Store(&errNotWithin)
+		fallthrough
 	case s.p.c.stage.Len() == 0:
 		// Now: while many writers wait for receive slots, two are never free at a time
 		// for the first write, and without this memory none would wait for them.
@@ -177,6 +182,7 @@ func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	if recalled {
 		s.revoked()
 	}
+	s.endMapped()
 	s.wr.signal()
 }
 
@@ -186,7 +192,7 @@ func (s *stream) copies() bool { return s.grant == grantHeld && s.outLease.mem !
 // dropGrant forgets the ring that the stream has of the peer, or is to have.
 func (s *stream) dropGrant() {
 	if l := s.outLease; l != nil && l.mapped != nil {
-		l.mapped.leases--
+		l.mapped.change(func() { l.mapped.leases-- })
 	}
 	s.grant, s.offer, s.outLease = grantNone, nil, nil
 }

@@ -264,6 +264,7 @@ func (s *stream) written() {
 		s.writing--
 	}
 	if s.writing == 0 {
+		s.endMapped()
 		s.giveBack()
 		s.sendReset()
 		s.ackFin()
