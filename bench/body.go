@@ -13,6 +13,9 @@ import (
 // bodySize is how long a body is in the mode http, in bytes.
 const bodySize = 1 << 30
 
+// bodyTime is about how long two bodies take.
+const bodyTime = time.Second
+
 // serveBodies runs the same HTTP server over every transport until l is closed. It serves a
 // file, which net/http hands to the conn as a whole: over TCP the kernel sends it from its
 // own cache (sendfile(2)).

@@ -40,7 +40,7 @@ type point struct{ x, y float64 }
 
 // maxDots is how many dots a chart of all works may have and still be read;
 // with more, each mode has a chart of its own.
-const maxDots = 45
+const maxDots = 64
 
 // charts chooses what there is to see in the results.
 func charts(results []result) []chart {

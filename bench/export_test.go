@@ -154,3 +154,15 @@ func oneRound() record { return record{Rows: []result{{cell: lat64, Samples: []s
 type broken struct{ err error }
 
 func (b broken) Write([]byte) (int, error) { return 0, b.err }
+
+// README shows the picture of the results that are kept.
+func TestPictureIsOfTheResults(t *testing.T) {
+	r, err := readRecord("results/latest.json")
+	require.NoError(t, err)
+	picture, err := os.ReadFile("../docs/img/rate.svg")
+	require.NoError(t, err)
+	assert.Contains(t, string(picture), "commit "+r.Commit)
+	readme, err := os.ReadFile("../README.md")
+	require.NoError(t, err)
+	assert.Contains(t, string(readme), "commit "+r.Commit[:7])
+}

@@ -99,7 +99,7 @@ func parse(args []string) (plan, error) {
 		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
 		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns, -peers, -onecore and -busy are ignored")
 		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), http (a body of 1G over HTTP/1.1), conn (dial, echo a byte, close), idle, peers (many client processes with a conn each)")
-		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
+		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc; a body of http has 1G")
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")

@@ -120,7 +120,7 @@ func (p plan) cells() []cell {
 				w.Transport = transportFresh
 				all = append(all, w)
 			}
-			if provider == overShm.provider && w.peers() == 0 && w.Size >= 16<<10 {
+			if provider == overShm.provider && p.server == "" && w.peers() == 0 && w.Size >= 16<<10 {
 				w.Transport = transportFar
 				all = append(all, w)
 			}
@@ -273,6 +273,9 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 // takes to start and end them, and to mark the server's memory.
 func (j job) takes() time.Duration {
 	d := j.WarmUp + j.Time
+	if j.Mode == modeHTTP { // a body takes what it takes, and each conn moves one at least, twice
+		d += time.Duration(j.Conns) * bodyTime
+	}
 	switch {
 	case j.peers() == 0:
 		return d + 500*time.Millisecond

@@ -42,7 +42,8 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 }
 
 // SendBuffer writes all of b, as one Write does, but without a copy where the
-// fabric allows. It takes b over, on error too.
+// fabric allows; to a ring that both processes map it copies, as Write does. It takes b
+// over, on error too.
 func (c *Conn) SendBuffer(b *Buffer) error {
 	_, err := c.sendBuffer(b)
 	return err

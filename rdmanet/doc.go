@@ -18,7 +18,8 @@
 // connection as a sign of life; no payload crosses it. All further conns between
 // the two are opened over the fabric, in one round trip, and share addresses:
 // [ConnInfo] tells them apart. Small writes travel as messages, large ones by
-// RDMA write into memory that the receiver leases to the conn.
+// RDMA write into memory that the receiver leases to the conn, or, between processes
+// of one host, by a copy into it.
 //
 // Providers are negotiated: shared memory on one host, then RDMA hardware. Others,
 // software ones among them, are used only if the Providers fields, or the environment

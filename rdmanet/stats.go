@@ -58,7 +58,7 @@ type ProviderStats struct {
 	Endpoints, Worn int
 	Peers           int
 	Conns           int // closing ones included
-	// LandingMemory is the bytes mapped for what peers write by RDMA. It is given
+	// LandingMemory is the bytes mapped for what peers write by RDMA or by copies. It is given
 	// back when the conns of a peer have been idle for up to three seconds.
 	LandingMemory int64
 
@@ -74,10 +74,11 @@ type ProviderStats struct {
 	// mebibytes each, stays until the process ends.
 	Abandoned uint64
 	// BytesSent and BytesReceived are all data of conns, RDMABytesSent and
-	// RDMABytesReceived what of that travels by RDMA write.
+	// RDMABytesReceived what of that travels by RDMA write or, to rings that both processes
+	// map, by a copy that stands in for it: see Copies.Mapped.
 	BytesSent, BytesReceived         uint64
 	RDMABytesSent, RDMABytesReceived uint64
-	RDMAWrites                       uint64 // posted
+	RDMAWrites                       uint64 // posted, and such copies
 	RDMAWritesReceived               uint64
 	LeasesRevoked                    uint64 // landing rings taken back
 	Posted, Reaped, CQErrors         uint64 // operations and completions
@@ -99,7 +100,7 @@ type ProviderStats struct {
 type Copies struct {
 	Staged      uint64 // copied by Write into registered memory
 	Unstaged    uint64 // sent by SendBuffer from where they were
-	Mapped      uint64 // copied by Write to where the peer reads them: see Transport.DisableMappedRings
+	Mapped      uint64 // copied by Write or SendBuffer to where the peer reads them: see Transport.DisableMappedRings
 	Reassembled uint64 // copied aside, since no Read waited when they arrived
 	Lent        uint64 // returned by RecvBuffer where they had landed
 }

@@ -74,7 +74,7 @@ type Transport struct {
 	ReceiveWindow int
 	// LandingRing is how much large data may be on its way to a conn or wait there to
 	// be read, in bytes: a power of two from 64 KiB to 8 MiB, 0 for DefaultLandingRing, or
-	// DefaultMappedRing between processes of one host.
+	// DefaultMappedRing between processes of one host if MemoryLimit is at least 128 MiB.
 	// It bounds a conn's rate to LandingRing for each round trip of the network. Conns
 	// have a ring only while they carry large data; the rings of one peer share 8 MiB,
 	// and get smaller when the memory runs low.

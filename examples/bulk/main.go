@@ -1,5 +1,6 @@
 // Bulk sends bytes in large pieces without a copy: the sender makes them in memory
-// that the fabric reads, and the receiver looks at them where the fabric wrote them.
+// that the fabric reads, and the receiver looks at them where the fabric wrote them. Between
+// processes of one host, which map the same memory, there is one.
 //
 // In one command, as two processes:
 //

@@ -49,6 +49,8 @@ func main() {
 		err = serve(*address, *dir)
 	case *url != "":
 		err = download(*url, *sum, *plain)
+	case *plain || *size < 1:
+		err = errors.New("-tcp needs -get, and -size is at least 1")
 	default:
 		err = both(*size << 20)
 	}

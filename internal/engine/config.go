@@ -17,7 +17,8 @@ type Config struct {
 	Window int
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
 	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB. The default is
-	// DefaultMappedRing for the one peer of an endpoint, if that can map it.
+	// DefaultMappedRing for the one peer of an endpoint, if that can map it and the budget is
+	// not small.
 	Ring int
 	// PeerSlots is how many receive slots each peer may have at most.
 	PeerSlots int

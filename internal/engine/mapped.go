@@ -175,7 +175,7 @@ func (p *Peer) LargePath() string {
 	case p.Maps():
 		return "copy to a ring that both processes map"
 	case why != nil:
-		return fmt.Sprintf("%s (its ring cannot be mapped: %v)", rule, *why)
+		return fmt.Sprintf("%s (its ring is not mapped: %v)", rule, *why)
 	}
 	return rule
 }

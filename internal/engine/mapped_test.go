@@ -133,7 +133,7 @@ func TestNotMapped(t *testing.T) {
 				assert.Zero(t, s.Copies.Mapped)
 				assert.NotZero(t, s.RDMAWrites)
 				assert.False(t, l.a.Maps())
-				assert.Contains(t, l.a.LargePath(), "its ring cannot be mapped: ")
+				assert.Contains(t, l.a.LargePath(), "its ring is not mapped: ")
 				resetConns(t, a, b)
 			})
 		})

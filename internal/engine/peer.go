@@ -182,7 +182,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	c, maps := p.c, p.cfg.Memory != nil
-	if maps && c.attr.PerPeer && c.ringDefault {
+	if maps && c.attr.PerPeer && c.ringDefault && c.cfg.Budget.Stats().Limit >= 64*DefaultMappedRing {
 		c.cfg.Ring, c.rings.most, c.ringDefault = DefaultMappedRing, DefaultMappedRing, false
 	}
 	p.landing = pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, max(c.cfg.Ring, landingSlab))
