@@ -306,7 +306,8 @@ func hoard(conns []*rdmanet.Conn) {
 }
 
 // TestResidentWithinLimit: whatever users and peers do, a process has no more memory than
-// Transport.MemoryLimit and one slab, beyond what it had with one conn, and Go's.
+// Transport.MemoryLimit and one slab, beyond what it had with one conn, and Go's. What it has
+// mapped of a peer's rings is the peer's: that is no more than the limit, either.
 func TestResidentWithinLimit(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -318,9 +319,11 @@ func TestResidentWithinLimit(t *testing.T) {
 			var growth int64
 			for start := time.Now(); time.Since(start) < time.Duration(rounds(5, 60))*time.Second; {
 				now := here.ask(t, 0)
-				if more := now.Resident - now.Go - (before.Resident - before.Go); more > growth {
+				own := func(f footprint) int64 { return f.Resident - f.Go - f.Pool.Foreign }
+				if more := own(now) - own(before); more > growth {
 					most, growth = now, more
 				}
+				assert.LessOrEqual(t, now.Pool.Foreign, int64(hoardLimit))
 			}
 			t.Logf("%d KiB more resident at most, at a limit of %d KiB; %+v before, %+v then", growth>>10, hoardLimit>>10, before, most)
 			assert.LessOrEqual(t, growth, int64(hoardLimit+oneSlab))

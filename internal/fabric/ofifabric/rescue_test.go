@@ -59,8 +59,9 @@ func TestRescue(t *testing.T) {
 			}()
 		}
 		lockRegion(t, b)
+		hangs := outside(t, "hangs")
 		go func() {
-			_, _, err := a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "hangs")}}, nil)
+			_, _, err := a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: a.peer, Buf: hangs}}, nil)
 			ended <- err
 		}()
 		start := time.Now()

@@ -31,11 +31,12 @@ func TestUnreachablePeer(t *testing.T) {
 	nobody := bytes.Clone(b.Name())
 	copy(nobody[4:], []byte{10, 9, 0, 77})
 	inserted := make(chan error)
+	hello := outside(t, "hello")
 	start := time.Now()
 	go func() {
 		addr, err := a.Insert(nobody)
 		for err == nil && time.Since(start) < 3*time.Second { // libfabric connects when it is asked to send
-			_, _, _ = a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: addr, Buf: outside(t, "hello")}}, nil)
+			_, _, _ = a.Exchange([]fabric.Op{{Kind: fabric.Inject, To: addr, Buf: hello}}, nil)
 			time.Sleep(10 * time.Millisecond)
 		}
 		inserted <- err
