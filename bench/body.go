@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -46,7 +47,7 @@ func openBodies(j job, dial dialer) ([]worker, func() error, error) {
 	var clients []*http.Transport
 	var workers []worker
 	for range j.Conns {
-		t := &http.Transport{Dial: func(string, string) (net.Conn, error) { return dial() }}
+		t := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}
 		clients = append(clients, t)
 		workers = append(workers, fetcher(&http.Client{Transport: t}))
 	}
