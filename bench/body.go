@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -62,17 +63,7 @@ func openBodies(j job, dial dialer) ([]worker, func() error, error) {
 // fetcher fetches one body after the other and looks at none of it.
 func fetcher(client *http.Client) worker {
 	buf := make([]byte, readSize)
-	return func(end time.Time, h *histogram) error {
-		for start := time.Now(); start.Before(end); {
-			if err := fetch(client, buf); err != nil {
-				return err
-			}
-			now := time.Now()
-			h.add(now.Sub(start))
-			start = now
-		}
-		return nil
-	}
+	return repeat(math.MaxInt, func() error { return fetch(client, buf) })
 }
 
 func fetch(client *http.Client, buf []byte) error {

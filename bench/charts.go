@@ -298,14 +298,7 @@ func sweepText(c cell) string {
 	if c.Conns > 1 {
 		text += fmt.Sprintf(" on %d conns", c.Conns)
 	}
-	text += peersText(c)
-	if c.OneCore {
-		text += " on 1 core"
-	}
-	if c.Load {
-		text += " on a busy host"
-	}
-	return text
+	return text + peersText(c) + hostText(c)
 }
 
 // slug is text as a part of a file's name.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
-	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -62,19 +62,14 @@ func openCalls(ctx context.Context, j job, dial dialer) ([]worker, func() error,
 
 func caller(ctx context.Context, client grpc_testing.BenchmarkServiceClient, size int) worker {
 	request := &grpc_testing.SimpleRequest{Payload: &grpc_testing.Payload{Body: make([]byte, size)}}
-	return func(end time.Time, h *histogram) error {
-		for start := time.Now(); start.Before(end); {
-			response, err := client.UnaryCall(ctx, request)
-			if err != nil {
-				return err
-			}
-			if n := len(response.GetPayload().GetBody()); n != size {
-				return fmt.Errorf("the call returned %d of %d bytes", n, size)
-			}
-			now := time.Now()
-			h.add(now.Sub(start))
-			start = now
+	return repeat(math.MaxInt, func() error {
+		response, err := client.UnaryCall(ctx, request)
+		if err != nil {
+			return err
+		}
+		if n := len(response.GetPayload().GetBody()); n != size {
+			return fmt.Errorf("the call returned %d of %d bytes", n, size)
 		}
 		return nil
-	}
+	})
 }

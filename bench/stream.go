@@ -94,10 +94,15 @@ func latency(c net.Conn, size int) worker {
 
 // connect dials, has one byte echoed, and closes, at most limit times.
 func connect(dial dialer, limit int) worker {
+	return repeat(limit, func() error { return connectOnce(dial) })
+}
+
+// repeat does one operation after the other, at most limit times.
+func repeat(limit int, op func() error) worker {
 	return func(end time.Time, h *histogram) error {
 		start := time.Now()
 		for n := 0; n < limit && start.Before(end); n++ {
-			if err := connectOnce(dial); err != nil {
+			if err := op(); err != nil {
 				return err
 			}
 			now := time.Now()

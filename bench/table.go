@@ -139,14 +139,7 @@ func workText(c cell) string {
 	if c.Conns > 1 {
 		text += fmt.Sprintf(" on %d conns", c.Conns)
 	}
-	text += peersText(c)
-	if c.OneCore {
-		text += " on 1 core"
-	}
-	if c.Load {
-		text += " on a busy host"
-	}
-	return text
+	return text + peersText(c) + hostText(c)
 }
 
 // mainFigure is what a row is read for: how long an operation takes, or, of streams, the rate.
@@ -171,6 +164,17 @@ func toBestText(v float64) string {
 		return "-"
 	}
 	return times(v, 1)
+}
+
+// hostText says what is special about the host of a work.
+func hostText(c cell) (text string) {
+	if c.OneCore {
+		text = " on 1 core"
+	}
+	if c.Load {
+		text += " on a busy host"
+	}
+	return text
 }
 
 // digits prints v with about three of them.

@@ -41,16 +41,18 @@ const maxForeign = 4096
 // Its owner pays for it; b counts it apart, see BudgetStats.Foreign, and has no more of these
 // than its limit. Whatever the name, only a sealed file of this user's is mapped.
 func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
-	var size int64
-	mem, err := openShared(proc, n, func(n int64) error {
-		size = n
-		return b.reserveForeign(n)
-	})
+	path, size, err := findShared(proc, n)
 	if err != nil {
-		if size > 0 && !errors.Is(err, ErrBudget) {
-			b.releaseForeign(size)
-		}
-		return nil, fmt.Errorf("pool: mapping memory of a peer's: %w", err)
+		return nil, fmt.Errorf("pool: a peer's memory: %w", err)
+	}
+	defer path.Close()
+	if err := b.reserveForeign(int64(size)); err != nil {
+		return nil, err
+	}
+	mem, err := openShared(path, size)
+	if err != nil {
+		b.releaseForeign(int64(size))
+		return nil, fmt.Errorf("pool: mapping %d bytes of a peer's: %w", size, err)
 	}
 	return &Slab{budget: b, mem: mem, state: foreign}, nil
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -69,7 +68,7 @@ func mapFile(fd, size, flags int) ([]byte, error) {
 
 // memfdDevice is the device number that all files of memfd_create have, but for those of huge
 // pages, which are no memory that can be relied on.
-var memfdDevice = sync.OnceValues(func() (dev [2]uint32, err error) {
+func memfdDevice() (dev [2]uint32, err error) {
 	fd, err := memfd("fabricnet")
 	if err != nil {
 		return dev, err
@@ -78,46 +77,31 @@ var memfdDevice = sync.OnceValues(func() (dev [2]uint32, err error) {
 	var st unix.Statx_t
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
 	return [2]uint32{st.Dev_major, st.Dev_minor}, os.NewSyscallError("statx", err)
-})
+}
 
-// openShared maps another process's file. Its name leads to whatever that process likes, which
-// is looked at before it is opened: a file system of its own, say, could hang both.
-func openShared(proc *os.File, n SharedName, room func(size int64) error) ([]byte, error) {
+// findShared finds another process's file, and does not open it. The name leads to whatever
+// that process likes, which is looked at first: a file system of its own, say, could hang both.
+func findShared(proc *os.File, n SharedName) (path *os.File, size int, err error) {
 	dir, err := proc.SyscallConn() // which its Close waits for
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var path int
+	var fd int
 	closed := dir.Control(func(at uintptr) {
-		path, err = unix.Openat(int(at), fmt.Sprintf("fd/%d", n.FD), unix.O_PATH|unix.O_CLOEXEC, 0)
+		fd, err = unix.Openat(int(at), fmt.Sprintf("fd/%d", n.FD), unix.O_PATH|unix.O_CLOEXEC, 0)
 	})
 	if err = cmp.Or(closed, err); err != nil {
-		return nil, os.NewSyscallError("openat", err)
+		return nil, 0, os.NewSyscallError("openat", err)
 	}
-	defer unix.Close(path)
-	size, err := checkShared(path, n)
-	if err == nil {
-		err = room(size)
+	path = os.NewFile(uintptr(fd), "a peer's memory")
+	if size, err = checkShared(fd, n); err != nil {
+		return nil, 0, errors.Join(err, path.Close())
 	}
-	if err != nil {
-		return nil, err
-	}
-	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", path), unix.O_RDWR|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, os.NewSyscallError("open", err)
-	}
-	defer unix.Close(fd)
-	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
-	case err != nil:
-		return nil, os.NewSyscallError("fcntl", err)
-	case seals&sealed != sealed:
-		return nil, fmt.Errorf("it is not sealed: %#x", seals)
-	}
-	return mapFile(fd, int(size), unix.MAP_POPULATE)
+	return path, size, nil
 }
 
 // checkShared makes sure that a path leads to what n names, and returns its size.
-func checkShared(path int, n SharedName) (size int64, err error) {
+func checkShared(path int, n SharedName) (size int, err error) {
 	dev, err := memfdDevice()
 	if err != nil {
 		return 0, err
@@ -136,7 +120,23 @@ func checkShared(path int, n SharedName) (size int64, err error) {
 	case st.Blocks*512 < st.Size: // this process would pay for the rest
 		return 0, fmt.Errorf("of its %d bytes %d are there", st.Size, st.Blocks*512)
 	}
-	return int64(st.Size), nil
+	return int(st.Size), nil
+}
+
+// openShared maps a file that findShared has found.
+func openShared(path *os.File, size int) ([]byte, error) {
+	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", path.Fd()), unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, os.NewSyscallError("open", err)
+	}
+	defer unix.Close(fd)
+	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
+	case err != nil:
+		return nil, os.NewSyscallError("fcntl", err)
+	case seals&sealed != sealed:
+		return nil, fmt.Errorf("it is not sealed: %#x", seals)
+	}
+	return mapFile(fd, size, unix.MAP_POPULATE)
 }
 
 // dropShared gives the pages of a shared file back, whoever has it mapped, and closes it.

@@ -9,8 +9,8 @@ import (
 
 func mapShared(int) ([]byte, SharedName, error) { return nil, SharedName{}, errNotShared }
 
-func openShared(*os.File, SharedName, func(int64) error) ([]byte, error) {
-	return nil, errors.ErrUnsupported
-}
+func findShared(*os.File, SharedName) (*os.File, int, error) { return nil, 0, errors.ErrUnsupported }
+
+func openShared(*os.File, int) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func dropShared(SharedName, int) {}

@@ -148,7 +148,7 @@ func TestLargeDataGoesByWrite(t *testing.T) {
 func warmUp(t *testing.T, from, to *Conn) {
 	t.Helper()
 	sent, buf := make(chan error, 1), make([]byte, 64<<10)
-	for to.Counters().LargeIn == 0 {
+	for before := to.Counters().LargeIn; to.Counters().LargeIn == before; {
 		go func() {
 			_, err := from.Write(buf)
 			sent <- err

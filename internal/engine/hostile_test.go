@@ -113,9 +113,8 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 
 	sc.badMem, err = pool.NewSlab(pool.NewBudget(0), nil, 128<<10, pool.AccessLocal)
 	require.NoError(t, err)
-	ours := pool.NewArena(pool.NewBudget(0), nil, pool.AccessLocal, 128<<10)
-	ours.Share()
-	sc.badRing, err = ours.Alloc(128 << 10)
+	var ours *pool.Arena
+	ours, sc.badRing, err = sharedBlock(128 << 10)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = ours.Close() })
 	sc.meetHostile()

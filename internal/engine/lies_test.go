@@ -78,22 +78,21 @@ var lies = map[string]lie{
 	},
 	"what is mapped is the peer's": {
 		of:   func(p simfabric.Personality) bool { return p.MapsMemory },
-		maps: mapsOther,
+		maps: mapsOther(landingSlab),
 	},
 }
 
-// mapsOther maps memory that is nobody's.
-func mapsOther(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
-	open := opens(b)
-	return func(pool.SharedName) (*pool.Slab, error) {
-		other := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, landingSlab)
-		other.Share()
-		block, err := other.Alloc(landingSlab)
-		if err != nil {
-			return nil, err
+// mapsOther maps so many bytes that are nobody's.
+func mapsOther(size int) mapsMemory {
+	return func(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+		return func(pool.SharedName) (*pool.Slab, error) {
+			other, block, err := sharedBlock(size)
+			if err != nil {
+				return nil, err
+			}
+			slab, err := opens(b)(block.Shared)
+			return slab, errors.Join(err, other.Close())
 		}
-		slab, err := open(block.Shared)
-		return slab, errors.Join(err, other.Close())
 	}
 }
 

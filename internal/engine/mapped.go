@@ -209,15 +209,12 @@ func (s *stream) prepareCopy(n int) (w copied) {
 		mem: l.mem[off:][:k], pos: s.sndNxt, m: l.mapped,
 		large: framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(k), Ring: s.largeOut},
 	}
-	p.spend(s.writeSlots())
 	w.announce, _ = p.c.tx.Get()
 	p.frames++
-	s.advanceLarge(k)
-	l.unread.add(s.largeOut)
+	s.beginWrite(k)
 	l.seq++
 	p.c.stats.Copies.Mapped += uint64(k)
 	p.c.stats.RDMAWrites++
-	s.writing++
 	w.m.copies++
 	p.c.copying++
 	return w
@@ -231,19 +228,17 @@ func (s *stream) commitCopy(w *copied) bool {
 		w.m.unmap(c)
 	}
 	up := c.endCopying()
+	p.frames--        // announce counts it
 	if p.err != nil { // as when the endpoint was closed
 		s.advanceLarge(-len(w.mem))
 		c.stats.Copies.Mapped -= uint64(len(w.mem))
 		c.stats.RDMAWrites--
-		if p.frames--; up {
+		if up {
 			c.tx.Put(w.announce)
 		}
 		return false
 	}
-	p.frames--
-	mem := c.tx.Bytes(w.announce)[framing.HeaderSize:][:framing.LargeSize]
-	w.large.Encode(mem)
-	p.queue(&ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id, pos: w.pos}, s, w.announce, len(mem), true)
+	s.announce(&ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id, pos: w.pos}, w.announce, &w.large)
 	p.copied++
 	s.written()
 	c.push(p)

@@ -91,42 +91,22 @@ func TestMappedGoes(t *testing.T) {
 			time.Sleep(10 * choreTime)
 			synctest.Wait()
 			assert.Zero(t, foreign())
-			warmUpAgain(t, a, b)
 		}
 		resetConns(t, a, b)
 	})
 }
 
-// warmUpAgain is warmUp for a conn that has had a ring before.
-func warmUpAgain(t *testing.T, from, to *Conn) {
-	t.Helper()
-	for before := to.Counters().LargeIn; to.Counters().LargeIn == before; {
-		go func() {
-			_, err := from.Write(make([]byte, 64<<10))
-			assert.NoError(t, err)
-		}()
-		_, err := io.ReadFull(to, make([]byte, 64<<10))
-		require.NoError(t, err)
-	}
-}
-
 // TestNotMapped: a ring that cannot be mapped is written to by RDMA.
 func TestNotMapped(t *testing.T) {
-	for name, open := range map[string]func(pool.SharedName) (*pool.Slab, error){
-		"it is out of reach": func(pool.SharedName) (*pool.Slab, error) { return nil, errors.New("no") },
-		"it is too small": func(pool.SharedName) (*pool.Slab, error) {
-			a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, pool.MinBlock)
-			a.Share()
-			b, err := a.Alloc(pool.MinBlock)
-			if err != nil {
-				return nil, err
-			}
-			return opens(pool.NewBudget(0))(b.Shared)
+	for name, maps := range map[string]mapsMemory{
+		"it is out of reach": func(*pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+			return func(pool.SharedName) (*pool.Slab, error) { return nil, errors.New("no") }
 		},
+		"it is too small": mapsOther(pool.MinBlock),
 	} {
 		t.Run(name, func(t *testing.T) {
 			mappedLink(t, Config{}, func(t *testing.T, l *link) {
-				l.ea.core.peers[l.a.p.id].cfg.Memory = open
+				l.ea.core.peers[l.a.p.id].cfg.Memory = maps(l.ea.core.cfg.Budget)
 				a, b := l.dial(t)
 				warmUp(t, a, b)
 				s := l.ea.Stats()
@@ -212,10 +192,7 @@ func TestInMidCopy(t *testing.T) {
 					require.True(t, bytes.Equal(want, got))
 				}
 				synctest.Wait()
-				for _, c := range []*Conn{a, b} {
-					_ = c.SetLinger(0)
-					_ = c.Close()
-				}
+				giveUp(a, b)
 				synctest.Wait()
 				assert.Zero(t, l.ea.core.copying)
 				if !tt.forced {
@@ -328,10 +305,7 @@ func TestMappedIdle(t *testing.T) {
 				synctest.Wait()
 				locked(l.ea, func() { assert.False(t, l.ea.core.busy()) })
 				assert.Equal(t, tt.foreign, l.ea.core.cfg.Budget.Stats().Foreign > 0)
-				for _, c := range []*Conn{a, b} {
-					_ = c.SetLinger(0)
-					_ = c.Close()
-				}
+				giveUp(a, b)
 				synctest.Wait()
 			})
 		})
@@ -354,7 +328,7 @@ func TestMappedAgain(t *testing.T) {
 		warmUp(t, a, b)
 		assert.False(t, l.a.Maps())
 		time.Sleep(10 * choreTime)
-		warmUpAgain(t, a, b)
+		warmUp(t, a, b)
 		assert.NotZero(t, l.ea.Stats().Copies.Mapped)
 		assert.True(t, l.a.Maps(), l.a.LargePath())
 		resetConns(t, a, b)

@@ -79,6 +79,22 @@ func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint)
 	return l, l.connect(l.ea.fab.Waiter() == nil && sim.SameHost)
 }
 
+// sharedBlock is memory that others can map: a block that takes all of an arena.
+func sharedBlock(size int) (*pool.Arena, *pool.Block, error) {
+	a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, size)
+	a.Share()
+	b, err := a.Alloc(size)
+	return a, b, err
+}
+
+// giveUp ends conns that may be lost, or closed, by now.
+func giveUp(conns ...*Conn) {
+	for _, c := range conns {
+		_ = c.SetLinger(0)
+		_ = c.Close()
+	}
+}
+
 // resetConns ends conns whatever has not been sent or read.
 func resetConns(t testing.TB, conns ...*Conn) {
 	t.Helper()

@@ -166,8 +166,8 @@ func (p *peer) slabSize() int {
 // mapLanding maps a slab, or a smaller one if there is no room, but none that leaves less
 // than an eighth of the budget. One that is too small for a ring is a shortage, as none is.
 // It is called without the lock, and looks at nothing that changes.
-func (c *core) mapLanding(mem *pool.Arena, size, ring, least int) (slab *pool.Slab) {
-	for n := size; slab == nil && n >= least; n /= 2 {
+func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
+	for n := size; slab == nil && n >= min(minRing, ring); n /= 2 {
 		if c.leaves(8, n) {
 			slab, _ = mem.Map(n)
 		}

@@ -136,7 +136,6 @@ type order struct {
 	slots int          // in slab
 	size  int          // of it, if it is landing memory
 	ring  int          // at least, to be enough for one
-	least int          // to be of any use
 	freed int          // of waste, slabs that were closed
 	slab  *pool.Slab
 	err   error // why there is none, for a peer's memory
@@ -159,7 +158,6 @@ func (c *core) nextOrder() *order {
 			switch {
 			case s.maps != nil:
 			case s.peer != nil:
-				o.least = min(minRing, c.cfg.Ring)
 				o.size, o.ring = s.peer.slabSize(), s.peer.ringSize(s.peer.landing.Stats().Blocks+1)
 			case s.slots == c.stage:
 				o.slots = c.stageOrder()
@@ -186,7 +184,7 @@ func (o *order) carryOut(c *core) {
 	case o.of.maps != nil:
 		o.slab, o.err = o.of.peer.cfg.Memory(o.of.maps.name)
 	case o.of.peer != nil:
-		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring, o.least)
+		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
 	default:
 		for o.slots > 0 && o.slab == nil {
 			if o.of.slots != c.stage || c.leaves(8, o.slots*stepSize) {

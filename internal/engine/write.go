@@ -123,14 +123,20 @@ func (s *stream) commitLarge(src source, left int) bool {
 func (s *stream) begin(src source) {
 	p := s.p
 	p.tail = tail{stream: s, src: src, pos: s.sndNxt, ring: s.largeOut}
-	p.spend(s.writeSlots())
 	if p.c.rule != byDeliver {
 		p.tail.announce, _ = p.c.tx.Get()
 	}
-	s.advanceLarge(len(src.mem))
+	s.beginWrite(len(src.mem))
 	if src.buf != nil {
 		p.c.stats.Copies.Unstaged += uint64(len(src.mem))
 	}
+}
+
+// beginWrite gives a write of n bytes its place in the stream and in the ring, and takes the
+// receive slots that it needs.
+func (s *stream) beginWrite(n int) {
+	s.p.spend(s.writeSlots())
+	s.advanceLarge(n)
 	s.outLease.unread.add(s.largeOut)
 	s.writing++
 }
@@ -211,10 +217,15 @@ func (p *peer) seal() {
 		p.unspend(1)
 		p.c.tx.Put(t.announce)
 	default:
-		mem := p.c.tx.Bytes(t.announce)[framing.HeaderSize:][:framing.LargeSize]
-		a.Encode(mem)
-		p.queue(&announce, s, t.announce, len(mem), true)
+		s.announce(&announce, t.announce, &a)
 	}
+}
+
+// announce queues a Large frame in a send slot. Its receive slot is taken.
+func (s *stream) announce(f *ctlFrame, slot uint32, a *framing.Large) {
+	mem := s.p.c.tx.Bytes(slot)[framing.HeaderSize:][:framing.LargeSize]
+	a.Encode(mem)
+	s.p.queue(f, s, slot, len(mem), true)
 }
 
 // completionData is what a write to the peer carries, with the proof if there is room. The
