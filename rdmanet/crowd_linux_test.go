@@ -11,7 +11,6 @@ import (
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -96,7 +95,7 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 	d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 	a, b := meet(t, d, l)
-	before, resident := goMemory(), residentBytes(t)
+	before, alone := goMemory(), resident()
 
 	cmd := process(t, "crowd", "", l.Addr().String())
 	cmd.Env = append(cmd.Env, crowdVar+"="+strconv.Itoa(size))
@@ -118,7 +117,7 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 		echo(t, a, b)
 		closeAll(t, c, s)
 		dials++
-		memory, rss = max(memory, goMemory()-before), max(rss, residentBytes(t)-resident)
+		memory, rss = max(memory, goMemory()-before), max(rss, resident()-alone)
 		handshakes = max(handshakes, tr.Stats().Handshakes)
 	}
 	for up := false; !up; visit() {
@@ -153,14 +152,4 @@ func goMemory() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.Sys - m.HeapReleased)
-}
-
-// residentBytes is how much memory this process has in use, Go's and C's.
-func residentBytes(t *testing.T) int64 {
-	t.Helper()
-	b, err := os.ReadFile("/proc/self/statm")
-	require.NoError(t, err)
-	pages, err := strconv.ParseInt(strings.Fields(string(b))[1], 10, 64)
-	require.NoError(t, err)
-	return pages * int64(os.Getpagesize())
 }

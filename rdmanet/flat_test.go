@@ -89,6 +89,7 @@ func cycles(provider, spec string) error {
 			if err := until(func() bool { return tr.Stats().Memory.Used < 8<<20 }); err != nil {
 				return err
 			}
+			releaseUnused()
 			r.Resident = append(r.Resident, resident())
 		}
 	}
@@ -131,11 +132,14 @@ func quiet(tr *rdmanet.Transport, goroutines int) (s flatState, err error) {
 	return flatState{runtime.NumGoroutine(), len(files), len(names)}, err
 }
 
-// resident is how much memory this process has, without what Go only keeps for
-// later, or -1.
-func resident() int64 {
+// releaseUnused gives back what Go only keeps for later.
+func releaseUnused() {
 	runtime.GC()
 	debug.FreeOSMemory()
+}
+
+// resident is how much memory this process has, in bytes, or -1.
+func resident() int64 {
 	b, _ := os.ReadFile("/proc/self/statm")
 	if fields := strings.Fields(string(b)); len(fields) > 1 {
 		if pages, err := strconv.ParseInt(fields[1], 10, 64); err == nil {

@@ -38,16 +38,23 @@ type footprint struct {
 	Landing  int64 // of what is mapped
 }
 
-func footprintOf(tr *rdmanet.Transport) footprint {
-	stats := tr.Stats()
-	f := footprint{Resident: resident(), Pool: stats.Memory}
-	for _, p := range stats.Providers {
-		f.Landing += p.LandingMemory
-	}
+// footprintOf looks until what is counted stayed the same meanwhile: of two moments, a
+// mapping of a peer's ring may be in the one and not in the other.
+func footprintOf(tr *rdmanet.Transport) (f footprint) {
+	releaseUnused()
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
-	metrics.Read(s)
-	f.Go = int64(s[0].Value.Uint64() - s[1].Value.Uint64())
-	return f
+	for stats := tr.Stats(); ; {
+		f = footprint{Resident: resident(), Pool: stats.Memory}
+		for _, p := range stats.Providers {
+			f.Landing += p.LandingMemory
+		}
+		metrics.Read(s)
+		f.Go = int64(s[0].Value.Uint64() - s[1].Value.Uint64())
+		then := stats
+		if stats = tr.Stats(); stats.Memory == then.Memory {
+			return f
+		}
+	}
 }
 
 // reply does what the number of each line that comes in asks for, unless it is 0, and

@@ -279,10 +279,10 @@ func answered(c *rdmanet.Conn, key uint64, times int) error {
 // watchMemory says what a Transport has used until end is called.
 func watchMemory(t *testing.T, tr *rdmanet.Transport) (end func()) {
 	t.Helper()
-	before := residentBytes(t)
+	before := resident()
 	return func() {
-		m, resident := tr.Stats().Memory, residentBytes(t)
-		t.Logf("%d MiB of memory in use at most, of %d; %d MiB resident, %d MiB more than before", m.High>>20, m.Limit>>20, resident>>20, (resident-before)>>20)
+		m, now := tr.Stats().Memory, resident()
+		t.Logf("%d MiB of memory in use at most, of %d; %d MiB resident, %d MiB more than before", m.High>>20, m.Limit>>20, now>>20, (now-before)>>20)
 		assert.LessOrEqual(t, m.High, m.Limit)
 	}
 }
