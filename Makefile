@@ -47,11 +47,15 @@ demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric
 # The package must compile where there is no libfabric: without cgo, off Linux, and
 # where its headers are missing. The race detector allocates, as AddressSanitizer does, so the tests of
 # allocations and of what is resident run without, and that of a thousand peers, which would take ten minutes.
-# shm copies from process to process where the kernel lets it (CMA), and through
-# shared memory, piece by piece, where it does not, as in most containers and with
-# Ubuntu's ptrace_scope: that is other code of libfabric's, with other times.
+# Where two processes do not map each other's rings, shm copies from process to process
+# if the kernel lets it (CMA), and through shared memory, piece by piece, where it does not,
+# as in most containers and with Ubuntu's ptrace_scope: that is other code of libfabric's,
+# with other times.
+UNMAPPED := RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm
+LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|Alloc|Resident
+
 .PHONY: test
-test: deps ## vet, compile without cgo and for darwin, then all tests with -race, a gibibyte over HTTP, and shm without CMA
+test: deps ## vet, compile without cgo and for darwin, then all tests with -race, a gibibyte over HTTP, and shm without mapped rings, with CMA and without
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
@@ -61,7 +65,8 @@ test: deps ## vet, compile without cgo and for darwin, then all tests with -race
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./rdmanet ./cgo/ofi
 	$(GO) test -run 'Alloc|Resident|Thousand' ./internal/engine ./rdmanet
 	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
-	FI_SHM_DISABLE_CMA=1 RDMANET_TEST_PROVIDERS=shm $(GO) test -count=1 -timeout=20m ./rdmanet ./grpcdialer # Go's cache of results does not know libfabric's variables
+	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet
+	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m ./rdmanet ./grpcdialer # Go's cache of results does not know libfabric's variables
 
 # For machines where compiling takes too long, or without Go.
 .PHONY: test-programs

@@ -173,7 +173,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
-	if page != nil && page.Proc() != nil && peer.Features&framing.FeatureShared != 0 && !b.t.DisableMappedRings {
+	if page != nil && page.Proc() != nil && peer.Features&framing.FeatureShared != 0 && b.t.maps {
 		cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
 	}
 	if b.listener != nil {

@@ -32,8 +32,9 @@
 //
 // The zero value of [Dialer], [ListenConfig] and [Transport] is valid, and zero fields
 // take the defaults. Values that make no sense are never corrected: Dial and Listen
-// fail with [ErrConfig] and name the field. RDMANET_PROVIDERS, RDMANET_MEMORY_LIMIT
-// and RDMANET_POLL_TIME in the environment take the place of fields that are not set.
+// fail with [ErrConfig] and name the field. RDMANET_PROVIDERS, RDMANET_MEMORY_LIMIT,
+// RDMANET_POLL_TIME and RDMANET_MAPPED_RINGS in the environment take the place of fields
+// that are not set.
 //
 // # Differences from TCP
 //

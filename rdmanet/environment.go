@@ -19,6 +19,8 @@ const (
 	memoryVariable = "RDMANET_MEMORY_LIMIT"
 	// pollVariable is Transport.PollTime, as time.ParseDuration reads it, or "off".
 	pollVariable = "RDMANET_POLL_TIME"
+	// mappedVariable is Transport.DisableMappedRings, as "on" or "off".
+	mappedVariable = "RDMANET_MAPPED_RINGS"
 )
 
 // memoryLimit is the limit in force, in bytes; 0 stands for the default.
@@ -66,4 +68,16 @@ func (t *Transport) pollTime() (time.Duration, error) {
 	}
 	s := setting{pollVariable, int64(d), int64(minPollTime), int64(maxPollTime), false, int64(DefaultPollTime), inTime}
 	return d, s.check()
+}
+
+// mapsRings reports whether landing rings are mapped by both sides where they can be.
+func (t *Transport) mapsRings() (bool, error) {
+	text := os.Getenv(mappedVariable)
+	switch {
+	case t.DisableMappedRings, text == "off":
+		return false, nil
+	case text == "", text == "on":
+		return true, nil
+	}
+	return false, invalid(mappedVariable, "%q is neither on nor off", text)
 }

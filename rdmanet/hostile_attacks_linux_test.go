@@ -28,6 +28,8 @@ type attack struct {
 	// same user, whom the system lets write to each other's memory; the provider
 	// does not check keys.
 	trust bool
+	// mapped says that it needs rings that both sides map, which there are over shm.
+	mapped bool
 	// slots is how many receive slots the peer grants, 0 for plenty.
 	slots uint32
 	// claims has the peer say that its endpoint is that of the good client.

@@ -179,13 +179,14 @@ func killed(err error) bool {
 type resources struct {
 	files, threads int
 	registered     int64
+	foreign        int64
 	goroutines     goleak.Option
 	shm            []string
 }
 
 func take(t *testing.T, tr *rdmanet.Transport) resources {
 	t.Helper()
-	return resources{len(openFiles(t)), threads(t), tr.Stats().Memory.Used, goleak.IgnoreCurrent(), sharedMemory(t)}
+	return resources{len(openFiles(t)), threads(t), tr.Stats().Memory.Used, tr.Stats().Memory.Foreign, goleak.IgnoreCurrent(), sharedMemory(t)}
 }
 
 func threads(t *testing.T) int {
@@ -201,6 +202,7 @@ func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.LessOrEqual(c, len(openFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
+		assert.LessOrEqual(c, tr.Stats().Memory.Foreign, r.foreign, "memory of peers'")
 		assert.Subset(c, r.shm, sharedMemory(t), "names in /dev/shm")
 	}, patience, 10*time.Millisecond)
 	goleak.VerifyNone(t, r.goroutines)
@@ -320,6 +322,11 @@ func killClient(t *testing.T, _ *rdmanet.Transport, l *rdmanet.Listener, provide
 
 func killServer(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) (pid int, took time.Duration) {
 	t.Helper()
+	return killServerWhen(t, tr, provider, func() { time.Sleep(after) })
+}
+
+func killServerWhen(t *testing.T, tr *rdmanet.Transport, provider string, wait func()) (pid int, took time.Duration) {
+	t.Helper()
 	cmd, addr := server(t, "victim server", provider)
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
 	ended := make(chan error, 2*victimConns)
@@ -330,7 +337,7 @@ func killServer(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provid
 		traffic(c, uint64(i), ended)
 		conns = append(conns, c)
 	}
-	time.Sleep(after)
+	wait()
 	require.NoError(t, cmd.Process.Kill())
 	took = ends(t, conns, ended)
 	_ = cmd.Wait()

@@ -80,7 +80,8 @@ type Transport struct {
 	// and get smaller when the memory runs low.
 	LandingRing int
 	// DisableMappedRings has large data go through libfabric between two processes of one
-	// host, too. Else, where they can map each other's landing rings, it is copied there.
+	// host, too. Else, where they can map each other's landing rings, it is copied there,
+	// unless the environment variable RDMANET_MAPPED_RINGS says off.
 	DisableMappedRings bool
 	// PollTime is for how long at most a call that waits polls before it sleeps, from
 	// a microsecond to a second: polling takes a processor and saves the time of
@@ -103,8 +104,9 @@ type Transport struct {
 
 	once    sync.Once
 	invalid error // what is wrong with the fields
-	limit   int64 // MemoryLimit and PollTime, or what the environment says
+	limit   int64 // MemoryLimit, PollTime and not DisableMappedRings, or what the environment says
 	poll    time.Duration
+	maps    bool
 	budget  *pool.Budget
 	process [16]byte
 	host    [16]byte

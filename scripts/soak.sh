@@ -64,6 +64,7 @@ step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engin
 # These wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
+step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
 # A thousand times each, which takes too long with -race: that they have in make test.
 closing='CloseDuring|LeasePending|Exit'
 step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" ./rdmanet -soak -soak.part "$part" &

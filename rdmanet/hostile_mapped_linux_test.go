@@ -1,0 +1,226 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// ringSize is what a hostile peer sends through a mapped ring, and the size of the ring that it grants.
+const ringSize = 1 << 20
+
+func init() {
+	attacks["scribbled ring"] = attack{run: scribbledRing, mapped: true}
+	attacks["scribbled ring after the end"] = attack{run: scribbledAfterEnd, mapped: true, counted: violations, cut: true}
+	attacks["ring that goes away"] = attack{run: ringGoesAway, mapped: true, either: true}
+	for name, file := range map[string]func() (int, error){
+		"no file":                func() (int, error) { return 1 << 20, nil },
+		"a terminal or pipe":     func() (int, error) { return int(os.Stdin.Fd()), nil },
+		"a file that is cut off": shrinking,
+		"a file without memory":  sparse,
+	} {
+		attacks["ring in "+name] = attack{run: ringIn(file), mapped: true}
+	}
+}
+
+// shrinking is a file that can be cut off, and soon will be.
+func shrinking() (int, error) {
+	fd, err := unix.MemfdCreate("shrinking", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return 0, err
+	}
+	time.AfterFunc(20*time.Millisecond, func() { _ = unix.Ftruncate(fd, 0) })
+	return fd, errors.Join(unix.Ftruncate(fd, ringSize), unix.Fallocate(fd, 0, 0, ringSize))
+}
+
+// sparse is a sealed file whose memory is not there: whoever touches it pays for it.
+func sparse() (int, error) {
+	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Ftruncate(fd, ringSize); err != nil {
+		return 0, err
+	}
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return fd, err
+}
+
+// mappedRing opens a stream, and maps the ring that it is granted, with whatever lies beside it.
+func (h *hostile) mappedRing() (l framing.Lease, slab *pool.Slab, err error) {
+	if l, err = h.leased(); err != nil {
+		return l, nil, err
+	}
+	slab, err = pool.OpenSlab(pool.NewBudget(0), h.session.Page().Proc(), pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode})
+	return l, slab, err
+}
+
+// scribble writes to memory until the end.
+func scribble(b []byte) (end func()) {
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				b[rand.IntN(len(b))]++
+			}
+		}
+	})
+	return func() { close(stop); done.Wait() }
+}
+
+// through sends so many bytes, whatever they are, through a ring in which nothing was before.
+func (h *hostile) through(l framing.Lease, n uint32) error {
+	piece := min(l.Chunk, 64<<10)
+	for pos := uint32(0); pos < n; pos += piece {
+		at := framing.Large{Lease: l.Index, Seq: uint16(pos / piece), Length: piece, Ring: uint64(pos)}
+		if err := h.send(announce(1, uint64(pos), at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scribbledRing alters what it has sent while it is read: the reader's data is not worth
+// anything then, and nothing else is hurt.
+func scribbledRing(h *hostile) error {
+	l, slab, err := h.mappedRing()
+	if err != nil {
+		return err
+	}
+	defer slab.Close()
+	defer scribble(slab.Bytes())()
+	if err := h.through(l, ringSize/2); err != nil {
+		return err
+	}
+	return h.asked() // it is read, and would be sent back
+}
+
+// scribbledAfterEnd goes on writing to a ring that the listener has taken back.
+func scribbledAfterEnd(h *hostile) error {
+	_, slab, err := h.mappedRing()
+	if err != nil {
+		return err
+	}
+	defer slab.Close()
+	defer scribble(slab.Bytes())()
+	for pos := range uint64(2) {
+		if err := h.send(frame{Header: framing.Header{Type: framing.TypeFin, Stream: 1, Pos: 100 + pos}}); err != nil {
+			return ended(err)
+		}
+	}
+	if !h.cutOff(patience) {
+		return errors.New("two ends, and not cut off")
+	}
+	time.Sleep(100 * time.Millisecond) // the good client goes on, and looks at its data
+	return nil
+}
+
+// asked waits until the listener asks for a ring, with data or without.
+func (h *hostile) asked() error {
+	for {
+		f, err := h.await(framing.TypeData)
+		if err != nil || f.Flags&framing.FlagWant != 0 {
+			return err
+		}
+	}
+}
+
+// grants has the listener ask for a ring, since it sends back what comes through its own, and
+// grants one.
+func (h *hostile) grants(grant framing.Lease) error {
+	l, slab, err := h.mappedRing()
+	if err != nil {
+		return err
+	}
+	defer slab.Close()
+	if err := h.through(l, ringSize/2); err != nil {
+		return err
+	}
+	if err := h.asked(); err != nil {
+		return err
+	}
+	f := frame{framing.Header{Type: framing.TypeLease, Stream: 1}, make([]byte, framing.SharedLeaseSize)}
+	grant.Index, grant.Chunk, grant.Size = 3, 64<<10, ringSize
+	grant.Encode(f.payload)
+	return h.send(f)
+}
+
+// ringIn grants a ring that is said to lie in a file: the listener writes to it by the fabric.
+func ringIn(file func() (int, error)) func(*hostile) error {
+	return func(h *hostile) error {
+		slab, err := pool.NewSlab(pool.NewBudget(0), h.fab, ringSize, pool.AccessRemoteWrite)
+		if err != nil {
+			return err
+		}
+		defer slab.Close()
+		fd, err := file()
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && fd != int(os.Stdin.Fd()) {
+			defer unix.Close(fd)
+		}
+		shared := framing.Shared{FD: uint32(fd), Inode: max(st.Ino, 1)}
+		if err := h.grants(framing.Lease{Addr: slab.Region().Base(), Key: slab.Region().Key(), Shared: shared}); err != nil {
+			return err
+		}
+		return h.written(1, false) // later ones may have no frame
+	}
+}
+
+// written waits for so many of the listener's writes, which are copies or not.
+func (h *hostile) written(n int, copied bool) error {
+	for range n {
+		f, err := h.await(framing.TypeLarge)
+		if err != nil {
+			return err
+		}
+		if landed := f.Flags&framing.FlagLanded != 0; landed != copied {
+			return fmt.Errorf("a write that is a copy: %t", landed)
+		}
+	}
+	return nil
+}
+
+// ringGoesAway grants a ring that is right, and takes its memory back while the listener copies,
+// and then the file.
+func ringGoesAway(h *hostile) error {
+	rings := pool.NewArena(pool.NewBudget(0), h.fab, pool.AccessRemoteWrite, ringSize)
+	defer rings.Close()
+	rings.Share()
+	b, err := rings.Alloc(ringSize)
+	if err != nil {
+		return err
+	}
+	shared := framing.Shared{FD: b.Shared.FD, Inode: b.Shared.Inode, Offset: b.Offset}
+	if err := h.grants(framing.Lease{Addr: b.Addr, Key: b.Key, Shared: shared}); err != nil {
+		return err
+	}
+	punch := func() error {
+		return unix.Fallocate(int(b.Shared.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, ringSize)
+	}
+	for range 4 {
+		if err := h.written(1, true); err != nil {
+			return err
+		}
+		if err := punch(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

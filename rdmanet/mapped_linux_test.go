@@ -1,0 +1,110 @@
+//go:build linux && cgo
+
+package rdmanet_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+const mappedVar = "RDMANET_MAPPED_RINGS"
+
+// mapped makes sure that rings are mapped in a test and in the processes that it starts,
+// also if those of the run are not.
+func mapped(t *testing.T) {
+	t.Helper()
+	if !slices.Contains(testenv.Providers(), "shm") {
+		t.Skip("needs shm")
+	}
+	t.Setenv(mappedVar, "on")
+}
+
+func init() { roles["mapped echo"] = mappedEcho }
+
+// mappedEcho echoes on a conn, and says in the end how much it has copied to mapped rings.
+func mappedEcho(provider, _ string) error {
+	tr := new(rdmanet.Transport)
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}}
+	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
+	if err != nil {
+		return err
+	}
+	fmt.Println(l.Addr())
+	c, err := l.Accept()
+	if err != nil {
+		return err
+	}
+	if _, err := io.Copy(c, c); err != nil {
+		return err
+	}
+	fmt.Println(tr.Stats().Providers[provider].Copies.Mapped)
+	return tr.Close()
+}
+
+// TestMappedRings: two processes map each other's rings, unless one of them is told not to:
+// then large data goes as before in both directions.
+func TestMappedRings(t *testing.T) {
+	mapped(t)
+	for name, tt := range map[string]struct{ here, there bool }{
+		"both":       {true, true},
+		"not here":   {false, true},
+		"not there":  {true, false},
+		"not at all": {false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tr := &rdmanet.Transport{DisableMappedRings: !tt.here}
+			cleanly(t, tr)
+			cmd := process(t, "mapped echo", "shm", "")
+			if !tt.there {
+				cmd.Env = append(cmd.Env, mappedVar+"=off")
+			}
+			_, stdout := startProcess(t, cmd)
+			c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}, Timeout: patience}, line(t, stdout))
+			e := &echoed{c: c}
+			for e.sent.Load() < 16<<20 {
+				require.NoError(t, e.write(len(e.out)))
+				require.NoError(t, e.rest())
+			}
+			path, foreign := c.(*rdmanet.Conn).Info().LargePath, tr.Stats().Memory.Foreign
+			require.NoError(t, c.Close())
+			here := tr.Stats().Providers["shm"].Copies.Mapped
+			var there uint64
+			_, err := fmt.Sscan(line(t, stdout), &there)
+			require.NoError(t, err)
+			require.NoError(t, cmd.Wait())
+			t.Logf("%s; %d KiB were mapped; %d KiB were copied there, and %d KiB here", path, foreign>>10, here>>10, there>>10)
+			both := tt.here && tt.there
+			assert.Equal(t, both, here > 8<<20)
+			assert.Equal(t, both, there > 8<<20)
+			assert.Equal(t, both, foreign > 0)
+			if !both {
+				assert.Zero(t, here+there)
+			}
+			assert.Equal(t, both, path == "copy to a ring that both processes map", path)
+		})
+	}
+}
+
+// TestKilledInMidCopy kills peers that have mapped this process's rings, and the other way
+// round, while large data is copied to both: neither process is hurt by what the other had.
+func TestKilledInMidCopy(t *testing.T) {
+	mapped(t)
+	testKilled(t, "shm", func(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) (int, time.Duration) {
+		copied := func() uint64 { return tr.Stats().Providers[provider].Copies.Mapped }
+		had := copied()
+		return killServerWhen(t, tr, provider, func() {
+			eventually(t, func() bool { return copied() > had+8<<20 }, "the peer's rings are mapped")
+			time.Sleep(after / 10)
+		})
+	})
+}
