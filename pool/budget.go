@@ -69,7 +69,7 @@ func (b *Budget) Reserve(n int64) error {
 func (b *Budget) reserveForeign(n int64) error {
 	if others, foreign := b.others.Add(1), b.foreign.Add(n); others > maxForeign || foreign > b.limit {
 		b.releaseForeign(n)
-		return fmt.Errorf("%w: %d slabs of others' and %d bytes", ErrBudget, others-1, foreign-n)
+		return fmt.Errorf("%w: %d bytes of another process's wanted, %d of %d mapped, in %d of %d pieces", ErrBudget, n, foreign-n, b.limit, others-1, maxForeign)
 	}
 	return nil
 }

@@ -57,6 +57,13 @@ func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
 	return &Slab{budget: b, mem: mem, state: foreign}, nil
 }
 
+// Foreign reports that the slab is another process's: see OpenSlab. No fabric has to do with it.
+func (s *Slab) Foreign() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.state == foreign
+}
+
 // Shared is how another process finds the slab, zero if it cannot.
 func (s *Slab) Shared() SharedName {
 	s.mu.Lock()

@@ -44,18 +44,41 @@ func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
 		return nil, name, os.NewSyscallError("ftruncate", err)
 	}
 	// Where there is no memory that is an error here, and a signal at the first touch.
-	if err := unix.Fallocate(fd, 0, 0, int64(size)); err != nil {
+	err = unix.EINTR // older kernels give up at any signal, such as the profiler's
+	for err == unix.EINTR {
+		err = unix.Fallocate(fd, 0, 0, int64(size))
+	}
+	if err != nil {
 		return nil, name, os.NewSyscallError("fallocate", err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed); err != nil {
 		return nil, name, os.NewSyscallError("fcntl", err)
 	}
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return nil, name, os.NewSyscallError("fstat", err)
+	inode, err := checkSealed(fd, size)
+	if err != nil {
+		return nil, name, err
 	}
 	mem, err = mapFile(fd, size, 0)
-	return mem, SharedName{FD: uint32(fd), Inode: st.Ino}, err
+	return mem, SharedName{FD: uint32(fd), Inode: inode}, err
+}
+
+// checkSealed makes sure that a file is sealed, and whole. Before it was, others could open it
+// through /proc, too, and make it shorter; afterwards nobody can.
+func checkSealed(fd, size int) (inode uint64, err error) {
+	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
+	case err != nil:
+		return 0, os.NewSyscallError("fcntl", err)
+	case seals&sealed != sealed:
+		return 0, fmt.Errorf("it is not sealed: %#x", seals)
+	}
+	var st unix.Stat_t
+	switch err := unix.Fstat(fd, &st); {
+	case err != nil:
+		return 0, os.NewSyscallError("fstat", err)
+	case st.Size != int64(size) || st.Blocks*512 < st.Size:
+		return 0, fmt.Errorf("it has %d bytes, of which %d are there, and should have %d", st.Size, st.Blocks*512, size)
+	}
+	return st.Ino, nil
 }
 
 func mapFile(fd, size, flags int) ([]byte, error) {
@@ -130,11 +153,8 @@ func openShared(path *os.File, size int) ([]byte, error) {
 		return nil, os.NewSyscallError("open", err)
 	}
 	defer unix.Close(fd)
-	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
-	case err != nil:
-		return nil, os.NewSyscallError("fcntl", err)
-	case seals&sealed != sealed:
-		return nil, fmt.Errorf("it is not sealed: %#x", seals)
+	if _, err := checkSealed(fd, size); err != nil {
+		return nil, err
 	}
 	return mapFile(fd, size, unix.MAP_POPULATE)
 }

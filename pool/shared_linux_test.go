@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -128,6 +129,29 @@ func TestOpenSlabRefuses(t *testing.T) {
 			assert.Zero(t, b.Stats().Foreign)
 		})
 	}
+}
+
+// A file is as it should be only once it is sealed: until then whoever opens it can make it
+// shorter, and have those who touch the rest die by SIGBUS.
+func TestShrunkBeforeSealed(t *testing.T) {
+	fd, err := memfd("shrunk")
+	require.NoError(t, err)
+	defer unix.Close(fd)
+	require.NoError(t, unix.Ftruncate(fd, MaxShared))
+	require.NoError(t, unix.Fallocate(fd, 0, 0, MaxShared))
+	var st unix.Stat_t
+	require.NoError(t, unix.Fstat(fd, &st))
+	path, size, err := findShared(thisProcess(t), SharedName{FD: uint32(fd), Inode: st.Ino})
+	require.NoError(t, err)
+	defer path.Close()
+	require.NoError(t, unix.Ftruncate(fd, MinBlock))
+	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed)
+	require.NoError(t, err)
+	wrong := fmt.Sprintf("it has %d bytes, of which %[1]d are there, and should have %d", MinBlock, MaxShared)
+	_, err = openShared(path, size)
+	require.ErrorContains(t, err, wrong, "a peer's")
+	_, err = checkSealed(fd, MaxShared)
+	require.ErrorContains(t, err, wrong, "our own")
 }
 
 // An arena whose memory is to be shared hands out blocks that say where they lie.

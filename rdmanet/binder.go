@@ -56,6 +56,9 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	if b.listener != nil {
 		h.Listener = b.listener.number
 	}
+	if h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features; !b.t.maps {
+		h.Features &^= framing.FeatureShared
+	}
 	for _, p := range b.offers {
 		h.Offers = append(h.Offers, offerOf(&p.ProviderInfo))
 	}
@@ -173,8 +176,10 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
-	if page != nil && page.Proc() != nil && peer.Features&framing.FeatureShared != 0 && b.t.maps {
-		cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
+	if page != nil {
+		if cfg.Unmapped = b.unmapped(peer, page); cfg.Unmapped == nil {
+			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
+		}
 	}
 	if b.listener != nil {
 		cfg.Accept, cfg.Unproven = l.accept, true
@@ -190,6 +195,19 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 	}
 	b.t.links.add(l)
 	return l, nil
+}
+
+// unmapped is why neither side maps the other's rings, nil if both do where they can.
+func (b *binder) unmapped(peer *rendezvous.Peer, page *rendezvous.Page) error {
+	switch {
+	case !b.t.maps:
+		return errors.New("Transport.DisableMappedRings, or " + mappedVariable)
+	case peer.Features&framing.FeatureShared == 0:
+		return errors.New("the peer does not want that, or is older")
+	case page.Proc() == nil:
+		return errors.New("the peer's directory in /proc cannot be opened: hidepid, see proc(5)")
+	}
+	return nil
 }
 
 // rendezvousConfig is what sessions of t are run with.

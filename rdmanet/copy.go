@@ -20,8 +20,8 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 		n, err = s.ReadFrom(r)
 		return n, c.err("write", err)
 	}
-	if isFile(r) && !c.link.peer.Maps() {
-		if n, err = c.sendFile(r); !errors.Is(err, ErrMemory) {
+	if isFile(r) {
+		if n, err = c.sendFile(r); !errors.Is(err, ErrMemory) && !errors.Is(err, errMaps) {
 			return n, err
 		}
 	}
@@ -65,8 +65,14 @@ func isFile(r io.Reader) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
+// errMaps: what Write copies to the peer's memory needs no memory of ours.
+var errMaps = errors.New("the ring is mapped")
+
 func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 	for {
+		if c.fabric.Maps() {
+			return n, errMaps
+		}
 		b, err := c.AllocBuffer(copySize)
 		if err != nil {
 			return n, err
@@ -88,7 +94,8 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 }
 
 // WriteTo writes what arrives to w, until the end of the stream, which is no
-// error. It does not copy what the fabric wrote directly.
+// error. It does not copy what the fabric wrote directly: see RecvBuffer for what a
+// hostile peer can do to that.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if s, ok := c.s.(*tcpStream); ok {
 		n, err = s.WriteTo(w)

@@ -33,13 +33,16 @@ func init() {
 	}
 }
 
-// shrinking is a file that can be cut off, and soon will be.
+// shrinking is a file that is cut off soon, and sealed only then.
 func shrinking() (int, error) {
 	fd, err := unix.MemfdCreate("shrinking", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return 0, err
 	}
-	time.AfterFunc(20*time.Millisecond, func() { _ = unix.Ftruncate(fd, 0) })
+	time.AfterFunc(rand.N(2*time.Millisecond), func() {
+		_ = unix.Ftruncate(fd, 4096)
+		_ = seal(fd)
+	})
 	return fd, errors.Join(unix.Ftruncate(fd, ringSize), unix.Fallocate(fd, 0, 0, ringSize))
 }
 
@@ -52,8 +55,12 @@ func sparse() (int, error) {
 	if err := unix.Ftruncate(fd, ringSize); err != nil {
 		return 0, err
 	}
-	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
-	return fd, err
+	return fd, seal(fd)
+}
+
+func seal(fd int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return err
 }
 
 // mappedRing opens a stream, and maps the ring that it is granted, with whatever lies beside it.

@@ -73,7 +73,7 @@ func (c *Conn) info(n engine.Counters) ConnInfo {
 	a := c.link.ep.engine.Attr()
 	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
-	info.SmallPath, info.LargePath = smallPath(a), c.link.peer.LargePath()
+	info.SmallPath, info.LargePath = smallPath(a), c.fabric.LargePath()
 	info.Refused = slices.Clone(c.link.refused)
 	info.Version, info.Features, info.TLS = c.link.version, c.link.features, copyOf(c.link.tls)
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn

@@ -6,7 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -91,6 +94,48 @@ func TestMappedRings(t *testing.T) {
 				assert.Zero(t, here+there)
 			}
 			assert.Equal(t, both, path == "copy to a ring that both processes map", path)
+			assert.Equal(t, both, !strings.Contains(path, "(its ring is not mapped: "), path)
+		})
+	}
+}
+
+// TestFilesAndMappedRings: ReadFrom has files copied to a ring that is mapped, and else sent from
+// where they were read to.
+func TestFilesAndMappedRings(t *testing.T) {
+	mapped(t)
+	const size = 16 << 20
+	for name, tt := range map[string]struct{ here, there bool }{
+		"both": {true, true}, "not here": {false, true}, "not there": {true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			server, client := &rdmanet.Transport{DisableMappedRings: !tt.there}, &rdmanet.Transport{DisableMappedRings: !tt.here}
+			cleanly(t, server)
+			cleanly(t, client)
+			l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{"shm"}})
+			c, s := meet(t, &rdmanet.Dialer{Transport: client, Providers: []string{"shm"}}, l)
+			read := make(chan int64, 1)
+			go func() {
+				n, err := io.Copy(io.Discard, s)
+				assert.NoError(t, err)
+				read <- n
+			}()
+			f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+			require.NoError(t, err)
+			defer f.Close()
+			require.NoError(t, f.Truncate(size))
+			_, err = c.ReadFrom(f)
+			require.NoError(t, err)
+			require.NoError(t, c.CloseWrite())
+			assert.EqualValues(t, size, <-read)
+			copies := client.Stats().Providers["shm"].Copies
+			t.Logf("%s; %+v", c.Info().LargePath, copies)
+			if tt.here && tt.there {
+				assert.Greater(t, copies.Mapped, uint64(size/2))
+			} else {
+				assert.Zero(t, copies.Mapped)
+				assert.Greater(t, copies.Unstaged, uint64(size/2))
+			}
+			closeAll(t, c, s)
 		})
 	}
 }

@@ -71,8 +71,9 @@ func (p *peer) checkProgress() (dead bool) {
 // and none had left, and reports whether it has been so for too long: a peer that lives owes
 // some, whatever its users do (SPEC.md section 4), and such data keeps send slots. On a slow
 // path they come behind the writes of either side. The first look says only that data waits.
+// What copies of our own hold the peer does not owe.
 func (p *peer) checkPending() (dead bool) {
-	if p.pending.len() == 0 || !p.linked {
+	if p.pending.len() == 0 || !p.linked || p.copies > 0 {
 		p.starved = -choreTime
 		return false
 	}

@@ -50,6 +50,8 @@ type PeerConfig struct {
 	// be called as long as the endpoint is open, without the lock. If it is not nil, the peer
 	// gets landing rings that it can map, too.
 	Memory func(pool.SharedName) (*pool.Slab, error)
+	// Unmapped is why Memory is nil where it could be set.
+	Unmapped error
 	// Unproven: nobody knows yet whether it reaches this side over the fabric, so it gets
 	// no more than the fewest receive slots there can be until it is Attached. Until its
 	// path check has gone through, it can open no conns.

@@ -246,12 +246,18 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 // copyIn copies as much of b as is possible at once to a ring that is mapped. retry is as of
 // write.
 func (c *Conn) copyIn(b []byte) (n int, retry bool) {
+	if c.sent.over() { // before anything is taken that others wait for
+		c.e.leave()
+		runtime.Gosched()
+		c.e.enter()
+		return 0, true
+	}
 	w := c.stream.prepareCopy(len(b))
 	if w.mem == nil {
 		return 0, false
 	}
+	c.sent += turn(len(w.mem))
 	c.e.leave()
-	c.sent.take(len(w.mem))
 	c.copier.Copy(w.mem, b)
 	c.e.enter()
 	if !c.stream.commitCopy(&w) {
@@ -268,11 +274,13 @@ type turn int
 // turnBytes takes some 30 us.
 const turnBytes = 1 << 20
 
-func (t *turn) take(n int) {
-	if *t += turn(n); *t >= turnBytes {
-		*t = 0
-		runtime.Gosched()
+// over begins another turn if this one is over.
+func (t *turn) over() bool {
+	if *t < turnBytes {
+		return false
 	}
+	*t = 0
+	return true
 }
 
 // waitWrite waits for something to change for a writer with n bytes left.

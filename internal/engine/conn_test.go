@@ -10,9 +10,9 @@ import (
 	"os"
 	"runtime"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -416,13 +416,27 @@ func TestOpenHeedsContext(t *testing.T) {
 
 // TestTurn: a conn that has moved a mebibyte lets others run, though it need not wait.
 func TestTurn(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	var c turn
-	var ran atomic.Bool
-	go ran.Store(true)
-	for range turnBytes / stepSize {
-		c.take(stepSize)
+	for range 2 {
+		for range turnBytes / stepSize {
+			assert.False(t, c.over())
+			c += stepSize
+		}
+		assert.True(t, c.over())
+		assert.Zero(t, c)
 	}
-	assert.True(t, ran.Load())
-	assert.Zero(t, c)
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		a.sent = turnBytes
+		var n int
+		var retry, ran bool
+		go func() { ran = true }()
+		locked(l.ea, func() { n, retry = a.copyIn(make([]byte, stepSize)) })
+		synctest.Wait()
+		assert.True(t, ran)
+		assert.True(t, n == 0 && retry, "it was its turn")
+		assert.Zero(t, a.sent)
+		resetConns(t, a, b)
+	})
 }

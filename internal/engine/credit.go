@@ -411,7 +411,7 @@ func (s *stream) largeRoom(want, limit int) int {
 		p.c.stats.Stalls.Ring++
 	case s.extends(k):
 		return k
-	case !p.mayData(s.writeSlots()):
+	case !s.maySpend():
 		p.c.stats.Stalls.PeerSlots++
 	case !p.mayWrite():
 		p.c.stats.Stalls.SendSlots++
@@ -461,7 +461,7 @@ func (s *stream) lacks(n int) Waits {
 		switch {
 		case k == 0:
 			return WaitsRing
-		case !s.extends(k) && !p.mayData(s.writeSlots()):
+		case !s.extends(k) && !s.maySpend():
 			return WaitsPeerSlots
 		case !s.extends(k) && !p.mayWrite():
 			return WaitsSendSlots

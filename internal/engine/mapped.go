@@ -27,6 +27,13 @@ import (
 // errNotShared: the peer could not share it.
 var errNotShared = errors.New("the peer does not share it")
 
+// errTooMuch: it is more than mappedTotal.
+var errTooMuch = fmt.Errorf("%d MiB of the peer's memory are mapped already", mappedTotal>>20)
+
+// mappedTotal is how many bytes of one peer's memory are mapped at most: all of its rings, and
+// as much again of what has not been unmapped yet.
+const mappedTotal = 2 * ringsTotal
+
 // errNotWithin: the peer has named a place that is not in the file.
 var errNotWithin = errors.New("it does not lie where the peer says")
 
@@ -83,7 +90,7 @@ func (s *stream) offered(l *framing.Lease) bool {
 	case p.cfg.Memory == nil:
 		return false
 	case l.Shared.Inode == 0:
-		p.unmapped.Store(&errNotShared)
+		p.unmapped = errNotShared
 		return false
 	}
 	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode}
@@ -112,9 +119,13 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 	case m.state == mapGone:
 		m.unmap(c)
 		return
+	case err == nil && m.supply.peer.mappedBytes() > mappedTotal:
+		m.unmap(c)
+		err = errTooMuch
+		fallthrough
 	case err != nil:
 		m.change(func() { m.state = mapFailed })
-		m.supply.peer.unmapped.Store(&err)
+		m.supply.peer.unmapped = err
 	default:
 		m.change(func() { m.state = mapReady })
 	}
@@ -124,6 +135,16 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 		}
 	}
 	m.waits = nil
+}
+
+// mappedBytes is how much of the peer's memory is mapped.
+func (p *peer) mappedBytes() (n int) {
+	for _, m := range p.mapped {
+		if m.slab != nil {
+			n += len(m.slab.Bytes())
+		}
+	}
+	return n
 }
 
 // unmap gives the mapping up.
@@ -168,20 +189,36 @@ func (p *peer) trimMapped() {
 	})
 }
 
-// LargePath says how large data travels to the peer.
-func (p *Peer) LargePath() string {
-	rule := ChooseRule(p.e.attr).String()
-	switch why := p.p.unmapped.Load(); {
-	case p.Maps():
+// Maps reports that c's large data is copied to where the peer reads it.
+func (c *Conn) Maps() bool {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	return c.stream.maps()
+}
+
+// maps is Maps. While there is no ring, it goes by the last that came of the peer.
+func (s *stream) maps() bool {
+	if l := s.outLease; l != nil {
+		return l.mem != nil
+	}
+	return s.p.maps
+}
+
+// LargePath says how c's large data travels, as far as that is known.
+func (c *Conn) LargePath() string {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	rule, p := ChooseRule(c.e.attr).String(), c.stream.p
+	switch {
+	case c.stream.maps():
 		return "copy to a ring that both processes map"
-	case why != nil:
-		return fmt.Sprintf("%s (its ring is not mapped: %v)", rule, *why)
+	case p.unmapped != nil:
+		return fmt.Sprintf("%s (its ring is not mapped: %v)", rule, p.unmapped)
+	case p.cfg.Memory != nil:
+		return rule + " (no ring is mapped yet)"
 	}
 	return rule
 }
-
-// Maps reports that large data is copied to the peer's memory, as far as that could be mapped.
-func (p *Peer) Maps() bool { return p.p.cfg.Memory != nil && p.p.unmapped.Load() == nil }
 
 // copied is a write to a mapped ring that is under way.
 type copied struct {
@@ -213,11 +250,21 @@ func (s *stream) prepareCopy(n int) (w copied) {
 	p.frames++
 	s.beginWrite(k)
 	l.seq++
-	p.c.stats.Copies.Mapped += uint64(k)
-	p.c.stats.RDMAWrites++
 	w.m.copies++
+	p.copies++
 	p.c.copying++
 	return w
+}
+
+// maySpend reports whether the peer has receive slots for one more write. A copy holds its slot
+// for as long as it takes, which may be long where the user's memory has to be read from a disk
+// first: all copies together get no more than half.
+func (s *stream) maySpend() bool {
+	n := s.writeSlots()
+	if s.copies() {
+		n += uint32(s.p.copies)
+	}
+	return s.p.mayData(n)
 }
 
 // commitCopy tells the peer of the bytes that were copied. It reports false if that was lost
@@ -228,20 +275,25 @@ func (s *stream) commitCopy(w *copied) bool {
 		w.m.unmap(c)
 	}
 	up := c.endCopying()
+	p.copies--
 	p.frames--        // announce counts it
 	if p.err != nil { // as when the endpoint was closed
-		s.advanceLarge(-len(w.mem))
-		c.stats.Copies.Mapped -= uint64(len(w.mem))
-		c.stats.RDMAWrites--
+		s.place(-len(w.mem))
 		if up {
 			c.tx.Put(w.announce)
 		}
 		return false
 	}
+	s.countLarge(len(w.mem))
+	c.stats.Copies.Mapped += uint64(len(w.mem))
+	c.stats.RDMAWrites++
 	s.announce(&ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id, pos: w.pos}, w.announce, &w.large)
 	p.copied++
 	s.written()
 	c.push(p)
+	if p.blocked.len() > 0 { // one may wait for this copy to end: see maySpend
+		c.touch(p)
+	}
 	return true
 }
 

@@ -63,8 +63,10 @@ type outgoing struct {
 	ctl     fifo[ctlFrame]
 	tail    tail
 	mapped  []*mappedSlab // memory of the peer's
-	// unmapped is why some of that could not be mapped lately; read without the lock.
-	unmapped atomic.Pointer[error]
+	copies  int           // to that which are under way
+	maps    bool          // the last ring that came lies there
+	// unmapped is why some of that could not be mapped, as of the last time.
+	unmapped error
 	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
 	awake    int           // those that were woken, and are not back yet
 	pending  fifo[*stream] // streams whose coalesced data waits for a slot
@@ -160,7 +162,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 		pathCheck:  pathCheck{pong: newWaiter()},
 		at:         len(c.order),
 	}
-	p.streams, p.supply.peer = map[uint32]*stream{}, p
+	p.streams, p.supply.peer, p.unmapped = map[uint32]*stream{}, p, cfg.Unmapped
 	p.starved = -choreTime
 	p.idle.Store(c.now().UnixNano())
 	if !cfg.Unproven {

@@ -168,11 +168,11 @@ func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	if m != nil {
 		m.change(func() { m.leases++ })
 	}
+	s.p.maps = s.outLease.mem != nil
 	switch {
-	case s.outLease.mem != nil:
-		s.p.unmapped.Store(nil)
+	case s.p.maps:
 	case m != nil && m.state == mapReady:
-		s.p.unmapped.Store(&errNotWithin)
+		s.p.unmapped = errNotWithin
 		fallthrough
 	case s.p.c.stage.Len() == 0:
 		// Now: while many writers wait for receive slots, two are never free at a time

@@ -22,6 +22,7 @@ func (c *core) shutdown() error {
 	}
 	if err := end(); err != nil {
 		c.stays = true
+		c.tryFree()
 		return err
 	}
 	c.keepAddresses()
@@ -98,7 +99,11 @@ func (c *core) endCopying() bool {
 
 // tryFree gives the memory of a closed endpoint back, unless somebody uses it.
 func (c *core) tryFree() {
-	if !c.down || c.stays {
+	if !c.down {
+		return
+	}
+	if c.stays {
+		c.waste = slices.DeleteFunc(c.waste, func(s *pool.Slab) bool { return s.Foreign() && s.Close() == nil })
 		return
 	}
 	c.closeWaste()

@@ -50,7 +50,8 @@ func (s *stream) fill(b []byte) int {
 	}
 	t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]
 	copy(t.src.mem[n:], b)
-	s.advanceLarge(k)
+	s.place(k)
+	s.countLarge(k)
 	s.outLease.unread.extend(s.largeOut)
 	s.p.pushTail()
 	return k
@@ -104,7 +105,8 @@ func (s *stream) commitLarge(src source, left int) bool {
 	if s.extends(k) && n == t.src.slots*stepSize && s.p.c.stage.Adjoin(t.src.slot+uint32(t.src.slots)-1, src.slot) {
 		t.src.slots++
 		t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]
-		s.advanceLarge(k)
+		s.place(k)
+		s.countLarge(k)
 		s.outLease.unread.extend(s.largeOut)
 	} else {
 		s.p.seal()
@@ -127,6 +129,7 @@ func (s *stream) begin(src source) {
 		p.tail.announce, _ = p.c.tx.Get()
 	}
 	s.beginWrite(len(src.mem))
+	s.countLarge(len(src.mem))
 	if src.buf != nil {
 		p.c.stats.Copies.Unstaged += uint64(len(src.mem))
 	}
@@ -136,15 +139,19 @@ func (s *stream) begin(src source) {
 // receive slots that it needs.
 func (s *stream) beginWrite(n int) {
 	s.p.spend(s.writeSlots())
-	s.advanceLarge(n)
+	s.place(n)
 	s.outLease.unread.add(s.largeOut)
 	s.writing++
 }
 
-// advanceLarge gives the next n bytes of large data their place.
-func (s *stream) advanceLarge(n int) {
+// place gives the next n bytes of large data their place.
+func (s *stream) place(n int) {
 	s.sndNxt += uint64(n)
 	s.largeOut += uint64(n)
+}
+
+// countLarge counts n bytes that are in their place.
+func (s *stream) countLarge(n int) {
 	s.info.LargeOut += uint64(n)
 	s.p.c.stats.RDMASent += uint64(n)
 }

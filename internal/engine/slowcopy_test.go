@@ -1,0 +1,172 @@
+package engine
+
+import (
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// TestSlowCopies: copies that take long, as of memory which is on a disk, leave half of the peer's
+// receive slots to all else, and the peer is not blamed for theirs.
+func TestSlowCopies(t *testing.T) {
+	mappedLink(t, Config{PeerSlots: 8}, func(t *testing.T, l *link) {
+		const size = 16 << 10
+		slow, slowReader := l.dial(t)
+		waits, waitsReader := l.dial(t) // for one of them to end
+		warmUp(t, slow, slowReader)
+		var copies []copied
+		copyAll := func() {
+			for w := slow.stream.prepareCopy(size); w.mem != nil; w = slow.stream.prepareCopy(size) {
+				copies = append(copies, w)
+			}
+		}
+		locked(l.ea, copyAll)
+		assert.Greater(t, len(copies), 1)
+		assert.LessOrEqual(t, uint32(len(copies)), l.a.p.avail())
+		a, b := l.dial(t)
+		for range 20 {
+			start := time.Now()
+			_, err := a.Write([]byte{1})
+			require.NoError(t, err)
+			_, err = b.Read(make([]byte, 1))
+			require.NoError(t, err)
+			assert.Zero(t, time.Since(start))
+			time.Sleep(time.Second)
+		}
+		warmUp(t, waits, waitsReader)
+		locked(l.ea, func() { require.True(t, waits.stream.copies()) })
+		locked(l.ea, copyAll) // slots may have come back
+		wrote := make(chan error, 1)
+		go func() {
+			_, err := waits.Write(make([]byte, size))
+			wrote <- err
+		}()
+		synctest.Wait()
+		assert.Empty(t, wrote)
+		for i := range copies {
+			locked(l.ea, func() { assert.True(t, slow.stream.commitCopy(&copies[i])) })
+			synctest.Wait()
+			assert.Len(t, wrote, 1, "the first that ends makes room")
+		}
+		require.NoError(t, <-wrote)
+		resetConns(t, slow, slowReader, waits, waitsReader, a, b)
+	})
+}
+
+// TestCopiesAreNotOwed: while copies are under way the peer does not owe what they hold.
+func TestCopiesAreNotOwed(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		var w copied
+		locked(l.ea, func() {
+			w = a.stream.prepareCopy(64 << 10)
+			p := a.stream.p
+			p.pending.push(a.stream)
+			for range 100 {
+				p.starved += choreTime
+				assert.False(t, p.checkPending())
+			}
+			p.pending = fifo[*stream]{}
+			a.stream.commitCopy(&w)
+		})
+		resetConns(t, a, b)
+	})
+}
+
+// TestUndoneCopies: what was not told of is not counted, and no counter goes back.
+func TestUndoneCopies(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		stats, conn := l.ea.Stats(), a.Counters()
+		var w copied
+		locked(l.ea, func() { w = a.stream.prepareCopy(64 << 10) })
+		assert.Equal(t, stats.Copies, l.ea.Stats().Copies)
+		l.a.Lost(errInjected)
+		locked(l.ea, func() { assert.False(t, a.stream.commitCopy(&w)) })
+		after := l.ea.Stats()
+		assert.Equal(t, []uint64{stats.RDMASent, stats.RDMAWrites, stats.Copies.Mapped}, []uint64{after.RDMASent, after.RDMAWrites, after.Copies.Mapped})
+		assert.Equal(t, conn, a.Counters())
+		giveUp(a, b)
+	})
+}
+
+// TestLargePath: a conn says how its own data goes, not what became of another's ring.
+func TestLargePath(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		p := l.ea.core.peers[l.a.p.id]
+		a1, b1 := l.dial(t)
+		assert.False(t, a1.Maps(), "nothing is mapped yet")
+		assert.Contains(t, a1.LargePath(), "(no ring is mapped yet)")
+		warmUp(t, a1, b1)
+		p.cfg.Memory = func(pool.SharedName) (*pool.Slab, error) { return nil, errors.New("no") }
+		a2, b2 := l.dial(t)
+		warmUp(t, a2, b2)
+		before := l.ea.Stats().Copies.Mapped
+		go func() {
+			_, err := a1.Write(make([]byte, 64<<10))
+			assert.NoError(t, err)
+		}()
+		_, err := io.ReadFull(b1, make([]byte, 64<<10))
+		require.NoError(t, err)
+		assert.EqualValues(t, 64<<10, l.ea.Stats().Copies.Mapped-before)
+		assert.True(t, a1.Maps())
+		assert.Equal(t, "copy to a ring that both processes map", a1.LargePath())
+		assert.False(t, a2.Maps())
+		assert.Contains(t, a2.LargePath(), "(its ring is not mapped: no)")
+		resetConns(t, a1, b1, a2, b2)
+	})
+}
+
+// TestTooMuchMapped: no peer has more mapped of its memory than its rings can take, twice.
+func TestTooMuchMapped(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		one := l.ea.core.cfg.Budget.Stats().Foreign
+		locked(l.ea, func() {
+			m := a.stream.outLease.mapped
+			for i := range 2*mappedTotal/one + 1 {
+				other := &mappedSlab{name: pool.SharedName{Inode: uint64(i)}, supply: supply{peer: l.a.p}}
+				slab, err := l.a.p.cfg.Memory(m.name)
+				require.NoError(t, err)
+				l.a.p.mapped = append(l.a.p.mapped, other)
+				l.ea.core.suppliedMapped(other, slab, nil)
+			}
+			assert.LessOrEqual(t, l.a.p.mappedBytes(), mappedTotal)
+			assert.ErrorIs(t, l.a.p.unmapped, errTooMuch)
+		})
+		resetConns(t, a, b)
+	})
+}
+
+// TestForeignMemoryGoes with the endpoint, though that cannot be closed: the fabric has nothing
+// to do with it.
+func TestForeignMemoryGoes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, simfabric.Config{Seed: 5, Personality: simfabric.ShmMapped()}, Config{Spin: -1})
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		var w copied
+		locked(l.ea, func() { w = a.stream.prepareCopy(64 << 10) })
+		foreign := func() int64 { return l.ea.core.cfg.Budget.Stats().Foreign }
+		l.net.FailCall(l.ea.fab, simfabric.Fault{Call: simfabric.CallShutdown, More: -1, Err: errInjected})
+		require.ErrorIs(t, l.ea.Close(), errInjected)
+		assert.NotZero(t, foreign(), "while it is copied there")
+		w.mem[0] = 1
+		locked(l.ea, func() { a.stream.commitCopy(&w) })
+		assert.Zero(t, foreign())
+		l.b.Lost(errInjected)
+		giveUp(a, b)
+		_ = l.eb.Close()
+	})
+}
