@@ -38,7 +38,7 @@ build: deps ## compile everything; the benchmark goes to bin/bench, the proxy to
 	$(GO) build -o bin/ ./bench ./cmd/fabricnet
 
 .PHONY: demo
-demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric: under three minutes
+demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric: under two minutes
 	$(GO) build -o bin/bench ./bench
 	$(GO) build -o bin/http ./examples/http
 	./bin/bench -demo $(DEMO)

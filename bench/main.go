@@ -3,7 +3,7 @@
 //
 //	go run ./bench                  # every size; about a quarter of an hour
 //	go run ./bench -targets         # what the project measures itself by
-//	go run ./bench -demo            # a choice that takes a minute
+//	go run ./bench -demo            # a choice that takes a minute and a half
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
 //	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
 //	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
@@ -97,7 +97,7 @@ func parse(args []string) (plan, error) {
 	var (
 		targets   = f.Bool("targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
 		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
-		demo      = f.Bool("demo", false, "measure a one-minute choice; -modes, -sizes, -inflight, -conns, -peers, -onecore and -busy are ignored")
+		demo      = f.Bool("demo", false, "measure a choice, in a minute and a half; -modes, -sizes, -inflight, -conns, -peers, -onecore and -busy are ignored")
 		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), http (a body of 1G over HTTP/1.1), conn (dial, echo a byte, close), idle, peers (many client processes with a conn each)")
 		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc; a body of http has 1G")
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")

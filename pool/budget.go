@@ -35,7 +35,8 @@ type BudgetStats struct {
 	// Mapped is never more than Used, but for what changes while a snapshot is taken:
 	// the rest of Used is promised, or about to be mapped.
 	Mapped int64
-	// Foreign is what is mapped here of others' slabs, for which their owners pay.
+	// Foreign is the memory of other processes that is mapped here, no more than Limit. These
+	// pay for it: it is not part of Used.
 	Foreign int64
 }
 

@@ -20,7 +20,8 @@ type ConnInfo struct {
 	ProtocolVersion uint32
 	Library         string
 	Fabric, Domain  string
-	// SmallPath and LargePath describe how small and large writes travel.
+	// SmallPath and LargePath describe how this side's small and large writes travel, the
+	// latter as far as that is known: see Transport.DisableMappedRings.
 	SmallPath, LargePath string
 	// Reused: the conn did not need a rendezvous of its own.
 	Reused bool

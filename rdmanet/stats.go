@@ -44,7 +44,9 @@ type TransportStats struct {
 	RendezvousSent, RendezvousReceived uint64
 }
 
-// MemoryStats says how much of the memory budget is used, in bytes.
+// MemoryStats says how much of the memory budget is used, in bytes: Limit is MemoryLimit, Used
+// of that is in use or promised, High the most that was, and Mapped how much is there. Foreign
+// is what is mapped of peers' landing rings besides, no more than Limit.
 type MemoryStats = pool.BudgetStats
 
 // ProviderStats are the counters of all endpoints of one provider, closed ones
@@ -102,7 +104,7 @@ type Copies struct {
 	Unstaged    uint64 // sent by SendBuffer from where they were
 	Mapped      uint64 // copied by Write or SendBuffer to where the peer reads them: see Transport.DisableMappedRings
 	Reassembled uint64 // copied aside, since no Read waited when they arrived
-	Lent        uint64 // returned by RecvBuffer where they had landed
+	Lent        uint64 // returned by RecvBuffer, or passed on by WriteTo, where they had landed
 }
 
 // Stalls counts, for senders, waits for each kind of credit.

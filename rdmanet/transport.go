@@ -81,7 +81,8 @@ type Transport struct {
 	LandingRing int
 	// DisableMappedRings has large data go through libfabric between two processes of one
 	// host, too. Else, where they can map each other's landing rings, it is copied there,
-	// unless the environment variable RDMANET_MAPPED_RINGS says off.
+	// unless the environment variable RDMANET_MAPPED_RINGS says off. Either side's refusal
+	// counts for both directions.
 	DisableMappedRings bool
 	// PollTime is for how long at most a call that waits polls before it sleeps, from
 	// a microsecond to a second: polling takes a processor and saves the time of

@@ -91,13 +91,13 @@ func (r *recvCredit) creditDue() bool {
 func (p *peer) balanceDue() bool { return p.recallDue || p.spareSlots() > 0 }
 
 // spareSlots is how many slots there are to give back of those that the peer has asked for.
-// What is kept lets us go on.
-func (s *sendCredit) spareSlots() uint32 {
-	n, avail := framing.SlotsAfter(s.asked, s.given), s.avail()
-	if n <= 0 || avail <= framing.MinSlots {
+// What is kept lets us go on: see maySpend, too.
+func (p *peer) spareSlots() uint32 {
+	n, avail, least := framing.SlotsAfter(p.asked, p.given), p.avail(), uint32(framing.MinSlots+p.copies)
+	if n <= 0 || avail <= least {
 		return 0
 	}
-	return min(uint32(n), avail-framing.MinSlots)
+	return min(uint32(n), avail-least)
 }
 
 // tellBalance is what a Credit frame that is being built says besides. The limit is lowered

@@ -15,7 +15,7 @@ import (
 // 5). Nothing else of the protocol is different: the ring, its credits and its way back are.
 //
 //	prepareCopy   with the lock: takes the bytes' place in the stream and in the ring, and the
-//	              slots for the frame
+//	              slots for the frame, if maySpend
 //	copy          without. The count of writes in flight keeps the lease, and a count of
 //	              copies the memory mapped
 //	commitCopy    with the lock: sends the frame
@@ -258,11 +258,13 @@ func (s *stream) prepareCopy(n int) (w copied) {
 
 // maySpend reports whether the peer has receive slots for one more write. A copy holds its slot
 // for as long as it takes, which may be long where the user's memory has to be read from a disk
-// first: all copies together get no more than half.
+// first. All copies together hold one, or so few that the others which we know of are two more: so
+// there are some for all else, and the peer, which takes those that are held for unused, tells of
+// new ones before they have run out (see creditDue).
 func (s *stream) maySpend() bool {
 	n := s.writeSlots()
-	if s.copies() {
-		n += uint32(s.p.copies)
+	if k := s.p.copies; k > 0 && s.copies() {
+		n += uint32(k) + 2
 	}
 	return s.p.mayData(n)
 }
@@ -275,6 +277,7 @@ func (s *stream) commitCopy(w *copied) bool {
 		w.m.unmap(c)
 	}
 	up := c.endCopying()
+	full := !p.mayData(uint32(p.copies) + 3)
 	p.copies--
 	p.frames--        // announce counts it
 	if p.err != nil { // as when the endpoint was closed
@@ -291,7 +294,7 @@ func (s *stream) commitCopy(w *copied) bool {
 	p.copied++
 	s.written()
 	c.push(p)
-	if p.blocked.len() > 0 { // one may wait for this copy to end: see maySpend
+	if full { // a writer may have waited for this copy to end
 		c.touch(p)
 	}
 	return true

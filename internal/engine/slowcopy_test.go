@@ -5,60 +5,56 @@ import (
 	"io"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestSlowCopies: copies that take long, as of memory which is on a disk, leave half of the peer's
-// receive slots to all else, and the peer is not blamed for theirs.
+// TestSlowCopies: copies that take long, as of memory which is on a disk, leave receive slots of
+// the peer's to all else, however often these are used.
 func TestSlowCopies(t *testing.T) {
-	mappedLink(t, Config{PeerSlots: 8}, func(t *testing.T, l *link) {
-		const size = 16 << 10
-		slow, slowReader := l.dial(t)
-		waits, waitsReader := l.dial(t) // for one of them to end
-		warmUp(t, slow, slowReader)
-		var copies []copied
-		copyAll := func() {
+	for slots := framing.MinSlots; slots <= 4*framing.MinSlots; slots++ {
+		mappedLink(t, Config{PeerSlots: slots}, func(t *testing.T, l *link) { testSlowCopies(t, l, slots) })
+	}
+}
+
+func testSlowCopies(t *testing.T, l *link, slots int) {
+	const size = 16 << 10
+	slow, slowReader := l.dial(t)
+	waits, waitsReader := l.dial(t) // for one of them to end
+	warmUp(t, slow, slowReader)
+	warmUp(t, waits, waitsReader)
+	a, b := l.dial(t)
+	var copies []copied
+	for range 20 {
+		locked(l.ea, func() {
 			for w := slow.stream.prepareCopy(size); w.mem != nil; w = slow.stream.prepareCopy(size) {
 				copies = append(copies, w)
 			}
-		}
-		locked(l.ea, copyAll)
-		assert.Greater(t, len(copies), 1)
-		assert.LessOrEqual(t, uint32(len(copies)), l.a.p.avail())
-		a, b := l.dial(t)
-		for range 20 {
-			start := time.Now()
-			_, err := a.Write([]byte{1})
-			require.NoError(t, err)
-			_, err = b.Read(make([]byte, 1))
-			require.NoError(t, err)
-			assert.Zero(t, time.Since(start))
-			time.Sleep(time.Second)
-		}
-		warmUp(t, waits, waitsReader)
-		locked(l.ea, func() { require.True(t, waits.stream.copies()) })
-		locked(l.ea, copyAll) // slots may have come back
-		wrote := make(chan error, 1)
-		go func() {
-			_, err := waits.Write(make([]byte, size))
-			wrote <- err
-		}()
-		synctest.Wait()
-		assert.Empty(t, wrote)
-		for i := range copies {
-			locked(l.ea, func() { assert.True(t, slow.stream.commitCopy(&copies[i])) })
-			synctest.Wait()
-			assert.Len(t, wrote, 1, "the first that ends makes room")
-		}
-		require.NoError(t, <-wrote)
-		resetConns(t, slow, slowReader, waits, waitsReader, a, b)
-	})
+			assert.LessOrEqual(t, len(copies), slots/2-1)
+			assert.False(t, waits.stream.copies() && waits.stream.maySpend())
+		})
+		require.NotEmpty(t, copies)
+		_, err := a.Write([]byte{1})
+		require.NoError(t, err)
+		_, err = b.Read(make([]byte, 1))
+		require.NoError(t, err)
+	}
+	wrote := make(chan error, 1)
+	go func() {
+		_, err := waits.Write(make([]byte, size))
+		wrote <- err
+	}()
+	synctest.Wait()
+	for i := range copies {
+		locked(l.ea, func() { assert.True(t, slow.stream.commitCopy(&copies[i])) })
+	}
+	require.NoError(t, <-wrote)
+	resetConns(t, slow, slowReader, waits, waitsReader, a, b)
 }
 
 // TestCopiesAreNotOwed: while copies are under way the peer does not owe what they hold.
