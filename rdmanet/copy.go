@@ -30,11 +30,12 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	defer copyBuffers.Put(buf)
 	for {
 		m, rerr := r.Read(buf[:])
+		var werr error
 		if m > 0 {
-			m, err = c.Write(buf[:m])
+			m, werr = c.Write(buf[:m])
 			n += int64(m)
 		}
-		if done, err := copied(rerr, err); done {
+		if done, err := copied(rerr, werr); done {
 			return n, err
 		}
 	}

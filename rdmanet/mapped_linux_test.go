@@ -125,6 +125,9 @@ func TestFilesAndMappedRings(t *testing.T) {
 			require.NoError(t, f.Truncate(size))
 			_, err = c.ReadFrom(f)
 			require.NoError(t, err)
+			n, err := c.ReadFrom(f)
+			require.NoError(t, err, "at its end")
+			require.Zero(t, n)
 			require.NoError(t, c.CloseWrite())
 			assert.EqualValues(t, size, <-read)
 			copies := client.Stats().Providers["shm"].Copies
