@@ -44,7 +44,7 @@ func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
 		return nil, name, os.NewSyscallError("ftruncate", err)
 	}
 	// Where there is no memory that is an error here, and a signal at the first touch.
-	err = error(unix.EINTR) // older kernels give up at any signal, such as the profiler's
+	err = unix.EINTR // older kernels give up at any signal, such as the profiler's
 	for errors.Is(err, unix.EINTR) {
 		err = unix.Fallocate(fd, 0, 0, int64(size))
 	}
