@@ -192,6 +192,9 @@ func TestFrozenAtAnyMoment(t *testing.T) {
 				e = &echoed{c: dial(t, d, addr)}
 			}
 			t.Logf("stopped %d times, %d times while it held a lock", times, resets)
+			if provider == "shm" && os.Getenv(mappedVar) != "off" {
+				assert.Positive(t, tr.Stats().Providers[provider].Copies.Mapped, "some of them in mid-copy")
+			}
 			require.NoError(t, e.c.Close())
 		})
 	}
