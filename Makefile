@@ -52,7 +52,7 @@ demo: deps ## TCP and fabric side by side, then a file over HTTP over the fabric
 # as in most containers and with Ubuntu's ptrace_scope: that is other code of libfabric's,
 # with other times.
 UNMAPPED := RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm
-LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|Alloc|Resident
+LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|Alloc
 
 .PHONY: test
 test: deps ## vet, compile without cgo and for darwin, then all tests with -race, a gibibyte over HTTP, and shm without mapped rings, with CMA and without
