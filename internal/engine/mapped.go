@@ -27,13 +27,6 @@ import (
 // errNotShared: the peer could not share it.
 var errNotShared = errors.New("the peer does not share it")
 
-// errTooMuch: it is more than mappedTotal.
-var errTooMuch = fmt.Errorf("%d MiB of the peer's memory are mapped already", mappedTotal>>20)
-
-// mappedTotal is how many bytes of one peer's memory are mapped at most: all of its rings, and
-// as much again of what has not been unmapped yet.
-const mappedTotal = 2 * ringsTotal
-
 // errNotWithin: the peer has named a place that is not in the file.
 var errNotWithin = errors.New("it does not lie where the peer says")
 
@@ -119,10 +112,6 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 	case m.state == mapGone:
 		m.unmap(c)
 		return
-	case err == nil && m.supply.peer.mappedBytes() > mappedTotal:
-		m.unmap(c)
-		err = errTooMuch
-		fallthrough
 	case err != nil:
 		m.change(func() { m.state = mapFailed })
 		m.supply.peer.unmapped = err
@@ -135,16 +124,6 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 		}
 	}
 	m.waits = nil
-}
-
-// mappedBytes is how much of the peer's memory is mapped.
-func (p *peer) mappedBytes() (n int) {
-	for _, m := range p.mapped {
-		if m.slab != nil {
-			n += len(m.slab.Bytes())
-		}
-	}
-	return n
 }
 
 // unmap gives the mapping up.

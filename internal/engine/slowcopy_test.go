@@ -123,28 +123,6 @@ func TestLargePath(t *testing.T) {
 	})
 }
 
-// TestTooMuchMapped: no peer has more mapped of its memory than its rings can take, twice.
-func TestTooMuchMapped(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		warmUp(t, a, b)
-		one := l.ea.core.cfg.Budget.Stats().Foreign
-		locked(l.ea, func() {
-			m := a.stream.outLease.mapped
-			for i := range 2*mappedTotal/one + 1 {
-				other := &mappedSlab{name: pool.SharedName{Inode: uint64(i)}, supply: supply{peer: l.a.p}}
-				slab, err := l.a.p.cfg.Memory(m.name)
-				require.NoError(t, err)
-				l.a.p.mapped = append(l.a.p.mapped, other)
-				l.ea.core.suppliedMapped(other, slab, nil)
-			}
-			assert.LessOrEqual(t, l.a.p.mappedBytes(), mappedTotal)
-			assert.ErrorIs(t, l.a.p.unmapped, errTooMuch)
-		})
-		resetConns(t, a, b)
-	})
-}
-
 // TestForeignMemoryGoes with the endpoint, though that cannot be closed: the fabric has nothing
 // to do with it.
 func TestForeignMemoryGoes(t *testing.T) {
