@@ -321,6 +321,11 @@ func twoEnds(h *hostile) error {
 	if err := h.open(1); err != nil {
 		return err
 	}
+	return h.endTwice()
+}
+
+// endTwice says of the first stream that it ends here, and then that it ends there.
+func (h *hostile) endTwice() error {
 	for pos := range uint64(2) {
 		if err := h.send(frame{Header: framing.Header{Type: framing.TypeFin, Stream: 1, Pos: 100 + pos}}); err != nil {
 			return ended(err)

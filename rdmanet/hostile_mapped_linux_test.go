@@ -124,10 +124,8 @@ func scribbledAfterEnd(h *hostile) error {
 	}
 	defer slab.Close()
 	defer scribble(slab.Bytes())()
-	for pos := range uint64(2) {
-		if err := h.send(frame{Header: framing.Header{Type: framing.TypeFin, Stream: 1, Pos: 100 + pos}}); err != nil {
-			return ended(err)
-		}
+	if err := h.endTwice(); err != nil {
+		return err
 	}
 	if !h.cutOff(patience) {
 		return errors.New("two ends, and not cut off")
@@ -186,20 +184,18 @@ func ringIn(file func() (int, error)) func(*hostile) error {
 		if err := h.grants(framing.Lease{Addr: slab.Region().Base(), Key: slab.Region().Key(), Shared: shared}); err != nil {
 			return err
 		}
-		return h.written(1, false) // later ones may have no frame
+		return h.written(false) // later ones may have no frame
 	}
 }
 
-// written waits for so many of the listener's writes, which are copies or not.
-func (h *hostile) written(n int, copied bool) error {
-	for range n {
-		f, err := h.await(framing.TypeLarge)
-		if err != nil {
-			return err
-		}
-		if landed := f.Flags&framing.FlagLanded != 0; landed != copied {
-			return fmt.Errorf("a write that is a copy: %t", landed)
-		}
+// written waits for one of the listener's writes, which is a copy or not.
+func (h *hostile) written(copied bool) error {
+	f, err := h.await(framing.TypeLarge)
+	if err != nil {
+		return err
+	}
+	if landed := f.Flags&framing.FlagLanded != 0; landed != copied {
+		return fmt.Errorf("a write that is a copy: %t", landed)
 	}
 	return nil
 }
@@ -218,14 +214,11 @@ func ringGoesAway(h *hostile) error {
 	if err := h.grants(framing.Lease{Addr: b.Addr, Key: b.Key, Shared: shared}); err != nil {
 		return err
 	}
-	punch := func() error {
-		return unix.Fallocate(int(b.Shared.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, ringSize)
-	}
 	for range 4 {
-		if err := h.written(1, true); err != nil {
+		if err := h.written(true); err != nil {
 			return err
 		}
-		if err := punch(); err != nil {
+		if err := unix.Fallocate(int(b.Shared.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, ringSize); err != nil {
 			return err
 		}
 	}

@@ -235,17 +235,25 @@ func (s *stream) prepareCopy(n int) (w copied) {
 	return w
 }
 
-// maySpend reports whether the peer has receive slots for one more write. A copy holds its slot
-// for as long as it takes, which may be long where the user's memory has to be read from a disk
-// first. All copies together hold one, or so few that the others which we know of are two more: so
-// there are some for all else, and the peer, which takes those that are held for unused, tells of
-// new ones before they have run out (see creditDue).
+// maySpend reports whether the peer has receive slots for one more write.
 func (s *stream) maySpend() bool {
 	n := s.writeSlots()
-	if k := s.p.copies; k > 0 && s.copies() {
-		n += uint32(k) + 2
+	if s.copies() {
+		n += s.p.besideCopies()
 	}
 	return s.p.mayData(n)
+}
+
+// besideCopies is how many of the peer's receive slots another copy has to leave. A copy holds
+// its slot for as long as it takes, which may be long where the user's memory has to be read from
+// a disk first. All copies together hold one, or so few that the others which we know of are two
+// more: so there are some for all else, and the peer, which takes those that are held for unused,
+// tells of new ones before they have run out (see creditDue).
+func (p *peer) besideCopies() uint32 {
+	if p.copies == 0 {
+		return 0
+	}
+	return uint32(p.copies) + 2
 }
 
 // commitCopy tells the peer of the bytes that were copied. It reports false if that was lost
@@ -256,7 +264,7 @@ func (s *stream) commitCopy(w *copied) bool {
 		w.m.unmap(c)
 	}
 	up := c.endCopying()
-	full := !p.mayData(uint32(p.copies) + 3)
+	full := !p.mayData(1 + p.besideCopies())
 	p.copies--
 	p.frames--        // announce counts it
 	if p.err != nil { // as when the endpoint was closed

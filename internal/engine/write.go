@@ -50,9 +50,7 @@ func (s *stream) fill(b []byte) int {
 	}
 	t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]
 	copy(t.src.mem[n:], b)
-	s.place(k)
-	s.countLarge(k)
-	s.outLease.unread.extend(s.largeOut)
+	s.extendWrite(k)
 	s.p.pushTail()
 	return k
 }
@@ -105,9 +103,7 @@ func (s *stream) commitLarge(src source, left int) bool {
 	if s.extends(k) && n == t.src.slots*stepSize && s.p.c.stage.Adjoin(t.src.slot+uint32(t.src.slots)-1, src.slot) {
 		t.src.slots++
 		t.src.mem = s.p.c.stage.Span(t.src.slot, t.src.slots)[:n+k]
-		s.place(k)
-		s.countLarge(k)
-		s.outLease.unread.extend(s.largeOut)
+		s.extendWrite(k)
 	} else {
 		s.p.seal()
 		if s.largeRoom(left, stepSize) < k { // it may have been the tail's room
@@ -142,6 +138,13 @@ func (s *stream) beginWrite(n int) {
 	s.place(n)
 	s.outLease.unread.add(s.largeOut)
 	s.writing++
+}
+
+// extendWrite adds n bytes to the write that was begun last.
+func (s *stream) extendWrite(n int) {
+	s.place(n)
+	s.countLarge(n)
+	s.outLease.unread.extend(s.largeOut)
 }
 
 // place gives the next n bytes of large data their place.
