@@ -150,7 +150,7 @@ soak: deps ## the long form of what depends on timing or chance, in two hours; t
 	./scripts/soak.sh
 
 .PHONY: bench
-bench: deps ## what the targets need, and the verdict, in ten minutes, kept in bench/results; BENCH has the flags
+bench: deps ## what the targets need, and the verdict, in a quarter of an hour, kept in bench/results; BENCH has the flags
 	$(GO) build -buildvcs=auto -o bin/bench ./bench
 	mkdir -p bench/results
 	./bin/bench $(BENCH)

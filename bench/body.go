@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -12,35 +13,50 @@ import (
 	"time"
 )
 
-// bodySize is how long a body is in the mode http, in bytes.
-const bodySize = 1 << 30
+// What is fetched in the mode http, in bytes: something small from memory, or a large file.
+const (
+	pageSize = 64
+	bodySize = 1 << 30
+)
 
-// bodyTime is about how long two bodies take.
+// bodyTime is about how long two large bodies take.
 const bodyTime = time.Second
 
-// serveBodies runs the same HTTP server over every transport until l is closed. It serves a
-// file, which net/http hands to the conn as a whole: over TCP the kernel sends it from its
-// own cache (sendfile(2)).
-func serveBodies(l net.Listener) (err error) {
-	f, err := os.CreateTemp("", "bench-body")
+// serveBodies runs the same HTTP server over every transport until l is closed.
+func serveBodies(l net.Listener, size int) (err error) {
+	handler, end, err := bodyHandler(size)
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, f.Close(), os.Remove(f.Name())) }()
-	if err := f.Truncate(bodySize); err != nil {
-		return err
-	}
-	if _, err := io.Copy(io.Discard, f); err != nil { // no disk is measured
-		return err
-	}
-	s := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, f.Name()) }),
-		ReadHeaderTimeout: slack,
-	}
+	defer func() { err = errors.Join(err, end()) }()
+	s := &http.Server{Handler: handler, ReadHeaderTimeout: slack}
 	if err := s.Serve(l); !errors.Is(err, net.ErrClosed) && !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
 	return s.Close()
+}
+
+// bodyHandler answers every request with size bytes. A large body is a file, which net/http
+// hands to the conn as a whole: over TCP the kernel sends it from its own cache (sendfile(2)).
+func bodyHandler(size int) (handler http.HandlerFunc, end func() error, err error) {
+	if size < bodySize {
+		body := bytes.Repeat([]byte{'x'}, size)
+		return func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = w.Write(body) // the client notices
+		}, func() error { return nil }, nil
+	}
+	f, err := os.CreateTemp("", "bench-body")
+	if err != nil {
+		return nil, nil, err
+	}
+	end = func() error { return errors.Join(f.Close(), os.Remove(f.Name())) }
+	if err := f.Truncate(int64(size)); err != nil {
+		return nil, nil, errors.Join(err, end())
+	}
+	if _, err := io.Copy(io.Discard, f); err != nil { // no disk is measured
+		return nil, nil, errors.Join(err, end())
+	}
+	return func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, f.Name()) }, end, nil
 }
 
 // openBodies returns a client for every conn.
@@ -50,7 +66,7 @@ func openBodies(j job, dial dialer) ([]worker, func() error, error) {
 	for range j.Conns {
 		t := &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) { return dial() }}
 		clients = append(clients, t)
-		workers = append(workers, fetcher(&http.Client{Transport: t}))
+		workers = append(workers, fetcher(&http.Client{Transport: t}, int64(j.Size)))
 	}
 	return workers, func() error {
 		for _, t := range clients {
@@ -60,13 +76,13 @@ func openBodies(j job, dial dialer) ([]worker, func() error, error) {
 	}, nil
 }
 
-// fetcher fetches one body after the other and looks at none of it.
-func fetcher(client *http.Client) worker {
-	buf := make([]byte, readSize)
-	return repeat(math.MaxInt, func() error { return fetch(client, buf) })
+// fetcher fetches one body of a size after the other and looks at none of it.
+func fetcher(client *http.Client, size int64) worker {
+	buf := make([]byte, min(size+1, readSize))
+	return repeat(math.MaxInt, func() error { return fetch(client, buf, size) })
 }
 
-func fetch(client *http.Client, buf []byte) error {
+func fetch(client *http.Client, buf []byte, size int64) error {
 	r, err := client.Get("http://server/")
 	if err != nil {
 		return err
@@ -74,8 +90,8 @@ func fetch(client *http.Client, buf []byte) error {
 	defer r.Body.Close()
 	// What Discard would read with is 8 KiB.
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, r.Body, buf)
-	if err == nil && (r.StatusCode != http.StatusOK || n != bodySize) {
-		err = fmt.Errorf("%s with %d of %d bytes", r.Status, n, bodySize)
+	if err == nil && (r.StatusCode != http.StatusOK || n != size) {
+		err = fmt.Errorf("%s with %d of %d bytes", r.Status, n, size)
 	}
 	return err
 }

@@ -48,12 +48,12 @@ type job struct {
 // A reply is one line of JSON on a process's standard output. The server's
 // first comes unasked, with its address.
 type reply struct {
-	Address string `json:",omitempty"`
-	Usage   usage  `json:",omitzero"`
-	Sample  sample `json:",omitzero"`
-	// A peer says when its turn began, and what its operations took: how many there
-	// are in which bucket of the histogram.
-	Began time.Time      `json:",omitzero"`
+	Address string    `json:",omitempty"`
+	Usage   usage     `json:",omitzero"`
+	Sample  sample    `json:",omitzero"`
+	Began   time.Time `json:",omitzero"` // of a peer: when its turn began
+	// Times is what the sample's operations took: how many there are in which bucket of
+	// the histogram.
 	Times map[int]uint64 `json:",omitempty"`
 	Offer *offer         `json:",omitempty"` // of the server of another machine
 	Error string         `json:",omitempty"`
@@ -116,7 +116,7 @@ func serve(l net.Listener, j job, m *meter) error {
 	case modeRPC:
 		return serveCalls(l)
 	case modeHTTP:
-		return serveBodies(l)
+		return serveBodies(l, j.Size)
 	case modePeers:
 		return serveConns(l, m.counting(serveTurns))
 	}
@@ -139,7 +139,7 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	if err != nil {
 		return err
 	}
-	if _, err := workAll(workers, j.WarmUp, m); err != nil {
+	if err := warmUp(ctx, j, transport, workers, m); err != nil {
 		return errors.Join(err, closeAll())
 	}
 	if err := out.Encode(reply{}); err != nil {
@@ -150,25 +150,34 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 		if err := profile.start(); err != nil {
 			return errors.Join(err, closeAll())
 		}
-		s, err := workAll(workers, j.Time, m)
+		s, times, err := workTogether(workers, j.Time, m)
 		if err != nil {
 			return errors.Join(err, closeAll())
 		}
-		if err := out.Encode(reply{Sample: s}); err != nil {
+		s.take(times)
+		if err := out.Encode(reply{Sample: s, Times: times.counted()}); err != nil {
 			return err
 		}
 	}
 	return errors.Join(in.Err(), profile.stop(), closeAll())
 }
 
-// workAll runs all workers at once for about d and sums up what they did.
-func workAll(workers []worker, d time.Duration, m *meter) (sample, error) {
-	s, all, err := workTogether(workers, d, m)
-	s.take(all)
-	return s, err
+// warmUp has the workers work without being measured. Before a first conn there is none:
+// libfabric only lists its providers.
+func warmUp(ctx context.Context, j job, transport carrier, workers []worker, m *meter) error {
+	if j.Mode != modeFirst {
+		_, _, err := workTogether(workers, j.WarmUp, m)
+		return err
+	}
+	l, err := transport.listen(ctx)
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
-// workTogether is workAll with the operations' times by themselves.
+// workTogether runs all workers at once for about d and sums up what they did; the
+// operations' times are by themselves.
 func workTogether(workers []worker, d time.Duration, m *meter) (sample, *histogram, error) {
 	all := new(histogram)
 	histograms := make([]histogram, len(workers))

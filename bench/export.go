@@ -53,6 +53,7 @@ var csvColumns = []csvColumn{
 	number("p90_us", func(r result) float64 { return r.P90us }),
 	number("p99_us", func(r result) float64 { return r.P99us }),
 	number("p999_us", func(r result) float64 { return r.P999us }),
+	number("p99_pooled_us", func(r result) float64 { return r.P99Pooled }),
 	number("ops_per_s", func(r result) float64 { return r.OpsPerS }),
 	number("gb_per_s", func(r result) float64 { return r.GBPerS }),
 	number("cpu_us_per_op", func(r result) float64 { return r.CPUusPer }),
@@ -140,7 +141,7 @@ func benchName(c cell) string {
 func (s sample) values(c cell) []benchfmt.Value {
 	ops := float64(s.Ops)
 	list := []benchfmt.Value{{Value: ratio(float64(s.Elapsed), ops), Unit: "ns/op"}}
-	if c.Mode != modeConn {
+	if c.Mode != modeConn && c.Mode != modeFirst {
 		list = append(list, benchfmt.Value{Value: ratio(ops*float64(c.Size)/1e6, s.Elapsed.Seconds()), Unit: "MB/s"})
 	}
 	for _, v := range []benchfmt.Value{

@@ -63,7 +63,7 @@ func TestAKeptResultIsWrittenInEveryForm(t *testing.T) {
 
 func TestCSVHasTheFieldsOfJSON(t *testing.T) {
 	full := result{
-		cell: lat64.over(overShm), P50us: 1.25, P50Best: 2, P90us: 3, P99us: 4, P999us: 5, OpsPerS: 6, GBPerS: 7, CPUusPer: 8, CPUsPerGB: 9,
+		cell: lat64.over(overShm), P50us: 1.25, P50Best: 2, P90us: 3, P99us: 4, P999us: 5, P99Pooled: 5.5, OpsPerS: 6, GBPerS: 7, CPUusPer: 8, CPUsPerGB: 9,
 		Mallocs: 10, Fairness: 11, CPUPercent: 12, Registered: 13, Resident: 14, Rounds: 15, Error: "a, \"b\"\nc",
 		ServerUsed: 16, ServerMapped: 17, ServerResident: 18, ClientUsed: 19, ClientMapped: 20, ClientResident: 21, NotPossible: "why",
 	}

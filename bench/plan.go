@@ -15,8 +15,11 @@ const (
 	modeRPC  = "rpc"  // a gRPC unary call that echoes size bytes
 	modeConn = "conn" // dial, echo one byte, close
 	modeZC   = "zc"   // like bw, stamped and verified, by the zero-copy calls
-	modeHTTP = "http" // a body over HTTP/1.1
-	modeIdle = "idle" // conns that do nothing, or peers
+	modeHTTP = "http" // GETs of size bytes over HTTP/1.1
+	// modeFirst is the first conn of a client process, and its first byte there and back.
+	// libfabric's providers are listed before: that is done once in a process, and takes long.
+	modeFirst = "first"
+	modeIdle  = "idle" // conns that do nothing, or peers
 )
 
 // The transports.
@@ -194,12 +197,12 @@ func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
 					return nil, err
 				}
 			}
-		case modeConn, modeIdle:
+		case modeConn, modeIdle, modeFirst:
 			ofMode = []int{1}
 		case modeHTTP:
-			ofMode = []int{bodySize}
+			ofMode = []int{pageSize, bodySize}
 		default:
-			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, http, conn, idle, and for one machine peers", mode)
+			return nil, fmt.Errorf("unknown mode %q: have lat, bw, zc, rpc, http, conn, idle, and for one machine first and peers", mode)
 		}
 		for _, size := range ofMode {
 			for _, n := range conns {
@@ -273,7 +276,10 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 // takes to start and end them, and to mark the server's memory.
 func (j job) takes() time.Duration {
 	d := j.WarmUp + j.Time
-	if j.Mode == modeHTTP { // a body takes what it takes, and each conn moves one at least, twice
+	if j.Mode == modeFirst {
+		return firstConns * startTime
+	}
+	if j.Size == bodySize { // a body takes what it takes, and each conn moves one at least, twice
 		d += time.Duration(j.Conns) * bodyTime
 	}
 	switch {
@@ -310,6 +316,9 @@ func (p plan) job(c cell) job {
 		d *= 5
 	}
 	j := job{cell: c, Host: p.host, WarmUp: d / 4, Time: d, Profile: p.profileDir}
+	if c.Mode == modeFirst {
+		j.WarmUp = 0
+	}
 	if c.Mode == modeIdle && c.Idle > 0 {
 		j.WarmUp = settleTime
 	}

@@ -91,7 +91,7 @@ func TestParse(t *testing.T) {
 	p, err = parse([]string{"-targets", "-providers", "shm,tcp;ofi_rxm,net"})
 	require.NoError(t, err)
 	assert.GreaterOrEqual(t, p.rounds, 5)
-	assert.Less(t, p.estimate(), 12*time.Minute)
+	assert.Less(t, p.estimate(), 14*time.Minute)
 
 	p, err = parse([]string{"-verbs", "-enforce", "-host", "10.9.0.1"})
 	require.NoError(t, err)

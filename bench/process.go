@@ -143,6 +143,9 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
+	if j.Mode == modeFirst {
+		return measureFirst(ctx, program, j, server)
+	}
 	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
 		return sample{}, err
@@ -154,6 +157,43 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 		return sample{}, err
 	}
 	if _, err := client.ask(ready.Address); err != nil {
+		return sample{}, err
+	}
+	return measureBetween(server, client)
+}
+
+// firstConns is how many processes have their first conn measured in a round, one after the
+// other.
+const firstConns = 9
+
+// measureFirst measures the first conn of one client process after the other.
+func measureFirst(ctx context.Context, program string, j job, server *process) (all sample, err error) {
+	ready, err := server.receive()
+	if err != nil {
+		return sample{}, err
+	}
+	var times histogram
+	for range firstConns {
+		s, err := measureClient(ctx, program, j, server, ready.Address)
+		if err != nil {
+			return sample{}, err
+		}
+		times.addCounted(s.times)
+		all = all.plus(s)
+	}
+	all.take(&times)
+	all.times = times.counted()
+	return all, nil
+}
+
+// measureClient is one of them.
+func measureClient(ctx context.Context, program string, j job, server *process, address string) (s sample, err error) {
+	client, err := start(ctx, program, roleClient, j)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, client.stop()) }()
+	if _, err := client.ask(address); err != nil {
 		return sample{}, err
 	}
 	return measureBetween(server, client)
@@ -176,6 +216,7 @@ func measureBetween(server, client *process) (sample, error) {
 	}
 	s := measured.Sample
 	s.Server = after.Usage.since(before.Usage)
+	s.times = measured.Times
 	return s, nil
 }
 

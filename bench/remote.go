@@ -205,7 +205,7 @@ func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out 
 	return err
 }
 
-// mostBytes is how large an operation may be. A body is never in memory as a whole.
+// mostBytes is how large an operation may be. A large body is never in memory as a whole.
 func (j job) mostBytes() int {
 	if j.Mode == modeHTTP {
 		return bodySize

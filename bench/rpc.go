@@ -9,10 +9,14 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/experimental"
 	"google.golang.org/grpc/interop/grpc_testing"
 
 	"github.com/seed202c38ff/fabricnet/grpcdialer"
 )
+
+// gRPC runs over every transport as docs/tuning.md says.
+func init() { experimental.SetDefaultBufferPool(grpcdialer.BufferPool()) }
 
 // maxMessage is above the largest message, and above gRPC's default of 4 MiB.
 const maxMessage = 64 << 20

@@ -173,6 +173,8 @@ func openWorkers(ctx context.Context, j job, dial dialer, m *meter) ([]worker, f
 			workers[i] = connect(dial, maxDials/2/j.Conns) // half to warm up
 		}
 		return workers, func() error { return nil }, nil
+	case modeFirst:
+		return []worker{connect(dial, 1)}, func() error { return nil }, nil
 	case modeRPC:
 		return openCalls(ctx, j, dial)
 	case modeHTTP:

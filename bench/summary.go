@@ -18,6 +18,10 @@ type sample struct {
 	Client usage `json:"client"`
 	Server usage `json:"server"`
 
+	// times is what the operations took, in a histogram's buckets: nil for what was read from
+	// a file, and for rsockets.
+	times map[int]uint64
+
 	// Alone is, for one peer among idle ones, what a peer with a server of its own has
 	// done, right before or after.
 	Alone *sample `json:"alone,omitempty"`
@@ -28,6 +32,15 @@ func (s *sample) take(h *histogram) {
 	s.Ops, s.P50, s.P90, s.P99, s.P999 = h.total, h.quantile(0.50), h.quantile(0.90), h.quantile(0.99), h.quantile(0.999)
 }
 
+// plus is both together, but for what take fills in.
+func (s sample) plus(o sample) sample {
+	s.Elapsed += o.Elapsed
+	s.Fairness = 1
+	s.Client.CPU, s.Client.Mallocs = s.Client.CPU+o.Client.CPU, s.Client.Mallocs+o.Client.Mallocs
+	s.Server.CPU, s.Server.Mallocs = s.Server.CPU+o.Server.CPU, s.Server.Mallocs+o.Server.Mallocs
+	return s
+}
+
 func (s sample) cpu() time.Duration { return s.Client.CPU + s.Server.CPU }
 
 func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
@@ -36,11 +49,12 @@ func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
 // cell: Error says why, and the figures are 0.
 type result struct {
 	cell
-	P50us     float64 `json:"p50_us"`      // of one operation; for bw of one Write
-	P50Best   float64 `json:"p50_best_us"` // the least of the rounds' p50s
-	P90us     float64 `json:"p90_us"`      // like p50_us; 0 in files from before it was kept
-	P99us     float64 `json:"p99_us"`      // like p50_us
-	P999us    float64 `json:"p999_us"`     // like p90_us
+	P50us     float64 `json:"p50_us"`        // of one operation; for bw of one Write
+	P50Best   float64 `json:"p50_best_us"`   // the least of the rounds' p50s
+	P90us     float64 `json:"p90_us"`        // like p50_us; 0 in files from before it was kept
+	P99us     float64 `json:"p99_us"`        // like p50_us
+	P999us    float64 `json:"p999_us"`       // like p90_us
+	P99Pooled float64 `json:"p99_pooled_us"` // of the operations of all rounds together; like p90_us
 	OpsPerS   float64 `json:"ops_per_s"`
 	GBPerS    float64 `json:"gb_per_s"`      // 1e9 bytes of payload, one way
 	CPUusPer  float64 `json:"cpu_us_per_op"` // both processes
@@ -96,6 +110,7 @@ func summarize(c cell, rounds []sample) result {
 		Rounds:    len(rounds),
 		Samples:   rounds,
 	}
+	r.P99Pooled = pooledP99(rounds)
 	for i, s := range rounds {
 		if p50 := micros(s.P50); i == 0 || p50 < r.P50Best {
 			r.P50Best = p50
@@ -123,6 +138,19 @@ func summarize(c cell, rounds []sample) result {
 		r.Fairness = over(func(s sample) float64 { return s.Fairness })
 	}
 	return r
+}
+
+// pooledP99 is the 99th percentile of all rounds' operations, in microseconds, 0 if their times
+// were not kept.
+func pooledP99(rounds []sample) float64 {
+	var all histogram
+	for _, s := range rounds {
+		if s.times == nil {
+			return 0
+		}
+		all.addCounted(s.times)
+	}
+	return micros(all.quantile(0.99))
 }
 
 // ratiosTo has f of each round to g of the other's same round, and f's median to g's best.

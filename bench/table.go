@@ -130,7 +130,7 @@ func memoryText(used, mapped, resident float64) string {
 // workText names a row's work: "rpc 64", "rpc 64 x64" for 64 calls in flight.
 func workText(c cell) string {
 	text := c.Mode
-	if c.Mode != modeConn && c.Mode != modeIdle {
+	if c.Mode != modeConn && c.Mode != modeIdle && c.Mode != modeFirst {
 		text += " " + sizeText(c.Size)
 	}
 	if c.Inflight > 1 {
@@ -145,7 +145,7 @@ func workText(c cell) string {
 // mainFigure is what a row is read for: how long an operation takes, or, of streams, the rate.
 func (r result) mainFigure() figure {
 	switch {
-	case r.Mode == modeBW, r.Mode == modeZC, r.Mode == modeHTTP, r.Inflight > 1, r.Conns > 1, r.Busy > 1:
+	case r.Mode == modeBW, r.Mode == modeZC, r.Size == bodySize, r.Inflight > 1, r.Conns > 1, r.Busy > 1:
 		return rate
 	}
 	return p50

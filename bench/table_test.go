@@ -90,7 +90,7 @@ func TestJSONHasTheDocumentedFields(t *testing.T) {
 		rows = append(rows, row.(map[string]any))
 	}
 	require.Len(t, rows, 4)
-	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "busy_host", "p50_us", "p50_best_us", "p90_us", "p99_us", "p999_us",
+	want := []string{"mode", "transport", "provider", "size", "inflight", "conns", "one_core", "busy_host", "p50_us", "p50_best_us", "p90_us", "p99_us", "p999_us", "p99_pooled_us",
 		"ops_per_s", "gb_per_s", "cpu_us_per_op", "cpu_s_per_gb", "allocs_per_op", "rounds"}
 	for _, row := range rows[:3] {
 		var names []string

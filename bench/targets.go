@@ -1,5 +1,7 @@
 package main
 
+import "slices"
+
 // A figure is one number of a result.
 type figure struct {
 	of     func(result) float64
@@ -11,6 +13,8 @@ var (
 	p50        = figure{of: func(r result) float64 { return r.P50us }}
 	p50Best    = figure{of: func(r result) float64 { return r.P50Best }}
 	p99        = figure{of: func(r result) float64 { return r.P99us }}
+	p99Pooled  = figure{of: func(r result) float64 { return r.P99Pooled }}
+	p50inMs    = figure{of: func(r result) float64 { return r.P50us / 1000 }, unit: " ms"}
 	mean       = figure{of: func(r result) float64 { return ratio(1e6, r.OpsPerS) }} // of one operation at a time
 	rate       = figure{of: func(r result) float64 { return r.OpsPerS }, higher: true}
 	cpuPerOp   = figure{of: func(r result) float64 { return r.CPUusPer }}
@@ -41,6 +45,12 @@ func (c cell) over(v carriage) cell {
 	return c
 }
 
+// onBusyHost is the work c beside a program that computes on every CPU.
+func (c cell) onBusyHost() cell {
+	c.Load = true
+	return c
+}
+
 // The works that have targets.
 var (
 	lat64    = cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1}
@@ -53,14 +63,18 @@ var (
 	rpc64    = cell{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1}
 	rpc64One = cell{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1, OneCore: true}
 	rpc64x64 = cell{Mode: modeRPC, Size: 64, Inflight: 64, Conns: 1}
+	rpc16K   = cell{Mode: modeRPC, Size: 16 << 10, Inflight: 1, Conns: 1}
+	rpc64K   = cell{Mode: modeRPC, Size: 64 << 10, Inflight: 1, Conns: 1}
 	rpc1M    = cell{Mode: modeRPC, Size: 1 << 20, Inflight: 1, Conns: 1}
 	rpc1Mx8  = cell{Mode: modeRPC, Size: 1 << 20, Inflight: 8, Conns: 1}
 	lat16K   = cell{Mode: modeLat, Size: 16 << 10, Inflight: 1, Conns: 1}
 	lat64K   = cell{Mode: modeLat, Size: 64 << 10, Inflight: 1, Conns: 1}
 	lat1M    = cell{Mode: modeLat, Size: 1 << 20, Inflight: 1, Conns: 1}
 	body     = cell{Mode: modeHTTP, Size: bodySize, Inflight: 1, Conns: 1}
-	busy64K  = cell{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: 1, Load: true}
-	busy1M   = cell{Mode: modeBW, Size: 1 << 20, Inflight: 1, Conns: 1, Load: true}
+	get64    = cell{Mode: modeHTTP, Size: pageSize, Inflight: 1, Conns: 1}
+	first    = cell{Mode: modeFirst, Size: 1, Inflight: 1, Conns: 1}
+	busy64K  = bw64K.onBusyHost()
+	busy1M   = bw1M.onBusyHost()
 	idle1000 = cell{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 1000}
 )
 
@@ -87,7 +101,9 @@ type target struct {
 
 // loopbackTargets are what the project measures itself by, on a machine with two
 // cores.
-var loopbackTargets = []target{
+var loopbackTargets = slices.Concat(quietTargets, busyTargets())
+
+var quietTargets = []target{
 	{what: "64 B round trip, p50, to TCP's", figure: p50, row: lat64.over(overShm), than: lat64.over(overTCP), must: 0.33, goal: 0.27},
 	{what: "64 B round trip, p99, to TCP's", figure: p99, row: lat64.over(overShm), than: lat64.over(overTCP), must: 1},
 	{what: "64 B one way, messages a second, to TCP's", figure: rate, row: bw64.over(overShm), than: bw64.over(overTCP), must: 3, goal: 6},
@@ -112,6 +128,15 @@ var loopbackTargets = []target{
 	{what: "gRPC 64 B, calls a second, to TCP's", figure: rate, row: rpc64.over(overShm), than: rpc64.over(overTCP), must: 1.8, goal: 3},
 	{what: "gRPC 64 B, CPU a call, to TCP's", figure: cpuPerOp, row: rpc64.over(overShm), than: rpc64.over(overTCP), must: 1},
 	{what: "gRPC 64 B, 64 in flight, calls a second, to TCP's", figure: rate, row: rpc64x64.over(overShm), than: rpc64x64.over(overTCP), must: 1.05, goal: 1.2},
+	{what: "gRPC 64 B, 64 in flight, calls a second, to a Unix socket's", figure: rate, row: rpc64x64.over(overShm), than: rpc64x64.over(overUnix), must: 1, goal: 1.1},
+	{what: "gRPC 64 B, 64 in flight, CPU a call, to TCP's", figure: cpuPerOp, row: rpc64x64.over(overShm), than: rpc64x64.over(overTCP), must: 1, goal: 0.8},
+	{what: "gRPC 16 KiB, p50, to TCP's", figure: p50, row: rpc16K.over(overShm), than: rpc16K.over(overTCP), must: 0.6, goal: 0.4},
+	{what: "gRPC 16 KiB, calls a second, to TCP's", figure: rate, row: rpc16K.over(overShm), than: rpc16K.over(overTCP), must: 1.4, goal: 2},
+	{what: "gRPC 64 KiB, p50, to TCP's", figure: p50, row: rpc64K.over(overShm), than: rpc64K.over(overTCP), must: 0.6, goal: 0.4},
+	{what: "gRPC 64 KiB, calls a second, to TCP's", figure: rate, row: rpc64K.over(overShm), than: rpc64K.over(overTCP), must: 1.4, goal: 2},
+	{what: "HTTP/1.1 GET of 64 B, requests a second, to TCP's", figure: rate, row: get64.over(overShm), than: get64.over(overTCP), must: 2, goal: 5},
+	{what: "first conn of a process, p50", figure: p50inMs, row: first.over(overShm), must: 4, goal: 2},
+	{what: "tcp;ofi_rxm, first conn of a process, p50", figure: p50inMs, row: first.over(overTCPRxm), must: 2, goal: 1},
 	{what: "gRPC 1 MiB, calls a second, to TCP's", figure: rate, row: rpc1M.over(overShm), than: rpc1M.over(overTCP), must: 1.2, goal: 1.5},
 	{what: "gRPC 1 MiB, 8 in flight, calls a second, to TCP's", figure: rate, row: rpc1Mx8.over(overShm), than: rpc1Mx8.over(overTCP), must: 1.5, goal: 2},
 	{what: "64 B round trip, CPU, to TCP's", figure: cpuPerOp, row: lat64.over(overShm), than: lat64.over(overTCP), must: 1, goal: 0.5},
@@ -144,6 +169,29 @@ var loopbackTargets = []target{
 	{what: "tcp;ofi_rxm, 64 KiB stream among 250 idle peers, to alone", figure: rate, row: bw64K.among(250).over(overTCPRxm), alone: true, must: 0.91},
 	{what: "64 B round trips by 64 peers, a second, to TCP's", figure: rate, row: lat64.by(shmPeers).over(overShm), than: lat64.by(shmPeers).over(overTCP), must: 1},
 	{what: "64 KiB streams by 64 peers, to TCP's", figure: rate, row: bw64K.by(shmPeers).over(overShm), than: bw64K.by(shmPeers).over(overTCP), must: 1},
+}
+
+// busyTargets are of calls beside a program that computes on every CPU, where whoever polls
+// loses its turn to that.
+func busyTargets() (list []target) {
+	for _, w := range []struct {
+		what string
+		cell cell
+	}{
+		{"64 B round trip", lat64}, {"16 KiB round trip", lat16K}, {"64 KiB round trip", lat64K}, {"1 MiB round trip", lat1M},
+		{"gRPC 64 B", rpc64}, {"gRPC 64 B, 64 in flight", rpc64x64}, {"gRPC 16 KiB", rpc16K}, {"gRPC 64 KiB", rpc64K},
+		{"gRPC 1 MiB", rpc1M}, {"gRPC 1 MiB, 8 in flight", rpc1Mx8}, {"HTTP/1.1 GET of 64 B", get64}, {"1 GiB HTTP/1.1 body", body},
+	} {
+		row := w.cell.onBusyHost().over(overShm)
+		tcp, unix := w.cell.onBusyHost().over(overTCP), w.cell.onBusyHost().over(overUnix)
+		list = append(list,
+			target{what: "busy host, " + w.what + ", a second, to TCP's", figure: rate, row: row, than: tcp, must: 1, goal: 1.5},
+			target{what: "busy host, " + w.what + ", a second, to a Unix socket's", figure: rate, row: row, than: unix, must: 0.9})
+		if w.cell.Size < bodySize { // of which there are too few
+			list = append(list, target{what: "busy host, " + w.what + ", p99 of all rounds, to TCP's", figure: p99Pooled, row: row, than: tcp, must: 1.2})
+		}
+	}
+	return list
 }
 
 // verbsTargets are for an RDMA device, Soft-RoCE included, where TCP goes over

@@ -54,7 +54,7 @@ func TestDialsAreBoundedOverAllWorkers(t *testing.T) {
 		workers, closeAll, err := openWorkers(t.Context(), job{cell: cell{Mode: modeConn, Size: 1, Conns: conns}}, dial, m)
 		require.NoError(t, err)
 		for range 2 { // to warm up, and to measure
-			s, err := workAll(workers, time.Minute, m)
+			s, _, err := workTogether(workers, time.Minute, m)
 			require.NoError(t, err)
 			assert.Positive(t, s.Ops)
 		}

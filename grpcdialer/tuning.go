@@ -1,6 +1,9 @@
 package grpcdialer
 
-import "google.golang.org/grpc"
+import (
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/experimental"
+)
 
 // gRPC starts with windows of 64 KiB, grows them by estimates of the
 // bandwidth-delay product that its pings provide, and writes at most 32 KiB at
@@ -31,18 +34,20 @@ const (
 // TuningDialOptions returns dial options that suit gRPC's buffers to a fabric:
 // flow-control windows of 8 MiB a stream and 32 MiB a conn, which also turns
 // off gRPC's own estimate of them, a write buffer of 128 KiB and a read buffer
-// of 8 KiB. Options that follow them win.
+// of 8 KiB; and a pool of buffers that are not cleared, by gRPC's experimental
+// WithBufferPool. Options that follow them win.
 func TuningDialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithInitialWindowSize(streamWindow),
 		grpc.WithInitialConnWindowSize(connWindow),
 		grpc.WithReadBufferSize(readBuffer),
 		grpc.WithWriteBufferSize(writeBuffer),
+		experimental.WithBufferPool(&buffers),
 	}
 }
 
-// TuningServerOptions is [TuningDialOptions] for a server: the same windows
-// and buffers, and 64 goroutines that wait for calls, by gRPC's experimental
+// TuningServerOptions is [TuningDialOptions] for a server: the same windows,
+// buffers and pool, and 64 goroutines that wait for calls, by gRPC's experimental
 // NumStreamWorkers. A conn that is not read may hold 32 MiB of the server's
 // memory.
 func TuningServerOptions() []grpc.ServerOption {
@@ -51,6 +56,7 @@ func TuningServerOptions() []grpc.ServerOption {
 		grpc.InitialConnWindowSize(connWindow),
 		grpc.ReadBufferSize(readBuffer),
 		grpc.WriteBufferSize(writeBuffer),
+		experimental.BufferPool(&buffers),
 		grpc.NumStreamWorkers(streamWorkers),
 	}
 }

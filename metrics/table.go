@@ -67,6 +67,11 @@ var provider = []providerMetric{
 	counter("parks", "{wait}", "Waits that ended up blocking.", func(s *ps) uint64 { return s.Parks }),
 	counter("doorbells.sent", "{doorbell}", "Doorbells rung.", func(s *ps) uint64 { return s.DoorbellsSent }),
 	counter("doorbells.received", "{doorbell}", "Doorbells heard.", func(s *ps) uint64 { return s.DoorbellsGot }),
+	{Desc: Desc{"fabricnet.polling.endpoints", "{endpoint}", "Endpoints on which calls poll before they sleep.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Polling.Endpoints)) }},
+	counter("polling.hits", "{wait}", "Waits that polling has ended.", func(s *ps) uint64 { return s.Polling.Hits }),
+	counter("polling.misses", "{wait}", "Other waits.", func(s *ps) uint64 { return s.Polling.Misses }),
+	counter("polling.trials", "{trial}", "Trials of polling, or of sleeping.", func(s *ps) uint64 { return s.Polling.Trials }),
+	counter("polling.changes", "{change}", "Changes from polling to sleeping, or back.", func(s *ps) uint64 { return s.Polling.Changes }),
 	{Desc: Desc{"fabricnet.stalls", "{stall}", "Times that a sender had to wait.", true, []string{"provider", "reason"}}, values: stalls},
 	{Desc: Desc{"fabricnet.data", "By", "Data by whether it was copied, besides the copy into Read's memory.", true, []string{"provider", "path"}}, values: paths},
 }

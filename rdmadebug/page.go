@@ -37,6 +37,7 @@ type conn struct {
 	Unread   uint64    `json:"unread"`
 	Reading  bool      `json:"reading"`
 	WaitsFor string    `json:"waits_for,omitempty"`
+	PollNs   int64     `json:"poll_ns"` // for how long calls that wait poll before they sleep, now
 	Fallback string    `json:"fallback,omitempty"`
 	Refused  []string  `json:"refused,omitempty"`
 }
@@ -68,6 +69,14 @@ func (c conn) Waits() string {
 		return "data"
 	}
 	return ""
+}
+
+// Polls says for how long calls that wait poll before they sleep.
+func (c conn) Polls() string {
+	if c.PollNs == 0 {
+		return "no"
+	}
+	return time.Duration(c.PollNs).String()
 }
 
 // Notes is why it is not another transport.
@@ -115,7 +124,7 @@ func connOf(s rdmanet.ConnState, now time.Time) conn {
 		Opened: s.Opened, Age: now.Sub(s.Opened).Round(time.Second / 10).String(),
 		Provider: s.Provider, Fabric: s.Fabric, Domain: s.Domain, Version: s.Version, Reused: s.Reused, Small: s.SmallPath, Large: s.LargePath,
 		Sent: s.SmallSent + s.LargeSent, Received: s.SmallReceived + s.LargeReceived, RDMAOut: s.LargeSent, RDMAIn: s.LargeReceived,
-		Unread: s.Unread, Reading: s.Reading, WaitsFor: s.WaitsFor, Refused: s.Refused,
+		Unread: s.Unread, Reading: s.Reading, WaitsFor: s.WaitsFor, PollNs: s.PollTime.Nanoseconds(), Refused: s.Refused,
 	}
 	if s.Fallback != nil {
 		c.Fallback = s.Fallback.Error()

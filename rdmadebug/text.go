@@ -18,10 +18,10 @@ func plain(s string) string {
 
 func writeText(b *bytes.Buffer, p *page) error {
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(tw, "STATE\tUNREAD\tLOCAL\tPEER\tSIDE\tAGE\tPROVIDER\tSENT\tRECEIVED\tWAITS FOR")
+	fmt.Fprintln(tw, "STATE\tUNREAD\tLOCAL\tPEER\tSIDE\tAGE\tPROVIDER\tSENT\tRECEIVED\tPOLLS\tWAITS FOR")
 	for _, c := range p.Conns {
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", plain(c.Phase), c.Unread, plain(c.Local), plain(c.Remote), c.Side(), c.Age,
-			plain(c.Transport()), c.Sent, c.Received, c.Waits())
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", plain(c.Phase), c.Unread, plain(c.Local), plain(c.Remote), c.Side(), c.Age,
+			plain(c.Transport()), c.Sent, c.Received, c.Polls(), c.Waits())
 	}
 	if err := tw.Flush(); err != nil {
 		return err

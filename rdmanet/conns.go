@@ -25,6 +25,9 @@ type ConnState struct {
 	// "window", "ring", "peer slots", "send slots", "staging", "queue" (see Stalls),
 	// "turn", which is conns that came before, and "delivery", for Close.
 	WaitsFor string
+	// PollTime is for how long calls that wait poll at the moment, which is learnt: see
+	// Transport.PollTime.
+	PollTime time.Duration
 }
 
 // ConnPhase says which directions of a Conn have ended.
@@ -112,11 +115,14 @@ func (t *Transport) Conns() []ConnState {
 }
 
 func (c *Conn) state(s engine.State) ConnState {
+	var polls time.Duration
 	if c.fabric == nil {
 		s.Phase = engine.Open
+	} else {
+		polls = c.link.ep.engine.PollTime()
 	}
 	return ConnState{
 		ConnInfo: c.info(s.Counters), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Dialed: c.dialed, Opened: c.opened,
-		Phase: phases[s.Phase], Unread: s.Unread, Reading: s.Reading, WaitsFor: waits[s.Waits],
+		Phase: phases[s.Phase], Unread: s.Unread, Reading: s.Reading, WaitsFor: waits[s.Waits], PollTime: polls,
 	}
 }

@@ -329,7 +329,7 @@ func (es *endpoints) closeOne(ep *endpoint) {
 	if ep.engine != nil {
 		_ = ep.engine.Close() // of no use any more, whatever it says
 		s = providerStats(ep.engine.Stats())
-		s.Peers, s.Conns, s.Endpoints, s.Worn, s.LandingMemory = 0, 0, 0, 0, 0
+		s.Peers, s.Conns, s.Endpoints, s.Worn, s.LandingMemory, s.Polling.Endpoints = 0, 0, 0, 0, 0, 0
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()

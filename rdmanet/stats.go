@@ -92,9 +92,20 @@ type ProviderStats struct {
 	Polls, PollsEmpty           uint64
 	Parks                       uint64 // waits that ended up blocking
 	DoorbellsSent, DoorbellsGot uint64
+	Polling                     Polling
 	// Stalls counts what senders had to wait for.
 	Stalls Stalls
 	Copies Copies
+}
+
+// Polling is what endpoints have found out about polling, which each learns from the waits of
+// its conns: see Transport.PollTime. Averages of what waits cost are compared with those of
+// trials, in which the endpoint polls if it does not usually, or does not if it does.
+type Polling struct {
+	Endpoints    int    // on which calls poll before they sleep, now
+	Hits, Misses uint64 // waits that polling has ended, and others
+	Trials       uint64
+	Changes      uint64 // from polling to sleeping, or back
 }
 
 // Copies counts, in bytes, what was copied and what was not, apart from the copy
@@ -129,8 +140,16 @@ func providerStats(s engine.Stats) ProviderStats {
 		RDMABytesSent: s.RDMASent, RDMAWritesReceived: s.RDMAWritesReceived,
 		Retries: s.Retries, Polls: s.Polls, PollsEmpty: s.PollsEmpty,
 		Parks: s.Parks, DoorbellsSent: s.DoorbellsRung, DoorbellsGot: s.DoorbellsHeard,
-		Stalls: Stalls(s.Stalls), Copies: Copies(s.Copies),
+		Polling: polling(s), Stalls: Stalls(s.Stalls), Copies: Copies(s.Copies),
 	}
+}
+
+func polling(s engine.Stats) Polling {
+	p := Polling{Hits: s.Learnt.Hits, Misses: s.Learnt.Misses, Trials: s.Learnt.Trials, Changes: s.Learnt.Changes}
+	if s.Learnt.PollTime > 0 {
+		p.Endpoints = 1
+	}
+	return p
 }
 
 func (s ProviderStats) add(o ProviderStats) ProviderStats {
@@ -164,6 +183,11 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Parks += o.Parks
 	s.DoorbellsSent += o.DoorbellsSent
 	s.DoorbellsGot += o.DoorbellsGot
+	s.Polling.Endpoints += o.Polling.Endpoints
+	s.Polling.Hits += o.Polling.Hits
+	s.Polling.Misses += o.Polling.Misses
+	s.Polling.Trials += o.Polling.Trials
+	s.Polling.Changes += o.Polling.Changes
 	s.Stalls.Window += o.Stalls.Window
 	s.Stalls.Ring += o.Stalls.Ring
 	s.Stalls.PeerSlots += o.Stalls.PeerSlots

@@ -71,7 +71,7 @@ const (
 	DefaultMappedRing = 2 << 20
 	DefaultPeerSlots  = 64
 	DefaultDeadAfter  = 15 * time.Second
-	DefaultSpin       = 100 * time.Microsecond
+	DefaultSpin       = 500 * time.Microsecond
 
 	// EagerPayload is the most payload of one frame, in bytes: larger writes go
 	// by RDMA once there is a landing ring.

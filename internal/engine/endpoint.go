@@ -79,11 +79,11 @@ func endpointOf(c *core) *Endpoint {
 type queue Endpoint
 
 // Poll implements progress.Queue.
-func (q *queue) Poll(retry bool) (found, beats int) {
+func (q *queue) Poll(retry bool) (found progress.Found) {
 	e := (*Endpoint)(q)
 	_, n, err := e.fab.Exchange(nil, e.reaped[:])
 	if n == 0 && err == nil && !retry {
-		return 0, 0
+		return found
 	}
 	e.enter()
 	e.core.retry()
@@ -93,13 +93,14 @@ func (q *queue) Poll(retry bool) (found, beats int) {
 		e.core.stats.Reaped += uint64(n)
 		e.core.stats.Polls = e.poller.Polls()
 		e.core.stats.pollsFull++
+		found.Moved = e.core.stats.moved()
 	}
 	if err != nil {
 		e.core.breakdown(err)
 	}
-	beats = int(e.core.stats.Heartbeats - before)
+	found.Completions, found.Heartbeats = n, int(e.core.stats.Heartbeats-before)
 	e.leave()
-	return n, beats
+	return found
 }
 
 // Attr is what the fabric endpoint offers.

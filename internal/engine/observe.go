@@ -60,7 +60,7 @@ func (e *Endpoint) snapshot() Stats {
 	s.Polls = max(s.Polls, counts.Polls)
 	s.PollsEmpty = s.Polls - s.pollsFull
 	s.Copies.Staged = s.SmallSent + s.RDMASent - s.Copies.Unstaged - s.Copies.Mapped
-	s.Parks, s.DoorbellsHeard = counts.Parks, counts.Doorbells
+	s.Parks, s.DoorbellsHeard, s.Learnt = counts.Parks, counts.Doorbells, counts.Learnt
 	return s
 }
 
@@ -105,6 +105,9 @@ const (
 
 // observeBatch is how many conns are looked at with the lock held once.
 const observeBatch = 256
+
+// PollTime is for how long calls that wait poll at the moment.
+func (e *Endpoint) PollTime() time.Duration { return e.poller.Stats().Learnt.PollTime }
 
 // States has a snapshot of each of these conns, which must be the endpoint's.
 func (e *Endpoint) States(conns []*Conn) []State {

@@ -1,5 +1,7 @@
 package engine
 
+import "github.com/seed202c38ff/fabricnet/internal/engine/progress"
+
 // Stats is a snapshot of an endpoint's counters.
 type Stats struct {
 	Provider       string
@@ -36,6 +38,7 @@ type Stats struct {
 	Parks          uint64 // waits that ended up blocking
 	DoorbellsRung  uint64
 	DoorbellsHeard uint64
+	Learnt         progress.Learnt
 	Stalls         Stalls
 	Copies         Copies
 
@@ -62,4 +65,9 @@ type Stalls struct {
 	Stage     uint64 // staging memory of this side
 	Queue     uint64 // the fabric's transmit queue
 	Memory    uint64 // the memory budget
+}
+
+// moved is all traffic in bytes, of which each operation counts as some.
+func (s *Stats) moved() uint64 {
+	return s.SmallSent + s.SmallReceived + s.RDMASent + s.RDMAReceived + 64*(s.Posted+s.Reaped)
 }

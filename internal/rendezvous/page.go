@@ -79,17 +79,6 @@ func (p *Page) Peer() *atomic.Uint32 { return p.peer }
 // nil. Once its process has ended nothing is found there.
 func (p *Page) Proc() *os.File { return p.proc }
 
-// Listen calls rung whenever the peer has rung, however often, until Close.
-func (p *Page) Listen(rung func()) {
-	var buf [64]byte
-	for {
-		if _, err := p.ownBell.Read(buf[:]); err != nil {
-			return // it is closed
-		}
-		rung()
-	}
-}
-
 // checkPageName refuses whatever CreatePage would not have made: the name comes
 // from a peer and must not lead anywhere else.
 func checkPageName(name string) error {

@@ -87,6 +87,28 @@ func ring(fd uintptr) { _, _ = unix.Write(int(fd), oneByte[:]) }
 
 var oneByte [1]byte
 
+// Listen calls rung whenever the peer has rung, however often, until Close. It does not read
+// on until there is nothing, as os.File does for each Read: what comes after a read that was
+// not filled wakes it again, since the FIFO was empty (epoll(7)).
+func (p *Page) Listen(rung func()) {
+	conn, err := p.ownBell.SyscallConn()
+	if err != nil {
+		return // it is closed
+	}
+	var buf [64]byte
+	_ = conn.Read(func(fd uintptr) (done bool) { // it fails once it is closed
+		for {
+			n, _ := unix.Read(int(fd), buf[:])
+			if n > 0 {
+				rung()
+			}
+			if n < len(buf) {
+				return false
+			}
+		}
+	})
+}
+
 func mapPage(fd int) ([]byte, error) {
 	mem, err := unix.Mmap(fd, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	return mem, os.NewSyscallError("mmap", err)

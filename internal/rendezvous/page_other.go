@@ -26,5 +26,8 @@ func (p *Page) meet() error { return nil }
 // Ring does nothing.
 func (p *Page) Ring() {}
 
+// Listen does nothing.
+func (p *Page) Listen(func()) {}
+
 // Close does nothing.
 func (p *Page) Close() error { return nil }

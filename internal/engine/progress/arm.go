@@ -21,7 +21,7 @@ func (p *Poller) arm() {
 
 // armSleeper leaves the queue to the wait fd.
 func (p *Poller) armSleeper() {
-	safe := p.own.polls == p.own.restedAt && p.clock.Now().Sub(p.own.rested) < restFor
+	safe := p.own.polls == p.own.restedAt && p.clock.Now()-p.own.rested < restFor
 	p.leave(armed)
 	// What the fabric has refused while we were the owner waits for a poll.
 	if !safe || p.has(refused) || !p.resting.Load() {

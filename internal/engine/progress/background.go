@@ -20,7 +20,7 @@ const lookEvery = time.Second
 // Look is called now and then, as by heartbeats: should the wait fd have failed to tell of
 // something, that is found at the second Look in a row that nobody has come by between.
 func (p *Poller) Look() {
-	at, last := p.clock.Now().Sub(origin), p.lookedAt.Load()
+	at, last := p.clock.Now(), p.lookedAt.Load()
 	if last != 0 && at-time.Duration(last) < lookEvery || !p.lookedAt.CompareAndSwap(last, int64(at)) {
 		return
 	}
@@ -34,7 +34,7 @@ func (p *Poller) Look() {
 type sleeper struct {
 	found bool          // by look
 	news  bool          // likewise, and it was more than heartbeats
-	began time.Time     // when it was woken last
+	began time.Duration // when it was woken last
 	tick  time.Duration // until it looks by itself; 0: it was woken
 	looks func() bool   // Poller.look, made once
 }
@@ -92,7 +92,7 @@ func (p *Poller) sleep() bool {
 	glanced := p.glances.Swap(false) && !s.found
 	switch {
 	case s.found && !s.news || glanced: // as it was
-	case s.found || most == 0 || p.clock.Now().Sub(start) < most:
+	case s.found || most == 0 || p.clock.Now()-start < most:
 		s.tick = 0 // it did not look by itself
 	}
 	switch {
@@ -142,7 +142,8 @@ func (p *Poller) wakeDeep() {
 // is about to. A goroutine that waits for its conn takes over whenever it likes.
 func (p *Poller) attend(news bool) {
 	var ours uint32 // what we have lent, 0 if we may not spin
-	if p.spin > 0 && p.spins.start() {
+	budget := time.Duration(p.budget.Load()) / 2
+	if budget > 0 && p.spins.start() {
 		if ours = p.lend(); ours == 0 {
 			p.spins.stop()
 		}
@@ -160,15 +161,9 @@ func (p *Poller) attend(news bool) {
 		n := p.Poll()
 		news = news || p.own.news
 		spin := news && ours != 0 && p.lent.Load() == ours
-		if p.waiter == nil {
-			// Where waits are long, as on a busy host, whom this has woken is to have our
-			// processor, and not to be moved to another one.
-			if spin = spin && p.worthPolling(); n > 0 && !spin {
-				n = p.Poll()
-				news = news || p.own.news
-			}
-		}
-		if n == 0 && (!spin || i%8 == 0 && i >= p.least/2 && p.clock.Now().Sub(start) > p.spin/2) {
+		// Without polling on, whom this has woken is to have our processor, and not to be moved to
+		// another one.
+		if n == 0 && (!spin || p.inVain(i, start, budget)) || n > 0 && !spin && p.waiter == nil {
 			p.unattend(spin && visits != p.visits.Load())
 			return
 		}

@@ -13,7 +13,7 @@ type fakeQueue struct {
 	reaped  func()        // is called for what a poll finds
 }
 
-func (q *fakeQueue) Poll(bool) (found, beats int) {
+func (q *fakeQueue) Poll(bool) Found {
 	q.polls.Add(1)
 	for start := time.Now(); time.Since(start) < q.slow; {
 	}
@@ -21,7 +21,7 @@ func (q *fakeQueue) Poll(bool) (found, beats int) {
 	if n > 0 && q.reaped != nil {
 		q.reaped()
 	}
-	return n, 0
+	return Found{Completions: n, Moved: uint64(n)}
 }
 
 // fakeFD is a wait fd: arrivals send events. Both channels hold one token.

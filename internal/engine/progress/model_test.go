@@ -27,7 +27,7 @@ func TestModel(t *testing.T) {
 	}
 	for seed := first; seed <= last; seed++ {
 		if m := runModel(seed); m.err != nil {
-			t.Fatalf("seed %d (%+v) after %v: %v\n%s", seed, m.kind, m.now.Sub(epoch), m.err, m.dump())
+			t.Fatalf("seed %d (%+v) after %v: %v\n%s", seed, m.kind, m.now.Sub(dawn), m.err, m.dump())
 		}
 	}
 }
@@ -71,7 +71,7 @@ type sim struct {
 	err     error
 }
 
-var epoch = time.Unix(1e9, 0)
+var dawn = time.Unix(1e9, 0)
 
 func (m *sim) oneIn(n int) bool { return m.rng.IntN(n) == 0 }
 
@@ -183,7 +183,7 @@ func (m *model) after(d time.Duration, f func()) *alarm {
 }
 
 // Now and AfterFunc implement Clock.
-func (m *model) Now() time.Time { return m.now }
+func (m *model) Now() time.Duration { return m.now.Sub(dawn) + time.Hour }
 
 func (m *model) AfterFunc(d time.Duration, f func()) Timer {
 	a := m.after(d, f)

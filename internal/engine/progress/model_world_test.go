@@ -80,7 +80,7 @@ type call struct {
 }
 
 func runModel(seed uint64) *model {
-	m := &model{sim: sim{rng: rand.New(rand.NewPCG(seed, 1)), now: epoch}}
+	m := &model{sim: sim{rng: rand.New(rand.NewPCG(seed, 1)), now: dawn}}
 	m.kind = kind{
 		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(12),
 		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3), strict: m.oneIn(2),
@@ -111,7 +111,7 @@ func runModel(seed uint64) *model {
 			}
 		})
 	}
-	m.run(epoch.Add(time.Hour))
+	m.run(dawn.Add(time.Hour))
 	m.check(m.err != nil || m.over && m.live == 0, "the endpoint never ends")
 	for _, t := range m.tasks {
 		m.check(false, "a task never ends: %s", t.name)
@@ -339,7 +339,7 @@ func (m *model) leave() {
 }
 
 // Poll implements Queue.
-func (m *model) Poll(retry bool) (n, beats int) {
+func (m *model) Poll(retry bool) Found {
 	m.check(!m.inPoll, "two goroutines poll")
 	m.check(m.p.now() == owned || m.p.now() == driven, "polled, but %v", m.p)
 	m.check(!m.p.Closing() || !m.over || m.p.now() != retired, "polled after the end")
@@ -349,7 +349,7 @@ func (m *model) Poll(retry bool) (n, beats int) {
 	if m.hung && m.hangs {
 		m.hang()
 	}
-	n = min(len(m.queue), 1+m.rng.IntN(4))
+	n, beats := min(len(m.queue), 1+m.rng.IntN(4)), 0
 	found := append([]arrival(nil), m.queue[:n]...)
 	m.queue = m.queue[n:]
 	if n > 0 && m.strict {
@@ -377,7 +377,7 @@ func (m *model) Poll(retry bool) (n, beats int) {
 		m.leave()
 	}
 	m.inPoll = false
-	return n, beats
+	return Found{Completions: n, Heartbeats: beats, Moved: m.work}
 }
 
 // hang is a call that does not return for long: nobody may run meanwhile but to make

@@ -2,6 +2,7 @@ package progress
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -36,23 +37,29 @@ const (
 	// restFor is for how long the sleeper is left alone: it looks often after something
 	// has happened, and then less and less.
 	restFor = time.Millisecond
-	// spinPolls is how often a goroutine polls at least before it parks. Where a call
-	// takes microseconds, as in an emulated machine, these take longer than Config.Spin,
-	// and so does waking up, which polling is to save.
+	// spinPolls is how often a goroutine polls at least before Config.Spin is over. Where a
+	// call takes microseconds, as in an emulated machine, these take longer, and so does
+	// waking up, which polling is to save.
 	spinPolls = 200
 )
 
 // Queue is a completion queue and what becomes of completions.
 type Queue interface {
-	// Poll reaps once, dispatches what that found, and reports how many completions it
-	// were, and how many heartbeats of these, for which nobody waits. With retry the fabric
-	// is offered again what it has refused, even if there were none. Only the owner calls it.
-	Poll(retry bool) (found, beats int)
+	// Poll reaps once and dispatches what that found. With retry the fabric is offered again
+	// what it has refused, even if there was nothing. Only the owner calls it.
+	Poll(retry bool) Found
+}
+
+// Found is what a poll has found.
+type Found struct {
+	Completions int
+	Heartbeats  int    // of these, for which nobody waits
+	Moved       uint64 // bytes that have gone and come so far; 0 without completions
 }
 
 // Clock is where the time comes from.
 type Clock interface {
-	Now() time.Time
+	Now() time.Duration // since some time in the past
 	AfterFunc(d time.Duration, f func()) Timer
 }
 
@@ -67,7 +74,7 @@ type realClock struct{}
 // origin is what real times are counted from: time.Since reads one clock, time.Now two.
 var origin = time.Now()
 
-func (realClock) Now() time.Time                            { return origin.Add(time.Since(origin)) }
+func (realClock) Now() time.Duration                        { return time.Since(origin) }
 func (realClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterFunc(d, f) }
 
 // Config is what a Poller is made of.
@@ -75,8 +82,8 @@ type Config struct {
 	Queue   Queue
 	Waiter  fabric.Waiter  // nil: doorbells, or the timer
 	Rescuer fabric.Rescuer // nil: the provider's calls return
-	// Spin is how long a goroutine that waits polls before it parks; with 0 or less
-	// nobody does.
+	// Spin is how long a goroutine that waits polls before it parks, at most: see learner.
+	// With 0 or less nobody does.
 	Spin time.Duration
 	// Ticks: the wait fd does not tell all, so the sleeper looks now and then for as long
 	// as the queue is open.
@@ -102,6 +109,9 @@ type Poller struct {
 
 	// Written by those named, read by all.
 	report   atomic.Uint64        // Note: see there
+	budget   atomic.Int64         // Poll: the learner's
+	learnt   learnt               // Poll: the learner's
+	parked   atomic.Int64         // Wait: when a goroutine parked that has not polled; 0: none has
 	bell     atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
 	bells    atomic.Uint64        // Doorbell: how often it was heard
 	peers    atomic.Int32         // Join, Left: peers that may send something
@@ -133,36 +143,42 @@ type Poller struct {
 	spins *spinners
 	least int // spinPolls, but in the model test
 	sched sched
-	moved func(from, to state) // a test's, nil otherwise
+	moves func(from, to state) // a test's, nil otherwise
 }
 
 // owner is what belongs to whoever owns the queue.
 type owner struct {
 	polls    uint64
-	news     bool          // the last poll has found more than heartbeats
-	nudged   uint64        // posted and reaped, as of when the peer was rung for the end of its operations
-	since    time.Time     // when a goroutine began to wait for what has not come yet
-	usual    time.Duration // how long such waits have taken of late
-	spun     time.Duration // how long polling in vain has taken of late
-	rested   time.Time     // when the sleeper began to rest, as of its last look
+	news     bool   // the last poll has found more than heartbeats
+	nudged   uint64 // posted and reaped, as of when the peer was rung for the end of its operations
+	learner  learner
+	since    time.Duration // when a goroutine began to wait for what has not come yet; 0: none does
+	polling  time.Duration // how long somebody has polled since
+	spinning time.Duration // when the polling began that goes on; 0: none does
+	rude     time.Duration // until when nobody makes way
+	rested   time.Duration // when the sleeper began to rest, as of its last look
 	restedAt uint64        // polls, as of then
 	quiet    int           // polls in a row while nothing came or went: see pollLater
 	work     uint64        // posted and reaped, as of then
 	stirs    uint32        // as of then
 }
 
+// learnt is Learnt, for those who do not own the queue.
+type learnt struct{ hits, misses, trials, changes atomic.Uint64 }
+
 // New returns a Poller of a queue that nobody polls yet. It has neither goroutines nor
 // timers before Start.
 func New(cfg Config) *Poller {
 	p := &Poller{
 		queue: cfg.Queue, waiter: cfg.Waiter, rescuer: cfg.Rescuer, spin: cfg.Spin, clock: cfg.Clock, ticks: cfg.Ticks,
-		own: owner{spun: cfg.Spin}, turn: make(chan struct{}, 1), park: make(chan struct{}, 1),
+		own: owner{learner: newLearner(cfg.Spin, origin, rand.Uint64())}, turn: make(chan struct{}, 1), park: make(chan struct{}, 1),
 		done: make(chan struct{}), gone: make(chan struct{}), spins: everybody, least: spinPolls,
 	}
 	if p.clock == nil {
 		p.clock = realClock{}
 	}
 	p.sleeper.looks = p.look
+	p.publish()
 	return p
 }
 
@@ -183,8 +199,8 @@ func (p *Poller) now() state { return state(p.state.Load()) }
 // leave is the owner's: it gives ownership up, or says that it is going to stay.
 func (p *Poller) leave(to state) {
 	p.sched.step()
-	if from := p.state.Swap(int32(to)); p.moved != nil {
-		p.moved(state(from), to)
+	if from := p.state.Swap(int32(to)); p.moves != nil {
+		p.moves(state(from), to)
 	}
 	if to != driven {
 		p.pass() // the swap was the fence before the look at who is queued
@@ -195,8 +211,8 @@ func (p *Poller) leave(to state) {
 // move is for those who do not own the queue.
 func (p *Poller) move(from, to state) bool {
 	done := p.state.CompareAndSwap(int32(from), int32(to))
-	if done && p.moved != nil {
-		p.moved(from, to)
+	if done && p.moves != nil {
+		p.moves(from, to)
 	}
 	return done
 }
@@ -228,39 +244,96 @@ func (p *Poller) Release() {
 // Poll reaps once and dispatches. Only the owner calls it.
 func (p *Poller) Poll() int {
 	p.own.polls++
-	n, beats := p.queue.Poll(p.has(refused))
-	if p.own.news = n > beats; p.own.news {
-		p.learn()
+	f := p.queue.Poll(p.has(refused))
+	if p.own.news = f.Completions > f.Heartbeats; p.own.news {
+		p.learn(f.Moved)
 	}
-	return n
+	return f.Completions
 }
 
 // Polls is how often the queue was polled; for Queue.Poll.
 func (p *Poller) Polls() uint64 { return p.own.polls }
 
-// learn notes how long something took to arrive after somebody began to wait,
-// for whomever it is: with many conns each waits long, and polling pays for all
-// of them. Long waits count alike: they all say that it does not.
-func (p *Poller) learn() {
-	if o := &p.own; !o.since.IsZero() {
-		o.usual += (min(p.clock.Now().Sub(o.since), 10*o.spun) - o.usual) / 4
-		o.since = time.Time{}
+// waits notes that a goroutine begins to wait, now.
+func (p *Poller) waits(now time.Duration) {
+	if p.own.since == 0 {
+		p.own.since = now
 	}
 }
 
-// worthPolling reports that waits are usually not so long that polling gains nothing.
-func (p *Poller) worthPolling() bool { return p.own.usual < 3*p.own.spun }
+// learn notes how long something took to arrive after somebody began to wait,
+// for whomever it is: with many conns each waits long, and polling pays for all
+// of them.
+func (p *Poller) learn(moved uint64) {
+	since := p.own.since
+	if p.parked.Load() != 0 {
+		parked := time.Duration(p.parked.Swap(0))
+		if since == 0 {
+			since = parked
+		}
+	}
+	if since == 0 {
+		return
+	}
+	p.own.since = 0
+	now := p.clock.Now()
+	hit := p.own.spinning > 0
+	p.stopSpin(now)
+	if p.own.learner.waited(now, now-since, p.own.polling, hit, moved) {
+		p.publish()
+	}
+	p.own.polling = 0
+}
+
+// stopSpin notes that a goroutine which waits has polled.
+func (p *Poller) stopSpin(now time.Duration) {
+	if o := &p.own; o.spinning > 0 {
+		o.polling += now - o.spinning
+		o.spinning = 0
+	}
+}
+
+// publish tells those who do not own the queue what was learnt.
+func (p *Poller) publish() {
+	l := &p.own.learner
+	p.budget.Store(int64(l.budget()))
+	p.learnt.hits.Store(l.hits)
+	p.learnt.misses.Store(l.misses)
+	p.learnt.trials.Store(l.tries)
+	p.learnt.changes.Store(l.changes)
+}
+
+// polls reports that a goroutine which waits polls before it parks.
+func (p *Poller) polls() bool { return p.budget.Load() > 0 }
+
+// inVain reports that polling, i times since start, has taken as long as the budget.
+func (p *Poller) inVain(i int, start, budget time.Duration) bool {
+	return i%8 == 0 && i >= int(int64(p.least)*int64(budget)/int64(p.spin)) && p.clock.Now()-start > budget
+}
 
 // Stats is what a Poller has counted.
 type Stats struct {
 	Polls     uint64 // as of when the queue was armed last
 	Parks     uint64 // waits that ended up blocking
 	Doorbells uint64 // heard
+	Learnt    Learnt
+}
+
+// Learnt is what was found out about polling: see learner.
+type Learnt struct {
+	PollTime     time.Duration // for how long a wait polls at the moment
+	Hits, Misses uint64        // waits that polling has ended, and others
+	Trials       uint64        // of polling, or of sleeping
+	Changes      uint64        // from one to the other
 }
 
 // Stats is a snapshot.
 func (p *Poller) Stats() Stats {
-	return Stats{Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.bells.Load()}
+	l := &p.learnt
+	return Stats{
+		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.bells.Load(),
+		Learnt: Learnt{time.Duration(p.budget.Load()), l.hits.Load(), l.misses.Load(), l.trials.Load(), l.changes.Load()},
+	}
 }
 
 // Closing reports that nobody is to poll any more.

@@ -29,6 +29,15 @@ func (s *sched) yield() {
 	runtime.Gosched()
 }
 
+// yieldThread is for goroutines that poll.
+func (s *sched) yieldThread() {
+	if s.model != nil {
+		s.model.step()
+		return
+	}
+	yieldThread()
+}
+
 func (s *sched) spawn(f func()) {
 	if s.model != nil {
 		s.model.spawn(f)

@@ -3,6 +3,7 @@ package progress
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 )
 
 // spinners counts goroutines that poll and yield in a loop.
@@ -42,4 +43,31 @@ func (p *Poller) lend() uint32 {
 func (p *Poller) takeSpin() bool {
 	n := p.lent.Load()
 	return n != 0 && p.lent.CompareAndSwap(n, 0)
+}
+
+// Whoever polls in vain for long has its thread make way for others: what it waits for may
+// need this processor, as the peer does, or a garbage collection of either. It does not
+// where that has it wait for programs that compute, which stop for nobody: on a busy host a
+// turn given away comes back after milliseconds.
+const (
+	politePolls = 192 // in vain, some 50 us
+	politeEach  = 8
+	computes    = 2 * time.Millisecond
+	rudeShare   = 64 // for so many times what it has cost it makes way no more
+)
+
+// yield lets others run, after i polls.
+func (p *Poller) yield(i int) {
+	p.sched.yield()
+	if i < politePolls || i%politeEach != 0 {
+		return
+	}
+	now := p.clock.Now()
+	if now < p.own.rude {
+		return
+	}
+	p.sched.yieldThread()
+	if away := p.clock.Now() - now; away >= computes {
+		p.own.rude = now + rudeShare*away
+	}
 }

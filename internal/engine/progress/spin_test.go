@@ -1,7 +1,6 @@
 package progress
 
 import (
-	"runtime"
 	"testing"
 	"time"
 
@@ -10,29 +9,18 @@ import (
 )
 
 // TestPollsWhereCallsAreSlow, as in an emulated machine: a goroutine polls a number of
-// times, however long that takes, and waits count as short that are not much longer
-// than this.
+// times, however long that takes.
 func TestPollsWhereCallsAreSlow(t *testing.T) {
-	const spin = 200 * time.Microsecond
 	q := &fakeQueue{slow: 10 * time.Microsecond}
-	p := New(Config{Queue: q, Spin: spin})
+	p := New(Config{Queue: q, Spin: 200 * time.Microsecond})
 	p.SetBell(newBell())
+	p.own.learner.arm = arms - 1
+	p.publish()
 	p.Start()
 	defer p.Close()
-	// own calls f as the owner of the completion queue.
-	own := func(f func()) {
-		for !p.Acquire() {
-			runtime.Gosched()
-		}
-		f()
-		p.Release()
-	}
 	w := NewWaiter()
-	// A machine that has much else to do may have made the waits so far long: that
-	// keeps this one from polling, as it should.
 	polls := func() int32 {
 		require.Eventually(t, func() bool { return Spinners() == 0 }, time.Minute, time.Millisecond)
-		own(func() { p.own.usual, p.own.since = 0, time.Time{} })
 		before, parks, ended := q.polls.Load(), p.parks.Load(), make(chan struct{})
 		w.Prepare()
 		go func() {
@@ -50,10 +38,6 @@ func TestPollsWhereCallsAreSlow(t *testing.T) {
 		most = max(most, polls())
 	}
 	assert.GreaterOrEqual(t, most, int32(spinPolls))
-	own(func() {
-		p.own.usual = 3 * spin
-		assert.True(t, p.worthPolling())
-	})
 }
 
 // TestSleeperIsWokenForWhatWasRefused: only polling offers it to the fabric again.
@@ -67,7 +51,7 @@ func TestSleeperIsWokenForWhatWasRefused(t *testing.T) {
 			if !p.resting.Load() || !p.Acquire() {
 				return false
 			}
-			p.own.rested, p.own.restedAt = time.Now(), p.own.polls
+			p.own.rested, p.own.restedAt = p.clock.Now(), p.own.polls
 			p.Note(Report{Refused: isRefused})
 			before, resting := fd.wakes.Load(), p.resting.Load()
 			p.arm()

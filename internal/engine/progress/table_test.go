@@ -83,7 +83,7 @@ func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to st
 	cfg := Config{Queue: q, Spin: 50 * time.Microsecond}
 	bell := prepare(&cfg)
 	p := New(cfg)
-	p.moved = moved
+	p.moves = moved
 	if bell != nil {
 		p.SetBell(bell)
 	}

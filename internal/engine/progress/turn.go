@@ -58,7 +58,7 @@ const (
 // Drain polls until the queue has been empty for a few times, or for as long as most if
 // there is always something: what has arrived already is then dispatched.
 func (p *Poller) Drain(most time.Duration) {
-	end, over := p.clock.Now().Add(most), make(chan struct{})
+	end, over := p.clock.Now()+most, make(chan struct{})
 	defer p.clock.AfterFunc(drainTurn, func() { close(over) }).Stop()
 	for empty, polls := 0, 0; empty < 3 && p.take(over); {
 		n := p.Poll()
@@ -67,7 +67,7 @@ func (p *Poller) Drain(most time.Duration) {
 		switch {
 		case n == 0:
 			empty++
-		case polls > drainPolls && !p.clock.Now().Before(end):
+		case polls > drainPolls && p.clock.Now() >= end:
 			return
 		default:
 			empty = 0

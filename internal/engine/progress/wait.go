@@ -4,7 +4,6 @@ import (
 	"context"
 	"runtime/trace"
 	"sync/atomic"
-	"time"
 )
 
 // Waiter is where one goroutine at a time waits to be signalled.
@@ -58,6 +57,12 @@ const patience = 16
 // drive polls until w is signalled or polling has taken as long as it may. It
 // returns true if w was signalled; if not, somebody else drives or the queue is armed.
 func (p *Poller) drive(w *Waiter) bool {
+	if p.waiter == nil && p.now() == armed && !p.polls() { // whatever comes rings the doorbell
+		if p.parked.Load() == 0 {
+			p.parked.CompareAndSwap(0, int64(p.clock.Now()))
+		}
+		return false
+	}
 	p.drivers.Add(1)
 	defer p.drivers.Add(-1)
 	for try := 0; !p.Acquire(); try++ {
@@ -72,52 +77,45 @@ func (p *Poller) drive(w *Waiter) bool {
 		}
 	}
 	start := p.clock.Now()
-	if p.own.since.IsZero() {
-		p.own.since = start
-	}
-	if p.spin > 0 && p.worthPolling() && (p.takeSpin() || p.spins.start()) {
+	p.waits(start)
+	budget := p.own.learner.budget()
+	if budget > 0 && (p.takeSpin() || p.spins.start()) {
 		defer p.spins.stop()
 		p.leave(driven)
+		p.own.spinning = start
 		for i := 1; ; i++ {
 			n := p.Poll()
 			if w.Signalled() {
+				if p.own.spinning > 0 { // by something else than news
+					p.stopSpin(p.clock.Now())
+				}
 				p.Release()
 				return true
 			}
-			if n == 0 {
-				p.nudge(bellHeld)
-				if i%8 == 0 && i >= p.least && p.inVain(p.clock.Now().Sub(start)) {
-					break
-				}
-				p.sched.yield()
+			if n > 0 {
+				start = p.clock.Now()
+				p.waits(start) // for what is still to come
+				p.own.spinning = start
+				continue
 			}
+			p.nudge(bellHeld)
+			if p.inVain(i, start, budget) {
+				break
+			}
+			p.yield(i)
 		}
+		p.stopSpin(p.clock.Now())
 	}
 	p.arm()
 	return w.Signalled()
 }
 
-// inVain reports that polling without a result has taken as long as it may, and
-// notes how long that was.
-func (p *Poller) inVain(took time.Duration) bool {
-	if took <= p.spin {
-		return false
-	}
-	p.own.spun += (min(took, 10*p.spin) - p.own.spun) / 4
-	return true
-}
-
 // Rouse takes an armed queue out of the background goroutine's care: what the
 // caller is about to cause arrives while it is on its way to wait for it.
 func (p *Poller) Rouse() {
-	if p.now() != armed || p.waiter != nil && p.spin <= 0 || !p.Acquire() {
-		return
+	if p.now() == armed && p.polls() && p.Acquire() { // else it would park at once
+		p.Release()
 	}
-	if p.waiter != nil && !p.worthPolling() {
-		p.arm() // it would park at once
-		return
-	}
-	p.Release()
 }
 
 // Settle looks after a queue that was left for a short time by somebody who
@@ -127,7 +125,7 @@ func (p *Poller) Settle(soon bool) {
 	if p.now() != idle || !p.Acquire() {
 		return
 	}
-	if !soon || p.waiter != nil || !p.worthPolling() {
+	if !soon || p.waiter != nil || !p.polls() {
 		p.arm()
 		return
 	}

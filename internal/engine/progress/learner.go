@@ -1,0 +1,266 @@
+package progress
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// How long a goroutine that waits polls before it sleeps is learnt for each queue, since no
+// constant suits all traffic. There are two questions.
+//
+// How long, if at all? That is told by how long waits take: a budget gains wakeUp for each
+// that ends within it, and costs the time until then, or all of it.
+//
+// Whether at all? That depends on more than can be seen from here: whether the peer sleeps,
+// what a wake-up costs, who else wants the processor, in this process or beside it. So it is
+// tried, for some waits in a row: an epoch as usual, one of the other kind (the trial), and
+// one as usual again. The cost of an epoch is what goroutines have waited for each byte that
+// has moved. Neighbours in time are compared, so that changes of the traffic cancel out.
+// What one side gains by not sleeping depends on the other, so both try it together: trials
+// begin when the time of day is a multiple of the pause between them. Now and then a side
+// leaves one out, or two of which one polls and one sleeps would only change places.
+const (
+	arms = 4 // budgets to choose from, the first of which is to sleep at once
+	// wakeUp is about what is gained by not sleeping: a wake-up here and, since a peer that is
+	// answered late sleeps, too, another one there, and cold caches.
+	wakeUp = 200 * time.Microsecond
+	// average is how many waits count for what they take.
+	average = 64
+	// An epoch has so many waits at least, which take so long together, or a few long ones.
+	epochWaits = 24
+	epochTime  = time.Millisecond
+	fewWaits   = 12
+	longTime   = 20 * time.Millisecond
+	// pollPrice is what polling costs besides the time that passes anyway.
+	pollPrice = 0.15
+	// What happens between two waits counts up to mostGap: polling may slow it down.
+	mostGap = 200 * time.Microsecond
+	// A trial ends early once it costs so much more than usual, in powers of two.
+	hopeless = 1
+	// Polling must cost so much less than sleeping, beyond doubt, and sleeping, which leaves the
+	// processor to others, not much more, in powers of two.
+	pollGain  = 0.05
+	sleepLoss = 0.05
+	// leastTrials is how many trials it takes, and mostTrials how many count.
+	leastTrials = 4
+	mostTrials  = 16
+	// Trials that change nothing become rarer: the pause doubles from leastPause to mostPause.
+	// All of them may cost one part in trialShare of the time, and trialCredit.
+	leastPause  = 4 * time.Millisecond
+	mostPause   = leastPause << 5
+	trialShare  = 64
+	trialCredit = 5 * time.Millisecond
+	// alone is in how many trials one side leaves it to the other.
+	alone = 4
+)
+
+// phase says what the epoch that goes on is for.
+type phase int
+
+const (
+	settled phase = iota // nothing else
+	onTrial              // the other kind
+	after                // the usual kind, to compare with
+)
+
+// learner belongs to the owner of the queue.
+type learner struct {
+	budgets [arms]time.Duration
+	within  [arms]float64 // share of the waits that end within a budget
+	short   [arms]float64 // what a budget covers of each wait, in ns
+
+	polls bool // rather than sleep at once
+	phase phase
+	arm   int // the place of the budget in use
+
+	epoch  epoch
+	before float64 // cost of the epoch before the trial, in powers of two
+	tried  float64 // of the trial
+	took   time.Duration
+	trials trials
+	zero   time.Duration // the time of day, modulo mostPause, that times are counted from
+	last   time.Duration // when the last wait ended
+	next   time.Duration // when the next trial may begin
+	dice   *rand.Rand
+	pause  time.Duration
+	debt   time.Duration // what trials have cost, as of paid
+	paid   time.Duration
+
+	hits, misses   uint64 // waits that polling has ended, and others
+	tries, changes uint64 // trials, and how many of them have changed something
+}
+
+// epoch is some waits in a row.
+type epoch struct {
+	waits  int
+	waited time.Duration
+	costs  float64             // what the waits cost, to the power of 3/4
+	within [arms]int           // waits that ended within a budget
+	short  [arms]time.Duration // what it covers of all
+	moved  uint64              // as of its begin
+}
+
+// trials is what trials have cost, in powers of two of what is usual.
+type trials struct{ n, sum, squares float64 }
+
+// newLearner chooses between budgets up to most, or has nobody poll if that is not positive.
+// zero is the time of day that times are counted from, seed what tells it from the peer's.
+func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
+	most = max(most, 0)
+	l := learner{
+		budgets: [arms]time.Duration{0, most / 10, most * 3 / 10, most},
+		dice:    rand.New(rand.NewPCG(seed, 0)),
+		zero:    time.Duration(zero.UnixNano() % int64(mostPause)),
+		polls:   most > 0, pause: leastPause, debt: -trialCredit,
+	}
+	if l.polls {
+		l.arm = arms - 2 // until something is known
+	}
+	return l
+}
+
+// budget is for how long to poll, now.
+func (l *learner) budget() time.Duration { return l.budgets[l.arm] }
+
+// waited notes a wait which has ended, for how long somebody has polled meanwhile, whether
+// that has ended it, and how much has moved so far. It reports whether an epoch has ended.
+func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint64) bool {
+	if l.budgets[arms-1] == 0 {
+		return false
+	}
+	if hit {
+		l.hits++
+	} else {
+		l.misses++
+	}
+	e := &l.epoch
+	for i := arms - 1; i > 0 && took <= l.budgets[i]; i-- {
+		e.within[i]++
+	}
+	for i := 1; i < arms; i++ {
+		e.short[i] += min(took, l.budgets[i])
+	}
+	e.waits++
+	e.waited += took
+	gap := min(max(now-took-l.last, 0), mostGap)
+	l.last = now
+	// Not quite the sum: few long waits, as for a garbage collection, are not to hide the others.
+	cost := float64(took+gap) + pollPrice*float64(polling)
+	e.costs += math.Sqrt(cost * math.Sqrt(cost))
+	if e.waits >= fewWaits && (e.isLong() || l.phase == settled && now >= l.next || l.phase == onTrial && e.cost(moved) > hopeless+l.before) {
+		l.end(now, e.cost(moved))
+		l.epoch = epoch{moved: moved}
+		return true
+	}
+	return false
+}
+
+func (e *epoch) isLong() bool {
+	return e.waits >= epochWaits && e.waited >= epochTime || e.waited >= longTime
+}
+
+// measure takes in how long the waits of an epoch took.
+func (l *learner) measure(e *epoch) {
+	n := float64(e.waits)
+	weight := min(1, n/average)
+	for i := range arms {
+		l.within[i] += weight * (float64(e.within[i])/n - l.within[i])
+		l.short[i] += weight * (float64(e.short[i])/n - l.short[i])
+	}
+}
+
+// longest is the budget that gains most, of those with which one polls. If none gains anything,
+// it is for both sides to find each other awake, or a trial shows that there is no use in it.
+func (l *learner) longest() (arm int) {
+	arm, most := arms-1, 0.0
+	for i := 1; i < arms; i++ {
+		if gain := l.within[i]*float64(wakeUp) - l.short[i]; gain > most {
+			arm, most = i, gain
+		}
+	}
+	return arm
+}
+
+// cost is how long it takes to move a byte.
+func (e *epoch) cost(moved uint64) float64 {
+	n := float64(e.waits)
+	return 4/3.0*math.Log2(e.costs/n) + math.Log2(n/float64(max(moved-e.moved, 1)))
+}
+
+// end moves on to the next epoch.
+func (l *learner) end(now time.Duration, cost float64) {
+	if l.arm > 0 { // else waits take longer than they would
+		l.measure(&l.epoch)
+	}
+	switch l.phase {
+	case settled:
+		if l.epoch.waits >= epochWaits/2 || l.before == 0 {
+			l.before = cost
+		}
+		if now >= l.next {
+			if l.pays(now) && l.dice.IntN(alone) > 0 {
+				l.phase = onTrial
+			}
+			l.schedule(now)
+		}
+	case onTrial:
+		l.tried, l.took = cost, l.epoch.waited
+		l.phase = after
+	case after:
+		l.phase = settled
+		l.judge(l.tried - (l.before+cost)/2)
+		l.before = cost
+		l.schedule(now)
+	}
+	switch {
+	case l.polls == (l.phase == onTrial):
+		l.arm = 0
+	case l.phase == settled:
+		l.arm = l.longest()
+	default: // both sides have slept, and are to find each other awake
+		l.arm = arms - 1
+	}
+}
+
+// pays reports that there may be a trial, for what they have cost so far.
+func (l *learner) pays(now time.Duration) bool {
+	l.debt = max(l.debt-(now-l.paid)/trialShare, -trialCredit)
+	l.paid = now
+	return l.debt <= 0
+}
+
+// schedule has the next trial begin at a multiple of the pause.
+func (l *learner) schedule(now time.Duration) {
+	l.next = now + l.pause - (l.zero+now)%l.pause
+}
+
+// judge takes in what a trial has cost more than what is usual would have.
+func (l *learner) judge(more float64) {
+	l.tries++
+	l.debt += l.took - time.Duration(float64(l.took)*math.Exp2(-more))
+	l.pause = min(2*l.pause, mostPause)
+	l.trials.add(max(-hopeless, min(hopeless, more)))
+	if l.polls && !l.trials.below(sleepLoss, 0) || !l.polls && !l.trials.below(-pollGain, 0.5) {
+		return
+	}
+	l.changes++
+	l.polls = !l.polls
+	l.trials = trials{}
+	l.pause = leastPause
+}
+
+func (t *trials) add(x float64) {
+	if t.n >= mostTrials {
+		t.n, t.sum, t.squares = t.n/2, t.sum/2, t.squares/2
+	}
+	t.n, t.sum, t.squares = t.n+1, t.sum+x, t.squares+x*x
+}
+
+// below reports that the mean is, by so many times its standard error, or that the first ones
+// were as good as can be.
+func (t *trials) below(limit, errors float64) bool {
+	mean := t.sum / t.n
+	deviation := math.Sqrt(max(0, t.squares/t.n-mean*mean) / t.n)
+	return t.n >= leastTrials && mean+errors*deviation < limit || t.n >= 2 && mean <= -hopeless
+}

@@ -1,0 +1,156 @@
+package progress
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// host is where two sides send each other a message in turn, on virtual time.
+type host struct {
+	service time.Duration // between a message and its answer
+	wakeUp  time.Duration // of a side that sleeps
+	// On a busy host who has polled and worked for a slice waits for another one.
+	slice time.Duration
+	// theft is how much longer a side takes for each unit of time that the other one polls
+	// meanwhile, as where both need the same processor.
+	theft float64
+	// pause is that of a garbage collection, in one of so many rounds.
+	pause time.Duration
+	rare  int
+}
+
+type side struct {
+	learner learner
+	fixed   int // the budget in use whatever is learnt, if it is not negative
+	waiting time.Duration
+	used    time.Duration // of its slice
+	polled  time.Duration
+	moved   uint64
+}
+
+func (s *side) budget() time.Duration {
+	if s.fixed >= 0 {
+		return s.learner.budgets[s.fixed]
+	}
+	return s.learner.budget()
+}
+
+// game is two sides on a host.
+type game struct {
+	host
+	rng    *rand.Rand
+	now    time.Duration
+	sides  [2]*side
+	rounds int
+}
+
+func newGame(h host, seed uint64, fixed int, polls [2]bool) *game {
+	g := &game{host: h, rng: rand.New(rand.NewPCG(seed, 2))}
+	for i := range g.sides {
+		l := newLearner(500*time.Microsecond, time.Unix(0, 0), g.rng.Uint64())
+		if l.polls = polls[i]; !l.polls {
+			l.arm = 0
+		}
+		g.sides[i] = &side{learner: l, fixed: fixed}
+	}
+	return g
+}
+
+// run plays until a time. It returns how long a message and its answer took on average, and
+// what share of the time both sides have polled.
+func (g *game) run(until time.Duration) (round time.Duration, polling float64) {
+	start, rounds := g.now, g.rounds
+	for _, s := range g.sides {
+		s.polled = 0
+	}
+	for g.now < until {
+		for i, s := range g.sides {
+			g.receive(s, g.sides[1-i])
+		}
+		g.rounds++
+	}
+	elapsed := g.now - start
+	return elapsed / time.Duration(g.rounds-rounds), float64(g.sides[0].polled+g.sides[1].polled) / float64(2*elapsed)
+}
+
+// receive has s find the message of the other side, and answer it.
+func (g *game) receive(s, other *side) {
+	took := g.now - s.waiting
+	budget := s.budget()
+	polling := min(took, budget)
+	hit := took <= budget
+	s.polled += polling
+	if !hit {
+		g.now += g.wakeUp
+		took += g.wakeUp
+	}
+	s.moved += 100
+	s.learner.waited(g.now, took, polling, hit, s.moved)
+	work := time.Duration(float64(g.service) * (0.8 + 0.4*g.rng.Float64()))
+	if g.rare > 0 && g.rng.IntN(g.rare) == 0 {
+		work += g.pause
+	}
+	work += time.Duration(g.theft * float64(min(work, other.budget())))
+	g.now += work
+	if s.used += work + polling; g.slice > 0 && s.used > g.slice {
+		s.used = 0
+		g.now += g.slice
+	}
+	s.waiting = g.now
+}
+
+// TestTwoLearners: two sides that learn come to do as well as with the best budget that both
+// could have agreed on, wherever they start, and hardly poll where that gains nothing.
+func TestTwoLearners(t *testing.T) {
+	for name, c := range map[string]struct {
+		host
+		polls bool
+	}{
+		"short":       {host{service: 3 * time.Microsecond, wakeUp: 20 * time.Microsecond}, true},
+		"calls":       {host{service: 10 * time.Microsecond, wakeUp: 30 * time.Microsecond, pause: 300 * time.Microsecond, rare: 100}, true},
+		"large calls": {host{service: 80 * time.Microsecond, wakeUp: 50 * time.Microsecond, pause: time.Millisecond, rare: 50}, true},
+		// What one side gains alone is too little.
+		"only together":              {host{service: 180 * time.Microsecond, wakeUp: 40 * time.Microsecond}, true},
+		"work in between":            {host{service: 5 * time.Millisecond, wakeUp: 50 * time.Microsecond}, false},
+		"one processor":              {host{service: 40 * time.Microsecond, wakeUp: 5 * time.Microsecond, theft: 1}, false},
+		"busy host, short":           {host{service: 3 * time.Microsecond, wakeUp: 20 * time.Microsecond, slice: 3 * time.Millisecond}, true},
+		"busy host, large calls":     {host{service: 150 * time.Microsecond, wakeUp: 10 * time.Microsecond, slice: 3 * time.Millisecond}, false},
+		"slow machine, slow wake-up": {host{service: 100 * time.Microsecond, wakeUp: 300 * time.Microsecond}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const learn, measured = 8 * time.Second, 12 * time.Second
+			best := time.Duration(1 << 62)
+			for arm := range arms {
+				g := newGame(c.host, 1, arm, [2]bool{true, true})
+				g.run(learn)
+				round, _ := g.run(measured)
+				best = min(best, round)
+			}
+			for start := range 4 {
+				for seed := range uint64(3) {
+					g := newGame(c.host, seed, -1, [2]bool{start&1 > 0, start&2 > 0})
+					g.run(learn)
+					round, polling := g.run(measured)
+					what := fmt.Sprintf("start %d, seed %d", start, seed)
+					assert.LessOrEqual(t, float64(round), 1.1*float64(best), what)
+					if !c.polls {
+						assert.LessOrEqual(t, polling, 0.04, what)
+					}
+				}
+			}
+		})
+	}
+}
+
+// TestLearnerWithoutBudget: nobody polls.
+func TestLearnerWithoutBudget(t *testing.T) {
+	l := newLearner(-1, time.Unix(0, 0), 1)
+	for i := range 1000 {
+		l.waited(time.Duration(i)*time.Microsecond, time.Microsecond, 0, false, uint64(i))
+		assert.Zero(t, l.budget())
+	}
+}
