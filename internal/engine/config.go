@@ -26,8 +26,7 @@ type Config struct {
 	// complete none of them, before the peer counts as dead.
 	DeadAfter time.Duration
 	// Spin is how long a waiting goroutine polls before it parks; negative
-	// never polls. It is an upper bound: waits that are usually longer park at
-	// once.
+	// never polls. It is an upper bound: endpoints learn what pays.
 	Spin time.Duration
 }
 

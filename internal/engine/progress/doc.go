@@ -2,7 +2,8 @@
 // nothing unless somebody polls, so one goroutine at a time owns the queue, polls it and
 // has what it finds dispatched, to everybody. A goroutine that waits for its own conn is
 // the owner of choice: it polls, yielding after each poll, for a bounded time, and then
-// parks. A queue that nobody owns is armed: its wait fd, or the sleeping flag and the
+// parks; learner.go finds out how long that should be, and whether it polls at all. A
+// queue that nobody owns is armed: its wait fd, or the sleeping flag and the
 // doorbell, wake a goroutine in the background.
 //
 // The states of a queue:
