@@ -24,10 +24,11 @@ type bufferPool struct {
 var buffers bufferPool
 
 // BufferPool returns the pool of buffers that [TuningDialOptions] and [TuningServerOptions]
-// have gRPC use. Unlike gRPC's own it does not clear them, since whoever gets a buffer
-// overwrites it, and has more than five sizes: with gRPC's, 1 MiB is cleared for each message
-// of more than 32 KiB, which takes longer than all that is done to move it. gRPC's
-// encoding of messages knows no option for that; a program can have it use this pool, too:
+// have gRPC use. Unlike gRPC's own it does not clear them, since gRPC overwrites what it gets,
+// and has more than five sizes: with gRPC's, 1 MiB is cleared for each message of more than
+// 32 KiB, which takes longer than all that is done to move it. gRPC's encoding of messages
+// knows no option for that; a program can have it use this pool, too, if it changes no message
+// while that is sent: what was left of an earlier one could be sent instead.
 //
 //	func init() { experimental.SetDefaultBufferPool(grpcdialer.BufferPool()) }
 func BufferPool() mem.BufferPool { return &buffers }

@@ -100,7 +100,8 @@ type ProviderStats struct {
 
 // Polling is what endpoints have found out about polling, which each learns from the waits of
 // its conns: see Transport.PollTime. Averages of what waits cost are compared with those of
-// trials, in which the endpoint polls if it does not usually, or does not if it does.
+// trials, in which the endpoint polls if it does not usually, or does not if it does. They are
+// brought up to date every few milliseconds of waiting.
 type Polling struct {
 	Endpoints    int    // on which calls poll before they sleep, now
 	Hits, Misses uint64 // waits that polling has ended, and others

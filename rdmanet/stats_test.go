@@ -58,7 +58,7 @@ func TestStatsAreComplete(t *testing.T) {
 	var e engine.Stats
 	fill(reflect.ValueOf(&e).Elem(), 3)
 	s := rdmanet.ProviderStatsOf(e)
-	s.Endpoints = 3
+	s.Endpoints, s.Polling.Endpoints = 3, 3
 	s.BytesSent, s.BytesReceived = 3, 3 // sums themselves
 	var want rdmanet.ProviderStats
 	fill(reflect.ValueOf(&want).Elem(), 3)

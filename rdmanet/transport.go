@@ -87,9 +87,9 @@ type Transport struct {
 	// PollTime is for how long at most a call that waits polls before it sleeps, from
 	// a microsecond to a second: polling takes a processor and saves the time of
 	// waking up. Each endpoint learns whether that pays, and chooses a tenth, three tenths
-	// or all of it: see ProviderStats.Polling. 0 means what the environment variable
-	// RDMANET_POLL_TIME says, as 50us or off, else DefaultPollTime. If it is negative, calls
-	// do not poll.
+	// or all of it: see ProviderStats.Polling. Beyond DefaultPollTime nothing is learnt: calls
+	// poll. 0 means what the environment variable RDMANET_POLL_TIME says, as 50us or off, else
+	// DefaultPollTime. If it is negative, calls do not poll.
 	PollTime time.Duration
 	// FailureMemory is how long at most what did not work is passed over without another
 	// try: a provider that delivers wrong contents between two hosts, at once for all of

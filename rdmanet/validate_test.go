@@ -81,7 +81,7 @@ var transportValues = []struct {
 	{"FailureMemory", func(t *rdmanet.Transport) { t.FailureMemory = time.Millisecond - 1 }, "999.999µs is less than 1ms, the least; use 0 for the default, 5m0s"},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = -1 }, ""},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = math.MinInt64 }, ""},
-	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = time.Microsecond - 1 }, "999ns is less than 1µs, the least; use 0 for the default, 100µs"},
+	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = time.Microsecond - 1 }, "999ns is less than 1µs, the least; use 0 for the default, 500µs"},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = time.Microsecond }, ""},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = time.Second }, ""},
 	{"PollTime", func(t *rdmanet.Transport) { t.PollTime = time.Second + 1 }, "1.000000001s is more than 1s, the most"},
@@ -262,7 +262,7 @@ func TestEnvironment(t *testing.T) {
 		"poll":             {"RDMANET_POLL_TIME", "50us", nil, rdmanet.DefaultMemoryLimit, ""},
 		"no polls":         {"RDMANET_POLL_TIME", "off", nil, rdmanet.DefaultMemoryLimit, ""},
 		"poll for ever":    {"RDMANET_POLL_TIME", "2s", nil, 0, "2s is more than 1s, the most"},
-		"poll hardly":      {"RDMANET_POLL_TIME", "50ns", nil, 0, "50ns is less than 1µs, the least; use 0 for the default, 100µs"},
+		"poll hardly":      {"RDMANET_POLL_TIME", "50ns", nil, 0, "50ns is less than 1µs, the least; use 0 for the default, 500µs"},
 		"poll negatively":  {"RDMANET_POLL_TIME", "-1s", nil, 0, `"-1s" is no time; use one such as 50us, or off`},
 		"no unit":          {"RDMANET_POLL_TIME", "50", nil, 0, `"50" is no time`},
 		"poll as said":     {"RDMANET_POLL_TIME", "nonsense", func(t *rdmanet.Transport) { t.PollTime = -1 }, rdmanet.DefaultMemoryLimit, ""},
@@ -383,7 +383,7 @@ func TestPollTime(t *testing.T) {
 					read <- err
 				}()
 				if tt.polls {
-					time.Sleep(30 * rdmanet.DefaultPollTime)
+					time.Sleep(6 * rdmanet.DefaultPollTime)
 				} else {
 					eventually(t, func() bool { return stats().Parks > parks }, "the reader parks")
 				}

@@ -98,11 +98,11 @@ func (p *Page) Listen(rung func()) {
 	var buf [64]byte
 	_ = conn.Read(func(fd uintptr) (done bool) { // it fails once it is closed
 		for {
-			n, _ := unix.Read(int(fd), buf[:])
+			n, err := unix.Read(int(fd), buf[:])
 			if n > 0 {
 				rung()
 			}
-			if n < len(buf) {
+			if n < len(buf) && !errors.Is(err, unix.EINTR) {
 				return false
 			}
 		}

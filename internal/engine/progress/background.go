@@ -7,8 +7,11 @@ import "time"
 // when called (all of software) have work now and then, such as a connection that rxm sets
 // up, for which the descriptor does not become readable. It goes on for as long as a peer
 // comes up or own operations are in flight, and else, but for providers that need it
-// always, sleeps until it is woken. Heartbeats change nothing of that.
+// always, sleeps until it is woken. Heartbeats change nothing of that. While a peer comes up,
+// which takes several steps, it looks after joinLook, and less often more slowly: 30 ms later
+// it is at firstLook.
 const (
+	joinLook  = 250 * time.Microsecond
 	firstLook = 2 * time.Millisecond
 	quietLook = 16 * time.Millisecond
 	lastLook  = 64 * time.Millisecond
@@ -35,6 +38,7 @@ type sleeper struct {
 	found bool          // by look
 	news  bool          // likewise, and it was more than heartbeats
 	began time.Duration // when it was woken last
+	joins bool          // a peer came up, as of the last look
 	tick  time.Duration // until it looks by itself; 0: it was woken
 	looks func() bool   // Poller.look, made once
 }
@@ -71,8 +75,13 @@ func (p *Poller) background() {
 // returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
 	s, start := &p.sleeper, p.clock.Now()
-	expects := p.ticks || p.has(flying|refused) || p.joining.Load() > 0
+	joining := p.joining.Load() > 0
+	expects := p.ticks || p.has(flying|refused) || joining
 	switch {
+	case joining && (!s.joins || s.tick == 0):
+		s.began, s.tick = start, joinLook
+	case joining:
+		s.tick = min(s.tick+s.tick/16, lastLook)
 	case s.tick > 0:
 		s.tick = min(2*s.tick, lastLook)
 	case expects:
@@ -80,6 +89,7 @@ func (p *Poller) sleep() bool {
 	default:
 		s.began, s.tick = start, quietLook
 	}
+	s.joins = joining
 	most := s.tick
 	if most == lastLook && !expects {
 		most = 0
@@ -161,9 +171,12 @@ func (p *Poller) attend(news bool) {
 		n := p.Poll()
 		news = news || p.own.news
 		spin := news && ours != 0 && p.lent.Load() == ours
-		// Without polling on, whom this has woken is to have our processor, and not to be moved to
-		// another one.
-		if n == 0 && (!spin || p.inVain(i, start, budget)) || n > 0 && !spin && p.waiter == nil {
+		if n > 0 && !spin && p.waiter == nil {
+			// Whom this has woken is to have our processor, and not to be moved to another one.
+			n = p.Poll()
+			news = news || p.own.news
+		}
+		if n == 0 && (!spin || p.inVain(i, start, budget)) {
 			p.unattend(spin && visits != p.visits.Load())
 			return
 		}

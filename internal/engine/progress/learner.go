@@ -18,10 +18,12 @@ import (
 // one as usual again. The cost of an epoch is what goroutines have waited for each byte that
 // has moved. Neighbours in time are compared, so that changes of the traffic cancel out.
 // What one side gains by not sleeping depends on the other, so both try it together: trials
-// begin when the time of day is a multiple of the pause between them. Now and then a side
-// leaves one out, or two of which one polls and one sleeps would only change places.
+// begin when the time of day is a multiple of the pause between them. Once that is long, those
+// of a side that sleeps begin half of it later: two of which one polls would only change places.
 const (
 	arms = 4 // budgets to choose from, the first of which is to sleep at once
+	// knownTime is the longest budget of which one learns whether it pays.
+	knownTime = 500 * time.Microsecond
 	// wakeUp is about what is gained by not sleeping: a wake-up here and, since a peer that is
 	// answered late sleeps, too, another one there, and cold caches.
 	wakeUp = 200 * time.Microsecond
@@ -36,23 +38,30 @@ const (
 	pollPrice = 0.15
 	// What happens between two waits counts up to mostGap: polling may slow it down.
 	mostGap = 200 * time.Microsecond
+	// A wait costs mostCost at most, and one that is longer than longWait has nothing to do with
+	// polling: somebody was idle. The wait after that does not poll.
+	mostCost = 2 * time.Millisecond
+	longWait = 20 * time.Millisecond
 	// A trial ends early once it costs so much more than usual, in powers of two.
 	hopeless = 1
-	// Polling must cost so much less than sleeping, beyond doubt, and sleeping, which leaves the
-	// processor to others, not much more, in powers of two.
-	pollGain  = 0.05
-	sleepLoss = 0.05
+	// Traffic that costs so much more before a trial than after it, or less, in powers of two, has
+	// changed: the trial tells nothing.
+	changed = 1
+	// What is unusual must cost so much less, in powers of two. Sleeping costs the peer, too,
+	// which is not seen here.
+	pollGain  = 0.03
+	sleepGain = 0.1
+	// Who polls and finds what it waits for more seldom than this sleeps, whatever that costs.
+	rareHits = 0.25
 	// leastTrials is how many trials it takes, and mostTrials how many count.
 	leastTrials = 4
 	mostTrials  = 16
 	// Trials that change nothing become rarer: the pause doubles from leastPause to mostPause.
-	// All of them may cost one part in trialShare of the time, and trialCredit.
+	// All of them may cost one part in trialShare of the time that is spent waiting, and trialCredit.
 	leastPause  = 4 * time.Millisecond
 	mostPause   = leastPause << 5
 	trialShare  = 64
 	trialCredit = 5 * time.Millisecond
-	// alone is in how many trials one side leaves it to the other.
-	alone = 4
 )
 
 // phase says what the epoch that goes on is for.
@@ -71,6 +80,7 @@ type learner struct {
 	short   [arms]float64 // what a budget covers of each wait, in ns
 
 	polls bool // rather than sleep at once
+	dozes bool // after a long wait
 	phase phase
 	arm   int // the place of the budget in use
 
@@ -84,8 +94,7 @@ type learner struct {
 	next   time.Duration // when the next trial may begin
 	dice   *rand.Rand
 	pause  time.Duration
-	debt   time.Duration // what trials have cost, as of paid
-	paid   time.Duration
+	debt   time.Duration // what trials have cost, and waits since have not paid for
 
 	hits, misses   uint64 // waits that polling has ended, and others
 	tries, changes uint64 // trials, and how many of them have changed something
@@ -94,6 +103,7 @@ type learner struct {
 // epoch is some waits in a row.
 type epoch struct {
 	waits  int
+	hits   float64
 	waited time.Duration
 	costs  float64             // what the waits cost, to the power of 3/4
 	within [arms]int           // waits that ended within a budget
@@ -104,7 +114,8 @@ type epoch struct {
 // trials is what trials have cost, in powers of two of what is usual.
 type trials struct{ n, sum, squares float64 }
 
-// newLearner chooses between budgets up to most, or has nobody poll if that is not positive.
+// newLearner chooses between budgets up to most, or has nobody poll if that is not positive. Above
+// knownTime there is nothing to learn: processors are to spare.
 // zero is the time of day that times are counted from, seed what tells it from the peer's.
 func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 	most = max(most, 0)
@@ -114,27 +125,44 @@ func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 		zero:    time.Duration(zero.UnixNano() % int64(mostPause)),
 		polls:   most > 0, pause: leastPause, debt: -trialCredit,
 	}
-	if l.polls {
+	switch {
+	case most > knownTime:
+		l.arm = arms - 1
+	case l.polls:
 		l.arm = arms - 2 // until something is known
 	}
 	return l
 }
 
 // budget is for how long to poll, now.
-func (l *learner) budget() time.Duration { return l.budgets[l.arm] }
+func (l *learner) budget() time.Duration {
+	if l.dozes {
+		return 0
+	}
+	return l.budgets[l.arm]
+}
 
 // waited notes a wait which has ended, for how long somebody has polled meanwhile, whether
-// that has ended it, and how much has moved so far. It reports whether an epoch has ended.
+// that has ended it, and how much has moved so far. It reports whether that may have changed
+// the budget, or ended an epoch.
 func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint64) bool {
-	if l.budgets[arms-1] == 0 {
-		return false
-	}
 	if hit {
 		l.hits++
 	} else {
 		l.misses++
 	}
+	if most := l.budgets[arms-1]; most == 0 || most > knownTime {
+		return (l.hits+l.misses)%epochWaits == 0
+	}
+	woke := l.dozes
+	if l.dozes = took > longWait; l.dozes {
+		l.last = now
+		return true
+	}
 	e := &l.epoch
+	if hit {
+		e.hits++
+	}
 	for i := arms - 1; i > 0 && took <= l.budgets[i]; i-- {
 		e.within[i]++
 	}
@@ -146,14 +174,14 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	gap := min(max(now-took-l.last, 0), mostGap)
 	l.last = now
 	// Not quite the sum: few long waits, as for a garbage collection, are not to hide the others.
-	cost := float64(took+gap) + pollPrice*float64(polling)
+	cost := max(float64(min(took+gap, mostCost))+pollPrice*float64(min(polling, mostCost)), 1)
 	e.costs += math.Sqrt(cost * math.Sqrt(cost))
 	if e.waits >= fewWaits && (e.isLong() || l.phase == settled && now >= l.next || l.phase == onTrial && e.cost(moved) > hopeless+l.before) {
 		l.end(now, e.cost(moved))
 		l.epoch = epoch{moved: moved}
 		return true
 	}
-	return false
+	return woke
 }
 
 func (e *epoch) isLong() bool {
@@ -190,16 +218,14 @@ func (e *epoch) cost(moved uint64) float64 {
 
 // end moves on to the next epoch.
 func (l *learner) end(now time.Duration, cost float64) {
+	l.debt = max(l.debt-l.epoch.waited/trialShare, -trialCredit)
 	if l.arm > 0 { // else waits take longer than they would
 		l.measure(&l.epoch)
 	}
 	switch l.phase {
 	case settled:
-		if l.epoch.waits >= epochWaits/2 || l.before == 0 {
-			l.before = cost
-		}
-		if now >= l.next {
-			if l.pays(now) && l.dice.IntN(alone) > 0 {
+		if l.before = cost; now >= l.next {
+			if l.debt <= 0 {
 				l.phase = onTrial
 			}
 			l.schedule(now)
@@ -208,42 +234,49 @@ func (l *learner) end(now time.Duration, cost float64) {
 		l.tried, l.took = cost, l.epoch.waited
 		l.phase = after
 	case after:
-		l.phase = settled
-		l.judge(l.tried - (l.before+cost)/2)
+		if l.phase = settled; l.polls && l.epoch.hits < rareHits*float64(l.epoch.waits) {
+			l.change()
+			break
+		}
+		if math.Abs(l.before-cost) < changed {
+			l.judge(l.tried - (l.before+cost)/2)
+		}
 		l.before = cost
 		l.schedule(now)
 	}
 	switch {
 	case l.polls == (l.phase == onTrial):
 		l.arm = 0
-	case l.phase == settled:
+	case l.phase == settled, l.phase == onTrial && l.dice.IntN(2) == 0:
 		l.arm = l.longest()
 	default: // both sides have slept, and are to find each other awake
 		l.arm = arms - 1
 	}
 }
 
-// pays reports that there may be a trial, for what they have cost so far.
-func (l *learner) pays(now time.Duration) bool {
-	l.debt = max(l.debt-(now-l.paid)/trialShare, -trialCredit)
-	l.paid = now
-	return l.debt <= 0
-}
-
 // schedule has the next trial begin at a multiple of the pause.
 func (l *learner) schedule(now time.Duration) {
 	l.next = now + l.pause - (l.zero+now)%l.pause
+	if !l.polls && l.pause == mostPause {
+		l.next += l.pause / 2
+	}
 }
 
 // judge takes in what a trial has cost more than what is usual would have.
 func (l *learner) judge(more float64) {
 	l.tries++
+	more = max(-hopeless, min(hopeless, more))
 	l.debt += l.took - time.Duration(float64(l.took)*math.Exp2(-more))
 	l.pause = min(2*l.pause, mostPause)
-	l.trials.add(max(-hopeless, min(hopeless, more)))
-	if l.polls && !l.trials.below(sleepLoss, 0) || !l.polls && !l.trials.below(-pollGain, 0.5) {
+	l.trials.add(more)
+	if l.polls && !l.trials.below(-sleepGain, 0) || !l.polls && !l.trials.below(-pollGain, 0.5) {
 		return
 	}
+	l.change()
+}
+
+// change has the other kind be usual from now on.
+func (l *learner) change() {
 	l.changes++
 	l.polls = !l.polls
 	l.trials = trials{}

@@ -21,6 +21,9 @@ type host struct {
 	// pause is that of a garbage collection, in one of so many rounds.
 	pause time.Duration
 	rare  int
+	// After so many rounds nothing happens for a while.
+	burst int
+	idle  time.Duration
 }
 
 type side struct {
@@ -60,14 +63,20 @@ func newGame(h host, seed uint64, fixed int, polls [2]bool) *game {
 	return g
 }
 
-// run plays until a time. It returns how long a message and its answer took on average, and
+// run plays for some time, idle time not counted. It returns how long a message and its answer took on average, and
 // what share of the time both sides have polled.
-func (g *game) run(until time.Duration) (round time.Duration, polling float64) {
+func (g *game) run(d time.Duration) (round time.Duration, polling float64) {
 	start, rounds := g.now, g.rounds
+	until := start + d
 	for _, s := range g.sides {
 		s.polled = 0
 	}
 	for g.now < until {
+		if g.burst > 0 && g.rounds%g.burst == 0 {
+			g.now += g.idle
+			start += g.idle
+			until += g.idle
+		}
 		for i, s := range g.sides {
 			g.receive(s, g.sides[1-i])
 		}
@@ -115,6 +124,8 @@ func TestTwoLearners(t *testing.T) {
 		"large calls": {host{service: 80 * time.Microsecond, wakeUp: 50 * time.Microsecond, pause: time.Millisecond, rare: 50}, true},
 		// What one side gains alone is too little.
 		"only together":              {host{service: 180 * time.Microsecond, wakeUp: 40 * time.Microsecond}, true},
+		"bursts":                     {host{service: 10 * time.Microsecond, wakeUp: 30 * time.Microsecond, burst: 100, idle: 50 * time.Millisecond}, true},
+		"long bursts":                {host{service: 10 * time.Microsecond, wakeUp: 30 * time.Microsecond, burst: 1000, idle: 200 * time.Millisecond}, true},
 		"work in between":            {host{service: 5 * time.Millisecond, wakeUp: 50 * time.Microsecond}, false},
 		"one processor":              {host{service: 40 * time.Microsecond, wakeUp: 5 * time.Microsecond, theft: 1}, false},
 		"busy host, short":           {host{service: 3 * time.Microsecond, wakeUp: 20 * time.Microsecond, slice: 3 * time.Millisecond}, true},
@@ -122,7 +133,7 @@ func TestTwoLearners(t *testing.T) {
 		"slow machine, slow wake-up": {host{service: 100 * time.Microsecond, wakeUp: 300 * time.Microsecond}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const learn, measured = 8 * time.Second, 12 * time.Second
+			const learn, measured = 12 * time.Second, 4 * time.Second
 			best := time.Duration(1 << 62)
 			for arm := range arms {
 				g := newGame(c.host, 1, arm, [2]bool{true, true})

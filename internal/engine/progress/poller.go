@@ -152,8 +152,9 @@ type owner struct {
 	news     bool   // the last poll has found more than heartbeats
 	nudged   uint64 // posted and reaped, as of when the peer was rung for the end of its operations
 	learner  learner
-	since    time.Duration // when a goroutine began to wait for what has not come yet; 0: none does
+	since    time.Duration // when a goroutine began to wait for what has not come yet, perhaps in vain; 0: none has
 	polling  time.Duration // how long somebody has polled since
+	denied   bool          // somebody would have, but others did
 	spinning time.Duration // when the polling began that goes on; 0: none does
 	rude     time.Duration // until when nobody makes way
 	rested   time.Duration // when the sleeper began to rest, as of its last look
@@ -279,7 +280,7 @@ func (p *Poller) learn(moved uint64) {
 	now := p.clock.Now()
 	hit := p.own.spinning > 0
 	p.stopSpin(now)
-	if p.own.learner.waited(now, now-since, p.own.polling, hit, moved) {
+	if !p.own.denied && p.own.learner.waited(now, now-since, p.own.polling, hit, moved) {
 		p.publish()
 	}
 	p.own.polling = 0
@@ -304,7 +305,7 @@ func (p *Poller) publish() {
 }
 
 // polls reports that a goroutine which waits polls before it parks.
-func (p *Poller) polls() bool { return p.budget.Load() > 0 }
+func (p *Poller) polls() bool { return p.budget.Load() > 0 && p.spins.limit() > 0 }
 
 // inVain reports that polling, i times since start, has taken as long as the budget.
 func (p *Poller) inVain(i int, start, budget time.Duration) bool {

@@ -53,7 +53,8 @@ const (
 	politePolls = 192 // in vain, some 50 us
 	politeEach  = 8
 	computes    = 2 * time.Millisecond
-	rudeShare   = 64 // for so many times what it has cost it makes way no more
+	rudeShare   = 64 // for so many times what it has cost, or mostRude, it makes way no more
+	mostRude    = 3 * time.Second
 )
 
 // yield lets others run, after i polls.
@@ -68,6 +69,6 @@ func (p *Poller) yield(i int) {
 	}
 	p.sched.yieldThread()
 	if away := p.clock.Now() - now; away >= computes {
-		p.own.rude = now + rudeShare*away
+		p.own.rude = now + min(rudeShare*away, mostRude)
 	}
 }

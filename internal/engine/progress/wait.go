@@ -57,7 +57,8 @@ const patience = 16
 // drive polls until w is signalled or polling has taken as long as it may. It
 // returns true if w was signalled; if not, somebody else drives or the queue is armed.
 func (p *Poller) drive(w *Waiter) bool {
-	if p.waiter == nil && p.now() == armed && !p.polls() { // whatever comes rings the doorbell
+	// Whatever comes rings the doorbell, but for the end of own operations.
+	if p.bell.Load() != nil && p.now() == armed && !p.polls() && !p.has(flying|refused) {
 		if p.parked.Load() == 0 {
 			p.parked.CompareAndSwap(0, int64(p.clock.Now()))
 		}
@@ -78,8 +79,10 @@ func (p *Poller) drive(w *Waiter) bool {
 	}
 	start := p.clock.Now()
 	p.waits(start)
-	budget := p.own.learner.budget()
-	if budget > 0 && (p.takeSpin() || p.spins.start()) {
+	budget, began := p.own.learner.budget(), start
+	mayPoll := budget > 0 && (p.takeSpin() || p.spins.start())
+	p.own.denied = budget > 0 && !mayPoll
+	if mayPoll {
 		defer p.spins.stop()
 		p.leave(driven)
 		p.own.spinning = start
@@ -92,9 +95,12 @@ func (p *Poller) drive(w *Waiter) bool {
 				p.Release()
 				return true
 			}
-			if n > 0 {
-				start = p.clock.Now()
-				p.waits(start) // for what is still to come
+			if n > 0 { // for others: what we wait for is still to come
+				if i, start = 0, p.clock.Now(); start-began > p.spin {
+					break
+				}
+				p.stopSpin(start)
+				p.waits(start)
 				p.own.spinning = start
 				continue
 			}
