@@ -7,11 +7,8 @@ import "time"
 // when called (all of software) have work now and then, such as a connection that rxm sets
 // up, for which the descriptor does not become readable. It goes on for as long as a peer
 // comes up or own operations are in flight, and else, but for providers that need it
-// always, sleeps until it is woken. Heartbeats change nothing of that. While a peer comes up,
-// which takes several steps, it looks after joinLook, and less often more slowly: 30 ms later
-// it is at firstLook.
+// always, sleeps until it is woken. Heartbeats change nothing of that.
 const (
-	joinLook  = 250 * time.Microsecond
 	firstLook = 2 * time.Millisecond
 	quietLook = 16 * time.Millisecond
 	lastLook  = 64 * time.Millisecond
@@ -38,7 +35,6 @@ type sleeper struct {
 	found bool          // by look
 	news  bool          // likewise, and it was more than heartbeats
 	began time.Duration // when it was woken last
-	joins bool          // a peer came up, as of the last look
 	tick  time.Duration // until it looks by itself; 0: it was woken
 	looks func() bool   // Poller.look, made once
 }
@@ -75,13 +71,8 @@ func (p *Poller) background() {
 // returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
 	s, start := &p.sleeper, p.clock.Now()
-	joining := p.joining.Load() > 0
-	expects := p.ticks || p.has(flying|refused) || joining
+	expects := p.ticks || p.has(flying|refused) || p.joining.Load() > 0
 	switch {
-	case joining && (!s.joins || s.tick == 0):
-		s.began, s.tick = start, joinLook
-	case joining:
-		s.tick = min(s.tick+s.tick/16, lastLook)
 	case s.tick > 0:
 		s.tick = min(2*s.tick, lastLook)
 	case expects:
@@ -89,7 +80,6 @@ func (p *Poller) sleep() bool {
 	default:
 		s.began, s.tick = start, quietLook
 	}
-	s.joins = joining
 	most := s.tick
 	if most == lastLook && !expects {
 		most = 0

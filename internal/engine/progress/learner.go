@@ -115,8 +115,8 @@ type epoch struct {
 type trials struct{ n, sum, squares float64 }
 
 // newLearner chooses between budgets up to most, or has nobody poll if that is not positive. Above
-// knownTime there is nothing to learn: processors are to spare.
-// zero is the time of day that times are counted from, seed what tells it from the peer's.
+// knownTime there is nothing to learn: processors are to spare. zero is the time of day that
+// times are counted from, seed what tells it from the peer's.
 func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 	most = max(most, 0)
 	l := learner{
@@ -234,11 +234,12 @@ func (l *learner) end(now time.Duration, cost float64) {
 		l.tried, l.took = cost, l.epoch.waited
 		l.phase = after
 	case after:
-		if l.phase = settled; l.polls && l.epoch.hits < rareHits*float64(l.epoch.waits) {
+		l.phase = settled
+		l.pause = min(2*l.pause, mostPause)
+		switch {
+		case l.polls && l.epoch.hits < rareHits*float64(l.epoch.waits):
 			l.change()
-			break
-		}
-		if math.Abs(l.before-cost) < changed {
+		case math.Abs(l.before-cost) < changed:
 			l.judge(l.tried - (l.before+cost)/2)
 		}
 		l.before = cost
@@ -267,7 +268,6 @@ func (l *learner) judge(more float64) {
 	l.tries++
 	more = max(-hopeless, min(hopeless, more))
 	l.debt += l.took - time.Duration(float64(l.took)*math.Exp2(-more))
-	l.pause = min(2*l.pause, mostPause)
 	l.trials.add(more)
 	if l.polls && !l.trials.below(-sleepGain, 0) || !l.polls && !l.trials.below(-pollGain, 0.5) {
 		return
