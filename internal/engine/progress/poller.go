@@ -111,7 +111,6 @@ type Poller struct {
 	report   atomic.Uint64        // Note: see there
 	budget   atomic.Int64         // Poll: the learner's
 	learnt   learnt               // Poll: the learner's
-	parked   atomic.Int64         // Wait: when a goroutine parked that has not polled; 0: none has
 	bell     atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
 	bells    atomic.Uint64        // Doorbell: how often it was heard
 	peers    atomic.Int32         // Join, Left: peers that may send something
@@ -267,12 +266,6 @@ func (p *Poller) waits(now time.Duration) {
 // of them.
 func (p *Poller) learn(moved uint64) {
 	since := p.own.since
-	if p.parked.Load() != 0 {
-		parked := time.Duration(p.parked.Swap(0))
-		if since == 0 {
-			since = parked
-		}
-	}
 	if since == 0 {
 		return
 	}

@@ -57,13 +57,6 @@ const patience = 16
 // drive polls until w is signalled or polling has taken as long as it may. It
 // returns true if w was signalled; if not, somebody else drives or the queue is armed.
 func (p *Poller) drive(w *Waiter) bool {
-	// Whatever comes rings the doorbell, but for the end of own operations.
-	if p.bell.Load() != nil && p.now() == armed && !p.polls() && !p.has(flying|refused) {
-		if p.parked.Load() == 0 {
-			p.parked.CompareAndSwap(0, int64(p.clock.Now()))
-		}
-		return false
-	}
 	p.drivers.Add(1)
 	defer p.drivers.Add(-1)
 	for try := 0; !p.Acquire(); try++ {
