@@ -253,8 +253,7 @@ func together(replies []reply) (s sample) {
 	for i, r := range replies {
 		all.addCounted(r.Times)
 		shares[i] = float64(r.Sample.Ops)
-		s.Client.CPU += r.Sample.Client.CPU
-		s.Client.Mallocs += r.Sample.Client.Mallocs
+		s.Client = s.Client.plus(r.Sample.Client)
 		if r.Began.Before(first) {
 			first = r.Began
 		}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"os/exec"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -143,20 +144,28 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
+	address := sync.OnceValues(func() (string, error) {
+		ready, err := server.receive()
+		return ready.Address, err
+	})
 	if j.Mode == modeFirst {
-		return measureFirst(ctx, program, j, server)
+		return measureFirst(ctx, program, j, server, address)
 	}
+	return measureClient(ctx, program, j, server, address)
+}
+
+// measureClient measures j in a new client of the server, whose address may still be to come.
+func measureClient(ctx context.Context, program string, j job, server *process, address func() (string, error)) (s sample, err error) {
 	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, client.stop()) }()
-
-	ready, err := server.receive()
+	to, err := address()
 	if err != nil {
 		return sample{}, err
 	}
-	if _, err := client.ask(ready.Address); err != nil {
+	if _, err := client.ask(to); err != nil {
 		return sample{}, err
 	}
 	return measureBetween(server, client)
@@ -167,36 +176,20 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 const firstConns = 9
 
 // measureFirst measures the first conn of one client process after the other.
-func measureFirst(ctx context.Context, program string, j job, server *process) (all sample, err error) {
-	ready, err := server.receive()
-	if err != nil {
-		return sample{}, err
-	}
-	var times histogram
+func measureFirst(ctx context.Context, program string, j job, server *process, address func() (string, error)) (sample, error) {
+	all, times := sample{Fairness: 1}, new(histogram)
 	for range firstConns {
-		s, err := measureClient(ctx, program, j, server, ready.Address)
+		s, err := measureClient(ctx, program, j, server, address)
 		if err != nil {
 			return sample{}, err
 		}
 		times.addCounted(s.times)
-		all = all.plus(s)
+		all.Elapsed += s.Elapsed
+		all.Client, all.Server = all.Client.plus(s.Client), all.Server.plus(s.Server)
 	}
-	all.take(&times)
+	all.take(times)
 	all.times = times.counted()
 	return all, nil
-}
-
-// measureClient is one of them.
-func measureClient(ctx context.Context, program string, j job, server *process, address string) (s sample, err error) {
-	client, err := start(ctx, program, roleClient, j)
-	if err != nil {
-		return sample{}, err
-	}
-	defer func() { err = errors.Join(err, client.stop()) }()
-	if _, err := client.ask(address); err != nil {
-		return sample{}, err
-	}
-	return measureBetween(server, client)
 }
 
 // measureBetween has a client that is warm do its work, and finds out what the

@@ -32,15 +32,6 @@ func (s *sample) take(h *histogram) {
 	s.Ops, s.P50, s.P90, s.P99, s.P999 = h.total, h.quantile(0.50), h.quantile(0.90), h.quantile(0.99), h.quantile(0.999)
 }
 
-// plus is both together, but for what take fills in.
-func (s sample) plus(o sample) sample {
-	s.Elapsed += o.Elapsed
-	s.Fairness = 1
-	s.Client.CPU, s.Client.Mallocs = s.Client.CPU+o.Client.CPU, s.Client.Mallocs+o.Client.Mallocs
-	s.Server.CPU, s.Server.Mallocs = s.Server.CPU+o.Server.CPU, s.Server.Mallocs+o.Server.Mallocs
-	return s
-}
-
 func (s sample) cpu() time.Duration { return s.Client.CPU + s.Server.CPU }
 
 func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }

@@ -111,6 +111,13 @@ func (u usage) since(earlier usage) usage {
 	return u
 }
 
+// plus is what both have used together. The memory is u's.
+func (u usage) plus(o usage) usage {
+	u.CPU += o.CPU
+	u.Mallocs += o.Mallocs
+	return u
+}
+
 // residentMemory returns the bytes that this process has in memory, and 0 where
 // the system has no /proc.
 func residentMemory() int64 {
