@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -70,7 +71,7 @@ const (
 	DefaultMappedRing = 2 << 20
 	DefaultPeerSlots  = 64
 	DefaultDeadAfter  = 15 * time.Second
-	DefaultSpin       = 500 * time.Microsecond
+	DefaultSpin       = progress.LearntTime // beyond that nothing is learnt
 
 	// EagerPayload is the most payload of one frame, in bytes: larger writes go
 	// by RDMA once there is a landing ring.

@@ -22,8 +22,8 @@ import (
 // of a side that sleeps begin half of it later: two of which one polls would only change places.
 const (
 	arms = 4 // budgets to choose from, the first of which is to sleep at once
-	// knownTime is the longest budget of which one learns whether it pays.
-	knownTime = 500 * time.Microsecond
+	// LearntTime is the longest budget of which one learns whether it pays.
+	LearntTime = 500 * time.Microsecond
 	// wakeUp is about what is gained by not sleeping: a wake-up here and, since a peer that is
 	// answered late sleeps, too, another one there, and cold caches.
 	wakeUp = 200 * time.Microsecond
@@ -115,7 +115,7 @@ type epoch struct {
 type trials struct{ n, sum, squares float64 }
 
 // newLearner chooses between budgets up to most, or has nobody poll if that is not positive. Above
-// knownTime there is nothing to learn: processors are to spare. zero is the time of day that
+// LearntTime there is nothing to learn: processors are to spare. zero is the time of day that
 // times are counted from, seed what tells it from the peer's.
 func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 	most = max(most, 0)
@@ -126,7 +126,7 @@ func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 		polls:   most > 0, pause: leastPause, debt: -trialCredit,
 	}
 	switch {
-	case most > knownTime:
+	case most > LearntTime:
 		l.arm = arms - 1
 	case l.polls:
 		l.arm = arms - 2 // until something is known
@@ -151,7 +151,7 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	} else {
 		l.misses++
 	}
-	if most := l.budgets[arms-1]; most == 0 || most > knownTime {
+	if most := l.budgets[arms-1]; most == 0 || most > LearntTime {
 		return (l.hits+l.misses)%epochWaits == 0
 	}
 	woke := l.dozes

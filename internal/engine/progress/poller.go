@@ -41,6 +41,8 @@ const (
 	// call takes microseconds, as in an emulated machine, these take longer, and so does
 	// waking up, which polling is to save.
 	spinPolls = 200
+	// clockEach is in how many polls the clock is looked at.
+	clockEach = 8
 )
 
 // Queue is a completion queue and what becomes of completions.
@@ -302,7 +304,7 @@ func (p *Poller) polls() bool { return p.budget.Load() > 0 && p.spins.limit() > 
 
 // inVain reports that polling, i times since start, has taken as long as the budget.
 func (p *Poller) inVain(i int, start, budget time.Duration) bool {
-	return i%8 == 0 && i >= int(int64(p.least)*int64(budget)/int64(p.spin)) && p.clock.Now()-start > budget
+	return i%clockEach == 0 && i >= int(int64(p.least)*int64(budget)/int64(p.spin)) && p.clock.Now()-start > budget
 }
 
 // Stats is what a Poller has counted.

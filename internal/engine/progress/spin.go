@@ -51,7 +51,6 @@ func (p *Poller) takeSpin() bool {
 // turn given away comes back after milliseconds.
 const (
 	politePolls = 192 // in vain, some 50 us
-	politeEach  = 8
 	computes    = 2 * time.Millisecond
 	rudeShare   = 64 // for so many times what it has cost, or mostRude, it makes way no more
 	mostRude    = 3 * time.Second
@@ -60,7 +59,7 @@ const (
 // yield lets others run, after i polls.
 func (p *Poller) yield(i int) {
 	p.sched.yield()
-	if i < politePolls || i%politeEach != 0 {
+	if i < politePolls || i%clockEach != 0 {
 		return
 	}
 	now := p.clock.Now()
