@@ -129,6 +129,9 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	if j.Mode == modePeers {
 		return playPeer(ctx, transport, in, out)
 	}
+	if j.Mode == modeFirst {
+		return playFirst(ctx, j, transport, in, out)
+	}
 	if !in.Scan() {
 		return in.Err()
 	}
@@ -139,7 +142,7 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	if err != nil {
 		return err
 	}
-	if err := warmUp(ctx, j, transport, workers, m); err != nil {
+	if _, _, err := workTogether(workers, j.WarmUp, m); err != nil {
 		return errors.Join(err, closeAll())
 	}
 	if err := out.Encode(reply{}); err != nil {
@@ -162,18 +165,46 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	return errors.Join(in.Err(), profile.stop(), closeAll())
 }
 
-// warmUp has the workers work without being measured. Before a first conn there is none:
-// libfabric only lists its providers.
-func warmUp(ctx context.Context, j job, transport carrier, workers []worker, m *meter) error {
-	if j.Mode != modeFirst {
-		_, _, err := workTogether(workers, j.WarmUp, m)
+// playFirst has its first conn to one server after the other: a line has its address, the next
+// one asks for the measurement.
+func playFirst(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
+	if err := listProviders(ctx, j); err != nil {
 		return err
 	}
-	l, err := transport.listen(ctx)
+	m := &meter{transport: transport}
+	for in.Scan() {
+		address := in.Text()
+		if err := out.Encode(reply{}); err != nil {
+			return err
+		}
+		dial := func() (net.Conn, error) { return transport.dial(ctx, address) }
+		if !in.Scan() {
+			break
+		}
+		s, times, err := workTogether([]worker{connect(dial, 1)}, j.Time, m)
+		if err != nil {
+			return err
+		}
+		s.take(times)
+		if err := out.Encode(reply{Sample: s, Times: times.counted()}); err != nil {
+			return err
+		}
+	}
+	return in.Err()
+}
+
+// listProviders has libfabric list its providers for the first time in this process, and
+// leaves nothing else behind.
+func listProviders(ctx context.Context, j job) error {
+	other, err := newCarrier(j)
 	if err != nil {
 		return err
 	}
-	return l.Close()
+	l, err := other.listen(ctx)
+	if err != nil {
+		return errors.Join(err, other.Close())
+	}
+	return errors.Join(l.Close(), other.Close())
 }
 
 // workTogether runs all workers at once for about d and sums up what they did; the

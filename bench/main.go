@@ -98,7 +98,7 @@ func parse(args []string) (plan, error) {
 		targets   = f.Bool("targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
 		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
 		demo      = f.Bool("demo", false, "measure a choice, in a minute and a half; -modes, -sizes, -inflight, -conns, -peers, -onecore and -busy are ignored")
-		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), http (GETs over HTTP/1.1: of 64 bytes, and of 1G), conn (dial, echo a byte, close), first (conn of a process), idle, peers (many client processes with a conn each)")
+		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), http (GETs over HTTP/1.1: of 64 bytes, and of 1G), conn (dial, echo a byte, close), first (conn between two processes), idle, peers (many client processes with a conn each)")
 		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")

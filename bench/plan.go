@@ -16,8 +16,9 @@ const (
 	modeConn = "conn" // dial, echo one byte, close
 	modeZC   = "zc"   // like bw, stamped and verified, by the zero-copy calls
 	modeHTTP = "http" // GETs of size bytes over HTTP/1.1
-	// modeFirst is the first conn of a client process, and its first byte there and back.
-	// libfabric's providers are listed before: that is done once in a process, and takes long.
+	// modeFirst is the first conn of a client process to a server process, and its first byte
+	// there and back: one client meets several servers. libfabric's providers are listed before,
+	// once, which takes long.
 	modeFirst = "first"
 	modeIdle  = "idle" // conns that do nothing, or peers
 )
@@ -277,7 +278,7 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 func (j job) takes() time.Duration {
 	d := j.WarmUp + j.Time
 	if j.Mode == modeFirst {
-		return firstConns * startTime
+		return firstConns * 2 * startTime
 	}
 	if j.Size == bodySize { // a body takes what it takes, and each conn moves one at least, twice
 		d += time.Duration(j.Conns) * bodyTime

@@ -139,6 +139,9 @@ func measure(ctx context.Context, program string, j job) (sample, error) {
 func measureFrom(ctx context.Context, program string, j job, startServer func(context.Context, job) (*process, error)) (s sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, j.limit())
 	defer cancel()
+	if j.Mode == modeFirst {
+		return measureFirst(ctx, program, j, startServer)
+	}
 	server, err := startServer(ctx, j)
 	if err != nil {
 		return sample{}, err
@@ -148,14 +151,6 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 		ready, err := server.receive()
 		return ready.Address, err
 	})
-	if j.Mode == modeFirst {
-		return measureFirst(ctx, program, j, server, address)
-	}
-	return measureClient(ctx, program, j, server, address)
-}
-
-// measureClient measures j in a new client of the server, whose address may still be to come.
-func measureClient(ctx context.Context, program string, j job, server *process, address func() (string, error)) (s sample, err error) {
 	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
 		return sample{}, err
@@ -171,17 +166,25 @@ func measureClient(ctx context.Context, program string, j job, server *process, 
 	return measureBetween(server, client)
 }
 
-// firstConns is how many processes have their first conn measured in a round, one after the
-// other.
+// firstConns is how many servers a client meets in a round, one after the other.
 const firstConns = 9
 
-// measureFirst measures the first conn of one client process after the other.
-func measureFirst(ctx context.Context, program string, j job, server *process, address func() (string, error)) (sample, error) {
-	all, times := sample{Fairness: 1}, new(histogram)
-	for range firstConns {
-		s, err := measureClient(ctx, program, j, server, address)
+// measureFirst measures the first conns of one new client to one new server after the other.
+func measureFirst(ctx context.Context, program string, j job, startServer func(context.Context, job) (*process, error)) (all sample, err error) {
+	client, err := start(ctx, program, roleClient, j)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, client.stop()) }()
+	all.Fairness = 1
+	times := new(histogram)
+	for i := range firstConns {
+		s, err := measureMeeting(ctx, j, client, startServer)
 		if err != nil {
 			return sample{}, err
+		}
+		if i == 0 {
+			all.Cold = s.P50
 		}
 		times.addCounted(s.times)
 		all.Elapsed += s.Elapsed
@@ -190,6 +193,23 @@ func measureFirst(ctx context.Context, program string, j job, server *process, a
 	all.take(times)
 	all.times = times.counted()
 	return all, nil
+}
+
+// measureMeeting measures a client's first conn to a new server.
+func measureMeeting(ctx context.Context, j job, client *process, startServer func(context.Context, job) (*process, error)) (s sample, err error) {
+	server, err := startServer(ctx, j)
+	if err != nil {
+		return sample{}, err
+	}
+	defer func() { err = errors.Join(err, server.stop()) }()
+	ready, err := server.receive()
+	if err != nil {
+		return sample{}, err
+	}
+	if _, err := client.ask(ready.Address); err != nil {
+		return sample{}, err
+	}
+	return measureBetween(server, client)
 }
 
 // measureBetween has a client that is warm do its work, and finds out what the

@@ -18,6 +18,9 @@ type sample struct {
 	Client usage `json:"client"`
 	Server usage `json:"server"`
 
+	// Cold is, for first conns, what the first one of all took.
+	Cold time.Duration `json:"cold_ns,omitempty"`
+
 	// times is what the operations took, in a histogram's buckets: nil for what was read from
 	// a file, and for rsockets.
 	times map[int]uint64
@@ -60,6 +63,7 @@ type result struct {
 	CPUPercent float64 `json:"cpu_percent,omitempty"`
 	Registered float64 `json:"registered_per_conn,omitempty"`
 	Resident   float64 `json:"resident_per_conn,omitempty"`
+	ColdUs     float64 `json:"cold_us,omitempty"` // for first conns, the first one of a client
 	// For idle with peers: bytes in the server for each peer after the first, and
 	// bytes in a client since before it dialed. Used and mapped are MemoryStats'.
 	ServerUsed     float64 `json:"server_used_per_peer,omitempty"`
@@ -108,6 +112,8 @@ func summarize(c cell, rounds []sample) result {
 		}
 	}
 	switch {
+	case c.Mode == modeFirst:
+		r.ColdUs = over(func(s sample) float64 { return micros(s.Cold) })
 	case c.Mode == modeIdle && c.Idle > 0:
 		others := float64(c.Idle - 1)
 		r.CPUPercent = over(func(s sample) float64 { return 100 * ratio(float64(s.Server.CPU), float64(s.Elapsed)) })

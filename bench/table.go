@@ -18,7 +18,9 @@ rounds of one of them, to TCP in the same round: of the rate for streams and
 where there is more than one operation at a time, else of the time; to best is
 its median to TCP's best round. A conn is a dial, the echo of a byte and a
 close: tcp shakes hands for each, rdma-noreuse meets the listener over TCP for
-each, and rdma does so once and opens all further conns over the fabric. zc is a
+each, and rdma does so once and opens all further conns over the fabric. A first
+conn is the same to a process that was not met before: one client meets nine
+servers in a round; its very first conn opens what later ones find. zc is a
 stream whose every 4K are stamped and verified; rdma moves it by the zero-copy
 calls. http is the body of a file, a gigabyte, over HTTP/1.1; over TCP the
 kernel sends it by itself (sendfile). rdma-unmapped is rdma without memory that
@@ -108,6 +110,8 @@ func notes(r result) string {
 			digits(r.CPUPercent), digits(r.Registered/1024), digits(r.Resident/1024))
 	case r.isAmong():
 		return fmt.Sprintf("  to alone: time %s, rate %s", times(r.toAlone(p50), 1), times(r.toAlone(rate), 1))
+	case r.ColdUs > 0:
+		return fmt.Sprintf("  the client's very first %s ms", digits(r.ColdUs/1000))
 	case r.Fairness > 0:
 		return "  fairness " + strconv.FormatFloat(r.Fairness, 'f', 3, 64)
 	}

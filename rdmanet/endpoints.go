@@ -50,6 +50,7 @@ type endpoints struct {
 	failed   map[endpointKey]time.Time   // when one was last of no use; see spareRetry
 	open     map[*endpoint]struct{}      // all, until their counters are in past
 	past     map[string]ProviderStats    // of closed ones, by provider
+	spares   map[endpointKey]*endpoint   // see spares.go
 	shmPeers int
 	cleaned  bool // what dead processes had left in /dev/shm is removed
 }
@@ -57,6 +58,7 @@ type endpoints struct {
 func (es *endpoints) init(t *Transport) {
 	es.t, es.shared, es.failed = t, make(map[endpointKey][]*endpoint), make(map[endpointKey]time.Time)
 	es.open, es.past = make(map[*endpoint]struct{}), make(map[string]ProviderStats)
+	es.spares = make(map[endpointKey]*endpoint)
 }
 
 // maxGenerations is how many endpoints there are at most with one endpointKey. Each has
@@ -199,21 +201,11 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	if o.PerPeer {
-		if !es.cleaned {
-			es.cleaned = true
-			es.t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
-		}
-		if limit := es.t.maxShmPeers(); es.shmPeers >= limit {
-			return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
-		}
-		es.shmPeers++
-		ep = &endpoint{key: key, own: true, retired: true, refs: 1, opened: make(chan struct{})}
-		es.open[ep] = struct{}{}
-		return ep, true, nil
+		return es.reserveOwnLocked(ownKey(o, src))
 	}
 	ep = es.takingLocked(key)
 	list := es.shared[key]
-	if ep != nil && (!ep.crowded() || len(list) >= maxGenerations || !es.mayAddLocked(key)) {
+	if ep != nil && (!ep.crowded() || len(list) >= maxGenerations || !es.mayAddLocked(key, 2)) {
 		ep.refs++
 		return ep, false, nil
 	}
@@ -228,6 +220,32 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	es.shared[key] = append(es.shared[key], ep)
 	es.open[ep] = struct{}{}
 	return ep, true, nil
+}
+
+// reserveOwnLocked is reserve where each peer has an endpoint of its own.
+func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool, err error) {
+	if limit := es.t.maxShmPeers(); es.shmPeers >= limit {
+		return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
+	}
+	es.shmPeers++
+	if ep = es.spares[key]; ep != nil {
+		delete(es.spares, key)
+	} else {
+		ep, open = es.newOwnLocked(key), true
+	}
+	ep.refs = 1
+	return ep, open, nil
+}
+
+// newOwnLocked is an endpoint for one peer, which the caller has to open.
+func (es *endpoints) newOwnLocked(key endpointKey) *endpoint {
+	if !es.cleaned {
+		es.cleaned = true
+		es.t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
+	}
+	ep := &endpoint{key: key, own: true, retired: true, opened: make(chan struct{})}
+	es.open[ep] = struct{}{}
+	return ep
 }
 
 // takingLocked is the endpoint for a further peer: the oldest that is not crowded, or that
@@ -246,13 +264,14 @@ func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	return ep
 }
 
-// mayAddLocked reports that an endpoint may be opened which could be done without.
-func (es *endpoints) mayAddLocked(key endpointKey) bool {
+// mayAddLocked reports that an endpoint may be opened which could be done without: less than
+// one part in so many of the memory is in use.
+func (es *endpoints) mayAddLocked(key endpointKey, part int64) bool {
 	if time.Since(es.failed[key]) < spareRetry {
 		return false
 	}
 	m := es.t.budget.Stats()
-	return m.Used < m.Limit/2
+	return m.Used < m.Limit/part
 }
 
 func (ep *endpoint) open(es *endpoints) {
@@ -343,6 +362,9 @@ func (es *endpoints) closeOne(ep *endpoint) {
 // takes none is of no use: the next handshake gets another.
 func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
 	p, err := ep.engine.NewPeer(cfg)
+	if errors.Is(err, engine.ErrMemory) && es.dropSpares() {
+		p, err = ep.engine.NewPeer(cfg)
+	}
 	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && es.t.links.makeRoom(func(l *link) bool { return l.ep == ep }) {
 		p, err = ep.engine.NewPeer(cfg)
 	}

@@ -26,6 +26,9 @@ func (t *Transport) Speak(lowest, highest uint8, features uint64) {
 // MaxAsking is how many calls of Authorize a listener makes at a time.
 const MaxAsking = maxAsking
 
+// SpareDelay is how long after a peer a spare is opened.
+const SpareDelay = spareDelay
+
 // Flights is how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {
 	t = transportOr(t)

@@ -110,6 +110,9 @@ func (l *link) Attached(s *rendezvous.Session) {
 		bell.Ring() // for frames that were sent before there was a bell
 	}
 	close(l.settled)
+	if l.ep.own {
+		l.t.endpoints.spareAfter(spareDelay, l.ep.key)
+	}
 }
 
 func (l *link) Abort(err error) {

@@ -179,7 +179,7 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 	l := newListener(t, lc, ln)
 	l.cfg.TLSConfig = rendezvous.ServerTLS(lc.TLSConfig)
 	l.addr.ap = inZone(l.addr.ap, zone)
-	_, _, err := t.offers(localIP(l.addr), lc.Providers)
+	offers, _, err := t.offers(localIP(l.addr), lc.Providers)
 	var unusable error // why plain TCP is all that can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		unusable, err = err, nil
@@ -190,6 +190,11 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 	if err != nil {
 		ln.Close()
 		return nil, opError("listen", nil, l.addr, err)
+	}
+	for i := range offers {
+		if o := &offers[i]; o.PerPeer {
+			t.endpoints.spareAfter(0, ownKey(o, localIP(l.addr)))
+		}
 	}
 	if unusable != nil {
 		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))

@@ -226,6 +226,7 @@ func (t *Transport) spawn(f func()) {
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
 	t.links.sweep(0)
+	t.endpoints.dropSpares()
 	t.endpoints.closeShared(func(ep *endpoint) bool { return ep.refs == 0 })
 }
 
@@ -266,6 +267,7 @@ func (t *Transport) shutdown() {
 		l.finish()
 	}
 	t.links.end()
+	t.endpoints.dropSpares()
 	t.endpoints.closeShared(func(*endpoint) bool { return true })
 	t.mu.Lock()
 	t.drained = true

@@ -174,6 +174,16 @@ func (e *Endpoint) choresSoon() {
 	}
 }
 
+// Prepare maps what the next peer needs, before it comes.
+func (e *Endpoint) Prepare() error {
+	e.newcomers.Lock()
+	defer e.newcomers.Unlock()
+	e.enter()
+	defer e.leave()
+	_, err := e.prepare()
+	return err
+}
+
 // Peer is one process at the other end of an Endpoint.
 type Peer struct {
 	e     *Endpoint

@@ -125,28 +125,36 @@ type peerStreams struct {
 // called with the endpoint locked, by one goroutine at a time, and gives the lock up to
 // map what the peer needs.
 func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
-	c := e.core
-	if err := e.mapProbes(); err != nil {
-		return nil, err
-	}
-	defer c.updateRoom()
-	share := framing.MinSlots
-	if c.attr.PerPeer { // which has no others
-		share = min(c.cfg.PeerSlots, c.attr.RxDepth-beatSlots)
-	}
-	err := e.makeRoom(share + beatSlots)
-	for errors.Is(err, ErrMemory) && share > framing.MinSlots {
-		share = max(framing.MinSlots, share/2)
-		err = e.makeRoom(share + beatSlots)
-	}
+	share, err := e.prepare()
 	if err != nil {
 		return nil, err
 	}
+	c := e.core
+	defer c.updateRoom()
 	p := c.newPeer(token, cfg, share)
 	if most := c.mostRecvs(); most-c.spoken() < most/8 {
 		c.recall(c.taken) // for those that come next
 	}
 	return p, nil
+}
+
+// prepare maps what one more peer needs, which gets share receive slots. It is called as newPeer is.
+func (e *Endpoint) prepare() (share int, err error) {
+	c := e.core
+	if err := e.mapProbes(); err != nil {
+		return 0, err
+	}
+	defer c.updateRoom()
+	share = framing.MinSlots
+	if c.attr.PerPeer { // which has no others
+		share = min(c.cfg.PeerSlots, c.attr.RxDepth-beatSlots)
+	}
+	err = e.makeRoom(share + beatSlots)
+	for errors.Is(err, ErrMemory) && share > framing.MinSlots {
+		share = max(framing.MinSlots, share/2)
+		err = e.makeRoom(share + beatSlots)
+	}
+	return share, err
 }
 
 // newPeer is what is left to do once there are so many receive slots for the peer, and

@@ -1,0 +1,98 @@
+package rdmanet
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
+)
+
+// A spare is an endpoint for a peer that is still to come, of a provider which wants one for
+// each. To open one takes milliseconds, most of them to reserve memory that both processes
+// map; a dial waits for that at either end, unless it is done before. A spare is opened when
+// a listener is, and when a peer has come up, since more of them often follow. There is one
+// of a kind at most. Nobody needs it, so it is there only while there is plenty of room, and
+// for no longer than idle peers are kept.
+
+// spareRegions is for how many more regions /dev/shm must have room, and spareMemory which part
+// of MemoryLimit may be in use, for a spare to be opened.
+const (
+	spareRegions = 4
+	spareMemory  = 4
+)
+
+// ownKey is the key of an endpoint of a provider that wants one for each peer. What stays
+// within the host is the same from all of its addresses.
+func ownKey(o *offer, src netip.Addr) endpointKey {
+	if o.SameHost {
+		src = netip.Addr{}
+	}
+	return endpointKey{o.Name, o.domain, src}
+}
+
+// spareDelay is how long after a peer has come up a spare is opened: first the peer has the
+// processor.
+const spareDelay = 20 * time.Millisecond
+
+// spareAfter opens a spare after d, in a goroutine that the Transport's Close waits for.
+func (es *endpoints) spareAfter(d time.Duration, key endpointKey) {
+	time.AfterFunc(d, func() {
+		if end, err := es.t.begin(); err == nil {
+			defer end()
+			es.openSpare(key)
+		}
+	})
+}
+
+// openSpare opens a spare, unless there is one or too little room.
+func (es *endpoints) openSpare(key endpointKey) {
+	if shmdir.CheckSpace(shmdir.Dir, spareRegions*shmdir.PerEndpoint) != nil {
+		return
+	}
+	es.mu.Lock()
+	if es.spares[key] != nil || es.shmPeers >= es.t.maxShmPeers() || !es.mayAddLocked(key, spareMemory) {
+		es.mu.Unlock()
+		return
+	}
+	ep := es.newOwnLocked(key)
+	es.spares[key] = ep
+	es.mu.Unlock()
+	ep.open(es)
+	if ep.err == nil {
+		_ = ep.engine.Prepare() // the peer's place says what is missing
+	}
+	close(ep.opened)
+	if ep.err != nil {
+		es.dropSpare(ep)
+		return
+	}
+	time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
+}
+
+// dropSpare closes a spare, unless a peer has it.
+func (es *endpoints) dropSpare(ep *endpoint) {
+	es.mu.Lock()
+	mine := es.spares[ep.key] == ep
+	if mine {
+		delete(es.spares, ep.key)
+	}
+	es.mu.Unlock()
+	if mine {
+		es.closeOne(ep)
+	}
+}
+
+// dropSpares closes all spares, whose place or memory somebody needs. It reports whether there
+// were any.
+func (es *endpoints) dropSpares() bool {
+	es.mu.Lock()
+	list := make([]*endpoint, 0, len(es.spares))
+	for _, ep := range es.spares {
+		list = append(list, ep)
+	}
+	es.mu.Unlock()
+	for _, ep := range list {
+		es.dropSpare(ep)
+	}
+	return len(list) > 0
+}
