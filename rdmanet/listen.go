@@ -191,10 +191,8 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 		ln.Close()
 		return nil, opError("listen", nil, l.addr, err)
 	}
-	for i := range offers {
-		if o := &offers[i]; o.PerPeer {
-			t.endpoints.spareAfter(0, ownKey(o, localIP(l.addr)))
-		}
+	if len(offers) > 0 {
+		t.endpoints.openEarly(ctx, &offers[0], localIP(l.addr))
 	}
 	if unusable != nil {
 		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))

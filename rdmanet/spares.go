@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"context"
 	"net/netip"
 	"time"
 
@@ -42,6 +43,20 @@ func (es *endpoints) spareAfter(d time.Duration, key endpointKey) {
 			es.openSpare(key)
 		}
 	})
+}
+
+// openEarly opens what the first peer of a listener needs, if the provider that is liked best
+// is the one: it is no loss if it fails.
+func (es *endpoints) openEarly(ctx context.Context, o *offer, src netip.Addr) {
+	switch {
+	case o.PerPeer:
+		es.openSpare(ownKey(o, src))
+	case !src.IsUnspecified(): // else which of the host's addresses peers are to come by is not known
+		if ep, err := es.endpoint(ctx, o, src); err == nil {
+			_ = ep.engine.Prepare()
+			es.release(ep)
+		}
+	}
 }
 
 // openSpare opens a spare, unless there is one or too little room.

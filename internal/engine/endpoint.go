@@ -227,6 +227,9 @@ func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
 	if err != nil {
 		return fmt.Errorf("provider %s: peer's address: %w", p.e.attr.Provider, err)
 	}
+	if p.p.cfg.Unproven { // it begins the path check
+		defer p.e.poller.Expect()
+	}
 	p.e.enter()
 	defer p.e.leave()
 	if p.p.err != nil {

@@ -59,6 +59,7 @@ func (p *Poller) background() {
 			return
 		}
 		if p.waiter == nil {
+			p.expected.Store(false)
 			p.attend(true)
 			continue
 		}
@@ -70,6 +71,10 @@ func (p *Poller) background() {
 // sleep waits for an arrival on an armed queue, or until it is time to look again. It
 // returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
+	if p.expected.Swap(false) {
+		p.attend(true)
+		return !p.Closing() && p.now() == armed
+	}
 	s, start := &p.sleeper, p.clock.Now()
 	expects := p.ticks || p.has(flying|refused) || p.joining.Load() > 0
 	switch {
@@ -110,7 +115,7 @@ func (p *Poller) sleep() bool {
 // safe (fi_trywait), and else calls it again.
 func (p *Poller) look() bool {
 	p.resting.Store(false)
-	if p.Closing() || !p.Acquire() {
+	if p.Closing() || p.expected.Load() || !p.Acquire() {
 		return true
 	}
 	s := &p.sleeper
@@ -142,7 +147,7 @@ func (p *Poller) wakeDeep() {
 // is about to. A goroutine that waits for its conn takes over whenever it likes.
 func (p *Poller) attend(news bool) {
 	var ours uint32 // what we have lent, 0 if we may not spin
-	budget := time.Duration(p.budget.Load()) / 2
+	budget := p.longest(time.Duration(p.budget.Load()) / 2)
 	if budget > 0 && p.spins.start() {
 		if ours = p.lend(); ours == 0 {
 			p.spins.stop()
@@ -175,6 +180,9 @@ func (p *Poller) attend(news bool) {
 			start, visits = p.clock.Now(), p.visits.Load()
 		}
 		p.sched.yield()
+		if i >= politePolls && p.joining.Load() > 0 { // the peer may need this processor to send what we wait for
+			p.sched.yieldThread()
+		}
 		if p.now() == armed {
 			return // whom this woke has waited again since
 		}

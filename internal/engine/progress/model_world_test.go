@@ -125,6 +125,10 @@ func runModel(seed uint64) *model {
 func (m *model) life() {
 	defer func() { m.live-- }()
 	m.p.Join()
+	if m.oneIn(2) {
+		m.sleep(m.span())
+		m.p.Expect()
+	}
 	m.sleep(m.span())
 	if m.notice == byBell {
 		m.bell = Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}

@@ -118,6 +118,7 @@ type Poller struct {
 	peers    atomic.Int32         // Join, Left: peers that may send something
 	joining  atomic.Int32         // Join, Joined: those that come up, whose doorbell is not there yet
 	stirs    atomic.Uint32        // Stir: how often somebody said that more is to come
+	expected atomic.Bool          // Expect: the background goroutine is to poll
 	drivers  atomic.Int32         // drive: goroutines that wait and want to poll
 	parks    atomic.Uint64        // Wait: how often one of them parked
 	polled   atomic.Uint64        // arm: own.polls, as of then
@@ -158,6 +159,7 @@ type owner struct {
 	denied   bool          // somebody would have, but others did
 	spinning time.Duration // when the polling began that goes on; 0: none does
 	rude     time.Duration // until when nobody makes way
+	late     time.Duration // when a turn that was given away came back late; 0: none has
 	rested   time.Duration // when the sleeper began to rest, as of its last look
 	restedAt uint64        // polls, as of then
 	quiet    int           // polls in a row while nothing came or went: see pollLater

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
 // TestPollsWhereCallsAreSlow, as in an emulated machine: a goroutine polls a number of
@@ -38,6 +40,78 @@ func TestPollsWhereCallsAreSlow(t *testing.T) {
 		most = max(most, polls())
 	}
 	assert.GreaterOrEqual(t, most, int32(spinPolls))
+}
+
+// TestExpect: while a peer comes up that is about to send something, the background goroutine
+// polls for it for longer than for others, unless nobody is to poll.
+func TestExpect(t *testing.T) {
+	for name, tt := range map[string]struct {
+		waiter fabric.Waiter
+		spin   time.Duration
+		least  int32
+	}{
+		"nothing to wait on":           {nil, LearntTime, 2 * spinPolls},
+		"a wait fd":                    {newFD(), LearntTime, 2 * spinPolls},
+		"nothing to wait on, no spins": {nil, -1, 0},
+		"a wait fd, no spins":          {newFD(), -1, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := &fakeQueue{slow: 2 * time.Microsecond}
+			p := New(Config{Queue: q, Waiter: tt.waiter, Spin: tt.spin})
+			p.Start()
+			defer p.Close()
+			p.Join()
+			defer p.Joined()
+			if tt.least > 0 {
+				require.Eventually(t, func() bool {
+					before := q.polls.Load()
+					p.Expect()
+					time.Sleep(joinTime)
+					return q.polls.Load()-before > tt.least
+				}, time.Minute, time.Millisecond)
+				return
+			}
+			before := q.polls.Load()
+			p.Expect()
+			time.Sleep(5 * joinTime)
+			assert.Less(t, q.polls.Load()-before, int32(spinPolls))
+		})
+	}
+}
+
+// handClock moves on by away once it was looked at.
+type handClock struct {
+	realClock
+	now, away time.Duration
+	looks     int
+}
+
+func (c *handClock) Now() time.Duration {
+	now := c.now
+	c.now, c.away = c.now+c.away, 0
+	c.looks++
+	return now
+}
+
+// TestYieldsToWhoStops: a turn that is given away and comes back late is no program that computes
+// all the time, unless that happens again soon.
+func TestYieldsToWhoStops(t *testing.T) {
+	clock := &handClock{now: time.Second}
+	p := New(Config{Queue: new(fakeQueue), Spin: LearntTime, Clock: clock})
+	yields := func(away time.Duration) (did bool) {
+		clock.away, clock.looks = away, 0
+		p.yield(politePolls)
+		return clock.looks == 2
+	}
+	require.Zero(t, politePolls%clockEach)
+	assert.True(t, yields(2*computes))
+	clock.now += soonAgain
+	assert.True(t, yields(2*computes), "the last one is long ago")
+	assert.True(t, yields(computes/2))
+	assert.True(t, yields(2*computes))
+	assert.False(t, yields(2*computes), "two in a row: a program computes")
+	clock.now += rudeShare * 2 * computes
+	assert.True(t, yields(computes/2), "it may have ended")
 }
 
 // TestSleeperIsWokenForWhatWasRefused: only polling offers it to the fabric again.

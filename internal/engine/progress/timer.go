@@ -12,6 +12,10 @@ const (
 	// a peer comes up: each step of a handshake would wait for PollEvery, and all of them
 	// are 2.5 of the 22 ms of a first dial over shm. A peer that says nothing gets PollEvery.
 	pollJoin = PollEvery / 5
+	// joinTime is for how long a wait polls while a peer comes up. The steps of a path check
+	// follow one another in less than that, but each would wait for a tick, since there is
+	// no doorbell yet.
+	joinTime = 2 * time.Millisecond
 	// PollIdle is how seldom one without anything to wait on is polled once nothing
 	// has come or gone for a second: after each pollsEach polls the time between them
 	// doubles.
@@ -138,6 +142,24 @@ func (p *Poller) Join() {
 	p.kick(pollJoin)
 	if p.waiter != nil {
 		p.waiter.Wake() // the sleeper looks often again while the two meet
+	}
+}
+
+// longest is for how long to poll instead of budget while a peer comes up.
+func (p *Poller) longest(budget time.Duration) time.Duration {
+	if p.spin > 0 && p.joining.Load() > 0 {
+		return max(budget, joinTime)
+	}
+	return budget
+}
+
+// Expect says that a peer which comes up is about to send something, and that nobody waits for
+// it: the background goroutine polls for a while.
+func (p *Poller) Expect() {
+	p.expected.Store(true)
+	p.wakeBackground()
+	if p.waiter != nil {
+		p.waiter.Wake()
 	}
 }
 

@@ -72,7 +72,7 @@ func (p *Poller) drive(w *Waiter) bool {
 	}
 	start := p.clock.Now()
 	p.waits(start)
-	budget, began := p.own.learner.budget(), start
+	budget, began := p.longest(p.own.learner.budget()), start
 	mayPoll := budget > 0 && (p.takeSpin() || p.spins.start())
 	p.own.denied = budget > 0 && !mayPoll
 	if mayPoll {

@@ -166,6 +166,8 @@ var quirks = []quirk{
 		why: "it posts 4,096 receives, 65 MiB of pinned memory with its own buffers of 16.3 KiB, of which peers can use 1,024: that many frames are granted to them together", source: "rxm_info_to_core, RXM_MSG_SRX_SIZE, rxm_prepost_recv"},
 	{provider: "*;ofi_rxm", does: set, arg: "FI_OFI_RXM_BUFFER_SIZE", value: always(strconv.Itoa(rxmBuffer)), note: strconv.Itoa(rxmBuffer) + ", the largest frame and some more",
 		why: "each of its buffers has room for 16 KiB, and it clears those of an endpoint, 30 MB, when the first message comes", source: "rxm_buffer_size, rxm_ep_create_pools"},
+	{provider: "*;ofi_rxm", does: set, arg: "FI_OFI_RXM_CM_PROGRESS_INTERVAL", value: always(strconv.Itoa(rxmEvents)), note: strconv.Itoa(rxmEvents) + " microseconds",
+		why: "it looks for connections that peers ask for every 10 ms at most, however often it is polled: a first dial waits for that", source: "rxm_ep_do_progress"},
 	{provider: "*;ofi_rxm", does: alike, arg: "FI_OFI_RXM_BUFFER_SIZE",
 		why: "it refuses connections of peers with another eager limit, which then try for ever", source: "rxm_verify_connreq"},
 }
@@ -208,6 +210,8 @@ const (
 	// rxmBuffer is the longest message, in bytes, for which ofi_rxm has buffers. The
 	// engine's frames fit: framing.HeaderSize + engine.EagerPayload.
 	rxmBuffer = 8448
+	// rxmEvents is how often ofi_rxm looks for connections at most, in microseconds.
+	rxmEvents = 100
 )
 
 // universe is the number of peers for whom ofi_rxm is to make a completion queue, "" if
