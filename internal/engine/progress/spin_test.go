@@ -68,7 +68,7 @@ func TestExpect(t *testing.T) {
 					p.Expect()
 					time.Sleep(joinTime)
 					return q.polls.Load()-before > tt.least
-				}, time.Minute, time.Millisecond)
+				}, 10*time.Second, time.Millisecond)
 				return
 			}
 			before := q.polls.Load()
