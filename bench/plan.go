@@ -278,7 +278,7 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 func (j job) takes() time.Duration {
 	d := j.WarmUp + j.Time
 	if j.Mode == modeFirst {
-		return firstConns * 2 * startTime
+		return firstConns * (2*startTime + firstPause)
 	}
 	if j.Size == bodySize { // a body takes what it takes, and each conn moves one at least, twice
 		d += time.Duration(j.Conns) * bodyTime

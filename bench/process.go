@@ -166,8 +166,12 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 	return measureBetween(server, client)
 }
 
-// firstConns is how many servers a client meets in a round, one after the other.
-const firstConns = 9
+const (
+	// firstConns is how many servers a client meets in a round, one after the other.
+	firstConns = 9
+	// firstPause is for how long a server has listened when it is met.
+	firstPause = 100 * time.Millisecond
+)
 
 // measureFirst measures the first conns of one new client to one new server after the other.
 func measureFirst(ctx context.Context, program string, j job, startServer func(context.Context, job) (*process, error)) (all sample, err error) {
@@ -206,6 +210,7 @@ func measureMeeting(ctx context.Context, j job, client *process, startServer fun
 	if err != nil {
 		return sample{}, err
 	}
+	time.Sleep(firstPause)
 	if _, err := client.ask(ready.Address); err != nil {
 		return sample{}, err
 	}

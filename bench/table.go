@@ -20,7 +20,8 @@ its median to TCP's best round. A conn is a dial, the echo of a byte and a
 close: tcp shakes hands for each, rdma-noreuse meets the listener over TCP for
 each, and rdma does so once and opens all further conns over the fabric. A first
 conn is the same to a process that was not met before: one client meets nine
-servers in a round; its very first conn opens what later ones find. zc is a
+servers in a round, each of which has listened for 0.1 s; its very first conn
+opens what later ones find. zc is a
 stream whose every 4K are stamped and verified; rdma moves it by the zero-copy
 calls. http is the body of a file, a gigabyte, over HTTP/1.1; over TCP the
 kernel sends it by itself (sendfile). rdma-unmapped is rdma without memory that

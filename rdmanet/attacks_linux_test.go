@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -76,9 +77,12 @@ func preyTransport() *rdmanet.Transport {
 	return &rdmanet.Transport{DeadAfter: preyDead, HeartbeatInterval: preyDead / 6}
 }
 
-// servePrey echoes, and prints for each line of its standard input how many
-// completions had an error. It ends when its standard input does.
+// servePrey echoes, once it was sent a line, and prints for each further line of its standard
+// input how many completions had an error. It ends when its standard input does.
 func servePrey(provider, _ string) error {
+	fmt.Println()
+	in := bufio.NewScanner(os.Stdin)
+	in.Scan()
 	tr := preyTransport()
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}}
 	l, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
@@ -87,7 +91,7 @@ func servePrey(provider, _ string) error {
 	}
 	fmt.Println(l.Addr())
 	go serveEcho(l, new(sync.WaitGroup))
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
+	for in.Scan() {
 		fmt.Println(tr.Stats().Providers[provider].CQErrors)
 	}
 	return nil
@@ -95,13 +99,14 @@ func servePrey(provider, _ string) error {
 
 // prey is a process of its own, since it may not survive.
 type prey struct {
-	cmd    *exec.Cmd
-	addr   string
-	stdin  io.WriteCloser
-	stdout *bufio.Reader
-	stderr bytes.Buffer // to be read once it has ended
-	broken bool         // by an attack
-	ended  chan struct{}
+	cmd       *exec.Cmd
+	addr      string
+	stdin     io.WriteCloser
+	stdout    *bufio.Reader
+	stderr    bytes.Buffer // to be read once it has ended
+	broken    bool         // by an attack
+	inherited []int        // ports at which it listens before it does by itself
+	ended     chan struct{}
 }
 
 func newPrey(t *testing.T, provider string) *prey {
@@ -110,6 +115,10 @@ func newPrey(t *testing.T, provider string) *prey {
 	p.cmd.Stderr = &p.stderr
 	p.stdin, p.stdout = startProcess(t, p.cmd)
 	t.Cleanup(func() { p.end(t) })
+	line(t, p.stdout)
+	p.inherited = listenPorts(t, p.cmd.Process.Pid)
+	_, err := fmt.Fprintln(p.stdin)
+	require.NoError(t, err)
 	p.addr = line(t, p.stdout)
 	go func() {
 		defer close(p.ended)
@@ -154,12 +163,12 @@ func (p *prey) errors(t *testing.T) int {
 	return n
 }
 
-// port is the one at which the provider listens: opened for the first peer, unlike those
-// before, the rendezvous' and what has come down from the test: sockets of libfabric get
-// close-on-exec late.
-func (p *prey) port(t *testing.T, before []int) int {
+// port is the one at which the provider listens: neither the rendezvous' nor one that has come
+// down from the test, since sockets of libfabric get close-on-exec late.
+func (p *prey) port(t *testing.T) int {
 	t.Helper()
-	ports := slices.DeleteFunc(listenPorts(t, p.cmd.Process.Pid), func(n int) bool { return slices.Contains(before, n) })
+	others := append(slices.Clone(p.inherited), int(netip.MustParseAddrPort(p.addr).Port()))
+	ports := slices.DeleteFunc(listenPorts(t, p.cmd.Process.Pid), func(n int) bool { return slices.Contains(others, n) })
 	require.Len(t, ports, 1)
 	return ports[0]
 }
@@ -344,7 +353,6 @@ func attackPort(t *testing.T, provider string, a portAttack, known []outcome) {
 	p := newPrey(t, provider)
 	tr := preyTransport()
 	t.Cleanup(func() { assert.NoError(t, tr.Close()) })
-	before := listenPorts(t, p.cmd.Process.Pid)
 	d := rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
 	c, err := d.Dial("rdma", p.addr)
 	require.NoError(t, err)
@@ -354,7 +362,7 @@ func attackPort(t *testing.T, provider string, a portAttack, known []outcome) {
 	})
 	require.NoError(t, trip(c))
 
-	s := &intruder{t: t, provider: provider, port: p.port(t, before), client: tr}
+	s := &intruder{t: t, provider: provider, port: p.port(t), client: tr}
 	t.Cleanup(s.leave)
 	good := startTrips(c)
 	a.run(s)
@@ -383,9 +391,8 @@ func TestAttacksWithoutPeers(t *testing.T) {
 		t.Skip("devices have no port")
 	}
 	p := newPrey(t, provider)
-	before := listenPorts(t, p.cmd.Process.Pid)
 	require.NoError(t, p.meetAnother(provider, patience))
-	s := &intruder{t: t, provider: provider, port: p.port(t, before)}
+	s := &intruder{t: t, provider: provider, port: p.port(t)}
 	t.Cleanup(s.leave)
 	stayWithinMessages(s)
 	start := time.Now()

@@ -7,6 +7,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // NewTransport returns a Transport over a fabric of the test's choice, most of whose
@@ -28,6 +29,12 @@ const MaxAsking = maxAsking
 
 // SpareDelay is how long after a peer a spare is opened.
 const SpareDelay = spareDelay
+
+// DropSpares closes the endpoints that are open for peers to come.
+func (t *Transport) DropSpares() { transportOr(t).endpoints.dropSpares() }
+
+// CleanShm does what the first dial or listener of a process does.
+func CleanShm() { shmdir.Clean(shmdir.Dir) }
 
 // Flights is how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {

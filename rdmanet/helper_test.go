@@ -54,13 +54,14 @@ func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 		require.NoError(t, tr.Close())
 		goleak.VerifyNone(t, goroutines)
 		// The library closes sockets late, and what a process leaves in /dev/shm that
-		// has just been killed goes when others look.
+		// has just ended without Close, or was killed, goes when others look.
 		assert.EventuallyWithT(t, func(c *assert.CollectT) {
 			open := openFiles(t)
 			if len(open) > files+few { // Go keeps the pipes of splice(2) until two collections
 				runtime.GC()
 			}
 			assert.LessOrEqual(c, len(open), files+few, "open files: %v", open)
+			rdmanet.CleanShm()
 			assert.Subset(c, shm, sharedMemory(t), "names in /dev/shm")
 		}, patience, 10*time.Millisecond)
 		assert.Zero(t, tr.Stats().Memory.Used, "memory budget")

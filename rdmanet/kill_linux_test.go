@@ -199,6 +199,8 @@ func threads(t *testing.T) int {
 // back waits until all is as it was.
 func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	t.Helper()
+	time.Sleep(2 * rdmanet.SpareDelay)
+	tr.DropSpares() // which the last peers have brought
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.LessOrEqual(c, len(openFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")

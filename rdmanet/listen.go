@@ -192,7 +192,7 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 		return nil, opError("listen", nil, l.addr, err)
 	}
 	if len(offers) > 0 {
-		t.endpoints.openEarly(ctx, &offers[0], localIP(l.addr))
+		t.endpoints.openEarly(&offers[0], localIP(l.addr))
 	}
 	if unusable != nil {
 		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))

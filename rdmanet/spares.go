@@ -45,17 +45,40 @@ func (es *endpoints) spareAfter(d time.Duration, key endpointKey) {
 	})
 }
 
-// openEarly opens what the first peer of a listener needs, if the provider that is liked best
-// is the one: it is no loss if it fails.
-func (es *endpoints) openEarly(ctx context.Context, o *offer, src netip.Addr) {
-	switch {
-	case o.PerPeer:
-		es.openSpare(ownKey(o, src))
-	case !src.IsUnspecified(): // else which of the host's addresses peers are to come by is not known
-		if ep, err := es.endpoint(ctx, o, src); err == nil {
-			_ = ep.engine.Prepare()
-			es.release(ep)
+// openEarly opens what the first peer of a listener needs of the provider that is liked best, in
+// a goroutine that the Transport's Close waits for. It is no loss if that fails.
+func (es *endpoints) openEarly(o *offer, src netip.Addr) {
+	if !o.PerPeer && src.IsUnspecified() {
+		return // by which of the host's addresses peers are to come is not known
+	}
+	end, err := es.t.begin()
+	if err != nil {
+		return
+	}
+	go func() {
+		defer end()
+		if o.PerPeer {
+			es.openSpare(ownKey(o, src))
+		} else {
+			es.openShared(o, src)
 		}
+	}()
+}
+
+// warmUpTime is for how long an endpoint may warm up.
+const warmUpTime = time.Second
+
+// openShared opens a shared endpoint, unless there is one, and prepares it for a peer.
+func (es *endpoints) openShared(o *offer, src netip.Addr) {
+	ctx, cancel := context.WithTimeout(es.t.ctx, warmUpTime)
+	defer cancel()
+	ep, err := es.endpoint(ctx, o, src)
+	if err != nil {
+		return
+	}
+	defer es.release(ep)
+	if err := ep.engine.Prepare(); err == nil && o.WarmsUp {
+		_ = ep.engine.SelfCheck(ctx)
 	}
 }
 

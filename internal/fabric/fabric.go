@@ -194,6 +194,7 @@ type ProviderInfo struct {
 	PerPeer         bool         // see Attr.PerPeer
 	SameHost        bool         // reaches processes on this host only
 	Spread          bool         // a look at an endpoint's queue takes the longer the more peers it has
+	WarmsUp         bool         // an endpoint's first messages take long
 	Addrs           []netip.Addr // IP addresses of the domain, if it has any
 }
 

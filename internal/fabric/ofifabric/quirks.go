@@ -41,6 +41,7 @@ const (
 	perPeer                            // fabric.Attr.PerPeer
 	sameHost                           // fabric.ProviderInfo.SameHost
 	looksAtAll                         // fabric.ProviderInfo.Spread
+	slowAtFirst                        // fabric.ProviderInfo.WarmsUp
 	oneMapping                         // fabric.Attr.OneMapping
 	namedRegion                        // its memory has a name in shmDir
 	guarded                            // ofi.Options.Guarded
@@ -67,6 +68,7 @@ var effects = map[effect]string{
 	fabricIsProvider: "is a provider of its own here, a fabric of",
 	perPeer:          "an endpoint for each peer process",
 	sameHost:         "offered on one host only",
+	slowAtFirst:      "a listener that likes it best has its endpoint send itself what a path check does, at once",
 	looksAtAll:       "peers are spread over up to 16 endpoints, 16 on each, before they share one with more",
 	oneMapping:       "endpoints of one process that talk to each other are closed together",
 	namedRegion:      "regions have names that nobody can guess, are checked and their memory reserved, own ones and peers'; the names are removed once both sides are attached, and are guarded from before they are there until then; an error says how much room there is",
@@ -127,6 +129,8 @@ var quirks = []quirk{
 	{provider: "tcp;*", from: "1.18", before: "1.18.2", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
 	{provider: "tcp;ofi_rxm", before: "1.18", does: looksAtAll,
 		why: "each look at the queue takes a lock of every peer's connection in turn: with 125 peers a round trip takes twice as long as alone", source: "tcpx_progress"},
+	{provider: "tcp;ofi_rxm", does: slowAtFirst,
+		why: "it prepares 1,024 buffers to send from, 9 MB, when the first message goes out, which takes 6 to 18 ms", source: "rxm_ep_create_pools, ofi_bufpool_grow"},
 	{provider: "tcp;ofi_rxm", does: noWriteData, why: halfWrite, source: "tcpx_ep_flush_all_queues, rxm_handle_comp_error"},
 	{provider: "net;ofi_rxm", does: noWriteData, why: halfWrite, source: "xnet_ep_flush_all_queues, rxm_handle_comp_error"},
 
