@@ -228,7 +228,9 @@ func (c *core) fail(p *peer, err error) {
 		c.forget(p)
 		c.feed()
 	}
-	c.stats.PeersLost++
+	if !errors.Is(err, errSelf) {
+		c.stats.PeersLost++
+	}
 	c.lost[p] = struct{}{}
 	p.buryLanding() // first: what is in use now may be written to
 	p.loseMapped()

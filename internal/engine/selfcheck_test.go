@@ -39,6 +39,7 @@ func TestSelfCheck(t *testing.T) {
 			require.NoError(t, e.SelfCheck(t.Context()))
 			s := e.Stats()
 			assert.Zero(t, s.Peers)
+			assert.Zero(t, s.PeersLost)
 			assert.Zero(t, s.FramesStray)
 		})
 	}

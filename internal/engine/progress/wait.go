@@ -89,7 +89,7 @@ func (p *Poller) drive(w *Waiter) bool {
 				return true
 			}
 			if n > 0 { // for others: what we wait for is still to come
-				if i, start = 0, p.clock.Now(); start-began > p.spin {
+				if i, start = 0, p.clock.Now(); start-began > max(p.spin, budget) {
 					break
 				}
 				p.stopSpin(start)
