@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/internal/shmdir"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
 // A spare is an endpoint for a peer that is still to come, of a provider which wants one for
@@ -15,12 +15,8 @@ import (
 // of a kind at most. Nobody needs it, so it is there only while there is plenty of room, and
 // for no longer than idle peers are kept.
 
-// spareRegions is for how many more regions /dev/shm must have room, and spareMemory which part
-// of MemoryLimit may be in use, for a spare to be opened.
-const (
-	spareRegions = 4
-	spareMemory  = 4
-)
+// spareMemory is which part of MemoryLimit may be in use for a spare to be opened.
+const spareMemory = 4
 
 // ownKey is the key of an endpoint of a provider that wants one for each peer. What stays
 // within the host is the same from all of its addresses.
@@ -35,9 +31,9 @@ func ownKey(o *offer, src netip.Addr) endpointKey {
 // processor.
 const spareDelay = 20 * time.Millisecond
 
-// spareAfter opens a spare after d, in a goroutine that the Transport's Close waits for.
-func (es *endpoints) spareAfter(d time.Duration, key endpointKey) {
-	time.AfterFunc(d, func() {
+// spareSoon opens a spare after spareDelay, in a goroutine that the Transport's Close waits for.
+func (es *endpoints) spareSoon(key endpointKey) {
+	time.AfterFunc(spareDelay, func() {
 		if end, err := es.t.begin(); err == nil {
 			defer end()
 			es.openSpare(key)
@@ -84,7 +80,7 @@ func (es *endpoints) openShared(o *offer, src netip.Addr) {
 
 // openSpare opens a spare, unless there is one or too little room.
 func (es *endpoints) openSpare(key endpointKey) {
-	if shmdir.CheckSpace(shmdir.Dir, spareRegions*shmdir.PerEndpoint) != nil {
+	if s, ok := es.t.fabric.(fabric.Sparer); ok && !s.Spare() {
 		return
 	}
 	es.mu.Lock()

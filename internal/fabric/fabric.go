@@ -218,6 +218,12 @@ type Supporter interface {
 	Supported() error
 }
 
+// Sparer is a Fabric whose endpoints take what may be short.
+type Sparer interface {
+	// Spare reports that there is plenty of it: an endpoint may be opened that nobody needs yet.
+	Spare() bool
+}
+
 // domainMark stands between the names of a provider and of a domain. Domains are
 // named after network interfaces and devices, in neither of whose names Linux
 // allows a slash.

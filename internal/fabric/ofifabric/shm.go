@@ -147,6 +147,14 @@ func (e *endpoint) removeRegion() error {
 	return errors.Join(err, guard.Release())
 }
 
+// spareRegions is for how many more regions shmDir must have room for one that nobody needs yet.
+const spareRegions = 4
+
+// Spare is fabric.Sparer's.
+func (ofiFabric) Spare() bool {
+	return shmdir.CheckSpace(shmDir, spareRegions*shmdir.PerEndpoint) == nil
+}
+
 // shmSpace says how much room is missing in /dev/shm for libfabric to offer the provider,
 // nil if there is enough. The provider itself reports only that it has no data.
 func shmSpace() error {
