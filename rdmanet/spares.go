@@ -66,6 +66,12 @@ const warmUpTime = time.Second
 
 // openShared opens a shared endpoint, unless there is one, and prepares it for a peer.
 func (es *endpoints) openShared(o *offer, src netip.Addr) {
+	es.mu.Lock()
+	there := len(es.shared[endpointKey{o.Name, o.domain, src}]) > 0
+	es.mu.Unlock()
+	if there {
+		return
+	}
 	ctx, cancel := context.WithTimeout(es.t.ctx, warmUpTime)
 	defer cancel()
 	ep, err := es.endpoint(ctx, o, src)

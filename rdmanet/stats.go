@@ -52,7 +52,8 @@ type MemoryStats = pool.BudgetStats
 // ProviderStats are the counters of all endpoints of one provider, closed ones
 // included.
 type ProviderStats struct {
-	// Endpoints is how many are open now. Peers that are reached from one local address
+	// Endpoints is how many are open now. Over shared memory each peer has one, and one more
+	// may be open for the next. Over other providers peers that are reached from one local address
 	// share one, until it has so many that those which are busy would get too few receives,
 	// or peers that died hold too much of it; there are up to 16 beside each other then.
 	// Worn is how many of them take no more peers for the latter reason, or since they have
