@@ -168,8 +168,19 @@ func copyOf(state *tls.ConnectionState) *tls.ConnectionState {
 	return &c
 }
 
+func (b *binder) Expect(offer framing.Offer, local netip.Addr) {
+	if i := b.index(offer.Provider); b.offers[i].PerPeer {
+		b.t.endpoints.openEarly(&b.offers[i], local)
+	}
+}
+
+// index is the place of a provider among those that Hello has returned.
+func (b *binder) index(provider string) int {
+	return slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == provider })
+}
+
 func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendezvous.Peer, local netip.Addr, page *rendezvous.Page) (rendezvous.Binding, error) {
-	i := slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == chosen.Provider })
+	i := b.index(chosen.Provider)
 	l := &link{
 		t: b.t, listener: b.listener, logger: b.logger, newcomer: b.newcomer, used: &b.used, settled: make(chan struct{}),
 		version: peer.Version, features: peer.Features, tls: peer.TLS,

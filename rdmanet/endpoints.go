@@ -38,7 +38,8 @@ type endpoint struct {
 
 	// Guarded by endpoints.mu.
 	refs    int
-	retired bool // not to be used for further peers
+	retired bool        // not to be used for further peers
+	expiry  *time.Timer // of a spare that is open
 }
 
 // endpoints is a Transport's fabric endpoints. All methods may be called concurrently.
@@ -51,6 +52,7 @@ type endpoints struct {
 	open     map[*endpoint]struct{}      // all, until their counters are in past
 	past     map[string]ProviderStats    // of closed ones, by provider
 	spares   map[endpointKey]*endpoint   // see spares.go
+	cleared  int                         // how often all spares were closed
 	shmPeers int
 	cleaned  bool // what dead processes had left in /dev/shm is removed
 }
@@ -179,9 +181,9 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	if err == nil {
 		return ep, nil
 	}
-	again := ctx.Err() == nil && es.elsewhere(ep)
+	again := ctx.Err() == nil && (es.elsewhere(ep) || ep.own && !open)
 	es.release(ep)
-	if again { // it was one too many
+	if again { // it was one too many, or a spare that others had begun to open
 		return es.endpoint(ctx, o, src)
 	}
 	return nil, err
@@ -230,7 +232,16 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 	es.shmPeers++
 	if ep = es.spares[key]; ep != nil {
 		delete(es.spares, key)
-	} else {
+		if ep.expiry != nil {
+			ep.expiry.Stop()
+		}
+		if !ep.takes() {
+			broken := ep
+			es.t.hands.Go(func() { es.closeOne(broken) })
+			ep = nil
+		}
+	}
+	if ep == nil {
 		ep, open = es.newOwnLocked(key), true
 	}
 	ep.refs = 1
@@ -325,16 +336,27 @@ func (es *endpoints) release(ep *endpoint) {
 	}
 }
 
-// closeShared closes the shared endpoints that match, which is asked with es.mu held.
-func (es *endpoints) closeShared(match func(*endpoint) bool) {
+// closeIdle closes the endpoints that have no peers.
+func (es *endpoints) closeIdle() {
+	es.dropSpares()
 	var list []*endpoint
 	es.mu.Lock()
 	for ep := range es.open {
-		if !ep.own && match(ep) { // others may be about to close it: Close waits for them
+		if !ep.own && ep.refs == 0 { // others may be about to close it: Close waits for them
 			es.retireLocked(ep)
 			list = append(list, ep)
 		}
 	}
+	es.mu.Unlock()
+	for _, ep := range list {
+		es.closeOne(ep)
+	}
+}
+
+// closeAll closes all endpoints, which nobody uses any more, and waits for others that do so.
+func (es *endpoints) closeAll() {
+	es.mu.Lock()
+	list := keys(es.open)
 	es.mu.Unlock()
 	for _, ep := range list {
 		es.closeOne(ep)

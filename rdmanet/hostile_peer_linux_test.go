@@ -109,6 +109,8 @@ func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 
 func (h *hostile) Authorize(context.Context, *rendezvous.Peer) error { return nil }
 
+func (h *hostile) Expect(framing.Offer, netip.Addr) {}
+
 func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *rendezvous.Peer, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
 	fab, err := ofifabric.New().Open(h.provider, local)
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // A spare is an endpoint for a peer that is still to come, of a provider which wants one for
 // each. To open one takes milliseconds, most of them to reserve memory that both processes
 // map; a dial waits for that at either end, unless it is done before. A spare is opened when
-// a listener is, and when a peer has come up, since more of them often follow. There is one
-// of a kind at most. Nobody needs it, so it is there only while there is plenty of room, and
-// for no longer than idle peers are kept.
+// a listener is, when a dial is about to need it, and when a peer has come up, since more of them
+// often follow. There is one of a kind at most. Nobody needs it yet, so it is opened only while
+// there is plenty of room, and closed after DefaultIdlePeerTimeout, or IdlePeerTimeout if that is less.
 
 // spareMemory is which part of MemoryLimit may be in use for a spare to be opened.
 const spareMemory = 4
@@ -31,18 +31,27 @@ func ownKey(o *offer, src netip.Addr) endpointKey {
 // processor.
 const spareDelay = 20 * time.Millisecond
 
-// spareSoon opens a spare after spareDelay, in a goroutine that the Transport's Close waits for.
+// spareSoon opens a spare after spareDelay, in a goroutine that the Transport's Close waits for,
+// unless CloseIdle comes first.
 func (es *endpoints) spareSoon(key endpointKey) {
+	es.mu.Lock()
+	cleared := es.cleared
+	es.mu.Unlock()
 	time.AfterFunc(spareDelay, func() {
 		if end, err := es.t.begin(); err == nil {
 			defer end()
-			es.openSpare(key)
+			es.mu.Lock()
+			late := cleared != es.cleared
+			es.mu.Unlock()
+			if !late {
+				es.openSpare(key)
+			}
 		}
 	})
 }
 
-// openEarly opens what the first peer of a listener needs of the provider that is liked best, in
-// a goroutine that the Transport's Close waits for. It is no loss if that fails.
+// openEarly opens what the next peer needs, in a goroutine that the Transport's Close waits for.
+// It is no loss if that fails.
 func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	if !o.PerPeer && src.IsUnspecified() {
 		return // by which of the host's addresses peers are to come is not known
@@ -64,12 +73,14 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 // warmUpTime is for how long an endpoint may warm up.
 const warmUpTime = time.Second
 
-// openShared opens a shared endpoint, unless there is one, and prepares it for a peer.
+// openShared opens a shared endpoint, unless there is one or too little room, and prepares it for
+// a peer. It stays until CloseIdle, as one does that has had peers.
 func (es *endpoints) openShared(o *offer, src netip.Addr) {
+	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
-	there := len(es.shared[endpointKey{o.Name, o.domain, src}]) > 0
+	may := len(es.shared[key]) == 0 && es.mayAddLocked(key, spareMemory)
 	es.mu.Unlock()
-	if there {
+	if !may {
 		return
 	}
 	ctx, cancel := context.WithTimeout(es.t.ctx, warmUpTime)
@@ -106,7 +117,11 @@ func (es *endpoints) openSpare(key endpointKey) {
 		es.dropSpare(ep)
 		return
 	}
-	time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	if es.spares[key] == ep {
+		ep.expiry = time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
+	}
 }
 
 // dropSpare closes a spare, unless a peer has it.
@@ -115,6 +130,9 @@ func (es *endpoints) dropSpare(ep *endpoint) {
 	mine := es.spares[ep.key] == ep
 	if mine {
 		delete(es.spares, ep.key)
+		if ep.expiry != nil {
+			ep.expiry.Stop()
+		}
 	}
 	es.mu.Unlock()
 	if mine {
@@ -126,7 +144,8 @@ func (es *endpoints) dropSpare(ep *endpoint) {
 // were any.
 func (es *endpoints) dropSpares() bool {
 	es.mu.Lock()
-	list := make([]*endpoint, 0, len(es.spares))
+	es.cleared++
+	var list []*endpoint
 	for _, ep := range es.spares {
 		list = append(list, ep)
 	}

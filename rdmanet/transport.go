@@ -226,8 +226,7 @@ func (t *Transport) spawn(f func()) {
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
 	t.links.sweep(0)
-	t.endpoints.dropSpares()
-	t.endpoints.closeShared(func(ep *endpoint) bool { return ep.refs == 0 })
+	t.endpoints.closeIdle()
 }
 
 // Close closes all listeners, ends all handshakes, fails all conns that are
@@ -267,8 +266,7 @@ func (t *Transport) shutdown() {
 		l.finish()
 	}
 	t.links.end()
-	t.endpoints.dropSpares()
-	t.endpoints.closeShared(func(*endpoint) bool { return true })
+	t.endpoints.closeAll()
 	t.mu.Lock()
 	t.drained = true
 	t.mu.Unlock()

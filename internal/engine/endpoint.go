@@ -227,18 +227,18 @@ func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
 	if err != nil {
 		return fmt.Errorf("provider %s: peer's address: %w", p.e.attr.Provider, err)
 	}
-	if p.p.cfg.Unproven { // it begins the path check
-		defer p.e.poller.Expect()
-	}
 	p.e.enter()
-	defer p.e.leave()
-	if p.p.err != nil {
-		if !p.e.attr.PerPeer { // see core.fail
-			_ = p.e.fab.Remove(addr)
-		}
-		return p.p.err
+	if err = p.p.err; err == nil {
+		err = p.p.attach(&remote, addr)
+	} else if !p.e.attr.PerPeer { // see core.fail
+		_ = p.e.fab.Remove(addr)
 	}
-	return p.p.attach(&remote, addr)
+	begins := err == nil && p.p.cfg.Unproven // the peer does, with the path check
+	p.e.leave()
+	if begins {
+		p.e.poller.Expect()
+	}
+	return err
 }
 
 // insert inserts a peer's name, which may block: not under the lock, and for no longer

@@ -167,7 +167,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	p := &peer{
 		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
 		recvCredit: recvCredit{share: share, granted: uint32(share), told: uint32(share)},
-		pathCheck:  pathCheck{pong: newWaiter()},
+		pathCheck:  pathCheck{pong: newJoinWaiter()},
 		at:         len(c.order),
 	}
 	p.streams, p.supply.peer, p.unmapped = map[uint32]*stream{}, p, cfg.Unmapped

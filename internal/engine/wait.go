@@ -18,6 +18,9 @@ type waiter struct {
 
 func newWaiter() waiter { return waiter{Waiter: progress.NewWaiter()} }
 
+// newJoinWaiter is for the end of a path check.
+func newJoinWaiter() waiter { return waiter{Waiter: progress.NewJoinWaiter()} }
+
 // prepare announces a wait: from here on no signal is lost.
 func (w *waiter) prepare() {
 	w.waiting = true

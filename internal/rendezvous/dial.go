@@ -160,8 +160,7 @@ func (hs *handshake) rejected(body []byte) error {
 // once, until one works.
 func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 	untried := append([]framing.Offer(nil), hs.hello.Offers...)
-	early := hs.prepareEarly(ctx)
-	defer early.abort()
+	hs.foresee()
 	for {
 		kind, body, err := hs.expect(framing.KindSelect, framing.KindReject)
 		if err != nil {
@@ -179,59 +178,25 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 			return nil, malformed(fmt.Errorf("the listener selects %q: %w", remote.Provider, err))
 		}
 		untried = rest
-		if out, err := hs.dialProvider(ctx, offer, remote, early, hs.anyShared(untried)); out != nil || err != nil {
+		if out, err := hs.dialProvider(ctx, offer, remote, hs.anyShared(untried)); out != nil || err != nil {
 			return out, err
 		}
 	}
 }
 
-// early is the provider that the dialling side has prepared before the listening side has
-// selected it: either opens what it needs while the other one does. The zero value is none.
-type early struct {
-	provider string
-	binding  Binding
-	err      error
-}
-
-// errUnselected ends an early Prepare that was for nothing.
-var errUnselected = errors.New("the listener has not selected it")
-
-// prepareEarly prepares the first of the listening side's offers that both sides share.
-func (hs *handshake) prepareEarly(ctx context.Context) *early {
+// foresee tells the binder of the first of the listening side's offers that both sides share.
+func (hs *handshake) foresee() {
 	for _, theirs := range hs.remote.Offers {
 		i := position(hs.hello.Offers, theirs.Provider)
 		if i < 0 {
 			continue
 		}
 		offer := hs.hello.Offers[i]
-		if hs.mismatch(&offer) != "" || offer.SameHost && hs.apart != nil {
-			continue
+		if hs.mismatch(&offer) == "" && (!offer.SameHost || hs.apart == nil) {
+			hs.binder.Expect(offer, hs.local())
+			return
 		}
-		ctx, cancel := attempt(ctx)
-		defer cancel()
-		b, err := hs.binder.Prepare(ctx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
-		return &early{offer.Provider, b, err}
 	}
-	return new(early)
-}
-
-// take is what became of an early Prepare, nil if that was of another provider: it is undone.
-func (e *early) take(provider string) (Binding, error) {
-	if e.provider != provider {
-		e.abort()
-		return nil, nil
-	}
-	b, err := e.binding, e.err
-	*e = early{}
-	return b, err
-}
-
-// abort undoes what was not taken.
-func (e *early) abort() {
-	if e.binding != nil {
-		e.binding.Abort(errUnselected)
-	}
-	*e = early{}
 }
 
 // take removes the offer of a provider from the list that both sides can use: the
@@ -259,7 +224,7 @@ func (hs *handshake) anyShared(list []framing.Offer) bool {
 
 // dialProvider tries one provider; more says that it is not the last. Nil without an
 // error means that one of the sides declined it.
-func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, early *early, more bool) (*outcome, error) {
+func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, more bool) (*outcome, error) {
 	if why := hs.unlike(&offer); why != "" { // the listener is older
 		return nil, hs.decline(offer.Provider, errors.New(why))
 	}
@@ -268,10 +233,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 	}
 	actx, cancel := attempt(ctx)
 	defer cancel()
-	binding, err := early.take(offer.Provider)
-	if binding == nil && err == nil {
-		binding, err = hs.binder.Prepare(actx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
-	}
+	binding, err := hs.binder.Prepare(actx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
 	if err != nil {
 		return nil, hs.decline(offer.Provider, err)
 	}

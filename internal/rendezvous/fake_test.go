@@ -46,6 +46,7 @@ type fakeBinder struct {
 
 	mu       sync.Mutex
 	bindings []*fakeBinding
+	expected []string
 }
 
 type fakeBinding struct {
@@ -81,6 +82,12 @@ func (b *fakeBinder) Authorize(ctx context.Context, peer *Peer) error {
 		return nil
 	}
 	return fmt.Errorf("%w: %s", ErrUnauthorized, b.authErr.Error())
+}
+
+func (b *fakeBinder) Expect(o framing.Offer, _ netip.Addr) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.expected = append(b.expected, o.Provider)
 }
 
 func (b *fakeBinder) Prepare(_ context.Context, o framing.Offer, peer *Peer, _ netip.Addr, page *Page) (Binding, error) {

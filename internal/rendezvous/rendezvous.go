@@ -80,6 +80,9 @@ type Binder interface {
 	// peer, and its text is sent to it: an ErrUnauthorized or ErrTooManyPeers, for the
 	// user's own may wrap any of ours. It must return soon after ctx has ended.
 	Authorize(ctx context.Context, peer *Peer) error
+	// Expect says which offer the listening side is about to select, probably: what it takes
+	// to use that may be opened meanwhile. It returns at once. Dialling side only.
+	Expect(offer framing.Offer, local netip.Addr)
 	// Prepare reserves a peer on an endpoint of the offered provider, one of
 	// those that Hello returned. page is nil unless the offer is a SameHost one,
 	// and then it is mapped by both sides. An error moves on to the next provider.

@@ -59,8 +59,7 @@ func (p *Poller) background() {
 			return
 		}
 		if p.waiter == nil {
-			p.expected.Store(false)
-			p.attend(true)
+			p.attend(true, p.expected.Swap(false))
 			continue
 		}
 		for p.sleep() {
@@ -72,7 +71,7 @@ func (p *Poller) background() {
 // returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
 	if p.expected.Swap(false) {
-		p.attend(true)
+		p.attend(true, true)
 		return !p.Closing() && p.now() == armed
 	}
 	s, start := &p.sleeper, p.clock.Now()
@@ -106,7 +105,7 @@ func (p *Poller) sleep() bool {
 		p.kick(PollEvery)
 		return false
 	case s.found:
-		p.attend(s.news)
+		p.attend(s.news, false)
 	}
 	return !p.Closing() && p.now() == armed // it is to look again
 }
@@ -144,10 +143,14 @@ func (p *Poller) wakeDeep() {
 
 // attend polls for a while on behalf of others, after an arrival woke a
 // background goroutine, and arms again: at once, unless there is news, which has come or
-// is about to. A goroutine that waits for its conn takes over whenever it likes.
-func (p *Poller) attend(news bool) {
+// is about to. A goroutine that waits for its conn takes over whenever it likes. For a peer that
+// comes up it takes more time.
+func (p *Poller) attend(news, joins bool) {
 	var ours uint32 // what we have lent, 0 if we may not spin
-	budget := p.longest(time.Duration(p.budget.Load()) / 2)
+	budget := time.Duration(p.budget.Load()) / 2
+	if joins {
+		budget = p.patient(budget)
+	}
 	if budget > 0 && p.spins.start() {
 		if ours = p.lend(); ours == 0 {
 			p.spins.stop()
@@ -180,7 +183,7 @@ func (p *Poller) attend(news bool) {
 			start, visits = p.clock.Now(), p.visits.Load()
 		}
 		p.sched.yield()
-		if i >= politePolls && p.joining.Load() > 0 { // the peer may need this processor to send what we wait for
+		if joins && i >= politePolls && i%clockEach == 0 { // the peer may need this processor to send what we wait for
 			p.sched.yieldThread()
 		}
 		if p.now() == armed {

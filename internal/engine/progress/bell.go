@@ -39,7 +39,7 @@ func (p *Poller) SetBell(b *Bell) { p.bell.Store(b) }
 // Doorbell says that the peer has rung. It polls.
 func (p *Poller) Doorbell() {
 	p.bells.Add(1)
-	p.attend(false)
+	p.attend(false, false)
 }
 
 // awake tells the peer that nobody needs to be rung for.

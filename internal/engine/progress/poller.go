@@ -159,7 +159,7 @@ type owner struct {
 	denied   bool          // somebody would have, but others did
 	spinning time.Duration // when the polling began that goes on; 0: none does
 	rude     time.Duration // until when nobody makes way
-	late     time.Duration // when a turn that was given away came back late; 0: none has
+	late     uint8         // which of the last turns that were given away came back late, as bits
 	rested   time.Duration // when the sleeper began to rest, as of its last look
 	restedAt uint64        // polls, as of then
 	quiet    int           // polls in a row while nothing came or went: see pollLater
@@ -306,7 +306,7 @@ func (p *Poller) polls() bool { return p.budget.Load() > 0 && p.spins.limit() > 
 
 // inVain reports that polling, i times since start, has taken as long as the budget.
 func (p *Poller) inVain(i int, start, budget time.Duration) bool {
-	return i%clockEach == 0 && i >= int(int64(p.least)*int64(budget)/int64(p.spin)) && p.clock.Now()-start > budget
+	return i%clockEach == 0 && i >= int(int64(p.least)*int64(min(budget, p.spin))/int64(p.spin)) && p.clock.Now()-start > budget
 }
 
 // Stats is what a Poller has counted.

@@ -48,12 +48,11 @@ func (p *Poller) takeSpin() bool {
 // Whoever polls in vain for long has its thread make way for others: what it waits for may
 // need this processor, as the peer does, or a garbage collection of either. It does not
 // where that has it wait for programs that compute, which stop for nobody: on a busy host a
-// turn given away comes back after milliseconds, one after the other. Once it does after a
+// turn given away comes back after milliseconds, as two of the last eight do. One does after a
 // garbage collection, too.
 const (
 	politePolls = 192 // in vain, some 50 us
 	computes    = 2 * time.Millisecond
-	soonAgain   = 32 * time.Millisecond
 	rudeShare   = 64 // for so many times what it has cost, or mostRude, it makes way no more
 	mostRude    = 3 * time.Second
 )
@@ -69,13 +68,13 @@ func (p *Poller) yield(i int) {
 		return
 	}
 	p.sched.yieldThread()
-	back := p.clock.Now()
-	away := back - now
+	p.own.late <<= 1
+	away := p.clock.Now() - now
 	if away < computes {
 		return
 	}
-	if p.own.late > 0 && now-p.own.late < soonAgain {
+	if p.own.late > 0 {
 		p.own.rude = now + min(rudeShare*away, mostRude)
 	}
-	p.own.late = back
+	p.own.late |= 1
 }

@@ -9,12 +9,12 @@ const (
 	// PollEvery is how often a queue is polled while only that brings progress.
 	PollEvery = time.Millisecond
 	// pollJoin is how often one without anything to wait on is polled at first while
-	// a peer comes up: each step of a handshake would wait for PollEvery, and all of them
-	// are 2.5 of the 22 ms of a first dial over shm. A peer that says nothing gets PollEvery.
+	// a peer comes up and nobody polls for it: each step of a handshake would wait for
+	// PollEvery. A peer that says nothing gets PollEvery.
 	pollJoin = PollEvery / 5
-	// joinTime is for how long a wait polls while a peer comes up. The steps of a path check
-	// follow one another in less than that, but each would wait for a tick, since there is
-	// no doorbell yet.
+	// joinTime is for how long the end of a path check is polled for, whatever Config.Spin says
+	// but that nobody polls. Its steps follow one another in less than that, but each would
+	// wait for a tick, since there is no doorbell yet.
 	joinTime = 2 * time.Millisecond
 	// PollIdle is how seldom one without anything to wait on is polled once nothing
 	// has come or gone for a second: after each pollsEach polls the time between them
@@ -145,9 +145,9 @@ func (p *Poller) Join() {
 	}
 }
 
-// longest is for how long to poll instead of budget while a peer comes up.
-func (p *Poller) longest(budget time.Duration) time.Duration {
-	if p.spin > 0 && p.joining.Load() > 0 {
+// patient is for how long to poll for a peer that comes up, where budget is usual.
+func (p *Poller) patient(budget time.Duration) time.Duration {
+	if p.spin > 0 {
 		return max(budget, joinTime)
 	}
 	return budget

@@ -8,13 +8,22 @@ import (
 
 // Waiter is where one goroutine at a time waits to be signalled.
 type Waiter struct {
-	set *atomic.Bool  // for the goroutine while it polls
-	ch  chan struct{} // for the goroutine once it has parked
+	joins bool          // for a peer that comes up: it is polled for for longer, and tells nothing of other waits
+	set   *atomic.Bool  // for the goroutine while it polls
+	ch    chan struct{} // for the goroutine once it has parked
 }
 
 // NewWaiter returns a Waiter that is not signalled.
 func NewWaiter() Waiter {
 	return Waiter{set: new(atomic.Bool), ch: make(chan struct{}, 1)}
+}
+
+// NewJoinWaiter returns a Waiter for the end of a path check, which is polled for for longer than
+// other waits: see joinTime.
+func NewJoinWaiter() Waiter {
+	w := NewWaiter()
+	w.joins = true
+	return w
 }
 
 // Prepare announces a wait: from here on no signal is lost.
@@ -71,14 +80,20 @@ func (p *Poller) drive(w *Waiter) bool {
 		}
 	}
 	start := p.clock.Now()
-	p.waits(start)
-	budget, began := p.longest(p.own.learner.budget()), start
+	budget, began := p.own.learner.budget(), start
+	if w.joins {
+		budget = p.patient(budget)
+	} else {
+		p.waits(start)
+	}
 	mayPoll := budget > 0 && (p.takeSpin() || p.spins.start())
 	p.own.denied = budget > 0 && !mayPoll
 	if mayPoll {
 		defer p.spins.stop()
 		p.leave(driven)
-		p.own.spinning = start
+		if !w.joins {
+			p.own.spinning = start
+		}
 		for i := 1; ; i++ {
 			n := p.Poll()
 			if w.Signalled() {
@@ -92,9 +107,11 @@ func (p *Poller) drive(w *Waiter) bool {
 				if i, start = 0, p.clock.Now(); start-began > max(p.spin, budget) {
 					break
 				}
-				p.stopSpin(start)
-				p.waits(start)
-				p.own.spinning = start
+				if !w.joins {
+					p.stopSpin(start)
+					p.waits(start)
+					p.own.spinning = start
+				}
 				continue
 			}
 			p.nudge(bellHeld)

@@ -147,12 +147,13 @@ func (e *endpoint) removeRegion() error {
 	return errors.Join(err, guard.Release())
 }
 
-// spareRegions is for how many more regions shmDir must have room for one that nobody needs yet.
+// spareRegions is for how many more regions shmDir must have room for one that nobody needs yet,
+// beyond what libfabric wants there before it offers shm.
 const spareRegions = 4
 
 // Spare is fabric.Sparer's.
 func (ofiFabric) Spare() bool {
-	return shmdir.CheckSpace(shmDir, spareRegions*shmdir.PerEndpoint) == nil
+	return shmdir.CheckSpace(shmDir, uint64(runtime.NumCPU())*shmdir.PerCPU+spareRegions*shmdir.PerEndpoint) == nil
 }
 
 // shmSpace says how much room is missing in /dev/shm for libfabric to offer the provider,
