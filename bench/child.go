@@ -168,7 +168,7 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 // playFirst has its first conn to one server after the other: a line has its address, the next
 // one asks for the measurement.
 func playFirst(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
-	if err := listProviders(ctx, j); err != nil {
+	if err := listProviders(ctx, j, transport); err != nil {
 		return err
 	}
 	m := &meter{transport: transport}
@@ -193,18 +193,27 @@ func playFirst(ctx context.Context, j job, transport carrier, in *bufio.Scanner,
 	return in.Err()
 }
 
-// listProviders has libfabric list its providers for the first time in this process, and
-// leaves nothing else behind.
-func listProviders(ctx context.Context, j job) error {
-	other, err := newCarrier(j)
+// listProviders has libfabric list its providers for the first time in this process, and opens
+// nothing: it dials a server that hangs up.
+func listProviders(ctx context.Context, j job, transport carrier) error {
+	if j.Provider == "" {
+		return nil
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(j.Host, "0"))
 	if err != nil {
 		return err
 	}
-	l, err := other.listen(ctx)
-	if err != nil {
-		return errors.Join(err, other.Close())
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			c.Close()
+		}
+	}()
+	c, err := transport.dial(ctx, l.Addr().String())
+	if err == nil {
+		return errors.Join(errors.New("who hangs up was taken for a server"), c.Close())
 	}
-	return errors.Join(l.Close(), other.Close())
+	return nil
 }
 
 // workTogether runs all workers at once for about d and sums up what they did; the

@@ -38,7 +38,13 @@ func (e lingeringEndpoint) Close() error {
 // TestCloseDuringCloseIdle: when Close returns, no endpoint is open, also none that CloseIdle
 // has begun to close.
 func TestCloseDuringCloseIdle(t *testing.T) {
-	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm()} {
+		t.Run(p.Provider, func(t *testing.T) { closeDuringCloseIdle(t, p) })
+	}
+}
+
+func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
 	slow := &lingering{n, make(chan struct{}, 10), make(chan struct{})}
 	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
 	t.Cleanup(func() { there.Close() })
@@ -46,6 +52,7 @@ func TestCloseDuringCloseIdle(t *testing.T) {
 	c, err := (&rdmanet.Dialer{Transport: here}).Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
 	closeAll(t, c, accept(t, l))
+	time.Sleep(3 * rdmanet.SpareDelay) // for the endpoint of the next peer
 	idle, closed := make(chan struct{}), make(chan struct{})
 	go func() { defer close(idle); here.CloseIdle() }()
 	<-slow.begun

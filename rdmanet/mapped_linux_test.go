@@ -111,6 +111,7 @@ func TestFilesAndMappedRings(t *testing.T) {
 			server, client := &rdmanet.Transport{DisableMappedRings: !tt.there}, &rdmanet.Transport{DisableMappedRings: !tt.here}
 			cleanly(t, server)
 			cleanly(t, client)
+			t.Cleanup(func() { assert.NoError(t, server.Close()) })
 			l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{"shm"}})
 			c, s := meet(t, &rdmanet.Dialer{Transport: client, Providers: []string{"shm"}}, l)
 			read := make(chan int64, 1)

@@ -42,11 +42,16 @@ func TestTooManyShmPeers(t *testing.T) {
 					here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
 					cleanly(t, here)
 					defer there.Close()
+					if f.here {
+						here.MaxShmPeers = 1
+					}
+					if f.there {
+						there.MaxShmPeers = 1
+					}
 					l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: named.listener})
 					fill := func(tr *rdmanet.Transport) { // with a peer that is not idle
 						other := rdmanet.NewTransport(n)
 						t.Cleanup(func() { assert.NoError(t, other.Close()) })
-						tr.MaxShmPeers = 1
 						c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: []string{shm}},
 							listen(t, rdmanet.ListenConfig{Transport: other, Providers: []string{shm}}))
 						require.Equal(t, shm, c.Info().Provider)

@@ -63,7 +63,8 @@ type Transport struct {
 	// such peers are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
-	// memory at a time, each of which takes megabytes of /dev/shm. Further ones
+	// memory at a time, each of which takes 16 MiB of /dev/shm, as does an endpoint for the
+	// next one while less than a quarter of MemoryLimit is in use. Further ones
 	// get the next provider that both sides name, or ErrTooManyShmPeers. 0 means one for
 	// each 4 MiB of MemoryLimit, DefaultMaxShmPeers with the default; to do without
 	// shared memory leave shm out of Providers.
@@ -140,7 +141,8 @@ type Transport struct {
 }
 
 // DefaultTransport is used by dialers and listeners that have no Transport of
-// their own. It should not be closed.
+// their own. It should not be closed. A program that has used shared memory and is about to
+// end may call CloseIdle: see there.
 var DefaultTransport = new(Transport)
 
 func transportOr(t *Transport) *Transport {
@@ -222,7 +224,10 @@ func (t *Transport) spawn(f func()) {
 	}
 }
 
-// CloseIdle closes the peers and endpoints that no conn uses.
+// CloseIdle closes the peers and endpoints that no conn uses, the one included that is open for
+// the next peer over shared memory for half a minute after Listen and after each peer. Of a
+// process that ends meanwhile, without CloseIdle or Close, it leaves 16 MiB in /dev/shm, until a
+// peer notices or another process begins to use shared memory.
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
 	t.links.sweep(0)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"io"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -90,13 +91,16 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 					runtime.Gosched()
 				}
 				sends, along := end.sends.Load(), end.along.Load()
-				_, err = a.Write([]byte("answer"))
+				answer := []byte("answer")
+				_, err = a.Write(answer)
 				require.NoError(t, err)
 				assert.EqualValues(t, 1, end.sends.Load()-sends)
 				if receives > 0 {
 					waited++
 					assert.EqualValues(t, 1, end.along.Load()-along)
 				}
+				_, err = io.ReadFull(b, answer) // else we might run out of credits
+				require.NoError(t, err)
 			}
 			// Not where credits came with the question: more than may wait.
 			assert.GreaterOrEqual(t, waited, rounds/2)

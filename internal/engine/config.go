@@ -56,6 +56,8 @@ type PeerConfig struct {
 	// no more than the fewest receive slots there can be until it is Attached. Until its
 	// path check has gone through, it can open no conns.
 	Unproven bool
+	// itself: the peer is the endpoint, for a SelfCheck. Nobody else need know.
+	itself bool
 }
 
 // NoAnswer is what Accept returns where the peer is about to be lost, and will learn

@@ -46,12 +46,14 @@ func (e *Endpoint) snapshot() Stats {
 	}
 	s := e.core.stats
 	s.Provider = e.attr.Provider
-	s.Peers = len(e.core.peers)
 	s.Free = e.core.left()
 	if r := e.Room(); r == RoomWorn || r == RoomMute {
 		s.Worn = 1
 	}
 	for _, p := range e.core.order {
+		if !p.cfg.itself {
+			s.Peers++
+		}
 		if p.landing != nil {
 			s.Landing += p.landing.Stats().Mapped
 		}

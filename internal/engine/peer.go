@@ -228,7 +228,7 @@ func (c *core) fail(p *peer, err error) {
 		c.forget(p)
 		c.feed()
 	}
-	if !errors.Is(err, errSelf) {
+	if !p.cfg.itself {
 		c.stats.PeersLost++
 	}
 	c.lost[p] = struct{}{}

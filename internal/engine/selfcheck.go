@@ -5,18 +5,18 @@ import (
 	"errors"
 )
 
-// errSelf ends the peers of a SelfCheck, which nobody has lost.
+// errSelf ends the peers of a SelfCheck.
 var errSelf = errors.New("the endpoint has met itself")
 
 // SelfCheck has the endpoint do a path check with itself. It takes as long as ctx lasts at most,
 // and serves where the first messages of an endpoint take long: later ones then do not.
 func (e *Endpoint) SelfCheck(ctx context.Context) error {
-	dials, err := e.NewPeer(PeerConfig{})
+	dials, err := e.NewPeer(PeerConfig{itself: true})
 	if err != nil {
 		return err
 	}
 	defer dials.Lost(errSelf)
-	listens, err := e.NewPeer(PeerConfig{Unproven: true})
+	listens, err := e.NewPeer(PeerConfig{Unproven: true, itself: true})
 	if err != nil {
 		return err
 	}

@@ -53,6 +53,8 @@
 //	    signalled: Release, idle -> tick finds that nobody came back: arm
 //	    in vain:   arm, park
 //
+// For a peer that comes up, and has no doorbell yet, attend polls at once, and for longer: Expect.
+//
 // Arming is a flag, a full fence, one more poll, and only then sleep; who posts fences
 // and looks at the flag. With a fd the poll and fi_trywait come within the netpoller's
 // callback: see fabric.Waiter.
