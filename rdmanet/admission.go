@@ -32,7 +32,8 @@ import (
 //
 // Many processes that start at once on one host are as slow as strangers, for they share its
 // processors. So not all of them begin at the same time, they have more time once one of
-// them has become a peer, and who has to leave is told, and comes again.
+// them has become a peer, and who has to leave is told, and comes again. What they open over
+// shared memory they open while they wait, if there is plenty of room.
 const (
 	maxHandshakes = 1024
 	maxUnproven   = 32
