@@ -131,10 +131,15 @@ func (l *link) Heartbeat() { l.peer.Heartbeat(l.features&framing.FeatureHeartbea
 
 func (l *link) Ended(err error) {
 	l.end(err)
-	if l.ep.own && !errors.Is(err, rendezvous.ErrGoodbye) && !errors.Is(err, net.ErrClosed) {
-		shmdir.Clean(shmdir.Dir) // it may have died without
+	if l.ep.own && !errors.Is(err, rendezvous.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // it may have died without
+		shmdir.Clean(shmdir.Dir)
+		time.AfterFunc(dyingTime, func() { l.t.spawn(func() { shmdir.Clean(shmdir.Dir) }) })
 	}
 }
+
+// dyingTime is how long a process that dies may take from when its connections end to when it
+// holds nothing locked any more.
+const dyingTime = 500 * time.Millisecond
 
 // accept, lost and gone are the engine's calls, with the endpoint locked.
 
