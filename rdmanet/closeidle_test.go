@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
@@ -49,10 +48,12 @@ func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
 	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
 	t.Cleanup(func() { there.Close() })
 	l := listen(t, rdmanet.ListenConfig{Transport: there})
-	c, err := (&rdmanet.Dialer{Transport: here}).Dial("rdma", l.Addr().String())
-	require.NoError(t, err)
-	closeAll(t, c, accept(t, l))
-	time.Sleep(3 * rdmanet.SpareDelay) // for the endpoint of the next peer
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: p.PerPeer}
+	for range 2 {
+		c, s := meet(t, d, l)
+		closeAll(t, c, s)
+	}
+	time.Sleep(5 * rdmanet.SpareDelay) // for the endpoint of the next peer
 	idle, closed := make(chan struct{}), make(chan struct{})
 	go func() { defer close(idle); here.CloseIdle() }()
 	<-slow.begun

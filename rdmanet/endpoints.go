@@ -53,6 +53,7 @@ type endpoints struct {
 	past     map[string]ProviderStats    // of closed ones, by provider
 	spares   map[endpointKey]*endpoint   // see spares.go
 	cleared  int                         // how often all spares were closed
+	dialed   int                         // peers that have an endpoint of their own
 	shmPeers int
 	cleaned  bool // what dead processes had left in /dev/shm is removed
 }

@@ -111,7 +111,7 @@ func (l *link) Attached(s *rendezvous.Session) {
 	}
 	close(l.settled)
 	if l.ep.own {
-		l.t.endpoints.spareSoon(l.ep.key)
+		l.t.endpoints.spareSoon(l.ep.key, l.listener == nil)
 	}
 }
 

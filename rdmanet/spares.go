@@ -11,8 +11,8 @@ import (
 // A spare is an endpoint for a peer that is still to come, of a provider which wants one for
 // each. To open one takes milliseconds, most of them to reserve memory that both processes
 // map; a dial waits for that at either end, unless it is done before. A spare is opened when
-// a listener is, when a dial is about to need it, and when a peer has come up, since more of them
-// often follow. There is one of a kind at most. Nobody needs it yet, so it is opened only while
+// a listener is, when a dial is about to need it, and when a peer has come up, if it was not the
+// first that was dialed, since more of them often follow. There is one of a kind at most. Nobody needs it yet, so it is opened only while
 // there is plenty of room, and closed after DefaultIdlePeerTimeout, or IdlePeerTimeout if that is less.
 
 // spareMemory is which part of MemoryLimit may be in use for a spare to be opened.
@@ -32,19 +32,29 @@ func ownKey(o *offer, src netip.Addr) endpointKey {
 const spareDelay = 20 * time.Millisecond
 
 // spareSoon opens a spare after spareDelay, in a goroutine that the Transport's Close waits for,
-// unless CloseIdle comes first.
-func (es *endpoints) spareSoon(key endpointKey) {
+// unless CloseIdle comes first. Where a peer was dialed it does so from the second one on: many
+// programs dial no more than one.
+func (es *endpoints) spareSoon(key endpointKey, dialed bool) {
 	es.mu.Lock()
-	cleared := es.cleared
+	if dialed {
+		es.dialed++
+	}
+	cleared, few := es.cleared, dialed && es.dialed < 2
 	es.mu.Unlock()
+	if few {
+		return
+	}
 	time.AfterFunc(spareDelay, func() {
 		if end, err := es.t.begin(); err == nil {
 			defer end()
 			es.mu.Lock()
 			late := cleared != es.cleared
 			es.mu.Unlock()
-			if !late {
-				es.openSpare(key)
+			if late {
+				return
+			}
+			if ep := es.newSpare(key); ep != nil {
+				es.openSpare(ep)
 			}
 		}
 	})
@@ -60,11 +70,16 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	if err != nil {
 		return
 	}
+	var ep *endpoint
+	if o.PerPeer {
+		ep = es.newSpare(ownKey(o, src)) // at once: whoever needs it is to find it
+	}
 	go func() {
 		defer end()
-		if o.PerPeer {
-			es.openSpare(ownKey(o, src))
-		} else {
+		switch {
+		case ep != nil:
+			es.openSpare(ep)
+		case !o.PerPeer:
 			es.openShared(o, src)
 		}
 	}()
@@ -95,19 +110,23 @@ func (es *endpoints) openShared(o *offer, src netip.Addr) {
 	}
 }
 
-// openSpare opens a spare, unless there is one or too little room.
-func (es *endpoints) openSpare(key endpointKey) {
+// newSpare is a spare that the caller has to open, nil if there is one or too little room.
+func (es *endpoints) newSpare(key endpointKey) *endpoint {
 	if s, ok := es.t.fabric.(fabric.Sparer); ok && !s.Spare() {
-		return
+		return nil
 	}
 	es.mu.Lock()
+	defer es.mu.Unlock()
 	if es.spares[key] != nil || es.shmPeers >= es.t.maxShmPeers() || !es.mayAddLocked(key, spareMemory) {
-		es.mu.Unlock()
-		return
+		return nil
 	}
 	ep := es.newOwnLocked(key)
 	es.spares[key] = ep
-	es.mu.Unlock()
+	return ep
+}
+
+// openSpare opens a spare, which a peer may have already, and waits for.
+func (es *endpoints) openSpare(ep *endpoint) {
 	ep.open(es)
 	if ep.err == nil {
 		_ = ep.engine.Prepare() // the peer's place says what is missing
@@ -119,7 +138,7 @@ func (es *endpoints) openSpare(key endpointKey) {
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	if es.spares[key] == ep {
+	if es.spares[ep.key] == ep {
 		ep.expiry = time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
 	}
 }

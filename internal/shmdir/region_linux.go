@@ -66,6 +66,15 @@ func CheckSpace(dir string, need uint64) error {
 	return nil
 }
 
+// Plenty reports that at least half of dir is free, and no less than need bytes.
+func Plenty(dir string, need uint64) bool {
+	var st unix.Statfs_t
+	if unix.Statfs(dir, &st) != nil {
+		return false
+	}
+	return st.Blocks == 0 || st.Bavail >= st.Blocks/2 && st.Bavail*uint64(st.Bsize) >= need
+}
+
 // Region is an open file that holds an endpoint's memory.
 type Region struct {
 	file *os.File

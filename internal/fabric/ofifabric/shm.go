@@ -153,7 +153,7 @@ const spareRegions = 4
 
 // Spare is fabric.Sparer's.
 func (ofiFabric) Spare() bool {
-	return shmdir.CheckSpace(shmDir, uint64(runtime.NumCPU())*shmdir.PerCPU+spareRegions*shmdir.PerEndpoint) == nil
+	return shmdir.Plenty(shmDir, uint64(runtime.NumCPU())*shmdir.PerCPU+spareRegions*shmdir.PerEndpoint)
 }
 
 // shmSpace says how much room is missing in /dev/shm for libfabric to offer the provider,
