@@ -10,7 +10,6 @@ import (
 	"io"
 	"os/exec"
 	"strings"
-	"sync"
 	"time"
 )
 
@@ -147,20 +146,16 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
-	address := sync.OnceValues(func() (string, error) {
-		ready, err := server.receive()
-		return ready.Address, err
-	})
 	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
 		return sample{}, err
 	}
 	defer func() { err = errors.Join(err, client.stop()) }()
-	to, err := address()
+	ready, err := server.receive()
 	if err != nil {
 		return sample{}, err
 	}
-	if _, err := client.ask(to); err != nil {
+	if _, err := client.ask(ready.Address); err != nil {
 		return sample{}, err
 	}
 	return measureBetween(server, client)

@@ -231,16 +231,11 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 		return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
 	}
 	es.shmPeers++
-	if ep = es.spares[key]; ep != nil {
-		delete(es.spares, key)
-		if ep.expiry != nil {
-			ep.expiry.Stop()
-		}
-		if !ep.takes() {
-			broken := ep
-			es.t.hands.Go(func() { es.closeOne(broken) })
-			ep = nil
-		}
+	ep = es.takeSpareLocked(key)
+	if ep != nil && !ep.takes() {
+		broken := ep
+		es.t.hands.Go(func() { es.closeOne(broken) })
+		ep = nil
 	}
 	if ep == nil {
 		ep, open = es.newOwnLocked(key), true

@@ -73,7 +73,8 @@ type ListenConfig struct {
 	// not wait for it. Calls that do not return keep others waiting once there are 64.
 	Authorize func(ctx context.Context, peer PeerInfo) error
 	// HandshakeTimeout bounds each rendezvous, at least a millisecond, 0 for
-	// DefaultHandshakeTimeout. A rendezvous over shared memory takes some 2 milliseconds, or 10 if an endpoint has to be opened.
+	// DefaultHandshakeTimeout. A rendezvous over shared memory takes some 2 milliseconds, or
+	// 10 if an endpoint has to be opened.
 	HandshakeTimeout time.Duration
 	// MaxPeers bounds how many peer processes the listener has at a time, whatever the
 	// number of their conns, up to 1<<20, 0 for DefaultMaxPeers. MaxPeersPerHost bounds those

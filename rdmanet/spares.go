@@ -2,7 +2,9 @@ package rdmanet
 
 import (
 	"context"
+	"maps"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -12,8 +14,9 @@ import (
 // each. To open one takes milliseconds, most of them to reserve memory that both processes
 // map; a dial waits for that at either end, unless it is done before. A spare is opened when
 // a listener is, when a dial is about to need it, and when a peer has come up, if it was not the
-// first that was dialed, since more of them often follow. There is one of a kind at most. Nobody needs it yet, so it is opened only while
-// there is plenty of room, and closed after DefaultIdlePeerTimeout, or IdlePeerTimeout if that is less.
+// first that was dialed, since more of them often follow. There is one of a kind at most. Nobody
+// needs it yet, so it is opened only while there is plenty of room, and closed after
+// DefaultIdlePeerTimeout, or IdlePeerTimeout if that is less.
 
 // spareMemory is which part of MemoryLimit may be in use for a spare to be opened.
 const spareMemory = 4
@@ -143,15 +146,22 @@ func (es *endpoints) openSpare(ep *endpoint) {
 	}
 }
 
+// takeSpareLocked is the spare with a key, which is none any more; nil if there is none.
+func (es *endpoints) takeSpareLocked(key endpointKey) *endpoint {
+	ep := es.spares[key]
+	delete(es.spares, key)
+	if ep != nil && ep.expiry != nil {
+		ep.expiry.Stop()
+	}
+	return ep
+}
+
 // dropSpare closes a spare, unless a peer has it.
 func (es *endpoints) dropSpare(ep *endpoint) {
 	es.mu.Lock()
 	mine := es.spares[ep.key] == ep
 	if mine {
-		delete(es.spares, ep.key)
-		if ep.expiry != nil {
-			ep.expiry.Stop()
-		}
+		es.takeSpareLocked(ep.key)
 	}
 	es.mu.Unlock()
 	if mine {
@@ -164,10 +174,7 @@ func (es *endpoints) dropSpare(ep *endpoint) {
 func (es *endpoints) dropSpares() bool {
 	es.mu.Lock()
 	es.cleared++
-	var list []*endpoint
-	for _, ep := range es.spares {
-		list = append(list, ep)
-	}
+	list := slices.Collect(maps.Values(es.spares))
 	es.mu.Unlock()
 	for _, ep := range list {
 		es.dropSpare(ep)
