@@ -2,6 +2,8 @@ package rdmanet_test
 
 import (
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -12,9 +14,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// lingering is a simulated fabric whose endpoints take until end is closed to close.
+// lingering is a simulated fabric whose endpoints, from when it is on, take until end is closed
+// to close.
 type lingering struct {
 	*simfabric.Network
+	on         atomic.Bool
 	begun, end chan struct{}
 }
 
@@ -29,8 +33,10 @@ func (l *lingering) Open(provider string, src netip.Addr) (fabric.Endpoint, erro
 }
 
 func (e lingeringEndpoint) Close() error {
-	e.l.begun <- struct{}{}
-	<-e.l.end
+	if e.l.on.Load() {
+		e.l.begun <- struct{}{}
+		<-e.l.end
+	}
 	return e.Endpoint.Close()
 }
 
@@ -44,7 +50,7 @@ func TestCloseDuringCloseIdle(t *testing.T) {
 
 func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
-	slow := &lingering{n, make(chan struct{}, 10), make(chan struct{})}
+	slow := &lingering{Network: n, begun: make(chan struct{}, 10), end: make(chan struct{})}
 	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
 	t.Cleanup(func() { there.Close() })
 	l := listen(t, rdmanet.ListenConfig{Transport: there})
@@ -53,7 +59,11 @@ func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
 		c, s := meet(t, d, l)
 		closeAll(t, c, s)
 	}
-	time.Sleep(5 * rdmanet.SpareDelay) // for the endpoint of the next peer
+	eventually(t, func() bool {
+		s := here.Stats().Providers[p.Provider]
+		return s.Endpoints == 1 && (s.Peers == 0 || !p.PerPeer)
+	}, "the shared endpoint, or the next peer's")
+	slow.on.Store(true)
 	idle, closed := make(chan struct{}), make(chan struct{})
 	go func() { defer close(idle); here.CloseIdle() }()
 	<-slow.begun
@@ -67,4 +77,27 @@ func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
 	<-idle
 	<-closed
 	assert.Zero(t, here.Stats().Memory.Used)
+}
+
+// TestOpenWhileAnotherCloses: an endpoint that takes its time to close, as one does whose
+// peer hangs, keeps no other from being opened.
+func TestOpenWhileAnotherCloses(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
+	slow := &lingering{Network: n, begun: make(chan struct{}, 10), end: make(chan struct{})}
+	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
+	cleanly(t, here)
+	cleanly(t, there)
+	end := sync.OnceFunc(func() { slow.on.Store(false); close(slow.end) })
+	t.Cleanup(end)
+	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
+	c, s := meet(t, d, l)
+	slow.on.Store(true)
+	closed := make(chan struct{})
+	go func() { defer close(closed); closeAll(t, c, s) }()
+	<-slow.begun
+	x, y := meet(t, d, l)
+	end()
+	<-closed
+	closeAll(t, x, y)
 }

@@ -63,29 +63,39 @@ func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, '-')+1]
 // more. On a fabric without a mapping the other one's calls may do that.
 func (e *twin) Shutdown() error {
 	twins.Lock()
-	defer twins.Unlock()
-	if e.mapped() && e.other != nil {
+	keep := e.mapped() && e.other != nil
+	if !keep {
+		e.leaveLocked()
+	}
+	twins.Unlock()
+	if keep {
 		return nil
 	}
-	e.leave()
 	return e.Endpoint.Shutdown()
 }
 
-// leave keeps others from becoming this one's twin.
-func (e *twin) leave() { delete(twins.byName, string(e.Name())) }
+// leaveLocked keeps others from becoming this one's twin.
+func (e *twin) leaveLocked() {
+	if name := string(e.Name()); twins.byName[name] == e {
+		delete(twins.byName, name)
+	}
+}
 
-// Close leaves it to the other one's Close if that is still to come.
+// Close leaves it to the other one's Close if that is still to come. What takes time is done
+// without the lock, for which all other endpoints wait.
 func (e *twin) Close() error {
 	twins.Lock()
-	defer twins.Unlock()
+	e.leaveLocked()
 	e.closed = true
-	e.leave()
-	if e.other != nil && !e.other.closed {
+	other := e.other
+	wait := other != nil && !other.closed
+	twins.Unlock()
+	if wait {
 		return nil
 	}
 	err := e.Endpoint.Close()
-	if e.other != nil {
-		err = errors.Join(err, e.other.Endpoint.Close())
+	if other != nil {
+		err = errors.Join(err, other.Endpoint.Close())
 	}
 	return err
 }
