@@ -129,6 +129,10 @@ func TestDialEnds(t *testing.T) {
 				require.True(t, ok)
 				assert.Equal(t, tt.timeout, ne.Timeout())
 				assert.Zero(t, tr.Stats().Peers)
+				if name == "timeout" || tt.context != nil && name != "cancelled before" { // others are over before the rendezvous
+					reason := map[bool]string{true: "timeout", false: "canceled"}[tt.timeout]
+					eventually(t, func() bool { return tr.Stats().HandshakeFailures[reason] == 1 }, reason)
+				}
 			})
 		}
 	}

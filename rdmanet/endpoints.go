@@ -182,9 +182,9 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	if err == nil {
 		return ep, nil
 	}
-	again := ctx.Err() == nil && (es.elsewhere(ep) || ep.own && !open)
+	again := ctx.Err() == nil && (es.elsewhere(ep) || ep.own && !open || errors.Is(err, engine.ErrMemory) && es.dropSpares())
 	es.release(ep)
-	if again { // it was one too many, or a spare that others had begun to open
+	if again { // it was one too many, or a spare that others had begun to open, or that took its memory
 		return es.endpoint(ctx, o, src)
 	}
 	return nil, err
@@ -208,7 +208,7 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	}
 	ep = es.takingLocked(key)
 	list := es.shared[key]
-	if ep != nil && (!ep.crowded() || len(list) >= maxGenerations || !es.mayAddLocked(key, 2)) {
+	if ep != nil && (!ep.crowded() || len(list) >= maxGenerations || !es.mayAddLocked(key, 2, 0)) {
 		ep.refs++
 		return ep, false, nil
 	}
@@ -227,17 +227,22 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 
 // reserveOwnLocked is reserve where each peer has an endpoint of its own.
 func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool, err error) {
-	if limit := es.t.maxShmPeers(); es.shmPeers >= limit {
+	limit := es.t.maxShmPeers()
+	if es.shmPeers >= limit {
 		return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
 	}
 	es.shmPeers++
 	ep = es.takeSpareLocked(key)
-	if ep != nil && !ep.takes() {
-		broken := ep
-		es.t.hands.Go(func() { es.closeOne(broken) })
+	if ep != nil && !(ep.takes() && ep.named()) {
+		es.closeSoon(ep)
 		ep = nil
 	}
 	if ep == nil {
+		for other := range es.spares { // of other domains
+			if es.shmPeers+len(es.spares) > limit {
+				es.closeSoon(es.takeSpareLocked(other))
+			}
+		}
 		ep, open = es.newOwnLocked(key), true
 	}
 	ep.refs = 1
@@ -265,20 +270,20 @@ func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 			ep = old
 		case old.refs == 0 && (!takes || ep.roomy()): // worn out after its last peer had gone, or needed no more
 			es.retireLocked(old)
-			es.t.hands.Go(func() { es.closeOne(old) })
+			es.closeSoon(old)
 		}
 	}
 	return ep
 }
 
-// mayAddLocked reports that an endpoint may be opened which could be done without: less than
-// one part in so many of the memory is in use.
-func (es *endpoints) mayAddLocked(key endpointKey, part int64) bool {
+// mayAddLocked reports that an endpoint may be opened which could be done without: with what it
+// takes, less than one part in so many of the memory is in use.
+func (es *endpoints) mayAddLocked(key endpointKey, part, takes int64) bool {
 	if time.Since(es.failed[key]) < spareRetry {
 		return false
 	}
 	m := es.t.budget.Stats()
-	return m.Used < m.Limit/part
+	return m.Used+takes < m.Limit/part
 }
 
 func (ep *endpoint) open(es *endpoints) {
@@ -352,12 +357,18 @@ func (es *endpoints) closeIdle() {
 // closeAll closes all endpoints, which nobody uses any more, and waits for others that do so.
 func (es *endpoints) closeAll() {
 	es.mu.Lock()
+	for key := range es.spares {
+		es.takeSpareLocked(key)
+	}
 	list := keys(es.open)
 	es.mu.Unlock()
 	for _, ep := range list {
 		es.closeOne(ep)
 	}
 }
+
+// closeSoon is closeOne, in a goroutine that the Transport's Close waits for. The caller is one.
+func (es *endpoints) closeSoon(ep *endpoint) { es.t.hands.Go(func() { es.closeOne(ep) }) }
 
 // closeOne ends an endpoint for good and keeps its counters.
 func (es *endpoints) closeOne(ep *endpoint) {

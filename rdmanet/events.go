@@ -110,6 +110,7 @@ func (l *link) tellAbandoned() {
 
 // noMemory is the engine's call, with the endpoint locked.
 func (l *link) noMemory() {
+	l.t.spawn(func() { l.t.endpoints.dropSpares() }) // for the next conn
 	if l.listener != nil {
 		l.listener.refuse(l.remote, "memory")
 	}

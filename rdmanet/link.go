@@ -313,6 +313,9 @@ func (l *link) unused() {
 func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	s := l.session.Load()
 	c, err := l.peer.Open(ctx, s.Remote().Listener)
+	if errors.Is(err, engine.ErrMemory) && l.t.endpoints.dropSpares() {
+		c, err = l.peer.Open(ctx, s.Remote().Listener)
+	}
 	if err != nil {
 		return nil, cmp.Or(s.Rejection(), err)
 	}

@@ -139,7 +139,11 @@ func (l *Listener) Close() error {
 	}
 	l.t.mu.Lock()
 	delete(l.t.listeners, l)
+	last := len(l.t.listeners) == 0
 	l.t.mu.Unlock()
+	if last {
+		l.t.closeEarly()
+	}
 	return opError("close", nil, l.addr, err)
 }
 

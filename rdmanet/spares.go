@@ -50,13 +50,7 @@ func (es *endpoints) spareSoon(key endpointKey, dialed bool) {
 	time.AfterFunc(spareDelay, func() {
 		if end, err := es.t.begin(); err == nil {
 			defer end()
-			es.mu.Lock()
-			late := cleared != es.cleared
-			es.mu.Unlock()
-			if late {
-				return
-			}
-			if ep := es.newSpare(key); ep != nil {
+			if ep := es.newSpare(key, cleared); ep != nil {
 				es.openSpare(ep)
 			}
 		}
@@ -73,9 +67,12 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	if err != nil {
 		return
 	}
+	es.mu.Lock()
+	cleared := es.cleared
+	es.mu.Unlock()
 	var ep *endpoint
 	if o.PerPeer {
-		ep = es.newSpare(ownKey(o, src)) // at once: whoever needs it is to find it
+		ep = es.newSpare(ownKey(o, src), cleared) // at once: whoever needs it is to find it
 	}
 	go func() {
 		defer end()
@@ -83,7 +80,7 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 		case ep != nil:
 			es.openSpare(ep)
 		case !o.PerPeer:
-			es.openShared(o, src)
+			es.openShared(o, src, cleared)
 		}
 	}()
 }
@@ -92,11 +89,12 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 const warmUpTime = time.Second
 
 // openShared opens a shared endpoint, unless there is one or too little room, and prepares it for
-// a peer. It stays until CloseIdle, as one does that has had peers.
-func (es *endpoints) openShared(o *offer, src netip.Addr) {
+// a peer. It stays as one does that has had peers: until CloseIdle, which may have come since
+// there were so many, or the end of the last listener.
+func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int) {
 	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
-	may := len(es.shared[key]) == 0 && es.mayAddLocked(key, spareMemory)
+	may := cleared == es.cleared && len(es.shared[key]) == 0 && es.mayAddLocked(key, spareMemory, 0)
 	es.mu.Unlock()
 	if !may {
 		return
@@ -107,20 +105,31 @@ func (es *endpoints) openShared(o *offer, src netip.Addr) {
 	if err != nil {
 		return
 	}
-	defer es.release(ep)
 	if err := ep.engine.Prepare(); err == nil && o.WarmsUp {
 		_ = ep.engine.SelfCheck(ctx)
 	}
+	es.release(ep)
+	es.mu.Lock()
+	late := cleared != es.cleared && ep.refs == 0 && !ep.retired
+	if late {
+		es.retireLocked(ep)
+	}
+	es.mu.Unlock()
+	if late {
+		es.closeOne(ep)
+	}
 }
 
-// newSpare is a spare that the caller has to open, nil if there is one or too little room.
-func (es *endpoints) newSpare(key endpointKey) *endpoint {
+// newSpare is a spare that the caller has to open, nil if there is one or too little room, or if
+// spares were closed since they had been so often.
+func (es *endpoints) newSpare(key endpointKey, cleared int) *endpoint {
 	if s, ok := es.t.fabric.(fabric.Sparer); ok && !s.Spare() {
 		return nil
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	if es.spares[key] != nil || es.shmPeers >= es.t.maxShmPeers() || !es.mayAddLocked(key, spareMemory) {
+	if cleared != es.cleared || es.spares[key] != nil || es.shmPeers+len(es.spares) >= es.t.maxShmPeers() ||
+		!es.mayAddLocked(key, spareMemory, shmPeerMemory) {
 		return nil
 	}
 	ep := es.newOwnLocked(key)
@@ -131,11 +140,12 @@ func (es *endpoints) newSpare(key endpointKey) *endpoint {
 // openSpare opens a spare, which a peer may have already, and waits for.
 func (es *endpoints) openSpare(ep *endpoint) {
 	ep.open(es)
-	if ep.err == nil {
-		_ = ep.engine.Prepare() // the peer's place says what is missing
+	err := ep.err
+	if err == nil {
+		err = ep.engine.Prepare() // a peer that has it will be told what is missing
 	}
 	close(ep.opened)
-	if ep.err != nil {
+	if err != nil {
 		es.dropSpare(ep)
 		return
 	}
@@ -144,6 +154,15 @@ func (es *endpoints) openSpare(ep *endpoint) {
 	if es.spares[ep.key] == ep {
 		ep.expiry = time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
 	}
+}
+
+// named reports that a peer can attach to the endpoint's memory, as far as is known.
+func (ep *endpoint) named() bool {
+	if !ep.isOpen() {
+		return true
+	}
+	n, ok := ep.fab.(interface{ Named() bool })
+	return !ok || n.Named()
 }
 
 // takeSpareLocked is the spare with a key, which is none any more; nil if there is none.

@@ -2,6 +2,9 @@ package rdmanet_test
 
 import (
 	"errors"
+	"net"
+	"net/netip"
+	"runtime"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -9,6 +12,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -62,17 +66,128 @@ func TestSparesGo(t *testing.T) {
 	listen(t, rdmanet.ListenConfig{Transport: short})
 	endpoints(1)
 	endpoints(0)
-	listen(t, rdmanet.ListenConfig{Transport: long})
+	l := listen(t, rdmanet.ListenConfig{Transport: long})
 	endpoints(1)
+	assert.Zero(t, long.Stats().Providers["shm"].Polling.Endpoints, "it has no peers")
 	long.CloseIdle()
 	endpoints(0)
+	leave := join(t, n, l)
+	endpoints(3) // two of the peer's
+	leave()
+	endpoints(1)
+	require.NoError(t, l.Close())
+	endpoints(0)
+}
+
+// slowSparer is a fabric that is asked whether there is room for a spare, and takes its time.
+type slowSparer struct {
+	fabric.Fabric
+	slow         atomic.Bool
+	asked, enter chan struct{}
+}
+
+func (s *slowSparer) Spare() bool {
+	if s.slow.Load() {
+		s.asked <- struct{}{}
+		<-s.enter
+	}
+	return true
+}
+
+// TestCloseIdleDuringEarlyOpen: nothing that was to be opened early is open after CloseIdle.
+func TestCloseIdleDuringEarlyOpen(t *testing.T) {
+	gone := func(t *testing.T, n *simfabric.Network) {
+		t.Helper()
+		require.Eventually(t, func() bool { return n.Stats().Endpoints == 0 }, patience, time.Millisecond)
+	}
+	t.Run("shared", func(t *testing.T) {
+		for range 20 {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+			tr := rdmanet.NewTransport(n)
+			listen(t, rdmanet.ListenConfig{Transport: tr})
+			tr.CloseIdle() // whatever the endpoint is at
+			gone(t, n)
+			require.NoError(t, tr.Close())
+		}
+	})
+	t.Run("own", func(t *testing.T) {
+		n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
+		hub := &opener{Fabric: n}
+		f := &slowSparer{Fabric: hub, asked: make(chan struct{}, 10), enter: make(chan struct{})}
+		tr := rdmanet.NewTransport(f)
+		cleanly(t, tr)
+		l := listen(t, rdmanet.ListenConfig{Transport: tr})
+		require.Eventually(t, func() bool { return n.Stats().Endpoints == 1 }, patience, time.Millisecond)
+		f.slow.Store(true)
+		leave := join(t, n, l)
+		<-f.asked
+		leave()
+		eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the peer is gone")
+		tr.CloseIdle()
+		gone(t, n)
+		opens := hub.opens.Load()
+		f.slow.Store(false)
+		close(f.enter)
+		require.NoError(t, tr.Close()) // waits for those that were asked
+		assert.Equal(t, opens, hub.opens.Load())
+	})
+}
+
+// TestTransportIsCollected: once it is closed, no spare's timer holds it.
+func TestTransportIsCollected(t *testing.T) {
+	gone := make(chan struct{})
+	func() {
+		n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
+		tr := rdmanet.NewTransport(n)
+		runtime.SetFinalizer(tr, func(*rdmanet.Transport) { close(gone) })
+		_, err := (&rdmanet.ListenConfig{Transport: tr}).Listen(t.Context(), "rdma", "127.0.0.1:0")
+		require.NoError(t, err)
+		require.Eventually(t, func() bool { return tr.Stats().Providers["shm"].Endpoints == 1 }, patience, time.Millisecond)
+		require.NoError(t, tr.Close())
+	}()
+	eventually(t, func() bool {
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		default:
+			return false
+		}
+	}, "nothing refers to it")
+}
+
+// TestSparesMakeRoomForConns: where a conn finds no memory, the next one finds a spare's.
+func TestSparesMakeRoomForConns(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
+	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+	there.MemoryLimit = 20 << 20
+	cleanly(t, here)
+	cleanly(t, there)
+	l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 14})
+	d := &rdmanet.Dialer{Transport: here, Timeout: patience}
+	var conns []net.Conn
+	for {
+		c, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
+		if err != nil {
+			require.ErrorIs(t, err, rdmanet.ErrMemory)
+			break
+		}
+		conns = append(conns, c, accept(t, l))
+		if len(conns) == 2 {
+			eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 2 }, "a spare")
+		}
+	}
+	eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 1 }, "no spare")
+	c, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
+	require.NoError(t, err)
+	closeAll(t, append(conns, c, accept(t, l))...)
 }
 
 // TestNoSpare: a spare takes nobody's place, and not much of what is short.
 func TestNoSpare(t *testing.T) {
 	for name, limit := range map[string]func(*rdmanet.Transport){
 		"peers":  func(tr *rdmanet.Transport) { tr.MaxShmPeers = 1 },
-		"memory": func(tr *rdmanet.Transport) { tr.MemoryLimit = 4 << 20 },
+		"memory": func(tr *rdmanet.Transport) { tr.MemoryLimit = 8 << 20 }, // of which it would take a quarter
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
@@ -86,6 +201,23 @@ func TestNoSpare(t *testing.T) {
 			hub.opened(t, 1)
 		})
 	}
+}
+
+// TestSparesOfDomains: nor does that of another domain.
+func TestSparesOfDomains(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
+	providers, err := n.Providers(netip.MustParseAddr("127.0.0.1"))
+	require.NoError(t, err)
+	tr := rdmanet.NewTransport(n)
+	tr.MaxShmPeers = 1
+	cleanly(t, tr)
+	listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm"}})
+	open := func() bool { return tr.Stats().Providers["shm"].Endpoints == 1 }
+	eventually(t, open, "a spare")
+	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm/" + providers[0].Domain}})
+	assert.True(t, open(), "and no other")
+	defer join(t, n, l)()
+	eventually(t, open, "the peer's")
 }
 
 // TestSpareFailsToOpen: a dial which finds that opens an endpoint itself.

@@ -104,7 +104,7 @@ type ProviderStats struct {
 // trials, in which the endpoint polls if it does not usually, or does not if it does. They are
 // brought up to date every few milliseconds of waiting.
 type Polling struct {
-	Endpoints    int    // on which calls poll before they sleep, now
+	Endpoints    int    // that have peers, and on which calls poll before they sleep, now
 	Hits, Misses uint64 // waits that polling has ended, and others
 	Trials       uint64
 	Changes      uint64 // from polling to sleeping, or back
@@ -148,7 +148,7 @@ func providerStats(s engine.Stats) ProviderStats {
 
 func polling(s engine.Stats) Polling {
 	p := Polling{Hits: s.Learnt.Hits, Misses: s.Learnt.Misses, Trials: s.Learnt.Trials, Changes: s.Learnt.Changes}
-	if s.Learnt.PollTime > 0 {
+	if s.Learnt.PollTime > 0 && s.Peers > 0 {
 		p.Endpoints = 1
 	}
 	return p

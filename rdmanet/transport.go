@@ -63,8 +63,9 @@ type Transport struct {
 	// such peers are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared
-	// memory at a time, each of which takes 16 MiB of /dev/shm, as does an endpoint for the
-	// next one while less than a quarter of MemoryLimit is in use. Further ones
+	// memory at a time, each of which takes 16 MiB of /dev/shm in either process. So does an
+	// endpoint for the next one, which is only open while less than a quarter of MemoryLimit
+	// is in use and at least half of /dev/shm is free. Further ones
 	// get the next provider that both sides name, or ErrTooManyShmPeers. 0 means one for
 	// each 4 MiB of MemoryLimit, DefaultMaxShmPeers with the default; to do without
 	// shared memory leave shm out of Providers.
@@ -224,14 +225,26 @@ func (t *Transport) spawn(f func()) {
 	}
 }
 
-// CloseIdle closes the peers and endpoints that no conn uses, the one included that is open for
-// the next peer over shared memory for half a minute after Listen and after each peer. Of a
-// process that ends meanwhile, without CloseIdle or Close, it leaves 16 MiB in /dev/shm, until a
-// peer notices or another process begins to use shared memory.
+// CloseIdle closes the peers that were dialed and that no conn uses, and the endpoints without
+// peers. Accepted peers stay for as long as the dialing side keeps them. Over shared memory an
+// endpoint may be open for the next peer, for half a minute after Listen, a dial or the last
+// peer: a process that ends meanwhile, without CloseIdle or Close, leaves its 16 MiB in /dev/shm,
+// until its peer notices or another process of the same user begins to use shared memory.
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
 	t.links.sweep(0)
 	t.endpoints.closeIdle()
+}
+
+// closeEarly closes what was opened for peers that will not come any more, and other endpoints
+// without peers, unless all are closed anyway. It does not wait for that.
+func (t *Transport) closeEarly() {
+	if end, err := t.begin(); err == nil {
+		go func() {
+			defer end()
+			t.endpoints.closeIdle()
+		}()
+	}
 }
 
 // Close closes all listeners, ends all handshakes, fails all conns that are

@@ -375,6 +375,11 @@ func TestPollTime(t *testing.T) {
 			l := listen(t, rdmanet.ListenConfig{Transport: tr})
 			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
 			stats := func() rdmanet.ProviderStats { return tr.Stats().Providers["tcp;ofi_rxm"] }
+			assert.Equal(t, tt.polls, stats().Polling.Endpoints > 0)
+			procs := runtime.GOMAXPROCS(1)
+			assert.Zero(t, stats().Polling.Endpoints, "with one processor nobody polls")
+			assert.Zero(t, tr.Conns()[0].PollTime)
+			runtime.GOMAXPROCS(procs)
 			before := stats()
 			for range rounds {
 				parks, read := stats().Parks, make(chan error, 1)

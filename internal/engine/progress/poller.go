@@ -319,7 +319,7 @@ type Stats struct {
 
 // Learnt is what was found out about polling: see learner.
 type Learnt struct {
-	PollTime     time.Duration // for how long a wait polls at the moment
+	PollTime     time.Duration // for how long a wait polls at the moment, 0 if it may not
 	Hits, Misses uint64        // waits that polling has ended, and others
 	Trials       uint64        // of polling, or of sleeping
 	Changes      uint64        // from one to the other
@@ -328,9 +328,13 @@ type Learnt struct {
 // Stats is a snapshot.
 func (p *Poller) Stats() Stats {
 	l := &p.learnt
+	var pollTime time.Duration
+	if p.polls() {
+		pollTime = time.Duration(p.budget.Load())
+	}
 	return Stats{
 		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.bells.Load(),
-		Learnt: Learnt{time.Duration(p.budget.Load()), l.hits.Load(), l.misses.Load(), l.trials.Load(), l.changes.Load()},
+		Learnt: Learnt{pollTime, l.hits.Load(), l.misses.Load(), l.trials.Load(), l.changes.Load()},
 	}
 }
 

@@ -87,7 +87,7 @@ func (p *Poller) drive(w *Waiter) bool {
 		p.waits(start)
 	}
 	mayPoll := budget > 0 && (p.takeSpin() || p.spins.start())
-	p.own.denied = budget > 0 && !mayPoll
+	p.own.denied = !w.joins && budget > 0 && !mayPoll
 	if mayPoll {
 		defer p.spins.stop()
 		p.leave(driven)

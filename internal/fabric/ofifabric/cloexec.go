@@ -28,6 +28,9 @@ type socket struct {
 	peer bool // the address of the other end
 }
 
+// other is what the other end of a connection to s is known by.
+func (s socket) other() socket { return socket{s.kind, s.addr, true} }
+
 // scanDelay is how long after a scan has been asked for there is one: connections take
 // their time, and so there are no more than 50 a second.
 const scanDelay = 20 * time.Millisecond
@@ -62,6 +65,7 @@ func socketsOf(provider string, name []byte) *sockets {
 	inherited.Lock()
 	defer inherited.Unlock()
 	inherited.users[s.own]++
+	inherited.users[s.own.other()]++ // an endpoint that has met itself stays connected
 	askLocked()
 	return s
 }
@@ -78,7 +82,7 @@ func (s *sockets) insert(a fabric.Addr, name []byte) {
 	inherited.Lock()
 	defer inherited.Unlock()
 	dropLocked(s.peers[a])
-	s.peers[a] = socket{s.own.kind, addr, true}
+	s.peers[a] = socket{kind: s.own.kind, addr: addr}.other()
 	inherited.users[s.peers[a]]++
 	askLocked()
 }
@@ -101,6 +105,7 @@ func (s *sockets) close() {
 	inherited.Lock()
 	defer inherited.Unlock()
 	dropLocked(s.own)
+	dropLocked(s.own.other())
 	for _, p := range s.peers {
 		dropLocked(p)
 	}

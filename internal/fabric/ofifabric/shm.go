@@ -135,6 +135,18 @@ func (e *endpoint) Unlink() error {
 	return e.unlink()
 }
 
+// Named reports whether the endpoint's memory still has its name: others may have tidied up.
+func (e *endpoint) Named() bool {
+	if e.unlink == nil {
+		return true
+	}
+	name, err := regionOf(e.Name())
+	if err == nil {
+		_, err = os.Lstat(filepath.Join(shmDir, name))
+	}
+	return err == nil
+}
+
 // removeRegion ends what holdGuard began: the region's name goes first.
 func (e *endpoint) removeRegion() error {
 	name, err := regionOf(e.Name())
