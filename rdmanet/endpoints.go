@@ -53,7 +53,7 @@ type endpoints struct {
 	past     map[string]ProviderStats    // of closed ones, by provider
 	spares   map[endpointKey]*endpoint   // see spares.go
 	cleared  int                         // how often all spares were closed
-	dialed   int                         // peers that have an endpoint of their own
+	dialed   int                         // how often a peer with an endpoint of its own was
 	shmPeers int
 	cleaned  bool // what dead processes had left in /dev/shm is removed
 }
@@ -339,27 +339,29 @@ func (es *endpoints) release(ep *endpoint) {
 
 // closeIdle closes the endpoints that have no peers.
 func (es *endpoints) closeIdle() {
-	es.dropSpares()
-	var list []*endpoint
+	for _, ep := range es.takeIdle() {
+		es.closeOne(ep)
+	}
+}
+
+// takeIdle is those that closeIdle closes, which no peer gets any more.
+func (es *endpoints) takeIdle() []*endpoint {
 	es.mu.Lock()
+	defer es.mu.Unlock()
+	list := es.takeSparesLocked()
 	for ep := range es.open {
 		if !ep.own && ep.refs == 0 { // others may be about to close it: Close waits for them
 			es.retireLocked(ep)
 			list = append(list, ep)
 		}
 	}
-	es.mu.Unlock()
-	for _, ep := range list {
-		es.closeOne(ep)
-	}
+	return list
 }
 
 // closeAll closes all endpoints, which nobody uses any more, and waits for others that do so.
 func (es *endpoints) closeAll() {
 	es.mu.Lock()
-	for key := range es.spares {
-		es.takeSpareLocked(key)
-	}
+	es.takeSparesLocked() // and stop their timers
 	list := keys(es.open)
 	es.mu.Unlock()
 	for _, ep := range list {

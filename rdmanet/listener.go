@@ -142,7 +142,7 @@ func (l *Listener) Close() error {
 	last := len(l.t.listeners) == 0
 	l.t.mu.Unlock()
 	if last {
-		l.t.closeEarly()
+		l.t.closeIdleSoon() // nobody comes any more
 	}
 	return opError("close", nil, l.addr, err)
 }

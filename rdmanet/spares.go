@@ -2,9 +2,7 @@ package rdmanet
 
 import (
 	"context"
-	"maps"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -110,13 +108,10 @@ func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int) {
 	}
 	es.release(ep)
 	es.mu.Lock()
-	late := cleared != es.cleared && ep.refs == 0 && !ep.retired
-	if late {
-		es.retireLocked(ep)
-	}
+	late := cleared != es.cleared
 	es.mu.Unlock()
-	if late {
-		es.closeOne(ep)
+	if late { // CloseIdle could not close it
+		es.closeIdle()
 	}
 }
 
@@ -175,6 +170,15 @@ func (es *endpoints) takeSpareLocked(key endpointKey) *endpoint {
 	return ep
 }
 
+// takeSparesLocked is takeSpareLocked for all that there are or are about to be.
+func (es *endpoints) takeSparesLocked() (list []*endpoint) {
+	es.cleared++
+	for key := range es.spares {
+		list = append(list, es.takeSpareLocked(key))
+	}
+	return list
+}
+
 // dropSpare closes a spare, unless a peer has it.
 func (es *endpoints) dropSpare(ep *endpoint) {
 	es.mu.Lock()
@@ -192,11 +196,10 @@ func (es *endpoints) dropSpare(ep *endpoint) {
 // were any.
 func (es *endpoints) dropSpares() bool {
 	es.mu.Lock()
-	es.cleared++
-	list := slices.Collect(maps.Values(es.spares))
+	list := es.takeSparesLocked()
 	es.mu.Unlock()
 	for _, ep := range list {
-		es.dropSpare(ep)
+		es.closeOne(ep)
 	}
 	return len(list) > 0
 }

@@ -236,15 +236,20 @@ func (t *Transport) CloseIdle() {
 	t.endpoints.closeIdle()
 }
 
-// closeEarly closes what was opened for peers that will not come any more, and other endpoints
-// without peers, unless all are closed anyway. It does not wait for that.
-func (t *Transport) closeEarly() {
-	if end, err := t.begin(); err == nil {
-		go func() {
-			defer end()
-			t.endpoints.closeIdle()
-		}()
+// closeIdleSoon closes the endpoints that have no peers now, unless all are closed anyway. It does
+// not wait for that.
+func (t *Transport) closeIdleSoon() {
+	end, err := t.begin()
+	if err != nil {
+		return
 	}
+	idle := t.endpoints.takeIdle()
+	go func() {
+		defer end()
+		for _, ep := range idle {
+			t.endpoints.closeOne(ep)
+		}
+	}()
 }
 
 // Close closes all listeners, ends all handshakes, fails all conns that are
