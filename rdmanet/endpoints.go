@@ -233,7 +233,7 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 	}
 	es.shmPeers++
 	ep = es.takeSpareLocked(key)
-	if ep != nil && !(ep.takes() && ep.named()) {
+	if ep != nil && (!ep.takes() || !ep.named()) {
 		es.closeSoon(ep)
 		ep = nil
 	}
