@@ -338,11 +338,7 @@ func (es *endpoints) release(ep *endpoint) {
 }
 
 // closeIdle closes the endpoints that have no peers.
-func (es *endpoints) closeIdle() {
-	for _, ep := range es.takeIdle() {
-		es.closeOne(ep)
-	}
-}
+func (es *endpoints) closeIdle() { es.closeEach(es.takeIdle()) }
 
 // takeIdle is those that closeIdle closes, which no peer gets any more.
 func (es *endpoints) takeIdle() []*endpoint {
@@ -364,6 +360,10 @@ func (es *endpoints) closeAll() {
 	es.takeSparesLocked() // and stop their timers
 	list := keys(es.open)
 	es.mu.Unlock()
+	es.closeEach(list)
+}
+
+func (es *endpoints) closeEach(list []*endpoint) {
 	for _, ep := range list {
 		es.closeOne(ep)
 	}

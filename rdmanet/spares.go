@@ -65,9 +65,7 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	if err != nil {
 		return
 	}
-	es.mu.Lock()
-	cleared := es.cleared
-	es.mu.Unlock()
+	cleared := es.timesCleared()
 	var ep *endpoint
 	if o.PerPeer {
 		ep = es.newSpare(ownKey(o, src), cleared) // at once: whoever needs it is to find it
@@ -107,10 +105,7 @@ func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int) {
 		_ = ep.engine.SelfCheck(ctx)
 	}
 	es.release(ep)
-	es.mu.Lock()
-	late := cleared != es.cleared
-	es.mu.Unlock()
-	if late { // CloseIdle could not close it
+	if cleared != es.timesCleared() { // CloseIdle could not close it
 		es.closeIdle()
 	}
 }
@@ -149,6 +144,13 @@ func (es *endpoints) openSpare(ep *endpoint) {
 	if es.spares[ep.key] == ep {
 		ep.expiry = time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
 	}
+}
+
+// timesCleared is how often all spares were closed: what was to be opened early before is not.
+func (es *endpoints) timesCleared() int {
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	return es.cleared
 }
 
 // named reports that a peer can attach to the endpoint's memory, as far as is known.
@@ -198,8 +200,6 @@ func (es *endpoints) dropSpares() bool {
 	es.mu.Lock()
 	list := es.takeSparesLocked()
 	es.mu.Unlock()
-	for _, ep := range list {
-		es.closeOne(ep)
-	}
+	es.closeEach(list)
 	return len(list) > 0
 }

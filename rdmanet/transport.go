@@ -243,13 +243,10 @@ func (t *Transport) closeIdleSoon() {
 	if err != nil {
 		return
 	}
-	idle := t.endpoints.takeIdle()
-	go func() {
-		defer end()
-		for _, ep := range idle {
-			t.endpoints.closeOne(ep)
-		}
-	}()
+	defer end()
+	for _, ep := range t.endpoints.takeIdle() {
+		t.endpoints.closeSoon(ep)
+	}
 }
 
 // Close closes all listeners, ends all handshakes, fails all conns that are

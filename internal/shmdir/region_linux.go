@@ -53,14 +53,11 @@ func (e *SpaceError) Unwrap() error { return unix.ENOSPC }
 
 // CheckSpace fails with a *SpaceError where less than need bytes are free.
 func CheckSpace(dir string, need uint64) error {
-	var st unix.Statfs_t
-	if err := unix.Statfs(dir, &st); err != nil {
+	free, size, err := space(dir)
+	switch {
+	case err != nil:
 		return fmt.Errorf("needs a tmpfs on %s (%w)", dir, err)
-	}
-	if st.Blocks == 0 {
-		return nil // one without a limit: mount -o size=0
-	}
-	if free := st.Bavail * uint64(st.Bsize); free < need {
+	case size > 0 && free < need:
 		return &SpaceError{dir, need, free}
 	}
 	return nil
@@ -68,11 +65,16 @@ func CheckSpace(dir string, need uint64) error {
 
 // Plenty reports that at least half of dir is free, and no less than need bytes.
 func Plenty(dir string, need uint64) bool {
+	free, size, err := space(dir)
+	return err == nil && (size == 0 || free >= max(size/2, need))
+}
+
+// space is how many bytes are free in dir, and how many there are; 0 for one without a limit
+// (mount -o size=0).
+func space(dir string) (free, size uint64, err error) {
 	var st unix.Statfs_t
-	if unix.Statfs(dir, &st) != nil {
-		return false
-	}
-	return st.Blocks == 0 || st.Bavail >= st.Blocks/2 && st.Bavail*uint64(st.Bsize) >= need
+	err = unix.Statfs(dir, &st)
+	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), err
 }
 
 // Region is an open file that holds an endpoint's memory.

@@ -82,7 +82,7 @@ func (s *sockets) insert(a fabric.Addr, name []byte) {
 	inherited.Lock()
 	defer inherited.Unlock()
 	dropLocked(s.peers[a])
-	s.peers[a] = socket{kind: s.own.kind, addr: addr}.other()
+	s.peers[a] = socket{s.own.kind, addr, true}
 	inherited.users[s.peers[a]]++
 	askLocked()
 }
