@@ -20,6 +20,10 @@ import (
 // What one side gains by not sleeping depends on the other, so both try it together: trials
 // begin when the time of day is a multiple of the pause between them. Once that is long, those
 // of a side that sleeps begin half of it later: two of which one polls would only change places.
+//
+// One answer needs no trial: polling is in vain where even the longest budget ends no wait, and
+// waits are far longer. Few waits are to tell that, since it is so where many processes share the
+// processors: each has few, and all of them wait for those that poll.
 const (
 	arms = 4 // budgets to choose from, the first of which is to sleep at once
 	// LearntTime is the longest budget of which one learns whether it pays.
@@ -33,6 +37,7 @@ const (
 	epochWaits = 24
 	epochTime  = time.Millisecond
 	fewWaits   = 12
+	vainWaits  = 6 // that polling has ended none of
 	longTime   = 20 * time.Millisecond
 	// pollPrice is what polling costs besides the time that passes anyway.
 	pollPrice = 0.15
@@ -176,7 +181,8 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	// Not quite the sum: few long waits, as for a garbage collection, are not to hide the others.
 	cost := max(float64(min(took+gap, mostCost))+pollPrice*float64(min(polling, mostCost)), 1)
 	e.costs += math.Sqrt(cost * math.Sqrt(cost))
-	if e.waits >= fewWaits && (e.isLong() || l.phase == settled && now >= l.next || l.phase == onTrial && e.cost(moved) > hopeless+l.before) {
+	if e.waits >= vainWaits && l.vain() || e.waits >= fewWaits &&
+		(e.isLong() || l.phase == settled && now >= l.next || l.phase == onTrial && e.cost(moved) > hopeless+l.before) {
 		l.end(now, e.cost(moved))
 		l.epoch = epoch{moved: moved}
 		return true
@@ -222,28 +228,35 @@ func (l *learner) end(now time.Duration, cost float64) {
 	if l.arm > 0 { // else waits take longer than they would
 		l.measure(&l.epoch)
 	}
-	switch l.phase {
-	case settled:
+	before, e := l.before, &l.epoch
+	switch vain := l.vain(); {
+	case vain && l.polls:
+		l.settle(cost)
+		l.change()
+		l.schedule(now)
+	case vain:
+		l.settle(cost)
+		l.judge(hopeless, e.waited)
+		l.schedule(now)
+	case l.phase == onTrial:
+		l.tried, l.took = cost, e.waited
+		l.phase = after
+	case l.phase == after:
+		l.settle(cost)
+		switch {
+		case l.polls && e.hits < rareHits*float64(e.waits):
+			l.change()
+		case math.Abs(before-cost) < changed:
+			l.judge(l.tried-(before+cost)/2, l.took)
+		}
+		l.schedule(now)
+	default:
 		if l.before = cost; now >= l.next {
 			if l.debt <= 0 {
 				l.phase = onTrial
 			}
 			l.schedule(now)
 		}
-	case onTrial:
-		l.tried, l.took = cost, l.epoch.waited
-		l.phase = after
-	case after:
-		l.phase = settled
-		l.pause = min(2*l.pause, mostPause)
-		switch {
-		case l.polls && l.epoch.hits < rareHits*float64(l.epoch.waits):
-			l.change()
-		case math.Abs(l.before-cost) < changed:
-			l.judge(l.tried - (l.before+cost)/2)
-		}
-		l.before = cost
-		l.schedule(now)
 	}
 	switch {
 	case l.polls == (l.phase == onTrial):
@@ -255,6 +268,18 @@ func (l *learner) end(now time.Duration, cost float64) {
 	}
 }
 
+// vain reports that the epoch is one of polling for as long as one may, and that waits are far longer.
+func (l *learner) vain() bool {
+	e := &l.epoch
+	return l.arm == arms-1 && e.hits == 0 && e.waited > time.Duration(e.waits)*mostCost
+}
+
+// settle ends a trial, and makes the pause before the next one longer.
+func (l *learner) settle(cost float64) {
+	l.phase, l.before = settled, cost
+	l.pause = min(2*l.pause, mostPause)
+}
+
 // schedule has the next trial begin at a multiple of the pause.
 func (l *learner) schedule(now time.Duration) {
 	l.next = now + l.pause - (l.zero+now)%l.pause
@@ -263,11 +288,12 @@ func (l *learner) schedule(now time.Duration) {
 	}
 }
 
-// judge takes in what a trial has cost more than what is usual would have.
-func (l *learner) judge(more float64) {
+// judge takes in what a trial has cost more than what is usual would have, in powers of two, and how long
+// it took.
+func (l *learner) judge(more float64, took time.Duration) {
 	l.tries++
 	more = max(-hopeless, min(hopeless, more))
-	l.debt += l.took - time.Duration(float64(l.took)*math.Exp2(-more))
+	l.debt += took - time.Duration(float64(took)*math.Exp2(-more))
 	l.trials.add(more)
 	if l.polls && !l.trials.below(-sleepGain, 0) || !l.polls && !l.trials.below(-pollGain, 0.5) {
 		return

@@ -157,6 +157,43 @@ func TestTwoLearners(t *testing.T) {
 	}
 }
 
+// TestLearnerInVain: where waits are far longer than one may poll, a process that has few of them
+// learns within few that it should sleep, and pays little for finding out whether that is still so.
+func TestLearnerInVain(t *testing.T) {
+	const wait, short, wakeUp = 8 * time.Millisecond, 20 * time.Microsecond, 50 * time.Microsecond
+	l := newLearner(500*time.Microsecond, time.Unix(0, 0), 1)
+	var now time.Duration
+	var moved uint64
+	waited := func(took, polling time.Duration, hit bool) {
+		now, moved = now+took, moved+100
+		l.waited(now, took, polling, hit, moved)
+	}
+	inVain := func() time.Duration {
+		polling := l.budget()
+		waited(wait, polling, false)
+		return polling
+	}
+	for range fewWaits + vainWaits { // until the longest budget is in use, and with that
+		inVain()
+	}
+	assert.Zero(t, l.budget())
+	polled := time.Duration(0)
+	const waits = 10_000
+	for range waits {
+		polled += inVain()
+	}
+	assert.Less(t, float64(polled), 0.01*float64(waits*wait))
+	// Once waits are short it polls again.
+	for i := 0; i < 100_000 && !l.polls; i++ {
+		if l.budget() >= short {
+			waited(short, short, true)
+		} else {
+			waited(short+wakeUp, 0, false)
+		}
+	}
+	assert.True(t, l.polls)
+}
+
 // TestLearnerWithoutBudget: nobody polls.
 func TestLearnerWithoutBudget(t *testing.T) {
 	l := newLearner(-1, time.Unix(0, 0), 1)
