@@ -7,7 +7,7 @@ import (
 )
 
 // DefaultLimit is the limit of a Budget that is given none: 256 MiB. It holds
-// some sixty 4 MiB landing rings and is still small beside a server's heap.
+// 128 landing rings of 2 MiB and is still small beside a server's heap.
 const DefaultLimit = 256 << 20
 
 // ErrBudget is wrapped by the error of every allocation that would exceed the

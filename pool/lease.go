@@ -21,7 +21,7 @@ var (
 type LeaseState uint8
 
 // The states, in the order in which a lease goes through them; Revoking may be
-// left out, for the peer may return a lease unasked.
+// left out, since the peer may return a lease without having been asked.
 const (
 	LeaseGranted  LeaseState = iota // the peer may write
 	LeaseRevoking                   // it was asked to stop, but may still write

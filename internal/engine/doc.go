@@ -13,7 +13,7 @@
 //
 // A byte's way out: Conn.Write, then stream.trySmall (send.go) copies it into a
 // send slot, or stream.prepareLarge into a staging chunk; peer.queue or
-// stream.writeLarge makes an operation of it, and core.push posts it. Its way
+// stream.commitLarge makes an operation of it, and core.push posts it. Its way
 // in: the Poller has the queue reaped, core.dispatch hands a receive slot to core.received
 // and a landed write to core.landed (receive.go, landing.go); stream.takeSmall
 // and stream.takeLanded put it in line, and stream.tryRead copies it out.

@@ -161,7 +161,8 @@ func (s *stream) countLarge(n int) {
 
 // holding reports that the tail had better wait for more: the reader is so far
 // behind that it loses nothing by that, and longer writes cost it less. When it
-// has caught up, its credits wake us, even if nobody polls: see Conn.Write.
+// has caught up its credits wake this side, even if nobody polls: it rings the doorbell
+// (SPEC.md section 8).
 func (p *peer) holding() bool {
 	t := &p.tail
 	s := t.stream
