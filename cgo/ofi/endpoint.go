@@ -54,11 +54,6 @@ type Options struct {
 	// text: those are inserted with a slash before what follows the scheme, which
 	// shm_open(3) ignores. "" inserts all as they are.
 	SlashOwn string
-	// MinMultiRecv: a multi-receive buffer is given back when less than so many bytes of
-	// it are left (fi_setopt with FI_OPT_MIN_MULTI_RECV); 0 leaves that to the provider.
-	// It is set after fi_enable, or before with MinMultiRecvEarly.
-	MinMultiRecv      int
-	MinMultiRecvEarly bool
 }
 
 // Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open,
@@ -101,26 +96,10 @@ func (ep *Endpoint) openEndpoint() error {
 	if ret := C.ofi_ep_bind(ep.ep, ep.cq, ep.av); ret != 0 {
 		return callError("fi_ep_bind", ret)
 	}
-	if err := ep.enable(); err != nil {
-		return err
-	}
-	return ep.readName()
-}
-
-func (ep *Endpoint) enable() error {
-	early := ep.options.MinMultiRecvEarly
-	if early {
-		if err := ep.setMinMultiRecv(); err != nil {
-			return err
-		}
-	}
 	if ret := C.ofi_enable(ep.ep); ret != 0 {
 		return callError("fi_enable", ret)
 	}
-	if !early {
-		return ep.setMinMultiRecv()
-	}
-	return nil
+	return ep.readName()
 }
 
 func (ep *Endpoint) openPort() error {
@@ -155,16 +134,6 @@ func (ep *Endpoint) MaxSend() uint64 {
 		return ep.info.MaxMsgSize()
 	}
 	return min(uint64(size), ep.info.MaxMsgSize())
-}
-
-func (ep *Endpoint) setMinMultiRecv() error {
-	if ep.options.MinMultiRecv == 0 {
-		return nil
-	}
-	if ret := C.ofi_set_min_multi_recv(ep.ep, C.size_t(ep.options.MinMultiRecv)); ret != 0 {
-		return callError("fi_setopt", ret)
-	}
-	return nil
 }
 
 // Shutdown closes the endpoint alone (fi_close): the provider touches no buffer

@@ -81,7 +81,6 @@ void ofi_describe(const struct fi_info *info, struct ofi_info *to)
 		.domain = info->domain_attr->name,
 		.src_addr = info->src_addr,
 		.src_addrlen = info->src_addrlen,
-		.caps = info->caps,
 		.order = info->tx_attr->msg_order,
 		.max_msg_size = info->ep_attr->max_msg_size,
 		.inject_size = info->tx_attr->inject_size,

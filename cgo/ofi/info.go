@@ -43,7 +43,6 @@ type Hints struct {
 	CQDataSize       int    // bytes of remote completion data, at least
 	Order            Order
 	DeliveryComplete bool // FI_DELIVERY_COMPLETE must be supported
-	MultiRecv        bool // RecvMulti must be supported
 	TxSize, RxSize   int  // the queues' depths, 0 for the provider's own choice
 }
 
@@ -101,9 +100,6 @@ func newHints(h Hints) *C.struct_fi_info {
 		mr_mode:      mrModes,
 		order:        C.uint64_t(h.Order),
 		cq_data_size: C.size_t(h.CQDataSize),
-	}
-	if h.MultiRecv {
-		c.caps |= C.OFI_FI_MULTI_RECV
 	}
 	c.tx_size, c.rx_size = C.size_t(max(h.TxSize, 0)), C.size_t(max(h.RxSize, 0))
 	if h.DeliveryComplete {
@@ -185,9 +181,6 @@ func (i Info) LocalMR() bool { return i.mrMode(C.OFI_FI_MR_LOCAL) }
 
 // EndpointMR reports whether regions are bound to the endpoint (FI_MR_ENDPOINT).
 func (i Info) EndpointMR() bool { return i.mrMode(C.OFI_FI_MR_ENDPOINT) }
-
-// MultiRecv reports whether multi-receive buffers are offered.
-func (i Info) MultiRecv() bool { return i.attr.caps&C.OFI_FI_MULTI_RECV != 0 }
 
 // mrNames has the bits of struct fi_domain_attr's mr_mode that mean something
 // still, fi_mr(3).

@@ -18,16 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Providers report FI_MULTI_RECV unasked, but one that lacks it must not be
-// left out unless it was asked for.
-func TestMultiRecvIsOptional(t *testing.T) {
-	for _, want := range []bool{false, true} {
-		list := InfoList{newHints(Hints{MultiRecv: want})}
-		assert.Equal(t, want, newInfo(list.head).MultiRecv())
-		list.Free()
-	}
-}
-
 // One of a provider's fabrics can be asked for.
 func TestFabricIsAskedFor(t *testing.T) {
 	list := InfoList{newHints(Hints{Provider: "efa", Fabric: "efa-direct"})}

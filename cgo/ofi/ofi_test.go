@@ -21,9 +21,6 @@ import (
 
 const timeout = 10 * time.Second
 
-// leastMultiRecv is less than any provider's own choice.
-const leastMultiRecv = 64
-
 // The table of quirks in ofifabric makes these settings for whoever uses that.
 func TestMain(m *testing.M) {
 	ofi.Setenv("FI_MR_CACHE_MONITOR", "disabled")
@@ -68,11 +65,8 @@ func openWith(t *testing.T, hints ofi.Hints) *side {
 	defer list.Free()
 	for info := range list.All() {
 		ep, err := ofi.Open(info, ofi.Options{
-			LockRegions:  true,                                     // what libfabric 1.17 and 1.18 need
-			SlashOwn:     fmt.Sprintf("fi_shm://%d:", os.Getpid()), // what libfabric from 2.5 on needs, and others do not mind
-			MinMultiRecv: leastMultiRecv,
-			// See the row of the multi-receive buffers in ofifabric's table of quirks.
-			MinMultiRecvEarly: !strings.HasPrefix(ofi.LibraryVersion(), "1."),
+			LockRegions: true,                                     // what libfabric 1.17 and 1.18 need
+			SlashOwn:    fmt.Sprintf("fi_shm://%d:", os.Getpid()), // what libfabric from 2.5 on needs, and others do not mind
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, ep.Close()) })
@@ -127,71 +121,6 @@ func (s *side) post(other *side, op ofi.Op) {
 		other.exchange(nil)
 		return s.exchange(&op)
 	})
-}
-
-func TestMultiReceive(t *testing.T) {
-	for _, provider := range testenv.Providers() {
-		t.Run(provider, func(t *testing.T) {
-			hints := ofi.Hints{Provider: provider, CQDataSize: 4, MultiRecv: true}
-			a, b := introduce(openWith(t, hints), openWith(t, hints))
-			require.True(t, b.Info().MultiRecv())
-			buf := mapped(t, 1024)
-			b.post(a, ofi.Op{Kind: ofi.RecvMulti, Tag: 11, Buf: buf})
-			// Messages of 50 bytes until less than leastMultiRecv of 1024 are left.
-			const size, messages = 50, 20
-			text := mapped(t, size)
-			for i := range messages {
-				for j := range text {
-					text[j] = byte(i)
-				}
-				a.post(b, ofi.Op{Kind: ofi.Inject, To: a.peer, Buf: text})
-			}
-			received, released := 0, false
-			until(t, "a message or the release of the buffer is missing", func() bool {
-				a.exchange(nil)
-				b.exchange(nil)
-				for _, c := range b.got {
-					require.NoError(t, c.Err)
-					require.Equal(t, ofi.RecvMulti, c.Kind)
-					require.EqualValues(t, 11, c.Tag)
-					released = released || c.Released
-					if c.Len == 0 {
-						continue
-					}
-					require.Equal(t, size, c.Len)
-					require.Equal(t, received*size, c.Offset)
-					require.Equal(t, byte(received), buf[c.Offset])
-					received++
-				}
-				b.got = nil
-				return received == messages && released
-			})
-		})
-	}
-}
-
-func TestInjectWrite(t *testing.T) {
-	for _, provider := range testenv.Providers() {
-		t.Run(provider, func(t *testing.T) {
-			a, b := pair(t, provider)
-			target := mapped(t, 4096)
-			region, err := b.Register(target, ofi.AccessRemoteWrite)
-			require.NoError(t, err)
-			defer func() { require.NoError(t, region.Close()) }()
-			assert.NotZero(t, region.Key())
-			a.post(b, ofi.Op{
-				Kind: ofi.InjectWrite, To: a.peer, Buf: outside(t, "written"),
-				Remote: region.Base() + 100, Key: region.Key(),
-			})
-			until(t, "the bytes do not arrive", func() bool {
-				a.exchange(nil)
-				b.exchange(nil)
-				return string(target[100:107]) == "written"
-			})
-			assert.Empty(t, a.got)
-			assert.Empty(t, b.got)
-		})
-	}
 }
 
 // disposition is the kernel's struct sigaction, as far as it matters here.

@@ -71,12 +71,6 @@ int ofi_getname(struct fid_ep *ep, void *name, size_t *size)
 	return fi_getname(&ep->fid, name, size);
 }
 
-int ofi_set_min_multi_recv(struct fid_ep *ep, size_t size)
-{
-	return fi_setopt(&ep->fid, FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV, &size,
-			 sizeof(size));
-}
-
 enum { MAX_MSG_SIZE = 12 }; // FI_OPT_MAX_MSG_SIZE, which headers before 1.22 lack
 
 int ofi_get_max_msg_size(struct fid_ep *ep, size_t *size)

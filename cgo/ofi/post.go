@@ -21,10 +21,8 @@ const (
 	Send        Kind = C.OFI_SEND         // fi_send
 	Inject      Kind = C.OFI_INJECT       // fi_inject: no completion
 	Recv        Kind = C.OFI_RECV         // fi_recv
-	RecvMulti   Kind = C.OFI_RECV_MULTI   // fi_recvmsg with FI_MULTI_RECV
 	Write       Kind = C.OFI_WRITE        // fi_write, or fi_writemsg if Deliver
 	WriteData   Kind = C.OFI_WRITE_DATA   // fi_writedata, or fi_writemsg if Deliver
-	InjectWrite Kind = C.OFI_INJECT_WRITE // fi_inject_write: no completion
 	RemoteWrite Kind = C.OFI_REMOTE_WRITE // completion of a peer's WriteData
 )
 
@@ -51,14 +49,10 @@ type Op struct {
 // Completion is one entry of the completion queue.
 type Completion struct {
 	Kind Kind // 0: an error that belongs to no operation
-	// Released says that the operation has ended. RecvMulti ends only with
-	// the last of its completions, which may carry no message (Len 0).
-	Released bool
-	Tag      uint32
-	Data     uint64 // RemoteWrite
-	Len      int    // Recv, RecvMulti: bytes received
-	Offset   int    // RecvMulti: where in the buffer
-	Err      error  // *CompletionError
+	Tag  uint32
+	Data uint64 // RemoteWrite
+	Len  int    // Recv: bytes received
+	Err  error  // *CompletionError
 }
 
 // Batch carries operations and completions between Go and C, in C memory. It
@@ -133,12 +127,10 @@ func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, r
 func (b *Batch) Completion(i int) Completion {
 	d := &b.c.done[i]
 	done := Completion{
-		Kind:     Kind(d.kind),
-		Released: d.released != 0,
-		Tag:      uint32(d.tag),
-		Data:     uint64(d.data),
-		Len:      int(d.len),
-		Offset:   int(d.offset),
+		Kind: Kind(d.kind),
+		Tag:  uint32(d.tag),
+		Data: uint64(d.data),
+		Len:  int(d.len),
 	}
 	if d.err != 0 {
 		done.Err = &CompletionError{Errno: Errno(d.err), Provider: int32(d.prov_err)}

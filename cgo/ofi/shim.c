@@ -14,7 +14,6 @@
 // from the post to the completion (FI_CONTEXT2 in fi_getinfo(3)).
 struct context {
 	struct fi_context2 fi;
-	void *buf;
 	_Atomic uint32_t next; // in the free list: index plus one, 0 ends it
 	uint32_t tag;
 	uint8_t kind;          // OFI_NONE while the context is free
@@ -138,21 +137,6 @@ struct ofi_batch *ofi_batch_new(void)
 	return calloc(1, sizeof(struct ofi_batch));
 }
 
-static ssize_t recv_multi(struct fid_ep *ep, struct ofi_op *op, void *ctx)
-{
-	struct iovec iov = { .iov_base = (void *)op->buf, .iov_len = op->len };
-	void *desc = (void *)op->desc;
-	struct fi_msg msg = {
-		.msg_iov = &iov,
-		.desc = &desc,
-		.iov_count = 1,
-		.addr = FI_ADDR_UNSPEC,
-		.context = ctx,
-	};
-
-	return fi_recvmsg(ep, &msg, FI_MULTI_RECV | FI_COMPLETION);
-}
-
 static ssize_t write_deliver(struct fid_ep *ep, struct ofi_op *op, void *ctx)
 {
 	struct iovec iov = { .iov_base = (void *)op->buf, .iov_len = op->len };
@@ -188,8 +172,6 @@ static ssize_t start(struct fid_ep *ep, struct ofi_op *op, void *ctx)
 	case OFI_RECV:
 		return fi_recv(ep, buf, op->len, desc, FI_ADDR_UNSPEC,
 			       ctx);
-	case OFI_RECV_MULTI:
-		return recv_multi(ep, op, ctx);
 	case OFI_WRITE:
 		if (op->deliver)
 			return write_deliver(ep, op, ctx);
@@ -209,19 +191,16 @@ static ssize_t start(struct fid_ep *ep, struct ofi_op *op, void *ctx)
 // checks them.
 static ssize_t post(struct ofi_port *port, struct ofi_op *op)
 {
-	int recv = op->kind == OFI_RECV || op->kind == OFI_RECV_MULTI;
+	int recv = op->kind == OFI_RECV;
 	struct contexts *list = recv ? &port->rx : &port->tx;
 	void *buf = (void *)op->buf;
 	struct context *ctx;
 	ssize_t ret;
 
-	if (op->kind == OFI_INJECT || op->kind == OFI_INJECT_WRITE) {
+	if (op->kind == OFI_INJECT) {
 		if (op->len > port->inject_size)
 			return -FI_EMSGSIZE;
-		if (op->kind == OFI_INJECT)
-			return fi_inject(port->ep, buf, op->len, op->to);
-		return fi_inject_write(port->ep, buf, op->len, op->to,
-				       op->remote, op->key);
+		return fi_inject(port->ep, buf, op->len, op->to);
 	}
 	if (!recv && op->len > port->max_msg_size)
 		return -FI_EMSGSIZE;
@@ -231,7 +210,6 @@ static ssize_t post(struct ofi_port *port, struct ofi_op *op)
 		return -FI_EAGAIN;
 	ctx->kind = op->kind;
 	ctx->tag = op->tag;
-	ctx->buf = buf;
 	ret = start(port->ep, op, ctx);
 	if (ret)
 		put(list, ctx);
@@ -269,16 +247,8 @@ static int completion(struct ofi_port *port, const struct fi_cq_data_entry *e,
 	if (!list)
 		return 0;
 	*done = (struct ofi_done){ .kind = ctx->kind, .tag = ctx->tag,
-				   .len = e->len, .released = 1 };
-	if (ctx->kind == OFI_RECV_MULTI) {
-		done->released = (e->flags & FI_MULTI_RECV) != 0;
-		if (e->flags & FI_RECV)
-			done->offset = (uintptr_t)e->buf - (uintptr_t)ctx->buf;
-		else
-			done->len = 0;
-	}
-	if (done->released)
-		put(list, ctx);
+				   .len = e->len };
+	put(list, ctx);
 	return 1;
 }
 
@@ -306,7 +276,6 @@ static ssize_t completion_error(struct ofi_port *port, struct ofi_done *done)
 		done->kind = ctx->kind;
 		done->tag = ctx->tag;
 		done->len = e.len;
-		done->released = 1;
 		put(list, ctx);
 	}
 	return 1;

@@ -51,7 +51,6 @@ enum {
 	value(FI_RECV, 1 << 10) \
 	value(FI_SEND, 1 << 11) \
 	value(FI_REMOTE_WRITE, 1 << 13) \
-	value(FI_MULTI_RECV, 1 << 16) \
 	value(FI_DELIVERY_COMPLETE, 1 << 28) \
 	value(FI_ORDER_WAW, 1 << 4) \
 	value(FI_ORDER_SAW, 1 << 7) \
@@ -106,7 +105,7 @@ struct ofi_info {
 	const char *provider, *fabric, *domain;
 	const void *src_addr;
 	size_t src_addrlen;
-	uint64_t caps, order, max_msg_size;
+	uint64_t order, max_msg_size;
 	size_t inject_size, tx_size, rx_size, cq_data_size, mr_key_size;
 	uint32_t addr_format, protocol, protocol_version;
 	int mr_mode;
@@ -140,7 +139,6 @@ OFI_CALL int ofi_endpoint(struct fid_domain *domain, struct fi_info *info,
 OFI_CALL int ofi_ep_bind(struct fid_ep *ep, struct fid_cq *cq, struct fid_av *av);
 OFI_CALL int ofi_enable(struct fid_ep *ep);
 OFI_CALL int ofi_getname(struct fid_ep *ep, void *name, size_t *size);
-OFI_CALL int ofi_set_min_multi_recv(struct fid_ep *ep, size_t size);
 OFI_CALL int ofi_get_max_msg_size(struct fid_ep *ep, size_t *size);
 OFI_CALL int ofi_mr_reg(struct fid_domain *domain, const void *buf, size_t len,
 			uint64_t access, uint64_t key, struct fid_mr **mr);
@@ -167,8 +165,6 @@ enum {
 	OFI_WRITE,
 	OFI_WRITE_DATA,
 	OFI_REMOTE_WRITE,
-	OFI_RECV_MULTI,
-	OFI_INJECT_WRITE,
 };
 
 struct ofi_op {
@@ -186,13 +182,11 @@ struct ofi_op {
 
 struct ofi_done {
 	uint64_t len;
-	uint64_t offset;   // of the message in a multi-receive buffer
 	uint64_t data;
 	uint32_t tag;
 	int32_t err;       // 0, or a positive fi_errno(3)
 	int32_t prov_err;
 	uint8_t kind;
-	uint8_t released;  // the operation's buffer is free again
 };
 
 // A batch lives in C memory for as long as it is used, so that neither Go's

@@ -47,7 +47,6 @@ const (
 	guarded                            // ofi.Options.Guarded
 	lockRegions                        // ofi.Options.LockRegions
 	slashOwn                           // ofi.Options.SlashOwn
-	multiRecvEarly                     // ofi.Options.MinMultiRecvEarly
 	noWriteData                        // no completion data, whatever it says
 	boundUniverse                      // EINVAL is explained by FI_UNIVERSE_SIZE
 	deepQueues                         // ofi.Hints.TxSize and RxSize: as deep as the engine can use
@@ -75,7 +74,6 @@ var effects = map[effect]string{
 	guarded:          "calls can be got out of the library, after which the endpoint is abandoned",
 	lockRegions:      "a lock between changes of regions and all that looks them up",
 	slashOwn:         "endpoints of this process are inserted with a slash in front",
-	multiRecvEarly:   "FI_OPT_MIN_MULTI_RECV is set before fi_enable, not after",
 	noWriteData:      "no completion data",
 	boundUniverse:    "EINVAL of fi_enable is explained by FI_UNIVERSE_SIZE",
 	deepQueues:       "deeper queues are asked for, if fewer than 1,024 operations are offered; where that is refused, what is offered will do",
@@ -122,8 +120,6 @@ var quirks = []quirk{
 		why: "it knows a region of its own process by its name, but forgets where it is: long messages are looked for at a wrong address; it does not know a name with a slash, which shm_open(3) ignores, and maps it as any other", source: "smr_map_to_region"},
 	{provider: "shm", from: "2.0", before: "2.4", does: dataIsWrite,
 		why: "the completion of a peer's write with data has FI_REMOTE_CQ_DATA, and not FI_REMOTE_WRITE", source: "smr_complete_rx"},
-	{provider: "*", from: "2.0", does: multiRecvEarly,
-		why: "shm takes it only before; in libfabric 1 it crashes then, and takes it only afterwards", source: "smr_setopt, later smr_ep_setopt"},
 
 	{provider: "net;*", before: "1.18", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
 	{provider: "tcp;*", from: "1.18", before: "1.18.2", does: lockRegions, why: unlocked, source: "xnet_mr_reg, ofi_mr_close, xnet_op_write"},
@@ -305,9 +301,8 @@ func has(provider string, does effect) bool { return find(provider, does) != nil
 // options are what the binding is told of a provider.
 func options(provider string) ofi.Options {
 	o := ofi.Options{
-		Guarded:           has(provider, guarded),
-		LockRegions:       has(provider, lockRegions),
-		MinMultiRecvEarly: has(provider, multiRecvEarly),
+		Guarded:     has(provider, guarded),
+		LockRegions: has(provider, lockRegions),
 	}
 	if has(provider, slashOwn) {
 		o.SlashOwn = processBase()
