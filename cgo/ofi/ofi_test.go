@@ -3,6 +3,7 @@
 package ofi_test
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"runtime"
@@ -121,6 +122,66 @@ func (s *side) post(other *side, op ofi.Op) {
 		other.exchange(nil)
 		return s.exchange(&op)
 	})
+}
+
+func TestReceive(t *testing.T) {
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			a, b := pair(t, provider)
+			const size, messages = 50, 20
+			bufs := mapped(t, size*messages)
+			for i := range uint32(messages) {
+				b.post(a, ofi.Op{Kind: ofi.Recv, Tag: i, Buf: bufs[i*size:][:size]})
+			}
+			text := mapped(t, size)
+			for i := range messages {
+				for j := range text {
+					text[j] = byte(i)
+				}
+				a.post(b, ofi.Op{Kind: ofi.Inject, To: a.peer, Buf: text[:size-i]})
+			}
+			until(t, "a message is missing", func() bool {
+				a.exchange(nil)
+				b.exchange(nil)
+				return len(b.got) == messages
+			})
+			for i, c := range b.got {
+				assert.Equal(t, ofi.Completion{Kind: ofi.Recv, Tag: uint32(i), Len: size - i}, c)
+				assert.Equal(t, bytes.Repeat([]byte{byte(i)}, size-i), bufs[i*size:][:size-i])
+			}
+			assert.Empty(t, a.got, "of injects")
+		})
+	}
+}
+
+func TestWrite(t *testing.T) {
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			a, b := pair(t, provider)
+			target := mapped(t, 4096)
+			region, err := b.Register(target, ofi.AccessRemoteWrite)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, region.Close()) }()
+			assert.NotZero(t, region.Key())
+			source := outside(t, "written")
+			local, err := a.Register(source, ofi.AccessLocal)
+			require.NoError(t, err)
+			defer func() { require.NoError(t, local.Close()) }()
+			a.post(b, ofi.Op{
+				Kind: ofi.Write, Tag: 7, To: a.peer, Buf: source, Desc: local.Desc(),
+				Remote: region.Base() + 100, Key: region.Key(),
+			})
+			until(t, "the bytes do not arrive, or nothing says that they have left", func() bool {
+				a.exchange(nil)
+				b.exchange(nil)
+				return string(target[100:107]) == "written" && len(a.got) > 0
+			})
+			require.Len(t, a.got, 1)
+			assert.NoError(t, a.got[0].Err)
+			assert.Equal(t, []any{ofi.Write, uint32(7)}, []any{a.got[0].Kind, a.got[0].Tag})
+			assert.Empty(t, b.got)
+		})
+	}
 }
 
 // disposition is the kernel's struct sigaction, as far as it matters here.

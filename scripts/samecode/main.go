@@ -3,8 +3,8 @@
 //	go run ./scripts/samecode BASE
 //
 // run at the top of the repository, names the Go files of the work tree whose code differs from that of the commit BASE, and fails if
-// there are any. Comments that compilers and tools read count as code: directives, such as
-// go:build and go:noinline, cgo preambles, and the output of examples.
+// there are any. Comments that compilers and tools read count as code: directives (build
+// constraints among them), cgo preambles, and the output of examples.
 package main
 
 import (
