@@ -291,7 +291,7 @@ func (ep *endpoint) open(es *endpoints) {
 	if ep.err == nil {
 		fab := ep.fab
 		if ep.own {
-			fab = newTwin(fab)
+			fab = newSelfPair(fab)
 		}
 		if ep.engine, ep.err = engine.NewEndpoint(fab, es.t.engineConfig()); ep.err != nil {
 			fab.Close()

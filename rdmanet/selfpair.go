@@ -11,32 +11,32 @@ import (
 // A process may dial itself. Where two endpoints of one process use one mapping of their
 // memory (fabric.Attr.OneMapping), it goes away with the first of them, under the hands of
 // the second. So both are closed when both are no longer used.
-var twins = struct {
+var selfPairs = struct {
 	sync.Mutex
-	byName map[string]*twin
-}{byName: make(map[string]*twin)}
+	byName map[string]*selfPair
+}{byName: make(map[string]*selfPair)}
 
-// twin is an endpoint whose only peer may be in this process.
-type twin struct {
+// selfPair is an endpoint whose only peer may be in this process.
+type selfPair struct {
 	fabric.Endpoint
-	other  *twin // guarded by twins, as is closed
+	other  *selfPair // guarded by selfPairs, as is closed
 	closed bool
 }
 
-func newTwin(ep fabric.Endpoint) *twin {
-	e := &twin{Endpoint: ep}
-	twins.Lock()
-	defer twins.Unlock()
-	twins.byName[string(ep.Name())] = e
+func newSelfPair(ep fabric.Endpoint) *selfPair {
+	e := &selfPair{Endpoint: ep}
+	selfPairs.Lock()
+	defer selfPairs.Unlock()
+	selfPairs.byName[string(ep.Name())] = e
 	return e
 }
 
 // Insert finds the other one, if it is here. So does the library, by its name, even
 // if it is gone or going, and then reads what is no longer mapped.
-func (e *twin) Insert(name []byte) (fabric.Addr, error) {
-	twins.Lock()
-	defer twins.Unlock()
-	other := twins.byName[string(name)]
+func (e *selfPair) Insert(name []byte) (fabric.Addr, error) {
+	selfPairs.Lock()
+	defer selfPairs.Unlock()
+	other := selfPairs.byName[string(name)]
 	if other == nil && e.mapped() && bytes.Equal(family(name), family(e.Name())) {
 		return 0, errors.New("the peer's endpoint, in this process, is closed")
 	}
@@ -47,12 +47,12 @@ func (e *twin) Insert(name []byte) (fabric.Addr, error) {
 }
 
 // Rescue implements fabric.Rescuer if the endpoint does.
-func (e *twin) Rescue() bool {
+func (e *selfPair) Rescue() bool {
 	r, ok := e.Endpoint.(fabric.Rescuer)
 	return ok && r.Rescue()
 }
 
-func (e *twin) mapped() bool { return e.Attr().OneMapping }
+func (e *selfPair) mapped() bool { return e.Attr().OneMapping }
 
 // family is what the names of all endpoints of a process begin with, as in
 // fi_shm://guard.pid-endpoint:uid:number.
@@ -61,35 +61,35 @@ func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, '-')+1]
 // Shutdown would pull a mapping, which has a name, from under the other one.
 // Without it, posted memory is as safe: nobody makes this endpoint progress any
 // more. On a fabric without a mapping the other one's calls may do that.
-func (e *twin) Shutdown() error {
-	twins.Lock()
+func (e *selfPair) Shutdown() error {
+	selfPairs.Lock()
 	keep := e.mapped() && e.other != nil
 	if !keep {
 		e.leaveLocked()
 	}
-	twins.Unlock()
+	selfPairs.Unlock()
 	if keep {
 		return nil
 	}
 	return e.Endpoint.Shutdown()
 }
 
-// leaveLocked keeps others from becoming this one's twin.
-func (e *twin) leaveLocked() {
-	if name := string(e.Name()); twins.byName[name] == e {
-		delete(twins.byName, name)
+// leaveLocked keeps others from becoming this one's peer.
+func (e *selfPair) leaveLocked() {
+	if name := string(e.Name()); selfPairs.byName[name] == e {
+		delete(selfPairs.byName, name)
 	}
 }
 
 // Close leaves it to the other one's Close if that is still to come. What takes time is done
 // without the lock, for which all other endpoints wait.
-func (e *twin) Close() error {
-	twins.Lock()
+func (e *selfPair) Close() error {
+	selfPairs.Lock()
 	e.leaveLocked()
 	e.closed = true
 	other := e.other
 	wait := other != nil && !other.closed
-	twins.Unlock()
+	selfPairs.Unlock()
 	if wait {
 		return nil
 	}

@@ -15,14 +15,14 @@ import (
 // libfabric would find it all the same, and crash.
 func TestTwinIsGone(t *testing.T) {
 	f := ofifabric.New()
-	open := func() *twin {
+	open := func() *selfPair {
 		ep, err := f.Open("shm", netip.Addr{})
 		require.NoError(t, err)
-		return newTwin(ep)
+		return newSelfPair(ep)
 	}
-	for name, end := range map[string]func(e *twin){
-		"shut down": func(e *twin) { require.NoError(t, e.Shutdown()) },
-		"closed":    func(e *twin) { require.NoError(t, e.Close()) },
+	for name, end := range map[string]func(e *selfPair){
+		"shut down": func(e *selfPair) { require.NoError(t, e.Shutdown()) },
+		"closed":    func(e *selfPair) { require.NoError(t, e.Close()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			a, b := open(), open()
