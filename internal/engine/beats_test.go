@@ -33,7 +33,7 @@ func TestWritesAreHeard(t *testing.T) {
 		p := l.b.p
 		l.eb.enter()
 		p.granted += 1000
-		p.told += 1000
+		p.advertised += 1000
 		p.c.promised += 1000
 		l.eb.leave()
 		for range 40 {

@@ -66,7 +66,7 @@ func (s *stream) close() {
 	switch {
 	case s.p.err != nil:
 		s.remove()
-	case s.remote() && (s.recv == recvEOF || s.quiet()):
+	case s.peerClosed() && (s.recv == recvEOF || s.quiet()):
 		// The peer knows all that our Fin would say from the answer to its own.
 	default:
 		s.shutWrite(true)
@@ -95,7 +95,7 @@ func (s *stream) abort(code framing.ResetCode) {
 		s.remove()
 		return
 	}
-	if (!s.remote() || s.recv != recvEOF && !s.quiet()) && sendMoves.move(&s.send, evAbort) {
+	if (!s.peerClosed() || s.recv != recvEOF && !s.quiet()) && sendMoves.move(&s.send, evAbort) {
 		s.due = code
 		s.sendReset()
 	}
@@ -113,7 +113,7 @@ func (s *stream) sendReset() {
 // tryRemove forgets a stream that the user has closed, once neither side can
 // have a write in flight and each knows that of the other.
 func (s *stream) tryRemove() {
-	if s.closed() && s.writing == 0 && !s.finDue && (s.quiet() || s.remote() && s.recv == recvEOF) {
+	if s.closed() && s.writing == 0 && !s.finDue && (s.quiet() || s.peerClosed() && s.recv == recvEOF) {
 		s.remove()
 	}
 }
@@ -198,12 +198,12 @@ func (s *stream) endLease() {
 
 // ackFin answers the peer's Fin when its conditions hold.
 func (s *stream) ackFin() {
-	if !s.finDue || s.gone() || s.remote() && s.writing > 0 || s.rcvNxt != s.finPos && !s.deaf() {
+	if !s.finDue || s.gone() || s.peerClosed() && s.writing > 0 || s.rcvNxt != s.finPos && !s.discarding() {
 		return
 	}
 	s.finDue = false
 	f := ctlFrame{t: framing.TypeFinAck, stream: s.id, pos: s.finPos}
-	if s.remote() {
+	if s.peerClosed() {
 		f.flags = framing.FlagClosed
 	}
 	s.p.control(f)

@@ -54,7 +54,7 @@ func deliver(w, o *side, i int) error {
 // arrive has o hear of a write of w's, unless one before it is missing.
 func (w *side) arrive(o *side, d *walkWrite) {
 	d.arrived = true
-	if s := o.s; s != nil && !s.gone() && !s.deaf() {
+	if s := o.s; s != nil && !s.gone() && !s.discarding() {
 		s.rcvNxt += 10
 		s.checkFin()
 	}
@@ -66,7 +66,7 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 		add(fmt.Sprintf("frame %d flags %x", f.t, f.flags), func() { require.NoError(t, deliver(w, o, i), "%v", *trace) })
 	}
 	for _, d := range w.data {
-		if s := o.s; !d.arrived && s != nil && (s.gone() || s.deaf() || s.rcvNxt == d.pos) {
+		if s := o.s; !d.arrived && s != nil && (s.gone() || s.discarding() || s.rcvNxt == d.pos) {
 			add(fmt.Sprint("data ", d.pos), func() { w.arrive(o, d) })
 		}
 	}

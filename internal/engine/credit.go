@@ -32,19 +32,19 @@ type receives struct {
 }
 
 // recvCredit is what the peer may use of our receive slots. All counters are cumulative and
-// wrap; seen and returned together never pass told, nor told granted.
+// wrap; seen and returned together never pass advertised, nor advertised granted.
 type recvCredit struct {
-	share     int           // how many it may have
-	granted   uint32        // slots granted
-	told      uint32        // granted, as of the last frame sent
-	seen      uint32        // slots that it used
-	kept      int           // of these, in which frames wait for what precedes them
-	returned  uint32        // slots that it gave back
-	recalled  uint32        // slots that it was asked to give back
-	recallDue bool          // it is to hear of that
-	hungry    bool          // listed in receives.hungry
-	usedAt    uint64        // receives.taken when it used one last
-	use       *list.Element // in receives.recent
+	share      int           // how many it may have
+	granted    uint32        // slots granted
+	advertised uint32        // granted, as of the last frame sent
+	seen       uint32        // slots that it used
+	kept       int           // of these, in which frames wait for what precedes them
+	returned   uint32        // slots that it gave back
+	recalled   uint32        // slots that it was asked to give back
+	recallDue  bool          // it is to hear of that
+	hungry     bool          // listed in receives.hungry
+	usedAt     uint64        // receives.taken when it used one last
+	use        *list.Element // in receives.recent
 }
 
 const (
@@ -58,7 +58,7 @@ const (
 func (r *recvCredit) promised() int { return int(r.granted - r.seen - r.returned) }
 
 // known is how many of these it has been told of.
-func (r *recvCredit) known() int { return int(r.told - r.seen - r.returned) }
+func (r *recvCredit) known() int { return int(r.advertised - r.seen - r.returned) }
 
 // has is how many slots are the peer's: a frame that waits in one keeps it.
 func (r *recvCredit) has() int { return r.promised() + r.kept }
@@ -82,7 +82,7 @@ func (p *peer) keeps(n int) {
 // creditDue reports that the peer should be told of its slots even if nothing else is to be
 // sent: as many are new as it may have left, or it has too few left to send data.
 func (r *recvCredit) creditDue() bool {
-	fresh, known := int(r.granted-r.told), r.known()
+	fresh, known := int(r.granted-r.advertised), r.known()
 	return fresh > 0 && (fresh >= known || known <= 1)
 }
 
@@ -261,11 +261,11 @@ func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
 
 // tell notes that a frame which is being built carries the stream's credits.
 func (s *stream) tell() (window, ring uint64) {
-	s.toldWindow, s.toldRing = s.window(), s.largeRel
+	s.toldWindow, s.advertisedRing = s.window(), s.largeRel
 	if l := s.inLease; l != nil {
-		l.told = l.unread.read
+		l.advertised = l.unread.read
 	}
-	return s.toldWindow, s.toldRing
+	return s.toldWindow, s.advertisedRing
 }
 
 // readSmall notes that n bytes of small data were consumed.
@@ -285,7 +285,7 @@ func (s *stream) ringDue() bool {
 	if l.read != s.largeIn {
 		due *= 2
 	}
-	return s.largeRel-s.toldRing >= due || l.unread.read-l.told >= framing.MaxWrites/4
+	return s.largeRel-s.advertisedRing >= due || l.unread.read-l.advertised >= framing.MaxWrites/4
 }
 
 // What a sender may use: four budgets that the peer or the provider grants (framing/SPEC.md,
@@ -334,7 +334,7 @@ func (p *peer) mayData(n uint32) bool { return p.linked && p.avail() > n }
 // it can then never wait for each other.
 func (p *peer) mayCtl() bool {
 	a := p.avail()
-	return p.linked && (a > 1 || a == 1 && p.granted != p.told)
+	return p.linked && (a > 1 || a == 1 && p.granted != p.advertised)
 }
 
 // mayHave reports whether a peer that holds so many of something gets one of those left.

@@ -42,7 +42,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	if s != nil {
 		h.Window, h.Ring = s.tell()
 	}
-	p.told = p.granted
+	p.advertised = p.granted
 	if !paid {
 		p.spend(1)
 	}
@@ -147,7 +147,7 @@ func (p *peer) sendCredits() bool {
 	for p.dirty.len() > 0 && n+framing.CreditSize <= len(room) {
 		s := p.dirty.pop()
 		s.dirty = false
-		if s.gone() || s.toldWindow == s.window() && s.toldRing == s.largeRel {
+		if s.gone() || s.toldWindow == s.window() && s.advertisedRing == s.largeRel {
 			continue // another frame told it meanwhile
 		}
 		e := framing.Credit{Stream: s.id}

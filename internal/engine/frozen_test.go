@@ -118,7 +118,7 @@ func TestMiser(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		l.ea.enter()
-		m.p, m.c = l.a.p, l.a.p.told
+		m.p, m.c = l.a.p, l.a.p.advertised
 		l.ea.leave()
 		for _, b := range in {
 			for range 4 {

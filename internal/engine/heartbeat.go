@@ -59,15 +59,15 @@ type heartbeat struct {
 	slots uint32    // reserved ones that our Pings have taken
 	freed uint32    // of these, as the peer has said
 
-	came    [2]uint32     // messages, by the same
-	ended   framing.Beat  // the peer's last
-	ends    uint32        // epochs of the peer's that have ended
-	awaited bool          // not all of the last one has come
-	movedAt time.Time     // when some of it did, or its end
-	missing time.Duration // for how long none has, as of the last beat
-	answers bool          // listed in core.pongs
-	taken   uint32        // reserved slots
-	told    uint32        // of these, as of the last Pong
+	came       [2]uint32     // messages, by the same
+	ended      framing.Beat  // the peer's last
+	ends       uint32        // epochs of the peer's that have ended
+	awaited    bool          // not all of the last one has come
+	movedAt    time.Time     // when some of it did, or its end
+	missing    time.Duration // for how long none has, as of the last beat
+	answers    bool          // listed in core.pongs
+	taken      uint32        // reserved slots
+	advertised uint32        // of these, as of the last Pong
 }
 
 // leastBeat is how often heartbeats are taken in at most, however often a peer sends them: a
@@ -192,7 +192,7 @@ func (c *core) sendPongs() {
 		if h.answers = false; h.awaited { // another epoch has ended since
 			continue
 		}
-		h.told = h.taken
+		h.advertised = h.taken
 		p.control(ctlFrame{t: framing.TypePong, pos: framing.Beat{Epoch: h.ended.Epoch, Messages: h.taken}.Pos()})
 	}
 	c.pongs = c.pongs[:0]
@@ -200,7 +200,7 @@ func (c *core) sendPongs() {
 
 // reserved takes in a Ping that has taken the slot reserved for it.
 func (p *peer) reserved(h *framing.Header, payload []byte) error {
-	if h.Type != framing.TypePing || len(payload) > 0 || p.beats.taken != p.beats.told {
+	if h.Type != framing.TypePing || len(payload) > 0 || p.beats.taken != p.beats.advertised {
 		return fmt.Errorf("%w: it takes a slot that is reserved", errProtocol)
 	}
 	p.beats.taken++

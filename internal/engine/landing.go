@@ -23,8 +23,8 @@ type inLease struct {
 	since   int64         // when it was granted
 	touched int64         // when it was used last, for taking idle leases back
 
-	unread writeLog
-	told   uint16 // writes read, as of the last frame sent
+	unread     writeLog
+	advertised uint16 // writes read, as of the last frame sent
 }
 
 // writeLog counts the writes of a lease that are not read yet: both sides
@@ -123,7 +123,7 @@ func (s *stream) announced(h *framing.Header, payload []byte) error {
 		return err
 	}
 	l := s.inLease
-	if s.deaf() || l == nil || l.Index != a.Lease {
+	if s.discarding() || l == nil || l.Index != a.Lease {
 		s.p.c.stats.FramesStray++
 		return nil
 	}
@@ -233,7 +233,7 @@ func (s *stream) unhold() {
 	case l == nil || len(l.lent) == 0:
 	case !l.goesOn(s.largeIn - s.largeRel):
 		s.revoke() // frames need no room in the ring
-	case s.largeRel != s.toldRing:
+	case s.largeRel != s.advertisedRing:
 		s.markDirty()
 	}
 }

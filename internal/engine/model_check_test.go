@@ -169,8 +169,8 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 			used--
 		}
 	}
-	m.check(used == o.seen && uint32(me.credit) == o.told && me.given == o.returned, "pair %d: %d slots used, %d granted and %d given back, as the other side sees it %d, %d and %d",
-		p.id, used, me.credit, me.given, o.seen, o.told, o.returned)
+	m.check(used == o.seen && uint32(me.credit) == o.advertised && me.given == o.returned, "pair %d: %d slots used, %d granted and %d given back, as the other side sees it %d, %d and %d",
+		p.id, used, me.credit, me.given, o.seen, o.advertised, o.returned)
 	m.check(o.promised() >= framing.MinSlots && !o.creditDue() && !o.balanceDue(), "pair %d: %d of %d receive slots are promised", p.id, o.promised(), o.share)
 	m.check(len(me.out) == me.head && me.prepaid.len()+me.ctl.len()+me.pending.len()+me.dirty.len() == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b", p.id, me.probe.state, me.probe.needs)
@@ -187,7 +187,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	sent := e.s.sndNxt - uint64(held)
 	m.check(!e.s.pend.active && e.s.writing == 0 || held > 0, "%v: frames wait for nothing", e)
 	m.check(len(o.s.held) == 0, "%v: frames are held without a gap", o)
-	if !o.deaf() && !e.aborted && e.s.err == nil {
+	if !o.discarding() && !e.aborted && e.s.err == nil {
 		m.check(o.s.rcvNxt == sent, "%v: %d bytes sent, and %d arrived", e, sent, o.s.rcvNxt)
 	}
 	if e.s.outLease != nil {
@@ -197,10 +197,10 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 		m.check(l.State() != pool.LeaseRevoking || held > 0, "%v: a ring that was revoked does not come back", o)
 		m.check(o.s.recv != recvEOF || !o.s.segs.empty() || o.s.reader.copies() || len(l.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
 	}
-	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.deaf(), "%v: it waits for a ring, and there is memory", o)
+	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.discarding(), "%v: it waits for a ring, and there is memory", o)
 	unread := !o.s.segs.empty() || o.s.reader.copies() || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
-		m.check(unread && !o.deaf(), "%v: the writer waits, and all is read", e)
+		m.check(unread && !o.discarding(), "%v: the writer waits, and all is read", e)
 		m.check(e.s.lacks(e.conn.left) != WaitsNothing, "%v: the writer waits, and could go on", e)
 	}
 	if o.reader != nil {
@@ -372,7 +372,7 @@ func (m *model) dump() string {
 func dumpPeer(c *core, p *peer) string {
 	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer share %d granted %d told %d seen %d returned %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
 		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
-		p.share, p.granted, p.told, p.seen, p.returned, p.avail(), len(p.out)-p.head, p.prepaid.len(), p.ctl.len(), p.pending.len(), p.dirty.len(), p.err, c.stats)
+		p.share, p.granted, p.advertised, p.seen, p.returned, p.avail(), len(p.out)-p.head, p.prepaid.len(), p.ctl.len(), p.pending.len(), p.dirty.len(), p.err, c.stats)
 	for _, s := range p.streams {
 		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closing %d, waiting %v\n",
 			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closing, s.wr.waiting)

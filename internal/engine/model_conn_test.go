@@ -78,8 +78,8 @@ func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
 // not answered.
 func (e *modelEnd) lost() bool { return e.down() || e.c.m.opt.losses > 0 && e.c.pair.mayFail }
 
-// deaf reports that nobody reads at this end any more.
-func (e *modelEnd) deaf() bool { return e.conn == nil || e.closed || e.s.err != nil || e.down() }
+// discarding reports that nobody reads at this end any more.
+func (e *modelEnd) discarding() bool { return e.conn == nil || e.closed || e.s.err != nil || e.down() }
 
 func (e *modelEnd) done() bool {
 	return e.conn == nil || e.closed && e.closer == nil && e.writer == nil && e.reader == nil && len(e.kept)+len(e.unsent) == 0
@@ -386,7 +386,7 @@ func (m *model) closeDone(e *modelEnd, err error) {
 		m.check(!e.aborted && e.lost(), "closing %v: %v", e, err)
 	case err != nil:
 		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
-	case !e.aborted && !e.down() && !o.deaf() && e.finished:
+	case !e.aborted && !e.down() && !o.discarding() && e.finished:
 		m.check(o.s.rcvNxt == e.final, "%v was closed at %d, and the other side has %d bytes", e, e.final, o.s.rcvNxt)
 	}
 	m.check(errors.Is(e.conn.Close(), net.ErrClosed), "a second Close succeeds")

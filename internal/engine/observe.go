@@ -169,7 +169,7 @@ func (s *stream) phase() Phase {
 		return Closing
 	case s.err != nil:
 		return Reset
-	case s.remote(), s.recv.ends() && s.send != sendOpen:
+	case s.peerClosed(), s.recv.ends() && s.send != sendOpen:
 		return Ended
 	case s.recv.ends():
 		return ReadClosed

@@ -166,7 +166,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	}
 	p := &peer{
 		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
-		recvCredit: recvCredit{share: share, granted: uint32(share), told: uint32(share)},
+		recvCredit: recvCredit{share: share, granted: uint32(share), advertised: uint32(share)},
 		pathCheck:  pathCheck{pong: newJoinWaiter()},
 		at:         len(c.order),
 	}

@@ -170,7 +170,7 @@ func (s *stream) dropHeld() {
 // data takes small data in.
 func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err error) {
 	switch {
-	case len(payload) == 0 || s.deaf() || pos < s.rcvNxt:
+	case len(payload) == 0 || s.discarding() || pos < s.rcvNxt:
 		return false, nil
 	case s.recv.ends() && pos+uint64(len(payload)) > s.finPos:
 		return false, errProtocol

@@ -141,7 +141,7 @@ func TestNothingAfterReset(t *testing.T) {
 	in.writes[in.seq%framing.MaxWrites] = landing{announced: true, pos: s.rcvNxt, ring: s.largeIn, n: 10}
 	s.wasReset(framing.ResetAbort)
 	require.NotNil(t, s.inLease)
-	s.p.told++ // the slot that the completion takes
+	s.p.advertised++ // the slot that the completion takes
 	s.p.granted++
 	s.p.c.promised++
 	data := uint64(framing.MakeImmediate(in.Index, in.seq, false, 0))

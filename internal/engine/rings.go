@@ -56,7 +56,7 @@ const leaseTurn = 100 * time.Millisecond
 // wanted takes in that the peer has large data to send.
 func (s *stream) wanted() {
 	switch {
-	case s.deaf() || s.recv != recvOpen:
+	case s.discarding() || s.recv != recvOpen:
 		s.dropClaim()
 	case s.claim == claimOpen:
 	case s.inLease != nil:
@@ -87,7 +87,7 @@ func (p *peer) serveClaims() {
 	for p.err == nil && p.claims.Len() > 0 {
 		s := p.claims.Front().Value.(*stream)
 		p.c.stats.steps++
-		if !s.deaf() && s.recv == recvOpen && !s.grantRing() {
+		if !s.discarding() && s.recv == recvOpen && !s.grantRing() {
 			return
 		}
 		s.dropClaim()

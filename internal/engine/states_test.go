@@ -46,8 +46,8 @@ func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first S, ends ...S) {
 // TestStreamStates tells what the states mean for the two users: the events of a conn's life
 // in order, and what may be done after each.
 func TestStreamStates(t *testing.T) {
-	type view struct{ mayData, closed, remote, quiet, deaf bool }
-	look := func(s *stream) view { return view{s.mayData(), s.closed(), s.remote(), s.quiet(), s.deaf()} }
+	type view struct{ mayData, closed, peerClosed, quiet, discarding bool }
+	look := func(s *stream) view { return view{s.mayData(), s.closed(), s.peerClosed(), s.quiet(), s.discarding()} }
 	for name, life := range map[string]struct {
 		send  []sendEvent
 		recv  []recvEvent
@@ -57,13 +57,13 @@ func TestStreamStates(t *testing.T) {
 		"accepted":                        {close: []closeEvent{evAccepted}, want: view{mayData: true}},
 		"half closed by us":               {close: []closeEvent{evAccepted}, send: []sendEvent{evCloseWrite, evAcked}},
 		"half closed by the peer":         {close: []closeEvent{evAccepted}, recv: []recvEvent{evFin, evComplete}, want: view{mayData: true}},
-		"closed by the peer":              {close: []closeEvent{evAccepted, evPeerClosed}, recv: []recvEvent{evFin}, want: view{remote: true}},
-		"closed before the Accept":        {close: []closeEvent{evPeerClosed, evAccepted}, want: view{remote: true}},
-		"closed, and not answered":        {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evAcked}, want: view{closed: true, deaf: true}},
-		"closed, and answered":            {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evCloseAcked}, want: view{closed: true, quiet: true, deaf: true}},
-		"given up, writes in flight":      {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evCloseAcked}, want: view{closed: true, deaf: true}},
-		"given up, and answered":          {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evResetSent, evCloseAcked}, want: view{closed: true, quiet: true, deaf: true}},
-		"reset by the peer, all received": {close: []closeEvent{evAccepted, evPeerClosed}, send: []sendEvent{evRefused}, recv: []recvEvent{evFin, evComplete, evCut}, want: view{remote: true, quiet: true}},
+		"closed by the peer":              {close: []closeEvent{evAccepted, evPeerClosed}, recv: []recvEvent{evFin}, want: view{peerClosed: true}},
+		"closed before the Accept":        {close: []closeEvent{evPeerClosed, evAccepted}, want: view{peerClosed: true}},
+		"closed, and not answered":        {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evAcked}, want: view{closed: true, discarding: true}},
+		"closed, and answered":            {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evCloseAcked}, want: view{closed: true, quiet: true, discarding: true}},
+		"given up, writes in flight":      {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evCloseAcked}, want: view{closed: true, discarding: true}},
+		"given up, and answered":          {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evResetSent, evCloseAcked}, want: view{closed: true, quiet: true, discarding: true}},
+		"reset by the peer, all received": {close: []closeEvent{evAccepted, evPeerClosed}, send: []sendEvent{evRefused}, recv: []recvEvent{evFin, evComplete, evCut}, want: view{peerClosed: true, quiet: true}},
 	} {
 		s := &stream{closing: connOpening}
 		for _, e := range life.close {

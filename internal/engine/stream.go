@@ -71,8 +71,8 @@ type receiving struct {
 
 // toldCredits is what the peer has last heard of our credits.
 type toldCredits struct {
-	toldWindow, toldRing uint64
-	dirty                bool // it should hear more: listed in peer.dirty
+	toldWindow, advertisedRing uint64
+	dirty                      bool // it should hear more: listed in peer.dirty
 }
 
 // opening reports that the peer's listener has not answered.
@@ -84,8 +84,8 @@ func (s *stream) closed() bool { return s.closing >= connClosed }
 // gone reports that the stream was removed from the peer.
 func (s *stream) gone() bool { return s.closing == connRemoved }
 
-// remote reports that the peer takes nothing more.
-func (s *stream) remote() bool { return s.closing == connPeerClosed || s.closing == connBothClosed }
+// peerClosed reports that the peer takes nothing more.
+func (s *stream) peerClosed() bool { return s.closing == connPeerClosed || s.closing == connBothClosed }
 
 // quiet reports that the peer writes nothing more, and has nothing in flight.
 func (s *stream) quiet() bool { return s.recv == recvCut || s.send >= sendClosed }
@@ -122,8 +122,8 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	return s, nil
 }
 
-// deaf reports that nothing that arrives will be read.
-func (s *stream) deaf() bool { return s.closed() || s.err != nil }
+// discarding reports that nothing that arrives will be read.
+func (s *stream) discarding() bool { return s.closed() || s.err != nil }
 
 // tryRead copies the next bytes into b as far as they are there. large, if it
 // is not empty, is memory of the landing ring that the caller is to copy from
@@ -174,7 +174,7 @@ const lockedCopy = 64 << 10
 // be read if the peer had finished.
 func (s *stream) fail(err error) {
 	end := evLost
-	if s.remote() {
+	if s.peerClosed() {
 		end = evRefused
 	}
 	s.cut(err, end)
