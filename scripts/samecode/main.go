@@ -4,7 +4,7 @@
 //
 // run at the top of the repository, names the Go files of the work tree whose code differs from that of the commit BASE, and fails if
 // there are any. Comments that compilers and tools read count as code: directives (build
-// constraints among them), cgo preambles, and the output of examples.
+// constraints among them), cgo preambles, and the output of examples. It looks at Go files only.
 package main
 
 import (
@@ -112,7 +112,7 @@ func code(text []byte) (tokens []string) {
 			at := file.Line(pos)
 			inOutput = output.MatchString(literal) || inOutput && at == line+1
 			line = at
-			isPreamble := file.Offset(pos) < preamble && strings.HasPrefix(literal, "/*")
+			isPreamble := file.Offset(pos) < preamble
 			if inOutput || isPreamble || directive.MatchString(literal) {
 				tokens = append(tokens, literal)
 			}

@@ -21,6 +21,7 @@ func TestCode(t *testing.T) {
 		"a directive less":      {"package x\n\n//go:noinline\nfunc F() {}\n", "package x\n\nfunc F() {}\n", false},
 		"another output":        {"package x\nfunc ExampleF() {\n\tF()\n\t// Output:\n\t// 1\n}\n", "package x\nfunc ExampleF() {\n\tF()\n\t// Output:\n\t// 2\n}\n", false},
 		"words above an output": {"package x\nfunc ExampleF() {\n\tF() // a\n\n\t// Output: 1\n}\n", "package x\nfunc ExampleF() {\n\tF() // b\n\n\t// Output: 1\n}\n", true},
+		"another include":       {"package x\n\n// #include <a.h>\nimport \"C\"\n", "package x\n\n// #include <b.h>\nimport \"C\"\n", false},
 		"another preamble":      {"package x\n\n/*\nint a;\n*/\nimport \"C\"\n", "package x\n\n/*\nint b;\n*/\nimport \"C\"\n", false},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 // begin when the time of day is a multiple of the pause between them. Once that is long, those
 // of a side that sleeps begin half of it later: two of which one polls would only change places.
 //
-// One answer needs no trial: polling is in vain where even the longest budget ends no wait, and
-// waits are far longer. Few waits are to tell that, since it is so where many processes share the
+// One answer needs no trial: polling is in vain where it ends no wait, and waits are far longer
+// than even the longest budget. Few waits are to tell that, since it is so where many processes share the
 // processors: each has few, and all of them wait for those that poll.
 const (
 	arms = 4 // budgets to choose from, the first of which is to sleep at once
@@ -37,7 +37,7 @@ const (
 	epochWaits = 24
 	epochTime  = time.Millisecond
 	fewWaits   = 12
-	vainWaits  = 6 // that polling has ended none of
+	vainWaits  = 6 // in which somebody has polled, and that has ended none
 	longTime   = 20 * time.Millisecond
 	// pollPrice is what polling costs besides the time that passes anyway.
 	pollPrice = 0.15
@@ -102,12 +102,13 @@ type learner struct {
 	debt   time.Duration // what trials have cost, and waits since have not paid for
 
 	hits, misses   uint64 // waits that polling has ended, and others
-	tries, changes uint64 // trials, and how many of them have changed something
+	tries, changes uint64 // trials, and how often something was changed, by one or without
 }
 
 // epoch is some waits in a row.
 type epoch struct {
 	waits  int
+	polled int // in so many of these somebody has polled
 	hits   float64
 	waited time.Duration
 	costs  float64             // what the waits cost, to the power of 3/4
@@ -176,18 +177,26 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	}
 	e.waits++
 	e.waited += took
+	if polling > 0 {
+		e.polled++
+	}
 	gap := min(max(now-took-l.last, 0), mostGap)
 	l.last = now
 	// Not quite the sum: few long waits, as for a garbage collection, are not to hide the others.
 	cost := max(float64(min(took+gap, mostCost))+pollPrice*float64(min(polling, mostCost)), 1)
 	e.costs += math.Sqrt(cost * math.Sqrt(cost))
-	if e.waits >= vainWaits && l.vain() || e.waits >= fewWaits &&
+	if e.vain() || e.waits >= fewWaits &&
 		(e.isLong() || l.phase == settled && now >= l.next || l.phase == onTrial && e.cost(moved) > hopeless+l.before) {
 		l.end(now, e.cost(moved))
 		l.epoch = epoch{moved: moved}
 		return true
 	}
 	return woke
+}
+
+// vain reports that polling has ended none of the waits, which are far longer.
+func (e *epoch) vain() bool {
+	return e.polled >= vainWaits && e.hits == 0 && e.waited > time.Duration(e.waits)*mostCost
 }
 
 func (e *epoch) isLong() bool {
@@ -229,9 +238,9 @@ func (l *learner) end(now time.Duration, cost float64) {
 		l.measure(&l.epoch)
 	}
 	before, e := l.before, &l.epoch
-	switch vain := l.vain(); {
+	switch vain := e.vain(); {
 	case vain && l.polls:
-		l.settle(cost)
+		l.phase, l.before = settled, cost
 		l.change()
 		l.schedule(now)
 	case vain:
@@ -266,12 +275,6 @@ func (l *learner) end(now time.Duration, cost float64) {
 	default: // both sides have slept, and are to find each other awake
 		l.arm = arms - 1
 	}
-}
-
-// vain reports that the epoch is one of polling for as long as one may, and that waits are far longer.
-func (l *learner) vain() bool {
-	e := &l.epoch
-	return l.arm == arms-1 && e.hits == 0 && e.waited > time.Duration(e.waits)*mostCost
 }
 
 // settle ends a trial, and makes the pause before the next one longer.
