@@ -54,10 +54,7 @@ type side struct {
 }
 
 func open(t *testing.T, provider string) *side {
-	return openWith(t, ofi.Hints{Provider: provider, CQDataSize: 4})
-}
-
-func openWith(t *testing.T, hints ofi.Hints) *side {
+	hints := ofi.Hints{Provider: provider, CQDataSize: 4}
 	if hints.Provider != "shm" {
 		hints.Source = testenv.Host()
 	}
@@ -80,13 +77,9 @@ func openWith(t *testing.T, hints ofi.Hints) *side {
 	return nil
 }
 
+// pair is two endpoints that know each other.
 func pair(t *testing.T, provider string) (a, b *side) {
-	return introduce(open(t, provider), open(t, provider))
-}
-
-// introduce makes two endpoints known to each other.
-func introduce(a, b *side) (*side, *side) {
-	t := a.t
+	a, b = open(t, provider), open(t, provider)
 	var err error
 	a.peer, err = a.Insert(b.Name())
 	require.NoError(t, err)

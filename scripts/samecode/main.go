@@ -2,8 +2,8 @@
 //
 //	go run ./scripts/samecode BASE
 //
-// run at the top of the repository, names the Go files of the work tree whose code differs from that of the commit BASE, and fails if
-// there are any. Comments that compilers and tools read count as code: directives (build
+// names the Go files of the work tree whose code differs from that of the commit BASE, and fails
+// if there are any. It is run at the top of the repository. Comments that compilers and tools read count as code: directives (build
 // constraints among them), cgo preambles, and the output of examples. It looks at Go files only.
 package main
 
@@ -51,10 +51,7 @@ func differing(base string) (files []string, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for name := range strings.SplitSeq(strings.TrimSuffix(string(list)+string(added), "\x00"), "\x00") {
-		if name == "" {
-			continue
-		}
+	for name := range strings.FieldsFuncSeq(string(list)+string(added), func(r rune) bool { return r == 0 }) {
 		after, err := os.ReadFile(filepath.FromSlash(name))
 		if errors.Is(err, fs.ErrNotExist) {
 			after, err = nil, nil

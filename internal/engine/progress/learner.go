@@ -238,14 +238,14 @@ func (l *learner) end(now time.Duration, cost float64) {
 		l.measure(&l.epoch)
 	}
 	before, e := l.before, &l.epoch
-	switch vain := e.vain(); {
-	case vain && l.polls:
-		l.phase, l.before = settled, cost
-		l.change()
-		l.schedule(now)
-	case vain:
+	switch {
+	case e.vain():
 		l.settle(cost)
-		l.judge(hopeless, e.waited)
+		if l.took = e.waited; l.polls {
+			l.change()
+		} else {
+			l.judge(hopeless)
+		}
 		l.schedule(now)
 	case l.phase == onTrial:
 		l.tried, l.took = cost, e.waited
@@ -256,7 +256,7 @@ func (l *learner) end(now time.Duration, cost float64) {
 		case l.polls && e.hits < rareHits*float64(e.waits):
 			l.change()
 		case math.Abs(before-cost) < changed:
-			l.judge(l.tried-(before+cost)/2, l.took)
+			l.judge(l.tried - (before+cost)/2)
 		}
 		l.schedule(now)
 	default:
@@ -277,7 +277,7 @@ func (l *learner) end(now time.Duration, cost float64) {
 	}
 }
 
-// settle ends a trial, and makes the pause before the next one longer.
+// settle has what is usual go on, and makes the pause before the next trial longer.
 func (l *learner) settle(cost float64) {
 	l.phase, l.before = settled, cost
 	l.pause = min(2*l.pause, mostPause)
@@ -291,12 +291,11 @@ func (l *learner) schedule(now time.Duration) {
 	}
 }
 
-// judge takes in what a trial has cost more than what is usual would have, in powers of two, and how long
-// it took.
-func (l *learner) judge(more float64, took time.Duration) {
+// judge takes in what a trial has cost more than what is usual would have, in powers of two.
+func (l *learner) judge(more float64) {
 	l.tries++
 	more = max(-hopeless, min(hopeless, more))
-	l.debt += took - time.Duration(float64(took)*math.Exp2(-more))
+	l.debt += l.took - time.Duration(float64(l.took)*math.Exp2(-more))
 	l.trials.add(more)
 	if l.polls && !l.trials.below(-sleepGain, 0) || !l.polls && !l.trials.below(-pollGain, 0.5) {
 		return
