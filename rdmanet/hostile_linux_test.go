@@ -31,7 +31,8 @@ func attackAll(provider, addr string) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		name, claims, _ := strings.Cut(in.Text(), "\t")
-		fmt.Println(attackOnce(provider, addr, claims, attacks[name]))
+		answer := attackOnce(provider, addr, claims, attacks[name])
+		fmt.Println(strings.ReplaceAll(answer, "\n", "; ")) // a line for a line
 	}
 	return in.Err()
 }

@@ -39,11 +39,14 @@ func shrinking() (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	if err := unix.Fallocate(fd, 0, 0, ringSize); err != nil { // makes it as large, too
+		return 0, err
+	}
 	time.AfterFunc(rand.N(2*time.Millisecond), func() {
 		_ = unix.Ftruncate(fd, 4096)
 		_ = seal(fd)
 	})
-	return fd, errors.Join(unix.Ftruncate(fd, ringSize), unix.Fallocate(fd, 0, 0, ringSize))
+	return fd, nil
 }
 
 // sparse is a sealed file whose memory is not there: whoever touches it pays for it.

@@ -243,7 +243,9 @@ func TestSteps(t *testing.T) {
 // steps is how many peers and conns the hub looks at for each completion of a conn among n
 // others.
 func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
-	s := newStar(t, deepSim(), Config{Budget: pool.NewBudget(1 << 30), Window: 4 << 10, Ring: 4 << 10}, 0)
+	cfg := Config{Budget: pool.NewBudget(1 << 30), Window: 4 << 10, Ring: 4 << 10}
+	cfg.DeadAfter = time.Hour // those that are stopped do not end, and free anything, meanwhile
+	s := newStar(t, deepSim(), cfg, 0)
 	defer s.close(t)
 	s.cfg.Budget = nil // the spokes have their own
 	s.join(t)
