@@ -23,7 +23,7 @@ type inventory struct {
 	Choices  []choice `json:"choices"`
 }
 
-// choice is what rdmanet would choose for conns whose rendezvous has a local
+// choice is what rdmanet would choose for conns whose control connection has a local
 // address.
 type choice struct {
 	Local     netip.Addr             `json:"local"`

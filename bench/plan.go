@@ -29,7 +29,7 @@ const (
 	transportUnix     = "unix"
 	transportRDMA     = "rdma"
 	transportRsockets = "rsockets" // rstream's
-	// transportFresh is rdma with a rendezvous over TCP for every conn, where
+	// transportFresh is rdma with a control connection over TCP for every conn, where
 	// rdma has one for all conns to a peer. Only dialing shows the difference.
 	transportFresh = "rdma-noreuse"
 	// transportFar is rdma between processes that do not map each other's memory, as if they

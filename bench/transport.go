@@ -108,7 +108,7 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 	case info.Provider != f.provider:
 		return nil, errors.Join(fmt.Errorf("the conn runs over provider %q", info.Provider), c.Close())
 	case info.Reused && f.dialer.DisableReuse:
-		return nil, errors.Join(errors.New("the conn had no rendezvous of its own"), c.Close())
+		return nil, errors.Join(errors.New("the conn had no control connection of its own"), c.Close())
 	}
 	return c, nil
 }

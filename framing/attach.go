@@ -158,10 +158,10 @@ const (
 	RejectMalformed                          // the dialling side broke the protocol
 	RejectPeers                              // there are as many peers as there may be
 	RejectShmPeers                           // no provider works, one since it has as many peers as it may have
-	RejectBusy                               // too many rendezvous at a time: dial again, after a while
+	RejectBusy                               // too many handshakes at a time: dial again, after a while
 )
 
-// Reject ends a rendezvous.
+// Reject ends a handshake.
 type Reject struct {
 	Code RejectCode
 	Text string // for people, at most MaxText bytes

@@ -34,7 +34,7 @@ func ExampleHeader() {
 	// true
 }
 
-// The messages of the rendezvous carry their length before them.
+// The messages of the handshake carry their length before them.
 func ExampleAppendMessage() {
 	message, err := framing.AppendMessage(nil, framing.KindReject, &framing.Reject{
 		Code: framing.RejectUnauthorized, Text: "not on the list",

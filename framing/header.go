@@ -16,7 +16,7 @@ const (
 	// FrameVersion is that of what crosses the fabric: headers, payloads and
 	// completion data. Each Attach has it.
 	FrameVersion = 3
-	// FeatureHeartbeats: a rendezvous heartbeat brings a Ping without payload, which ends
+	// FeatureHeartbeats: a heartbeat on the control connection brings a Ping without payload, which ends
 	// an epoch and is answered once all messages of that have come.
 	FeatureHeartbeats uint64 = 1 << 0
 	// FeatureShared: a Lease may say where its ring lies in memory that both processes can
@@ -87,8 +87,8 @@ type Header struct {
 	Type   Type
 	Flags  Flags
 	Length uint16 // payload bytes behind the header
-	Peer   uint32 // the receiver's number for the sender, from the rendezvous
-	Proof  uint64 // shows that the sender took part in the rendezvous
+	Peer   uint32 // the receiver's number for the sender, from the handshake
+	Proof  uint64 // shows that the sender took part in the handshake
 	Stream uint32 // 0 for frames that concern the peer as a whole
 	Slots  uint32 // receive slots granted to the receiver so far, modulo 2^32
 	Pos    uint64 // stream position that the frame speaks of

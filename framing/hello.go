@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Limits of the rendezvous messages.
+// Limits of the handshake messages.
 const (
 	MaxOffers       = 64   // providers in a Hello
 	MaxName         = 255  // bytes of a provider's, fabric's, domain's, library's or page's name

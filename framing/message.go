@@ -5,14 +5,14 @@ import (
 	"fmt"
 )
 
-// Preamble is what each side sends first, in clear text, on a rendezvous
+// Preamble is what each side sends first, in clear text, on a control
 // connection.
 type Preamble struct {
-	Version uint8 // of the rendezvous itself: preamble, message format
+	Version uint8 // of the handshake itself: preamble, message format
 	TLS     bool  // dialling side: TLS follows; listening side: TLS is required
 }
 
-// PreambleVersion is the version of the rendezvous that this package speaks.
+// PreambleVersion is the version of the handshake that this package speaks.
 const PreambleVersion = 1
 
 // PreambleSize is the encoded size of a Preamble, in bytes.
@@ -49,10 +49,10 @@ func (p *Preamble) Decode(b []byte) error {
 	return nil
 }
 
-// Kind says what a rendezvous message is.
+// Kind says what a handshake message is.
 type Kind uint8
 
-// The rendezvous messages, in the order in which they occur.
+// The handshake messages, in the order in which they occur.
 const (
 	KindHello   Kind = iota + 1 // Hello: what a side is and offers
 	KindReject                  // Reject: the listening side gives up
@@ -74,7 +74,7 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Signal is a message of one byte: what the rendezvous connection carries once
+// Signal is a message of one byte: what the control connection carries once
 // the fabric is in use.
 type Signal uint8
 

@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// Errors of the rendezvous decoders and encoders. What they return wraps one of
+// Errors of the handshake decoders and encoders. What they return wraps one of
 // these and names the field.
 var (
 	// ErrTruncated: the input ends in the middle of a field.

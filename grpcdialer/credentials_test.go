@@ -205,9 +205,9 @@ func TestLocalCredentials(t *testing.T) {
 	})
 }
 
-// The TLS of the rendezvous is not gRPC's: peer.AuthInfo is that of gRPC's credentials, and
+// The TLS of the control connection is not gRPC's: peer.AuthInfo is that of gRPC's credentials, and
 // who the peer is stands in the ConnInfo.
-func TestRendezvousTLSIsNoAuthInfo(t *testing.T) {
+func TestControlTLSIsNoAuthInfo(t *testing.T) {
 	keys := newPKI(t)
 	onEach(t, func(t *testing.T, _ net.Listener, d *rdmanet.Dialer) {
 		lc := rdmanet.ListenConfig{Providers: d.Providers, Transport: d.Transport, TLSConfig: keys.mutual()}

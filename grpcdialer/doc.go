@@ -44,6 +44,6 @@
 // shared memory.
 //
 // What gRPC calls peer.AuthInfo comes from its own credentials, as over TCP. The TLS of
-// the rendezvous (TLSConfig of rdmanet's Dialer and ListenConfig) neither fills it nor
+// the control connection (TLSConfig of rdmanet's Dialer and ListenConfig) neither fills it nor
 // counts as transport security; ConnInfo.TLS has its state.
 package grpcdialer

@@ -18,7 +18,7 @@ var soak = flag.Bool("soak", false, "repeat what depends on timing as often as m
 
 // TestManyCallsInFlight: hundreds of conns with dozens of calls in flight each,
 // and a few with hundreds, all complete, whether they share what was met at one
-// rendezvous or have each their own.
+// control connection or have each their own.
 func TestManyCallsInFlight(t *testing.T) {
 	providers, calls := []string{"shm", "tcp;ofi_rxm"}, 1
 	if *soak {

@@ -18,7 +18,7 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.conns", "{conn}", "Conns open over a fabric.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Conns)) }},
 	{Desc: Desc{"fabricnet.tcp.conns", "{conn}", "Conns open over plain TCP.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.TCPConns)) }},
 	{Desc: Desc{"fabricnet.backlog", "{conn}", "Conns that wait for Accept.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Backlog)) }},
-	{Desc: Desc{"fabricnet.peers", "{peer}", "Processes met, on either side of the rendezvous.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Peers)) }},
+	{Desc: Desc{"fabricnet.peers", "{peer}", "Peer processes, dialed or accepted.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Peers)) }},
 	{Desc: Desc{"fabricnet.peers.refused", "{peer}", "Peers for which a provider, or a listener, had no place.", true, nil}, value: func(s *ts) uint64 { return s.PeersRefused }},
 	{Desc: Desc{"fabricnet.handshakes", "{handshake}", "Handshakes that listeners run now.", false, nil}, value: func(s *ts) uint64 { return gauge(int64(s.Handshakes)) }},
 	{Desc: Desc{"fabricnet.conns.opened", "{conn}", "Conns dialed over a fabric, or taken by a listener's backlog.", true, nil}, value: func(s *ts) uint64 { return s.Opened }},
@@ -32,13 +32,13 @@ var transport = []transportMetric{
 	{Desc: Desc{"fabricnet.memory.foreign", "By", "Memory of peers' landing rings that is mapped, for which they pay.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Foreign) }},
 	{Desc: Desc{"fabricnet.memory.mapped", "By", "Memory mapped for data: what is used, but for what is only promised.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.Mapped) }},
 	{Desc: Desc{"fabricnet.memory.peak", "By", "The most that the memory used has been.", false, nil}, value: func(s *ts) uint64 { return gauge(s.Memory.High) }},
-	{Desc: Desc{"fabricnet.rendezvous.sent", "By", "Sent on rendezvous connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.RendezvousSent }},
-	{Desc: Desc{"fabricnet.rendezvous.received", "By", "Received on rendezvous connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.RendezvousReceived }},
+	{Desc: Desc{"fabricnet.control.sent", "By", "Sent on control connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.ControlSent }},
+	{Desc: Desc{"fabricnet.control.received", "By", "Received on control connections since their handshakes.", true, nil}, value: func(s *ts) uint64 { return s.ControlReceived }},
 }
 
 var provider = []providerMetric{
 	{Desc: Desc{"fabricnet.endpoints", "{endpoint}", "Fabric endpoints open.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Endpoints)) }},
-	{Desc: Desc{"fabricnet.endpoints.worn", "{endpoint}", "Of these, those that take no more peers since dead ones hold much of them.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Worn)) }},
+	{Desc: Desc{"fabricnet.endpoints.stale", "{endpoint}", "Of these, those that take no more peers since dead ones hold much of them.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Stale)) }},
 	{Desc: Desc{"fabricnet.provider.peers", "{peer}", "Peers reached through the provider.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Peers)) }},
 	{Desc: Desc{"fabricnet.provider.conns", "{conn}", "Conns over the provider, closing ones included.", false, byProvider}, value: func(s *ps) uint64 { return gauge(int64(s.Conns)) }},
 	{Desc: Desc{"fabricnet.landing.memory", "By", "Memory mapped for what peers write by RDMA.", false, byProvider}, value: func(s *ps) uint64 { return gauge(s.LandingMemory) }},

@@ -10,8 +10,8 @@ import (
 const networkName = "rdma"
 
 // Addr is the address of one end of a Conn, or of a Listener: that of the TCP
-// rendezvous. Network and String can be passed to Dial again, and InfoOf tells of
-// the Conn. Conns that share a rendezvous have values of their own for the same
+// control connection. Network and String can be passed to Dial again, and InfoOf tells of
+// the Conn. Conns that share a control connection have values of their own for the same
 // address: compare String or AddrPort. An Addr never changes.
 type Addr struct {
 	network string
@@ -136,7 +136,7 @@ func onlyZone(ip netip.Addr) (zone string) {
 	return zone
 }
 
-// tcpNetwork translates a network's name to that of the rendezvous.
+// tcpNetwork translates a network's name to that of the control connection.
 func tcpNetwork(network string) (string, error) {
 	switch network {
 	case "rdma", "tcp":

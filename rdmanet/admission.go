@@ -12,25 +12,25 @@ import (
 	"time"
 )
 
-// What a listener lets go on at a time. A connection comes in as a stranger, and gets on:
+// What a listener lets go on at a time. A connection comes in unauthorized, and gets on:
 //
-//	state     what it has shown                what it costs          how many                  who makes room for others
-//	stranger  nothing                          a socket, a goroutine  maxHandshakes, guests     the oldest
-//	                                                                  included
-//	guest     Authorize lets it in             the same                                         the oldest, if there are no strangers
-//	unproven  it has waited for its turn       a place on a fabric    maxUnproven,              the oldest of the host with most, after
-//	                                           endpoint               maxBeginning at first     provingTime, or heardTime once it was heard
-//	                                                                                            or its host has peers, if the host is not greedy
-//	peer      its path check went through      its share of that      MaxPeers, MaxPeersPerHost one without conns: see link.letGo
-//	left      (it is over)
+//	state         what it has shown          what it costs          how many                  what makes room for others
+//	unauthorized  nothing                    a socket, a goroutine  maxHandshakes, with       the oldest leaves
+//	                                                                those that are authorized
+//	authorized    Authorize has let it in    the same               as above                  the oldest leaves, if none is unauthorized
+//	unproven      it has waited its turn     a place on a fabric    maxUnproven,              the oldest of the host with most leaves, after
+//	                                         endpoint               maxBeginning at first     provingTime, or heardTime once it was heard
+//	                                                                                          or its host has peers, if the host is not greedy
+//	admitted      its path check succeeded   its share of that      MaxPeers, MaxPeersPerHost one without conns leaves: see link.letGo
+//	left          (it is over)
 //
-// So those who speak the rendezvous, but do not reach this side over the fabric, hold 32
+// So those that complete the handshake, but do not reach this side over the fabric, hold 32
 // places for half a second for each provider, however many they are, and a place that is free goes to
 // the host which has fewest, and of these first to one that has had a peer, and last to those from
 // which others were sent away. More than 50 of them a second, from as many hosts and for
 // long, still make other dials wait: a packet filter has to help then.
 //
-// Many processes that start at once on one host are as slow as strangers, for they share its
+// Many processes that start at once on one host are as slow as attackers, since they share its
 // processors. So not all of them begin at the same time, they have more time once one of
 // them has become a peer, and who has to leave is told, and comes again. What they open over
 // shared memory they open while they wait, if there is plenty of room.
@@ -55,8 +55,8 @@ const (
 )
 
 var (
-	// errCrowded ends a handshake that newer ones have crowded out.
-	errCrowded = errors.New("too many handshakes at a time, this one was among the oldest")
+	// errTooManyHandshakes ends a handshake that newer ones have displaced.
+	errTooManyHandshakes = errors.New("too many handshakes at a time, this one was among the oldest")
 	// errUnproven ends one that others' need the place of.
 	errIgnored  = fmt.Errorf("%w: there was no place when this one wanted it", ErrBusy)
 	errUnproven = fmt.Errorf("%w: too many handshakes at a time, and over the fabric nothing came for this one", ErrBusy)
@@ -65,8 +65,8 @@ var (
 type admissionState uint8
 
 const (
-	stranger admissionState = iota
-	guest
+	unauthorized admissionState = iota
+	authorized
 	unproven
 	admitted
 	left
@@ -80,13 +80,13 @@ type admission struct {
 
 	mu sync.Mutex // a leaf; guards what follows, and the newcomers
 	// Oldest first, of *newcomer.
-	strangers, guests, unproven list.List
-	waiting                     []*newcomer // guests that want a place, the longest waiting first
-	evicted                     int         // of unproven: those that are about to leave
-	timer                       *time.Timer // looks again for places to grant; nil before it is needed
-	places, peers               map[netip.Prefix]int
-	sent                        map[netip.Prefix]int // away, to come again, by host, or -1 since a peer of it got in
-	total                       int                  // peers
+	unauthorized, authorized, unproven list.List
+	waiting                            []*newcomer // authorized ones that want a place, the longest waiting first
+	evicted                            int         // of unproven: those that are about to leave
+	timer                              *time.Timer // looks again for places to grant; nil before it is needed
+	places, peers                      map[netip.Prefix]int
+	sent                               map[netip.Prefix]int // away, to come again, by host, or -1 since a peer of it got in
+	total                              int                  // peers
 }
 
 // prover is a peer, of which may have been heard over the fabric.
@@ -141,7 +141,7 @@ func (a *admission) enter(ctx context.Context, cancel context.CancelCauseFunc, h
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	n := &newcomer{host: host, cancel: cancel}
-	n.at = a.strangers.PushBack(n)
+	n.at = a.unauthorized.PushBack(n)
 	return n, nil
 }
 
@@ -149,11 +149,11 @@ func (a *admission) enter(ctx context.Context, cancel context.CancelCauseFunc, h
 func (a *admission) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for _, l := range []*list.List{&a.strangers, &a.guests} {
+	for _, l := range []*list.List{&a.unauthorized, &a.authorized} {
 		if front := l.Front(); front != nil {
 			n := front.Value.(*newcomer)
 			a.remove(n)
-			n.cancel(errCrowded)
+			n.cancel(errTooManyHandshakes)
 			return
 		}
 	}
@@ -165,23 +165,23 @@ func (a *admission) remove(n *newcomer) {
 		return
 	}
 	switch n.state {
-	case stranger:
-		a.strangers.Remove(n.at)
-	case guest:
-		a.guests.Remove(n.at)
+	case unauthorized:
+		a.unauthorized.Remove(n.at)
+	case authorized:
+		a.authorized.Remove(n.at)
 	case unproven:
 		a.unproven.Remove(n.at)
 	}
 	n.at = nil
 }
 
-// welcome notes that Authorize has let n in: strangers make room before it does.
-func (a *admission) welcome(n *newcomer) {
+// authorize notes that Authorize has let n in: the unauthorized make room before it does.
+func (a *admission) authorize(n *newcomer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if n.state == stranger && n.at != nil {
+	if n.state == unauthorized && n.at != nil {
 		a.remove(n)
-		n.state, n.at = guest, a.guests.PushBack(n)
+		n.state, n.at = authorized, a.authorized.PushBack(n)
 	}
 }
 

@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// TestAdmission: whoever comes makes the oldest stranger leave, and guests only if
-// there is no stranger.
+// TestAdmission: whoever comes makes the oldest unauthorized one leave, and authorized ones only if
+// there is no other.
 func TestAdmission(t *testing.T) {
 	c := newAdmission(3, 9, 9)
 	soon, stop := context.WithTimeout(t.Context(), 10*time.Second)
@@ -31,29 +31,29 @@ func TestAdmission(t *testing.T) {
 		require.NoError(t, err)
 		in[name] = n
 	}
-	dropped := func(name string) bool { return errors.Is(context.Cause(ctxs[name]), errCrowded) }
+	dropped := func(name string) bool { return errors.Is(context.Cause(ctxs[name]), errTooManyHandshakes) }
 
 	for _, name := range []string{"a", "b", "c"} {
 		enter(name)
 	}
 	assert.Equal(t, 3, c.size())
-	c.welcome(in["a"])
+	c.authorize(in["a"])
 	for _, tt := range []struct{ comes, goes string }{{"d", "b"}, {"e", "c"}} {
 		enter(tt.comes)
 		assert.True(t, dropped(tt.goes), "%s goes", tt.goes)
 		assert.Equal(t, 3, c.size())
 	}
-	c.welcome(in["b"]) // too late: it has been dropped
-	c.welcome(in["e"])
-	c.welcome(in["d"])
+	c.authorize(in["b"]) // too late: it has been dropped
+	c.authorize(in["e"])
+	c.authorize(in["d"])
 	enter("f")
-	assert.True(t, dropped("a"), "the first guest goes, as there are no strangers")
+	assert.True(t, dropped("a"), "the first authorized one goes, as all are authorized")
 	for _, name := range []string{"d", "e", "f"} {
 		assert.False(t, dropped(name), name)
 		c.leave(in[name])
 	}
 	assert.Zero(t, c.size())
-	assert.Zero(t, c.strangers.Len()+c.guests.Len())
+	assert.Zero(t, c.unauthorized.Len()+c.authorized.Len())
 }
 
 // TestAdmissionEnds: who waits for the place of one that does not go at once stops

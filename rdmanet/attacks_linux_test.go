@@ -163,7 +163,7 @@ func (p *prey) errors(t *testing.T) int {
 	return n
 }
 
-// port is the one at which the provider listens: neither the rendezvous' nor one that has come
+// port is the one at which the provider listens: neither the control connection's nor one that has come
 // down from the test, since sockets of libfabric get close-on-exec late.
 func (p *prey) port(t *testing.T) int {
 	t.Helper()

@@ -14,8 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -177,7 +177,7 @@ func TestAuthorizeExits(t *testing.T) {
 func TestAuthorizeErrors(t *testing.T) {
 	_, failed := (&rdmanet.Dialer{Timeout: time.Nanosecond}).Dial("rdma", "127.0.0.1:1")
 	for _, wrapped := range []error{
-		rdmanet.ErrNotRdmanet, rdmanet.ErrVersion, rdmanet.ErrNoProvider, &rendezvous.NegotiationError{Reasons: []string{"shm: broken"}},
+		rdmanet.ErrNotRdmanet, rdmanet.ErrVersion, rdmanet.ErrNoProvider, &bootstrap.NegotiationError{Reasons: []string{"shm: broken"}},
 		rdmanet.ErrProviderUnavailable, rdmanet.ErrUnsupported, rdmanet.ErrMemory, rdmanet.ErrTooManyPeers, rdmanet.ErrClosing,
 		rdmanet.ErrMalformed, rdmanet.ErrHandshakeTimeout, rdmanet.ErrTLSHandshake, context.DeadlineExceeded, net.ErrClosed, failed,
 	} {

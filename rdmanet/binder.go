@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -32,13 +32,13 @@ type binder struct {
 	used      atomic.Bool // a conn was opened
 }
 
-var _ rendezvous.Binder = (*binder)(nil)
+var _ bootstrap.Binder = (*binder)(nil)
 
 func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	offers, unoffered, err := b.t.offers(local, b.providers)
 	if b.empty(err, unoffered) {
 		if errors.Is(err, fabric.ErrUnsupported) {
-			unoffered = []string{rendezvous.NoLibrary + err.Error()} // for the other side to know
+			unoffered = []string{bootstrap.NoLibrary + err.Error()} // for the other side to know
 		}
 		err = nil
 	}
@@ -110,14 +110,14 @@ func (b *binder) empty(err error, unoffered []string) bool {
 	return false
 }
 
-func (b *binder) Authorize(ctx context.Context, peer *rendezvous.Peer) error {
+func (b *binder) Authorize(ctx context.Context, peer *bootstrap.Peer) error {
 	if b.listener == nil {
 		return nil
 	}
 	if err := b.authorize(ctx, peer); err != nil {
 		return err
 	}
-	b.listener.admission.welcome(b.newcomer)
+	b.listener.admission.authorize(b.newcomer)
 	return b.listener.makeRoom(b.newcomer)
 }
 
@@ -126,7 +126,7 @@ var errNoAnswer = errors.New("Authorize did not return")
 
 // authorize asks the user. What does not return when ctx ends holds up no handshake but
 // this one, whose place among those that are asked it keeps.
-func (b *binder) authorize(ctx context.Context, peer *rendezvous.Peer) error {
+func (b *binder) authorize(ctx context.Context, peer *bootstrap.Peer) error {
 	ask, asking := b.listener.cfg.Authorize, b.listener.admission.asking
 	if ask == nil {
 		return nil
@@ -179,7 +179,7 @@ func (b *binder) index(provider string) int {
 	return slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == provider })
 }
 
-func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendezvous.Peer, local netip.Addr, page *rendezvous.Page) (rendezvous.Binding, error) {
+func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootstrap.Peer, local netip.Addr, page *bootstrap.Page) (bootstrap.Binding, error) {
 	i := b.index(chosen.Provider)
 	l := &link{
 		t: b.t, listener: b.listener, logger: b.logger, newcomer: b.newcomer, used: &b.used, settled: make(chan struct{}),
@@ -209,7 +209,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *rendez
 }
 
 // unmapped is why neither side maps the other's rings, nil if both do where they can.
-func (b *binder) unmapped(peer *rendezvous.Peer, page *rendezvous.Page) error {
+func (b *binder) unmapped(peer *bootstrap.Peer, page *bootstrap.Page) error {
 	switch {
 	case !b.t.maps:
 		return errors.New("Transport.DisableMappedRings, or " + mappedVariable)
@@ -221,7 +221,7 @@ func (b *binder) unmapped(peer *rendezvous.Peer, page *rendezvous.Page) error {
 	return nil
 }
 
-// rendezvousConfig is what sessions of t are run with.
-func (t *Transport) rendezvousConfig(alive net.KeepAliveConfig) rendezvous.Config {
-	return rendezvous.Config{Heartbeat: t.heartbeat(), DeadAfter: t.DeadAfter, Schedule: &t.schedule, KeepAlive: alive}
+// bootstrapConfig is what sessions of t are run with.
+func (t *Transport) bootstrapConfig(alive net.KeepAliveConfig) bootstrap.Config {
+	return bootstrap.Config{Heartbeat: t.heartbeat(), DeadAfter: t.DeadAfter, Schedule: &t.schedule, KeepAlive: alive}
 }

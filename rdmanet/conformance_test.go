@@ -389,7 +389,7 @@ func TestBothWrite(t *testing.T) {
 	onProviders(t, func(t *testing.T, pipe pipeFunc) { both(t, pipe, 64<<20) })
 }
 
-// TestTransfer moves a gibibyte: the rendezvous connection carries next to
+// TestTransfer moves a gibibyte: the control connection carries next to
 // nothing, and nearly all of it arrives by RDMA write, counted at the receiver.
 func TestTransfer(t *testing.T) {
 	const total, size = 1 << 30, 64 << 10
@@ -413,7 +413,7 @@ func TestTransfer(t *testing.T) {
 			require.EqualValues(t, total, n)
 			after := tr.Stats()
 			// One process: everything is sent and received by this Transport.
-			assert.Less(t, after.RendezvousSent+after.RendezvousReceived-before.RendezvousSent-before.RendezvousReceived, uint64(64<<10))
+			assert.Less(t, after.ControlSent+after.ControlReceived-before.ControlSent-before.ControlReceived, uint64(64<<10))
 			info := b.Info()
 			assert.EqualValues(t, total, info.LargeReceived+info.SmallReceived)
 			assert.GreaterOrEqual(t, info.LargeReceived, uint64(total/100*95), "bytes by RDMA write")

@@ -119,7 +119,7 @@ func (c *Conn) CloseRead() error { return c.err("close", c.s.CloseRead()) }
 // byte.
 func (c *Conn) CloseWrite() error { return c.err("close", c.s.CloseWrite()) }
 
-// LocalAddr is the rendezvous' local address, a *Addr, by which InfoOf finds the
+// LocalAddr is the control connection's local address, a *Addr, by which InfoOf finds the
 // conn; on plain TCP it is a *net.TCPAddr. It stays valid.
 func (c *Conn) LocalAddr() net.Addr {
 	if tcp, ok := c.s.(*tcpStream); ok {
@@ -128,9 +128,9 @@ func (c *Conn) LocalAddr() net.Addr {
 	return &c.localAddr
 }
 
-// RemoteAddr is the rendezvous' remote address, a *Addr, by which InfoOf finds the
+// RemoteAddr is the control connection's remote address, a *Addr, by which InfoOf finds the
 // conn; on plain TCP it is a *net.TCPAddr. It stays valid. Conns that share a
-// rendezvous have the same.
+// control connection have the same.
 func (c *Conn) RemoteAddr() net.Addr {
 	if tcp, ok := c.s.(*tcpStream); ok {
 		return tcp.RemoteAddr()
@@ -154,7 +154,7 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.err("set", c.s.Set
 func (c *Conn) SetLinger(sec int) error { return c.err("set", c.s.SetLinger(sec)) }
 
 // The options that follow have an effect on plain TCP only: a fabric does not
-// delay small writes, the rendezvous watches over the peer, and Transport bounds
+// delay small writes, the control connection watches over the peer, and Transport bounds
 // the memory.
 
 // SetNoDelay controls Nagle's algorithm on plain TCP; on a fabric it does nothing.

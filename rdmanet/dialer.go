@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
 // Dialer has the options of Dial. The zero value is ready to use; values that make no
@@ -23,16 +23,16 @@ import (
 // may be called concurrently.
 type Dialer struct {
 	// Timeout bounds each Dial, 0 for no limit but that of the system and of the
-	// rendezvous (10 seconds). If it is negative, Dial fails at once, as it is over: what
+	// handshake (10 seconds). If it is negative, Dial fails at once, as it is over: what
 	// is left of a program's own deadline may be.
 	Timeout time.Duration
 	// Deadline is when Dial fails at the latest; zero means none.
 	Deadline time.Time
-	// LocalAddr is the local address of the rendezvous, a *net.TCPAddr or *Addr;
+	// LocalAddr is the local address of the control connection, a *net.TCPAddr or *Addr;
 	// nil lets the system choose. The fabric uses the device that has it, unless
 	// Providers names another.
 	LocalAddr net.Addr
-	// KeepAliveConfig is for the TCP connection that Dial makes. The rendezvous
+	// KeepAliveConfig is for the TCP connection that Dial makes. The control connection
 	// has its own, shorter than DeadAfter, unless this one says Enable.
 	KeepAliveConfig net.KeepAliveConfig
 	// FallbackDelay is between the addresses of a host that has IPv4 and IPv6,
@@ -40,11 +40,11 @@ type Dialer struct {
 	// one after the other.
 	FallbackDelay time.Duration
 	// Resolver resolves names; nil means net.DefaultResolver. A name is resolved once for
-	// each rendezvous. Dials that share a peer do so every 30 seconds at most: a peer is
+	// each handshake. Dials that share a peer do so every 30 seconds at most: a peer is
 	// kept while its address is among those of the name.
 	Resolver *net.Resolver
 	// Control is called with each TCP socket before it is connected, ControlContext takes
-	// its place if both are set: see net.Dialer. They see the rendezvous and a fallback
+	// its place if both are set: see net.Dialer. They see the control connection and a fallback
 	// to TCP, never the fabric. A Dialer with Resolver, Control or ControlContext shares
 	// no peers with other Dialers.
 	Control        func(network, address string, c syscall.RawConn) error
@@ -52,7 +52,7 @@ type Dialer struct {
 	// Providers lists the libfabric providers to use, in order of preference.
 	// An entry may name a domain, that is a device, as "verbs;ofi_rxm/mlx5_0" or
 	// "tcp;ofi_rxm/eth0" do; each side names its own. Without one the fabric uses
-	// the device that has the rendezvous connection's local address, or, where
+	// the device that has the control connection's local address, or, where
 	// addresses do not tell, the first. Of several entries of a provider the
 	// first whose domain is there counts. The entry "auto" stands for the automatic
 	// choice: shared memory on one host, then RDMA hardware (cxi, efa, verbs;ofi_rxm).
@@ -67,18 +67,18 @@ type Dialer struct {
 	// AllowInsecureFallback allows FallbackTCP although TLSConfig is set, which
 	// does not protect the TCP connection that it makes.
 	AllowInsecureFallback bool
-	// TLSConfig protects the rendezvous; the listener must have one, too. An
+	// TLSConfig protects the control connection; the listener must have one, too. An
 	// empty ServerName stands for the dialed host. The bytes on the fabric are
-	// not encrypted. Each rendezvous uses a copy in which NextProtos is "fabricnet/1";
+	// not encrypted. Each handshake uses a copy in which NextProtos is "fabricnet/1";
 	// a ClientSessionCache is shared. Dials share peers if they have the same pointer.
 	TLSConfig *tls.Config
-	// DisableReuse has a rendezvous for each conn, for load balancers that
+	// DisableReuse has a control connection for each conn, for load balancers that
 	// count TCP connections. It costs milliseconds.
 	DisableReuse bool
 	// Transport is shared with other dialers and listeners; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of each rendezvous, with what ConnInfo.Refused says: at debug
+	// Logger is told of each handshake, with what ConnInfo.Refused says: at debug
 	// level, or at info level if that is not empty; of fallbacks and of peers that
 	// are lost. docs/operations.md lists the events. Nil is silent. A goroutine of its own
 	// has the Handler handle them, soon after the event, so that nothing waits for that but
@@ -179,7 +179,7 @@ type plan struct {
 }
 
 // dialKey is what dials must have in common, besides the remote address, to
-// share a rendezvous.
+// share a control connection.
 type dialKey struct {
 	local                 netip.AddrPort
 	providers, serverName string
@@ -291,7 +291,7 @@ const (
 
 // whileBusy calls f until the listener is not busy, for as long as a handshake may take.
 func whileBusy(ctx context.Context, f func() error) error {
-	last := time.Now().Add(rendezvous.DefaultTimeout)
+	last := time.Now().Add(bootstrap.DefaultTimeout)
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		err := f()
 		if !errors.Is(err, ErrBusy) || time.Now().Add(pause).After(last) {
@@ -332,9 +332,9 @@ func (p *plan) handshake(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg := p.t.rendezvousConfig(p.KeepAliveConfig)
+	cfg := p.t.bootstrapConfig(p.KeepAliveConfig)
 	if p.TLSConfig != nil {
-		cfg.TLS = rendezvous.ClientTLS(p.TLSConfig, p.key.serverName)
+		cfg.TLS = bootstrap.ClientTLS(p.TLSConfig, p.key.serverName)
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
 	if p.Fallback != FallbackNone {
@@ -342,9 +342,9 @@ func (p *plan) handshake(ctx context.Context) (*link, error) {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
-	s, b, err := rendezvous.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
+	s, b, err := bootstrap.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
 	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
-	if ctx.Err() == nil && (patient || !errors.Is(err, rendezvous.ErrMute)) {
+	if ctx.Err() == nil && (patient || !errors.Is(err, bootstrap.ErrMute)) {
 		p.t.isForeign(p.name, err)
 	}
 	if err != nil {

@@ -69,7 +69,7 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// A dial that fails in its rendezvous says where, as one that finds nobody does.
+// A dial that fails in its handshake says where, as one that finds nobody does.
 func TestHandshakeErrorSaysWhere(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error { return errors.New("no") }})
@@ -129,7 +129,7 @@ func TestDialEnds(t *testing.T) {
 				require.True(t, ok)
 				assert.Equal(t, tt.timeout, ne.Timeout())
 				assert.Zero(t, tr.Stats().Peers)
-				if name == "timeout" || tt.context != nil && name != "cancelled before" { // others are over before the rendezvous
+				if name == "timeout" || tt.context != nil && name != "cancelled before" { // others are over before the handshake
 					reason := map[bool]string{true: "timeout", false: "canceled"}[tt.timeout]
 					eventually(t, func() bool { return tr.Stats().HandshakeFailures[reason] == 1 }, reason)
 				}
@@ -216,7 +216,7 @@ func TestDisableReuse(t *testing.T) {
 			echo(t, c, s)
 			assert.Equal(t, 2, tr.Stats().Peers)
 			closeAll(t, s, c)
-			eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the rendezvous goes with its conn")
+			eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the control connection goes with its conn")
 		}
 	})
 }
@@ -405,6 +405,6 @@ func TestGoodbye(t *testing.T) {
 		closeAll(t, c, s)
 	}
 	eventually(t, func() bool { return here.Stats().Peers == 0 && there.Stats().Peers == 0 }, "all are gone")
-	assert.EqualValues(t, rounds, here.Stats().RendezvousSent)
-	assert.EqualValues(t, rounds, there.Stats().RendezvousReceived)
+	assert.EqualValues(t, rounds, here.Stats().ControlSent)
+	assert.EqualValues(t, rounds, there.Stats().ControlReceived)
 }

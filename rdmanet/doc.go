@@ -60,7 +60,7 @@
 //
 // # Security
 //
-// The rendezvous can be protected by TLS, with certificates on both sides; then
+// The control connection can be protected by TLS, with certificates on both sides; then
 // only those who passed it can open conns over a fabric. Bytes there are clear text
 // all the same, which whoever reads them can forge, and a shared-memory provider trusts every process
 // of the same user: run TLS above the conn, with tls.Client and tls.NewListener,

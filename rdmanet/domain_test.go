@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Each side uses the domain that it names, or else the one that the rendezvous is
+// Each side uses the domain that it names, or else the one that the control connection is
 // on, or else the first.
 func TestDomains(t *testing.T) {
 	device := func(domain, source string) simfabric.Personality {
@@ -71,7 +71,7 @@ func TestDomains(t *testing.T) {
 }
 
 // The software providers' domains are the network interfaces, each with addresses
-// of its own: the rendezvous may be on another one.
+// of its own: the control connection may be on another one.
 func TestRealDomains(t *testing.T) {
 	infos, err := ofifabric.New().Providers(netip.Addr{})
 	require.NoError(t, err)

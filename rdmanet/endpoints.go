@@ -92,7 +92,7 @@ func (t *Transport) maxShmPeers() int {
 }
 
 // errGenerations: there may be no more endpoints.
-var errGenerations = fmt.Errorf("all %d endpoints are %w or worn out by peers that died: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
+var errGenerations = fmt.Errorf("all %d endpoints are %w or stale, with memory that peers which died still hold: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
 // place reserves a peer for a handshake, on the oldest endpoint with its key that has few
 // enough, so that later ones come to have none left, and else on a new one, or, for want of
@@ -138,10 +138,10 @@ func (ep *endpoint) room() engine.Room {
 	}
 }
 
-// crowded reports that its peers are better off if the next one gets another endpoint.
-func (ep *endpoint) crowded() bool { return ep.refs >= ep.places() }
+// saturated reports that its peers are better off if the next one gets another endpoint.
+func (ep *endpoint) saturated() bool { return ep.refs >= ep.places() }
 
-// roomy reports that another one, which has no peers, is not needed. Between that and crowded
+// roomy reports that another one, which has no peers, is not needed. Between that and saturated
 // lies a quarter, so that a peer which comes and goes has none opened and closed each time.
 func (ep *endpoint) roomy() bool {
 	return ep.isOpen() && ep.takes() && ep.refs < ep.places()*3/4
@@ -208,12 +208,12 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	}
 	ep = es.takingLocked(key)
 	list := es.shared[key]
-	if ep != nil && (!ep.crowded() || len(list) >= maxGenerations || !es.mayAddLocked(key, 2, 0)) {
+	if ep != nil && (!ep.saturated() || len(list) >= maxGenerations || !es.mayAddLocked(key, 2, 0)) {
 		ep.refs++
 		return ep, false, nil
 	}
 	if len(list) >= maxGenerations {
-		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomStale }); i >= 0 {
+		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomAvoided }); i >= 0 {
 			list[i].refs++ // it will do for all but one or the other peer
 			return list[i], false, nil
 		}
@@ -260,15 +260,15 @@ func (es *endpoints) newOwnLocked(key endpointKey) *endpoint {
 	return ep
 }
 
-// takingLocked is the endpoint for a further peer: the oldest that is not crowded, or that
+// takingLocked is the endpoint for a further peer: the oldest that is not saturated, or that
 // with the fewest of those that take any. It is nil if none does. Those that have none left,
 // and will take none any more or are not needed, are closed.
 func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	for _, old := range slices.Clone(es.shared[key]) {
 		switch takes := old.takes(); {
-		case takes && (ep == nil || ep.crowded() && old.refs < ep.refs):
+		case takes && (ep == nil || ep.saturated() && old.refs < ep.refs):
 			ep = old
-		case old.refs == 0 && (!takes || ep.roomy()): // worn out after its last peer had gone, or needed no more
+		case old.refs == 0 && (!takes || ep.roomy()): // stale after its last peer had gone, or needed no more
 			es.retireLocked(old)
 			es.closeSoon(old)
 		}
@@ -379,7 +379,7 @@ func (es *endpoints) closeOne(ep *endpoint) {
 	if ep.engine != nil {
 		_ = ep.engine.Close() // of no use any more, whatever it says
 		s = providerStats(ep.engine.Stats())
-		s.Peers, s.Conns, s.Endpoints, s.Worn, s.LandingMemory, s.Polling.Endpoints = 0, 0, 0, 0, 0, 0
+		s.Peers, s.Conns, s.Endpoints, s.Stale, s.LandingMemory, s.Polling.Endpoints = 0, 0, 0, 0, 0, 0
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()

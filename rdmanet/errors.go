@@ -9,35 +9,35 @@ import (
 	"os"
 	"syscall"
 
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
 // Errors that those of Dial and Listen wrap, besides those of package net, of
 // the context and of the system.
 var (
 	// ErrNotRdmanet: the peer speaks another protocol.
-	ErrNotRdmanet = rendezvous.ErrNotRdmanet
+	ErrNotRdmanet = bootstrap.ErrNotRdmanet
 	// ErrVersion: the two sides have no protocol version in common.
-	ErrVersion = rendezvous.ErrVersion
+	ErrVersion = bootstrap.ErrVersion
 	// ErrNoProvider: there is no provider that works on both sides. The text
 	// has a reason for each, what the two sides have besides, and what to do.
-	ErrNoProvider = rendezvous.ErrNoProvider
+	ErrNoProvider = bootstrap.ErrNoProvider
 	// ErrUnauthorized: ListenConfig.Authorize did not welcome the dialer.
-	ErrUnauthorized = rendezvous.ErrUnauthorized
+	ErrUnauthorized = bootstrap.ErrUnauthorized
 	// ErrTLSRequired: the listener demands TLS, the dialer has no TLSConfig.
-	ErrTLSRequired = rendezvous.ErrTLSRequired
+	ErrTLSRequired = bootstrap.ErrTLSRequired
 	// ErrTLSMismatch: the dialer asks for TLS, the listener has no TLSConfig.
-	ErrTLSMismatch = rendezvous.ErrTLSMismatch
+	ErrTLSMismatch = bootstrap.ErrTLSMismatch
 	// ErrTLSHandshake: both sides have a TLSConfig, and do not agree: one of them does not
 	// take the other's certificate, say. It wraps crypto/tls's error, which tells.
-	ErrTLSHandshake = rendezvous.ErrTLSHandshake
-	// ErrMalformed: the peer broke the rendezvous protocol.
-	ErrMalformed = rendezvous.ErrMalformed
-	// ErrHandshakeTimeout: the rendezvous did not end in time. It is an
+	ErrTLSHandshake = bootstrap.ErrTLSHandshake
+	// ErrMalformed: the peer broke the handshake protocol.
+	ErrMalformed = bootstrap.ErrMalformed
+	// ErrHandshakeTimeout: the handshake did not end in time. It is an
 	// os.ErrDeadlineExceeded, too, and a context.DeadlineExceeded if it was a Dial's own
 	// time that is over.
-	ErrHandshakeTimeout = rendezvous.ErrHandshakeTimeout
+	ErrHandshakeTimeout = bootstrap.ErrHandshakeTimeout
 	// ErrProviderUnavailable: this machine does not offer the provider.
 	ErrProviderUnavailable = fabric.ErrNoProvider
 	// ErrUnsupported: there is no libfabric. It is not installed, or this program was
@@ -45,20 +45,20 @@ var (
 	// says which package is missing and where was looked.
 	ErrUnsupported = fabric.ErrUnsupported
 	// ErrMemory: Transport.MemoryLimit has no room, on either side.
-	ErrMemory = rendezvous.ErrMemory
+	ErrMemory = bootstrap.ErrMemory
 	// ErrTooManyPeers: the listener has as many peers as it may have, none of them idle: see
 	// ListenConfig.MaxPeers and MaxPeersPerHost.
-	ErrTooManyPeers = rendezvous.ErrTooManyPeers
+	ErrTooManyPeers = bootstrap.ErrTooManyPeers
 	// ErrTooManyShmPeers: shm is what the two sides share, and one of them has as many peers
 	// over it as it may have, none of them idle: see Transport.MaxShmPeers. The text says
 	// which side, and what to do: with another provider in Providers of both sides, further
 	// peers get that. It is an ErrNoProvider, too.
-	ErrTooManyShmPeers = rendezvous.ErrTooManyShmPeers
+	ErrTooManyShmPeers = bootstrap.ErrTooManyShmPeers
 	// ErrBusy: the listener has more handshakes under way than it can, and this one did not
 	// get through in its time. Dial has tried again, for ten seconds.
-	ErrBusy = rendezvous.ErrBusy
+	ErrBusy = bootstrap.ErrBusy
 	// ErrClosing: the listener is being closed.
-	ErrClosing = rendezvous.ErrClosing
+	ErrClosing = bootstrap.ErrClosing
 	// ErrConfig: a field of Dialer, ListenConfig or Transport, or an environment
 	// variable, has a value that makes no sense, or contradicts another. The text
 	// names it and says what to use. docs/tuning.md has the ranges.
@@ -159,8 +159,8 @@ var failureReasons = []struct {
 	{ErrTLSMismatch, "tls mismatch"},
 	{ErrMalformed, "malformed"},
 	{ErrClosing, "closing"},
-	{errCrowded, "crowded out"},
-	{ErrBusy, "crowded out"},
+	{errTooManyHandshakes, "busy"},
+	{ErrBusy, "busy"},
 	{context.Canceled, "canceled"},
 	{os.ErrDeadlineExceeded, "timeout"},
 	{context.DeadlineExceeded, "timeout"},

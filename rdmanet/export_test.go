@@ -98,8 +98,8 @@ func FreeOf(c *Conn) engine.Free { return c.link.ep.engine.Stats().Free }
 // Free is what FreeOf returns.
 type Free = engine.Free
 
-// Wear makes the endpoint of a conn stale, as a peer does that falls silent.
-func Wear(c *Conn) { c.link.ep.engine.Wear() }
+// Avoid has the endpoint of a conn avoided, as a peer does that falls silent.
+func Avoid(c *Conn) { c.link.ep.engine.Avoid() }
 
 // LetGo lets an idle peer of l go, however short it has been idle.
 func LetGo(l *Listener) bool {

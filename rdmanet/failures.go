@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
 // failures is what a Transport remembers of what did not work, so that it costs its time
@@ -86,7 +86,7 @@ func (t *Transport) pathFailed(key pathKey, err error) {
 	switch {
 	case errors.Is(err, engine.ErrContents):
 		first = most
-	case errors.Is(err, rendezvous.ErrSilent):
+	case errors.Is(err, bootstrap.ErrSilent):
 		first = min(firstSilence, most)
 	default:
 		return
@@ -111,19 +111,19 @@ func (t *Transport) pathFailure(key pathKey) *failure {
 	return t.failures.paths[key].recent()
 }
 
-// isForeign takes in how a rendezvous at an address has ended.
+// isForeign takes in how a handshake at an address has ended.
 func (t *Transport) isForeign(address nameKey, err error) {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrNotRdmanet) || errors.Is(err, rendezvous.ErrMute):
+	case errors.Is(err, ErrNotRdmanet) || errors.Is(err, bootstrap.ErrMute):
 		note(&t.failures.foreign, address, err, min(firstForeign, t.failureMemory()), t.failureMemory())
 	case err == nil:
 		delete(t.failures.foreign, address)
 	}
 }
 
-// knownForeign returns the error of the last rendezvous at an address, if something else
+// knownForeign returns the error of the last handshake at an address, if something else
 // than rdmanet was there lately.
 func (t *Transport) knownForeign(address nameKey) error {
 	t.failures.mu.Lock()

@@ -54,7 +54,7 @@ func both(first simfabric.Personality) *simfabric.Network {
 	return simfabric.New(simfabric.Config{Seed: 1, Personality: first, Others: []simfabric.Personality{simfabric.TCP()}})
 }
 
-// dialFresh dials without a rendezvous that is there already, and says what came of it.
+// dialFresh dials without a control connection that is there already, and says what came of it.
 func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.ConnInfo, took time.Duration) {
 	t.Helper()
 	d.DisableReuse = true

@@ -37,7 +37,7 @@ func (f Fallback) String() string {
 	return fmt.Sprintf("Fallback(%d)", int(f))
 }
 
-// maxPatience is how long a rendezvous may take that has an alternative.
+// maxPatience is how long a handshake may take that has an alternative.
 const maxPatience = 3 * time.Second
 
 // fallbackPatience leaves half of a dial's time to the alternative.

@@ -127,10 +127,10 @@ func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 
 // heartbeat waits for the next one of the only peer, and returns a time before it.
 func heartbeat(tr *rdmanet.Transport) time.Time {
-	before, had := time.Now(), tr.Stats().RendezvousReceived
+	before, had := time.Now(), tr.Stats().ControlReceived
 	for {
 		now := time.Now()
-		if tr.Stats().RendezvousReceived != had {
+		if tr.Stats().ControlReceived != had {
 			return before
 		}
 		before = now

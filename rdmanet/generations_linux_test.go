@@ -142,12 +142,12 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 				return now.SendSlots >= free.SendSlots && now.StageChunks >= free.StageChunks && now.Operations >= free.Operations*7/8
 			}, patience, 10*time.Millisecond)
 			s := tr.Stats()
-			t.Logf("%d frozen peers: free %+v before and %+v after; %d endpoints, %d of them worn; %d MiB of memory in use",
-				times, free, now, s.Providers[provider].Endpoints, s.Providers[provider].Worn, s.Memory.Used>>20)
+			t.Logf("%d frozen peers: free %+v before and %+v after; %d endpoints, %d of them stale; %d MiB of memory in use",
+				times, free, now, s.Providers[provider].Endpoints, s.Providers[provider].Stale, s.Memory.Used>>20)
 			if times >= 50 {
-				assert.NotZero(t, s.Providers[provider].Worn, "the first endpoint")
+				assert.NotZero(t, s.Providers[provider].Stale, "the first endpoint")
 			}
-			assert.LessOrEqual(t, s.Providers[provider].Endpoints, 3, "one is worn, one is wearing out, one is about to go")
+			assert.LessOrEqual(t, s.Providers[provider].Endpoints, 3, "one is stale, one is about to be, one is about to go")
 			assert.Zero(t, s.PeersRefused)
 			compare(t, rounds(3, 15), 0.7, func() float64 { return rate(other[0]) }, func() float64 { return rate(healthy[1]) })
 			closeAll(t, healthy[0], healthy[1], other[0])
@@ -187,8 +187,8 @@ func TestCrashesAmongLongLivedPeers(t *testing.T) {
 			}
 			eventually(t, func() bool { return tr.Stats().Peers == times }, "the dead are gone")
 			s := tr.Stats()
-			t.Logf("%d peers alive, as many crashed: %d endpoints, %d worn; %d MiB of memory in use",
-				times, s.Providers[provider].Endpoints, s.Providers[provider].Worn, s.Memory.Used>>20)
+			t.Logf("%d peers alive, as many crashed: %d endpoints, %d stale; %d MiB of memory in use",
+				times, s.Providers[provider].Endpoints, s.Providers[provider].Stale, s.Memory.Used>>20)
 			assert.LessOrEqual(t, s.Providers[provider].Endpoints, most)
 			assert.Zero(t, s.PeersRefused)
 			for i, c := range alive {

@@ -334,7 +334,7 @@ func (h *hostile) endTwice() error {
 	return nil
 }
 
-// foreignSignals sends something else than signals on the rendezvous connection.
+// foreignSignals sends something else than signals on the control connection.
 func foreignSignals(h *hostile) error {
 	_, err := h.tcp.Write([]byte("\x01\x01GET / HTTP/1.1"))
 	return err

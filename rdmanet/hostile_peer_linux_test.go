@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -31,7 +31,7 @@ const (
 	hostileSize = hostileOut + 1<<20
 )
 
-// hostile is a peer that has been through the rendezvous as any other, and has an
+// hostile is a peer that has been through the handshake as any other, and has an
 // endpoint of its own on which it posts what it likes. It belongs to one goroutine.
 type hostile struct {
 	provider string
@@ -48,7 +48,7 @@ type hostile struct {
 	proof   uint64
 	number  uint32 // of the listener
 	tcp     net.Conn
-	session *rendezvous.Session
+	session *bootstrap.Session
 	ended   chan error
 
 	sends    int // in flight
@@ -87,7 +87,7 @@ func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, erro
 	h.tcp = nc
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	s, _, err := rendezvous.Dial(ctx, nc, rendezvous.Config{}, h)
+	s, _, err := bootstrap.Dial(ctx, nc, bootstrap.Config{}, h)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, erro
 	return h, nil
 }
 
-// Hello, Authorize and Prepare are for the rendezvous, as are the methods that
+// Hello, Authorize and Prepare are for the handshake, as are the methods that
 // follow.
 func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 	hello := framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid())}
@@ -107,11 +107,11 @@ func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 	return hello, nil
 }
 
-func (h *hostile) Authorize(context.Context, *rendezvous.Peer) error { return nil }
+func (h *hostile) Authorize(context.Context, *bootstrap.Peer) error { return nil }
 
 func (h *hostile) Expect(framing.Offer, netip.Addr) {}
 
-func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *rendezvous.Peer, local netip.Addr, _ *rendezvous.Page) (rendezvous.Binding, error) {
+func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *bootstrap.Peer, local netip.Addr, _ *bootstrap.Page) (bootstrap.Binding, error) {
 	fab, err := ofifabric.New().Open(h.provider, local)
 	if err != nil {
 		return nil, err
@@ -156,7 +156,7 @@ func (h *hostile) Check(context.Context) error {
 
 func (h *hostile) Admit() error { return nil }
 
-func (h *hostile) Attached(s *rendezvous.Session) {
+func (h *hostile) Attached(s *bootstrap.Session) {
 	h.session = s
 	if u, ok := h.fab.(interface{ Unlink() error }); ok {
 		_ = u.Unlink()

@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestPeerTLS: each side knows whom it has met, on conns that reuse the rendezvous and
+// TestPeerTLS: each side knows whom it has met, on conns that reuse the control connection and
 // after Close as well.
 func TestPeerTLS(t *testing.T) {
 	a := newAuthority(t)

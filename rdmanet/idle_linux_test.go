@@ -48,7 +48,7 @@ func quietListener(provider, _ string) error {
 	return stayQuiet()
 }
 
-// quietDialer is the other side of each of the conns, over a rendezvous of its own.
+// quietDialer is the other side of each of the conns, over a control connection of its own.
 func quietDialer(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}, DisableReuse: true}
 	for i := range quietPeers {

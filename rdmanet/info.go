@@ -23,7 +23,7 @@ type ConnInfo struct {
 	// SmallPath and LargePath describe how this side's small and large writes travel, the
 	// latter as far as that is known: see Transport.DisableMappedRings.
 	SmallPath, LargePath string
-	// Reused: the conn did not need a rendezvous of its own.
+	// Reused: the conn did not need a control connection of its own.
 	Reused bool
 	// Fallback is why the Dialer used plain TCP; nil if it did not, also where
 	// it was the other side that chose TCP.
@@ -53,10 +53,10 @@ func (c *Conn) Info() ConnInfo {
 	return c.info(n)
 }
 
-// PeerTLS is the state of the TLS that TLSConfig has put around the rendezvous, with the
+// PeerTLS is the state of the TLS that TLSConfig has put around the control connection, with the
 // peer's certificates, as they were checked when the two processes met. It reports false
 // if there was none, and for plain TCP. The conn's own bytes do not go through that TLS: it
-// says who the peer is and, for conns that reuse a rendezvous, who it was. It works after
+// says who the peer is and, for conns that reuse a control connection, who it was. It works after
 // Close, too.
 func (c *Conn) PeerTLS() (tls.ConnectionState, bool) {
 	if c.fabric == nil || c.link.tls == nil {

@@ -14,12 +14,12 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-// link is one peer process that was met at a rendezvous: a session, and a peer
+// link is one peer process that was met in a handshake: a session, and a peer
 // on an endpoint. Conns are opened over it by the dialling side.
 //
 // It has one way to end, whatever ends it:
@@ -49,7 +49,7 @@ type link struct {
 	logger        *slog.Logger
 	abandoned     sync.Once // the logger was told
 
-	session  atomic.Pointer[rendezvous.Session]
+	session  atomic.Pointer[bootstrap.Session]
 	settled  chan struct{} // closed when the negotiation has ended
 	finished sync.Once
 
@@ -63,11 +63,11 @@ type link struct {
 }
 
 var (
-	_ rendezvous.Binding = (*link)(nil)
-	_ rendezvous.Handler = (*link)(nil)
+	_ bootstrap.Binding = (*link)(nil)
+	_ bootstrap.Handler = (*link)(nil)
 )
 
-// Local, Refused, Connect, Check, Admit, Attached and Abort are for the rendezvous.
+// Local, Refused, Connect, Check, Admit, Attached and Abort are for the handshake.
 
 func (l *link) Local() framing.Attach { return l.peer.Local() }
 
@@ -79,8 +79,8 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 
 func (l *link) Check(ctx context.Context) error {
 	err := l.peer.Check(ctx)
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, rendezvous.ErrSilent) || errors.Is(err, context.Canceled) {
-		l.ep.engine.Wear() // also where the listener has sent us away in the middle of it, to come again
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, bootstrap.ErrSilent) || errors.Is(err, context.Canceled) {
+		l.ep.engine.Avoid() // also where the listener has sent us away in the middle of it, to come again
 	}
 	return err
 }
@@ -95,19 +95,19 @@ func (l *link) Admit() error {
 	return l.listener.admission.admit(l.newcomer)
 }
 
-func (l *link) Attached(s *rendezvous.Session) {
+func (l *link) Attached(s *bootstrap.Session) {
 	if l.listener == nil {
 		l.t.pathWorks(l.path)
 	}
 	l.session.Store(s)
 	l.ep.unlink()
-	var bell engine.Bell
+	var doorbell engine.Doorbell
 	if page := s.Page(); page != nil && l.ep.fab.Waiter() == nil {
-		bell = engine.Bell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring}
+		doorbell = engine.Doorbell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring}
 	}
-	l.peer.Attached(bell)
-	if bell.Ring != nil && bell.Rouse() {
-		bell.Ring() // for frames that were sent before there was a bell
+	l.peer.Attached(doorbell)
+	if doorbell.Ring != nil && doorbell.Disarm() {
+		doorbell.Ring() // for frames that were sent before there was a doorbell
 	}
 	close(l.settled)
 	if l.ep.own {
@@ -131,7 +131,7 @@ func (l *link) Heartbeat() { l.peer.Heartbeat(l.features&framing.FeatureHeartbea
 
 func (l *link) Ended(err error) {
 	l.end(err)
-	if l.ep.own && !errors.Is(err, rendezvous.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // it may have died without
+	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // it may have died without
 		shmdir.Clean(shmdir.Dir)
 		time.AfterFunc(dyingTime, func() { l.t.spawn(func() { shmdir.Clean(shmdir.Dir) }) })
 	}
@@ -165,8 +165,8 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 // none, the connection belongs to the handshake, which may go on to another
 // provider.
 func (l *link) lost(err error, cut int) {
-	if l.wears(err) {
-		l.ep.engine.Wear()
+	if l.leavesStale(err) {
+		l.ep.engine.Avoid()
 	}
 	l.t.spawn(func() {
 		l.t.links.drop(l)
@@ -178,18 +178,18 @@ func (l *link) lost(err error, cut int) {
 	})
 }
 
-// wears reports whether the peer was lost without the provider's knowledge, so that
+// leavesStale reports whether the peer was lost without the provider's knowledge, so that
 // what that holds of it stays. When a process dies its connections do, too. The
 // listening side need not care: the next dial comes from another endpoint.
-func (l *link) wears(err error) bool {
+func (l *link) leavesStale(err error) bool {
 	switch {
 	case l.listener != nil || l.session.Load() == nil:
 		return false
-	case errors.Is(err, rendezvous.ErrGoodbye): // it may have lost us
+	case errors.Is(err, bootstrap.ErrGoodbye): // it may have lost us
 		conns, _ := l.peer.Idle()
 		return conns > 0
 	}
-	return errors.Is(err, rendezvous.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) ||
+	return errors.Is(err, bootstrap.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) ||
 		errors.Is(err, engine.ErrSilent) || errors.Is(err, engine.ErrMissing)
 }
 
@@ -205,7 +205,7 @@ func (l *link) finish() {
 		if l.ep.own && l.ep.engine.Stats().Abandoned > 0 {
 			l.tellAbandoned()
 		}
-		var wire rendezvous.Stats
+		var wire bootstrap.Stats
 		if s := l.session.Load(); s != nil {
 			_ = s.Close()
 			wire = s.Stats()
@@ -269,7 +269,7 @@ func (l *link) letGo() bool {
 
 // endIdle ends an accepted link that has no conns. It reports whether it did.
 func (l *link) endIdle() bool {
-	if l.session.Load() == nil || !l.peer.EndIdle(rendezvous.ErrGoodbye) {
+	if l.session.Load() == nil || !l.peer.EndIdle(bootstrap.ErrGoodbye) {
 		return false
 	}
 	l.finish()
@@ -278,7 +278,7 @@ func (l *link) endIdle() bool {
 
 // discard ends a link in good order.
 func (l *link) discard() {
-	l.end(rendezvous.ErrGoodbye)
+	l.end(bootstrap.ErrGoodbye)
 	l.finish()
 }
 
@@ -308,7 +308,7 @@ func (l *link) unused() {
 	}
 }
 
-// open opens a conn to the listener that was met at the rendezvous. Where that has not let
+// open opens a conn to the listener that was met in the handshake. Where that has not let
 // this side in after all, it says why.
 func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	s := l.session.Load()

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 )
 
 // links is a Transport's links of both sides, and what finds those that dials can use: see
@@ -13,7 +13,7 @@ import (
 type links struct {
 	t *Transport
 
-	// mu is a leaf: nothing of the engine or the rendezvous is called with it held, since
+	// mu is a leaf: nothing of the engine or of bootstrap is called with it held, since
 	// it is taken within their callbacks. It guards what follows, the bookkeeping of each
 	// dialed link, and each flight.
 	mu      sync.Mutex
@@ -69,7 +69,7 @@ func (ls *links) dropLocked(l *link) {
 }
 
 // forget removes a link and keeps its counters.
-func (ls *links) forget(l *link, wire rendezvous.Stats) {
+func (ls *links) forget(l *link, wire bootstrap.Stats) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.all, l)
@@ -89,7 +89,7 @@ func (ls *links) count(out *TransportStats) {
 			wire.Received += more.Received
 		}
 	}
-	out.RendezvousSent, out.RendezvousReceived = wire.Sent, wire.Received
+	out.ControlSent, out.ControlReceived = wire.Sent, wire.Received
 }
 
 // unuse ends a dial's use of a link.

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 )
 
 const (
@@ -21,7 +21,7 @@ const (
 	DefaultMaxPeers = 8192
 	// DefaultMaxPeersPerHost is how many of them are from one host.
 	DefaultMaxPeersPerHost = 512
-	// DefaultHandshakeTimeout bounds each rendezvous.
+	// DefaultHandshakeTimeout bounds each handshake.
 	DefaultHandshakeTimeout = 10 * time.Second
 )
 
@@ -36,7 +36,7 @@ type PeerInfo struct {
 // ListenConfig has the options of Listen. The zero value is ready to use; values that
 // make no sense are an ErrConfig. It must not be changed while Listen runs.
 type ListenConfig struct {
-	// KeepAliveConfig is for the TCP connections. The rendezvous has its own,
+	// KeepAliveConfig is for the TCP connections. The control connection has its own,
 	// shorter than DeadAfter, unless this one says Enable.
 	KeepAliveConfig net.KeepAliveConfig
 	// Backlog is how many conns may wait for Accept, up to 1<<20; further ones are
@@ -60,7 +60,7 @@ type ListenConfig struct {
 	AcceptTCP bool
 	// Control is called with the TCP socket before it is bound, as in net.ListenConfig.
 	Control func(network, address string, c syscall.RawConn) error
-	// TLSConfig protects the rendezvous: dialers without TLS are refused. The
+	// TLSConfig protects the control connection: dialers without TLS are refused. The
 	// bytes on the fabric are not encrypted. Listen copies it, as net/http does: keys for
 	// session tickets are changed through GetConfigForClient. NextProtos, there as well, is
 	// replaced by "fabricnet/1": clients that speak other protocols only are refused.
@@ -72,8 +72,8 @@ type ListenConfig struct {
 	// handshake is over, whatever Authorize returns and even if it does not; Close does
 	// not wait for it. Calls that do not return keep others waiting once there are 64.
 	Authorize func(ctx context.Context, peer PeerInfo) error
-	// HandshakeTimeout bounds each rendezvous, at least a millisecond, 0 for
-	// DefaultHandshakeTimeout. A rendezvous over shared memory takes some 2 milliseconds, or
+	// HandshakeTimeout bounds each handshake, at least a millisecond, 0 for
+	// DefaultHandshakeTimeout. A handshake over shared memory takes some 2 milliseconds, or
 	// 10 if an endpoint has to be opened.
 	HandshakeTimeout time.Duration
 	// MaxPeers bounds how many peer processes the listener has at a time, whatever the
@@ -178,7 +178,7 @@ func overTCP(nc net.Conn) error {
 // start listens on ln, at an address in zone, and closes it if it fails.
 func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener, zone string) (net.Listener, error) {
 	l := newListener(t, lc, ln)
-	l.cfg.TLSConfig = rendezvous.ServerTLS(lc.TLSConfig)
+	l.cfg.TLSConfig = bootstrap.ServerTLS(lc.TLSConfig)
 	l.addr.ap = inZone(l.addr.ap, zone)
 	offers, _, err := t.offers(localIP(l.addr), lc.Providers)
 	var unusable error // why plain TCP is all that can be served

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 )
 
 // Listener accepts conns. All methods may be called concurrently.
@@ -68,7 +68,7 @@ func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 	return l
 }
 
-// Addr is the rendezvous address, a *Addr.
+// Addr is the address of the control connections, a *Addr.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
 // Accept waits for the next conn and returns it, a *Conn. It fails with
@@ -253,7 +253,7 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 	// Close must then leave alone.
 	stop := context.AfterFunc(l.ctx, func() {
 		if !b.used.Load() {
-			cancel(rendezvous.ErrClosing)
+			cancel(bootstrap.ErrClosing)
 		}
 	})
 	defer stop()
@@ -263,10 +263,10 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 			return
 		}
 	}
-	cfg := l.t.rendezvousConfig(l.cfg.KeepAliveConfig)
+	cfg := l.t.bootstrapConfig(l.cfg.KeepAliveConfig)
 	cfg.TLS, cfg.Timeout = l.cfg.TLSConfig, limit
 	b.nc = nc
-	s, binding, err := rendezvous.Accept(ctx, nc, cfg, b)
+	s, binding, err := bootstrap.Accept(ctx, nc, cfg, b)
 	if err != nil {
 		l.failed(nc, err)
 		return
@@ -281,7 +281,7 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, plain bool) {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	deadline, _ := ctx.Deadline()
-	fabric, replay, err := rendezvous.Sniff(nc, deadline)
+	fabric, replay, err := bootstrap.Sniff(nc, deadline)
 	switch {
 	case !stop():
 		err = context.Cause(ctx) // whatever Sniff says of a closed connection

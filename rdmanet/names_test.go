@@ -258,7 +258,7 @@ func TestNamesOfReplacedPeers(t *testing.T) {
 	assert.Equal(t, 2, s.lookups())
 }
 
-// The rendezvous is at the address that answers; the others of the name are tried.
+// The control connection is to the address that answers; the others of the name are tried.
 func TestNamesWithSeveralAddresses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		addrs           []string

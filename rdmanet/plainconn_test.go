@@ -18,7 +18,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// greeting begins as a rendezvous does, and is no longer than what a listener looks at:
+// greeting begins as a handshake does, and is no longer than what a listener looks at:
 // an accepted conn has all of it to yield again.
 const greeting = "RDgreet!"
 

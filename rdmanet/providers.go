@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 )
 
 // automatic lists the providers that are used without being named, best first: what
@@ -150,7 +150,7 @@ func nothing(err error, wishes []wish, unoffered []string) error {
 	if len(unoffered) > 0 {
 		text += "; not offered: " + strings.Join(unoffered, ", ")
 	}
-	return fmt.Errorf("%w: %s; %s", err, text, rendezvous.Remedy(nil))
+	return fmt.Errorf("%w: %s; %s", err, text, bootstrap.Remedy(nil))
 }
 
 // unoffered names what is here and would be offered if it were named.
@@ -237,7 +237,7 @@ func names(infos []fabric.ProviderInfo) string {
 
 // hostID is equal for processes on one host, and zero where nothing tells.
 // Containers on one host share the boot id; whether they share memory, and may use
-// it, is found out with the page of the rendezvous.
+// it, is found out with the page of the handshake.
 func hostID() (id [16]byte) {
 	for _, file := range []string{"/proc/sys/kernel/random/boot_id", "/etc/machine-id"} {
 		if b, err := os.ReadFile(file); err == nil && len(b) > 0 {

@@ -288,7 +288,7 @@ func TestRedialAfterSilence(t *testing.T) {
 	}
 	c, s := dial()
 	echo(t, c, s)
-	eventually(t, func() bool { return there.Stats().RendezvousReceived > 0 }, "a heartbeat: the handshake is over")
+	eventually(t, func() bool { return there.Stats().ControlReceived > 0 }, "a heartbeat: the handshake is over")
 	mute.Store(true)
 	untilReset(t, c)
 	mute.Store(false)

@@ -83,7 +83,7 @@ func TestRefused(t *testing.T) {
 			if tt.refused != "" {
 				level = "level=INFO"
 			}
-			for i, want := range []int{1 + tt.taken, 1} { // rendezvous
+			for i, want := range []int{1 + tt.taken, 1} { // handshakes
 				assert.EventuallyWithT(t, func(t *assert.CollectT) {
 					assert.Equal(t, want, strings.Count(logs[i].String(), "connected with a peer"), logs[i].String())
 				}, patience, time.Millisecond)

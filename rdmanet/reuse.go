@@ -21,7 +21,7 @@ type flightKey struct {
 	dialKey
 }
 
-// errSameListener: a new rendezvous met the listener that refuses already.
+// errSameListener: a new handshake met the listener that refuses already.
 var errSameListener = errors.New("the listener is still the same")
 
 // flight is a handshake that several dials wait for. It ends early when all of

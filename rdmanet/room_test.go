@@ -23,7 +23,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 		simfabric.Personality
 		full string // what is said when there is no room
 	}{
-		"receive slots":  {few, "all 16 endpoints are full or worn out"},
+		"receive slots":  {few, "all 16 endpoints are full or stale"},
 		"peers over shm": {simfabric.Shm(), "Transport.MaxShmPeers"},
 	} {
 		// dial has here dial that many servers, one after the other.
@@ -156,9 +156,9 @@ func TestLastPlace(t *testing.T) {
 	}
 }
 
-// TestStaleEndpoints: those to which a peer has fallen silent are used again where there
+// TestAvoidedEndpoints: those to which a peer has fallen silent are used again where there
 // may be no others, and closed when they have no peers left.
-func TestStaleEndpoints(t *testing.T) {
+func TestAvoidedEndpoints(t *testing.T) {
 	const generations = 16
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	hub := rdmanet.NewTransport(n)
@@ -170,7 +170,7 @@ func TestStaleEndpoints(t *testing.T) {
 		t.Cleanup(func() { there.Close() })
 		a, b := meet(t, &rdmanet.Dialer{Transport: hub}, listen(t, rdmanet.ListenConfig{Transport: there}))
 		echo(t, a, b)
-		rdmanet.Wear(a)
+		rdmanet.Avoid(a)
 		conns = append(conns, a, b)
 		require.Equal(t, min(i+1, generations), endpoints())
 	}

@@ -13,7 +13,7 @@ import (
 
 // An endpoint of this process that has been closed cannot be met any more:
 // libfabric would find it all the same, and crash.
-func TestTwinIsGone(t *testing.T) {
+func TestSelfPairIsGone(t *testing.T) {
 	f := ofifabric.New()
 	open := func() *selfPair {
 		ep, err := f.Open("shm", netip.Addr{})

@@ -28,8 +28,8 @@ import (
 
 func init() { roles["besiegers"] = besiegers }
 
-// besiegers attack a listener's rendezvous, its admission and, over shm, what it maps,
-// until their standard input ends: fifty a second speak the rendezvous and never the
+// besiegers attack a listener's handshake, its admission and, over shm, what it maps,
+// until their standard input ends: fifty a second complete the handshake and never use the
 // fabric, and four at a time say what they should not.
 func besiegers(provider, addr string) error {
 	ctx, cancel := context.WithCancel(context.Background())
@@ -55,7 +55,7 @@ func besiegers(provider, addr string) error {
 	return err
 }
 
-// liar goes some way through a rendezvous and then breaks it.
+// liar goes some way through a handshake and then breaks it.
 func liar(provider, addr string) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 2, byte(rand.N(250)), byte(1+rand.N(250)))}, Timeout: patience}
 	nc, err := d.Dial("tcp", addr)
@@ -125,7 +125,7 @@ func falseHello(provider string) *framing.Hello {
 	return h
 }
 
-// TestSiege: whatever strangers say at the rendezvous, and however many they are, a good
+// TestSiege: whatever strangers say in the handshake, and however many they are, a good
 // client's conn goes on, new ones come, and what the strangers took returns.
 func TestSiege(t *testing.T) {
 	for _, provider := range realProviders {

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -15,7 +15,7 @@ type TransportStats struct {
 	Conns    int // open over a fabric, those that wait for Accept included
 	TCPConns int // open over plain TCP
 	Backlog  int // conns that wait for Accept
-	Peers    int // processes met, on either side of the rendezvous
+	Peers    int // peer processes, dialed or accepted
 	// Opened is how many conns were dialed, over a fabric, or taken by a listener's
 	// backlog. Refused is how many listeners have refused: the backlog was full, or
 	// the memory budget.
@@ -39,9 +39,9 @@ type TransportStats struct {
 	// EventsDropped is how many events loggers have not been told of, since they were too
 	// slow: up to 256 events wait for a logger, 128 of them at debug level.
 	EventsDropped uint64
-	// RendezvousSent and RendezvousReceived are bytes on the TCP connections
+	// ControlSent and ControlReceived are bytes on the TCP connections
 	// since their handshakes.
-	RendezvousSent, RendezvousReceived uint64
+	ControlSent, ControlReceived uint64
 }
 
 // MemoryStats says how much of the memory budget is used, in bytes: Limit is MemoryLimit, Used
@@ -56,11 +56,11 @@ type ProviderStats struct {
 	// may be open for the next. Over other providers peers that are reached from one local address
 	// share one, until it has so many that those which are busy would get too few receives,
 	// or peers that died hold too much of it; there are up to 16 beside each other then.
-	// Worn is how many of them take no more peers for the latter reason, or since they have
+	// Stale is how many of them take no more peers for the latter reason, or since they have
 	// heard nobody for long, and are closed when the last has gone.
-	Endpoints, Worn int
-	Peers           int
-	Conns           int // closing ones included
+	Endpoints, Stale int
+	Peers            int
+	Conns            int // closing ones included
 	// LandingMemory is the bytes mapped for what peers write by RDMA or by copies. It is given
 	// back when the conns of a peer have been idle for up to three seconds.
 	LandingMemory int64
@@ -133,7 +133,7 @@ type Stalls struct {
 
 func providerStats(s engine.Stats) ProviderStats {
 	return ProviderStats{
-		Endpoints: 1, Worn: s.Worn, Peers: s.Peers, Conns: s.Streams, LandingMemory: s.Landing,
+		Endpoints: 1, Stale: s.Stale, Peers: s.Peers, Conns: s.Streams, LandingMemory: s.Landing,
 		PeersLost: s.PeersLost, FramesSent: s.FramesSent, FramesReceived: s.FramesReceived,
 		Abandoned: s.Abandoned, FramesDropped: s.FramesDropped, FramesStray: s.FramesStray, WritesStray: s.WritesStray, FramesHeld: s.FramesHeld,
 		Violations: s.Violations, RDMAWrites: s.RDMAWrites, RDMABytesReceived: s.RDMAReceived,
@@ -156,7 +156,7 @@ func polling(s engine.Stats) Polling {
 
 func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	s.Endpoints += o.Endpoints
-	s.Worn += o.Worn
+	s.Stale += o.Stale
 	s.Peers += o.Peers
 	s.Conns += o.Conns
 	s.LandingMemory += o.LandingMemory
@@ -213,7 +213,7 @@ type counters struct {
 	failed       map[string]uint64
 	pathFailures map[string]uint64 // by provider
 	fellBack     map[string]uint64
-	onWire       rendezvous.Stats // of ended sessions
+	onWire       bootstrap.Stats // of ended sessions
 }
 
 func (c *counters) init() {
@@ -228,7 +228,7 @@ func (c *counters) add(m map[string]uint64, reason string) {
 }
 
 // keepWire keeps what an ended session has counted.
-func (c *counters) keepWire(s rendezvous.Stats) {
+func (c *counters) keepWire(s bootstrap.Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.onWire.Sent += s.Sent
@@ -236,7 +236,7 @@ func (c *counters) keepWire(s rendezvous.Stats) {
 }
 
 // wire is what ended sessions have counted.
-func (c *counters) wire() rendezvous.Stats {
+func (c *counters) wire() bootstrap.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.onWire

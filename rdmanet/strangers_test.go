@@ -19,7 +19,7 @@ import (
 )
 
 // muteFabric opens endpoints that send what says allows, and nothing if it is nil: whoever
-// has one speaks the rendezvous and never gets through the path check.
+// has one completes the handshake and never gets through the path check.
 type muteFabric struct {
 	fabric.Fabric
 	says func(fabric.Op) bool
@@ -124,7 +124,7 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	assert.Less(t, p99, bound)
 	assert.LessOrEqual(t, len(out), outMost, "%v", out)
 	assert.Less(t, peers, 40, "peers, the unproven included")
-	assert.NotZero(t, there.Stats().HandshakeFailures["crowded out"])
+	assert.NotZero(t, there.Stats().HandshakeFailures["busy"])
 	eventually(t, func() bool { return there.Stats().Handshakes == 0 }, "no handshakes are left")
 	here.Close()
 	eventually(t, func() bool { return there.Stats().Peers == 0 }, "no peers are left")
@@ -134,7 +134,7 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	}, "memory returns")
 }
 
-// TestStrangers: who speaks the rendezvous but not the fabric keeps nobody out.
+// TestStrangers: what completes the handshake but does not use the fabric keeps nobody out.
 func TestStrangers(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Verbs(), simfabric.Net()} {
 		t.Run(p.Provider, func(t *testing.T) {

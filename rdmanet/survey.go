@@ -11,7 +11,7 @@ import (
 )
 
 // ProviderInfo describes a provider in one of its domains, as it would serve conns
-// whose rendezvous has a certain local address.
+// whose control connection has a certain local address.
 type ProviderInfo struct {
 	Provider string // libfabric's name
 	Domain   string // a device; "" if the provider is not there
@@ -43,7 +43,7 @@ type ProviderInfo struct {
 
 // Providers describes the providers that this machine has, and those that rdmanet
 // would use but for what Reason says, in order of preference, with those that
-// would not be used behind. local is the local address of the rendezvous; the zero
+// would not be used behind. local is the local address of the control connection; the zero
 // Addr stands for any. providers is as in Dialer.Providers. To find out what works
 // it opens an endpoint of each, one after the other, and closes it again: that can
 // take seconds. It fails if ctx ends, with ErrUnsupported, and with

@@ -24,7 +24,7 @@ func certificates(t *testing.T) (server, client *tls.Config) {
 	return &tls.Config{Certificates: s.TLS.Certificates}, &tls.Config{RootCAs: pool}
 }
 
-func TestRendezvousTLS(t *testing.T) {
+func TestHandshakeTLS(t *testing.T) {
 	server, client := certificates(t)
 	tr := simulated(t, simfabric.TCP())
 	seen := make(chan bool, 1)

@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
-	"github.com/seed202c38ff/fabricnet/internal/rendezvous"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -22,8 +22,8 @@ import (
 const (
 	// DefaultMemoryLimit is in bytes.
 	DefaultMemoryLimit       = pool.DefaultLimit
-	DefaultHeartbeatInterval = rendezvous.DefaultHeartbeat
-	DefaultDeadAfter         = rendezvous.DefaultDeadAfter
+	DefaultHeartbeatInterval = bootstrap.DefaultHeartbeat
+	DefaultDeadAfter         = bootstrap.DefaultDeadAfter
 	DefaultIdlePeerTimeout   = 30 * time.Second
 	// DefaultMaxShmPeers is what DefaultMemoryLimit allows: half of it, in endpoints.
 	DefaultMaxShmPeers = DefaultMemoryLimit / 2 / shmPeerMemory
@@ -119,7 +119,7 @@ type Transport struct {
 	conns   atomic.Int64
 
 	counters  counters
-	schedule  rendezvous.Schedule // of the sessions
+	schedule  bootstrap.Schedule // of the sessions
 	links     links
 	endpoints endpoints
 	events    eventQueues
@@ -128,7 +128,7 @@ type Transport struct {
 	hands   sync.WaitGroup // handshakes of both sides
 	tasks   sync.WaitGroup // goroutines that take links apart
 
-	// mu is a leaf: nothing of the engine or the rendezvous is called with it
+	// mu is a leaf: nothing of the engine or of bootstrap is called with it
 	// held, since it is taken within their callbacks.
 	mu        sync.Mutex
 	closed    bool
@@ -265,14 +265,14 @@ func (t *Transport) Close() error {
 }
 
 // shutdown ends, in this order, listeners with their handshakes (listener.go), links (links.go,
-// link.go), each with its session (rendezvous/session.go), and endpoints (endpoints.go), each
+// link.go), each with its session (bootstrap/session.go), and endpoints (endpoints.go), each
 // with its memory (engine/endpoint.go, engine/shutdown.go).
 func (t *Transport) shutdown() {
 	t.mu.Lock()
 	t.closed = true
 	listeners := keys(t.listeners)
 	t.mu.Unlock()
-	t.cancel(rendezvous.ErrClosing)
+	t.cancel(bootstrap.ErrClosing)
 	for _, l := range listeners {
 		_ = l.Close()
 		l.served.Wait() // if somebody else closes it

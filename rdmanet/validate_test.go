@@ -138,7 +138,7 @@ func TestDialerFields(t *testing.T) {
 		"local TCP address":      {rdmanet.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}}, "", ""},
 		"local address":          {rdmanet.Dialer{LocalAddr: new(rdmanet.Addr)}, "", ""},
 		"no local address":       {rdmanet.Dialer{LocalAddr: (*rdmanet.Addr)(nil)}, "LocalAddr", "it is a nil *Addr"},
-		"other local address":    {rdmanet.Dialer{LocalAddr: &net.UDPAddr{}}, "LocalAddr", "a *net.UDPAddr is no address of a rendezvous; use a *net.TCPAddr or an *Addr"},
+		"other local address":    {rdmanet.Dialer{LocalAddr: &net.UDPAddr{}}, "LocalAddr", "a *net.UDPAddr is no address of a control connection; use a *net.TCPAddr or an *Addr"},
 		"providers":              {rdmanet.Dialer{Providers: []string{"shm", "verbs;ofi_rxm/mlx5_0", "sockets", "tcp;ofi_rxm"}}, "", ""},
 		"misspelt provider":      {rdmanet.Dialer{Providers: []string{"tcp;ofi_rxm", "tpc"}}, "Providers", `unknown provider "tpc"; known are auto, shm, cxi, efa, `},
 		"what is there":          {rdmanet.Dialer{Providers: []string{"tpc"}}, "Providers", `; this machine offers tcp;ofi_rxm`},

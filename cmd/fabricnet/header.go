@@ -54,7 +54,7 @@ func writeHeader(c net.Conn, r route, limit time.Duration) error {
 	return c.SetWriteDeadline(time.Time{})
 }
 
-// plain has the address of a fabric's rendezvous as what it is, one of TCP.
+// plain has the address of a fabric's control connection as what it is, one of TCP.
 func plain(a net.Addr) net.Addr {
 	if at, ok := addrPort(a); ok {
 		return net.TCPAddrFromAddrPort(at)

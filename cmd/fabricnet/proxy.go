@@ -17,7 +17,7 @@ import (
 // proxy connects conns to an endpoint. Its fields must not be changed while it serves.
 type proxy struct {
 	to     endpoint
-	dialer *rdmanet.Dialer // one, so that conns to one server share a rendezvous
+	dialer *rdmanet.Dialer // one, so that conns to one server share a control connection
 	admission
 	limits
 	log       *slog.Logger

@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// tlsFiles are PEM files. Certificate and key are read anew for each rendezvous, so that
+// tlsFiles are PEM files. Certificate and key are read anew for each handshake, so that
 // renewed ones count without a restart.
 type tlsFiles struct {
 	cert, key, ca, clientCA, serverName string
@@ -124,7 +124,7 @@ func (a *admission) network(from net.Addr) bool {
 	return ok && a.networks.contain(at.Addr())
 }
 
-// addrPort is for the addresses of TCP and of a fabric's rendezvous.
+// addrPort is for the addresses of TCP and of a fabric's control connection.
 func addrPort(a net.Addr) (netip.AddrPort, bool) {
 	if a, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
 		return a.AddrPort(), a.AddrPort().IsValid()

@@ -103,7 +103,7 @@ func (c *counters) all() uint64 {
 	return n
 }
 
-// Certificates that are renewed on disk count from the next rendezvous on. What is no
+// Certificates that are renewed on disk count from the next handshake on. What is no
 // certificate is noticed at the start.
 func TestCertificateFiles(t *testing.T) {
 	ca := newAuthority(t)

@@ -156,7 +156,7 @@ func ratio(quota, period string) float64 {
 	return q / p
 }
 
-// filesPerPeer is about how many files a peer process takes: the rendezvous'
+// filesPerPeer is about how many files a peer process takes: the control connection's
 // connection, and over shared memory two FIFOs, two locked files, and a socket or two
 // of the provider.
 const filesPerPeer = 8

@@ -46,8 +46,8 @@ func TestUnproven(t *testing.T) {
 	assert.True(t, b.Heard())
 
 	require.NoError(t, a.Check(ctx))
-	a.Attached(Bell{})
-	b.Attached(Bell{})
+	a.Attached(Doorbell{})
+	b.Attached(Doorbell{})
 	c, err := a.Open(ctx, 1)
 	require.NoError(t, err)
 	s := <-accepted

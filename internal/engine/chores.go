@@ -47,7 +47,7 @@ func (c *core) chores() (again bool) {
 	c.discard(c.leftover...)
 	c.leftover = nil
 	c.updateRoom() // receives that were not there may be back
-	return again || c.failing.reused > 0 || c.unusedMaps > 0 || c.burying() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
+	return again || c.failing.reused > 0 || c.unusedMaps > 0 || c.releasing() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
 // checkProgress counts the looks in a row at which nothing had moved that was sent to
@@ -86,7 +86,7 @@ func (p *peer) checkPending() (dead bool) {
 
 // busy reports that chores has something to watch.
 func (c *core) busy() bool {
-	return c.failing.reused > 0 || c.posted || c.unusedMaps > 0 || c.pends > 0 || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.burying() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
+	return c.failing.reused > 0 || c.posted || c.unusedMaps > 0 || c.pends > 0 || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.releasing() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
 		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck()
 }
 

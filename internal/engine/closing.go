@@ -113,7 +113,7 @@ func (s *stream) sendReset() {
 // tryRemove forgets a stream that the user has closed, once neither side can
 // have a write in flight and each knows that of the other.
 func (s *stream) tryRemove() {
-	if s.closed() && s.writing == 0 && !s.finDue && (s.quiet() || s.peerClosed() && s.recv == recvEOF) {
+	if s.closed() && s.writing == 0 && !s.finAckDue && (s.quiet() || s.peerClosed() && s.recv == recvEOF) {
 		s.remove()
 	}
 }
@@ -155,7 +155,7 @@ func (p *peer) checkCloses() {
 // finished takes a Fin frame in.
 func (s *stream) finished(pos uint64, closed bool) error {
 	if s.recv == recvCut { // by a Reset that overtook it
-		s.finDue = true
+		s.finAckDue = true
 		s.ackFin()
 		return nil
 	}
@@ -163,7 +163,7 @@ func (s *stream) finished(pos uint64, closed bool) error {
 		return fmt.Errorf("%w: stream ends at %d, and at %d", errProtocol, pos, s.rcvNxt)
 	}
 	recvMoves.move(&s.recv, evFin)
-	s.finPos, s.finDue = pos, true
+	s.finPos, s.finAckDue = pos, true
 	s.dropClaim()
 	if closed && closeMoves.move(&s.closing, evPeerClosed) {
 		s.dropPending()
@@ -198,10 +198,10 @@ func (s *stream) endLease() {
 
 // ackFin answers the peer's Fin when its conditions hold.
 func (s *stream) ackFin() {
-	if !s.finDue || s.gone() || s.peerClosed() && s.writing > 0 || s.rcvNxt != s.finPos && !s.discarding() {
+	if !s.finAckDue || s.gone() || s.peerClosed() && s.writing > 0 || s.rcvNxt != s.finPos && !s.discarding() {
 		return
 	}
-	s.finDue = false
+	s.finAckDue = false
 	f := ctlFrame{t: framing.TypeFinAck, stream: s.id, pos: s.finPos}
 	if s.peerClosed() {
 		f.flags = framing.FlagClosed
@@ -225,7 +225,7 @@ func (s *stream) finAcked(closed bool) {
 // wasReset takes a Reset frame in.
 func (s *stream) wasReset(code framing.ResetCode) {
 	s.cut(resetError(code, s.opening()), evRefused)
-	s.finDue = true
+	s.finAckDue = true
 	s.dropPending()
 	s.dropHeld()
 	s.endLease()

@@ -64,7 +64,7 @@ type PeerConfig struct {
 // better from that why its conn is not taken.
 const NoAnswer = ^framing.ResetCode(0)
 
-// Defaults of Config, and sizes that peers learn at rendezvous.
+// Defaults of Config, and sizes that peers learn at handshake.
 const (
 	DefaultWindow = 64 << 10
 	DefaultRing   = 1 << 20

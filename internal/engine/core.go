@@ -78,7 +78,7 @@ type core struct {
 	pends        int     // send slots in which data waits for peers' receive slots
 	blocked      int     // streams in the blocked lists of all peers
 	awake        int     // writers that were woken from there, and are not back yet
-	graves       graves
+	quarantine   quarantine
 	capacity
 	lost  map[*peer]struct{} // peers that have failed and still have streams
 	held  bool               // a tail waits for more: a peer with a doorbell has no others beside it
@@ -252,7 +252,7 @@ func (c *core) account(p *peer, posted, n int) {
 		}
 		p.moved, c.posted = true, true
 		p.unstall()
-		if p.bell.Ring != nil && !p.rung {
+		if p.doorbell.Ring != nil && !p.rung {
 			p.rung = true
 			c.rang = append(c.rang, p)
 		}

@@ -261,17 +261,17 @@ func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
 
 // tell notes that a frame which is being built carries the stream's credits.
 func (s *stream) tell() (window, ring uint64) {
-	s.toldWindow, s.advertisedRing = s.window(), s.largeRel
+	s.advertisedWindow, s.advertisedRing = s.window(), s.largeRel
 	if l := s.inLease; l != nil {
 		l.advertised = l.unread.read
 	}
-	return s.toldWindow, s.advertisedRing
+	return s.advertisedWindow, s.advertisedRing
 }
 
 // readSmall notes that n bytes of small data were consumed.
 func (s *stream) readSmall(n int) {
 	s.smallRead += uint64(n)
-	if s.window()-s.toldWindow >= uint64(s.win)/2 {
+	if s.window()-s.advertisedWindow >= uint64(s.win)/2 {
 		s.markDirty()
 	}
 }

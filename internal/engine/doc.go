@@ -19,7 +19,7 @@
 // and stream.takeLanded put it in line, and stream.tryRead copies it out.
 //
 // What a stream is at, and how it ends, is in states.go and closing.go; what the dead leave
-// behind, and whether an endpoint takes further peers, in graves.go and room.go; what only
+// behind, and whether an endpoint takes further peers, in quarantine.go and room.go; what only
 // time makes due in chores.go; whether the fabric still brings messages in heartbeat.go; the end of the endpoint in shutdown.go.
 //
 // Four budgets bound what a sender may have under way, and none is tied to

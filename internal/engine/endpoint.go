@@ -119,12 +119,12 @@ func (e *Endpoint) leave() {
 	kick := e.poller.Note(progress.Report{
 		Refused: c.stuck(), Flying: c.flying > 0, Held: c.held, Work: c.stats.Posted + c.stats.Reaped,
 	})
-	chores, crowded := !e.choring.Load() && c.busy(), len(c.probes.waiting) > 0
+	chores, probing := !e.choring.Load() && c.busy(), len(c.probes.waiting) > 0
 	var ring func()
 	for _, p := range c.rang {
 		p.rung = false
-		if p.bell.Rouse() { // everything is posted; endpoints with doorbells have one peer
-			ring = p.bell.Ring
+		if p.doorbell.Disarm() { // everything is posted; endpoints with doorbells have one peer
+			ring = p.doorbell.Ring
 			c.stats.DoorbellsRung++
 		}
 	}
@@ -147,7 +147,7 @@ func (e *Endpoint) leave() {
 	if chores {
 		e.choresSoon()
 	}
-	if crowded && e.evicting.CompareAndSwap(false, true) {
+	if probing && e.evicting.CompareAndSwap(false, true) {
 		e.evicts.Reset(probeTurn)
 	}
 }
@@ -158,7 +158,7 @@ func (e *Endpoint) doChores() {
 	if e.poller.Closing() {
 		return
 	}
-	e.bury()
+	e.releaseQuarantine()
 	e.enter()
 	again := e.core.chores()
 	e.leave()
@@ -307,17 +307,17 @@ func (p *Peer) Checked() bool {
 	return p.p.probe.state == probePassed
 }
 
-// Bell wakes a peer process whose provider has nothing to wait on.
-type Bell = progress.Bell
+// Doorbell wakes a peer process whose provider has nothing to wait on.
+type Doorbell = progress.Doorbell
 
-// Attached says that both sides are up. bell wakes the peer where the provider
+// Attached says that both sides are up. doorbell wakes the peer where the provider
 // has nothing to wait on.
-func (p *Peer) Attached(bell Bell) {
+func (p *Peer) Attached(doorbell Doorbell) {
 	p.e.enter()
-	if bell.Own != nil {
-		p.e.poller.SetBell(&bell) // first: a write that is held back needs it
+	if doorbell.Own != nil {
+		p.e.poller.SetDoorbell(&doorbell) // first: a write that is held back needs it
 	}
-	p.p.bell = bell
+	p.p.doorbell = doorbell
 	p.p.proved()
 	p.e.leave()
 	p.join.Do(p.e.poller.Joined)
@@ -350,7 +350,7 @@ func (e *Endpoint) beat(p *peer) {
 // drainTime is how long Lost and Quit go on taking in what arrives, at most.
 const drainTime = 5 * time.Millisecond
 
-// Lost ends the peer after its rendezvous connection has ended. What has
+// Lost ends the peer after its control connection has ended. What has
 // arrived before that is taken in first: a peer that closed its conns and
 // exited has lost nothing.
 func (p *Peer) Lost(err error) { p.end(err, false) }
@@ -409,7 +409,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, err
 	}
 	e := p.e
-	e.poller.Rouse()
+	e.poller.Disarm()
 	defer e.poller.WatchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
 	if !e.enterBefore(ctx) {
 		return nil, ctx.Err()

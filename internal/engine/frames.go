@@ -147,7 +147,7 @@ func (p *peer) sendCredits() bool {
 	for p.dirty.len() > 0 && n+framing.CreditSize <= len(room) {
 		s := p.dirty.pop()
 		s.dirty = false
-		if s.gone() || s.toldWindow == s.window() && s.advertisedRing == s.largeRel {
+		if s.gone() || s.advertisedWindow == s.window() && s.advertisedRing == s.largeRel {
 			continue // another frame told it meanwhile
 		}
 		e := framing.Credit{Stream: s.id}

@@ -429,7 +429,7 @@ func (sc *scene) passTime(r *reader) {
 		for _, mem := range ready {
 			require.NoError(sc.t, mem.Retire())
 		}
-		c.buried(ready)
+		c.keepUnreleased(ready)
 		c.chores()
 		c.flush()
 	}

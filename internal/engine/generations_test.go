@@ -89,7 +89,7 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 			assert.NoError(t, a.SetLinger(0))
 			assert.NoError(t, b.SetLinger(0))
 			_, _ = a.Close(), b.Close()
-			t.Logf("%d endpoints were worn out", len(s.olds))
+			t.Logf("%d endpoints were stale", len(s.olds))
 			assert.NotEmpty(t, s.olds)
 		})
 	}

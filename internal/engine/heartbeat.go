@@ -9,11 +9,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// Heartbeats over the fabric. The rendezvous tells that a peer lives; whether the fabric
+// Heartbeats over the fabric. The control connection tells that a peer lives; whether the fabric
 // brings its messages, and all of them, is another matter: strangers at the port of a software
 // provider can take all posted receives, or a peer's connection, and a provider may lose a
 // message, without an error (docs/security.md). So each side counts what it sends, in epochs
-// that alternate between odd and even. A heartbeat of the rendezvous ends one, and a Ping
+// that alternate between odd and even. A heartbeat of the control connection ends one, and a Ping
 // says how many messages have been sent in all that were odd, or even; a Pong that as many have
 // come. Only then may the next epoch end. So the count is exact under load, in whatever order
 // messages arrive.
@@ -44,7 +44,7 @@ var ErrMissing = errors.New("fabric has lost messages of the peer")
 
 // heartbeat is what is known of one peer by heartbeats.
 type heartbeat struct {
-	coming atomic.Bool   // one has come over the rendezvous, and is about to be taken in; set without the lock
+	coming atomic.Bool   // one has come over the control connection, and is about to be taken in; set without the lock
 	at     time.Time     // when the last one was
 	frames uint32        // that have come, and writes with completion data
 	heard  uint32        // of these, as of then
@@ -71,7 +71,7 @@ type heartbeat struct {
 }
 
 // leastBeat is how often heartbeats are taken in at most, however often a peer sends them: a
-// rendezvous does so half as often (minHeartbeat), to a peer whose DeadAfter is the shortest.
+// control connection does so half as often (minHeartbeat), to a peer whose DeadAfter is the shortest.
 const leastBeat = 10 * time.Millisecond
 
 // beat takes in that the peer lives.

@@ -42,7 +42,7 @@ func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 	return posted + n, reaped, err
 }
 
-// beating is a link whose rendezvous brings heartbeats, or not.
+// beating is a link whose control connection brings heartbeats, or not.
 type beating struct {
 	*link
 	ends [2]*stolen
@@ -91,7 +91,7 @@ func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Dur
 	return b
 }
 
-// beat is what a rendezvous brings both sides: that the other lives, or has given it up.
+// beat is what a control connection brings both sides: that the other lives, or has given it up.
 func (l *link) beat() {
 	switch {
 	case l.a.lost():

@@ -41,7 +41,7 @@ func TestLosses(t *testing.T) {
 		b.net.Lose(0)
 		lost := time.Now()
 		b.untilLost()
-		b.beat() // a rendezvous tells the other side at once
+		b.beat() // a control connection tells the other side at once
 		traffic.Wait()
 		assert.LessOrEqual(t, time.Since(lost), b.dead)
 		var errs []error

@@ -217,7 +217,7 @@ func (m *model) finish() {
 	m.hasten()
 	m.tellLosses()
 	m.settle()
-	for range 6 { // idle leases come back, the dead are buried
+	for range 6 { // idle leases come back, the memory of dead peers is given back
 		m.tick(2 * choreTime)
 		m.doChores()
 		m.settle()
@@ -377,7 +377,7 @@ func dumpPeer(c *core, p *peer) string {
 		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closing %d, waiting %v\n",
 			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closing, s.wr.waiting)
 		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v claim %d state %d, ends at %d, to be answered %v, err %v waiting %v\n",
-			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.claim, s.recv, s.finPos, s.finDue, s.err, s.rd.waiting)
+			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.claim, s.recv, s.finPos, s.finAckDue, s.err, s.rd.waiting)
 	}
 	return out
 }

@@ -12,7 +12,7 @@ import (
 )
 
 var (
-	errOutside  = errors.New("the rendezvous connection has ended")
+	errOutside  = errors.New("the control connection has ended")
 	errInjected = errors.New("injected by the model")
 )
 
@@ -86,13 +86,13 @@ func (m *model) faultOfNone(h *host) {
 	m.net.Fail(h.fab, 0, errInjected)
 }
 
-// hangUp ends a pair's rendezvous connection.
+// hangUp ends a pair's control connection.
 func (m *model) hangUp(p *pair) {
 	m.note("hang up", nil, p.id, 0)
 	p.fail(m.rng.IntN(2), errOutside)
 }
 
-// fail ends a side's peer, as the rendezvous does when its connection ends.
+// fail ends a side's peer, as the session does when the control connection ends.
 func (p *pair) fail(side int, err error) {
 	p.mayFail = true
 	h := p.hosts[side]
@@ -108,7 +108,7 @@ func (p *pair) fail(side int, err error) {
 	h.e.leave()
 }
 
-// lost is PeerConfig.Lost: the rendezvous connection is then closed, of which the
+// lost is PeerConfig.Lost: the control connection is then closed, of which the
 // other side hears later.
 func (m *model) lost(p *pair, side int, err error) {
 	m.note("lost", nil, p.id, side)

@@ -11,7 +11,7 @@ import (
 // sockets and writes that go on when nobody wants them any more.
 func (m *model) makeCruel(o *options) {
 	o.cruel, o.faults, o.restless = pick(m, 5, 20, 50), 50, 10
-	o.hosts, o.bells, o.alive, o.conns = max(o.hosts, 3), false, max(o.alive, 5), max(o.conns, 40)
+	o.hosts, o.doorbells, o.alive, o.conns = max(o.hosts, 3), false, max(o.alive, 5), max(o.conns, 40)
 	o.size, o.eager, o.most = max(o.size, 15), 112, max(o.most, 16)
 	o.sim.LateWrites, o.sim.Socket = true, pick(m, 2<<10, 16<<10, 64<<10)
 	o.sim.Delay, o.sim.Straggle = pick(m, 0, 5, 20, 40), pick(m, 0, 0.3)
@@ -93,7 +93,7 @@ func (m *model) thaw(all bool) {
 
 // join is a host that comes later than the others, and meets one of them.
 func (m *model) join() {
-	alone := m.opt.bells && m.opt.hosts == 2 && !m.opt.both // writes may be held back
+	alone := m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both // writes may be held back
 	if alone || m.opt.sim.PerPeer || len(m.hosts) >= m.opt.hosts+8 {
 		return
 	}

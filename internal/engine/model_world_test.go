@@ -20,7 +20,7 @@ type options struct {
 	cfg       Config
 	hosts     int
 	both      bool // every two hosts dial each other
-	bells     bool
+	doorbells bool
 	maps      bool // landing rings are mapped by those who write to them
 	steps     int  // before everything ends
 	conns     int  // opened in all
@@ -49,7 +49,7 @@ func (m *model) randomOptions() options {
 	// In most seeds nearly all calls are long enough for RDMA.
 	sizes := pick(m, [2]int{8, 112}, [2]int{10, 112}, [2]int{12, 112}, [2]int{12, 300}, [2]int{15, 112}, [2]int{17, 112}, [2]int{17, 0})
 	o.size, o.eager = sizes[0], sizes[1]
-	o.bells = o.sim.PerPeer || m.oneIn(3)
+	o.doorbells = o.sim.PerPeer || m.oneIn(3)
 	o.maps = m.oneIn(3)
 	if o.sim.PerPeer {
 		o.hosts, o.both = 2, false
@@ -122,7 +122,7 @@ type host struct {
 	fab      fabric.Endpoint
 	e        *Endpoint
 	c        *core
-	bell     Bell
+	doorbell Doorbell
 	budget   *pool.Budget
 	next     *host  // the same process's, which takes peers in this one's place
 	hogged   int64  // of it, by nobody in particular
@@ -187,13 +187,13 @@ func (m *model) newHost() *host {
 	h.e = endpointOf(h.c)
 	h.e.pause = h.pause
 	m.check(h.e.poller.Acquire(), "somebody else polls")
-	h.bell = Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32)}
-	h.e.poller.SetBell(&h.bell)
+	h.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32)}
+	h.e.poller.SetDoorbell(&h.doorbell)
 	m.hosts = append(m.hosts, h)
 	return h
 }
 
-// connect makes a and b peers, as a rendezvous does. It returns nil if one of
+// connect makes a and b peers, as a handshake does. It returns nil if one of
 // them has no room.
 func (m *model) connect(a, b *host) *pair {
 	p := &pair{m: m, id: len(m.pairs), hosts: [2]*host{a, b}, opening: map[uint32]*modelConn{}}
@@ -238,7 +238,7 @@ func (m *model) connect(a, b *host) *pair {
 			h.e.leave()
 			continue
 		}
-		if err != nil { // the rendezvous gives both up
+		if err != nil { // the handshake gives both up
 			m.check(errors.Is(err, errInjected), "inserting an address: %v", err)
 			p.mayFail = true
 			h.c.fail(me, err)
@@ -253,8 +253,8 @@ func (m *model) connect(a, b *host) *pair {
 			Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(eager),
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
-		if m.opt.bells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
-			me.bell.Own = h.bell.Own
+		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
+			me.doorbell.Own = h.doorbell.Own
 		}
 		h.e.leave()
 	}
@@ -307,7 +307,7 @@ func (h *host) pause(w *waiter) {
 	h.m.pause(w)
 }
 
-// heartbeat is one of all peers whose processes run, as a rendezvous brings it.
+// heartbeat is one of all peers whose processes run, as a control connection brings it.
 func (m *model) heartbeat(h *host) {
 	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
 	for _, p := range m.pairs {
@@ -328,7 +328,7 @@ func (m *model) doChores() {
 			continue
 		}
 		h.choresAt = time.Time{}
-		h.e.bury()
+		h.e.releaseQuarantine()
 		h.e.enter()
 		again := h.c.chores()
 		h.e.leave()

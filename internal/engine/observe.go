@@ -47,8 +47,8 @@ func (e *Endpoint) snapshot() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Free = e.core.left()
-	if r := e.Room(); r == RoomWorn || r == RoomMute {
-		s.Worn = 1
+	if r := e.Room(); r == RoomStale || r == RoomMute {
+		s.Stale = 1
 	}
 	for _, p := range e.core.order {
 		if !p.cfg.itself {

@@ -105,7 +105,7 @@ func resetConns(t testing.TB, conns ...*Conn) {
 }
 
 // connect makes peers of the two, with doorbells if they are in one host's memory.
-func (l *link) connect(bells bool) (err error) {
+func (l *link) connect(doorbells bool) (err error) {
 	var memory [2]func(pool.SharedName) (*pool.Slab, error)
 	if l.maps != nil {
 		memory[0], memory[1] = l.maps(l.ea.core.cfg.Budget), l.maps(l.eb.core.cfg.Budget)
@@ -122,13 +122,13 @@ func (l *link) connect(bells bool) (err error) {
 	if err == nil {
 		err = l.a.Check(ctx)
 	}
-	var both [2]Bell
-	if bells {
+	var both [2]Doorbell
+	if doorbells {
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
-		// A doorbell comes from the goroutine that reads the rendezvous
+		// A doorbell comes from the goroutine that reads the control connection
 		// connection, never from the one that rings.
-		both[0] = Bell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }}
-		both[1] = Bell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }}
+		both[0] = Doorbell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }}
+		both[1] = Doorbell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }}
 	}
 	l.a.Attached(both[0])
 	l.b.Attached(both[1])

@@ -36,7 +36,7 @@ type peer struct {
 	sendCredit
 	outgoing
 	held
-	doorbell
+	waking
 	inLanding
 	pathCheck
 	peerStreams
@@ -83,10 +83,10 @@ type held struct {
 	flying int // operations
 }
 
-// doorbell is how the peer is woken.
-type doorbell struct {
-	bell Bell
-	rung bool // listed in core.rang
+// waking is how the peer is woken.
+type waking struct {
+	doorbell Doorbell
+	rung     bool // listed in core.rang
 }
 
 // inLanding is what the peer writes to, and how it says that it has.
@@ -232,7 +232,7 @@ func (c *core) fail(p *peer, err error) {
 		c.stats.PeersLost++
 	}
 	c.lost[p] = struct{}{}
-	p.buryLanding() // first: what is in use now may be written to
+	p.quarantineLanding() // first: what is in use now may be written to
 	p.loseMapped()
 	p.dropTail()
 	p.unstall()

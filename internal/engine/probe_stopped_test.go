@@ -32,7 +32,7 @@ func TestPathCheckBesideStopped(t *testing.T) {
 		require.NoError(t, err)
 		listener, err := b.e.NewPeer(PeerConfig{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second) // rendezvous: twice its patience
+		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second) // the handshake: twice its patience
 		defer cancel()
 		require.NoError(t, errors.Join(dialer.Connect(ctx, listener.Local()), listener.Connect(ctx, dialer.Local())))
 		assert.NoError(t, dialer.Check(ctx))

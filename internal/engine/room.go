@@ -8,13 +8,13 @@ import (
 
 // Room says whether an endpoint takes further peers.
 //
-//	state       takes         moved there                                          until
-//	RoomOpen    yes           at first, and by the end of what follows
-//	RoomStale   if none does  Wear: the provider holds what is stale of some peer  never
-//	RoomFull    no            newPeer: the receive queue has no place left         a peer goes, or gives back
-//	RoomWorn    no            count: dead peers hold more than a quarter           that completes
-//	RoomMute    no            fail: nothing has come of any peer for long          never
-//	RoomClosed  no            it broke down, or was closed                         never
+//	state        takes         moved there                                       until
+//	RoomOpen     yes           at first, and by the end of what follows
+//	RoomAvoided  if none does  Avoid: the provider holds leftovers of some peer  never
+//	RoomFull     no            newPeer: the receive queue has no place left      a peer goes, or gives back
+//	RoomStale    no            count: dead peers hold more than a quarter        that completes
+//	RoomMute     no            fail: nothing has come of any peer for long       never
+//	RoomClosed   no            it broke down, or was closed                      never
 //
 // What comes later in the table counts. Who has the endpoints opens another one beside
 // those that take none, and closes such a one when its last peer has gone: only that ends
@@ -24,9 +24,9 @@ type Room uint8
 // The states of Room.
 const (
 	RoomOpen Room = iota
-	RoomStale
+	RoomAvoided
 	RoomFull
-	RoomWorn
+	RoomStale
 	RoomMute
 	RoomClosed
 )
@@ -35,12 +35,12 @@ const (
 // so that it may be asked for with any held.
 func (e *Endpoint) Room() Room { return Room(e.core.room.Load()) }
 
-// Wear makes the endpoint stale: what its provider still holds of a peer, such as a TCP
-// connection that was cut (tcp;ofi_rxm) or the numbers of packets (udp;ofi_rxd), would stand
-// in the way of a new dial between the same two endpoints.
-func (e *Endpoint) Wear() {
-	e.core.stale.Store(true)
-	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
+// Avoid has new peers use another endpoint, if there is one: what the provider still holds of
+// a peer, such as a TCP connection that was cut (tcp;ofi_rxm) or the numbers of packets
+// (udp;ofi_rxd), would stand in the way of a new dial between the same two endpoints.
+func (e *Endpoint) Avoid() {
+	e.core.avoided.Store(true)
+	e.core.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomAvoided))
 }
 
 // Places is for how many peers an endpoint has receives, of which its queue takes so many,
@@ -58,20 +58,20 @@ func (c *core) updateRoom() {
 	case c.mute:
 		r = RoomMute
 	case c.dead.tooMuch(c):
-		r = RoomWorn
+		r = RoomStale
 	case c.attr.RxDepth-c.kept-len(c.failing.late)-c.spoken() < LeastSlots:
 		r = RoomFull
 	}
 	c.room.Store(uint32(r))
-	if r == RoomOpen && c.stale.Load() { // Wear may be called at the same time
-		c.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomStale))
+	if r == RoomOpen && c.avoided.Load() { // Avoid may be called at the same time
+		c.room.CompareAndSwap(uint32(RoomOpen), uint32(RoomAvoided))
 	}
 }
 
 // capacity is what decides whether the endpoint takes further peers.
 type capacity struct {
 	room        atomic.Uint32 // a Room; stored with the lock, read without
-	stale       atomic.Bool   // Wear was called, without the lock
+	avoided     atomic.Bool   // Avoid was called, without the lock
 	mute        bool          // see isMute
 	attached    int           // peers that are on trial no more
 	heardAt     time.Time     // when the last heartbeat came of a peer that has been heard since the one before
@@ -102,7 +102,7 @@ const keptMost = 1 << 30
 // they have of slots and chunks is made up for.
 func (t *deadHold) tooMuch(c *core) bool {
 	bytes := t.frames*eagerFrame + t.chunks*stepSize + t.lent
-	return t.flying > c.attr.TxDepth/4 || int64(bytes) > c.cfg.Budget.Stats().Limit/4 || c.graves.bytes > keptMost
+	return t.flying > c.attr.TxDepth/4 || int64(bytes) > c.cfg.Budget.Stats().Limit/4 || c.quarantine.bytes > keptMost
 }
 
 // deadLooks is how many times chores looks at what a peer has left behind: when it was

@@ -69,8 +69,8 @@ func (s *star) join(t testing.TB) {
 	require.NoError(t, a.Connect(ctx, b.Local()))
 	require.NoError(t, b.Connect(ctx, a.Local()))
 	require.NoError(t, a.Check(ctx))
-	a.Attached(Bell{})
-	b.Attached(Bell{})
+	a.Attached(Doorbell{})
+	b.Attached(Doorbell{})
 	s.spokes, s.peers, s.hubs, s.accept = append(s.spokes, spoke), append(s.peers, a), append(s.hubs, b), append(s.accept, accept)
 }
 

@@ -53,7 +53,7 @@ func (c *core) registered() []registered {
 
 // deregister withdraws all registrations.
 func (c *core) deregister() (err error) {
-	for _, mem := range c.graves.all() {
+	for _, mem := range c.quarantine.all() {
 		err = errors.Join(err, mem.Deregister())
 	}
 	for slab := range c.slabs {
@@ -129,10 +129,10 @@ func (c *core) closeWaste() {
 
 // free gives all memory back, once nobody uses it.
 func (c *core) free() {
-	for _, mem := range c.graves.all() {
+	for _, mem := range c.quarantine.all() {
 		_ = mem.Close()
 	}
-	c.graves = graves{}
+	c.quarantine = quarantine{}
 	c.closeRings()
 	c.closeWaste()
 	for _, r := range c.registered() {

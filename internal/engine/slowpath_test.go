@@ -249,7 +249,7 @@ func TestNewcomersBesideSilentPeer(t *testing.T) {
 		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint { return e })
 		require.NoError(t, err)
 		fe := l.ea.fab
-		l.net.Freeze(fe) // hostile: its rendezvous goes on
+		l.net.Freeze(fe) // hostile: its control connection goes on
 		open := func() *Endpoint {
 			fe, err := l.net.Open(simfabric.TCP().Provider, netip.Addr{})
 			require.NoError(t, err)

@@ -7,7 +7,7 @@ type Stats struct {
 	Provider       string
 	Peers          int    // up or coming up
 	Free           Free   // now
-	Worn           int    // 1 if it takes no more peers: see RoomWorn, RoomMute
+	Stale          int    // 1 if it takes no more peers: see RoomStale, RoomMute
 	PeersLost      uint64 // ended, for any reason
 	Streams        int    // conns that hold state, closing ones included
 	FramesSent     uint64

@@ -22,7 +22,7 @@ type stream struct {
 
 	sending
 	receiving
-	toldCredits
+	advertisedCredits
 }
 
 // sending is the half of a stream that goes out.
@@ -49,7 +49,7 @@ type sending struct {
 type receiving struct {
 	recv      recvState
 	finPos    uint64 // where the stream ends, once that is known
-	finDue    bool   // the peer's Fin, or Reset, is to be answered
+	finAckDue bool   // the peer's Fin, or Reset, is to be answered
 	rd        waiter
 	rcvNxt    uint64 // everything before it has arrived
 	segs      segments
@@ -69,10 +69,10 @@ type receiving struct {
 	directN   int    // bytes put there
 }
 
-// toldCredits is what the peer has last heard of our credits.
-type toldCredits struct {
-	toldWindow, advertisedRing uint64
-	dirty                      bool // it should hear more: listed in peer.dirty
+// advertisedCredits is what the peer has last heard of our credits.
+type advertisedCredits struct {
+	advertisedWindow, advertisedRing uint64
+	dirty                            bool // it should hear more: listed in peer.dirty
 }
 
 // opening reports that the peer's listener has not answered.
@@ -178,7 +178,7 @@ func (s *stream) fail(err error) {
 		end = evRefused
 	}
 	s.cut(err, end)
-	s.finDue, s.writing = false, 0
+	s.finAckDue, s.writing = false, 0
 	s.dropHeld()
 	s.rd.signal()
 	s.wr.signal()

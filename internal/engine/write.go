@@ -166,7 +166,7 @@ func (s *stream) countLarge(n int) {
 func (p *peer) holding() bool {
 	t := &p.tail
 	s := t.stream
-	if p.bell.Own == nil || t.src.slots == 0 || !s.mayData() || s.grant != grantHeld {
+	if p.doorbell.Own == nil || t.src.slots == 0 || !s.mayData() || s.grant != grantHeld {
 		return false
 	}
 	// Others must be able to go on meanwhile.

@@ -200,7 +200,7 @@ type ProviderInfo struct {
 
 // Fabric opens endpoints.
 type Fabric interface {
-	// Providers lists what can be opened for a rendezvous connection whose
+	// Providers lists what can be opened for a control connection whose
 	// local address is src, in the library's own order, each domain of each
 	// provider once.
 	Providers(src netip.Addr) ([]ProviderInfo, error)

@@ -9,12 +9,12 @@ func (p *Poller) arm() {
 		case p.waiter != nil:
 			p.armSleeper()
 			return
-		case p.bell.Load() == nil || p.joining.Load() > 0:
+		case p.doorbell.Load() == nil || p.joining.Load() > 0:
 			p.Poll()
 			p.pollLater()
 			return
 		default:
-			again = p.armBell()
+			again = p.armDoorbell()
 		}
 	}
 }
@@ -32,13 +32,13 @@ func (p *Poller) armSleeper() {
 	p.wakeDeep() // who posted while we were the owner has left it to us
 }
 
-// armBell leaves the queue to the doorbell, or reports that it must be tried again:
+// armDoorbell leaves the queue to the doorbell, or reports that it must be tried again:
 // flag, full fence, one more poll, then sleep; the peer posts, full fence, looks at the
 // flag. Swap is the fence.
-func (p *Poller) armBell() (again bool) {
-	bells := p.bells.Load()
-	b := p.bell.Load()
-	b.Own.Swap(bellAsleep)
+func (p *Poller) armDoorbell() (again bool) {
+	doorbells := p.doorbells.Load()
+	b := p.doorbell.Load()
+	b.Own.Swap(doorbellAsleep)
 	p.sched.step()
 	if p.has(flying) { // or Note, which has reported it by then, sees that we sleep
 		b.sleepFlying()
@@ -46,9 +46,9 @@ func (p *Poller) armBell() (again bool) {
 	if p.Poll() > 0 {
 		return true
 	}
-	p.nudge(bellHeld)
+	p.nudge(doorbellHeld)
 	// Once for what we have done: two sides that both wait for each other are not to ring for ever.
-	if work := p.report.Load() >> workShift; work != p.own.nudged && p.nudge(bellFlying) {
+	if work := p.report.Load() >> workShift; work != p.own.nudged && p.nudge(doorbellFlying) {
 		p.own.nudged = work
 	}
 	p.leave(armed)
@@ -60,5 +60,5 @@ func (p *Poller) armBell() (again bool) {
 	}
 	// A doorbell that came while we were the owner was not heard. The flag
 	// would tell, too, but once armed, Close may have unmapped it.
-	return p.bells.Load() != bells && p.Acquire()
+	return p.doorbells.Load() != doorbells && p.Acquire()
 }

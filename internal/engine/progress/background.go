@@ -59,7 +59,7 @@ func (p *Poller) background() {
 			return
 		}
 		if p.waiter == nil {
-			p.attend(true, p.expected.Swap(false))
+			p.pollForOthers(true, p.expected.Swap(false))
 			continue
 		}
 		for p.sleep() {
@@ -71,7 +71,7 @@ func (p *Poller) background() {
 // returns false when the queue belongs to somebody, who will arm it again.
 func (p *Poller) sleep() bool {
 	if p.expected.Swap(false) {
-		p.attend(true, true)
+		p.pollForOthers(true, true)
 		return !p.Closing() && p.now() == armed
 	}
 	s, start := &p.sleeper, p.clock.Now()
@@ -105,7 +105,7 @@ func (p *Poller) sleep() bool {
 		p.kick(PollEvery)
 		return false
 	case s.found:
-		p.attend(s.news, false)
+		p.pollForOthers(s.news, false)
 	}
 	return !p.Closing() && p.now() == armed // it is to look again
 }
@@ -141,11 +141,11 @@ func (p *Poller) wakeDeep() {
 	}
 }
 
-// attend polls for a while on behalf of others, after an arrival woke a
+// pollForOthers polls for a while on behalf of others, after an arrival woke a
 // background goroutine, and arms again: at once, unless there is news, which has come or
 // is about to. A goroutine that waits for its conn takes over whenever it likes. For a peer that
 // comes up it takes more time.
-func (p *Poller) attend(news, joins bool) {
+func (p *Poller) pollForOthers(news, joins bool) {
 	var ours uint32 // what we have lent, 0 if we may not spin
 	budget := time.Duration(p.budget.Load()) / 2
 	if joins {
@@ -175,7 +175,7 @@ func (p *Poller) attend(news, joins bool) {
 			news = news || p.own.news
 		}
 		if n == 0 && (!spin || p.inVain(i, start, budget)) {
-			p.unattend(spin && visits != p.visits.Load())
+			p.leavePoll(spin && visits != p.visits.Load())
 			return
 		}
 		p.leave(idle)
@@ -195,8 +195,8 @@ func (p *Poller) attend(news, joins bool) {
 	p.kick(tickAfter)
 }
 
-// unattend gives ownership up at the end of attend.
-func (p *Poller) unattend(visited bool) {
+// leavePoll gives ownership up at the end of pollForOthers.
+func (p *Poller) leavePoll(visited bool) {
 	switch {
 	case visited:
 		p.Release() // others have come by meanwhile, and will again: see tick

@@ -8,7 +8,7 @@
 //
 // The states of a queue:
 //
-//	idle     nobody polls; the timer is going to look, or an attendant, which yields
+//	idle     nobody polls; the timer is going to look, or a goroutine that polls for others, and yields
 //	armed    nobody polls; an arrival, or the end of an own operation, wakes the sleeper or
 //	         rings the doorbell
 //	owned    somebody polls, and leaves after one poll or two
@@ -17,10 +17,10 @@
 //
 // Who moves it, and why:
 //
-//	idle   -> owned    Acquire: drive, attend, look, tick, Rouse, Settle, Drain, Retire
+//	idle   -> owned    Acquire: drive, pollForOthers, look, tick, Disarm, Settle, Drain, Retire
 //	armed  -> owned    Acquire: the same; a flag that says asleep is taken back
 //	owned  -> driven   drive, which may spin
-//	owned  -> idle     Release; attend between two polls; arm, with nothing to be woken by
+//	owned  -> idle     Release; pollForOthers between two polls; arm, with nothing to be woken by
 //	driven -> idle     Release, by who has been signalled: it is likely to be back within microseconds
 //	owned  -> armed    arm, and look before the sleep: an arrival is for whomever it wakes
 //	driven -> armed    arm, once polling was in vain
@@ -46,14 +46,14 @@
 //	the fd wakes the sleeper                      the doorbell's reader calls Doorbell
 //	look: Acquire, poll, dispatch                              |
 //	          |                                                |
-//	          +-----> attend: polls on for others, yielding <--+
+//	          +-----> pollForOthers: polls on for others, yielding <--+
 //	                    |                     |
 //	        a waiter comes: drive       none does: arm
 //	                    |
 //	    signalled: Release, idle -> tick finds that nobody came back: arm
 //	    in vain:   arm, park
 //
-// For a peer that comes up, and has no doorbell yet, attend polls at once, and for longer: Expect.
+// For a peer that comes up, and has no doorbell yet, pollForOthers polls at once, and for longer: Expect.
 //
 // Arming is a flag, a full fence, one more poll, and only then sleep; who posts fences
 // and looks at the flag. With a fd the poll and fi_trywait come within the netpoller's

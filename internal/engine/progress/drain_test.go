@@ -14,7 +14,7 @@ func TestDrainLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := new(fakeQueue)
 		p := New(Config{Queue: q, Spin: -1})
-		p.SetBell(newBell())
+		p.SetDoorbell(newDoorbell())
 		p.Start()
 		defer p.Close()
 		q.arrived.Store(1)
@@ -49,7 +49,7 @@ func TestDrainEnds(t *testing.T) {
 				}
 				q.reaped()
 				p := New(Config{Queue: q, Spin: -1})
-				p.SetBell(newBell())
+				p.SetDoorbell(newDoorbell())
 				p.Start()
 				defer p.Close()
 				c.own(p)

@@ -59,7 +59,7 @@ func put(c chan struct{}) {
 	}
 }
 
-// newBell is a doorbell that nobody hears.
-func newBell() *Bell {
-	return &Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
+// newDoorbell is a doorbell that nobody hears.
+func newDoorbell() *Doorbell {
+	return &Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
 }

@@ -11,12 +11,12 @@ import (
 type notice int
 
 const (
-	byFD      notice = iota
-	byDullFD         // not of the end of own operations
-	byLossyFD        // not of each: heartbeats make up for it
-	byDeafFD         // of nothing: Config.Ticks
-	byBell           // of the end of own operations unless the peer is mute
-	byNothing        // polling
+	byFD       notice = iota
+	byDullFD          // not of the end of own operations
+	byLossyFD         // not of each: heartbeats make up for it
+	byDeafFD          // of nothing: Config.Ticks
+	byDoorbell        // of the end of own operations unless the peer is mute
+	byNothing         // polling
 	notices
 )
 
@@ -58,19 +58,19 @@ type model struct {
 	since   time.Time // the fabric has refused something, and was offered nothing again
 	work    uint64
 
-	inPoll bool
-	polls  int
-	hung   bool // a poll hangs
-	rung   int  // doorbells on their way
-	unrung int  // of our operations that are done, those at whose end we did not want to hear
-	fd     modelFD
-	bell   Bell
-	calls  []*call
-	live   int // calls that go on
-	over   bool
-	gone   bool     // the peer is
-	due    int      // arrivals to come
-	left   []string // tasks at the end
+	inPoll   bool
+	polls    int
+	hung     bool // a poll hangs
+	rung     int  // doorbells on their way
+	unrung   int  // of our operations that are done, those at whose end we did not want to hear
+	fd       modelFD
+	doorbell Doorbell
+	calls    []*call
+	live     int // calls that go on
+	over     bool
+	gone     bool     // the peer is
+	due      int      // arrivals to come
+	left     []string // tasks at the end
 }
 
 // call is a goroutine that waits for something again and again.
@@ -99,7 +99,7 @@ func runModel(seed uint64) *model {
 	m.p.Start()
 	m.live++
 	m.start("life", m.life)
-	if m.notice == byBell {
+	if m.notice == byDoorbell {
 		m.start("doorbell", func() {
 			for {
 				m.block(func() bool { return m.rung > 0 || m.over && m.live == 0 })
@@ -130,10 +130,10 @@ func (m *model) life() {
 		m.p.Expect()
 	}
 	m.sleep(m.span())
-	if m.notice == byBell {
-		m.bell = Bell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
-		m.p.SetBell(&m.bell)
-		m.rung++ // for what was sent before there was a bell
+	if m.notice == byDoorbell {
+		m.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
+		m.p.SetDoorbell(&m.doorbell)
+		m.rung++ // for what was sent before there was a doorbell
 	}
 	m.p.Joined()
 	m.p.Stir()
@@ -185,7 +185,7 @@ func (m *model) life() {
 // rest checks that a queue with nothing to do is woken no more often than it must be.
 func (m *model) rest() {
 	const settled, watched = 2 * time.Second, 10 * time.Second
-	if m.notice == byBell && m.oneIn(2) { // with something in flight to a peer that does not take it
+	if m.notice == byDoorbell && m.oneIn(2) { // with something in flight to a peer that does not take it
 		m.enter()
 		m.flying++
 		m.work++
@@ -201,7 +201,7 @@ func (m *model) rest() {
 		most = 12 * int(watched/beat)
 	case m.notice == byDeafFD:
 		most = 2*int(watched/lastLook) + 12*int(watched/beat) // since it may not be safe to sleep at first
-	case m.notice == byBell:
+	case m.notice == byDoorbell:
 		most = 6 * int(watched/beat) // for heartbeats
 		if m.flying > 0 {
 			most += 2*int(watched/lastLook) + 4 // each look is followed by the one before the sleep
@@ -231,7 +231,7 @@ func (m *model) run1(c *call) {
 			m.sleep(m.span())
 		}
 		if m.oneIn(3) {
-			m.p.Rouse()
+			m.p.Disarm()
 		}
 		m.enter()
 		if m.over {
@@ -308,9 +308,9 @@ func (m *model) arrive(a arrival) {
 	switch {
 	case m.notice == byFD, m.notice == byDullFD && !a.own, m.notice == byLossyFD && m.oneIn(2):
 		m.fd.arrived()
-	case m.notice == byBell && m.bell.Own != nil:
-		other := Bell{Own: m.bell.Peer, Peer: m.bell.Own}
-		if !a.own && other.Rouse() || !m.mute && m.bell.Own.CompareAndSwap(bellFlying, bellAwake) { // see nudge
+	case m.notice == byDoorbell && m.doorbell.Own != nil:
+		other := Doorbell{Own: m.doorbell.Peer, Peer: m.doorbell.Own}
+		if !a.own && other.Disarm() || !m.mute && m.doorbell.Own.CompareAndSwap(doorbellFlying, doorbellAwake) { // see nudge
 			m.rung++
 		} else if a.own && !m.mute {
 			m.unrung++
@@ -331,7 +331,7 @@ func (m *model) leave() {
 	kick := m.p.Note(Report{Refused: m.refused > 0, Flying: m.flying > 0, Work: m.work})
 	if m.unrung > 0 { // the peer sleeps, is rung, and looks at our flag again
 		m.unrung = 0
-		if m.bell.Own.CompareAndSwap(bellFlying, bellAwake) {
+		if m.doorbell.Own.CompareAndSwap(doorbellFlying, doorbellAwake) {
 			m.rung++
 		}
 	}
@@ -416,7 +416,7 @@ func (m *model) inspect() {
 func (m *model) patience(a arrival) time.Duration {
 	const slack = 15 * time.Millisecond
 	switch {
-	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own, m.notice == byBell && a.own && m.mute:
+	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own, m.notice == byDoorbell && a.own && m.mute:
 		return lastLook + slack
 	case m.notice == byLossyFD && !a.own:
 		return 3*beat + slack

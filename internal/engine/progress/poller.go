@@ -110,25 +110,25 @@ type Poller struct {
 	own owner
 
 	// Written by those named, read by all.
-	report   atomic.Uint64        // Note: see there
-	budget   atomic.Int64         // Poll: the learner's
-	learnt   learnt               // Poll: the learner's
-	bell     atomic.Pointer[Bell] // SetBell: of the one peer, where there is nothing to wait on
-	bells    atomic.Uint64        // Doorbell: how often it was heard
-	peers    atomic.Int32         // Join, Left: peers that may send something
-	joining  atomic.Int32         // Join, Joined: those that come up, whose doorbell is not there yet
-	stirs    atomic.Uint32        // Stir: how often somebody said that more is to come
-	expected atomic.Bool          // Expect: the background goroutine is to poll
-	drivers  atomic.Int32         // drive: goroutines that wait and want to poll
-	parks    atomic.Uint64        // Wait: how often one of them parked
-	polled   atomic.Uint64        // arm: own.polls, as of then
-	queued   atomic.Int32         // awaitTurn: those who wait for the owner to leave
-	lent     atomic.Uint32        // lend, takeSpin: which attendant's leave to spin a driver may have
-	lends    atomic.Uint32        // lend: how often it was called
-	seen     atomic.Uint32        // tick: visits, as of then
-	looked   atomic.Uint32        // Look: visits, as of then
-	lookedAt atomic.Int64         // Look: when it did something last, since origin
-	glances  atomic.Bool          // Look: the sleeper was woken for one look
+	report    atomic.Uint64            // Note: see there
+	budget    atomic.Int64             // Poll: the learner's
+	learnt    learnt                   // Poll: the learner's
+	doorbell  atomic.Pointer[Doorbell] // SetDoorbell: of the one peer, where there is nothing to wait on
+	doorbells atomic.Uint64            // Doorbell: how often it was heard
+	peers     atomic.Int32             // Join, Left: peers that may send something
+	joining   atomic.Int32             // Join, Joined: those that come up, whose doorbell is not there yet
+	stirs     atomic.Uint32            // Stir: how often somebody said that more is to come
+	expected  atomic.Bool              // Expect: the background goroutine is to poll
+	drivers   atomic.Int32             // drive: goroutines that wait and want to poll
+	parks     atomic.Uint64            // Wait: how often one of them parked
+	polled    atomic.Uint64            // arm: own.polls, as of then
+	queued    atomic.Int32             // awaitTurn: those who wait for the owner to leave
+	lent      atomic.Uint32            // lend, takeSpin: which leave to spin of one that polls for others a driver may have
+	lends     atomic.Uint32            // lend: how often it was called
+	seen      atomic.Uint32            // tick: visits, as of then
+	looked    atomic.Uint32            // Look: visits, as of then
+	lookedAt  atomic.Int64             // Look: when it did something last, since origin
+	glances   atomic.Bool              // Look: the sleeper was woken for one look
 
 	turn  chan struct{} // wakes one of those who are queued
 	timer timer
@@ -333,7 +333,7 @@ func (p *Poller) Stats() Stats {
 		pollTime = time.Duration(p.budget.Load())
 	}
 	return Stats{
-		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.bells.Load(),
+		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.doorbells.Load(),
 		Learnt: Learnt{pollTime, l.hits.Load(), l.misses.Load(), l.trials.Load(), l.changes.Load()},
 	}
 }

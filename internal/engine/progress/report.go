@@ -42,10 +42,10 @@ func (p *Poller) Note(r Report) (kick bool) {
 		if r.Held {
 			p.tellHeld()
 		} else {
-			p.bell.Load().Own.CompareAndSwap(bellHeld, bellAwake)
+			p.doorbell.Load().Own.CompareAndSwap(doorbellHeld, doorbellAwake)
 		}
 	}
-	if b := p.bell.Load(); r.Flying && b != nil && !p.Closing() {
+	if b := p.doorbell.Load(); r.Flying && b != nil && !p.Closing() {
 		b.sleepFlying()
 	}
 	return r.Refused || r.Flying && (p.waiter == nil || p.deep.Load()) || now>>workShift != then>>workShift && p.timer.is() == timerSlow
@@ -55,7 +55,7 @@ func (p *Poller) Note(r Report) (kick bool) {
 func (p *Poller) Kick() {
 	switch {
 	case p.now().taken():
-	case p.has(refused) || p.waiter == nil && p.bell.Load() == nil:
+	case p.has(refused) || p.waiter == nil && p.doorbell.Load() == nil:
 		p.kick(PollEvery)
 	case p.waiter == nil:
 		p.kickLate(lastLook)

@@ -29,8 +29,8 @@ func (s *spinners) start() bool {
 
 func (s *spinners) stop() { s.n.Add(-1) }
 
-// lend lets a driver have what attend's start has brought. It returns a number that is
-// not 0, unless another attendant of the queue has lent its own.
+// lend lets a driver have what pollForOthers's start has brought. It returns a number that is
+// not 0, unless another goroutine that polls the queue for others has lent its own.
 func (p *Poller) lend() uint32 {
 	n := max(1, p.lends.Add(1))
 	if !p.lent.CompareAndSwap(0, n) {
@@ -39,7 +39,7 @@ func (p *Poller) lend() uint32 {
 	return n
 }
 
-// takeSpin takes over from a goroutine that attends to this queue, and ends that.
+// takeSpin takes over from a goroutine that polls this queue for others, and ends that.
 func (p *Poller) takeSpin() bool {
 	n := p.lent.Load()
 	return n != 0 && p.lent.CompareAndSwap(n, 0)

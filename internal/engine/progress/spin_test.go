@@ -15,7 +15,7 @@ import (
 func TestPollsWhereCallsAreSlow(t *testing.T) {
 	q := &fakeQueue{slow: 10 * time.Microsecond}
 	p := New(Config{Queue: q, Spin: 200 * time.Microsecond})
-	p.SetBell(newBell())
+	p.SetDoorbell(newDoorbell())
 	p.own.learner.arm = arms - 1
 	p.publish()
 	p.Start()

@@ -61,18 +61,18 @@ func (r *recorder) moved(from, to state) {
 func TestMoves(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	r := &recorder{moves: make(map[moveOf]bool)}
-	for name, prepare := range map[string]func(*Config) *Bell{
-		"wait fd":   func(c *Config) *Bell { c.Waiter = newFD(); return nil },
-		"doorbell":  func(*Config) *Bell { return newBell() },
-		"nothing":   func(*Config) *Bell { return nil },
-		"broken fd": func(c *Config) *Bell { c.Waiter = &fakeFD{broken: errors.New("broken")}; return nil },
+	for name, prepare := range map[string]func(*Config) *Doorbell{
+		"wait fd":   func(c *Config) *Doorbell { c.Waiter = newFD(); return nil },
+		"doorbell":  func(*Config) *Doorbell { return newDoorbell() },
+		"nothing":   func(*Config) *Doorbell { return nil },
+		"broken fd": func(c *Config) *Doorbell { c.Waiter = &fakeFD{broken: errors.New("broken")}; return nil },
 	} {
 		t.Run(name, func(t *testing.T) { makeMoves(t, prepare, r.moved) })
 	}
 	assert.Equal(t, documented(t), r.moves)
 }
 
-func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to state)) {
+func makeMoves(t *testing.T, prepare func(*Config) *Doorbell, moved func(from, to state)) {
 	const waiters, rounds = 3, 200
 	var ws [waiters]Waiter
 	q := &fakeQueue{reaped: func() {
@@ -81,11 +81,11 @@ func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to st
 		}
 	}}
 	cfg := Config{Queue: q, Spin: 50 * time.Microsecond}
-	bell := prepare(&cfg)
+	doorbell := prepare(&cfg)
 	p := New(cfg)
 	p.moves = moved
-	if bell != nil {
-		p.SetBell(bell)
+	if doorbell != nil {
+		p.SetDoorbell(doorbell)
 	}
 	p.Start()
 	p.Join()
@@ -94,7 +94,7 @@ func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to st
 		q.arrived.Add(1)
 		if fd, ok := cfg.Waiter.(*fakeFD); ok && fd.event != nil {
 			put(fd.event)
-		} else if bell != nil && bell.Own.CompareAndSwap(bellAsleep, bellAwake) {
+		} else if doorbell != nil && doorbell.Own.CompareAndSwap(doorbellAsleep, doorbellAwake) {
 			p.Doorbell()
 		}
 	}
@@ -104,7 +104,7 @@ func makeMoves(t *testing.T, prepare func(*Config) *Bell, moved func(from, to st
 		wg.Go(func() {
 			for range rounds {
 				ws[i].Prepare()
-				p.Rouse()
+				p.Disarm()
 				p.Wait(&ws[i], "test")
 				p.Settle(i == 0)
 			}

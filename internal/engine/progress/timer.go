@@ -124,7 +124,7 @@ func (p *Poller) tick() {
 
 // mustPoll reports that an armed queue may hear nothing of what is to come.
 func (p *Poller) mustPoll() bool {
-	return p.has(refused) || p.waiter == nil && (p.has(flying) || p.bell.Load() == nil && p.peers.Load() > 0)
+	return p.has(refused) || p.waiter == nil && (p.has(flying) || p.doorbell.Load() == nil && p.peers.Load() > 0)
 }
 
 // Stir says that something is about to happen: the queue is polled soon, and often.

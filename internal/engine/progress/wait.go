@@ -114,7 +114,7 @@ func (p *Poller) drive(w *Waiter) bool {
 				}
 				continue
 			}
-			p.nudge(bellHeld)
+			p.nudge(doorbellHeld)
 			if p.inVain(i, start, budget) {
 				break
 			}
@@ -126,9 +126,9 @@ func (p *Poller) drive(w *Waiter) bool {
 	return w.Signalled()
 }
 
-// Rouse takes an armed queue out of the background goroutine's care: what the
+// Disarm takes an armed queue out of the background goroutine's care: what the
 // caller is about to cause arrives while it is on its way to wait for it.
-func (p *Poller) Rouse() {
+func (p *Poller) Disarm() {
 	if p.now() == armed && p.polls() && p.Acquire() { // else it would park at once
 		p.Release()
 	}

@@ -61,8 +61,8 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 	require.NoError(t, l.peers[1].Connect(ctx, l.peers[0].Local()))
 	require.NoError(t, l.peers[0].Check(ctx))
 	flags := [2]atomic.Uint32{}
-	l.peers[0].Attached(engine.Bell{Own: &flags[0], Peer: &flags[1], Ring: func() { go l.peers[1].Doorbell() }})
-	l.peers[1].Attached(engine.Bell{Own: &flags[1], Peer: &flags[0], Ring: func() {
+	l.peers[0].Attached(engine.Doorbell{Own: &flags[0], Peer: &flags[1], Ring: func() { go l.peers[1].Doorbell() }})
+	l.peers[1].Attached(engine.Doorbell{Own: &flags[1], Peer: &flags[0], Ring: func() {
 		if !l.deaf.Load() {
 			go l.peers[0].Doorbell()
 		}

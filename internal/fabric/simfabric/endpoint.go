@@ -123,7 +123,7 @@ func (e *endpoint) Rescue() bool {
 	defer e.net.mu.Unlock()
 	if e.inside > 0 && !e.left {
 		e.left = true
-		e.net.bury(e, DeathSilent)
+		e.net.remove(e, DeathSilent)
 		close(e.hung)
 	}
 	return e.left
@@ -424,5 +424,5 @@ func (e *endpoint) stop() {
 			return ends
 		})
 	}
-	n.bury(e, DeathError)
+	n.remove(e, DeathError)
 }

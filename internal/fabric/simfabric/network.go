@@ -216,7 +216,7 @@ func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 			}
 		}
 	}
-	n.bury(e, how)
+	n.remove(e, how)
 	e.waiter.signal()
 }
 
@@ -244,8 +244,8 @@ func (n *Network) Stats() Stats {
 	return s
 }
 
-// bury takes e off the network.
-func (n *Network) bury(e *endpoint, how Death) {
+// remove takes e off the network.
+func (n *Network) remove(e *endpoint, how Death) {
 	e.death = how
 	e.recvs, e.queue = nil, nil
 	n.stats.Endpoints--

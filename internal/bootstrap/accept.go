@@ -1,0 +1,249 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Accept performs the listening side's handshake on nc, of which nothing has been
+// read but by Sniff. It owns nc from then on and closes it on failure. When ctx
+// ends, Accept returns at once. It may take up to cfg.Timeout: a listener runs it
+// in a goroutine for each connection.
+func Accept(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
+	return hs.run(ctx, hs.accept)
+}
+
+func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
+	if err := hs.acceptPreamble(ctx); err != nil {
+		return nil, err
+	}
+	out, err := hs.acceptDialer(ctx)
+	switch cause := context.Cause(ctx); {
+	case err == nil || hs.lost:
+	case cause == nil:
+		hs.reject(err, lingerTime)
+	case errors.Is(cause, ErrClosing), errors.Is(cause, ErrBusy):
+		hs.rejectLate(cause)
+	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // what took too long was here
+		hs.rejectLate(explain(ctx, err))
+	}
+	return out, err
+}
+
+func (hs *handshake) acceptDialer(ctx context.Context) (*outcome, error) {
+	if err := hs.acceptHello(ctx); err != nil {
+		return nil, err
+	}
+	return hs.acceptProviders(ctx)
+}
+
+func (hs *handshake) acceptPreamble(ctx context.Context) error {
+	p, err := hs.readPreamble()
+	if err != nil {
+		return err
+	}
+	// Also to a dialling side that cannot go on: it reads there what is wrong.
+	if err := hs.writePreamble(); err != nil {
+		return err
+	}
+	mismatch := error(nil)
+	switch {
+	case p.Version != framing.PreambleVersion:
+		mismatch = fmt.Errorf("%w: the handshake has version %d here, %d at the dialer", ErrVersion, framing.PreambleVersion, p.Version)
+	case hs.cfg.TLS != nil && !p.TLS:
+		mismatch = ErrTLSRequired
+	case hs.cfg.TLS == nil && p.TLS:
+		mismatch = ErrTLSMismatch
+	}
+	if mismatch != nil {
+		hs.linger(lingerTime)
+		return mismatch
+	}
+	if hs.cfg.TLS != nil {
+		if err := hs.secure(ctx, tls.Server(hs.raw, hs.cfg.TLS)); err != nil {
+			return fmt.Errorf("%w with the dialer: %w", ErrTLSHandshake, err)
+		}
+	}
+	return nil
+}
+
+func (hs *handshake) acceptHello(ctx context.Context) error {
+	_, body, err := hs.expect(framing.KindHello)
+	if err != nil {
+		return err
+	}
+	if err := hs.remote.Decode(body); err != nil {
+		return malformed(err)
+	}
+	own, err := hs.binder.Hello(hs.local())
+	if err != nil {
+		return err
+	}
+	hs.setHello(own)
+	if err := hs.agree(&hs.hello, &hs.remote); err != nil {
+		return err
+	}
+	switch err := hs.binder.Authorize(ctx, &hs.peer); {
+	case err == nil:
+	case ctx.Err() != nil:
+		return errors.New("waiting for Authorize") // which has not refused anybody
+	default:
+		return err
+	}
+	hs.mapPage()
+	return hs.write(framing.KindHello, &hs.hello)
+}
+
+// mapPage maps the dialling side's page, if it has one and both sides have a
+// provider for it. A failure costs only the providers of one host.
+func (hs *handshake) mapPage() {
+	if hs.remote.PageName == "" || hs.remote.Host != hs.hello.Host || !anySameHost(hs.hello.Offers) {
+		return
+	}
+	page, err := OpenPage(hs.remote.PageName, hs.remote.PageNonce)
+	if err != nil {
+		hs.pageErr = err
+		return
+	}
+	hs.page = page
+	hs.hello.PageNonce = page.nonce
+}
+
+// acceptProviders walks through the providers that both sides share until one
+// works.
+func (hs *handshake) acceptProviders(ctx context.Context) (*outcome, error) {
+	for _, offer := range hs.candidates() {
+		if out, err := hs.acceptProvider(ctx, offer); out != nil || err != nil {
+			return out, err
+		}
+	}
+	return nil, hs.failure(hs.reasons)
+}
+
+// acceptProvider tries one provider. Nil without an error means that one of the
+// sides declined it.
+func (hs *handshake) acceptProvider(ctx context.Context, offer framing.Offer) (*outcome, error) {
+	binding, err := hs.binder.Prepare(ctx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
+	if err != nil {
+		if errors.Is(err, ErrClosing) {
+			return nil, err
+		}
+		hs.refuse(offer.Provider, err)
+		return nil, nil
+	}
+	declined, err := hs.acceptBinding(ctx, binding)
+	switch {
+	case err != nil:
+		binding.Abort(err)
+		return nil, err
+	case declined != nil:
+		hs.refuse(offer.Provider, declined)
+		binding.Abort(declined)
+		return nil, nil
+	}
+	return &outcome{offer, binding}, nil
+}
+
+// acceptBinding takes a prepared provider to the dialling side's Confirm.
+// declined says why one of the sides does not want it; err ends the handshake.
+func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, err error) {
+	local := b.Local()
+	local.Refused = strings.Join(hs.reasons, reasonSeparator)
+	if err := hs.write(framing.KindSelect, &local); err != nil {
+		return nil, err
+	}
+	kind, body, err := hs.expect(framing.KindAttach, framing.KindDecline)
+	if err != nil {
+		return nil, err
+	}
+	if kind == framing.KindDecline {
+		return declineOf(body)
+	}
+	var remote framing.Attach
+	if err := remote.Decode(body); err != nil {
+		return nil, malformed(err)
+	}
+	if remote.Provider != local.Provider {
+		return nil, malformed(fmt.Errorf("the dialer attaches to %q instead of %q", remote.Provider, local.Provider))
+	}
+	b.Refused(preferred(mergeReasons(hs.reasons, remote.Refused), local.Provider, hs.hello.Offers, hs.remote.Offers))
+	if err := b.Connect(ctx, remote); err != nil {
+		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+	}
+	hs.ready = true
+	if err := hs.write(framing.KindReady, nil); err != nil {
+		return nil, err
+	}
+	for {
+		kind, body, err = hs.expect(framing.KindConfirm, framing.KindDecline, framing.KindAlive)
+		if err != nil {
+			return nil, err
+		}
+		if kind == framing.KindDecline {
+			hs.ready = false
+			return declineOf(body)
+		}
+		if err := framing.DecodeEmpty(body); err != nil {
+			return nil, malformed(err)
+		}
+		if kind == framing.KindConfirm {
+			return nil, b.Admit()
+		}
+		if err := hs.write(framing.KindAlive, nil); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// reject tells the dialling side why the handshake is over. It may not arrive. Once the
+// dialling side may be through, a goodbye comes first: it ends a Session.
+func (hs *handshake) reject(err error, limit time.Duration) {
+	if hs.ready {
+		if _, err := hs.nc.Write([]byte{byte(framing.SignalGoodbye)}); err != nil {
+			return
+		}
+	}
+	if hs.write(framing.KindReject, rejectOf(err)) == nil {
+		hs.linger(limit)
+	}
+}
+
+// rejectLate is reject where the context has ended the handshake.
+func (hs *handshake) rejectLate(err error) {
+	<-hs.struck                                        // its deadline must not be the last one
+	_ = hs.raw.SetDeadline(time.Now().Add(lingerTime)) // of a host so busy that this goroutine waits
+	hs.reject(err, closingTime)
+}
+
+// lingerTime and lingerBytes bound how long a refused peer is listened to,
+// closingTime how long a listener is held up that closes.
+const (
+	lingerTime  = time.Second
+	closingTime = 100 * time.Millisecond
+	lingerBytes = framing.MaxMessage
+)
+
+// linger lets the peer read the last message. Closing a TCP connection with
+// unread input sends a reset, which may overtake the message and destroy it.
+func (hs *handshake) linger(limit time.Duration) {
+	if tc, ok := hs.nc.(*tls.Conn); ok {
+		_ = tc.CloseWrite()
+	}
+	if cw, ok := hs.raw.(interface{ CloseWrite() error }); ok {
+		_ = cw.CloseWrite()
+	}
+	// By a timer, since the context sets the deadline, too, and must win.
+	t := time.AfterFunc(limit, func() { _ = hs.raw.SetDeadline(past) })
+	defer t.Stop()
+	_, _ = io.CopyN(io.Discard, hs.raw, lingerBytes)
+}

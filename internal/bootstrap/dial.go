@@ -1,0 +1,313 @@
+package bootstrap
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// Dial performs the dialling side's handshake on nc, a connection to a listening
+// side that calls Accept. It owns nc from then on and closes it on failure. When
+// ctx ends, Dial returns at once. cfg.TLS must have what tls.Client needs.
+func Dial(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
+	return hs.run(ctx, hs.dial)
+}
+
+func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
+	if err := hs.introduce(); err != nil {
+		return nil, err
+	}
+	if err := hs.dialPreamble(ctx); err != nil {
+		return nil, err
+	}
+	if err := hs.dialHello(); err != nil {
+		return nil, err
+	}
+	return hs.dialProviders(ctx)
+}
+
+// introduce prepares this side's hello, and the page if any offer wants one.
+func (hs *handshake) introduce() error {
+	h, err := hs.binder.Hello(hs.local())
+	if err != nil {
+		return err
+	}
+	hs.setHello(h)
+	if !anySameHost(h.Offers) {
+		return nil
+	}
+	page, err := CreatePage()
+	if err != nil {
+		hs.dropSameHost(err)
+		if len(hs.hello.Offers) == 0 {
+			return hs.failure(hs.reasons)
+		}
+		return nil
+	}
+	hs.page = page
+	hs.hello.PageName, hs.hello.PageNonce = page.name, page.nonce
+	return nil
+}
+
+func anySameHost(list []framing.Offer) bool {
+	for i := range list {
+		if list[i].SameHost {
+			return true
+		}
+	}
+	return false
+}
+
+// dropSameHost withdraws the offers that need a page.
+func (hs *handshake) dropSameHost(why error) {
+	var rest []framing.Offer
+	for _, o := range hs.hello.Offers {
+		if o.SameHost {
+			hs.refuse(o.Provider, why)
+		} else {
+			rest = append(rest, o)
+		}
+	}
+	hs.hello.Offers = rest
+}
+
+func (hs *handshake) dialPreamble(ctx context.Context) error {
+	if err := hs.writePreamble(); err != nil {
+		return err
+	}
+	p, err := hs.readPreamble()
+	if err != nil {
+		return err
+	}
+	if p.Version != framing.PreambleVersion {
+		return fmt.Errorf("%w: the handshake has version %d here, %d at the listener", ErrVersion, framing.PreambleVersion, p.Version)
+	}
+	switch {
+	case p.TLS && hs.cfg.TLS == nil:
+		return ErrTLSRequired
+	case !p.TLS && hs.cfg.TLS != nil:
+		return ErrTLSMismatch
+	case p.TLS:
+		if err := hs.secure(ctx, tls.Client(hs.raw, hs.cfg.TLS)); err != nil {
+			return fmt.Errorf("%w with the listener: %w", ErrTLSHandshake, err)
+		}
+	}
+	return nil
+}
+
+func (hs *handshake) dialHello() error {
+	if err := hs.write(framing.KindHello, &hs.hello); err != nil {
+		return err
+	}
+	kind, body, err := hs.expect(framing.KindHello, framing.KindReject)
+	var alert *net.OpError
+	switch {
+	case errors.As(err, &alert) && alert.Op == "remote error": // TLS 1.3: the listener looks at our certificate when we are done
+		return fmt.Errorf("%w with the listener: %w", ErrTLSHandshake, alert)
+	case err != nil:
+		return err
+	case kind == framing.KindReject:
+		return hs.rejected(body)
+	}
+	if err := hs.remote.Decode(body); err != nil {
+		return malformed(err)
+	}
+	if err := hs.agree(&hs.remote, &hs.hello); err != nil {
+		return err
+	}
+	return hs.settlePage()
+}
+
+// settlePage removes the page's name now that the listening side has said
+// whether it has mapped it, and the page itself if it has not.
+func (hs *handshake) settlePage() error {
+	echo := hs.remote.PageNonce
+	switch {
+	case echo == [16]byte{}:
+		hs.dropPage()
+	case hs.page != nil && echo == hs.page.nonce:
+		hs.apart = hs.page.meet()
+		return hs.page.Unlink()
+	default:
+		return malformed(fmt.Errorf("%w: the listener maps a page that is not ours", errPage))
+	}
+	return nil
+}
+
+func (hs *handshake) rejected(body []byte) error {
+	var r framing.Reject
+	if err := r.Decode(body); err != nil {
+		return malformed(err)
+	}
+	err := errorOf(&r, hs.reasons)
+	var ne *NegotiationError
+	if errors.As(err, &ne) {
+		hs.full = cmp.Or(hs.full, ne.full)
+		return hs.failure(ne.Reasons)
+	}
+	return err
+}
+
+// dialProviders follows the listening side through the providers, each at most
+// once, until one works.
+func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
+	untried := append([]framing.Offer(nil), hs.hello.Offers...)
+	hs.foresee()
+	for {
+		kind, body, err := hs.expect(framing.KindSelect, framing.KindReject)
+		if err != nil {
+			return nil, err
+		}
+		if kind == framing.KindReject {
+			return nil, hs.rejected(body)
+		}
+		var remote framing.Attach
+		if err := remote.Decode(body); err != nil {
+			return nil, malformed(err)
+		}
+		offer, rest, err := hs.take(untried, remote.Provider)
+		if err != nil {
+			return nil, malformed(fmt.Errorf("the listener selects %q: %w", remote.Provider, err))
+		}
+		untried = rest
+		if out, err := hs.dialProvider(ctx, offer, remote, hs.anyShared(untried)); out != nil || err != nil {
+			return out, err
+		}
+	}
+}
+
+// foresee tells the binder of the first of the listening side's offers that both sides share.
+func (hs *handshake) foresee() {
+	for _, theirs := range hs.remote.Offers {
+		i := position(hs.hello.Offers, theirs.Provider)
+		if i < 0 {
+			continue
+		}
+		offer := hs.hello.Offers[i]
+		if hs.mismatch(&offer) == "" && (!offer.SameHost || hs.apart == nil) {
+			hs.binder.Expect(offer, hs.local())
+			return
+		}
+	}
+}
+
+// take removes the offer of a provider from the list that both sides can use: the
+// listening side is not to be trusted with that.
+func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offer, rest []framing.Offer, err error) {
+	err = errors.New("it is not on offer")
+	for i := range list {
+		if list[i].Provider != provider {
+			continue
+		}
+		why := hs.unfit(&list[i])
+		if why == "" {
+			o = list[i]
+			return o, append(list[:i], list[i+1:]...), nil
+		}
+		err = errors.New(why)
+	}
+	return o, list, err
+}
+
+// anyShared reports that one of the offers may still work.
+func (hs *handshake) anyShared(list []framing.Offer) bool {
+	return slices.ContainsFunc(list, func(o framing.Offer) bool { return hs.mismatch(&o) == "" })
+}
+
+// dialProvider tries one provider; more says that it is not the last. Nil without an
+// error means that one of the sides declined it.
+func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, more bool) (*outcome, error) {
+	if why := hs.unlike(&offer); why != "" { // the listener is older
+		return nil, hs.decline(offer.Provider, errors.New(why))
+	}
+	if offer.SameHost && hs.apart != nil {
+		return nil, hs.decline(offer.Provider, hs.apart)
+	}
+	actx, cancel := attempt(ctx)
+	defer cancel()
+	binding, err := hs.binder.Prepare(actx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
+	if err != nil {
+		return nil, hs.decline(offer.Provider, err)
+	}
+	declined, err := hs.dialBinding(actx, binding, remote, more)
+	switch {
+	case err != nil:
+		binding.Abort(err)
+		return nil, err
+	case declined != nil:
+		hs.refuse(offer.Provider, declined)
+		binding.Abort(declined)
+		return nil, nil
+	}
+	return &outcome{offer, binding}, nil
+}
+
+// dialBinding takes a prepared provider to Confirm. declined says why one of the
+// sides does not want it; err ends the handshake.
+func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.Attach, more bool) (declined, err error) {
+	refuse := func(err error) (error, error) {
+		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+	}
+	b.Refused(preferred(mergeReasons(hs.reasons, remote.Refused), remote.Provider, hs.remote.Offers, hs.hello.Offers))
+	if err := b.Connect(ctx, remote); err != nil {
+		return refuse(err)
+	}
+	local := b.Local()
+	local.Refused = strings.Join(hs.reasons, reasonSeparator)
+	if err := hs.write(framing.KindAttach, &local); err != nil {
+		return nil, err
+	}
+	kind, body, err := hs.expect(framing.KindReady, framing.KindDecline, framing.KindReject)
+	switch {
+	case err != nil:
+		return nil, err
+	case kind == framing.KindReject:
+		return nil, hs.rejected(body)
+	case kind == framing.KindDecline:
+		return declineOf(body)
+	}
+	if err := framing.DecodeEmpty(body); err != nil {
+		return nil, malformed(err)
+	}
+	hs.readied = true
+	switch err := hs.check(ctx, b, more); {
+	case hs.lost:
+		return nil, err
+	case err != nil:
+		return refuse(err)
+	}
+	if err := hs.lastWords(); err != nil {
+		return nil, err
+	}
+	return nil, hs.write(framing.KindConfirm, nil)
+}
+
+// lastWords is why the listening side has given up, nil if nothing has come that says so.
+// It may have been read in part, when the path check was through.
+func (hs *handshake) lastWords() error {
+	if !hs.goodbye && len(hs.in) == 0 {
+		return nil
+	}
+	_, body, err := hs.expect(framing.KindReject)
+	if err == nil {
+		err = hs.rejected(body)
+	}
+	return err
+}
+
+// declineOf reads the other side's refusal of a provider.
+func declineOf(body []byte) (declined, err error) {
+	var d framing.Decline
+	if err := d.Decode(body); err != nil {
+		return nil, malformed(err)
+	}
+	return fmt.Errorf("declined by the peer: %s", d.Text), nil
+}

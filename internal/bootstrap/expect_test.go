@@ -1,0 +1,43 @@
+package bootstrap
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// TestExpect: the dialling side knows what is going to be selected before it is, by the order of
+// the listening side, unless that finds what it likes best of no use.
+func TestExpect(t *testing.T) {
+	offers := func(names ...string) (list []framing.Offer) {
+		for _, name := range names {
+			list = append(list, offer(name))
+		}
+		return list
+	}
+	for name, tt := range map[string]struct {
+		dialer, listener   []framing.Offer
+		broken             string
+		expected, selected string
+	}{
+		"the only one":            {offers("tcp"), offers("tcp"), "", "tcp", "tcp"},
+		"the listener's first":    {offers("tcp", "shm"), offers("shm", "tcp"), "", "shm", "shm"},
+		"the first that is there": {offers("tcp"), offers("shm", "tcp"), "", "tcp", "tcp"},
+		"it does not work":        {offers("shm", "tcp"), offers("shm", "tcp"), "shm", "shm", "tcp"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d, l := newBinder(tt.dialer...), newBinder(tt.listener...)
+			l.prepare = map[string]error{tt.broken: errFake}
+			dnc, lnc := loopback(t)
+			dr, lr := meet(t, dnc, lnc, Config{}, Config{}, d, l)
+			require.NoError(t, dr.err)
+			require.NoError(t, lr.err)
+			assert.Equal(t, []string{tt.expected}, d.expected)
+			assert.Empty(t, l.expected)
+			assert.Equal(t, tt.selected, dr.b.offer.Provider)
+		})
+	}
+}

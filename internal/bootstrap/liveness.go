@@ -1,0 +1,125 @@
+package bootstrap
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"sync/atomic"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// minHeartbeat is how often a peer gets heartbeats at most, whatever it asks for.
+const minHeartbeat = 20 * time.Millisecond
+
+// liveness is what a session does by the clock: it sends heartbeats, and ends if the peer
+// is silent or takes none.
+type liveness struct {
+	entry
+	grain time.Duration
+	step  time.Duration // between heartbeats
+
+	// Guarded by Schedule.mu, as is entry.
+	next           time.Duration // the next heartbeat
+	silent, wedged watch
+
+	heard   atomic.Int64 // when something came last
+	sending atomic.Int64 // since when a heartbeat is being written, 0 if none is
+}
+
+func (l *liveness) init(every time.Duration, cfg *Config) {
+	l.at = -1
+	l.grain = grain(min(every, cfg.DeadAfter/3))
+	l.step = max(l.down(every), l.grain)
+	l.silent.half = cfg.DeadAfter / 2
+	l.wedged.half = min(sendTimeout, cfg.DeadAfter) / 2
+}
+
+// begin makes everything due in its time.
+func (l *liveness) begin(now time.Duration) {
+	l.hear(now)
+	l.silent.look(now, now)
+	l.spread(now)
+	l.due = l.up(min(l.next, l.silent.due))
+}
+
+// hear notes that something has come.
+func (l *liveness) hear(now time.Duration) { l.heard.Store(int64(now)) }
+
+// spread makes the next heartbeat come at some time: of sessions that begin together not
+// all are to send together for ever.
+func (l *liveness) spread(now time.Duration) {
+	l.next = l.down(now + l.step/2 + rand.N(l.step/2+1))
+}
+
+// up and down are the times about t that sessions have in common.
+func (l *liveness) up(t time.Duration) time.Duration   { return l.down(t + l.grain - 1) }
+func (l *liveness) down(t time.Duration) time.Duration { return t / l.grain * l.grain }
+
+// watch finds that something has not happened for too long. In two halves: if this process
+// was stopped for a while, as a debugger or a container's pause does, the first runs out
+// though the peer is well.
+type watch struct {
+	half   time.Duration
+	since  time.Duration // when it happened last, as of the last look
+	halves int           // that have run out since
+	due    time.Duration // the next look
+}
+
+// look reports that it has taken too long, if it happened last at since.
+func (w *watch) look(since, now time.Duration) bool {
+	if since != w.since {
+		w.since, w.halves = since, 0
+	}
+	if w.due = since + w.half; w.due > now {
+		return false
+	}
+	w.halves++
+	w.due = now + w.half
+	return w.halves == 2
+}
+
+// turn is entry.turn.
+func (s *Session) turn(now time.Duration) time.Duration {
+	l := &s.live
+	if l.next <= now {
+		if l.next += l.step; l.next <= now { // this process was stopped, with all its sessions
+			l.spread(now)
+		}
+		if l.sending.CompareAndSwap(0, int64(now)) {
+			l.wedged.look(now, now)
+			go s.heartbeat()
+		}
+	}
+	if l.silent.due <= now && l.silent.look(time.Duration(l.heard.Load()), now) {
+		go s.giveUp()
+		return never
+	}
+	next := min(l.next, l.silent.due)
+	if since := time.Duration(l.sending.Load()); since > 0 {
+		if l.wedged.due <= now && l.wedged.look(since, now) {
+			go s.end(fmt.Errorf("%w: it takes no signals", ErrHeartbeat))
+			return never
+		}
+		next = min(next, l.wedged.due)
+	}
+	return l.up(next)
+}
+
+// heartbeat sends one, from a goroutine of its own: the write may block, or wait for a lock
+// of TLS, and others' heartbeats must not. There is one such goroutine of a session at most,
+// and no deadline, which would be a timer of the runtime's for each: see wedged.
+func (s *Session) heartbeat() {
+	defer s.live.sending.Store(0)
+	s.out.Lock()
+	defer s.out.Unlock()
+	if s.ended() == nil {
+		_ = s.send(framing.SignalHeartbeat)
+	}
+}
+
+// giveUp ends the session since the peer is silent. If that is only slow, it must not take
+// this for a dead process: what its provider holds of us is stale.
+func (s *Session) giveUp() {
+	s.leave(fmt.Errorf("%w for %v", ErrHeartbeat, s.cfg.DeadAfter))
+}

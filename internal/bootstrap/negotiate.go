@@ -1,0 +1,159 @@
+package bootstrap
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// agree settles the protocol version and the features in use. Both sides read its error.
+func (hs *handshake) agree(listener, dialer *framing.Hello) error {
+	hs.peer.Hello = &hs.remote
+	hs.peer.Version, hs.peer.Features = listener.Agree(dialer)
+	if hs.peer.Version == 0 {
+		return fmt.Errorf("%w: the listener speaks %d to %d, the dialer %d to %d", ErrVersion,
+			listener.MinVersion, listener.MaxVersion, dialer.MinVersion, dialer.MaxVersion)
+	}
+	return nil
+}
+
+// setHello fills in what the Binder may leave open and takes over its hello.
+func (hs *handshake) setHello(h framing.Hello) {
+	if h.MinVersion == 0 && h.MaxVersion == 0 {
+		h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features
+	}
+	h.PageName, h.PageNonce = "", [16]byte{}
+	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))
+	hs.hello = h
+	for _, text := range h.Unoffered {
+		if provider, reason, found := strings.Cut(text, ": "); found {
+			hs.refuse(provider, reason)
+		}
+	}
+}
+
+// hasReason reports that a provider that is not offered has more against it than that
+// nobody has named it.
+func hasReason(unoffered string) bool { return strings.Contains(unoffered, ": ") }
+
+// candidates lists this side's offers that the peer shares, in this side's
+// order, and notes why the others are out.
+func (hs *handshake) candidates() []framing.Offer {
+	var shared []framing.Offer
+	for _, own := range hs.hello.Offers {
+		if reason := hs.mismatch(&own); reason != "" {
+			hs.refuse(own.Provider, reason)
+			continue
+		}
+		shared = append(shared, own)
+	}
+	for _, theirs := range hs.remote.Offers {
+		if position(hs.hello.Offers, theirs.Provider) < 0 {
+			hs.refuse(theirs.Provider, "the listener does not offer it")
+		}
+	}
+	return shared
+}
+
+// mismatch says why the peer cannot use an offer of this side, "" if it can.
+func (hs *handshake) mismatch(own *framing.Offer) string {
+	if reason := hs.unfit(own); reason != "" {
+		return reason
+	}
+	return hs.unlike(own)
+}
+
+// unlike says how the peer's settings differ from those of an offer of this side.
+func (hs *handshake) unlike(own *framing.Offer) (reason string) {
+	for i := range hs.remote.Offers {
+		theirs := &hs.remote.Offers[i]
+		if theirs.Provider != own.Provider || incompatible(own, theirs) != "" {
+			continue
+		}
+		if theirs.Settings == own.Settings {
+			return ""
+		}
+		reason = fmt.Sprintf("settings of libfabric differ: %q and %q", own.Settings, theirs.Settings)
+	}
+	return reason
+}
+
+// unfit is mismatch but for settings, of which an older peer knows nothing.
+func (hs *handshake) unfit(own *framing.Offer) string {
+	reason := notShared
+	for i := range hs.remote.Offers {
+		theirs := &hs.remote.Offers[i]
+		if theirs.Provider != own.Provider {
+			continue
+		}
+		if reason = incompatible(own, theirs); reason == "" {
+			break
+		}
+	}
+	if reason != "" || !own.SameHost {
+		return reason
+	}
+	switch {
+	case hs.remote.Host != hs.hello.Host:
+		return "the two sides are on different hosts"
+	case hs.remote.UID != hs.hello.UID:
+		return fmt.Sprintf("the two sides run as different users (%d and %d)", hs.hello.UID, hs.remote.UID)
+	case hs.pageErr != nil:
+		return hs.pageErr.Error()
+	case hs.page == nil:
+		return "the two sides share no memory for wake-ups"
+	}
+	return ""
+}
+
+// incompatible says why two offers of one provider cannot talk to each other.
+func incompatible(own, theirs *framing.Offer) string {
+	switch {
+	case own.SameHost != theirs.SameHost:
+		return "only one side takes it for a provider of one host"
+	case own.Protocol != theirs.Protocol || own.ProtocolVersion != theirs.ProtocolVersion:
+		return fmt.Sprintf("wire protocols differ: %d version %d and %d version %d",
+			own.Protocol, own.ProtocolVersion, theirs.Protocol, theirs.ProtocolVersion)
+	case own.SameHost && own.Library != theirs.Library:
+		// Processes that share memory share the layout of the library's structures.
+		return fmt.Sprintf("library versions differ: %q and %q", own.Library, theirs.Library)
+	}
+	return ""
+}
+
+// pageFor is the page to use with an offer.
+func (hs *handshake) pageFor(offer *framing.Offer) *Page {
+	if offer.SameHost {
+		return hs.page
+	}
+	return nil
+}
+
+// finish makes a session of a handshake that is through with the offer.
+func (hs *handshake) finish(offer *framing.Offer) *Session {
+	s := newSession(hs, hs.pageFor(offer))
+	if s.page == nil {
+		hs.dropPage()
+	}
+	return s
+}
+
+func (hs *handshake) dropPage() {
+	if hs.page != nil {
+		hs.page.Close()
+		hs.page = nil
+	}
+}
+
+// attempt leaves half of the remaining time to the providers that come after.
+func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, time.Until(deadline)/2)
+}

@@ -1,0 +1,265 @@
+package bootstrap
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+func TestPage(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	path := pageDir + a.name
+	info, err := os.Stat(path)
+	require.NoError(t, err)
+	assert.Equal(t, os.FileMode(0o600), info.Mode())
+
+	b, err := OpenPage(a.name, a.nonce)
+	require.NoError(t, err)
+	require.NoError(t, a.Unlink())
+	assert.Empty(t, pages(t), "neither page nor FIFOs have a name")
+	assert.NoError(t, a.Unlink(), "again does nothing")
+
+	assert.True(t, a.Own().CompareAndSwap(0, 1))
+	assert.True(t, b.Peer().CompareAndSwap(1, 0), "b sees a's flag")
+	assert.True(t, b.Own().CompareAndSwap(0, 1))
+	assert.EqualValues(t, 1, a.Peer().Load(), "a sees b's flag")
+	assert.Zero(t, a.Own().Load(), "the flags are apart")
+	require.NoError(t, a.Close())
+	assert.EqualValues(t, 1, b.Own().Load(), "b's mapping is its own")
+	require.NoError(t, b.Close())
+	require.NoError(t, b.Close(), "again does nothing")
+}
+
+func TestPageCloseUnlinks(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	path := pageDir + a.name
+	assert.FileExists(t, path)
+	require.NoError(t, a.Close())
+	assert.Empty(t, pages(t))
+}
+
+// TestPageRings: each side hears the other, also from before it listened, and a
+// FIFO that is full makes nobody wait.
+func TestPageRings(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	b, err := OpenPage(a.name, a.nonce)
+	require.NoError(t, err)
+	var listening sync.WaitGroup
+	for _, side := range []struct{ from, to *Page }{{a, b}, {b, a}} {
+		for range 100_000 { // a FIFO holds 65536
+			side.from.Ring()
+		}
+		rung := make(chan struct{}, 1)
+		listening.Go(func() {
+			side.to.Listen(func() {
+				select {
+				case rung <- struct{}{}:
+				default:
+				}
+			})
+		})
+		for range 5000 { // more than it takes to empty the FIFO
+			<-rung
+			side.from.Ring()
+		}
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	listening.Wait()
+	a.Ring()
+	b.Ring()
+}
+
+// TestRingWakesOnePoller: whoever rings is not woken by it.
+func TestRingWakesOnePoller(t *testing.T) {
+	p, err := CreatePage()
+	require.NoError(t, err)
+	assert.ErrorIs(t, p.peerDoorbell.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
+	assert.NoError(t, p.ownDoorbell.SetDeadline(time.Time{}))
+	require.NoError(t, p.Close())
+}
+
+// TestOpenPageRefusesDoorbells: what is not a FIFO of this user is not written to.
+func TestOpenPageRefusesDoorbells(t *testing.T) {
+	for name, change := range map[string]func(t *testing.T, path string){
+		"no such file": func(*testing.T, string) {},
+		"not a FIFO":   func(t *testing.T, path string) { require.NoError(t, os.WriteFile(path, nil, 0o600)) },
+		"mode 0622": func(t *testing.T, path string) {
+			require.NoError(t, unix.Mkfifo(path, 0o600))
+			require.NoError(t, os.Chmod(path, 0o622))
+		},
+		syscall.ELOOP.Error(): func(t *testing.T, path string) { require.NoError(t, os.Symlink("/dev/null", path)) },
+	} {
+		for _, end := range []string{dialerDoorbell, listenerDoorbell} {
+			t.Run(name+end, func(t *testing.T) {
+				a, err := CreatePage()
+				require.NoError(t, err)
+				path := pageDir + a.name + end
+				require.NoError(t, os.Remove(path))
+				change(t, path)
+				_, err = OpenPage(a.name, a.nonce)
+				assert.ErrorIs(t, err, errPage)
+				assert.ErrorContains(t, err, name)
+				_ = a.Close() // one of the names may be missing
+				os.Remove(path)
+			})
+		}
+	}
+}
+
+func TestOpenPageRefuses(t *testing.T) {
+	good, err := CreatePage()
+	require.NoError(t, err)
+	defer good.Close()
+	free := pagePrefix + strings.Repeat("0", pageNameDigits)
+	path := pageDir + free
+	write := func(mode os.FileMode, size int) func(t *testing.T) {
+		return func(t *testing.T) {
+			require.NoError(t, os.WriteFile(path, append(good.nonce[:], make([]byte, size-16)...), mode))
+			require.NoError(t, os.Chmod(path, mode)) // whatever the umask
+		}
+	}
+	tests := []struct {
+		name, page string
+		make       func(t *testing.T) // makes path
+		text       string
+	}{
+		{name: "a path", page: "../etc/passwd", text: "bad name"},
+		{name: "a path of the right length", page: pagePrefix + "/../../../../../../../etc/passwd", text: "bad name"},
+		{name: "no name", text: "bad name"},
+		{name: "capitals", page: pagePrefix + strings.Repeat("A", 32), text: "bad name"},
+		{name: "a NUL", page: pagePrefix + strings.Repeat("a", 31) + "\x00", text: "bad name"},
+		{name: "another prefix", page: "fi_shm-" + strings.Repeat("a", 32), text: "bad name"},
+		{name: "absent", page: free, text: "no such file"},
+		{name: "another nonce", page: free, text: "wrong nonce", make: func(t *testing.T) {
+			require.NoError(t, os.WriteFile(path, make([]byte, pageSize), 0o600))
+		}},
+		{name: "too small", page: free, make: write(0o600, 100), text: "100 bytes, not 4096"},
+		{name: "too large", page: free, make: write(0o600, 2*pageSize), text: "8192 bytes"},
+		{name: "open to others", page: free, make: write(0o666, pageSize), text: "mode 0666"},
+		{name: "a link", page: free, text: syscall.ELOOP.Error(), make: func(t *testing.T) {
+			require.NoError(t, os.Symlink(pageDir+good.name, path))
+		}},
+		{name: "a FIFO", page: free, text: "not a regular file", make: func(t *testing.T) {
+			require.NoError(t, unix.Mkfifo(path, 0o600))
+		}},
+		{name: "a directory", page: free, text: syscall.EISDIR.Error(), make: func(t *testing.T) {
+			require.NoError(t, os.Mkdir(path, 0o700))
+		}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			if tt.make != nil {
+				tt.make(t)
+				defer os.Remove(path)
+			}
+			p, err := OpenPage(tt.page, good.nonce)
+			assert.Nil(t, p)
+			assert.ErrorIs(t, err, errPage)
+			assert.ErrorContains(t, err, tt.text)
+		})
+	}
+}
+
+// TestPageOfAnotherUser needs the right to give files away.
+func TestPageOfAnotherUser(t *testing.T) {
+	p, err := CreatePage()
+	require.NoError(t, err)
+	defer p.Close()
+	err = os.Chown(pageDir+p.name, os.Geteuid()+1, -1)
+	if os.IsPermission(err) {
+		assert.NotZero(t, os.Geteuid(), "only root gives files away")
+		return
+	}
+	require.NoError(t, err)
+	_, err = OpenPage(p.name, p.nonce)
+	assert.ErrorContains(t, err, "owned by uid")
+}
+
+// TestPageGoesWhateverFails ends handshakes with a page at every step.
+func TestPageGoesWhateverFails(t *testing.T) {
+	for name, change := range map[string]func(d, l *fakeBinder){
+		"not authorised":              func(_, l *fakeBinder) { l.authErr = errFake },
+		"the listener has no shm":     func(_, l *fakeBinder) { l.hello.Offers = nil },
+		"the listener cannot prepare": func(_, l *fakeBinder) { l.prepare = map[string]error{"shm": errFake} },
+		"the dialer cannot prepare":   func(d, _ *fakeBinder) { d.prepare = map[string]error{"shm": errFake} },
+		"the fabric does not answer":  func(d, _ *fakeBinder) { d.check = map[string]error{"shm": errFake} },
+		"another host":                func(d, _ *fakeBinder) { d.hello.Host = [16]byte{9} },
+		"another version":             func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 9, 9 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			maps := mappedPages(t)
+			d, l := newBinder(offer("shm")), newBinder(offer("shm"))
+			change(d, l)
+			dnc, lnc := loopback(t)
+			dr, lr := meet(t, dnc, lnc, Config{}, Config{}, d, l)
+			assert.Error(t, dr.err)
+			assert.Error(t, lr.err)
+			assert.Equal(t, maps, mappedPages(t), "nothing stays mapped")
+		})
+	}
+}
+
+func TestPageIsUnmapped(t *testing.T) {
+	for _, provider := range []string{"shm", "tcp"} {
+		maps := mappedPages(t)
+		d, l := newBinder(offer("shm"), offer("tcp")), newBinder(offer(provider), offer("shm"))
+		dnc, lnc := loopback(t)
+		dr, lr := meet(t, dnc, lnc, Config{}, Config{}, d, l)
+		require.NoError(t, dr.err)
+		require.NoError(t, lr.err)
+		assert.Equal(t, provider, dr.b.offer.Provider)
+		if provider == "shm" {
+			assert.Equal(t, maps+2, mappedPages(t))
+		}
+		require.NoError(t, dr.s.Close())
+		require.NoError(t, lr.s.Close())
+		assert.Equal(t, maps, mappedPages(t))
+	}
+}
+
+// TestNoPage: a dialer that cannot make a page does without the providers that
+// need one.
+func TestNoPage(t *testing.T) {
+	defer func(dir string) { pageDir = dir }(pageDir)
+	pageDir = filepath.Join(t.TempDir(), "absent") + "/"
+	for _, rest := range [][]framing.Offer{nil, {offer("tcp")}} {
+		offers := append([]framing.Offer{offer("shm")}, rest...)
+		dnc, lnc := loopback(t)
+		dr, lr := meet(t, dnc, lnc, Config{}, Config{}, newBinder(offers...), newBinder(offers...))
+		if rest != nil {
+			require.NoError(t, dr.err)
+			require.NoError(t, lr.err)
+			assert.Equal(t, "tcp", lr.b.offer.Provider)
+			for _, b := range []*fakeBinding{dr.b, lr.b} {
+				require.Len(t, b.refused, 1)
+				assert.Contains(t, b.refused[0], "shm: shared memory page: create "+pageDir)
+			}
+			continue
+		}
+		assert.ErrorIs(t, dr.err, ErrNoProvider)
+		assert.ErrorContains(t, dr.err, "shm: shared memory page: create "+pageDir)
+		assert.ErrorIs(t, lr.err, ErrNotRdmanet, "the dialer went away")
+	}
+}
+
+// mappedPages counts the pages in this process's memory.
+func mappedPages(t *testing.T) int {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	return strings.Count(string(maps), pageDir)
+}

@@ -1,0 +1,88 @@
+package bootstrap
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Providers that share memory copy large data from one process's memory to the
+// other's, which the kernel lets them do by process number (process_vm_readv(2)),
+// or through shared memory if it does not. libfabric's shm has one side find out for both,
+// by writing to whatever process has the peer's number, at an address of the
+// peer's. So it is used only where the number means the peer, and the kernel
+// gives both sides the same answer. In the page each side says who it is:
+
+// Offsets of what a side says, 8 bytes each, least significant first.
+const (
+	selfNamespace = 0  // inode number of its PID namespace
+	selfNumber    = 8  // its process number there
+	selfAddress   = 16 // of the page in its memory
+	selfVerdict   = 24 // whether it may read the other side's memory, once it knows
+)
+
+// Values of a verdict.
+const (
+	mayNotRead = iota + 1
+	mayRead
+)
+
+// sayWho fills in this side's part of the page.
+func (p *Page) sayWho() error {
+	const path = "/proc/self/ns/pid"
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return &os.PathError{Op: "stat", Path: path, Err: err}
+	}
+	for offset, v := range map[int]uint64{
+		selfNamespace: st.Ino,
+		selfNumber:    uint64(os.Getpid()),
+		selfAddress:   uint64(uintptr(unsafe.Pointer(&p.mem[0]))),
+	} {
+		binary.LittleEndian.PutUint64(p.ownSelf[offset:], v)
+	}
+	return nil
+}
+
+// reach finds out whether this side may read the other's memory, and says so in the
+// page. It fails if the other side's process number is not its number here.
+func (p *Page) reach() error {
+	said := func(self []byte, offset int) uint64 { return binary.LittleEndian.Uint64(self[offset:]) }
+	if said(p.ownSelf, selfNamespace) != said(p.peerSelf, selfNamespace) {
+		return errors.New("the two sides are in different PID namespaces")
+	}
+	number := int(said(p.peerSelf, selfNumber))
+	// Before it is known whose that is: from then on it leads to nobody else.
+	p.proc, _ = os.Open(fmt.Sprintf("/proc/%d", number))
+	var nonce [16]byte
+	local := []unix.Iovec{{Base: &nonce[0]}}
+	local[0].SetLen(len(nonce))
+	remote := []unix.RemoteIovec{{Base: uintptr(said(p.peerSelf, selfAddress)), Len: len(nonce)}}
+	verdict := uint64(mayNotRead)
+	switch _, err := unix.ProcessVMReadv(number, local, remote, 0); {
+	case err == nil && nonce == p.nonce:
+		verdict = mayRead
+	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
+	case err == nil:
+		return fmt.Errorf("process %d is not the other side", number)
+	default:
+		return fmt.Errorf("process %d is not the other side: %w", number, os.NewSyscallError("process_vm_readv", err))
+	}
+	binary.LittleEndian.PutUint64(p.ownSelf[selfVerdict:], verdict)
+	return nil
+}
+
+// meet is reach for the dialling side, which by then can read what the listening side has found.
+func (p *Page) meet() error {
+	if err := p.reach(); err != nil {
+		return fmt.Errorf("%w: %w", errPage, err)
+	}
+	if binary.LittleEndian.Uint64(p.ownSelf[selfVerdict:]) != binary.LittleEndian.Uint64(p.peerSelf[selfVerdict:]) {
+		return fmt.Errorf("%w: only one of the two sides may read the other's memory (ptrace(2) says who may)", errPage)
+	}
+	return nil
+}

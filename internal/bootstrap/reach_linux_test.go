@@ -1,0 +1,65 @@
+package bootstrap
+
+import (
+	"encoding/binary"
+	"testing"
+	"unsafe"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// A page whose maker cannot be reached by its process number is not used.
+func TestOpenPageRefusesStrangers(t *testing.T) {
+	others := make([]byte, 16)
+	for name, tt := range map[string]struct {
+		offset int
+		value  uint64
+		err    string
+	}{
+		"namespace": {selfNamespace, 1, "different PID namespaces"},
+		"number":    {selfNumber, 1 << 30, "process 1073741824 is not the other side: process_vm_readv: no such process"},
+		"address":   {selfAddress, 8, "is not the other side: process_vm_readv: bad address"},
+		"contents":  {selfAddress, uint64(uintptr(unsafe.Pointer(&others[0]))), "is not the other side"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := CreatePage()
+			require.NoError(t, err)
+			defer a.Close()
+			binary.LittleEndian.PutUint64(a.ownSelf[tt.offset:], tt.value)
+			_, err = OpenPage(a.name, a.nonce)
+			require.ErrorIs(t, err, errPage)
+			assert.ErrorContains(t, err, tt.err)
+		})
+	}
+}
+
+// The dialling side uses a page only if both sides may do the same.
+func TestMeet(t *testing.T) {
+	for name, tt := range map[string]struct {
+		verdict uint64 // of the listening side
+		err     string
+	}{
+		"both may":    {mayRead, ""},
+		"one may":     {mayNotRead, "only one of the two sides"},
+		"not a word":  {0, "only one of the two sides"},
+		"not so many": {mayRead + 1, "only one of the two sides"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a, err := CreatePage()
+			require.NoError(t, err)
+			defer a.Close()
+			b, err := OpenPage(a.name, a.nonce)
+			require.NoError(t, err)
+			defer b.Close()
+			require.EqualValues(t, mayRead, binary.LittleEndian.Uint64(b.ownSelf[selfVerdict:]))
+			binary.LittleEndian.PutUint64(b.ownSelf[selfVerdict:], tt.verdict)
+			if err = a.meet(); tt.err == "" {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorIs(t, err, errPage)
+			assert.ErrorContains(t, err, tt.err)
+		})
+	}
+}

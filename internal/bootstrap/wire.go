@@ -1,0 +1,324 @@
+package bootstrap
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+)
+
+// handshake is one side's negotiation on one connection.
+type handshake struct {
+	cfg    Config
+	binder Binder
+	raw    net.Conn // as given
+	nc     net.Conn // raw, or TLS over it
+	in     []byte   // what has arrived of the next message
+	asked  bool     // the listening side owes an Alive
+
+	hello   framing.Hello // this side's
+	remote  framing.Hello
+	peer    Peer     // settled by agree
+	page    *Page    // mapped by both sides, or nil
+	pageErr error    // why not
+	apart   error    // why the dialling side does not use it
+	reasons []string // why providers were not used
+	starved bool     // one of them for lack of memory
+	full    string   // where one of them has too many peers: see NegotiationError
+
+	lost    bool          // the connection failed: there is nobody to tell why
+	ready   bool          // the dialling side may regard the handshake as over
+	readied bool          // as the dialling side: Ready has come
+	goodbye bool          // and then a goodbye
+	struck  chan struct{} // closed when the context has ended and set its deadline
+
+	mu   sync.Mutex // guards over, and who sets the deadline meanwhile
+	over bool       // the context has ended
+}
+
+// outcome is what a handshake agreed on.
+type outcome struct {
+	offer   framing.Offer
+	binding Binding
+}
+
+// run performs f within the time-out and the context, which end it at once by a
+// deadline in the past: no other deadline takes its place. The connection is
+// closed unless f succeeds.
+func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outcome, error)) (*Session, Binding, error) {
+	tctx, cancel := context.WithTimeoutCause(ctx, hs.cfg.Timeout, ErrHandshakeTimeout)
+	defer cancel()
+	hs.struck = make(chan struct{})
+	stop := context.AfterFunc(tctx, func() {
+		hs.mu.Lock()
+		defer hs.mu.Unlock()
+		hs.over = true
+		_ = hs.raw.SetDeadline(past)
+		close(hs.struck)
+	})
+	tune(hs.raw, hs.cfg)
+	out, err := f(tctx)
+	if !stop() && err == nil {
+		err = context.Cause(tctx) // the past deadline may strike yet
+		out.binding.Abort(err)
+	}
+	if err != nil {
+		hs.raw.Close()
+		hs.dropPage()
+		return nil, nil, explain(tctx, err)
+	}
+	s := hs.finish(&out.offer)
+	out.binding.Attached(s)
+	return s, out.binding, nil
+}
+
+// interrupt ends a Read; resume allows the next, unless the context has ended. A Write
+// goes on: crypto/tls takes one that has timed out for the last one.
+func (hs *handshake) interrupt() { _ = hs.raw.SetReadDeadline(past) }
+
+func (hs *handshake) resume() {
+	hs.mu.Lock()
+	defer hs.mu.Unlock()
+	if !hs.over {
+		_ = hs.raw.SetReadDeadline(time.Time{})
+	}
+}
+
+// past is a deadline that ends all reading and writing.
+var past = time.Unix(1, 0)
+
+// explain puts what ended a handshake from outside in front of the failure that
+// it caused, of which only the text is kept: it is a time-out, for the past
+// deadline, even if the context was cancelled.
+func explain(ctx context.Context, err error) error {
+	cause := context.Cause(ctx)
+	switch {
+	case cause == nil:
+		return err
+	case errors.Is(err, ErrMute) && errors.Is(cause, ErrHandshakeTimeout):
+		return fmt.Errorf("%w: %w", cause, ErrMute)
+	case errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, err.Error())
+	}
+	return fmt.Errorf("%w: %s", cause, err.Error())
+}
+
+// secure goes on over TLS.
+func (hs *handshake) secure(ctx context.Context, tc *tls.Conn) error {
+	if err := tc.HandshakeContext(ctx); err != nil {
+		return err
+	}
+	state := tc.ConnectionState()
+	hs.nc, hs.peer.TLS = tc, &state
+	return nil
+}
+
+// writePreamble and readPreamble are the only bytes before TLS.
+func (hs *handshake) writePreamble() error {
+	p := framing.Preamble{Version: framing.PreambleVersion, TLS: hs.cfg.TLS != nil}
+	_, err := hs.raw.Write(p.Append(nil))
+	if err != nil {
+		return fmt.Errorf("sending the preamble: %w", err)
+	}
+	return nil
+}
+
+func (hs *handshake) readPreamble() (framing.Preamble, error) {
+	var p framing.Preamble
+	var buf [framing.PreambleSize]byte
+	n, err := io.ReadFull(hs.raw, buf[:])
+	if n > 0 && !prefixMatches(buf[:n]) {
+		return p, fmt.Errorf("%w: it sent %q", ErrNotRdmanet, buf[:n])
+	}
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return p, fmt.Errorf("%w %w", ErrMute, err)
+	}
+	if err != nil {
+		// Servers of other protocols close, or reset, on the first odd byte.
+		return p, fmt.Errorf("%w: it closed the connection after %d bytes of the preamble: %w", ErrNotRdmanet, n, err)
+	}
+	if err := p.Decode(buf[:]); err != nil {
+		return p, fmt.Errorf("%w: %w", ErrMalformed, err)
+	}
+	return p, nil
+}
+
+// read reads one message.
+func (hs *handshake) read() (framing.Kind, []byte, error) {
+	if err := hs.fill(framing.LengthSize); err != nil {
+		return 0, nil, hs.readError(err)
+	}
+	switch goodbye, err := hs.farewell(); {
+	case err != nil:
+		return 0, nil, hs.readError(err)
+	case goodbye:
+		hs.in, hs.goodbye = hs.in[1:], true
+		return hs.read()
+	}
+	n, err := framing.DecodeLength(hs.in[:framing.LengthSize])
+	if err != nil {
+		return 0, nil, malformed(err)
+	}
+	if err := hs.fill(framing.LengthSize + n); err != nil {
+		return 0, nil, hs.readError(err)
+	}
+	msg := hs.in[framing.LengthSize:]
+	hs.in = nil
+	kind, body, err := framing.SplitMessage(msg)
+	if err != nil {
+		return 0, nil, malformed(err)
+	}
+	return kind, body, nil
+}
+
+// farewell reports that a goodbye precedes the message, which is then a Reject: see reject.
+// Else the byte is the first of a length, and what follows that is a kind, never 0 as the
+// last byte of the Reject's own length is.
+func (hs *handshake) farewell() (bool, error) {
+	if !hs.readied || hs.goodbye || hs.in[0] != byte(framing.SignalGoodbye) {
+		return false, nil
+	}
+	err := hs.fill(framing.LengthSize + 1)
+	return err == nil && hs.in[framing.LengthSize] == 0, err
+}
+
+// fill reads until n bytes of the message are there, in steps that bound what a peer can
+// make this side allocate by what it really sends. What an interrupt leaves half read
+// stays for the next call.
+func (hs *handshake) fill(n int) error {
+	const step = 4096
+	for len(hs.in) < n {
+		k := min(step, n-len(hs.in))
+		at := len(hs.in)
+		hs.in = append(hs.in, make([]byte, k)...)
+		got, err := io.ReadFull(hs.nc, hs.in[at:])
+		hs.in = hs.in[:at+got]
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// expect reads a message of one of the kinds.
+func (hs *handshake) expect(kinds ...framing.Kind) (framing.Kind, []byte, error) {
+	kind, body, err := hs.read()
+	if err != nil {
+		return 0, nil, fmt.Errorf("waiting for %s: %w", anyOf(kinds), err)
+	}
+	for _, k := range kinds {
+		if k == kind {
+			return kind, body, nil
+		}
+	}
+	if kind == framing.KindAlive && hs.asked { // after a provider was given up
+		hs.asked = false
+		return hs.expect(kinds...)
+	}
+	return 0, nil, malformed(fmt.Errorf("%v instead of %s", kind, anyOf(kinds)))
+}
+
+func anyOf(kinds []framing.Kind) string {
+	names := make([]string, len(kinds))
+	for i, k := range kinds {
+		names[i] = k.String()
+	}
+	return strings.Join(names, " or ")
+}
+
+func (hs *handshake) write(kind framing.Kind, body framing.Body) error {
+	msg, err := framing.AppendMessage(nil, kind, body)
+	if err != nil {
+		return err
+	}
+	if n, err := hs.nc.Write(msg); err != nil {
+		hs.lost = n > 0 || !errors.Is(err, os.ErrDeadlineExceeded)
+		return fmt.Errorf("sending %v: %w", kind, err)
+	}
+	return nil
+}
+
+// decline refuses the current provider and remembers why.
+func (hs *handshake) decline(provider string, err error) error {
+	hs.refuse(provider, err)
+	return hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+}
+
+func (hs *handshake) refuse(provider string, reason any) {
+	if err, ok := reason.(error); ok {
+		hs.starved = hs.starved || errors.Is(err, ErrMemory)
+		if errors.Is(err, ErrTooManyShmPeers) {
+			hs.full = fullHere
+		}
+	}
+	text := strings.ReplaceAll(fmt.Sprint(reason), reasonSeparator, ", ")
+	hs.reasons = append(hs.reasons, provider+": "+text)
+}
+
+// failure is the end of a handshake without a provider.
+func (hs *handshake) failure(reasons []string) error {
+	if hs.starved {
+		return fmt.Errorf("%w: %s", ErrMemory, strings.Join(reasons, reasonSeparator))
+	}
+	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote, full: hs.full}
+}
+
+// malformed is for what cannot be decoded: another version is nobody's fault.
+func malformed(err error) error {
+	if errors.Is(err, framing.ErrFrames) {
+		return fmt.Errorf("%w: %w", ErrVersion, err)
+	}
+	return fmt.Errorf("%w: %w", ErrMalformed, err)
+}
+
+// readError notes that the connection has failed, unless it was the context that
+// ended the wait.
+func (hs *handshake) readError(err error) error {
+	hs.lost = !errors.Is(err, os.ErrDeadlineExceeded)
+	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+		return fmt.Errorf("the peer closed the connection: %w", io.ErrUnexpectedEOF)
+	}
+	return err
+}
+
+// local is the address that providers choose their device by, the zero Addr if
+// the connection has none.
+func (hs *handshake) local() netip.Addr {
+	if a, ok := hs.raw.LocalAddr().(*net.TCPAddr); ok {
+		return a.AddrPort().Addr().Unmap()
+	}
+	return netip.Addr{}
+}
+
+// tune lets the kernel notice a dead peer, as far as nc is a TCP connection.
+func tune(nc net.Conn, cfg Config) {
+	for {
+		switch c := nc.(type) {
+		case *net.TCPConn:
+			if cfg.KeepAlive.Enable { // which a user time-out would override, tcp(7)
+				_ = c.SetKeepAliveConfig(cfg.KeepAlive)
+				return
+			}
+			_ = c.SetKeepAliveConfig(net.KeepAliveConfig{
+				Enable: true, Idle: cfg.DeadAfter / 3, Interval: cfg.DeadAfter / 3, Count: 3,
+			})
+			setUserTimeout(c, cfg.DeadAfter)
+			return
+		case *tls.Conn:
+			nc = c.NetConn()
+		case *replayConn:
+			nc = c.NetConn()
+		default:
+			return
+		}
+	}
+}
