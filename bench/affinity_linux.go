@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOneCore calls start on a thread that may only run on the first CPU that
-// this process may use. Processes that start begins inherit this.
+// onOneCore calls start on a thread that may run only on the first CPU that this process may use.
+// Processes that start creates inherit this.
 func onOneCore(start func() error) (err error) {
 	runtime.LockOSThread()
 	defer func() {

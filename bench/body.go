@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// What is fetched in the mode http, in bytes: something small from memory, or a large file.
+// What is fetched in mode http, in bytes: something small from memory, or a large file.
 const (
 	pageSize = 64
 	bodySize = 1 << 30
@@ -36,8 +36,8 @@ func serveBodies(l net.Listener, size int) (err error) {
 	return s.Close()
 }
 
-// bodyHandler answers every request with size bytes. A large body is a file, which net/http
-// hands to the conn as a whole: over TCP the kernel sends it from its own cache (sendfile(2)).
+// bodyHandler answers every request with size bytes. A large body is a file, which net/http hands
+// to the conn as a whole: over TCP the kernel sends it from its page cache (sendfile(2)).
 func bodyHandler(size int) (handler http.HandlerFunc, end func() error, err error) {
 	if size < bodySize {
 		body := bytes.Repeat([]byte{'x'}, size)
@@ -53,13 +53,13 @@ func bodyHandler(size int) (handler http.HandlerFunc, end func() error, err erro
 	if err := f.Truncate(int64(size)); err != nil {
 		return nil, nil, errors.Join(err, end())
 	}
-	if _, err := io.Copy(io.Discard, f); err != nil { // no disk is measured
+	if _, err := io.Copy(io.Discard, f); err != nil { // so that no disk is measured
 		return nil, nil, errors.Join(err, end())
 	}
 	return func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, f.Name()) }, end, nil
 }
 
-// openBodies returns a client for every conn.
+// openBodies returns a client for each conn.
 func openBodies(j job, dial dialer) ([]worker, func() error, error) {
 	var clients []*http.Transport
 	var workers []worker
@@ -76,7 +76,7 @@ func openBodies(j job, dial dialer) ([]worker, func() error, error) {
 	}, nil
 }
 
-// fetcher fetches one body of a size after the other and looks at none of it.
+// fetcher fetches bodies of a size one after the other, and looks at none of them.
 func fetcher(client *http.Client, size int64) worker {
 	buf := make([]byte, min(size+1, readSize))
 	return repeat(math.MaxInt, func() error { return fetch(client, buf, size) })
@@ -88,7 +88,7 @@ func fetch(client *http.Client, buf []byte, size int64) error {
 		return err
 	}
 	defer r.Body.Close()
-	// What Discard would read with is 8 KiB.
+	// Discard itself would read 8 KiB at a time.
 	n, err := io.CopyBuffer(struct{ io.Writer }{io.Discard}, r.Body, buf)
 	if err == nil && (r.StatusCode != http.StatusOK || n != size) {
 		err = fmt.Errorf("%s with %d of %d bytes", r.Status, n, size)

@@ -21,7 +21,7 @@ type chart struct {
 	times  bool // values are multiples of TCP's, which is a line at 1
 }
 
-// A dot is one figure of one row. It reaches to further ones, percentiles.
+// A dot is one figure of one row. A line leads from it to further figures, which are percentiles.
 type dot struct {
 	row   int
 	label string // its transport
@@ -38,11 +38,11 @@ type line struct {
 
 type point struct{ x, y float64 }
 
-// maxDots is how many dots a chart of all works may have and still be read;
-// with more, each mode has a chart of its own.
+// maxDots is how many dots a chart of all works can have and still be read. With more, each mode
+// has a chart of its own.
 const maxDots = 64
 
-// charts chooses what there is to see in the results.
+// charts returns charts of whatever there is to see in the results.
 func charts(results []result) []chart {
 	rows := slices.DeleteFunc(slices.Clone(results), func(r result) bool { return r.Error != "" || r.hasNoTimes() })
 	var all []chart
@@ -112,7 +112,7 @@ func cpuChart(rows []result) chart {
 	return c
 }
 
-// tcpRows are TCP's results by their works.
+// tcpRows returns TCP's results by work.
 func tcpRows(rows []result) map[cell]result {
 	tcp := make(map[cell]result)
 	for _, r := range rows {
@@ -139,18 +139,18 @@ func (c *chart) place(rows []result, figure func(result) (float64, []float64)) {
 	}
 }
 
-// drawable tells figures from none, and from what no measurement yields and no log
-// scale has room for.
+// drawable reports whether v can be drawn: a figure that is missing cannot, nor one that no
+// measurement yields and no log scale has room for.
 func drawable(v float64) bool { return v > 1e-15 && v < 1e15 }
 
-// A sweep is a kind of work that was measured with several sizes, or on several
-// numbers of conns.
+// A sweep is a kind of work that was measured with several sizes, or on several numbers of conns or
+// peers.
 type sweep struct {
 	like cell // without what varies
 	rows []result
 }
 
-// sweeps groups the rows by key, and leaves out what has but one x.
+// sweeps groups the rows by key, and leaves out groups with only one x.
 func sweeps(rows []result, key func(cell) cell, x func(result) int) (list []sweep) {
 	for _, r := range rows {
 		k := key(r.work())
@@ -170,7 +170,7 @@ func size(r result) int  { return r.Size }
 func conns(r result) int { return r.Conns }
 func peers(r result) int { return r.peers() }
 
-// sizeCharts are latency or throughput, and the ratio to TCP, by size.
+// sizeCharts returns charts of latency or throughput, and of the ratio to TCP, by size.
 func sizeCharts(rows []result) (all []chart) {
 	for _, s := range sweeps(rows, func(c cell) cell { c.Size = 0; return c }, size) {
 		what := sweepText(s.like)
@@ -200,7 +200,7 @@ func sizeCharts(rows []result) (all []chart) {
 	return all
 }
 
-// connCharts are what all conns together reach, by their number.
+// connCharts returns charts of what all conns together reach, by their number.
 func connCharts(rows []result) (all []chart) {
 	for _, s := range sweeps(rows, func(c cell) cell { c.Conns = 0; return c }, conns) {
 		what := sweepText(s.like)
@@ -218,8 +218,8 @@ func connCharts(rows []result) (all []chart) {
 	return all
 }
 
-// peerCharts are what one peer reaches among idle ones, and all peers together, by
-// how many there are.
+// peerCharts returns charts of what one peer reaches among idle ones, and of what all peers reach
+// together, by how many there are.
 func peerCharts(rows []result) (all []chart) {
 	of := func(keep func(cell) bool) []sweep {
 		kept := slices.DeleteFunc(slices.Clone(rows), func(r result) bool { return r.peers() == 0 || !keep(r.cell) })
@@ -249,7 +249,7 @@ func peerCharts(rows []result) (all []chart) {
 	return all
 }
 
-// lines has one line for each transport.
+// lines returns one line for each transport.
 func (s sweep) lines(x func(result) int, y func(result) float64) (lines []line) {
 	for _, r := range s.rows {
 		p := point{float64(x(r)), y(r)}
@@ -301,7 +301,7 @@ func sweepText(c cell) string {
 	return text + peersText(c) + hostText(c)
 }
 
-// slug is text as a part of a file's name.
+// slug turns text into a part of a file's name.
 func slug(text string) string {
 	return strings.Trim(strings.Map(func(r rune) rune {
 		switch {

@@ -13,15 +13,14 @@ import (
 	"time"
 )
 
-// The roles of the processes that the benchmark starts; the first argument.
+// The roles of the processes that the benchmark starts, given as the first argument.
 const (
 	roleServer = "server"
 	roleClient = "client"
 )
 
-// Commands that a process reads from its standard input, one a line. The
-// client's first line is the server's address. The end of the input asks a
-// process to clean up and exit.
+// Commands that a process reads from its standard input, one per line. The client's first line is
+// the server's address. The end of the input asks a process to clean up and exit.
 const (
 	askUsage   = "usage"   // the server, and peers: what it has used so far
 	askMemory  = "memory"  // the same, without garbage
@@ -29,7 +28,7 @@ const (
 	askMeasure = "measure" // the client: work for the job's time
 )
 
-// isQuestion tells whether a command is for a meter.
+// isQuestion reports whether a command is for a meter.
 func isQuestion(command string) bool {
 	return command == askUsage || command == askMemory || command == askMark
 }
@@ -41,21 +40,21 @@ type job struct {
 	WarmUp  time.Duration
 	Time    time.Duration
 	Round   int    // from 1
-	Profile string // the directory for profiles, none if it is empty
+	Profile string // the directory for profiles; no profiles if it is empty
 	Last    bool   // the next job does not use the processes of this one
 }
 
-// A reply is one line of JSON on a process's standard output. The server's
-// first comes unasked, with its address.
+// A reply is one line of JSON on a process's standard output. The server's first one, with its
+// address, comes unasked.
 type reply struct {
 	Address string    `json:",omitempty"`
 	Usage   usage     `json:",omitzero"`
 	Sample  sample    `json:",omitzero"`
 	Began   time.Time `json:",omitzero"` // of a peer: when its turn began
-	// Times is what the sample's operations took: how many there are in which bucket of
-	// the histogram.
+	// Times says how long the sample's operations took: how many of them are in each bucket of the
+	// histogram.
 	Times map[int]uint64 `json:",omitempty"`
-	Offer *offer         `json:",omitempty"` // of the server of another machine
+	Offer *offer         `json:",omitempty"` // from the server of another machine
 	Error string         `json:",omitempty"`
 }
 
@@ -165,8 +164,8 @@ func playClient(ctx context.Context, j job, transport carrier, in *bufio.Scanner
 	return errors.Join(in.Err(), profile.stop(), closeAll())
 }
 
-// playFirst has its first conn to one server after the other: a line has its address, the next
-// one asks for the measurement.
+// playFirst opens its first conn to one server after the other. One line of input has the server's
+// address, and the next one asks for the measurement.
 func playFirst(ctx context.Context, j job, transport carrier, in *bufio.Scanner, out *json.Encoder) error {
 	if err := listProviders(ctx, j, transport); err != nil {
 		return err
@@ -193,8 +192,8 @@ func playFirst(ctx context.Context, j job, transport carrier, in *bufio.Scanner,
 	return in.Err()
 }
 
-// listProviders has libfabric list its providers for the first time in this process, and opens
-// nothing: it dials a server that hangs up.
+// listProviders makes libfabric list its providers for the first time in this process, without
+// opening anything: it dials a server that hangs up.
 func listProviders(ctx context.Context, j job, transport carrier) error {
 	if j.Provider == "" {
 		return nil
@@ -216,8 +215,8 @@ func listProviders(ctx context.Context, j job, transport carrier) error {
 	return nil
 }
 
-// workTogether runs all workers at once for about d and sums up what they did; the
-// operations' times are by themselves.
+// workTogether runs all workers at once for about d and sums up what they did. The times of the
+// operations are returned separately.
 func workTogether(workers []worker, d time.Duration, m *meter) (sample, *histogram, error) {
 	all := new(histogram)
 	histograms := make([]histogram, len(workers))

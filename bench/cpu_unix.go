@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// cpuTime returns the user and system time that this process has used, as
-// getrusage(2) counts it.
+// cpuTime returns the user and system time that this process has used, as counted by getrusage(2).
 func cpuTime() (time.Duration, error) {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -11,26 +11,26 @@ import (
 )
 
 const (
-	// startsAtOnce is how many processes of a crowd start at a time, for each CPU:
-	// the handshakes of too many take longer than their limit.
+	// startsAtOnce is how many processes of a crowd start at a time, per CPU: with too many,
+	// handshakes take longer than their limit.
 	startsAtOnce = 2
 	// startTime is about how long a peer takes to start.
 	startTime = 60 * time.Millisecond
-	// settleTime is how long peers take to give back what they do not use, and some.
+	// settleTime is how long peers take to give back what they do not use, and a bit more.
 	settleTime = 3500 * time.Millisecond
 	// leaveTime is how long the server may take to notice that peers have left.
 	leaveTime = 10 * time.Second
 )
 
-// crowds measures rows with peers, by processes that are there from the first of
-// such rows of a transport to the last one in a round.
+// crowds measures rows with peers. Its processes live from the first of such rows of a transport to
+// the last one in a round.
 type crowds struct {
 	program string
-	memory  bool // some rows are of the memory that peers take
+	memory  bool // some rows measure the memory that peers take
 	crowd   *crowd
 }
 
-// measure does j once. With an error, and after the last row, all processes end.
+// measure does j once. After an error, and after the last row, all processes end.
 func (cs *crowds) measure(ctx context.Context, j job) (s sample, err error) {
 	if cs.crowd == nil {
 		if cs.crowd, err = startCrowd(ctx, cs.program, j); err != nil {
@@ -54,7 +54,7 @@ func (cs *crowds) measure(ctx context.Context, j job) (s sample, err error) {
 	return s, err
 }
 
-// close ends what processes are left, as after an error.
+// close ends the processes that are left, such as after an error.
 func (cs *crowds) close() {
 	if cs.crowd != nil {
 		cs.crowd.end(nil)
@@ -73,7 +73,7 @@ type crowd struct {
 	address string
 	clients []*process
 	marked  bool   // the server has noted its memory with one peer
-	alone   *crowd // of one peer, nil until it is compared with
+	alone   *crowd // a crowd of one peer, nil until something is compared with it
 }
 
 func startCrowd(ctx context.Context, program string, j job) (*crowd, error) {
@@ -114,8 +114,9 @@ func (c *crowd) measure(j job, memory bool) (sample, error) {
 	return c.measureWork(j)
 }
 
-// measureBoth measures the peer among idle ones, and one with a server of its own right
-// before or after it, by turns: what so many processes cost by being there, they cost both.
+// measureBoth measures the peer among idle ones, and a peer with a server of its own. The latter
+// comes right before or after the former, by turns. What so many processes cost just by being
+// there, they cost both.
 func (c *crowd) measureBoth(j job) (s sample, err error) {
 	if c.alone == nil {
 		if c.alone, err = startCrowd(c.ctx, c.program, c.job); err != nil {
@@ -157,8 +158,7 @@ func (c *crowd) measureWork(j job) (sample, error) {
 	return s, err
 }
 
-// whyServerEnded is the reason of the server, or of who has killed it, once
-// something has failed.
+// whyServerEnded returns why the server ended, or why it was killed, once something has failed.
 func (c *crowd) whyServerEnded() error {
 	timer := time.AfterFunc(killDelay, func() { c.end(nil) })
 	defer timer.Stop()
@@ -186,8 +186,7 @@ func (c *crowd) mark() error {
 	return err
 }
 
-// measureIdle finds out what the server uses for idle peers, and what one of them
-// does, that which came last.
+// measureIdle finds out what the server uses for idle peers, and what the peer that came last uses.
 func (c *crowd) measureIdle(j job) (sample, error) {
 	if err := pause(c.ctx, j.WarmUp); err != nil {
 		return sample{}, err
@@ -201,7 +200,7 @@ func (c *crowd) measureIdle(j job) (sample, error) {
 	s.Elapsed = time.Since(start)
 	after, err4 := c.usage()
 	clientAfter, err5 := client.ask(askUsage)
-	// Only now, since it takes CPU time: what the memory is without garbage.
+	// What the memory is without garbage. This comes last since it takes CPU time.
 	serverMemory, err6 := c.server.ask(askMemory)
 	clientMemory, err7 := client.ask(askMemory)
 	s.Server = serverMemory.Usage
@@ -211,8 +210,8 @@ func (c *crowd) measureIdle(j job) (sample, error) {
 	return s, errors.Join(err1, err2, err3, err4, err5, err6, err7)
 }
 
-// usage is what the server has used. No figure may be that of fewer peers than its
-// row says.
+// usage returns what the server has used. It fails if the server does not have a conn for each
+// peer, since no figure may be that of fewer peers than its row says.
 func (c *crowd) usage() (usage, error) {
 	r, err := c.server.ask(askUsage)
 	if err == nil && r.Usage.Conns != len(c.clients) {
@@ -221,12 +220,12 @@ func (c *crowd) usage() (usage, error) {
 	return r.Usage, err
 }
 
-// lead is time for all busy peers to be told of a turn, and to be awake.
+// lead returns enough time for all busy peers to be told of a turn, and to be awake.
 func (j job) lead() time.Duration {
 	return 100*time.Millisecond + time.Duration(j.Busy)*2*time.Millisecond
 }
 
-// work has the busy peers work at once for about d.
+// work makes the busy peers work at once for about d.
 func (c *crowd) work(j job, d time.Duration) (sample, error) {
 	busy := c.clients[:j.Busy]
 	line, err := json.Marshal(turn{Mode: j.Mode, Size: j.Size, Begin: time.Now().Add(j.lead()), Time: d})
@@ -241,8 +240,7 @@ func (c *crowd) work(j job, d time.Duration) (sample, error) {
 	return together(replies), err
 }
 
-// together is what all of them have done, from the first one's start to the last
-// one's end.
+// together sums up what all of them have done, from the first one's start to the last one's end.
 func together(replies []reply) (s sample) {
 	if len(replies) == 0 {
 		return s
@@ -266,7 +264,7 @@ func together(replies []reply) (s sample) {
 	return s
 }
 
-// resize starts peers, or has those leave that came last, until there are n.
+// resize starts peers, or stops those that came last, until there are n.
 func (c *crowd) resize(n int) error {
 	atOnce := startsAtOnce * runtime.NumCPU()
 	if n < len(c.clients) {
@@ -306,7 +304,7 @@ func (c *crowd) awaitLeave() error {
 	}
 }
 
-// stop has all processes clean up and end, the server last.
+// stop makes all processes clean up and end, the server last.
 func (c *crowd) stop() error {
 	clients := c.clients
 	c.clients = nil
@@ -318,8 +316,7 @@ func (c *crowd) stop() error {
 	return errors.Join(alone, err, c.server.stop())
 }
 
-// each calls f for 0 to n-1, so many at once, until one fails, and returns that
-// error.
+// each calls f for 0 to n-1, at most atOnce at a time, until one call fails. It returns that error.
 func each(n, atOnce int, f func(int) error) error {
 	var (
 		wg    sync.WaitGroup
@@ -345,7 +342,7 @@ func each(n, atOnce int, f func(int) error) error {
 	return first
 }
 
-// failed adds why the process has ended, if there was an error.
+// failed adds to an error why the process has ended.
 func failed(p *process, err error) error {
 	if err == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/doctor"
 )
 
-// diagnose prints what the doctor says, as JSON if that is to go to standard output.
+// diagnose prints what the doctor says, as JSON with -json -.
 func diagnose(ctx context.Context, w io.Writer, p plan) error {
 	m, err := doctor.Local(ctx)
 	if err != nil {

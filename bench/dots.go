@@ -9,8 +9,8 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// lanes places dots one below the other, so that none hides another. Lengths are
-// from the top.
+// lanes places dots one below the other, so that none hides another. Lengths are measured from the
+// top.
 type lanes struct {
 	dots []vg.Length // the middle of each dot's lane
 	rows [][2]vg.Length
@@ -33,7 +33,7 @@ func (c chart) lanes() lanes {
 
 func (l lanes) height() vg.Length { return l.rows[len(l.rows)-1][1] }
 
-// addDots draws the chart's dots, in rows that are named at the left.
+// addDots draws the chart's dots, in rows with their names at the left.
 func (c chart) addDots(p *plot.Plot, k key) {
 	values := []float64{}
 	for _, d := range c.dots {
@@ -89,7 +89,7 @@ func (b bands) Plot(to draw.Canvas, p *plot.Plot) {
 	}
 }
 
-// tcpLine is where values equal TCP's: upright, if they lie along the x axis.
+// tcpLine is where values equal TCP's. It is upright if the values lie along the x axis.
 type tcpLine bool
 
 func (upright tcpLine) Plot(to draw.Canvas, p *plot.Plot) {

@@ -15,8 +15,7 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Lengths of a drawing. It is narrow, so that its text can still be read on the
-// screen of a phone.
+// Lengths in a drawing. It is narrow, so that its text can still be read on the screen of a phone.
 const (
 	drawWidth   = 420
 	legendWidth = drawWidth - 16
@@ -29,12 +28,12 @@ const (
 	axisSpace   = 34 // the x axis with its label
 )
 
-// foreground is black, for which writeSVG puts the page's colour of text.
+// foreground is black, which writeSVG replaces by the page's text colour.
 var foreground = faint(255)
 
 func faint(alpha uint8) color.NRGBA { return color.NRGBA{A: alpha} }
 
-// polygon is a filled shape, whose corners are in multiples of its radius.
+// polygon is a filled shape. Its corners are in multiples of its radius.
 type polygon []vg.Point
 
 var (
@@ -51,13 +50,13 @@ func (p polygon) DrawGlyph(to *draw.Canvas, s draw.GlyphStyle, at vg.Point) {
 	to.FillPolygon(s.Color, corners)
 }
 
-// A look tells a transport from others, without colours, too.
+// A look tells a transport from others, even without colours.
 type look struct {
 	color color.NRGBA
 	shape draw.GlyphDrawer
 }
 
-// looks are for what is often compared. The colours do on white and on black.
+// looks are for transports that are often compared. The colours work on white and on black.
 var looks = map[string]look{
 	overTCP.label():      {color.NRGBA{128, 134, 142, 255}, draw.BoxGlyph{}},
 	overUnix.label():     {color.NRGBA{201, 122, 16, 255}, draw.PyramidGlyph{}},
@@ -68,7 +67,7 @@ var looks = map[string]look{
 	overRsockets.label(): {color.NRGBA{150, 110, 70, 255}, pointed},
 }
 
-// otherLooks are for all others, in turn.
+// otherLooks are for all other transports, in turn.
 var otherLooks = []look{
 	{color.NRGBA{15, 151, 163, 255}, pointed},
 	{color.NRGBA{214, 88, 140, 255}, draw.PyramidGlyph{}},
@@ -109,7 +108,7 @@ func (c chart) key() key {
 	return k
 }
 
-// height is that of the drawing.
+// height returns the height of the drawing.
 func (c chart) height(legendLines int) vg.Length {
 	h := vg.Length(titleSpace + keySpace*legendLines + axisSpace)
 	if len(c.rows) > 0 {
@@ -118,8 +117,8 @@ func (c chart) height(legendLines int) vg.Length {
 	return h + labelSpace + lineHeight
 }
 
-// draw draws the chart below its title and legend. It labels the axes itself,
-// the y axis across its top, where it can be read.
+// draw draws the chart below its title and legend. It labels the axes itself, and puts the label of
+// the y axis above that axis, where it can be read.
 func (c chart) draw(to draw.Canvas, k key, legend [][]string) {
 	title := style(13)
 	title.Font.Weight = xfont.WeightBold
@@ -141,7 +140,7 @@ func (c chart) draw(to draw.Canvas, k key, legend [][]string) {
 	c.plot(k).Draw(draw.Crop(to, 4, -10, labelSpace, y-to.Max.Y))
 }
 
-// style is text in the page's colour.
+// style is for text in the page's colour.
 func style(size vg.Length) text.Style {
 	return text.Style{
 		Color:   foreground,
@@ -186,7 +185,7 @@ func (k key) glyph(label string) draw.GlyphStyle {
 	return draw.GlyphStyle{Color: k.looks[label].color, Radius: 3.6, Shape: k.looks[label].shape}
 }
 
-// plot has the chart's axes and data.
+// plot returns a plot with the chart's axes and data.
 func (c chart) plot(k key) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = nil
@@ -204,8 +203,7 @@ func (c chart) plot(k key) *plot.Plot {
 	return p
 }
 
-// logRange gives an axis the room that the values need, and some more, and
-// ticks.
+// logRange gives an axis ticks, and the room that the values need, with a margin.
 func logRange(a *plot.Axis, values []float64, name func(float64) string) {
 	low, high := slices.Min(values), slices.Max(values)
 	margin := max(math.Pow(high/low, 0.04), 1.15)
@@ -213,8 +211,8 @@ func logRange(a *plot.Axis, values []float64, name func(float64) string) {
 	a.Tick.Marker = plot.ConstantTicks(logTicks(a.Min, a.Max, name))
 }
 
-// logTicks are powers of ten, and twice and five times them while these are
-// few. Over more than ten decades, which only broken data spans, they thin out.
+// logTicks returns powers of ten, and, while these are few, twice and five times them. Over more
+// than ten decades, which only broken data spans, they thin out.
 func logTicks(low, high float64, name func(float64) string) (ticks []plot.Tick) {
 	first, last := int(math.Floor(math.Log10(low))), int(math.Ceil(math.Log10(high)))
 	step := 1 + (last-first)/10
@@ -277,7 +275,7 @@ func (c chart) addLines(p *plot.Plot, k key) {
 	}
 }
 
-// measuredAt are the ticks of an x axis: the values that there are.
+// measuredAt returns the ticks of an x axis: the values that occur.
 func (c chart) measuredAt(xs []float64) (ticks []plot.Tick) {
 	slices.Sort(xs)
 	for _, x := range slices.Compact(xs) {

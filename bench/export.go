@@ -12,15 +12,15 @@ import (
 	"golang.org/x/perf/benchfmt"
 )
 
-// writeCSV writes a line for every row, with the names and units that -json has,
-// and a failed row's error.
+// writeCSV writes a line for every row, with the names and units of -json, and the error of a
+// failed row.
 func (r record) writeCSV(w io.Writer) error {
 	c := csv.NewWriter(w)
 	var header []string
 	for _, f := range csvColumns {
 		header = append(header, f.name)
 	}
-	_ = c.Write(header) // Error has it
+	_ = c.Write(header) // Error reports failures
 	for _, row := range r.Rows {
 		var line []string
 		for _, f := range csvColumns {
@@ -85,10 +85,9 @@ func number(name string, of func(result) float64) csvColumn {
 	}}
 }
 
-// writeBenchfmt writes a line for every round in the format of Go's benchmarks,
-// for benchstat, with the transport as a configuration key. Rows that have
-// failed or do nothing are left out, and where the rounds were not kept their
-// medians stand for them.
+// writeBenchfmt writes a line for every round in the format of Go's benchmarks, for benchstat, with
+// the transport as a configuration key. It leaves out rows that have failed or that do nothing. If
+// the rounds were not kept, their medians stand in for them.
 func (r record) writeBenchfmt(w io.Writer) error {
 	fmt.Fprintf(w, "# %s\n", r.source())
 	to := benchfmt.NewWriter(w)
@@ -120,7 +119,7 @@ func config(pairs ...string) (list []benchfmt.Config) {
 	return list
 }
 
-// benchName is a row's work: "Rpc/size=64/inflight=64/conns=1".
+// benchName returns the name of a row's work: "Rpc/size=64/inflight=64/conns=1".
 func benchName(c cell) string {
 	mode := cmp.Or(slug(c.Mode), "none")
 	name := strings.ToUpper(mode[:1]) + mode[1:]
@@ -137,7 +136,7 @@ func benchName(c cell) string {
 	return name
 }
 
-// values are a round's figures, times in nanoseconds an operation.
+// values returns a round's figures, with times in nanoseconds per operation.
 func (s sample) values(c cell) []benchfmt.Value {
 	ops := float64(s.Ops)
 	list := []benchfmt.Value{{Value: ratio(float64(s.Elapsed), ops), Unit: "ns/op"}}
@@ -156,7 +155,7 @@ func (s sample) values(c cell) []benchfmt.Value {
 		benchfmt.Value{Value: ratio(float64(s.mallocs()), ops), Unit: "allocs/op"})
 }
 
-// rounds are r's samples, or one with the medians where they were not kept.
+// rounds returns r's samples. If they were not kept, it returns one with the medians.
 func (r result) rounds() []sample {
 	if len(r.Samples) > 0 || r.OpsPerS <= 0 {
 		return r.Samples

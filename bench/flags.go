@@ -14,7 +14,7 @@ import (
 // controlPort is where -s waits for -c, unless -port says otherwise.
 const controlPort = 18516
 
-// outputFlags are those that say what is written, and where.
+// outputFlags defines the flags that say what is written, and where.
 func (p *plan) outputFlags(f *flag.FlagSet) {
 	f.StringVar(&p.jsonFile, "json", "", "write the results to this `file`")
 	f.StringVar(&p.textFile, "text", "", "write what is printed to this `file`, too")
@@ -25,15 +25,15 @@ func (p *plan) outputFlags(f *flag.FlagSet) {
 	f.StringVar(&p.profileDir, "profile", "", "write CPU profiles of both processes for every row and round into this `directory`")
 }
 
-// remoteFlags are those for two machines.
+// remoteFlags defines the flags for two machines.
 func (p *plan) remoteFlags(f *flag.FlagSet) {
 	f.BoolVar(&p.serve, "s", false, "serve measurements of clients (-c) on other machines, at -host; whoever reaches its port can have it work")
 	f.StringVar(&p.server, "c", "", "measure with the server (-s) at this `host`, without unix, -targets, -verbs and -onecore")
 	f.IntVar(&p.port, "port", controlPort, "TCP port by which -c tells -s what to do; 0 with -s is any")
 }
 
-// checkModes refuses flags that make no sense together. fixed says that what is
-// measured is not free to choose, thisMachine that it needs all processes on this machine.
+// checkModes refuses flags that make no sense together. fixed says that other flags determine what
+// is measured, and thisMachine that all processes have to be on this machine.
 func (p *plan) checkModes(fixed, thisMachine bool) error {
 	switch {
 	case p.port < 0 || p.port > 65535 || p.port == 0 && p.server != "":
@@ -63,7 +63,7 @@ func (p plan) save(r record) error {
 		save(p.benchFile, r.writeBenchfmt), writeReport(p.reportDir, r))
 }
 
-// convert writes what was asked for of a kept result.
+// convert writes a kept result in the forms that were asked for.
 func (p plan) convert(w io.Writer) error {
 	r, err := readRecord(p.from)
 	if err != nil {

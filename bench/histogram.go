@@ -63,8 +63,8 @@ func (h *histogram) addCounted(counts map[int]uint64) {
 	}
 }
 
-// quantile returns the smallest duration that at least the share q, 0 to 1, of
-// the samples does not exceed, to the histogram's precision; 0 without samples.
+// quantile returns the smallest duration that at least the share q, 0 to 1, of the samples does not
+// exceed, to the precision of the histogram. It is 0 without samples.
 func (h *histogram) quantile(q float64) time.Duration {
 	rank := max(uint64(q*float64(h.total)+0.5), 1)
 	var seen uint64

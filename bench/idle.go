@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// openIdle opens n conns that have each echoed a byte. Their one worker waits.
+// openIdle opens n conns, each of which has echoed a byte. Their one worker only waits.
 func openIdle(dial dialer, n int, m *meter) ([]worker, func() error, error) {
 	_, closeAll, err := openStreams(func() (net.Conn, error) {
 		c, err := dial()
@@ -26,14 +26,14 @@ func openIdle(dial dialer, n int, m *meter) ([]worker, func() error, error) {
 	return []worker{wait}, closeAll, err
 }
 
-// echoIdle is the server of an idle conn.
+// echoIdle is the server's side of an idle conn.
 func echoIdle(c net.Conn, m *meter) error {
 	var b [1]byte
 	for {
 		if _, err := c.Read(b[:]); err != nil {
 			return err
 		}
-		m.firstConn() // before the answer, so that there is no second one yet
+		m.firstConn() // before the answer, when there is no second conn yet
 		if _, err := c.Write(b[:]); err != nil {
 			return err
 		}

@@ -23,14 +23,13 @@ type inventory struct {
 	Choices  []choice `json:"choices"`
 }
 
-// choice is what rdmanet would choose for conns whose control connection has a local
-// address.
+// choice is what rdmanet would choose for conns whose control connection has this local address.
 type choice struct {
 	Local     netip.Addr             `json:"local"`
 	Providers []rdmanet.ProviderInfo `json:"providers"`
 }
 
-// info prints the inventory, as JSON if that is to go to standard output.
+// info prints the inventory, as JSON with -json -.
 func info(ctx context.Context, w io.Writer, p plan) error {
 	locals, err := localAddrs(p.local)
 	if err != nil {
@@ -50,8 +49,8 @@ func info(ctx context.Context, w io.Writer, p plan) error {
 	return errors.Join(inv.writeText(w), save(p.jsonFile, inv.writeJSON), save(p.textFile, inv.writeText))
 }
 
-// localAddrs are the addresses to choose for: one, or all of this machine but those
-// of a link only.
+// localAddrs returns the addresses to choose for: the given one, or all addresses of this machine
+// except link-local ones.
 func localAddrs(one string) (list []netip.Addr, err error) {
 	if one != "" {
 		a, err := netip.ParseAddr(one)
@@ -102,7 +101,7 @@ func (inv inventory) writeText(w io.Writer) error {
 			switch {
 			case p.Rank > 0:
 				cells(tw, p.Rank, p.Provider, p.Domain, "")
-			case p.Domain == "" && p.Provider != "shm": // which every machine could have
+			case p.Domain == "" && p.Provider != "shm": // every machine could have shm
 				absent = append(absent, p.Provider)
 			default:
 				cells(tw, "", p.Provider, p.Domain, p.Reason)
@@ -128,7 +127,7 @@ func (inv inventory) domains() (list []rdmanet.ProviderInfo) {
 	return list
 }
 
-// cells writes the cells of one line; nothing is a dash.
+// cells writes the cells of one line. An empty cell becomes a dash.
 func cells(w io.Writer, values ...any) {
 	texts := make([]string, len(values))
 	for i, c := range values {
@@ -137,7 +136,7 @@ func cells(w io.Writer, values ...any) {
 	fmt.Fprintln(w, strings.Join(texts, "\t"))
 }
 
-// bytesText is a limit in bytes; providers without one say so in various ways.
+// bytesText prints a limit in bytes. Providers without a limit say so in various ways.
 func bytesText(n uint64) string {
 	if n >= 1<<62 {
 		return "unlimited"

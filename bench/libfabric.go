@@ -10,5 +10,5 @@ import (
 
 func libfabric() string { return "libfabric " + cmp.Or(ofi.LibraryVersion(), "not found") }
 
-// libfabricVersions are those that this program was compiled with and uses.
+// libfabricVersions returns the versions that this program was compiled with and uses.
 func libfabricVersions() (compiled, inUse string) { return ofi.CompiledVersion(), ofi.LibraryVersion() }

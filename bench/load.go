@@ -8,8 +8,8 @@ import (
 	"runtime"
 )
 
-// roleLoad is that of a process which does nothing but compute, on a thread for each CPU: what
-// a host is busy with beside the two that are measured.
+// roleLoad is the role of a process that does nothing but compute, on one thread for each CPU: what
+// a busy host does besides the two processes that are measured.
 const roleLoad = "load"
 
 // playLoad computes until the standard input ends.
@@ -39,7 +39,7 @@ func playLoad(in io.Reader, out *json.Encoder) error {
 	return err
 }
 
-// besideLoad measures j by f, on a busy host if it is to be one.
+// besideLoad measures j by calling f, on a busy host if j asks for one.
 func besideLoad(ctx context.Context, program string, j job, f func() (sample, error)) (s sample, err error) {
 	if !j.Load {
 		return f()

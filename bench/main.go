@@ -1,9 +1,9 @@
-// Bench compares net.Conns over fabric with TCP and Unix sockets on one
-// machine: round trips, streams, gRPC calls, dialing, and many client processes.
+// Bench compares net.Conns over fabric with TCP and Unix sockets on one machine: round trips,
+// streams, gRPC calls, dialing, and many client processes.
 //
 //	go run ./bench                  # every size; about a quarter of an hour
 //	go run ./bench -targets         # what the project measures itself by
-//	go run ./bench -demo            # a choice that takes a minute and a half
+//	go run ./bench -demo            # a selection that takes a minute and a half
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
 //	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
 //	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
@@ -13,12 +13,11 @@
 //	bench -s -host 10.0.0.1
 //	bench -c 10.0.0.1 -report results
 //
-// For every row of its table, in every round, it starts a server process and
-// a client process of its own. Rounds go through all rows before the next one
-// begins, each starting with another transport, so that what else the machine
-// does meanwhile meets all of them, and the table shows medians. Rows with peers are
-// measured by processes that all such rows of a transport share. It exits with
-// status 1 if any row has failed. docs/benchmarking.md says more.
+// For every row of its table, in every round, it starts a server process and a client process of
+// its own. A round goes through all rows before the next one begins, and each round starts with
+// another transport, so that whatever else the machine does meanwhile affects all of them. The
+// table shows medians. Rows with peers are measured by processes that all such rows of a transport
+// share. Bench exits with status 1 if any row has failed. docs/performance.md says more.
 package main
 
 import (
@@ -34,14 +33,14 @@ import (
 )
 
 const (
-	// maxSize bounds the operations' size, which is held in memory several times.
+	// maxSize bounds the size of an operation, which is held in memory several times over.
 	maxSize     = 32 << 20
 	maxConns    = 1024
 	maxInflight = 4096
-	// maxMemory bounds what all operations of a row have in flight, in bytes, where
-	// somebody else asks for it.
+	// maxMemory bounds what all operations of a row have in flight, in bytes, if a client on
+	// another machine asks for it.
 	maxMemory = 2 << 30
-	// maxTime bounds what a client may have a server of another machine do.
+	// maxTime bounds for how long a client may have a server of another machine work.
 	maxTime = 10 * time.Minute
 )
 

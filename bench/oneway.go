@@ -12,11 +12,10 @@ import (
 // transport.
 const readSize = 256 << 10
 
-// A run is a number of messages of one size whose last one says that it is the
-// last. 8 bytes answer it: how many bytes have come, once all of them have.
+// A run is a sequence of messages of one size, the last of which says that it is the last. Once all
+// bytes have come, they are answered with 8 bytes: how many have come.
 
-// flood is the client of sink: one run until the time is over. Only confirmed
-// bytes count.
+// flood is the client of sink: one run, until the time is over. Only confirmed bytes count.
 func flood(c net.Conn, send func(last bool) (int, error)) worker {
 	return func(end time.Time, h *histogram) error {
 		var sent uint64
@@ -94,7 +93,7 @@ func reading(c net.Conn) func(take func([]byte) error) error {
 // lastMark is the first byte of a run's last message; others have 0 there.
 const lastMark = 1
 
-// writeMarked sends messages of size bytes with Write, from the same memory.
+// writeMarked sends messages of size bytes with Write, always from the same memory.
 func writeMarked(c net.Conn, size int) func(last bool) (int, error) {
 	buf := make([]byte, size)
 	return func(last bool) (int, error) {
@@ -106,8 +105,7 @@ func writeMarked(c net.Conn, size int) func(last bool) (int, error) {
 	}
 }
 
-// marks looks for the end of a run at the start of each message, and at nothing
-// else.
+// marks looks for the end of a run at the start of each message, and looks at nothing else.
 type marks struct {
 	size int
 	next int // offset of the next message in the piece to come

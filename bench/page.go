@@ -50,7 +50,7 @@ type pageRow struct {
 
 type pageRatio struct{ Text, Class string }
 
-// How a figure compares with TCP's. Within a twentieth it counts as level.
+// How a figure compares with TCP's. It counts as level within a twentieth.
 const (
 	better = "better"
 	level  = "level"
@@ -58,7 +58,7 @@ const (
 	near   = 0.05
 )
 
-// compare tells how v, better if it is higher or lower, compares with base.
+// compare says how v compares with base. higher says whether higher is better.
 func compare(v, base float64, higher bool) pageRatio {
 	r := pageRatio{Text: times(v, base)}
 	switch {
@@ -174,7 +174,7 @@ func newPageRow(r, tcp result) pageRow {
 	return row
 }
 
-// VerdictClass is how the page shows a verdict.
+// VerdictClass returns how the page shows a verdict.
 func (p page) VerdictClass(v verdict) string {
 	switch v.Verdict {
 	case verdictGoal, verdictMet:
@@ -185,10 +185,10 @@ func (p page) VerdictClass(v verdict) string {
 	return level
 }
 
-// Figure is what was measured.
+// Figure returns what was measured.
 func (p page) Figure(v verdict) string { return v.figure() }
 
-// HasPeers tells whether there are rows with peers.
+// HasPeers reports whether there are rows with peers.
 func (p page) HasPeers() bool {
 	return slices.ContainsFunc(p.Rows, func(r result) bool { return r.peers() > 0 })
 }

@@ -11,12 +11,11 @@ import (
 	"time"
 )
 
-// A peer is a client process with one conn, which waits in Read unless it has
-// its turn.
+// A peer is a client process with one conn. It waits in Read unless it has its turn.
 type peer struct {
 	conn    net.Conn
 	meter   *meter
-	resting chan error // how the Read has ended
+	resting chan error // how the Read ended
 }
 
 // playPeer opens the conn and takes turns when asked to.
@@ -35,7 +34,7 @@ func playPeer(ctx context.Context, transport carrier, in *bufio.Scanner, out *js
 }
 
 func (p *peer) play(in *bufio.Scanner, out *json.Encoder) error {
-	// A turn without operations is one round trip: the server has accepted the conn.
+	// A turn without operations is one round trip: after that the server has accepted the conn.
 	if err := takeTurn(p.conn, modeLat, 1)(time.Now(), new(histogram)); err != nil {
 		return err
 	}
@@ -70,7 +69,7 @@ func (p *peer) answer(line string) (reply, error) {
 	return reply{Sample: s, Began: began, Times: h.counted()}, err
 }
 
-// rest waits in Read, as an idle conn's goroutine does in programs.
+// rest waits in Read, as the goroutine of an idle conn does in programs.
 func (p *peer) rest() {
 	go func() {
 		n, err := p.conn.Read(make([]byte, 1))

@@ -9,9 +9,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// modePeers is the flag's name for works of many client processes, each with a
-// conn of its own, on one server process; their rows are of the modes lat, bw
-// and idle. It is the mode of the processes themselves, which do all three.
+// modePeers is the flag's name for works of many client processes, each with a conn of its own, on
+// one server process. The rows of these works have the modes lat, bw and idle. modePeers is also
+// the mode of the processes themselves, which do all three.
 const modePeers = "peers"
 
 // maxPeers bounds the idle client processes.
@@ -20,33 +20,33 @@ const maxPeers = 500
 // shmPeers is how many peers can be reached through shared memory at a time.
 const shmPeers = rdmanet.DefaultMaxShmPeers
 
-// peers is how many client processes the work has, 0 if it is of the plain kind.
+// peers returns how many client processes the work has, 0 if it is of the plain kind.
 func (c cell) peers() int { return c.Idle + c.Busy }
 
-// among is the work c of one peer while idle others have a conn, too.
+// among returns the work c of one peer while idle others have a conn, too.
 func (c cell) among(idle int) cell {
 	c.Idle, c.Busy = idle, 1
 	return c
 }
 
-// isAmong reports the work of one peer while idle ones are there.
+// isAmong reports whether this is the work of one peer while idle ones are there.
 func (c cell) isAmong() bool { return c.Busy == 1 && c.Idle > 0 }
 
-// by is the work c of so many peers at once.
+// by returns the work c done by that many peers at once.
 func (c cell) by(busy int) cell {
 	c.Idle, c.Busy = 0, busy
 	return c
 }
 
-// idlePeers is what so many peers cost that are only there.
+// idlePeers returns the work of n peers that are only there, to see what they cost.
 func idlePeers(n int) cell {
 	return cell{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 1, Idle: n}
 }
 
-// peersWorks are one peer's work among each number of idle ones, the work of all
-// of them at once, and what they cost when idle, the last for the largest number
-// and for the largest that shared memory can have: before their memory is read
-// peers need seconds to give back what they do not use.
+// peersWorks returns one peer's work among each number of idle ones, the work of all of them at
+// once, and what they cost when idle. The last is measured only for the largest number and for the
+// largest that shared memory can have, since peers need seconds to give back what they do not use
+// before their memory is read.
 func peersWorks(idle []int) (works []cell) {
 	idle = slices.Compact(slices.Sorted(slices.Values(idle)))
 	for _, w := range []cell{lat64, bw64K} {
@@ -56,7 +56,7 @@ func peersWorks(idle []int) (works []cell) {
 	}
 	for _, w := range []cell{lat64, bw64K} {
 		for _, n := range idle {
-			if n > 0 { // else it is there already
+			if n > 0 { // 0 is there already
 				works = append(works, w.by(n+1))
 			}
 		}
@@ -70,7 +70,7 @@ func peersWorks(idle []int) (works []cell) {
 	return works
 }
 
-// worksOf is allWorks with the mode peers, too, which comes last.
+// worksOf is allWorks with the mode peers added, which comes last.
 func (p plan) worksOf(modes []string, sizes, inflight, conns, idle []int) ([]cell, error) {
 	i := slices.Index(modes, modePeers)
 	if i < 0 {
@@ -83,8 +83,7 @@ func (p plan) worksOf(modes []string, sizes, inflight, conns, idle []int) ([]cel
 	return append(works, peersWorks(idle)...), err
 }
 
-// notPossible says why a row cannot be measured on any machine, and is empty for
-// all others.
+// notPossible says why a row cannot be measured on any machine. It is empty for all others.
 func (c cell) notPossible() string {
 	if c.Transport == transportRDMA && c.Provider == overShm.provider && c.peers() > shmPeers {
 		return fmt.Sprintf("shm has at most %d peers (Transport.MaxShmPeers)", shmPeers)
@@ -92,7 +91,7 @@ func (c cell) notPossible() string {
 	return ""
 }
 
-// sharesProcesses tells whether the next row is measured by the same processes.
+// sharesProcesses reports whether the next row is measured by the same processes.
 func (c cell) sharesProcesses(next cell) bool {
 	return c.peers() > 0 && next.peers() > 0 && c.label() == next.label()
 }
@@ -110,10 +109,10 @@ func peersText(c cell) string {
 	return ""
 }
 
-// peersSequence is the order in which a round goes through rows with peers. Those
-// of one transport follow each other, since its processes take long to start. They
-// become more as long as no more than the first one has ever been busy; then all
-// are busy, and become fewer.
+// peersSequence returns the order in which a round goes through rows with peers. Rows of one
+// transport follow each other, since its processes take long to start. First come the rows in which
+// no peer but the first is ever busy, with more and more peers, and then those in which all are
+// busy, with fewer and fewer.
 func peersSequence(cells []cell, round int) (order []int) {
 	var labels []string
 	for _, c := range cells {

@@ -16,9 +16,9 @@ const (
 	modeConn = "conn" // dial, echo one byte, close
 	modeZC   = "zc"   // like bw, stamped and verified, by the zero-copy calls
 	modeHTTP = "http" // GETs of size bytes over HTTP/1.1
-	// modeFirst is the first conn of a client process to a server process, and its first byte
-	// there and back: one client meets several servers. libfabric's providers are listed before,
-	// once, which takes long.
+	// modeFirst is the first conn of a client process to a server process, with a first byte there
+	// and back. One client meets several servers. libfabric's providers are listed once before
+	// that, since it takes long.
 	modeFirst = "first"
 	modeIdle  = "idle" // conns that do nothing, or peers
 )
@@ -28,12 +28,12 @@ const (
 	transportTCP      = "tcp"
 	transportUnix     = "unix"
 	transportRDMA     = "rdma"
-	transportRsockets = "rsockets" // rstream's
+	transportRsockets = "rsockets" // measured by rstream
 	// transportFresh is rdma with a control connection over TCP for every conn, where
 	// rdma has one for all conns to a peer. Only dialing shows the difference.
 	transportFresh = "rdma-noreuse"
-	// transportFar is rdma between processes that do not map each other's memory, as if they
-	// were on two hosts. Only large data over shared memory shows the difference.
+	// transportFar is rdma between processes that do not map each other's memory, as if they were
+	// on two hosts. Only large data over shared memory shows the difference.
 	transportFar = "rdma-unmapped"
 )
 
@@ -41,19 +41,19 @@ const (
 type cell struct {
 	Mode      string `json:"mode"`
 	Transport string `json:"transport"` // one of the transports above
-	Provider  string `json:"provider"`  // libfabric's name for it; empty for others than rdma
+	Provider  string `json:"provider"`  // libfabric's name for it; empty unless it is rdma
 	Size      int    `json:"size"`      // bytes per write, each way for lat and rpc
 	Inflight  int    `json:"inflight"`  // calls at once on each conn, for rpc
 	Conns     int    `json:"conns"`     // conns used at once
 	OneCore   bool   `json:"one_core"`  // all processes run on one CPU
 	Load      bool   `json:"busy_host"` // a program that computes runs on every CPU
-	// Client processes with a conn each: those that only wait, and those that work
-	// at once. Both are 0 where one client process has all conns.
+	// Client processes with a conn each: those that only wait, and those that work at the same
+	// time. Both are 0 if one client process has all conns.
 	Idle int `json:"idle_peers,omitempty"`
 	Busy int `json:"busy_peers,omitempty"`
 }
 
-// work is the cell without its transport: rows of one work are compared.
+// work returns the cell without its transport: rows of one work are compared.
 func (c cell) work() cell {
 	c.Transport, c.Provider = "", ""
 	return c
@@ -85,7 +85,7 @@ type plan struct {
 	works     []cell   // without transports
 	info      bool     // measure nothing, print what there is
 	doctor    bool     // measure nothing, print what is wrong
-	local     string   // for conns at this address; "" for all
+	local     string   // with info, for conns at this address; "" for all
 	targets   []target // measure what they need instead, and judge it
 	host      string   // where servers listen
 	providers []string
@@ -105,8 +105,8 @@ type plan struct {
 	port       int
 }
 
-// cells lists the rows of the table. All transports of one work follow each
-// other, so that they are measured under conditions as alike as can be.
+// cells lists the rows of the table. All transports of one work follow each other, so that they are
+// measured under conditions that are as similar as possible.
 func (p plan) cells() []cell {
 	if p.targets != nil {
 		return targetCells(p.targets, p.providers)
@@ -133,7 +133,7 @@ func (p plan) cells() []cell {
 	return all
 }
 
-// sockets are the transports to compare w with.
+// sockets returns the transports to compare w with.
 func (p plan) sockets(w cell) []string {
 	if p.server != "" {
 		return []string{transportTCP}
@@ -141,9 +141,8 @@ func (p plan) sockets(w cell) []string {
 	return []string{transportTCP, transportUnix}
 }
 
-// sequence is the order in which a round, counted from 0, goes through the
-// cells. Each round lets another transport begin, so that none always follows
-// the same neighbour.
+// sequence returns the order in which a round, counted from 0, goes through the cells. Each round
+// begins with another transport, so that none always follows the same neighbour.
 func sequence(cells []cell, round int) []int {
 	var order []int
 	for start := 0; start < len(cells); {
@@ -169,7 +168,7 @@ func sequence(cells []cell, round int) []int {
 	return order
 }
 
-// demoWorks is a choice of works that takes about a minute on five transports.
+// demoWorks is a selection of works that takes about a minute on five transports.
 func demoWorks() []cell {
 	return []cell{
 		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
@@ -216,7 +215,7 @@ func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
 	return works, nil
 }
 
-// list splits a comma-separated flag; providers' names contain semicolons.
+// list splits a comma-separated flag. The names of providers contain semicolons.
 func list(s string) []string {
 	items := strings.Split(s, ",")
 	for i := range items {
@@ -225,11 +224,11 @@ func list(s string) []string {
 	return slices.DeleteFunc(items, func(s string) bool { return s == "" })
 }
 
-// numbers reads a comma-separated list of positive numbers, each with an
-// optional K or M for KiB and MiB, and at most limit.
+// numbers reads a comma-separated list of positive numbers. Each may have a K or M, for KiB and
+// MiB, and is at most limit.
 func numbers(s string, limit int) ([]int, error) { return numbersFrom(1, s, limit) }
 
-// numbersFrom is numbers with another least one.
+// numbersFrom is numbers with another minimum.
 func numbersFrom(least int, s string, limit int) ([]int, error) {
 	var out []int
 	for _, item := range list(s) {
@@ -272,15 +271,15 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 	return p
 }
 
-// takes is about how long j takes, with half a second to start and end the two
-// processes. Peers are there for several rows, each of which has its part in what it
-// takes to start and end them, and to mark the server's memory.
+// takes returns about how long j takes, including half a second to start and end the two processes.
+// Peers serve several rows, each of which is charged a part of the time that it takes to start and
+// end them and to mark the server's memory.
 func (j job) takes() time.Duration {
 	d := j.WarmUp + j.Time
 	if j.Mode == modeFirst {
 		return firstConns * (2*startTime + firstPause)
 	}
-	if j.Size == bodySize { // a body takes what it takes, and each conn moves one at least, twice
+	if j.Size == bodySize { // a body takes its time, and each conn moves at least one when warming up and one when measured
 		d += time.Duration(j.Conns) * bodyTime
 	}
 	switch {
@@ -292,13 +291,13 @@ func (j job) takes() time.Duration {
 		d += time.Duration(j.Idle) * startTime / 3
 	}
 	d += 2 * j.lead()
-	if j.isAmong() { // and another one alone
+	if j.isAmong() { // and the same for a peer alone
 		d += j.WarmUp + j.Time + 2*j.lead()
 	}
 	return d
 }
 
-// estimate is how long the plan takes.
+// estimate returns about how long the plan takes.
 func (p plan) estimate() time.Duration {
 	var all time.Duration
 	for _, c := range p.cells() {
@@ -309,8 +308,8 @@ func (p plan) estimate() time.Duration {
 	return all
 }
 
-// job says how c is measured. Idle conns and hundreds of conns, each of which is
-// to have its turn many times, get more time than others.
+// job says how c is measured. Idle conns get more time than others, and so do hundreds of conns,
+// each of which is to have its turn many times.
 func (p plan) job(c cell) job {
 	d := p.time
 	if c.Mode == modeIdle || c.Conns >= 100 || c.Busy >= 100 {

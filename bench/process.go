@@ -14,24 +14,24 @@ import (
 )
 
 const (
-	// slack is the time that a measurement may take beyond its own: to start
-	// two processes, open the fabric and close it again.
+	// slack is the time that a measurement may take beyond its own: to start two processes, open
+	// the fabric, and close it again.
 	slack = 30 * time.Second
 	// killDelay is how long a killed process may take to let go of its pipes.
 	killDelay = 5 * time.Second
 )
 
-// limit is how long j may take.
+// limit returns how long j may take.
 func (j job) limit() time.Duration { return j.WarmUp + j.Time + slack }
 
-// process is a server or a client that this program has started, or one that
-// the other machine has.
+// process is a server or a client that this program has started, or one that the other machine has
+// started.
 type process struct {
 	role string
 	pid  int // 0 on the other machine
 	in   io.WriteCloser
 	out  *json.Decoder
-	wait func() error // for its end
+	wait func() error // waits for its end
 }
 
 // start runs program in the role. It is killed when ctx ends.
@@ -92,7 +92,7 @@ func (p *process) receive() (reply, error) {
 
 // stop asks the process to clean up and waits for its end.
 func (p *process) stop() error {
-	// The pipe is closed already if the process has gone; Wait says so.
+	// If the process has gone, the pipe is closed already; Wait reports that.
 	_ = p.in.Close()
 	failed := p.lastError() // before wait, which closes the pipe
 	err := p.wait()
@@ -132,9 +132,8 @@ func measure(ctx context.Context, program string, j job) (sample, error) {
 	})
 }
 
-// measureFrom runs j once, in a new client and in what startServer starts. They
-// start together: loading libfabric with all its libraries may take a good part
-// of a second.
+// measureFrom runs j once, in a new client and in what startServer starts. The two start at the
+// same time: loading libfabric with all its libraries may take a good part of a second.
 func measureFrom(ctx context.Context, program string, j job, startServer func(context.Context, job) (*process, error)) (s sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, j.limit())
 	defer cancel()
@@ -164,11 +163,11 @@ func measureFrom(ctx context.Context, program string, j job, startServer func(co
 const (
 	// firstConns is how many servers a client meets in a round, one after the other.
 	firstConns = 9
-	// firstPause is for how long a server has listened when it is met.
+	// firstPause is how long a server has been listening when a client meets it.
 	firstPause = 100 * time.Millisecond
 )
 
-// measureFirst measures the first conns of one new client to one new server after the other.
+// measureFirst measures the first conns of one new client to new servers, one after the other.
 func measureFirst(ctx context.Context, program string, j job, startServer func(context.Context, job) (*process, error)) (all sample, err error) {
 	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
@@ -212,8 +211,8 @@ func measureMeeting(ctx context.Context, j job, client *process, startServer fun
 	return measureBetween(server, client)
 }
 
-// measureBetween has a client that is warm do its work, and finds out what the
-// server used for it.
+// measureBetween makes a client that is warm do its work, and finds out what the server used for
+// it.
 func measureBetween(server, client *process) (sample, error) {
 	before, err := server.ask(askUsage)
 	if err != nil {

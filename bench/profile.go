@@ -7,15 +7,14 @@ import (
 	"runtime/pprof"
 )
 
-// A profiler keeps a CPU profile of what a process does for its job once it is
-// warm.
+// A profiler takes a CPU profile of what a process does for its job once it is warm.
 type profiler struct {
 	job  job
 	role string
 	file *os.File
 }
 
-// start begins the profile, if one was asked for and has not begun.
+// start begins the profile, if one was asked for and it has not begun yet.
 func (p *profiler) start() (err error) {
 	if p.job.Profile == "" || p.file != nil {
 		return nil
@@ -34,7 +33,7 @@ func (p *profiler) stop() error {
 	return p.file.Close()
 }
 
-// name is the row's, such as rpc-64-x64-rdma-shm.r1.server.pprof.
+// name returns the row's name, such as rpc-64-x64-rdma-shm.r1.server.pprof.
 func (p *profiler) name() string {
 	return fmt.Sprintf("%s.r%d.%s.pprof", slug(workText(p.job.cell)+" "+p.job.label()), p.job.Round, p.role)
 }

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/term"
 )
 
-// progress says how far a run is: on a terminal in one line that it keeps up to
-// date, elsewhere in a line for every round.
+// progress shows how far a run is: on a terminal in one line that it keeps up to date, elsewhere in
+// a line for every round.
 type progress struct {
 	w      io.Writer
 	width  int // of the terminal, 0 if it is none
@@ -36,7 +36,7 @@ func newProgress(w *os.File, p plan, cells []cell) *progress {
 	return b
 }
 
-// remaining is what is left of the estimate, at the pace so far.
+// remaining returns what is left of the estimate, at the pace so far.
 func (b *progress) remaining() time.Duration {
 	left := float64(b.left)
 	if b.used > 0 {
@@ -71,7 +71,7 @@ func (b *progress) finish(j job) {
 	b.used += j.takes()
 }
 
-// end leaves the terminal's line for others.
+// end clears the terminal's line for others.
 func (b *progress) end() {
 	if b.width > 0 {
 		fmt.Fprint(b.w, "\r\x1b[K")

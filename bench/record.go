@@ -12,21 +12,21 @@ import (
 	"time"
 )
 
-// A record is one run of the benchmark, with all that it takes to repeat it.
+// A record is one run of the benchmark, with everything that it takes to repeat it.
 type record struct {
 	Commit   string    `json:"commit"`
 	Command  string    `json:"command"`
 	Machine  string    `json:"machine"`
 	Server   string    `json:"server,omitempty"` // the other machine, if there are two
 	Date     time.Time `json:"date"`
-	Absent   string    `json:"absent,omitempty"` // which transports, and why
+	Absent   string    `json:"absent,omitempty"` // which transports are not measured, and why
 	Rounds   int       `json:"rounds"`
 	Rows     []result  `json:"rows"`
 	Verdicts []verdict `json:"verdicts,omitempty"`
 }
 
-// builtFrom is the commit of this program. `go run` does not record it, but builds
-// what lies in the current directory's repository.
+// builtFrom returns the commit of this program. `go run` does not record it, but it builds what is
+// in the repository of the current directory.
 func builtFrom() string {
 	c := commit(debug.ReadBuildInfo())
 	exe, err := os.Executable()
@@ -40,8 +40,7 @@ func builtFrom() string {
 	return strings.TrimSpace(string(out))
 }
 
-// commit is what version control says a program was built from, as `go build`
-// records it.
+// commit returns what version control says that a program was built from, as `go build` records it.
 func commit(info *debug.BuildInfo, ok bool) string {
 	if !ok {
 		return "unknown"
@@ -61,8 +60,7 @@ func commit(info *debug.BuildInfo, ok bool) string {
 	return revision
 }
 
-// readRecord reads a file that -json has written, those of earlier versions
-// included.
+// readRecord reads a file that -json has written, including those of earlier versions.
 func readRecord(name string) (r record, err error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
@@ -76,14 +74,14 @@ func readRecord(name string) (r record, err error) {
 	}
 	for i := range r.Verdicts {
 		v := &r.Verdicts[i]
-		if v.Unit == "" { // it once had to be read off the bounds
+		if v.Unit == "" { // older files have it only in the bounds
 			v.Unit = unitOf(v.Must, v.Goal)
 		}
 	}
 	return r, nil
 }
 
-// unitOf is the unit in one of the bounds, such as "<= 4 KiB".
+// unitOf returns the unit in one of the bounds, such as "<= 4 KiB".
 func unitOf(bounds ...string) string {
 	for _, b := range bounds {
 		if _, value, ok := strings.Cut(b, "= "); ok {
@@ -93,7 +91,7 @@ func unitOf(bounds ...string) string {
 	return ""
 }
 
-// source says in a line where the figures are from.
+// source says in one line where the figures are from.
 func (r record) source() string {
 	return fmt.Sprintf("%s; %s, commit %s, %s", oneLine(r.Command), oneLine(r.Machine), oneLine(r.Commit), r.Date.Format(time.RFC3339))
 }
@@ -112,7 +110,7 @@ func (r record) writeHeader(w io.Writer) error {
 	return err
 }
 
-// writeTables prints what the run has found.
+// writeTables prints the results of the run.
 func (r record) writeTables(w io.Writer) error {
 	if err := writeTable(w, r.Rows); err != nil || r.Verdicts == nil {
 		return err

@@ -13,18 +13,17 @@ import (
 	"time"
 )
 
-// Between two machines, the client's bench has the server's bench start and ask
-// its processes, over a TCP connection for each measurement. Its first line is a
-// request; what follows are the lines that a process and who has started it
-// exchange (child.go), passed on.
+// With two machines, the client's bench makes the server's bench start its processes and ask them.
+// Each measurement has a TCP connection. Its first line is a request. After that, the lines that a
+// process and its parent exchange (child.go) are passed on.
 
-// controlVersion changes with what the two exchange.
+// controlVersion changes whenever the protocol between the two does.
 const controlVersion = 1
 
 // requestTime is how long a request or its answer may take.
 const requestTime = 30 * time.Second
 
-// A request is for the server of a job or, without one, for an offer.
+// A request asks for the server of a job or, without a job, for an offer.
 type request struct {
 	Version int
 	Job     *job `json:",omitempty"`
@@ -39,8 +38,8 @@ type offer struct {
 	SameHost        bool
 }
 
-// common tells the providers that both machines have from those that only the
-// client's has. Memory can be shared on one host only.
+// common separates the providers that both machines have from those that only the client's machine
+// has. Memory can be shared on one host only.
 func (o offer) common(have []string) (both, missing []string) {
 	for _, provider := range have {
 		if slices.Contains(o.Providers, provider) && (provider != overShm.provider || o.SameHost) {
@@ -52,7 +51,7 @@ func (o offer) common(have []string) (both, missing []string) {
 	return both, missing
 }
 
-// dialServer sends a request to the server's bench. Its conn ends with ctx.
+// dialServer sends a request to the server's bench. The conn is closed when ctx ends.
 func dialServer(ctx context.Context, address string, r request) (net.Conn, error) {
 	d := net.Dialer{Timeout: requestTime}
 	c, err := d.DialContext(ctx, "tcp", address)
@@ -90,7 +89,7 @@ func askOffer(ctx context.Context, address string) (offer, error) {
 	return o, err
 }
 
-// startRemote has the server's bench start the server of a job.
+// startRemote makes the server's bench start the server of a job.
 func startRemote(ctx context.Context, address string, j job) (*process, error) {
 	c, err := dialServer(ctx, address, request{Job: &j})
 	if err != nil {
@@ -101,7 +100,7 @@ func startRemote(ctx context.Context, address string, j job) (*process, error) {
 	}, nil
 }
 
-// halfConn is a conn whose Close ends what is written only.
+// halfConn is a conn whose Close ends only the direction that is written.
 type halfConn struct{ net.Conn }
 
 func (c halfConn) Close() error { return c.Conn.(*net.TCPConn).CloseWrite() }
@@ -140,7 +139,7 @@ type controlServer struct {
 	plan    plan
 }
 
-// handle serves one request. What fails is told to the client.
+// handle serves one request. It tells the client what has failed.
 func (s controlServer) handle(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // an interrupt ends waits for the client, too
@@ -156,7 +155,7 @@ func (s controlServer) handle(ctx context.Context, c net.Conn) {
 		err = s.relay(ctx, *j, in, out)
 	}
 	if err != nil {
-		_ = out.Encode(reply{Error: err.Error()}) // to a client that may have gone
+		_ = out.Encode(reply{Error: err.Error()}) // the client may have gone
 	}
 }
 
@@ -182,8 +181,8 @@ func (s controlServer) offer(ctx context.Context, out *json.Encoder) error {
 	return out.Encode(reply{Offer: &offer{Machine: machine(), Commit: builtFrom(), Providers: providers}})
 }
 
-// relay starts the server of a job, and passes on the client's lines and its
-// replies until either ends.
+// relay starts the server of a job, and passes on the client's lines and the server's replies until
+// one of the two ends.
 func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out *json.Encoder) (err error) {
 	j.Host, j.Profile = s.plan.host, s.plan.profileDir // never the client's
 	if err := j.check(); err != nil {
@@ -205,7 +204,7 @@ func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out 
 	return err
 }
 
-// mostBytes is how large an operation may be. A large body is never in memory as a whole.
+// mostBytes returns how large an operation may be. A large body is never in memory as a whole.
 func (j job) mostBytes() int {
 	if j.Mode == modeHTTP {
 		return bodySize

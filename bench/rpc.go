@@ -18,7 +18,7 @@ import (
 // gRPC runs over every transport as docs/tuning.md says.
 func init() { experimental.SetDefaultBufferPool(grpcdialer.BufferPool()) }
 
-// maxMessage is above the largest message, and above gRPC's default of 4 MiB.
+// maxMessage is larger than the largest message, and than gRPC's default of 4 MiB.
 const maxMessage = 64 << 20
 
 // echoService answers with the payload that it was sent.
@@ -42,7 +42,7 @@ func serveCalls(l net.Listener) error {
 	return err
 }
 
-// openCalls returns a worker for every call that may be in flight.
+// openCalls returns a worker for each call that may be in flight.
 func openCalls(ctx context.Context, j job, dial dialer) ([]worker, func() error, error) {
 	opts := append(grpcdialer.TuningDialOptions(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),

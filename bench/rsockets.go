@@ -12,16 +12,16 @@ import (
 	"time"
 )
 
-// rstreamProgram measures rsockets, librdmacm's sockets over RDMA: see
-// rstream(1). Go programs can't use them, so it is measured as a whole.
+// rstreamProgram measures rsockets, librdmacm's sockets over RDMA: see rstream(1). Go programs
+// can't use rsockets, so rstream is measured as a whole.
 const rstreamProgram = "rstream"
 
 const (
-	// burst is how many transfers rstream makes for bw before it turns round.
+	// burst is how many transfers rstream makes for bw before the other side sends.
 	burst = 100
-	// probes is the number of turns that tell how many take the job's time.
+	// probes is the number of turns that are tried to find out how many take the job's time.
 	probes = 4
-	// maxTurns bounds them.
+	// maxTurns bounds the number of turns.
 	maxTurns = 10_000_000
 )
 
@@ -37,7 +37,7 @@ func measureRsockets(ctx context.Context, j job) (sample, error) {
 	return rstream(ctx, j, int(min(max(j.Time/max(turn, 1), probes), maxTurns)))
 }
 
-// rstream runs a server and a client, who take turns in sending.
+// rstream runs a server and a client, which take turns in sending.
 func rstream(ctx context.Context, j job, turns int) (sample, error) {
 	transfers := 1
 	switch j.Mode {
@@ -65,8 +65,8 @@ func rstream(ctx context.Context, j job, turns int) (sample, error) {
 	if err != nil {
 		return sample{}, err
 	}
-	// All is measured. The server may now wait for the acknowledgement of a client that
-	// has gone, for longer than half a minute over Soft-RoCE: only its CPU time is wanted.
+	// Everything is measured. The server may now wait for the acknowledgement of a client that has
+	// gone, for longer than half a minute over Soft-RoCE, though only its CPU time is still wanted.
 	defer time.AfterFunc(killDelay, kill).Stop()
 	if err := <-served; err != nil && (serverCtx.Err() == nil || ctx.Err() != nil) {
 		return sample{}, fmt.Errorf("%s, serving: %w", rstreamProgram, err)
@@ -76,7 +76,7 @@ func rstream(ctx context.Context, j job, turns int) (sample, error) {
 		return sample{}, err
 	}
 	s := sample{Ops: uint64(turns), P50: 2 * each, P99: 2 * each, Elapsed: time.Duration(turns*transfers) * 2 * each}
-	if j.Mode == modeBW { // transfers either way, one after the other
+	if j.Mode == modeBW { // transfers in both directions, one after the other
 		s.Ops, s.P50, s.P99 = uint64(2*turns*transfers), each, each
 	}
 	s.Client.CPU = client.ProcessState.UserTime() + client.ProcessState.SystemTime()
@@ -84,8 +84,8 @@ func rstream(ctx context.Context, j job, turns int) (sample, error) {
 	return s, nil
 }
 
-// connectRstream runs the client, again as long as the server, which does not
-// say when it listens, refuses.
+// connectRstream runs the client, and runs it again for as long as the server refuses. The server
+// does not say when it listens.
 func connectRstream(ctx context.Context, args []string, served <-chan error) (out string, client *exec.Cmd, err error) {
 	for {
 		client = exec.CommandContext(ctx, rstreamProgram, args...)
@@ -119,7 +119,7 @@ func perTransfer(out string) (time.Duration, error) {
 	return time.Duration(us * float64(time.Microsecond)), nil
 }
 
-// freePort is a port that is free now, for TCP.
+// freePort returns a TCP port that is free now.
 func freePort(host string) (string, error) {
 	l, err := net.Listen("tcp", anyPort(host))
 	if err != nil {

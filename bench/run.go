@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// run measures what p says, and prints what is known before.
+// run measures what p says. It first prints what is known before that.
 func (p plan) run(ctx context.Context, args []string) (record, error) {
 	r := record{
 		Commit:  builtFrom(),
@@ -73,8 +73,8 @@ func (p plan) everywhere(ctx context.Context, o offer) (providers []string, abse
 // A measurer does a job once.
 type measurer func(ctx context.Context, j job) (sample, error)
 
-// measurer starts processes of program, the server's by the other machine, if there
-// is one. end ends what it has left.
+// measurer returns a measurer that starts processes of program. If there is another machine, that
+// one starts the server's. end ends the processes that are left.
 func (p plan) measurer(program string) (with measurer, end func()) {
 	if p.server != "" {
 		return func(ctx context.Context, j job) (sample, error) {

@@ -17,7 +17,7 @@ const (
 	lastStamp = 1 << 63
 )
 
-// errCorrupt: bytes have arrived that were not sent, or not there.
+// errCorrupt: bytes have arrived that were not sent, or in the wrong place.
 var errCorrupt = errors.New("wrong bytes")
 
 // stride returns the distance of the stamps in messages of size bytes.
@@ -46,7 +46,7 @@ func (s *stamper) stamp(message []byte, last bool) {
 	}
 }
 
-// stamps verifies what stamper has written, in pieces of any lengths.
+// stamps verifies what stamper has written, in pieces of any length.
 type stamps struct {
 	stride int
 	next   uint64
@@ -86,8 +86,8 @@ func (s *stamps) verify() error {
 
 func (s *stamps) ended() bool { return s.last && s.at == 0 }
 
-// sendStamped sends stamped messages of size bytes, without a copy if c can do
-// that; else with Write, from the same memory.
+// sendStamped sends stamped messages of size bytes, without a copy if c can do that. If it cannot,
+// it uses Write, always from the same memory.
 func sendStamped(c net.Conn, size int) func(last bool) (int, error) {
 	n, err := stride(size)
 	if err != nil {

@@ -17,14 +17,12 @@ type worker func(end time.Time, h *histogram) error
 // A dialer opens one conn to the server under measurement.
 type dialer func() (net.Conn, error)
 
-// maxDials bounds the conns that all workers of one measurement open, warming
-// up included: TCP keeps each one's port for a minute after Close, of about
-// 28,000.
+// maxDials bounds the conns that all workers of one measurement open, warming up included. TCP
+// keeps the port of each one for a minute after Close, and there are about 28,000 ports.
 const maxDials = 20_000
 
-// serveConns hands every conn that l accepts to handle, until l is closed. It
-// fails if one of them has carried wrong bytes; any other error of a conn shows
-// as a failed operation of the client's.
+// serveConns hands every conn that l accepts to handle, until l is closed. It fails if one of them
+// has carried wrong bytes. Any other error of a conn shows up at the client, as a failed operation.
 func serveConns(l net.Listener, handle func(net.Conn) error) error {
 	corrupt := make(chan error, 1)
 	for {
@@ -85,7 +83,7 @@ func latency(c net.Conn, size int) worker {
 			h.add(now.Sub(start))
 			start = now
 		}
-		if h.total > 0 && !bytes.Equal(sent, got) { // there is none if the time was over
+		if h.total > 0 && !bytes.Equal(sent, got) { // if the time was over, there is no echo
 			return errors.New("the echo differs from what was sent")
 		}
 		return nil
@@ -156,7 +154,8 @@ func openStreams(dial dialer, n int, work func(net.Conn) worker) ([]worker, func
 	return workers, func() error { return closeAll(conns) }, nil
 }
 
-// openWorkers opens what j's client needs: workers, and how to close them.
+// openWorkers opens what j's client needs. It returns workers, and a function that closes
+// everything.
 func openWorkers(ctx context.Context, j job, dial dialer, m *meter) ([]worker, func() error, error) {
 	switch j.Mode {
 	case modeLat:

@@ -18,19 +18,19 @@ type sample struct {
 	Client usage `json:"client"`
 	Server usage `json:"server"`
 
-	// Cold is, for first conns, what the first one of all took.
+	// Cold is, for first conns, how long the very first one took.
 	Cold time.Duration `json:"cold_ns,omitempty"`
 
-	// times is what the operations took, in a histogram's buckets: nil for what was read from
-	// a file, and for rsockets.
+	// times says how long the operations took, in a histogram's buckets. It is nil for what was
+	// read from a file, and for rsockets.
 	times map[int]uint64
 
-	// Alone is, for one peer among idle ones, what a peer with a server of its own has
-	// done, right before or after.
+	// Alone is, for one peer among idle ones, what a peer with a server of its own did right before
+	// or after.
 	Alone *sample `json:"alone,omitempty"`
 }
 
-// take has the sample be of h's operations.
+// take makes the sample one of h's operations.
 func (s *sample) take(h *histogram) {
 	s.Ops, s.P50, s.P90, s.P99, s.P999 = h.total, h.quantile(0.50), h.quantile(0.90), h.quantile(0.99), h.quantile(0.999)
 }
@@ -39,8 +39,8 @@ func (s sample) cpu() time.Duration { return s.Client.CPU + s.Server.CPU }
 
 func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
 
-// result is a cell with the medians of its rounds. One failed round fails the
-// cell: Error says why, and the figures are 0.
+// result is a cell with the medians of its rounds. One failed round fails the cell: then Error says
+// why, and the figures are 0.
 type result struct {
 	cell
 	P50us     float64 `json:"p50_us"`        // of one operation; for bw of one Write
@@ -57,9 +57,8 @@ type result struct {
 	// Fairness is Jain's index over what the conns have moved, 1 at best: for
 	// bw and zc on several conns, and for several peers.
 	Fairness float64 `json:"fairness,omitempty"`
-	// For idle: the CPU time of the process that used more of it, in percent of
-	// one core, and bytes for each conn after the first, in the process that
-	// has more of them.
+	// For idle: the CPU time of the process that used more of it, in percent of one core, and bytes
+	// for each conn after the first, in the process that has more of them.
 	CPUPercent float64 `json:"cpu_percent,omitempty"`
 	Registered float64 `json:"registered_per_conn,omitempty"`
 	Resident   float64 `json:"resident_per_conn,omitempty"`
@@ -77,7 +76,7 @@ type result struct {
 	Error  string `json:"error,omitempty"`
 	// NotPossible says why there can be no figures.
 	NotPossible string `json:"not_possible,omitempty"`
-	// Samples are the rounds, none in files from before they were kept.
+	// Samples are the rounds. Files from before they were kept have none.
 	Samples []sample `json:"samples,omitempty"`
 }
 
@@ -137,8 +136,8 @@ func summarize(c cell, rounds []sample) result {
 	return r
 }
 
-// pooledP99 is the 99th percentile of all rounds' operations, in microseconds, 0 if their times
-// were not kept.
+// pooledP99 returns the 99th percentile of the operations of all rounds, in microseconds. It is 0
+// if their times were not kept.
 func pooledP99(rounds []sample) float64 {
 	var all histogram
 	for _, s := range rounds {
@@ -150,7 +149,8 @@ func pooledP99(rounds []sample) float64 {
 	return micros(all.quantile(0.99))
 }
 
-// ratiosTo has f of each round to g of the other's same round, and f's median to g's best.
+// ratiosTo returns the ratios of f in each round to the other's g in the same round, and of f's
+// median to g's best round.
 func (r result) ratiosTo(other result, f, g figure) (ratios []float64, toBest float64) {
 	var all []float64 // g's
 	for i := range min(len(r.Samples), len(other.Samples)) {
@@ -168,8 +168,8 @@ func (r result) ratiosTo(other result, f, g figure) (ratios []float64, toBest fl
 	return ratios, ratio(f.of(r), best)
 }
 
-// toAlone is how f compares with that of a peer alone: the median of the rounds' ratios, 0
-// without any.
+// toAlone returns how f compares with that of a peer alone: the median of the ratios in each round,
+// 0 if there are none.
 func (r result) toAlone(f figure) float64 { return median(r.ratiosToAlone(f)) }
 
 func (r result) ratiosToAlone(f figure) (ratios []float64) {
@@ -183,8 +183,8 @@ func (r result) ratiosToAlone(f figure) (ratios []float64) {
 
 func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// median returns the middle value, the mean of the two middle ones if there
-// are two, and 0 of nothing. It sorts values.
+// median returns the middle value, or the mean of the two middle ones if there are two, or 0 if
+// there are no values. It sorts values.
 func median(values []float64) float64 {
 	n := len(values)
 	if n == 0 {

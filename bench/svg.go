@@ -18,23 +18,22 @@ var (
 	svgFonts = regexp.MustCompile(`font-family:[^;"]*;font-variant:[^;"]*;font-weight:([^;"]*);font-style:[^;"]*;?`)
 )
 
-// A drawing in a file of its own has a size, a background and colours, all of
-// which a page has for the drawings in it.
+// A drawing in a file of its own needs a size, a background and colours. A page provides all of
+// these for the drawings in it.
 const (
 	namespace = ` xmlns="http://www.w3.org/2000/svg"`
 	themes    = `<style>svg{color:#1f2328;background:#fff}@media(prefers-color-scheme:dark){svg{color:#e6edf3;background:#0d1117}}</style>`
 	scale     = 1.75 // to pixels
 )
 
-// svgFamily has the widths that the texts were placed with.
+// svgFamily lists fonts with the widths that the texts were placed by.
 const svgFamily = "Liberation Sans,Arial,Helvetica,sans-serif"
 
-// svg draws the chart for a page: as wide as there is room, in the page's colour
-// of text. Its text has the font and the look of what is around it.
+// svg draws the chart for a page: as wide as there is room, and in the page's text colour. Its text
+// has the font and the look of what is around it.
 func (c chart) svg() string { return c.writeSVG("", "") }
 
-// fileWriter draws the chart for a file of its own, which says where its figures
-// are from.
+// fileWriter draws the chart for a file of its own, which says where the figures are from.
 func (c chart) fileWriter(source string) func(io.Writer) error {
 	k := c.key()
 	height := c.height(len(k.wrap(legendWidth)))

@@ -38,7 +38,7 @@ takes of its own is what it has more than before it dialed. CPU is the server's
 there.
 `
 
-// columns is the number of them in the table, without the notes at the end.
+// columns is the number of columns in the table, without the notes at the end.
 const columns = 12
 
 // writeTable prints a row for every result, in their order, failed ones too.
@@ -98,7 +98,7 @@ func row(r, tcp result) string {
 	return strings.Join(cells, "\t") + "\t" + notes(r)
 }
 
-// notes are the figures that only some rows have.
+// notes returns the figures that only some rows have.
 func notes(r result) string {
 	switch {
 	case r.NotPossible != "":
@@ -119,11 +119,11 @@ func notes(r result) string {
 	return ""
 }
 
-// hasNoTimes tells rows whose figures are not those of operations.
+// hasNoTimes reports whether the figures of a row are not those of operations.
 func (r result) hasNoTimes() bool { return r.Mode == modeIdle || r.NotPossible != "" }
 
-// memoryText is MemoryStats' figures, in bytes, and what is resident. Sockets have
-// only that.
+// memoryText prints MemoryStats' figures, in bytes, and what is resident. Sockets have only the
+// latter.
 func memoryText(used, mapped, resident float64) string {
 	text := digits(resident/1024) + " KiB resident"
 	if used != 0 || mapped != 0 {
@@ -147,7 +147,8 @@ func workText(c cell) string {
 	return text + peersText(c) + hostText(c)
 }
 
-// mainFigure is what a row is read for: how long an operation takes, or, of streams, the rate.
+// mainFigure is the figure that a row is read for: how long an operation takes or, for streams, the
+// rate.
 func (r result) mainFigure() figure {
 	switch {
 	case r.Mode == modeBW, r.Mode == modeZC, r.Size == bodySize, r.Inflight > 1, r.Conns > 1, r.Busy > 1:
@@ -156,7 +157,7 @@ func (r result) mainFigure() figure {
 	return p50
 }
 
-// rangeText is a ratio's range over the rounds, "-" without one.
+// rangeText prints a ratio's range over the rounds, "-" if there is none.
 func rangeText(least, most float64) string {
 	if most == 0 {
 		return "-"
@@ -182,7 +183,7 @@ func hostText(c cell) (text string) {
 	return text
 }
 
-// digits prints v with about three of them.
+// digits prints v with about three digits.
 func digits(v float64) string {
 	switch {
 	case v >= 100:

@@ -6,7 +6,7 @@ import "slices"
 type figure struct {
 	of     func(result) float64
 	higher bool   // more is better
-	unit   string // where it is not compared with another
+	unit   string // if it is not compared with another
 }
 
 var (
@@ -33,20 +33,20 @@ var (
 	overTCP      = carriage{transport: transportTCP}
 	overUnix     = carriage{transport: transportUnix}
 	overShm      = carriage{transportRDMA, "shm"}
-	overFar      = carriage{transportFar, "shm"} // without memory that both map
+	overFar      = carriage{transportFar, "shm"} // without memory that both sides map
 	overTCPRxm   = carriage{transportRDMA, "tcp;ofi_rxm"}
 	overNet      = carriage{transportRDMA, "net"}
 	overVerbs    = carriage{transportRDMA, "verbs;ofi_rxm"}
 	overRsockets = carriage{transport: transportRsockets}
 )
 
-// over is the work c on a transport.
+// over returns the work c on a transport.
 func (c cell) over(v carriage) cell {
 	c.Transport, c.Provider = v.transport, v.provider
 	return c
 }
 
-// onBusyHost is the work c beside a program that computes on every CPU.
+// onBusyHost returns the work c beside a program that computes on every CPU.
 func (c cell) onBusyHost() cell {
 	c.Load = true
 	return c
@@ -83,12 +83,12 @@ func bw64KOn(conns int) cell {
 	return cell{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: conns}
 }
 
-// noAllocs is how many allocations an operation may have that count as none:
-// the benchmark and Go's runtime have a few now and then.
+// noAllocs is how many allocations an operation may have and still count as having none: the
+// benchmark and Go's runtime allocate now and then.
 const noAllocs = 0.01
 
-// A target bounds one figure of one row, or its ratio to that of another row, or of a peer
-// alone.
+// A target bounds one figure of one row, or the ratio of that figure to another row's or to that of
+// a peer alone.
 type target struct {
 	what   string
 	figure figure
@@ -174,8 +174,8 @@ var quietTargets = []target{
 	{what: "64 KiB streams by 64 peers, to TCP's", figure: rate, row: bw64K.by(shmPeers).over(overShm), than: bw64K.by(shmPeers).over(overTCP), must: 1},
 }
 
-// busyTargets are of calls beside a program that computes on every CPU, where whoever polls
-// loses its turn to that.
+// busyTargets returns targets for calls beside a program that computes on every CPU, to which a
+// goroutine that polls loses its turn.
 func busyTargets() (list []target) {
 	for _, w := range []struct {
 		what string
@@ -190,7 +190,7 @@ func busyTargets() (list []target) {
 		list = append(list,
 			target{what: "busy host, " + w.what + ", a second, to TCP's", figure: rate, row: row, than: tcp, must: 1, goal: 1.5},
 			target{what: "busy host, " + w.what + ", a second, to a Unix socket's", figure: rate, row: row, than: unix, must: 0.9})
-		if w.cell.Size < bodySize { // of which there are too few
+		if w.cell.Size < bodySize { // of bodies there are too few
 			list = append(list, target{what: "busy host, " + w.what + ", p99 of all rounds, to TCP's", figure: p99Pooled, row: row, than: tcp, must: 1.2})
 		}
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A carrier makes the conns of one transport. Its Close, after the conns' and
-// the listener's, frees what they shared.
+// A carrier makes the conns of one transport. Its Close comes after that of the conns and the
+// listener, and frees what they shared.
 type carrier interface {
 	listen(ctx context.Context) (net.Listener, error)
 	dial(ctx context.Context, address string) (net.Conn, error)
@@ -99,7 +99,7 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A figure must never be that of something else than its row says.
+	// A figure must never be for anything other than what its row says.
 	conn, ok := c.(*rdmanet.Conn)
 	if !ok {
 		return nil, errors.Join(errors.New("the conn does not run over the fabric"), c.Close())
@@ -113,8 +113,8 @@ func (f *fabric) dial(ctx context.Context, address string) (net.Conn, error) {
 	return c, nil
 }
 
-// memory counts as registered what is in use without what conns were only promised
-// as receive windows. If it cannot be told apart, it counts.
+// memory counts as registered what is in use, without what conns were only promised as receive
+// windows. If that cannot be told apart, it counts, too.
 func (f *fabric) memory() memory {
 	s := f.transport.Stats()
 	m := memory{registered: s.Memory.Used, used: s.Memory.Used, mapped: s.Memory.Mapped}
@@ -126,7 +126,7 @@ func (f *fabric) memory() memory {
 
 func (f *fabric) Close() error { return f.transport.Close() }
 
-// candidates are the providers that rdmanet chooses from on its own.
+// candidates are the providers that rdmanet chooses from by itself.
 var candidates = []string{"shm", "cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"}
 
 // offered returns the candidates that this machine offers at host, and why it
@@ -144,8 +144,8 @@ func offered(ctx context.Context, host string) (have []string, absent []absence,
 	return have, absent, t.Close()
 }
 
-// try tells the providers that listen works with from the others, for which
-// it returns the reasons.
+// try separates the providers that listen works with from the others, for which it returns the
+// reasons.
 func try(providers []string, listen func(provider string) error) (have []string, absent []absence) {
 	for _, provider := range providers {
 		err := listen(provider)
@@ -170,8 +170,8 @@ type absence struct {
 	reason    error
 }
 
-// notMeasured says what is absent. Hardware that the machine does not have is
-// only named; everything else, such as a /dev/shm too small, has its reason.
+// notMeasured says what is absent. Hardware that the machine does not have is only named. For
+// everything else, such as a /dev/shm that is too small, it gives the reason.
 func notMeasured(absent []absence) string {
 	var lines, names []string
 	for _, a := range absent {
@@ -187,5 +187,5 @@ func notMeasured(absent []absence) string {
 	return strings.Join(lines, "\n")
 }
 
-// anyPort is an address at host with a port of the system's choice.
+// anyPort returns an address at host with a port of the system's choice.
 func anyPort(host string) string { return net.JoinHostPort(host, "0") }

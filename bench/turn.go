@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A turn is what a client process with one conn for all its work is told to do
-// with it next. Between turns the conn is idle.
+// A turn is what a client process that does all its work on one conn is told to do next. Between
+// turns the conn is idle.
 type turn struct {
 	Mode  string // modeLat or modeBW
 	Size  int
@@ -17,8 +17,8 @@ type turn struct {
 	Time  time.Duration
 }
 
-// turnHead is how many bytes begin a turn: its kind, and its size in 4 bytes.
-// What follows ends with a message that starts with lastMark.
+// turnHead is how many bytes begin a turn: 1 for its kind and 4 for its size. What follows ends
+// with a message that starts with lastMark.
 const turnHead = 5
 
 const (
@@ -48,7 +48,7 @@ func takeTurn(c net.Conn, mode string, size int) worker {
 	}
 }
 
-// lastEcho is the round trip that ends a turn of them.
+// lastEcho is the round trip that ends a turn of round trips.
 func lastEcho(c net.Conn, size int) error {
 	buf := make([]byte, size)
 	buf[0] = lastMark
@@ -59,7 +59,7 @@ func lastEcho(c net.Conn, size int) error {
 	return err
 }
 
-// serveTurns serves one turn after the other, whatever kind each is of.
+// serveTurns serves one turn after the other, whatever kinds they are of.
 func serveTurns(c net.Conn) error {
 	var head [turnHead]byte
 	for {
@@ -85,7 +85,7 @@ func serveTurn(c net.Conn, kind byte, size uint32) error {
 	return fmt.Errorf("a turn of kind %d", kind)
 }
 
-// echoRun is echo up to the message that is marked as the last.
+// echoRun is echo, up to the message that is marked as the last one.
 func echoRun(c net.Conn, size int) error {
 	buf := make([]byte, size)
 	for last := false; !last; {

@@ -16,9 +16,9 @@ import (
 type usage struct {
 	CPU     time.Duration `json:"cpu_ns"`
 	Mallocs uint64        `json:"mallocs"` // allocations of Go memory
-	// Bytes that have come with the conns after the first one, if the mode is
-	// idle: memory that the fabric may access, and all that is resident. With peers
-	// they are those that have come since the mark, as are MemoryStats' figures.
+	// In mode idle, bytes that have come with the conns after the first one: memory that the fabric
+	// may access, and all that is resident. With peers, bytes that have come since the mark, and so
+	// are MemoryStats' figures.
 	Registered int64 `json:"registered,omitempty"`
 	Resident   int64 `json:"resident,omitempty"`
 	Used       int64 `json:"used,omitempty"`
@@ -30,13 +30,13 @@ type usage struct {
 type meter struct {
 	transport carrier
 	once      sync.Once
-	conns     atomic.Int64 // that are served, if they are counted
+	conns     atomic.Int64 // conns being served, if they are counted
 	mu        sync.Mutex
 	first     *memory // with one conn, or at the mark
 }
 
-// memory is what a process has at a time, in bytes: that which the fabric may
-// access, MemoryStats' figures, and all that is resident.
+// memory is what a process has at some time, in bytes: what the fabric may access, MemoryStats'
+// figures, and all that is resident.
 type memory struct{ registered, used, mapped, resident int64 }
 
 func (m *meter) memory() memory {
@@ -45,7 +45,7 @@ func (m *meter) memory() memory {
 	return now
 }
 
-// firstConn notes what there is with one conn, when it is called first.
+// firstConn notes what there is with one conn. Only the first call counts.
 func (m *meter) firstConn() { m.once.Do(m.mark) }
 
 // mark notes what there is.
@@ -56,7 +56,7 @@ func (m *meter) mark() {
 	m.first = &now
 }
 
-// counting has the conns counted that handle is called with.
+// counting counts the conns that handle is called with.
 func (m *meter) counting(handle func(net.Conn) error) func(net.Conn) error {
 	return func(c net.Conn) error {
 		m.conns.Add(1)
@@ -84,8 +84,8 @@ func (m *meter) read() (usage, error) {
 	return u, nil
 }
 
-// answer answers a question. How much garbage there is depends on what has been
-// done before, so that it is not counted where memory is what is asked for.
+// answer answers a question. How much garbage there is depends on what was done before, so garbage
+// is not counted if the question is about memory.
 func (m *meter) answer(question string) (usage, error) {
 	if question != askUsage {
 		debug.FreeOSMemory()
@@ -111,7 +111,7 @@ func (u usage) since(earlier usage) usage {
 	return u
 }
 
-// plus is what both have used together. The memory is u's.
+// plus returns what both have used together. The memory is u's.
 func (u usage) plus(o usage) usage {
 	u.CPU += o.CPU
 	u.Mallocs += o.Mallocs

@@ -13,8 +13,8 @@ import (
 type verdict struct {
 	Target   string  `json:"target"`
 	Measured float64 `json:"measured"`
-	// A ratio's least and largest value over the rounds, each of which has measured both, and
-	// its value against the other's best round, all 0 for what is no ratio.
+	// A ratio's least and largest value over the rounds, each of which has measured both sides of
+	// it, and its value against the other's best round. All are 0 for what is no ratio.
 	Least   float64 `json:"least,omitempty"`
 	Most    float64 `json:"most,omitempty"`
 	ToBest  float64 `json:"to_best,omitempty"`
@@ -28,8 +28,8 @@ const (
 	verdictGoal        = "goal met"
 	verdictMet         = "met"
 	verdictMissed      = "MISSED"
-	verdictGoalMissed  = "goal missed"  // and there is nothing that it must
-	verdictNotMeasured = "not measured" // a row is absent, or has failed
+	verdictGoalMissed  = "goal missed"  // and there is nothing that it must reach
+	verdictNotMeasured = "not measured" // a row is absent or has failed
 )
 
 // judge compares the results with the targets.
@@ -79,7 +79,7 @@ func enforce(verdicts []verdict) error {
 	return errors.Join(errs...)
 }
 
-// overRounds is the range of a ratio over the rounds, and what it is to the other's best one.
+// overRounds returns the range of a ratio over the rounds, and the ratio to the other's best round.
 func (t target) overRounds(rows map[cell]result) (least, most, toBest float64) {
 	row := rows[t.row]
 	var ratios []float64
@@ -95,7 +95,7 @@ func (t target) overRounds(rows map[cell]result) (least, most, toBest float64) {
 	return slices.Min(ratios), slices.Max(ratios), toBest
 }
 
-// otherFigure is that of the row to compare with.
+// otherFigure returns the figure of the row to compare with.
 func (t target) otherFigure() figure {
 	if t.other.of != nil {
 		return t.other
@@ -143,8 +143,8 @@ func (t target) bound(v float64) string {
 	return fmt.Sprintf("<= %g%s", v, t.unit())
 }
 
-// targetCells lists the rows that the targets need, as far as there are
-// providers for them, with the transports of one work following each other.
+// targetCells lists the rows that the targets need, as far as there are providers for them. The
+// transports of one work follow each other.
 func targetCells(targets []target, providers []string) []cell {
 	var works []cell
 	of := make(map[cell][]cell)
@@ -187,7 +187,7 @@ func writeVerdicts(w io.Writer, verdicts []verdict) error {
 	return t.Flush()
 }
 
-// figure is what was measured, with its unit.
+// figure returns what was measured, with its unit.
 func (v verdict) figure() string {
 	if v.Verdict == verdictNotMeasured {
 		return "-"

@@ -12,26 +12,26 @@ import (
 
 // Limits of what an Attach may ask for.
 const (
-	// MinSlots is the fewest receive slots a peer can work with: data and its
-	// announcement, a control frame, and the last one, which only a frame that
+	// MinSlots is the fewest receive slots that a peer can work with: for data and its
+	// announcement, for a control frame, and the last one, which only a frame that
 	// grants slots may take.
 	MinSlots = 4
 	// MaxSlots is the most receive slots that can be granted at a time.
 	MaxSlots = 1 << 20
-	// MinEager is the least "largest frame", in bytes: all control frames fit
-	// into it, with a Credit frame of at least two entries.
+	// MinEager is the smallest value of Eager, in bytes: every control frame fits
+	// into it, and a Credit frame of at least two entries.
 	MinEager = HeaderSize + 64
 	// MaxEager is the size of the largest frame there is, in bytes.
 	MaxEager = HeaderSize + MaxPayload
 )
 
-// Attach says how one side's endpoint is reached, and what its sender lets the
-// other side do there. Select and Attach messages carry it.
+// Attach says how one side's endpoint is reached, and what that side lets the
+// other one do there. Select and Attach messages carry it.
 type Attach struct {
 	Provider string
-	Name     []byte   // address of the endpoint, for the other's address vector
-	Peer     uint32   // the sender's number for the receiver: Header.Peer of its frames
-	Token    [16]byte // from crypto/rand; Proof makes Header.Proof of it
+	Name     []byte   // address of the endpoint, for the other side's address vector
+	Peer     uint32   // the sender's number for the receiver, whose frames carry it as Header.Peer
+	Token    [16]byte // from crypto/rand; Proof turns it into Header.Proof
 	Slots    uint32   // receive slots granted at first, MinSlots to MaxSlots
 	Eager    uint32   // largest frame the slots take, in bytes, MinEager to MaxEager
 	Refused  string   // for people, at most MaxText bytes: why the sender used no other provider so far
@@ -59,8 +59,8 @@ var attachSchema = schema{
 	attachFrames:   {name: "frames"},
 }
 
-// Append appends the body of a Select or Attach message to b. A longer text is cut
-// off.
+// Append appends the body of a Select or Attach message to b. It cuts Refused off at
+// MaxText bytes.
 func (a *Attach) Append(b []byte) ([]byte, error) {
 	if err := a.check(); err != nil {
 		return b, err
@@ -77,9 +77,9 @@ func (a *Attach) Append(b []byte) ([]byte, error) {
 	return appendTLV(b, attachFrames, FrameVersion), nil
 }
 
-// Decode reads the body of a Select or Attach message. Whatever in the text is not
-// printable becomes '?'. It fails with ErrFrames if the sender's frames have another
-// version; those of version 2 need not name it.
+// Decode reads the body of a Select or Attach message. Whatever is not printable in
+// Refused becomes '?'. It fails with ErrFrames if the sender's frames have another
+// version; a message that does not name the version means version 2.
 func (a *Attach) Decode(body []byte) error {
 	*a = Attach{}
 	frames := uint8(2)
@@ -135,8 +135,8 @@ func (a *Attach) check() error {
 	return nil
 }
 
-// Proof is the Header.Proof of all frames towards the side whose Attach carried
-// the token. It does not give the token away.
+// Proof returns the Header.Proof of all frames to the side whose Attach carried the
+// token. It does not give the token away.
 func Proof(token [16]byte) uint64 {
 	mac := hmac.New(sha256.New, token[:])
 	mac.Write([]byte("fabricnet frame"))
@@ -157,8 +157,8 @@ const (
 	RejectClosing                            // the listener is shutting down
 	RejectMalformed                          // the dialling side broke the protocol
 	RejectPeers                              // there are as many peers as there may be
-	RejectShmPeers                           // no provider works, one since it has as many peers as it may have
-	RejectBusy                               // too many handshakes at a time: dial again, after a while
+	RejectShmPeers                           // no provider works; one of them has as many peers as it may have
+	RejectBusy                               // too many handshakes at a time: dial again after a while
 )
 
 // Reject ends a handshake.
@@ -174,7 +174,7 @@ type Decline struct {
 
 const (
 	rejectCode  = 1
-	declineText = 2 // of Reject, too
+	declineText = 2 // in Reject, too
 )
 
 var (
@@ -185,14 +185,14 @@ var (
 	declineSchema = schema{declineText: {name: "text"}}
 )
 
-// Append appends the body of a Reject message to b. A longer text is cut off.
+// Append appends the body of a Reject message to b. It cuts the text off at MaxText bytes.
 func (r *Reject) Append(b []byte) ([]byte, error) {
 	b = appendUint32(b, rejectCode, uint32(r.Code))
 	return appendString(b, declineText, cleanText(r.Text)), nil
 }
 
-// Decode reads the body of a Reject message. Whatever in the text is not
-// printable becomes '?'.
+// Decode reads the body of a Reject message. Whatever is not printable in the text
+// becomes '?'.
 func (r *Reject) Decode(body []byte) error {
 	*r = Reject{}
 	return rejectSchema.walk(body, func(typ uint16, f field) error {
@@ -203,13 +203,13 @@ func (r *Reject) Decode(body []byte) error {
 	})
 }
 
-// Append appends the body of a Decline message to b. A longer text is cut off.
+// Append appends the body of a Decline message to b. It cuts the text off at MaxText bytes.
 func (d *Decline) Append(b []byte) ([]byte, error) {
 	return appendString(b, declineText, cleanText(d.Text)), nil
 }
 
-// Decode reads the body of a Decline message. Whatever in the text is not
-// printable becomes '?'.
+// Decode reads the body of a Decline message. Whatever is not printable in the text
+// becomes '?'.
 func (d *Decline) Decode(body []byte) error {
 	*d = Decline{}
 	return declineSchema.walk(body, func(_ uint16, f field) error { return f.text(&d.Text) })
@@ -223,8 +223,8 @@ func (f field) text(v *string) error {
 	return nil
 }
 
-// cleanText makes a text that can be shown on a terminal and is no longer than
-// MaxText.
+// cleanText returns the text with whatever cannot be shown on a terminal replaced,
+// and cut off at MaxText bytes.
 func cleanText(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == utf8.RuneError || !unicode.IsPrint(r) {

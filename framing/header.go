@@ -6,30 +6,30 @@ import (
 	"fmt"
 )
 
-// What this package speaks, as SPEC.md describes it. Its section 11 says which of
-// these, and PreambleVersion, a change has to raise.
+// The versions and features that this package speaks, as SPEC.md describes them. Its
+// section 11 says which of these, or PreambleVersion, a change has to raise.
 const (
-	// MinVersion is the first of the protocol versions in a Hello.
+	// MinVersion is the lowest protocol version, for a Hello.
 	MinVersion = 2
-	// MaxVersion is the last of them.
+	// MaxVersion is the highest protocol version, for a Hello.
 	MaxVersion = 2
-	// FrameVersion is that of what crosses the fabric: headers, payloads and
-	// completion data. Each Attach has it.
+	// FrameVersion is the version of everything that crosses the fabric: headers,
+	// payloads and completion data. Each Attach carries it.
 	FrameVersion = 3
-	// FeatureHeartbeats: a heartbeat on the control connection brings a Ping without payload, which ends
-	// an epoch and is answered once all messages of that have come.
+	// FeatureHeartbeats says that a heartbeat on the control connection triggers a Ping without
+	// payload, which ends an epoch and is answered once all messages of that epoch have come.
 	FeatureHeartbeats uint64 = 1 << 0
-	// FeatureShared: a Lease may say where its ring lies in memory that both processes can
-	// map, and writes to it need not cross the fabric.
+	// FeatureShared says that a Lease may tell where its ring lies in memory that both processes
+	// can map, so that writes to the ring need not cross the fabric.
 	FeatureShared uint64 = 1 << 1
-	// Features are the bits of all optional features, for a Hello.
+	// Features has the bits of all optional features, for a Hello.
 	Features = FeatureHeartbeats | FeatureShared
 )
 
 // HeaderSize is the size of the header that starts every frame, in bytes.
 const HeaderSize = 48
 
-// MaxPayload is the most that a frame can carry behind its header, in bytes.
+// MaxPayload is the largest payload that a frame can carry behind its header, in bytes.
 const MaxPayload = 1<<16 - 1
 
 // Type says what a frame is for.
@@ -47,12 +47,12 @@ const (
 	TypeWant                   // asks for a landing ring
 	TypeLease                  // grants a landing ring
 	TypeRevoke                 // asks for the landing ring back
-	TypeReturn                 // gives it back
+	TypeReturn                 // gives the landing ring back
 	TypeFin                    // no bytes follow Pos
 	TypeFinAck                 // everything up to the Fin's Pos is here
 	TypeReset                  // the stream is gone
 	TypeProbe                  // grants memory for the path check
-	TypeProbed                 // tells what arrived there
+	TypeProbed                 // says whether what arrived was right
 	typeEnd
 )
 
@@ -60,29 +60,29 @@ const (
 type Flags uint8
 
 const (
-	// FlagLanded on a Large frame: the bytes are already in the landing ring,
-	// no completion data will follow. On a frame that asks for a ring: none will
-	// ever follow.
+	// FlagLanded on a Large frame: the bytes are already in the landing ring, and
+	// no completion data will follow. On a frame that asks for a ring, and on a
+	// Probe: no completion data will ever come from the sender.
 	FlagLanded Flags = 1 << iota
 	// FlagClosed on a Fin frame: the sender will not read any more either. On a
 	// FinAck frame: it answers such a Fin, or a Reset.
 	FlagClosed
-	// FlagWant on a Data frame: as a Want frame for the same stream.
+	// FlagWant on a Data frame: it also counts as a Want frame for the same stream.
 	FlagWant
-	// FlagProven on a frame that asks for a ring: completion data will carry the
-	// proof, see Immediate.Proven.
+	// FlagProven on a frame that asks for a ring, and on a Probe: completion data
+	// will carry the proof, see Immediate.Proven.
 	FlagProven
-	// FlagOdd on any frame: it belongs to an epoch with an odd number.
+	// FlagOdd on any frame: the frame belongs to an epoch with an odd number.
 	FlagOdd
-	// FlagReserved on a Ping without payload: it takes the receive slot that is
+	// FlagReserved on a Ping without payload: the Ping takes the receive slot that is
 	// reserved for it, and no credit.
 	FlagReserved
 	flagEnd
 )
 
 // Header starts every frame. All positions and limits are absolute: they count
-// bytes from the start of the stream and never go back, so that frames may
-// arrive in any order and repeat what an earlier one said.
+// bytes from the start of the stream and never go back, so frames may arrive in
+// any order and repeat what an earlier one said.
 type Header struct {
 	Type   Type
 	Flags  Flags
@@ -91,7 +91,7 @@ type Header struct {
 	Proof  uint64 // shows that the sender took part in the handshake
 	Stream uint32 // 0 for frames that concern the peer as a whole
 	Slots  uint32 // receive slots granted to the receiver so far, modulo 2^32
-	Pos    uint64 // stream position that the frame speaks of
+	Pos    uint64 // stream position; which one depends on Type
 	Window uint64 // bytes of small data that the receiver may have sent so far
 	Ring   uint64 // bytes of large data that the sender has released so far
 }
@@ -120,8 +120,8 @@ func (h *Header) Encode(b []byte) {
 }
 
 // Decode reads the header of frame, which is exactly as long as the fabric
-// said, and returns the payload behind it. The header is a copy: memory that a
-// peer may still write to can change without harm afterwards.
+// reported, and returns the payload behind it, which aliases frame. The header is
+// a copy: a peer that may still write to the memory cannot change it afterwards.
 func (h *Header) Decode(frame []byte) (payload []byte, err error) {
 	if len(frame) < HeaderSize {
 		return nil, ErrShort

@@ -18,33 +18,34 @@ type Offer struct {
 	Provider        string // libfabric's name, "shm" or "tcp;ofi_rxm"
 	Fabric          string
 	Domain          string
-	Library         string // version of the library; must be equal for SameHost offers
-	Protocol        uint32 // wire protocol and its version: must be equal at both ends
+	Library         string // version of the library; must be equal at both ends for SameHost offers
+	Protocol        uint32 // wire protocol and its version; must be equal at both ends
 	ProtocolVersion uint32
 	SameHost        bool // reaches processes on this host only
-	// Settings of the library must be equal at both ends, "NAME=value" with spaces between.
+	// Settings are the settings of the library that must be equal at both ends:
+	// "NAME=value", separated by spaces.
 	Settings string
 }
 
-// Hello is what a side says of itself before anything is negotiated.
+// Hello is what a side says about itself before anything is negotiated.
 type Hello struct {
 	MinVersion, MaxVersion uint8    // protocol versions spoken
-	Features               uint64   // optional features understood, a bit each
+	Features               uint64   // optional features understood, one bit each
 	Process                [16]byte // random, drawn once per process
 	Host                   [16]byte // equal for processes on one host
 	UID                    uint32   // effective user id
 	Listener               uint32   // listening side: number that Open frames name
 	Offers                 []Offer  // most wanted first
-	// Unoffered has, for people, the providers that the side could use if it were told
-	// to, or if something were mended: "provider", or "provider: reason".
+	// Unoffered lists, for people, the providers that the side could use if it were told
+	// to, or if something were fixed: "provider", or "provider: reason".
 	Unoffered []string
-	// PageName names the page that holds the sleeping flags, dialling side
-	// only. PageNonce is what the page contains; the listening side repeats it
+	// PageName names the page that holds the sleeping flags; only the dialling side
+	// sets it. PageNonce is what the page contains; the listening side repeats it
 	// if it has the page mapped. Zero: no page.
 	PageName  string
 	PageNonce [16]byte
-	// Silence is after how many milliseconds without a heartbeat the sender takes
-	// the peer for dead. 0: it does not say.
+	// Silence is the number of milliseconds without a heartbeat after which the sender
+	// takes the peer for dead. 0: it does not say.
 	Silence uint32
 }
 
@@ -121,8 +122,8 @@ func (h *Hello) Append(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// Decode reads the body of a Hello message. Whatever in a text is not printable becomes
-// '?', but for a provider's name, which must be printable ASCII without spaces.
+// Decode reads the body of a Hello message. Whatever is not printable in a text becomes
+// '?'. A provider's name is the exception: it must be printable ASCII without spaces.
 func (h *Hello) Decode(body []byte) error {
 	*h = Hello{}
 	err := helloSchema.walk(body, func(typ uint16, f field) error {
@@ -173,8 +174,8 @@ func (h *Hello) Decode(body []byte) error {
 	return h.check()
 }
 
-// Agree is what two sides use that have sent these: the highest version that both
-// speak, 0 if there is none, and the features that both have.
+// Agree returns what two sides that have sent these use: the highest version that
+// both speak, 0 if there is none, and the features that both have.
 func (h *Hello) Agree(peer *Hello) (version uint8, features uint64) {
 	version = min(h.MaxVersion, peer.MaxVersion)
 	if version < max(h.MinVersion, peer.MinVersion) {
@@ -261,8 +262,8 @@ func (o *Offer) check() error {
 	return nil
 }
 
-// checkProvider keeps out what is no provider's name. Names end up in logs, and in lists
-// of reasons, which have spaces behind their separators.
+// checkProvider refuses whatever cannot be the name of a provider. Names end up in logs,
+// and in lists of reasons, whose separators contain spaces.
 func checkProvider(name string) error {
 	if err := checkLen("provider", len(name), MaxName); err != nil {
 		return err

@@ -5,8 +5,7 @@ import (
 	"fmt"
 )
 
-// Preamble is what each side sends first, in clear text, on a control
-// connection.
+// Preamble is what each side sends first on a control connection, in clear text.
 type Preamble struct {
 	Version uint8 // of the handshake itself: preamble, message format
 	TLS     bool  // dialling side: TLS follows; listening side: TLS is required
@@ -23,7 +22,7 @@ const Magic = "RDMN"
 
 const preambleTLS = 1
 
-// ErrMagic says that the bytes are no preamble: the peer speaks another protocol.
+// ErrMagic says that the bytes are not a preamble: the peer speaks another protocol.
 var ErrMagic = fmt.Errorf("%w: no fabricnet preamble", ErrField)
 
 // Append appends the encoded preamble to b.
@@ -49,10 +48,10 @@ func (p *Preamble) Decode(b []byte) error {
 	return nil
 }
 
-// Kind says what a handshake message is.
+// Kind is the kind of a handshake message.
 type Kind uint8
 
-// The handshake messages, in the order in which they occur.
+// The handshake messages, roughly in the order in which they occur.
 const (
 	KindHello   Kind = iota + 1 // Hello: what a side is and offers
 	KindReject                  // Reject: the listening side gives up
@@ -61,7 +60,7 @@ const (
 	KindReady                   // empty: the listening side knows the dialer's endpoint
 	KindConfirm                 // empty: the fabric works
 	KindDecline                 // Decline: not this provider
-	KindAlive                   // empty: asks the listening side for the same, to know that it is there
+	KindAlive                   // empty: asks whether the listening side is there, which answers with the same
 	kindEnd
 )
 
@@ -74,32 +73,32 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Signal is a message of one byte: what the control connection carries once
-// the fabric is in use.
+// Signal is a message of one byte. The control connection carries signals once the
+// fabric is in use.
 type Signal uint8
 
 // The signals.
 const (
 	SignalHeartbeat Signal = 0x01 // the sender is alive
-	SignalGoodbye   Signal = 0x02 // the sender closes in good order
+	SignalGoodbye   Signal = 0x02 // the sender ends the connection on purpose
 )
 
 const (
-	// MaxMessage is the most that a message may hold behind its length, in bytes.
+	// MaxMessage is how much may follow the length of a message, in bytes.
 	MaxMessage = 1 << 16
 	// LengthSize is the size of the length that starts a message, in bytes.
 	LengthSize = 4
 )
 
-// Body is what a message of some Kind carries: Hello, Attach, Reject, Decline.
+// Body is what a message of some Kind carries: a Hello, Attach, Reject or Decline.
 type Body interface {
 	// Append appends the encoded body to b. It fails if a field breaks a limit
 	// that the receiver would enforce.
 	Append(b []byte) ([]byte, error)
 }
 
-// AppendMessage appends a whole message, length first, to b. Messages without
-// a body have a nil one.
+// AppendMessage appends a whole message, length first, to b. body is nil for
+// messages that have none.
 func AppendMessage(b []byte, k Kind, body Body) ([]byte, error) {
 	start := len(b)
 	out := append(b, 0, 0, 0, 0, byte(k))
@@ -133,7 +132,8 @@ func DecodeLength(b []byte) (int, error) {
 	return int(n), nil
 }
 
-// SplitMessage takes what follows a message's length apart. The body aliases b.
+// SplitMessage splits what follows a message's length into kind and body. The body
+// aliases b.
 func SplitMessage(b []byte) (Kind, []byte, error) {
 	if len(b) == 0 {
 		return 0, nil, fmt.Errorf("message: %w", ErrTruncated)
@@ -145,8 +145,9 @@ func SplitMessage(b []byte) (Kind, []byte, error) {
 	return k, b[1:], nil
 }
 
-// DecodeEmpty reads the body of a message that carries nothing, Ready or
-// Confirm: later versions may add fields to it.
+// DecodeEmpty reads the body of a message that carries nothing: Ready, Confirm or
+// Alive. Later versions may add fields; unknown ones are skipped unless they are
+// critical.
 func DecodeEmpty(body []byte) error {
 	return schema{}.walk(body, nil)
 }

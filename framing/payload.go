@@ -2,7 +2,7 @@ package framing
 
 import "encoding/binary"
 
-// Large announces one RDMA write of the sender into the stream's landing ring.
+// Large announces one write of the sender, by RDMA or by copy, into the stream's landing ring.
 // The frame's Pos is the stream position of the write's first byte.
 type Large struct {
 	Lease  uint16 // index of the lease at the receiver
@@ -41,24 +41,24 @@ type Lease struct {
 	Chunk  uint32 // the most bytes in one write
 	Size   uint64 // bytes in the ring
 	Addr   uint64 // of the ring's first byte, as the writer must name it
-	Key    uint64 // of the region it lies in
-	Shared Shared // where else it lies; zero if it does not
+	Key    uint64 // of the region that the ring lies in
+	Shared Shared // where the ring lies in memory that both processes can map; zero if it does not
 }
 
 // Shared says where a ring lies in memory that both processes can map.
 type Shared struct {
-	FD     uint32 // number of the file descriptor in the process of who grants the ring
+	FD     uint32 // number of the file descriptor in the process that grants the ring
 	Inode  uint64 // of the file, not 0
 	Offset uint64 // of the ring's first byte
 }
 
-// LeaseSize is the encoded size of a Lease, SharedLeaseSize that of one with Shared.
+// LeaseSize is the encoded size of a Lease, and SharedLeaseSize that of a Lease with Shared.
 const (
 	LeaseSize       = 32
 	SharedLeaseSize = LeaseSize + 24
 )
 
-// Encode writes l to the start of b, and returns how many bytes it takes.
+// Encode writes l to the start of b, and returns how many bytes it wrote.
 func (l *Lease) Encode(b []byte) int {
 	_ = b[LeaseSize-1]
 	binary.LittleEndian.PutUint16(b[0:], l.Index)
@@ -107,7 +107,7 @@ func (l *Lease) Decode(b []byte) error {
 	return nil
 }
 
-// MaxLease is the highest lease index: the immediate data has 15 bits for it.
+// MaxLease is the highest lease index: completion data has 15 bits for it.
 const MaxLease = 1<<15 - 1
 
 // MaxRing is the largest landing ring, in bytes.
@@ -149,7 +149,7 @@ func DecodeCredits(b []byte, fn func(Credit)) error {
 
 // Open is the payload of an Open frame.
 type Open struct {
-	Listener uint32 // number that the listener gave itself in its hello
+	Listener uint32 // number that the listener gave itself in its Hello
 }
 
 // OpenSize is the encoded size of an Open.
@@ -174,7 +174,7 @@ type ResetCode uint32
 const (
 	ResetClosed  ResetCode = iota + 1 // the other side closed and takes no more bytes
 	ResetRefused                      // no such listener, or its backlog is full
-	ResetMemory                       // the memory budget has no window left for a stream
+	ResetMemory                       // the memory budget has no room for another stream's window
 	ResetAbort                        // SetLinger(0), or a time-out of the sender
 )
 
@@ -192,14 +192,15 @@ func DecodeReset(b []byte) (ResetCode, error) {
 	return ResetCode(binary.LittleEndian.Uint32(b)), nil
 }
 
-// Immediate is the 32 bits of completion data that an RDMA write carries:
-// 15 bits of lease index, one bit that says that the write continues the one
-// before it, one that it belongs to an odd epoch, and 15 bits of sequence number. They
-// carry no proof of their own, so they never bring a length or a position; see Proven.
+// Immediate is the 32 bits of completion data that an RDMA write carries: 15 bits
+// of lease index, one bit that says that the write continues the one before it, one
+// bit that says that the write belongs to an odd epoch, and 15 bits of sequence
+// number. They carry no proof of their own, so they never bring a length or a
+// position; see Proven.
 type Immediate uint32
 
-// MakeImmediate packs an Immediate. lease is at most MaxLease; of seq the lower 15 bits
-// are taken, of epoch the lowest.
+// MakeImmediate packs an Immediate. lease is at most MaxLease. The lower 15 bits of seq
+// and the lowest bit of epoch are used.
 func MakeImmediate(lease, seq uint16, continues bool, epoch uint32) Immediate {
 	i := Immediate(lease)<<17 | Immediate(epoch&1)<<15 | Immediate(seq&maxSeq)
 	if continues {
@@ -210,48 +211,50 @@ func MakeImmediate(lease, seq uint16, continues bool, epoch uint32) Immediate {
 
 const maxSeq = 1<<15 - 1
 
-// Proven is completion data of 64 bits that shows who wrote: proof is the
+// Proven returns completion data of 64 bits that shows who wrote: proof is the
 // Header.Proof of frames to the same peer.
 func (i Immediate) Proven(proof uint64) uint64 { return uint64(i) | proof>>32<<32 }
 
-// Proven reports whether completion data of 64 bits shows what Header.Proof does.
+// Proven reports whether completion data of 64 bits carries the proof: that is, whether
+// its upper half is that of proof, the Header.Proof of the writer's frames.
 func Proven(data, proof uint64) bool { return (data^proof)>>32 == 0 }
 
-// Lease is the index of the lease that was written to.
+// Lease returns the index of the lease that was written to.
 func (i Immediate) Lease() uint16 { return uint16(i >> 17) }
 
-// Seq is the number of the write within the lease, modulo 2^15.
+// Seq returns the number of the write within the lease, modulo 2^15.
 func (i Immediate) Seq() uint16 { return uint16(i) & maxSeq }
 
-// Odd reports that the write belongs to an epoch with an odd number.
+// Odd reports whether the write belongs to an epoch with an odd number.
 func (i Immediate) Odd() bool { return i&(1<<15) != 0 }
 
-// Continues reports a write of exactly Lease.Chunk bytes that starts, in the
-// stream and in the ring, where the write before it ended: no Large frame
-// announces it.
+// Continues reports whether the write is as long as the write before it and starts,
+// in the stream and in the ring, where that one ended. No Large frame announces such
+// a write.
 func (i Immediate) Continues() bool { return i&(1<<16) != 0 }
 
-// Balance is what a Credit frame says of receive slots besides what each frame does. Both
-// counts are cumulative, modulo 2^32.
+// Balance is what a Credit frame says about receive slots beyond what every frame says.
+// Both counts are cumulative, modulo 2^32.
 type Balance struct {
 	Returned uint32 // slots that the sender of the frame has given back
-	Recalled uint32 // slots that it asks to be given back
+	Recalled uint32 // slots that the sender of the frame has asked to have back
 }
 
-// Pos is the balance as Header.Pos of a Credit frame has it.
+// Pos returns the balance as Header.Pos of a Credit frame carries it.
 func (b Balance) Pos() uint64 { return uint64(b.Recalled)<<32 | uint64(b.Returned) }
 
-// BalanceOf is the balance that Header.Pos of a Credit frame says.
+// BalanceOf returns the balance that Header.Pos of a Credit frame carries.
 func BalanceOf(pos uint64) Balance { return Balance{uint32(pos), uint32(pos >> 32)} }
 
-// Beat is what Header.Pos of a Ping or a Pong without payload says: an epoch that has
-// ended, and how many messages there were in it and all before it whose numbers are odd, or
-// even, as its is; in a Pong how many of them, ever, have come with FlagReserved. Both count
-// modulo 2^32.
+// Beat is what Header.Pos of a Ping or a Pong without payload carries: the number of an
+// epoch that has ended, and a count of messages. In a Ping it counts those that were sent
+// in this epoch and in all earlier ones whose numbers are odd, or even, as this one's is. In
+// a Pong it counts the Pings with FlagReserved that have ever come. Both numbers are modulo
+// 2^32.
 type Beat struct{ Epoch, Messages uint32 }
 
-// Pos is the beat as Header.Pos has it.
+// Pos returns the beat as Header.Pos carries it.
 func (b Beat) Pos() uint64 { return uint64(b.Epoch)<<32 | uint64(b.Messages) }
 
-// BeatOf is the beat that Header.Pos says.
+// BeatOf returns the beat that Header.Pos carries.
 func BeatOf(pos uint64) Beat { return Beat{uint32(pos >> 32), uint32(pos)} }

@@ -5,14 +5,15 @@ import (
 	"encoding/binary"
 )
 
-// Probe grants the receiver of the frame memory of ProbeLength bytes for one write, and
-// says what the sender is going to write in turn. The frame's Pos is the seed of that.
+// Probe grants the receiver of the frame ProbeLength bytes of memory for one write, and
+// says what the sender is going to write in turn. The frame's Pos is the seed of the
+// sender's write.
 type Probe struct {
 	Index  uint16 // as in Lease, from MaxLease down
 	Seq    uint16 // what the write's completion data names
-	Writes uint32 // bytes that the sender writes, at most ProbeLength; 0: it cannot
+	Writes uint32 // bytes that the sender writes, at most ProbeLength; 0: it cannot write
 	Addr   uint64 // of the memory's first byte, as the writer must name it
-	Key    uint64 // of the region it lies in
+	Key    uint64 // of the region that the memory lies in
 }
 
 // ProbeLength is how much memory a Probe grants, in bytes.
@@ -47,15 +48,15 @@ func (p *Probe) Decode(b []byte) error {
 	return nil
 }
 
-// ProbeResult is the payload of a Probed frame: what has become of what its receiver
-// has sent and written.
+// ProbeResult is the payload of a Probed frame. It tells the receiver of the frame what
+// has become of what it sent and wrote.
 type ProbeResult uint32
 
 // The results. A receiver treats one that it does not know as ProbeWrong.
 const (
 	ProbeRight  ProbeResult = iota + 1
-	ProbeWrong              // other contents arrived than were sent
-	ProbeUnsure             // the same, where another peer may have written, which was given up
+	ProbeWrong              // what arrived differs from what was sent
+	ProbeUnsure             // the same, but a peer that was given up may have written there
 )
 
 // ProbedSize is the encoded size of a ProbeResult.
@@ -72,8 +73,8 @@ func DecodeProbed(b []byte) (ProbeResult, error) {
 	return ProbeResult(binary.LittleEndian.Uint32(b)), nil
 }
 
-// FillPattern fills b with the pattern of a seed, which path checks move: the outputs of
-// SplitMix64, as SPEC.md section 5 has them.
+// FillPattern fills b with the pattern of a seed, which is what path checks move: the
+// outputs of SplitMix64, as SPEC.md section 5.1 defines them.
 func FillPattern(b []byte, seed uint64) {
 	var word [8]byte
 	for i := 0; i < len(b); i += len(word) {

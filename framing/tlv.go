@@ -6,8 +6,8 @@ import (
 	"fmt"
 )
 
-// Errors of the handshake decoders and encoders. What they return wraps one of
-// these and names the field.
+// Errors of the handshake decoders and encoders. The errors that they return wrap
+// one of these and name the field.
 var (
 	// ErrTruncated: the input ends in the middle of a field.
 	ErrTruncated = errors.New("truncated")
@@ -15,9 +15,9 @@ var (
 	ErrTooLong = errors.New("too long")
 	// ErrField: a field has the wrong size or an impossible value.
 	ErrField = errors.New("invalid field")
-	// ErrMissing: a field that the message cannot do without is absent.
+	// ErrMissing: a required field is absent.
 	ErrMissing = errors.New("missing field")
-	// ErrRepeated: a field that may occur once occurs again.
+	// ErrRepeated: a field that may occur only once occurs again.
 	ErrRepeated = errors.New("repeated field")
 	// ErrCritical: an unknown field is marked as one that must be understood.
 	ErrCritical = errors.New("unknown field that must be understood")
@@ -25,7 +25,7 @@ var (
 	ErrFrames = errors.New("frame versions differ")
 )
 
-// critical is the bit of a TLV's type that says "understand this or give up".
+// critical is the bit in a TLV's type that says "understand this or give up".
 const critical = 1 << 15
 
 const tlvHeader = 4
@@ -51,7 +51,7 @@ func appendUint64(b []byte, typ uint16, v uint64) []byte {
 	return appendTLV(b, typ, binary.LittleEndian.AppendUint64(nil, v)...)
 }
 
-// A field reads one TLV's value. Each method names the field in its error.
+// field reads the value of one TLV. Each method names the field in its error.
 type field struct {
 	name  string
 	value []byte
@@ -96,7 +96,7 @@ func (f field) string(v *string, limit int) error {
 	return nil
 }
 
-// label reads a name that is only compared, or shown to people.
+// label reads a name that is only compared or shown to people.
 func (f field) label(v *string) error {
 	if err := f.string(v, MaxName); err != nil {
 		return err
@@ -112,8 +112,8 @@ func checkLen(name string, n, limit int) error {
 	return nil
 }
 
-// schema describes the fields that one kind of message, or one nested field,
-// may have. The index is the TLV type.
+// schema describes the fields that one kind of message, or one nested field, may
+// have. Its index is the TLV type.
 type schema []rule
 
 type rule struct {
@@ -123,7 +123,7 @@ type rule struct {
 }
 
 // walk calls fn for each known field of b and checks the rules of the schema.
-// Fields that it does not know are skipped unless they are critical.
+// Unknown fields are skipped; those marked as critical make it fail.
 func (s schema) walk(b []byte, fn func(typ uint16, f field) error) error {
 	var seen uint64
 	for len(b) > 0 {

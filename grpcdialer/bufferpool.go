@@ -7,8 +7,8 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// Buffers have sizes with four steps for each power of two, so that no more than a quarter
-// of one is unused.
+// Buffers have sizes in four steps for each power of two, so that no more than a quarter
+// of a buffer is unused, except in the smallest ones.
 const (
 	stepBits    = 2
 	leastBuffer = 8  // bits of the smallest buffer's size
@@ -20,20 +20,21 @@ type bufferPool struct {
 	sizes [(mostBuffer-leastBuffer)<<stepBits + 1]sync.Pool
 }
 
-// buffers is used by all conns, as gRPC's pool is.
+// buffers is shared by all conns, as gRPC's own pool is.
 var buffers bufferPool
 
 // BufferPool returns the pool of buffers that [TuningDialOptions] and [TuningServerOptions]
-// have gRPC use. Unlike gRPC's own it does not clear them, since gRPC overwrites what it gets,
-// and has more than five sizes: with gRPC's, 1 MiB is cleared for each message of more than
-// 32 KiB, which takes longer than all that is done to move it. gRPC's encoding of messages
-// knows no option for that; a program can have it use this pool, too, if it changes no message
-// while that is sent: what was left of an earlier one could be sent instead.
+// make gRPC use. Unlike gRPC's own pool, it does not clear buffers, since gRPC overwrites what
+// it gets, and it has more than five sizes. With gRPC's pool, 1 MiB is cleared for each message
+// of more than 32 KiB, which takes longer than everything that is done to move the message.
+// There is no option for gRPC's encoding of messages, but a program can make that use this pool
+// too, as below, if it changes no message while the message is being sent: otherwise what was
+// left of an earlier message could be sent instead.
 //
 //	func init() { experimental.SetDefaultBufferPool(grpcdialer.BufferPool()) }
 func BufferPool() mem.BufferPool { return &buffers }
 
-// Get returns a buffer of that length, with whatever is in it.
+// Get returns a buffer of the given length. Its contents are arbitrary.
 func (p *bufferPool) Get(length int) *[]byte {
 	class, size := classOf(length)
 	if class >= len(p.sizes) {
@@ -48,14 +49,15 @@ func (p *bufferPool) Get(length int) *[]byte {
 	return &b
 }
 
-// Put takes a buffer back, unless it is of a size that Get would not have made.
+// Put takes a buffer back, unless it has a size that Get would not have made.
 func (p *bufferPool) Put(b *[]byte) {
 	if class, size := classOf(cap(*b)); class < len(p.sizes) && size == cap(*b) {
 		p.sizes[class].Put(b)
 	}
 }
 
-// classOf is the place of the size that a buffer of some length has, and that size.
+// classOf returns the size that a buffer of some length has, and the index of that size
+// in bufferPool.sizes.
 func classOf(length int) (class, size int) {
 	if length <= 1<<leastBuffer {
 		return 0, 1 << leastBuffer

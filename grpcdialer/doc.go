@@ -1,49 +1,48 @@
 // Package grpcdialer runs gRPC over RDMA fabrics: it gives gRPC clients the
 // conns of package rdmanet, and gRPC servers its listeners.
 //
-// A client needs one dial option; its targets stay what they were:
+// A client needs one dial option; its targets stay the same:
 //
 //	conn, err := grpc.NewClient("storage7:8080",
 //		grpcdialer.DialOption(nil),
 //		grpc.WithTransportCredentials(creds))
 //
-// A server needs another listener:
+// A server needs a different listener:
 //
 //	l, err := grpcdialer.Listen(":8080")
 //	...
 //	err = server.Serve(l)
 //
-// Targets such as "rdma://storage7:8080" work with [WithResolver] added. They
-// leave the resolution of the name to rdmanet's Dialer, which tries all of
-// the host's addresses for each conn, whereas gRPC's dns resolver, its default,
-// resolves the name once and balances over the addresses.
+// With [WithResolver] added, targets such as "rdma://storage7:8080" work too. They
+// leave the resolution of the name to rdmanet's Dialer, which tries all of the
+// host's addresses for each conn. gRPC's default, the dns resolver, resolves the
+// name once and balances over the addresses.
 //
-// The options of [TuningDialOptions] and [TuningServerOptions] suit gRPC's
+// The options of [TuningDialOptions] and [TuningServerOptions] adapt gRPC's
 // buffers to a fabric. They are optional.
 //
 // # Which conn a call went over
 //
-// Handlers find it by the peer's address, with TLS credentials in between as well:
+// Handlers find the conn by the peer's address, even with TLS credentials in between:
 //
 //	p, _ := peer.FromContext(ctx)
 //	info, ok := rdmanet.InfoOf(p.Addr) // provider, paths, counters; !ok: plain TCP
 //
 // Clients give a call the option [grpc.Peer], and stats handlers have
-// stats.ConnTagInfo.RemoteAddr. Conns between two processes share addresses:
-// rdmanet's ConnInfo.ID tells them apart. gRPC's channelz shows the listeners'
-// addresses, and those of conns over plain TCP; of other conns it shows none,
-// whatever their network.
+// stats.ConnTagInfo.RemoteAddr. Conns between two processes share addresses;
+// rdmanet's ConnInfo.ID tells them apart. gRPC's channelz shows the addresses of
+// listeners and of conns over plain TCP. For other conns it shows none, whatever
+// their network.
 //
 // # Security
 //
 // Bytes on a fabric are clear text: use TLS credentials where that matters, as
-// over TCP. A server that refuses a client's certificate knows why; the client may
-// be told of a broken pipe only, since a Write fails as soon as the peer has
-// closed. The credentials/local package of gRPC looks at the text of addresses: it
-// takes conns of loopback addresses, and refuses others even if they go through
-// shared memory.
+// over TCP. A server that refuses a client's certificate knows why, but the client
+// may only see a broken pipe, since a Write fails as soon as the peer has closed.
+// gRPC's package credentials/local looks at the text of addresses: it accepts conns
+// with loopback addresses, and refuses others even if they go through shared memory.
 //
 // What gRPC calls peer.AuthInfo comes from its own credentials, as over TCP. The TLS of
-// the control connection (TLSConfig of rdmanet's Dialer and ListenConfig) neither fills it nor
-// counts as transport security; ConnInfo.TLS has its state.
+// the control connection (TLSConfig of rdmanet's Dialer and ListenConfig) neither fills
+// it in nor counts as transport security; ConnInfo.TLS has the state of that TLS.
 package grpcdialer

@@ -9,12 +9,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// network is rdmanet's name for a fabric reached over IPv4 or IPv6.
+// network is rdmanet's name for a fabric that is reached over IPv4 or IPv6.
 const network = "rdma"
 
 // DialOption makes a gRPC client open its conns with d; nil means the zero
-// Dialer. It works with every target whose addresses are host:port, such as
-// "host:port" itself, and keeps gRPC from using an HTTP proxy.
+// Dialer. It works with every target whose addresses have the form host:port, such
+// as "host:port" itself, and keeps gRPC from using an HTTP proxy.
 func DialOption(d *rdmanet.Dialer) grpc.DialOption {
 	return grpc.WithContextDialer(ContextDialer(d))
 }

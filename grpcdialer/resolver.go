@@ -12,10 +12,10 @@ import (
 const Scheme = "rdma"
 
 // WithResolver makes one gRPC client understand the targets "rdma://host:port"
-// and "rdma:///host:port"; it registers nothing globally. The name is resolved
-// when a conn is dialed, by the dialer of [DialOption], which has to be given
-// too. A target without a host or a port fails the client's calls with an
-// error that says so.
+// and "rdma:///host:port"; it registers nothing globally. The host name is resolved
+// when a conn is dialed, by the dialer of [DialOption], which must be given
+// too. If a target's address has no port, the client's calls fail with an error
+// that says so.
 func WithResolver() grpc.DialOption {
 	return grpc.WithResolvers(builder{})
 }
@@ -31,8 +31,8 @@ func (builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.
 	if err != nil {
 		return nil, err
 	}
-	// An error here means that cc does not want the state; it has no other.
-	addresses := []resolver.Address{{Addr: address}} // where older balancers look
+	// An error of UpdateState means that cc does not want this state, and there is no other.
+	addresses := []resolver.Address{{Addr: address}} // older balancers look here
 	state := resolver.State{Addresses: addresses, Endpoints: []resolver.Endpoint{{Addresses: addresses}}}
 	if err := cc.UpdateState(state); err != nil {
 		return nil, err
@@ -40,9 +40,9 @@ func (builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.
 	return fixed{}, nil
 }
 
-// OverrideAuthority makes the :authority of calls, and with it the name that
-// TLS verifies, that of the target in both of its forms. Without it gRPC
-// would look for it in the path only.
+// OverrideAuthority makes the :authority of calls, and with it the name that TLS
+// verifies, the address in the target, in both forms of a target. Without it gRPC
+// would look for the address in the path only.
 func (builder) OverrideAuthority(target resolver.Target) string {
 	address := rawAddress(target)
 	host, port, err := net.SplitHostPort(address)

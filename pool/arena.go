@@ -7,40 +7,40 @@ import (
 	"slices"
 )
 
-// MinBlock is the size of the smallest block in bytes: a page of most machines.
+// MinBlock is the size of the smallest block in bytes: a page on most machines.
 const MinBlock = 4 << 10
 
-// ErrDeregistered is the error of Alloc once Void or Deregister has been called.
+// ErrDeregistered is what Alloc fails with after Void, Deregister or Close.
 var ErrDeregistered = errors.New("pool: memory is deregistered")
 
-// Arena is memory that is handed out in blocks: the memory that one peer may
-// write to, as landing rings, or that RDMA writes are made from. Each peer has
-// its own arena, with slabs and registrations of its own, so that the keys one peer
-// holds open nothing of another's and can be voided when it goes. It is not safe
-// for concurrent use, but for Map.
+// Arena is memory that is handed out in blocks: the landing rings that one peer
+// may write to, or memory that RDMA writes are made from. Each peer has a landing
+// arena of its own, with its own slabs and registrations, so that the keys that one
+// peer holds open nothing of another's and can be voided when the peer goes. An
+// Arena is not safe for concurrent use, except for Map.
 type Arena struct {
 	budget    *Budget
 	registrar Registrar
 	access    Access
 	slabSize  int
 	shared    bool // see Share
-	void      bool // Void was called, or Deregister
+	void      bool // Void, Deregister or Close was called
 	slabs     []*arenaSlab
 	blocks    int
 	bytes     int64
-	mapped    int64 // in slabs
+	mapped    int64 // bytes in slabs
 }
 
 type arenaSlab struct {
 	*Slab
 	buddy buddy
-	late  bool // a block was in use at Void: writes may be under way
+	late  bool // a block was in use when Void was called: writes may be under way
 }
 
-// size is how many bytes there are in the slab, also once it is closed.
+// size is the number of bytes in the slab, even after it is closed.
 func (s *arenaSlab) size() int64 { return int64(len(s.buddy) / 2 * MinBlock) }
 
-// drop forgets the slabs for which gone says so.
+// drop forgets the slabs for which gone returns true.
 func (a *Arena) drop(gone func(*arenaSlab) bool) {
 	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
 		if !gone(s) {
@@ -51,15 +51,15 @@ func (a *Arena) drop(gone func(*arenaSlab) bool) {
 	})
 }
 
-// Block is a piece of an Arena. Its fields are not to be changed.
+// Block is a piece of an Arena. Its fields must not be changed.
 type Block struct {
 	Bytes []byte  // aligned to Align; the length is a power of two
 	Desc  uintptr // for local operations
 	Addr  uint64  // of the first byte, as a peer must name it
-	Key   uint64  // of the region it lies in
+	Key   uint64  // of the region that the block lies in
 
-	Shared SharedName // of the slab it lies in
-	Offset uint64     // of the first byte, in that
+	Shared SharedName // of the slab that the block lies in
+	Offset uint64     // of the first byte, in that slab
 
 	arena *Arena // nil once free
 	slab  *arenaSlab
@@ -74,9 +74,9 @@ type ArenaStats struct {
 	InUse  int64 // bytes in the blocks
 }
 
-// NewArena returns an arena without any slab yet. Slabs are of slabSize bytes, a
-// power of two of at least MinBlock, or of what Map is asked for; they count against b and
-// are registered with r for access, unless r is nil.
+// NewArena returns an arena without any slab yet. Its slabs have slabSize bytes, a
+// power of two of at least MinBlock, or the size that Map is asked for. They count
+// against b and are registered with r for access, unless r is nil.
 func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	if slabSize < MinBlock || slabSize&(slabSize-1) != 0 {
 		panic("pool: slab size must be a power of two of at least MinBlock")
@@ -84,12 +84,12 @@ func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	return &Arena{budget: b, registrar: r, access: access, slabSize: slabSize}
 }
 
-// Share has the slabs that Map makes be shared ones from now on, where there can be any.
+// Share makes Map return shared slabs from now on, where the system allows that.
 func (a *Arena) Share() { a.shared = true }
 
 // Alloc returns a block of at least size bytes: MinBlock or the next power of
-// two, at most the slab size. It may have to map and register a slab, which
-// takes long, and fails with ErrBudget if the budget has no room for one.
+// two, at most the slab size. It may have to map and register a slab, which takes
+// long. It fails with ErrBudget if the budget has no room for one.
 func (a *Arena) Alloc(size int) (*Block, error) {
 	if a.void {
 		return nil, ErrDeregistered
@@ -108,8 +108,8 @@ func (a *Arena) Alloc(size int) (*Block, error) {
 	return a.Get(size), nil
 }
 
-// Get is Alloc out of the slabs that are there: it takes no time, and returns nil
-// if none has room.
+// Get is Alloc from the slabs that are there already: it takes no time, and returns
+// nil if none has room.
 func (a *Arena) Get(size int) *Block {
 	if a.void || size <= 0 || size > a.slabSize {
 		return nil
@@ -123,7 +123,7 @@ func (a *Arena) Get(size int) *Block {
 	return nil
 }
 
-// Map makes a slab for Add, of size bytes: a power of two of at least MinBlock, and at most
+// Map makes a slab of size bytes for Add: a power of two of at least MinBlock, and at most
 // the arena's slab size. It takes long, and may be called while others use the arena.
 func (a *Arena) Map(size int) (*Slab, error) {
 	if size < MinBlock || size > a.slabSize || size&(size-1) != 0 {
@@ -138,7 +138,7 @@ func (a *Arena) Map(size int) (*Slab, error) {
 	return NewSlab(a.budget, a.registrar, size, a.access)
 }
 
-// Add takes in a slab that Map has made, or that Trim has given up.
+// Add adds a slab that Map has made, or that Trim has given up.
 func (a *Arena) Add(slab *Slab) {
 	if a.void {
 		panic("pool: slab for an arena that is deregistered")
@@ -149,7 +149,7 @@ func (a *Arena) Add(slab *Slab) {
 	a.mapped += s.size()
 }
 
-// carve takes a block out of s, nil if none fits.
+// carve takes a block out of s. It returns nil if none fits.
 func (a *Arena) carve(s *arenaSlab, size int) *Block {
 	block, ok := s.buddy.alloc(size / MinBlock)
 	if !ok {
@@ -166,8 +166,9 @@ func (a *Arena) carve(s *arenaSlab, size int) *Block {
 	return b
 }
 
-// Free takes a block back. Nobody may write to it any more by the rules of the
-// protocol, for the key stays valid. Free panics if b is free.
+// Free takes a block back. The key stays valid, so it is the rules of the protocol
+// that must forbid anybody to write to the block any more. Free panics if b is
+// already free.
 func (a *Arena) Free(b *Block) {
 	if b.arena != a {
 		panic("pool: block freed twice, or not from this arena")
@@ -181,9 +182,9 @@ func (a *Arena) Free(b *Block) {
 	a.bytes -= int64(len(b.Bytes))
 }
 
-// Trim gives up all slabs without blocks but the first keep: the caller is to close
-// them, which takes long. After Void it gives up none: what is in flight
-// towards them is not known.
+// Trim gives up all slabs without blocks, except for the first keep of them. The
+// caller has to close them, which takes long. After Void it gives up none, since
+// nobody knows what is in flight towards them.
 func (a *Arena) Trim(keep int) (empty []*Slab) {
 	if a.void {
 		return nil
@@ -202,8 +203,8 @@ func (a *Arena) Trim(keep int) (empty []*Slab) {
 	return empty
 }
 
-// Void has no more memory handed out, nor given up by Trim: the peer has gone, and what it
-// has begun may still end there.
+// Void stops memory from being handed out, and from being given up by Trim: the peer is
+// gone, and what it has begun may still end there.
 func (a *Arena) Void() {
 	if a.void {
 		return
@@ -215,9 +216,9 @@ func (a *Arena) Void() {
 	}
 }
 
-// Deregister voids the peer's keys and keeps the memory, to be called when the
-// peer is gone; no block can be allocated afterwards. If some registration could
-// not be withdrawn, Deregister may be tried again.
+// Deregister voids the peer's keys and keeps the memory. It is for when the peer is
+// gone; no block can be allocated afterwards. If some registration could not be
+// withdrawn, Deregister may be tried again.
 func (a *Arena) Deregister() error {
 	a.Void()
 	var err error
@@ -228,9 +229,9 @@ func (a *Arena) Deregister() error {
 }
 
 // Retire gives the memory up after Deregister, when nobody reads it any more. Slabs that
-// blocks in use lay in at Void keep their addresses until Close: see Slab.Retire. The
-// rest is unmapped, since the peer had given back what it had of it. If that fails for a
-// slab, Retire may be tried again.
+// had blocks in use when Void was called keep their addresses until Close: see
+// Slab.Retire. The rest is unmapped, since the peer had given back all it had of those
+// slabs. If that fails for a slab, Retire may be tried again.
 func (a *Arena) Retire() error {
 	var err error
 	a.drop(func(s *arenaSlab) bool {
@@ -245,16 +246,16 @@ func (a *Arena) Retire() error {
 	return err
 }
 
-// KeepAddresses is Slab.KeepAddresses for all of the memory.
+// KeepAddresses calls Slab.KeepAddresses for all slabs.
 func (a *Arena) KeepAddresses() {
 	for _, s := range a.slabs {
 		s.KeepAddresses()
 	}
 }
 
-// Close deregisters and unmaps everything, that of blocks still in use
-// included: nothing may touch them any more. If that fails for a slab, the
-// error says why and Close may be tried again.
+// Close deregisters and unmaps everything, including the memory of blocks still in
+// use: nothing may touch them any more. If that fails for a slab, the error says why
+// and Close may be tried again.
 func (a *Arena) Close() error {
 	a.void = true
 	var err error

@@ -1,9 +1,9 @@
 package pool
 
-// buddy allocates runs of blocks, of power-of-two length and aligned to it,
-// out of a power of two of blocks. It is a binary tree in an array, node i
-// having the children 2i and 2i+1, of which each node knows the longest free
-// run below it.
+// buddy allocates runs of blocks from a power of two of blocks. The length of a run
+// is a power of two, and the run is aligned to it. buddy is a binary tree in an
+// array, in which node i has the children 2i and 2i+1. The value of each node is the
+// length of the longest free run below it.
 type buddy []int32
 
 func newBuddy(blocks int) buddy {
@@ -26,10 +26,10 @@ func (b buddy) span(i int) int32 {
 	return s
 }
 
-// empty reports that no block is in use.
+// empty reports whether no block is in use.
 func (b buddy) empty() bool { return int(b[root]) == len(b)/2 }
 
-// alloc returns the first block of a free run of n blocks, n a power of two.
+// alloc takes a free run of n blocks, n being a power of two, and returns its first block.
 func (b buddy) alloc(n int) (block int, ok bool) {
 	want := int32(n)
 	if b[root] < want {
@@ -39,7 +39,7 @@ func (b buddy) alloc(n int) (block int, ok bool) {
 	for ; span > n; span /= 2 {
 		left, right := b[2*i], b[2*i+1]
 		i *= 2
-		// The tighter fit: long runs are left alone.
+		// Take the tighter fit, so that long runs are left alone.
 		if left < want || (right >= want && right < left) {
 			i++
 		}
@@ -50,7 +50,7 @@ func (b buddy) alloc(n int) (block int, ok bool) {
 	return block, true
 }
 
-// free gives back the run of n blocks that alloc returned.
+// free gives back the run of n blocks that alloc has taken.
 func (b buddy) free(block, n int) {
 	i := (block + len(b)/2) / n
 	b[i] = int32(n)

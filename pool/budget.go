@@ -6,23 +6,23 @@ import (
 	"sync/atomic"
 )
 
-// DefaultLimit is the limit of a Budget that is given none: 256 MiB. It holds
-// 128 landing rings of 2 MiB and is still small beside a server's heap.
+// DefaultLimit is the limit of a Budget that is given none: 256 MiB. That is room
+// for 128 landing rings of 2 MiB, and still small next to a server's heap.
 const DefaultLimit = 256 << 20
 
 // ErrBudget is wrapped by the error of every allocation that would exceed the
 // budget.
 var ErrBudget = errors.New("pool: memory budget exhausted")
 
-// Budget limits the bytes mapped by everything that shares it. All methods may
-// be called concurrently.
+// Budget limits the bytes that are mapped by everything that shares it. All methods
+// may be called concurrently.
 type Budget struct {
 	limit   int64
 	used    atomic.Int64 // reserved
 	high    atomic.Int64
 	mapped  atomic.Int64 // counted where memory is mapped, not where it is paid for
 	foreign atomic.Int64 // see BudgetStats
-	others  atomic.Int64 // how many slabs that is
+	others  atomic.Int64 // slabs that foreign is made of
 	short   atomic.Uint64
 	sink    sink // of retired slabs
 }
@@ -32,11 +32,11 @@ type BudgetStats struct {
 	Limit int64
 	Used  int64
 	High  int64 // the most that Used has been
-	// Mapped is never more than Used, but for what changes while a snapshot is taken:
-	// the rest of Used is promised, or about to be mapped.
+	// Mapped is never more than Used, except for what changes while a snapshot is taken.
+	// The rest of Used is promised, or about to be mapped.
 	Mapped int64
-	// Foreign is the memory of other processes that is mapped here, no more than Limit. These
-	// pay for it: it is not part of Used.
+	// Foreign is the memory of other processes that is mapped here, no more than Limit.
+	// Those processes pay for it: it is not part of Used.
 	Foreign int64
 }
 
@@ -49,7 +49,8 @@ func NewBudget(limit int64) *Budget {
 	return &Budget{limit: limit}
 }
 
-// Reserve takes n bytes, or none and returns an error that wraps ErrBudget.
+// Reserve takes n bytes. If there are not so many left, it takes none and returns an
+// error that wraps ErrBudget.
 func (b *Budget) Reserve(n int64) error {
 	if n < 0 {
 		panic("pool: negative reservation")
@@ -66,7 +67,7 @@ func (b *Budget) Reserve(n int64) error {
 	}
 }
 
-// reserveForeign takes n bytes for a slab of another process's.
+// reserveForeign takes n bytes for a slab of another process.
 func (b *Budget) reserveForeign(n int64) error {
 	if others, foreign := b.others.Add(1), b.foreign.Add(n); others > maxForeign || foreign > b.limit {
 		b.releaseForeign(n)
@@ -97,15 +98,15 @@ func (b *Budget) Release(n int64) {
 	}
 }
 
-// RunShort tells all that share the budget that one of them lacks memory which others might
-// do without.
+// RunShort tells everything that shares the budget that one of its users lacks memory which
+// others might do without.
 func (b *Budget) RunShort() { b.short.Add(1) }
 
-// Shortages is how often RunShort was called.
+// Shortages returns how often RunShort has been called.
 func (b *Budget) Shortages() uint64 { return b.short.Load() }
 
-// exchange makes a reservation of old bytes one of new bytes, or changes nothing and
-// returns an error that wraps ErrBudget.
+// exchange turns a reservation of old bytes into one of new bytes. If there are not so
+// many left, it changes nothing and returns an error that wraps ErrBudget.
 func (b *Budget) exchange(old, new int64) error {
 	if new > old {
 		return b.Reserve(new - old)

@@ -3,33 +3,34 @@ package pool
 import "time"
 
 // Copier copies into memory that another core has read before, such as a
-// staging chunk whose last contents a peer has fetched. While that core shares no
+// staging chunk whose last contents a peer has fetched. If that core shares no
 // cache with this one, every line must first be called back from there, which can
-// make such a copy twenty times as slow as any other. Stores past the caches
-// avoid that, at the price that the reader then fetches from memory. Cores
-// wander, under a hypervisor above all, so a Copier measures, and tries the
-// ordinary way again from time to time. The zero value is ready. It is not safe
-// for concurrent use.
+// make the copy twenty times as slow as any other. Stores that bypass the caches
+// avoid that; the price is that the reader then fetches from memory. Processes move
+// between cores, and under a hypervisor above all, so a Copier measures, and tries
+// an ordinary copy again from time to time. The zero value is ready to use. A Copier
+// is not safe for concurrent use.
 type Copier struct {
 	past bool
 	slow int // ordinary copies in a row that were slow
-	left int // copies until the other way is looked at
+	left int // copies until an ordinary one is tried again
 }
 
 const (
-	// slowRate is well above what a copy into lines of a distant core reaches,
-	// and well below what it reaches otherwise, in bytes per microsecond.
+	// slowRate is the rate, in bytes per microsecond, below which a copy is slow. It is
+	// well above what a copy into lines of a distant core reaches, and well below what
+	// any other copy reaches.
 	slowRate = 8000
-	// slowRow is how many slow copies in a row it takes: one may be due to an
-	// interrupt.
+	// slowRow is how many slow copies in a row it takes to bypass the caches: a single
+	// one may be due to an interrupt.
 	slowRow = 3
-	// pastRow is how many copies go past the caches before the next try.
+	// pastRow is how many copies bypass the caches before the next try.
 	pastRow = 512
-	// minTimed is the size from which a copy takes long enough to be timed.
+	// minTimed is the size in bytes from which a copy takes long enough to be timed.
 	minTimed = 16 << 10
 )
 
-// Copy is copy(dst, src).
+// Copy does what copy(dst, src) does.
 func (c *Copier) Copy(dst, src []byte) int {
 	n := min(len(dst), len(src))
 	if n < minTimed {

@@ -1,4 +1,4 @@
-// AddressSanitizer does not see what assembly does.
+// AddressSanitizer does not see what assembly does: with it, copies are ordinary ones.
 
 //go:build !asan
 
@@ -7,12 +7,12 @@ package pool
 import "unsafe"
 
 // copyLines copies lines of 64 bytes to dst, which is aligned to 16 bytes, with
-// stores that go to memory past the caches, and orders them before what follows.
+// stores that bypass the caches, and orders them before whatever follows.
 //
 //go:noescape
 func copyLines(dst, src *byte, lines int)
 
-// copyPast copies b to dst past the caches, as far as dst's alignment allows.
+// copyPast copies b to dst and bypasses the caches as far as dst's alignment allows.
 func copyPast(dst, b []byte) int {
 	const line = 64
 	n := min(len(dst), len(b))

@@ -1,6 +1,6 @@
-// Package pool holds the memory that operations on a fabric touch. None of it
-// is Go heap: slabs are mapped, faulted in and registered once, and handed out
-// in slots (small frames) and landing rings (RDMA writes of one peer).
+// Package pool manages the memory that operations on a fabric touch. None of it
+// is Go heap: slabs are mapped, faulted in and registered once, and then handed out
+// as slots (for small frames) and landing rings (for the RDMA writes of one peer).
 // Whatever is mapped counts against a Budget.
 package pool
 

@@ -3,13 +3,13 @@ package pool
 import "golang.org/x/sys/unix"
 
 // adviseHuge asks for huge pages, which a provider that copies across address
-// spaces pins far faster. It is a hint: nothing depends on its being taken.
+// spaces pins far faster. It is a hint: nothing depends on the kernel following it.
 func adviseHuge(mem []byte) {
 	if len(mem) >= piece {
 		_ = unix.Madvise(mem, unix.MADV_HUGEPAGE)
 	}
 }
 
-// adviseSmall asks for small pages where huge ones are the rule: the first touch of one
-// of those takes as long as clearing all of it.
+// adviseSmall asks for small pages where huge ones are the rule: the first touch of a
+// huge page takes as long as clearing all of it.
 func adviseSmall(mem []byte) { _ = unix.Madvise(mem, unix.MADV_NOHUGEPAGE) }

@@ -5,48 +5,48 @@ import (
 	"fmt"
 )
 
-// MaxLeases is how many leases a table holds: the peer names them by 15 bits, of whose
-// values the last are for the memory of path checks.
+// MaxLeases is how many leases a table holds: the peer names a lease by 15 bits, whose
+// highest values are kept for the memory of path checks.
 const MaxLeases = 1<<15 - 1<<10
 
 // Errors of leases.
 var (
 	// ErrLeases: MaxLeases are out.
 	ErrLeases = errors.New("pool: no lease index is free")
-	// ErrReturn: the peer gave back a lease in a way that cannot be.
+	// ErrReturn: the peer gave back a lease in a way that is not possible.
 	ErrReturn = errors.New("pool: invalid return of a lease")
 )
 
 // LeaseState is how far a lease has come.
 type LeaseState uint8
 
-// The states, in the order in which a lease goes through them; Revoking may be
-// left out, since the peer may return a lease without having been asked.
+// The states, in the order in which a lease goes through them. LeaseRevoking may be
+// skipped: the end of a stream, for one, returns a lease that was not asked for.
 const (
 	LeaseGranted  LeaseState = iota // the peer may write
-	LeaseRevoking                   // it was asked to stop, but may still write
-	LeaseReturned                   // it said that its last write has completed
+	LeaseRevoking                   // the peer was asked to stop, but may still write
+	LeaseReturned                   // the peer has said that its last write has completed
 	LeaseDropped                    // the index and the ring are free
 )
 
-// Lease is the right of a peer to write to a landing ring. The ring is not used
-// for anything else until the peer has given that right back and everything it
-// wrote has been read. A Lease is not safe for concurrent use.
+// Lease is a peer's right to write to a landing ring. The ring is not used for
+// anything else until the peer has given that right back and everything it wrote
+// has been read. A Lease is not safe for concurrent use.
 type Lease struct {
-	Index uint16 // names the lease to the peer, below MaxLeases
+	Index uint16 // names the lease to the peer; less than MaxLeases
 	Ring  *Block
-	Owner any // of the caller's choice
+	Owner any // whatever the caller likes
 
 	state    LeaseState
 	released uint64
 	final    uint64
 }
 
-// State is how far the lease has come.
+// State returns how far the lease has come.
 func (l *Lease) State() LeaseState { return l.state }
 
-// Revoke notes that the peer has been asked to return the lease. It reports
-// false, and does nothing, if it has been asked before or has returned it.
+// Revoke notes that the peer has been asked to return the lease. It does nothing and
+// reports false if the peer has been asked before or has returned the lease.
 func (l *Lease) Revoke() bool {
 	if l.state != LeaseGranted {
 		return false
@@ -55,10 +55,10 @@ func (l *Lease) Revoke() bool {
 	return true
 }
 
-// Return notes that the peer will write no more and has written final bytes
-// since the lease began. The peer can be believed as far as that is possible:
-// the error, which wraps ErrReturn, says that final is less than has been
-// released, more than has been granted, or not what an earlier Return said.
+// Return notes that the peer will write no more and has written final bytes since
+// the lease began. What the peer says is checked as far as possible: Return fails,
+// with an error that wraps ErrReturn, if final is less than has been released, more
+// than has been granted, or not what an earlier Return said.
 func (l *Lease) Return(final uint64) error {
 	switch {
 	case l.state == LeaseDropped || l.state == LeaseReturned && final != l.final:
@@ -71,9 +71,9 @@ func (l *Lease) Return(final uint64) error {
 	return nil
 }
 
-// Release lets the peer write anew over everything before ring position pos,
-// counted from the start of the lease without wrapping. Positions never go
-// back, nor past the end that the peer named: a pos outside that is moved in.
+// Release lets the peer overwrite everything before ring position pos, counted from
+// the start of the lease without wrapping. Positions never go back, nor past the end
+// that the peer has named: a pos outside these bounds is moved to the nearest one.
 func (l *Lease) Release(pos uint64) {
 	if l.state == LeaseReturned {
 		pos = min(pos, l.final)
@@ -81,15 +81,15 @@ func (l *Lease) Release(pos uint64) {
 	l.released = max(l.released, pos)
 }
 
-// Released is the ring position up to which the ring has been released.
+// Released returns the ring position up to which the ring has been released.
 func (l *Lease) Released() uint64 { return l.released }
 
-// Drained reports that the peer has returned the lease and everything it wrote
+// Drained reports whether the peer has returned the lease and everything it wrote
 // has been released.
 func (l *Lease) Drained() bool { return l.state == LeaseReturned && l.released == l.final }
 
-// Leases is the table of the leases of one endpoint, which may go to many
-// peers. The zero value is an empty table. It is not safe for concurrent use.
+// Leases is the table of the leases of one endpoint, which may have been granted to
+// many peers. The zero value is an empty table. Leases is not safe for concurrent use.
 type Leases struct {
 	table []*Lease
 	free  []uint16 // first in, first out
@@ -100,12 +100,12 @@ type Leases struct {
 type LeaseStats struct {
 	Out     int    // leases that are not dropped
 	Granted uint64 // leases granted in total
-	Forced  uint64 // of these, dropped before they were drained
+	Forced  uint64 // of these, leases dropped before they were drained
 }
 
-// Grant enters a lease on ring. Indices are reused as late as possible, so that
-// a completion that is late, and carries no more than an index, is unlikely to
-// meet another lease than its own.
+// Grant enters a lease on ring. Indices are reused as late as possible, so that a
+// late completion, which carries no more than an index, is unlikely to meet a lease
+// other than its own.
 func (t *Leases) Grant(ring *Block, owner any) (*Lease, error) {
 	l := &Lease{Ring: ring, Owner: owner}
 	switch {
@@ -124,7 +124,7 @@ func (t *Leases) Grant(ring *Block, owner any) (*Lease, error) {
 	return l, nil
 }
 
-// Lookup finds a lease by the index that the peer named, nil if there is none.
+// Lookup returns the lease with the index that the peer named, nil if there is none.
 func (t *Leases) Lookup(index uint16) *Lease {
 	if int(index) >= len(t.table) {
 		return nil
@@ -132,8 +132,8 @@ func (t *Leases) Lookup(index uint16) *Lease {
 	return t.table[index]
 }
 
-// Drop takes a drained lease out of the table and frees its ring. It reports
-// false, and does nothing, if the lease is not drained.
+// Drop takes a drained lease out of the table and frees its ring. It does nothing and
+// reports false if the lease is not drained.
 func (t *Leases) Drop(l *Lease) bool {
 	if !l.Drained() {
 		return false
@@ -142,9 +142,9 @@ func (t *Leases) Drop(l *Lease) bool {
 	return true
 }
 
-// ForceDrop drops a lease in any state, for when it is known by other means
-// that the peer cannot write any more: the stream has ended on both sides, or
-// the landing memory has been deregistered. Dropping twice does nothing.
+// ForceDrop drops a lease in any state. It is for when it is known by other means that
+// the peer cannot write any more: the stream has ended on both sides, or the landing
+// memory has been deregistered. Dropping a lease twice does nothing.
 func (t *Leases) ForceDrop(l *Lease) {
 	if l.state == LeaseDropped {
 		return

@@ -7,8 +7,8 @@ import (
 	"unsafe"
 )
 
-// mapMemory returns page-aligned heap memory: no fabric runs here, so nothing
-// but Go code ever touches it.
+// mapMemory returns page-aligned memory of the Go heap: no fabric runs here, so
+// nothing but Go code ever touches it.
 func mapMemory(size int) ([]byte, error) {
 	page := os.Getpagesize()
 	mem := make([]byte, size+page)

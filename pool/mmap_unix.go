@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapMemory maps size bytes of zeroes, page-aligned, outside the Go heap.
+// mapMemory maps size bytes of zeroes, page-aligned and outside the Go heap.
 func mapMemory(size int) ([]byte, error) {
 	at, err := unix.MmapPtr(-1, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE)
 	if err != nil {
@@ -21,7 +21,7 @@ func mapMemory(size int) ([]byte, error) {
 // blockMemory gives memory back and keeps its addresses from being used again.
 func blockMemory(mem []byte) error { return replaceMemory(mem, unix.PROT_NONE) }
 
-// emptyMemory replaces mem by zeroes, of which none are there before they are used.
+// emptyMemory replaces mem by zeroes, which take no memory before they are used.
 func emptyMemory(mem []byte) error { return replaceMemory(mem, unix.PROT_READ|unix.PROT_WRITE) }
 
 func replaceMemory(mem []byte, prot int) error {
@@ -30,11 +30,11 @@ func replaceMemory(mem []byte, prot int) error {
 	return err
 }
 
-// unmapMemory gives the pages back a piece at a time: while munmap(2) does that for all
-// of them, nobody else in the process can map or unmap anything.
+// unmapMemory gives the pages back one piece at a time: while munmap(2) does that for all
+// of them, nothing else in the process can map or unmap anything.
 func unmapMemory(mem []byte) error {
 	for rest := mem; len(rest) > piece; rest = rest[piece:] {
-		_ = unix.Madvise(rest[:piece], unix.MADV_DONTNEED) // else munmap does it
+		_ = unix.Madvise(rest[:piece], unix.MADV_DONTNEED) // if this fails, munmap does it
 		runtime.Gosched()
 	}
 	return unix.MunmapPtr(unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)))

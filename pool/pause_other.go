@@ -4,5 +4,5 @@ package pool
 
 import "time"
 
-// pause lets others run.
+// pause lets other goroutines and threads run.
 func pause(d time.Duration) { time.Sleep(d) }

@@ -2,7 +2,7 @@
 
 package pool
 
-// Without AddressSanitizer nobody is told of memory that is free.
+// Without AddressSanitizer there is nothing to tell which memory is free.
 
 func poison([]byte) {}
 

@@ -7,10 +7,10 @@ import "C"
 
 import "unsafe"
 
-// AddressSanitizer knows nothing of mapped memory, so it is told: what is free
-// here is not to be touched, by the fabric as little as by us.
+// AddressSanitizer knows nothing about mapped memory, so it is told: memory that is
+// free here must not be touched, neither by the fabric nor by us.
 
-// poison has every access to mem reported, until unpoison.
+// poison makes AddressSanitizer report every access to mem, until unpoison.
 func poison(mem []byte) {
 	C.__asan_poison_memory_region(unsafe.Pointer(unsafe.SliceData(mem)), C.size_t(len(mem)))
 }

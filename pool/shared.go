@@ -6,40 +6,42 @@ import (
 	"os"
 )
 
-// Shared memory. A slab that Share was called for is a file without a name (memfd_create(2))
-// which another process of the same user can map, too: what it writes there needs no fabric.
-// The owner pays for it, and can take the pages back at any time, whoever has it mapped:
-// a late writer gets pages of its own then, which nobody reads. The file is sealed, so that
-// neither side can make it shorter and have the other die by SIGBUS (fcntl(2)). What is left of
-// that is a machine without any memory for a late writer's pages.
+// Shared memory. A slab of an arena for which Share was called is a file without a name
+// (memfd_create(2)), which another process of the same user can map too: what that process
+// writes there needs no fabric. The owner pays for the file, and can take the pages back at any
+// time, whoever has it mapped: a late writer then gets pages of its own, which nobody reads. The
+// file is sealed (fcntl(2)), so that neither side can shorten it and thereby kill the other by
+// SIGBUS. The case that remains is a machine without any memory for a late writer's pages.
 
 // SharedName is how another process finds a shared slab: by the number of the owner's file
-// descriptor (proc(5): /proc/pid/fd), which may mean something else by then, and the number
-// of the inode, which does not as long as anybody has the slab mapped.
+// descriptor (proc(5): /proc/pid/fd), which may have come to mean something else by then, and by
+// the number of the inode, which cannot as long as any process has the slab mapped.
 type SharedName struct {
 	FD    uint32
 	Inode uint64 // 0: the slab is not shared
 }
 
-// MaxShared is the largest slab that OpenSlab maps, in bytes: all of it is faulted in.
+// MaxShared is the size of the largest slab that OpenSlab maps, in bytes. It is limited because
+// OpenSlab faults all of a slab in.
 const MaxShared = 8 << 20
 
-// errNotShared: the system does not let memory be shared.
+// errNotShared: the system does not allow memory to be shared.
 var errNotShared = errors.New("pool: no shared memory")
 
-// newSharedSlab is NewSlab of memory that another process can map. It fails with
-// errNotShared where there is none.
+// newSharedSlab is NewSlab for memory that another process can map. It fails with
+// errNotShared where there is no such memory.
 func newSharedSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 	return newSlab(b, r, size, access, mapShared)
 }
 
-// maxForeign is how many slabs of others' may be mapped at a time: the kernel has an end to
-// mappings (vm.max_map_count), and a Go program ends with it.
+// maxForeign is how many slabs of other processes may be mapped at a time: the kernel limits the
+// number of mappings (vm.max_map_count), and a Go program that reaches the limit ends.
 const maxForeign = 4096
 
-// OpenSlab maps the slab that a process calls by that name. proc is its directory in /proc.
-// Its owner pays for it; b counts it apart, see BudgetStats.Foreign, and has no more of these
-// than its limit. Whatever the name, only a sealed file of this user's is mapped.
+// OpenSlab maps the slab to which another process has given the name n. proc is the directory
+// of that process in /proc. The owner pays for the slab; b counts it separately, as
+// BudgetStats.Foreign, and allows no more of these bytes than its limit. Whatever the name,
+// OpenSlab maps only a sealed file that belongs to this process's user.
 func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
 	path, size, err := findShared(proc, n)
 	if err != nil {
@@ -57,14 +59,15 @@ func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
 	return &Slab{budget: b, mem: mem, state: foreign}, nil
 }
 
-// Foreign reports that the slab is another process's: see OpenSlab. No fabric has to do with it.
+// Foreign reports whether the slab belongs to another process: see OpenSlab. No fabric is
+// involved with such a slab.
 func (s *Slab) Foreign() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state == foreign
 }
 
-// Shared is how another process finds the slab, zero if it cannot.
+// Shared returns how another process finds the slab, zero if it cannot.
 func (s *Slab) Shared() SharedName {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sealed is what must not happen to a shared file, so that all of it can be touched as long
-// as it is mapped.
+// sealed has the seals of a shared file. They forbid whatever could keep part of the file from
+// being touched as long as it is mapped.
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
 // mapShared makes a sealed file of size bytes and maps it.
@@ -28,8 +28,8 @@ func mapShared(size int) ([]byte, SharedName, error) {
 	return mem, name, nil
 }
 
-// memfd makes a file that cannot be executed, where the kernel knows of that (6.3): it may
-// refuse others (sysctl vm.memfd_noexec).
+// memfd makes a file that cannot be executed, where the kernel supports that (since 6.3): such a
+// kernel may refuse other files (sysctl vm.memfd_noexec).
 func memfd(name string) (int, error) {
 	const flags = unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	fd, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)
@@ -43,8 +43,8 @@ func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
 	if err := unix.Ftruncate(fd, int64(size)); err != nil {
 		return nil, name, os.NewSyscallError("ftruncate", err)
 	}
-	// Where there is no memory that is an error here, and a signal at the first touch.
-	err = unix.EINTR // older kernels give up at any signal, such as the profiler's
+	// A lack of memory is an error here; without Fallocate it would be a signal at the first touch.
+	err = unix.EINTR // older kernels give up at any signal, for example the profiler's
 	for errors.Is(err, unix.EINTR) {
 		err = unix.Fallocate(fd, 0, 0, int64(size))
 	}
@@ -62,8 +62,8 @@ func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
 	return mem, SharedName{FD: uint32(fd), Inode: inode}, err
 }
 
-// checkSealed makes sure that a file is sealed, and whole. Before it was, others could open it
-// through /proc, too, and make it shorter; afterwards nobody can.
+// checkSealed makes sure that a file is sealed and complete. Before the file was sealed, other
+// processes could open it through /proc, too, and shorten it; afterwards nobody can.
 func checkSealed(fd, size int) (inode uint64, err error) {
 	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
 	case err != nil:
@@ -89,8 +89,8 @@ func mapFile(fd, size, flags int) ([]byte, error) {
 	return unsafe.Slice((*byte)(at), size), nil
 }
 
-// memfdDevice is the device number that all files of memfd_create have, but for those of huge
-// pages, which are no memory that can be relied on.
+// memfdDevice returns the device number of all files of memfd_create, except for those of huge
+// pages, whose memory cannot be relied on.
 func memfdDevice() (dev [2]uint32, err error) {
 	fd, err := memfd("fabricnet")
 	if err != nil {
@@ -103,9 +103,10 @@ func memfdDevice() (dev [2]uint32, err error) {
 }
 
 // findShared finds another process's file, and does not open it. The name leads to whatever
-// that process likes, which is looked at first: a file system of its own, say, could hang both.
+// that process likes, which is therefore inspected first: to open a file on a file system of
+// that process's own, for example, could hang this one.
 func findShared(proc *os.File, n SharedName) (path *os.File, size int, err error) {
-	dir, err := proc.SyscallConn() // which its Close waits for
+	dir, err := proc.SyscallConn() // proc's Close waits for what this does
 	if err != nil {
 		return nil, 0, err
 	}
@@ -123,7 +124,7 @@ func findShared(proc *os.File, n SharedName) (path *os.File, size int, err error
 	return path, size, nil
 }
 
-// checkShared makes sure that a path leads to what n names, and returns its size.
+// checkShared makes sure that path leads to the file that n names, and returns its size in bytes.
 func checkShared(path int, n SharedName) (size int, err error) {
 	dev, err := memfdDevice()
 	if err != nil {
@@ -159,8 +160,8 @@ func openShared(path *os.File, size int) ([]byte, error) {
 	return mapFile(fd, size, unix.MAP_POPULATE)
 }
 
-// dropShared gives the pages of a shared file back, whoever has it mapped, and closes it.
+// dropShared gives back the pages of a shared file, whoever has it mapped, and closes it.
 func dropShared(n SharedName, size int) {
-	_ = unix.Fallocate(int(n.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(size)) // else they go with the last mapping
+	_ = unix.Fallocate(int(n.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(size)) // if this fails, they go with the last mapping
 	_ = unix.Close(int(n.FD))
 }

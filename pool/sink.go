@@ -5,22 +5,22 @@ import (
 	"sync"
 )
 
-// sinkSize is what a sink takes of its budget, in bytes: less than most slabs that go
-// there, and enough for one mapping to replace each (vm.max_map_count).
+// sinkSize is what a sink takes of its budget, in bytes: as much as the slabs that it
+// replaces usually have at most, so that one mapping replaces each (vm.max_map_count).
 const sinkSize = 2 << 20
 
-// sink is the memory behind the retired slabs of a budget (see Slab.Retire): one piece,
-// which lies at the addresses of them all. Whatever is still written there, by however
-// many peers, takes no more than sinkSize, and nobody ever reads it. The sink is there
+// sink is the memory behind the retired slabs of a budget (see Slab.Retire): one piece
+// that lies at the addresses of all of them. Whatever is still written there, by however
+// many peers, takes no more than sinkSize, and nobody ever reads it. The sink exists
 // while there are retired slabs.
 type sink struct {
 	mu    sync.Mutex // guards what follows
 	mem   []byte     // nil if there is none
-	slabs int        // that it lies behind
+	slabs int        // number of slabs that it lies behind
 }
 
-// replace puts the sink behind mem, which is charged to b, and gives that charge back,
-// but for the sink's own if it is the first. With an error, mem is still charged.
+// replace puts the sink behind mem, which is charged to b, and gives that charge back. If
+// mem is the first, the sink's own size remains charged. On error, mem is still charged.
 func (s *sink) replace(b *Budget, mem []byte) (err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +44,7 @@ func (s *sink) replace(b *Budget, mem []byte) (err error) {
 	return err
 }
 
-// leave notes that a slab that the sink lay behind is unmapped.
+// leave notes that a slab behind which the sink lay has been unmapped.
 func (s *sink) leave(b *Budget) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

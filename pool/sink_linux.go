@@ -6,15 +6,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newSink maps memory that mapSink can map again. None of it is there before it is
+// newSink maps memory that mapSink can map again. It takes no memory before it is
 // written to.
 func newSink(size int) ([]byte, error) {
 	return unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_SHARED|unix.MAP_NORESERVE)
 }
 
-// mapSink has all of mem show the sink's memory, from then on and in one step for each
-// sinkSize: mremap(2) of a shared mapping whose old size is 0 makes a second mapping of
-// it. The old pages are gone.
+// mapSink maps the sink's memory over all of mem, in one step for each sinkSize:
+// mremap(2) of a shared mapping with an old size of 0 makes a second mapping of it. The
+// old pages of mem are gone.
 func mapSink(sink, mem []byte) error {
 	for len(mem) > 0 {
 		n := min(len(mem), len(sink))

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// errSize is the error of an allocation whose size makes no sense.
+// errSize is what an allocation fails with if its size makes no sense.
 var errSize = errors.New("pool: invalid size")
 
 // Slab is a piece of mapped memory: page-aligned, outside the Go heap, and, if
 // NewSlab made it, faulted in and registered as a whole. Its methods may be called
-// concurrently, but nothing may touch the memory once Close has been called.
+// concurrently, but nothing may touch the memory after Close has been called.
 type Slab struct {
 	budget *Budget
 
@@ -22,17 +22,17 @@ type Slab struct {
 	region   Region // nil if there is none (any more)
 	unmapper Unmapper
 	state    slabState
-	paid     bool // its bytes are reserved in the budget by nobody else
+	paid     bool // its bytes are reserved in the budget by the slab itself: Close releases them
 	keep     bool // Close keeps the addresses
 
 	shared SharedName // see Shared
 }
 
-// slabState is what lies at a slab's addresses, and who pays.
+// slabState says what lies at a slab's addresses, and who pays for it.
 //
-//	state    moved there by                       what lies there    charged
-//	inUse    NewSlab                              memory of its own  its size
-//	sunk     Retire                               the budget's sink  the sink, once for all
+//	state    entered by                           what lies there    charged
+//	inUse    NewSlab, NewLazySlab                 memory of its own  its size
+//	sunk     Retire                               the budget's sink  the sink, once for all slabs
 //	emptied  Retire, where there can be no sink   memory of its own  its size
 //	foreign  OpenSlab                             another process's  nothing here
 type slabState uint8
@@ -44,13 +44,13 @@ const (
 	foreign
 )
 
-// NewSlab maps size bytes, rounded up to whole pages, on account of b, and
+// NewSlab maps size bytes, rounded up to whole pages, charges them to b, and
 // registers them with r unless r is nil. The memory is zero.
 func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
 	return newSlab(b, r, size, access, mapPrivate)
 }
 
-// mapper maps size bytes of zeroes, page-aligned, outside the Go heap.
+// mapper maps size bytes of zeroes, page-aligned and outside the Go heap.
 type mapper func(size int) ([]byte, SharedName, error)
 
 func mapPrivate(size int) ([]byte, SharedName, error) {
@@ -73,14 +73,14 @@ func newSlab(b *Budget, r Registrar, size int, access Access, m mapper) (*Slab, 
 	s.paid = true
 	mem := s.mem
 	adviseHuge(mem)
-	// A page that is first touched by a transfer costs it a fault, and a
-	// provider that copies across address spaces far more than that.
+	// If a transfer is the first to touch a page, that costs it a fault, and costs
+	// a provider that copies across address spaces far more than that.
 	for i, page := 0, os.Getpagesize(); i < len(mem); i += page {
 		mem[i] = 0
 		if i%piece == 0 && i > 0 {
-			// All of it takes longer than others want to wait, be they goroutines or other
-			// threads. Those would wait for a tick of the kernel, of up to 4 ms, if this
-			// one did not sleep.
+			// Touching all of it takes longer than other goroutines and threads want to
+			// wait. If this thread did not sleep, other threads would wait for the
+			// kernel's next tick, for up to 4 ms.
 			pause(pauseTime)
 		}
 	}
@@ -98,8 +98,8 @@ func newSlab(b *Budget, r Registrar, size int, access Access, m mapper) (*Slab, 
 }
 
 // NewLazySlab maps size bytes, rounded up to whole pages, which the caller has
-// reserved in b and goes on paying for. They are faulted in where they are touched, a
-// small page at a time: mapping them takes microseconds, however many they are.
+// reserved in b and goes on paying for. They are faulted in as they are touched, one
+// small page at a time: mapping them takes microseconds, however many there are.
 func NewLazySlab(b *Budget, size int) (*Slab, error) {
 	s, err := mapSlab(b, size, mapPrivate)
 	if err == nil {
@@ -108,25 +108,25 @@ func NewLazySlab(b *Budget, size int) (*Slab, error) {
 	return s, err
 }
 
-// Pay has Close give the bytes of a lazy slab back to the budget: the caller does not
-// pay for them any more.
+// Pay makes Close give the bytes of a lazy slab back to the budget: from now on the
+// slab pays for them, and the caller does not.
 func (s *Slab) Pay() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.paid = true
 }
 
-// Pages is size rounded up to whole pages, in bytes.
+// Pages returns size rounded up to whole pages, in bytes.
 func Pages(size int) int {
 	page := os.Getpagesize()
 	return (size + page - 1) &^ (page - 1)
 }
 
-// piece is how much is faulted in, or given back, at a time: a huge page.
+// piece is how many bytes are faulted in, or given back, at a time: a huge page.
 const piece = 2 << 20
 
-// pauseTime is for how long nothing is done between two pieces that are faulted in, each of
-// which takes ten times as long; the kernel may take as long again to end it.
+// pauseTime is the pause between two pieces that are faulted in, each of which takes ten
+// times as long. The kernel may take as long again to end the pause.
 const pauseTime = 50 * time.Microsecond
 
 func mapSlab(b *Budget, size int, m mapper) (*Slab, error) {
@@ -138,23 +138,23 @@ func mapSlab(b *Budget, size int, m mapper) (*Slab, error) {
 	return &Slab{budget: b, mem: mem, shared: shared}, nil
 }
 
-// Bytes is the slab's memory, nil after Close.
+// Bytes returns the slab's memory, nil after Close.
 func (s *Slab) Bytes() []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mem
 }
 
-// Region is the slab's registration, nil if it has none.
+// Region returns the slab's registration, nil if it has none.
 func (s *Slab) Region() Region {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.region
 }
 
-// Deregister withdraws the registration and keeps the memory, for the time in
-// which operations begun by a dead peer may still be under way. Calling it
-// again does nothing.
+// Deregister withdraws the registration and keeps the memory, for as long as
+// operations that a dead peer has begun may be under way. Calling it again does
+// nothing.
 func (s *Slab) Deregister() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,24 +172,23 @@ func (s *Slab) deregister() error {
 	return nil
 }
 
-// KeepAddresses has Close give the memory back, but not its addresses, which
-// nothing can be read from or written to afterwards. It is for memory that
-// another process may have been told to read: it must not find anything else
-// there.
+// KeepAddresses makes Close give back the memory, but not its addresses. Afterwards
+// nothing can be read from or written to these. It is for memory that another
+// process may have been told to read: that process must not find anything else there.
 func (s *Slab) KeepAddresses() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.keep = true
 }
 
-// Retire gives the memory up, but for its addresses, until Close. It is for memory to
-// which a peer's writes may be under way that nothing tells of: libfabric's tcp and net
-// providers look up where a write goes once, when its header arrives, and copy the rest
-// there however late it comes, until fi_close(3) of the endpoint; anything else that were
-// mapped there meanwhile would be overwritten. What still arrives goes to memory that
-// the whole budget pays for once. Nobody may use the slab any more, so the registration is
-// withdrawn; if it cannot be, nothing has changed and Retire may be tried again. Retiring
-// a slab twice, or a closed one, does nothing.
+// Retire gives up the memory, but keeps its addresses until Close. It is for memory to
+// which a peer's writes may be under way without any sign of them. libfabric's tcp and
+// net providers look up only once where a write goes, when its header arrives, and copy
+// the rest there however late it comes, until fi_close(3) of the endpoint. Anything else
+// that was mapped there meanwhile would be overwritten. What still arrives goes to memory
+// that the whole budget pays for once. Nobody may use the slab any more, so the
+// registration is withdrawn; if it cannot be, nothing has changed and Retire may be tried
+// again. Retiring a slab twice, or a closed one, does nothing.
 func (s *Slab) Retire() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -211,7 +210,7 @@ func (s *Slab) Retire() error {
 	return nil
 }
 
-// unshare takes the pages of a shared slab from those who have them mapped.
+// unshare takes the pages of a shared slab away from the processes that have them mapped.
 func (s *Slab) unshare() {
 	if s.shared.Inode != 0 {
 		dropShared(s.shared, len(s.mem))
@@ -219,10 +218,10 @@ func (s *Slab) unshare() {
 	}
 }
 
-// Close withdraws the registration, unmaps the memory and gives the bytes back
-// to the budget. If the registration cannot be withdrawn, the fabric may still
-// reach the memory: it then stays mapped and accounted for, and Close may be
-// tried again. Once closed, calling it again does nothing.
+// Close withdraws the registration, unmaps the memory and gives the bytes back to
+// the budget. If the registration cannot be withdrawn, the fabric may still reach
+// the memory: it then stays mapped and accounted for, and Close may be tried again.
+// Closing a slab again does nothing.
 func (s *Slab) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

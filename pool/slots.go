@@ -8,9 +8,10 @@ import (
 	"unsafe"
 )
 
-// Slots is a growing set of equally large slots of local memory, numbered from
-// 0: receive buffers, send buffers, staging chunks and, without a Registrar,
-// memory that no fabric touches. It is not safe for concurrent use, but for Map.
+// Slots is a growing set of slots of local memory, all of the same size and numbered
+// from 0. They are receive buffers, send buffers, staging chunks or, without a
+// Registrar, memory that no fabric touches. Slots is not safe for concurrent use,
+// except for Map.
 type Slots struct {
 	budget    *Budget
 	registrar Registrar
@@ -18,7 +19,7 @@ type Slots struct {
 	slabs     []*Slab
 	slots     []slot
 	free      []uint32 // last in, first out: the warmest slot is used next
-	next      uint32   // where GetNext goes on
+	next      uint32   // where GetNext continues
 }
 
 type slot struct {
@@ -28,9 +29,9 @@ type slot struct {
 	first bool // of its slab: no slot lies before it
 }
 
-// NewSlots returns an empty set of slots of size bytes each. The slabs that
-// Grow adds count against b and are registered with r, each as one region for
-// local use, unless r is nil. size is positive.
+// NewSlots returns an empty set of slots of size bytes each. The slabs that Map and
+// Grow make count against b and are registered with r, each as one region for local
+// use, unless r is nil. size must be positive.
 func NewSlots(b *Budget, r Registrar, size int) *Slots {
 	if size <= 0 {
 		panic("pool: slot size must be positive")
@@ -38,7 +39,7 @@ func NewSlots(b *Budget, r Registrar, size int) *Slots {
 	return &Slots{budget: b, registrar: r, size: size}
 }
 
-// Grow adds n free slots, in one slab. n is positive.
+// Grow adds n free slots, in one slab. n must be positive.
 func (s *Slots) Grow(n int) error {
 	if uint64(len(s.slots))+uint64(max(n, 0)) > math.MaxUint32 {
 		return fmt.Errorf("%w: %d more slots", errSize, n)
@@ -52,8 +53,8 @@ func (s *Slots) Grow(n int) error {
 
 func (s *Slots) stride() int { return (s.size + Align - 1) &^ (Align - 1) }
 
-// Map makes a slab of n slots for Add. It takes long, and may be called while
-// others use the slots.
+// Map makes a slab of n slots for Add. It takes long, and may be called while the
+// slots are being used.
 func (s *Slots) Map(n int) (*Slab, error) {
 	stride := s.stride()
 	if n <= 0 || stride < s.size || n > math.MaxInt/stride {
@@ -62,7 +63,7 @@ func (s *Slots) Map(n int) (*Slab, error) {
 	return NewSlab(s.budget, s.registrar, n*stride, AccessLocal)
 }
 
-// Add takes in n free slots, in a slab that Map has made for as many, or more.
+// Add adds n free slots, in a slab that Map has made for n slots or more.
 func (s *Slots) Add(slab *Slab, n int) {
 	var desc uintptr
 	if r := slab.Region(); r != nil {
@@ -95,7 +96,7 @@ func (s *Slots) Get() (slot uint32, ok bool) {
 
 // GetNext goes round: it takes the free slot that follows the one it took last.
 // Memory that another core has read is slow to write to for as long as that core
-// has it in its cache, which going through all slots gives it time to drop.
+// has it in its cache. Going through all slots gives the core time to drop it.
 func (s *Slots) GetNext() (slot uint32, ok bool) {
 	if len(s.free) == 0 {
 		return 0, false
@@ -116,17 +117,17 @@ func (s *Slots) hold(slot uint32) {
 	unpoison(s.slots[slot].mem)
 }
 
-// Adjoin reports that the memory of slot b begins where that of slot a ends.
+// Adjoin reports whether the memory of slot b begins where that of slot a ends.
 func (s *Slots) Adjoin(a, b uint32) bool {
 	return b == a+1 && !s.slots[b].first && s.size%Align == 0
 }
 
-// Span is the memory of n slots that adjoin each other, from the first one on.
+// Span returns the memory of n slots that adjoin each other, starting with first.
 func (s *Slots) Span(first uint32, n int) []byte {
 	return unsafe.Slice(unsafe.SliceData(s.slots[first].mem), n*s.size)
 }
 
-// Put makes a slot that Get returned free again. It panics if the slot is free.
+// Put frees a slot that Get or GetNext returned. It panics if the slot is free already.
 func (s *Slots) Put(slot uint32) {
 	if !s.slots[slot].held {
 		panic(fmt.Sprintf("pool: slot %d put back twice", slot))
@@ -136,23 +137,23 @@ func (s *Slots) Put(slot uint32) {
 	s.free = append(s.free, slot)
 }
 
-// Bytes is the memory of a slot: as long as the slots are, aligned to Align.
+// Bytes returns the memory of a slot, which has Size bytes and is aligned to Align.
 func (s *Slots) Bytes(slot uint32) []byte { return s.slots[slot].mem }
 
-// Desc is the local descriptor of a slot's memory, 0 without a Registrar.
+// Desc returns the local descriptor of a slot's memory, 0 without a Registrar.
 func (s *Slots) Desc(slot uint32) uintptr { return s.slots[slot].desc }
 
-// Size is the size of each slot in bytes.
+// Size returns the size of each slot in bytes.
 func (s *Slots) Size() int { return s.size }
 
-// Len is the number of slots.
+// Len returns the number of slots.
 func (s *Slots) Len() int { return len(s.slots) }
 
-// Free is the number of free slots.
+// Free returns the number of free slots.
 func (s *Slots) Free() int { return len(s.free) }
 
-// Trim gives up all memory, if no slot is held: the caller is to close it, which takes long.
-// There are no slots afterwards, until some are added.
+// Trim gives up all memory if no slot is held. The caller has to close it, which takes
+// long. Afterwards there are no slots until some are added.
 func (s *Slots) Trim() []*Slab {
 	if len(s.free) < len(s.slots) {
 		return nil
@@ -162,16 +163,16 @@ func (s *Slots) Trim() []*Slab {
 	return slabs
 }
 
-// KeepAddresses is Slab.KeepAddresses for all slots.
+// KeepAddresses calls Slab.KeepAddresses for all slabs.
 func (s *Slots) KeepAddresses() {
 	for _, slab := range s.slabs {
 		slab.KeepAddresses()
 	}
 }
 
-// Deregister withdraws the registrations and keeps the memory, for slots that
-// somebody still reads when the fabric is done with them. If some registration
-// could not be withdrawn, Deregister may be tried again.
+// Deregister withdraws the registrations and keeps the memory, for slots that are
+// still being read when the fabric is done with them. If some registration could not
+// be withdrawn, Deregister may be tried again.
 func (s *Slots) Deregister() error {
 	var err error
 	for _, slab := range s.slabs {
@@ -180,9 +181,9 @@ func (s *Slots) Deregister() error {
 	return err
 }
 
-// Close gives all memory back, that of slots still held included: nothing may
-// touch it any more. If a slab cannot be given back, the error says why and
-// Close may be tried again. There are no slots afterwards, in either case.
+// Close gives all memory back, including that of slots still held: nothing may touch
+// it any more. If a slab cannot be given back, the error says why and Close may be
+// tried again. In either case there are no slots afterwards.
 func (s *Slots) Close() error {
 	s.slots, s.free = nil, nil
 	var err error
@@ -190,7 +191,7 @@ func (s *Slots) Close() error {
 	return err
 }
 
-// CloseSlabs closes what it can and returns the rest.
+// CloseSlabs closes the slabs that it can close and returns the rest.
 func CloseSlabs(slabs []*Slab) (left []*Slab, err error) {
 	for _, slab := range slabs {
 		if e := slab.Close(); e != nil {

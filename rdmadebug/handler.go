@@ -3,10 +3,10 @@
 //
 //	http.Handle("/debug/rdma", rdmadebug.Handler(nil)) // of rdmanet.DefaultTransport
 //
-// What it shows, such as addresses, is not for strangers: serve it where net/http/pprof
-// would be served.
+// What it shows, such as addresses, is not for strangers: serve it only where you would
+// serve net/http/pprof.
 //
-// Its folder rdmavars publishes the statistics through expvar.
+// The package rdmavars, in its folder, publishes the statistics through expvar.
 package rdmadebug
 
 import (
@@ -22,10 +22,10 @@ import (
 // defaultLimit is how many conns are listed unless the request says otherwise.
 const defaultLimit = 1000
 
-// Handler lists the conns of t, or of rdmanet.DefaultTransport if t is nil, and its
-// statistics. It answers with text, with JSON or with an HTML page, as the parameter
-// format (text, json or html) or the Accept header asks. The parameter limit is how many
-// conns are listed, 1000 without it. It may be called concurrently.
+// Handler returns a handler that lists the conns of t, or of rdmanet.DefaultTransport if t
+// is nil, and its statistics. It answers with text, JSON or an HTML page, as the parameter
+// format (text, json or html) or the Accept header asks. The parameter limit is the most
+// conns that are listed, 1000 by default. The handler may be called concurrently.
 func Handler(t *rdmanet.Transport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -65,11 +65,11 @@ func Handler(t *rdmanet.Transport) http.Handler {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Set("Cache-Control", "no-store")
 		h.Set("Vary", "Accept")
-		_, _ = w.Write(b.Bytes()) // the client has gone
+		_, _ = w.Write(b.Bytes()) // an error means that the client has gone
 	})
 }
 
-// format is the format that a request asks for. curl, which accepts anything, gets text.
+// format returns the format that a request asks for. curl, which accepts anything, gets text.
 func format(r *http.Request) string {
 	if f := r.URL.Query().Get("format"); f != "" {
 		return f

@@ -25,7 +25,8 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"label": label,
 }).Parse(pageText))
 
-// policy lets the page load nothing but its own style sheet, and nobody frame it.
+// policy lets the page load nothing but its own style sheet and data: images, and lets nobody
+// frame it.
 var policy = fmt.Sprintf("default-src 'none'; img-src data:; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'", digest(style))
 
 func digest(s string) string {
@@ -35,7 +36,7 @@ func digest(s string) string {
 
 func writeHTML(b *bytes.Buffer, p *page) error { return pageTemplate.Execute(b, p) }
 
-// unit is a unit for people.
+// unit returns a unit as people write it.
 func unit(s string) string {
 	if s == "By" {
 		return "bytes"
@@ -43,7 +44,7 @@ func unit(s string) string {
 	return strings.Trim(s, "{}")
 }
 
-// size is a number of bytes for people.
+// size returns a number of bytes as people write it.
 func size(n uint64) string {
 	if n < 1<<10 {
 		return strconv.FormatUint(n, 10)
@@ -55,7 +56,7 @@ func size(n uint64) string {
 	return fmt.Sprintf("%.1f %ciB", v, "KMGTPE"[i])
 }
 
-// count is a number with its thousands apart.
+// count returns a number with its thousands set apart.
 func count(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {

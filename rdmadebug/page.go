@@ -7,7 +7,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// page is what is shown, in whatever format.
+// page is what is shown, whatever the format.
 type page struct {
 	Time     time.Time `json:"time"`
 	Conns    []conn    `json:"conns"`
@@ -30,19 +30,19 @@ type conn struct {
 	Reused   bool      `json:"reused"`
 	Small    string    `json:"small_path"`
 	Large    string    `json:"large_path"`
-	Sent     uint64    `json:"sent"` // bytes, as are the next five
+	Sent     uint64    `json:"sent"` // in bytes, as are the next four
 	Received uint64    `json:"received"`
 	RDMAOut  uint64    `json:"rdma_sent"`
 	RDMAIn   uint64    `json:"rdma_received"`
 	Unread   uint64    `json:"unread"`
 	Reading  bool      `json:"reading"`
 	WaitsFor string    `json:"waits_for,omitempty"`
-	PollNs   int64     `json:"poll_ns"` // for how long calls that wait poll before they sleep, now
+	PollNs   int64     `json:"poll_ns"` // how long calls that wait poll before they sleep, at present
 	Fallback string    `json:"fallback,omitempty"`
 	Refused  []string  `json:"refused,omitempty"`
 }
 
-// Transport is what the conn runs over.
+// Transport returns what the conn runs over.
 func (c conn) Transport() string {
 	if c.Provider == "" {
 		return "plain TCP"
@@ -50,7 +50,7 @@ func (c conn) Transport() string {
 	return c.Provider
 }
 
-// Side says who has dialed.
+// Side says whether this side dialed or accepted the conn.
 func (c conn) Side() string {
 	if c.Dialed {
 		return "dialed"
@@ -71,7 +71,7 @@ func (c conn) Waits() string {
 	return ""
 }
 
-// Polls says for how long calls that wait poll before they sleep.
+// Polls says how long calls that wait poll before they sleep.
 func (c conn) Polls() string {
 	if c.PollNs == 0 {
 		return "no"
@@ -79,7 +79,7 @@ func (c conn) Polls() string {
 	return time.Duration(c.PollNs).String()
 }
 
-// Notes is why it is not another transport.
+// Notes returns the reasons why the conn does not run over another transport.
 func (c conn) Notes() []string {
 	if c.Fallback == "" {
 		return c.Refused
@@ -95,7 +95,7 @@ type sample struct {
 	Help   string            `json:"-"`
 }
 
-// look makes a page of at most limit conns.
+// look makes a page with at most limit conns.
 func look(t *rdmanet.Transport, limit int) *page {
 	p := &page{Time: time.Now(), Conns: []conn{}}
 	list := t.Conns()

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// plain keeps what a peer has sent from doing anything to a terminal.
+// plain keeps text that a peer has sent from doing anything to a terminal.
 func plain(s string) string {
 	q := strconv.QuoteToGraphic(s)
 	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
@@ -41,7 +41,7 @@ func writeText(b *bytes.Buffer, p *page) error {
 	return tw.Flush()
 }
 
-// label is a metric's name with its labels.
+// label returns the name of a metric with its labels.
 func label(s sample) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {

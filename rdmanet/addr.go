@@ -10,18 +10,18 @@ import (
 const networkName = "rdma"
 
 // Addr is the address of one end of a Conn, or of a Listener: that of the TCP
-// control connection. Network and String can be passed to Dial again, and InfoOf tells of
-// the Conn. Conns that share a control connection have values of their own for the same
-// address: compare String or AddrPort. An Addr never changes.
+// control connection. The results of Network and String can be passed to Dial again, and
+// InfoOf finds the Conn by its Addr. Conns that share a control connection have distinct
+// *Addr values for the same address: compare String or AddrPort. An Addr never changes.
 type Addr struct {
 	network string
 	ap      netip.AddrPort
-	conn    *Conn // nil but in what Conn.LocalAddr and RemoteAddr return
+	conn    *Conn // nil except in what Conn.LocalAddr and RemoteAddr return
 }
 
 var _ net.Addr = (*Addr)(nil)
 
-// Network is "rdma", or "tcp" in errors of conns that use plain TCP.
+// Network returns "rdma", or "tcp" in errors of conns that use plain TCP.
 func (a *Addr) Network() string {
 	if a == nil {
 		return networkName
@@ -29,7 +29,7 @@ func (a *Addr) Network() string {
 	return a.network
 }
 
-// String is host:port, with an IPv6 host in brackets.
+// String returns the address as host:port, with an IPv6 host in brackets.
 func (a *Addr) String() string {
 	if a == nil {
 		return "<nil>"
@@ -37,7 +37,7 @@ func (a *Addr) String() string {
 	return a.ap.String()
 }
 
-// AddrPort is the address as a value.
+// AddrPort returns the address as a value.
 func (a *Addr) AddrPort() netip.AddrPort {
 	if a == nil {
 		return netip.AddrPort{}
@@ -45,12 +45,12 @@ func (a *Addr) AddrPort() netip.AddrPort {
 	return a.ap
 }
 
-// newAddr takes over a TCP connection's address.
+// newAddr converts a TCP connection's address.
 func newAddr(network string, a net.Addr) *Addr {
 	return &Addr{network: network, ap: addrPort(a)}
 }
 
-// of is the same address as one of c's.
+// of returns the same address, as one of c's.
 func (a *Addr) of(c *Conn) Addr {
 	return Addr{network: a.network, ap: a.ap, conn: c}
 }
@@ -68,7 +68,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(canonical(ap.Addr()), ap.Port())
 }
 
-// addrPortOfTCP is the zero value for what is no address of package net's for TCP.
+// addrPortOfTCP returns the zero value for everything but a *net.TCPAddr.
 func addrPortOfTCP(a net.Addr) netip.AddrPort {
 	if tcp, ok := a.(*net.TCPAddr); ok && tcp != nil {
 		return tcp.AddrPort()
@@ -76,8 +76,8 @@ func addrPortOfTCP(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// canonical makes addresses comparable. A zone, which may be given by the interface's
-// name or number, gets the name, and only link-local addresses have one, as in the kernel.
+// canonical makes addresses comparable. A zone may be given by the interface's name or
+// number: it becomes the name. As in the kernel, only link-local addresses keep a zone.
 func canonical(ip netip.Addr) netip.Addr {
 	ip = ip.Unmap()
 	if ip.Zone() == "" {
@@ -90,7 +90,7 @@ func canonical(ip netip.Addr) netip.Addr {
 	if err != nil {
 		return ip
 	}
-	if _, err := net.InterfaceByName(ip.Zone()); err == nil { // a number as a name, which package net prefers
+	if _, err := net.InterfaceByName(ip.Zone()); err == nil { // the name is a number: package net prefers names
 		return ip
 	}
 	if i, err := net.InterfaceByIndex(n); err == nil {
@@ -99,15 +99,16 @@ func canonical(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// zoneOf is the zone of an address to listen on, "" if it has none.
+// zoneOf returns the zone of an address to listen on, "" if it has none.
 func zoneOf(address string) string {
 	host, _, _ := net.SplitHostPort(address)
 	ip, _ := netip.ParseAddr(host)
 	return canonical(ip).Zone()
 }
 
-// inZone adds what a link-local address lacks to be dialed, since Multipath TCP sockets,
-// which Go's listeners are, do not tell: the zone that is known, or the one that there is.
+// inZone adds the zone without which a link-local address cannot be dialed. Go's listeners
+// are Multipath TCP sockets, which do not report it. It is the given zone if there is one,
+// or else that of the only interface with this address.
 func inZone(ap netip.AddrPort, zone string) netip.AddrPort {
 	ip := ap.Addr()
 	if !ip.Is6() || !ip.IsLinkLocalUnicast() || ip.Zone() != "" {
@@ -119,7 +120,7 @@ func inZone(ap netip.AddrPort, zone string) netip.AddrPort {
 	return netip.AddrPortFrom(ip.WithZone(zone), ap.Port())
 }
 
-// onlyZone is the interface that has a link-local address, "" if several have it.
+// onlyZone returns the interface that has a link-local address, "" if none or several have it.
 func onlyZone(ip netip.Addr) (zone string) {
 	list, _ := net.Interfaces()
 	for _, i := range list {

@@ -12,53 +12,55 @@ import (
 	"time"
 )
 
-// What a listener lets go on at a time. A connection comes in unauthorized, and gets on:
+// Limits on what a listener lets go on at a time. A connection starts out unauthorized, and
+// moves down this table:
 //
-//	state         what it has shown          what it costs          how many                  what makes room for others
-//	unauthorized  nothing                    a socket, a goroutine  maxHandshakes, with       the oldest leaves
-//	                                                                those that are authorized
+//	state         what it has shown          what it costs          how many there may be     what makes room for others
+//	unauthorized  nothing                    a socket, a goroutine  maxHandshakes, including  the oldest leaves
+//	                                                                authorized ones
 //	authorized    Authorize has let it in    the same               as above                  the oldest leaves, if none is unauthorized
-//	unproven      it has waited its turn     a place on a fabric    maxUnproven,              the oldest of the host with most leaves, after
-//	                                         endpoint               maxBeginning at first     provingTime, or heardTime once it was heard
-//	                                                                                          or its host has peers, if the host is not greedy
+//	unproven      it has waited its turn     a place on a fabric    maxUnproven, and          the host with most of them loses its oldest, after
+//	                                         endpoint               maxBeginning at first     provingTime, or heardTime once that was heard or
+//	                                                                                          its host has peers, unless the host is greedy
 //	admitted      its path check succeeded   its share of that      MaxPeers, MaxPeersPerHost one without conns leaves: see link.letGo
 //	left          (it is over)
 //
-// So those that complete the handshake, but do not reach this side over the fabric, hold 32
-// places for half a second for each provider, however many they are, and a place that is free goes to
-// the host which has fewest, and of these first to one that has had a peer, and last to those from
-// which others were sent away. More than 50 of them a second, from as many hosts and for
-// long, still make other dials wait: a packet filter has to help then.
+// So connections that complete the handshake, but do not reach this side over the fabric, hold
+// 32 places for half a second per provider, however many they are. A free place goes to the
+// host that has the fewest; among such hosts, first to those that have had a peer, and last to
+// those from which others were sent away. More than 50 such connections a second, from as many
+// hosts and for a long time, still make other dials wait: then a packet filter has to help.
 //
 // Many processes that start at once on one host are as slow as attackers, since they share its
-// processors. So not all of them begin at the same time, they have more time once one of
-// them has become a peer, and who has to leave is told, and comes again. What they open over
-// shared memory they open while they wait, if there is plenty of room.
+// processors. So not all of them begin at the same time, and they get more time once one of
+// them has become a peer. One that has to leave is told so, and comes again. What they need
+// over shared memory is opened while they wait, if there is plenty of room.
 const (
 	maxHandshakes = 1024
 	maxUnproven   = 32
-	// maxAsking bounds how many calls of Authorize go on at a time, those included whose
+	// maxAsking bounds how many calls of Authorize go on at a time, including those whose
 	// handshake is over.
 	maxAsking = 64
-	// provingTime is what a path check takes at most on a busy host before anything of it
-	// arrives, heardTime what the rest may take.
+	// provingTime is the longest time, on a busy host, until the first part of a path check
+	// arrives. heardTime is how long the rest may take.
 	provingTime = 500 * time.Millisecond
 	heardTime   = 5 * time.Second
-	// maxBeginning is how many are in the first beginningTime of proving themselves: what
-	// they do then takes a processor most of the time.
+	// maxBeginning is how many may be in the first beginningTime of proving themselves: during
+	// that time, each takes a processor most of the time.
 	maxBeginning  = 8
 	beginningTime = 100 * time.Millisecond
-	// maxSent bounds of how many hosts it is known whether they get through.
+	// maxSent is for how many hosts admission remembers, at most, whether they get through.
 	maxSent = 1024
-	// leastIdle is for how long a peer has been without conns at least that is let go.
+	// leastIdle is how long a peer must have been without conns before it is let go.
 	leastIdle = time.Second
 )
 
 var (
 	// errTooManyHandshakes ends a handshake that newer ones have displaced.
 	errTooManyHandshakes = errors.New("too many handshakes at a time, this one was among the oldest")
-	// errUnproven ends one that others' need the place of.
-	errIgnored  = fmt.Errorf("%w: there was no place when this one wanted it", ErrBusy)
+	// errIgnored ends one whose Open came when there was no place for it; see newcomer.ignored.
+	errIgnored = fmt.Errorf("%w: there was no place when this one wanted it", ErrBusy)
+	// errUnproven ends one whose place others need.
 	errUnproven = fmt.Errorf("%w: too many handshakes at a time, and over the fabric nothing came for this one", ErrBusy)
 )
 
@@ -72,24 +74,24 @@ const (
 	left
 )
 
-// admission is the handshakes and peers of one listener.
+// admission keeps track of the handshakes and peers of one listener.
 type admission struct {
 	slots            chan struct{} // one for each handshake
 	asking           chan struct{} // one for each call of Authorize that has not returned
-	most, mostOfHost int           // peers
+	most, mostOfHost int           // limits on peers
 
-	mu sync.Mutex // a leaf; guards what follows, and the newcomers
+	mu sync.Mutex // a leaf; guards what follows, and all newcomers
 	// Oldest first, of *newcomer.
 	unauthorized, authorized, unproven list.List
 	waiting                            []*newcomer // authorized ones that want a place, the longest waiting first
-	evicted                            int         // of unproven: those that are about to leave
-	timer                              *time.Timer // looks again for places to grant; nil before it is needed
+	evicted                            int         // how many of unproven are about to leave
+	timer                              *time.Timer // looks again for places to grant; nil until it is needed
 	places, peers                      map[netip.Prefix]int
-	sent                               map[netip.Prefix]int // away, to come again, by host, or -1 since a peer of it got in
+	sent                               map[netip.Prefix]int // how many were sent away to come again, by host; -1 once a peer of the host got in
 	total                              int                  // peers
 }
 
-// prover is a peer, of which may have been heard over the fabric.
+// prover is a peer. Heard reports whether anything has come from it over the fabric.
 type prover interface{ Heard() bool }
 
 // newcomer is one connection to a listener.
@@ -99,10 +101,10 @@ type newcomer struct {
 	state   admissionState
 	at      *list.Element // in the list of its state; nil if it was told to leave
 	placed  chan struct{} // closed when it gets a place; made by place
-	peer    prover        // the last one that can prove it, or has; nil before
-	since   time.Time     // when that was told
+	peer    prover        // the last one that can prove it, or has done so; nil before that
+	since   time.Time     // when peer was set
 	evicted bool
-	ignored bool // its Open was, as there was no place: should there be one by its Confirm, it has to come again
+	ignored bool // its Open was, for want of a place: it has to come again, even if there is one by its Confirm
 	over    bool // it has given its slot back
 }
 
@@ -113,8 +115,8 @@ func newAdmission(handshakes, most, mostOfHost int) *admission {
 	}
 }
 
-// hostOf is what counts as one host: an IPv4 address, or a /64 of IPv6, any address of
-// which its user can have.
+// hostOf returns what counts as one host: an IPv4 address, or a /64 of IPv6, in which a user
+// can have any address.
 func hostOf(a netip.Addr) netip.Prefix {
 	a = a.Unmap().WithZone("")
 	bits := 64
@@ -125,7 +127,7 @@ func hostOf(a netip.Addr) netip.Prefix {
 	return p
 }
 
-// enter waits until there is room for a handshake, which it makes if necessary, and fails
+// enter waits until there is room for a handshake, and makes room if necessary. It fails
 // only if ctx ends. cancel must end the handshake soon.
 func (a *admission) enter(ctx context.Context, cancel context.CancelCauseFunc, host netip.Prefix) (*newcomer, error) {
 	select {
@@ -145,7 +147,7 @@ func (a *admission) enter(ctx context.Context, cancel context.CancelCauseFunc, h
 	return n, nil
 }
 
-// drop ends the oldest handshake.
+// drop ends the oldest handshake, an unauthorized one if there is any.
 func (a *admission) drop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -175,7 +177,7 @@ func (a *admission) remove(n *newcomer) {
 	n.at = nil
 }
 
-// authorize notes that Authorize has let n in: the unauthorized make room before it does.
+// authorize notes that Authorize has let n in: unauthorized ones now make room before it.
 func (a *admission) authorize(n *newcomer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -185,7 +187,7 @@ func (a *admission) authorize(n *newcomer) {
 	}
 }
 
-// full says why n may not become a peer, and which peers could make room.
+// full returns why n may not become a peer, and then instead says which peers could make room.
 func (a *admission) full(n *newcomer) (instead func(*newcomer) bool, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -203,11 +205,12 @@ func (a *admission) fullLocked(n *newcomer) (instead func(*newcomer) bool, err e
 	return nil, nil
 }
 
-// place waits for a place to prove oneself. Who has one keeps it, for another provider.
+// place waits for a place in which n can prove itself. If n has one, it keeps it for the next
+// provider.
 func (a *admission) place(ctx context.Context, n *newcomer) error {
 	a.mu.Lock()
 	switch n.state {
-	case admitted: // since it has opened a conn, and not confirmed
+	case admitted: // by opening a conn, without having confirmed
 		a.mu.Unlock()
 		return fmt.Errorf("%w: the dialer declines a provider after it has opened a conn", ErrMalformed)
 	case unproven:
@@ -223,11 +226,11 @@ func (a *admission) place(ctx context.Context, n *newcomer) error {
 	case <-n.placed:
 		return nil
 	case <-ctx.Done():
-		return context.Cause(ctx) // and leave takes n off the list
+		return context.Cause(ctx) // leave takes n off the list
 	}
 }
 
-// proves says which peer n proves itself by.
+// proves sets the peer by which n proves itself.
 func (a *admission) proves(n *newcomer, p prover) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -235,7 +238,7 @@ func (a *admission) proves(n *newcomer, p prover) {
 	a.grant()
 }
 
-// grant gives places to those that wait: those of the hosts first that have fewest.
+// grant gives places to those that wait, first to those whose hosts have the fewest.
 func (a *admission) grant() {
 	now := time.Now()
 	beginning, in := a.beginning(now)
@@ -253,13 +256,13 @@ func (a *admission) grant() {
 	switch {
 	case a.unproven.Len() >= maxUnproven:
 		a.evict(now)
-	case len(a.waiting) > 0 && in > 0: // else one whose endpoint is being opened goes on by itself
+	case len(a.waiting) > 0 && in > 0: // otherwise endpoints are being opened, after which proves calls grant
 		a.lookIn(in)
 	}
 }
 
-// beginning is how many have just begun to prove themselves, and when the first of them
-// will not count any more, 0 if that is not known.
+// beginning returns how many have just begun to prove themselves, and in what time the first
+// of them will no longer count, 0 if that is not known.
 func (a *admission) beginning(now time.Time) (count int, in time.Duration) {
 	for e := a.unproven.Front(); e != nil; e = e.Next() {
 		n := e.Value.(*newcomer)
@@ -278,7 +281,7 @@ func (a *admission) beginning(now time.Time) (count int, in time.Duration) {
 	return count, in
 }
 
-// lookIn looks again for places to grant.
+// lookIn looks again for places to grant, after d.
 func (a *admission) lookIn(d time.Duration) {
 	if a.timer == nil {
 		a.timer = time.AfterFunc(d, func() {
@@ -291,13 +294,13 @@ func (a *admission) lookIn(d time.Duration) {
 	a.timer.Reset(d)
 }
 
-// forgo ends a wait for a place.
+// forgo ends n's wait for a place.
 func (a *admission) forgo(n *newcomer) {
 	a.waiting = slices.DeleteFunc(a.waiting, func(o *newcomer) bool { return o == n })
 }
 
-// evict has as many leave as wait, if they have had their time, and else looks again when
-// the first has.
+// evict makes as many leave as are waiting, if they have had their time. Otherwise it looks
+// again when the first of them has.
 func (a *admission) evict(now time.Time) {
 	for a.evicted < len(a.waiting) {
 		victim, in := a.victim(now)
@@ -315,20 +318,20 @@ func (a *admission) evict(now time.Time) {
 	}
 }
 
-// forgetSent bounds what is known of hosts.
+// forgetSent bounds what is remembered of hosts.
 func (a *admission) forgetSent() {
 	if len(a.sent) >= maxSent {
 		clear(a.sent)
 	}
 }
 
-// victim is the one that is to leave next: the oldest of those whose time is over, of the
-// host that has most places. Without any, in is when there will be one, 0 if all are about
-// to leave.
+// victim returns the one that is to leave next: the oldest of those whose time is over, on
+// the host with the most places. If there is none, in is the time until there will be one,
+// 0 if all are about to leave or their endpoints are being opened.
 func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
 	for e := a.unproven.Front(); e != nil; e = e.Next() {
 		n := e.Value.(*newcomer)
-		if n.evicted || n.peer == nil { // its endpoint is being opened, which is our time
+		if n.evicted || n.peer == nil { // without a peer, its endpoint is being opened, on our time
 			continue
 		}
 		limit := provingTime
@@ -348,7 +351,7 @@ func (a *admission) victim(now time.Time) (victim *newcomer, in time.Duration) {
 	return victim, in
 }
 
-// greedy reports that a host has more than its share of places, while others wait.
+// greedy reports whether a host has more than its share of places while other hosts wait.
 func (a *admission) greedy(host netip.Prefix) bool {
 	return a.places[host] > maxUnproven/4 && slices.ContainsFunc(a.waiting, func(n *newcomer) bool { return n.host != host })
 }
@@ -361,7 +364,7 @@ func (a *admission) release(n *newcomer) {
 	}
 }
 
-// admit makes n a peer, until gone. It fails if there are too many.
+// admit makes n a peer, until gone is called. It fails if there are too many.
 func (a *admission) admit(n *newcomer) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -383,13 +386,13 @@ func (a *admission) admit(n *newcomer) error {
 	a.peers[n.host]++
 	a.total++
 	a.forgetSent()
-	a.sent[n.host] = -1 // before those of whom nothing is known
-	a.release(n)        // should it never confirm: nobody could make it leave
+	a.sent[n.host] = -1 // preferred to hosts of which nothing is known
+	a.release(n)        // now: if it never confirms, nobody can make it leave
 	a.grant()
 	return nil
 }
 
-// unplace takes n off all lists.
+// unplace takes n off all lists, and its place away.
 func (a *admission) unplace(n *newcomer) {
 	a.forgo(n)
 	a.remove(n)
@@ -401,7 +404,7 @@ func (a *admission) unplace(n *newcomer) {
 	}
 }
 
-// leave ends a handshake's stay. Who was admitted stays a peer.
+// leave ends a handshake's stay. One that was admitted stays a peer.
 func (a *admission) leave(n *newcomer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -412,7 +415,7 @@ func (a *admission) leave(n *newcomer) {
 	a.grant()
 }
 
-// gone ends a peer's stay, if n has become one by p, and not by one that came after it.
+// gone ends a peer's stay, unless n has become a peer by another prover, which came after p.
 func (a *admission) gone(n *newcomer, p prover) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -430,5 +433,5 @@ func lower(counts map[netip.Prefix]int, host netip.Prefix) {
 	}
 }
 
-// size is how many handshakes are under way.
+// size returns how many handshakes are under way.
 func (a *admission) size() int { return len(a.slots) }

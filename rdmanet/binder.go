@@ -25,9 +25,9 @@ type binder struct {
 	nc        net.Conn
 	providers []string
 	listener  *Listener // nil on the dialling side
-	fallback  bool      // the dialling side has an alternative
+	fallback  bool      // the dialling side can fall back to TCP
 	logger    *slog.Logger
-	newcomer  *newcomer // of the listener's admission
+	newcomer  *newcomer // in the listener's admission
 	offers    []offer
 	used      atomic.Bool // a conn was opened
 }
@@ -38,7 +38,7 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	offers, unoffered, err := b.t.offers(local, b.providers)
 	if b.empty(err, unoffered) {
 		if errors.Is(err, fabric.ErrUnsupported) {
-			unoffered = []string{bootstrap.NoLibrary + err.Error()} // for the other side to know
+			unoffered = []string{bootstrap.NoLibrary + err.Error()} // so that the other side learns of it
 		}
 		err = nil
 	}
@@ -68,7 +68,7 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	return h, nil
 }
 
-// offerOf is how a provider is offered to a peer.
+// offerOf returns how a provider is offered to a peer.
 func offerOf(p *fabric.ProviderInfo) framing.Offer {
 	return framing.Offer{
 		Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
@@ -76,8 +76,8 @@ func offerOf(p *fabric.ProviderInfo) framing.Offer {
 	}
 }
 
-// working leaves out the providers that have failed towards the peer lately, and says
-// which.
+// working leaves out the providers that have recently failed towards the peer, and returns
+// which, with the reasons. The listening side leaves none out.
 func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failing []string) {
 	if b.listener != nil {
 		return offers, nil
@@ -92,14 +92,14 @@ func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failin
 	return left, failing
 }
 
-// path is what an offer's failure is remembered by.
+// path returns the key by which an offer's failure is remembered.
 func (b *binder) path(o offer, local netip.Addr) pathKey {
 	return pathKey{fabric.Join(o.Name, o.domain), local, addrPort(b.nc.RemoteAddr()).Addr()}
 }
 
-// empty reports that an empty offer serves better than err: the listening side's tells
-// the dialling side more than a rejection, and the dialling side's brings it an answer
-// that lists what the two could use.
+// empty reports whether an empty offer is more useful than err. From the listening side it
+// tells the dialling side more than a rejection does. To the dialling side it brings an
+// answer that lists what the two could use.
 func (b *binder) empty(err error, unoffered []string) bool {
 	switch {
 	case errors.Is(err, fabric.ErrNoProvider):
@@ -121,11 +121,11 @@ func (b *binder) Authorize(ctx context.Context, peer *bootstrap.Peer) error {
 	return b.listener.makeRoom(b.newcomer)
 }
 
-// errNoAnswer stands for an Authorize that ended its goroutine instead.
+// errNoAnswer stands for the answer of an Authorize that ended its goroutine instead.
 var errNoAnswer = errors.New("Authorize did not return")
 
-// authorize asks the user. What does not return when ctx ends holds up no handshake but
-// this one, whose place among those that are asked it keeps.
+// authorize asks the user's Authorize. A call that does not return when ctx ends holds up no
+// other handshake, but keeps its place among the maxAsking calls.
 func (b *binder) authorize(ctx context.Context, peer *bootstrap.Peer) error {
 	ask, asking := b.listener.cfg.Authorize, b.listener.admission.asking
 	if ask == nil {
@@ -159,7 +159,7 @@ func (b *binder) authorize(ctx context.Context, peer *bootstrap.Peer) error {
 	}
 }
 
-// copyOf is a copy that the user may change.
+// copyOf returns a copy that the user may change.
 func copyOf(state *tls.ConnectionState) *tls.ConnectionState {
 	if state == nil {
 		return nil
@@ -174,7 +174,7 @@ func (b *binder) Expect(offer framing.Offer, local netip.Addr) {
 	}
 }
 
-// index is the place of a provider among those that Hello has returned.
+// index returns the place of a provider among those that Hello has returned.
 func (b *binder) index(provider string) int {
 	return slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == provider })
 }
@@ -208,7 +208,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootst
 	return l, nil
 }
 
-// unmapped is why neither side maps the other's rings, nil if both do where they can.
+// unmapped returns why neither side maps the other's rings, nil if both do where they can.
 func (b *binder) unmapped(peer *bootstrap.Peer, page *bootstrap.Page) error {
 	switch {
 	case !b.t.maps:
@@ -221,7 +221,7 @@ func (b *binder) unmapped(peer *bootstrap.Peer, page *bootstrap.Page) error {
 	return nil
 }
 
-// bootstrapConfig is what sessions of t are run with.
+// bootstrapConfig returns the configuration of t's handshakes and sessions.
 func (t *Transport) bootstrapConfig(alive net.KeepAliveConfig) bootstrap.Config {
 	return bootstrap.Config{Heartbeat: t.heartbeat(), DeadAfter: t.DeadAfter, Schedule: &t.schedule, KeepAlive: alive}
 }

@@ -6,14 +6,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// Buffer is memory that the fabric reads, or has written, directly. It belongs to
-// one goroutine at a time.
+// Buffer is memory that the fabric reads from, or has written to, directly. AllocBuffer and
+// RecvBuffer return one. It belongs to one goroutine at a time.
 type Buffer struct {
 	fabric *engine.Buffer // nil for plain TCP
 	mem    []byte
 }
 
-// Bytes is the memory. It must not be used after Release or SendBuffer.
+// Bytes returns the memory. It must not be used after Release or SendBuffer.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
 // Release gives the memory back. It may be called more than once.
@@ -24,9 +24,9 @@ func (b *Buffer) Release() {
 	}
 }
 
-// AllocBuffer returns n bytes of registered memory for SendBuffer; n must be
-// positive. Its contents are undefined. It fails with ErrMemory if the Transport's
-// budget has no room.
+// AllocBuffer returns a Buffer of n bytes of registered memory, to fill in and pass to
+// SendBuffer; n must be positive. Its contents are undefined. It fails with ErrMemory if
+// the Transport's budget has no room.
 func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 	if n <= 0 {
 		return nil, c.err("write", fmt.Errorf("buffer of %d bytes", n))
@@ -41,15 +41,15 @@ func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
 	return &Buffer{fabric: b, mem: b.Bytes()}, nil
 }
 
-// SendBuffer writes all of b, as one Write does, but without a copy where the
-// fabric allows; to a ring that both processes map it copies, as Write does. It takes b
-// over, on error too.
+// SendBuffer writes all of b, as one Write does, but without a copy where the fabric
+// allows that. If both processes map the ring, it copies, as Write does. SendBuffer takes
+// ownership of b, even if it fails.
 func (c *Conn) SendBuffer(b *Buffer) error {
 	_, err := c.sendBuffer(b)
 	return err
 }
 
-// sendBuffer also reports how many bytes are on their way, as Write does.
+// sendBuffer is SendBuffer, but also returns how many bytes are on their way, as Write does.
 func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
 	if c.fabric == nil || b.fabric == nil {
 		n, err = c.s.Write(b.mem)
@@ -61,11 +61,11 @@ func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
 	return n, c.err("write", err)
 }
 
-// RecvBuffer waits for the next bytes of the stream, and returns them where they
-// landed as far as the fabric wrote them directly. Buffers that are not released
-// use up the window in which the peer may send. A hostile peer can still change what
-// is in one: copy before you check, or use TLS above. At the end of the stream it
-// returns io.EOF.
+// RecvBuffer waits for the next bytes of the stream and returns them in a Buffer: bytes
+// that the fabric wrote directly where they landed, others as a copy. Buffers that are
+// not released use up the window in which the peer may send. A hostile peer can still
+// change the contents of one that was not copied: copy before you check, or use TLS above.
+// At the end of the stream RecvBuffer returns io.EOF.
 func (c *Conn) RecvBuffer() (*Buffer, error) {
 	if c.fabric == nil {
 		mem := make([]byte, copySize)

@@ -9,23 +9,23 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// ConnState is a snapshot of a Conn that is open. The zero Provider stands for plain
-// TCP, of which only the addresses, Opened and Dialed are known, and Fallback.
+// ConnState is a snapshot of an open Conn. An empty Provider stands for plain TCP, of which
+// only the addresses, ID, Opened, Dialed and Fallback are known; its Phase is PhaseOpen.
 type ConnState struct {
 	ConnInfo
 	Local, Remote net.Addr
-	Dialed        bool // by this side, else accepted
+	Dialed        bool // by this side; false if it was accepted
 	Opened        time.Time
 	Phase         ConnPhase
-	// Unread is the bytes that have arrived and that no Read has returned yet.
+	// Unread is how many bytes have arrived that no Read has returned yet.
 	Unread uint64
-	// Reading: a Read waits.
+	// Reading reports whether a Read waits.
 	Reading bool
-	// WaitsFor is what a Write or Close waits for, "" if none waits: one of
-	// "window", "ring", "peer slots", "send slots", "staging", "queue" (see Stalls),
-	// "turn", which is conns that came before, and "delivery", for Close.
+	// WaitsFor is what a Write or Close waits for, "" if none waits. It is one of "window",
+	// "ring", "peer slots", "send slots", "staging" and "queue" (see Stalls), "turn" (conns
+	// that came before this one), and "delivery" (Close, for the peer to have everything).
 	WaitsFor string
-	// PollTime is for how long calls that wait poll at the moment, which is learnt: see
+	// PollTime is how long calls that wait poll at the moment. It is learnt: see
 	// Transport.PollTime.
 	PollTime time.Duration
 }
@@ -33,15 +33,15 @@ type ConnState struct {
 // ConnPhase says which directions of a Conn have ended.
 type ConnPhase string
 
-// The phases of a Conn. After Close it is not listed any more.
+// The phases of a Conn. Once Close has returned, it is not listed any more.
 const (
-	PhaseOpen        ConnPhase = "open"         // both directions are
+	PhaseOpen        ConnPhase = "open"         // both directions are open
 	PhaseWriteClosed ConnPhase = "write-closed" // CloseWrite was called
 	PhaseReadClosed  ConnPhase = "read-closed"  // the peer has ended its direction
-	PhaseEnded       ConnPhase = "ended"        // both; only Close is missing
+	PhaseEnded       ConnPhase = "ended"        // both have ended; only Close is missing
 	PhaseClosing     ConnPhase = "closing"      // Close waits for the peer to have everything
-	PhaseReset       ConnPhase = "reset"        // it has failed; only Close is missing
-	// PhaseUnknown: a call into the provider hangs, since the peer has died or is
+	PhaseReset       ConnPhase = "reset"        // the conn has failed; only Close is missing
+	// PhaseUnknown means that a call into the provider hangs, since the peer has died or is
 	// stopped.
 	PhaseUnknown ConnPhase = "unknown"
 )
@@ -57,7 +57,7 @@ var waits = [...]string{
 	engine.WaitsDelivery: "delivery",
 }
 
-// register has Conns list a conn, until forgetConn.
+// register makes Conns list a conn, until forgetConn.
 func (t *Transport) register(c *Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,9 +76,9 @@ func (t *Transport) forgetConn(c *Conn) {
 	}
 }
 
-// Conns lists the conns that are open, in the order in which they were opened:
-// those that wait for Accept, and those that use plain TCP, included. Each endpoint's
-// are seen at about the same moment.
+// Conns returns a snapshot of each open conn, in the order in which they were opened. It
+// includes those that wait for Accept and those that use plain TCP. The conns of one
+// endpoint are seen at about the same moment.
 func (t *Transport) Conns() []ConnState {
 	t = transportOr(t)
 	t.mu.Lock()

@@ -13,8 +13,9 @@ const copySize = 64 << 10
 
 var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// ReadFrom writes what it reads from r, until io.EOF, which is no error. Regular
-// files are read straight into registered memory, where that is sent from.
+// ReadFrom implements io.ReaderFrom: it writes what it reads from r until io.EOF, which is
+// no error. Regular files are read straight into registered memory if the fabric sends
+// from there.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	if s, ok := c.s.(*tcpStream); ok { // sendfile(2) and splice(2)
 		n, err = s.ReadFrom(r)
@@ -25,7 +26,7 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 			return n, err
 		}
 	}
-	// Registered memory is scarce, and a reader that waits must not hold it.
+	// Registered memory is scarce, and must not be held while r waits.
 	buf := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buf)
 	for {
@@ -41,7 +42,7 @@ func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-// copied tells whether a copy is over, and its result.
+// copied reports whether a copy is over, and returns its result.
 func copied(readErr, writeErr error) (bool, error) {
 	switch {
 	case writeErr != nil:
@@ -52,8 +53,8 @@ func copied(readErr, writeErr error) (bool, error) {
 	return readErr != nil, readErr
 }
 
-// isFile reports that r never waits for anybody. net/http wraps the files that
-// it serves in an io.LimitedReader.
+// isFile reports whether r is a regular file, which never waits for anybody. net/http
+// wraps the files that it serves in an io.LimitedReader.
 func isFile(r io.Reader) bool {
 	if l, ok := r.(*io.LimitedReader); ok {
 		r = l.R
@@ -66,7 +67,8 @@ func isFile(r io.Reader) bool {
 	return err == nil && info.Mode().IsRegular()
 }
 
-// errMaps: what Write copies to the peer's memory needs no memory of ours.
+// errMaps ends sendFile where Write copies straight to the peer's memory: that needs no
+// registered memory of ours.
 var errMaps = errors.New("the ring is mapped")
 
 func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
@@ -94,9 +96,9 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 	}
 }
 
-// WriteTo writes what arrives to w, until the end of the stream, which is no
-// error. It does not copy what the fabric wrote directly: see RecvBuffer for what a
-// hostile peer can do to that.
+// WriteTo implements io.WriterTo: it writes what arrives to w until the end of the stream,
+// which is no error. It does not copy what the fabric wrote directly: see RecvBuffer for
+// what a hostile peer can do to such memory.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	if s, ok := c.s.(*tcpStream); ok {
 		n, err = s.WriteTo(w)
@@ -123,9 +125,9 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 	}
 }
 
-// WriteBuffers writes all of v, which stays together like the bytes of one Write,
-// and removes from v what it has written. Small slices are gathered.
-// net.Buffers.WriteTo, which cannot know of this method, writes slice by slice.
+// WriteBuffers writes all of v and removes from v what it has written. The bytes stay
+// together like those of one Write. Small slices are gathered. net.Buffers.WriteTo does
+// not know of this method, and writes slice by slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	if c.fabric == nil {
 		n, err = v.WriteTo(c.s.(*tcpStream).TCPConn) // writev(2)

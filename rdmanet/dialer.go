@@ -18,96 +18,96 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// Dialer has the options of Dial. The zero value is ready to use; values that make no
-// sense are an ErrConfig. Its fields must not be changed after first use; its methods
-// may be called concurrently.
+// Dialer holds the options of Dial. The zero value is ready to use. Invalid values make Dial
+// fail with ErrConfig. The fields must not be changed after first use; the methods may be
+// called concurrently.
 type Dialer struct {
-	// Timeout bounds each Dial, 0 for no limit but that of the system and of the
-	// handshake (10 seconds). If it is negative, Dial fails at once, as it is over: what
-	// is left of a program's own deadline may be.
+	// Timeout bounds each Dial. 0 means no limit but those of the system and of the
+	// handshake (10 seconds). If it is negative, the time is over and Dial fails at once:
+	// what is left of a program's own deadline may be negative.
 	Timeout time.Duration
-	// Deadline is when Dial fails at the latest; zero means none.
+	// Deadline is when Dial fails at the latest; the zero time means none.
 	Deadline time.Time
 	// LocalAddr is the local address of the control connection, a *net.TCPAddr or *Addr;
-	// nil lets the system choose. The fabric uses the device that has it, unless
+	// nil lets the system choose. The fabric uses the device that has this address, unless
 	// Providers names another.
 	LocalAddr net.Addr
-	// KeepAliveConfig is for the TCP connection that Dial makes. The control connection
-	// has its own, shorter than DeadAfter, unless this one says Enable.
+	// KeepAliveConfig is for the TCP connections that Dial makes. Unless its Enable is set,
+	// the control connection has keep-alive settings of its own, shorter than DeadAfter.
 	KeepAliveConfig net.KeepAliveConfig
-	// FallbackDelay is between the addresses of a host that has IPv4 and IPv6,
-	// as in net.Dialer: 0 for 300 milliseconds, and if it is negative they are tried
-	// one after the other.
+	// FallbackDelay is the delay between the address families of a host that has IPv4 and
+	// IPv6 addresses, as in net.Dialer. 0 means 300 milliseconds. If it is negative, the
+	// addresses are tried one after the other.
 	FallbackDelay time.Duration
 	// Resolver resolves names; nil means net.DefaultResolver. A name is resolved once for
-	// each handshake. Dials that share a peer do so every 30 seconds at most: a peer is
-	// kept while its address is among those of the name.
+	// each handshake. Dials that share a peer resolve it again every 30 seconds at most: they
+	// use the peer for as long as its address is among those of the name.
 	Resolver *net.Resolver
-	// Control is called with each TCP socket before it is connected, ControlContext takes
-	// its place if both are set: see net.Dialer. They see the control connection and a fallback
-	// to TCP, never the fabric. A Dialer with Resolver, Control or ControlContext shares
-	// no peers with other Dialers.
+	// Control, unless it is nil, is called with each TCP socket before that is connected.
+	// ControlContext takes its place if both are set: see net.Dialer. They see the control
+	// connection and a fallback to TCP, never the fabric. A Dialer with Resolver, Control or
+	// ControlContext shares no peers with other Dialers.
 	Control        func(network, address string, c syscall.RawConn) error
 	ControlContext func(ctx context.Context, network, address string, c syscall.RawConn) error
 	// Providers lists the libfabric providers to use, in order of preference.
-	// An entry may name a domain, that is a device, as "verbs;ofi_rxm/mlx5_0" or
-	// "tcp;ofi_rxm/eth0" do; each side names its own. Without one the fabric uses
-	// the device that has the control connection's local address, or, where
-	// addresses do not tell, the first. Of several entries of a provider the
-	// first whose domain is there counts. The entry "auto" stands for the automatic
-	// choice: shared memory on one host, then RDMA hardware (cxi, efa, verbs;ofi_rxm).
-	// Software providers (tcp, net, tcp;ofi_rxm, udp;ofi_rxd) are used only where they
-	// are named, on both sides: they open a port of their own that strangers can
-	// attack, see docs/security.md. Empty means what the environment variable
-	// RDMANET_PROVIDERS says, a list of the same entries with commas, else "auto".
-	// If both sides list some, the listener's order holds.
+	// An entry may name a domain, that is a device, as "verbs;ofi_rxm/mlx5_0" and
+	// "tcp;ofi_rxm/eth0" do; each side names its own. Without a domain the fabric uses
+	// the device that has the control connection's local address or, where addresses do
+	// not tell, the first one. If there are several entries for a provider, the first one
+	// whose domain exists counts. The entry "auto" stands for the automatic choice: shared
+	// memory on one host, then RDMA hardware (cxi, efa, verbs;ofi_rxm). Software providers
+	// (tcp, net, tcp;ofi_rxm, udp;ofi_rxd) are used only if both sides name them: they open
+	// a port of their own that strangers can attack, see docs/security.md. An empty list
+	// means the environment variable RDMANET_PROVIDERS, a list of the same entries with
+	// commas between them, or "auto" if that is not set. If both sides have a list, the
+	// listener's order holds.
 	Providers []string
-	// Fallback says what to do about peers that no fabric reaches.
+	// Fallback says what to do about peers that no fabric reaches. By default, Dial fails.
 	Fallback Fallback
-	// AllowInsecureFallback allows FallbackTCP although TLSConfig is set, which
-	// does not protect the TCP connection that it makes.
+	// AllowInsecureFallback allows FallbackTCP although TLSConfig is set. TLSConfig does not
+	// protect the TCP connection that FallbackTCP makes.
 	AllowInsecureFallback bool
-	// TLSConfig protects the control connection; the listener must have one, too. An
-	// empty ServerName stands for the dialed host. The bytes on the fabric are
-	// not encrypted. Each handshake uses a copy in which NextProtos is "fabricnet/1";
-	// a ClientSessionCache is shared. Dials share peers if they have the same pointer.
+	// TLSConfig protects the control connection; the listener must have one, too. nil means
+	// no TLS. An empty ServerName stands for the dialed host. The bytes on the fabric are
+	// not encrypted. Each handshake uses a copy in which NextProtos is "fabricnet/1"; the
+	// copies share the ClientSessionCache. Dials share peers only if this pointer is the same.
 	TLSConfig *tls.Config
-	// DisableReuse has a control connection for each conn, for load balancers that
-	// count TCP connections. It costs milliseconds.
+	// DisableReuse gives each conn a control connection of its own, for load balancers that
+	// count TCP connections. That costs milliseconds per conn.
 	DisableReuse bool
-	// Transport is shared with other dialers and listeners; nil means
+	// Transport holds what is shared with other dialers and listeners; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of each handshake, with what ConnInfo.Refused says: at debug
-	// level, or at info level if that is not empty; of fallbacks and of peers that
-	// are lost. docs/operations.md lists the events. Nil is silent. A goroutine of its own
-	// has the Handler handle them, soon after the event, so that nothing waits for that but
-	// Transport.Close, for a second: see TransportStats.EventsDropped. The Handler's Enabled
-	// must not block.
+	// Logger gets an event for each handshake, with what ConnInfo.Refused says: at debug
+	// level, or at info level if Refused is not empty. It also gets events for fallbacks and
+	// for peers that are lost. docs/operations.md lists the events. nil means no logging.
+	// The Handler is called soon after the event, in a goroutine of its own. Nothing waits
+	// for it but Transport.Close, for a second: see TransportStats.EventsDropped. The
+	// Handler's Enabled must not block.
 	Logger *slog.Logger
 }
 
-// Dial connects to a listener of this package at a TCP address. network is
-// "rdma", "rdma4" or "rdma6", or "tcp", "tcp4" or "tcp6" with the same meaning.
-// It returns a *Conn.
+// Dial connects to a listener of this package at a TCP address. network is "rdma", "rdma4"
+// or "rdma6"; "tcp", "tcp4" and "tcp6" mean the same. The net.Conn is a *Conn. The error
+// is a *net.OpError, in which errors.Is finds the variables of this package.
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
 }
 
-// DialTimeout is Dial with a time-out.
+// DialTimeout is Dial with a time-out, which bounds the whole dial.
 func DialTimeout(network, address string, timeout time.Duration) (net.Conn, error) {
 	d := Dialer{Timeout: timeout}
 	return d.Dial(network, address)
 }
 
-// Dial is the function of that name with the options of d.
+// Dial is like the function Dial, with the options of d.
 func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 	return d.DialContext(context.Background(), network, address)
 }
 
-// DialContext is Dial with a context, which ends the attempt, not the conn. It
-// succeeds when the listener's backlog has taken the conn. Once ctx has ended it takes up to
-// some 50 milliseconds to say what the attempt was at.
+// DialContext is Dial with a context, which ends the attempt but not the conn. It succeeds
+// when the listener's backlog has taken the conn. Once ctx has ended, it may take up to
+// some 50 milliseconds to return, with an error that says what the attempt was waiting for.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial").End()
 	tcp, err := tcpNetwork(network)
@@ -148,14 +148,14 @@ func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc
 	return context.WithDeadline(ctx, deadline)
 }
 
-// until ends ctx when the Transport closes.
+// until returns a context that also ends when the Transport is closed.
 func (t *Transport) until(ctx context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	stop := context.AfterFunc(t.ctx, cancel)
 	return ctx, func() { stop(); cancel() }
 }
 
-// ended makes sure that a dial which was ended from outside says so.
+// ended makes sure that the error of a dial that was ended from outside says so.
 func (t *Transport) ended(ctx context.Context, err error) error {
 	switch {
 	case t.ctx.Err() != nil:
@@ -175,19 +175,19 @@ type plan struct {
 	addrs               []netip.AddrPort // where a cached peer may be
 	resolved            bool             // addrs are not from the cache of names
 	key                 dialKey
-	reached             atomic.Pointer[net.OpError] // between whom the handshake is that connect has come to
+	reached             atomic.Pointer[net.OpError] // the addresses of the handshake that connect has reached
 }
 
-// dialKey is what dials must have in common, besides the remote address, to
-// share a control connection.
+// dialKey is what dials must have in common, besides the remote address, to share a
+// control connection.
 type dialKey struct {
 	local                 netip.AddrPort
 	providers, serverName string
 	tls                   *tls.Config
-	owner                 *Dialer // that shares with nobody else
+	owner                 *Dialer // set if it shares with no other Dialer
 }
 
-// linkKey names a peer in the cache.
+// linkKey identifies a peer in the cache.
 type linkKey struct {
 	remote netip.AddrPort
 	dialKey
@@ -219,8 +219,8 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	return c, p.located(err)
 }
 
-// located says of an error that does not know where: a dial that ends early may
-// not be at one of the addresses yet, nor have looked for them.
+// located adds an address to an error that has none: a dial that ends early may not have
+// tried one of the addresses yet, or not even have looked them up.
 func (p *plan) located(err error) error {
 	var oe *net.OpError
 	if err == nil || errors.As(err, &oe) {
@@ -235,8 +235,8 @@ func (p *plan) located(err error) error {
 	return &net.OpError{Op: "dial", Addr: net.TCPAddrFromAddrPort(at), Err: err}
 }
 
-// open opens a conn over a link that is there or over a new one, which may have to leave
-// again at the last moment.
+// open opens a conn over an existing link or a new one. A busy listener may send a new link away
+// even at the last moment: open tries again while that is so.
 func (p *plan) open(ctx context.Context) (c net.Conn, err error) {
 	err = whileBusy(ctx, func() error {
 		c, err = p.openOnce(ctx)
@@ -245,16 +245,16 @@ func (p *plan) open(ctx context.Context) (c net.Conn, err error) {
 	return c, err
 }
 
-// openOnce is open for as long as nobody is too busy. A listener that refuses on a link
-// that is there may have been replaced by another, and the link's process may be gone:
-// then the address gets a second try.
+// openOnce is open without trying again when the listener is busy. If an existing link
+// fails, the listener that refuses on it may have been replaced by another, or the link's
+// process may be gone: then the address gets a second try.
 func (p *plan) openOnce(ctx context.Context) (net.Conn, error) {
 	l, reused, err := p.link(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
 	c, err := p.openOn(ctx, l, reused)
-	if err == nil || !reused || ctx.Err() != nil || errors.Is(err, ErrMemory) { // for which another link would need more
+	if err == nil || !reused || ctx.Err() != nil || errors.Is(err, ErrMemory) { // another link would need even more
 		return c, err
 	}
 	refused, instead := err, l
@@ -271,7 +271,7 @@ func (p *plan) openOnce(ctx context.Context) (net.Conn, error) {
 	return p.openOn(ctx, l, reused)
 }
 
-// openOn opens a conn over a link of which the caller is a user, and ends that.
+// openOn opens a conn over a link that the caller uses, and ends that use.
 func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, error) {
 	c, err := l.open(ctx, reused)
 	p.t.links.unuse(l)
@@ -282,14 +282,14 @@ func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, erro
 	return c, nil
 }
 
-// A listener that is busy is asked again, after about firstPause and then twice as long each
-// time: not all at once, since many may have been sent away together.
+// A listener that is busy is asked again, after about firstPause at first and then after twice
+// as long each time. The pauses are random, since many dials may have been sent away together.
 const (
 	firstPause = 50 * time.Millisecond
 	mostPause  = time.Second
 )
 
-// whileBusy calls f until the listener is not busy, for as long as a handshake may take.
+// whileBusy calls f until the listener is not busy, for at most as long as a handshake may take.
 func whileBusy(ctx context.Context, f func() error) error {
 	last := time.Now().Add(bootstrap.DefaultTimeout)
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
@@ -305,7 +305,7 @@ func whileBusy(ctx context.Context, f func() error) error {
 	}
 }
 
-// connect makes a new link.
+// connect makes a new link. It tries again while the listener is busy.
 func (p *plan) connect(ctx context.Context) (l *link, err error) {
 	err = whileBusy(ctx, func() error {
 		l, err = p.handshake(ctx)
@@ -314,8 +314,9 @@ func (p *plan) connect(ctx context.Context) (l *link, err error) {
 	return l, err
 }
 
-// handshake makes a new link, unless that is known to fail: without a library nobody need be
-// asked, and what has lately cost its time may have an alternative.
+// handshake makes a new link, unless that is known to fail: without libfabric there is no point
+// in asking the peer, and a handshake that has lately cost its time is not repeated if there is
+// a fallback.
 func (p *plan) handshake(ctx context.Context) (*link, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial.handshake").End()
 	if s, ok := p.t.fabric.(fabric.Supporter); ok {
@@ -338,7 +339,7 @@ func (p *plan) handshake(ctx context.Context) (*link, error) {
 	}
 	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
 	if p.Fallback != FallbackNone {
-		_, _, _ = p.t.offers(local.ap.Addr(), p.Providers) // loads libfabric, which is not the listener's time
+		_, _, _ = p.t.offers(local.ap.Addr(), p.Providers) // loads libfabric, which must not count as the listener's time
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})

@@ -1,68 +1,69 @@
 // Package rdmanet provides net.Conn and net.Listener over RDMA fabrics, through
-// libfabric: it takes the place of package net where the bytes should cross a
-// fabric, and leaves the servers and clients above unchanged.
+// libfabric. It replaces package net where the bytes should cross a fabric, and leaves
+// the servers and clients above it unchanged.
 //
 //	l, err := rdmanet.Listen("rdma", ":8080") // was net.Listen("tcp", ":8080")
 //	...
 //	err = http.Serve(l, handler)
 //
-// A client takes a [Dialer] wherever a DialContext function fits:
+// A client uses a [Dialer] wherever a DialContext function fits:
 //
 //	d := new(rdmanet.Dialer)
 //	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}}
 //
 // # How it works
 //
-// An address is a TCP address. The first Dial between two processes meets the
-// listener there, agrees with it on a libfabric provider, and keeps the TCP
-// connection as a sign of life; no payload crosses it. All further conns between
-// the two are opened over the fabric, in one round trip, and share addresses:
-// [ConnInfo] tells them apart. Small writes travel as messages, large ones by
-// RDMA write into memory that the receiver leases to the conn, or, between processes
-// of one host, by a copy into it.
+// An address is a TCP address. The first Dial between two processes connects to the
+// listener over TCP and agrees with it on a libfabric provider. That TCP connection, the
+// control connection, stays open as a sign of life; no payload crosses it. All further
+// conns between the two processes are opened over the fabric, in one round trip, and have
+// the same addresses: [ConnInfo] tells them apart. Small writes travel as messages. Large
+// writes travel by RDMA write into memory that the receiver leases to the conn or, between
+// processes of one host, by a copy into it.
 //
 // Providers are negotiated: shared memory on one host, then RDMA hardware. Others,
-// software ones among them, are used only if the Providers fields, or the environment
-// variable RDMANET_PROVIDERS (names separated by commas), name them on both sides.
-// Plain TCP is used only if [Dialer.Fallback] or [ListenConfig.AcceptTCP] says so.
-// Before there is a conn its provider has moved data both ways, which was compared;
-// one that fails is passed over for the next.
+// including the software providers, are used only if both sides name them, in the Providers
+// fields or in the environment variable RDMANET_PROVIDERS (names separated by commas).
+// Plain TCP is used only if [Dialer.Fallback] or [ListenConfig.AcceptTCP] says so. Before a
+// conn exists, its provider has moved data in both directions, and the receivers have
+// compared it; a provider that fails this check is passed over for the next one.
 //
 // # Configuration
 //
-// The zero value of [Dialer], [ListenConfig] and [Transport] is valid, and zero fields
-// take the defaults. Values that make no sense are never corrected: Dial and Listen
-// fail with [ErrConfig] and name the field. RDMANET_PROVIDERS, RDMANET_MEMORY_LIMIT,
+// The zero values of [Dialer], [ListenConfig] and [Transport] are valid, and zero fields
+// stand for the defaults. Invalid values are never corrected: Dial and Listen fail with
+// [ErrConfig] and name the field. RDMANET_PROVIDERS, RDMANET_MEMORY_LIMIT,
 // RDMANET_POLL_TIME and RDMANET_MAPPED_RINGS in the environment take the place of fields
 // that are not set.
 //
 // # Differences from TCP
 //
-// A Dial succeeds once the listener's backlog has taken the conn; with a full
-// backlog it fails at once with ECONNREFUSED. Close waits, for the linger time
-// at most (5 seconds unless [Conn.SetLinger] says otherwise), until the peer has
-// everything in its memory, so that the process may exit right after. Addresses
-// are of type *Addr, not *net.TCPAddr, but for conns that use plain TCP. There is no
-// syscall.Conn. Writing to a conn that the peer has closed fails with EPIPE at
-// once, where TCP lets the first Write pass.
+// A Dial succeeds once the listener's backlog has taken the conn; if the backlog is full,
+// it fails at once with ECONNREFUSED. Close waits until the peer has everything in its
+// memory, so that the process may exit right after it; it waits for at most the linger time
+// (5 seconds unless [Conn.SetLinger] says otherwise). Addresses are of type *Addr, not
+// *net.TCPAddr, except on conns that use plain TCP. There is no syscall.Conn. Writing to a
+// conn that the peer has closed fails with EPIPE at once, where TCP lets the first Write
+// pass.
 //
 // # Errors
 //
-// All errors are *net.OpError, but io.EOF, which is bare. errors.Is finds
-// os.ErrDeadlineExceeded, net.ErrClosed, context errors, syscall.ECONNREFUSED,
-// ECONNRESET and EPIPE, and the variables of this package.
+// The errors of dials, listeners and conns are *net.OpError, except io.EOF, which is
+// bare. errors.Is finds os.ErrDeadlineExceeded, net.ErrClosed, context errors,
+// syscall.ECONNREFUSED, ECONNRESET and EPIPE, and the variables of this package.
+// [Conn.ReadFrom] and [Conn.WriteTo] return the errors of their argument unchanged.
 //
 // # Concurrency and resources
 //
-// All methods of all types may be called concurrently, but a [Buffer] belongs to
-// one goroutine at a time. What dialers and listeners share, such as endpoints
-// and registered memory, belongs to a [Transport], whose MemoryLimit bounds it.
+// All methods of all types may be called concurrently, except that a [Buffer] belongs to
+// one goroutine at a time. Resources that dialers and listeners share, such as endpoints
+// and registered memory, belong to a [Transport], whose MemoryLimit bounds that memory.
 //
 // # Security
 //
 // The control connection can be protected by TLS, with certificates on both sides; then
-// only those who passed it can open conns over a fabric. Bytes there are clear text
-// all the same, which whoever reads them can forge, and a shared-memory provider trusts every process
-// of the same user: run TLS above the conn, with tls.Client and tls.NewListener,
-// where that matters.
+// only peers that passed it can open conns over a fabric. The bytes on the fabric are clear
+// text all the same, and whoever can read them can forge them. A shared-memory provider
+// trusts every process of the same user. Where that matters, run TLS above the conn, with
+// tls.Client and tls.NewListener.
 package rdmanet

@@ -24,9 +24,9 @@ type endpointKey struct {
 	src      netip.Addr
 }
 
-// endpoint is an open fabric endpoint. Most are shared by peers that are
-// reached from one local address, and live until they take no more and their last peer has
-// gone; those of providers that want one for each peer live as long as their peer.
+// endpoint is an open fabric endpoint. Most are shared by the peers that are reached from one
+// local address, and live until they take no more peers and the last one has gone. Those of
+// providers that need one for each peer live as long as their peer.
 type endpoint struct {
 	key    endpointKey
 	own    bool          // serves a single peer
@@ -39,23 +39,24 @@ type endpoint struct {
 	// Guarded by endpoints.mu.
 	refs    int
 	retired bool        // not to be used for further peers
-	expiry  *time.Timer // of a spare that is open
+	expiry  *time.Timer // closes a spare that is open
 }
 
-// endpoints is a Transport's fabric endpoints. All methods may be called concurrently.
+// endpoints holds a Transport's fabric endpoints. All methods may be called concurrently, except
+// those whose names end in Locked, for which mu must be held.
 type endpoints struct {
 	t *Transport
 
 	mu       sync.Mutex                  // a leaf; guards what follows
-	shared   map[endpointKey][]*endpoint // those to share, the oldest first
+	shared   map[endpointKey][]*endpoint // the shared ones, oldest first
 	failed   map[endpointKey]time.Time   // when one was last of no use; see spareRetry
 	open     map[*endpoint]struct{}      // all, until their counters are in past
 	past     map[string]ProviderStats    // of closed ones, by provider
 	spares   map[endpointKey]*endpoint   // see spares.go
 	cleared  int                         // how often all spares were closed
-	dialed   int                         // how often a peer with an endpoint of its own was
+	dialed   int                         // how many peers with endpoints of their own were dialed
 	shmPeers int
-	cleaned  bool // what dead processes had left in /dev/shm is removed
+	cleaned  bool // the removal of what dead processes left in /dev/shm has been started
 }
 
 func (es *endpoints) init(t *Transport) {
@@ -64,39 +65,39 @@ func (es *endpoints) init(t *Transport) {
 	es.spares = make(map[endpointKey]*endpoint)
 }
 
-// maxGenerations is how many endpoints there are at most with one endpointKey. Each has
-// places for 204 peers (1,024 receives, of which each has engine.LeastSlots), and for 153
-// before another one is opened. It takes 10 MiB of the Transport's memory, and tcp;ofi_rxm
-// some 19 MiB besides: more would cost more than the peers are worth, and need a
+// maxGenerations is how many endpoints with one endpointKey there are at most. Each has
+// places for 204 peers (1,024 receives, engine.LeastSlots for each peer), and for 153 before
+// another one is opened. It takes 10 MiB of the Transport's memory, and tcp;ofi_rxm takes
+// some 19 MiB besides. More endpoints would cost more than the peers are worth, and need a
 // MemoryLimit beyond the default.
 const maxGenerations = 16
 
-// spreadPeers is how many peers an endpoint gets before another one is opened, where a look at
-// its queue takes the longer the more it has (fabric.ProviderInfo.Spread).
+// spreadPeers is how many peers an endpoint gets before another one is opened if polling its
+// queue takes longer the more peers it has (fabric.ProviderInfo.Spread).
 const spreadPeers = 16
 
-// spareRetry is how long no endpoint is opened that could be done without, after one that could
-// not be opened or that took not a single peer.
+// spareRetry is for how long no endpoint is opened that could be done without, after one could
+// not be opened or took not a single peer.
 const spareRetry = time.Minute
 
 // usualDepth is how many receives most endpoints have.
 const usualDepth = 1024
 
-// shmPeerMemory is about what an endpoint takes of the Transport's memory, in bytes.
+// shmPeerMemory is about how much of the Transport's memory an endpoint takes, in bytes.
 const shmPeerMemory = 2 << 20
 
-// maxShmPeers is how many peers over shared memory there may be.
+// maxShmPeers returns how many peers over shared memory there may be.
 func (t *Transport) maxShmPeers() int {
 	limit := orDefault(t.limit, DefaultMemoryLimit) / 2 / shmPeerMemory
 	return orDefault(t.MaxShmPeers, int(min(max(limit, 1), math.MaxInt32)))
 }
 
-// errGenerations: there may be no more endpoints.
+// errGenerations says that there may be no more endpoints.
 var errGenerations = fmt.Errorf("all %d endpoints are %w or stale, with memory that peers which died still hold: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
 
-// place reserves a peer for a handshake, on the oldest endpoint with its key that has few
-// enough, so that later ones come to have none left, and else on a new one, or, for want of
-// that, the one with the fewest. The place is held until link.Abort or the end of the peer.
+// place reserves a peer for a handshake. It takes the oldest endpoint with its key that has
+// few enough peers, so that later ones empty in time; or else a new one; or, failing that, the
+// one with the fewest peers. The place is held until link.Abort or the end of the peer.
 func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
 		ep, err := es.endpoint(ctx, o, src)
@@ -108,13 +109,13 @@ func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg en
 			return nil
 		}
 		es.release(ep)
-		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // else others were faster
+		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // ErrFull: others were faster
 			return err
 		}
 	}
 }
 
-// isOpen reports that open has come to an end, by whatever outcome.
+// isOpen reports whether open has ended, successfully or not.
 func (ep *endpoint) isOpen() bool {
 	select {
 	case <-ep.opened:
@@ -124,7 +125,7 @@ func (ep *endpoint) isOpen() bool {
 	}
 }
 
-// takes reports that the endpoint takes further peers, as far as is known.
+// takes reports whether the endpoint takes further peers, as far as is known.
 func (ep *endpoint) takes() bool { return ep.room() == engine.RoomOpen }
 
 func (ep *endpoint) room() engine.Room {
@@ -138,21 +139,22 @@ func (ep *endpoint) room() engine.Room {
 	}
 }
 
-// saturated reports that its peers are better off if the next one gets another endpoint.
+// saturated reports whether its peers are better off if the next one gets another endpoint.
 func (ep *endpoint) saturated() bool { return ep.refs >= ep.places() }
 
-// roomy reports that another one, which has no peers, is not needed. Between that and saturated
-// lies a quarter, so that a peer which comes and goes has none opened and closed each time.
+// roomy reports whether another endpoint without peers is not needed beside this one. Between
+// roomy and saturated lies a quarter of the places, so that a peer that comes and goes does not
+// cause an endpoint to be opened and closed each time.
 func (ep *endpoint) roomy() bool {
 	return ep.isOpen() && ep.takes() && ep.refs < ep.places()*3/4
 }
 
-// places is how many peers it has before another endpoint is opened.
+// places returns how many peers the endpoint gets before another one is opened.
 func (ep *endpoint) places() int {
 	switch {
 	case ep.spread:
 		return spreadPeers
-	case !ep.isOpen() || ep.engine == nil: // of many that come while it is being opened, no more get it either
+	case !ep.isOpen() || ep.engine == nil: // while it is being opened, no more peers than that get it, either
 		return engine.Places(usualDepth)
 	default:
 		return engine.Places(ep.engine.Attr().RxDepth)
@@ -184,21 +186,21 @@ func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*e
 	}
 	again := ctx.Err() == nil && (es.elsewhere(ep) || ep.own && !open || errors.Is(err, engine.ErrMemory) && es.dropSpares())
 	es.release(ep)
-	if again { // it was one too many, or a spare that others had begun to open, or that took its memory
+	if again { // it was one too many; or a spare that others had begun to open; or spares took its memory
 		return es.endpoint(ctx, o, src)
 	}
 	return nil, err
 }
 
-// elsewhere reports that an endpoint is of no use, and another with its key takes peers.
+// elsewhere reports whether an endpoint is of no use while another with its key takes peers.
 func (es *endpoints) elsewhere(ep *endpoint) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	return ep.retired && slices.ContainsFunc(es.shared[ep.key], (*endpoint).takes)
 }
 
-// reserve takes a reference to an endpoint, which the caller has to open if it
-// is the first. It fails if there may be no further endpoint.
+// reserve takes a reference to an endpoint, which the caller has to open if open is true. It
+// fails if there may be no further endpoint.
 func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool, err error) {
 	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
@@ -214,7 +216,7 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	}
 	if len(list) >= maxGenerations {
 		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomAvoided }); i >= 0 {
-			list[i].refs++ // it will do for all but one or the other peer
+			list[i].refs++ // it works for all but a few peers
 			return list[i], false, nil
 		}
 		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
@@ -225,7 +227,7 @@ func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool,
 	return ep, true, nil
 }
 
-// reserveOwnLocked is reserve where each peer has an endpoint of its own.
+// reserveOwnLocked is reserve for providers where each peer has an endpoint of its own.
 func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool, err error) {
 	limit := es.t.maxShmPeers()
 	if es.shmPeers >= limit {
@@ -249,7 +251,7 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 	return ep, open, nil
 }
 
-// newOwnLocked is an endpoint for one peer, which the caller has to open.
+// newOwnLocked returns an endpoint for one peer, which the caller has to open.
 func (es *endpoints) newOwnLocked(key endpointKey) *endpoint {
 	if !es.cleaned {
 		es.cleaned = true
@@ -260,15 +262,15 @@ func (es *endpoints) newOwnLocked(key endpointKey) *endpoint {
 	return ep
 }
 
-// takingLocked is the endpoint for a further peer: the oldest that is not saturated, or that
-// with the fewest of those that take any. It is nil if none does. Those that have none left,
-// and will take none any more or are not needed, are closed.
+// takingLocked returns the endpoint for a further peer: the oldest that is not saturated or,
+// failing that, the one with the fewest peers of those that take any; nil if none does. It
+// closes those that have no peers left and that take none any more, or are not needed.
 func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	for _, old := range slices.Clone(es.shared[key]) {
 		switch takes := old.takes(); {
 		case takes && (ep == nil || ep.saturated() && old.refs < ep.refs):
 			ep = old
-		case old.refs == 0 && (!takes || ep.roomy()): // stale after its last peer had gone, or needed no more
+		case old.refs == 0 && (!takes || ep.roomy()): // it became stale after its last peer had gone, or is not needed any more
 			es.retireLocked(old)
 			es.closeSoon(old)
 		}
@@ -276,8 +278,9 @@ func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
 	return ep
 }
 
-// mayAddLocked reports that an endpoint may be opened which could be done without: with what it
-// takes, less than one part in so many of the memory is in use.
+// mayAddLocked reports whether an endpoint may be opened that could be done without: together
+// with the bytes that it takes, less than 1/part of the memory limit is in use, and none has
+// failed within spareRetry.
 func (es *endpoints) mayAddLocked(key endpointKey, part, takes int64) bool {
 	if time.Since(es.failed[key]) < spareRetry {
 		return false
@@ -302,7 +305,7 @@ func (ep *endpoint) open(es *endpoints) {
 	}
 }
 
-// retire has an endpoint that is of no use closed as soon as nobody has it.
+// retire makes sure that an endpoint that is of no use is closed as soon as nobody has it.
 func (es *endpoints) retire(ep *endpoint) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
@@ -318,7 +321,7 @@ func (es *endpoints) retireLocked(ep *endpoint) {
 	}
 }
 
-// release gives a reference back. Without peers one endpoint is kept, for the next, if it
+// release gives a reference back. One endpoint without peers is kept for the next peer, if it
 // takes any.
 func (es *endpoints) release(ep *endpoint) {
 	es.mu.Lock()
@@ -340,13 +343,13 @@ func (es *endpoints) release(ep *endpoint) {
 // closeIdle closes the endpoints that have no peers.
 func (es *endpoints) closeIdle() { es.closeEach(es.takeIdle()) }
 
-// takeIdle is those that closeIdle closes, which no peer gets any more.
+// takeIdle returns the endpoints that closeIdle closes. No peer gets them any more.
 func (es *endpoints) takeIdle() []*endpoint {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	list := es.takeSparesLocked()
 	for ep := range es.open {
-		if !ep.own && ep.refs == 0 { // others may be about to close it: Close waits for them
+		if !ep.own && ep.refs == 0 { // others may be about to close it: its Close waits for them
 			es.retireLocked(ep)
 			list = append(list, ep)
 		}
@@ -354,7 +357,7 @@ func (es *endpoints) takeIdle() []*endpoint {
 	return list
 }
 
-// closeAll closes all endpoints, which nobody uses any more, and waits for others that do so.
+// closeAll closes all endpoints, which nobody uses any more, and waits for others that are doing so.
 func (es *endpoints) closeAll() {
 	es.mu.Lock()
 	es.takeSparesLocked() // and stop their timers
@@ -369,15 +372,16 @@ func (es *endpoints) closeEach(list []*endpoint) {
 	}
 }
 
-// closeSoon is closeOne, in a goroutine that the Transport's Close waits for. The caller is one.
+// closeSoon is closeOne in a goroutine that Transport.Close waits for. The caller must be in such
+// a goroutine, too.
 func (es *endpoints) closeSoon(ep *endpoint) { es.t.hands.Go(func() { es.closeOne(ep) }) }
 
-// closeOne ends an endpoint for good and keeps its counters.
+// closeOne closes an endpoint for good and keeps its counters.
 func (es *endpoints) closeOne(ep *endpoint) {
 	<-ep.opened
 	var s ProviderStats
 	if ep.engine != nil {
-		_ = ep.engine.Close() // of no use any more, whatever it says
+		_ = ep.engine.Close() // the endpoint is of no use any more, whatever that returns
 		s = providerStats(ep.engine.Stats())
 		s.Peers, s.Conns, s.Endpoints, s.Stale, s.LandingMemory, s.Polling.Endpoints = 0, 0, 0, 0, 0, 0
 	}
@@ -389,8 +393,8 @@ func (es *endpoints) closeOne(ep *endpoint) {
 	delete(es.open, ep)
 }
 
-// newPeer reserves a peer on an endpoint. An endpoint that has no peers and
-// takes none is of no use: the next handshake gets another.
+// newPeer reserves a peer on an endpoint, and makes room for it if necessary. An endpoint that
+// has no peers and takes none is of no use: the next handshake gets another.
 func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
 	p, err := ep.engine.NewPeer(cfg)
 	if errors.Is(err, engine.ErrMemory) && es.dropSpares() {
@@ -405,7 +409,7 @@ func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer,
 	return p, err
 }
 
-// stats is the counters of all endpoints by provider, closed ones included.
+// stats returns the counters of all endpoints by provider, including closed ones.
 func (es *endpoints) stats() map[string]ProviderStats {
 	es.mu.Lock()
 	out, open := maps.Clone(es.past), keys(es.open)
@@ -419,8 +423,8 @@ func (es *endpoints) stats() map[string]ProviderStats {
 	return out
 }
 
-// unlink removes the name of memory that the endpoint shares with its peer, who
-// has attached to it: a process that is killed then leaves nothing in /dev/shm. Endpoints
+// unlink removes the name of the memory that the endpoint shares with its peer, which has
+// attached to it: a process that is killed after that leaves nothing in /dev/shm. Endpoints
 // that have sockets are told that there may be new ones.
 func (ep *endpoint) unlink() {
 	if c, ok := ep.fab.(interface{ Connected() }); ok {
@@ -431,5 +435,5 @@ func (ep *endpoint) unlink() {
 	}
 }
 
-// localIP is the address to bind endpoints to for a connection.
+// localIP returns the address to bind endpoints to for a connection.
 func localIP(a net.Addr) netip.Addr { return addrPort(a).Addr() }

@@ -8,14 +8,13 @@ import (
 	"time"
 )
 
-// Environment variables are for those who cannot change the program. None of them
-// counts where the program has set the field.
+// The environment variables are for those who cannot change the program. A variable does not
+// count if the program has set its field.
 const (
-	// providersVariable lists providers, for Dialer.Providers and
-	// ListenConfig.Providers.
+	// providersVariable lists providers, for Dialer.Providers and ListenConfig.Providers.
 	providersVariable = "RDMANET_PROVIDERS"
-	// memoryVariable is Transport.MemoryLimit, as GOMEMLIMIT is written: a number of
-	// bytes, or one with a unit.
+	// memoryVariable is Transport.MemoryLimit, written like GOMEMLIMIT: a number of bytes, or
+	// a number with a unit.
 	memoryVariable = "RDMANET_MEMORY_LIMIT"
 	// pollVariable is Transport.PollTime, as time.ParseDuration reads it, or "off".
 	pollVariable = "RDMANET_POLL_TIME"
@@ -23,7 +22,7 @@ const (
 	mappedVariable = "RDMANET_MAPPED_RINGS"
 )
 
-// memoryLimit is the limit in force, in bytes; 0 stands for the default.
+// memoryLimit returns the limit in force, in bytes; 0 stands for the default.
 func (t *Transport) memoryLimit() (int64, error) {
 	text := os.Getenv(memoryVariable)
 	if t.MemoryLimit != 0 || text == "" {
@@ -53,7 +52,7 @@ func parseBytes(text string) (int64, bool) {
 	return n << shift, err == nil && n<<shift>>shift == n
 }
 
-// pollTime is the time in force, negative for none; 0 stands for the default.
+// pollTime returns the time in force; negative means no polling, and 0 the default.
 func (t *Transport) pollTime() (time.Duration, error) {
 	text := os.Getenv(pollVariable)
 	switch {
@@ -70,7 +69,7 @@ func (t *Transport) pollTime() (time.Duration, error) {
 	return d, s.check()
 }
 
-// mapsRings reports whether landing rings are mapped by both sides where they can be.
+// mapsRings reports whether both sides map landing rings where they can.
 func (t *Transport) mapsRings() (bool, error) {
 	text := os.Getenv(mappedVariable)
 	switch {

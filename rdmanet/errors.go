@@ -13,60 +13,61 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// Errors that those of Dial and Listen wrap, besides those of package net, of
+// Errors that errors.Is finds in those of Dial and Listen, besides errors of package net, of
 // the context and of the system.
 var (
-	// ErrNotRdmanet: the peer speaks another protocol.
+	// ErrNotRdmanet means that the peer speaks another protocol.
 	ErrNotRdmanet = bootstrap.ErrNotRdmanet
-	// ErrVersion: the two sides have no protocol version in common.
+	// ErrVersion means that the two sides have no protocol version in common.
 	ErrVersion = bootstrap.ErrVersion
-	// ErrNoProvider: there is no provider that works on both sides. The text
-	// has a reason for each, what the two sides have besides, and what to do.
+	// ErrNoProvider means that no provider works on both sides. The text has a reason for
+	// each, what else the two sides have, and what to do.
 	ErrNoProvider = bootstrap.ErrNoProvider
-	// ErrUnauthorized: ListenConfig.Authorize did not welcome the dialer.
+	// ErrUnauthorized means that ListenConfig.Authorize refused the dialer.
 	ErrUnauthorized = bootstrap.ErrUnauthorized
-	// ErrTLSRequired: the listener demands TLS, the dialer has no TLSConfig.
+	// ErrTLSRequired means that the listener demands TLS and the dialer has no TLSConfig.
 	ErrTLSRequired = bootstrap.ErrTLSRequired
-	// ErrTLSMismatch: the dialer asks for TLS, the listener has no TLSConfig.
+	// ErrTLSMismatch means that the dialer asks for TLS and the listener has no TLSConfig.
 	ErrTLSMismatch = bootstrap.ErrTLSMismatch
-	// ErrTLSHandshake: both sides have a TLSConfig, and do not agree: one of them does not
-	// take the other's certificate, say. It wraps crypto/tls's error, which tells.
+	// ErrTLSHandshake means that both sides have a TLSConfig and do not agree: for example,
+	// one does not accept the other's certificate. crypto/tls's error, which says why, is
+	// wrapped beside it.
 	ErrTLSHandshake = bootstrap.ErrTLSHandshake
-	// ErrMalformed: the peer broke the handshake protocol.
+	// ErrMalformed means that the peer broke the handshake protocol.
 	ErrMalformed = bootstrap.ErrMalformed
-	// ErrHandshakeTimeout: the handshake did not end in time. It is an
-	// os.ErrDeadlineExceeded, too, and a context.DeadlineExceeded if it was a Dial's own
-	// time that is over.
+	// ErrHandshakeTimeout means that the handshake did not end in time. errors.Is finds
+	// os.ErrDeadlineExceeded, too, and context.DeadlineExceeded if it was the Dial's own time
+	// that was over.
 	ErrHandshakeTimeout = bootstrap.ErrHandshakeTimeout
-	// ErrProviderUnavailable: this machine does not offer the provider.
+	// ErrProviderUnavailable means that this machine does not offer the provider.
 	ErrProviderUnavailable = fabric.ErrNoProvider
-	// ErrUnsupported: there is no libfabric. It is not installed, or this program was
-	// built without its headers, without cgo or for another system than Linux. The text
-	// says which package is missing and where was looked.
+	// ErrUnsupported means that there is no libfabric: it is not installed, or this program
+	// was built without its headers, without cgo or for a system other than Linux. The text
+	// says which package is missing and where it was looked for.
 	ErrUnsupported = fabric.ErrUnsupported
-	// ErrMemory: Transport.MemoryLimit has no room, on either side.
+	// ErrMemory means that Transport.MemoryLimit has no room, on either side.
 	ErrMemory = bootstrap.ErrMemory
-	// ErrTooManyPeers: the listener has as many peers as it may have, none of them idle: see
-	// ListenConfig.MaxPeers and MaxPeersPerHost.
+	// ErrTooManyPeers means that the listener has as many peers as it may have, none of them
+	// idle: see ListenConfig.MaxPeers and MaxPeersPerHost.
 	ErrTooManyPeers = bootstrap.ErrTooManyPeers
-	// ErrTooManyShmPeers: shm is what the two sides share, and one of them has as many peers
-	// over it as it may have, none of them idle: see Transport.MaxShmPeers. The text says
-	// which side, and what to do: with another provider in Providers of both sides, further
-	// peers get that. It is an ErrNoProvider, too.
+	// ErrTooManyShmPeers means that shm is what the two sides share, and that one of them has
+	// as many peers over it as it may have, none of them idle: see Transport.MaxShmPeers. The
+	// text says which side, and what to do: if both sides have another provider in Providers,
+	// further peers get that one. errors.Is finds ErrNoProvider, too.
 	ErrTooManyShmPeers = bootstrap.ErrTooManyShmPeers
-	// ErrBusy: the listener has more handshakes under way than it can, and this one did not
-	// get through in its time. Dial has tried again, for ten seconds.
+	// ErrBusy means that the listener has more handshakes under way than it can take, and that
+	// this one did not get through in its time. Dial has already tried again, for ten seconds.
 	ErrBusy = bootstrap.ErrBusy
-	// ErrClosing: the listener is being closed.
+	// ErrClosing means that the listener is being closed.
 	ErrClosing = bootstrap.ErrClosing
-	// ErrConfig: a field of Dialer, ListenConfig or Transport, or an environment
-	// variable, has a value that makes no sense, or contradicts another. The text
-	// names it and says what to use. docs/tuning.md has the ranges.
+	// ErrConfig means that a field of Dialer, ListenConfig or Transport, or an environment
+	// variable, has an invalid value or contradicts another one. The text names it and says
+	// what to use instead. docs/tuning.md has the ranges.
 	ErrConfig = errors.New("invalid configuration")
 )
 
-// opError is where every error leaves this package: as a *net.OpError, but for
-// io.EOF. source and addr may be nil.
+// opError is how the errors of dials, listeners and conns leave this package: as *net.OpError,
+// except io.EOF. source and addr may be nil.
 func opError(op string, source, addr *Addr, err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -76,7 +77,7 @@ func opError(op string, source, addr *Addr, err error) error {
 		network = addr.network
 	}
 	out := &net.OpError{Op: op, Net: network, Err: err}
-	// An error of package net keeps what it knows, under our name for it.
+	// An error of package net keeps its addresses, under our name for the network.
 	if inner, ok := err.(*net.OpError); ok { //nolint:errorlint // only the outermost
 		out.Err = inner.Err
 		out.Source, out.Addr = renamed(network, inner.Source), renamed(network, inner.Addr)
@@ -92,8 +93,8 @@ func opError(op string, source, addr *Addr, err error) error {
 	return out
 }
 
-// because is what ended a dial from outside, with the addresses of the error that came of
-// it. Of a deadline that error knows more: what was being waited for.
+// because returns cause, which ended a dial from outside, with the addresses of err, which came
+// of it. If cause is a deadline, err may know more, and is kept: what was being waited for.
 func because(cause, err error) error {
 	var oe *net.OpError
 	if !errors.As(err, &oe) {
@@ -133,15 +134,15 @@ func timeout(err error) error {
 	return err
 }
 
-// timeoutError says of a wrapped time-out that it is one.
+// timeoutError marks a wrapped time-out as one.
 type timeoutError struct{ error }
 
 func (e timeoutError) Timeout() bool   { return true }
 func (e timeoutError) Temporary() bool { return true }
 func (e timeoutError) Unwrap() error   { return e.error }
 
-// failureReasons names the reasons of failed handshakes and of fallbacks for
-// statistics; the first that matches counts.
+// failureReasons names the reasons of failed handshakes and of fallbacks, for statistics. The
+// first one that matches counts.
 var failureReasons = []struct {
 	err    error
 	reason string
@@ -167,10 +168,10 @@ var failureReasons = []struct {
 	{io.ErrUnexpectedEOF, "connection lost"},
 	{syscall.ECONNRESET, "connection lost"},
 	{syscall.EPIPE, "connection lost"},
-	{ErrTLSHandshake, "tls handshake"}, // that has ended for none of those
+	{ErrTLSHandshake, "tls handshake"}, // that has ended for none of the reasons above
 }
 
-// failureReason is a short name for why a handshake failed.
+// failureReason returns a short name for why a handshake failed.
 func failureReason(err error) string {
 	for _, f := range failureReasons {
 		if errors.Is(err, f.err) {

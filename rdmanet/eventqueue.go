@@ -10,25 +10,25 @@ import (
 )
 
 const (
-	// maxEvents is how many events wait for a logger. Those at debug level, of which
-	// peers can bring about many, leave half of the room to others.
+	// maxEvents is how many events wait for a logger at most. Those at debug level, of which
+	// peers can cause many, leave half of the room to others.
 	maxEvents      = 256
 	maxDebugEvents = maxEvents / 2
-	// eventsLinger is how long Transport.Close waits for loggers.
+	// eventsLinger is how long Transport.Close waits for loggers, in all.
 	eventsLinger = time.Second
 )
 
-// eventQueues pass events on to loggers, which nobody waits for but Transport.Close:
-// they are the user's, and may be slow or block.
+// eventQueues pass events on to loggers. Nobody waits for loggers but Transport.Close: they
+// are the user's, and may be slow or block.
 type eventQueues struct {
 	dropped atomic.Uint64
 
 	mu     sync.Mutex // a leaf: events happen with endpoints locked; guards what follows, and the queues
 	closed bool
-	busy   map[*slog.Logger]*eventQueue // of the loggers that have something to do
+	busy   map[*slog.Logger]*eventQueue // of the loggers that have events to handle
 }
 
-// eventQueue is what one logger has not been told yet. It has a goroutine and lives until
+// eventQueue holds what one logger has not been told yet. It has a goroutine, and lives until
 // it is empty.
 type eventQueue struct {
 	logger *slog.Logger
@@ -42,11 +42,11 @@ type event struct {
 	slog.Record
 }
 
-// tell queues an event for a logger, unless that is nil. It does not block. The context
-// is for the logger's Handler, and need not live on.
+// tell queues an event for a logger, unless that is nil. It does not block. The context is
+// for the logger's Handler, and may end as soon as tell returns.
 func (e *eventQueues) tell(ctx context.Context, logger *slog.Logger, level slog.Level, msg string, attrs ...slog.Attr) {
-	// Those that are not wanted should not take the place of others. Whoever tells of
-	// more than debugging may have an endpoint locked: run asks then.
+	// Events that are not wanted should not take the place of others. At info level and above
+	// the caller may have an endpoint locked: then run asks the logger instead.
 	if logger == nil || level < slog.LevelInfo && !logger.Enabled(ctx, level) {
 		return
 	}
@@ -75,7 +75,7 @@ func (e *eventQueues) tell(ctx context.Context, logger *slog.Logger, level slog.
 	}
 }
 
-// run tells a logger what is in its queue, until that is empty.
+// run tells a logger what is in its queue, until the queue is empty.
 func (e *eventQueues) run(q *eventQueue) {
 	over := false
 	defer func() {
@@ -94,7 +94,7 @@ func (e *eventQueues) run(q *eventQueue) {
 	}
 }
 
-// next takes the oldest event out of a queue, or ends that.
+// next takes the oldest event out of a queue, or ends a queue that is empty.
 func (e *eventQueues) next(q *eventQueue) (event, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -106,8 +106,8 @@ func (e *eventQueues) next(q *eventQueue) (event, bool) {
 	return q.pop(), true
 }
 
-// close waits for the loggers, for eventsLinger in all, and drops what they have not been
-// told by then.
+// close waits for the loggers, for eventsLinger in all. Then it drops what they have not been
+// told yet.
 func (e *eventQueues) close() {
 	timeout, cancel := context.WithTimeout(context.Background(), eventsLinger)
 	defer cancel()

@@ -12,9 +12,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// What loggers are told; docs/operations.md lists it. Nothing is told of single conns
-// above debug level, and nothing that a listener's peers can bring about more often than
-// once in eventEvery.
+// The events that loggers are told of; docs/operations.md lists them. Events about single conns
+// are at debug level, unless these are refused or fall back to TCP. Events of one kind that a
+// listener's peers can cause are above debug level once in eventEvery at most.
 const (
 	eventPeer      = "rdmanet: connected with a peer"
 	eventLost      = "rdmanet: peer lost"
@@ -27,13 +27,13 @@ const (
 	eventNothing   = "rdmanet: listening for plain TCP only"
 )
 
-// eventEvery is how often an event of one kind is told at its own level.
+// eventEvery is the shortest time between two events of one kind at their own level.
 const eventEvery = 10 * time.Second
 
-// limiter thins events out by what tells their kinds apart.
+// limiter thins out the events of each kind.
 type limiter struct {
 	mu    sync.Mutex
-	kinds map[string]*thinned // few: reasons are from a list
+	kinds map[string]*thinned // few: reasons come from a list
 }
 
 type thinned struct {
@@ -41,8 +41,8 @@ type thinned struct {
 	missed int
 }
 
-// level is the level of the next event of a kind: its own, with how many were not told
-// at that since the last, or debug.
+// level returns the level of the next event of a kind: its own, with how many have been missed
+// at that level since the last one, or debug.
 func (l *limiter) level(own slog.Level, kind string) (level slog.Level, missed int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -64,8 +64,8 @@ func (l *limiter) level(own slog.Level, kind string) (level slog.Level, missed i
 	return own, missed
 }
 
-// tell tells the link's logger, if there is one, of an event. Peers that come to a
-// listener can bring events about as often as they like.
+// tell tells the link's logger, if there is one, of an event. Peers of a listener can cause
+// events as often as they like, so these are thinned out.
 func (l *link) tell(level slog.Level, event string, attrs ...slog.Attr) {
 	if l.logger == nil {
 		return
@@ -90,8 +90,8 @@ func (l *link) announce() {
 	l.tell(level, eventPeer, slog.Any("refused", l.refused), slog.Int("version", int(l.version)))
 }
 
-// tellLost tells of the end of a link that was up, and how many conns it has cut
-// off. A process that has closed its conns may just end.
+// tellLost tells of the end of a link that was up, and of how many conns that cut off. If there
+// were none, it does so at debug level: a process that has closed its conns may just end.
 func (l *link) tellLost(err error, cut int) {
 	level := slog.LevelWarn
 	if cut == 0 || errors.Is(err, engine.ErrEndpointClosed) || errors.Is(err, net.ErrClosed) { // Transport.Close
@@ -108,7 +108,7 @@ func (l *link) tellAbandoned() {
 	l.abandoned.Do(func() { l.tell(slog.LevelWarn, eventAbandoned) })
 }
 
-// noMemory is the engine's call, with the endpoint locked.
+// noMemory is called by the engine, with the endpoint locked.
 func (l *link) noMemory() {
 	l.t.spawn(func() { l.t.endpoints.dropSpares() }) // for the next conn
 	if l.listener != nil {

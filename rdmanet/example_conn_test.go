@@ -39,8 +39,8 @@ func send(w io.Writer, text string) {
 	}
 }
 
-// Info says what a conn really runs over. Reused conns share a handshake with
-// an earlier one.
+// Info says what a conn really runs over. Its Reused says whether the conn shares a handshake
+// with an earlier one.
 func ExampleConn_Info() {
 	client, server := bothEnds()
 	defer server.Close()
@@ -56,7 +56,7 @@ func ExampleConn_Info() {
 	// sent in messages: 100 bytes, by RDMA write: 0
 }
 
-// Half close: the peer reads io.EOF and can still answer.
+// After CloseWrite, the peer reads io.EOF and can still answer.
 func ExampleConn_CloseWrite() {
 	client, server := bothEnds()
 	go func() {
@@ -80,7 +80,7 @@ func ExampleConn_CloseWrite() {
 	// Output: everything there? yes
 }
 
-// After CloseRead, what the peer sends is discarded; writing goes on.
+// After CloseRead, what the peer sends is discarded. Writing still works.
 func ExampleConn_CloseRead() {
 	client, server := bothEnds()
 	if err := client.CloseRead(); err != nil {
@@ -113,8 +113,8 @@ func ExampleConn_SetLinger() {
 	// Output: true
 }
 
-// A Read that a deadline ends loses nothing: with a later deadline, or none, the
-// conn is usable again.
+// A Read that a deadline ends loses nothing: with a later deadline, or none, the conn can be
+// used again.
 func ExampleConn_SetReadDeadline() {
 	client, server := bothEnds()
 	defer server.Close()
@@ -137,8 +137,8 @@ func ExampleConn_SetReadDeadline() {
 	// hello <nil>
 }
 
-// io.Copy finds ReadFrom by itself. Regular files are read straight into
-// registered memory.
+// io.Copy finds ReadFrom by itself. Regular files are read straight into registered memory if
+// the fabric sends from there.
 func ExampleConn_ReadFrom() {
 	client, server := bothEnds()
 	received := make(chan int64)
@@ -164,8 +164,8 @@ func ExampleConn_ReadFrom() {
 	// Output: true
 }
 
-// io.Copy finds WriteTo by itself. What the fabric wrote directly reaches the
-// writer without a copy.
+// io.Copy finds WriteTo by itself. What the fabric wrote directly reaches the writer without a
+// copy.
 func ExampleConn_WriteTo() {
 	client, server := bothEnds()
 	go func() {
@@ -178,8 +178,8 @@ func ExampleConn_WriteTo() {
 	// Output: 1048576 <nil>
 }
 
-// WriteBuffers is what net.Buffers.WriteTo is to a *net.TCPConn: one write of
-// several slices, which nobody else's bytes come between.
+// WriteBuffers does what net.Buffers.WriteTo does on a *net.TCPConn: it writes several slices
+// as one, with nobody else's bytes between them.
 func ExampleConn_WriteBuffers() {
 	client, server := bothEnds()
 	defer server.Close()
@@ -194,12 +194,12 @@ func ExampleConn_WriteBuffers() {
 	// header, body, trailer <nil>
 }
 
-// AllocBuffer and SendBuffer spare the sender a copy, RecvBuffer the receiver.
-// The other side need not know: both form one stream with Read and Write.
+// AllocBuffer and SendBuffer save the sender a copy, and RecvBuffer saves the receiver one. The
+// other side need not know: it is the same stream as that of Read and Write.
 func ExampleConn_SendBuffer() {
 	client, server := bothEnds()
 	buffer, err := client.AllocBuffer(256 << 10)
-	if err != nil { // rdmanet.ErrMemory if the budget is used up: then Write does
+	if err != nil { // rdmanet.ErrMemory if the budget is used up: use Write then
 		log.Fatal(err)
 	}
 	const text = "filled in where the fabric reads it"
@@ -231,7 +231,7 @@ func ExampleConn_SendBuffer() {
 	// 262144 bytes
 }
 
-// A Buffer that is not sent is given back by Release.
+// Release gives back a Buffer that is not sent.
 func ExampleConn_AllocBuffer() {
 	client, server := bothEnds()
 	defer server.Close()

@@ -16,9 +16,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Each example has a listener of its own, and so a peer, which is kept for a while
-// after the last conn. Endpoints that peers share have room for a few dozen. The
-// processes that tests start, and they alone, use DefaultTransport for other things.
+// Each example has a listener of its own, and so a peer, which is kept for a while after the
+// last conn. Endpoints that peers share have room for a limited number. Only the processes that
+// tests start use DefaultTransport for other things.
 func init() {
 	if os.Getenv(roleVar) == "" {
 		rdmanet.DefaultTransport.IdlePeerTimeout = 20 * time.Millisecond
@@ -62,8 +62,8 @@ func Example() {
 	// Output: hello over the fabric
 }
 
-// Anything with a Serve(net.Listener) method takes an rdmanet listener, and
-// anything with a DialContext field an rdmanet dialer.
+// Anything with a Serve(net.Listener) method takes an rdmanet listener, and anything with a
+// DialContext field takes an rdmanet dialer.
 func Example_http() {
 	l, err := rdmanet.Listen("rdma", "127.0.0.1:0")
 	if err != nil {
@@ -137,7 +137,7 @@ func ExampleDial() {
 	}
 	defer l.Close()
 
-	// It succeeds when the backlog has taken the conn, before Accept, as over TCP.
+	// Dial succeeds when the backlog has taken the conn, before Accept, as over TCP.
 	c, err := rdmanet.Dial("rdma", l.Addr().String())
 	if err != nil {
 		log.Fatal(err)
@@ -157,7 +157,7 @@ func ExampleDial() {
 	// EOF
 }
 
-// A peer that accepts and says nothing: the time-out is that of the whole dial.
+// The peer accepts the TCP connection and says nothing. The time-out bounds the whole dial.
 func ExampleDialTimeout() {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -196,8 +196,8 @@ func ExampleDialer_DialContext() {
 	// true
 }
 
-// Where no fabric reaches the peer, FallbackTCP makes a plain TCP connection,
-// and the conn says why. The listener must accept those, too.
+// If no fabric reaches the peer, FallbackTCP makes a plain TCP connection, and the conn says
+// why. The listener must accept such connections.
 func ExampleDialer_fallback() {
 	config := rdmanet.ListenConfig{AcceptTCP: true, Providers: []string{"tcp;ofi_rxm"}}
 	l, err := config.Listen(context.Background(), "rdma", "127.0.0.1:0")
@@ -223,7 +223,7 @@ func ExampleDialer_fallback() {
 	// with it: tcp true
 }
 
-// One port for both kinds of clients, told apart by the first bytes they send.
+// One port serves both kinds of clients. They are told apart by the first bytes that they send.
 func ExampleListenConfig_Listen_acceptTCP() {
 	config := rdmanet.ListenConfig{AcceptTCP: true}
 	l, err := config.Listen(context.Background(), "rdma", "127.0.0.1:0")
@@ -270,7 +270,7 @@ func ExampleListener_SetDeadline() {
 	// Output: true
 }
 
-// An Addr is comparable with others by its value.
+// AddrPort returns a value by which addresses can be compared.
 func ExampleAddr_AddrPort() {
 	l, err := rdmanet.Listen("rdma", "127.0.0.1:0")
 	if err != nil {

@@ -18,9 +18,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TLSConfig protects the handshake, and Authorize says whom to let in. The
-// bytes on the fabric are clear text all the same: for those see the example
-// "TlsAbove".
+// TLSConfig protects the handshake, and Authorize decides which peers are let in. The bytes on
+// the fabric are clear text all the same: to encrypt them, see the example "TlsAbove".
 func ExampleListenConfig_Listen_tls() {
 	server, worker, guest := certificate("server"), certificate("worker"), certificate("guest")
 	roots := x509.NewCertPool()
@@ -103,7 +102,7 @@ func Example_tlsAbove() {
 	// Output: in secret, TLS 1.3
 }
 
-// certificate makes one that vouches for itself, for an hour.
+// certificate makes a self-signed certificate that is valid for an hour.
 func certificate(name string) tls.Certificate {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A Transport of one's own has limits of its own, and ends when it is closed:
-// no goroutine, file or shared memory of it is left.
+// A Transport has limits of its own. When it is closed, no goroutine, file or shared memory of
+// it is left.
 func ExampleTransport() {
 	transport := &rdmanet.Transport{
 		MemoryLimit:   64 << 20,        // bytes, for all of its conns together
@@ -50,7 +50,7 @@ func ExampleTransport() {
 	// memory in use: 0
 }
 
-// Further conns between two processes reuse the first one's handshake.
+// Further conns between two processes reuse the handshake of the first one.
 func ExampleTransport_Stats() {
 	transport := new(rdmanet.Transport)
 	defer transport.Close()
@@ -84,7 +84,7 @@ func ExampleTransport_Stats() {
 	// within the limit: true
 }
 
-// What this machine has, what rdmanet would use, and why not the rest.
+// Providers says what this machine has, what rdmanet would use, and why it would not use the rest.
 func ExampleTransport_Providers() {
 	transport := new(rdmanet.Transport)
 	defer transport.Close()
@@ -105,8 +105,8 @@ func ExampleTransport_Providers() {
 	// - shm: not in the list of providers
 }
 
-// CloseIdle gives back at once what would otherwise be kept for the next Dial
-// for IdlePeerTimeout.
+// CloseIdle gives back at once what would otherwise be kept for the next Dial, for
+// IdlePeerTimeout.
 func ExampleTransport_CloseIdle() {
 	transport := new(rdmanet.Transport)
 	defer transport.Close()
@@ -138,7 +138,8 @@ func ExampleTransport_CloseIdle() {
 	// peers: 0
 }
 
-// For load balancers that count TCP connections: each conn has one of its own.
+// With DisableReuse each conn has a TCP connection of its own, for load balancers that count
+// these.
 func ExampleDialer_disableReuse() {
 	l, err := rdmanet.Listen("rdma", "127.0.0.1:0")
 	if err != nil {
@@ -159,9 +160,8 @@ func ExampleDialer_disableReuse() {
 	// Output: different local ports: 3
 }
 
-// Nothing is logged unless there is a Logger. At info level it tells of each
-// handshake in which a preferred provider was refused, and at warn level of
-// fallbacks.
+// Nothing is logged unless there is a Logger. At info level it is told of each handshake in
+// which a preferred provider was refused, and at warn level of fallbacks.
 func ExampleDialer_logger() {
 	config := rdmanet.ListenConfig{Providers: []string{"shm", "tcp;ofi_rxm"}}
 	l, err := config.Listen(context.Background(), "rdma", "127.0.0.1:0")
@@ -193,7 +193,7 @@ func ExampleDialer_logger() {
 	// [shm: only one side offers it]
 }
 
-// Providers can be chosen for a whole program from outside as well.
+// Providers can also be chosen for a whole program, from outside.
 func Example_environment() {
 	os.Setenv("RDMANET_PROVIDERS", "tcp;ofi_rxm")
 	defer os.Unsetenv("RDMANET_PROVIDERS")

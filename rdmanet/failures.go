@@ -11,24 +11,24 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// failures is what a Transport remembers of what did not work, so that it costs its time
-// once and not with each Dial. The zero value is ready to use.
+// failures is what a Transport remembers of what did not work, so that this costs its time
+// once and not in each Dial. The zero value is ready to use.
 type failures struct {
 	mu    sync.Mutex
 	paths map[pathKey]*failure
-	// foreign has the addresses at which something else than rdmanet listens. Only dials
-	// that would fall back to TCP ask for them.
+	// foreign has the addresses at which something other than rdmanet listens. Only dials
+	// that would fall back to TCP look there.
 	foreign map[nameKey]*failure
 }
 
-// pathKey is where a provider has failed: another address here or there may be another
-// device or another way.
+// pathKey is where a provider has failed: with another address at either end, the device or
+// the route may be another.
 type pathKey struct {
 	provider      string // and domain
 	local, remote netip.Addr
 }
 
-// failure is one that is remembered.
+// failure is a failure that is remembered.
 type failure struct {
 	err   error
 	at    time.Time
@@ -36,15 +36,16 @@ type failure struct {
 }
 
 const (
-	// A fabric that is silent may be back soon, as after a restart of what is on the way;
-	// each failure in a row doubles the time.
+	// A fabric that is silent may be back soon, as after a restart of something on the way.
+	// Each further failure in a row doubles the time.
 	firstSilence = 5 * time.Second
 	firstForeign = 30 * time.Second
 	// maxFailures bounds each of the two tables: names and hosts come from the user.
 	maxFailures = 1024
 )
 
-// note remembers that err came, if it is to be remembered at all.
+// note remembers err for key: for first, or twice as long as the last time, but for most at the
+// longest. It remembers nothing if either of these is not positive.
 func note[K comparable](table *map[K]*failure, key K, err error, first, most time.Duration) {
 	if most <= 0 || first <= 0 {
 		return
@@ -59,7 +60,7 @@ func note[K comparable](table *map[K]*failure, key K, err error, first, most tim
 	(*table)[key] = &failure{err, time.Now(), min(pause, most)}
 }
 
-// recent returns a failure that counts still, nil if there is none.
+// recent returns f if it still counts, and nil otherwise.
 func (f *failure) recent() *failure {
 	if f == nil || time.Since(f.at) >= f.pause {
 		return nil
@@ -72,14 +73,14 @@ func (f *failure) String() string {
 	return fmt.Sprintf("%v (%v ago; tried again in %v)", f.err, ago.Round(time.Second), left.Round(time.Second))
 }
 
-// memory is how long failures are remembered at most.
+// failureMemory returns how long failures are remembered at most.
 func (t *Transport) failureMemory() time.Duration {
 	return orDefault(t.FailureMemory, DefaultFailureMemory)
 }
 
-// pathFailed takes in why a provider was not used: wrong contents are remembered for as
-// long as anything, silence for longer the more often it comes, and the rest not at all,
-// since it costs no time or may pass.
+// pathFailed takes in why a provider was not used. Wrong contents are remembered for the whole
+// failureMemory, silence for longer the more often it occurs, and the rest not at all, since
+// it costs no time or may pass.
 func (t *Transport) pathFailed(key pathKey, err error) {
 	most := t.failureMemory()
 	first := time.Duration(0)
@@ -97,14 +98,14 @@ func (t *Transport) pathFailed(key pathKey, err error) {
 	note(&t.failures.paths, key, err, first, most)
 }
 
-// pathWorks forgets what has failed there.
+// pathWorks forgets the failure of a path.
 func (t *Transport) pathWorks(key pathKey) {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
 	delete(t.failures.paths, key)
 }
 
-// pathFailure says what has failed there lately.
+// pathFailure returns the recent failure of a path, nil if there is none.
 func (t *Transport) pathFailure(key pathKey) *failure {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
@@ -123,8 +124,8 @@ func (t *Transport) isForeign(address nameKey, err error) {
 	}
 }
 
-// knownForeign returns the error of the last handshake at an address, if something else
-// than rdmanet was there lately.
+// knownForeign returns the error of the last handshake at an address, if something other than
+// rdmanet was found there recently.
 func (t *Transport) knownForeign(address nameKey) error {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()

@@ -13,20 +13,19 @@ import (
 type Fallback int
 
 const (
-	// FallbackNone fails.
+	// FallbackNone, the default, makes Dial fail.
 	FallbackNone Fallback = iota
-	// FallbackTCP makes a new, plain TCP connection if the peer does not use
-	// rdmanet, shares no provider, or if the fabric does not come up.
-	// Transport.Stats counts this and ConnInfo.Fallback says why. A peer of
-	// another protocol that says nothing at first is given up on after 3
-	// seconds, in which libfabric has been loaded, and its address remembered:
-	// see Transport.FailureMemory. An rdmanet
-	// listener takes plain TCP only with AcceptTCP: without, it closes the connection,
-	// as the first Read tells.
+	// FallbackTCP makes a new, plain TCP connection if the peer does not use rdmanet or
+	// shares no provider, or if the fabric does not come up. Transport.Stats counts this and
+	// ConnInfo.Fallback says why. A peer of another protocol that says nothing at first is
+	// given up on after 3 seconds, not counting the time to load libfabric, or after half of
+	// the dial's remaining time if that is less. Its address is remembered: see
+	// Transport.FailureMemory. An rdmanet listener takes plain TCP only with AcceptTCP.
+	// Without it, the listener closes the connection, which only the first Read reports.
 	FallbackTCP
 )
 
-// String is the name of the constant.
+// String returns the name of the constant.
 func (f Fallback) String() string {
 	switch f {
 	case FallbackNone:
@@ -37,10 +36,11 @@ func (f Fallback) String() string {
 	return fmt.Sprintf("Fallback(%d)", int(f))
 }
 
-// maxPatience is how long a handshake may take that has an alternative.
+// maxPatience is how long a handshake may take if there is an alternative.
 const maxPatience = 3 * time.Second
 
-// fallbackPatience leaves half of a dial's time to the alternative.
+// fallbackPatience returns how long such a handshake may take: it leaves half of the dial's time
+// to the alternative.
 func fallbackPatience(ctx context.Context) time.Duration {
 	if deadline, ok := ctx.Deadline(); ok {
 		return max(min(maxPatience, time.Until(deadline)/2), time.Millisecond)
@@ -48,8 +48,8 @@ func fallbackPatience(ctx context.Context) time.Duration {
 	return maxPatience
 }
 
-// replaceable reports failures of the fabric, as opposed to those of the network,
-// of the user's settings or of who may talk to whom.
+// replaceable reports whether err is a failure of the fabric, as opposed to one of the network,
+// of the user's settings or of permissions.
 func replaceable(err error) bool {
 	for _, e := range []error{ErrNotRdmanet, ErrNoProvider, ErrProviderUnavailable, ErrUnsupported, ErrVersion, ErrHandshakeTimeout} {
 		if errors.Is(err, e) {
@@ -59,7 +59,7 @@ func replaceable(err error) bool {
 	return false
 }
 
-// fallback makes a plain TCP connection, if that is wanted, after err.
+// fallback makes a plain TCP connection after err, if the Dialer wants that.
 func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	if p.Fallback != FallbackTCP || ctx.Err() != nil || !replaceable(err) {
 		return nil, err
@@ -81,7 +81,7 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	return newTCPConn(p.t, nc, nc, err), nil
 }
 
-// withoutFallback says why there was no fallback, within the same addresses.
+// withoutFallback adds to err why there was no fallback. It keeps the addresses.
 func withoutFallback(err error) error {
 	const why = "no fallback to TCP: it would be without the TLS that TLSConfig asks for (Dialer.AllowInsecureFallback)"
 	var oe *net.OpError

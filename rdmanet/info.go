@@ -10,7 +10,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// ConnInfo says how a Conn gets its bytes across.
+// ConnInfo describes how the bytes of a Conn travel.
 type ConnInfo struct {
 	ID       uint64 // unique in this process
 	Provider string // libfabric's name, "" for plain TCP
@@ -20,31 +20,32 @@ type ConnInfo struct {
 	ProtocolVersion uint32
 	Library         string
 	Fabric, Domain  string
-	// SmallPath and LargePath describe how this side's small and large writes travel, the
-	// latter as far as that is known: see Transport.DisableMappedRings.
+	// SmallPath and LargePath describe, for people, how this side's small and large writes
+	// travel, LargePath as far as that is known: see Transport.DisableMappedRings.
 	SmallPath, LargePath string
-	// Reused: the conn did not need a control connection of its own.
+	// Reused reports whether a dialed conn shares a control connection that another dial made.
+	// It is false for accepted conns.
 	Reused bool
-	// Fallback is why the Dialer used plain TCP; nil if it did not, also where
-	// it was the other side that chose TCP.
+	// Fallback is why the Dialer used plain TCP. It is nil if it did not, and also if the
+	// other side chose TCP.
 	Fallback error
-	// Refused is why providers that either side prefers to this one are not used,
-	// each "provider: reason". What the peer has refused is in its own words, and
-	// missing if it runs an older version.
+	// Refused says why providers that either side prefers to this one are not used, each as
+	// "provider: reason". What the peer has refused is in the peer's words, and is missing if
+	// the peer runs an older version.
 	Refused []string
-	// Version is that of fabricnet's own protocol, the highest that both sides speak, and
-	// Features has the bits of what is optional in it that both have: see framing/SPEC.md.
+	// Version is the version of fabricnet's own protocol, the highest that both sides speak.
+	// Features has the bits of its optional parts that both sides have: see framing/SPEC.md.
 	// They are zero for plain TCP.
 	Version  uint8
 	Features uint64
 	// TLS is what PeerTLS returns, nil without TLS.
 	TLS *tls.ConnectionState
-	// Counters, in bytes, of small and large data. They are zero for plain TCP.
+	// Bytes of small and large data so far. They are zero for plain TCP.
 	SmallSent, SmallReceived uint64
 	LargeSent, LargeReceived uint64
 }
 
-// Info returns a snapshot. It can be called after Close, too.
+// Info returns a snapshot of how the bytes of c travel. It works after Close, too.
 func (c *Conn) Info() ConnInfo {
 	var n engine.Counters
 	if c.fabric != nil {
@@ -53,11 +54,11 @@ func (c *Conn) Info() ConnInfo {
 	return c.info(n)
 }
 
-// PeerTLS is the state of the TLS that TLSConfig has put around the control connection, with the
-// peer's certificates, as they were checked when the two processes met. It reports false
-// if there was none, and for plain TCP. The conn's own bytes do not go through that TLS: it
-// says who the peer is and, for conns that reuse a control connection, who it was. It works after
-// Close, too.
+// PeerTLS returns the state of the TLS that TLSConfig has put around the control connection. It
+// has the peer's certificates, as they were checked when the two processes met. PeerTLS reports
+// false if there was no TLS, and for plain TCP. The conn's own bytes do not go through that TLS:
+// it says who the peer is or, for conns that reuse a control connection, who it was. It works
+// after Close, too.
 func (c *Conn) PeerTLS() (tls.ConnectionState, bool) {
 	if c.fabric == nil || c.link.tls == nil {
 		return tls.ConnectionState{}, false
@@ -82,11 +83,11 @@ func (c *Conn) info(n engine.Counters) ConnInfo {
 	return info
 }
 
-// InfoOf is Conn.Info for code that is given a conn's address only, such as a gRPC
-// server's handlers: a is what the conn's LocalAddr or RemoteAddr returned, also
-// through a *tls.Conn. It works after Close, too. It reports false for all other
-// addresses: those of listeners, in errors, in PeerInfo, and of package net, which
-// conns over plain TCP have. A closed conn is garbage only when its addresses are.
+// InfoOf is Conn.Info for code that is given only a conn's address, such as the handlers of a
+// gRPC server. a is what the conn's LocalAddr or RemoteAddr returned, possibly through a
+// *tls.Conn. It works after Close, too. It reports false for all other addresses: those of
+// listeners, in errors and in PeerInfo, and those of package net, which conns over plain TCP
+// have. A closed conn becomes garbage only when its addresses do.
 func InfoOf(a net.Addr) (ConnInfo, bool) {
 	if a, ok := a.(*Addr); ok && a != nil && a.conn != nil {
 		return a.conn.Info(), true

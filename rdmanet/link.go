@@ -19,35 +19,35 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-// link is one peer process that was met in a handshake: a session, and a peer
-// on an endpoint. Conns are opened over it by the dialling side.
+// link is one peer process that was met in a handshake: a session, and a peer on an endpoint.
+// The dialling side opens conns over it.
 //
-// It has one way to end, whatever ends it:
+// It goes through these states, and ends in the same way whatever ends it:
 //
 //	state        moved there by               what is there
 //	negotiating  Prepare                      a peer; the connection is the handshake's
 //	up           Attached                     the session, too; conns may be opened
 //	ended        end: by Ended (the session   nothing is sent any more; conns have failed,
-//	             is over), Abort, discard,    but what they received is still to be read
+//	             is over), Abort, discard,    but what they received can still be read
 //	             endIdle, quit; or the
 //	             engine: see lost
 //	finished     gone: the last conn is       nothing: the endpoint is given back, memory
-//	             closed; or who ended it      unmapped
+//	             closed; or end's caller      is unmapped
 type link struct {
 	t             *Transport
 	ep            *endpoint
 	peer          *engine.Peer
 	listener      *Listener // nil on the dialling side
-	newcomer      *newcomer // of the listener's admission
+	newcomer      *newcomer // in the listener's admission
 	used          *atomic.Bool
 	path          pathKey
 	local, remote *Addr
 	refused       []string // see ConnInfo; set before any conn is opened
-	version       uint8    // see ConnInfo, as the next two
+	version       uint8    // see ConnInfo, as for the next two
 	features      uint64
 	tls           *tls.ConnectionState // must not be changed
 	logger        *slog.Logger
-	abandoned     sync.Once // the logger was told
+	abandoned     sync.Once // the logger was told that the endpoint was abandoned
 
 	session  atomic.Pointer[bootstrap.Session]
 	settled  chan struct{} // closed when the negotiation has ended
@@ -56,10 +56,10 @@ type link struct {
 	// The dialling side's bookkeeping, guarded by links.mu.
 	key    linkKey
 	reuse  bool   // may carry more than one conn
-	dialed bool   // the negotiation is through
+	dialed bool   // the negotiation has succeeded
 	dead   bool   // not to be used for further conns
 	users  int    // dials that are about to open a conn
-	opens  uint64 // how many have been
+	opens  uint64 // how many of these there have been
 }
 
 var (
@@ -67,7 +67,7 @@ var (
 	_ bootstrap.Handler = (*link)(nil)
 )
 
-// Local, Refused, Connect, Check, Admit, Attached and Abort are for the handshake.
+// The handshake calls Local, Refused, Connect, Check, Admit, Attached and Abort.
 
 func (l *link) Local() framing.Attach { return l.peer.Local() }
 
@@ -80,7 +80,7 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 func (l *link) Check(ctx context.Context) error {
 	err := l.peer.Check(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, bootstrap.ErrSilent) || errors.Is(err, context.Canceled) {
-		l.ep.engine.Avoid() // also where the listener has sent us away in the middle of it, to come again
+		l.ep.engine.Avoid() // also if the listener has sent us away in the middle of it, to come again
 	}
 	return err
 }
@@ -123,7 +123,7 @@ func (l *link) Abort(err error) {
 	close(l.settled)
 }
 
-// Doorbell, Heartbeat and Ended are the session's calls.
+// The session calls Doorbell, Heartbeat and Ended.
 
 func (l *link) Doorbell() { l.peer.Doorbell() }
 
@@ -131,23 +131,23 @@ func (l *link) Heartbeat() { l.peer.Heartbeat(l.features&framing.FeatureHeartbea
 
 func (l *link) Ended(err error) {
 	l.end(err)
-	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // it may have died without
+	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // the peer may have died without a goodbye
 		shmdir.Clean(shmdir.Dir)
 		time.AfterFunc(dyingTime, func() { l.t.spawn(func() { shmdir.Clean(shmdir.Dir) }) })
 	}
 }
 
-// dyingTime is how long a process that dies may take from when its connections end to when it
-// holds nothing locked any more.
+// dyingTime is how long a dying process may take from the end of its connections until it holds
+// no locks any more.
 const dyingTime = 500 * time.Millisecond
 
-// accept, lost and gone are the engine's calls, with the endpoint locked.
+// The engine calls accept, lost and gone, with the endpoint locked.
 
 func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	if l.listener == nil || listener != l.listener.number {
 		return framing.ResetRefused
 	}
-	// The dialer's Open may be faster than its Confirm, which comes another way.
+	// The dialer's Open may be faster than its Confirm, which comes by another path.
 	if err := l.listener.admission.admit(l.newcomer); err != nil {
 		return engine.NoAnswer // the end of the handshake says why
 	}
@@ -161,9 +161,8 @@ func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
 	return code
 }
 
-// lost: the session ends, too, and the peer learns of it. As long as there is
-// none, the connection belongs to the handshake, which may go on to another
-// provider.
+// lost ends the session, too, so that the peer learns of it. While there is no session, the
+// connection belongs to the handshake, which may go on to another provider.
 func (l *link) lost(err error, cut int) {
 	if l.leavesStale(err) {
 		l.ep.engine.Avoid()
@@ -178,14 +177,14 @@ func (l *link) lost(err error, cut int) {
 	})
 }
 
-// leavesStale reports whether the peer was lost without the provider's knowledge, so that
-// what that holds of it stays. When a process dies its connections do, too. The
+// leavesStale reports whether the peer was lost without the provider's knowledge, so that what
+// the provider holds of it stays. (When a process dies, its connections die, too.) The
 // listening side need not care: the next dial comes from another endpoint.
 func (l *link) leavesStale(err error) bool {
 	switch {
 	case l.listener != nil || l.session.Load() == nil:
 		return false
-	case errors.Is(err, bootstrap.ErrGoodbye): // it may have lost us
+	case errors.Is(err, bootstrap.ErrGoodbye): // the peer may have lost us
 		conns, _ := l.peer.Idle()
 		return conns > 0
 	}
@@ -195,8 +194,8 @@ func (l *link) leavesStale(err error) bool {
 
 func (l *link) gone() { l.t.spawn(l.finish) }
 
-// finish gives everything back. The endpoint comes first: it uses the page that
-// the session unmaps.
+// finish gives everything back. The endpoint comes first, since it uses the page that the
+// session unmaps.
 func (l *link) finish() {
 	l.finished.Do(func() {
 		<-l.settled // nothing may use the endpoint any more
@@ -217,11 +216,11 @@ func (l *link) finish() {
 	})
 }
 
-// quit begins to end a link of a Transport that is being closed. It posts nothing any more
-// once the peer is told goodbye, at which that withdraws its memory; and the peer is told
+// quit begins to end a link of a Transport that is being closed. Nothing more is posted once
+// the peer is told goodbye, since the peer then withdraws its memory. And the peer is told
 // before the endpoint is closed.
 func (l *link) quit() {
-	if l.ep.own { // shared memory tells of nothing that is withdrawn
+	if l.ep.own { // over shared memory, nobody notices what is withdrawn
 		return
 	}
 	<-l.settled
@@ -231,9 +230,9 @@ func (l *link) quit() {
 	}
 }
 
-// retire ends a dialed link if it has no conns and none is about to be opened:
-// at once if it is not to be used again, else if that has been so for idle. It
-// reports whether it did.
+// retire ends a dialed link that has no conns, if none is about to be opened: at once if the
+// link is not to be used again, otherwise if it has had none for idle. It reports whether it
+// did.
 func (l *link) retire(idle time.Duration) bool {
 	ls := &l.t.links
 	ls.mu.Lock()
@@ -260,8 +259,8 @@ func (l *link) retire(idle time.Duration) bool {
 	return !skip
 }
 
-// letGo ends an accepted link that has been without conns for some time. It reports
-// whether it did. A dial that this crosses meets its peer anew: see plan.open.
+// letGo ends an accepted link that has been without conns for leastIdle. It reports whether it
+// did. A dial that crosses with this shakes hands with its peer anew: see plan.openOnce.
 func (l *link) letGo() bool {
 	conns, since := l.peer.Idle()
 	return conns == 0 && time.Since(since) >= leastIdle && l.endIdle()
@@ -276,7 +275,7 @@ func (l *link) endIdle() bool {
 	return true
 }
 
-// discard ends a link in good order.
+// discard ends a link in good order, with a goodbye.
 func (l *link) discard() {
 	l.end(bootstrap.ErrGoodbye)
 	l.finish()
@@ -288,8 +287,7 @@ func (l *link) end(reason error) {
 	l.peer.Lost(reason)
 }
 
-// meets reports whether a link that is alive leads to the same listener as
-// another.
+// meets reports whether l is alive and leads to the same listener as other.
 func (l *link) meets(other *link) bool {
 	l.t.links.mu.Lock()
 	dead := l.dead
@@ -298,7 +296,7 @@ func (l *link) meets(other *link) bool {
 	return !dead && a.Process == b.Process && a.Listener == b.Listener
 }
 
-// unused is called when a conn of the link was closed, or not opened.
+// unused is called when a conn of the link was closed, or could not be opened.
 func (l *link) unused() {
 	l.t.links.mu.Lock()
 	over := l.dialed && (l.dead || !l.reuse)
@@ -308,8 +306,8 @@ func (l *link) unused() {
 	}
 }
 
-// open opens a conn to the listener that was met in the handshake. Where that has not let
-// this side in after all, it says why.
+// open opens a conn to the listener that was met in the handshake. If the listener has not let
+// this side in after all, the error says why.
 func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
 	s := l.session.Load()
 	c, err := l.peer.Open(ctx, s.Remote().Listener)

@@ -8,8 +8,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 )
 
-// links is a Transport's links of both sides, and what finds those that dials can use: see
-// reuse.go. All methods may be called concurrently, but those whose names end in Locked.
+// links holds a Transport's links, dialed and accepted, and finds those that dials can use: see
+// reuse.go. All methods may be called concurrently, except those whose names end in Locked.
 type links struct {
 	t *Transport
 
@@ -20,9 +20,9 @@ type links struct {
 	all     map[*link]struct{} // until finish
 	cache   map[linkKey]*link
 	flights map[flightKey]*flight
-	names   map[nameKey]name // resolved lately
+	names   map[nameKey]name // resolved recently
 	janitor *time.Timer      // nil while there is no dialed link
-	ended   bool             // and when there is to be none any more
+	ended   bool             // there is to be no janitor any more
 }
 
 func (ls *links) init(t *Transport) {
@@ -37,7 +37,7 @@ func (ls *links) add(l *link) {
 	ls.all[l] = struct{}{}
 }
 
-// list is all links.
+// list returns all links.
 func (ls *links) list() []*link {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -73,13 +73,13 @@ func (ls *links) forget(l *link, wire bootstrap.Stats) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.all, l)
-	ls.t.counters.keepWire(wire) // under mu: count counts it once
+	ls.t.counters.keepWire(wire) // under mu, so that count counts it once
 }
 
 // count completes a TransportStats.
 func (ls *links) count(out *TransportStats) {
 	ls.mu.Lock()
-	wire, all := ls.t.counters.wire(), keys(ls.all) // what is in neither yet is in the other
+	wire, all := ls.t.counters.wire(), keys(ls.all) // what is not in one of them is in the other
 	ls.mu.Unlock()
 	out.Peers = len(all)
 	for _, l := range all {
@@ -99,8 +99,8 @@ func (ls *links) unuse(l *link) {
 	l.users--
 }
 
-// admitLocked makes a link one of those that dials use. A zero key keeps it out
-// of the cache.
+// admitLocked makes a link one of those that dials use. It keeps the link out of the cache
+// unless reuse is set.
 func (ls *links) admitLocked(l *link, key linkKey, reuse bool, users int) {
 	l.key, l.reuse, l.dialed = key, reuse, true
 	l.users += users
@@ -113,7 +113,7 @@ func (ls *links) admitLocked(l *link, key linkKey, reuse bool, users int) {
 	}
 }
 
-// cleaning is how often idle peers are looked for. Where they are kept for ever, there
+// cleaning returns how often idle peers are looked for. Even if they are kept for ever, there
 // are still those that take no more conns.
 func (ls *links) cleaning() time.Duration {
 	if ls.t.IdlePeerTimeout < 0 {
@@ -127,7 +127,7 @@ func (ls *links) clean() {
 	ls.sweep(ls.t.idleTimeout())
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	left := false // looked for when no link can be admitted unseen
+	left := false // looked for with mu held, so that no link is admitted unseen
 	for l := range ls.all {
 		left = left || l.dialed
 	}
@@ -145,9 +145,9 @@ func (ls *links) sweep(idle time.Duration) {
 	}
 }
 
-// makeRoom closes that one of the matching peers which has been without conns for longest,
-// since somebody needs what it takes: one that was dialed, or else one that was accepted.
-// It reports false if there is none that may be closed.
+// makeRoom closes the one of the matching peers that has been without conns for longest, since
+// somebody needs what it takes: one that was dialed, or else one that was accepted. It reports
+// false if there is none that may be closed.
 func (ls *links) makeRoom(match func(*link) bool) bool {
 	dialed := func(l *link) bool { return l.dialed && match(l) }
 	accepted := func(l *link) bool { return l.listener != nil && match(l) }
@@ -155,8 +155,8 @@ func (ls *links) makeRoom(match func(*link) bool) bool {
 		ls.endIdle(accepted, (*link).letGo)
 }
 
-// endIdle calls end for the matching peers, those first that have been without conns for
-// longest, until it has ended one.
+// endIdle calls end for the matching peers until that has ended one. Those that have been
+// without conns for longest come first.
 func (ls *links) endIdle(match, end func(*link) bool) bool {
 	ls.mu.Lock()
 	list := slices.DeleteFunc(keys(ls.all), func(l *link) bool { return l.dead || !match(l) })

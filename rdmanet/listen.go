@@ -19,7 +19,7 @@ const (
 	DefaultBacklog = 128
 	// DefaultMaxPeers is how many peer processes a listener has at most.
 	DefaultMaxPeers = 8192
-	// DefaultMaxPeersPerHost is how many of them are from one host.
+	// DefaultMaxPeersPerHost is how many of them may be from one host.
 	DefaultMaxPeersPerHost = 512
 	// DefaultHandshakeTimeout bounds each handshake.
 	DefaultHandshakeTimeout = 10 * time.Second
@@ -27,80 +27,85 @@ const (
 
 // PeerInfo is what a listener knows of a peer that asks to be let in.
 type PeerInfo struct {
+	// LocalAddr and RemoteAddr are those of the control connection, of type *Addr.
 	LocalAddr, RemoteAddr net.Addr
 	// TLS is nil without TLSConfig. It has the peer's certificates if TLSConfig.ClientAuth
-	// asks for them, and they are verified if it says so: then VerifiedChains is not empty.
+	// asks for them. They are verified if ClientAuth says so: then VerifiedChains is not empty.
 	TLS *tls.ConnectionState
 }
 
-// ListenConfig has the options of Listen. The zero value is ready to use; values that
-// make no sense are an ErrConfig. It must not be changed while Listen runs.
+// ListenConfig holds the options of Listen. The zero value is ready to use. Invalid values
+// make Listen fail with ErrConfig. It must not be changed while Listen runs.
 type ListenConfig struct {
-	// KeepAliveConfig is for the TCP connections. The control connection has its own,
-	// shorter than DeadAfter, unless this one says Enable.
+	// KeepAliveConfig is for the TCP connections. Unless its Enable is set, control
+	// connections have keep-alive settings of their own, shorter than DeadAfter.
 	KeepAliveConfig net.KeepAliveConfig
 	// Backlog is how many conns may wait for Accept, up to 1<<20; further ones are
 	// refused. 0 means DefaultBacklog.
 	Backlog int
-	// Providers lists the libfabric providers to use, in order of preference,
-	// and may name domains: see Dialer.Providers. Empty means what the
-	// environment variable RDMANET_PROVIDERS says, else "auto".
+	// Providers lists the libfabric providers to use, in order of preference, and may name
+	// domains: see Dialer.Providers. An empty list means the environment variable
+	// RDMANET_PROVIDERS, or "auto" if that is not set.
 	Providers []string
-	// AcceptTCP also accepts clients that speak plain TCP on the same port.
-	// They are told apart by the first bytes that they send, and accepted when
-	// these have come: it is for protocols in which clients speak first, such
-	// as HTTP, gRPC and whatever runs over TLS. A plain client that waits for the server
-	// to speak, as in SMTP, FTP or MySQL, is never accepted: its connection is closed after
-	// HandshakeTimeout, which counts as a handshake failure by "timeout", and holds up no
-	// others meanwhile. The same befalls a Dialer that falls back to TCP and then waits.
-	// Servers of such protocols take two listeners: this one without AcceptTCP, as over a
-	// fabric either side may speak first, and a plain net.Listener on another port.
-	// Accepted plain clients have no HandshakeTimeout any more. TLSConfig and Authorize are
-	// not applied to plain clients, and nothing bounds their number.
+	// AcceptTCP also accepts clients that speak plain TCP, on the same port. They are told
+	// apart by the first bytes that they send, and accepted when these have come: it is for
+	// protocols in which clients speak first, such as HTTP, gRPC and whatever runs over TLS.
+	// A plain client that waits for the server to speak, as in SMTP, FTP or MySQL, is never
+	// accepted. Its connection is closed after HandshakeTimeout, which counts as a handshake
+	// failure by "timeout"; meanwhile it holds up no others. The same happens to a Dialer
+	// that falls back to TCP and then waits. Servers of such protocols need two listeners:
+	// this one without AcceptTCP, since over a fabric either side may speak first, and a
+	// plain net.Listener on another port. HandshakeTimeout no longer applies to a plain
+	// client that has been accepted. TLSConfig and Authorize are not applied to plain
+	// clients, and nothing bounds their number.
 	AcceptTCP bool
-	// Control is called with the TCP socket before it is bound, as in net.ListenConfig.
+	// Control, unless it is nil, is called with the TCP socket before that is bound, as in
+	// net.ListenConfig.
 	Control func(network, address string, c syscall.RawConn) error
-	// TLSConfig protects the control connection: dialers without TLS are refused. The
-	// bytes on the fabric are not encrypted. Listen copies it, as net/http does: keys for
-	// session tickets are changed through GetConfigForClient. NextProtos, there as well, is
-	// replaced by "fabricnet/1": clients that speak other protocols only are refused.
+	// TLSConfig protects the control connection: dialers without TLS are refused. nil means
+	// no TLS. The bytes on the fabric are not encrypted. Listen copies TLSConfig, as net/http
+	// does: change the keys for session tickets through GetConfigForClient. NextProtos is
+	// replaced by "fabricnet/1", also in what GetConfigForClient returns: clients that speak
+	// only other protocols are refused.
 	TLSConfig *tls.Config
-	// Authorize is asked for each peer process, after TLS. The text of its error is sent to
-	// the peer, whose Dial fails with an ErrUnauthorized whatever that error wraps; a panic
-	// ends the process. It is called by up to 64 goroutines at once. The context ends
-	// after HandshakeTimeout and with Listener.Close and Transport.Close, at which the
-	// handshake is over, whatever Authorize returns and even if it does not; Close does
-	// not wait for it. Calls that do not return keep others waiting once there are 64.
+	// Authorize, unless it is nil, is called for each peer process, after TLS. An error refuses
+	// the peer: its text is sent to the peer, whose Dial fails with ErrUnauthorized, whatever
+	// the error wraps. A panic ends the process. Up to 64 goroutines call Authorize at once.
+	// The context ends after HandshakeTimeout and with Listener.Close and Transport.Close.
+	// Then the handshake is over, whatever Authorize returns and even if it does not return.
+	// Close does not wait for it. Calls that do not return keep others waiting once there
+	// are 64.
 	Authorize func(ctx context.Context, peer PeerInfo) error
-	// HandshakeTimeout bounds each handshake, at least a millisecond, 0 for
+	// HandshakeTimeout bounds each handshake. It is at least a millisecond; 0 means
 	// DefaultHandshakeTimeout. A handshake over shared memory takes some 2 milliseconds, or
 	// 10 if an endpoint has to be opened.
 	HandshakeTimeout time.Duration
-	// MaxPeers bounds how many peer processes the listener has at a time, whatever the
-	// number of their conns, up to 1<<20, 0 for DefaultMaxPeers. MaxPeersPerHost bounds those
-	// with one IPv4 address, or in one /64 of IPv6; 0 means DefaultMaxPeersPerHost. To make
-	// room the listener lets a peer go that has had no conns for a second or longer, which
-	// connects anew when it dials again. If there is none, the dialer gets ErrTooManyPeers.
+	// MaxPeers bounds how many peer processes the listener has at a time, whatever the number
+	// of their conns. It is at most 1<<20; 0 means DefaultMaxPeers. MaxPeersPerHost bounds
+	// those with one IPv4 address, or in one /64 of IPv6; 0 means DefaultMaxPeersPerHost. To
+	// make room, the listener lets go of a peer that has had no conns for a second or longer;
+	// that peer connects anew when it dials again. If there is none, the dialer gets
+	// ErrTooManyPeers.
 	MaxPeers, MaxPeersPerHost int
-	// Transport is shared with other listeners and dialers; nil means
+	// Transport holds what is shared with other listeners and dialers; nil means
 	// DefaultTransport.
 	Transport *Transport
-	// Logger is told of failed handshakes and of conns that are refused, each at most
-	// once in ten seconds above debug level, and of the rest as Dialer.Logger is.
-	// Nil is silent.
+	// Logger gets events for failed handshakes and for conns that are refused, for each reason
+	// at most once in ten seconds above debug level. It gets other events as Dialer.Logger
+	// does. nil means no logging.
 	Logger *slog.Logger
 }
 
-// Listen listens on a TCP address for peers that use rdmanet. network is "rdma",
-// "rdma4" or "rdma6", or "tcp", "tcp4" or "tcp6" with the same meaning. It
-// returns a *Listener.
+// Listen listens on a TCP address for peers that use rdmanet. network is "rdma", "rdma4" or
+// "rdma6"; "tcp", "tcp4" and "tcp6" mean the same. The net.Listener is a *Listener. The error
+// is a *net.OpError, in which errors.Is finds the variables of this package.
 func Listen(network, address string) (net.Listener, error) {
 	return new(ListenConfig).Listen(context.Background(), network, address)
 }
 
-// Listen is the function of that name with the options of lc. The context ends
-// the attempt to listen, not the Listener. It fails if none of the providers is
-// available, unless AcceptTCP is set.
+// Listen is like the function Listen, with the options of lc. The context ends the attempt to
+// listen, not the Listener. Listen fails if none of the providers is available, unless
+// AcceptTCP is set.
 func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (net.Listener, error) {
 	tcp, err := tcpNetwork(network)
 	if err != nil {
@@ -118,15 +123,16 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	return lc.start(ctx, t, ln, zoneOf(address))
 }
 
-// ListenOn is Listen on a TCP listener that is there already, such as one that systemd or
-// a parent process has handed down (net.FileListener). It owns ln from then on, and closes
-// it if it fails. ln is a *net.TCPListener, or a listener around one: then its Addr must be
-// a *net.TCPAddr, and so must be both addresses of each conn that it accepts, or that is
-// closed and counts as a failed handshake, as is a *tls.Conn: its conns must carry the bytes
-// as they are, and TLS has its place in TLSConfig. Where AcceptTCP is set, ln must be a
-// *net.TCPListener. What is found wrong with ln is an ErrConfig; that it is closed, Accept
-// finds. Control is not called, KeepAliveConfig is not for plain TCP clients, and a deadline
-// that ln has is taken away.
+// ListenOn is Listen on an existing TCP listener, such as one that systemd or a parent process
+// has handed down (net.FileListener). It owns ln from then on, and closes ln if it fails. The
+// error is ErrConfig if something is wrong with ln; that ln is closed is found by Accept only.
+//
+// ln is a *net.TCPListener, or a listener around one. The Addr of such a listener must be a
+// *net.TCPAddr, and so must both addresses of each conn that it accepts; other conns are closed
+// and count as failed handshakes. So are conns of type *tls.Conn: conns must carry the bytes as
+// they are, and TLS has its place in TLSConfig. If AcceptTCP is set, ln must be a
+// *net.TCPListener. Control is not called, KeepAliveConfig does not apply to plain TCP clients,
+// and a deadline that ln has is removed.
 func (lc *ListenConfig) ListenOn(ln net.Listener) (net.Listener, error) {
 	t := transportOr(lc.Transport)
 	err := lc.validate(t)
@@ -145,7 +151,7 @@ func (lc *ListenConfig) ListenOn(ln net.Listener) (net.Listener, error) {
 	return lc.start(context.Background(), t, ln, "")
 }
 
-// adoptable finds what is wrong with a listener that somebody else has made.
+// adoptable returns what is wrong with a listener that somebody else has made.
 func (lc *ListenConfig) adoptable(ln net.Listener) error {
 	const field = "ListenConfig.ListenOn"
 	tcp, ok := ln.(*net.TCPListener)
@@ -161,8 +167,8 @@ func (lc *ListenConfig) adoptable(ln net.Listener) error {
 	return nil
 }
 
-// overTCP makes sure that a connection which somebody else has accepted has addresses, and
-// no TLS of which nobody here knows.
+// overTCP makes sure that a connection that somebody else has accepted has TCP addresses, and
+// no TLS that nobody here knows of.
 func overTCP(nc net.Conn) error {
 	if _, ok := nc.(*tls.Conn); ok {
 		return errors.New("ListenOn was given a listener that does TLS itself: set ListenConfig.TLSConfig instead")
@@ -181,7 +187,7 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 	l.cfg.TLSConfig = bootstrap.ServerTLS(lc.TLSConfig)
 	l.addr.ap = inZone(l.addr.ap, zone)
 	offers, _, err := t.offers(localIP(l.addr), lc.Providers)
-	var unusable error // why plain TCP is all that can be served
+	var unusable error // why only plain TCP can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		unusable, err = err, nil
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 )
 
-// Listener accepts conns. All methods may be called concurrently.
+// Listener accepts conns. It implements net.Listener. All methods may be called concurrently.
 type Listener struct {
 	t      *Transport
 	cfg    ListenConfig
@@ -40,8 +40,8 @@ type Listener struct {
 
 var _ net.Listener = (*Listener)(nil)
 
-// alarm is a deadline: its context ends when it has passed, or when another
-// deadline takes its place.
+// alarm is a deadline: its context ends when the deadline has passed, or when another one
+// takes its place.
 type alarm struct {
 	context.Context
 	cancel context.CancelFunc
@@ -68,13 +68,13 @@ func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 	return l
 }
 
-// Addr is the address of the control connections, a *Addr.
+// Addr returns the address on which the Listener listens, a *Addr.
 func (l *Listener) Addr() net.Addr { return l.addr }
 
-// Accept waits for the next conn and returns it, a *Conn. It fails with
-// net.ErrClosed after Close, and with os.ErrDeadlineExceeded after SetDeadline's
-// time. Failed handshakes do not surface here: Transport.Stats counts them,
-// ListenConfig.Logger tells of them.
+// Accept waits for the next conn and returns it, a *Conn. It fails with net.ErrClosed after
+// Close, and with os.ErrDeadlineExceeded after the deadline that SetDeadline has set. Failed
+// handshakes do not surface here: Transport.Stats counts them, and ListenConfig.Logger is
+// told of them.
 func (l *Listener) Accept() (net.Conn, error) {
 	defer trace.StartRegion(l.ctx, "rdmanet.Accept").End()
 	c, err := l.accept()
@@ -87,7 +87,7 @@ func (l *Listener) Accept() (net.Conn, error) {
 func (l *Listener) accept() (*Conn, error) {
 	for {
 		a := l.deadline.Load()
-		switch { // before what is waiting, as in TCP
+		switch { // even if conns are waiting, as in TCP
 		case l.ctx.Err() != nil:
 			return nil, net.ErrClosed
 		case errors.Is(a.Err(), context.DeadlineExceeded):
@@ -102,8 +102,7 @@ func (l *Listener) accept() (*Conn, error) {
 	}
 }
 
-// SetDeadline sets the deadline of pending and later calls of Accept; a zero
-// time is none.
+// SetDeadline sets the deadline of pending and later calls of Accept; the zero time means none.
 func (l *Listener) SetDeadline(t time.Time) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,13 +113,13 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Close stops listening, ends the handshakes under way and resets the conns that
-// were not accepted. Accepted conns live on.
+// Close stops listening, ends the handshakes under way and resets the conns that were not
+// accepted. Accepted conns live on. Further calls fail with net.ErrClosed.
 func (l *Listener) Close() error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
-		<-l.shut // from here on dials are refused, whichever call it is
+		<-l.shut // when Close returns, dials are refused, whichever call it is
 		return opError("close", nil, l.addr, net.ErrClosed)
 	}
 	l.closed = true
@@ -147,7 +146,7 @@ func (l *Listener) Close() error {
 	return opError("close", nil, l.addr, err)
 }
 
-// queue puts a conn into the backlog, or says why not.
+// queue puts a conn into the backlog, or returns why not.
 func (l *Listener) queue(c *Conn) (code framing.ResetCode, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,7 +161,7 @@ func (l *Listener) queue(c *Conn) (code framing.ResetCode, reason string) {
 	}
 }
 
-// serve takes TCP connections to their handshakes.
+// serve accepts TCP connections and starts their handshakes.
 func (l *Listener) serve() {
 	defer l.cancel() // for Accept, if somebody else has closed tcp
 	for {
@@ -203,7 +202,7 @@ func (l *Listener) receive(nc net.Conn) bool {
 	return true
 }
 
-// makeRoom lets a peer go that is idle, if there may be no other beside n.
+// makeRoom lets idle peers go until n may become a peer.
 func (l *Listener) makeRoom(n *newcomer) error {
 	for {
 		instead, err := l.admission.full(n)
@@ -218,11 +217,11 @@ func (l *Listener) makeRoom(n *newcomer) error {
 	}
 }
 
-// acceptRetry is how long to wait after the system had, for example, no file
-// descriptor for a connection. The oldest handshake gives its own back meanwhile.
+// acceptRetry is how long to wait after the system had, for example, no file descriptor for a
+// connection. Meanwhile the oldest handshake gives its own back.
 const acceptRetry = 20 * time.Millisecond
 
-// pause reports whether to go on after a failed accept.
+// pause pauses after a failed accept, and reports whether to go on.
 func (l *Listener) pause(err error) bool {
 	if l.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
@@ -249,8 +248,8 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		return
 	}
 	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l, logger: l.cfg.Logger, newcomer: n}
-	// A conn may be accepted before the end of its peer's handshake, which
-	// Close must then leave alone.
+	// A conn may be accepted before its peer's handshake has ended. Close must then leave the
+	// handshake alone.
 	stop := context.AfterFunc(l.ctx, func() {
 		if !b.used.Load() {
 			cancel(bootstrap.ErrClosing)
@@ -276,8 +275,8 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 	s.Start(peer)
 }
 
-// sniff takes plain TCP clients to the backlog. It returns no connection if
-// there is none any more.
+// sniff puts plain TCP clients into the backlog. It returns no connection if there is none any
+// more.
 func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, plain bool) {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	deadline, _ := ctx.Deadline()
@@ -285,7 +284,7 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 	switch {
 	case !stop():
 		err = context.Cause(ctx) // whatever Sniff says of a closed connection
-	case errors.Is(err, os.ErrDeadlineExceeded): // faster than ctx, whose deadline it is
+	case errors.Is(err, os.ErrDeadlineExceeded): // the deadline is that of ctx, which is just slower
 		err = ErrHandshakeTimeout
 	}
 	if err != nil {
@@ -308,14 +307,14 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 
 func (l *Listener) connAddr(a net.Addr) *Addr { return newAddr(networkName, a) }
 
-// refuse counts and tells of a conn that was refused. It must not block.
+// refuse counts a refused conn and tells the logger. It must not block.
 func (l *Listener) refuse(peer *Addr, reason string) {
 	l.t.counters.refused.Add(1)
 	if l.cfg.Logger == nil {
 		return
 	}
 	level, missed := l.events.level(slog.LevelWarn, reason)
-	if level != slog.LevelWarn { // one of many, and they may be strangers' doing
+	if level != slog.LevelWarn { // one of many, which strangers may have caused
 		return
 	}
 	event := eventRefused
@@ -342,7 +341,7 @@ func (l *Listener) take(c *Conn) framing.ResetCode {
 	return 0
 }
 
-// failed counts and tells of a handshake that came to nothing.
+// failed counts a handshake that came to nothing and tells the logger.
 func (l *Listener) failed(nc net.Conn, err error) {
 	if l.ctx.Err() != nil {
 		return // because of Close

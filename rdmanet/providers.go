@@ -14,16 +14,16 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// automatic lists the providers that are used without being named, best first: what
-// reaches this host's memory, and RDMA hardware.
+// automatic lists the providers that are used without being named, best first: shared memory
+// within this host, and RDMA hardware.
 var automatic = []string{"shm", "cxi", "efa", "verbs;ofi_rxm"}
 
-// suggested lists those that have to be asked for, and that are worth it. The software
-// ones, which come last, open a port of libfabric's own that authenticates nobody
-// (docs/security.md), and plain TCP is faster; the hardware has not been tried yet.
+// suggested lists those that have to be named, and that are worth it. The software ones, which
+// come last, open a port of libfabric's own that authenticates nobody (docs/security.md), and
+// plain TCP is faster. The hardware ones have not been tried yet.
 var suggested = []string{"psm3", "opx", "efa-direct", "tcp", "net", "tcp;ofi_rxm", "udp;ofi_rxd"}
 
-// named lists all that have to be asked for.
+// named lists all that have to be named.
 var named = slices.Concat(suggested, []string{"sockets", "net;ofi_rxm", "psm2", "verbs;ofi_rxd", "gni", "bgq", "ucx", "lnx"})
 
 // auto is an entry of a list of providers that stands for all of automatic.
@@ -32,10 +32,10 @@ const auto = "auto"
 // wish is an entry of a list of providers.
 type wish struct {
 	name string // a provider, or one and a domain
-	auto bool   // nobody has named it: it need not be there
+	auto bool   // it comes from auto: it need not be there
 }
 
-// wishes reads a list of providers, or what takes its place.
+// wishes reads a list of providers, or what takes its place if it is empty.
 func (t *Transport) wishes(list []string) (wishes []wish) {
 	if len(list) == 0 {
 		list = strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
@@ -62,13 +62,13 @@ func (t *Transport) automatic() []string {
 	return automatic
 }
 
-// hasAuto reports that a list leaves some of the choice to us.
+// hasAuto reports whether a list leaves some of the choice to us.
 func hasAuto(wishes []wish) bool {
 	return slices.ContainsFunc(wishes, func(w wish) bool { return w.auto })
 }
 
-// providersAge is how long a list of providers is good for: asking libfabric
-// takes milliseconds, and devices come and go.
+// providersAge is how long a list of providers may be used: asking libfabric takes
+// milliseconds, but devices come and go.
 const providersAge = 10 * time.Second
 
 type providerList struct {
@@ -76,7 +76,7 @@ type providerList struct {
 	infos []fabric.ProviderInfo
 }
 
-// kept lists what was lately found for a local address.
+// kept returns what was recently found for a local address.
 func (t *Transport) kept(src netip.Addr) (infos []fabric.ProviderInfo, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -84,7 +84,7 @@ func (t *Transport) kept(src netip.Addr) (infos []fabric.ProviderInfo, ok bool) 
 	return list.infos, ok && time.Since(list.at) < providersAge
 }
 
-// available lists what this machine offers for a local address.
+// available asks libfabric what this machine offers for a local address.
 func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	infos, err := t.fabric.Providers(src)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
@@ -92,7 +92,7 @@ func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(t.providers) > 64 { // clients of servers with many addresses
+	if len(t.providers) > 64 { // there may be many local addresses
 		clear(t.providers)
 	}
 	t.providers[src] = providerList{time.Now(), infos}
@@ -105,10 +105,10 @@ type offer struct {
 	domain string // if the user has named it
 }
 
-// offers lists the providers to negotiate over, in order of preference, and names the
-// others that are here, for whoever has to say what could be done. An old list of what
-// is here serves as long as there is something to offer: a device that has come up
-// since can be used at once.
+// offers lists the providers to negotiate over, in order of preference. left names the others
+// that are here, for errors that say what could be done. An old list of what is here serves
+// only if it has something to offer, so that a device that has come up since can be used at
+// once.
 func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left []string, err error) {
 	wishes := t.wishes(list)
 	if infos, ok := t.kept(src); ok {
@@ -128,7 +128,7 @@ func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left 
 	case len(missing) > 0 && !hasAuto(wishes):
 		return nil, left, t.missing(src, missing[0], infos)
 	}
-	const shm = "shm" // the one that is missing for reasons which can be mended
+	const shm = "shm" // the one whose absence has reasons that can be mended
 	if slices.ContainsFunc(wishes, func(w wish) bool { return w.name == shm }) {
 		if reason := t.absent(src, shm); reason != "" {
 			left = append([]string{shm + ": " + reason}, left...)
@@ -137,7 +137,7 @@ func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left 
 	return nil, left, nothing(err, wishes, left)
 }
 
-// nothing is the error of a side that has no provider to offer.
+// nothing returns the error of a side that has no provider to offer.
 func nothing(err error, wishes []wish, unoffered []string) error {
 	if err == nil {
 		err = fabric.ErrNoProvider
@@ -164,7 +164,8 @@ func unoffered(infos []fabric.ProviderInfo, chosen []offer) (list []string) {
 	return list
 }
 
-// withinHost tells the providers that reach no other host, of those lately found.
+// withinHost returns a function that reports whether a provider that was recently found reaches
+// no other host.
 func (t *Transport) withinHost(src netip.Addr) func(name string) bool {
 	infos, _ := t.kept(src)
 	return func(name string) bool {
@@ -172,8 +173,8 @@ func (t *Transport) withinHost(src netip.Addr) func(name string) bool {
 	}
 }
 
-// choose filters and orders what is available: each provider once, in the first
-// wanted domain that is there. Named providers and domains that are not are missing.
+// choose filters and orders what is available: each provider once, in the first wanted domain
+// that is there. missing has the named providers and domains that are not there.
 func choose(infos []fabric.ProviderInfo, wishes []wish) (chosen []offer, missing []string) {
 	for _, w := range wishes {
 		provider, domain := fabric.Split(w.name)
@@ -190,14 +191,14 @@ func choose(infos []fabric.ProviderInfo, wishes []wish) (chosen []offer, missing
 	return chosen, missing
 }
 
-// known tells providers from misspelt names.
+// known reports whether a provider's name is known, rather than misspelt.
 func known(provider string, infos []fabric.ProviderInfo) bool {
 	return provider == auto || slices.Contains(automatic, provider) || slices.Contains(named, provider) ||
 		slices.ContainsFunc(infos, func(p fabric.ProviderInfo) bool { return p.Name == provider })
 }
 
-// missing says why a provider, or a domain of it, is not there. Only the attempt to
-// open it tells, for example, that /dev/shm is too small.
+// missing returns why a provider, or a domain of it, is not there. Only the attempt to open it
+// shows, for example, that /dev/shm is too small.
 func (t *Transport) missing(src netip.Addr, name string, infos []fabric.ProviderInfo) error {
 	ep, err := t.fabric.Open(name, src)
 	if err == nil {
@@ -209,7 +210,7 @@ func (t *Transport) missing(src netip.Addr, name string, infos []fabric.Provider
 	return fmt.Errorf("%w; this machine offers %s", err, names(infos))
 }
 
-// absent says why a provider that is not listed cannot be used, "" if it can.
+// absent returns why a provider that is not listed cannot be used, "" if it can.
 func (t *Transport) absent(src netip.Addr, name string) string {
 	ep, err := t.fabric.Open(name, src)
 	if err == nil { // it has come meanwhile
@@ -235,9 +236,9 @@ func names(infos []fabric.ProviderInfo) string {
 	return strings.Join(list, ", ")
 }
 
-// hostID is equal for processes on one host, and zero where nothing tells.
-// Containers on one host share the boot id; whether they share memory, and may use
-// it, is found out with the page of the handshake.
+// hostID returns an ID that is equal for all processes on one host, and zero if nothing
+// identifies the host. Containers on one host share the boot id; whether they share memory, and
+// may use it, is found out with the page of the handshake.
 func hostID() (id [16]byte) {
 	for _, file := range []string{"/proc/sys/kernel/random/boot_id", "/etc/machine-id"} {
 		if b, err := os.ReadFile(file); err == nil && len(b) > 0 {

@@ -11,10 +11,10 @@ import (
 )
 
 // nameAge is how long after a name was resolved dials by it find their peers in the cache.
-// It is resolved again then, as it may have moved.
+// After that it is resolved again, as it may have moved.
 const nameAge = 30 * time.Second
 
-// maxNames bounds what is remembered of them: names come from the user.
+// maxNames bounds how many names are remembered: they come from the user.
 const maxNames = 1024
 
 // nameKey is what was dialed.
@@ -23,13 +23,14 @@ type nameKey struct {
 	owner            *Dialer // see dialKey
 }
 
-// name is what has become of one.
+// name is what a dialed name was resolved to, and when.
 type name struct {
 	at    time.Time
 	addrs []netip.AddrPort
 }
 
-// recentLocked takes over the addresses of the dialed name, if it was resolved lately.
+// recentLocked takes the addresses of the dialed name from the cache, if it was resolved
+// recently.
 func (p *plan) recentLocked() bool {
 	n, ok := p.t.links.names[p.name]
 	if !ok || time.Since(n.at) >= nameAge {
@@ -58,7 +59,8 @@ func (p *plan) resolve(ctx context.Context) (err error) {
 	return nil
 }
 
-// lookup resolves the dialed name. It leaves out what the network or LocalAddr rules out.
+// lookup resolves the dialed name. It leaves out addresses that the network or LocalAddr rules
+// out.
 func (p *plan) lookup(ctx context.Context) (list []netip.AddrPort, err error) {
 	r := p.Resolver
 	if r == nil {
@@ -88,8 +90,8 @@ func (p *plan) lookup(ctx context.Context) (list []netip.AddrPort, err error) {
 	return list, nil
 }
 
-// literal lists the addresses of a host that is not a name. No address, or an unspecified
-// one, is this host.
+// literal lists the addresses of a host that is not a name. An empty host or an unspecified
+// address is this host.
 func literal(host string) (ips []netip.Addr, ok bool) {
 	v4, v6 := netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()
 	if host == "" {
@@ -107,7 +109,8 @@ func literal(host string) (ips []netip.Addr, ok bool) {
 	}
 }
 
-// serverName is what a certificate has to be for: zones mean nothing to others.
+// serverName returns what a certificate has to be for: the host without a zone, which means
+// nothing to others.
 func serverName(host string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.WithZone("").String()
@@ -118,12 +121,12 @@ func serverName(host string) string {
 const (
 	// defaultFallbackDelay is RFC 8305's "Connection Attempt Delay", as net.Dialer has it.
 	defaultFallbackDelay = 300 * time.Millisecond
-	// minShare is what an address gets at least of a dial's time, while there is as much.
+	// minShare is the least share of a dial's time that an address gets, while that much is left.
 	minShare = 2 * time.Second
 )
 
-// dialTCP makes a TCP connection to one of the name's addresses, in net.Dialer's way
-// (Happy Eyeballs, RFC 8305). That would resolve the name itself, once more.
+// dialTCP makes a TCP connection to one of the name's addresses, in the way of net.Dialer
+// (Happy Eyeballs, RFC 8305). net.Dialer itself would resolve the name once more.
 func (p *plan) dialTCP(ctx context.Context) (net.Conn, error) {
 	if err := p.resolve(ctx); err != nil {
 		return nil, err
@@ -157,14 +160,14 @@ func families(list []netip.AddrPort) (primaries, others []netip.AddrPort) {
 // dialFunc dials one address.
 type dialFunc func(context.Context, netip.AddrPort) (net.Conn, error)
 
-// dialParallel dials primaries, and others after the delay or when these have failed. It
-// returns the connection that is there first, or the error of primaries.
+// dialParallel dials primaries, and others after the delay or when primaries have failed. It
+// returns the first connection that comes up, or the error of primaries.
 func dialParallel(ctx context.Context, primaries, others []netip.AddrPort, delay time.Duration, dial dialFunc) (net.Conn, error) {
 	if len(others) == 0 {
 		return dialSerial(ctx, primaries, dial)
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // whoever is late
+	defer cancel() // ends what is late
 	type result struct {
 		nc      net.Conn
 		err     error
@@ -208,8 +211,8 @@ func dialParallel(ctx context.Context, primaries, others []netip.AddrPort, delay
 	}
 }
 
-// dialSerial dials one address after the other. It returns the first connection, or the
-// first error.
+// dialSerial dials one address after the other. It returns the first connection that comes up,
+// or the first error.
 func dialSerial(ctx context.Context, list []netip.AddrPort, dial dialFunc) (net.Conn, error) {
 	var first error
 	for i, a := range list {
@@ -238,7 +241,7 @@ func dialShare(ctx context.Context, a netip.AddrPort, n int, dial dialFunc) (net
 		}
 	}
 	nc, err := dial(ctx, a)
-	// Package net sets the context's deadline on the socket, too, and may see that first.
+	// Package net also sets the context's deadline on the socket, and may see that one first.
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = because(context.DeadlineExceeded, err)
 	}

@@ -10,24 +10,24 @@ import (
 	"time"
 )
 
-// flightKey is what concurrent dials have in common that share one handshake: in
-// addition to what they need to share its link, how it is made.
+// flightKey is what concurrent dials must have in common to share one handshake: what they need
+// to share its link, and how the link is made.
 type flightKey struct {
 	addrs    string
-	instead  *link // on which the listener refused
+	instead  *link // on which the listener has refused; else nil
 	fallback Fallback
 	delay    time.Duration
 	alive    net.KeepAliveConfig
 	dialKey
 }
 
-// errSameListener: a new handshake met the listener that refuses already.
+// errSameListener says that a new handshake met the listener that has already refused.
 var errSameListener = errors.New("the listener is still the same")
 
-// flight is a handshake that several dials wait for. It ends early when all of
-// them have given up. What changes is guarded by links.mu.
+// flight is a handshake that several dials wait for. It ends early when all of them have given
+// up. What changes in it is guarded by links.mu.
 type flight struct {
-	leader  *plan // who started it
+	leader  *plan // the dial that started it
 	waiters int
 	cancel  context.CancelCauseFunc
 	ctx     context.Context // ends with cancel and at the leader's deadline
@@ -36,8 +36,8 @@ type flight struct {
 	err     error
 }
 
-// link returns a link with the caller counted as a user, from the cache if there
-// is one. It is to take the place of instead, unless that is nil.
+// link returns a link with the caller counted as a user, from the cache if there is one. If
+// instead is not nil, the link is to take its place.
 func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, err error) {
 	if p.DisableReuse {
 		l, err := p.connect(ctx)
@@ -60,14 +60,14 @@ func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, e
 			return l, true, nil
 		}
 		l, err := p.wait(ctx, f)
-		// Who started it may have had less time than we have.
+		// The dial that started it may have had less time than this one.
 		if leads || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
 			return l, !leads, err
 		}
 	}
 }
 
-// known finds a link by a name that was resolved lately.
+// known finds a link by a name that was resolved recently.
 func (p *plan) known(instead *link) *link {
 	p.t.links.mu.Lock()
 	defer p.t.links.mu.Unlock()
@@ -77,7 +77,8 @@ func (p *plan) known(instead *link) *link {
 	return p.cachedLocked(instead)
 }
 
-// cachedLocked takes a link out of the cache by the addresses that there are.
+// cachedLocked returns a link from the cache for one of the addresses, with the caller counted as
+// a user; nil if there is none.
 func (p *plan) cachedLocked(instead *link) *link {
 	for _, a := range p.addrs {
 		if l := p.t.links.cache[linkKey{a, p.key}]; l != nil && l != instead {
@@ -89,7 +90,7 @@ func (p *plan) cachedLocked(instead *link) *link {
 	return nil
 }
 
-// join finds a link, or else a flight, which it starts if there is none.
+// join finds a link or else a flight. It starts a flight if there is none.
 func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, leads bool) {
 	ls := &p.t.links
 	ls.mu.Lock()
@@ -134,7 +135,7 @@ func (p *plan) fly(ctx context.Context, f *flight, key flightKey) {
 		if key.instead != nil {
 			ls.dropLocked(key.instead)
 		}
-		// At once, so that nobody takes it for an idle one.
+		// Now, so that nobody takes it for an idle one.
 		ls.admitLocked(l, linkKey{l.remote.ap, p.key}, true, f.waiters)
 	}
 	if ls.flights[key] == f {
@@ -152,7 +153,7 @@ func (p *plan) wait(ctx context.Context, f *flight) (*link, error) {
 	p.leave(f, context.Cause(ctx))
 	if deadline, ok := f.ctx.Deadline(); f.ctx.Err() != nil || ok && !time.Now().Before(deadline) {
 		select {
-		case <-f.done: // it knows best what it was at
+		case <-f.done: // its error says best what it was waiting for
 			if errors.Is(f.err, ctx.Err()) {
 				return nil, f.err
 			}
@@ -162,11 +163,11 @@ func (p *plan) wait(ctx context.Context, f *flight) (*link, error) {
 	return nil, f.unfinished(context.Cause(ctx))
 }
 
-// endTime is how long a flight has to say what it was at when its time was over: it is
-// told at once, but calls of the fabric may go on.
+// endTime is how long a flight has to say what it was waiting for when its time was over. It is
+// told to end at once, but calls of the fabric may take longer.
 const endTime = 50 * time.Millisecond
 
-// unfinished is what cause means to somebody who does not wait for the flight's own error.
+// unfinished returns the error for cause of a dial that does not wait for the flight's own error.
 func (f *flight) unfinished(cause error) error {
 	oe := f.leader.reached.Load()
 	if oe == nil {

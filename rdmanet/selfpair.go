@@ -8,9 +8,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// A process may dial itself. Where two endpoints of one process use one mapping of their
-// memory (fabric.Attr.OneMapping), it goes away with the first of them, under the hands of
-// the second. So both are closed when both are no longer used.
+// A process may dial itself. If two endpoints of one process use one mapping of their memory
+// (fabric.Attr.OneMapping), the mapping goes away with the first of them, while the second may
+// still use it. So both are closed when neither is used any more.
 var selfPairs = struct {
 	sync.Mutex
 	byName map[string]*selfPair
@@ -31,8 +31,8 @@ func newSelfPair(ep fabric.Endpoint) *selfPair {
 	return e
 }
 
-// Insert finds the other one, if it is here. So does the library, by its name, even
-// if it is gone or going, and then reads what is no longer mapped.
+// Insert finds the other endpoint, if it is in this process. The library finds that, too, by
+// its name, but even if it is closed or being closed, and then reads what is no longer mapped.
 func (e *selfPair) Insert(name []byte) (fabric.Addr, error) {
 	selfPairs.Lock()
 	defer selfPairs.Unlock()
@@ -54,13 +54,13 @@ func (e *selfPair) Rescue() bool {
 
 func (e *selfPair) mapped() bool { return e.Attr().OneMapping }
 
-// family is what the names of all endpoints of a process begin with, as in
+// family returns what the names of all endpoints of a process begin with: all up to the "-" in
 // fi_shm://guard.pid-endpoint:uid:number.
 func family(name []byte) []byte { return name[:bytes.LastIndexByte(name, '-')+1] }
 
-// Shutdown would pull a mapping, which has a name, from under the other one.
-// Without it, posted memory is as safe: nobody makes this endpoint progress any
-// more. On a fabric without a mapping the other one's calls may do that.
+// Shutdown does nothing if it would pull the mapping away from under the other endpoint.
+// Without it, posted memory is just as safe: nobody makes this endpoint progress any more. On a
+// fabric without such a mapping, calls on the other endpoint may do that.
 func (e *selfPair) Shutdown() error {
 	selfPairs.Lock()
 	keep := e.mapped() && e.other != nil
@@ -74,15 +74,15 @@ func (e *selfPair) Shutdown() error {
 	return e.Endpoint.Shutdown()
 }
 
-// leaveLocked keeps others from becoming this one's peer.
+// leaveLocked keeps others from becoming the peer of this endpoint.
 func (e *selfPair) leaveLocked() {
 	if name := string(e.Name()); selfPairs.byName[name] == e {
 		delete(selfPairs.byName, name)
 	}
 }
 
-// Close leaves it to the other one's Close if that is still to come. What takes time is done
-// without the lock, for which all other endpoints wait.
+// Close leaves the work to the other endpoint's Close, if that is still to come. What takes time
+// is done without the lock, for which all other endpoints wait.
 func (e *selfPair) Close() error {
 	selfPairs.Lock()
 	e.leaveLocked()

@@ -8,19 +8,20 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// A spare is an endpoint for a peer that is still to come, of a provider which wants one for
-// each. To open one takes milliseconds, most of them to reserve memory that both processes
-// map; a dial waits for that at either end, unless it is done before. A spare is opened when
-// a listener is, when a dial is about to need it, and when a peer has come up, if it was not the
-// first that was dialed, since more of them often follow. There is one of a kind at most. Nobody
-// needs it yet, so it is opened only while there is plenty of room, and closed after
+// A spare is an endpoint for a peer that is still to come, of a provider that needs one for each
+// peer. Opening one takes milliseconds, most of them to reserve memory that both processes map. A
+// dial waits for that at both ends, unless it was done before. A spare is opened when a listener
+// is opened, when a dial is about to need one, and when a peer has come up, since more of them
+// often follow; but not after the first peer that was dialed. There is at most one of a kind.
+// Nobody needs it yet, so it is opened only while there is plenty of room, and closed after
 // DefaultIdlePeerTimeout, or IdlePeerTimeout if that is less.
 
-// spareMemory is which part of MemoryLimit may be in use for a spare to be opened.
+// spareMemory says when a spare may be opened: while less than 1/spareMemory of MemoryLimit is
+// in use.
 const spareMemory = 4
 
-// ownKey is the key of an endpoint of a provider that wants one for each peer. What stays
-// within the host is the same from all of its addresses.
+// ownKey returns the key of an endpoint of a provider that needs one for each peer. If the
+// provider stays within the host, the key is the same for all of the host's addresses.
 func ownKey(o *offer, src netip.Addr) endpointKey {
 	if o.SameHost {
 		src = netip.Addr{}
@@ -28,13 +29,13 @@ func ownKey(o *offer, src netip.Addr) endpointKey {
 	return endpointKey{o.Name, o.domain, src}
 }
 
-// spareDelay is how long after a peer has come up a spare is opened: first the peer has the
-// processor.
+// spareDelay is how long after a peer has come up a spare is opened: the peer gets the processor
+// first.
 const spareDelay = 20 * time.Millisecond
 
-// spareSoon opens a spare after spareDelay, in a goroutine that the Transport's Close waits for,
-// unless CloseIdle comes first. Where a peer was dialed it does so from the second one on: many
-// programs dial no more than one.
+// spareSoon opens a spare after spareDelay, in a goroutine that Transport.Close waits for, unless
+// CloseIdle comes first. After dialed peers it does so from the second one on: many programs dial
+// only one.
 func (es *endpoints) spareSoon(key endpointKey, dialed bool) {
 	es.mu.Lock()
 	if dialed {
@@ -55,11 +56,11 @@ func (es *endpoints) spareSoon(key endpointKey, dialed bool) {
 	})
 }
 
-// openEarly opens what the next peer needs, in a goroutine that the Transport's Close waits for.
-// It is no loss if that fails.
+// openEarly opens what the next peer needs, in a goroutine that Transport.Close waits for. It
+// does not matter if that fails.
 func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	if !o.PerPeer && src.IsUnspecified() {
-		return // by which of the host's addresses peers are to come is not known
+		return // it is not known by which of the host's addresses peers will come
 	}
 	end, err := es.t.begin()
 	if err != nil {
@@ -68,7 +69,7 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	cleared := es.timesCleared()
 	var ep *endpoint
 	if o.PerPeer {
-		ep = es.newSpare(ownKey(o, src), cleared) // at once: whoever needs it is to find it
+		ep = es.newSpare(ownKey(o, src), cleared) // now, so that whoever needs it finds it
 	}
 	go func() {
 		defer end()
@@ -81,12 +82,12 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	}()
 }
 
-// warmUpTime is for how long an endpoint may warm up.
+// warmUpTime is how long an endpoint may take to warm up.
 const warmUpTime = time.Second
 
 // openShared opens a shared endpoint, unless there is one or too little room, and prepares it for
-// a peer. It stays as one does that has had peers: until CloseIdle, which may have come since
-// there were so many, or the end of the last listener.
+// a peer. Like one that has had peers, it stays until CloseIdle or the end of the last listener.
+// cleared is from timesCleared: if it has changed, CloseIdle has come since.
 func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int) {
 	key := endpointKey{o.Name, o.domain, src}
 	es.mu.Lock()
@@ -110,8 +111,8 @@ func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int) {
 	}
 }
 
-// newSpare is a spare that the caller has to open, nil if there is one or too little room, or if
-// spares were closed since they had been so often.
+// newSpare returns a spare that the caller has to open. It returns nil if there is one or too
+// little room, or if spares were closed since timesCleared returned cleared.
 func (es *endpoints) newSpare(key endpointKey, cleared int) *endpoint {
 	if s, ok := es.t.fabric.(fabric.Sparer); ok && !s.Spare() {
 		return nil
@@ -127,7 +128,7 @@ func (es *endpoints) newSpare(key endpointKey, cleared int) *endpoint {
 	return ep
 }
 
-// openSpare opens a spare, which a peer may have already, and waits for.
+// openSpare opens a spare. A peer may have it already, and wait until it is open.
 func (es *endpoints) openSpare(ep *endpoint) {
 	ep.open(es)
 	err := ep.err
@@ -146,14 +147,15 @@ func (es *endpoints) openSpare(ep *endpoint) {
 	}
 }
 
-// timesCleared is how often all spares were closed: what was to be opened early before is not.
+// timesCleared returns how often all spares were closed. What was to be opened early before that
+// no longer is.
 func (es *endpoints) timesCleared() int {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	return es.cleared
 }
 
-// named reports that a peer can attach to the endpoint's memory, as far as is known.
+// named reports whether a peer can attach to the endpoint's memory, as far as is known.
 func (ep *endpoint) named() bool {
 	if !ep.isOpen() {
 		return true
@@ -162,7 +164,8 @@ func (ep *endpoint) named() bool {
 	return !ok || n.Named()
 }
 
-// takeSpareLocked is the spare with a key, which is none any more; nil if there is none.
+// takeSpareLocked returns the spare with a key, which is then no spare any more; nil if there is
+// none.
 func (es *endpoints) takeSpareLocked(key endpointKey) *endpoint {
 	ep := es.spares[key]
 	delete(es.spares, key)
@@ -172,7 +175,7 @@ func (es *endpoints) takeSpareLocked(key endpointKey) *endpoint {
 	return ep
 }
 
-// takeSparesLocked is takeSpareLocked for all that there are or are about to be.
+// takeSparesLocked is takeSpareLocked for all spares. Those that are about to come do not.
 func (es *endpoints) takeSparesLocked() (list []*endpoint) {
 	es.cleared++
 	for key := range es.spares {
@@ -194,8 +197,8 @@ func (es *endpoints) dropSpare(ep *endpoint) {
 	}
 }
 
-// dropSpares closes all spares, whose place or memory somebody needs. It reports whether there
-// were any.
+// dropSpares closes all spares, because somebody needs their place or memory. It reports whether
+// there were any.
 func (es *endpoints) dropSpares() bool {
 	es.mu.Lock()
 	list := es.takeSparesLocked()

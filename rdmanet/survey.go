@@ -14,7 +14,7 @@ import (
 // whose control connection has a certain local address.
 type ProviderInfo struct {
 	Provider string // libfabric's name
-	Domain   string // a device; "" if the provider is not there
+	Domain   string // a device; "" if the provider does not exist here
 	Fabric   string
 	// Protocol and ProtocolVersion are the provider's wire protocol, as in
 	// fi_endpoint(3).
@@ -22,11 +22,11 @@ type ProviderInfo struct {
 	ProtocolVersion uint32
 	Addresses       []netip.Addr // IP addresses of the domain, if it has any
 
-	// What an endpoint offers, if one could be opened: the largest inject and the
-	// largest message in bytes, bytes of completion data, the message orders
-	// (SAS, SAW, WAW: see fi_endpoint(3)), the demands on registered memory (the
-	// names of fi_mr(3), without FI_MR_), what can be waited on ("fd", or "none":
-	// a doorbell of rdmanet's own, or polling), and how large writes travel.
+	// What an endpoint offers, if one could be opened: the largest inject and the largest
+	// message, in bytes; the bytes of completion data; the message orders (SAS, SAW, WAW: see
+	// fi_endpoint(3)); the demands on registered memory (the names in fi_mr(3), without
+	// FI_MR_); what can be waited on ("fd", or "none", which means a doorbell of rdmanet's
+	// own, or polling); and how large writes travel.
 	InjectSize int
 	MaxMsgSize uint64
 	CQDataSize int
@@ -35,19 +35,19 @@ type ProviderInfo struct {
 	WaitObject string
 	LargePath  string
 
-	// Rank is the place in the order of preference, from 1; 0 if rdmanet would not
-	// use it, and then Reason says why.
+	// Rank is the place in the order of preference, from 1. It is 0 if rdmanet would not use
+	// the provider; then Reason says why.
 	Rank   int
 	Reason string
 }
 
-// Providers describes the providers that this machine has, and those that rdmanet
-// would use but for what Reason says, in order of preference, with those that
-// would not be used behind. local is the local address of the control connection; the zero
-// Addr stands for any. providers is as in Dialer.Providers. To find out what works
-// it opens an endpoint of each, one after the other, and closes it again: that can
-// take seconds. It fails if ctx ends, with ErrUnsupported, and with
-// ErrConfig.
+// Providers describes the providers that this machine has, and those that rdmanet would use
+// but for what Reason says. They come in order of preference, and those that would not be used
+// come last. local is the local address of the control connection; the zero Addr stands for
+// any. providers is as in Dialer.Providers. To find out what works, Providers opens an endpoint
+// of each, one after the other, and closes it again: that can take seconds. It fails with the
+// context's error if ctx ends, with ErrUnsupported if there is no libfabric, with ErrConfig,
+// and with net.ErrClosed after Close.
 func (t *Transport) Providers(ctx context.Context, local netip.Addr, providers []string) ([]ProviderInfo, error) {
 	t = transportOr(t)
 	end, err := t.begin()
@@ -120,7 +120,7 @@ func (s *survey) add(ctx context.Context, info fabric.ProviderInfo, chosen bool)
 	return nil
 }
 
-// try opens an endpoint with all that it takes to use it.
+// try opens an endpoint, with all that it takes to use it, and fills p in.
 func (s *survey) try(p *ProviderInfo) error {
 	fab, err := s.t.fabric.Open(fabric.Join(p.Provider, p.Domain), s.local)
 	if err != nil {
@@ -140,7 +140,7 @@ func (s *survey) try(p *ProviderInfo) error {
 	return ep.Close()
 }
 
-// unused says why a provider that works is not used.
+// unused returns why a provider that works is not used.
 func (s *survey) unused(info fabric.ProviderInfo) string {
 	wished := slices.ContainsFunc(s.wishes, func(w wish) bool {
 		provider, _ := fabric.Split(w.name)
@@ -170,7 +170,7 @@ func (s *survey) missing(name string, infos []fabric.ProviderInfo) {
 	}
 }
 
-// last sorts: those that are used, those that are there, the others.
+// last is what the list is sorted by: those that are used, those that are there, the others.
 func (s *survey) last(p ProviderInfo) int {
 	switch {
 	case p.Rank > 0:

@@ -20,86 +20,86 @@ import (
 
 // Defaults of Transport.
 const (
-	// DefaultMemoryLimit is in bytes.
+	// DefaultMemoryLimit is 256 MiB, in bytes.
 	DefaultMemoryLimit       = pool.DefaultLimit
-	DefaultHeartbeatInterval = bootstrap.DefaultHeartbeat
-	DefaultDeadAfter         = bootstrap.DefaultDeadAfter
+	DefaultHeartbeatInterval = bootstrap.DefaultHeartbeat // 5 seconds
+	DefaultDeadAfter         = bootstrap.DefaultDeadAfter // 15 seconds
 	DefaultIdlePeerTimeout   = 30 * time.Second
-	// DefaultMaxShmPeers is what DefaultMemoryLimit allows: half of it, in endpoints.
+	// DefaultMaxShmPeers is 64: as many endpoints as half of DefaultMemoryLimit holds.
 	DefaultMaxShmPeers = DefaultMemoryLimit / 2 / shmPeerMemory
-	// DefaultReceiveWindow is in bytes.
+	// DefaultReceiveWindow is 64 KiB, in bytes.
 	DefaultReceiveWindow = engine.DefaultWindow
-	// DefaultLandingRing is in bytes, and DefaultMappedRing is where both processes map it.
+	// DefaultLandingRing is 1 MiB, in bytes, and DefaultMappedRing, for rings that both
+	// processes map, is 2 MiB.
 	DefaultLandingRing = engine.DefaultRing
 	DefaultMappedRing  = engine.DefaultMappedRing
-	DefaultPollTime    = engine.DefaultSpin
+	DefaultPollTime    = engine.DefaultSpin // 500 microseconds
 	// DefaultFailureMemory is how long what did not work is remembered at most.
 	DefaultFailureMemory = 5 * time.Minute
 )
 
-// Transport holds what dialers and listeners share: fabric endpoints, the peers
-// that were met, and the memory budget. The zero value is ready to use. Its
-// fields must not be changed after first use, and it must not be copied. All
-// methods may be called concurrently. Values that are out of range make Dial and
-// Listen fail with ErrConfig.
+// Transport holds what dialers and listeners share: fabric endpoints, the peers that were met,
+// and the memory budget. The zero value is ready to use, and a nil *Transport stands for
+// DefaultTransport. Its fields must not be changed after first use, and it must not be copied.
+// All methods may be called concurrently. Values that are out of range make Dial and Listen
+// fail with ErrConfig.
 type Transport struct {
-	// MemoryLimit bounds the memory for data, in bytes: what is mapped for
-	// endpoints and landing rings, and what conns are promised as receive
-	// window. At least 64 KiB; an endpoint takes about 2 MiB. 0 means what the
-	// environment variable RDMANET_MEMORY_LIMIT says, in bytes or with a unit, as
-	// 64MiB, else DefaultMemoryLimit.
+	// MemoryLimit bounds the memory for data, in bytes: what is mapped for endpoints and
+	// landing rings, and what conns are promised as receive window. It is at least 64 KiB; an
+	// endpoint takes about 2 MiB. 0 means the environment variable RDMANET_MEMORY_LIMIT, in
+	// bytes or with a unit, such as 64MiB, or DefaultMemoryLimit if that is not set.
 	MemoryLimit int64
-	// HeartbeatInterval is how often peers are sent a sign of life at least, from a
-	// millisecond to less than DeadAfter, 0 for DefaultHeartbeatInterval, or a third
+	// HeartbeatInterval is the longest time between the signs of life that peers are sent,
+	// from a millisecond to less than DeadAfter. 0 means DefaultHeartbeatInterval, or a third
 	// of DeadAfter if that is less. Peers whose own DeadAfter asks for more get more.
 	HeartbeatInterval time.Duration
-	// DeadAfter is how long a peer may be silent before its conns fail with
-	// ECONNRESET, from 100 milliseconds to 24 hours, 0 for DefaultDeadAfter. Peers
-	// are told, and send signs of life accordingly.
+	// DeadAfter is how long a peer may be silent before its conns fail with ECONNRESET, from
+	// 100 milliseconds to 24 hours; 0 means DefaultDeadAfter. Peers are told, and send signs
+	// of life accordingly.
 	DeadAfter time.Duration
-	// IdlePeerTimeout is how long a peer that was dialed is kept without conns, at
-	// least a millisecond, 0 for DefaultIdlePeerTimeout. It is closed before that if
-	// another needs its receive slots or its place among MaxShmPeers. If it is negative,
+	// IdlePeerTimeout is how long a peer that was dialed is kept without conns, at least a
+	// millisecond; 0 means DefaultIdlePeerTimeout. The peer is closed earlier if another one
+	// needs its receive slots or its place among MaxShmPeers. If IdlePeerTimeout is negative,
 	// such peers are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
-	// MaxShmPeers bounds how many peer processes can be reached through shared
-	// memory at a time, each of which takes 16 MiB of /dev/shm in either process. So does an
-	// endpoint for the next one, which is only open while less than a quarter of MemoryLimit
-	// is in use and at least half of /dev/shm is free. Further ones
-	// get the next provider that both sides name, or ErrTooManyShmPeers. 0 means one for
-	// each 4 MiB of MemoryLimit, DefaultMaxShmPeers with the default; to do without
-	// shared memory leave shm out of Providers.
+	// MaxShmPeers bounds how many peer processes can be reached through shared memory at a
+	// time. Each takes 16 MiB of /dev/shm in either process. So does an endpoint for the next
+	// one, which is opened only while less than a quarter of MemoryLimit is in use and at
+	// least half of /dev/shm is free. Further peers get the next provider that both sides
+	// name, or ErrTooManyShmPeers. 0 means one for each 4 MiB of MemoryLimit, which is
+	// DefaultMaxShmPeers with the default limit. To do without shared memory, leave shm out of
+	// Providers.
 	MaxShmPeers int
-	// ReceiveWindow is how much small data a conn holds that has not been read,
-	// in bytes, from 4 KiB to 16 MiB, 0 for DefaultReceiveWindow. Conns get less when
-	// the memory runs low.
+	// ReceiveWindow is how much small data a conn holds that has not been read, in bytes, from
+	// 4 KiB to 16 MiB; 0 means DefaultReceiveWindow. Conns get less when the memory runs low.
 	ReceiveWindow int
-	// LandingRing is how much large data may be on its way to a conn or wait there to
-	// be read, in bytes: a power of two from 64 KiB to 8 MiB, 0 for DefaultLandingRing, or
-	// DefaultMappedRing between processes of one host if MemoryLimit is at least 128 MiB.
-	// It bounds a conn's rate to LandingRing for each round trip of the network. Conns
-	// have a ring only while they carry large data; the rings of one peer share 8 MiB,
-	// and get smaller when the memory runs low.
+	// LandingRing is how much large data may be on its way to a conn or wait there to be read,
+	// in bytes: a power of two from 64 KiB to 8 MiB. 0 means DefaultLandingRing or, between
+	// processes of one host that map each other's rings, DefaultMappedRing if MemoryLimit is
+	// at least 128 MiB. It bounds a conn's rate to LandingRing for each round trip of the
+	// network. Conns have a ring only while they carry large data; the rings of one peer share
+	// 8 MiB, and get smaller when the memory runs low.
 	LandingRing int
-	// DisableMappedRings has large data go through libfabric between two processes of one
-	// host, too. Else, where they can map each other's landing rings, it is copied there,
-	// unless the environment variable RDMANET_MAPPED_RINGS says off. Either side's refusal
+	// DisableMappedRings makes large data go through libfabric between two processes of one
+	// host, too. By default, if they can map each other's landing rings, it is copied there,
+	// unless the environment variable RDMANET_MAPPED_RINGS says off. A refusal by either side
 	// counts for both directions.
 	DisableMappedRings bool
-	// PollTime is for how long at most a call that waits polls before it sleeps, from
-	// a microsecond to a second: polling takes a processor and saves the time of
-	// waking up. Each endpoint learns whether that pays, and chooses a tenth, three tenths
-	// or all of it: see ProviderStats.Polling. Beyond DefaultPollTime nothing is learnt: calls
-	// poll. 0 means what the environment variable RDMANET_POLL_TIME says, as 50us or off, else
-	// DefaultPollTime. If it is negative, calls do not poll.
+	// PollTime is how long a call that waits polls, at most, before it sleeps: from a
+	// microsecond to a second. Polling takes a processor and saves the time of waking up. Each
+	// endpoint learns whether that pays, and polls for a tenth, three tenths or all of
+	// PollTime, or not at all: see ProviderStats.Polling. Above DefaultPollTime nothing is
+	// learnt: calls always poll. 0 means the environment variable RDMANET_POLL_TIME, such as
+	// 50us or off, or DefaultPollTime if that is not set. If PollTime is negative, calls do
+	// not poll.
 	PollTime time.Duration
-	// FailureMemory is how long at most what did not work is passed over without another
-	// try: a provider that delivers wrong contents between two hosts, at once for all of
-	// that time; one that is silent, for five seconds at first and twice as long each time;
-	// an address where something else than rdmanet listens, for Dialers with FallbackTCP,
-	// for half a minute at first. A provider is tried all the same if there is nothing
-	// else. At least a millisecond, 0 for DefaultFailureMemory; if it is negative, nothing
-	// is remembered.
+	// FailureMemory is how long, at most, what did not work is passed over without another
+	// try. A provider that delivers wrong contents between two hosts is passed over for all of
+	// that time; one that is silent, for five seconds at first and twice as long each further
+	// time. Dialers with FallbackTCP pass over an address where something other than rdmanet
+	// listens for half a minute at first, and twice as long each further time. A provider is
+	// tried all the same if there is no other and no fallback. FailureMemory is at least a
+	// millisecond; 0 means DefaultFailureMemory. If it is negative, nothing is remembered.
 	FailureMemory time.Duration
 
 	fabric fabric.Fabric        // nil: libfabric; set by tests
@@ -108,7 +108,7 @@ type Transport struct {
 
 	once    sync.Once
 	invalid error // what is wrong with the fields
-	limit   int64 // MemoryLimit, PollTime and not DisableMappedRings, or what the environment says
+	limit   int64 // limit, poll and maps are MemoryLimit, PollTime and not DisableMappedRings, or what the environment says
 	poll    time.Duration
 	maps    bool
 	budget  *pool.Budget
@@ -137,13 +137,13 @@ type Transport struct {
 	listeners map[*Listener]struct{}
 	providers map[netip.Addr]providerList
 	live      map[*Conn]struct{} // until Close
-	plain     int                // those over plain TCP
+	plain     int                // how many of these are over plain TCP
 	failures  failures           // has a lock of its own
 }
 
-// DefaultTransport is used by dialers and listeners that have no Transport of
-// their own. It should not be closed. A program that has used shared memory and is about to
-// end may call CloseIdle: see there.
+// DefaultTransport is used by dialers and listeners that have no Transport of their own. It
+// should not be closed. A program that has used shared memory and is about to end may call
+// its CloseIdle: see there.
 var DefaultTransport = new(Transport)
 
 func transportOr(t *Transport) *Transport {
@@ -180,7 +180,7 @@ func orDefault[T int | int64 | time.Duration](v, d T) T {
 	return v
 }
 
-// idleTimeout is how long idle peers are kept.
+// idleTimeout returns how long idle peers are kept.
 func (t *Transport) idleTimeout() time.Duration {
 	if t.IdlePeerTimeout < 0 {
 		return math.MaxInt64
@@ -198,13 +198,13 @@ func (t *Transport) engineConfig() engine.Config {
 	}
 }
 
-// heartbeat is the interval in force: a short DeadAfter shortens the default.
+// heartbeat returns the interval in force: a short DeadAfter shortens the default.
 func (t *Transport) heartbeat() time.Duration {
 	dead := orDefault(t.DeadAfter, DefaultDeadAfter)
 	return orDefault(t.HeartbeatInterval, min(DefaultHeartbeatInterval, dead/3))
 }
 
-// begin counts a handshake until end.
+// begin counts a handshake, until end is called. It fails if the Transport is closed.
 func (t *Transport) begin() (end func(), err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,8 +215,8 @@ func (t *Transport) begin() (end func(), err error) {
 	return t.hands.Done, nil
 }
 
-// spawn runs f in a goroutine that Close waits for. It may be called from
-// callbacks. After Close there is nothing left to do.
+// spawn runs f in a goroutine that Close waits for. It may be called from callbacks. After Close
+// it does nothing: there is nothing left to do.
 func (t *Transport) spawn(f func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -226,18 +226,20 @@ func (t *Transport) spawn(f func()) {
 }
 
 // CloseIdle closes the peers that were dialed and that no conn uses, and the endpoints without
-// peers. Accepted peers stay for as long as the dialing side keeps them. Over shared memory an
-// endpoint may be open for the next peer, for half a minute after Listen, a dial or the last
-// peer: a process that ends meanwhile, without CloseIdle or Close, leaves its 16 MiB in /dev/shm,
-// until its peer notices or another process of the same user begins to use shared memory.
+// peers. Accepted peers stay for as long as the dialing side keeps them.
+//
+// Over shared memory an endpoint may be open for the next peer, for half a minute after Listen,
+// a dial or the last peer. A process that ends meanwhile without CloseIdle or Close leaves that
+// endpoint's 16 MiB in /dev/shm, until its peer notices or another process of the same user
+// begins to use shared memory.
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
 	t.links.sweep(0)
 	t.endpoints.closeIdle()
 }
 
-// closeIdleSoon closes the endpoints that have no peers now, unless all are closed anyway. It does
-// not wait for that.
+// closeIdleSoon closes the endpoints that have no peers now, unless all are being closed anyway.
+// It does not wait for that.
 func (t *Transport) closeIdleSoon() {
 	end, err := t.begin()
 	if err != nil {
@@ -249,15 +251,15 @@ func (t *Transport) closeIdleSoon() {
 	}
 }
 
-// Close closes all listeners, ends all handshakes, fails all conns that are
-// still open, says goodbye to the peers, and frees all endpoints and their
-// memory. When it returns, no goroutine, file or shared memory of the Transport
-// is left, but for Buffers that were not released and conns that use plain TCP.
-// Conns that it has failed count in MemoryStats.Used until they are closed. The
-// Transport cannot be used again.
+// Close closes all listeners, ends all handshakes, fails all conns that are still open, says
+// goodbye to the peers, and frees all endpoints and their memory. When it returns, no goroutine,
+// file or shared memory of the Transport is left, except for Buffers that were not released and
+// conns that use plain TCP. Conns that it has failed count in MemoryStats.Used until they are
+// closed. The Transport cannot be used again: Dial and Listen fail with net.ErrClosed. The
+// error is always nil.
 //
-// Loggers have a second to log what has happened. What they do not get done by then is
-// dropped; the goroutine of a logger that blocks ends when that returns.
+// Loggers have a second to log what has happened. What they have not logged by then is dropped.
+// The goroutine of a logger that blocks ends when the logger returns.
 func (t *Transport) Close() error {
 	t = transportOr(t)
 	t.closing.Do(t.shutdown)
@@ -265,8 +267,8 @@ func (t *Transport) Close() error {
 }
 
 // shutdown ends, in this order, listeners with their handshakes (listener.go), links (links.go,
-// link.go), each with its session (bootstrap/session.go), and endpoints (endpoints.go), each
-// with its memory (engine/endpoint.go, engine/shutdown.go).
+// link.go), each with its session (bootstrap/session.go), and endpoints (endpoints.go), each with
+// its memory (engine/endpoint.go, engine/shutdown.go).
 func (t *Transport) shutdown() {
 	t.mu.Lock()
 	t.closed = true

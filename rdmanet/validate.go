@@ -15,25 +15,25 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// Limits of what fields may say. Those of durations are there to notice a number
-// without a unit, which counts nanoseconds.
+// Limits of the values of fields. Those of durations are there to notice a number without a
+// unit, which counts nanoseconds.
 const (
-	minMemoryLimit = 64 << 10 // bytes; what conns need is more, and depends on the provider
+	minMemoryLimit = 64 << 10 // bytes; conns need more than that, how much depends on the provider
 	minDuration    = time.Millisecond
-	// minDeadAfter is five of the shortest intervals at which peers send signs of life.
+	// minDeadAfter is five times the shortest interval at which peers send signs of life.
 	minDeadAfter = 100 * time.Millisecond
-	// maxDeadAfter is well below what the kernel takes for TCP, in seconds and in
-	// milliseconds: beyond that it would refuse, and the default be in force.
+	// maxDeadAfter is well below what the kernel accepts for TCP, in seconds and in
+	// milliseconds. Beyond that it would refuse, and its default would be in force.
 	maxDeadAfter = 24 * time.Hour
 	// maxReceiveWindow is for small data: several are mapped at a time.
 	maxReceiveWindow = 16 << 20
 	minPollTime      = time.Microsecond
 	maxPollTime      = time.Second
-	maxBacklog       = 1 << 20 // which is allocated
+	maxBacklog       = 1 << 20 // the backlog is allocated at once
 )
 
-// configError is an ErrConfig that names the field, or variable, and says what is
-// wrong with it.
+// configError is an ErrConfig that names the field, or the variable, and says what is wrong
+// with it.
 type configError struct{ field, problem string }
 
 func (e *configError) Error() string { return "rdmanet: " + e.field + ": " + e.problem }
@@ -70,7 +70,7 @@ func (s *setting) check() error {
 	return nil
 }
 
-// checkAll finds the first setting that is out of range.
+// checkAll returns an error for the first setting that is out of range.
 func checkAll(list []setting) error {
 	for i := range list {
 		if err := list[i].check(); err != nil {
@@ -96,7 +96,7 @@ func (t *Transport) settings() []setting {
 	}
 }
 
-// configure takes over what the environment says, and finds what is wrong.
+// configure takes over what the environment says, and returns what is wrong.
 func (t *Transport) configure() (err error) {
 	if err := checkAll(t.settings()); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (t *Transport) configure() (err error) {
 	return t.contradiction()
 }
 
-// contradiction finds settings that do not go together.
+// contradiction returns an error if settings contradict each other.
 func (t *Transport) contradiction() error {
 	const tooLarge = "%d bytes do not fit the memory limit of %d bytes, which all conns share; lower it, or raise Transport.MemoryLimit"
 	dead := orDefault(t.DeadAfter, DefaultDeadAfter)
@@ -131,7 +131,7 @@ func (t *Transport) contradiction() error {
 	return nil
 }
 
-// validate finds what is wrong with d, or with its Transport.
+// validate returns what is wrong with d, or with its Transport.
 func (d *Dialer) validate(t *Transport) error {
 	if t.invalid != nil {
 		return t.invalid
@@ -151,7 +151,7 @@ func (d *Dialer) validate(t *Transport) error {
 	return t.checkProviders("Dialer.Providers", d.Providers)
 }
 
-// validate finds what is wrong with lc, or with its Transport.
+// validate returns what is wrong with lc, or with its Transport.
 func (lc *ListenConfig) validate(t *Transport) error {
 	if t.invalid != nil {
 		return t.invalid
@@ -165,15 +165,15 @@ func (lc *ListenConfig) validate(t *Transport) error {
 	if err != nil {
 		return err
 	}
-	// crypto/tls looks at it in tls.Listen, too, and else at each handshake.
+	// tls.Listen checks this, too; otherwise crypto/tls fails at each handshake.
 	if c := lc.TLSConfig; c != nil && len(c.Certificates) == 0 && c.GetCertificate == nil && c.GetConfigForClient == nil {
 		return invalid("ListenConfig.TLSConfig", "it has no certificate; set Certificates, GetCertificate or GetConfigForClient")
 	}
 	return t.checkProviders("ListenConfig.Providers", lc.Providers)
 }
 
-// checkProviders finds misspelt names in a list, which field contains, or in what
-// takes its place. Names that only libfabric knows are asked for there.
+// checkProviders returns an error for a misspelt name in list, the value of field, or in what
+// takes its place if it is empty. libfabric is asked for names that are not known here.
 func (t *Transport) checkProviders(field string, list []string) error {
 	if len(list) == 0 {
 		field = providersVariable
@@ -187,7 +187,7 @@ func (t *Transport) checkProviders(field string, list []string) error {
 		if !ok {
 			var err error
 			if infos, err = t.available(netip.Addr{}); err != nil && !errors.Is(err, fabric.ErrNoProvider) {
-				return nil // whoever needs a provider says so
+				return nil // whoever needs a provider reports this
 			}
 		}
 		if !known(provider, infos) {

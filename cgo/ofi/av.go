@@ -17,7 +17,7 @@ import (
 // Addr is a peer in the address vector, fi_addr_t.
 type Addr uint64
 
-// maxName bounds the length of an endpoint's name in bytes: that of shm.
+// maxName bounds the length of an endpoint's name in bytes. It is the limit of shm's names.
 const maxName = 256
 
 func (ep *Endpoint) openAV() error {
@@ -37,13 +37,12 @@ func (ep *Endpoint) readName() error {
 	return nil
 }
 
-// Name is the endpoint's address in the provider's own format (fi_getname).
-// The caller must not change it.
+// Name returns the endpoint's address in the provider's own format (fi_getname). The caller must
+// not change it.
 func (ep *Endpoint) Name() []byte { return ep.name }
 
-// Insert adds a peer by its endpoint's name (fi_av_insert). Names come from
-// peers, and providers believe them: what does not look like this endpoint's
-// own name is refused. It may block.
+// Insert adds a peer by its endpoint's name (fi_av_insert). Names come from peers, and providers
+// trust them, so a name that does not look like this endpoint's own is refused. It may block.
 func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 	if ep.abandoned.Load() {
 		return 0, ErrAbandoned
@@ -68,7 +67,7 @@ func (ep *Endpoint) Insert(name []byte) (Addr, error) {
 	return Addr(addr), nil
 }
 
-// insertedName is the name under which a peer is inserted, see Options.SlashOwn.
+// insertedName returns the name under which a peer is inserted, see Options.SlashOwn.
 func (ep *Endpoint) insertedName(name []byte) []byte {
 	own := ep.options.SlashOwn // fi_shm://process
 	i := strings.Index(own, "://")
@@ -78,8 +77,8 @@ func (ep *Endpoint) insertedName(name []byte) []byte {
 	return slices.Concat(name[:i+3], []byte("/"), name[i+3:])
 }
 
-// inScope changes a peer's link-local address, which says how the peer numbers its
-// interfaces, to how this host numbers the one that has our own.
+// inScope changes the scope of a peer's link-local address, which is the number of the interface at
+// the peer, to the number that this host gives to the interface with our own address.
 func inScope(own, name []byte) []byte {
 	if isLinkLocal(sockaddrIP(own)) && isLinkLocal(sockaddrIP(name)) {
 		copy(name[scopeAt:scopeAt+4], own[scopeAt:])

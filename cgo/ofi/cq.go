@@ -10,10 +10,9 @@ import (
 	"unsafe"
 )
 
-// openCQ opens the completion queue (fi_cq_open), with a descriptor to wait on
-// if the provider has one. It must have room for all that can complete: sends
-// and writes, receives, and for each receive a peer's write. Devices may not
-// have as much; the depths are halved then.
+// openCQ opens the completion queue (fi_cq_open), with a descriptor to wait on if the provider has
+// one. The queue must have room for everything that can complete: sends and writes, receives, and
+// one write by a peer for each receive. If a device does not have as much, the depths are halved.
 func (ep *Endpoint) openCQ() error {
 	ep.txDepth = min(ep.info.TxSize(), MaxDepth)
 	ep.rxDepth = min(ep.info.RxSize(), MaxDepth)
@@ -45,7 +44,7 @@ func (ep *Endpoint) tryCQ(wait bool) error {
 	if !wait {
 		return nil
 	}
-	// Some providers take FI_WAIT_FD and then have no descriptor (rxd).
+	// Some providers accept FI_WAIT_FD but then have no descriptor (rxd).
 	fd := C.int(-1)
 	if ret := C.ofi_cq_getwait(ep.cq, &fd); ret != 0 {
 		C.ofi_close(unsafe.Pointer(ep.cq))
@@ -56,13 +55,12 @@ func (ep *Endpoint) tryCQ(wait bool) error {
 	return nil
 }
 
-// WaitFD is the descriptor that becomes readable when there may be something
-// to reap, -1 where the provider has none (fi_control with FI_GETWAIT). It
-// belongs to the endpoint and may be slept on only right after TryWait.
+// WaitFD returns the descriptor that becomes readable when there may be something to reap, -1 if
+// the provider has none (fi_control with FI_GETWAIT). It belongs to the endpoint and may be slept
+// on only right after TryWait.
 func (ep *Endpoint) WaitFD() int { return ep.waitFD }
 
-// TryWait reports whether it is safe to sleep on WaitFD: if not, reap first
-// (fi_trywait).
+// TryWait reports whether it is safe to sleep on WaitFD. If not, reap first (fi_trywait).
 func (ep *Endpoint) TryWait() (bool, error) {
 	switch ret := C.ofi_trywait(ep.port); ret {
 	case 0:

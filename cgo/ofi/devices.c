@@ -1,6 +1,6 @@
-// What RDMA devices are able to do, asked of libibverbs. It is there wherever the
-// verbs provider is, but its headers need not be: the functions are looked up by
-// name, and what is declared here is their binary interface (ibv_query_device(3)).
+// Asks libibverbs what RDMA devices can do. The library is there wherever the verbs provider is,
+// but its headers need not be: its functions are looked up by name, and what is declared here is
+// their binary interface (ibv_query_device(3)).
 
 #include <dlfcn.h>
 #include <stdint.h>
@@ -18,11 +18,11 @@ struct device_attr {
 	int max_sge, max_sge_rd;
 	int max_cq, max_cqe;
 	int max_mr, max_pd;
-	int rd_atom[5], atomic_cap; // which nobody asks for here, as what follows
+	int rd_atom[5], atomic_cap; // not used here, like the next ones up to max_srq
 	int max_ee, max_rdd, max_mw, max_raw_ipv6_qp, max_raw_ethy_qp;
 	int max_mcast[3], max_ah, max_fmr, max_map_per_fmr;
 	int max_srq, max_srq_wr;
-	char rest[1024]; // it ends before that
+	char rest[1024]; // more than enough: the structure ends before that
 };
 
 struct verbs {
@@ -47,7 +47,7 @@ static void query(const struct verbs *v, struct ofi_device_limits *l)
 		void *context = v->open_device(list[i]);
 
 		if (!context)
-			continue; // not for this user
+			continue; // this user may not open it
 		memset(&attr, 0, sizeof(attr));
 		if (!v->query_device(context, &attr)) {
 			l->cq = least(l->cq, attr.max_cqe);

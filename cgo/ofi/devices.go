@@ -5,9 +5,9 @@ package ofi
 // #include "devices.h"
 import "C"
 
-// DeviceLimits are the entries of the largest queues that every RDMA device of this
-// machine can make: completion queues, and shared receive queues, of which some devices
-// have none (0). They are negative if there is no device or nothing tells
+// DeviceLimits returns how many entries the largest queues have that every RDMA device of this
+// machine can make: completion queues, and shared receive queues. srq is 0 if some device has no
+// shared receive queues. Both are negative if there is no device, or no way to ask
 // (ibv_query_device of libibverbs).
 func DeviceLimits() (cq, srq int) {
 	var limits C.struct_ofi_device_limits

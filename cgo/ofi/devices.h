@@ -1,9 +1,9 @@
 #ifndef FABRICNET_OFI_DEVICES_H
 #define FABRICNET_OFI_DEVICES_H
 
-// The number of entries of the largest queues that every RDMA device here can
-// make: completion queues, and shared receive queues, of which some devices have
-// none. They are negative if there is no device or nothing tells.
+// How many entries the largest queues have that every RDMA device here can make: completion queues,
+// and shared receive queues. srq is 0 if some device has no shared receive queues. Both are
+// negative if there is no device, or no way to ask.
 struct ofi_device_limits {
 	int cq, srq;
 };

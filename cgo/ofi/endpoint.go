@@ -12,15 +12,16 @@ import (
 	"unsafe"
 )
 
-// Depths of the endpoint's tables, in operations. A provider's own are cut to MaxDepth.
+// Limits of the depths of the endpoint's tables, in operations. A provider's own depths are cut to
+// MaxDepth.
 const (
 	MaxDepth = 1024
 	minDepth = 16
 )
 
-// Endpoint is an enabled endpoint with its own fabric, domain, address vector
-// and completion queue. Its methods may be called concurrently, except that
-// one goroutine at a time reaps and that Close comes last.
+// Endpoint is an enabled endpoint with its own fabric, domain, address vector and completion queue.
+// Its methods may be called concurrently, except that only one goroutine at a time may reap and
+// that Close comes last.
 type Endpoint struct {
 	fabric *C.struct_fid_fabric
 	domain *C.struct_fid_domain
@@ -41,25 +42,23 @@ type Endpoint struct {
 	regions sync.RWMutex // see Options.LockRegions
 }
 
-// Options are what providers differ in that nothing in an Info tells. The zero value
-// does nothing special.
+// Options are for differences between providers that no Info shows. The zero value does nothing
+// special.
 type Options struct {
 	// Guarded: calls of Exchange may hang in the library, and can be got out of it by
 	// Abandon.
 	Guarded bool
-	// LockRegions keeps changes of the set of regions apart from Exchange, which looks
-	// regions up.
+	// LockRegions keeps the set of regions from changing during Exchange, which looks regions up.
 	LockRegions bool
-	// SlashOwn is what the names of this process's endpoints begin with, where they are
-	// text: those are inserted with a slash before what follows the scheme, which
-	// shm_open(3) ignores. "" inserts all as they are.
+	// SlashOwn is what the names of this process's endpoints begin with, if names are text. Those
+	// names are inserted with a slash after the scheme, which shm_open(3) ignores. With "" all
+	// names are inserted as they are.
 	SlashOwn string
 }
 
-// Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open,
-// fi_endpoint, fi_ep_bind, fi_enable). It keeps a copy of info. Signal
-// dispositions that the provider changes meanwhile are put back. Errors wrap
-// Errno.
+// Open opens an endpoint (fi_fabric, fi_domain, fi_cq_open, fi_av_open, fi_endpoint, fi_ep_bind,
+// fi_enable). It keeps a copy of info. Signal dispositions that the provider changes meanwhile are
+// restored. Errors wrap Errno.
 func Open(info Info, options Options) (*Endpoint, error) {
 	restore := holdSignals()
 	defer restore()
@@ -118,16 +117,15 @@ func (ep *Endpoint) openPort() error {
 // Info describes the endpoint as it was opened. It is valid until Close.
 func (ep *Endpoint) Info() Info { return ep.info }
 
-// TxDepth is the number of operations that can be in flight besides receives
-// and injects.
+// TxDepth returns the number of operations that can be in flight besides receives and injects.
 func (ep *Endpoint) TxDepth() int { return ep.txDepth }
 
-// RxDepth is the number of receives that can be posted.
+// RxDepth returns the number of receives that can be posted.
 func (ep *Endpoint) RxDepth() int { return ep.rxDepth }
 
-// MaxSend is the length of the longest send in bytes (fi_getopt with
-// FI_OPT_MAX_MSG_SIZE). efa-direct takes far longer writes. Providers that do not
-// know the option take sends as long as Info.MaxMsgSize.
+// MaxSend returns the length of the longest send in bytes (fi_getopt with FI_OPT_MAX_MSG_SIZE).
+// efa-direct takes far longer writes. Providers that do not know the option take sends of up to
+// Info.MaxMsgSize.
 func (ep *Endpoint) MaxSend() uint64 {
 	var size C.size_t
 	if C.ofi_get_max_msg_size(ep.ep, &size) != 0 || size == 0 {
@@ -136,10 +134,10 @@ func (ep *Endpoint) MaxSend() uint64 {
 	return min(uint64(size), ep.info.MaxMsgSize())
 }
 
-// Shutdown closes the endpoint alone (fi_close): the provider touches no buffer
-// that was posted afterwards, so that memory can be deregistered and unmapped
-// before Close. Nothing may be posted or reaped any more. Where regions are
-// bound to the endpoint they have to go first, and Shutdown does nothing.
+// Shutdown closes only the endpoint itself (fi_close). Afterwards the provider touches no buffer
+// that was posted, so memory can be deregistered and unmapped before Close. Nothing may be posted
+// or reaped any more. If regions are bound to the endpoint, they have to be closed first, and
+// Shutdown does nothing.
 func (ep *Endpoint) Shutdown() error {
 	if ep.abandoned.Load() || ep.ep == nil || ep.info.EndpointMR() {
 		return nil
@@ -151,9 +149,9 @@ func (ep *Endpoint) Shutdown() error {
 	return nil
 }
 
-// Close closes everything that Open opened (fi_close), after all regions.
-// Where the provider refuses to let go of something, the rest of it is left
-// alone and the error returned: what libfabric still uses must not be freed.
+// Close closes everything that Open opened (fi_close). All regions must have been closed before. If
+// the provider refuses to let go of something, Close leaves the rest alone and returns the error:
+// what libfabric still uses must not be freed.
 func (ep *Endpoint) Close() error {
 	if ep.abandoned.Load() {
 		return nil

@@ -11,7 +11,7 @@ import (
 // values and against what those match in turn, such as os.ErrPermission.
 type Errno uint32
 
-// Errors of libfabric that callers tell apart.
+// Errors of libfabric that callers have to tell apart.
 const (
 	ErrTooSmall Errno = 257 // FI_ETOOSMALL
 	ErrTruncate Errno = 265 // FI_ETRUNC: the receive buffer was too small

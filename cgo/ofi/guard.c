@@ -12,15 +12,14 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-// A way out of calls that never return. shm guards a region, or from libfabric
-// 2.5 on a pool of buffers in it, with a spin lock that both processes share: a
-// process that is killed while it holds the lock leaves the other one spinning
-// for ever. A guarded call notes where it was made, and a signal to its thread
-// goes on from there, without the library having a say. What the library has
-// locked stays locked: nothing may call it for that endpoint again.
+// A way out of calls that never return. shm guards a region, or from libfabric 2.5 on a pool of
+// buffers in it, with a spin lock that both processes share: a process that is killed while it
+// holds the lock leaves the other one spinning for ever. A guarded call notes where it was made,
+// and a signal to its thread makes the thread go on from there, whatever the library is doing. What
+// the library has locked stays locked: nothing may call it for that endpoint again.
 
-// One for each thread that has made a guarded call. They are never freed, but
-// taken over by new threads.
+// One for each thread that has made a guarded call. They are never freed, but new threads take over
+// those of threads that have ended.
 struct guard {
 	sigjmp_buf out;
 	_Atomic(struct ofi_port *) port; // of the call that is going on
@@ -36,7 +35,7 @@ static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void thread_ends(void *guard)
 {
-	mine = NULL; // a late signal is not for whoever takes it over
+	mine = NULL; // a late signal must not hit whoever takes it over
 	atomic_store(&((struct guard *)guard)->tid, 0);
 }
 
@@ -89,12 +88,12 @@ static struct guard *this_thread(void)
 	}
 	pthread_setspecific(ending, g);
 	mine = g;
-	unblock(); // it may have been inherited
+	unblock(); // the thread may have inherited a mask that blocks it
 	return g;
 }
 
-// A call that was got out says that its operations were not posted: nobody can
-// tell, and nothing will come of them.
+// A call that was got out returns EOWNERDEAD. Nobody can tell which of its operations were posted,
+// and nothing will come of them.
 int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
 		_Atomic int *abandoned)
 {
@@ -112,8 +111,8 @@ int ofi_guarded(struct ofi_port *port, struct ofi_batch *batch,
 		atomic_load_explicit(&g->calls, memory_order_relaxed) + 1,
 		memory_order_relaxed); // only this thread writes it
 	atomic_store_explicit(&g->port, port, memory_order_release);
-	// Who abandons the port looks for calls until there are none: one that
-	// does not see the mark here is seen there.
+	// ofi_eject looks for calls until there are none: a call that does not see the mark here is
+	// seen there.
 	if (atomic_load(abandoned)) {
 		atomic_store(&g->port, NULL);
 		return EOWNERDEAD;
@@ -156,17 +155,17 @@ int ofi_eject(struct ofi_port *port)
 
 	memset(&out, 0, sizeof(out));
 	out.sa_handler = get_out;
-	// As Go's own handlers: on the thread's signal stack.
+	// Like Go's own handlers, it runs on the thread's signal stack.
 	out.sa_flags = SA_ONSTACK | SA_RESTART;
 	pthread_mutex_lock(&one_at_a_time);
 	if (sigaction(sig, &out, &before)) {
 		pthread_mutex_unlock(&one_at_a_time);
 		return -errno;
 	}
-	// Up to two seconds: a thread may have to wait for a processor. At first
-	// without a signal: calls that do not hang may hold locks of the whole
-	// process, such as malloc's, and end by themselves. The first look is not
-	// to be relied on: a call that has just begun may not be seen yet.
+	// For up to two seconds, since a thread may have to wait for a processor. At first without
+	// a signal: calls that do not hang may hold locks of the whole process, such as malloc's,
+	// and end by themselves. The first look cannot be relied on: a call that has just begun may
+	// not be visible yet.
 	for (int i = 0; i < 2000; i++) {
 		n = ofi_calls(port, calls, 64);
 		if (!n && i > 0)
@@ -175,8 +174,9 @@ int ofi_eject(struct ofi_port *port)
 			syscall(SYS_tgkill, getpid(), calls[j].tid, sig);
 		nanosleep(&pause, NULL);
 	}
-	// A signal that is still on its way finds the handler of before: with Go
-	// that is one which drops what nobody asked for. None would end the process.
+	// A signal that is still on its way then finds the previous handler. In Go programs that
+	// one drops signals that nobody asked for. Without any handler the signal would end the
+	// process.
 	if (before.sa_handler != SIG_DFL)
 		sigaction(sig, &before, NULL);
 	pthread_mutex_unlock(&one_at_a_time);

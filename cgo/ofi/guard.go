@@ -7,17 +7,17 @@ import "C"
 
 import "errors"
 
-// ErrAbandoned is what all calls of an endpoint return after Abandon.
+// ErrAbandoned is what calls on an endpoint return after Abandon.
 var ErrAbandoned = errors.New("endpoint abandoned: a call hung in the library")
 
-// Call is a call of Exchange that is going on.
+// Call is a call of Exchange in progress.
 type Call struct {
 	Thread int    // its kernel thread
-	Number uint64 // of the thread's calls: two looks that find the same found the same call
+	Number uint64 // counts the thread's calls: the same thread and number mean the same call
 }
 
-// Calls lists the calls of Exchange that are going on. It is always empty without
-// Options.Guarded.
+// Calls lists the calls of Exchange in progress, 64 at most. Without Options.Guarded there are
+// none.
 func (ep *Endpoint) Calls() []Call {
 	var list [64]C.struct_ofi_call
 	n := int(C.ofi_calls(ep.port, &list[0], C.int(len(list))))
@@ -28,12 +28,11 @@ func (ep *Endpoint) Calls() []Call {
 	return calls
 }
 
-// Abandon gets the calls of Exchange out of the library that are going on, by a
-// signal to their threads, and has nothing enter it again: what it has locked
-// stays locked, and what it has mapped stays mapped. All calls fail from then on,
-// but for Close, Shutdown and Region.Close, which do nothing. It is the last
-// resort for a call that hangs on a lock of a dead process; what was posted is
-// lost. It returns an error if a call did not come out.
+// Abandon gets all calls of Exchange in progress out of the library, by a signal to their threads,
+// and lets none enter it again. What the library has locked stays locked, and what it has mapped
+// stays mapped. From then on all calls fail, except Close, Shutdown and Region.Close, which do
+// nothing. This is the last resort for a call that hangs on a lock of a dead process; what was
+// posted is lost. Abandon returns an error if a call did not come out.
 func (ep *Endpoint) Abandon() error {
 	ep.abandoned.Store(true)
 	C.ofi_abandon(ep.port)

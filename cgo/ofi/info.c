@@ -15,9 +15,8 @@ OFI_VALUES(SAME)
 
 static char *copy(const char *s) { return s ? strdup(s) : NULL; }
 
-// What shim.c and open.c rely on is asked for here: contexts of this size, tables of
-// addresses, calls from any thread. Only the library allocates a struct fi_info: it
-// knows how long its members are.
+// Asks for what shim.c and open.c rely on: contexts of that size, address tables, and calls from
+// any thread. Only the library allocates a struct fi_info, since it knows how long its members are.
 struct fi_info *ofi_hints(const struct ofi_hints *want)
 {
 	struct fi_info *hints = ofi_exports.dupinfo(NULL); // fi_allocinfo

@@ -34,8 +34,8 @@ const (
 const mrModes = C.OFI_FI_MR_LOCAL | C.OFI_FI_MR_VIRT_ADDR | C.OFI_FI_MR_ALLOCATED |
 	C.OFI_FI_MR_PROV_KEY | C.OFI_FI_MR_ENDPOINT
 
-// Hints say what GetInfo looks for: reliable datagram endpoints that send,
-// receive and write, and besides that the following.
+// Hints say what GetInfo looks for, besides reliable datagram endpoints that send, receive and
+// write.
 type Hints struct {
 	Provider         string // libfabric's name; "" for all
 	Fabric           string // one of the provider's fabrics; "" for any
@@ -46,8 +46,7 @@ type Hints struct {
 	TxSize, RxSize   int  // the queues' depths, 0 for the provider's own choice
 }
 
-// InfoList is what fi_getinfo returned. It must be freed, and no Info of it
-// used after that.
+// InfoList is what fi_getinfo returned. It must be freed, and after that no Info of it may be used.
 type InfoList struct{ head *C.struct_fi_info }
 
 // Info describes one endpoint that can be opened, struct fi_info.
@@ -62,7 +61,7 @@ func newInfo(c *C.struct_fi_info) Info {
 	return i
 }
 
-// Getenv is what libraries find a variable set to, and whether it is set (getenv(3)).
+// Getenv returns a variable as C libraries find it, and whether it is set (getenv(3)).
 func Getenv(name string) (value string, set bool) {
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
@@ -70,9 +69,9 @@ func Getenv(name string) (value string, set bool) {
 	return C.GoString(c), c != nil
 }
 
-// GetInfo asks what fits the hints (fi_getinfo). It may block: providers
-// resolve addresses and probe devices. It wraps Errno; syscall.ENODATA means
-// that there is nothing.
+// GetInfo asks for what fits the hints (fi_getinfo). It may block: providers resolve addresses and
+// probe devices. Errors wrap Errno, except for a *LoadError; syscall.ENODATA means that there is
+// nothing.
 func GetInfo(h Hints) (*InfoList, error) {
 	lib, err := load()
 	if err != nil {
@@ -113,7 +112,7 @@ func newHints(h Hints) *C.struct_fi_info {
 	return C.ofi_hints(&c)
 }
 
-// cString returns a copy of s for C and what frees it, nil for "".
+// cString returns a copy of s for C, nil for "", and a function that frees it.
 func cString(s string) (c *C.char, free func()) {
 	if s == "" {
 		return nil, func() {}
@@ -139,38 +138,37 @@ func (l *InfoList) All() iter.Seq[Info] {
 	}
 }
 
-// Provider is the provider's name, layered ones with a semicolon as in
-// "tcp;ofi_rxm".
+// Provider returns the provider's name. Layers follow a semicolon, as in "tcp;ofi_rxm".
 func (i Info) Provider() string { return C.GoString(i.attr.provider) }
 
-// Fabric is the name of the fabric.
+// Fabric returns the name of the fabric.
 func (i Info) Fabric() string { return C.GoString(i.attr.fabric) }
 
-// Domain is the name of the domain, in general that of a device.
+// Domain returns the name of the domain, in general that of a device.
 func (i Info) Domain() string { return C.GoString(i.attr.domain) }
 
-// Protocol is the wire protocol and its version, FI_PROTO of fi_endpoint(3).
+// Protocol returns the wire protocol and its version, FI_PROTO of fi_endpoint(3).
 func (i Info) Protocol() (protocol, version uint32) {
 	return uint32(i.attr.protocol), uint32(i.attr.protocol_version)
 }
 
-// InjectSize is the length of the longest inject operation in bytes.
+// InjectSize returns the length of the longest inject operation in bytes.
 func (i Info) InjectSize() int { return toInt(i.attr.inject_size) }
 
-// MaxMsgSize is the length of the longest send or write in bytes, whichever may be
+// MaxMsgSize returns the length of the longest send or the longest write in bytes, whichever is
 // longer: see Endpoint.MaxSend.
 func (i Info) MaxMsgSize() uint64 { return uint64(i.attr.max_msg_size) }
 
-// CQDataSize is the number of bytes of remote completion data.
+// CQDataSize returns the number of bytes of remote completion data.
 func (i Info) CQDataSize() int { return toInt(i.attr.cq_data_size) }
 
-// Order is the set of message orders kept by what is sent.
+// Order returns the set of orders that sent messages keep.
 func (i Info) Order() Order { return Order(i.attr.order) }
 
-// TxSize and RxSize are the provider's own depths, in operations.
+// TxSize returns the provider's own depth of the transmit queue, in operations.
 func (i Info) TxSize() int { return toInt(i.attr.tx_size) }
 
-// RxSize is the number of receives that the provider holds.
+// RxSize returns the number of receives that the provider holds.
 func (i Info) RxSize() int { return toInt(i.attr.rx_size) }
 
 // toInt cuts a size to what an int holds: some providers say SIZE_MAX for "no limit".
@@ -182,8 +180,7 @@ func (i Info) LocalMR() bool { return i.mrMode(C.OFI_FI_MR_LOCAL) }
 // EndpointMR reports whether regions are bound to the endpoint (FI_MR_ENDPOINT).
 func (i Info) EndpointMR() bool { return i.mrMode(C.OFI_FI_MR_ENDPOINT) }
 
-// mrNames has the bits of struct fi_domain_attr's mr_mode that mean something
-// still, fi_mr(3).
+// mrNames lists the bits of struct fi_domain_attr's mr_mode that still mean something, fi_mr(3).
 var mrNames = []struct {
 	bit  C.int
 	name string
@@ -219,9 +216,8 @@ func (i Info) HasIP() bool {
 // (FI_SOCKADDR_IB).
 func (i Info) HasInfiniBand() bool { return i.attr.addr_format == C.OFI_FI_SOCKADDR_IB }
 
-// Source is the IP address that an endpoint would be bound to, the zero Addr
-// if the provider does not say or does not use IP. The zone of a link-local one
-// is the interface's number.
+// Source returns the IP address that an endpoint would be bound to, the zero Addr if the provider
+// does not say or does not use IP. The zone of a link-local one is the interface's number.
 func (i Info) Source() netip.Addr {
 	if !i.HasIP() || i.attr.src_addr == nil {
 		return netip.Addr{}
@@ -229,7 +225,7 @@ func (i Info) Source() netip.Addr {
 	return sockaddrIP(unsafe.Slice((*byte)(i.attr.src_addr), int(i.attr.src_addrlen)))
 }
 
-// NIC is what the provider tells of the device, as far as it does.
+// NIC is what the provider tells about the device. What it does not tell is empty.
 type NIC struct {
 	PCI  string // address on the bus, as in sysfs: "0000:3b:00.0"
 	Link string // address on the link, in the provider's own form
@@ -272,7 +268,7 @@ func sockaddrIP(sa []byte) netip.Addr {
 // scopeAt is where a sockaddr_in6 has its sin6_scope_id.
 const scopeAt = 24
 
-// isLinkLocal reports that an address is that of a host only together with a scope.
+// isLinkLocal reports whether an address identifies a host only together with a scope.
 func isLinkLocal(ip netip.Addr) bool { return ip.Is6() && ip.IsLinkLocalUnicast() }
 
 // String names the provider, fabric and domain.

@@ -21,10 +21,10 @@ uint32_t ofi_compiled(void)
 
 enum { OLDEST = 3 }; // FABRIC_1.3: all of libfabric 1.17 to 1.19
 
-// The newest ABI that the headers know. Each of these added members at the end of
-// struct fi_domain_attr (libfabric.map.in, abi_1_0.c); to use an older one with newer
-// headers is no more than to leave those alone, since the library allocates them. The
-// headers do not tell what an ABI after these is.
+// The newest ABI that the headers know. Each of these added members at the end of struct
+// fi_domain_attr (libfabric.map.in, abi_1_0.c). Using an older ABI with newer headers only means
+// leaving those members alone, since the library allocates the structure. The headers do not tell
+// what comes with an ABI after these.
 static int newest(void)
 {
 	const uint32_t v = ofi_compiled();
@@ -42,7 +42,7 @@ static void *symbol(void *lib, const char *name, int abi)
 	return dlvsym(lib, name, version);
 }
 
-// A function that an ABI did not change is in one before it.
+// A function that an ABI did not change is exported by an earlier one.
 static void *inherited(void *lib, const char *name, int abi)
 {
 	void *found = NULL;
@@ -52,8 +52,8 @@ static void *inherited(void *lib, const char *name, int abi)
 	return found;
 }
 
-// Finds what ofi_exports has, all as of one ABI, and returns that, or the name of what
-// is missing. fi_getinfo is in each ABI that changed a structure.
+// Finds everything in ofi_exports as of one ABI and returns that ABI, or the name of what is
+// missing. Each ABI that changed a structure has a fi_getinfo of its own.
 static int resolve(void *lib, const char **missing)
 {
 	const struct {
@@ -83,8 +83,8 @@ static int resolve(void *lib, const char **missing)
 	return abi;
 }
 
-// The library is never closed: threads, signal handlers and thread-local storage of its
-// providers may stay.
+// The library is never closed: its providers may leave threads, signal handlers and thread-local
+// storage behind.
 int ofi_load(const char *file, struct ofi_library *lib)
 {
 	const char *missing = NULL;

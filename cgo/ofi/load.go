@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// libraryVar names another file than those of places, and then the only one.
+	// libraryVar is the variable that names the file to load. If it is set, no other file is tried.
 	libraryVar = "RDMANET_LIBFABRIC"
 	// oldest is the first version that this package works with.
 	oldest = 1<<16 | 17
 )
 
-// places are where libfabric is looked for: wherever the dynamic linker does, ld.so(8),
-// then where the installer of EFA's software puts it.
+// places are where to look for libfabric: wherever the dynamic linker does, ld.so(8), then where
+// the installer of EFA's software puts it.
 var places = []string{
 	"libfabric.so.1",
 	"/opt/amazon/efa/lib64/libfabric.so.1",
 	"/opt/amazon/efa/lib/libfabric.so.1",
 }
 
-// LoadError says why there is no libfabric, and what can be done about it. It stays
-// for as long as the process runs.
+// LoadError says why there is no libfabric, and what can be done about it. It stays the same for as
+// long as the process runs.
 type LoadError struct{ text string }
 
 func (e *LoadError) Error() string { return e.text }
@@ -46,15 +46,14 @@ type library struct {
 	abi        int
 }
 
-// api is the interface version to ask for: the library refuses one newer than itself,
-// and a newer one than this package was compiled with could change the layout of its
-// structures.
+// api returns the interface version to ask for. The library refuses one newer than itself, and one
+// newer than the headers that this package was compiled with could change the layout of structures.
 func (l *library) api() C.uint32_t { return min(l.version, C.ofi_compiled()) }
 
 // load loads libfabric, once.
 var load = sync.OnceValues(func() (*library, error) {
 	if C.OFI_HAS_HEADERS == 0 {
-		// Go's build cache does not notice that headers have come.
+		// Go's build cache does not notice that headers have been installed.
 		return nil, &LoadError{"this program was built without libfabric's headers: install libfabric-dev (Debian, Ubuntu), " +
 			"libfabric-devel (Fedora, RHEL) or libfabric (Arch) where it is built, and build it anew with go build -a and its other flags"}
 	}
@@ -64,16 +63,15 @@ var load = sync.OnceValues(func() (*library, error) {
 	return search()
 })
 
-// Load loads libfabric, unless that was done before (dlopen). Its error is a *LoadError. All
-// that needs the library loads it.
+// Load loads libfabric (dlopen), unless that was done before. Its error is a *LoadError. There is
+// no need to call it first: whatever needs the library loads it.
 func Load() error {
 	_, err := load()
 	return err
 }
 
-// Setenv sets a variable for libfabric, unless it is set (setenv(3)). libfabric and its
-// libraries read their environment when they are loaded and once more at the first
-// GetInfo.
+// Setenv sets a variable for libfabric, unless it is set already (setenv(3)). libfabric and its
+// libraries read their environment when they are loaded and once more at the first GetInfo.
 func Setenv(name, value string) {
 	cname, cvalue := C.CString(name), C.CString(value)
 	defer C.free(unsafe.Pointer(cname))
@@ -83,7 +81,7 @@ func Setenv(name, value string) {
 
 // search loads the first libfabric that will do.
 func search() (*library, error) {
-	// With more rights than its user, a program does not let that choose its code.
+	// A program with more rights than its user must not let that user choose its code.
 	if file := os.Getenv(libraryVar); file != "" && C.getauxval(C.AT_SECURE) == 0 {
 		lib, why := open(file)
 		if why != "" {
@@ -103,8 +101,8 @@ func search() (*library, error) {
 		libraryVar + "; tried " + strings.Join(tried, "; ")}
 }
 
-// open loads a file (dlopen, dlvsym), or says why not. It puts back the signal
-// dispositions that constructors change.
+// open loads a file (dlopen, dlvsym), or says why it could not. It restores the signal dispositions
+// that constructors change.
 func open(file string) (*library, string) {
 	restore := holdSignals()
 	defer restore()
@@ -125,8 +123,8 @@ func open(file string) (*library, string) {
 	return lib, ""
 }
 
-// CompiledVersion is the major and minor version of the headers that this package
-// was compiled with, "" if there were none.
+// CompiledVersion returns the major and minor version of the headers that this package was compiled
+// with, "" if there were none.
 func CompiledVersion() string {
 	if C.OFI_HAS_LOADER == 0 {
 		return ""
@@ -135,8 +133,8 @@ func CompiledVersion() string {
 	return fmt.Sprintf("%d.%d", v>>16, v&0xffff)
 }
 
-// LibraryVersion is the version of the library in use with all of its numbers, as in
-// "1.17.0" (fi_tostr with FI_TYPE_VERSION), "" if there is none. It loads the library.
+// LibraryVersion returns the version of the library in use with all of its numbers, as in "1.17.0"
+// (fi_tostr with FI_TYPE_VERSION), "" if there is none. It loads the library.
 func LibraryVersion() string {
 	lib, err := load()
 	if err != nil {
@@ -145,8 +143,8 @@ func LibraryVersion() string {
 	return lib.text
 }
 
-// LibraryPath is the file that the library in use was loaded from (dladdr), "" if
-// there is none. It loads the library.
+// LibraryPath returns the file that the library in use was loaded from (dladdr), "" if there is
+// none. It loads the library.
 func LibraryPath() string {
 	lib, err := load()
 	if err != nil {

@@ -1,5 +1,6 @@
-// For what is compiled with libfabric's headers: they, and the functions that the
-// library exports. All others in them are inline, and call through tables of function pointers.
+// For sources that are compiled with libfabric's headers: the headers, and the functions that the
+// library exports. All other functions in the headers are inline, and call through tables of
+// function pointers.
 
 #ifndef FABRICNET_OFI_LOAD_H
 #define FABRICNET_OFI_LOAD_H

@@ -34,10 +34,9 @@ type Region struct {
 	base uint64
 }
 
-// Register registers memory outside the Go heap (fi_mr_reg; fi_mr_bind and
-// fi_mr_enable where the provider asks for FI_MR_ENDPOINT). The provider
-// chooses the key if it wants to (FI_MR_PROV_KEY); else it is random, since
-// the key is all that keeps other peers out. Errors wrap Errno.
+// Register registers memory outside the Go heap (fi_mr_reg; fi_mr_bind and fi_mr_enable if the
+// provider asks for FI_MR_ENDPOINT). The provider chooses the key if it wants to (FI_MR_PROV_KEY);
+// otherwise it is random, since the key is all that keeps other peers out. Errors wrap Errno.
 func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
 	if ep.abandoned.Load() {
 		return nil, ErrAbandoned
@@ -67,7 +66,8 @@ func (ep *Endpoint) Register(mem []byte, access Access) (*Region, error) {
 	return r, nil
 }
 
-// newKey returns 64 random bits, or as many as the provider's keys have.
+// newKey returns 64 random bits, or as many as the provider's keys have. It returns 0 if the
+// provider chooses.
 func (ep *Endpoint) newKey() C.uint64_t {
 	if ep.info.mrMode(C.OFI_FI_MR_PROV_KEY) {
 		return 0
@@ -97,15 +97,15 @@ func (ep *Endpoint) enableRegion(r *Region, access Access) error {
 	return nil
 }
 
-// Desc is the local descriptor for operations on the memory (fi_mr_desc).
+// Desc returns the local descriptor for operations on the memory (fi_mr_desc).
 func (r *Region) Desc() uintptr { return uintptr(C.ofi_mr_desc(r.mr)) }
 
-// Key is the protection key that peers name (fi_mr_key). From libfabric 2.4 on a region
-// that is for local use alone has none (ofi_mr_regattr).
+// Key returns the protection key that peers name (fi_mr_key). From libfabric 2.4 on, a region for
+// local use only has none (ofi_mr_regattr).
 func (r *Region) Key() uint64 { return uint64(C.ofi_mr_key(r.mr)) }
 
-// Base is how peers address the first byte: its virtual address where the
-// provider works with those (FI_MR_VIRT_ADDR), else 0.
+// Base returns the address of the first byte for peers: its virtual address if the provider works
+// with those (FI_MR_VIRT_ADDR), else 0.
 func (r *Region) Base() uint64 { return r.base }
 
 // Close withdraws the registration (fi_close).

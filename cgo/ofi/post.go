@@ -16,7 +16,7 @@ import "unsafe"
 // Kind is the verb of an operation and of its completion.
 type Kind uint8
 
-// The verbs. Each but RemoteWrite can be posted.
+// The verbs. All but RemoteWrite can be posted.
 const (
 	Send        Kind = C.OFI_SEND         // fi_send
 	Inject      Kind = C.OFI_INJECT       // fi_inject: no completion
@@ -27,9 +27,9 @@ const (
 )
 
 const (
-	// BatchOps is the number of operations that a batch holds at most.
+	// BatchOps is the most operations that a batch holds.
 	BatchOps = C.OFI_BATCH_OPS
-	// BatchDone is the number of completions that a batch holds at most.
+	// BatchDone is the most completions that a batch holds.
 	BatchDone = C.OFI_BATCH_DONE
 )
 
@@ -41,7 +41,7 @@ type Op struct {
 	Data    uint64  // WriteData: completion data, of which Info.CQDataSize bytes arrive
 	To      Addr    // all but receives
 	Buf     []byte  // outside the Go heap
-	Desc    uintptr // Region.Desc, where LocalMR asks for it
+	Desc    uintptr // Region.Desc, if Info.LocalMR
 	Remote  uint64  // writes: Region.Base of the target plus an offset
 	Key     uint64  // writes: Region.Key of the target
 }
@@ -55,8 +55,8 @@ type Completion struct {
 	Err  error  // *CompletionError
 }
 
-// Batch carries operations and completions between Go and C, in C memory. It
-// may be used again and again, by one goroutine at a time, and must be freed.
+// Batch carries operations and completions between Go and C, in C memory. It may be reused, by one
+// goroutine at a time, and must be freed.
 type Batch struct{ c *C.struct_ofi_batch }
 
 // NewBatch returns an empty batch.
@@ -96,11 +96,10 @@ func (b *Batch) Add(op *Op) bool {
 	return true
 }
 
-// Exchange posts the batch's operations in order until one fails or the
-// provider's queue is full, then reaps up to done completions, which
-// Completion returns. postErr is the error of the first operation that was
-// not posted, nil if the queue was full; reapErr that of the queue. Both are
-// ErrAbandoned after Abandon.
+// Exchange posts the batch's operations in order until one fails or the provider's queue is full,
+// then reaps up to done completions, which Completion returns, and at most BatchDone. postErr is
+// the error of the first operation that was not posted, nil if the queue was full; reapErr is that
+// of the queue. Both are ErrAbandoned after Abandon.
 func (ep *Endpoint) Exchange(b *Batch, done int) (posted, reaped int, postErr, reapErr error) {
 	c := b.c
 	c.ndone = C.uint32_t(min(done, BatchDone))

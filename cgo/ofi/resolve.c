@@ -1,5 +1,5 @@
-// The way to a peer, asked of librdmacm as the verbs provider asks for it. It is looked
-// up by name, as libibverbs is: see devices.c.
+// Asks librdmacm for the way to a peer, as the verbs provider does. The library's functions are
+// looked up by name, like those of libibverbs: see devices.c.
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -23,7 +23,7 @@ int ofi_resolve(const void *from, const void *to, int milliseconds)
 	*(void **)&resolve_addr = dlsym(lib, "rdma_resolve_addr");
 	*(void **)&destroy_id = dlsym(lib, "rdma_destroy_id");
 	if (!create_id || !resolve_addr || !destroy_id ||
-	    create_id(NULL, &id, NULL, PS_TCP)) // without a channel, calls wait
+	    create_id(NULL, &id, NULL, PS_TCP)) // without a channel, calls wait for their result
 		return 0; // no device
 	ret = resolve_addr(id, from, to, milliseconds) ? -errno : 0;
 	destroy_id(id);

@@ -12,10 +12,10 @@ import (
 	"unsafe"
 )
 
-// Resolve has the system look up the device and the link address by which a peer is
-// reached, as the verbs provider does before it connects (rdma_resolve_addr of librdmacm).
-// It waits for an answer until the timeout, in whole milliseconds. The peer's name is its
-// endpoint's; nothing is done if names are no IP addresses, or if there is no device.
+// Resolve makes the system look up the device and the link address by which a peer is reached, as
+// the verbs provider does before it connects (rdma_resolve_addr of librdmacm). It waits for an
+// answer until the timeout, in whole milliseconds. name is that of the peer's endpoint. Resolve
+// does nothing if names are not IP addresses, or if there is no device.
 func (ep *Endpoint) Resolve(name []byte, timeout time.Duration) error {
 	if err := ep.checkName(name); err != nil || !ep.info.HasIP() {
 		return err

@@ -10,8 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-// One context for each operation in flight. libfabric owns the first member
-// from the post to the completion (FI_CONTEXT2 in fi_getinfo(3)).
+// One context for each operation in flight. libfabric owns the first member from the post to the
+// completion (FI_CONTEXT2 in fi_getinfo(3)).
 struct context {
 	struct fi_context2 fi;
 	_Atomic uint32_t next; // in the free list: index plus one, 0 ends it
@@ -19,16 +19,16 @@ struct context {
 	uint8_t kind;          // OFI_NONE while the context is free
 };
 
-// A lock-free stack of free contexts. The upper half of head counts changes,
-// so that a context that was taken and put back in between is noticed.
+// A lock-free stack of free contexts. The upper half of head counts changes, so that it is noticed
+// if a context was taken and put back in between.
 struct contexts {
 	struct context *base;
 	uint32_t count;
 	_Atomic uint64_t head;
 };
 
-// Sends and receives have tables of their own: receives are posted early and
-// stay, and must not use up what sends need.
+// Sends and receives have separate tables: receives are posted early and stay, and must not use up
+// what sends need.
 struct ofi_port {
 	struct fid_ep *ep;
 	struct fid_cq *cq;
@@ -86,8 +86,8 @@ static int contexts_init(struct contexts *list, uint32_t count)
 	return 0;
 }
 
-// The table that a completion's op_context belongs to. Providers hand out
-// NULL and other values for completions that belong to no operation here.
+// The table that a completion's op_context belongs to, or NULL. Providers hand out NULL and other
+// values for completions that belong to no operation here.
 static struct contexts *owner(struct ofi_port *port, const void *ctx)
 {
 	struct contexts *lists[] = { &port->tx, &port->rx };
@@ -221,11 +221,11 @@ static void remote_write(struct ofi_done *done, uint64_t data)
 	*done = (struct ofi_done){ .kind = OFI_REMOTE_WRITE, .data = data };
 }
 
-// Only flags say that a completion is a peer's write: its other fields, the
-// context among them, hold whatever the provider left there. shm from libfabric
-// 2.0 to 2.3 leaves FI_REMOTE_WRITE out (smr_complete_rx) and gives no other flag.
-// fi_cq(3) has completion data come with a message, which FI_RECV tells, or with a
-// write; opx sets FI_REMOTE_CQ_DATA on the writer's side, too (fi_opx_write).
+// Only flags say that a completion is a peer's write: its other fields, the context among them,
+// hold whatever the provider left there. shm from libfabric 2.0 to 2.3 leaves out FI_REMOTE_WRITE
+// (smr_complete_rx) and sets no other flag besides FI_REMOTE_CQ_DATA. According to fi_cq(3),
+// completion data comes either with a message, which FI_RECV tells, or with a write. opx sets
+// FI_REMOTE_CQ_DATA on the writer's side, too (fi_opx_write).
 static int is_remote_write(uint64_t flags)
 {
 	return (flags & FI_REMOTE_WRITE) ||
@@ -252,8 +252,8 @@ static int completion(struct ofi_port *port, const struct fi_cq_data_entry *e,
 	return 1;
 }
 
-// Reads the error that fi_cq_read(3) announced. Where the provider left the
-// context out, the kind stays OFI_NONE. shm reports some errors negated.
+// Reads the error that fi_cq_read(3) announced. If the provider left out the context, the kind
+// stays OFI_NONE. shm reports some errors negated.
 static ssize_t completion_error(struct ofi_port *port, struct ofi_done *done)
 {
 	struct fi_cq_err_entry e;
@@ -281,8 +281,8 @@ static ssize_t completion_error(struct ofi_port *port, struct ofi_done *done)
 	return 1;
 }
 
-// Reads until the first entries have come. A further read that finds nothing
-// would be wasted: each one drives the provider's progress.
+// Reads until the first entries have come. A further read that finds nothing would be wasted work,
+// since each one drives the provider's progress.
 static void reap(struct ofi_port *port, struct ofi_batch *batch)
 {
 	struct fi_cq_data_entry entries[OFI_BATCH_DONE];
@@ -316,8 +316,8 @@ void ofi_exchange_now(struct ofi_port *port, struct ofi_batch *batch)
 {
 	ssize_t ret;
 
-	// Processes may share memory that libfabric knows nothing of. What is written there
-	// comes before the message that says so, and what is read there after it.
+	// Processes may share memory that libfabric knows nothing of. What is written there must be
+	// visible before the message that says so is, and must not be read before that message.
 	if (batch->nops)
 		atomic_thread_fence(memory_order_release);
 	for (; batch->posted < batch->nops; batch->posted++) {

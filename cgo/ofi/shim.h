@@ -15,13 +15,12 @@
 #endif
 #endif
 
-// Programs may export their symbols (-rdynamic): hidden, these are not taken for those
-// of a library, such as a provider's, which has many that begin with ofi_, too.
+// Programs may export their symbols (-rdynamic). Hidden, these are not taken for those of a
+// library, such as a provider's, which also has many that begin with ofi_.
 #pragma GCC visibility push(hidden)
 
-// OFI_CALL is for what is defined only where there are headers to compile with and a
-// libc to load with. Elsewhere nothing calls it, since load.go refuses to load: null
-// will do.
+// OFI_CALL marks what is defined only if there are headers to compile with and a libc to load with.
+// Otherwise nothing calls it, since load.go refuses to load, so a null address will do.
 #if defined(OFI_HEADERS) && defined(__GLIBC__)
 #define OFI_LOADS
 #define OFI_CALL
@@ -42,8 +41,8 @@ enum {
 #endif
 };
 
-// The values of libfabric's that Go looks at, as OFI_FI_... They are part of its binary
-// interface; info.c compares them with the headers.
+// The values of libfabric's that Go uses, as OFI_FI_... They are part of its binary interface;
+// info.c compares them with the headers.
 #define OFI_VALUES(value) \
 	value(FI_MSG, 1 << 1) \
 	value(FI_RMA, 1 << 2) \
@@ -74,7 +73,7 @@ enum {
 #define OFI_VALUE(name, number) OFI_##name = number,
 enum { OFI_VALUES(OFI_VALUE) };
 
-// The library, once ofi_load has returned 0. Else why says what the matter is.
+// The library, once ofi_load has returned 0. If it has not, why says what is wrong.
 struct ofi_library {
 	uint32_t version;   // fi_version
 	const char *text;   // the same with all of its numbers, fi_tostr
@@ -100,7 +99,7 @@ struct ofi_hints {
 	int mr_mode;
 };
 
-// What Go knows of a struct fi_info, to which the pointers belong.
+// What Go knows of a struct fi_info, which owns what the pointers point to.
 struct ofi_info {
 	const char *provider, *fabric, *domain;
 	const void *src_addr;
@@ -115,8 +114,8 @@ struct ofi_info {
 	uint16_t pci_domain;
 };
 
-// Each is the function of libfabric's that it is named after, and returns what that
-// returns. ofi_hints makes what fi_allocinfo allocates.
+// Each calls the function of libfabric's that it is named after, and returns what that returns.
+// ofi_hints returns a struct fi_info as from fi_allocinfo, filled in.
 OFI_CALL struct fi_info *ofi_hints(const struct ofi_hints *want);
 OFI_CALL int ofi_getinfo(uint32_t version, const char *source,
 			 const struct fi_info *hints, struct fi_info **list);
@@ -189,8 +188,8 @@ struct ofi_done {
 	uint8_t kind;
 };
 
-// A batch lives in C memory for as long as it is used, so that neither Go's
-// garbage collector nor cgo's pointer checks have a part in the data path.
+// A batch lives in C memory for as long as it is used, so that neither Go's garbage collector nor
+// cgo's pointer checks are part of the data path.
 struct ofi_batch {
 	uint32_t nops;     // in: operations to post
 	uint32_t ndone;    // in: completions wanted, at most OFI_BATCH_DONE
@@ -217,17 +216,17 @@ OFI_CALL struct ofi_batch *ofi_batch_new(void);
 // Posts until an operation fails or the queue is full, then reaps.
 OFI_CALL void ofi_exchange(struct ofi_port *port, struct ofi_batch *batch);
 
-// The calls of ofi_exchange that are going on on a guarded port, at most max.
-// Two looks that find the same number have found the same call.
+// The calls of ofi_exchange in progress on a guarded port, at most max. The same thread and number
+// mean the same call.
 struct ofi_call {
 	int32_t tid;
 	uint64_t number;
 };
 int ofi_calls(struct ofi_port *port, struct ofi_call *calls, int max);
 
-// Makes all calls on a guarded port fail with EOWNERDEAD from now on, without
-// entering the library, then gets those out that are in it. Returns 0, or
-// -EBUSY if a call did not come out.
+// ofi_abandon makes all calls on a guarded port fail with EOWNERDEAD from now on, without entering
+// the library. ofi_eject then gets out those that are in it. It returns 0, -EBUSY if a call did not
+// come out, or another negative error number.
 OFI_CALL void ofi_abandon(struct ofi_port *port);
 int ofi_eject(struct ofi_port *port);
 
@@ -240,7 +239,8 @@ OFI_CALL int ofi_is_abandoned(struct ofi_port *port);
 // 0: safe to sleep on the queue's descriptor; -EAGAIN: reap first (fi_trywait).
 OFI_CALL int ofi_trywait(struct ofi_port *port);
 
-// Signal dispositions, which providers overwrite while endpoints are opened.
+// Signal dispositions, which providers overwrite while the library is loaded and endpoints are
+// opened.
 struct ofi_signals;
 struct ofi_signals *ofi_signals_save(void);
 void ofi_signals_restore(struct ofi_signals *saved);

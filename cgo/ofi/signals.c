@@ -31,8 +31,8 @@ struct ofi_signals *ofi_signals_save(void)
 	return saved;
 }
 
-// Go has one handler, which SIGSEGV always has: a handler that none of the
-// signals had before is a provider's.
+// Go has a single handler, and SIGSEGV always has it. So a handler that none of these signals had
+// before is a provider's.
 static int is_provider(const struct sigaction *now,
 		       const struct ofi_signals *saved)
 {
@@ -44,8 +44,8 @@ static int is_provider(const struct sigaction *now,
 	return 1;
 }
 
-// Puts back only what a provider has replaced, so as not to undo what
-// os/signal does meanwhile: Ignore and Reset leave no handler, Notify Go's.
+// Restores only what a provider has replaced, so as not to undo what os/signal does meanwhile:
+// Ignore and Reset leave no handler, and Notify leaves Go's.
 void ofi_signals_restore(struct ofi_signals *saved)
 {
 	struct sigaction now;

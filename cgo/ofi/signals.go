@@ -7,12 +7,12 @@ import "C"
 
 import "sync"
 
-// opening is held while signal dispositions are saved, so that no call takes
-// what another one's provider has just installed for Go's own.
+// opening is held from when signal dispositions are saved until they are restored, so that no call
+// takes a handler that another call's provider has just installed for Go's own.
 var opening sync.Mutex
 
-// holdSignals notes the process's signal dispositions (sigaction(2)) and
-// returns a function that puts back those that a provider has changed since.
+// holdSignals saves the process's signal dispositions (sigaction(2)) and returns a function that
+// restores those that a provider has changed since.
 func holdSignals() (restore func()) {
 	opening.Lock()
 	saved := C.ofi_signals_save()

@@ -13,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// conn is what conns of all networks have: they end one direction at a time.
+// conn is what the conns of all networks have in common: each direction can be ended separately.
 type conn interface {
 	net.Conn
 	CloseRead() error
@@ -55,13 +55,13 @@ func (a *activity) watch(ctx context.Context, limit time.Duration, end func()) {
 	}
 }
 
-// pieceSize is how much is copied at a time, in bytes: what is larger must not look like
-// an idle conn to a slow receiver.
+// pieceSize is how much is copied at a time, in bytes. A longer write to a slow receiver must not
+// make the conn look idle.
 const pieceSize = 64 << 10
 
 var pieces = sync.Pool{New: func() any { return new([pieceSize]byte) }}
 
-// sink notes what is written to a conn.
+// sink is a conn that notes when something is written to it, and how much.
 type sink struct {
 	conn
 	*activity
@@ -83,7 +83,7 @@ func (s sink) Write(b []byte) (n int, err error) {
 // link is two conns that are copied to each other.
 type link struct {
 	client, target conn
-	first          []byte // of what the client sent
+	first          []byte // what the client has sent already
 	active         *activity
 	counts         *counters
 
@@ -102,7 +102,8 @@ func (l *link) join() error {
 	return cause(there, back)
 }
 
-// cause is the error that ended the other direction, too, by closing its conns.
+// cause returns the error of the direction that failed first, which ended the other one, too, by
+// closing the conns.
 func cause(a, b error) error {
 	if a == nil || b != nil && errors.Is(a, net.ErrClosed) {
 		return b
@@ -110,7 +111,7 @@ func cause(a, b error) error {
 	return a
 }
 
-// pipe copies one direction and passes its end on.
+// pipe copies one direction and passes on its end.
 func (l *link) pipe(dst sink, src conn, first []byte, n *int64) error {
 	m, err := dst.Write(first)
 	*n = int64(m)
@@ -123,8 +124,8 @@ func (l *link) pipe(dst sink, src conn, first []byte, n *int64) error {
 	case err == nil:
 		err = ended(dst.CloseWrite())
 	case errors.Is(err, syscall.EPIPE):
-		// dst is closed and hears no more. What it said before may still be on its
-		// way to src, so that only this direction ends.
+		// dst is closed and takes no more. What it sent before may still be on its way to src, so
+		// only this direction ends.
 		err = ended(src.CloseRead())
 	default:
 		reset(dst.conn, src)
@@ -132,8 +133,8 @@ func (l *link) pipe(dst sink, src conn, first []byte, n *int64) error {
 	return err
 }
 
-// transfer does not copy what a fabric has written into memory already. It hides ways
-// to copy of which a sink would not be told.
+// transfer does not copy what a fabric has already written into memory. From other conns it hides
+// the shortcuts of io.Copy, of which the sink would not be told.
 func transfer(dst sink, src conn) (int64, error) {
 	if c, ok := src.(*rdmanet.Conn); ok {
 		return c.WriteTo(dst)
@@ -143,7 +144,7 @@ func transfer(dst sink, src conn) (int64, error) {
 	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, buf[:])
 }
 
-// ended ignores that a conn whose direction is to end has none any more.
+// ended ignores the error of ending a direction of a conn that has ended already.
 func ended(err error) error {
 	if errors.Is(err, syscall.ENOTCONN) || errors.Is(err, net.ErrClosed) {
 		return nil
@@ -151,15 +152,15 @@ func ended(err error) error {
 	return err
 }
 
-// lingerTCP is SetLinger of what is a conn of TCP.
+// lingerTCP calls SetLinger on conns that are TCP conns.
 func lingerTCP(c conn, sec int) {
 	if c, ok := c.(*net.TCPConn); ok {
 		_ = c.SetLinger(sec)
 	}
 }
 
-// guard has the peer get an error if the process ends before the conn, where the kernel
-// would end the stream in good order. A fabric's peers notice by themselves.
+// guard makes the peer get an error if the process ends before the conn does: otherwise the kernel
+// would end the stream in good order. Peers over a fabric notice by themselves.
 func guard(c conn) { lingerTCP(c, 0) }
 
 // closeBoth closes conns in good order and at the same time: over a fabric Close waits
@@ -177,8 +178,8 @@ func closeBoth(a, b conn) error {
 	return errors.Join(errA, errB)
 }
 
-// reset closes conns such that the peer gets an error, where the network knows
-// that, and no end of stream.
+// reset closes conns in such a way that the peer gets an error, if the network can do that, and not
+// the end of the stream.
 func reset(conns ...conn) {
 	for _, c := range conns {
 		if c, ok := c.(interface{ SetLinger(sec int) error }); ok {

@@ -17,7 +17,7 @@ import (
 // endpoint is where conns come from or go to. It is a flag.Value.
 type endpoint struct{ network, address string }
 
-// String is what Set takes.
+// String returns what Set takes.
 func (e *endpoint) String() string {
 	if e.network == "" {
 		return ""
@@ -61,12 +61,12 @@ func (e *endpoint) listen(ctx context.Context, lc *rdmanet.ListenConfig) (net.Li
 	return new(net.ListenConfig).Listen(ctx, e.network, e.address)
 }
 
-// removeStale removes the socket of a process that did not get to do it itself: one
-// that nobody listens on.
+// removeStale removes the socket of a process that did not get to remove it itself: one that nobody
+// listens on.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Type() != fs.ModeSocket {
-		return nil // listening says what is wrong
+		return nil // the listen call reports what is wrong
 	}
 	c, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if err == nil {
@@ -91,8 +91,8 @@ func (e *endpoint) dial(ctx context.Context, d *rdmanet.Dialer) (conn, error) {
 	return c.(conn), nil
 }
 
-// literal resolves the name in an address to listen at, so that what was checked is what
-// is listened at. As package net does, it takes the first IPv4 address if there is one.
+// literal resolves the host name in an address to listen at, so that the address that was checked
+// is also the one that is used. Like package net, it takes the first IPv4 address if there is one.
 func literal(ctx context.Context, address string) (string, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil || host == "" {
@@ -111,7 +111,8 @@ func literal(ctx context.Context, address string) (string, error) {
 	return net.JoinHostPort(chosen.String(), port), nil
 }
 
-// loopback is false for what is no literal, which stands for all addresses if it is empty.
+// loopback reports whether the host of an address is a literal loopback address. It is false for
+// names, and for an empty host, which stands for all addresses.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -121,7 +122,7 @@ func loopback(address string) bool {
 	return err == nil && a.Unmap().IsLoopback()
 }
 
-// own tells whether whom to dial is on this host. It resolves no names.
+// own reports whether an address to dial is on this host. It resolves no names.
 func own(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	return err == nil && (host == "" || host == "localhost") || loopback(address)

@@ -24,14 +24,14 @@ type options struct {
 	limits
 }
 
-// limits bound what conns may take. 0 is none, but for dial and grace.
+// limits bound what conns may take. 0 is no bound, except for dial and grace.
 type limits struct {
 	maxConns               int
 	dial, idle, grace      time.Duration
 	acceptProxy, sendProxy bool
 }
 
-// parseProxy has the flag package's own messages written to w.
+// parseProxy parses the flags. If they ask for help, it writes that to w.
 func parseProxy(args []string, w io.Writer) (*options, error) {
 	o := new(options)
 	f := flag.NewFlagSet("fabricnet proxy", flag.ContinueOnError)
@@ -68,7 +68,7 @@ func parseProxy(args []string, w io.Writer) (*options, error) {
 	return o, o.check()
 }
 
-// check finds what is missing, or contradicts itself.
+// check finds flags that are missing or contradict each other.
 func (o *options) check() error {
 	serves, dials := o.from.network == "rdma", o.to.network == "rdma"
 	for _, rule := range []struct {
@@ -96,12 +96,13 @@ func (o *options) check() error {
 	return nil
 }
 
-// prefixes is a flag of networks: a conn comes from one of them. None is all.
+// prefixes is a flag with a list of networks, one of which a conn must come from. An empty list
+// stands for all.
 type prefixes []netip.Prefix
 
 func (p *prefixes) String() string { return strings.Trim(fmt.Sprint(*p), "[]") }
 
-// Set takes networks and single addresses, with commas.
+// Set takes networks and single addresses, separated by commas.
 func (p *prefixes) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		word = strings.TrimSpace(word)
@@ -113,7 +114,7 @@ func (p *prefixes) Set(text string) error {
 			}
 			network = netip.PrefixFrom(a, a.BitLen())
 		}
-		// Addresses of IPv4 are compared as such.
+		// IPv4 addresses in IPv6 form are compared as IPv4.
 		if a := network.Addr(); a.Is4In6() {
 			if network.Bits() < 96 {
 				return fmt.Errorf("%q is no network of IPv4 addresses: write 0.0.0.0/0 for all of them, ::/0 for all of IPv6", word)
@@ -135,12 +136,12 @@ func (p prefixes) contain(a netip.Addr) bool {
 	return len(p) == 0
 }
 
-// names is a flag of words with commas.
+// names is a flag with a list of words, separated by commas.
 type names []string
 
 func (n *names) String() string { return strings.Join(*n, ",") }
 
-// Set adds to those of earlier flags.
+// Set adds to the names of earlier flags.
 func (n *names) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		word = strings.TrimSpace(word)

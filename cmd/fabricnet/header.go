@@ -9,14 +9,14 @@ import (
 	"github.com/pires/go-proxyproto"
 )
 
-// route is who a conn is from, and whom that dialed. The addresses are the conn's own
-// unless a header has told others.
+// route says where a conn comes from, and which address was dialed. The addresses are the conn's
+// own unless a header has named others.
 type route struct{ from, to net.Addr }
 
 func routeOf(c net.Conn) route { return route{c.RemoteAddr(), c.LocalAddr()} }
 
-// readHeader takes the header of the PROXY protocol, in either version, that c begins
-// with. rest has bytes that came with it.
+// readHeader reads the header of the PROXY protocol, in either version, that c begins with. rest
+// holds bytes that came along with it.
 func readHeader(c net.Conn, limit time.Duration) (r route, rest []byte, err error) {
 	if err := c.SetReadDeadline(time.Now().Add(limit)); err != nil {
 		return r, nil, err
@@ -30,7 +30,7 @@ func readHeader(c net.Conn, limit time.Duration) (r route, rest []byte, err erro
 		return r, nil, err
 	}
 	r = routeOf(c)
-	// A proxy's own conns, as for a check of health, have a LOCAL header.
+	// A proxy's own conns, such as those for health checks, have a LOCAL header.
 	if h.Command.IsProxy() && h.SourceAddr != nil && h.DestinationAddr != nil {
 		r = route{h.SourceAddr, h.DestinationAddr}
 	}
@@ -38,8 +38,8 @@ func readHeader(c net.Conn, limit time.Duration) (r route, rest []byte, err erro
 	return r, rest, err
 }
 
-// writeHeader begins c with a header of version 2. It has no extensions: those of a
-// header that was accepted end here.
+// writeHeader begins c with a header of version 2. The header has no extensions: those of a header
+// that was accepted are not passed on.
 func writeHeader(c net.Conn, r route, limit time.Duration) error {
 	text, err := proxyproto.HeaderProxyFromAddrs(2, plain(r.from), plain(r.to)).Format()
 	if err != nil {
@@ -54,7 +54,7 @@ func writeHeader(c net.Conn, r route, limit time.Duration) error {
 	return c.SetWriteDeadline(time.Time{})
 }
 
-// plain has the address of a fabric's control connection as what it is, one of TCP.
+// plain turns the address of a fabric's control connection into what it is, a TCP address.
 func plain(a net.Addr) net.Addr {
 	if at, ok := addrPort(a); ok {
 		return net.TCPAddrFromAddrPort(at)

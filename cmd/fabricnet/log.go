@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// maxLines is how many lines wait for who reads them.
+	// maxLines is how many lines may wait for a slow reader.
 	maxLines = 1000
-	// linesLinger is how long the end waits for them to be written.
+	// linesLinger is how long close waits for them to be written.
 	linesLinger = time.Second
 )
 
-// lines passes lines on to standard error, for which nobody waits but close: whoever
-// reads that may be slow, stop, or end.
+// lines passes lines on to standard error. Only close waits for them: whatever reads standard error
+// may be slow, stop, or end.
 type lines struct {
 	w     io.Writer
 	queue chan []byte
@@ -42,7 +42,7 @@ func (l *lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// close has the lines written that wait, which may fail.
+// close gets the lines written that are still waiting, if that takes no longer than linesLinger.
 func (l *lines) close() {
 	close(l.end)
 	select {
@@ -53,7 +53,7 @@ func (l *lines) close() {
 
 func (l *lines) run() {
 	defer close(l.ended)
-	var said uint64 // of those lost
+	var said uint64 // how many of the lost lines were reported
 	for {
 		select {
 		case line := <-l.queue:
@@ -67,8 +67,8 @@ func (l *lines) run() {
 	}
 }
 
-// pass writes a line, and how many were lost since that was said: not before half of the
-// room is free, or a slow reader would get little else.
+// pass writes a line, and then how many lines were lost since that was last reported. It waits with
+// the latter until half of the room is free, or a slow reader would get little else.
 func (l *lines) pass(line []byte, said uint64) uint64 {
 	if _, err := l.w.Write(line); err != nil {
 		l.lost.Add(1)

@@ -2,8 +2,8 @@
 //
 //	fabricnet proxy -listen tcp://localhost:8080 -to rdma://storage7:9000 -tls-ca ca.pem
 //
-// connects what comes in on one side to the other: TCP or Unix sockets to a fabric, a
-// fabric to sockets, or any of them to its like. README.md has more.
+// connects what comes in on one side to the other: TCP or Unix sockets to a fabric, a fabric to
+// sockets, or either to its own kind. README.md has more.
 package main
 
 import (
@@ -60,8 +60,8 @@ func run(args []string, stdout, stderr io.Writer) int {
 	return 2
 }
 
-// version is that of the module, as go install or a checkout's commit says, and of what
-// it runs with.
+// version returns the version of the module, as go install or a checkout's commit says, and those
+// of what it runs with.
 func version() string {
 	own := "of no known version"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

@@ -27,7 +27,7 @@ type proxy struct {
 	hush   hush
 }
 
-// Why a conn ended. Each that was accepted counts once.
+// outcome says why a conn has ended. Each conn that was accepted counts once.
 type outcome int
 
 const (
@@ -85,7 +85,7 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 			pause(ctx, acceptRetry)
 		}
 	}
-	l.Close() // or wait for whom ctx has told to
+	l.Close() // or wait for the Close that ctx has triggered
 	p.drain(&conns, func() { cut(errCut) })
 }
 
@@ -96,8 +96,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// accepted starts to forward c, or resets it if it may not come in. A client is not
-// kept waiting for others to leave: it can try elsewhere, or later.
+// accepted starts to forward c, or resets it if it may not come in. A client does not have to wait
+// for others to leave: it can try elsewhere, or later.
 func (p *proxy) accepted(alive context.Context, conns *sync.WaitGroup, c conn) {
 	switch {
 	case !p.network(c.RemoteAddr()):
@@ -121,8 +121,8 @@ func (p *proxy) refuse(c conn, why outcome) {
 	}
 }
 
-// hush lets each kind of refusal be logged once in ten seconds: strangers must not
-// fill the disk. It is for the goroutine that accepts.
+// hush lets each kind of refusal be logged once in ten seconds: strangers must not fill the disk.
+// Only the goroutine that accepts may use it.
 type hush [outcomes]time.Time
 
 func (h *hush) over(o outcome, now time.Time) bool {
@@ -147,7 +147,7 @@ func (p *proxy) drain(conns *sync.WaitGroup, cut func()) {
 	case <-time.After(p.grace):
 	}
 	n := p.counts.open.Load()
-	cut() // first, for the log may be slow
+	cut() // first, since the log may be slow
 	if n > 0 {
 		p.log.Warn("cutting off", "conns", n)
 	}
@@ -193,7 +193,7 @@ func (p *proxy) forward(alive context.Context, c conn) outcome {
 	return p.report(log, context.Cause(ctx), err, args)
 }
 
-// connect dials the target, and tells it of the way.
+// connect dials the target, and passes on the route if that is asked for.
 func (p *proxy) connect(ctx context.Context, via route) (conn, error) {
 	dialing, cancel := context.WithTimeoutCause(ctx, p.dial, fmt.Errorf("-dial-timeout %v is over", p.dial))
 	defer cancel()
@@ -211,7 +211,7 @@ func (p *proxy) connect(ctx context.Context, via route) (conn, error) {
 	return target, nil
 }
 
-// report logs how a conn has ended. why is what the proxy has cut it off for.
+// report logs how a conn has ended. why is the proxy's own reason for cutting it off, if it did.
 func (p *proxy) report(log *slog.Logger, why, err error, args []any) outcome {
 	switch {
 	case why != nil:
@@ -228,7 +228,7 @@ func (p *proxy) report(log *slog.Logger, why, err error, args []any) outcome {
 	return done
 }
 
-// provider is what to log of a conn over a fabric.
+// provider returns what to log about a conn over a fabric.
 func provider(key string, c conn) []any {
 	if c, ok := c.(*rdmanet.Conn); ok {
 		return []any{key, c.Info().Provider}

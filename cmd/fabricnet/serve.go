@@ -17,12 +17,12 @@ import (
 func runProxy(o *options, log *lines) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	signal.Ignore(syscall.SIGPIPE) // or the process ends with whoever reads standard error
+	signal.Ignore(syscall.SIGPIPE) // or the process would end along with whatever reads standard error
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	go func() {
 		<-signals
-		signal.Stop(signals) // the second finds the default again, before anything shows of the first
+		signal.Stop(signals) // a second one finds the default action again, before the first one shows any effect
 		cancel()
 	}()
 	p, l, err := o.open(ctx, slog.New(slog.NewTextHandler(log, nil)))
@@ -42,7 +42,7 @@ func runProxy(o *options, log *lines) error {
 	return nil
 }
 
-// open makes a proxy, and listens for it.
+// open makes a proxy and a listener for it.
 func (o *options) open(ctx context.Context, log *slog.Logger) (*proxy, net.Listener, error) {
 	server, err := o.tls.server()
 	if err != nil {
@@ -78,8 +78,8 @@ func (o *options) open(ctx context.Context, log *slog.Logger) (*proxy, net.Liste
 	return p, l, err
 }
 
-// misconfigured is what any dial over a fabric would fail with, as for a name in
-// RDMANET_PROVIDERS that is misspelt: one that has no time finds that and nothing else.
+// misconfigured returns the error that any dial over a fabric would fail with, such as that for a
+// misspelt name in RDMANET_PROVIDERS. A dial that has no time finds such errors and no others.
 func (p *proxy) misconfigured() error {
 	if p.to.network != "rdma" {
 		return nil
@@ -92,7 +92,7 @@ func (p *proxy) misconfigured() error {
 	return nil
 }
 
-// remedy is what to do about an address that is not served.
+// remedy returns what to do about an address that is not served.
 func remedy(network string) error {
 	if network == "rdma" {
 		return fmt.Errorf("give -tls-cert and -tls-key, and -tls-client-ca to say who may come; listen at a loopback address; or accept that with -insecure")

@@ -14,16 +14,16 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// tlsFiles are PEM files. Certificate and key are read anew for each handshake, so that
-// renewed ones count without a restart.
+// tlsFiles are PEM files, and the name in the server's certificate. Certificate and key are read
+// again for each handshake, so that renewed ones count without a restart.
 type tlsFiles struct {
 	cert, key, ca, clientCA, serverName string
 }
 
-// dials tells whether there is TLS towards servers.
+// dials reports whether there is TLS towards servers.
 func (f *tlsFiles) dials() bool { return f.ca != "" || f.cert != "" }
 
-// server returns nil if there are no files for it.
+// server returns what a server needs, nil if there are no files for it.
 func (f *tlsFiles) server() (*tls.Config, error) {
 	if f.cert == "" {
 		return nil, nil
@@ -45,7 +45,7 @@ func (f *tlsFiles) server() (*tls.Config, error) {
 	return c, nil
 }
 
-// client is as server.
+// client returns what a client needs, nil if there are no files for it.
 func (f *tlsFiles) client() (*tls.Config, error) {
 	if !f.dials() {
 		return nil, nil
@@ -87,10 +87,10 @@ func certPool(flag, file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// admission says whom to let in.
+// admission says which clients to let in.
 type admission struct {
 	networks prefixes
-	names    names // in certificates; none is all
+	names    names // in certificates; an empty list stands for all
 }
 
 // authorize is ListenConfig.Authorize: its errors are sent to the peer.
@@ -115,7 +115,7 @@ func (a *admission) certificate(leaf *x509.Certificate) bool {
 	return slices.ContainsFunc(has, func(name string) bool { return slices.Contains(a.names, name) })
 }
 
-// network tells whether conns from an address are let in.
+// network reports whether conns from an address are let in.
 func (a *admission) network(from net.Addr) bool {
 	if len(a.networks) == 0 {
 		return true
@@ -124,7 +124,7 @@ func (a *admission) network(from net.Addr) bool {
 	return ok && a.networks.contain(at.Addr())
 }
 
-// addrPort is for the addresses of TCP and of a fabric's control connection.
+// addrPort works for the addresses of TCP and of a fabric's control connection.
 func addrPort(a net.Addr) (netip.AddrPort, bool) {
 	if a, ok := a.(interface{ AddrPort() netip.AddrPort }); ok {
 		return a.AddrPort(), a.AddrPort().IsValid()

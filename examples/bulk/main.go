@@ -1,6 +1,6 @@
-// Bulk sends bytes in large pieces without a copy: the sender makes them in memory
-// that the fabric reads, and the receiver looks at them where the fabric wrote them. Between
-// processes of one host, which map the same memory, there is one.
+// Bulk sends bytes in large pieces without a copy: the sender makes them in memory that the fabric
+// reads, and the receiver looks at them where the fabric wrote them. Between processes of one host,
+// which map the same memory, there is one copy.
 //
 // In one command, as two processes:
 //
@@ -11,7 +11,7 @@
 //	go run ./examples/bulk -serve :9000
 //	go run ./examples/bulk -send localhost:9000 -size 4096
 //
-// The rate includes making the bytes, and a checksum on both sides.
+// The rate includes making the bytes and computing a checksum on both sides.
 // RDMANET_PROVIDERS=tcp;ofi_rxm in the environment chooses the provider.
 package main
 
@@ -58,7 +58,7 @@ func main() {
 	}
 }
 
-// summary is what the receiver answers.
+// summary is what the receiver answers with.
 type summary struct {
 	Bytes uint64
 	Sum   uint32
@@ -86,7 +86,7 @@ func send(address string, size int) (err error) {
 		fill(b.Bytes(), uint64(i))
 		want.Bytes += piece
 		want.Sum = crc32.Update(want.Sum, castagnoli, b.Bytes())
-		if err := c.SendBuffer(b); err != nil { // b is not ours any more
+		if err := c.SendBuffer(b); err != nil { // b is no longer ours
 			return err
 		}
 	}
@@ -106,7 +106,7 @@ func send(address string, size int) (err error) {
 	return nil
 }
 
-// fill stands for what a program computes: words that differ everywhere.
+// fill stands in for what a program computes: words that differ everywhere.
 func fill(b []byte, seed uint64) {
 	word := seed<<32 | 1
 	for ; len(b) >= 8; b = b[8:] {
@@ -144,8 +144,8 @@ func receiveAll(l net.Listener) error {
 func receive(c *rdmanet.Conn) error {
 	var got summary
 	for {
-		// This Buffer is the piece of the landing ring that the fabric wrote. Until
-		// it is released the sender has that much less room.
+		// This Buffer is the piece of the landing ring that the fabric has written. Until it is
+		// released the sender has that much less room.
 		b, err := c.RecvBuffer()
 		if err == io.EOF {
 			return binary.Write(c, binary.BigEndian, got)

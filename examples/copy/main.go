@@ -1,5 +1,5 @@
-// Copy copies files to another host over a fabric. The receiver checks their SHA-256
-// before they appear under their names.
+// Copy copies files to another host over a fabric. The receiver checks their SHA-256 before they
+// appear under their names.
 //
 // In one command, as two processes:
 //
@@ -10,7 +10,7 @@
 //	go run ./examples/copy -serve :9000 -dir /tmp
 //	go run ./examples/copy go.mod localhost:9000
 //
-// Whoever reaches the receiver may write files into its directory, over others, and
+// Anybody who can reach the receiver may write files into its directory, even over others, but
 // nowhere else. RDMANET_PROVIDERS=tcp;ofi_rxm in the environment chooses the provider.
 package main
 

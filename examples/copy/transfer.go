@@ -18,8 +18,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A transfer is a conn of its own. The sender sends a header in one line, then the
-// bytes of the file, then the end of the stream; the receiver answers with a verdict.
+// Each transfer has a conn of its own. The sender sends a header in one line, the bytes of the
+// file, and the end of the stream. The receiver answers with a verdict.
 type (
 	header struct {
 		Name   string `json:"name"` // without a directory
@@ -42,8 +42,8 @@ func send(file, address string) (err error) {
 	}
 	defer f.Close()
 	h := header{Name: filepath.Base(file)}
-	// The hash takes a pass of its own, so that io.Copy has the file itself to read
-	// from, which the conn does straight into registered memory.
+	// The hash takes a separate pass, so that io.Copy gets the file itself, which the conn reads
+	// straight into registered memory.
 	if h.SHA256, h.Size, err = sum(f); err != nil {
 		return err
 	}
@@ -75,8 +75,7 @@ func sum(f *os.File) (hexSum string, size int64, err error) {
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
-// deliver sends the header and the bytes of r, and returns what the receiver thinks
-// of them.
+// deliver sends the header and the bytes of r, and returns the receiver's verdict on them.
 func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
 	sendErr := json.NewEncoder(c).Encode(h)
 	if sendErr == nil {
@@ -85,8 +84,8 @@ func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
 	if sendErr == nil {
 		sendErr = c.CloseWrite()
 	}
-	// A receiver that does not want the file says so and closes: its reason is better
-	// than our broken pipe.
+	// A receiver that does not want the file says so and closes the conn: its reason is more
+	// helpful than our broken pipe.
 	var v verdict
 	if err := json.NewDecoder(io.LimitReader(c, maxHeader)).Decode(&v); err != nil {
 		return errors.Join(sendErr, fmt.Errorf("no verdict: %w", err))
@@ -107,8 +106,8 @@ func receive(c net.Conn, root *os.Root) error {
 	return errors.Join(err, json.NewEncoder(c).Encode(v))
 }
 
-// store reads one file. It writes to a temporary name, so that nobody sees half a file
-// under the real one. root keeps it within the directory, symbolic links or not.
+// store reads one file. It writes to a temporary name, so that nobody sees half a file under the
+// real one. root keeps the file within the directory, symbolic links or not.
 func store(c net.Conn, root *os.Root) (err error) {
 	r := bufio.NewReaderSize(c, maxHeader)
 	line, err := r.ReadSlice('\n')
@@ -138,8 +137,8 @@ func store(c net.Conn, root *os.Root) (err error) {
 	return root.Rename(temporary, h.Name)
 }
 
-// fill writes what comes to f and compares it with the header. io.Copy takes bytes to
-// f from where the fabric wrote them, by the conn's WriteTo.
+// fill writes what arrives to f and compares it with the header. io.Copy uses the conn's WriteTo,
+// so the bytes go to f from where the fabric wrote them.
 func fill(f *os.File, r io.Reader, h header) error {
 	w := &checked{f: f, hash: sha256.New(), left: h.Size}
 	if _, err := io.Copy(w, r); err != nil {
@@ -154,7 +153,7 @@ func fill(f *os.File, r io.Reader, h header) error {
 	return f.Sync()
 }
 
-// checked writes to a file, no more than was announced, and hashes it.
+// checked writes to a file and hashes what it writes, which is no more than was announced.
 type checked struct {
 	f    *os.File
 	hash hash.Hash

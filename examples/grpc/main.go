@@ -77,14 +77,14 @@ func (echo) StreamingCall(s grpc.BidiStreamingServer[pb.SimpleRequest, pb.Simple
 	}
 }
 
-// newServer returns a gRPC server like any other; the options are optional.
+// newServer returns a gRPC server like any other. The options are optional.
 func newServer() *grpc.Server {
 	s := grpc.NewServer(grpcdialer.TuningServerOptions()...)
 	pb.RegisterBenchmarkServiceServer(s, echo{})
 	return s
 }
 
-// serve differs from a server over TCP in its listener only.
+// serve differs from a server over TCP only in its listener.
 func serve(address string) error {
 	l, err := grpcdialer.Listen(address)
 	if err != nil {
@@ -94,8 +94,8 @@ func serve(address string) error {
 	return newServer().Serve(l)
 }
 
-// call makes a unary call and holds a conversation on a stream. Its client
-// differs from one over TCP in DialOption; WithResolver adds rdma:// targets.
+// call makes a unary call and holds a conversation on a stream. Its client differs from one over
+// TCP only in DialOption; WithResolver adds rdma:// targets.
 func call(target string) (err error) {
 	conn, err := grpc.NewClient(target, append(grpcdialer.TuningDialOptions(),
 		grpcdialer.DialOption(nil),

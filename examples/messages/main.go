@@ -1,8 +1,8 @@
 //go:build linux && cgo
 
-// Messages sends a message each way over a fabric, with libfabric alone: what package
-// rdmanet does for you begins with these steps. Read it next to fabric(7) and the man
-// pages that it names; package side, beside it, opens the endpoint.
+// Messages sends a message each way over a fabric, with libfabric alone. What package rdmanet does
+// for you begins with these steps. Read it along with fabric(7) and the man pages that it names.
+// Package side, in examples/internal, opens the endpoint.
 //
 // In one command, as two processes:
 //
@@ -13,7 +13,7 @@
 //	go run ./examples/messages -serve :9000
 //	go run ./examples/messages -dial localhost:9000
 //
-// The flag -provider chooses the provider, the same on both sides: fi_info -l lists
+// The flag -provider chooses the provider, which has to be the same on both sides: fi_info -l lists
 // those of your machine. shm works within a host only.
 package main
 
@@ -53,7 +53,7 @@ func main() {
 	}
 }
 
-// size is that of the buffers. A message must fit into the one that receives it: else
+// size is the size of each buffer in bytes. A message must fit into the buffer that receives it, or
 // the receive fails with FI_ETRUNC.
 const size = 4096
 
@@ -62,11 +62,11 @@ type talker struct {
 	*side.Side
 	oob     net.Conn
 	in, out []byte
-	desc    uintptr // of both
+	desc    uintptr // of both buffers
 	peer    ofi.Addr
 }
 
-// with opens an endpoint, makes it and the peer's known to each other, and calls f.
+// with opens an endpoint, makes it and the peer's endpoint known to each other, and calls f.
 func with(oob net.Conn, provider string, f func(*talker) error) (err error) {
 	s, err := side.Open(ofi.Hints{Provider: provider}, oob)
 	if err != nil {
@@ -81,10 +81,9 @@ func with(oob net.Conn, provider string, f func(*talker) error) (err error) {
 	// The descriptor says to which registration a buffer belongs (fi_mr_desc).
 	t.in, t.out, t.desc = mem[:size], mem[size:], region.Desc()
 
-	// Post the receive (fi_recv of fi_msg(3)) before the peer knows whom to send to. A
-	// message that finds no buffer is not lost on a reliable endpoint, but its sender
-	// is held up until there is one, and may give up (resource management in
-	// fi_domain(3)).
+	// Post the receive (fi_recv of fi_msg(3)) before the peer knows where to send. On a reliable
+	// endpoint a message that finds no buffer is not lost, but its sender is held up until there is
+	// one, and may give up (resource management in fi_domain(3)).
 	if err := t.Post(ofi.Op{Kind: ofi.Recv, Buf: t.in, Desc: t.desc}); err != nil {
 		return err
 	}
@@ -94,8 +93,8 @@ func with(oob net.Conn, provider string, f func(*talker) error) (err error) {
 	return f(t)
 }
 
-// meet exchanges names with the peer. A fabric does not do that: endpoints have to learn
-// each other's names out of band, in some other way. Here it is a TCP connection.
+// meet exchanges names with the peer. A fabric does not do that: endpoints have to learn each
+// other's names in some other way, out of band. Here that is a TCP connection.
 func (t *talker) meet() error {
 	// The name is what fi_getname of fi_cm(3) returns: an IP address and port with some
 	// providers, a device's own address with others. It goes over as it is.
@@ -136,9 +135,9 @@ func (t *talker) answer() error {
 	if err := t.send("hello to you, too"); err != nil {
 		return err
 	}
-	// That a send is complete means that its buffer may be used again, not that the
-	// message has arrived (FI_DELIVERY_COMPLETE in fi_cq(3) would). The provider works
-	// on it while we poll: leave after the peer.
+	// A complete send means that its buffer may be used again, not that the message has arrived
+	// (with FI_DELIVERY_COMPLETE it would: fi_cq(3)). The provider works on it while we poll, so
+	// leave only after the peer.
 	return t.Until(func() error {
 		if _, err := t.oob.Read(make([]byte, 1)); err != io.EOF {
 			return fmt.Errorf("want the end of the peer, got %w", err)
@@ -157,8 +156,7 @@ func (t *talker) send(text string) error {
 	return err
 }
 
-// receive waits for a message in the buffer that was posted. The completion tells how
-// long it is.
+// receive waits for a message in the buffer that was posted. The completion tells its length.
 func (t *talker) receive() (string, error) {
 	c, err := t.Wait(ofi.Recv)
 	return string(t.in[:c.Len]), err

@@ -1,9 +1,9 @@
 //go:build linux && cgo
 
-// Rdmawrite writes into another process's memory over a fabric, with libfabric alone.
-// The owner of the memory says where it is and lets the other write; it takes no part
-// in the transfer, but hears of its end. Read it next to fi_rma(3) and the man pages
-// that it names, after examples/messages.
+// Rdmawrite writes into another process's memory over a fabric, with libfabric alone. The owner of
+// the memory says where it is and lets the other process write to it. It takes no part in the
+// transfer, but learns when it has ended. Read this example after examples/messages, along with
+// fi_rma(3) and the man pages that it names.
 //
 // In one command, as two processes:
 //
@@ -14,7 +14,7 @@
 //	go run ./examples/rdmawrite -serve :9000
 //	go run ./examples/rdmawrite -dial localhost:9000
 //
-// The flag -provider chooses the provider, the same on both sides: fi_info -l lists
+// The flag -provider chooses the provider, which has to be the same on both sides: fi_info -l lists
 // those of your machine. shm works within a host only.
 package main
 
@@ -66,7 +66,7 @@ const (
 type offer struct {
 	Name []byte // of the owner's endpoint
 	Base uint64 // address of the first byte
-	Key  uint64 // what lets somebody write there: who has it may
+	Key  uint64 // permits writing there, to anybody who has it
 	Data bool   // the owner expects completion data
 }
 
@@ -80,9 +80,9 @@ func own(oob net.Conn, provider string, data bool) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	// Registered with FI_REMOTE_WRITE, memory has a key that peers name. Whether
+	// Memory that is registered with FI_REMOTE_WRITE has a key, by which peers refer to it. Whether
 	// they address it by its virtual address here or from 0 on depends on the provider
-	// (FI_MR_VIRT_ADDR in fi_mr(3)): Base has the right one.
+	// (FI_MR_VIRT_ADDR in fi_mr(3)): Base has the right address.
 	mem, region, err := s.Memory(size, ofi.AccessRemoteWrite)
 	if err != nil {
 		return err
@@ -95,14 +95,14 @@ func own(oob net.Conn, provider string, data bool) (err error) {
 	if err := fromWriter.Decode(&name); err != nil {
 		return err
 	}
-	// Acknowledgements of some providers go by the address vector, too.
+	// Some providers also need the address vector for their acknowledgements.
 	if _, err := s.Insert(name); err != nil {
 		return err
 	}
 
-	// Memory does not say when it changes. A write with completion data puts a
-	// completion into this side's queue as well, after the bytes (FI_REMOTE_CQ_DATA in
-	// fi_cq(3)). Without, the writer has to tell: here, out of band.
+	// Memory does not tell when it changes. A write with completion data also puts a completion
+	// into this side's queue, after the bytes have arrived (FI_REMOTE_CQ_DATA in fi_cq(3)). Without
+	// completion data the writer has to tell: here, out of band.
 	if data {
 		c, err := s.Wait(ofi.RemoteWrite)
 		if err != nil {
@@ -161,8 +161,8 @@ func write(oob net.Conn, provider string, data bool) (err error) {
 	op := ofi.Op{
 		Kind: ofi.Write, To: owner, Buf: mem, Desc: region.Desc(),
 		Remote: o.Base + offset, Key: o.Key,
-		// The completion of a write says that mem may be used again. That the bytes are
-		// in the owner's memory is more (FI_DELIVERY_COMPLETE in fi_cq(3)).
+		// On its own, the completion of a write says only that mem may be used again. This asks for
+		// more: that the bytes are in the owner's memory (FI_DELIVERY_COMPLETE in fi_cq(3)).
 		Deliver: true,
 	}
 	if o.Data {
@@ -178,8 +178,8 @@ func write(oob net.Conn, provider string, data bool) (err error) {
 	return toOwner.Encode(length)
 }
 
-// open opens an endpoint, with completion data if that is wanted and there. Both sides
-// ask for the same, and so get endpoints that understand each other.
+// open opens an endpoint, with completion data if that is wanted and available. Both sides ask for
+// the same, and so get endpoints that understand each other.
 func open(oob net.Conn, provider string, data bool) (*side.Side, bool, error) {
 	hints := ofi.Hints{Provider: provider, DeliveryComplete: true}
 	if data {

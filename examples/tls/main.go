@@ -1,5 +1,5 @@
-// Tls runs crypto/tls above conns over a fabric: bytes cross it encrypted.
-// The server makes itself a certificate that is good for an hour.
+// Tls runs crypto/tls on top of conns over a fabric: the bytes cross it encrypted. The server makes
+// its own certificate, which is valid for an hour.
 //
 // In one command, as two processes:
 //
@@ -56,7 +56,7 @@ func main() {
 	}
 }
 
-// listen puts TLS above the fabric's conns, as it would above TCP's.
+// listen runs TLS on top of the fabric's conns, as it would on top of TCP's.
 func listen(address, certFile string) (net.Listener, error) {
 	cert, err := newCertificate(certFile)
 	if err != nil {
@@ -94,7 +94,7 @@ func echoAll(l net.Listener) error {
 	}
 }
 
-// greet has the server echo a line, and checks who the server is.
+// greet sends the server a line to echo, and checks who the server is.
 func greet(address, certFile string) (err error) {
 	text, err := os.ReadFile(certFile)
 	if err != nil {
@@ -115,7 +115,7 @@ func greet(address, certFile string) (err error) {
 	if _, err := io.WriteString(c, line); err != nil {
 		return err
 	}
-	// Say that there is no more to come: the server then closes, too.
+	// Say that no more will come: the server then closes its side, too.
 	if err := c.CloseWrite(); err != nil {
 		return err
 	}

@@ -14,10 +14,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// Accept performs the listening side's handshake on nc, of which nothing has been
-// read but by Sniff. It owns nc from then on and closes it on failure. When ctx
-// ends, Accept returns at once. It may take up to cfg.Timeout: a listener runs it
-// in a goroutine for each connection.
+// Accept performs the listening side's handshake on nc, from which nothing but Sniff may
+// have read. It owns nc from then on and closes it on failure. When ctx ends, Accept soon
+// returns; it may first tell the dialling side why. It may take up to cfg.Timeout, so a
+// listener runs it in a goroutine for each connection.
 func Accept(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
 	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
 	return hs.run(ctx, hs.accept)
@@ -34,7 +34,7 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 		hs.reject(err, lingerTime)
 	case errors.Is(cause, ErrClosing), errors.Is(cause, ErrBusy):
 		hs.rejectLate(cause)
-	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // what took too long was here
+	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // it was this side that took too long
 		hs.rejectLate(explain(ctx, err))
 	}
 	return out, err
@@ -52,7 +52,7 @@ func (hs *handshake) acceptPreamble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// Also to a dialling side that cannot go on: it reads there what is wrong.
+	// Sent also to a dialling side that cannot go on: it learns from this what is wrong.
 	if err := hs.writePreamble(); err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	switch err := hs.binder.Authorize(ctx, &hs.peer); {
 	case err == nil:
 	case ctx.Err() != nil:
-		return errors.New("waiting for Authorize") // which has not refused anybody
+		return errors.New("waiting for Authorize") // it has not refused the peer
 	default:
 		return err
 	}
@@ -104,8 +104,8 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	return hs.write(framing.KindHello, &hs.hello)
 }
 
-// mapPage maps the dialling side's page, if it has one and both sides have a
-// provider for it. A failure costs only the providers of one host.
+// mapPage maps the dialling side's page, if it has one, both are on one host, and this side,
+// too, offers a provider that needs it. A failure costs only the providers of one host.
 func (hs *handshake) mapPage() {
 	if hs.remote.PageName == "" || hs.remote.Host != hs.hello.Host || !anySameHost(hs.hello.Offers) {
 		return
@@ -130,8 +130,8 @@ func (hs *handshake) acceptProviders(ctx context.Context) (*outcome, error) {
 	return nil, hs.failure(hs.reasons)
 }
 
-// acceptProvider tries one provider. Nil without an error means that one of the
-// sides declined it.
+// acceptProvider tries one provider. A nil outcome without an error means that one of the
+// sides has declined it.
 func (hs *handshake) acceptProvider(ctx context.Context, offer framing.Offer) (*outcome, error) {
 	binding, err := hs.binder.Prepare(ctx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
 	if err != nil {
@@ -154,7 +154,7 @@ func (hs *handshake) acceptProvider(ctx context.Context, offer framing.Offer) (*
 	return &outcome{offer, binding}, nil
 }
 
-// acceptBinding takes a prepared provider to the dialling side's Confirm.
+// acceptBinding takes a prepared provider as far as the dialling side's Confirm.
 // declined says why one of the sides does not want it; err ends the handshake.
 func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, err error) {
 	local := b.Local()
@@ -205,8 +205,8 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 	}
 }
 
-// reject tells the dialling side why the handshake is over. It may not arrive. Once the
-// dialling side may be through, a goodbye comes first: it ends a Session.
+// reject tells the dialling side why the handshake is over. This may not arrive. Once the
+// dialling side may have confirmed, a goodbye comes first, to end the Session that it may have.
 func (hs *handshake) reject(err error, limit time.Duration) {
 	if hs.ready {
 		if _, err := hs.nc.Write([]byte{byte(framing.SignalGoodbye)}); err != nil {
@@ -218,22 +218,22 @@ func (hs *handshake) reject(err error, limit time.Duration) {
 	}
 }
 
-// rejectLate is reject where the context has ended the handshake.
+// rejectLate is reject for a handshake that the context has ended.
 func (hs *handshake) rejectLate(err error) {
-	<-hs.struck                                        // its deadline must not be the last one
-	_ = hs.raw.SetDeadline(time.Now().Add(lingerTime)) // of a host so busy that this goroutine waits
+	<-hs.struck                                        // the context's deadline must not be set after this one
+	_ = hs.raw.SetDeadline(time.Now().Add(lingerTime)) // longer than closingTime, as a busy host may make this goroutine wait
 	hs.reject(err, closingTime)
 }
 
-// lingerTime and lingerBytes bound how long a refused peer is listened to,
-// closingTime how long a listener is held up that closes.
+// lingerTime and lingerBytes bound how long this side goes on reading from a refused peer, and
+// closingTime how long that holds up a listener that is closing.
 const (
 	lingerTime  = time.Second
 	closingTime = 100 * time.Millisecond
 	lingerBytes = framing.MaxMessage
 )
 
-// linger lets the peer read the last message. Closing a TCP connection with
+// linger gives the peer time to read the last message. Closing a TCP connection with
 // unread input sends a reset, which may overtake the message and destroy it.
 func (hs *handshake) linger(limit time.Duration) {
 	if tc, ok := hs.nc.(*tls.Conn); ok {
@@ -242,7 +242,7 @@ func (hs *handshake) linger(limit time.Duration) {
 	if cw, ok := hs.raw.(interface{ CloseWrite() error }); ok {
 		_ = cw.CloseWrite()
 	}
-	// By a timer, since the context sets the deadline, too, and must win.
+	// Use a timer, not a later deadline: the context sets a deadline, too, and must win.
 	t := time.AfterFunc(limit, func() { _ = hs.raw.SetDeadline(past) })
 	defer t.Stop()
 	_, _ = io.CopyN(io.Discard, hs.raw, lingerBytes)

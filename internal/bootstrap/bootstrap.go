@@ -1,7 +1,8 @@
 // Package bootstrap brings two processes together over TCP before they use a
 // fabric. The handshake proves the identity of each, agrees on a provider and
 // exchanges endpoint names. The TCP connection then stays open as the control
-// connection: it carries heartbeats and doorbells, and never payload. Sections 8 and 9 of framing/SPEC.md specify it.
+// connection: it carries heartbeats and never payload. Between processes of one host, a page of
+// flags and two FIFOs, the doorbells, go with it. Sections 8 and 9 of framing/SPEC.md specify all this.
 package bootstrap
 
 import (
@@ -14,31 +15,31 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// What the zero Config stands for.
+// Defaults, for which the zero Config stands.
 const (
 	DefaultTimeout   = 10 * time.Second
 	DefaultHeartbeat = 5 * time.Second
 	DefaultDeadAfter = 15 * time.Second
 )
 
-// Config says how to run a handshake. It is not changed, and may be shared.
+// Config says how to run a handshake and the session that follows. It is not modified, and may be shared.
 type Config struct {
 	// TLS wraps the connection, nil for none. The two sides must agree: a
-	// listening side with TLS refuses a dialling side without, and the reverse.
-	// ServerTLS and ClientTLS make what it should be.
+	// listening side with TLS refuses a dialling side without, and vice versa.
+	// ServerTLS and ClientTLS make a suitable configuration.
 	TLS *tls.Config
 	// Timeout bounds the whole handshake, 0 for DefaultTimeout.
 	Timeout time.Duration
-	// Heartbeat is the longest interval of the signs of life that this side sends,
+	// Heartbeat is the longest interval between the heartbeats that this side sends,
 	// 0 for DefaultHeartbeat. A peer that has less patience gets them more often.
 	Heartbeat time.Duration
 	// DeadAfter is how long the peer may be silent before it counts as dead, 0
-	// for DefaultDeadAfter. The peer is told.
+	// for DefaultDeadAfter. The peer is told this time.
 	DeadAfter time.Duration
-	// Schedule wakes this session and others, nil for one of its own.
+	// Schedule wakes this session and others. If it is nil, the session gets one of its own.
 	Schedule *Schedule
-	// KeepAlive is for the TCP connection if it says Enable, instead of what
-	// suits DeadAfter.
+	// KeepAlive configures the TCP connection if its Enable is set. Otherwise the
+	// connection gets what suits DeadAfter.
 	KeepAlive net.KeepAliveConfig
 }
 
@@ -58,62 +59,62 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Peer is what a side knows of the other when both have said hello.
+// Peer is what a side knows of the other once both have sent their Hello.
 type Peer struct {
 	Hello    *framing.Hello       // must not be changed
-	Version  uint8                // of the protocol, in use: the highest that both sides speak
-	Features uint64               // in use: those that both sides have
+	Version  uint8                // protocol version in use: the highest that both sides speak
+	Features uint64               // features in use: those that both sides have
 	TLS      *tls.ConnectionState // nil without TLS
 }
 
 // Binder is the layer above, while a connection is being negotiated. Its
 // methods may be called by several handshakes at once.
 //
-// An error of any method that wraps ErrMemory or ErrClosing tells the peer so.
+// If a method returns an error that wraps ErrMemory or ErrClosing, the peer is told so.
 type Binder interface {
 	// Hello is what this side says of itself, for a connection whose local
 	// address is local: offers in order of preference, versions and
 	// identities. Zero versions stand for all that package framing speaks, with its
-	// features; the page's fields are filled in here.
+	// features. This package fills in the fields of the page and the silence.
 	Hello(local netip.Addr) (framing.Hello, error)
-	// Authorize is asked by the listening side, after TLS. An error rejects the
-	// peer, and its text is sent to it: an ErrUnauthorized or ErrTooManyPeers, for the
-	// user's own may wrap any of ours. It must return soon after ctx has ended.
+	// Authorize decides on the listening side, after TLS, whether to let the peer in. An
+	// error rejects the peer, which is sent its text. It must be an ErrUnauthorized or
+	// ErrTooManyPeers, since a user's own error may wrap any of ours. Authorize must return
+	// soon after ctx has ended.
 	Authorize(ctx context.Context, peer *Peer) error
-	// Expect says which offer the listening side is about to select, probably: what it takes
-	// to use that may be opened meanwhile. It returns at once. Dialling side only.
+	// Expect says which offer the listening side will probably select, so that whatever it
+	// takes to use that can be opened meanwhile. It returns at once. Dialling side only.
 	Expect(offer framing.Offer, local netip.Addr)
 	// Prepare reserves a peer on an endpoint of the offered provider, one of
-	// those that Hello returned. page is nil unless the offer is a SameHost one,
-	// and then it is mapped by both sides. An error moves on to the next provider.
+	// those that Hello returned. page is nil unless the offer is a SameHost one;
+	// then both sides have it mapped. After an error the next provider is tried.
 	Prepare(ctx context.Context, offer framing.Offer, peer *Peer, local netip.Addr, page *Page) (Binding, error)
 }
 
-// Binding is one prepared peer. Either Attached or Abort ends its negotiation,
+// Binding is one prepared peer. Either Attached or Abort is called to end its negotiation,
 // exactly once. Methods are called one at a time.
 type Binding interface {
-	// Refused says why those providers are not used that either side prefers to
-	// this one, each "provider: reason". It is called once, before Connect.
+	// Refused says why the providers that either side prefers to this one are not
+	// used, each as "provider: reason". It is called once, before Connect.
 	Refused(reasons []string)
-	// Local is how the peer reaches this side.
+	// Local returns how the peer reaches this side.
 	Local() framing.Attach
 	// Connect inserts the peer's address. Once it has returned on the listening
 	// side, Pings must be answered and other frames may arrive: the peer's
-	// Confirm travels on another path than its first frames and may be
-	// overtaken by them.
+	// Confirm takes another path than its first frames, which may overtake it.
 	Connect(ctx context.Context, remote framing.Attach) error
-	// Check moves small and large data both ways on the fabric, and compares it.
-	// Dialling side only.
+	// Check is the path check: it moves small and large data both ways on the fabric, and
+	// compares it. Dialling side only.
 	Check(ctx context.Context) error
-	// Admit lets the peer in, which has confirmed: its Check has brought here what it
-	// sent. Else the handshake ends with the error. Listening side only.
+	// Admit lets in the peer, which has confirmed, if what the peer's Check sent has arrived
+	// here. An error ends the handshake. Listening side only.
 	Admit() error
-	// Attached says that the peer confirmed. Names of shared memory regions can
-	// be unlinked, frames may flow. s is not started yet, and Start belongs to
-	// whoever called Dial or Accept.
+	// Attached says that the provider is confirmed: names of shared memory regions can
+	// be unlinked, and frames may flow. s is not started yet: the caller of Dial or Accept
+	// has to call Start.
 	Attached(s *Session)
 	// Abort undoes Prepare and Connect, and ends the use of the page. err says
-	// why; it wraps ErrSilent if Check brought no answer although the other side
-	// answered here.
+	// why; it wraps ErrSilent if Check got no answer although the other side
+	// answered over TCP.
 	Abort(err error)
 }

@@ -13,13 +13,13 @@ import (
 )
 
 // patience is how long the fabric may bring nothing before the listening side is asked
-// over TCP whether it is there at all, and then again until the fabric is taken for the
-// one that fails: a busy or stopped process is no broken fabric.
+// over TCP whether it is there at all. It is also how long, after the answer, the fabric may
+// still bring nothing before it counts as broken: a busy or stopped process is no broken fabric.
 const patience = 500 * time.Millisecond
 
-// check has the binding check its path, unless the connection ends: a listening side that
-// has closed it, or died, will not answer. With more, there are other providers to try,
-// and a fabric that is silent does not get all the time there is.
+// check has the binding check its path, for as long as the connection lasts: a listening side that
+// has closed it, or died, will not answer. If more is set, there are other providers to try,
+// and a silent fabric does not get all the time that is left.
 func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -37,7 +37,7 @@ func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	wg.Wait()
 	hs.resume()
 	select {
-	case <-w.answered: // at the same time
+	case <-w.answered: // the answer came as the check ended
 		w.owed = false
 	default:
 	}
@@ -56,19 +56,19 @@ func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	return hs.settleAlive()
 }
 
-// checkWatch looks after the connection during a path check.
+// checkWatch watches the connection during a path check.
 type checkWatch struct {
 	hs       *handshake
 	more     bool
 	cancel   context.CancelCauseFunc
 	answered chan struct{}
-	silent   bool // the listening side has answered here, and not over the fabric
+	silent   bool // the listening side has answered over TCP, but not over the fabric
 	owed     bool // it has been asked, and has not answered yet
-	torn     bool // the question was sent in part
+	torn     bool // only part of the question was sent
 }
 
-// read takes in what the listening side sends, which is answers only, until it is
-// interrupted.
+// read takes in what the listening side sends, which may only be answers or its farewell, until
+// it is interrupted.
 func (w *checkWatch) read() error {
 	for {
 		if err := w.hs.awaitAlive(); err != nil {
@@ -82,7 +82,7 @@ func (w *checkWatch) read() error {
 	}
 }
 
-// ask finds out whether the listening side is there, while the fabric is silent.
+// ask finds out whether the listening side is there if the fabric is silent.
 func (w *checkWatch) ask(ctx context.Context) {
 	if !pause(ctx, patience) {
 		return
@@ -111,7 +111,7 @@ func (w *checkWatch) ask(ctx context.Context) {
 	}
 }
 
-// pause waits, and reports false if ctx ends before.
+// pause waits for d, and returns false if ctx ends before that.
 func pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -123,8 +123,8 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// settleAlive waits for the answer to a question that the fabric was faster than: what
-// follows Confirm on the connection are no messages.
+// settleAlive waits for the answer to a question if the fabric's was faster: no messages may
+// follow Confirm on the connection.
 func (hs *handshake) settleAlive() error {
 	if !hs.asked {
 		return nil
@@ -134,7 +134,7 @@ func (hs *handshake) settleAlive() error {
 	return err
 }
 
-// awaitAlive waits for the listening side's answer, or its farewell.
+// awaitAlive waits for the listening side's answer. If a Reject comes instead, it returns its error.
 func (hs *handshake) awaitAlive() error {
 	kind, body, err := hs.expect(framing.KindAlive, framing.KindReject)
 	if err == nil && kind == framing.KindReject {

@@ -110,7 +110,7 @@ func (hs *handshake) dialHello() error {
 	kind, body, err := hs.expect(framing.KindHello, framing.KindReject)
 	var alert *net.OpError
 	switch {
-	case errors.As(err, &alert) && alert.Op == "remote error": // TLS 1.3: the listener looks at our certificate when we are done
+	case errors.As(err, &alert) && alert.Op == "remote error": // TLS 1.3: the listener checks our certificate only after we are done
 		return fmt.Errorf("%w with the listener: %w", ErrTLSHandshake, alert)
 	case err != nil:
 		return err
@@ -126,8 +126,8 @@ func (hs *handshake) dialHello() error {
 	return hs.settlePage()
 }
 
-// settlePage removes the page's name now that the listening side has said
-// whether it has mapped it, and the page itself if it has not.
+// settlePage removes the page's names, now that the listening side has said whether
+// it has mapped the page, and the page itself if it has not.
 func (hs *handshake) settlePage() error {
 	echo := hs.remote.PageNonce
 	switch {
@@ -156,8 +156,8 @@ func (hs *handshake) rejected(body []byte) error {
 	return err
 }
 
-// dialProviders follows the listening side through the providers, each at most
-// once, until one works.
+// dialProviders follows the listening side through the providers, each of which may be
+// selected once, until one works.
 func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 	untried := append([]framing.Offer(nil), hs.hello.Offers...)
 	hs.foresee()
@@ -184,7 +184,7 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 	}
 }
 
-// foresee tells the binder of the first of the listening side's offers that both sides share.
+// foresee tells the binder which of the listening side's offers is the first that both sides share.
 func (hs *handshake) foresee() {
 	for _, theirs := range hs.remote.Offers {
 		i := position(hs.hello.Offers, theirs.Provider)
@@ -199,8 +199,8 @@ func (hs *handshake) foresee() {
 	}
 }
 
-// take removes the offer of a provider from the list that both sides can use: the
-// listening side is not to be trusted with that.
+// take removes from the list the offer of a provider, if both sides can use it. The listening
+// side is not trusted to have checked that.
 func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offer, rest []framing.Offer, err error) {
 	err = errors.New("it is not on offer")
 	for i := range list {
@@ -217,15 +217,15 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 	return o, list, err
 }
 
-// anyShared reports that one of the offers may still work.
+// anyShared reports whether one of the offers may still work.
 func (hs *handshake) anyShared(list []framing.Offer) bool {
 	return slices.ContainsFunc(list, func(o framing.Offer) bool { return hs.mismatch(&o) == "" })
 }
 
-// dialProvider tries one provider; more says that it is not the last. Nil without an
-// error means that one of the sides declined it.
+// dialProvider tries one provider; more says that others could follow. A nil outcome without
+// an error means that one of the sides has declined it.
 func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, more bool) (*outcome, error) {
-	if why := hs.unlike(&offer); why != "" { // the listener is older
+	if why := hs.unlike(&offer); why != "" { // the listener is older, and knows nothing of settings
 		return nil, hs.decline(offer.Provider, errors.New(why))
 	}
 	if offer.SameHost && hs.apart != nil {
@@ -250,7 +250,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 	return &outcome{offer, binding}, nil
 }
 
-// dialBinding takes a prepared provider to Confirm. declined says why one of the
+// dialBinding takes a prepared provider as far as Confirm. declined says why one of the
 // sides does not want it; err ends the handshake.
 func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.Attach, more bool) (declined, err error) {
 	refuse := func(err error) (error, error) {
@@ -290,8 +290,8 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	return nil, hs.write(framing.KindConfirm, nil)
 }
 
-// lastWords is why the listening side has given up, nil if nothing has come that says so.
-// It may have been read in part, when the path check was through.
+// lastWords returns why the listening side has given up, nil if nothing has come that says so.
+// Part of the message may have been read when the path check ended.
 func (hs *handshake) lastWords() error {
 	if !hs.goodbye && len(hs.in) == 0 {
 		return nil

@@ -11,53 +11,54 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// Errors of Dial, Accept and Session. What they return wraps one of these, or
+// Errors of Dial, Accept and Session. What these return wraps one of the following, or
 // the error of the context, of the connection or of the Binder.
 var (
 	// ErrNotRdmanet: the peer speaks another protocol.
 	ErrNotRdmanet = errors.New("the peer does not speak the rdmanet protocol")
-	// ErrVersion: no protocol version in common.
+	// ErrVersion: the two sides have no protocol version in common.
 	ErrVersion = errors.New("no protocol version in common: update the older side")
-	// ErrNoProvider: no provider in common that works. It comes as a
+	// ErrNoProvider: the two sides have no provider in common that works. It comes as a
 	// *NegotiationError.
 	ErrNoProvider = errors.New("no provider that works on both sides")
-	// ErrUnauthorized: the listening side does not welcome the dialling side.
+	// ErrUnauthorized: the listening side does not admit the dialling side.
 	ErrUnauthorized = errors.New("not authorised by the listener")
 	// ErrTLSRequired: the listening side demands TLS, the dialling side has none.
 	ErrTLSRequired = errors.New("the listener requires TLS, the dialer has no TLS configuration")
 	// ErrTLSMismatch: the dialling side asks for TLS, the listening side has none.
 	ErrTLSMismatch = errors.New("the dialer asks for TLS, the listener has no TLS configuration")
-	// ErrTLSHandshake: both sides have TLS, and do not agree: on a certificate, say.
+	// ErrTLSHandshake: both sides have TLS, but do not agree, on a certificate for instance.
 	ErrTLSHandshake = errors.New("TLS handshake")
 	// ErrMalformed: the peer broke the protocol.
 	ErrMalformed = errors.New("malformed handshake message")
-	// ErrMemory: the memory budget, of either side, takes no further peer.
+	// ErrMemory: the memory budget of one of the sides has no room for another peer.
 	ErrMemory = engine.ErrMemory
 	// ErrClosing: the listening side is shutting down.
 	ErrClosing = errors.New("the listener is closing")
-	// ErrTooManyPeers: the listening side has no place for another peer.
+	// ErrTooManyPeers: the listening side has no room for another peer.
 	ErrTooManyPeers = errors.New("too many peers")
-	// ErrTooManyShmPeers: no provider works, and one of them since this side, or the other,
-	// has as many peers as it may that take an endpoint each. It comes as a *NegotiationError.
+	// ErrTooManyShmPeers: no provider works, and one of them does not because one of the sides
+	// already has as many peers that take an endpoint each as it may have. It comes as a
+	// *NegotiationError.
 	ErrTooManyShmPeers = errors.New("too many peers over shared memory")
-	// ErrBusy: the listening side has too many handshakes under way. It is worth another try.
+	// ErrBusy: the listening side has too many handshakes under way. It is worth trying again.
 	ErrBusy = errors.New("the listener is busy")
 	// ErrRejected: the listening side gave up for a reason of its own.
 	ErrRejected = errors.New("rejected by the listener")
 
-	// ErrMute: the peer says nothing at all, not even what it is.
+	// ErrMute: the peer sends nothing at all, not even a preamble.
 	ErrMute = errors.New("no preamble from the peer, is it rdmanet at all?")
-	// ErrSilent: the fabric brings nothing to or from a peer that is there.
+	// ErrSilent: the fabric brings nothing to or from a peer that answers over TCP.
 	ErrSilent = errors.New("the fabric is silent, though the peer answers over TCP")
 
 	// ErrGoodbye: the peer closed the session in good order.
 	ErrGoodbye = errors.New("the peer said goodbye")
 
 	// ErrHandshakeTimeout: the handshake did not end in time. It is an
-	// os.ErrDeadlineExceeded and a net.Error that says Timeout.
+	// os.ErrDeadlineExceeded, and a net.Error whose Timeout is true.
 	ErrHandshakeTimeout error = &timeoutError{"handshake timed out"}
-	// ErrHeartbeat: the peer has been silent for too long, or takes nothing any
-	// more. It is an os.ErrDeadlineExceeded and a net.Error that says Timeout.
+	// ErrHeartbeat: the peer has been silent for too long, or no longer takes anything.
+	// It is an os.ErrDeadlineExceeded, and a net.Error whose Timeout is true.
 	ErrHeartbeat error = &timeoutError{"no sign of life from the peer"}
 )
 
@@ -68,17 +69,17 @@ func (e *timeoutError) Timeout() bool        { return true }
 func (e *timeoutError) Temporary() bool      { return true }
 func (e *timeoutError) Is(target error) bool { return target == os.ErrDeadlineExceeded }
 
-// NegotiationError is an ErrNoProvider that knows what was tried, and what the two
-// sides have besides.
+// NegotiationError is an ErrNoProvider that says what was tried, and what else the two
+// sides have.
 type NegotiationError struct {
-	// Reasons has one entry for each provider and what spoke against it.
+	// Reasons has an entry for each provider, with what spoke against it.
 	Reasons []string
 
-	own, remote *framing.Hello // nil: not known
-	full        string         // where there are too many peers over shm, "" if nowhere: it is an ErrTooManyShmPeers, too
+	own, remote *framing.Hello // nil if not known
+	full        string         // where there are too many peers over shm: then it is an ErrTooManyShmPeers, too; "" if nowhere
 }
 
-// Where a NegotiationError may say that it is full.
+// Values of NegotiationError.full.
 const (
 	fullHere  = "here"
 	fullThere = "at the peer"
@@ -120,8 +121,8 @@ func (e *NegotiationError) Unwrap() []error {
 	return []error{ErrNoProvider}
 }
 
-// shared lists the providers that both sides have, and would use if they were named:
-// those first that one of them offers.
+// shared lists the providers that both sides have and would use if they were named. Those
+// that one of the sides offers come first.
 func (e *NegotiationError) shared() (names []string) {
 	for _, sides := range [][2]*framing.Hello{{e.own, e.remote}, {e.remote, e.own}} {
 		for _, offer := range sides[0].Offers {
@@ -138,13 +139,13 @@ func (e *NegotiationError) shared() (names []string) {
 	return names
 }
 
-// NoLibrary begins the reason of a listening side without libfabric.
+// NoLibrary is how the reason of a listening side without libfabric begins.
 const NoLibrary = "libfabric: not at the listener: "
 
-// fallback is what is left where no provider can be used.
+// fallback is what is left to do if no provider can be used.
 const fallback = "choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
 
-// Remedy says what to do where no provider is to be used, though these could be.
+// Remedy says what to do if no provider is in use although the shared ones could be.
 func Remedy(shared []string) string {
 	if len(shared) == 0 {
 		return "name a provider that both sides have, on both sides (Providers or RDMANET_PROVIDERS), or " + fallback
@@ -155,11 +156,11 @@ func Remedy(shared []string) string {
 // reasonSeparator joins reasons in the text of a Reject.
 const reasonSeparator = "; "
 
-// notShared is all that a side knows of a provider that only it offers.
+// notShared is all that a side knows about a provider that only one of them offers.
 const notShared = "only one side offers it"
 
-// mergeReasons adds the other side's reasons for those providers of which this
-// side knows nothing itself.
+// mergeReasons adds the other side's reasons, which are in text, for those providers about
+// which this side knows nothing itself.
 func mergeReasons(own []string, text string) []string {
 	merged := slices.Clone(own)
 	known := make(map[string]int)
@@ -174,16 +175,16 @@ func mergeReasons(own []string, text string) []string {
 		case r == "":
 		case !found:
 			merged = append(merged, r)
-		case own[i] == provider+": "+notShared: // the other side knows why it does not
+		case own[i] == provider+": "+notShared: // the other side knows why it does not offer it
 			merged[i] = r
 		}
 	}
 	return merged
 }
 
-// preferred leaves out the reasons for providers that come after the one in use:
-// in the listening side's order, or, for those that it does not offer, in that of
-// the dialling side.
+// preferred leaves out the reasons for providers that come after the one in use, in the
+// listening side's order, or, if the listening side does not offer them, in the dialling
+// side's.
 func preferred(reasons []string, used string, listener, dialer []framing.Offer) []string {
 	return slices.DeleteFunc(slices.Clone(reasons), func(reason string) bool {
 		provider, _, _ := strings.Cut(reason, ": ")
@@ -196,12 +197,12 @@ func preferred(reasons []string, used string, listener, dialer []framing.Offer) 
 	})
 }
 
-// position is where a provider comes first in a list of offers, -1 if nowhere.
+// position is the index of the first offer of a provider in a list, -1 if there is none.
 func position(list []framing.Offer, provider string) int {
 	return slices.IndexFunc(list, func(o framing.Offer) bool { return o.Provider == provider })
 }
 
-// rejects pairs the sentinels with what the listening side tells the peer.
+// rejects pairs errors with the codes by which the listening side tells the peer of them.
 var rejects = []struct {
 	err  error
 	code framing.RejectCode
@@ -236,7 +237,7 @@ func rejectOf(err error) *framing.Reject {
 }
 
 // errorOf is what a Reject from the peer means here. reasons are this side's
-// own for providers that it refused.
+// own, for providers that it has refused.
 func errorOf(r *framing.Reject, reasons []string) error {
 	switch r.Code {
 	case framing.RejectNoProvider:

@@ -9,11 +9,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// minHeartbeat is how often a peer gets heartbeats at most, whatever it asks for.
+// minHeartbeat is the shortest interval at which a peer gets heartbeats, whatever it asks for.
 const minHeartbeat = 20 * time.Millisecond
 
 // liveness is what a session does by the clock: it sends heartbeats, and ends if the peer
-// is silent or takes none.
+// is silent or takes no heartbeats.
 type liveness struct {
 	entry
 	grain time.Duration
@@ -23,7 +23,7 @@ type liveness struct {
 	next           time.Duration // the next heartbeat
 	silent, wedged watch
 
-	heard   atomic.Int64 // when something came last
+	heard   atomic.Int64 // when something last came
 	sending atomic.Int64 // since when a heartbeat is being written, 0 if none is
 }
 
@@ -35,7 +35,7 @@ func (l *liveness) init(every time.Duration, cfg *Config) {
 	l.wedged.half = min(sendTimeout, cfg.DeadAfter) / 2
 }
 
-// begin makes everything due in its time.
+// begin sets the times when everything is due first.
 func (l *liveness) begin(now time.Duration) {
 	l.hear(now)
 	l.silent.look(now, now)
@@ -46,27 +46,27 @@ func (l *liveness) begin(now time.Duration) {
 // hear notes that something has come.
 func (l *liveness) hear(now time.Duration) { l.heard.Store(int64(now)) }
 
-// spread makes the next heartbeat come at some time: of sessions that begin together not
-// all are to send together for ever.
+// spread puts the next heartbeat at a random time, so that sessions that begin together do
+// not send together for ever.
 func (l *liveness) spread(now time.Duration) {
 	l.next = l.down(now + l.step/2 + rand.N(l.step/2+1))
 }
 
-// up and down are the times about t that sessions have in common.
+// up and down round t to a time that sessions have in common.
 func (l *liveness) up(t time.Duration) time.Duration   { return l.down(t + l.grain - 1) }
 func (l *liveness) down(t time.Duration) time.Duration { return t / l.grain * l.grain }
 
-// watch finds that something has not happened for too long. In two halves: if this process
-// was stopped for a while, as a debugger or a container's pause does, the first runs out
-// though the peer is well.
+// watch finds out when something has not happened for too long. It waits for the time in two
+// halves: if this process was stopped for a while, as by a debugger or a container's pause, the
+// first half runs out even if the peer is well.
 type watch struct {
 	half   time.Duration
-	since  time.Duration // when it happened last, as of the last look
-	halves int           // that have run out since
-	due    time.Duration // the next look
+	since  time.Duration // when it last happened, as of the last look
+	halves int           // how many have run out since
+	due    time.Duration // when to look next
 }
 
-// look reports that it has taken too long, if it happened last at since.
+// look reports whether it is now too long since it last happened, at since.
 func (w *watch) look(since, now time.Duration) bool {
 	if since != w.since {
 		w.since, w.halves = since, 0
@@ -106,9 +106,10 @@ func (s *Session) turn(now time.Duration) time.Duration {
 	return l.up(next)
 }
 
-// heartbeat sends one, from a goroutine of its own: the write may block, or wait for a lock
-// of TLS, and others' heartbeats must not. There is one such goroutine of a session at most,
-// and no deadline, which would be a timer of the runtime's for each: see wedged.
+// heartbeat sends one, in a goroutine of its own: the write may block, or wait for a lock of
+// TLS, and must not hold up the heartbeats of other sessions. A session has at most one such
+// goroutine. The write has no deadline, which would be one timer of the runtime for each
+// session: see wedged.
 func (s *Session) heartbeat() {
 	defer s.live.sending.Store(0)
 	s.out.Lock()
@@ -118,8 +119,8 @@ func (s *Session) heartbeat() {
 	}
 }
 
-// giveUp ends the session since the peer is silent. If that is only slow, it must not take
-// this for a dead process: what its provider holds of us is stale.
+// giveUp ends the session because the peer is silent. It says goodbye: a peer that is merely slow must
+// not take this process for dead, and what its provider holds of us for stale.
 func (s *Session) giveUp() {
 	s.leave(fmt.Errorf("%w for %v", ErrHeartbeat, s.cfg.DeadAfter))
 }

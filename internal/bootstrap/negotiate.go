@@ -10,7 +10,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// agree settles the protocol version and the features in use. Both sides read its error.
+// agree settles the protocol version and the features in use. Its error may be read on either side.
 func (hs *handshake) agree(listener, dialer *framing.Hello) error {
 	hs.peer.Hello = &hs.remote
 	hs.peer.Version, hs.peer.Features = listener.Agree(dialer)
@@ -21,7 +21,7 @@ func (hs *handshake) agree(listener, dialer *framing.Hello) error {
 	return nil
 }
 
-// setHello fills in what the Binder may leave open and takes over its hello.
+// setHello adopts the Binder's hello, and fills in what the Binder may leave open.
 func (hs *handshake) setHello(h framing.Hello) {
 	if h.MinVersion == 0 && h.MaxVersion == 0 {
 		h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features
@@ -36,12 +36,12 @@ func (hs *handshake) setHello(h framing.Hello) {
 	}
 }
 
-// hasReason reports that a provider that is not offered has more against it than that
-// nobody has named it.
+// hasReason reports whether an unoffered provider comes with a reason. Without one, it is
+// just that nobody has named it.
 func hasReason(unoffered string) bool { return strings.Contains(unoffered, ": ") }
 
 // candidates lists this side's offers that the peer shares, in this side's
-// order, and notes why the others are out.
+// order, and notes why the others cannot be used.
 func (hs *handshake) candidates() []framing.Offer {
 	var shared []framing.Offer
 	for _, own := range hs.hello.Offers {
@@ -59,7 +59,7 @@ func (hs *handshake) candidates() []framing.Offer {
 	return shared
 }
 
-// mismatch says why the peer cannot use an offer of this side, "" if it can.
+// mismatch says why an offer of this side cannot be used with the peer, "" if it can.
 func (hs *handshake) mismatch(own *framing.Offer) string {
 	if reason := hs.unfit(own); reason != "" {
 		return reason
@@ -67,7 +67,7 @@ func (hs *handshake) mismatch(own *framing.Offer) string {
 	return hs.unlike(own)
 }
 
-// unlike says how the peer's settings differ from those of an offer of this side.
+// unlike says how the peer's settings differ from those of an offer of this side, "" if they do not.
 func (hs *handshake) unlike(own *framing.Offer) (reason string) {
 	for i := range hs.remote.Offers {
 		theirs := &hs.remote.Offers[i]
@@ -82,7 +82,7 @@ func (hs *handshake) unlike(own *framing.Offer) (reason string) {
 	return reason
 }
 
-// unfit is mismatch but for settings, of which an older peer knows nothing.
+// unfit is mismatch without the settings, of which an older peer knows nothing.
 func (hs *handshake) unfit(own *framing.Offer) string {
 	reason := notShared
 	for i := range hs.remote.Offers {
@@ -110,7 +110,7 @@ func (hs *handshake) unfit(own *framing.Offer) string {
 	return ""
 }
 
-// incompatible says why two offers of one provider cannot talk to each other.
+// incompatible says why two offers of one provider cannot talk to each other, "" if they can.
 func incompatible(own, theirs *framing.Offer) string {
 	switch {
 	case own.SameHost != theirs.SameHost:
@@ -125,7 +125,7 @@ func incompatible(own, theirs *framing.Offer) string {
 	return ""
 }
 
-// pageFor is the page to use with an offer.
+// pageFor is the page to use with an offer, nil if it needs none.
 func (hs *handshake) pageFor(offer *framing.Offer) *Page {
 	if offer.SameHost {
 		return hs.page
@@ -133,7 +133,7 @@ func (hs *handshake) pageFor(offer *framing.Offer) *Page {
 	return nil
 }
 
-// finish makes a session of a handshake that is through with the offer.
+// finish makes a session of a handshake that has succeeded with the offer.
 func (hs *handshake) finish(offer *framing.Offer) *Session {
 	s := newSession(hs, hs.pageFor(offer))
 	if s.page == nil {
@@ -149,7 +149,7 @@ func (hs *handshake) dropPage() {
 	}
 }
 
-// attempt leaves half of the remaining time to the providers that come after.
+// attempt returns a context for one provider, which leaves half of the remaining time to those after it.
 func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

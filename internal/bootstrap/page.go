@@ -13,8 +13,8 @@ import (
 )
 
 // Layout of the page of sleeping flags: the nonce at the start, a flag for each
-// side on a pair of cache lines of its own, since prefetchers fetch pairs, and who
-// each side is.
+// side on a pair of cache lines of its own, since prefetchers fetch pairs, and what
+// each side says about itself.
 const (
 	pageSize         = 4096
 	pageDialerFlag   = 64
@@ -24,32 +24,31 @@ const (
 	selfSize         = 32
 	pagePrefix       = shmdir.Prefix
 	pageNameDigits   = 32
-	// What the names of the FIFOs have after the page's.
+	// The names of the FIFOs are the page's with one of these appended.
 	dialerDoorbell   = ".dialer"
 	listenerDoorbell = ".listener"
 )
 
-// pageDir is where pages are. Tests move it.
+// pageDir is where pages are made. Tests change it.
 var pageDir = shmdir.Dir + "/"
 
-// errPage is what all errors about pages wrap.
+// errPage is wrapped by all errors about pages.
 var errPage = errors.New("shared memory page")
 
-// Page is what two processes on one host share to tell each other that they
-// sleep, and to wake each other: memory, and a FIFO for each direction, which is a
-// doorbell that costs half of what one over a loopback connection does. Providers
-// without a wait object need it. Own, Peer and Ring may be used by any goroutine
-// until Close.
+// Page is what two processes on one host share to tell each other that they sleep, and to
+// wake each other: memory, and a FIFO for each direction. A doorbell over a FIFO costs half
+// of what one over a loopback connection does. Providers without a wait object need a Page.
+// Own, Peer and Ring may be used by any goroutine until Close.
 type Page struct {
-	name      string   // "" once it is unlinked, or if it is the other side's to unlink
-	guard     *os.File // what keeps others from removing the names; nil without them
+	name      string   // "" once it is unlinked, or if the other side has to unlink it
+	guard     *os.File // keeps others from removing the names; nil without names
 	nonce     [16]byte
-	mem       []byte // nil once it is closed
+	mem       []byte // nil once the page is closed
 	own, peer *atomic.Uint32
-	// Who the two sides are: see reach_linux.go.
+	// What the two sides say about themselves: see reach_linux.go.
 	ownSelf, peerSelf []byte
-	// Both FIFOs are open for reading and writing: such an open waits for nobody,
-	// and the other side's death is for the session to find.
+	// Both FIFOs are open for reading and writing: opening them like this does not wait for the
+	// other side. That nothing shows when that side dies does not matter, since the session finds out.
 	ownDoorbell, peerDoorbell *os.File
 	peerConn                  syscall.RawConn // of peerDoorbell
 	proc                      *os.File        // see Proc
@@ -69,18 +68,19 @@ func newPage(mem []byte, nonce [16]byte, dialer bool) *Page {
 	return p
 }
 
-// Own is this side's flag: whether it sleeps, and what the peer is to ring for (SPEC.md section 8).
+// Own returns this side's flag: whether it sleeps, and for what the peer has to ring (SPEC.md
+// section 8).
 func (p *Page) Own() *atomic.Uint32 { return p.own }
 
-// Peer is the other side's flag: who changes it to 0 rings.
+// Peer returns the other side's flag. Whoever changes it to 0 has to ring.
 func (p *Page) Peer() *atomic.Uint32 { return p.peer }
 
-// Proc is the peer's directory in /proc (proc(5)), open for as long as the page is mapped, or
-// nil. Once its process has ended nothing is found there.
+// Proc returns the peer's directory in /proc (proc(5)), which is open for as long as the page is
+// mapped, or nil. Once the peer's process has ended, nothing can be found in the directory.
 func (p *Page) Proc() *os.File { return p.proc }
 
-// checkPageName refuses whatever CreatePage would not have made: the name comes
-// from a peer and must not lead anywhere else.
+// checkPageName refuses any name that CreatePage would not have made: it comes from
+// a peer and must not lead anywhere else.
 func checkPageName(name string) error {
 	digits, ok := strings.CutPrefix(name, pagePrefix)
 	if !ok || len(digits) != pageNameDigits || strings.Trim(digits, "0123456789abcdef") != "" {

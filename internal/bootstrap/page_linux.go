@@ -12,8 +12,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-// CreatePage makes a page for the dialling side. Close unlinks it, too, if
-// Unlink has not.
+// CreatePage makes a page for the dialling side. Close also unlinks it, if Unlink has not.
 func CreatePage() (*Page, error) {
 	var nonce [16]byte
 	rand.Read(nonce[:])
@@ -48,13 +47,13 @@ func CreatePage() (*Page, error) {
 	return p, nil
 }
 
-// openDoorbells opens this side's FIFO, and the peer's.
+// openDoorbells opens this side's FIFO and the peer's.
 func (p *Page) openDoorbells(file, own, peer string) (err error) {
 	if p.ownDoorbell, err = openDoorbell(pageDir+file+own, unix.O_NONBLOCK); err != nil {
 		return err
 	}
-	// Go's poller is not to have this one: whoever has it woken each time it rings. NewFile
-	// leaves out what blocks, as of then.
+	// This one must stay out of Go's netpoller, which would wake up each time this side rings.
+	// os.NewFile leaves out a descriptor that is in blocking mode when it is called.
 	if p.peerDoorbell, err = openDoorbell(pageDir+file+peer, 0); err != nil {
 		return err
 	}
@@ -65,7 +64,7 @@ func (p *Page) openDoorbells(file, own, peer string) (err error) {
 	return err
 }
 
-// openDoorbell opens a FIFO, which waits for nobody, as it is for reading and writing.
+// openDoorbell opens a FIFO for reading and writing, and so does not wait for the other side.
 func openDoorbell(path string, flags int) (*os.File, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
 	if err != nil {
@@ -81,15 +80,15 @@ func openDoorbell(path string, flags int) (*os.File, error) {
 // Ring wakes the peer. After Close it does nothing.
 func (p *Page) Ring() { _ = p.peerConn.Control(ring) }
 
-// ring writes a byte, whatever it is. If the FIFO is full, the peer has enough to
-// wake up by.
+// ring writes a byte, whose value does not matter. If the FIFO is full, the peer has enough
+// to wake up by.
 func ring(fd uintptr) { _, _ = unix.Write(int(fd), oneByte[:]) }
 
 var oneByte [1]byte
 
-// Listen calls rung whenever the peer has rung, however often, until Close. It does not read
-// on until there is nothing, as os.File does for each Read: what comes after a read that was
-// not filled wakes it again, since the FIFO was empty (epoll(7)).
+// Listen calls rung when the peer has rung, once for all the rings that it finds, until Close. It
+// does not read on until there is nothing left, as os.File does for each Read: after a read that did
+// not fill the buffer the FIFO was empty, so that whatever comes next wakes Listen again (epoll(7)).
 func (p *Page) Listen(rung func()) {
 	conn, err := p.ownDoorbell.SyscallConn()
 	if err != nil {
@@ -114,14 +113,15 @@ func mapPage(fd int) ([]byte, error) {
 	return mem, os.NewSyscallError("mmap", err)
 }
 
-// OpenPage maps the page that a dialling side made, if it is what it should be:
-// a regular file of the right size and of this process's user, that contains the
-// nonce, and if that side's memory is within reach in the same way as this one's.
+// OpenPage maps the page that a dialling side has made, if it is what it should be: a
+// regular file of the right size, mode and user (this process's), that contains the nonce. It
+// also fails if the two sides are in different PID namespaces, or the number that the dialling
+// side gives is not its process number here.
 func OpenPage(name string, nonce [16]byte) (*Page, error) {
 	if err := checkPageName(name); err != nil {
 		return nil, err
 	}
-	// O_NONBLOCK: opening a FIFO would wait for its other end.
+	// O_NONBLOCK: whatever has this name, opening it must not wait.
 	fd, err := unix.Open(pageDir+name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, &os.PathError{Op: "open", Path: pageDir + name, Err: err})
@@ -152,7 +152,8 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 	return p, nil
 }
 
-// checkFile makes sure that a file is of the given type and nobody else's.
+// checkFile makes sure that a file is of the given type and accessible only to this process's
+// user, and that a regular one is of a page's size.
 func checkFile(fd int, kind uint32) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -173,8 +174,8 @@ func checkFile(fd int, kind uint32) error {
 	return nil
 }
 
-// Unlink removes the page's names: both sides have it open, or never will. Only
-// the side that created the page does anything.
+// Unlink removes the page's names. It is called once both sides have the page open, or never
+// will. On the side that did not create the page it does nothing.
 func (p *Page) Unlink() error {
 	if p.name == "" {
 		return nil
@@ -182,7 +183,7 @@ func (p *Page) Unlink() error {
 	path := pageDir + p.name
 	p.name = ""
 	var errs []error
-	for _, end := range []string{dialerDoorbell, listenerDoorbell, ""} { // what guards the others last
+	for _, end := range []string{dialerDoorbell, listenerDoorbell, ""} { // last the name that guards the others
 		if err := unix.Unlink(path + end); err != nil {
 			errs = append(errs, &os.PathError{Op: "unlink", Path: path + end, Err: err})
 		}
@@ -192,13 +193,12 @@ func (p *Page) Unlink() error {
 	return errors.Join(errs...)
 }
 
-// Close unlinks and unmaps the page, and ends Listen. Nobody may use its flags
-// any more.
+// Close unlinks and unmaps the page, and ends Listen. The flags must not be used any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
 	for _, doorbell := range []*os.File{p.ownDoorbell, p.peerDoorbell, p.proc} {
 		if doorbell != nil {
-			_ = doorbell.Close() // it is closed already
+			_ = doorbell.Close() // fails only if it is closed already
 		}
 	}
 	if p.mem != nil {

@@ -10,18 +10,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Providers that share memory copy large data from one process's memory to the
-// other's, which the kernel lets them do by process number (process_vm_readv(2)),
-// or through shared memory if it does not. libfabric's shm has one side find out for both,
-// by writing to whatever process has the peer's number, at an address of the
-// peer's. So it is used only where the number means the peer, and the kernel
-// gives both sides the same answer. In the page each side says who it is:
+// Providers that share memory copy large data from one process's memory to the other's by
+// process number (process_vm_readv(2)) if the kernel lets them, and otherwise through shared
+// memory. libfabric's shm has one side find out for both whether the kernel does, by writing to
+// whatever process has the peer's number, at an address that is the peer's. So shm is used only if
+// the number means the peer, and the kernel gives both sides the same answer. To make sure of that,
+// each side says in the page who it is.
 
-// Offsets of what a side says, 8 bytes each, least significant first.
+// Offsets of what a side says about itself, 8 bytes each, least significant first.
 const (
 	selfNamespace = 0  // inode number of its PID namespace
 	selfNumber    = 8  // its process number there
-	selfAddress   = 16 // of the page in its memory
+	selfAddress   = 16 // address of the page in its memory
 	selfVerdict   = 24 // whether it may read the other side's memory, once it knows
 )
 
@@ -31,7 +31,7 @@ const (
 	mayRead
 )
 
-// sayWho fills in this side's part of the page.
+// sayWho fills in what this side says about itself, except the verdict.
 func (p *Page) sayWho() error {
 	const path = "/proc/self/ns/pid"
 	var st unix.Stat_t
@@ -48,15 +48,16 @@ func (p *Page) sayWho() error {
 	return nil
 }
 
-// reach finds out whether this side may read the other's memory, and says so in the
-// page. It fails if the other side's process number is not its number here.
+// reach finds out whether this side may read the other's memory, and says so in the page. It
+// fails if the two sides are in different PID namespaces, or if the process of the other side's
+// number is not the other side.
 func (p *Page) reach() error {
 	said := func(self []byte, offset int) uint64 { return binary.LittleEndian.Uint64(self[offset:]) }
 	if said(p.ownSelf, selfNamespace) != said(p.peerSelf, selfNamespace) {
 		return errors.New("the two sides are in different PID namespaces")
 	}
 	number := int(said(p.peerSelf, selfNumber))
-	// Before it is known whose that is: from then on it leads to nobody else.
+	// Opened before it is known whose number this is: once open, it cannot lead to another process.
 	p.proc, _ = os.Open(fmt.Sprintf("/proc/%d", number))
 	var nonce [16]byte
 	local := []unix.Iovec{{Base: &nonce[0]}}
@@ -76,7 +77,8 @@ func (p *Page) reach() error {
 	return nil
 }
 
-// meet is reach for the dialling side, which by then can read what the listening side has found.
+// meet is reach for the dialling side, which by then can read the listening side's verdict. It also
+// fails if the two verdicts differ.
 func (p *Page) meet() error {
 	if err := p.reach(); err != nil {
 		return fmt.Errorf("%w: %w", errPage, err)

@@ -7,43 +7,43 @@ import (
 	"time"
 )
 
-// Schedule wakes sessions when they have something to do: one timer serves them all, where
-// each would have had three, and the runtime wakes up for a timer that was put off, too.
-// The zero value is ready, and all methods may be called concurrently.
+// Schedule wakes sessions when they have something to do. One timer serves them all, where
+// each would otherwise have three; and the runtime wakes up even for a timer that has been put
+// off. The zero value is ready, and all methods may be called concurrently.
 //
-// The timer is set to the time of the first entry, or to an earlier one, and stopped while
-// there is none. Sessions choose times that many have in common (grain), so that all of a
-// time are served by one wake-up, of which there are at most 32 in the shortest interval
-// of any.
+// The timer is set to the time of the first entry, or to an earlier time, and stopped while
+// there is no entry. Sessions choose times that many of them have in common (grain), so that all
+// that are due at one time are served by one wake-up. There are at most 32 wake-ups in the
+// shortest interval of any session.
 type Schedule struct {
 	begin sync.Once
-	start time.Time // what times are counted from, set by begin
+	start time.Time // from which times are counted; set by begin
 
-	mu    sync.Mutex // a leaf; guards what follows and the entries
+	mu    sync.Mutex // no lock is taken under it; guards what follows and the entries
 	queue queue
-	timer *time.Timer   // nil before it is needed
-	set   time.Duration // what it is set to, never while it is stopped
+	timer *time.Timer   // nil until it is needed
+	set   time.Duration // the time for which it is set, or never if it is stopped
 }
 
-// entry is one session's.
+// entry is one session's place in the Schedule.
 type entry struct {
 	due time.Duration
-	at  int // in the queue, -1 if it is not there
-	// turn does what is due, and returns when it is to be called next. It is called with
-	// the Schedule locked, and so starts a goroutine for all that takes time, or a lock.
+	at  int // index in the queue, -1 if it is not there
+	// turn does what is due, and returns when to call it next. It is called with the
+	// Schedule locked, so it starts a goroutine for everything that takes time, or a lock.
 	turn func(now time.Duration) (due time.Duration)
 }
 
-// never is a time that does not come.
+// never is a time that never comes.
 const never = math.MaxInt64
 
-// now is the time since it was asked for first.
+// now returns the time since it was first called.
 func (s *Schedule) now() time.Duration {
 	s.begin.Do(func() { s.start = time.Now() })
 	return time.Since(s.start)
 }
 
-// add has e's turn called when it is due.
+// add makes e's turn be called when it is due.
 func (s *Schedule) add(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -51,8 +51,8 @@ func (s *Schedule) add(e *entry) {
 	s.wake()
 }
 
-// remove has e's turn called no more: what it has started may still go on. An entry that
-// is not there, or not any more, is none of its business.
+// remove makes e's turn be called no more, though what it has started may still go on. It
+// does nothing if the entry is not there, or not there any more.
 func (s *Schedule) remove(e *entry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -66,7 +66,7 @@ func (s *Schedule) remove(e *entry) {
 	}
 }
 
-// run is the timer's.
+// run is called by the timer.
 func (s *Schedule) run() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,8 +80,8 @@ func (s *Schedule) run() {
 	s.wake()
 }
 
-// wake sets the timer, unless it is early enough: one that is too early finds nothing to
-// do, once.
+// wake sets the timer, unless it is set early enough. If that is too early, it finds nothing
+// to do, once.
 func (s *Schedule) wake() {
 	switch first := s.first(); {
 	case s.timer == nil:
@@ -101,9 +101,10 @@ func (s *Schedule) first() time.Duration {
 	return s.queue[0].due
 }
 
-// grain is what the times of a session are multiples of that has something to do each
-// interval: a 32nd to a 16th of that, and leastGrain at least. Each grain is half or twice
-// the next, so that the times of sessions with different intervals meet as well.
+// grain returns the time of which all the times of a session are multiples, if the session has
+// something to do once in each interval: a 32nd to a 16th of the interval, and at least
+// leastGrain. Each grain is half the next larger one, so that the times of sessions with different
+// intervals coincide as well.
 func grain(interval time.Duration) time.Duration {
 	g := leastGrain
 	for 2*g <= interval/16 {
@@ -112,10 +113,11 @@ func grain(interval time.Duration) time.Duration {
 	return g
 }
 
-// leastGrain is 78 microseconds; minHeartbeat is a multiple of its grain, to be kept to.
+// leastGrain is 78 microseconds. It makes minHeartbeat a multiple of its own grain, so that
+// heartbeats are never more frequent than that.
 const leastGrain = minHeartbeat / 256
 
-// queue is a heap, the first entry being the next.
+// queue is a heap whose first entry is due next.
 type queue []*entry
 
 func (q queue) Len() int           { return len(q) }

@@ -15,31 +15,32 @@ import (
 
 // sendTimeout bounds the write of one signal. Signals fill a socket's buffer
 // only if the peer has stopped reading, and a goodbye must not hold up the
-// goroutine that says it for long.
+// goroutine that sends it for long.
 const sendTimeout = 2 * time.Second
 
-// Handler hears what happens to a Session. Its methods are called by the
-// session's goroutines: each one at a time, but both at once.
+// Handler is told what happens to a Session. Its methods are called by two goroutines of the
+// session, one for Doorbell and one for Heartbeat and Ended, so that a Doorbell may go on
+// at the same time as one of the others.
 type Handler interface {
-	// Doorbell: the peer has posted something and found this side asleep. It
-	// must not call Close.
+	// Doorbell is called when the peer has rung: as a rule it has posted something, and found
+	// this side asleep. It must not call Close.
 	Doorbell()
-	// Heartbeat: the peer lives.
+	// Heartbeat is called when a heartbeat has come: the peer is alive.
 	Heartbeat()
-	// Ended: the session is over, and its connection closed. It is called
+	// Ended is called when the session is over, and its connection closed. It is called
 	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
-	// ErrHeartbeat, ErrMalformed, net.ErrClosed after Close, or is what the
+	// ErrHeartbeat, ErrMalformed or, after Close or Goodbye, net.ErrClosed; or it is what the
 	// connection failed with.
 	Ended(err error)
 }
 
-// Stats counts what a session sent and received since the handshake.
+// Stats counts what a session has sent and received since the handshake.
 type Stats struct {
 	Sent, Received uint64 // bytes of signals, without what TLS adds
 }
 
-// Session is a control connection after its handshake. All methods may be
-// called by any goroutine.
+// Session is a control connection after its handshake. All methods may be called
+// concurrently.
 type Session struct {
 	nc   net.Conn // signals go here: raw, or TLS over it
 	raw  net.Conn
@@ -47,26 +48,26 @@ type Session struct {
 	peer Peer
 	page *Page
 
-	dialing bool // the listening side may have rejected this one before it heard of the Confirm
+	dialing bool // this is the dialling side, which the other may have rejected before it got the Confirm
 
 	sent, received atomic.Uint64
 	live           liveness
 
-	out sync.Mutex // one signal at a time; held while it is written, and taken before mu
+	out sync.Mutex // held while a signal is written; taken before mu
 
 	mu        sync.Mutex // held for short times only; guards what follows
 	cause     error      // why the session ends, set once, before nc is closed
-	leaving   error      // why it is about to, set once, before the goodbye
+	leaving   error      // why it is about to end, set once, before the goodbye
 	rejection error      // see Rejection
 	started   bool
-	ending    bool          // the reader needs nobody any more: Ended is next
+	ending    bool          // the reader is about to call Ended, and needs nothing of the session any more
 	done      chan struct{} // closed when the reader has returned
 	deaf      chan struct{} // closed when nobody listens to the doorbell any more; made by Start
 	freed     sync.Once
 }
 
 func newSession(hs *handshake, page *Page) *Session {
-	remote := hs.remote // not to keep all of hs
+	remote := hs.remote // a copy, so that the session does not keep all of hs
 	s := &Session{nc: hs.nc, raw: hs.raw, cfg: hs.cfg, peer: hs.peer, page: page, dialing: hs.readied, done: make(chan struct{})}
 	s.peer.Hello = &remote
 	every := s.cfg.Heartbeat
@@ -78,23 +79,22 @@ func newSession(hs *handshake, page *Page) *Session {
 	return s
 }
 
-// Page is the page of sleeping flags, nil if the provider needs none. It is
-// unmapped by Close.
+// Page returns the page of sleeping flags, nil if the provider needs none. Close unmaps it.
 func (s *Session) Page() *Page { return s.page }
 
-// Remote is the peer's hello. It must not be changed.
+// Remote returns the peer's hello, which must not be changed.
 func (s *Session) Remote() *framing.Hello { return s.peer.Hello }
 
-// Peer is what the handshake has found out about the peer, and agreed on with it.
+// Peer returns what the handshake has found out about the peer, and agreed on with it.
 func (s *Session) Peer() Peer { return s.peer }
 
-// LocalAddr is the control connection's local address.
+// LocalAddr returns the control connection's local address.
 func (s *Session) LocalAddr() net.Addr { return s.nc.LocalAddr() }
 
-// RemoteAddr is the control connection's remote address.
+// RemoteAddr returns the control connection's remote address.
 func (s *Session) RemoteAddr() net.Addr { return s.nc.RemoteAddr() }
 
-// TLSState is the state of the connection's TLS after the handshake, and whether it has any.
+// TLSState returns the state of the connection's TLS after the handshake, and whether it has TLS.
 func (s *Session) TLSState() (tls.ConnectionState, bool) {
 	if s.peer.TLS == nil {
 		return tls.ConnectionState{}, false
@@ -102,8 +102,8 @@ func (s *Session) TLSState() (tls.ConnectionState, bool) {
 	return *s.peer.TLS, true
 }
 
-// Rejection is why the listening side has not let this side in after all, although that
-// had confirmed; nil if it has. It is known before Ended is called.
+// Rejection returns why the listening side has not let this side in after all, although this
+// side had confirmed; nil if it has. It is known before Ended is called.
 func (s *Session) Rejection() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -115,10 +115,10 @@ func (s *Session) Stats() Stats {
 	return Stats{Sent: s.sent.Load(), Received: s.received.Load()}
 }
 
-// Start begins liveness: heartbeats, a goroutine that reads, and another that
-// hears the doorbell if there is a page. Before, nothing is read and the peer's
-// silence goes unnoticed. It is called at most once. After Close it only calls
-// h.Ended, from a goroutine of its own.
+// Start starts heartbeats, a goroutine that reads and, if there is a page, another that
+// listens to the doorbell. Until then nothing is read, and the peer's silence goes unnoticed.
+// Start may be called at most once. After Close it only calls h.Ended, from a goroutine of
+// its own.
 func (s *Session) Start(h Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -175,7 +175,7 @@ func (s *Session) receive(h Handler) error {
 			}
 		}
 		switch {
-		case errors.Is(err, io.EOF): // the process died
+		case errors.Is(err, io.EOF): // the process has died
 			return fmt.Errorf("its connection ended without a goodbye: %w", io.ErrUnexpectedEOF)
 		case err != nil:
 			return err
@@ -183,7 +183,7 @@ func (s *Session) receive(h Handler) error {
 	}
 }
 
-// readRejection reads what may follow a goodbye, of which rest has come. See
+// readRejection reads the Reject that may follow a goodbye, of which rest has come already. See
 // handshake.reject.
 func (s *Session) readRejection(rest []byte) {
 	if !s.dialing {
@@ -193,16 +193,16 @@ func (s *Session) readRejection(rest []byte) {
 	hs := &handshake{nc: s.nc, in: rest}
 	_, body, err := hs.expect(framing.KindReject)
 	if err != nil {
-		return // most goodbyes are no more than that
+		return // most goodbyes come without one
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.rejection = hs.rejected(body)
 }
 
-// send writes one signal, with s.out held. A failure does not end the session by itself:
-// the peer may have said goodbye before it closed, and the reader, which sees the
-// connection fail as well, is about to find that.
+// send writes one signal, with s.out held. A failure does not by itself end the session:
+// the peer may have said goodbye before it closed the connection, and the reader, which sees
+// the failure as well, will find that goodbye.
 func (s *Session) send(sig framing.Signal) error {
 	if _, err := s.nc.Write([]byte{byte(sig)}); err != nil {
 		return err
@@ -211,15 +211,15 @@ func (s *Session) send(sig framing.Signal) error {
 	return nil
 }
 
-// ended is why the session is over, nil while it is not.
+// ended returns why the session is over, nil if it is not.
 func (s *Session) ended() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.cause
 }
 
-// end notes why the session is over and closes the connection, which ends the reader, and
-// who writes. There is no TLS farewell, which might block: the goodbye is one.
+// end notes why the session is over and closes the connection, which ends the reader and any
+// write. It sends no close_notify of TLS, which might block: the goodbye takes its place.
 func (s *Session) end(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -233,9 +233,9 @@ func (s *Session) end(cause error) {
 	s.raw.Close()
 }
 
-// leave says goodbye, which takes sendTimeout at most, and ends the session.
+// leave says goodbye, which takes at most sendTimeout, and ends the session.
 func (s *Session) leave(cause error) {
-	// For a heartbeat that may be under way, too.
+	// The deadline is also for a heartbeat that may be under way, which holds s.out.
 	_ = s.nc.SetWriteDeadline(time.Now().Add(min(sendTimeout, s.cfg.DeadAfter)))
 	s.out.Lock()
 	defer s.out.Unlock()
@@ -245,8 +245,8 @@ func (s *Session) leave(cause error) {
 	s.end(cause)
 }
 
-// leaves notes why the session is about to end: what the peer does about the goodbye is no
-// other reason. It reports false if the session has ended.
+// leaves notes why the session is about to end, so that what the peer does about the goodbye
+// does not count as the reason. It reports false if the session has ended already.
 func (s *Session) leaves(cause error) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -256,14 +256,14 @@ func (s *Session) leaves(cause error) bool {
 	return s.cause == nil
 }
 
-// Goodbye ends the session in good order without waiting for anything: Ended
-// follows, and the page stays mapped until Close. Later calls do nothing.
+// Goodbye ends the session in good order without waiting for Ended, which follows. It takes
+// at most sendTimeout. The page stays mapped until Close. Later calls do nothing.
 func (s *Session) Goodbye() { s.leave(net.ErrClosed) }
 
-// Close says goodbye, closes the connection, waits until Ended has returned, or
-// is being called because the session ended by itself, and unmaps the page, whose
-// flags nobody may use any more. It may be called from Ended, not from Doorbell, and
-// not under a lock that either takes. Later calls do nothing.
+// Close says goodbye, closes the connection, and waits until Ended has returned, unless it
+// finds that Ended is already being called. It then unmaps the page, whose flags must not be
+// used any more. Close may be called from Ended, but not from Doorbell, and not while holding a
+// lock that either of them takes. Later calls do nothing.
 func (s *Session) Close() error {
 	s.leave(net.ErrClosed)
 	s.mu.Lock()

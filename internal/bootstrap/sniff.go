@@ -13,11 +13,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// Sniff tells a control connection from another protocol by a connection's first bytes.
-// It reads until they differ from a preamble, at the latest until deadline (zero:
-// none), and returns a connection that yields them again. A client that says
-// nothing is not told apart: Sniff then fails with the deadline's error, and nc
-// stays the caller's to close.
+// Sniff tells a control connection from another protocol by the connection's first bytes.
+// It reads until they differ from a preamble or are all there, or until deadline (zero:
+// none), and returns a connection that yields them again. A client that sends
+// nothing cannot be told apart: Sniff then fails with the deadline's error. If Sniff fails,
+// the caller still has to close nc.
 func Sniff(nc net.Conn, deadline time.Time) (isFabric bool, replay net.Conn, err error) {
 	if err := nc.SetReadDeadline(deadline); err != nil {
 		return false, nil, err
@@ -29,7 +29,7 @@ func Sniff(nc net.Conn, deadline time.Time) (isFabric bool, replay net.Conn, err
 		k, err = nc.Read(buf[n:])
 		n += k
 	}
-	// An early end of the stream is for the server to see, not an error here.
+	// An early end of the stream is no error here: the server will see it.
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, nil, err
 	}
@@ -45,12 +45,12 @@ func prefixMatches(b []byte) bool {
 	return string(b[:n]) == framing.Magic[:n]
 }
 
-// replayConn yields prefix before what the connection has, by the rules of net.Conn:
-// what Close and deadlines say of a Read holds for these bytes, too. Servers that look
+// replayConn yields prefix before what the connection has, by the rules of net.Conn: Close
+// and deadlines have their effect on a Read of these bytes, too. Servers that look
 // for the methods of a *net.TCPConn find those that matter to them.
 type replayConn struct {
 	net.Conn
-	raw syscall.RawConn // knows of Close and deadlines; nil where there is none, as in tests
+	raw syscall.RawConn // observes Close and deadlines; nil if the connection has none, as in tests
 
 	over   atomic.Bool // prefix has been read
 	mu     sync.Mutex  // guards prefix
@@ -75,11 +75,12 @@ func (c *replayConn) Read(b []byte) (int, error) {
 	if n, err := c.replay(b); n > 0 || err != nil {
 		return n, err
 	}
-	return c.Conn.Read(b) // another Read has got the last of prefix
+	return c.Conn.Read(b) // another Read got the last of prefix
 }
 
-// replay reads from prefix only. It does so as a Read of the connection's own, one at a
-// time, which begins with a look at whether that is closed and at its deadline.
+// replay reads from prefix only. It does so within a Read of the raw connection, of which
+// there is one at a time, and which first checks whether the connection is closed and its
+// deadline has passed.
 func (c *replayConn) replay(b []byte) (n int, err error) {
 	take := func(uintptr) bool {
 		c.mu.Lock()
@@ -95,16 +96,17 @@ func (c *replayConn) replay(b []byte) (n int, err error) {
 	}
 	err = c.raw.Read(take)
 	var oe *net.OpError
-	if errors.As(err, &oe) { // of "raw-read"
+	if errors.As(err, &oe) { // its Op is "raw-read"
 		err = &net.OpError{Op: "read", Net: oe.Net, Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: oe.Err}
 	}
 	return n, err
 }
 
-// NetConn is the connection underneath, as in tls.Conn.
+// NetConn returns the connection underneath, as in tls.Conn.
 func (c *replayConn) NetConn() net.Conn { return c.Conn }
 
-// CloseWrite ends the sending direction where the connection can.
+// CloseWrite ends the sending direction if the connection can do that, and otherwise closes the
+// connection.
 func (c *replayConn) CloseWrite() error {
 	if cw, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return cw.CloseWrite()
@@ -112,7 +114,7 @@ func (c *replayConn) CloseWrite() error {
 	return c.Close()
 }
 
-// WriteTo keeps splice(2) within reach of io.Copy.
+// WriteTo lets io.Copy still use splice(2).
 func (c *replayConn) WriteTo(w io.Writer) (int64, error) {
 	var buf [framing.PreambleSize]byte
 	var written int
@@ -132,7 +134,7 @@ func (c *replayConn) WriteTo(w io.Writer) (int64, error) {
 	return int64(written) + n, err
 }
 
-// ReadFrom keeps sendfile(2) within reach of io.Copy.
+// ReadFrom lets io.Copy still use sendfile(2).
 func (c *replayConn) ReadFrom(r io.Reader) (int64, error) {
 	return io.Copy(c.Conn, r)
 }

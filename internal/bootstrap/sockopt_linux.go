@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// setUserTimeout bounds how long sent bytes may stay unacknowledged, tcp(7):
-// keepalive probes do not run while there are any. A failure costs only speed:
-// the heartbeat's deadline is what the session relies on.
+// setUserTimeout bounds how long sent bytes may stay unacknowledged, tcp(7), since no keepalive
+// probes are sent while there are such bytes. A failure costs only speed: what the session
+// relies on is heartbeats.
 func setUserTimeout(c *net.TCPConn, d time.Duration) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// setUserTimeout does nothing: the heartbeat's deadline has to do.
+// setUserTimeout does nothing: heartbeats have to do.
 func setUserTimeout(*net.TCPConn, time.Duration) {}

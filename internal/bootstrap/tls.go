@@ -2,14 +2,14 @@ package bootstrap
 
 import "crypto/tls"
 
-// ALPN is the application protocol of a control connection over TLS. It keeps a certificate that
-// serves several protocols from being used by one for another; crypto/tls compares it
-// where both sides name any.
+// ALPN is the application protocol of a control connection over TLS. Where a certificate
+// serves several protocols, it keeps a connection of one from being used for another. crypto/tls
+// compares it if both sides name any.
 const ALPN = "fabricnet/1"
 
-// ServerTLS is a listening side's copy of a configuration, with ALPN instead of the
-// application protocols that it may have. It is made once: session tickets are tied to
-// it. What GetConfigForClient returns is copied for each handshake; nil stays nil.
+// ServerTLS returns a listening side's copy of a configuration, with ALPN in place of the
+// application protocols that it may have. It should be called once, since session tickets are
+// tied to the copy. What GetConfigForClient returns is copied for each handshake; nil stays nil.
 func ServerTLS(c *tls.Config) *tls.Config {
 	c = withALPN(c)
 	if c == nil || c.GetConfigForClient == nil {
@@ -23,7 +23,8 @@ func ServerTLS(c *tls.Config) *tls.Config {
 	return c
 }
 
-// ClientTLS is a dialling side's copy of a configuration, likewise, for that server.
+// ClientTLS returns a dialling side's copy of a configuration, likewise, for the server of that
+// name. c must not be nil.
 func ClientTLS(c *tls.Config, serverName string) *tls.Config {
 	c = withALPN(c)
 	c.ServerName = serverName

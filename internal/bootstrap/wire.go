@@ -20,28 +20,28 @@ import (
 type handshake struct {
 	cfg    Config
 	binder Binder
-	raw    net.Conn // as given
+	raw    net.Conn // the connection as given
 	nc     net.Conn // raw, or TLS over it
 	in     []byte   // what has arrived of the next message
-	asked  bool     // the listening side owes an Alive
+	asked  bool     // on the dialling side: the listening side owes an Alive
 
 	hello   framing.Hello // this side's
 	remote  framing.Hello
 	peer    Peer     // settled by agree
 	page    *Page    // mapped by both sides, or nil
-	pageErr error    // why not
+	pageErr error    // why the listening side could not map it
 	apart   error    // why the dialling side does not use it
 	reasons []string // why providers were not used
-	starved bool     // one of them for lack of memory
+	starved bool     // one of them was not, for lack of memory
 	full    string   // where one of them has too many peers: see NegotiationError
 
-	lost    bool          // the connection failed: there is nobody to tell why
-	ready   bool          // the dialling side may regard the handshake as over
-	readied bool          // as the dialling side: Ready has come
-	goodbye bool          // and then a goodbye
-	struck  chan struct{} // closed when the context has ended and set its deadline
+	lost    bool          // the connection failed: there is nobody left to tell why
+	ready   bool          // on the listening side: Ready is sent, so the other side may regard the handshake as over
+	readied bool          // on the dialling side: Ready has come
+	goodbye bool          // and after it a goodbye
+	struck  chan struct{} // closed when the context has ended and its deadline is set
 
-	mu   sync.Mutex // guards over, and who sets the deadline meanwhile
+	mu   sync.Mutex // guards over, and the read deadline that goes with it
 	over bool       // the context has ended
 }
 
@@ -51,8 +51,8 @@ type outcome struct {
 	binding Binding
 }
 
-// run performs f within the time-out and the context, which end it at once by a
-// deadline in the past: no other deadline takes its place. The connection is
+// run performs f within the time-out and the context. When either ends, a deadline in
+// the past ends f at once, and no other deadline takes its place. The connection is
 // closed unless f succeeds.
 func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outcome, error)) (*Session, Binding, error) {
 	tctx, cancel := context.WithTimeoutCause(ctx, hs.cfg.Timeout, ErrHandshakeTimeout)
@@ -68,7 +68,7 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	tune(hs.raw, hs.cfg)
 	out, err := f(tctx)
 	if !stop() && err == nil {
-		err = context.Cause(tctx) // the past deadline may strike yet
+		err = context.Cause(tctx) // the deadline in the past may be set at any moment
 		out.binding.Abort(err)
 	}
 	if err != nil {
@@ -81,8 +81,8 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	return s, out.binding, nil
 }
 
-// interrupt ends a Read; resume allows the next, unless the context has ended. A Write
-// goes on: crypto/tls takes one that has timed out for the last one.
+// interrupt ends a Read, and resume allows the next, unless the context has ended. A Write
+// goes on: after one that has timed out, crypto/tls allows no other.
 func (hs *handshake) interrupt() { _ = hs.raw.SetReadDeadline(past) }
 
 func (hs *handshake) resume() {
@@ -96,9 +96,9 @@ func (hs *handshake) resume() {
 // past is a deadline that ends all reading and writing.
 var past = time.Unix(1, 0)
 
-// explain puts what ended a handshake from outside in front of the failure that
-// it caused, of which only the text is kept: it is a time-out, for the past
-// deadline, even if the context was cancelled.
+// explain puts what ended a handshake from outside in front of the failure that it
+// caused. Only the text of the failure is kept: because of the deadline in the past it is
+// a time-out, even if the context was cancelled.
 func explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
 	switch {
@@ -112,7 +112,7 @@ func explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: %s", cause, err.Error())
 }
 
-// secure goes on over TLS.
+// secure performs the handshake of TLS and goes on over it.
 func (hs *handshake) secure(ctx context.Context, tc *tls.Conn) error {
 	if err := tc.HandshakeContext(ctx); err != nil {
 		return err
@@ -122,7 +122,7 @@ func (hs *handshake) secure(ctx context.Context, tc *tls.Conn) error {
 	return nil
 }
 
-// writePreamble and readPreamble are the only bytes before TLS.
+// writePreamble sends this side's preamble. Preambles are the only bytes before TLS.
 func (hs *handshake) writePreamble() error {
 	p := framing.Preamble{Version: framing.PreambleVersion, TLS: hs.cfg.TLS != nil}
 	_, err := hs.raw.Write(p.Append(nil))
@@ -143,7 +143,7 @@ func (hs *handshake) readPreamble() (framing.Preamble, error) {
 		return p, fmt.Errorf("%w %w", ErrMute, err)
 	}
 	if err != nil {
-		// Servers of other protocols close, or reset, on the first odd byte.
+		// Servers of other protocols close or reset the connection at the first odd byte.
 		return p, fmt.Errorf("%w: it closed the connection after %d bytes of the preamble: %w", ErrNotRdmanet, n, err)
 	}
 	if err := p.Decode(buf[:]); err != nil {
@@ -180,9 +180,9 @@ func (hs *handshake) read() (framing.Kind, []byte, error) {
 	return kind, body, nil
 }
 
-// farewell reports that a goodbye precedes the message, which is then a Reject: see reject.
-// Else the byte is the first of a length, and what follows that is a kind, never 0 as the
-// last byte of the Reject's own length is.
+// farewell reports whether a goodbye precedes the message, which is then a Reject: see reject.
+// Otherwise the byte is the first of a length, and the byte after the length is a kind, which is
+// never 0. After a goodbye that byte is the last one of the Reject's length, which is always 0.
 func (hs *handshake) farewell() (bool, error) {
 	if !hs.readied || hs.goodbye || hs.in[0] != byte(framing.SignalGoodbye) {
 		return false, nil
@@ -191,9 +191,9 @@ func (hs *handshake) farewell() (bool, error) {
 	return err == nil && hs.in[framing.LengthSize] == 0, err
 }
 
-// fill reads until n bytes of the message are there, in steps that bound what a peer can
-// make this side allocate by what it really sends. What an interrupt leaves half read
-// stays for the next call.
+// fill reads until n bytes of the message are there. It does so in steps, so that a peer cannot
+// make this side allocate much more than the peer really sends. What has been read before an
+// interrupt stays for the next call.
 func (hs *handshake) fill(n int) error {
 	const step = 4096
 	for len(hs.in) < n {
@@ -209,7 +209,7 @@ func (hs *handshake) fill(n int) error {
 	return nil
 }
 
-// expect reads a message of one of the kinds.
+// expect reads a message, which must be of one of the kinds.
 func (hs *handshake) expect(kinds ...framing.Kind) (framing.Kind, []byte, error) {
 	kind, body, err := hs.read()
 	if err != nil {
@@ -220,7 +220,7 @@ func (hs *handshake) expect(kinds ...framing.Kind) (framing.Kind, []byte, error)
 			return kind, body, nil
 		}
 	}
-	if kind == framing.KindAlive && hs.asked { // after a provider was given up
+	if kind == framing.KindAlive && hs.asked { // a late answer, after a provider was given up
 		hs.asked = false
 		return hs.expect(kinds...)
 	}
@@ -247,12 +247,13 @@ func (hs *handshake) write(kind framing.Kind, body framing.Body) error {
 	return nil
 }
 
-// decline refuses the current provider and remembers why.
+// decline remembers why the current provider is refused, and tells the other side.
 func (hs *handshake) decline(provider string, err error) error {
 	hs.refuse(provider, err)
 	return hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
 }
 
+// refuse remembers why a provider is not used. reason is an error or a text.
 func (hs *handshake) refuse(provider string, reason any) {
 	if err, ok := reason.(error); ok {
 		hs.starved = hs.starved || errors.Is(err, ErrMemory)
@@ -264,7 +265,7 @@ func (hs *handshake) refuse(provider string, reason any) {
 	hs.reasons = append(hs.reasons, provider+": "+text)
 }
 
-// failure is the end of a handshake without a provider.
+// failure is the error of a handshake that ends without a provider.
 func (hs *handshake) failure(reasons []string) error {
 	if hs.starved {
 		return fmt.Errorf("%w: %s", ErrMemory, strings.Join(reasons, reasonSeparator))
@@ -272,7 +273,7 @@ func (hs *handshake) failure(reasons []string) error {
 	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote, full: hs.full}
 }
 
-// malformed is for what cannot be decoded: another version is nobody's fault.
+// malformed returns the error for what cannot be decoded. If it is of another version, neither side is at fault.
 func malformed(err error) error {
 	if errors.Is(err, framing.ErrFrames) {
 		return fmt.Errorf("%w: %w", ErrVersion, err)
@@ -280,8 +281,8 @@ func malformed(err error) error {
 	return fmt.Errorf("%w: %w", ErrMalformed, err)
 }
 
-// readError notes that the connection has failed, unless it was the context that
-// ended the wait.
+// readError notes that the connection has failed, unless a deadline, such as the
+// context's, has ended the wait.
 func (hs *handshake) readError(err error) error {
 	hs.lost = !errors.Is(err, os.ErrDeadlineExceeded)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -290,7 +291,7 @@ func (hs *handshake) readError(err error) error {
 	return err
 }
 
-// local is the address that providers choose their device by, the zero Addr if
+// local is the local address, by which providers choose their device; the zero Addr if
 // the connection has none.
 func (hs *handshake) local() netip.Addr {
 	if a, ok := hs.raw.LocalAddr().(*net.TCPAddr); ok {
@@ -299,12 +300,12 @@ func (hs *handshake) local() netip.Addr {
 	return netip.Addr{}
 }
 
-// tune lets the kernel notice a dead peer, as far as nc is a TCP connection.
+// tune lets the kernel notice a dead peer, if nc is a TCP connection or one over it.
 func tune(nc net.Conn, cfg Config) {
 	for {
 		switch c := nc.(type) {
 		case *net.TCPConn:
-			if cfg.KeepAlive.Enable { // which a user time-out would override, tcp(7)
+			if cfg.KeepAlive.Enable { // a user time-out would override it, tcp(7)
 				_ = c.SetKeepAliveConfig(cfg.KeepAlive)
 				return
 			}

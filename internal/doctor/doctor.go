@@ -1,8 +1,8 @@
-// Package doctor looks at a machine, and at the process it runs in, for what keeps
-// conns over a fabric from working, or from working well, and says what to do.
+// Package doctor examines a machine, and the process it runs in, for anything that keeps
+// conns over a fabric from working, or from working well, and says what to do about it.
 //
 // The checks are functions of a Machine: files below a root, which tests make up,
-// and what no file tells.
+// and what cannot be found in files.
 package doctor
 
 import (
@@ -19,17 +19,17 @@ type Verdict int
 const (
 	// OK: nothing needs to be done.
 	OK Verdict = iota
-	// Unknown: the system does not tell.
+	// Unknown: the system does not say.
 	Unknown
 	// Warn: conns work, but not as well as they could.
 	Warn
-	// Fail: what is there does not work.
+	// Fail: something that is there does not work.
 	Fail
 )
 
 var verdicts = []string{"ok", "unknown", "warn", "fail"}
 
-// String is a word in lower case.
+// String returns the verdict as a word in lower case.
 func (v Verdict) String() string {
 	if v < 0 || int(v) >= len(verdicts) {
 		return fmt.Sprintf("Verdict(%d)", int(v))
@@ -61,28 +61,28 @@ type Finding struct {
 
 // Report is the result of all checks.
 type Report struct {
-	Verdict  Verdict   `json:"verdict"` // the worst of all
+	Verdict  Verdict   `json:"verdict"` // the worst of all findings
 	Findings []Finding `json:"findings"`
 }
 
 // Machine is what is examined.
 type Machine struct {
 	Root     fs.FS    // proc, sys and dev are below it
-	CPUs     int      // that the process may run on, as libfabric counts them
+	CPUs     int      // processors that the process may run on, as libfabric counts them
 	MaxProcs int      // GOMAXPROCS
-	Go       string   // version
+	Go       string   // version of Go
 	Environ  []string // as os.Environ
-	// Compiled and Library are the versions of libfabric that the program was
-	// compiled with and has loaded, from File. They are empty if there is none.
+	// Compiled is the version of libfabric that the program was compiled with, Library
+	// the version that it has loaded, from File. They are empty if there is none.
 	Compiled, Library, File string
-	// Space is how many bytes are free in a directory.
+	// Space returns how many bytes are free in a directory.
 	Space func(dir string) (uint64, error)
-	// Usable fails if this user may not read and write a file, or make files in a
-	// directory.
+	// Usable fails if this user may not read and write a file, or not make files in
+	// a directory.
 	Usable func(path string) error
 	// Safe fails if other users may exchange this user's files in a directory.
 	Safe func(dir string) error
-	// Providers and ProvidersErr are what rdmanet.Transport.Providers says.
+	// Providers and ProvidersErr are what rdmanet.Transport.Providers returns.
 	Providers    []rdmanet.ProviderInfo
 	ProvidersErr error
 }
@@ -103,19 +103,19 @@ func (r *Report) add(list ...Finding) {
 	}
 }
 
-// text reads a file of one value; false if it cannot be read.
+// text reads a file, and trims it. It returns false if the file cannot be read.
 func (m *Machine) text(path string) (string, bool) {
 	b, err := fs.ReadFile(m.Root, path)
 	return strings.TrimSpace(string(b)), err == nil
 }
 
-// exists reports whether there is a file or directory.
+// exists reports whether a file or directory is there.
 func (m *Machine) exists(path string) bool {
 	_, err := fs.Stat(m.Root, path)
 	return err == nil
 }
 
-// names lists a directory; it is empty if there is none.
+// names lists the names in a directory. There are none if there is no directory.
 func (m *Machine) names(dir string) (names []string) {
 	list, _ := fs.ReadDir(m.Root, dir)
 	for _, e := range list {
@@ -124,7 +124,7 @@ func (m *Machine) names(dir string) (names []string) {
 	return names
 }
 
-// status is a field of /proc/self/status, "" if it is not there.
+// status returns a field of /proc/self/status, "" if it is not there.
 func (m *Machine) status(field string) string {
 	text, _ := m.text("proc/self/status")
 	for line := range strings.Lines(text) {

@@ -17,7 +17,7 @@ func goVersion(m *Machine) Finding {
 	return f
 }
 
-// newest is the version of libfabric that fabricnet has been run with last: see
+// newest is the newest version of libfabric that fabricnet has been run with: see
 // docs/providers.md.
 const newest = "2.6"
 
@@ -40,7 +40,8 @@ func libfabric(m *Machine) Finding {
 	return f
 }
 
-// older compares versions of two numbers.
+// older reports whether a is an older version than b, by their first two numbers. It returns false
+// if one of them does not begin with two numbers.
 func older(a, b string) bool {
 	var a1, a2, b1, b2 int
 	if n, _ := fmt.Sscanf(a, "%d.%d", &a1, &a2); n < 2 {
@@ -52,7 +53,8 @@ func older(a, b string) bool {
 	return a1 < b1 || a1 == b1 && a2 < b2
 }
 
-// monitors of registered memory do no harm: they work in the kernel, or not at all.
+// monitors are the settings of FI_MR_CACHE_MONITOR that do no harm: these monitors of registered
+// memory work in the kernel, or not at all.
 var monitors = []string{"disabled", "kdreg2", "userfaultfd", "uffd"}
 
 // environment lists the variables that change what libfabric and rdmanet do.
@@ -85,7 +87,7 @@ func environment(m *Machine) Finding {
 // hardware are the providers of RDMA devices.
 var hardware = []string{"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm"}
 
-// providers says what rdmanet would choose.
+// providers says which providers rdmanet would choose.
 func providers(m *Machine) Finding {
 	f := Finding{Check: "providers"}
 	if m.ProvidersErr != nil {
@@ -116,7 +118,7 @@ func providers(m *Machine) Finding {
 	return f
 }
 
-// used lists the providers that rdmanet would choose, the best first.
+// used lists the providers that rdmanet would choose, best first.
 func (m *Machine) used() (names []string) {
 	for _, p := range m.Providers {
 		if p.Rank > 0 {
@@ -126,15 +128,15 @@ func (m *Machine) used() (names []string) {
 	return names
 }
 
-// hasHardware reports whether one of them is that of a device.
+// hasHardware reports whether one of these is the provider of an RDMA device.
 func (m *Machine) hasHardware() bool {
 	return slices.ContainsFunc(m.used(), func(name string) bool { return slices.Contains(hardware, name) })
 }
 
-// chosen reports that somebody has left providers out.
+// chosen reports whether somebody has chosen the providers, so that some may be left out on purpose.
 func (m *Machine) chosen() bool { return m.sets("RDMANET_PROVIDERS") }
 
-// sets reports that the environment has a value for a variable.
+// sets reports whether the environment has a value for a variable.
 func (m *Machine) sets(name string) bool {
 	return slices.ContainsFunc(m.Environ, func(v string) bool {
 		value, set := strings.CutPrefix(v, name+"=")
@@ -142,8 +144,9 @@ func (m *Machine) sets(name string) bool {
 	})
 }
 
-// reason is why the first of these providers that rdmanet knows something of is not
-// used; what is there in part comes first.
+// reason returns why these providers are not used: what rdmanet says of the first of them that is there
+// in part, with a domain, or else of the last one about which it says anything. For a single provider
+// it is the first thing that rdmanet says.
 func (m *Machine) reason(names ...string) string {
 	why := "libfabric does not offer it"
 	for _, p := range m.Providers {

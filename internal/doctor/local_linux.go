@@ -12,8 +12,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Local is this machine, and this process. It opens an endpoint of each provider,
-// which takes up to seconds, and fails only if ctx ends.
+// Local returns this machine, and this process. It opens an endpoint of each provider, which may
+// take seconds. It fails only if ctx ends, or what it has opened cannot be closed.
 func Local(ctx context.Context) (*Machine, error) {
 	m := &Machine{
 		Root: os.DirFS("/"), CPUs: runtime.NumCPU(), MaxProcs: runtime.GOMAXPROCS(0),

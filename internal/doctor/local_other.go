@@ -11,7 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Local is this machine, of which only Linux would tell more.
+// Local returns this machine, about which only Linux would say more.
 func Local(context.Context) (*Machine, error) {
 	none := func(string) error { return errors.ErrUnsupported }
 	return &Machine{

@@ -9,7 +9,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// limit reads a line of /proc/self/limits, as in "Max open files  1024  4096  files".
+// limit reads the soft limit from a line of /proc/self/limits, such as
+// "Max open files  1024  4096  files".
 func (m *Machine) limit(name string) (soft uint64, unlimited, ok bool) {
 	text, _ := m.text("proc/self/limits")
 	for line := range strings.Lines(text) {
@@ -27,12 +28,12 @@ func (m *Machine) limit(name string) (soft uint64, unlimited, ok bool) {
 	return 0, false, false
 }
 
-// queueMemory is what an endpoint of a device may lock besides the memory for data:
-// its queues, for FI_UNIVERSE_SIZE peers.
+// queueMemory is how much memory an endpoint of a device may lock besides that for data: its
+// queues, for FI_UNIVERSE_SIZE peers. It is in bytes.
 const queueMemory = 128 << 20
 
-// lockedMemory looks at RLIMIT_MEMLOCK: memory that a device reads must stay where it
-// is.
+// lockedMemory checks RLIMIT_MEMLOCK: memory that a device reads must stay where it is, and so is
+// locked.
 func lockedMemory(m *Machine) Finding {
 	f := Finding{Check: "locked memory"}
 	const enough = rdmanet.DefaultMemoryLimit + queueMemory
@@ -57,7 +58,7 @@ func lockedMemory(m *Machine) Finding {
 	return f
 }
 
-// sharedMemory looks at /dev/shm.
+// sharedMemory checks /dev/shm.
 func sharedMemory(m *Machine) Finding {
 	f := Finding{Check: "/dev/shm"}
 	kind, options, mounted := m.mount("/dev/shm")
@@ -85,7 +86,7 @@ func sharedMemory(m *Machine) Finding {
 	return f
 }
 
-// mount finds the file system that is mounted at a directory, in /proc/self/mountinfo:
+// mount finds the file system that is mounted at a directory, in /proc/self/mountinfo. A line is
 // "36 35 98:0 / /dev/shm rw,noexec shared:1 - tmpfs shm rw,size=65536k".
 func (m *Machine) mount(dir string) (kind, options string, ok bool) {
 	text, _ := m.text("proc/self/mountinfo")
@@ -95,12 +96,12 @@ func (m *Machine) mount(dir string) (kind, options string, ok bool) {
 		if len(fields) < 6 || len(rest) < 3 || fields[4] != dir {
 			continue
 		}
-		kind, options, ok = rest[0], fields[5]+","+rest[2], true // the last one covers the others
+		kind, options, ok = rest[0], fields[5]+","+rest[2], true // the last one hides the others
 	}
 	return kind, options, ok
 }
 
-// hugePages: rdmanet asks for transparent ones and needs none.
+// hugePages checks huge pages: rdmanet asks for transparent ones, but needs none.
 func hugePages(m *Machine) Finding {
 	f := Finding{Check: "huge pages"}
 	free := "0"

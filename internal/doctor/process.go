@@ -21,17 +21,17 @@ func (m *Machine) capable(bit int) bool {
 	return err == nil && set&(1<<bit) != 0
 }
 
-// Numbers of the namespaces that the kernel begins with (linux/proc_ns.h).
+// initialNamespace has the numbers of the namespaces that the kernel starts with (linux/proc_ns.h).
 var initialNamespace = map[string]string{"pid": "pid:[4026531836]", "user": "user:[4026531837]"}
 
-// initial reports whether the process is in the kernel's first namespace of a kind.
+// initial reports whether the process is in the initial namespace of a kind.
 func (m *Machine) initial(kind string) bool {
 	link, err := fs.ReadLink(m.Root, "proc/self/ns/"+kind)
 	return err == nil && link == initialNamespace[kind]
 }
 
-// crossMemory looks at whether processes of one user may read each other's memory
-// (CMA), by which shm copies large data.
+// crossMemory checks whether processes of one user may read each other's memory (CMA), which is
+// how shm copies large data.
 func crossMemory(m *Machine) Finding {
 	f := Finding{Check: "CMA (ptrace)"}
 	scope, ok := m.text("proc/sys/kernel/yama/ptrace_scope")
@@ -59,7 +59,7 @@ func crossMemory(m *Machine) Finding {
 	return f
 }
 
-// namespaces looks for what keeps containers from sharing memory.
+// namespaces checks whether namespaces keep containers from sharing memory.
 func namespaces(m *Machine) Finding {
 	f := Finding{Check: "namespaces"}
 	_, pidErr := fs.ReadLink(m.Root, "proc/self/ns/pid")
@@ -78,8 +78,8 @@ func namespaces(m *Machine) Finding {
 	return f
 }
 
-// processors compares what Go uses with what the control group allows: who polls
-// burns what others need.
+// processors compares the processors that Go uses with those that the control group allows:
+// goroutines that poll use up what others need.
 func processors(m *Machine) Finding {
 	f := Finding{Check: "processors", Found: fmt.Sprintf("%d, GOMAXPROCS %d", m.CPUs, m.MaxProcs)}
 	quota, ok := m.quota()
@@ -103,7 +103,7 @@ func processors(m *Machine) Finding {
 	return f
 }
 
-// quota is how many processors the control groups allow, infinite without a limit.
+// quota returns how many processors the control groups allow, infinity if there is no limit.
 func (m *Machine) quota() (cpus float64, ok bool) {
 	text, found := m.text("proc/self/cgroup")
 	if !found {
@@ -122,7 +122,7 @@ func (m *Machine) quota() (cpus float64, ok bool) {
 			}
 			read, root = m.quotaV1, "sys/fs/cgroup/"+fields[1]
 		}
-		// Each level has a limit. A container sees its own as the root.
+		// Each level may have a limit. A container sees its own level as the root.
 		for dir := path.Clean("/" + fields[2]); ; dir = path.Dir(dir) {
 			cpus = math.Min(cpus, read(path.Join(root, dir)))
 			if dir == "/" {
@@ -133,7 +133,7 @@ func (m *Machine) quota() (cpus float64, ok bool) {
 	return cpus, true
 }
 
-// quotaV2 reads "200000 100000" or "max 100000", microseconds.
+// quotaV2 reads quota and period in microseconds, as "200000 100000" or "max 100000".
 func (m *Machine) quotaV2(dir string) float64 {
 	text, _ := m.text(path.Join(dir, "cpu.max"))
 	quota, period, _ := strings.Cut(text, " ")
@@ -146,7 +146,7 @@ func (m *Machine) quotaV1(dir string) float64 {
 	return ratio(quota, period)
 }
 
-// ratio is infinite if there is no limit, "max", "-1" or no file.
+// ratio returns quota divided by period. It is infinite if there is no limit: "max", "-1" or no file.
 func ratio(quota, period string) float64 {
 	q, err1 := strconv.ParseFloat(quota, 64)
 	p, err2 := strconv.ParseFloat(period, 64)
@@ -156,9 +156,8 @@ func ratio(quota, period string) float64 {
 	return q / p
 }
 
-// filesPerPeer is about how many files a peer process takes: the control connection's
-// connection, and over shared memory two FIFOs, two locked files, and a socket or two
-// of the provider.
+// filesPerPeer is roughly how many open files a peer process takes: the control connection, and
+// over shared memory two FIFOs, two locked files, and a socket or two of the provider.
 const filesPerPeer = 8
 
 func openFiles(m *Machine) Finding {

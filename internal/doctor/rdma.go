@@ -8,14 +8,14 @@ import (
 
 const classInfiniband = "sys/class/infiniband"
 
-// rdmaDevices has a finding for each port of each RDMA device, or one if there is
-// none.
+// rdmaDevices returns a finding for each port of each RDMA device and one for the device files, or a
+// single one if there is no device.
 func rdmaDevices(m *Machine) (list []Finding) {
 	devices := m.names(classInfiniband)
 	if len(devices) == 0 {
 		f := Finding{Check: "RDMA devices", Found: "none in /" + classInfiniband}
 		if m.hasHardware() {
-			return []Finding{f} // it has a class of its own
+			return []Finding{f} // the device is in a class of its own
 		}
 		f.Found += ": conns to other hosts need a software provider, named on both sides, or plain TCP"
 		if m.exists("sys/module/rdma_rxe") {
@@ -33,7 +33,7 @@ func rdmaDevices(m *Machine) (list []Finding) {
 	return append(list, m.deviceFiles(devices))
 }
 
-// port looks at one port of a device.
+// port checks one port of a device.
 func (m *Machine) port(device, port string) Finding {
 	dir := path.Join(classInfiniband, device, "ports", port)
 	f := Finding{Check: "RDMA port " + device + "/" + port}
@@ -63,8 +63,8 @@ func (m *Machine) port(device, port string) Finding {
 	return f
 }
 
-// gids counts a port's addresses. netdev is the network interface that the first
-// belongs to; ip tells whether one is an IP address, but of the link only.
+// gids counts a port's addresses (GIDs). netdev is the network interface to which the first
+// belongs; ip tells whether one of them is an IP address that is not link-local.
 func (m *Machine) gids(dir string) (n int, netdev string, ip bool) {
 	for _, i := range m.names(path.Join(dir, "gids")) {
 		gid, ok := m.text(path.Join(dir, "gids", i))
@@ -80,8 +80,8 @@ func (m *Machine) gids(dir string) (n int, netdev string, ip bool) {
 	return n, netdev, ip
 }
 
-// deviceFiles looks for what programs reach the devices by, which containers have to
-// be given.
+// deviceFiles checks the files by which programs reach the devices. Containers have to be given
+// them.
 func (m *Machine) deviceFiles(devices []string) Finding {
 	f := Finding{Check: "RDMA device files", Found: "/dev/infiniband can be used"}
 	const advice = "Give the container the devices (docker --device=/dev/infiniband), or load the modules ib_uverbs and rdma_ucm."

@@ -7,7 +7,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Buffer is memory that the fabric reads or has written directly. It belongs
+// Buffer is memory that the fabric reads from or has written to directly. It belongs
 // to one goroutine at a time.
 type Buffer struct {
 	e    *Endpoint
@@ -19,7 +19,7 @@ type Buffer struct {
 	slot   uint32
 	block  *pool.Block
 	slab   *pool.Slab
-	flying int // RDMA writes that read from it; guarded by the endpoint's lock
+	flying int // RDMA writes that read from it, and SendBuffer itself; guarded by the endpoint's lock
 
 	// Memory received: a piece of a stream's landing ring, or a copy.
 	stream   *stream
@@ -27,17 +27,18 @@ type Buffer struct {
 	released bool
 }
 
-// errReleased: the buffer's memory is not its holder's any more.
+// errReleased: the caller has already given the buffer's memory away.
 var errReleased = errors.New("buffer was released or sent before")
 
-// keptChunks is how much staging memory AllocBuffer leaves to writes, or half of it if that
-// is less, but one chunk at least.
+// keptChunks is how many staging chunks AllocBuffer leaves to writes. If half of all chunks
+// is less than that, it leaves half, but one at least.
 const keptChunks = 8
 
-// Bytes is the memory. It must not be used after Release or SendBuffer.
+// Bytes returns the buffer's memory, which must not be used after Release or SendBuffer.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
-// AllocBuffer returns n bytes of registered memory. While it maps them, the lock is free.
+// AllocBuffer returns n bytes of registered memory. It does not hold the endpoint's lock while
+// it maps them.
 func (c *Conn) AllocBuffer(n int) (b *Buffer, err error) {
 	e := c.e
 	e.enter()
@@ -67,8 +68,8 @@ func (c *Conn) allocError() error {
 	return c.stream.p.lost
 }
 
-// allocChunk takes a staging chunk, if there is one to spare: the last chunks are for
-// writes, which would wait for them for ever.
+// allocChunk takes a staging chunk, or returns nil if there is none to spare: the last chunks
+// are for writes, which might otherwise wait for one for ever.
 func (c *Conn) allocChunk(n int) (*Buffer, error) {
 	e, co := c.e, c.e.core
 	if co.stage.Len() == 0 {
@@ -123,14 +124,14 @@ func (c *Conn) allocBlock(n int) (*Buffer, error) {
 	return b, nil
 }
 
-// SendBuffer writes all of b, as one Write does, and takes it over, whatever
-// it returns.
+// SendBuffer writes all of b as one Write does. It takes b over, whatever it
+// returns.
 func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 	if b.released {
 		return 0, errReleased
 	}
 	if b.e != c.e || b.stream != nil || !b.chunk && b.block == nil && b.slab == nil {
-		n, err := c.Write(b.mem) // not ours to send from: copy
+		n, err := c.Write(b.mem) // not memory that we can send from: copy it
 		b.Release()
 		return n, err
 	}
@@ -139,7 +140,7 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 	c.e.enter()
 	defer c.endWrite()
 	c.zeroCopy = true
-	b.flying++ // ours, until all is posted
+	b.flying++ // one is for this call, until everything is posted
 	defer b.done()
 	mem, frames := b.mem, c.stream.smallOut
 	b.released, b.mem = true, nil
@@ -150,15 +151,14 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 		}
 		m, retry := c.send(b, mem[n:])
 		if n += m; m == 0 && !retry {
-			c.stream.p.c.push(c.stream.p) // the tail, on whose end we may wait
+			c.stream.p.c.push(c.stream.p) // the sealed tail, whose end we may be waiting for
 			c.waitWrite(len(mem) - n)
 		}
 	}
 	return n, nil
 }
 
-// send moves as much of mem, which is what is left of b, as is possible at once. retry is as of
-// write.
+// send moves as much of mem, the rest of b, as it can without waiting. retry is as in write.
 func (c *Conn) send(b *Buffer, mem []byte) (n int, retry bool) {
 	s := c.stream
 	s.p.seal()
@@ -177,14 +177,15 @@ func (c *Conn) send(b *Buffer, mem []byte) (n int, retry bool) {
 	return n, false
 }
 
-// done notes that the fabric has finished with the buffer, or the sender.
+// done notes that one RDMA write, or SendBuffer itself, has finished with the buffer. The last
+// one to finish frees it.
 func (b *Buffer) done() {
 	if b.flying--; b.flying == 0 {
 		b.free()
 	}
 }
 
-// free gives memory for sending back, under the endpoint's lock.
+// free gives memory for sending back. The caller holds the endpoint's lock.
 func (b *Buffer) free() {
 	c := b.e.core
 	c.lent--
@@ -202,9 +203,10 @@ func (b *Buffer) free() {
 	c.tryFree()
 }
 
-// RecvBuffer waits for the next bytes of the stream and returns them where
-// they landed, at most a quarter of the landing ring at a time. Until it is
-// released, they use up the peer's window: who holds all of it waits for ever.
+// RecvBuffer waits for the next bytes of the stream and returns large data where it landed, at
+// most a quarter of the landing ring at a time. Until the Buffer is released, the peer cannot
+// write to that part of the ring again. If the caller holds so much that the peer might wait
+// for room, the peer goes on in frames: see unhold.
 func (c *Conn) RecvBuffer() (*Buffer, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -231,7 +233,7 @@ func (c *Conn) RecvBuffer() (*Buffer, error) {
 	}
 }
 
-// lend hands out the next n bytes of the landing ring at most.
+// lend hands out the next bytes of the landing ring, n at most.
 func (s *stream) lend(n int) *Buffer {
 	l := s.inLease
 	n = min(n, len(l.Ring.Bytes)/4)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// chores does what time alone makes due, about once in choreTime, and reports
+// chores does what only time makes due, about once every choreTime, and reports
 // whether it wants to be called again.
 func (c *core) chores() (again bool) {
 	c.retry()
@@ -16,7 +16,7 @@ func (c *core) chores() (again bool) {
 	if c.outOfStage() {
 		c.wantStage()
 	}
-	c.wantSends() // what was asked for may have been refused
+	c.wantSends() // what was asked for before may have been refused
 	c.probes.evict(c.now())
 	for _, p := range slices.Clone(c.order) { // some may end
 		if p.err != nil {
@@ -46,14 +46,14 @@ func (c *core) chores() (again bool) {
 	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
-	c.updateRoom() // receives that were not there may be back
+	c.updateRoom() // receives that were missing may be back
 	return again || c.failing.reused > 0 || c.unusedMaps > 0 || c.releasing() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
 }
 
-// checkProgress counts the looks in a row at which nothing had moved that was sent to
-// the peer, and reports whether it has been so for too long: all peers draw on what
-// it holds, and other threads may answer heartbeats for it. It goes by the number of
-// looks since this process may have been stopped itself.
+// checkProgress counts the looks in a row at which nothing that was sent to the peer had
+// moved, and reports whether that has gone on for too long: the peer holds what all peers
+// share, and other threads of its process may still answer heartbeats. It counts looks rather
+// than time, since this process may have been stopped itself.
 func (p *peer) checkProgress() (dead bool) {
 	switch {
 	case p.moved || p.flying == 0 && len(p.out) == 0:
@@ -68,10 +68,11 @@ func (p *peer) checkProgress() (dead bool) {
 }
 
 // checkPending counts the looks in a row at which data waited for receive slots of the peer
-// and none had left, and reports whether it has been so for too long: a peer that lives owes
-// some, whatever its users do (SPEC.md section 4), and such data keeps send slots. On a slow
-// path they come behind the writes of either side. The first look says only that data waits.
-// What copies of our own hold the peer does not owe.
+// and none of it had left, and reports whether that has gone on for too long: a live peer owes
+// some slots, whatever its users do (SPEC.md section 4), and data that waits holds send slots.
+// On a slow path the receive slots come behind the writes of either side, so these count as
+// progress. The first look only tells that data waits. The peer does not owe the slots that our
+// own copies hold.
 func (p *peer) checkPending() (dead bool) {
 	if p.pending.len() == 0 || !p.linked || p.copies > 0 {
 		p.starved = -choreTime
@@ -84,28 +85,28 @@ func (p *peer) checkPending() (dead bool) {
 	return p.starved > p.c.cfg.DeadAfter
 }
 
-// busy reports that chores has something to watch.
+// busy reports whether chores has something to watch.
 func (c *core) busy() bool {
 	return c.failing.reused > 0 || c.posted || c.unusedMaps > 0 || c.pends > 0 || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.releasing() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
 		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck()
 }
 
-// outOfStage reports writers that wait while all staging memory is in use, perhaps for ever.
+// outOfStage reports whether writers wait while all staging memory is in use, perhaps for ever.
 func (c *core) outOfStage() bool { return c.blocked > 0 && c.stage.Len() > 0 && c.stage.Free() == 0 }
 
-// mayTrim reports memory for Buffers of which none is in use. One that is on its way
-// to a dead peer may be in use for as long as the endpoint is open.
+// mayTrim reports whether there is memory for Buffers and none of it is in use. A Buffer on its
+// way to a dead peer may be in use for as long as the endpoint is open.
 func (c *core) mayTrim() bool {
 	s := c.lend.Stats()
 	return s.Slabs > 0 && s.Blocks == 0
 }
 
-// mayTrimStage reports staging memory of which none is in use, now.
+// mayTrimStage reports whether there is staging memory and none of it is in use, or wanted, now.
 func (c *core) mayTrimStage() bool {
 	return c.stage.Len() > 0 && c.stage.Free() == c.stage.Len() && c.blocked == 0
 }
 
-// trimStage gives staging memory back of which none has been used since it was called last.
+// trimStage gives back the staging memory if none of it was used since trimStage was last called.
 func (c *core) trimStage() {
 	if c.mayTrimStage() && !c.stageUsed {
 		c.discard(c.stage.Trim()...)
@@ -114,6 +115,6 @@ func (c *core) trimStage() {
 	c.stageUsed = false
 }
 
-// choreTime is the grain of everything that time makes due: idle leases are
-// taken back after one to two of it.
+// choreTime is the granularity of everything that time makes due: idle leases are
+// taken back after one to two times that.
 const choreTime = time.Second

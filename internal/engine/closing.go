@@ -9,11 +9,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// A stream ends by Fin frames, one in each direction, each answered by a
-// FinAck once everything before it is in the receiver's memory: then the
-// sending process may exit. A Fin with FlagClosed says that its sender takes
-// nothing more either; the answer to it promises that no write of the
-// answering side is in flight, so that the landing ring can be used again.
+// A stream ends with a Fin frame in each direction. The receiver answers it with a
+// FinAck once everything before it is in the receiver's memory: the sending process
+// may exit then. A Fin with FlagClosed says that its sender takes nothing more either.
+// The answer to that promises that no write of the answering side is in flight, so
+// that the landing ring can be used again.
 
 // shutWrite ends the sending direction. closed says that nothing more will be
 // read either.
@@ -30,7 +30,7 @@ func (s *stream) shutWrite(closed bool) {
 	s.wr.signal()
 }
 
-// shutRead discards what is there and what will come.
+// shutRead discards what has arrived and what is still to come.
 func (s *stream) shutRead() {
 	switch s.reader {
 	case readerFree:
@@ -67,7 +67,7 @@ func (s *stream) close() {
 	case s.p.err != nil:
 		s.remove()
 	case s.peerClosed() && (s.recv == recvEOF || s.quiet()):
-		// The peer knows all that our Fin would say from the answer to its own.
+		// The answer to the peer's own Fin tells it everything that ours would say.
 	default:
 		s.shutWrite(true)
 	}
@@ -79,7 +79,7 @@ func (s *stream) markClosed() {
 	if closeMoves.move(&s.closing, evUserClosed) {
 		s.closedAt = s.p.c.now()
 		s.p.c.lingering++
-		s.p.c.touch(s.p) // the tail goes
+		s.p.c.touch(s.p) // sends the tail
 	}
 	s.dropHeld()
 	s.endMapped()
@@ -87,7 +87,7 @@ func (s *stream) markClosed() {
 	s.wr.signal()
 }
 
-// abort ends the stream at once, and tells the peer.
+// abort ends the stream at once and tells the peer.
 func (s *stream) abort(code framing.ResetCode) {
 	s.markClosed()
 	s.dropPending()
@@ -103,7 +103,8 @@ func (s *stream) abort(code framing.ResetCode) {
 	s.tryRemove()
 }
 
-// sendReset sends a Reset that is due. It promises that no write is in flight.
+// sendReset sends the Reset that is due, unless a write is in flight: the Reset promises that
+// none is.
 func (s *stream) sendReset() {
 	if s.writing == 0 && sendMoves.move(&s.send, evResetSent) {
 		s.p.reset(s.id, s.due)
@@ -118,16 +119,16 @@ func (s *stream) tryRemove() {
 	}
 }
 
-// maxUnanswered is how many streams of a peer may have ended without its answer before it
-// gets no further ones: what they keep is little more than their landing rings, but each
-// keeps that until the peer answers, or is lost.
+// maxUnanswered is how many streams of a peer may have ended without its answer before the
+// peer gets no further ones. Each of them keeps little more than its landing ring, but keeps
+// that until the peer answers or is lost.
 const maxUnanswered = 64
 
 var errUnanswered = fmt.Errorf("the peer does not answer the end of more than %d conns", maxUnanswered)
 
-// checkCloses ends the streams whose close the peer does not answer: each alone, and only
-// once nothing has come from the peer for so long, and nothing sent to it has completed.
-// A path may be slow, and the answer comes after all data.
+// checkCloses ends streams whose close the peer has not answered for DeadAfter, each by
+// itself. It does so only if for as long nothing has come from the peer, and nothing for the
+// peer was posted or has completed: a path may be slow, and the answer comes after all data.
 func (p *peer) checkCloses() {
 	now := p.c.now()
 	if p.moved || p.beats.frames != p.heard {
@@ -136,7 +137,7 @@ func (p *peer) checkCloses() {
 	if p.unanswered = 0; p.c.lingering == 0 {
 		return
 	}
-	for _, s := range slices.Clone(p.list) { // one whose write was the last may go
+	for _, s := range slices.Clone(p.list) { // some go if queueing a Reset fails the peer
 		since := s.closedAt
 		if since.Before(p.movedAt) {
 			since = p.movedAt
@@ -152,9 +153,9 @@ func (p *peer) checkCloses() {
 	}
 }
 
-// finished takes a Fin frame in.
+// finished takes in a Fin frame.
 func (s *stream) finished(pos uint64, closed bool) error {
-	if s.recv == recvCut { // by a Reset that overtook it
+	if s.recv == recvCut { // by a Reset that overtook the Fin
 		s.finAckDue = true
 		s.ackFin()
 		return nil
@@ -169,7 +170,7 @@ func (s *stream) finished(pos uint64, closed bool) error {
 		s.dropPending()
 		s.endMapped()
 		s.wr.signal()
-		s.rd.signal() // of Open, if the Fin has overtaken the Accept
+		s.rd.signal() // Open waits there, if the Fin has overtaken the Accept
 	}
 	s.checkFin()
 	return nil
@@ -187,7 +188,7 @@ func (s *stream) checkFin() {
 	s.ackFin()
 }
 
-// endLease takes in that the peer writes no more: that is as good as a Return.
+// endLease takes in that the peer writes no more, which is as good as a Return.
 func (s *stream) endLease() {
 	if s.inLease != nil {
 		_ = s.inLease.Return(s.largeIn)
@@ -196,7 +197,7 @@ func (s *stream) endLease() {
 	}
 }
 
-// ackFin answers the peer's Fin when its conditions hold.
+// ackFin answers the peer's Fin or Reset, once what the answer says is true.
 func (s *stream) ackFin() {
 	if !s.finAckDue || s.gone() || s.peerClosed() && s.writing > 0 || s.rcvNxt != s.finPos && !s.discarding() {
 		return
@@ -210,9 +211,9 @@ func (s *stream) ackFin() {
 	s.tryRemove()
 }
 
-// finAcked takes the answer to our Fin in.
+// finAcked takes in the answer to our Fin or Reset.
 func (s *stream) finAcked(closed bool) {
-	e := evAcked // of a Fin that may be the one before that with FlagClosed
+	e := evAcked // the answer may be to a Fin that we sent before the one with FlagClosed
 	if closed {
 		e = evCloseAcked
 	}
@@ -222,7 +223,7 @@ func (s *stream) finAcked(closed bool) {
 	}
 }
 
-// wasReset takes a Reset frame in.
+// wasReset takes in a Reset frame.
 func (s *stream) wasReset(code framing.ResetCode) {
 	s.cut(resetError(code, s.opening()), evRefused)
 	s.finAckDue = true
@@ -235,14 +236,15 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.ackFin()
 }
 
-// settled reports that a stream which the user has closed needs nothing more
+// settled reports whether a stream which the user has closed needs nothing more
 // of this process.
 func (s *stream) settled() bool {
 	return s.gone() || s.send == sendFinAcked || s.send >= sendClosed || s.p.err != nil
 }
 
-// undelivered is why the peer may not have all that was written, nil if it has, or wants
-// no more, or if it was our user again who ended the stream, with the whole endpoint.
+// undelivered returns why the peer may lack some of what was written. It returns nil if the
+// peer has everything or wants no more, and if our own user ended the stream by closing the
+// whole endpoint.
 func (s *stream) undelivered() error {
 	if s.send == sendCut && s.sndNxt > 0 && !errors.Is(s.p.err, ErrEndpointClosed) {
 		return syscall.ECONNRESET
@@ -250,7 +252,7 @@ func (s *stream) undelivered() error {
 	return nil
 }
 
-// writeError is why nothing can be written any more, nil if it can.
+// writeError returns why nothing more can be written, nil if more can.
 func (s *stream) writeError() error {
 	switch {
 	case s.closed():

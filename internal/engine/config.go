@@ -9,7 +9,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Config is what an endpoint's owner decides. Zero fields take the defaults.
+// Config is what the owner of an endpoint decides. Zero fields take the defaults.
 type Config struct {
 	// Budget pays for every byte of memory that the endpoint maps or promises.
 	Budget *pool.Budget
@@ -18,119 +18,120 @@ type Config struct {
 	Window int
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
 	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB. The default is
-	// DefaultMappedRing for the one peer of an endpoint, if that can map it and the budget is
-	// not small.
+	// DefaultRing, or DefaultMappedRing if the endpoint has only one peer, that peer can map
+	// the ring, and the budget is at least 64 times as large.
 	Ring int
 	// PeerSlots is how many receive slots each peer may have at most.
 	PeerSlots int
-	// DeadAfter is for how long the fabric may refuse a peer's operations, or
+	// DeadAfter is how long the fabric may refuse a peer's operations, or
 	// complete none of them, before the peer counts as dead.
 	DeadAfter time.Duration
-	// Spin is how long a waiting goroutine polls before it parks; negative
-	// never polls. It is an upper bound: endpoints learn what pays.
+	// Spin is how long a waiting goroutine polls at most before it parks: up to that,
+	// endpoints learn what pays. If it is negative, none polls.
 	Spin time.Duration
 }
 
-// PeerConfig is what the owner of a peer wants to hear of. All functions but Memory are
-// called with the endpoint locked: they must neither block nor call into the
+// PeerConfig is what the owner of a peer decides, and wants to hear of. All functions but
+// Memory are called with the endpoint locked: they must neither block nor call into the
 // engine. Each may be nil.
 type PeerConfig struct {
-	// Accept is called for every conn that the peer opens. It returns 0 if it
-	// takes the conn, or NoAnswer; a nil Accept refuses all.
+	// Accept is called for every conn that the peer opens. It returns 0 if it takes the
+	// conn, the code to refuse it with if not, or NoAnswer. A nil Accept refuses all.
 	Accept func(c *Conn, listener uint32) framing.ResetCode
-	// NoMemory is called for every conn that is refused since the budget has no room
+	// NoMemory is called for every conn that is refused because the budget has no room
 	// for it.
 	NoMemory func()
-	// Lost is called once, when the peer is lost: its conns have failed, of which cut
-	// had not ended.
+	// Lost is called once, when the peer is lost and its conns have failed. cut is how many
+	// of these were neither closed on this side nor at the end of what the peer sent.
 	Lost func(err error, cut int)
 	// Gone is called once after that, when the user has closed the last conn.
 	Gone func()
-	// Memory maps memory of the peer's process which that calls so: see pool.OpenSlab. It may
-	// be called as long as the endpoint is open, without the lock. If it is not nil, the peer
-	// gets landing rings that it can map, too.
+	// Memory maps the memory of the peer's process that goes by the given name there: see
+	// pool.OpenSlab. It may be called as long as the endpoint is open, and is called without
+	// the lock. If it is not nil, the peer in turn gets landing rings that it can map.
 	Memory func(pool.SharedName) (*pool.Slab, error)
-	// Unmapped is why Memory is nil where it could be set.
+	// Unmapped is why Memory is nil where it could have been set.
 	Unmapped error
-	// Unproven: nobody knows yet whether it reaches this side over the fabric, so it gets
-	// no more than the fewest receive slots there can be until it is Attached. Until its
-	// path check has gone through, it can open no conns.
+	// Unproven means that nobody knows yet whether the peer reaches this side over the
+	// fabric. Until Peer.Attached is called, it gets no more than the fewest receive slots
+	// that there can be. Until its path check has passed, it can open no conns.
 	Unproven bool
-	// itself: the peer is the endpoint, for a SelfCheck. Nobody else need know.
+	// itself means that the peer is this endpoint, for a SelfCheck. Statistics leave it out.
 	itself bool
 }
 
-// NoAnswer is what Accept returns where the peer is about to be lost, and will learn
-// better from that why its conn is not taken.
+// NoAnswer is what Accept returns if the peer is about to be lost: that will tell the peer
+// better than an answer why its conn is not taken.
 const NoAnswer = ^framing.ResetCode(0)
 
 // Defaults of Config, and sizes that peers learn at handshake.
 const (
 	DefaultWindow = 64 << 10
 	DefaultRing   = 1 << 20
-	// DefaultMappedRing is more, so that a writer comes to lines of the ring again only
-	// once they have left the reader's cache, from which they would be slow to write.
+	// DefaultMappedRing is larger, so that by the time a writer comes back to a line of the
+	// ring, the line has left the reader's cache. As long as it is there, writing to it is slow.
 	DefaultMappedRing = 2 << 20
 	DefaultPeerSlots  = 64
 	DefaultDeadAfter  = 15 * time.Second
-	DefaultSpin       = progress.LearntTime // beyond that nothing is learnt
+	DefaultSpin       = progress.LearntTime // the longest of which anything is learnt
 
 	// EagerPayload is the most payload of one frame, in bytes: larger writes go
 	// by RDMA once there is a landing ring.
 	EagerPayload = 8 << 10
 	eagerFrame   = framing.HeaderSize + EagerPayload
 
-	// chunkSize is the most that one RDMA write carries, and stepSize what a
-	// writer copies at a time: the copy, the transfer and the reader's copy are
-	// to overlap.
+	// chunkSize is the most that one RDMA write carries, in bytes, and stepSize is what a
+	// writer copies at a time, so that the copy, the transfer and the reader's copy can
+	// overlap.
 	chunkSize = 256 << 10
 	stepSize  = 64 << 10
 
-	// stageChunks is how many steps of staging memory are mapped at a time,
-	// stageMax how many at most, stageFew how many while half of the budget is
-	// in use, so that all endpoints get some, and landingSlab how many bytes of
-	// landing memory, both of huge pages if there are any.
+	// stageChunks is how many staging chunks, of stepSize each, are mapped at a time, and
+	// stageMax how many there may be, besides those that make up for what dead peers hold.
+	// If stageChunks more would leave less than half of the budget, only stageFew are mapped,
+	// so that all endpoints get some. landingSlab is how many bytes of landing memory are
+	// mapped at a time. Both kinds of memory consist of huge pages if there are any.
 	stageChunks = 32
 	stageMax    = 64
 	stageFew    = 8
 	landingSlab = 2 << 20
 
-	// slotStep is how many receive or send slots are mapped at a time, where peers share them.
+	// slotStep is how many receive or send slots are mapped at a time where peers share them.
 	slotStep = 32
 
 	// recallAtOnce is how many peers are asked at a time for receive slots that they do not use.
 	recallAtOnce = 2
 
-	// sharedSlots is how many receive slots a peer gets at most where all share a queue:
-	// with more, small writes are coalesced less, and cost more (over net 7.1 us of
-	// processor time a write with 64, 5.5 with 32).
+	// sharedSlots is how many receive slots a peer gets at most where all peers share a
+	// queue. With more, small writes are coalesced less and cost more: over net 7.1 us of
+	// processor time a write with 64 slots, 5.5 us with 32.
 	sharedSlots = 32
 
-	// lazyRecvs is how many receives may wait to be posted, if those that have used them
-	// have slots enough.
+	// lazyRecvs is how many receives may wait to be posted, if the peers that have used them
+	// have enough slots left.
 	lazyRecvs = 4
 
-	// lendSlab is the size of the slabs that Buffers are cut from, and lendKeep how
-	// many are kept for the next ones while an endpoint is busy.
+	// lendSlab is the size of the slabs that Buffers are cut from, in bytes, and lendKeep is
+	// how many empty ones are kept for later Buffers while an endpoint is busy.
 	lendSlab = 4 << 20
 	lendKeep = 4
 
 	minWindow = 4 << 10
-	// minRing is the least that is leased instead of Config.Ring: smaller ones carry
-	// hardly more than frames do.
+	// minRing is the least that is leased instead of Config.Ring, in bytes: smaller rings
+	// carry hardly more than frames do.
 	minRing = 64 << 10
-	// ringsTotal is how many bytes the landing rings of a peer take together, as
-	// long as there are few enough of them: what caches hold.
+	// ringsTotal is how many bytes the landing rings of a peer take together at most, as
+	// long as there are few enough of them: it is what caches hold.
 	ringsTotal = 8 << 20
 	// maxControl is how many control frames may wait to be sent to a peer, besides
-	// some for each stream.
+	// eight for each stream.
 	maxControl = 4096
 	// ctlSlots is how many send slots only control frames may use.
 	ctlSlots = 4
 )
 
-// What Config.Window and Config.Ring may be; more than MaxRing would be shared out
-// among a peer's rings, even if there is one only.
+// Limits of Config.Window and Config.Ring. A ring of more than MaxRing would be cut down to
+// what a peer's rings take together, even if it is the only one.
 const (
 	MinWindow = minWindow
 	MinRing   = minRing
@@ -164,16 +165,17 @@ func setDefault(v *int, d int) {
 // Errors that a conn's calls return besides io.EOF, net.ErrClosed,
 // os.ErrDeadlineExceeded, syscall.ECONNRESET, EPIPE and ECONNREFUSED.
 var (
-	// ErrEndpointClosed: the endpoint was closed by its owner.
+	// ErrEndpointClosed means that the owner has closed the endpoint.
 	ErrEndpointClosed = errors.New("fabric endpoint closed")
-	// ErrFull: the receive queue has no room for another peer.
+	// ErrFull means that the receive queue has no room for another peer.
 	ErrFull = errors.New("full")
-	// ErrMemory: the memory budget has no room.
+	// ErrMemory means that the memory budget has no room.
 	ErrMemory = errors.New("memory budget exhausted: raise Transport.MemoryLimit or close conns")
-	// ErrStuck: the peer is lost, since nothing that is sent to it completes.
+	// ErrStuck means that the peer is lost because nothing that is sent to it completes.
 	ErrStuck = errors.New("fabric took or completed no operation")
-	// ErrStarved: the peer is lost, since it lives, and grants no receive slots.
+	// ErrStarved means that the peer is lost because it grants no receive slots for data,
+	// although it lives.
 	ErrStarved = errors.New("peer has granted no receive slots for data")
-	// errProtocol: the peer broke the protocol; it is cut off.
+	// errProtocol means that the peer broke the protocol, and is cut off.
 	errProtocol = errors.New("peer broke the protocol")
 )

@@ -14,10 +14,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Conn is the blocking face of a stream, with the semantics of net.Conn. Its
+// Conn is the blocking interface to a stream, with the semantics of net.Conn. Its
 // errors are sentinels: io.EOF, net.ErrClosed, os.ErrDeadlineExceeded,
-// syscall.ECONNRESET, EPIPE and ECONNREFUSED. That of a lost peer wraps
-// ECONNRESET, and says why. All methods may be called concurrently.
+// syscall.ECONNRESET, EPIPE and ECONNREFUSED. The error for a lost peer wraps
+// ECONNRESET and says why. All methods may be called concurrently.
 type Conn struct {
 	stream *stream
 	e      *Endpoint
@@ -28,40 +28,40 @@ type Conn struct {
 	copier pool.Copier // guarded by wmu
 	sent   turn        // guarded by wmu
 
-	seen atomic.Pointer[Counters] // by those who only look
+	seen atomic.Pointer[Counters] // the last snapshot, for observers that find the lock taken: see observe.go
 
 	// Guarded by the endpoint's lock.
 	rdl, wdl deadline
-	left     int  // bytes that a blocked writer still has
-	small    bool // the Write that is going on sends frames only
-	zeroCopy bool // it is a SendBuffer: it needs no staging memory
-	dialed   bool // by this side
+	left     int  // bytes that a blocked writer has yet to write
+	small    bool // the current Write sends frames only
+	zeroCopy bool // the current Write is a SendBuffer, which needs no staging memory
+	dialed   bool // this side opened the conn
 	linger   time.Duration
 }
 
 var errClosed = net.ErrClosed
 
-// maxLinger is in seconds: what a time.Duration holds.
+// maxLinger is the longest linger time that fits a time.Duration, in seconds.
 const maxLinger = int64(math.MaxInt64 / time.Second)
 
-// DefaultLinger is how long Close waits, at most, for the peer to have all.
+// DefaultLinger is how long Close waits, at most, for everything written to reach the peer.
 const DefaultLinger = 5 * time.Second
 
 // Counters is what a conn has moved, in bytes. Small data went in frames, large
-// data by RDMA write.
+// data by RDMA write or by a copy to a mapped ring.
 type Counters struct {
 	SmallIn, SmallOut, LargeIn, LargeOut uint64
 }
 
-// Counters is a snapshot.
+// Counters returns a snapshot of the conn's counters.
 func (c *Conn) Counters() Counters {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
 	return c.stream.info
 }
 
-// readError is why nothing can be read, whether or not there is data: closing
-// and the deadline come first, as in TCP.
+// readError returns why nothing may be read even if there is data: as in TCP, closing and
+// the deadline come first. It returns nil if reading may go on.
 func (c *Conn) readError() error {
 	switch {
 	case c.stream.closed():
@@ -72,7 +72,8 @@ func (c *Conn) readError() error {
 	return nil
 }
 
-// endError is why nothing more will come, once all data is read.
+// endError returns why no more data will come, nil if more may. It is for when all data that
+// has arrived is read.
 func (s *stream) endError() error {
 	switch {
 	case s.reader.shut(), s.recv == recvEOF:
@@ -81,7 +82,7 @@ func (s *stream) endError() error {
 	return s.err
 }
 
-// Read reads what is there, and waits if nothing is.
+// Read reads what is there, and waits if there is nothing.
 func (c *Conn) Read(b []byte) (int, error) {
 	c.rmu.Lock()
 	defer c.rmu.Unlock()
@@ -91,11 +92,12 @@ func (c *Conn) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// read is Read with the lock held, which it gives up to wait and to copy.
+// read is Read with the endpoint's lock held. It releases the lock to wait, and to copy out of
+// the landing ring.
 func (c *Conn) read(b []byte) (int, error) {
 	s, e := c.stream, c.e
 	for {
-		if len(b) == 0 && !s.closed() { // as TCP: even after the deadline
+		if len(b) == 0 && !s.closed() { // like TCP, even after the deadline
 			return 0, nil
 		}
 		if err := c.readError(); err != nil {
@@ -129,7 +131,7 @@ func (c *Conn) read(b []byte) (int, error) {
 	}
 }
 
-// waitRead waits for something to change for a reader.
+// waitRead blocks a reader until something has changed for it.
 func (c *Conn) waitRead() {
 	c.stream.unhold()
 	c.stream.rd.prepare()
@@ -138,7 +140,7 @@ func (c *Conn) waitRead() {
 	c.e.enter()
 }
 
-// endCopy ends an unlocked copy of n bytes out of the landing ring.
+// endCopy finishes a copy of n bytes that was made out of the landing ring without the lock.
 func (s *stream) endCopy(n int) {
 	shut := s.reader == readerShutsCopies
 	s.reader = readerFree
@@ -155,15 +157,15 @@ func (s *stream) endCopy(n int) {
 	}
 }
 
-// Write writes all of b: it returns once every byte is sent or copied, and
-// waits only for credit.
+// Write writes all of b. It returns once every byte is sent or copied: it waits for credit,
+// and for room in what the endpoint's conns share, but not for delivery.
 func (c *Conn) Write(b []byte) (int, error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	return c.writeAll(b)
 }
 
-// writeAll is Write for who holds wmu.
+// writeAll is Write for a caller that holds wmu.
 func (c *Conn) writeAll(b []byte) (int, error) {
 	n, s := 0, c.stream
 	c.e.enter()
@@ -175,8 +177,8 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 		if n == len(b) {
 			return n, nil
 		}
-		// What began in frames ends in frames where the ring is small: the next
-		// Write may then begin where the ring does, and not be cut in two by its end.
+		// If the ring is small, a Write that began in frames ends in frames. The next Write
+		// can then begin where the ring begins, and is not cut in two by its end.
 		l := s.outLease
 		c.small = l != nil && l.Size <= 2*stepSize && len(b) <= stepSize && s.smallOut != frames && !s.windowFull()
 		m, retry := c.write(b[n:])
@@ -189,8 +191,8 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 	}
 }
 
-// giveWay gives the lock up for a moment once a writer has copied much with it, since
-// the stream's small data was so much.
+// giveWay releases the lock for a moment if a writer has copied much under it since smallOut
+// was since. It returns what smallOut was when the lock was last released.
 func (c *Conn) giveWay(since uint64) uint64 {
 	if c.stream.smallOut-since < lockedCopy/2 {
 		return since
@@ -200,7 +202,7 @@ func (c *Conn) giveWay(since uint64) uint64 {
 	return c.stream.smallOut
 }
 
-// endWrite leaves what this writer did not use to others that wait for it.
+// endWrite lets waiting writers have what this one did not use.
 func (c *Conn) endWrite() {
 	c.small, c.zeroCopy = false, false
 	if co := c.e.core; co.blocked > 0 {
@@ -209,8 +211,8 @@ func (c *Conn) endWrite() {
 	c.e.leave()
 }
 
-// write moves as much of b as is possible at once. retry asks for another
-// attempt although nothing was moved.
+// write moves as much of b as it can without waiting. retry asks for another
+// attempt even though nothing was moved.
 func (c *Conn) write(b []byte) (n int, retry bool) {
 	s := c.stream
 	if c.small {
@@ -233,7 +235,7 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 		if !s.p.c.endCopying() {
 			return 0, true
 		}
-		// Much can have happened meanwhile, but only this call sends.
+		// Much may have changed meanwhile, but only this call sends on the stream: it holds wmu.
 		if c.writeError() != nil || !s.commitLarge(src, len(b)) {
 			s.p.putStage(src.slot)
 			return 0, true
@@ -243,10 +245,9 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 	return s.writeFrames(b), false
 }
 
-// copyIn copies as much of b as is possible at once to a ring that is mapped. retry is as of
-// write.
+// copyIn copies as much of b as it can without waiting to a mapped ring. retry is as in write.
 func (c *Conn) copyIn(b []byte) (n int, retry bool) {
-	if c.sent.over() { // before anything is taken that others wait for
+	if c.sent.over() { // before taking anything that others wait for
 		c.e.leave()
 		runtime.Gosched()
 		c.e.enter()
@@ -266,15 +267,15 @@ func (c *Conn) copyIn(b []byte) (n int, retry bool) {
 	return len(w.mem), false
 }
 
-// turn counts what a writer has copied to mapped rings since it let other goroutines run. One
-// whose reader keeps up would else go on until Go's scheduler stops it, for 10 ms, in which
-// the others of the process move nothing.
+// turn counts the bytes that a writer has copied to mapped rings since it last let other
+// goroutines run. A writer whose reader keeps up would otherwise go on for 10 ms, until Go's
+// scheduler stops it, and the process's other goroutines would move nothing meanwhile.
 type turn int
 
-// turnBytes takes some 30 us.
+// turnBytes is how long a turn is. Copying that much takes some 30 us.
 const turnBytes = 1 << 20
 
-// over begins another turn if this one is over.
+// over reports whether the turn is over, and begins another one if so.
 func (t *turn) over() bool {
 	if *t < turnBytes {
 		return false
@@ -283,10 +284,10 @@ func (t *turn) over() bool {
 	return true
 }
 
-// waitWrite waits for something to change for a writer with n bytes left.
+// waitWrite blocks a writer with n bytes left until something has changed for it.
 func (c *Conn) waitWrite(n int) {
 	s := c.stream
-	if s.writeError() != nil { // posting has found out, before anybody waited to hear it
+	if s.writeError() != nil { // posting has found out, and its signal found nobody waiting
 		return
 	}
 	c.left = n
@@ -321,7 +322,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// CloseRead discards what has arrived and what will: reads return io.EOF.
+// CloseRead discards what has arrived and what is still to come: reads return io.EOF.
 func (c *Conn) CloseRead() error {
 	c.e.enter()
 	defer c.e.leave()
@@ -332,8 +333,8 @@ func (c *Conn) CloseRead() error {
 	return nil
 }
 
-// SetLinger sets how long Close waits, in seconds: 0 resets the conn and
-// discards what is not delivered, negative is the default.
+// SetLinger sets how long Close waits, in seconds. With 0, Close resets the conn and
+// discards what is not delivered; a negative value stands for the default.
 func (c *Conn) SetLinger(sec int) error {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
@@ -351,9 +352,10 @@ func (c *Conn) SetLinger(sec int) error {
 	return nil
 }
 
-// Close ends the conn. It waits, for the linger time at most, until everything
-// written is in the peer's memory, so that the process may exit right after. It fails if
-// the conn is cut meanwhile, and nobody knows whether it is. After a cut it just closes.
+// Close ends the conn. It waits, for the linger time at most, until everything written is
+// in the peer's memory, so that the process may exit right after. If the conn is cut
+// meanwhile, Close fails, since nobody knows whether everything has arrived. If the conn was
+// cut before, Close just closes it.
 func (c *Conn) Close() error {
 	s, e := c.stream, c.e
 	e.enterWatched()
@@ -365,10 +367,10 @@ func (c *Conn) Close() error {
 	if limit == 0 {
 		limit = DefaultLinger
 	}
-	defer e.poller.WatchAfter(limit)() // what is sent here may hang, too
+	defer e.poller.WatchAfter(limit)() // what Close sends may hang, too
 	c.rdl.stop()
 	c.wdl.stop()
-	defer e.poller.Settle(!c.dialed) // who closes one conn soon opens the next
+	defer e.poller.Settle(!c.dialed) // a client that closes one conn soon opens the next
 	if c.linger < 0 {
 		s.abort(framing.ResetAbort)
 		e.leave()
@@ -377,8 +379,8 @@ func (c *Conn) Close() error {
 	}
 	s.close()
 	e.leave()
-	// Writers and readers have been woken; a writer may still be waiting for
-	// its turn to leave, and shares the waiter.
+	// Writers and readers have been woken, but a writer may not have left yet, and it shares
+	// the waiter.
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
 	e.enter()
@@ -400,7 +402,7 @@ func (c *Conn) Close() error {
 	return s.undelivered()
 }
 
-// SetDeadline sets both deadlines; a zero time is none.
+// SetDeadline sets both deadlines; a zero time means none.
 func (c *Conn) SetDeadline(t time.Time) error { return c.setDeadlines(t, true, true) }
 
 // SetReadDeadline sets the deadline of pending and later reads.

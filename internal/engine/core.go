@@ -12,104 +12,104 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// core is one endpoint's state: its memory, its operations in flight, its
+// core is the state of one endpoint: its memory, its operations in flight, its
 // peers and their streams. It is a state machine: completions, calls and the
 // time come in, operations on the fabric and wake-ups go out. It has no
-// goroutines, locks or clocks of its own, so a test can replay it exactly; in
+// goroutines, locks or clocks of its own, so a test can replay it exactly. In
 // production Endpoint.mu guards all of it.
 type core struct {
 	fab  fabric.Endpoint
 	attr fabric.Attr
 	cfg  Config
 	rule Rule
-	// proven: completion data has room for a proof of whose write it is.
+	// proven: completion data has room for a proof of which peer wrote.
 	proven bool
-	// deliver: writes are to complete when they have landed. What is promised once
-	// none is in flight would else overtake them, where no order holds it back: the
-	// peer would use the ring for another conn, and they would land there.
+	// deliver: writes must not complete before they have landed. Where the provider does not
+	// keep sends behind writes, the promise that no write is in flight could otherwise overtake
+	// the writes: the peer would reuse the ring for another conn, and they would land there.
 	deliver bool
 	at      time.Time        // see now
-	clock   func() time.Time // time.Now, but in the model test
-	// owner is what conns block on; nil in tests that drive the core alone.
+	clock   func() time.Time // time.Now, except in the model test
+	// owner is the Endpoint that conns block on; nil in tests that drive the core alone.
 	owner *Endpoint
-	eager int // largest frame
+	eager int // largest frame, in bytes
 
-	rx     *pool.Slots             // receive slots, all posted but for held frames
+	rx     *pool.Slots             // receive slots; all are posted, except those that hold early frames
 	tx     *pool.Slots             // frames being sent
 	stage  *pool.Slots             // sources of RDMA writes
-	lend   *pool.Arena             // Buffers too long for a staging chunk
-	slabs  map[*pool.Slab]struct{} // of Buffers too long for those
-	heaps  []*heap                 // reassembly memory by window size
+	lend   *pool.Arena             // Buffers that are too long for a staging chunk, or find none to spare
+	slabs  map[*pool.Slab]struct{} // of Buffers too long for lend
+	heaps  []*heap                 // reassembly memory, by window size
 	probes probes
 	leases *pool.Leases
-	// lessees has the peer that was last granted each lease index.
+	// lessees holds, for each lease index, the peer to which it was last granted.
 	lessees []*peer
 
-	stageUsed bool // since trimStage
+	stageUsed bool // staging memory was used since trimStage last ran
 
 	// See supply.go.
 	staging   supply
 	sending   supply
 	receiving supply
 	needs     fifo[*supply] // what is wanted, in the order in which it was asked for
-	waste     []*pool.Slab  // to be closed
-	leftover  []*pool.Slab  // that could not be deregistered: chores tries again
-	mapping   int           // calls that map or unmap without the lock
+	waste     []*pool.Slab  // slabs to be closed
+	leftover  []*pool.Slab  // slabs that could not be deregistered: chores tries again
+	mapping   int           // calls under way that map or unmap without the lock
 
-	ops     []txOp // operations in flight by tag
+	ops     []txOp // operations in flight, by tag
 	freeOps []uint32
-	depth   int // how many live peers may have in flight
+	depth   int // how many operations live peers may have in flight
 	flying  int
-	stalled int         // peers whose operations the fabric has refused for now
-	retries fifo[*peer] // those that were refused, in the order in which they are offered again
+	stalled int         // peers with operations that cannot be posted for now
+	retries fifo[*peer] // these peers, in the order in which their operations are offered again
 
 	receives
 	recvs        []fabric.Op // receives to post
-	owners       []*peer     // of recvs: who has used each, or nil
-	recvsRefused bool        // the fabric has refused the first of recvs
-	urgent       bool        // recvs are not to wait for the next call
+	owners       []*peer     // of recvs: the peer that used each, or nil
+	recvsRefused bool        // the fabric refused the first of recvs
+	urgent       bool        // recvs must not wait for the next call into the fabric
 	batch        [16]fabric.Op
 	peers        map[uint32]*peer
-	order        []*peer // the same, in an order that a replay repeats
+	order        []*peer // the same peers, in an order that a replay reproduces
 	lastID       uint32
-	touched      []*peer // to be flushed when the dispatch ends
-	pongs        []*peer // whose heartbeats are to be answered, once all receives are posted
-	lines        lines   // peers that wait for what all share
-	pends        int     // send slots in which data waits for peers' receive slots
+	touched      []*peer // to be flushed before this entry into the core ends
+	pongs        []*peer // whose Pings are to be answered once all receives are posted
+	lines        lines   // peers that wait for what all peers share
+	pends        int     // send slots in which data waits for receive slots of peers
 	blocked      int     // streams in the blocked lists of all peers
-	awake        int     // writers that were woken from there, and are not back yet
+	awake        int     // writers that were woken from there and are not back yet
 	quarantine   quarantine
 	capacity
 	lost  map[*peer]struct{} // peers that have failed and still have streams
-	held  bool               // a tail waits for more: a peer with a doorbell has no others beside it
-	freed bool               // a budget of the whole endpoint has grown: look at who waits in lines
-	// rang lists peers that were sent something and may sleep.
+	held  bool               // a tail waits for more; one at most, since a peer with a doorbell is the only one
+	freed bool               // a budget of the whole endpoint has grown: serve the peers in lines
+	// rang lists peers that were sent something and may be asleep.
 	rang  []*peer
-	err   error // the endpoint is unusable
+	err   error // why the endpoint is unusable, nil if it is not
 	down  bool  // the fabric endpoint is shut down
-	stays bool  // or could not be: its memory is never freed
+	stays bool  // it could not be shut down: its memory is never freed
 	lent  int   // Buffers that the user holds or the fabric reads from
-	// copying counts readers and writers that copy from a landing ring, or to a
-	// staging chunk, without the lock.
+	// copying counts readers that copy from a landing ring, and writers that copy to a
+	// staging chunk or a mapped ring, without the lock.
 	copying int
-	// unusedMaps counts the slabs of peers' that are mapped, or could not be, and no lease lies in.
+	// unusedMaps counts the peers' slabs in which no lease lies, whether they are mapped or could not be.
 	unusedMaps int
 	rings      rings
-	// ringDefault: nobody has said how large they are to be.
+	// ringDefault: Config.Ring was not set, so attach may still raise it.
 	ringDefault bool
-	posted      bool // an operation was, since chores looked last
-	lingering   int  // streams that the user has closed and the peer has not
+	posted      bool // an operation was posted since chores last looked
+	lingering   int  // streams that the user has closed and that are not removed yet
 	failing     failing
 
 	stats Stats
 }
 
-// txOp is what a completion of an operation in flight must take care of.
+// txOp is what has to be taken care of when an operation in flight completes.
 type txOp struct {
 	peer   *peer
-	stream *stream     // RDMA writes
-	from   *pool.Slots // where the slots go back to, nil for a user's Buffer
-	slot   uint32      // the first of them
+	stream *stream     // of an RDMA write
+	from   *pool.Slots // where the slots go back to; nil for a user's Buffer or a path check
+	slot   uint32      // the first of these slots
 	slots  uint8
 	buf    *Buffer
 	probe  bool          // a path check's write
@@ -117,7 +117,7 @@ type txOp struct {
 	pos    uint64
 }
 
-// outOp is an operation that waits for its turn.
+// outOp is an operation that waits to be posted.
 type outOp struct {
 	op fabric.Op
 	tx txOp
@@ -138,7 +138,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c.rings.most, c.ringDefault = cfg.Ring, ringDefault
 	c.sharable = min(a.RxDepth, int(cfg.Budget.Stats().Limit/8/eagerFrame))
 	if !a.PerPeer {
-		c.depth -= c.depth / 4 // the rest is for what dead peers hold: see deadHold
+		c.depth -= c.depth / 4 // the rest makes up for what dead peers hold: see deadHold
 	}
 	if a.RxDepth < LeastSlots {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, LeastSlots)
@@ -161,7 +161,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 }
 
 // now is the time. The clock is read once between enter and leave, and only if
-// somebody asks: it costs as much as a short Write.
+// somebody asks: reading it costs as much as a short Write.
 func (c *core) now() time.Time {
 	if c.at.IsZero() {
 		c.at = c.clock()
@@ -172,7 +172,7 @@ func (c *core) now() time.Time {
 // maxPayload is the most payload of a frame that this endpoint can send.
 func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
 
-// push posts what p has queued, as far as the fabric takes it.
+// push posts as much of what p has queued as the fabric takes.
 func (c *core) push(p *peer) {
 	for p.head < len(p.out) && p.err == nil {
 		n := 0
@@ -224,7 +224,7 @@ func (c *core) push(p *peer) {
 	}
 }
 
-// unstall notes that the fabric takes the peer's operations.
+// unstall notes that the fabric takes the peer's operations again.
 func (p *peer) unstall() {
 	if p.stalled {
 		p.stalled = false
@@ -232,7 +232,7 @@ func (p *peer) unstall() {
 	}
 }
 
-// account notes that the first posted of the n operations in batch were taken.
+// account notes that the fabric took the first posted of the n operations in batch.
 func (c *core) account(p *peer, posted, n int) {
 	for i := range n {
 		o := &p.out[p.head+i]
@@ -291,7 +291,7 @@ func (c *core) dispatch(done []fabric.Completion) {
 			c.failing.inRow = 0
 			c.received(d.Tag, d.Len)
 		case d.Kind == fabric.Recv && errors.Is(d.Err, syscall.EMSGSIZE):
-			c.stats.FramesDropped++ // anybody can send what is too long
+			c.stats.FramesDropped++ // anybody can send a message that is too long
 			c.repost(d.Tag, nil)
 		case d.Kind == fabric.Recv:
 			c.failedRecv(d.Tag, d.Err)
@@ -311,8 +311,8 @@ func (c *core) dispatch(done []fabric.Completion) {
 
 // flush ends every entry into the core: receives, frames and wake-ups that have
 // become due go out. A few receives may wait for the next call into the fabric,
-// which is often that of the answer, or the next poll, unless peers were promised
-// them already.
+// which is often the one that sends the answer, or for the next poll, unless peers
+// have been promised them already or have few left: see repost.
 func (c *core) flush() {
 	for {
 		if len(c.recvs) > lazyRecvs || c.urgent || len(c.pongs) > 0 {
@@ -344,7 +344,7 @@ func (c *core) touch(p *peer) {
 	}
 }
 
-// sent takes the completion of a send or a write.
+// sent handles the completion of a send or a write.
 func (c *core) sent(tag uint32, err error) {
 	if int(tag) >= len(c.ops) || c.ops[tag].peer == nil {
 		c.stats.CQErrors++
@@ -396,7 +396,7 @@ func (c *core) breakdown(err error) {
 		return
 	}
 	c.err = err
-	c.recvs, c.owners = nil, nil // or it would be polled for ever, to post them
+	c.recvs, c.owners = nil, nil // else the queue would be polled for ever to post them
 	c.failAll(err)
 	c.updateRoom()
 }
@@ -413,8 +413,8 @@ func (c *core) noteAbandoned(err error) {
 	}
 }
 
-// retryAtOnce bounds for how many peers the fabric is offered again at a time what it has
-// refused.
+// retryAtOnce is the number of peers, at most, whose refused operations are offered to the
+// fabric again at a time.
 const retryAtOnce = 16
 
 // retry offers the fabric again what it has refused.
@@ -428,8 +428,8 @@ func (c *core) retry() {
 	}
 }
 
-// stuck reports operations that the fabric has refused for now, and receives that
-// wait for the next call.
+// stuck reports whether there are operations that cannot be posted for now, or receives
+// that wait for the next call.
 func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
 
 func kindName(k fabric.Kind) string {

@@ -12,38 +12,38 @@ import (
 // are in framing/SPEC.md, section 4.
 //
 // A peer starts with the fewest slots that it can work with. Whenever it has used so many
-// that only a Credit frame can tell it of new ones, its share doubles, as far as others
-// leave some. A peer that uses none is asked for what it has beyond the least when others
-// need them, and the one that has been idle longest is asked first.
+// that only a Credit frame can tell it of new ones, its share doubles, as far as the other
+// peers leave enough. When others need slots, idle peers are asked to give back what they have
+// beyond the minimum, the one that has been idle longest first.
 
-// receives is how it stands with an endpoint's receive slots. No more are promised than are
-// posted: some providers drop what finds no receive, others send it again and again.
+// receives is the state of an endpoint's receive slots. No more are promised than are posted:
+// some providers drop a message that finds no receive, others send it again and again.
 type receives struct {
-	sharable int         // how many there may be, before peers have come that need more
-	ready    int         // receives that the fabric has, and nothing has arrived in
-	promised int         // to peers: what they may still use, and one each for heartbeats
-	owed     int         // that they are short of to have the least; will be promised when posted
-	kept     int         // in which frames wait for what precedes them
-	taken    uint64      // by peers, ever: how long a peer is idle is measured by it
-	hungry   fifo[*peer] // that have less than the least, since there was nothing to promise
-	// recent are the peers whose share is more than the least, who has used a slot last at the
-	// end.
+	sharable int         // how many there may be, until peers come that need more
+	ready    int         // receives that the fabric has and in which nothing has arrived
+	promised int         // slots that peers may still use, and one each for heartbeats
+	owed     int         // slots that peers lack to have the minimum; promised once they are posted
+	kept     int         // slots in which frames wait for what precedes them
+	taken    uint64      // slots taken by peers, ever: it measures how long a peer has been idle
+	hungry   fifo[*peer] // peers with less than the minimum, since there was nothing to promise
+	// recent are the peers whose share is more than the minimum, with the one that has used a
+	// slot last at the end.
 	recent list.List
 }
 
-// recvCredit is what the peer may use of our receive slots. All counters are cumulative and
-// wrap; seen and returned together never pass advertised, nor advertised granted.
+// recvCredit is what the peer may use of our receive slots. Those of type uint32 are cumulative
+// and wrap around. seen + returned never exceeds advertised, and advertised never exceeds granted.
 type recvCredit struct {
 	share      int           // how many it may have
 	granted    uint32        // slots granted
 	advertised uint32        // granted, as of the last frame sent
-	seen       uint32        // slots that it used
-	kept       int           // of these, in which frames wait for what precedes them
-	returned   uint32        // slots that it gave back
-	recalled   uint32        // slots that it was asked to give back
-	recallDue  bool          // it is to hear of that
+	seen       uint32        // slots that it has used
+	kept       int           // of these, those in which frames wait for what precedes them
+	returned   uint32        // slots that it has given back
+	recalled   uint32        // slots that it has been asked to give back
+	recallDue  bool          // it has to be told of that
 	hungry     bool          // listed in receives.hungry
-	usedAt     uint64        // receives.taken when it used one last
+	usedAt     uint64        // receives.taken when it last used one
 	use        *list.Element // in receives.recent
 }
 
@@ -60,13 +60,13 @@ func (r *recvCredit) promised() int { return int(r.granted - r.seen - r.returned
 // known is how many of these it has been told of.
 func (r *recvCredit) known() int { return int(r.advertised - r.seen - r.returned) }
 
-// has is how many slots are the peer's: a frame that waits in one keeps it.
+// has is how many slots the peer has, those in which its frames wait included.
 func (r *recvCredit) has() int { return r.promised() + r.kept }
 
-// short is how many slots the peer lacks to have the least.
+// short is how many slots the peer lacks to have the minimum.
 func (r *recvCredit) short() int { return max(0, framing.MinSlots-r.has()) }
 
-// keeps notes that so many more frames of the peer wait in their slots, or fewer.
+// keeps notes that n more frames of the peer wait in their slots, or -n fewer.
 func (p *peer) keeps(n int) {
 	c := p.c
 	c.kept += n
@@ -79,19 +79,19 @@ func (p *peer) keeps(n int) {
 	c.owed += p.short()
 }
 
-// creditDue reports that the peer should be told of its slots even if nothing else is to be
-// sent: as many are new as it may have left, or it has too few left to send data.
+// creditDue reports whether the peer should be told of its slots even if nothing else is to be
+// sent: at least as many are new as it may have left, or it has too few left to send data.
 func (r *recvCredit) creditDue() bool {
 	fresh, known := int(r.granted-r.advertised), r.known()
 	return fresh > 0 && (fresh >= known || known <= 1)
 }
 
-// balanceDue reports that the peer should hear what it is asked to give back, or what we
-// give.
+// balanceDue reports whether the peer should be told what it is asked to give back, or what
+// we give back.
 func (p *peer) balanceDue() bool { return p.recallDue || p.spareSlots() > 0 }
 
-// spareSlots is how many slots there are to give back of those that the peer has asked for.
-// What is kept lets us go on: see maySpend, too.
+// spareSlots is how many of the slots that the peer wants back can be given back now. The rest
+// are kept so that we can go on: see also maySpend.
 func (p *peer) spareSlots() uint32 {
 	n, avail, least := framing.SlotsAfter(p.asked, p.given), p.avail(), uint32(framing.MinSlots+p.copies)
 	if n <= 0 || avail <= least {
@@ -100,20 +100,20 @@ func (p *peer) spareSlots() uint32 {
 	return min(uint32(n), avail-least)
 }
 
-// tellBalance is what a Credit frame that is being built says besides. The limit is lowered
-// here, where it is certain that the peer hears of it.
+// tellBalance returns the balance for a Credit frame that is being built. Our limit is lowered
+// here, where it is certain that the peer will be told.
 func (p *peer) tellBalance() framing.Balance {
 	p.recallDue = false
 	p.given += p.spareSlots()
 	return framing.Balance{Returned: p.given, Recalled: p.recalled}
 }
 
-// mostRecvs is how many receive slots there may be: peers that come get what the provider's
-// queue takes, but those that are there share out no more than an eighth of the budget.
+// mostRecvs is how many receive slots there may be. For new peers that is as many as the
+// provider's queue takes, but the peers that are there share no more than an eighth of the budget.
 func (c *core) mostRecvs() int { return max(c.rx.Len(), c.sharable) }
 
 // limit is how many slots the peer may have now: no more than half of what there would be
-// for it if it had none, and an eighth of all is for peers that come.
+// for it if it had none, and an eighth of all is left for new peers.
 func (c *core) limit(p *peer) int {
 	if p.share <= framing.MinSlots {
 		return framing.MinSlots
@@ -122,10 +122,10 @@ func (c *core) limit(p *peer) int {
 	return max(framing.MinSlots, min(p.share, (most-most/8-c.spoken()-c.kept+p.has())/2))
 }
 
-// spoken is how many receives are promised, or will be.
+// spoken is how many receives are promised or owed.
 func (c *core) spoken() int { return c.promised + c.owed }
 
-// grant promises the peer what it may have of the receives that are posted.
+// grant promises the peer as many of the posted receives as it may have.
 func (c *core) grant(p *peer) {
 	if p.err != nil {
 		return
@@ -143,7 +143,7 @@ func (c *core) grant(p *peer) {
 	}
 }
 
-// feed grants peers that have less than the least what has become free.
+// feed grants what has become free to peers that have less than the minimum.
 func (c *core) feed() {
 	for c.hungry.len() > 0 && c.ready > c.promised {
 		p := c.hungry.pop()
@@ -169,7 +169,7 @@ func (c *core) grow(p *peer) {
 	c.grant(p)
 }
 
-// usedNow notes that a peer uses its slots: it is the last to be asked for them.
+// usedNow notes that a peer is using its slots, so it becomes the last to be asked for them.
 func (c *core) usedNow(p *peer) {
 	p.usedAt = c.taken
 	switch {
@@ -180,7 +180,7 @@ func (c *core) usedNow(p *peer) {
 	}
 }
 
-// forget takes a peer out of the order of last use.
+// forget takes a peer out of recent.
 func (c *core) forget(p *peer) {
 	if p.use != nil {
 		c.recent.Remove(p.use)
@@ -188,8 +188,8 @@ func (c *core) forget(p *peer) {
 	}
 }
 
-// recall asks some peers for what they have beyond the least: those that have been idle
-// longest, and have used nothing since so many slots were taken.
+// recall asks some peers for what they have beyond the minimum: those that have been idle
+// longest, if they have used no slot since receives.taken stood at since.
 func (c *core) recall(since uint64) {
 	for range recallAtOnce {
 		oldest := c.recent.Front()
@@ -214,8 +214,8 @@ func (c *core) recall(since uint64) {
 	}
 }
 
-// balance takes in what a Credit frame says besides: what the peer has given back, and what
-// it asks for.
+// balance takes in the balance of a Credit frame: what the peer has given back, and what it
+// wants back.
 func (p *peer) balance(b framing.Balance) error {
 	if n := framing.SlotsAfter(b.Returned, p.returned); n > 0 {
 		if framing.SlotsAfter(b.Returned, p.recalled) > 0 || int(n) > p.known() {
@@ -236,8 +236,8 @@ func (p *peer) balance(b framing.Balance) error {
 }
 
 // useSlot counts a receive slot that the peer has used. A peer that uses more
-// than it was told of is cut off: it could flood the endpoint. odd is the epoch to which
-// belongs what has used the slot.
+// than it was told of is cut off, since it could flood the endpoint; useSlot reports false
+// then. odd says whether the message in the slot belongs to an odd epoch.
 func (p *peer) useSlot(odd bool) bool {
 	c := p.c
 	if p.known() <= 0 {
@@ -251,15 +251,15 @@ func (p *peer) useSlot(odd bool) bool {
 	c.owed += p.short()
 	c.taken++
 	c.usedNow(p)
-	c.touch(p) // it may have so few left that it is to be told of those it has got
+	c.touch(p) // it may have so few left that it has to be told of its new ones
 	p.counted(odd)
 	return true
 }
 
-// window is how many bytes of small data the peer may have sent.
+// window is how many bytes of small data the peer may have sent in all.
 func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
 
-// tell notes that a frame which is being built carries the stream's credits.
+// tell returns the stream's credits for a frame that is being built, and notes that it tells them.
 func (s *stream) tell() (window, ring uint64) {
 	s.advertisedWindow, s.advertisedRing = s.window(), s.largeRel
 	if l := s.inLease; l != nil {
@@ -276,9 +276,9 @@ func (s *stream) readSmall(n int) {
 	}
 }
 
-// ringDue reports that the peer should be told what was read of its ring. As long as there
-// is more to be read, its writer need not wake up for a quarter: where many take turns on
-// few processors, that costs more than the quarter carries.
+// ringDue reports whether the peer should be told how much of its ring was read. That is due
+// for a quarter of the ring, or for half as long as there is more to be read: where many writers
+// take turns on few processors, waking one up costs more than a quarter is worth.
 func (s *stream) ringDue() bool {
 	l := s.inLease
 	due := uint64(len(l.Ring.Bytes)) / 4
@@ -289,61 +289,61 @@ func (s *stream) ringDue() bool {
 }
 
 // What a sender may use: four budgets that the peer or the provider grants (framing/SPEC.md,
-// section 4), and its share of what all peers of an endpoint draw from. Whoever sends asks
-// here, and whoever waits is told here what for.
+// section 4), and its share of what all peers of an endpoint have in common. A sender asks
+// here before it sends, and learns here what it has to wait for.
 //
 //	budget            may                  is taken by        comes back by
 //	window            smallRoom            smallOut           Window of a frame
-//	ring              ringRoom             advanceLarge       Ring of a frame
+//	ring              ringRoom             place              Ring of a frame
 //	peer's slots      mayData, mayCtl      spend              Slots of a frame
 //	operations        mayFly               takeOp             a completion
 //	send slots        mayWrite, mayFrame   c.tx.Get           the same
 //	staging memory    mayStage             takeStage          the same
 //
-// What all peers share must not end up with those that have stopped taking
-// anything, as a process does that is suspended, until its heartbeats run out.
-// So a peer gets no more than what is left when it asks, and some of it, one for each peer
-// if there are so many, and an eighth at least, is only for peers that hold nothing. The first
-// that stops ends up with less than a half, the next with less than a half of the rest, and so
-// on. Of send slots there are so many (see most): however many stop, the others have one each.
-// Whoever moves gives back what it holds and gets more. What dead peers hold is made up for.
+// What all peers share must not end up with peers that have stopped taking anything, as a
+// suspended process does until its heartbeats run out. So a peer may hold no more than what is
+// left when it asks, and a part of what is left is reserved for peers that hold nothing: one for
+// each peer if there are that many, and at least an eighth. The first peer that stops ends up
+// with less than half, the next with less than half of the rest, and so on. There are enough send
+// slots (see most) that the others have one each, however many peers stop. A peer that makes
+// progress gives back what it holds and gets more. What dead peers hold is made up for.
 
-// sendCredit is what we may use of the peer's receive slots. Used and given together never
-// pass credit.
+// sendCredit is what we may use of the peer's receive slots. used + given never exceeds
+// credit.
 type sendCredit struct {
 	credit framing.SlotCursor // slots granted to us
 	used   uint32
 	given  uint32 // given back, as the peer was told
-	asked  uint32 // that it wants to be given back
+	asked  uint32 // slots that it wants back, ever
 }
 
-// spend takes so many of them.
+// spend takes so many of the slots.
 func (s *sendCredit) spend(slots uint32) { s.used += slots }
 
-// unspend takes that back, before anything was sent.
+// unspend takes that back before anything was sent.
 func (s *sendCredit) unspend(slots uint32) { s.used -= slots }
 
-// avail is how many slots of the peer's are ours to use.
+// avail is how many of the peer's slots we may use.
 func (s *sendCredit) avail() uint32 { return uint32(s.credit) - s.used - s.given }
 
-// mayData reports whether n slots may be used for data. One remains.
+// mayData reports whether n slots may be used for data. One always remains.
 func (p *peer) mayData(n uint32) bool { return p.linked && p.avail() > n }
 
 // mayCtl reports whether a control frame may be sent. The last slot is kept
-// for a frame that brings the peer a new one: two sides that are both down to
-// it can then never wait for each other.
+// for a frame that brings the peer a new one, so that two sides that are both
+// down to their last slot never wait for each other.
 func (p *peer) mayCtl() bool {
 	a := p.avail()
 	return p.linked && (a > 1 || a == 1 && p.granted != p.advertised)
 }
 
-// mayHave reports whether a peer that holds so many of something gets one of those left.
+// mayHave reports whether a peer that holds held of something gets one more of those left.
 func (c *core) mayHave(held, free, all, peers int) bool {
 	return held == 0 && free > 0 || held <= c.mostHeld(free, all, peers)
 }
 
-// mostHeld is how many a peer may hold to get one that is not for those that hold nothing, of
-// which there may be so many: all others.
+// mostHeld is the most that a peer may hold and still get one more. It leaves out what is reserved
+// for peers that hold nothing, of which there may be as many as peers says: all others.
 func (c *core) mostHeld(free, all, peers int) int {
 	switch {
 	case free <= 0:
@@ -360,15 +360,15 @@ func (p *peer) mayWrite() bool {
 	return p.c.mayHave(p.frames+p.pends, free, all, peers)
 }
 
-// mayBegin reports whether a frame of small data gets one. Where it cannot leave at once, it
-// keeps that until the peer has a receive slot for it, which may never be: it gets none of
-// those that others need.
+// mayBegin reports whether a frame of small data gets a send slot. A frame that cannot leave at
+// once keeps its send slot until the peer has a receive slot for it, which may be never: such a
+// frame gets none of those that others need.
 func (p *peer) mayBegin() bool {
 	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(p.c.dataSlots()))
 }
 
-// mayFrame reports whether a control frame gets a send slot. Data that waits for
-// a receive slot does not count: what brings that must not wait for it.
+// mayFrame reports whether a control frame gets a send slot. Data that waits for a
+// receive slot does not count: the frame that brings the slot must not wait for the data.
 func (p *peer) mayFrame() bool {
 	return p.c.tx.Free() > 0 && (p.frames == 0 || p.c.attr.PerPeer || p.frames <= p.c.mostHeld(p.c.dataSlots()))
 }
@@ -385,8 +385,8 @@ func (p *peer) mayFly() bool {
 	return p.c.mayHave(p.flying, free, all, peers)
 }
 
-// queueLeft is how many operations more there may be in flight: dead peers' count only
-// where they take all that the provider has beyond depth.
+// queueLeft is how many more operations there may be in flight. Those of dead peers count only
+// as far as they exceed what the provider has beyond depth.
 func (c *core) queueLeft() int { return min(c.depth+c.dead.flying, c.attr.TxDepth) - c.flying }
 
 // smallRoom is how many bytes of small data the peer has room for.
@@ -394,8 +394,8 @@ func (s *stream) smallRoom() uint64 { return framing.Cursor(s.smallOut).Room(uin
 
 func (s *stream) windowFull() bool { return s.smallRoom() == 0 }
 
-// isLarge reports that n bytes are for the ring: what fits a frame is, too, once the
-// window is full, so that nobody waits for a reader while there is room.
+// isLarge reports whether n bytes are for the ring. Once the window is full, even what fits a
+// frame is, so that nobody waits for a reader while the ring has room.
 func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
 
 // largeRoom is how many of want bytes an RDMA write can carry now, at most
@@ -421,13 +421,13 @@ func (s *stream) largeRoom(want, limit int) int {
 	return 0
 }
 
-// ringRoom is largeRoom as far as the stream's own ring goes.
+// ringRoom is largeRoom as far as the stream's own ring is concerned.
 func (s *stream) ringRoom(want, limit int) int {
 	l := s.outLease
 	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
 	if free := l.Size - (s.largeOut - uint64(s.largeMax)); free < k {
 		// Wait for more rather than write ever smaller pieces, but not for the last
-		// quarter, of which the reader need not tell: see releaseRing.
+		// quarter, which the reader need not tell us of: see ringDue.
 		if free <= l.Size-l.Size/4 {
 			return 0
 		}
@@ -476,13 +476,13 @@ func (s *stream) lacks(n int) Waits {
 	return WaitsNothing
 }
 
-// itsOwn reports that a writer waits for the stream's own credit or frames, whose coming
-// wakes it. Else others may be faster to take what it waits for.
+// itsOwn reports whether a writer waits for its stream's own credit or frames, whose arrival
+// wakes it. Anything else that it waits for, others may be faster to take.
 func (s *stream) itsOwn(w Waits) bool {
 	return w == WaitsWindow || w == WaitsRing || s.pend.active && w != WaitsNothing
 }
 
-// credits takes in what a frame says of our own sending.
+// credits takes in the credits that a frame brings for our own sending.
 func (s *stream) credits(window, ring uint64) {
 	grew := s.smallMax.Advance(min(window, s.smallOut+math.MaxInt32)) > 0
 	if s.largeMax.Advance(min(ring, s.largeOut)) > 0 {

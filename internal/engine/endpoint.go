@@ -28,26 +28,26 @@ type Endpoint struct {
 	attr   fabric.Attr
 
 	chores   *time.Timer
-	choring  atomic.Bool // chores is set
+	choring  atomic.Bool // chores, the timer, is set
 	evicts   *time.Timer // see doEvict
 	evicting atomic.Bool // it is set
 
 	last   atomic.Pointer[Stats]
 	final  *Stats // guarded by mu, nil until the endpoint is closed
 	closed sync.Once
-	later  tasks // what is left to do of calls whose context has ended
+	later  tasks // what remains to be done of calls whose context has ended
 
-	supplying bool       // the goroutine of supply is there; guarded by mu
-	mapped    sync.Cond  // of mu: core.mapping has gone down
-	newcomers sync.Mutex // one newPeer at a time; taken before mu
+	supplying bool       // the goroutine of supply is running; guarded by mu
+	mapped    sync.Cond  // of mu: core.mapping has gone down, or supply has ended
+	newcomers sync.Mutex // one newPeer or prepare at a time; taken before mu
 
-	// pause stands in for the other goroutines where the model test runs many calls
-	// on one thread: it is called whenever a call has given up the lock, and returns
-	// once w, if there is one, is signalled. It is nil otherwise.
+	// pause is nil except in the model test, which runs many calls on one thread. There
+	// it stands in for the other goroutines: it is called whenever a call has given up the
+	// lock, and returns once w, if there is one, is signalled.
 	pause func(w *waiter)
 }
 
-// reapMax is how many completions are reaped at a time.
+// reapMax is the most completions that are reaped at a time.
 const reapMax = 32
 
 // NewEndpoint takes over an open fabric endpoint.
@@ -63,11 +63,11 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	return e, nil
 }
 
-// endpointOf is an Endpoint that nobody polls yet.
+// endpointOf returns an Endpoint that nobody polls yet.
 func endpointOf(c *core) *Endpoint {
 	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr}
 	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin, Ticks: c.attr.Ticks}
-	if c.attr.PerPeer { // others' calls return
+	if c.attr.PerPeer { // calls of other providers do not hang
 		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
 	}
 	e.poller = progress.New(cfg)
@@ -115,7 +115,7 @@ func (e *Endpoint) enter() {
 func (e *Endpoint) leave() {
 	c := e.core
 	c.flush()
-	// Before anybody is rung: who is looks at our flag once it has done what was posted.
+	// Before the peer is rung: it looks at our flag once it has done what was posted.
 	kick := e.poller.Note(progress.Report{
 		Refused: c.stuck(), Flying: c.flying > 0, Held: c.held, Work: c.stats.Posted + c.stats.Reaped,
 	})
@@ -152,7 +152,7 @@ func (e *Endpoint) leave() {
 	}
 }
 
-// doChores runs what time makes due.
+// doChores runs the chores that have become due.
 func (e *Endpoint) doChores() {
 	e.choring.Store(false)
 	if e.poller.Closing() {
@@ -167,7 +167,7 @@ func (e *Endpoint) doChores() {
 	}
 }
 
-// choresSoon sets the timer of chores, unless it is set.
+// choresSoon sets the timer of chores, unless it is set already.
 func (e *Endpoint) choresSoon() {
 	if e.choring.CompareAndSwap(false, true) {
 		e.chores.Reset(choreTime)
@@ -189,7 +189,7 @@ type Peer struct {
 	e     *Endpoint
 	p     *peer
 	local framing.Attach
-	join  sync.Once // ends with its coming up
+	join  sync.Once // once it has come up, or will not
 	left  sync.Once
 	drain sync.Once
 }
@@ -218,7 +218,7 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 
 var errRecvs = errors.New("fabric takes no receives")
 
-// Local is what the peer must know of this side.
+// Local is what the peer must be told of this side.
 func (p *Peer) Local() framing.Attach { return p.local }
 
 // Connect takes in what the peer says of itself.
@@ -233,7 +233,7 @@ func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
 	} else if !p.e.attr.PerPeer { // see core.fail
 		_ = p.e.fab.Remove(addr)
 	}
-	begins := err == nil && p.p.cfg.Unproven // the peer does, with the path check
+	begins := err == nil && p.p.cfg.Unproven // the peer begins, with the path check
 	p.e.leave()
 	if begins {
 		p.e.poller.Expect()
@@ -241,8 +241,8 @@ func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
 	return err
 }
 
-// insert inserts a peer's name, which may block: not under the lock, and for no longer
-// than ctx. What comes too late is taken back.
+// insert inserts a peer's name into the address vector. Since that may block, the lock is not
+// held, and insert waits no longer than ctx. An address that comes too late is removed again.
 func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error) {
 	type result struct {
 		addr fabric.Addr
@@ -272,7 +272,7 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 
 // Check moves small and large data to the peer and back, as the dialing side, and
 // waits until both sides have compared it: see probe.go. Its error wraps ErrContents if
-// something else arrived than was sent, and that of ctx if nothing did.
+// something other than what was sent arrived, and the cause of ctx if nothing did.
 func (p *Peer) Check(ctx context.Context) error {
 	e := p.e
 	stop := context.AfterFunc(ctx, func() { e.expire(p.p.pong.signal) })
@@ -299,7 +299,7 @@ func (p *Peer) Check(ctx context.Context) error {
 	return fmt.Errorf("provider %s: no answer over the fabric: %w", e.attr.Provider, context.Cause(ctx))
 }
 
-// Checked reports, on the listening side, that the peer's path check has brought here
+// Checked reports, on the listening side, whether the peer's path check has brought here
 // what was sent.
 func (p *Peer) Checked() bool {
 	p.e.mu.Lock()
@@ -327,9 +327,9 @@ func (p *Peer) Attached(doorbell Doorbell) {
 // Doorbell says that the peer has rung.
 func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
-// Heartbeat says that the peer lives, though nothing of it may have come over the fabric, and
-// whether it answers heartbeats there. It takes no lock, which a provider that hangs may hold
-// for ever: a goroutine does, one for each peer at a time.
+// Heartbeat says that the peer is alive, even if nothing has come from it over the fabric, and
+// whether it answers heartbeats there. It does not take the lock, which a call that hangs in the
+// provider may hold for ever: a goroutine does, one for each peer at a time.
 func (p *Peer) Heartbeat(answers bool) {
 	p.e.poller.Look()
 	if answers && p.p.beats.coming.CompareAndSwap(false, true) {
@@ -347,19 +347,19 @@ func (e *Endpoint) beat(p *peer) {
 	e.leave()
 }
 
-// drainTime is how long Lost and Quit go on taking in what arrives, at most.
+// drainTime is how long Lost, Quit and EndIdle go on taking in what arrives, at most.
 const drainTime = 5 * time.Millisecond
 
 // Lost ends the peer after its control connection has ended. What has
-// arrived before that is taken in first: a peer that closed its conns and
-// exited has lost nothing.
+// arrived before that is taken in first, so that nothing is lost of a peer
+// that closed its conns and exited.
 func (p *Peer) Lost(err error) { p.end(err, false) }
 
-// Quit ends the peer before it is told, since the endpoint is about to be closed. Nothing
-// more is posted to it, while what it sends until it is told goes on landing. If its
-// writes found their memory withdrawn, libfabric's tcp and net providers would drop the
-// connection, and the peer's next write would open another. The net provider never closes
-// the socket of that if the endpoint is closed first (xnet_pep_close).
+// Quit ends the peer before the peer is told, since the endpoint is about to be closed. Nothing
+// more is posted to it, but what it sends until it is told still lands. If its writes found
+// their memory withdrawn, libfabric's tcp and net providers would drop the connection, and the
+// peer's next write would open another one, whose socket the net provider never closes if the
+// endpoint is closed first (xnet_pep_close).
 func (p *Peer) Quit() { p.end(ErrEndpointClosed, true) }
 
 func (p *Peer) end(err error, keepLanding bool) {
@@ -372,16 +372,16 @@ func (p *Peer) end(err error, keepLanding bool) {
 	e.leave()
 	p.join.Do(e.poller.Joined)
 	p.left.Do(e.poller.Left)
-	if e.attr.PerPeer { // nothing more will come, and a look for it might hang
+	if e.attr.PerPeer { // nothing more will come, and polling for it might hang
 		e.poller.Retire()
 	}
 }
 
-// Heard reports that something has come from the peer over the fabric.
+// Heard reports whether anything has come from the peer over the fabric.
 func (p *Peer) Heard() bool { return p.p.answers.Load() }
 
-// EndIdle is Lost for a peer that has no conns. It reports false, and does nothing, if the
-// peer has any, or is about to: what has arrived is taken in first.
+// EndIdle is Lost for a peer that has no conns. It takes in what has arrived first. If the peer
+// then has conns, or was lost before, EndIdle does nothing else and reports false.
 func (p *Peer) EndIdle(err error) bool {
 	e := p.e
 	defer e.poller.Watch()()
@@ -397,7 +397,7 @@ func (p *Peer) EndIdle(err error) bool {
 	return true
 }
 
-// Idle reports how many conns the peer has and since when it has none.
+// Idle reports how many conns the peer has, and since when it has had none.
 func (p *Peer) Idle() (conns int, since time.Time) {
 	return int(p.p.conns.Load()), time.Unix(0, p.p.idle.Load())
 }
@@ -423,7 +423,7 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	defer context.AfterFunc(ctx, func() { e.interrupt(&s.rd) })()
 	for s.opening() && s.err == nil {
 		s.rd.prepare()
-		if ctx.Err() != nil { // not before: interrupt does not take the lock
+		if ctx.Err() != nil { // only after prepare: interrupt does not take the lock
 			break
 		}
 		e.leave()
@@ -435,14 +435,14 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 				s.abort(framing.ResetAbort)
 			}
 			if !e.later.start(giveUp) {
-				go giveUp() // the endpoint is closed, and needs nothing of it
+				go giveUp() // the endpoint is closed, and need not wait for it
 			}
 			return nil, ctx.Err()
 		}
 	}
 	defer e.leave()
 	switch {
-	case errors.Is(s.err, syscall.ECONNRESET) && s.p.err == nil: // taken, and reset since: its user finds out
+	case errors.Is(s.err, syscall.ECONNRESET) && s.p.err == nil: // taken, and reset since: its user will find out
 	case s.err != nil:
 		err = s.err
 		s.close()

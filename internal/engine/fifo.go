@@ -1,7 +1,7 @@
 package engine
 
-// fifo is a queue. Its zero value is empty, and what it does takes the same time however long it
-// is.
+// fifo is a queue. Its zero value is empty. However long the queue is, push and pop take
+// constant time on average, and so does unpop where pops have left room in front.
 type fifo[T any] struct {
 	items []T
 	head  int
@@ -11,10 +11,10 @@ func (q *fifo[T]) len() int { return len(q.items) - q.head }
 
 func (q *fifo[T]) push(x T) { q.items = append(q.items, x) }
 
-// first is who is next. There must be one.
+// first returns the item that is next. There must be one.
 func (q *fifo[T]) first() *T { return &q.items[q.head] }
 
-// pop takes out who is next. There must be one.
+// pop takes out the item that is next. There must be one.
 func (q *fifo[T]) pop() T {
 	var none T
 	x := q.items[q.head]
@@ -30,7 +30,7 @@ func (q *fifo[T]) pop() T {
 	return x
 }
 
-// unpop has x be the next.
+// unpop puts x in front, so that it is next.
 func (q *fifo[T]) unpop(x T) {
 	if q.head > 0 {
 		q.head--

@@ -18,8 +18,9 @@ type ctlFrame struct {
 	long    bool // its payload is the path check's pattern
 }
 
-// frame builds a frame in a send slot and queues it. The caller has checked
-// that the slot credit is there; paid says that it was taken before.
+// frame builds a frame in a send slot and queues it, or reports false if there is no send
+// slot for it. The caller has checked that the peer has a receive slot for the frame; paid says
+// that this slot was taken before.
 func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 	if !p.mayFrame() {
 		p.c.stats.Stalls.SendSlots++
@@ -32,7 +33,7 @@ func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 	return true
 }
 
-// queue queues the frame whose n payload bytes are in slot already.
+// queue queues the frame whose n bytes of payload are in slot already. paid is as in frame.
 func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	p.seal()
 	h := framing.Header{
@@ -98,7 +99,7 @@ func (p *peer) flush() {
 func (p *peer) flushControl() {
 	for p.prepaid.len() > 0 && p.flushFirst(&p.prepaid, true) {
 	}
-	// Before all others, of which there may be more than slots are left after a loss.
+	// The Ping goes first: after a loss too few slots may be left for all the others.
 	if h := &p.beats; h.again && p.mayCtl() {
 		f := h.end()
 		h.again = !p.frame(&f, nil, nil, false)
@@ -107,7 +108,7 @@ func (p *peer) flushControl() {
 	}
 }
 
-// flushFirst sends the next of some control frames.
+// flushFirst sends the first of the control frames in q, and reports whether it could.
 func (p *peer) flushFirst(q *fifo[ctlFrame], paid bool) bool {
 	f := q.first()
 	if !p.frame(f, p.streams[f.stream], p.payload(f), paid) {
@@ -124,7 +125,7 @@ func (p *peer) payload(f *ctlFrame) []byte {
 	return f.payload[:f.n]
 }
 
-// markDirty has the peer told of the stream's credits soon.
+// markDirty sees to it that the peer is told of the stream's credits soon.
 func (s *stream) markDirty() {
 	if !s.dirty && !s.gone() && s.p.err == nil && s.recv != recvEOF {
 		s.dirty = true
@@ -133,7 +134,8 @@ func (s *stream) markDirty() {
 	}
 }
 
-// sendCredits tells the peer of its slots and of the dirty streams' credits.
+// sendCredits tells the peer of its slots and of the dirty streams' credits. It reports false
+// if there is no send slot for that.
 func (p *peer) sendCredits() bool {
 	if !p.mayFrame() {
 		p.c.lineUp(p, lineFrames, p.frames)
@@ -148,7 +150,7 @@ func (p *peer) sendCredits() bool {
 		s := p.dirty.pop()
 		s.dirty = false
 		if s.gone() || s.advertisedWindow == s.window() && s.advertisedRing == s.largeRel {
-			continue // another frame told it meanwhile
+			continue // another frame has told the peer meanwhile
 		}
 		e := framing.Credit{Stream: s.id}
 		e.Window, e.Ring = s.tell()

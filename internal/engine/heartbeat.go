@@ -9,72 +9,73 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// Heartbeats over the fabric. The control connection tells that a peer lives; whether the fabric
-// brings its messages, and all of them, is another matter: strangers at the port of a software
-// provider can take all posted receives, or a peer's connection, and a provider may lose a
-// message, without an error (docs/security.md). So each side counts what it sends, in epochs
-// that alternate between odd and even. A heartbeat of the control connection ends one, and a Ping
-// says how many messages have been sent in all that were odd, or even; a Pong that as many have
-// come. Only then may the next epoch end. So the count is exact under load, in whatever order
-// messages arrive.
+// Heartbeats over the fabric. The control connection tells that a peer is alive. Whether the
+// fabric brings its messages, and all of them, is another matter: strangers at the port of a
+// software provider can take all posted receives, or a peer's connection, and a provider may lose
+// a message, all without an error (docs/security.md). So each side counts the messages that it
+// sends, in epochs that are alternately odd and even. A heartbeat of the control connection ends an
+// epoch. A Ping then says how many messages have been sent so far in all odd epochs, or in all even
+// ones, and a Pong that as many have arrived. Only then may the next epoch end. So the count is
+// exact under load, in whatever order messages arrive.
 //
 //	what is found                                        what ends
-//	nothing comes of a peer, not even its Pings          the peer
-//	the same of all other peers                          these peers; new ones get another endpoint
+//	nothing comes from a peer, not even its Pings        the peer
+//	nothing comes from any other peer either             these peers; new ones get another endpoint
 //	messages of an epoch that has ended do not come      the peer
 //
-// Each has to go on for some time, counted in heartbeats that have come: there are none
-// while either process is stopped. They come three times in DeadAfter at least, and so all of
-// it together takes DeadAfter at most, of the more patient side. A Pong that is late is no
-// sign: its Ping may be behind megabytes on a slow path.
+// Each has to last for some time, counted in heartbeats that come, since none come while either
+// process is stopped. They come at least three times in DeadAfter, so all of it together takes at
+// most the DeadAfter of the more patient side. A late Pong is no sign of loss: its Ping may be
+// behind megabytes on a slow path.
 //
 // The first Ping of each epoch takes the receive slot that is reserved for it, once the peer
-// has said that it is free; others a credit, before all other control frames, for which there
-// may be too few left where messages were lost with theirs. A peer that is left without any
-// falls silent. A Ping that was lost itself counts in the epoch after the one whose end it
-// says: that ends as soon as it may, and not at the next heartbeat. On a slow path a peer's
-// credits may be behind megabytes that we write to its rings: as long as these complete, which
-// cannot go on without it, it is not taken for lost.
+// has said that this slot is free. Other Pings take a credit, and go before all other control
+// frames: lost messages have taken their credits along, and too few may be left for all. A peer
+// that is left without credits falls silent. A Ping that is lost itself counts in the epoch after
+// the one whose end it says; so that epoch ends as soon as it may, and not at the next heartbeat.
+// On a slow path a peer's credits may be behind megabytes that we write to its rings. As long as
+// these writes complete, which they cannot do without the peer, it is not taken for lost.
 
 // ErrSilent: the peer is lost, since the fabric brings nothing that it sends.
 var ErrSilent = errors.New("fabric brings nothing of the peer, though it lives")
 
-// ErrMissing: the peer is lost, since not all has come that it sent.
+// ErrMissing: the peer is lost, since not everything that it sent has come.
 var ErrMissing = errors.New("fabric has lost messages of the peer")
 
-// heartbeat is what is known of one peer by heartbeats.
+// heartbeat is what heartbeats have told about one peer.
 type heartbeat struct {
 	coming atomic.Bool   // one has come over the control connection, and is about to be taken in; set without the lock
-	at     time.Time     // when the last one was
-	frames uint32        // that have come, and writes with completion data
-	heard  uint32        // of these, as of then
-	done   uint32        // writes to its rings that have completed
-	went   uint32        // of these, as of then
-	deaf   time.Duration // for how long there have been no more of either
+	at     time.Time     // when the last one was taken in
+	frames uint32        // frames, and writes with completion data, that have come
+	heard  uint32        // frames, as of then
+	done   uint32        // our writes to its rings that have completed
+	went   uint32        // done, as of then
+	deaf   time.Duration // for how long neither count has grown
 
-	epoch uint32    // in which we send
-	sent  [2]uint32 // messages, by whether their epoch is odd
-	asked uint32    // times that the end of the one before was to be said, 0 once it is confirmed
+	epoch uint32    // the one in which we send
+	sent  [2]uint32 // messages sent in all even and in all odd epochs
+	asked uint32    // how often the end of the one before was to be said; 0 once it is confirmed
 	again bool      // a Ping that takes a credit is still to be sent
-	slots uint32    // reserved ones that our Pings have taken
-	freed uint32    // of these, as the peer has said
+	slots uint32    // reserved receive slots that our Pings have taken
+	freed uint32    // of these, free again, as the peer has said
 
-	came       [2]uint32     // messages, by the same
-	ended      framing.Beat  // the peer's last
-	ends       uint32        // epochs of the peer's that have ended
-	awaited    bool          // not all of the last one has come
-	movedAt    time.Time     // when some of it did, or its end
-	missing    time.Duration // for how long none has, as of the last beat
+	came       [2]uint32     // messages that have come, by the same
+	ended      framing.Beat  // what the peer said at the end of its last epoch
+	ends       uint32        // epochs of the peer that have ended
+	awaited    bool          // not all messages of the last one have come
+	movedAt    time.Time     // when one of them last came, or its end
+	missing    time.Duration // for how long none has come, as of the last beat
 	answers    bool          // listed in core.pongs
-	taken      uint32        // reserved slots
+	taken      uint32        // reserved receive slots that its Pings have taken
 	advertised uint32        // of these, as of the last Pong
 }
 
-// leastBeat is how often heartbeats are taken in at most, however often a peer sends them: a
-// control connection does so half as often (minHeartbeat), to a peer whose DeadAfter is the shortest.
+// leastBeat is the least time between heartbeats that are taken in, however often a peer sends
+// them. A control connection sends them at most half as often (minHeartbeat), to a peer with the
+// shortest DeadAfter.
 const leastBeat = 10 * time.Millisecond
 
-// beat takes in that the peer lives.
+// beat takes in a heartbeat: the peer is alive.
 func (p *peer) beat() {
 	h, c, dead := &p.beats, p.c, p.c.cfg.DeadAfter
 	h.coming.Store(false)
@@ -85,7 +86,7 @@ func (p *peer) beat() {
 	if h.at.IsZero() {
 		h.at = now
 	}
-	stopped := now.Sub(h.at) > dead*2/5 // this process, or the peer
+	stopped := now.Sub(h.at) > dead*2/5 // this process was, or the peer
 	passed := func(since time.Time) time.Duration {
 		if stopped {
 			return 0
@@ -117,11 +118,11 @@ func (p *peer) beat() {
 	}
 }
 
-// ping ends the epoch in which we send, or says so again.
+// ping ends the epoch in which we send, or says again that the last one has ended.
 func (p *peer) ping() {
 	h := &p.beats
 	if h.asked > 0 && p.prepaid.len() > 0 {
-		return // the last Ping may be there
+		return // the last Ping may be among them
 	}
 	if h.asked == 0 {
 		h.epoch++
@@ -138,7 +139,7 @@ func (p *peer) ping() {
 	p.c.touch(p)
 }
 
-// end is the Ping that says that the epoch before this one has ended.
+// end is the Ping that says that the epoch before the current one has ended.
 func (h *heartbeat) end() ctlFrame {
 	last := h.epoch - 1
 	return ctlFrame{t: framing.TypePing, pos: framing.Beat{Epoch: last, Messages: h.sent[last&1]}.Pos()}
@@ -150,7 +151,7 @@ func (h *heartbeat) count() uint32 {
 	return h.epoch
 }
 
-// counted takes in that a message has come.
+// counted takes in that a message of an odd, or even, epoch has come.
 func (p *peer) counted(odd bool) {
 	h, i := &p.beats, 0
 	if odd {
@@ -164,7 +165,7 @@ func (p *peer) counted(odd bool) {
 	}
 }
 
-// checkEpoch has the end of the peer's epoch confirmed, if all of it has come.
+// checkEpoch confirms the end of the peer's last epoch, if all of its messages have come.
 func (p *peer) checkEpoch() {
 	h := &p.beats
 	if h.awaited = h.came[h.ended.Epoch&1] != h.ended.Messages; !h.awaited {
@@ -172,8 +173,8 @@ func (p *peer) checkEpoch() {
 	}
 }
 
-// confirm answers the end of the peer's epoch, once the receives are posted again, of which
-// its Ping has taken one.
+// confirm has the end of the peer's epoch answered, once the receives are posted again: its
+// Ping has taken one of them.
 func (p *peer) confirm() {
 	if !p.beats.answers {
 		p.beats.answers = true
@@ -181,7 +182,7 @@ func (p *peer) confirm() {
 	}
 }
 
-// sendPongs answers Pings, if there is no receive to be posted.
+// sendPongs answers Pings, unless receives are still to be posted.
 func (c *core) sendPongs() {
 	if len(c.recvs) > 0 {
 		return
@@ -208,7 +209,7 @@ func (p *peer) reserved(h *framing.Header, payload []byte) error {
 	return p.epochEnded(h.Pos)
 }
 
-// epochEnded takes in that an epoch of the peer's has ended, or hears it again.
+// epochEnded takes in that an epoch of the peer has ended, which the peer may say more than once.
 func (p *peer) epochEnded(pos uint64) error {
 	p.c.stats.Heartbeats++
 	h, b := &p.beats, framing.BeatOf(pos)
@@ -225,7 +226,7 @@ func (p *peer) epochEnded(pos uint64) error {
 	return nil
 }
 
-// epochConfirmed takes in that all has come of an epoch of ours.
+// epochConfirmed takes in that all messages of an epoch of ours have arrived.
 func (p *peer) epochConfirmed(pos uint64) {
 	p.c.stats.Heartbeats++
 	h, b := &p.beats, framing.BeatOf(pos)
@@ -234,16 +235,16 @@ func (p *peer) epochConfirmed(pos uint64) {
 	}
 	if b.Epoch == h.epoch-1 {
 		repeated := h.asked > 1
-		if h.asked, h.again = 0, false; repeated { // a Ping may have been lost, in the epoch that goes on
+		if h.asked, h.again = 0, false; repeated { // a Ping may have been lost, in the current epoch
 			p.ping()
 		}
 	}
 }
 
-// isMute reports, now that p is lost, that nothing comes of any peer: all receives may be in
-// strangers' hands. Where there are no peers, newcomers tell: none has been heard for some
-// time, and p was none of those that never came to the fabric, as far as is known. It may
-// be wrong, which costs an endpoint more.
+// isMute reports, now that p is lost, whether nothing comes from any peer: strangers may hold
+// all receives. Where there are no other peers, newcomers tell: it is so if none has been heard for
+// more than DeadAfter and p, as far as is known, did get to the fabric. isMute may be wrong, which
+// costs one more endpoint.
 func (c *core) isMute(p *peer) bool {
 	if p.cfg.Unproven {
 		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.cfg.DeadAfter

@@ -13,24 +13,24 @@ type inLease struct {
 	*pool.Lease
 	base    uint64 // ring position at which the lease began
 	chunk   uint32
-	seq     uint16 // of the write that is next in line
-	last    uint32 // length of the last write taken; 0 before the first
-	end     uint64 // stream position behind it
+	seq     uint16 // of the next write in line
+	last    uint32 // length of the last write taken in; 0 before the first
+	end     uint64 // stream position where that write ends
 	writes  [framing.MaxWrites]landing
-	use     *list.Element // in rings.used, unless it returns
+	use     *list.Element // in rings.used, until the lease was revoked or has ended
 	lent    []*Buffer     // pieces of the ring that the user holds, in order
 	read    uint64        // ring position of the next byte to be read
-	since   int64         // when it was granted
-	touched int64         // when it was used last, for taking idle leases back
+	since   int64         // when it was granted, in Unix nanoseconds
+	touched int64         // when it was used last, likewise: idle leases are taken back
 
 	unread     writeLog
-	advertised uint16 // writes read, as of the last frame sent
+	advertised uint16 // unread.read, as of the last frame sent
 }
 
-// writeLog counts the writes of a lease that are not read yet: both sides
-// bound their number.
+// writeLog keeps track of the writes of a lease that are not read yet. Both sides limit
+// how many these are.
 type writeLog struct {
-	ends [framing.MaxWrites]uint64 // ring positions behind them
+	ends [framing.MaxWrites]uint64 // ring positions where they end
 	read uint16                    // writes that have been read
 	next uint16
 }
@@ -45,17 +45,17 @@ func (w *writeLog) add(end uint64) {
 // extend moves the end of the write that was added last.
 func (w *writeLog) extend(end uint64) { w.ends[(w.next-1)%framing.MaxWrites] = end }
 
-// retire forgets the writes before ring position pos.
+// retire forgets the writes that end at ring position pos or before.
 func (w *writeLog) retire(pos uint64) {
 	for w.read != w.next && w.ends[w.read%framing.MaxWrites] <= pos {
 		w.read++
 	}
 }
 
-// landing is what is known of one write: two notices complete it, in either
-// order.
+// landing is what is known of one write. It takes two notices to complete it, which come in
+// either order.
 type landing struct {
-	announced bool // a Large frame said where it belongs
+	announced bool // a Large frame has said where it belongs
 	landed    bool // its bytes are in the ring
 	continues bool
 	pos       uint64
@@ -63,16 +63,16 @@ type landing struct {
 	n         uint32
 }
 
-// landed takes in the completion data of an RDMA write. All that is believed is
-// that a write which we had granted is complete, and that only from the one whom
-// we had granted it, if it has room for a proof there or another way to say so.
+// landed takes in the completion data of an RDMA write. All that it believes is that a write
+// which we had granted is complete. If the peer to which we had granted it has room for a proof
+// in completion data, or another way to report writes, nobody else is believed.
 func (c *core) landed(data uint64) {
 	imm := framing.Immediate(data)
 	if isProbe(imm.Lease()) {
 		c.probeLanded(data)
 		return
 	}
-	var p *peer // whose lease it is, or was: the slot that it took is free again
+	var p *peer // has the lease, or had it last: the slot that the write took is free again
 	if int(imm.Lease()) < len(c.lessees) {
 		p = c.lessees[imm.Lease()]
 	}
@@ -107,7 +107,7 @@ func (c *core) landed(data uint64) {
 	}
 }
 
-// slot is where the write with the given number is noted, nil if it cannot be
+// slot returns where the write numbered seq is noted, nil if no such write can be
 // in flight.
 func (l *inLease) slot(seq uint16) *landing {
 	if ahead := framing.SeqAfter(seq, l.seq); ahead < 0 || ahead >= framing.MaxWrites {
@@ -116,7 +116,7 @@ func (l *inLease) slot(seq uint16) *landing {
 	return &l.writes[seq%framing.MaxWrites]
 }
 
-// announced takes a Large frame in.
+// announced takes in a Large frame.
 func (s *stream) announced(h *framing.Header, payload []byte) error {
 	var a framing.Large
 	if err := a.Decode(payload); err != nil {
@@ -138,8 +138,8 @@ func (s *stream) announced(h *framing.Header, payload []byte) error {
 	return s.advance()
 }
 
-// takeLanded takes in the write that is next in its lease, if it has landed
-// and is next in the stream.
+// takeLanded takes in the next write of the lease, if it has landed and is next
+// in the stream.
 func (s *stream) takeLanded() (bool, error) {
 	l := s.inLease
 	if l == nil || s.err != nil {
@@ -186,7 +186,7 @@ func (s *stream) takeLanded() (bool, error) {
 	return true, nil
 }
 
-// slice is the next bytes to be read from the ring, at most n, in one piece.
+// slice returns the next bytes to be read from the ring, in one piece and n at most.
 func (l *inLease) slice(n int) []byte {
 	pos, size := l.read-l.base, uint64(len(l.Ring.Bytes))
 	off := framing.RingOffset(pos, size)
@@ -200,9 +200,8 @@ func (s *stream) consumeLarge(n int) {
 	s.releaseRing()
 }
 
-// releaseRing gives the peer back what has been read, up to the first piece
-// that the user still holds: releasing out of order would let the peer
-// overwrite it.
+// releaseRing gives back to the peer what has been read, up to the first piece that
+// the user still holds. Releasing more than that would let the peer overwrite the piece.
 func (s *stream) releaseRing() {
 	l := s.inLease
 	for len(l.lent) > 0 && l.lent[0].released {
@@ -224,9 +223,10 @@ func (s *stream) releaseRing() {
 	s.dropLease()
 }
 
-// unhold keeps the peer from waiting for room in the ring, or with a write that it
-// holds back (see peer.holding), while the user waits for the rest of a message and
-// holds what came before: nothing will be released before the rest is there.
+// unhold keeps the user and the peer from waiting for each other. A user may hold the first
+// part of a message while it waits for the rest, and will release nothing before that is there.
+// Meanwhile the peer must not wait for room in the ring, nor hold a write back (see
+// peer.holding).
 func (s *stream) unhold() {
 	l := s.inLease
 	switch {
@@ -238,8 +238,8 @@ func (s *stream) unhold() {
 	}
 }
 
-// goesOn reports that the peer goes on writing, as long as so many bytes of the ring are not
-// released, once it is told of the rest, however much it wants to write: see ringRoom.
+// goesOn reports whether the peer goes on writing, however much it has to write, once it has
+// been told that all but unreleased bytes of the ring are free: see ringRoom.
 func (l *inLease) goesOn(unreleased uint64) bool {
 	size := uint64(len(l.Ring.Bytes))
 	free := size - unreleased
@@ -247,7 +247,7 @@ func (l *inLease) goesOn(unreleased uint64) bool {
 }
 
 // dropLease frees the ring once the peer has returned it and everything in it
-// has been read.
+// has been read and released.
 func (s *stream) dropLease() {
 	l := s.inLease
 	if l == nil || s.largeIn != s.largeRel || s.reader.copies() || len(l.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
@@ -256,7 +256,7 @@ func (s *stream) dropLease() {
 	s.leaseOver()
 }
 
-// takeWay takes in how the peer tells that its writes have landed.
+// takeWay takes in by which means the peer reports that its writes have landed.
 func (p *peer) takeWay(f framing.Flags) {
 	p.silent = f&framing.FlagLanded != 0
 	p.proves = f&framing.FlagProven != 0 && p.c.proven
@@ -271,7 +271,7 @@ func (s *stream) takeWant(h *framing.Header) {
 // returned takes in that the peer has given its lease back.
 func (s *stream) returned(final uint64) error {
 	l := s.inLease
-	if l == nil || s.recv == recvCut { // a Reset, which overtook it, has ended the lease
+	if l == nil || s.recv == recvCut { // a Reset that overtook this frame has ended the lease
 		return nil
 	}
 	if err := l.Return(final); err != nil {

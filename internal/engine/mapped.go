@@ -10,24 +10,24 @@ import (
 )
 
 // Mapped rings. Where both processes can map the memory of a landing ring, a write to it is a
-// copy by the writer's processor, from the user's memory to where the reader reads it: it has
-// landed when it returns, and a Large frame with FlagLanded says so (rule 4 of SPEC.md section
-// 5). Nothing else of the protocol is different: the ring, its credits and its way back are.
+// copy by the writer's processor, from the user's memory to where the reader reads it. The bytes
+// have landed when the copy returns, and a Large frame with FlagLanded says so (rule 4 of SPEC.md
+// section 5). The rest of the protocol is the same: the ring, its credits, and how it is returned.
 //
 //	prepareCopy   with the lock: takes the bytes' place in the stream and in the ring, and the
-//	              slots for the frame, if maySpend
-//	copy          without. The count of writes in flight keeps the lease, and a count of
-//	              copies the memory mapped
+//	              slots for the frame, if maySpend allows it
+//	copy          without the lock: the count of writes in flight keeps the lease, and a count of
+//	              copies keeps the memory mapped
 //	commitCopy    with the lock: sends the frame
 //
-// What a Lease names is mapped by a goroutine of the endpoint's (see supply.go); until then the
-// stream has no ring, and its data goes in frames. If it cannot be mapped, the same ring is
-// written to by RDMA. What no lease lies in for a while is unmapped.
+// The memory that a Lease names is mapped by a goroutine of the endpoint (see supply.go). Until
+// then the stream has no ring, and its data goes in frames. If the memory cannot be mapped, the
+// same ring is written to by RDMA. Memory in which no lease has lain for a while is unmapped.
 
-// errNotShared: the peer could not share it.
+// errNotShared: the peer could not share the memory of its ring.
 var errNotShared = errors.New("the peer does not share it")
 
-// errNotWithin: the peer has named a place that is not in the file.
+// errNotWithin: the peer has named a place outside the file.
 var errNotWithin = errors.New("it does not lie where the peer says")
 
 // mappedSlab is a slab of the peer's landing memory that is mapped here, or is to be.
@@ -35,19 +35,19 @@ type mappedSlab struct {
 	name   pool.SharedName
 	supply supply
 	state  mapState
-	slab   *pool.Slab // nil: it is not mapped
-	waits  []*stream  // whose leases lie in it, and wait for that
-	leases int        // others that lie in it
-	copies int        // to it that are under way
-	idle   bool       // since chores looked last
+	slab   *pool.Slab // nil if it is not mapped
+	waits  []*stream  // streams whose leases lie in it and wait for it to be mapped
+	leases int        // other leases that lie in it
+	copies int        // copies to it that are under way
+	idle   bool       // it was unused when chores looked last
 }
 
-// unused reports that no lease needs the slab.
+// unused reports whether no lease needs the slab.
 func (m *mappedSlab) unused() bool {
 	return (m.state == mapReady || m.state == mapFailed) && m.leases == 0
 }
 
-// change changes what unused depends on.
+// change calls f, which changes what unused depends on, and keeps core.unusedMaps right.
 func (m *mappedSlab) change(f func()) {
 	was := m.unused()
 	f()
@@ -59,13 +59,15 @@ func (m *mappedSlab) change(f func()) {
 	}
 }
 
-// mapState is how far a slab of the peer's has come.
+// mapState says how far the mapping of a peer's slab has come.
 //
-//	state      moved there by                           leases in it
-//	mapAsked   offered, by the first of them            wait
-//	mapReady   suppliedMapped                           are copied to
-//	mapFailed  the same, if it could not be mapped      are written to by RDMA
-//	mapGone    loseMapped, with the peer, or trimMapped are over; it is unmapped after the last copy
+//	state      moved there by                            leases in it
+//	mapAsked   offered, for the first of them            wait
+//	mapReady   suppliedMapped                            are copied to
+//	mapFailed  suppliedMapped, if it could not be        are written to by RDMA
+//	           mapped
+//	mapGone    loseMapped, with the peer; or trimMapped  are over; the slab is unmapped after
+//	                                                     the last copy
 type mapState uint8
 
 const (
@@ -75,8 +77,8 @@ const (
 	mapGone
 )
 
-// offered takes in a lease in memory that can be mapped here. It reports false if the ring is
-// for RDMA.
+// offered takes in a lease whose memory this side may map. It reports false if there is nothing
+// to map: the ring is for RDMA then.
 func (s *stream) offered(l *framing.Lease) bool {
 	p := s.p
 	switch {
@@ -104,8 +106,8 @@ func (s *stream) offered(l *framing.Lease) bool {
 	return true
 }
 
-// suppliedMapped takes in the memory of a peer's that was mapped, or why it could not be: then
-// the rings in it are for RDMA.
+// suppliedMapped takes in a peer's memory that was mapped, or why it could not be mapped: the
+// rings in it are for RDMA then.
 func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 	m.slab = slab
 	switch {
@@ -126,7 +128,7 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 	m.waits = nil
 }
 
-// unmap gives the mapping up.
+// unmap gives the mapping up, unless a copy to it is under way.
 func (m *mappedSlab) unmap(c *core) {
 	if m.slab != nil && m.copies == 0 {
 		c.discard(m.slab)
@@ -134,7 +136,7 @@ func (m *mappedSlab) unmap(c *core) {
 	}
 }
 
-// within is the ring that l says lies in m, nil if it does not, or m is not mapped.
+// within returns the ring that l says lies in m, nil if it does not or m is not mapped.
 func (m *mappedSlab) within(l *framing.Lease) []byte {
 	if m == nil || m.slab == nil {
 		return nil
@@ -155,7 +157,8 @@ func (p *peer) loseMapped() {
 	p.mapped = nil
 }
 
-// trimMapped is for chores.
+// trimMapped is one of the chores. It unmaps memory that was unused when it looked last, and is
+// unused now.
 func (p *peer) trimMapped() {
 	p.mapped = slices.DeleteFunc(p.mapped, func(m *mappedSlab) bool {
 		if m.unused() && m.idle {
@@ -168,14 +171,14 @@ func (p *peer) trimMapped() {
 	})
 }
 
-// Maps reports that c's large data is copied to where the peer reads it.
+// Maps reports whether c's large data is copied to where the peer reads it.
 func (c *Conn) Maps() bool {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
 	return c.stream.maps()
 }
 
-// maps is Maps. While there is no ring, it goes by the last that came of the peer.
+// maps is Maps with the lock held. Without a ring, it goes by the last one that the peer has granted.
 func (s *stream) maps() bool {
 	if l := s.outLease; l != nil {
 		return l.mem != nil
@@ -183,7 +186,7 @@ func (s *stream) maps() bool {
 	return s.p.maps
 }
 
-// LargePath says how c's large data travels, as far as that is known.
+// LargePath says how c's large data travels, as far as is known.
 func (c *Conn) LargePath() string {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
@@ -201,15 +204,15 @@ func (c *Conn) LargePath() string {
 
 // copied is a write to a mapped ring that is under way.
 type copied struct {
-	mem      []byte // where to copy it; nil if there is no room
+	mem      []byte // where to copy to; nil if there is no room
 	pos      uint64 // stream position of the first byte
-	announce uint32 // send slot for the frame
+	announce uint32 // send slot for the frame that announces it
 	large    framing.Large
 	m        *mappedSlab
 }
 
-// prepareCopy takes a place for the next bytes of the n that are left. The caller copies as many
-// as there is memory for, and calls commitCopy.
+// prepareCopy takes a place for the next of the n bytes that are left. The caller copies as many
+// as w.mem holds, and then calls commitCopy.
 func (s *stream) prepareCopy(n int) (w copied) {
 	if !s.copies() {
 		return w
@@ -235,7 +238,7 @@ func (s *stream) prepareCopy(n int) (w copied) {
 	return w
 }
 
-// maySpend reports whether the peer has receive slots for one more write.
+// maySpend reports whether the peer has receive slots for one more write of the stream.
 func (s *stream) maySpend() bool {
 	n := s.writeSlots()
 	if s.copies() {
@@ -245,10 +248,11 @@ func (s *stream) maySpend() bool {
 }
 
 // besideCopies is how many of the peer's receive slots another copy has to leave. A copy holds
-// its slot for as long as it takes, which may be long where the user's memory has to be read from
-// a disk first. All copies together hold one, or so few that the others which we know of are two
-// more: so there are some for all else, and the peer, which takes those that are held for unused,
-// tells of new ones before they have run out (see creditDue).
+// its slot for as long as it takes, which may be long if the user's memory has to be read from a
+// disk first. So all copies together hold either one slot, or at least two fewer than the other
+// slots that we know of. That leaves slots for everything else. And it makes the peer, which takes
+// the slots that copies hold for unused, tell us of new ones before the others run out (see
+// creditDue).
 func (p *peer) besideCopies() uint32 {
 	if p.copies == 0 {
 		return 0
@@ -256,8 +260,8 @@ func (p *peer) besideCopies() uint32 {
 	return uint32(p.copies) + 2
 }
 
-// commitCopy tells the peer of the bytes that were copied. It reports false if that was lost
-// meanwhile, or the endpoint closed: then nobody has them.
+// commitCopy tells the peer of the bytes that were copied. It reports false if the peer was lost
+// or the endpoint was closed meanwhile: then nobody has the bytes.
 func (s *stream) commitCopy(w *copied) bool {
 	p, c := s.p, s.p.c
 	if w.m.copies--; w.m.state == mapGone {
@@ -266,8 +270,8 @@ func (s *stream) commitCopy(w *copied) bool {
 	up := c.endCopying()
 	full := !p.mayData(1 + p.besideCopies())
 	p.copies--
-	p.frames--        // announce counts it
-	if p.err != nil { // as when the endpoint was closed
+	p.frames--        // announce counts it again
+	if p.err != nil { // also if the endpoint was closed
 		s.place(-len(w.mem))
 		if up {
 			c.tx.Put(w.announce)
@@ -287,8 +291,8 @@ func (s *stream) commitCopy(w *copied) bool {
 	return true
 }
 
-// endMapped forgets a mapped ring that nothing more is written to: the peer counts our Fin, or
-// the answer to its own or to its Reset, as its return.
+// endMapped forgets a mapped ring to which nothing more will be written. The peer counts our Fin,
+// or our answer to its Fin or Reset, as the return of the ring.
 func (s *stream) endMapped() {
 	if s.copies() && !s.mayData() && s.writing == 0 {
 		s.dropGrant()

@@ -2,8 +2,8 @@ package engine
 
 import "time"
 
-// Who only looks must not be held up by a provider's call that hangs: see
-// progress.Poller.Rescue. It is when conns hang that somebody looks.
+// Callers that only look must not be held up by a provider's call that hangs: it is when
+// conns hang that somebody looks. See progress.Poller.Rescue.
 
 // observeTime is how long a look waits for the endpoint's lock.
 const observeTime = 500 * time.Millisecond
@@ -24,8 +24,8 @@ func (e *Endpoint) observe(f func()) bool {
 	return true
 }
 
-// Stats is a snapshot of the endpoint's counters: an earlier one while a call
-// hangs.
+// Stats returns a snapshot of the endpoint's counters, or an earlier one while a
+// call hangs.
 func (e *Endpoint) Stats() Stats {
 	s := new(Stats)
 	looked := e.observe(func() {
@@ -38,8 +38,8 @@ func (e *Endpoint) Stats() Stats {
 	return *s
 }
 
-// snapshot is the same for good once the endpoint is closed: what is counted late,
-// such as a doorbell, must not be seen by some and not by others.
+// snapshot returns the same for good once the endpoint is closed: what is counted late,
+// such as a doorbell, must not be seen by some callers and not by others.
 func (e *Endpoint) snapshot() Stats {
 	if e.final != nil {
 		return *e.final
@@ -70,7 +70,7 @@ func (e *Endpoint) snapshot() Stats {
 type State struct {
 	Counters
 	Phase   Phase
-	Unread  uint64 // bytes that have arrived and were not read
+	Unread  uint64 // bytes that have arrived and have not been read
 	Reading bool   // a Read waits
 	Waits   Waits  // what a Write or Close waits for
 }
@@ -81,15 +81,15 @@ type Phase uint8
 // The phases of a conn.
 const (
 	Unknown     Phase = iota // a call hangs
-	Open                     // neither
-	WriteClosed              // this side's
-	ReadClosed               // the peer's
-	Ended                    // both: Close is still to come
+	Open                     // neither has
+	WriteClosed              // this side's has
+	ReadClosed               // the peer's has
+	Ended                    // both have: Close is still to come
 	Closing                  // Close was called, and waits
-	Reset                    // both, by an error
+	Reset                    // both have, by an error
 )
 
-// Waits says what a Write or Close waits for. Most are in Stalls, too.
+// Waits says what a Write or Close waits for. Most are counted in Stalls, too.
 type Waits uint8
 
 // What a Write or Close waits for.
@@ -101,17 +101,18 @@ const (
 	WaitsSendSlots       // send slots of this side
 	WaitsStage           // staging memory of this side
 	WaitsQueue           // the fabric's transmit queue
-	WaitsTurn            // other conns' writers, who came before
-	WaitsDelivery        // Close: the peer to have everything
+	WaitsTurn            // other conns' writers, which came before
+	WaitsDelivery        // Close: for the peer to have everything
 )
 
-// observeBatch is how many conns are looked at with the lock held once.
+// observeBatch is how many conns are looked at each time the lock is held.
 const observeBatch = 256
 
-// PollTime is for how long calls that wait poll at the moment.
+// PollTime is how long calls that wait poll at the moment.
 func (e *Endpoint) PollTime() time.Duration { return e.poller.Stats().Learnt.PollTime }
 
-// States has a snapshot of each of these conns, which must be the endpoint's.
+// States returns a snapshot of each of the conns, which must be the endpoint's. While a call
+// hangs, some have no more than the Counters that were last seen.
 func (e *Endpoint) States(conns []*Conn) []State {
 	states := make([]State, len(conns))
 	for from := 0; from < len(conns); from += observeBatch {
@@ -133,13 +134,13 @@ func (e *Endpoint) States(conns []*Conn) []State {
 	return states
 }
 
-// Seen is Counters for those who only look: what was seen last while a call hangs.
+// Seen is Counters for callers that only look: it returns what was last seen while a call hangs.
 func (c *Conn) Seen() Counters {
 	c.e.observe(c.saw)
 	return c.lastSeen()
 }
 
-// saw is called with the endpoint locked.
+// saw notes what lastSeen returns. It is called with the endpoint locked.
 func (c *Conn) saw() {
 	n := c.stream.info
 	c.seen.Store(&n)
@@ -158,7 +159,7 @@ func (s *stream) state() State {
 		unread += s.largeIn - l.read
 	}
 	if s.closed() {
-		unread = 0 // nobody will
+		unread = 0 // nobody will read it
 	}
 	return State{Counters: s.info, Phase: s.phase(), Unread: unread, Reading: s.rd.waiting, Waits: s.waits()}
 }

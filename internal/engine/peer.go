@@ -21,16 +21,16 @@ type peer struct {
 	at       int    // in core.order
 	theirs   uint32 // its number for us
 	token    [16]byte
-	proofIn  uint64 // that its frames must carry
-	proofOut uint64 // that ours carry
+	proofIn  uint64 // the proof that its frames must carry
+	proofOut uint64 // the proof that ours carry
 	addr     fabric.Addr
 	linked   bool // addr is in the address vector
-	eager    int  // most payload of a frame that both sides take
+	eager    int  // most payload, in bytes, of a frame that both sides take
 	cfg      PeerConfig
 	err      error       // why it was lost
-	lost     error       // what calls of its streams get for that: an ECONNRESET
+	lost     error       // what calls of its streams return then: an ECONNRESET
 	ended    bool        // the owner knows of err
-	answers  atomic.Bool // a frame of it has come; read without the lock
+	answers  atomic.Bool // a frame has come from it; read without the lock
 
 	recvCredit
 	sendCredit
@@ -48,29 +48,29 @@ type outgoing struct {
 	out       []outOp // operations in order; out[:head] are posted
 	head      int
 	stalled   bool          // nothing of out can be posted for now
-	refused   bool          // since the fabric has refused it
+	refused   bool          // because the fabric refused it
 	retrying  bool          // listed in core.retries
-	moved     bool          // since chores looked last, something was posted or completed
-	waited    time.Duration // for how long nothing has, although something waits
-	starved   time.Duration // for how long none of pending has been sent: see checkPending
-	carried   uint32        // sentSmall, and writes of both sides that have landed, as of then
-	sentSmall uint32        // frames of small data
-	copied    uint32        // writes to mapped rings
-	movedAt   time.Time     // when chores last found that something had, or that something came
+	moved     bool          // since chores last looked, something was posted or completed
+	waited    time.Duration // for how long nothing was, although something waits
+	starved   time.Duration // for how long nothing in pending has been sent: see checkPending
+	carried   uint32        // sentSmall, and the writes of both sides that had landed, as of then
+	sentSmall uint32        // frames of small data sent
+	copied    uint32        // writes made to mapped rings
+	movedAt   time.Time     // when chores last found that something was posted or completed, or that something had come
 	heard     uint32        // beats.frames, as of then
 
-	prepaid fifo[ctlFrame] // frames whose slot credit is taken: nothing holds them up
+	prepaid fifo[ctlFrame] // frames whose slot credit is taken already: they only need a send slot
 	ctl     fifo[ctlFrame]
 	tail    tail
-	mapped  []*mappedSlab // memory of the peer's
-	copies  int           // to that which are under way
-	maps    bool          // the last ring that came lies there
-	// unmapped is why some of that could not be mapped, as of the last time.
+	mapped  []*mappedSlab // the peer's memory that is mapped here, or is to be
+	copies  int           // copies to it that are under way
+	maps    bool          // the last ring that it leased us is mapped here
+	// unmapped is why some of that memory could not be mapped, when that last happened.
 	unmapped error
 	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
-	awake    int           // those that were woken, and are not back yet
+	awake    int           // writers that were woken from there and are not back yet
 	pending  fifo[*stream] // streams whose coalesced data waits for a slot
-	dirty    fifo[*stream] // streams whose credits the peer should hear of
+	dirty    fifo[*stream] // streams whose credits the peer should be told
 	touched  bool          // listed in core.touched
 	inLine   [lineKinds]bool
 }
@@ -89,34 +89,34 @@ type waking struct {
 	rung     bool // listed in core.rang
 }
 
-// inLanding is what the peer writes to, and how it says that it has.
+// inLanding is what the peer writes to, and how it says that it has written.
 type inLanding struct {
 	landing *pool.Arena
-	// keepLanding: it may write until the endpoint is closed: see Peer.Quit.
+	// keepLanding: the peer may write until the endpoint is closed; see Peer.Quit.
 	keepLanding bool
 	supply      supply    // of landing memory
-	claims      list.List // its streams that want a ring, in the order in which they asked
+	claims      list.List // streams for which it wants a ring, in the order in which it asked
 	spare       bool      // listed in rings.spare
 	silent      bool      // its writes come without completion data
-	proves      bool      // their completion data shows the proof
-	landed      uint32    // so many have come
+	proves      bool      // their completion data carries the proof
+	landed      uint32    // writes that have landed
 }
 
-// pathCheck is the check that comes before conns.
+// pathCheck is the check that is made before there are conns.
 type pathCheck struct {
 	probe probe
-	pong  waiter // for the end of it
+	pong  waiter // signalled when it ends
 }
 
 // peerStreams are the peer's streams.
 type peerStreams struct {
 	streams    map[uint32]*stream
-	list       []*stream // the same, in an order that a replay repeats
+	list       []*stream // the same streams, in an order that a replay reproduces
 	nextID     uint32
-	unanswered int // that have ended, as of when chores looked last: see maxUnanswered
-	// conns is how many there are, idle since when there are none, in Unix
-	// nanoseconds: both are read without the lock, which a provider that hangs
-	// may hold for ever.
+	unanswered int // closed here for long, and not answered, when chores last looked: see maxUnanswered
+	// conns is how many there are, idle is since when there have been none, in Unix
+	// nanoseconds. Both are read without the lock, which a call that hangs in the
+	// provider may hold for ever.
 	conns atomic.Int32
 	idle  atomic.Int64
 }
@@ -133,12 +133,13 @@ func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	defer c.updateRoom()
 	p := c.newPeer(token, cfg, share)
 	if most := c.mostRecvs(); most-c.spoken() < most/8 {
-		c.recall(c.taken) // for those that come next
+		c.recall(c.taken) // for the peers that come next
 	}
 	return p, nil
 }
 
-// prepare maps what one more peer needs, which gets share receive slots. It is called as newPeer is.
+// prepare maps what one more peer needs. That peer is to get share receive slots. prepare is called
+// under the same conditions as newPeer.
 func (e *Endpoint) prepare() (share int, err error) {
 	c := e.core
 	if err := e.mapProbes(); err != nil {
@@ -146,7 +147,7 @@ func (e *Endpoint) prepare() (share int, err error) {
 	}
 	defer c.updateRoom()
 	share = framing.MinSlots
-	if c.attr.PerPeer { // which has no others
+	if c.attr.PerPeer { // where there are no other peers
 		share = min(c.cfg.PeerSlots, c.attr.RxDepth-beatSlots)
 	}
 	err = e.makeRoom(share + beatSlots)
@@ -157,7 +158,7 @@ func (e *Endpoint) prepare() (share int, err error) {
 	return share, err
 }
 
-// newPeer is what is left to do once there are so many receive slots for the peer, and
+// newPeer does what is left to do once there are share receive slots for the peer, and
 // memory for its path check.
 func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	c.lastID++
@@ -183,7 +184,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	return p
 }
 
-// attach completes a peer with what it said of itself.
+// attach completes a peer with what it has said of itself.
 func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	if a.Slots < framing.MinSlots || a.Slots > framing.MaxSlots || a.Eager < framing.MinEager {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
@@ -210,8 +211,8 @@ func (p *peer) proved() {
 	}
 }
 
-// fail ends a peer: its streams' pending and later calls fail, and no one
-// else's do.
+// fail ends a peer: pending and later calls of its streams fail, and no other
+// peer's do.
 func (c *core) fail(p *peer, err error) {
 	if p.err != nil {
 		return
@@ -232,13 +233,13 @@ func (c *core) fail(p *peer, err error) {
 		c.stats.PeersLost++
 	}
 	c.lost[p] = struct{}{}
-	p.quarantineLanding() // first: what is in use now may be written to
+	p.quarantineLanding() // first: what is in use now may still be written to
 	p.loseMapped()
 	p.dropTail()
 	p.unstall()
 	c.blocked -= p.blocked.len()
 	p.blocked = fifo[*stream]{}
-	// The text only: what it wraps, such as a time-out, would mean something else there.
+	// Only the text: what err wraps, such as a time-out, would mean something else there.
 	p.lost = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
 	cut := 0
 	for _, s := range slices.Clone(p.list) {
@@ -259,11 +260,12 @@ func (c *core) fail(p *peer, err error) {
 		p.endCheck(probeFailed)
 	}
 	if p.linked && !c.attr.PerPeer && !p.keepLanding {
-		// Operations in flight end with an error or never: either way their
+		// Operations in flight end with an error or never; either way their
 		// memory belongs to the endpoint and stays valid. Where the provider maps
-		// its peer's memory, removing it would pull that from under a poll that is
-		// going on: it goes when the endpoint does, which is soon. So does that of a
-		// peer that was quit, whose connection rxm may close with its address.
+		// its peer's memory, removing the address would pull that memory from under
+		// a poll that is going on. There the address goes when the endpoint does,
+		// which is soon. So does the address of a peer that was quit, since rxm may
+		// close the peer's connection with it.
 		if err := c.fab.Remove(p.addr); err != nil {
 			c.stats.CQErrors++
 		}
@@ -275,7 +277,7 @@ func (c *core) fail(p *peer, err error) {
 	p.linked = false
 	c.deadHolders, c.looksLeft = append(c.deadHolders, p), deadLooks
 	if len(c.peers) == 0 {
-		c.count() // whether the endpoint is to be kept is asked now
+		c.count() // the owner is about to ask whether to keep the endpoint
 	} else {
 		c.updateRoom()
 	}
@@ -329,7 +331,7 @@ func (p *peer) reset(stream uint32, code framing.ResetCode) {
 	p.control(f)
 }
 
-// opened takes an Open frame in.
+// opened takes in an Open frame.
 func (p *peer) opened(h *framing.Header, payload []byte) error {
 	var o framing.Open
 	if err := o.Decode(payload); err != nil {
@@ -371,7 +373,7 @@ func resetError(code framing.ResetCode, opening bool) error {
 	switch {
 	case code == framing.ResetMemory:
 		return fmt.Errorf("peer's %w: %w", ErrMemory, syscall.ECONNREFUSED)
-	case opening && code != framing.ResetAbort: // which only who was taken hears, be it before the Accept
+	case opening && code != framing.ResetAbort: // only a conn that was taken gets that, maybe before the Accept
 		return syscall.ECONNREFUSED
 	default:
 		return syscall.ECONNRESET

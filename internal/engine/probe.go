@@ -13,18 +13,18 @@ import (
 )
 
 // The path check: before a peer carries conns, each side moves to the other what conns
-// will move, in the way in which they will. A Ping and a Pong are as long as frames get,
-// then one RDMA write goes each way, from registered memory into memory granted for it,
-// with the notification that the writer's rule makes, and whoever receives compares. It
-// is noticed here, and not in a user's data, that a provider does not do what it says.
+// will move, in the same way. A Ping and a Pong are as long as frames get. Then one RDMA
+// write goes each way, from registered memory into memory granted for it, with the
+// notification that the writer's rule calls for, and the receiver compares. So a provider
+// that does not do what it says is noticed here, and not in a user's data.
 //
 //	event                          dialing side                 listening side
-//	                               Ping
-//	Ping                                                        Pong
-//	Pong                           asks for memory
-//	memory is there                Probe                        Probe, write
-//	Probe                          write                        asks for memory
-//	notice of the peer's write     compares                     compares, Probed
+//	                               sends Ping
+//	Ping arrives                                                sends Pong
+//	Pong arrives                   waits for memory to grant
+//	memory is free                 sends Probe                  sends Probe, writes
+//	Probe arrives                  writes                       waits for memory to grant
+//	notice of the peer's write     compares                     compares, sends Probed
 //	Probed, own write complete     passed
 
 // probeNeeds is what a peer's path check waits for.
@@ -43,14 +43,14 @@ const (
 	needsOfListener = needMemory | needNotice | needPost | needWritten
 )
 
-// probeState is how far a peer's path check is.
+// probeState is how far a peer's path check has come.
 type probeState uint8
 
 const (
 	probeNone    probeState = iota // has not begun
 	probeDials                     // goes on, and we dial
 	probeListens                   // goes on, and the peer dials
-	probePassed                    // what was to arrive here has; if we dial, there as well
+	probePassed                    // what was to arrive here has; if we dial, also what was to arrive there
 	probeFailed
 )
 
@@ -67,48 +67,48 @@ type probe struct {
 	err      error // probeFailed: why
 }
 
-// probeSlot is a piece of the memory that peers write to for their path check. It is
-// theirs one after the other.
+// probeSlot is a piece of the memory that peers write to for their path check, one peer
+// after the other.
 type probeSlot struct {
 	index uint16
-	seq   uint16 // a peer that was given up may write late, and is not to be taken for the next
+	seq   uint16 // tells the late write of a peer that was given up from the next peer's
 	mem   *pool.Block
 	peer  *peer
 	since time.Time // when it was granted
-	doubt time.Time // until then such a peer may
+	doubt time.Time // until then a peer that was given up may still write
 }
 
 // probes is what the path checks of an endpoint share: one region to write to, one
 // chunk to write from. Both are there from the first check until the endpoint goes,
-// since nothing tells when a peer that was given up has written its last.
+// since nothing tells when a peer that was given up has written for the last time.
 type probes struct {
 	memory *pool.Arena
 	source *pool.Slots
 	seed   uint64 // of what is in source
-	// The dialing side has slots of its own: two endpoints that dial each other would
-	// else wait for each other's.
+	// The dialing side has slots of its own. Otherwise two endpoints that dial each other
+	// would wait for each other's slots.
 	dialing, listening []*probeSlot
 	waiting            []*peer
 }
 
-// probeSlots is how many path checks go on at once in each role, where an endpoint has
-// more than one peer, and probeTurn how long each may take while others wait: less than
-// a dial gives a fabric that is not the only one.
+// probeSlots is how many path checks go on at once in each role where an endpoint has
+// more than one peer. probeTurn is how long each may take while others wait: less than
+// a dial allows a fabric that is not its only choice.
 const (
 	probeSlots = 4
 	probeTurn  = 400 * time.Millisecond
 )
 
-// ErrContents: the fabric delivers something else than was sent.
+// ErrContents: the fabric delivers something other than what was sent.
 var ErrContents = errors.New("the fabric delivers wrong contents")
 
-// errUnsure: the check failed, of which the fabric is perhaps not to blame.
+// errUnsure: the check failed, but the fabric may not be to blame.
 var errUnsure = errors.New("the path check came to no result, because of other peers: try again")
 
-// isProbe reports that a lease index is that of a probeSlot.
+// isProbe reports whether a lease index is that of a probeSlot.
 func isProbe(index uint16) bool { return index >= pool.MaxLeases }
 
-// mapProbes maps what path checks need, without the lock, which the caller holds.
+// mapProbes maps what path checks need. The caller holds the lock, which is given up for that.
 func (e *Endpoint) mapProbes() (err error) {
 	c := e.core
 	if c.err != nil || c.probes.memory != nil {
@@ -123,7 +123,7 @@ func (e *Endpoint) mapProbes() (err error) {
 	return c.err
 }
 
-// openProbes looks at nothing of c that changes.
+// openProbes is called without the lock, so it looks at nothing of c that changes.
 func openProbes(c *core) (ps probes, err error) {
 	source := pool.NewSlots(c.cfg.Budget, c.fab, framing.ProbeLength)
 	if err := source.Grow(1); err != nil {
@@ -144,14 +144,14 @@ func openProbes(c *core) (ps probes, err error) {
 	}
 	ps.dialing, ps.listening = slots[:(n+1)/2], slots[n/2:]
 	h := fnv.New64a()
-	_, _ = h.Write(c.fab.Name()) // others' contents differ
+	_, _ = h.Write(c.fab.Name()) // so that other endpoints' contents differ
 	ps.memory, ps.source, ps.seed = memory, source, h.Sum64()
 	slot, _ := source.Get()
 	framing.FillPattern(source.Bytes(slot), ps.seed)
 	return ps, nil
 }
 
-// parts is what open has mapped.
+// parts is what openProbes has mapped.
 func (ps *probes) parts() []registered {
 	if ps.memory == nil {
 		return nil
@@ -161,15 +161,15 @@ func (ps *probes) parts() []registered {
 
 // startCheck begins the path check, as the dialing side.
 func (p *peer) startCheck() {
-	p.endCheck(probeNone) // that of a listening side which does not wait for its turn
+	p.endCheck(probeNone) // one that a listening side began before its turn
 	p.probe = probe{state: probeDials, needs: needsOfDialer}
 	p.control(ctlFrame{t: framing.TypePing, pos: p.c.probes.seed, long: true})
 }
 
-// checked reports that the path check has ended.
+// checked reports whether the path check has ended.
 func (p *peer) checked() bool { return p.probe.state >= probePassed }
 
-// met takes away what the check waits for. It reports false if that was not awaited.
+// met notes that n has happened. It reports false if the check was not waiting for that.
 func (p *peer) met(n probeNeeds) bool {
 	const arrived = needMemory | needProbe | needNotice
 	before := p.probe.needs
@@ -190,7 +190,7 @@ func (p *peer) endCheck(s probeState) {
 		slot.doubt = p.c.now().Add(p.c.cfg.DeadAfter)
 	}
 	p.probe.state = s
-	if p.probe.needs &= needPost | needWritten; s == probeFailed { // our write is for the other side's check
+	if p.probe.needs &= needPost | needWritten; s == probeFailed { // the other side's check still needs our write
 		p.probe.needs = 0
 	}
 	p.pong.signal()
@@ -200,14 +200,14 @@ func (p *peer) endCheck(s probeState) {
 	}
 	slot.peer, p.probe.slot = nil, nil
 	waiting := ps.waiting
-	ps.waiting = nil // who is given memory may fail by that, which ends a check as well
+	ps.waiting = nil // giving a peer memory may make it fail, which ends a check as well
 	for _, q := range waiting {
 		q.awaitMemory()
 	}
 }
 
-// evict has peers make room for those that wait, which have had memory for long and write
-// nothing: they may be stopped.
+// evict takes the memory from peers that have had it for probeTurn without finishing their
+// check, if others wait for it: they may be stopped.
 func (ps *probes) evict(now time.Time) {
 	if len(ps.waiting) == 0 {
 		return
@@ -224,7 +224,7 @@ func (ps *probes) evict(now time.Time) {
 	}
 }
 
-// doEvict is evict, by a timer that is set while somebody waits.
+// doEvict is called by a timer that is set while some peer waits.
 func (e *Endpoint) doEvict() {
 	e.evicting.Store(false)
 	if e.poller.Closing() {
@@ -235,7 +235,7 @@ func (e *Endpoint) doEvict() {
 	e.leave()
 }
 
-// wrong ends the check, since something else has arrived than was sent.
+// wrong fails the check with err; what says what was wrong.
 func (p *peer) wrong(err error, what string) {
 	p.probe.err = fmt.Errorf("provider %s: %w: %s", p.c.attr.Provider, err, what)
 	p.endCheck(probeFailed)
@@ -316,7 +316,7 @@ func (p *peer) handleProbe(h *framing.Header, payload []byte) error {
 	return nil
 }
 
-// probed takes the peer's Probe in.
+// probed takes in the peer's Probe.
 func (p *peer) probed(h *framing.Header, payload []byte) error {
 	var grant framing.Probe
 	if err := grant.Decode(payload); err != nil {
@@ -339,7 +339,7 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	return nil
 }
 
-// postProbe posts our write once the peer has told where to.
+// postProbe posts our write once the peer has said where to.
 func (p *peer) postProbe() {
 	if !p.probePostable() || !p.mayData(2) {
 		return
@@ -369,7 +369,7 @@ func (p *peer) probePostable() bool {
 	return p.probe.needs&needPost != 0 && p.probe.needs&(needMemory|needProbe) == 0
 }
 
-// probeWritten takes the completion of our write in.
+// probeWritten handles the completion of our write.
 func (p *peer) probeWritten() {
 	if p.c.rule == byDeliver {
 		p.tellWritten()
@@ -377,7 +377,7 @@ func (p *peer) probeWritten() {
 	p.met(needWritten)
 }
 
-// tellWritten tells that our write has landed, where completion data does not.
+// tellWritten tells the peer that our write has landed, where completion data does not.
 func (p *peer) tellWritten() {
 	f := ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, n: framing.LargeSize}
 	(&framing.Large{Lease: p.probe.grant.Index, Seq: p.probe.grant.Seq, Length: p.c.probeWrites()}).Encode(f.payload[:])
@@ -400,7 +400,7 @@ func (c *core) probeLanded(data uint64) {
 
 func (p *peer) probeLanded(data uint64) {
 	switch {
-	case p.probe.needs&needProbe != 0: // which says what to believe
+	case p.probe.needs&needProbe != 0: // the Probe says what to believe
 		p.probe.early, p.probe.hasEarly = data, true
 	case p.silent || p.proves && !framing.Proven(data, p.proofIn):
 		p.c.stats.WritesStray++
@@ -410,7 +410,7 @@ func (p *peer) probeLanded(data uint64) {
 	}
 }
 
-// compare looks at what the peer has written.
+// compare compares what the peer has written with what it was to write.
 func (p *peer) compare() {
 	const what = "a write from the peer"
 	slot, result := p.probe.slot, framing.ProbeRight
@@ -423,7 +423,7 @@ func (p *peer) compare() {
 		p.tellProbed(result)
 	}
 	switch {
-	case p.checked(): // the peer has failed by that
+	case p.checked(): // telling it has made the peer fail
 	case result == framing.ProbeUnsure:
 		p.wrong(errUnsure, what)
 	case result == framing.ProbeWrong:
@@ -439,7 +439,7 @@ func (p *peer) tellProbed(r framing.ProbeResult) {
 	p.control(f)
 }
 
-// verdict takes in what the listening side says of what was sent from here.
+// verdict takes in what the listening side says about what was sent from here.
 func (p *peer) verdict(payload []byte) error {
 	r, err := framing.DecodeProbed(payload)
 	const what = "at the peer, of what was sent from here"

@@ -2,14 +2,15 @@ package engine
 
 import "github.com/seed202c38ff/fabricnet/pool"
 
-// quarantine is the landing memory of peers that have gone. Only fi_close(3) of the endpoint
+// quarantine is the landing memory of peers that are gone. Only fi_close(3) of the endpoint
 // ends what their operations may still do to it: see pool.Slab.Retire.
 //
-//	list    what is there                     until
-//	unread  what users may read, and all      releaseQuarantine finds that nobody reads it: it gives the
-//	        that is new                       pages back, without the lock
-//	kept    addresses that lead nowhere;      the endpoint is closed
-//	        memory of peers that were quit
+//	list    what is in it                     until
+//	unread  memory that users may still       releaseQuarantine finds that nobody reads it any more, and
+//	        read, and all that is new         gives the pages back, without the lock
+//	kept    addresses without pages of their  the endpoint is closed
+//	        own; memory of peers that were
+//	        quit
 type quarantine struct {
 	unread, kept []*pool.Arena
 	bytes        int64 // kept
@@ -24,7 +25,7 @@ func (g *quarantine) all() []*pool.Arena {
 	return append(g.unread[:len(g.unread):len(g.unread)], g.kept...)
 }
 
-// quarantineLanding ends the peer's right to write, as far as that goes, unless it was quit.
+// quarantineLanding ends the peer's right to write, as far as that is possible, unless it was quit.
 func (p *peer) quarantineLanding() {
 	g := &p.c.quarantine
 	switch {
@@ -33,16 +34,16 @@ func (p *peer) quarantineLanding() {
 		p.landing.Void()
 		g.keep(p.landing)
 	default:
-		_ = p.landing.Deregister() // what cannot be withdrawn now is with the endpoint
+		_ = p.landing.Deregister() // what cannot be withdrawn now will be with the endpoint
 		g.unread = append(g.unread, p.landing)
 	}
 }
 
-// releasing reports that the memory of dead peers will be given back. That of an endpoint
-// that is broken is when it is closed.
+// releasing reports whether memory of dead peers is going to be given back. A broken endpoint
+// gives it back when it is closed.
 func (c *core) releasing() bool { return len(c.quarantine.unread) > 0 && c.err == nil }
 
-// retirable takes out the memory that nobody reads any more.
+// retirable takes the memory that nobody reads any more out of unread.
 func (c *core) retirable() (ready []*pool.Arena) {
 	if !c.releasing() {
 		return nil
@@ -60,8 +61,8 @@ func (c *core) retirable() (ready []*pool.Arena) {
 	return ready
 }
 
-// keepUnreleased keeps of what retirable returned, and Retire was called of, what is left. If that
-// has failed, the memory stays as it is.
+// keepUnreleased keeps what is left of the memory that retirable returned, after Retire. Where
+// Retire has failed, the memory stays as it is.
 func (c *core) keepUnreleased(list []*pool.Arena) {
 	for _, mem := range list {
 		if mem.Stats().Slabs > 0 {

@@ -8,12 +8,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Small data that nobody waits for when it arrives is kept in a ring as large as the
-// stream's window. The window is a promise, reserved in the budget for as long as the
-// stream lives: what is mapped for rings is never more than that, and needs no second
-// reservation. No fabric touches a ring, so it is faulted in where it is written to, a
-// frame at a time, and mapping it under the lock takes microseconds. Idle streams have
-// none.
+// Small data that arrives while nobody waits for it is kept in a reassembly ring, which is
+// as large as the stream's window. The window is a promise, and is reserved in the budget for
+// as long as the stream lives. The rings that are mapped never take more than that, so they
+// need no reservation of their own. The fabric does not touch a ring, so its pages are faulted
+// in as frames are written to it, and mapping it under the lock takes only microseconds. Idle
+// streams have no ring.
 
 // ring is a reassembly ring and its memory.
 type ring struct {
@@ -21,22 +21,22 @@ type ring struct {
 	slab *pool.Slab
 }
 
-// heap has the rings of streams whose windows are of one size.
+// heap has the rings of all streams whose windows have the same size.
 type heap struct {
 	size   int
 	free   []*ring
-	low    int // least that were free since chores looked last
-	mapped int // rings, free or not: at most paid
-	paid   int // windows that are reserved: at least live
+	low    int // fewest that were free since chores looked last
+	mapped int // rings, free or not; at most paid
+	paid   int // windows that are reserved; at least live
 	live   int // streams
 }
 
-// spareRings is how many rings of streams that have gone are kept for the next ones,
-// with what was reserved for them, while the budget has plenty: conns may come and go
-// by the thousand.
+// spareRings is how many rings of streams that have gone are kept for new streams, along
+// with their reservations, while the budget has plenty: conns may come and go by the
+// thousand.
 const spareRings = 4
 
-// heap is the heap for windows of a size. There are few.
+// heap returns the heap for windows of size bytes. There are few heaps.
 func (c *core) heap(size int) *heap {
 	for _, h := range c.heaps {
 		if h.size == size {
@@ -48,7 +48,7 @@ func (c *core) heap(size int) *heap {
 	return h
 }
 
-// join reserves another stream's window.
+// join reserves a window for another stream, unless one is left over.
 func (h *heap) join(b *pool.Budget) error {
 	if h.live == h.paid {
 		if err := b.Reserve(h.bytes()); err != nil {
@@ -60,7 +60,7 @@ func (h *heap) join(b *pool.Budget) error {
 	return nil
 }
 
-// bytes is what a window takes of the budget: its ring is made of whole pages.
+// bytes is what a window takes from the budget: its ring consists of whole pages.
 func (h *heap) bytes() int64 { return int64(pool.Pages(h.size)) }
 
 // leave takes back what was promised to a stream that has gone.
@@ -98,8 +98,9 @@ func (h *heap) put(r *ring) {
 	h.free = append(h.free, r)
 }
 
-// unmapRing gives one of the free rings back, which takes long if it is large: then
-// others do it, and until then it is paid for, unless the budget has no room for that.
+// unmapRing gives back one of the free rings. Unmapping a large one takes long, so that is
+// left to the endpoint's goroutine, and the ring is paid for until then. unmapRing reports
+// false, and does nothing, if the budget has no room for that.
 func (c *core) unmapRing(h *heap) (done bool) {
 	last := len(h.free) - 1
 	slab, small := h.free[last].slab, h.size <= lockedCopy
@@ -107,7 +108,7 @@ func (c *core) unmapRing(h *heap) (done bool) {
 	case h.paid > h.live:
 		h.paid--
 		slab.Pay()
-	case small: // of a stream that goes on paying
+	case small: // a stream that has no ring goes on paying for its window
 	case c.cfg.Budget.Reserve(h.bytes()) != nil:
 		return false
 	default:
@@ -123,7 +124,7 @@ func (c *core) unmapRing(h *heap) (done bool) {
 	return true
 }
 
-// trimRings gives back the rings that nobody has needed since it was called last.
+// trimRings gives back the rings that nobody has needed since its last call.
 func (c *core) trimRings() {
 	for _, h := range c.heaps {
 		for n := h.low; n > 0 && c.unmapRing(h); n-- {
@@ -132,8 +133,8 @@ func (c *core) trimRings() {
 	}
 }
 
-// closeRings ends the use of all rings, which are free. Streams that are left have their
-// windows until they are closed.
+// closeRings gives up all rings, all of which are free by then. Streams that are left keep
+// their windows until they are closed.
 func (c *core) closeRings() {
 	for _, h := range c.heaps {
 		for _, r := range h.free {
@@ -145,7 +146,7 @@ func (c *core) closeRings() {
 	}
 }
 
-// hasFreeRings reports that trimRings will have something to do.
+// hasFreeRings reports whether trimRings will have something to do.
 func (c *core) hasFreeRings() bool {
 	for _, h := range c.heaps {
 		if len(h.free) > 0 {

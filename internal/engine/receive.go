@@ -9,16 +9,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// received takes the frame that arrived in a receive slot, and posts the slot
-// again unless the frame is held for a gap before it.
+// received takes in the frame that arrived in a receive slot, and posts the slot
+// again unless the frame is held there because of a gap before it.
 func (c *core) received(slot uint32, n int) {
 	var h framing.Header
 	frame := c.rx.Bytes(slot)
 	payload, err := h.Decode(frame[:min(max(n, 0), len(frame))])
 	p := c.peers[h.Peer]
-	// The proofs' difference is zero or not: no early exit tells how much of a
-	// guess was right.
-	// Before Connect nothing honest can arrive: both sides insert each other first.
+	// The proofs are compared as a whole: no early exit tells how much of a guess was right.
+	// Before Connect nothing honest can arrive, since both sides insert each other first.
 	if err != nil || p == nil || !p.linked || p.proofIn^h.Proof != 0 {
 		c.stats.FramesDropped++
 		c.repost(slot, nil)
@@ -58,7 +57,7 @@ func (p *peer) take(h *framing.Header, payload []byte, slot uint32) error {
 	return err
 }
 
-// handle takes in a frame whose proof was right. keep says that the frame
+// handle takes in a frame whose proof is right. keep says that the frame
 // stays in its slot for now.
 func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
 	switch h.Type {
@@ -111,8 +110,8 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 	switch h.Type {
 	case framing.TypeAccept:
 		if s.closed() {
-			// It was given up, and our Reset may have overtaken the Open: then it was
-			// answered, and has ended nothing.
+			// The conn was given up here, but our Reset may have overtaken the Open. If so,
+			// it was answered without having ended anything.
 			s.p.reset(s.id, framing.ResetAbort)
 			return false, nil
 		}
@@ -149,8 +148,8 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 }
 
 // heldFrame is a Data frame that arrived before something that precedes it.
-// It stays in its receive slot, whose credit the peer does not get back until
-// the gap is filled: that bounds what can be held.
+// It stays in its receive slot, and the peer does not get the credit for that slot
+// back until the gap is filled, which bounds what can be held.
 type heldFrame struct {
 	pos  uint64
 	slot uint32
@@ -158,7 +157,7 @@ type heldFrame struct {
 }
 
 // dropHeld posts the slots of held frames again: the gap before them will not
-// be filled, or nobody wants to know.
+// be filled, or nobody will read them.
 func (s *stream) dropHeld() {
 	for _, f := range s.held {
 		s.p.keeps(-1)
@@ -167,7 +166,7 @@ func (s *stream) dropHeld() {
 	s.held = nil
 }
 
-// data takes small data in.
+// data takes in small data.
 func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err error) {
 	switch {
 	case len(payload) == 0 || s.discarding() || pos < s.rcvNxt:
@@ -191,14 +190,14 @@ func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err e
 	return false, s.advance()
 }
 
-// takeSmall appends the next bytes of the stream: to the buffer of a reader
-// that waits, else to the reassembly ring.
+// takeSmall appends the next bytes of the stream to the buffer of a reader
+// that waits, or else to the reassembly ring.
 func (s *stream) takeSmall(b []byte) error {
 	n := len(b)
 	s.rcvNxt += uint64(n)
 	s.smallIn += uint64(n)
 	if s.smallIn > s.smallRead+uint64(s.win) || s.recv.ends() && s.rcvNxt > s.finPos {
-		return errProtocol // more than we promised memory for, or than it announced
+		return errProtocol // more than we promised memory for, or beyond its Fin
 	}
 	s.info.SmallIn += uint64(n)
 	s.p.c.stats.SmallReceived += uint64(n)
@@ -253,19 +252,20 @@ func (s *stream) advance() error {
 	return nil
 }
 
-// failing is about receives that fail. Strangers at a provider's port can bring that
-// about: over net and tcp each connection that ends in the middle of a message cancels
-// one, whosever it was to be. So they are posted again, as many in choreTime as there are
-// at once; the rest wait for chores, since where all fail it would go on for ever. An
-// endpoint that has received nothing else for DeadAfter is of no use.
+// failing is what is known of receives that fail. Strangers at a provider's port can make
+// them fail: over net and tcp, each connection that ends in the middle of a message cancels
+// a receive that could have been anybody's. So failed receives are posted again: as many as
+// there are slots at once in each choreTime, while the rest wait for chores, or it would go
+// on for ever if all failed. An endpoint where receives have done nothing but fail for
+// DeadAfter is of no use.
 type failing struct {
-	inRow  int       // that have failed since one has not
+	inRow  int       // receives that have failed since one has not
 	since  time.Time // when the first of these did
-	reused int       // posted again since chores was there
-	late   []uint32  // slots of those that wait for it
+	reused int       // receives posted again since chores last ran
+	late   []uint32  // slots of those that wait for chores
 }
 
-// failedRecv posts a receive again that has failed, at once or later.
+// failedRecv posts a failed receive again, at once or later.
 func (c *core) failedRecv(slot uint32, err error) {
 	c.stats.CQErrors++
 	f := &c.failing
@@ -283,7 +283,7 @@ func (c *core) failedRecv(slot uint32, err error) {
 	}
 }
 
-// postLate is for chores.
+// postLate posts the receives that wait for chores, which calls it.
 func (c *core) postLate() {
 	late := c.failing.late
 	c.failing.late, c.failing.reused = nil, len(late)

@@ -9,11 +9,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Receives are posted as soon as there is a call into the fabric, and slots are promised to
-// peers only then: see credit.go.
+// Receives are posted as soon as there is a call into the fabric. Only then are their slots
+// promised to peers: see credit.go.
 
-// repost posts a receive slot again. p, if any, has used it, and is granted another one
-// once it is really posted.
+// repost has a receive slot posted again. p is the peer that used it, or nil, and is granted
+// another one once the receive is really posted.
 func (c *core) repost(slot uint32, p *peer) {
 	if c.err != nil {
 		return
@@ -25,7 +25,7 @@ func (c *core) repost(slot uint32, p *peer) {
 	c.urgent = c.urgent || p == nil || p.known() <= 2*len(c.recvs)
 }
 
-// makeRoom sees to it that there are n receives which no peer was promised. It is called
+// makeRoom makes sure that there are n posted receives that no peer was promised. It is called
 // with the endpoint locked, by one goroutine at a time, and gives the lock up to map them.
 func (e *Endpoint) makeRoom(n int) error {
 	c := e.core
@@ -50,7 +50,7 @@ func (e *Endpoint) makeRoom(n int) error {
 			continue
 		}
 		if err := e.mapRecvs(n); err != nil {
-			c.recall(c.taken) // for those that come next
+			c.recall(c.taken) // for the peers that come next
 			return fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
 		}
 	}
@@ -80,8 +80,8 @@ func (c *core) postFree() {
 	c.postRecvs()
 }
 
-// settleRecvs waits until all receives are posted, which peers must not be promised
-// before. The fabric may take none: it reports false then.
+// settleRecvs waits until all receives are posted, since peers must not be promised them
+// before. It reports false if the fabric does not take them, or the endpoint has failed.
 func (e *Endpoint) settleRecvs() bool {
 	for range 1000 {
 		if len(e.core.recvs) == 0 {
@@ -107,8 +107,8 @@ func (c *core) postRecvs() {
 	}
 }
 
-// tookRecvs notes that the fabric has taken the first posted of the n receives that
-// it was offered, and reports whether these were all.
+// tookRecvs notes that the fabric took the first posted of the n receives that it was
+// offered, and reports whether it took them all.
 func (c *core) tookRecvs(posted, n int, err error) bool {
 	c.ready += posted
 	for _, p := range c.owners[:posted] {

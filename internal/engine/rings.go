@@ -10,47 +10,49 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Landing rings, and how streams come to have one. A peer wants one for a stream, is granted
-// one as soon as there is memory, which lies in slabs of its own, and gives it back when it is
-// told to. What is of no use for a while comes back, so that idle conns own no memory.
+// Landing rings, and how streams get them. A peer asks for a ring for a stream, is granted one
+// as soon as there is memory, and gives it back when it is told to. The rings of a peer lie in
+// slabs of their own. A ring that is not used for a while is taken back, so that idle conns own
+// no memory.
 //
-//	memory                          rings                              a stream without one
-//	plenty                          are as large as configured; those  waits until a slab is
-//	                                of one peer fit caches together    mapped
-//	short, since a slab was         get smaller, down to minRing;      waits until others have
-//	refused lately                  that which was used longest ago    made room; small data
-//	                                comes back, whosever it is         flows meanwhile
+//	memory                     rings                               a stream without a ring
+//	plenty                     are as large as configured; those   waits until a slab is
+//	                           of one peer fit caches together     mapped
+//	short: a slab was refused  get smaller, down to minRing; the   waits until others have
+//	lately                     one that was used longest ago is    made room; small data
+//	                           taken back, whichever peer has it   flows meanwhile
 //
-// Slabs leave an eighth of the budget to conns and peers that come. The other endpoints that share
-// it hear of a shortage, too: over shared memory each peer has one of its own.
+// Slabs leave an eighth of the budget to conns and peers that are still to come. The other
+// endpoints that share the budget hear of a shortage, too: over shared memory each peer has an
+// endpoint of its own.
 
-// rings is how it stands with the landing rings of all peers of an endpoint.
+// rings is the state of the landing rings of all peers of an endpoint.
 type rings struct {
-	used      list.List // streams that have one, the one that has used it last at the end
-	asked     int       // for how many, in this turn, that are not back yet
-	turn      time.Time // when it began
-	claims    int       // streams that wait for one
-	most      int       // how large one may be
-	halved    time.Time // when that was halved last
-	refused   []*peer   // that have claims, and no memory for them
-	shortages uint64    // of the budget's, as of when reclaim looked last
-	spare     []*peer   // that may have memory, and no ring in it
+	used      list.List // streams whose rings can be asked for, the one that was used last at the end
+	asked     int       // rings that were asked for in this turn and are not back yet
+	turn      time.Time // when this turn began
+	claims    int       // streams that wait for a ring
+	most      int       // how large a ring may be, in bytes
+	halved    time.Time // when most was last halved, or doubled again
+	refused   []*peer   // peers that have claims and were refused memory for them
+	shortages uint64    // how many the budget had had when reclaim looked last
+	spare     []*peer   // peers that may have memory without any ring in it
 }
 
-// claimState says whether the peer wants a ring for a stream that it cannot have yet.
+// claimState says whether the peer wants a ring for a stream but cannot have it yet.
 type claimState uint8
 
 const (
 	claimNone  claimState = iota
-	claimLater            // once the one that it has is given back
-	claimOpen             // as soon as there is memory: it is in peer.claims
+	claimLater            // to be claimed once the ring that it has is back
+	claimOpen             // to be granted as soon as there is memory: the stream is in peer.claims
 )
 
-// recallRings is how many rings are asked for at a time.
+// recallRings is how many rings are asked back at a time.
 const recallRings = 2
 
-// leaseTurn is how long a lease may be used, at least, before another stream gets
-// its memory. Handing it round faster would cost more than it carries.
+// leaseTurn is how long a lease may at least be used before another stream gets its
+// memory. Passing the memory round faster would cost more than it brings.
 const leaseTurn = 100 * time.Millisecond
 
 // wanted takes in that the peer has large data to send.
@@ -73,7 +75,7 @@ func (s *stream) makeClaim() {
 	s.p.c.rings.claims++
 }
 
-// dropClaim notes that the peer wants no ring any more, or has one.
+// dropClaim notes that the peer no longer wants a ring for the stream, or has one.
 func (s *stream) dropClaim() {
 	if s.claim == claimOpen {
 		s.p.claims.Remove(s.claimAt)
@@ -127,9 +129,9 @@ func (s *stream) grantRing() bool {
 	return true
 }
 
-// newRing carves a ring out of the memory that is there, if there is room, and asks
-// for more if there is not. Where that was refused, a smaller ring will do, or one that
-// others give back.
+// newRing carves a ring out of the peer's memory. If there is no room, it asks for more memory
+// and returns nil. If that was refused lately, a smaller ring will do; without room for that
+// either, the stream waits for what others give back.
 func (p *peer) newRing() *pool.Block {
 	size := p.ringSize(p.landing.Stats().Blocks + 1)
 	ring := p.landing.Get(size)
@@ -145,7 +147,7 @@ func (p *peer) newRing() *pool.Block {
 	return ring
 }
 
-// ringSize is how large each of n rings of the peer is to be: all of them
+// ringSize is how large each ring is to be, in bytes, if the peer has n of them: all
 // together are to stay in a cache.
 func (p *peer) ringSize(n int) int {
 	size := p.c.rings.most
@@ -155,17 +157,17 @@ func (p *peer) ringSize(n int) int {
 	return size
 }
 
-// slabSize is how much landing memory is mapped for the peer at a time: what those need that
-// want a ring, since many peers have a single conn.
+// slabSize is how much landing memory is mapped for the peer next, in bytes: no more than the
+// streams that want a ring need, since many peers have a single conn.
 func (p *peer) slabSize() int {
 	n := max(1, p.claims.Len())
 	size := p.ringSize(p.landing.Stats().Blocks + n)
 	return max(size, min(landingSlab, size<<bits.Len(uint(n-1))))
 }
 
-// mapLanding maps a slab, or a smaller one if there is no room, but none that leaves less
-// than an eighth of the budget. One that is too small for a ring is a shortage, as none is.
-// It is called without the lock, and looks at nothing that changes.
+// mapLanding maps a slab of size bytes, or a smaller one if there is no room, but none that
+// leaves less than an eighth of the budget. If it gets none, or one too small for a ring, that
+// is a shortage. It is called without the lock, and reads nothing that changes.
 func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
 	for n := size; slab == nil && n >= min(minRing, ring); n /= 2 {
 		if c.leaves(8, n) {
@@ -178,7 +180,7 @@ func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
 	return slab
 }
 
-// suppliedLanding takes in what has become of the order of a slab.
+// suppliedLanding takes in what has become of an order for a slab.
 func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
 	switch {
 	case slab != nil && p.err != nil:
@@ -187,22 +189,23 @@ func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
 	case slab != nil:
 		p.landing.Add(slab)
 	}
-	if p.err == nil && p.supply.state == refused { // what came is less than was asked for, or nothing
+	if p.err == nil && p.supply.state == refused { // what came is too small for a ring, or nothing
 		c.rings.refused = append(c.rings.refused, p)
 		c.makeRings()
 	}
 	p.serveClaims()
 	if p.landing.Stats().Blocks == 0 {
-		c.discard(p.landing.Trim(0)...) // nobody wants it any more
+		c.discard(p.landing.Trim(0)...) // nobody wants the memory any more
 	}
 }
 
-// makeRings asks for rings back, since memory was refused: those that were used longest ago.
-// Where even that was just now, all are in use, and there is more of them if they are smaller.
+// makeRings asks for rings back when memory was refused, those that were used longest ago
+// first. If even the first was used just now, all are in use, and rings have to be smaller for
+// more of them to fit.
 func (c *core) makeRings() {
 	r, now := &c.rings, c.now()
 	turn := now.Add(-leaseTurn).UnixNano()
-	if now.Sub(r.turn) >= leaseTurn { // who does not answer holds nobody up
+	if now.Sub(r.turn) >= leaseTurn { // a peer that does not answer holds nobody up
 		r.turn, r.asked = now, 0
 	}
 	for range recallRings {
@@ -223,7 +226,7 @@ func (c *core) makeRings() {
 	}
 }
 
-// askRefused has some of the peers that were refused memory ask again, now that some is
+// askRefused has up to n of the peers that were refused memory ask again, now that some is
 // free.
 func (c *core) askRefused(n int) {
 	n = min(n, len(c.rings.refused))
@@ -236,14 +239,14 @@ func (c *core) askRefused(n int) {
 	c.rings.refused = c.rings.refused[n:]
 }
 
-// useRing notes that a ring is used.
+// useRing notes that the stream's ring was used now.
 func (s *stream) useRing() {
 	l := s.inLease
 	l.touched = s.p.c.now().UnixNano()
 	s.p.c.rings.used.MoveToBack(l.use)
 }
 
-// revoke asks for a stream's lease back, if there is somebody to ask.
+// revoke asks for the stream's lease back, if it has one that can be asked for.
 func (s *stream) revoke() {
 	if s.inLease != nil && s.p.err == nil && !s.gone() && s.inLease.Revoke() {
 		s.p.c.stats.LeasesRevoked++
@@ -252,11 +255,11 @@ func (s *stream) revoke() {
 	}
 }
 
-// leaseEnds takes the stream's ring out of those that can be asked for: it has been, or the
-// peer writes no more. What it has written may still be to be read.
+// leaseEnds takes the stream's ring out of those that can be asked for: it was asked for, or the
+// peer writes no more. What the peer has written may still be unread.
 func (s *stream) leaseEnds() { s.p.c.rings.used.Remove(s.inLease.use) }
 
-// leaseOver notes that the stream's ring is free. The peer's other streams look for it.
+// leaseOver notes that the stream's ring is free, and lets streams of the peer that wait for one try.
 func (s *stream) leaseOver() {
 	p := s.p
 	s.leaseEnds()
@@ -270,8 +273,8 @@ func (s *stream) leaseOver() {
 	}
 }
 
-// trim gives up memory of the peer's rings that is not in use, but for one slab as long as
-// there is plenty.
+// trim gives up the peer's landing memory that is not in use, except for one slab as long as
+// memory is plentiful.
 func (p *peer) trim() {
 	keep := 1
 	if p.c.rings.most < p.c.cfg.Ring || len(p.c.rings.refused) > 0 {
@@ -284,8 +287,8 @@ func (p *peer) trim() {
 	}
 }
 
-// shrink takes back the rings that have just become too large a share, for
-// their streams to ask for smaller ones: conns that send alike get alike.
+// shrink takes back the rings that have just become too large a share. Their streams
+// then ask for smaller ones: conns that send alike get rings alike.
 func (p *peer) shrink() {
 	n := p.landing.Stats().Blocks
 	size := p.ringSize(n)
@@ -299,8 +302,8 @@ func (p *peer) shrink() {
 	}
 }
 
-// reclaim is for chores. It takes back leases that have been idle for a while, or that there
-// is room for a larger one of, and reports whether any is out or wanted.
+// reclaim is one of the chores. It takes back leases that have been idle for a while, and
+// those whose rings could by now be larger, and reports whether any lease is out or wanted.
 func (c *core) reclaim() (more bool) {
 	r, now := &c.rings, c.now()
 	c.askRefused(len(r.refused))
@@ -315,7 +318,7 @@ func (c *core) reclaim() (more bool) {
 		s := e.Value.(*stream)
 		e = e.Next()
 		l := s.inLease
-		if l == nil { // its peer was ended by what the one before was asked for
+		if l == nil { // asking for the ring before it has ended its peer
 			continue
 		}
 		idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime)

@@ -3,7 +3,7 @@ package engine
 import "github.com/seed202c38ff/fabricnet/internal/fabric"
 
 // Rule is how the target learns that an RDMA write has landed (SPEC.md
-// section 5), chosen by the writer from what its endpoint offers.
+// section 5). The writer chooses it by what its endpoint offers.
 type Rule uint8
 
 const (
@@ -13,11 +13,11 @@ const (
 	byNothing                 // no rule holds: all data goes in frames
 )
 
-// proofSize is the bytes of completion data that have room for a proof.
+// proofSize is how many bytes completion data must have for a proof to fit in.
 const proofSize = 8
 
-// ChooseRule takes the cheapest that lets a peer prove what is its, which four
-// bytes of completion data do not.
+// ChooseRule takes the cheapest rule that a offers, but four bytes of completion data only
+// where send-after-write is not to be had: they have no room for the proof of whose write it is.
 func ChooseRule(a fabric.Attr) Rule {
 	switch {
 	case a.CQDataSize >= proofSize:
@@ -32,7 +32,7 @@ func ChooseRule(a fabric.Attr) Rule {
 	return byNothing
 }
 
-// String says how large data travels.
+// String says how large data travels by the rule.
 func (r Rule) String() string {
 	switch r {
 	case byCQData:
@@ -45,8 +45,9 @@ func (r Rule) String() string {
 	return "send"
 }
 
-// writeSlots is how many a write to the stream's ring takes: one for the frame that announces
-// it, and one for its completion data. A write that continues another gives the first back.
+// writeSlots is how many receive slots a write to the stream's ring takes: one for the frame
+// that announces it, and one for its completion data, if any. A write that continues another
+// gives the first one back.
 func (s *stream) writeSlots() uint32 {
 	if s.p.c.rule == byCQData && !s.copies() {
 		return 2

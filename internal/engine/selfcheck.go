@@ -8,8 +8,8 @@ import (
 // errSelf ends the peers of a SelfCheck.
 var errSelf = errors.New("the endpoint has met itself")
 
-// SelfCheck has the endpoint do a path check with itself. It takes as long as ctx lasts at most,
-// and serves where the first messages of an endpoint take long: later ones then do not.
+// SelfCheck has the endpoint do a path check with itself, for no longer than ctx lasts. It is for
+// providers where the first messages of an endpoint take long: later ones then do not.
 func (e *Endpoint) SelfCheck(ctx context.Context) error {
 	dials, err := e.NewPeer(PeerConfig{itself: true})
 	if err != nil {

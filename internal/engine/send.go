@@ -2,7 +2,7 @@ package engine
 
 import "github.com/seed202c38ff/fabricnet/framing"
 
-// pending is small data that was written but could not be sent at once: later
+// pending is small data that was written but could not be sent at once. Later
 // small writes join it, so that a backlog leaves in few sends. A lone write is
 // never kept waiting.
 type pending struct {
@@ -14,7 +14,7 @@ type pending struct {
 }
 
 // outLease is a landing ring that the peer has granted us. Ring positions
-// count the stream's large bytes from its start, over all its leases.
+// count the large bytes since the start of the stream, over all its leases.
 type outLease struct {
 	framing.Lease
 	base uint64 // ring position at which the lease began
@@ -25,10 +25,10 @@ type outLease struct {
 	unread writeLog
 
 	mem    []byte      // the ring, if it is mapped here
-	mapped *mappedSlab // it lies in, if it may be
+	mapped *mappedSlab // the slab in which it lies, if that may be mapped
 }
 
-// trySmall sends or queues as much of b as the window and the send slots take.
+// trySmall sends or queues as much of b as the window and the send slots allow.
 func (s *stream) trySmall(b []byte) (n int) {
 	c := s.p.c
 	for n < len(b) {
@@ -51,7 +51,7 @@ func (s *stream) trySmall(b []byte) (n int) {
 			}
 		}
 		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
-		if m == 0 { // full, and could not leave
+		if m == 0 { // the frame is full, and could not leave
 			return n
 		}
 		copy(c.tx.Bytes(s.pend.slot)[framing.HeaderSize+s.pend.n:], b[n:n+m])
@@ -111,13 +111,13 @@ func (s *stream) writeFrames(b []byte) int {
 	if len(b) > s.p.eager && s.p.c.rule != byNothing && !s.conn.small {
 		switch {
 		case s.copies() || s.grant == grantHeld && s.p.c.stage.Len() > 0:
-			return 0 // it goes to the ring, when there is room
-		case s.grant == grantHeld: // it was given back while the ring was full: see trimStage
+			return 0 // b goes to the ring, when there is room
+		case s.grant == grantHeld: // staging memory was given back while the ring was full: see trimStage
 			s.p.c.wantStage()
 		case s.grant == grantNone:
 			s.ask()
 		}
-		b = b[:s.p.eager] // one frame at a time, so that the lease is noticed
+		b = b[:s.p.eager] // one frame at a time, so that a lease is noticed when it comes
 	}
 	b = b[:min(len(b), lockedCopy/2)]
 	n := s.trySmall(b)
@@ -125,7 +125,7 @@ func (s *stream) writeFrames(b []byte) int {
 	return n
 }
 
-// ask asks the peer for a landing ring, by the next frame.
+// ask asks the peer for a landing ring, by the next Data frame or else by a Want frame.
 func (s *stream) ask() {
 	if !s.pend.active && !s.windowFull() && s.p.mayWrite() {
 		s.grant = grantAsking
@@ -135,7 +135,7 @@ func (s *stream) ask() {
 	s.p.control(ctlFrame{t: framing.TypeWant, flags: s.p.c.wantFlags(), stream: s.id})
 }
 
-// wantFlags is what a frame that asks for a ring says of the writes to it.
+// wantFlags is what a frame that asks for a ring says about the writes to it.
 func (c *core) wantFlags() framing.Flags {
 	switch {
 	case c.rule != byCQData:
@@ -146,7 +146,7 @@ func (c *core) wantFlags() framing.Flags {
 	return 0
 }
 
-// leased takes a Lease frame in.
+// leased takes in a Lease frame.
 func (s *stream) leased(payload []byte) error {
 	var l framing.Lease
 	if err := l.Decode(payload); err != nil {
@@ -161,7 +161,7 @@ func (s *stream) leased(payload []byte) error {
 	return nil
 }
 
-// hold takes a lease for what it is. m is what its ring lies in, or nil.
+// hold puts a lease to use. m is the mapped slab in which its ring lies, or nil.
 func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	recalled := s.grant == grantRecalled
 	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mem: m.within(l), mapped: m}
@@ -175,8 +175,9 @@ func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 		s.p.unmapped = errNotWithin
 		fallthrough
 	case s.p.c.stage.Len() == 0:
-		// Now: while many writers wait for receive slots, two are never free at a time
-		// for the first write, and without this memory none would wait for them.
+		// Ask now, not at the first write: while many writers wait for receive slots, the two
+		// that this write takes are never free at the same time, and a writer waits for two
+		// only if there is staging memory: see lacks.
 		s.p.c.wantStage()
 	}
 	if recalled {
@@ -186,10 +187,10 @@ func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	s.wr.signal()
 }
 
-// copies reports that the stream has a ring which is mapped here.
+// copies reports whether the stream has a ring that is mapped here.
 func (s *stream) copies() bool { return s.grant == grantHeld && s.outLease.mem != nil }
 
-// dropGrant forgets the ring that the stream has of the peer, or is to have.
+// dropGrant forgets the ring that the peer has granted to the stream, or is to grant.
 func (s *stream) dropGrant() {
 	if l := s.outLease; l != nil && l.mapped != nil {
 		l.mapped.change(func() { l.mapped.leases-- })
@@ -200,13 +201,13 @@ func (s *stream) dropGrant() {
 // revoked takes in that the peer wants its ring back.
 func (s *stream) revoked() {
 	switch s.grant {
-	case grantAsking, grantAsked: // it overtook the Lease
+	case grantAsking, grantAsked: // the Revoke overtook the Lease
 		s.grant = grantRecalled
 	case grantHeld:
 		s.grant = grantReturning
-		s.p.c.touch(s.p) // the tail goes
+		s.p.c.touch(s.p) // so that the tail leaves
 		s.giveBack()
-		s.wr.signal() // who waited for room in the ring sends frames
+		s.wr.signal() // a writer that waited for room in the ring sends frames now
 	}
 }
 
@@ -220,15 +221,15 @@ func (s *stream) giveBack() {
 	s.wr.signal()
 }
 
-// lineUp has the stream's peer served when there is more of what its writer lacks. What the
-// peer grants serves it anyway.
+// lineUp has the stream's peer served when there is more of what its writer lacks. A peer need
+// not line up for what it grants itself: the grant has it served anyway.
 func (s *stream) lineUp(w Waits) {
 	switch w {
 	case WaitsStage:
 		s.p.c.lineUp(s.p, lineStage, s.p.staged)
 	case WaitsSendSlots:
 		k := lineWrites
-		if s.p.mayWrite() { // but not begin a frame that is to wait
+		if s.p.mayWrite() { // but not begin a frame that would have to wait
 			k = lineMoreSlots
 		}
 		s.p.c.lineUp(s.p, k, s.p.frames+s.p.pends)
@@ -239,12 +240,12 @@ func (s *stream) lineUp(w Waits) {
 }
 
 // block notes that a writer waits, and queues it if others can use up what it
-// waits for. If it was its turn, and somebody was faster, it is still its turn.
+// waits for. If it had its turn but somebody else was faster, it keeps its turn.
 func (s *stream) block() {
 	s.wr.waiting = true
 	lacks := s.lacks(s.conn.left)
 	if s.itsOwn(lacks) {
-		if s.p.blocked.len() > 0 { // it may have been woken to take what it cannot use: that is the next one's
+		if s.p.blocked.len() > 0 { // it may have been woken to take what it cannot use: the next one may
 			s.p.c.touch(s.p)
 		}
 		return
@@ -263,14 +264,14 @@ func (s *stream) block() {
 }
 
 // wakeWriters wakes the peer's writers in the order in which they came, but no
-// more than can go on: of a thousand that all ran, all but a few would only
-// queue again.
+// more than can go on: if it woke a thousand, all but a few would only queue
+// again.
 func (p *peer) wakeWriters() {
 	c := p.c
 	for ; p.blocked.len() > 0; p.blocked.pop() {
 		s := *p.blocked.first()
 		c.stats.steps++
-		if s.wr.waiting && !s.closed() { // it may be Close that waits
+		if s.wr.waiting && !s.closed() { // if it was closed, it may be Close that waits
 			if c.wakeable() <= 0 {
 				c.lineUp(p, lineTurn, 0)
 				break
@@ -294,7 +295,7 @@ func (p *peer) wakeWriters() {
 	}
 }
 
-// woke notes that a writer which wakeWriters has woken is there.
+// woke notes that a writer which wakeWriters has woken is back.
 func (s *stream) woke() {
 	if s.writer == writerAwake {
 		s.writer = writerFree

@@ -1,15 +1,15 @@
 package engine
 
-// putStage gives a staging chunk back that takeStage took for the peer.
+// putStage gives back a staging chunk that takeStage took for the peer.
 func (p *peer) putStage(slot uint32) {
 	p.staged--
 	p.c.stage.Put(slot)
 	p.gaveBack()
 }
 
-// gaveBack notes that the peer holds less of what all share. If it waits for more it may have
-// that now, and nothing else would serve it: see serve. A completion has the peer looked at
-// anyway.
+// gaveBack notes that the peer holds less of what all peers share. If it waits for more, it may
+// be allowed to have that now, and nothing else would serve it: see serve. After a completion the
+// peer is looked at anyway.
 func (p *peer) gaveBack() {
 	p.c.freed = true
 	if p.inLine[lineMoreSlots] || p.inLine[lineMoreStage] {
@@ -17,11 +17,11 @@ func (p *peer) gaveBack() {
 	}
 }
 
-// lines are the peers that wait for what all share, in the order in which they came. Who
-// has been served and waits for more is last again.
+// lines are the peers that wait for what all peers share, in the order in which they came. A peer
+// that has been served and waits for more goes to the end again.
 type lines [lineKinds]fifo[*peer]
 
-// lineKind is what a line waits for: the first of something, or more of it.
+// lineKind is what the peers in a line wait for: their first of something, or more of it.
 type lineKind uint8
 
 const (
@@ -32,11 +32,11 @@ const (
 	lineMoreSlots
 	lineMoreStage
 	lineMoreQueue
-	lineTurn // writers that were woken to come back: see wakeWriters
+	lineTurn // that writers which were woken come back: see wakeWriters
 	lineKinds
 )
 
-// lineUp has the peer, which holds so many of what it lacks, served when there is more of that.
+// lineUp has the peer, which holds held of what it lacks, served when there is more of that.
 func (c *core) lineUp(p *peer, k lineKind, held int) {
 	if held > 0 {
 		switch k {
@@ -54,12 +54,12 @@ func (c *core) lineUp(p *peer, k lineKind, held int) {
 	}
 }
 
-// vainLooks is how many looks at a line may be in vain.
+// vainLooks is how many looks at a line may be in vain before the rest of it is left alone.
 const vainLooks = 4
 
-// serve has those go on that wait in lines, as far as there is something for them. A look
-// is in vain at a peer that holds too much already (see mayHave), and the end of what it
-// holds serves it, too: so not all of these must be looked at, however many they are.
+// serve lets peers that wait in lines go on, as far as there is something for them. A look at
+// a peer that already holds too much (see mayHave) is in vain. Since such a peer is also served
+// when it gives back what it holds, not all of them have to be looked at, however many there are.
 func (c *core) serve() {
 	for k := range lineKinds {
 		vain := 0
@@ -76,7 +76,7 @@ func (c *core) serve() {
 	}
 }
 
-// spare is how much there is for those that wait in a line.
+// spare is how much there is for the peers that wait in a line.
 func (c *core) spare(k lineKind) int {
 	switch k {
 	case lineFrames:
@@ -90,29 +90,30 @@ func (c *core) spare(k lineKind) int {
 	case lineMoreSlots:
 		return c.mostHeld(c.dataSlots()) + 1
 	case lineMoreStage:
-		return c.mostHeld(c.chunks()) // a peer that waits holds one at least
+		return c.mostHeld(c.chunks()) // a peer that waits here holds at least one
 	case lineMoreQueue:
 		return c.mostHeld(c.operations())
 	}
 	return c.wakeable()
 }
 
-// wakeable is how many more writers there is something for.
+// wakeable is how many more writers may be woken, since there is something for them.
 func (c *core) wakeable() int {
 	return max(1, min(c.stage.Free(), c.tx.Free()-ctlSlots)) - c.awake
 }
 
-// dataSlots is how many send slots there are for data. Some are left to control frames.
+// dataSlots is what mostHeld needs to know of the send slots for data. Some are left to control
+// frames.
 func (c *core) dataSlots() (free, all, peers int) {
 	return c.tx.Free() - ctlSlots, c.tx.Len() - c.dead.frames, c.reserved()
 }
 
-// chunks is how much staging memory there is.
+// chunks is the same of staging memory.
 func (c *core) chunks() (free, all, peers int) {
 	return c.stage.Free(), c.stage.Len() - c.dead.chunks, len(c.order) - 1
 }
 
-// operations is how many there may be in flight.
+// operations is the same of operations in flight.
 func (c *core) operations() (free, all, peers int) {
 	return c.queueLeft(), c.depth, len(c.order) - 1
 }

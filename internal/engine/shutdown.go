@@ -17,7 +17,7 @@ func (c *core) shutdown() error {
 		}
 	}
 	end, rest := c.fab.Shutdown, c.close
-	if c.attr.EndpointMR { // Shutdown ends nothing
+	if c.attr.EndpointMR { // Shutdown does nothing there
 		end, rest = c.close, func() error { return nil }
 	}
 	if err := end(); err != nil {
@@ -26,7 +26,7 @@ func (c *core) shutdown() error {
 		return err
 	}
 	c.keepAddresses()
-	for i := range c.ops { // none touches its memory any more
+	for i := range c.ops { // the fabric touches their memory no more
 		if b := c.ops[i].buf; b != nil {
 			c.ops[i] = txOp{}
 			b.done()
@@ -36,8 +36,8 @@ func (c *core) shutdown() error {
 	return rest()
 }
 
-// close closes the fabric endpoint. What is still held stays mapped, but the
-// endpoint is not to wait for it.
+// close closes the fabric endpoint. Memory that is still held stays mapped, but the
+// endpoint does not wait for it.
 func (c *core) close() error { return errors.Join(c.deregister(), c.fab.Close()) }
 
 // registered is memory that the endpoint has registered for itself.
@@ -68,12 +68,12 @@ func (c *core) deregister() (err error) {
 	return err
 }
 
-// keepAddresses sees to it that nothing else comes to lie where operations in
-// flight read from. Over shared memory it is the target that does (CMA: see
-// process_vm_readv(2)), when it polls next: if it was stopped, it may do so long
-// after all is closed here, and would take what it finds for data.
+// keepAddresses makes sure that nothing else is mapped where operations in flight
+// read from. Over shared memory it is the target that reads (CMA: see
+// process_vm_readv(2)), when it next polls. If it was stopped, that may be long after
+// everything is closed here, and it would take whatever it finds for data.
 func (c *core) keepAddresses() {
-	if !c.attr.PerPeer || c.flying == 0 && c.stats.Abandoned == 0 { // which may have operations that nobody knows of
+	if !c.attr.PerPeer || c.flying == 0 && c.stats.Abandoned == 0 { // abandoned, it may have some that nobody knows of
 		return
 	}
 	for _, r := range c.registered() {
@@ -86,18 +86,18 @@ func (c *core) keepAddresses() {
 	}
 }
 
-// inUse reports that somebody else than the fabric uses registered memory.
+// inUse reports whether anybody but the fabric uses registered memory.
 func (c *core) inUse() bool { return c.lent > 0 || c.copying > 0 }
 
-// endCopying ends a copy to or from registered memory that was made without
-// the lock. It returns false if the endpoint was closed meanwhile.
+// endCopying ends a copy to or from registered memory, or to a mapped ring, that was made
+// without the lock. It returns false if the endpoint was closed meanwhile.
 func (c *core) endCopying() bool {
 	c.copying--
 	c.tryFree()
 	return !c.down
 }
 
-// tryFree gives the memory of a closed endpoint back, unless somebody uses it.
+// tryFree gives back the memory of a closed endpoint, unless somebody uses it.
 func (c *core) tryFree() {
 	if !c.down {
 		return
@@ -112,7 +112,7 @@ func (c *core) tryFree() {
 	}
 }
 
-// discard drops what a stream of a lost peer has not read yet: its memory is going away.
+// discard drops what has not been read yet of a lost peer's stream: its memory is going away.
 func (s *stream) discard() {
 	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
 		s.err = s.p.lost
@@ -127,7 +127,7 @@ func (c *core) closeWaste() {
 	c.waste = nil
 }
 
-// free gives all memory back, once nobody uses it.
+// free gives back all memory, once nobody uses it.
 func (c *core) free() {
 	for _, mem := range c.quarantine.all() {
 		_ = mem.Close()

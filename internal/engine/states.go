@@ -1,14 +1,14 @@
 package engine
 
-// What a stream is at is kept in a few small machines, each of which moves by its table
-// alone. An event that a table does not have for a state moves nothing: a second Close, an
-// answer to what was not asked, a Reset after the end.
+// The state of a stream is kept in a few small state machines, each of which moves only as
+// its table says. An event that the table does not list for a state has no effect, such as a
+// second Close, an answer to what was not asked, or a Reset after the end.
 
-// moves says where each event leads from each state: zero is nowhere, for nothing leads
-// back to a first state.
+// moves says where each event leads from each state. Zero is nowhere: nothing leads back to
+// a machine's first state.
 type moves[S, E ~uint8] [][]S
 
-// move takes event e in, and reports whether it led anywhere.
+// move takes in event e and reports whether it led anywhere.
 func (m moves[S, E]) move(s *S, e E) bool {
 	row := m[*s]
 	if int(e) >= len(row) || row[e] == 0 {
@@ -24,26 +24,26 @@ type sendState uint8
 const (
 	sendOpen      sendState = iota // data may follow
 	sendFin                        // CloseWrite: our Fin is queued or sent
-	sendFinAcked                   // it was answered: the peer has everything
+	sendFinAcked                   // our Fin was answered: the peer has everything
 	sendClosing                    // Close: our Fin with FlagClosed is queued or sent
-	sendReclosing                  // Close after sendFinAcked
-	sendAborting                   // a Reset is due, when no write is in flight any more
-	sendAborted                    // it is queued or sent
+	sendReclosing                  // the same, after sendFinAcked
+	sendAborting                   // our Reset is due once no write is in flight
+	sendAborted                    // our Reset is queued or sent
 	sendClosed                     // the peer has everything, or wants no more, and writes nothing more
-	sendCut                        // it writes nothing more; nobody knows what it has
+	sendCut                        // the peer writes nothing more; nobody knows what it has
 )
 
 type sendEvent uint8
 
 const (
 	evCloseWrite sendEvent = iota // the user has no more data
-	evClose                       // nor takes any
+	evClose                       // the user has no more data and takes none
 	evAbort                       // the user gives the stream up
 	evResetSent                   // no write was in flight
 	evAcked                       // the answer to our Fin
 	evCloseAcked                  // the answer to our Fin with FlagClosed, or to our Reset
-	evRefused                     // the peer's Reset, or its end after it has closed
-	evLost                        // its end
+	evRefused                     // the peer's Reset, or its loss after it has closed
+	evLost                        // the loss of the peer
 )
 
 var sendMoves = moves[sendState, sendEvent]{
@@ -64,17 +64,17 @@ type recvState uint8
 const (
 	recvOpen recvState = iota // data may follow
 	recvFin                   // the peer's Fin is here, but not all that precedes it
-	recvEOF                   // everything is
-	recvCut                   // a Reset, or the peer's end, came before that
+	recvEOF                   // everything is here
+	recvCut                   // a Reset, or the loss of the peer, came before that
 )
 
 type recvEvent uint8
 
 const (
 	evFin       recvEvent = iota // the peer's Fin
-	evComplete                   // all that precedes it has arrived
-	evCut                        // the peer's Reset, or its end
-	evDiscarded                  // the endpoint has gone, with what was not read
+	evComplete                   // all that precedes the Fin has arrived
+	evCut                        // the peer's Reset, or its loss
+	evDiscarded                  // the endpoint is closed, and what was not read is gone with it
 )
 
 var recvMoves = moves[recvState, recvEvent]{
@@ -84,19 +84,19 @@ var recvMoves = moves[recvState, recvEvent]{
 	recvCut:  {evDiscarded: recvCut},
 }
 
-// ends reports that it is known where the stream ends.
+// ends reports whether it is known where the stream ends.
 func (r recvState) ends() bool { return r == recvFin || r == recvEOF }
 
 // closeState says which of the two users have the stream open.
 type closeState uint8
 
 const (
-	connOpening    closeState = iota + 1 // ours; the peer's listener has not answered
+	connOpening    closeState = iota + 1 // ours; the peer's listener has yet to answer
 	connOpen                             // both
 	connPeerClosed                       // ours: the peer takes nothing more
 	connClosed                           // the peer's
-	connBothClosed                       // none
-	connRemoved                          // none, and the peer's tables have forgotten it
+	connBothClosed                       // neither
+	connRemoved                          // neither, and the stream is no longer in its peer's tables
 )
 
 type closeEvent uint8
@@ -104,12 +104,12 @@ type closeEvent uint8
 const (
 	evAccepted   closeEvent = iota // the peer's listener has taken the stream
 	evUserClosed                   // Close, or Open was given up
-	evPeerClosed                   // Fin with FlagClosed, Reset, or the peer's end
+	evPeerClosed                   // Fin with FlagClosed, Reset, or the loss of the peer
 	evRemoved                      // neither side can have anything in flight
 )
 
 var closeMoves = moves[closeState, closeEvent]{
-	// A Fin may overtake the Accept, and says as much.
+	// A Fin may overtake the Accept, and implies it.
 	connOpening:    {evAccepted: connOpen, evUserClosed: connClosed, evPeerClosed: connPeerClosed, evRemoved: connRemoved},
 	connOpen:       {evUserClosed: connClosed, evPeerClosed: connPeerClosed, evRemoved: connRemoved},
 	connPeerClosed: {evUserClosed: connBothClosed, evRemoved: connRemoved},
@@ -118,28 +118,28 @@ var closeMoves = moves[closeState, closeEvent]{
 	connRemoved:    {},
 }
 
-// grantState is how a stream stands to a landing ring of the peer's.
+// grantState says whether a stream has a landing ring of the peer's, or is to get one.
 type grantState uint8
 
 const (
 	grantNone      grantState = iota
-	grantAsking               // the next data frame is going to ask for one
-	grantAsked                // that, or a Want frame, has
-	grantRecalled             // it was revoked before it came
-	grantHeld                 // it is here
-	grantReturning            // it was revoked: it goes back when no write is in flight
+	grantAsking               // the next data frame is going to ask for a ring
+	grantAsked                // that frame, or a Want frame, has asked for it
+	grantRecalled             // the ring was revoked before its Lease came
+	grantHeld                 // the stream has a ring
+	grantReturning            // the ring was revoked: it goes back once no write is in flight
 )
 
-// writerState is where a stream's writer stands among those of its peer.
+// writerState is where a stream's writer stands among the writers to its peer.
 type writerState uint8
 
 const (
-	writerFree    writerState = iota // it waits for nothing that others could take
+	writerFree    writerState = iota // it waits for nothing that other writers could take
 	writerBlocked                    // it waits, in peer.blocked
 	writerAwake                      // it was woken from there, and is not back yet
 )
 
-// readerState is what a stream's reader is at.
+// readerState is what a stream's reader is doing.
 type readerState uint8
 
 const (

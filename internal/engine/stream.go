@@ -12,20 +12,20 @@ import (
 type stream struct {
 	p    *peer
 	id   uint32
-	at   int   // in p.list
-	conn *Conn // the blocking face of this stream
+	at   int   // index in p.list
+	conn *Conn // the blocking interface to this stream
 	info Counters
 
 	closing  closeState
-	closedAt time.Time // by our user
-	err      error     // why nothing more can be received, but for the end
+	closedAt time.Time // when our user closed it
+	err      error     // why nothing more can be received, except that the stream ended
 
 	sending
 	receiving
 	advertisedCredits
 }
 
-// sending is the half of a stream that goes out.
+// sending is the outgoing half of a stream.
 type sending struct {
 	send     sendState
 	wr       waiter
@@ -35,72 +35,72 @@ type sending struct {
 	pend     pending
 	queued   bool           // listed in peer.pending
 	largeOut uint64         // bytes of large data sent
-	largeMax framing.Cursor // of these, read by the peer
+	largeMax framing.Cursor // of these, released by the peer
 	grant    grantState
-	offer    *framing.Lease // that waits for its memory to be mapped here
-	outLease *outLease      // while it is held or goes back
+	offer    *framing.Lease // a lease that waits for its memory to be mapped here
+	outLease *outLease      // while the ring is held or on its way back
 	writing  int            // RDMA writes in flight, and copies to a mapped ring
 	writer   writerState
-	turn     uint64            // one more than sndNxt when it was woken last; 0 before
-	due      framing.ResetCode // of the Reset, while aborting
+	turn     uint64            // one more than sndNxt was when wakeWriters last woke it; 0 before
+	due      framing.ResetCode // code of the Reset that is due, while aborting
 }
 
-// receiving is the half that comes in.
+// receiving is the incoming half.
 type receiving struct {
 	recv      recvState
 	finPos    uint64 // where the stream ends, once that is known
-	finAckDue bool   // the peer's Fin, or Reset, is to be answered
+	finAckDue bool   // the peer's Fin or Reset is still to be answered
 	rd        waiter
-	rcvNxt    uint64 // everything before it has arrived
+	rcvNxt    uint64 // position before which everything has arrived
 	segs      segments
-	win       int    // bytes of small data promised memory for
+	win       int    // bytes of small data that memory is promised for
 	smallIn   uint64 // bytes of small data received
 	smallRead uint64 // of these, consumed
-	heap      *heap  // has paid for that
+	heap      *heap  // has paid for the window
 	ring      *ring  // nil while it is empty
 	largeIn   uint64 // bytes of large data received
 	largeRel  uint64 // of these, consumed and released
 	inLease   *inLease
 	claim     claimState
-	claimAt   *list.Element // in peer.claims, if it is open
+	claimAt   *list.Element // in peer.claims, if the claim is open
 	held      []heldFrame
 	reader    readerState
-	direct    []byte // rest of a waiting reader's buffer
+	direct    []byte // the rest of a waiting reader's buffer
 	directN   int    // bytes put there
 }
 
-// advertisedCredits is what the peer has last heard of our credits.
+// advertisedCredits is what the peer was last told of our credits.
 type advertisedCredits struct {
 	advertisedWindow, advertisedRing uint64
-	dirty                            bool // it should hear more: listed in peer.dirty
+	dirty                            bool // the peer should be told more: listed in peer.dirty
 }
 
-// opening reports that the peer's listener has not answered.
+// opening reports whether the peer's listener has yet to answer.
 func (s *stream) opening() bool { return s.closing == connOpening }
 
-// closed reports that our user has closed the stream.
+// closed reports whether our user has closed the stream.
 func (s *stream) closed() bool { return s.closing >= connClosed }
 
-// gone reports that the stream was removed from the peer.
+// gone reports whether the stream was removed from the peer.
 func (s *stream) gone() bool { return s.closing == connRemoved }
 
-// peerClosed reports that the peer takes nothing more.
+// peerClosed reports whether the peer takes nothing more.
 func (s *stream) peerClosed() bool { return s.closing == connPeerClosed || s.closing == connBothClosed }
 
-// quiet reports that the peer writes nothing more, and has nothing in flight.
+// quiet reports whether the peer writes nothing more and has nothing in flight.
 func (s *stream) quiet() bool { return s.recv == recvCut || s.send >= sendClosed }
 
-// mayData reports that the user may still send data.
+// mayData reports whether the user may still send data.
 func (s *stream) mayData() bool {
 	return s.send == sendOpen && (s.closing == connOpen || s.closing == connOpening)
 }
 
-// newStream makes a stream and reserves the memory its window promises.
+// newStream makes a stream and reserves the memory that its window promises.
 func (p *peer) newStream(id uint32) (*stream, error) {
 	budget := p.c.cfg.Budget
 	win := p.c.cfg.Window
-	// The last quarter of the budget is for smaller windows, and so on: there is to
-	// be some left for landing rings, which carry more.
+	// The last quarter of the budget is for smaller windows, the last sixteenth for still
+	// smaller ones, and so on: some is to be left for landing rings, which carry more.
 	b := budget.Stats()
 	for share := b.Limit / 4; b.Limit-b.Used-int64(win) < share && win/4 >= minWindow; share /= 4 {
 		win /= 4
@@ -122,12 +122,12 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	return s, nil
 }
 
-// discarding reports that nothing that arrives will be read.
+// discarding reports whether nothing that still arrives will be read.
 func (s *stream) discarding() bool { return s.closed() || s.err != nil }
 
-// tryRead copies the next bytes into b as far as they are there. large, if it
-// is not empty, is memory of the landing ring that the caller is to copy from
-// instead, unlocked, and then to call endCopy. n is at most lockedCopy.
+// tryRead copies what is there of the next bytes into b, lockedCopy bytes at most.
+// If it returns large, it has copied nothing: the caller is to copy from large, which
+// is memory of the landing ring, without the lock, and then to call endCopy.
 func (s *stream) tryRead(b []byte) (n int, large []byte) {
 	b = b[:min(len(b), lockedCopy)]
 	for n < len(b) {
@@ -148,7 +148,7 @@ func (s *stream) tryRead(b []byte) (n int, large []byte) {
 			s.consumeLarge(want)
 		} else {
 			m, err := s.ring.TryRead(b[n:][:want])
-			if err != nil { // cannot be: the segments say that it is there
+			if err != nil { // cannot be: the segments say that the data is there
 				s.fail(err)
 				break
 			}
@@ -164,14 +164,14 @@ func (s *stream) tryRead(b []byte) (n int, large []byte) {
 	return n, nil
 }
 
-// unlockedCopy is the size from which a copy is worth releasing the lock for.
+// unlockedCopy is the size from which it is worth releasing the lock for a copy, in bytes.
 const unlockedCopy = 4 << 10
 
-// lockedCopy is how much is copied at most before others get the lock.
+// lockedCopy is how many bytes are copied at most before others get the lock.
 const lockedCopy = 64 << 10
 
-// fail ends a stream for its user: what has been received completely can still
-// be read if the peer had finished.
+// fail ends a stream for its user. What has arrived in order can still be read. After
+// that comes io.EOF if the peer had finished and everything had arrived, else err.
 func (s *stream) fail(err error) {
 	end := evLost
 	if s.peerClosed() {
@@ -188,7 +188,7 @@ func (s *stream) fail(err error) {
 	}
 }
 
-// cut ends both directions from outside.
+// cut ends both directions from outside: on a Reset, or when the stream is lost.
 func (s *stream) cut(err error, end sendEvent) {
 	if s.err == nil && s.recv != recvEOF {
 		s.err = err
@@ -226,13 +226,14 @@ func (s *stream) remove() {
 	s.freeRing()
 	p.c.leave(s.heap)
 	if s.inLease != nil {
-		s.leaseEnds() // the user may hold pieces of it yet
+		s.leaseEnds() // the user may still hold pieces of it
 	}
 	s.release()
 	p.checkGone()
 }
 
-// release frees the landing ring once no reader is copying from it.
+// release frees the landing ring of a stream that is gone, once no reader copies from it and
+// the user holds no piece of it.
 func (s *stream) release() {
 	if !s.gone() || s.reader.copies() {
 		return
@@ -251,7 +252,7 @@ type segments struct {
 
 type segment struct {
 	n     int
-	large bool // in the landing ring, else in the reassembly ring
+	large bool // it is in the landing ring, else in the reassembly ring
 }
 
 func (q *segments) empty() bool { return q.head == len(q.q) }

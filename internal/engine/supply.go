@@ -8,53 +8,55 @@ import (
 )
 
 // Memory for the fabric is mapped, faulted in, registered and given back without the
-// endpoint's lock: for a large piece that takes half a second, and all conns of the
+// endpoint's lock: for a large piece that takes half a second, in which all conns of the
 // endpoint would stand still. So the core notes what it lacks and what it is done with,
-// and the endpoint carries that out, one order after the other, in a goroutine that is
-// there as long as there are any. The budget is charged before anything is mapped.
+// and the endpoint carries that out, one order after the other, in a goroutine that runs
+// while there are orders. The budget is charged before anything is mapped.
 //
-//	lacks              what                    does meanwhile                  is woken when it comes
-//	a writer           staging memory          waits for a chunk; sends        writers in peer.blocked; where there
-//	                                           frames while there are none     were no chunks, all that have a ring
-//	a stream           a slab for landing      waits in peer.claims; small     peer.claims
-//	                   rings of its peer       data flows
-//	a stream           its ring, mapped here   sends frames                    mappedSlab.waits
-//	all peers          send slots in place     make do with those that are     who waits for a slot
-//	                   of those of the dead    left
-//	a busy peer        receive slots           makes do with its share         peers that have too few
+//	who lacks     what                   and meanwhile                who wakes when it comes
+//	a writer      staging memory         waits for a chunk; sends     writers in peer.blocked; if there were
+//	                                     frames if there are none     no chunks, all that have a ring
+//	a stream      a slab for landing     waits in peer.claims;        peer.claims
+//	              rings of its peer      small data flows
+//	a stream      its ring, mapped here  sends frames                 mappedSlab.waits
+//	all peers     send slots instead of  make do with those that      peers that wait for a slot
+//	              those of the dead      are left
+//	a busy peer   receive slots          makes do with its share      peers that have too few
 //
-// Once the budget has refused, writers make do with the chunks that there are, streams
-// with smaller rings or others' that come back; chores has them ask again.
+// Once the budget has refused, writers make do with the chunks that there are, and streams
+// with smaller rings, or with rings that others give back. chores lets them ask again.
 //
 // AllocBuffer and newPeer, which wait for nothing else, do their own mapping: see
 // unlocked. Reassembly rings are not faulted in: see reassembly.go.
 
-// supply is how it stands with memory of one kind. The zero value lacks nothing.
+// supply is the state of memory of one kind. The zero value lacks nothing.
 type supply struct {
 	state supplyState
-	peer  *peer       // whose landing memory it is, or nil
-	maps  *mappedSlab // that peer's memory, to be mapped here, or nil
-	slots *pool.Slots // or what slots
+	peer  *peer       // the peer whose memory it is, or nil
+	maps  *mappedSlab // the peer's own slab that is to be mapped here, or nil for our landing memory
+	slots *pool.Slots // the slots that it is for, or nil
 }
 
 // supplyState changes as follows:
 //
-//	from      by                        to
-//	enough    want                      wanted
-//	wanted    nextOrder                 coming
-//	coming    supplied, with a slab     enough
-//	          without, or too small a one refused
-//	refused   askAgain, by chores       enough
+//	from      by                                   to
+//	enough    want                                 wanted
+//	wanted    nextOrder                            coming
+//	          nextOrder, if no more is needed      enough
+//	coming    supplied, with a slab                enough
+//	          supplied, without one, or with one   refused
+//	          that is too small
+//	refused   askAgain, by chores; askRefused      enough
 type supplyState uint8
 
 const (
 	enough  supplyState = iota // nobody has asked since the last came
 	wanted                     // listed in core.needs
-	coming                     // part of an order that is carried out
+	coming                     // part of an order that is being carried out
 	refused                    // there is no room in the budget, for now
 )
 
-// want asks for more. It reports false if that was refused lately.
+// want asks for more. It reports false if that was refused recently.
 func (c *core) want(s *supply) bool {
 	if s.state == enough {
 		s.state = wanted
@@ -70,10 +72,10 @@ func (c *core) wantStage() {
 	}
 }
 
-// mayStageMuch reports that there is memory for more than stageFew chunks of staging memory.
+// mayStageMuch reports whether the budget has room for more than stageFew staging chunks.
 func (c *core) mayStageMuch() bool { return c.leaves(2, stageChunks*stepSize) }
 
-// stageOrder is how many chunks of it to map next.
+// stageOrder is how many staging chunks to map next.
 func (c *core) stageOrder() int {
 	n := stageFew
 	if c.mayStageMuch() {
@@ -93,8 +95,8 @@ func (c *core) most(s *supply) int {
 	return c.sends + c.reserved() - c.fewPeers() + c.dead.frames
 }
 
-// reserved is for how many peers there is to be a send slot each, besides those for all: for
-// those that are there, and the next few. See mostHeld.
+// reserved is how many peers are to have a send slot each besides those for all: the peers that
+// are there, and the next few. See mostHeld.
 func (c *core) reserved() int {
 	more := len(c.order) - c.fewPeers()
 	if more <= 0 || c.attr.PerPeer {
@@ -103,17 +105,17 @@ func (c *core) reserved() int {
 	return c.fewPeers() + (more+slotStep-1)/slotStep*slotStep
 }
 
-// fewPeers is how many need no send slots besides those for all.
+// fewPeers is how many peers need no send slots besides those for all.
 func (c *core) fewPeers() int { return c.sends / 16 }
 
-// wantSends asks for send slots, if there are fewer than there are to be.
+// wantSends asks for send slots if there are fewer than there should be.
 func (c *core) wantSends() {
 	if c.tx.Len() < c.most(&c.sending) {
 		c.want(&c.sending)
 	}
 }
 
-// askAgain has those ask again that were refused. See reclaim for landing memory.
+// askAgain lets those that were refused ask again. For landing memory, see reclaim.
 func (c *core) askAgain() {
 	c.staging.again()
 	c.sending.again()
@@ -131,14 +133,14 @@ func (c *core) discard(slabs ...*pool.Slab) { c.waste = append(c.waste, slabs...
 
 // order is what is to be done without the lock.
 type order struct {
-	waste []*pool.Slab // to be closed; those that could not be are left
-	of    *supply      // to be mapped, or nil
-	slots int          // in slab
-	size  int          // of it, if it is landing memory
-	ring  int          // at least, to be enough for one
-	freed int          // of waste, slabs that were closed
+	waste []*pool.Slab // to be closed; then those that could not be
+	of    *supply      // for which memory is to be mapped, or nil
+	slots int          // how many slots, if it is for slots
+	size  int          // how many bytes, if it is landing memory
+	ring  int          // how many bytes are enough for a ring, at least
+	freed int          // slabs of waste that were closed
 	slab  *pool.Slab
-	err   error // why there is none, for a peer's memory
+	err   error // why there is no slab, if it is for a peer's memory
 }
 
 // hasOrders reports whether nextOrder has something to do.
@@ -174,7 +176,7 @@ func (c *core) nextOrder() *order {
 	return o
 }
 
-// carryOut is called without the lock. It looks at nothing that changes.
+// carryOut is called without the lock, so it looks at nothing that changes.
 func (o *order) carryOut(c *core) {
 	n := len(o.waste)
 	o.waste, _ = pool.CloseSlabs(o.waste) // makes room for the rest
@@ -194,21 +196,20 @@ func (o *order) carryOut(c *core) {
 				o.slots /= 4
 			}
 		}
-		if o.slab == nil && o.of.slots == c.stage { // rings are of no use then: they make room
+		if o.slab == nil && o.of.slots == c.stage { // rings are of no use without it: they make room
 			c.cfg.Budget.RunShort()
 		}
 	}
 }
 
-// leaves reports whether a part of the budget is left once n bytes more are mapped. What
-// streams need leaves an eighth, for conns and peers that come. It may be called without the
-// lock.
+// leaves reports whether 1/part of the budget is left once n more bytes are mapped. What
+// streams need leaves an eighth for new conns and peers. leaves may be called without the lock.
 func (c *core) leaves(part int64, n int) bool {
 	b := c.cfg.Budget.Stats()
 	return b.Limit-b.Used-int64(n) >= b.Limit/part
 }
 
-// supplied takes in what has become of an order.
+// supplied takes in the result of an order.
 func (c *core) supplied(o *order) {
 	c.leftover = append(c.leftover, o.waste...)
 	c.askRefused(2 * o.freed)
@@ -234,18 +235,18 @@ func (c *core) supplied(o *order) {
 func (c *core) suppliedSlots(s *supply, o *order) {
 	switch {
 	case o.slab == nil:
-		return // who waits for a slot waits for those that there are
+		return // whatever waits for a slot has to wait for an existing one
 	case c.err != nil || s.slots.Len() >= c.most(s):
 		c.discard(o.slab)
 		return
 	}
 	first := s.slots.Len() == 0
-	if s.slots == c.rx { // makeRoom may have mapped some meanwhile, and the fabric takes no more
+	if s.slots == c.rx { // makeRoom may have mapped some meanwhile, and the fabric takes only so many
 		o.slots = min(o.slots, c.most(s)-c.rx.Len())
 	}
 	s.slots.Add(o.slab, o.slots)
 	c.freed = true
-	if s.slots == c.stage { // trimStage leaves it to its writers for a while
+	if s.slots == c.stage { // so that trimStage leaves it to the writers for a while
 		c.stageUsed = true
 	}
 	if s.slots == c.rx {
@@ -259,8 +260,8 @@ func (c *core) suppliedSlots(s *supply, o *order) {
 	}
 }
 
-// wakeStagers is for when there is staging memory, or none any more: without, writers that
-// have a ring wait for the window of frames, and else for the ring. See lacks.
+// wakeStagers is called when there is staging memory at last, or none any more. Without it, writers
+// that have a ring wait for the window, to send frames; with it, they wait for the ring. See lacks.
 func (c *core) wakeStagers() {
 	for _, p := range c.order {
 		for _, s := range p.list {
@@ -283,8 +284,8 @@ func (e *Endpoint) supply() {
 	e.leave()
 }
 
-// unlocked calls f, which maps or unmaps memory, without the lock, which the caller
-// holds. Much can have happened when it returns. Close waits for it.
+// unlocked calls f, which maps or unmaps memory, without the lock. The caller holds the
+// lock, and much can have happened when unlocked returns. Close waits for it.
 func (e *Endpoint) unlocked(f func()) {
 	e.core.mapping++
 	e.leave()
@@ -294,7 +295,7 @@ func (e *Endpoint) unlocked(f func()) {
 	e.mapped.Broadcast()
 }
 
-// unmap closes what is waste, in the caller's goroutine.
+// unmap closes core.waste in the caller's goroutine. It reports false if there was nothing to do.
 func (e *Endpoint) unmap() (done bool) {
 	c := e.core
 	if len(c.waste) == 0 || c.err != nil {
@@ -307,8 +308,8 @@ func (e *Endpoint) unmap() (done bool) {
 	return true
 }
 
-// mapSlab has f map a slab, in the caller's goroutine. Where the budget has no room,
-// that is tried again once what this endpoint is done with, or about to be, is unmapped.
+// mapSlab has f map a slab, in the caller's goroutine. If the budget has no room, it tries
+// again once the memory that this endpoint is done with, or is about to be, is unmapped.
 func (e *Endpoint) mapSlab(f func() (*pool.Slab, error)) (slab *pool.Slab, err error) {
 	c := e.core
 	for c.err == nil {
@@ -324,8 +325,8 @@ func (e *Endpoint) mapSlab(f func() (*pool.Slab, error)) (slab *pool.Slab, err e
 	return nil, c.err
 }
 
-// awaitSupply waits for what is being mapped or unmapped by others, and reports whether
-// there was anything.
+// awaitSupply waits for what others are mapping or unmapping, and reports whether there
+// was anything.
 func (e *Endpoint) awaitSupply() bool {
 	if !e.supplying && e.core.mapping == 0 || e.pause != nil {
 		return false
@@ -335,7 +336,7 @@ func (e *Endpoint) awaitSupply() bool {
 	return true
 }
 
-// giveBack closes what came too late, in the caller's goroutine.
+// giveBack closes a slab that came too late, in the caller's goroutine.
 func (e *Endpoint) giveBack(slab *pool.Slab) {
 	e.core.discard(slab)
 	e.unmap() // or shutdown does

@@ -5,13 +5,13 @@ import (
 	"sync"
 )
 
-// gatherSize is up to how many bytes WriteBuffers gathers.
+// gatherSize is the most bytes that WriteBuffers gathers at a time.
 const gatherSize = 64 << 10
 
 var gatherBuffers = sync.Pool{New: func() any { return new([gatherSize]byte) }}
 
-// WriteBuffers writes all of v as one Write does, and removes from it what is written. Small
-// slices are gathered.
+// WriteBuffers writes all of v as one Write would, and removes from v what is written. Small
+// slices are gathered first.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	c.wmu.Lock()
 	defer c.wmu.Unlock()
@@ -26,8 +26,8 @@ func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
 	return n, err
 }
 
-// gather returns the first slices of v as one: as many as fit into buf, or the
-// first alone, where it is.
+// gather returns the first slices of v as one: as many as fit into buf, or the first one
+// alone, which is not copied then.
 func gather(buf []byte, v net.Buffers) []byte {
 	if len(v) == 1 || len(v[0])+len(v[1]) > cap(buf) {
 		return v[0]

@@ -10,7 +10,7 @@ import (
 )
 
 // waiter is where one goroutine at a time waits for the state machine. It is
-// prepared and signalled under the endpoint's lock, and waited on without.
+// prepared and signalled under the endpoint's lock, and waited on without the lock.
 type waiter struct {
 	waiting bool
 	progress.Waiter
@@ -18,10 +18,10 @@ type waiter struct {
 
 func newWaiter() waiter { return waiter{Waiter: progress.NewWaiter()} }
 
-// newJoinWaiter is for the end of a path check.
+// newJoinWaiter returns a waiter for the end of a path check.
 func newJoinWaiter() waiter { return waiter{Waiter: progress.NewJoinWaiter()} }
 
-// prepare announces a wait: from here on no signal is lost.
+// prepare announces a wait: no signal is lost from here on.
 func (w *waiter) prepare() {
 	w.waiting = true
 	w.Prepare()
@@ -34,8 +34,8 @@ func (w *waiter) signal() {
 	}
 }
 
-// wait blocks until w is signalled. The caller, whose call is named what, has
-// prepared w under the lock and has released the lock.
+// wait blocks until w is signalled. The caller has prepared w under the lock and has
+// released the lock. what is the name of its call, for execution traces.
 func (e *Endpoint) wait(w *waiter, what string) {
 	if e.pause != nil {
 		e.pause(w)
@@ -44,15 +44,16 @@ func (e *Endpoint) wait(w *waiter, what string) {
 	e.poller.Wait(&w.Waiter, what)
 }
 
-// tasks are goroutines that Close waits for. It does so once, and nothing may be added to a
-// sync.WaitGroup meanwhile.
+// tasks are goroutines that Endpoint.Close waits for. Nothing may be added to a sync.WaitGroup
+// while somebody waits for it, so none is started once Close has begun to wait.
 type tasks struct {
 	mu   sync.Mutex // guards over
 	over bool
 	wait sync.WaitGroup
 }
 
-// start reports false, and does nothing, once end was called.
+// start calls f in a goroutine of its own. Once end was called, it reports false and does
+// nothing.
 func (t *tasks) start(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -62,7 +63,7 @@ func (t *tasks) start(f func()) bool {
 	return !t.over
 }
 
-// end waits for all.
+// end waits for all tasks.
 func (t *tasks) end() {
 	t.mu.Lock()
 	t.over = true
@@ -70,8 +71,8 @@ func (t *tasks) end() {
 	t.wait.Wait()
 }
 
-// lock takes the endpoint's lock for a call that must not wait for one that
-// hangs: see progress.Poller.Rescue.
+// lock takes the endpoint's lock for a call that must not wait for another one
+// that hangs: see progress.Poller.Rescue.
 func (e *Endpoint) lock() {
 	if !e.poller.MayHang() {
 		e.mu.Lock()
@@ -87,15 +88,15 @@ func (e *Endpoint) lock() {
 	e.mu.Lock()
 }
 
-// enterBefore is enterWatched for a call that ends with ctx. It reports whether the caller
-// has the lock.
+// enterBefore is enterWatched for a call that is to end when ctx does. It reports whether the
+// caller has the lock.
 func (e *Endpoint) enterBefore(ctx context.Context) bool {
 	if !e.mu.TryLock() {
 		locked := make(chan struct{})
 		go func() {
 			e.lock()
 			select {
-			case locked <- struct{}{}: // it is the caller's
+			case locked <- struct{}{}: // the lock is the caller's now
 			case <-ctx.Done():
 				e.mu.Unlock()
 			}
@@ -110,20 +111,21 @@ func (e *Endpoint) enterBefore(ctx context.Context) bool {
 	return true
 }
 
-// interrupt ends a wait from outside, and without the lock: who has waited looks again.
+// interrupt ends a wait from outside, without the lock. The goroutine that waited then checks
+// what has changed.
 func (e *Endpoint) interrupt(w *waiter) {
 	w.Signal()
 	e.poller.RescueOwner()
 }
 
-// enterWatched is enter for a call that must not wait for one that hangs.
+// enterWatched is enter for a call that must not wait for another one that hangs.
 func (e *Endpoint) enterWatched() {
 	e.lock()
 	e.core.at = time.Time{}
 }
 
-// expire ends a wait from outside: f, under the lock, signals it. The goroutine
-// that waits may be in a call that hangs.
+// expire ends a wait from outside. It calls f under the lock, to signal the waiter, and gets
+// the owner of the queue out of a call that hangs: that may be the goroutine that waits.
 func (e *Endpoint) expire(f func()) {
 	e.lock()
 	f()
@@ -134,11 +136,12 @@ func (e *Endpoint) expire(f func()) {
 // deadline is one direction's deadline, guarded by the endpoint's lock.
 type deadline struct {
 	passed bool
-	round  int // tells the timer of an earlier deadline that it is stale
+	round  int // tells the timer of an earlier deadline that it no longer counts
 	timer  *time.Timer
 }
 
-// set moves the deadline. A past one ends a pending call at once.
+// set moves the deadline to t; a zero t means none. A deadline in the past ends a pending call
+// at once.
 func (d *deadline) set(e *Endpoint, w *waiter, t time.Time) {
 	if d.timer != nil {
 		d.timer.Stop()

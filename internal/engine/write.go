@@ -5,19 +5,19 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// tail is the RDMA write that was begun last and is not posted yet: a Write
-// may add to it. It has its place in the stream and in the peer's ring, and has
-// taken its receive slots.
+// tail is the RDMA write that was begun last and is not posted yet, so that a Write
+// may add to it. It already has its place in the stream and in the peer's ring, and
+// its receive slots.
 type tail struct {
 	stream   *stream // nil if there is none
 	src      source
 	pos      uint64 // stream position of the first byte
-	ring     uint64 // ring position of it
-	announce uint32 // send slot for the frame that says so, but for byDeliver
+	ring     uint64 // ring position of the first byte
+	announce uint32 // send slot for the frame that announces it; not with byDeliver
 }
 
-// source is where the bytes of an RDMA write lie: in staging chunks that
-// adjoin each other, or in a piece of a user's Buffer.
+// source is where the bytes of an RDMA write lie: in adjacent staging chunks, or in
+// a piece of a user's Buffer.
 type source struct {
 	mem   []byte
 	desc  uintptr
@@ -33,7 +33,7 @@ func (s *stream) extends(k int) bool {
 		framing.RingOffset(s.largeOut-l.base, l.Size) != 0
 }
 
-// fill copies what it can of b into what is left of the tail's last chunk.
+// fill copies what it can of b into the rest of the tail's last chunk.
 func (s *stream) fill(b []byte) int {
 	t := &s.p.tail
 	if t.stream != s {
@@ -55,8 +55,8 @@ func (s *stream) fill(b []byte) int {
 	return k
 }
 
-// prepareLarge takes a staging chunk for the next n bytes that are left.
-// Without one, src.mem is nil.
+// prepareLarge takes a staging chunk for the next of n bytes that are left to write.
+// If it gets none, src.mem is nil.
 func (s *stream) prepareLarge(n int) (src source) {
 	k := s.largeRoom(n, stepSize)
 	if k == 0 {
@@ -87,13 +87,14 @@ func (c *core) takeStage() (slot uint32, ok bool) {
 	c.stageUsed = true
 	get := c.stage.Get
 	if c.attr.PerPeer {
-		get = c.stage.GetNext // the peer's core reads it
+		get = c.stage.GetNext // the peer's processor reads it
 	}
 	return get()
 }
 
-// commitLarge writes the bytes that the caller has put into what prepareLarge
-// took, unless the lease has changed since.
+// commitLarge makes a write of the bytes that the caller has put into src, which prepareLarge
+// took; left is how many the caller had left. It reports false if the ring has no room for them
+// any more, as when the lease has changed since: src remains the caller's then.
 func (s *stream) commitLarge(src source, left int) bool {
 	k, t := len(src.mem), &s.p.tail
 	n := len(t.src.mem)
@@ -106,7 +107,7 @@ func (s *stream) commitLarge(src source, left int) bool {
 		s.extendWrite(k)
 	} else {
 		s.p.seal()
-		if s.largeRoom(left, stepSize) < k { // it may have been the tail's room
+		if s.largeRoom(left, stepSize) < k { // they may have fitted only as part of the tail
 			s.p.c.push(s.p)
 			return false
 		}
@@ -147,22 +148,22 @@ func (s *stream) extendWrite(n int) {
 	s.outLease.unread.extend(s.largeOut)
 }
 
-// place gives the next n bytes of large data their place.
+// place gives the next n bytes of large data their place in the stream and in the ring.
 func (s *stream) place(n int) {
 	s.sndNxt += uint64(n)
 	s.largeOut += uint64(n)
 }
 
-// countLarge counts n bytes that are in their place.
+// countLarge counts n bytes of large data as sent.
 func (s *stream) countLarge(n int) {
 	s.info.LargeOut += uint64(n)
 	s.p.c.stats.RDMASent += uint64(n)
 }
 
-// holding reports that the tail had better wait for more: the reader is so far
-// behind that it loses nothing by that, and longer writes cost it less. When it
-// has caught up its credits wake this side, even if nobody polls: it rings the doorbell
-// (SPEC.md section 8).
+// holding reports whether the tail had better wait for more bytes: the reader is so far
+// behind that it loses nothing by the wait, and longer writes cost it less. When the reader
+// has caught up, its credits wake this side even if nobody polls here, since the reader's side
+// rings the doorbell (SPEC.md section 8).
 func (p *peer) holding() bool {
 	t := &p.tail
 	s := t.stream
@@ -176,7 +177,7 @@ func (p *peer) holding() bool {
 	return uint64(len(t.src.mem)) < s.maxWrite() && t.ring-uint64(s.largeMax) >= s.outLease.Size/2
 }
 
-// pushTail posts the tail unless it had better wait.
+// pushTail posts the tail unless holding says that it had better wait.
 func (p *peer) pushTail() {
 	if p.tail.stream != nil {
 		if p.c.held = p.holding(); !p.c.held {
@@ -186,8 +187,8 @@ func (p *peer) pushTail() {
 	p.c.push(p)
 }
 
-// seal ends the tail: nothing is added any more, and it is queued. Whatever
-// else is queued comes after it.
+// seal ends the tail: nothing more is added to it, and it is queued, ahead of
+// whatever is queued next.
 func (p *peer) seal() {
 	t := p.tail
 	s := t.stream
@@ -223,7 +224,7 @@ func (p *peer) seal() {
 	p.c.stats.RDMAWrites++
 	p.out = append(p.out, outOp{op, tx})
 	switch {
-	case p.c.rule == byDeliver: // announced when it is complete
+	case p.c.rule == byDeliver: // announced once it is complete
 	case continues:
 		p.unspend(1)
 		p.c.tx.Put(t.announce)
@@ -232,15 +233,15 @@ func (p *peer) seal() {
 	}
 }
 
-// announce queues a Large frame in a send slot. Its receive slot is taken.
+// announce queues a Large frame in a send slot. Its receive slot has been taken before.
 func (s *stream) announce(f *ctlFrame, slot uint32, a *framing.Large) {
 	mem := s.p.c.tx.Bytes(slot)[framing.HeaderSize:][:framing.LargeSize]
 	a.Encode(mem)
 	s.p.queue(f, s, slot, len(mem), true)
 }
 
-// completionData is what a write to the peer carries, with the proof if there is room. The
-// write is counted.
+// completionData returns the completion data of a write to the peer, with the proof if there
+// is room for it. It counts the write as a message of the current epoch.
 func (p *peer) completionData(lease, seq uint16, continues bool) uint64 {
 	imm := framing.MakeImmediate(lease, seq, continues, p.beats.count())
 	if p.c.proven {
@@ -266,7 +267,7 @@ func (p *peer) dropTail() {
 	tx.release()
 }
 
-// writeDone takes the completion of an RDMA write.
+// writeDone takes in the completion of an RDMA write.
 func (s *stream) writeDone(t *txOp) {
 	if s.p.c.rule == byDeliver && s.p.err == nil {
 		f := ctlFrame{
@@ -280,7 +281,8 @@ func (s *stream) writeDone(t *txOp) {
 	s.written()
 }
 
-// written notes that a write is not in flight any more, and does what had to wait for that.
+// written notes that a write is no longer in flight. If none is, it does what had to wait
+// for that.
 func (s *stream) written() {
 	if s.writing > 0 {
 		s.writing--

@@ -1,7 +1,6 @@
-// Package fabric is the small set of verbs that the engine needs of a fabric:
-// open an endpoint, exchange names, register memory, post and reap. Two
-// packages implement it: ofifabric over libfabric, and simfabric, a simulated
-// fabric that tests can make as awkward as any real provider.
+// Package fabric defines the few operations that the engine needs from a fabric: open an endpoint,
+// exchange names, register memory, post and reap. Two packages implement it: ofifabric over
+// libfabric, and simfabric, a simulated fabric that tests can make as awkward as any real provider.
 package fabric
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Addr names a peer's endpoint after Insert, as fi_addr_t does.
+// Addr identifies a peer's endpoint once it is inserted, as fi_addr_t does.
 type Addr uint64
 
 // Kind is the verb of an operation, and of its completion.
@@ -30,24 +29,24 @@ const (
 	Recv
 	// Write is fi_write: an RDMA write that the target is not told about.
 	Write
-	// WriteData is fi_writedata: an RDMA write whose Data arrive in the target's
-	// completion queue once the bytes are in its memory, as far as both
-	// endpoints' Attr.CQDataSize goes.
+	// WriteData is fi_writedata: an RDMA write that also puts Data into the target's completion
+	// queue once the bytes are in its memory. As many bytes of Data arrive as both endpoints'
+	// Attr.CQDataSize allow.
 	WriteData
-	// RemoteWrite is the completion that a peer's WriteData leaves here.
+	// RemoteWrite is the completion that a peer's WriteData produces here.
 	RemoteWrite
 )
 
 // Op is one operation to post.
 type Op struct {
 	Kind Kind
-	// Deliver asks that the completion mean "in the target's memory"
-	// (FI_DELIVERY_COMPLETE), for Write and WriteData.
+	// Deliver requests that the completion mean "in the target's memory" (FI_DELIVERY_COMPLETE),
+	// for Write and WriteData.
 	Deliver bool
 	Tag     uint32  // comes back in the completion
 	Data    uint64  // WriteData
-	To      Addr    // all but Recv
-	Buf     []byte  // registered where Attr.LocalMR says so, but for Inject
+	To      Addr    // all kinds but Recv
+	Buf     []byte  // must be registered if Attr.LocalMR says so, except for Inject
 	Desc    uintptr // Region.Desc of Buf
 	Remote  uint64  // Write, WriteData: address in the peer's region
 	Key     uint64  // Write, WriteData: the peer's key
@@ -56,16 +55,16 @@ type Op struct {
 // Completion is one entry reaped from the completion queue. Completions come
 // in any order.
 type Completion struct {
-	Kind Kind   // of the operation that ended; 0 for an error that belongs to none
+	Kind Kind   // of the operation that has ended; 0 for an error that belongs to no operation
 	Tag  uint32 // the operation's; meaningless for RemoteWrite and Kind 0
 	Len  int    // Recv: bytes received
 	Data uint64 // RemoteWrite
-	// Err: the operation failed; its buffer is free again. It wraps
-	// syscall.EMSGSIZE if a message was too long for its Recv.
+	// Err is set if the operation failed; its buffer is free again. It wraps syscall.EMSGSIZE if a
+	// message was too long for its Recv.
 	Err error
 }
 
-// Order is the set of message orders that an endpoint keeps towards one peer.
+// Order is the set of ordering guarantees that an endpoint gives for messages to one peer.
 type Order uint8
 
 const (
@@ -78,7 +77,7 @@ const (
 	WriteAfterWrite
 )
 
-// String has the names that fi_endpoint(3) gives to the orders.
+// String lists the orders by their names in fi_endpoint(3), without FI_ORDER_.
 func (o Order) String() string {
 	var names []string
 	for i, name := range []string{"SAS", "SAW", "WAW"} {
@@ -91,12 +90,12 @@ func (o Order) String() string {
 
 // Attr is what an open endpoint really offers, read back from the provider.
 type Attr struct {
-	Provider        string // libfabric's name, "shm" or "tcp;ofi_rxm"
+	Provider        string // libfabric's name, such as "shm" or "tcp;ofi_rxm"
 	Fabric          string
 	Domain          string
 	Protocol        uint32 // wire protocol and its version: must be equal at both ends
 	ProtocolVersion uint32
-	Library         string // version of the library, "1.17.0"
+	Library         string // version of the library, such as "1.17.0"
 
 	InjectSize       int    // largest Inject, 0 if there is none
 	MaxMsgSize       uint64 // largest Send
@@ -105,28 +104,29 @@ type Attr struct {
 	Order            Order
 	DeliveryComplete bool // Op.Deliver is honoured
 	LocalMR          bool // local buffers must be registered
-	// EndpointMR: regions are bound to the endpoint and must be closed before it, so
-	// that only Close ends the use of posted memory.
+	// EndpointMR: regions are bound to the endpoint and must be closed before it, so only Close
+	// ends the use of posted memory.
 	EndpointMR bool
-	MRMode     string // all demands on registered memory, the names of FI_MR bits
+	MRMode     string // everything demanded of registered memory, as names of FI_MR bits
 	TxDepth    int    // operations in flight besides receives
 	RxDepth    int    // receives that can be posted
-	// PerPeer endpoints serve a single peer process: a peer that is killed may
-	// leave them unusable (shm).
+	// PerPeer: an endpoint serves only one peer process, since a peer that is killed may leave it
+	// unusable (shm).
 	PerPeer bool
-	// OneMapping: two endpoints of one process that are each other's peers use one mapping
-	// of their memory, which goes away with the first of them (shm).
+	// OneMapping: two endpoints of one process that are each other's peers share one mapping of
+	// their memory, which goes away with the first of them (shm).
 	OneMapping bool
-	// Ticks: something may arrive of which the Waiter hears only from a look at the queue.
+	// Ticks: something may arrive without waking the Waiter, so the queue must be polled now and
+	// then.
 	Ticks bool
 }
 
-// Endpoint is an open RDM endpoint with its domain, address vector and
-// completion queue. Exchange may be called by several goroutines at once, and
-// so may every other method, but only one may reap (pass a non-empty done).
+// Endpoint is an open RDM endpoint with its domain, address vector and completion queue. Several
+// goroutines may call Exchange at once, and every other method too, but only one goroutine at a
+// time may reap, that is, pass a non-empty done.
 type Endpoint interface {
-	// Register takes local memory, too, where Attr.LocalMR asks for none: tests
-	// can then tell what is used while it is registered.
+	// Register accepts local memory even if Attr.LocalMR does not ask for it, so that tests can
+	// check that memory is registered while it is used.
 	pool.Registrar
 	// Attr never changes.
 	Attr() Attr
@@ -136,14 +136,13 @@ type Endpoint interface {
 	// takes it out: no operation to it may be posted afterwards.
 	Insert(name []byte) (Addr, error)
 	Remove(a Addr) error
-	// Exchange posts ops in order until the provider's queue is full, then
-	// reaps up to len(done) completions, in one call into the library. Fewer
-	// posted than given with a nil error means: try the rest again after some
-	// completions. An error belongs to ops[posted], which is not posted, or,
-	// if posted == len(ops), to the queue itself. reaped is valid either way.
+	// Exchange posts ops in order until the provider's queue is full, then reaps up to len(done)
+	// completions, all in one call into the library. If fewer were posted than given and err is
+	// nil, try the rest again after some completions. An error belongs to ops[posted], which is not
+	// posted, or, if posted == len(ops), to the queue itself. reaped is valid either way.
 	Exchange(ops []Op, done []Completion) (posted, reaped int, err error)
-	// Waiter blocks until there is something to reap, nil where the provider
-	// has nothing to wait on (shm).
+	// Waiter returns what blocks until there is something to reap, nil if the provider has nothing
+	// to wait on (shm).
 	Waiter() Waiter
 	// Shutdown ends all use of posted memory: regions can be closed and memory
 	// unmapped afterwards, even if operations have not completed. Only Close
@@ -154,16 +153,15 @@ type Endpoint interface {
 	Close() error
 }
 
-// Rescuer is an Endpoint whose Exchange can hang in the library after its peer
-// has died, or while it is stopped.
+// Rescuer is an Endpoint whose Exchange can hang in the library after its peer has died, or while
+// its peer is stopped.
 type Rescuer interface {
-	// Rescue looks for calls of Exchange that hang. If there are any, it gets
-	// their goroutines out and abandons the endpoint: those calls and all later
-	// ones fail with ErrAbandoned, Shutdown and Close return at once, and posted
-	// memory is not touched any more. What the library holds for the endpoint is
-	// never given back. Rescue reports whether the endpoint is abandoned. It takes
-	// no time if no call is going on, and about as long as a call may take before
-	// it counts as one that hangs if one does.
+	// Rescue looks for calls of Exchange that hang. If there are any, it gets their goroutines out
+	// and abandons the endpoint: those calls and all later ones fail with ErrAbandoned, Shutdown
+	// and Close return at once, and posted memory is not touched any more. What the library holds
+	// for the endpoint is never given back. Rescue reports whether the endpoint is abandoned. It
+	// returns at once if no call is in progress. If one hangs, it takes about as long as a call
+	// must run to count as hung.
 	Rescue() bool
 }
 
@@ -180,20 +178,20 @@ type Waiter interface {
 	Wake()
 }
 
-// ProviderInfo describes a provider that this machine offers, in one of its
-// domains, before an endpoint on it is opened.
+// ProviderInfo describes one domain of a provider that this machine offers, before an endpoint on
+// it is opened.
 type ProviderInfo struct {
 	Name            string
 	Fabric          string
 	Domain          string
-	Elsewhere       bool // another domain is nearer to src, or none is at it: only to be used if it is named
+	Elsewhere       bool // another domain is nearer to src, or none is at it: to be used only if it is named
 	Protocol        uint32
 	ProtocolVersion uint32
 	Library         string
-	Settings        string       // what both ends must have set alike, "NAME=value" with spaces between
+	Settings        string       // what both ends must have set alike, "NAME=value", separated by spaces
 	PerPeer         bool         // see Attr.PerPeer
 	SameHost        bool         // reaches processes on this host only
-	Spread          bool         // a look at an endpoint's queue takes the longer the more peers it has
+	Spread          bool         // looking at an endpoint's queue takes longer the more peers it has
 	WarmsUp         bool         // an endpoint's first messages take long
 	Addrs           []netip.Addr // IP addresses of the domain, if it has any
 }
@@ -204,39 +202,38 @@ type Fabric interface {
 	// local address is src, in the library's own order, each domain of each
 	// provider once.
 	Providers(src netip.Addr) ([]ProviderInfo, error)
-	// Open opens an endpoint of the named provider, on the device that src
-	// lives on where the provider has devices, or in a domain that is named,
-	// too: see Split. The endpoint is enabled and has no receives posted. It may
-	// block for tens of milliseconds.
+	// Open opens an endpoint of the named provider. The name may include a domain: see Split. If it
+	// does not, and the provider has devices, the endpoint is on the device that has the address
+	// src. The endpoint is enabled and has no receives posted. Open may block for tens of
+	// milliseconds.
 	Open(provider string, src netip.Addr) (Endpoint, error)
 }
 
-// Supporter is a Fabric that may turn out not to be there at all.
+// Supporter is a Fabric that may turn out not to be available at all.
 type Supporter interface {
-	// Supported returns an ErrUnsupported that says why, or nil. It is quick but for
-	// the first call.
+	// Supported returns nil, or an ErrUnsupported that says why. Only the first call may take long.
 	Supported() error
 }
 
-// Sparer is a Fabric whose endpoints take what may be short.
+// Sparer is a Fabric whose endpoints use resources that may be scarce.
 type Sparer interface {
-	// Spare reports that there is plenty of it: an endpoint may be opened that nobody needs yet.
+	// Spare reports whether these resources are plentiful, so that an endpoint may be opened that
+	// nobody needs yet.
 	Spare() bool
 }
 
-// domainMark stands between the names of a provider and of a domain. Domains are
-// named after network interfaces and devices, in neither of whose names Linux
-// allows a slash.
+// domainMark separates the name of a provider from that of a domain. Domains are named after
+// network interfaces and devices, and Linux allows no slash in the names of either.
 const domainMark = "/"
 
-// Split takes apart what names a provider, "verbs;ofi_rxm", or a provider and one
-// of its domains, "verbs;ofi_rxm/mlx5_0".
+// Split splits what names a provider, such as "verbs;ofi_rxm", or a provider and one of its
+// domains, such as "verbs;ofi_rxm/mlx5_0".
 func Split(name string) (provider, domain string) {
 	provider, domain, _ = strings.Cut(name, domainMark)
 	return provider, domain
 }
 
-// Join is the opposite of Split. domain may be empty.
+// Join is the inverse of Split. domain may be empty.
 func Join(provider, domain string) string {
 	if domain == "" {
 		return provider
@@ -244,10 +241,10 @@ func Join(provider, domain string) string {
 	return provider + domainMark + domain
 }
 
-// DomainError is an ErrNoProvider: the provider is there, the domain is not.
+// DomainError is an ErrNoProvider: the provider is available, but the domain is not.
 type DomainError struct {
 	Provider, Domain string
-	Domains          []string // those that are there
+	Domains          []string // those that are available
 }
 
 func (e *DomainError) Error() string {

@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Limits of a region's size, in bytes: of the first page libfabric reads before it knows
-// more, and no setting of its own makes more of a region than the second.
+// Limits of a region's size, in bytes: libfabric reads the first page before it knows more, and
+// none of its settings makes a region larger than maxRegion.
 const (
 	minRegion = 4 << 10
 	maxRegion = 4 << 30
@@ -19,9 +19,9 @@ const (
 	maxRegionName = 255 // NAME_MAX
 )
 
-// CheckDir finds fault with a directory in which other users could take a name away from a
-// file of ours, and give it to one of theirs. Where they cannot, what has been found out
-// about a name stays true.
+// CheckDir returns an error for a directory in which other users could take the name of one of
+// this user's files and give it to a file of theirs. If they cannot, what has been found out about
+// a name stays true.
 func CheckDir(dir string) error {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
@@ -38,7 +38,7 @@ func CheckDir(dir string) error {
 	return nil
 }
 
-// SpaceError says that a directory is too full for a region. It is unix.ENOSPC.
+// SpaceError says that a directory is too full for a region. It wraps unix.ENOSPC.
 type SpaceError struct {
 	Dir        string
 	Need, Free uint64 // bytes
@@ -51,7 +51,8 @@ func (e *SpaceError) Error() string {
 
 func (e *SpaceError) Unwrap() error { return unix.ENOSPC }
 
-// CheckSpace fails with a *SpaceError where less than need bytes are free.
+// CheckSpace fails with a *SpaceError if fewer than need bytes are free in dir. A file system
+// without a limit always has enough.
 func CheckSpace(dir string, need uint64) error {
 	free, size, err := space(dir)
 	switch {
@@ -63,31 +64,32 @@ func CheckSpace(dir string, need uint64) error {
 	return nil
 }
 
-// Plenty reports that at least half of dir is free, and no less than need bytes.
+// Plenty reports whether at least half of dir is free, and at least need bytes.
 func Plenty(dir string, need uint64) bool {
 	free, size, err := space(dir)
 	return err == nil && (size == 0 || free >= max(size/2, need))
 }
 
-// space is how many bytes are free in dir, and how many there are; 0 for one without a limit
-// (mount -o size=0).
+// space returns how many bytes are free in dir, and how many there are in all; size is 0 without a
+// limit (mount -o size=0).
 func space(dir string) (free, size uint64, err error) {
 	var st unix.Statfs_t
 	err = unix.Statfs(dir, &st)
 	return st.Bavail * uint64(st.Bsize), st.Blocks * uint64(st.Bsize), err
 }
 
-// Region is an open file that holds an endpoint's memory.
+// Region is an open file that holds the memory of an endpoint.
 type Region struct {
 	file *os.File
 	dir  string
 	stat unix.Stat_t
 }
 
-// OpenRegion opens the file called name in dir. It refuses what another user has made, may
-// open or has a link to, and what is no file: neither libfabric nor who names a region asks.
+// OpenRegion opens the file called name in dir. It refuses what is not a regular file, belongs to
+// another user, may be opened by others, has another name, or cannot be a region by its size: neither
+// libfabric nor the side that names a region checks any of this.
 func OpenRegion(dir, name string) (*Region, error) {
-	// Names of peers get into errors, and logs.
+	// Names come from peers, and get into errors and logs.
 	odd := func(r rune) bool { return r <= ' ' || r > '~' || r == '/' }
 	if name == "" || name == "." || name == ".." || len(name) > maxRegionName || strings.ContainsFunc(name, odd) {
 		return nil, fmt.Errorf("%.64q is no name of a region", name)
@@ -129,7 +131,7 @@ func (r *Region) check() error {
 }
 
 // Reserve has the file system set memory aside for the whole file. It fails with a
-// *SpaceError where there is not enough of it.
+// *SpaceError if there is not enough.
 func (r *Region) Reserve() error {
 	err := reserve(r.fd(), r.stat.Size)
 	if errors.Is(err, unix.ENOSPC) {
@@ -152,20 +154,21 @@ func (r *Region) Reserved() error {
 	return nil
 }
 
-// Layout is the first byte, in which every libfabric keeps the version of the layout
-// (struct smr_region): equal versions of the library may have been built with changes.
+// Layout returns the first byte, in which every libfabric keeps the version of the layout
+// (struct smr_region). It is compared because libraries of equal versions may have been built with
+// changes.
 func (r *Region) Layout() (byte, error) {
 	var b [1]byte
 	_, err := r.file.ReadAt(b[:], 0)
 	return b[0], err
 }
 
-// Close closes the file, which has no effect on the memory.
+// Close closes the file. This has no effect on the memory.
 func (r *Region) Close() error { return r.file.Close() }
 
 func (r *Region) fd() int { return int(r.file.Fd()) }
 
-// reserve is fallocate(2) in pieces: a signal ends a call and undoes what it has done.
+// reserve calls fallocate(2) in pieces, since a signal ends a call and undoes what it has done.
 func reserve(fd int, size int64) error {
 	const piece = 1 << 20
 	for off := int64(0); off < size; {

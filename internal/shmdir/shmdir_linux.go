@@ -20,9 +20,9 @@ func NewName() string {
 	return Prefix + hex.EncodeToString(id[:])
 }
 
-// Create makes a file of size bytes, which only this user can open, holds it
-// locked, and only then gives it its name. Its memory is reserved: on a full tmpfs
-// a store to a page that is merely promised raises SIGBUS.
+// Create makes a file of size bytes that only this user can open, locks it, and only then
+// gives it its name. The lock lasts until the file is closed. The file's memory is reserved: on
+// a full tmpfs a store to a page that is merely promised raises SIGBUS.
 func Create(dir, name string, size int64) (*os.File, error) {
 	path := filepath.Join(dir, name)
 	fail := func(op string, err error) error { return &os.PathError{Op: op, Path: path, Err: err} }
@@ -45,24 +45,25 @@ func Create(dir, name string, size int64) (*os.File, error) {
 	return f, nil
 }
 
-// Guard guards names that somebody else makes, such as libfabric: those that begin with
-// its Prefix. It is there before them, so that whoever is killed while they are made
+// Guard guards names that others make, such as libfabric: those that begin with its Prefix.
+// The guard is there before they are, so that a process that is killed while making them
 // leaves nothing that Clean does not find.
 type Guard struct {
 	dir, name string
 
 	mu   sync.Mutex
 	held int
-	file *os.File // while held is not 0
+	file *os.File // set while held is not 0
 }
 
-// NewGuard returns a guard that has yet to be held.
+// NewGuard returns a guard that nobody holds yet.
 func NewGuard(dir string) *Guard { return &Guard{dir: dir, name: NewName()} }
 
-// Prefix is what the guarded names begin with.
+// Prefix returns what the guarded names begin with.
 func (g *Guard) Prefix() string { return g.name + "." }
 
-// Hold has the guard stay until Release.
+// Hold keeps the guard in place until Release. It may be called several times, each with a
+// Release of its own.
 func (g *Guard) Hold() (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -75,20 +76,20 @@ func (g *Guard) Hold() (err error) {
 	return nil
 }
 
-// Release ends one Hold. The guard's own name goes with the last one.
+// Release ends one Hold. The last Release removes the guard's own name.
 func (g *Guard) Release() (err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.held--; g.held == 0 {
 		if err = os.Remove(g.file.Name()); errors.Is(err, os.ErrNotExist) {
-			err = nil // somebody has tidied up
+			err = nil // somebody else has removed it
 		}
 		_ = g.file.Close()
 	}
 	return err
 }
 
-// Clean removes what processes of this user that have died have left in dir.
+// Clean removes what this user's dead processes have left in dir.
 func Clean(dir string) {
 	list, err := os.ReadDir(dir)
 	if err != nil {
@@ -101,8 +102,8 @@ func Clean(dir string) {
 	}
 }
 
-// cleanOne removes a guard whose owner has died, and what it guards: names that
-// begin with its own.
+// cleanOne removes a guard, if its owner has died, and what it guards: the names that begin with
+// its own and a dot.
 func cleanOne(dir, name string) {
 	fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -115,7 +116,7 @@ func cleanOne(dir, name string) {
 		st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink == 0 {
 		return // in use, or not what it seems, or somebody else has just removed it
 	}
-	list, err := os.ReadDir(dir) // only now are there all that the owner made before it died
+	list, err := os.ReadDir(dir) // not before: only now does it list all that the owner made before it died
 	if err != nil {
 		return
 	}
@@ -124,5 +125,5 @@ func cleanOne(dir, name string) {
 			_ = os.Remove(filepath.Join(dir, e.Name()))
 		}
 	}
-	_ = os.Remove(filepath.Join(dir, name)) // last: as long as it is there, it guards
+	_ = os.Remove(filepath.Join(dir, name)) // last: as long as it is there, it guards the others
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
-// Native is the provider that makes reliable datagrams of TCP connections by itself,
-// without ofi_rxm. In libfabric 1.17 it is one of its own, later a part of tcp.
+// Native is the provider that offers reliable datagrams over TCP connections by itself,
+// without ofi_rxm. In libfabric 1.17 that is a provider of its own, net; later it is a part of tcp.
 var Native = native()
 
 func native() string {

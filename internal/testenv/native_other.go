@@ -2,5 +2,5 @@
 
 package testenv
 
-// Native is not there.
+// Native is the provider's name elsewhere: without Linux and cgo it is not there.
 const Native = "tcp"

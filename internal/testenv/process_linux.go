@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// StrangerUID is another user: nobody.
+// StrangerUID is the user id of another user: nobody.
 const StrangerUID = 65534
 
-// NeedRoot skips a test that cannot do without.
+// NeedRoot skips a test that must be run by root, unless it is.
 func NeedRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -21,11 +21,11 @@ func NeedRoot(t testing.TB) {
 	}
 }
 
-// Stranger is the test binary as a process of another user.
+// Stranger returns a command that runs the test binary as a process of another user.
 func Stranger(t testing.TB) *exec.Cmd {
 	t.Helper()
 	NeedRoot(t)
-	cmd := exec.Command("/proc/self/exe") // its own path may be closed to others
+	cmd := exec.Command("/proc/self/exe") // others may have no access to its own path
 	cmd.Env = os.Environ()
 	cmd.Dir = "/"
 	cmd.Stderr = os.Stderr
@@ -36,12 +36,12 @@ func Stranger(t testing.TB) *exec.Cmd {
 	return cmd
 }
 
-// ownShmVar names the test for which a process has a /dev/shm of its own.
+// ownShmVar is the variable that names the test for which a process has a /dev/shm of its own.
 const ownShmVar = "RDMANET_TEST_OWN_SHM"
 
-// OwnShm runs the calling test once more, in a process with a mount namespace and a tmpfs
-// at /dev/shm of its own, mounted with options, and reports true there. The first one waits
-// for it, and is left nothing to do.
+// OwnShm runs the calling test once more, in a process that has a mount namespace of its own and,
+// at /dev/shm, a tmpfs of its own, mounted with options. There it returns true. In the first process it
+// waits for the other one, and returns false: the test has nothing left to do.
 func OwnShm(t *testing.T, options string) bool {
 	t.Helper()
 	if os.Getenv(ownShmVar) == t.Name() {
@@ -76,8 +76,8 @@ func verbose() string {
 	return "false"
 }
 
-// Fill makes a file that leaves so many bytes free in /dev/shm, and returns how to remove
-// it.
+// Fill makes a file in /dev/shm that leaves that many bytes free there, and returns a function that
+// removes it.
 func Fill(t *testing.T, leave int64) (empty func()) {
 	t.Helper()
 	var st unix.Statfs_t

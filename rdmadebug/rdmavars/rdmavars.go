@@ -1,4 +1,4 @@
-// Package rdmavars publishes the statistics of Transports through expvar. Who imports it
+// Package rdmavars publishes the statistics of Transports through expvar. Importing it
 // imports expvar, which registers /debug/vars with http.DefaultServeMux.
 package rdmavars
 
@@ -14,8 +14,9 @@ import (
 var publishing sync.Mutex // expvar panics on a name that is taken
 
 // Publish publishes the statistics of t, or of rdmanet.DefaultTransport if t is nil, as
-// a variable: an object of metrics by name, those with labels in objects by the labels'
-// values. It fails if the name is taken. A name stays taken for good.
+// a variable: an object with the metrics by name, in which a metric with labels is an
+// object with the values by label value, nested once for each label. It fails if the
+// name is taken. A name stays taken for good.
 func Publish(name string, t *rdmanet.Transport) error {
 	publishing.Lock()
 	defer publishing.Unlock()

@@ -1,10 +1,11 @@
-// Samecode checks that a change is of comments only:
+// Samecode checks that a change is to comments only:
 //
 //	go run ./scripts/samecode BASE
 //
-// names the Go files of the work tree whose code differs from that of the commit BASE, and fails
-// if there are any. It is run at the top of the repository. Comments that compilers and tools read count as code: directives (build
-// constraints among them), cgo preambles, and the output of examples. It looks at Go files only.
+// names the Go files of the work tree whose code differs from that in the commit BASE, and fails if
+// there are any. It is run at the top of the repository. Comments that compilers and tools read
+// count as code: directives (build constraints among them), cgo preambles, and the output of
+// examples. It looks at Go files only.
 package main
 
 import (
@@ -40,7 +41,8 @@ func main() {
 	}
 }
 
-// differing lists the files with other code than at base, those that are new or gone among them.
+// differing lists the files whose code differs from that at base, including files that are new or
+// gone.
 func differing(base string) (files []string, err error) {
 	// Each name ends with a zero, whatever is in it.
 	list, err := git("diff", "--name-only", "--no-renames", "-z", base, "--", "*.go")
@@ -83,7 +85,7 @@ var (
 	importsC  = regexp.MustCompile(`(?m)^import "C"`)
 )
 
-// code is what is left of a file without the comments that only people read.
+// code returns what is left of a file without the comments that only people read.
 func code(text []byte) (tokens []string) {
 	var s scanner.Scanner
 	set := token.NewFileSet()
@@ -99,7 +101,7 @@ func code(text []byte) (tokens []string) {
 		switch {
 		case tok == token.EOF:
 			return tokens
-		case tok == token.SEMICOLON && literal == "\n": // where a comment is may move it
+		case tok == token.SEMICOLON && literal == "\n": // a comment may change where it is
 			tokens = append(tokens, ";")
 		case tok != token.COMMENT:
 			inOutput = false

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// Serve waits at a TCP address for one connection, which limits what f may take.
+// Serve waits at a TCP address for one connection, and calls f with it. The connection's deadline,
+// Patience from its start, limits how long f may take.
 func Serve(address string, f func(oob net.Conn) error) error {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
@@ -41,8 +42,8 @@ func Dial(address string, f func(oob net.Conn) error) error {
 	return errors.Join(oob.SetDeadline(time.Now().Add(Patience)), f(oob))
 }
 
-// Both runs f as Serve does, and this program with -dial and further arguments as the
-// other process.
+// Both runs f as Serve does, and runs this program again as the other process, with -dial and
+// further arguments.
 func Both(f func(oob net.Conn) error, args ...string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,7 +1,7 @@
 //go:build linux && cgo
 
-// Package side is what the examples that use libfabric by itself have in common: an
-// endpoint, memory for it, and polling with a time limit.
+// Package side is what the examples that use libfabric alone have in common: an endpoint, memory
+// for it, and polling with a time limit.
 package side
 
 import (
@@ -18,7 +18,7 @@ import (
 // Patience is how long a Side waits for anything.
 const Patience = 10 * time.Second
 
-// Side is one side's endpoint and what belongs to it. It is for one goroutine.
+// Side is one side's endpoint and what belongs to it. Only one goroutine may use it.
 type Side struct {
 	*ofi.Endpoint
 	batch   *ofi.Batch
@@ -27,15 +27,15 @@ type Side struct {
 	done    []ofi.Completion // that nobody has waited for yet
 }
 
-// Open opens an endpoint of a provider at the address that oob, a TCP connection, has
-// here.
+// Open opens an endpoint of a provider at the local address of oob, a TCP connection.
 func Open(hints ofi.Hints, oob net.Conn) (*Side, error) {
-	if hints.Provider != "shm" { // which has names in /dev/shm instead of addresses
+	if hints.Provider != "shm" { // shm has names in /dev/shm instead of addresses
 		hints.Source = oob.LocalAddr().(*net.TCPAddr).IP.String()
 	}
-	// libfabric reads its environment at the first call. Its cache of registered memory
-	// does not see what Go's runtime unmaps; and two processes are few, which lets ofi_rxm
-	// make queues that a small device has room for. What is set already stays.
+	// libfabric reads its environment at the first call. Its cache of registered memory does not
+	// see what Go's runtime unmaps, so it is disabled. The other setting says that processes are
+	// few, so that ofi_rxm makes queues that fit into a small device. What is set already stays as
+	// it is.
 	ofi.Setenv("FI_MR_CACHE_MONITOR", "disabled")
 	ofi.Setenv("FI_UNIVERSE_SIZE", "16")
 	// fi_getinfo(3) lists what fits the hints, best first. The binding always asks for
@@ -66,18 +66,18 @@ func Open(hints ofi.Hints, oob net.Conn) (*Side, error) {
 
 // Memory returns registered memory for an endpoint, size bytes of zeroes.
 func (s *Side) Memory(size int, access ofi.Access) ([]byte, *ofi.Region, error) {
-	// The fabric uses a buffer until its operation completes, long after the call that
-	// names it. Go's memory is not for that: the garbage collector may free what only C
-	// knows of. Hence memory of its own.
+	// The fabric uses a buffer until its operation completes, long after the call that names it.
+	// Go's own memory will not do: the garbage collector may free what only C knows of. So this is
+	// mapped separately.
 	mem, err := syscall.Mmap(-1, 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		return nil, nil, err
 	}
 	s.memory = append(s.memory, mem)
-	// A device that reads and writes memory by itself has to know its pages, which
-	// must stay where they are: registration, fi_mr(3). For buffers of one's own
-	// operations providers that say FI_MR_LOCAL demand it, and the others do not mind;
-	// what peers write to is registered with all of them.
+	// A device that reads and writes memory by itself has to know its pages, which must stay where
+	// they are: registration, fi_mr(3). For the buffers of a side's own operations, providers that
+	// say FI_MR_LOCAL demand it, and the others do not mind. Memory that peers write to has to be
+	// registered with all of them.
 	region, err := s.Register(mem, access)
 	if err != nil {
 		return nil, nil, err
@@ -86,8 +86,8 @@ func (s *Side) Memory(size int, access ofi.Access) ([]byte, *ofi.Region, error) 
 	return mem, region, nil
 }
 
-// Close takes the endpoint down first, so that nothing is written into memory that is
-// taken away, and the rest in the order in which libfabric wants it.
+// Close takes down the endpoint first, so that nothing is written into memory that is about to go
+// away, and then the rest in the order that libfabric wants.
 func (s *Side) Close() error {
 	err := s.Shutdown()
 	for _, r := range s.regions {
@@ -101,9 +101,8 @@ func (s *Side) Close() error {
 	return err
 }
 
-// Post hands an operation over. Providers refuse with FI_EAGAIN while their queue is
-// full, and while they set up their own connection to a peer: then it polls and tries
-// again.
+// Post posts an operation. Providers refuse it with FI_EAGAIN while their queue is full, and while
+// they set up their own connection to a peer. Post then polls and tries again.
 func (s *Side) Post(op ofi.Op) error {
 	for start := time.Now(); time.Since(start) < Patience; runtime.Gosched() {
 		if posted, err := s.exchange(&op); posted || err != nil {
@@ -129,7 +128,7 @@ func (s *Side) Wait(kind ofi.Kind) (ofi.Completion, error) {
 	return ofi.Completion{}, errors.New("the operation does not complete")
 }
 
-// Until polls until f has returned, which runs meanwhile.
+// Until runs f, and polls until it has returned.
 func (s *Side) Until(f func() error) error {
 	result := make(chan error, 1)
 	go func() { result <- f() }()
@@ -146,9 +145,9 @@ func (s *Side) Until(f func() error) error {
 	}
 }
 
-// exchange posts an operation, if there is one, and reads completions (fi_cq_read of
-// fi_cq(3)). Most providers do their work within such calls only (manual progress in
-// fi_domain(3)): both sides must poll for either to get ahead.
+// exchange posts an operation, if there is one, and reads completions (fi_cq_read of fi_cq(3)).
+// Most providers do their work only within such calls (manual progress in fi_domain(3)), so both
+// sides must poll for either to get ahead.
 func (s *Side) exchange(op *ofi.Op) (posted bool, err error) {
 	s.batch.Reset()
 	if op != nil {

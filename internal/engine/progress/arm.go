@@ -1,7 +1,7 @@
 package progress
 
-// arm gives ownership up for an unknown time: whatever arrives from here on
-// wakes the background goroutine.
+// arm gives up ownership for an unknown time: whatever arrives from here on wakes a goroutine
+// in the background, or is found by the timer if there is nothing to be woken by.
 func (p *Poller) arm() {
 	for again := true; again; {
 		p.polled.Store(p.own.polls)
@@ -23,42 +23,42 @@ func (p *Poller) arm() {
 func (p *Poller) armSleeper() {
 	safe := p.own.polls == p.own.restedAt && p.clock.Now()-p.own.rested < restFor
 	p.leave(armed)
-	// What the fabric has refused while we were the owner waits for a poll.
+	// What the fabric refused while we were the owner waits for a poll.
 	if !safe || p.has(refused) || !p.resting.Load() {
 		p.wakeBackground()
-		p.waiter.Wake() // from an earlier wait: it must look again
+		p.waiter.Wake() // if it is still in an earlier wait, it must look again
 		return
 	}
-	p.wakeDeep() // who posted while we were the owner has left it to us
+	p.wakeDeep() // a goroutine that posted while we were the owner has left this to us
 }
 
-// armDoorbell leaves the queue to the doorbell, or reports that it must be tried again:
-// flag, full fence, one more poll, then sleep; the peer posts, full fence, looks at the
-// flag. Swap is the fence.
+// armDoorbell leaves the queue to the doorbell, or reports that it must be tried again. This
+// side sets its flag, fences, polls once more, and only then sleeps; the peer posts, fences, and
+// then looks at the flag. The Swap is the full fence.
 func (p *Poller) armDoorbell() (again bool) {
 	doorbells := p.doorbells.Load()
 	b := p.doorbell.Load()
 	b.Own.Swap(doorbellAsleep)
 	p.sched.step()
-	if p.has(flying) { // or Note, which has reported it by then, sees that we sleep
+	if p.has(flying) { // if it is reported only after this, Note sees that we sleep
 		b.sleepFlying()
 	}
 	if p.Poll() > 0 {
 		return true
 	}
 	p.nudge(doorbellHeld)
-	// Once for what we have done: two sides that both wait for each other are not to ring for ever.
+	// Only once for the work done so far: two sides that wait for each other must not ring for ever.
 	if work := p.report.Load() >> workShift; work != p.own.nudged && p.nudge(doorbellFlying) {
 		p.own.nudged = work
 	}
 	p.leave(armed)
-	switch { // not before: what is posted meanwhile sees an owner
+	switch { // not before leave: a goroutine that posts until then sees an owner, and leaves it to us
 	case p.has(refused):
 		p.kick(PollEvery)
 	case p.has(flying):
-		p.kickLate(lastLook) // should the peer not ring
+		p.kickLate(lastLook) // in case the peer does not ring
 	}
-	// A doorbell that came while we were the owner was not heard. The flag
-	// would tell, too, but once armed, Close may have unmapped it.
+	// A doorbell that rang while we were the owner was not acted upon. The flag would show that,
+	// too, but once the queue is armed, Close may have unmapped it.
 	return p.doorbells.Load() != doorbells && p.Acquire()
 }

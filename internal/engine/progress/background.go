@@ -2,23 +2,24 @@ package progress
 
 import "time"
 
-// A sleeper on a wait fd looks again by itself after firstLook, or quietLook where nothing
-// is expected, then less and less often up to lastLook: providers that make progress only
-// when called (all of software) have work now and then, such as a connection that rxm sets
-// up, for which the descriptor does not become readable. It goes on for as long as a peer
-// comes up or own operations are in flight, and else, but for providers that need it
-// always, sleeps until it is woken. Heartbeats change nothing of that.
+// A sleeper on a wait fd looks again by itself after firstLook, or after quietLook if nothing is
+// expected, and then less and less often: the time between looks doubles up to lastLook. Providers
+// that make progress only when called (all those in software) now and then have work for which the
+// descriptor does not become readable, such as a connection that rxm sets up. The sleeper goes on
+// looking for as long as a peer is coming up, or own operations are in flight or refused, and always
+// with Config.Ticks. Otherwise it then sleeps until it is woken. Heartbeats do not change that.
 const (
 	firstLook = 2 * time.Millisecond
 	quietLook = 16 * time.Millisecond
 	lastLook  = 64 * time.Millisecond
 )
 
-// lookEvery is how often Look does something at most, however many peers there are.
+// lookEvery is the least time between two calls of Look that do something, however many peers
+// there are.
 const lookEvery = time.Second
 
-// Look is called now and then, as by heartbeats: should the wait fd have failed to tell of
-// something, that is found at the second Look in a row that nobody has come by between.
+// Look is called now and then, for instance on heartbeats. Should the wait fd have failed to
+// announce something, Look finds that once nobody has acquired the queue since the Look before.
 func (p *Poller) Look() {
 	at, last := p.clock.Now(), p.lookedAt.Load()
 	if last != 0 && at-time.Duration(last) < lookEvery || !p.lookedAt.CompareAndSwap(last, int64(at)) {
@@ -32,15 +33,15 @@ func (p *Poller) Look() {
 
 // sleeper is what belongs to the background goroutine.
 type sleeper struct {
-	found bool          // by look
-	news  bool          // likewise, and it was more than heartbeats
-	began time.Duration // when it was woken last
-	tick  time.Duration // until it looks by itself; 0: it was woken
+	found bool          // look has found something
+	news  bool          // and it was more than heartbeats
+	began time.Duration // when it began to sleep after it was last woken
+	tick  time.Duration // how long it sleeps before it looks by itself; 0: it was woken
 	looks func() bool   // Poller.look, made once
 }
 
-// wakeBackground sends the background goroutine to its work: to sleep on the
-// wait fd, or to poll for a while where there is none.
+// wakeBackground sends the background goroutine to its work: to sleep on the wait fd, or
+// to poll for a while if there is none.
 func (p *Poller) wakeBackground() {
 	select {
 	case p.park <- struct{}{}:
@@ -48,9 +49,9 @@ func (p *Poller) wakeBackground() {
 	}
 }
 
-// background sleeps on the wait fd while the queue is armed. Where there is no
-// fd, a doorbell ends the sleep, and background is left with the polling that
-// Settle asks for.
+// background sleeps on the wait fd while the queue is armed. Where there is no fd, the
+// doorbell's reader is the one that is woken, and background only does the polling that
+// Settle and Expect ask for.
 func (p *Poller) background() {
 	defer close(p.gone)
 	for {
@@ -67,8 +68,9 @@ func (p *Poller) background() {
 	}
 }
 
-// sleep waits for an arrival on an armed queue, or until it is time to look again. It
-// returns false when the queue belongs to somebody, who will arm it again.
+// sleep waits for an arrival on an armed queue, or until it is time to look again. It returns
+// false once the queue is no longer armed: somebody has it, and will arm it again, or the timer
+// polls it, or it is over.
 func (p *Poller) sleep() bool {
 	if p.expected.Swap(false) {
 		p.pollForOthers(true, true)
@@ -87,7 +89,7 @@ func (p *Poller) sleep() bool {
 	most := s.tick
 	if most == lastLook && !expects {
 		most = 0
-		p.deep.Store(true) // look sees what has been reported since
+		p.deep.Store(true) // look, which comes next, sees what has been reported since
 	}
 	s.found = false
 	err := p.waiter.Wait(s.looks, most)
@@ -95,23 +97,23 @@ func (p *Poller) sleep() bool {
 	p.resting.Store(false)
 	glanced := p.glances.Swap(false) && !s.found
 	switch {
-	case s.found && !s.news || glanced: // as it was
+	case s.found && !s.news || glanced: // s.tick stays as it is
 	case s.found || most == 0 || p.clock.Now()-start < most:
 		s.tick = 0 // it did not look by itself
 	}
 	switch {
-	case err != nil: // no way to sleep: poll
+	case err != nil: // it cannot sleep: the timer polls
 		p.move(armed, idle)
 		p.kick(PollEvery)
 		return false
 	case s.found:
 		p.pollForOthers(s.news, false)
 	}
-	return !p.Closing() && p.now() == armed // it is to look again
+	return !p.Closing() && p.now() == armed // it has to look again
 }
 
-// look is what sleep's Wait calls. Where it returns false, Wait sleeps if that is
-// safe (fi_trywait), and else calls it again.
+// look is called by the Wait in sleep. When it returns false, Wait sleeps if that is safe
+// (fi_trywait), and otherwise calls it again.
 func (p *Poller) look() bool {
 	p.resting.Store(false)
 	if p.Closing() || p.expected.Load() || !p.Acquire() {
@@ -126,7 +128,7 @@ func (p *Poller) look() bool {
 	p.own.rested, p.own.restedAt = s.began, p.own.polls
 	p.resting.Store(true)
 	p.leave(armed)
-	// What was reported while we were the owner has been left to us.
+	// While we were the owner, what was reported has been left to us.
 	if p.has(refused) {
 		p.kick(PollEvery)
 	}
@@ -134,19 +136,19 @@ func (p *Poller) look() bool {
 	return false
 }
 
-// wakeDeep has a sleeper look by itself again if there is something to look for.
+// wakeDeep makes a deep sleeper look by itself again if there is something to look for.
 func (p *Poller) wakeDeep() {
 	if p.has(flying) && p.deep.CompareAndSwap(true, false) {
 		p.waiter.Wake()
 	}
 }
 
-// pollForOthers polls for a while on behalf of others, after an arrival woke a
-// background goroutine, and arms again: at once, unless there is news, which has come or
-// is about to. A goroutine that waits for its conn takes over whenever it likes. For a peer that
-// comes up it takes more time.
+// pollForOthers polls for a while on behalf of others, after an arrival has woken a background
+// goroutine, and then arms the queue again. It arms at once unless there is news: something other
+// than heartbeats has come, or (the argument) is about to. A goroutine that waits for its own conn
+// takes over whenever it likes. If joins is set, a peer is coming up, and it polls for longer.
 func (p *Poller) pollForOthers(news, joins bool) {
-	var ours uint32 // what we have lent, 0 if we may not spin
+	var ours uint32 // the number of the permission that we have lent, 0 if we may not spin
 	budget := time.Duration(p.budget.Load()) / 2
 	if joins {
 		budget = p.patient(budget)
@@ -162,15 +164,16 @@ func (p *Poller) pollForOthers(news, joins bool) {
 		}()
 	}
 	start, visits := p.clock.Now(), p.visits.Load()
-	// One look in any case: a driver that is about to park may have looked
-	// before what we were woken for arrived, and counts on us.
+	// Poll once even if there are drivers: one that is about to park may have polled before
+	// what woke us arrived, and counts on us.
 	for i := 1; (i == 1 || p.drivers.Load() == 0) && !p.Closing() && p.Acquire(); i++ {
-		visits++ // this one
+		visits++ // our own
 		n := p.Poll()
 		news = news || p.own.news
 		spin := news && ours != 0 && p.lent.Load() == ours
 		if n > 0 && !spin && p.waiter == nil {
-			// Whom this has woken is to have our processor, and not to be moved to another one.
+			// Do not yield: the goroutine that this has woken should get our processor once we are
+			// done, rather than be moved to another one.
 			n = p.Poll()
 			news = news || p.own.news
 		}
@@ -183,26 +186,27 @@ func (p *Poller) pollForOthers(news, joins bool) {
 			start, visits = p.clock.Now(), p.visits.Load()
 		}
 		p.sched.yield()
-		if joins && i >= politePolls && i%clockEach == 0 { // the peer may need this processor to send what we wait for
+		if joins && i >= politePolls && i%clockEach == 0 { // the peer may need this processor, to send what we wait for
 			p.sched.yieldThread()
 		}
 		if p.now() == armed {
-			return // whom this woke has waited again since
+			return // the goroutine that this woke has come back since, and armed the queue
 		}
 	}
-	// Whoever drives now leaves the queue armed or ticking. The driver that was
-	// seen may just have given up, though.
+	// A goroutine that drives now leaves the queue armed, or to the timer. But the driver that
+	// we saw may just have given up.
 	p.kick(tickAfter)
 }
 
-// leavePoll gives ownership up at the end of pollForOthers.
+// leavePoll gives up ownership at the end of pollForOthers. visited says that others have
+// acquired the queue meanwhile.
 func (p *Poller) leavePoll(visited bool) {
 	switch {
 	case visited:
-		p.Release() // others have come by meanwhile, and will again: see tick
+		p.Release() // they are likely to come again: see tick
 	case p.waiter != nil:
 		p.polled.Store(p.own.polls)
-		p.leave(armed) // and the caller goes to sleep on it
+		p.leave(armed) // the caller then sleeps on the wait fd
 	default:
 		p.arm()
 	}

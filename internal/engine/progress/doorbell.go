@@ -2,47 +2,48 @@ package progress
 
 import "sync/atomic"
 
-// Doorbell wakes a peer process whose provider has nothing to wait on. The zero
-// Doorbell is for providers that have.
+// Doorbell wakes a peer process whose provider has nothing to wait on. The zero Doorbell is
+// for providers that have a wait fd.
 type Doorbell struct {
-	// Own is this side's flag in memory that both processes map, Peer the other
-	// side's (SPEC.md section 8).
+	// Own is this side's flag, in memory that both processes map, and Peer is the other side's
+	// (SPEC.md section 8).
 	Own, Peer *atomic.Uint32
 	// Ring rings the peer's doorbell.
 	Ring func()
 }
 
-// Values of a flag: when its side wants to hear the doorbell.
+// Values of a flag say when its side wants its doorbell to be rung.
 const (
 	doorbellAwake  = iota // not now: somebody polls, or will
-	doorbellAsleep        // when something was posted
-	doorbellHeld          // when the other side has run out of data
-	doorbellFlying        // both: it sleeps, and own operations are in flight
+	doorbellAsleep        // when the other side has posted something
+	doorbellHeld          // when the other side has run out of data: a write is held back here
+	doorbellFlying        // in both cases: it sleeps, and own operations are in flight
 )
 
-// Disarm reports that the peer sleeps, and has to be rung for what was posted. The swap
-// is the fence before the look at the flag.
+// Disarm reports whether the peer sleeps, and so has to be rung for what was posted; if so, it
+// sets the peer's flag to awake. The compare-and-swap is also the fence between the post and the
+// look at the flag.
 func (b *Doorbell) Disarm() bool {
 	return b.Peer.CompareAndSwap(doorbellAsleep, doorbellAwake) || b.Peer.CompareAndSwap(doorbellFlying, doorbellAwake)
 }
 
-// sleepFlying has a side that sleeps hear of the end of what it has posted since.
+// sleepFlying makes sure that this side, if it sleeps, is rung when its operations in flight are done.
 func (b *Doorbell) sleepFlying() {
 	if b.Own.Load() == doorbellAsleep {
 		b.Own.CompareAndSwap(doorbellAsleep, doorbellFlying)
 	}
 }
 
-// SetDoorbell is called once the peer has a doorbell.
+// SetDoorbell sets the doorbell, once the peer has one.
 func (p *Poller) SetDoorbell(b *Doorbell) { p.doorbell.Store(b) }
 
-// Doorbell says that the peer has rung. It polls.
+// Doorbell is called when the peer has rung. It polls.
 func (p *Poller) Doorbell() {
 	p.doorbells.Add(1)
 	p.pollForOthers(false, false)
 }
 
-// awake tells the peer that nobody needs to be rung for.
+// awake tells the peer that it need not ring.
 func (p *Poller) awake() {
 	if b := p.doorbell.Load(); b != nil {
 		b.Own.Store(doorbellAwake)
@@ -50,16 +51,16 @@ func (p *Poller) awake() {
 	}
 }
 
-// tellHeld has the peer ring if it runs out of data while a write is held
-// back here.
+// tellHeld asks the peer to ring when it runs out of data, if a write is held back here.
 func (p *Poller) tellHeld() {
 	if p.has(held) {
 		p.doorbell.Load().Own.CompareAndSwap(doorbellAwake, doorbellHeld)
 	}
 }
 
-// nudge rings a peer that holds a write back, or sleeps with operations in flight, which are
-// done: there is nothing left to do here.
+// nudge is called when there is nothing left to do here. It rings the peer if the peer's flag has
+// the given value: doorbellHeld, if it holds a write back, or doorbellFlying, if it sleeps with
+// operations in flight, which are then done as a rule. It reports whether it has rung.
 func (p *Poller) nudge(flag uint32) (rung bool) {
 	b := p.doorbell.Load()
 	if b == nil || b.Peer.Load() != flag || !b.Peer.CompareAndSwap(flag, doorbellAwake) {

@@ -6,123 +6,125 @@ import (
 	"time"
 )
 
-// How long a goroutine that waits polls before it sleeps is learnt for each queue, since no
-// constant suits all traffic. There are two questions.
+// How long a goroutine that waits polls before it sleeps, its budget, is learnt for each queue,
+// since no constant suits all traffic. There are two questions.
 //
-// How long, if at all? That is told by how long waits take: a budget gains wakeUp for each
-// that ends within it, and costs the time until then, or all of it.
+// If it polls, for how long? The durations of waits tell: a budget gains wakeUp for each wait that
+// ends within it, and costs the time until the wait ends, or all of the budget if it does not.
 //
-// Whether at all? That depends on more than can be seen from here: whether the peer sleeps,
-// what a wake-up costs, who else wants the processor, in this process or beside it. So it is
-// tried, for some waits in a row: an epoch as usual, one of the other kind (the trial), and
-// one as usual again. The cost of an epoch is what goroutines have waited for each byte that
-// has moved. Neighbours in time are compared, so that changes of the traffic cancel out.
-// What one side gains by not sleeping depends on the other, so both try it together: trials
-// begin when the time of day is a multiple of the pause between them. Once that is long, those
-// of a side that sleeps begin half of it later: two of which one polls would only change places.
+// Does it poll at all? That depends on more than can be seen from here: whether the peer sleeps,
+// what a wake-up costs, and who else wants the processor, in this process or another. So both are
+// tried, each for some waits in a row, an epoch: first the usual kind, then the other kind (the
+// trial), and then the usual kind again. The cost of an epoch is how long goroutines have waited for
+// each byte that has moved. Only neighbours in time are compared, so that changes of the traffic
+// cancel out. What one side gains by not sleeping depends on the other side, so both run their trials
+// at the same time: trials begin when the time of day is a multiple of the pause between them. Once
+// the pause is at its longest, the trials of a side that sleeps begin half a pause later: otherwise a
+// side that polls and one that sleeps would only change places.
 //
-// One answer needs no trial: polling is in vain where it ends no wait, and waits are far longer
-// than even the longest budget. Few waits are to tell that, since it is so where many processes share the
-// processors: each has few, and all of them wait for those that poll.
+// One answer needs no trial: polling is in vain if it ends no wait, and waits are far longer than
+// even the longest budget. A few waits must be enough to tell, since this is what happens where many
+// processes share the processors: each has few waits, and all of them wait for those that poll.
 const (
-	arms = 4 // budgets to choose from, the first of which is to sleep at once
-	// LearntTime is the longest budget of which one learns whether it pays.
+	arms = 4 // how many budgets there are to choose from. The first is to sleep at once
+	// LearntTime is the longest budget for which a learner finds out whether it pays.
 	LearntTime = 500 * time.Microsecond
-	// wakeUp is about what is gained by not sleeping: a wake-up here and, since a peer that is
-	// answered late sleeps, too, another one there, and cold caches.
+	// wakeUp is roughly what is gained by not sleeping: a wake-up here, another one at the peer
+	// (since a peer that is answered late sleeps, too), and cold caches.
 	wakeUp = 200 * time.Microsecond
-	// average is how many waits count for what they take.
+	// average is about how many waits the averages of their durations cover.
 	average = 64
-	// An epoch has so many waits at least, which take so long together, or a few long ones.
+	// An epoch has at least epochWaits waits that take epochTime together, or at least fewWaits
+	// that take longTime together. One that something ends early has fewWaits, too, unless it is vain.
 	epochWaits = 24
 	epochTime  = time.Millisecond
 	fewWaits   = 12
-	vainWaits  = 6 // in which somebody has polled, and that has ended none
+	vainWaits  = 6 // in which somebody has polled, without ending a wait, are enough to be vain
 	longTime   = 20 * time.Millisecond
-	// pollPrice is what polling costs besides the time that passes anyway.
+	// pollPrice is what polling costs besides the time that passes anyway, as a share of it.
 	pollPrice = 0.15
-	// What happens between two waits counts up to mostGap: polling may slow it down.
+	// The time between two waits counts, up to mostGap, since polling may slow down what happens then.
 	mostGap = 200 * time.Microsecond
-	// A wait costs mostCost at most, and one that is longer than longWait has nothing to do with
-	// polling: somebody was idle. The wait after that does not poll.
+	// A wait costs mostCost at most. One that is longer than longWait has nothing to do with
+	// polling: somebody was idle. The wait after it does not poll.
 	mostCost = 2 * time.Millisecond
 	longWait = 20 * time.Millisecond
-	// A trial ends early once it costs so much more than usual, in powers of two.
+	// A trial ends early once it costs this much more than usual, in powers of two.
 	hopeless = 1
-	// Traffic that costs so much more before a trial than after it, or less, in powers of two, has
-	// changed: the trial tells nothing.
+	// If the epochs before and after a trial differ this much in cost, in powers of two, the traffic
+	// has changed, and the trial tells nothing.
 	changed = 1
-	// What is unusual must cost so much less, in powers of two. Sleeping costs the peer, too,
-	// which is not seen here.
+	// To become usual, polling or sleeping must cost this much less than what is usual, in powers
+	// of two. More is asked of sleeping, since it also costs the peer something, which is not seen here.
 	pollGain  = 0.03
 	sleepGain = 0.1
-	// Who polls and finds what it waits for more seldom than this sleeps, whatever that costs.
+	// A side where polling ends a smaller share of the waits than this sleeps, whatever that costs.
 	rareHits = 0.25
-	// leastTrials is how many trials it takes, and mostTrials how many count.
+	// leastTrials is how many trials a change takes, and mostTrials how many count.
 	leastTrials = 4
 	mostTrials  = 16
 	// Trials that change nothing become rarer: the pause doubles from leastPause to mostPause.
-	// All of them may cost one part in trialShare of the time that is spent waiting, and trialCredit.
+	// Together they may cost one part in trialShare of the time that is spent waiting, plus trialCredit.
 	leastPause  = 4 * time.Millisecond
 	mostPause   = leastPause << 5
 	trialShare  = 64
 	trialCredit = 5 * time.Millisecond
 )
 
-// phase says what the epoch that goes on is for.
+// phase says what the current epoch is for.
 type phase int
 
 const (
-	settled phase = iota // nothing else
+	settled phase = iota // the usual kind, with no trial going on
 	onTrial              // the other kind
-	after                // the usual kind, to compare with
+	after                // the usual kind, to compare the trial with
 )
 
-// learner belongs to the owner of the queue.
+// learner learns for one queue. Only the owner of the queue may use it.
 type learner struct {
 	budgets [arms]time.Duration
-	within  [arms]float64 // share of the waits that end within a budget
-	short   [arms]float64 // what a budget covers of each wait, in ns
+	within  [arms]float64 // share of the waits that end within each budget
+	short   [arms]float64 // how much of a wait each budget covers on average, in ns
 
-	polls bool // rather than sleep at once
-	dozes bool // after a long wait
+	polls bool // the usual kind is to poll, rather than sleep at once
+	dozes bool // the last wait was a long one, so this one does not poll
 	phase phase
-	arm   int // the place of the budget in use
+	arm   int // index of the budget in use
 
 	epoch  epoch
 	before float64 // cost of the epoch before the trial, in powers of two
-	tried  float64 // of the trial
+	tried  float64 // cost of the trial, likewise
 	took   time.Duration
 	trials trials
-	zero   time.Duration // the time of day, modulo mostPause, that times are counted from
+	zero   time.Duration // the time of day, modulo mostPause, from which times are counted
 	last   time.Duration // when the last wait ended
 	next   time.Duration // when the next trial may begin
 	dice   *rand.Rand
 	pause  time.Duration
-	debt   time.Duration // what trials have cost, and waits since have not paid for
+	debt   time.Duration // what trials have cost, and waits have not paid for since
 
 	hits, misses   uint64 // waits that polling has ended, and others
-	tries, changes uint64 // trials, and how often something was changed, by one or without
+	tries, changes uint64 // trials judged, and changes of the usual kind, by a trial or without
 }
 
-// epoch is some waits in a row.
+// epoch adds up some waits in a row.
 type epoch struct {
 	waits  int
-	polled int // in so many of these somebody has polled
+	polled int // how many of these somebody has polled in
 	hits   float64
 	waited time.Duration
-	costs  float64             // what the waits cost, to the power of 3/4
-	within [arms]int           // waits that ended within a budget
-	short  [arms]time.Duration // what it covers of all
-	moved  uint64              // as of its begin
+	costs  float64             // sum of what each wait cost to the power of 3/4
+	within [arms]int           // waits that ended within each budget
+	short  [arms]time.Duration // how much of all of them each budget covers
+	moved  uint64              // bytes moved up to its beginning
 }
 
-// trials is what trials have cost, in powers of two of what is usual.
+// trials sums up what trials have cost, relative to what is usual, in powers of two.
 type trials struct{ n, sum, squares float64 }
 
-// newLearner chooses between budgets up to most, or has nobody poll if that is not positive. Above
-// LearntTime there is nothing to learn: processors are to spare. zero is the time of day that
-// times are counted from, seed what tells it from the peer's.
+// newLearner returns a learner that chooses between budgets up to most, or has nobody poll if most is
+// not positive. If most is longer than LearntTime there is nothing to learn: somebody has processors to
+// spare. zero is the time of day from which times are counted. seed makes its dice differ from the peer's.
 func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 	most = max(most, 0)
 	l := learner{
@@ -140,7 +142,7 @@ func newLearner(most time.Duration, zero time.Time, seed uint64) learner {
 	return l
 }
 
-// budget is for how long to poll, now.
+// budget returns how long the next wait polls.
 func (l *learner) budget() time.Duration {
 	if l.dozes {
 		return 0
@@ -148,9 +150,9 @@ func (l *learner) budget() time.Duration {
 	return l.budgets[l.arm]
 }
 
-// waited notes a wait which has ended, for how long somebody has polled meanwhile, whether
-// that has ended it, and how much has moved so far. It reports whether that may have changed
-// the budget, or ended an epoch.
+// waited notes that a wait has ended after took, how long somebody has polled meanwhile, whether
+// polling has ended it (hit), and how many bytes have moved so far. It reports whether this may have
+// changed the budget, or ended an epoch.
 func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint64) bool {
 	if hit {
 		l.hits++
@@ -182,7 +184,7 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	}
 	gap := min(max(now-took-l.last, 0), mostGap)
 	l.last = now
-	// Not quite the sum: few long waits, as for a garbage collection, are not to hide the others.
+	// Not quite the sum: a few long waits, as for a garbage collection, must not hide the others.
 	cost := max(float64(min(took+gap, mostCost))+pollPrice*float64(min(polling, mostCost)), 1)
 	e.costs += math.Sqrt(cost * math.Sqrt(cost))
 	if e.vain() || e.waits >= fewWaits &&
@@ -194,16 +196,17 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	return woke
 }
 
-// vain reports that polling has ended none of the waits, which are far longer.
+// vain reports whether polling has ended none of the waits, and these were far longer than any budget.
 func (e *epoch) vain() bool {
 	return e.polled >= vainWaits && e.hits == 0 && e.waited > time.Duration(e.waits)*mostCost
 }
 
+// isLong reports whether the epoch has gone on for long enough, if it has fewWaits.
 func (e *epoch) isLong() bool {
 	return e.waits >= epochWaits && e.waited >= epochTime || e.waited >= longTime
 }
 
-// measure takes in how long the waits of an epoch took.
+// measure takes an epoch into the averages of how long waits take.
 func (l *learner) measure(e *epoch) {
 	n := float64(e.waits)
 	weight := min(1, n/average)
@@ -213,8 +216,8 @@ func (l *learner) measure(e *epoch) {
 	}
 }
 
-// longest is the budget that gains most, of those with which one polls. If none gains anything,
-// it is for both sides to find each other awake, or a trial shows that there is no use in it.
+// longest returns the budget that gains most, of those that poll. If none gains anything, it is the
+// longest: then both sides may find each other awake, or a trial shows that it is of no use.
 func (l *learner) longest() (arm int) {
 	arm, most := arms-1, 0.0
 	for i := 1; i < arms; i++ {
@@ -225,16 +228,16 @@ func (l *learner) longest() (arm int) {
 	return arm
 }
 
-// cost is how long it takes to move a byte.
+// cost is how long it took to wait for each byte that has moved, in powers of two.
 func (e *epoch) cost(moved uint64) float64 {
 	n := float64(e.waits)
 	return 4/3.0*math.Log2(e.costs/n) + math.Log2(n/float64(max(moved-e.moved, 1)))
 }
 
-// end moves on to the next epoch.
+// end ends an epoch, and decides what the next one is for.
 func (l *learner) end(now time.Duration, cost float64) {
 	l.debt = max(l.debt-l.epoch.waited/trialShare, -trialCredit)
-	if l.arm > 0 { // else waits take longer than they would
+	if l.arm > 0 { // without polling, waits take longer than they would with it
 		l.measure(&l.epoch)
 	}
 	before, e := l.before, &l.epoch
@@ -272,18 +275,19 @@ func (l *learner) end(now time.Duration, cost float64) {
 		l.arm = 0
 	case l.phase == settled, l.phase == onTrial && l.dice.IntN(2) == 0:
 		l.arm = l.longest()
-	default: // both sides have slept, and are to find each other awake
+	default: // both sides have slept, and should now find each other awake
 		l.arm = arms - 1
 	}
 }
 
-// settle has what is usual go on, and makes the pause before the next trial longer.
+// settle goes on with the usual kind, and makes the pause before the next trial longer.
 func (l *learner) settle(cost float64) {
 	l.phase, l.before = settled, cost
 	l.pause = min(2*l.pause, mostPause)
 }
 
-// schedule has the next trial begin at a multiple of the pause.
+// schedule has the next trial begin at a multiple of the pause, or half of the longest pause later if
+// sleeping is usual.
 func (l *learner) schedule(now time.Duration) {
 	l.next = now + l.pause - (l.zero+now)%l.pause
 	if !l.polls && l.pause == mostPause {
@@ -291,7 +295,7 @@ func (l *learner) schedule(now time.Duration) {
 	}
 }
 
-// judge takes in what a trial has cost more than what is usual would have, in powers of two.
+// judge takes in how much more a trial has cost than the usual kind would have, in powers of two.
 func (l *learner) judge(more float64) {
 	l.tries++
 	more = max(-hopeless, min(hopeless, more))
@@ -303,7 +307,7 @@ func (l *learner) judge(more float64) {
 	l.change()
 }
 
-// change has the other kind be usual from now on.
+// change makes the other kind the usual one.
 func (l *learner) change() {
 	l.changes++
 	l.polls = !l.polls
@@ -318,8 +322,8 @@ func (t *trials) add(x float64) {
 	t.n, t.sum, t.squares = t.n+1, t.sum+x, t.squares+x*x
 }
 
-// below reports that the mean is, by so many times its standard error, or that the first ones
-// were as good as can be.
+// below reports whether the mean is below limit by this many times its standard error, after
+// leastTrials, or whether the first trials, two or more, were as good as can be.
 func (t *trials) below(limit, errors float64) bool {
 	mean := t.sum / t.n
 	deviation := math.Sqrt(max(0, t.squares/t.n-mean*mean) / t.n)

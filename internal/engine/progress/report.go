@@ -1,14 +1,14 @@
 package progress
 
-// Report is what the endpoint tells after each use of its state.
+// Report is what the endpoint reports after each use of its state.
 type Report struct {
 	Refused bool   // the fabric has refused something, and only a poll offers it again
-	Flying  bool   // own operations are in flight: the peer is to ring when they are done
+	Flying  bool   // own operations are in flight: the peer should ring when they are done
 	Held    bool   // a write is held back until the peer has run out of data
 	Work    uint64 // posted and reaped so far
 }
 
-// Poller.report is the last Report in one word.
+// Poller.report is the last Report in one word: these flags, and Work from workShift on.
 const (
 	refused = 1 << iota
 	flying
@@ -30,14 +30,14 @@ func (r *Report) word() uint64 {
 	return w
 }
 
-// has looks at flags of the last report.
+// has reports whether the last report had any of these flags.
 func (p *Poller) has(flags uint64) bool { return p.report.Load()&flags != 0 }
 
-// Note takes a report, and says whether Kick must be called. Reports come one after the
-// other, under the endpoint's lock; Kick is for when that has been released.
+// Note takes a report, and returns whether Kick must be called. The caller holds the endpoint's
+// lock, so that reports come one after the other, and calls Kick once it has released the lock.
 func (p *Poller) Note(r Report) (kick bool) {
 	now := r.word()
-	then := p.report.Swap(now) // the fence before the look at the timer, or at the state
+	then := p.report.Swap(now) // also the fence before the looks at the flag, the timer and, in Kick, the state
 	if r.Held != (then&held != 0) {
 		if r.Held {
 			p.tellHeld()
@@ -51,7 +51,7 @@ func (p *Poller) Note(r Report) (kick bool) {
 	return r.Refused || r.Flying && (p.waiter == nil || p.deep.Load()) || now>>workShift != then>>workShift && p.timer.is() == timerSlow
 }
 
-// Kick has the queue polled soon, if nobody does.
+// Kick has the queue polled soon, unless somebody owns it.
 func (p *Poller) Kick() {
 	switch {
 	case p.now().taken():

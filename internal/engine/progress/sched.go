@@ -2,7 +2,7 @@ package progress
 
 import "runtime"
 
-// sched is how goroutines wait for each other. The model test has one of its own, which
+// sched is how goroutines wait for each other. The model test plugs in a scheduler of its own, which
 // runs them as coroutines on one thread.
 type sched struct {
 	model scheduler // nil otherwise
@@ -10,11 +10,11 @@ type sched struct {
 
 type scheduler interface {
 	step()                   // others may run here
-	block(until func() bool) // others run until it is so
+	block(until func() bool) // others run until it returns true
 	spawn(f func())
 }
 
-// step marks where others may come between two looks at what is shared.
+// step marks a place where other goroutines may come between two accesses to shared state.
 func (s *sched) step() {
 	if s.model != nil {
 		s.model.step()
@@ -29,7 +29,7 @@ func (s *sched) yield() {
 	runtime.Gosched()
 }
 
-// yieldThread is for goroutines that poll.
+// yieldThread lets another thread have the processor. Goroutines that poll call it.
 func (s *sched) yieldThread() {
 	if s.model != nil {
 		s.model.step()
@@ -46,7 +46,7 @@ func (s *sched) spawn(f func()) {
 	go f()
 }
 
-// await parks until something comes over a or b.
+// await parks until it receives from a or b, or one of them is closed. b may be nil.
 func (s *sched) await(a, b <-chan struct{}) {
 	if s.model != nil {
 		s.model.block(func() bool {
@@ -61,7 +61,7 @@ func (s *sched) await(a, b <-chan struct{}) {
 		return
 	}
 	if b == nil {
-		<-a // which takes less than a select
+		<-a // cheaper than a select
 		return
 	}
 	select {

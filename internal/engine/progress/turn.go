@@ -2,24 +2,24 @@ package progress
 
 import "time"
 
-// Whoever wants the queue while it belongs to somebody parks, since the owner may be in a
-// call that hangs: an owner that leaves wakes one of those who do. What they wait for
-// otherwise does not depend on it: whoever polls signals it.
+// A goroutine that wants the queue while another one owns it parks, since the owner may be in a
+// call that hangs. An owner that leaves wakes one of those that are parked. What else they wait
+// for does not depend on getting the queue: whichever goroutine polls signals it.
 
-// awaitTurn parks until an owner has left, or something comes over ended.
+// awaitTurn parks until an owner has left, or ended is closed or has something to receive.
 func (p *Poller) awaitTurn(ended <-chan struct{}) {
 	p.sched.step()
 	p.queued.Add(1)
 	defer p.queued.Add(-1)
 	p.sched.step()
-	// Or the owner has left before it could know of us, or retired, and wakes nobody.
+	// If not, the owner left before it could know of us, or retired, and wakes nobody.
 	if s := p.now(); s.taken() && s != retired {
 		p.sched.await(p.turn, ended)
 	}
 }
 
-// pass wakes one who waits for the queue. It is called by whoever has left it, and by
-// who has been woken and does not take it.
+// pass wakes one goroutine that waits for the queue. It is called by an owner that has left, and
+// by a goroutine that may have been woken and does not take the queue.
 func (p *Poller) pass() {
 	if p.queued.Load() > 0 {
 		select {
@@ -29,8 +29,8 @@ func (p *Poller) pass() {
 	}
 }
 
-// take makes the caller the owner once the one before has left. It reports false if that
-// has the queue for good, or over is closed first.
+// take makes the caller the owner once the one before has left. It returns false if the queue is
+// retired, or if over is closed first.
 func (p *Poller) take(over <-chan struct{}) bool {
 	for !p.Acquire() {
 		select {
@@ -48,15 +48,15 @@ func (p *Poller) take(over <-chan struct{}) bool {
 	return true
 }
 
-// On a busy host the time for Drain may have passed before it, or the owner that it waits
-// for, has had a processor. What has arrived is to be dispatched all the same.
+// On a busy host the time for Drain may have passed before Drain, or the owner that it waits for,
+// got a processor. What has arrived must be dispatched all the same.
 const (
-	drainPolls = 256         // so often it polls, whatever the time
-	drainTurn  = time.Second // so long it waits for an owner, which may hang for good
+	drainPolls = 256         // how often it may poll, whatever the time
+	drainTurn  = time.Second // how long it waits for an owner, which may hang for good
 )
 
-// Drain polls until the queue has been empty for a few times, or for as long as most if
-// there is always something: what has arrived already is then dispatched.
+// Drain polls until it has found the queue empty a few times, or, if there is always something,
+// until most is over: what has arrived already is then dispatched.
 func (p *Poller) Drain(most time.Duration) {
 	end, over := p.clock.Now()+most, make(chan struct{})
 	defer p.clock.AfterFunc(drainTurn, func() { close(over) }).Stop()
@@ -75,8 +75,8 @@ func (p *Poller) Drain(most time.Duration) {
 	}
 }
 
-// Retire makes the caller the owner of the queue for good: nobody polls any more,
-// and nobody is to wait for anything.
+// Retire makes the caller the owner of the queue for good: nobody polls any more, and nobody
+// may wait for anything. It waits for the owner, if there is one, to leave.
 func (p *Poller) Retire() {
 	p.over.Store(true)
 	if p.take(nil) {

@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 )
 
-// Waiter is where one goroutine at a time waits to be signalled.
+// Waiter is what one goroutine at a time waits on to be signalled.
 type Waiter struct {
-	joins bool          // for a peer that comes up: it is polled for for longer, and tells nothing of other waits
-	set   *atomic.Bool  // for the goroutine while it polls
-	ch    chan struct{} // for the goroutine once it has parked
+	joins bool          // it waits for a peer to come up: it polls for longer, and the learner leaves it out
+	set   *atomic.Bool  // tells the goroutine while it polls
+	ch    chan struct{} // tells the goroutine once it has parked
 }
 
 // NewWaiter returns a Waiter that is not signalled.
@@ -18,15 +18,15 @@ func NewWaiter() Waiter {
 	return Waiter{set: new(atomic.Bool), ch: make(chan struct{}, 1)}
 }
 
-// NewJoinWaiter returns a Waiter for the end of a path check, which is polled for for longer than
-// other waits: see joinTime.
+// NewJoinWaiter returns a Waiter for the end of a path check. Such a wait polls for longer than
+// others: see joinTime.
 func NewJoinWaiter() Waiter {
 	w := NewWaiter()
 	w.joins = true
 	return w
 }
 
-// Prepare announces a wait: from here on no signal is lost.
+// Prepare announces a wait: no signal that comes after it is lost.
 func (w *Waiter) Prepare() {
 	w.set.Store(false)
 	select {
@@ -35,7 +35,7 @@ func (w *Waiter) Prepare() {
 	}
 }
 
-// Signal ends the wait, or the one that is about to begin.
+// Signal ends the wait that is going on, or the one that has been prepared.
 func (w *Waiter) Signal() {
 	w.set.Store(true)
 	select {
@@ -44,27 +44,27 @@ func (w *Waiter) Signal() {
 	}
 }
 
-// Signalled reports that it was since Prepare.
+// Signalled reports whether Signal has been called since Prepare.
 func (w *Waiter) Signalled() bool { return w.set.Load() }
 
-// Wait blocks until w is signalled. The caller, whose call is named what, has
-// prepared w.
+// Wait blocks until w is signalled. The caller must have prepared w. what is the name of its
+// call, for execution traces.
 func (p *Poller) Wait(w *Waiter, what string) {
 	if w.Signalled() || p.drive(w) {
 		return
 	}
 	p.parks.Add(1)
-	// An execution trace shows why the goroutine stands still.
+	// This makes an execution trace show why the goroutine stands still.
 	defer trace.StartRegion(context.Background(), what).End()
 	p.sched.await(w.ch, nil)
 }
 
-// patience is how often a goroutine that wants to drive yields to an owner, which is
-// done after one poll or two, before it parks: the owner may be in a call that hangs.
+// patience is how often a goroutine that wants to drive yields to an owner before it parks. An
+// owner is usually done after one poll or two, but it may be in a call that hangs.
 const patience = 16
 
-// drive polls until w is signalled or polling has taken as long as it may. It
-// returns true if w was signalled; if not, somebody else drives or the queue is armed.
+// drive polls until w is signalled or polling has taken as long as it may. It returns true if w
+// was signalled. If not, somebody else drives, or the queue is armed, left to the timer, or over.
 func (p *Poller) drive(w *Waiter) bool {
 	p.drivers.Add(1)
 	defer p.drivers.Add(-1)
@@ -97,13 +97,13 @@ func (p *Poller) drive(w *Waiter) bool {
 		for i := 1; ; i++ {
 			n := p.Poll()
 			if w.Signalled() {
-				if p.own.spinning > 0 { // by something else than news
+				if p.own.spinning > 0 { // it was signalled by something other than news
 					p.stopSpin(p.clock.Now())
 				}
 				p.Release()
 				return true
 			}
-			if n > 0 { // for others: what we wait for is still to come
+			if n > 0 { // that was for others: what we wait for is still to come
 				if i, start = 0, p.clock.Now(); start-began > max(p.spin, budget) {
 					break
 				}
@@ -126,17 +126,17 @@ func (p *Poller) drive(w *Waiter) bool {
 	return w.Signalled()
 }
 
-// Disarm takes an armed queue out of the background goroutine's care: what the
-// caller is about to cause arrives while it is on its way to wait for it.
+// Disarm takes an armed queue out of the background goroutine's care. It is for a caller that is
+// about to cause an arrival, which may come while the caller is on its way to wait for it.
 func (p *Poller) Disarm() {
-	if p.now() == armed && p.polls() && p.Acquire() { // else it would park at once
+	if p.now() == armed && p.polls() && p.Acquire() { // if waits do not poll, the caller will park at once
 		p.Release()
 	}
 }
 
-// Settle looks after a queue that was left for a short time by somebody who
-// will not come back: the next arrival is for others, and must not wait for the
-// timer. If it is soon to be expected, a goroutine polls for it.
+// Settle looks after a queue that was released for a short time by a goroutine that will not
+// come back: the next arrival is for others, and must not wait for the timer. If soon is set, the
+// arrival is expected soon, and a goroutine polls for it if there is nothing to sleep on.
 func (p *Poller) Settle(soon bool) {
 	if p.now() != idle || !p.Acquire() {
 		return

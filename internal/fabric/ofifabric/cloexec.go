@@ -15,40 +15,41 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// libfabric's sockets have no close-on-exec flag: children that the program starts would
-// inherit them. They get it here, afterwards. All descriptors of the process are looked at,
-// the program's own, too, so that only those are touched whose addresses prove that they
-// are libfabric's: an endpoint's own one at this end, or a peer's endpoint's at the other.
-// What has no address (pairs of sockets, epoll) and what connects later stays as it is.
+// libfabric opens its sockets without the close-on-exec flag, so children that the program starts
+// would inherit them. The flag is set here, afterwards. All descriptors of the process are looked
+// at, the program's own included, so only those are changed whose addresses prove that they are
+// libfabric's: the local address is that of one of our endpoints, or the remote address is that of
+// a peer's endpoint. Descriptors without an address (socket pairs, epoll) and connections that come
+// later stay as they are.
 
-// socket is what a socket of libfabric's is known by.
+// socket identifies a socket of libfabric's.
 type socket struct {
 	kind int // SOCK_STREAM, SOCK_DGRAM
 	addr netip.AddrPort
-	peer bool // the address of the other end
+	peer bool // addr is that of the other end
 }
 
-// other is what the other end of a connection to s is known by.
+// other identifies the other end of a connection to s.
 func (s socket) other() socket { return socket{s.kind, s.addr, true} }
 
-// scanDelay is how long after a scan has been asked for there is one: connections take
-// their time, and so there are no more than 50 a second.
+// scanDelay is the time from the request for a scan to the scan. Connections take a while to come
+// up, and the delay limits scans to 50 a second.
 const scanDelay = 20 * time.Millisecond
 
-// inherited has the sockets of all endpoints of this process.
+// inherited holds the sockets of all endpoints of this process.
 var inherited = struct {
 	sync.Mutex
 	users map[socket]int
-	asked bool // a scan is to come
+	asked bool // a scan is scheduled
 }{users: make(map[socket]int)}
 
-// sockets are those of one endpoint. A nil *sockets has none.
+// sockets holds those of one endpoint. A nil *sockets holds none.
 type sockets struct {
 	own   socket
 	peers map[fabric.Addr]socket // guarded by inherited
 }
 
-// socketsOf is nil where a provider has no sockets that can be known.
+// socketsOf returns nil if the provider has no sockets that can be identified.
 func socketsOf(provider string, name []byte) *sockets {
 	kind := 0
 	switch {
@@ -65,7 +66,7 @@ func socketsOf(provider string, name []byte) *sockets {
 	inherited.Lock()
 	defer inherited.Unlock()
 	inherited.users[s.own]++
-	inherited.users[s.own.other()]++ // an endpoint that has met itself stays connected
+	inherited.users[s.own.other()]++ // an endpoint that has connected to itself stays connected
 	askLocked()
 	return s
 }
@@ -97,7 +98,7 @@ func (s *sockets) remove(a fabric.Addr) {
 	delete(s.peers, a)
 }
 
-// close forgets all: the next who has the addresses may be somebody else.
+// close forgets all sockets: their addresses may belong to somebody else next.
 func (s *sockets) close() {
 	if s == nil {
 		return
@@ -123,7 +124,7 @@ func (s *sockets) connected() {
 	askLocked()
 }
 
-// dropLocked ends one use of a socket. The zero socket is none.
+// dropLocked ends one use of a socket. The zero socket stands for none.
 func dropLocked(s socket) {
 	if inherited.users[s]--; inherited.users[s] <= 0 {
 		delete(inherited.users, s)
@@ -155,12 +156,11 @@ func scan() {
 	}
 }
 
-// closeOnExec sets the flag of a socket that is libfabric's. Who closes the descriptor
-// while this looks at it, and opens another under its number, may have that one closed on
-// exec instead.
+// closeOnExec sets the flag if the descriptor is a socket of libfabric's. If somebody closes the
+// descriptor meanwhile and opens another under the same number, that one may get the flag instead.
 func closeOnExec(fd int) {
 	if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err != nil || flags&unix.FD_CLOEXEC != 0 {
-		return // as all of Go's are
+		return // set already, as on all of Go's descriptors
 	}
 	kind, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	if err != nil {
@@ -190,8 +190,8 @@ func isOurs(kind int, peer bool, fd int, addrOf func(int) (unix.Sockaddr, error)
 	return inherited.users[s] > 0
 }
 
-// addrOf is the address that an endpoint's name has, as a struct sockaddr_in or
-// sockaddr_in6, without a zone.
+// addrOf returns the address in an endpoint's name, which is a struct sockaddr_in or sockaddr_in6.
+// The address has no zone.
 func addrOf(name []byte) (addr netip.AddrPort, ok bool) {
 	if len(name) < 16 {
 		return addr, false

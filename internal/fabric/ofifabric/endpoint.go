@@ -18,20 +18,19 @@ type endpoint struct {
 	attr   fabric.Attr
 	waiter fabric.Waiter
 
-	// Batches that are not in use. Most calls find theirs in spare, without
-	// a lock.
+	// Batches that are not in use. Most calls find one in spare, without taking a lock.
 	spare atomic.Pointer[ofi.Batch]
 	mu    sync.Mutex
 	idle  []*ofi.Batch
 
-	rescue    sync.Mutex // one Rescue at a time; guards what follows
+	rescue    sync.Mutex // one Rescue at a time; guards the next two
 	abandoned bool
 	closed    bool // there are no calls to look at
 
-	unlink func() error // removeRegion, once; nil for other providers
-	layout byte         // of the region
+	unlink func() error // calls removeRegion once; nil for other providers
+	layout byte         // layout version of the region
 
-	sockets *sockets // nil for providers that have none
+	sockets *sockets // nil for providers without any
 
 	close func() error
 }
@@ -102,8 +101,7 @@ func attributes(o *ofi.Endpoint, provider string, delivery bool) fabric.Attr {
 	}
 }
 
-// cqDataSize is how many bytes of completion data writes carry where an endpoint has
-// so many.
+// cqDataSize returns how many bytes of completion data writes carry if the endpoint reports size.
 func cqDataSize(provider string, size int) int {
 	if has(provider, noWriteData) {
 		return 0
@@ -128,7 +126,7 @@ func (e *endpoint) Attr() fabric.Attr { return e.attr }
 
 func (e *endpoint) Name() []byte { return e.ofi.Name() }
 
-// resolveTime is how long the verbs provider waits for an address, VERBS_RESOLVE_TIMEOUT.
+// resolveTime is how long the verbs provider itself waits for an address, VERBS_RESOLVE_TIMEOUT.
 const resolveTime = 2 * time.Second
 
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
@@ -149,7 +147,7 @@ func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	return fabric.Addr(a), err
 }
 
-// Connected says that connections to peers have come up since Insert: see sockets.
+// Connected tells the endpoint that connections to peers have come up since Insert: see sockets.
 func (e *endpoint) Connected() { e.sockets.connected() }
 
 func (e *endpoint) Remove(a fabric.Addr) error {
@@ -157,8 +155,7 @@ func (e *endpoint) Remove(a fabric.Addr) error {
 	return e.ofi.Remove(ofi.Addr(a))
 }
 
-// Register registers memory. Where local buffers need no registration, local
-// memory gets none.
+// Register registers memory. Local memory is not registered if the provider does not ask for it.
 func (e *endpoint) Register(mem []byte, access pool.Access) (pool.Region, error) {
 	if access == pool.AccessRemoteWrite {
 		return region(e.ofi.Register(mem, ofi.AccessRemoteWrite))
@@ -192,7 +189,7 @@ func (e *endpoint) Shutdown() error {
 	return e.ofi.Shutdown()
 }
 
-// Close may be called again, and returns the same.
+// Close may be called again, and then returns the same error.
 func (e *endpoint) Close() error { return e.close() }
 
 func (e *endpoint) shut() error {
@@ -216,7 +213,7 @@ func (e *endpoint) shut() error {
 	e.idle = nil
 	err := e.ofi.Close()
 	if err == nil {
-		err = e.Unlink() // the name is gone, its guard is not
+		err = e.Unlink() // the name is gone, but not its guard
 	}
 	return err
 }

@@ -25,7 +25,7 @@ func explain(provider string, src netip.Addr, err error) error {
 		}
 	}
 	if has(provider, boundUniverse) && errors.Is(err, syscall.EINVAL) {
-		// What the table of quirks sets fits all devices.
+		// The value that the table of quirks sets fits all devices, so this one is the user's.
 		return fmt.Errorf("provider %s: %w (the device may lack room for the completions of FI_UNIVERSE_SIZE peers: unset it, or set a smaller one, such as FI_UNIVERSE_SIZE=16, before the program starts)", provider, err)
 	}
 	if errors.Is(err, fabric.ErrNoProvider) && !anywhere(src) {
@@ -34,8 +34,8 @@ func explain(provider string, src netip.Addr, err error) error {
 	return fmt.Errorf("provider %s: %w", provider, lockedMemory(err))
 }
 
-// lockedMemory says what may be behind a device that finds no memory for its queues,
-// or cannot register any: that memory must stay where it is, which the system limits.
+// lockedMemory adds a likely cause if a device has no memory for its queues, or cannot register
+// any: such memory must be locked, and the system limits how much a process may lock.
 func lockedMemory(err error) error {
 	var limit unix.Rlimit
 	if !errors.Is(err, syscall.ENOMEM) || unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit) != nil ||

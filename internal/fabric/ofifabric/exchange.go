@@ -9,13 +9,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// The two packages' verbs have the same numbers: this does not compile if they have not.
+// The verbs of the two packages have the same numbers. This does not compile if they differ.
 var _ = [1]struct{}{}[fabric.Kind(ofi.Send)-fabric.Send|fabric.Kind(ofi.Inject)-fabric.Inject|
 	fabric.Kind(ofi.Recv)-fabric.Recv|fabric.Kind(ofi.Write)-fabric.Write|
 	fabric.Kind(ofi.WriteData)-fabric.WriteData|fabric.Kind(ofi.RemoteWrite)-fabric.RemoteWrite]
 
-// Exchange makes one call into C for as much as a batch holds: what is longer
-// takes several.
+// Exchange makes one call into C if everything fits into a batch, and several if not.
 func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
 	b, err := e.take()
 	if err != nil {
@@ -37,7 +36,7 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 			return posted, reaped, postErr
 		case all && reapErr != nil:
 			return posted, reaped, reapErr
-		case p < n, reapErr != nil: // a broken queue says so again next time
+		case p < n, reapErr != nil: // a broken queue reports the error again next time
 			return posted, reaped, nil
 		case all && (r < ofi.BatchDone || reaped == len(done)):
 			return posted, reaped, nil
@@ -45,7 +44,8 @@ func (e *endpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	}
 }
 
-// fill puts as many operations into the batch as it holds, at least one.
+// fill puts as many operations into the batch as fit, and returns how many. If there are any, at
+// least one fits.
 func fill(b *ofi.Batch, ops []fabric.Op) int {
 	b.Reset()
 	for i := range ops {

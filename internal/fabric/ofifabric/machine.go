@@ -13,15 +13,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// machine is what settings of libfabric depend on, besides its version.
+// machine describes what the settings for libfabric depend on, besides its version.
 type machine struct {
-	cq, srq     int  // of RDMA devices, see ofi.DeviceLimits
-	hfi1, cxi   bool // there is such a device
-	kdreg2      bool // the kernel has that module
-	userfaultfd bool // the kernel lets this process watch its own mappings: userfaultfd(2)
+	cq, srq     int  // queue limits of RDMA devices, see ofi.DeviceLimits
+	hfi1, cxi   bool // whether there is such a device
+	kdreg2      bool // whether the kernel has that module
+	userfaultfd bool // whether the kernel lets this process watch its own mappings: userfaultfd(2)
 }
 
-// thisMachine looks only for what devices that are there ask for.
+// thisMachine looks only for what the devices that are present need.
 func thisMachine() machine {
 	m := machine{cq: -1, srq: -1}
 	if found("/sys/class/infiniband/*") {
@@ -42,8 +42,8 @@ func found(pattern string) bool {
 	return len(list) > 0
 }
 
-// userfaultfd asks as libfabric's monitor does (ofi_uffd_start): without rights the call
-// may be forbidden, vm.unprivileged_userfaultfd.
+// userfaultfd makes the same call as libfabric's monitor (ofi_uffd_start). Without privileges it
+// may be forbidden: see the sysctl vm.unprivileged_userfaultfd.
 func userfaultfd() bool {
 	fd, _, errno := unix.Syscall(unix.SYS_USERFAULTFD, unix.O_CLOEXEC|unix.O_NONBLOCK, 0, 0)
 	if errno != 0 {
@@ -53,11 +53,12 @@ func userfaultfd() bool {
 	return true
 }
 
-// prepare makes the settings of libfabric's that the table asks for. They count if
-// libfabric has not been called before. What the user has set stays.
+// prepare sets the variables for libfabric that the table of quirks asks for. They take effect only
+// if libfabric has not been called before. Variables that the user has set stay as they are.
 var prepare = sync.OnceFunc(func() { settings(thisMachine(), ofi.LibraryVersion, ofi.Setenv) })
 
-// settings has setenv told of all settings for a machine. Of one variable the first counts.
+// settings calls setenv with all settings for a machine. If a variable is set more than once, the
+// first value counts.
 func settings(m machine, version func() string, setenv func(name, value string)) {
 	for i := range quirks {
 		q := &quirks[i]
@@ -70,8 +71,8 @@ func settings(m machine, version func() string, setenv func(name, value string))
 	}
 }
 
-// getInfo is ofi.GetInfo with the environment prepared. Where there is no libfabric it
-// fails with fabric.ErrUnsupported.
+// getInfo is ofi.GetInfo with the environment prepared. If there is no libfabric, it fails with
+// fabric.ErrUnsupported.
 func getInfo(h ofi.Hints) (*ofi.InfoList, error) {
 	if err := (ofiFabric{}).Supported(); err != nil {
 		return nil, err
@@ -79,7 +80,7 @@ func getInfo(h ofi.Hints) (*ofi.InfoList, error) {
 	return ofi.GetInfo(h)
 }
 
-// Supported is fabric.Supporter's.
+// Supported implements fabric.Supporter.
 func (ofiFabric) Supported() error {
 	prepare()
 	if err := ofi.Load(); err != nil {
@@ -88,8 +89,8 @@ func (ofiFabric) Supported() error {
 	return nil
 }
 
-// unmonitored tells that a provider is of no use with the monitor of registered memory
-// that is set.
+// unmonitored reports whether a provider is of no use because the monitor of registered memory is
+// disabled.
 func unmonitored(provider string) bool {
 	if !has(provider, needsMonitor) {
 		return false

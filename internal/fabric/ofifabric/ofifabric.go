@@ -21,7 +21,7 @@ func New() fabric.Fabric { return ofiFabric{} }
 
 type ofiFabric struct{}
 
-// Providers lists what there is, each domain of each provider once.
+// Providers lists what is available, each domain of each provider once.
 func (ofiFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	list, err := getInfo(ofi.Hints{})
 	if errors.Is(err, syscall.ENODATA) {
@@ -73,9 +73,9 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 	}
 }
 
-// build tells libraries apart. Processes share memory only if they lay it out alike: with
-// one version of the library, since layouts change even between 2.5.0 and 2.5.1, and on
-// one architecture, which tells the size of words and the order of bytes.
+// build identifies a build of the library. Processes can share memory only if they lay it out
+// alike. That takes the same version of the library, since layouts change even between 2.5.0 and
+// 2.5.1, and the same architecture, which determines the size of words and the byte order.
 func build(provider string) string {
 	if has(provider, sameHost) {
 		return ofi.LibraryVersion() + " " + runtime.GOARCH
@@ -83,8 +83,9 @@ func build(provider string) string {
 	return ofi.LibraryVersion()
 }
 
-// alikeOf is the setting, a number, that peers of a provider must share, "" if there is
-// none. It goes by what is set, here or by the user, as libfabric reads it: fi_param_get(3).
+// alikeOf returns the setting, a number, that both peers of a provider must have, or "" if there is
+// none. It takes the value from the environment, whether we or the user set it, and reads it as
+// libfabric does: fi_param_get(3).
 func alikeOf(provider string) string {
 	q := find(provider, alike)
 	if q == nil {
@@ -101,9 +102,8 @@ func alikeOf(provider string) string {
 	return q.arg + "=" + strconv.FormatInt(n, 10)
 }
 
-// Open opens an endpoint with the most that the provider offers. It wraps
-// fabric.ErrNoProvider if the machine does not have the provider, or not on
-// src.
+// Open opens an endpoint with everything that the provider offers. Its error wraps
+// fabric.ErrNoProvider if the machine does not have the provider, or not at src.
 func (ofiFabric) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 	provider, domain := fabric.Split(name)
 	ep, err := open(provider, domain, src)
@@ -133,8 +133,8 @@ func open(provider, domain string, src netip.Addr) (*endpoint, error) {
 	return newEndpoint(info, delivery)
 }
 
-// deeper asks for queues of a depth, where the provider's own choice is less. The list is
-// nil if there is nothing to gain, or it is refused.
+// deeper asks for queues of a given depth if the provider's own choice is less. The list is nil if
+// there is nothing to gain, or if the provider refuses.
 func deeper(w wanted, info ofi.Info, depth int) (list *ofi.InfoList, deep ofi.Info) {
 	if !has(w.provider, deepQueues) || min(info.TxSize(), info.RxSize()) >= depth {
 		return nil, deep
@@ -160,8 +160,8 @@ type wanted struct {
 	ib       bool   // an entry with an InfiniBand address
 }
 
-// matching lists the entries that are wanted. libfabric matches parts of
-// providers' names, too: "net" also finds "net;ofi_rxm".
+// matching lists the wanted entries. libfabric also matches parts of providers' names: "net" finds
+// "net;ofi_rxm", too.
 func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 	for info := range list.All() {
 		if providerOf(info) == w.provider && info.HasInfiniBand() == w.ib && (w.domain == "" || info.Domain() == w.domain) {
@@ -171,8 +171,7 @@ func (w *wanted) matching(list *ofi.InfoList) (entries []ofi.Info) {
 	return entries
 }
 
-// probe finds out whether the provider is there at all, and where it is to be
-// bound.
+// probe finds out whether the provider is available at all, and what to bind an endpoint to.
 func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	prepare()
 	if unmonitored(provider) {
@@ -210,9 +209,9 @@ func probe(provider, domain string, src netip.Addr) (wanted, error) {
 	return w, nil
 }
 
-// best asks for completion data and for message orders, then for less and
-// less: a provider that lacks what is asked for does not offer itself at all.
-// info is valid until the list is freed.
+// best asks for completion data and for message orders, then for less and less: a provider that
+// lacks something that is asked for does not offer itself at all. info is valid until the list is
+// freed.
 func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error) {
 	const all = ofi.OrderSendAfterSend | ofi.OrderSendAfterWrite | ofi.OrderWriteAfterWrite
 	for _, size := range []int{4, 0} {
@@ -231,8 +230,8 @@ func best(w wanted) (list *ofi.InfoList, info ofi.Info, asked wanted, err error)
 	return nil, info, w, err
 }
 
-// offersDelivery asks again with FI_DELIVERY_COMPLETE, which no attribute
-// tells of.
+// offersDelivery asks again with FI_DELIVERY_COMPLETE, since no attribute says whether the provider
+// supports it.
 func offersDelivery(w wanted) bool {
 	w.DeliveryComplete = true
 	list, err := getInfo(w.Hints)

@@ -19,8 +19,8 @@ import (
 type place struct {
 	domain string
 	ip     bool       // endpoints are addressed by IP
-	ib     bool       // or as InfiniBand does, whatever the link
-	source netip.Addr // the one that it would be bound to, if the provider says so
+	ib     bool       // or by GID, as on InfiniBand, whatever the link
+	source netip.Addr // the address that it would be bound to, if the provider says so
 	nic    ofi.NIC
 }
 
@@ -32,7 +32,8 @@ func places(entries []ofi.Info) []place {
 	return list
 }
 
-// named names the interface of a zone that is a number, as zones of conns' addresses do.
+// named replaces a zone that is a number by the interface's name, which is what the zones of conns'
+// addresses are.
 func named(ip netip.Addr) netip.Addr {
 	if n, err := strconv.Atoi(ip.Zone()); err == nil {
 		if i, err := net.InterfaceByIndex(n); err == nil {
@@ -42,8 +43,8 @@ func named(ip netip.Addr) netip.Addr {
 	return ip
 }
 
-// same compares addresses. Two interfaces may have one link-local address; somebody who
-// names none means either.
+// same compares addresses. Two interfaces may have the same link-local address; an address without
+// a zone means either.
 func same(a, b netip.Addr) bool {
 	return a.WithZone("") == b.WithZone("") && (a.Zone() == b.Zone() || a.Zone() == "" || b.Zone() == "")
 }
@@ -70,17 +71,16 @@ func addresses(list []place, domain string) (addrs []netip.Addr) {
 	return addrs
 }
 
-// How well a place suits a connection's local address.
+// How well a place suits a connection's local address, from worst to best.
 const (
 	strange = iota // an InfiniBand address: see ibIfNamed
-	foreign        // an address of another kind
-	away           // another address, of the same family and not of the link only
-	unsaid         // nothing tells
-	at             // the address lives there
+	foreign        // an address of another family, or of the link only
+	away           // another address of the same family
+	unsaid         // unknown
+	at             // the place has the address
 )
 
-// suits compares a place with src; near tells whether a device is the one that
-// has src.
+// suits rates a place for src; near reports whether a device is the one that has src.
 func (p place) suits(src netip.Addr, near func(ofi.NIC) bool) int {
 	src = src.Unmap()
 	switch {
@@ -98,9 +98,8 @@ func (p place) suits(src netip.Addr, near func(ofi.NIC) bool) int {
 	return foreign
 }
 
-// pick returns the index of the first place that suits src best: in the named
-// domain wherever that is, without one only where src may live. It is -1 if there
-// is none.
+// pick returns the index of the first place that suits src best, or -1 if there is none. If a
+// domain is named, all of its places will do; otherwise only places that have src, or may have it.
 func pick(list []place, domain string, src netip.Addr, near func(ofi.NIC) bool) int {
 	best, least := -1, unsaid
 	if domain != "" {
@@ -117,11 +116,11 @@ func pick(list []place, domain string, src netip.Addr, near func(ofi.NIC) bool) 
 	return best
 }
 
-// classNet is where Linux has the network interfaces and their devices.
+// classNet is where Linux lists the network interfaces and their devices.
 const classNet = "/sys/class/net"
 
-// nearby tells whether a device is that of the network interface which has src.
-// It looks for that only when it is asked.
+// nearby returns a function that reports whether a device is that of the network interface with the
+// address src. The interface is not looked up before the function needs it.
 func nearby(src netip.Addr) func(ofi.NIC) bool {
 	device := sync.OnceValue(func() ofi.NIC {
 		name, mac := interfaceOf(src)
@@ -139,8 +138,8 @@ func sameDevice(a, b ofi.NIC) bool {
 	return a.PCI != "" && a.PCI == b.PCI || a.Link != "" && strings.EqualFold(a.Link, b.Link)
 }
 
-// interfaceOf is the network interface that has an address, and its address on
-// the link; empty if there is none.
+// interfaceOf returns the name and the link address of the network interface that has an address,
+// both empty if there is none.
 func interfaceOf(src netip.Addr) (name, mac string) {
 	list, _ := net.Interfaces()
 	for _, i := range list {
@@ -154,8 +153,7 @@ func interfaceOf(src netip.Addr) (name, mac string) {
 	return "", ""
 }
 
-// pciOf is the address of a network interface's device on the PCI bus, empty if
-// it has none.
+// pciOf returns the PCI bus address of a network interface's device, empty if it has none.
 func pciOf(class, name string) string {
 	if name == "" {
 		return ""

@@ -10,20 +10,21 @@ import (
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
-// quirk is one thing that a provider, or libfabric, does otherwise than the engine wants
-// it or than it says, and what is done about it. All that goes by the name of a provider
-// or by the version of the library is a row of quirks, and nothing else is.
+// quirk is one way in which a provider, or libfabric itself, differs from what the engine wants or
+// from what it says of itself, and what is done about that. Everything that depends on the name of
+// a provider or on the version of the library is a row of quirks, and nothing else is.
 type quirk struct {
 	// provider is a name; "tcp;*" is tcp with or without a layer, "*;ofi_rxm" a layer
 	// over anything, "*" everything.
 	provider string
-	// from and before are versions of libfabric, "2.5" or "1.18.2"; "" is no bound.
+	// from is the first version of libfabric that the row is about, and before the first one that
+	// it is no longer about, such as "2.5" or "1.18.2"; "" is no bound.
 	from, before string
 
 	does effect
-	arg  string // what effect says
-	// value is what the variable arg is set to on a machine, "" to leave it alone. Of the
-	// rows that set a variable, the first that has a value counts. note says what it is.
+	arg  string // its meaning depends on the effect
+	// value returns what the variable arg is set to on a machine, "" to leave it alone. Of the rows
+	// that set a variable, the first with a value counts. note describes the value.
 	value func(machine) string
 	note  string
 
@@ -47,20 +48,20 @@ const (
 	guarded                            // ofi.Options.Guarded
 	lockRegions                        // ofi.Options.LockRegions
 	slashOwn                           // ofi.Options.SlashOwn
-	noWriteData                        // no completion data, whatever it says
+	noWriteData                        // no completion data, whatever it reports
 	boundUniverse                      // EINVAL is explained by FI_UNIVERSE_SIZE
 	deepQueues                         // ofi.Hints.TxSize and RxSize: as deep as the engine can use
 	resolvesFirst                      // ofi.Endpoint.Resolve, before a peer is inserted
 	needsMonitor                       // not there while the cache of registrations is disabled
-	clamped                            // sizes are cut to what an int holds: of all providers
-	dataIsWrite                        // a completion with data that is no message is a peer's write: of all providers
+	clamped                            // sizes are cut to what an int holds, whatever the provider
+	dataIsWrite                        // a completion with data that is no message is a peer's write, whatever the provider
 	looksAnyway                        // fabric.Attr.Ticks
-	tcpSockets                         // that children inherit: see closeOnExec
+	tcpSockets                         // children would inherit them: see closeOnExec
 	udpSockets                         // likewise
-	ibIfNamed                          // entries with an InfiniBand address only where the domain is named: of all providers
+	ibIfNamed                          // entries with an InfiniBand address: only if their domain is named, whatever the provider
 )
 
-// effects describes them for docs/providers.md.
+// effects describes the effects for docs/providers.md.
 var effects = map[effect]string{
 	set:              "sets",
 	alike:            "only for peers that have set alike",
@@ -89,7 +90,8 @@ var effects = map[effect]string{
 
 // quirks is the table. docs/providers.md shows it.
 var quirks = []quirk{
-	// Before what asks for the library's version, which loads it.
+	// This has to come before the rows that need the library's version: asking for that loads the
+	// library.
 	{provider: "psm", does: set, arg: "IPATH_NO_BACKTRACE", value: always("1"), note: "1",
 		why: "libinfinipath catches six signals when it is loaded, on Go's small stacks", source: "libinfinipath, which psm links"},
 
@@ -196,25 +198,25 @@ func monitor(name string, there bool) string {
 }
 
 const (
-	// universeDefault is libfabric's own FI_UNIVERSE_SIZE, and universeShared what is
-	// enough where peers share a receive queue: only sends take entries of the completion
-	// queue for each peer then, of which an endpoint has ofi.MaxDepth in flight.
+	// universeDefault is libfabric's own FI_UNIVERSE_SIZE. universeShared is enough if peers share
+	// a receive queue: then only sends use entries of the completion queue for each peer, and an
+	// endpoint has at most ofi.MaxDepth of them in flight.
 	universeDefault = 1024
 	universeShared  = 256
 	// entriesPerPeer is how many entries of a device's completion queue ofi_rxm wants for
 	// each peer: fi_rxm(7), FI_OFI_RXM_MSG_TX_SIZE and FI_OFI_RXM_MSG_RX_SIZE.
 	entriesPerPeer = 128 + 128
-	// sharedEntries is how many receives ofi_rxm is to post for all peers together: as
-	// many as peers may send, see ofi.MaxDepth, in pieces of so many.
+	// sharedEntries is how many receives ofi_rxm is to post for all peers together: as many as
+	// peers may send, see ofi.MaxDepth. It allocates memory for that many at a time.
 	sharedEntries = 1024
 	// rxmBuffer is the longest message, in bytes, for which ofi_rxm has buffers. The
 	// engine's frames fit: framing.HeaderSize + engine.EagerPayload.
 	rxmBuffer = 8448
-	// rxmEvents is how often ofi_rxm looks for connections at most, in microseconds.
+	// rxmEvents is the least time between two looks of ofi_rxm for connections, in microseconds.
 	rxmEvents = 100
 )
 
-// universe is the number of peers for whom ofi_rxm is to make a completion queue, "" if
+// universe returns the number of peers for which ofi_rxm is to make a completion queue, "" if
 // libfabric's own will do.
 func universe(m machine) string {
 	peers := universeDefault
@@ -230,8 +232,8 @@ func universe(m machine) string {
 	return strconv.Itoa(peers)
 }
 
-// sharedReceives has ofi_rxm receive from all peers on one queue, where all devices have
-// one that is large enough.
+// sharedReceives makes ofi_rxm receive from all peers on one queue if all devices support one that
+// is large enough.
 func sharedReceives(m machine) string {
 	if m.srq >= sharedEntries {
 		return "1"
@@ -239,7 +241,7 @@ func sharedReceives(m machine) string {
 	return ""
 }
 
-// receives is how many receives that queue has. A device without one has a queue for each
+// receives returns how many receives that queue holds. A device without one has a queue for each
 // peer, of another length.
 func receives(m machine) string {
 	if m.srq >= 0 && m.srq < sharedEntries {
@@ -248,7 +250,7 @@ func receives(m machine) string {
 	return strconv.Itoa(sharedEntries)
 }
 
-// matches tells whether the row is about a provider.
+// matches reports whether the row is about a provider.
 func (q *quirk) matches(provider string) bool {
 	if core, found := strings.CutSuffix(q.provider, ";*"); found {
 		return provider == core || strings.HasPrefix(provider, core+";")
@@ -259,22 +261,22 @@ func (q *quirk) matches(provider string) bool {
 	return provider == q.provider
 }
 
-// during tells whether the row is about a version of libfabric. Of one whose third number
-// is not known it is if it is about any of those.
+// during reports whether the row is about a version of libfabric. If the third number of that is
+// not known, it is enough that the row is about some version with the first two.
 func (q *quirk) during(version string) bool {
 	known := strings.Count(version, ".") + 1
 	return (q.from == "" || compareVersions(version, q.from, known) >= 0) &&
 		(q.before == "" || compareVersions(version, q.before, 3) < 0)
 }
 
-// compareVersions compares so many numbers of two versions. Those that are not there are 0.
+// compareVersions compares that many numbers of two versions. Missing ones are 0.
 func compareVersions(a, b string, numbers int) int {
 	as, bs := strings.Split(a, "."), strings.Split(b, ".")
 	number := func(list []string, i int) int {
 		if i >= len(list) {
 			return 0
 		}
-		n, _ := strconv.Atoi(list[i]) // of "1rc2" nothing: close enough
+		n, _ := strconv.Atoi(list[i]) // "1rc2" counts as 0: close enough
 		return n
 	}
 	for i := range numbers {
@@ -285,8 +287,7 @@ func compareVersions(a, b string, numbers int) int {
 	return 0
 }
 
-// find is the row of an effect on a provider, in the library that is in use; nil if there
-// is none.
+// find returns the row of an effect on a provider for the library in use, nil if there is none.
 func find(provider string, does effect) *quirk {
 	for i := range quirks {
 		if q := &quirks[i]; q.does == does && q.matches(provider) && q.during(ofi.LibraryVersion()) {
@@ -298,7 +299,7 @@ func find(provider string, does effect) *quirk {
 
 func has(provider string, does effect) bool { return find(provider, does) != nil }
 
-// options are what the binding is told of a provider.
+// options returns what the binding is told about a provider.
 func options(provider string) ofi.Options {
 	o := ofi.Options{
 		Guarded:     has(provider, guarded),
@@ -310,7 +311,7 @@ func options(provider string) ofi.Options {
 	return o
 }
 
-// providerOf is the name that an entry's provider has here.
+// providerOf returns our name for the provider of an entry.
 func providerOf(info ofi.Info) string { return nameOf(info.Provider(), info.Fabric()) }
 
 func nameOf(provider, fabric string) string {
@@ -320,7 +321,7 @@ func nameOf(provider, fabric string) string {
 	return provider
 }
 
-// hintsFor is the opposite of providerOf.
+// hintsFor is the inverse of providerOf.
 func hintsFor(provider string) ofi.Hints {
 	if q := find(provider, fabricIsProvider); q != nil {
 		return ofi.Hints{Provider: q.arg, Fabric: q.provider}

@@ -12,18 +12,17 @@ import (
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
-// A call that hangs spins: it takes processor time without end. One that is
-// merely long, since its thread has no processor or this process was stopped,
-// takes none meanwhile, which is why processor time counts and not the clock's.
-// The longest calls that end by themselves copy all that fits the landing rings
-// of a peer, for some milliseconds.
+// A call that hangs spins: it uses processor time without end. A call that merely takes long,
+// because its thread has no processor or because this process was stopped, uses none meanwhile.
+// That is why processor time counts, and not wall-clock time. The longest calls that end by
+// themselves copy everything that fits into a peer's landing rings, which takes some milliseconds.
 const (
 	hangTime = 100 * time.Millisecond // of processor time
 	lookTime = time.Millisecond       // between two looks at the calls
 )
 
-// left has the abandoned endpoints. What the library may still touch of them cannot
-// be freed, and is no leak that a checker is to find.
+// left holds the abandoned endpoints. What the library may still touch of them cannot be freed, and
+// a leak checker must not report it.
 var left sync.Map
 
 // Rescue implements fabric.Rescuer.
@@ -54,7 +53,7 @@ func (e *endpoint) Rescue() bool {
 	return false
 }
 
-// threadTime is the processor time that a thread of this process has used.
+// threadTime returns the processor time that a thread of this process has used.
 func threadTime(tid int) time.Duration {
 	// How the kernel numbers the clocks of threads: clock_getcpuclockid(3).
 	const perThread, sched = 4, 2

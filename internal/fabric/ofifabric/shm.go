@@ -22,29 +22,29 @@ const shmDir = shmdir.Dir
 // guard guards the regions of this process while they have names.
 var guard = shmdir.NewGuard(shmDir)
 
-// processBase begins the names of this process's regions. By itself libfabric takes
-// the process number alone, which another process may have, too, in another PID namespace;
-// if both share /dev/shm, each then removes the other's region or takes it for its own.
+// processBase returns what the names of this process's regions begin with. By default libfabric
+// uses only the process number, which a process in another PID namespace may have, too. If both
+// share /dev/shm, each would remove the other's region or take it for its own.
 func processBase() string { return fmt.Sprintf("fi_shm://%s%d-", guard.Prefix(), os.Getpid()) }
 
-// randomRegion is what sets an endpoint's region apart. Nobody can guess it: libfabric uses
+// randomRegion returns what makes an endpoint's region unique. Nobody can guess it: libfabric uses
 // a file that it finds under a region's name, whoever made it (smr_retry_map).
 var randomRegion = func() (id [16]byte) {
 	rand.Read(id[:])
 	return id
 }
 
-// regionBase begins the name of the next endpoint's region. libfabric adds the user and
-// the endpoint's number.
+// regionBase returns what the name of the next endpoint's region begins with. libfabric appends the
+// user and the endpoint's number.
 func regionBase() string { return fmt.Sprintf("%s%x", processBase(), randomRegion()) }
 
-// making counts the endpoints of this process whose regions are not yet reserved: each
-// needs room that the file system still calls free.
+// making counts the endpoints of this process whose regions are not reserved yet: each needs room
+// that the file system still reports as free.
 var making atomic.Int64
 
-// roomForRegion says whether shmDir is safe and has room for one more region, for which
-// the room counts as taken until done. libfabric makes the file, maps it and writes to it
-// in one call: whoever fills shmDir during that call can still make it raise SIGBUS.
+// roomForRegion checks that shmDir is safe and has room for one more region. The room counts as
+// taken until done is called. libfabric makes the file, maps it and writes to it in one call: if
+// somebody fills shmDir during that call, it can still raise SIGBUS.
 func roomForRegion() (done func(), err error) {
 	if err := shmdir.CheckDir(shmDir); err != nil {
 		return nil, err
@@ -58,9 +58,9 @@ func roomForRegion() (done func(), err error) {
 	return done, nil
 }
 
-// holdGuard has the region that is going to be made guarded, until guard.Release. It fails
-// if no descriptor is left for that: from libfabric 2.3 on smr_ep_ctrl goes on without a
-// region that it could not open, and ends the process.
+// holdGuard guards the region that is about to be made, until guard.Release. It fails if there is
+// no descriptor left for the region: from libfabric 2.3 on, smr_ep_ctrl goes on without a region
+// that it could not open, which ends the process.
 func holdGuard() error {
 	if err := guard.Hold(); err != nil {
 		return err
@@ -72,7 +72,7 @@ func holdGuard() error {
 	return unix.Close(spare)
 }
 
-// regionOf is the file in /dev/shm that a shm endpoint's name stands for.
+// regionOf returns the file in /dev/shm that a shm endpoint's name stands for.
 func regionOf(name []byte) (string, error) {
 	_, region, found := bytes.Cut(bytes.TrimRight(name, "\x00"), []byte("://"))
 	if !found || len(region) == 0 || bytes.ContainsRune(region, '/') {
@@ -98,8 +98,8 @@ func (e *endpoint) secureRegion() error {
 	return r.Reserve()
 }
 
-// checkRegion looks at the region that a peer has named before libfabric maps it. It has to
-// be as our own was found to be, with the same layout.
+// checkRegion checks the region that a peer has named, before libfabric maps it. It has to meet the
+// conditions that our own met, with its memory reserved and with the same layout.
 func (e *endpoint) checkRegion(peer []byte) error {
 	name, err := regionOf(peer)
 	if err != nil {
@@ -123,11 +123,10 @@ func (e *endpoint) checkRegion(peer []byte) error {
 	return nil
 }
 
-// Unlink removes the name of the memory that a shm endpoint shares, which
-// otherwise stays behind when the process ends without Close. Peers that have
-// not sent or received anything yet can no longer attach; those that have are
-// not affected, nor is Close. For other providers it does nothing. It may be
-// called again.
+// Unlink removes the name of the memory that a shm endpoint shares. Otherwise the name would stay
+// behind if the process ended without Close. Peers that have not sent or received anything yet can
+// no longer attach; those that have are not affected, and neither is Close. For other providers
+// Unlink does nothing. It may be called again.
 func (e *endpoint) Unlink() error {
 	if e.unlink == nil {
 		return nil
@@ -135,7 +134,8 @@ func (e *endpoint) Unlink() error {
 	return e.unlink()
 }
 
-// Named reports whether the endpoint's memory still has its name: others may have tidied up.
+// Named reports whether the endpoint's memory still has its name: others may have tidied up. It is
+// true for providers without named memory.
 func (e *endpoint) Named() bool {
 	if e.unlink == nil {
 		return true
@@ -147,7 +147,7 @@ func (e *endpoint) Named() bool {
 	return err == nil
 }
 
-// removeRegion ends what holdGuard began: the region's name goes first.
+// removeRegion removes the region's name and then ends what holdGuard began.
 func (e *endpoint) removeRegion() error {
 	name, err := regionOf(e.Name())
 	if err == nil {
@@ -159,17 +159,17 @@ func (e *endpoint) removeRegion() error {
 	return errors.Join(err, guard.Release())
 }
 
-// spareRegions is for how many more regions shmDir must have room for one that nobody needs yet,
-// beyond what libfabric wants there before it offers shm.
+// spareRegions is for how many regions shmDir must have room before an endpoint is opened that
+// nobody needs yet. That comes on top of what libfabric wants there before it offers shm.
 const spareRegions = 4
 
-// Spare is fabric.Sparer's.
+// Spare implements fabric.Sparer.
 func (ofiFabric) Spare() bool {
 	return shmdir.Plenty(shmDir, uint64(runtime.NumCPU())*shmdir.PerCPU+spareRegions*shmdir.PerEndpoint)
 }
 
-// shmSpace says how much room is missing in /dev/shm for libfabric to offer the provider,
-// nil if there is enough. The provider itself reports only that it has no data.
+// shmSpace returns an error that says how much room is missing in /dev/shm for libfabric to offer
+// the provider, nil if there is enough. The provider itself reports only that it has no data.
 func shmSpace() error {
 	return shmdir.CheckSpace(shmDir, uint64(runtime.NumCPU())*shmdir.PerCPU)
 }

@@ -15,9 +15,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A provider may find it unsafe to sleep again and again with nothing to reap
-// in between. After some yields Wait looks less and less often, so that such a
-// provider costs latency and not a processor.
+// A provider may report again and again that it is unsafe to sleep, with nothing to reap in
+// between. After some yields Wait looks less and less often, so that such a provider costs latency
+// but not a whole processor.
 const (
 	yields   = 64
 	minPause = 10 * time.Microsecond
@@ -30,8 +30,8 @@ type waiter struct {
 	file    *os.File
 	raw     syscall.RawConn
 
-	// Of the one Wait that is going on: what its callback needs, which is made
-	// once so that sleeping allocates nothing.
+	// State of the Wait in progress, of which there is at most one, for its callback. The callback
+	// is made once, so that sleeping allocates nothing.
 	ready   func() bool
 	end     time.Time // zero: never
 	found   bool
@@ -44,8 +44,8 @@ type waiter struct {
 
 func newWaiter(o *ofi.Endpoint) (*waiter, error) { return waiterOn(o.WaitFD(), o.TryWait) }
 
-// waiterOn takes a duplicate of the descriptor, since an os.File closes its
-// own and the queue's belongs to libfabric.
+// waiterOn takes a duplicate of the descriptor, since an os.File closes its descriptor and the
+// queue's belongs to libfabric.
 func waiterOn(queue int, tryWait func() (bool, error)) (*waiter, error) {
 	fd, err := unix.FcntlInt(uintptr(queue), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
@@ -69,7 +69,7 @@ func waiterOn(queue int, tryWait func() (bool, error)) (*waiter, error) {
 	return w, nil
 }
 
-// Wait is fabric.Waiter's.
+// Wait implements fabric.Waiter.
 func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	if ready() {
 		return nil
@@ -89,10 +89,9 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	}
 }
 
-// sleep calls ready until it returns true, each time the descriptor becomes
-// readable, and until end, if that is not zero. The netpoller is edge-triggered: an edge is
-// lost unless the queue is looked at, and fi_trywait asked, within the
-// callback.
+// sleep calls ready each time the descriptor becomes readable, until that returns true, or until
+// end, if that is not zero. The netpoller is edge-triggered: an edge is lost unless the callback
+// itself looks at the queue and asks fi_trywait.
 func (w *waiter) sleep(ready func() bool, end time.Time) (found bool, err error) {
 	w.mu.Lock()
 	if !w.woken {
@@ -126,8 +125,8 @@ func (w *waiter) look(uintptr) bool {
 	}
 }
 
-// pause comes between two looks at a queue that is not safe to sleep on. It
-// returns false once end has come, or Wake.
+// pause comes between two looks at a queue that is not safe to sleep on. It returns false once end
+// has come or Wake was called.
 func (w *waiter) pause(try int, end time.Time) bool {
 	if try < yields {
 		runtime.Gosched()
@@ -148,7 +147,7 @@ func (w *waiter) wasWoken() bool {
 	return woken
 }
 
-// Wake is fabric.Waiter's.
+// Wake implements fabric.Waiter.
 func (w *waiter) Wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,11 +1,10 @@
-// Package simfabric is a simulated fabric for tests, within one process and
-// without libfabric. It can be as awkward as any real provider: it reorders,
-// delays, refuses and fails operations, and offers as little as asked.
+// Package simfabric is a simulated fabric for tests, within one process and without libfabric. It
+// can be as awkward as any real provider: it reorders, delays, refuses and fails operations, and
+// offers as little as a test asks for.
 //
-// Every decision comes from a seed, and things happen only inside calls of
-// Exchange: each moves the whole network by one step. A test that runs in one
-// goroutine therefore replays exactly. Everything may be used from several
-// goroutines too, also inside a testing/synctest bubble.
+// Every decision comes from a seed, and things happen only inside calls of Exchange, each of which
+// moves the whole network by one step. A test that runs in one goroutine therefore replays exactly.
+// Everything may also be used from several goroutines, and inside a testing/synctest bubble.
 package simfabric
 
 import (
@@ -23,8 +22,8 @@ type Personality struct {
 	// Domain is "sim" if empty. Personalities of one provider with different
 	// domains are devices that reach each other.
 	Domain string
-	// Source is the address that lives on the device; without one it cannot be
-	// told, and the first such domain is used.
+	// Source is the device's address. Without it nobody can tell which address the device has, so
+	// the first such domain is used.
 	Source           netip.Addr
 	Protocol         uint32
 	ProtocolVersion  uint32
@@ -37,36 +36,36 @@ type Personality struct {
 	Order            fabric.Order
 	DeliveryComplete bool
 	LocalMR          bool
-	VirtAddr         bool // writes name virtual addresses, not offsets
+	VirtAddr         bool // writes use virtual addresses, not offsets
 	TxDepth          int  // 0: 256
 	RxDepth          int  // 0: 1024
 	PerPeer          bool
 	Spread           bool // see fabric.ProviderInfo
 	NoWait           bool // Waiter returns nil
-	// MapsMemory: the two sides can map each other's landing rings. The fabric has nothing
-	// to do with it; tests of engines see to it.
+	// MapsMemory: the two sides can map each other's landing rings. The fabric has no part in that;
+	// tests of engines see to it.
 	MapsMemory bool
 
 	EndpointMR bool
 	// InsertDelay is how long Insert blocks.
 	InsertDelay time.Duration
 
-	// Unflagged: a peer's WriteData leaves no RemoteWrite, since nothing says that the
+	// Unflagged: a peer's WriteData produces no RemoteWrite here, since nothing says that the
 	// completion is one.
 	Unflagged bool
-	// WeakCompletion: a Send, Write or WriteData completes when it is posted,
-	// the provider having taken a copy, and a write that the target refuses is
-	// never heard of. Otherwise the bytes are read on delivery, so that a
-	// buffer reused before the completion shows at the other end.
+	// WeakCompletion: a Send, Write or WriteData completes when it is posted, since the provider
+	// has taken a copy, and nobody hears of a write that the target refuses. Without it, the bytes
+	// are read on delivery, so a buffer that is reused before the completion shows at the other
+	// end.
 	WeakCompletion bool
-	// LateWrites: the target of a write is looked up once, when its first piece arrives.
-	// The rest is put where that was, though the region may be closed by then, the
-	// address of the writer removed and the memory unmapped: only the end of one of the
-	// two endpoints prevents it. Otherwise each piece looks anew.
+	// LateWrites: the target of a write is looked up only once, when its first piece arrives. The
+	// rest goes to the same place, even if by then the region is closed, the writer's address
+	// removed and the memory unmapped: only the end of one of the two endpoints prevents that.
+	// Without LateWrites the target is looked up for each piece.
 	LateWrites bool
-	// Socket is how many bytes an endpoint takes from each other one, from one call of
-	// Exchange to the next: whatever is beyond that neither arrives nor completes, with
-	// WeakCompletion neither. 0: no limit, as with devices that work without the process.
+	// Socket is how many bytes an endpoint takes from each other one between two of its calls of
+	// Exchange. Anything beyond that neither arrives nor completes, not even with WeakCompletion. 0
+	// is no limit, as for devices that work without the process.
 	Socket int
 }
 
@@ -79,15 +78,14 @@ type Config struct {
 	// do not reach each other.
 	Others []Personality
 
-	// Delay is the most steps that an operation may spend on the wire beyond
-	// the first. What is on the wire at the same time arrives in any order that
-	// the Order bits leave open, so with 0 only operations posted in one call
-	// overtake each other. With a delay, writes also land in up to four pieces. Within a
-	// host and without a Waiter, nothing is delayed beyond the next Exchange of its
-	// target: one look after the doorbell finds everything, as in shared memory.
+	// Delay is the most steps that an operation may spend on the wire beyond the first. Operations
+	// that are on the wire at the same time arrive in any order that the Order bits leave open, so
+	// with 0 only operations posted in one call overtake each other. With a delay, writes also land
+	// in up to four pieces. If an endpoint is within a host and has no Waiter, nothing to it is
+	// delayed beyond its next Exchange: one look after the doorbell finds everything, as in shared
+	// memory.
 	Delay int
-	// Straggle is the probability that an operation may be delayed sixteen times as
-	// long.
+	// Straggle is the probability that an operation may be delayed up to sixteen times as long.
 	Straggle float64
 	// AgainRate is the probability that posting an operation is refused
 	// although there is room; up to AgainBurst more refusals follow, 3 if it is 0.
@@ -95,29 +93,29 @@ type Config struct {
 	AgainBurst int
 	// CompletionReorder: an endpoint's completions are reaped in any order.
 	CompletionReorder bool
-	// ErrRate is the probability that a Send, Write or WriteData is lost and
-	// completes with ErrInjected: at once, or, if there is a Delay and completions
-	// mean something, when it would have arrived. Where sends come after writes, those
-	// that follow a lost write fail, too: they would say that it has landed.
+	// ErrRate is the probability that a Send, Write or WriteData is lost and completes with
+	// ErrInjected: at once, or, if there is a Delay and the completion is not a weak one, when it
+	// would have arrived. If sends are ordered after writes, the sends that follow a lost write
+	// fail, too: by arriving they would say that the write has landed.
 	ErrRate float64
-	// Observe, if it is not nil, is called of every Event, in the middle of a call of
-	// Exchange: it must not call into the network.
+	// Observe, if it is not nil, is called for every Event, in the middle of a call on the network
+	// or on one of its endpoints. It must not call into the network itself.
 	Observe func(Event)
 }
 
-// Event is something that a test may want to judge when it happens.
+// Event is something that a test may want to check when it happens.
 type Event struct {
 	From, To string // names of endpoints
 	Kind     fabric.Kind
-	// Err is the error that an operation or a call was given, by ErrRate or FailCall (see
-	// there for Call), or should have been, by Lose, and Addr what From knows the operation's target by; Key is that of its
-	// region there, or of one that was to be closed.
+	// Err is the error that ErrRate or FailCall gave to an operation or a call (Call is the one
+	// passed to FailCall), or ErrLost for a message that Lose has dropped without an error. Addr is
+	// what From knows the operation's target by. Key is that of the operation's region at the
+	// target, or of a region that was about to be closed.
 	Err  error
 	Call Call
 	Addr fabric.Addr
-	// Without an error, Len bytes of a Write or WriteData are about to be put at
-	// Remote in the region with Key: into Mem, which is not to be looked at where it is
-	// Unmapped.
+	// Without an error, Len bytes of a Write or WriteData are about to be put at Remote in the
+	// region with Key, that is, into Mem. Mem must not be looked at if Place is Unmapped.
 	Key, Remote uint64
 	Len         int
 	Mem         []byte
@@ -127,10 +125,10 @@ type Event struct {
 // Place is what a write finds where it lands.
 type Place uint8
 
-// Only with LateWrites can it be anything but Registered.
+// Without LateWrites, a write always finds Registered.
 const (
 	Registered Place = iota // the region that it was for
-	Kept                    // that was closed, and nothing else is registered there
+	Kept                    // that region, since closed, and nothing else is registered there
 	Reused                  // another region
 	Unmapped                // nothing, or nobody knows what: nothing is written
 )

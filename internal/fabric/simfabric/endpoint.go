@@ -10,7 +10,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// slotKind is what a completion gives back once it is reaped.
+// slotKind says which slot a completion frees once it is reaped.
 type slotKind uint8
 
 const (
@@ -22,7 +22,7 @@ const (
 type entry struct {
 	fabric.Completion
 	slot slotKind
-	buf  []byte // of the operation, which its owner takes for being in flight
+	buf  []byte // of the operation, which counts as in flight for its owner
 }
 
 type endpoint struct {
@@ -37,15 +37,15 @@ type endpoint struct {
 	lastKey uint64
 	recvs   []fabric.Op
 	queue   []entry
-	lost    []fabric.Op // to peers that died silently: never to complete
+	lost    []fabric.Op // to peers that died silently: these never complete
 	tx, rx  int         // slots in use, until the completion is reaped
 	burst   int         // refusals still to come
 	faults  []*Fault
-	cut     map[fabric.Addr]bool // a write to it was lost that sends come after
+	cut     map[fabric.Addr]bool // a write to that address was lost, and sends are ordered after writes
 	death   Death
 	closed  bool
-	hung    chan struct{} // calls of Exchange wait for its end; nil if they return
-	inside  int           // calls that do
+	hung    chan struct{} // calls of Exchange wait until it is closed; nil if they do not hang
+	inside  int           // calls that have waited for hung
 	left    bool          // abandoned
 	frozen  bool
 
@@ -60,13 +60,13 @@ func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	if !strings.HasPrefix(string(name), "sim://"+e.p.Provider+"/") {
 		return 0, fmt.Errorf("%w: name %q is of no %s endpoint", ErrInvalid, name, e.p.Provider)
 	}
-	time.Sleep(e.p.InsertDelay) // nothing else waits for it
+	time.Sleep(e.p.InsertDelay) // without the lock: nothing else waits for it
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
 	if err := e.fault(CallInsert); err != nil {
 		return 0, err
 	}
-	e.addrs = append(e.addrs, string(name)) // whether it exists shows on use
+	e.addrs = append(e.addrs, string(name)) // whether the endpoint exists shows when it is used
 	return fabric.Addr(len(e.addrs) - 1), nil
 }
 
@@ -143,7 +143,8 @@ func (e *endpoint) reap(done []fabric.Completion) (reaped int) {
 	return reaped
 }
 
-// post reports false if the operation is to be tried again later.
+// post reports whether the operation was posted. If it was not and there is no error, it is to be
+// tried again later.
 func (e *endpoint) post(op fabric.Op) (ok bool, err error) {
 	if err := e.check(op); err != nil {
 		return false, err
@@ -152,7 +153,7 @@ func (e *endpoint) post(op fabric.Op) (ok bool, err error) {
 	if op.Kind == fabric.Recv {
 		ok = e.rx < e.p.RxDepth
 	} else {
-		// As real ones do, with a peer that is not there (yet).
+		// Like real providers, refuse operations to a peer that is not there (yet).
 		dst = e.net.endpoints[e.addrs[op.To]]
 		ok = e.tx < e.p.TxDepth && dst != nil && dst.death != DeathRefuse
 	}
@@ -206,7 +207,7 @@ func (e *endpoint) check(op fabric.Op) error {
 	return fmt.Errorf("%w: %s (kind %d, %d bytes)", ErrInvalid, bad, op.Kind, len(op.Buf))
 }
 
-// refuse reports true now and then, as Config.AgainRate has it.
+// refuse reports true now and then, as Config.AgainRate and AgainBurst say.
 func (e *endpoint) refuse() bool {
 	if e.burst > 0 {
 		e.burst--
@@ -216,7 +217,7 @@ func (e *endpoint) refuse() bool {
 		return false
 	}
 	e.net.stats.Refused++
-	e.waiter.signal() // to try again is worth it, though nothing will complete
+	e.waiter.signal() // it is worth trying again, though nothing will complete
 	return true
 }
 
@@ -243,7 +244,7 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 		e.cut[op.To] = true
 	}
 	inject := op.Kind == fabric.Inject
-	copied := inject && dst.p.Socket > 0 // the provider has, and needs no place for it once the socket does
+	copied := inject && dst.p.Socket > 0 // the provider has a copy, and needs no slot for it once the socket has taken it
 	weak := e.p.WeakCompletion && !op.Deliver || copied
 	if lost != nil && (weak || e.net.cfg.Delay == 0 || dst.death != 0) {
 		err = lost
@@ -274,7 +275,7 @@ func (e *endpoint) postTx(op fabric.Op, dst *endpoint) {
 	}
 }
 
-// injected is the error that the operation completes with for the sake of the test.
+// injected returns the error that a test wants the operation to complete with.
 func (e *endpoint) injected(op fabric.Op, dst *endpoint) error {
 	err := e.faultOf(CallComplete(op.Kind), op, dst)
 	if err == nil && op.Kind != fabric.Inject && e.net.chance(e.net.cfg.ErrRate) {
@@ -285,7 +286,8 @@ func (e *endpoint) injected(op fabric.Op, dst *endpoint) error {
 	return err
 }
 
-// broken is the error of an operation on memory that is not registered.
+// broken returns the error of an operation on memory that is not registered, if the personality
+// minds. It notes the misuse in any case.
 func (e *endpoint) broken(op fabric.Op) error {
 	if op.Kind == fabric.Inject {
 		return nil
@@ -300,15 +302,16 @@ func (e *endpoint) broken(op fabric.Op) error {
 	return nil
 }
 
-// finish completes an operation that was sent, unless it was already.
+// finish completes an operation that was sent, unless that was done already.
 func (e *endpoint) finish(x *item, err error) {
 	switch {
 	case x.reported || e.death != 0:
 	case x.op.Kind != fabric.Inject:
 		e.push(fabric.Completion{Kind: x.op.Kind, Tag: x.op.Tag, Err: err}, txSlot, x.op.Buf)
 	case err != nil:
-		// An inject that fails has no operation left to blame. It has its place until the error
-		// is read, as in a send queue of verbs: else errors could be more than a queue holds.
+		// The error of an inject that fails belongs to no operation. The inject keeps its slot
+		// until the error is read, as in a send queue of verbs: otherwise there could be more
+		// errors than a queue holds.
 		e.push(fabric.Completion{Err: err}, txSlot, nil)
 	default:
 		e.release(txSlot)
@@ -316,8 +319,8 @@ func (e *endpoint) finish(x *item, err error) {
 	}
 }
 
-// lose has an operation to an endpoint that died silently never complete. An inject has
-// nothing to wait for: the provider has a copy, and gives its place back.
+// lose makes an operation to an endpoint that died silently never complete. An inject has nothing
+// to wait for: the provider has a copy, and the slot is free again.
 func (e *endpoint) lose(x *item) {
 	switch {
 	case x.op.Kind == fabric.Inject:
@@ -338,7 +341,7 @@ func (e *endpoint) push(c fabric.Completion, slot slotKind, buf []byte) {
 	e.waiter.signal()
 }
 
-// ofOperations counts completions but for errors that belong to none: see Network.Fail.
+// ofOperations counts completions, except for errors that belong to no operation: see Network.Fail.
 func ofOperations(queue []entry) (n int) {
 	for _, q := range queue {
 		if q.Kind != 0 || q.slot != noSlot {
@@ -364,8 +367,8 @@ func (e *endpoint) Waiter() fabric.Waiter {
 	return e.waiter
 }
 
-// Close fails with ErrBusy while regions are open. What the endpoint reported
-// as completed still arrives, the rest is lost.
+// Close fails with ErrBusy while regions are open. What the endpoint has reported as completed
+// still arrives; the rest is lost.
 func (e *endpoint) Close() error {
 	n := e.net
 	n.mu.Lock()
@@ -391,8 +394,8 @@ func (e *endpoint) Close() error {
 	return nil
 }
 
-// Shutdown ends all use of the endpoint's memory before Close: other endpoints'
-// calls move the whole network.
+// Shutdown ends all use of the endpoint's memory before Close. Until then calls on other endpoints,
+// which move the whole network, may still use it.
 func (e *endpoint) Shutdown() error {
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
@@ -414,7 +417,7 @@ func (e *endpoint) stop() {
 		if f.src != e {
 			continue
 		}
-		missing := false // a write, and with it whatever its order keeps behind it
+		missing := false // a write was dropped, and with it goes whatever is ordered after it
 		f.items = slices.DeleteFunc(f.items, func(x *item) bool {
 			if missing && x.isSend() && e.p.Order&fabric.SendAfterWrite != 0 {
 				return true

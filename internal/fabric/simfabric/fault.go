@@ -25,27 +25,28 @@ const (
 	callComplete = callPost + 16
 )
 
-// CallPost is a call of Exchange, for the error of an operation of that kind, which is
-// not posted.
+// CallPost stands for posting an operation of that kind: Exchange returns the error, and the
+// operation is not posted.
 func CallPost(k fabric.Kind) Call { return callPost + Call(k) }
 
-// CallComplete is a completion of an operation of that kind: it has no effect.
+// CallComplete stands for the completion of an operation of that kind, which then has no other
+// effect.
 func CallComplete(k fabric.Kind) Call { return callComplete + Call(k) }
 
-// ErrAgain is for CallPost: the operation is refused, as with a queue that is full.
+// ErrAgain is an error for CallPost: the operation is refused, as if the queue were full.
 var ErrAgain = errors.New("simfabric: try again")
 
 // Fault says which calls fail, and how.
 type Fault struct {
 	Call Call
-	Skip int // so many go well first
-	More int // so many fail after the first that does; negative: all
+	Skip int // this many succeed first
+	More int // this many fail after the first that does; negative: all
 	Err  error
 }
 
-// FailCall makes calls on ep fail, from now on; with a nil ep those of Open, and on
-// endpoints yet to be opened, all counted together. A zero Fault takes back all those that
-// have not come true on ep.
+// FailCall makes calls on ep fail from now on. With a nil ep these are calls of Open, and calls on
+// endpoints that are opened later, all counted together. A zero Fault takes back all faults of ep
+// that are still pending.
 func (n *Network) FailCall(ep fabric.Endpoint, f Fault) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -59,9 +60,8 @@ func (n *Network) FailCall(ep fabric.Endpoint, f Fault) {
 	}
 }
 
-// Fail makes the next operation of that kind which is posted on ep complete
-// with err, without any effect. With kind 0, ep's queue at once gets an error
-// that belongs to no operation.
+// Fail makes the next operation of that kind that is posted on ep complete with err, without any
+// other effect. With kind 0, ep's queue gets an error at once that belongs to no operation.
 func (n *Network) Fail(ep fabric.Endpoint, kind fabric.Kind, err error) {
 	if kind != 0 {
 		n.FailCall(ep, Fault{Call: CallComplete(kind), Err: err})
@@ -73,7 +73,7 @@ func (n *Network) Fail(ep fabric.Endpoint, kind fabric.Kind, err error) {
 	n.endpoints[string(ep.Name())].push(fabric.Completion{Err: err}, noSlot, nil)
 }
 
-// fault is the error that a call is to fail with, nil if it is not.
+// fault returns the error that a call is to fail with, nil if it is to succeed.
 func (n *Network) fault(faults []*Fault, c Call) error {
 	for _, f := range faults {
 		switch {
@@ -96,10 +96,10 @@ func (n *Network) fault(faults []*Fault, c Call) error {
 	return nil
 }
 
-// fault is Network.fault for a call on the endpoint, which a test hears of.
+// fault is Network.fault for a call on the endpoint. It also reports the fault to Config.Observe.
 func (e *endpoint) fault(c Call) error { return e.faultOf(c, fabric.Op{}, nil) }
 
-// faultOf is fault for a call that is about an operation, with a target unless it is a
+// faultOf is fault for a call that is about an operation. dst is the operation's target, nil for a
 // receive.
 func (e *endpoint) faultOf(c Call, op fabric.Op, dst *endpoint) error {
 	err := e.net.fault(e.faults, c)
@@ -113,10 +113,10 @@ func (e *endpoint) faultOf(c Call, op fabric.Op, dst *endpoint) error {
 	return err
 }
 
-// Freeze stops the process that owns ep, as SIGSTOP does: until Thaw, Exchange posts
-// and reaps nothing. With a Personality.Socket, operations towards it, and its own, go
-// on until some number of bytes, up to that size, have passed; then they stay in flight,
-// whatever else is done with ep's address, until Thaw, or until one of the two endpoints ends.
+// Freeze stops the process that owns ep, as SIGSTOP does: until Thaw, Exchange posts and reaps
+// nothing. With a Personality.Socket, operations to and from ep go on until some number of bytes,
+// at most that size, has passed. Then they stay in flight until Thaw, or until one of the two
+// endpoints ends, whatever else is done with ep's address.
 func (n *Network) Freeze(ep fabric.Endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -129,7 +129,7 @@ func (n *Network) Freeze(ep fabric.Endpoint) {
 	}
 }
 
-// Thaw has a frozen process go on.
+// Thaw lets a frozen process go on.
 func (n *Network) Thaw(ep fabric.Endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

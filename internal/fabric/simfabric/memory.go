@@ -74,9 +74,10 @@ func (r *region) Close() error {
 	return nil
 }
 
-// inUse is an operation on the region's memory that its owner may not take for
-// finished, nil if there is none. An endpoint that was shut down has none. Where
-// regions have to go before the endpoint, it is the memory that counts: see Close.
+// inUse returns an operation on the region's memory that its owner must still take for unfinished,
+// nil if there is none. An endpoint that was shut down has none. If regions have to be closed
+// before the endpoint, the operations may outlive the region, but not the mapping of the memory:
+// see Close.
 func (r *region) inUse() *fabric.Op {
 	e := r.owner
 	if e.death != 0 || e.p.EndpointMR {
@@ -90,8 +91,7 @@ func (r *region) inUse() *fabric.Op {
 	return &ops[i]
 }
 
-// inFlight lists the operations that the endpoint's owner may not take for
-// finished.
+// inFlight lists the operations that the endpoint's owner must still take for unfinished.
 func (e *endpoint) inFlight() []fabric.Op {
 	ops := slices.Concat(e.recvs, e.lost)
 	for _, q := range e.queue {
@@ -122,8 +122,8 @@ func touch(mem []byte) (ok bool) {
 	return true
 }
 
-// move copies, as a device would: what is unmapped meanwhile is somebody's mistake, and
-// no reason to end the process.
+// move copies as a device would. Memory that is unmapped meanwhile is noted as misuse, but is no
+// reason to end the process.
 func (n *Network) move(to, from []byte) (moved int) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
@@ -138,8 +138,8 @@ var touched atomic.Uint32 // keeps the loop in touch from being optimised away
 
 func address(mem []byte) uintptr { return uintptr(unsafe.Pointer(unsafe.SliceData(mem))) }
 
-// owns reports that the operation's buffer lies in the region that its
-// descriptor names, where that is demanded.
+// owns reports whether the operation's buffer lies in the region that its descriptor names. It is
+// true if the personality does not demand that.
 func (e *endpoint) owns(op fabric.Op) bool {
 	if !e.p.LocalMR || len(op.Buf) == 0 {
 		return true
@@ -152,7 +152,7 @@ func (e *endpoint) owns(op fabric.Op) bool {
 	return false
 }
 
-// registered reports that the memory lies in some region of the endpoint.
+// registered reports whether the memory lies in some region of the endpoint.
 func (e *endpoint) registered(mem []byte) bool {
 	for _, r := range e.regions {
 		if r.contains(mem) {
@@ -167,8 +167,8 @@ func (r *region) contains(mem []byte) bool {
 	return at <= uintptr(len(r.mem)) && uintptr(len(mem)) <= uintptr(len(r.mem))-at
 }
 
-// reach is the memory that a peer's write of size bytes goes to, with its region, nil
-// if it is denied.
+// reach returns the memory that a peer's write of size bytes goes to, with its region, both nil if
+// access is denied.
 func (e *endpoint) reach(key, remote uint64, size int) (*region, []byte) {
 	r := e.regions[key]
 	if r == nil || r.access != pool.AccessRemoteWrite {
@@ -181,8 +181,8 @@ func (e *endpoint) reach(key, remote uint64, size int) (*region, []byte) {
 	return r, r.mem[at : at+uint64(size)]
 }
 
-// Unmapping implements pool.Unmapper: whoever still writes there finds nothing, though
-// something else may be mapped by then.
+// Unmapping implements pool.Unmapper: whatever is written there later is dropped, even if something
+// else is mapped there by then.
 func (e *endpoint) Unmapping(mem []byte) {
 	e.net.mu.Lock()
 	defer e.net.mu.Unlock()
@@ -196,7 +196,7 @@ func (e *endpoint) Unmapping(mem []byte) {
 	}
 }
 
-// found is what a write meets at mem, which was part of the region when it began.
+// found returns what a write meets at mem, which was part of the region when the write began.
 func (n *Network) found(r *region, mem []byte) Place {
 	if !r.closed {
 		return Registered

@@ -13,10 +13,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// Errors in completions, and of posts.
+// Errors of completions and of posts.
 var (
 	ErrInjected     = errors.New("simfabric: injected error")
-	ErrLost         = errors.New("simfabric: message lost") // of an Event only
+	ErrLost         = errors.New("simfabric: message lost") // in an Event only
 	ErrCanceled     = errors.New("simfabric: the peer is gone")
 	ErrLocalAccess  = errors.New("simfabric: local buffer is not registered")
 	ErrRemoteAccess = errors.New("simfabric: remote access denied")
@@ -48,33 +48,33 @@ type Stats struct {
 	Writes    uint64 // RDMA writes delivered
 	// WriteBytes is how many bytes they carried.
 	WriteBytes uint64
-	// SendsWithoutReceive had to wait for a receive to be posted: with credits,
+	// SendsWithoutReceive counts sends that had to wait for a receive to be posted: with credits,
 	// there are none.
 	SendsWithoutReceive uint64
-	// CQOverruns are completions of operations beyond TxDepth + RxDepth in one queue.
+	// CQOverruns counts completions of operations beyond TxDepth + RxDepth in one queue.
 	CQOverruns uint64
 	Reordered  uint64 // delivered before something that was posted earlier to the same target
-	Refused    uint64 // posts refused because of Config.AgainRate
-	Lost       uint64 // messages that arrived nowhere, because of Lose
+	Refused    uint64 // posts refused because of Config.AgainRate or ErrAgain
+	Lost       uint64 // messages that were dropped because of Lose
 	BadLocal   uint64 // operations on memory that is not registered (any more)
 	BadRemote  uint64 // writes that the target refused
-	// PeerUnmapped counts calls of Exchange after Remove where an endpoint has a
-	// single peer, whose memory it maps: shm's would crash.
+	// PeerUnmapped counts calls of Exchange after Remove on endpoints that have a single peer,
+	// whose memory they map: with shm such a call would crash.
 	PeerUnmapped uint64
 	Truncated    uint64 // sends longer than the receive they met
 	Failed       uint64 // injected errors
-	// Misuse says where memory was first used against the rules that keep RDMA
-	// safe, whether or not the personality minds: an operation on memory that is
-	// not registered (any more), or a region closed while an operation that was
-	// posted on it has not been reaped, by an endpoint that was not shut down.
+	// Misuse describes the first use of memory against the rules that keep RDMA safe, whether or
+	// not the personality minds: an operation on memory that is not registered (any more), or a
+	// region closed while an operation posted on it had not been reaped, by an endpoint that was
+	// not shut down.
 	Misuse string
-	// LateWrites are pieces of writes that were put where a region had been before it was
-	// closed, LateReused those that met another region there, LateUnmapped those that met
-	// nothing: these were dropped.
+	// LateWrites counts pieces of writes that arrived where a region had been before it was closed,
+	// LateReused those of them that met another region there, and LateUnmapped those that met
+	// nothing and were dropped.
 	LateWrites, LateReused, LateUnmapped uint64
 
 	InFlight  int // operations on the wire now
-	Stuck     int // of these, such as do not move until a process is thawed, or posts a receive
+	Stuck     int // those of them that do not move until a process is thawed or posts a receive
 	Endpoints int // open now
 	Regions   int // open now
 }
@@ -124,8 +124,8 @@ func (n *Network) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return infos, nil
 }
 
-// find is the personality to use for src, or that of a named domain, -1 if there is
-// none.
+// find returns the index of the personality to use for src, or of that with the named domain, -1 if
+// there is none.
 func (n *Network) find(provider, domain string, src netip.Addr) int {
 	return slices.IndexFunc(n.providers, func(p Personality) bool {
 		if p.Provider != provider || domain != "" {
@@ -135,7 +135,7 @@ func (n *Network) find(provider, domain string, src netip.Addr) int {
 	})
 }
 
-// missing says why there is none.
+// missing returns the error for what find did not find.
 func (n *Network) missing(provider, domain string) error {
 	e := &fabric.DomainError{Provider: provider, Domain: domain}
 	for _, p := range n.providers {
@@ -149,7 +149,7 @@ func (n *Network) missing(provider, domain string) error {
 	return e
 }
 
-// Only is the network as a machine sees it that offers just some providers.
+// Only returns the network as a machine sees it that offers just some providers.
 func (n *Network) Only(providers ...string) fabric.Fabric { return &view{n, providers} }
 
 type view struct {
@@ -198,9 +198,9 @@ func (n *Network) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 	return e, nil
 }
 
-// Kill ends the process that owns ep, as far as others can tell. What it had on
-// the wire may still arrive; it reaps nothing any more and can only be closed. To the
-// process it is a device that fails: who waits on it is woken.
+// Kill ends the process that owns ep, as far as others can tell. What it had on the wire may still
+// arrive. ep reaps nothing any more and can only be closed. To its own process it looks like a
+// device that has failed: a goroutine that waits on it is woken.
 func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -220,8 +220,8 @@ func (n *Network) Kill(ep fabric.Endpoint, how Death) {
 	e.waiter.signal()
 }
 
-// Hang makes calls of Exchange on ep hang until Rescue, as in a library that
-// waits for a lock which a dead process holds.
+// Hang makes calls of Exchange on ep hang until Rescue, as in a library that waits for a lock held
+// by a dead process.
 func (n *Network) Hang(ep fabric.Endpoint) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -270,15 +270,15 @@ func (n *Network) observe(ev Event) {
 	}
 }
 
-// misused notes the first use of memory that is against the rules.
+// misused notes the first use of memory that breaks the rules.
 func (n *Network) misused(format string, args ...any) {
 	if n.stats.Misuse == "" {
 		n.stats.Misuse = fmt.Sprintf(format, args...) + "\n" + string(debug.Stack())
 	}
 }
 
-// Lose has a Send, Inject or WriteData arrive nowhere with probability p from now on, and
-// complete all the same.
+// Lose drops each Send, Inject or WriteData with probability p from now on. A dropped one completes
+// all the same.
 func (n *Network) Lose(p float64) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

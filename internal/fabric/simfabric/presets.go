@@ -4,15 +4,17 @@ import "github.com/seed202c38ff/fabricnet/internal/fabric"
 
 // Preset is a personality that tests run over.
 type Preset struct {
-	Name string // of its tests
+	Name string // for the names of its tests
 	Personality
-	// Hardware is what we have none of: TestRules in the engine says which rules it has.
+	// Hardware: it needs a device that we do not have. TestRules in the engine says which rules it
+	// has.
 	Hardware bool
 	// Awkward: tests of conns delay, reorder and refuse operations.
 	Awkward bool
-	// Suite: rdmanet's tests run over it, too; with Inserts to insert an address takes a while.
+	// Suite: rdmanet's tests run over it, too. Inserts: in these, inserting an address takes a
+	// while.
 	Suite, Inserts bool
-	// Weight is how often the model of the engine draws it.
+	// Weight is how often the engine's model draws it, relative to others.
 	Weight int
 }
 
@@ -39,7 +41,7 @@ func Presets() []Preset {
 
 const allOrders = fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite
 
-// Shm is like fi_shm(7) with the RMA orders asked for.
+// Shm is like fi_shm(7) when the RMA orders are requested.
 func Shm() Personality {
 	return Personality{
 		Provider:         "shm",
@@ -62,18 +64,18 @@ func ShmMapped() Personality {
 	return p
 }
 
-// ShmUnflagged is like shm of libfabric 2.0 to 2.3, as who goes by FI_REMOTE_WRITE sees
-// it: a peer's write with data completes, with FI_REMOTE_CQ_DATA, but it is not told
-// what it is (smr_complete_rx, mended in 2.5).
+// ShmUnflagged is like shm of libfabric 2.0 to 2.3, as seen by a program that goes by
+// FI_REMOTE_WRITE: a peer's write with data completes with FI_REMOTE_CQ_DATA, but nothing says that
+// it is a write (smr_complete_rx, fixed in 2.4).
 func ShmUnflagged() Personality {
 	p := Shm()
 	p.Unflagged = true
 	return p
 }
 
-// TCP is like the tcp provider under fi_rxm(7), whose completion data must not be
-// used: see cqDataSize in ofifabric. It looks a write's target up when the header
-// arrives, and polls to take anything from its socket (prov/tcp: xnet_handle_write).
+// TCP is like the tcp provider under fi_rxm(7), whose completion data must not be used: see
+// cqDataSize in ofifabric. It looks up a write's target when the header arrives, and takes nothing
+// from its socket unless it is polled (prov/tcp: xnet_handle_write).
 func TCP() Personality {
 	return Personality{
 		Provider:         "tcp;ofi_rxm",
@@ -108,18 +110,17 @@ func Verbs() Personality {
 	}
 }
 
-// Those below are read, in libfabric 1.17 to 2.6, from the sources that each names.
-// All of them make FI_PROGRESS_MANUAL, and none wants what ofi does not give: a
-// struct fi_context2 in every operation (FI_CONTEXT of psm3, FI_CONTEXT2 of opx and
-// efa-direct), memory that is mapped before it is registered (FI_MR_ALLOCATED), keys
-// that the provider chooses (FI_MR_PROV_KEY).
+// The personalities below are taken from the sources that each names, of libfabric 1.17 to 2.6. All
+// of them make progress only when polled (FI_PROGRESS_MANUAL), and none asks for anything that
+// package ofi does not provide. What they ask for is a struct fi_context2 in every operation
+// (FI_CONTEXT of psm3, FI_CONTEXT2 of opx and efa-direct), memory that is mapped before it is
+// registered (FI_MR_ALLOCATED), and keys that the provider chooses (FI_MR_PROV_KEY).
 
-// EFA is like fi_efa(7), fabric efa: it orders nothing but sends, which software
-// puts in line, and has no descriptor to wait on while it uses shm for its own host
-// (before 2.5 it has none at all). To insert an address is to ask the kernel. Where
-// the device has no writes, packets stand in for them, whose completion says only that
-// they were sent (prov/efa/src: efa_prov_info_alloc_for_rdm, efa_ah_alloc,
-// EFA_RDM_EAGER_RTW_PKT).
+// EFA is like fi_efa(7), fabric efa. It orders nothing but sends, which software puts in order. It
+// has no descriptor to wait on while it uses shm for its own host (before 2.5 it has none at all).
+// Inserting an address calls into the kernel. If the device has no writes, packets stand in for
+// them, and their completion says only that they were sent (prov/efa/src:
+// efa_prov_info_alloc_for_rdm, efa_ah_alloc, EFA_RDM_EAGER_RTW_PKT).
 func EFA() Personality {
 	return Personality{
 		Provider:         "efa",
@@ -134,10 +135,9 @@ func EFA() Personality {
 	}
 }
 
-// EFADirect is like fi_efa(7), fabric efa-direct: what the device does and no more.
-// Nothing is in order, and a send has room in one packet, of about 8 KiB, though
-// fi_info's max_msg_size is that of writes (efa_prov_info_set_ep_attr). Injects have
-// room in a work request.
+// EFADirect is like fi_efa(7), fabric efa-direct: what the device does and no more. Nothing is
+// ordered. A send has to fit into one packet of about 8 KiB, though fi_info's max_msg_size is that
+// of writes (efa_prov_info_set_ep_attr). Injects have to fit into a work request.
 func EFADirect() Personality {
 	p := EFA()
 	p.Provider, p.Order, p.InjectSize = "efa-direct", 0, 32
@@ -146,10 +146,9 @@ func EFADirect() Personality {
 	return p
 }
 
-// CXI is like fi_cxi(7): regions are bound to the endpoint, a send may overtake the
-// write before it, and fi_writedata is not there, or switched off (cq_data_size is 8
-// all the same, for sends; prov/cxi: CXIP_MSG_ORDER, cxip_ep_rma_ops,
-// cxip_env.enable_writedata).
+// CXI is like fi_cxi(7): regions are bound to the endpoint, a send may overtake the write before
+// it, and fi_writedata is missing or switched off (cq_data_size is 8 all the same, for sends;
+// prov/cxi: CXIP_MSG_ORDER, cxip_ep_rma_ops, cxip_env.enable_writedata).
 func CXI() Personality {
 	return Personality{
 		Provider:         "cxi",
@@ -162,10 +161,9 @@ func CXI() Personality {
 	}
 }
 
-// OPX is like fi_opx(7) before 2.1: no order but that of atomics, no fi_writedata
-// (cq_data_size is 4 all the same), and nothing to wait on (prov/opx:
-// FI_OPX_DEFAULT_MSG_ORDER, fi_no_rma_writedata, FI_OPX_HFI1_PACKET_IMM,
-// fi_opx_control_cq).
+// OPX is like fi_opx(7) before 2.1: it orders nothing but atomics, has no fi_writedata
+// (cq_data_size is 4 all the same), and has nothing to wait on (prov/opx: FI_OPX_DEFAULT_MSG_ORDER,
+// fi_no_rma_writedata, FI_OPX_HFI1_PACKET_IMM, fi_opx_control_cq).
 func OPX() Personality {
 	return Personality{
 		Provider:         "opx",
@@ -176,10 +174,10 @@ func OPX() Personality {
 	}
 }
 
-// PSM3 is like fi_psm3(7): a send may overtake the write before it, and a write has
-// landed when it completes only if it was asked to (prov/psm3: PSMX3_MSG_ORDER,
-// PSMX3_AM_FORCE_ACK; psmx3_getinfo has the completion data). Writes are in order up
-// to 4 KiB (PSMX3_RMA_ORDER_SIZE).
+// PSM3 is like fi_psm3(7): a send may overtake the write before it, and the completion of a write
+// means that it has landed only if that was asked for (prov/psm3: PSMX3_MSG_ORDER,
+// PSMX3_AM_FORCE_ACK; psmx3_getinfo has the completion data). Writes are in order up to 4 KiB
+// (PSMX3_RMA_ORDER_SIZE).
 func PSM3() Personality {
 	return Personality{
 		Provider:         "psm3",
@@ -192,19 +190,19 @@ func PSM3() Personality {
 	}
 }
 
-// RuleCQData offers nothing but completion data to tell that a write landed.
+// RuleCQData offers nothing but completion data to tell that a write has landed.
 func RuleCQData() Personality {
 	return Personality{CQDataSize: 4, LocalMR: true, VirtAddr: true}
 }
 
-// RuleSendAfterWrite offers nothing but that order to tell that a write landed.
-// Completions say nothing.
+// RuleSendAfterWrite offers nothing but that order to tell that a write has landed. Completions say
+// nothing.
 func RuleSendAfterWrite() Personality {
 	return Personality{Order: fabric.SendAfterWrite, InjectSize: 64, WeakCompletion: true}
 }
 
-// RuleDeliveryComplete offers nothing but completions that mean delivery, if
-// they are asked to, to tell that a write landed.
+// RuleDeliveryComplete offers nothing but completions that mean delivery, if that is asked for, to
+// tell that a write has landed.
 func RuleDeliveryComplete() Personality {
 	return Personality{DeliveryComplete: true, InjectSize: 64, LocalMR: true, WeakCompletion: true}
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// waiter is an endpoint's wait object. Both channels hold one token, so that
-// nothing which comes between a look and the sleep is missed.
+// waiter is an endpoint's wait object. Each channel holds one token, so that nothing is missed that
+// comes between a look and the sleep.
 type waiter struct {
 	e     *endpoint
 	event chan struct{}
@@ -44,7 +44,7 @@ func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
 	}
 	for !ready() {
 		if w.mustPoll() {
-			put(w.event) // ends the select below at once, after a look at the rest
+			put(w.event) // ends the select below at once, though it may pick another case
 			runtime.Gosched()
 		}
 		select {
@@ -64,8 +64,8 @@ func (w *waiter) fault() error {
 	return w.e.fault(CallWait)
 }
 
-// mustPoll reports, as fi_trywait(3) does, that it is not safe to sleep: there
-// is something to reap, or on the wire that moves only if somebody polls.
+// mustPoll reports, as fi_trywait(3) does, that it is not safe to sleep: there is something to
+// reap, or something on the wire that moves only if somebody polls.
 func (w *waiter) mustPoll() bool {
 	n := w.e.net
 	n.mu.Lock()

@@ -11,19 +11,19 @@ import (
 type flow struct {
 	src, dst *endpoint
 	items    []*item
-	room     int // bytes that dst takes before it polls again: see Personality.Socket
+	room     int // bytes that dst still takes before it polls again: see Personality.Socket
 }
 
-// headerSize is what an operation takes of a socket besides its bytes.
+// headerSize is how many bytes of a socket an operation takes besides its data.
 const headerSize = 64
 
-// open reports that dst takes something now.
+// open reports whether dst takes anything now.
 func (f *flow) open() bool { return f.dst.p.Socket == 0 || f.room > 0 }
 
-// stuck reports that it will not, whoever polls.
+// stuck reports that dst will not take anything, whoever polls.
 func (f *flow) stuck() bool { return !f.open() && (!f.src.runs() || !f.dst.runs()) }
 
-// halt has only some of what dst would take now pass.
+// halt lets only a part of what dst would take now still pass.
 func (f *flow) halt() {
 	if f.open() && f.dst.p.Socket > 0 {
 		f.room = f.src.net.rng.IntN(f.room + 1)
@@ -47,14 +47,14 @@ type item struct {
 	flow *flow
 	op   fabric.Op
 	buf  []byte // the operation's own buffer, or a copy
-	due  uint64 // step from which on it may arrive
+	due  uint64 // first step in which it may arrive
 	gone bool   // arrived
-	// reported: its completion was pushed when it was posted, or there is none.
+	// reported: its completion was pushed when it was posted, or there is none to push.
 	reported bool
 	paid     bool     // is in the other side's socket
-	waits    bool     // has met no receive
-	lost     error    // it does not arrive, but ends with this error
-	region   *region  // that a write's target was looked up in
+	waits    bool     // has found no receive
+	lost     error    // it does not arrive, but completes with this error
+	region   *region  // the region that a write's target was found in
 	target   []byte   // nil once it is unmapped
 	pieces   [][2]int // of the write that are still to come
 }
@@ -78,7 +78,7 @@ func (n *Network) launch(src, dst *endpoint, op fabric.Op) *item {
 	return x
 }
 
-// later is a step in the future, the next one if nothing is ever delayed.
+// later returns a step in the future, the next one if nothing is ever delayed.
 func (n *Network) later() uint64 {
 	longest := n.cfg.Delay
 	if n.chance(n.cfg.Straggle) {
@@ -87,7 +87,7 @@ func (n *Network) later() uint64 {
 	return n.stats.Steps + 1 + uint64(n.rng.IntN(longest+1))
 }
 
-// advance moves the network by one step, which caller's Exchange causes.
+// advance moves the network by one step, because of caller's Exchange.
 func (n *Network) advance(caller *endpoint) {
 	n.stats.Steps++
 	for _, f := range n.flows {
@@ -109,12 +109,12 @@ func (n *Network) advance(caller *endpoint) {
 	n.flows = slices.DeleteFunc(n.flows, func(f *flow) bool { return len(f.items) == 0 && (f.room == f.dst.p.Socket || !f.src.runs()) })
 }
 
-// due reports that x may arrive now.
+// due reports whether x may arrive now.
 func (n *Network) due(x *item, caller *endpoint) bool {
 	return x.due <= n.stats.Steps || x.flow.dst == caller && caller.p.NoWait && caller.p.SameHost
 }
 
-// ripe is all that may arrive now, in random order.
+// ripe returns everything that may arrive now, in random order.
 func (n *Network) ripe(caller *endpoint) []*item {
 	var items []*item
 	for _, f := range n.flows {
@@ -128,7 +128,7 @@ func (n *Network) ripe(caller *endpoint) []*item {
 	return items
 }
 
-// blocker is an earlier item that has to arrive before x, nil if there is none.
+// blocker returns an earlier item that has to arrive before x, nil if there is none.
 func (x *item) blocker() *item {
 	order := x.flow.src.p.Order
 	for _, e := range x.flow.items {
@@ -144,7 +144,8 @@ func (x *item) blocker() *item {
 	return nil
 }
 
-// first is the item that has to arrive before x and all that stands in its way.
+// first returns the item that has to arrive before x and everything else that x waits for, or x
+// itself.
 func (x *item) first() *item {
 	for b := x.blocker(); b != nil; b = x.blocker() {
 		x = b
@@ -215,20 +216,20 @@ func (n *Network) deliverSend(x *item) bool {
 	return true
 }
 
-// pay notes that so many bytes of x were taken.
+// pay charges dst's socket for bytes of x, unless that was done before.
 func (x *item) pay(bytes int) {
 	if !x.paid {
 		x.flow.room -= bytes
 	}
 }
 
-// deliverWrite reports false if something of the write is still to come.
+// deliverWrite reports false if part of the write is still to come.
 func (n *Network) deliverWrite(x *item) bool {
 	src, dst := x.flow.src, x.flow.dst
 	if begins := x.region == nil; begins || !dst.p.LateWrites {
 		if x.region, x.target = dst.reach(x.op.Key, x.op.Remote, len(x.buf)); x.region == nil {
 			n.stats.BadRemote++
-			src.finish(x, ErrRemoteAccess) // nobody hears of it if it was reported
+			src.finish(x, ErrRemoteAccess) // nobody hears of it if x was reported
 			return true
 		}
 		if begins {
@@ -264,7 +265,7 @@ func (n *Network) deliverWrite(x *item) bool {
 	return true
 }
 
-// cut is in which pieces, and in which order, a write of so many bytes lands.
+// cut returns the pieces in which a write of size bytes lands, in the order in which they land.
 func (n *Network) cut(size int) [][2]int {
 	ends := []int{size}
 	if n.cfg.Delay > 0 {
@@ -304,8 +305,8 @@ func (n *Network) place(x *item, from, to int) {
 	}
 }
 
-// moving reports that something from or to e is on the wire that arrives if
-// only there are enough steps: it does not wait for a receive.
+// moving reports whether something from or to e is on the wire that will arrive after enough steps,
+// and does not have to wait for a receive.
 func (n *Network) moving(e *endpoint) bool {
 	for _, f := range n.flows {
 		if f.src != e && f.dst != e {
