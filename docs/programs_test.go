@@ -22,7 +22,7 @@ import (
 // TestPrograms: every block of Go that begins with its package clause compiles
 // and passes go vet, and in the guides there are no others.
 func TestPrograms(t *testing.T) {
-	whole := []string{"docs/guide.md", "docs/migration.md"}
+	whole := []string{"docs/guide.md", "docs/grpc-and-http.md"}
 	programs := 0
 	for _, d := range documents(t) {
 		for _, b := range d.blocks {
@@ -59,11 +59,11 @@ func vet(t *testing.T, code string) {
 // `Transport.MemoryLimit` and `rdmanet.ErrMemory`.
 var qualified = regexp.MustCompile(`\b([A-Za-z]+)\.([A-Z][A-Za-z]*)\b`)
 
-// TestNames: fields, methods and variables of rdmanet, grpcdialer, framing and
+// TestNames: fields, methods and variables of rdmanet, grpcdialer, httpdialer, framing and
 // pool that the documents name are there.
 func TestNames(t *testing.T) {
 	known := make(map[string]map[string]bool) // what a package or type has
-	for _, dir := range []string{"rdmanet", "grpcdialer", "framing", "pool"} {
+	for _, dir := range []string{"rdmanet", "grpcdialer", "httpdialer", "framing", "pool"} {
 		declared(t, dir, known)
 	}
 	require.True(t, known["rdmanet"]["Dialer"] && known["Dialer"]["Fallback"] && known["Conn"]["Info"])

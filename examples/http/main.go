@@ -30,6 +30,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/httpdialer"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -59,7 +60,7 @@ func main() {
 	}
 }
 
-// listen takes plain TCP clients, too. Without, it would be rdmanet.Listen("rdma", address),
+// listen accepts plain TCP clients, too. Otherwise it would be rdmanet.Listen("rdma", address),
 // where any other server has net.Listen("tcp", address).
 func listen(address string) (net.Listener, error) {
 	config := rdmanet.ListenConfig{AcceptTCP: true}
@@ -75,13 +76,14 @@ func serve(address, dir string) error {
 	return http.Serve(l, http.FileServer(http.Dir(dir)))
 }
 
-// download fetches url, over the fabric unless it is to be plain TCP, and hashes what it has got.
+// download fetches url, over plain TCP if that is asked for and else over the fabric, and hashes
+// what it gets.
 func download(url, want string, plain bool) error {
-	dial := new(rdmanet.Dialer).DialContext
+	transport := httpdialer.Transport(nil)
 	if plain {
-		dial = new(net.Dialer).DialContext
+		transport = http.DefaultTransport.(*http.Transport)
 	}
-	client := http.Client{Transport: &http.Transport{DialContext: dial}}
+	client := http.Client{Transport: transport}
 	defer client.CloseIdleConnections()
 
 	ctx := httptrace.WithClientTrace(context.Background(), &httptrace.ClientTrace{
@@ -103,7 +105,7 @@ func download(url, want string, plain bool) error {
 		return fmt.Errorf("%s does not say how long it is", url)
 	}
 	body := make([]byte, response.ContentLength)
-	clear(body) // or the clock would be that of the kernel, which finds the memory
+	clear(body) // or we would measure how long the kernel takes to find the memory
 	start := time.Now()
 	if _, err := io.ReadFull(response.Body, body); err != nil {
 		return err
