@@ -113,6 +113,10 @@ test-hosts: ## the tests of two hosts and of containers on one, as root, in thre
 	$(GO) vet -tags hosts ./rdmanet
 	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./rdmanet
 
+.PHONY: test-containers
+test-containers: ## the Containerfile, run by buildah, the manifest and the alerts, as root, in three minutes
+	./scripts/containers.sh
+
 .PHONY: test-browser
 test-browser: ## the debug page in headless Chromium
 	@./scripts/deps.sh browser

@@ -1,6 +1,6 @@
 // Package metrics turns what rdmanet.Transport.Stats returns into a flat list of named
-// metrics, for exporters: see its folders prometheus and otel. It needs nothing that
-// rdmanet does not need.
+// metrics, for exporters such as those in its folders prometheus and otel. It depends
+// on nothing that rdmanet does not depend on.
 package metrics
 
 import (
@@ -13,26 +13,26 @@ import (
 
 // Desc describes a metric.
 type Desc struct {
-	// Name has dots, as OpenTelemetry wants it, and begins with "fabricnet.".
+	// Name contains dots, as OpenTelemetry wants it, and begins with "fabricnet.".
 	Name string
-	// Unit is as in UCUM: "By" for bytes, else what is counted, in braces.
+	// Unit is as in UCUM: "By" for bytes, otherwise what is counted, in braces.
 	Unit string
 	Help string
-	// Counter: it never falls. Others are gauges.
+	// Counter says that the value never falls. Other metrics are gauges.
 	Counter bool
-	// Labels are the keys of a Sample's Values.
+	// Labels are the keys that belong to a Sample's Values.
 	Labels []string
 }
 
 // Sample is the value of a metric at one time.
 type Sample struct {
 	*Desc
-	Values []string // of Labels, in the same order
+	Values []string // of the Labels, in the same order
 	Value  uint64
 }
 
-// transportMetric and providerMetric are metrics with the way to their values. A map's
-// keys are values of the last label.
+// transportMetric and providerMetric are metrics, each with a function that returns its
+// value or values. The keys of a map are values of the last label.
 type transportMetric struct {
 	Desc
 	value  func(*rdmanet.TransportStats) uint64
@@ -45,7 +45,7 @@ type providerMetric struct {
 	values func(*rdmanet.ProviderStats) map[string]uint64
 }
 
-// Descs lists all metrics.
+// Descs returns all metrics.
 func Descs() iter.Seq[*Desc] {
 	return func(yield func(*Desc) bool) {
 		for i := range transport {
@@ -61,8 +61,8 @@ func Descs() iter.Seq[*Desc] {
 	}
 }
 
-// Samples lists the values of all metrics, in the order of Descs. Those with labels
-// come once for each combination that there is, none or more.
+// Samples returns the values of all metrics, in the order of Descs. A metric with
+// labels comes once for each combination of their values, of which there may be none.
 func Samples(s rdmanet.TransportStats) iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
 		for i := range transport {

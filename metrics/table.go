@@ -59,7 +59,7 @@ var provider = []providerMetric{
 	counter("endpoints.abandoned", "{endpoint}", "Endpoints given up because a call into the library hung.", func(s *ps) uint64 { return s.Abandoned }),
 	counter("leases.revoked", "{lease}", "Landing rings taken back.", func(s *ps) uint64 { return s.LeasesRevoked }),
 	counter("operations.posted", "{operation}", "Sends and writes posted.", func(s *ps) uint64 { return s.Posted }),
-	counter("operations.retried", "{operation}", "Operations that the fabric took after it had refused them for the moment.", func(s *ps) uint64 { return s.Retries }),
+	counter("operations.retried", "{retry}", "Times that the fabric took operations after it had refused them for the moment.", func(s *ps) uint64 { return s.Retries }),
 	counter("cq.completions", "{completion}", "Completions reaped.", func(s *ps) uint64 { return s.Reaped }),
 	counter("cq.errors", "{error}", "Operations that failed, and errors of completion queues.", func(s *ps) uint64 { return s.CQErrors }),
 	counter("polls", "{poll}", "Polls of completion queues.", func(s *ps) uint64 { return s.Polls }),

@@ -10,117 +10,120 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TransportStats is a snapshot of what a Transport has done.
+// TransportStats is a snapshot of what a Transport has, and of what it has done.
 type TransportStats struct {
-	Conns    int // open over a fabric, those that wait for Accept included
+	Conns    int // open over a fabric, including those that wait for Accept
 	TCPConns int // open over plain TCP
 	Backlog  int // conns that wait for Accept
 	Peers    int // peer processes, dialed or accepted
-	// Opened is how many conns were dialed, over a fabric, or taken by a listener's
-	// backlog. Refused is how many listeners have refused: the backlog was full, or
-	// the memory budget.
+	// Opened is how many conns were dialed over a fabric, or taken by a listener's backlog.
+	// Refused is how many conns listeners have refused, because the backlog was full, the
+	// memory budget was used up or the listener was closed.
 	Opened, Refused uint64
-	// PeersRefused is how often a peer got no place with a provider, on either side, since
-	// there may be no further endpoint (see ProviderStats.Endpoints and MaxShmPeers), or with
-	// a listener: see ListenConfig.MaxPeers.
+	// PeersRefused is how often a peer, dialed or accepted, got no place: with a provider,
+	// since there may be no further endpoint (see ProviderStats.Endpoints and MaxShmPeers), or
+	// with a listener (see ListenConfig.MaxPeers).
 	PeersRefused uint64
 	// Providers has the counters of each provider that was used.
 	Providers map[string]ProviderStats
-	// Handshakes is how many listeners run now, with peers that say nothing
-	// included.
+	// Handshakes is how many handshakes listeners run now, including those with peers that
+	// say nothing.
 	Handshakes int
-	// HandshakeFailures and Fallbacks count by reason, a short word.
+	// HandshakeFailures and Fallbacks count by reason, a few words that docs/operations.md
+	// lists.
 	HandshakeFailures map[string]uint64
 	Fallbacks         map[string]uint64
-	// PathFailures counts path checks that failed at dials, by provider: wrong contents
-	// arrived, or nothing although the peer answered over TCP.
+	// PathFailures counts path checks that failed in dials, by provider: wrong contents
+	// arrived, or nothing arrived although the peer answered over TCP.
 	PathFailures map[string]uint64
 	Memory       MemoryStats
 	// EventsDropped is how many events loggers have not been told of, since they were too
-	// slow: up to 256 events wait for a logger, 128 of them at debug level.
+	// slow: up to 256 events wait for a logger, at most 128 of them at debug level.
 	EventsDropped uint64
-	// ControlSent and ControlReceived are bytes on the TCP connections
-	// since their handshakes.
+	// ControlSent and ControlReceived are the bytes on control connections since their
+	// handshakes.
 	ControlSent, ControlReceived uint64
 }
 
-// MemoryStats says how much of the memory budget is used, in bytes: Limit is MemoryLimit, Used
-// of that is in use or promised, High the most that was, and Mapped how much is there. Foreign
-// is what is mapped of peers' landing rings besides, no more than Limit.
+// MemoryStats says how much of the memory budget is used, in bytes. Limit is MemoryLimit. Used
+// is how much of it is in use or promised, High the most that Used has been, and Mapped how
+// much of Used is mapped. Foreign is how much of peers' landing rings is mapped besides; it is
+// no more than Limit.
 type MemoryStats = pool.BudgetStats
 
-// ProviderStats are the counters of all endpoints of one provider, closed ones
-// included.
+// ProviderStats has the counters of all endpoints of one provider, including closed ones.
 type ProviderStats struct {
-	// Endpoints is how many are open now. Over shared memory each peer has one, and one more
-	// may be open for the next. Over other providers peers that are reached from one local address
-	// share one, until it has so many that those which are busy would get too few receives,
-	// or peers that died hold too much of it; there are up to 16 beside each other then.
-	// Stale is how many of them take no more peers for the latter reason, or since they have
-	// heard nobody for long, and are closed when the last has gone.
+	// Endpoints is how many endpoints are open now. Over shared memory each peer has one, and
+	// one more may be open for the next peer. Over other providers, the peers that are reached
+	// from one local address share one, until it has so many peers that busy ones would get
+	// too few receives, or until peers that died hold too much of it. Then another one is
+	// opened beside it; there are up to 16. Stale is how many of them take no more peers,
+	// because of what dead peers hold or because they have heard nobody for long. They are
+	// closed when their last peer has gone.
 	Endpoints, Stale int
 	Peers            int
-	Conns            int // closing ones included
-	// LandingMemory is the bytes mapped for what peers write by RDMA or by copies. It is given
-	// back when the conns of a peer have been idle for up to three seconds.
+	Conns            int // including those that are closing
+	// LandingMemory is how many bytes are mapped for what peers write by RDMA or by copies. It
+	// is given back when the conns of a peer have been idle for up to three seconds.
 	LandingMemory int64
 
 	PeersLost                  uint64 // ended, for any reason
 	FramesSent, FramesReceived uint64
 	FramesDropped              uint64 // without the right proof, or malformed
-	FramesStray                uint64 // for conns that are gone
-	WritesStray                uint64 // RDMA writes into no landing ring that was granted
-	FramesHeld                 uint64 // that arrived before what precedes them
+	FramesStray                uint64 // for conns or landing ring leases that are gone
+	WritesStray                uint64 // RDMA writes that belong to no granted landing ring
+	FramesHeld                 uint64 // arrived before what precedes them
 	Violations                 uint64 // peers cut off because they broke the protocol
-	// Abandoned endpoints are those in which a call hung after their peer had died
-	// or while it was stopped: what the library has mapped for them, some
+	// Abandoned is how many endpoints were given up because a call hung in them after their
+	// peer had died, or while it was stopped. What the library has mapped for them, some
 	// mebibytes each, stays until the process ends.
 	Abandoned uint64
-	// BytesSent and BytesReceived are all data of conns, RDMABytesSent and
-	// RDMABytesReceived what of that travels by RDMA write or, to rings that both processes
-	// map, by a copy that stands in for it: see Copies.Mapped.
+	// BytesSent and BytesReceived are all data of conns. RDMABytesSent and RDMABytesReceived
+	// are the part that travels by RDMA write or, to rings that both processes map, by a copy
+	// that stands in for it: see Copies.Mapped.
 	BytesSent, BytesReceived         uint64
 	RDMABytesSent, RDMABytesReceived uint64
-	RDMAWrites                       uint64 // posted, and such copies
+	RDMAWrites                       uint64 // posted, including such copies
 	RDMAWritesReceived               uint64
 	LeasesRevoked                    uint64 // landing rings taken back
 	Posted, Reaped, CQErrors         uint64 // operations and completions
-	// Retries are operations, receives included, that the fabric took after it had
-	// refused them for the moment, as with a full queue (EAGAIN).
+	// Retries is how often the fabric took operations, including receives, after it had
+	// refused them for the moment, for example because a queue was full (EAGAIN).
 	Retries uint64
-	// Polls of completion queues, and those that found nothing. They are brought up to
-	// date when something is found, and before a goroutine sleeps.
+	// Polls is how often completion queues were polled, and PollsEmpty how often that found
+	// nothing. They are brought up to date when something is found, and before a goroutine
+	// sleeps.
 	Polls, PollsEmpty           uint64
 	Parks                       uint64 // waits that ended up blocking
 	DoorbellsSent, DoorbellsGot uint64
 	Polling                     Polling
-	// Stalls counts what senders had to wait for.
+	// Stalls counts the waits of senders.
 	Stalls Stalls
 	Copies Copies
 }
 
-// Polling is what endpoints have found out about polling, which each learns from the waits of
-// its conns: see Transport.PollTime. Averages of what waits cost are compared with those of
-// trials, in which the endpoint polls if it does not usually, or does not if it does. They are
-// brought up to date every few milliseconds of waiting.
+// Polling is what endpoints have found out about polling. Each endpoint learns from the waits
+// of its conns: see Transport.PollTime. It compares what waits cost on average with what they
+// cost in trials, in which it polls if it usually does not, and does not if it usually does.
+// The counters are brought up to date every few milliseconds of waiting.
 type Polling struct {
-	Endpoints    int    // that have peers, and on which calls poll before they sleep, now
-	Hits, Misses uint64 // waits that polling has ended, and others
+	Endpoints    int    // that have peers, and on which calls now poll before they sleep
+	Hits, Misses uint64 // waits that polling has ended, and other waits
 	Trials       uint64
 	Changes      uint64 // from polling to sleeping, or back
 }
 
-// Copies counts, in bytes, what was copied and what was not, apart from the copy
-// into the memory that Read was given.
+// Copies counts, in bytes, what was copied and what was not, apart from the copy into the
+// memory that Read was given.
 type Copies struct {
 	Staged      uint64 // copied by Write into registered memory
-	Unstaged    uint64 // sent by SendBuffer from where they were
-	Mapped      uint64 // copied by Write or SendBuffer to where the peer reads them: see Transport.DisableMappedRings
-	Reassembled uint64 // copied aside, since no Read waited when they arrived
-	Lent        uint64 // returned by RecvBuffer, or passed on by WriteTo, where they had landed
+	Unstaged    uint64 // sent by SendBuffer from where it was
+	Mapped      uint64 // copied by Write or SendBuffer to where the peer reads it: see Transport.DisableMappedRings
+	Reassembled uint64 // copied aside, since no Read waited when it arrived
+	Lent        uint64 // returned by RecvBuffer, or passed on by WriteTo, where it had landed
 }
 
-// Stalls counts, for senders, waits for each kind of credit.
+// Stalls counts how often senders waited, by what they waited for.
 type Stalls struct {
 	Window    uint64 // the peer's receive window
 	Ring      uint64 // the peer's landing ring
@@ -205,7 +208,7 @@ func (s ProviderStats) add(o ProviderStats) ProviderStats {
 	return s
 }
 
-// counters is what a Transport counts that is nobody else's.
+// counters is what a Transport counts itself.
 type counters struct {
 	opened, refused, peersRefused atomic.Uint64
 
@@ -227,7 +230,7 @@ func (c *counters) add(m map[string]uint64, reason string) {
 	m[reason]++
 }
 
-// keepWire keeps what an ended session has counted.
+// keepWire adds what an ended session has counted.
 func (c *counters) keepWire(s bootstrap.Stats) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,7 +238,7 @@ func (c *counters) keepWire(s bootstrap.Stats) {
 	c.onWire.Received += s.Received
 }
 
-// wire is what ended sessions have counted.
+// wire returns what ended sessions have counted.
 func (c *counters) wire() bootstrap.Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -252,7 +255,7 @@ func (c *counters) snapshot() TransportStats {
 	}
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot of the Transport's counters.
 func (t *Transport) Stats() TransportStats {
 	t = transportOr(t)
 	out := t.counters.snapshot()

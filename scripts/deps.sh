@@ -26,6 +26,7 @@ compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 packages="gcc libc6-dev libfabric-dev" tools=
 case "${1:-}" in
 hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
+containers) packages="$packages debootstrap util-linux buildah runc prometheus" tools="debootstrap unshare buildah runc promtool" ;;
 browser) packages="$packages chromium" tools="chromium" ;;
 distros) packages="$packages debootstrap util-linux" tools="debootstrap unshare" ;;
 libfabrics) packages="$packages git make autoconf automake libtool" tools="git make autoreconf automake libtoolize" ;;

@@ -7,7 +7,7 @@ go 1.26.0
 // the core and of its exporter count, commits that are public until there are tags.
 require (
 	github.com/seed202c38ff/fabricnet v0.0.0-20261124143220-e9c03ecfaeac
-	github.com/seed202c38ff/fabricnet/metrics/prometheus v0.0.0-20261124143220-e9c03ecfaeac
+	github.com/seed202c38ff/fabricnet/metrics/rdmaprom v0.0.0-20261124143220-e9c03ecfaeac
 )
 
 require (

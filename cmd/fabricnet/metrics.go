@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	rdmaprom "github.com/seed202c38ff/fabricnet/metrics/prometheus"
+	"github.com/seed202c38ff/fabricnet/metrics/rdmaprom"
 )
 
-// registry has the proxy's metrics, the fabric's, and those of the process.
+// registry returns a registry with the proxy's metrics, the fabric's, and those of the process.
 func (p *proxy) registry() *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	r.MustRegister(
@@ -48,7 +48,7 @@ func counter(name, help string, labels prometheus.Labels, n *atomic.Uint64) prom
 		func() float64 { return float64(n.Load()) })
 }
 
-// serveMetrics serves /metrics until end is called. It has no TLS, and wants a loopback
+// serveMetrics serves /metrics until end is called. It has no TLS, and takes only a loopback
 // address unless insecure is set.
 func (p *proxy) serveMetrics(ctx context.Context, address string, insecure bool) (end func(), err error) {
 	if address, err = literal(ctx, address); err != nil {

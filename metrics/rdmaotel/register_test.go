@@ -18,7 +18,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/metrics"
-	rdmaotel "github.com/seed202c38ff/fabricnet/metrics/otel"
+	"github.com/seed202c38ff/fabricnet/metrics/rdmaotel"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 

@@ -21,8 +21,8 @@ type collector struct {
 }
 
 // NewCollector returns a collector for t, or for rdmanet.DefaultTransport if t is nil.
-// Its metrics begin with fabricnet_ and are read whenever they are collected, which
-// may be done concurrently.
+// The names of its metrics begin with fabricnet_. The metrics are read whenever they
+// are collected, which may be done concurrently.
 func NewCollector(t *rdmanet.Transport) prometheus.Collector {
 	c := &collector{t: t, descs: make(map[*metrics.Desc]*prometheus.Desc)}
 	for d := range metrics.Descs() {
@@ -31,7 +31,8 @@ func NewCollector(t *rdmanet.Transport) prometheus.Collector {
 	return c
 }
 
-// name has the unit of bytes in it, and ends in _total for counters.
+// name returns the name for Prometheus: it contains the unit if that is bytes, and ends in
+// _total for counters.
 func name(d *metrics.Desc) string {
 	s := strings.ReplaceAll(d.Name, ".", "_")
 	if d.Unit == "By" {

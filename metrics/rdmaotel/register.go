@@ -15,10 +15,10 @@ import (
 )
 
 // Register creates observable instruments for t, or for rdmanet.DefaultTransport if t
-// is nil, and has them observed whenever the meter's readers collect. Their names
-// begin with "fabricnet." and their attributes are fabricnet.provider, fabricnet.reason
-// and fabricnet.path. Unregister ends it. Several Transports need meters with different
-// scopes.
+// is nil. They are observed whenever the meter's readers collect. Their names begin
+// with "fabricnet." and their attributes are fabricnet.provider, fabricnet.reason and
+// fabricnet.path. Unregister of the registration ends that. Several Transports need
+// meters with different scopes.
 func Register(meter metric.Meter, t *rdmanet.Transport) (metric.Registration, error) {
 	instruments := make(map[*metrics.Desc]metric.Int64Observable)
 	var all []metric.Observable

@@ -1,4 +1,4 @@
-module github.com/seed202c38ff/fabricnet/metrics/prometheus
+module github.com/seed202c38ff/fabricnet/metrics/rdmaprom
 
 go 1.26.0
 

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
-	rdmaprom "github.com/seed202c38ff/fabricnet/metrics/prometheus"
+	"github.com/seed202c38ff/fabricnet/metrics/rdmaprom"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 

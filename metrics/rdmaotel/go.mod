@@ -1,4 +1,4 @@
-module github.com/seed202c38ff/fabricnet/metrics/otel
+module github.com/seed202c38ff/fabricnet/metrics/rdmaotel
 
 go 1.26.0
 

@@ -1,0 +1,95 @@
+#!/bin/bash
+# What docs/containers.md says, as root: the Containerfile is built by buildah, from a root that
+# debootstrap made since no registry is needed for that; the HTTP example runs in two containers
+# that share memory, and in two that do not; the manifest is parsed, and the alerts are checked.
+#
+# Everything is kept in a temporary folder, but for the root (see distro.sh) and Go's caches.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+[ "$(id -u)" = 0 ] || {
+	echo "Containers need namespaces and mounts: run this as root." >&2
+	exit 1
+}
+./scripts/deps.sh containers
+
+echo "== alerts"
+promtool check rules metrics/rdmaprom/alerts.yaml
+(cd metrics/rdmaprom && promtool test rules alerts_test.yaml)
+
+echo "== manifest"
+(cd examples/containers && go test -count=1 ./...)
+
+echo "== image"
+./scripts/distro.sh trixie true # makes the root, if there is none of this week
+base=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet/debian-trixie
+work=$(mktemp -d)
+pids=
+cleanup() {
+	[ -z "$pids" ] || kill $pids 2>/dev/null || true
+	wait
+	buildah rm --all >/dev/null 2>&1 || true
+	umount "$work/shm" 2>/dev/null || true
+	rm -rf "$work"
+}
+trap cleanup EXIT
+mkdir -p "$work"/{storage,run,bin}
+buildah() { BUILDAH_RUNTIME=runc command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
+
+# image NAME [GOROOT] makes an image of the root, with a Go or without.
+image() {
+	local ctr root
+	ctr=$(buildah from scratch)
+	root=$(buildah mount "$ctr")
+	cp -a "$base/." "$root/"
+	apt-config dump | grep -E '^Acquire::(Check-|https?::Proxy)' >"$root/etc/apt/apt.conf.d/90host" || true
+	if [ $# = 2 ]; then
+		mkdir -p "$root/usr/local/go"
+		cp -a "$2/." "$root/usr/local/go/"
+		buildah config --env PATH=/usr/local/go/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+			--env GOTOOLCHAIN=local --env "GOPROXY=$(go env GOPROXY)" "$ctr"
+	fi
+	buildah umount "$ctr" >/dev/null
+	buildah commit -q --rm "$ctr" "$1" >/dev/null
+}
+image localhost/fabricnet-debian
+image localhost/fabricnet-golang "$(go env GOROOT)"
+modules=$(go env GOMODCACHE)
+mkdir "$work/src"
+tar -c --exclude=./.git --exclude=./bin . | tar -x -C "$work/src"
+buildah build -q --network host --build-arg GO_IMAGE=localhost/fabricnet-golang --build-arg BASE_IMAGE=localhost/fabricnet-debian \
+	--volume "$modules:/root/go/pkg/mod" -t localhost/fabricnet -f examples/containers/Containerfile "$work/src"
+buildah run --network host "$(buildah from localhost/fabricnet)" -- fabricnet version
+
+# fetch SAYS OPTION... serves files in one container and downloads one in another, both run with
+# the options; the download has to say that, or to fail with it.
+fetch() {
+	local says=$1 server client addr
+	shift
+	echo "== ${*:-a container each}: $says"
+	server=$(buildah from --network host localhost/fabricnet)
+	client=$(buildah from --network host localhost/fabricnet)
+	: >"$work/served"
+	buildah run "$@" "$server" -- http -serve 127.0.0.1:0 -dir /etc >"$work/served" 2>&1 &
+	pids=$!
+	for _ in $(seq 100); do
+		addr=$(sed -n 's/^serving .* on //p' "$work/served")
+		[ -z "$addr" ] || break
+		sleep 0.1
+	done
+	[ -n "$addr" ] || {
+		cat "$work/served"
+		return 1
+	}
+	buildah run "$@" "$client" -- http -get "http://$addr/os-release" >"$work/got" 2>&1 || true
+	cat "$work/got"
+	grep -qF "$says" "$work/got"
+	kill $pids
+	wait $pids || true
+	pids=
+}
+mkdir "$work/shm"
+mount -t tmpfs -o mode=1777,size=256m shm "$work/shm"
+fetch "connected over libfabric provider shm" --pid host --volume "$work/shm:/dev/shm"
+fetch "different PID namespaces" --volume "$work/shm:/dev/shm"
+fetch "no provider that works on both sides: shm: " --pid host
+echo PASS
