@@ -19,7 +19,7 @@ func crowdJob(w cell, v carriage) job {
 	return job{cell: w.over(v), Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond}
 }
 
-// testCrowd measures every kind of row with peers by one set of processes.
+// testCrowd measures every kind of row with peers, all with one set of processes.
 func testCrowd(t *testing.T, v carriage) {
 	cs := &crowds{program: testProgram(t)}
 	defer cs.close()
@@ -59,7 +59,7 @@ func testCrowd(t *testing.T, v carriage) {
 
 func TestCrowd(t *testing.T) { testCrowd(t, overTCP) }
 
-// cpuTicks is the CPU time that a process has had, in hundredths of a second.
+// cpuTicks is the CPU time that a process has used, in hundredths of a second.
 func cpuTicks(t *testing.T, pid int) (ticks int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -73,7 +73,7 @@ func cpuTicks(t *testing.T, pid int) (ticks int) {
 	return ticks
 }
 
-// While one works the others must not, whatever they have done before.
+// While one peer works, the others use no CPU time, whatever they have done before.
 func TestIdlePeersAreIdle(t *testing.T) {
 	c, err := startCrowd(t.Context(), testProgram(t), crowdJob(lat64.among(1), overTCP))
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func children(t *testing.T) (pids []int) {
 	return pids
 }
 
-// statFields are those of a file as in proc_pid_stat(5), from the third one on.
+// statFields returns the fields of a stat file (proc_pid_stat(5)), from the third one on.
 func statFields(stat string) []string {
 	return strings.Fields(stat[strings.LastIndex(stat, ")")+1:])
 }

@@ -18,7 +18,7 @@ func TestDoctor(t *testing.T) {
 	}
 	p, err := parse([]string{"-doctor", "-json", "-"})
 	require.NoError(t, err)
-	// Whatever is wrong with this machine, it is told, and decides the exit status.
+	// Whatever is wrong with this machine is reported, and decides the exit status.
 	var b bytes.Buffer
 	err = diagnose(t.Context(), &b, p)
 	var r doctor.Report

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// The works that do more over the fabric than net.Conn's methods.
+// These measurements use more of the fabric than the methods of net.Conn.
 func TestMeasureOverSharedMemory(t *testing.T) {
 	for _, c := range []cell{
 		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true},
@@ -32,7 +32,7 @@ func TestCrowdOverFabrics(t *testing.T) {
 	}
 }
 
-// This machine has what every machine with libfabric has.
+// The inventory of this machine contains what every machine with libfabric has.
 func TestInfoOfThisMachine(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, info(t.Context(), &b, plan{local: "127.0.0.1", jsonFile: "-", providers: []string{"all"}}))

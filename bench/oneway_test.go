@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// feed shows all of stream to a checker, n bytes at a time.
+// feed passes all of stream to a checker, n bytes at a time.
 func feed(c checker, stream []byte, n int) error {
 	for len(stream) > 0 {
 		k := min(n, len(stream))
@@ -21,7 +21,7 @@ func feed(c checker, stream []byte, n int) error {
 	return nil
 }
 
-// stamped returns messages with stamps, the last of which ends a run.
+// stamped returns messages with stamps. The last one ends a run.
 func stamped(t *testing.T, messages, size int) (stream []byte, distance int) {
 	t.Helper()
 	distance, err := stride(size)
@@ -78,7 +78,7 @@ func TestMarksEndARunAtItsLastByte(t *testing.T) {
 	const size = 10
 	stream := make([]byte, 5*size)
 	for i := range stream {
-		stream[i] = lastMark // which means nothing but at the start of a message
+		stream[i] = lastMark // has no meaning except at the start of a message
 	}
 	for i := range 4 {
 		stream[i*size] = 0
@@ -94,7 +94,7 @@ func TestMarksEndARunAtItsLastByte(t *testing.T) {
 	}
 }
 
-// serveOn runs a server's part on one end of a pipe and returns the other.
+// serveOn runs the server's side on one end of a pipe and returns the other end.
 func serveOn(t *testing.T, handle func(net.Conn) error) (net.Conn, chan error) {
 	t.Helper()
 	client, server := net.Pipe()

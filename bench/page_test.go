@@ -32,7 +32,7 @@ func writeOldRecord(t *testing.T) string {
 	return file
 }
 
-// sweepResults are several sizes and numbers of conns, wins and losses, a failed
+// sweepResults covers several sizes and numbers of conns, wins and losses, a failed
 // row and an idle one.
 func sweepResults() (rows []result) {
 	for _, v := range []carriage{overTCP, overShm, overNet} {
@@ -88,7 +88,7 @@ func parsePage(t *testing.T, r record) (doc *html.Node, raw, dir string) {
 	return doc, string(text), dir
 }
 
-// find returns all elements of a name below n.
+// find returns all elements below n that have the given name.
 func find(n *html.Node, name string) (list []*html.Node) {
 	for d := range n.Descendants() {
 		if d.Type == html.ElementNode && d.Data == name {
@@ -213,7 +213,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// Whoever sends a file can put anything into it.
+// A record may come from anybody and contain anything: none of it may become markup.
 func TestHostileRecord(t *testing.T) {
 	const bad = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)></svg>\x01$1{{.}}../"
 	r := record{Commit: bad, Command: bad, Machine: bad, Server: bad, Absent: bad, Verdicts: []verdict{{Target: bad, Measured: 1, Must: bad, Goal: bad, Verdict: bad, Unit: bad}}}

@@ -14,7 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// watched is a carrier of one conn, which knows whether somebody is in Read.
+// watched is a carrier with one conn that knows whether a goroutine is in Read.
 type watched struct {
 	socket
 	net.Conn
@@ -32,8 +32,8 @@ func (w *watched) Read(b []byte) (int, error) {
 
 func (w *watched) isRead() bool { return w.reads.Load() == 1 }
 
-// play plays a peer on a conn whose other end serve has. tell gives it a line and
-// returns the reply, and ended what playPeer has returned.
+// play runs a peer on a conn whose other end is handed to serve. tell sends it a line and
+// returns its reply; ended yields the result of playPeer.
 func play(t *testing.T, serve func(net.Conn)) (w *watched, tell func(string) reply, ended <-chan error) {
 	client, server := net.Pipe()
 	go serve(server)
@@ -99,7 +99,7 @@ func TestAnIdleConnThatBreaksFailsTheTurn(t *testing.T) {
 			spoil(c)
 		})
 		tell("the address")
-		<-spoiled // what is written has been read
+		<-spoiled // Write on a net.Pipe returns once the byte has been read
 		assert.Zero(t, tell(turnText(t, modeLat, time.Now())).Sample)
 		assert.ErrorContains(t, <-ended, what)
 	}

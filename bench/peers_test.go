@@ -69,8 +69,8 @@ func TestTheDocumentedRunOfPeersTakesMinutes(t *testing.T) {
 	assert.Greater(t, p.estimate(), time.Minute)
 }
 
-// A transport's rows with peers are measured by one set of processes, which is to
-// grow as long as no more than the first has been busy.
+// One set of processes measures all of a transport's rows with peers. It has to grow
+// while only the first process has been busy.
 func TestPeersComeOnceForAllRowsOfATransport(t *testing.T) {
 	p := plan{works: append([]cell{lat64}, peersWorks([]int{0, 3, 7})...), providers: []string{"net"}, rounds: 1}
 	cells := p.cells()
@@ -111,7 +111,7 @@ func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
 	require.Len(t, results, len(p.cells())+1)
 	assert.Equal(t, []string{
 		"tcp bw 64K by 4 peers", "unix bw 64K by 4 peers", "rdma/net bw 64K by 4 peers", "tcp lat 64",
-		"unix bw 64K by 4 peers", "rdma/net lat 64 by 4 peers", "tcp bw 64K by 4 peers", "tcp lat 64", // what has failed is left out
+		"unix bw 64K by 4 peers", "rdma/net lat 64 by 4 peers", "tcp bw 64K by 4 peers", "tcp lat 64", // a row that has failed is left out
 	}, lasts)
 }
 
@@ -126,8 +126,8 @@ func TestTargetsOfPeersTakeTwoMinutes(t *testing.T) {
 	assert.Equal(t, 64, shmPeers, "targets name it")
 }
 
-// How a peer among idle ones compares with one alone is the median of what it was in each
-// round, whatever it was over all rounds.
+// The ratio of a peer among idle ones to one alone is the median of the ratios within each
+// round, whatever the ratio over all rounds is.
 func TestToAloneIsByRounds(t *testing.T) {
 	w := bw64K.among(3).over(overNet)
 	round := func(ops, alone uint64) sample {

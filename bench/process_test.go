@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// asBench in the environment has the test binary be the benchmark itself.
+// asBench, set in the environment, turns the test binary into the benchmark itself.
 const asBench = "BENCH_TEST_AS_BENCH"
 
 // TestMain lets the test binary play the roles that the benchmark gives to
@@ -86,9 +86,9 @@ func testMeasure(t *testing.T, c cell) {
 	})
 }
 
-// A busy host has every CPU compute, for as long as something is measured.
+// On a busy host every CPU computes for as long as a measurement lasts.
 func TestLoadIsThereWhileItIsMeasured(t *testing.T) {
-	idle := func() time.Duration { // that the program of the load has used, by now
+	idle := func() time.Duration { // user time of the child processes that have ended, the load among them
 		var u syscall.Rusage
 		require.NoError(t, syscall.Getrusage(syscall.RUSAGE_CHILDREN, &u))
 		return time.Duration(u.Utime.Nano())
@@ -120,13 +120,13 @@ func TestFailuresNameTheProcess(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// A process that fails while it cleans up says so after its last reply.
+// A process that fails during its cleanup reports that after its last reply.
 func TestStopTellsWhyTheShutdownFailed(t *testing.T) {
 	server, err := start(t.Context(), testProgram(t), roleServer, job{cell: cell{Mode: modeLat, Transport: "unix", Size: 1}})
 	require.NoError(t, err)
 	_, err = server.receive()
 	require.NoError(t, err)
-	// A line that is too long to read is the error of a shutdown.
+	// A line too long to be read makes the shutdown fail.
 	_, err = server.in.Write(bytes.Repeat([]byte("x"), bufio.MaxScanTokenSize+1))
 	require.NoError(t, err)
 	assert.ErrorContains(t, server.stop(), "server: exit status 1: bufio.Scanner: token too long")

@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// twoRounds plays two rounds of two rows that take half as long again as
-// planned, 2 s each.
+// twoRounds simulates two rounds of two rows, each of which takes 2 s, half as long again as
+// planned.
 func twoRounds(width int) string {
 	p := plan{works: []cell{lat64}, rounds: 2, time: 1200 * time.Millisecond}
 	var out bytes.Buffer

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// serveProcess runs bench -s in a process of its own, to the test's end, and
-// returns where it listens.
+// serveProcess runs bench -s in a process of its own until the test ends, and
+// returns the address that it listens on.
 func serveProcess(t *testing.T, args ...string) (address string) {
 	t.Helper()
 	cmd := exec.Command(testProgram(t), append([]string{"-s", "-port", "0"}, args...)...)
@@ -78,7 +78,7 @@ func TestAServerOutlivesItsClients(t *testing.T) {
 		require.NoError(t, err)
 		_, err = c.Write([]byte(send))
 		require.NoError(t, err)
-		if err := (halfConn{c}).Close(); err != nil { // it has refused already, and reset the connection
+		if err := (halfConn{c}).Close(); err != nil { // the server has refused already and reset the connection
 			require.ErrorIs(t, err, syscall.ENOTCONN, name)
 		}
 		require.NoError(t, c.SetDeadline(time.Now().Add(10*time.Second)))
@@ -89,7 +89,7 @@ func TestAServerOutlivesItsClients(t *testing.T) {
 		require.NoError(t, c.Close())
 	}
 
-	// One that goes in the middle of a measurement.
+	// This client leaves in the middle of a measurement.
 	j := job{cell: lat64.over(overTCP), Time: time.Minute}
 	c, err := dialServer(t.Context(), address, request{Job: &j})
 	require.NoError(t, err)
@@ -117,7 +117,7 @@ func TestAClientSaysWhatTheServerHas(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 	assert.ErrorContains(t, err, "bench (-s)")
 
-	l, err := net.Listen("tcp", "127.0.0.1:0") // something else
+	l, err := net.Listen("tcp", "127.0.0.1:0") // not a bench server
 	require.NoError(t, err)
 	defer l.Close()
 	go func() {

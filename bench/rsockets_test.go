@@ -26,7 +26,7 @@ func TestRsocketsModes(t *testing.T) {
 	assert.ErrorContains(t, err, "no mode rpc")
 }
 
-// An rstream that has measured, and whose server does not end.
+// The result counts even if rstream's server does not exit after the measurement.
 func TestRstreamDoesNotEnd(t *testing.T) {
 	const script = `#!/bin/sh
 case " $* " in *" -b "*) exec sleep 100 ;; esac

@@ -43,7 +43,7 @@ func TestSummarizeTakesMediansOfEachFigure(t *testing.T) {
 	assert.InDelta(t, 1, r.CPUsPerGB, 1e-9)
 }
 
-// results are TCP at 10 us, shm at 4 us and a provider that failed.
+// results returns rows for TCP at 10 us, shm at 4 us and a provider that failed.
 func results() []result {
 	of := func(transport, provider string, p50 float64) result {
 		return result{

@@ -64,7 +64,7 @@ func TestDialsAreBoundedOverAllWorkers(t *testing.T) {
 	}
 }
 
-// echoed is a conn that gives any bytes back.
+// echoed is a conn that accepts all bytes and returns as many as are asked for.
 type echoed struct{ net.Conn }
 
 func (echoed) Write(b []byte) (int, error) { return len(b), nil }

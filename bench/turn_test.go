@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// turns serves turns to a conn until the test ends, and returns the other end of it
-// and what serveTurns has returned.
+// turns runs serveTurns on one end of a conn until the test ends. It returns the other end
+// and a channel for the result of serveTurns.
 func turns(t *testing.T) (net.Conn, <-chan error) {
 	client, server := net.Pipe()
 	served := make(chan error, 1)

@@ -15,7 +15,7 @@ func TestJain(t *testing.T) {
 	assert.InDelta(t, 0.9, jain([]float64{1, 2}), 1e-9)
 }
 
-// growing has more registered memory each time it is asked.
+// growing reports more registered memory each time it is asked.
 type growing struct {
 	carrier
 	bytes int64

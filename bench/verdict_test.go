@@ -114,7 +114,8 @@ func TestVerdictsArePrinted(t *testing.T) {
 	assert.Equal(t, strings.Fields("stream - - - >= 1x - not measured"), strings.Fields(lines[3]))
 }
 
-// The range is that of the ratios within a round, and the best round is the other's.
+// The range covers the ratios within each round; the ratio to the best round uses the
+// best round of the transport compared with.
 func TestRangesAreByRounds(t *testing.T) {
 	round := func(ops uint64, p50 time.Duration) sample { return sample{Ops: ops, Elapsed: time.Second, P50: p50} }
 	tcp := summarize(bw64K.over(overTCP), []sample{round(10, 8), round(40, 2), round(20, 4)})

@@ -16,7 +16,7 @@ import (
 
 const module = "github.com/seed202c38ff/fabricnet/"
 
-// imports has each package of the core that is no program, with those of the
+// imports maps each package of the core that is not a program to the packages of the
 // core that it imports.
 func imports(t *testing.T) map[string][]string {
 	t.Helper()
@@ -31,7 +31,7 @@ func imports(t *testing.T) map[string][]string {
 		for i := range words {
 			words[i] = strings.TrimPrefix(words[i], module)
 		}
-		if len(words) > 0 && words[0] != "internal/testenv" { // of tests alone
+		if len(words) > 0 && words[0] != "internal/testenv" { // only tests use it
 			list[words[0]] = words[1:]
 		}
 	}
@@ -39,7 +39,7 @@ func imports(t *testing.T) map[string][]string {
 	return list
 }
 
-// below has those of the packages that one of them needs, itself included.
+// below adds to found the package and all packages that it needs, directly or not.
 func below(name string, imports map[string][]string, found map[string]bool) map[string]bool {
 	found[name] = true
 	for _, other := range imports[name] {
@@ -50,8 +50,8 @@ func below(name string, imports map[string][]string, found map[string]bool) map[
 	return found
 }
 
-// TestPicture: the picture has every package that a byte of gRPC's can pass, at both
-// ends, and no other than these and the simulated fabric.
+// TestPicture: the picture shows, at both ends, every package that a byte of gRPC's can pass
+// through, and no other besides the simulated fabric.
 func TestPicture(t *testing.T) {
 	text, err := os.ReadFile("img/architecture.svg")
 	require.NoError(t, err)
@@ -74,8 +74,8 @@ func TestPicture(t *testing.T) {
 	assert.Empty(t, shown, "boxes without a package")
 }
 
-// TestPackagesDependDownwards: architecture.md lists the packages so that each
-// comes before those that it imports.
+// TestPackagesDependDownwards: architecture.md lists each package before those that it
+// imports.
 func TestPackagesDependDownwards(t *testing.T) {
 	text := documentAt(t, "docs/architecture.md").text
 	_, text, found := strings.Cut(text, "They depend one way, downwards:\n")

@@ -162,13 +162,13 @@ func makeTargets(t *testing.T) (names []string) {
 	return names
 }
 
-// commands are the programs, besides those of the repository, that a reader can
-// be expected to have.
+// commands are the programs that a reader can be expected to have, besides those of the
+// repository.
 var commands = strings.Fields(`
 	apt-get benchstat cat cd cp curl docker env export fi_info getcap git go grep ibv_devinfo ip journalctl kubectl ls
 	make mkdir mount numactl perf podman ps rdma rm sed setcap ss sudo sysctl systemctl taskset tcpdump ulimit`)
 
-// TestCommands: what readers are told to run is there.
+// TestCommands: the commands that readers are told to run exist.
 func TestCommands(t *testing.T) {
 	targets := makeTargets(t)
 	require.Contains(t, targets, "demo")
@@ -197,7 +197,7 @@ var (
 	assignment = regexp.MustCompile(`^[A-Za-z_]+=('[^']*'|\S*)\s+`)
 )
 
-// checkCommands looks at the first word of each line, behind what is set for it.
+// checkCommands looks at the first word of each line after any assignments of variables.
 func checkCommands(t *testing.T, path string, b block) {
 	t.Helper()
 	for line := range strings.Lines(strings.ReplaceAll(b.code, "\\\n", " ")) {

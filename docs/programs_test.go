@@ -19,8 +19,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestPrograms: every block of Go that begins with its package clause compiles
-// and passes go vet, and in the guides there are no others.
+// TestPrograms: every block of Go that begins with a package clause compiles
+// and passes go vet, and the guides contain no other blocks of Go.
 func TestPrograms(t *testing.T) {
 	whole := []string{"docs/guide.md", "docs/grpc-and-http.md"}
 	programs := 0
@@ -39,7 +39,7 @@ func TestPrograms(t *testing.T) {
 	assert.Positive(t, programs)
 }
 
-// vet compiles a program of this module that lies elsewhere.
+// vet runs go vet on a program as part of this module, from a directory outside it.
 func vet(t *testing.T, code string) {
 	t.Helper()
 	formatted, err := format.Source([]byte(code))
@@ -59,8 +59,8 @@ func vet(t *testing.T, code string) {
 // `Transport.MemoryLimit` and `rdmanet.ErrMemory`.
 var qualified = regexp.MustCompile(`\b([A-Za-z]+)\.([A-Z][A-Za-z]*)\b`)
 
-// TestNames: fields, methods and variables of rdmanet, grpcdialer, httpdialer, framing and
-// pool that the documents name are there.
+// TestNames: the fields, methods and variables of rdmanet, grpcdialer, httpdialer, framing and
+// pool that the documents name exist.
 func TestNames(t *testing.T) {
 	known := make(map[string]map[string]bool) // what a package or type has
 	for _, dir := range []string{"rdmanet", "grpcdialer", "httpdialer", "framing", "pool"} {
@@ -81,8 +81,8 @@ func TestNames(t *testing.T) {
 	assert.Positive(t, checked)
 }
 
-// declared adds the exported names of a package, and what its exported types
-// have. Types of the same name in several packages are taken together.
+// declared adds the exported names of a package, and the fields and methods of its exported
+// types. Types of the same name in several packages are taken together.
 func declared(t *testing.T, dir string, known map[string]map[string]bool) {
 	t.Helper()
 	add := func(owner, name string) {
@@ -134,7 +134,7 @@ func addSpec(dir string, spec ast.Spec, add func(owner, name string)) {
 	}
 }
 
-// receiver is the name of a method's type.
+// receiver returns the name of a method's type.
 func receiver(e ast.Expr) string {
 	if star, ok := e.(*ast.StarExpr); ok {
 		e = star.X

@@ -17,7 +17,7 @@ var (
 	testFunc = regexp.MustCompile(`(?m)^func (Test[A-Z]\w*)\(t \*testing\.T\)`)
 )
 
-// TestNamedTests: the tests that docs/security.md gives as evidence are there.
+// TestNamedTests: the tests that docs/security.md cites as evidence exist.
 func TestNamedTests(t *testing.T) {
 	tests := map[string]bool{}
 	require.NoError(t, filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {

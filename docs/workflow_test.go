@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestWorkflow: what GitHub runs is make targets, and nothing else, so that anybody can run
+// TestWorkflow: GitHub runs make targets and nothing else, so that anybody can run
 // the same.
 func TestWorkflow(t *testing.T) {
 	files, err := filepath.Glob(filepath.Join(root, ".github/workflows/*.yaml"))

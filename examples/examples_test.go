@@ -18,7 +18,7 @@ func TestExamplesRun(t *testing.T) {
 	for _, e := range []struct {
 		name string
 		args []string // {provider} stands for the provider's name
-		want []string // so it does here
+		want []string // here, too
 	}{
 		{"http", []string{"-size", "8"}, []string{"provider {provider}", "downloaded 8388608 bytes", "the hashes are that of the file served"}},
 		{"grpc", nil, []string{`unary: "hello"`, "over rdma", `stream: "three"`}},

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// BenchmarkPayload encodes and decodes each payload, through a function value:
-// about a nanosecond of each figure is the call.
+// BenchmarkPayload encodes and decodes each kind of payload through a function value:
+// that call takes about a nanosecond of each figure.
 func BenchmarkPayload(b *testing.B) {
 	large := Large{Lease: 1, Seq: 2, Length: 64 << 10, Ring: 1 << 20}
 	lease := Lease{Index: 1, Chunk: 64 << 10, Size: 1 << 20, Addr: 1 << 40, Key: 7}
@@ -40,7 +40,7 @@ func BenchmarkPayload(b *testing.B) {
 	}
 }
 
-// BenchmarkCredits takes Credit frames of one stream and of many.
+// BenchmarkCredits encodes and decodes Credit frames with the credits of one stream and of many.
 func BenchmarkCredits(b *testing.B) {
 	for _, entries := range []int{1, 64} {
 		buf := make([]byte, entries*CreditSize)
@@ -79,8 +79,8 @@ func BenchmarkImmediate(b *testing.B) {
 	}
 }
 
-// BenchmarkCursor is the arithmetic that each frame brings: credits taken in,
-// the room they leave, the place of a write in the landing ring.
+// BenchmarkCursor measures the arithmetic that every frame needs: taking in credits,
+// the room that they leave, and the place of a write in the landing ring.
 func BenchmarkCursor(b *testing.B) {
 	b.Run("op=advance", func(b *testing.B) {
 		b.ReportAllocs()

@@ -49,8 +49,8 @@ func TestModuloOrder(t *testing.T) {
 	assert.EqualValues(t, 0, SeqAfter(1<<15, 0))
 }
 
-// TestCursorsInAnyOrder: whatever the order of frames, a receiver ends up where
-// the last one sent says, and counts nothing twice.
+// TestCursorsInAnyOrder: in whatever order frames arrive, a receiver ends up at the
+// position in the frame that was sent last, and counts nothing twice.
 func TestCursorsInAnyOrder(t *testing.T) {
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -8,9 +8,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// A frame is a header and a payload of the length that the header says.
+// A frame is a header and a payload, whose length is in the header.
 func ExampleHeader() {
-	token := [16]byte{1, 2, 3} // from the receiver's Attach; there it is random
+	token := [16]byte{1, 2, 3} // from the receiver's Attach, where it is random
 	payload := "some bytes"
 	header := framing.Header{
 		Type: framing.TypeData, Length: uint16(len(payload)),
@@ -34,7 +34,7 @@ func ExampleHeader() {
 	// true
 }
 
-// The messages of the handshake carry their length before them.
+// Messages of the handshake are preceded by their length.
 func ExampleAppendMessage() {
 	message, err := framing.AppendMessage(nil, framing.KindReject, &framing.Reject{
 		Code: framing.RejectUnauthorized, Text: "not on the list",
@@ -59,7 +59,7 @@ func ExampleAppendMessage() {
 	// Output: reject because: not on the list
 }
 
-// Frames may arrive in any order and repeat what others said: a Cursor takes
+// Frames may arrive in any order and repeat what others said: a Cursor counts only
 // what is new.
 func ExampleCursor() {
 	var window framing.Cursor
@@ -70,7 +70,7 @@ func ExampleCursor() {
 	// room up to 2000: 500
 }
 
-// Completion data names a lease and a write; the rest is in frames.
+// Completion data identifies a lease and a write. Everything else is in frames.
 func ExampleMakeImmediate() {
 	data := framing.MakeImmediate(3, 32767, true, 1)
 	fmt.Println(data.Lease(), data.Seq(), data.Continues(), data.Odd())

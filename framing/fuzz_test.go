@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// The fuzz targets share one property: what decodes encodes to something that
-// decodes to the same, and nothing panics. Seeds lie in testdata/fuzz.
+// All fuzz targets check the same property: whatever can be decoded can be encoded again, that
+// decodes to the same value, and nothing panics. Seeds are in testdata/fuzz.
 
 func FuzzHeader(f *testing.F) {
 	h := sampleHeader()
@@ -101,7 +101,7 @@ func FuzzHello(f *testing.F) {
 	})
 }
 
-// FuzzMessage takes whole messages as a reader would.
+// FuzzMessage decodes whole messages as a reader would.
 func FuzzMessage(f *testing.F) {
 	hello, attach := sampleHello(), sampleAttach()
 	for _, m := range []struct {

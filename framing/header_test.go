@@ -14,7 +14,7 @@ func sampleHeader() Header {
 	}
 }
 
-// TestHeaderLayout pins the bytes: both ends of a connection may run different
+// TestHeaderLayout pins the bytes, since the two ends of a connection may run different
 // builds.
 func TestHeaderLayout(t *testing.T) {
 	h := sampleHeader()
@@ -96,7 +96,7 @@ func BenchmarkHeaderDecode(b *testing.B) {
 	}
 }
 
-// TestNoAllocations holds what every frame does to no garbage at all.
+// TestNoAllocations: encoding and decoding a frame allocates no memory.
 func TestNoAllocations(t *testing.T) {
 	h := sampleHeader()
 	frame := make([]byte, HeaderSize+3)

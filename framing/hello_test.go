@@ -37,7 +37,7 @@ func TestHelloRoundTrip(t *testing.T) {
 		b, err := want.Append([]byte("before"))
 		require.NoError(t, err)
 		require.Equal(t, "before", string(b[:6]))
-		got := Hello{Listener: 99, Offers: make([]Offer, 3)} // is overwritten
+		got := Hello{Listener: 99, Offers: make([]Offer, 3)} // all of it is overwritten
 		require.NoError(t, got.Decode(b[6:]))
 		assert.Equal(t, want, got)
 	}
@@ -77,8 +77,8 @@ func TestHelloErrors(t *testing.T) {
 	}
 }
 
-// replace returns body with every field of the type given the value; nil takes
-// the field out.
+// replace returns body with value in every field of type typ; nil removes
+// the field.
 func replace(body []byte, typ uint16, value []byte) []byte {
 	var out []byte
 	for len(body) > 0 {
@@ -161,8 +161,8 @@ func TestHelloDecodeErrors(t *testing.T) {
 	}
 }
 
-// TestOfferLabels: what else an offer names is cleaned, not refused: interfaces can have
-// any name.
+// TestOfferLabels: the other texts in an offer are cleaned instead of refused, since interfaces
+// can have any name.
 func TestOfferLabels(t *testing.T) {
 	h := sampleHello()
 	h.Offers = []Offer{{Provider: "x", Fabric: "a\nb", Domain: "eth\x1b[2J", Library: "1\xff", Settings: "A=\r"}}
@@ -196,7 +196,7 @@ func TestAgree(t *testing.T) {
 	assert.LessOrEqual(t, MinVersion, MaxVersion)
 }
 
-// TestFrameVersion: a side learns of other frames than its own before it gets any.
+// TestFrameVersion: a side learns that the peer's frames have another version before it gets any.
 func TestFrameVersion(t *testing.T) {
 	a := sampleAttach()
 	good, err := a.Append(nil)
@@ -218,8 +218,8 @@ func TestAttachRoundTrip(t *testing.T) {
 	assert.Equal(t, want, got, "what is decoded is a copy")
 }
 
-// TestAttachRefused: the reasons are optional, and whatever they are they come out
-// as text of bounded length.
+// TestAttachRefused: the reasons are optional, and whatever the peer sends, they come out
+// as clean text of bounded length.
 func TestAttachRefused(t *testing.T) {
 	for _, tt := range texts {
 		a := sampleAttach()
@@ -287,7 +287,7 @@ func TestAttachErrors(t *testing.T) {
 	assert.ErrorIs(t, new(Attach).Decode(replace(good, attachEager, make([]byte, 4))), ErrField, "values are checked")
 }
 
-// texts has what becomes of texts for people on their way.
+// texts has texts for people, and what they look like when they arrive.
 var texts = []struct{ text, want string }{
 	{"", ""},
 	{"shm: no space left", "shm: no space left"},
@@ -326,7 +326,7 @@ func TestRejectAndDecline(t *testing.T) {
 	assert.NoError(t, new(Decline).Decode(nil))
 }
 
-// TestProof pins the value and shows what it depends on.
+// TestProof pins the value, and shows that it depends on the token alone.
 func TestProof(t *testing.T) {
 	token := [16]byte{0: 1, 15: 2}
 	p := Proof(token)

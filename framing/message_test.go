@@ -74,7 +74,7 @@ func TestMessageErrors(t *testing.T) {
 	assert.ErrorIs(t, DecodeEmpty(appendTLV(nil, 5|critical, 1)), ErrCritical)
 	assert.ErrorIs(t, DecodeEmpty([]byte{1}), ErrTruncated)
 
-	var h Hello // each offer is within its limits, all together are not
+	var h Hello // each offer is within its limits, but all of them together are not
 	h.MinVersion, h.MaxVersion = 1, 1
 	name := strings.Repeat("x", MaxName)
 	for range MaxOffers {

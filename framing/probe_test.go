@@ -28,7 +28,7 @@ func TestProbe(t *testing.T) {
 	assert.ErrorIs(t, err, ErrPayload)
 }
 
-// The numbers are those of SplitMix64's reference, from the state 1234567.
+// The numbers are what SplitMix64's reference implementation yields from state 1234567.
 func TestPattern(t *testing.T) {
 	b := make([]byte, 44)
 	FillPattern(b, 1234567)

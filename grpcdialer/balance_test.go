@@ -31,10 +31,10 @@ type backends struct {
 	client  grpc_testing.BenchmarkServiceClient
 }
 
-// serviceName is whose health clients ask for.
+// serviceName is the service whose health clients ask for.
 const serviceName = "storage"
 
-// newBackends starts n servers and a client with that service config.
+// newBackends starts n servers and a client with the given service config.
 func newBackends(t *testing.T, provider string, n int, config string) *backends {
 	t.Helper()
 	var b backends
@@ -97,8 +97,8 @@ func (b *backends) settle(t *testing.T, servers ...string) {
 	}, patience, tick)
 }
 
-// TestRoundRobin: calls go to all servers in turn, and when one stops, to the
-// others; none fails.
+// TestRoundRobin: calls go to all servers in turn. When one stops gracefully they go to the
+// others, and none fails.
 func TestRoundRobin(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
@@ -121,14 +121,14 @@ func TestRoundRobin(t *testing.T) {
 			calls.Wait()
 			b.settle(t, b.addrs[1:]...)
 
-			b.servers[1].Stop() // as a crash would: calls on their way may fail
+			b.servers[1].Stop() // like a crash: calls in flight may fail
 			b.settle(t, b.addrs[2])
 		})
 	}
 }
 
-// TestHealthChecks: a client that looks after its servers' health avoids those
-// that say they do not serve.
+// TestHealthChecks: a client that watches the health of its servers avoids those
+// that report that they do not serve.
 func TestHealthChecks(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
@@ -149,7 +149,7 @@ func TestHealthChecks(t *testing.T) {
 	}
 }
 
-// The health service itself, as probes ask for it.
+// TestHealthService uses the health service directly, as probes do.
 func TestHealthService(t *testing.T) {
 	onEach(t, func(t *testing.T, l net.Listener, d *rdmanet.Dialer) {
 		s, h := newServer(), health.NewServer()
@@ -164,7 +164,7 @@ func TestHealthService(t *testing.T) {
 		for _, want := range []healthpb.HealthCheckResponse_ServingStatus{
 			healthpb.HealthCheckResponse_SERVICE_UNKNOWN, healthpb.HealthCheckResponse_SERVING, healthpb.HealthCheckResponse_NOT_SERVING,
 		} {
-			if want != healthpb.HealthCheckResponse_SERVICE_UNKNOWN { // what it starts with
+			if want != healthpb.HealthCheckResponse_SERVICE_UNKNOWN { // the first answer, before a status is set
 				h.SetServingStatus(serviceName, want)
 			}
 			got, err := watch.Recv()

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// Whatever comes out of the pool has the length that was asked for, what went in included.
+// A buffer from the pool has the length that was asked for, whatever buffers were put in.
 func TestBufferPool(t *testing.T) {
 	last := 0
 	for length := range 1 << 16 {

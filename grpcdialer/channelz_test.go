@@ -16,9 +16,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestChannelz: a server tells its fabric clients of itself by channelz. The
-// sockets of plain TCP are there with their addresses; of other networks' conns
-// channelz knows none.
+// TestChannelz: fabric clients can ask a server about itself through channelz. Plain TCP
+// sockets are listed with their addresses; channelz has no address type for the conns of
+// other networks.
 func TestChannelz(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestChannelz(t *testing.T) {
 	}
 }
 
-// serverAt finds the server with that listener among those of the process.
+// serverAt finds the server that listens at address among those of the process.
 func serverAt(t *testing.T, z channelz.ChannelzClient, address string) *channelz.Server {
 	t.Helper()
 	list, err := z.GetServers(callContext(t), new(channelz.GetServersRequest))
@@ -90,7 +90,7 @@ func serverAt(t *testing.T, z channelz.ChannelzClient, address string) *channelz
 	return nil
 }
 
-// channelTo finds the client of that target.
+// channelTo finds the client of a target.
 func channelTo(t *testing.T, z channelz.ChannelzClient, target string) *channelz.Channel {
 	t.Helper()
 	list, err := z.GetTopChannels(callContext(t), new(channelz.GetTopChannelsRequest))

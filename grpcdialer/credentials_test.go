@@ -28,7 +28,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// serverName is what the servers' certificates are for, besides their address.
+// serverName is the name in the servers' certificates, besides their address.
 const serverName = "storage.example"
 
 // pki is an authority with one certificate for all servers and one for all
@@ -57,8 +57,8 @@ func newPKI(t *testing.T) pki {
 	return p
 }
 
-// sign makes a key, and a certificate for it; by is template and byKey nil for one
-// that signs itself.
+// sign makes a key and a certificate for it. For a self-signed one, by is template and byKey
+// is nil.
 func sign(t *testing.T, template, by *x509.Certificate, byKey *ecdsa.PrivateKey) (*x509.Certificate, *ecdsa.PrivateKey) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -78,7 +78,7 @@ func sign(t *testing.T, template, by *x509.Certificate, byKey *ecdsa.PrivateKey)
 
 func (p pki) server() *tls.Config { return &tls.Config{Certificates: []tls.Certificate{p.forServer}} }
 
-// mutual is a server that asks for its clients' certificates.
+// mutual is the config of a server that demands its clients' certificates.
 func (p pki) mutual() *tls.Config {
 	c := p.server()
 	c.ClientAuth, c.ClientCAs = tls.RequireAndVerifyClientCert, p.roots
@@ -87,7 +87,7 @@ func (p pki) mutual() *tls.Config {
 
 func (p pki) client() *tls.Config { return &tls.Config{RootCAs: p.roots} }
 
-// known is a client that has a certificate.
+// known is the config of a client that has a certificate.
 func (p pki) known() *tls.Config {
 	c := p.client()
 	c.Certificates = []tls.Certificate{p.forMe}
@@ -109,7 +109,7 @@ func (identity) UnaryCall(ctx context.Context, _ *grpc_testing.SimpleRequest) (*
 	return out, nil
 }
 
-// strict is a server's credentials that keep the first handshake's error.
+// strict is a server's credentials, which keep the error of the first handshake that fails.
 type strict struct {
 	credentials.TransportCredentials
 	failed chan error
@@ -135,9 +135,9 @@ func TestTLSCredentials(t *testing.T) {
 		server, client *tls.Config // nil is clear text
 		authority      string
 		username       string
-		// A call that fails says so in the words of one side. In TLS 1.3 a server looks
-		// at the client's certificate when the client is through already: what that is
-		// told depends on whether it writes or reads first.
+		// What the side that refuses says if a call fails. In TLS 1.3 a server checks the
+		// client's certificate after the client has finished its handshake: the error that the
+		// client gets depends on whether it writes or reads first.
 		clientSays, serverSays string
 	}{
 		{name: "TLS", server: ours.server(), client: ours.client()},
@@ -189,7 +189,7 @@ func credentialsOf(c *tls.Config) credentials.TransportCredentials {
 	return credentials.NewTLS(c)
 }
 
-// gRPC's local credentials look at an address' text.
+// gRPC's local credentials look at the text of an address.
 func TestLocalCredentials(t *testing.T) {
 	onEach(t, func(t *testing.T, l net.Listener, d *rdmanet.Dialer) {
 		serve(t, l, grpc.Creds(local.NewCredentials()))
@@ -205,8 +205,8 @@ func TestLocalCredentials(t *testing.T) {
 	})
 }
 
-// The TLS of the control connection is not gRPC's: peer.AuthInfo is that of gRPC's credentials, and
-// who the peer is stands in the ConnInfo.
+// The TLS of the control connection is not gRPC's: peer.AuthInfo comes from gRPC's credentials, and
+// the peer's certificates are in the ConnInfo.
 func TestControlTLSIsNoAuthInfo(t *testing.T) {
 	keys := newPKI(t)
 	onEach(t, func(t *testing.T, _ net.Listener, d *rdmanet.Dialer) {

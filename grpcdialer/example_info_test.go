@@ -15,7 +15,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Both sides of a call find out what it goes over.
+// Both sides of a call find out which conn it goes over.
 func Example_connInfo() {
 	l, err := grpcdialer.Listen("127.0.0.1:0")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A gRPC server with another listener, and a client with one more dial option.
+// A gRPC server needs another listener, and a client one more dial option.
 func Example() {
 	l, err := grpcdialer.Listen("127.0.0.1:0") // was net.Listen("tcp", ...)
 	if err != nil {
@@ -45,7 +45,7 @@ func Example() {
 	// Output: SERVING over rdma
 }
 
-// healthServer serves gRPC's health service on l until the result is called.
+// healthServer serves gRPC's health service on l until stop is called.
 func healthServer(l net.Listener, options ...grpc.ServerOption) (stop func()) {
 	server := grpc.NewServer(options...)
 	grpc_health_v1.RegisterHealthServer(server, health.NewServer())
@@ -84,7 +84,7 @@ func ExampleDialOption() {
 	// Output: SERVING
 }
 
-// ContextDialer is for those who want to see the conn, or to wrap it.
+// ContextDialer is for clients that want to see the conn, or to wrap it.
 func ExampleContextDialer() {
 	l, err := grpcdialer.Listen("127.0.0.1:0")
 	if err != nil {
@@ -106,9 +106,9 @@ func ExampleContextDialer() {
 	// SERVING
 }
 
-// A gRPC client over plain TCP and one over a fabric, at the same port.
+// One port serves a gRPC client over plain TCP and one over a fabric.
 func ExampleListen() {
-	// grpcdialer.Listen has no options: those are rdmanet's.
+	// grpcdialer.Listen has no options: use rdmanet's ListenConfig for that.
 	config := rdmanet.ListenConfig{AcceptTCP: true}
 	l, err := config.Listen(context.Background(), "rdma", "127.0.0.1:0")
 	if err != nil {
@@ -123,7 +123,7 @@ func ExampleListen() {
 	// SERVING
 }
 
-// With the resolver, targets say that they are reached over a fabric.
+// With the resolver, a target itself says that it is reached over a fabric.
 func ExampleWithResolver() {
 	l, err := grpcdialer.Listen("127.0.0.1:0")
 	if err != nil {
@@ -135,7 +135,7 @@ func ExampleWithResolver() {
 	// Output: SERVING
 }
 
-// The tuning options come first, so that one's own win.
+// Put the tuning options first, so that your own override them.
 func ExampleTuningDialOptions() {
 	l, err := grpcdialer.Listen("127.0.0.1:0")
 	if err != nil {
@@ -145,13 +145,13 @@ func ExampleTuningDialOptions() {
 
 	options := append(grpcdialer.TuningDialOptions(),
 		grpcdialer.DialOption(nil),
-		grpc.WithReadBufferSize(16<<10)) // bytes, instead of what the tuning says
+		grpc.WithReadBufferSize(16<<10)) // bytes, instead of the tuning's value
 	check(l.Addr().String(), options...)
 	// Output: SERVING
 }
 
-// A server's conns may hold 32 MiB each if they are not read: smaller windows
-// after the tuning options win.
+// With the tuning options, a server's conns may hold 32 MiB each if they are not read. Smaller
+// windows go after them, so that they win.
 func ExampleTuningServerOptions() {
 	l, err := grpcdialer.Listen("127.0.0.1:0")
 	if err != nil {

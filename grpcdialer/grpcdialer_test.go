@@ -28,7 +28,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// patience is how long a test waits for what must happen, looking every tick.
+// patience is how long a test waits for something that must happen; it looks every tick.
 const (
 	patience = 20 * time.Second
 	tick     = 5 * time.Millisecond
@@ -79,13 +79,13 @@ func serveAs(t *testing.T, l net.Listener, service grpc_testing.BenchmarkService
 }
 
 // newServer returns a server with this package's options and room for large
-// messages; opts win.
+// messages. opts override both.
 func newServer(opts ...grpc.ServerOption) *grpc.Server {
 	return grpc.NewServer(slices.Concat(grpcdialer.TuningServerOptions(),
 		[]grpc.ServerOption{grpc.MaxRecvMsgSize(maxMessage)}, opts)...)
 }
 
-// start serves until the test ends.
+// start runs a server on l until the test ends.
 func start(t *testing.T, s *grpc.Server, l net.Listener) {
 	t.Helper()
 	served := make(chan error, 1)
@@ -103,7 +103,7 @@ func client(t *testing.T, target string, d *rdmanet.Dialer, opts ...grpc.DialOpt
 	return grpc_testing.NewBenchmarkServiceClient(dial(t, target, d, opts...))
 }
 
-// dial returns what client is made of; opts win.
+// dial returns the ClientConn that client uses. opts override the options set here.
 func dial(t *testing.T, target string, d *rdmanet.Dialer, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	c, err := grpc.NewClient(target, slices.Concat(grpcdialer.TuningDialOptions(), []grpc.DialOption{
@@ -113,7 +113,7 @@ func dial(t *testing.T, target string, d *rdmanet.Dialer, opts ...grpc.DialOptio
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage)),
 	}, opts)...)
 	require.NoError(t, err)
-	t.Cleanup(func() { c.Close() }) // fails only if the test has closed it
+	t.Cleanup(func() { c.Close() }) // fails only if the test has closed it already
 	return c
 }
 
@@ -138,7 +138,7 @@ func onEach(t *testing.T, test func(t *testing.T, l net.Listener, d *rdmanet.Dia
 	}
 }
 
-// whose returns the ConnInfo of the conn that a call went over, by way of the
+// whose returns the ConnInfo of the conn that a call went over, which it finds through the
 // call's peer.
 func whose(t *testing.T, p *peer.Peer) rdmanet.ConnInfo {
 	t.Helper()
@@ -153,7 +153,7 @@ func callContext(t *testing.T) context.Context {
 	return ctx
 }
 
-// noise is what payloads are cut from.
+// noise is random data from which payloads are cut.
 var noise = sync.OnceValue(func() []byte {
 	b := make([]byte, 8<<20)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
@@ -197,7 +197,7 @@ func testUnary(t *testing.T, c grpc_testing.BenchmarkServiceClient, size int) {
 	calls.Wait()
 }
 
-// testStreaming sends without waiting for the answers, which come meanwhile.
+// testStreaming sends without waiting for the answers, which arrive meanwhile.
 func testStreaming(t *testing.T, c grpc_testing.BenchmarkServiceClient, size int) {
 	const messages = 8
 	s, err := c.StreamingCall(callContext(t))

@@ -17,7 +17,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// witness answers with the ConnInfo.ID that its peer.Peer leads to.
+// witness is an echo that sends to infos, for each call, the ConnInfo behind the peer's remote
+// and local address.
 type witness struct {
 	echo
 	infos chan rdmanet.ConnInfo
@@ -33,7 +34,7 @@ func (w witness) UnaryCall(ctx context.Context, in *grpc_testing.SimpleRequest) 
 	return w.echo.UnaryCall(ctx, in)
 }
 
-// meter is a stats handler that notes whose conns it was told of.
+// meter is a stats handler that records the conns that it is told of.
 type meter struct {
 	mu   sync.Mutex
 	tags []*stats.ConnTagInfo
@@ -64,7 +65,7 @@ func (m *meter) HandleConn(_ context.Context, s stats.ConnStats) {
 
 func (m *meter) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
 
-// HandleRPC looks at the addresses that come with headers.
+// HandleRPC counts the headers whose remote address leads to a ConnInfo.
 func (m *meter) HandleRPC(_ context.Context, s stats.RPCStats) {
 	var remote net.Addr
 	switch s := s.(type) {
@@ -85,8 +86,8 @@ func (m *meter) HandleRPC(_ context.Context, s stats.RPCStats) {
 
 func newMeter() *meter { return &meter{seen: make(map[uint64]rdmanet.ConnInfo)} }
 
-// TestConnInfoOfCalls: what a call went over is known to both sides, from its
-// peer and from stats handlers, with TLS credentials in between as well.
+// TestConnInfoOfCalls: both sides can find out which conn a call went over, from the call's
+// peer and from stats handlers, also with TLS credentials in between.
 func TestConnInfoOfCalls(t *testing.T) {
 	pki := newPKI(t)
 	for _, tt := range []struct {

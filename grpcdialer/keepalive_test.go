@@ -22,7 +22,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Below these gRPC's intervals do not go.
+// These are the shortest intervals that gRPC accepts.
 const (
 	clientInterval = 10 * time.Second
 	serverInterval = time.Second
@@ -50,7 +50,7 @@ func TestClientKeepsIdleConnAlive(t *testing.T) {
 			var before, after peer.Peer
 			_, err := c.UnaryCall(callContext(t), request(1), grpc.Peer(&before))
 			require.NoError(t, err)
-			z := channelz.NewChannelzClient(dial(t, l.Addr().String(), d)) // its own calls would do instead of pings
+			z := channelz.NewChannelzClient(dial(t, l.Addr().String(), d)) // another client: calls over cc would take the place of pings
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {
 				assert.Positive(c, pings(t, z, target))
 			}, clientInterval+patience, 50*time.Millisecond)
@@ -62,7 +62,7 @@ func TestClientKeepsIdleConnAlive(t *testing.T) {
 	}
 }
 
-// pings is how many that client has sent over its one conn.
+// pings returns how many pings the target's client has sent over its one conn.
 func pings(t *testing.T, z channelz.ChannelzClient, target string) int64 {
 	t.Helper()
 	sub, err := z.GetSubchannel(callContext(t), &channelz.GetSubchannelRequest{
@@ -76,7 +76,7 @@ func pings(t *testing.T, z channelz.ChannelzClient, target string) int64 {
 	return socket.GetSocket().GetData().GetKeepAlivesSent()
 }
 
-// deaf is a conn that can be told to read no more.
+// deaf is a conn whose Read blocks from when now is set until gone is closed.
 type deaf struct {
 	net.Conn
 	now  *atomic.Bool
@@ -91,8 +91,8 @@ func (d deaf) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// TestServerDropsDeafClient: a client whose process is alive, so that the fabric
-// has nothing against it, but does not answer pings, loses its conn.
+// TestServerDropsDeafClient: a client loses its conn if it does not answer pings, although its
+// process is alive, so that the fabric sees nothing wrong with it.
 func TestServerDropsDeafClient(t *testing.T) {
 	t.Parallel()
 	const pongs = 3 * serverInterval // how long an answer may take
@@ -127,8 +127,8 @@ func TestServerDropsDeafClient(t *testing.T) {
 	}
 }
 
-// TestConnsOfLimitedAge: a server that closes idle conns, or old ones, costs its
-// clients new conns and no calls.
+// TestConnsOfLimitedAge: if a server closes conns that are idle or old, its clients dial new
+// ones, and no call fails.
 func TestConnsOfLimitedAge(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	for name, params := range map[string]keepalive.ServerParameters{
@@ -156,7 +156,7 @@ func TestConnsOfLimitedAge(t *testing.T) {
 	}
 }
 
-// idle waits until the server has closed that many conns.
+// idle waits until the server has closed as many conns as conns says.
 func idle(t *testing.T, m *meter, conns int) {
 	t.Helper()
 	assert.Eventually(t, func() bool {

@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A message that is too large ends its call, not the conn.
+// A message that is too large ends its call, but not the conn.
 func TestTooLargeMessages(t *testing.T) {
 	const limit = 64 << 10
 	onEach(t, func(t *testing.T, l net.Listener, d *rdmanet.Dialer) {
@@ -43,7 +43,7 @@ func TestTooLargeMessages(t *testing.T) {
 	})
 }
 
-// Compressed messages are smaller on the fabric, and arrive as they were.
+// Compressed messages take fewer bytes on the fabric, and arrive unchanged.
 func TestGzip(t *testing.T) {
 	onEach(t, func(t *testing.T, l net.Listener, d *rdmanet.Dialer) {
 		serve(t, l)

@@ -16,9 +16,9 @@ import (
 
 var soak = flag.Bool("soak", false, "repeat what depends on timing as often as make soak does")
 
-// TestManyCallsInFlight: hundreds of conns with dozens of calls in flight each,
-// and a few with hundreds, all complete, whether they share what was met at one
-// control connection or have each their own.
+// TestManyCallsInFlight: all calls complete, with hundreds of conns with dozens of calls in
+// flight each, and with a few conns with hundreds each, whether the conns share one peer or
+// each have their own.
 func TestManyCallsInFlight(t *testing.T) {
 	providers, calls := []string{"shm", "tcp;ofi_rxm"}, 1
 	if *soak {
@@ -42,7 +42,7 @@ func TestManyCallsInFlight(t *testing.T) {
 					clients := make([]grpc_testing.BenchmarkServiceClient, tt.conns)
 					for i := range clients {
 						clients[i] = client(t, "rdma://"+addr, d)
-						repeat(t, clients[i], 1, 0) // gRPC has a time limit for the first
+						repeat(t, clients[i], 1, 0) // one client after the other, since gRPC limits the time for connecting
 					}
 					var all sync.WaitGroup
 					for _, c := range clients {

@@ -18,7 +18,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// whence is an echo that also says over which network a call came.
+// whence is an echo that also says which network a call came over.
 type whence struct{ echo }
 
 func (whence) UnaryCall(ctx context.Context, in *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
@@ -29,8 +29,8 @@ func (whence) UnaryCall(ctx context.Context, in *grpc_testing.SimpleRequest) (*g
 	return &grpc_testing.SimpleResponse{Payload: in.GetPayload(), Username: p.Addr.Network()}, nil
 }
 
-// A client that knows nothing of this package calls the server that fabric clients
-// call, on the same port.
+// A client that knows nothing of this package can call the same server as fabric clients,
+// on the same port.
 func TestPlainClientsBesideFabricClients(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {

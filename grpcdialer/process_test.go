@@ -19,7 +19,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// The test binary is a server over the provider at the address that these name.
+// If these are set in the environment, the test binary is a server over the provider, and at the
+// address, that they name.
 const (
 	serverVar  = "GRPCDIALER_TEST_SERVER"
 	addressVar = "GRPCDIALER_TEST_ADDRESS"
@@ -37,7 +38,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// serveAlone is an echo server until its standard input ends.
+// serveAlone runs an echo server until standard input ends.
 func serveAlone(provider, address string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}, Backlog: 1024}
 	l, err := lc.Listen(context.Background(), "rdma", address)

@@ -20,8 +20,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestServerRestarts: the server's process is killed with a call in flight, and
-// another takes its place at the same address. The client finds it.
+// TestServerRestarts: a server's process is killed with a call in flight, and
+// another takes its place at the same address. The client reaches the new one.
 func TestServerRestarts(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
@@ -61,7 +61,7 @@ func TestServerRestarts(t *testing.T) {
 	}
 }
 
-// TestGracefulStop: calls in flight go on to their end, new ones are refused.
+// TestGracefulStop: calls in flight run to completion, new ones are refused.
 func TestGracefulStop(t *testing.T) {
 	onEach(t, func(t *testing.T, l net.Listener, d *rdmanet.Dialer) {
 		s := serve(t, l)

@@ -11,7 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A client whose conns come from a Dialer with settings.
+// A client's conns come from a Dialer that has settings.
 func ExampleTransport() {
 	l, err := rdmanet.Listen("rdma", "127.0.0.1:0")
 	if err != nil {

@@ -28,14 +28,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// told answers with what a request came by.
+// told answers with the protocol and the network that a request came by.
 var told = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	local := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	fmt.Fprint(w, r.Proto, " over ", local.Network())
 })
 
-// served starts a server at a port that was free, and waits until it listens. Servers of
-// these functions end with the process.
+// served starts a server at a port that was free, and waits until it listens. The functions
+// under test run until the process ends.
 func served(t *testing.T, listen func(addr string) error) (addr string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,7 +80,7 @@ func TestHTTP(t *testing.T) {
 	assert.NotZero(t, tr.Stats().Peers, "the Dialer that was given has been used")
 }
 
-// TestTLS: HTTP/2 is agreed on, as over TCP.
+// TestTLS: the two sides agree on HTTP/2, as over TCP.
 func TestTLS(t *testing.T) {
 	certFile, keyFile, pool := certificate(t)
 	addr := served(t, func(addr string) error { return httpdialer.ListenAndServeTLS(addr, certFile, keyFile, told) })
@@ -89,7 +89,7 @@ func TestTLS(t *testing.T) {
 	assert.Equal(t, "HTTP/2.0 over rdma", get(t, tr, "https://"+addr))
 }
 
-// certificate makes one for loopback that signs itself.
+// certificate makes a self-signed certificate for loopback.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -114,7 +114,7 @@ func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	return save("cert.pem", "CERTIFICATE", cert), save("key.pem", "PRIVATE KEY", secret), pool
 }
 
-// TestTransport: the settings are the default's, but for what dials.
+// TestTransport: all settings are those of the default transport, except for the dialing.
 func TestTransport(t *testing.T) {
 	was := http.DefaultTransport
 	defer func() { http.DefaultTransport = was }()

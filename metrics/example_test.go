@@ -7,7 +7,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// What an exporter does for a system of metrics that has none yet.
+// An exporter for another metrics system can be built on Samples.
 func ExampleSamples() {
 	t := &rdmanet.Transport{MemoryLimit: 64 << 20}
 	defer t.Close()

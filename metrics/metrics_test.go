@@ -13,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// number gives every number of a struct a value of its own.
+// number sets every number in a struct to a different value.
 func number(v reflect.Value, next *uint64) {
 	switch {
 	case v.Kind() == reflect.Struct:
@@ -29,7 +29,7 @@ func number(v reflect.Value, next *uint64) {
 	}
 }
 
-// TestNothingIsMissing: every number of TransportStats is one metric's value.
+// TestNothingIsMissing: every number in TransportStats is the value of one metric.
 func TestNothingIsMissing(t *testing.T) {
 	var n uint64
 	s := rdmanet.TransportStats{HandshakeFailures: map[string]uint64{"a": 1001}, Fallbacks: map[string]uint64{"b": 1002}, PathFailures: map[string]uint64{"c": 1003}}
@@ -60,7 +60,7 @@ func TestDescs(t *testing.T) {
 	}
 }
 
-// TestDocumented: docs/operations.md has every metric.
+// TestDocumented: docs/operations.md lists every metric.
 func TestDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)

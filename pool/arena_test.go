@@ -26,8 +26,8 @@ func TestLandingSizes(t *testing.T) {
 	}
 }
 
-// Rings are aligned, lie inside one region that the peer may write to, never
-// overlap, and everything goes back to the budget.
+// Rings are aligned, lie within one region that the peer may write to, and never
+// overlap. Everything is given back to the budget.
 func TestLandingRandom(t *testing.T) {
 	const slabSize = 1 << 20
 	b, d := NewBudget(8*slabSize), newDomain()
@@ -95,8 +95,8 @@ func checkRing(t *testing.T, d *domain, r *Block) {
 	require.Fail(t, "no region has the ring's key")
 }
 
-// mark writes m to the ends and the middle of the ring, marked reads it back,
-// or 255 - m if some differ.
+// mark writes m to both ends and the middle of the ring. marked reads it back, and
+// returns the complement of the first byte if they differ.
 func mark(r *Block, m byte) {
 	n := len(r.Bytes)
 	r.Bytes[0], r.Bytes[n/2], r.Bytes[n-1] = m, m, m
@@ -148,7 +148,7 @@ func TestLandingStuck(t *testing.T) {
 	empty := l.Trim(0)
 	require.Len(t, empty, 1)
 	require.ErrorIs(t, empty[0].Close(), errTest)
-	l.Add(empty[0]) // it is as good as before
+	l.Add(empty[0]) // the slab can be used as before
 	again := l.Get(1)
 	require.Equal(t, r.Addr, again.Addr)
 	l.Free(again)
@@ -166,7 +166,7 @@ func closeAll(t *testing.T, slabs []*Slab) {
 	}
 }
 
-// Get hands out what is there and nothing else, Map touches nothing that others use.
+// Get only hands out memory that has been added. Map touches nothing that other calls use.
 func TestLandingGet(t *testing.T) {
 	b := NewBudget(2 * MinBlock)
 	a := NewArena(b, newDomain(), AccessRemoteWrite, MinBlock)

@@ -6,8 +6,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkBudget is the accounting of one conn's receive window, from one
-// goroutine and from all processors at a time.
+// BenchmarkBudget measures the accounting of one conn's receive window, from one
+// goroutine and from all processors at the same time.
 func BenchmarkBudget(b *testing.B) {
 	const window = 64 << 10
 	budget := NewBudget(0)
@@ -35,8 +35,8 @@ func BenchmarkBudget(b *testing.B) {
 	require.Zero(b, budget.Stats().Used)
 }
 
-// BenchmarkLeaseRelease is what each read from a landing ring does to its
-// lease: find it, release a prefix, see whether it is drained.
+// BenchmarkLeaseRelease measures what each read from a landing ring does with its
+// lease: find it, release a prefix, check whether it is drained.
 func BenchmarkLeaseRelease(b *testing.B) {
 	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 1<<20)
 	ring, err := l.Alloc(1 << 20)

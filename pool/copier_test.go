@@ -51,7 +51,7 @@ func TestCopierChangesItsWay(t *testing.T) {
 	assert.True(t, bytes.Equal(src, dst))
 }
 
-// BenchmarkCopy compares the two ways where no other core has the memory.
+// BenchmarkCopy compares the two ways of copying when no other core has the memory in its caches.
 func BenchmarkCopy(b *testing.B) {
 	const n = 64 << 10
 	dst, src := make([]byte, n), make([]byte, n)

@@ -8,7 +8,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// A Budget bounds all memory that shares it.
+// A Budget bounds all memory that is charged to it.
 func ExampleBudget() {
 	budget := pool.NewBudget(1 << 20) // bytes
 	slots := pool.NewSlots(budget, nil, 4096)
@@ -27,7 +27,7 @@ func ExampleBudget() {
 	// used: 0 at most: 262144
 }
 
-// Slots are for small frames: all of one size, numbered from 0.
+// Slots are for small frames: all have the same size, and are numbered from 0.
 func ExampleSlots() {
 	// Without a Registrar no fabric can touch the memory.
 	slots := pool.NewSlots(pool.NewBudget(0), nil, 128)
@@ -44,8 +44,8 @@ func ExampleSlots() {
 	// 2 free
 }
 
-// An Arena has blocks of any power of two, such as landing rings, and leases say
-// who may write to them.
+// An Arena has blocks whose sizes are powers of two, such as landing rings. A lease says
+// that the peer may write to one.
 func ExampleArena() {
 	arena := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, 1<<20)
 	defer arena.Close()
@@ -60,7 +60,7 @@ func ExampleArena() {
 	}
 	fmt.Println("a ring of", len(lease.Ring.Bytes), "bytes")
 
-	lease.Release(60_000) // read: the peer may write there again
+	lease.Release(60_000) // bytes that were read: the peer may write there again
 	if err := lease.Return(60_000); err != nil {
 		log.Fatal(err)
 	}

@@ -83,7 +83,7 @@ func TestLeaseIndices(t *testing.T) {
 	}
 	_, err = table.Grant(ring, nil)
 	require.ErrorIs(t, err, ErrLeases)
-	for _, i := range []int{7, 3} { // one of the two frees the ring
+	for _, i := range []int{7, 3} { // all leases have the same ring: make it look allocated, since each frees it
 		ring.arena = l
 		l.blocks, ring.slab.buddy = 1, newBuddy(1)
 		table.ForceDrop(leases[i])
@@ -96,8 +96,8 @@ func TestLeaseIndices(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// In whatever order things happen, a ring that the peer may still write to is
-// never handed out again.
+// In whatever order leases are granted, released and dropped, a ring that the peer may still
+// write to is never handed out again.
 func TestLeaseRandom(t *testing.T) {
 	b := NewBudget(1 << 20)
 	l := NewArena(b, newDomain(), AccessRemoteWrite, 1<<20)

@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// offences are uses of memory that AddressSanitizer is to end the process for.
+// offences are uses of memory on which AddressSanitizer has to end the process.
 var offences = map[string]func(){
 	"slot never taken": func() {
 		s := NewSlots(NewBudget(0), nil, 256)
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestOffencesAreNoticed: each in a process of its own.
+// TestOffencesAreNoticed commits each offence in a process of its own.
 func TestOffencesAreNoticed(t *testing.T) {
 	exe, err := os.Executable()
 	require.NoError(t, err)
@@ -72,8 +72,8 @@ func TestOffencesAreNoticed(t *testing.T) {
 	}
 }
 
-// Memory of a dead peer, whose operations may still end there, and memory that was
-// mapped anew where other memory has been, is no offence.
+// It is no offence to use memory of a dead peer, since its operations may still land there, or
+// memory that was mapped where other memory had been before.
 func TestNoOffence(t *testing.T) {
 	a := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, MinBlock)
 	b, err := a.Alloc(MinBlock)

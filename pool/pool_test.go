@@ -12,7 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// domain is a Registrar that knows what is registered.
+// domain is a Registrar that keeps a record of what is registered.
 type domain struct {
 	regions map[*region]bool
 	next    uint64
@@ -122,7 +122,7 @@ func TestSlabErrors(t *testing.T) {
 	require.ErrorIs(t, err, errTest)
 	assert.Zero(t, b.Stats().Used)
 
-	// While the fabric can reach the memory, it must stay mapped.
+	// The memory must stay mapped while the fabric can reach it.
 	d.fail, d.stuck = nil, errTest
 	s, err := NewSlab(b, d, 1, AccessLocal)
 	require.NoError(t, err)
@@ -134,7 +134,7 @@ func TestSlabErrors(t *testing.T) {
 	assert.Zero(t, b.Stats().Used)
 }
 
-// A lazy slab is paid for by who made it, until it is told to pay for itself.
+// A lazy slab is paid for by the caller that made it, until it is told to pay for itself.
 func TestLazySlab(t *testing.T) {
 	const size = 5000
 	b := NewBudget(0)
@@ -154,7 +154,7 @@ func TestLazySlab(t *testing.T) {
 	}
 }
 
-// What is mapped is counted, whoever pays, large memory included.
+// All mapped memory is counted, whoever pays for it, large memory included.
 func TestMapped(t *testing.T) {
 	b := NewBudget(0)
 	s, err := NewSlab(b, nil, 7<<20+1, AccessLocal)
@@ -211,7 +211,7 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// within reports that mem lies in the region that has desc.
+// within reports whether mem lies in the region that has desc.
 func within(d *domain, mem []byte, desc uintptr) bool {
 	for r := range d.regions {
 		if r.Desc() == desc {
@@ -245,7 +245,7 @@ func BenchmarkSlots(b *testing.B) {
 	require.NoError(b, s.Close())
 }
 
-// What another process may still be told to read is never used again, and
+// Addresses from which another process may still be told to read are never used again, and
 // cannot be read.
 func TestKeepAddresses(t *testing.T) {
 	b := NewBudget(0)
@@ -265,22 +265,22 @@ func TestKeepAddresses(t *testing.T) {
 	file, err := os.Create(t.TempDir() + "/file")
 	require.NoError(t, err)
 	defer file.Close()
-	_, err = file.Write(mem) // has the kernel read it
+	_, err = file.Write(mem) // makes the kernel read it
 	require.ErrorIs(t, err, syscall.EFAULT)
 }
 
-// watched is a domain that hears of memory that goes.
+// watched is a domain that is told of memory that is about to be unmapped.
 type watched struct {
 	*domain
 	gone []uintptr
 }
 
 func (w *watched) Unmapping(mem []byte) {
-	mem[len(mem)-1]++ // it is still there
+	mem[len(mem)-1]++ // it is still mapped
 	w.gone = append(w.gone, address(mem))
 }
 
-// Whoever registered memory hears of the end of its addresses, once, however they go.
+// The Registrar is told once that addresses are about to go, whether they are unmapped or kept.
 func TestUnmapper(t *testing.T) {
 	for _, keep := range []bool{false, true} {
 		w := &watched{domain: newDomain()}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// taken reports that something is mapped at the address of mem.
+// taken reports whether something is mapped at the address of mem.
 func taken(t *testing.T, mem []byte) bool {
 	t.Helper()
 	at, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)),
@@ -27,7 +27,7 @@ func taken(t *testing.T, mem []byte) bool {
 	return true
 }
 
-// residentShared is how much shared memory this process has in use, in bytes.
+// residentShared returns how much shared memory this process has resident, in bytes.
 func residentShared(t *testing.T) int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/self/smaps_rollup")
@@ -39,8 +39,8 @@ func residentShared(t *testing.T) int {
 	return kib << 10
 }
 
-// Retired slabs of every size keep their addresses and cost a sink, however much is still
-// written to them.
+// Retired slabs of every size keep their addresses, and all of them together cost one sink,
+// however much is still written to them.
 func TestRetire(t *testing.T) {
 	b, d := NewBudget(0), newDomain()
 	before := residentShared(t)
@@ -81,7 +81,7 @@ func TestRetire(t *testing.T) {
 	assert.LessOrEqual(t, residentShared(t), before)
 }
 
-// Where the budget has no room for the sink, the memory goes on costing what it did.
+// If the budget has no room for the sink, the memory goes on costing what it did before.
 func TestRetireWithoutSink(t *testing.T) {
 	b := NewBudget(2 * MinBlock)
 	s, err := NewSlab(b, nil, MinBlock, AccessRemoteWrite)
@@ -91,7 +91,7 @@ func TestRetireWithoutSink(t *testing.T) {
 	require.NoError(t, s.Retire())
 	assert.True(t, taken(t, mem))
 	assert.Zero(t, mem[0])
-	mem[0] = 2 // as a late write
+	mem[0] = 2 // like a late write
 	assert.EqualValues(t, MinBlock, b.Stats().Used)
 	assert.Nil(t, b.sink.mem)
 	require.NoError(t, s.Close())
@@ -118,7 +118,7 @@ func TestRetireWithFullBudget(t *testing.T) {
 	assert.Zero(t, b.Stats().Used)
 }
 
-// Only what a peer had the use of when it was given up keeps its addresses.
+// Only memory that a peer had the use of when it was given up keeps its addresses.
 func TestArenaRetire(t *testing.T) {
 	b, d := NewBudget(0), newDomain()
 	a := NewArena(b, d, AccessRemoteWrite, sinkSize)

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// thisProcess is where a peer finds this process's files.
+// thisProcess is the directory in /proc where a peer finds this process's files.
 func thisProcess(t *testing.T) *os.File {
 	proc, err := os.Open("/proc/self")
 	require.NoError(t, err)
@@ -26,8 +26,8 @@ func newShared(t *testing.T, b *Budget, size int) *Slab {
 	return s
 }
 
-// What is written on one side is read on the other, the owner's budget pays, and whatever ends
-// the slab takes its pages, also while it is mapped.
+// What is written on one side can be read on the other, and the owner's budget pays. However
+// the slab ends, its pages are freed, even while the peer has it mapped.
 func TestShared(t *testing.T) {
 	for name, end := range map[string]func(*Slab) error{"closed": (*Slab).Close, "retired": (*Slab).Retire} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +48,7 @@ func TestShared(t *testing.T) {
 			require.NoError(t, end(s))
 			require.NoError(t, unix.Fstat(fd, &st))
 			assert.Zero(t, st.Blocks, "pages are left")
-			m.Bytes()[0] = 1 // late, which does no harm
+			m.Bytes()[0] = 1 // late, but does no harm
 			_, err = OpenSlab(theirs, thisProcess(t), s.Shared())
 			require.Error(t, err)
 			require.NoError(t, m.Close())
@@ -57,7 +57,7 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// Neither side can make the file shorter or longer, nor take that promise back.
+// Neither side can make the file shorter or longer, or change its seals.
 func TestSealed(t *testing.T) {
 	s := newShared(t, NewBudget(0), MinBlock)
 	fd := int(s.Shared().FD)
@@ -67,7 +67,7 @@ func TestSealed(t *testing.T) {
 	require.ErrorIs(t, err, unix.EPERM)
 }
 
-// A peer may name whatever it likes: nothing is mapped that could be pulled away.
+// A peer may name any file, but nothing is mapped that could be taken away again.
 func TestOpenSlabRefuses(t *testing.T) {
 	b, proc := NewBudget(0), thisProcess(t)
 	open := func(fd int) SharedName {
@@ -131,8 +131,8 @@ func TestOpenSlabRefuses(t *testing.T) {
 	}
 }
 
-// A file is as it should be only once it is sealed: until then whoever opens it can make it
-// shorter, and have those who touch the rest die by SIGBUS.
+// The size of a file can be relied on only once it is sealed. Until then anybody who opens it can
+// make it shorter, so that a process that touches the rest dies of SIGBUS.
 func TestShrunkBeforeSealed(t *testing.T) {
 	fd, err := memfd("shrunk")
 	require.NoError(t, err)
@@ -154,7 +154,7 @@ func TestShrunkBeforeSealed(t *testing.T) {
 	require.ErrorContains(t, err, wrong, "our own")
 }
 
-// An arena whose memory is to be shared hands out blocks that say where they lie.
+// Blocks of an arena with shared memory say where they lie.
 func TestArenaShares(t *testing.T) {
 	b := NewBudget(0)
 	a := NewArena(b, newDomain(), AccessRemoteWrite, 4*MinBlock)
@@ -172,8 +172,8 @@ func TestArenaShares(t *testing.T) {
 	assert.EqualValues(t, 9, second.Bytes[0])
 }
 
-// However much a peer offers, no more is mapped than the budget has, and no more pieces than
-// the kernel takes.
+// However much a peer offers, no more is mapped than the budget has room for, and in no more
+// pieces than the kernel allows.
 func TestForeignIsBounded(t *testing.T) {
 	proc := thisProcess(t)
 	s := newShared(t, NewBudget(0), 2*MinBlock)

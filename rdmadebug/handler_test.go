@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// connected returns a Transport with a conn over the first provider, both of its ends.
+// connected returns a Transport, and both ends of a conn that it has over the first provider.
 func connected(t *testing.T) (tr *rdmanet.Transport, client, server net.Conn) {
 	t.Helper()
 	tr = new(rdmanet.Transport)
@@ -110,7 +110,7 @@ func TestHandler(t *testing.T) {
 	assert.Empty(t, page.Conns)
 }
 
-// TestNoExpvar: who imports this package gets no /debug/vars.
+// TestNoExpvar: a program that imports this package does not get /debug/vars.
 func TestNoExpvar(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()
 	require.NoError(t, err)
@@ -122,7 +122,7 @@ func TestNoExpvar(t *testing.T) {
 func ExampleHandler() {
 	mux := http.NewServeMux()
 	mux.Handle("/debug/rdma", rdmadebug.Handler(nil)) // of rdmanet.DefaultTransport
-	srv := httptest.NewServer(mux)                    // a service listens where only operators get
+	srv := httptest.NewServer(mux)                    // a service listens where only operators get in
 	defer srv.Close()
 
 	resp, err := http.Get(srv.URL + "/debug/rdma?format=json")

@@ -16,7 +16,7 @@ import (
 
 const nasty = "<script>alert(1)</script>\"'>\x1b[31m\x00&\u202ename`${x}`</style></table>\n"
 
-// hostile is a page of which a peer has chosen every text that it can.
+// hostile is a page on which a peer has chosen every text that a peer can choose.
 func hostile() *page {
 	return &page{
 		Time: time.Now(), NotShown: 3,
@@ -71,7 +71,7 @@ func TestHostileJSON(t *testing.T) {
 	assert.Equal(t, nasty, p.Conns[0].Fallback)
 }
 
-// TestPolicy: the style sheet that the page has is the one that it may have.
+// TestPolicy: the page's style sheet is the one that its policy allows.
 func TestPolicy(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, writeHTML(&b, hostile()))

@@ -12,19 +12,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// unheard is a peer of which nothing has come.
+// unheard is a peer from which nothing has arrived.
 type unheard struct{}
 
 func (unheard) Heard() bool { return false }
 
-// TestCrowdedAdmission: of many that come at once a few begin, then more, until there are
-// no places left. Who has got nowhere makes room when its time is over, and is told to come
-// again; on a host of which a peer is known that is later.
+// TestCrowdedAdmission: of many connections that arrive at once, a few begin, then more, until no
+// place is left. One that makes no progress is told to come again when its time is over, to make
+// room. It has more time if its host already has a peer.
 func TestCrowdedAdmission(t *testing.T) {
 	const come = maxUnproven + 6
 	host := netip.MustParsePrefix("192.0.2.1/32")
 	for name, tt := range map[string]struct {
-		peers int // of the host, that are in already
+		peers int // that the host already has
 		stay  time.Duration
 	}{
 		"nobody knows the host":  {0, provingTime},

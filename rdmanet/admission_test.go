@@ -13,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// TestAdmission: whoever comes makes the oldest unauthorized one leave, and authorized ones only if
+// TestAdmission: a new connection displaces the oldest unauthorized one, and an authorized one only if
 // there is no other.
 func TestAdmission(t *testing.T) {
 	c := newAdmission(3, 9, 9)
@@ -26,7 +26,7 @@ func TestAdmission(t *testing.T) {
 		ctxs[name] = ctx
 		n, err := c.enter(soon, func(cause error) {
 			cancel(cause)
-			go c.leave(in[name]) // as the end of the handshake does
+			go c.leave(in[name]) // as the handshake does when it ends
 		}, netip.Prefix{})
 		require.NoError(t, err)
 		in[name] = n
@@ -43,7 +43,7 @@ func TestAdmission(t *testing.T) {
 		assert.True(t, dropped(tt.goes), "%s goes", tt.goes)
 		assert.Equal(t, 3, c.size())
 	}
-	c.authorize(in["b"]) // too late: it has been dropped
+	c.authorize(in["b"]) // too late: it has been dropped already
 	c.authorize(in["e"])
 	c.authorize(in["d"])
 	enter("f")
@@ -56,11 +56,11 @@ func TestAdmission(t *testing.T) {
 	assert.Zero(t, c.unauthorized.Len()+c.authorized.Len())
 }
 
-// TestAdmissionEnds: who waits for the place of one that does not go at once stops
-// waiting when the listener closes.
+// TestAdmissionEnds: a connection that waits for the place of one that does not leave at once
+// stops waiting when the listener closes.
 func TestAdmissionEnds(t *testing.T) {
 	c := newAdmission(1, 9, 9)
-	_, err := c.enter(t.Context(), func(error) {}, netip.Prefix{}) // takes no notice
+	_, err := c.enter(t.Context(), func(error) {}, netip.Prefix{}) // ignores that it is to leave
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -68,8 +68,8 @@ func TestAdmissionEnds(t *testing.T) {
 	assert.ErrorIs(t, err, context.Canceled)
 }
 
-// TestAdmissionOfTheSecond: what is left of a provider that did not work may go after the
-// next has worked. It was not that by which the newcomer became a peer.
+// TestAdmissionOfTheSecond: the peer of a provider that did not work may go away after the next
+// provider has worked. The newcomer stays admitted, since it was not admitted by that one.
 func TestAdmissionOfTheSecond(t *testing.T) {
 	c := newAdmission(1, 9, 9)
 	n, err := c.enter(t.Context(), func(error) {}, netip.Prefix{})
@@ -90,8 +90,8 @@ func TestAdmissionOfTheSecond(t *testing.T) {
 	assert.Empty(t, c.peers)
 }
 
-// TestIgnoredOpen: who opens a conn while there is no place, which nobody answers, has to
-// come again should there be one by its Confirm.
+// TestIgnoredOpen: an Open for which there is no place is ignored, and nobody answers it. Its dialer
+// has to come again, even if there is a place by the time of its Confirm.
 func TestIgnoredOpen(t *testing.T) {
 	c := newAdmission(9, 1, 9)
 	comes := func() (*newcomer, *engine.Peer) {
@@ -115,15 +115,15 @@ func TestIgnoredOpen(t *testing.T) {
 	require.NoError(t, c.admit(third))
 }
 
-// TestAdmittedUnconfirmed: who has opened a conn, and does not confirm, has become a
-// peer: it takes no place among the handshakes that others could not take from it.
+// TestAdmittedUnconfirmed: a dialer that has opened a conn, but does not confirm, has become a
+// peer. It holds no place among the handshakes, from where newer ones could not displace it.
 func TestAdmittedUnconfirmed(t *testing.T) {
 	c := newAdmission(2, 9, 9)
 	for range 2 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		n, err := c.enter(t.Context(), cancel, netip.Prefix{})
 		require.NoError(t, err)
-		go func() { // the handshake, which waits for Confirm
+		go func() { // the handshake, waiting for Confirm
 			<-ctx.Done()
 			c.leave(n)
 		}()

@@ -16,13 +16,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestNoAllocations: Read and Write between two warm conns leave no garbage,
-// whoever in the process makes it. To see where some comes from, run it with
-// -memprofile and -memprofilerate=1. The race detector allocates, too, so this
-// is not for -race.
+// TestNoAllocations: while two warm conns Read and Write, nothing in the process
+// allocates. To see where allocations come from, run it with -memprofile and
+// -memprofilerate=1. The race detector allocates, too, so this is not for -race.
 func TestNoAllocations(t *testing.T) {
 	onProviders(t, func(t *testing.T, pipe pipeFunc) {
-		a, b := pipe() // the first conn has an endpoint opened for the next peer
+		a, b := pipe() // the first conn has an endpoint opened for the next peer: wait until that is over
 		closeAll(t, a, b)
 		time.Sleep(3 * rdmanet.SpareDelay)
 		t.Run("late reads", func(t *testing.T) { allocLateReads(t, pipe) })
@@ -34,8 +33,8 @@ func TestNoAllocations(t *testing.T) {
 	})
 }
 
-// allocRoundTrip pauses before each message, so that with a pause longer than
-// anyone polls, the other end has parked.
+// allocRoundTrip pauses before each message. If the pause is longer than any wait
+// polls, the other end has parked by then.
 func allocRoundTrip(t *testing.T, pipe pipeFunc, rounds int, pause time.Duration) {
 	a, b := pipe()
 	ended := make(chan error, 1)
@@ -54,8 +53,8 @@ func allocRoundTrip(t *testing.T, pipe pipeFunc, rounds int, pause time.Duration
 	closeAll(t, a, b)
 }
 
-// allocLateReads reads each message in two halves: the second has waited in the
-// reassembly ring.
+// allocLateReads reads each message in two halves, so that the second has waited
+// in the reassembly ring.
 func allocLateReads(t *testing.T, pipe pipeFunc) {
 	a, b := pipe()
 	buf := make([]byte, 128)
@@ -91,12 +90,12 @@ func allocOneWay(t *testing.T, pipe pipeFunc) {
 	closeAll(t, a, b)
 }
 
-// noAllocations runs op until everything has its size, then fails the test if
-// further rounds allocate. A few objects are let pass, however many the rounds: a
-// queue can still grow.
+// noAllocations runs op until everything has grown to its size, then fails the test
+// if further rounds allocate. It tolerates a few objects, however many rounds there
+// are, since a queue can still grow.
 func noAllocations(t *testing.T, rounds int, op func() error) {
 	t.Helper()
-	// A collection empties the runtime's own caches.
+	// A garbage collection would empty the runtime's own caches.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	fillRuntimeCaches()
 	var before, after runtime.MemStats
@@ -117,9 +116,9 @@ func noAllocations(t *testing.T, rounds int, op func() error) {
 
 // fillRuntimeCaches leaves the runtime with more descriptors of goroutines and of
 // their waits than each processor's cache holds (128). A goroutine that waits on
-// one processor and goes on on another moves a descriptor from the first cache to
-// the second, so that until both and what they share are full, the runtime
-// allocates some now and then.
+// one processor and continues on another moves a descriptor from the first cache to
+// the second. Until both caches, and the one that they share, are full, the runtime
+// therefore allocates some now and then.
 func fillRuntimeCaches() {
 	var begun, ended sync.WaitGroup
 	open := make(chan struct{})

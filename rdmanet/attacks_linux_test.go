@@ -30,7 +30,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// outcome is what comes of an attack. docs/security.md has these texts.
+// outcome is the result of an attack. docs/security.md uses these texts.
 type outcome string
 
 const (
@@ -45,25 +45,25 @@ const (
 )
 
 const (
-	preyDead   = 2 * time.Second         // DeadAfter of all who take part
-	preySilent = 1500 * time.Millisecond // that a round trip takes this long nobody takes for load
-	preyWatch  = 400 * time.Millisecond  // after an attack
+	preyDead   = 2 * time.Second         // DeadAfter of all Transports that take part
+	preySilent = 1500 * time.Millisecond // load alone does not make a round trip take this long
+	preyWatch  = 400 * time.Millisecond  // how long to wait after an attack before looking
 )
 
 func init() { roles["prey"] = servePrey }
 
-// known is what comes of an attack over each provider, at one time or another.
+// known lists the results that an attack has had over each provider, at one time or another.
 type known map[string][]outcome
 
 func outcomes(net, rxm outcome) known { return known{"net": {net}, "tcp;ofi_rxm": {rxm}} }
 
-// or adds what comes of it at other times.
+// or adds results that an attack has at other times.
 func (k known) or(provider string, others ...outcome) known {
 	k[provider] = append(k[provider], others...)
 	return k
 }
 
-// text is for the table.
+// text returns the results as in the table of docs/security.md.
 func (k known) text(provider string) string {
 	var list []string
 	for _, o := range k[provider] {
@@ -72,13 +72,13 @@ func (k known) text(provider string) string {
 	return cmp.Or(strings.Join(list, ", or "), "-")
 }
 
-// preyTransport is one that learns soon that peers are silent.
+// preyTransport returns a Transport that soon notices silent peers.
 func preyTransport() *rdmanet.Transport {
 	return &rdmanet.Transport{DeadAfter: preyDead, HeartbeatInterval: preyDead / 6}
 }
 
-// servePrey echoes, once it was sent a line, and prints for each further line of its standard
-// input how many completions had an error. It ends when its standard input does.
+// servePrey starts to echo when it gets a line on standard input. For each further line it prints
+// how many completions had an error. It ends when its standard input does.
 func servePrey(provider, _ string) error {
 	fmt.Println()
 	in := bufio.NewScanner(os.Stdin)
@@ -97,15 +97,15 @@ func servePrey(provider, _ string) error {
 	return nil
 }
 
-// prey is a process of its own, since it may not survive.
+// prey is the attacked process: one of its own, since it may not survive.
 type prey struct {
 	cmd       *exec.Cmd
 	addr      string
 	stdin     io.WriteCloser
 	stdout    *bufio.Reader
-	stderr    bytes.Buffer // to be read once it has ended
-	broken    bool         // by an attack
-	inherited []int        // ports at which it listens before it does by itself
+	stderr    bytes.Buffer // to be read only once it has ended
+	broken    bool         // crashed by an attack
+	inherited []int        // ports on which it listens before it opens any listener itself
 	ended     chan struct{}
 }
 
@@ -127,7 +127,7 @@ func newPrey(t *testing.T, provider string) *prey {
 	return p
 }
 
-// end has the process leave, or makes it.
+// end asks the process to leave, and kills it if it does not.
 func (p *prey) end(t *testing.T) {
 	_ = p.stdin.Close()
 	select {
@@ -143,7 +143,7 @@ func (p *prey) end(t *testing.T) {
 	}
 }
 
-// over waits until it has ended, or for so long.
+// over waits until the process has ended, but no longer than wait. It reports whether it has.
 func (p *prey) over(wait time.Duration) bool {
 	select {
 	case <-p.ended:
@@ -153,7 +153,7 @@ func (p *prey) over(wait time.Duration) bool {
 	}
 }
 
-// errors is how many completions had an error.
+// errors returns how many completions had an error.
 func (p *prey) errors(t *testing.T) int {
 	t.Helper()
 	_, err := fmt.Fprintln(p.stdin)
@@ -163,8 +163,8 @@ func (p *prey) errors(t *testing.T) int {
 	return n
 }
 
-// port is the one at which the provider listens: neither the control connection's nor one that has come
-// down from the test, since sockets of libfabric get close-on-exec late.
+// port returns the port on which the provider listens. That is neither the control connections' port nor one
+// inherited from the test: libfabric's sockets get their close-on-exec flag late.
 func (p *prey) port(t *testing.T) int {
 	t.Helper()
 	others := append(slices.Clone(p.inherited), int(netip.MustParseAddrPort(p.addr).Port()))
@@ -173,7 +173,7 @@ func (p *prey) port(t *testing.T) int {
 	return ports[0]
 }
 
-// listenPorts lists the TCP ports over IPv4 at which a process listens.
+// listenPorts lists the IPv4 TCP ports on which a process listens.
 func listenPorts(t *testing.T, pid int) (ports []int) {
 	t.Helper()
 	dir := fmt.Sprintf("/proc/%d/", pid)
@@ -202,13 +202,13 @@ func listenPorts(t *testing.T, pid int) (ports []int) {
 	return ports
 }
 
-// trips uses a conn again and again until it is stopped or has an error.
+// trips makes one round trip after the other over a conn until it is stopped or gets an error.
 type trips struct {
 	conn    net.Conn
 	made    atomic.Int64
 	stop    atomic.Bool
-	longest time.Duration // once ended
-	err     error         // once ended
+	longest time.Duration // valid once ended
+	err     error         // valid once ended
 	ended   chan struct{}
 }
 
@@ -226,8 +226,8 @@ func startTrips(c net.Conn) *trips {
 	return r
 }
 
-// goOn waits until some more are made, or they end. It is false if neither happens for
-// so long.
+// goOn waits until some more round trips are made, or they end. It returns false if neither
+// happens within wait.
 func (r *trips) goOn(wait time.Duration) bool {
 	time.Sleep(preyWatch)
 	from := r.made.Load()
@@ -250,7 +250,7 @@ func (r *trips) end() (longest time.Duration, err error) {
 	return r.longest, r.err
 }
 
-// trip sends a message and some writes there and back.
+// trip sends a message, then data large enough for RDMA writes, there and back.
 func trip(c net.Conn) error {
 	if err := c.SetDeadline(time.Now().Add(2 * patience)); err != nil {
 		return err
@@ -275,7 +275,7 @@ func trip(c net.Conn) error {
 	return nil
 }
 
-// watch says what a good client has seen of an attack that has just been made.
+// watch returns what a good client has noticed of an attack that has just been made.
 func (p *prey) watch(t *testing.T, good *trips, s *intruder) (seen outcome, detail string) {
 	t.Helper()
 	if !good.goOn(5 * preyDead) {
@@ -307,7 +307,7 @@ func (p *prey) watch(t *testing.T, good *trips, s *intruder) (seen outcome, deta
 	return dialsWork, detail
 }
 
-// meetAnother has another good client dial.
+// meetAnother has another good client dial and make a round trip.
 func (p *prey) meetAnother(provider string, wait time.Duration) error {
 	tr := preyTransport()
 	defer tr.Close()
@@ -319,10 +319,10 @@ func (p *prey) meetAnother(provider string, wait time.Duration) error {
 	return trip(c)
 }
 
-// TestAttacksOnProvidersPort: a stranger without a token reaches the TCP port that a
-// software provider has opened, while a good client works. What comes of it is the
-// library's doing: of libfabric 1.17 it is known and asserted, of others only logged.
-// Nothing of ours panics.
+// TestAttacksOnProvidersPort: a stranger without a token attacks the TCP port that a software
+// provider has opened, while a good client works. The result depends on libfabric alone: that
+// of version 1.17 is known and asserted, that of others is only logged. In any case this
+// module's own code does not panic.
 func TestAttacksOnProvidersPort(t *testing.T) {
 	software := slices.DeleteFunc(testenv.Shared(), func(name string) bool {
 		return name != "tcp;ofi_rxm" && name != testenv.Native
@@ -377,14 +377,14 @@ func attackPort(t *testing.T, provider string, a portAttack, known []outcome) {
 	}
 	assert.Contains(t, known, seen, detail)
 	assert.GreaterOrEqual(t, failed, a.fails[provider], "receives that have failed")
-	if p.broken { // and it is libfabric that did
+	if p.broken { // in libfabric's code
 		assert.Contains(t, p.stderr.String(), "SIGSEGV: segmentation violation")
 		assert.Contains(t, p.stderr.String(), "signal arrived during cgo execution")
 	}
 }
 
-// TestAttacksWithoutPeers: the receives of an endpoint that nobody uses are taken. Who dials
-// finds that out: the next gets another one.
+// TestAttacksWithoutPeers: strangers take up the receives of an endpoint that nobody uses. The next
+// dials find that out, and a later one gets another endpoint.
 func TestAttacksWithoutPeers(t *testing.T) {
 	provider := testenv.Native
 	if !slices.Contains(testenv.Shared(), provider) {
@@ -403,7 +403,7 @@ func TestAttacksWithoutPeers(t *testing.T) {
 	t.Logf("%d dials failed, in %v", fails, time.Since(start))
 }
 
-// TestAttackTable: docs/security.md says what TestAttacksOnProvidersPort asserts.
+// TestAttackTable: the table in docs/security.md says what TestAttacksOnProvidersPort asserts.
 func TestAttackTable(t *testing.T) {
 	text, err := os.ReadFile("../docs/security.md")
 	require.NoError(t, err)

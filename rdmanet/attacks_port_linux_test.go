@@ -19,13 +19,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// portAttack is what a stranger does at a provider's port, and what is known to come of it.
+// portAttack is what a stranger does at a provider's port, and the known results.
 type portAttack struct {
 	name  string
 	run   func(s *intruder)
 	known known
-	fails map[string]int // receives, by provider, at least
-	only  string         // the provider over which it makes a difference, if there is one
+	fails map[string]int // by provider, how many receives fail at least
+	only  string         // the only provider over which it makes a difference, "" for all
 }
 
 var portAttacks = []portAttack{
@@ -46,11 +46,11 @@ type intruder struct {
 	t        *testing.T
 	provider string
 	port     int
-	client   *rdmanet.Transport // of a good client
+	client   *rdmanet.Transport // the good client's
 	conns    []net.Conn
 }
 
-// connect opens a connection, from another address than the good client has.
+// connect opens a connection from an address other than the good client's.
 func (s *intruder) connect() net.Conn { return s.connectFrom(net.IPv4(127, 0, 0, 2)) }
 
 func (s *intruder) connectFrom(ip net.IP) net.Conn {
@@ -86,8 +86,8 @@ func (s *intruder) send(c net.Conn, b []byte) {
 	require.NoError(s.t, err)
 }
 
-// admitted is a connection whose request was accepted, as that of whoever can be reached
-// at a claimed port.
+// admitted returns a connection whose request was accepted. The request claims to be of a peer
+// that can be reached at the given port.
 func (s *intruder) admitted(claimed int) net.Conn {
 	s.t.Helper()
 	c := s.connect()
@@ -96,7 +96,7 @@ func (s *intruder) admitted(claimed int) net.Conn {
 	return c
 }
 
-// accepted reads the answer to a request.
+// accepted reads the answer to a request, and reports whether the request was accepted.
 func (s *intruder) accepted(c net.Conn) bool {
 	s.t.Helper()
 	require.NoError(s.t, c.SetReadDeadline(time.Now().Add(patience)))
@@ -108,18 +108,18 @@ func (s *intruder) accepted(c net.Conn) bool {
 	return answer[1] == 1
 }
 
-// controlSize is that of libfabric's ofi_ctrl_hdr, which begins requests and their answers.
+// controlSize is the size of libfabric's ofi_ctrl_hdr, with which requests and their answers begin.
 const controlSize = 32
 
-// request is a connection request. What follows the header is the provider's: version,
-// port and process of who asks.
+// request returns a connection request. What follows the header depends on the provider: version,
+// and port and process of the peer that asks.
 func request(provider string, port, pid int) []byte {
 	data := make([]byte, 8)
 	if provider == "tcp;ofi_rxm" {
 		data = make([]byte, 24)
 		data[0], data[1], data[2], data[3] = 1, 2, 4, 3 // versions; little endian
 		binary.NativeEndian.PutUint16(data[4:], uint16(port))
-		binary.NativeEndian.PutUint32(data[8:], 8448) // its eager limit: FI_OFI_RXM_BUFFER_SIZE as it is set here
+		binary.NativeEndian.PutUint32(data[8:], 8448) // its eager limit: FI_OFI_RXM_BUFFER_SIZE as rdmanet sets it
 		binary.NativeEndian.PutUint64(data[16:], uint64(pid)<<32)
 	} else {
 		binary.BigEndian.PutUint16(data[2:], uint16(port))
@@ -132,7 +132,7 @@ func request(provider string, port, pid int) []byte {
 	return append(b, data...)
 }
 
-// header is what each message over a connection begins with.
+// header is what each message on a connection begins with.
 type header struct {
 	op, opData, iovs, headerSize uint8
 	size                         uint64
@@ -153,7 +153,7 @@ func unaskedAnswer(s *intruder) {
 	s.send(s.admitted(1), header{opData: 2, headerSize: headerSize, size: headerSize}.bytes())
 }
 
-// withinMessages has connections that have sent part of a message.
+// withinMessages opens n connections, each of which has sent part of a message.
 func withinMessages(s *intruder, n int) {
 	part := append(header{op: opMessage, headerSize: headerSize, size: headerSize + 1000}.bytes(), 1, 2, 3)
 	for i := range n {
@@ -167,7 +167,7 @@ func withinMessages(s *intruder, n int) {
 
 func closeWithinMessages(s *intruder) {
 	withinMessages(s, 64)
-	time.Sleep(100 * time.Millisecond) // all of it is there
+	time.Sleep(100 * time.Millisecond) // until all of it has arrived
 	s.leave()
 }
 
@@ -218,7 +218,7 @@ func sayNothing(s *intruder) {
 	}
 }
 
-// replace has the good client's IP address, and says that it is at its port.
+// replace connects from the good client's IP address, and claims the good client's port.
 func replace(s *intruder) {
 	names := s.client.EndpointNames()
 	require.Len(s.t, names, 1)

@@ -19,13 +19,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestAuthorizeEnds: the context of Authorize ends with whatever ends the handshake.
+// TestAuthorizeEnds: whatever ends the handshake ends the context of Authorize.
 func TestAuthorizeEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit time.Duration
 		end   func(l *rdmanet.Listener, tr *rdmanet.Transport) error
 		cause error
-		dial  error // nil: any
+		dial  error // nil means any error
 	}{
 		"HandshakeTimeout": {100 * time.Millisecond, nil, rdmanet.ErrHandshakeTimeout, nil},
 		"Listener.Close": {0, func(l *rdmanet.Listener, _ *rdmanet.Transport) error { return l.Close() },
@@ -68,8 +68,9 @@ func TestAuthorizeEnds(t *testing.T) {
 	}
 }
 
-// TestAuthorizeStuck: calls that ignore their context cost their own handshakes, and
-// their places among those that are asked, but neither others' handshakes nor Close.
+// TestAuthorizeStuck: calls of Authorize that ignore their context fail their own handshakes, and
+// hold their places, of which there are MaxAsking, until they return. They do not harm other
+// handshakes, which wait for a place until they time out, and they do not block Close.
 func TestAuthorizeStuck(t *testing.T) {
 	const dials = rdmanet.MaxAsking + 16
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
@@ -127,7 +128,7 @@ func TestAuthorizeStuck(t *testing.T) {
 	assert.EqualValues(t, 1, inside.Load())
 }
 
-// TestAuthorizeWhileOneWaits: the others are let in meanwhile.
+// TestAuthorizeWhileOneWaits: while one call of Authorize waits, others are let in.
 func TestAuthorizeWhileOneWaits(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
@@ -160,7 +161,7 @@ func TestAuthorizeWhileOneWaits(t *testing.T) {
 	assert.ErrorContains(t, err, "no guests")
 }
 
-// TestAuthorizeExits: a call that ends its goroutine, as t.FailNow does, lets nobody in.
+// TestAuthorizeExits: an Authorize that ends its goroutine, as t.FailNow does, lets nobody in.
 func TestAuthorizeExits(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(context.Context, rdmanet.PeerInfo) error {
@@ -172,8 +173,8 @@ func TestAuthorizeExits(t *testing.T) {
 	assert.ErrorContains(t, err, "Authorize did not return")
 }
 
-// TestAuthorizeErrors: whatever the error of Authorize wraps, as one does that has asked
-// another server over rdmanet, it is a refusal, which no dialer goes round by TCP.
+// TestAuthorizeErrors: an error of Authorize is a refusal whatever it wraps, and no dialer falls back
+// to TCP to get round it. An Authorize that asks another server over rdmanet may wrap any of these.
 func TestAuthorizeErrors(t *testing.T) {
 	_, failed := (&rdmanet.Dialer{Timeout: time.Nanosecond}).Dial("rdma", "127.0.0.1:1")
 	for _, wrapped := range []error{

@@ -11,7 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// BenchmarkStream moves data one way, BenchmarkRoundTrip back and forth, both
+// BenchmarkStream moves data one way, and BenchmarkRoundTrip back and forth. Both do so
 // between two Transports of this process.
 func BenchmarkStream(b *testing.B) {
 	onSizes(b, []int{64, 4 << 10, 64 << 10, 1 << 20}, func(b *testing.B, client, server *rdmanet.Conn, size int) {

@@ -17,10 +17,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// busyListener is a listener that sends some connections away, to come again.
+// busyListener is a listener that tells some connections to come again later.
 type busyListener struct {
 	net.Listener
-	sends atomic.Int32 // so many
+	sends atomic.Int32 // how many more
 	came  chan time.Time
 }
 
@@ -47,7 +47,7 @@ func sendAway(nc net.Conn) {
 	}
 }
 
-// TestBusyListener: who is sent away comes again, less and less often, until its time is over.
+// TestBusyListener: a dialer that is sent away comes again, less and less often, until its time is over.
 func TestBusyListener(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sends   int32
@@ -68,7 +68,7 @@ func TestBusyListener(t *testing.T) {
 			start := time.Now()
 			c, err := (&rdmanet.Dialer{Transport: tr, Timeout: tt.timeout}).Dial("rdma", l.Addr().String())
 			if tt.timeout < patience {
-				require.ErrorIs(t, err, context.DeadlineExceeded) // and ErrBusy, unless it strikes while another try is under way
+				require.ErrorIs(t, err, context.DeadlineExceeded) // and ErrBusy, unless the deadline passes during another try
 				assert.Less(t, time.Since(start), 2*tt.timeout)
 				assert.Greater(t, len(b.came), 2)
 				assert.Less(t, len(b.came), 12)

@@ -20,7 +20,7 @@ import (
 
 func init() { roles["heir"] = lookAround }
 
-// lookAround prints the Internet sockets that this process has inherited.
+// lookAround prints the internet sockets that this process has inherited.
 func lookAround(string, string) error {
 	list, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
@@ -40,7 +40,7 @@ func lookAround(string, string) error {
 	return nil
 }
 
-// heirs lists the Internet sockets that a child inherits.
+// heirs lists the internet sockets that a child of this process inherits.
 func heirs(t *testing.T) []string {
 	cmd := testenv.Stranger(t)
 	cmd.Env = append(cmd.Env, roleVar+"=heir")
@@ -49,12 +49,12 @@ func heirs(t *testing.T) []string {
 	return strings.Split(strings.TrimSpace(string(out)), "\n")
 }
 
-// TestChildrenInheritNoSockets: libfabric's sockets, which have no close-on-exec flag, are
-// not passed on to what the program starts.
+// TestChildrenInheritNoSockets: the processes that the program starts do not inherit libfabric's
+// sockets, which libfabric opens without a close-on-exec flag.
 func TestChildrenInheritNoSockets(t *testing.T) {
 	for _, provider := range testenv.Shared() {
 		t.Run(provider, func(t *testing.T) {
-			before := heirs(t) // connections of strangers, which other tests have left in the library
+			before := heirs(t) // strangers' connections that other tests have left in the library
 			tr, other := new(rdmanet.Transport), new(rdmanet.Transport)
 			cleanly(t, tr)
 			t.Cleanup(func() { assert.NoError(t, other.Close()) })
@@ -65,7 +65,7 @@ func TestChildrenInheritNoSockets(t *testing.T) {
 				defer closeAll(t, c, s)
 				echo(t, c, s)
 			}
-			_, addr := server(t, "echo", provider) // and a peer elsewhere
+			_, addr := server(t, "echo", provider) // a peer in another process, too
 			c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}, addr)
 			defer c.Close()
 			_, err := c.Write([]byte("hello"))
@@ -77,8 +77,8 @@ func TestChildrenInheritNoSockets(t *testing.T) {
 	}
 }
 
-// TestChildrenInheritNoSocketsOfListeners: nor are those of a listener without peers, whose
-// endpoint has met itself and stays connected.
+// TestChildrenInheritNoSocketsOfListeners: nor do they inherit those of a listener without peers,
+// whose endpoint has connected to itself and stays connected.
 func TestChildrenInheritNoSocketsOfListeners(t *testing.T) {
 	for _, provider := range testenv.Shared() {
 		t.Run(provider, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestChildrenInheritNoSocketsOfListeners(t *testing.T) {
 			assert.EventuallyWithT(t, func(c *assert.CollectT) {
 				assert.Subset(c, append(before, ""), heirs(t))
 			}, patience, 100*time.Millisecond)
-			time.Sleep(100 * time.Millisecond) // for sockets of a path check, of which nothing is told
+			time.Sleep(100 * time.Millisecond) // for sockets of a path check, which nothing announces
 			assert.Subset(t, append(before, ""), heirs(t))
 		})
 	}

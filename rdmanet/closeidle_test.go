@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// lingering is a simulated fabric whose endpoints, from when it is on, take until end is closed
-// to close.
+// lingering is a simulated fabric. While on is set, Close of its endpoints does not return before end
+// is closed.
 type lingering struct {
 	*simfabric.Network
 	on         atomic.Bool
@@ -40,7 +40,7 @@ func (e lingeringEndpoint) Close() error {
 	return e.Endpoint.Close()
 }
 
-// TestCloseDuringCloseIdle: when Close returns, no endpoint is open, also none that CloseIdle
+// TestCloseDuringCloseIdle: when Close returns, no endpoint is open, not even one that CloseIdle
 // has begun to close.
 func TestCloseDuringCloseIdle(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm()} {
@@ -79,8 +79,8 @@ func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
 	assert.Zero(t, here.Stats().Memory.Used)
 }
 
-// TestOpenWhileAnotherCloses: an endpoint that takes its time to close, as one does whose
-// peer hangs, keeps no other from being opened.
+// TestOpenWhileAnotherCloses: an endpoint that takes long to close, for instance because its
+// peer hangs, does not keep others from being opened.
 func TestOpenWhileAnotherCloses(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	slow := &lingering{Network: n, begun: make(chan struct{}, 10), end: make(chan struct{})}

@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// testEmptyAsTCP: Read and Write of nothing say what they say on TCP, whatever has
+// testEmptyAsTCP: Read and Write of nothing return what they return on TCP, whatever has
 // happened to the conn.
 func testEmptyAsTCP(t *testing.T, a, b *rdmanet.Conn) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -60,7 +60,7 @@ func testEmptyAsTCP(t *testing.T, a, b *rdmanet.Conn) {
 	_ = tb.Close()
 }
 
-// sentinel is what errors.Is finds in an error.
+// sentinel returns the text of the first of these errors that err is.
 func sentinel(err error) string {
 	for _, s := range []error{net.ErrClosed, os.ErrDeadlineExceeded, io.EOF, syscall.EPIPE, syscall.ECONNRESET} {
 		if errors.Is(err, s) {
@@ -70,7 +70,7 @@ func sentinel(err error) string {
 	return map[bool]string{true: "nil", false: "another error"}[err == nil]
 }
 
-// testLongestLinger: no number of seconds turns into another.
+// testLongestLinger: the largest number of seconds does not overflow into a shorter linger.
 func testLongestLinger(t *testing.T, a, b *rdmanet.Conn) {
 	require.NoError(t, a.SetLinger(math.MaxInt))
 	_, err := a.Write([]byte("x"))

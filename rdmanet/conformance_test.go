@@ -20,10 +20,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// awkward are the simulated fabrics that the suite runs over besides the real
-// providers: each notification rule, local registration demanded, inject from 0
-// to 4096, queue depth down to 1, operations reordered, delayed and refused; and
-// the rules of providers that need hardware.
+// awkward returns the simulated fabrics that the suite runs over besides the real
+// providers. They have each notification rule, local registration demanded, inject
+// from 0 to 4096, queue depth down to 1, operations reordered, delayed and refused,
+// and the rules of providers that need hardware.
 func awkward() map[string]simfabric.Config {
 	bad := func(p simfabric.Personality) simfabric.Config {
 		return simfabric.Config{Seed: 3, Personality: p, Delay: 3, AgainRate: 0.05, CompletionReorder: true}
@@ -104,7 +104,7 @@ func TestConnNettest(t *testing.T) {
 	})
 }
 
-// TestConnExpectations is what users of net.Conn rely on and nettest does not
+// TestConnExpectations checks what users of net.Conn rely on and nettest does not
 // check.
 func TestConnExpectations(t *testing.T) {
 	onFabrics(t, func(t *testing.T, pipe pipeFunc) {
@@ -166,7 +166,7 @@ func testDeadlineFirst(t *testing.T, a, b *rdmanet.Conn) {
 	var ne net.Error
 	require.ErrorAs(t, err, &ne)
 	require.True(t, ne.Timeout())
-	_, err = b.Write([]byte("x")) // the other direction is free
+	_, err = b.Write([]byte("x")) // the other direction is not affected
 	require.NoError(t, err)
 	require.NoError(t, b.SetReadDeadline(time.Time{}))
 	_, err = io.ReadFull(b, buf[:2])
@@ -174,7 +174,7 @@ func testDeadlineFirst(t *testing.T, a, b *rdmanet.Conn) {
 	require.Equal(t, "ta", string(buf[:2]))
 }
 
-// testInstantWake is what net/http does to a pending read when a request ends.
+// testInstantWake does to a pending Read what net/http does when a request ends.
 func testInstantWake(t *testing.T, a, b *rdmanet.Conn) {
 	for range 20 {
 		read := make(chan error)
@@ -182,7 +182,7 @@ func testInstantWake(t *testing.T, a, b *rdmanet.Conn) {
 			_, err := b.Read(make([]byte, 1))
 			read <- err
 		}()
-		time.Sleep(time.Millisecond) // most often the Read is pending by now
+		time.Sleep(time.Millisecond) // the Read is usually pending by now
 		start := time.Now()
 		require.NoError(t, b.SetReadDeadline(time.Unix(1, 0)))
 		require.ErrorIs(t, <-read, os.ErrDeadlineExceeded)
@@ -207,7 +207,7 @@ func testEmptyCalls(t *testing.T, a, b *rdmanet.Conn) {
 	_, err = a.Write([]byte("x"))
 	require.NoError(t, err)
 	n, err = b.Read(make([]byte, 2))
-	require.NoError(t, err) // the empty Write was no EOF
+	require.NoError(t, err) // the empty Write was not taken for EOF
 	require.Equal(t, 1, n)
 }
 
@@ -252,11 +252,11 @@ func testCloseRead(t *testing.T, a, b *rdmanet.Conn) {
 	require.NoError(t, b.CloseRead())
 	_, err := b.Read(make([]byte, 1))
 	require.Equal(t, io.EOF, err)
-	_, err = a.Write(make([]byte, 4<<20)) // more than any window: it is discarded
+	_, err = a.Write(make([]byte, 4<<20)) // more than any window holds: it is discarded
 	require.NoError(t, err)
 }
 
-// testContiguous: each Write stays together among concurrent ones.
+// testContiguous: the bytes of each Write stay together, even if Writes are concurrent.
 func testContiguous(t *testing.T, a, b *rdmanet.Conn) {
 	const writers, rounds, size = 4, 20, 20_000
 	var wg sync.WaitGroup
@@ -278,13 +278,13 @@ func testContiguous(t *testing.T, a, b *rdmanet.Conn) {
 	wg.Wait()
 }
 
-// testPartialWrite: a Write that times out says how much went, and the stream
-// stays in step.
+// testPartialWrite: a Write that times out returns how much it has sent, and the next
+// Write continues the stream there.
 func testPartialWrite(t *testing.T, a, b *rdmanet.Conn) {
 	data := make([]byte, 16<<20)
 	_, _ = rand.Read(data)
 	n := 0
-	for try := 0; n == 0 && try < 20; try++ { // on a busy machine it may have passed before
+	for try := 0; n == 0 && try < 20; try++ { // on a busy machine the deadline may pass before anything is sent
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(50*time.Millisecond)))
 		var err error
 		n, err = a.Write(data)
@@ -344,9 +344,9 @@ func testNoSyscallConn(t *testing.T, a, _ *rdmanet.Conn) {
 	require.False(t, ok, "others would take the file descriptor and peek at it")
 }
 
-// TestBothWrite: both sides write 64 MiB (8 over simulated fabrics) at once and neither
-// reads until the other is done. Write blocks on credit, honours its deadline, and both
-// streams arrive whole once they are read.
+// TestBothWrite: both sides write 64 MiB (8 over simulated fabrics) at the same time, and
+// neither reads until both have timed out. Write blocks for lack of credit and honours its
+// deadline, and both streams arrive whole once they are read.
 func TestBothWrite(t *testing.T) {
 	both := func(t *testing.T, pipe pipeFunc, size int) {
 		a, b := pipe()
@@ -389,8 +389,8 @@ func TestBothWrite(t *testing.T) {
 	onProviders(t, func(t *testing.T, pipe pipeFunc) { both(t, pipe, 64<<20) })
 }
 
-// TestTransfer moves a gibibyte: the control connection carries next to
-// nothing, and nearly all of it arrives by RDMA write, counted at the receiver.
+// TestTransfer moves a gibibyte. The control connection carries next to nothing of it,
+// and nearly all of it arrives by RDMA write, as counted at the receiver.
 func TestTransfer(t *testing.T) {
 	const total, size = 1 << 30, 64 << 10
 	for _, provider := range realProviders {
@@ -412,7 +412,7 @@ func TestTransfer(t *testing.T) {
 			require.NoError(t, err)
 			require.EqualValues(t, total, n)
 			after := tr.Stats()
-			// One process: everything is sent and received by this Transport.
+			// Both ends are in this process: this Transport sends and receives everything.
 			assert.Less(t, after.ControlSent+after.ControlReceived-before.ControlSent-before.ControlReceived, uint64(64<<10))
 			info := b.Info()
 			assert.EqualValues(t, total, info.LargeReceived+info.SmallReceived)
@@ -443,10 +443,11 @@ func TestIdle(t *testing.T) {
 				})
 			}
 		}
-		time.Sleep(3 * time.Second) // leases are taken back, everything parks
+		time.Sleep(3 * time.Second) // until leases are taken back and everything has parked
 		const watched = 3 * time.Second
-		// What the conns cost, they cost all the time. Go's collector, which runs now
-		// and then, may take as much after the tests before this one.
+		// The conns cost the same in each round. Go's garbage collector runs only now
+		// and then, but may take as much after the tests before this one: so one round
+		// below the bound is enough.
 		used := watched
 		for round := 0; round < 3 && used >= watched/100; round++ {
 			start := cpuTime(t)

@@ -31,7 +31,7 @@ func TestConns(t *testing.T) {
 		before := time.Now()
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 		c, s := meet(t, d, l)
-		other, err := d.Dial("rdma", l.Addr().String()) // waits for Accept
+		other, err := d.Dial("rdma", l.Addr().String()) // its other end waits for Accept
 		require.NoError(t, err)
 		assert.Equal(t, 1, tr.Stats().Backlog)
 
@@ -75,7 +75,7 @@ func TestConns(t *testing.T) {
 	})
 }
 
-// TestConnsOverTCP: those that fell back are listed and counted as what they are.
+// TestConnsOverTCP: conns that fell back are listed and counted as plain TCP.
 func TestConnsOverTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Providers: []string{"tcp;ofi_rxm"}})
@@ -100,8 +100,8 @@ func TestConnsOverTCP(t *testing.T) {
 	require.NoError(t, nc.Close())
 }
 
-// TestConnsWhileTheyComeAndGo: a list may be made at any time, and none is left over:
-// neither conns that are refused nor those that are aborted.
+// TestConnsWhileTheyComeAndGo: conns may be listed at any time. In the end none is left in
+// the list, neither those that were refused nor those that were aborted.
 func TestConnsWhileTheyComeAndGo(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {

@@ -23,24 +23,24 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// container is what a process on this host has of its own. The zero container is
-// any other process.
+// container is what a process on this host has to itself. With the zero container it
+// shares everything, like any other process.
 type container struct {
 	namespaces uintptr // CLONE_NEW...
-	proc       bool    // a /proc of its PID namespace
+	proc       bool    // a /proc that shows its PID namespace
 	shm        string  // the size of a /dev/shm of its own, "" for this host's
 	uid        int
 }
 
-// containerVar says to a process which container it is to make itself at home in.
+// containerVar tells a process which container it is to set up for itself.
 const containerVar = "RDMANET_TEST_CONTAINER"
 
-// process is the test binary in another role in a container of its own.
+// process returns the command that runs the test binary in another role in container k.
 func (k container) process(t *testing.T, role, providers, addr string) *exec.Cmd {
 	t.Helper()
 	cmd := process(t, role, providers, addr)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: k.namespaces}
-	if k.namespaces&unix.CLONE_NEWUSER != 0 { // with the same numbers
+	if k.namespaces&unix.CLONE_NEWUSER != 0 { // with the same user and group IDs
 		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1 << 16}}
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
 	}
@@ -48,11 +48,11 @@ func (k container) process(t *testing.T, role, providers, addr string) *exec.Cmd
 	return cmd
 }
 
-// furnish makes a process at home in the container that it was started in.
+// furnish sets up, within this process, the container that it was started in.
 func furnish() error {
 	var k container
 	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %q %d", &k.proc, &k.shm, &k.uid); err != nil {
-		return nil // in none
+		return nil // not in a container
 	}
 	var errs []error
 	if k.proc || k.shm != "" {
@@ -72,8 +72,9 @@ func furnish() error {
 
 func init() { roles["caller"] = callOut }
 
-// callOut dials and prints the provider, and how long that took, or the error. Then it
-// sends and receives, checks what arrives, and stays until its standard input ends.
+// callOut dials, and prints how long that took in milliseconds and the provider, or 0 and the
+// error if no provider works. Then it sends and receives, checks what arrives, and stays until
+// its standard input ends.
 func callOut(providers, addr string) error {
 	d := rdmanet.Dialer{Providers: list(providers), Timeout: patience}
 	start := time.Now()
@@ -98,8 +99,8 @@ func callOut(providers, addr string) error {
 	return err
 }
 
-// startCaller starts one, which stays until the test ends. It returns the provider
-// that it got, or the error.
+// startCaller starts a process that calls callOut and stays until the test ends. It returns
+// the provider that it got, or the error's text, and how long the dial took.
 func startCaller(t *testing.T, cmd *exec.Cmd) (provider string, took time.Duration) {
 	t.Helper()
 	stdin, stdout := startProcess(t, cmd)
@@ -113,14 +114,14 @@ func startCaller(t *testing.T, cmd *exec.Cmd) (provider string, took time.Durati
 	return provider, time.Duration(n) * time.Millisecond
 }
 
-// Shared memory is used by processes of one host wherever it works, and nowhere
-// else. Data of any size arrives, and the next provider takes over without delay.
+// TestContainers: processes of one host use shared memory wherever it works, and only
+// there. Data of any size arrives, and otherwise the next provider takes over without delay.
 func TestContainers(t *testing.T) {
 	const pids = unix.CLONE_NEWPID | unix.CLONE_NEWNS
 	for name, tt := range map[string]struct {
 		container
-		one, both string // the provider if one side is in such a container, and if both are, each in its own
-		reason    string // why one side gets no shared memory
+		one, both string // the provider if one side is in such a container, and if both are, each in one of its own
+		reason    string // why a dial gets no shared memory if one side is in such a container
 	}{
 		"none":                    {container{}, "shm", "shm", ""},
 		"mounts":                  {container{namespaces: unix.CLONE_NEWNS}, "shm", "shm", ""},
@@ -155,7 +156,7 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// Hosts that are network namespaces of one machine share its memory.
+// TestContainersNetwork: network namespaces of one machine, though they look like several hosts, share memory.
 func TestContainersNetwork(t *testing.T) {
 	h := cabled(t)
 	port := h.counterpart("")
@@ -167,8 +168,8 @@ func TestContainersNetwork(t *testing.T) {
 	trade(t, d, addr, 4, 4<<20)
 }
 
-// Two processes with the same number, in PID namespaces that share /dev/shm, do not
-// take each other's memory for their own.
+// TestContainersSameNumber: two processes with the same PID, in PID namespaces that share
+// /dev/shm, do not take each other's memory for their own.
 func TestContainersSameNumber(t *testing.T) {
 	k := container{namespaces: unix.CLONE_NEWPID | unix.CLONE_NEWNS, proc: true}
 	for range 2 {

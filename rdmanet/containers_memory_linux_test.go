@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A /dev/shm that is small, as in containers, takes as many peers as it has room
-// for, and the others get the next provider. libfabric wants 17 MiB free for each
-// processor before it opens an endpoint, which takes 17.
+// TestContainersLittleMemory: with a small /dev/shm, as in containers, as many peers as it
+// has room for share memory, and the others get the next provider. libfabric wants 17 MiB
+// free for each processor before it opens an endpoint, which takes 17 MiB.
 func TestContainersLittleMemory(t *testing.T) {
 	const callers = 6
 	need := 17 * runtime.NumCPU()
@@ -29,7 +29,7 @@ func TestContainersLittleMemory(t *testing.T) {
 		for _, cma := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, CMA %t", name, cma), func(t *testing.T) {
 				size := fmt.Sprintf("size=%dm", tt.size)
-				require.NoError(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, size)) // of this process and its own
+				require.NoError(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, size)) // for this process and its children
 				t.Cleanup(func() { assert.NoError(t, unix.Unmount("/dev/shm", unix.MNT_DETACH)) })
 				t.Setenv("FI_SHM_DISABLE_CMA", map[bool]string{true: "0", false: "1"}[cma])
 				l := startCounterpart(t, "shm,net")

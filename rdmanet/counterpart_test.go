@@ -22,32 +22,32 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// counterpart is another process that listens. Each conn begins with an order
-// that says what the process does with it.
+// counterpart is another process that listens. Each conn begins with an order,
+// which says what the process does with that conn.
 type counterpart struct {
 	cmd  *exec.Cmd
 	addr string
 }
 
-// order is what a conn is for.
+// order says what a conn is for.
 type order struct {
 	duty duty
-	key  uint64 // of the bytes that the dialling side sends; the other side's have the next one
-	size int    // in bytes, of either direction
+	key  uint64 // of the bytes that the dialling side sends; those of the other side have the next key
+	size int    // in bytes, of each direction
 }
 
 type duty byte
 
 const (
-	// exchange sends and checks at the same time.
+	// exchange sends, and checks what arrives, at the same time.
 	exchange duty = iota + 1
-	// writeFirst does not read before all is written, or stuck.
+	// writeFirst does not read until everything is written or nothing moves any more.
 	writeFirst
-	// takeTurns writes until that blocks, then reads until nothing is there.
+	// takeTurns writes until that blocks, reads until there is nothing to read, and so on.
 	takeTurns
 	// sink reads and discards.
 	sink
-	// answer writes what it reads.
+	// answer writes back what it reads.
 	answer
 	// neverRead writes until the conn ends, and does not read.
 	neverRead
@@ -57,7 +57,7 @@ func init() {
 	roles["counterpart"] = serveOrders
 }
 
-// serveOrders is the counterpart's part. It ends when its standard input does,
+// serveOrders is what a counterpart does. It ends when its standard input does,
 // and fails if any of its conns has failed.
 func serveOrders(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: list(provider), Backlog: 1024}
@@ -89,7 +89,7 @@ func serveOrders(provider, _ string) error {
 	return errors.Join(append(failed, err)...)
 }
 
-// list is a role's providers, none for the automatic choice.
+// list splits a role's providers, of which there are none for the automatic choice.
 func list(providers string) []string {
 	return strings.FieldsFunc(providers, func(r rune) bool { return r == ',' })
 }
@@ -109,7 +109,7 @@ func obey(c *rdmanet.Conn) error {
 	return err
 }
 
-// give dials the counterpart, or any other process that obeys, with an order.
+// give dials the counterpart, or any other process that obeys orders, and sends it o.
 func give(t *testing.T, d *rdmanet.Dialer, addr string, o order) *rdmanet.Conn {
 	t.Helper()
 	c, err := d.DialContext(t.Context(), "rdma", addr)
@@ -124,8 +124,8 @@ func (o order) encode() []byte {
 	return binary.LittleEndian.AppendUint64(b, uint64(o.size))
 }
 
-// carryOut does its duty on a conn whose other side's bytes have the key theirs,
-// and closes it. Who writes first takes itself for stuck after still.
+// carryOut does o's duty on a conn and closes it. The bytes of the other side have the
+// key theirs. With writeFirst, reading begins when all is written or nothing has moved for still.
 func (o order) carryOut(c *rdmanet.Conn, theirs uint64, still time.Duration) error {
 	switch o.duty {
 	case exchange:
@@ -151,7 +151,7 @@ func (o order) carryOut(c *rdmanet.Conn, theirs uint64, still time.Duration) err
 	return fmt.Errorf("no such duty: %d", o.duty)
 }
 
-// both writes, and reads once wait returns, which hears of the end of writing.
+// both writes, and reads once wait returns. written, which wait gets, is closed when writing has ended.
 func (o order) both(c *rdmanet.Conn, theirs uint64, wait func(written <-chan struct{})) error {
 	written := make(chan struct{})
 	var sent error
@@ -179,7 +179,7 @@ func (o order) both(c *rdmanet.Conn, theirs uint64, wait func(written <-chan str
 	return errors.Join(sent, err)
 }
 
-// verify reads a stream to its end.
+// verify reads a stream to its end and checks its bytes and size.
 func verify(c *rdmanet.Conn, key uint64, size int) error {
 	buf := make([]byte, 128<<10)
 	s := tide{key: key}
@@ -197,7 +197,7 @@ func verify(c *rdmanet.Conn, key uint64, size int) error {
 	}
 }
 
-// inTurns does both in one goroutine.
+// inTurns writes and reads in turns, in one goroutine.
 func (o order) inTurns(c *rdmanet.Conn, theirs uint64) error {
 	const moment = 5 * time.Millisecond
 	out, in := tide{key: o.key}, tide{key: theirs}
@@ -246,37 +246,37 @@ func (o order) inTurns(c *rdmanet.Conn, theirs uint64) error {
 	}
 }
 
-// pieces are the lengths of writes, by the position in the stream: frames and
-// RDMA writes, and what falls between.
+// pieces are the lengths of writes, depending on the position in the stream: those of
+// frames and of RDMA writes, and some in between.
 var pieces = [...]int{1 << 20, 64 << 10, 1, 100 << 10, 8 << 10, 3000, 256 << 10, 9000, 32 << 10, 70_001, 500}
 
-// noise is what streams are cut from. Its length keeps pieces that are lost or
-// repeated from going unnoticed.
+// noise holds the bytes that streams are cut from. It has a length with which lost or
+// repeated pieces do not go unnoticed.
 var noise = sync.OnceValue(func() []byte {
 	b := make([]byte, 2<<20+61)
 	_, _ = rand.NewChaCha8([32]byte{}).Read(b)
 	return b
 })
 
-// tide is the bytes of a stream, which differ from key to key.
+// tide generates and checks the bytes of a stream, which differ from key to key.
 type tide struct {
 	key uint64
 	pos int
 }
 
-// next is what the next Write has of a stream of size bytes.
+// next returns what the next Write is to send of a stream of size bytes.
 func (s *tide) next(size int) []byte {
 	return s.ahead(min(size-s.pos, pieces[(s.key/2+uint64(s.pos))%uint64(len(pieces))]))
 }
 
-// ahead is the next n bytes at most.
+// ahead returns the next n bytes at most.
 func (s *tide) ahead(n int) []byte {
 	all := noise()
 	at := int((s.key*7919 + uint64(s.pos)) % uint64(len(all)))
 	return all[at:min(at+n, len(all))]
 }
 
-// check compares what was read.
+// check compares b, which was read, with the stream's next bytes.
 func (s *tide) check(b []byte) error {
 	for len(b) > 0 {
 		want := s.ahead(len(b))
@@ -289,14 +289,14 @@ func (s *tide) check(b []byte) error {
 	return nil
 }
 
-// moved is how many bytes a conn has sent, and received whether read or not.
+// moved returns how many bytes a conn has sent, and how many it has received, read or not.
 func moved(c *rdmanet.Conn) (sent, received int) {
 	i := c.Info()
 	return int(i.SmallSent + i.LargeSent), int(i.SmallReceived + i.LargeReceived)
 }
 
-// standstill waits until nothing has moved on a conn for a while, or done is
-// closed.
+// standstill waits until nothing has moved on a conn for as long as still, or done
+// is closed.
 func standstill(c *rdmanet.Conn, still time.Duration, done <-chan struct{}) {
 	moved := func() int { sent, received := moved(c); return sent + received }
 	for last, since := moved(), time.Now(); time.Since(since) < still; {
@@ -311,17 +311,17 @@ func standstill(c *rdmanet.Conn, still time.Duration, done <-chan struct{}) {
 	}
 }
 
-// startCounterpart starts one, which must have nothing to complain of when the
-// test ends.
+// startCounterpart starts a counterpart. The test fails if any of its conns has failed
+// by the end of the test.
 func startCounterpart(t *testing.T, provider string) *counterpart {
 	t.Helper()
 	return listening(t, process(t, "counterpart", provider, ""))
 }
 
-// listening is startCounterpart for a process of which the caller has decided more.
+// listening is startCounterpart for a command that the caller has prepared.
 func listening(t *testing.T, cmd *exec.Cmd) *counterpart {
 	t.Helper()
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100") // a second otherwise
+	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100") // the default is a second
 	stdin, stdout := startProcess(t, cmd)
 	t.Cleanup(func() {
 		_ = stdin.Close()
@@ -330,7 +330,7 @@ func listening(t *testing.T, cmd *exec.Cmd) *counterpart {
 	return &counterpart{cmd, line(t, stdout)}
 }
 
-// acrossTo runs a test with each real provider, towards another process.
+// acrossTo runs a test with each real provider, against another process.
 func acrossTo(t *testing.T, test func(t *testing.T, d *rdmanet.Dialer, addr string)) {
 	t.Helper()
 	for _, provider := range realProviders {
@@ -344,8 +344,8 @@ func acrossTo(t *testing.T, test func(t *testing.T, d *rdmanet.Dialer, addr stri
 	}
 }
 
-// within fails the test, and says where everybody is, if what it waits for takes
-// longer than it can in any case.
+// within runs f. If that takes longer than limit, which is more than it ever needs, within
+// fails the test, logs the state of each conn, and ends f by a deadline on each.
 func within(t *testing.T, limit time.Duration, conns []*rdmanet.Conn, f func()) {
 	t.Helper()
 	timer := time.AfterFunc(limit, func() {

@@ -28,9 +28,8 @@ const crowdVar = "RDMANET_TEST_CROWD"
 
 func init() { roles["crowd"] = crowd }
 
-// crowd keeps many connections to a listener open that never end their handshake,
-// and opens them again when the listener drops them. It ends when its standard
-// input does.
+// crowd opens many connections to a listener that never complete their handshake, and
+// opens them again when the listener drops them. It ends when its standard input does.
 func crowd(_, addr string) error {
 	n, err := strconv.Atoi(os.Getenv(crowdVar))
 	if err != nil {
@@ -48,8 +47,8 @@ func crowd(_, addr string) error {
 	return err
 }
 
-// loiter connects again and again. manner says what it sends: nothing, a preamble
-// byte by byte, or a hello that never comes to an end.
+// loiter connects again and again. manner says what it sends: nothing (0), a preamble
+// byte by byte (1), or a hello that never comes to an end (2).
 func loiter(addr string, manner int, up func()) {
 	text := (&framing.Preamble{Version: framing.PreambleVersion}).Append(nil)
 	text = append(text, 0xff, 0xff, 0, 0, byte(framing.KindHello))
@@ -84,9 +83,9 @@ func dawdle(nc net.Conn, text []byte, manner int) {
 	}
 }
 
-// TestCrowdOfHalfOpenConnections: ten thousand connections that say nothing, or
-// say it slowly, cost the listener a bounded amount of memory, and keep neither
-// new conns out nor those there are from working.
+// TestCrowdOfHalfOpenConnections: ten thousand connections that send nothing, or send
+// slowly, cost the listener a bounded amount of memory. They neither keep new conns
+// out nor keep existing ones from working.
 func TestCrowdOfHalfOpenConnections(t *testing.T) {
 	size := rounds(3000, 10_000)
 	tr := new(rdmanet.Transport)
@@ -105,7 +104,7 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 		_, err := stdout.ReadString('\n')
 		in <- err
 	}()
-	// A dialer of its own: each has a control connection.
+	// A Dialer of its own: each of its conns has its own control connection.
 	stranger := &rdmanet.Dialer{Transport: tr, Providers: providers, DisableReuse: true}
 	var slowest time.Duration
 	dials, memory, rss, handshakes := 0, int64(0), int64(0), 0
@@ -146,8 +145,8 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 	closeAll(t, a, b)
 }
 
-// goMemory is how much memory Go has from the system, in bytes: unlike what is
-// resident, it does not contain what the race detector needs.
+// goMemory returns how much memory Go has from the system, in bytes. Unlike resident, it
+// does not count what the race detector needs.
 func goMemory() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -12,9 +12,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestWriteFirst: two processes write to each other. This one does not read
-// before everything between them is full, the other one not before it has
-// written all. The first writes fill the landing ring, or the small window.
+// TestWriteFirst: two processes write to each other. This one does not read until
+// everything between them is full, and the other one not until it has written everything.
+// The first writes fill the landing ring, or the small window.
 func TestWriteFirst(t *testing.T) {
 	size := rounds(64<<20, 1<<30)
 	acrossTo(t, func(t *testing.T, d *rdmanet.Dialer, addr string) {
@@ -36,8 +36,8 @@ func TestWriteFirst(t *testing.T) {
 	})
 }
 
-// TestTakeTurns: two processes with one goroutine each write until that blocks,
-// and only then read what there is, as some event loops do.
+// TestTakeTurns: two processes with one goroutine each write until that blocks, and
+// only then read what has arrived, as some event loops do.
 func TestTakeTurns(t *testing.T) {
 	size := rounds(64<<20, 1<<30)
 	acrossTo(t, func(t *testing.T, d *rdmanet.Dialer, addr string) {
@@ -47,8 +47,8 @@ func TestTakeTurns(t *testing.T) {
 	})
 }
 
-// TestFullDuplex: 256 conns between two processes, all of which are full of data
-// in both directions at once.
+// TestFullDuplex: 256 conns between two processes are all full of data in both
+// directions at the same time.
 func TestFullDuplex(t *testing.T) {
 	const conns = 256
 	size := rounds(256<<10, 16<<20)

@@ -16,13 +16,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Software providers are used where both sides name them, and nowhere else; who is left
-// without a provider learns what the two could use.
+// TestSoftwareIsNamed: software providers are used only where both sides name them. A dialer
+// that is left without a provider learns which ones the two sides could use.
 func TestSoftwareIsNamed(t *testing.T) {
 	const fallback = "or choose Dialer.Fallback, and ListenConfig.AcceptTCP, for plain TCP"
 	for name, tt := range map[string]struct {
 		dialer, listener []string
-		shm              bool // both sides have it
+		shm              bool // whether both sides have it
 		provider         string
 		err              []string
 	}{
@@ -71,7 +71,7 @@ func TestSoftwareIsNamed(t *testing.T) {
 	}
 }
 
-// A listener that has nothing to offer says so at once, unless it serves plain TCP.
+// TestNothingToOffer: Listen fails at once if there is nothing to offer, unless it is to accept plain TCP.
 func TestNothingToOffer(t *testing.T) {
 	tr := rdmanet.NewCarefulTransport(simfabric.New(simfabric.Config{Personality: simfabric.TCP()}))
 	cleanly(t, tr)
@@ -90,7 +90,8 @@ func TestNothingToOffer(t *testing.T) {
 	require.NoError(t, l.Close())
 }
 
-// A host may have several addresses of its own.
+// TestSharedMemoryIsSuggested: shm is suggested although the dialer has another address than the
+// listener, since one host may have several.
 func TestSharedMemoryIsSuggested(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Shm()}})
 	here, there := rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm")), rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm"))
@@ -102,7 +103,7 @@ func TestSharedMemoryIsSuggested(t *testing.T) {
 	require.ErrorContains(t, err, "name shm or tcp;ofi_rxm on both sides")
 }
 
-// noLibrary is the fabric of a machine without libfabric.
+// noLibrary is the fabric of a host without libfabric.
 type noLibrary struct{}
 
 func (noLibrary) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
@@ -111,7 +112,7 @@ func (noLibrary) Providers(netip.Addr) ([]fabric.ProviderInfo, error) {
 
 func (noLibrary) Open(string, netip.Addr) (fabric.Endpoint, error) { panic("not listed") }
 
-// A Listen that fails tells nothing of listening.
+// TestListenFailsQuietly: a Listen that fails does not log that it listens.
 func TestListenFailsQuietly(t *testing.T) {
 	tr := rdmanet.NewTransport(noLibrary{})
 	require.NoError(t, tr.Close())
@@ -122,7 +123,7 @@ func TestListenFailsQuietly(t *testing.T) {
 	require.Empty(t, told.String())
 }
 
-// A dialer learns that it is the listener which has no libfabric.
+// TestListenerWithoutLibfabric: a dialer learns that it is the listener that has no libfabric.
 func TestListenerWithoutLibfabric(t *testing.T) {
 	here, there := rdmanet.NewTransport(simfabric.New(simfabric.Config{Personality: simfabric.Net()})), rdmanet.NewTransport(noLibrary{})
 	cleanly(t, here)

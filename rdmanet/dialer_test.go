@@ -19,7 +19,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// silent is the address of a listener that says nothing.
+// silent returns the address of a listener that says nothing.
 func silent(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func silent(t *testing.T) string {
 	return ln.Addr().String()
 }
 
-// closed is an address where nothing listens.
+// closed returns an address where nothing listens.
 func closed(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -69,7 +69,8 @@ func TestDialErrors(t *testing.T) {
 	}
 }
 
-// A dial that fails in its handshake says where, as one that finds nobody does.
+// TestHandshakeErrorSaysWhere: a dial whose handshake fails says where, like one that finds no
+// listener. Its error has both addresses.
 func TestHandshakeErrorSaysWhere(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error { return errors.New("no") }})
@@ -129,7 +130,7 @@ func TestDialEnds(t *testing.T) {
 				require.True(t, ok)
 				assert.Equal(t, tt.timeout, ne.Timeout())
 				assert.Zero(t, tr.Stats().Peers)
-				if name == "timeout" || tt.context != nil && name != "cancelled before" { // others are over before the handshake
+				if name == "timeout" || tt.context != nil && name != "cancelled before" { // the others end before the handshake
 					reason := map[bool]string{true: "timeout", false: "canceled"}[tt.timeout]
 					eventually(t, func() bool { return tr.Stats().HandshakeFailures[reason] == 1 }, reason)
 				}
@@ -241,8 +242,8 @@ func TestIdlePeers(t *testing.T) {
 	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle")
 }
 
-// A listener that replaces another at its address is found, although the peer
-// process is the same; so is one after the peer's process went away.
+// TestListenerIsReplaced: a dial finds the listener that has replaced another at its
+// address, although the peer is still the same. TestPeerGoesAway has one of another peer.
 func TestListenerIsReplaced(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
@@ -263,8 +264,8 @@ func TestListenerIsReplaced(t *testing.T) {
 	})
 }
 
-// A conn that the server resets as soon as it has accepted it is a conn, as over TCP: that it
-// was reset is the next call's to find. Its peer is as good as before.
+// TestResetAfterAccept: Dial succeeds even if the server resets the conn as soon as it has accepted
+// it, as over TCP. The next call on the conn reports the reset. The peer is as good as before.
 func TestResetAfterAccept(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
@@ -328,9 +329,10 @@ func TestPeerGoesAway(t *testing.T) {
 	}
 }
 
-// Whichever side runs out of them: the listener prepares a provider first.
+// TestShmPeersAreLimited: the limit holds whichever side reaches it. The listener is the first to prepare
+// a provider.
 func TestShmPeersAreLimited(t *testing.T) {
-	for limit, shm := range []int{1: 0, 2: 1, 3: 1, 4: 2} { // conns that get shared memory, with both ends here
+	for limit, shm := range []int{1: 0, 2: 1, 3: 1, 4: 2} { // conns that get shared memory, by limit; both ends are here
 		if limit == 0 {
 			continue
 		}
@@ -358,7 +360,7 @@ func TestShmPeersAreLimited(t *testing.T) {
 	}
 }
 
-// broken is a fabric one of whose providers loses the first frame of each
+// broken is a fabric on which one of the providers loses the first frame of each
 // endpoint.
 type broken struct {
 	*simfabric.Network
@@ -375,7 +377,7 @@ func (b broken) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
 	return ep, err
 }
 
-// A provider that is there but does not work is passed over.
+// TestBrokenProvider: a provider that is there but does not work is passed over.
 func TestBrokenProvider(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.Verbs()} {
 		t.Run(p.Provider, func(t *testing.T) {
@@ -392,7 +394,8 @@ func TestBrokenProvider(t *testing.T) {
 	}
 }
 
-// A peer in good order is told so: a goodbye is all that the dialing side sends.
+// TestGoodbye: a peer that ends in good order is told so. A goodbye is the only message that the
+// dialing side sends over the control connection.
 func TestGoodbye(t *testing.T) {
 	const rounds = 30
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})

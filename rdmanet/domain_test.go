@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Each side uses the domain that it names, or else the one that the control connection is
-// on, or else the first.
+// TestDomains: each side uses the domain that it names. If it names none, it uses the one that
+// has the address of the control connection, and if there is none such, the first.
 func TestDomains(t *testing.T) {
 	device := func(domain, source string) simfabric.Personality {
 		p := simfabric.Verbs()
@@ -70,8 +70,8 @@ func TestDomains(t *testing.T) {
 	})
 }
 
-// The software providers' domains are the network interfaces, each with addresses
-// of its own: the control connection may be on another one.
+// TestRealDomains: the domains of the software providers are the network interfaces, each of
+// which has its own addresses. A domain works even if the control connection uses another.
 func TestRealDomains(t *testing.T) {
 	infos, err := ofifabric.New().Providers(netip.Addr{})
 	require.NoError(t, err)

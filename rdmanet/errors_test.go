@@ -118,7 +118,7 @@ func TestNetworks(t *testing.T) {
 	assert.Equal(t, net.UnknownNetworkError("udp"), err)
 }
 
-// TestReasonsDocumented: docs/operations.md has every reason.
+// TestReasonsDocumented: docs/operations.md lists every reason of a failure.
 func TestReasonsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../docs/operations.md")
 	require.NoError(t, err)

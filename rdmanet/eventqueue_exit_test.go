@@ -26,7 +26,7 @@ func (h *exits) Handle(context.Context, slog.Record) error {
 	return nil
 }
 
-// TestLoggerExits: a Handler that ends its goroutine, once, is told of what follows.
+// TestLoggerExits: a Handler that once ends its goroutine still gets the events that follow.
 func TestLoggerExits(t *testing.T) {
 	var e eventQueues
 	h := &exits{Handler: slog.DiscardHandler}

@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// blockingHandler keeps every record that it is given, and blocks until it is released.
+// blockingHandler keeps every record that it is given, and then blocks until it is released.
 type blockingHandler struct {
 	slog.Handler
 	release chan struct{}
@@ -24,8 +24,8 @@ type blockingHandler struct {
 	list    []slog.Record
 }
 
-// blockedLogger is a logger that is released when the test is over, at the latest. It
-// must be made after the Transport, whose Close comes after that.
+// blockedLogger returns a logger that blocks until it is released, when the test is over at the
+// latest. Make it after the Transport, so that it is released before the Transport is closed.
 func blockedLogger(t *testing.T) (h *blockingHandler, logger *slog.Logger, release func()) {
 	t.Helper()
 	h = &blockingHandler{Handler: slog.DiscardHandler, release: make(chan struct{})}
@@ -50,7 +50,7 @@ func (h *blockingHandler) records() []slog.Record {
 	return append([]slog.Record(nil), h.list...)
 }
 
-// endsIn fails the test if f fails or takes longer.
+// endsIn fails the test if f fails or takes longer than limit.
 func endsIn(t *testing.T, limit time.Duration, what string, f func() error) {
 	t.Helper()
 	done := make(chan error, 1)
@@ -63,7 +63,7 @@ func endsIn(t *testing.T, limit time.Duration, what string, f func() error) {
 	}
 }
 
-// says sends text over a TCP connection of its own, which is closed when the test is over.
+// says sends text over a new TCP connection, which is closed when the test is over.
 func says(t *testing.T, l net.Listener, text string) {
 	t.Helper()
 	nc, err := net.Dial("tcp", l.Addr().String())
@@ -73,8 +73,8 @@ func says(t *testing.T, l net.Listener, text string) {
 	require.NoError(t, err)
 }
 
-// TestCloseDoesNotWaitForLoggers: Listener.Close does not wait for a logger that blocks,
-// and Transport.Close gives up on it.
+// TestCloseDoesNotWaitForLoggers: Listener.Close does not wait for a logger that blocks, and
+// Transport.Close gives up on it after EventsLinger.
 func TestCloseDoesNotWaitForLoggers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	h, logger, _ := blockedLogger(t)
@@ -96,8 +96,8 @@ func TestCloseDoesNotWaitForLoggers(t *testing.T) {
 	assert.Len(t, h.records(), 1)
 }
 
-// TestCloseWaitsForEvents: what has happened is logged when Close returns, by a logger that
-// takes its time.
+// TestCloseWaitsForEvents: by the time Close returns, everything that has happened has been
+// logged, even by a slow logger.
 func TestCloseWaitsForEvents(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	h, logger, release := blockedLogger(t)
@@ -113,7 +113,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 	assert.Zero(t, tr.Stats().EventsDropped)
 }
 
-// TestDialsDoNotWaitForLoggers: not those over a fabric, nor those that fall back.
+// TestDialsDoNotWaitForLoggers: neither dials over a fabric nor dials that fall back wait for a logger.
 func TestDialsDoNotWaitForLoggers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
 	h, logger, _ := blockedLogger(t)
@@ -137,8 +137,8 @@ func TestDialsDoNotWaitForLoggers(t *testing.T) {
 	eventually(t, func() bool { return len(h.records()) == 1 }, "it blocks all the while")
 }
 
-// TestEventsDropped: plain clients, of which each is an event at debug level, leave room
-// for warnings. What is told is in order, with the time when it happened.
+// TestEventsDropped: plain TCP clients, each of which is an event at debug level, leave room for
+// warnings. The logger gets the events in order, each with the time when it happened.
 func TestEventsDropped(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	h, logger, release := blockedLogger(t)

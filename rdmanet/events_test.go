@@ -23,14 +23,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// journal is a logger whose events can be looked at.
+// journal keeps what its logger is told, so that a test can look at the events.
 type journal struct{ lockedBuffer }
 
 func (j *journal) logger() *slog.Logger {
 	return slog.New(slog.NewJSONHandler(j, &slog.HandlerOptions{Level: slog.LevelDebug}))
 }
 
-// all lists the events of a name at a level.
+// all lists the events with a name and a level.
 func (j *journal) all(level slog.Level, name string) (list []map[string]any) {
 	for line := range strings.Lines(j.String()) {
 		var e map[string]any
@@ -41,7 +41,7 @@ func (j *journal) all(level slog.Level, name string) (list []map[string]any) {
 	return list
 }
 
-// one waits for an event and returns it; it must be the only one.
+// one waits for an event and returns it. It must be the only one of its name and level.
 func (j *journal) one(t *testing.T, level slog.Level, name string) map[string]any {
 	t.Helper()
 	eventually(t, func() bool { return len(j.all(level, name)) > 0 }, name)
@@ -50,7 +50,8 @@ func (j *journal) one(t *testing.T, level slog.Level, name string) map[string]an
 	return list[0]
 }
 
-// world is two Transports that share a simulated network, with loggers.
+// world makes two Transports on one simulated network, and returns a listener on one, a dialer for the
+// other, and what each side logs.
 func world(t *testing.T, f fabric.Fabric, lc rdmanet.ListenConfig) (l *rdmanet.Listener, d *rdmanet.Dialer, here, there *journal) {
 	t.Helper()
 	client, server := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
@@ -107,8 +108,9 @@ func TestRefusedEvents(t *testing.T) {
 	closeAll(t, c, accept(t, l))
 }
 
-// TestLostPeersAreThinnedOut: strangers who come, open a conn and are gone do not fill
-// a listener's log; who dialed hears of each.
+// TestLostPeersAreThinnedOut: strangers that come, open a conn and disappear do not fill a
+// listener's log with warnings: all but the first are logged at debug level. The dialing side logs
+// each at its own level.
 func TestLostPeersAreThinnedOut(t *testing.T) {
 	network := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	l, d, _, there := world(t, network, rdmanet.ListenConfig{})
@@ -127,7 +129,7 @@ func TestLostPeersAreThinnedOut(t *testing.T) {
 }
 
 func TestMemoryEvent(t *testing.T) {
-	const limit = 2 << 20 // for an endpoint and some conns
+	const limit = 2 << 20 // enough for an endpoint and some conns
 	network := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	l, d, _, there := world(t, network, rdmanet.ListenConfig{Backlog: 10000, Transport: &rdmanet.Transport{MemoryLimit: limit}})
 	conns := dialAll(t, d, l)
@@ -158,7 +160,7 @@ func TestHandshakeEvents(t *testing.T) {
 	assert.NotEmpty(t, e["peer"])
 }
 
-// keeping keeps the endpoints that it opens.
+// keeping is a simulated network that keeps the endpoints that it opens.
 type keeping struct {
 	*simfabric.Network
 	mu   sync.Mutex
@@ -173,7 +175,7 @@ func (k *keeping) Open(provider string, src netip.Addr) (fabric.Endpoint, error)
 	return ep, err
 }
 
-// TestAbandonedEvent: a call hangs, and a deadline ends it.
+// TestAbandonedEvent: a deadline that ends a fabric call that hangs is logged as an abandoned endpoint.
 func TestAbandonedEvent(t *testing.T) {
 	k := &keeping{Network: simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})}
 	l, d, here, there := world(t, k, rdmanet.ListenConfig{})
@@ -183,7 +185,7 @@ func TestAbandonedEvent(t *testing.T) {
 	}
 	for _, x := range []*rdmanet.Conn{c, s} {
 		var err error
-		for err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // before it called the fabric
+		for err == nil || errors.Is(err, os.ErrDeadlineExceeded) { // the deadline may pass before the fabric is called
 			require.NoError(t, x.SetDeadline(time.Now().Add(10*time.Millisecond)))
 			_, err = x.Write([]byte("hello"))
 		}
@@ -196,8 +198,8 @@ func TestAbandonedEvent(t *testing.T) {
 	_ = s.Close()
 }
 
-// TestLoggersMayBeSlow: what refuses a conn holds a lock that all conns need, and
-// does not wait for a logger.
+// TestLoggersMayBeSlow: the code that refuses a conn holds a lock that all conns need, so
+// it does not wait for a logger.
 func TestLoggersMayBeSlow(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	stuck := &stuckHandler{Handler: slog.DiscardHandler, release: make(chan struct{})}
@@ -239,7 +241,7 @@ func (h *stuckHandler) called() bool {
 	return h.calls > 0
 }
 
-// TestEventsDocumented: docs/operations.md has every event and attribute.
+// TestEventsDocumented: docs/operations.md lists every event and attribute.
 func TestEventsDocumented(t *testing.T) {
 	source, err := os.ReadFile("events.go")
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// leave makes a role that dials and ends the process in the middle of something.
+// leave makes a role that dials, and then ends the process while f is in the middle of something.
 func leave(f func(c *rdmanet.Conn) error) func(provider, addr string) error {
 	return func(provider, addr string) error {
 		d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
@@ -28,8 +28,8 @@ func leave(f func(c *rdmanet.Conn) error) func(provider, addr string) error {
 	}
 }
 
-// writeOn has somebody write until the process ends, and waits until that is well
-// under way.
+// writeOn starts a goroutine that writes until the process ends, and waits until that is
+// well under way.
 func writeOn(c *rdmanet.Conn) error {
 	go func() {
 		for err := error(nil); err == nil; {
@@ -52,7 +52,7 @@ func exitWhileWriting(c *rdmanet.Conn) error {
 	return nil
 }
 
-// exitWhileReading leaves its peer blocked in Write, and with data that was not read.
+// exitWhileReading ends while its peer is blocked in Write, and while there is unread data.
 func exitWhileReading(c *rdmanet.Conn) error {
 	if _, err := io.CopyN(io.Discard, c, 2*exitSize); err != nil {
 		return err
@@ -61,7 +61,7 @@ func exitWhileReading(c *rdmanet.Conn) error {
 	return nil
 }
 
-// exitAfterCloseWrite has sent all that it had to, and the peer has it.
+// exitAfterCloseWrite ends when it has sent everything and the peer has received it.
 func exitAfterCloseWrite(c *rdmanet.Conn) error {
 	if _, err := c.Write(exitData()[:exitSmall]); err != nil {
 		return err
@@ -76,10 +76,10 @@ func exitAfterCloseWrite(c *rdmanet.Conn) error {
 	return nil
 }
 
-const exitSmall = 40_000 // fits into a window
+const exitSmall = 40_000 // bytes, which fit into a receive window
 
-// TestExitWithoutClose: a process ends without closing anything. Its peer gets what
-// has arrived and learns of the end at once, and nothing stays behind.
+// TestExitWithoutClose: a process ends without closing anything. Its peer gets what has
+// arrived and notices the end at once, and nothing is left behind.
 func TestExitWithoutClose(t *testing.T) {
 	tests := map[string]func(t *testing.T, c *rdmanet.Conn, gone func()){
 		"exit while writing":   survivesWriter,
@@ -109,7 +109,7 @@ func TestExitWithoutClose(t *testing.T) {
 				return len(b), err
 			})
 			require.Equal(t, exitSmall, got.end(t, "ReadAll", nil))
-			// The end of the stream was not that of the process.
+			// The stream's end did not mean that the process had ended; a failing Write does.
 			require.Eventually(t, func() bool {
 				_, err := c.Write([]byte{1})
 				return errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)
@@ -142,7 +142,7 @@ func TestExitWithoutClose(t *testing.T) {
 	}
 }
 
-// survivesWriter reads what a writer has left, which may be any number of bytes.
+// survivesWriter reads what a writer that has ended has sent, which may be any number of bytes.
 func survivesWriter(t *testing.T, c *rdmanet.Conn, gone func()) {
 	t.Helper()
 	var got bytes.Buffer

@@ -10,33 +10,33 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-// NewTransport returns a Transport over a fabric of the test's choice, most of whose
-// providers it uses without being told.
+// NewTransport returns a Transport over a fabric of the test's choice. It uses most providers
+// without their being named.
 func NewTransport(f fabric.Fabric) *Transport {
 	return &Transport{fabric: f, auto: slices.Concat(automatic, []string{"psm3", "opx", "efa-direct", "tcp", "net", "tcp;ofi_rxm"})}
 }
 
-// NewCarefulTransport is NewTransport with the choice that users get.
+// NewCarefulTransport is NewTransport with the default providers that users get.
 func NewCarefulTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
 
-// Speak makes t pass for another build of this package.
+// Speak makes t's hello that of another build of this package.
 func (t *Transport) Speak(lowest, highest uint8, features uint64) {
 	t.hello = func(h *framing.Hello) { h.MinVersion, h.MaxVersion, h.Features = lowest, highest, features }
 }
 
-// MaxAsking is how many calls of Authorize a listener makes at a time.
+// MaxAsking is how many calls of Authorize a listener has under way at most.
 const MaxAsking = maxAsking
 
-// SpareDelay is how long after a peer a spare is opened.
+// SpareDelay is how long after a peer has come up a spare endpoint is opened.
 const SpareDelay = spareDelay
 
-// DropSpares closes the endpoints that are open for peers to come.
+// DropSpares closes the endpoints that are open for future peers.
 func (t *Transport) DropSpares() { transportOr(t).endpoints.dropSpares() }
 
-// CleanShm does what the first dial or listener of a process does.
+// CleanShm removes what ended processes left in /dev/shm, as the first dial or listener of a process does.
 func CleanShm() { shmdir.Clean(shmdir.Dir) }
 
-// Flights is how many handshakes dials are waiting for.
+// Flights returns how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {
 	t = transportOr(t)
 	t.links.mu.Lock()
@@ -44,7 +44,7 @@ func (t *Transport) Flights() int {
 	return len(t.links.flights)
 }
 
-// Waiters is how many dials wait for a handshake.
+// Waiters returns how many dials wait for a handshake.
 func (t *Transport) Waiters() (n int) {
 	t = transportOr(t)
 	t.links.mu.Lock()
@@ -55,13 +55,13 @@ func (t *Transport) Waiters() (n int) {
 	return n
 }
 
-// HostID is what peers of one host have in common.
+// HostID returns what peers on one host have in common.
 func HostID() [16]byte { return hostID() }
 
-// OfferOf is what a Transport's hello says of a provider.
+// OfferOf returns what a Transport's hello says of a provider.
 func OfferOf(p *fabric.ProviderInfo) framing.Offer { return offerOf(p) }
 
-// EndpointNames is the addresses of the open endpoints that peers share.
+// EndpointNames returns the addresses of the open endpoints that peers share.
 func (t *Transport) EndpointNames() (names [][]byte) {
 	es := &transportOr(t).endpoints
 	es.mu.Lock()
@@ -74,7 +74,7 @@ func (t *Transport) EndpointNames() (names [][]byte) {
 	return names
 }
 
-// LandingMemory is how much memory its Transport has for peers to write to.
+// LandingMemory returns how much memory c's Transport has for peers to write to, in bytes.
 func LandingMemory(c *Conn) (n int64) {
 	for _, p := range c.link.t.Stats().Providers {
 		n += p.LandingMemory
@@ -82,31 +82,31 @@ func LandingMemory(c *Conn) (n int64) {
 	return n
 }
 
-// Sweep looks for idle peers, as is done each time that Cleaning has passed.
+// Sweep looks for idle peers, which otherwise happens at intervals of Cleaning.
 func (t *Transport) Sweep()                  { t.links.sweep(t.idleTimeout()) }
 func (t *Transport) Cleaning() time.Duration { return t.links.cleaning() }
 
-// ProviderStatsOf is what Stats makes of an endpoint's counters.
+// ProviderStatsOf returns what Stats makes of an endpoint's counters.
 func ProviderStatsOf(s engine.Stats) ProviderStats { return providerStats(s) }
 
-// Plus is the sum of two.
+// Plus returns the sum of s and o.
 func (s ProviderStats) Plus(o ProviderStats) ProviderStats { return s.add(o) }
 
-// FreeOf is what the endpoint of a conn has for live peers.
+// FreeOf returns what the endpoint of a conn has left for live peers.
 func FreeOf(c *Conn) engine.Free { return c.link.ep.engine.Stats().Free }
 
 // Free is what FreeOf returns.
 type Free = engine.Free
 
-// Avoid has the endpoint of a conn avoided, as a peer does that falls silent.
+// Avoid makes new peers avoid the endpoint of a conn, as happens when a peer falls silent.
 func Avoid(c *Conn) { c.link.ep.engine.Avoid() }
 
-// LetGo lets an idle peer of l go, however short it has been idle.
+// LetGo lets an idle peer of l go, however briefly it has been idle. It reports whether there was one.
 func LetGo(l *Listener) bool {
 	return l.t.links.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
 }
 
-// AgeNames makes what is remembered of names older.
+// AgeNames makes the resolved names that t remembers older.
 func (t *Transport) AgeNames(by time.Duration) {
 	t.links.mu.Lock()
 	defer t.links.mu.Unlock()
@@ -116,7 +116,7 @@ func (t *Transport) AgeNames(by time.Duration) {
 	}
 }
 
-// Bounds of what waits for loggers.
+// Bounds on events that wait for loggers: how many at debug level, and for how long Transport.Close waits.
 const (
 	MaxDebugEvents = maxDebugEvents
 	EventsLinger   = eventsLinger

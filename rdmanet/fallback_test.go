@@ -23,7 +23,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// plainServer is a server over TCP that says a banner and then listens.
+// plainServer starts a TCP server that sends a banner and then only reads. It returns its address.
 func plainServer(t *testing.T, banner string) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -95,7 +95,7 @@ func TestFallback(t *testing.T) {
 	})
 }
 
-// slowToLoad is a fabric of which it takes long to find out what there is, once.
+// slowToLoad is a fabric whose first listing of providers takes long.
 type slowToLoad struct {
 	*simfabric.Network
 	loaded atomic.Bool
@@ -109,8 +109,8 @@ func (s *slowToLoad) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return s.Network.Providers(src)
 }
 
-// TestFallbackAfterSlowLoad: what this side takes to load libfabric is not the listener's
-// time, and not that of the fallback.
+// TestFallbackAfterSlowLoad: the time that this side takes to load libfabric counts neither as
+// the listener's nor as that of the fallback.
 func TestFallbackAfterSlowLoad(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	there := rdmanet.NewTransport(n)
@@ -139,7 +139,7 @@ func TestAcceptTCP(t *testing.T) {
 		require.NoError(t, err)
 		_, err = io.WriteString(nc, first)
 		require.NoError(t, err)
-		if first == "RDM" { // undecided until the end
+		if first == "RDM" { // could still become a preamble, until the stream ends
 			require.NoError(t, nc.(*net.TCPConn).CloseWrite())
 		}
 		s := accept(t, l)
@@ -162,7 +162,7 @@ func TestAcceptTCP(t *testing.T) {
 	closeAll(t, c, s)
 }
 
-// What ReadFrom, WriteTo, WriteBuffers and Buffers carry arrives whole.
+// TestCopies: what ReadFrom, WriteTo, WriteBuffers and Buffers carry arrives whole.
 func TestCopies(t *testing.T) {
 	data := make([]byte, 300_001)
 	rand.Read(data)
@@ -216,7 +216,7 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// A copy that the deadline ends reports what the peer will get.
+// TestReadFromTimesOut: a ReadFrom that a deadline ends returns exactly how much the peer will get.
 func TestReadFromTimesOut(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(name, make([]byte, 16<<20), 0o600))
@@ -248,7 +248,7 @@ func TestReadFromTimesOut(t *testing.T) {
 	}
 }
 
-// What was looked at to tell a client of plain TCP is copied, too, once.
+// TestWriteToOfPlainTCP: the bytes that were read to recognise a plain TCP client are copied, too, exactly once.
 func TestWriteToOfPlainTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})

@@ -21,27 +21,28 @@ import (
 )
 
 const (
-	// flatGrowth is the most by which a process may grow between a fifth of the
-	// cycles and the last. Measured over 80,000: 0.3 MiB for shm and net, 2.8 for
-	// tcp;ofi_rxm, all of that in the first 20,000. Without reuse landing memory comes
-	// in slabs of two MiB, of which any sample may see two more.
+	// flatGrowth is the most, in bytes, by which a process may grow between the first
+	// fifth of the cycles and the last. Measured over 80,000 cycles: 0.3 MiB for shm and
+	// net, and 2.8 MiB for tcp;ofi_rxm, all of it in the first 20,000. Without reuse,
+	// landing memory comes in slabs of 2 MiB, and any sample may find two slabs more.
 	flatGrowth = 8 << 20
-	// forgotten is what libfabric 1.17 keeps of every handshake that opens two shm
-	// endpoints, about one KiB each, twice over.
+	// forgotten is twice what libfabric 1.17 keeps, in bytes, of each handshake: about
+	// one KiB for each of the two shm endpoints that it opens.
 	forgotten = 4 << 10
 )
 
-// flatReport is what a process says that has opened and closed conns.
+// flatReport is what a process reports after it has opened and closed conns.
 type flatReport struct {
-	Each          time.Duration // cycle
-	Resident      []int64       // after each fifth of the cycles
-	Before, After flatState     // without any peer
+	Each          time.Duration // the mean duration of a cycle
+	Resident      []int64       // bytes, after each fifth of the cycles
+	Before, After flatState     // while there is no peer
 }
 
 type flatState struct{ Goroutines, Files, Names int }
 
-// cycles opens conns, transfers, and closes, as often as spec says, and reports. It
-// has a process of its own: another test's traces in malloc(3) would blur the picture.
+// cycles opens a conn, transfers data and closes it, as often as spec says, and prints a
+// report. It runs in a process of its own: traces of other tests in malloc(3) would blur
+// the picture.
 func cycles(provider, spec string) error {
 	dialer := rdmanet.Dialer{Transport: new(rdmanet.Transport), Providers: []string{provider}, Timeout: patience}
 	tr := dialer.Transport
@@ -59,7 +60,7 @@ func cycles(provider, spec string) error {
 	go takeJobs(l)
 	cycle := func(i int) error {
 		size := 100
-		switch { // some by RDMA
+		switch { // some are large enough for RDMA writes
 		case i%256 == 255:
 			size = 4 << 20
 		case i%16 == 15:
@@ -103,7 +104,7 @@ func cycles(provider, spec string) error {
 	return tr.Close()
 }
 
-// until waits for what is about to come.
+// until waits, for at most patience, until condition is true.
 func until(condition func() bool) error {
 	for start := time.Now(); !condition(); time.Sleep(time.Millisecond) {
 		if time.Since(start) > patience {
@@ -113,8 +114,8 @@ func until(condition func() bool) error {
 	return nil
 }
 
-// quiet takes everything apart that no conn uses, and looks at what is left once
-// there are no more than so many goroutines, unless that is 0.
+// quiet closes everything that no conn uses, and returns what is left once there are at
+// most that many goroutines. It does not wait for goroutines if the number is 0.
 func quiet(tr *rdmanet.Transport, goroutines int) (s flatState, err error) {
 	err = until(func() bool {
 		tr.CloseIdle()
@@ -132,13 +133,13 @@ func quiet(tr *rdmanet.Transport, goroutines int) (s flatState, err error) {
 	return flatState{runtime.NumGoroutine(), len(files), len(names)}, err
 }
 
-// releaseUnused gives back what Go only keeps for later.
+// releaseUnused gives memory back to the system that Go only keeps for later.
 func releaseUnused() {
 	runtime.GC()
 	debug.FreeOSMemory()
 }
 
-// resident is how much memory this process has, in bytes, or -1.
+// resident returns how much resident memory this process has, in bytes, or -1 if that is not known.
 func resident() int64 {
 	b, _ := os.ReadFile("/proc/self/statm")
 	if fields := strings.Fields(string(b)); len(fields) > 1 {
@@ -155,7 +156,7 @@ func TestFlatMemory(t *testing.T) {
 		for how, n := range map[string]int{"reuse": allRounds(500, 100_000), "no reuse": allRounds(20, 2000)} {
 			t.Run(provider+"/"+how, func(t *testing.T) {
 				cmd := process(t, "cycles", provider, fmt.Sprint(how, ":", n))
-				// AddressSanitizer would keep what was freed.
+				// AddressSanitizer would otherwise keep what was freed.
 				cmd.Env = append(cmd.Env, "ASAN_OPTIONS="+os.Getenv("ASAN_OPTIONS")+":quarantine_size_mb=0")
 				out, err := cmd.Output()
 				require.NoError(t, err)

@@ -18,11 +18,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// frail is a fabric whose endpoints fail when the test says so.
+// frail is a simulated fabric whose endpoints fail when the test says so.
 type frail struct {
 	*simfabric.Network
 	mu     sync.Mutex
-	broken error // what opening one fails with
+	broken error // what opening an endpoint fails with, nil if it works
 	open   []fabric.Endpoint
 }
 
@@ -37,7 +37,7 @@ func (f *frail) Open(provider string, src netip.Addr) (fabric.Endpoint, error) {
 	return ep, err
 }
 
-// fail breaks what is open, and what will be.
+// fail breaks each open endpoint by how. From then on, opening one fails with err, or works if err is nil.
 func (f *frail) fail(how func(fabric.Endpoint), err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,8 +50,8 @@ func (f *frail) fail(how func(fabric.Endpoint), err error) {
 
 var errDevice = errors.New("the device is on fire")
 
-// frailPair is a frail fabric's Transport, and a listener on the same network that
-// nothing happens to.
+// frailPair returns a frail fabric, a Transport on it, and a listener on the same network
+// whose own endpoints do not fail.
 func frailPair(t *testing.T, p simfabric.Personality) (f *frail, here *rdmanet.Transport, l *rdmanet.Listener) {
 	t.Helper()
 	f = &frail{Network: simfabric.New(simfabric.Config{Seed: 1, Personality: p})}
@@ -62,9 +62,9 @@ func frailPair(t *testing.T, p simfabric.Personality) (f *frail, here *rdmanet.T
 	return f, here, listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 }
 
-// A fabric that fails ends its conns with an error, never by a silent change of
-// what carries them, although the Dialer may use TCP. The next Dial does, and says
-// why.
+// TestFabricFailsInMidConnection: a fabric that fails ends its conns with an error. They
+// never change to TCP silently, even if the Dialer may use TCP. The next Dial uses it,
+// and says why.
 func TestFabricFailsInMidConnection(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
 		for name, how := range map[string]simfabric.Death{"errors": simfabric.DeathError, "refusals": simfabric.DeathRefuse} {
@@ -74,7 +74,7 @@ func TestFabricFailsInMidConnection(t *testing.T) {
 	}
 }
 
-// testFabricFails lets the fabric fail some time after a Read has begun.
+// testFabricFails makes the fabric fail some time after a Read has begun.
 func testFabricFails(t *testing.T, p simfabric.Personality, how simfabric.Death, after time.Duration) {
 	f, here, l := frailPair(t, p)
 	var log lockedBuffer
@@ -86,7 +86,7 @@ func testFabricFails(t *testing.T, p simfabric.Personality, how simfabric.Death,
 	read := begin(func() (int, error) { return c.Read(make([]byte, 1)) })
 	time.Sleep(after)
 	f.fail(func(ep fabric.Endpoint) { f.Kill(ep, how) }, errDevice)
-	if p.PerPeer { // there is no device, and a sleeper is woken by its peer alone: have a call find out
+	if p.PerPeer { // there is no device, and only its peer wakes a sleeper: let a call find out
 		_, _ = c.Write([]byte("x"))
 	}
 	read.end(t, "Read", syscall.ECONNRESET)
@@ -107,13 +107,13 @@ func testFabricFails(t *testing.T, p simfabric.Personality, how simfabric.Death,
 	assert.Error(t, fallsBack(t, d, l, &log))
 }
 
-// fallsBack dials a conn, over plain TCP, and returns why that is.
+// fallsBack dials, checks that the conn uses plain TCP and that this is logged, and returns why it does.
 func fallsBack(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, log *lockedBuffer) (reason error) {
 	t.Helper()
 	nc, err := d.Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
 	c := nc.(*rdmanet.Conn)
-	_, err = c.Write([]byte("first")) // AcceptTCP is for clients that are
+	_, err = c.Write([]byte("first")) // AcceptTCP needs a client that speaks first
 	require.NoError(t, err)
 	s := accept(t, l)
 	assert.Empty(t, c.Info().Provider)
@@ -124,7 +124,7 @@ func fallsBack(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, log *locked
 	return c.Info().Fallback
 }
 
-// A fabric that does not come up is a reason to use TCP, for as long as it does not.
+// TestFabricDoesNotComeUp: for as long as a fabric does not come up, that is a reason to use TCP.
 func TestFabricDoesNotComeUp(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP(), simfabric.EFA()} {
 		t.Run(p.Provider, func(t *testing.T) {

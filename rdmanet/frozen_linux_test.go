@@ -21,10 +21,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// frozenFor is when a peer counts as dead in these tests.
+// frozenFor is how long a peer must be silent to count as dead in these tests.
 const frozenFor = 3 * time.Second
 
-// frozen dials a peer process that echoes, and can be stopped.
+// frozen starts a peer process that echoes and that the test may stop, and returns what it takes to dial it.
 func frozen(t *testing.T, provider string) (tr *rdmanet.Transport, cmd *exec.Cmd, d *rdmanet.Dialer, addr string) {
 	t.Helper()
 	tr = &rdmanet.Transport{DeadAfter: frozenFor, HeartbeatInterval: frozenFor / 6}
@@ -52,8 +52,8 @@ func halt(t *testing.T, cmd *exec.Cmd) {
 	require.True(t, status.Stopped())
 }
 
-// TestFrozenPeer: while a peer is stopped, deadlines work and nothing ends by
-// itself; if it goes on in time, nothing is lost.
+// TestFrozenPeer: while a peer is stopped, deadlines work and nothing ends by itself. If
+// it continues in time, nothing is lost.
 func TestFrozenPeer(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -89,7 +89,7 @@ func TestFrozenPeer(t *testing.T) {
 	}
 }
 
-// TestFrozenPeerIsDeclaredDead after the configured time, and not before.
+// TestFrozenPeerIsDeclaredDead: a stopped peer counts as dead after the configured time, and not before.
 func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -103,7 +103,7 @@ func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 			e := &echoed{c: c}
 			require.NoError(t, e.write(100))
 			require.NoError(t, e.rest(), "it is well, and says so often enough")
-			alive := heartbeat(tr) // on a busy machine the one before may have come late
+			alive := heartbeat(tr) // on a busy host the previous one may have come late
 			halt(t, cmd)
 			stopped := time.Now()
 			_, err := c.Write(pseudorandom(8 << 20))
@@ -114,7 +114,7 @@ func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			require.NoError(t, cmd.Process.Signal(syscall.SIGCONT))
 
-			again := dial(t, d, addr) // it is alive, and a peer like any other
+			again := dial(t, d, addr) // it is alive again, and a peer like any other
 			_, err = again.Write([]byte("hello"))
 			require.NoError(t, err)
 			buf := make([]byte, 5)
@@ -125,7 +125,7 @@ func TestFrozenPeerIsDeclaredDead(t *testing.T) {
 	}
 }
 
-// heartbeat waits for the next one of the only peer, and returns a time before it.
+// heartbeat waits for the next heartbeat of the only peer, and returns a time shortly before it.
 func heartbeat(tr *rdmanet.Transport) time.Time {
 	before, had := time.Now(), tr.Stats().ControlReceived
 	for {
@@ -138,7 +138,7 @@ func heartbeat(tr *rdmanet.Transport) time.Time {
 	}
 }
 
-// TestCloseTellsOfLoss: Close says so if the peer is killed, or given up, while it waits.
+// TestCloseTellsOfLoss: Close returns an error if the peer is killed, or given up, while Close waits.
 func TestCloseTellsOfLoss(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -152,7 +152,7 @@ func TestCloseTellsOfLoss(t *testing.T) {
 			require.NoError(t, s.(*rdmanet.Conn).SetLinger(0))
 			closed := make(chan error, 1)
 			go func() { closed <- c.Close() }()
-			if provider != realProviders[0] { // there it is given up by itself
+			if provider != realProviders[0] { // over the first, the peer is given up instead
 				require.NoError(t, cmd.Process.Kill())
 			}
 			assert.ErrorIs(t, <-closed, syscall.ECONNRESET)
@@ -161,9 +161,9 @@ func TestCloseTellsOfLoss(t *testing.T) {
 	}
 }
 
-// TestFrozenAtAnyMoment stops a peer again and again in mid-transfer: either
-// nothing is lost, or it was stopped while it held a lock of shared memory, and
-// the deadline ended the conn, which is counted.
+// TestFrozenAtAnyMoment stops a peer again and again in mid-transfer. Either nothing is
+// lost, or the peer was stopped while it held a lock in shared memory: then the deadline
+// ends the conn, and that is counted.
 func TestFrozenAtAnyMoment(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -200,8 +200,8 @@ func TestFrozenAtAnyMoment(t *testing.T) {
 	}
 }
 
-// verifier reads what an echoed stream sends and ends with an error at the first
-// wrong byte.
+// verifier reads what an echoed stream sends. It fails at the first wrong byte, but not
+// when the conn is reset.
 func verifier(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
 	c, err := d.Dial("rdma", addr)
@@ -221,10 +221,10 @@ func verifier(provider, addr string) error {
 
 func init() { roles["verifier"] = verifier }
 
-// TestClosedMemoryIsNotRead: over shared memory it is the reader that fetches large data
-// from the writer's address space, where it has no ring that the writer has mapped. A reader that was stopped finds the order
-// to do so when the writer has long closed, and uses those addresses for something
-// else: it must not take that for data.
+// TestClosedMemoryIsNotRead: without mapped rings, over shared memory it is the reader that fetches
+// large data from the writer's address space. A reader that was stopped may find the order to do so
+// long after the writer has closed the conn and reused the addresses for something else. It must not
+// take that for data.
 func TestClosedMemoryIsNotRead(t *testing.T) {
 	for range rounds(3, 20) {
 		tr := &rdmanet.Transport{DisableMappedRings: true}
@@ -233,7 +233,7 @@ func TestClosedMemoryIsNotRead(t *testing.T) {
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Signal(syscall.SIGCONT) })
 		e := &echoed{c: accept(t, l)}
-		for e.sent.Load() < 4<<20 { // has a landing ring
+		for e.sent.Load() < 4<<20 { // until there is a landing ring
 			require.NoError(t, e.write(len(e.out)))
 		}
 		halt(t, cmd)
@@ -256,7 +256,7 @@ func TestClosedMemoryIsNotRead(t *testing.T) {
 	}
 }
 
-// echoed is a stream to a peer that sends everything back.
+// echoed is a stream to a peer that sends everything back, and counts and checks its bytes.
 type echoed struct {
 	c       net.Conn
 	sent    atomic.Uint64
@@ -266,7 +266,7 @@ type echoed struct {
 
 func (e *echoed) byteAt(pos uint64) byte { return byte((pos * 0x9e3779b97f4a7c15) >> 56) }
 
-// run writes, and reads at the same time, until both end with an error.
+// run writes and reads at the same time, until both end with an error.
 func (e *echoed) run(seed uint64) error {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	read := make(chan error, 1)
@@ -306,7 +306,7 @@ func (e *echoed) read(most int) error {
 	return err
 }
 
-// rest reads what has not come back yet.
+// rest reads what has been sent and has not come back yet.
 func (e *echoed) rest() error {
 	for e.got < e.sent.Load() {
 		if err := e.read(int(min(uint64(len(e.in)), e.sent.Load()-e.got))); err != nil {

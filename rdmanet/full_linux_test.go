@@ -17,17 +17,17 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestFullSharedMemory: while /dev/shm is full a dial takes the next provider, or fails and
-// says so; conns that are there go on; and as soon as there is room, it is used.
+// TestFullSharedMemory: while /dev/shm is full, a dial takes the next provider, or fails and says
+// why, and existing conns go on. Shared memory is used again as soon as there is room.
 func TestFullSharedMemory(t *testing.T) {
-	least := runtime.NumCPU() * shmdir.PerCPU // for libfabric to offer it
+	least := runtime.NumCPU() * shmdir.PerCPU // what libfabric wants free to offer shm, in bytes
 	if !testenv.OwnShm(t, fmt.Sprintf("size=%d", least+5*shmdir.PerEndpoint)) {
 		return
 	}
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
 	cleanly(t, here)
 	cleanly(t, there)
-	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before there is looked at
+	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before cleanly looks at what there has left
 	both := []string{"shm", testenv.Native}
 	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: both})
 	call := func(providers ...string) (c, s *rdmanet.Conn, err error) {
@@ -50,7 +50,7 @@ func TestFullSharedMemory(t *testing.T) {
 	for _, leave := range []int64{0, 64 << 10, int64(least) - 3<<20} {
 		require.Eventually(t, func() bool { return free() >= room }, patience, time.Millisecond, "earlier peers are gone")
 		empty := testenv.Fill(t, leave)
-		for range 2000 { // all slots of the regions' queues are used
+		for range 2000 { // enough to use all slots of the regions' queues
 			echo(t, early, served)
 		}
 		_, _, err = call("shm")

@@ -27,22 +27,22 @@ func init() {
 	}
 }
 
-// narrow has all sockets of this process hold little: what is sent to a peer that is
-// stopped is to wait with the provider.
+// narrow makes the buffers of all sockets of this process small, so that what is sent to a
+// stopped peer waits in the provider.
 func narrow() error {
 	list, err := os.ReadDir("/proc/self/fd")
 	for _, e := range list {
 		if fd, err := strconv.Atoi(e.Name()); err == nil {
 			for _, option := range []int{syscall.SO_RCVBUF, syscall.SO_SNDBUF} {
-				_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, option, 64<<10) // most files are none
+				_ = syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, option, 64<<10) // most files are not sockets
 			}
 		}
 	}
 	return err
 }
 
-// manyPeers dials with a Transport of its own for each line that it reads, and does what
-// the other side says.
+// manyPeers dials once for each line that it reads from standard input, each time with a new
+// Transport, and obeys the other side's orders.
 func manyPeers(provider, addr string) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
@@ -56,8 +56,8 @@ func manyPeers(provider, addr string) error {
 	return in.Err()
 }
 
-// freeze has one more process stop, for the rest of the test, while as much is written to
-// it as goes, and waits until it counts as dead.
+// freeze stops one more process, for the rest of the test, while as much as possible is
+// written to it, and waits until it counts as dead.
 func freeze(t *testing.T, l *rdmanet.Listener, provider string) {
 	t.Helper()
 	const conns = 8
@@ -70,7 +70,7 @@ func freeze(t *testing.T, l *rdmanet.Listener, provider string) {
 		instruct(t, c, order{duty: sink})
 		list = append(list, c)
 	}
-	for _, c := range list { // large data, so that there are landing rings
+	for _, c := range list { // large, so that there are landing rings
 		_, err := c.Write(make([]byte, 256<<10))
 		require.NoError(t, err)
 	}
@@ -94,9 +94,8 @@ func freeze(t *testing.T, l *rdmanet.Listener, provider string) {
 	}
 }
 
-// TestFrozenPeersOneAfterAnother: each holds some of the endpoint that it was on for good,
-// and a healthy peer, who was there before them, writes as fast as ever and finds as many
-// slots free.
+// TestFrozenPeersOneAfterAnother: each frozen peer holds part of its endpoint for good. Yet a
+// healthy peer that was there before them still writes as fast, and finds as many slots free.
 func TestFrozenPeersOneAfterAnother(t *testing.T) {
 	for _, provider := range testenv.Shared() {
 		t.Run(provider, func(t *testing.T) {
@@ -106,7 +105,7 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 			require.NoError(t, narrow())
 			instruct(t, healthy[0], order{duty: answer})
 			instruct(t, healthy[1], order{duty: sink})
-			// Another peer, on an endpoint that has seen nothing, says what is to be had.
+			// Another peer, on an untouched endpoint, shows what rate is possible.
 			untouched := new(rdmanet.Transport)
 			defer func() { assert.NoError(t, untouched.Close()) }()
 			other, otherCmd := clients(t, untouched, provider, 1)
@@ -124,7 +123,7 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 			unused := rdmanet.FreeOf(healthy[0])
 			rate(healthy[1])
 			var free rdmanet.Free
-			eventually(t, func() bool { // what was written is out
+			eventually(t, func() bool { // until what was written has left
 				free = rdmanet.FreeOf(healthy[0])
 				return free.Operations == unused.Operations && free.SendSlots == unused.SendSlots
 			}, "a quiet endpoint")
@@ -157,8 +156,8 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 	}
 }
 
-// TestCrashesAmongLongLivedPeers: the number of endpoints is that which the peers need that
-// are alive, however many have crashed, and each of those still answers.
+// TestCrashesAmongLongLivedPeers: however many peers have crashed, there are only as many
+// endpoints as the living peers need, and each living peer still answers.
 func TestCrashesAmongLongLivedPeers(t *testing.T) {
 	const perProcess = 50
 	for _, provider := range testenv.Shared() {
@@ -182,7 +181,7 @@ func TestCrashesAmongLongLivedPeers(t *testing.T) {
 				killClient(t, tr, l, provider, time.Duration(i%20)*time.Millisecond)
 			}
 			most := 2 + times/30
-			if provider == "tcp;ofi_rxm" { // whose peers libfabric 1.17 has spread: fabric.ProviderInfo.Spread
+			if provider == "tcp;ofi_rxm" { // with libfabric 1.17, its peers are spread over endpoints: fabric.ProviderInfo.Spread
 				most = 2 + times/16
 			}
 			eventually(t, func() bool { return tr.Stats().Peers == times }, "the dead are gone")

@@ -17,7 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// echoService sends each message of a stream back.
+// echoService sends back each message of a stream.
 var echoService = grpc.ServiceDesc{
 	ServiceName: "Echo",
 	HandlerType: (*any)(nil),
@@ -39,8 +39,8 @@ var echoService = grpc.ServiceDesc{
 	}},
 }
 
-// TestGRPC: streams of messages of all sizes, many at once, over each fabric. Package
-// grpcdialer has more over the real ones.
+// TestGRPC: concurrent streams carry messages of all sizes over each fabric. Package
+// grpcdialer has more tests over the real ones.
 func TestGRPC(t *testing.T) {
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
 		srv := grpc.NewServer()

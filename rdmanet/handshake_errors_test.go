@@ -17,7 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// lapse is a context whose deadline passes when a test says so.
+// lapse is a context whose deadline passes when the test closes done.
 type lapse struct {
 	context.Context
 	done chan struct{}
@@ -36,8 +36,8 @@ func (l lapse) Err() error {
 	}
 }
 
-// taciturn is a server that says no more than this, and hands out the clients of which it
-// has read so many bytes.
+// taciturn starts a server that sends no more than says. It sends each client's connection to
+// met once it has read that many bytes from it.
 func taciturn(t *testing.T, says string, reads int) (address string, met <-chan net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -58,7 +58,7 @@ func taciturn(t *testing.T, says string, reads int) (address string, met <-chan 
 	return ln.Addr().String(), conns
 }
 
-// isLate asserts that an error says who was late, at both addresses.
+// isLate asserts that an error is a time-out of the handshake, and has both addresses.
 func isLate(t *testing.T, err error, address string) {
 	t.Helper()
 	assert.ErrorIs(t, err, rdmanet.ErrHandshakeTimeout)
@@ -80,12 +80,12 @@ func isBetween(t *testing.T, err error, address string) {
 	assert.Equal(t, address, oe.Addr.String())
 }
 
-// TestShortTimeout: a dial whose time is over says what it was waiting for, as one whose
-// handshake has taken too long by itself.
+// TestShortTimeout: a dial whose own time is over says what it was waiting for, like a dial
+// whose handshake has timed out.
 func TestShortTimeout(t *testing.T) {
 	for name, tt := range map[string]struct {
 		says  string
-		reads int // when the dialer waits for what is missing
+		reads int // after so many bytes the dialer waits for what is missing
 		text  string
 	}{
 		"another protocol": {"", 8, "is it rdmanet at all?"},
@@ -118,8 +118,8 @@ func TestShortTimeout(t *testing.T) {
 	}
 }
 
-// TestShorterTimeout: one of several dials that wait for the same handshake has less time
-// than the others.
+// TestShorterTimeout: of two dials that wait for the same handshake, one has less time. It
+// ends by itself, and the handshake goes on for the other.
 func TestShorterTimeout(t *testing.T) {
 	address, met := taciturn(t, "", 8)
 	tr := simulated(t, simfabric.TCP())
@@ -152,7 +152,7 @@ func TestShorterTimeout(t *testing.T) {
 	isBetween(t, err, address)
 }
 
-// TestTransportCloseSaysWhere: what ends a handshake from outside leaves its addresses.
+// TestTransportCloseSaysWhere: the error has both addresses even if Transport.Close ends the handshake.
 func TestTransportCloseSaysWhere(t *testing.T) {
 	address, met := taciturn(t, "", 8)
 	tr := simulated(t, simfabric.TCP())
@@ -166,7 +166,7 @@ func TestTransportCloseSaysWhere(t *testing.T) {
 	isBetween(t, err, address)
 }
 
-// errorLog keeps the errors that a logger is told.
+// errorLog is a slog.Handler that keeps the errors that it is told.
 type errorLog struct {
 	slog.Handler
 	mu   sync.Mutex
@@ -193,7 +193,7 @@ func (l *errorLog) list() []error {
 	return l.errs
 }
 
-// TestListenerSaysWhere: a listener's logger is told of both addresses, too.
+// TestListenerSaysWhere: the errors that a listener logs have both addresses, too.
 func TestListenerSaysWhere(t *testing.T) {
 	for name, tt := range map[string]struct {
 		config rdmanet.ListenConfig

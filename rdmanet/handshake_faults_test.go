@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// faultySide is a network as one side sees it, on whose endpoints calls fail.
+// faultySide is a simulated network as one side sees it: calls of its endpoints fail as fault says.
 type faultySide struct {
 	*simfabric.Network
 	fault simfabric.Fault
@@ -40,8 +40,8 @@ func (f *faultySide) Open(provider string, src netip.Addr) (fabric.Endpoint, err
 
 var errCall = errors.New("the call fails")
 
-// handshakeFaults is every call that a handshake makes of a fabric, failing for the
-// first time, or later, once or for good.
+// handshakeFaults returns a fault for each fabric call that a handshake makes: it fails the
+// first time or later, and once or from then on.
 func handshakeFaults() (faults []simfabric.Fault) {
 	add := func(c simfabric.Call, err error, skips ...int) {
 		for _, skip := range skips {
@@ -61,10 +61,11 @@ func handshakeFaults() (faults []simfabric.Fault) {
 	return faults
 }
 
-// atOnce is how long Close may take, whatever went wrong before.
+// atOnce is how long Close may take, whatever has gone wrong before.
 const atOnce = time.Second
 
-// closesPromptly closes Transports between which a handshake may be going on.
+// closesPromptly closes Transports, between which a handshake may be under way, and checks that this
+// is quick.
 func closesPromptly(t *testing.T, what string, list ...*rdmanet.Transport) {
 	t.Helper()
 	for i, tr := range list {
@@ -80,16 +81,16 @@ func closesPromptly(t *testing.T, what string, list ...*rdmanet.Transport) {
 	}
 }
 
-// closing is a dial that Close of both sides ends, or comes after.
+// closing is a dial that is followed, or ended, by Close of both sides.
 type closing struct {
 	what  string
 	views [2]fabric.Fabric // of the dialing and the listening side
-	// relay returns the address to dial instead of the listener's, and what ends it.
+	// relay returns the address to dial instead of the listener's, and a function that stops the relay.
 	relay func(to string) (address string, stop func())
-	wait  time.Duration // Close comes then at the latest: the dial may wait for something
+	wait  time.Duration // how long the test waits for the dial, which may hang, before it closes
 	first int           // the side that is closed first
 	err   error         // of the dial
-	used  int64         // bytes of both sides' memory that were not given back
+	used  int64         // bytes of memory that both sides have not given back
 }
 
 func (c *closing) run(t *testing.T) {
@@ -128,7 +129,7 @@ func (c *closing) run(t *testing.T) {
 	}
 }
 
-// nothingLeft checks that both sides have given back all that they had of the network.
+// nothingLeft checks that both sides have given back everything that they had of the network.
 func (c *closing) nothingLeft(t *testing.T, n *simfabric.Network) {
 	t.Helper()
 	s := n.Stats()
@@ -138,8 +139,8 @@ func (c *closing) nothingLeft(t *testing.T, n *simfabric.Network) {
 	assert.Empty(t, s.Misuse, c.what)
 }
 
-// onHandshakes runs a test over networks of several kinds, and looks for goroutines that
-// it leaves.
+// onHandshakes runs a test over several kinds of networks, and checks that it leaves no
+// goroutines.
 func onHandshakes(t *testing.T, test func(t *testing.T, p simfabric.Personality)) {
 	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm(), simfabric.Verbs(), simfabric.CXI()} {
 		t.Run(p.Provider, func(t *testing.T) {
@@ -150,9 +151,8 @@ func onHandshakes(t *testing.T, test func(t *testing.T, p simfabric.Personality)
 	}
 }
 
-// TestCloseAfterFaults: whichever call of a handshake fails, on either side, Close of both
-// sides returns at once and leaves nothing, when the handshake is over and in the middle
-// of it.
+// TestCloseAfterFaults: whichever call of a handshake fails, on either side, Close of both sides
+// returns at once and leaves nothing behind, both after the handshake and in the middle of it.
 func TestCloseAfterFaults(t *testing.T) {
 	onHandshakes(t, func(t *testing.T, p simfabric.Personality) {
 		for i, f := range handshakeFaults() {
@@ -163,7 +163,7 @@ func TestCloseAfterFaults(t *testing.T) {
 					c.views[side] = &faultySide{Network: n, fault: f}
 					c.run(t)
 					switch f.Call {
-					case simfabric.CallCloseRegion, simfabric.CallShutdown, simfabric.CallClose: // what is not let go stays
+					case simfabric.CallCloseRegion, simfabric.CallShutdown, simfabric.CallClose: // what fails to close is left
 					default:
 						c.nothingLeft(t, n)
 					}
@@ -173,10 +173,10 @@ func TestCloseAfterFaults(t *testing.T) {
 	})
 }
 
-// TestCloseAtEachStep: whichever message of a handshake is the last to arrive, whether the
-// connection ends then or falls silent, Close of both sides returns at once.
+// TestCloseAtEachStep: whichever message of a handshake is the last to arrive, and whether the
+// connection then ends or falls silent, Close of both sides returns at once.
 func TestCloseAtEachStep(t *testing.T) {
-	const steps = 8 // more than there are in each direction
+	const steps = 8 // more than there are messages in each direction
 	onHandshakes(t, func(t *testing.T, p simfabric.Personality) {
 		for step := range steps {
 			for way := range 2 {
@@ -204,8 +204,8 @@ func TestCloseAtEachStep(t *testing.T) {
 	})
 }
 
-// relayUpTo passes connections on, up to a number of messages one way (0: from who dials).
-// Then it ends them, or passes nothing more in either direction.
+// relayUpTo relays connections, but only that many messages one way (0: from the dialing side).
+// Then it ends them if cut is set, or else passes nothing more in either direction.
 func relayUpTo(t *testing.T, to string, way, messages int, cut bool) (address string, stop func()) {
 	l, err := net.Listen("tcp", testenv.Address())
 	require.NoError(t, err)

@@ -11,8 +11,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestHeartbeatsAreAgreedOn: a peer is sent heartbeats over the fabric only if it has said
-// that it answers them.
+// TestHeartbeatsAreAgreedOn: a side sends heartbeats over the fabric only to a peer that has
+// said that it answers them.
 func TestHeartbeatsAreAgreedOn(t *testing.T) {
 	for name, features := range map[string]uint64{"both": framing.Features, "one": 0} {
 		t.Run(name, func(t *testing.T) {

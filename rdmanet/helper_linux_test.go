@@ -15,11 +15,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// realProviders are what the tests use besides the simulated fabric.
+// realProviders are the providers that the tests use besides the simulated fabric.
 var realProviders = testenv.Providers()
 
-// heldByOthers lists the inodes of the files that other processes hold locked, as
-// they do with what they have in /dev/shm.
+// heldByOthers lists the inodes of the files that other processes hold locked. A process
+// holds a lock for what it has in /dev/shm.
 func heldByOthers(t *testing.T) map[string]bool {
 	t.Helper()
 	others := map[string]bool{}
@@ -29,7 +29,7 @@ func heldByOthers(t *testing.T) map[string]bool {
 	return others
 }
 
-// fileLocks lists the processes that hold files locked, by inode.
+// fileLocks lists the PIDs of the processes that hold locks on files, by inode.
 func fileLocks(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/locks")

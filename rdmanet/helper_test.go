@@ -23,8 +23,8 @@ import (
 
 const patience = 10 * time.Second
 
-// simulated is a Transport over a simulated fabric; the test ends by checking
-// that its Close leaves nothing behind.
+// simulated returns a Transport over a simulated fabric. At its end the test closes it
+// and checks that nothing is left behind.
 func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Personality) *rdmanet.Transport {
 	t.Helper()
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: p, Others: others})
@@ -41,11 +41,11 @@ func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Person
 	return tr
 }
 
-// cleanly closes a Transport when the test is over and looks for goroutines,
-// files, shared memory and budget that are left. It must be called first.
+// cleanly closes a Transport when the test is over, and checks that no goroutines, files,
+// shared memory or budget are left. It must be called first.
 func cleanly(t *testing.T, tr *rdmanet.Transport) { t.Helper(); cleanlyBut(t, tr, 0) }
 
-// cleanlyBut is cleanly where libfabric may leave a few files open.
+// cleanlyBut is like cleanly, but lets libfabric leave a few files open.
 func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 	t.Helper()
 	goroutines := goleak.IgnoreCurrent()
@@ -53,11 +53,11 @@ func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 	t.Cleanup(func() {
 		require.NoError(t, tr.Close())
 		goleak.VerifyNone(t, goroutines)
-		// The library closes sockets late, and what a process leaves in /dev/shm that
-		// has just ended without Close, or was killed, goes when others look.
+		// libfabric closes sockets late. What a process that was killed, or has just ended
+		// without Close, leaves in /dev/shm disappears when another process cleans up.
 		assert.EventuallyWithT(t, func(c *assert.CollectT) {
 			open := openFiles(t)
-			if len(open) > files+few { // Go keeps the pipes of splice(2) until two collections
+			if len(open) > files+few { // Go keeps the pipes of splice(2) until the second garbage collection
 				runtime.GC()
 			}
 			assert.LessOrEqual(c, len(open), files+few, "open files: %v", open)
@@ -71,14 +71,14 @@ func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 
 func openFiles(t *testing.T) (targets []string) {
 	t.Helper()
-	ln, err := net.Listen("tcp", "127.0.0.1:0") // opens Go's own files, too
+	ln, err := net.Listen("tcp", "127.0.0.1:0") // makes Go open its own files, too
 	require.NoError(t, err)
 	require.NoError(t, ln.Close())
 	list, err := os.ReadDir("/proc/self/fd")
 	require.NoError(t, err)
 	for _, e := range list {
 		target, err := os.Readlink("/proc/self/fd/" + e.Name())
-		// libfabric opens each RDMA device once, for good.
+		// libfabric opens each RDMA device once and keeps it open.
 		if err != nil || !strings.HasPrefix(target, "/dev/infiniband/") && target != "anon_inode:[infinibandevent]" {
 			targets = append(targets, target)
 		}
@@ -86,8 +86,8 @@ func openFiles(t *testing.T) (targets []string) {
 	return targets
 }
 
-// sharedMemory lists this program's names in /dev/shm, and those that no living
-// process holds.
+// sharedMemory lists the names in /dev/shm that belong to this process or to no living
+// process.
 func sharedMemory(t *testing.T) []string {
 	t.Helper()
 	list, err := os.ReadDir("/dev/shm")
@@ -100,7 +100,7 @@ func sharedMemory(t *testing.T) []string {
 		}
 		guard, _, _ := strings.Cut(e.Name(), ".")
 		if info, err := os.Stat("/dev/shm/" + guard); err == nil && others[inode(info)] {
-			continue // another program's
+			continue // another process's
 		}
 		if _, err := os.Lstat("/dev/shm/" + e.Name()); err == nil {
 			names = append(names, e.Name())
@@ -109,8 +109,8 @@ func sharedMemory(t *testing.T) []string {
 	return names
 }
 
-// regionsOf lists what these processes have given a name in libfabric's shared
-// memory since then: an earlier process with the same number may have left some.
+// regionsOf lists the names of these processes in libfabric's shared memory. It leaves out
+// those from before since: an earlier process with the same PID may have left some.
 func regionsOf(since time.Time, pids ...int) (names []string, err error) {
 	for _, pid := range pids {
 		list, err := filepath.Glob(fmt.Sprintf("/dev/shm/fabricnet-*.%d-*", pid))
@@ -126,8 +126,8 @@ func regionsOf(since time.Time, pids ...int) (names []string, err error) {
 	return names, nil
 }
 
-// personalities are simulated providers, among them those that need hardware. Some ask
-// the kernel for each address, which takes its time.
+// personalities are simulated providers, among them those that need hardware. With some,
+// inserting an address takes a while, since they ask the kernel for each.
 var personalities = func() (list []simfabric.Personality) {
 	for _, p := range simfabric.Presets() {
 		if p.Inserts {
@@ -140,15 +140,14 @@ var personalities = func() (list []simfabric.Personality) {
 	return list
 }()
 
-// onEach runs a test over a simulated fabric of each kind and over the real
-// providers.
+// onEach runs a test over a simulated fabric of each kind and over each real provider.
 func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
 	t.Helper()
 	onPersonalities(t, test)
 	onReal(t, test)
 }
 
-// onPersonalities is the simulated half of onEach, onReal the other.
+// onPersonalities is the simulated half of onEach, and onReal the other half.
 func onPersonalities(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
 	t.Helper()
 	for _, p := range personalities {
@@ -208,7 +207,7 @@ func echo(t *testing.T, client, server net.Conn) {
 	}
 }
 
-// closeAll closes conns at the same time: each side waits for the other.
+// closeAll closes conns at the same time, since each side waits for the other.
 func closeAll(t *testing.T, conns ...net.Conn) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -218,7 +217,7 @@ func closeAll(t *testing.T, conns ...net.Conn) {
 	wg.Wait()
 }
 
-// eventually waits for what other goroutines are about to bring about.
+// eventually waits until other goroutines have made condition true.
 func eventually(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, condition, patience, time.Millisecond, what)

@@ -13,35 +13,35 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// attack is something that a hostile peer does after it has come in like any other.
+// attack is something that a hostile peer does after it has been let in like any other peer.
 type attack struct {
 	run func(h *hostile) error
-	// cut says that the listener ends the peer; else it goes on answering it.
+	// cut: the listener ends the peer. Otherwise it goes on answering it.
 	cut bool
-	// either says that both may happen.
+	// either: both outcomes are fine.
 	either bool
-	// counted is the counter that tells of it.
+	// counted returns the counter that the attack raises. It is nil if there is none.
 	counted func(s rdmanet.ProviderStats) uint64
-	// mute says that nothing tells of it over shm without CMA.
+	// mute: no counter shows the attack over shm without CMA.
 	mute bool
-	// trust says that it is not tried over shared memory. The peers there have the
-	// same user, whom the system lets write to each other's memory; the provider
+	// trust: the attack is not tried over shared memory. The peers there run as the
+	// same user, so the system lets them write to each other's memory, and the provider
 	// does not check keys.
 	trust bool
-	// mapped says that it needs rings that both sides map, which there are over shm.
+	// mapped: the attack needs rings that both sides map, which only shm has.
 	mapped bool
-	// slots is how many receive slots the peer grants, 0 for plenty.
+	// slots is how many receive slots the peer grants. 0 means plenty.
 	slots uint32
-	// claims has the peer say that its endpoint is that of the good client.
+	// claims: the peer says that its endpoint is the good client's.
 	claims bool
 }
 
 func dropped(s rdmanet.ProviderStats) uint64 { return s.FramesDropped }
 
-// tooLong counts messages that were longer than the receive. libfabric 1.17's shm
-// provider does not come back from a call after some, and the endpoint is abandoned.
-// Without CMA it neither completes nor fails the receive, so that the peer has only
-// taken slots from itself.
+// tooLong counts messages that were longer than the receive. After some of them, a call
+// into libfabric 1.17's shm provider does not return, and the endpoint is abandoned.
+// Without CMA, the provider neither completes nor fails the receive: the peer has only
+// taken slots away from itself.
 func tooLong(s rdmanet.ProviderStats) uint64 { return s.FramesDropped + s.Abandoned }
 
 func stray(s rdmanet.ProviderStats) uint64      { return s.FramesStray }
@@ -78,8 +78,8 @@ func everyType(send func(framing.Type) error) error {
 	return nil
 }
 
-// wrongProofs sends frames of every type with a proof that is off by a bit. They
-// take no credit.
+// wrongProofs sends frames of every type with a proof that is off by one bit. They
+// use up no credit.
 func wrongProofs(h *hostile) error {
 	if err := h.open(1); err != nil {
 		return err
@@ -92,7 +92,7 @@ func wrongProofs(h *hostile) error {
 	})
 }
 
-// otherPeers sends frames that claim to be from the listener's other peers.
+// otherPeers sends frames that claim to come from the listener's other peers.
 func otherPeers(h *hostile) error {
 	return everyType(func(t framing.Type) error {
 		for peer := range uint32(8) {
@@ -110,7 +110,7 @@ func otherPeers(h *hostile) error {
 	})
 }
 
-// otherStreams sends frames for streams that others have, or nobody.
+// otherStreams sends frames for streams that belong to others, or to nobody.
 func otherStreams(h *hostile) error {
 	return everyType(func(t framing.Type) error {
 		if t == framing.TypeOpen || t == framing.TypeCredit {
@@ -125,7 +125,7 @@ func otherStreams(h *hostile) error {
 	})
 }
 
-// mutatedFrames flips bits of frames that would be right.
+// mutatedFrames flips bits of frames that would otherwise be valid.
 func mutatedFrames(h *hostile) error {
 	if err := h.open(1); err != nil {
 		return err
@@ -153,7 +153,7 @@ func mutatedFrames(h *hostile) error {
 	return nil
 }
 
-// ended is nil if err says that the listener has cut this peer off.
+// ended returns nil instead of err if err says that the listener has cut this peer off.
 func ended(err error) error {
 	if errors.Is(err, errCutOff) {
 		return nil
@@ -161,8 +161,8 @@ func ended(err error) error {
 	return err
 }
 
-// replayedData sends frames again: data is ignored, which the echo shows, and a
-// second open of a stream is not allowed.
+// replayedData sends frames again. Repeated data is ignored, as the echo shows. Opening
+// a stream a second time is not allowed.
 func replayedData(h *hostile) error {
 	if err := h.open(1); err != nil {
 		return err
@@ -186,8 +186,8 @@ func replayedData(h *hostile) error {
 	return ended(h.send(h.opening(1)))
 }
 
-// oversizedFrames sends more than a receive slot takes, more often than there are
-// slots, so that the listener hears of nothing else in between.
+// oversizedFrames sends frames that are longer than a receive slot. It sends more of them
+// than there are slots, so that the listener hears nothing else in between.
 func oversizedFrames(h *hostile) error {
 	h.greedy = true
 	for range 600 {
@@ -199,13 +199,13 @@ func oversizedFrames(h *hostile) error {
 	return nil
 }
 
-// floodOfFrames sends far more frames than it was granted slots for: it grants so
-// few itself that the listener cannot give them back.
+// floodOfFrames sends far more frames than it has been granted slots for. It grants so
+// few slots itself that the listener cannot return those that have been used.
 func floodOfFrames(h *hostile) error {
 	f := h.data(1, 0, make([]byte, 1000))
 	buf := h.mem.Bytes()[hostileOut:][:framing.HeaderSize+len(f.payload)]
 	copy(buf, encode(h.header(f), f.payload))
-	for range 2000 { // the same each time, so that there is nothing to wait for
+	for range 2000 { // the same buffer each time, so that there is nothing to wait for
 		if err := h.post(fabric.Op{Kind: fabric.Send, Buf: buf, Desc: h.desc}); err != nil {
 			return ended(err)
 		}
@@ -213,7 +213,7 @@ func floodOfFrames(h *hostile) error {
 	return nil
 }
 
-// beyondWindow sends more than a conn has memory for. What comes back cannot leave,
+// beyondWindow sends more than a conn has memory for. The echo cannot leave the listener,
 // so the listener reads nothing more.
 func beyondWindow(h *hostile) error {
 	if err := h.open(1); err != nil {
@@ -234,7 +234,7 @@ func announce(stream uint32, pos uint64, l framing.Large) frame {
 	return f
 }
 
-// ringOfOthers announces writes to rings that others were granted, or nobody.
+// ringOfOthers announces writes to rings that were granted to others, or to nobody.
 func ringOfOthers(h *hostile) error {
 	if err := h.open(1); err != nil {
 		return err
@@ -247,7 +247,7 @@ func ringOfOthers(h *hostile) error {
 	return nil
 }
 
-// leased opens a stream and is granted a ring.
+// leased opens a stream and returns the lease of the ring that it is granted.
 func (h *hostile) leased() (framing.Lease, error) {
 	if err := h.open(1); err != nil {
 		return framing.Lease{}, err
@@ -277,7 +277,7 @@ func sameWriteTwice(h *hostile) error {
 }
 
 // othersLeases writes to its own ring with completion data that names the leases of
-// others, of which the good client's are some.
+// others, among them the good client's.
 func othersLeases(h *hostile) error {
 	l, err := h.leased()
 	if err != nil {
@@ -287,7 +287,7 @@ func othersLeases(h *hostile) error {
 		if lease == l.Index {
 			continue
 		}
-		for seq := range uint16(4096) { // the listener expects one of 64 that follow each other
+		for seq := range uint16(4096) { // any 64 consecutive numbers may be expected, and these are 16 apart
 			op := fabric.Op{
 				Kind: fabric.WriteData, Buf: h.mem.Bytes()[hostileOut:][:8], Desc: h.desc, Remote: l.Addr, Key: l.Key,
 				Data: framing.MakeImmediate(lease, seq*16, seq%2 == 0, 0).Proven(h.proof),
@@ -300,8 +300,8 @@ func othersLeases(h *hostile) error {
 	return ended(h.settle())
 }
 
-// badKeys writes where it may not: the provider prevents it, and may close the
-// connection underneath.
+// badKeys writes where it may not. The provider prevents that, and may close the
+// connection below.
 func badKeys(h *hostile) error {
 	l, err := h.leased()
 	if err != nil {
@@ -324,7 +324,7 @@ func twoEnds(h *hostile) error {
 	return h.endTwice()
 }
 
-// endTwice says of the first stream that it ends here, and then that it ends there.
+// endTwice says that the first stream ends at one position, and then that it ends at another.
 func (h *hostile) endTwice() error {
 	for pos := range uint64(2) {
 		if err := h.send(frame{Header: framing.Header{Type: framing.TypeFin, Stream: 1, Pos: 100 + pos}}); err != nil {
@@ -334,15 +334,15 @@ func (h *hostile) endTwice() error {
 	return nil
 }
 
-// foreignSignals sends something else than signals on the control connection.
+// foreignSignals sends something other than signals on the control connection.
 func foreignSignals(h *hostile) error {
 	_, err := h.tcp.Write([]byte("\x01\x01GET / HTTP/1.1"))
 	return err
 }
 
-// anothersName opens streams in the name of the good client's endpoint, to which
-// the listener's answers go, and breaks the protocol, so that the listener forgets
-// about that name.
+// anothersName opens streams under the name of the good client's endpoint, to which the
+// listener's answers then go. In the end it breaks the protocol, so that the listener
+// forgets that name.
 func anothersName(h *hostile) error {
 	for stream := range uint32(20) {
 		if err := h.send(h.opening(stream + 1)); err != nil {

@@ -25,14 +25,14 @@ import (
 
 func init() { roles["hostile"] = attackAll }
 
-// attackAll reads the names of attacks from its standard input, makes them, and
-// says what came of each.
+// attackAll reads the names of attacks from its standard input, carries each one out,
+// and prints what came of it.
 func attackAll(provider, addr string) error {
 	in := bufio.NewScanner(os.Stdin)
 	for in.Scan() {
 		name, claims, _ := strings.Cut(in.Text(), "\t")
 		answer := attackOnce(provider, addr, claims, attacks[name])
-		fmt.Println(strings.ReplaceAll(answer, "\n", "; ")) // a line for a line
+		fmt.Println(strings.ReplaceAll(answer, "\n", "; ")) // one line for each line that was read
 	}
 	return in.Err()
 }
@@ -68,13 +68,13 @@ func attackOnce(provider, addr, claims string, a attack) string {
 	return "ignored"
 }
 
-// withoutCMA reports whether shm was told not to copy from process to process.
+// withoutCMA reports whether shm was told not to copy between processes directly.
 func withoutCMA() bool { return os.Getenv("FI_SHM_DISABLE_CMA") != "" }
 
 // TestHostilePeers: a peer that holds a valid token sends frames that are mutated,
-// replayed, forged, too large, too many and for others, and RDMA writes where it
-// may not, while a good client works. The good client notices nothing; the hostile
-// one is cut off, or what it sends is ignored, and both are counted.
+// replayed, forged, too large, too many or meant for others, and makes RDMA writes where
+// it may not, while a good client works. The good client notices nothing. The hostile
+// peer is cut off, or what it sends is ignored, and the attack's counter shows it.
 func TestHostilePeers(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -109,7 +109,7 @@ func TestHostilePeers(t *testing.T) {
 					require.NoError(t, err)
 					answer := line(t, stdout)
 					good.works(t, name)
-					if a.counted != nil && (!a.mute || provider != "shm" || !withoutCMA()) { // at the latest when the peer is gone
+					if a.counted != nil && (!a.mute || provider != "shm" || !withoutCMA()) { // once the peer is gone, at the latest
 						eventually(t, func() bool { return a.counted(tr.Stats().Providers[provider]) > a.counted(before) }, name)
 					}
 					after := tr.Stats().Providers[provider]
@@ -137,7 +137,7 @@ func TestHostilePeers(t *testing.T) {
 	}
 }
 
-// serveEcho echoes what each conn sends until it ends.
+// serveEcho echoes what arrives on each conn until that conn ends. It returns when l is closed.
 func serveEcho(l net.Listener, served *sync.WaitGroup) {
 	for {
 		c, err := l.Accept()
@@ -151,7 +151,7 @@ func serveEcho(l net.Listener, served *sync.WaitGroup) {
 	}
 }
 
-// goodClient sends data to an echo and checks it, all the time.
+// goodClient sends data to an echo all the time, and checks what comes back.
 type goodClient struct {
 	c     net.Conn
 	moved atomic.Int64
@@ -203,7 +203,7 @@ func (g *goodClient) run() error {
 	return nil
 }
 
-// works waits until the client has moved some more.
+// works waits until the client has moved another 256 KiB.
 func (g *goodClient) works(t *testing.T, when string) {
 	t.Helper()
 	from := g.moved.Load()

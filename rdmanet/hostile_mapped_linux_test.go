@@ -16,7 +16,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// ringSize is what a hostile peer sends through a mapped ring, and the size of the ring that it grants.
+// ringSize is the size of the ring that a hostile peer grants, in bytes. Through the ring that it is granted
+// it sends half as much.
 const ringSize = 1 << 20
 
 func init() {
@@ -33,13 +34,13 @@ func init() {
 	}
 }
 
-// shrinking is a file that is cut off soon, and sealed only then.
+// shrinking returns a file that is soon cut off, and sealed only after that.
 func shrinking() (int, error) {
 	fd, err := unix.MemfdCreate("shrinking", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
 		return 0, err
 	}
-	if err := unix.Fallocate(fd, 0, 0, ringSize); err != nil { // makes it as large, too
+	if err := unix.Fallocate(fd, 0, 0, ringSize); err != nil { // sets the file's size, too
 		return 0, err
 	}
 	time.AfterFunc(rand.N(2*time.Millisecond), func() {
@@ -49,7 +50,7 @@ func shrinking() (int, error) {
 	return fd, nil
 }
 
-// sparse is a sealed file whose memory is not there: whoever touches it pays for it.
+// sparse returns a sealed file without memory: the process that touches a page pays for it.
 func sparse() (int, error) {
 	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
 	if err != nil {
@@ -66,7 +67,7 @@ func seal(fd int) error {
 	return err
 }
 
-// mappedRing opens a stream, and maps the ring that it is granted, with whatever lies beside it.
+// mappedRing opens a stream, and maps the ring that it is granted, along with whatever lies beside it.
 func (h *hostile) mappedRing() (l framing.Lease, slab *pool.Slab, err error) {
 	if l, err = h.leased(); err != nil {
 		return l, nil, err
@@ -75,7 +76,7 @@ func (h *hostile) mappedRing() (l framing.Lease, slab *pool.Slab, err error) {
 	return l, slab, err
 }
 
-// scribble writes to memory until the end.
+// scribble writes to b until end is called.
 func scribble(b []byte) (end func()) {
 	stop := make(chan struct{})
 	var done sync.WaitGroup
@@ -92,7 +93,7 @@ func scribble(b []byte) (end func()) {
 	return func() { close(stop); done.Wait() }
 }
 
-// through sends so many bytes, whatever they are, through a ring in which nothing was before.
+// through sends n bytes, whatever the memory contains, through a ring that has not been used before.
 func (h *hostile) through(l framing.Lease, n uint32) error {
 	piece := min(l.Chunk, 64<<10)
 	for pos := uint32(0); pos < n; pos += piece {
@@ -104,8 +105,8 @@ func (h *hostile) through(l framing.Lease, n uint32) error {
 	return nil
 }
 
-// scribbledRing alters what it has sent while it is read: the reader's data is not worth
-// anything then, and nothing else is hurt.
+// scribbledRing alters what it has sent while that is being read. The reader's data is
+// worthless then, but nothing else is hurt.
 func scribbledRing(h *hostile) error {
 	l, slab, err := h.mappedRing()
 	if err != nil {
@@ -116,7 +117,7 @@ func scribbledRing(h *hostile) error {
 	if err := h.through(l, ringSize/2); err != nil {
 		return err
 	}
-	return h.asked() // it is read, and would be sent back
+	return h.asked() // the data has been read, and is about to be sent back
 }
 
 // scribbledAfterEnd goes on writing to a ring that the listener has taken back.
@@ -133,11 +134,11 @@ func scribbledAfterEnd(h *hostile) error {
 	if !h.cutOff(patience) {
 		return errors.New("two ends, and not cut off")
 	}
-	time.Sleep(100 * time.Millisecond) // the good client goes on, and looks at its data
+	time.Sleep(100 * time.Millisecond) // meanwhile the good client goes on, and checks its data
 	return nil
 }
 
-// asked waits until the listener asks for a ring, with data or without.
+// asked waits until the listener asks for a ring, in a frame with or without data.
 func (h *hostile) asked() error {
 	for {
 		f, err := h.await(framing.TypeData)
@@ -147,8 +148,8 @@ func (h *hostile) asked() error {
 	}
 }
 
-// grants has the listener ask for a ring, since it sends back what comes through its own, and
-// grants one.
+// grants makes the listener ask for a ring, which it needs to send back what comes through its
+// own, and grants one.
 func (h *hostile) grants(grant framing.Lease) error {
 	l, slab, err := h.mappedRing()
 	if err != nil {
@@ -167,7 +168,7 @@ func (h *hostile) grants(grant framing.Lease) error {
 	return h.send(f)
 }
 
-// ringIn grants a ring that is said to lie in a file: the listener writes to it by the fabric.
+// ringIn grants a ring that is said to lie in a file. The listener does not map it, but writes to it over the fabric.
 func ringIn(file func() (int, error)) func(*hostile) error {
 	return func(h *hostile) error {
 		slab, err := pool.NewSlab(pool.NewBudget(0), h.fab, ringSize, pool.AccessRemoteWrite)
@@ -187,11 +188,11 @@ func ringIn(file func() (int, error)) func(*hostile) error {
 		if err := h.grants(framing.Lease{Addr: slab.Region().Base(), Key: slab.Region().Key(), Shared: shared}); err != nil {
 			return err
 		}
-		return h.written(false) // later ones may have no frame
+		return h.written(false) // this holds for the first write: later ones may come without a frame
 	}
 }
 
-// written waits for one of the listener's writes, which is a copy or not.
+// written waits for one of the listener's writes, and checks whether it is a copy.
 func (h *hostile) written(copied bool) error {
 	f, err := h.await(framing.TypeLarge)
 	if err != nil {
@@ -203,8 +204,8 @@ func (h *hostile) written(copied bool) error {
 	return nil
 }
 
-// ringGoesAway grants a ring that is right, and takes its memory back while the listener copies,
-// and then the file.
+// ringGoesAway grants a valid ring. While the listener copies to it, it takes the ring's memory
+// away, and then the file.
 func ringGoesAway(h *hostile) error {
 	rings := pool.NewArena(pool.NewBudget(0), h.fab, pool.AccessRemoteWrite, ringSize)
 	defer rings.Close()

@@ -25,17 +25,17 @@ import (
 const (
 	hostileEager = framing.HeaderSize + 8<<10
 	hostileRecvs = 256
-	// Where in a hostile peer's memory its frames and writes lie; before that are
-	// receives.
+	// hostileOut is where in a hostile peer's memory its outgoing frames and writes
+	// lie, after the receives.
 	hostileOut  = hostileRecvs * hostileEager
 	hostileSize = hostileOut + 1<<20
 )
 
-// hostile is a peer that has been through the handshake as any other, and has an
-// endpoint of its own on which it posts what it likes. It belongs to one goroutine.
+// hostile is a peer that has been through the handshake like any other, and has an
+// endpoint of its own on which it posts whatever it likes. It belongs to one goroutine.
 type hostile struct {
 	provider string
-	claims   []byte // what it says the name of its endpoint is, nil for the truth
+	claims   []byte // the name that it claims for its endpoint; nil: the true one
 	infos    []fabric.ProviderInfo
 
 	fab     fabric.Endpoint
@@ -54,14 +54,14 @@ type hostile struct {
 	sends    int // in flight
 	got      []frame
 	received uint32
-	used     uint32 // receive slots of the listener's
+	used     uint32 // of the listener's receive slots
 	credit   uint32
-	slots    uint32 // that it grants at first
+	slots    uint32 // granted at first
 	greedy   bool   // sends without credit
 	mute     bool   // grants no more slots
 }
 
-// frame is one that has arrived, or that is to be sent.
+// frame is a frame that has arrived, or that is to be sent.
 type frame struct {
 	framing.Header
 	payload []byte
@@ -69,7 +69,7 @@ type frame struct {
 
 var errCutOff = errors.New("cut off")
 
-// intrude meets the listener at addr.
+// intrude goes through the handshake with the listener at addr.
 func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, error) {
 	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	if err != nil {
@@ -96,8 +96,8 @@ func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, erro
 	return h, nil
 }
 
-// Hello, Authorize and Prepare are for the handshake, as are the methods that
-// follow.
+// Hello and the methods that follow, up to Ended, are what package bootstrap calls
+// during the handshake and the session.
 func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 	hello := framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid())}
 	rand.Read(hello.Process[:])
@@ -149,7 +149,7 @@ func (h *hostile) Connect(_ context.Context, remote framing.Attach) (err error) 
 
 func (h *hostile) Check(context.Context) error {
 	if h.claims != nil {
-		return nil // the answer goes elsewhere
+		return nil // the answers go to the good client
 	}
 	return h.check()
 }
@@ -169,7 +169,7 @@ func (h *hostile) Doorbell()       {}
 func (h *hostile) Heartbeat()      {}
 func (h *hostile) Ended(err error) { h.ended <- err }
 
-// leave ends the peer's process, as far as the listener can tell.
+// leave ends the peer. To the listener it looks as if the peer's process had ended.
 func (h *hostile) leave() {
 	_ = h.session.Close()
 	_ = h.fab.Shutdown()
@@ -183,8 +183,8 @@ func (h *hostile) receive(slot uint32) error {
 	return h.post(fabric.Op{Kind: fabric.Recv, Tag: slot, Buf: buf, Desc: h.desc})
 }
 
-// post posts one operation, and says when the listener has cut this peer off or
-// takes nothing more.
+// post posts one operation. It fails with errCutOff if the listener has cut this peer
+// off, or takes nothing more.
 func (h *hostile) post(op fabric.Op) error {
 	op.To = h.addr
 	for begin := time.Now(); time.Since(begin) < patience/4; {
@@ -204,17 +204,17 @@ func (h *hostile) post(op fabric.Op) error {
 	return fmt.Errorf("%w: the fabric takes nothing more", errCutOff)
 }
 
-// ring wakes the listener where the provider cannot.
+// ring wakes the listener if the provider cannot.
 func (h *hostile) ring() {
 	if h.session == nil {
-		return // the listener looks by itself while the two meet
+		return // during the path check the listener polls by itself
 	}
 	if page := h.session.Page(); page != nil && page.Peer().Swap(0) != 0 {
 		page.Ring()
 	}
 }
 
-// poll takes in what has arrived.
+// poll takes in what has arrived, and what has been sent.
 func (h *hostile) poll() {
 	var done [32]fabric.Completion
 	_, n, _ := h.fab.Exchange(nil, done[:])
@@ -236,8 +236,8 @@ func (h *hostile) poll() {
 	}
 }
 
-// settle polls until all that was sent has left. It fails if the listener does not
-// take it.
+// settle polls until everything that was sent has left. It fails if the listener does
+// not take it.
 func (h *hostile) settle() error {
 	for begin := time.Now(); h.sends > 0; h.poll() {
 		if h.cutOff(0) || time.Since(begin) > patience/4 {
@@ -247,7 +247,7 @@ func (h *hostile) settle() error {
 	return nil
 }
 
-// header fills in what all of this peer's frames have.
+// header fills in the fields that all of this peer's frames need.
 func (h *hostile) header(f frame) framing.Header {
 	f.Length, f.Peer, f.Proof = uint16(len(f.payload)), h.remote.Peer, h.proof
 	if f.Slots = h.slots; !h.mute {
@@ -262,10 +262,10 @@ func encode(h framing.Header, payload []byte) []byte {
 	return b
 }
 
-// send sends a frame that is right as far as the caller wants it to be.
+// send sends a frame that is valid but for what the caller has made wrong.
 func (h *hostile) send(f frame) error { return h.raw(encode(h.header(f), f.payload)) }
 
-// raw sends any bytes. It waits for credit unless the peer is greedy.
+// raw sends any bytes. It waits for credit, unless the peer is greedy.
 func (h *hostile) raw(b []byte) error {
 	for begin := time.Now(); !h.greedy && h.credit-h.used <= 1; {
 		h.poll()
@@ -274,7 +274,7 @@ func (h *hostile) raw(b []byte) error {
 		}
 	}
 	h.used++
-	if err := h.settle(); err != nil { // the memory is used again
+	if err := h.settle(); err != nil { // since the memory is reused
 		return err
 	}
 	buf := h.mem.Bytes()[hostileOut:][:len(b)]
@@ -282,7 +282,7 @@ func (h *hostile) raw(b []byte) error {
 	return h.post(fabric.Op{Kind: fabric.Send, Buf: buf, Desc: h.desc})
 }
 
-// await waits for a frame of a type and takes it.
+// await waits for a frame of type t. It takes that frame, and drops those that came before it.
 func (h *hostile) await(t framing.Type) (frame, error) {
 	for begin := time.Now(); time.Since(begin) < patience/2; h.poll() {
 		if i := slices.IndexFunc(h.got, func(f frame) bool { return f.Type == t }); i >= 0 {
@@ -305,7 +305,7 @@ func (h *hostile) ping() error {
 	return err
 }
 
-// check is the path check of SPEC.md section 5, as far as it takes to be let in.
+// check does as much of the path check (SPEC.md, section 5.1) as it takes to be let in.
 func (h *hostile) check() error {
 	const seed = 4711
 	if err := h.ping(); err != nil {
@@ -369,7 +369,7 @@ func (h *hostile) opening(stream uint32) frame {
 	return f
 }
 
-// data is a frame with small data.
+// data returns a frame with small data.
 func (h *hostile) data(stream uint32, pos uint64, b []byte) frame {
 	return frame{framing.Header{Type: framing.TypeData, Stream: stream, Pos: pos, Window: 64 << 10}, b}
 }
@@ -396,8 +396,8 @@ func (h *hostile) write(remote, key uint64, n int, imm framing.Immediate) error 
 	})
 }
 
-// cutOff reports that the listener has ended the session, waiting at most that
-// long.
+// cutOff reports whether the listener has ended the session, and waits at most that
+// long for it.
 func (h *hostile) cutOff(wait time.Duration) bool {
 	for begin := time.Now(); ; time.Sleep(time.Millisecond) {
 		h.poll()

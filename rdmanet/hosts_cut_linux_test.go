@@ -21,8 +21,8 @@ import (
 
 const (
 	cutDeadAfter = time.Second
-	// cutBound is what it takes beyond that: a heartbeat's interval, and for all
-	// that waits to hear of it.
+	// cutBound is how much longer it may take: one interval between heartbeats, and
+	// the time until everything that waits has heard of it.
 	cutBound = 2 * time.Second
 	cutConns = 4
 )
@@ -30,7 +30,7 @@ const (
 func init() { roles["cut off"] = cutOff }
 
 // cutOff moves data on the conns that it accepts, and prints how each direction of
-// each of them ends.
+// each conn ends.
 func cutOff(providers, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: list(providers), Transport: &rdmanet.Transport{DeadAfter: cutDeadAfter}}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
@@ -61,8 +61,8 @@ func cutOff(providers, _ string) error {
 	return err
 }
 
-// A cable that is cut in mid-transfer ends the conns at both ends in the time that
-// DeadAfter says, whether an end knows of the cut or not. When the cable is back, the
+// If the cable is cut in mid-transfer, the conns end at both ends within the time that
+// DeadAfter says, whether or not an end knows of the cut. Once the cable is back, the
 // listener can be dialed again.
 func TestHostsCut(t *testing.T) {
 	for _, provider := range []string{"tcp;ofi_rxm", testenv.Native, rxd} {

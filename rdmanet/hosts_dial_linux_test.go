@@ -17,14 +17,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// overCables are the providers that need no device to reach another host. What
-// udp;ofi_rxd cannot do, being told of no path's MTU and of no lost peer, is left out
-// where it says so.
+// overCables are the providers that need no device to reach another host. udp;ofi_rxd
+// learns neither a path's MTU nor that a peer is lost. What it cannot do for that reason
+// is left out, where a comment says so.
 var overCables = []string{"tcp;ofi_rxm", testenv.Native, rxd}
 
 const rxd = "udp;ofi_rxd"
 
-// counterpart starts one on the far host. It returns the port.
+// counterpart starts a counterpart on the far host, and returns its port.
 func (h *farHost) counterpart(providers string) (port string) {
 	h.t.Helper()
 	_, port, err := net.SplitHostPort(listening(h.t, h.process("counterpart", providers, "")).addr)
@@ -32,7 +32,7 @@ func (h *farHost) counterpart(providers string) (port string) {
 	return port
 }
 
-// dialer is one for real providers, whose Transport leaves nothing behind.
+// dialer returns a Dialer for real providers. The test checks that its Transport leaves nothing behind.
 func dialer(t *testing.T, providers ...string) *rdmanet.Dialer {
 	t.Helper()
 	tr := new(rdmanet.Transport)
@@ -40,8 +40,8 @@ func dialer(t *testing.T, providers ...string) *rdmanet.Dialer {
 	return &rdmanet.Dialer{Transport: tr, Providers: providers, Timeout: patience}
 }
 
-// trade sends and receives size bytes at the same time, on each of several conns,
-// and checks all.
+// trade sends and receives size bytes at the same time, on each of several conns, and
+// checks them all.
 func trade(t *testing.T, d *rdmanet.Dialer, addr string, conns, size int) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -53,8 +53,8 @@ func trade(t *testing.T, d *rdmanet.Dialer, addr string, conns, size int) {
 	wg.Wait()
 }
 
-// Names and addresses of both families lead to the far host, and what is sent there
-// and back arrives.
+// Names and addresses of both families lead to the far host, and what is sent arrives in
+// both directions.
 func TestHostsAddresses(t *testing.T) {
 	for _, provider := range overCables {
 		t.Run(provider, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestHostsAddresses(t *testing.T) {
 				{"rdma", "six.far", far6},
 				{"rdma4", "far", far4},
 				{"tcp6", "far", far6},
-				{"rdma", "far", far4}, // RFC 6724 prefers it to a unique local address
+				{"rdma", "far", far4}, // RFC 6724 prefers IPv4 to a unique local address
 			} {
 				t.Run(tt.network+" "+tt.host, func(t *testing.T) {
 					c, err := d.Dial(tt.network, net.JoinHostPort(tt.host, port))
@@ -85,9 +85,9 @@ func TestHostsAddresses(t *testing.T) {
 	}
 }
 
-// Packets of any size, and of different sizes at the two ends: TCP's ends tell each
-// other theirs. Over udp;ofi_rxd what is too long for the far end is lost, and sent
-// again, and lost again, until the peer is given up.
+// Packets may have any size, and different sizes at the two ends, since TCP's ends tell
+// each other theirs. Over udp;ofi_rxd the sizes must not differ: a packet that is too long
+// for the far end is lost, sent again, and lost again, until the peer is given up.
 func TestHostsMTU(t *testing.T) {
 	for name, tt := range map[string]struct {
 		near, far int
@@ -108,8 +108,7 @@ func TestHostsMTU(t *testing.T) {
 	}
 }
 
-// A network that takes its time and loses packets delays conns, and does nothing
-// else to them.
+// A network that is slow and loses packets delays conns, and does nothing else to them.
 func TestHostsSlowAndLossy(t *testing.T) {
 	const delay, loss = 10 * time.Millisecond, 0.01
 	for _, provider := range overCables {
@@ -126,7 +125,7 @@ func TestHostsSlowAndLossy(t *testing.T) {
 	}
 }
 
-// What both sides list decides.
+// The lists of both sides decide which provider is used, and of the two the listener's order counts.
 func TestHostsProviders(t *testing.T) {
 	h, native := cabled(t), testenv.Native
 	for name, tt := range map[string]struct {
@@ -159,7 +158,7 @@ func TestHostsProviders(t *testing.T) {
 	}
 }
 
-// Where nobody answers, Dial says so in time, and names the address.
+// If no listener can be reached, Dial says so in time, and names the address.
 func TestHostsUnreachable(t *testing.T) {
 	h := cabled(t)
 	h.here("ip", "route", "add", "unreachable", "10.78.0.0/24")

@@ -19,20 +19,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Two hosts are two network namespaces and a cable between them. The tests run in
-// one of them, this host; processes of the far host are started from there. No
-// namespace has a name: the kernel removes each with its last process, however
-// that ends. `make test-hosts` runs all of this, as root.
+// Two hosts are two network namespaces with a cable between them. The tests run in one
+// of them, which is this host, and start the far host's processes from there. The
+// namespaces have no names, so the kernel removes each one along with its last process,
+// however that ends. `make test-hosts` runs all of this, as root.
 
-// insideVar says that this process is in a network of its own.
+// insideVar is set in processes that are in a network namespace of their own already.
 const insideVar = "RDMANET_TEST_INSIDE"
 
-// What the hosts have on their cable.
+// The hosts' cable, and their addresses and names.
 const (
 	device       = "cable0"
 	near4, far4  = "10.77.0.1", "10.77.0.2"
 	near6, far6  = "fd77::1", "fd77::2"
-	absent       = "10.77.0.3" // nobody answers for it
+	absent       = "10.77.0.3" // no host has this address
 	defaultMTU   = 1500
 	hostsFile    = "127.0.0.1 localhost\n" + far4 + " far four.far\n" + far6 + " far six.far\n"
 	listenOnBoth = "::"
@@ -51,7 +51,7 @@ func init() {
 	}
 }
 
-// moveIn starts the tests anew in namespaces of their own, and exits as they do.
+// moveIn starts the tests again, in namespaces of their own, and exits with their exit code.
 func moveIn() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the tests of several hosts make network namespaces: they must be run by root, as in `sudo make test-hosts`")
@@ -61,7 +61,7 @@ func moveIn() error {
 			return fmt.Errorf("the tests of several hosts need %q, of iproute2 or util-linux (./scripts/deps.sh hosts): %w", tool, err)
 		}
 	}
-	runtime.LockOSThread() // Pdeathsig is about this thread
+	runtime.LockOSThread() // Pdeathsig refers to the thread that starts the process
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), insideVar+"=1")
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
@@ -73,8 +73,8 @@ func moveIn() error {
 	return nil
 }
 
-// settle prepares this host: its loopback device and, for all that are started from
-// here, the names of hosts.
+// settle prepares this host: its loopback device, and the hosts' names, also for all
+// processes that are started from here.
 func settle() error {
 	if out, err := exec.Command("ip", "link", "set", "lo", "up").CombinedOutput(); err != nil {
 		return fmt.Errorf("ip link set lo up: %w: %s", err, out)
@@ -96,7 +96,7 @@ type farHost struct {
 // otherHost makes the far host, without a cable.
 func otherHost(t *testing.T) *farHost {
 	t.Helper()
-	stay := exec.Command("cat") // until its input ends, with this process at the latest
+	stay := exec.Command("cat") // until its input ends, at the latest when this process does
 	stay.SysProcAttr = &unix.SysProcAttr{Unshareflags: unix.CLONE_NEWNET}
 	stdin, _ := startProcess(t, stay)
 	t.Cleanup(func() {
@@ -132,15 +132,15 @@ func (h *farHost) address() {
 	h.plug(true)
 }
 
-// mtu sets the longest packet of each end.
+// mtu sets the MTU of each end, in bytes.
 func (h *farHost) mtu(near, far int) {
 	h.t.Helper()
 	h.here("ip", "link", "set", device, "mtu", strconv.Itoa(near))
 	h.there("ip", "link", "set", device, "mtu", strconv.Itoa(far))
 }
 
-// plug connects the far end of the cable, or cuts it: the far host then knows that
-// there is no way, this one sends into the void.
+// plug connects the far end of the cable, or disconnects it. Then the far host knows that
+// there is no way, while this one sends into the void.
 func (h *farHost) plug(in bool) {
 	h.t.Helper()
 	state := map[bool]string{true: "up", false: "down"}[in]
@@ -149,7 +149,7 @@ func (h *farHost) plug(in bool) {
 	if !in {
 		return
 	}
-	// The kernel takes its time to find out, and libfabric looks.
+	// The kernel takes a moment to notice, and libfabric looks at the device's state.
 	running := regexp.MustCompile("state (UP|UNKNOWN) ")
 	for _, run := range []func(...string) string{h.here, h.there} {
 		require.Eventually(h.t, func() bool { return running.MatchString(run("ip", "link", "show", device)) },
@@ -170,15 +170,15 @@ func (h *farHost) there(args ...string) (output string) {
 	return h.here(append(h.enter(), args...)...)
 }
 
-// enter is what starts a program on the far host.
+// enter returns what to put before a command to run it on the far host.
 func (h *farHost) enter() []string {
 	return []string{"nsenter", "--net=" + h.namespace(), "--"}
 }
 
 func (h *farHost) namespace() string { return fmt.Sprintf("/proc/%d/ns/net", h.pid) }
 
-// process is the test binary in another role on the far host, where it listens on all
-// addresses if it does.
+// process returns a command that runs the test binary in another role on the far host. If
+// the role listens, it does so on all addresses.
 func (h *farHost) process(role, providers, addr string) *exec.Cmd {
 	h.t.Helper()
 	cmd := process(h.t, role, providers, addr)

@@ -14,20 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// wire joins the hosts in place of a cable: this process carries the packets
-// between two TUN devices, late, and not all of them. The kernel's own netem does
-// that, too, but many kernels come without it.
+// wire joins the hosts instead of a cable. This process carries the packets between two
+// TUN devices, with a delay, and loses some of them. The kernel's own netem can do that,
+// too, but many kernels come without it.
 type wire struct {
 	delay     time.Duration
 	loss      float64
 	all, lost atomic.Int64
 }
 
-// The first thread stays with the first goroutine: it does not end with another one
-// that has gone to the other host on it (openTUN), and /proc/self is where it is.
+// The main thread stays with the main goroutine. Otherwise a goroutine of openTUN could
+// run on it, take it to the other host, and end it there. /proc/self is where the main
+// thread is.
 func init() { runtime.LockOSThread() }
 
-// wireQueue is how many packets are on their way at most; netem has as many.
+// wireQueue is how many packets may be on their way in each direction, as with netem.
 const wireQueue = 1000
 
 func (h *farHost) wire(delay time.Duration, loss float64) *wire {
@@ -77,7 +78,7 @@ func (w *wire) carry(from, to *os.File, seed uint64) {
 	}
 }
 
-// openTUN makes this end of the wire in a network namespace.
+// openTUN makes one end of the wire, in a network namespace.
 func openTUN(t require.TestingT, namespace string) *os.File {
 	type result struct {
 		fd  int
@@ -85,7 +86,7 @@ func openTUN(t require.TestingT, namespace string) *os.File {
 	}
 	opened := make(chan result)
 	go func() {
-		runtime.LockOSThread() // for good: the thread is in the wrong place, and ends
+		runtime.LockOSThread() // for good: the thread changes namespaces, and must end with the goroutine
 		fd, err := tunIn(namespace)
 		opened <- result{fd, err}
 	}()

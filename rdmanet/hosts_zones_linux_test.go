@@ -15,14 +15,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// linkLocal is an address of the link that several interfaces have: the zone decides.
+// linkLocal is a link-local address that several interfaces have: the zone decides which is meant.
 const linkLocal = "fe80::77"
 
-// The ends of a cable have numbers of their own, always the same: package net knows them
-// for a minute after a cable has gone.
+// The interfaces at the ends of a cable always have the same numbers, which no others have,
+// since package net remembers them for a minute after a cable has gone.
 const nearIndex, farIndex = "1001", "1002"
 
-// zones gives two interfaces the same link-local address, and returns them.
+// zones gives two interfaces the same link-local address, and returns the interfaces.
 func zones(t *testing.T, h *farHost) (cable, lo *net.Interface) {
 	t.Helper()
 	for _, name := range []string{device, "lo"} {
@@ -36,15 +36,16 @@ func zones(t *testing.T, h *farHost) (cable, lo *net.Interface) {
 	return cable, lo
 }
 
-// An interface is the same by name and by number, and two of them with one address are
-// not: in addresses, among the peers that are reused, and in what providers are bound to.
+// An interface is the same whether it is given by name or by number, and two interfaces
+// with one address are different: in addresses, in the choice of a peer to reuse, and in
+// what providers are bound to.
 func TestHostsZones(t *testing.T) {
 	h := cabled(t)
 	cable, lo := zones(t, h)
 	for _, provider := range []string{"shm", "tcp;ofi_rxm", testenv.Native} {
 		for _, i := range []*net.Interface{cable, lo} {
 			if provider != "shm" && i == lo {
-				continue // which libfabric gives no link-local addresses
+				continue // libfabric gives it no link-local addresses
 			}
 			for _, zone := range []string{i.Name, strconv.Itoa(i.Index)} {
 				t.Run(fmt.Sprintf("%s %%%s", provider, zone), func(t *testing.T) {
@@ -76,8 +77,8 @@ func TestHostsZones(t *testing.T) {
 	}
 }
 
-// Two hosts number the interfaces at their ends of a cable as they like. What udp;ofi_rxd
-// tells the far end of itself has the number of the near one in it.
+// Two hosts number the interfaces at their ends of a cable independently. udp;ofi_rxd is not
+// tested: what it tells the far end about itself contains the near end's number.
 func TestHostsLinkLocal(t *testing.T) {
 	h := cabled(t)
 	h.here("ip", "address", "add", "fe80::76/64", "dev", device, "nodad")

@@ -33,7 +33,7 @@ func TestHTTPFile(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
 			cleanly(t, server)
-			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before the look at what is left
+			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before cleanly looks for what is left
 			l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{provider}})
 			srv := &http.Server{
 				Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, name) }),
@@ -91,7 +91,7 @@ func TestTLSAbove(t *testing.T) {
 			client := srv.Client()
 			transport := client.Transport.(*http.Transport)
 			transport.TLSClientConfig.Certificates = srv.TLS.Certificates
-			transport.TLSClientConfig.ServerName = "example.com" // in httptest's certificate
+			transport.TLSClientConfig.ServerName = "example.com" // the name in httptest's certificate
 			d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}}
 			transport.DialContext = d.DialContext
 			resp, err := client.Post(srv.URL, "application/octet-stream", bytes.NewReader(body))

@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestPeerTLS: each side knows whom it has met, on conns that reuse the control connection and
-// after Close as well.
+// TestPeerTLS: each side knows the identity of the other, also on conns that reuse the control
+// connection, and after Close.
 func TestPeerTLS(t *testing.T) {
 	a := newAuthority(t)
 	server := &tls.Config{
@@ -41,7 +41,7 @@ func TestPeerTLS(t *testing.T) {
 			info := conn.Info()
 			require.NotNil(t, info.TLS)
 			assert.Equal(t, state.PeerCertificates, info.TLS.PeerCertificates)
-			info.TLS.PeerCertificates = nil // is a copy
+			info.TLS.PeerCertificates = nil // it is a copy
 		}
 	}
 	check()
@@ -77,8 +77,8 @@ func TestPeerTLSWithout(t *testing.T) {
 	assert.Zero(t, ps.Info().Version)
 }
 
-// TestOtherBuilds: an older and a newer build carry conns over the version that both
-// know, whichever dials.
+// TestOtherBuilds: an older and a newer build use a version that both of them know, whichever
+// of them dials.
 func TestOtherBuilds(t *testing.T) {
 	for _, tt := range []struct {
 		dialer, listener [2]uint8

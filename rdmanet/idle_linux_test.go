@@ -21,8 +21,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// quietPeers is how many idle peers a process has whose timers wake it less often than
-// quietWakes times a second.
+// The timers of a process with quietPeers idle peers wake it less often than quietWakes times
+// a second.
 const (
 	quietPeers = 1000
 	quietWakes = 50
@@ -32,7 +32,7 @@ func init() {
 	roles["quiet listener"], roles["quiet dialer"], roles["ticker"] = quietListener, quietDialer, ticker
 }
 
-// quietListener accepts conns and leaves them alone, until its standard input ends.
+// quietListener accepts conns and leaves them alone until its standard input ends.
 func quietListener(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}, Backlog: quietPeers, MaxPeers: quietPeers, MaxPeersPerHost: quietPeers}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
@@ -48,7 +48,7 @@ func quietListener(provider, _ string) error {
 	return stayQuiet()
 }
 
-// quietDialer is the other side of each of the conns, over a control connection of its own.
+// quietDialer dials the conns, each over a control connection of its own, and leaves them alone, too.
 func quietDialer(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}, DisableReuse: true}
 	for i := range quietPeers {
@@ -65,7 +65,7 @@ func stayQuiet() error {
 	return err
 }
 
-// ticker has one timer, which wakes it as often as is allowed, and does nothing.
+// ticker has one timer, which wakes it quietWakes times a second, and does nothing else.
 func ticker(string, string) error {
 	go func() {
 		for range time.Tick(time.Second / quietWakes) {
@@ -76,9 +76,9 @@ func ticker(string, string) error {
 	return err
 }
 
-// usage is what a process has cost so far.
+// usage is what a process has used so far.
 type usage struct {
-	sleeps int // of its threads, each of which was woken since or is asleep
+	sleeps int // how often its threads went to sleep; each time but the last, they were woken
 	cpu    time.Duration
 }
 
@@ -103,7 +103,7 @@ func usageOf(t *testing.T, pid int) (u usage) {
 	return u
 }
 
-// watched is what processes cost meanwhile.
+// watched returns what each process uses within d.
 func watched(t *testing.T, d time.Duration, pids ...int) []usage {
 	t.Helper()
 	list := make([]usage, len(pids))
@@ -118,11 +118,11 @@ func watched(t *testing.T, d time.Duration, pids ...int) []usage {
 	return list
 }
 
-// TestQuietTimers: a process with a thousand idle peers wakes up by its timers less often
-// than quietWakes times a second. Go's threads sleep several times for each wake-up, so it
-// is compared with one that does nothing else. The other side is stopped meanwhile, since what
-// comes from there wakes the process, too: if the peers are as many processes, two hundred
-// heartbeats a second come over TCP, and as many over the fabric.
+// TestQuietTimers: the timers of a process with a thousand idle peers wake it less often than
+// quietWakes times a second. Go's threads go to sleep several times for each wake-up, so the
+// process is compared with one that does nothing but wake up that often. The other side is
+// stopped meanwhile, since what comes from there wakes the process, too: if each peer is a
+// process of its own, two hundred heartbeats a second come over TCP, and as many over the fabric.
 func TestQuietTimers(t *testing.T) {
 	start := func(role, addr string) (pid int, says func() string) {
 		cmd := process(t, role, testenv.Native, addr)
@@ -136,7 +136,7 @@ func TestQuietTimers(t *testing.T) {
 	require.Equal(t, strconv.Itoa(quietPeers), dialed())
 	require.Equal(t, strconv.Itoa(quietPeers), says())
 	const window, tries = 2 * time.Second, 8
-	for try := 1; ; try++ { // what the conns have had goes in the first seconds
+	for try := 1; ; try++ { // in the first seconds, what the conns have used is given back
 		both := watched(t, window, listener, dialer)
 		require.NoError(t, syscall.Kill(dialer, syscall.SIGSTOP))
 		alone := watched(t, window, listener, tick)

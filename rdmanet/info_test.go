@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// addrs is what callers of a conn see of its addresses.
+// addrs returns a conn's addresses, as its callers see them.
 func addrs(c net.Conn) []net.Addr { return []net.Addr{c.LocalAddr(), c.RemoteAddr()} }
 
 func TestInfoOfAddress(t *testing.T) {
@@ -46,8 +46,8 @@ func TestInfoOfAddress(t *testing.T) {
 	})
 }
 
-// Whoever sees the network "tcp" may expect a *net.TCPAddr: gRPC's channelz does,
-// and panics otherwise.
+// Code that sees the network "tcp" may expect a *net.TCPAddr. gRPC's channelz does, and
+// panics if it is something else.
 func TestAddressesOfPlainTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
@@ -90,7 +90,7 @@ func TestInfoOfOtherAddresses(t *testing.T) {
 		"the zero address":  new(rdmanet.Addr),
 		"a plain one":       &net.TCPAddr{},
 		"the listener's":    l.Addr(),
-		"an error's source": oe.Source, // would keep the conn for as long as the error
+		"an error's source": oe.Source, // otherwise an error would keep its conn in memory
 		"an error's peer":   oe.Addr,
 		"Authorize's":       seen.RemoteAddr,
 	} {
@@ -101,8 +101,8 @@ func TestInfoOfOtherAddresses(t *testing.T) {
 	closeAll(t, a, b)
 }
 
-// What an address was before it led to its conn: one per conn, as in package net,
-// comparable, and no more than host:port when printed.
+// Although an address leads to its conn, it is still an ordinary address: one per conn, as
+// in package net, comparable, and printed as host:port only.
 func TestAddressesOfConns(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr})
@@ -118,7 +118,7 @@ func TestAddressesOfConns(t *testing.T) {
 		assert.Equal(t, addr.String(), addr.(*rdmanet.Addr).AddrPort().String())
 	}
 	assert.Equal(t, a.RemoteAddr().(*rdmanet.Addr).AddrPort(), c.RemoteAddr().(*rdmanet.Addr).AddrPort())
-	// While the conns are in use, which the race detector watches.
+	// The addresses are compared while the conns are in use: the race detector watches.
 	stop := make(chan struct{})
 	used := make(chan struct{})
 	go func() {

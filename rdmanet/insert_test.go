@@ -11,8 +11,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestBlockingInsert: a provider that takes its time to insert an address (efa) holds
-// up that dial, until its timeout, but no conn and no sign of life.
+// TestBlockingInsert: a provider that takes long to insert an address (efa) holds up that
+// dial, until its timeout, but no other conn and no heartbeat.
 func TestBlockingInsert(t *testing.T) {
 	g := newRigged(simfabric.EFA())
 	here, there := rdmanet.NewTransport(g), rdmanet.NewTransport(g)

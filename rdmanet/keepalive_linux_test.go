@@ -15,7 +15,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// keepAlives counts the open sockets by the seconds until their first probe.
+// keepAlives counts the open sockets that have keep-alive on, by the seconds until their first probe.
 func keepAlives(t *testing.T) map[int]int {
 	t.Helper()
 	list, err := os.ReadDir("/proc/self/fd")

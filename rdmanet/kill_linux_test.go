@@ -34,8 +34,8 @@ func init() {
 	roles["victim client"], roles["victim server"], roles["echo"] = victimClient, victimServer, echoServer
 }
 
-// traffic writes and reads for as long as the conn lasts. It sends what each
-// direction ended with.
+// traffic writes and reads for as long as the conn lasts. It sends the error that each
+// direction ended with to ended.
 func traffic(c net.Conn, seed uint64, ended chan<- error) {
 	go func() {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -87,7 +87,7 @@ func victimServer(provider, _ string) error {
 	}
 }
 
-// echoServer is a peer that nothing happens to.
+// echoServer is a peer to which nothing happens. It ends when its standard input does.
 func echoServer(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
@@ -100,7 +100,7 @@ func echoServer(provider, _ string) error {
 	return err
 }
 
-// server starts a role that prints its address.
+// server starts a process in a role that listens, and returns the address that it prints.
 func server(t *testing.T, role, provider string) (cmd *exec.Cmd, addr string) {
 	t.Helper()
 	cmd = process(t, role, provider, "")
@@ -109,8 +109,8 @@ func server(t *testing.T, role, provider string) (cmd *exec.Cmd, addr string) {
 	return cmd, line(t, stdout)
 }
 
-// bystander echoes messages with a peer that nothing happens to, checks every
-// byte, and notes the longest round trip.
+// bystander sends messages to a peer to which nothing happens, and which echoes them. It
+// checks every byte that comes back, and notes the longest round trip.
 type bystander struct {
 	conn    net.Conn
 	rounds  atomic.Int64
@@ -170,12 +170,12 @@ func (b *bystander) end(t *testing.T) {
 	t.Logf("bystander: %d round trips, the longest %v", b.rounds.Load(), time.Duration(b.longest.Load()))
 }
 
-// killed says how the calls of a conn may end whose peer was killed.
+// killed reports whether calls on a conn whose peer was killed may end with err.
 func killed(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)
 }
 
-// resources is what a process must not lose when its peers are killed.
+// resources is what a process uses. Peers that are killed must not leave it with more.
 type resources struct {
 	files, threads int
 	registered     int64
@@ -196,11 +196,11 @@ func threads(t *testing.T) int {
 	return len(list)
 }
 
-// back waits until all is as it was.
+// back waits until the process uses no more than r.
 func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	t.Helper()
 	time.Sleep(2 * rdmanet.SpareDelay)
-	tr.DropSpares() // which the last peers have brought
+	tr.DropSpares() // which were opened because of the last peers
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		assert.LessOrEqual(c, len(openFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
@@ -208,11 +208,11 @@ func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 		assert.Subset(c, r.shm, sharedMemory(t), "names in /dev/shm")
 	}, patience, 10*time.Millisecond)
 	goleak.VerifyNone(t, r.goroutines)
-	// The runtime keeps threads: as many as were once in calls at a time.
+	// The runtime keeps threads: as many as have ever been in calls at the same time.
 	assert.LessOrEqual(t, threads(t), r.threads+2*runtime.GOMAXPROCS(0)+4, "threads")
 }
 
-// idleLoad is how much of a processor this process uses while nothing goes on.
+// idleLoad returns what fraction of a processor this process uses while nothing goes on.
 func idleLoad(t *testing.T) float64 {
 	t.Helper()
 	used := func() time.Duration {
@@ -226,8 +226,8 @@ func idleLoad(t *testing.T) float64 {
 	return float64(used()-before) / float64(span)
 }
 
-// TestKilledClients and TestKilledServers kill peers in mid-transfer: the calls of
-// their conns end, nobody else's do, and nothing is left of them.
+// TestKilledClients and TestKilledServers kill peers in mid-transfer. The calls on their
+// conns end, those on other conns do not, and nothing is left of the peers.
 func TestKilledClients(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) { testKilled(t, provider, killClient) })
@@ -250,7 +250,7 @@ func testKilled(t *testing.T, provider string, kill killFunc) {
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: victimConns})
 	by := newBystander(t, d, addr)
 	rng := rand.New(rand.NewPCG(uint64(time.Now().UnixNano()), 0))
-	kill(t, tr, l, provider, time.Second) // queues and staging memory get their sizes, also on an emulated machine
+	kill(t, tr, l, provider, time.Second) // after this, queues and staging memory have their final sizes, even on an emulated machine
 	time.Sleep(50 * time.Millisecond)
 	before := take(t, tr)
 	var longest time.Duration
@@ -279,8 +279,8 @@ func testKilled(t *testing.T, provider string, kill killFunc) {
 	require.NoError(t, l.Close())
 }
 
-// ends waits for what the conns' calls end with after their peer was killed, and
-// makes some more calls.
+// ends waits until the pending calls on conns whose peer was killed have ended, and returns
+// how long that took. It checks their errors, and those of some more calls.
 func ends(t *testing.T, conns []net.Conn, ended <-chan error) (took time.Duration) {
 	t.Helper()
 	start := time.Now()

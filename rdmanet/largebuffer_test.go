@@ -15,12 +15,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// span is when something was going on.
+// span is the time during which something went on.
 type span struct{ from, to time.Time }
 
 func (s span) took() time.Duration { return s.to.Sub(s.from) }
 
-// during is the longest of trips that s overlaps.
+// during returns the length of the longest of those trips that overlap with s.
 func (s span) during(trips []span) (d time.Duration) {
 	for _, t := range trips {
 		if t.to.After(s.from) && t.from.Before(s.to) {
@@ -30,7 +30,7 @@ func (s span) during(trips []span) (d time.Duration) {
 	return d
 }
 
-// begun is the longest of trips that began in s.
+// begun returns the length of the longest of those trips that began in s.
 func (s span) begun(trips []span) (d time.Duration) {
 	for _, t := range trips {
 		if t.from.After(s.from) && t.from.Before(s.to) {
@@ -42,7 +42,7 @@ func (s span) begun(trips []span) (d time.Duration) {
 
 func init() { roles["echo"] = echoes }
 
-// echoes sends back what comes, for ever.
+// echoes sends back whatever arrives, for ever.
 func echoes(provider, _ string) error {
 	lc := rdmanet.ListenConfig{Transport: new(rdmanet.Transport), Providers: []string{provider}}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
@@ -62,11 +62,13 @@ func echoes(provider, _ string) error {
 	}
 }
 
-// TestLargeBuffersHoldNobodyUp: while 200 MiB are mapped, registered, or given back,
-// another conn of the endpoint has round trips as ever. A busy machine takes its time
-// now and then, but not for the greater part of each call, as the endpoint's lock would.
-// The bound is on the calls' median: the longest round trip of a hundred calls is that
-// during which a virtual machine did not run at all, with or without a call.
+// TestLargeBuffersHoldNobodyUp: while 200 MiB are mapped, registered or given back, round
+// trips on another conn of the endpoint take no longer than usual. A busy machine delays
+// them now and then, but not for the greater part of each call, as the endpoint's lock
+// would: during at least one call, no round trip may take half as long as the call. With
+// -soak, there is also a bound on the median of how much longer round trips take with a
+// call than without. There is none on the longest round trip: in a hundred calls, that is
+// one during which a virtual machine did not run at all, with or without a call.
 func TestLargeBuffersHoldNobodyUp(t *testing.T) {
 	const size = 200 << 20
 	onReal(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
@@ -99,11 +101,11 @@ func TestLargeBuffersHoldNobodyUp(t *testing.T) {
 					return
 				}
 				if trip := (span{from, time.Now()}); trip.took() > 100*time.Microsecond {
-					trips = append(trips, trip) // of all of them, the garbage collector would take notice
+					trips = append(trips, trip) // not all of them, which would burden the garbage collector
 				}
 			}
 		}()
-		var quiet, calls []span // in turns, and of one length
+		var quiet, calls []span // alternating, and equally long
 		for range rounds(20, 100) {
 			call := span{from: time.Now()}
 			buf, err := idle.AllocBuffer(size)

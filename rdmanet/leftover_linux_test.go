@@ -20,14 +20,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// dialForever meets a listener that never answers.
+// dialForever dials a listener that never answers.
 func dialForever(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}}
 	_, err := d.Dial("rdma", addr)
 	return err
 }
 
-// holdEndpoint has an endpoint of which no peer knows, and its region's name.
+// holdEndpoint keeps open an endpoint that no peer knows of, so that its region keeps its name,
+// until its standard input ends.
 func holdEndpoint(provider, _ string) error {
 	if _, err := ofifabric.New().Open(provider, netip.MustParseAddr(testenv.Host())); err != nil {
 		return err
@@ -39,9 +40,9 @@ func holdEndpoint(provider, _ string) error {
 
 func init() { roles["dial forever"], roles["hold endpoint"] = dialForever, holdEndpoint }
 
-// TestLeftovers: a process that is killed during a handshake leaves names in
-// /dev/shm. The next one that uses shared memory removes them, but not those of
-// one that is merely stopped.
+// TestLeftovers: a process that is killed during a handshake leaves names in /dev/shm.
+// The next process that uses shared memory removes them, but not those of a process that
+// is merely stopped.
 func TestLeftovers(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -84,7 +85,7 @@ func TestLeftRegion(t *testing.T) {
 	require.Eventually(t, func() bool { return len(mine()) == 0 }, patience, time.Millisecond)
 }
 
-// useShm has a process meet another over shared memory.
+// useShm starts a process and dials it over shared memory.
 func useShm(t *testing.T) {
 	t.Helper()
 	tr := new(rdmanet.Transport)
@@ -106,14 +107,14 @@ func pages(t *testing.T) (names []string) {
 	return names
 }
 
-// pagesOf lists the page that a living process holds locked, and what is beside it.
+// pagesOf lists the page that a living process has locked, and what has a name that begins with the page's.
 func pagesOf(t *testing.T, pid int) (names []string) {
 	t.Helper()
 	locks := fileLocks(t)
 	all := pages(t)
 	for _, page := range all {
 		info, err := os.Stat("/dev/shm/" + page)
-		if err != nil || locks[inode(info)] != pid || info.Size() == 0 { // that guards regions
+		if err != nil || locks[inode(info)] != pid || info.Size() == 0 { // an empty file guards regions
 			continue
 		}
 		for _, name := range all {

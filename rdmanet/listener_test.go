@@ -71,7 +71,7 @@ func TestAcceptDeadlineAndClose(t *testing.T) {
 	require.NoError(t, l.SetDeadline(time.Now().Add(5*time.Millisecond)))
 	expect(os.ErrDeadlineExceeded, true)
 
-	// A deadline that is set later ends an Accept that is waiting.
+	// A deadline that is set later ends an Accept that is already waiting.
 	require.NoError(t, l.SetDeadline(time.Time{}))
 	time.AfterFunc(5*time.Millisecond, func() { _ = l.SetDeadline(time.Now()) })
 	expect(os.ErrDeadlineExceeded, true)
@@ -170,7 +170,7 @@ func TestBadInput(t *testing.T) {
 			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the listener hangs up")
 
 			var c net.Conn
-			eventually(t, func() bool { // a busy machine may be too slow for the hasty one
+			eventually(t, func() bool { // a busy machine may be too slow for the hasty listener
 				c, err = d.Dial("rdma", l.Addr().String())
 				return err == nil
 			}, "the listener goes on serving")

@@ -27,7 +27,7 @@ func tcpListener(t *testing.T) *net.TCPListener {
 	return ln.(*net.TCPListener)
 }
 
-// inherited is a listener as systemd hands it down: a descriptor.
+// inherited returns a listener made from a descriptor, which is what systemd hands down.
 func inherited(t *testing.T) net.Listener {
 	t.Helper()
 	parent := tcpListener(t)
@@ -40,7 +40,7 @@ func inherited(t *testing.T) net.Listener {
 	return ln
 }
 
-// wrapped is a listener around another, as those that count or limit conns are.
+// wrapped is a listener around another one, like those that count or limit conns.
 type wrapped struct {
 	net.Listener
 	conn func(net.Conn) net.Conn
@@ -57,7 +57,7 @@ func (w wrapped) Accept() (net.Conn, error) {
 // counted is a conn of a wrapped listener.
 type counted struct{ net.Conn }
 
-// nowhere is a conn with other addresses than TCP's.
+// nowhere is a conn with addresses of the test's choice instead of TCP's.
 type nowhere struct {
 	net.Conn
 	local, remote net.Addr
@@ -168,7 +168,7 @@ func TestListenOnRefuses(t *testing.T) {
 	assert.True(t, isClosed(t, ln))
 }
 
-// Conns without TCP addresses, or with a TLS of their own, are turned away, and the next is
+// Conns without TCP addresses, or with TLS of their own, are turned away, and the next one is
 // served.
 func TestListenOnOddConns(t *testing.T) {
 	unix := &net.UnixAddr{Name: "x", Net: "unix"}
@@ -208,7 +208,7 @@ func TestListenOnOddConns(t *testing.T) {
 	}
 }
 
-// Accept does not wait for a listener that somebody has closed all the same.
+// Accept returns if somebody else closes the listener, although it is not theirs any more.
 func TestListenOnIsClosedByOthers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	ln := tcpListener(t)

@@ -22,8 +22,8 @@ import (
 
 const mappedVar = "RDMANET_MAPPED_RINGS"
 
-// mapped makes sure that rings are mapped in a test and in the processes that it starts,
-// also if those of the run are not.
+// mapped makes sure that rings are mapped in a test and in the processes that it starts, even
+// if they are not mapped in this run of the tests.
 func mapped(t *testing.T) {
 	t.Helper()
 	if !slices.Contains(testenv.Providers(), "shm") {
@@ -34,7 +34,7 @@ func mapped(t *testing.T) {
 
 func init() { roles["mapped echo"] = mappedEcho }
 
-// mappedEcho echoes on a conn, and says in the end how much it has copied to mapped rings.
+// mappedEcho echoes on one conn, and prints at the end how many bytes it has copied to mapped rings.
 func mappedEcho(provider, _ string) error {
 	tr := new(rdmanet.Transport)
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}}
@@ -54,8 +54,8 @@ func mappedEcho(provider, _ string) error {
 	return tr.Close()
 }
 
-// TestMappedRings: two processes map each other's rings, unless one of them is told not to:
-// then large data goes as before in both directions.
+// TestMappedRings: two processes map each other's rings, unless one of them is told not to.
+// Then large data goes without mapped rings in both directions.
 func TestMappedRings(t *testing.T) {
 	mapped(t)
 	for name, tt := range map[string]struct{ here, there bool }{
@@ -99,8 +99,8 @@ func TestMappedRings(t *testing.T) {
 	}
 }
 
-// TestFilesAndMappedRings: ReadFrom has files copied to a ring that is mapped, and else sent from
-// where they were read to.
+// TestFilesAndMappedRings: ReadFrom copies files to the peer's ring if that is mapped. Otherwise it
+// sends them from the memory that it has read them into.
 func TestFilesAndMappedRings(t *testing.T) {
 	mapped(t)
 	const size = 16 << 20
@@ -144,8 +144,9 @@ func TestFilesAndMappedRings(t *testing.T) {
 	}
 }
 
-// TestKilledInMidCopy kills peers that have mapped this process's rings, and the other way
-// round, while large data is copied to both: neither process is hurt by what the other had.
+// TestKilledInMidCopy kills peers while large data is copied in both directions, to rings that
+// both processes have mapped. What the peer had mapped, or had given to be mapped, does not hurt
+// this process.
 func TestKilledInMidCopy(t *testing.T) {
 	mapped(t)
 	testKilled(t, "shm", func(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) (int, time.Duration) {

@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestMaxPeersAtOnce: of dials that race for the last places those that lose learn why,
-// however far they had come.
+// TestMaxPeersAtOnce: when dials race for the last places, those that lose learn why, however
+// far they had come.
 func TestMaxPeersAtOnce(t *testing.T) {
 	const places, dials = 2, 8
 	for round := range rounds(30, 500) {
@@ -44,7 +44,7 @@ func TestMaxPeersAtOnce(t *testing.T) {
 }
 
 // TestIdlePeersMakeRoomAtOnce: peers without conns make room for dials that race, however
-// these overtake each other.
+// those overtake each other.
 func TestIdlePeersMakeRoomAtOnce(t *testing.T) {
 	const places = 6
 	for round := range rounds(2, 50) {

@@ -30,7 +30,7 @@ const (
 	jobAccepted = 'y'
 )
 
-// jobData is what all conns send parts of.
+// jobData returns the bytes of which all conns send parts.
 var jobData = sync.OnceValue(func() []byte {
 	b := make([]byte, maxJob+jobOffsets)
 	x := uint64(1)
@@ -43,10 +43,10 @@ var jobData = sync.OnceValue(func() []byte {
 	return b
 })
 
-// job is what conn number id sends, size bytes, each conn something else.
+// job returns the size bytes that conn number id sends. Each conn sends something else.
 func job(id, size int) []byte { return jobData()[id*7%jobOffsets:][:size] }
 
-// sendJob sends a job and waits for the receiver's opinion of it.
+// sendJob sends a job and waits until the receiver says whether it has arrived intact.
 func sendJob(c net.Conn, id, size int) error {
 	var h [jobHeader]byte
 	binary.LittleEndian.PutUint64(h[:], uint64(id))
@@ -88,7 +88,7 @@ func takeJob(c net.Conn) error {
 	return err
 }
 
-// takeJobs serves a listener until that is closed.
+// takeJobs takes a job on each conn that l accepts, until l is closed.
 func takeJobs(l net.Listener) {
 	var jobs sync.WaitGroup
 	defer jobs.Wait()
@@ -99,13 +99,13 @@ func takeJobs(l net.Listener) {
 		}
 		jobs.Go(func() {
 			defer c.Close()
-			_ = takeJob(c) // the sender knows
+			_ = takeJob(c) // the sender notices a failure, too
 		})
 	}
 }
 
-// jobsListener is another process that takes jobs within a budget, until its
-// standard input ends. Then it says how much of the budget was used.
+// jobsListener is another process that takes jobs within a budget until its standard input
+// ends. Then it prints how much of the budget was used at most.
 func jobsListener(provider, _ string) error {
 	tr := &rdmanet.Transport{MemoryLimit: manyBudget}
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: manyConns}
@@ -122,8 +122,8 @@ func jobsListener(provider, _ string) error {
 	return tr.Close()
 }
 
-// TestManyConnsOnASmallBudget: a thousand conns have 64 MiB on either side. All
-// make progress all the time, and no side uses more.
+// TestManyConnsOnASmallBudget: a thousand conns share 64 MiB on either side. All of them
+// make progress all the time, and neither side uses more.
 func TestManyConnsOnASmallBudget(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 			sendJobs(t, here, p.Provider, l.Addr().String(), rounds(256<<10, 1<<20))
 			assert.LessOrEqual(t, there.Stats().Memory.High, int64(manyBudget))
 			require.NoError(t, there.Close())
-			served.Wait() // conns that were lost have their memory until they are closed
+			served.Wait() // conns that were lost keep their memory until they are closed
 			assert.Zero(t, there.Stats().Memory.Used)
 		})
 	}
@@ -191,13 +191,13 @@ func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size i
 	assert.LessOrEqual(t, s.Memory.High, int64(manyBudget))
 }
 
-// longestStandstill is how long a conn that has something to send may not move. On two
-// cores that others used, too, it was 4 s with a mebibyte for each conn, of 5 to 9 s
-// in all, and 15 s, of 38 s, with four.
+// longestStandstill is how long a conn that has something to send may stand still. On two
+// cores that others used as well, the longest was 4 s, of 5 to 9 s in all, with a mebibyte
+// for each conn, and 15 s, of 38 s, with four mebibytes.
 const longestStandstill = 30 * time.Second
 
-// watchProgress returns the longest time for which a conn that was not done did not
-// move, and how much went by RDMA write.
+// watchProgress returns the longest time for which a conn that was not done stood still,
+// and how many bytes went by RDMA write.
 func watchProgress(conns []*rdmanet.Conn, done <-chan struct{}) (worst time.Duration, large uint64) {
 	at, moved := make([]time.Time, len(conns)), make([]uint64, len(conns))
 	for i := range at {
@@ -222,8 +222,8 @@ func watchProgress(conns []*rdmanet.Conn, done <-chan struct{}) (worst time.Dura
 	return worst, large
 }
 
-// TestIdleConnsOwnNoRings: the landing rings of conns that are open and idle come
-// back, and go out again when they are wanted.
+// TestIdleConnsOwnNoRings: the landing rings of conns that are open but idle are taken
+// back, and are granted again when they are wanted.
 func TestIdleConnsOwnNoRings(t *testing.T) {
 	onProviders(t, func(t *testing.T, pipe pipeFunc) {
 		var conns [][2]*rdmanet.Conn
@@ -231,7 +231,7 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 			a, b := pipe()
 			conns = append(conns, [2]*rdmanet.Conn{a, b})
 		}
-		large := func() (sum uint64) { // what comes first goes in messages
+		large := func() (sum uint64) { // not all data: the first of it goes in messages
 			for _, c := range conns {
 				sum += c[1].Info().LargeReceived
 			}

@@ -18,13 +18,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// nameServer answers every question about the one name that there is.
+// nameServer answers every question about the only name that it knows.
 type nameServer struct {
 	conn net.PacketConn
 
 	mu    sync.Mutex
 	addrs []netip.Addr
-	asked int // for IPv4 addresses, as each look-up does once
+	asked int // for IPv4 addresses: each look-up asks for them once
 }
 
 const theName = "server.test"
@@ -51,7 +51,7 @@ func (s *nameServer) change(addrs ...string) {
 	}
 }
 
-// lookups is how often the name was looked up since the last call.
+// lookups returns how often the name was looked up since the last call.
 func (s *nameServer) lookups() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +108,7 @@ func (s *nameServer) answer(m *dnsmessage.Message) {
 	}
 }
 
-// listenAt is listen at any address of this host.
+// listenAt is listen for any address of this host. It also returns the port.
 func listenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet.Listener, port string) {
 	t.Helper()
 	ln, err := lc.Listen(t.Context(), "rdma", address)
@@ -119,8 +119,9 @@ func listenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet
 	return ln.(*rdmanet.Listener), port
 }
 
-// listenAtBoth listens at 127.0.0.1 and 127.0.0.2 with one port. A port that is free at one may be
-// taken at the other, by a socket of another test that dials from there: it tries others.
+// listenAtBoth listens at 127.0.0.1 and 127.0.0.2 with the same port. A port that is free at one of
+// them may be taken at the other, by a socket of another test that dials from there. Then it tries
+// another one.
 func listenAtBoth(t *testing.T, lc1, lc2 rdmanet.ListenConfig) (l1, l2 *rdmanet.Listener, port string) {
 	t.Helper()
 	for range 10 {
@@ -138,7 +139,7 @@ func listenAtBoth(t *testing.T, lc1, lc2 rdmanet.ListenConfig) (l1, l2 *rdmanet.
 	return nil, nil, ""
 }
 
-// visit dials and closes the conn again.
+// visit dials, closes the conn again, and returns its ConnInfo.
 func visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, address string) rdmanet.ConnInfo {
 	t.Helper()
 	c, err := d.Dial(network, address)
@@ -147,7 +148,7 @@ func visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, addres
 	return c.(*rdmanet.Conn).Info()
 }
 
-// remote is visit's conn's remote address.
+// remote is visit, but returns the host of the conn's remote address.
 func remote(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, address string) string {
 	t.Helper()
 	c, err := d.Dial("rdma", address)
@@ -215,7 +216,7 @@ func TestNamesOfConcurrentDials(t *testing.T) {
 	assert.Equal(t, 2, tr.Stats().Peers, "one handshake")
 }
 
-// A name that moves is followed when it has expired, and what is there meanwhile is left.
+// A name that moves is followed once it has expired, and conns that exist by then are left alone.
 func TestNamesMove(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	s := newNameServer(t, "127.0.0.1")
@@ -241,7 +242,7 @@ func TestNamesMove(t *testing.T) {
 	closeAll(t, c, kept)
 }
 
-// Where an old answer leads nowhere any more, the name is resolved before the next try.
+// If an old answer no longer leads anywhere, the name is resolved again before the next try.
 func TestNamesOfReplacedPeers(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	here, there, elsewhere := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(n)
@@ -258,7 +259,7 @@ func TestNamesOfReplacedPeers(t *testing.T) {
 	assert.Equal(t, 2, s.lookups())
 }
 
-// The control connection is to the address that answers; the others of the name are tried.
+// All addresses of a name are tried, and the control connection is to the one that answers.
 func TestNamesWithSeveralAddresses(t *testing.T) {
 	for name, tt := range map[string]struct {
 		addrs           []string
@@ -299,7 +300,7 @@ func TestNamesWithSeveralAddresses(t *testing.T) {
 	})
 }
 
-// A fallback dials the addresses that there are already.
+// A fallback dials the addresses that have been looked up already.
 func TestNamesInFallback(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	s := newNameServer(t, "127.0.0.1")
@@ -319,7 +320,7 @@ func TestNamesInFallback(t *testing.T) {
 	_, port, err := net.SplitHostPort(ln.Addr().String())
 	require.NoError(t, err)
 	d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver(), Fallback: rdmanet.FallbackTCP}
-	for range 2 { // the second dial knows what is there
+	for range 2 { // the second dial knows what answers there
 		c, err := d.Dial("rdma", net.JoinHostPort(theName, port))
 		require.NoError(t, err)
 		require.NoError(t, c.Close())

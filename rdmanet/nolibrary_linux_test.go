@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A process loads its library once: this is tested in another one.
+// A process loads the library only once, so this is tested in another process.
 func TestWithoutLibfabric(t *testing.T) {
 	const variable, absent = "RDMANET_LIBFABRIC", "/nonexistent/libfabric.so.1"
 	if os.Getenv(variable) != absent {
@@ -28,7 +28,7 @@ func TestWithoutLibfabric(t *testing.T) {
 		return
 	}
 	says := variable + ": " + absent + ": cannot open"
-	if ofi.CompiledVersion() == "" { // make test compiles it without the headers, too
+	if ofi.CompiledVersion() == "" { // make test also compiles this without the headers
 		says = "libfabric-dev"
 	}
 	unsupported := func(err error) {
@@ -52,14 +52,14 @@ func TestWithoutLibfabric(t *testing.T) {
 		if c, ok := c.(*rdmanet.Conn); ok {
 			unsupported(c.Info().Fallback)
 		}
-		_, err = io.WriteString(c, "first") // as clients do that speak first
+		_, err = io.WriteString(c, "first") // as a client does that speaks first
 		require.NoError(t, err)
 		echo(t, c, acceptAfter(t, l, "first"))
 	}
 }
 
-// acceptAfter accepts the conn whose client says this first. The connections of
-// handshakes that came to nothing end at once.
+// acceptAfter accepts conns up to the one whose client sends the text in first. Those before
+// it are from handshakes that came to nothing, and end at once.
 func acceptAfter(t *testing.T, l *rdmanet.Listener, first string) *rdmanet.Conn {
 	t.Helper()
 	for {

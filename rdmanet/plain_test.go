@@ -22,11 +22,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// networkKey is what an HTTP server's contexts have the connection's network under.
+// networkKey is the key of the connection's network in an HTTP server's contexts.
 type networkKey struct{}
 
-// mixedServer answers on all of a listener's conns with what it is sent, and says over
-// which network that came.
+// mixedServer serves all of a listener's conns. It answers each request with the request's
+// body, and says over which network that came.
 func mixedServer(t *testing.T, l net.Listener, config *tls.Config) {
 	t.Helper()
 	srv := &http.Server{
@@ -62,7 +62,7 @@ func mixedServer(t *testing.T, l net.Listener, config *tls.Config) {
 func TestMixedHTTP(t *testing.T) {
 	body := bytes.Repeat([]byte("a body of some length "), 100_000)
 	secure, trusting := certificates(t)
-	trusting.ServerName = "example.com" // the tests' address may be another than the certificate's
+	trusting.ServerName = "example.com" // the tests' address may not be in the certificate
 	for _, provider := range realProviders {
 		for name, tt := range map[string]struct {
 			server, client *tls.Config
@@ -95,8 +95,8 @@ func TestMixedHTTP(t *testing.T) {
 	}
 }
 
-// post sends a body, checks that it comes back, and tells whether a connection was
-// used again.
+// post sends a body, checks that it comes back, and reports whether the connection was
+// reused.
 func post(t *testing.T, c *http.Client, secure bool, addr net.Addr, body []byte) (resp *http.Response, reused bool) {
 	t.Helper()
 	url := map[bool]string{false: "http://", true: "https://"}[secure] + addr.String()
@@ -114,8 +114,8 @@ func post(t *testing.T, c *http.Client, secure bool, addr net.Addr, body []byte)
 	return resp, reused
 }
 
-// A client that says nothing, such as one that waits for the server to speak, is
-// never accepted. It is hung up on after HandshakeTimeout.
+// A client that says nothing, such as one that waits for the server to speak, is never
+// accepted. Its connection is closed after HandshakeTimeout.
 func TestAcceptTCPNeedsClientsThatSpeakFirst(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	tr := simulated(t, simfabric.TCP())

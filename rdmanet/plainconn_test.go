@@ -18,11 +18,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// greeting begins as a handshake does, and is no longer than what a listener looks at:
-// an accepted conn has all of it to yield again.
+// greeting begins like a handshake, and is no longer than what a listener looks at, so an
+// accepted conn has to yield all of it again.
 const greeting = "RDgreet!"
 
-// plainPair is a plain TCP client that has sent something, and its accepted conn.
+// plainPair returns a plain TCP client that has sent text, and its accepted conn.
 func plainPair(t *testing.T, l *rdmanet.Listener, text string) (client *net.TCPConn, server *rdmanet.Conn) {
 	t.Helper()
 	nc, err := net.Dial("tcp", l.Addr().String())
@@ -41,8 +41,8 @@ func plainListener(t *testing.T) *rdmanet.Listener {
 	return listen(t, rdmanet.ListenConfig{Transport: simulated(t, simfabric.TCP()), AcceptTCP: true})
 }
 
-// greeted takes the greeting off what is read, a byte at a time. Until that is over, its
-// Reads have the replayed bytes before them.
+// greeted takes the greeting off what is read, a byte at a time. So until the greeting is
+// over, its Reads get the replayed bytes first.
 type greeted struct {
 	net.Conn
 	mu   sync.Mutex // guards left
@@ -73,7 +73,7 @@ func (c *greeted) greet() error {
 }
 
 // TestPlainNettest: what an AcceptTCP listener accepts from plain clients is a net.Conn
-// like others, while it has replayed bytes and afterwards.
+// like any other, both while it has bytes to replay and afterwards.
 func TestPlainNettest(t *testing.T) {
 	l := plainListener(t)
 	for name, turned := range map[string]bool{"server first": false, "client first": true} {
@@ -94,8 +94,8 @@ func TestPlainNettest(t *testing.T) {
 	}
 }
 
-// TestPlainRules: Close and deadlines come before bytes that are there, and calls at the
-// same time share these.
+// TestPlainRules: Close and deadlines take precedence over bytes that are there, and
+// concurrent calls share those bytes.
 func TestPlainRules(t *testing.T) {
 	l := plainListener(t)
 	long := time.Unix(1, 0)
@@ -195,11 +195,11 @@ func isTimeoutOf(t *testing.T, err error, op string, c *rdmanet.Conn) {
 	assert.Equal(t, c.LocalAddr().String(), oe.Source.String())
 }
 
-// banner is what a server says whose clients wait for it.
+// banner is what a server says first, to clients that wait for it to speak.
 const banner = "220 ready\r\n"
 
-// greets accepts conns, which wrap makes something else of, says banner on each, and then
-// sends back what comes.
+// greets accepts conns, sends banner on what wrap makes of each, and then echoes what
+// arrives.
 func greets(t *testing.T, l net.Listener, wrap func(net.Conn) net.Conn) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -216,7 +216,7 @@ func greets(t *testing.T, l net.Listener, wrap func(net.Conn) net.Conn) {
 			wg.Go(func() {
 				defer c.Close()
 				c := wrap(c)
-				_, _ = io.WriteString(c, banner) // the clients see what has failed, and some just try
+				_, _ = io.WriteString(c, banner) // the clients see if this fails, and some only try to shake hands
 				_, _ = io.Copy(c, c)
 				_ = c.Close()
 			})
@@ -226,7 +226,7 @@ func greets(t *testing.T, l net.Listener, wrap func(net.Conn) net.Conn) {
 
 func asItIs(c net.Conn) net.Conn { return c }
 
-// greetsBack checks that the server speaks first, and then answers.
+// greetsBack checks that the server speaks first, and then echoes.
 func greetsBack(t *testing.T, c net.Conn) {
 	t.Helper()
 	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
@@ -283,9 +283,10 @@ func TestPlainTLS(t *testing.T) {
 	}
 }
 
-// TestServerSpeaksFirst is the rule that ListenConfig.AcceptTCP has for servers whose
-// clients wait for them: two listeners, of which neither has AcceptTCP. With it, plain
-// clients that wait are closed, and those over the fabric are served.
+// TestServerSpeaksFirst tests the rule that ListenConfig.AcceptTCP states for servers whose
+// clients wait for them to speak: they need two listeners, neither of them with AcceptTCP.
+// With AcceptTCP, the connections of plain clients that wait are closed, and clients over
+// the fabric are served.
 func TestServerSpeaksFirst(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
@@ -332,8 +333,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 	}
 }
 
-// TestSilentPlainClients hold up nobody. Those who speak in time are served, for longer
-// than a handshake may take.
+// TestSilentPlainClients: silent clients hold up nobody. Those that speak in time are
+// served, and for longer than a handshake may take.
 func TestSilentPlainClients(t *testing.T) {
 	const limit = 2 * time.Second
 	l := listen(t, rdmanet.ListenConfig{Transport: simulated(t, simfabric.TCP()), AcceptTCP: true, HandshakeTimeout: limit})
@@ -351,7 +352,7 @@ func TestSilentPlainClients(t *testing.T) {
 	_, err := io.WriteString(quiet[last], greeting)
 	require.NoError(t, err)
 	late := accept(t, l)
-	for _, nc := range quiet[:last] { // are closed, that is, their time is over
+	for _, nc := range quiet[:last] { // they are closed, so their time is over
 		require.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
 		_, err := nc.Read(make([]byte, 1))
 		require.Equal(t, io.EOF, err)

@@ -25,15 +25,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// The test binary starts itself as the other process: these variables say what
-// part it plays, over which provider, and with whom.
+// The test binary starts itself as the other process. These variables say which role it
+// has, over which provider, and at which address its peer is.
 const (
 	roleVar     = "RDMANET_TEST_ROLE"
 	providerVar = "RDMANET_TEST_PROVIDER"
 	addrVar     = "RDMANET_TEST_ADDR"
 )
 
-// roles are the parts that another process can play.
+// roles maps the names of roles to what another process does in them.
 var roles = map[string]func(provider, addr string) error{
 	"exit while writing":    leave(exitWhileWriting),
 	"return while writing":  leave(writeOn),
@@ -47,8 +47,8 @@ var roles = map[string]func(provider, addr string) error{
 	"read and exit":  readAndExit,
 }
 
-// surround, if it is set, comes before everything else in every process: tests and
-// roles that need more than a process to themselves get it there.
+// surround runs before everything else in every process. Files whose tests and roles need
+// more than a process of their own, such as a network namespace, replace it.
 var surround = func() error { return nil }
 
 func TestMain(m *testing.M) {
@@ -68,14 +68,14 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// process is the test binary in another role.
+// process returns a command that runs the test binary in another role.
 func process(t *testing.T, role, provider, addr string) *exec.Cmd {
 	t.Helper()
 	exe, err := os.Executable()
 	require.NoError(t, err)
 	cmd := exec.Command(exe)
-	// The race detector lets a process go on for a second after os.Exit, which is
-	// no exit at all for its peer.
+	// The race detector lets a process go on for a second after os.Exit, which to its
+	// peer is no exit at all.
 	cmd.Env = append(os.Environ(), roleVar+"="+role, providerVar+"="+provider, addrVar+"="+addr,
 		"GORACE=atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	cmd.Stderr = os.Stderr
@@ -88,7 +88,7 @@ func process(t *testing.T, role, provider, addr string) *exec.Cmd {
 	return cmd
 }
 
-// startProcess starts a process, and returns what it reads and what it prints.
+// startProcess starts a process, and returns its standard input and output.
 func startProcess(t *testing.T, cmd *exec.Cmd) (stdin io.WriteCloser, stdout *bufio.Reader) {
 	t.Helper()
 	stdin, err := cmd.StdinPipe()
@@ -107,8 +107,8 @@ func line(t *testing.T, stdout *bufio.Reader) string {
 	return strings.TrimSpace(text)
 }
 
-// relay listens, and connects every conn it accepts with a new one to addr. It
-// ends when its standard input does.
+// relay listens, and joins every conn that it accepts to a new one to addr. It ends when
+// its standard input does.
 func relay(provider, addr string) error {
 	lc := rdmanet.ListenConfig{Providers: []string{provider}}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
@@ -215,7 +215,7 @@ func exitData() []byte {
 	return data
 }
 
-// writeAndExit writes a mebibyte, closes, and leaves without a good-bye.
+// writeAndExit writes a mebibyte, closes the conn, and exits without closing the Transport.
 func writeAndExit(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
 	c, err := d.Dial("rdma", addr)
@@ -232,8 +232,8 @@ func writeAndExit(provider, addr string) error {
 	return nil
 }
 
-// TestWriteCloseExit: what was written before Close arrives whole although the
-// process exits at once.
+// TestWriteCloseExit: what was written before Close arrives whole, although the process
+// exits at once.
 func TestWriteCloseExit(t *testing.T) {
 	want := exitData()
 	meetProcesses(t, rounds(100, 1000), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
@@ -251,7 +251,8 @@ func TestWriteCloseExit(t *testing.T) {
 	})
 }
 
-// meetProcesses has a listener met by so many processes, one after the other, over each provider.
+// meetProcesses starts that many processes, one after the other and over each provider, to dial a
+// listener, and calls meet with each accepted conn.
 func meetProcesses(t *testing.T, times int, role string, meet func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn)) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -268,7 +269,7 @@ func meetProcesses(t *testing.T, times int, role string, meet func(t *testing.T,
 	}
 }
 
-// readAndExit reads all, closes, and leaves without a good-bye.
+// readAndExit reads everything, closes the conn, and exits without closing the Transport.
 func readAndExit(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
 	c, err := d.Dial("rdma", addr)
@@ -286,8 +287,8 @@ func readAndExit(provider, addr string) error {
 	return nil
 }
 
-// TestReadCloseExit: who has read everything may exit, and the writer's Close knows that
-// all has arrived.
+// TestReadCloseExit: a process that has read everything may exit, and the writer's Close
+// knows that all of it has arrived.
 func TestReadCloseExit(t *testing.T) {
 	meetProcesses(t, rounds(20, 1000), "read and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
 		_, err := c.Write(exitData())

@@ -19,7 +19,7 @@ func offered(names ...string) (list []fabric.ProviderInfo) {
 	return list
 }
 
-// opened lists what offers stand for.
+// opened lists the providers and domains of offers.
 func opened(list []offer) string {
 	var all []string
 	for _, o := range list {
@@ -102,7 +102,7 @@ func TestOffers(t *testing.T) {
 	assert.EqualError(t, err, "provider tcp;ofi_rxm has no domain sim9; there are sim, sim1")
 }
 
-// lateFabric has no providers at first.
+// lateFabric has, at first, none of the providers that are wanted.
 type lateFabric struct {
 	*simfabric.Network
 	up bool
@@ -115,7 +115,7 @@ func (f *lateFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return f.Network.Providers(src)
 }
 
-// A device that comes up is used at once, though the list of providers is kept.
+// A device that comes up is used at once, although the list of providers is cached.
 func TestOffersOfANewDevice(t *testing.T) {
 	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	for _, wanted := range [][]string{nil, {"tcp;ofi_rxm"}} {

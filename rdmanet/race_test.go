@@ -2,5 +2,6 @@
 
 package rdmanet_test
 
-// raceDetector: everything takes ten times as long, and longer beside other packages' tests.
+// raceDetector says that everything takes ten times as long, and even longer while other
+// packages' tests are running.
 const raceDetector = true

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// countedConn tells whether it was closed.
+// countedConn remembers whether it was closed.
 type countedConn struct {
 	net.Conn
 	addr   netip.AddrPort
@@ -32,7 +32,7 @@ type site struct {
 	deaf  bool // it does not notice the end of the dial
 }
 
-// simulation dials the addresses of a simulated network and notes when.
+// simulation dials the addresses of a simulated network, and notes when it has begun to dial each.
 type simulation struct {
 	sites   map[string]site
 	started time.Time
@@ -74,7 +74,7 @@ func (s *simulation) dial(ctx context.Context, a netip.AddrPort) (net.Conn, erro
 	return c, nil
 }
 
-// The two families in parallel: who is first wins, and nothing else is left open.
+// The two address families are dialed in parallel. The first conn wins, and no other is left open.
 func TestDialParallel(t *testing.T) {
 	const (
 		a1, a2 = "[::1]:1", "[::2]:1"
@@ -133,7 +133,7 @@ func TestDialParallel(t *testing.T) {
 					require.NotNil(t, nc)
 					assert.Equal(t, tt.want, nc.(*countedConn).addr.String())
 				}
-				time.Sleep(2 * time.Minute) // for those who are late
+				time.Sleep(2 * time.Minute) // for conns that come late
 				synctest.Wait()
 				assert.Equal(t, tt.began, s.began)
 				for _, c := range s.made {
@@ -151,7 +151,8 @@ func ports(addrs []string) (list []netip.AddrPort) {
 	return list
 }
 
-// Addresses of one family get equal parts of the time, but no less than two seconds.
+// The addresses of one family get equal shares of the time, but no less than two seconds while as
+// much is left.
 func TestDialSharesTime(t *testing.T) {
 	const s = time.Second
 	addrs := []string{"127.0.0.1:1", "127.0.0.2:1", "127.0.0.3:1"}
@@ -184,7 +185,7 @@ func TestDialSharesTime(t *testing.T) {
 	}
 }
 
-// What needs no resolver, as package net has it.
+// Literal addresses need no resolver, and mean the same as in package net.
 func TestLookupLiterals(t *testing.T) {
 	none := &net.Resolver{PreferGo: true, Dial: func(context.Context, string, string) (net.Conn, error) {
 		return nil, errors.New("asked")
@@ -233,7 +234,7 @@ func TestNamesAreBounded(t *testing.T) {
 	}
 }
 
-// An interface is the same by name and by number.
+// An interface is the same whether it is given by name or by number.
 func TestZones(t *testing.T) {
 	lo, err := net.InterfaceByIndex(1)
 	require.NoError(t, err)
@@ -245,7 +246,7 @@ func TestZones(t *testing.T) {
 		"fe80::1%999999999":  "fe80::1%999999999",
 		"fe80::1%nosuch":     "fe80::1%nosuch",
 		"fe80::1%-1":         "fe80::1%-1",
-		"::1%1":              "::1", // as the kernel says of the conn
+		"::1%1":              "::1", // as the kernel has it in the conn's addresses
 		"fd00::1%nosuch":     "fd00::1",
 		"::ffff:127.0.0.1":   "127.0.0.1",
 		"127.0.0.1":          "127.0.0.1",

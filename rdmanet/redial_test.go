@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A dial that is given up leaves the peer to the others.
+// A dial that gives up leaves the peer alone, so that others can use it.
 func TestDialGivenUpKeepsThePeer(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {
@@ -48,8 +48,8 @@ func TestDialGivenUpKeepsThePeer(t *testing.T) {
 	}
 }
 
-// A listener that refuses is asked once more, as another may have its address.
-// If it is the same, nothing changes.
+// A listener that refuses is asked once more, over a new connection, since another listener
+// may have its address by now. If it is still the same, nothing changes.
 func TestRefusalsKeepThePeer(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, Backlog: 1})
@@ -105,13 +105,13 @@ func TestDialWithEndedContext(t *testing.T) {
 	closeAll(t, c, s)
 }
 
-// Dials of one address at the same time keep to their own settings.
+// Concurrent dials of one address keep to their own settings.
 func TestConcurrentDialsOfDifferentPatience(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	address := silent(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		d := rdmanet.Dialer{Transport: tr, Timeout: patience, Fallback: rdmanet.FallbackTCP} // three seconds of it for the handshake
+		d := rdmanet.Dialer{Transport: tr, Timeout: patience, Fallback: rdmanet.FallbackTCP} // the handshake gets three seconds of that
 		c, err := d.Dial("rdma", address)
 		if assert.NoError(t, err) {
 			c.Close()
@@ -125,7 +125,7 @@ func TestConcurrentDialsOfDifferentPatience(t *testing.T) {
 	wg.Wait()
 }
 
-// However busily idle peers are closed, a dial gets one that is alive.
+// However often idle peers are closed, a dial gets one that is alive.
 func TestDialsDuringCloseIdle(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr})
@@ -154,7 +154,7 @@ func TestDialsDuringCloseIdle(t *testing.T) {
 	wg.Wait()
 }
 
-// limited is the two sides of a test, of which the one that is named has so little memory.
+// limited returns the two sides of a test. The named one has limit as its MemoryLimit.
 func limited(t *testing.T, n *simfabric.Network, side string, limit int64) (here, there *rdmanet.Transport) {
 	here, there = rdmanet.NewTransport(n), rdmanet.NewTransport(n)
 	cleanly(t, here)
@@ -180,7 +180,7 @@ func dialAll(t *testing.T, d *rdmanet.Dialer, l net.Listener) (conns []net.Conn)
 	}
 }
 
-// Whichever side has no memory for another peer: it is no reason to use TCP.
+// If either side has no memory for another peer, that is no reason to fall back to TCP.
 func TestDialWithoutMemory(t *testing.T) {
 	for _, side := range []string{"listener", "dialer"} {
 		t.Run(side, func(t *testing.T) {
@@ -195,8 +195,8 @@ func TestDialWithoutMemory(t *testing.T) {
 	}
 }
 
-// A Dial that finds no memory for another conn leaves the peer alone: it has conns, and room
-// again once some of them are closed.
+// A Dial that finds no memory for another conn leaves the peer alone. The peer has other conns,
+// and room again once some of them are closed.
 func TestDialOutOfMemory(t *testing.T) {
 	for _, side := range []string{"listener", "dialer"} {
 		t.Run(side, func(t *testing.T) {
@@ -220,7 +220,7 @@ func TestDialOutOfMemory(t *testing.T) {
 	}
 }
 
-// A dialer whose handshake is under way learns that the listener closes.
+// A dialer in the middle of a handshake learns that the listener is closing.
 func TestDialWhileListenerCloses(t *testing.T) {
 	for name, transport := range map[string]bool{"Listener.Close": false, "Transport.Close": true} {
 		t.Run(name, func(t *testing.T) {
@@ -253,7 +253,7 @@ func TestDialWhileListenerCloses(t *testing.T) {
 	}
 }
 
-// A peer that fell silent can be dialed again, though the provider has kept a broken
+// A peer that fell silent can be dialed again, although the provider has kept a broken
 // connection between the two endpoints.
 func TestRedialAfterLoss(t *testing.T) {
 	f, here, there := grudging(t)
@@ -272,8 +272,8 @@ func TestRedialAfterLoss(t *testing.T) {
 	replaced(t, here, c, s, c2, s2)
 }
 
-// The same if the listening side noticed first, since the dialing process had been
-// stopped for a while: it must know that it was given up.
+// The same holds if the listening side noticed first, because the dialing process had been
+// stopped for a while: that process must learn that it was given up.
 func TestRedialAfterSilence(t *testing.T) {
 	_, here, there := grudging(t)
 	defer closeBoth(t, here, there) // before muffled waits for the connections' end
@@ -296,7 +296,7 @@ func TestRedialAfterSilence(t *testing.T) {
 	replaced(t, here, c, s, c2, s2)
 }
 
-// grudging makes two Transports over a fabric that keeps a broken connection with each
+// grudging makes two Transports over a fabric that keeps a broken connection to each
 // address that was removed.
 func grudging(t *testing.T) (f *rigged, here, there *rdmanet.Transport) {
 	t.Helper()
@@ -322,8 +322,8 @@ func untilReset(t *testing.T, c *rdmanet.Conn) {
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// replaced checks that c2 and s2 work, and that nothing of the peer before them stays
-// at the dialing Transport.
+// replaced checks that c2 and s2 work, and that the dialing Transport keeps nothing of the
+// peer before them, to which c and s belonged.
 func replaced(t *testing.T, here *rdmanet.Transport, c, s, c2, s2 *rdmanet.Conn) {
 	t.Helper()
 	echo(t, c2, s2)
@@ -333,8 +333,8 @@ func replaced(t *testing.T, here *rdmanet.Transport, c, s, c2, s2 *rdmanet.Conn)
 	closeAll(t, c2, s2)
 }
 
-// muffled passes TCP connections on to addr. While mute is set, it drops what their
-// clients say.
+// muffled listens at the address that it returns, and passes TCP connections on to addr.
+// While mute is set, it drops what their clients say.
 func muffled(t *testing.T, addr string, mute *atomic.Bool) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -379,8 +379,7 @@ func (c muteConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestCountersNeverFall: what has been counted stays counted, while endpoints come and
-// go.
+// TestCountersNeverFall: what has been counted stays counted while endpoints come and go.
 func TestCountersNeverFall(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {

@@ -33,13 +33,13 @@ func init() {
 // footprint is what a process has in memory, in bytes.
 type footprint struct {
 	Resident int64
-	Go       int64 // of that, what Go has from the system
+	Go       int64 // of Resident, what Go has from the system
 	Pool     rdmanet.MemoryStats
-	Landing  int64 // of what is mapped
+	Landing  int64 // landing memory, out of what is mapped
 }
 
-// footprintOf looks until what is counted stayed the same meanwhile: of two moments, a
-// mapping of a peer's ring may be in the one and not in the other.
+// footprintOf looks again until the pool's counters were the same before and after. Otherwise
+// a mapping of a peer's ring could be in one figure and not in another.
 func footprintOf(tr *rdmanet.Transport) (f footprint) {
 	releaseUnused()
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
@@ -57,8 +57,8 @@ func footprintOf(tr *rdmanet.Transport) (f footprint) {
 	}
 }
 
-// reply does what the number of each line that comes in asks for, unless it is 0, and
-// then says what this process has in memory.
+// reply reads a number from each line of its standard input. It calls do with the number,
+// unless that is 0, and then prints what this process has in memory.
 func reply(tr *rdmanet.Transport, do func(n int) error) error {
 	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
 		if n, err := strconv.Atoi(in.Text()); err != nil {
@@ -75,7 +75,7 @@ func reply(tr *rdmanet.Transport, do func(n int) error) error {
 	return tr.Close()
 }
 
-// observed is a process that replies.
+// observed is a process that runs reply.
 type observed struct {
 	stdin  io.WriteCloser
 	stdout *bufio.Reader
@@ -98,14 +98,15 @@ func (o observed) ask(t *testing.T, n int) (f footprint) {
 // idleCost is the most that an idle conn may cost a process, in bytes.
 const idleCost = 16 << 10
 
-// idleTail is how much small data idleListener sends after idleJobs jobs.
+// idleTail is how much small data idleListener sends after idleJobs jobs, in bytes and in
+// pieces of idlePiece.
 const (
 	idleJobs  = 2
 	idleTail  = 12 * idlePiece
 	idlePiece = 4 << 10
 )
 
-// serveEach listens, and serves each conn, while it replies as reply does.
+// serveEach listens and calls serve with each conn while it runs reply.
 func serveEach(provider string, backlog int, serve func(net.Conn)) error {
 	tr := new(rdmanet.Transport)
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: backlog}
@@ -144,8 +145,8 @@ func idleListener(provider, _ string) error {
 	})
 }
 
-// idleDialer sends jobs over each of so many new conns, and keeps them. It reads once
-// there is something to be read on all.
+// idleDialer dials as many new conns as it is asked to, sends jobs over each, and keeps
+// them. It reads once the jobs of all are done, and there is something to be read on each.
 func idleDialer(provider, addr string) error {
 	tr := new(rdmanet.Transport)
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
@@ -192,7 +193,7 @@ func inParallel(conns []net.Conn, f func(i int, c net.Conn) error) error {
 }
 
 // TestResidentOfIdleConns: a thousand conns that have carried small and large data, and
-// are idle, take little memory in either process, Go's included.
+// are idle now, take little memory in either process, Go's included.
 func TestResidentOfIdleConns(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -223,11 +224,12 @@ func TestResidentOfIdleConns(t *testing.T) {
 const (
 	hoardLimit = 24 << 20
 	hoardConns = 200
-	// oneSlab is the largest that is mapped at a time, but for Buffers that ask for more.
+	// oneSlab is the size of the largest slab that is mapped at a time, except for Buffers
+	// that ask for more.
 	oneSlab = 4 << 20
 )
 
-// flood writes small data to all conns, and then, once it has read something, for ever.
+// flood writes small data to each conn and then, once it has read something from it, writes for ever.
 func flood(provider, _ string) error {
 	return serveEach(provider, hoardConns, func(c net.Conn) {
 		for range idleTail / idlePiece {
@@ -249,9 +251,10 @@ func writeForEver(c net.Conn) {
 	}
 }
 
-// hoarder opens so many conns, as far as it is let, closes them when there is something to
-// be read on all, and opens a few again: these are written to on both sides, and now and
-// then it reads from some. It takes and gives back all the Buffers that it can get.
+// hoarder opens as many conns as it is asked to, or as many of them as it can. It closes them
+// when a quarter of its limit has arrived and is unread, and opens a tenth as many again: both
+// sides write to these, and now and then it reads from some. It takes and gives back all the
+// Buffers that it can get.
 func hoarder(provider, addr string) error {
 	tr := &rdmanet.Transport{MemoryLimit: hoardLimit}
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
@@ -313,8 +316,8 @@ func hoard(conns []*rdmanet.Conn) {
 }
 
 // TestResidentWithinLimit: whatever users and peers do, a process has no more memory than
-// Transport.MemoryLimit and one slab, beyond what it had with one conn, and Go's. What it has
-// mapped of a peer's rings is the peer's: that is no more than the limit, either.
+// Transport.MemoryLimit and one slab, besides what it had with one conn, and Go's own. What it
+// has mapped of a peer's rings is the peer's memory, but is no more than the limit, either.
 func TestResidentWithinLimit(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {

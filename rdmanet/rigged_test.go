@@ -9,17 +9,17 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// rigged is a simulated fabric with faults that are above one provider's rules.
+// rigged is a simulated fabric with faults that a provider's rules do not cover.
 type rigged struct {
 	*simfabric.Network
-	// frozen: nothing is posted and nothing completes.
+	// frozen: nothing is posted, and nothing completes.
 	frozen atomic.Bool
 	// gated: inserting an address waits for the gate.
 	gated   atomic.Bool
 	gate    chan struct{}
 	waiting atomic.Int32 // at the gate
-	// void, if there is one, gets what is sent to addresses that were removed before: the
-	// provider has a broken connection with them, and keeps it.
+	// void, unless it is nil, gets what is sent to addresses that were removed before, as if
+	// the provider had a broken connection to them, and kept it.
 	void []byte
 }
 

@@ -13,20 +13,20 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestIdlePeersMakeRoom: whoever dials many servers one after the other, as a suite of
-// tests does, is not refused for what the peers of before take.
+// TestIdlePeersMakeRoom: a process that dials many servers one after the other, as a suite
+// of tests does, is not refused because of what earlier peers take.
 func TestIdlePeersMakeRoom(t *testing.T) {
 	const servers = 20
 	few := simfabric.TCP()
 	few.RxDepth = engine.LeastSlots // for one peer
 	for name, tt := range map[string]struct {
 		simfabric.Personality
-		full string // what is said when there is no room
+		full string // part of the error when there is no room
 	}{
 		"receive slots":  {few, "all 16 endpoints are full or stale"},
 		"peers over shm": {simfabric.Shm(), "Transport.MaxShmPeers"},
 	} {
-		// dial has here dial that many servers, one after the other.
+		// dial makes here dial the servers, one after the other.
 		dial := func(t *testing.T, here *rdmanet.Transport, n *simfabric.Network) (err error) {
 			d := &rdmanet.Dialer{Transport: here}
 			for i := 0; i < servers && err == nil; i++ {
@@ -55,7 +55,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			here := rdmanet.NewTransport(n)
 			here.MaxShmPeers, here.IdlePeerTimeout = 1, -1
 			cleanly(t, here)
-			for range 2 { // when there is little room, and none at all
+			for range 2 { // first with little room, and then with none at all
 				before := here.Stats().PeersRefused
 				require.ErrorContains(t, dial(t, here, n), tt.full)
 				assert.Equal(t, before+1, here.Stats().PeersRefused)
@@ -64,8 +64,8 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestGenerations: endpoints that are full have others opened beside them, on both sides;
-// those that have no peers left are closed, and places that become free used.
+// TestGenerations: when endpoints are full, others are opened beside them, on both sides.
+// Endpoints that have no peers left are closed, and places that become free are used.
 func TestGenerations(t *testing.T) {
 	const places, generations = 2, 3
 	few := simfabric.TCP()
@@ -120,8 +120,8 @@ func TestGenerations(t *testing.T) {
 	}
 }
 
-// TestLastPlace: of two handshakes that race for the last place of an endpoint one gets
-// it, and the other is offered the next endpoint.
+// TestLastPlace: if two handshakes race for the last place of an endpoint, one gets it, and
+// the other is offered the next endpoint.
 func TestLastPlace(t *testing.T) {
 	few := simfabric.TCP()
 	few.RxDepth = 3 * engine.LeastSlots
@@ -156,8 +156,8 @@ func TestLastPlace(t *testing.T) {
 	}
 }
 
-// TestAvoidedEndpoints: those to which a peer has fallen silent are used again where there
-// may be no others, and closed when they have no peers left.
+// TestAvoidedEndpoints: endpoints of which a peer has fallen silent are used again when no
+// others may be opened, and are closed when they have no peers left.
 func TestAvoidedEndpoints(t *testing.T) {
 	const generations = 16
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})

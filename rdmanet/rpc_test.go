@@ -20,7 +20,7 @@ import (
 // RPCService is what the tests call.
 type RPCService struct{ started, proceed chan struct{} }
 
-// RPCPair is what Join is called with.
+// RPCPair is the argument of Join.
 type RPCPair struct{ A, B string }
 
 // Join returns both texts as one.
@@ -40,7 +40,7 @@ func (s *RPCService) Wait(struct{}, *string) error {
 }
 
 // TestRPC runs net/rpc with both of its codecs: calls that overlap on one conn, errors
-// as texts, and a client that leaves in the middle of a call.
+// that arrive as text, and a client that leaves in the middle of a call.
 func TestRPC(t *testing.T) {
 	for name, codec := range map[string]struct {
 		serve  func(*rpc.Server, io.ReadWriteCloser)

@@ -28,9 +28,9 @@ import (
 
 func init() { roles["member"] = member }
 
-// member is one of many client processes. It says so once libfabric is loaded, which costs
-// a process 100 milliseconds of a processor; then it dials for each line that it reads, says
-// how that went, and does what the listening side says.
+// member is one of many client processes. It prints "here" once libfabric is loaded, which
+// costs a process 100 milliseconds of a processor. Then it dials for each line that it reads,
+// prints how that went, and does on the conn what the listening side says.
 func member(providers, addr string) error {
 	if _, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host())); err != nil {
 		return err
@@ -67,20 +67,20 @@ type memberProcess struct {
 	out *bufio.Reader
 }
 
-// dialed is what a member says of a Dial.
+// dialed is what a member prints about a Dial.
 type dialed struct {
 	took     time.Duration
 	provider string
 	err      error
 }
 
-// tell has the member dial.
+// tell makes the member dial.
 func (m *memberProcess) tell() error {
 	_, err := fmt.Fprintln(m.in)
 	return err
 }
 
-// dialed waits for what the member says of a Dial.
+// dialed waits for what the member prints about a Dial.
 func (m *memberProcess) dialed() (d dialed) {
 	text, err := m.out.ReadString('\n')
 	if err != nil {
@@ -97,14 +97,14 @@ func (m *memberProcess) dialed() (d dialed) {
 	return d
 }
 
-// leave has the member end, which it does in good order once all its conns have.
+// leave makes the member end, which it does without an error once all its conns have ended.
 func (m *memberProcess) leave(t *testing.T) {
 	t.Helper()
 	_ = m.in.Close()
 	assert.NoError(t, m.cmd.Wait())
 }
 
-// end is leave for a member whose conns were reset.
+// end is leave for a member whose conns were reset, so that it ends with an error.
 func (m *memberProcess) end(t *testing.T) {
 	t.Helper()
 	_ = m.in.Close()
@@ -129,7 +129,7 @@ func startMembers(t *testing.T, n int, providers []string, addr string) []*membe
 	return members
 }
 
-// haveDial has all members dial at once.
+// haveDial makes all members dial at once.
 func haveDial(t *testing.T, members []*memberProcess) []dialed {
 	t.Helper()
 	all := make([]dialed, len(members))
@@ -145,7 +145,8 @@ func haveDial(t *testing.T, members []*memberProcess) []dialed {
 	return all
 }
 
-// scale is who takes part in TestScale over one provider, and beyond its cap the next.
+// scale says how many members take part in a test over one provider, and over the next one
+// beyond the first one's limit.
 type scale struct {
 	providers []string
 	members   int
@@ -153,7 +154,7 @@ type scale struct {
 	want      map[string]int
 }
 
-// scales is so many members for each provider, and of shm 100 at most.
+// scales returns a scale with that many members for each provider, but no more than 100 for shm.
 func scales(members int) (list []scale) {
 	for _, provider := range realProviders {
 		s := scale{providers: []string{provider}, members: members}
@@ -172,11 +173,11 @@ func scales(members int) (list []scale) {
 	return list
 }
 
-// TestScale: one listener, with the memory that is its default, serves hundreds of
-// processes at once, and when they are idle a newcomer gets in as fast, and is as fast, as
-// if it were alone.
+// TestScale: one listener, with the default memory limit, serves hundreds of processes at
+// once. When they are idle, a newcomer gets in as fast, and is then as fast, as if it were
+// alone.
 func TestScale(t *testing.T) {
-	noise() // it is to count for nothing
+	noise() // made now, so that it does not count as memory in use
 	for _, s := range scales(allRounds(16, 250)) {
 		t.Run(s.providers[0], func(t *testing.T) {
 			tr := &rdmanet.Transport{MaxShmPeers: s.shm}
@@ -212,7 +213,7 @@ func TestScale(t *testing.T) {
 	}
 }
 
-// gather has members dial, some at a time, and counts them by provider.
+// gather makes members dial, a few at a time, and counts them by provider.
 func gather(t *testing.T, l *rdmanet.Listener, members []*memberProcess) (conns []*rdmanet.Conn, providers map[string]int) {
 	t.Helper()
 	providers = make(map[string]int)
@@ -230,8 +231,8 @@ func gather(t *testing.T, l *rdmanet.Listener, members []*memberProcess) (conns 
 	return conns, providers
 }
 
-// allAtOnce has all members do round trips on the conns that they have, and send and get a
-// mebibyte on another one, all at once.
+// allAtOnce makes all members do round trips on the conns that they have, and exchange a
+// mebibyte each way on another one, all at once.
 func allAtOnce(t *testing.T, l *rdmanet.Listener, members []*memberProcess, conns []*rdmanet.Conn) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -247,7 +248,7 @@ func allAtOnce(t *testing.T, l *rdmanet.Listener, members []*memberProcess, conn
 	for i := range members {
 		c := accept(t, l)
 		all = append(all, c)
-		o := order{exchange, uint64(22 * i), 1 << 20} // the first is written in one piece, others in more
+		o := order{exchange, uint64(22 * i), 1 << 20} // in one piece, or in more where that would reach beyond the end of noise
 		wg.Go(func() {
 			instruct(t, c, o)
 			assert.NoError(t, o.carryOut(c, o.key+1, patience))
@@ -256,7 +257,7 @@ func allAtOnce(t *testing.T, l *rdmanet.Listener, members []*memberProcess, conn
 	within(t, time.Minute, all, wg.Wait)
 }
 
-// answered has the other side answer, and compares.
+// answered sends messages that the other side sends back, and compares.
 func answered(c *rdmanet.Conn, key uint64, times int) error {
 	s := tide{key: key}
 	buf := make([]byte, 4<<10)
@@ -276,7 +277,8 @@ func answered(c *rdmanet.Conn, key uint64, times int) error {
 	return nil
 }
 
-// watchMemory says what a Transport has used until end is called.
+// watchMemory returns a function that logs how much memory a Transport has used at most, and how
+// much more the process has than now. It checks that the Transport has kept to its limit.
 func watchMemory(t *testing.T, tr *rdmanet.Transport) (end func()) {
 	t.Helper()
 	before := resident()
@@ -287,13 +289,13 @@ func watchMemory(t *testing.T, tr *rdmanet.Transport) (end func()) {
 	}
 }
 
-// newcomer is a process that has come last, and conns of it.
+// newcomer is a process that came last, and two conns of it.
 type newcomer struct {
 	*memberProcess
 	answers, takes *rdmanet.Conn
 }
 
-// come has a newcomer dial, and returns how long it takes until it has answered.
+// come makes a newcomer dial, and returns how long it took until it had answered.
 func come(t *testing.T, l *rdmanet.Listener, providers []string) (n newcomer, took time.Duration) {
 	t.Helper()
 	n.memberProcess = startMembers(t, 1, providers, l.Addr().String())[0]
@@ -317,8 +319,8 @@ func (n newcomer) leave(t *testing.T) {
 	n.memberProcess.leave(t)
 }
 
-// newcomers has processes come to a listener that has many peers, and to one that has none,
-// in turn. providers are what they use at both.
+// newcomers compares processes that come to a listener with many peers and to one that has
+// none, in turns. They use providers at both.
 func newcomers(t *testing.T, crowded *rdmanet.Listener, providers []string, members int) {
 	t.Helper()
 	lone := new(rdmanet.Transport)
@@ -357,8 +359,8 @@ func newcomers(t *testing.T, crowded *rdmanet.Listener, providers []string, memb
 	last[1].leave(t)
 }
 
-// rateOf is how many bytes a second are written, each piece of that size after the one
-// before has come back, if it does.
+// rateOf returns how many bytes a second can be written, in pieces of size bytes. If back is
+// set, each piece is written once the one before has come back.
 func rateOf(t *testing.T, c *rdmanet.Conn, size int, back bool) float64 {
 	t.Helper()
 	buf := make([]byte, size)

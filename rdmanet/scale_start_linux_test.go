@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestDialsAtOnce: of many processes that dial at the same time all get in, and soon,
+// TestDialsAtOnce: when many processes dial at the same time, all of them get in, and soon,
 // whether they have been there for a while or, in the long form, are just starting. They are
 // more than may prove themselves at a time.
 func TestDialsAtOnce(t *testing.T) {
@@ -60,7 +60,7 @@ func TestDialsAtOnce(t *testing.T) {
 	}
 }
 
-// startDialing starts all at once, and has them dial as soon as they can.
+// startDialing starts all members at once, and makes them dial as soon as they can.
 func startDialing(t *testing.T, s scale, addr string) (members []*memberProcess, dials []dialed) {
 	t.Helper()
 	for range s.members {
@@ -77,7 +77,7 @@ func startDialing(t *testing.T, s scale, addr string) (members []*memberProcess,
 	return members, dials
 }
 
-// summary is how long dials took.
+// summary says how long dials took.
 func summary(dials []dialed) string {
 	var took []time.Duration
 	for _, d := range dials {

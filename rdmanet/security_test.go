@@ -38,8 +38,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign makes a certificate for name and for 127.0.0.1 that is valid for as long
-// from now on.
+// sign makes a certificate for name and for 127.0.0.1 that is valid for that long from
+// now on.
 func (a *authority) sign(name string, valid time.Duration) tls.Certificate {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -60,8 +60,8 @@ func (a *authority) sign(name string, valid time.Duration) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TestWhoGetsIn: what a dialer is told that does not belong, or that belongs
-// elsewhere. Nothing makes it fall back to TCP, which has no TLS.
+// TestWhoGetsIn: a dialer that the listener does not want, or that wants another listener,
+// is told why it does not get in. Nothing makes it fall back to TCP, which has no TLS.
 func TestWhoGetsIn(t *testing.T) {
 	ours, others := newAuthority(t), newAuthority(t)
 	server := func(a *authority, valid time.Duration) *tls.Config {
@@ -79,7 +79,7 @@ func TestWhoGetsIn(t *testing.T) {
 		dialer, listener *tls.Config
 		as               any    // the error's type
 		text             string // of it
-		counted          string // at the listener
+		counted          string // how the listener counts it
 	}{
 		"server":                    {client(), server(ours, time.Hour), nil, "", ""},
 		"server of others":          {client(), server(others, time.Hour), &unknown, "unknown authority", "tls handshake"},

@@ -11,8 +11,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 )
 
-// An endpoint of this process that has been closed cannot be met any more:
-// libfabric would find it all the same, and crash.
+// An endpoint of this process that has been closed can no longer be met. libfabric would
+// still find it, and crash.
 func TestSelfPairIsGone(t *testing.T) {
 	f := ofifabric.New()
 	open := func() *selfPair {
@@ -32,7 +32,7 @@ func TestSelfPairIsGone(t *testing.T) {
 			if name == "shut down" {
 				require.NoError(t, b.Close())
 			}
-			c := open() // the next one is met
+			c := open() // one that is opened later can be met
 			_, err = a.Insert(c.Name())
 			require.NoError(t, err)
 			require.NoError(t, a.Shutdown())

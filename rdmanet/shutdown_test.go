@@ -19,7 +19,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// prompt is how soon every call must return once something was closed.
+// prompt is how soon every call must return after something was closed.
 const prompt = 2 * time.Second
 
 // call is a call that is expected to block until something is closed.
@@ -38,7 +38,7 @@ func begin(f func() (int, error)) *call {
 	return c
 }
 
-// end waits for the call, which must return soon, with one of the errors if any
+// end waits for the call, which must return within prompt, and with one of errs if any
 // are given.
 func (c *call) end(t *testing.T, name string, errs ...error) int {
 	t.Helper()
@@ -51,8 +51,8 @@ func (c *call) end(t *testing.T, name string, errs ...error) int {
 	return c.n
 }
 
-// expect checks an error, which may be any of errs, io.EOF bare and all others
-// as a *net.OpError.
+// expect checks an error, which may be any of errs: io.EOF as it is, and all others as a
+// *net.OpError.
 func expect(t *testing.T, name string, err error, errs ...error) {
 	t.Helper()
 	ok := len(errs) == 0
@@ -64,15 +64,15 @@ func expect(t *testing.T, name string, err error, errs ...error) {
 	require.True(t, err == nil || err == io.EOF || errors.As(err, &op), "%s: %v is no *net.OpError", name, err)
 }
 
-// round is one repetition: x is to be closed, y is the other side of it.
+// round is one repetition of a test: x is to be closed, y is its other side.
 type round struct {
 	x, y *rdmanet.Conn
 	rng  *mrand.Rand
 	data []byte // more than fits between two conns
 }
 
-// pause passes some time: none, so that what was begun may not even have got
-// going, or enough for it to block.
+// pause lets some time pass: none, so that what was begun may not even have started, or
+// enough for it to block.
 func (r *round) pause() {
 	if most := []time.Duration{0, 100 * time.Microsecond, 2 * time.Millisecond}[r.rng.IntN(3)]; most > 0 {
 		time.Sleep(time.Duration(r.rng.Int64N(int64(most))))
@@ -91,7 +91,7 @@ func shut(c io.Closer) *call {
 	return begin(func() (int, error) { return 0, c.Close() })
 }
 
-// rest checks that a conn yields what was sent, no more and no less.
+// rest checks that a conn yields what was sent before it ends, no more and no less.
 func (r *round) rest(t *testing.T, c *rdmanet.Conn, sent int) {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
@@ -220,8 +220,8 @@ type heldBuffer struct {
 	want []byte
 }
 
-// flood writes the data again and again: the first of it goes in messages, until there
-// is memory for more.
+// flood writes the data again and again. The first of it goes in messages, until there is
+// memory for a landing ring.
 func (r *round) flood(c *rdmanet.Conn) *call {
 	return begin(func() (int, error) {
 		for {
@@ -232,7 +232,7 @@ func (r *round) flood(c *rdmanet.Conn) *call {
 	})
 }
 
-// hold receives until something comes by RDMA write, and holds that.
+// hold receives until a Buffer comes by RDMA write, and holds that one.
 func (r *round) hold(t *testing.T, c *rdmanet.Conn) heldBuffer {
 	t.Helper()
 	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
@@ -263,7 +263,8 @@ func (r *round) send(t *testing.T, c *rdmanet.Conn, size int) *call {
 	return begin(func() (int, error) { return 0, c.SendBuffer(b) })
 }
 
-// repeat runs a test of chance often: few times each time the tests run.
+// repeat runs a test that depends on chance often: few times in an ordinary run, and more often
+// with -soak.
 func repeat(t *testing.T, few int, test func(rng *mrand.Rand)) {
 	t.Helper()
 	seed, i := mrand.Uint64(), 0
@@ -277,8 +278,8 @@ func repeat(t *testing.T, few int, test func(rng *mrand.Rand)) {
 	}
 }
 
-// TestCloseDuring closes a conn from another goroutine whatever it is busy with:
-// every call returns at once, what was written arrives, and nobody else notices.
+// TestCloseDuring closes a conn from another goroutine, whatever the conn is busy with. Every
+// call returns at once, what was written arrives, and no other conn notices.
 func TestCloseDuring(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
@@ -316,7 +317,7 @@ func TestCloseDuring(t *testing.T) {
 	})
 }
 
-// memoryOfEndpoint is how much a Transport uses that has a peer with a conn.
+// memoryOfEndpoint returns how much memory a Transport uses that has one peer with one conn.
 func memoryOfEndpoint(t *testing.T, f fabric.Fabric, provider string) int64 {
 	t.Helper()
 	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
@@ -329,14 +330,14 @@ func memoryOfEndpoint(t *testing.T, f fabric.Fabric, provider string) int64 {
 	return used
 }
 
-// TestCloseWhileLeasePending: the receiver has no memory for a landing ring, and
-// the writer waits for one, and for its window, when either side closes.
+// TestCloseWhileLeasePending: the receiver has no memory for a landing ring, and the writer
+// waits for one, and for its window, when either side closes.
 func TestCloseWhileLeasePending(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
 		here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-		// For an endpoint and some conns, and for no ring: an eighth is not for those.
+		// Enough for an endpoint and some conns, but for no ring: an eighth of the limit is not for rings.
 		there.MemoryLimit = memoryOfEndpoint(t, f, provider) + 100<<10
 		cleanly(t, here)
 		t.Cleanup(func() {

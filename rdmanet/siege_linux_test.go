@@ -28,13 +28,13 @@ import (
 
 func init() { roles["besiegers"] = besiegers }
 
-// besiegers attack a listener's handshake, its admission and, over shm, what it maps,
-// until their standard input ends: fifty a second complete the handshake and never use the
-// fabric, and four at a time say what they should not.
+// besiegers attack a listener's handshake, its admission and, over shm, what it maps, until
+// their standard input ends. Fifty a second, or five over shm, complete the handshake and
+// never use the fabric, and four at a time say what they should not.
 func besiegers(provider, addr string) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	each := 20 * time.Millisecond
-	if provider == "shm" { // for each of them both sides fill 17 MiB with zeros
+	if provider == "shm" { // each of them makes both sides fill 17 MiB with zeros
 		each *= 10
 	}
 	ended := siege(ctx, ofifabric.New(), addr, each)
@@ -55,7 +55,7 @@ func besiegers(provider, addr string) error {
 	return err
 }
 
-// liar goes some way through a handshake and then breaks it.
+// liar goes part of the way through a handshake and then breaks it.
 func liar(provider, addr string) {
 	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 2, byte(rand.N(250)), byte(1+rand.N(250)))}, Timeout: patience}
 	nc, err := d.Dial("tcp", addr)
@@ -79,7 +79,7 @@ func liar(provider, addr string) {
 	if err != nil {
 		return
 	}
-	if rand.N(3) == 0 { // somewhat wrong
+	if rand.N(3) == 0 { // one byte of it is wrong
 		hello[rand.N(len(hello))] ^= byte(1 + rand.N(255))
 	}
 	if !say(hello) {
@@ -102,8 +102,8 @@ func liar(provider, addr string) {
 	_, _ = io.Copy(io.Discard, nc)
 }
 
-// falseHello offers the provider as a process of this host and user does, with a page
-// that is none.
+// falseHello returns a hello that offers the provider as a process of this host and user
+// would, and names a page that is not its own.
 func falseHello(provider string) *framing.Hello {
 	h := &framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
 	_, _ = crand.Read(h.Process[:])
@@ -115,7 +115,7 @@ func falseHello(provider string) *framing.Hello {
 		}
 	}
 	pages := []string{"", "rdmanet-nothing", "../../etc/passwd", "..", strings.Repeat("x", 200), "null"}
-	if files, err := os.ReadDir("/dev/shm"); err == nil { // the others' own
+	if files, err := os.ReadDir("/dev/shm"); err == nil { // and others' names there
 		for _, f := range files {
 			pages = append(pages, f.Name())
 		}
@@ -126,7 +126,7 @@ func falseHello(provider string) *framing.Hello {
 }
 
 // TestSiege: whatever strangers say in the handshake, and however many they are, a good
-// client's conn goes on, new ones come, and what the strangers took returns.
+// client's conn goes on, new dials succeed, and what the strangers took is given back.
 func TestSiege(t *testing.T) {
 	for _, provider := range realProviders {
 		t.Run(provider, func(t *testing.T) {
@@ -148,11 +148,11 @@ func TestSiege(t *testing.T) {
 			peers := 0
 			another := *d
 			another.DisableReuse = true
-			for begin := time.Now(); time.Since(begin) < time.Duration(allRounds(3, 200))*time.Second; { // ten minutes of all providers
+			for begin := time.Now(); time.Since(begin) < time.Duration(allRounds(3, 200))*time.Second; { // with -soak, ten minutes for all providers
 				start := time.Now()
 				c, err := another.Dial("rdma", l.Addr().String())
 				took = append(took, time.Since(start))
-				if err != nil { // on a busy host half a second may not be enough to prove oneself
+				if err != nil { // on a busy host, half a second may not be enough for a client to prove itself
 					out = append(out, err)
 					continue
 				}

@@ -7,11 +7,11 @@ var (
 	part = flag.Int("soak.part", 1, "with -soak, repeat it so many times less often")
 )
 
-// rounds is how often a test repeats something: few times each time the tests
-// run, many times in make soak, or a part of that.
+// rounds returns how often a test repeats something: few times in an ordinary run, and many
+// times in make soak, or 1/part of that.
 func rounds(few, many int) int { return max(few, allRounds(few, many) / *part) }
 
-// allRounds is rounds for what a part of would say something else.
+// allRounds is rounds without -soak.part, for numbers a part of which would test something else.
 func allRounds(few, many int) int {
 	if *soak {
 		return many

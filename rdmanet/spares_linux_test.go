@@ -12,8 +12,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestSpareWithoutName: others may have tidied up /dev/shm while a spare waited, to which no peer
-// can attach then. It gets another.
+// TestSpareWithoutName: others may have cleaned up /dev/shm while a spare waited, so that no peer
+// can attach to it. The peer then gets another endpoint.
 func TestSpareWithoutName(t *testing.T) {
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
 	cleanly(t, here)

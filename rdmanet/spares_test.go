@@ -17,15 +17,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// opened waits until a fabric was asked for so many endpoints.
+// opened waits until the fabric has been asked for n endpoints, and checks that it was not asked for more.
 func (f *opener) opened(t *testing.T, n int32) {
 	t.Helper()
 	require.Eventually(t, func() bool { return f.opens.Load() >= n }, patience, time.Millisecond)
 	assert.Equal(t, n, f.opens.Load())
 }
 
-// TestSpares: where each peer has an endpoint of its own, one is ready when a listener's peers
-// come, and for the dialing side from its third peer on.
+// TestSpares: if each peer has an endpoint of its own, one is ready whenever a listener's peer
+// comes, and on the dialing side from the third peer on.
 func TestSpares(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	hub, client := &opener{Fabric: n}, &opener{Fabric: n}
@@ -38,9 +38,9 @@ func TestSpares(t *testing.T) {
 	d := &rdmanet.Dialer{Transport: here, DisableReuse: true}
 	for peers := int32(1); peers <= 4; peers++ {
 		c, s := meet(t, d, l)
-		hub.opened(t, peers+1) // the next one's
+		hub.opened(t, peers+1) // the next peer's
 		if peers == 1 {
-			time.Sleep(5 * rdmanet.SpareDelay) // for one that must not come: it may stay the only one
+			time.Sleep(5 * rdmanet.SpareDelay) // for a spare that must not come, since the first peer may stay the only one
 			client.opened(t, peers)
 		} else {
 			client.opened(t, peers+1)
@@ -51,7 +51,7 @@ func TestSpares(t *testing.T) {
 	assert.Empty(t, n.Stats().Misuse)
 }
 
-// TestSparesGo: nobody needs a spare, so it is closed when none has come for as long as idle
+// TestSparesGo: nobody needs a spare, so it is closed when no peer has come for as long as idle
 // peers are kept, and by CloseIdle.
 func TestSparesGo(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
@@ -72,14 +72,14 @@ func TestSparesGo(t *testing.T) {
 	long.CloseIdle()
 	endpoints(0)
 	leave := join(t, n, l)
-	endpoints(3) // two of the peer's
+	endpoints(3) // two for the peer, one on each side, and a spare
 	leave()
 	endpoints(1)
 	require.NoError(t, l.Close())
 	endpoints(0)
 }
 
-// slowSparer is a fabric that is asked whether there is room for a spare, and takes its time.
+// slowSparer is a fabric that takes its time when it is asked whether there is room for a spare.
 type slowSparer struct {
 	fabric.Fabric
 	slow         atomic.Bool
@@ -94,7 +94,7 @@ func (s *slowSparer) Spare() bool {
 	return true
 }
 
-// TestCloseIdleDuringEarlyOpen: nothing that was to be opened early is open after CloseIdle.
+// TestCloseIdleDuringEarlyOpen: after CloseIdle, nothing is open that was to be opened early.
 func TestCloseIdleDuringEarlyOpen(t *testing.T) {
 	gone := func(t *testing.T, n *simfabric.Network) {
 		t.Helper()
@@ -105,7 +105,7 @@ func TestCloseIdleDuringEarlyOpen(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 			tr := rdmanet.NewTransport(n)
 			listen(t, rdmanet.ListenConfig{Transport: tr})
-			tr.CloseIdle() // whatever the endpoint is at
+			tr.CloseIdle() // however far the endpoint has come
 			gone(t, n)
 			require.NoError(t, tr.Close())
 		}
@@ -128,12 +128,12 @@ func TestCloseIdleDuringEarlyOpen(t *testing.T) {
 		opens := hub.opens.Load()
 		f.slow.Store(false)
 		close(f.enter)
-		require.NoError(t, tr.Close()) // waits for those that were asked
+		require.NoError(t, tr.Close()) // waits for the goroutine that has asked f
 		assert.Equal(t, opens, hub.opens.Load())
 	})
 }
 
-// TestTransportIsCollected: once it is closed, no spare's timer holds it.
+// TestTransportIsCollected: once a Transport is closed, no timer of a spare keeps it in memory.
 func TestTransportIsCollected(t *testing.T) {
 	gone := make(chan struct{})
 	func() {
@@ -156,7 +156,7 @@ func TestTransportIsCollected(t *testing.T) {
 	}, "nothing refers to it")
 }
 
-// TestSparesMakeRoomForConns: where a conn finds no memory, the next one finds a spare's.
+// TestSparesMakeRoomForConns: if a conn finds no memory, spares are closed, and the next one finds theirs.
 func TestSparesMakeRoomForConns(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
@@ -183,11 +183,11 @@ func TestSparesMakeRoomForConns(t *testing.T) {
 	closeAll(t, append(conns, c, accept(t, l))...)
 }
 
-// TestNoSpare: a spare takes nobody's place, and not much of what is short.
+// TestNoSpare: a spare takes nobody's place, and not much of the memory when that is short.
 func TestNoSpare(t *testing.T) {
 	for name, limit := range map[string]func(*rdmanet.Transport){
 		"peers":  func(tr *rdmanet.Transport) { tr.MaxShmPeers = 1 },
-		"memory": func(tr *rdmanet.Transport) { tr.MemoryLimit = 8 << 20 }, // of which it would take a quarter
+		"memory": func(tr *rdmanet.Transport) { tr.MemoryLimit = 8 << 20 }, // a spare would take a quarter of it
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
@@ -197,13 +197,13 @@ func TestNoSpare(t *testing.T) {
 			cleanly(t, there)
 			l := listen(t, rdmanet.ListenConfig{Transport: there})
 			defer join(t, n, l)()
-			time.Sleep(5 * rdmanet.SpareDelay) // for one that must not come
+			time.Sleep(5 * rdmanet.SpareDelay) // for a spare that must not come
 			hub.opened(t, 1)
 		})
 	}
 }
 
-// TestSparesOfDomains: nor does that of another domain.
+// TestSparesOfDomains: a spare of one domain does not take the place of another domain's peer, either.
 func TestSparesOfDomains(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	providers, err := n.Providers(netip.MustParseAddr("127.0.0.1"))
@@ -220,7 +220,7 @@ func TestSparesOfDomains(t *testing.T) {
 	eventually(t, open, "the peer's")
 }
 
-// TestSpareFailsToOpen: a dial which finds that opens an endpoint itself.
+// TestSpareFailsToOpen: if a spare cannot be opened, the handshake that needs an endpoint opens one itself.
 func TestSpareFailsToOpen(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	var broken atomic.Bool

@@ -16,8 +16,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// opener is a fabric that counts the endpoints which it is to open, and calls before, if there
-// is one, before it opens the nth.
+// opener is a fabric that counts the endpoints that it is asked to open. Before it opens the nth,
+// it calls before, unless that is nil.
 type opener struct {
 	fabric.Fabric
 	opens  atomic.Int32
@@ -33,7 +33,7 @@ func (f *opener) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 	return f.Fabric.Open(name, src)
 }
 
-// noSecond has an opener open no more than one.
+// noSecond makes an opener open no more than one endpoint.
 func noSecond(nth int32) error {
 	if nth > 1 {
 		return errors.New("no more")
@@ -41,14 +41,14 @@ func noSecond(nth int32) error {
 	return nil
 }
 
-// spreadTCP is a provider with which an endpoint has 16 peers before another is opened.
+// spreadTCP returns a provider with which an endpoint gets 16 peers before another one is opened.
 func spreadTCP() simfabric.Personality {
 	p := simfabric.TCP()
 	p.Spread = true
 	return p
 }
 
-// TestSpareFails: where no further endpoint can be opened, not each newcomer pays for a try.
+// TestSpareFails: if no further endpoint can be opened, not every newcomer pays for an attempt.
 func TestSpareFails(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
 	one := &opener{Fabric: n, before: noSecond}
@@ -62,8 +62,8 @@ func TestSpareFails(t *testing.T) {
 	assert.Zero(t, hub.Stats().PeersRefused)
 }
 
-// TestBurstIsSpread: peers that come all at once are spread as others, though they come while
-// endpoints are being opened.
+// TestBurstIsSpread: peers that come all at once are spread like any others, although they come
+// while endpoints are being opened.
 func TestBurstIsSpread(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
 	hub := rdmanet.NewTransport(&opener{Fabric: n, before: func(int32) error {
@@ -87,7 +87,8 @@ func TestBurstIsSpread(t *testing.T) {
 	assert.Equal(t, 3, hub.Stats().Providers[simfabric.TCP().Provider].Endpoints)
 }
 
-// TestPeerAtTheBrink: a peer that comes and goes has an endpoint opened once, not each time.
+// TestPeerAtTheBrink: if the peer that is one too many for an endpoint comes and goes, another endpoint
+// is opened once, not each time.
 func TestPeerAtTheBrink(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
 	counted := &opener{Fabric: n}
@@ -106,7 +107,8 @@ func TestPeerAtTheBrink(t *testing.T) {
 	assert.EqualValues(t, 2, counted.opens.Load())
 }
 
-// join has a new process, as it were, dial l and echo. leave ends it.
+// join makes a new Transport, which stands for a process, dial l, and exchanges data with it. leave
+// ends it.
 func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()) {
 	there := rdmanet.NewTransport(n)
 	a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
@@ -117,12 +119,12 @@ func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()
 	}
 }
 
-// TestSpread: where a look at the queue takes the longer the more peers an endpoint has, and
-// where those that are busy would find no receives, peers have several, but for want of
-// memory, or of anything else, they share one.
+// TestSpread: peers are spread over several endpoints where looking at a queue takes longer the
+// more peers an endpoint has, and where busy peers would find no receives. If there is no memory
+// for another endpoint, or it cannot be opened for any other reason, they share one.
 func TestSpread(t *testing.T) {
 	spread, few := spreadTCP(), simfabric.TCP()
-	few.RxDepth = 256 // for 51 peers, of which none has more than the least
+	few.RxDepth = 256 // for 51 peers, if none has more than the minimum
 	one := func(f fabric.Fabric) fabric.Fabric { return &opener{Fabric: f, before: noSecond} }
 	for name, tt := range map[string]struct {
 		personality simfabric.Personality

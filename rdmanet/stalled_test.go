@@ -24,13 +24,13 @@ func init() {
 	roles["clients"] = dialForOrders
 }
 
-// dialForOrders dials as many conns as it is told to, and does on each what the
-// listening side says.
+// dialForOrders dials as many conns as it is told to, and does on each what the listening
+// side says.
 func dialForOrders(provider, addr string) error {
 	return dialAndObey(provider, addr, func() error { return nil })
 }
 
-// dialAndObey is dialForOrders with something to be done in between.
+// dialAndObey is dialForOrders, but calls between once all conns are dialed.
 func dialAndObey(provider, addr string, between func() error) error {
 	n, err := strconv.Atoi(os.Getenv(connsVar))
 	if err != nil {
@@ -57,7 +57,7 @@ func dialAndObey(provider, addr string, between func() error) error {
 	return errors.Join(failed...)
 }
 
-// clients are the conns of another process that dials.
+// clients starts another process, which dials, and returns n accepted conns of it.
 func clients(t *testing.T, tr *rdmanet.Transport, provider string, n int) (list []*rdmanet.Conn, cmd *exec.Cmd) {
 	t.Helper()
 	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: n})
@@ -70,9 +70,9 @@ func clients(t *testing.T, tr *rdmanet.Transport, provider string, n int) (list 
 	return list, cmd
 }
 
-// TestStalledProcess: a process that is suspended while dozens of conns are
-// written to it leaves the others on the endpoint enough to work with. Over shared
-// memory nobody shares an endpoint with it.
+// TestStalledProcess: a process that is suspended while a hundred conns are written to
+// leaves the others on the endpoint enough to work with. Over shared memory, nobody shares
+// an endpoint with it.
 func TestStalledProcess(t *testing.T) {
 	for _, provider := range testenv.Shared() {
 		t.Run(provider, func(t *testing.T) {
@@ -101,7 +101,7 @@ func TestStalledProcess(t *testing.T) {
 	}
 }
 
-// stall has another process suspended, with as much written to it as goes.
+// stall suspends another process, and writes as much to it as goes.
 func stall(t *testing.T, tr *rdmanet.Transport, provider string) (end func()) {
 	t.Helper()
 	conns, cmd := clients(t, tr, provider, 100)

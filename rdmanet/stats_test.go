@@ -15,7 +15,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// notLess fails the test if a counter, that is an unsigned number, has fallen.
+// notLess fails the test and returns false if a counter has fallen. Counters are the unsigned numbers.
 func notLess(t *testing.T, old, now reflect.Value, name string) bool {
 	ok := true
 	switch now.Kind() {
@@ -37,7 +37,7 @@ func notLess(t *testing.T, old, now reflect.Value, name string) bool {
 	return ok
 }
 
-// fill sets all numbers of a struct.
+// fill sets all numbers of a struct to n.
 func fill(v reflect.Value, n int) {
 	switch {
 	case !v.CanSet():
@@ -52,14 +52,14 @@ func fill(v reflect.Value, n int) {
 	}
 }
 
-// TestStatsAreComplete: what the engine counts is in ProviderStats, and sums have all
-// of it.
+// TestStatsAreComplete: everything that the engine counts is in ProviderStats, and in their
+// sums.
 func TestStatsAreComplete(t *testing.T) {
 	var e engine.Stats
 	fill(reflect.ValueOf(&e).Elem(), 3)
 	s := rdmanet.ProviderStatsOf(e)
 	s.Endpoints, s.Polling.Endpoints = 3, 3
-	s.BytesSent, s.BytesReceived = 3, 3 // sums themselves
+	s.BytesSent, s.BytesReceived = 3, 3 // these are sums themselves
 	var want rdmanet.ProviderStats
 	fill(reflect.ValueOf(&want).Elem(), 3)
 	assert.Equal(t, want, s)
@@ -67,7 +67,8 @@ func TestStatsAreComplete(t *testing.T) {
 	assert.Equal(t, want, s.Plus(s))
 }
 
-// TestTransportBytes: all that Write has taken, and Read returned, by whatever way.
+// TestTransportBytes: the statistics count all that Write has taken and Read has returned, whichever
+// way it went.
 func TestTransportBytes(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
@@ -103,7 +104,7 @@ func TestTrace(t *testing.T) {
 	eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "the handshake has ended")
 	trace.Stop()
 	for _, name := range []string{"rdmanet.Dial", "rdmanet.Dial.handshake", "rdmanet.Accept", "rdmanet.Accept.handshake"} {
-		// Each string of a trace has its length before it.
+		// In a trace, each string comes after its length.
 		assert.True(t, bytes.Contains(buf.Bytes(), append([]byte{byte(len(name))}, name...)), name)
 	}
 	closeAll(t, c, s)

@@ -18,8 +18,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// muteFabric opens endpoints that send what says allows, and nothing if it is nil: whoever
-// has one completes the handshake and never gets through the path check.
+// muteFabric opens endpoints that send only operations for which says returns true, and nothing
+// if it is nil. A dialer with such an endpoint completes the handshake, but never gets through
+// the path check.
 type muteFabric struct {
 	fabric.Fabric
 	says func(fabric.Op) bool
@@ -35,8 +36,8 @@ type muteEndpoint struct {
 	says func(fabric.Op) bool
 }
 
-// Exchange posts receives, and what the endpoint says. One that says anything hears
-// nothing, not to be answered and give up itself.
+// Exchange posts receives, and the operations that says allows. An endpoint that sends anything
+// hears nothing, since an answer would make it give up by itself.
 func (e muteEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
 	n := slices.IndexFunc(ops, func(o fabric.Op) bool { return o.Kind != fabric.Recv && (e.says == nil || !e.says(o)) })
 	if n >= 0 {
@@ -48,10 +49,11 @@ func (e muteEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (poste
 	return e.Endpoint.Exchange(ops, done)
 }
 
-// siege has strangers dial a listener, each from an address of its own, until ctx ends.
+// siege makes strangers dial a listener until ctx ends, at intervals of each. Every stranger has an
+// address of its own.
 func siege(ctx context.Context, f fabric.Fabric, addr string, each time.Duration) (ended <-chan struct{}) {
 	tr := rdmanet.NewTransport(muteFabric{Fabric: f})
-	tr.MemoryLimit, tr.FailureMemory = 4<<30, -1 // each has an endpoint, for its address
+	tr.MemoryLimit, tr.FailureMemory = 4<<30, -1 // since each stranger has an endpoint, for its address
 	over := make(chan struct{})
 	go func() {
 		defer close(over)
@@ -80,7 +82,7 @@ func siege(ctx context.Context, f fabric.Fabric, addr string, each time.Duration
 }
 
 // besieged dials a listener again and again while fifty strangers a second come, each from
-// an address of its own, and looks how long that takes.
+// an address of its own, and checks how long its dials take.
 func besieged(t *testing.T, f fabric.Fabric) {
 	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
 	cleanly(t, there)
@@ -88,7 +90,7 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	l := listen(t, rdmanet.ListenConfig{Transport: there})
 	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
 	before := there.Stats().Memory.Used
-	for range 4 { // what is opened once is
+	for range 4 { // what is opened only once is open after this
 		c, s := meet(t, d, l)
 		closeAll(t, c, s)
 	}
@@ -134,7 +136,7 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	}, "memory returns")
 }
 
-// TestStrangers: what completes the handshake but does not use the fabric keeps nobody out.
+// TestStrangers: strangers that complete the handshake but do not use the fabric keep nobody out.
 func TestStrangers(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Verbs(), simfabric.Net()} {
 		t.Run(p.Provider, func(t *testing.T) {
@@ -144,8 +146,8 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
-// TestMaxPeers: beyond the limits there is a place only instead of a peer without conns,
-// which notices nothing when it dials again.
+// TestMaxPeers: beyond the limits, a peer is let in only in place of one without conns, whose
+// next dial does not notice.
 func TestMaxPeers(t *testing.T) {
 	for name, lc := range map[string]rdmanet.ListenConfig{
 		"in all":   {MaxPeers: 2},
@@ -197,7 +199,7 @@ func TestMaxPeers(t *testing.T) {
 	}
 }
 
-// TestLetGoUnnoticed: a dial over a peer that is being let go goes on over a new one.
+// TestLetGoUnnoticed: a dial over a peer that is just being let go continues over a new one.
 func TestLetGoUnnoticed(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm(), simfabric.Verbs()} {
 		t.Run(p.Provider, func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestStuckConns: conns whose readers never read slow down no other conn of the
-// same two processes.
+// TestStuckConns: conns whose readers never read do not slow down other conns of the same
+// two processes.
 func TestStuckConns(t *testing.T) {
 	const streams = 4
 	turns := rounds(7, 45)
@@ -39,11 +39,11 @@ func TestStuckConns(t *testing.T) {
 	})
 }
 
-// compare requires that with is usually at least so many times without. The
-// machine has other things to do as well: what is compared was measured one right
-// after the other, and if the median is not good enough, there are two more rounds
-// to better it. That takes a quiet machine and many turns, and so -soak; the few of
-// the short form tell whether the others stand still.
+// compare requires that the rate of with is usually no less than least times that of without.
+// Since the machine may have other things to do as well, the two are measured right after each
+// other, and if the median is not good enough, there are up to two more rounds to improve it.
+// That takes a quiet machine and many turns, and hence -soak. The few turns of the short form
+// only tell whether the others stand still.
 func compare(t *testing.T, turns int, least float64, without, with func() float64) {
 	t.Helper()
 	if !*soak {
@@ -71,8 +71,8 @@ func compare(t *testing.T, turns int, least float64, without, with func() float6
 	assert.GreaterOrEqual(t, ratios[len(ratios)/2], least)
 }
 
-// stick opens n conns on which both sides write and nobody reads, and returns
-// when they are full.
+// stick opens n conns on which both sides write and neither reads, and returns when they
+// are full.
 func stick(t *testing.T, d *rdmanet.Dialer, addr string, n int) (unstick func()) {
 	t.Helper()
 	var writers, full sync.WaitGroup
@@ -99,7 +99,7 @@ func stick(t *testing.T, d *rdmanet.Dialer, addr string, n int) (unstick func())
 	}
 }
 
-// load is conns that write as much as they can.
+// load is a number of conns that write as much as they can.
 type load struct {
 	conns   []*rdmanet.Conn
 	written atomic.Int64
@@ -107,7 +107,7 @@ type load struct {
 	writers sync.WaitGroup
 }
 
-// add has c write pieces of so many bytes.
+// add makes c write pieces of size bytes.
 func (l *load) add(t *testing.T, c *rdmanet.Conn, size int) {
 	l.conns = append(l.conns, c)
 	l.writers.Go(func() {
@@ -121,7 +121,7 @@ func (l *load) add(t *testing.T, c *rdmanet.Conn, size int) {
 	})
 }
 
-// rate is what they write, in bytes a second.
+// rate returns how much they write, in bytes a second.
 func (l *load) rate() float64 {
 	before, start := l.written.Load(), time.Now()
 	time.Sleep(100 * time.Millisecond)

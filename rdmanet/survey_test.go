@@ -19,8 +19,8 @@ import (
 
 var errLocked = errors.New("the limit on locked memory is 64 KiB")
 
-// poor is a machine that has no room for one provider, and where another can
-// register no memory.
+// poor is a machine that has no room for one provider's endpoints, and on which another
+// provider cannot register memory.
 type poor struct {
 	*simfabric.Network
 	closed, locked string

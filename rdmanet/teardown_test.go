@@ -19,7 +19,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// busy is a pair of Transports with conns in every phase, all calls blocked.
+// busy is a pair of Transports with conns in every phase, on which all calls block.
 type busy struct {
 	here, there *rdmanet.Transport
 	listener    *rdmanet.Listener
@@ -57,14 +57,14 @@ func newBusy(t *testing.T, f fabric.Fabric, provider string, rng *mrand.Rand, da
 	return b
 }
 
-// TestTransportCloseDuring closes one of two Transports while everything that can
-// block does: nothing is left blocked on either side, the other side learns that
-// its conns were reset, and Buffers that are held stay as they are.
+// TestTransportCloseDuring closes one of two Transports while everything that can block is
+// blocked. Nothing stays blocked on either side, the other side learns that its conns were
+// reset, and Buffers that are held stay as they are.
 func TestTransportCloseDuring(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
-		cleanly(t, rdmanet.NewTransport(f)) // for what else it looks at
+		cleanly(t, rdmanet.NewTransport(f)) // this Transport is not used: it is for the other things that cleanly checks
 		repeat(t, 5, func(rng *mrand.Rand) {
 			b := newBusy(t, f, provider, rng, data)
 			first, second := b.here, b.there
@@ -80,7 +80,7 @@ func TestTransportCloseDuring(t *testing.T) {
 					}
 				case name[:4] == "Read":
 					c.end(t, name, syscall.ECONNRESET)
-				case name == "SendBuffer there": // fits
+				case name == "SendBuffer there": // fits, so it may have succeeded
 					c.end(t, name, nil, syscall.EPIPE, syscall.ECONNRESET)
 				default:
 					c.end(t, name, syscall.EPIPE, syscall.ECONNRESET)
@@ -101,8 +101,9 @@ func TestTransportCloseDuring(t *testing.T) {
 	})
 }
 
-// TestTransportCloseQuits: a Transport that closes writes nothing to those whom it has told
-// goodbye, whose memory is withdrawn, and lets in what they write before.
+// TestTransportCloseQuits: a Transport that closes writes nothing more to peers to which it has
+// said goodbye, since they withdraw their memory then. What they write before that still finds
+// its memory.
 func TestTransportCloseQuits(t *testing.T) {
 	for range 20 {
 		n := simfabric.New(simfabric.Config{Personality: simfabric.Net()})
@@ -128,20 +129,20 @@ func TestTransportCloseQuits(t *testing.T) {
 	}
 }
 
-// zeroes is a reader of chunks that go by RDMA write.
+// zeroes is a reader that fills any buffer, so that io.Copy's chunks go by RDMA write.
 type zeroes struct{}
 
 func (zeroes) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestCloseDuringHandshake ends handshakes at any moment, from each of the ends
-// that can: Dial returns at once, and nothing is left of it on either side.
+// TestCloseDuringHandshake ends handshakes at random moments, in each way in which either
+// side can. Dial returns at once, and nothing is left of it on either side.
 func TestCloseDuringHandshake(t *testing.T) {
 	type world struct {
 		here, there *rdmanet.Transport
 		listener    *rdmanet.Listener
 		cancel      context.CancelFunc
 	}
-	// A listener that closes cannot always say so.
+	// A listener that closes cannot always tell the dialer.
 	closed := []error{rdmanet.ErrClosing, rdmanet.ErrNotRdmanet, io.ErrUnexpectedEOF, syscall.ECONNREFUSED, syscall.ECONNRESET}
 	enders := map[string]struct {
 		end  func(w *world) error
@@ -153,9 +154,10 @@ func TestCloseDuringHandshake(t *testing.T) {
 		"listening Transport": {func(w *world) error { return w.there.Close() }, closed},
 	}
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
-		// net and tcp;ofi_rxm forget connections of which they have read no word yet
-		// when the endpoint closes, one in 500 to one in three by the machine, each of them
-		// one for a handshake. The Transport is for what else this looks at.
+		// net and tcp;ofi_rxm leave connections open from which they have not read anything
+		// yet when the endpoint closes: one per handshake, and, depending on the machine, in
+		// one handshake of 500 to one of three. The Transport is not used: it is for the
+		// other things that cleanlyBut checks.
 		forgotten := 0
 		if _, simulated := f.(*simfabric.Network); !simulated && (provider == "net" || strings.HasPrefix(provider, "tcp")) {
 			forgotten = rounds(5, 1000) * len(enders)

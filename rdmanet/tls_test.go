@@ -14,7 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// certificates are a server's for 127.0.0.1 and what trusts them.
+// certificates returns the configuration of a server with a certificate for 127.0.0.1, and of a client
+// that trusts it.
 func certificates(t *testing.T) (server, client *tls.Config) {
 	t.Helper()
 	s := httptest.NewTLSServer(nil)
@@ -61,7 +62,7 @@ func TestHandshakeTLS(t *testing.T) {
 	assert.ErrorAs(t, err, &unknown)
 }
 
-// A listener that wants certificates lets in only those who have one.
+// A listener that wants certificates lets in only clients that have one.
 func TestMutualTLS(t *testing.T) {
 	server, client := certificates(t)
 	server.ClientAuth, server.ClientCAs = tls.RequireAnyClientCert, client.RootCAs
@@ -88,7 +89,8 @@ func TestMutualTLS(t *testing.T) {
 	require.ErrorContains(t, err, "certificate required", "not over the peer that another's certificate opened")
 }
 
-// Who is who depends on the TLS configuration, and so does the peer in use.
+// Which identities are believed depends on the TLS configuration, so each configuration has a peer of
+// its own.
 func TestTLSConfigsDoNotSharePeers(t *testing.T) {
 	server, client := certificates(t)
 	tr := simulated(t, simfabric.TCP())

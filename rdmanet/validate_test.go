@@ -22,7 +22,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// The values at each bound of a Transport's fields, and beside it.
+// transportValues are the values at each bound of a Transport's fields, and just beyond it.
 var transportValues = []struct {
 	field string
 	set   func(*rdmanet.Transport)
@@ -161,7 +161,7 @@ func TestDialerFields(t *testing.T) {
 	}
 }
 
-// A negative Timeout is one that is over, as in net.Dialer.
+// A negative Timeout has expired already, as in net.Dialer.
 func TestNegativeTimeout(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	l := listen(t, rdmanet.ListenConfig{Transport: tr})
@@ -219,7 +219,7 @@ func TestListenConfigFields(t *testing.T) {
 	}
 }
 
-// Every number of a Transport is in the table, so that a new one cannot be
+// Every number among a Transport's fields is in the table, so that a new one cannot be
 // forgotten.
 func TestAllFieldsAreChecked(t *testing.T) {
 	seen := map[string]bool{}
@@ -298,7 +298,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// A peer that is kept for ever goes with CloseIdle.
+// CloseIdle ends a peer even if idle peers are kept for ever.
 func TestKeepIdlePeers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	tr.IdlePeerTimeout = -1
@@ -315,7 +315,7 @@ func TestKeepIdlePeers(t *testing.T) {
 	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle ends it")
 }
 
-// How much can be written that nobody reads grows with the landing ring.
+// How much can be written while nobody reads grows with the landing ring.
 func TestLandingRing(t *testing.T) {
 	for name, tt := range map[string]struct{ ring, least, most int }{
 		"smallest": {64 << 10, 64 << 10, 1 << 20},
@@ -336,7 +336,7 @@ func TestLandingRing(t *testing.T) {
 				wrote <- result{n, err}
 			}()
 			written := uint64(0)
-			eventually(t, func() bool { // it stands still: nobody reads
+			eventually(t, func() bool { // it stands still, since nobody reads
 				before, info := written, c.Info()
 				written = info.SmallSent + info.LargeSent
 				return find(t, tr, c).WaitsFor == "ring" && written == before && written > uint64(tt.least)
@@ -353,10 +353,10 @@ func TestLandingRing(t *testing.T) {
 	}
 }
 
-// Without polling, a wait parks at once; with a long time for it, hardly any does.
+// Without polling, a wait parks at once. With a long poll time, hardly any wait parks.
 func TestPollTime(t *testing.T) {
 	const rounds = 20
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // with one, nobody polls
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(2)) // with one processor, nobody polls
 	for name, tt := range map[string]struct {
 		field    time.Duration
 		variable string
@@ -399,7 +399,7 @@ func TestPollTime(t *testing.T) {
 			after := stats()
 			if tt.polls {
 				assert.LessOrEqual(t, after.Parks-before.Parks, uint64(rounds/2))
-			} else { // a goroutine that polls does so 200 times at least, in each round
+			} else { // a goroutine that polls would do so at least 200 times in each round
 				assert.Less(t, after.PollsEmpty-before.PollsEmpty, uint64(100*rounds))
 			}
 			closeAll(t, c, s)
@@ -407,7 +407,7 @@ func TestPollTime(t *testing.T) {
 	}
 }
 
-// sentinels are all errors of this package that programs compare with.
+// sentinels are all errors of this package with which programs compare.
 var sentinels = map[string]error{
 	"ErrNotRdmanet": rdmanet.ErrNotRdmanet, "ErrVersion": rdmanet.ErrVersion, "ErrNoProvider": rdmanet.ErrNoProvider,
 	"ErrUnauthorized": rdmanet.ErrUnauthorized, "ErrTLSRequired": rdmanet.ErrTLSRequired, "ErrTLSMismatch": rdmanet.ErrTLSMismatch, "ErrTLSHandshake": rdmanet.ErrTLSHandshake,
@@ -416,7 +416,7 @@ var sentinels = map[string]error{
 	"ErrTooManyShmPeers": rdmanet.ErrTooManyShmPeers,
 }
 
-// Users look for what an error says, or for its name.
+// Users search the documents for the text of an error, or for its name.
 func TestErrorsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "troubleshooting.md"))
 	require.NoError(t, err)
@@ -434,7 +434,7 @@ func TestErrorsAreDocumented(t *testing.T) {
 	}
 }
 
-// Every field and variable has its line in the table of settings.
+// Every field and environment variable has a line in the table of settings.
 func TestSettingsAreDocumented(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "docs", "tuning.md"))
 	require.NoError(t, err)

@@ -16,9 +16,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// onWatched runs a test over simulated fabrics and over the real providers, each
-// of which checks how memory is used: every operation is on memory that is
-// registered, and none is deregistered under an operation.
+// onWatched runs a test over simulated fabrics and over the real providers. Each of them
+// checks how memory is used: every operation is on registered memory, and no memory is
+// deregistered under an operation.
 func onWatched(t *testing.T, test func(t *testing.T, f fabric.Fabric, provider string)) {
 	t.Helper()
 	for _, p := range personalities {
@@ -52,11 +52,11 @@ type watcher struct {
 	fabric.Fabric
 	mu        sync.Mutex
 	fault     string // the first
-	beneath   string // the first region that was closed under a peer's write: only where a peer has failed
+	beneath   string // where the first region was closed under a peer's write, which is right only if a peer has failed
 	endpoints map[*watchedEndpoint]struct{}
 }
 
-// flightKey tells the operations in flight of an endpoint from each other.
+// flightKey tells an endpoint's operations in flight apart.
 type flightKey struct {
 	recv bool
 	tag  uint32
@@ -95,14 +95,14 @@ func (w *watcher) Open(provider string, src netip.Addr) (fabric.Endpoint, error)
 	return e, nil
 }
 
-// closedBeneath is where a region was closed under a peer's write, "" if none was.
+// closedBeneath returns where a region was closed under a peer's write, "" if none was.
 func (w *watcher) closedBeneath() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.beneath
 }
 
-// wrong notes what is wrong, with w.mu held.
+// wrong notes the first fault. w.mu must be held.
 func (w *watcher) wrong(format string, args ...any) {
 	if w.fault == "" {
 		w.fault = fmt.Sprintf(format, args...) + "\n" + string(debug.Stack())
@@ -137,7 +137,7 @@ func (e *watchedEndpoint) Exchange(ops []fabric.Op, done []fabric.Completion) (p
 	return posted, reaped, err
 }
 
-// post notes operations before somebody else can reap them.
+// post notes operations before anybody else can reap them.
 func (e *watchedEndpoint) post(ops []fabric.Op) {
 	e.w.mu.Lock()
 	defer e.w.mu.Unlock()
@@ -195,8 +195,8 @@ func (e *watchedEndpoint) closing(r *watchedRegion) {
 		if !e.Attr().PerPeer {
 			w.wrong("region of %d bytes closed under operation %d of kind %d", len(r.mem), op.Tag, op.Kind)
 		}
-		// Where two endpoints of this process share a mapping, the first to go is
-		// not shut down, but left alone from here on.
+		// If two endpoints of this process share a mapping, the first one to go is not shut
+		// down, but must be left alone from here on.
 		e.at = string(debug.Stack())
 	}
 	if r.access != pool.AccessRemoteWrite || w.beneath != "" {
@@ -232,5 +232,5 @@ func (e *watchedEndpoint) Close() error {
 	return err
 }
 
-// Unlink is what endpoints over libfabric have beside the interface.
+// Unlink is a method that endpoints over libfabric have besides those of the interface.
 func (e *watchedEndpoint) Unlink() error { return e.Endpoint.(interface{ Unlink() error }).Unlink() }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestReverseProxy: clients on TCP reach a backend on the fabric through net/http's
+// TestReverseProxy: clients on TCP reach a backend on the fabric through net/http's reverse
 // proxy.
 func TestReverseProxy(t *testing.T) {
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
@@ -54,8 +54,8 @@ func TestReverseProxy(t *testing.T) {
 			ErrorLog:  log.New(&complaints, "", 0),
 		}
 		// Otherwise the server closes the request's body as soon as the answer begins, while
-		// net/http's client may still look whether the body has ended, which cuts the answer
-		// off, over any transport: golang/go#40747.
+		// net/http's client may still be checking whether the body has ended. That cuts the
+		// answer off, over any transport: golang/go#40747.
 		front := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			assert.NoError(t, http.NewResponseController(w).EnableFullDuplex())
 			proxy.ServeHTTP(w, r)

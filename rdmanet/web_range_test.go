@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestHTTPRange: parts of a file, which net/http has the conn read from it.
+// TestHTTPRange: net/http serves parts of a file, which it lets the conn read from the file.
 func TestHTTPRange(t *testing.T) {
 	const size = 3_000_001
 	name := filepath.Join(t.TempDir(), "file")

@@ -42,7 +42,7 @@ func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdma
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
 			cleanly(t, server)
-			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before the look at what is left
+			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before cleanly looks for what is left
 			over(t, []string{provider}, server, client)
 		})
 	}
@@ -68,7 +68,7 @@ func newHTTPClient(t *testing.T, d *rdmanet.Dialer, protocols *http.Protocols) *
 	return &http.Client{Transport: tr}
 }
 
-// onlyH2C is HTTP/2 without TLS, and nothing else.
+// onlyH2C returns HTTP/2 without TLS as the only protocol.
 func onlyH2C() *http.Protocols {
 	p := new(http.Protocols)
 	p.SetUnencryptedHTTP2(true)
@@ -77,8 +77,8 @@ func onlyH2C() *http.Protocols {
 
 func baseURL(l net.Listener) string { return "http://" + l.Addr().String() }
 
-// traced does a request and reads the whole answer. It returns the conn that it went
-// over.
+// traced makes a request and reads the whole answer. It also returns the conn that they
+// went over.
 func traced(t *testing.T, c *http.Client, req *http.Request) (resp *http.Response, body []byte, over httptrace.GotConnInfo) {
 	t.Helper()
 	resp, err := c.Do(req.WithContext(httptrace.WithClientTrace(req.Context(), &httptrace.ClientTrace{
@@ -91,20 +91,20 @@ func traced(t *testing.T, c *http.Client, req *http.Request) (resp *http.Respons
 	return resp, body, over
 }
 
-// connStates counts a server's conns by what becomes of them.
+// connStates counts how many of a server's conns have reached each state.
 type connStates [http.StateClosed + 1]atomic.Int64
 
 func (n *connStates) note(_ net.Conn, s http.ConnState) { n[s].Add(1) }
 
 func echoBody(w http.ResponseWriter, r *http.Request) { _, _ = io.Copy(w, r.Body) }
 
-// Requests with bodies of all kinds share one conn, until one asks for its end.
+// Requests with bodies of all kinds share one conn until one of them asks for its end.
 func TestHTTPKeepAlive(t *testing.T) {
 	large := bytes.Repeat([]byte("0123456789abcdef"), 20_000)
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
 		var conns connStates
 		serveHTTP(t, l, &http.Server{ConnState: conns.note, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			body, err := io.ReadAll(r.Body) // HTTP/1.1 does not answer before
+			body, err := io.ReadAll(r.Body) // over HTTP/1.1, the answer comes only after that
 			assert.NoError(t, err)
 			_, err = w.Write(body)
 			assert.NoError(t, err)
@@ -144,8 +144,8 @@ func TestHTTPKeepAlive(t *testing.T) {
 	})
 }
 
-// A server may close a conn that it finds idle for long: the client's next request
-// goes over another, and its caller does not notice.
+// A server may close a conn that has been idle for too long. The client's next request then
+// goes over another one, and its caller does not notice.
 func TestHTTPIdleTimeout(t *testing.T) {
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
 		var conns connStates
@@ -184,7 +184,7 @@ func TestHTTPCancel(t *testing.T) {
 	})
 }
 
-// Shutdown lets the requests in flight finish and no new conn in.
+// Shutdown lets the requests in flight finish, and lets no new conn in.
 func TestHTTPShutdown(t *testing.T) {
 	const inFlight = 8
 	half := bytes.Repeat([]byte("half of it"), 50_000)
@@ -202,7 +202,7 @@ func TestHTTPShutdown(t *testing.T) {
 					_, err = w.Write(half)
 					assert.NoError(t, err)
 				})}
-				srv.RegisterOnShutdown(func() { close(closed) }) // comes when the listeners are closed
+				srv.RegisterOnShutdown(func() { close(closed) }) // called once the listeners are closed
 				serveHTTP(t, l, srv)
 				client := newHTTPClient(t, d, protocols)
 				var requests sync.WaitGroup
@@ -222,7 +222,7 @@ func TestHTTPShutdown(t *testing.T) {
 				shut := make(chan error, 1)
 				go func() { shut <- srv.Shutdown(t.Context()) }()
 				<-closed
-				// The peer process is known: this dial goes over the fabric.
+				// The peer process is known, so this dial goes over the fabric.
 				_, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 				assert.ErrorIs(t, err, syscall.ECONNREFUSED)
 				alone := *d
@@ -242,7 +242,7 @@ func TestHTTPShutdown(t *testing.T) {
 	}
 }
 
-// HTTP/2 without TLS: many requests at once on one conn, and an answer that comes while
+// HTTP/2 without TLS works: many requests at once on one conn, and an answer that comes while
 // its request is still being sent.
 func TestHTTP2Cleartext(t *testing.T) {
 	body := bytes.Repeat([]byte("0123456789abcdef"), 10_000)
@@ -299,8 +299,8 @@ func TestHTTP2Cleartext(t *testing.T) {
 	})
 }
 
-// httptest's server takes a listener, too, and can then break off what its clients are
-// in the middle of.
+// httptest's server takes our listener, too, and can then cut its clients off in the middle
+// of an answer.
 func TestHTTPTestServer(t *testing.T) {
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
 		s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

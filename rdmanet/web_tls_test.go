@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TLS above the conns lets in who has the right certificate. Who has not is told why,
-// which takes an alert that arrives although the server closes right after it.
+// With TLS above the conns, a client gets in if it has the right certificate. Otherwise it is
+// told why not, for which an alert must arrive although the server closes right after it.
 func TestTLSAboveClientCertificates(t *testing.T) {
 	ours, others := newAuthority(t), newAuthority(t)
 	server := &tls.Config{
@@ -42,11 +42,11 @@ func TestTLSAboveClientCertificates(t *testing.T) {
 					require.NoError(t, err)
 					c := tls.Client(nc, &tls.Config{
 						RootCAs: tt.roots, ServerName: "127.0.0.1", MaxVersion: version,
-						// Unlike one in Certificates it is sent whatever authorities the server names.
+						// Unlike one in Certificates, it is sent whichever authorities the server names.
 						GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &tt.cert, nil },
 					})
 					defer c.Close()
-					text, err := io.ReadAll(c) // shakes hands first
+					text, err := io.ReadAll(c) // makes the TLS handshake first
 					if tt.here == "" {
 						require.NoError(t, err)
 						assert.Equal(t, "hello client", string(text))

@@ -21,8 +21,8 @@ const (
 	grantUpgrade = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 )
 
-// takeOver answers an upgrade with a greeting, echoes until the client has no more to
-// say, and takes leave. The client's first bytes may have come with the request.
+// takeOver answers an upgrade with a greeting, echoes until the client has no more to say,
+// and says goodbye. early is what the client has sent along with the request.
 func takeOver(t *testing.T, early string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		c, rw, err := http.NewResponseController(w).Hijack()
@@ -42,8 +42,8 @@ func takeOver(t *testing.T, early string) http.HandlerFunc {
 	}
 }
 
-// Both ends of a hijacked conn go on with raw bytes, beginning with those that are
-// buffered on either side, and close it one direction at a time.
+// Both ends of a hijacked conn go on with raw bytes, beginning with those that either side
+// has buffered, and close it one direction at a time.
 func TestHTTPHijack(t *testing.T) {
 	for name, early := range map[string]string{"buffered": "early ", "nothing buffered": ""} {
 		t.Run(name, func(t *testing.T) {
@@ -71,7 +71,7 @@ func TestHTTPHijack(t *testing.T) {
 	}
 }
 
-// upgraded asks for an upgrade the way net/http's client does and returns its conn.
+// upgraded has net/http's client ask for an upgrade, and returns the conn that it gives.
 func upgraded(t *testing.T, c *http.Client, url string) io.ReadWriteCloser {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
@@ -84,7 +84,7 @@ func upgraded(t *testing.T, c *http.Client, url string) io.ReadWriteCloser {
 	return resp.Body.(io.ReadWriteCloser)
 }
 
-// converse has an upgraded conn greet, echo and take leave.
+// converse checks that takeOver greets, echoes and says goodbye on an upgraded conn.
 func converse(t *testing.T, c io.ReadWriteCloser) {
 	t.Helper()
 	defer func() { assert.NoError(t, c.Close()) }()
@@ -106,7 +106,7 @@ func TestHTTPClientUpgrade(t *testing.T) {
 	})
 }
 
-// WebSocket, by a library that knows nothing of the conns below it.
+// WebSocket works with a library that knows nothing of the conns below it.
 func TestWebSocket(t *testing.T) {
 	const most = 1 << 20
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {
@@ -127,7 +127,7 @@ func TestWebSocket(t *testing.T) {
 		assert.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
 		c.SetReadLimit(most)
 		for _, kind := range []websocket.MessageType{websocket.MessageText, websocket.MessageBinary} {
-			for _, size := range []int{0, 1, 125, 126, 1<<16 - 1, 1 << 16, most} { // where the header changes
+			for _, size := range []int{0, 1, 125, 126, 1<<16 - 1, 1 << 16, most} { // where the form of the header changes
 				want := bytes.Repeat([]byte("w"), size)
 				require.NoError(t, c.Write(ctx, kind, want))
 				gotKind, got, err := c.Read(ctx)

@@ -1,9 +1,9 @@
 #!/bin/bash
-# What docs/containers.md says, as root: the Containerfile is built by buildah, from a root that
-# debootstrap made since no registry is needed for that; the HTTP example runs in two containers
-# that share memory, and in two that do not; the manifest is parsed, and the alerts are checked.
+# Checks what docs/containers.md says, as root: buildah builds the Containerfile, from a root that
+# debootstrap makes, since that needs no registry; the HTTP example runs in two containers that
+# share memory, and in two that do not; the manifest is parsed, and the alerts are checked.
 #
-# Everything is kept in a temporary folder, but for the root (see distro.sh) and Go's caches.
+# Everything is kept in a temporary folder, except for the root (see distro.sh) and Go's caches.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ "$(id -u)" = 0 ] || {
@@ -20,7 +20,7 @@ echo "== manifest"
 (cd examples/containers && go test -count=1 ./...)
 
 echo "== image"
-./scripts/distro.sh trixie true # makes the root, if there is none of this week
+./scripts/distro.sh trixie true # makes the root, unless there is one of this week
 base=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet/debian-trixie
 work=$(mktemp -d)
 pids=
@@ -35,7 +35,7 @@ trap cleanup EXIT
 mkdir -p "$work"/{storage,run,bin}
 buildah() { BUILDAH_RUNTIME=runc command buildah --root "$work/storage" --runroot "$work/run" --storage-driver vfs "$@"; }
 
-# image NAME [GOROOT] makes an image of the root, with a Go or without.
+# image NAME [GOROOT] makes an image of the root, with Go if GOROOT is given.
 image() {
 	local ctr root
 	ctr=$(buildah from scratch)
@@ -60,8 +60,8 @@ buildah build -q --network host --build-arg GO_IMAGE=localhost/fabricnet-golang 
 	--volume "$modules:/root/go/pkg/mod" -t localhost/fabricnet -f examples/containers/Containerfile "$work/src"
 buildah run --network host "$(buildah from localhost/fabricnet)" -- fabricnet version
 
-# fetch SAYS OPTION... serves files in one container and downloads one in another, both run with
-# the options; the download has to say that, or to fail with it.
+# fetch SAYS OPTION... serves files in one container and downloads one in another. Both are run with
+# the options. The output of the download, or its error, has to contain SAYS.
 fetch() {
 	local says=$1 server client addr
 	shift

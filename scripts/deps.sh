@@ -1,11 +1,11 @@
 #!/bin/sh
-# Installs what is needed besides Go: a C compiler, and libfabric with its headers; with
-# the argument "hosts" also what the tests of several hosts need, with "browser" a browser
-# for the test of the debug page, with "distros" what makes roots of other suites, with
-# "libfabrics" what libfabric is built with. Does nothing, quickly, when they are there.
+# Installs what is needed besides Go: a C compiler, and libfabric with its headers. The
+# argument "hosts" adds what the tests of several hosts need, "containers" what containers.sh
+# needs, "browser" a browser for the test of the debug page, "distros" what makes roots of other
+# suites, "libfabrics" what builds libfabric. If all is there, it quickly does nothing.
 set -eu
 
-# The lowest libfabric whose interface the binding is written against.
+# The oldest libfabric whose interface the binding supports.
 minimum=1.17
 
 have() { command -v "$1" >/dev/null 2>&1; }
@@ -20,7 +20,7 @@ have go || {
 	exit 0
 }
 
-# CC may carry arguments; its first word is the program.
+# CC may contain arguments: its first word is the program.
 compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 
 packages="gcc libc6-dev libfabric-dev" tools=
@@ -48,7 +48,7 @@ ready() {
 	have "$(compiler)" && headers >/dev/null
 }
 
-# make LIBFABRIC=prefix: no other headers or library must be found instead.
+# With make LIBFABRIC=prefix, no other headers and no other library may be used instead.
 if [ -n "${LIBFABRIC:-}" ]; then
 	[ -e "$LIBFABRIC/include/rdma/fabric.h" ] && [ -e "$RDMANET_LIBFABRIC" ] && ready && exit 0
 	echo "A C compiler is needed, and under $LIBFABRIC there must be libfabric $minimum or later with its headers." >&2
@@ -81,6 +81,6 @@ ready || {
 	exit 1
 }
 
-# Go's build cache does not notice that headers have come. What was built with -race and
-# without them stays: its error names -a.
+# Go's build cache does not notice new headers, so the binding is built again. What was built
+# with -race and without headers stays in the cache; its error says to build with -a.
 [ "$before" = "$(headers)" ] || (cd "$(dirname "$0")/.." && go build -a ./cgo/ofi)

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The tests of providers over this machine's RDMA device, and the benchmark, in ten
-# minutes, with a report in bin/device-report.txt that can be sent in. The programs come from
-# bin/tests (make test-programs): Go is not needed. In the environment, all of it optional:
+# Runs the tests of providers over this machine's RDMA device, and the benchmark, in ten
+# minutes, and writes a report to bin/device-report.txt that can be sent in. The programs come
+# from bin/tests (make test-programs): Go is not needed. Optional, in the environment:
 #
-#   PROVIDER  cxi, efa, verbs;ofi_rxm or another; the first of these that is there
+#   PROVIDER  a provider; by default the first of cxi, efa and verbs;ofi_rxm that is there
 #   DEVICE    its domain, such as mlx5_0
 #   HOST      an address of the device's network interface
 set -euo pipefail
@@ -22,7 +22,7 @@ wanted=${PROVIDER:-cxi,efa,verbs;ofi_rxm}
 [ -z "${DEVICE:-}" ] || wanted="${wanted//,//$DEVICE,}/$DEVICE"
 "$bench" -info -providers "$wanted" ${HOST:+-local "$HOST"} >"$work/info"
 
-# The first that would be chosen, with an address that other hosts can reach if there is one.
+# The first entry that would be chosen; one whose address other hosts can reach comes first.
 chosen=$(awk '
 	/^for conns at/ { host = $4; sub(/:$/, "", host); near = host ~ /^(127\.|::1$)/ }
 	$1 ~ /^[0-9]+$/ && near && !local { local = host " " $2 " " $3 }
@@ -35,22 +35,22 @@ chosen=$(awk '
 read -r host provider domain <<<"$chosen"
 echo "testing $provider, device $domain, at $host"
 
-"$bench" -doctor >"$work/doctor" || true # says itself what has failed
+"$bench" -doctor >"$work/doctor" || true # its output says what has failed
 export RDMANET_TEST_PROVIDERS=$provider RDMANET_TEST_HOST=$host RESULTS=$work/results
 [ -z "${DEVICE:-}" ] || RDMANET_TEST_PROVIDERS=$provider/$domain
 status=0
 ./scripts/provider-tests.sh 2>&1 | tee "$log" || status=$?
 
-# rsockets are compared with where rstream of rdmacm-utils is there.
+# rsockets are part of the comparison if there is rstream, of rdmacm-utils.
 echo "== benchmark"
 measure=(-demo -providers "$RDMANET_TEST_PROVIDERS")
 [ "$RDMANET_TEST_PROVIDERS" != 'verbs;ofi_rxm' ] || ! command -v rstream >/dev/null || measure=(-verbs)
 "$bench" "${measure[@]}" -host "$host" | tee "$work/bench" || status=$?
 
-# Nothing that names the machine or its network.
+# anonymous removes everything that identifies the machine or its network.
 anonymous() {
 	local name
-	name=$(uname -n | sed 's/[^[:alnum:]-]/\\&/g') # (none) is the name of a machine without one
+	name=$(uname -n | sed 's/[^[:alnum:]-]/\\&/g') # a machine without a name is called (none)
 	sed -E "s/\b$name\b/HOSTNAME/g; s/\b([0-9]{1,3}\.){3}[0-9]{1,3}\b/ADDRESS/g
 		s/([0-9a-fA-F]{0,4}:){3,}[0-9a-fA-F]{0,4}|[0-9a-fA-F]{1,4}::[0-9a-fA-F]*/ADDRESS/g; s/0x[0-9a-fA-F]{16}/NUMBER/g"
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# What a new user does on a system with no more than a C compiler, make and Go: README's
+# Does what a new user does on a system that has only a C compiler, make and Go: README's
 # first command, shortened, then the tests of providers. For the roots of distro.sh.
 set -eu
 cd "$(dirname "$0")/.."

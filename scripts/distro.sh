@@ -1,12 +1,12 @@
 #!/bin/bash
-# Runs a command in a root of another suite of Debian's, such as trixie or sid.
+# Runs a command in a root of another suite of Debian, such as trixie or sid.
 #
 #   scripts/distro.sh SUITE COMMAND [ARGUMENT...]
 #
-# The root has what debootstrap's minbase has, a C compiler, make and git, and this machine's
-# Go. It is made once a week, from the archive that apt-get uses here (or MIRROR). The command
-# runs in a copy of the current directory, as root, with a /dev/shm and processes of its own;
-# what it writes stays in memory and is gone afterwards. Its exit status is the script's.
+# The root has debootstrap's minbase, a C compiler, make and git, and this machine's Go. It is
+# made once a week, from the archive that apt-get uses here (or MIRROR). The command runs in a
+# copy of the current directory, as root, with its own /dev/shm and process numbers. What it
+# writes stays in memory and is gone afterwards. The script exits with the command's status.
 set -euo pipefail
 
 [ $# -ge 2 ] || {
@@ -27,7 +27,7 @@ export mirror=${MIRROR:-$(apt-get indextargets --format '$(ORIGIN) $(LABEL) $(RE
 	exit 1
 }
 
-# make_root puts a new root into the cache. Suites of today are all bootstrapped as sid is.
+# make_root puts a new root into the cache. All current suites are bootstrapped like sid.
 make_root() {
 	echo "making a root of $suite in $base"
 	rm -rf "$base.new"
@@ -41,10 +41,10 @@ make_root() {
 		exit 1
 	}
 	rm -rf "$base"
-	mv "$base.new" "$base" # last: its presence says that all is there
+	mv "$base.new" "$base" # last: its presence means that it is complete
 }
 
-# mount_root lays a writable layer of memory over the root, and gives it what a machine has.
+# mount_root puts a writable layer in memory over the root, and mounts what a machine has.
 mount_root() {
 	mkdir -p "$layer"
 	mount -t tmpfs layer "$layer"
@@ -71,7 +71,7 @@ in_root() {
 	mkdir "$root/fabricnet"
 	tar -c --exclude=./.git --exclude=./bin . | tar -x --no-same-owner -C "$root/fabricnet"
 
-	# Go's build cache does not know libfabric's headers: the version is part of the flags.
+	# Go's build cache does not track libfabric's headers, so their version is put into the flags.
 	chroot "$root" apt-get update -q
 	version=$(chroot "$root" apt-cache show --no-all-versions libfabric-dev | sed -n 's/^Version: //p')
 	env -i HOME=/root TERM="${TERM:-dumb}" PATH="$goroot/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" \

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Fuzzes one target: scripts/fuzz.sh DIRECTORY TARGET FLAG...
 #
-# Up to Go 1.26 the end of -fuzztime can be reported as the target's failure (go.dev/issue/75804).
-# It names no line and writes no failing input, and is told from a failure by that.
+# Up to Go 1.26 the end of -fuzztime can be reported as a failure of the target (go.dev/issue/75804).
+# Such a report can be told from a real failure: it names no line and writes no failing input.
 set -eu
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT

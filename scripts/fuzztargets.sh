@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints every fuzz target, as a line of its directory and its name.
+# Prints every fuzz target, one a line: its directory and its name.
 set -eu
 cd "$(dirname "$0")/.."
 

@@ -3,8 +3,8 @@
 #
 #   scripts/libfabrics.sh SOURCE VERSION...
 #
-# SOURCE is a git directory of libfabric's with its tags, the versions are like 1.18.3. What was
-# built stays in the cache. All versions run; the script fails if one of them did.
+# SOURCE is a git directory of libfabric with its tags; a VERSION is like 1.18.3. What was built
+# stays in the cache. All versions are run; the script fails if one of them has failed.
 set -euo pipefail
 
 [ $# -ge 2 ] && git --git-dir="$1" rev-parse --git-dir >/dev/null || {
@@ -17,7 +17,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# build VERSION: the providers are those that every machine can run.
+# build VERSION builds libfabric with the providers that every machine can run.
 build() {
 	local version=$1 prefix=$cache/libfabric-$1 log=$cache/libfabric-$1.log
 	[ -d "$prefix" ] && return
@@ -37,11 +37,11 @@ build() {
 		tail -n 20 "$log"
 		return 1
 	}
-	mv "$work/new$prefix" "$prefix" # whole, or not at all
+	mv "$work/new$prefix" "$prefix" # complete, or not at all
 	rm -rf "${work:?}/$version" "$work/new"
 }
 
-# mixed VERSION OTHER: two processes, each with one of them, do not share memory.
+# mixed VERSION OTHER checks that two processes with different versions do not share memory.
 mixed() {
 	local verdict=ok
 	RDMANET_LIBFABRIC=$(library "$1") RDMANET_TEST_OTHER_LIBFABRIC=$(library "$2") \

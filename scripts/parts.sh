@@ -1,13 +1,13 @@
 # shellcheck shell=bash
-# For scripts whose work has parts: each runs, whatever became of those before it.
-# Sourced; takes the EXIT trap.
+# For scripts whose work has parts: each part runs, whether or not those before it have failed.
+# To be sourced; it uses the EXIT trap.
 #
-#   part NAME COMMAND [ARGUMENT...]  prints how it went, and the end of what it said if it failed
-#   parts_passed                     fails if one of them has
+#   part NAME COMMAND [ARGUMENT...]  prints the verdict, and the end of the output if it failed
+#   parts_passed                     fails if a part has failed
 #
-# If RESULTS names a file, a line of each part's name, verdict and seconds is added to it.
+# If RESULTS names a file, a line with the name, verdict and seconds of each part is added to it.
 
-logs=$(mktemp -d) # what each part has said, by its name
+logs=$(mktemp -d) # the output of each part, by its name
 trap 'rm -rf "$logs"' EXIT
 failed=
 
@@ -18,7 +18,7 @@ part() {
 	[ $verdict = ok ] || {
 		failed="$failed $name"
 		tail -n 100 "$logs/$name"
-		# With a dump of goroutines, the tests that failed are further up.
+		# If goroutines are dumped, the tests that failed are further up.
 		grep -E -A 3 '^ *--- FAIL|^panic: test timed out' "$logs/$name" || true
 	}
 	line=$(printf '%-10s %-6s %4d s' "$name" $verdict $((SECONDS - begin)))

@@ -1,9 +1,9 @@
 #!/bin/bash
-# The tests of what depends on libfabric, the kernel and the device, in parts. The
+# Runs the tests that depend on libfabric, the kernel and the device, in parts. The
 # programs come from bin/tests (make test-programs), since compiling takes too long on some
-# of the machines. In the environment:
+# machines. In the environment:
 #
-#   RDMANET_TEST_PROVIDERS  the providers, with commas; software ones if it is empty
+#   RDMANET_TEST_PROVIDERS  the providers, separated by commas; if empty, the software ones
 #   RDMANET_TEST_HOST       the address of the device
 #   LIMIT                   how long a part may take (10m)
 set -eu
@@ -13,8 +13,8 @@ cd "$(dirname "$0")/.."
 bin=$PWD/bin/tests
 limit=${LIMIT:-10m}
 
-# tests DIR PATTERN [ARGUMENT...]: what needs no provider is tested elsewhere, and the
-# crowds are too large for an emulated machine.
+# tests DIR PATTERN [ARGUMENT...] skips tests that need no provider, which make test runs, and the
+# crowds, which are too large for an emulated machine.
 tests() {
 	local dir=$1 pattern=$2
 	shift 2
@@ -23,7 +23,7 @@ tests() {
 }
 
 part binding tests cgo/ofi .
-if [ -z "${RDMANET_TEST_PROVIDERS:-}" ]; then # of a device, what is here is tested by the others
+if [ -z "${RDMANET_TEST_PROVIDERS:-}" ]; then # over a device, the other parts cover what this one tests
 	part fabric tests internal/fabric/ofifabric . -test.skip UnreachablePeer
 fi
 part conn tests rdmanet Conn

@@ -1,7 +1,7 @@
 #!/bin/sh
-# The long form of the tests whose outcome depends on timing or chance, for two
-# hours. Prints what it does, and leaves a summary in docs/soak.txt. In the
-# environment, SEEDS, FUZZTIME and PART make it shorter: PART=4 repeats a quarter
+# Runs the long form of the tests whose outcome depends on timing or chance, for two
+# hours. Prints what it does, and writes a summary to docs/soak.txt. SEEDS, FUZZTIME and
+# PART in the environment make it shorter: with PART=4 tests are repeated a quarter
 # as often.
 set -eu
 cd "$(dirname "$0")/.."
@@ -20,8 +20,8 @@ cpu=$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)
 	echo "$cpu, $(nproc) CPUs, $(uname -sr), $(go env GOVERSION), $(go run ./bench -info -local 127.0.0.1 | sed -n 1p)"
 } >"$out"
 
-# step NAME COMMAND...: runs the command and keeps its verdict and the lines in
-# which tests say what they have measured.
+# step NAME COMMAND... runs the command, and keeps its verdict and the lines with
+# what tests have measured.
 step() {
 	name=$1
 	shift
@@ -34,7 +34,7 @@ step() {
 		echo
 		echo "$name: $verdict in $(($(date +%s) - begin)) s"
 		echo "    $*"
-		# What a test says comes before its verdict, or after it with -race.
+		# A test's log comes before its verdict, or after it with -race.
 		grep -E '^ *(--- |[a-z_]+_test\.go:[0-9]+: |fuzz: elapsed: .*gathering)' "$log" | grep -v -- '--- PASS: .*(0\.' |
 			sed -E 's/[a-z_]+_test\.go:[0-9]+: //; s/^/    /' || true
 		grep -E '^fuzz: elapsed' "$log" | tail -n 1 | sed 's/^/    /' || true
@@ -53,19 +53,19 @@ fuzz() {
 	done
 }
 
-# First, as they want a quiet machine, and without -race: rates are compared, how long
-# one of a thousand conns may stand still, or a round trip beside large Buffers or a dial
-# beside strangers or hundreds of processes take, has a bound, and the race detector's own memory grows by some
-# hundred bytes a conn.
+# These come first, since they need a quiet machine, and run without -race: they compare rates, and
+# bound how long one of a thousand conns may stand still, how long a round trip beside large Buffers
+# takes, and how long a dial beside strangers or hundreds of processes takes. The race detector's own
+# memory grows by some hundred bytes per conn.
 alone='Siege|Strangers|Stuck|Stalled|Flat|ManyConns|LargeBuffers|Scale|DialsAtOnce'
 step "strangers; hundreds of processes; conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
-fuzz & # gives way to the others
+fuzz & # runs at a lower priority than the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
-# These wait most of the time.
+# These tests wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
 step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
-# A thousand times each, which takes too long with -race: that they have in make test.
+# A thousand times each, which would take too long with -race; make test runs them with it.
 closing='CloseDuring|LeasePending|Exit'
 step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" ./rdmanet -soak -soak.part "$part" &
 step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" ./rdmanet -soak -soak.part "$part" &

@@ -1,12 +1,12 @@
 #!/bin/bash
-# What a device's owner runs (device-tests.sh), and what a limit of locked memory does, for
-# the machine of softroce.sh.
+# Runs device-tests.sh, as the owner of a device would, and checks what happens with a low limit of
+# locked memory. For the machine of softroce.sh.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/parts.sh
 
-# The targets that the benchmark misses do not fail this: in an emulated machine the device
-# itself writes no more than half as fast as TCP (docs/providers.md).
+# Targets that the benchmark misses are no failure here: in an emulated machine the device
+# itself writes at most half as fast as TCP (docs/providers.md).
 status=0
 LIMIT=30m ./scripts/device-tests.sh || status=$?
 part silence env RDMANET_TEST_HOST=10.9.0.1 bin/tests/ofifabric.test -test.timeout 1m -test.run UnreachablePeer
@@ -14,7 +14,7 @@ parts_passed || status=$?
 echo "== the report"
 cat bin/device-report.txt
 
-# A limit of locked memory that is too low must be named, and how to raise it.
+# If the limit of locked memory is too low, the error must name it, and say how to raise it.
 echo "== locked memory"
 chmod a+rw /dev/infiniband/*
 said=$(setpriv --reuid 65534 --clear-groups bash -c \

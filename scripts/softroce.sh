@@ -4,10 +4,10 @@
 #
 #   scripts/softroce.sh [-t SECONDS] COMMAND [ARGUMENT...]
 #
-# The machine has Debian's kernel and sees this one's files: what the command
-# writes stays in its memory and is gone afterwards. It starts in the current
+# The machine has Debian's kernel and sees this one's files. What the command writes
+# stays in the machine's memory and is gone afterwards. It starts in the current
 # directory, as root. The exit status is the command's, or 124 after SECONDS (600).
-# Where KVM cannot be used the processor is emulated, and everything is much slower.
+# If KVM cannot be used, the processor is emulated, and everything is much slower.
 set -euo pipefail
 
 address=10.9.0.1
@@ -29,7 +29,7 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# What the machine is made of, and what programs in it need of this one's files.
+# What the machine is made of, and what programs in it need from this one's files.
 packages="qemu-system-x86 busybox-static cpio kmod iproute2 rdma-core ibverbs-providers rdmacm-utils"
 
 install_packages() {
@@ -44,8 +44,8 @@ install_packages() {
 	$root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends "${missing[@]}"
 }
 
-# kernel puts Debian's kernel with the modules that are needed, in the order in
-# which they load, into the cache.
+# kernel puts Debian's kernel into the cache, with the modules that are needed, in the
+# order in which they load.
 kernel() {
 	local image release module file
 	image=$(apt-cache depends linux-image-amd64 2>/dev/null | sed -n 's/.*Depends: \(linux-image-[0-9].*\)/\1/p' | head -n 1) || true
@@ -57,7 +57,7 @@ kernel() {
 	release=${image#linux-image-}
 	depmod -b "$work/kernel" "$release"
 	mkdir -p "$work/initrd/modules"
-	# crc32_generic: rdma_rxe asks for it at run time, and modprobe does not tell.
+	# rdma_rxe asks for crc32_generic at run time, which modprobe does not show.
 	for module in overlay 9pnet_virtio 9p virtio_pci virtio_net crc32_generic rdma_rxe ib_uverbs rdma_ucm; do
 		modprobe -d "$work/kernel" -S "$release" --show-depends "$module" | sed -n 's/^insmod \(\S*\).*/\1/p'
 	done | awk '!seen[$0]++' | while read -r file; do
@@ -69,10 +69,10 @@ kernel() {
 	mkdir -p "$cache"
 	archive "$work/initrd" >"$cache/initrd.new"
 	cp "$work"/kernel/boot/vmlinuz-* "$cache/vmlinuz"
-	mv "$cache/initrd.new" "$cache/initrd" # last: its presence says that all is there
+	mv "$cache/initrd.new" "$cache/initrd" # last: its presence means that all is there
 }
 
-# init is the machine's first program. It lays a writable layer of memory over
+# init prints the machine's first program, which puts a writable layer in memory over
 # the files of the host, and runs /command there.
 init() {
 	cat <<-'EOF'
@@ -98,10 +98,10 @@ init() {
 	EOF
 }
 
-# archive prints a directory as the kernel unpacks it at its start.
+# archive prints a directory as an archive that the kernel unpacks when it starts.
 archive() { (cd "$1" && find . -print0 | cpio -0 -o -H newc --quiet | gzip -1); }
 
-# command_file prints what the machine is to run.
+# command_file prints the commands that the machine is to run.
 command_file() {
 	cat <<-EOF
 		export PATH=$PATH HOME=$HOME
@@ -127,9 +127,9 @@ command_file "$@" >"$work/program/command"
 	archive "$work/program"
 } >"$work/start"
 
-# Nested virtualization may hang: inside another machine, emulate. The kernel mistrusts
-# an emulated TSC, so that programs read the time by system calls, and its scheduler
-# counts in ticks of 4 ms, unless it is told that it may trust it.
+# Nested virtualization may hang, so emulate inside another virtual machine. Unless the kernel
+# is told to trust an emulated TSC, it does not: then programs read the time by system calls,
+# and its scheduler counts in ticks of 4 ms.
 accelerator=tcg,thread=multi
 clock="tsc=reliable clocksource=tsc"
 if [ -w /dev/kvm ] && ! grep -q '^flags.* hypervisor' /proc/cpuinfo; then

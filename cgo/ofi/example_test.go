@@ -12,9 +12,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
-// Two endpoints of one process, and a message from one to the other.
+// Two endpoints in one process exchange a message.
 func Example() {
-	// What libfabric keeps after the call must not be Go heap.
+	// Memory that libfabric keeps after a call must not be on the Go heap.
 	buf, err := syscall.Mmap(-1, 0, 4096, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_ANON|syscall.MAP_PRIVATE)
 	if err != nil {
 		log.Fatal(err)
@@ -43,7 +43,7 @@ func Example() {
 	out := buf[1024:][:copy(buf[1024:], "hello")]
 	hello := ofi.Op{Kind: ofi.Inject, To: to, Buf: out}
 	for sent := false; ; runtime.Gosched() {
-		// Nothing moves unless both sides poll; a full queue posts nothing.
+		// Nothing moves unless both sides poll. Nothing is posted while the queue is full.
 		if sent {
 			sender.exchange()
 		} else if posted, _ := sender.exchange(hello); posted == 1 {
@@ -63,7 +63,7 @@ type node struct {
 	batch *ofi.Batch
 }
 
-// endpoint opens what libfabric prefers.
+// endpoint opens an endpoint of the entry that libfabric prefers.
 func endpoint(list *ofi.InfoList) node {
 	for info := range list.All() {
 		ep, err := ofi.Open(info, ofi.Options{})
@@ -79,7 +79,7 @@ func endpoint(list *ofi.InfoList) node {
 	panic("GetInfo returns no empty list")
 }
 
-// exchange posts operations and reaps completions, in one call into C.
+// exchange posts operations and reaps completions in one call into C.
 func (n node) exchange(ops ...ofi.Op) (posted int, done []ofi.Completion) {
 	n.batch.Reset()
 	for _, op := range ops {
@@ -95,7 +95,7 @@ func (n node) exchange(ops ...ofi.Op) (posted int, done []ofi.Completion) {
 	return posted, done
 }
 
-// Providers that are not there are an error that errors.Is knows.
+// A provider that does not exist is an error that errors.Is recognizes.
 func ExampleGetInfo() {
 	list, err := ofi.GetInfo(ofi.Hints{Provider: "shm"})
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// One of a provider's fabrics can be asked for.
+// Hints can ask for one of a provider's fabrics.
 func TestFabricIsAskedFor(t *testing.T) {
 	list := InfoList{newHints(Hints{Provider: "efa", Fabric: "efa-direct"})}
 	defer list.Free()
@@ -26,7 +26,7 @@ func TestFabricIsAskedFor(t *testing.T) {
 	assert.Equal(t, "efa-direct", newInfo(list.head).Fabric())
 }
 
-// Whatever a provider reports, sizes are no less than 0.
+// Whatever a provider reports, sizes are never negative: they are clamped to math.MaxInt.
 func TestSizesAreClamped(t *testing.T) {
 	list := InfoList{newHints(Hints{})}
 	defer list.Free()
@@ -35,7 +35,7 @@ func TestSizesAreClamped(t *testing.T) {
 		for _, field := range []any{
 			&info.attr.inject_size, &info.attr.tx_size, &info.attr.rx_size, &info.attr.cq_data_size, &info.attr.max_msg_size,
 		} {
-			reflect.ValueOf(field).Elem().SetUint(size) // cgo's types have no names in tests
+			reflect.ValueOf(field).Elem().SetUint(size) // tests cannot use cgo, and so cannot name C's types
 		}
 		want := int(min(size, math.MaxInt))
 		assert.Equal(t, []int{want, want, want, want},
@@ -45,7 +45,7 @@ func TestSizesAreClamped(t *testing.T) {
 }
 
 // handler returns what the kernel does on sig: 0 for the default, 1 to ignore
-// it, or a function's address.
+// it, or the address of a function.
 func handler(t *testing.T, sig syscall.Signal) uintptr {
 	var action struct {
 		handler               uintptr
@@ -58,7 +58,7 @@ func handler(t *testing.T, sig syscall.Signal) uintptr {
 }
 
 func TestSignalChangesDuringAnOpenStay(t *testing.T) {
-	const sig = syscall.SIGABRT // for SIGHUP and SIGINT Reset would come back to Ignore
+	const sig = syscall.SIGABRT // with SIGHUP or SIGINT, Reset would restore Ignore
 	const ignored = 1
 	defer signal.Reset(sig)
 	before := handler(t, sig)
@@ -75,14 +75,14 @@ func TestSignalChangesDuringAnOpenStay(t *testing.T) {
 	assert.Equal(t, before, handler(t, sig))
 }
 
-// Each host has numbers of its own for the link that two of them share.
+// Each host has its own number (scope) for a link that two of them share.
 func TestInScope(t *testing.T) {
 	name := func(ip string, scope uint32) []byte {
 		sa := unix.RawSockaddrInet6{Family: unix.AF_INET6, Port: 7, Addr: netip.MustParseAddr(ip).As16(), Scope_id: scope}
 		return bytes.Clone(unsafe.Slice((*byte)(unsafe.Pointer(&sa)), unsafe.Sizeof(sa)))
 	}
 	four := bytes.Clone(name("::", 0)[:16])
-	four[0], four[4], four[5] = unix.AF_INET, 169, 254 // link-local, too
+	four[0], four[4], four[5] = unix.AF_INET, 169, 254 // also link-local
 	for _, tt := range []struct{ own, peer, want []byte }{
 		{name("fe80::1", 3), name("fe80::2", 9), name("fe80::2", 3)},
 		{name("fe80::1", 3), name("fe80::2", 0), name("fe80::2", 3)},

@@ -37,7 +37,7 @@ func TestSearch(t *testing.T) {
 		assert.Equal(t, lib, again)
 	})
 	t.Run("chosen but absent", func(t *testing.T) {
-		t.Setenv(libraryVar, absent) // places has one that would do
+		t.Setenv(libraryVar, absent) // although places lists one that would do
 		_, err := search()
 		require.ErrorAs(t, err, new(*LoadError))
 		assert.ErrorContains(t, err, libraryVar+": "+absent+": cannot open shared object file")
@@ -66,7 +66,7 @@ func TestSearch(t *testing.T) {
 	})
 }
 
-// The functions are those of the newest ABI that headers and library have.
+// The functions are looked up in the newest ABI that both the headers and the library have.
 func TestABI(t *testing.T) {
 	lib, err := load()
 	require.NoError(t, err)

@@ -22,7 +22,8 @@ import (
 
 const timeout = 10 * time.Second
 
-// The table of quirks in ofifabric makes these settings for whoever uses that.
+// ofifabric makes these settings from its table of quirks. Tests of the binding by itself
+// have to make them.
 func TestMain(m *testing.M) {
 	ofi.Setenv("FI_MR_CACHE_MONITOR", "disabled")
 	ofi.Setenv("FI_UNIVERSE_SIZE", "64")  // Soft-RoCE has no larger queue
@@ -38,7 +39,7 @@ func mapped(t *testing.T, size int) []byte {
 	return mem
 }
 
-// outside is text outside the Go heap.
+// outside returns the text in memory outside the Go heap.
 func outside(t *testing.T, text string) []byte {
 	mem := mapped(t, len(text))
 	copy(mem, text)
@@ -64,7 +65,7 @@ func open(t *testing.T, provider string) *side {
 	for info := range list.All() {
 		ep, err := ofi.Open(info, ofi.Options{
 			LockRegions: true,                                     // what libfabric 1.17 and 1.18 need
-			SlashOwn:    fmt.Sprintf("fi_shm://%d:", os.Getpid()), // what libfabric from 2.5 on needs, and others do not mind
+			SlashOwn:    fmt.Sprintf("fi_shm://%d:", os.Getpid()), // what libfabric needs from 2.5 on, and others do not mind
 		})
 		require.NoError(t, err)
 		t.Cleanup(func() { require.NoError(t, ep.Close()) })
@@ -177,11 +178,11 @@ func TestWrite(t *testing.T) {
 	}
 }
 
-// disposition is the kernel's struct sigaction, as far as it matters here.
+// disposition has the fields of the kernel's struct sigaction that matter here.
 type disposition struct{ handler, flags, restorer, mask uint64 }
 
-// initial is noted before any test: providers install their handlers only
-// once in a process.
+// initial is recorded before any test runs: providers install their handlers only
+// once per process.
 var initial = dispositions()
 
 func dispositions() map[syscall.Signal]disposition {
@@ -191,7 +192,7 @@ func dispositions() map[syscall.Signal]disposition {
 		_, _, _ = unix.RawSyscall6(unix.SYS_RT_SIGACTION, uintptr(sig), 0,
 			uintptr(unsafe.Pointer(&d)), unsafe.Sizeof(d.mask), 0, 0)
 		const restorer = 0x04000000 // SA_RESTORER
-		d.restorer = 0              // libc has its own, which it sets for an ignored signal, too, as SIGINT is behind &
+		d.restorer = 0              // libc sets its own, even for an ignored signal, such as SIGINT in a background job
 		d.flags &^= restorer
 		all[sig] = d
 	}
@@ -210,7 +211,7 @@ func TestNothingFound(t *testing.T) {
 	assert.ErrorContains(t, err, "fi_getinfo")
 }
 
-// TestRegisterLocal: what no peer may write to needs no key.
+// TestRegisterLocal: memory that no peer may write to needs no key.
 func TestRegisterLocal(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
@@ -226,7 +227,7 @@ func TestRegisterNothing(t *testing.T) {
 	require.ErrorIs(t, err, syscall.EINVAL)
 }
 
-// With make LIBFABRIC=prefix headers and library are those of the prefix.
+// With make LIBFABRIC=prefix, both headers and library come from that prefix.
 func TestVersions(t *testing.T) {
 	assert.Regexp(t, `^\d+\.\d+$`, ofi.CompiledVersion())
 	assert.Regexp(t, `^\d+\.\d+\.\d+`, ofi.LibraryVersion())

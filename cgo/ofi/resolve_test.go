@@ -11,8 +11,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// An endpoint's own address can be reached; without a device, or without IP addresses,
-// nobody is asked. Names that are none are refused everywhere.
+// An endpoint can resolve its own address; without a device, or without IP addresses,
+// nothing is looked up. Invalid names are refused by every provider.
 func TestResolve(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {

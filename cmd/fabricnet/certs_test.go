@@ -45,8 +45,8 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// issue makes a certificate for servers at the test's address and for clients. Called
-// with one name twice it replaces the files.
+// issue makes a certificate for clients and for servers at the test's address. A second
+// call with the same name replaces the files.
 func (a *authority) issue(t *testing.T, name string) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -51,7 +51,7 @@ func TestVersion(t *testing.T) {
 	}
 }
 
-// What would keep every conn from the target is noticed at the start.
+// A mistake that would keep every conn from reaching the target is noticed at the start.
 func TestMisconfigured(t *testing.T) {
 	for _, providers := range []string{"tpc", "tcp,vrebs"} {
 		t.Run(providers, func(t *testing.T) {
@@ -64,7 +64,7 @@ func TestMisconfigured(t *testing.T) {
 	}
 }
 
-// Who dials other hosts without TLS is told once.
+// A proxy that dials other hosts without TLS warns once.
 func TestWarnWithoutTLS(t *testing.T) {
 	ca := newAuthority(t)
 	for args, want := range map[string]int{
@@ -76,7 +76,7 @@ func TestWarnWithoutTLS(t *testing.T) {
 	}
 }
 
-// Flags that contradict each other are refused, each by its name.
+// Flags that contradict each other are refused, and the error names them.
 func TestCheck(t *testing.T) {
 	const (
 		in   = "-listen rdma://127.0.0.1:0 -to tcp://127.0.0.1:1 "
@@ -135,8 +135,8 @@ func TestPrefixes(t *testing.T) {
 	}
 }
 
-// Other hosts are let in only with TLS, or where that was asked for. What passes the
-// check fails to listen here: nobody has the addresses of 192.0.2.0/24 and 2001:db8::/32.
+// Other hosts are let in only with TLS or with -insecure. Where the check passes, listening
+// fails: no machine has an address in 192.0.2.0/24 or 2001:db8::/32.
 func TestOnlyLoopbackWithoutTLS(t *testing.T) {
 	ca := newAuthority(t)
 	cert, key := ca.issue(t, "server")
@@ -153,7 +153,7 @@ func TestOnlyLoopbackWithoutTLS(t *testing.T) {
 		{"rdma://[::ffff:192.0.2.1]:0", "", false},
 		{"tcp://:0", "", false},
 		{"tcp://192.0.2.1:0", "", false},
-		{"tcp://192.0.2.1:0", "-tls-ca " + ca.file, false}, // which is TLS to the other side
+		{"tcp://192.0.2.1:0", "-tls-ca " + ca.file, false}, // that is TLS towards the target only
 		{"tcp://192.0.2.1:0", tls, false},
 		{"rdma://192.0.2.1:0", "-insecure", true},
 		{"rdma://192.0.2.1:0", tls, true},
@@ -191,8 +191,8 @@ func TestOnlyLoopbackWithoutTLS(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EADDRNOTAVAIL)
 }
 
-// go install refuses modules with replace directives; and what go.work has in place of
-// one is for the version that go.mod names.
+// go install refuses modules with replace directives. The replacements in go.work are for
+// the versions that go.mod requires.
 func TestModule(t *testing.T) {
 	var module struct {
 		Require []struct{ Path, Version string }

@@ -16,7 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// header reads what a backend finds first on a conn.
+// header reads the PROXY header that a backend finds at the start of a conn.
 func header(t *testing.T, c net.Conn) *proxyproto.Header {
 	t.Helper()
 	h, err := proxyproto.Read(bufio.NewReaderSize(c, 16)) // nothing follows yet
@@ -25,7 +25,7 @@ func header(t *testing.T, c net.Conn) *proxyproto.Header {
 	return h
 }
 
-// The backend is told who the client is, whatever networks are on the way.
+// The backend is told the client's address, whatever networks lie between them.
 func TestSendProxy(t *testing.T) {
 	for _, network := range []string{"tcp", "unix", "rdma"} {
 		for _, target := range []string{"tcp", "unix", "rdma"} {
@@ -50,8 +50,8 @@ func TestSendProxy(t *testing.T) {
 	}
 }
 
-// A client's address passes through two proxies and the fabric between them, and what
-// comes in one piece with a header is not lost.
+// A client's address passes through two proxies and the fabric between them. Bytes that
+// arrive together with a header are not lost.
 func TestAcceptProxy(t *testing.T) {
 	backend, to := listen(t, "tcp")
 	second, _ := start(t, "rdma", &proxy{to: to, limits: limits{acceptProxy: true, sendProxy: true}})
@@ -90,7 +90,7 @@ func TestAcceptProxy(t *testing.T) {
 	})
 }
 
-// A client without a header is reset, and so is one that takes its time.
+// A client that sends no header is reset, and so is one whose header does not come in time.
 func TestNoHeader(t *testing.T) {
 	for name, text := range map[string]string{
 		"another protocol": "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",

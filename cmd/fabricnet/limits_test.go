@@ -18,7 +18,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// assertResetConn checks that a conn is reset, if it came about at all.
+// assertResetConn checks that a conn is reset, or that dialing it failed with a reset.
 func assertResetConn(t *testing.T, c net.Conn, err error) {
 	t.Helper()
 	if err == nil {
@@ -27,13 +27,13 @@ func assertResetConn(t *testing.T, c net.Conn, err error) {
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// counted waits until so many conns have ended in a way.
+// counted waits until n conns have ended with outcome o.
 func counted(t *testing.T, p *proxy, o outcome, n uint64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return p.counts.ended[o].Load() == n }, patience, time.Millisecond, "%v", o)
 }
 
-// A client for whom there is no place is reset. The place of one that leaves is free.
+// A client is reset if there is no place for it. One that leaves makes its place free.
 func TestMaxConns(t *testing.T) {
 	for _, network := range []string{"tcp", "rdma"} {
 		t.Run(network, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestMaxConns(t *testing.T) {
 			for range 3 {
 				assertReset(t, at)
 			}
-			// A dial over a fabric that is reset before it is done tries once more.
+			// More than 3 if a dial over a fabric is reset before it is done: it tries once more.
 			require.Eventually(t, func() bool { return p.counts.ended[tooMany].Load() >= 3 }, patience, time.Millisecond)
 			assert.EqualValues(t, 2, p.counts.open.Load())
 			pass(t, second, secondServer)
@@ -57,7 +57,7 @@ func TestMaxConns(t *testing.T) {
 	}
 }
 
-// On virtual time: a conn is idle when nothing was carried for the limit, and not
+// On virtual time: a conn counts as idle once nothing has been carried for the whole limit, and not
 // before.
 func TestWatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestWatch(t *testing.T) {
 }
 
 // On virtual time: a conn whose receiver takes a piece now and then is not idle, however
-// much is written at once.
+// large the Write is.
 func TestSlowReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, pieces = time.Minute, 10
@@ -100,7 +100,7 @@ func TestSlowReceiver(t *testing.T) {
 	})
 }
 
-// slowConn takes its time for each Write.
+// slowConn takes the given time for each Write.
 type slowConn struct {
 	conn
 	time time.Duration
@@ -111,8 +111,8 @@ func (c slowConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// A conn that carries nothing is reset: a silent one, one of which a direction has
-// ended, and one whose receiver does not read.
+// A conn that carries nothing is reset: a silent one, one with one direction closed,
+// and one whose receiver does not read.
 func TestIdle(t *testing.T) {
 	const limit = 100 * time.Millisecond
 	reads := func(c conn) error { _, err := c.Read(make([]byte, 1)); return err }
@@ -120,7 +120,7 @@ func TestIdle(t *testing.T) {
 	discards := func(c conn) error { _, err := io.Copy(io.Discard, c); return err }
 	for _, provider := range testenv.Providers() {
 		for name, tt := range map[string]struct {
-			client, server, late func(conn) error // late is after the proxy has reset both
+			client, server, late func(conn) error // late runs after the proxy has reset both
 		}{
 			"silent":                     {client: reads, server: reads},
 			"half closed":                {client: func(c conn) error { return errors.Join(c.CloseWrite(), reads(c)) }},

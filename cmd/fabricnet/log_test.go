@@ -21,8 +21,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// startSilent starts fabricnet proxy with a standard error of the test's own, and waits
-// until it takes the first client of a Unix socket in.
+// startSilent starts fabricnet proxy with the given standard error, and waits until it accepts
+// a first client on a Unix socket.
 func startSilent(t *testing.T, stderr *os.File, at endpoint, flags ...string) (p *child, first conn) {
 	t.Helper()
 	p, kill := program(t, append([]string{"-listen", at.String()}, flags...)...)
@@ -45,7 +45,7 @@ func startSilent(t *testing.T, stderr *os.File, at endpoint, flags ...string) (p
 	return p, limited(t, first)
 }
 
-// manyPass has clients come one after the other, more than the proxy takes at a time.
+// manyPass connects clients one after the other, more than the proxy takes at a time.
 func manyPass(t *testing.T, at endpoint, accept func() conn) {
 	t.Helper()
 	for range 100 {
@@ -56,7 +56,7 @@ func manyPass(t *testing.T, at endpoint, accept func() conn) {
 	}
 }
 
-// A standard error that nobody reads stops neither conns nor the end.
+// A standard error that nobody reads blocks neither conns nor the shutdown.
 func TestStalledLog(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -78,7 +78,7 @@ func TestStalledLog(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.ECONNRESET)
 }
 
-// Neither does one whose reader is gone.
+// A standard error whose reader is gone blocks neither conns nor the shutdown.
 func TestBrokenLog(t *testing.T) {
 	r, w, err := os.Pipe()
 	require.NoError(t, err)
@@ -95,8 +95,8 @@ func TestBrokenLog(t *testing.T) {
 	assert.NoError(t, p.ended(t))
 }
 
-// Nobody waits for a reader. Lines that do not fit are counted, and the log says
-// how many once there is room again.
+// Logging does not wait for the reader. Lines that do not fit are counted, and the log says
+// how many were lost once there is room again.
 func TestLines(t *testing.T) {
 	const total = 3 * maxLines
 	r, w := io.Pipe()
@@ -117,7 +117,7 @@ func TestLines(t *testing.T) {
 				said += n
 				continue
 			}
-			if got < maxLines { // the queue takes one more when the first is being written
+			if got < maxLines { // the queue has room for one more once the first is being written
 				assert.Equal(t, fmt.Sprint("line ", got), lines.Text())
 			}
 			got++
@@ -131,7 +131,7 @@ func TestLines(t *testing.T) {
 	assert.EqualValues(t, said, l.lost.Load())
 }
 
-// On virtual time: the end waits for a reader, but not long.
+// On virtual time: close waits for the reader, but no longer than linesLinger.
 func TestLinesEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, w := io.Pipe()
@@ -152,7 +152,7 @@ func TestLinesEnd(t *testing.T) {
 	})
 }
 
-// Lines that cannot be written are lost, too.
+// Lines that cannot be written count as lost, too.
 func TestLinesFail(t *testing.T) {
 	r, w := io.Pipe()
 	require.NoError(t, r.Close())
@@ -164,7 +164,7 @@ func TestLinesFail(t *testing.T) {
 	assert.EqualValues(t, 3, l.lost.Load())
 }
 
-// stuck is where a line with some text does not get through until open is closed.
+// stuck is a writer that holds lines containing text back until open is closed.
 type stuck struct {
 	text string
 	open chan struct{}
@@ -177,7 +177,7 @@ func (s stuck) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// Conns are cut off before that is logged.
+// Conns are cut off before the log says so.
 func TestCutBeforeLog(t *testing.T) {
 	backend, to := listen(t, "tcp")
 	log := stuck{"cutting off", make(chan struct{})}

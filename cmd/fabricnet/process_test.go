@@ -27,7 +27,7 @@ import (
 
 const asProgram = "FABRICNET_TEST_PROGRAM"
 
-// TestMain has the tests' program be fabricnet in child processes.
+// TestMain lets the test binary be fabricnet in child processes.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
 		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 type child struct {
 	*exec.Cmd
 	at      endpoint
-	metrics string // the page's address
+	metrics string // address of the metrics page
 	exited  chan error
 }
 
@@ -48,7 +48,7 @@ var (
 	page      = regexp.MustCompile(`msg=metrics at=(\S+)`)
 )
 
-// program is fabricnet proxy, not started yet. kill ends it, as time does.
+// program returns fabricnet proxy, not started yet. It is killed by kill, or when its time is over.
 func program(t *testing.T, flags ...string) (c *child, kill func()) {
 	t.Helper()
 	self, err := os.Executable()
@@ -59,7 +59,7 @@ func program(t *testing.T, flags ...string) (c *child, kill func()) {
 	return c, cancel
 }
 
-// startChild waits until it listens.
+// startChild starts fabricnet proxy and waits until it listens.
 func startChild(t *testing.T, flags ...string) *child {
 	t.Helper()
 	c, cancel := program(t, flags...)
@@ -93,7 +93,7 @@ func startChild(t *testing.T, flags ...string) *child {
 	return c
 }
 
-// ended waits for the exit.
+// ended waits for the process to exit.
 func (c *child) ended(t *testing.T) error {
 	t.Helper()
 	select {
@@ -105,8 +105,8 @@ func (c *child) ended(t *testing.T) error {
 	}
 }
 
-// A process that gets a signal takes nobody in, lets conns finish, and is successful.
-// Those that do not finish in time are reset; a second signal ends it at once.
+// A process that gets a signal takes no more clients, lets conns finish, and exits successfully.
+// Conns that do not finish in time are reset; a second signal ends the process at once.
 func TestSignals(t *testing.T) {
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		for name, test := range map[string]func(t *testing.T, p *child, client, server conn){
@@ -151,7 +151,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// assertCut checks that conns were not ended in an orderly way.
+// assertCut checks that conns were reset instead of closed.
 func assertCut(t *testing.T, conns ...conn) {
 	t.Helper()
 	for _, c := range conns {
@@ -160,7 +160,7 @@ func assertCut(t *testing.T, conns ...conn) {
 	}
 }
 
-// However a process ends, nobody takes that for the end of a stream.
+// However the process is killed, neither side takes that for the end of a stream.
 func TestKilled(t *testing.T) {
 	t.Setenv("RDMANET_PROVIDERS", testenv.Shared()[0])
 	for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGHUP} {
@@ -182,8 +182,8 @@ func TestKilled(t *testing.T) {
 	}
 }
 
-// Bytes go by way of a Unix socket to another process, from there over the fabric to a
-// proxy in this one, to an echo server on TCP, and back.
+// Bytes go over a Unix socket to another process, from there over the fabric to a
+// proxy in this one, on to an echo server on TCP, and back.
 func TestTwoProcesses(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		t.Run(provider, func(t *testing.T) {
@@ -216,7 +216,7 @@ func TestTwoProcesses(t *testing.T) {
 	}
 }
 
-// The page has the proxy's metrics, the fabric's and the process's.
+// The page has the metrics of the proxy, the fabric and the process.
 func TestMetrics(t *testing.T) {
 	t.Setenv("RDMANET_PROVIDERS", testenv.Shared()[0])
 	backend, to := listen(t, "rdma")

@@ -27,23 +27,23 @@ import (
 
 const patience = 20 * time.Second
 
-// anywhere is a free endpoint of a network.
+// anywhere returns a free endpoint of a network.
 func anywhere(t *testing.T, network string) endpoint {
 	t.Helper()
 	if network != "unix" {
 		return endpoint{network, testenv.Address()}
 	}
-	dir, err := os.MkdirTemp("", "proxy") // t.TempDir may be too long for a socket
+	dir, err := os.MkdirTemp("", "proxy") // t.TempDir may be too long for a socket's path
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, os.RemoveAll(dir)) })
 	return endpoint{"unix", filepath.Join(dir, "socket")}
 }
 
-// listen listens at a free endpoint of a network and says at which.
+// listen listens at a free endpoint of a network and returns both.
 func listen(t *testing.T, network string) (net.Listener, endpoint) {
 	t.Helper()
-	// One process is both sides here, and each listener another peer: they are kept
-	// for a while, and a provider has room for a few dozen.
+	// This process is both sides, and each listener is another peer. Peers are kept for a
+	// while, and a provider has room for a few dozen only.
 	t.Cleanup(rdmanet.DefaultTransport.CloseIdle)
 	e := anywhere(t, network)
 	l, err := e.listen(t.Context(), new(rdmanet.ListenConfig))
@@ -52,7 +52,7 @@ func listen(t *testing.T, network string) (net.Listener, endpoint) {
 	return l, endpoint{network, l.Addr().String()}
 }
 
-// start runs a proxy from a network to an endpoint. stop ends it and waits.
+// start runs a proxy that listens on a network. stop ends it and waits for that.
 func start(t *testing.T, network string, p *proxy) (at endpoint, stop func()) {
 	t.Helper()
 	if p.log == nil {
@@ -85,7 +85,7 @@ func serve(t *testing.T, p *proxy, l net.Listener) (stop func()) {
 	return stop
 }
 
-// connect dials, with a deadline for all that follows.
+// connect dials, and sets a deadline for all that follows.
 func connect(t *testing.T, to endpoint) conn {
 	t.Helper()
 	c, err := to.dial(t.Context(), new(rdmanet.Dialer))
@@ -119,8 +119,8 @@ func pass(t *testing.T, a, b conn) {
 	}
 }
 
-// eachWay gives a test a client's conn to a server through a proxy, from each network
-// to each, and over each provider where there is a fabric on the way.
+// eachWay runs a test with a client and a server connected through a proxy, between networks
+// of all kinds, and over each provider if there is a fabric on the way.
 func eachWay(t *testing.T, test func(t *testing.T, from, to string, client, server conn)) {
 	for _, way := range [][2]string{
 		{"tcp", "tcp"}, {"unix", "tcp"}, {"tcp", "rdma"}, {"unix", "rdma"}, {"rdma", "tcp"}, {"rdma", "unix"}, {"rdma", "rdma"},
@@ -141,7 +141,7 @@ func eachWay(t *testing.T, test func(t *testing.T, from, to string, client, serv
 	}
 }
 
-// Each side's end of stream gets to the other while the opposite direction goes on.
+// A side's end of stream reaches the other side while the opposite direction goes on.
 func TestHalfClose(t *testing.T) {
 	long := bytes.Repeat([]byte("0123456789abcdef"), 50_000)
 	eachWay(t, func(t *testing.T, _, _ string, client, server conn) {
@@ -159,8 +159,8 @@ func TestHalfClose(t *testing.T) {
 	})
 }
 
-// A conn that is reset on one side is reset on the other; a Unix socket knows of the
-// end only.
+// A conn that is reset on one side is reset on the other. A Unix socket only knows the end of
+// a stream.
 func TestResetPassesOn(t *testing.T) {
 	eachWay(t, func(t *testing.T, from, to string, client, server conn) {
 		pass(t, client, server)
@@ -180,7 +180,7 @@ func TestResetPassesOn(t *testing.T) {
 	})
 }
 
-// What is on its way to a client when its conn ends gets there, however late that reads.
+// Data on its way to a client when the conn ends still arrives, however late the client reads.
 func TestLateReader(t *testing.T) {
 	answer := bytes.Repeat([]byte("0123456789"), 50_000)
 	backend, to := listen(t, "tcp")
@@ -197,7 +197,7 @@ func TestLateReader(t *testing.T) {
 	assert.True(t, bytes.Equal(answer, got), "%d bytes", len(got))
 }
 
-// What a server said before it closed arrives, although the client goes on sending.
+// An answer that a server sends before it closes arrives, although the client goes on sending.
 func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	answer := bytes.Repeat([]byte("too large "), 10_000)
 	for _, provider := range testenv.Providers() {
@@ -231,7 +231,7 @@ func TestAnswerBeforeTheEndOfTheRequest(t *testing.T) {
 	}
 }
 
-// A client whose target cannot be reached, or not in time, is reset.
+// A client is reset if its target cannot be reached, or not in time.
 func TestCannotConnect(t *testing.T) {
 	free, nowhere := listen(t, "tcp")
 	require.NoError(t, free.Close())
@@ -246,7 +246,7 @@ func TestCannotConnect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			at, _ := start(t, "tcp", &proxy{to: to, limits: limits{dial: 100 * time.Millisecond}})
 			began := time.Now()
-			c, err := at.dial(t.Context(), new(rdmanet.Dialer)) // which may hear of it already
+			c, err := at.dial(t.Context(), new(rdmanet.Dialer)) // may fail with the reset already
 			if err == nil {
 				_, err = limited(t, c).Read(make([]byte, 1))
 			}
@@ -256,7 +256,7 @@ func TestCannotConnect(t *testing.T) {
 	}
 }
 
-// TestManyConns has many clients at once talk to an echo server through two proxies
+// TestManyConns: many clients talk to an echo server at the same time, through two proxies
 // with a fabric between them.
 func TestManyConns(t *testing.T) {
 	const clients = 100
@@ -296,8 +296,8 @@ func TestManyConns(t *testing.T) {
 	}
 }
 
-// A proxy that is told to stop takes nobody in, and waits for the conns that it has
-// as long as the grace period says.
+// A proxy that is told to stop takes no more clients, and waits for the conns that it has
+// for as long as the grace period.
 func TestStop(t *testing.T) {
 	for _, network := range []string{"tcp", "unix", "rdma"} {
 		t.Run(network, func(t *testing.T) {
@@ -339,8 +339,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// A socket's file goes with its proxy. One that was left behind is no obstacle, but
-// neither a file of another kind nor a socket in use is taken away.
+// A proxy removes its socket's file when it ends. A file that was left behind is no obstacle, but
+// neither a file of another kind nor a socket in use is removed.
 func TestSocketFile(t *testing.T) {
 	e := anywhere(t, "unix")
 	l, err := e.listen(t.Context(), new(rdmanet.ListenConfig))
@@ -349,7 +349,7 @@ func TestSocketFile(t *testing.T) {
 	assert.ErrorIs(t, err, syscall.EADDRINUSE)
 	connect(t, e)
 
-	l.(*net.UnixListener).SetUnlinkOnClose(false) // as a process does that is killed
+	l.(*net.UnixListener).SetUnlinkOnClose(false) // as if the process had been killed
 	require.NoError(t, l.Close())
 	assert.FileExists(t, e.address)
 	l, err = e.listen(t.Context(), new(rdmanet.ListenConfig))

@@ -35,7 +35,7 @@ func (r *record) String() string {
 	return r.text.String()
 }
 
-// startFlags runs a proxy as its flags say, until the test ends.
+// startFlags runs a proxy with the given flags until the test ends.
 func startFlags(t *testing.T, flags ...string) (p *proxy, at endpoint, log *record) {
 	t.Helper()
 	o, err := parseProxy(flags, io.Discard)
@@ -48,8 +48,8 @@ func startFlags(t *testing.T, flags ...string) (p *proxy, at endpoint, log *reco
 	return p, endpoint{o.from.network, l.Addr().String()}, log
 }
 
-// A client's certificate decides: who signed it, and the name in it. The client looks
-// at the server's, too.
+// A client is let in by its certificate: by its signer and by a name in it. The client checks
+// the server's certificate, too.
 func TestTLS(t *testing.T) {
 	ours, theirs := newAuthority(t), newAuthority(t)
 	cert, key := ours.issue(t, "server")
@@ -94,7 +94,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// all counts conns that were ever accepted.
+// all returns the number of conns accepted so far.
 func (c *counters) all() uint64 {
 	n := uint64(c.open.Load())
 	for i := range c.ended {
@@ -103,7 +103,7 @@ func (c *counters) all() uint64 {
 	return n
 }
 
-// Certificates that are renewed on disk count from the next handshake on. What is no
+// Certificates that are renewed on disk count from the next handshake on. A file that is no
 // certificate is noticed at the start.
 func TestCertificateFiles(t *testing.T) {
 	ca := newAuthority(t)
@@ -140,7 +140,7 @@ func TestCertificateFiles(t *testing.T) {
 	assert.Nil(t, client)
 }
 
-// Clients from other networks are reset; over a fabric they are not let in, and told so.
+// Clients from networks that are not allowed are reset; over a fabric the dialer is told why.
 func TestAllow(t *testing.T) {
 	backend, to := listen(t, "tcp")
 	p, at, log := startFlags(t, "-listen", "tcp://127.0.0.1:0", "-to", to.String(), "-allow", "127.0.0.3,127.0.1.0/24")

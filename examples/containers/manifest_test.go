@@ -1,5 +1,5 @@
-// Package containers_test checks the manifest beside it. It is a module of its own, since
-// Kubernetes' types are large.
+// Package containers_test checks the manifest in this directory. It is a module of its own because
+// Kubernetes' types are a large dependency.
 package containers_test
 
 import (
@@ -15,8 +15,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestManifest: each document is what it says it is, without unknown fields, and has what
-// docs/containers.md calls necessary.
+// TestManifest: each document parses as the kind that it claims to be, without unknown fields, and
+// has what docs/containers.md calls necessary.
 func TestManifest(t *testing.T) {
 	text, err := os.ReadFile("kubernetes.yaml")
 	require.NoError(t, err)
@@ -38,7 +38,7 @@ func TestManifest(t *testing.T) {
 	proxy := set.Spec.Template.Spec.Containers[0]
 	assert.Contains(t, proxy.SecurityContext.Capabilities.Add, corev1.Capability("IPC_LOCK"))
 
-	// The flags are those of the program.
+	// The program has all flags that the manifest uses.
 	flags, err := os.ReadFile("../../cmd/fabricnet/flags.go")
 	require.NoError(t, err)
 	for _, c := range append(pod.Spec.Containers, proxy) {
@@ -54,7 +54,7 @@ func TestManifest(t *testing.T) {
 	}
 }
 
-// checkShm: all containers have one /dev/shm in memory, with a limit.
+// checkShm checks that all containers share one /dev/shm, in memory and with a limit.
 func checkShm(t *testing.T, spec corev1.PodSpec) {
 	t.Helper()
 	var shm *corev1.EmptyDirVolumeSource

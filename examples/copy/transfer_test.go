@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// receiver receives into a new directory until the end of the test.
+// receiver runs a receiver with a new directory until the test ends, and dials it.
 func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 	t.Helper()
 	log.SetOutput(t.Output())
@@ -45,10 +45,10 @@ func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 	return dir, nc.(*rdmanet.Conn)
 }
 
-// TestWhatIsStored sends what a sender might, right and wrong: a file appears under its
+// TestWhatIsStored: whatever a sender sends, right or wrong, a file appears under its
 // name whole or not at all, and nothing appears elsewhere.
 func TestWhatIsStored(t *testing.T) {
-	text := bytes.Repeat([]byte("0123456789abcdef"), 500_000) // more than fits on the way to a receiver that has given up
+	text := bytes.Repeat([]byte("0123456789abcdef"), 500_000) // more than can be in flight to a receiver that has given up
 	sum := sha256.Sum256(text)
 	right := header{"file", int64(len(text)), hex.EncodeToString(sum[:])}
 	with := func(change func(*header)) header { h := right; change(&h); return h }
@@ -71,7 +71,7 @@ func TestWhatIsStored(t *testing.T) {
 		"other bytes":  {right, bytes.ToUpper(text), "SHA-256"},
 		"negative":     {with(func(h *header) { h.Size = -1 }), text, "more bytes than"},
 		"long header":  {with(func(h *header) { h.Name = strings.Repeat("x", maxHeader) }), nil, "buffer full"},
-		"name of link": {with(func(h *header) { h.Name = "link" }), text, ""}, // in place of it
+		"name of link": {with(func(h *header) { h.Name = "link" }), text, ""}, // replaces the link
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := receiver(t)
@@ -106,7 +106,7 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// A sender that dies in the middle leaves nothing behind, and the receiver goes on.
+// A sender that dies in the middle of a file leaves nothing behind, and the receiver goes on.
 func TestBrokenOff(t *testing.T) {
 	dir, c := receiver(t)
 	require.NoError(t, json.NewEncoder(c).Encode(header{Name: "file", Size: 1 << 20}))
@@ -118,7 +118,7 @@ func TestBrokenOff(t *testing.T) {
 	require.Eventually(t, func() bool { return len(list(t, dir)) == 0 }, 20*time.Second, time.Millisecond)
 }
 
-// TestSend copies a file as the command does.
+// TestSend sends a file in the way in which the command does.
 func TestSend(t *testing.T) {
 	dir, c := receiver(t)
 	file := filepath.Join(t.TempDir(), "file")

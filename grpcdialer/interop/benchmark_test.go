@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// serve starts one of gRPC-Go's benchmark servers and returns a client of it.
+// serve starts one of gRPC-Go's benchmark servers and returns a client for it.
 func serve(t *testing.T, provider string, info benchmark.ServerInfo, server []grpc.ServerOption, opts ...grpc.DialOption) testpb.BenchmarkServiceClient {
 	t.Helper()
 	transport := new(rdmanet.Transport)
@@ -36,11 +36,11 @@ func serve(t *testing.T, provider string, info benchmark.ServerInfo, server []gr
 	return testpb.NewBenchmarkServiceClient(cc)
 }
 
-// sizes are of requests and responses.
+// sizes are pairs of a request's and a response's size, in bytes.
 var sizes = [][2]int{{0, 0}, {1, 1}, {64, 64}, {8 << 10, 100}, {100, 64 << 10}, {1 << 20, 1 << 20}}
 
-// checked fails if an answer has another size than was asked for, at which
-// gRPC-Go's benchmarks do not look.
+// checked is an interceptor that fails a call if the answer does not have the size that was asked
+// for. gRPC-Go's benchmarks do not check that.
 func checked(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 	if err := call(ctx, method, req, reply, cc, opts...); err != nil {
 		return err
@@ -52,7 +52,7 @@ func checked(ctx context.Context, method string, req, reply any, cc *grpc.Client
 	return nil
 }
 
-// counted is a stream that counts what comes.
+// counted is a stream that counts what it receives.
 type counted struct {
 	testpb.BenchmarkService_StreamingCallClient
 	messages, bytes int
@@ -133,7 +133,7 @@ func TestBenchmarkStreaming(t *testing.T) {
 	})
 }
 
-// Both sides send without waiting for the other.
+// Both sides send without waiting for each other.
 func TestBenchmarkUnconstrained(t *testing.T) {
 	const messages, size = 200, 16 << 10
 	onEach(t, func(t *testing.T, provider string) {
@@ -162,7 +162,7 @@ func TestBenchmarkUnconstrained(t *testing.T) {
 	})
 }
 
-// bytesCodec sends what it is given, as the server of type bytebuf expects.
+// bytesCodec sends bytes as they are, as the server of type bytebuf expects.
 type bytesCodec struct{}
 
 var _ encoding.CodecV2 = bytesCodec{}

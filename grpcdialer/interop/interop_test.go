@@ -28,17 +28,18 @@ import (
 
 const patience = time.Minute
 
-// subject is a server and how to reach it.
+// subject is a server, and what is needed to reach it.
 type subject struct {
 	addrs []string
 	opts  []grpc.DialOption
 	cc    *grpc.ClientConn // to the first address
 }
 
-// form is a form of a case.
+// form is one way to run a case.
 type form func(context.Context, *testing.T, *subject)
 
-// balancing is what gRPC-Go's script runs all cases with; those about load need it.
+// balancing is the service config with which gRPC-Go's script runs all cases; those about load
+// need it.
 const balancing = `{"loadBalancingConfig": [{"test_backend_metrics_load_balancer": {}}]}`
 
 // calls adapts the cases that take a client.
@@ -50,7 +51,7 @@ func client(do func(context.Context, testpb.TestServiceClient)) form {
 	return func(ctx context.Context, _ *testing.T, s *subject) { do(ctx, testpb.NewTestServiceClient(s.cc)) }
 }
 
-// cases are gRPC-Go's, by the names of their functions.
+// cases are gRPC-Go's cases, by the names of their functions.
 var cases = map[string][]form{
 	"DoEmptyUnaryCall":           {calls(interop.DoEmptyUnaryCall)},
 	"DoLargeUnaryCall":           {calls(interop.DoLargeUnaryCall)},
@@ -72,7 +73,7 @@ var cases = map[string][]form{
 	"DoSoakTest":                 {soakOfCalls, soakOfChannels},
 }
 
-// leftOut are those that the package's documentation excuses.
+// leftOut are the cases for which the package's documentation has an excuse.
 var leftOut = []string{
 	"DoComputeEngineChannelCredentials", "DoComputeEngineCreds", "DoGoogleDefaultCredentials",
 	"DoJWTTokenCreds", "DoOauth2TokenCreds", "DoPerRPCCreds", "DoServiceAccountCreds",
@@ -86,7 +87,7 @@ func unimplementedService(ctx context.Context, _ *testing.T, s *subject) {
 	interop.DoUnimplementedService(ctx, testpb.NewUnimplementedServiceClient(s.cc))
 }
 
-// pickFirst has two servers to choose from.
+// pickFirst runs its case with two servers to choose from.
 func pickFirst(ctx context.Context, t *testing.T, s *subject) {
 	names := manual.NewBuilderWithScheme("both")
 	var state resolver.State
@@ -98,7 +99,7 @@ func pickFirst(ctx context.Context, t *testing.T, s *subject) {
 	interop.DoPickFirstUnary(ctx, testpb.NewTestServiceClient(cc))
 }
 
-// soak has the sizes of gRPC-Go's interop client.
+// soak returns a config with the sizes of gRPC-Go's interop client.
 func soak(s *subject, channel func() (*grpc.ClientConn, func())) interop.SoakTestConfig {
 	return interop.SoakTestConfig{
 		RequestSize: 271828, ResponseSize: 314159, PerIterationMaxAcceptableLatency: patience, OverallTimeout: patience,
@@ -122,7 +123,7 @@ func TestCases(t *testing.T) {
 	for _, provider := range testenv.Providers() {
 		for _, secure := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, TLS %v", provider, secure), func(t *testing.T) {
-				t.Parallel() // some wait for others' clocks
+				t.Parallel() // some cases wait for timers
 				s := &subject{addrs: startServer(t, provider, secure), opts: options(t, provider, secure)}
 				s.cc = dial(t, "rdma://"+s.addrs[0], append(slices.Clone(s.opts), grpc.WithDefaultServiceConfig(balancing))...)
 				for name, forms := range cases {
@@ -132,7 +133,7 @@ func TestCases(t *testing.T) {
 						})
 					}
 				}
-				// All that went where it should have.
+				// All of that went over the provider.
 				var p peer.Peer
 				_, err := testpb.NewTestServiceClient(s.cc).EmptyCall(withPatience(t), new(testpb.Empty), grpc.Peer(&p))
 				require.NoError(t, err)
@@ -146,7 +147,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// TestNoCaseIsForgotten holds what runs against what gRPC-Go has.
+// TestNoCaseIsForgotten: every case that gRPC-Go has is in cases or in leftOut.
 func TestNoCaseIsForgotten(t *testing.T) {
 	dir, err := exec.Command("go", "list", "-f", "{{.Dir}}", "google.golang.org/grpc/interop").Output()
 	require.NoError(t, err)

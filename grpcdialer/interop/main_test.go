@@ -25,8 +25,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// The test binary is an interop server over the provider that serverVar names,
-// with TLS credentials if the other variable is set.
+// If serverVar is set in the environment, the test binary is an interop server over the provider
+// that it names, with TLS credentials if tlsVar is set.
 const (
 	serverVar = "INTEROP_TEST_SERVER"
 	tlsVar    = "INTEROP_TEST_TLS"
@@ -45,18 +45,18 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// failure is what a case panics with instead of ending the process.
+// failure is the value that a failing case panics with instead of ending the process.
 type failure string
 
-// panics is a logger that ends the goroutine's work at a fatal message: gRPC-Go's
-// cases report their failures so, and grpclog would end the process after it.
+// panics is a logger that panics on a fatal message. That is how gRPC-Go's cases report
+// failures; grpclog would end the process afterwards.
 type panics struct{ grpclog.LoggerV2 }
 
 func (panics) Fatal(args ...any)                 { panic(failure(fmt.Sprint(args...))) }
 func (panics) Fatalln(args ...any)               { panic(failure(fmt.Sprintln(args...))) }
 func (panics) Fatalf(format string, args ...any) { panic(failure(fmt.Sprintf(format, args...))) }
 
-// run runs a case of gRPC-Go's.
+// run runs one of gRPC-Go's cases.
 func run(t *testing.T, test func()) {
 	t.Helper()
 	defer func() {
@@ -71,7 +71,7 @@ func run(t *testing.T, test func()) {
 	test()
 }
 
-// A case that fails must be seen to.
+// A case that fails must be noticed.
 func TestFailuresOfCasesAreSeen(t *testing.T) {
 	for _, fail := range []func(){
 		func() { grpclog.Component("interop").Fatalf("failed: %d", 1) },
@@ -113,8 +113,8 @@ func startServer(t *testing.T, provider string, secure bool) (addrs []string) {
 	return addrs
 }
 
-// certificates are a server's and what its clients check, the same in each
-// process: those of net/http/httptest.
+// certificates returns a server's certificate, and the config with which clients check it. They
+// come from net/http/httptest, and so are the same in each process.
 func certificates() (server, client *tls.Config) {
 	s := httptest.NewTLSServer(nil)
 	defer s.Close()
@@ -123,7 +123,7 @@ func certificates() (server, client *tls.Config) {
 	return &tls.Config{Certificates: s.TLS.Certificates}, &tls.Config{RootCAs: pool, ServerName: "example.com"}
 }
 
-// options are a client's, over one provider.
+// options returns the options of a client over one provider.
 func options(t *testing.T, provider string, secure bool) []grpc.DialOption {
 	t.Helper()
 	transport := new(rdmanet.Transport)
@@ -149,7 +149,7 @@ func dial(t *testing.T, target string, opts ...grpc.DialOption) *grpc.ClientConn
 	return cc
 }
 
-// withPatience bounds what must happen.
+// withPatience returns a context that bounds the wait for something that must happen.
 func withPatience(t *testing.T) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	t.Cleanup(cancel)

@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// serveAlone is an interop server at two addresses until its standard input ends.
+// serveAlone runs interop servers at two addresses until standard input ends.
 func serveAlone(provider string, secure bool) error {
 	var addrs []any
 	for range 2 {
@@ -44,7 +44,7 @@ func serveAlone(provider string, secure bool) error {
 	return err
 }
 
-// newServer is what gRPC-Go's interop server program serves.
+// newServer returns a server with the services of gRPC-Go's interop server program.
 func newServer(addr net.Addr, secure bool) *grpc.Server {
 	opts := []grpc.ServerOption{orca.CallMetricsServerOption(nil)}
 	if secure {
@@ -61,7 +61,7 @@ func newServer(addr net.Addr, secure bool) *grpc.Server {
 	return s
 }
 
-// named is a test server that says which one it is, as pick_first_unary asks.
+// named is a test server that says which one it is, as pick_first_unary requires.
 type named struct {
 	testpb.TestServiceServer
 	id string
@@ -76,8 +76,8 @@ func (n named) UnaryCall(ctx context.Context, in *testpb.SimpleRequest) (*testpb
 }
 
 // loads is the ORCA service with the interval that the client asks for. gRPC-Go's
-// own has a minimum of half a minute, for which orca_oob does not wait, and which
-// only gRPC-Go can lower.
+// own has a minimum of half a minute, which only gRPC-Go itself can lower. orca_oob does not
+// wait that long.
 type loads struct {
 	orcaservice.UnimplementedOpenRcaServiceServer
 	from orca.ServerMetricsProvider
@@ -88,7 +88,7 @@ func (l loads) StreamCoreMetrics(in *orcaservice.OrcaLoadReportRequest, s grpc.S
 	defer every.Stop()
 	for {
 		m := l.from.ServerMetrics()
-		// What was not set is -1.
+		// Values that were not set are -1.
 		report := &orcapb.OrcaLoadReport{
 			CpuUtilization: max(m.CPUUtilization, 0), MemUtilization: max(m.MemUtilization, 0), Utilization: m.Utilization,
 		}

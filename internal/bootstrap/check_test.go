@@ -19,14 +19,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// TestCheckHangs: a provider that swallows everything gets a second if there is another,
-// and half of the time if there is none. It is to blame only if the listening side answers
-// meanwhile.
+// TestCheckHangs: a provider that swallows everything gets a second if the two sides share another
+// one, and half of the handshake's time if not. It is blamed only if the listening side answers
+// on the connection meanwhile.
 func TestCheckHangs(t *testing.T) {
 	const timeout = 10 * time.Second
 	for name, tt := range map[string]struct {
 		others        []framing.Offer
-		busy          time.Duration // the listening side is
+		busy          time.Duration // for how long the listening side is
 		after, before time.Duration
 		silent        bool
 	}{
@@ -60,8 +60,8 @@ func TestCheckHangs(t *testing.T) {
 	}
 }
 
-// slowConn is a connection of a process that takes in nothing more, from the dialling
-// side's Attach on, for some time.
+// slowConn is the connection of a process that reads nothing after the dialling
+// side's Attach until a given time.
 type slowConn struct {
 	net.Conn
 	till  time.Time
@@ -69,14 +69,14 @@ type slowConn struct {
 }
 
 func (c *slowConn) Read(b []byte) (int, error) {
-	if c.reads++; c.reads > 5 { // the preamble, length and rest of Hello and of Attach
+	if c.reads++; c.reads > 5 { // of which the preamble takes one, and Hello and Attach take two each: length and rest
 		time.Sleep(time.Until(c.till))
 	}
 	return c.Conn.Read(b)
 }
 
-// TestUnadmitted: a dialling side that is turned away when it confirms, or before, is told
-// by a goodbye, and why.
+// TestUnadmitted: a dialling side that is turned away when it confirms, or before, gets a
+// goodbye that says why.
 func TestUnadmitted(t *testing.T) {
 	for name, slow := range map[string]bool{"when it confirms": false, "before": true} {
 		t.Run(name, func(t *testing.T) {
@@ -108,8 +108,8 @@ func TestUnadmitted(t *testing.T) {
 	}
 }
 
-// haltingConn is a connection that sends all but the first few bytes only when told, once
-// it halts.
+// haltingConn is a connection that, once halts is set, sends the next few bytes, and the rest
+// only after on is closed.
 type haltingConn struct {
 	net.Conn
 	halts atomic.Bool
@@ -132,7 +132,7 @@ func (c *haltingConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// countingConn counts what is read.
+// countingConn counts the bytes that are read.
 type countingConn struct {
 	net.Conn
 	n atomic.Int64
@@ -145,7 +145,7 @@ func (c *countingConn) Read(b []byte) (int, error) {
 }
 
 // TestPartOfFarewell: however much of the listening side's farewell has been read when the
-// path check is through, the dialing side takes in the rest.
+// path check is done, the dialing side reads the rest.
 func TestPartOfFarewell(t *testing.T) {
 	for few := 1; few <= 8; few++ {
 		t.Run(fmt.Sprint(few), func(t *testing.T) {
@@ -171,8 +171,8 @@ func TestPartOfFarewell(t *testing.T) {
 	}
 }
 
-// TestLateAnswer: the fabric answers while the listening side is being asked; nothing of
-// that is left on the connection for the session.
+// TestLateAnswer: if the fabric answers while the listening side is being asked, nothing of
+// that exchange is left on the connection for the session.
 func TestLateAnswer(t *testing.T) {
 	t.Parallel()
 	d, l := newBinder(offer("a")), newBinder(offer("a"))
@@ -190,8 +190,8 @@ func TestLateAnswer(t *testing.T) {
 	require.NoError(t, dr.s.Close())
 }
 
-// TestCheckEnds: a listener that goes away, or forgets its part, while the dialling
-// side waits for the fabric's answer, ends that at once.
+// TestCheckEnds: if the listener goes away, or breaks the protocol, while the dialling
+// side waits for the fabric's answer, that wait ends at once.
 func TestCheckEnds(t *testing.T) {
 	for name, tt := range map[string]struct {
 		then func(nc net.Conn)
@@ -225,8 +225,8 @@ func TestCheckEnds(t *testing.T) {
 	}
 }
 
-// answeredConn is the dialling side's connection. It tells when the listening side's
-// answer to a question has come.
+// answeredConn is the dialling side's connection. It closes answered when the listening side's
+// answer to the question has arrived.
 type answeredConn struct {
 	net.Conn
 	asked    bool
@@ -242,14 +242,14 @@ func (c *answeredConn) Write(b []byte) (int, error) {
 
 func (c *answeredConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.asked && err == nil && len(b) < framing.LengthSize { // what follows the length: it is whole
+	if c.asked && err == nil && len(b) < framing.LengthSize { // what follows the length, so the answer is complete
 		c.once.Do(func() { close(c.answered) })
 	}
 	return n, err
 }
 
-// TestAnswersMeet: a listening side that goes on after a while answers on the fabric and
-// on the connection at once. The dialling side does not wait for another answer.
+// TestAnswersMeet: a listening side that resumes after a while answers on the fabric and
+// on the connection at the same time. The dialling side does not wait for another answer.
 func TestAnswersMeet(t *testing.T) {
 	for range 200 {
 		synctest.Test(t, func(t *testing.T) {
@@ -270,11 +270,11 @@ func TestAnswersMeet(t *testing.T) {
 }
 
 // lateConn is the dialling side's connection. The fabric answers when the question is about
-// to be sent, and it is sent only after the wait for its answer was ended.
+// to be sent, and the question is sent only after the wait for its answer has been ended.
 type lateConn struct {
 	net.Conn
 	asking, ended chan struct{}
-	writes        int // of a TLS record, the last of which are Attach, the question and Confirm
+	writes        int // Writes up to and including that of the question; with TLS each is a record
 	once          sync.Once
 }
 
@@ -302,8 +302,8 @@ func (c *lateConn) Write(b []byte) (int, error) {
 	return c.Conn.Write(b)
 }
 
-// TestQuestionIsInterrupted: the fabric answers while the question is sent. A write that
-// was ended half way would be the last one over TLS.
+// TestQuestionIsInterrupted: if the fabric answers while the question is being sent, that write is
+// not interrupted: after an interrupted write nothing can be written over TLS any more.
 func TestQuestionIsInterrupted(t *testing.T) {
 	cert, certs := newCertificate(t, "server")
 	for name, tt := range map[string]struct {
@@ -325,7 +325,7 @@ func TestQuestionIsInterrupted(t *testing.T) {
 	}
 }
 
-// TestReasonWithSeparator: a reason that this side had before it dialed is one reason on
+// TestReasonWithSeparator: a reason that the dialing side had before it dialed stays one reason on
 // both sides, whatever its text.
 func TestReasonWithSeparator(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -341,7 +341,7 @@ func TestReasonWithSeparator(t *testing.T) {
 }
 
 // TestGoodbyeAfterDecline: a listening side that closes while a Decline is on its way
-// to it says goodbye first, which the dialling side understands.
+// to it says goodbye first, and the dialling side understands that.
 func TestGoodbyeAfterDecline(t *testing.T) {
 	for _, others := range [][]framing.Offer{nil, {offer("b")}} {
 		offers := append([]framing.Offer{offer("a")}, others...)

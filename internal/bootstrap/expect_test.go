@@ -9,8 +9,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// TestExpect: the dialling side knows what is going to be selected before it is, by the order of
-// the listening side, unless that finds what it likes best of no use.
+// TestExpect: from the listening side's order, the dialling side predicts which provider is going to
+// be selected. It is right unless the listening side's first choice turns out not to work there.
 func TestExpect(t *testing.T) {
 	offers := func(names ...string) (list []framing.Offer) {
 		for _, name := range names {

@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// TestMain gives the tests a directory of pages of their own.
+// TestMain gives the tests their own directory for pages.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "pages")
 	if err != nil {
@@ -33,8 +33,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// fakeBinder is the layer above with a fabric that works, or fails where a test
-// says so: keys of the maps are provider names.
+// fakeBinder is the layer above, with a fabric that works, or fails where a test
+// says so. The keys of the maps are provider names.
 type fakeBinder struct {
 	hello                   framing.Hello
 	helloErr, authErr       error
@@ -59,7 +59,7 @@ type fakeBinding struct {
 	refused []string
 	session *Session
 	aborted error
-	ended   time.Time // when it was
+	ended   time.Time // when it was aborted
 }
 
 func newBinder(offers ...framing.Offer) *fakeBinder {
@@ -135,7 +135,7 @@ func (f *fakeBinding) Abort(err error) {
 	f.aborted, f.ended = err, time.Now()
 }
 
-// settled asserts that every binding but the one in use was undone, exactly.
+// settled asserts that every binding except the one in use was undone exactly once.
 func (b *fakeBinder) settled(t *testing.T, used Binding) {
 	t.Helper()
 	b.mu.Lock()
@@ -172,8 +172,8 @@ func start(ctx context.Context, run side, nc net.Conn, cfg Config, b *fakeBinder
 	return done
 }
 
-// meet runs both sides' handshakes over conns, closes the sessions at the end of
-// the test and checks that nothing is left behind.
+// meet runs the handshakes of both sides over the two ends of a connection, and checks that nothing
+// is left behind. The sessions are closed at the end of the test.
 func meet(t *testing.T, dnc, lnc net.Conn, dcfg, lcfg Config, d, l *fakeBinder) (dr, lr result) {
 	t.Helper()
 	dc, lc := start(t.Context(), Dial, dnc, dcfg, d), start(t.Context(), Accept, lnc, lcfg, l)
@@ -195,7 +195,7 @@ func meet(t *testing.T, dnc, lnc net.Conn, dcfg, lcfg Config, d, l *fakeBinder) 
 	return dr, lr
 }
 
-// pages lists the pages that have a name. Tests that use pages do not run in
+// pages lists the pages that still have a name. Tests that use pages do not run in
 // parallel with each other.
 func pages(t *testing.T) []string {
 	t.Helper()
@@ -204,7 +204,7 @@ func pages(t *testing.T) []string {
 	return names
 }
 
-// loopback is a TCP connection with itself as the other end.
+// loopback returns both ends of a TCP connection.
 func loopback(t *testing.T) (client, server net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -218,7 +218,7 @@ func loopback(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// recorder is a Handler that keeps what it hears.
+// recorder is a Handler that records its calls.
 type recorder struct {
 	doorbells chan struct{}
 	beats     atomic.Int32

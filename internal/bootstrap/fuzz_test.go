@@ -14,11 +14,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// The fuzz targets are a peer that sends any bytes at all. Seeds lie in
+// In the fuzz targets the peer sends arbitrary bytes. Seeds are in
 // testdata/fuzz.
 
-// spokenConn is a connection whose peer has sent everything before it listens,
-// and then closes, or falls silent until a deadline that has passed.
+// spokenConn is a connection whose peer has sent everything beforehand. Then it
+// closes or, if silent is set, sends nothing more, and Read fails as if a deadline had passed.
 type spokenConn struct {
 	in     *bytes.Reader
 	step   int  // the most that a Read returns; 0: all
@@ -113,8 +113,8 @@ func FuzzDial(f *testing.F) {
 	f.Fuzz(func(t *testing.T, b []byte, step uint8) { fuzzHandshake(t, false, b, step) })
 }
 
-// FuzzSniff: whatever the first bytes are, the connection yields all of them
-// again, and only a preamble is taken for one.
+// FuzzSniff: whatever the first bytes are, all of them can be read again from the connection, and
+// only a preamble is taken for one.
 func FuzzSniff(f *testing.F) {
 	f.Add(clearPreamble, uint8(0))
 	f.Add([]byte("RDMA is great"), uint8(3))
@@ -139,8 +139,8 @@ func FuzzSniff(f *testing.F) {
 	})
 }
 
-// FuzzSignals: what comes on the connection after the handshake ends the session
-// or is taken in, and nothing else.
+// FuzzSignals: bytes that arrive on the connection after the handshake either end the session
+// or are heartbeats; they do nothing else.
 func FuzzSignals(f *testing.F) {
 	f.Add([]byte{1, 1, 1, 2})
 	f.Add([]byte{1, 1, 3})
@@ -163,8 +163,8 @@ func FuzzSignals(f *testing.F) {
 	})
 }
 
-// FuzzPageName: no name leads out of the directory of pages, to anything else in
-// it, or makes anything there.
+// FuzzPageName: no name leads out of the directory of pages, or to anything else in
+// it, or creates anything there.
 func FuzzPageName(f *testing.F) {
 	f.Add("fabricnet-0123456789abcdef0123456789abcdef")
 	f.Add("fabricnet-../../../../../../../../../../dev")

@@ -79,7 +79,7 @@ func TestNegotiation(t *testing.T) {
 		change           func(d, l *fakeBinder)
 		want             string   // provider, "" for none
 		reasons          []string // parts of the errors, in order
-		refused          []string // what both sides know of better providers begins so, in order
+		refused          []string // beginnings of the reasons against better providers, on both sides, in order
 	}{
 		{name: "the listener's order wins",
 			dialer: list(offer("tcp"), offer("net")), listener: list(offer("net"), offer("tcp")), want: "net"},
@@ -195,8 +195,8 @@ func TestNegotiation(t *testing.T) {
 	}
 }
 
-// TestRefusedByHostile: what a listener says of providers is text of bounded length,
-// whatever it is.
+// TestRefusedByHostile: whatever a listener says about providers, it becomes clean text of bounded
+// length.
 func TestRefusedByHostile(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text string
@@ -276,7 +276,7 @@ func TestBinderRefuses(t *testing.T) {
 	}
 }
 
-// TestContext ends a handshake in each of its waits, on either side.
+// TestContext: ending the context ends a handshake in each of its waits, on either side.
 func TestContext(t *testing.T) {
 	for name, run := range map[string]side{"dial": Dial, "accept": Accept} {
 		for _, after := range []int{0, 1, 2, 3} { // messages that the peer answers
@@ -291,7 +291,7 @@ func TestContext(t *testing.T) {
 					go script(theirs, name == "dial", after)
 					synctest.Wait()
 					cancel()
-					synctest.Wait() // without the clock: at once
+					synctest.Wait() // the clock stands still: the handshake ends at once
 					r := <-done
 					assert.ErrorIs(t, r.err, context.Canceled)
 					b.settled(t, nil)
@@ -303,7 +303,7 @@ func TestContext(t *testing.T) {
 	}
 }
 
-// script answers the first messages of a handshake and falls silent.
+// script sends the first steps messages of a handshake and then falls silent.
 func script(nc net.Conn, listening bool, steps int) {
 	hello := newBinder(offer("tcp")).hello
 	hello.MinVersion, hello.MaxVersion = framing.MinVersion, framing.MaxVersion
@@ -360,7 +360,7 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
-// TestContextAtTheEnd: a context that ends just when the handshake is through
+// TestContextAtTheEnd: a context that ends just when the handshake completes
 // still undoes it, and does so only once.
 func TestContextAtTheEnd(t *testing.T) {
 	dnc, lnc := loopback(t)
@@ -379,8 +379,8 @@ func TestContextAtTheEnd(t *testing.T) {
 	}
 }
 
-// TestClosing: a dialer learns that the listener closes, whichever of its
-// messages that is waiting for.
+// TestClosing: a dialer learns that the listener is closing, whichever of the dialer's
+// messages the listener is waiting for.
 func TestClosing(t *testing.T) {
 	for after := range 3 { // messages of the dialer
 		t.Run(fmt.Sprint(after), func(t *testing.T) {
@@ -409,7 +409,7 @@ func TestClosing(t *testing.T) {
 			}
 			cancel(ErrClosing)
 			kind, body, err = d.read()
-			if after > 1 { // it might be in session
+			if after > 1 { // the dialer might have a session already
 				require.ErrorIs(t, err, io.ErrUnexpectedEOF)
 			} else {
 				require.NoError(t, err)

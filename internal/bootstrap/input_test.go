@@ -22,7 +22,7 @@ import (
 
 var clearPreamble = (&framing.Preamble{Version: framing.PreambleVersion}).Append(nil)
 
-// message encodes a message, which must be valid, or changes it into one that is
+// message encodes a message, which must be valid. change may turn it into one that is
 // not.
 func message(k framing.Kind, b framing.Body, change ...func([]byte) []byte) []byte {
 	m, err := framing.AppendMessage(nil, k, b)
@@ -46,8 +46,8 @@ func validAttach() *framing.Attach {
 	return &a
 }
 
-// TestBadInput sends each side what a broken, foreign or hostile peer might, and
-// ends the stream after it.
+// TestBadInput sends each side what a broken, foreign or hostile peer might send, and
+// then ends the stream.
 func TestBadInput(t *testing.T) {
 	cut := func(n int) func([]byte) []byte { return func(m []byte) []byte { return m[:n] } }
 	hello, attach := validHello(), validAttach()
@@ -60,7 +60,7 @@ func TestBadInput(t *testing.T) {
 	tests := []struct {
 		name string
 		send []byte
-		dial error // what Dial returns, nil if the input is none for it
+		dial error // what Dial returns; nil if the input is not for Dial
 		acc  error // what Accept returns, nil likewise
 	}{
 		{"nothing", nil, ErrNotRdmanet, ErrNotRdmanet},
@@ -118,7 +118,7 @@ func TestBadInput(t *testing.T) {
 				_, err := theirs.Write(tt.send)
 				require.NoError(t, err)
 				err = theirs.(*net.TCPConn).CloseWrite()
-				if !errors.Is(err, syscall.ENOTCONN) { // refused, and reset, already
+				if !errors.Is(err, syscall.ENOTCONN) { // already refused and reset
 					require.NoError(t, err)
 				}
 				r := <-done
@@ -133,8 +133,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestRejectArrives: the peer of a listener that gives up learns why, though its
-// own bytes are still under way.
+// TestRejectArrives: if a listener gives up, its peer learns why, even while the peer's
+// own bytes are still in flight.
 func TestRejectArrives(t *testing.T) {
 	mine, theirs := loopback(t)
 	done := start(t.Context(), Accept, mine, Config{}, newBinder(offer("tcp")))
@@ -155,7 +155,7 @@ func TestRejectArrives(t *testing.T) {
 }
 
 // TestLingerEnds: a refused peer that goes on sending, or never closes, does not
-// hold the listener up.
+// hold up the listener.
 func TestLingerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mine, theirs := net.Pipe()
@@ -170,7 +170,8 @@ func TestLingerEnds(t *testing.T) {
 	})
 }
 
-// dialed is a listening side, played by hand, that has read the Hello of one that dials.
+// dialed runs Dial against a listening side that the test plays by hand, and that has read Dial's
+// Hello.
 func dialed(t *testing.T, d *fakeBinder) (l *handshake, done <-chan result) {
 	t.Helper()
 	mine, theirs := loopback(t)
@@ -191,14 +192,14 @@ func selects(t *testing.T, l *handshake, o framing.Offer) {
 	require.NoError(t, l.write(framing.KindSelect, &attach))
 }
 
-// TestHostileSelect: the dialing side does not rely on the listening side's idea
-// of what they have in common.
+// TestHostileSelect: the dialing side checks for itself that a selected provider can be used; it does
+// not rely on the listening side.
 func TestHostileSelect(t *testing.T) {
 	shm, tcp := offer("shm"), offer("tcp")
 	own := func(h *framing.Hello) { h.PageNonce = [16]byte{} }
 	for name, tt := range map[string]struct {
 		provider framing.Offer
-		change   func(h *framing.Hello) // a listener that would do, but for this
+		change   func(h *framing.Hello) // makes unusable what could be selected before
 		why      string
 	}{
 		"protocol version": {tcp, func(h *framing.Hello) { h.Offers[0].ProtocolVersion++ }, "wire protocols differ"},
@@ -224,8 +225,8 @@ func TestHostileSelect(t *testing.T) {
 	}
 }
 
-// TestOlderListener: a listener that knows nothing of settings selects a provider that has
-// others at the two sides. The dialling side passes it over.
+// TestOlderListener: a listener that knows nothing of settings may select a provider whose settings
+// differ between the two sides. The dialling side declines it, and the next one is used.
 func TestOlderListener(t *testing.T) {
 	own := offer("tcp")
 	own.Settings = "SIZE=1"

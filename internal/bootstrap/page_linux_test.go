@@ -50,8 +50,8 @@ func TestPageCloseUnlinks(t *testing.T) {
 	assert.Empty(t, pages(t))
 }
 
-// TestPageRings: each side hears the other, also from before it listened, and a
-// FIFO that is full makes nobody wait.
+// TestPageRings: each side hears the other's doorbell, even if it was rung before that side listened.
+// Ringing does not block when the FIFO is full.
 func TestPageRings(t *testing.T) {
 	a, err := CreatePage()
 	require.NoError(t, err)
@@ -83,7 +83,7 @@ func TestPageRings(t *testing.T) {
 	b.Ring()
 }
 
-// TestRingWakesOnePoller: whoever rings is not woken by it.
+// TestRingWakesOnePoller: ringing a doorbell does not wake the process that rings.
 func TestRingWakesOnePoller(t *testing.T) {
 	p, err := CreatePage()
 	require.NoError(t, err)
@@ -92,7 +92,7 @@ func TestRingWakesOnePoller(t *testing.T) {
 	require.NoError(t, p.Close())
 }
 
-// TestOpenPageRefusesDoorbells: what is not a FIFO of this user is not written to.
+// TestOpenPageRefusesDoorbells: a doorbell that is not a private FIFO is never written to.
 func TestOpenPageRefusesDoorbells(t *testing.T) {
 	for name, change := range map[string]func(t *testing.T, path string){
 		"no such file": func(*testing.T, string) {},
@@ -174,7 +174,7 @@ func TestOpenPageRefuses(t *testing.T) {
 	}
 }
 
-// TestPageOfAnotherUser needs the right to give files away.
+// TestPageOfAnotherUser needs the right to give files away (CAP_CHOWN).
 func TestPageOfAnotherUser(t *testing.T) {
 	p, err := CreatePage()
 	require.NoError(t, err)
@@ -189,7 +189,8 @@ func TestPageOfAnotherUser(t *testing.T) {
 	assert.ErrorContains(t, err, "owned by uid")
 }
 
-// TestPageGoesWhateverFails ends handshakes with a page at every step.
+// TestPageGoesWhateverFails: at whichever step a handshake with a page fails, the page is unmapped
+// and its name removed.
 func TestPageGoesWhateverFails(t *testing.T) {
 	for name, change := range map[string]func(d, l *fakeBinder){
 		"not authorised":              func(_, l *fakeBinder) { l.authErr = errFake },
@@ -231,7 +232,7 @@ func TestPageIsUnmapped(t *testing.T) {
 	}
 }
 
-// TestNoPage: a dialer that cannot make a page does without the providers that
+// TestNoPage: a dialer that cannot create a page does without the providers that
 // need one.
 func TestNoPage(t *testing.T) {
 	defer func(dir string) { pageDir = dir }(pageDir)
@@ -256,7 +257,7 @@ func TestNoPage(t *testing.T) {
 	}
 }
 
-// mappedPages counts the pages in this process's memory.
+// mappedPages counts the pages that this process has mapped.
 func mappedPages(t *testing.T) int {
 	t.Helper()
 	maps, err := os.ReadFile("/proc/self/maps")

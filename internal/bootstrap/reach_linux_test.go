@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A page whose maker cannot be reached by its process number is not used.
+// A page is not used if its creator cannot be reached by the process number in it.
 func TestOpenPageRefusesStrangers(t *testing.T) {
 	others := make([]byte, 16)
 	for name, tt := range map[string]struct {
@@ -34,7 +34,7 @@ func TestOpenPageRefusesStrangers(t *testing.T) {
 	}
 }
 
-// The dialling side uses a page only if both sides may do the same.
+// The dialling side uses a page only if both sides may read each other's memory.
 func TestMeet(t *testing.T) {
 	for name, tt := range map[string]struct {
 		verdict uint64 // of the listening side

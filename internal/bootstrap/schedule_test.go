@@ -18,22 +18,23 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// crowd is sessions of one Schedule whose peers take, and send, what they should.
+// crowd is a number of sessions on one Schedule.
 type crowd struct {
 	schedule Schedule
 	sessions []*Session
 
 	mu    sync.Mutex           // guards what follows
-	turns map[time.Time]bool   // when sessions were woken
-	beats map[time.Time]int    // when so many heartbeats came
-	waits []func(t *testing.T) // say whether they came in time
+	turns map[time.Time]bool   // the times at which sessions were woken
+	beats map[time.Time]int    // how many heartbeats arrived at each time
+	waits []func(t *testing.T) // check that they arrived in time
 }
 
 func newCrowd() *crowd {
 	return &crowd{turns: make(map[time.Time]bool), beats: make(map[time.Time]int)}
 }
 
-// join adds a session with a peer that asks for silence, and returns the peer's end.
+// join adds a session whose peer takes silence, in milliseconds, for death (0: the default), and
+// returns the peer's end.
 func (c *crowd) join(cfg Config, silence uint32) (s *Session, peer net.Conn) {
 	nc, peer := net.Pipe()
 	cfg.Schedule = &c.schedule
@@ -56,7 +57,7 @@ func (c *crowd) close(t *testing.T) {
 	for _, wait := range c.waits {
 		wait(t)
 	}
-	time.Sleep(DefaultHeartbeat) // then all who say something find that it is over
+	time.Sleep(DefaultHeartbeat) // until every say has noticed that its session is over
 	synctest.Wait()
 	c.schedule.mu.Lock()
 	defer c.schedule.mu.Unlock()
@@ -74,7 +75,7 @@ func say(peer net.Conn, every time.Duration) {
 	}
 }
 
-// live adds a session whose peer says and takes what it should.
+// live adds a session whose peer sends heartbeats and reads them as it should.
 func (c *crowd) live(silence uint32, h Handler) {
 	s, peer := c.join(Config{}, silence)
 	every := DefaultHeartbeat
@@ -100,12 +101,12 @@ func (c *crowd) live(silence uint32, h Handler) {
 	}()
 }
 
-// TestManySessions: a thousand sessions wake a process some times a second, all of them
-// together, and each peer gets its heartbeats in time, though some ask for more.
+// TestManySessions: a thousand sessions together wake a process only a few times a second, and
+// each peer gets its heartbeats in time, even if one asks for more of them.
 func TestManySessions(t *testing.T) {
 	const watch = time.Minute
 	for name, tt := range map[string]struct {
-		often uint32 // the silence of the one peer that has least patience
+		often uint32 // the silence that one of the peers asks for, in milliseconds; 0: the default
 		most  int    // wake-ups a second
 	}{
 		"all patient":     {0, 8},
@@ -131,13 +132,13 @@ func TestManySessions(t *testing.T) {
 	}
 }
 
-// TestStuckSession: a peer that takes nothing holds up nobody else's heartbeats, and its
+// TestStuckSession: a peer that reads nothing does not hold up the heartbeats of others, and its
 // session ends.
 func TestStuckSession(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, healthy, stuck := newCrowd(), new(counter), newRecorder()
 		for range 10 {
-			c.live(60, healthy) // as short as can be
+			c.live(60, healthy) // the shortest that is possible
 		}
 		s, peer := c.join(Config{}, 60)
 		go say(peer, DefaultHeartbeat)
@@ -151,7 +152,7 @@ func TestStuckSession(t *testing.T) {
 	})
 }
 
-// TestStuckOverTCP: the same where this side's buffer is full, with TLS and without.
+// TestStuckOverTCP: the same when this side's socket buffer is full, with TLS and without.
 func TestStuckOverTCP(t *testing.T) {
 	cert, pool := newCertificate(t, "server")
 	for name, configs := range map[string][2]*tls.Config{
@@ -168,7 +169,7 @@ func TestStuckOverTCP(t *testing.T) {
 			wd, wl, wh := meet()
 			wl.Start(newRecorder())
 			d, l, h := meet()
-			go say(l.nc, 50*time.Millisecond) // and it reads nothing
+			go say(l.nc, 50*time.Millisecond) // but it reads nothing
 			fill(t, d.raw)
 			d.Start(h)
 			before := time.Now()
@@ -181,7 +182,7 @@ func TestStuckOverTCP(t *testing.T) {
 	}
 }
 
-// fill writes until nothing more is taken: the kernel makes room now and then.
+// fill writes until no more is taken. It tries three times, since the kernel makes room now and then.
 func fill(t *testing.T, nc net.Conn) {
 	t.Helper()
 	for quiet := 0; quiet < 3; {
@@ -199,8 +200,8 @@ type neverEnding struct{}
 
 func (neverEnding) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestWatch: who is silent for as long as is allowed is missed, unless this process may
-// have been stopped meanwhile.
+// TestWatch: a peer counts as missing once it has been silent for as long as is allowed, unless this
+// process may have been stopped meanwhile.
 func TestWatch(t *testing.T) {
 	type look struct {
 		since, now time.Duration
@@ -224,7 +225,8 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestGrain: the times of sessions meet, and are 16 to 32 in each interval.
+// TestGrain: sessions with different intervals have times in common: a grain is a multiple of each
+// shorter one, and an interval has 16 to 32 of its own.
 func TestGrain(t *testing.T) {
 	var longer time.Duration
 	for _, interval := range []time.Duration{24 * time.Hour, time.Hour + 1, 5 * time.Second, time.Second / 3, minHeartbeat, 2 * time.Millisecond} {

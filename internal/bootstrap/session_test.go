@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// sessions are the two ends of a handshake that is through.
+// sessions runs a handshake, and returns the sessions at both ends.
 func sessions(t *testing.T, dnc, lnc net.Conn, dcfg, lcfg Config) (d, l *Session) {
 	t.Helper()
 	return sessionsFor(t, "tcp", dnc, lnc, dcfg, lcfg)
@@ -85,7 +85,7 @@ func TestHeartbeat(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			dnc, lnc := net.Pipe()
 			d, _ := sessions(t, dnc, lnc, quick, quick)
-			go drain(lnc) // reads, but says nothing
+			go drain(lnc) // reads, but sends nothing
 			h := newRecorder()
 			begin := time.Now()
 			d.Start(h)
@@ -112,8 +112,8 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// isOften: a session has sent so many heartbeats, or some more for the sake of times that
-// sessions have in common.
+// isOften checks that a session has sent at least so many heartbeats, and at most a 16th more: they
+// are sent early, at times that sessions have in common.
 func isOften(t *testing.T, least int, s *Session) {
 	t.Helper()
 	sent := float64(s.Stats().Sent)

@@ -16,10 +16,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// similar begins as a preamble does, and is longer than what Sniff looks at.
+// similar begins like a preamble, and is longer than what Sniff looks at.
 const similar = "RDx is another protocol"
 
-// sniffed is a connection whose first bytes, those of text, were looked at.
+// sniffed returns a connection on which text was sent and then looked at by Sniff.
 func sniffed(t *testing.T, text string) (client *net.TCPConn, replay net.Conn) {
 	t.Helper()
 	c, s := loopback(t)
@@ -33,8 +33,8 @@ func sniffed(t *testing.T, text string) (client *net.TCPConn, replay net.Conn) {
 
 var longAgo = time.Unix(1, 0)
 
-// TestReplayDeadline: a deadline that has passed comes before bytes that are there,
-// as it does on TCP, and takes none of them.
+// TestReplayDeadline: after a deadline has passed, Read fails even if bytes are there,
+// as on TCP, and none of them are lost.
 func TestReplayDeadline(t *testing.T) {
 	for name, set := range map[string]func(net.Conn, time.Time) error{
 		"read": net.Conn.SetReadDeadline, "both": net.Conn.SetDeadline,
@@ -88,7 +88,7 @@ func TestReplayClosed(t *testing.T) {
 	assert.ErrorIs(t, err, net.ErrClosed)
 }
 
-// TestReplayEmptyRead: a Read of nothing takes nothing, and does not wait.
+// TestReplayEmptyRead: a Read into an empty buffer takes no bytes and does not block.
 func TestReplayEmptyRead(t *testing.T) {
 	_, replay := sniffed(t, similar)
 	for _, deadline := range []time.Time{{}, longAgo} {
@@ -106,14 +106,14 @@ func TestReplayEmptyRead(t *testing.T) {
 	assert.NoError(t, err)
 }
 
-// TestReplayConcurrentReads: each byte goes to one Read, and what one Read gets is
-// together.
+// TestReplayConcurrentReads: each byte goes to exactly one Read, and the bytes of one Read are
+// contiguous.
 func TestReplayConcurrentReads(t *testing.T) {
-	text := make([]byte, 256) // each byte says where it is
+	text := make([]byte, 256) // each byte has a value of its own
 	for i := range text {
 		text[i] = byte(i)
 	}
-	copy(text, "RD") // and these two do not occur again
+	copy(text, "RD") // which the next line keeps unique
 	text['R'], text['D'] = 0, 1
 	for range 50 {
 		c, replay := sniffed(t, string(text))
@@ -145,8 +145,8 @@ func TestReplayConcurrentReads(t *testing.T) {
 	}
 }
 
-// TestReplayWakes: a Read that waits behind the replayed bytes ends with a deadline and
-// with Close, as any other.
+// TestReplayWakes: a Read that blocks after the replayed bytes is ended by a deadline and
+// by Close, like any other.
 func TestReplayWakes(t *testing.T) {
 	for name, tt := range map[string]struct {
 		end  func(net.Conn) error
@@ -179,7 +179,7 @@ func TestReplayWakes(t *testing.T) {
 	}
 }
 
-// shortWriter takes less than it is given, without an error if it has none.
+// shortWriter takes less than it is given, and returns err, which may be nil.
 type shortWriter struct{ err error }
 
 func (w shortWriter) Write(b []byte) (int, error) { return len(b) - 1, w.err }

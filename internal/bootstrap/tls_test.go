@@ -49,7 +49,7 @@ func TestTLS(t *testing.T) {
 	tests := []struct {
 		name                 string
 		dialer, listener     *tls.Config
-		dialErr, listenerErr error  // nil: ErrTLSHandshake, where there are texts
+		dialErr, listenerErr error  // nil: ErrTLSHandshake, if there are texts
 		dialText, listenText string // parts of the texts
 	}{
 		{name: "server only", dialer: client, listener: server},
@@ -113,7 +113,7 @@ func signalsOverTLS(t *testing.T, d, l *Session) {
 	assert.ErrorIs(t, dh.wait(t), net.ErrClosed)
 }
 
-// TestRejectOverTLS: what is said to a dialer that is refused is not clear text.
+// TestRejectOverTLS: a refused dialer is told the reason over TLS, not in clear text.
 func TestRejectOverTLS(t *testing.T) {
 	cert, pool := newCertificate(t, "server")
 	l := newBinder(offer("tcp"))
@@ -126,11 +126,11 @@ func TestRejectOverTLS(t *testing.T) {
 	assert.ErrorIs(t, lr.err, ErrUnauthorized)
 }
 
-// TestALPN: nobody's TLS is taken for another protocol's, where both sides say which
-// they mean; one that does not is let in.
+// TestALPN: if both sides name a protocol, TLS for another one is refused. A side that names
+// none is let in.
 func TestALPN(t *testing.T) {
 	cert, pool := newCertificate(t, "server")
-	const none = "no application protocol" // crypto/tls says it at the client
+	const none = "no application protocol" // what crypto/tls says at the client
 	chosen := func(protos ...string) func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		c := &tls.Config{Certificates: []tls.Certificate{cert}, NextProtos: protos}
 		return func(*tls.ClientHelloInfo) (*tls.Config, error) { return c, nil }

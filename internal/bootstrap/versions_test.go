@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// TestVersions: builds of different age use the newest that both know, whoever dials, and
-// say so to the layer above before it prepares anything.
+// TestVersions: builds of different age use the newest version that both know, whichever of them
+// dials, and tell it to the layer above before that prepares anything.
 func TestVersions(t *testing.T) {
 	for _, tt := range []struct {
 		dialer, listener [2]uint8
@@ -58,7 +58,7 @@ func TestVersions(t *testing.T) {
 	}
 }
 
-// TestFrameVersions: who would send frames that this side cannot read is told at the
+// TestFrameVersions: a peer that would send frames that this side cannot read is refused in the
 // handshake.
 func TestFrameVersions(t *testing.T) {
 	newer := func(m []byte) []byte {
@@ -86,7 +86,8 @@ func TestFrameVersions(t *testing.T) {
 	}
 }
 
-// TestHostileProviderName: a name that is no provider's gets nowhere.
+// TestHostileProviderName: a provider's name with control characters is refused, and does not get
+// into the error.
 func TestHostileProviderName(t *testing.T) {
 	evil := func(m []byte) []byte {
 		for i := range m {
@@ -112,8 +113,9 @@ func TestHostileProviderName(t *testing.T) {
 	}
 }
 
-// TestAuthorizeInTime: who is asked whether to let a dialer in is told when the time
-// is over; that is no refusal, and the dialer is told what it was.
+// TestAuthorizeInTime: the context of the call that decides whether a dialer is let in ends with
+// the handshake's time, or when the listener closes. That is no refusal, and the dialer is told
+// what it was.
 func TestAuthorizeInTime(t *testing.T) {
 	for name, tt := range map[string]struct {
 		limit time.Duration

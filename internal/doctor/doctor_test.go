@@ -31,10 +31,10 @@ Max open files            20000                20000                files
 	none6  = "0000:0000:0000:0000:0000:0000:0000:0000"
 )
 
-// files of a tree; a value that begins with "->" is a symbolic link.
+// files is a tree of files by their paths. A value that begins with "->" is a symbolic link.
 type files map[string]string
 
-// host is a good one without RDMA devices.
+// host has the files of a host without RDMA devices on which all is well.
 var host = files{
 	"proc/self/limits": limits, "proc/self/mountinfo": mounts, "proc/self/status": status, "proc/self/cgroup": "0::/user.slice\n",
 	"proc/self/ns/pid": "->pid:[4026531836]", "proc/self/ns/user": "->user:[4026531837]", "proc/meminfo": "HugePages_Free:        3\n",
@@ -42,7 +42,7 @@ var host = files{
 	"sys/fs/cgroup/user.slice/cpu.max": "max 100000\n", "dev/shm/x": "",
 }
 
-// roce is what a good RoCE device adds.
+// roce has the files that a RoCE device adds if all is well with it.
 var roce = files{
 	"sys/class/infiniband/rxe0/ports/1/state": "4: ACTIVE\n", "sys/class/infiniband/rxe0/ports/1/link_layer": "Ethernet\n",
 	"sys/class/infiniband/rxe0/ports/1/rate": "100 Gb/sec (4X EDR)\n", "sys/class/infiniband/rxe0/ports/1/gids/0": link6 + "\n",
@@ -52,9 +52,9 @@ var roce = files{
 	"dev/infiniband/uverbs0": "", "dev/infiniband/rdma_cm": "",
 }
 
-const absent = "absent" // as a value: there is no such file
+const absent = "absent" // as a value: the file does not exist
 
-// machine is a host with some changes.
+// machine returns host with some changes.
 func machine(changes ...files) *Machine {
 	all := maps.Clone(host)
 	for _, c := range changes {
@@ -260,7 +260,7 @@ func TestPorts(t *testing.T) {
 	assert.Equal(t, []string{"RDMA port mlx5_0/1", "RDMA port rxe0/1", "RDMA port rxe0/2", "RDMA device files"}, names)
 }
 
-// Nothing is there: no check fails to say something, and none panics.
+// On a machine without any files every check says something, and none panics.
 func TestEmptyMachine(t *testing.T) {
 	m := machine()
 	m.Root = fstest.MapFS{}

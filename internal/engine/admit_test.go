@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestUnproven: a peer whose path nobody has checked has the fewest receive slots, however
-// many it uses, and can open no conns.
+// TestUnproven: a peer whose path has not been checked gets the minimum number of receive slots,
+// however many it uses, and cannot open conns.
 func TestUnproven(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	var ends [2]*Endpoint

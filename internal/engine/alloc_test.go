@@ -16,10 +16,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoAllocations: Read and Write between two warm conns leave no garbage, on
-// the way of small data and on that of large data by each rule of notification,
-// whether waits poll or park. The race detector allocates, too, so this is not
-// for -race.
+// TestNoAllocations: Read and Write between two warm conns allocate nothing, for small data and for
+// large data under each rule of notification, whether waits poll or park. The race detector
+// allocates too, so this file is not built with -race.
 func TestNoAllocations(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver", "shm/awkward", "cqdata/depth 1"} {
 		for _, spin := range []time.Duration{DefaultSpin, -1} {
@@ -47,8 +46,7 @@ func roundTrips(t *testing.T, a, b *Conn) {
 	require.NoError(t, b.Close())
 }
 
-// lateReads reads each message in two halves: the second has waited in the
-// reassembly ring.
+// lateReads reads each message in two halves: the second half comes out of the reassembly ring.
 func lateReads(t *testing.T, a, b *Conn) {
 	buf := make([]byte, 128)
 	noAllocations(t, "reads of half a message", func() error {
@@ -76,9 +74,9 @@ func oneWay(t *testing.T, a, b *Conn) {
 	require.NoError(t, b.Close())
 }
 
-// noAllocations runs op until everything has its size, then fails the test if
-// thousands of further runs allocate in this module. A few objects are let pass:
-// a queue can still grow, and a cache of the runtime can be empty.
+// noAllocations runs op until everything has reached its final size, then fails the test if
+// thousands of further runs allocate in this module. A few objects are tolerated: a queue can still
+// grow, and a cache of the runtime can be empty.
 func noAllocations(t *testing.T, what string, op func() error) {
 	t.Helper()
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
@@ -111,11 +109,11 @@ func noAllocations(t *testing.T, what string, op func() error) {
 
 const module = "github.com/seed202c38ff/fabricnet/"
 
-// allocations counts the objects that this module has allocated, by the place
-// in its code. Those of tests and of the simulated fabric are left out: the
-// latter are copies and queues of the simulation, which no real fabric has.
+// allocations counts the objects that this module has allocated, by function and line. Those of
+// tests and of the simulated fabric are left out: the latter are copies and queues of the
+// simulation, which no real fabric has.
 func allocations() map[string]int64 {
-	runtime.GC() // what the profile shows may be two collections old
+	runtime.GC() // the profile may be two collections old
 	runtime.GC()
 	n, _ := runtime.MemProfile(nil, true)
 	records := make([]runtime.MemProfileRecord, 2*n)
@@ -132,13 +130,13 @@ func allocations() map[string]int64 {
 	return all
 }
 
-// innermost is the innermost function of this module on a stack. ok is false if
-// there is none, or if it is a test's or the simulated fabric's.
+// innermost returns the innermost function of this module on a stack. ok is false if there is none,
+// or if it belongs to a test or to the simulated fabric.
 func innermost(stack []uintptr) (f runtime.Frame, ok bool) {
 	frames := runtime.CallersFrames(stack)
 	for more := true; more; {
 		f, more = frames.Next()
-		if f.Function == "runtime.acquireSudog" { // its cache is as the collection left it
+		if f.Function == "runtime.acquireSudog" { // its cache may be empty after the collection
 			return f, false
 		}
 		if at, ours := strings.CutPrefix(f.Function, module); ours {

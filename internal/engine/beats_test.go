@@ -12,8 +12,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// bare is two endpoints of which the second gets heartbeats by hand, and nothing moves
-// meanwhile but what the test says.
+// bare runs f with two endpoints on virtual time. The second gets its heartbeats by hand, and
+// nothing moves except what the test moves.
 func bare(t *testing.T, p simfabric.Personality, f func(l *link)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1})
@@ -23,8 +23,8 @@ func bare(t *testing.T, p simfabric.Personality, f func(l *link)) {
 	})
 }
 
-// TestWritesAreHeard: a peer is not silent whose writes come, though all of them continue
-// what came before, and its frames are behind them.
+// TestWritesAreHeard: a peer whose writes arrive is not silent, even if all of them continue the
+// writes before them, and its frames are stuck behind them.
 func TestWritesAreHeard(t *testing.T) {
 	bare(t, simfabric.RuleCQData(), func(l *link) {
 		a, b := l.dial(t)
@@ -52,7 +52,8 @@ func TestWritesAreHeard(t *testing.T) {
 	})
 }
 
-// inLeaseIndex is 0 without a lease: an index that the peer has had.
+// inLeaseIndex is the index of the stream's lease, or 0 if it has none: an index that the peer has
+// had.
 func (s *stream) inLeaseIndex() uint16 {
 	if s.inLease == nil {
 		return 0
@@ -60,8 +61,8 @@ func (s *stream) inLeaseIndex() uint16 {
 	return s.inLease.Index
 }
 
-// TestStoppedWhileMissing: a Ping that has overtaken messages of its epoch, before one of the
-// two processes was stopped for a while, is no loss: they have some time after that.
+// TestStoppedWhileMissing: a Ping overtakes messages of its epoch, and then one of the two
+// processes is stopped for a while. The messages are not lost: they get some more time afterwards.
 func TestStoppedWhileMissing(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p

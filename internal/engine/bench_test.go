@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// BenchmarkReassembly writes to and reads from a conn's reassembly ring, in
-// memory of the pool and without blocking, as a reader that comes late has it.
+// BenchmarkReassembly writes to and reads from a conn's reassembly ring, in memory of the pool and
+// without blocking, as happens when the reader comes late.
 func BenchmarkReassembly(b *testing.B) {
 	for _, size := range []int{64, 4 << 10} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
@@ -38,9 +38,8 @@ func BenchmarkReassembly(b *testing.B) {
 	}
 }
 
-// The benchmarks of conns run over simulated fabrics, whose own cost (see
-// simfabric's BenchmarkOp) they include: one with a doorbell, one that can be
-// waited on.
+// onSims runs a benchmark of conns over two simulated fabrics: one with a doorbell, one that can be
+// waited on. The results include the cost of the simulation itself (see simfabric's BenchmarkOp).
 func onSims(b *testing.B, run func(b *testing.B, l *link, client, server *Conn)) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		b.Run("sim="+p.Provider, func(b *testing.B) {
@@ -71,9 +70,9 @@ func BenchmarkRoundTrip(b *testing.B) {
 	})
 }
 
-// BenchmarkOneWay moves data to a reader that is always there. frames/op is how
-// many frames a write took, credits and RDMA writes not counted: under 1 where
-// small writes share one, or one frame announces many RDMA writes.
+// BenchmarkOneWay moves data to a reader that is always there. frames/op is the number of frames
+// that a write took, not counting credits and RDMA writes. It is below 1 where small writes share a
+// frame, or where one frame announces many RDMA writes.
 func BenchmarkOneWay(b *testing.B) {
 	for _, size := range []int{64, 64 << 10} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
@@ -139,8 +138,8 @@ func ignoreEOF(err error) error {
 	return err
 }
 
-// BenchmarkAmong is what a round trip of one conn costs among other peers that are idle, and
-// among other conns of its peer: the same, whether there are ten or a thousand.
+// BenchmarkAmong measures a round trip of one conn among idle peers, and among idle conns of its
+// own peer. It should cost the same whether there are ten of them or a thousand.
 func BenchmarkAmong(b *testing.B) {
 	for _, size := range []int{64, 64 << 10} {
 		for _, n := range []int{10, 1000} {

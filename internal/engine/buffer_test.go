@@ -16,8 +16,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// A conn that only ever sends Buffers has no staging memory, and needs none:
-// all but what goes before the lease comes, and what is too short, goes by RDMA.
+// TestBuffersGoByWrite: a conn that only ever sends Buffers has no staging memory and needs none.
+// Everything goes by RDMA except what is sent before the lease arrives, and pieces that are too
+// short.
 func TestBuffersGoByWrite(t *testing.T) {
 	for name, sim := range personalities() {
 		if name == "no large data" || name == "small messages" {
@@ -32,8 +33,8 @@ func TestBuffersGoByWrite(t *testing.T) {
 			data := make([]byte, size)
 			rand.Read(data)
 			sent := make(chan error, 1)
-			var buffers, first int // sent, and of these before the lease came
-			var small uint64       // sent until then
+			var buffers, first int // sent in all, and before the lease came
+			var small uint64       // bytes sent in frames until then
 			go func() {
 				for ; first == 0 || buffers < first+count; buffers++ {
 					if first == 0 && a.Counters().LargeOut > 0 {
@@ -76,8 +77,8 @@ func TestBuffersGoByWrite(t *testing.T) {
 	}
 }
 
-// Buffers that are held keep their memory when the endpoint closes, and nothing
-// else: registrations would keep the fabric's domain open for good.
+// TestBuffersOutliveTheEndpoint: Buffers that are held keep their memory, and nothing else, when
+// the endpoint closes: registrations would keep the fabric's domain open for good.
 func TestBuffersOutliveTheEndpoint(t *testing.T) {
 	for name, sim := range personalities() {
 		if name == "no large data" || name == "small messages" || sim.TxDepth == 1 {
@@ -90,7 +91,7 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 			data := make([]byte, 400<<10)
 			rand.Read(data)
 			twice := slices.Concat(data, data)
-			go func() { // until the endpoint closes: what comes first goes in frames
+			go func() { // until the endpoint closes: the first bytes go in frames
 				for err := error(nil); err == nil; {
 					_, err = a.Write(data)
 				}
@@ -123,15 +124,15 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 	}
 }
 
-// lent is how many Buffers of the endpoint are held or in flight.
+// lent returns how many Buffers of the endpoint are held or in flight.
 func lent(e *Endpoint) int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.core.lent
 }
 
-// An endpoint that is closed while the user holds Buffers in registered memory
-// is closed for good once they are released.
+// TestCloseBeforeRelease: an endpoint that is closed while the user holds Buffers in registered
+// memory is closed for good, with its fabric endpoint, once they are released.
 func TestCloseBeforeRelease(t *testing.T) {
 	for name, sim := range personalities() {
 		t.Run(name, func(t *testing.T) {

@@ -15,10 +15,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// counted is an endpoint that counts what costs time in real ones.
+// counted is an endpoint that counts the calls which cost time on a real one.
 type counted struct {
 	fabric.Endpoint
-	sends, along atomic.Int32 // calls that post a send; those of them that post a receive as well
+	sends, along atomic.Int32 // calls that post a send; those among them that post a receive too
 	wakes        atomic.Int32
 }
 
@@ -64,7 +64,8 @@ func countedLink(t *testing.T, sim simfabric.Config, cfg Config) (l *link, a, b 
 	return l, a, b, end
 }
 
-// TestReceiveGoesWithTheAnswer: in one call, where nobody polls in between.
+// TestReceiveGoesWithTheAnswer: if nobody polls in between, a receive is posted again in the same
+// call as the answer.
 func TestReceiveGoesWithTheAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +73,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			for !l.ea.poller.Acquire() { // so that only we poll
 				runtime.Gosched()
 			}
-			l.ea.chores.Stop() // which post receives, too
+			l.ea.chores.Stop() // since they post receives, too
 			l.ea.choring.Store(true)
 			state := func() (frames uint64, receives int) {
 				l.ea.mu.Lock()
@@ -102,7 +103,8 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 				_, err = io.ReadFull(b, answer) // else we might run out of credits
 				require.NoError(t, err)
 			}
-			// Not where credits came with the question: more than may wait.
+			// In the other rounds credits came with the question: then more receives are due than
+			// may wait.
 			assert.GreaterOrEqual(t, waited, rounds/2)
 			l.ea.choring.Store(false)
 			l.ea.poller.Release()
@@ -113,14 +115,15 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 	}
 }
 
-// TestReceivesDoNotWaitForAnAnswer that never comes: the peer gets its slots back.
+// TestReceivesDoNotWaitForAnAnswer: receives do not wait for an answer that never comes, so the
+// peer gets its slots back.
 func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
 			l := newLink(t, personalities()[name], Config{})
 			a, b := l.dial(t)
 			posted := func() (frames uint64, all bool) {
-				l.eb.mu.Lock() // and no leave, which would see to it
+				l.eb.mu.Lock() // without leave, which would post the receives
 				defer l.eb.mu.Unlock()
 				return l.eb.core.stats.FramesReceived, len(l.eb.core.recvs) == 0
 			}
@@ -140,13 +143,13 @@ func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 	}
 }
 
-// TestSleeperIsLeftAlone: who parks without having polled does not wake the
-// goroutine that sleeps on the wait fd, only to have it go to sleep again.
+// TestSleeperIsLeftAlone: a goroutine that parks without having polled does not wake the one that
+// sleeps on the wait fd, which would only go back to sleep.
 func TestSleeperIsLeftAlone(t *testing.T) {
 	l, a, b, end := countedLink(t, personalities()["verbs"], Config{Spin: -1})
 	echoed := make(chan error, 1)
 	go func() { echoed <- echo(b, 64) }()
-	// A sleep is left alone for a short time only, which may pass on a busy machine.
+	// The sleeper is left alone for a short time only, which may run out on a busy machine.
 	alone := func() bool {
 		const trips = 20
 		before := end.wakes.Load()

@@ -18,13 +18,13 @@ import (
 
 var errCancelled = errors.New("the receive was cancelled")
 
-// cancelling is an endpoint of which strangers cancel all receives that are posted while
-// they are at it, as by connections that end in the middle of a message.
+// cancelling is an endpoint on which strangers, while they are active, cancel every receive that is
+// posted, as happens when connections end in the middle of a message.
 type cancelling struct {
 	fabric.Endpoint
 	mu        sync.Mutex
 	strangers bool
-	held      []uint32 // tags of receives, to be cancelled
+	held      []uint32 // tags of receives that are to be cancelled
 	cancelled int
 }
 
@@ -55,9 +55,9 @@ func (e *cancelling) Exchange(ops []fabric.Op, done []fabric.Completion) (posted
 	return e.Endpoint.Exchange(ops, done)
 }
 
-// TestCancelledReceives: strangers that cancel receives, again and again, end neither the
-// endpoint nor its conns, and cost no more than a bounded number of new receives a second,
-// unless nothing else has come for DeadAfter.
+// TestCancelledReceives: strangers that cancel receives, again and again, end neither the endpoint
+// nor its conns, and cost no more than a bounded number of new receives a second. The conns end
+// only if nothing else has arrived for DeadAfter.
 func TestCancelledReceives(t *testing.T) {
 	for name, forever := range map[string]bool{"for a while": false, "for ever": true} {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +79,7 @@ func TestCancelledReceives(t *testing.T) {
 				echo()
 				ends[1].at(true)
 				const second = 4
-				for range second * 2 { // what comes uses receives up, which are then posted among strangers
+				for range second * 2 { // each message uses up a receive, and strangers cancel the one posted for it
 					echo()
 					time.Sleep(time.Second / 2)
 				}

@@ -11,7 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// lonelyCore is a core without goroutines of its own.
+// lonelyCore returns a core without goroutines of its own.
 func lonelyCore(t *testing.T) (*core, *simfabric.Network) {
 	t.Helper()
 	net := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
@@ -23,7 +23,7 @@ func lonelyCore(t *testing.T) (*core, *simfabric.Network) {
 	return c, net
 }
 
-// alone is as much of an endpoint as c needs where it belongs to one goroutine.
+// alone returns as much of an Endpoint as c needs if only one goroutine uses it.
 func alone(c *core) *Endpoint {
 	if c.owner == nil {
 		e := endpointOf(c)
@@ -32,7 +32,7 @@ func alone(c *core) *Endpoint {
 	return c.owner
 }
 
-// newPeerAlone makes a peer there.
+// newPeerAlone makes a peer on such a core.
 func newPeerAlone(c *core, token [16]byte, cfg PeerConfig) (*peer, error) {
 	e := alone(c)
 	e.mu.Lock()
@@ -40,7 +40,7 @@ func newPeerAlone(c *core, token [16]byte, cfg PeerConfig) (*peer, error) {
 	return e.newPeer(token, cfg)
 }
 
-// carryOut does what the core wants to have done by others.
+// carryOut carries out the orders of the core, as the endpoint's own goroutine otherwise does.
 func (c *core) carryOut() {
 	for o := c.nextOrder(); o != nil; o = c.nextOrder() {
 		o.carryOut(c)
@@ -48,8 +48,8 @@ func (c *core) carryOut() {
 	}
 }
 
-// TestStarvedIsNotDeaf: a peer is not to blame if others have all operations that
-// it waits for.
+// TestStarvedIsNotDeaf: a peer is not to blame for making no progress if others hold all the
+// operations that it waits for.
 func TestStarvedIsNotDeaf(t *testing.T) {
 	c, _ := lonelyCore(t)
 	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{})
@@ -67,8 +67,8 @@ func TestStarvedIsNotDeaf(t *testing.T) {
 	require.Equal(t, int(DefaultDeadAfter/time.Second), looks())
 }
 
-// TestNoPeerOfABrokenEndpoint: an endpoint that breaks down under its next peer
-// does not count it, so that nobody takes it for one that is in use.
+// TestNoPeerOfABrokenEndpoint: an endpoint that breaks down while it takes a new peer does not
+// count that peer, so that it does not look like one that is in use.
 func TestNoPeerOfABrokenEndpoint(t *testing.T) {
 	c, net := lonelyCore(t)
 	net.Kill(c.fab, simfabric.DeathRefuse)

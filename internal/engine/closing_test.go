@@ -19,14 +19,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// slowPath is the end of a path that carries so many bytes a second. What is on it was
+// slowPath is the receiving end of a path that carries rate bytes a second. What is on the path was
 // taken from the sender at once, as sockets do.
 type slowPath struct {
 	fabric.Endpoint
 	mu    sync.Mutex
 	rate  int
 	queue []fabric.Completion
-	next  time.Time // when the first of them is there
+	next  time.Time // when the first of them arrives
 }
 
 func (p *slowPath) set(rate int) {
@@ -45,7 +45,7 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	for _, d := range done[:n] {
 		if d.Kind == fabric.Recv || d.Kind == fabric.RemoteWrite {
 			p.queue = append(p.queue, d)
-		} else { // of its own operations
+		} else { // the end of its own operations
 			done[reaped] = d
 			reaped++
 		}
@@ -55,7 +55,7 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 		done[reaped], p.queue = d, p.queue[1:]
 		n := d.Len
 		if d.Kind == fabric.RemoteWrite {
-			n = stepSize // as good as any
+			n = stepSize // any length would do
 		}
 		p.next = now.Add(time.Duration(n) * time.Second / time.Duration(p.rate))
 	}
@@ -64,8 +64,8 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 
 // slowPathLink is a link whose path to the listening side is slow.
 func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
-	p := simfabric.RuleCQData() // whose target sees each write
-	p.NoWait = true             // time brings things, and no signal
+	p := simfabric.RuleCQData() // the target sees each write
+	p.NoWait = true             // arrivals come with time, and nothing signals them
 	var err error
 	l, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{DeadAfter: deadAfter, Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
 		path = &slowPath{Endpoint: e, rate: 1 << 40}
@@ -75,14 +75,14 @@ func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPat
 	return l, path
 }
 
-// TestCloseTellsOfLoss: where the conn is cut while Close waits, Close says so if nobody
+// TestCloseTellsOfLoss: when the conn is cut while Close waits, Close returns an error if nobody
 // knows whether the peer has everything.
 func TestCloseTellsOfLoss(t *testing.T) {
 	lose := func(l *link, _, _ *Conn) { l.a.Lost(syscall.EPIPE) }
 	type step func(l *link, c, s *Conn)
 	for name, tt := range map[string]struct {
 		live   step // while the peer takes what is sent
-		frozen step // when it takes nothing, before Close
+		frozen step // while it takes nothing, before Close
 		late   step // while Close waits
 		want   error
 	}{
@@ -128,8 +128,8 @@ func writeAll(l *link, c, s *Conn) {
 	_ = c.CloseWrite()
 }
 
-// TestCloseOverSlowPath: a close that takes longer to be answered than a peer may be silent,
-// since all data comes before the answer, ends nothing.
+// TestCloseOverSlowPath: all data arrives before the answer to a close, so the answer may take
+// longer than a peer may be silent. That ends nothing.
 func TestCloseOverSlowPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := slowPathLink(t, time.Second)
@@ -155,7 +155,7 @@ func TestCloseOverSlowPath(t *testing.T) {
 	})
 }
 
-// TestUnansweredClose: a close that is not answered ends its own conn, and no other.
+// TestUnansweredClose: a close that is not answered ends its own conn and no other.
 func TestUnansweredClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := slowPathLink(t, time.Second)
@@ -201,8 +201,8 @@ func closeBoth(t *testing.T, a, b *Conn) {
 	wg.Wait()
 }
 
-// TestUnansweredCloses: a peer that answers no close keeps what its conns hold, and gets no
-// more of them.
+// TestUnansweredCloses: the conns of a peer that answers no closes keep what they hold, and neither
+// side can open more of them.
 func TestUnansweredCloses(t *testing.T) {
 	c, _ := lonelyCore(t)
 	now := time.Unix(1e9, 0)
@@ -291,7 +291,7 @@ func TestClosing(t *testing.T) {
 				opened <- c
 			}()
 			b := <-l.accept
-			l.ea.mu.Lock() // its answer and the reset come together, unless the answer has come
+			l.ea.mu.Lock() // the answer and the reset arrive together, unless the answer is there already
 			sent := l.eb.Stats().FramesSent
 			require.NoError(t, b.SetLinger(0))
 			require.NoError(t, b.Close())

@@ -25,7 +25,7 @@ type walkWrite struct {
 	arrived, done bool
 }
 
-// step is what may happen next.
+// walkStep is something that may happen next.
 type walkStep struct {
 	name string
 	do   func()
@@ -41,7 +41,7 @@ func newSide(t *testing.T, accept func(*Conn)) *side {
 	return &side{c: c, p: p}
 }
 
-// deliver takes a control frame of w's out, and into o.
+// deliver takes control frame i out of w's queue and hands it to o.
 func deliver(w, o *side, i int) error {
 	q := &w.p.ctl
 	f := q.items[q.head+i]
@@ -51,7 +51,7 @@ func deliver(w, o *side, i int) error {
 	return err
 }
 
-// arrive has o hear of a write of w's, unless one before it is missing.
+// arrive tells o of one of w's writes. steps offers it only if no write before it is missing.
 func (w *side) arrive(o *side, d *walkWrite) {
 	d.arrived = true
 	if s := o.s; s != nil && !s.gone() && !s.discarding() {
@@ -100,7 +100,7 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 		add("give up", s.close)
 	}
 	if s.closed() && !s.gone() && !ending {
-		add("unanswered", func() { // as checkCloses
+		add("unanswered", func() { // as checkCloses does
 			if sendMoves.move(&s.send, evAbort) {
 				s.due = framing.ResetAbort
 				s.dropPending()
@@ -111,8 +111,8 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 	return list
 }
 
-// TestClosingWalk: in whatever order the two ends' calls, frames and writes come, both are
-// removed in the end, and none while the other may still write to its ring.
+// TestClosingWalk: in whatever order the calls, frames and writes of the two ends come, both ends
+// are removed eventually, and neither while the other may still write to its ring.
 func TestClosingWalk(t *testing.T) {
 	var a, b *side
 	a = newSide(t, func(*Conn) {})
@@ -128,7 +128,7 @@ func TestClosingWalk(t *testing.T) {
 		check := func() {
 			for i, pair := range [][2]*side{{a, b}, {b, a}} {
 				w, o := pair[0], pair[1]
-				if w.s != nil && w.s.gone() && o.s != nil && !gaveUp { // who gave up has granted nothing
+				if w.s != nil && w.s.gone() && o.s != nil && !gaveUp { // an end that gave up has granted nothing
 					for _, d := range o.data {
 						require.True(t, d.arrived || d.done, "seed %d side %d still writes: %v", seed, 1-i, trace)
 					}

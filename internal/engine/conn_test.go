@@ -22,7 +22,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// opErr makes the engine's bare errors what nettest asserts: net.Errors.
+// opErr wraps the engine's bare errors in net.Errors, which nettest asserts.
 type opErr struct{ netConn }
 
 func wrap(err error) error {
@@ -52,7 +52,7 @@ func TestNettest(t *testing.T) {
 	}
 }
 
-// TestStream moves random writes of all sizes both ways at once.
+// TestStream: random writes of all sizes arrive, in both directions at once.
 func TestStream(t *testing.T) {
 	for name, sim := range personalities() {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func sendPattern(t *testing.T, c *Conn, seed uint64, size int) {
 			b[i] = byte(rng.Uint32())
 		}
 		n, err := c.Write(b)
-		clear(b) // the caller's memory is its own again
+		clear(b) // the memory is the caller's again
 		if !assert.NoError(t, err) || !assert.Equal(t, len(b), n) {
 			return
 		}
@@ -144,7 +144,8 @@ func TestLargeDataGoesByWrite(t *testing.T) {
 	}
 }
 
-// warmUp sends large data until there is memory for it: before that, it goes in frames.
+// warmUp sends large data until some of it goes to a ring. It goes in frames until there is memory
+// for one.
 func warmUp(t *testing.T, from, to *Conn) {
 	t.Helper()
 	sent, buf := make(chan error, 1), make([]byte, 64<<10)
@@ -161,8 +162,8 @@ func warmUp(t *testing.T, from, to *Conn) {
 
 type onlyReader struct{ io.Reader }
 
-// TestBothSidesWrite: neither side reads before the other has written: Write
-// blocks on credit, honours its deadline, and nothing is lost.
+// TestBothSidesWrite: neither side reads before the other has written. Write blocks on credit and
+// honours its deadline, and nothing is lost.
 func TestBothSidesWrite(t *testing.T) {
 	for name, sim := range personalities() {
 		t.Run(name, func(t *testing.T) {
@@ -215,7 +216,7 @@ func TestPeerLost(t *testing.T) {
 	l.a.Lost(io.ErrUnexpectedEOF)
 	l.b.Lost(io.ErrUnexpectedEOF)
 
-	got, err := io.ReadAll(onlyReader{b}) // it had finished
+	got, err := io.ReadAll(onlyReader{b}) // the writer had finished
 	require.NoError(t, err)
 	require.Equal(t, "last words", string(got))
 	for _, c := range []*Conn{a2, b2} {
@@ -231,8 +232,8 @@ func TestPeerLost(t *testing.T) {
 	}
 }
 
-// A peer fails while the queue is being polled, and its memory stays mapped until
-// the endpoint is closed.
+// TestPeerFailsDuringPoll: a peer fails while the queue is being polled, and its memory stays
+// mapped until the endpoint is closed.
 func TestPeerFailsDuringPoll(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	defer l.close(t)
@@ -283,8 +284,8 @@ func TestBuffers(t *testing.T) {
 					}
 				}
 				n += len(buf.Bytes())
-				// Hold a few, and release the newest first. Held memory is window
-				// that the sender does not have.
+				// Hold a few, and release the newest first. Held memory is window that the sender
+				// does not get.
 				held = append(held, buf)
 				bytes := 0
 				for _, h := range held {
@@ -308,7 +309,7 @@ func TestBuffers(t *testing.T) {
 	}
 }
 
-// TestManyConns: a conn whose reader does not read hinders no other.
+// TestManyConns: a conn whose reader does not read holds up no other.
 func TestManyConns(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.RuleCQData(), Delay: 3}, Config{})
 	defer l.close(t)
@@ -329,8 +330,8 @@ func TestManyConns(t *testing.T) {
 	assert.NoError(t, stuck.Close())
 }
 
-// TestNoLostWakeUp goes to sleep and is woken as often as possible: each side
-// arms the queue at the very moment at which the other rings.
+// TestNoLostWakeUp: no wake-up is lost when both sides go to sleep and are woken as often as
+// possible, so that each arms the queue just when the other rings.
 func TestNoLostWakeUp(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "efa"} {
 		for _, spin := range []time.Duration{-1, time.Microsecond, 20 * time.Microsecond} {
@@ -370,8 +371,8 @@ func TestNoLostWakeUp(t *testing.T) {
 	}
 }
 
-// TestOpenHeedsContext: Open ends with its context, also while somebody has the endpoint's
-// lock for long, as a provider's call may; and leaves nothing behind.
+// TestOpenHeedsContext: Open ends with its context, even while somebody holds the endpoint's lock
+// for a long time, as a call of a provider may, and leaves nothing behind.
 func TestOpenHeedsContext(t *testing.T) {
 	for _, when := range []string{"before", "meanwhile"} {
 		t.Run(when, func(t *testing.T) {
@@ -414,7 +415,7 @@ func TestOpenHeedsContext(t *testing.T) {
 	}
 }
 
-// TestTurn: a conn that has moved a mebibyte lets others run, though it need not wait.
+// TestTurn: a conn that has moved a mebibyte lets others run, even if it need not wait.
 func TestTurn(t *testing.T) {
 	var c turn
 	for range 2 {

@@ -21,7 +21,7 @@ func deepSim() simfabric.Config {
 	return simfabric.Config{Seed: 1, Personality: sim}
 }
 
-// pumps has conns of these spokes write to the hub, both ends at a time, until stop.
+// pump has a conn of each of these spokes write to the hub, which reads, until stop is called.
 func (s *star) pump(t *testing.T, spokes ...int) (stop func()) {
 	t.Helper()
 	var wg sync.WaitGroup
@@ -58,7 +58,7 @@ func (s *star) pump(t *testing.T, spokes ...int) (stop func()) {
 	}
 }
 
-// share is how many slots of the hub a spoke may have, and has.
+// share returns how many of the hub's receive slots a spoke may have, and how many it is promised.
 func (s *star) share(spoke int) (share, promised int) {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -66,8 +66,8 @@ func (s *star) share(spoke int) (share, promised int) {
 	return p.share, p.promised()
 }
 
-// TestSharesGrow: a peer that uses all it has gets more, up to its share of the queue,
-// and one that uses none does not.
+// TestSharesGrow: a peer that uses all of its slots gets more, up to its share of the queue, and
+// one that uses none does not.
 func TestSharesGrow(t *testing.T) {
 	s := newStar(t, deepSim(), Config{}, 3)
 	defer s.close(t)
@@ -83,8 +83,8 @@ func TestSharesGrow(t *testing.T) {
 	assert.LessOrEqual(t, share, 2*framing.MinSlots)
 }
 
-// TestBusyAmongIdle: a peer that uses all it has gets several times the least among as many
-// idle ones as an endpoint should have.
+// TestBusyAmongIdle: a peer that uses all of its slots gets more than twice the minimum, among as
+// many idle peers as an endpoint should have.
 func TestBusyAmongIdle(t *testing.T) {
 	sim := deepSim()
 	sim.RxDepth = 4 * sharedSlots
@@ -98,8 +98,8 @@ func TestBusyAmongIdle(t *testing.T) {
 	assert.Eventually(t, func() bool { _, n := s.share(0); return n > 2*framing.MinSlots }, 10*time.Second, time.Millisecond)
 }
 
-// TestIdlePeersGiveBack: when newcomers need them, peers give back what they do not use,
-// and go on at once when they need more again.
+// TestIdlePeersGiveBack: when newcomers need slots, peers give back those that they do not use, and
+// carry on at once when they need more again.
 func TestIdlePeersGiveBack(t *testing.T) {
 	sim := deepSim()
 	sim.RxDepth = 128
@@ -128,8 +128,8 @@ func TestIdlePeersGiveBack(t *testing.T) {
 	}
 }
 
-// TestAllBusy: when more peers are busy than there are slots for, all go on, and each
-// has as many as the others, more or less.
+// TestAllBusy: when more peers are busy than there are slots for, all of them go on, since each has
+// about as many as the others.
 func TestAllBusy(t *testing.T) {
 	const peers = 40
 	sim := deepSim()
@@ -141,7 +141,7 @@ func TestAllBusy(t *testing.T) {
 		all = append(all, i)
 	}
 	stop := s.pump(t, all...)
-	for i := range peers { // each is served while the others are
+	for i := range peers { // each is served while all others are busy
 		a, b := s.dial(t, i)
 		require.NoError(t, roundTripTo(a, b))
 		require.NoError(t, a.Close())
@@ -172,7 +172,8 @@ func roundTripTo(a, b *Conn) error {
 	return nil
 }
 
-// TestFalseBalance: a peer that gives back what it was not asked for, or has not, is cut off.
+// TestFalseBalance: a peer that gives back slots that it was not asked for, or does not have, is
+// cut off.
 func TestFalseBalance(t *testing.T) {
 	for name, b := range map[string]func(p *peer) framing.Balance{
 		"unasked":  func(p *peer) framing.Balance { return framing.Balance{Returned: p.returned + 1} },
@@ -189,8 +190,8 @@ func TestFalseBalance(t *testing.T) {
 	}
 }
 
-// TestSteps: what the endpoint looks at for what one conn does is the same with ten peers, or
-// conns, and with a thousand, be they idle or wait.
+// TestSteps: how much the endpoint looks at for the activity of one conn is the same with a
+// thousand peers or conns as with ten, whether they are idle or waiting.
 func TestSteps(t *testing.T) {
 	for name, crowd := range map[string]func(s *star, n int) []*Conn{
 		"idle peers": func(s *star, n int) []*Conn {
@@ -240,11 +241,11 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// steps is how many peers and conns the hub looks at for each completion of a conn among n
-// others.
+// steps returns how many peers and conns the hub looks at for each completion, while one conn is
+// used among n others.
 func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
 	cfg := Config{Budget: pool.NewBudget(1 << 30), Window: 4 << 10, Ring: 4 << 10}
-	cfg.DeadAfter = time.Hour // those that are stopped do not end, and free anything, meanwhile
+	cfg.DeadAfter = time.Hour // so that stopped peers do not end meanwhile, and free something
 	s := newStar(t, deepSim(), cfg, 0)
 	defer s.close(t)
 	s.cfg.Budget = nil // the spokes have their own
@@ -263,8 +264,8 @@ func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
 	return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
 }
 
-// TestStepsWhileAllWait: what one event costs while n peers wait for a send slot for data, and
-// those for control frames are free, does not grow with n.
+// TestStepsWhileAllWait: while n peers wait for a send slot for data, and the slots for control
+// frames are free, the cost of one event does not grow with n.
 func TestStepsWhileAllWait(t *testing.T) {
 	looks := func(n int) (steps uint64) {
 		s := newStar(t, deepSim(), Config{}, n)
@@ -295,7 +296,7 @@ func TestStepsWhileAllWait(t *testing.T) {
 		}, 5*time.Second, time.Millisecond)
 		s.hub.enter()
 		before := c.stats.steps
-		c.freed = true // a completion
+		c.freed = true // as after a completion
 		s.hub.leave()
 		s.hub.enter()
 		steps = c.stats.steps - before

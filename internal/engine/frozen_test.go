@@ -14,12 +14,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestManyFrozen: many processes that are stopped, on one endpoint, do not hold up others,
+// TestManyFrozen: many stopped processes among the peers of an endpoint do not hold up the others,
 // whatever waits to be sent to them.
 func TestManyFrozen(t *testing.T) {
 	holding := simfabric.TCP()
 	holding.RxDepth, holding.TxDepth = 8192, 4096
-	holding.Socket, holding.WeakCompletion = 64, false // less than a frame
+	holding.Socket, holding.WeakCompletion = 64, false // 64 bytes are less than a frame
 	for name, test := range map[string]struct {
 		sim         simfabric.Personality
 		frozen, all int
@@ -28,7 +28,7 @@ func TestManyFrozen(t *testing.T) {
 		"no send completes": {holding, 90, 96},
 	} {
 		t.Run(name, func(t *testing.T) {
-			// The time is simulated: it passes only if all stand still.
+			// Time is simulated: it passes only while everything stands still.
 			synctest.Test(t, func(t *testing.T) {
 				testManyFrozen(t, test.sim, test.frozen, test.all)
 			})
@@ -83,7 +83,7 @@ func testManyFrozen(t *testing.T, sim simfabric.Personality, frozen, all int) {
 // miser is the endpoint of a process that never lets its peer have more than one slot.
 type miser struct {
 	fabric.Endpoint
-	p *peer // nil: it is generous yet
+	p *peer // nil: it is still generous
 	c uint32
 }
 
@@ -97,8 +97,8 @@ func (m *miser) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, e
 	return m.Endpoint.Exchange(ops, done)
 }
 
-// TestMiser: a peer that answers heartbeats, and grants one slot at a time, which takes no data,
-// does not keep send slots for ever.
+// TestMiser: a peer that answers heartbeats but grants one slot at a time, which is not enough for
+// data, does not hold send slots for ever.
 func TestMiser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second

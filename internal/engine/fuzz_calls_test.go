@@ -2,10 +2,10 @@ package engine
 
 import "github.com/seed202c38ff/fabricnet/framing"
 
-// The local calls of a scene: what an application does with the conns that a
-// hostile peer has to do with, as far as that needs no waiting.
+// The local calls of a scene: what an application does with its conns to a hostile peer, as far as
+// that needs no waiting.
 
-// openTowards dials the hostile peer.
+// openTowards opens a conn to the hostile peer.
 func (sc *scene) openTowards(*reader) {
 	if len(sc.opens) >= 16 {
 		return
@@ -15,7 +15,7 @@ func (sc *scene) openTowards(*reader) {
 	}
 }
 
-// call picks one of the conns with the hostile peer that are not closed.
+// call calls f with one of the conns to the hostile peer, unless that conn is closed.
 func (sc *scene) call(r *reader, f func(*scene, *reader, *stream)) {
 	list := append(streamsOf(sc.conns), sc.opens...)
 	if len(list) == 0 {
@@ -37,7 +37,7 @@ func (sc *scene) read(r *reader, s *stream) {
 	b := make([]byte, min(r.size(), 64<<10))
 	n, large := s.tryRead(b)
 	if large == nil {
-		if n == 0 && s.endError() == nil { // a reader waits, for one frame
+		if n == 0 && s.endError() == nil { // a reader that waits for one frame
 			s.direct, s.directN = b, 0
 			sc.poll(sc.c, 1)
 			s.direct, s.directN = nil, 0
@@ -87,7 +87,7 @@ func (sc *scene) giveBack(r *reader) {
 	}
 }
 
-// sendBuffer is AllocBuffer, and SendBuffer as far as that gets without waiting.
+// sendBuffer is AllocBuffer, and then SendBuffer as far as it gets without waiting.
 func (sc *scene) sendBuffer(r *reader, s *stream) {
 	n := min(r.size(), 256<<10)
 	b, err := s.conn.AllocBuffer(n)

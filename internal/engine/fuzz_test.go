@@ -16,13 +16,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// FuzzFrames plays a peer that holds a valid token and sends any frames in any
-// order, and writes with any completion data, between local calls on the conns
-// that it has to do with. Whatever it does, nothing panics, memory stays bounded,
-// an honest peer on the same endpoint notices nothing, and all memory comes back.
-// Seeds lie in testdata/fuzz.
+// FuzzFrames plays a peer that holds a valid token, sends any frames in any order, and writes with
+// any completion data. In between, local calls are made on the conns to it. Whatever it does,
+// nothing panics, memory stays bounded, an honest peer on the same endpoint notices nothing, and
+// all memory comes back. The seeds are in testdata/fuzz.
 func FuzzFrames(f *testing.F) {
-	open := []byte{0, 2, 0, 0, 0, 0, 0, 0} // of stream 1, as all that follows
+	open := []byte{0, 2, 0, 0, 0, 0, 0, 0} // of stream 1, like all that follow
 	data := []byte{0, 6, 0, 0, 0, 0, 0, 0, 0x70}
 	held := []byte{0, 6, 0, 0, 0, 0, 0, 218, 0x31}
 	fin := []byte{0, 20, 0, 0, 0, 0, 0, 0}
@@ -50,7 +49,7 @@ func FuzzFrames(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, script []byte) {
-		// With 4 KiB, a second; the fuzzer allows ten, however busy the machine is.
+		// A script of 4 KiB takes a second. The fuzzer allows ten, however busy the machine is.
 		runScript(t, script[:min(len(script), 1024)])
 	})
 }
@@ -66,7 +65,7 @@ func runScript(t *testing.T, script []byte) {
 	sc.finish()
 }
 
-// hostileSim is one of a few fabrics on which many peers share an endpoint.
+// hostileSim picks one of a few fabrics on which many peers share an endpoint.
 func hostileSim(r *reader) simfabric.Config {
 	ps := []simfabric.Personality{
 		simfabric.Net(), simfabric.RuleCQData(), simfabric.RuleSendAfterWrite(),
@@ -86,8 +85,8 @@ func hostileSim(r *reader) simfabric.Config {
 	return c
 }
 
-// frameTypes is what frames are drawn from: opens and data most often, and two
-// types that there are not.
+// frameTypes is what the types of frames are drawn from: data and large writes most often, and now
+// and then 0, which is no type, or TypeProbe.
 var frameTypes = []framing.Type{
 	framing.TypePing, framing.TypePong, framing.TypeOpen, framing.TypeOpen, framing.TypeAccept, framing.TypeAccept,
 	framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeLarge, framing.TypeLarge,
@@ -104,7 +103,7 @@ var flagSets = []framing.Flags{
 
 const badSize framing.Flags = 128
 
-// reader takes a script apart; at its end it yields zeros.
+// reader takes a script apart. At the end of the script it yields zeros.
 type reader struct{ b []byte }
 
 func (r *reader) byte() byte {
@@ -116,7 +115,7 @@ func (r *reader) byte() byte {
 	return x
 }
 
-// near is a number close to base, or an extreme one.
+// near returns base, a number close to it, or an extreme one.
 func (r *reader) near(base uint64) uint64 {
 	switch b := r.byte(); {
 	case b < 192:
@@ -134,7 +133,7 @@ func (r *reader) near(base uint64) uint64 {
 	}
 }
 
-// stream is the number of a stream, mostly of a few.
+// stream returns the number of a stream, mostly one of a few.
 func (r *reader) stream() uint32 {
 	if b := r.byte(); b < 240 {
 		return 1 + uint32(b%3)
@@ -143,14 +142,14 @@ func (r *reader) stream() uint32 {
 	}
 }
 
-// size is a number of bytes that a call moves.
+// size returns the number of bytes that a call moves.
 func (r *reader) size() int {
 	b := r.byte()
 	return int(b&15+1) << (b >> 4)
 }
 
-// actions is what a script's steps are. All but the last few are the hostile
-// peer's doing.
+// actions are the steps of a script: what the hostile peer does, then polls and the passing of
+// time, then local calls.
 var actions = []func(*scene, *reader){
 	0: (*scene).frame, 1: (*scene).frame, 2: (*scene).frame, 3: (*scene).frame,
 	4: (*scene).frame, 24: (*scene).frame, 25: (*scene).frame, 26: (*scene).frame, 27: (*scene).rightWrite,
@@ -244,7 +243,7 @@ func (sc *scene) frame(r *reader) {
 	sc.poll(sc.c, 8)
 }
 
-// lease is what the stream has granted, or something that can be looked at.
+// lease returns the lease that the stream has granted, or an empty one that can be looked at.
 func (s *stream) lease() *inLease {
 	if s.inLease != nil {
 		return s.inLease
@@ -252,8 +251,8 @@ func (s *stream) lease() *inLease {
 	return noLease
 }
 
-// rightWrite writes to the ring that a stream was granted, with completion data
-// that is right or nearly right.
+// rightWrite writes to the ring that was granted for a stream, with completion data that is right
+// or nearly right.
 func (sc *scene) rightWrite(r *reader) {
 	s := sc.bad.streams[r.stream()]
 	if s == nil || s.inLease == nil {
@@ -264,8 +263,8 @@ func (sc *scene) rightWrite(r *reader) {
 	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200, 0))
 }
 
-// announcedWrite writes to the ring that a stream was granted, as it should, and
-// says so, but for a number now and then.
+// announcedWrite writes to the ring that was granted for a stream, as it should, and announces the
+// write, with a wrong number now and then.
 func (sc *scene) announcedWrite(r *reader) {
 	s := sc.bad.streams[r.stream()]
 	if s == nil || s.inLease == nil {
@@ -333,8 +332,8 @@ func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate)
 	sc.poll(sc.c, 8)
 }
 
-// immediate is any completion data, but for such as names a lease of an honest peer
-// that announces its own writes by it: it carries no proof (SPEC.md section 10).
+// immediate returns any completion data, except that it names no lease of an honest peer which
+// announces its own writes by such data: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
 	if sc.c.rule == byCQData && !sc.c.proven && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
@@ -347,7 +346,7 @@ func (sc *scene) anyImmediate(r *reader) {
 	sc.c.dispatch([]fabric.Completion{{Kind: fabric.RemoteWrite, Data: sc.immediate(r).Proven(sc.bad.proofIn)}})
 }
 
-// junk sends bytes that may be no frame, or too many.
+// junk sends bytes that may not be a frame, or may be too many for one.
 func (sc *scene) junk(r *reader) {
 	frame := make([]byte, min(r.size(), 32<<10))
 	h := framing.Header{Type: framing.Type(r.byte()), Flags: framing.Flags(r.byte()), Length: uint16(r.byte()), Peer: sc.bad.id, Proof: sc.bad.proofIn}
@@ -361,7 +360,7 @@ func (sc *scene) junk(r *reader) {
 // stranger sends frames that would do something if only their proof were right.
 // They change nothing.
 func (sc *scene) stranger(r *reader) {
-	for i, before := 0, ""; ; i++ { // what is under way changes something
+	for i, before := 0, ""; ; i++ { // first, what is under way must end: it changes something
 		for range 8 {
 			sc.poll(sc.c, 8)
 		}
@@ -401,7 +400,7 @@ func (sc *scene) stranger(r *reader) {
 	}
 }
 
-// leaveOrMeet has the hostile peer's process end, or the next one come.
+// leaveOrMeet ends the hostile peer's process, or lets the next one come.
 func (sc *scene) leaveOrMeet(r *reader) {
 	switch {
 	case sc.dead || sc.bad.err != nil:
@@ -416,8 +415,7 @@ func (sc *scene) leaveOrMeet(r *reader) {
 	}
 }
 
-// failReceive has the fabric fail a receive, for example because a message was cut
-// short on the way.
+// failReceive makes the fabric fail a receive, as when a message is cut short on the way.
 func (sc *scene) failReceive(*reader) {
 	sc.net.Fail(sc.c.fab, fabric.Recv, simfabric.ErrInjected)
 }
@@ -437,8 +435,8 @@ func (sc *scene) passTime(r *reader) {
 
 var noLease = &inLease{Lease: new(pool.Lease)}
 
-// TestHostileScripts runs scripts drawn at random, which get further than fuzzing
-// does in a short time.
+// TestHostileScripts: what FuzzFrames checks holds for scripts drawn at random, which get further
+// in a short time than fuzzing does.
 func TestHostileScripts(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*seedsFlag)/4; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 11))
@@ -452,8 +450,8 @@ func TestHostileScripts(t *testing.T) {
 	}
 }
 
-// TestOversizedFramesEndNobody: frames that are too long for a receive slot, more
-// than there are slots and nothing in between, do not make the endpoint give up.
+// TestOversizedFramesEndNobody: frames that are too long for a receive slot do not make the
+// endpoint give up, even if more of them come in a row than there are slots.
 func TestOversizedFramesEndNobody(t *testing.T) {
 	sc := newScene(t, simfabric.Config{Seed: 1, Personality: simfabric.Personality{Provider: "sim", RxDepth: 64, TxDepth: 32}})
 	for range 4 * sc.c.rx.Len() {

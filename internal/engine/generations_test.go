@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// freeze has one more peer of the hub stop for good while as much as goes is written to
-// it, and gives it up.
+// freeze gives the hub one more peer, which stops for good. It then writes to that peer until
+// nothing more goes out, and gives it up.
 func (s *star) freeze(t *testing.T) {
 	t.Helper()
 	const writers = 12
@@ -61,8 +61,9 @@ func (s *star) freeze(t *testing.T) {
 	}
 }
 
-// TestFrozenPeersOneAfterAnother: what they hold, for as long as the endpoint is open, is
-// made up for; and an endpoint of which they hold much is asked to take no more.
+// TestFrozenPeersOneAfterAnother: peers stop one after another. What they hold for as long as the
+// endpoint is open is made up for, and an endpoint of which they hold much is asked to take no more
+// peers.
 func TestFrozenPeersOneAfterAnother(t *testing.T) {
 	const frozen = 30
 	for _, name := range []string{"tcp", "verbs", "saw", "cqdata"} {
@@ -80,7 +81,7 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 					break
 				}
 			}
-			assert.EventuallyWithT(t, func(t *assert.CollectT) { // credits may be on their way
+			assert.EventuallyWithT(t, func(t *assert.CollectT) { // credits may still be on their way
 				after := first.Stats().Free
 				assert.GreaterOrEqual(t, after.SendSlots, before.SendSlots)
 				assert.GreaterOrEqual(t, after.StageChunks, before.StageChunks)

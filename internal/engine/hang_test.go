@@ -15,7 +15,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// processTime is the processor time that the process has used.
+// processTime returns the processor time that the process has used.
 func processTime(t *testing.T) time.Duration {
 	t.Helper()
 	var u syscall.Rusage
@@ -23,8 +23,8 @@ func processTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// TestWaitersSleepWhileACallHangs: who waits for an endpoint of which a call hangs
-// uses no processor. The simulated fabric's calls use none either while they hang.
+// TestWaitersSleepWhileACallHangs: goroutines that wait for an endpoint use no processor while one
+// of its calls hangs. The simulated fabric's calls use none either while they hang.
 func TestWaitersSleepWhileACallHangs(t *testing.T) {
 	for name, procs := range map[string]int{"one core": 1, "two cores": 2} {
 		for what, spin := range map[string]time.Duration{"polling": 0, "parking": -1} {
@@ -43,7 +43,7 @@ func TestWaitersSleepWhileACallHangs(t *testing.T) {
 						assert.ErrorIs(t, err, syscall.ECONNRESET)
 					})
 				}
-				time.Sleep(100 * time.Millisecond) // all wait, or hang
+				time.Sleep(100 * time.Millisecond) // by now all wait or hang
 				const watched = time.Second
 				before := processTime(t)
 				time.Sleep(watched)

@@ -19,8 +19,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// stolen is an endpoint of which strangers take all receives that are posted while they
-// are at it, and keep them; or of whose injects some arrive nowhere.
+// stolen is an endpoint on which strangers take and keep all receives that are posted while
+// receives is set. It loses as many of its next injects as injects says.
 type stolen struct {
 	fabric.Endpoint
 	receives atomic.Bool
@@ -33,7 +33,7 @@ func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 		posted++
 	}
 	for i, op := range ops {
-		if op.Kind == fabric.Recv && e.receives.Load() { // the next time
+		if op.Kind == fabric.Recv && e.receives.Load() { // it is taken in the next call
 			n, reaped, err := e.Endpoint.Exchange(ops[:i], done)
 			return posted + n, reaped, err
 		}
@@ -42,7 +42,7 @@ func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 	return posted + n, reaped, err
 }
 
-// beating is a link whose control connection brings heartbeats, or not.
+// beating is a link whose control connection brings heartbeats, unless stop is set.
 type beating struct {
 	*link
 	ends [2]*stolen
@@ -91,7 +91,8 @@ func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Dur
 	return b
 }
 
-// beat is what a control connection brings both sides: that the other lives, or has given it up.
+// beat does what a control connection does: it tells each side that the other is alive, or has
+// given it up.
 func (l *link) beat() {
 	switch {
 	case l.a.lost():
@@ -130,7 +131,7 @@ func (b *beating) echo(t *testing.T) {
 	}
 }
 
-// reset waits until a conn is reset, and says for how long.
+// reset waits until a conn is reset, and returns how long that took.
 func (b *beating) reset(t *testing.T, c *Conn) time.Duration {
 	t.Helper()
 	start := time.Now()
@@ -139,8 +140,8 @@ func (b *beating) reset(t *testing.T, c *Conn) time.Duration {
 	return time.Since(start)
 }
 
-// late is when both sides know of silence at the latest: that which has not found it is told by
-// what brings heartbeats here.
+// late is the time after which both sides know of silence at the latest. A side that has not
+// noticed it is told by beat.
 func (b *beating) late() time.Duration { return b.dead + b.dead/3 }
 
 func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
@@ -153,7 +154,7 @@ func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 	}
 }
 
-// TestHeartbeats go on for long, with and without traffic, and end nothing.
+// TestHeartbeats: heartbeats go on for a long time, with and without traffic, and end nothing.
 func TestHeartbeats(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
@@ -161,7 +162,7 @@ func TestHeartbeats(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		sent = b.ea.Stats().FramesSent - sent
 		beats := uint64(10 * time.Minute / (b.dead / 3))
-		assert.Greater(t, sent, beats) // a Ping and a Pong each
+		assert.Greater(t, sent, beats) // each is a Ping and a Pong
 		assert.LessOrEqual(t, sent, 3*beats)
 		for range 1000 {
 			b.echo(t)
@@ -175,13 +176,13 @@ func TestHeartbeats(t *testing.T) {
 	})(t)
 }
 
-// TestStolenReceives: an endpoint that hears nothing while its peer lives takes no more
-// peers. The peer's does.
+// TestStolenReceives: an endpoint that hears nothing while its peer is alive takes no more peers.
+// The peer's own endpoint does.
 func TestStolenReceives(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
 		b.ends[1].receives.Store(true)
-		for range b.eb.core.rx.Len() { // use those up that are posted
+		for range b.eb.core.rx.Len() { // use up those that are posted
 			_, err := b.conn[0].Write([]byte("x"))
 			require.NoError(t, err)
 			time.Sleep(time.Millisecond)
@@ -194,7 +195,7 @@ func TestStolenReceives(t *testing.T) {
 	})(t)
 }
 
-// TestLostMessage: a message that does not arrive, and is waited for, ends the peer.
+// TestLostMessage: a message that is waited for, and does not arrive, ends the peer.
 func TestLostMessage(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		p.InjectSize = 64
@@ -208,8 +209,7 @@ func TestLostMessage(t *testing.T) {
 	})(t)
 }
 
-// TestSilentPeer: a peer that lives, and does not answer over the fabric, is lost, and no
-// other.
+// TestSilentPeer: only a peer that is alive but does not answer over the fabric is lost.
 func TestSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBeating(t, simfabric.TCP())
@@ -241,8 +241,8 @@ func TestSilentPeer(t *testing.T) {
 	})
 }
 
-// TestSilentPeerAndNewcomers: those who are about to become peers of an endpoint that has
-// lost the only one are not ended by that.
+// TestSilentPeerAndNewcomers: when an endpoint loses its only peer, newcomers that are about to
+// become its peers are not ended by that.
 func TestSilentPeerAndNewcomers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBeating(t, simfabric.TCP())
@@ -256,8 +256,8 @@ func TestSilentPeerAndNewcomers(t *testing.T) {
 	})
 }
 
-// TestStolenReceivesAndNewcomers: where there are no peers, those tell that nothing comes who
-// want to become one, but not sooner than DeadAfter after the last that was heard.
+// TestStolenReceivesAndNewcomers: on an endpoint without peers, newcomers that are not heard are
+// the sign that nothing arrives, but only once DeadAfter has passed since anything was last heard.
 func TestStolenReceivesAndNewcomers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBeating(t, simfabric.TCP())
@@ -284,7 +284,7 @@ func TestStolenReceivesAndNewcomers(t *testing.T) {
 	})
 }
 
-// TestStolenReceivesBesideStopped: peers of which no heartbeats come do not speak for the
+// TestStolenReceivesBesideStopped: peers from which no heartbeats come do not vouch for the
 // endpoint.
 func TestStolenReceivesBesideStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// hoard has a spoke send frames that come before their turn, with others between them that
-// bring it new slots, for as long as it gets any.
+// hoard has a spoke send frames ahead of their turn, for as long as it gets slots for them. Other
+// frames, in between, bring it new slots.
 func (s *star) hoard(spoke int, out *stream) {
 	e, p := s.spokes[spoke], s.peers[spoke].p
 	pos := out.sndNxt + 1
@@ -35,8 +35,8 @@ func (s *star) hoard(spoke int, out *stream) {
 	}
 }
 
-// TestHoardedSlots: frames before their turn take no more slots than a peer may have, and
-// newcomers are not told that there is room where there is none.
+// TestHoardedSlots: frames that come ahead of their turn take no more slots than a peer may have,
+// and newcomers are not told that there is room where there is none.
 func TestHoardedSlots(t *testing.T) {
 	sim := deepSim()
 	sim.RxDepth = 256
@@ -58,8 +58,8 @@ func TestHoardedSlots(t *testing.T) {
 	resetConns(t, outer, inner)
 }
 
-// TestIdleSlotsForNewcomers: where memory is short, peers that are idle give newcomers what
-// slots they do not use.
+// TestIdleSlotsForNewcomers: where memory is short, idle peers give newcomers the slots that they
+// do not use.
 func TestIdleSlotsForNewcomers(t *testing.T) {
 	budget := pool.NewBudget(64 << 20)
 	s := newStar(t, deepSim(), Config{Budget: budget}, 0)
@@ -77,7 +77,7 @@ func TestIdleSlotsForNewcomers(t *testing.T) {
 	rest := budget.Stats().Limit - budget.Stats().Used
 	require.NoError(t, budget.Reserve(rest))
 	defer budget.Release(rest)
-	for range 200 { // some find what nobody has been promised
+	for range 200 { // some get slots that nobody was promised
 		if _, err := s.hub.NewPeer(PeerConfig{}); err != nil {
 			require.ErrorIs(t, err, ErrMemory)
 			time.Sleep(time.Millisecond)

@@ -27,7 +27,7 @@ func hold(t *testing.T, b *Conn, n int) (held []*Buffer) {
 	return held
 }
 
-// end releases what was held, and ends conns.
+// end releases what was held, and resets conns.
 func end(t *testing.T, held []*Buffer, conns ...*Conn) {
 	for _, h := range held {
 		h.Release()
@@ -35,8 +35,8 @@ func end(t *testing.T, held []*Buffer, conns ...*Conn) {
 	resetConns(t, conns...)
 }
 
-// busyBeside has another conn use staging memory until stop, as on endpoints that are busy: else
-// it is given back, and writers that wait for a ring send frames.
+// busyBeside has another conn use staging memory until stop is called, as on a busy endpoint.
+// Otherwise that memory is given back, and writers that wait for a ring send frames.
 func busyBeside(t *testing.T, l *link) (stop func()) {
 	c, d := l.dial(t)
 	warmUp(t, c, d)
@@ -60,7 +60,7 @@ func busyBeside(t *testing.T, l *link) (stop func()) {
 	}
 }
 
-// waysToSend is how what is to come is sent.
+// waysToSend are the ways in which n bytes can be sent.
 var waysToSend = map[string]func(t *testing.T, a *Conn, n int){
 	"Write": func(_ *testing.T, a *Conn, n int) { _, _ = a.Write(make([]byte, n)) },
 	"SendBuffer": func(t *testing.T, a *Conn, n int) {
@@ -70,8 +70,8 @@ var waysToSend = map[string]func(t *testing.T, a *Conn, n int){
 	},
 }
 
-// TestHeldInSmallRing: a user that holds less than half of the least ring, across its end, gets
-// the rest.
+// TestHeldInSmallRing: a user that holds less than half of the smallest ring, across the end of the
+// ring, gets the rest.
 func TestHeldInSmallRing(t *testing.T) {
 	const k, size = 1 << 10, 64 << 10
 	for name, send := range waysToSend {
@@ -105,7 +105,7 @@ func TestHeldInSmallRing(t *testing.T) {
 	}
 }
 
-// TestHeldWrites: one that holds as many writes as there may be, in a small part of a large
+// TestHeldWrites: a user that holds as many writes as there may be, in a small part of a large
 // ring, gets more.
 func TestHeldWrites(t *testing.T) {
 	const n, size = 80, 9 << 10
@@ -129,7 +129,7 @@ func TestHeldWrites(t *testing.T) {
 	}
 }
 
-// TestHeldSmallWrites is the same where the writes are small, and went by the ring since the
+// TestHeldSmallWrites: the same holds where the writes are small, and went to the ring because the
 // window was full.
 func TestHeldSmallWrites(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
@@ -166,7 +166,7 @@ func TestHeldSmallWrites(t *testing.T) {
 	})
 }
 
-// TestStallsRing: a ring that has room is not counted as one that was waited for.
+// TestStallsRing: a ring that has room does not count as one that was waited for.
 func TestStallsRing(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)

@@ -22,9 +22,9 @@ const (
 	hostileListener = 7
 )
 
-// scene is a core with two peers, in one goroutine and on virtual time: an honest
-// one, which is a core as well, and a hostile one, which is a bare endpoint that
-// knows its token and sends what it likes.
+// scene is a core with two peers, in one goroutine and on virtual time: an honest one, which is a
+// core too, and a hostile one, which is a bare endpoint that knows its token and sends what it
+// likes.
 type scene struct {
 	t     testing.TB
 	net   *simfabric.Network
@@ -127,7 +127,7 @@ func (sc *scene) open() fabric.Endpoint {
 	return fe
 }
 
-// tick moves the time.
+// tick moves the clock on.
 func (sc *scene) tick(d time.Duration) {
 	sc.now = sc.now.Add(d)
 	sc.c.at, sc.honest.at = sc.now, sc.now
@@ -166,7 +166,7 @@ func (sc *scene) meetHostile() {
 	sc.meetings++
 	sc.badFab, sc.dead, sc.badRecvs = sc.open(), false, 0
 	sc.bad = sc.newPeer(sc.c, [16]byte{3, byte(sc.meetings)}, func(c *Conn) {
-		if len(sc.conns) < 64 { // else it holds what is refused: nobody closes it
+		if len(sc.conns) < 64 { // further ones stay open: nobody closes them
 			sc.conns = append(sc.conns, c)
 		}
 	})
@@ -184,7 +184,7 @@ func (sc *scene) meetHostile() {
 	}
 }
 
-// poll gives a core its turn, which takes in at most n completions.
+// poll gives a core a turn, in which it takes in at most n completions.
 func (sc *scene) poll(c *core, n int) {
 	_, n, err := c.fab.Exchange(nil, sc.done[:min(n, len(sc.done))])
 	require.NoError(sc.t, err)
@@ -202,8 +202,8 @@ func (sc *scene) pollAll() {
 	sc.pollHostile(8)
 }
 
-// pollHostile has the hostile peer take what has come, and post receives up to
-// that many.
+// pollHostile has the hostile peer take what has arrived, and post receives until there are recvs
+// of them.
 func (sc *scene) pollHostile(recvs int) {
 	if sc.badFab == nil || sc.dead {
 		return
@@ -292,7 +292,7 @@ func (sc *scene) take(e *honestEnd, b []byte) {
 	e.s.p.c.flush()
 }
 
-// writeSome writes as much of b as is possible at once, as Conn.write does.
+// writeSome writes as much of b as it can at once, as Conn.write does.
 func writeSome(s *stream, b []byte) int {
 	if s.copies() {
 		if w := s.prepareCopy(len(b)); w.mem != nil {
@@ -357,8 +357,8 @@ func (sc *scene) check() {
 	require.GreaterOrEqual(sc.t, c.lent, 0)
 }
 
-// finish ends the scene: the hostile peer goes, the honest one has lost nothing,
-// and no memory is left.
+// finish ends the scene: the hostile peer goes, the honest one has lost nothing, and no memory is
+// left over.
 func (sc *scene) finish() {
 	sc.die()
 	c := sc.c
@@ -422,8 +422,8 @@ func streamsOf(conns []*Conn) (list []*stream) {
 	return list
 }
 
-// snapshot is the state of a core, but for the contents of its memory and for the
-// counters of frames that were dropped.
+// snapshot describes the state of a core, except the contents of its memory, the counters of
+// dropped frames, and whatever else dropping a frame may change.
 func snapshot(c *core) string {
 	var b strings.Builder
 	w := stateWriter{out: &b, seen: map[any]int{}}
@@ -454,7 +454,7 @@ func (w *stateWriter) write(v reflect.Value, path string) {
 		}
 		for i := range v.NumField() {
 			switch name := v.Type().Field(i).Name; name {
-			// What dropping a frame may change: its slot is posted again.
+			// Dropping a frame may change these: its slot is posted again.
 			case "fab", "owner", "recvs", "owners", "ready", "urgent", "batch", "FramesDropped", "CQErrors", "Reaped", "conn", "failing", "recvsRefused", "Retries", "Polls", "pollsFull":
 			default:
 				w.write(v.Field(i), path+"."+name)
@@ -471,7 +471,7 @@ func (w *stateWriter) write(v reflect.Value, path string) {
 	case reflect.Map:
 		fmt.Fprintf(w.out, "%s: %d\n", path, v.Len())
 		if v.Type().Key().Kind() == reflect.Pointer {
-			return // in no order
+			return // unordered
 		}
 		keys := v.MapKeys()
 		sort.Slice(keys, func(i, j int) bool { return fmt.Sprint(keys[i]) < fmt.Sprint(keys[j]) })

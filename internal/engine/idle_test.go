@@ -27,8 +27,8 @@ func (p polled) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, e
 	return p.Endpoint.Exchange(ops, done)
 }
 
-// TestIdlePolling: where there is nothing to wait on an endpoint is polled seldom once
-// nothing happens, without conns and with some, and often again as soon as something does.
+// TestIdlePolling: where there is nothing to wait on, an endpoint is polled seldom once nothing
+// happens, with conns and without, and often again as soon as something does.
 func TestIdlePolling(t *testing.T) {
 	for _, preset := range simfabric.Presets() {
 		if !preset.NoWait || preset.PerPeer {
@@ -40,8 +40,8 @@ func TestIdlePolling(t *testing.T) {
 	}
 }
 
-// TestJoinPolling: a peer that comes up has an endpoint polled often, though nothing
-// happened before, but not for as long as it says nothing.
+// TestJoinPolling: a peer that comes up has its endpoint polled often, even if nothing happened
+// before, but not for as long as the peer says nothing.
 func TestJoinPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls atomic.Int64
@@ -62,7 +62,7 @@ func TestJoinPolling(t *testing.T) {
 		polls := during(time.Second)
 		assert.GreaterOrEqual(t, polls, int64(time.Second/pollEvery)*9/10)
 		assert.LessOrEqual(t, polls, int64(time.Second/pollEvery+time.Second/pollIdle)+10) // the other side's, and chores
-		// What it does not take does not change that.
+		// Operations that it does not take do not change that.
 		flying := func(n int) {
 			l.ea.enter()
 			l.ea.core.flying += n
@@ -71,7 +71,7 @@ func TestJoinPolling(t *testing.T) {
 		flying(1)
 		assert.LessOrEqual(t, during(time.Second), int64(time.Second/pollEvery+time.Second/pollIdle)+10)
 		flying(-1)
-		// Once it is there, conns may come at once.
+		// Once the peer is there, conns may come at once.
 		p.Attached(Doorbell{})
 		assert.GreaterOrEqual(t, during(50*pollEvery), int64(45))
 		p.Lost(errors.New("gone"))
@@ -98,7 +98,7 @@ func idlePolling(t *testing.T, p simfabric.Personality) {
 		before := calls.Load()
 		time.Sleep(watch)
 		got := calls.Load() - before
-		const chores = 10 // calls that time makes due
+		const chores = 10 // calls that become due with time
 		assert.LessOrEqual(t, got, int64(sides*watch/pollIdle)+chores, what)
 		assert.Positive(t, got, what)
 	}
@@ -128,8 +128,8 @@ func idlePolling(t *testing.T, p simfabric.Personality) {
 	require.NoError(t, l.eb.Close())
 }
 
-// TestIdleIsLeftAlone: with a wait fd or a doorbell nobody looks at an endpoint on which
-// nothing happens, conns or not; without peers nobody does at any.
+// TestIdleIsLeftAlone: with a wait fd or a doorbell, nobody looks at an endpoint on which nothing
+// happens, with conns or without. Without peers, nobody looks at an endpoint of any kind.
 func TestIdleIsLeftAlone(t *testing.T) {
 	for _, preset := range simfabric.Presets() {
 		t.Run(preset.Name, func(t *testing.T) {

@@ -23,18 +23,18 @@ import (
 
 // lie is a rule of a provider that its endpoints deny, so that the engine breaks it.
 type lie struct {
-	of    func(p simfabric.Personality) bool // who has the rule
+	of    func(p simfabric.Personality) bool // whether a provider has the rule
 	claim func(a *fabric.Attr)
-	op    func(op *fabric.Op) // what the endpoint makes of operations
+	op    func(op *fabric.Op) // how the endpoint changes operations
 	// offsets: peers are told to write to offsets.
 	offsets bool
-	// waits: there is something to wait on.
+	// waits: the endpoint says that there is something to wait on.
 	waits bool
-	// maps is how peers' memory is mapped, nil for as it is.
+	// maps is how peers' memory is mapped; nil maps it as it is.
 	maps mapsMemory
 }
 
-// lies has no order of sends: the engine relies on none.
+// lies has no rule about the order of sends: the engine relies on none.
 var lies = map[string]lie{
 	"a send comes after the writes before it": {
 		of:    func(p simfabric.Personality) bool { return p.Order&fabric.SendAfterWrite == 0 },
@@ -82,7 +82,7 @@ var lies = map[string]lie{
 	},
 }
 
-// mapsOther maps so many bytes that are nobody's.
+// mapsOther maps size bytes that are nobody's.
 func mapsOther(size int) mapsMemory {
 	return func(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
 		return func(pool.SharedName) (*pool.Slab, error) {
@@ -96,9 +96,9 @@ func mapsOther(size int) mapsMemory {
 	}
 }
 
-// rules are what TestRules must break: a personality that has lost a rule would else
-// go untested, and nobody would know. Beside them is what the engine relies on nowhere,
-// so that no test would notice that a provider offers too much.
+// rules are what TestRules must break for each personality. Otherwise one that has lost a rule
+// would go untested, and nobody would know. Beside them is what the engine relies on nowhere, so
+// that no test would notice if a personality offered too much.
 var rules = map[string]struct {
 	lies           []string
 	order          fabric.Order
@@ -146,10 +146,10 @@ var rules = map[string]struct {
 	},
 }
 
-// TestRules: on a fabric with the rules of a provider that we have no hardware for, or between
-// processes that map each other's memory,
-// nothing goes wrong. It does, in one of so many seeds, once the engine does not know
-// of one of them: it heeds each, and the fabric minds.
+// TestRules: nothing goes wrong on a fabric with the rules of a provider that we have no hardware
+// for, or between processes that map each other's memory. As soon as the engine does not know of
+// one of the rules, something does go wrong, with one of many seeds. So the engine heeds each rule,
+// and the fabric enforces it.
 func TestRules(t *testing.T) {
 	const few, many = 20, 3000
 	for _, preset := range simfabric.Presets() {
@@ -187,7 +187,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// try moves data over endpoints that lie, on virtual time, and says what went wrong.
+// try moves data over endpoints that lie, on virtual time, and returns what went wrong.
 func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		sim := simfabric.Config{
@@ -214,7 +214,7 @@ func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) 
 	return err
 }
 
-// tell has an endpoint lie.
+// tell wraps an endpoint so that it lies.
 func (l lie) tell(fe fabric.Endpoint) fabric.Endpoint {
 	liar := &liar{Endpoint: fe, attr: fe.Attr(), lie: l}
 	if l.claim != nil {
@@ -223,8 +223,8 @@ func (l lie) tell(fe fabric.Endpoint) fabric.Endpoint {
 	return liar
 }
 
-// trade moves data both ways over one conn after the other, and gives up others in
-// between while writes of them are on the wire.
+// trade moves data both ways over one conn after the other. In between it gives up other conns
+// while writes of theirs are on the wire.
 func (l *link) trade(seed uint64) error {
 	for round := range uint64(3) {
 		if err := l.tradeOnce(seed<<8 | round); err != nil {
@@ -239,8 +239,7 @@ func (l *link) trade(seed uint64) error {
 	return nil
 }
 
-// giveUp resets a conn that has got a ring right after a write to it: the ring is
-// the next conn's.
+// giveUp resets a conn that has a ring right after a write to it. The next conn gets that ring.
 func (l *link) giveUp() error {
 	a, b, err := l.open()
 	if err != nil {
@@ -303,7 +302,7 @@ func give(c *Conn, data []byte, rng *rand.Rand) error {
 }
 
 func take(c *Conn, data []byte) error {
-	time.Sleep(time.Second) // what is late lands before it is read
+	time.Sleep(time.Second) // so that what is late lands before it is read
 	got, err := io.ReadAll(c)
 	if err == nil && !bytes.Equal(got, data) {
 		err = fmt.Errorf("%d bytes arrived of %d, or they differ", len(got), len(data))

@@ -15,9 +15,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestLosses: a fabric loses one message in 10,000 without a word, while others of the same
-// peer go on. Whoever waits for what was lost does not wait for ever: the peer is lost within
-// DeadAfter, and the error says why.
+// TestLosses: a fabric silently loses one message in 10,000, while others of the same peer get
+// through. Nobody waits for ever for what was lost: the peer is lost within DeadAfter, and the
+// error says why.
 func TestLosses(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
@@ -62,8 +62,9 @@ func TestLosses(t *testing.T) {
 	})(t)
 }
 
-// TestLostHeartbeats: heartbeats, and what answers them, are lost without a word. The peer is lost
-// within DeadAfter of the last of some in a row, and of the first if all are lost from then on.
+// TestLostHeartbeats: heartbeats and their answers are silently lost. Where that happens to some in
+// a row, the peer is lost within DeadAfter of the last of them; where it happens to all from then
+// on, within DeadAfter of the first.
 func TestLostHeartbeats(t *testing.T) {
 	const all, step = 1 << 30, 10 * time.Millisecond
 	for _, preset := range simfabric.Presets() {
@@ -92,8 +93,8 @@ func TestLostHeartbeats(t *testing.T) {
 	}
 }
 
-// TestSilenceBetweenHeartbeats: a fabric that brings nothing more is found out within DeadAfter, at
-// whatever intervals heartbeats come, and wherever between two it begins.
+// TestSilenceBetweenHeartbeats: a fabric that brings nothing more is found out within DeadAfter,
+// whatever the interval between heartbeats, and wherever between two of them the silence begins.
 func TestSilenceBetweenHeartbeats(t *testing.T) {
 	const dead, step = DefaultDeadAfter, 10 * time.Millisecond
 	for i := range 200 {
@@ -109,7 +110,7 @@ func TestSilenceBetweenHeartbeats(t *testing.T) {
 	}
 }
 
-// pingPong has messages of a size go to and fro, a millisecond apart, until an error.
+// pingPong sends messages of one size to and fro, a millisecond apart, until there is an error.
 func pingPong(c *Conn, size int, first bool) error {
 	buf := make([]byte, size)
 	for ; ; first = true {

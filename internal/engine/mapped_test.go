@@ -18,7 +18,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// mappedLink is a link whose sides map each other's rings, in simulated time.
+// mappedLink runs test with a link whose sides map each other's rings, on virtual time.
 func mappedLink(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -29,15 +29,15 @@ func mappedLink(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	})
 }
 
-// locked calls f with the endpoint's lock.
+// locked calls f with the endpoint's lock held.
 func locked(e *Endpoint, f func()) {
 	e.enter()
 	defer e.leave()
 	f()
 }
 
-// TestMapped: large data is copied to where the peer reads it, by whichever call, and nothing is
-// written by RDMA nor staged. Only the last bytes of a call go in a frame, if the ring is full.
+// TestMapped: large data is copied to where the peer reads it, whichever call sends it, and nothing
+// is staged or written by RDMA. Only the last bytes of a call go in a frame, if the ring is full.
 func TestMapped(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -83,7 +83,8 @@ func TestMapped(t *testing.T) {
 	})
 }
 
-// TestMappedGoes: what no ring lies in is unmapped after a while, and mapped again when it is needed.
+// TestMappedGoes: memory in which no ring lies is unmapped after a while, and mapped again when it
+// is needed.
 func TestMappedGoes(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -124,7 +125,7 @@ func TestNotMapped(t *testing.T) {
 }
 
 // TestInMidCopy: whatever happens while a writer copies, the reader gets what was copied, or the
-// end of the conn, and the ring is nobody else's before the copy has ended.
+// end of the conn, and nobody else gets the ring before the copy has ended.
 func TestInMidCopy(t *testing.T) {
 	const size = 64 << 10
 	for name, tt := range map[string]struct {
@@ -206,7 +207,7 @@ func TestInMidCopy(t *testing.T) {
 	}
 }
 
-// TestMappedAfterLoss: a peer that was given up goes on writing to its ring; nobody reads that.
+// TestMappedAfterLoss: a peer that was given up goes on writing to its ring, but nobody reads that.
 func TestMappedAfterLoss(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -229,7 +230,7 @@ func TestMappedAfterLoss(t *testing.T) {
 	})
 }
 
-// TestRevokedBeforeMapped: a ring that is wanted back before its memory is mapped comes back.
+// TestRevokedBeforeMapped: a ring that is revoked before its memory is mapped comes back.
 func TestRevokedBeforeMapped(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		mapping, goOn := make(chan struct{}), make(chan struct{})
@@ -277,8 +278,8 @@ func TestDeadlineInRing(t *testing.T) {
 	})
 }
 
-// TestMappedIdle: a conn that is not used any more, in whatever way, keeps no timer busy, and
-// none of the peer's memory but what is still to be read.
+// TestMappedIdle: a conn that is no longer used, for whatever reason, keeps no timer busy, and
+// keeps none of the peer's memory except what is still to be read.
 func TestMappedIdle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		use     func(t *testing.T, a, b *Conn)
@@ -315,8 +316,8 @@ func TestMappedIdle(t *testing.T) {
 	}
 }
 
-// TestMappedAgain: what could not be mapped once, for want of descriptors say, is when it is
-// granted the next time.
+// TestMappedAgain: a ring that could not be mapped once, for example for want of descriptors, is
+// mapped when it is granted the next time.
 func TestMappedAgain(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		p := l.ea.core.peers[l.a.p.id]

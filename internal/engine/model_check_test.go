@@ -11,8 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// look checks what must hold between any two steps: whoever waits has a reason
-// to.
+// look checks what must hold between any two steps: every call that waits has a reason to.
 func (m *model) look() {
 	for _, t := range m.tasks {
 		if t.w == nil || t.w.Signalled() {
@@ -53,7 +52,8 @@ func (m *model) look() {
 	}
 }
 
-// lookAtSlots: no more receives are promised than there are, and those that are due to be.
+// lookAtSlots checks that no more receives are promised than there are, and that the counts of
+// those promised and of those owed are right.
 func (m *model) lookAtSlots(h *host) {
 	promised, owed, shares := 0, 0, 0
 	for _, p := range h.c.order {
@@ -70,8 +70,8 @@ func (m *model) lookAtSlots(h *host) {
 	m.check(h.c.recent.Len() == shares, "%v: %d peers are in the order of last use, of %d", h, h.c.recent.Len(), shares)
 }
 
-// lookAtMemory: all that is mapped is paid for, rings by the windows of streams that
-// live.
+// lookAtMemory checks that all that is mapped is paid for, reassembly rings by the windows of
+// streams that are alive.
 func (m *model) lookAtMemory(h *host) {
 	b := h.budget.Stats()
 	m.check(b.Mapped <= b.Used-h.hogged && b.Used <= b.Limit, "%v: %d bytes are mapped, of %+v, and hogged %d", h, b.Mapped, b, h.hogged)
@@ -84,7 +84,8 @@ func (m *model) lookAtMemory(h *host) {
 	m.check(streams == h.c.stats.Streams, "%v: %d windows of %d streams", h, streams, h.c.stats.Streams)
 }
 
-// lookAtRings: those that can be asked for are listed, and who waits for one is counted.
+// lookAtRings checks that the rings which can be asked for are listed, and that the streams which
+// wait for one are counted.
 func (m *model) lookAtRings(h *host) {
 	used, claims := 0, 0
 	for _, p := range h.c.order {
@@ -100,7 +101,7 @@ func (m *model) lookAtRings(h *host) {
 		"%v: %d rings in use, %d wanted, as is thought %d and %d", h, used, claims, r.used.Len(), r.claims)
 }
 
-// lookAtEnd: a ring that somebody reads from is nobody else's.
+// lookAtEnd checks one end of a conn. Above all, a ring that is being read belongs to nobody else.
 func (m *model) lookAtEnd(e *modelEnd) {
 	if e.s == nil {
 		return
@@ -116,7 +117,7 @@ func (m *model) lookAtEnd(e *modelEnd) {
 		if e.revoked != l {
 			e.revoked, e.revokedAt = l, e.s.largeOut
 		}
-		// What was being copied when the peer was lost has not been written.
+		// What was being copied when the peer was lost does not count as written.
 		undone := e.s.p.err != nil && e.s.largeOut < e.revokedAt
 		m.check(e.s.largeOut == e.revokedAt || undone, "%v: it goes on writing to a ring that was revoked", e)
 		e.revokedAt = e.s.largeOut
@@ -134,9 +135,8 @@ func (m *model) lookAtEnd(e *modelEnd) {
 	}
 }
 
-// lookAtRest checks what must hold when nothing is under way: all that was sent
-// has arrived, all credits are back, and who waits does so for the other side's
-// user.
+// lookAtRest checks what must hold when nothing is under way: all that was sent has arrived, all
+// credits are back, and calls that wait do so for the other side's user.
 func (m *model) lookAtRest() {
 	for _, p := range m.pairs {
 		for side, me := range p.peers {
@@ -164,7 +164,7 @@ func (m *model) lookAtRest() {
 
 func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	used := me.used
-	if me.tail.stream != nil { // it has taken its slots
+	if me.tail.stream != nil { // the tail has taken its slots already
 		if used--; me.c.rule == byCQData {
 			used--
 		}
@@ -178,7 +178,7 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	m.check(me.tail.stream == nil || me.holding(), "pair %d: a write is held back for nothing", p.id)
 }
 
-// lookAtDirection looks at what e sends to o.
+// lookAtDirection checks what e sends to o.
 func (m *model) lookAtDirection(e, o *modelEnd) {
 	held := 0
 	if t := &e.s.p.tail; t.stream == e.s {
@@ -208,7 +208,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	}
 }
 
-// finish checks that a world in which all has ended has kept nothing.
+// finish checks that a world in which everything has ended has kept nothing.
 func (m *model) finish() {
 	m.net.Lose(0)
 	for _, h := range m.hosts {
@@ -248,8 +248,7 @@ func (m *model) finish() {
 	m.check(m.net.Stats().Regions == 0, "registrations are left")
 }
 
-// emptied checks that an endpoint without conns holds nothing but what it
-// began with.
+// emptied checks that an endpoint without conns holds only what it began with.
 func (m *model) emptied(h *host) {
 	c := h.c
 	if h.down {
@@ -292,7 +291,7 @@ func (m *model) lookAtNetwork() {
 	s := m.net.Stats()
 	m.check(s.BadLocal == 0 && s.Truncated == 0 && s.CQOverruns == 0 && s.PeerUnmapped == 0 && s.Misuse == "", "%+v", s)
 	m.check(failures || s.BadRemote == 0, "%+v", s)
-	// A receive that fails is not there until it has been posted again.
+	// A receive that fails is missing until it has been posted again.
 	m.check(failures || s.Failed > 0 || s.SendsWithoutReceive == 0, "%+v", s)
 	for _, h := range m.hosts {
 		s := &h.c.stats
@@ -304,7 +303,7 @@ func (m *model) lookAtNetwork() {
 	}
 }
 
-// eventLog has the last things that happened, and a digest of all.
+// eventLog holds the events that happened last, and a digest of all.
 type eventLog struct {
 	last   [64]event
 	n      int

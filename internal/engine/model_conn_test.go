@@ -17,16 +17,16 @@ type modelConn struct {
 	id      uint32 // its stream's
 	pair    *pair
 	ends    [2]*modelEnd
-	until   int               // step from which on it is to end
+	until   int               // the step from which on it should end
 	refuse  framing.ResetCode // what the listener says
 	ctx     *modelContext
 	opening bool
-	// forgotten: the model has done with it. If Open was given up, the other side
-	// may still accept it.
+	// forgotten: the model is done with it. If Open was given up, the other side may still accept
+	// it.
 	forgotten bool
 }
 
-// modelEnd is one end of a conn, and what is to be expected of it.
+// modelEnd is one end of a conn, and what can be expected of it.
 type modelEnd struct {
 	c     *modelConn
 	side  int
@@ -45,13 +45,13 @@ type modelEnd struct {
 	final    uint64 // position then
 	readShut bool
 	closed   bool
-	aborted  bool // the other end may hear of it by a reset
+	aborted  bool // the other end may learn of it from a reset
 	readErr  error
 
-	expired, missed [2]bool   // deadline to read, to write: passed now, and since the call began
+	expired, missed [2]bool   // whether the deadlines to read and to write have passed: now, and at some time since the call began
 	cut             bool      // by a reset, or by the peer's failure
 	cutAt           uint64    // bytes received until then
-	revoked         *outLease // the last one
+	revoked         *outLease // the last lease that was revoked
 	revokedAt       uint64
 	lingered        bool // Close is told that it has waited long enough
 
@@ -74,8 +74,8 @@ func (e *modelEnd) sent() uint64 {
 // down reports that the end's peer has failed.
 func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
 
-// lost reports that the end's peer has failed, or lacks something for good, so that a close is
-// not answered.
+// lost reports that the end's peer has failed, or that a message is missing for good, so that a
+// close may not be answered.
 func (e *modelEnd) lost() bool { return e.down() || e.c.m.opt.losses > 0 && e.c.pair.mayFail }
 
 // discarding reports that nobody reads at this end any more.
@@ -87,8 +87,8 @@ func (e *modelEnd) done() bool {
 
 func (c *modelConn) done() bool { return !c.opening && c.ends[0].done() && c.ends[1].done() }
 
-// The bytes of a direction are those of one long pattern from a place of its own
-// on: bytes of another one, or from another position, differ.
+// The bytes of each direction are those of one long pattern, from a place of its own on: bytes of
+// another direction, or from another position, differ.
 const patternPeriod = 65521
 
 var pattern = func() []byte {
@@ -141,7 +141,7 @@ func (m *model) open(p *pair) {
 			c: c, side: side, h: p.hosts[side], base: m.rng.IntN(patternPeriod),
 			toSend: uint64(1) << m.opt.most,
 		}
-		if m.oneIn(3) { // it finishes before its time
+		if m.oneIn(3) { // it finishes early
 			c.ends[side].toSend = uint64(m.rng.IntN(1 << m.rng.IntN(1+m.opt.most)))
 		}
 	}
@@ -154,7 +154,7 @@ func (m *model) open(p *pair) {
 		conn, err := dialer.Open(c.ctx, 1)
 		c.opened(conn, err)
 	})
-	// The Open frame is on its way, or was sent before what came next ended the peer.
+	// The Open frame is on its way, or it was sent before something ended the peer.
 	if id := p.peers[0].nextID; id != last && (p.peers[0].streams[id] != nil || p.peers[0].err != nil) {
 		m.check(p.opening[id] == nil, "conn number %d is used twice", id)
 		p.opening[id], c.id = c, id
@@ -169,14 +169,14 @@ func (c *modelConn) opened(conn *Conn, err error) {
 	if err == nil {
 		m.check(c.ends[1].conn != nil, "a conn was opened that nobody accepted")
 		e.bind(conn)
-		e.aborted = false // it was there before it was given up
+		e.aborted = false // the conn was there before Open was given up
 		return
 	}
 	switch {
 	case errors.Is(err, context.Canceled):
 		m.check(e.aborted, "opening: %v", err)
 	case e.down():
-		// Whatever ended the peer.
+		// Any error will do: something ended the peer.
 	case errors.Is(err, ErrMemory):
 		m.check(m.opt.tight > 0 || c.refuse == framing.ResetMemory, "opening: %v", err)
 	default:
@@ -250,8 +250,8 @@ func (m *model) actEnd() {
 	}
 }
 
-// mischief does something just when a call is in the middle of a copy, or was
-// woken and is not there yet.
+// mischief does something while a call is in the middle of a copy, or was woken and has not resumed
+// yet.
 func (m *model) mischief(e *modelEnd) bool {
 	if e.conn == nil || e.closed || m.winding || !m.oneIn(4) {
 		return false
@@ -274,7 +274,7 @@ func (m *model) mischief(e *modelEnd) bool {
 	return true
 }
 
-// abandon gives an Open up that is under way.
+// abandon gives up an Open that is under way.
 func (c *modelConn) abandon() {
 	m, e := c.m, c.ends[0]
 	m.note("abandon", e, 0, 0)
@@ -299,7 +299,7 @@ func (c *modelConn) manner() int {
 	return []int{closing, resetting, polite, closing, resetting, anyhow, polite}[c.serial%7]
 }
 
-// shut ends something.
+// shut may end the end, or one of its directions: because it is time for that, or at random.
 func (m *model) shut(e *modelEnd) {
 	if e.closed {
 		return
@@ -357,7 +357,7 @@ func (e *modelEnd) finish() {
 	}
 }
 
-// close closes the end, at once if reset is set.
+// close closes the end, with a reset if reset is set.
 func (m *model) close(e *modelEnd, reset bool) {
 	if reset {
 		m.check(e.conn.SetLinger(0) == nil, "SetLinger failed")

@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	toRead = iota // of deadlines
+	toRead = iota // indices of deadlines
 	toWrite
 )
 
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
-// size is how many bytes a call is to move: any order of magnitude is as likely.
+// size returns how many bytes a call is to move: all orders of magnitude are equally likely.
 func (m *model) size() int {
 	return 1 + m.rng.IntN(1<<(m.opt.size-m.rng.IntN(1+m.opt.size/2)))
 }
 
-// cannotWrite reports that there is no use in trying again.
+// cannotWrite reports that trying again is no use.
 func (e *modelEnd) cannotWrite() bool { return e.s.writeError() != nil }
 
 // write begins a call that sends.
@@ -62,7 +62,7 @@ func (m *model) sendBuffer(e *modelEnd, n int) {
 	var b *Buffer
 	from := e
 	if m.oneIn(4) {
-		from = pick(m, pick(m, m.conns...).ends[:]...) // a conn like any other
+		from = pick(m, pick(m, m.conns...).ends[:]...) // a Buffer can come from any conn
 		if from.h.frozen() {
 			from = e
 		}
@@ -155,8 +155,8 @@ func (m *model) read(e *modelEnd) {
 	})
 }
 
-// received checks what a call received that asked for up to size bytes, -1 for
-// any number.
+// received checks the result of a call that asked for up to size bytes, or for any number if size
+// is -1.
 func (m *model) received(e *modelEnd, b []byte, size int, err error) {
 	m.note("read", e, size, len(b))
 	o := e.other
@@ -182,7 +182,7 @@ func (m *model) received(e *modelEnd, b []byte, size int, err error) {
 		m.check(e.readShut || o.finished && e.got == o.final, "%v: EOF after %d bytes, of %d (finished: %v)", e, e.got, o.sent(), o.finished)
 	default:
 		m.check(errors.Is(err, syscall.ECONNRESET) && (o.aborted || e.lost()), "%v: reading: %v", e, err)
-		if e.readShut { // since this call has looked
+		if e.readShut { // CloseRead came after this call had looked
 			return
 		}
 	}
@@ -227,8 +227,8 @@ func (m *model) release(e *modelEnd) {
 	}
 }
 
-// deadline lets a deadline pass, for a call that is pending or the next ones, or
-// takes it back.
+// deadline lets a deadline pass, for a call that is pending or for the next ones. At an end whose
+// Close waits, it may end that wait.
 func (m *model) deadline(e *modelEnd) {
 	if e.closed {
 		if e.closer != nil && e.closer.w != nil && m.oneIn(4) { // it has waited long enough

@@ -16,7 +16,7 @@ var (
 	errInjected = errors.New("injected by the model")
 )
 
-// fault lets something go wrong, in the seeds that are for it.
+// fault lets something go wrong, in the seeds that are meant for it.
 func (m *model) fault() {
 	h := pick(m, m.hosts...)
 	if m.opt.tight > 0 && m.oneIn(2) {
@@ -58,8 +58,8 @@ func (m *model) fault() {
 	}
 }
 
-// unrest is what makes rings change hands: time without traffic, or another conn
-// that wants the memory.
+// unrest makes rings change hands, by time without traffic, or by another conn that wants the
+// memory.
 func (m *model) unrest() {
 	p := pick(m, m.pairs...)
 	side := m.rng.IntN(2)
@@ -76,8 +76,8 @@ func (m *model) unrest() {
 	h.e.leave()
 }
 
-// faultOfNone puts an error into a queue that belongs to no operation. Whoever
-// has one peer takes it for that one's.
+// faultOfNone puts an error into a queue that belongs to no operation. An endpoint that has a
+// single peer takes it for that peer's.
 func (m *model) faultOfNone(h *host) {
 	m.note("fault of none", nil, 0, 0)
 	if h.c.attr.PerPeer {
@@ -99,7 +99,7 @@ func (p *pair) fail(side int, err error) {
 	switch {
 	case h.down:
 		return
-	case h.frozen(): // it hears of it when it goes on
+	case h.frozen(): // it is told when it goes on
 		p.m.tellLater(p, side)
 		return
 	}
@@ -108,8 +108,8 @@ func (p *pair) fail(side int, err error) {
 	h.e.leave()
 }
 
-// lost is PeerConfig.Lost: the control connection is then closed, of which the
-// other side hears later.
+// lost is PeerConfig.Lost. The control connection is then closed, which the other side learns
+// later.
 func (m *model) lost(p *pair, side int, err error) {
 	m.note("lost", nil, p.id, side)
 	m.happened()
@@ -120,7 +120,7 @@ func (m *model) lost(p *pair, side int, err error) {
 	m.tellLater(p, 1-side)
 }
 
-// failing reports that not both sides know yet.
+// failing reports that the pair is failing, and not both sides know it yet.
 func (p *pair) failing() bool { return p.mayFail && (!p.lost[0] || !p.lost[1]) }
 
 func (m *model) tellLater(p *pair, side int) {
@@ -129,8 +129,8 @@ func (m *model) tellLater(p *pair, side int) {
 	}
 }
 
-// tellLosses tells those for whom it is time. A dialing side whose path check came to no
-// result goes on to another provider.
+// tellLosses tells the sides that are due to hear of a loss. A dialing side whose path check came
+// to no result goes on to another provider.
 func (m *model) tellLosses() {
 	for _, p := range m.pairs {
 		for _, me := range p.peers {
@@ -152,7 +152,8 @@ func (m *model) tellLosses() {
 func (m *model) kill(h *host) {
 	how := pick(m, simfabric.DeathError, simfabric.DeathRefuse)
 	if len(m.hosts) == 2 && m.oneIn(3) {
-		// What never completes takes up the queue that others need, also such as came later.
+		// What never completes takes up the queue that other hosts need, even those that come
+		// later.
 		how = simfabric.DeathSilent
 	}
 	m.note("kill", nil, slices.Index(m.hosts, h), int(how))
@@ -204,7 +205,8 @@ func (h *host) shutdown() {
 	}
 }
 
-// reconnect makes up with a host that some pair has lost.
+// reconnect connects a host again with one that it was paired with, after both sides have lost that
+// pair.
 func (m *model) reconnect(h *host) {
 	for _, p := range m.pairs {
 		other := p.hosts[0]
@@ -220,7 +222,7 @@ func (m *model) reconnect(h *host) {
 	}
 }
 
-// observe is called of what the network does.
+// observe is called for everything that the network does.
 func (m *model) observe(ev simfabric.Event) {
 	from, to := m.hostNamed(ev.From), m.hostNamed(ev.To)
 	if ev.Err == nil {
@@ -251,9 +253,9 @@ func (m *model) hostNamed(name string) *host {
 	return nil
 }
 
-// placed checks that bytes which are about to be put into a host's memory belong
-// there: into the memory of path checks, or into a ring that is leased to a conn with the
-// writer, where nothing is that has not been read.
+// placed checks that bytes which are about to be put into a host's memory belong there: into the
+// memory of path checks, or into a ring that is leased to a conn with the writer, to a place
+// without unread data.
 func (m *model) placed(from, to *host, ev simfabric.Event) {
 	if mem := to.c.probes.listening[0].mem; mem.Key == ev.Key {
 		return // a peer that was given up may still write there
@@ -287,8 +289,8 @@ func (m *model) placedIn(s *stream, ev simfabric.Event) {
 		"stream %d: %d bytes land at %d of a ring of %d, where %d unread ones end at %d", s.id, n, at, size, s.largeIn-s.largeRel, first)
 }
 
-// settle lets all that is under way come to rest, without a new call, and checks
-// what must hold then.
+// settle lets everything that is under way come to rest, without a new call, and checks what must
+// hold then.
 func (m *model) settle() {
 	for i, still := 0, 0; still < 2; i++ {
 		// A window in frames of 64 bytes, over a slow queue of one, took 100,000 steps.
@@ -297,7 +299,7 @@ func (m *model) settle() {
 		}
 		m.tellLosses()
 		if slices.ContainsFunc(m.pairs, (*pair).unsettled) || !slices.ContainsFunc(m.hosts, (*host).runs) {
-			return // until both sides know, and go on, it may take any time
+			return // until both sides know, and run, that may take any time
 		}
 		m.now = m.now.Add(time.Microsecond)
 		s := m.net.Stats()

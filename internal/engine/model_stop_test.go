@@ -7,8 +7,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// makeCruel has processes stop, end and come again and again, over a provider with
-// sockets and writes that go on when nobody wants them any more.
+// makeCruel has processes stop, end and join again and again, over a provider that has sockets and
+// whose writes go on when nobody wants them any more.
 func (m *model) makeCruel(o *options) {
 	o.cruel, o.faults, o.restless = pick(m, 5, 20, 50), 50, 10
 	o.hosts, o.doorbells, o.alive, o.conns = max(o.hosts, 3), false, max(o.alive, 5), max(o.conns, 40)
@@ -35,8 +35,8 @@ func (m *model) cruelty(h *host) {
 	}
 }
 
-// freeze stops a host's process for a while. The others may give it up meanwhile, of
-// which it hears afterwards.
+// freeze stops a host's process for a while. The others may give it up meanwhile, which it learns
+// afterwards.
 func (m *model) freeze(h *host) {
 	if h.thawAt > 0 {
 		return
@@ -58,15 +58,15 @@ func (m *model) freeze(h *host) {
 	}
 }
 
-// frozen reports that the host's process is stopped: nothing of it may be called.
+// frozen reports that the host's process is stopped: none of its functions may be called.
 func (h *host) frozen() bool { return h.thawAt > 0 }
 
-// runs reports that the host's process does something.
+// runs reports that the host's process is running.
 func (h *host) runs() bool { return !h.frozen() && !h.dead }
 
-// unsettled reports that something must still happen between the two, of which nobody
-// knows when. Who was given up while frozen is not waited for, where there is enough that
-// it cannot hold it all.
+// unsettled reports that something must still happen between the two, and nobody knows when. A host
+// that was given up while frozen is not waited for, if the queue is so long that the host cannot
+// hold all of it.
 func (p *pair) unsettled() bool {
 	for side, h := range p.hosts {
 		if h.frozen() {
@@ -77,7 +77,7 @@ func (p *pair) unsettled() bool {
 	return p.failing()
 }
 
-// thaw has those go on for whom it is time, or all.
+// thaw lets the hosts go on that are due, or all of them.
 func (m *model) thaw(all bool) {
 	for i, h := range m.hosts {
 		if h.frozen() && (all || m.step >= h.thawAt) {
@@ -91,7 +91,7 @@ func (m *model) thaw(all bool) {
 	}
 }
 
-// join is a host that comes later than the others, and meets one of them.
+// join adds a host later than the others, which meets one of them.
 func (m *model) join() {
 	alone := m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both // writes may be held back
 	if alone || m.opt.sim.PerPeer || len(m.hosts) >= m.opt.hosts+8 {
@@ -109,8 +109,7 @@ func (m *model) join() {
 	}
 }
 
-// failCall has a call on the host's endpoint fail, once or some times in a row, sooner or
-// later.
+// failCall has a call on the host's endpoint fail, once or several times in a row, sooner or later.
 func (m *model) failCall(h *host) {
 	calls := []simfabric.Call{
 		simfabric.CallPoll, simfabric.CallRemove, simfabric.CallInsert, simfabric.CallCloseRegion, simfabric.CallPost(fabric.Recv),
@@ -129,24 +128,24 @@ func (m *model) failCall(h *host) {
 	m.net.FailCall(h.fab, f)
 }
 
-// callFailed takes in that a call on a host's endpoint has failed: what may end by that.
+// callFailed notes that a call on a host's endpoint has failed, and what may end because of that.
 func (m *model) callFailed(h *host, ev simfabric.Event) {
 	switch ev.Call {
-	case simfabric.CallPost(fabric.Recv), simfabric.CallPoll: // nothing works without
+	case simfabric.CallPost(fabric.Recv), simfabric.CallPoll: // nothing works without these
 		h.dead = true
 		for _, p := range m.pairs {
 			if slices.Contains(p.hosts[:], h) {
 				p.mayFail = true
 			}
 		}
-	case simfabric.CallCloseRegion: // who writes there may go on
+	case simfabric.CallCloseRegion: // a peer that writes there may go on
 		m.unclosed[ev.Key] = true
 	}
 }
 
-// lookAtDead checks, for an endpoint that takes a new peer, that those which were given up
-// some time ago hold no more than a quarter of what all draw on: it may be for good. Of
-// slots, which can be had anew, three quarters of what there are at first must be left.
+// lookAtDead checks, when an endpoint takes a new peer, that peers which were given up some time
+// ago hold no more than a quarter of what all draw on, since they may hold it for good. Of send
+// slots, which can be added, three quarters of the initial number must be left.
 func (m *model) lookAtDead(h *host) {
 	const share = 4
 	c := h.c
@@ -180,8 +179,9 @@ func (m *model) longDead(q *peer) bool {
 	})
 }
 
-// takes is where a host's process takes a new peer: on its next endpoint, if the one that
-// it has takes none. It is nil if there may be no further one.
+// takes returns the host on which h's process takes a new peer: its next endpoint, if the one that
+// it has takes none. It is nil if the process is dead or stopped, or if there may be no further
+// endpoint.
 func (m *model) takes(h *host) *host {
 	for h.next != nil {
 		h = h.next

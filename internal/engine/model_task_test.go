@@ -12,8 +12,8 @@ type task struct {
 	what string
 	e    *modelEnd
 	w    *waiter // what it waits for, nil if it may go on
-	// gate, if there is one, says whether it may go on for reasons of its own: a
-	// mutex that another task holds would stop the whole world.
+	// gate, if there is one, must agree before the task may go on: waiting for a mutex that another
+	// task holds would stop the whole world.
 	gate func() bool
 	co   *coro
 }
@@ -86,13 +86,13 @@ func (m *model) resume(t *task) {
 	}
 }
 
-// pause hands over from a call that has given up the lock.
+// pause hands over to the model from a call that has given up the lock.
 func (m *model) pause(w *waiter) {
 	t := m.running
 	switch {
 	case t == nil: // the model's own call
 		return
-	case t.gate != nil && !t.gate(): // it goes no further
+	case t.gate != nil && !t.gate(): // it must stop here
 	case w == nil && !m.oneIn(3) && (t.e.s == nil || !t.e.s.reader.copies() || m.oneIn(2)), w != nil && w.Signalled():
 		return
 	}
@@ -105,7 +105,7 @@ func (t *task) runnable() bool {
 	return !t.e.h.frozen() && (t.w == nil || t.w.Signalled()) && (t.gate == nil || t.gate())
 }
 
-// resumeAny lets one of the tasks go on that can.
+// resumeAny resumes one of the tasks that can go on, and reports whether there was one.
 func (m *model) resumeAny() bool {
 	n := len(m.tasks)
 	if n == 0 {

@@ -24,11 +24,10 @@ var (
 	seedsFlag = flag.Int("seeds", 2000, "how many seeds the model test runs")
 )
 
-// TestModel runs whole worlds of endpoints over a simulated fabric: Conn's own
-// calls, in random order on virtual time, with everything going wrong that may.
-// Each call runs in a coroutine, and only one at a time, so that a seed replays
-// exactly. Every byte and every error is checked, and so is what must hold in
-// between; see model_check_test.go.
+// TestModel runs whole worlds of endpoints over a simulated fabric: it makes Conn's own calls, in
+// random order and on virtual time, while everything goes wrong that may. Each call runs in a
+// coroutine, and only one at a time, so that a seed replays exactly. Every byte and every error is
+// checked, and so is what must hold in between; see model_check_test.go.
 func TestModel(t *testing.T) {
 	if *seedFlag != 0 {
 		m := newModel(*seedFlag)
@@ -56,7 +55,7 @@ func playAll(n int) (failed uint64, err error) {
 					return
 				}
 				if e := playSeed(seed); e != nil {
-					next.Store(uint64(n)) // the others end
+					next.Store(uint64(n)) // the others stop
 					mu.Lock()
 					defer mu.Unlock()
 					if err == nil || seed < failed {
@@ -71,7 +70,7 @@ func playAll(n int) (failed uint64, err error) {
 	return failed, err
 }
 
-// playSeed is there to be seen, with the seed, in the trace of a crash.
+// playSeed makes the seed visible in the trace of a crash.
 //
 //go:noinline
 func playSeed(seed uint64) error {
@@ -80,7 +79,7 @@ func playSeed(seed uint64) error {
 	return err
 }
 
-// TestModelReplays: what a seed does depends on nothing but the seed.
+// TestModelReplays checks that what a seed does depends on nothing but the seed.
 func TestModelReplays(t *testing.T) {
 	different := map[uint64]bool{}
 	for seed := range uint64(40) {
@@ -102,7 +101,7 @@ type model struct {
 	hosts []*host
 	pairs []*pair
 	conns []*modelConn
-	// unclosed has the keys of regions that could not be closed when they were to be.
+	// unclosed has the keys of regions that could not be closed when they should have been.
 	unclosed map[uint64]bool
 	now      time.Time
 	step     int
@@ -129,7 +128,7 @@ const hung = time.Minute
 
 // play runs the world to its end. The error says what went wrong in it.
 func (m *model) play() (err error) {
-	// Faults in memory that was unmapped are to name the seed, too.
+	// Faults in unmapped memory should name the seed, too.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer time.AfterFunc(hung, func() {
 		panic(fmt.Sprintf("seed %d is caught in a loop", m.seed))
@@ -166,11 +165,11 @@ func (m *model) play() (err error) {
 }
 
 const (
-	// stepBound is how many steps a world may take to end: the longest of 100,000
-	// took less than a quarter of it.
+	// stepBound is how many steps a world may take to end: the longest of 100,000 worlds took less
+	// than a quarter of that.
 	stepBound = 400_000
-	// stillBound is after how many steps in which nothing happened the clock is
-	// moved on, and tenfold, the world counts as stuck.
+	// stillBound is how many steps may pass without an event before the clock is moved on. After
+	// ten times as many, the world counts as stuck.
 	stillBound = 4_000
 )
 
@@ -192,10 +191,10 @@ func (m *model) check(ok bool, format string, args ...any) bool {
 	return ok
 }
 
-// pick is one of n.
+// pick returns one of n at random.
 func pick[T any](m *model, n ...T) T { return n[m.rng.IntN(len(n))] }
 
-// oneIn is true once in n times.
+// oneIn is true once in n times on average.
 func (m *model) oneIn(n int) bool { return m.rng.IntN(n) == 0 }
 
 // act does one thing that could happen next.
@@ -259,7 +258,7 @@ func (m *model) tick(d time.Duration) {
 	m.now = m.now.Add(d)
 }
 
-// hasten lets everything become due that only time or the outside brings.
+// hasten makes everything due that only time or the outside brings.
 func (m *model) hasten() {
 	m.thaw(true)
 	for _, p := range m.pairs {
@@ -275,8 +274,8 @@ func (m *model) hasten() {
 	}
 }
 
-// findLosses lets as much time go by as it takes to find out what was lost, once nothing is
-// on its way that could be taken for that.
+// findLosses waits until nothing is on its way that could be taken for lost, and then lets three
+// tenths of DeadAfter pass. A few calls find out what was lost.
 func (m *model) findLosses() {
 	for range 1000 {
 		s := m.net.Stats()
@@ -291,8 +290,7 @@ func (m *model) findLosses() {
 	}
 }
 
-// wind begins the end: everything that is open is brought to its end in
-// order.
+// wind begins the end: everything that is open is brought to an orderly end.
 func (m *model) wind() {
 	m.note("wind", nil, 0, 0)
 	m.winding = true

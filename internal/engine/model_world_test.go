@@ -14,28 +14,28 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// options is what a seed's world is like.
+// options describes the world of a seed.
 type options struct {
 	sim       simfabric.Config
 	cfg       Config
 	hosts     int
 	both      bool // every two hosts dial each other
 	doorbells bool
-	maps      bool // landing rings are mapped by those who write to them
+	maps      bool // landing rings are mapped by the peers that write to them
 	steps     int  // before everything ends
 	conns     int  // opened in all
 	alive     int  // open at a time
-	most      int  // a direction of a conn carries less than 1<<most bytes
+	most      int  // a direction of a conn carries about 1<<most bytes at most
 	size      int  // and a call moves up to 1<<size
 	eager     int  // largest frame, 0: what the provider takes
-	rude      int  // of 1000 acts at an end end something, at any moment
-	restless  int  // of 1000 steps are long ones, or take a ring back
-	zeroCopy  int  // of 100 calls
+	rude      int  // of 200 calls of shut end something at any moment; 0: no mischief either
+	restless  int  // of 1000 steps let time pass, or take a ring back
+	zeroCopy  int  // of 100 calls use Buffers
 	tight     int  // bytes of budget beyond what every host needs; 0: plenty
-	faults    int  // of 100 times that something could go wrong
-	cruel     int  // of 1000 steps a process stops, ends or comes
+	faults    int  // of 100 chances for something to go wrong are taken
+	cruel     int  // of 1000 steps have a process stop, end or join
 	deadAfter time.Duration
-	losses    float64 // of messages, without a word
+	losses    float64 // share of messages that are silently lost
 }
 
 func (m *model) randomOptions() options {
@@ -87,7 +87,7 @@ func (m *model) randomOptions() options {
 	return o
 }
 
-// randomSim is a provider that is like none, or all, of the real ones.
+// randomSim returns a provider that mixes the properties of the real ones with others.
 func (m *model) randomSim() simfabric.Config {
 	var drawn []simfabric.Personality
 	for _, preset := range simfabric.Presets() {
@@ -124,13 +124,13 @@ type host struct {
 	c        *core
 	doorbell Doorbell
 	budget   *pool.Budget
-	next     *host  // the same process's, which takes peers in this one's place
-	hogged   int64  // of it, by nobody in particular
+	next     *host  // the same process's next endpoint, which takes peers in place of this one
+	hogged   int64  // bytes of the budget, by nobody in particular
 	asleep   int    // step until which nobody polls
 	thawAt   int    // step in which it is thawed, 0: it runs
-	sent     uint64 // small data, when the lock was given up last
-	order    *order // taken, and not carried out or handed in yet
-	mapped   bool   // it is carried out
+	sent     uint64 // small data, when the lock was last given up
+	order    *order // taken, and not handed in yet
+	mapped   bool   // the order has been carried out
 	dead     bool   // killed, or closed
 	down     bool   // and shut down
 	choresAt time.Time
@@ -144,8 +144,8 @@ type pair struct {
 	hosts   [2]*host
 	peers   [2]*peer
 	opening map[uint32]*modelConn // every conn by its number
-	mayFail bool                  // something was done that ends it
-	lost    [2]bool               // a side's owner was told so by the engine
+	mayFail bool                  // something was done that may end it
+	lost    [2]bool               // the engine has told a side's owner that it is lost
 	lostAt  [2]time.Time          // when it was
 	gone    [2]int                // how often it was told of the last conn's end
 	tellAt  [2]int                // step in which the outside tells a side of the other's failure
@@ -220,7 +220,7 @@ func (m *model) connect(a, b *host) *pair {
 		p.peers[side], err = h.e.newPeer([16]byte{byte(p.id), byte(side)}, cfg)
 		h.e.leave()
 		if err != nil {
-			full := errors.Is(err, ErrFull) && len(h.c.order) > 0 // of another pair of the two
+			full := errors.Is(err, ErrFull) && len(h.c.order) > 0 // other pairs have taken the room
 			m.check(errors.Is(err, ErrMemory) || full || h.dead || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
 			if side == 1 {
 				p.mayFail = true
@@ -234,7 +234,7 @@ func (m *model) connect(a, b *host) *pair {
 		me, o := p.peers[side], p.peers[1-side]
 		addr, err := h.fab.Insert(o.c.fab.Name())
 		h.e.enter()
-		if me.err != nil { // since
+		if me.err != nil { // it has failed since
 			h.e.leave()
 			continue
 		}
@@ -260,7 +260,7 @@ func (m *model) connect(a, b *host) *pair {
 	}
 	m.pairs = append(m.pairs, p)
 	m.note("connect", nil, p.id, 0)
-	p.hosts[0].e.enter() // conns do not wait for it here: what it moves has company
+	p.hosts[0].e.enter() // conns do not wait for the path check here: it runs beside other traffic
 	if p.peers[0].err == nil {
 		p.peers[0].startCheck()
 	}
@@ -271,7 +271,7 @@ func (m *model) connect(a, b *host) *pair {
 	return p
 }
 
-// poll is Poller.Poll, or does what that does with fewer completions.
+// poll does what Poller.Poll does, or the same with fewer completions.
 func (m *model) poll(h *host) int {
 	if h.down || h.frozen() {
 		return 0
@@ -296,7 +296,7 @@ func (m *model) poll(h *host) int {
 	return n
 }
 
-// pause is Endpoint.pause. What leave does for the endpoint's timer comes first.
+// pause is Endpoint.pause. It first does what leave does for the endpoint's timer.
 func (h *host) pause(w *waiter) {
 	sent := h.c.stats.SmallSent
 	h.m.check(sent-h.sent <= lockedCopy, "%v: %d bytes were copied under the lock", h, sent-h.sent)
@@ -307,7 +307,8 @@ func (h *host) pause(w *waiter) {
 	h.m.pause(w)
 }
 
-// heartbeat is one of all peers whose processes run, as a control connection brings it.
+// heartbeat delivers to h a heartbeat of each peer whose process runs, as a control connection
+// does.
 func (m *model) heartbeat(h *host) {
 	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
 	for _, p := range m.pairs {
@@ -339,7 +340,7 @@ func (m *model) doChores() {
 	m.closeOld()
 }
 
-// supply goes a step on with what the endpoint's goroutine does without the lock.
+// supply goes one step on with what the endpoint's goroutine does without the lock.
 func (m *model) supply(h *host) bool {
 	switch {
 	case h.down || h.frozen():
@@ -362,8 +363,7 @@ func (m *model) supply(h *host) bool {
 	return true
 }
 
-// hog takes up to n bytes of the host's budget, and leaves at least as much as
-// the seed has for all.
+// hog takes up to n bytes of the host's budget, but leaves opt.tight bytes.
 func (h *host) hog(n int64) {
 	s := h.budget.Stats()
 	n = min(n, s.Limit-s.Used-int64(h.m.opt.tight))

@@ -26,7 +26,7 @@ type link struct {
 	ea, eb *Endpoint
 	a, b   *Peer // a dials, b listens
 	accept chan *Conn
-	maps   mapsMemory // each side's landing rings are mapped by the other; nil: they are not
+	maps   mapsMemory // how each side maps the other's landing rings; nil: it does not
 }
 
 // mapsMemory is how a side with that budget maps its peer's memory.
@@ -35,7 +35,7 @@ type mapsMemory func(*pool.Budget) func(pool.SharedName) (*pool.Slab, error)
 // thisProcess is where both sides of a test find each other's memory.
 var thisProcess = sync.OnceValues(func() (*os.File, error) { return os.Open("/proc/self") })
 
-// opens is how a side with that budget maps the other's memory.
+// opens is the usual mapsMemory: it opens the other side's memory by way of thisProcess.
 func opens(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
 	return func(n pool.SharedName) (*pool.Slab, error) {
 		proc, err := thisProcess()
@@ -55,13 +55,13 @@ func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 	return l
 }
 
-// newLinkOf is newLink with endpoints that wrap has had a hand in. With an error the
-// link is there as far as it came.
+// newLinkOf is newLink with endpoints that were passed through wrap. If there is an error, it
+// returns the link as far as it came.
 func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint) (l *link, err error) {
 	return newLinkMapping(sim, cfg, wrap, opens)
 }
 
-// newLinkMapping is newLinkOf with a way to map memory, where that can be.
+// newLinkMapping is newLinkOf with a way to map memory, for fabrics on which that is done.
 func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint, maps mapsMemory) (l *link, err error) {
 	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
 	if sim.MapsMemory {
@@ -95,7 +95,7 @@ func giveUp(conns ...*Conn) {
 	}
 }
 
-// resetConns ends conns whatever has not been sent or read.
+// resetConns ends conns, whatever has not been sent or read.
 func resetConns(t testing.TB, conns ...*Conn) {
 	t.Helper()
 	for _, c := range conns {
@@ -104,7 +104,8 @@ func resetConns(t testing.TB, conns ...*Conn) {
 	}
 }
 
-// connect makes peers of the two, with doorbells if they are in one host's memory.
+// connect makes the two endpoints peers of each other, with doorbells if they stand for processes
+// of one host.
 func (l *link) connect(doorbells bool) (err error) {
 	var memory [2]func(pool.SharedName) (*pool.Slab, error)
 	if l.maps != nil {
@@ -125,8 +126,7 @@ func (l *link) connect(doorbells bool) (err error) {
 	var both [2]Doorbell
 	if doorbells {
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
-		// A doorbell comes from the goroutine that reads the control connection
-		// connection, never from the one that rings.
+		// A doorbell comes from the goroutine that listens for it, never from the one that rings.
 		both[0] = Doorbell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }}
 		both[1] = Doorbell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }}
 	}
@@ -175,21 +175,20 @@ func (l *link) dial(t testing.TB) (*Conn, *Conn) {
 	return c1, <-l.accept
 }
 
-// sendBuffer is SendBuffer for those that do not ask how much of it was sent.
+// sendBuffer is SendBuffer for callers that do not ask how much of the Buffer was sent.
 func sendBuffer(c *Conn, b *Buffer) error {
 	_, err := c.SendBuffer(b)
 	return err
 }
 
-// netConn makes a Conn a net.Conn for nettest, with errors wrapped the way the
-// public package wraps them.
+// netConn makes a Conn a net.Conn. Its errors are not wrapped: see opErr.
 type netConn struct{ *Conn }
 
 func (netConn) LocalAddr() net.Addr  { return &net.TCPAddr{} }
 func (netConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 
-// personalities is every way of notification, local registration demanded or
-// not, inject from 0 to 4096, queue depths down to 1, with and without order.
+// personalities covers every way of notification, with and without required local registration,
+// injects from 0 to 4096 bytes, queue depths down to 1, with and without order.
 func personalities() map[string]simfabric.Config {
 	with := func(p simfabric.Personality, f func(*simfabric.Config)) simfabric.Config {
 		c := simfabric.Config{Seed: 1, Personality: p}

@@ -32,7 +32,7 @@ func besiege(t *testing.T, p simfabric.Personality, f func(b *besieged)) {
 	})
 }
 
-// meet lets a peer in that grants as few slots as may be.
+// meet lets a peer in that grants as few slots as allowed.
 func (b *besieged) meet() *peer {
 	other, err := b.net.Open(b.e.attr.Provider, netip.Addr{})
 	require.NoError(b.t, err)
@@ -45,14 +45,14 @@ func (b *besieged) meet() *peer {
 	return p.p
 }
 
-// locked runs f as a dispatch.
+// locked runs f with the lock held, as a dispatch does.
 func (b *besieged) locked(f func()) {
 	b.e.enter()
 	defer b.e.leave()
 	f()
 }
 
-// says has a peer's frame arrive.
+// says makes a peer's frame arrive.
 func (b *besieged) says(p *peer, h framing.Header, payload []byte) {
 	b.locked(func() {
 		if _, err := p.handle(&h, payload, 0); err != nil {
@@ -80,8 +80,8 @@ func (b *besieged) held() (n int) {
 	return n
 }
 
-// A peer that asks for answers and takes none fails when it is given memory: that comes
-// in the middle of another's end.
+// TestPathCheckOfFloodingPeer: a peer that asks for answers and takes none fails when it is given
+// memory, which happens while another peer ends.
 func TestPathCheckOfFloodingPeer(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		first := b.meet()
@@ -102,7 +102,8 @@ func TestPathCheckOfFloodingPeer(t *testing.T) {
 	})
 }
 
-// A peer that writes nothing passes at once, and holds no memory afterwards.
+// TestPathCheckWithoutWrites: a peer that writes nothing passes at once, and holds no memory
+// afterwards.
 func TestPathCheckWithoutWrites(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		for range 2 * probeSlots {
@@ -113,7 +114,8 @@ func TestPathCheckWithoutWrites(t *testing.T) {
 	})
 }
 
-// What a listening side says before it is asked takes nothing for ever.
+// TestPathCheckBeforeItBegins: what a listening side says before it is asked holds no memory for
+// good.
 func TestPathCheckBeforeItBegins(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		var early []*peer
@@ -136,7 +138,7 @@ func TestPathCheckBeforeItBegins(t *testing.T) {
 	})
 }
 
-// dials has a peer's path check begin here, and take what memory it can have.
+// dials begins a peer's path check here, with what memory it can have.
 func (b *besieged) dials(p *peer) {
 	b.locked(p.startCheck)
 	b.locked(func() {
@@ -145,8 +147,8 @@ func (b *besieged) dials(p *peer) {
 	})
 }
 
-// A write of a peer that was given up is not taken for that of the next, who has its
-// memory, where completion data does not prove whose it is.
+// TestPathCheckAfterLateWrite: where completion data does not prove whose it is, a write of a peer
+// that was given up is not taken for one of the next peer, which has the same memory.
 func TestPathCheckAfterLateWrite(t *testing.T) {
 	besiege(t, simfabric.EFA(), func(b *besieged) {
 		late, next := b.meet(), b.meet()

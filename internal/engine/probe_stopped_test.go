@@ -14,9 +14,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// Peers that were granted memory and write nothing, as processes that are stopped, make
-// room for whoever waits. A dial that has an alternative gives a silent fabric a second,
-// and blames it: that is soon enough.
+// TestPathCheckBesideStopped: peers that were granted memory and write nothing, as stopped
+// processes do, make room for those that wait. They do so soon enough: a dial that has an
+// alternative gives a silent fabric a second before it blames it.
 func TestPathCheckBesideStopped(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		b.says(b.meet(), framing.Header{Type: framing.TypePing}, nil) // chores run from now on
@@ -32,7 +32,7 @@ func TestPathCheckBesideStopped(t *testing.T) {
 		require.NoError(t, err)
 		listener, err := b.e.NewPeer(PeerConfig{})
 		require.NoError(t, err)
-		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second) // the handshake: twice its patience
+		ctx, cancel := context.WithTimeout(b.t.Context(), time.Second) // twice the patience of the handshake
 		defer cancel()
 		require.NoError(t, errors.Join(dialer.Connect(ctx, listener.Local()), listener.Connect(ctx, dialer.Local())))
 		assert.NoError(t, dialer.Check(ctx))

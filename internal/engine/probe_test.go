@@ -18,12 +18,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// damage is what a fabric does to what it carries.
+// damage is an endpoint on a fabric that damages what it carries.
 type damage struct {
 	fabric.Endpoint
-	// What is lost, or comes with a byte changed.
+	// Completions of kind loses are lost, and operations of kind spoils arrive with a byte changed.
 	loses, spoils fabric.Kind
-	// spared operations are left alone.
+	// The first spared operations are left alone.
 	spared int
 }
 
@@ -34,7 +34,7 @@ func (d *damage) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 			if d.spared--; d.spared < 0 {
 				buf := slices.Clone(ops[i].Buf)
 				buf[len(buf)-1] ^= 1
-				copy(ops[i].Buf, buf) // in registered memory
+				copy(ops[i].Buf, buf) // in place: the memory is registered
 			}
 		}
 	}
@@ -48,7 +48,7 @@ func (d *damage) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 	return posted, len(kept), err
 }
 
-// checkOver runs a path check over a network, with what wrap makes of the endpoints.
+// checkOver runs a path check over a network whose endpoints were passed through wrap.
 func checkOver(t *testing.T, sim simfabric.Config, wrap func(fabric.Endpoint) fabric.Endpoint) (err error) {
 	synctest.Test(t, func(*testing.T) {
 		link, e := newLinkOf(sim, Config{Spin: -1, Budget: pool.NewBudget(64 << 20)}, wrap)
@@ -65,8 +65,7 @@ func checkOver(t *testing.T, sim simfabric.Config, wrap func(fabric.Endpoint) fa
 	return err
 }
 
-// TestPathCheck: every honest fabric passes, whatever it does to the order and the time
-// of things.
+// TestPathCheck: every honest fabric passes, whatever it does to the order and the timing.
 func TestPathCheck(t *testing.T) {
 	for name, sim := range personalities() {
 		t.Run(name, func(t *testing.T) {
@@ -79,7 +78,7 @@ func TestPathCheck(t *testing.T) {
 	}
 }
 
-// TestPathCheckFails: what goes wrong with messages, writes, their notices or their
+// TestPathCheckFails: what goes wrong with messages, writes, their notifications or their
 // completions is noticed before there is a conn.
 func TestPathCheckFails(t *testing.T) {
 	for name, tt := range map[string]struct {
@@ -111,16 +110,15 @@ func TestPathCheckFails(t *testing.T) {
 	}
 }
 
-// pathLies are those of TestRules that concern the path of data. The path check notices
-// the first always, and the others, which are about order, in some of so many runs.
+// pathLies are those of TestRules that concern the path of data. The path check always notices the
+// ones marked true. It notices the others, which are about order, in some of many runs.
 var pathLies = map[string]bool{
 	"writes carry data": true, "writes carry a proof": true, "sends are as long as writes": true, "injects are long": true,
 	"buffers need no registration": true, "regions begin at 0": true,
 	"a send comes after the writes before it": false, "a completion means delivery": false,
 }
 
-// TestPathCheckOfLies: a provider that lies is passed over, or ends in an error, and in
-// no case hangs.
+// TestPathCheckOfLies: a provider that lies is passed over, or ends in an error. It never hangs.
 func TestPathCheckOfLies(t *testing.T) {
 	const seeds = 40
 	for _, p := range []simfabric.Personality{
@@ -128,7 +126,7 @@ func TestPathCheckOfLies(t *testing.T) {
 	} {
 		for name, always := range pathLies {
 			l := lies[name]
-			if !l.of(p) || name == "a completion means delivery" && p.CQDataSize > 0 { // which then matters to rings that change hands
+			if !l.of(p) || name == "a completion means delivery" && p.CQDataSize > 0 { // there it matters only to rings that change hands
 				continue
 			}
 			t.Run(p.Provider+"/"+name, func(t *testing.T) {
@@ -141,7 +139,7 @@ func TestPathCheckOfLies(t *testing.T) {
 						noticed++
 					}
 					if seed < seeds/4 {
-						_ = try(t, p, seed, l) // it returns, on virtual time
+						_ = try(t, p, seed, l) // it must return, on virtual time
 					}
 				}
 				t.Logf("noticed in %d of %d", noticed, seeds)
@@ -155,8 +153,8 @@ func TestPathCheckOfLies(t *testing.T) {
 	}
 }
 
-// Many peers of one endpoint check their paths at once, in both roles, with little
-// memory to do it in.
+// TestPathChecksShareMemory: many peers of one endpoint check their paths at once, in both roles,
+// with little memory to do it in.
 func TestPathChecksShareMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP(), Delay: 16})
@@ -195,7 +193,7 @@ func TestPathChecksShareMemory(t *testing.T) {
 	})
 }
 
-// A peer that fails while its path is checked gives its memory to the next.
+// TestPathCheckIsGivenUp: a peer that fails while its path is checked gives its memory to the next.
 func TestPathCheckIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP()})

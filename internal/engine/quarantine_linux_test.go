@@ -24,12 +24,12 @@ func taken(t *testing.T, mem []byte) bool {
 	return err != nil
 }
 
-// TestDeadLandingMemory: what a peer could write to when it was given up can be read as
-// long as the user likes; then its pages are given back, and its addresses stay taken.
+// TestDeadLandingMemory: memory that a peer could write to when it was given up can be read for as
+// long as the user likes. Then its pages are given back, and its addresses stay taken.
 func TestDeadLandingMemory(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs", "net"} {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t, personalities()[name], Config{Ring: 2 << 20}) // as much as is behind retired memory
+			l := newLink(t, personalities()[name], Config{Ring: 2 << 20}) // as large as the memory behind retired slabs
 			a, b := l.dial(t)
 			sent := make([]byte, 1<<20)
 			for i := range sent {
@@ -85,7 +85,7 @@ func TestDeadLandingMemory(t *testing.T) {
 			assert.Empty(t, e.core.quarantine.unread)
 			assert.Len(t, e.core.quarantine.kept, 1)
 			e.mu.Unlock()
-			mem[0] = 1 // as a late write: nothing comes of it
+			mem[0] = 1 // as a late write does, to no effect
 			_ = a.Close()
 			<-written
 			l.close(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestQuit: nothing more is posted to a peer that was quit, and as long as it was not told,
-// it may write where it could.
+// TestQuit: nothing more is posted to a peer after Quit. As long as the peer has not been told, it
+// may still write where it could before.
 func TestQuit(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs", "saw", "cqdata"} {
 		t.Run(name, func(t *testing.T) {
@@ -35,7 +35,7 @@ func TestQuit(t *testing.T) {
 				blocked <- err
 			}()
 			require.Eventually(t, func() bool { return l.ea.Stats().Stalls != Stalls{} }, 10*time.Second, time.Millisecond)
-			write() // so that its ring is not one that was idle
+			write() // so that a's ring does not count as idle
 			_, err = io.ReadFull(a, make([]byte, size))
 			require.NoError(t, err)
 			l.a.Quit()

@@ -12,9 +12,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestIdleConnsOwnNoReassemblyMemory: memory for unread data is there while there is
-// some, is paid for by the conns' windows, and goes when it is read, or when the conns
-// go, whatever the size of the windows.
+// TestIdleConnsOwnNoReassemblyMemory: there is memory for unread data only while there is some. It
+// is paid for by the conns' windows, and goes when the data is read or the conns go, whatever the
+// size of the windows.
 func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 	for _, window := range []int{minWindow + 100, DefaultWindow, 4 * DefaultWindow} {
 		virtual(t, Config{Window: window, PeerSlots: framing.MinSlots}, func(t *testing.T, l *link) {
@@ -74,8 +74,8 @@ func (l *link) unread(c *Conn) uint64 {
 	return c.stream.state().Unread
 }
 
-// TestRingsOfConnsThatGo: a few are kept for the next conns, with what was reserved for
-// them, unless the budget is short.
+// TestRingsOfConnsThatGo: when conns go, a few of their rings are kept for the next conns, with
+// what was reserved for them, unless the budget is short.
 func TestRingsOfConnsThatGo(t *testing.T) {
 	c, _ := lonelyCore(t)
 	b := c.cfg.Budget

@@ -12,7 +12,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// leased is conns that have rings, of which the first so many have data in them that is not
+// leased opens n conns that have rings. The rings of the first unread of them hold data that is not
 // read.
 func leased(t *testing.T, l *link, n, unread int) (out, in []*Conn) {
 	for i := range n {
@@ -28,7 +28,7 @@ func leased(t *testing.T, l *link, n, unread int) (out, in []*Conn) {
 	return out, in
 }
 
-// recalls asks for rings as often as memory may be refused in a while, and reports whether
+// recalls asks for rings back as often as memory may be refused in a while, and reports whether
 // that of c was among them.
 func recalls(l *link, c *Conn) bool {
 	for range 100 {
@@ -45,8 +45,8 @@ func recalls(l *link, c *Conn) bool {
 	return false
 }
 
-// TestRecallPassesEnded: a conn that has ended, and whose reader has left data in its ring,
-// does not keep others' rings from being asked for.
+// TestRecallPassesEnded: a conn that has ended, and whose reader has left data in its ring, does
+// not keep the rings of others from being asked for.
 func TestRecallPassesEnded(t *testing.T) {
 	virtual(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
 		out, in := leased(t, l, 2, 1)
@@ -62,8 +62,8 @@ func TestRecallPassesEnded(t *testing.T) {
 	})
 }
 
-// TestRecallPassesSlowReaders: conns whose readers do not read do not keep others' rings
-// from being asked for.
+// TestRecallPassesSlowReaders: conns whose readers do not read do not keep the rings of others from
+// being asked for.
 func TestRecallPassesSlowReaders(t *testing.T) {
 	virtual(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
 		const n = 14
@@ -72,7 +72,8 @@ func TestRecallPassesSlowReaders(t *testing.T) {
 	})
 }
 
-// TestRecallPassesStopped: nor does a process that is stopped, and so gives nothing back.
+// TestRecallPassesStopped: nor do the conns of a process that is stopped, and so gives nothing
+// back.
 func TestRecallPassesStopped(t *testing.T) {
 	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10}, 2)
 	defer s.close(t)
@@ -90,8 +91,7 @@ func TestRecallPassesStopped(t *testing.T) {
 	resetConns(t, conns...)
 }
 
-// TestRecallPassesDead: neither do conns of a peer that is lost, which its user has not
-// closed yet.
+// TestRecallPassesDead: nor do the conns of a lost peer, which their user has not closed yet.
 func TestRecallPassesDead(t *testing.T) {
 	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10}, 1)
 	defer s.close(t)
@@ -112,8 +112,8 @@ func TestRecallPassesDead(t *testing.T) {
 	resetConns(t, conns...)
 }
 
-// TestRecallEndsPeer: a peer that takes no answers, and is ended by the next one, which asks
-// for a ring, while others of its conns are closed and have rings, too.
+// TestRecallEndsPeer: a peer takes no answers, and the next one, which asks it for a ring, ends it
+// while other conns of the peer are closed and have rings, too.
 func TestRecallEndsPeer(t *testing.T) {
 	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10, Spin: -1})
 	_, in := leased(t, l, 3, 0)

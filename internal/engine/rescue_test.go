@@ -15,10 +15,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// hanging makes calls into the fabric hang on one side of a link, while one
-// goroutine reads from a conn of it and another writes: one of them holds the
-// endpoint's lock, or owns the queue. It returns the conn, and what the two calls
-// end with.
+// hanging makes calls into the fabric hang on one side of a link, while one goroutine reads from a
+// conn of that side and another writes: one of them holds the endpoint's lock, or owns the queue.
+// It returns the link, the conn, and what the two calls end with.
 func hanging(t *testing.T) (l *link, a *Conn, read, written <-chan error) {
 	l = newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	a, _ = l.dial(t)
@@ -40,7 +39,7 @@ func hanging(t *testing.T) (l *link, a *Conn, read, written <-chan error) {
 	return l, a, r, w
 }
 
-// soon is how long a call may take that promises to end.
+// soon is how long a call that promises to end may take.
 const soon = 2 * time.Second
 
 func endsSoon(t *testing.T, ended <-chan error, want ...error) {
@@ -66,7 +65,7 @@ func call(t *testing.T, f func() error, want ...error) {
 	endsSoon(t, ended, want...)
 }
 
-// abandoned closes a link of which one side was abandoned.
+// abandoned closes a link one side of which was abandoned.
 func abandoned(t *testing.T, l *link) {
 	t.Helper()
 	assert.Equal(t, uint64(1), l.ea.Stats().Abandoned)
@@ -109,8 +108,7 @@ func TestHangEndsWithClose(t *testing.T) {
 	abandoned(t, l)
 }
 
-// TestHangInClose: Close ends although it is the first to call the fabric since
-// that hangs.
+// TestHangInClose: Close ends even if it is the first call into the fabric since the fabric hangs.
 func TestHangInClose(t *testing.T) {
 	for _, linger := range []int{0, 1} {
 		l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
@@ -120,7 +118,7 @@ func TestHangInClose(t *testing.T) {
 		l.net.Hang(l.ea.fab)
 		ended := make(chan struct{})
 		go func() {
-			_ = a.Close() // the peer may have all or not: nobody can tell
+			_ = a.Close() // the peer may have everything or not: nobody can tell
 			close(ended)
 		}()
 		select {
@@ -146,7 +144,7 @@ func closeSoon(t *testing.T, c *Conn) (err error) {
 	return err
 }
 
-// No call hangs, so nothing is abandoned, however often somebody looks.
+// TestRescueSparesTheHealthy: no call hangs, so nothing is abandoned, however often somebody looks.
 func TestRescueSparesTheHealthy(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	a, b := l.dial(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// crowd is an endpoint with many peers, which are not there.
+// crowd is an endpoint with many peers, none of which is really there.
 type crowd struct{ e *Endpoint }
 
 func newCrowd(t *testing.T, n int) *crowd {
@@ -26,7 +26,7 @@ func newCrowd(t *testing.T, n int) *crowd {
 	return h
 }
 
-// join has more peers come, and waits for their send slots.
+// join adds n more peers, and waits for their send slots.
 func (h *crowd) join(t *testing.T, n int) {
 	for range n {
 		_, err := h.e.NewPeer(PeerConfig{})
@@ -39,7 +39,7 @@ func (h *crowd) join(t *testing.T, n int) {
 	}, 5*time.Second, time.Millisecond)
 }
 
-// takes has each peer take send slots as long as it may.
+// takes has each peer take send slots for as long as may allows it, and counts them in n.
 func takes(ps []*peer, may func(*peer) bool, n func(*peer) *int) {
 	for _, p := range ps {
 		for may(p) {
@@ -52,7 +52,7 @@ func takes(ps []*peer, may func(*peer) bool, n func(*peer) *int) {
 func pendsOf(p *peer) *int  { return &p.pends }
 func framesOf(p *peer) *int { return &p.frames }
 
-// checkReserve has each peer that holds nothing take one send slot.
+// checkReserve has each peer that holds nothing take one send slot, which must be possible.
 func (h *crowd) checkReserve(t *testing.T) {
 	for i, p := range h.e.core.order {
 		if p.frames+p.pends == 0 {
@@ -63,8 +63,8 @@ func (h *crowd) checkReserve(t *testing.T) {
 	}
 }
 
-// TestReserve: whatever all peers but the last have taken, and in whatever order, each that
-// holds no send slot gets one, be it there before them or not.
+// TestReserve: whatever all peers but the last have taken, and in whatever order, each peer that
+// holds no send slot gets one, whether it came before the others took theirs or after.
 func TestReserve(t *testing.T) {
 	for _, n := range []int{2, 8, 9, 26, 60, 64, 65, 96, 129, 200} {
 		for name, take := range map[string]func(ps []*peer){
@@ -92,8 +92,8 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// TestGivesBack: a peer that waits for more staging memory, and whose only chunk another of its
-// writers gives back, is looked at.
+// TestGivesBack: a peer waits for more staging memory, and another of its writers gives back the
+// peer's only chunk. The endpoint then looks at the peer.
 func TestGivesBack(t *testing.T) {
 	h := newCrowd(t, 2)
 	h.e.mu.Lock()
@@ -101,10 +101,10 @@ func TestGivesBack(t *testing.T) {
 	c := h.e.core
 	require.NoError(t, c.stage.Grow(8))
 	a, b := c.order[0], c.order[1]
-	// b has stopped, with all but one chunk; a's writer X has that.
+	// b has stopped, and holds all chunks but one, which a's writer X has.
 	slot, ok := a.takeStage()
 	assert.True(t, ok)
-	for c.stage.Free() > 0 { // it was there first, when there were more
+	for c.stage.Free() > 0 { // b was there first, when there were more
 		c.takeStage()
 		b.staged++
 	}
@@ -121,8 +121,8 @@ func TestGivesBack(t *testing.T) {
 	assert.NotEqual(t, before, c.stats.steps, "nobody has looked")
 }
 
-// TestSlotsForNobody: send slots are wanted for a peer that leaves before they are ordered. That
-// is no refusal: those for the next one are ordered.
+// TestSlotsForNobody: send slots are wanted for a peer that leaves before they are ordered. That is
+// no refusal: slots for the next peer are ordered.
 func TestSlotsForNobody(t *testing.T) {
 	h := newCrowd(t, 8)
 	h.e.mu.Lock()

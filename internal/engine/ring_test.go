@@ -14,9 +14,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestWholeRing: a writer that could use the whole ring goes on although the
-// reader has not told it of the last few bytes that it read, and not only once
-// the ring has been idle for so long that it is taken back.
+// TestWholeRing: a writer that could use the whole ring goes on even if the reader has not told it
+// of the last few bytes that it read. It does not have to wait until the ring has been idle for so
+// long that it is taken back.
 func TestWholeRing(t *testing.T) {
 	const size, writes = 64 << 10, 20
 	virtual(t, Config{Ring: size}, func(t *testing.T, l *link) {
@@ -40,8 +40,8 @@ func TestWholeRing(t *testing.T) {
 	})
 }
 
-// TestRingIsTold: the writer hears of each half of its ring that was read, and of a quarter
-// only once nothing else is to be read.
+// TestRingIsTold: the writer is told of each half of its ring that was read, and of a quarter only
+// once nothing else is left to read.
 func TestRingIsTold(t *testing.T) {
 	const size, quarter = 1 << 20, 256 << 10
 	virtual(t, Config{Ring: size}, func(t *testing.T, l *link) {
@@ -90,9 +90,8 @@ func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
 	})
 }
 
-// TestHeldBuffers: a user who waits for the rest of a message while it holds
-// what came before gets it, as long as all of it fits the ring, whatever the
-// writer had been told before.
+// TestHeldBuffers: a user that waits for the rest of a message while it holds what came before gets
+// the rest, as long as all of it fits the ring, whatever the writer had been told before.
 func TestHeldBuffers(t *testing.T) {
 	for before := 512 << 10; before <= 1<<20; before += 64<<10 - 1000 {
 		virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) { heldBuffers(t, l, before) })
@@ -115,8 +114,8 @@ func heldBuffers(t *testing.T, l *link, before int) {
 	end(t, hold(t, b, size), b, a)
 }
 
-// TestNothingAfterReset: the completion of a write that landed before a Reset, but
-// is noticed after it, adds nothing to what can be read.
+// TestNothingAfterReset: the completion of a write that landed before a Reset but is noticed after
+// it adds nothing to what can be read.
 func TestNothingAfterReset(t *testing.T) {
 	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{})
 	defer l.close(t)

@@ -48,8 +48,8 @@ func hasRing(t *testing.T, c *Conn, what string) {
 	require.Eventually(t, func() bool { return c.Counters().LargeIn > before }, 20*time.Second, 10*time.Millisecond, what)
 }
 
-// TestRingsForAll: where all memory is in rings that are used without a pause, another conn
-// gets one all the same, be it of the same endpoint or of another that shares the budget.
+// TestRingsForAll: where all memory is in rings that are used without a pause, another conn still
+// gets one, on the same endpoint or on another that shares the budget.
 func TestRingsForAll(t *testing.T) {
 	for _, name := range []string{"a peer more", "an endpoint more"} {
 		t.Run(name, func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestRoom goes through the table.
+// TestRoom goes through the table of Room.
 func TestRoom(t *testing.T) {
 	sim := simfabric.TCP()
 	sim.RxDepth, sim.TxDepth = 2*LeastSlots, 16
@@ -31,7 +31,7 @@ func TestRoom(t *testing.T) {
 		peers[last].Lost(ErrStuck)
 		peers = peers[:last]
 	}
-	// hold has a peer that is about to leave hold so many operations.
+	// hold has the last peer, which is about to leave, hold n operations.
 	hold := func(n int) (end func()) {
 		e.enter()
 		defer e.leave()
@@ -55,7 +55,7 @@ func TestRoom(t *testing.T) {
 			e.doChores()
 		}
 	}
-	// slots waits until there are so many send slots, and no more are to come.
+	// slots waits until there are n send slots, and no more are to come.
 	slots := func(n int) {
 		t.Helper()
 		assert.Eventually(t, func() bool {

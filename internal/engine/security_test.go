@@ -66,8 +66,8 @@ func (w *witness) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 	return posted, reaped, err
 }
 
-// writable is the memory that peers can write to now, by the peer that was given
-// it, and all of it but that of path checks, which is one region.
+// writable returns the keys of the memory that peers can write to now: by the peer that was given
+// it, and all of them. The memory of path checks, which is one region, is left out.
 func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -93,10 +93,10 @@ func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
 	return byPeer, all
 }
 
-// TestOnlyRingsAreWritable: peers can write to landing rings and to the memory of path
-// checks, and to nothing else, to rings each to its own, and for as long as it is there.
+// TestOnlyRingsAreWritable: peers can write to the memory of path checks and to landing rings, and
+// to nothing else. Each can write to its own rings only, and only for as long as it is there.
 func TestOnlyRingsAreWritable(t *testing.T) {
-	for _, name := range []string{"tcp", "verbs", "efa", "deliver"} { // local registration demanded or not
+	for _, name := range []string{"tcp", "verbs", "efa", "deliver"} { // with and without required local registration
 		t.Run(name, func(t *testing.T) {
 			const spokes = 3
 			s := newStarOf(t, personalities()[name], Config{}, spokes, func(e fabric.Endpoint) fabric.Endpoint {
@@ -168,14 +168,14 @@ func moveBuffer(t *testing.T, from, to *Conn) {
 	move(t, from, to, 0)
 }
 
-// moveMost leaves some of it unread: else a second without a look, on a busy machine,
-// has the ring taken back.
+// moveMost leaves some of it unread. Otherwise the ring is taken back after a second without a
+// look, which a busy machine may cause.
 func moveMost(t *testing.T, from, to *Conn) {
 	t.Helper()
 	move(t, from, to, 10_000)
 }
 
-// move repeats itself while all goes in frames: memory for a ring is yet to come.
+// move sends again as long as everything goes in frames: memory for a ring is yet to come.
 func move(t *testing.T, from, to *Conn, unread int) {
 	t.Helper()
 	const size = 300_000
@@ -191,7 +191,7 @@ func move(t *testing.T, from, to *Conn, unread int) {
 	}
 }
 
-// TestTokensDiffer: every peer has its own, on either side.
+// TestTokensDiffer: every peer has a token of its own, on either side.
 func TestTokensDiffer(t *testing.T) {
 	s := newStar(t, personalities()["tcp"], Config{}, 5)
 	defer s.close(t)
@@ -207,8 +207,8 @@ func TestTokensDiffer(t *testing.T) {
 	assert.Len(t, seen, 11)
 }
 
-// TestFramesOfStrangers: who knows a frame that one peer has sent can do nothing
-// with it as, or to, another peer: it is dropped, and the conns go on.
+// TestFramesOfStrangers: somebody who knows a frame that one peer has sent can do nothing with it
+// as another peer, or to another peer. The frame is dropped, and the conns go on.
 func TestFramesOfStrangers(t *testing.T) {
 	s := newStarOf(t, simfabric.Config{Personality: simfabric.TCP()}, Config{}, 2, func(e fabric.Endpoint) fabric.Endpoint {
 		return &witness{Endpoint: e}

@@ -11,9 +11,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 )
 
-// TestCloseExpectsTheNextConn: once the listening side of an endpoint with
-// doorbells has closed a conn, it polls for the next one, if it has a core to
-// spare, and the dialling side need not ring. The dialling side does not.
+// TestCloseExpectsTheNextConn: once the listening side of an endpoint with doorbells has closed a
+// conn, it polls for the next one, if it has a core to spare, so that the dialling side need not
+// ring. The dialling side does not poll.
 func TestCloseExpectsTheNextConn(t *testing.T) {
 	for name, procs := range map[string]int{"one core": 1, "all cores": runtime.GOMAXPROCS(0)} {
 		t.Run(name, func(t *testing.T) {
@@ -24,8 +24,7 @@ func TestCloseExpectsTheNextConn(t *testing.T) {
 				isArmed := func(e *Endpoint) bool { return strings.HasPrefix(e.poller.String(), "armed") }
 				return progress.Spinners() == 0 && isArmed(l.ea) && isArmed(l.eb)
 			}
-			// settles reports that the queue is polled again and again, if closing
-			// does not arm it.
+			// settles reports that closing leaves the queue polled again and again, and not armed.
 			settles := func(e *Endpoint, c *Conn) bool {
 				require.Eventually(t, func() bool { return asleep() && e.poller.Acquire() }, 10*time.Second, 100*time.Microsecond)
 				polls := e.poller.Polls()

@@ -20,7 +20,7 @@ import (
 // star is an endpoint that several others have as a peer.
 type star struct {
 	net    *simfabric.Network
-	cfg    Config // of those that are opened next
+	cfg    Config // of the endpoints that are opened next
 	open   func() *Endpoint
 	hub    *Endpoint
 	olds   []*Endpoint // hubs that took no more
@@ -35,7 +35,7 @@ func newStar(t testing.TB, sim simfabric.Config, cfg Config, n int) *star {
 	return newStarOf(t, sim, cfg, n, func(e fabric.Endpoint) fabric.Endpoint { return e })
 }
 
-// newStarOf is newStar with endpoints that wrap has had a hand in.
+// newStarOf is newStar with endpoints that were passed through wrap.
 func newStarOf(t testing.TB, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
 	t.Helper()
 	s := &star{net: simfabric.New(sim), cfg: cfg}
@@ -102,9 +102,8 @@ func (s *star) quiet() {
 	}
 }
 
-// TestSilentPeers: peers whose operations never complete, with dozens of writers
-// each, stop nobody else on the endpoint: not while the writers write, and not
-// when all their conns are closed.
+// TestSilentPeers: peers whose operations never complete, with dozens of writers each, hold up
+// nobody else on the endpoint, neither while the writers write nor when all their conns are closed.
 func TestSilentPeers(t *testing.T) {
 	const writers, leased = 80, 10
 	for _, name := range []string{"tcp", "verbs", "saw", "cqdata", "deliver/awkward", "depth 16"} {

@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestSlowCopies: copies that take long, as of memory which is on a disk, leave receive slots of
-// the peer's to all else, however often these are used.
+// TestSlowCopies: copies that take long, for example of memory that is on a disk, leave some of the
+// peer's receive slots to everything else, however often these are used.
 func TestSlowCopies(t *testing.T) {
 	for slots := framing.MinSlots; slots <= 4*framing.MinSlots; slots++ {
 		mappedLink(t, Config{PeerSlots: slots}, func(t *testing.T, l *link) { testSlowCopies(t, l, slots) })
@@ -57,7 +57,7 @@ func testSlowCopies(t *testing.T, l *link, slots int) {
 	resetConns(t, slow, slowReader, waits, waitsReader, a, b)
 }
 
-// TestCopiesAreNotOwed: while copies are under way the peer does not owe what they hold.
+// TestCopiesAreNotOwed: while copies are under way, the peer does not owe the slots that they hold.
 func TestCopiesAreNotOwed(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -78,7 +78,7 @@ func TestCopiesAreNotOwed(t *testing.T) {
 	})
 }
 
-// TestUndoneCopies: what was not told of is not counted, and no counter goes back.
+// TestUndoneCopies: a copy that the peer is not told of is not counted, and no counter goes back.
 func TestUndoneCopies(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -96,7 +96,8 @@ func TestUndoneCopies(t *testing.T) {
 	})
 }
 
-// TestLargePath: a conn says how its own data goes, not what became of another's ring.
+// TestLargePath: LargePath says how the conn's own data goes, not what became of another conn's
+// ring.
 func TestLargePath(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		p := l.ea.core.peers[l.a.p.id]
@@ -123,8 +124,8 @@ func TestLargePath(t *testing.T) {
 	})
 }
 
-// TestForeignMemoryGoes with the endpoint, though that cannot be closed: the fabric has nothing
-// to do with it.
+// TestForeignMemoryGoes: memory of the peer's is unmapped along with the endpoint, even if the
+// endpoint cannot be closed: the fabric has nothing to do with that memory.
 func TestForeignMemoryGoes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, simfabric.Config{Seed: 5, Personality: simfabric.ShmMapped()}, Config{Spin: -1})

@@ -17,8 +17,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// thinPath is an endpoint on a thin path: it takes so many bytes a second, in order, and is
-// otherwise without fault.
+// thinPath is an endpoint on a thin path: it takes rate bytes a second, in order, and is otherwise
+// without fault.
 type thinPath struct {
 	fabric.Endpoint
 	rate atomic.Int64
@@ -47,8 +47,8 @@ func (e *thinPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	return e.Endpoint.Exchange(ops[:n], done)
 }
 
-// onThinPath has f use a link whose first end is on a thin path, and checks that neither side has
-// given the other up for what f did.
+// onThinPath lets f use a link whose first end is on a thin path, and checks that neither side has
+// given the other up because of what f did.
 func onThinPath(t *testing.T, dead time.Duration, f func(l *link, path *thinPath, all *sync.WaitGroup)) {
 	synctest.Test(t, func(t *testing.T) {
 		var ends []*thinPath
@@ -64,7 +64,7 @@ func onThinPath(t *testing.T, dead time.Duration, f func(l *link, path *thinPath
 			assert.NoError(t, p.p.err)
 			p.e.mu.Unlock()
 		}
-		l.a.Lost(errGoodbye) // the path still thin: what takes no time could go on for ever before the clock moves
+		l.a.Lost(errGoodbye) // while the path is thin: work that takes no time could go on for ever without the clock moving
 		l.b.Lost(errGoodbye)
 		all.Wait()
 		require.NoError(t, l.ea.Close())
@@ -108,8 +108,8 @@ func reads(all *sync.WaitGroup, c *Conn, got *atomic.Int64) {
 	})
 }
 
-// beats are heartbeats for some time, or until a side is lost. It returns for how long nothing
-// was got at most.
+// beats brings both sides heartbeats for d, or until a side is lost. It returns the longest time in
+// which got did not grow.
 func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Duration) {
 	last, at := got.Load(), time.Now()
 	for i := range int(2 * d / every) {
@@ -128,8 +128,8 @@ func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Du
 	return longest
 }
 
-// TestHeartbeatsOnSlowPath: a path that carries data without a pause, only slowly, is none that
-// brings nothing.
+// TestHeartbeatsOnSlowPath: a path that carries data slowly, but without a pause, does not count as
+// one that brings nothing.
 func TestHeartbeatsOnSlowPath(t *testing.T) {
 	onThinPath(t, time.Second, func(l *link, path *thinPath, all *sync.WaitGroup) {
 		path.rate.Store(400 << 10)
@@ -144,8 +144,8 @@ func TestHeartbeatsOnSlowPath(t *testing.T) {
 	})
 }
 
-// TestPatientPeer: a's messages are held up for nine tenths of a's DeadAfter, which b, whose own is
-// much longer, need not mind. The way back is free, and b is heard whenever a heartbeat asks for it.
+// TestPatientPeer: a's messages are held up for nine tenths of a's DeadAfter. b, whose own is much
+// longer, need not mind. The way back is free, and b is heard whenever a heartbeat asks for it.
 func TestPatientPeer(t *testing.T) {
 	for dead, patience := range map[time.Duration]time.Duration{
 		time.Second: time.Minute, DefaultDeadAfter: 2 * time.Minute, 100 * time.Millisecond: DefaultDeadAfter,
@@ -165,13 +165,13 @@ func TestPatientPeer(t *testing.T) {
 	}
 }
 
-// TestNotStarvedOnSlowPath: on a thin path small writes wait for slots for longer than DeadAfter,
-// since these come once large ones before them have landed. Nobody is ended for that.
+// TestNotStarvedOnSlowPath: on a thin path, small writes wait for slots for longer than DeadAfter,
+// since slots come only once the large writes before them have landed. Nobody is ended for that.
 func TestNotStarvedOnSlowPath(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		dead  time.Duration
-		every time.Duration // a heartbeat
+		every time.Duration // between heartbeats
 		rate  int64
 		zero  bool
 	}{
@@ -206,8 +206,8 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 	}
 }
 
-// TestStolenBehindControl: an endpoint that hears nothing is ended, though a control
-// frame of its own waits for a slot already when the first heartbeat comes.
+// TestStolenBehindControl: an endpoint that hears nothing loses its peer, and takes no more, even
+// if a control frame of its own is already waiting for a slot when the first heartbeat comes.
 func TestStolenBehindControl(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second
@@ -219,7 +219,7 @@ func TestStolenBehindControl(t *testing.T) {
 		require.NoError(t, err)
 		ca, cb := l.dial(t)
 		ends[1].receives.Store(true)
-		for range l.eb.core.rx.Len() { // use those up that are posted
+		for range l.eb.core.rx.Len() { // use up those that are posted
 			_, err := ca.Write([]byte("x"))
 			require.NoError(t, err)
 			time.Sleep(time.Millisecond)
@@ -241,8 +241,8 @@ func TestStolenBehindControl(t *testing.T) {
 	})
 }
 
-// TestNewcomersBesideSilentPeer: a peer that does not answer ends alone. That the endpoint
-// hears is shown by a newcomer, whose path check goes on.
+// TestNewcomersBesideSilentPeer: a peer that does not answer ends alone. Newcomers whose path
+// checks go on show that the endpoint hears.
 func TestNewcomersBesideSilentPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second

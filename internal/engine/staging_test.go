@@ -14,8 +14,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestStagingIsAskedForAgain: a writer who waits for staging memory, all of which dead peers
-// hold, gets some once the budget has room, even if it has refused for long.
+// TestStagingIsAskedForAgain: a writer waits for staging memory, all of which dead peers hold. It
+// gets some once the budget has room, even if the budget has refused for a long time.
 func TestStagingIsAskedForAgain(t *testing.T) {
 	c, _ := lonelyCore(t)
 	e := alone(c)
@@ -70,7 +70,7 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	require.False(t, s.wr.waiting, "the writer waits for ever: %d chunks, %d free", c.stage.Len(), c.stage.Free())
 }
 
-// transfer moves size bytes each way, and compares nothing but their number.
+// transfer moves size bytes each way, and checks nothing but their number.
 func transfer(a, b *Conn, size int) error {
 	errs := make(chan error, 4)
 	for _, c := range []*Conn{a, b} {
@@ -85,8 +85,8 @@ func transfer(a, b *Conn, size int) error {
 	return nil
 }
 
-// TestStagingIsGivenBack: staging memory of conns that have nothing to send is given back, and
-// comes again with what they send next.
+// TestStagingIsGivenBack: staging memory of conns that have nothing to send is given back, and is
+// there again for what they send next.
 func TestStagingIsGivenBack(t *testing.T) {
 	t.Parallel()
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
@@ -152,8 +152,9 @@ func TestSendersLeaveMemoryForRings(t *testing.T) {
 	require.Zero(t, budget.Stats().Used)
 }
 
-// TestBuffersShareStaging: while memory is short a small Buffer has no more of it mapped than a
-// write has, and none of the last eighth; and leaves half of what there is to writes.
+// TestBuffersShareStaging: while memory is short, small Buffers have no more staging memory mapped
+// than writes have, and none of the budget's last eighth. They leave half of what there is to
+// writes.
 func TestBuffersShareStaging(t *testing.T) {
 	t.Parallel()
 	const limit = 64 << 20

@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestMoves: the tables of a stream's states are complete, lead nowhere back, and to an end
-// from everywhere.
+// TestMoves: the tables of a stream's states are complete, never lead back, and lead to an end from
+// everywhere.
 func TestMoves(t *testing.T) {
 	t.Run("send", func(t *testing.T) { checkMoves(t, sendMoves, sendOpen, sendClosed, sendCut) })
 	t.Run("recv", func(t *testing.T) { checkMoves(t, recvMoves, recvOpen, recvCut) })
@@ -43,8 +43,8 @@ func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first S, ends ...S) {
 	}
 }
 
-// TestStreamStates tells what the states mean for the two users: the events of a conn's life
-// in order, and what may be done after each.
+// TestStreamStates: what the states mean for the users of both ends. Each case lists the events of
+// a conn's life, and what may be done after them.
 func TestStreamStates(t *testing.T) {
 	type view struct{ mayData, closed, peerClosed, quiet, discarding bool }
 	look := func(s *stream) view { return view{s.mayData(), s.closed(), s.peerClosed(), s.quiet(), s.discarding()} }

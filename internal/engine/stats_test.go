@@ -17,8 +17,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestBytesAreCounted: what one side has sent is what the other has received, by the
-// way that it went.
+// TestBytesAreCounted: each side counts as received what the other counts as sent, separately for
+// each way that the bytes went.
 func TestBytesAreCounted(t *testing.T) {
 	const small, large = 100, 300 << 10
 	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver/awkward", "no large data"} {
@@ -56,8 +56,8 @@ func TestBytesAreCounted(t *testing.T) {
 	}
 }
 
-// TestCopiesAreCounted: bytes that SendBuffer sends from where they are, that
-// RecvBuffer lends where they have landed, and that wait for a Read.
+// TestCopiesAreCounted: Stats counts the bytes that SendBuffer sends from where they are, those
+// that RecvBuffer lends where they have landed, and those that wait for a Read.
 func TestCopiesAreCounted(t *testing.T) {
 	const size, late = 128 << 10, 1000
 	l := newLink(t, personalities()["shm"], Config{})
@@ -93,8 +93,8 @@ func TestCopiesAreCounted(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// refusals counts the operations that the fabric took after it had refused them.
-// The engine posts with its lock held.
+// refusals counts the operations that the fabric took after it had refused them. It needs no lock:
+// the engine posts with its own held.
 type refusals struct {
 	fabric.Endpoint
 	refused [2]bool // sends, receives
@@ -114,7 +114,7 @@ func (r *refusals) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int
 	return posted, reaped, err
 }
 
-// note takes in that the fabric took the first posted of n operations of one kind.
+// note records that the fabric took the first posted of n operations of one kind.
 func (r *refusals) note(kind, posted, n int, err error) {
 	if n == 0 {
 		return
@@ -125,7 +125,7 @@ func (r *refusals) note(kind, posted, n int, err error) {
 	r.refused[kind] = posted < n && err == nil
 }
 
-// TestRetriesAreCounted: all of a fabric that refuses now and then.
+// TestRetriesAreCounted: all retries are counted, on a fabric that refuses now and then.
 func TestRetriesAreCounted(t *testing.T) {
 	sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}
 	sim.AgainRate = 0.3
@@ -153,13 +153,13 @@ func TestRetriesAreCounted(t *testing.T) {
 	}
 }
 
-// TestPollsAreCounted while they find something and while they do not.
+// TestPollsAreCounted: polls are counted, both those that find something and those that do not.
 func TestPollsAreCounted(t *testing.T) {
 	l := newLink(t, personalities()["tcp"], Config{})
 	defer l.close(t)
 	a, b := l.dial(t)
 	before := l.eb.Stats()
-	require.Eventually(t, func() bool { // a Read that polls in vain parks, and with that is counted
+	require.Eventually(t, func() bool { // a Read that polls in vain parks, and its polls are then counted
 		require.NoError(t, b.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
 		_, err := b.Read(make([]byte, 1))
 		require.Error(t, err)
@@ -178,7 +178,7 @@ func TestPollsAreCounted(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestStatsNeverFall: no counter does, while it is looked at during transfers.
+// TestStatsNeverFall: no counter falls while Stats is called during transfers.
 func TestStatsNeverFall(t *testing.T) {
 	l := newLink(t, personalities()["cqdata/awkward"], Config{})
 	a, b := l.dial(t)
@@ -234,8 +234,8 @@ func (h *mute) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, er
 	return h.Endpoint.Exchange(ops, done)
 }
 
-// TestLooksDoNotHang: while a call hangs with the lock held, Stats has what was
-// last seen, and States says that it does not know.
+// TestLooksDoNotHang: while a call hangs with the lock held, Stats returns what was last seen, and
+// States says that it does not know.
 func TestLooksDoNotHang(t *testing.T) {
 	var ends []*mute
 	l, err := newLinkOf(personalities()["shm"], Config{}, func(e fabric.Endpoint) fabric.Endpoint {
@@ -262,7 +262,7 @@ func TestLooksDoNotHang(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestStates follows two conns from their beginning to their end.
+// TestStates: States follows two conns from their beginning to their end.
 func TestStates(t *testing.T) {
 	l := newLink(t, personalities()["shm"], Config{})
 	defer l.close(t)
@@ -312,7 +312,7 @@ func TestStates(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestStateOfClose: Close waits for a peer that takes nothing.
+// TestStateOfClose: the state says that Close waits for a peer that takes nothing.
 func TestStateOfClose(t *testing.T) {
 	l := newLink(t, personalities()["tcp"], Config{})
 	defer l.close(t)
@@ -332,7 +332,7 @@ func TestStateOfClose(t *testing.T) {
 	require.NoError(t, b.Close())
 }
 
-// TestTrace: an execution trace shows which calls stand still.
+// TestTrace: an execution trace shows which calls wait.
 func TestTrace(t *testing.T) {
 	l := newLink(t, personalities()["tcp"], Config{Spin: -1})
 	defer l.close(t)

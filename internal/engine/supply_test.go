@@ -15,8 +15,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// slow is an endpoint that takes, while it is shut, for ever to register more than
-// a chunk, or to deregister it.
+// slow is an endpoint that, while it is shut, takes for ever to register more than a chunk, or to
+// deregister it.
 type slow struct {
 	fabric.Endpoint
 	mu   sync.Mutex
@@ -66,8 +66,8 @@ func (r slowRegion) Close() error {
 	return r.Region.Close()
 }
 
-// TestNobodyWaitsForMapping: while memory is registered, or given up, which may take
-// any time, other conns of the endpoint go on.
+// TestNobodyWaitsForMapping: registering memory, or giving it up, may take any time. Meanwhile
+// other conns of the endpoint go on.
 func TestNobodyWaitsForMapping(t *testing.T) {
 	const large = 2*lendSlab + 1
 	alloc := func(n int) func(*testing.T, *slowLink) {
@@ -85,7 +85,7 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 		"large data to send":   {held: func(t *testing.T, l *slowLink) { warmUp(t, l.a, l.b) }},
 		"large data to be had": {held: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) }},
 		"other peers": {held: func(t *testing.T, l *slowLink) {
-			for range slotStep { // those before have slots that were mapped with others'
+			for range slotStep { // the first ones have slots that were mapped along with others'
 				_, err := l.ea.NewPeer(PeerConfig{})
 				assert.NoError(t, err)
 			}
@@ -118,7 +118,7 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 	} {
 		for _, sim := range []string{"shm", "tcp", "verbs"} {
 			if name == "other peers" && sim != "tcp" {
-				continue // shm has one, and verbs gives each little of a short queue
+				continue // shm has one peer, and verbs gives each little of a short queue
 			}
 			t.Run(name+"/"+sim, func(t *testing.T) {
 				t.Parallel()
@@ -156,7 +156,7 @@ func within(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// slowLink has a conn to be slow with, and another that echoes.
+// slowLink has a conn for slow calls, and another that echoes.
 type slowLink struct {
 	*link
 	end          *slow
@@ -193,8 +193,8 @@ func (s *slowLink) close(t *testing.T) {
 	s.link.close(t)
 }
 
-// TestCloseWaitsForMapping: what is being registered when an endpoint is closed is
-// given back, and the fabric endpoint not closed under it.
+// TestCloseWaitsForMapping: memory that is being registered when an endpoint is closed is given
+// back, and the fabric endpoint is not closed under it.
 func TestCloseWaitsForMapping(t *testing.T) {
 	l := newSlowLink(t, personalities()["tcp"])
 	l.end.close()
@@ -221,8 +221,8 @@ func TestCloseWaitsForMapping(t *testing.T) {
 	l.close(t)
 }
 
-// TestRefusedMemoryIsAskedForAgain: large data goes in frames while the budget has no
-// room, nobody tries all the time, and it goes by RDMA write once there is some.
+// TestRefusedMemoryIsAskedForAgain: large data goes in frames while the budget has no room, and
+// nobody tries all the time. It goes by RDMA write once there is room.
 func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -249,8 +249,8 @@ func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	})
 }
 
-// TestLongCopiesGiveWay: with a large window, much can wait to be read, and no call
-// copies all of it under the lock.
+// TestLongCopiesGiveWay: with a large window, much data can wait to be read, but no call copies all
+// of it under the lock.
 func TestLongCopiesGiveWay(t *testing.T) {
 	l := newLink(t, personalities()["no large data"], Config{Window: 1 << 20})
 	defer l.close(t)
@@ -269,8 +269,8 @@ func TestLongCopiesGiveWay(t *testing.T) {
 	require.NoError(t, a.Close())
 }
 
-// TestBudgetForTheNextBuffer: what this side has released or finished with makes room,
-// even if it is not unmapped yet.
+// TestBudgetForTheNextBuffer: memory that this side has released or finished with makes room, even
+// if it is not unmapped yet.
 func TestBudgetForTheNextBuffer(t *testing.T) {
 	const size = 3 * lendSlab
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -292,8 +292,8 @@ func TestBudgetForTheNextBuffer(t *testing.T) {
 	l.close(t)
 }
 
-// TestAllocWaitsForNobodyWhoHasGone: who waits for what the supplier unmaps is woken as well
-// if that finds nothing left to do, since another call has done it.
+// TestAllocWaitsForNobodyWhoHasGone: a call that waits for the supplier to unmap something is woken
+// even if the supplier finds nothing left to do, because another call has done it.
 func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 	const size = 2 * lendSlab
 	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)}, func(e fabric.Endpoint) fabric.Endpoint { return e })
@@ -365,8 +365,8 @@ func TestAllocWaitsForRelease(t *testing.T) {
 	l.close(t)
 }
 
-// TestReceivesFit: however many map receives at a time, there are no more than the fabric
-// takes: it would be polled for the rest for ever.
+// TestReceivesFit: however many goroutines map receives at a time, there are no more receives than
+// the fabric takes. It would be polled for ever to take the rest.
 func TestReceivesFit(t *testing.T) {
 	const depth = 100
 	for _, later := range []string{"supply", "newcomer"} {

@@ -16,8 +16,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// virtual runs a test of goroutines on virtual time: what takes fifteen seconds
-// takes exactly that, and no time at all.
+// virtual runs a test of goroutines on virtual time: what takes fifteen seconds takes exactly that
+// long, and no real time at all.
 func virtual(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	t.Helper()
 	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm(), "mapped": simfabric.ShmMapped()} {
@@ -108,7 +108,8 @@ func TestRefusedForEver(t *testing.T) {
 	})
 }
 
-// afterDeadAfter: it is as long since start as a peer may do nothing.
+// afterDeadAfter checks that start is as long ago as a peer may do nothing, and at most two
+// choreTimes longer, since chores notice it.
 func afterDeadAfter(t *testing.T, start time.Time) {
 	t.Helper()
 	took := time.Since(start)
@@ -116,8 +117,8 @@ func afterDeadAfter(t *testing.T, start time.Time) {
 	require.LessOrEqual(t, took, DefaultDeadAfter+2*choreTime)
 }
 
-// TestDeaf: a peer that completes nothing is ended although the fabric takes what
-// is sent to it, and only then.
+// TestDeaf: a peer that completes nothing is ended even if the fabric takes what is sent to it, but
+// only while something is in flight.
 func TestDeaf(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		a, _ := l.dial(t)
@@ -170,8 +171,8 @@ type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { return len(b), nil }
 
-// TestSlowInsert: while an address is being inserted, conns with other peers go on,
-// who waits for it can give up, and the endpoint is not closed under the call.
+// TestSlowInsert: while an address is being inserted, conns with other peers go on, the caller that
+// waits for it can give up, and the endpoint is not closed under the call.
 func TestSlowInsert(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := simfabric.EFA()

@@ -10,7 +10,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// closesAlone is a peer alone whose Opens are taken, and a clock.
+// closesAlone returns a peer on a core of its own, a function that takes an Open of the peer's, and
+// one that moves the clock on and checks the closes.
 func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later func(time.Duration)) {
 	c, _ := lonelyCore(t)
 	now := time.Unix(1e9, 0)
@@ -30,8 +31,8 @@ func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later fun
 	return p, open, later
 }
 
-// TestResetsOfTheMoment: conns that were reset a moment ago, and of which the peer has had no
-// time to answer one, keep nobody from opening further ones.
+// TestResetsOfTheMoment: conns that were reset a moment ago, and that the peer has had no time to
+// answer, keep nobody from opening more.
 func TestResetsOfTheMoment(t *testing.T) {
 	_, open, later := closesAlone(t)
 	for id := uint32(1); id <= maxUnanswered+1; id++ {
@@ -41,8 +42,8 @@ func TestResetsOfTheMoment(t *testing.T) {
 	assert.NotNil(t, open(1000), "the peer has had no time to answer")
 }
 
-// TestUnansweredClosesOfATalker: a peer that goes on sending something, but answers no close,
-// cannot make this side keep the windows of more and more conns.
+// TestUnansweredClosesOfATalker: a peer that keeps sending something, but answers no close, cannot
+// make this side keep the windows of more and more conns.
 func TestUnansweredClosesOfATalker(t *testing.T) {
 	p, open, later := closesAlone(t)
 	for id := uint32(1); id <= 2000; id++ {

@@ -18,14 +18,14 @@ import (
 
 const regionSize = 1 << 20
 
-// makeRegion makes what libfabric makes, and path.
+// makeRegion makes a file at path as libfabric makes one for a region.
 func makeRegion(t *testing.T, path string) {
 	t.Helper()
 	require.NoError(t, os.WriteFile(path, []byte{7}, 0o600))
 	require.NoError(t, os.Truncate(path, regionSize))
 }
 
-// A region is a file of our own that nobody else may open or has a name for.
+// A region is a file of this user that no one else may open, and that has one name only.
 func TestOpenRegion(t *testing.T) {
 	for name, c := range map[string]struct {
 		make func(t *testing.T, path string)
@@ -96,7 +96,7 @@ func TestNamesOfRegions(t *testing.T) {
 	}
 }
 
-// Memory that is merely promised is told from what is there.
+// Reserved tells memory that is merely promised from memory that is there.
 func TestReserve(t *testing.T) {
 	dir := t.TempDir()
 	makeRegion(t, filepath.Join(dir, "region"))
@@ -114,7 +114,7 @@ func TestReserve(t *testing.T) {
 	require.EqualValues(t, 7, layout, "its contents stay")
 }
 
-// Where there is not enough memory left, that is an error, and takes none.
+// If there is not enough memory left, Reserve fails and takes none.
 func TestReserveOnFullFileSystem(t *testing.T) {
 	if !testenv.OwnShm(t, "size=16m") {
 		return
@@ -164,7 +164,7 @@ func TestCheckDir(t *testing.T) {
 
 const strangerVar = "SHMDIR_TEST_STRANGER"
 
-// strange makes what another user can make in a directory that all may write to.
+// strange makes what another user can make in a directory that everybody may write to.
 func strange(dir string) {
 	at := func(name string) string { return filepath.Join(dir, name) }
 	for name, mode := range map[string]os.FileMode{"private": 0o600, "public": 0o666} {
@@ -187,7 +187,7 @@ func strange(dir string) {
 	}
 }
 
-// Whatever another user makes under a name is not used, and what was found out about a
+// Whatever another user makes under a name is not used, and what was checked about a
 // name stays true.
 func TestStrangersRegions(t *testing.T) {
 	cmd := testenv.Stranger(t)
@@ -207,7 +207,7 @@ func TestStrangersRegions(t *testing.T) {
 			require.NoError(t, r.Close())
 			continue
 		}
-		if name == "victim" { // it has been given a second name
+		if name == "victim" { // the stranger could give it a second name
 			assert.ErrorContains(t, err, "has 2 names")
 			continue
 		}

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// leave makes guards with names beside them, says so, and waits to be killed.
+// leave makes guards and names that they guard, prints that it is ready, and waits to be killed.
 func leave(dir string) {
 	f, err := Create(dir, NewName(), 4096)
 	must(err)
@@ -53,8 +53,8 @@ func names(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// What a process has is left alone for as long as it lives, even if it is stopped,
-// and goes when it has been killed.
+// A process's names are left alone for as long as it lives, even if it is stopped,
+// and are removed once it has been killed.
 func TestClean(t *testing.T) {
 	dir := t.TempDir()
 	cmd := exec.Command(os.Args[0])
@@ -67,7 +67,7 @@ func TestClean(t *testing.T) {
 	require.NoError(t, err)
 	alive := names(t, dir)
 	require.Len(t, alive, 4)
-	// Names that are not ours, or do not keep to the rules.
+	// Names that are not ours, or do not follow our rules.
 	others := []string{"1:0:0", "fabricnet-x", NewName()[:20], "sem.other", NewName() + ".alone"}
 	for _, name := range others {
 		require.NoError(t, os.WriteFile(filepath.Join(dir, name), nil, 0o600))
@@ -81,7 +81,7 @@ func TestClean(t *testing.T) {
 	assert.ElementsMatch(t, others, names(t, dir))
 }
 
-// A guard is there while anybody holds it, and can be held again.
+// A guard exists while anybody holds it, and can be held again.
 func TestGuard(t *testing.T) {
 	dir := t.TempDir()
 	g := NewGuard(dir)

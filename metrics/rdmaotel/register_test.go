@@ -76,7 +76,7 @@ func TestRegister(t *testing.T) {
 	assert.Empty(t, collect(t, reader))
 }
 
-// exchange sends n bytes over a conn of t.
+// exchange sends n bytes over a conn of tr.
 func exchange(t *testing.T, tr *rdmanet.Transport, provider string, n int) {
 	t.Helper()
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}}

@@ -13,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestAlertsNameMetrics: alerts, and what documents call an alert, are of metrics that exist.
+// TestAlertsNameMetrics: the alerts, their tests and docs/operations.md name only metrics that exist.
 func TestAlertsNameMetrics(t *testing.T) {
 	exported := make(map[string]bool)
 	descs := make(chan *prometheus.Desc)
@@ -34,7 +34,7 @@ func TestAlertsNameMetrics(t *testing.T) {
 		names := regexp.MustCompile(`\bfabricnet_\w+`).FindAllString(string(text), -1)
 		require.NotEmpty(t, names, file)
 		for _, name := range names {
-			if name == "fabricnet_" || regexp.MustCompile(`^fabricnet_proxy_`).MatchString(name) { // the prefix; the proxy's own
+			if name == "fabricnet_" || regexp.MustCompile(`^fabricnet_proxy_`).MatchString(name) { // the prefix by itself, and the proxy's own metrics
 				continue
 			}
 			assert.True(t, exported[name], "%s names %s, which is not exported", file, name)

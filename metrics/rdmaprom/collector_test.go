@@ -20,7 +20,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// exchange sends n bytes over a conn of t, over a real provider, and dials once in vain.
+// exchange sends n bytes over a conn of tr, over a real provider, and lets one handshake fail.
 func exchange(t *testing.T, tr *rdmanet.Transport, provider string, n int) {
 	t.Helper()
 	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: 1}
@@ -47,7 +47,7 @@ func exchange(t *testing.T, tr *rdmanet.Transport, provider string, n int) {
 	require.NoError(t, err)
 	_, err = stranger.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
 	require.NoError(t, err)
-	_, _ = io.Copy(io.Discard, stranger) // until the listener has hung up, which it does before it counts
+	_, _ = io.Copy(io.Discard, stranger) // until the listener hangs up, which it does before it counts the failure
 	require.NoError(t, stranger.Close())
 	require.Eventually(t, func() bool { return refused() == before+1 }, 10*time.Second, time.Millisecond)
 	closed := make(chan error, 1)
@@ -90,7 +90,7 @@ fabricnet_handshakes_failed_total{reason="not rdmanet"} `+strconv.Itoa(len(teste
 	assert.Error(t, reg.Register(rdmaprom.NewCollector(tr)), "the same metrics twice")
 }
 
-// TestTwoTransports: labels of the caller's tell them apart.
+// TestTwoTransports: labels that the caller adds tell Transports apart.
 func TestTwoTransports(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	for _, name := range []string{"front", "back"} {
@@ -109,7 +109,7 @@ func ExampleNewCollector() {
 	defer t.Close()
 	reg := prometheus.NewRegistry()
 	reg.MustRegister(rdmaprom.NewCollector(t))
-	// promhttp.HandlerFor(reg, promhttp.HandlerOpts{}) serves what this has.
+	// promhttp.HandlerFor(reg, promhttp.HandlerOpts{}) serves what reg gathers.
 
 	families, err := reg.Gather()
 	if err != nil {

@@ -29,11 +29,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// dials is how many conns the page lists the two ends of.
+// dials is the number of conns of which the page lists both ends.
 const dials = 3
 
-// serve is a server of the page of a Transport that has conns over the first provider,
-// over which something has gone, and one over plain TCP.
+// serve serves the page of a Transport with conns over the first provider, which have
+// carried data, and one over plain TCP.
 func serve(t *testing.T) *httptest.Server {
 	t.Helper()
 	tr := new(rdmanet.Transport)
@@ -50,7 +50,7 @@ func serve(t *testing.T) *httptest.Server {
 		s, err := l.Accept()
 		require.NoError(t, err)
 		t.Cleanup(func() { abort(c); abort(s) })
-		go func() { _, _ = c.Write(make([]byte, 200<<10<<(4*i))) }() // the last ones wait
+		go func() { _, _ = c.Write(make([]byte, 200<<10<<(4*i))) }() // the last ones have to wait
 		_, err = io.ReadFull(s, make([]byte, 100<<10))
 		require.NoError(t, err)
 	}
@@ -96,8 +96,8 @@ func start(t *testing.T) context.Context {
 	return ctx
 }
 
-// complaints is what the browser has to say of a page: errors of scripts, of the
-// policy, of resources that are not there, and requests to elsewhere.
+// complaints collects what the browser complains about: errors of scripts, violations of the
+// policy, missing resources, and requests to other hosts.
 type complaints struct {
 	mu   sync.Mutex
 	list []string
@@ -133,14 +133,14 @@ func (c *complaints) all() []string {
 // seen is what a script finds on the page.
 type seen struct {
 	Conns, Metrics int
-	Width          int // of the content; more than the window's scrolls
+	Width          int // of the content; if it is more than the window's, the page scrolls
 	Window         int
 	Font           string // from the style sheet
 	Contrast       float64
 	Dark           bool
 }
 
-// look measures contrast as WCAG 2 defines it, of the dimmest text.
+// look measures the contrast of the dimmest text, as defined by WCAG 2.
 const look = `(() => {
 	const lum = c => { const [r, g, b] = c.map(v => (v /= 255) <= .03928 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4); return .2126 * r + .7152 * g + .0722 * b; };
 	const ctx = document.createElement('canvas').getContext('2d', { willReadFrequently: true });

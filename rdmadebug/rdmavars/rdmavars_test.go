@@ -20,7 +20,7 @@ import (
 func TestPublish(t *testing.T) {
 	tr := &rdmanet.Transport{MemoryLimit: 1 << 20}
 	defer tr.Close()
-	// Tests run in any order: what they have published is theirs.
+	// Tests run in any order, so what other tests have published may be there.
 	expvar.Do(func(kv expvar.KeyValue) {
 		assert.Contains(t, []string{"cmdline", "memstats", "wanted", "rdma"}, kv.Key, "nothing is published at init")
 	})
@@ -37,7 +37,7 @@ func TestPublish(t *testing.T) {
 	}
 }
 
-// TestPublishAtOnce: of many that want a name one gets it, and none panics.
+// TestPublishAtOnce: of many goroutines that publish the same name, one succeeds and none panics.
 func TestPublishAtOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	var published atomic.Int32

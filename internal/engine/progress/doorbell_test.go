@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestNudge: a queue that has run out of data rings a peer that waits to hear of that,
-// once, and no other.
+// TestNudge: a queue that has run out of data rings once a peer that waits to hear of that, and no
+// other.
 func TestNudge(t *testing.T) {
 	for flag, rings := range map[uint32]int{doorbellAwake: 0, doorbellAsleep: 0, doorbellHeld: 1, doorbellFlying: 1} {
 		t.Run(fmt.Sprint(flag), func(t *testing.T) {
@@ -34,8 +34,7 @@ func TestNudge(t *testing.T) {
 	}
 }
 
-// TestDisarm: a peer is rung for what was posted if it sleeps, with or without operations
-// in flight.
+// TestDisarm: a sleeping peer is rung for what was posted, with or without operations in flight.
 func TestDisarm(t *testing.T) {
 	for flag, rings := range map[uint32]bool{doorbellAwake: false, doorbellAsleep: true, doorbellHeld: false, doorbellFlying: true} {
 		b := newDoorbell()

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// TestDrainLate: on a busy host the time for Drain is over before the owner has had a
-// processor. What has arrived is dispatched all the same.
+// TestDrainLate: on a busy host, Drain's time may be over before the owner has had a processor.
+// What has arrived is dispatched all the same.
 func TestDrainLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := new(fakeQueue)
@@ -28,8 +28,8 @@ func TestDrainLate(t *testing.T) {
 	})
 }
 
-// TestDrainEnds, though there is always something, or an owner does not leave; at once if
-// that has the queue for good.
+// TestDrainEnds: Drain ends even if there is always something, or if an owner does not leave. It
+// ends at once if the queue is retired.
 func TestDrainEnds(t *testing.T) {
 	for name, c := range map[string]struct {
 		own          func(p *Poller)

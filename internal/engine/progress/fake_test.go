@@ -10,7 +10,7 @@ type fakeQueue struct {
 	arrived atomic.Int32
 	polls   atomic.Int32
 	slow    time.Duration // what a poll takes
-	reaped  func()        // is called for what a poll finds
+	reaped  func()        // is called when a poll finds something
 }
 
 func (q *fakeQueue) Poll(bool) Found {

@@ -9,26 +9,26 @@ import (
 	"github.com/stretchr/testify/assert"
 )
 
-// host is where two sides send each other a message in turn, on virtual time.
+// host is a machine on which two sides send each other a message in turn, on virtual time.
 type host struct {
 	service time.Duration // between a message and its answer
 	wakeUp  time.Duration // of a side that sleeps
-	// On a busy host who has polled and worked for a slice waits for another one.
+	// On a busy host, a side that has polled and worked for a slice waits for as long.
 	slice time.Duration
 	// theft is how much longer a side takes for each unit of time that the other one polls
-	// meanwhile, as where both need the same processor.
+	// meanwhile, as when both need the same processor.
 	theft float64
-	// pause is that of a garbage collection, in one of so many rounds.
+	// pause is that of a garbage collection, which comes once in rare rounds on average.
 	pause time.Duration
 	rare  int
-	// After so many rounds nothing happens for a while.
+	// After burst rounds, nothing happens for as long as idle says.
 	burst int
 	idle  time.Duration
 }
 
 type side struct {
 	learner learner
-	fixed   int // the budget in use whatever is learnt, if it is not negative
+	fixed   int // index of the budget in use whatever is learnt, unless it is negative
 	waiting time.Duration
 	used    time.Duration // of its slice
 	polled  time.Duration
@@ -63,8 +63,8 @@ func newGame(h host, seed uint64, fixed int, polls [2]bool) *game {
 	return g
 }
 
-// run plays for some time, idle time not counted. It returns how long a message and its answer took on average, and
-// what share of the time both sides have polled.
+// run plays for some time, not counting idle time. It returns how long a message and its answer
+// took on average, and the share of the time in which the sides polled.
 func (g *game) run(d time.Duration) (round time.Duration, polling float64) {
 	start, rounds := g.now, g.rounds
 	until := start + d
@@ -86,7 +86,7 @@ func (g *game) run(d time.Duration) (round time.Duration, polling float64) {
 	return elapsed / time.Duration(g.rounds-rounds), float64(g.sides[0].polled+g.sides[1].polled) / float64(2*elapsed)
 }
 
-// receive has s find the message of the other side, and answer it.
+// receive has s find the other side's message, and answer it.
 func (g *game) receive(s, other *side) {
 	took := g.now - s.waiting
 	budget := s.budget()
@@ -112,7 +112,7 @@ func (g *game) receive(s, other *side) {
 	s.waiting = g.now
 }
 
-// TestTwoLearners: two sides that learn come to do as well as with the best budget that both
+// TestTwoLearners: two sides that learn come to do about as well as with the best budget that both
 // could have agreed on, wherever they start, and hardly poll where that gains nothing.
 func TestTwoLearners(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -157,8 +157,9 @@ func TestTwoLearners(t *testing.T) {
 	}
 }
 
-// TestLearnerInVain: where waits are far longer than one may poll, a process that has few of them
-// learns within few that it should sleep, and pays little for finding out whether that is still so.
+// TestLearnerInVain: where waits are far longer than polling may last, a process that has few of
+// them learns after a few that it should sleep, and pays little for finding out whether that is
+// still so.
 func TestLearnerInVain(t *testing.T) {
 	const wait, short, wakeUp = 8 * time.Millisecond, 20 * time.Microsecond, 50 * time.Microsecond
 	l := newLearner(500*time.Microsecond, time.Unix(0, 0), 1)
@@ -195,7 +196,7 @@ func TestLearnerInVain(t *testing.T) {
 	assert.True(t, l.polls)
 }
 
-// TestLearnerWithoutBudget: nobody polls.
+// TestLearnerWithoutBudget: without a budget nobody polls.
 func TestLearnerWithoutBudget(t *testing.T) {
 	l := newLearner(-1, time.Unix(0, 0), 1)
 	for i := range 1000 {

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// The model runs a Poller with all its goroutines as coroutines on one thread, which
-// others may interrupt wherever ownership or a flag changes, on virtual time, with a wait
-// fd, a doorbell and timers that are scripted. A seed replays exactly.
+// The model runs a Poller with all its goroutines as coroutines, on one thread and on virtual time.
+// A coroutine may be interrupted by others wherever ownership or a flag changes. The wait fd, the
+// doorbell and the timers are scripted. A seed replays exactly.
 
 var (
 	seedsFlag = flag.Int("seeds", 1000, "how many seeds the model test runs")
@@ -105,8 +105,8 @@ func (m *sim) pause() {
 	}
 }
 
-// block implements scheduler. What until looks for is taken when it returns true, so the
-// coroutine goes on then.
+// block implements scheduler. When until returns true, it has taken what it looks for, so the
+// coroutine must then go on.
 func (m *sim) block(until func() bool) {
 	if until() {
 		return
@@ -130,7 +130,7 @@ func (m *sim) start(name string, f func()) {
 	m.tasks = append(m.tasks, t)
 }
 
-// resume lets one of the tasks go on that can.
+// resume resumes one of the tasks that can go on, and reports whether there was one.
 func (m *sim) resume() bool {
 	n := len(m.tasks)
 	if n == 0 {
@@ -153,7 +153,8 @@ func (m *sim) resume() bool {
 	return false
 }
 
-// fire lets time pass until the next alarm, which must be before limit.
+// fire lets time pass until the next alarm, which must not be after limit, and reports whether
+// there was one.
 func (m *sim) fire(limit time.Time) bool {
 	var next *alarm
 	for _, a := range m.alarms {
@@ -173,7 +174,7 @@ func (m *sim) fire(limit time.Time) bool {
 	return true
 }
 
-// after calls f once, as a task.
+// after calls f once, after d, as a task.
 func (m *model) after(d time.Duration, f func()) *alarm {
 	a := &alarm{m: m, f: f}
 	a.Reset(d)
@@ -203,7 +204,7 @@ func (m *model) sleep(d time.Duration) {
 	m.block(func() bool { return over })
 }
 
-// run goes on until nothing happens any more before limit, or one thing is wrong.
+// run goes on until nothing more happens before limit, or something is wrong.
 func (m *model) run(limit time.Time) {
 	for m.err == nil && (m.fire(m.now) || m.resume() || m.fire(limit)) {
 		m.inspect()

@@ -12,10 +12,10 @@ type notice int
 
 const (
 	byFD       notice = iota
-	byDullFD          // not of the end of own operations
-	byLossyFD         // not of each: heartbeats make up for it
-	byDeafFD          // of nothing: Config.Ticks
-	byDoorbell        // of the end of own operations unless the peer is mute
+	byDullFD          // tells nothing of the end of own operations
+	byLossyFD         // does not tell of every arrival: heartbeats make up for it
+	byDeafFD          // tells of nothing: Config.Ticks
+	byDoorbell        // tells of the end of own operations unless the peer is mute
 	byNothing         // polling
 	notices
 )
@@ -23,18 +23,18 @@ const (
 // beat is the time between two heartbeats.
 const beat = 5 * time.Second
 
-// kind is what a seed's world is like.
+// kind describes the world of a seed.
 type kind struct {
 	notice notice
 	calls  int
 	rounds int
 	spin   bool
 	limit  int  // of spinners
-	hangs  bool // a call does, once, for a while
+	hangs  bool // a poll hangs, once, for a while
 	dies   bool // it is closed in the middle
 	beats  bool // heartbeats come
 	mute   bool // the peer does not ring for the end of our operations
-	strict bool // a poll that finds something takes fi_trywait back
+	strict bool // a poll that finds something undoes fi_trywait
 }
 
 // arrival is what the queue has for a call, the end of an operation of our own, or a heartbeat.
@@ -51,26 +51,26 @@ type model struct {
 	p     *Poller
 	tick  *alarm
 	queue []arrival
-	// What the endpoint's lock guards, which is locked.
+	// What the endpoint's lock guards. locked is the lock.
 	locked  bool
 	flying  int
 	refused int
-	since   time.Time // the fabric has refused something, and was offered nothing again
+	since   time.Time // when the fabric refused something that it has not been offered again yet
 	work    uint64
 
 	inPoll   bool
 	polls    int
 	hung     bool // a poll hangs
 	rung     int  // doorbells on their way
-	unrung   int  // of our operations that are done, those at whose end we did not want to hear
+	unrung   int  // our operations that have ended while we did not want to hear of it
 	fd       modelFD
 	doorbell Doorbell
 	calls    []*call
 	live     int // calls that go on
 	over     bool
-	gone     bool     // the peer is
+	gone     bool     // the peer has gone
 	due      int      // arrivals to come
-	left     []string // tasks at the end
+	left     []string // tasks that are left at the end
 }
 
 // call is a goroutine that waits for something again and again.
@@ -169,7 +169,7 @@ func (m *model) life() {
 		c.signal()
 	}
 	m.leave()
-	lost := m.oneIn(2) // the peer is, while the endpoint is closed
+	lost := m.oneIn(2) // the peer is lost while the endpoint is closed
 	if lost {
 		m.start("lost", func() {
 			m.p.Retire()
@@ -197,14 +197,15 @@ func (m *model) rest() {
 	most := 0
 	switch {
 	case m.notice < byDeafFD && m.beats:
-		// Each is looked at twice, and then less and less often; it may not be safe to sleep at first.
+		// Each heartbeat is looked at twice, and then less and less often; it may not be safe to
+		// sleep at first.
 		most = 12 * int(watched/beat)
 	case m.notice == byDeafFD:
 		most = 2*int(watched/lastLook) + 12*int(watched/beat) // since it may not be safe to sleep at first
 	case m.notice == byDoorbell:
 		most = 6 * int(watched/beat) // for heartbeats
 		if m.flying > 0 {
-			most += 2*int(watched/lastLook) + 4 // each look is followed by the one before the sleep
+			most += 2*int(watched/lastLook) + 4 // each look is followed by the one before going to sleep
 		}
 	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
@@ -269,7 +270,7 @@ func (c *call) signal() {
 	}
 }
 
-// post offers the fabric an operation, or none.
+// post offers the fabric an operation, which it may refuse, or none.
 func (m *model) post() {
 	switch m.rng.IntN(4) {
 	case 0:
@@ -288,7 +289,7 @@ func (m *model) fly() {
 	m.expect(arrival{own: true})
 }
 
-// span is how long something takes.
+// span returns how long something takes.
 func (m *model) span() time.Duration {
 	most := []time.Duration{0, time.Microsecond, 20 * time.Microsecond, 300 * time.Microsecond, 3 * time.Millisecond, time.Second}
 	return time.Duration(m.rng.Int64N(int64(most[m.rng.IntN(len(most))]) + 1))
@@ -299,7 +300,7 @@ func (m *model) expect(a arrival) {
 	m.after(m.span(), func() { m.arrive(a) })
 }
 
-// arrive puts something into the queue, and tells of it.
+// arrive puts something into the queue, and tells the poller of it.
 func (m *model) arrive(a arrival) {
 	m.due--
 	a.at = m.now
@@ -384,7 +385,7 @@ func (m *model) Poll(retry bool) Found {
 	return Found{Completions: n, Heartbeats: beats, Moved: m.work}
 }
 
-// hang is a call that does not return for long: nobody may run meanwhile but to make
+// hang is a call that does not return for a long time. Meanwhile nobody may run except to make
 // calls of its own, and to find out.
 func (m *model) hang() {
 	steps := m.steps
@@ -420,14 +421,14 @@ func (m *model) patience(a arrival) time.Duration {
 		return lastLook + slack
 	case m.notice == byLossyFD && !a.own:
 		return 3*beat + slack
-	case m.notice == byNothing && !a.own: // which it is polled often for
+	case m.notice == byNothing && !a.own: // it is polled often for our own operations only
 		return PollIdle + slack
 	}
 	return slack
 }
 
-// modelFD is a wait fd. An arrival makes it readable only if fi_trywait has found it safe
-// to sleep since the last, and only whoever looks after that is told.
+// modelFD is a wait fd. An arrival makes it readable only if fi_trywait has found it safe to sleep
+// since the last arrival, and only a goroutine that is in Wait by then is told.
 type modelFD struct {
 	m     *model
 	ready bool // fi_trywait has armed it

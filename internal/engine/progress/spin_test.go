@@ -10,8 +10,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// TestPollsWhereCallsAreSlow, as in an emulated machine: a goroutine polls a number of
-// times, however long that takes.
+// TestPollsWhereCallsAreSlow: where calls are slow, as in an emulated machine, a goroutine polls a
+// number of times, however long that takes.
 func TestPollsWhereCallsAreSlow(t *testing.T) {
 	q := &fakeQueue{slow: 10 * time.Microsecond}
 	p := New(Config{Queue: q, Spin: 200 * time.Microsecond})
@@ -42,8 +42,8 @@ func TestPollsWhereCallsAreSlow(t *testing.T) {
 	assert.GreaterOrEqual(t, most, int32(spinPolls))
 }
 
-// TestExpect: while a peer comes up that is about to send something, the background goroutine
-// polls for it for longer than for others, unless nobody is to poll.
+// TestExpect: while a peer comes up that is about to send something, the background goroutine polls
+// for it longer than for others, unless polling is switched off.
 func TestExpect(t *testing.T) {
 	for name, tt := range map[string]struct {
 		waiter fabric.Waiter
@@ -79,7 +79,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// handClock moves on by away once it was looked at.
+// handClock moves on by away once, after it was looked at.
 type handClock struct {
 	realClock
 	now, away time.Duration
@@ -94,7 +94,7 @@ func (c *handClock) Now() time.Duration {
 }
 
 // TestYieldsToWhoStops: a turn that is given away and comes back late is no sign of a program that
-// computes all the time, unless another one of the last eight did.
+// computes all the time, unless another of the last eight turns came back late, too.
 func TestYieldsToWhoStops(t *testing.T) {
 	clock := &handClock{now: time.Second}
 	p := New(Config{Queue: new(fakeQueue), Spin: LearntTime, Clock: clock})
@@ -117,7 +117,8 @@ func TestYieldsToWhoStops(t *testing.T) {
 	assert.True(t, yields(computes/2), "it may have ended")
 }
 
-// TestSleeperIsWokenForWhatWasRefused: only polling offers it to the fabric again.
+// TestSleeperIsWokenForWhatWasRefused: the sleeper is woken for what the fabric has refused, since
+// only polling offers it again.
 func TestSleeperIsWokenForWhatWasRefused(t *testing.T) {
 	fd := newFD()
 	p := New(Config{Queue: new(fakeQueue), Waiter: fd, Spin: -1})

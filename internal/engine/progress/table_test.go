@@ -16,7 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestImportsNothingAbove: no arrow leads back up into the engine.
+// TestImportsNothingAbove: of this module, the package imports nothing but fabric. Nothing leads
+// back up into the engine.
 func TestImportsNothingAbove(t *testing.T) {
 	pkg, err := build.ImportDir(".", 0)
 	require.NoError(t, err)
@@ -32,7 +33,7 @@ func TestImportsNothingAbove(t *testing.T) {
 
 type moveOf struct{ from, to string }
 
-// documented has the moves that the table in doc.go lists.
+// documented returns the moves that the table in doc.go lists.
 func documented(t *testing.T) map[moveOf]bool {
 	text, err := os.ReadFile("doc.go")
 	require.NoError(t, err)
@@ -56,8 +57,8 @@ func (r *recorder) moved(from, to state) {
 	r.moves[moveOf{from.String(), to.String()}] = true
 }
 
-// TestMoves: the queue's states move as the table in doc.go says, and in no other way:
-// each row is seen, with several goroutines that wait, and with whatever there is to wait on.
+// TestMoves: the queue's states move as the table in doc.go says, and in no other way. Each row is
+// seen, with several goroutines that wait, and with whatever there is to wait on.
 func TestMoves(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(max(2, runtime.GOMAXPROCS(0))))
 	r := &recorder{moves: make(map[moveOf]bool)}

@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// BenchmarkPingPong is a round trip of 64 bytes between two endpoints that
+// BenchmarkPingPong measures a round trip of 64 bytes between two endpoints that
 // one goroutine drives: the cost of four calls and of the provider, without
 // any waiting.
 func BenchmarkPingPong(b *testing.B) {
@@ -44,7 +44,7 @@ func BenchmarkPingPong(b *testing.B) {
 				region := s.register(mem[i*4096:(i+1)*4096], pool.AccessLocal)
 				s.post(s, fabric.Op{Kind: fabric.Recv, Buf: mem[i*4096:][:64], Desc: region.Desc()})
 			}
-			// The first message connects the two, for which both must poll.
+			// The first message connects the two. Both have to poll for that.
 			for _, s := range [][2]*side{{x, y}, {y, x}} {
 				from, to := s[0], s[1]
 				from.post(to, fabric.Op{Kind: fabric.Inject, To: from.peer, Buf: outside(b, "connect")})
@@ -52,7 +52,7 @@ func BenchmarkPingPong(b *testing.B) {
 			}
 			x.post(y, fabric.Op{Kind: fabric.Recv, Buf: mem[:64]})
 			y.post(x, fabric.Op{Kind: fabric.Recv, Buf: mem[4096:][:64]})
-			// Each side posts the receive for the next round with its message.
+			// Each side posts the receive for the next round together with its message.
 			message := mapped(b, min(64, x.Attr().InjectSize))
 			done := make([]fabric.Completion, 8)
 			ping := []fabric.Op{{Kind: fabric.Inject, To: x.peer, Buf: message}}
@@ -75,7 +75,7 @@ func BenchmarkPingPong(b *testing.B) {
 	}
 }
 
-// BenchmarkPoll is a look at an empty queue.
+// BenchmarkPoll polls an empty queue.
 func BenchmarkPoll(b *testing.B) {
 	x := open(b, "shm")
 	done := make([]fabric.Completion, 16)

@@ -37,8 +37,8 @@ func inheritable(t *testing.T) (fds []int) {
 	return fds
 }
 
-// settles waits until children inherit no more sockets than those, and has another look at
-// all of them.
+// settles waits until children would inherit exactly those sockets, then scans again and checks
+// that it stays so.
 func settles(t *testing.T, those []int) {
 	t.Helper()
 	require.EventuallyWithT(t, func(c *assert.CollectT) {
@@ -51,7 +51,7 @@ func settles(t *testing.T, those []int) {
 	require.ElementsMatch(t, those, inheritable(t))
 }
 
-// hold puts scans off, or makes up for them.
+// hold puts scans off, or makes up for those that were put off.
 func hold(off bool) {
 	inherited.Lock()
 	defer inherited.Unlock()
@@ -60,7 +60,7 @@ func hold(off bool) {
 	}
 }
 
-// bind makes an inheritable socket, as a C library's may be.
+// bind makes and binds an inheritable socket, like one of a C library.
 func bind(t *testing.T, kind int, at netip.AddrPort) (fd int, err error) {
 	t.Helper()
 	fd, err = unix.Socket(unix.AF_INET, kind, 0) // without SOCK_CLOEXEC
@@ -72,7 +72,7 @@ func bind(t *testing.T, kind int, at netip.AddrPort) (fd int, err error) {
 	return fd, nil
 }
 
-// bound is a socket that is bound to a free port.
+// bound returns a socket that is bound to a free port.
 func bound(t *testing.T, kind int, at netip.AddrPort) (fd int, addr netip.AddrPort) {
 	t.Helper()
 	fd, err := bind(t, kind, at)
@@ -89,14 +89,15 @@ func TestCloseOnExec(t *testing.T) {
 	for _, provider := range []string{"tcp;ofi_rxm", testenv.Native, "udp;ofi_rxd"} {
 		t.Run(provider, func(t *testing.T) {
 			require.Empty(t, inheritable(t))
-			// Sockets of the program's own that come near to it.
+			// The program's own sockets. One has the port of an endpoint, but is of the other kind
+			// (stream, datagram).
 			other := unix.SOCK_DGRAM
 			if provider == "udp;ofi_rxd" {
 				other = unix.SOCK_STREAM
 			}
 			twin := -1
 			var eps [2]fabric.Endpoint
-			for tries := 0; twin < 0; tries++ { // others may have the port of the other kind
+			for tries := 0; twin < 0; tries++ { // another process may have the port of that kind
 				require.Less(t, tries, 50)
 				settles(t, nil)
 				hold(true)
@@ -134,7 +135,7 @@ func TestCloseOnExec(t *testing.T) {
 	}
 }
 
-// introduce makes two endpoints known to each other.
+// introduce inserts the addresses of two endpoints into each other's address vectors.
 func introduce(t *testing.T, eps [2]fabric.Endpoint) (to [2]fabric.Addr) {
 	t.Helper()
 	for i, ep := range eps {
@@ -145,7 +146,7 @@ func introduce(t *testing.T, eps [2]fabric.Endpoint) (to [2]fabric.Addr) {
 	return to
 }
 
-// talk has them send each other a message.
+// talk sends a message in each direction.
 func talk(t *testing.T, eps [2]fabric.Endpoint, to [2]fabric.Addr) {
 	t.Helper()
 	var done [8]fabric.Completion
@@ -174,8 +175,8 @@ func talk(t *testing.T, eps [2]fabric.Endpoint, to [2]fabric.Addr) {
 	}
 }
 
-// What an endpoint or a peer was known by is forgotten with it: the next who has the
-// address may be the program.
+// The addresses of an endpoint or a peer are forgotten when it goes: the next socket with such an
+// address may be the program's own.
 func TestSocketsAreForgotten(t *testing.T) {
 	home := netip.MustParseAddr("127.0.0.1")
 	users := func() (n int) {
@@ -191,7 +192,7 @@ func TestSocketsAreForgotten(t *testing.T) {
 	require.NoError(t, err)
 	b, err := New().Open(testenv.Native, home)
 	require.NoError(t, err)
-	require.Equal(t, 4, users()) // each by its own address, at either end of a connection
+	require.Equal(t, 4, users()) // each counts its own address twice: as the near and as the far end of a connection
 	to, err := a.Insert(b.Name())
 	require.NoError(t, err)
 	require.Equal(t, 5, users())

@@ -16,8 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Several goroutines post while another one reaps: every send completes
-// exactly once, with its own tag, although there are more than the queue and
+// Several goroutines post while another one reaps. Every send completes
+// exactly once, with its own tag, although there are more sends than the queue and
 // the table of contexts hold.
 func TestConcurrentPosting(t *testing.T) {
 	const posters, each = 4, 400
@@ -72,8 +72,8 @@ func TestConcurrentPosting(t *testing.T) {
 	}
 }
 
-// Memory is registered and withdrawn while a peer writes to other memory: every write
-// arrives. In net of libfabric 1.17 it could be lost, without an error: see
+// While memory is registered and deregistered, all of a peer's writes to other memory arrive.
+// In net of libfabric 1.17 they could be lost without an error: see
 // Endpoint.regions in package ofi.
 func TestRegionsComeAndGo(t *testing.T) {
 	const size, ahead = 16 << 10, 16
@@ -82,7 +82,7 @@ func TestRegionsComeAndGo(t *testing.T) {
 			a, b := pair(t, provider)
 			kind, arrival := fabric.WriteData, fabric.RemoteWrite
 			if b.Attr().CQDataSize < 4 {
-				kind, arrival = fabric.Write, fabric.Write // the source's word has to do
+				kind, arrival = fabric.Write, fabric.Write // the completion at the source has to do
 			}
 			from, to, other := mapped(t, size), mapped(t, size), mapped(t, 1<<20)
 			source, target := a.register(from, pool.AccessLocal), b.register(to, pool.AccessRemoteWrite)

@@ -24,7 +24,7 @@ func TestSmallDevicesAreToldOfTheUniverseSize(t *testing.T) {
 	assert.NotContains(t, explain("verbs;ofi_rxm", netip.Addr{}, failed).Error(), "UNIVERSE")
 }
 
-// Where memory is missing, the limit of locked memory is named, if there is one.
+// If a call fails for lack of memory, the error names the limit of locked memory, if there is one.
 func TestLockedMemoryIsNamed(t *testing.T) {
 	var before unix.Rlimit
 	require.NoError(t, unix.Getrlimit(unix.RLIMIT_MEMLOCK, &before))
@@ -38,14 +38,14 @@ func TestLockedMemoryIsNamed(t *testing.T) {
 	assert.Equal(t, error(failed), lockedMemory(failed))
 }
 
-// libfabric finds "net;ofi_rxm" and others for "ofi_rxm", of which none has
+// For "ofi_rxm" libfabric finds "net;ofi_rxm" and others, but no provider of exactly
 // that name.
 func TestPartOfANameIsNoProvider(t *testing.T) {
 	assert.True(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "tcp;ofi_rxm"}, provider: "tcp;ofi_rxm"}))
 	assert.False(t, offersDelivery(wanted{Hints: ofi.Hints{Provider: "ofi_rxm"}, provider: "ofi_rxm"}))
 }
 
-// Some providers say that they have completion data, and refuse fi_writedata or
+// Some providers claim to support completion data, but refuse fi_writedata or
 // crash on it.
 func TestCompletionDataOfSendsOnly(t *testing.T) {
 	for name, want := range map[string]int{"cxi": 0, "opx": 0, "tcp;ofi_rxm": 0, "psm3": 4, "shm": 4} {

@@ -30,7 +30,7 @@ func TestSendAndInject(t *testing.T) {
 		require.NoError(t, c.Err)
 		assert.EqualValues(t, 9, c.Tag)
 
-		// Inject leaves the memory alone after the call.
+		// After the call, Inject does not use the memory any more.
 		recv.Tag = 8
 		b.post(a, recv)
 		text := outside(t, "a message that is injected")

@@ -9,7 +9,7 @@ func LibraryBefore(version string) bool {
 	return compareVersions(ofi.LibraryVersion(), version, 2) < 0
 }
 
-// SetRandomRegion has all regions get one number, until undo.
+// SetRandomRegion gives all regions the same number, until undo is called.
 func SetRandomRegion(id [16]byte) (undo func()) {
 	random := randomRegion
 	randomRegion = func() [16]byte { return id }

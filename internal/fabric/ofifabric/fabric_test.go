@@ -106,14 +106,14 @@ func TestUnlink(t *testing.T) {
 	exchange()
 }
 
-// regions lists the shared memory of this process, whose names contain its number.
+// regions lists this process's shared memory, by names that contain the process number.
 func regions(t *testing.T) []string {
 	t.Helper()
 	own := fmt.Sprintf(".%d-", os.Getpid())
 	return slices.DeleteFunc(shmNames(t), func(name string) bool { return !strings.Contains(name, own) })
 }
 
-// shmNames lists all that is in /dev/shm.
+// shmNames lists all names in /dev/shm.
 func shmNames(t *testing.T) (names []string) {
 	t.Helper()
 	list, err := os.ReadDir(shmdir.Dir)
@@ -156,9 +156,9 @@ func TestBatchBeyondTheQueue(t *testing.T) {
 	})
 }
 
-// A receive buffer that is too small fails with its tag, and the endpoint goes
+// A receive whose buffer is too small fails with its tag, and the endpoint goes
 // on working. tcp;ofi_rxm drops such a message without a completion, and
-// udp;ofi_rxd cuts it short and says nothing.
+// udp;ofi_rxd truncates it without an error.
 func TestErrorCompletion(t *testing.T) {
 	for _, provider := range []string{"shm", testenv.Native} {
 		t.Run(provider, func(t *testing.T) {
@@ -190,8 +190,8 @@ func TestBadOperation(t *testing.T) {
 	}
 }
 
-// A peer can be removed while half of a write has come from it. With completion data
-// that is a crash in tcp;ofi_rxm, which is why none is used there: see cqDataSize.
+// A peer can be removed when half of one of its writes has arrived. With completion data
+// tcp;ofi_rxm would crash, which is why none is used there: see cqDataSize.
 func TestHalfAWrite(t *testing.T) {
 	const size = 64 << 20
 	for _, provider := range testenv.Shared() {

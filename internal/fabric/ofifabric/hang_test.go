@@ -27,12 +27,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 )
 
-// shmLink is two endpoints over shared memory with conns between them.
+// shmLink is a pair of endpoints over shared memory with conns between them.
 type shmLink struct {
 	a     *side
 	ends  [2]*engine.Endpoint
 	peers [2]*engine.Peer
-	deaf  atomic.Bool // doorbells of the first are not heard
+	deaf  atomic.Bool // the first does not hear its doorbell
 	conns []*engine.Conn
 	far   []*engine.Conn
 }
@@ -75,12 +75,12 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 	return l
 }
 
-// hang has a Read of each conn wait while one of them hangs in the library, as when the
-// peer is stopped with the lock. The reads end when stop is called.
+// hang starts a Read on each conn, of which one hangs in the library, as if the peer were stopped
+// while it holds the lock, and the others wait. stop ends the Reads.
 func (l *shmLink) hang(t *testing.T) (stop func()) {
 	t.Helper()
 	l.deaf.Store(true)
-	time.Sleep(20 * time.Millisecond) // nobody polls any more
+	time.Sleep(20 * time.Millisecond) // until nobody polls any more
 	_, err := l.far[0].Write([]byte("something to look for"))
 	require.NoError(t, err)
 	lockRegion(t, l.a)
@@ -91,7 +91,7 @@ func (l *shmLink) hang(t *testing.T) (stop func()) {
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 		})
 	}
-	time.Sleep(20 * time.Millisecond) // one of them hangs, the others wait
+	time.Sleep(20 * time.Millisecond) // until one of them hangs and the others wait
 	return func() {
 		lost := errors.New("stopped")
 		l.peers[0].Lost(lost)
@@ -107,7 +107,7 @@ func (l *shmLink) hang(t *testing.T) (stop func()) {
 	}
 }
 
-// spin has one thread hang in the library, with nobody who waits for it.
+// spin makes one thread hang in the library. Nothing waits for that thread.
 func spin(t *testing.T) (stop func()) {
 	t.Helper()
 	a, b := pair(t, "shm")
@@ -127,7 +127,7 @@ func spin(t *testing.T) (stop func()) {
 	}
 }
 
-// threadTimes has the processor time of each thread of this process.
+// threadTimes returns the processor time that each thread of this process has used.
 func threadTimes(t *testing.T) map[string]time.Duration {
 	t.Helper()
 	times := make(map[string]time.Duration)
@@ -145,8 +145,8 @@ func threadTimes(t *testing.T) map[string]time.Duration {
 	return times
 }
 
-// TestWaitersCostNothingWhileACallHangs in shared memory: one thread spins in the library,
-// and the process uses less than a twentieth of another.
+// TestWaitersCostNothingWhileACallHangs: while one thread spins in the shared memory provider, the
+// rest of the process uses less than a twentieth of a processor.
 func TestWaitersCostNothingWhileACallHangs(t *testing.T) {
 	for _, procs := range []int{1, 2} {
 		t.Run(strconv.Itoa(procs), func(t *testing.T) {
@@ -167,14 +167,15 @@ func TestWaitersCostNothingWhileACallHangs(t *testing.T) {
 	}
 }
 
-// TestOthersGoOnWhileACallHangs: to a conn over TCP in the same process the waiters are
-// hardly more than the thread that spins.
+// TestOthersGoOnWhileACallHangs: goroutines that wait for the hanging call hardly slow down a TCP
+// conn in the same process: its round trips take at most half as long again as beside a spinning
+// thread for which nothing waits.
 func TestOthersGoOnWhileACallHangs(t *testing.T) {
 	for _, procs := range []int{1, 2} {
 		t.Run(strconv.Itoa(procs), func(t *testing.T) {
 			defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
 			c := tcpEcho(t)
-			// What else the machine does makes them longer: the shortest count.
+			// Other work on the machine makes round trips longer, so the shortest median counts.
 			shortest := func(begin func(*testing.T) (stop func())) func() time.Duration {
 				best := time.Hour
 				return func() time.Duration {
@@ -197,7 +198,7 @@ func TestOthersGoOnWhileACallHangs(t *testing.T) {
 	}
 }
 
-// tcpEcho is a conn to somebody who sends back what he gets.
+// tcpEcho returns a TCP conn to an echo server in this process.
 func tcpEcho(t *testing.T) net.Conn {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(loopback.String(), "0"))
@@ -205,7 +206,7 @@ func tcpEcho(t *testing.T) net.Conn {
 	defer ln.Close()
 	go func() {
 		if c, err := ln.Accept(); err == nil {
-			_, _ = io.Copy(struct{ io.Writer }{c}, c) // not by splice
+			_, _ = io.Copy(struct{ io.Writer }{c}, c) // without splice(2)
 			_ = c.Close()
 		}
 	}()
@@ -215,7 +216,7 @@ func tcpEcho(t *testing.T) net.Conn {
 	return c
 }
 
-// median is that of round trips.
+// median returns the median time of 300 round trips.
 func median(t *testing.T, c net.Conn) time.Duration {
 	t.Helper()
 	trips, buf := make([]time.Duration, 300), make([]byte, 64)

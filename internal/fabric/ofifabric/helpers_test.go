@@ -21,7 +21,7 @@ const timeout = 10 * time.Second
 
 var loopback = netip.MustParseAddr(testenv.Host())
 
-// providers are those that this library must have.
+// providers are the providers that this libfabric must have.
 var providers = append(testenv.Providers(), "udp;ofi_rxd")
 
 // mapped returns memory outside the Go heap.
@@ -33,7 +33,7 @@ func mapped(t testing.TB, size int) []byte {
 	return mem
 }
 
-// outside is text outside the Go heap.
+// outside returns the text in memory outside the Go heap.
 func outside(t testing.TB, text string) []byte {
 	mem := mapped(t, len(text))
 	copy(mem, text)
@@ -45,7 +45,7 @@ type side struct {
 	fabric.Endpoint
 	t    testing.TB
 	peer fabric.Addr
-	got  []fabric.Completion // reaped and not yet asked for
+	got  []fabric.Completion // reaped, but not yet asked for
 }
 
 // open opens an endpoint that is closed at the end of the test.
@@ -67,8 +67,8 @@ func pair(t testing.TB, provider string) (a, b *side) {
 	return a, b
 }
 
-// register registers memory until the end of the test, or before the
-// endpoint's Close.
+// register registers memory until the end of the test. It is deregistered before the
+// endpoint is closed.
 func (s *side) register(mem []byte, access pool.Access) pool.Region {
 	r, err := s.Register(mem, access)
 	require.NoError(s.t, err)
@@ -76,7 +76,7 @@ func (s *side) register(mem []byte, access pool.Access) pool.Region {
 	return r
 }
 
-// poll reaps what there is.
+// poll reaps the completions that are there.
 func (s *side) poll() {
 	var done [8]fabric.Completion
 	_, n, err := s.Exchange(nil, done[:])

@@ -11,8 +11,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestKeysAreRandom: where the provider lets us choose the keys of memory that
-// peers may write to, they cannot be guessed: they have 64 random bits.
+// TestKeysAreRandom: the keys of memory that peers may write to cannot be guessed. If the
+// provider lets us choose them, they have 64 random bits.
 func TestKeysAreRandom(t *testing.T) {
 	for _, provider := range providers {
 		t.Run(provider, func(t *testing.T) {
@@ -26,7 +26,7 @@ func TestKeysAreRandom(t *testing.T) {
 				zeroes |= ^r.Key()
 				require.NoError(t, r.Close())
 			}
-			// Each bit is the same in all of them once in two thousand million times.
+			// By chance, a given bit is the same in all 32 keys once in two thousand million runs.
 			assert.Equal(t, ^uint64(0), ones, "bits that are never set")
 			assert.Equal(t, ^uint64(0), zeroes, "bits that are always set")
 		})

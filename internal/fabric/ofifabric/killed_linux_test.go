@@ -16,12 +16,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// openerVar has the test binary, started by itself, open and close endpoints until it is
+// openerVar, set in the environment, makes the test binary open and close endpoints until it is
 // killed.
 const openerVar = "OFIFABRIC_TEST_OPENER"
 
-// openForever says how long the second endpoint took, since libfabric starts with the
-// first, and goes on.
+// openForever opens and closes endpoints. It prints how long the second one took: the first one also
+// starts libfabric.
 func openForever() error {
 	for n := 1; ; n++ {
 		start := time.Now()
@@ -38,8 +38,8 @@ func openForever() error {
 	}
 }
 
-// Whenever a process is killed that opens and closes endpoints, the next one's Clean leaves
-// nothing of it.
+// At whatever moment a process that opens and closes endpoints is killed, the next process's Clean
+// removes all that it left.
 func TestKilledWhileOpening(t *testing.T) {
 	if !testenv.OwnShm(t, "size=1g,mode=1777") {
 		return

@@ -26,7 +26,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// lateVar has the provider over which the test binary, started by itself, writes.
+// lateVar, set in the environment, names the provider over which the test binary writes.
 const lateVar = "OFIFABRIC_TEST_LATE"
 
 func TestMain(m *testing.M) {
@@ -57,8 +57,8 @@ const (
 	lateByte = 0xd1
 )
 
-// lateWriter writes to what its standard input names, over and over. It says so when
-// nothing has gone for a while, and ends when its standard input does.
+// lateWriter writes over and over to the memory that its standard input names. It prints "full" once
+// nothing has been sent for 100 ms, and ends when its standard input does.
 func lateWriter(provider string) error {
 	ep, err := ofifabric.New().Open(provider, loopback)
 	if err != nil {
@@ -103,12 +103,12 @@ func lateWriter(provider string) error {
 	}
 }
 
-// written reports whether some of the writer's bytes are there.
+// written reports whether some of the writer's bytes are in mem.
 func written(mem []byte) bool { return bytes.IndexByte(mem, lateByte) >= 0 }
 
-// lateRound has a peer given up that is stopped in the middle of a write, and gives its
-// memory up by end. It returns what somebody else has mapped then, who asked for the same
-// addresses, and what lies at these addresses, once the peer has gone on.
+// lateRound gives up a peer that is stopped in the middle of a write, and ends the memory that the
+// peer writes to by calling end. Then it maps other memory, and asks for the same addresses. It lets
+// the peer go on, and returns the other memory and what the slab has at those addresses.
 func lateRound(t *testing.T, provider string, end func(*pool.Slab) error) (others, there []byte) {
 	t.Helper()
 	here := open(t, provider)
@@ -143,7 +143,7 @@ func lateRound(t *testing.T, provider string, end func(*pool.Slab) error) (other
 	for deadline := time.Now().Add(timeout); !written(mem); reap() {
 		require.True(t, time.Now().Before(deadline), "nothing is written")
 	}
-	line, err := from.ReadString('\n') // nobody reaps meanwhile
+	line, err := from.ReadString('\n') // meanwhile nobody reaps on this side
 	require.NoError(t, err)
 	require.Equal(t, "full\n", line)
 	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
@@ -176,14 +176,14 @@ func lateRound(t *testing.T, provider string, end func(*pool.Slab) error) (other
 	return others, there
 }
 
-// TestLateWrites: a provider over TCP goes on with a write whose header it has taken in,
-// whatever becomes of the region and the address. Where the memory is unmapped that is
-// seen in what others map there; where it is retired it is not.
+// TestLateWrites: a provider over TCP goes on with a write whose header it has read,
+// even after the region is closed and the address is removed. If the memory is unmapped, the bytes
+// show up in what is mapped there next. If it is retired, they do not.
 func TestLateWrites(t *testing.T) {
 	const most = 10
 	for _, provider := range testenv.Shared() {
 		if provider != testenv.Native && !strings.HasPrefix(provider, "tcp") {
-			continue // a device does not ask for addresses when data arrives
+			continue // devices do not use addresses of this process when data arrives
 		}
 		t.Run(provider, func(t *testing.T) {
 			seen, rounds := false, 0

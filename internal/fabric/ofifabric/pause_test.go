@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A provider with which it is never safe to sleep neither pins a processor nor
-// outlasts the limit or Wake.
+// With a provider for which it is never safe to sleep, Wait does not keep a processor busy, and it
+// ends with its limit and with Wake.
 func TestWaitWhileNeverSafe(t *testing.T) {
 	r, out, err := os.Pipe()
 	require.NoError(t, err)
@@ -26,7 +26,7 @@ func TestWaitWhileNeverSafe(t *testing.T) {
 	looks := 0
 	never := func() bool { looks++; return false }
 	require.NoError(t, w.Wait(never, limit))
-	// yields, a few short pauses, and pauses of maxPause.
+	// Wait yields, then pauses shortly a few times, and from then on pauses for maxPause each time.
 	assert.Less(t, looks, yields+10+int(limit/maxPause))
 
 	ended := make(chan error, 1)

@@ -29,7 +29,7 @@ func TestPick(t *testing.T) {
 		list   []place
 		domain string
 		src    netip.Addr
-		near   string // device that has src
+		near   string // the device that has src
 		want   int
 	}{
 		"none":                            {nil, "", four, "", -1},
@@ -105,7 +105,7 @@ func TestPCIOf(t *testing.T) {
 	}
 }
 
-// The library is asked for more than is wanted, and only what is wanted is used.
+// libfabric is asked for more than is wanted, but only entries that match are used.
 func TestProbeKeepsToTheDomain(t *testing.T) {
 	lo := netip.MustParseAddr("127.0.0.1")
 	for _, tt := range []struct{ domain, want string }{{"", ""}, {"lo", "lo"}} {
@@ -126,7 +126,7 @@ func TestProbeKeepsToTheDomain(t *testing.T) {
 	}
 }
 
-// Zones are compared by name, as those of conns' addresses are.
+// Zones are compared by name, like those in the addresses of conns.
 func TestNamed(t *testing.T) {
 	for in, want := range map[string]string{
 		"fe80::1": "fe80::1", "fe80::1%1": "fe80::1%lo", "fe80::1%lo": "fe80::1%lo",

@@ -32,8 +32,8 @@ var names = []string{
 	"efa", "efa-direct", "cxi", "opx", "psm", "psm2", "psm3", "sockets",
 }
 
-// versions are each bound of each row, and what is just below and above, besides the
-// newest and, for those that do not tell their third number, the shorter forms.
+// versions returns each bound of each row and the versions just below and above it, and some others:
+// the newest ones, and short forms, since some libraries do not tell their third number.
 func versions() (list []string) {
 	for _, q := range quirks {
 		for _, bound := range []string{q.from, q.before} {
@@ -45,7 +45,7 @@ func versions() (list []string) {
 	return append(list, "1.17", "2.6", "2.6.0", "3.0")
 }
 
-// just is the version before or after one, with three numbers.
+// just returns the version just before or after bound, with three numbers.
 func just(bound string, step int) string {
 	n := [3]int{}
 	_, _ = fmt.Sscanf(bound, "%d.%d.%d", &n[0], &n[1], &n[2])
@@ -59,7 +59,7 @@ func just(bound string, step int) string {
 	return fmt.Sprintf("%d.%d.%d", n[0], n[1], n[2])
 }
 
-// machines are with and without each of what settings depend on.
+// machines returns machines with and without each of the things that settings depend on.
 func machines() (list []machine) {
 	for _, entries := range []int{-1, 0, 100, 1023, 32767, 1 << 22} {
 		for bits := range 16 {
@@ -86,8 +86,8 @@ func TestQuirksAreComplete(t *testing.T) {
 	}
 }
 
-// A provider has an effect from one row at most. Of a variable, rows that would give it
-// different values on one machine stand in an order, the last of which is for all others.
+// A provider gets each effect from one row at most. The rows that set a variable are tried in order,
+// and only the last of them may be the one for all providers.
 func TestQuirksDoNotContradict(t *testing.T) {
 	for _, version := range versions() {
 		for _, name := range names {
@@ -110,7 +110,7 @@ func TestQuirksDoNotContradict(t *testing.T) {
 	}
 }
 
-// Rows apply from their first version on, and no more in the one that has the mend.
+// Rows apply from their first version on, and no longer in the version that has the fix.
 func TestQuirksAtTheEdges(t *testing.T) {
 	for _, q := range quirks {
 		if q.from != "" {
@@ -129,7 +129,7 @@ func TestQuirksAtTheEdges(t *testing.T) {
 		want                  bool
 	}{
 		{"", "", "1.17", true},
-		{"1.18", "1.18.2", "1.18", true}, // some third number
+		{"1.18", "1.18.2", "1.18", true}, // the third number is unknown
 		{"1.18", "1.18.2", "1.18.2", false},
 		{"2.5.1", "", "2.5", true},
 		{"2.5.1", "", "2.5.0", false},
@@ -163,10 +163,10 @@ func TestQuirksMatchLayers(t *testing.T) {
 	}
 }
 
-// everywhere are effects on all providers alike: rows only say who has need of them.
+// everywhere are effects that all providers get: rows only say which of them need it.
 var everywhere = []string{"clamped", "dataIsWrite", "ibIfNamed"}
 
-// No effect is without a row, and none without somebody who asks for it.
+// Every effect has a row, and code that asks for it.
 func TestQuirksHaveTheirEffects(t *testing.T) {
 	for does, text := range effects {
 		assert.True(t, slices.ContainsFunc(quirks, func(q quirk) bool { return q.does == does }), "no row: %s", text)
@@ -257,7 +257,8 @@ func settingsOf(m machine, version string) map[string]string {
 	return list
 }
 
-// To ask for the library's version is to load it, and to run its constructors.
+// Asking for libfabric's version loads the library and runs its constructors, so settings that
+// those read have to be made before.
 func TestSettingsBeforeTheLibraryIsLoaded(t *testing.T) {
 	var before []string
 	loaded := false
@@ -269,7 +270,7 @@ func TestSettingsBeforeTheLibraryIsLoaded(t *testing.T) {
 	assert.Equal(t, []string{"IPATH_NO_BACKTRACE"}, before)
 }
 
-// opx is left out where registered memory cannot be watched.
+// opx is not offered where registered memory cannot be watched.
 func TestUnmonitored(t *testing.T) {
 	prepare()
 	assert.False(t, unmonitored("shm"))
@@ -283,7 +284,7 @@ func TestUnmonitored(t *testing.T) {
 	assert.False(t, unmonitored("opx"))
 }
 
-// What a provider refuses leaves what it has chosen.
+// If a provider refuses deeper queues, it keeps the depths that it has chosen itself.
 func TestDeeper(t *testing.T) {
 	w, err := probe(testenv.Native, "", netip.MustParseAddr("127.0.0.1"))
 	require.NoError(t, err)
@@ -307,7 +308,7 @@ func TestDeeper(t *testing.T) {
 	assert.Equal(t, ofi.MaxDepth, ep.Attr().TxDepth)
 }
 
-// efa-direct is asked for as a fabric of efa, and seen as a provider.
+// efa-direct is a fabric of efa to libfabric, and a provider of its own here.
 func TestFabricOfAProvider(t *testing.T) {
 	h := hintsFor("efa-direct")
 	assert.Equal(t, []string{"efa", "efa-direct"}, []string{h.Provider, h.Fabric})
@@ -318,7 +319,7 @@ func TestFabricOfAProvider(t *testing.T) {
 	assert.Equal(t, "tcp", nameOf("tcp", "efa-direct"))
 }
 
-// docs/providers.md shows the table as it is here.
+// docs/providers.md shows the table of quirks as it is in the code.
 func TestQuirksAreDocumented(t *testing.T) {
 	const begin, end = "<!-- quirks: go test ./internal/fabric/ofifabric -run Documented -update -->\n", "<!-- end of quirks -->\n"
 	const path = "../../../docs/providers.md"
@@ -363,7 +364,7 @@ func (q *quirk) span() string {
 	return q.from + " to before " + q.before
 }
 
-// A frame that ofi_rxm has no buffer for would go in pieces.
+// ofi_rxm would split a frame that does not fit into one of its buffers.
 func TestFramesFitBuffers(t *testing.T) {
 	assert.GreaterOrEqual(t, rxmBuffer, framing.HeaderSize+engine.EagerPayload)
 }

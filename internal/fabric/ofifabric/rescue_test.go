@@ -19,8 +19,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// lockRegion takes the lock in the memory that an shm endpoint shares, as a peer
-// does that is killed while it holds it. It knows the layout of one version.
+// lockRegion takes the lock in the memory that an shm endpoint shares, like a peer
+// that is killed while it holds the lock. It knows the layout of one version only.
 func lockRegion(t *testing.T, e *side) {
 	t.Helper()
 	_, name, _ := bytes.Cut(bytes.TrimRight(e.Name(), "\x00"), []byte("://"))
@@ -35,12 +35,12 @@ func lockRegion(t *testing.T, e *side) {
 		t.Skipf("the lock is known in regions of version %d on amd64, as libfabric 1.17 makes them: those of %s on %s have version %d",
 			version, ofi.LibraryVersion(), runtime.GOARCH, mem[0])
 	}
-	// A free lock of glibc's on amd64 is 1 (pthread_spin_lock(3)).
+	// On amd64, glibc's spin lock is 1 when it is free (pthread_spin_lock(3)).
 	require.True(t, (*atomic.Uint32)(unsafe.Pointer(&mem[lock])).CompareAndSwap(1, 0))
 }
 
-// A thread that spins on the lock of a dead process comes out, and so does one
-// that waits for that thread; the process goes on with other endpoints.
+// A thread that spins on the lock of a dead process is rescued, and so is one
+// that waits for that thread. The process goes on with other endpoints.
 func TestRescue(t *testing.T) {
 	for round := range 5 {
 		a, b := pair(t, "shm")

@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Messages do not wait for a peer whose address nobody has in the network of
+// Messages are not held up by a peer at an address that no host has in the network of
 // scripts/softroce.sh: it is refused, or connecting to it does not block.
 func TestUnreachablePeer(t *testing.T) {
 	a, b := pair(t, "verbs;ofi_rxm")
@@ -26,7 +26,7 @@ func TestUnreachablePeer(t *testing.T) {
 		require.NoError(t, b.await(a, fabric.Recv).Err)
 		require.NoError(t, a.await(b, fabric.Send).Err)
 	}
-	roundTrip() // and they are connected
+	roundTrip() // connects them
 
 	nobody := bytes.Clone(b.Name())
 	copy(nobody[4:], []byte{10, 9, 0, 77})

@@ -13,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// Room that another endpoint of this process is about to take is not free.
+// Room that another endpoint of this process is about to take does not count as free.
 func TestRoomIsCounted(t *testing.T) {
 	if !testenv.OwnShm(t, fmt.Sprintf("size=%d", shmdir.PerEndpoint*3/2)) {
 		return

@@ -25,14 +25,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
-// strangerVar has what the test binary, started as another user, is to make in /dev/shm:
-// kinds and names.
+// strangerVar, set in the environment, lists what the test binary, started as another user, makes in
+// /dev/shm: kinds and names (see makeFiles).
 const strangerVar = "OFIFABRIC_TEST_STRANGER"
 
 const regionBytes = 16 << 20
 
-// makeFiles makes, of each name: a "file" that looks like a region whose process is still
-// making it, or a "link" to another file, a "fifo" or a "dir".
+// makeFiles makes a file for each kind=name. A kind is "link" (to another file), "fifo", "dir", or the
+// version of a region's layout: that makes a file that looks like a region that is still being made.
 func makeFiles(names []string) error {
 	for _, n := range names {
 		kind, name, _ := strings.Cut(n, "=")
@@ -60,7 +60,7 @@ func makeFiles(names []string) error {
 	return nil
 }
 
-// strange has another user make files.
+// strange makes files as another user.
 func strange(t *testing.T, files ...string) {
 	t.Helper()
 	cmd := testenv.Stranger(t)
@@ -70,12 +70,12 @@ func strange(t *testing.T, files ...string) {
 
 func openShm() (fabric.Endpoint, error) { return ofifabric.New().Open("shm", loopback) }
 
-// region is the name of an endpoint's file.
+// region returns the name of an endpoint's file.
 func region(ep fabric.Endpoint) string {
 	return string(bytes.TrimSuffix(bytes.TrimPrefix(ep.Name(), []byte("fi_shm://")), []byte{0}))
 }
 
-// layout is the first byte of an endpoint's file.
+// layout returns the first byte of an endpoint's file, the version of its layout.
 func layout(t *testing.T, ep fabric.Endpoint) byte {
 	t.Helper()
 	f, err := os.Open(filepath.Join(shmdir.Dir, region(ep)))
@@ -87,7 +87,7 @@ func layout(t *testing.T, ep fabric.Endpoint) byte {
 	return first[0]
 }
 
-// The name of each region has 128 bits of its own.
+// The name of each region contains 128 random bits.
 func TestRegionNamesAreRandom(t *testing.T) {
 	seen := map[string]bool{}
 	for range 8 {
@@ -101,7 +101,7 @@ func TestRegionNamesAreRandom(t *testing.T) {
 	}
 }
 
-// The whole of a region has its memory before anybody uses it.
+// All of a region's memory is reserved before the region is used.
 func TestRegionIsReserved(t *testing.T) {
 	var st unix.Stat_t
 	require.NoError(t, unix.Stat(filepath.Join(shmdir.Dir, region(open(t, "shm"))), &st))
@@ -110,15 +110,15 @@ func TestRegionIsReserved(t *testing.T) {
 	assert.EqualValues(t, 0o600, st.Mode&0o777)
 }
 
-// Another user who knows the name that a region is going to have has made a file there.
-// libfabric takes it (where the kernel lets it, fs.protected_regular); it is not used.
+// Another user knows the name that a region is going to have, and has made a file of that name.
+// libfabric takes it (if the kernel's fs.protected_regular lets it), but it is not used.
 func TestStrangerOwnsRegion(t *testing.T) {
 	if !testenv.OwnShm(t, "size=1g,mode=1777") {
 		return
 	}
 	defer ofifabric.SetRandomRegion([16]byte{1, 2, 3})()
 	kinds := []string{"file"}
-	if ofifabric.LibraryBefore("2.3") { // smr_ep_ctrl goes on without a region since, and ends the process
+	if ofifabric.LibraryBefore("2.3") { // since then smr_ep_ctrl goes on without a region, which ends the process
 		kinds = append(kinds, "link", "fifo", "dir")
 	}
 	for _, kind := range kinds {
@@ -146,7 +146,7 @@ func TestStrangerOwnsRegion(t *testing.T) {
 	}
 }
 
-// What another user can find out in advance of the names of regions is of no use.
+// Whatever another user can learn in advance about the names of regions does not help.
 func TestStrangerGuesses(t *testing.T) {
 	if !testenv.OwnShm(t, "size=2g,mode=1777") {
 		return
@@ -161,7 +161,7 @@ func TestStrangerGuesses(t *testing.T) {
 	n, err := strconv.Atoi(number)
 	require.NoError(t, err)
 	var files []string
-	for i := range 4 { // all that was known of it, and the whole old name
+	for i := range 4 { // parts that can be known, and all of the last name's
 		for _, guess := range []string{parts[0], parts[0] + "-" + parts[1], head} {
 			files = append(files, fmt.Sprintf("%s=%s:%s:%d", version, guess, user, n+1+i))
 		}
@@ -177,7 +177,7 @@ func TestStrangerGuesses(t *testing.T) {
 	}
 }
 
-// A peer may name any file. Only what may be a region of this user is given to libfabric.
+// A peer may name any file, but only those that can be regions of this user are given to libfabric.
 func TestPeersRegionIsChecked(t *testing.T) {
 	if !testenv.OwnShm(t, "size=1g,mode=1777") {
 		return
@@ -219,7 +219,7 @@ func TestPeersRegionIsChecked(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// Where /dev/shm is others' to rearrange, shared memory is not used.
+// Shared memory is not used if other users can exchange the files in /dev/shm.
 func TestUnsafeShm(t *testing.T) {
 	for name, options := range map[string]string{
 		"not sticky":     "size=1g,mode=0777",
@@ -239,10 +239,10 @@ func TestUnsafeShm(t *testing.T) {
 	}
 }
 
-// However full /dev/shm is, opening is refused or what has been opened works: an endpoint
-// that is there goes on when nothing is left.
+// However full /dev/shm is, opening an endpoint either fails, or the endpoint works: one that is open
+// goes on working when no room is left.
 func TestFullShm(t *testing.T) {
-	least := runtime.NumCPU() * shmdir.PerCPU // for libfabric to offer it
+	least := runtime.NumCPU() * shmdir.PerCPU // what libfabric needs to offer shm
 	if !testenv.OwnShm(t, fmt.Sprintf("size=%d", least+3*shmdir.PerEndpoint)) {
 		return
 	}
@@ -279,7 +279,7 @@ func TestFullShm(t *testing.T) {
 	require.NoError(t, ep.Close())
 }
 
-// Of many that open endpoints at once some find room, and the others an error.
+// If many goroutines open endpoints at once, some find room, and the others get an error.
 func TestCrowdedShm(t *testing.T) {
 	const some, many, rounds = 2, 12, 8
 	least := runtime.NumCPU() * shmdir.PerCPU
@@ -310,7 +310,8 @@ func TestCrowdedShm(t *testing.T) {
 	}
 }
 
-// Where a process has hardly any descriptors left, opening is refused or works.
+// If a process has hardly any descriptors left, opening an endpoint either fails or works, and leaves
+// nothing in /dev/shm.
 func TestFewDescriptors(t *testing.T) {
 	if !testenv.OwnShm(t, "size=1g,mode=1777") {
 		return

@@ -13,14 +13,14 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// waiters are the providers with a descriptor to wait on.
+// waiters are the providers that have a descriptor to wait on.
 var waiters = testenv.Shared()
 
 func TestNoWaiterForSharedMemory(t *testing.T) {
 	assert.Nil(t, open(t, "shm").Waiter())
 }
 
-// Each of many messages wakes a receiver that sleeps, while the sender too
+// Each of many messages wakes a sleeping receiver, while the sender
 // does nothing but post and poll.
 func TestWaiterSeesEveryMessage(t *testing.T) {
 	const messages = 50
@@ -31,8 +31,8 @@ func TestWaiterSeesEveryMessage(t *testing.T) {
 			region := b.register(in, pool.AccessLocal)
 			recv := fabric.Op{Kind: fabric.Recv, Buf: in[:64], Desc: region.Desc()}
 			b.post(b, recv, recv)
-			// The descriptor of ofi_rxm tells nothing of a connection that a peer asks for (libfabric
-			// 2.6; 1.17's does): the first message comes while both sides poll.
+			// ofi_rxm's descriptor does not become readable when a peer asks for a connection (libfabric
+			// 2.6; it does in 1.17), so both sides poll for the first message.
 			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "connect")})
 			b.await(a, fabric.Recv)
 			received := make(chan error)
@@ -88,7 +88,7 @@ func TestWakeAndLimit(t *testing.T) {
 			require.NoError(t, w.Wait(never, 20*time.Millisecond))
 			assert.GreaterOrEqual(t, time.Since(start), 20*time.Millisecond)
 
-			w.Wake() // before the Wait that it ends
+			w.Wake() // before the Wait, which it ends
 			require.NoError(t, w.Wait(never, 0))
 
 			time.AfterFunc(5*time.Millisecond, w.Wake)

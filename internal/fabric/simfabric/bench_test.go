@@ -9,8 +9,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// BenchmarkOp posts one operation and reaps what it leaves at both ends: what
-// the simulation adds to every figure that is measured over it.
+// BenchmarkOp posts one operation and reaps its completions at both ends. That is the cost that
+// the simulation adds to every figure measured over it.
 func BenchmarkOp(b *testing.B) {
 	const small, large = 64, slabSize
 	for _, op := range []struct {

@@ -12,7 +12,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// A long burst refuses far more in a row than chance does.
+// Bursts refuse far more operations in a row than chance would.
 func TestRefusalBurst(t *testing.T) {
 	_, a, b := pair(t, Config{AgainRate: 0.02, AgainBurst: 200})
 	longest, burst := 0, 0
@@ -25,11 +25,11 @@ func TestRefusalBurst(t *testing.T) {
 		longest = max(longest, burst)
 	}
 	assert.Greater(t, longest, 50)
-	assert.LessOrEqual(t, longest, 2*201) // one may follow another
+	assert.LessOrEqual(t, longest, 2*201) // one burst may follow another
 }
 
-// With a delay, an operation that fails does so when it would have arrived, and
-// what was posted later can overtake it.
+// With a delay, an operation that fails does so at the time when it would have arrived, and
+// operations posted later can overtake it.
 func TestErrorsOnTheWire(t *testing.T) {
 	var events []Event
 	n, a, b := pair(t, Config{Seed: 3, Delay: 50, Observe: func(ev Event) { events = append(events, ev) }})
@@ -62,7 +62,7 @@ func TestStragglers(t *testing.T) {
 	assert.Less(t, late, 60)
 }
 
-// A test hears of every byte that is written before it is.
+// Observe is called for every byte before it is written.
 func TestObserve(t *testing.T) {
 	var b *side
 	seen := map[uint64]bool{}
@@ -85,7 +85,7 @@ func TestObserve(t *testing.T) {
 	assert.Len(t, seen, 50)
 }
 
-// Where sends come after writes, none comes after a write that a close has dropped.
+// If sends are ordered after writes, no send arrives if the write before it was dropped by a close.
 func TestClosingKeepsTheOrder(t *testing.T) {
 	for seed := range uint64(20) {
 		_, a, b := pair(t, Config{Seed: seed, Delay: 50, Personality: Verbs()})
@@ -97,7 +97,7 @@ func TestClosingKeepsTheOrder(t *testing.T) {
 	}
 }
 
-// Every call can be made to fail: that one, as often as was asked, and then no more.
+// Every call can be made to fail: the chosen one, as often as was asked for, and then no more.
 func TestFailCall(t *testing.T) {
 	errTest := errors.New("test")
 	register := func(access pool.Access) func(*Network, *side, *side) error {
@@ -197,7 +197,7 @@ func TestFailCall(t *testing.T) {
 	}
 }
 
-// Operations can be refused for good, and endpoints fail that are not there yet.
+// Operations can be refused for good, and faults can be set for endpoints that are not open yet.
 func TestFailLater(t *testing.T) {
 	errTest := errors.New("test")
 	n, a, _ := pair(t, Config{})
@@ -222,7 +222,7 @@ func TestFailLater(t *testing.T) {
 	d := open(t, n)
 	for i, s := range []*side{a, c, d, d, c} {
 		_, err := s.Insert(a.Name())
-		assert.Equal(t, i == 3, errors.Is(err, errTest), "%d", i) // the third of the new ones
+		assert.Equal(t, i == 3, errors.Is(err, errTest), "%d", i) // the third Insert on endpoints that were new
 	}
 	require.NoError(t, c.local.Deregister())
 	require.NoError(t, c.landing.Deregister())

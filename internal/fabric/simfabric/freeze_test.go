@@ -14,8 +14,8 @@ import (
 
 const socket = 2000
 
-// flood posts writes of 500 bytes from a to b and returns how many of them completed in
-// a while in which only a polls.
+// flood posts writes of 500 bytes from a to b and returns how many of them complete while
+// only a polls.
 func flood(a, b *side, writes int) (completed int) {
 	for i := range writes {
 		a.post(a.write(b, fabric.Write, uint32(i), 500*i, 500))
@@ -23,11 +23,11 @@ func flood(a, b *side, writes int) (completed int) {
 	return len(tags(a.t, a.poll(200)))
 }
 
-// landed counts what has arrived of a flood of ones.
+// landed counts the bytes that have arrived of a flood of ones.
 func landed(b *side) int { return bytes.Count(b.landing.Bytes(), []byte{1}) }
 
-// A process that does not poll takes what has room in its socket, and nothing beyond
-// that completes, whether completions say much or little, until it polls again or ends.
+// A process that does not poll takes what fits into its socket. Nothing beyond that completes,
+// whether completions are strong or weak, until the process polls again or ends.
 func TestSocket(t *testing.T) {
 	const writes = 20
 	forEach := func(t *testing.T, test func(t *testing.T, n *Network, a, b *side)) {
@@ -102,8 +102,8 @@ func TestSocket(t *testing.T) {
 	})
 }
 
-// A process that is stopped in the middle of a write goes on with it when it is thawed:
-// to an address that has been given up meanwhile.
+// A process that is stopped in the middle of a write goes on with it when it is thawed,
+// although the target's region has been deregistered meanwhile.
 func TestFrozenWriter(t *testing.T) {
 	halves := 0
 	for seed := range uint64(50) {
@@ -128,7 +128,7 @@ func TestFrozenWriter(t *testing.T) {
 	assert.Positive(t, halves)
 }
 
-// Nobody stays awake for what a frozen process does not take or send.
+// Wait does not keep polling for what a frozen process does not take or send.
 func TestWaitForFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b := pair(t, Config{Seed: 1, Personality: Personality{Socket: socket}})

@@ -11,16 +11,16 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// What has begun to arrive goes on, whatever the target does short of ending its endpoint;
-// what arrives later is refused.
+// A write that has begun to arrive goes on, whatever the target does, unless an endpoint ends.
+// A write that begins to arrive later is refused.
 func TestLateWrites(t *testing.T) {
 	const size = 1000
-	type outcome map[Place]bool // of the pieces that come after the change
+	type outcome map[Place]bool // of the pieces that arrive after the change
 	for name, tt := range map[string]struct {
 		change   func(t *testing.T, n *Network, a, b *side)
 		late     outcome
 		lands    bool
-		mappable bool // the memory can still be looked at
+		mappable bool // the memory can still be read
 	}{
 		"nothing": {func(*testing.T, *Network, *side, *side) {}, outcome{Registered: true}, true, true},
 		"region closed": {func(t *testing.T, _ *Network, _, b *side) {
@@ -94,11 +94,11 @@ func TestLateWrites(t *testing.T) {
 	}
 }
 
-// spin moves the network on, if the endpoint still can.
+// spin moves the network on, if the endpoint is still open.
 func spin(s *side) { _, _, _ = s.Exchange(nil, make([]fabric.Completion, 3)) }
 
-// What begins to arrive after the region was closed is refused, and without LateWrites
-// so is the rest of what has begun.
+// A write that begins to arrive after the region was closed is refused. Without LateWrites,
+// so is the rest of one that has begun.
 func TestRefusedWrites(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		cut := 0

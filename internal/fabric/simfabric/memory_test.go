@@ -13,15 +13,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Memory is to stay registered until every operation on it has been reaped, or the
-// endpoint is shut down, whether or not the personality asks for registration.
+// Memory has to stay registered until every operation on it has been reaped, or the
+// endpoint is shut down, whether or not the personality requires registration.
 func TestMisuse(t *testing.T) {
 	send := func(a, _ *side) fabric.Op { return a.op(fabric.Send, 1, 0, 8) }
 	write := func(a, b *side) fabric.Op { return a.write(b, fabric.Write, 2, 0, 8) }
 	closed := "region of 65536 bytes closed under operation "
 	for name, tt := range map[string]struct {
 		op       func(a, b *side) fabric.Op
-		weak     bool // completes when it is posted, which must be reaped, too
+		weak     bool // completes when it is posted; that completion has to be reaped, too
 		death    Death
 		reap     bool
 		shutdown bool
@@ -76,8 +76,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Where regions are bound to the endpoint, they have to go first, and memory is in
-// use until Close, whatever Shutdown is called for.
+// If regions are bound to the endpoint, they have to be closed first. Memory is in
+// use until Close, even after Shutdown.
 func TestEndpointRegions(t *testing.T) {
 	for _, early := range []bool{false, true} {
 		n, a, b := pair(t, Config{Personality: Personality{EndpointMR: true}})
@@ -103,7 +103,7 @@ func TestEndpointRegions(t *testing.T) {
 	}
 }
 
-// Inserting an address takes time, and nobody else's.
+// Inserting an address takes time, but does not hold up other calls.
 func TestInsertDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b := pair(t, Config{Personality: Personality{InsertDelay: time.Hour}})

@@ -14,7 +14,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Each order is kept if it is promised, and broken now and then if not.
+// Each order is kept if it is promised, and sometimes broken if not.
 func TestOrder(t *testing.T) {
 	tests := map[string]struct {
 		kinds [2]fabric.Kind // of even and odd operations
@@ -81,7 +81,7 @@ func overtakes(t *testing.T, cfg Config, kinds [2]fabric.Kind) (count int) {
 	return count
 }
 
-// A weak completion says nothing; the others come when the bytes are there.
+// A weak completion says nothing about the bytes. The others come when the bytes have arrived.
 func TestCompletionMeaning(t *testing.T) {
 	tests := map[string]struct {
 		weak, deliver, early bool
@@ -103,7 +103,7 @@ func TestCompletionMeaning(t *testing.T) {
 				for len(a.poll(1)) == 0 {
 				}
 				early = early || b.landing.Bytes()[0] == 0
-				a.local.Bytes()[0] = 2 // free again
+				a.local.Bytes()[0] = 2 // the source may be reused
 				a.poll(20)
 				require.EqualValues(t, 1, b.landing.Bytes()[0])
 			}
@@ -230,7 +230,7 @@ func TestLocalRegistration(t *testing.T) {
 		require.ErrorIs(t, c.Err, ErrLocalAccess)
 	}
 	assert.EqualValues(t, 3, n.Stats().BadLocal)
-	// Deregistered under way.
+	// Memory that is deregistered while operations on it are in flight.
 	a.post(slices.Repeat([]fabric.Op{a.write(b, fabric.Write, 0, 0, 8)}, 5)...)
 	require.NoError(t, a.local.Deregister())
 	a.poll(12)
@@ -244,8 +244,8 @@ func TestLocalRegistration(t *testing.T) {
 	assert.Equal(t, []uint32{1}, tags(t, a.poll(2)))
 }
 
-// A write that the target did not allow changes nothing there. Whether the
-// writer hears of it depends on the provider.
+// A write that the target does not allow changes nothing there. Whether the
+// writer gets an error depends on the provider.
 func TestRemoteAccess(t *testing.T) {
 	for _, p := range []Personality{{}, {VirtAddr: true}, {WeakCompletion: true}} {
 		n, a, b := pair(t, Config{Personality: p})
@@ -366,8 +366,8 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// TestInjectToTheDead: the provider has copied it, and its place in the queue is free
-// again, whatever has become of the peer.
+// TestInjectToTheDead: an inject to a dead peer gives its place in the queue back, whatever has
+// become of the peer, since the provider has copied the message.
 func TestInjectToTheDead(t *testing.T) {
 	for _, how := range []Death{DeathError, DeathSilent} {
 		n, a, b := pair(t, Config{Personality: Personality{TxDepth: 1, InjectSize: 8}})

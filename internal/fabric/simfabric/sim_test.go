@@ -60,7 +60,7 @@ func pair(t testing.TB, cfg Config) (n *Network, a, b *side) {
 	return n, a, b
 }
 
-// op is an operation on local memory at offset at.
+// op returns an operation on local memory at offset at.
 func (s *side) op(kind fabric.Kind, tag uint32, at, size int) fabric.Op {
 	return fabric.Op{
 		Kind: kind, Tag: tag, Data: uint64(tag), To: s.to,
@@ -68,7 +68,7 @@ func (s *side) op(kind fabric.Kind, tag uint32, at, size int) fabric.Op {
 	}
 }
 
-// write is a write from local memory at offset at to the same offset of peer's
+// write returns a write from local memory at offset at to the same offset in peer's
 // landing memory.
 func (s *side) write(peer *side, kind fabric.Kind, tag uint32, at, size int) fabric.Op {
 	op := s.op(kind, tag, at, size)
@@ -84,7 +84,7 @@ func (s *side) post(ops ...fabric.Op) {
 	require.Equal(s.t, len(ops), posted)
 }
 
-// poll reaps what there is after some steps.
+// poll polls steps times and returns what it has reaped.
 func (s *side) poll(steps int) (all []fabric.Completion) {
 	s.t.Helper()
 	done := make([]fabric.Completion, 3)
@@ -96,7 +96,7 @@ func (s *side) poll(steps int) (all []fabric.Completion) {
 	return all
 }
 
-// tags are the tags of completions without error, the data of remote writes.
+// tags returns the tags of completions, and the data of remote writes. None may have an error.
 func tags(t testing.TB, all []fabric.Completion) (tags []uint32) {
 	t.Helper()
 	for _, c := range all {
@@ -166,7 +166,7 @@ func newTraffic(a, b *side, ops int) *traffic {
 
 func (x *traffic) busy() bool { return len(x.seen) < x.ops || x.inflight > 0 }
 
-// send writes one block at a time, by the strictest rule that is offered.
+// send writes one block at a time, with DeliveryComplete if that is offered.
 func (x *traffic) send() {
 	var ops []fabric.Op
 	switch {
@@ -226,7 +226,7 @@ func (x *traffic) receive() {
 	}
 }
 
-// trace is everything that both sides see of random traffic.
+// trace returns everything that both sides see of random traffic, as text.
 func trace(t *testing.T, cfg Config) string {
 	_, a, b := pair(t, cfg)
 	rng := rand.New(rand.NewPCG(1, 1))

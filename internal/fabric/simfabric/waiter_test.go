@@ -12,7 +12,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// Two goroutines that do nothing but wait play ping-pong: no event is missed,
+// Two goroutines that do nothing but Wait play ping-pong. No event is missed,
 // whatever is delayed or refused.
 func TestWaiterPingPong(t *testing.T) {
 	const rounds = 100
@@ -84,10 +84,10 @@ func TestWaiterLimitAndWake(t *testing.T) {
 		require.NoError(t, a.Waiter().Wait(never, 0))
 		assert.Equal(t, time.Minute+time.Second, time.Since(start))
 
-		a.Waiter().Wake() // nobody waits: ends the next one
+		a.Waiter().Wake() // while nobody waits: ends the next Wait
 		require.NoError(t, a.Waiter().Wait(never, 0))
 
-		// A send that waits for a receive does not keep anybody awake.
+		// A send that waits for a receive does not keep Wait polling.
 		a.post(a.op(fabric.Send, 0, 0, 8))
 		calls = 0
 		require.NoError(t, a.Waiter().Wait(func() bool { calls++; a.poll(1); return false }, time.Second))
