@@ -82,8 +82,9 @@ func counter(name, unit, help string, value func(*ps) uint64) providerMetric {
 
 func stalls(s *ps) map[string]uint64 {
 	return map[string]uint64{
-		"window": s.Stalls.Window, "ring": s.Stalls.Ring, "peer_slots": s.Stalls.PeerSlots, "send_slots": s.Stalls.SendSlots,
-		"staging": s.Stalls.Stage, "queue": s.Stalls.Queue, "memory": s.Stalls.Memory,
+		rdmanet.StallWindow: s.Stalls.Window, rdmanet.StallRing: s.Stalls.Ring,
+		rdmanet.StallPeerSlots: s.Stalls.PeerSlots, rdmanet.StallSendSlots: s.Stalls.SendSlots,
+		rdmanet.StallStaging: s.Stalls.Stage, rdmanet.StallQueue: s.Stalls.Queue, rdmanet.StallMemory: s.Stalls.Memory,
 	}
 }
 

@@ -124,7 +124,10 @@ func connOf(s rdmanet.ConnState, now time.Time) conn {
 		Opened: s.Opened, Age: now.Sub(s.Opened).Round(time.Second / 10).String(),
 		Provider: s.Provider, Fabric: s.Fabric, Domain: s.Domain, Version: s.Version, Reused: s.Reused, Small: s.SmallPath, Large: s.LargePath,
 		Sent: s.SmallSent + s.LargeSent, Received: s.SmallReceived + s.LargeReceived, RDMAOut: s.LargeSent, RDMAIn: s.LargeReceived,
-		Unread: s.Unread, Reading: s.Reading, WaitsFor: s.WaitsFor, PollNs: s.PollTime.Nanoseconds(), Refused: s.Refused,
+		Unread: s.Unread, Reading: s.Reading, WaitsFor: s.WaitsFor, PollNs: s.PollTime.Nanoseconds(),
+	}
+	for _, r := range s.Refused {
+		c.Refused = append(c.Refused, r.String())
 	}
 	if s.Fallback != nil {
 		c.Fallback = s.Fallback.Error()

@@ -14,16 +14,12 @@ import (
 type ConnState struct {
 	ConnInfo
 	Local, Remote net.Addr
-	Dialed        bool // by this side; false if it was accepted
-	Opened        time.Time
 	Phase         ConnPhase
 	// Unread is how many bytes have arrived that no Read has returned yet.
 	Unread uint64
 	// Reading reports whether a Read waits.
 	Reading bool
-	// WaitsFor is what a Write or Close waits for, "" if none waits. It is one of "window",
-	// "ring", "peer slots", "send slots", "staging" and "queue" (see Stalls), "turn" (conns
-	// that came before this one), and "delivery" (Close, for the peer to have everything).
+	// WaitsFor is what a Write or Close waits for: StallWindow and the like, "" if none waits.
 	WaitsFor string
 	// PollTime is how long calls that wait poll at the moment. It is learnt: see
 	// Transport.PollTime.
@@ -52,9 +48,9 @@ var phases = [...]ConnPhase{
 }
 
 var waits = [...]string{
-	engine.WaitsNothing: "", engine.WaitsWindow: "window", engine.WaitsRing: "ring", engine.WaitsPeerSlots: "peer slots",
-	engine.WaitsSendSlots: "send slots", engine.WaitsStage: "staging", engine.WaitsQueue: "queue", engine.WaitsTurn: "turn",
-	engine.WaitsDelivery: "delivery",
+	engine.WaitsNothing: "", engine.WaitsWindow: StallWindow, engine.WaitsRing: StallRing, engine.WaitsPeerSlots: StallPeerSlots,
+	engine.WaitsSendSlots: StallSendSlots, engine.WaitsStage: StallStaging, engine.WaitsQueue: StallQueue, engine.WaitsTurn: StallTurn,
+	engine.WaitsDelivery: StallDelivery,
 }
 
 // register makes Conns list a conn, until forgetConn.
@@ -122,7 +118,7 @@ func (c *Conn) state(s engine.State) ConnState {
 		polls = c.link.ep.engine.PollTime()
 	}
 	return ConnState{
-		ConnInfo: c.info(s.Counters), Local: c.LocalAddr(), Remote: c.RemoteAddr(), Dialed: c.dialed, Opened: c.opened,
+		ConnInfo: c.info(s.Counters), Local: c.LocalAddr(), Remote: c.RemoteAddr(),
 		Phase: phases[s.Phase], Unread: s.Unread, Reading: s.Reading, WaitsFor: waits[s.Waits], PollTime: polls,
 	}
 }

@@ -141,34 +141,57 @@ func (e timeoutError) Timeout() bool   { return true }
 func (e timeoutError) Temporary() bool { return true }
 func (e timeoutError) Unwrap() error   { return e.error }
 
+// Reasons by which TransportStats.HandshakeFailures and Fallbacks count, which are also values of
+// the label "reason" of their metrics.
+const (
+	FailureNotRdmanet      = "not rdmanet"             // the other side speaks something else, or ends before it has said anything
+	FailureVersion         = "version"                 // no protocol version in common
+	FailureMemory          = "memory"                  // the memory budget is used up
+	FailureTooManyPeers    = "too many peers"          // MaxPeers, MaxPeersPerHost, or no endpoint with room
+	FailureTooManyShmPeers = "too many peers over shm" // MaxShmPeers
+	FailureNoProvider      = "no provider"             // no provider that works on both sides, or none here
+	FailureUnsupported     = "unsupported"             // no libfabric, or no cgo
+	FailureUnauthorized    = "unauthorized"            // Authorize has refused
+	FailureTLSRequired     = "tls required"            // the listener has TLS, the dialer has none
+	FailureTLSMismatch     = "tls mismatch"            // the other way round
+	FailureTLSHandshake    = "tls handshake"           // TLS has failed, for none of the other reasons
+	FailureMalformed       = "malformed"               // the peer broke the protocol
+	FailureClosing         = "closing"                 // the listener, or its Transport, was being closed
+	FailureBusy            = "busy"                    // too many handshakes at a time
+	FailureCanceled        = "canceled"                // the dial's context was
+	FailureTimeout         = "timeout"                 // a time-out or deadline passed
+	FailureConnectionLost  = "connection lost"         // the control connection ended early
+	FailureOther           = "other"                   // anything else
+)
+
 // failureReasons names the reasons of failed handshakes and of fallbacks, for statistics. The
 // first one that matches counts.
 var failureReasons = []struct {
 	err    error
 	reason string
 }{
-	{ErrNotRdmanet, "not rdmanet"},
-	{ErrVersion, "version"},
-	{ErrMemory, "memory"},
-	{ErrTooManyPeers, "too many peers"},
-	{ErrTooManyShmPeers, "too many peers over shm"},
-	{ErrNoProvider, "no provider"},
-	{ErrProviderUnavailable, "no provider"},
-	{ErrUnsupported, "unsupported"},
-	{ErrUnauthorized, "unauthorized"},
-	{ErrTLSRequired, "tls required"},
-	{ErrTLSMismatch, "tls mismatch"},
-	{ErrMalformed, "malformed"},
-	{ErrClosing, "closing"},
-	{errTooManyHandshakes, "busy"},
-	{ErrBusy, "busy"},
-	{context.Canceled, "canceled"},
-	{os.ErrDeadlineExceeded, "timeout"},
-	{context.DeadlineExceeded, "timeout"},
-	{io.ErrUnexpectedEOF, "connection lost"},
-	{syscall.ECONNRESET, "connection lost"},
-	{syscall.EPIPE, "connection lost"},
-	{ErrTLSHandshake, "tls handshake"}, // that has ended for none of the reasons above
+	{ErrNotRdmanet, FailureNotRdmanet},
+	{ErrVersion, FailureVersion},
+	{ErrMemory, FailureMemory},
+	{ErrTooManyPeers, FailureTooManyPeers},
+	{ErrTooManyShmPeers, FailureTooManyShmPeers},
+	{ErrNoProvider, FailureNoProvider},
+	{ErrProviderUnavailable, FailureNoProvider},
+	{ErrUnsupported, FailureUnsupported},
+	{ErrUnauthorized, FailureUnauthorized},
+	{ErrTLSRequired, FailureTLSRequired},
+	{ErrTLSMismatch, FailureTLSMismatch},
+	{ErrMalformed, FailureMalformed},
+	{ErrClosing, FailureClosing},
+	{errTooManyHandshakes, FailureBusy},
+	{ErrBusy, FailureBusy},
+	{context.Canceled, FailureCanceled},
+	{os.ErrDeadlineExceeded, FailureTimeout},
+	{context.DeadlineExceeded, FailureTimeout},
+	{io.ErrUnexpectedEOF, FailureConnectionLost},
+	{syscall.ECONNRESET, FailureConnectionLost},
+	{syscall.EPIPE, FailureConnectionLost},
+	{ErrTLSHandshake, FailureTLSHandshake}, // that has ended for none of the reasons above
 }
 
 // failureReason returns a short name for why a handshake failed.
@@ -178,5 +201,5 @@ func failureReason(err error) string {
 			return f.reason
 		}
 	}
-	return "other"
+	return FailureOther
 }

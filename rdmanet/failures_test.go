@@ -1,11 +1,11 @@
 package rdmanet_test
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -19,8 +19,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// faulty is a fabric one of whose providers writes a byte too little, as long as it is
-// told to.
+// faulty is a fabric on which one provider writes a byte too few, for as long as spoils
+// is set.
 type faulty struct {
 	*simfabric.Network
 	provider string
@@ -54,7 +54,8 @@ func both(first simfabric.Personality) *simfabric.Network {
 	return simfabric.New(simfabric.Config{Seed: 1, Personality: first, Others: []simfabric.Personality{simfabric.TCP()}})
 }
 
-// dialFresh dials without a control connection that is there already, and says what came of it.
+// dialFresh dials without reusing a control connection, closes the conn, and returns its info and how
+// long the dial took.
 func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.ConnInfo, took time.Duration) {
 	t.Helper()
 	d.DisableReuse = true
@@ -67,8 +68,9 @@ func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.Con
 	return info, took
 }
 
-// A provider that tells nobody what has arrived, as shm of libfabric 2.0 to 2.3 does to
-// who relies on a flag, costs a second once, then nothing while that is remembered.
+// TestSilentProviderIsPassedOver: a provider that never reports what has arrived, like shm of
+// libfabric 2.0 to 2.3 to a program that relies on a flag, costs a second once, and then nothing
+// for as long as that is remembered.
 func TestSilentProviderIsPassedOver(t *testing.T) {
 	n := both(simfabric.ShmUnflagged())
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
@@ -93,7 +95,7 @@ func TestSilentProviderIsPassedOver(t *testing.T) {
 	<-accepted
 	for _, i := range []rdmanet.ConnInfo{info, peer} {
 		assert.Equal(t, "tcp;ofi_rxm", i.Provider)
-		assert.Contains(t, strings.Join(i.Refused, ", "), "the fabric is silent, though the peer answers over TCP")
+		assert.Contains(t, fmt.Sprint(i.Refused), "the fabric is silent, though the peer answers over TCP")
 	}
 	assert.GreaterOrEqual(t, took, time.Second)
 	assert.Less(t, took, 4*time.Second, "not half of ten seconds")
@@ -101,12 +103,12 @@ func TestSilentProviderIsPassedOver(t *testing.T) {
 	<-accepted
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 	assert.Less(t, took, time.Second)
-	assert.Contains(t, strings.Join(info.Refused, ", "), "tried again in")
+	assert.Contains(t, fmt.Sprint(info.Refused), "tried again in")
 	assert.Equal(t, map[string]uint64{"shm": 1}, here.Stats().PathFailures)
 }
 
-// Wrong contents are noticed at once and remembered; the provider is used again when that
-// is over and it does what it should.
+// TestWrongContentsArePassedOver: wrong contents are noticed at once and remembered. The provider is
+// used again when that time is over and it works.
 func TestWrongContentsArePassedOver(t *testing.T) {
 	f := faulty{both(simfabric.Verbs()), "verbs;ofi_rxm", new(atomic.Bool)}
 	f.spoils.Store(true)
@@ -118,7 +120,7 @@ func TestWrongContentsArePassedOver(t *testing.T) {
 	d := rdmanet.Dialer{Transport: here}
 	info, _ := dialFresh(t, d, l.Addr().String())
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
-	assert.Contains(t, strings.Join(info.Refused, ", "), "the fabric delivers wrong contents")
+	assert.Contains(t, fmt.Sprint(info.Refused), "the fabric delivers wrong contents")
 	assert.Equal(t, map[string]uint64{"verbs;ofi_rxm": 1}, here.Stats().PathFailures)
 	f.spoils.Store(false)
 	eventually(t, func() bool {
@@ -128,8 +130,8 @@ func TestWrongContentsArePassedOver(t *testing.T) {
 	assert.Equal(t, map[string]uint64{"verbs;ofi_rxm": 1}, here.Stats().PathFailures)
 }
 
-// What is remembered keeps nobody from the only provider, but for those who have an
-// alternative.
+// TestOnlyProviderIsTriedAgain: a remembered failure does not keep a dial from trying the only
+// provider, unless that dial has TCP as an alternative.
 func TestOnlyProviderIsTriedAgain(t *testing.T) {
 	f := faulty{simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}), "tcp;ofi_rxm", new(atomic.Bool)}
 	f.spoils.Store(true)
@@ -155,7 +157,7 @@ func TestOnlyProviderIsTriedAgain(t *testing.T) {
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 }
 
-// That something else listens at an address is found out once, not with each Dial.
+// TestForeignListenerIsRemembered: that something else listens at an address is found out once, not in each Dial.
 func TestForeignListenerIsRemembered(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	address := silent(t)
@@ -172,8 +174,8 @@ func TestForeignListenerIsRemembered(t *testing.T) {
 	assert.EqualValues(t, 1, tr.Stats().HandshakeFailures["timeout"])
 }
 
-// gate lets connections to an address through, or accepts them and leaves it at that, as
-// the kernel does for a process that is busy.
+// gate passes connections on to an address. While it is shut it only accepts them, as the
+// kernel does for a process that is busy.
 type gate struct {
 	net.Listener
 	shut atomic.Bool
@@ -202,7 +204,7 @@ func newGate(t *testing.T, to string) *gate {
 			conns = append(conns, out)
 			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
 				open.Go(func() {
-					// Without splice(2), whose pipes stay open until they are collected.
+					// onlyReader avoids splice(2), whose pipes stay open until they are garbage-collected.
 					_, _ = io.Copy(way[0], onlyReader{way[1]})
 					_ = way[0].Close()
 				})
@@ -216,7 +218,7 @@ func newGate(t *testing.T, to string) *gate {
 	return g
 }
 
-// meetBusy has a dial meet a listener that is busy for longer than it waits.
+// meetBusy makes a dial meet a listener that is busy for longer than the dial waits.
 func meetBusy(t *testing.T, tr *rdmanet.Transport, g *gate, timeout time.Duration) {
 	g.shut.Store(true)
 	defer g.shut.Store(false)
@@ -224,7 +226,7 @@ func meetBusy(t *testing.T, tr *rdmanet.Transport, g *gate, timeout time.Duratio
 	require.ErrorIs(t, info.Fallback, rdmanet.ErrHandshakeTimeout)
 }
 
-// A dial that had little time proves nothing about the listener to those that have more.
+// TestHurriedDialIsNotRemembered: a dial that had little time proves nothing about the listener to dials that have more.
 func TestHurriedDialIsNotRemembered(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	g := newGate(t, listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
@@ -234,7 +236,7 @@ func TestHurriedDialIsNotRemembered(t *testing.T) {
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 }
 
-// What is remembered of an address is nothing to a dial that finds a peer which is there.
+// TestForeignAddressWithPeer: a dial that can reuse a peer ignores what is remembered of its address.
 func TestForeignAddressWithPeer(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	g := newGate(t, listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())

@@ -4,7 +4,8 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
-	"slices"
+	"strings"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -12,8 +13,10 @@ import (
 
 // ConnInfo describes how the bytes of a Conn travel.
 type ConnInfo struct {
-	ID       uint64 // unique in this process
-	Provider string // libfabric's name, "" for plain TCP
+	ID       uint64    // unique in this process
+	Opened   time.Time // when it was dialed, or came to the listener; Accept may have returned it later
+	Dialed   bool      // by this side; false if it was accepted
+	Provider string    // libfabric's name, "" for plain TCP
 	// Protocol and ProtocolVersion are the provider's wire protocol, as in
 	// fi_endpoint(3); Library is the version of libfabric.
 	Protocol        uint32
@@ -29,10 +32,9 @@ type ConnInfo struct {
 	// Fallback is why the Dialer used plain TCP. It is nil if it did not, and also if the
 	// other side chose TCP.
 	Fallback error
-	// Refused says why providers that either side prefers to this one are not used, each as
-	// "provider: reason". What the peer has refused is in the peer's words, and is missing if
-	// the peer runs an older version.
-	Refused []string
+	// Refused says why providers that either side prefers to this one are not used. What the
+	// peer has refused is in the peer's words, and is missing if the peer runs an older version.
+	Refused []Refusal
 	// Version is the version of fabricnet's own protocol, the highest that both sides speak.
 	// Features has the bits of its optional parts that both sides have: see framing/SPEC.md.
 	// They are zero for plain TCP.
@@ -43,6 +45,24 @@ type ConnInfo struct {
 	// Bytes of small and large data so far. They are zero for plain TCP.
 	SmallSent, SmallReceived uint64
 	LargeSent, LargeReceived uint64
+}
+
+// Refusal says why a provider is not used.
+type Refusal struct {
+	Provider string // libfabric's name
+	Reason   string // for people
+}
+
+// String returns "provider: reason".
+func (r Refusal) String() string { return r.Provider + ": " + r.Reason }
+
+// refusals takes apart what a handshake says of providers, which has the form of String.
+func refusals(texts []string) (list []Refusal) {
+	for _, text := range texts {
+		provider, reason, _ := strings.Cut(text, ": ")
+		list = append(list, Refusal{provider, reason})
+	}
+	return list
 }
 
 // Info returns a snapshot of how the bytes of c travel. It works after Close, too.
@@ -67,7 +87,7 @@ func (c *Conn) PeerTLS() (tls.ConnectionState, bool) {
 }
 
 func (c *Conn) info(n engine.Counters) ConnInfo {
-	info := ConnInfo{ID: c.id, Reused: c.reused, Fallback: c.fallback}
+	info := ConnInfo{ID: c.id, Opened: c.opened, Dialed: c.dialed, Reused: c.reused, Fallback: c.fallback}
 	if c.fabric == nil {
 		info.SmallPath, info.LargePath = "tcp", "tcp"
 		return info
@@ -76,7 +96,7 @@ func (c *Conn) info(n engine.Counters) ConnInfo {
 	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
 	info.SmallPath, info.LargePath = smallPath(a), c.fabric.LargePath()
-	info.Refused = slices.Clone(c.link.refused)
+	info.Refused = refusals(c.link.refused)
 	info.Version, info.Features, info.TLS = c.link.version, c.link.features, copyOf(c.link.tls)
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn

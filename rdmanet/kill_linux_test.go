@@ -31,7 +31,7 @@ import (
 const victimConns = 4
 
 func init() {
-	roles["victim client"], roles["victim server"], roles["echo"] = victimClient, victimServer, echoServer
+	roles["victim client"], roles["victim server"] = victimClient, victimServer
 }
 
 // traffic writes and reads for as long as the conn lasts. It sends the error that each
@@ -85,19 +85,6 @@ func victimServer(provider, _ string) error {
 		}
 		traffic(c, i, make(chan error, 2))
 	}
-}
-
-// echoServer is a peer to which nothing happens. It ends when its standard input does.
-func echoServer(provider, _ string) error {
-	lc := rdmanet.ListenConfig{Providers: []string{provider}}
-	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
-	if err != nil {
-		return err
-	}
-	fmt.Println(l.Addr())
-	go serveEcho(l, new(sync.WaitGroup))
-	_, err = io.Copy(io.Discard, os.Stdin)
-	return err
 }
 
 // server starts a process in a role that listens, and returns the address that it prints.

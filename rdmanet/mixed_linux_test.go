@@ -13,8 +13,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestMixedLibraries: two processes with different libfabrics do not share memory, and use
-// what comes next. The other library is what RDMANET_TEST_OTHER_LIBFABRIC names.
+// TestMixedLibraries: two processes with different libfabrics do not use shared memory, but the
+// next provider. RDMANET_TEST_OTHER_LIBFABRIC names the file of the other library.
 func TestMixedLibraries(t *testing.T) {
 	const variable, providers = "RDMANET_TEST_OTHER_LIBFABRIC", "shm,tcp;ofi_rxm"
 	library := os.Getenv(variable)
@@ -38,7 +38,8 @@ func TestMixedLibraries(t *testing.T) {
 			assert.Equal(t, tt.want, info.Provider)
 			if tt.want != "shm" {
 				require.NotEmpty(t, info.Refused)
-				assert.Regexp(t, `^shm: library versions differ: "[0-9.]+ \w+" and "[0-9.]+ \w+"$`, info.Refused[0])
+				assert.Equal(t, "shm", info.Refused[0].Provider)
+				assert.Regexp(t, `^library versions differ: "[0-9.]+ \w+" and "[0-9.]+ \w+"$`, info.Refused[0].Reason)
 			}
 			require.NoError(t, o.carryOut(c, o.key+1, patience))
 		})

@@ -26,7 +26,7 @@ func (o older) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return infos, err
 }
 
-// Both ends know why a better provider is not used, and so does who reads the log.
+// Both ends know why a better provider is not used, and their logs show it.
 func TestRefused(t *testing.T) {
 	all := func(n *simfabric.Network) fabric.Fabric { return n }
 	only := func(names ...string) func(*simfabric.Network) fabric.Fabric {
@@ -34,7 +34,7 @@ func TestRefused(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		dialer, listener func(*simfabric.Network) fabric.Fabric
-		taken            int // endpoints of shared memory that the listener has given away
+		taken            int // peers that the listener already has over shared memory
 		timeout          time.Duration
 		provider         string
 		refused          string // "" for nothing
@@ -76,7 +76,7 @@ func TestRefused(t *testing.T) {
 					continue
 				}
 				require.Len(t, info.Refused, 1)
-				assert.True(t, strings.HasPrefix(info.Refused[0], tt.refused), info.Refused[0])
+				assert.True(t, strings.HasPrefix(info.Refused[0].String(), tt.refused), info.Refused[0])
 			}
 			closeAll(t, c, s, again, other)
 			level := "level=DEBUG"

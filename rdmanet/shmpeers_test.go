@@ -10,13 +10,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestTooManyShmPeers: whichever side has as many peers over shared memory as it may have,
-// a further one gets the next provider that both sides name, or an error that says so.
+// TestTooManyShmPeers: if either side has as many peers over shared memory as it may have, a
+// further one gets the next provider that both sides name, or an error that says so.
 func TestTooManyShmPeers(t *testing.T) {
 	const next = "tcp;ofi_rxm"
 	full := map[string]struct {
 		here, there bool
-		where       string // the error says
+		where       string // as the error says
 	}{
 		"the dialer":   {here: true, where: "here"},
 		"the listener": {there: true, where: "at the peer"},
@@ -29,7 +29,7 @@ func TestTooManyShmPeers(t *testing.T) {
 		shm := preset.Provider
 		for name, named := range map[string]struct {
 			dialer, listener []string
-			provider         string // that is used
+			provider         string // which is used
 		}{
 			"no other":          {dialer: []string{shm}, listener: []string{shm}},
 			"one by the dialer": {dialer: []string{shm, next}, listener: []string{shm}},
@@ -78,13 +78,13 @@ func TestTooManyShmPeers(t *testing.T) {
 					for _, conn := range []*rdmanet.Conn{c, s} {
 						info := conn.Info()
 						assert.Equal(t, named.provider, info.Provider)
-						if named.listener[0] == next { // it is what the listener wants
+						if named.listener[0] == next { // the listener prefers it anyway
 							assert.Empty(t, info.Refused)
 							continue
 						}
 						require.Len(t, info.Refused, 1)
-						assert.Contains(t, info.Refused[0], rdmanet.ErrTooManyShmPeers.Error())
-						assert.Contains(t, info.Refused[0], "Transport.MaxShmPeers")
+						assert.Contains(t, info.Refused[0].Reason, rdmanet.ErrTooManyShmPeers.Error())
+						assert.Contains(t, info.Refused[0].Reason, "Transport.MaxShmPeers")
 					}
 					echo(t, c, s)
 					closeAll(t, c, s)

@@ -7,7 +7,6 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // TransportStats is a snapshot of what a Transport has, and of what it has done.
@@ -29,8 +28,7 @@ type TransportStats struct {
 	// Handshakes is how many handshakes listeners run now, including those with peers that
 	// say nothing.
 	Handshakes int
-	// HandshakeFailures and Fallbacks count by reason, a few words that docs/operations.md
-	// lists.
+	// HandshakeFailures and Fallbacks count by reason: FailureTimeout and the like.
 	HandshakeFailures map[string]uint64
 	Fallbacks         map[string]uint64
 	// PathFailures counts path checks that failed in dials, by provider: wrong contents
@@ -45,11 +43,14 @@ type TransportStats struct {
 	ControlSent, ControlReceived uint64
 }
 
-// MemoryStats says how much of the memory budget is used, in bytes. Limit is MemoryLimit. Used
-// is how much of it is in use or promised, High the most that Used has been, and Mapped how
-// much of Used is mapped. Foreign is how much of peers' landing rings is mapped besides; it is
-// no more than Limit.
-type MemoryStats = pool.BudgetStats
+// MemoryStats says how much of the memory budget is used, in bytes.
+type MemoryStats struct {
+	Limit   int64 // Transport.MemoryLimit
+	Used    int64 // in use or promised
+	High    int64 // the most that Used has been
+	Mapped  int64 // the part of Used that is mapped
+	Foreign int64 // mapped of peers' landing rings, which the peers pay for: no more than Limit
+}
 
 // ProviderStats has the counters of all endpoints of one provider, including closed ones.
 type ProviderStats struct {
@@ -122,6 +123,19 @@ type Copies struct {
 	Reassembled uint64 // copied aside, since no Read waited when it arrived
 	Lent        uint64 // returned by RecvBuffer, or passed on by WriteTo, where it had landed
 }
+
+// What ConnState.WaitsFor says, and values of the label "reason" of the metric of Stalls.
+const (
+	StallWindow    = "window"     // the peer's receive window
+	StallRing      = "ring"       // the peer's landing ring
+	StallPeerSlots = "peer slots" // the peer's receive slots
+	StallSendSlots = "send slots" // send slots of this side
+	StallStaging   = "staging"    // staging memory of this side
+	StallQueue     = "queue"      // the fabric's transmit queue
+	StallMemory    = "memory"     // the memory budget: only in the metric
+	StallTurn      = "turn"       // conns that came before this one: only in WaitsFor
+	StallDelivery  = "delivery"   // Close, for the peer to have everything: only in WaitsFor
+)
 
 // Stalls counts how often senders waited, by what they waited for.
 type Stalls struct {
@@ -268,6 +282,6 @@ func (t *Transport) Stats() TransportStats {
 	}
 	t.mu.Unlock()
 	out.EventsDropped = t.events.dropped.Load()
-	out.Memory, out.Providers = t.budget.Stats(), t.endpoints.stats()
+	out.Memory, out.Providers = MemoryStats(t.budget.Stats()), t.endpoints.stats()
 	return out
 }

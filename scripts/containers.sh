@@ -23,10 +23,25 @@ echo "== image"
 ./scripts/distro.sh trixie true # makes the root, unless there is one of this week
 base=${XDG_CACHE_HOME:-$HOME/.cache}/fabricnet/debian-trixie
 work=$(mktemp -d)
-pids=
+server_pid=
+# leaf prints the process that the last in the line of a process's children is. It is the
+# container's own, with whose end buildah's end.
+leaf() {
+	local child
+	child=$(pgrep -P "$1" | head -n 1 || true)
+	if [ -n "$child" ]; then leaf "$child"; else echo "$1"; fi
+}
+
+# stop ends the server. It may be the first process of a PID namespace, which SIGTERM does not end.
+stop() {
+	[ -n "$server_pid" ] || return 0
+	kill -KILL "$(leaf "$server_pid")" 2>/dev/null || true
+	wait "$server_pid" 2>/dev/null || true
+	server_pid=
+}
+
 cleanup() {
-	[ -z "$pids" ] || kill $pids 2>/dev/null || true
-	wait
+	stop
 	buildah rm --all >/dev/null 2>&1 || true
 	umount "$work/shm" 2>/dev/null || true
 	rm -rf "$work"
@@ -70,7 +85,7 @@ fetch() {
 	client=$(buildah from --network host localhost/fabricnet)
 	: >"$work/served"
 	buildah run "$@" "$server" -- http -serve 127.0.0.1:0 -dir /etc >"$work/served" 2>&1 &
-	pids=$!
+	server_pid=$!
 	for _ in $(seq 100); do
 		addr=$(sed -n 's/^serving .* on //p' "$work/served")
 		[ -z "$addr" ] || break
@@ -83,13 +98,15 @@ fetch() {
 	buildah run "$@" "$client" -- http -get "http://$addr/os-release" >"$work/got" 2>&1 || true
 	cat "$work/got"
 	grep -qF "$says" "$work/got"
-	kill $pids
-	wait $pids || true
-	pids=
+	stop
 }
 mkdir "$work/shm"
 mount -t tmpfs -o mode=1777,size=256m shm "$work/shm"
 fetch "connected over libfabric provider shm" --pid host --volume "$work/shm:/dev/shm"
 fetch "different PID namespaces" --volume "$work/shm:/dev/shm"
 fetch "no provider that works on both sides: shm: " --pid host
+if pgrep -f -- "--root $work/storage"; then
+	echo "these processes of containers are left"
+	exit 1
+fi
 echo PASS

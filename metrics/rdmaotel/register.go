@@ -1,6 +1,8 @@
-// Package rdmaotel exports the statistics of an rdmanet.Transport to OpenTelemetry.
+// Package rdmaotel exports the statistics of an rdmanet.Transport to OpenTelemetry, and makes
+// spans of dials and accepts.
 //
 //	_, err := rdmaotel.Register(otel.Meter("my/service"), nil) // of rdmanet.DefaultTransport
+//	dial := rdmaotel.Tracer{}.DialContext(new(rdmanet.Dialer))
 package rdmaotel
 
 import (
