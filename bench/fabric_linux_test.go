@@ -9,6 +9,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/doctor"
 )
 
 // These measurements use more of the fabric than the methods of net.Conn.
@@ -32,11 +34,11 @@ func TestCrowdOverFabrics(t *testing.T) {
 	}
 }
 
-// The inventory of this machine contains what every machine with libfabric has.
+// The doctor.Inventory of this machine contains what every machine with libfabric has.
 func TestInfoOfThisMachine(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, info(t.Context(), &b, plan{local: "127.0.0.1", jsonFile: "-", providers: []string{"all"}}))
-	var inv inventory
+	var inv doctor.Inventory
 	require.NoError(t, json.Unmarshal(b.Bytes(), &inv))
 	assert.NotEmpty(t, inv.Compiled)
 	assert.Equal(t, "libfabric "+inv.InUse, libfabric())

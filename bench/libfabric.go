@@ -9,6 +9,3 @@ import (
 )
 
 func libfabric() string { return "libfabric " + cmp.Or(ofi.LibraryVersion(), "not found") }
-
-// libfabricVersions returns the versions that this program was compiled with and uses.
-func libfabricVersions() (compiled, inUse string) { return ofi.CompiledVersion(), ofi.LibraryVersion() }

@@ -3,5 +3,3 @@
 package main
 
 func libfabric() string { return "built without libfabric" }
-
-func libfabricVersions() (compiled, inUse string) { return "", "" }

@@ -24,7 +24,6 @@ func TestExamplesRun(t *testing.T) {
 		{"grpc", nil, []string{`unary: "hello"`, "over rdma", `stream: "three"`}},
 		{"tls", nil, []string{`TLS 1.3: "hello over TLS over the fabric"`}},
 		{"bulk", []string{"-size", "8"}, []string{"provider {provider}", "sent 8388608 bytes", "on both sides"}},
-		{"copy", nil, []string{"provider {provider}", "copied 16777217 bytes", "the copy is the same as the file"}},
 		{"messages", []string{"-provider", "{provider}"}, []string{
 			`server: received "hello over {provider}"`, `client: received "hello to you, too"`,
 		}},

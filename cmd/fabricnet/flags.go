@@ -1,13 +1,15 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 	"time"
+
+	"github.com/urfave/cli/v3"
 )
 
 // options is what the flags of fabricnet proxy say.
@@ -31,41 +33,56 @@ type limits struct {
 	acceptProxy, sendProxy bool
 }
 
-// parseProxy parses the flags. If they ask for help, it writes that to w.
-func parseProxy(args []string, w io.Writer) (*options, error) {
+// value makes a flag.Value of the standard library's one of package cli.
+type value struct{ flag.Value }
+
+// Get implements flag.Getter.
+func (v value) Get() any { return v.Value }
+
+// tlsFlags are the flags of commands that serve or dial.
+func tlsFlags(t *tlsFiles) []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "tls-cert", Destination: &t.cert, Usage: "the certificate on the fabric, a PEM `file`: the server's or the client's"},
+		&cli.StringFlag{Name: "tls-key", Destination: &t.key, Usage: "its key, a PEM `file`"},
+		&cli.StringFlag{Name: "tls-ca", Destination: &t.ca, Usage: "when dialing, use TLS: who signs servers, a PEM `file`; the system's with --tls-cert alone"},
+		&cli.StringFlag{Name: "tls-client-ca", Destination: &t.clientCA, Usage: "when serving, demand a certificate from clients: who signs them, a PEM `file`"},
+		&cli.StringFlag{Name: "tls-server-name", Destination: &t.serverName, Usage: "when dialing: the `name` in the server's certificate, if it is not the dialed host"},
+	}
+}
+
+// proxyCommand calls run with what its flags say.
+func proxyCommand(run func(*options) error) *cli.Command {
 	o := new(options)
-	f := flag.NewFlagSet("fabricnet proxy", flag.ContinueOnError)
-	f.SetOutput(io.Discard)
-	f.Var(&o.from, "listen", "take conns at this `endpoint`: tcp://host:port, unix://path or rdma://host:port")
-	f.Var(&o.to, "to", "connect them to this `endpoint`, of the same form")
-	f.DurationVar(&o.dial, "dial-timeout", 10*time.Second, "how long connecting may take, and a client's PROXY header")
-	f.DurationVar(&o.idle, "idle-timeout", time.Hour, "reset conns that carry nothing in either direction for so long; 0: never")
-	f.DurationVar(&o.grace, "grace", 10*time.Second, "how long conns may go on after SIGINT or SIGTERM")
-	f.IntVar(&o.maxConns, "max-conns", 1000, "reset clients that come while there are so many conns; 0: no bound")
-	f.Var(&o.allow, "allow", "take clients from these `networks` only: 10.0.0.0/8,192.0.2.7")
-	f.BoolVar(&o.insecure, "insecure", false, "-listen at addresses other than loopback without TLS")
-	f.StringVar(&o.tls.cert, "tls-cert", "", "the certificate on the fabric, a PEM `file`: the server's with -listen rdma, the client's with -to rdma")
-	f.StringVar(&o.tls.key, "tls-key", "", "its key, a PEM `file`")
-	f.StringVar(&o.tls.ca, "tls-ca", "", "with -to rdma, use TLS: who signs servers, a PEM `file`; the system's with -tls-cert alone")
-	f.StringVar(&o.tls.clientCA, "tls-client-ca", "", "with -listen rdma, demand a certificate from clients: who signs them, a PEM `file`")
-	f.StringVar(&o.tls.serverName, "tls-server-name", "", "with -to rdma: the `name` in the server's certificate, if it is not the dialed host")
-	f.Var(&o.allowClient, "allow-client", "take clients with these `names` in their certificates only, as DNS name, URI or common name, with commas")
-	f.BoolVar(&o.acceptProxy, "accept-proxy", false, "each client begins with a header of the PROXY protocol")
-	f.BoolVar(&o.sendProxy, "send-proxy", false, "begin with a header of the PROXY protocol, version 2, towards -to")
-	f.StringVar(&o.metrics, "metrics", "", "serve /metrics for Prometheus at this `host:port`")
-	f.BoolVar(&o.metricsInsecure, "metrics-insecure", false, "serve /metrics at addresses other than loopback, to whoever asks")
-	err := f.Parse(args)
-	if errors.Is(err, flag.ErrHelp) {
-		f.SetOutput(w)
-		f.Usage()
+	return &cli.Command{
+		Name: "proxy", Usage: "connect TCP or Unix sockets to a fabric, and a fabric to them",
+		Flags: append([]cli.Flag{
+			&cli.GenericFlag{Name: "listen", Value: value{&o.from}, Usage: "take conns at this `endpoint`: tcp://host:port, unix://path or rdma://host:port"},
+			&cli.GenericFlag{Name: "to", Value: value{&o.to}, Usage: "connect them to this `endpoint`, of the same form"},
+			&cli.DurationFlag{Name: "dial-timeout", Value: 10 * time.Second, Destination: &o.dial, Usage: "how long connecting may take, and a client's PROXY header"},
+			&cli.DurationFlag{Name: "idle-timeout", Value: time.Hour, Destination: &o.idle, Usage: "reset conns that carry nothing in either direction for so long; 0: never"},
+			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Destination: &o.grace, Usage: "how long conns may go on after SIGINT or SIGTERM"},
+			&cli.IntFlag{Name: "max-conns", Value: 1000, Destination: &o.maxConns, Usage: "reset clients that come while there are so many conns; 0: no bound"},
+			&cli.GenericFlag{Name: "allow", Value: value{&o.allow}, Usage: "take clients from these `networks` only: 10.0.0.0/8,192.0.2.7"},
+			&cli.BoolFlag{Name: "insecure", Destination: &o.insecure, Usage: "--listen at addresses other than loopback without TLS"},
+			&cli.GenericFlag{Name: "allow-client", Value: value{&o.allowClient}, Usage: "take clients with these `names` in their certificates only, as DNS name, URI or common name, with commas"},
+			&cli.BoolFlag{Name: "accept-proxy", Destination: &o.acceptProxy, Usage: "each client begins with a header of the PROXY protocol"},
+			&cli.BoolFlag{Name: "send-proxy", Destination: &o.sendProxy, Usage: "begin with a header of the PROXY protocol, version 2, towards --to"},
+			&cli.StringFlag{Name: "metrics", Destination: &o.metrics, Usage: "serve /metrics for Prometheus at this `host:port`"},
+			&cli.BoolFlag{Name: "metrics-insecure", Destination: &o.metricsInsecure, Usage: "serve /metrics at addresses other than loopback, to whoever asks"},
+		}, tlsFlags(&o.tls)...),
+		Action: func(_ context.Context, c *cli.Command) error {
+			if err := noArguments(c); err != nil {
+				return err
+			}
+			if err := o.check(); err != nil {
+				return usageError{fmt.Errorf("proxy: %w", err)}
+			}
+			if err := run(o); err != nil {
+				return fmt.Errorf("proxy: %w", err)
+			}
+			return nil
+		},
 	}
-	if err != nil {
-		return nil, err
-	}
-	if f.NArg() > 0 {
-		return nil, fmt.Errorf("%q belongs to no flag; see -help", f.Arg(0))
-	}
-	return o, o.check()
 }
 
 // check finds flags that are missing or contradict each other.
@@ -75,19 +92,19 @@ func (o *options) check() error {
 		broken bool
 		text   string
 	}{
-		{o.from.network == "", "-listen is missing: say where conns come from, as -listen tcp://localhost:8080 does"},
-		{o.to.network == "", "-to is missing: say where conns go, as -to rdma://host:9000 does"},
-		{o.maxConns < 0, "-max-conns must not be negative"},
-		{o.dial <= 0, "-dial-timeout must be more than 0"},
-		{o.idle < 0, "-idle-timeout must not be negative"},
-		{o.grace < 0, "-grace must not be negative"},
-		{len(o.allow) > 0 && o.from.network == "unix", "-allow needs addresses, which the clients of a Unix socket do not have: restrict who may open its folder"},
-		{(o.tls.cert == "") != (o.tls.key == ""), "-tls-cert and -tls-key go together"},
-		{o.tls.cert != "" && !serves && !dials, "-tls-cert is for the fabric: neither -listen nor -to is rdma://"},
-		{(o.tls.ca != "" || o.tls.serverName != "") && !dials, "-tls-ca and -tls-server-name are for -to rdma://"},
-		{o.tls.serverName != "" && !o.tls.dials(), "-tls-server-name needs -tls-ca or -tls-cert"},
-		{o.tls.clientCA != "" && (!serves || o.tls.cert == ""), "-tls-client-ca needs -listen rdma://, -tls-cert and -tls-key"},
-		{len(o.allowClient) > 0 && o.tls.clientCA == "", "-allow-client needs -tls-client-ca, without which clients have no certificates"},
+		{o.from.network == "", "--listen is missing: say where conns come from, as --listen tcp://localhost:8080 does"},
+		{o.to.network == "", "--to is missing: say where conns go, as --to rdma://host:9000 does"},
+		{o.maxConns < 0, "--max-conns must not be negative"},
+		{o.dial <= 0, "--dial-timeout must be more than 0"},
+		{o.idle < 0, "--idle-timeout must not be negative"},
+		{o.grace < 0, "--grace must not be negative"},
+		{len(o.allow) > 0 && o.from.network == "unix", "--allow needs addresses, which the clients of a Unix socket do not have: restrict who may open its folder"},
+		{(o.tls.cert == "") != (o.tls.key == ""), "--tls-cert and --tls-key go together"},
+		{o.tls.cert != "" && !serves && !dials, "--tls-cert is for the fabric: neither --listen nor --to is rdma://"},
+		{(o.tls.ca != "" || o.tls.serverName != "") && !dials, "--tls-ca and --tls-server-name are for --to rdma://"},
+		{o.tls.serverName != "" && !o.tls.dials(), "--tls-server-name needs --tls-ca or --tls-cert"},
+		{o.tls.clientCA != "" && (!serves || o.tls.cert == ""), "--tls-client-ca needs --listen rdma://, --tls-cert and --tls-key"},
+		{len(o.allowClient) > 0 && o.tls.clientCA == "", "--allow-client needs --tls-client-ca, without which clients have no certificates"},
 	} {
 		if rule.broken {
 			return errors.New(rule.text)

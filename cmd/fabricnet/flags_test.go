@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -13,17 +14,29 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"github.com/urfave/cli/v3"
 )
+
+// parseProxy returns what the flags of fabricnet proxy say.
+func parseProxy(args []string, w io.Writer) (o *options, err error) {
+	c := proxyCommand(func(said *options) error { o = said; return nil })
+	c.Writer, c.ErrWriter = w, w
+	c.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error { return usageError{err} }
+	err = c.Run(context.Background(), append([]string{"proxy"}, args...))
+	return o, err
+}
 
 func TestExitStatus(t *testing.T) {
 	for args, want := range map[string]struct {
 		status int
 		text   string
 	}{
-		"":                               {2, "usage: fabricnet command"},
-		"help":                           {0, "usage: fabricnet command"},
+		"":                               {2, "a command is missing"},
+		"help":                           {0, "fabricnet [global options]"},
 		"prxy":                           {2, `no command "prxy"`},
-		"proxy -help":                    {0, "-max-conns"},
+		"proxy -help":                    {0, "--max-conns"},
+		"proxy --help":                   {0, "--max-conns"},
+		"proxy --nonsense":               {2, "nonsense"},
 		"proxy":                          {2, "-listen is missing"},
 		"proxy -listen":                  {2, "flag needs an argument"},
 		"proxy -listen udp://:1":         {2, "none of tcp, unix and rdma"},
@@ -38,7 +51,11 @@ func TestExitStatus(t *testing.T) {
 	} {
 		var stdout, stderr bytes.Buffer
 		assert.Equal(t, want.status, run(strings.Fields(args), &stdout, &stderr), args)
-		assert.Contains(t, stderr.String(), want.text, args)
+		told := stderr.String()
+		if want.status == 0 {
+			told = stdout.String()
+		}
+		assert.Contains(t, told, want.text, args)
 	}
 }
 

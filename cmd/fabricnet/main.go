@@ -1,67 +1,96 @@
-// Fabricnet is the program of the module of that name:
+// Fabricnet is the program of the module of that name. Its commands say what a machine offers
+// and what is wrong with it, show the conns of a running program, copy files, and connect
+// programs that know nothing of fabrics:
 //
-//	fabricnet proxy -listen tcp://localhost:8080 -to rdma://storage7:9000 -tls-ca ca.pem
+//	fabricnet info
+//	fabricnet doctor
+//	fabricnet ss localhost:6060
+//	fabricnet copy --to storage7:9000 file
+//	fabricnet proxy --listen tcp://localhost:8080 --to rdma://storage7:9000 --tls-ca ca.pem
 //
-// connects what comes in on one side to the other: TCP or Unix sockets to a fabric, a fabric to
-// sockets, or either to its own kind. README.md has more.
+// README.md has more.
 package main
 
 import (
+	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"runtime/debug"
+
+	"github.com/urfave/cli/v3"
 )
-
-const usage = `usage: fabricnet command [flags]
-
-  proxy    connect TCP or Unix sockets to a fabric, and a fabric to them
-  version  print the versions of the program and of libfabric
-
-fabricnet proxy -help lists its flags.
-`
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
 
+// usageError is a mistake in how the program was called.
+type usageError struct{ error }
+
 // run returns the program's exit status: 2 if it was called wrongly.
 func run(args []string, stdout, stderr io.Writer) int {
-	if len(args) == 0 {
-		fmt.Fprint(stderr, usage)
+	err := app(stdout, stderr).Run(context.Background(), append([]string{"fabricnet"}, args...))
+	if err == nil {
+		return 0
+	}
+	fmt.Fprintln(stderr, "fabricnet:", err)
+	if errors.As(err, new(usageError)) {
 		return 2
 	}
-	switch args[0] {
-	case "proxy":
-		o, err := parseProxy(args[1:], stderr)
-		if errors.Is(err, flag.ErrHelp) {
-			return 0
-		}
-		if err != nil {
-			fmt.Fprintln(stderr, "fabricnet proxy:", err)
-			return 2
-		}
-		log := newLines(stderr)
-		defer log.close()
-		if err := runProxy(o, log); err != nil {
-			fmt.Fprintln(log, "fabricnet proxy:", err)
-			return 1
-		}
-		return 0
-	case "version", "-version", "--version":
-		fmt.Fprintln(stdout, version())
-		return 0
-	case "help", "-h", "-help", "--help":
-		fmt.Fprint(stderr, usage)
-		return 0
-	}
-	fmt.Fprintf(stderr, "fabricnet: there is no command %q\n\n%s", args[0], usage)
-	return 2
+	return 1
 }
 
-// version returns the version of the module, as go install or a checkout's commit says, and those
-// of what it runs with.
+// app is a new one each time, since its flags keep what they were set to.
+func app(stdout, stderr io.Writer) *cli.Command {
+	root := &cli.Command{
+		Name: "fabricnet", Usage: "what can be done with a fabric from a command line",
+		Writer: stdout, ErrWriter: stderr, HideVersion: true,
+		Commands: []*cli.Command{
+			infoCommand(), doctorCommand(), ssCommand(), copyCommand(),
+			proxyCommand(func(o *options) error {
+				log := newLines(stderr)
+				defer log.close()
+				return runProxy(o, log)
+			}),
+			{
+				Name: "version", Usage: "print the versions of the program and of libfabric",
+				Action: func(_ context.Context, c *cli.Command) error { return print(c, version()) },
+			},
+		},
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "version", Usage: "the same as the command version", Local: true}},
+		Action: func(_ context.Context, c *cli.Command) error {
+			switch {
+			case c.Args().Present():
+				return usageError{fmt.Errorf("there is no command %q; see fabricnet --help", c.Args().First())}
+			case c.Bool("version"):
+				return print(c, version())
+			}
+			return usageError{errors.New("a command is missing; see fabricnet --help")}
+		},
+	}
+	for _, c := range append(root.Commands, root) {
+		c.OnUsageError = func(_ context.Context, _ *cli.Command, err error, _ bool) error { return usageError{err} }
+	}
+	return root
+}
+
+// print writes a line to a command's output.
+func print(c *cli.Command, line string) error {
+	_, err := fmt.Fprintln(c.Root().Writer, line)
+	return err
+}
+
+// noArguments refuses what belongs to no flag.
+func noArguments(c *cli.Command) error {
+	if c.Args().Present() {
+		return usageError{fmt.Errorf("%s: %q belongs to no flag; see --help", c.Name, c.Args().First())}
+	}
+	return nil
+}
+
+// version is that of the module, as go install or a checkout's commit says, and of what
+// it runs with.
 func version() string {
 	own := "of no known version"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {

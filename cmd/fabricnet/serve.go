@@ -65,7 +65,7 @@ func (o *options) open(ctx context.Context, log *slog.Logger) (*proxy, net.Liste
 			return nil, nil, err
 		}
 		if !loopback(at.address) && !o.insecure && (at.network != "rdma" || server == nil) {
-			return nil, nil, fmt.Errorf("-listen %v is open to other hosts without TLS: %w", o.from.String(), remedy(at.network))
+			return nil, nil, fmt.Errorf("--listen %v is open to other hosts without TLS: %w", o.from.String(), remedy(at.network))
 		}
 	}
 	if err := p.misconfigured(); err != nil {
@@ -95,7 +95,7 @@ func (p *proxy) misconfigured() error {
 // remedy returns what to do about an address that is not served.
 func remedy(network string) error {
 	if network == "rdma" {
-		return fmt.Errorf("give -tls-cert and -tls-key, and -tls-client-ca to say who may come; listen at a loopback address; or accept that with -insecure")
+		return fmt.Errorf("give --tls-cert and --tls-key, and --tls-client-ca to say who may come; listen at a loopback address; or accept that with --insecure")
 	}
-	return fmt.Errorf("there is TLS on the fabric side only: listen at a loopback address, or accept that with -insecure")
+	return fmt.Errorf("there is TLS on the fabric side only: listen at a loopback address, or accept that with --insecure")
 }

@@ -36,7 +36,7 @@ func (f *tlsFiles) server() (*tls.Config, error) {
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.pair() },
 	}
 	if f.clientCA != "" {
-		pool, err := certPool("-tls-client-ca", f.clientCA)
+		pool, err := certPool("--tls-client-ca", f.clientCA)
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +52,7 @@ func (f *tlsFiles) client() (*tls.Config, error) {
 	}
 	c := &tls.Config{MinVersion: tls.VersionTLS13, ServerName: f.serverName}
 	if f.ca != "" {
-		pool, err := certPool("-tls-ca", f.ca)
+		pool, err := certPool("--tls-ca", f.ca)
 		if err != nil {
 			return nil, err
 		}
@@ -70,7 +70,7 @@ func (f *tlsFiles) client() (*tls.Config, error) {
 func (f *tlsFiles) pair() (*tls.Certificate, error) {
 	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
 	if err != nil {
-		return nil, fmt.Errorf("-tls-cert and -tls-key: %w", err)
+		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
 	}
 	return &pair, nil
 }

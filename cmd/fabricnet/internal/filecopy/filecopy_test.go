@@ -1,12 +1,11 @@
-package main
+package filecopy
 
 import (
 	"bytes"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"log"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -23,19 +22,18 @@ import (
 // receiver runs a receiver with a new directory until the test ends, and dials it.
 func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 	t.Helper()
-	log.SetOutput(t.Output())
-	t.Cleanup(func() { log.SetOutput(os.Stderr) })
 	dir = filepath.Join(t.TempDir(), "received")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
 	l, err := rdmanet.Listen("rdma", testenv.Address())
 	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- receiveAll(l, root) }()
+	go func() { served <- Receive(ctx, l, root, func(line string) { t.Log(line) }) }()
 	t.Cleanup(func() {
-		assert.NoError(t, l.Close())
-		assert.ErrorIs(t, <-served, net.ErrClosed)
+		cancel()
+		assert.NoError(t, <-served)
 		assert.NoError(t, root.Close())
 	})
 	nc, err := rdmanet.Dial("rdma", l.Addr().String())
@@ -124,9 +122,13 @@ func TestSend(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	want := bytes.Repeat([]byte("text"), 50_000)
 	require.NoError(t, os.WriteFile(file, want, 0o600))
-	require.NoError(t, send(file, c.RemoteAddr().String()))
+	sent, err := Send(t.Context(), new(rdmanet.Dialer), c.RemoteAddr().String(), file)
+	require.NoError(t, err)
+	assert.EqualValues(t, len(want), sent.Size)
+	assert.Contains(t, sent.String(), "file: 200000 bytes in ")
 	got, err := os.ReadFile(filepath.Join(dir, "file"))
 	require.NoError(t, err)
 	assert.True(t, bytes.Equal(want, got))
-	assert.ErrorIs(t, send(file+"2", c.RemoteAddr().String()), os.ErrNotExist)
+	_, err = Send(t.Context(), new(rdmanet.Dialer), c.RemoteAddr().String(), file+"2")
+	assert.ErrorIs(t, err, os.ErrNotExist)
 }

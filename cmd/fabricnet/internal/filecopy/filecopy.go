@@ -1,7 +1,10 @@
-package main
+// Package filecopy copies files from one process to another over a fabric: io.Copy through the
+// conn's ReadFrom and WriteTo, a hash, and a receiver that trusts no name.
+package filecopy
 
 import (
 	"bufio"
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +16,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -34,35 +38,75 @@ type (
 // maxHeader bounds the header's line, in bytes.
 const maxHeader = 4 << 10
 
-// send sends a file and waits for the verdict.
-func send(file, address string) (err error) {
+// Sent says what Send has done.
+type Sent struct {
+	Name     string
+	Size     int64 // in bytes
+	SHA256   string
+	Provider string // libfabric's name
+	Took     time.Duration
+}
+
+// String returns a line for people.
+func (s Sent) String() string {
+	return fmt.Sprintf("%s: %d bytes in %v, %.2f GB/s, by %s, SHA-256 %s",
+		s.Name, s.Size, s.Took.Round(time.Microsecond), float64(s.Size)/1e9/s.Took.Seconds(), s.Provider, s.SHA256)
+}
+
+// Send sends a file to a receiver, and waits until it is there.
+func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Sent, err error) {
 	f, err := os.Open(file)
 	if err != nil {
-		return err
+		return sent, err
 	}
 	defer f.Close()
 	h := header{Name: filepath.Base(file)}
 	// The hash takes a separate pass, so that io.Copy gets the file itself, which the conn reads
 	// straight into registered memory.
 	if h.SHA256, h.Size, err = sum(f); err != nil {
-		return err
+		return sent, err
 	}
-	nc, err := rdmanet.Dial("rdma", address)
+	nc, err := d.DialContext(ctx, "rdma", address)
 	if err != nil {
-		return err
+		return sent, err
 	}
 	c := nc.(*rdmanet.Conn)
 	defer func() { err = errors.Join(err, c.Close()) }()
-	fmt.Println("connected over libfabric provider", c.Info().Provider)
-
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
 	start := time.Now()
 	if err := deliver(c, h, f); err != nil {
-		return err
+		return sent, errors.Join(ctx.Err(), err)
 	}
-	took := time.Since(start)
-	fmt.Printf("copied %d bytes in %v, %.2f GB/s\nSHA-256 %s\n",
-		h.Size, took.Round(time.Microsecond), float64(h.Size)/1e9/took.Seconds(), h.SHA256)
-	return nil
+	return Sent{h.Name, h.Size, h.SHA256, c.Info().Provider, time.Since(start)}, nil
+}
+
+// endTime is how long senders may go on once Receive is to end.
+const endTime = 10 * time.Second
+
+// Receive serves senders until ctx ends, and those that are there then for 10 seconds more. Files go into root, and
+// nowhere else. report gets a line for each file and each failure; it may be called concurrently.
+func Receive(ctx context.Context, l net.Listener, root *os.Root, report func(line string)) error {
+	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	var senders sync.WaitGroup
+	defer senders.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		}
+		senders.Go(func() {
+			defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(endTime)) })()
+			name, err := receive(c, root)
+			if err = errors.Join(err, c.Close()); err != nil {
+				report(fmt.Sprintf("from %s: %v", c.RemoteAddr(), err))
+				return
+			}
+			report(fmt.Sprintf("from %s: %s", c.RemoteAddr(), name))
+		})
+	}
 }
 
 // sum hashes a file and goes back to its beginning.
@@ -97,34 +141,34 @@ func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
 }
 
 // receive takes one file and tells the sender how that went.
-func receive(c net.Conn, root *os.Root) error {
-	err := store(c, root)
+func receive(c net.Conn, root *os.Root) (name string, err error) {
+	name, err = store(c, root)
 	var v verdict
 	if err != nil {
 		v.Error = err.Error()
 	}
-	return errors.Join(err, json.NewEncoder(c).Encode(v))
+	return name, errors.Join(err, json.NewEncoder(c).Encode(v))
 }
 
 // store reads one file. It writes to a temporary name, so that nobody sees half a file under the
 // real one. root keeps the file within the directory, symbolic links or not.
-func store(c net.Conn, root *os.Root) (err error) {
+func store(c net.Conn, root *os.Root) (name string, err error) {
 	r := bufio.NewReaderSize(c, maxHeader)
 	line, err := r.ReadSlice('\n')
 	if err != nil {
-		return fmt.Errorf("header: %w", err)
+		return "", fmt.Errorf("header: %w", err)
 	}
 	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
-		return fmt.Errorf("header: %w", err)
+		return "", fmt.Errorf("header: %w", err)
 	}
 	if h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name) || h.Name == "." {
-		return fmt.Errorf("%q is not the name of a file in this directory", h.Name)
+		return "", fmt.Errorf("%q is not the name of a file in this directory", h.Name)
 	}
 	temporary := ".copy-" + rand.Text()
 	f, err := root.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer func() {
 		if err != nil {
@@ -132,9 +176,9 @@ func store(c net.Conn, root *os.Root) (err error) {
 		}
 	}()
 	if err := errors.Join(fill(f, r, h), f.Close()); err != nil {
-		return err
+		return "", err
 	}
-	return root.Rename(temporary, h.Name)
+	return h.Name, root.Rename(temporary, h.Name)
 }
 
 // fill writes what arrives to f and compares it with the header. io.Copy uses the conn's WriteTo,

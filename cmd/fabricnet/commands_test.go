@@ -1,0 +1,181 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/doctor"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmadebug"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+// called runs the program in this process.
+func called(args ...string) (status int, stdout, stderr string) {
+	var out, err bytes.Buffer
+	status = run(args, &out, &err)
+	return status, out.String(), err.String()
+}
+
+func TestInfo(t *testing.T) {
+	status, text, _ := called("info", "--local", "127.0.0.1")
+	assert.Zero(t, status)
+	assert.Contains(t, text, "for conns at 127.0.0.1:")
+	status, text, _ = called("info", "--local", "127.0.0.1", "--providers", "net,tcp;ofi_rxm", "--json")
+	assert.Zero(t, status)
+	var inventory doctor.Inventory
+	require.NoError(t, json.Unmarshal([]byte(text), &inventory))
+	require.Len(t, inventory.Choices, 1)
+	assert.NotEmpty(t, inventory.Choices[0].Providers)
+	status, _, text = called("info", "--local", "nonsense")
+	assert.Equal(t, 2, status)
+	assert.Contains(t, text, "nonsense")
+	status, _, text = called("info", "--providers", "tpc")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, text, "unknown provider")
+}
+
+// TestDoctor: whatever is wrong with this machine is reported, and decides the exit status.
+func TestDoctor(t *testing.T) {
+	status, text, _ := called("doctor", "--json")
+	var r doctor.Report
+	require.NoError(t, json.Unmarshal([]byte(text), &r))
+	assert.NotEmpty(t, r.Findings)
+	assert.Equal(t, r.Verdict == doctor.Fail, status == 1)
+
+	t.Setenv("RDMANET_PROVIDERS", "tpc")
+	status, text, told := called("doctor")
+	assert.Equal(t, 1, status)
+	assert.Contains(t, text, "fail")
+	assert.Contains(t, told, errUnhealthy.Error())
+}
+
+// TestSS: the conns of another program are shown, and nothing that it says does anything to a
+// terminal.
+func TestSS(t *testing.T) {
+	tr := new(rdmanet.Transport)
+	defer tr.Close()
+	lc := rdmanet.ListenConfig{Transport: tr}
+	l, err := lc.Listen(t.Context(), "rdma", testenv.Address())
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	defer c.Close()
+	mux := http.NewServeMux()
+	mux.Handle(debugPath, rdmadebug.Handler(tr))
+	mux.HandleFunc("/nasty", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\n") })
+	server := httptest.NewServer(mux)
+	defer server.Close()
+	at := strings.TrimPrefix(server.URL, "http://")
+
+	for _, where := range []string{at, server.URL, server.URL + debugPath} {
+		status, text, told := called("ss", where)
+		require.Zero(t, status, told)
+		assert.Contains(t, text, "STATE")
+		assert.Contains(t, text, c.LocalAddr().String())
+	}
+	status, text, _ := called("ss", "--json", "--limit", "1", at)
+	require.Zero(t, status)
+	var page struct{ Conns []any }
+	require.NoError(t, json.Unmarshal([]byte(text), &page))
+	assert.Len(t, page.Conns, 1)
+	_, text, _ = called("ss", server.URL+"/nasty")
+	assert.Equal(t, "a?[2Jb\tc?\n", text)
+
+	for args, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"ss":                      {2, "name one program"},
+		"ss a b":                  {2, "name one program"},
+		"ss ftp://a":              {2, "neither HOST:PORT nor"},
+		"ss --limit x a":          {2, "--limit x"},
+		"ss " + at + "/elsewhere": {1, "is that where rdmadebug.Handler is served"},
+		"ss 127.0.0.1:1":          {1, "connection refused"},
+	} {
+		if args == "ss --limit x a" {
+			want.text = "limit"
+		}
+		status, _, told := called(strings.Fields(args)...)
+		assert.Equal(t, want.status, status, args)
+		assert.Contains(t, told, want.text, args)
+	}
+}
+
+// TestCopy: files go from one process to another, which ends in good order at a signal.
+func TestCopy(t *testing.T) {
+	dir, from := t.TempDir(), t.TempDir()
+	p, kill := program(t)
+	defer kill()
+	p.Args = append(p.Args[:1], "copy", "--serve", testenv.Address(), "--dir", dir)
+	stdout, err := p.StdoutPipe()
+	require.NoError(t, err)
+	p.Stderr = t.Output()
+	require.NoError(t, p.Start())
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	require.NoError(t, err)
+	at := regexp.MustCompile(`receiving into .* at (\S+)`).FindStringSubmatch(line)
+	require.NotNil(t, at, line)
+
+	want := map[string][]byte{"a": bytes.Repeat([]byte("text"), 100_000), "b": nil}
+	args := []string{"copy", "--to", at[1]}
+	for name, text := range want {
+		path := filepath.Join(from, name)
+		require.NoError(t, os.WriteFile(path, text, 0o600))
+		args = append(args, path)
+	}
+	status, text, told := called(args...)
+	require.Zero(t, status, told)
+	assert.Contains(t, text, "a: 400000 bytes in ")
+	for name, text := range want {
+		got, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		assert.True(t, bytes.Equal(text, got), name)
+	}
+	status, _, told = called("copy", "--to", at[1], filepath.Join(from, "c"))
+	assert.Equal(t, 1, status)
+	assert.Contains(t, told, "no such file")
+	rdmanet.DefaultTransport.CloseIdle()
+	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+	_, _ = io.Copy(io.Discard, stdout)
+	assert.NoError(t, p.Wait())
+}
+
+func TestCopyFlags(t *testing.T) {
+	for args, want := range map[string]struct {
+		status int
+		text   string
+	}{
+		"":                                  {2, "--serve to receive files, or --to"},
+		"file":                              {2, "--serve to receive files, or --to"},
+		"--serve :0 --to x:1":               {2, "--serve to receive files, or --to"},
+		"--serve 127.0.0.1:0 file":          {2, `"file" is a file to send`},
+		"--to 127.0.0.1:1":                  {2, "name the files"},
+		"--to 127.0.0.1:1 --tls-cert c f":   {2, "go together"},
+		"--to 127.0.0.1:1 --allow here f":   {2, "neither a network"},
+		"--serve 192.0.2.1:0":               {1, "open to other hosts without TLS"},
+		"--serve 192.0.2.1:0 --insecure":    {1, "cannot assign"},
+		"--serve 127.0.0.1:0 --dir /none":   {1, "/none"},
+		"--to 127.0.0.1:1 /etc/os-release":  {1, "connection refused"},
+		"--to 127.0.0.1:1 --tls-ca /none f": {1, "--tls-ca"},
+	} {
+		status, _, told := called(append([]string{"copy"}, strings.Fields(args)...)...)
+		assert.Equal(t, want.status, status, args)
+		assert.Contains(t, told, want.text, args)
+	}
+}

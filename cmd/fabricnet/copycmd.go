@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/seed202c38ff/fabricnet/cmd/fabricnet/internal/filecopy"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
+)
+
+func copyCommand() *cli.Command {
+	var files tlsFiles
+	var allow prefixes
+	return &cli.Command{
+		Name: "copy", Usage: "copy files to another host over a fabric; the receiver compares their SHA-256 before they appear under their names",
+		ArgsUsage: "FILE...",
+		Description: "Either --serve, with --dir, or --to, with files. Whoever may connect may write files into the directory, over others, too, and\n" +
+			"nowhere else; the bytes are clear text on the fabric, with TLS, too.",
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "serve", Usage: "receive files at this `host:port`, until SIGINT or SIGTERM"},
+			&cli.StringFlag{Name: "dir", Value: ".", Usage: "with --serve: the `directory` for them"},
+			&cli.StringFlag{Name: "to", Usage: "send files to this `host:port`"},
+			&cli.DurationFlag{Name: "dial-timeout", Value: 10 * time.Second, Usage: "with --to: how long connecting may take"},
+			&cli.GenericFlag{Name: "allow", Value: value{&allow}, Usage: "with --serve: take files from these `networks` only: 10.0.0.0/8,192.0.2.7"},
+			&cli.BoolFlag{Name: "insecure", Usage: "with --serve: at addresses other than loopback without TLS"},
+		}, tlsFlags(&files)...),
+		Action: func(ctx context.Context, c *cli.Command) error {
+			serve, to := c.String("serve"), c.String("to")
+			switch {
+			case (serve == "") == (to == ""):
+				return usageError{errors.New("copy: give --serve to receive files, or --to to send some")}
+			case serve != "" && c.Args().Present():
+				return usageError{fmt.Errorf("copy: %q is a file to send, and --serve receives", c.Args().First())}
+			case to != "" && !c.Args().Present():
+				return usageError{errors.New("copy: name the files to send")}
+			case (files.cert == "") != (files.key == ""):
+				return usageError{errors.New("copy: --tls-cert and --tls-key go together")}
+			}
+			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			if serve != "" {
+				return receiveFiles(ctx, c, serve, &files, admission{networks: allow}, c.Bool("insecure"))
+			}
+			return sendFiles(ctx, c, to, &files)
+		},
+	}
+}
+
+func receiveFiles(ctx context.Context, c *cli.Command, at string, files *tlsFiles, in admission, insecure bool) error {
+	server, err := files.server()
+	if err != nil {
+		return err
+	}
+	address, err := literal(ctx, at)
+	if err != nil {
+		return err
+	}
+	if !loopback(address) && !insecure && server == nil {
+		return fmt.Errorf("--serve %s is open to other hosts without TLS: %w", at, remedy("rdma"))
+	}
+	root, err := os.OpenRoot(c.String("dir"))
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	lc := rdmanet.ListenConfig{TLSConfig: server, Authorize: in.authorize}
+	l, err := lc.Listen(ctx, "rdma", address)
+	if err != nil {
+		return err
+	}
+	if err := print(c, fmt.Sprintf("receiving into %s at %s", c.String("dir"), l.Addr())); err != nil {
+		return errors.Join(err, l.Close())
+	}
+	return filecopy.Receive(ctx, l, root, func(line string) { _, _ = fmt.Fprintln(c.Root().ErrWriter, line) })
+}
+
+func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) error {
+	client, err := files.client()
+	if err != nil {
+		return err
+	}
+	d := &rdmanet.Dialer{TLSConfig: client, Timeout: c.Duration("dial-timeout")}
+	for _, file := range c.Args().Slice() {
+		sent, err := filecopy.Send(ctx, d, to, file)
+		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := print(c, sent.String()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
