@@ -20,8 +20,8 @@ func diagnose(ctx context.Context, w io.Writer, p plan) error {
 	} else {
 		err = errors.Join(report.WriteText(w), save(p.jsonFile, report.WriteJSON), save(p.textFile, report.WriteText))
 	}
-	if err == nil && report.Verdict == doctor.Fail {
-		err = errors.New("some checks have failed")
+	if err != nil {
+		return err
 	}
-	return err
+	return report.Err()
 }

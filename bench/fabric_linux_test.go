@@ -41,7 +41,7 @@ func TestInfoOfThisMachine(t *testing.T) {
 	var inv doctor.Inventory
 	require.NoError(t, json.Unmarshal(b.Bytes(), &inv))
 	assert.NotEmpty(t, inv.Compiled)
-	assert.Equal(t, "libfabric "+inv.InUse, libfabric())
+	assert.Equal(t, "libfabric "+inv.InUse, doctor.Library())
 	require.Len(t, inv.Choices, 1)
 	first := inv.Choices[0].Providers[0]
 	assert.Equal(t, "shm", first.Provider)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/netip"
 	"slices"
 
 	"github.com/seed202c38ff/fabricnet/internal/doctor"
@@ -12,7 +11,7 @@ import (
 
 // info prints the inventory, as JSON with -json -.
 func info(ctx context.Context, w io.Writer, p plan) error {
-	locals, err := localAddrs(p.local)
+	locals, err := doctor.LocalAddrs(p.local)
 	if err != nil {
 		return err
 	}
@@ -28,14 +27,4 @@ func info(ctx context.Context, w io.Writer, p plan) error {
 		return inv.WriteJSON(w)
 	}
 	return errors.Join(inv.WriteText(w), save(p.jsonFile, inv.WriteJSON), save(p.textFile, inv.WriteText))
-}
-
-// localAddrs returns the addresses to choose for: the given one, or all addresses of this machine
-// except link-local ones.
-func localAddrs(one string) ([]netip.Addr, error) {
-	if one != "" {
-		a, err := netip.ParseAddr(one)
-		return []netip.Addr{a}, err
-	}
-	return doctor.LocalAddrs()
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/doctor"
 )
 
 func TestInfoFlags(t *testing.T) {
@@ -14,12 +16,12 @@ func TestInfoFlags(t *testing.T) {
 	assert.True(t, p.info)
 	_, err = parse([]string{"-info", "-demo"})
 	require.Error(t, err)
-	one, err := localAddrs(p.local)
+	one, err := doctor.LocalAddrs(p.local)
 	require.NoError(t, err)
 	assert.Equal(t, []netip.Addr{netip.IPv6Loopback()}, one)
-	_, err = localAddrs("nonsense")
+	_, err = doctor.LocalAddrs("nonsense")
 	require.Error(t, err)
-	all, err := localAddrs("")
+	all, err := doctor.LocalAddrs("")
 	require.NoError(t, err)
 	assert.Contains(t, all, netip.MustParseAddr("127.0.0.1"))
 }

@@ -5,6 +5,8 @@ import (
 	"os"
 	"runtime"
 	"strings"
+
+	"github.com/seed202c38ff/fabricnet/internal/doctor"
 )
 
 // machine describes what the figures were measured on.
@@ -17,7 +19,7 @@ func machine() string {
 		fmt.Sprintf("%d CPUs", runtime.NumCPU()),
 		strings.TrimSpace(runtime.GOOS + " " + string(kernel)),
 		runtime.Version(),
-		libfabric(),
+		doctor.Library(),
 	}, ", ")
 }
 

@@ -4,18 +4,15 @@ package httpdialer_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
-	"math/big"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"testing"
@@ -89,29 +86,21 @@ func TestTLS(t *testing.T) {
 	assert.Equal(t, "HTTP/2.0 over rdma", get(t, tr, "https://"+addr))
 }
 
-// certificate makes a self-signed certificate for loopback.
+// certificate returns that of package httptest, which is for loopback and signs itself.
 func certificate(t *testing.T) (certFile, keyFile string, pool *x509.CertPool) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	require.NoError(t, err)
-	of := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: true, BasicConstraintsValid: true,
-	}
-	cert, err := x509.CreateCertificate(rand.Reader, of, of, &key.PublicKey, key)
-	require.NoError(t, err)
-	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	server := httptest.NewTLSServer(nil)
+	defer server.Close()
+	secret, err := x509.MarshalPKCS8PrivateKey(server.TLS.Certificates[0].PrivateKey)
 	require.NoError(t, err)
 	save := func(name, kind string, der []byte) string {
 		path := filepath.Join(t.TempDir(), name)
 		require.NoError(t, os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600))
 		return path
 	}
-	parsed, err := x509.ParseCertificate(cert)
-	require.NoError(t, err)
 	pool = x509.NewCertPool()
-	pool.AddCert(parsed)
-	return save("cert.pem", "CERTIFICATE", cert), save("key.pem", "PRIVATE KEY", secret), pool
+	pool.AddCert(server.Certificate())
+	return save("cert.pem", "CERTIFICATE", server.Certificate().Raw), save("key.pem", "PRIVATE KEY", secret), pool
 }
 
 // TestTransport: all settings are those of the default transport, except for the dialing.

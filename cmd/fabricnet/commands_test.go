@@ -61,7 +61,7 @@ func TestDoctor(t *testing.T) {
 	status, text, told := called("doctor")
 	assert.Equal(t, 1, status)
 	assert.Contains(t, text, "fail")
-	assert.Contains(t, told, errUnhealthy.Error())
+	assert.Contains(t, told, doctor.ErrFailed.Error())
 }
 
 // TestSS: the conns of another program are shown, and nothing that it says does anything to a

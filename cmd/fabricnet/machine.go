@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
-	"net/netip"
 
 	"github.com/urfave/cli/v3"
 
@@ -22,7 +20,7 @@ func infoCommand() *cli.Command {
 			if err := noArguments(c); err != nil {
 				return err
 			}
-			locals, err := localAddrs(c.String("local"))
+			locals, err := doctor.LocalAddrs(c.String("local"))
 			if err != nil {
 				return usageError{err}
 			}
@@ -37,18 +35,6 @@ func infoCommand() *cli.Command {
 		},
 	}
 }
-
-// localAddrs returns the addresses to choose for: one, or all of this machine.
-func localAddrs(one string) ([]netip.Addr, error) {
-	if one == "" {
-		return doctor.LocalAddrs()
-	}
-	a, err := netip.ParseAddr(one)
-	return []netip.Addr{a}, err
-}
-
-// errUnhealthy is what doctor fails with, after it has said why.
-var errUnhealthy = errors.New("some checks have failed")
 
 func doctorCommand() *cli.Command {
 	return &cli.Command{
@@ -70,10 +56,7 @@ func doctorCommand() *cli.Command {
 			if err := write(c.Root().Writer); err != nil {
 				return err
 			}
-			if report.Verdict == doctor.Fail {
-				return errUnhealthy
-			}
-			return nil
+			return report.Err()
 		},
 	}
 }

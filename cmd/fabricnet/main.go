@@ -21,6 +21,8 @@ import (
 	"runtime/debug"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/seed202c38ff/fabricnet/internal/doctor"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -96,5 +98,5 @@ func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		own = info.Main.Version
 	}
-	return fmt.Sprintf("fabricnet %s, %s, %s %s/%s", own, libfabric(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("fabricnet %s, %s, %s %s/%s", own, doctor.Library(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -30,8 +30,13 @@ type Choice struct {
 	Providers []rdmanet.ProviderInfo `json:"providers"`
 }
 
-// LocalAddrs returns all addresses of this machine but those of a link only.
-func LocalAddrs() (list []netip.Addr, err error) {
+// LocalAddrs returns the addresses to take an inventory for: the given one or, if that is empty,
+// all of this machine but those of a link only.
+func LocalAddrs(one string) (list []netip.Addr, err error) {
+	if one != "" {
+		a, err := netip.ParseAddr(one)
+		return []netip.Addr{a}, err
+	}
 	addrs, err := net.InterfaceAddrs()
 	for _, a := range addrs {
 		if p, err := netip.ParsePrefix(a.String()); err == nil && !p.Addr().IsLinkLocalUnicast() {

@@ -2,10 +2,22 @@ package doctor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"text/tabwriter"
 )
+
+// ErrFailed is what Err returns.
+var ErrFailed = errors.New("some checks have failed")
+
+// Err returns ErrFailed if something does not work, which the findings say.
+func (r Report) Err() error {
+	if r.Verdict == Fail {
+		return ErrFailed
+	}
+	return nil
+}
 
 // WriteText prints a table, with the advice below each finding that has some.
 func (r Report) WriteText(w io.Writer) error {

@@ -43,7 +43,8 @@ func (t Tracer) DialContext(d *rdmanet.Dialer) func(ctx context.Context, network
 		defer span.End()
 		c, err := d.DialContext(ctx, network, address)
 		if err != nil {
-			failed(span, err)
+			span.RecordError(err)
+			span.SetStatus(codes.Error, err.Error())
 			return nil, err
 		}
 		span.SetAttributes(about(c)...)
@@ -73,11 +74,6 @@ func (l *listener) Accept() (net.Conn, error) {
 	_, span := l.tracer.tracer().Start(context.Background(), "rdmanet.accept", options...)
 	span.End()
 	return c, nil
-}
-
-func failed(span trace.Span, err error) {
-	span.RecordError(err)
-	span.SetStatus(codes.Error, err.Error())
 }
 
 // place returns the attributes of a host and port, of which an address may have no port.
