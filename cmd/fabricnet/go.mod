@@ -6,8 +6,8 @@ go 1.26.0
 // go.work has this module use the core that lies beside it; elsewhere these versions of
 // the core and of its exporter count, commits that are public until there are tags.
 require (
-	github.com/seed202c38ff/fabricnet v0.0.0-20261127044807-88a927259737
-	github.com/seed202c38ff/fabricnet/metrics/rdmaprom v0.0.0-20261127044807-88a927259737
+	github.com/seed202c38ff/fabricnet v0.0.0-20261127064301-738473f03f40
+	github.com/seed202c38ff/fabricnet/metrics/rdmaprom v0.0.0-20261127064301-738473f03f40
 )
 
 require (
