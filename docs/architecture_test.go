@@ -67,7 +67,9 @@ func TestPicture(t *testing.T) {
 			shown[g.Package]++
 		}
 	}
-	for name := range below("grpcdialer", imports(t), map[string]bool{"internal/fabric/simfabric": true}) {
+	found := below("grpcdialer", imports(t), map[string]bool{"internal/fabric/simfabric": true})
+	delete(found, "metrics") // bytes are counted there
+	for name := range found {
 		assert.Equal(t, 2, shown[name], "boxes for %s", name)
 		delete(shown, name)
 	}

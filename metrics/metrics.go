@@ -1,14 +1,13 @@
-// Package metrics turns what rdmanet.Transport.Stats returns into a flat list of named
-// metrics, for exporters such as those in its folders prometheus and otel. It depends
-// on nothing that rdmanet does not depend on.
+// Package metrics declares what a Transport counts, and turns it into a flat list of named
+// metrics, for exporters such as those in its folders rdmaprom and rdmaotel. A field of a
+// struct, with its tags, is the only place that names a counter: the engine counts in these
+// structs, package rdmanet adds them up, and exporters read them as Samples. It depends on the
+// standard library only.
 package metrics
 
 import (
 	"iter"
-	"maps"
-	"slices"
-
-	"github.com/seed202c38ff/fabricnet/rdmanet"
+	"reflect"
 )
 
 // Desc describes a metric.
@@ -31,30 +30,11 @@ type Sample struct {
 	Value  uint64
 }
 
-// transportMetric and providerMetric are metrics, each with a function that returns its
-// value or values. The keys of a map are values of the last label.
-type transportMetric struct {
-	Desc
-	value  func(*rdmanet.TransportStats) uint64
-	values func(*rdmanet.TransportStats) map[string]uint64
-}
-
-type providerMetric struct {
-	Desc
-	value  func(*rdmanet.ProviderStats) uint64
-	values func(*rdmanet.ProviderStats) map[string]uint64
-}
-
 // Descs returns all metrics.
 func Descs() iter.Seq[*Desc] {
 	return func(yield func(*Desc) bool) {
-		for i := range transport {
-			if !yield(&transport[i].Desc) {
-				return
-			}
-		}
-		for i := range provider {
-			if !yield(&provider[i].Desc) {
+		for i := range all {
+			if !yield(&all[i].Desc) {
 				return
 			}
 		}
@@ -63,52 +43,24 @@ func Descs() iter.Seq[*Desc] {
 
 // Samples returns the values of all metrics, in the order of Descs. A metric with
 // labels comes once for each combination of their values, of which there may be none.
-func Samples(s rdmanet.TransportStats) iter.Seq[Sample] {
+func Samples(s TransportStats) iter.Seq[Sample] {
 	return func(yield func(Sample) bool) {
-		for i := range transport {
-			m := &transport[i]
-			if m.value != nil {
-				if !yield(Sample{&m.Desc, nil, m.value(&s)}) {
-					return
-				}
-				continue
-			}
-			for _, v := range sorted(m.values(&s)) {
-				if !yield(Sample{&m.Desc, []string{v.key}, v.n}) {
-					return
-				}
-			}
-		}
-		for i := range provider {
-			for _, name := range slices.Sorted(maps.Keys(s.Providers)) {
-				if !provider[i].samples(name, s.Providers[name], yield) {
-					return
-				}
+		v := reflect.ValueOf(s)
+		for i := range all {
+			if !all[i].samples(v, all[i].index, nil, yield) {
+				return
 			}
 		}
 	}
 }
 
-func (m *providerMetric) samples(name string, s rdmanet.ProviderStats, yield func(Sample) bool) bool {
-	if m.value != nil {
-		return yield(Sample{&m.Desc, []string{name}, m.value(&s)})
-	}
-	for _, v := range sorted(m.values(&s)) {
-		if !yield(Sample{&m.Desc, []string{name, v.key}, v.n}) {
-			return false
-		}
-	}
-	return true
+// Add adds the numbers of o to those of s.
+func (s *ProviderStats) Add(o ProviderStats) {
+	add(reflect.ValueOf(s).Elem(), reflect.ValueOf(o))
 }
 
-type entry struct {
-	key string
-	n   uint64
-}
-
-func sorted(m map[string]uint64) (list []entry) {
-	for _, k := range slices.Sorted(maps.Keys(m)) {
-		list = append(list, entry{k, m[k]})
-	}
-	return list
+// Ended returns what counts of an endpoint once it has ended: the counters without the gauges.
+func (s ProviderStats) Ended() ProviderStats {
+	clearGauges(reflect.ValueOf(&s).Elem())
+	return s
 }

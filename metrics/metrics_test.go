@@ -49,6 +49,50 @@ func TestNothingIsMissing(t *testing.T) {
 	assert.Len(t, seen, int(n)+3)
 }
 
+// fill sets all numbers of a struct to n, or only those that are counters.
+func fill(v reflect.Value, n int, gauges bool) {
+	switch {
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i), n, gauges)
+		}
+	case v.CanUint():
+		v.SetUint(uint64(n))
+	case gauges:
+		v.SetInt(int64(n))
+	}
+}
+
+// TestAdd: sums have all numbers, and Ended has all counters.
+func TestAdd(t *testing.T) {
+	var s, sum, ended metrics.ProviderStats
+	fill(reflect.ValueOf(&s).Elem(), 3, true)
+	fill(reflect.ValueOf(&sum).Elem(), 6, true)
+	fill(reflect.ValueOf(&ended).Elem(), 3, false)
+	assert.Equal(t, ended, s.Ended())
+	assert.Equal(t, 3, s.Conns, "Ended leaves s as it is")
+	s.Add(s)
+	assert.Equal(t, sum, s)
+}
+
+// TestLabels: labels of a struct's fields are complete, and what rdmanet says a sender waits for.
+func TestLabels(t *testing.T) {
+	s := metrics.TransportStats{Providers: map[string]metrics.ProviderStats{"shm": {}, "verbs": {}}}
+	reasons := map[string]int{}
+	for m := range metrics.Samples(s) {
+		for _, v := range m.Values {
+			assert.NotEmpty(t, v, m.Name)
+		}
+		if m.Name == "fabricnet.stalls" {
+			reasons[m.Values[1]]++
+		}
+	}
+	assert.Equal(t, map[string]int{
+		rdmanet.StallWindow: 2, rdmanet.StallRing: 2, rdmanet.StallPeerSlots: 2, rdmanet.StallSendSlots: 2,
+		rdmanet.StallStaging: 2, rdmanet.StallQueue: 2, rdmanet.StallMemory: 2,
+	}, reasons)
+}
+
 func TestDescs(t *testing.T) {
 	names := map[string]bool{}
 	for d := range metrics.Descs() {

@@ -382,13 +382,13 @@ func (es *endpoints) closeOne(ep *endpoint) {
 	var s ProviderStats
 	if ep.engine != nil {
 		_ = ep.engine.Close() // the endpoint is of no use any more, whatever that returns
-		s = providerStats(ep.engine.Stats())
-		s.Peers, s.Conns, s.Endpoints, s.Stale, s.LandingMemory, s.Polling.Endpoints = 0, 0, 0, 0, 0, 0
+		s = ep.engine.Stats().Ended()
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	if _, first := es.open[ep]; first && ep.engine != nil {
-		es.past[ep.key.provider] = es.past[ep.key.provider].add(s)
+		s.Add(es.past[ep.key.provider])
+		es.past[ep.key.provider] = s
 	}
 	delete(es.open, ep)
 }
@@ -416,8 +416,9 @@ func (es *endpoints) stats() map[string]ProviderStats {
 	es.mu.Unlock()
 	for _, ep := range open {
 		if ep.isOpen() && ep.engine != nil {
-			p := ep.key.provider
-			out[p] = out[p].add(providerStats(ep.engine.Stats()))
+			s := ep.engine.Stats().ProviderStats
+			s.Add(out[ep.key.provider])
+			out[ep.key.provider] = s
 		}
 	}
 	return out

@@ -86,12 +86,6 @@ func LandingMemory(c *Conn) (n int64) {
 func (t *Transport) Sweep()                  { t.links.sweep(t.idleTimeout()) }
 func (t *Transport) Cleaning() time.Duration { return t.links.cleaning() }
 
-// ProviderStatsOf returns what Stats makes of an endpoint's counters.
-func ProviderStatsOf(s engine.Stats) ProviderStats { return providerStats(s) }
-
-// Plus returns the sum of s and o.
-func (s ProviderStats) Plus(o ProviderStats) ProviderStats { return s.add(o) }
-
 // FreeOf returns what the endpoint of a conn has left for live peers.
 func FreeOf(c *Conn) engine.Free { return c.link.ep.engine.Stats().Free }
 

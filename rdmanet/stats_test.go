@@ -10,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -35,36 +34,6 @@ func notLess(t *testing.T, old, now reflect.Value, name string) bool {
 		}
 	}
 	return ok
-}
-
-// fill sets all numbers of a struct to n.
-func fill(v reflect.Value, n int) {
-	switch {
-	case !v.CanSet():
-	case v.Kind() == reflect.Struct:
-		for i := range v.NumField() {
-			fill(v.Field(i), n)
-		}
-	case v.CanInt():
-		v.SetInt(int64(n))
-	case v.CanUint():
-		v.SetUint(uint64(n))
-	}
-}
-
-// TestStatsAreComplete: everything that the engine counts is in ProviderStats, and in their
-// sums.
-func TestStatsAreComplete(t *testing.T) {
-	var e engine.Stats
-	fill(reflect.ValueOf(&e).Elem(), 3)
-	s := rdmanet.ProviderStatsOf(e)
-	s.Endpoints, s.Polling.Endpoints = 3, 3
-	s.BytesSent, s.BytesReceived = 3, 3 // these are sums themselves
-	var want rdmanet.ProviderStats
-	fill(reflect.ValueOf(&want).Elem(), 3)
-	assert.Equal(t, want, s)
-	fill(reflect.ValueOf(&want).Elem(), 6)
-	assert.Equal(t, want, s.Plus(s))
 }
 
 // TestTransportBytes: the statistics count all that Write has taken and Read has returned, whichever

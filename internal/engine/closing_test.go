@@ -328,6 +328,6 @@ func TestClosing(t *testing.T) {
 		require.ErrorIs(t, err, context.Canceled)
 	})
 	require.Eventually(t, func() bool {
-		return l.ea.Stats().Streams == 0 && l.eb.Stats().Streams <= 1 // the cancelled one waits in the backlog
+		return l.ea.Stats().Conns == 0 && l.eb.Stats().Conns <= 1 // the cancelled one waits in the backlog
 	}, 5*time.Second, time.Millisecond, "streams left behind")
 }

@@ -125,7 +125,7 @@ func (e *Endpoint) leave() {
 		p.rung = false
 		if p.doorbell.Disarm() { // everything is posted; endpoints with doorbells have one peer
 			ring = p.doorbell.Ring
-			c.stats.DoorbellsRung++
+			c.stats.DoorbellsSent++
 		}
 	}
 	c.rang = c.rang[:0]

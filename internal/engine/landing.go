@@ -172,7 +172,7 @@ func (s *stream) takeLanded() (bool, error) {
 	l.unread.add(s.largeIn)
 	l.end = s.rcvNxt
 	s.info.LargeIn += n
-	s.p.c.stats.RDMAReceived += n
+	s.p.c.stats.RDMABytesReceived += n
 	s.p.landed++
 	s.p.c.stats.RDMAWritesReceived++
 	s.useRing()

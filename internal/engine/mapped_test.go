@@ -75,7 +75,7 @@ func TestMapped(t *testing.T) {
 		small := after.SmallSent - before.SmallSent
 		assert.EqualValues(t, len(data), after.Copies.Mapped-before.Copies.Mapped+small)
 		assert.LessOrEqual(t, small, uint64(calls*a.stream.p.eager))
-		assert.Equal(t, after.RDMASent-before.RDMASent, after.Copies.Mapped-before.Copies.Mapped)
+		assert.Equal(t, after.RDMABytesSent-before.RDMABytesSent, after.Copies.Mapped-before.Copies.Mapped)
 		assert.Equal(t, after.SmallSent, after.Copies.Staged)
 		assert.Zero(t, after.Copies.Unstaged)
 		assert.NotZero(t, l.ea.core.cfg.Budget.Stats().Foreign)

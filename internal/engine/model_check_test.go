@@ -81,7 +81,7 @@ func (m *model) lookAtMemory(h *host) {
 		m.check(used <= heap.live && heap.live <= heap.paid && heap.mapped <= heap.paid, "%v: more is mapped than promised: %+v", h, heap)
 		streams += heap.live
 	}
-	m.check(streams == h.c.stats.Streams, "%v: %d windows of %d streams", h, streams, h.c.stats.Streams)
+	m.check(streams == h.c.stats.Conns, "%v: %d windows of %d streams", h, streams, h.c.stats.Conns)
 }
 
 // lookAtRings checks that the rings which can be asked for are listed, and that the streams which
@@ -264,8 +264,8 @@ func (m *model) emptied(h *host) {
 	}
 	delete(buffers, nil)
 	m.check(c.flying == dead, "%v: %d operations in flight, %d of them dead", h, c.flying, dead)
-	m.check(c.lingering == 0 && c.blocked == 0 && c.awake == 0 && c.lent == len(buffers) && c.copying == 0 && c.stats.Streams == 0,
-		"%v: lingering %d blocked %d awake %d lent %d copying %d streams %d", h, c.lingering, c.blocked, c.awake, c.lent, c.copying, c.stats.Streams)
+	m.check(c.lingering == 0 && c.blocked == 0 && c.awake == 0 && c.lent == len(buffers) && c.copying == 0 && c.stats.Conns == 0,
+		"%v: lingering %d blocked %d awake %d lent %d copying %d streams %d", h, c.lingering, c.blocked, c.awake, c.lent, c.copying, c.stats.Conns)
 	m.check(c.leases.Stats().Out == 0, "%v: leases are out", h)
 	m.check(h.dead || !c.busy(), "%v: something is left to do", h)
 	if dead == 0 {

@@ -47,6 +47,7 @@ func (e *Endpoint) snapshot() Stats {
 	s := e.core.stats
 	s.Provider = e.attr.Provider
 	s.Free = e.core.left()
+	s.Endpoints = 1
 	if r := e.Room(); r == RoomStale || r == RoomMute {
 		s.Stale = 1
 	}
@@ -55,14 +56,18 @@ func (e *Endpoint) snapshot() Stats {
 			s.Peers++
 		}
 		if p.landing != nil {
-			s.Landing += p.landing.Stats().Mapped
+			s.LandingMemory += p.landing.Stats().Mapped
 		}
 	}
 	counts := e.poller.Stats()
 	s.Polls = max(s.Polls, counts.Polls)
 	s.PollsEmpty = s.Polls - s.pollsFull
-	s.Copies.Staged = s.SmallSent + s.RDMASent - s.Copies.Unstaged - s.Copies.Mapped
-	s.Parks, s.DoorbellsHeard, s.Learnt = counts.Parks, counts.Doorbells, counts.Learnt
+	s.BytesSent, s.BytesReceived = s.SmallSent+s.RDMABytesSent, s.SmallReceived+s.RDMABytesReceived
+	s.Copies.Staged = s.BytesSent - s.Copies.Unstaged - s.Copies.Mapped
+	s.Parks, s.DoorbellsGot, s.PollTime, s.Polling = counts.Parks, counts.Doorbells, counts.PollTime, counts.Polling
+	if s.PollTime > 0 && s.Peers > 0 {
+		s.Polling.Endpoints = 1
+	}
 	return s
 }
 
@@ -109,7 +114,7 @@ const (
 const observeBatch = 256
 
 // PollTime is how long calls that wait poll at the moment.
-func (e *Endpoint) PollTime() time.Duration { return e.poller.Stats().Learnt.PollTime }
+func (e *Endpoint) PollTime() time.Duration { return e.poller.Stats().PollTime }
 
 // States returns a snapshot of each of the conns, which must be the endpoint's. While a call
 // hangs, some have no more than the Counters that were last seen.

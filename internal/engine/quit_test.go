@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/metrics"
 )
 
 // TestQuit: nothing more is posted to a peer after Quit. As long as the peer has not been told, it
@@ -34,7 +36,7 @@ func TestQuit(t *testing.T) {
 				_, err := a.Write(make([]byte, 16<<20))
 				blocked <- err
 			}()
-			require.Eventually(t, func() bool { return l.ea.Stats().Stalls != Stalls{} }, 10*time.Second, time.Millisecond)
+			require.Eventually(t, func() bool { return l.ea.Stats().Stalls != metrics.Stalls{} }, 10*time.Second, time.Millisecond)
 			write() // so that a's ring does not count as idle
 			_, err = io.ReadFull(a, make([]byte, size))
 			require.NoError(t, err)

@@ -90,7 +90,7 @@ func TestUndoneCopies(t *testing.T) {
 		l.a.Lost(errInjected)
 		locked(l.ea, func() { assert.False(t, a.stream.commitCopy(&w)) })
 		after := l.ea.Stats()
-		assert.Equal(t, []uint64{stats.RDMASent, stats.RDMAWrites, stats.Copies.Mapped}, []uint64{after.RDMASent, after.RDMAWrites, after.Copies.Mapped})
+		assert.Equal(t, []uint64{stats.RDMABytesSent, stats.RDMAWrites, stats.Copies.Mapped}, []uint64{after.RDMABytesSent, after.RDMAWrites, after.Copies.Mapped})
 		assert.Equal(t, conn, a.Counters())
 		giveUp(a, b)
 	})

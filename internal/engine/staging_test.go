@@ -93,9 +93,9 @@ func TestStagingIsGivenBack(t *testing.T) {
 	a, b, err := l.open()
 	require.NoError(t, err)
 	for range 2 {
-		before := l.ea.Stats().RDMASent
+		before := l.ea.Stats().RDMABytesSent
 		require.NoError(t, transfer(a, b, 16<<20))
-		assert.Greater(t, l.ea.Stats().RDMASent, before+8<<20)
+		assert.Greater(t, l.ea.Stats().RDMABytesSent, before+8<<20)
 		require.Eventually(t, func() bool {
 			left := 0
 			for _, e := range []*Endpoint{l.ea, l.eb} {
@@ -126,7 +126,7 @@ func TestSendersLeaveMemoryForRings(t *testing.T) {
 	t.Logf("%d MiB to begin with", budget.Stats().Used>>20)
 	sent := func() (n uint64) {
 		for _, l := range links {
-			n += l.ea.Stats().RDMASent + l.eb.Stats().RDMASent
+			n += l.ea.Stats().RDMABytesSent + l.eb.Stats().RDMABytesSent
 		}
 		return n
 	}

@@ -118,7 +118,7 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	p.streams[id] = s
 	p.list = append(p.list, s)
 	p.conns.Add(1)
-	p.c.stats.Streams++
+	p.c.stats.Conns++
 	return s, nil
 }
 
@@ -214,7 +214,7 @@ func (s *stream) remove() {
 	p.list = p.list[:last]
 	p.idle.Store(p.c.now().UnixNano())
 	p.conns.Add(-1)
-	p.c.stats.Streams--
+	p.c.stats.Conns--
 	s.dropGrant()
 	s.dropPending()
 	s.dropHeld()

@@ -157,7 +157,7 @@ func (s *stream) place(n int) {
 // countLarge counts n bytes of large data as sent.
 func (s *stream) countLarge(n int) {
 	s.info.LargeOut += uint64(n)
-	s.p.c.stats.RDMASent += uint64(n)
+	s.p.c.stats.RDMABytesSent += uint64(n)
 }
 
 // holding reports whether the tail had better wait for more bytes: the reader is so far

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/metrics"
 )
 
 // state is the queue's state: see doc.go. From owned on, the queue belongs to somebody.
@@ -167,7 +168,7 @@ type owner struct {
 	stirs    uint32        // Poller.stirs, likewise
 }
 
-// learnt is what Learnt has of the learner, for goroutines that do not own the queue.
+// learnt is what Stats has of the learner, for goroutines that do not own the queue.
 type learnt struct{ hits, misses, trials, changes atomic.Uint64 }
 
 // New returns a Poller for a queue that nobody polls yet. It has neither goroutines nor
@@ -311,31 +312,24 @@ func (p *Poller) inVain(i int, start, budget time.Duration) bool {
 
 // Stats is what a Poller has counted so far.
 type Stats struct {
-	Polls     uint64 // up to when the queue was last armed
-	Parks     uint64 // waits that ended up blocking
-	Doorbells uint64 // that the peer has rung
-	Learnt    Learnt
-}
-
-// Learnt is what has been found out about polling: see learner.
-type Learnt struct {
-	PollTime     time.Duration // how long a wait polls at the moment; 0 if it may not poll
-	Hits, Misses uint64        // waits that polling has ended, and others
-	Trials       uint64        // of polling, or of sleeping
-	Changes      uint64        // from one to the other
+	Polls     uint64        // up to when the queue was last armed
+	Parks     uint64        // waits that ended up blocking
+	Doorbells uint64        // that the peer has rung
+	PollTime  time.Duration // how long a wait polls at the moment; 0 if it may not poll
+	Polling   metrics.Polling
 }
 
 // Stats returns a snapshot of the counters.
 func (p *Poller) Stats() Stats {
 	l := &p.learnt
-	var pollTime time.Duration
-	if p.polls() {
-		pollTime = time.Duration(p.budget.Load())
-	}
-	return Stats{
+	s := Stats{
 		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.doorbells.Load(),
-		Learnt: Learnt{pollTime, l.hits.Load(), l.misses.Load(), l.trials.Load(), l.changes.Load()},
+		Polling: metrics.Polling{Hits: l.hits.Load(), Misses: l.misses.Load(), Trials: l.trials.Load(), Changes: l.changes.Load()},
 	}
+	if p.polls() {
+		s.PollTime = time.Duration(p.budget.Load())
+	}
+	return s
 }
 
 // Closing reports whether polling is to end: Close or Retire has been called.
