@@ -28,7 +28,7 @@ func TestImportsNothingAbove(t *testing.T) {
 			ours = append(ours, path.Base(name))
 		}
 	}
-	assert.Equal(t, []string{"fabric"}, ours)
+	assert.Equal(t, []string{"fabric", "metrics"}, ours)
 }
 
 type moveOf struct{ from, to string }
