@@ -54,7 +54,7 @@ func BenchmarkLeaseRelease(b *testing.B) {
 			b.Fatal("drained")
 		}
 	}
-	require.Equal(b, pos, lease.Released())
+	require.Equal(b, pos, lease.released)
 	table.ForceDrop(lease)
 	require.NoError(b, l.Close())
 }

@@ -81,9 +81,6 @@ func (l *Lease) Release(pos uint64) {
 	l.released = max(l.released, pos)
 }
 
-// Released returns the ring position up to which the ring has been released.
-func (l *Lease) Released() uint64 { return l.released }
-
 // Drained reports whether the peer has returned the lease and everything it wrote
 // has been released.
 func (l *Lease) Drained() bool { return l.state == LeaseReturned && l.released == l.final }

@@ -28,7 +28,7 @@ func TestLeaseHandshake(t *testing.T) {
 
 	lease.Release(100)
 	lease.Release(50)
-	assert.EqualValues(t, 100, lease.Released(), "never back")
+	assert.EqualValues(t, 100, lease.released, "never back")
 	assert.True(t, lease.Revoke())
 	assert.False(t, lease.Revoke())
 	assert.Equal(t, LeaseRevoking, lease.State())
@@ -42,7 +42,7 @@ func TestLeaseHandshake(t *testing.T) {
 	assert.False(t, lease.Revoke())
 	assert.False(t, table.Drop(lease), "200 bytes are not read yet")
 	lease.Release(400)
-	assert.EqualValues(t, 300, lease.Released(), "never past the end")
+	assert.EqualValues(t, 300, lease.released, "never past the end")
 	assert.True(t, lease.Drained())
 
 	assert.True(t, table.Drop(lease))
@@ -122,7 +122,7 @@ func TestLeaseRandom(t *testing.T) {
 		}
 		i := rng.IntN(len(leases))
 		lease := leases[i]
-		released, state := lease.Released(), lease.State()
+		released, state := lease.released, lease.State()
 		switch rng.IntN(4) {
 		case 0:
 			lease.Revoke()
@@ -131,13 +131,13 @@ func TestLeaseRandom(t *testing.T) {
 		case 2:
 			lease.Release(uint64(rng.IntN(1000)))
 		case 3:
-			drained := lease.State() == LeaseReturned && lease.Released() == lease.final
+			drained := lease.State() == LeaseReturned && lease.released == lease.final
 			require.Equal(t, drained, table.Drop(lease))
 			if drained {
 				leases = append(leases[:i], leases[i+1:]...)
 			}
 		}
-		require.GreaterOrEqual(t, lease.Released(), released)
+		require.GreaterOrEqual(t, lease.released, released)
 		require.GreaterOrEqual(t, lease.State(), state)
 		require.Equal(t, len(leases), table.Stats().Out)
 		require.Equal(t, len(leases), l.Stats().Blocks)

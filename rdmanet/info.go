@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -96,7 +97,7 @@ func (c *Conn) info(n engine.Counters) ConnInfo {
 	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
 	info.SmallPath, info.LargePath = smallPath(a), c.fabric.LargePath()
-	info.Refused = refusals(c.link.refused)
+	info.Refused = slices.Clone(c.link.refused)
 	info.Version, info.Features, info.TLS = c.link.version, c.link.features, copyOf(c.link.tls)
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn

@@ -42,7 +42,7 @@ type link struct {
 	used          *atomic.Bool
 	path          pathKey
 	local, remote *Addr
-	refused       []string // see ConnInfo; set before any conn is opened
+	refused       []Refusal // see ConnInfo; set before any conn is opened
 	version       uint8    // see ConnInfo, as for the next two
 	features      uint64
 	tls           *tls.ConnectionState // must not be changed
@@ -71,7 +71,7 @@ var (
 
 func (l *link) Local() framing.Attach { return l.peer.Local() }
 
-func (l *link) Refused(reasons []string) { l.refused = reasons }
+func (l *link) Refused(reasons []string) { l.refused = refusals(reasons) }
 
 func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 	return l.peer.Connect(ctx, remote)

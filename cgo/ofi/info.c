@@ -23,7 +23,7 @@ struct fi_info *ofi_hints(const struct ofi_hints *want)
 
 	if (!hints)
 		return NULL;
-	hints->caps = want->caps;
+	hints->caps = FI_MSG | FI_RMA;
 	hints->mode = FI_CONTEXT | FI_CONTEXT2;
 	hints->ep_attr->type = FI_EP_RDM;
 	hints->domain_attr->threading = FI_THREAD_SAFE;

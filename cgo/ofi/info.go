@@ -95,7 +95,6 @@ func GetInfo(h Hints) (*InfoList, error) {
 
 func newHints(h Hints) *C.struct_fi_info {
 	c := C.struct_ofi_hints{
-		caps:         C.OFI_FI_MSG | C.OFI_FI_RMA,
 		mr_mode:      mrModes,
 		order:        C.uint64_t(h.Order),
 		cq_data_size: C.size_t(h.CQDataSize),

@@ -94,7 +94,7 @@ struct fid_mr;
 
 struct ofi_hints {
 	const char *provider, *fabric; // or NULL
-	uint64_t caps, order, op_flags;
+	uint64_t order, op_flags;
 	size_t cq_data_size, tx_size, rx_size;
 	int mr_mode;
 };

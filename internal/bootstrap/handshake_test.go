@@ -38,8 +38,7 @@ func TestHandshake(t *testing.T) {
 	assert.Equal(t, dnc.LocalAddr(), lr.s.RemoteAddr())
 	assert.Equal(t, dnc.RemoteAddr(), lr.s.LocalAddr())
 	assert.Zero(t, dr.s.Stats())
-	_, hasTLS := dr.s.TLSState()
-	assert.False(t, hasTLS)
+	assert.Nil(t, dr.s.Peer().TLS)
 }
 
 func TestHandshakeSharesPage(t *testing.T) {

@@ -1,7 +1,6 @@
 package bootstrap
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -93,14 +92,6 @@ func (s *Session) LocalAddr() net.Addr { return s.nc.LocalAddr() }
 
 // RemoteAddr returns the control connection's remote address.
 func (s *Session) RemoteAddr() net.Addr { return s.nc.RemoteAddr() }
-
-// TLSState returns the state of the connection's TLS after the handshake, and whether it has TLS.
-func (s *Session) TLSState() (tls.ConnectionState, bool) {
-	if s.peer.TLS == nil {
-		return tls.ConnectionState{}, false
-	}
-	return *s.peer.TLS, true
-}
 
 // Rejection returns why the listening side has not let this side in after all, although this
 // side had confirmed; nil if it has. It is known before Ended is called.

@@ -91,8 +91,8 @@ func TestTLS(t *testing.T) {
 			}
 			require.NoError(t, dr.err)
 			require.NoError(t, lr.err)
-			state, ok := dr.s.TLSState()
-			assert.True(t, ok)
+			state := dr.s.Peer().TLS
+			require.NotNil(t, state)
 			assert.True(t, state.HandshakeComplete)
 			if tt.listener == mutual {
 				require.Len(t, seen, 1)
@@ -181,8 +181,8 @@ func TestALPN(t *testing.T) {
 			require.NoError(t, dr.err)
 			require.NoError(t, lr.err)
 			for _, s := range []*Session{dr.s, lr.s} {
-				state, ok := s.TLSState()
-				assert.True(t, ok)
+				state := s.Peer().TLS
+				require.NotNil(t, state)
 				assert.Equal(t, tt.want, state.NegotiatedProtocol)
 			}
 		})
