@@ -41,7 +41,7 @@ func (p *plan) checkModes(fixed, thisMachine bool) error {
 	case p.serve && p.server != "" || p.serve && p.from != "" || p.from != "" && p.server != "":
 		return errors.New("-s, -c and -from exclude each other")
 	case (p.serve || p.from != "" || p.server != "") && (fixed || thisMachine):
-		return errors.New("-s, -c and -from exclude -targets, -verbs, -info, -doctor, -onecore and -busy")
+		return errors.New("-s, -c and -from exclude -targets, -verbs, -onecore and -busy")
 	case p.from != "" && p.profileDir != "":
 		return errors.New("-from measures nothing that -profile could show")
 	}

@@ -29,7 +29,7 @@ func TestFlagsOfTwoMachines(t *testing.T) {
 
 	for _, args := range [][]string{
 		{"-s", "-c", "x"}, {"-s", "-from", "x"}, {"-c", "x", "-from", "y"}, {"-s", "-targets"}, {"-c", "x", "-targets"}, {"-c", "x", "-verbs"},
-		{"-c", "x", "-onecore"}, {"-c", "x", "-info"}, {"-from", "x", "-targets"}, {"-from", "x", "-profile", "y"},
+		{"-c", "x", "-onecore"}, {"-c", "x", "-busy"}, {"-from", "x", "-targets"}, {"-from", "x", "-profile", "y"},
 		{"-s", "-host", "0.0.0.0"}, {"-s", "-host", "::"}, {"-c", "x", "-port", "0"}, {"-s", "-port", "65536"}, {"-s", "-port", "-1"},
 	} {
 		_, err := parse(args)

@@ -5,8 +5,6 @@
 //	go run ./bench -targets         # what the project measures itself by
 //	go run ./bench -demo            # a selection that takes a minute and a half
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
-//	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
-//	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
 //
 // With two machines, the server and the client, which writes a page with plots:
 //
@@ -62,10 +60,6 @@ func bench(ctx context.Context, args []string) error {
 		return err
 	}
 	switch {
-	case p.info:
-		return info(ctx, os.Stdout, p)
-	case p.doctor:
-		return diagnose(ctx, os.Stdout, p)
 	case p.serve:
 		return serveMeasurements(ctx, p)
 	case p.from != "":
@@ -107,9 +101,6 @@ func parse(args []string) (plan, error) {
 		busy      = f.Bool("busy", false, "run a program beside them that computes on every CPU")
 	)
 	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
-	f.BoolVar(&p.info, "info", false, "print libfabric's providers here, and which of -providers rdmanet would choose, or why not; -local, -json (- for standard output) and -text apply")
-	f.BoolVar(&p.doctor, "doctor", false, "print what keeps conns over a fabric from working here, or from working well, and what to do; -json (- for standard output) and -text apply")
-	f.StringVar(&p.local, "local", "", "with -info, the local `address` of conns; all if it is empty")
 	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
 	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
 	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle, 100 conns or 100 busy peers (default 1s, with -targets 400ms, with -demo 250ms)")
@@ -125,17 +116,11 @@ func parse(args []string) (plan, error) {
 		return plan{}, errors.New("-rounds and -time must be positive")
 	}
 	p.providers = list(*providers)
-	if err := p.checkModes(*targets || *verbs || p.info || p.doctor, *oneCore || *busy); err != nil {
+	if err := p.checkModes(*targets || *verbs, *oneCore || *busy); err != nil {
 		return plan{}, err
 	}
 	switch {
 	case p.serve || p.from != "":
-		return p, nil
-	case p.doctor && (p.info || *demo || *targets || *verbs):
-		return plan{}, errors.New("-doctor excludes -info, -demo, -targets and -verbs")
-	case p.info && (*demo || *targets || *verbs):
-		return plan{}, errors.New("-info excludes -demo, -targets and -verbs")
-	case p.info || p.doctor:
 		return p, nil
 	case *demo && *targets || *demo && *verbs || *targets && *verbs:
 		return plan{}, errors.New("-demo, -targets and -verbs exclude each other")

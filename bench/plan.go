@@ -83,9 +83,6 @@ func (c cell) label() string {
 // A plan says what to measure and for how long.
 type plan struct {
 	works     []cell   // without transports
-	info      bool     // measure nothing, print what there is
-	doctor    bool     // measure nothing, print what is wrong
-	local     string   // with info, for conns at this address; "" for all
 	targets   []target // measure what they need instead, and judge it
 	host      string   // where servers listen
 	providers []string
