@@ -13,12 +13,6 @@ import (
 	"time"
 )
 
-// What is fetched in mode http, in bytes: something small from memory, or a large file.
-const (
-	pageSize = 64
-	bodySize = 1 << 30
-)
-
 // bodyTime is about how long two large bodies take.
 const bodyTime = time.Second
 

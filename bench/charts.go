@@ -2,9 +2,7 @@ package main
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
-	"strings"
 )
 
 // A chart is what a plot of the report shows. Either it has rows, and every dot
@@ -131,7 +129,7 @@ func (c *chart) place(rows []result, figure func(result) (float64, []float64)) {
 		if !drawable(value) {
 			continue
 		}
-		work := workText(r.work())
+		work := r.work().workText()
 		if len(c.rows) == 0 || c.rows[len(c.rows)-1] != work {
 			c.rows = append(c.rows, work)
 		}
@@ -292,22 +290,5 @@ func sweepText(c cell) string {
 	if c.Size > 0 {
 		text += " " + sizeText(c.Size)
 	}
-	if c.Inflight > 1 {
-		text += fmt.Sprintf(" x%d", c.Inflight)
-	}
-	if c.Conns > 1 {
-		text += fmt.Sprintf(" on %d conns", c.Conns)
-	}
-	return text + peersText(c) + hostText(c)
-}
-
-// slug turns text into a part of a file's name.
-func slug(text string) string {
-	return strings.Trim(strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= 'A' && r <= 'Z', r >= '0' && r <= '9', r == '_':
-			return r
-		}
-		return '-'
-	}, text), "-")
+	return text + c.conditions()
 }

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"sync"
 	"time"
 )
@@ -31,17 +30,6 @@ const (
 // isQuestion reports whether a command is for a meter.
 func isQuestion(command string) bool {
 	return command == askUsage || command == askMemory || command == askMark
-}
-
-// A job is what both processes of one measurement are told.
-type job struct {
-	cell
-	Host    string // where the server listens
-	WarmUp  time.Duration
-	Time    time.Duration
-	Round   int    // from 1
-	Profile string // the directory for profiles; no profiles if it is empty
-	Last    bool   // the next job does not use the processes of this one
 }
 
 // A reply is one line of JSON on a process's standard output. The server's first one, with its
@@ -242,16 +230,4 @@ func workTogether(workers []worker, d time.Duration, m *meter) (sample, *histogr
 		shares[i] = float64(histograms[i].total)
 	}
 	return sample{Ops: all.total, Elapsed: elapsed, Fairness: jain(shares), Client: after.since(before)}, all, nil
-}
-
-// child runs this process in a role and returns its exit status.
-func child(role, encoded string) int {
-	err := runChild(role, encoded, os.Stdin, os.Stdout)
-	if err == nil {
-		return 0
-	}
-	if json.NewEncoder(os.Stdout).Encode(reply{Error: err.Error()}) != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return 1
 }

@@ -75,8 +75,6 @@ var otherLooks = []look{
 	{color.NRGBA{110, 110, 220, 255}, draw.CircleGlyph{}},
 }
 
-func (v carriage) label() string { return cell{Transport: v.transport, Provider: v.provider}.label() }
-
 // key lists the transports of a chart with their looks, in the order in which
 // they first appear.
 type key struct {

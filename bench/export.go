@@ -101,7 +101,7 @@ func (r record) writeBenchfmt(w io.Writer) error {
 			if s.Ops == 0 {
 				continue
 			}
-			result.Iters, result.Values = int(s.Ops), s.values(row.cell)
+			result.Iters, result.Values = int(s.Ops), values(s, row.cell)
 			if err := to.Write(&result); err != nil {
 				return err
 			}
@@ -137,7 +137,7 @@ func benchName(c cell) string {
 }
 
 // values returns a round's figures, with times in nanoseconds per operation.
-func (s sample) values(c cell) []benchfmt.Value {
+func values(s sample, c cell) []benchfmt.Value {
 	ops := float64(s.Ops)
 	list := []benchfmt.Value{{Value: ratio(float64(s.Elapsed), ops), Unit: "ns/op"}}
 	if c.Mode != modeConn && c.Mode != modeFirst {

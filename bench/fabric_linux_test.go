@@ -19,8 +19,8 @@ func TestMeasureOverSharedMemory(t *testing.T) {
 	testMeasure(t, bw64K.over(overFar))
 }
 
-func TestCrowdOverFabrics(t *testing.T) {
+func TestFanInOverFabrics(t *testing.T) {
 	for _, v := range []carriage{overShm, overTCPRxm} {
-		t.Run(v.provider, func(t *testing.T) { testCrowd(t, v) })
+		t.Run(v.provider, func(t *testing.T) { testFanIn(t, v) })
 	}
 }

@@ -25,26 +25,13 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
 	"strconv"
 	"time"
 )
 
-const (
-	// maxSize bounds the size of an operation, which is held in memory several times over.
-	maxSize     = 32 << 20
-	maxConns    = 1024
-	maxInflight = 4096
-	// maxMemory bounds what all operations of a row have in flight, in bytes, if a client on
-	// another machine asks for it.
-	maxMemory = 2 << 30
-	// maxTime bounds for how long a client may have a server of another machine work.
-	maxTime = 10 * time.Minute
-)
-
 func main() {
-	if len(os.Args) == 3 && slices.Contains([]string{roleServer, roleClient, roleLoad}, os.Args[1]) {
-		os.Exit(child(os.Args[1], os.Args[2]))
+	if status, isChild := child(os.Args); isChild {
+		os.Exit(status)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -61,7 +48,7 @@ func bench(ctx context.Context, args []string) error {
 	}
 	switch {
 	case p.serve:
-		return serveMeasurements(ctx, p)
+		return p.serveOthers(ctx)
 	case p.from != "":
 		return p.convert(os.Stdout)
 	}

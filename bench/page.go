@@ -103,7 +103,7 @@ func balances(results []result) (list []balance) {
 					b.Level++
 				case worse:
 					b.Worse++
-					losses = append(losses, workText(r.cell)+" ("+c.Text+")")
+					losses = append(losses, r.workText()+" ("+c.Text+")")
 				}
 			}
 			if b.Losses = strings.Join(losses, ", "); b.Better+b.Level+b.Worse > 0 {
@@ -132,7 +132,7 @@ func newPage(r record, all []chart) page {
 	tcp := tcpRows(r.Rows)
 	for i, row := range r.Rows {
 		if i == 0 || row.work() != r.Rows[i-1].work() {
-			p.Works = append(p.Works, pageWork{Text: workText(row.work())})
+			p.Works = append(p.Works, pageWork{Text: row.work().workText()})
 		}
 		w := &p.Works[len(p.Works)-1]
 		w.Rows = append(w.Rows, newPageRow(row, tcp[row.work()]))

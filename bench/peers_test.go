@@ -15,7 +15,7 @@ import (
 
 func texts(cells []cell) (list []string) {
 	for _, c := range cells {
-		list = append(list, workText(c))
+		list = append(list, c.workText())
 	}
 	return list
 }
@@ -76,7 +76,7 @@ func TestPeersComeOnceForAllRowsOfATransport(t *testing.T) {
 	cells := p.cells()
 	order := func(round int) (list []string) {
 		for _, i := range sequence(cells, round) {
-			list = append(list, cells[i].label()+" "+workText(cells[i]))
+			list = append(list, cells[i].label()+" "+cells[i].workText())
 		}
 		return list
 	}
@@ -100,7 +100,7 @@ func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
 	var lasts []string
 	results, err := runAll(t.Context(), p, append(p.cells(), lat64.over(overTCP)), func(_ context.Context, j job) (sample, error) {
 		if j.Last {
-			lasts = append(lasts, j.label()+" "+workText(j.cell))
+			lasts = append(lasts, j.label()+" "+j.workText())
 		}
 		if j.Transport == transportRDMA && j.Mode == modeBW && j.Busy > 1 {
 			return sample{}, errors.New("broken")

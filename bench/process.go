@@ -21,9 +21,6 @@ const (
 	killDelay = 5 * time.Second
 )
 
-// limit returns how long j may take.
-func (j job) limit() time.Duration { return j.WarmUp + j.Time + slack }
-
 // process is a server or a client that this program has started, or one that the other machine has
 // started.
 type process struct {

@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -22,8 +21,8 @@ const asBench = "BENCH_TEST_AS_BENCH"
 // TestMain lets the test binary play the roles that the benchmark gives to
 // copies of itself.
 func TestMain(m *testing.M) {
-	if len(os.Args) == 3 && slices.Contains([]string{roleServer, roleClient, roleLoad}, os.Args[1]) {
-		os.Exit(child(os.Args[1], os.Args[2]))
+	if status, isChild := child(os.Args); isChild {
+		os.Exit(status)
 	}
 	if os.Getenv(asBench) != "" {
 		main()

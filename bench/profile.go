@@ -35,5 +35,5 @@ func (p *profiler) stop() error {
 
 // name returns the row's name, such as rpc-64-x64-rdma-shm.r1.server.pprof.
 func (p *profiler) name() string {
-	return fmt.Sprintf("%s.r%d.%s.pprof", slug(workText(p.job.cell)+" "+p.job.label()), p.job.Round, p.role)
+	return fmt.Sprintf("%s.r%d.%s.pprof", slug(p.job.workText()+" "+p.job.label()), p.job.Round, p.role)
 }

@@ -6,22 +6,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-func TestCommit(t *testing.T) {
-	built := func(settings ...debug.BuildSetting) *debug.BuildInfo { return &debug.BuildInfo{Settings: settings} }
-	revision := debug.BuildSetting{Key: "vcs.revision", Value: "0123456789abcdef"}
-	assert.Equal(t, "unknown", commit(nil, false))
-	assert.Equal(t, "unknown", commit(built(), true))
-	assert.Equal(t, "0123456789ab", commit(built(revision, debug.BuildSetting{Key: "vcs.modified", Value: "false"}), true))
-	assert.Equal(t, "0123456789ab-dirty", commit(built(revision, debug.BuildSetting{Key: "vcs.modified", Value: "true"}), true))
-}
 
 func TestRecordSaysHowToRepeatIt(t *testing.T) {
 	r := record{

@@ -105,23 +105,26 @@ type halfConn struct{ net.Conn }
 
 func (c halfConn) Close() error { return c.Conn.(*net.TCPConn).CloseWrite() }
 
-// serveMeasurements serves one client after the other, so that none disturbs
-// another's figures, until ctx ends.
-func serveMeasurements(ctx context.Context, p plan) error {
-	if err := p.makeProfileDir(); err != nil {
+// A server serves measurements of clients on other machines.
+type server struct {
+	Host            string // where the processes listen, as does the server itself
+	Port            int
+	Profile         string // the directory for profiles; no profiles if it is empty
+	Machine, Commit string // what it is measured on, and by
+	program         string
+}
+
+// serve serves one client after the other, so that none disturbs another's figures, until ctx ends.
+func (s server) serve(ctx context.Context) (err error) {
+	if s.program, err = os.Executable(); err != nil {
 		return err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return err
-	}
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(p.host, fmt.Sprint(p.port)))
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort(s.Host, fmt.Sprint(s.Port)))
 	if err != nil {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { l.Close() })()
 	fmt.Printf("serving measurements at %s\n", l.Addr())
-	s := controlServer{program: program, plan: p}
 	for {
 		c, err := l.Accept()
 		if ctx.Err() != nil {
@@ -134,13 +137,8 @@ func serveMeasurements(ctx context.Context, p plan) error {
 	}
 }
 
-type controlServer struct {
-	program string
-	plan    plan
-}
-
 // handle serves one request. It tells the client what has failed.
-func (s controlServer) handle(ctx context.Context, c net.Conn) {
+func (s server) handle(ctx context.Context, c net.Conn) {
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { _ = c.Close() })() // an interrupt ends waits for the client, too
 	_ = c.SetDeadline(time.Now().Add(requestTime))           // fails only once c is closed
@@ -173,18 +171,18 @@ func readRequest(in *bufio.Scanner) (*job, error) {
 	return r.Job, nil
 }
 
-func (s controlServer) offer(ctx context.Context, out *json.Encoder) error {
-	providers, _, err := offered(ctx, s.plan.host)
+func (s server) offer(ctx context.Context, out *json.Encoder) error {
+	providers, _, err := offered(ctx, s.Host)
 	if err != nil {
 		return err
 	}
-	return out.Encode(reply{Offer: &offer{Machine: machine(), Commit: builtFrom(), Providers: providers}})
+	return out.Encode(reply{Offer: &offer{Machine: s.Machine, Commit: s.Commit, Providers: providers}})
 }
 
 // relay starts the server of a job, and passes on the client's lines and the server's replies until
 // one of the two ends.
-func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out *json.Encoder) (err error) {
-	j.Host, j.Profile = s.plan.host, s.plan.profileDir // never the client's
+func (s server) relay(ctx context.Context, j job, in *bufio.Scanner, out *json.Encoder) (err error) {
+	j.Host, j.Profile = s.Host, s.Profile // never the client's
 	if err := j.check(); err != nil {
 		return err
 	}
@@ -202,35 +200,4 @@ func (s controlServer) relay(ctx context.Context, j job, in *bufio.Scanner, out 
 		}
 	}
 	return err
-}
-
-// mostBytes returns how large an operation may be. A large body is never in memory as a whole.
-func (j job) mostBytes() int {
-	if j.Mode == modeHTTP {
-		return bodySize
-	}
-	return maxSize
-}
-
-// check refuses jobs that take more than the flags allow.
-func (j job) check() error {
-	within := func(what string, n, limit int) error {
-		if n < 1 || n > limit {
-			return fmt.Errorf("%s: %d is not a number from 1 to %d", what, n, limit)
-		}
-		return nil
-	}
-	_, mode := allWorks([]string{j.Mode}, []int{max(j.Size, 1)}, []int{1}, []int{1})
-	err := errors.Join(mode, within("size", j.Size, j.mostBytes()), within("conns", j.Conns, maxConns), within("in flight", j.Inflight, maxInflight))
-	switch {
-	case err != nil:
-		return err
-	case !slices.Contains([]string{transportTCP, transportRDMA, transportFresh}, j.Transport):
-		return fmt.Errorf("%s does not reach other machines", j.Transport)
-	case j.Mode != modeHTTP && j.Size*j.Conns*j.Inflight > maxMemory:
-		return fmt.Errorf("%d conns with %d times %d bytes in flight take more than %d bytes", j.Conns, j.Inflight, j.Size, maxMemory)
-	case j.Time <= 0 || j.Time > maxTime || j.WarmUp < 0 || j.WarmUp > maxTime:
-		return fmt.Errorf("time: %v is not up to %v", j.Time, maxTime)
-	}
-	return nil
 }

@@ -21,11 +21,8 @@ func (p plan) run(ctx context.Context, args []string) (record, error) {
 	if err := p.makeProfileDir(); err != nil {
 		return r, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
 	var offer offer
+	var err error
 	if p.server != "" {
 		if offer, err = askOffer(ctx, p.server); err != nil {
 			return r, err
@@ -40,9 +37,14 @@ func (p plan) run(ctx context.Context, args []string) (record, error) {
 	if err := r.writeHeader(os.Stdout); err != nil {
 		return r, err
 	}
-	with, end := p.measurer(program)
-	defer end()
-	if r.Rows, err = runAll(ctx, p, p.cells(), with); err != nil {
+	cells := p.cells()
+	memory := slices.ContainsFunc(cells, func(c cell) bool { return c.Mode == modeIdle && c.peers() > 0 })
+	g, err := newGenerator(p.server, memory)
+	if err != nil {
+		return r, err
+	}
+	defer g.close()
+	if r.Rows, err = runAll(ctx, p, cells, g.measure); err != nil {
 		return r, err
 	}
 	if p.targets != nil {
@@ -71,29 +73,7 @@ func (p plan) everywhere(ctx context.Context, o offer) (providers []string, abse
 }
 
 // A measurer does a job once.
-type measurer func(ctx context.Context, j job) (sample, error)
-
-// measurer returns a measurer that starts processes of program. If there is another machine, that
-// one starts the server's. end ends the processes that are left.
-func (p plan) measurer(program string) (with measurer, end func()) {
-	if p.server != "" {
-		return func(ctx context.Context, j job) (sample, error) {
-			return measureFrom(ctx, program, j, func(ctx context.Context, j job) (*process, error) {
-				return startRemote(ctx, p.server, j)
-			})
-		}, func() {}
-	}
-	cs := &crowds{program: program}
-	cs.memory = slices.ContainsFunc(p.cells(), func(c cell) bool { return c.Mode == modeIdle && c.peers() > 0 })
-	return func(ctx context.Context, j job) (sample, error) {
-		return besideLoad(ctx, program, j, func() (sample, error) {
-			if j.peers() > 0 {
-				return cs.measure(ctx, j)
-			}
-			return measure(ctx, program, j)
-		})
-	}, cs.close
-}
+type measurer func(context.Context, job) (sample, error)
 
 // runAll measures every cell in every round, and returns early only when ctx
 // ends.
@@ -135,4 +115,12 @@ func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result,
 		results[i].NotPossible = c.notPossible()
 	}
 	return results, nil
+}
+
+// serveOthers serves measurements of clients on other machines.
+func (p plan) serveOthers(ctx context.Context) error {
+	if err := p.makeProfileDir(); err != nil {
+		return err
+	}
+	return server{Host: p.host, Port: p.port, Profile: p.profileDir, Machine: machine(), Commit: builtFrom()}.serve(ctx)
 }

@@ -20,15 +20,6 @@ const (
 // errCorrupt: bytes have arrived that were not sent, or in the wrong place.
 var errCorrupt = errors.New("wrong bytes")
 
-// stride returns the distance of the stamps in messages of size bytes.
-func stride(size int) (int, error) {
-	n := min(size, stampStride)
-	if n < stampSize || size%n != 0 {
-		return 0, fmt.Errorf("stamped messages of %d bytes: must be %d to %d, or a multiple of that", size, stampSize, stampStride)
-	}
-	return n, nil
-}
-
 // stamper numbers all strides of a stream.
 type stamper struct {
 	stride int

@@ -76,7 +76,7 @@ func writeTable(w io.Writer, results []result) error {
 }
 
 func row(r, tcp result) string {
-	cells := []string{workText(r.cell), r.label()}
+	cells := []string{r.workText(), r.label()}
 	if r.Error != "" {
 		return strings.Join(append(cells, "failed"), "\t") + strings.Repeat("\t-", columns-3) + "\t"
 	}
@@ -132,21 +132,6 @@ func memoryText(used, mapped, resident float64) string {
 	return text
 }
 
-// workText names a row's work: "rpc 64", "rpc 64 x64" for 64 calls in flight.
-func workText(c cell) string {
-	text := c.Mode
-	if c.Mode != modeConn && c.Mode != modeIdle && c.Mode != modeFirst {
-		text += " " + sizeText(c.Size)
-	}
-	if c.Inflight > 1 {
-		text += " x" + strconv.Itoa(c.Inflight)
-	}
-	if c.Conns > 1 {
-		text += fmt.Sprintf(" on %d conns", c.Conns)
-	}
-	return text + peersText(c) + hostText(c)
-}
-
 // mainFigure is the figure that a row is read for: how long an operation takes or, for streams, the
 // rate.
 func (r result) mainFigure() figure {
@@ -170,17 +155,6 @@ func toBestText(v float64) string {
 		return "-"
 	}
 	return times(v, 1)
-}
-
-// hostText says what is special about the host of a work.
-func hostText(c cell) (text string) {
-	if c.OneCore {
-		text = " on 1 core"
-	}
-	if c.Load {
-		text += " on a busy host"
-	}
-	return text
 }
 
 // digits prints v with about three digits.

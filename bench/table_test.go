@@ -134,7 +134,7 @@ func TestTimesOfFarMoreHasFewDigits(t *testing.T) {
 }
 
 func TestWorkText(t *testing.T) {
-	assert.Equal(t, "conn", workText(cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}))
-	assert.Equal(t, "rpc 64 x8 on 2 conns", workText(cell{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 2}))
-	assert.Equal(t, "lat 64 on 1 core", workText(cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true}))
+	assert.Equal(t, "conn", cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}.workText())
+	assert.Equal(t, "rpc 64 x8 on 2 conns", cell{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 2}.workText())
+	assert.Equal(t, "lat 64 on 1 core", cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true}.workText())
 }

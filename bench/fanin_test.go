@@ -15,19 +15,19 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func crowdJob(w cell, v carriage) job {
+func fanInJob(w cell, v carriage) job {
 	return job{cell: w.over(v), Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond}
 }
 
-// testCrowd measures every kind of row with peers, all with one set of processes.
-func testCrowd(t *testing.T, v carriage) {
-	cs := &crowds{program: testProgram(t)}
-	defer cs.close()
+// testFanIn measures every kind of row with peers, all with one set of processes.
+func testFanIn(t *testing.T, v carriage) {
+	fs := &fanIns{program: testProgram(t)}
+	defer fs.close()
 	works := []cell{lat64.among(0), bw64K.among(2), lat64.among(2), idlePeers(3), lat64.by(3), bw64K.by(3), lat64.by(2)}
 	for i, w := range works {
-		j := crowdJob(w, v)
+		j := fanInJob(w, v)
 		j.Last = i == len(works)-1
-		s, err := cs.measure(t.Context(), j)
+		s, err := fs.measure(t.Context(), j)
 		require.NoError(t, err, "%v", j.cell)
 		assert.Positive(t, s.Elapsed)
 		assert.Positive(t, s.cpu())
@@ -38,26 +38,26 @@ func testCrowd(t *testing.T, v carriage) {
 			assert.Positive(t, s.Alone.Ops)
 			assert.Positive(t, s.Alone.P50)
 			assert.Nil(t, s.Alone.Alone)
-			assert.Len(t, cs.crowd.alone.clients, 1)
-			assert.NotEqual(t, cs.crowd.server.pid, cs.crowd.alone.server.pid)
+			assert.Len(t, fs.now.alone.clients, 1)
+			assert.NotEqual(t, fs.now.server.pid, fs.now.alone.server.pid)
 		}
 		if w.Busy > 1 {
 			assert.Greater(t, s.Fairness, 1/float64(w.Busy), "%v: only one was busy", w)
 		}
 		if j.Last {
-			assert.Nil(t, cs.crowd)
+			assert.Nil(t, fs.now)
 			continue
 		}
-		assert.Len(t, cs.crowd.clients, w.peers())
+		assert.Len(t, fs.now.clients, w.peers())
 		pids := make(map[int]bool)
-		for _, p := range append(cs.crowd.clients, cs.crowd.server) {
+		for _, p := range append(fs.now.clients, fs.now.server) {
 			pids[p.pid] = true
 		}
 		assert.Len(t, pids, w.peers()+1, "each has a process of its own")
 	}
 }
 
-func TestCrowd(t *testing.T) { testCrowd(t, overTCP) }
+func TestFanIn(t *testing.T) { testFanIn(t, overTCP) }
 
 // cpuTicks is the CPU time that a process has used, in hundredths of a second.
 func cpuTicks(t *testing.T, pid int) (ticks int) {
@@ -75,14 +75,14 @@ func cpuTicks(t *testing.T, pid int) (ticks int) {
 
 // While one peer works, the others use no CPU time, whatever they have done before.
 func TestIdlePeersAreIdle(t *testing.T) {
-	c, err := startCrowd(t.Context(), testProgram(t), crowdJob(lat64.among(1), overTCP))
+	c, err := startFanIn(t.Context(), testProgram(t), fanInJob(lat64.among(1), overTCP))
 	require.NoError(t, err)
 	defer c.end(nil)
-	_, err = c.measure(crowdJob(lat64.by(2), overTCP), false)
+	_, err = c.measure(fanInJob(lat64.by(2), overTCP), false)
 	require.NoError(t, err)
 	busy, idle := c.clients[0].pid, c.clients[1].pid
 	busyBefore, idleBefore := cpuTicks(t, busy), cpuTicks(t, idle)
-	j := crowdJob(lat64.among(1), overTCP)
+	j := fanInJob(lat64.among(1), overTCP)
 	j.Time = 500 * time.Millisecond
 	_, err = c.measure(j, false)
 	require.NoError(t, err)
@@ -92,52 +92,52 @@ func TestIdlePeersAreIdle(t *testing.T) {
 }
 
 func TestAPeerThatIsGoneFailsTheRow(t *testing.T) {
-	cs := &crowds{program: testProgram(t)}
-	defer cs.close()
-	_, err := cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	fs := &fanIns{program: testProgram(t)}
+	defer fs.close()
+	_, err := fs.measure(t.Context(), fanInJob(lat64.among(2), overTCP))
 	require.NoError(t, err)
-	gone, err := os.FindProcess(cs.crowd.clients[2].pid)
+	gone, err := os.FindProcess(fs.now.clients[2].pid)
 	require.NoError(t, err)
 	require.NoError(t, gone.Kill())
 	_, _ = gone.Wait()
-	require.Eventually(t, func() bool { _, err := cs.crowd.usage(); return err != nil }, 10*time.Second, time.Millisecond)
-	_, err = cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	require.Eventually(t, func() bool { _, err := fs.now.usage(); return err != nil }, 10*time.Second, time.Millisecond)
+	_, err = fs.measure(t.Context(), fanInJob(lat64.among(2), overTCP))
 	assert.EqualError(t, err, "the server has 2 conns of 3 peers")
-	assert.Nil(t, cs.crowd, "the next row has new processes")
-	_, err = cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	assert.Nil(t, fs.now, "the next row has new processes")
+	_, err = fs.measure(t.Context(), fanInJob(lat64.among(2), overTCP))
 	assert.NoError(t, err)
 }
 
-func TestFailuresOfACrowdNameTheProcess(t *testing.T) {
-	cs := &crowds{program: testProgram(t)}
-	_, err := cs.measure(t.Context(), crowdJob(lat64.among(2), carriage{transport: "pigeon"}))
+func TestFailuresOfAFanInNameTheProcess(t *testing.T) {
+	fs := &fanIns{program: testProgram(t)}
+	_, err := fs.measure(t.Context(), fanInJob(lat64.among(2), carriage{transport: "pigeon"}))
 	assert.ErrorContains(t, err, `server: unknown transport "pigeon"`)
-	assert.Nil(t, cs.crowd)
+	assert.Nil(t, fs.now)
 
-	c, err := startCrowd(t.Context(), testProgram(t), crowdJob(lat64.among(2), overTCP))
+	c, err := startFanIn(t.Context(), testProgram(t), fanInJob(lat64.among(2), overTCP))
 	require.NoError(t, err)
 	c.address = "127.0.0.1:1"
-	cs.crowd = c
-	_, err = cs.measure(t.Context(), crowdJob(lat64.among(2), overTCP))
+	fs.now = c
+	_, err = fs.measure(t.Context(), fanInJob(lat64.among(2), overTCP))
 	assert.ErrorContains(t, err, "client: dial tcp 127.0.0.1:1")
-	assert.Nil(t, cs.crowd)
+	assert.Nil(t, fs.now)
 	assert.Empty(t, children(t))
 }
 
-func TestACrowdEndsWithItsContext(t *testing.T) {
+func TestAFanInEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	cs := &crowds{program: testProgram(t)}
-	_, err := cs.measure(ctx, crowdJob(lat64.among(3), overTCP))
+	fs := &fanIns{program: testProgram(t)}
+	_, err := fs.measure(ctx, fanInJob(lat64.among(3), overTCP))
 	require.NoError(t, err)
 	assert.Len(t, children(t), 5+2, "a peer alone and its server are beside")
-	j := crowdJob(lat64.by(4), overTCP)
+	j := fanInJob(lat64.by(4), overTCP)
 	j.Time = time.Minute
 	time.AfterFunc(200*time.Millisecond, cancel)
 	start := time.Now()
-	_, err = cs.measure(ctx, j)
+	_, err = fs.measure(ctx, j)
 	require.Error(t, err)
 	assert.Less(t, time.Since(start), 10*time.Second)
-	assert.Nil(t, cs.crowd)
+	assert.Nil(t, fs.now)
 	assert.Empty(t, children(t))
 }
 

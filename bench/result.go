@@ -5,40 +5,6 @@ import (
 	"time"
 )
 
-// sample is what one round of one cell has measured. Times are in nanoseconds.
-type sample struct {
-	Ops      uint64        `json:"ops"`
-	Elapsed  time.Duration `json:"elapsed_ns"`
-	P50      time.Duration `json:"p50_ns"`
-	P90      time.Duration `json:"p90_ns"` // 0 for rsockets, whose figures are means
-	P99      time.Duration `json:"p99_ns"`
-	P999     time.Duration `json:"p999_ns"`  // like P90
-	Fairness float64       `json:"fairness"` // Jain's index over the conns' shares
-
-	Client usage `json:"client"`
-	Server usage `json:"server"`
-
-	// Cold is, for first conns, how long the very first one took.
-	Cold time.Duration `json:"cold_ns,omitempty"`
-
-	// times says how long the operations took, in a histogram's buckets. It is nil for what was
-	// read from a file, and for rsockets.
-	times map[int]uint64
-
-	// Alone is, for one peer among idle ones, what a peer with a server of its own did right before
-	// or after.
-	Alone *sample `json:"alone,omitempty"`
-}
-
-// take makes the sample one of h's operations.
-func (s *sample) take(h *histogram) {
-	s.Ops, s.P50, s.P90, s.P99, s.P999 = h.total, h.quantile(0.50), h.quantile(0.90), h.quantile(0.99), h.quantile(0.999)
-}
-
-func (s sample) cpu() time.Duration { return s.Client.CPU + s.Server.CPU }
-
-func (s sample) mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
-
 // result is a cell with the medians of its rounds. One failed round fails the cell: then Error says
 // why, and the figures are 0.
 type result struct {

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// startsAtOnce is how many processes of a crowd start at a time, per CPU: with too many,
+	// startsAtOnce is how many processes of a fan-in start at a time, per CPU: with too many,
 	// handshakes take longer than their limit.
 	startsAtOnce = 2
 	// startTime is about how long a peer takes to start.
@@ -22,49 +22,49 @@ const (
 	leaveTime = 10 * time.Second
 )
 
-// crowds measures rows with peers. Its processes live from the first of such rows of a transport to
+// fanIns measures rows with peers. Its processes live from the first of such rows of a transport to
 // the last one in a round.
-type crowds struct {
+type fanIns struct {
 	program string
 	memory  bool // some rows measure the memory that peers take
-	crowd   *crowd
+	now     *fanIn
 }
 
 // measure does j once. After an error, and after the last row, all processes end.
-func (cs *crowds) measure(ctx context.Context, j job) (s sample, err error) {
-	if cs.crowd == nil {
-		if cs.crowd, err = startCrowd(ctx, cs.program, j); err != nil {
+func (fs *fanIns) measure(ctx context.Context, j job) (s sample, err error) {
+	if fs.now == nil {
+		if fs.now, err = startFanIn(ctx, fs.program, j); err != nil {
 			return sample{}, err
 		}
 	}
-	c := cs.crowd
+	f := fs.now
 	limit := j.limit() + time.Duration(j.peers())*10*startTime + settleTime
-	timer := time.AfterFunc(limit, func() { c.end(fmt.Errorf("it was not done in %v", limit)) })
+	timer := time.AfterFunc(limit, func() { f.end(fmt.Errorf("it was not done in %v", limit)) })
 	defer timer.Stop()
-	s, err = c.measure(j, cs.memory)
+	s, err = f.measure(j, fs.memory)
 	switch {
 	case err != nil:
-		err = errors.Join(err, c.whyServerEnded())
+		err = errors.Join(err, f.whyServerEnded())
 	case j.Last:
-		err = c.stop()
+		err = f.stop()
 	default:
 		return s, nil
 	}
-	cs.close()
+	fs.close()
 	return s, err
 }
 
 // close ends the processes that are left, such as after an error.
-func (cs *crowds) close() {
-	if cs.crowd != nil {
-		cs.crowd.end(nil)
-		_ = cs.crowd.stop() // they are killed, if they were not stopped before
-		cs.crowd = nil
+func (fs *fanIns) close() {
+	if fs.now != nil {
+		fs.now.end(nil)
+		_ = fs.now.stop() // they are killed, if they were not stopped before
+		fs.now = nil
 	}
 }
 
-// A crowd is a server process and its peers, client processes with a conn each.
-type crowd struct {
+// A fanIn is a server process and its peers, which are client processes with a conn each.
+type fanIn struct {
 	program string
 	job     job // of each process
 	ctx     context.Context
@@ -73,53 +73,53 @@ type crowd struct {
 	address string
 	clients []*process
 	marked  bool   // the server has noted its memory with one peer
-	alone   *crowd // a crowd of one peer, nil until something is compared with it
+	alone   *fanIn // one of a single peer, nil until something is compared with it
 }
 
-func startCrowd(ctx context.Context, program string, j job) (*crowd, error) {
-	c := &crowd{program: program, job: job{cell: j.cell, Host: j.Host}}
-	c.job.Mode = modePeers
-	c.ctx, c.end = context.WithCancelCause(ctx)
+func startFanIn(ctx context.Context, program string, j job) (*fanIn, error) {
+	f := &fanIn{program: program, job: job{cell: j.cell, Host: j.Host}}
+	f.job.Mode = modePeers
+	f.ctx, f.end = context.WithCancelCause(ctx)
 	var err error
-	if c.server, err = start(c.ctx, program, roleServer, c.job); err != nil {
-		c.end(nil)
+	if f.server, err = start(f.ctx, program, roleServer, f.job); err != nil {
+		f.end(nil)
 		return nil, err
 	}
-	ready, err := c.server.receive()
+	ready, err := f.server.receive()
 	if err != nil {
-		err = errors.Join(err, c.server.stop())
-		c.end(nil)
+		err = errors.Join(err, f.server.stop())
+		f.end(nil)
 		return nil, err
 	}
-	c.address = ready.Address
-	return c, nil
+	f.address = ready.Address
+	return f, nil
 }
 
 // measure does j with as many peers as it wants.
-func (c *crowd) measure(j job, memory bool) (sample, error) {
-	if memory && !c.marked {
-		if err := c.mark(); err != nil {
+func (f *fanIn) measure(j job, memory bool) (sample, error) {
+	if memory && !f.marked {
+		if err := f.mark(); err != nil {
 			return sample{}, err
 		}
 	}
-	if err := c.resize(j.peers()); err != nil {
+	if err := f.resize(j.peers()); err != nil {
 		return sample{}, err
 	}
 	switch {
 	case j.Mode == modeIdle:
-		return c.measureIdle(j)
+		return f.measureIdle(j)
 	case j.isAmong():
-		return c.measureBoth(j)
+		return f.measureBoth(j)
 	}
-	return c.measureWork(j)
+	return f.measureWork(j)
 }
 
 // measureBoth measures the peer among idle ones, and a peer with a server of its own. The latter
 // comes right before or after the former, by turns. What so many processes cost just by being
 // there, they cost both.
-func (c *crowd) measureBoth(j job) (s sample, err error) {
-	if c.alone == nil {
-		if c.alone, err = startCrowd(c.ctx, c.program, c.job); err != nil {
+func (f *fanIn) measureBoth(j job) (s sample, err error) {
+	if f.alone == nil {
+		if f.alone, err = startFanIn(f.ctx, f.program, f.job); err != nil {
 			return sample{}, err
 		}
 	}
@@ -128,42 +128,42 @@ func (c *crowd) measureBoth(j job) (s sample, err error) {
 	var alone sample
 	first := j.Round%2 == 0
 	if first {
-		alone, err = c.alone.measure(lone, false)
+		alone, err = f.alone.measure(lone, false)
 	}
 	if err == nil {
-		s, err = c.measureWork(j)
+		s, err = f.measureWork(j)
 	}
 	if err == nil && !first {
-		alone, err = c.alone.measure(lone, false)
+		alone, err = f.alone.measure(lone, false)
 	}
 	s.Alone = &alone
 	return s, err
 }
 
 // measureWork measures the work of the busy peers.
-func (c *crowd) measureWork(j job) (sample, error) {
-	if _, err := c.work(j, j.WarmUp); err != nil {
+func (f *fanIn) measureWork(j job) (sample, error) {
+	if _, err := f.work(j, j.WarmUp); err != nil {
 		return sample{}, err
 	}
-	before, err := c.usage()
+	before, err := f.usage()
 	if err != nil {
 		return sample{}, err
 	}
-	s, err := c.work(j, j.Time)
+	s, err := f.work(j, j.Time)
 	if err != nil {
 		return sample{}, err
 	}
-	after, err := c.usage()
+	after, err := f.usage()
 	s.Server = after.since(before)
 	return s, err
 }
 
 // whyServerEnded returns why the server ended, or why it was killed, once something has failed.
-func (c *crowd) whyServerEnded() error {
-	timer := time.AfterFunc(killDelay, func() { c.end(nil) })
+func (f *fanIn) whyServerEnded() error {
+	timer := time.AfterFunc(killDelay, func() { f.end(nil) })
 	defer timer.Stop()
-	err := c.server.stop()
-	switch cause := context.Cause(c.ctx); {
+	err := f.server.stop()
+	switch cause := context.Cause(f.ctx); {
 	case cause == nil:
 		return err // none, if it has only cleaned up
 	case errors.Is(cause, context.Canceled):
@@ -174,34 +174,34 @@ func (c *crowd) whyServerEnded() error {
 }
 
 // mark has the server note its memory with one peer.
-func (c *crowd) mark() error {
-	if err := c.resize(1); err != nil {
+func (f *fanIn) mark() error {
+	if err := f.resize(1); err != nil {
 		return err
 	}
-	if err := pause(c.ctx, settleTime); err != nil {
+	if err := pause(f.ctx, settleTime); err != nil {
 		return err
 	}
-	_, err := c.server.ask(askMark)
-	c.marked = err == nil
+	_, err := f.server.ask(askMark)
+	f.marked = err == nil
 	return err
 }
 
 // measureIdle finds out what the server uses for idle peers, and what the peer that came last uses.
-func (c *crowd) measureIdle(j job) (sample, error) {
-	if err := pause(c.ctx, j.WarmUp); err != nil {
+func (f *fanIn) measureIdle(j job) (sample, error) {
+	if err := pause(f.ctx, j.WarmUp); err != nil {
 		return sample{}, err
 	}
 	var s sample
-	client := c.clients[len(c.clients)-1]
+	client := f.clients[len(f.clients)-1]
 	clientBefore, err1 := client.ask(askUsage)
-	before, err2 := c.usage()
+	before, err2 := f.usage()
 	start := time.Now()
-	err3 := pause(c.ctx, j.Time)
+	err3 := pause(f.ctx, j.Time)
 	s.Elapsed = time.Since(start)
-	after, err4 := c.usage()
+	after, err4 := f.usage()
 	clientAfter, err5 := client.ask(askUsage)
 	// What the memory is without garbage. This comes last since it takes CPU time.
-	serverMemory, err6 := c.server.ask(askMemory)
+	serverMemory, err6 := f.server.ask(askMemory)
 	clientMemory, err7 := client.ask(askMemory)
 	s.Server = serverMemory.Usage
 	s.Server.CPU, s.Server.Mallocs = after.CPU-before.CPU, after.Mallocs-before.Mallocs
@@ -212,22 +212,17 @@ func (c *crowd) measureIdle(j job) (sample, error) {
 
 // usage returns what the server has used. It fails if the server does not have a conn for each
 // peer, since no figure may be that of fewer peers than its row says.
-func (c *crowd) usage() (usage, error) {
-	r, err := c.server.ask(askUsage)
-	if err == nil && r.Usage.Conns != len(c.clients) {
-		err = fmt.Errorf("the server has %d conns of %d peers", r.Usage.Conns, len(c.clients))
+func (f *fanIn) usage() (usage, error) {
+	r, err := f.server.ask(askUsage)
+	if err == nil && r.Usage.Conns != len(f.clients) {
+		err = fmt.Errorf("the server has %d conns of %d peers", r.Usage.Conns, len(f.clients))
 	}
 	return r.Usage, err
 }
 
-// lead returns enough time for all busy peers to be told of a turn, and to be awake.
-func (j job) lead() time.Duration {
-	return 100*time.Millisecond + time.Duration(j.Busy)*2*time.Millisecond
-}
-
 // work makes the busy peers work at once for about d.
-func (c *crowd) work(j job, d time.Duration) (sample, error) {
-	busy := c.clients[:j.Busy]
+func (f *fanIn) work(j job, d time.Duration) (sample, error) {
+	busy := f.clients[:j.Busy]
 	line, err := json.Marshal(turn{Mode: j.Mode, Size: j.Size, Begin: time.Now().Add(j.lead()), Time: d})
 	if err != nil {
 		return sample{}, err
@@ -265,55 +260,55 @@ func together(replies []reply) (s sample) {
 }
 
 // resize starts peers, or stops those that came last, until there are n.
-func (c *crowd) resize(n int) error {
+func (f *fanIn) resize(n int) error {
 	atOnce := startsAtOnce * runtime.NumCPU()
-	if n < len(c.clients) {
-		leaving := c.clients[n:]
-		c.clients = c.clients[:n]
+	if n < len(f.clients) {
+		leaving := f.clients[n:]
+		f.clients = f.clients[:n]
 		if err := each(len(leaving), atOnce, func(i int) error { return leaving[i].stop() }); err != nil {
 			return err
 		}
-		return c.awaitLeave()
+		return f.awaitLeave()
 	}
-	come := make([]*process, n-len(c.clients))
+	come := make([]*process, n-len(f.clients))
 	err := each(len(come), atOnce, func(i int) (err error) {
-		if come[i], err = start(c.ctx, c.program, roleClient, c.job); err != nil {
+		if come[i], err = start(f.ctx, f.program, roleClient, f.job); err != nil {
 			return err
 		}
-		_, err = come[i].ask(c.address)
+		_, err = come[i].ask(f.address)
 		return failed(come[i], err)
 	})
 	for _, p := range come {
 		if p != nil {
-			c.clients = append(c.clients, p)
+			f.clients = append(f.clients, p)
 		}
 	}
 	return err
 }
 
 // awaitLeave waits until the server has noticed that peers have left.
-func (c *crowd) awaitLeave() error {
+func (f *fanIn) awaitLeave() error {
 	for start := time.Now(); ; {
-		_, err := c.usage()
-		if err == nil || c.ctx.Err() != nil || time.Since(start) > leaveTime {
+		_, err := f.usage()
+		if err == nil || f.ctx.Err() != nil || time.Since(start) > leaveTime {
 			return err
 		}
-		if err := pause(c.ctx, 20*time.Millisecond); err != nil {
+		if err := pause(f.ctx, 20*time.Millisecond); err != nil {
 			return err
 		}
 	}
 }
 
 // stop makes all processes clean up and end, the server last.
-func (c *crowd) stop() error {
-	clients := c.clients
-	c.clients = nil
+func (f *fanIn) stop() error {
+	clients := f.clients
+	f.clients = nil
 	var alone error
-	if c.alone != nil {
-		alone = c.alone.stop()
+	if f.alone != nil {
+		alone = f.alone.stop()
 	}
 	err := each(len(clients), len(clients), func(i int) error { return clients[i].stop() })
-	return errors.Join(alone, err, c.server.stop())
+	return errors.Join(alone, err, f.server.stop())
 }
 
 // each calls f for 0 to n-1, at most atOnce at a time, until one call fails. It returns that error.

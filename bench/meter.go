@@ -9,22 +9,7 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
-	"time"
 )
-
-// usage is what a process has used so far.
-type usage struct {
-	CPU     time.Duration `json:"cpu_ns"`
-	Mallocs uint64        `json:"mallocs"` // allocations of Go memory
-	// In mode idle, bytes that have come with the conns after the first one: memory that the fabric
-	// may access, and all that is resident. With peers, bytes that have come since the mark, and so
-	// are MemoryStats' figures.
-	Registered int64 `json:"registered,omitempty"`
-	Resident   int64 `json:"resident,omitempty"`
-	Used       int64 `json:"used,omitempty"`
-	Mapped     int64 `json:"mapped,omitempty"`
-	Conns      int   `json:"conns,omitempty"` // of a server with peers, now
-}
 
 // A meter reads a process's usage. Its methods may be called concurrently.
 type meter struct {
@@ -102,20 +87,6 @@ func (m *meter) report(question string, out *json.Encoder) error {
 		return err
 	}
 	return out.Encode(reply{Usage: u})
-}
-
-// since returns what was used after earlier. The memory is what there is now.
-func (u usage) since(earlier usage) usage {
-	u.CPU -= earlier.CPU
-	u.Mallocs -= earlier.Mallocs
-	return u
-}
-
-// plus returns what both have used together. The memory is u's.
-func (u usage) plus(o usage) usage {
-	u.CPU += o.CPU
-	u.Mallocs += o.Mallocs
-	return u
 }
 
 // residentMemory returns the bytes that this process has in memory, and 0 where
