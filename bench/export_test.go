@@ -46,21 +46,6 @@ func TestARecordSurvivesItsFile(t *testing.T) {
 	assert.Equal(t, r, again)
 }
 
-func TestAKeptResultIsWrittenInEveryForm(t *testing.T) {
-	dir := t.TempDir()
-	in := func(name string) string { return filepath.Join(dir, name) }
-	require.NoError(t, bench(t.Context(), []string{
-		"-from", writeOldRecord(t), "-json", in("json"), "-text", in("text"), "-csv", in("csv"), "-benchfmt", in("benchfmt"), "-report", in("report"),
-	}))
-	for _, name := range []string{"json", "text", "csv", "benchfmt", "report/index.html", "report/rate.svg"} {
-		text, err := os.ReadFile(in(name))
-		require.NoError(t, err)
-		assert.NotEmpty(t, text, name)
-	}
-	assert.ErrorIs(t, bench(t.Context(), []string{"-from", in("missing")}), os.ErrNotExist)
-	assert.Error(t, bench(t.Context(), []string{"-from", in("json"), "-report", in("text")}), "a file is no directory")
-}
-
 func TestCSVHasTheFieldsOfJSON(t *testing.T) {
 	full := result{
 		cell: lat64.over(overShm), P50us: 1.25, P50Best: 2, P90us: 3, P99us: 4, P999us: 5, P99Pooled: 5.5, OpsPerS: 6, GBPerS: 7, CPUusPer: 8, CPUsPerGB: 9,
@@ -154,15 +139,3 @@ func oneRound() record { return record{Rows: []result{{cell: lat64, Samples: []s
 type broken struct{ err error }
 
 func (b broken) Write([]byte) (int, error) { return 0, b.err }
-
-// README shows the picture of the results that are kept.
-func TestPictureIsOfTheResults(t *testing.T) {
-	r, err := readRecord("results/latest.json")
-	require.NoError(t, err)
-	picture, err := os.ReadFile("../docs/img/rate.svg")
-	require.NoError(t, err)
-	assert.Contains(t, string(picture), "commit "+r.Commit)
-	readme, err := os.ReadFile("../README.md")
-	require.NoError(t, err)
-	assert.Contains(t, string(readme), "commit "+r.Commit[:7])
-}

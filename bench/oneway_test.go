@@ -62,18 +62,6 @@ func TestStampsDetectWhatIsNotInItsPlace(t *testing.T) {
 	}
 }
 
-func TestStrideOfOddSizesIsRefused(t *testing.T) {
-	for size, want := range map[int]int{8: 8, 100: 100, 4096: 4096, 1 << 20: 4096} {
-		got, err := stride(size)
-		require.NoError(t, err)
-		assert.Equal(t, want, got)
-	}
-	for _, size := range []int{1, 7, 4097, 10_000} {
-		_, err := stride(size)
-		assert.Error(t, err, size)
-	}
-}
-
 func TestMarksEndARunAtItsLastByte(t *testing.T) {
 	const size = 10
 	stream := make([]byte, 5*size)

@@ -24,29 +24,6 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-func TestSizeText(t *testing.T) {
-	for n, want := range map[int]string{1: "1", 1000: "1000", 1 << 10: "1K", 96 << 10: "96K", 4 << 20: "4M", 1<<20 + 1<<10: "1025K"} {
-		assert.Equal(t, want, sizeText(n))
-	}
-}
-
-func TestAllWorksGivesEachModeWhatItHas(t *testing.T) {
-	works, err := allWorks([]string{modeLat, modeRPC, modeConn, modeIdle}, []int{64, 128}, []int{1, 8}, []int{1})
-	require.NoError(t, err)
-	assert.Equal(t, []cell{
-		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
-		{Mode: modeLat, Size: 128, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 1},
-		{Mode: modeRPC, Size: 128, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 128, Inflight: 8, Conns: 1},
-		{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1},
-		{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 1},
-	}, works)
-	_, err = allWorks([]string{"latency"}, nil, nil, nil)
-	assert.ErrorContains(t, err, `"latency"`)
-}
-
 func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
 	p := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeConn, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
 	var labels []string

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -14,33 +13,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
-
-// asBench, set in the environment, turns the test binary into the benchmark itself.
-const asBench = "BENCH_TEST_AS_BENCH"
-
-// TestMain lets the test binary play the roles that the benchmark gives to
-// copies of itself.
-func TestMain(m *testing.M) {
-	if status, isChild := child(os.Args); isChild {
-		os.Exit(status)
-	}
-	if os.Getenv(asBench) != "" {
-		main()
-		os.Exit(0)
-	}
-	// By default the race detector keeps every process for a second at its end.
-	if os.Getenv("GORACE") == "" {
-		os.Setenv("GORACE", "atexit_sleep_ms=10")
-	}
-	os.Exit(m.Run())
-}
-
-func testProgram(t *testing.T) string {
-	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	return program
-}
 
 func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
 	for _, c := range []cell{
@@ -138,22 +110,4 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	_, err := measure(ctx, testProgram(t), job{cell: cell{Mode: modeLat, Transport: "tcp", Size: 1, Conns: 1}, Host: "127.0.0.1", Time: time.Minute})
 	require.Error(t, err)
 	assert.Less(t, time.Since(start), 10*time.Second)
-}
-
-func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "out.json")
-	err := bench(t.Context(), []string{"-modes", "lat", "-sizes", "8", "-providers", "none", "-rounds", "2", "-time", "10ms", "-json", file, "-report", filepath.Dir(file)})
-	require.ErrorContains(t, err, "some rows have failed")
-	text, err := os.ReadFile(file)
-	require.NoError(t, err)
-	var saved struct{ Rows []map[string]any }
-	require.NoError(t, json.Unmarshal(text, &saved))
-	rows := saved.Rows
-	require.Len(t, rows, 3)
-	assert.NotContains(t, rows[0], "error")
-	assert.NotContains(t, rows[1], "error")
-	assert.Contains(t, rows[2], "error")
-	page, err := os.ReadFile(filepath.Join(filepath.Dir(file), "index.html"))
-	require.NoError(t, err)
-	assert.Contains(t, string(page), "FAILED: round 1:")
 }

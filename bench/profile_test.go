@@ -14,7 +14,7 @@ import (
 
 func TestProfilesOfBothProcesses(t *testing.T) {
 	dir := t.TempDir()
-	j := job{cell: rpc64x64.over(overTCP), Host: "127.0.0.1", Time: 50 * time.Millisecond, Round: 2, Profile: dir}
+	j := job{cell: cell{Mode: modeRPC, Size: 64, Inflight: 64, Conns: 1}.over(overTCP), Host: "127.0.0.1", Time: 50 * time.Millisecond, Round: 2, Profile: dir}
 	_, err := measure(t.Context(), testProgram(t), j)
 	require.NoError(t, err)
 	var names []string
@@ -40,7 +40,7 @@ func TestProfilesOfBothProcesses(t *testing.T) {
 
 func TestProfilesHaveNamesOfTheirOwn(t *testing.T) {
 	names := make(map[string]bool)
-	cells := append(targetCells(loopbackTargets, []string{"shm", "net", "tcp;ofi_rxm"}), dialing.over(carriage{transportFresh, "shm"}))
+	cells := append(targetCells(loopbackTargets, []string{"shm", "net", "tcp;ofi_rxm"}), cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}.over(carriage{transportFresh, "shm"}))
 	for _, c := range cells {
 		p := profiler{job: job{cell: c, Round: 1}, role: roleClient}
 		assert.NotContains(t, names, p.name())

@@ -22,7 +22,7 @@ func TestRstreamsTable(t *testing.T) {
 }
 
 func TestRsocketsModes(t *testing.T) {
-	_, err := measureRsockets(t.Context(), job{cell: rpc64.over(overRsockets)})
+	_, err := measureRsockets(t.Context(), job{cell: cell{Mode: modeRPC, Size: 64}.over(overRsockets)})
 	assert.ErrorContains(t, err, "no mode rpc")
 }
 

@@ -62,10 +62,10 @@ func (p plan) everywhere(ctx context.Context, o offer) (providers []string, abse
 	}
 	have, absent, err := offered(ctx, host)
 	if err != nil || p.server == "" {
-		return have, notMeasured(absent), err
+		return have, absent, err
 	}
 	both, missing := o.common(have)
-	lines := []string{notMeasured(absent)}
+	lines := []string{absent}
 	for _, provider := range missing {
 		lines = append(lines, "not between these machines: rdma/"+provider)
 	}

@@ -132,9 +132,3 @@ func TestTimesOfFarMoreHasFewDigits(t *testing.T) {
 	assert.Equal(t, "1235x", times(1234.6, 1))
 	assert.Equal(t, "-", times(1, 0))
 }
-
-func TestWorkText(t *testing.T) {
-	assert.Equal(t, "conn", cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}.workText())
-	assert.Equal(t, "rpc 64 x8 on 2 conns", cell{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 2}.workText())
-	assert.Equal(t, "lat 64 on 1 core", cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true}.workText())
-}

@@ -28,10 +28,8 @@ var (
 
 // The works that have targets.
 var (
-	lat64    = cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1}
 	lat64One = cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1, OneCore: true}
 	bw64     = cell{Mode: modeBW, Size: 64, Inflight: 1, Conns: 1}
-	bw64K    = bw64KOn(1)
 	bw1M     = cell{Mode: modeBW, Size: 1 << 20, Inflight: 1, Conns: 1}
 	zc1M     = cell{Mode: modeZC, Size: 1 << 20, Inflight: 1, Conns: 1}
 	dialing  = cell{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1}
@@ -54,7 +52,9 @@ var (
 )
 
 func bw64KOn(conns int) cell {
-	return cell{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: conns}
+	c := bw64K
+	c.Conns = conns
+	return c
 }
 
 // noAllocs is how many allocations an operation may have and still count as having none: the

@@ -129,11 +129,11 @@ func (f *fabric) Close() error { return f.transport.Close() }
 // candidates are the providers that rdmanet chooses from by itself.
 var candidates = []string{"shm", "cxi", "efa", "psm3", "opx", "verbs;ofi_rxm", "tcp", "net", "tcp;ofi_rxm"}
 
-// offered returns the candidates that this machine offers at host, and why it
-// does not offer the others.
-func offered(ctx context.Context, host string) (have []string, absent []absence, err error) {
+// offered returns the candidates that this machine offers at host, and says why it does not offer
+// the others.
+func offered(ctx context.Context, host string) (have []string, absent string, err error) {
 	t := new(rdmanet.Transport)
-	have, absent = try(candidates, func(provider string) error {
+	have, reasons := try(candidates, func(provider string) error {
 		config := rdmanet.ListenConfig{Providers: []string{provider}, Transport: t}
 		l, err := config.Listen(ctx, "rdma", anyPort(host))
 		if err != nil {
@@ -141,7 +141,7 @@ func offered(ctx context.Context, host string) (have []string, absent []absence,
 		}
 		return l.Close()
 	})
-	return have, absent, t.Close()
+	return have, notMeasured(reasons), t.Close()
 }
 
 // try separates the providers that listen works with from the others, for which it returns the

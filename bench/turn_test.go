@@ -23,7 +23,7 @@ func turns(t *testing.T) (net.Conn, <-chan error) {
 
 func TestAConnTakesTurnsOfEveryKind(t *testing.T) {
 	c, served := turns(t)
-	for _, work := range []cell{lat64, bw64K, bw64, lat64, {Mode: modeLat, Size: 1}, bw64K} {
+	for _, work := range []cell{lat64, bw64K, {Mode: modeBW, Size: 64}, lat64, {Mode: modeLat, Size: 1}, bw64K} {
 		for _, d := range []time.Duration{0, 5 * time.Millisecond} {
 			h := new(histogram)
 			require.NoError(t, takeTurn(c, work.Mode, work.Size)(time.Now().Add(d), h), "%v", work)

@@ -5,6 +5,12 @@ import (
 	"slices"
 )
 
+// The works that many peers do.
+var (
+	lat64 = cell{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1}
+	bw64K = cell{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: 1}
+)
+
 // allWorks combines modes with the sizes, conns and calls in flight that mean
 // something to each.
 func allWorks(modes []string, sizes, inflight, conns []int) ([]cell, error) {
