@@ -9,6 +9,8 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
 )
 
 // controlPort is where -s waits for -c, unless -port says otherwise.
@@ -57,19 +59,19 @@ func (p *plan) checkModes(fixed, thisMachine bool) error {
 }
 
 // save writes what was asked for.
-func (p plan) save(r record) error {
+func (p plan) save(r report.Record) error {
 	return errors.Join(
-		save(p.jsonFile, r.writeJSON), save(p.textFile, r.writeText), save(p.csvFile, r.writeCSV),
-		save(p.benchFile, r.writeBenchfmt), writeReport(p.reportDir, r))
+		report.Save(p.jsonFile, r.WriteJSON), report.Save(p.textFile, r.WriteText), report.Save(p.csvFile, r.WriteCSV),
+		report.Save(p.benchFile, r.WriteBenchfmt), report.WriteReport(p.reportDir, r))
 }
 
 // convert writes a kept result in the forms that were asked for.
 func (p plan) convert(w io.Writer) error {
-	r, err := readRecord(p.from)
+	r, err := report.Read(p.from)
 	if err != nil {
 		return fmt.Errorf("-from: %w", err)
 	}
-	return errors.Join(r.writeText(w), p.save(r))
+	return errors.Join(r.WriteText(w), p.save(r))
 }
 
 func (p plan) makeProfileDir() error {

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -18,7 +19,7 @@ func TestFlagsOfTwoMachines(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "storage7:18516", p.server)
 	for _, c := range p.cells() {
-		assert.NotEqual(t, transportUnix, c.Transport)
+		assert.NotEqual(t, workload.TransportUnix, c.Transport)
 	}
 	p, err = parse([]string{"-c", "fe80::1%eth0", "-port", "99"})
 	require.NoError(t, err)

@@ -27,10 +27,14 @@ import (
 	"os/signal"
 	"strconv"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 func main() {
-	if status, isChild := child(os.Args); isChild {
+	if status, isChild := load.Child(os.Args); isChild {
 		os.Exit(status)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -56,7 +60,7 @@ func bench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.writeTables(os.Stdout), p.save(r)); err != nil {
+	if err := errors.Join(r.WriteTables(os.Stdout), p.save(r)); err != nil {
 		return err
 	}
 	for _, row := range r.Rows {
@@ -65,7 +69,7 @@ func bench(ctx context.Context, args []string) error {
 		}
 	}
 	if p.enforce {
-		return enforce(r.Verdicts)
+		return report.Enforce(r.Verdicts)
 	}
 	return nil
 }
@@ -83,7 +87,7 @@ func parse(args []string) (plan, error) {
 		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
 		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
 		conns     = f.String("conns", "1", "conns used at once")
-		peers     = f.String("peers", fmt.Sprintf("0,10,%d,100,250", shmPeers-1), "idle client processes beside a busy one, which then all work, for peers; shm has at most "+strconv.Itoa(shmPeers)+" in all")
+		peers     = f.String("peers", fmt.Sprintf("0,10,%d,100,250", workload.ShmPeers-1), "idle client processes beside a busy one, which then all work, for peers; shm has at most "+strconv.Itoa(workload.ShmPeers)+" in all")
 		oneCore   = f.Bool("onecore", false, "confine all processes to one CPU")
 		busy      = f.Bool("busy", false, "run a program beside them that computes on every CPU")
 	)
@@ -114,18 +118,18 @@ func parse(args []string) (plan, error) {
 	case p.enforce && !*targets && !*verbs:
 		return plan{}, errors.New("-enforce needs targets: -targets or -verbs")
 	case *targets:
-		p.targets = loopbackTargets
+		p.targets = report.LoopbackTargets
 		return p.withDefaults(5, 400*time.Millisecond), nil
 	case *verbs:
-		p.targets, p.providers = verbsTargets, []string{overVerbs.provider}
+		p.targets, p.providers = report.VerbsTargets, []string{workload.Verbs.Provider}
 		return p.withDefaults(5, time.Second), nil
 	case *demo:
 		p.works = demoWorks()
 		return p.withDefaults(3, 250*time.Millisecond), nil
 	}
-	bytes, err1 := numbers(*sizes, maxSize)
-	calls, err2 := numbers(*inflight, maxInflight)
-	n, err3 := numbers(*conns, maxConns)
+	bytes, err1 := numbers(*sizes, load.MaxSize)
+	calls, err2 := numbers(*inflight, load.MaxInflight)
+	n, err3 := numbers(*conns, load.MaxConns)
 	idle, err4 := numbersFrom(0, *peers, maxPeers)
 	if err := errors.Join(err1, err2, err3, err4); err != nil {
 		return plan{}, err

@@ -7,13 +7,17 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // A plan says what to measure and for how long.
 type plan struct {
-	works     []cell   // without transports
-	targets   []target // measure what they need instead, and judge it
-	host      string   // where servers listen
+	works     []workload.Case // without transports
+	targets   []report.Target // measure what they need instead, and judge it
+	host      string          // where servers listen
 	providers []string
 	rounds    int
 	time      time.Duration // measured time of a cell in one round
@@ -33,25 +37,25 @@ type plan struct {
 
 // cells lists the rows of the table. All transports of one work follow each other, so that they are
 // measured under conditions that are as similar as possible.
-func (p plan) cells() []cell {
+func (p plan) cells() []workload.Case {
 	if p.targets != nil {
-		return targetCells(p.targets, p.providers)
+		return report.TargetCases(p.targets, p.providers)
 	}
-	var all []cell
+	var all []workload.Case
 	for _, w := range p.works {
 		for _, transport := range p.sockets(w) {
 			w.Transport, w.Provider = transport, ""
 			all = append(all, w)
 		}
 		for _, provider := range p.providers {
-			w.Transport, w.Provider = transportRDMA, provider
+			w.Transport, w.Provider = workload.TransportRDMA, provider
 			all = append(all, w)
-			if w.Mode == modeConn {
-				w.Transport = transportFresh
+			if w.Mode == workload.ModeConn {
+				w.Transport = workload.TransportFresh
 				all = append(all, w)
 			}
-			if provider == overShm.provider && p.server == "" && w.peers() == 0 && w.Size >= 16<<10 {
-				w.Transport = transportFar
+			if provider == workload.Shm.Provider && p.server == "" && w.Peers() == 0 && w.Size >= 16<<10 {
+				w.Transport = workload.TransportFar
 				all = append(all, w)
 			}
 		}
@@ -60,23 +64,23 @@ func (p plan) cells() []cell {
 }
 
 // sockets returns the transports to compare w with.
-func (p plan) sockets(w cell) []string {
+func (p plan) sockets(w workload.Case) []string {
 	if p.server != "" {
-		return []string{transportTCP}
+		return []string{workload.TransportTCP}
 	}
-	return []string{transportTCP, transportUnix}
+	return []string{workload.TransportTCP, workload.TransportUnix}
 }
 
 // demoWorks is a selection of works that takes about a minute on five transports.
-func demoWorks() []cell {
-	return []cell{
-		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
-		{Mode: modeLat, Size: 64 << 10, Inflight: 1, Conns: 1},
-		{Mode: modeBW, Size: 64 << 10, Inflight: 1, Conns: 1},
-		{Mode: modeBW, Size: 1 << 20, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 64, Inflight: 64, Conns: 1},
-		{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1},
+func demoWorks() []workload.Case {
+	return []workload.Case{
+		{Mode: workload.ModeLat, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: workload.ModeLat, Size: 64 << 10, Inflight: 1, Conns: 1},
+		{Mode: workload.ModeBW, Size: 64 << 10, Inflight: 1, Conns: 1},
+		{Mode: workload.ModeBW, Size: 1 << 20, Inflight: 1, Conns: 1},
+		{Mode: workload.ModeRPC, Size: 64, Inflight: 1, Conns: 1},
+		{Mode: workload.ModeRPC, Size: 64, Inflight: 64, Conns: 1},
+		{Mode: workload.ModeConn, Size: 1, Inflight: 1, Conns: 1},
 	}
 }
 
@@ -106,7 +110,7 @@ func numbersFrom(least int, s string, limit int) ([]int, error) {
 		}
 		n, err := strconv.Atoi(digits)
 		if err != nil || n < least || n > limit/unit {
-			return nil, fmt.Errorf("%q is not a number from %d to %s", item, least, sizeText(limit))
+			return nil, fmt.Errorf("%q is not a number from %d to %s", item, least, workload.SizeText(limit))
 		}
 		out = append(out, n*unit)
 	}
@@ -130,8 +134,8 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 func (p plan) estimate() time.Duration {
 	var all time.Duration
 	for _, c := range p.cells() {
-		if c.notPossible() == "" {
-			all += time.Duration(p.rounds) * p.job(c).takes()
+		if c.Impossible() == "" {
+			all += time.Duration(p.rounds) * p.job(c).Takes()
 		}
 	}
 	return all
@@ -141,20 +145,20 @@ func (p plan) estimate() time.Duration {
 const maxPeers = 500
 
 // worksOf is allWorks with the mode peers added, which comes last.
-func (p plan) worksOf(modes []string, sizes, inflight, conns, idle []int) ([]cell, error) {
-	i := slices.Index(modes, modePeers)
+func (p plan) worksOf(modes []string, sizes, inflight, conns, idle []int) ([]workload.Case, error) {
+	i := slices.Index(modes, workload.ModePeers)
 	if i < 0 {
-		return allWorks(modes, sizes, inflight, conns)
+		return workload.Works(modes, sizes, inflight, conns)
 	}
 	if p.server != "" {
 		return nil, errors.New("-c excludes the mode peers, whose processes are all on one machine")
 	}
-	works, err := allWorks(slices.Delete(modes, i, i+1), sizes, inflight, conns)
-	return append(works, peersWorks(idle)...), err
+	works, err := workload.Works(slices.Delete(modes, i, i+1), sizes, inflight, conns)
+	return append(works, workload.PeersWorks(idle)...), err
 }
 
-func (p plan) job(c cell) job {
-	j := newJob(c, p.host, p.time)
+func (p plan) job(c workload.Case) load.Job {
+	j := load.NewJob(c, p.host, p.time)
 	j.Profile = p.profileDir
 	return j
 }

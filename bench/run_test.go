@@ -10,6 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -20,7 +23,7 @@ const asBench = "BENCH_TEST_AS_BENCH"
 // TestMain lets the test binary play the roles that the benchmark gives to
 // copies of itself.
 func TestMain(m *testing.M) {
-	if status, isChild := child(os.Args); isChild {
+	if status, isChild := load.Child(os.Args); isChild {
 		os.Exit(status)
 	}
 	if os.Getenv(asBench) != "" {
@@ -32,13 +35,6 @@ func TestMain(m *testing.M) {
 		os.Setenv("GORACE", "atexit_sleep_ms=10")
 	}
 	os.Exit(m.Run())
-}
-
-func testProgram(t *testing.T) string {
-	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	return program
 }
 
 func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
@@ -59,11 +55,13 @@ func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
 	assert.Contains(t, string(page), "FAILED: round 1:")
 }
 
-// serveProcess runs bench -s in a process of its own until the test ends, and
+// ServeProcess runs bench -s in a process of its own until the test ends, and
 // returns the address that it listens on.
 func serveProcess(t *testing.T, args ...string) (address string) {
 	t.Helper()
-	cmd := exec.Command(testProgram(t), append([]string{"-s", "-port", "0"}, args...)...)
+	program, err := os.Executable()
+	require.NoError(t, err)
+	cmd := exec.Command(program, append([]string{"-s", "-port", "0"}, args...)...)
 	cmd.Env = append(os.Environ(), asBench+"=1")
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
@@ -88,12 +86,12 @@ func TestMeasureWithAServerElsewhere(t *testing.T) {
 	require.NoError(t, bench(t.Context(), []string{
 		"-c", host, "-port", port, "-modes", "lat,bw,rpc,conn", "-sizes", "64", "-inflight", "2", "-providers", "", "-rounds", "2", "-time", "30ms", "-json", file,
 	}))
-	r, err := readRecord(file)
+	r, err := report.Read(file)
 	require.NoError(t, err)
 	assert.Contains(t, r.Server, r.Machine+", commit ")
 	require.Len(t, r.Rows, 4)
 	for _, row := range r.Rows {
-		assert.Equal(t, transportTCP, row.Transport, "there are no Unix sockets between machines")
+		assert.Equal(t, workload.TransportTCP, row.Transport, "there are no Unix sockets between machines")
 		assert.Empty(t, row.Error)
 		assert.Positive(t, row.P50us)
 		require.Len(t, row.Samples, 2)
@@ -124,7 +122,7 @@ func TestAKeptResultIsWrittenInEveryForm(t *testing.T) {
 
 // README shows the picture of the results that are kept.
 func TestPictureIsOfTheResults(t *testing.T) {
-	r, err := readRecord("results/latest.json")
+	r, err := report.Read("results/latest.json")
 	require.NoError(t, err)
 	picture, err := os.ReadFile("../docs/img/rate.svg")
 	require.NoError(t, err)

@@ -3,29 +3,31 @@ package main
 import (
 	"cmp"
 	"slices"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
-// sharesProcesses reports whether the next row is measured by the same processes.
-func (c cell) sharesProcesses(next cell) bool {
-	return c.peers() > 0 && next.peers() > 0 && c.label() == next.label()
+// shareProcesses reports whether two rows that follow each other are measured by the same processes.
+func shareProcesses(c, next workload.Case) bool {
+	return c.Peers() > 0 && next.Peers() > 0 && c.Label() == next.Label()
 }
 
 // peersSequence returns the order in which a round goes through rows with peers. Rows of one
 // transport follow each other, since its processes take long to start. First come the rows in which
 // no peer but the first is ever busy, with more and more peers, and then those in which all are
 // busy, with fewer and fewer.
-func peersSequence(cells []cell, round int) (order []int) {
+func peersSequence(cells []workload.Case, round int) (order []int) {
 	var labels []string
 	for _, c := range cells {
-		if !slices.Contains(labels, c.label()) {
-			labels = append(labels, c.label())
+		if !slices.Contains(labels, c.Label()) {
+			labels = append(labels, c.Label())
 		}
 	}
 	for i := range labels {
 		label := labels[(i+round)%len(labels)]
 		var rows []int
 		for k, c := range cells {
-			if c.label() == label {
+			if c.Label() == label {
 				rows = append(rows, k)
 			}
 		}
@@ -35,25 +37,25 @@ func peersSequence(cells []cell, round int) (order []int) {
 	return order
 }
 
-func compareStages(a, b cell) int {
+func compareStages(a, b workload.Case) int {
 	switch aAll, bAll := a.Busy > 1, b.Busy > 1; {
 	case aAll && bAll:
-		return cmp.Compare(b.peers(), a.peers())
+		return cmp.Compare(b.Peers(), a.Peers())
 	case aAll:
 		return 1
 	case bAll:
 		return -1
 	}
-	return cmp.Compare(a.peers(), b.peers())
+	return cmp.Compare(a.Peers(), b.Peers())
 }
 
 // sequence returns the order in which a round, counted from 0, goes through the cells. Each round
 // begins with another transport, so that none always follows the same neighbour.
-func sequence(cells []cell, round int) []int {
+func sequence(cells []workload.Case, round int) []int {
 	var order []int
 	for start := 0; start < len(cells); {
 		n := 0
-		for start+n < len(cells) && cells[start+n].peers() > 0 {
+		for start+n < len(cells) && cells[start+n].Peers() > 0 {
 			n++
 		}
 		for _, i := range peersSequence(cells[start:start+n], round) {
@@ -63,7 +65,7 @@ func sequence(cells []cell, round int) []int {
 			break
 		}
 		n = 1
-		for start+n < len(cells) && cells[start+n].work() == cells[start].work() {
+		for start+n < len(cells) && cells[start+n].Work() == cells[start].Work() {
 			n++
 		}
 		for i := range n {

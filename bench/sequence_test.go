@@ -8,9 +8,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
+
+func texts(cases []workload.Case) (list []string) {
+	for _, c := range cases {
+		list = append(list, c.WorkText())
+	}
+	return list
+}
 
 func TestPeersAreAModeOfOneMachine(t *testing.T) {
 	p, err := parse([]string{"-modes", "peers,lat", "-sizes", "1K", "-peers", "0,3", "-providers", "shm,net", "-onecore"})
@@ -21,15 +31,15 @@ func TestPeersAreAModeOfOneMachine(t *testing.T) {
 	}, texts(p.works))
 	var labels []string
 	for _, c := range p.cells() {
-		if c.Busy == 4 && c.Mode == modeLat {
-			labels = append(labels, c.label())
+		if c.Busy == 4 && c.Mode == workload.ModeLat {
+			labels = append(labels, c.Label())
 		}
 	}
 	assert.Equal(t, []string{"tcp", "unix", "rdma/shm", "rdma/net"}, labels)
 
 	p, err = parse([]string{"-modes", "lat", "-peers", "0"})
 	require.NoError(t, err)
-	assert.False(t, slices.ContainsFunc(p.works, func(c cell) bool { return c.peers() > 0 }), "nobody asked for them")
+	assert.False(t, slices.ContainsFunc(p.works, func(c workload.Case) bool { return c.Peers() > 0 }), "nobody asked for them")
 
 	for _, args := range [][]string{
 		{"-modes", "peers", "-peers", ""}, {"-modes", "peers", "-peers", "-1"}, {"-modes", "peers", "-peers", "501"}, {"-modes", "peers,x"}, {"-modes", "peers", "-c", "x"},
@@ -49,11 +59,11 @@ func TestTheDocumentedRunOfPeersTakesMinutes(t *testing.T) {
 // One set of processes measures all of a transport's rows with peers. It has to grow
 // while only the first process has been busy.
 func TestPeersComeOnceForAllRowsOfATransport(t *testing.T) {
-	p := plan{works: append([]cell{lat64}, peersWorks([]int{0, 3, 7})...), providers: []string{"net"}, rounds: 1}
+	p := plan{works: append([]workload.Case{workload.Lat64}, workload.PeersWorks([]int{0, 3, 7})...), providers: []string{"net"}, rounds: 1}
 	cells := p.cells()
 	order := func(round int) (list []string) {
 		for _, i := range sequence(cells, round) {
-			list = append(list, cells[i].label()+" "+cells[i].workText())
+			list = append(list, cells[i].Label()+" "+cells[i].WorkText())
 		}
 		return list
 	}
@@ -73,16 +83,16 @@ func TestPeersComeOnceForAllRowsOfATransport(t *testing.T) {
 }
 
 func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
-	p := plan{works: peersWorks([]int{0, 3}), providers: []string{"net"}, rounds: 2, time: time.Millisecond}
+	p := plan{works: workload.PeersWorks([]int{0, 3}), providers: []string{"net"}, rounds: 2, time: time.Millisecond}
 	var lasts []string
-	results, err := runAll(t.Context(), p, append(p.cells(), lat64.over(overTCP)), func(_ context.Context, j job) (sample, error) {
+	results, err := runAll(t.Context(), p, append(p.cells(), workload.Lat64.Over(workload.TCP)), func(_ context.Context, j load.Job) (workload.Sample, error) {
 		if j.Last {
-			lasts = append(lasts, j.label()+" "+j.workText())
+			lasts = append(lasts, j.Label()+" "+j.WorkText())
 		}
-		if j.Transport == transportRDMA && j.Mode == modeBW && j.Busy > 1 {
-			return sample{}, errors.New("broken")
+		if j.Transport == workload.TransportRDMA && j.Mode == workload.ModeBW && j.Busy > 1 {
+			return workload.Sample{}, errors.New("broken")
 		}
-		return sample{}, nil
+		return workload.Sample{}, nil
 	})
 	require.NoError(t, err)
 	require.Len(t, results, len(p.cells())+1)
@@ -95,30 +105,30 @@ func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
 func TestTargetsOfPeersTakeTwoMinutes(t *testing.T) {
 	p, err := parse([]string{"-targets", "-providers", "shm,tcp;ofi_rxm,net"})
 	require.NoError(t, err)
-	ofPeers := slices.DeleteFunc(judge(p.targets, nil), func(v verdict) bool { return !strings.Contains(v.Target, "peers") })
+	ofPeers := slices.DeleteFunc(report.Judge(p.targets, nil), func(v report.Verdict) bool { return !strings.Contains(v.Target, "peers") })
 	assert.Len(t, ofPeers, 6)
 	var takes time.Duration
 	for _, c := range p.cells() {
-		if c.peers() > 0 {
-			takes += time.Duration(p.rounds) * p.job(c).takes()
+		if c.Peers() > 0 {
+			takes += time.Duration(p.rounds) * p.job(c).Takes()
 		}
 	}
 	assert.Positive(t, takes)
 	assert.Less(t, takes, 2*time.Minute)
 
-	assert.Equal(t, 64, shmPeers, "targets name it")
+	assert.Equal(t, 64, workload.ShmPeers, "targets name it")
 }
 
 func TestRowsBeyondShmsCapAreLeftOut(t *testing.T) {
-	p := plan{works: peersWorks([]int{0, shmPeers - 1, shmPeers}), providers: []string{"shm", "net"}, rounds: 1, time: time.Millisecond}
+	p := plan{works: workload.PeersWorks([]int{0, workload.ShmPeers - 1, workload.ShmPeers}), providers: []string{"shm", "net"}, rounds: 1, time: time.Millisecond}
 	measured := 0
-	results, err := runAll(t.Context(), p, p.cells(), func(_ context.Context, j job) (sample, error) {
+	results, err := runAll(t.Context(), p, p.cells(), func(_ context.Context, j load.Job) (workload.Sample, error) {
 		measured++
-		assert.Empty(t, j.notPossible())
-		return sample{Ops: 1, Elapsed: time.Second, P50: time.Second}, nil
+		assert.Empty(t, j.Impossible())
+		return workload.Sample{Ops: 1, Elapsed: time.Second, P50: time.Second}, nil
 	})
 	require.NoError(t, err)
-	var beyond []result
+	var beyond []report.Result
 	for _, r := range results {
 		assert.Empty(t, r.Error)
 		if r.NotPossible != "" {
@@ -128,8 +138,8 @@ func TestRowsBeyondShmsCapAreLeftOut(t *testing.T) {
 	require.Len(t, beyond, 4, "lat and bw, of one and of all")
 	assert.Equal(t, len(results)-len(beyond), measured)
 	for _, r := range beyond {
-		assert.Equal(t, "rdma/shm", r.label())
-		assert.Equal(t, shmPeers+1, r.peers())
+		assert.Equal(t, "rdma/shm", r.Label())
+		assert.Equal(t, workload.ShmPeers+1, r.Peers())
 		assert.Zero(t, r.OpsPerS)
 	}
 }
