@@ -18,7 +18,7 @@ func TestFlagsOfTwoMachines(t *testing.T) {
 	p, err := parse([]string{"-c", "storage7", "-demo", "-providers", "net"})
 	require.NoError(t, err)
 	assert.Equal(t, "storage7:18516", p.server)
-	for _, c := range p.cells() {
+	for _, c := range p.cases() {
 		assert.NotEqual(t, workload.TransportUnix, c.Transport)
 	}
 	p, err = parse([]string{"-c", "fe80::1%eth0", "-port", "99"})

@@ -20,7 +20,7 @@ type plan struct {
 	host      string          // where servers listen
 	providers []string
 	rounds    int
-	time      time.Duration // measured time of a cell in one round
+	time      time.Duration // measured time of a case in one round
 	jsonFile  string
 	textFile  string
 	csvFile   string
@@ -35,9 +35,9 @@ type plan struct {
 	port       int
 }
 
-// cells lists the rows of the table. All transports of one work follow each other, so that they are
+// cases lists the rows of the table. All transports of one work follow each other, so that they are
 // measured under conditions that are as similar as possible.
-func (p plan) cells() []workload.Case {
+func (p plan) cases() []workload.Case {
 	if p.targets != nil {
 		return report.TargetCases(p.targets, p.providers)
 	}
@@ -133,7 +133,7 @@ func (p plan) withDefaults(rounds int, d time.Duration) plan {
 // estimate returns about how long the plan takes.
 func (p plan) estimate() time.Duration {
 	var all time.Duration
-	for _, c := range p.cells() {
+	for _, c := range p.cases() {
 		if c.Impossible() == "" {
 			all += time.Duration(p.rounds) * p.job(c).Takes()
 		}
@@ -144,7 +144,7 @@ func (p plan) estimate() time.Duration {
 // maxPeers bounds the idle client processes.
 const maxPeers = 500
 
-// worksOf is allWorks with the mode peers added, which comes last.
+// worksOf is workload.Works with the mode peers added, which comes last.
 func (p plan) worksOf(modes []string, sizes, inflight, conns, idle []int) ([]workload.Case, error) {
 	i := slices.Index(modes, workload.ModePeers)
 	if i < 0 {

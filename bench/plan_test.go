@@ -29,7 +29,7 @@ func TestNumbers(t *testing.T) {
 func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
 	p := plan{works: []workload.Case{{Mode: workload.ModeLat, Size: 1}, {Mode: workload.ModeConn, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
 	var labels []string
-	for _, c := range p.cells() {
+	for _, c := range p.cases() {
 		labels = append(labels, c.Mode+" "+c.Label())
 	}
 	assert.Equal(t, []string{
@@ -39,10 +39,10 @@ func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
 }
 
 func TestEveryRoundStartsWithAnotherTransport(t *testing.T) {
-	cells := plan{works: []workload.Case{{Mode: workload.ModeLat, Size: 1}, {Mode: workload.ModeConn}}, providers: []string{"shm"}}.cells()
-	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, sequence(cells, 0))
-	assert.Equal(t, []int{1, 2, 0, 4, 5, 6, 3}, sequence(cells, 1))
-	assert.Equal(t, []int{0, 1, 2, 6, 3, 4, 5}, sequence(cells, 3))
+	cases := plan{works: []workload.Case{{Mode: workload.ModeLat, Size: 1}, {Mode: workload.ModeConn}}, providers: []string{"shm"}}.cases()
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, sequence(cases, 0))
+	assert.Equal(t, []int{1, 2, 0, 4, 5, 6, 3}, sequence(cases, 1))
+	assert.Equal(t, []int{0, 1, 2, 6, 3, 4, 5}, sequence(cases, 3))
 	assert.Empty(t, sequence(nil, 1))
 }
 
@@ -74,9 +74,9 @@ func TestParse(t *testing.T) {
 
 	p, err = parse([]string{"-verbs", "-enforce", "-host", "10.9.0.1"})
 	require.NoError(t, err)
-	cells := p.cells()
+	cases := p.cases()
 	for _, v := range []workload.Transport{workload.TCP, workload.Rsockets, workload.Verbs} {
-		assert.Contains(t, cells, workload.Lat64.Over(v))
+		assert.Contains(t, cases, workload.Lat64.Over(v))
 	}
 
 	p, err = parse([]string{"-modes", "rpc", "-sizes", "1K", "-inflight", "4", "-conns", "2", "-onecore", "-rounds", "7", "-time", "10ms"})

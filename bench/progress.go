@@ -25,16 +25,16 @@ type progress struct {
 	used   time.Duration
 }
 
-func newProgress(w *os.File, p plan, cells []workload.Case) *progress {
+func newProgress(w *os.File, p plan, cases []workload.Case) *progress {
 	b := &progress{w: w, rounds: p.rounds, now: time.Now, began: time.Now(), left: p.estimate()}
-	b.rows = p.rounds * len(cells)
+	b.rows = p.rounds * len(cases)
 	if term.IsTerminal(int(w.Fd())) {
 		b.width = 80
 		if width, _, err := term.GetSize(int(w.Fd())); err == nil {
 			b.width = width
 		}
 	}
-	fmt.Fprintf(w, "%d rows, %d rounds of %v each, about %v in all\n", len(cells), p.rounds, p.time, b.remaining())
+	fmt.Fprintf(w, "%d rows, %d rounds of %v each, about %v in all\n", len(cases), p.rounds, p.time, b.remaining())
 	return b
 }
 

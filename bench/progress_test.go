@@ -22,7 +22,7 @@ func twoRounds(width int) string {
 	b := &progress{w: &out, width: width, rounds: 2, rows: 4, now: func() time.Time { return clock }, began: clock, left: p.estimate()}
 	for round := range 2 {
 		b.round(round)
-		for _, c := range p.cells() {
+		for _, c := range p.cases() {
 			j := p.job(c)
 			j.Round = round + 1
 			b.begin(j)
@@ -60,7 +60,7 @@ func TestAFileIsNoTerminal(t *testing.T) {
 	require.NoError(t, err)
 	defer f.Close()
 	p := plan{works: []workload.Case{workload.Lat64}, rounds: 3, time: time.Second}
-	b := newProgress(f, p, p.cells())
+	b := newProgress(f, p, p.cases())
 	assert.Zero(t, b.width)
 	assert.Equal(t, 6, b.rows)
 	text, err := os.ReadFile(f.Name())

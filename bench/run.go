@@ -41,14 +41,14 @@ func (p plan) run(ctx context.Context, args []string) (report.Record, error) {
 	if err := r.WriteHeader(os.Stdout); err != nil {
 		return r, err
 	}
-	cells := p.cells()
-	memory := slices.ContainsFunc(cells, func(c workload.Case) bool { return c.Mode == workload.ModeIdle && c.Peers() > 0 })
+	cases := p.cases()
+	memory := slices.ContainsFunc(cases, func(c workload.Case) bool { return c.Mode == workload.ModeIdle && c.Peers() > 0 })
 	g, err := load.New(p.server, memory)
 	if err != nil {
 		return r, err
 	}
 	defer g.Close()
-	if r.Rows, err = runAll(ctx, p, cells, g.Measure); err != nil {
+	if r.Rows, err = runAll(ctx, p, cases, g.Measure); err != nil {
 		return r, err
 	}
 	if p.targets != nil {
@@ -79,23 +79,22 @@ func (p plan) everywhere(ctx context.Context, o load.Offer) (providers []string,
 // A measurer does a job once.
 type measurer func(context.Context, load.Job) (workload.Sample, error)
 
-// runAll measures every cell in every round, and returns early only when ctx
-// ends.
-func runAll(ctx context.Context, p plan, cells []workload.Case, with measurer) ([]report.Result, error) {
-	samples := make([][]workload.Sample, len(cells))
-	failures := make([]error, len(cells))
-	possible := slices.DeleteFunc(slices.Clone(cells), func(c workload.Case) bool { return c.Impossible() != "" })
+// runAll measures every case in every round, and returns early only when ctx ends.
+func runAll(ctx context.Context, p plan, cases []workload.Case, with measurer) ([]report.Result, error) {
+	samples := make([][]workload.Sample, len(cases))
+	failures := make([]error, len(cases))
+	possible := slices.DeleteFunc(slices.Clone(cases), func(c workload.Case) bool { return c.Impossible() != "" })
 	bar := newProgress(os.Stderr, p, possible)
 	defer bar.end()
 	for round := range p.rounds {
 		bar.round(round)
-		order := slices.DeleteFunc(sequence(cells, round), func(i int) bool {
-			return failures[i] != nil || cells[i].Impossible() != ""
+		order := slices.DeleteFunc(sequence(cases, round), func(i int) bool {
+			return failures[i] != nil || cases[i].Impossible() != ""
 		})
 		for k, i := range order {
-			j := p.job(cells[i])
+			j := p.job(cases[i])
 			j.Round = round + 1
-			j.Last = k+1 == len(order) || !shareProcesses(cells[i], cells[order[k+1]])
+			j.Last = k+1 == len(order) || !shareProcesses(cases[i], cases[order[k+1]])
 			bar.begin(j)
 			s, err := with(ctx, j)
 			bar.finish(j)
@@ -109,8 +108,8 @@ func runAll(ctx context.Context, p plan, cells []workload.Case, with measurer) (
 			samples[i] = append(samples[i], s)
 		}
 	}
-	results := make([]report.Result, len(cells))
-	for i, c := range cells {
+	results := make([]report.Result, len(cases))
+	for i, c := range cases {
 		if failures[i] != nil {
 			results[i] = report.Result{Case: c, Rounds: len(samples[i]), Error: failures[i].Error()}
 			continue

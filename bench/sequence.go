@@ -16,9 +16,9 @@ func shareProcesses(c, next workload.Case) bool {
 // transport follow each other, since its processes take long to start. First come the rows in which
 // no peer but the first is ever busy, with more and more peers, and then those in which all are
 // busy, with fewer and fewer.
-func peersSequence(cells []workload.Case, round int) (order []int) {
+func peersSequence(cases []workload.Case, round int) (order []int) {
 	var labels []string
-	for _, c := range cells {
+	for _, c := range cases {
 		if !slices.Contains(labels, c.Label()) {
 			labels = append(labels, c.Label())
 		}
@@ -26,12 +26,12 @@ func peersSequence(cells []workload.Case, round int) (order []int) {
 	for i := range labels {
 		label := labels[(i+round)%len(labels)]
 		var rows []int
-		for k, c := range cells {
+		for k, c := range cases {
 			if c.Label() == label {
 				rows = append(rows, k)
 			}
 		}
-		slices.SortStableFunc(rows, func(a, b int) int { return compareStages(cells[a], cells[b]) })
+		slices.SortStableFunc(rows, func(a, b int) int { return compareStages(cases[a], cases[b]) })
 		order = append(order, rows...)
 	}
 	return order
@@ -49,23 +49,23 @@ func compareStages(a, b workload.Case) int {
 	return cmp.Compare(a.Peers(), b.Peers())
 }
 
-// sequence returns the order in which a round, counted from 0, goes through the cells. Each round
+// sequence returns the order in which a round, counted from 0, goes through the cases. Each round
 // begins with another transport, so that none always follows the same neighbour.
-func sequence(cells []workload.Case, round int) []int {
+func sequence(cases []workload.Case, round int) []int {
 	var order []int
-	for start := 0; start < len(cells); {
+	for start := 0; start < len(cases); {
 		n := 0
-		for start+n < len(cells) && cells[start+n].Peers() > 0 {
+		for start+n < len(cases) && cases[start+n].Peers() > 0 {
 			n++
 		}
-		for _, i := range peersSequence(cells[start:start+n], round) {
+		for _, i := range peersSequence(cases[start:start+n], round) {
 			order = append(order, start+i)
 		}
-		if start += n; start == len(cells) {
+		if start += n; start == len(cases) {
 			break
 		}
 		n = 1
-		for start+n < len(cells) && cells[start+n].Work() == cells[start].Work() {
+		for start+n < len(cases) && cases[start+n].Work() == cases[start].Work() {
 			n++
 		}
 		for i := range n {

@@ -30,7 +30,7 @@ func TestPeersAreAModeOfOneMachine(t *testing.T) {
 		"bw 64K among 3 idle peers on 1 core", "lat 64 by 4 peers on 1 core", "bw 64K by 4 peers on 1 core", "idle of 3 peers on 1 core",
 	}, texts(p.works))
 	var labels []string
-	for _, c := range p.cells() {
+	for _, c := range p.cases() {
 		if c.Busy == 4 && c.Mode == workload.ModeLat {
 			labels = append(labels, c.Label())
 		}
@@ -60,10 +60,10 @@ func TestTheDocumentedRunOfPeersTakesMinutes(t *testing.T) {
 // while only the first process has been busy.
 func TestPeersComeOnceForAllRowsOfATransport(t *testing.T) {
 	p := plan{works: append([]workload.Case{workload.Lat64}, workload.PeersWorks([]int{0, 3, 7})...), providers: []string{"net"}, rounds: 1}
-	cells := p.cells()
+	cases := p.cases()
 	order := func(round int) (list []string) {
-		for _, i := range sequence(cells, round) {
-			list = append(list, cells[i].Label()+" "+cells[i].WorkText())
+		for _, i := range sequence(cases, round) {
+			list = append(list, cases[i].Label()+" "+cases[i].WorkText())
 		}
 		return list
 	}
@@ -85,7 +85,7 @@ func TestPeersComeOnceForAllRowsOfATransport(t *testing.T) {
 func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
 	p := plan{works: workload.PeersWorks([]int{0, 3}), providers: []string{"net"}, rounds: 2, time: time.Millisecond}
 	var lasts []string
-	results, err := runAll(t.Context(), p, append(p.cells(), workload.Lat64.Over(workload.TCP)), func(_ context.Context, j load.Job) (workload.Sample, error) {
+	results, err := runAll(t.Context(), p, append(p.cases(), workload.Lat64.Over(workload.TCP)), func(_ context.Context, j load.Job) (workload.Sample, error) {
 		if j.Last {
 			lasts = append(lasts, j.Label()+" "+j.WorkText())
 		}
@@ -95,7 +95,7 @@ func TestTheLastRowOfAProcessIsKnown(t *testing.T) {
 		return workload.Sample{}, nil
 	})
 	require.NoError(t, err)
-	require.Len(t, results, len(p.cells())+1)
+	require.Len(t, results, len(p.cases())+1)
 	assert.Equal(t, []string{
 		"tcp bw 64K by 4 peers", "unix bw 64K by 4 peers", "rdma/net bw 64K by 4 peers", "tcp lat 64",
 		"unix bw 64K by 4 peers", "rdma/net lat 64 by 4 peers", "tcp bw 64K by 4 peers", "tcp lat 64", // a row that has failed is left out
@@ -108,7 +108,7 @@ func TestTargetsOfPeersTakeTwoMinutes(t *testing.T) {
 	ofPeers := slices.DeleteFunc(report.Judge(p.targets, nil), func(v report.Verdict) bool { return !strings.Contains(v.Target, "peers") })
 	assert.Len(t, ofPeers, 6)
 	var takes time.Duration
-	for _, c := range p.cells() {
+	for _, c := range p.cases() {
 		if c.Peers() > 0 {
 			takes += time.Duration(p.rounds) * p.job(c).Takes()
 		}
@@ -122,7 +122,7 @@ func TestTargetsOfPeersTakeTwoMinutes(t *testing.T) {
 func TestRowsBeyondShmsCapAreLeftOut(t *testing.T) {
 	p := plan{works: workload.PeersWorks([]int{0, workload.ShmPeers - 1, workload.ShmPeers}), providers: []string{"shm", "net"}, rounds: 1, time: time.Millisecond}
 	measured := 0
-	results, err := runAll(t.Context(), p, p.cells(), func(_ context.Context, j load.Job) (workload.Sample, error) {
+	results, err := runAll(t.Context(), p, p.cases(), func(_ context.Context, j load.Job) (workload.Sample, error) {
 		measured++
 		assert.Empty(t, j.Impossible())
 		return workload.Sample{Ops: 1, Elapsed: time.Second, P50: time.Second}, nil

@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -46,6 +48,22 @@ type reply struct {
 	Times map[int]uint64 `json:",omitempty"`
 	Offer *Offer         `json:",omitempty"` // from the server of another machine
 	Error string         `json:",omitempty"`
+}
+
+// Child runs this process in a role, if that is what its arguments ask for, and returns its exit
+// status.
+func Child(args []string) (status int, isChild bool) {
+	if len(args) != 3 || !slices.Contains([]string{roleServer, roleClient, roleLoad}, args[1]) {
+		return 0, false
+	}
+	err := runChild(args[1], args[2], os.Stdin, os.Stdout)
+	if err == nil {
+		return 0, true
+	}
+	if json.NewEncoder(os.Stdout).Encode(reply{Error: err.Error()}) != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+	return 1, true
 }
 
 // runChild plays one role until the standard input ends.

@@ -1,31 +1,42 @@
+// Package load measures cases, each by processes of its own, which are copies of the program:
+//
+//	Generator.Measure(Job) -> workload.Sample
+//	    measure.go        starts a server and a client (process.go), has the client work for the
+//	                      job's time, and asks both for what they have used
+//	    fanin.go          does so with many client processes, the peers, of one server
+//	    remote.go         does so with a server that a Server on another machine has started
+//	    rsockets.go       runs another program, rstream, in place of both
+//
+//	Child: what such a process does, as lines of its standard input ask
+//	    transport.go      listens and dials
+//	    worker.go         does a job's work on the conns; oneway.go and stamp.go have streams,
+//	                      rpc.go gRPC, body.go HTTP, idle.go and peer.go conns that wait
+//	    meter.go          reads what the process has used
 package load
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
-	"slices"
 
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
-// A generator measures jobs by processes of its program, which play the roles of child.
-type generator struct {
+// A Generator measures jobs by processes of its program, which play the roles of child.
+type Generator struct {
 	program string
 	server  string // the address of another machine's server, which starts the jobs' servers; "" for none
 	fanIns  fanIns
 }
 
-// New returns a generator of this program. memory says that some jobs measure the memory
+// New returns a Generator of this program. memory says that some jobs measure the memory
 // that peers take.
-func New(server string, memory bool) (*generator, error) {
+func New(server string, memory bool) (*Generator, error) {
 	program, err := os.Executable()
-	return &generator{program: program, server: server, fanIns: fanIns{program: program, memory: memory}}, err
+	return &Generator{program: program, server: server, fanIns: fanIns{program: program, memory: memory}}, err
 }
 
 // Measure does j once.
-func (g *generator) Measure(ctx context.Context, j Job) (workload.Sample, error) {
+func (g *Generator) Measure(ctx context.Context, j Job) (workload.Sample, error) {
 	if g.server != "" {
 		return measureFrom(ctx, g.program, j, func(ctx context.Context, j Job) (*process, error) {
 			return startRemote(ctx, g.server, j)
@@ -40,20 +51,4 @@ func (g *generator) Measure(ctx context.Context, j Job) (workload.Sample, error)
 }
 
 // Close ends the processes that are left.
-func (g *generator) Close() { g.fanIns.close() }
-
-// Child runs this process in a role, if that is what its arguments ask for, and returns its exit
-// status.
-func Child(args []string) (status int, isChild bool) {
-	if len(args) != 3 || !slices.Contains([]string{roleServer, roleClient, roleLoad}, args[1]) {
-		return 0, false
-	}
-	err := runChild(args[1], args[2], os.Stdin, os.Stdout)
-	if err == nil {
-		return 0, true
-	}
-	if json.NewEncoder(os.Stdout).Encode(reply{Error: err.Error()}) != nil {
-		fmt.Fprintln(os.Stderr, err)
-	}
-	return 1, true
-}
+func (g *Generator) Close() { g.fanIns.close() }

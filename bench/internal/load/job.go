@@ -9,6 +9,19 @@ import (
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
+// What a job may be.
+const (
+	// MaxSize bounds the size of an operation, which is held in memory several times over.
+	MaxSize     = 32 << 20
+	MaxConns    = 1024
+	MaxInflight = 4096
+	// maxMemory bounds what all operations of a row have in flight, in bytes, if a client on
+	// another machine asks for it.
+	maxMemory = 2 << 30
+	// maxTime bounds for how long a client may have a server of another machine work.
+	maxTime = 10 * time.Minute
+)
+
 // A Job is what both processes of one measurement are told.
 type Job struct {
 	workload.Case
@@ -54,7 +67,7 @@ func (j Job) Takes() time.Duration {
 	return d
 }
 
-// NewJob says how c is measured if most cells are measured for d. Idle conns get more time than
+// NewJob says how c is measured if most cases are measured for d. Idle conns get more time than
 // others, and so do hundreds of conns, each of which is to have its turn many times.
 func NewJob(c workload.Case, host string, d time.Duration) Job {
 	if c.Mode == workload.ModeIdle || c.Conns >= 100 || c.Busy >= 100 {
@@ -100,15 +113,3 @@ func (j Job) check() error {
 	}
 	return nil
 }
-
-const (
-	// MaxSize bounds the size of an operation, which is held in memory several times over.
-	MaxSize     = 32 << 20
-	MaxConns    = 1024
-	MaxInflight = 4096
-	// maxMemory bounds what all operations of a row have in flight, in bytes, if a client on
-	// another machine asks for it.
-	maxMemory = 2 << 30
-	// maxTime bounds for how long a client may have a server of another machine work.
-	maxTime = 10 * time.Minute
-)

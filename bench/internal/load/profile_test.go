@@ -42,8 +42,8 @@ func TestProfilesOfBothProcesses(t *testing.T) {
 
 func TestProfilesHaveNamesOfTheirOwn(t *testing.T) {
 	names := make(map[string]bool)
-	cells := append(report.TargetCases(report.LoopbackTargets, []string{"shm", "net", "tcp;ofi_rxm"}), workload.Case{Mode: workload.ModeConn, Size: 1, Inflight: 1, Conns: 1}.Over(workload.Transport{Name: workload.TransportFresh, Provider: "shm"}))
-	for _, c := range cells {
+	cases := append(report.TargetCases(report.LoopbackTargets, []string{"shm", "net", "tcp;ofi_rxm"}), workload.Case{Mode: workload.ModeConn, Size: 1, Inflight: 1, Conns: 1}.Over(workload.Transport{Name: workload.TransportFresh, Provider: "shm"}))
+	for _, c := range cases {
 		p := profiler{job: Job{Case: c, Round: 1}, role: roleClient}
 		assert.NotContains(t, names, p.name())
 		assert.Regexp(t, `^[A-Za-z0-9_.-]+$`, p.name())

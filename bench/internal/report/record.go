@@ -1,3 +1,13 @@
+// Package report turns samples into what people and programs read:
+//
+//	[]workload.Sample
+//	    Summarize         medians over the rounds: a Result, which is a row
+//	    Judge             compares results with Targets: Verdicts
+//	Record: a run's results and verdicts, and how to repeat it; Read reads one that was kept
+//	    WriteText         tables (table.go, verdict.go)
+//	    WriteReport       a page (page.go, page.html) with charts: charts.go chooses what they show,
+//	                      draw.go and dots.go draw it, svg.go fits it to the page
+//	    WriteJSON, WriteCSV, WriteBenchfmt
 package report
 
 import (
@@ -82,10 +92,12 @@ func (r Record) WriteTables(w io.Writer) error {
 	return writeVerdicts(w, r.Verdicts)
 }
 
+// WriteText prints the header and the results.
 func (r Record) WriteText(w io.Writer) error {
 	return errors.Join(r.WriteHeader(w), r.WriteTables(w))
 }
 
+// WriteJSON writes what Read reads.
 func (r Record) WriteJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetEscapeHTML(false)

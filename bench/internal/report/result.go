@@ -7,7 +7,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
-// Result is a cell with the medians of its rounds. One failed round fails the cell: then Error says
+// Result is a case with the medians of its rounds. One failed round fails the case: then Error says
 // why, and the figures are 0.
 type Result struct {
 	workload.Case

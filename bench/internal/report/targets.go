@@ -157,18 +157,18 @@ var quietTargets = []Target{
 func busyTargets() (list []Target) {
 	for _, w := range []struct {
 		what string
-		cell workload.Case
+		work workload.Case
 	}{
 		{"64 B round trip", workload.Lat64}, {"16 KiB round trip", lat16K}, {"64 KiB round trip", lat64K}, {"1 MiB round trip", lat1M},
 		{"gRPC 64 B", rpc64}, {"gRPC 64 B, 64 in flight", rpc64x64}, {"gRPC 16 KiB", rpc16K}, {"gRPC 64 KiB", rpc64K},
 		{"gRPC 1 MiB", rpc1M}, {"gRPC 1 MiB, 8 in flight", rpc1Mx8}, {"HTTP/1.1 GET of 64 B", get64}, {"1 GiB HTTP/1.1 body", body},
 	} {
-		row := w.cell.OnBusyHost().Over(workload.Shm)
-		tcp, unix := w.cell.OnBusyHost().Over(workload.TCP), w.cell.OnBusyHost().Over(workload.Unix)
+		row := w.work.OnBusyHost().Over(workload.Shm)
+		tcp, unix := w.work.OnBusyHost().Over(workload.TCP), w.work.OnBusyHost().Over(workload.Unix)
 		list = append(list,
 			Target{what: "busy host, " + w.what + ", a second, to TCP's", figure: rate, row: row, than: tcp, must: 1, goal: 1.5},
 			Target{what: "busy host, " + w.what + ", a second, to a Unix socket's", figure: rate, row: row, than: unix, must: 0.9})
-		if w.cell.Size < workload.BodySize { // of bodies there are too few
+		if w.work.Size < workload.BodySize { // of bodies there are too few
 			list = append(list, Target{what: "busy host, " + w.what + ", p99 of all rounds, to TCP's", figure: p99Pooled, row: row, than: tcp, must: 1.2})
 		}
 	}

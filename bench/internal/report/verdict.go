@@ -164,9 +164,9 @@ func TargetCases(targets []Target, providers []string) []workload.Case {
 			}
 		}
 	}
-	for w, cells := range of {
-		if unix := w.Over(workload.Unix); slices.Contains(cells, w.Over(workload.TCP)) && slices.Contains(cells, w.Over(workload.Shm)) && !slices.Contains(cells, unix) {
-			of[w] = append(cells, unix)
+	for w, cases := range of {
+		if unix := w.Over(workload.Unix); slices.Contains(cases, w.Over(workload.TCP)) && slices.Contains(cases, w.Over(workload.Shm)) && !slices.Contains(cases, unix) {
+			of[w] = append(cases, unix)
 		}
 	}
 	order := []string{workload.TransportTCP, workload.TransportUnix, workload.TransportRsockets, workload.TransportRDMA, workload.TransportFar}

@@ -1,3 +1,6 @@
+// Package workload has the words that the load and the report share. A work is what a program does,
+// such as round trips of 64 bytes on one conn. A Case is a work on a transport: a row of the table.
+// Each time it is measured it yields a Sample.
 package workload
 
 import (
@@ -53,7 +56,7 @@ type Case struct {
 	Busy int `json:"busy_peers,omitempty"`
 }
 
-// Work returns the cell without its transport: rows of one work are compared.
+// Work returns the case without its transport: rows of one work are compared.
 func (c Case) Work() Case {
 	c.Transport, c.Provider = "", ""
 	return c
@@ -73,6 +76,7 @@ func (c Case) String() string {
 	return text
 }
 
+// Label names the transport and its provider.
 func (c Case) Label() string {
 	if c.Provider == "" {
 		return c.Transport
@@ -80,6 +84,7 @@ func (c Case) Label() string {
 	return c.Transport + "/" + c.Provider
 }
 
+// SizeText prints a number of bytes, in KiB or MiB if it can.
 func SizeText(n int) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:

@@ -32,11 +32,13 @@ func middle(i int) time.Duration {
 	return time.Duration(low + (1<<shift)/2)
 }
 
+// Add counts d.
 func (h *Histogram) Add(d time.Duration) {
 	h.counts[bucket(uint64(max(d, 0)))]++
 	h.Total++
 }
 
+// Merge adds what o has counted.
 func (h *Histogram) Merge(o *Histogram) {
 	for i, n := range o.counts {
 		h.counts[i] += n

@@ -2,7 +2,7 @@ package workload
 
 import "time"
 
-// Sample is what one round of one cell has measured. Times are in nanoseconds.
+// Sample is what one round of one case has measured. Times are in nanoseconds.
 type Sample struct {
 	Ops      uint64        `json:"ops"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
@@ -32,8 +32,10 @@ func (s *Sample) Take(h *Histogram) {
 	s.Ops, s.P50, s.P90, s.P99, s.P999 = h.Total, h.Quantile(0.50), h.Quantile(0.90), h.Quantile(0.99), h.Quantile(0.999)
 }
 
+// CPU returns the CPU time of both processes.
 func (s Sample) CPU() time.Duration { return s.Client.CPU + s.Server.CPU }
 
+// Mallocs returns the allocations of both processes.
 func (s Sample) Mallocs() uint64 { return s.Client.Mallocs + s.Server.Mallocs }
 
 // Usage is what a process has used so far.

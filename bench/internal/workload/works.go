@@ -11,8 +11,7 @@ var (
 	BW64K = Case{Mode: ModeBW, Size: 64 << 10, Inflight: 1, Conns: 1}
 )
 
-// Works combines modes with the sizes, conns and calls in flight that mean
-// something to each.
+// Works combines modes with the sizes, conns and calls in flight that mean something to each.
 func Works(modes []string, sizes, inflight, conns []int) ([]Case, error) {
 	var works []Case
 	for _, mode := range modes {
@@ -78,11 +77,11 @@ const (
 	BodySize = 1 << 30
 )
 
+// The stamps in what mode zc moves, in bytes: how large they are, and how far apart. Smaller messages
+// have one each.
 const (
-	// StampStride is how far apart the stamps of a verified stream are; smaller messages have one
-	// each.
-	StampStride = 4 << 10
 	StampSize   = 8
+	StampStride = 4 << 10
 )
 
 // Stride returns the distance of the stamps in messages of size bytes.

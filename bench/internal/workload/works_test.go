@@ -7,8 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func texts(cells []Case) (list []string) {
-	for _, c := range cells {
+func texts(cases []Case) (list []string) {
+	for _, c := range cases {
 		list = append(list, c.WorkText())
 	}
 	return list

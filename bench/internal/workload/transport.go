@@ -1,8 +1,9 @@
 package workload
 
-// A Transport is a transport and its provider.
+// A Transport is the name of a transport, and its provider if it is rdma.
 type Transport struct{ Name, Provider string }
 
+// The transports that are often measured.
 var (
 	TCP         = Transport{Name: TransportTCP}
 	Unix        = Transport{Name: TransportUnix}
@@ -26,4 +27,5 @@ func (c Case) OnBusyHost() Case {
 	return c
 }
 
+// Label is a Case's.
 func (v Transport) Label() string { return Case{Transport: v.Name, Provider: v.Provider}.Label() }
