@@ -37,38 +37,34 @@ type plan struct {
 
 // cases lists the rows of the table. All transports of one work follow each other, so that they are
 // measured under conditions that are as similar as possible.
-func (p plan) cases() []workload.Case {
+func (p plan) cases() (all []workload.Case) {
 	if p.targets != nil {
 		return report.TargetCases(p.targets, p.providers)
 	}
-	var all []workload.Case
 	for _, w := range p.works {
-		for _, transport := range p.sockets(w) {
-			w.Transport, w.Provider = transport, ""
-			all = append(all, w)
-		}
-		for _, provider := range p.providers {
-			w.Transport, w.Provider = workload.TransportRDMA, provider
-			all = append(all, w)
-			if w.Mode == workload.ModeConn {
-				w.Transport = workload.TransportFresh
-				all = append(all, w)
-			}
-			if provider == workload.Shm.Provider && p.server == "" && w.Peers() == 0 && w.Size >= 16<<10 {
-				w.Transport = workload.TransportFar
-				all = append(all, w)
-			}
+		for _, t := range p.transports(w) {
+			all = append(all, w.Over(t))
 		}
 	}
 	return all
 }
 
-// sockets returns the transports to compare w with.
-func (p plan) sockets(w workload.Case) []string {
-	if p.server != "" {
-		return []string{workload.TransportTCP}
+// transports returns those to compare by w.
+func (p plan) transports(w workload.Case) []workload.Transport {
+	list := []workload.Transport{workload.TCP}
+	if p.server == "" {
+		list = append(list, workload.Unix)
 	}
-	return []string{workload.TransportTCP, workload.TransportUnix}
+	for _, provider := range p.providers {
+		list = append(list, workload.Transport{Name: workload.TransportRDMA, Provider: provider})
+		if w.Mode == workload.ModeConn {
+			list = append(list, workload.Transport{Name: workload.TransportFresh, Provider: provider})
+		}
+		if provider == workload.Shm.Provider && p.server == "" && w.Peers() == 0 && w.Size >= 16<<10 {
+			list = append(list, workload.ShmUnmapped)
+		}
+	}
+	return list
 }
 
 // demoWorks is a selection of works that takes about a minute on five transports.
@@ -93,12 +89,9 @@ func list(s string) []string {
 	return slices.DeleteFunc(items, func(s string) bool { return s == "" })
 }
 
-// numbers reads a comma-separated list of positive numbers. Each may have a K or M, for KiB and
-// MiB, and is at most limit.
-func numbers(s string, limit int) ([]int, error) { return numbersFrom(1, s, limit) }
-
-// numbersFrom is numbers with another minimum.
-func numbersFrom(least int, s string, limit int) ([]int, error) {
+// numbers reads a comma-separated list of numbers from least to limit. Each may have a K or M, for
+// KiB and MiB.
+func numbers(s string, least, limit int) ([]int, error) {
 	var out []int
 	for _, item := range list(s) {
 		digits, unit := item, 1

@@ -16,12 +16,12 @@ func TestNumbers(t *testing.T) {
 		"64, 4K,1M": {64, 4 << 10, 1 << 20},
 		"2k,4m,":    {2 << 10, 4 << 20},
 	} {
-		got, err := numbers(text, load.MaxSize)
+		got, err := numbers(text, 1, load.MaxSize)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"", ",", "0", "-1", "K", "1G", "33M", "9999999999999999999", "1.5K"} {
-		_, err := numbers(text, load.MaxSize)
+		_, err := numbers(text, 1, load.MaxSize)
 		assert.Error(t, err, text)
 	}
 }

@@ -36,14 +36,7 @@ func measureFrom(ctx context.Context, program string, j Job, startServer func(co
 		return workload.Sample{}, err
 	}
 	defer func() { err = errors.Join(err, client.stop()) }()
-	ready, err := server.receive()
-	if err != nil {
-		return workload.Sample{}, err
-	}
-	if _, err := client.ask(ready.Address); err != nil {
-		return workload.Sample{}, err
-	}
-	return measureBetween(server, client)
+	return measureBetween(server, client, 0)
 }
 
 const (
@@ -86,20 +79,20 @@ func measureMeeting(ctx context.Context, j Job, client *process, startServer fun
 		return workload.Sample{}, err
 	}
 	defer func() { err = errors.Join(err, server.stop()) }()
+	return measureBetween(server, client, firstPause)
+}
+
+// measureBetween tells the client where the server listens, which it has done for a pause then. Once
+// the client is warm it does its work, and measureBetween finds out what the server used for it.
+func measureBetween(server, client *process, pause time.Duration) (workload.Sample, error) {
 	ready, err := server.receive()
 	if err != nil {
 		return workload.Sample{}, err
 	}
-	time.Sleep(firstPause)
+	time.Sleep(pause)
 	if _, err := client.ask(ready.Address); err != nil {
 		return workload.Sample{}, err
 	}
-	return measureBetween(server, client)
-}
-
-// measureBetween makes a client that is warm do its work, and finds out what the server used for
-// it.
-func measureBetween(server, client *process) (workload.Sample, error) {
 	before, err := server.ask(askUsage)
 	if err != nil {
 		return workload.Sample{}, err

@@ -51,7 +51,7 @@ func charts(results []Result) []chart {
 			all = append(all, c)
 			continue
 		}
-		for _, mode := range modesOf(rows) {
+		for _, mode := range distinct(rows, func(r Result) string { return r.Mode }) {
 			c := overview(slices.DeleteFunc(slices.Clone(rows), func(r Result) bool { return r.Mode != mode }))
 			c.name, c.title = c.name+"-by-"+workload.Slug(mode), c.title+": "+mode
 			all = append(all, c)
@@ -63,13 +63,14 @@ func charts(results []Result) []chart {
 	return slices.DeleteFunc(all, func(c chart) bool { return len(c.dots) == 0 && len(c.lines) == 0 })
 }
 
-func modesOf(rows []Result) (modes []string) {
-	for _, r := range rows {
-		if !slices.Contains(modes, r.Mode) {
-			modes = append(modes, r.Mode)
+// distinct returns what the results are called by name, without repetitions.
+func distinct(results []Result, name func(Result) string) (names []string) {
+	for _, r := range results {
+		if n := name(r); !slices.Contains(names, n) {
+			names = append(names, n)
 		}
 	}
-	return modes
+	return names
 }
 
 func rateChart(rows []Result) chart {

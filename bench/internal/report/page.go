@@ -89,7 +89,7 @@ func balances(results []Result) (list []balance) {
 		name   string
 		figure figure
 	}{{"rate", rate}, {"CPU", cpuPerOp}}
-	for _, label := range labelsOf(results) {
+	for _, label := range distinct(results, Result.Label) {
 		for _, f := range figures {
 			b := balance{Label: label, Figure: f.name}
 			var losses []string
@@ -114,15 +114,6 @@ func balances(results []Result) (list []balance) {
 		}
 	}
 	return list
-}
-
-func labelsOf(results []Result) (labels []string) {
-	for _, r := range results {
-		if !slices.Contains(labels, r.Label()) {
-			labels = append(labels, r.Label())
-		}
-	}
-	return labels
 }
 
 func newPage(r Record, all []chart) page {

@@ -45,12 +45,7 @@ const columns = 12
 
 // writeTable prints a row for every result, in their order, failed ones too.
 func writeTable(w io.Writer, results []Result) error {
-	tcp := make(map[workload.Case]Result)
-	for _, r := range results {
-		if r.Transport == workload.TransportTCP && r.Error == "" {
-			tcp[r.Work()] = r
-		}
-	}
+	tcp := tcpRows(results)
 	var text strings.Builder
 	t := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(t, "work\ttransport\tp50 us\tp99 us\tops/s\tGB/s\tcpu us/op\ttime\trate\tcpu\trounds\tto best\t")
