@@ -4,10 +4,13 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -134,6 +137,11 @@ func TestStopTellsWhyTheShutdownFailed(t *testing.T) {
 	_, err = server.in.Write(bytes.Repeat([]byte("x"), bufio.MaxScanTokenSize+1))
 	require.NoError(t, err)
 	assert.ErrorContains(t, server.stop(), "server: exit status 1: bufio.Scanner: token too long")
+
+	// What another machine's process ended with is known by its last reply alone.
+	_, in := io.Pipe()
+	far := &process{role: "far", in: in, out: json.NewDecoder(strings.NewReader(`{} {"Error":"late"}`)), wait: func() error { return nil }}
+	assert.EqualError(t, far.stop(), "far: late")
 }
 
 func TestMeasureEndsWithItsContext(t *testing.T) {
