@@ -16,6 +16,9 @@
 // another transport, so that whatever else the machine does meanwhile affects all of them. The
 // table shows medians. Rows with peers are measured by processes that all such rows of a transport
 // share. Bench exits with status 1 if any row has failed. docs/performance.md says more.
+//
+// The flags become a plan (flags.go, plan.go). In each round package load measures the plan's cases
+// (run.go, sequence.go), and package report summarizes, judges and writes what came of it.
 package main
 
 import (

@@ -21,7 +21,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
-// A Generator measures jobs by processes of its program, which play the roles of child.
+// A Generator measures jobs by processes of its program, which play the roles of Child.
 type Generator struct {
 	program string
 	server  string // the address of another machine's server, which starts the jobs' servers; "" for none

@@ -18,9 +18,12 @@ func measure(ctx context.Context, program string, j Job) (workload.Sample, error
 	})
 }
 
+// A starter starts the server of a job, here or on the other machine.
+type starter func(context.Context, Job) (*process, error)
+
 // measureFrom runs j once, in a new client and in what startServer starts. The two start at the
 // same time: loading libfabric with all its libraries may take a good part of a second.
-func measureFrom(ctx context.Context, program string, j Job, startServer func(context.Context, Job) (*process, error)) (s workload.Sample, err error) {
+func measureFrom(ctx context.Context, program string, j Job, startServer starter) (s workload.Sample, err error) {
 	ctx, cancel := context.WithTimeout(ctx, j.limit())
 	defer cancel()
 	if j.Mode == workload.ModeFirst {
@@ -47,7 +50,7 @@ const (
 )
 
 // measureFirst measures the first conns of one new client to new servers, one after the other.
-func measureFirst(ctx context.Context, program string, j Job, startServer func(context.Context, Job) (*process, error)) (all workload.Sample, err error) {
+func measureFirst(ctx context.Context, program string, j Job, startServer starter) (all workload.Sample, err error) {
 	client, err := start(ctx, program, roleClient, j)
 	if err != nil {
 		return workload.Sample{}, err
@@ -73,7 +76,7 @@ func measureFirst(ctx context.Context, program string, j Job, startServer func(c
 }
 
 // measureMeeting measures a client's first conn to a new server.
-func measureMeeting(ctx context.Context, j Job, client *process, startServer func(context.Context, Job) (*process, error)) (s workload.Sample, err error) {
+func measureMeeting(ctx context.Context, j Job, client *process, startServer starter) (s workload.Sample, err error) {
 	server, err := startServer(ctx, j)
 	if err != nil {
 		return workload.Sample{}, err

@@ -13,7 +13,7 @@ import (
 // A turn is what a client process that does all its work on one conn is told to do next. Between
 // turns the conn is idle.
 type turn struct {
-	Mode  string // modeLat or modeBW
+	Mode  string // ModeLat or ModeBW
 	Size  int
 	Begin time.Time // the same for all that take turns at once
 	Time  time.Duration

@@ -96,7 +96,7 @@ func SizeText(n int) string {
 }
 
 // ModePeers is the flag's name for works of many client processes, each with a conn of its own, on
-// one server process. The rows of these works have the modes lat, bw and idle. modePeers is also
+// one server process. The rows of these works have the modes lat, bw and idle. ModePeers is also
 // the mode of the processes themselves, which do all three.
 const ModePeers = "peers"
 
