@@ -33,7 +33,7 @@ deps: ## install libfabric, its headers and a C compiler if they are missing
 	@./scripts/deps.sh
 
 .PHONY: build
-build: deps ## compile everything; the benchmark goes to bin/bench, the proxy to bin/fabricnet
+build: deps ## compile everything; the benchmark goes to bin/bench, the commands to bin/fabricnet
 	$(GO) build ./...
 	$(GO) build -o bin/ ./bench ./cmd/fabricnet
 
@@ -75,7 +75,7 @@ test-programs: deps ## compile the programs of test-providers and test-device in
 	@mkdir -p bin/tests
 	$(GO) test -c -o bin/tests/ ./cgo/ofi ./rdmanet ./grpcdialer
 	$(GO) test -c -tags softroce -o bin/tests/ ./internal/fabric/ofifabric
-	$(GO) build -buildvcs=auto -o bin/tests/bench ./bench
+	$(GO) build -buildvcs=auto -o bin/tests/ ./bench ./cmd/fabricnet
 	@{ git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; } >bin/tests/commit
 
 .PHONY: test-providers

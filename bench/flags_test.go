@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -17,8 +18,8 @@ func TestFlagsOfTwoMachines(t *testing.T) {
 	p, err := parse([]string{"-c", "storage7", "-demo", "-providers", "net"})
 	require.NoError(t, err)
 	assert.Equal(t, "storage7:18516", p.server)
-	for _, c := range p.cells() {
-		assert.NotEqual(t, transportUnix, c.Transport)
+	for _, c := range p.cases() {
+		assert.NotEqual(t, workload.TransportUnix, c.Transport)
 	}
 	p, err = parse([]string{"-c", "fe80::1%eth0", "-port", "99"})
 	require.NoError(t, err)
@@ -29,7 +30,7 @@ func TestFlagsOfTwoMachines(t *testing.T) {
 
 	for _, args := range [][]string{
 		{"-s", "-c", "x"}, {"-s", "-from", "x"}, {"-c", "x", "-from", "y"}, {"-s", "-targets"}, {"-c", "x", "-targets"}, {"-c", "x", "-verbs"},
-		{"-c", "x", "-onecore"}, {"-c", "x", "-info"}, {"-from", "x", "-targets"}, {"-from", "x", "-profile", "y"},
+		{"-c", "x", "-onecore"}, {"-c", "x", "-busy"}, {"-from", "x", "-targets"}, {"-from", "x", "-profile", "y"},
 		{"-s", "-host", "0.0.0.0"}, {"-s", "-host", "::"}, {"-c", "x", "-port", "0"}, {"-s", "-port", "65536"}, {"-s", "-port", "-1"},
 	} {
 		_, err := parse(args)

@@ -3,7 +3,9 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"strings"
 
 	"github.com/seed202c38ff/fabricnet/internal/doctor"
@@ -33,4 +35,39 @@ func cpuModel(cpuinfo string) string {
 		}
 	}
 	return runtime.GOARCH
+}
+
+// builtFrom returns the commit of this program. `go run` does not record it, but it builds what is
+// in the repository of the current directory.
+func builtFrom() string {
+	c := commit(debug.ReadBuildInfo())
+	exe, err := os.Executable()
+	if c != "unknown" || err != nil || !strings.Contains(exe, "go-build") { // where go run puts programs
+		return c
+	}
+	out, err := exec.Command("git", "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*").Output()
+	if err != nil {
+		return c
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// commit returns what version control says that a program was built from, as `go build` records it.
+func commit(info *debug.BuildInfo, ok bool) string {
+	if !ok {
+		return "unknown"
+	}
+	settings := make(map[string]string)
+	for _, s := range info.Settings {
+		settings[s.Key] = s.Value
+	}
+	revision := settings["vcs.revision"]
+	if revision == "" {
+		return "unknown"
+	}
+	revision = revision[:min(len(revision), 12)]
+	if settings["vcs.modified"] == "true" {
+		revision += "-dirty"
+	}
+	return revision
 }

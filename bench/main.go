@@ -5,8 +5,6 @@
 //	go run ./bench -targets         # what the project measures itself by
 //	go run ./bench -demo            # a selection that takes a minute and a half
 //	go run ./bench -modes lat -sizes 64,4K -providers shm
-//	go run ./bench -info            # measures nothing: what this machine has, and what rdmanet would choose
-//	go run ./bench -doctor          # measures nothing: what keeps conns from working, or from working well
 //
 // With two machines, the server and the client, which writes a page with plots:
 //
@@ -18,6 +16,9 @@
 // another transport, so that whatever else the machine does meanwhile affects all of them. The
 // table shows medians. Rows with peers are measured by processes that all such rows of a transport
 // share. Bench exits with status 1 if any row has failed. docs/performance.md says more.
+//
+// The flags become a plan (flags.go, plan.go). In each round package load measures the plan's cases
+// (run.go, sequence.go), and package report summarizes, judges and writes what came of it.
 package main
 
 import (
@@ -27,26 +28,14 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"slices"
-	"strconv"
-	"time"
-)
 
-const (
-	// maxSize bounds the size of an operation, which is held in memory several times over.
-	maxSize     = 32 << 20
-	maxConns    = 1024
-	maxInflight = 4096
-	// maxMemory bounds what all operations of a row have in flight, in bytes, if a client on
-	// another machine asks for it.
-	maxMemory = 2 << 30
-	// maxTime bounds for how long a client may have a server of another machine work.
-	maxTime = 10 * time.Minute
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
 )
 
 func main() {
-	if len(os.Args) == 3 && slices.Contains([]string{roleServer, roleClient, roleLoad}, os.Args[1]) {
-		os.Exit(child(os.Args[1], os.Args[2]))
+	if status, isChild := load.Child(os.Args); isChild {
+		os.Exit(status)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -62,12 +51,8 @@ func bench(ctx context.Context, args []string) error {
 		return err
 	}
 	switch {
-	case p.info:
-		return info(ctx, os.Stdout, p)
-	case p.doctor:
-		return diagnose(ctx, os.Stdout, p)
 	case p.serve:
-		return serveMeasurements(ctx, p)
+		return p.serveOthers(ctx)
 	case p.from != "":
 		return p.convert(os.Stdout)
 	}
@@ -75,7 +60,7 @@ func bench(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := errors.Join(r.writeTables(os.Stdout), p.save(r)); err != nil {
+	if err := errors.Join(r.WriteTables(os.Stdout), p.save(r)); err != nil {
 		return err
 	}
 	for _, row := range r.Rows {
@@ -84,84 +69,7 @@ func bench(ctx context.Context, args []string) error {
 		}
 	}
 	if p.enforce {
-		return enforce(r.Verdicts)
+		return report.Enforce(r.Verdicts)
 	}
 	return nil
-}
-
-// parse reads the flags.
-func parse(args []string) (plan, error) {
-	f := flag.NewFlagSet("bench", flag.ContinueOnError)
-	var p plan
-	var (
-		targets   = f.Bool("targets", false, "measure what the project's targets need, and judge it; the same flags are ignored")
-		verbs     = f.Bool("verbs", false, "like -targets, but for an RDMA device at -host, compared with rsockets, too (rstream)")
-		demo      = f.Bool("demo", false, "measure a choice, in a minute and a half; -modes, -sizes, -inflight, -conns, -peers, -onecore and -busy are ignored")
-		modes     = f.String("modes", "lat,bw,rpc,conn", "kinds of work: lat (round trip), bw (one way), zc (one way by the zero-copy calls, verified), rpc (gRPC unary), http (GETs over HTTP/1.1: of 64 bytes, and of 1G), conn (dial, echo a byte, close), first (conn between two processes), idle, peers (many client processes with a conn each)")
-		sizes     = f.String("sizes", "64,512,4K,32K,64K,256K,1M,4M", "bytes per operation, for lat, bw, zc and rpc")
-		providers = f.String("providers", "all", "libfabric providers, such as shm,tcp;ofi_rxm, or all that rdmanet knows and this machine offers at -host")
-		inflight  = f.String("inflight", "1,64", "calls in flight on each conn, for rpc")
-		conns     = f.String("conns", "1", "conns used at once")
-		peers     = f.String("peers", fmt.Sprintf("0,10,%d,100,250", shmPeers-1), "idle client processes beside a busy one, which then all work, for peers; shm has at most "+strconv.Itoa(shmPeers)+" in all")
-		oneCore   = f.Bool("onecore", false, "confine all processes to one CPU")
-		busy      = f.Bool("busy", false, "run a program beside them that computes on every CPU")
-	)
-	f.BoolVar(&p.enforce, "enforce", false, "with -targets or -verbs: fail if a target is missed")
-	f.BoolVar(&p.info, "info", false, "print libfabric's providers here, and which of -providers rdmanet would choose, or why not; -local, -json (- for standard output) and -text apply")
-	f.BoolVar(&p.doctor, "doctor", false, "print what keeps conns over a fabric from working here, or from working well, and what to do; -json (- for standard output) and -text apply")
-	f.StringVar(&p.local, "local", "", "with -info, the local `address` of conns; all if it is empty")
-	f.StringVar(&p.host, "host", "127.0.0.1", "where servers listen; hardware providers need a device's `address`")
-	f.IntVar(&p.rounds, "rounds", 0, "rounds over all rows (default 5, with -demo 3)")
-	f.DurationVar(&p.time, "time", 0, "measured time of a row in a round; five times that for idle, 100 conns or 100 busy peers (default 1s, with -targets 400ms, with -demo 250ms)")
-	p.outputFlags(f)
-	p.remoteFlags(f)
-	if err := f.Parse(args); err != nil {
-		return plan{}, err
-	}
-	if f.NArg() > 0 {
-		return plan{}, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	}
-	if p.rounds < 0 || p.time < 0 {
-		return plan{}, errors.New("-rounds and -time must be positive")
-	}
-	p.providers = list(*providers)
-	if err := p.checkModes(*targets || *verbs || p.info || p.doctor, *oneCore || *busy); err != nil {
-		return plan{}, err
-	}
-	switch {
-	case p.serve || p.from != "":
-		return p, nil
-	case p.doctor && (p.info || *demo || *targets || *verbs):
-		return plan{}, errors.New("-doctor excludes -info, -demo, -targets and -verbs")
-	case p.info && (*demo || *targets || *verbs):
-		return plan{}, errors.New("-info excludes -demo, -targets and -verbs")
-	case p.info || p.doctor:
-		return p, nil
-	case *demo && *targets || *demo && *verbs || *targets && *verbs:
-		return plan{}, errors.New("-demo, -targets and -verbs exclude each other")
-	case p.enforce && !*targets && !*verbs:
-		return plan{}, errors.New("-enforce needs targets: -targets or -verbs")
-	case *targets:
-		p.targets = loopbackTargets
-		return p.withDefaults(5, 400*time.Millisecond), nil
-	case *verbs:
-		p.targets, p.providers = verbsTargets, []string{overVerbs.provider}
-		return p.withDefaults(5, time.Second), nil
-	case *demo:
-		p.works = demoWorks()
-		return p.withDefaults(3, 250*time.Millisecond), nil
-	}
-	bytes, err1 := numbers(*sizes, maxSize)
-	calls, err2 := numbers(*inflight, maxInflight)
-	n, err3 := numbers(*conns, maxConns)
-	idle, err4 := numbersFrom(0, *peers, maxPeers)
-	if err := errors.Join(err1, err2, err3, err4); err != nil {
-		return plan{}, err
-	}
-	var err error
-	p.works, err = p.worksOf(list(*modes), bytes, calls, n, idle)
-	for i := range p.works {
-		p.works[i].OneCore, p.works[i].Load = *oneCore, *busy
-	}
-	return p.withDefaults(5, time.Second), err
 }

@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -14,44 +16,21 @@ func TestNumbers(t *testing.T) {
 		"64, 4K,1M": {64, 4 << 10, 1 << 20},
 		"2k,4m,":    {2 << 10, 4 << 20},
 	} {
-		got, err := numbers(text, maxSize)
+		got, err := numbers(text, 1, load.MaxSize)
 		require.NoError(t, err, text)
 		assert.Equal(t, want, got, text)
 	}
 	for _, text := range []string{"", ",", "0", "-1", "K", "1G", "33M", "9999999999999999999", "1.5K"} {
-		_, err := numbers(text, maxSize)
+		_, err := numbers(text, 1, load.MaxSize)
 		assert.Error(t, err, text)
 	}
 }
 
-func TestSizeText(t *testing.T) {
-	for n, want := range map[int]string{1: "1", 1000: "1000", 1 << 10: "1K", 96 << 10: "96K", 4 << 20: "4M", 1<<20 + 1<<10: "1025K"} {
-		assert.Equal(t, want, sizeText(n))
-	}
-}
-
-func TestAllWorksGivesEachModeWhatItHas(t *testing.T) {
-	works, err := allWorks([]string{modeLat, modeRPC, modeConn, modeIdle}, []int{64, 128}, []int{1, 8}, []int{1})
-	require.NoError(t, err)
-	assert.Equal(t, []cell{
-		{Mode: modeLat, Size: 64, Inflight: 1, Conns: 1},
-		{Mode: modeLat, Size: 128, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 64, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 64, Inflight: 8, Conns: 1},
-		{Mode: modeRPC, Size: 128, Inflight: 1, Conns: 1},
-		{Mode: modeRPC, Size: 128, Inflight: 8, Conns: 1},
-		{Mode: modeConn, Size: 1, Inflight: 1, Conns: 1},
-		{Mode: modeIdle, Size: 1, Inflight: 1, Conns: 1},
-	}, works)
-	_, err = allWorks([]string{"latency"}, nil, nil, nil)
-	assert.ErrorContains(t, err, `"latency"`)
-}
-
 func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
-	p := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeConn, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
+	p := plan{works: []workload.Case{{Mode: workload.ModeLat, Size: 1}, {Mode: workload.ModeConn, Size: 2}}, providers: []string{"shm", "tcp;ofi_rxm"}}
 	var labels []string
-	for _, c := range p.cells() {
-		labels = append(labels, c.Mode+" "+c.label())
+	for _, c := range p.cases() {
+		labels = append(labels, c.Mode+" "+c.Label())
 	}
 	assert.Equal(t, []string{
 		"lat tcp", "lat unix", "lat rdma/shm", "lat rdma/tcp;ofi_rxm",
@@ -60,19 +39,19 @@ func TestCellsPutTransportsOfOneWorkTogether(t *testing.T) {
 }
 
 func TestEveryRoundStartsWithAnotherTransport(t *testing.T) {
-	cells := plan{works: []cell{{Mode: modeLat, Size: 1}, {Mode: modeConn}}, providers: []string{"shm"}}.cells()
-	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, sequence(cells, 0))
-	assert.Equal(t, []int{1, 2, 0, 4, 5, 6, 3}, sequence(cells, 1))
-	assert.Equal(t, []int{0, 1, 2, 6, 3, 4, 5}, sequence(cells, 3))
+	cases := plan{works: []workload.Case{{Mode: workload.ModeLat, Size: 1}, {Mode: workload.ModeConn}}, providers: []string{"shm"}}.cases()
+	assert.Equal(t, []int{0, 1, 2, 3, 4, 5, 6}, sequence(cases, 0))
+	assert.Equal(t, []int{1, 2, 0, 4, 5, 6, 3}, sequence(cases, 1))
+	assert.Equal(t, []int{0, 1, 2, 6, 3, 4, 5}, sequence(cases, 3))
 	assert.Empty(t, sequence(nil, 1))
 }
 
 func TestManyConnsAndIdleOnesGetMoreTime(t *testing.T) {
 	p := plan{time: time.Second, rounds: 1}
-	for c, want := range map[cell]time.Duration{
-		{Mode: modeBW, Conns: 10}:   time.Second,
-		{Mode: modeBW, Conns: 1000}: 5 * time.Second,
-		{Mode: modeIdle, Conns: 2}:  5 * time.Second,
+	for c, want := range map[workload.Case]time.Duration{
+		{Mode: workload.ModeBW, Conns: 10}:   time.Second,
+		{Mode: workload.ModeBW, Conns: 1000}: 5 * time.Second,
+		{Mode: workload.ModeIdle, Conns: 2}:  5 * time.Second,
 	} {
 		assert.Equal(t, want, p.job(c).Time, "%v", c)
 		assert.Equal(t, want/4, p.job(c).WarmUp, "%v", c)
@@ -95,14 +74,14 @@ func TestParse(t *testing.T) {
 
 	p, err = parse([]string{"-verbs", "-enforce", "-host", "10.9.0.1"})
 	require.NoError(t, err)
-	cells := p.cells()
-	for _, v := range []carriage{overTCP, overRsockets, overVerbs} {
-		assert.Contains(t, cells, lat64.over(v))
+	cases := p.cases()
+	for _, v := range []workload.Transport{workload.TCP, workload.Rsockets, workload.Verbs} {
+		assert.Contains(t, cases, workload.Lat64.Over(v))
 	}
 
 	p, err = parse([]string{"-modes", "rpc", "-sizes", "1K", "-inflight", "4", "-conns", "2", "-onecore", "-rounds", "7", "-time", "10ms"})
 	require.NoError(t, err)
-	assert.Equal(t, []cell{{Mode: modeRPC, Size: 1 << 10, Inflight: 4, Conns: 2, OneCore: true}}, p.works)
+	assert.Equal(t, []workload.Case{{Mode: workload.ModeRPC, Size: 1 << 10, Inflight: 4, Conns: 2, OneCore: true}}, p.works)
 	assert.Equal(t, 7, p.rounds)
 	assert.Equal(t, 10*time.Millisecond, p.time)
 

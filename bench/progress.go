@@ -6,6 +6,8 @@ import (
 	"os"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"golang.org/x/term"
 )
 
@@ -23,16 +25,16 @@ type progress struct {
 	used   time.Duration
 }
 
-func newProgress(w *os.File, p plan, cells []cell) *progress {
+func newProgress(w *os.File, p plan, cases []workload.Case) *progress {
 	b := &progress{w: w, rounds: p.rounds, now: time.Now, began: time.Now(), left: p.estimate()}
-	b.rows = p.rounds * len(cells)
+	b.rows = p.rounds * len(cases)
 	if term.IsTerminal(int(w.Fd())) {
 		b.width = 80
 		if width, _, err := term.GetSize(int(w.Fd())); err == nil {
 			b.width = width
 		}
 	}
-	fmt.Fprintf(w, "%d rows, %d rounds of %v each, about %v in all\n", len(cells), p.rounds, p.time, b.remaining())
+	fmt.Fprintf(w, "%d rows, %d rounds of %v each, about %v in all\n", len(cases), p.rounds, p.time, b.remaining())
 	return b
 }
 
@@ -57,18 +59,18 @@ func (b *progress) round(n int) {
 	fmt.Fprintf(b.w, "round %d of %d, %v left\n", n+1, b.rounds, b.remaining())
 }
 
-func (b *progress) begin(j job) {
+func (b *progress) begin(j load.Job) {
 	if b.width == 0 {
 		return
 	}
-	text := fmt.Sprintf("%d of %d, round %d of %d, %v left: %v", b.done+1, b.rows, j.Round, b.rounds, b.remaining(), j.cell)
+	text := fmt.Sprintf("%d of %d, round %d of %d, %v left: %v", b.done+1, b.rows, j.Round, b.rounds, b.remaining(), j.Case)
 	fmt.Fprint(b.w, "\r\x1b[K", text[:min(len(text), b.width-1)])
 }
 
-func (b *progress) finish(j job) {
+func (b *progress) finish(j load.Job) {
 	b.done++
-	b.left -= j.takes()
-	b.used += j.takes()
+	b.left -= j.Takes()
+	b.used += j.Takes()
 }
 
 // end clears the terminal's line for others.

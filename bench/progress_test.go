@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
@@ -15,13 +16,13 @@ import (
 // twoRounds simulates two rounds of two rows, each of which takes 2 s, half as long again as
 // planned.
 func twoRounds(width int) string {
-	p := plan{works: []cell{lat64}, rounds: 2, time: 1200 * time.Millisecond}
+	p := plan{works: []workload.Case{workload.Lat64}, rounds: 2, time: 1200 * time.Millisecond}
 	var out bytes.Buffer
 	clock := time.Unix(0, 0)
 	b := &progress{w: &out, width: width, rounds: 2, rows: 4, now: func() time.Time { return clock }, began: clock, left: p.estimate()}
 	for round := range 2 {
 		b.round(round)
-		for _, c := range p.cells() {
+		for _, c := range p.cases() {
 			j := p.job(c)
 			j.Round = round + 1
 			b.begin(j)
@@ -58,8 +59,8 @@ func TestAFileIsNoTerminal(t *testing.T) {
 	f, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
 	require.NoError(t, err)
 	defer f.Close()
-	p := plan{works: []cell{lat64}, rounds: 3, time: time.Second}
-	b := newProgress(f, p, p.cells())
+	p := plan{works: []workload.Case{workload.Lat64}, rounds: 3, time: time.Second}
+	b := newProgress(f, p, p.cases())
 	assert.Zero(t, b.width)
 	assert.Equal(t, 6, b.rows)
 	text, err := os.ReadFile(f.Name())

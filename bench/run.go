@@ -7,11 +7,15 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/load"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // run measures what p says. It first prints what is known before that.
-func (p plan) run(ctx context.Context, args []string) (record, error) {
-	r := record{
+func (p plan) run(ctx context.Context, args []string) (report.Record, error) {
+	r := report.Record{
 		Commit:  builtFrom(),
 		Command: strings.Join(append([]string{"bench"}, args...), " "),
 		Machine: machine(),
@@ -21,13 +25,10 @@ func (p plan) run(ctx context.Context, args []string) (record, error) {
 	if err := p.makeProfileDir(); err != nil {
 		return r, err
 	}
-	program, err := os.Executable()
-	if err != nil {
-		return r, err
-	}
-	var offer offer
+	var offer load.Offer
+	var err error
 	if p.server != "" {
-		if offer, err = askOffer(ctx, p.server); err != nil {
+		if offer, err = load.AskOffer(ctx, p.server); err != nil {
 			return r, err
 		}
 		r.Server = offer.Machine + ", commit " + offer.Commit
@@ -37,33 +38,38 @@ func (p plan) run(ctx context.Context, args []string) (record, error) {
 			return r, err
 		}
 	}
-	if err := r.writeHeader(os.Stdout); err != nil {
+	if err := r.WriteHeader(os.Stdout); err != nil {
 		return r, err
 	}
-	with, end := p.measurer(program)
-	defer end()
-	if r.Rows, err = runAll(ctx, p, p.cells(), with); err != nil {
+	cases := p.cases()
+	memory := slices.ContainsFunc(cases, func(c workload.Case) bool { return c.Mode == workload.ModeIdle && c.Peers() > 0 })
+	g, err := load.New(p.server, memory)
+	if err != nil {
+		return r, err
+	}
+	defer g.Close()
+	if r.Rows, err = runAll(ctx, p, cases, g.Measure); err != nil {
 		return r, err
 	}
 	if p.targets != nil {
-		r.Verdicts = judge(p.targets, r.Rows)
+		r.Verdicts = report.Judge(p.targets, r.Rows)
 	}
 	return r, nil
 }
 
 // everywhere lists the providers that all machines offer, and says which are
 // absent.
-func (p plan) everywhere(ctx context.Context, o offer) (providers []string, absences string, err error) {
+func (p plan) everywhere(ctx context.Context, o load.Offer) (providers []string, absences string, err error) {
 	host := p.host
 	if p.server != "" {
 		host = o.Client
 	}
-	have, absent, err := offered(ctx, host)
+	have, absent, err := load.Offered(ctx, host)
 	if err != nil || p.server == "" {
-		return have, notMeasured(absent), err
+		return have, absent, err
 	}
-	both, missing := o.common(have)
-	lines := []string{notMeasured(absent)}
+	both, missing := o.Common(have)
+	lines := []string{absent}
 	for _, provider := range missing {
 		lines = append(lines, "not between these machines: rdma/"+provider)
 	}
@@ -71,47 +77,24 @@ func (p plan) everywhere(ctx context.Context, o offer) (providers []string, abse
 }
 
 // A measurer does a job once.
-type measurer func(ctx context.Context, j job) (sample, error)
+type measurer func(context.Context, load.Job) (workload.Sample, error)
 
-// measurer returns a measurer that starts processes of program. If there is another machine, that
-// one starts the server's. end ends the processes that are left.
-func (p plan) measurer(program string) (with measurer, end func()) {
-	if p.server != "" {
-		return func(ctx context.Context, j job) (sample, error) {
-			return measureFrom(ctx, program, j, func(ctx context.Context, j job) (*process, error) {
-				return startRemote(ctx, p.server, j)
-			})
-		}, func() {}
-	}
-	cs := &crowds{program: program}
-	cs.memory = slices.ContainsFunc(p.cells(), func(c cell) bool { return c.Mode == modeIdle && c.peers() > 0 })
-	return func(ctx context.Context, j job) (sample, error) {
-		return besideLoad(ctx, program, j, func() (sample, error) {
-			if j.peers() > 0 {
-				return cs.measure(ctx, j)
-			}
-			return measure(ctx, program, j)
-		})
-	}, cs.close
-}
-
-// runAll measures every cell in every round, and returns early only when ctx
-// ends.
-func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result, error) {
-	samples := make([][]sample, len(cells))
-	failures := make([]error, len(cells))
-	possible := slices.DeleteFunc(slices.Clone(cells), func(c cell) bool { return c.notPossible() != "" })
+// runAll measures every case in every round, and returns early only when ctx ends.
+func runAll(ctx context.Context, p plan, cases []workload.Case, with measurer) ([]report.Result, error) {
+	samples := make([][]workload.Sample, len(cases))
+	failures := make([]error, len(cases))
+	possible := slices.DeleteFunc(slices.Clone(cases), func(c workload.Case) bool { return c.Impossible() != "" })
 	bar := newProgress(os.Stderr, p, possible)
 	defer bar.end()
 	for round := range p.rounds {
 		bar.round(round)
-		order := slices.DeleteFunc(sequence(cells, round), func(i int) bool {
-			return failures[i] != nil || cells[i].notPossible() != ""
+		order := slices.DeleteFunc(sequence(cases, round), func(i int) bool {
+			return failures[i] != nil || cases[i].Impossible() != ""
 		})
 		for k, i := range order {
-			j := p.job(cells[i])
+			j := p.job(cases[i])
 			j.Round = round + 1
-			j.Last = k+1 == len(order) || !cells[i].sharesProcesses(cells[order[k+1]])
+			j.Last = k+1 == len(order) || !shareProcesses(cases[i], cases[order[k+1]])
 			bar.begin(j)
 			s, err := with(ctx, j)
 			bar.finish(j)
@@ -125,14 +108,22 @@ func runAll(ctx context.Context, p plan, cells []cell, with measurer) ([]result,
 			samples[i] = append(samples[i], s)
 		}
 	}
-	results := make([]result, len(cells))
-	for i, c := range cells {
+	results := make([]report.Result, len(cases))
+	for i, c := range cases {
 		if failures[i] != nil {
-			results[i] = result{cell: c, Rounds: len(samples[i]), Error: failures[i].Error()}
+			results[i] = report.Result{Case: c, Rounds: len(samples[i]), Error: failures[i].Error()}
 			continue
 		}
-		results[i] = summarize(c, samples[i])
-		results[i].NotPossible = c.notPossible()
+		results[i] = report.Summarize(c, samples[i])
+		results[i].NotPossible = c.Impossible()
 	}
 	return results, nil
+}
+
+// serveOthers serves measurements of clients on other machines.
+func (p plan) serveOthers(ctx context.Context) error {
+	if err := p.makeProfileDir(); err != nil {
+		return err
+	}
+	return load.Server{Host: p.host, Port: p.port, Profile: p.profileDir, Machine: machine(), Commit: builtFrom()}.Serve(ctx)
 }

@@ -9,18 +9,21 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bench=$PWD/bin/tests/bench report=$PWD/bin/device-report.txt log=$PWD/bin/device-tests.log
+bench=$PWD/bin/tests/bench fabricnet=$PWD/bin/tests/fabricnet
+report=$PWD/bin/device-report.txt log=$PWD/bin/device-tests.log
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-[ -x "$bench" ] || {
-	echo "There is no $bench: make test-programs, here or on a machine like this." >&2
-	exit 1
-}
+for program in "$bench" "$fabricnet"; do
+	[ -x "$program" ] || {
+		echo "There is no $program: make test-programs, here or on a machine like this." >&2
+		exit 1
+	}
+done
 
 wanted=${PROVIDER:-cxi,efa,verbs;ofi_rxm}
 [ -z "${DEVICE:-}" ] || wanted="${wanted//,//$DEVICE,}/$DEVICE"
-"$bench" -info -providers "$wanted" ${HOST:+-local "$HOST"} >"$work/info"
+"$fabricnet" info --providers "$wanted" ${HOST:+--local "$HOST"} >"$work/info"
 
 # The first entry that would be chosen; one whose address other hosts can reach comes first.
 chosen=$(awk '
@@ -29,13 +32,13 @@ chosen=$(awk '
 	$1 ~ /^[0-9]+$/ && !near && !remote { remote = host " " $2 " " $3 }
 	END { print remote ? remote : local }' "$work/info")
 [ -n "$chosen" ] || {
-	echo "No RDMA device that libfabric can use with $wanted${HOST:+ at $HOST}. bin/tests/bench -info lists what is there and why it is not chosen, bin/tests/bench -doctor says what to do." >&2
+	echo "No RDMA device that libfabric can use with $wanted${HOST:+ at $HOST}. bin/tests/fabricnet info lists what is there and why it is not chosen, bin/tests/fabricnet doctor says what to do." >&2
 	exit 1
 }
 read -r host provider domain <<<"$chosen"
 echo "testing $provider, device $domain, at $host"
 
-"$bench" -doctor >"$work/doctor" || true # its output says what has failed
+"$fabricnet" doctor >"$work/doctor" || true # its output says what has failed
 export RDMANET_TEST_PROVIDERS=$provider RDMANET_TEST_HOST=$host RESULTS=$work/results
 [ -z "${DEVICE:-}" ] || RDMANET_TEST_PROVIDERS=$provider/$domain
 status=0

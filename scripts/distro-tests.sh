@@ -8,6 +8,6 @@ cd "$(dirname "$0")/.."
 part demo timeout 10m make demo DEMO="-rounds 1 -time 100ms"
 part programs make test-programs
 . /etc/os-release
-echo "$PRETTY_NAME, $(bin/tests/bench -info -local 127.0.0.1 | sed -n 1p)"
+echo "$PRETTY_NAME, $(bin/tests/fabricnet info --local 127.0.0.1 | sed -n 1p)"
 ./scripts/provider-tests.sh || failed="$failed providers"
 parts_passed

@@ -17,7 +17,7 @@ commit=$(git describe --always --dirty --abbrev=12)
 cpu=$(sed -n 's/^model name.*: //p' /proc/cpuinfo | head -n 1)
 {
 	echo "commit $commit, $(date -u +%Y-%m-%dT%H:%M:%SZ)"
-	echo "$cpu, $(nproc) CPUs, $(uname -sr), $(go env GOVERSION), $(go run ./bench -info -local 127.0.0.1 | sed -n 1p)"
+	echo "$cpu, $(nproc) CPUs, $(uname -sr), $(go env GOVERSION), $(go run ./cmd/fabricnet info --local 127.0.0.1 | sed -n 1p)"
 } >"$out"
 
 # step NAME COMMAND... runs the command, and keeps its verdict and the lines with

@@ -49,6 +49,25 @@ func TestInfo(t *testing.T) {
 	assert.Contains(t, text, "unknown provider")
 }
 
+// TestInfoOfThisMachine: the inventory has what every machine with libfabric has.
+func TestInfoOfThisMachine(t *testing.T) {
+	status, text, told := called("info", "--local", "127.0.0.1", "--json")
+	require.Zero(t, status, told)
+	var inv doctor.Inventory
+	require.NoError(t, json.Unmarshal([]byte(text), &inv))
+	assert.NotEmpty(t, inv.Compiled)
+	assert.Equal(t, "libfabric "+inv.InUse, doctor.Library())
+	require.Len(t, inv.Choices, 1)
+	first := inv.Choices[0].Providers[0]
+	assert.Equal(t, "shm", first.Provider)
+	assert.Equal(t, 1, first.Rank)
+
+	status, text, told = called("info", "--providers", "shm")
+	require.Zero(t, status, told)
+	assert.Contains(t, text, "for conns at 127.0.0.1:")
+	assert.Contains(t, text, "not in the list of providers")
+}
+
 // TestDoctor: whatever is wrong with this machine is reported, and decides the exit status.
 func TestDoctor(t *testing.T) {
 	status, text, _ := called("doctor", "--json")

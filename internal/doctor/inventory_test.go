@@ -60,3 +60,14 @@ func TestInventoryText(t *testing.T) {
 	require.NoError(t, json.Unmarshal(b.Bytes(), &again))
 	assert.Equal(t, inv, again)
 }
+
+func TestLocalAddrs(t *testing.T) {
+	one, err := LocalAddrs("::1")
+	require.NoError(t, err)
+	assert.Equal(t, []netip.Addr{netip.IPv6Loopback()}, one)
+	_, err = LocalAddrs("nonsense")
+	require.Error(t, err)
+	all, err := LocalAddrs("")
+	require.NoError(t, err)
+	assert.Contains(t, all, netip.MustParseAddr("127.0.0.1"))
+}
