@@ -354,7 +354,8 @@ func attackPort(t *testing.T, provider string, a portAttack, known []outcome) {
 	tr := preyTransport()
 	t.Cleanup(func() { assert.NoError(t, tr.Close()) })
 	d := rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
-	c, err := d.Dial("rdma", p.addr)
+	via, heard := eavesdrop(t, p.addr)
+	c, err := d.Dial("rdma", via)
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		_ = c.(*rdmanet.Conn).SetLinger(0)
@@ -362,7 +363,7 @@ func attackPort(t *testing.T, provider string, a portAttack, known []outcome) {
 	})
 	require.NoError(t, trip(c))
 
-	s := &intruder{t: t, provider: provider, port: p.port(t), client: tr}
+	s := &intruder{t: t, provider: provider, port: p.port(t), client: heard()}
 	t.Cleanup(s.leave)
 	good := startTrips(c)
 	a.run(s)

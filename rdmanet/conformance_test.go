@@ -422,11 +422,6 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-type (
-	onlyReader struct{ io.Reader }
-	onlyWriter struct{ io.Writer }
-)
-
 // TestIdle: a listener with a hundred idle conns costs next to nothing.
 func TestIdle(t *testing.T) {
 	onProviders(t, func(t *testing.T, pipe pipeFunc) {

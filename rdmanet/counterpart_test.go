@@ -54,7 +54,7 @@ const (
 )
 
 func init() {
-	roles["counterpart"] = serveOrders
+	roles["counterpart"], roles["clients"] = serveOrders, dialForOrders
 }
 
 // serveOrders is what a counterpart does. It ends when its standard input does,

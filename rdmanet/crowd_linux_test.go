@@ -9,7 +9,6 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
-	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -143,12 +142,4 @@ func TestCrowdOfHalfOpenConnections(t *testing.T) {
 	eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "no handshakes are left")
 	echo(t, a, b)
 	closeAll(t, a, b)
-}
-
-// goMemory returns how much memory Go has from the system, in bytes. Unlike resident, it
-// does not count what the race detector needs.
-func goMemory() int64 {
-	var m runtime.MemStats
-	runtime.ReadMemStats(&m)
-	return int64(m.Sys - m.HeapReleased)
 }

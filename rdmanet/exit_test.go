@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"os"
+	"os/exec"
 	"syscall"
 	"testing"
 	"time"
@@ -15,6 +17,14 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
+
+func init() {
+	roles["exit while writing"] = leave(exitWhileWriting)
+	roles["return while writing"] = leave(writeOn)
+	roles["exit while reading"] = leave(exitWhileReading)
+	roles["exit after CloseWrite"] = leave(exitAfterCloseWrite)
+	roles["write and exit"], roles["read and exit"] = writeAndExit, readAndExit
+}
 
 // leave makes a role that dials, and then ends the process while f is in the middle of something.
 func leave(f func(c *rdmanet.Conn) error) func(provider, addr string) error {
@@ -155,4 +165,97 @@ func survivesWriter(t *testing.T, c *rdmanet.Conn, gone func()) {
 		require.True(t, bytes.Equal(want[:len(b)], b))
 	}
 	expect(t, "Write", write(c, want).wait(), syscall.EPIPE, syscall.ECONNRESET)
+}
+
+const exitSize = 1 << 20
+
+func exitData() []byte {
+	data := make([]byte, exitSize)
+	for i := range data {
+		data[i] = byte(i * i >> 7)
+	}
+	return data
+}
+
+// writeAndExit writes a mebibyte, closes the conn, and exits without closing the Transport.
+func writeAndExit(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	c, err := d.Dial("rdma", addr)
+	if err != nil {
+		return err
+	}
+	if _, err := c.Write(exitData()); err != nil {
+		return err
+	}
+	if err := c.Close(); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// TestWriteCloseExit: what was written before Close arrives whole, although the process
+// exits at once.
+func TestWriteCloseExit(t *testing.T) {
+	want := exitData()
+	meetProcesses(t, rounds(100, 1000), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+		if i%2 == 0 { // read while it writes, or after it has gone
+			require.NoError(t, cmd.Wait())
+		}
+		require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+		got, err := io.ReadAll(c)
+		require.NoError(t, err, "round %d", i)
+		require.True(t, bytes.Equal(want, got), "round %d: %d bytes", i, len(got))
+		require.NoError(t, c.Close())
+		if i%2 != 0 {
+			require.NoError(t, cmd.Wait())
+		}
+	})
+}
+
+// meetProcesses starts that many processes, one after the other and over each provider, to dial a
+// listener, and calls meet with each accepted conn.
+func meetProcesses(t *testing.T, times int, role string, meet func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn)) {
+	for _, provider := range realProviders {
+		t.Run(provider, func(t *testing.T) {
+			t.Parallel()
+			tr := new(rdmanet.Transport)
+			defer func() { assert.NoError(t, tr.Close()) }()
+			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			for i := range times {
+				cmd := process(t, role, provider, l.Addr().String())
+				require.NoError(t, cmd.Start())
+				meet(t, i, cmd, accept(t, l))
+			}
+		})
+	}
+}
+
+// readAndExit reads everything, closes the conn, and exits without closing the Transport.
+func readAndExit(provider, addr string) error {
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	c, err := d.Dial("rdma", addr)
+	if err != nil {
+		return err
+	}
+	got, err := io.ReadAll(c)
+	if err == nil && len(got) != exitSize {
+		err = fmt.Errorf("%d bytes", len(got))
+	}
+	if err := errors.Join(err, c.Close()); err != nil {
+		return err
+	}
+	os.Exit(0)
+	return nil
+}
+
+// TestReadCloseExit: a process that has read everything may exit, and the writer's Close
+// knows that all of it has arrived.
+func TestReadCloseExit(t *testing.T) {
+	meetProcesses(t, rounds(20, 1000), "read and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+		_, err := c.Write(exitData())
+		require.NoError(t, err, "round %d", i)
+		require.NoError(t, c.Close(), "round %d", i)
+		require.NoError(t, cmd.Wait())
+	})
 }

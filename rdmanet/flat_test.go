@@ -40,6 +40,8 @@ type flatReport struct {
 
 type flatState struct{ Goroutines, Files, Names int }
 
+func init() { roles["cycles"] = cycles }
+
 // cycles opens a conn, transfers data and closes it, as often as spec says, and prints a
 // report. It runs in a process of its own: traces of other tests in malloc(3) would blur
 // the picture.

@@ -42,16 +42,6 @@ func dial(t *testing.T, d *rdmanet.Dialer, addr string) net.Conn {
 	return c
 }
 
-// halt stops a process and waits until it has stopped.
-func halt(t *testing.T, cmd *exec.Cmd) {
-	t.Helper()
-	require.NoError(t, cmd.Process.Signal(syscall.SIGSTOP))
-	var status syscall.WaitStatus
-	_, err := syscall.Wait4(cmd.Process.Pid, &status, syscall.WUNTRACED, nil)
-	require.NoError(t, err)
-	require.True(t, status.Stopped())
-}
-
 // TestFrozenPeer: while a peer is stopped, deadlines work and nothing ends by itself. If
 // it continues in time, nothing is lost.
 func TestFrozenPeer(t *testing.T) {

@@ -1,8 +1,11 @@
 package rdmanet_test
 
 import (
+	"crypto/sha256"
 	"fmt"
+	"hash"
 	"io"
+	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
@@ -16,30 +19,12 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
-	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
 const patience = 10 * time.Second
-
-// simulated returns a Transport over a simulated fabric. At its end the test closes it
-// and checks that nothing is left behind.
-func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Personality) *rdmanet.Transport {
-	t.Helper()
-	n := simfabric.New(simfabric.Config{Seed: 1, Personality: p, Others: others})
-	tr := rdmanet.NewTransport(n)
-	cleanly(t, tr)
-	t.Cleanup(func() {
-		require.NoError(t, tr.Close())
-		s := n.Stats()
-		assert.Zero(t, s.Endpoints, "endpoints")
-		assert.Zero(t, s.Regions, "regions")
-		assert.Zero(t, s.PeerUnmapped, "calls after a peer's memory was unmapped")
-		assert.Empty(t, s.Misuse)
-	})
-	return tr
-}
 
 // cleanly closes a Transport when the test is over, and checks that no goroutines, files,
 // shared memory or budget are left. It must be called first.
@@ -61,7 +46,7 @@ func cleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 				runtime.GC()
 			}
 			assert.LessOrEqual(c, len(open), files+few, "open files: %v", open)
-			rdmanet.CleanShm()
+			shmdir.Clean(shmdir.Dir)
 			assert.Subset(c, shm, sharedMemory(t), "names in /dev/shm")
 		}, patience, 10*time.Millisecond)
 		assert.Zero(t, tr.Stats().Memory.Used, "memory budget")
@@ -124,37 +109,6 @@ func regionsOf(since time.Time, pids ...int) (names []string, err error) {
 		}
 	}
 	return names, nil
-}
-
-// personalities are simulated providers, among them those that need hardware. With some,
-// inserting an address takes a while, since they ask the kernel for each.
-var personalities = func() (list []simfabric.Personality) {
-	for _, p := range simfabric.Presets() {
-		if p.Inserts {
-			p.InsertDelay = 2 * time.Millisecond
-		}
-		if p.Suite {
-			list = append(list, p.Personality)
-		}
-	}
-	return list
-}()
-
-// onEach runs a test over a simulated fabric of each kind and over each real provider.
-func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
-	t.Helper()
-	onPersonalities(t, test)
-	onReal(t, test)
-}
-
-// onPersonalities is the simulated half of onEach, and onReal the other half.
-func onPersonalities(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
-	t.Helper()
-	for _, p := range personalities {
-		t.Run("simulated "+p.Provider, func(t *testing.T) {
-			test(t, simulated(t, p), []string{p.Provider})
-		})
-	}
 }
 
 func onReal(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
@@ -221,4 +175,48 @@ func closeAll(t *testing.T, conns ...net.Conn) {
 func eventually(t *testing.T, condition func() bool, what string) {
 	t.Helper()
 	require.Eventually(t, condition, patience, time.Millisecond, what)
+}
+
+type (
+	onlyReader struct{ io.Reader }
+	onlyWriter struct{ io.Writer }
+)
+
+// listenAt is listen for any address of this host. It also returns the port.
+func listenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet.Listener, port string) {
+	t.Helper()
+	ln, err := lc.Listen(t.Context(), "rdma", address)
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	_, port, err = net.SplitHostPort(ln.Addr().String())
+	require.NoError(t, err)
+	return ln.(*rdmanet.Listener), port
+}
+
+// visit dials, closes the conn again, and returns its ConnInfo.
+func visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, address string) rdmanet.ConnInfo {
+	t.Helper()
+	c, err := d.Dial(network, address)
+	require.NoError(t, err)
+	closeAll(t, c, accept(t, l))
+	return c.(*rdmanet.Conn).Info()
+}
+
+func writeRandom(t *testing.T, name string, size int64) []byte {
+	t.Helper()
+	f, err := os.Create(name)
+	require.NoError(t, err)
+	defer f.Close()
+	sum := sha256.New()
+	_, err = io.CopyN(io.MultiWriter(f, sum), rand.NewChaCha8([32]byte{1}), size)
+	require.NoError(t, err)
+	return hash.Hash(sum).Sum(nil)
+}
+
+// goMemory returns how much memory Go has from the system, in bytes. Unlike resident, it
+// does not count what the race detector needs.
+func goMemory() int64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.Sys - m.HeapReleased)
 }

@@ -19,7 +19,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/pool"
-	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
 const (
@@ -99,10 +98,10 @@ func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, erro
 // Hello and the methods that follow, up to Ended, are what package bootstrap calls
 // during the handshake and the session.
 func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
-	hello := framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid())}
+	hello := framing.Hello{Host: bootstrap.HostID(), UID: uint32(os.Geteuid())}
 	rand.Read(hello.Process[:])
 	for _, p := range h.infos {
-		hello.Offers = append(hello.Offers, rdmanet.OfferOf(&p))
+		hello.Offers = append(hello.Offers, bootstrap.OfferOf(&p))
 	}
 	return hello, nil
 }

@@ -5,12 +5,9 @@ import (
 	"crypto/sha256"
 	"crypto/tls"
 	"flag"
-	"hash"
 	"io"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -102,15 +99,4 @@ func TestTLSAbove(t *testing.T) {
 			require.True(t, bytes.Equal(body, got))
 		})
 	}
-}
-
-func writeRandom(t *testing.T, name string, size int64) []byte {
-	t.Helper()
-	f, err := os.Create(name)
-	require.NoError(t, err)
-	defer f.Close()
-	sum := sha256.New()
-	_, err = io.CopyN(io.MultiWriter(f, sum), rand.NewChaCha8([32]byte{1}), size)
-	require.NoError(t, err)
-	return hash.Hash(sum).Sum(nil)
 }

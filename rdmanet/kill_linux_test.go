@@ -164,16 +164,27 @@ func killed(err error) bool {
 
 // resources is what a process uses. Peers that are killed must not leave it with more.
 type resources struct {
-	files, threads int
-	registered     int64
-	foreign        int64
-	goroutines     goleak.Option
-	shm            []string
+	files, threads   int
+	peers, endpoints int
+	registered       int64
+	foreign          int64
+	goroutines       goleak.Option
+	shm              []string
 }
 
 func take(t *testing.T, tr *rdmanet.Transport) resources {
 	t.Helper()
-	return resources{len(openFiles(t)), threads(t), tr.Stats().Memory.Used, tr.Stats().Memory.Foreign, goleak.IgnoreCurrent(), sharedMemory(t)}
+	s := tr.Stats()
+	return resources{
+		len(openFiles(t)), threads(t), s.Peers, endpoints(s), s.Memory.Used, s.Memory.Foreign, goleak.IgnoreCurrent(), sharedMemory(t),
+	}
+}
+
+func endpoints(s rdmanet.TransportStats) (n int) {
+	for _, p := range s.Providers {
+		n += p.Endpoints
+	}
+	return n
 }
 
 func threads(t *testing.T) int {
@@ -186,9 +197,13 @@ func threads(t *testing.T) int {
 // back waits until the process uses no more than r.
 func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	t.Helper()
-	time.Sleep(2 * rdmanet.SpareDelay)
-	tr.DropSpares() // which were opened because of the last peers
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		s := tr.Stats()
+		assert.LessOrEqual(c, s.Peers, r.peers, "peers")
+		assert.LessOrEqual(c, endpoints(s), r.endpoints+1, "endpoints, one of them for the next peer")
+	}, patience, 10*time.Millisecond)
+	assert.EventuallyWithT(t, func(c *assert.CollectT) {
+		tr.CloseIdle() // the endpoint for the next peer, which may be opened late
 		assert.LessOrEqual(c, len(openFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
 		assert.LessOrEqual(c, tr.Stats().Memory.Foreign, r.foreign, "memory of peers'")

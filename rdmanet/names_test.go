@@ -108,17 +108,6 @@ func (s *nameServer) answer(m *dnsmessage.Message) {
 	}
 }
 
-// listenAt is listen for any address of this host. It also returns the port.
-func listenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet.Listener, port string) {
-	t.Helper()
-	ln, err := lc.Listen(t.Context(), "rdma", address)
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	_, port, err = net.SplitHostPort(ln.Addr().String())
-	require.NoError(t, err)
-	return ln.(*rdmanet.Listener), port
-}
-
 // listenAtBoth listens at 127.0.0.1 and 127.0.0.2 with the same port. A port that is free at one of
 // them may be taken at the other, by a socket of another test that dials from there. Then it tries
 // another one.
@@ -137,15 +126,6 @@ func listenAtBoth(t *testing.T, lc1, lc2 rdmanet.ListenConfig) (l1, l2 *rdmanet.
 	}
 	require.Fail(t, "no port is free at both addresses")
 	return nil, nil, ""
-}
-
-// visit dials, closes the conn again, and returns its ConnInfo.
-func visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, address string) rdmanet.ConnInfo {
-	t.Helper()
-	c, err := d.Dial(network, address)
-	require.NoError(t, err)
-	closeAll(t, c, accept(t, l))
-	return c.(*rdmanet.Conn).Info()
 }
 
 // remote is visit, but returns the host of the conn's remote address.

@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -105,12 +106,12 @@ func liar(provider, addr string) {
 // falseHello returns a hello that offers the provider as a process of this host and user
 // would, and names a page that is not its own.
 func falseHello(provider string) *framing.Hello {
-	h := &framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
+	h := &framing.Hello{Host: bootstrap.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
 	_, _ = crand.Read(h.Process[:])
 	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	for _, p := range infos {
 		if err == nil && p.Name == provider {
-			h.Offers = append(h.Offers, rdmanet.OfferOf(&p))
+			h.Offers = append(h.Offers, bootstrap.OfferOf(&p))
 			break
 		}
 	}

@@ -1,11 +1,6 @@
 package rdmanet_test
 
 import (
-	"errors"
-	"io"
-	"os"
-	"os/exec"
-	"strconv"
 	"sync"
 	"syscall"
 	"testing"
@@ -17,58 +12,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
-
-const connsVar = "RDMANET_TEST_CONNS"
-
-func init() {
-	roles["clients"] = dialForOrders
-}
-
-// dialForOrders dials as many conns as it is told to, and does on each what the listening
-// side says.
-func dialForOrders(provider, addr string) error {
-	return dialAndObey(provider, addr, func() error { return nil })
-}
-
-// dialAndObey is dialForOrders, but calls between once all conns are dialed.
-func dialAndObey(provider, addr string, between func() error) error {
-	n, err := strconv.Atoi(os.Getenv(connsVar))
-	if err != nil {
-		return err
-	}
-	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
-	var conns []*rdmanet.Conn
-	for range n {
-		c, err := d.Dial("rdma", addr)
-		if err != nil {
-			return err
-		}
-		conns = append(conns, c.(*rdmanet.Conn))
-	}
-	if err := between(); err != nil {
-		return err
-	}
-	var wg sync.WaitGroup
-	failed := make([]error, n)
-	for i, c := range conns {
-		wg.Go(func() { failed[i] = obey(c) })
-	}
-	wg.Wait()
-	return errors.Join(failed...)
-}
-
-// clients starts another process, which dials, and returns n accepted conns of it.
-func clients(t *testing.T, tr *rdmanet.Transport, provider string, n int) (list []*rdmanet.Conn, cmd *exec.Cmd) {
-	t.Helper()
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: n})
-	cmd = process(t, "clients", provider, l.Addr().String())
-	cmd.Env = append(cmd.Env, "GORACE=atexit_sleep_ms=100", connsVar+"="+strconv.Itoa(n))
-	require.NoError(t, cmd.Start())
-	for range n {
-		list = append(list, accept(t, l))
-	}
-	return list, cmd
-}
 
 // TestStalledProcess: a process that is suspended while a hundred conns are written to
 // leaves the others on the endpoint enough to work with. Over shared memory, nobody shares
@@ -130,22 +73,4 @@ func stall(t *testing.T, tr *rdmanet.Transport, provider string) (end func()) {
 			_ = c.Close()
 		}
 	}
-}
-
-func instruct(t *testing.T, c *rdmanet.Conn, o order) {
-	t.Helper()
-	_, err := c.Write(o.encode())
-	require.NoError(t, err)
-}
-
-// answers reports whether a conn's other side answers in time.
-func answers(t *testing.T, c *rdmanet.Conn) bool {
-	t.Helper()
-	buf := make([]byte, 64)
-	require.NoError(t, c.SetDeadline(time.Now().Add(5*time.Second)))
-	_, err := c.Write(buf)
-	if err == nil {
-		_, err = io.ReadFull(c, buf)
-	}
-	return assert.NoError(t, err) && assert.NoError(t, c.SetDeadline(time.Time{}))
 }

@@ -2,7 +2,6 @@ package rdmanet_test
 
 import (
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -37,38 +36,6 @@ func TestStuckConns(t *testing.T) {
 			})
 		}
 	})
-}
-
-// compare requires that the rate of with is usually no less than least times that of without.
-// Since the machine may have other things to do as well, the two are measured right after each
-// other, and if the median is not good enough, there are up to two more rounds to improve it.
-// That takes a quiet machine and many turns, and hence -soak. The few turns of the short form
-// only tell whether the others stand still.
-func compare(t *testing.T, turns int, least float64, without, with func() float64) {
-	t.Helper()
-	if !*soak {
-		least = 0.1
-	}
-	var ratios []float64
-	for range 3 {
-		var a, b float64
-		for i := range turns {
-			if i%2 == 0 {
-				a, b = without(), with()
-			} else {
-				b = with()
-				a = without()
-			}
-			ratios = append(ratios, b/a)
-		}
-		slices.Sort(ratios)
-		t.Logf("%.2fx of the rate alone, %.2fx to %.2fx; at last %.3g MB/s and %.3g", ratios[len(ratios)/2],
-			ratios[0], ratios[len(ratios)-1], b/1e6, a/1e6)
-		if ratios[len(ratios)/2] >= least {
-			return
-		}
-	}
-	assert.GreaterOrEqual(t, ratios[len(ratios)/2], least)
 }
 
 // stick opens n conns on which both sides write and neither reads, and returns when they
