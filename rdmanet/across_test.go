@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
@@ -17,7 +19,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-func init() { roles["relay"] = relay }
+func init() { rdmatest.Roles["relay"] = relay }
 
 // relay listens, and joins every conn that it accepts to a new one to addr. It ends when
 // its standard input does.
@@ -43,7 +45,7 @@ func relay(provider, addr string) error {
 
 func relayConn(in *rdmanet.Conn, provider, addr string) {
 	defer in.Close()
-	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: patience}
+	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: rdmatest.Patience}
 	nc, err := d.Dial("rdma", addr)
 	if err != nil {
 		return
@@ -66,29 +68,29 @@ func relayConn(in *rdmanet.Conn, provider, addr string) {
 // acrossProcesses makes pairs of conns whose bytes pass through another process.
 func acrossProcesses(t *testing.T, tr *rdmanet.Transport, provider string) pipeFunc {
 	t.Helper()
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
-	cmd := process(t, "relay", provider, l.Addr().String())
-	stdin, stdout := startProcess(t, cmd)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+	cmd := rdmatest.Process(t, "relay", provider, l.Addr().String())
+	stdin, stdout := rdmatest.Start(t, cmd)
 	t.Cleanup(func() {
 		_ = stdin.Close()
 		assert.NoError(t, cmd.Wait())
 	})
-	addr := line(t, stdout)
-	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	addr := rdmatest.Line(t, stdout)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: rdmatest.Patience}
 	return func() (client, server *rdmanet.Conn) {
 		t.Helper()
 		c, err := d.DialContext(t.Context(), "rdma", addr)
 		require.NoError(t, err)
-		return c.(*rdmanet.Conn), accept(t, l)
+		return c.(*rdmanet.Conn), rdmatest.Accept(t, l)
 	}
 }
 
 // TestAcrossProcesses runs the conformance suite through a second process.
 func TestAcrossProcesses(t *testing.T) {
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			tr := new(rdmanet.Transport)
-			cleanly(t, tr)
+			rdmatest.Cleanly(t, tr)
 			pipe := acrossProcesses(t, tr, provider)
 			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
 				a, b := pipe()

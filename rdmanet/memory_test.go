@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,19 +22,19 @@ import (
 
 const manyBudget = 64 << 20
 
-func init() { roles["jobs"] = jobsListener }
+func init() { rdmatest.Roles["jobs"] = jobsListener }
 
 // jobsListener is another process that takes jobs within a budget until its standard input
 // ends. Then it prints how much of the budget was used at most.
 func jobsListener(provider, _ string) error {
 	tr := &rdmanet.Transport{MemoryLimit: manyBudget}
-	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: manyConns}
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: rdmatest.ManyConns}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go takeJobs(l)
+	go rdmatest.TakeJobs(l)
 	if _, err = io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
@@ -47,27 +49,27 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			there.MemoryLimit = manyBudget
-			l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: manyConns})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Backlog: rdmatest.ManyConns})
 			var served sync.WaitGroup
-			served.Go(func() { takeJobs(l) })
-			sendJobs(t, here, p.Provider, l.Addr().String(), rounds(256<<10, 1<<20))
+			served.Go(func() { rdmatest.TakeJobs(l) })
+			sendJobs(t, here, p.Provider, l.Addr().String(), rdmatest.Rounds(256<<10, 1<<20))
 			assert.LessOrEqual(t, there.Stats().Memory.High, int64(manyBudget))
 			require.NoError(t, there.Close())
 			served.Wait() // conns that were lost keep their memory until they are closed
 			assert.Zero(t, there.Stats().Memory.Used)
 		})
 	}
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			here := new(rdmanet.Transport)
-			cleanly(t, here)
-			cmd := process(t, "jobs", provider, "")
-			stdin, stdout := startProcess(t, cmd)
-			sendJobs(t, here, provider, line(t, stdout), rounds(256<<10, 4<<20))
+			rdmatest.Cleanly(t, here)
+			cmd := rdmatest.Process(t, "jobs", provider, "")
+			stdin, stdout := rdmatest.Start(t, cmd)
+			sendJobs(t, here, provider, rdmatest.Line(t, stdout), rdmatest.Rounds(256<<10, 4<<20))
 			require.NoError(t, stdin.Close())
-			high, err := strconv.Atoi(line(t, stdout))
+			high, err := strconv.Atoi(rdmatest.Line(t, stdout))
 			require.NoError(t, err)
 			assert.LessOrEqual(t, high, manyBudget)
 			require.NoError(t, cmd.Wait())
@@ -81,8 +83,8 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size int) {
 	t.Helper()
 	tr.MemoryLimit = manyBudget
-	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
-	conns := make([]*rdmanet.Conn, manyConns)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: rdmatest.Patience}
+	conns := make([]*rdmanet.Conn, rdmatest.ManyConns)
 	for i := range conns {
 		c, err := d.Dial("rdma", addr)
 		require.NoError(t, err)
@@ -92,7 +94,7 @@ func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size i
 	var working sync.WaitGroup
 	for i, c := range conns {
 		working.Go(func() {
-			assert.NoError(t, sendJob(c, i, size))
+			assert.NoError(t, rdmatest.SendJob(c, i, size))
 			assert.NoError(t, c.Close())
 		})
 	}
@@ -102,8 +104,8 @@ func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size i
 	took := time.Since(start)
 	s := tr.Stats()
 	t.Logf("%d conns sent %d KiB each in %v; longest standstill of one: %v; %.0f %% by RDMA write; budget used here at most: %d MiB",
-		manyConns, size>>10, took.Round(time.Millisecond), worst.Round(time.Millisecond),
-		100*float64(large)/float64(manyConns*size), s.Memory.High>>20)
+		rdmatest.ManyConns, size>>10, took.Round(time.Millisecond), worst.Round(time.Millisecond),
+		100*float64(large)/float64(rdmatest.ManyConns*size), s.Memory.High>>20)
 	assert.Less(t, worst, longestStandstill)
 	assert.Positive(t, large)
 	assert.LessOrEqual(t, s.Memory.High, int64(manyBudget))
@@ -160,18 +162,18 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 			before := large()
 			var wg sync.WaitGroup
 			for i, c := range conns {
-				wg.Go(func() { assert.NoError(t, sendJob(c[0], i, 1<<20)) })
-				wg.Go(func() { assert.NoError(t, takeJob(c[1])) })
+				wg.Go(func() { assert.NoError(t, rdmatest.SendJob(c[0], i, 1<<20)) })
+				wg.Go(func() { assert.NoError(t, rdmatest.TakeJob(c[1])) })
 			}
 			wg.Wait()
 			assert.Greater(t, large(), before)
 			assert.Positive(t, landing())
 			start := time.Now()
-			eventually(t, func() bool { return landing() == 0 }, "all rings come back")
+			rdmatest.Eventually(t, func() bool { return landing() == 0 }, "all rings come back")
 			t.Logf("back after %v", time.Since(start).Round(time.Millisecond))
 		}
 		for _, c := range conns {
-			closeAll(t, c[0], c[1])
+			rdmatest.CloseAll(t, c[0], c[1])
 		}
 	})
 }

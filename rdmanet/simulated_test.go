@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -17,7 +19,7 @@ func simulated(t *testing.T, p simfabric.Personality, others ...simfabric.Person
 	t.Helper()
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: p, Others: others})
 	tr := rdmanet.NewTransport(n)
-	cleanly(t, tr)
+	rdmatest.Cleanly(t, tr)
 	t.Cleanup(func() {
 		require.NoError(t, tr.Close())
 		s := n.Stats()
@@ -47,7 +49,7 @@ var personalities = func() (list []simfabric.Personality) {
 func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
 	t.Helper()
 	onPersonalities(t, test)
-	onReal(t, test)
+	rdmatest.Over(t, test)
 }
 
 // onPersonalities is the simulated half of onEach, and onReal the other half.
