@@ -60,20 +60,20 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
-	$(GO) test -race -shuffle=on -timeout=20m ./rdmanet ./internal/engine ./... # those that take longest first
+	$(GO) test -race -shuffle=on -timeout=20m ./rdmanet ./internal/systemtest ./internal/engine ./... # those that take longest first
 	@for m in $(NESTED); do (set -x; cd $$m && $(GO) vet ./... && CGO_ENABLED=0 $(GO) build -o /dev/null ./... && \
 		GOOS=darwin CGO_ENABLED=0 $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
-	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./rdmanet ./cgo/ofi
-	$(GO) test -run 'Alloc|Resident|Thousand' ./internal/engine ./rdmanet
-	$(GO) test -run TestHTTPFile -timeout=15m ./rdmanet -http.size=1073741824
-	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet
-	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m ./rdmanet ./grpcdialer # Go's cache of results does not know libfabric's variables
+	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
+	$(GO) test -run 'Alloc|Resident|Thousand' ./internal/engine ./rdmanet ./internal/systemtest
+	$(GO) test -run TestHTTPFile -timeout=15m ./internal/systemtest -http.size=1073741824
+	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet ./internal/systemtest
+	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m ./rdmanet ./internal/systemtest ./grpcdialer # Go's cache of results does not know libfabric's variables
 
 # For machines on which compiling takes too long, or which have no Go.
 .PHONY: test-programs
 test-programs: deps ## compile the programs of test-providers and test-device into bin/tests
 	@mkdir -p bin/tests
-	$(GO) test -c -o bin/tests/ ./cgo/ofi ./rdmanet ./grpcdialer
+	$(GO) test -c -o bin/tests/ ./cgo/ofi ./rdmanet ./internal/systemtest ./grpcdialer
 	$(GO) test -c -tags softroce -o bin/tests/ ./internal/fabric/ofifabric
 	$(GO) build -buildvcs=auto -o bin/tests/ ./bench ./cmd/fabricnet
 	@{ git describe --always --dirty --abbrev=12 2>/dev/null || echo unknown; } >bin/tests/commit
@@ -111,8 +111,8 @@ test-libfabrics: ## run test-providers with each of VERSIONS="2.1.0 2.6.0" of li
 .PHONY: test-hosts
 test-hosts: ## as root: run the tests of two hosts, and of containers on one, in three minutes
 	@./scripts/deps.sh hosts
-	$(GO) vet -tags hosts ./rdmanet
-	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./rdmanet
+	$(GO) vet -tags hosts ./internal/systemtest
+	$(GO) test -count=1 -timeout=15m -tags hosts -run 'TestHosts|TestContainers' ./internal/systemtest
 
 .PHONY: test-containers
 test-containers: ## as root: build and run the Containerfile with buildah, check the manifest and the alerts, in three minutes
@@ -125,7 +125,7 @@ test-browser: ## test the debug page in headless Chromium
 
 .PHONY: race
 race: deps ## run the tests of conns COUNT times with -race
-	$(GO) test -race -shuffle=on -timeout=30m -count=$(COUNT) -run Conn ./rdmanet
+	$(GO) test -race -shuffle=on -timeout=30m -count=$(COUNT) -run Conn ./rdmanet ./internal/systemtest
 
 # The pool marks its free memory as poisoned, so that transfers to or from it are noticed,
 # even libfabric's. libfabric's own leaks are listed in lsan.supp; they can be told from
@@ -140,7 +140,7 @@ ASAN := ASAN_OPTIONS=fast_unwind_on_malloc=0 LSAN_OPTIONS=suppressions=$(CURDIR)
 .PHONY: asan
 asan: deps ## run the tests of everything that touches registered memory under AddressSanitizer, in seven minutes
 	@mkdir -p bin/asan
-	$(ASAN) $(GO) test -asan -timeout=20m -skip "$(NOT_ASAN)" -o bin/asan/ ./cgo/... ./pool ./internal/fabric/... ./internal/engine ./rdmanet
+	$(ASAN) $(GO) test -asan -timeout=20m -skip "$(NOT_ASAN)" -o bin/asan/ ./cgo/... ./pool ./internal/fabric/... ./internal/engine ./rdmanet ./internal/systemtest
 
 .PHONY: lint
 lint: deps ## run golangci-lint, which is built from source once and then cached

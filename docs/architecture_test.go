@@ -16,6 +16,9 @@ import (
 
 const module = "github.com/seed202c38ff/fabricnet/"
 
+// forTests are the packages that only tests use.
+var forTests = []string{"internal/testenv", "internal/rdmatest", "internal/systemtest"}
+
 // imports maps each package of the core that is not a program to the packages of the
 // core that it imports.
 func imports(t *testing.T) map[string][]string {
@@ -31,7 +34,7 @@ func imports(t *testing.T) map[string][]string {
 		for i := range words {
 			words[i] = strings.TrimPrefix(words[i], module)
 		}
-		if len(words) > 0 && words[0] != "internal/testenv" { // only tests use it
+		if len(words) > 0 && !slices.Contains(forTests, words[0]) {
 			list[words[0]] = words[1:]
 		}
 	}

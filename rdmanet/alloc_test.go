@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -22,7 +24,7 @@ import (
 func TestNoAllocations(t *testing.T) {
 	onProviders(t, func(t *testing.T, pipe pipeFunc) {
 		a, b := pipe() // the first conn has an endpoint opened for the next peer: wait until that is over
-		closeAll(t, a, b)
+		rdmatest.CloseAll(t, a, b)
 		time.Sleep(3 * rdmanet.SpareDelay)
 		t.Run("late reads", func(t *testing.T) { allocLateReads(t, pipe) })
 		t.Run("round trip of 64 B", func(t *testing.T) { allocRoundTrip(t, pipe, 4000, 0) })
@@ -50,7 +52,7 @@ func allocRoundTrip(t *testing.T, pipe pipeFunc, rounds int, pause time.Duration
 	})
 	require.NoError(t, a.CloseWrite())
 	require.ErrorIs(t, <-ended, io.EOF)
-	closeAll(t, a, b)
+	rdmatest.CloseAll(t, a, b)
 }
 
 // allocLateReads reads each message in two halves, so that the second has waited
@@ -69,14 +71,14 @@ func allocLateReads(t *testing.T, pipe pipeFunc) {
 		}
 		return nil
 	})
-	closeAll(t, a, b)
+	rdmatest.CloseAll(t, a, b)
 }
 
 func allocOneWay(t *testing.T, pipe pipeFunc) {
 	a, b := pipe()
 	ended := make(chan error, 1)
 	go func() {
-		_, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{b}, make([]byte, 64<<10))
+		_, err := io.CopyBuffer(rdmatest.OnlyWriter{Writer: io.Discard}, rdmatest.OnlyReader{Reader: b}, make([]byte, 64<<10))
 		ended <- err
 	}()
 	buf := make([]byte, 64<<10)
@@ -87,7 +89,7 @@ func allocOneWay(t *testing.T, pipe pipeFunc) {
 	require.Positive(t, a.Info().LargeSent)
 	require.NoError(t, a.CloseWrite())
 	require.NoError(t, <-ended)
-	closeAll(t, a, b)
+	rdmatest.CloseAll(t, a, b)
 }
 
 // noAllocations runs op until everything has grown to its size, then fails the test

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -36,10 +38,10 @@ func TestAuthorizeEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
 			asked, cause := make(chan struct{}), make(chan error, 1)
-			l := listen(t, rdmanet.ListenConfig{Transport: there, HandshakeTimeout: tt.limit,
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, HandshakeTimeout: tt.limit,
 				Authorize: func(ctx context.Context, _ rdmanet.PeerInfo) error {
 					close(asked)
 					<-ctx.Done()
@@ -63,7 +65,7 @@ func TestAuthorizeEnds(t *testing.T) {
 				assert.ErrorIs(t, err, tt.dial)
 				return
 			}
-			eventually(t, func() bool { return there.Stats().HandshakeFailures["timeout"] == 1 }, "counted")
+			rdmatest.Eventually(t, func() bool { return there.Stats().HandshakeFailures["timeout"] == 1 }, "counted")
 		})
 	}
 }
@@ -75,14 +77,14 @@ func TestAuthorizeStuck(t *testing.T) {
 	const dials = rdmanet.MaxAsking + 16
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer there.Close()
 	var inside atomic.Int32
 	var stuck atomic.Bool
 	release := make(chan struct{})
 	defer close(release)
 	stuck.Store(true)
-	l := listen(t, rdmanet.ListenConfig{Transport: there, HandshakeTimeout: 300 * time.Millisecond,
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, HandshakeTimeout: 300 * time.Millisecond,
 		Authorize: func(context.Context, rdmanet.PeerInfo) error {
 			assert.LessOrEqual(t, inside.Add(1), int32(rdmanet.MaxAsking))
 			defer inside.Add(-1)
@@ -101,29 +103,29 @@ func TestAuthorizeStuck(t *testing.T) {
 	}
 	wg.Wait() // HandshakeTimeout has ended them all
 	assert.EqualValues(t, rdmanet.MaxAsking, inside.Load(), "still")
-	eventually(t, func() bool { return there.Stats().HandshakeFailures["timeout"] == dials }, "counted")
+	rdmatest.Eventually(t, func() bool { return there.Stats().HandshakeFailures["timeout"] == dials }, "counted")
 	_, err := d.Dial("rdma", l.Addr().String())
 	assert.Error(t, err, "there is no place to ask")
-	eventually(t, func() bool { return there.Stats().HandshakeFailures["timeout"] == dials+1 }, "but it is let go in time")
+	rdmatest.Eventually(t, func() bool { return there.Stats().HandshakeFailures["timeout"] == dials+1 }, "but it is let go in time")
 
 	stuck.Store(false)
 	for range rdmanet.MaxAsking {
 		release <- struct{}{}
 	}
-	eventually(t, func() bool { return inside.Load() == 0 }, "the places are free")
+	rdmatest.Eventually(t, func() bool { return inside.Load() == 0 }, "the places are free")
 	var c *rdmanet.Conn
-	eventually(t, func() bool { // a busy machine may be too slow for 300 ms
+	rdmatest.Eventually(t, func() bool { // a busy machine may be too slow for 300 ms
 		nc, err := d.Dial("rdma", l.Addr().String())
 		if err == nil {
 			c = nc.(*rdmanet.Conn)
 		}
 		return err == nil
 	}, "others get in")
-	closeAll(t, c, accept(t, l))
+	rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 
 	stuck.Store(true)
 	go func() { _, _ = d.Dial("rdma", l.Addr().String()) }()
-	eventually(t, func() bool { return inside.Load() == 1 }, "asked")
+	rdmatest.Eventually(t, func() bool { return inside.Load() == 1 }, "asked")
 	require.NoError(t, there.Close(), "which does not wait for it")
 	assert.EqualValues(t, 1, inside.Load())
 }
@@ -132,11 +134,11 @@ func TestAuthorizeStuck(t *testing.T) {
 func TestAuthorizeWhileOneWaits(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer there.Close()
 	asked, answer := make(chan struct{}), make(chan error)
 	var first atomic.Bool
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(ctx context.Context, _ rdmanet.PeerInfo) error {
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(ctx context.Context, _ rdmanet.PeerInfo) error {
 		if first.Swap(true) {
 			return nil
 		}
@@ -151,9 +153,9 @@ func TestAuthorizeWhileOneWaits(t *testing.T) {
 	}()
 	<-asked
 	for range 5 {
-		c, s := meet(t, d, l)
-		echo(t, c, s)
-		closeAll(t, c, s)
+		c, s := rdmatest.Meet(t, d, l)
+		rdmatest.Echo(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	}
 	answer <- errors.New("no guests")
 	err := <-dialed
@@ -164,7 +166,7 @@ func TestAuthorizeWhileOneWaits(t *testing.T) {
 // TestAuthorizeExits: an Authorize that ends its goroutine, as t.FailNow does, lets nobody in.
 func TestAuthorizeExits(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(context.Context, rdmanet.PeerInfo) error {
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(context.Context, rdmanet.PeerInfo) error {
 		runtime.Goexit()
 		return nil
 	}})
@@ -185,9 +187,9 @@ func TestAuthorizeErrors(t *testing.T) {
 		t.Run(wrapped.Error(), func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
-			l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true, Authorize: func(context.Context, rdmanet.PeerInfo) error {
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true, Authorize: func(context.Context, rdmanet.PeerInfo) error {
 				return fmt.Errorf("asking the accounts: %w", wrapped)
 			}})
 			d := &rdmanet.Dialer{Transport: here, Fallback: rdmanet.FallbackTCP}
@@ -195,7 +197,7 @@ func TestAuthorizeErrors(t *testing.T) {
 			require.ErrorIs(t, err, rdmanet.ErrUnauthorized)
 			assert.NotErrorIs(t, err, wrapped)
 			assert.ErrorContains(t, err, "not authorised by the listener: asking the accounts: ")
-			eventually(t, func() bool { return there.Stats().HandshakeFailures["unauthorized"] == 1 }, "counted there")
+			rdmatest.Eventually(t, func() bool { return there.Stats().HandshakeFailures["unauthorized"] == 1 }, "counted there")
 			assert.EqualValues(t, 1, here.Stats().HandshakeFailures["unauthorized"])
 			assert.Empty(t, here.Stats().Fallbacks)
 		})

@@ -5,6 +5,8 @@ import (
 	"io"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
@@ -18,7 +20,7 @@ func BenchmarkStream(b *testing.B) {
 		b.SetBytes(int64(size))
 		done := make(chan error, 1)
 		go func() {
-			_, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{server}, make([]byte, 256<<10))
+			_, err := io.CopyBuffer(rdmatest.OnlyWriter{Writer: io.Discard}, rdmatest.OnlyReader{Reader: server}, make([]byte, 256<<10))
 			done <- err
 		}()
 		buf := make([]byte, size)
@@ -60,7 +62,7 @@ func BenchmarkRoundTrip(b *testing.B) {
 }
 
 func onSizes(b *testing.B, sizes []int, run func(b *testing.B, client, server *rdmanet.Conn, size int)) {
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		for _, size := range sizes {
 			b.Run(fmt.Sprintf("provider=%s/size=%d", provider, size), func(b *testing.B) {
 				var there, here rdmanet.Transport

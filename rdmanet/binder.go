@@ -60,20 +60,12 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 		h.Features &^= framing.FeatureShared
 	}
 	for _, p := range b.offers {
-		h.Offers = append(h.Offers, offerOf(&p.ProviderInfo))
+		h.Offers = append(h.Offers, bootstrap.OfferOf(&p.ProviderInfo))
 	}
 	if b.t.hello != nil {
 		b.t.hello(&h)
 	}
 	return h, nil
-}
-
-// offerOf returns how a provider is offered to a peer.
-func offerOf(p *fabric.ProviderInfo) framing.Offer {
-	return framing.Offer{
-		Provider: p.Name, Fabric: p.Fabric, Domain: p.Domain, Library: p.Library,
-		Protocol: p.Protocol, ProtocolVersion: p.ProtocolVersion, SameHost: p.SameHost, Settings: p.Settings,
-	}
 }
 
 // working leaves out the providers that have recently failed towards the peer, and returns

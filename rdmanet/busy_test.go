@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -53,7 +55,7 @@ func TestBusyListener(t *testing.T) {
 		sends   int32
 		timeout time.Duration
 	}{
-		"twice":    {sends: 2, timeout: patience},
+		"twice":    {sends: 2, timeout: rdmatest.Patience},
 		"for ever": {sends: 1 << 20, timeout: time.Second},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -67,7 +69,7 @@ func TestBusyListener(t *testing.T) {
 			defer l.Close()
 			start := time.Now()
 			c, err := (&rdmanet.Dialer{Transport: tr, Timeout: tt.timeout}).Dial("rdma", l.Addr().String())
-			if tt.timeout < patience {
+			if tt.timeout < rdmatest.Patience {
 				require.ErrorIs(t, err, context.DeadlineExceeded) // and ErrBusy, unless the deadline passes during another try
 				assert.Less(t, time.Since(start), 2*tt.timeout)
 				assert.Greater(t, len(b.came), 2)
@@ -75,7 +77,7 @@ func TestBusyListener(t *testing.T) {
 				return
 			}
 			require.NoError(t, err)
-			closeAll(t, c, accept(t, l.(*rdmanet.Listener)))
+			rdmatest.CloseAll(t, c, rdmatest.Accept(t, l.(*rdmanet.Listener)))
 			require.Len(t, b.came, int(tt.sends)+1)
 			first, second, third := <-b.came, <-b.came, <-b.came
 			assert.GreaterOrEqual(t, second.Sub(first), 25*time.Millisecond)

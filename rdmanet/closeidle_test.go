@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -53,13 +55,13 @@ func closeDuringCloseIdle(t *testing.T, p simfabric.Personality) {
 	slow := &lingering{Network: n, begun: make(chan struct{}, 10), end: make(chan struct{})}
 	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
 	t.Cleanup(func() { there.Close() })
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	d := &rdmanet.Dialer{Transport: here, DisableReuse: p.PerPeer}
 	for range 2 {
-		c, s := meet(t, d, l)
-		closeAll(t, c, s)
+		c, s := rdmatest.Meet(t, d, l)
+		rdmatest.CloseAll(t, c, s)
 	}
-	eventually(t, func() bool {
+	rdmatest.Eventually(t, func() bool {
 		s := here.Stats().Providers[p.Provider]
 		return s.Endpoints == 1 && (s.Peers == 0 || !p.PerPeer)
 	}, "the shared endpoint, or the next peer's")
@@ -85,19 +87,19 @@ func TestOpenWhileAnotherCloses(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	slow := &lingering{Network: n, begun: make(chan struct{}, 10), end: make(chan struct{})}
 	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
-	cleanly(t, here)
-	cleanly(t, there)
+	rdmatest.Cleanly(t, here)
+	rdmatest.Cleanly(t, there)
 	end := sync.OnceFunc(func() { slow.on.Store(false); close(slow.end) })
 	t.Cleanup(end)
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
-	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
-	c, s := meet(t, d, l)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: rdmatest.Patience}
+	c, s := rdmatest.Meet(t, d, l)
 	slow.on.Store(true)
 	closed := make(chan struct{})
-	go func() { defer close(closed); closeAll(t, c, s) }()
+	go func() { defer close(closed); rdmatest.CloseAll(t, c, s) }()
 	<-slow.begun
-	x, y := meet(t, d, l)
+	x, y := rdmatest.Meet(t, d, l)
 	end()
 	<-closed
-	closeAll(t, x, y)
+	rdmatest.CloseAll(t, x, y)
 }

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
@@ -63,7 +65,7 @@ func onFabrics(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
 			n := simfabric.New(cfg)
 			tr := rdmanet.NewTransport(n)
 			t.Cleanup(func() { assert.Empty(t, n.Stats().Misuse) }) // after Close
-			cleanly(t, tr)
+			rdmatest.Cleanly(t, tr)
 			defer func() { assert.Zero(t, n.Stats().SendsWithoutReceive, "sends that found no receive posted") }()
 			test(t, pipeOver(t, tr, provider))
 		})
@@ -74,7 +76,7 @@ func onFabrics(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
 // onProviders runs a test over every real provider, in this process.
 func onProviders(t *testing.T, test func(t *testing.T, pipe pipeFunc)) {
 	t.Helper()
-	onReal(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) { test(t, pipeOver(t, tr, providers[0])) })
+	rdmatest.Over(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) { test(t, pipeOver(t, tr, providers[0])) })
 }
 
 // pipeFunc makes a connected pair of conns.
@@ -82,11 +84,11 @@ type pipeFunc func() (client, server *rdmanet.Conn)
 
 func pipeOver(t *testing.T, tr *rdmanet.Transport, provider string) pipeFunc {
 	t.Helper()
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
-	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: rdmatest.Patience}
 	return func() (client, server *rdmanet.Conn) {
 		t.Helper()
-		client, server = meet(t, d, l)
+		client, server = rdmatest.Meet(t, d, l)
 		require.Equal(t, provider, client.Info().Provider)
 		return client, server
 	}
@@ -237,7 +239,7 @@ func testWriteToClosed(t *testing.T, a, b *rdmanet.Conn) {
 	require.Eventually(t, func() bool {
 		_, err = a.Write([]byte("x"))
 		return err != nil
-	}, patience, time.Millisecond)
+	}, rdmatest.Patience, time.Millisecond)
 	require.True(t, errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET), "%v", err)
 }
 
@@ -381,7 +383,7 @@ func TestBothWrite(t *testing.T) {
 			})
 		}
 		wg.Wait()
-		closeAll(t, a, b)
+		rdmatest.CloseAll(t, a, b)
 	}
 	onPersonalities(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		both(t, pipeOver(t, tr, providers[0]), 8<<20)
@@ -393,10 +395,10 @@ func TestBothWrite(t *testing.T) {
 // and nearly all of it arrives by RDMA write, as counted at the receiver.
 func TestTransfer(t *testing.T) {
 	const total, size = 1 << 30, 64 << 10
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			tr := new(rdmanet.Transport)
-			cleanly(t, tr)
+			rdmatest.Cleanly(t, tr)
 			a, b := pipeOver(t, tr, provider)()
 			before := tr.Stats()
 			go func() {
@@ -408,7 +410,7 @@ func TestTransfer(t *testing.T) {
 				}
 				assert.NoError(t, a.CloseWrite())
 			}()
-			n, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{b}, make([]byte, 256<<10))
+			n, err := io.CopyBuffer(rdmatest.OnlyWriter{Writer: io.Discard}, rdmatest.OnlyReader{Reader: b}, make([]byte, 256<<10))
 			require.NoError(t, err)
 			require.EqualValues(t, total, n)
 			after := tr.Stats()
@@ -417,15 +419,10 @@ func TestTransfer(t *testing.T) {
 			info := b.Info()
 			assert.EqualValues(t, total, info.LargeReceived+info.SmallReceived)
 			assert.GreaterOrEqual(t, info.LargeReceived, uint64(total/100*95), "bytes by RDMA write")
-			closeAll(t, a, b)
+			rdmatest.CloseAll(t, a, b)
 		})
 	}
 }
-
-type (
-	onlyReader struct{ io.Reader }
-	onlyWriter struct{ io.Writer }
-)
 
 // TestIdle: a listener with a hundred idle conns costs next to nothing.
 func TestIdle(t *testing.T) {
@@ -434,7 +431,7 @@ func TestIdle(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			a, b := pipe()
-			echo(t, a, b)
+			rdmatest.Echo(t, a, b)
 			conns = append(conns, a, b)
 			for _, c := range []*rdmanet.Conn{a, b} {
 				wg.Go(func() {

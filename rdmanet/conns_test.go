@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -27,10 +29,10 @@ func find(t *testing.T, tr *rdmanet.Transport, c *rdmanet.Conn) rdmanet.ConnStat
 func TestConns(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		assert.Empty(t, tr.Conns())
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		before := time.Now()
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
-		c, s := meet(t, d, l)
+		c, s := rdmatest.Meet(t, d, l)
 		other, err := d.Dial("rdma", l.Addr().String()) // its other end waits for Accept
 		require.NoError(t, err)
 		assert.Equal(t, 1, tr.Stats().Backlog)
@@ -49,28 +51,28 @@ func TestConns(t *testing.T) {
 
 		_, err = c.Write([]byte("hello"))
 		require.NoError(t, err)
-		eventually(t, func() bool { return find(t, tr, s).Unread == 5 }, "it has arrived")
+		rdmatest.Eventually(t, func() bool { return find(t, tr, s).Unread == 5 }, "it has arrived")
 		assert.EqualValues(t, 5, find(t, tr, c).SmallSent)
 
 		written := make(chan error, 1)
 		go func() { _, err := c.Write(make([]byte, 32<<20)); written <- err }()
-		eventually(t, func() bool { return find(t, tr, c).WaitsFor != "" }, "the writer waits")
+		rdmatest.Eventually(t, func() bool { return find(t, tr, c).WaitsFor != "" }, "the writer waits")
 		require.NoError(t, c.SetWriteDeadline(time.Now()))
 		require.Error(t, <-written)
-		eventually(t, func() bool { return find(t, tr, c).WaitsFor == "" }, "nobody waits any more")
+		rdmatest.Eventually(t, func() bool { return find(t, tr, c).WaitsFor == "" }, "nobody waits any more")
 
 		read := make(chan error, 1)
 		go func() { _, err := other.Read(make([]byte, 1)); read <- err }()
-		eventually(t, func() bool { return find(t, tr, other.(*rdmanet.Conn)).Reading }, "the reader waits")
+		rdmatest.Eventually(t, func() bool { return find(t, tr, other.(*rdmanet.Conn)).Reading }, "the reader waits")
 		require.NoError(t, other.SetReadDeadline(time.Now()))
 		require.Error(t, <-read)
 
 		require.NoError(t, c.CloseWrite())
-		eventually(t, func() bool { return find(t, tr, c).Phase == rdmanet.PhaseWriteClosed }, "one direction")
+		rdmatest.Eventually(t, func() bool { return find(t, tr, c).Phase == rdmanet.PhaseWriteClosed }, "one direction")
 		require.NoError(t, s.SetLinger(0))
 		require.NoError(t, s.Close())
-		eventually(t, func() bool { return find(t, tr, c).Phase == rdmanet.PhaseReset }, "reset by the peer")
-		closeAll(t, c, other, accept(t, l))
+		rdmatest.Eventually(t, func() bool { return find(t, tr, c).Phase == rdmanet.PhaseReset }, "reset by the peer")
+		rdmatest.CloseAll(t, c, other, rdmatest.Accept(t, l))
 		assert.Empty(t, tr.Conns())
 	})
 }
@@ -78,12 +80,12 @@ func TestConns(t *testing.T) {
 // TestConnsOverTCP: conns that fell back are listed and counted as plain TCP.
 func TestConnsOverTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Providers: []string{"tcp;ofi_rxm"}})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Providers: []string{"tcp;ofi_rxm"}})
 	nc, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	_, err = nc.Write([]byte("plain"))
 	require.NoError(t, err)
-	s := accept(t, l)
+	s := rdmatest.Accept(t, l)
 	list := tr.Conns()
 	require.Len(t, list, 1)
 	assert.Empty(t, list[0].Provider)
@@ -106,7 +108,7 @@ func TestConnsWhileTheyComeAndGo(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {
 			tr := simulated(t, p)
-			l := listen(t, rdmanet.ListenConfig{Transport: tr, Backlog: 2})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Backlog: 2})
 			d := &rdmanet.Dialer{Transport: tr}
 			done := make(chan struct{})
 			var watching sync.WaitGroup
@@ -135,13 +137,13 @@ func TestConnsWhileTheyComeAndGo(t *testing.T) {
 				}
 				wg.Wait()
 				for tr.Stats().Backlog > 0 {
-					closeAll(t, accept(t, l))
+					rdmatest.CloseAll(t, rdmatest.Accept(t, l))
 				}
 			}
 			close(done)
 			watching.Wait()
 			assert.Positive(t, tr.Stats().Refused)
-			eventually(t, func() bool { return len(tr.Conns()) == 0 && tr.Stats().Conns == 0 }, "none is left")
+			rdmatest.Eventually(t, func() bool { return len(tr.Conns()) == 0 && tr.Stats().Conns == 0 }, "none is left")
 			assert.LessOrEqual(t, tr.Stats().Opened, uint64(2*4*30))
 		})
 	}

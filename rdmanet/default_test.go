@@ -8,6 +8,8 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -47,9 +49,9 @@ func TestSoftwareIsNamed(t *testing.T) {
 				have = append(have, "shm")
 			}
 			here, there := rdmanet.NewCarefulTransport(n.Only(have...)), rdmanet.NewCarefulTransport(n.Only(have...))
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
-			l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: tt.listener, AcceptTCP: true})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: tt.listener, AcceptTCP: true})
 			d := rdmanet.Dialer{Transport: here, Providers: tt.dialer}
 			c, err := d.Dial("rdma", l.Addr().String())
 			if tt.provider != "" {
@@ -74,7 +76,7 @@ func TestSoftwareIsNamed(t *testing.T) {
 // TestNothingToOffer: Listen fails at once if there is nothing to offer, unless it is to accept plain TCP.
 func TestNothingToOffer(t *testing.T) {
 	tr := rdmanet.NewCarefulTransport(simfabric.New(simfabric.Config{Personality: simfabric.TCP()}))
-	cleanly(t, tr)
+	rdmatest.Cleanly(t, tr)
 	lc := rdmanet.ListenConfig{Transport: tr}
 	_, err := lc.Listen(context.Background(), "rdma", "127.0.0.1:0")
 	require.ErrorIs(t, err, rdmanet.ErrProviderUnavailable)
@@ -95,9 +97,9 @@ func TestNothingToOffer(t *testing.T) {
 func TestSharedMemoryIsSuggested(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Shm()}})
 	here, there := rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm")), rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm"))
-	cleanly(t, here)
-	cleanly(t, there)
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"tcp;ofi_rxm"}})
+	rdmatest.Cleanly(t, here)
+	rdmatest.Cleanly(t, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"tcp;ofi_rxm"}})
 	d := rdmanet.Dialer{Transport: here, Providers: []string{"shm"}, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	_, err := d.Dial("rdma", l.Addr().String())
 	require.ErrorContains(t, err, "name shm or tcp;ofi_rxm on both sides")
@@ -126,9 +128,9 @@ func TestListenFailsQuietly(t *testing.T) {
 // TestListenerWithoutLibfabric: a dialer learns that it is the listener that has no libfabric.
 func TestListenerWithoutLibfabric(t *testing.T) {
 	here, there := rdmanet.NewTransport(simfabric.New(simfabric.Config{Personality: simfabric.Net()})), rdmanet.NewTransport(noLibrary{})
-	cleanly(t, here)
-	cleanly(t, there)
-	l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+	rdmatest.Cleanly(t, here)
+	rdmatest.Cleanly(t, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 	d := rdmanet.Dialer{Transport: here}
 	_, err := d.Dial("rdma", l.Addr().String())
 	require.ErrorIs(t, err, rdmanet.ErrNoProvider)

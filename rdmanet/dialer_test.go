@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -73,7 +75,7 @@ func TestDialErrors(t *testing.T) {
 // listener. Its error has both addresses.
 func TestHandshakeErrorSaysWhere(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error { return errors.New("no") }})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error { return errors.New("no") }})
 	_, err := (&rdmanet.Dialer{Transport: tr}).Dial("rdma", l.Addr().String())
 	var oe *net.OpError
 	require.ErrorAs(t, err, &oe)
@@ -94,7 +96,7 @@ func TestDialEnds(t *testing.T) {
 		"timeout":  {rdmanet.Dialer{Timeout: 20 * time.Millisecond}, nil, context.DeadlineExceeded, true},
 		"deadline": {rdmanet.Dialer{Deadline: soon()}, nil, context.DeadlineExceeded, true},
 		"past":     {rdmanet.Dialer{Deadline: time.Unix(1, 0)}, nil, context.DeadlineExceeded, true},
-		"context's deadline": {rdmanet.Dialer{Timeout: patience}, func(ctx context.Context) (context.Context, context.CancelFunc) {
+		"context's deadline": {rdmanet.Dialer{Timeout: rdmatest.Patience}, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			return context.WithDeadline(ctx, soon())
 		}, context.DeadlineExceeded, true},
 		"cancelled before": {rdmanet.Dialer{}, func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -132,7 +134,7 @@ func TestDialEnds(t *testing.T) {
 				assert.Zero(t, tr.Stats().Peers)
 				if name == "timeout" || tt.context != nil && name != "cancelled before" { // the others end before the handshake
 					reason := map[bool]string{true: "timeout", false: "canceled"}[tt.timeout]
-					eventually(t, func() bool { return tr.Stats().HandshakeFailures[reason] == 1 }, reason)
+					rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures[reason] == 1 }, reason)
 				}
 			})
 		}
@@ -141,7 +143,7 @@ func TestDialEnds(t *testing.T) {
 
 func TestReuse(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 		var mu sync.Mutex
 		var clients []*rdmanet.Conn
@@ -172,7 +174,7 @@ func TestReuse(t *testing.T) {
 		assert.Equal(t, 1, fresh, "one handshake for all")
 		assert.Equal(t, 2, tr.Stats().Peers, "one on each side")
 		for range clients {
-			s := accept(t, l)
+			s := rdmatest.Accept(t, l)
 			assert.Equal(t, clients[0].LocalAddr().String(), s.RemoteAddr().String())
 			go s.Close()
 		}
@@ -184,14 +186,14 @@ func TestReuse(t *testing.T) {
 
 func TestKeysOfReuse(t *testing.T) {
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	_, port, err := net.SplitHostPort(l.Addr().String())
 	require.NoError(t, err)
 	dial := func(d rdmanet.Dialer, address string) rdmanet.ConnInfo {
 		d.Transport = tr
 		c, err := d.Dial("tcp4", address)
 		require.NoError(t, err)
-		closeAll(t, c, accept(t, l))
+		rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 		return c.(*rdmanet.Conn).Info()
 	}
 	first := dial(rdmanet.Dialer{}, "127.0.0.1:"+port)
@@ -210,14 +212,14 @@ func TestKeysOfReuse(t *testing.T) {
 
 func TestDisableReuse(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers, DisableReuse: true}
 		for range 3 {
-			c, s := meet(t, d, l)
-			echo(t, c, s)
+			c, s := rdmatest.Meet(t, d, l)
+			rdmatest.Echo(t, c, s)
 			assert.Equal(t, 2, tr.Stats().Peers)
-			closeAll(t, s, c)
-			eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the control connection goes with its conn")
+			rdmatest.CloseAll(t, s, c)
+			rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the control connection goes with its conn")
 		}
 	})
 }
@@ -226,20 +228,20 @@ func TestIdlePeers(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.Shm()})
 	tr := rdmanet.NewTransport(n)
 	tr.IdlePeerTimeout = 40 * time.Millisecond
-	cleanly(t, tr)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	rdmatest.Cleanly(t, tr)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	d := &rdmanet.Dialer{Transport: tr}
-	c, s := meet(t, d, l)
+	c, s := rdmatest.Meet(t, d, l)
 	time.Sleep(3 * tr.IdlePeerTimeout)
-	echo(t, c, s)
-	closeAll(t, c, s)
-	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "idle for long enough")
-	eventually(t, func() bool { return n.Stats().Endpoints == 0 }, "endpoints go with their peers")
-	c, s = meet(t, d, l)
+	rdmatest.Echo(t, c, s)
+	rdmatest.CloseAll(t, c, s)
+	rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 0 }, "idle for long enough")
+	rdmatest.Eventually(t, func() bool { return n.Stats().Endpoints == 0 }, "endpoints go with their peers")
+	c, s = rdmatest.Meet(t, d, l)
 	assert.False(t, c.Info().Reused)
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 	tr.CloseIdle()
-	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle")
 }
 
 // TestListenerIsReplaced: a dial finds the listener that has replaced another at its
@@ -248,18 +250,18 @@ func TestListenerIsReplaced(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 		lc := rdmanet.ListenConfig{Transport: tr, Providers: providers}
-		first := listen(t, lc)
-		c, s := meet(t, d, first)
+		first := rdmatest.Listen(t, lc)
+		c, s := rdmatest.Meet(t, d, first)
 		require.NoError(t, first.Close())
 		second, err := lc.Listen(t.Context(), "rdma", first.Addr().String())
 		require.NoError(t, err)
-		c2, s2 := meet(t, d, second.(*rdmanet.Listener))
+		c2, s2 := rdmatest.Meet(t, d, second.(*rdmanet.Listener))
 		assert.False(t, c2.Info().Reused)
-		c3, s3 := meet(t, d, second.(*rdmanet.Listener))
+		c3, s3 := rdmatest.Meet(t, d, second.(*rdmanet.Listener))
 		assert.True(t, c3.Info().Reused)
-		echo(t, c, s)
-		echo(t, c2, s2)
-		closeAll(t, c, s, c2, s2, c3, s3)
+		rdmatest.Echo(t, c, s)
+		rdmatest.Echo(t, c2, s2)
+		rdmatest.CloseAll(t, c, s, c2, s2, c3, s3)
 		require.NoError(t, second.Close())
 	})
 }
@@ -268,9 +270,9 @@ func TestListenerIsReplaced(t *testing.T) {
 // it, as over TCP. The next call on the conn reports the reset. The peer is as good as before.
 func TestResetAfterAccept(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
-		first, served := meet(t, d, l)
+		first, served := rdmatest.Meet(t, d, l)
 		var hands sync.WaitGroup
 		hands.Go(func() {
 			for {
@@ -290,8 +292,8 @@ func TestResetAfterAccept(t *testing.T) {
 			require.ErrorIs(t, err, syscall.ECONNRESET)
 			require.NoError(t, c.Close())
 		}
-		echo(t, first, served)
-		closeAll(t, first, served)
+		rdmatest.Echo(t, first, served)
+		rdmatest.CloseAll(t, first, served)
 		require.NoError(t, l.Close())
 		hands.Wait()
 	})
@@ -302,11 +304,11 @@ func TestPeerGoesAway(t *testing.T) {
 		t.Run(p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: p})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
-			l := listen(t, rdmanet.ListenConfig{Transport: there})
+			rdmatest.Cleanly(t, here)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 			d := &rdmanet.Dialer{Transport: here}
-			c, s := meet(t, d, l)
-			echo(t, c, s)
+			c, s := rdmatest.Meet(t, d, l)
+			rdmatest.Echo(t, c, s)
 			require.NoError(t, there.Close())
 			_, err := c.Read(make([]byte, 1))
 			require.ErrorIs(t, err, syscall.ECONNRESET)
@@ -321,10 +323,10 @@ func TestPeerGoesAway(t *testing.T) {
 			defer again.Close()
 			l2, err := (&rdmanet.ListenConfig{Transport: again}).Listen(t.Context(), "rdma", l.Addr().String())
 			require.NoError(t, err)
-			c2, s2 := meet(t, d, l2.(*rdmanet.Listener))
-			echo(t, c2, s2)
-			closeAll(t, c2, s2)
-			closeAll(t, c, s)
+			c2, s2 := rdmatest.Meet(t, d, l2.(*rdmanet.Listener))
+			rdmatest.Echo(t, c2, s2)
+			rdmatest.CloseAll(t, c2, s2)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }
@@ -339,23 +341,23 @@ func TestShmPeersAreLimited(t *testing.T) {
 		t.Run(strconv.Itoa(limit), func(t *testing.T) {
 			tr := simulated(t, simfabric.Shm(), simfabric.TCP())
 			tr.MaxShmPeers = limit
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 			d := &rdmanet.Dialer{Transport: tr, DisableReuse: true}
 			var conns []net.Conn
 			for i := range shm + 2 {
-				c, s := meet(t, d, l)
+				c, s := rdmatest.Meet(t, d, l)
 				want := "shm"
 				if i >= shm {
 					want = "tcp;ofi_rxm"
 				}
 				assert.Equal(t, want, c.Info().Provider)
-				echo(t, c, s)
+				rdmatest.Echo(t, c, s)
 				conns = append(conns, c, s)
 			}
 			_, err := (&rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}}).Dial("rdma", l.Addr().String())
 			require.ErrorIs(t, err, rdmanet.ErrNoProvider)
 			assert.ErrorContains(t, err, "MaxShmPeers")
-			closeAll(t, conns...)
+			rdmatest.CloseAll(t, conns...)
 		})
 	}
 }
@@ -383,13 +385,13 @@ func TestBrokenProvider(t *testing.T) {
 		t.Run(p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: p, Others: []simfabric.Personality{simfabric.TCP()}})
 			tr := rdmanet.NewTransport(broken{n, p.Provider})
-			cleanly(t, tr)
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr, Timeout: time.Second}, l)
+			rdmatest.Cleanly(t, tr)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Timeout: time.Second}, l)
 			assert.Equal(t, "tcp;ofi_rxm", c.Info().Provider)
-			echo(t, c, s)
-			closeAll(t, c, s)
-			eventually(t, func() bool { return tr.Stats().Peers == 2 }, "nothing is left of the first attempt")
+			rdmatest.Echo(t, c, s)
+			rdmatest.CloseAll(t, c, s)
+			rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 2 }, "nothing is left of the first attempt")
 		})
 	}
 }
@@ -400,14 +402,14 @@ func TestGoodbye(t *testing.T) {
 	const rounds = 30
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer there.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	for range rounds {
-		c, s := meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
-		closeAll(t, c, s)
+		c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
+		rdmatest.CloseAll(t, c, s)
 	}
-	eventually(t, func() bool { return here.Stats().Peers == 0 && there.Stats().Peers == 0 }, "all are gone")
+	rdmatest.Eventually(t, func() bool { return here.Stats().Peers == 0 && there.Stats().Peers == 0 }, "all are gone")
 	assert.EqualValues(t, rounds, here.Stats().ControlSent)
 	assert.EqualValues(t, rounds, there.Stats().ControlReceived)
 }

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -43,30 +45,30 @@ func TestDomains(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := simulated(t, tt.devices[0], tt.devices[1:]...)
-			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: tt.listener})
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: tt.dialer}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: tt.listener})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: tt.dialer}, l)
 			assert.Equal(t, tt.dials, c.Info().Domain)
 			assert.Equal(t, tt.listens, s.Info().Domain)
-			echo(t, c, s)
+			rdmatest.Echo(t, c, s)
 			endpoints := 1
 			if tt.dials != tt.listens {
 				endpoints = 2
 			}
 			assert.Equal(t, endpoints, tr.Stats().Providers["verbs;ofi_rxm"].Endpoints)
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 	t.Run("in the environment", func(t *testing.T) {
 		t.Setenv("RDMANET_PROVIDERS", "verbs;ofi_rxm/mlx5_1,shm")
 		tr := simulated(t, device("mlx5_0", ""), device("mlx5_1", ""), simfabric.Shm())
-		l := listen(t, rdmanet.ListenConfig{Transport: tr})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 		d := &rdmanet.Dialer{Transport: tr}
-		c, s := meet(t, d, l)
+		c, s := rdmatest.Meet(t, d, l)
 		assert.Equal(t, "mlx5_1", c.Info().Domain)
 		t.Setenv("RDMANET_PROVIDERS", "verbs;ofi_rxm/mlx5_0")
-		other, peer := meet(t, d, l)
+		other, peer := rdmatest.Meet(t, d, l)
 		assert.Equal(t, "mlx5_0", other.Info().Domain, "over another endpoint, and not over a peer that is there")
-		closeAll(t, c, s, other, peer)
+		rdmatest.CloseAll(t, c, s, other, peer)
 	})
 }
 
@@ -83,16 +85,16 @@ func TestRealDomains(t *testing.T) {
 		byIP++
 		t.Run(info.Name+" "+info.Domain, func(t *testing.T) {
 			tr := new(rdmanet.Transport)
-			cleanly(t, tr)
+			rdmatest.Cleanly(t, tr)
 			providers := []string{info.Name + "/" + info.Domain}
-			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
 			for _, conn := range []*rdmanet.Conn{c, s} {
 				assert.Equal(t, info.Name, conn.Info().Provider)
 				assert.Equal(t, info.Domain, conn.Info().Domain)
 			}
-			echo(t, c, s)
-			closeAll(t, c, s)
+			rdmatest.Echo(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 	assert.Positive(t, byIP)

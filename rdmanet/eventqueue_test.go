@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -78,19 +80,19 @@ func says(t *testing.T, l net.Listener, text string) {
 func TestCloseDoesNotWaitForLoggers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	h, logger, _ := blockedLogger(t)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Logger: logger})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Logger: logger})
 	for range 3 {
 		says(t, l, "GET / HTTP/1.1\r\n\r\n")
 	}
-	eventually(t, func() bool { return len(h.records()) == 1 && tr.Stats().HandshakeFailures["not rdmanet"] == 3 }, "the logger blocks")
-	eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "no handshake waits for it")
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr, Logger: logger}, l)
-	echo(t, c, s)
-	closeAll(t, c, s)
+	rdmatest.Eventually(t, func() bool { return len(h.records()) == 1 && tr.Stats().HandshakeFailures["not rdmanet"] == 3 }, "the logger blocks")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "no handshake waits for it")
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Logger: logger}, l)
+	rdmatest.Echo(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 	endsIn(t, rdmanet.EventsLinger, "Listener.Close", l.Close)
 	assert.Zero(t, tr.Stats().EventsDropped)
 	start := time.Now()
-	endsIn(t, patience, "Transport.Close", tr.Close)
+	endsIn(t, rdmatest.Patience, "Transport.Close", tr.Close)
 	assert.GreaterOrEqual(t, time.Since(start), rdmanet.EventsLinger, "it waits for the logger")
 	assert.NotZero(t, tr.Stats().EventsDropped, "and drops the rest")
 	assert.Len(t, h.records(), 1)
@@ -101,12 +103,12 @@ func TestCloseDoesNotWaitForLoggers(t *testing.T) {
 func TestCloseWaitsForEvents(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	h, logger, release := blockedLogger(t)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Logger: logger})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Logger: logger})
 	for range 3 {
 		says(t, l, "GET / HTTP/1.1\r\n\r\n")
 	}
-	eventually(t, func() bool { return tr.Stats().HandshakeFailures["not rdmanet"] == 3 && tr.Stats().Handshakes == 0 }, "all have failed")
-	eventually(t, func() bool { return len(h.records()) == 1 }, "the logger blocks")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures["not rdmanet"] == 3 && tr.Stats().Handshakes == 0 }, "all have failed")
+	rdmatest.Eventually(t, func() bool { return len(h.records()) == 1 }, "the logger blocks")
 	time.AfterFunc(rdmanet.EventsLinger/10, release)
 	require.NoError(t, tr.Close())
 	assert.Len(t, h.records(), 3)
@@ -117,7 +119,7 @@ func TestCloseWaitsForEvents(t *testing.T) {
 func TestDialsDoNotWaitForLoggers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
 	h, logger, _ := blockedLogger(t)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true, Logger: logger})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true, Logger: logger})
 	d := &rdmanet.Dialer{Transport: tr, Providers: []string{"net"}, Logger: logger, DisableReuse: true}
 	var c net.Conn
 	dial := func() (err error) {
@@ -125,16 +127,16 @@ func TestDialsDoNotWaitForLoggers(t *testing.T) {
 		return err
 	}
 	for range 5 {
-		endsIn(t, patience, "Dial", dial)
-		s := accept(t, l)
-		echo(t, c, s)
-		closeAll(t, c, s)
+		endsIn(t, rdmatest.Patience, "Dial", dial)
+		s := rdmatest.Accept(t, l)
+		rdmatest.Echo(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	}
 	d.Providers, d.Fallback = []string{"tcp;ofi_rxm"}, rdmanet.FallbackTCP
-	endsIn(t, patience, "a Dial that falls back", dial)
+	endsIn(t, rdmatest.Patience, "a Dial that falls back", dial)
 	assert.Error(t, c.(*rdmanet.Conn).Info().Fallback)
 	require.NoError(t, c.Close())
-	eventually(t, func() bool { return len(h.records()) == 1 }, "it blocks all the while")
+	rdmatest.Eventually(t, func() bool { return len(h.records()) == 1 }, "it blocks all the while")
 }
 
 // TestEventsDropped: plain TCP clients, each of which is an event at debug level, leave room for
@@ -142,25 +144,25 @@ func TestDialsDoNotWaitForLoggers(t *testing.T) {
 func TestEventsDropped(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	h, logger, release := blockedLogger(t)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Logger: logger})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Logger: logger})
 	before := time.Now()
 	plain := func() {
 		c, s := plainPair(t, l, greeting)
-		closeAll(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	}
 	plain()
-	eventually(t, func() bool { return len(h.records()) == 1 }, "the logger blocks")
+	rdmatest.Eventually(t, func() bool { return len(h.records()) == 1 }, "the logger blocks")
 	const more = 7
 	for range rdmanet.MaxDebugEvents + more {
 		plain()
 	}
-	eventually(t, func() bool { return tr.Stats().EventsDropped == more }, "those that do not fit")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().EventsDropped == more }, "those that do not fit")
 	says(t, l, "RDMN\x63\x00\x00\x00")
-	eventually(t, func() bool { return tr.Stats().HandshakeFailures["version"] == 1 && tr.Stats().Handshakes == 0 }, "something to warn of")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures["version"] == 1 && tr.Stats().Handshakes == 0 }, "something to warn of")
 	assert.EqualValues(t, more, tr.Stats().EventsDropped)
 	after := time.Now()
 	release()
-	eventually(t, func() bool { return len(h.records()) == rdmanet.MaxDebugEvents+2 }, "the rest")
+	rdmatest.Eventually(t, func() bool { return len(h.records()) == rdmanet.MaxDebugEvents+2 }, "the rest")
 	records := h.records()
 	for i, r := range records {
 		if i > 0 {
@@ -170,5 +172,5 @@ func TestEventsDropped(t *testing.T) {
 	}
 	assert.Equal(t, slog.LevelWarn, records[len(records)-1].Level)
 	plain()
-	eventually(t, func() bool { return len(h.records()) == rdmanet.MaxDebugEvents+3 }, "it goes on")
+	rdmatest.Eventually(t, func() bool { return len(h.records()) == rdmanet.MaxDebugEvents+3 }, "it goes on")
 }

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -44,7 +46,7 @@ func (j *journal) all(level slog.Level, name string) (list []map[string]any) {
 // one waits for an event and returns it. It must be the only one of its name and level.
 func (j *journal) one(t *testing.T, level slog.Level, name string) map[string]any {
 	t.Helper()
-	eventually(t, func() bool { return len(j.all(level, name)) > 0 }, name)
+	rdmatest.Eventually(t, func() bool { return len(j.all(level, name)) > 0 }, name)
 	list := j.all(level, name)
 	require.Len(t, list, 1, name)
 	return list[0]
@@ -55,20 +57,20 @@ func (j *journal) one(t *testing.T, level slog.Level, name string) map[string]an
 func world(t *testing.T, f fabric.Fabric, lc rdmanet.ListenConfig) (l *rdmanet.Listener, d *rdmanet.Dialer, here, there *journal) {
 	t.Helper()
 	client, server := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-	cleanly(t, client)
+	rdmatest.Cleanly(t, client)
 	t.Cleanup(func() { assert.NoError(t, server.Close()) })
 	here, there = new(journal), new(journal)
 	if lc.Transport != nil {
 		server.MemoryLimit = lc.Transport.MemoryLimit
 	}
 	lc.Transport, lc.Logger = server, there.logger()
-	return listen(t, lc), &rdmanet.Dialer{Transport: client, Logger: here.logger()}, here, there
+	return rdmatest.Listen(t, lc), &rdmanet.Dialer{Transport: client, Logger: here.logger()}, here, there
 }
 
 func TestPeerEvents(t *testing.T) {
 	network := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	l, d, here, there := world(t, network, rdmanet.ListenConfig{})
-	c, s := meet(t, d, l)
+	c, s := rdmatest.Meet(t, d, l)
 	for _, j := range []*journal{here, there} {
 		e := j.one(t, slog.LevelDebug, "connected with a peer")
 		assert.Equal(t, "tcp;ofi_rxm", e["provider"])
@@ -76,11 +78,11 @@ func TestPeerEvents(t *testing.T) {
 		assert.NotEmpty(t, e["local"])
 		assert.EqualValues(t, c.Info().Version, e["version"])
 	}
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 	d.Transport.CloseIdle()
 	assert.EqualValues(t, 0, there.one(t, slog.LevelDebug, "peer lost")["conns"], "in good order")
 
-	c, s = meet(t, d, l)
+	c, s = rdmatest.Meet(t, d, l)
 	require.NoError(t, d.Transport.Close())
 	e := there.one(t, slog.LevelWarn, "peer lost")
 	assert.EqualValues(t, 1, e["conns"], "the server's conn is cut off")
@@ -105,7 +107,7 @@ func TestRefusedEvents(t *testing.T) {
 	assert.Equal(t, "backlog full", e["reason"])
 	assert.Equal(t, l.Addr().String(), e["listener"])
 	assert.Len(t, there.all(slog.LevelWarn, "conn refused"), 1, "the others, without noise")
-	closeAll(t, c, accept(t, l))
+	rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 }
 
 // TestLostPeersAreThinnedOut: strangers that come, open a conn and disappear do not fill a
@@ -117,14 +119,14 @@ func TestLostPeersAreThinnedOut(t *testing.T) {
 	const strangers = 4
 	for range strangers {
 		d.Transport = rdmanet.NewTransport(network)
-		c, s := meet(t, d, l)
+		c, s := rdmatest.Meet(t, d, l)
 		require.NoError(t, d.Transport.Close())
 		_ = c.Close()
 		_, err := s.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		_ = s.Close()
 	}
-	eventually(t, func() bool { return len(there.all(slog.LevelDebug, "peer lost")) == strangers-1 }, "all but one at debug level")
+	rdmatest.Eventually(t, func() bool { return len(there.all(slog.LevelDebug, "peer lost")) == strangers-1 }, "all but one at debug level")
 	there.one(t, slog.LevelWarn, "peer lost")
 }
 
@@ -153,7 +155,7 @@ func TestHandshakeEvents(t *testing.T) {
 		require.NoError(t, err)
 		defer nc.Close()
 	}
-	eventually(t, func() bool { return len(there.all(slog.LevelDebug, "handshake failed")) == strangers-1 }, "the others")
+	rdmatest.Eventually(t, func() bool { return len(there.all(slog.LevelDebug, "handshake failed")) == strangers-1 }, "the others")
 	e := there.one(t, slog.LevelWarn, "handshake failed")
 	assert.Equal(t, "not rdmanet", e["reason"])
 	assert.NotEmpty(t, e["error"])
@@ -179,7 +181,7 @@ func (k *keeping) Open(provider string, src netip.Addr) (fabric.Endpoint, error)
 func TestAbandonedEvent(t *testing.T) {
 	k := &keeping{Network: simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})}
 	l, d, here, there := world(t, k, rdmanet.ListenConfig{})
-	c, s := meet(t, d, l)
+	c, s := rdmatest.Meet(t, d, l)
 	for _, ep := range k.ends {
 		k.Hang(ep)
 	}
@@ -203,17 +205,17 @@ func TestAbandonedEvent(t *testing.T) {
 func TestLoggersMayBeSlow(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	stuck := &stuckHandler{Handler: slog.DiscardHandler, release: make(chan struct{})}
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Backlog: 1, Logger: slog.New(stuck)})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Backlog: 1, Logger: slog.New(stuck)})
 	d := &rdmanet.Dialer{Transport: tr}
-	c, s := meet(t, d, l)
+	c, s := rdmatest.Meet(t, d, l)
 	waiting, err := d.Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
 	_, err = d.Dial("rdma", l.Addr().String())
 	require.ErrorIs(t, err, syscall.ECONNREFUSED)
-	eventually(t, stuck.called, "the logger is told")
-	echo(t, c, s)
+	rdmatest.Eventually(t, stuck.called, "the logger is told")
+	rdmatest.Echo(t, c, s)
 	close(stuck.release)
-	closeAll(t, c, s, waiting, accept(t, l))
+	rdmatest.CloseAll(t, c, s, waiting, rdmatest.Accept(t, l))
 }
 
 type stuckHandler struct {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -20,7 +22,7 @@ import (
 // last conn. Endpoints that peers share have room for a limited number. Only the processes that
 // tests start use DefaultTransport for other things.
 func init() {
-	if os.Getenv(roleVar) == "" {
+	if os.Getenv(rdmatest.RoleVar) == "" {
 		rdmanet.DefaultTransport.IdlePeerTimeout = 20 * time.Millisecond
 	}
 }

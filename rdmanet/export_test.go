@@ -7,7 +7,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
 // NewTransport returns a Transport over a fabric of the test's choice. It uses most providers
@@ -30,12 +29,6 @@ const MaxAsking = maxAsking
 // SpareDelay is how long after a peer has come up a spare endpoint is opened.
 const SpareDelay = spareDelay
 
-// DropSpares closes the endpoints that are open for future peers.
-func (t *Transport) DropSpares() { transportOr(t).endpoints.dropSpares() }
-
-// CleanShm removes what ended processes left in /dev/shm, as the first dial or listener of a process does.
-func CleanShm() { shmdir.Clean(shmdir.Dir) }
-
 // Flights returns how many handshakes dials are waiting for.
 func (t *Transport) Flights() int {
 	t = transportOr(t)
@@ -53,25 +46,6 @@ func (t *Transport) Waiters() (n int) {
 		n += f.waiters
 	}
 	return n
-}
-
-// HostID returns what peers on one host have in common.
-func HostID() [16]byte { return hostID() }
-
-// OfferOf returns what a Transport's hello says of a provider.
-func OfferOf(p *fabric.ProviderInfo) framing.Offer { return offerOf(p) }
-
-// EndpointNames returns the addresses of the open endpoints that peers share.
-func (t *Transport) EndpointNames() (names [][]byte) {
-	es := &transportOr(t).endpoints
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	for _, list := range es.shared {
-		for _, ep := range list {
-			names = append(names, ep.fab.Name())
-		}
-	}
-	return names
 }
 
 // LandingMemory returns how much memory c's Transport has for peers to write to, in bytes.

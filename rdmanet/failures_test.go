@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -74,9 +76,9 @@ func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.Con
 func TestSilentProviderIsPassedOver(t *testing.T) {
 	n := both(simfabric.ShmUnflagged())
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer there.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	var peer rdmanet.ConnInfo
 	accepted := make(chan struct{}, 2)
 	go func() {
@@ -114,16 +116,16 @@ func TestWrongContentsArePassedOver(t *testing.T) {
 	f.spoils.Store(true)
 	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
 	here.FailureMemory = 500 * time.Millisecond
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer there.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 20})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 20})
 	d := rdmanet.Dialer{Transport: here}
 	info, _ := dialFresh(t, d, l.Addr().String())
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 	assert.Contains(t, fmt.Sprint(info.Refused), "the fabric delivers wrong contents")
 	assert.Equal(t, map[string]uint64{"verbs;ofi_rxm": 1}, here.Stats().PathFailures)
 	f.spoils.Store(false)
-	eventually(t, func() bool {
+	rdmatest.Eventually(t, func() bool {
 		info, _ := dialFresh(t, d, l.Addr().String())
 		return info.Provider == "verbs;ofi_rxm"
 	}, "it is tried again")
@@ -136,9 +138,9 @@ func TestOnlyProviderIsTriedAgain(t *testing.T) {
 	f := faulty{simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}), "tcp;ofi_rxm", new(atomic.Bool)}
 	f.spoils.Store(true)
 	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer there.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 	d := rdmanet.Dialer{Transport: here}
 	for range 2 {
 		_, err := d.Dial("rdma", l.Addr().String())
@@ -205,7 +207,7 @@ func newGate(t *testing.T, to string) *gate {
 			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
 				open.Go(func() {
 					// onlyReader avoids splice(2), whose pipes stay open until they are garbage-collected.
-					_, _ = io.Copy(way[0], onlyReader{way[1]})
+					_, _ = io.Copy(way[0], rdmatest.OnlyReader{Reader: way[1]})
 					_ = way[0].Close()
 				})
 			}
@@ -229,7 +231,7 @@ func meetBusy(t *testing.T, tr *rdmanet.Transport, g *gate, timeout time.Duratio
 // TestHurriedDialIsNotRemembered: a dial that had little time proves nothing about the listener to dials that have more.
 func TestHurriedDialIsNotRemembered(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	g := newGate(t, listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
+	g := newGate(t, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
 	meetBusy(t, tr, g, 400*time.Millisecond)
 	info, _ := dialFresh(t, rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}, g.Addr().String())
 	assert.NoError(t, info.Fallback)
@@ -239,7 +241,7 @@ func TestHurriedDialIsNotRemembered(t *testing.T) {
 // TestForeignAddressWithPeer: a dial that can reuse a peer ignores what is remembered of its address.
 func TestForeignAddressWithPeer(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	g := newGate(t, listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
+	g := newGate(t, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr}).Addr().String())
 	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}
 	first, err := d.Dial("rdma", g.Addr().String())
 	require.NoError(t, err)

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -47,7 +49,7 @@ func plainServer(t *testing.T, banner string) string {
 
 func TestFallback(t *testing.T) {
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
-	other := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true})
+	other := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true})
 	d := rdmanet.Dialer{Transport: tr, Providers: []string{"tcp;ofi_rxm"}, Timeout: time.Second}
 	for name, tt := range map[string]struct {
 		address   string
@@ -66,14 +68,14 @@ func TestFallback(t *testing.T) {
 			d.Providers, d.Logger = []string{tt.providers}, slog.New(slog.NewTextHandler(&log, nil))
 			_, err := d.Dial("rdma", tt.address)
 			require.Error(t, err, "never unless it was chosen")
-			d.Fallback, d.Timeout = rdmanet.FallbackTCP, patience
+			d.Fallback, d.Timeout = rdmanet.FallbackTCP, rdmatest.Patience
 			before := tr.Stats().Fallbacks[tt.counter]
 			c, err := d.Dial("rdma", tt.address)
 			require.NoError(t, err)
 			defer c.Close()
 			info := c.(*rdmanet.Conn).Info()
 			assert.ErrorIs(t, info.Fallback, tt.reason)
-			eventually(t, func() bool { return strings.Contains(log.String(), tt.reason.Error()) }, "it is logged")
+			rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), tt.reason.Error()) }, "it is logged")
 			assert.Contains(t, log.String(), "peer="+tt.address)
 			assert.Empty(t, info.Provider)
 			assert.Equal(t, "tcp", c.RemoteAddr().Network())
@@ -83,7 +85,7 @@ func TestFallback(t *testing.T) {
 	}
 	t.Run("TLS", func(t *testing.T) {
 		d := d
-		d.Fallback, d.TLSConfig, d.Timeout = rdmanet.FallbackTCP, &tls.Config{}, patience
+		d.Fallback, d.TLSConfig, d.Timeout = rdmanet.FallbackTCP, &tls.Config{}, rdmatest.Patience
 		address := plainServer(t, "220 mail.example\r\n")
 		_, err := d.Dial("rdma", address)
 		require.ErrorIs(t, err, rdmanet.ErrNotRdmanet)
@@ -116,7 +118,7 @@ func TestFallbackAfterSlowLoad(t *testing.T) {
 	there := rdmanet.NewTransport(n)
 	t.Cleanup(func() { there.Close() })
 	for name, address := range map[string]string{
-		"fabric": listen(t, rdmanet.ListenConfig{Transport: there}).Addr().String(),
+		"fabric": rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there}).Addr().String(),
 		"TCP":    silent(t),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,7 +135,7 @@ func TestFallbackAfterSlowLoad(t *testing.T) {
 
 func TestAcceptTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
 	for _, first := range []string{"G", "RDM", "RDMX", "GET / HTTP/1.1\r\n"} {
 		nc, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
@@ -142,7 +144,7 @@ func TestAcceptTCP(t *testing.T) {
 		if first == "RDM" { // could still become a preamble, until the stream ends
 			require.NoError(t, nc.(*net.TCPConn).CloseWrite())
 		}
-		s := accept(t, l)
+		s := rdmatest.Accept(t, l)
 		got := make([]byte, len(first))
 		_, err = io.ReadFull(s, got)
 		require.NoError(t, err)
@@ -155,11 +157,11 @@ func TestAcceptTCP(t *testing.T) {
 		answer, err := io.ReadAll(nc)
 		require.NoError(t, err)
 		assert.Equal(t, "answer", string(answer))
-		closeAll(t, s, nc)
+		rdmatest.CloseAll(t, s, nc)
 	}
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
 	assert.Equal(t, "tcp;ofi_rxm", s.Info().Provider)
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 }
 
 // TestCopies: what ReadFrom, WriteTo, WriteBuffers and Buffers carry arrives whole.
@@ -198,8 +200,8 @@ func TestCopies(t *testing.T) {
 	} {
 		t.Run(way, func(t *testing.T) {
 			onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-				l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
-				c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
+				l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+				c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
 				done := make(chan []byte)
 				go func() {
 					var got bytes.Buffer
@@ -210,7 +212,7 @@ func TestCopies(t *testing.T) {
 				send(t, c)
 				require.NoError(t, c.CloseWrite())
 				require.True(t, bytes.Equal(data, <-done))
-				closeAll(t, c, s)
+				rdmatest.CloseAll(t, c, s)
 			})
 		})
 	}
@@ -224,8 +226,8 @@ func TestReadFromTimesOut(t *testing.T) {
 		t.Run(p.Provider, func(t *testing.T) {
 			tr := simulated(t, p)
 			tr.ReceiveWindow = 100_000
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
 			f, err := os.Open(name)
 			require.NoError(t, err)
 			defer f.Close()
@@ -243,7 +245,7 @@ func TestReadFromTimesOut(t *testing.T) {
 			require.NoError(t, c.SetWriteDeadline(time.Time{}))
 			require.NoError(t, c.CloseWrite())
 			assert.Equal(t, <-got, sent+1001)
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }
@@ -251,13 +253,13 @@ func TestReadFromTimesOut(t *testing.T) {
 // TestWriteToOfPlainTCP: the bytes that were read to recognise a plain TCP client are copied, too, exactly once.
 func TestWriteToOfPlainTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
 	for _, readFirst := range []int{0, 1} {
 		nc, err := net.Dial("tcp", l.Addr().String())
 		require.NoError(t, err)
 		_, err = io.WriteString(nc, "RDMA is something else")
 		require.NoError(t, err)
-		s := accept(t, l)
+		s := rdmatest.Accept(t, l)
 		start := make([]byte, readFirst)
 		_, err = io.ReadFull(s, start)
 		require.NoError(t, err)
@@ -267,6 +269,6 @@ func TestWriteToOfPlainTCP(t *testing.T) {
 		require.NoError(t, err)
 		assert.EqualValues(t, rest.Len(), n)
 		assert.Equal(t, "RDMA is something else", string(start)+rest.String())
-		closeAll(t, s, nc)
+		rdmatest.CloseAll(t, s, nc)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -56,10 +58,10 @@ func frailPair(t *testing.T, p simfabric.Personality) (f *frail, here *rdmanet.T
 	t.Helper()
 	f = &frail{Network: simfabric.New(simfabric.Config{Seed: 1, Personality: p})}
 	here = rdmanet.NewTransport(f)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	there := rdmanet.NewTransport(f.Network)
 	t.Cleanup(func() { assert.NoError(t, there.Close()) })
-	return f, here, listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+	return f, here, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 }
 
 // TestFabricFailsInMidConnection: a fabric that fails ends its conns with an error. They
@@ -81,15 +83,15 @@ func testFabricFails(t *testing.T, p simfabric.Personality, how simfabric.Death,
 	d := &rdmanet.Dialer{
 		Transport: here, Fallback: rdmanet.FallbackTCP, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	}
-	c, s := meet(t, d, l)
-	echo(t, c, s)
-	read := begin(func() (int, error) { return c.Read(make([]byte, 1)) })
+	c, s := rdmatest.Meet(t, d, l)
+	rdmatest.Echo(t, c, s)
+	read := rdmatest.Begin(func() (int, error) { return c.Read(make([]byte, 1)) })
 	time.Sleep(after)
 	f.fail(func(ep fabric.Endpoint) { f.Kill(ep, how) }, errDevice)
 	if p.PerPeer { // there is no device, and only its peer wakes a sleeper: let a call find out
 		_, _ = c.Write([]byte("x"))
 	}
-	read.end(t, "Read", syscall.ECONNRESET)
+	read.End(t, "Read", syscall.ECONNRESET)
 	_, err := c.Write([]byte("x"))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 	_, err = s.Read(make([]byte, 1))
@@ -103,7 +105,7 @@ func testFabricFails(t *testing.T, p simfabric.Personality, how simfabric.Death,
 	require.NoError(t, c.Close())
 	require.NoError(t, s.Close())
 
-	eventually(t, func() bool { return here.Stats().Peers == 0 }, "the peer is gone")
+	rdmatest.Eventually(t, func() bool { return here.Stats().Peers == 0 }, "the peer is gone")
 	assert.Error(t, fallsBack(t, d, l, &log))
 }
 
@@ -115,12 +117,12 @@ func fallsBack(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, log *locked
 	c := nc.(*rdmanet.Conn)
 	_, err = c.Write([]byte("first")) // AcceptTCP needs a client that speaks first
 	require.NoError(t, err)
-	s := accept(t, l)
+	s := rdmatest.Accept(t, l)
 	assert.Empty(t, c.Info().Provider)
 	assert.ErrorIs(t, c.Info().Fallback, rdmanet.ErrNoProvider)
-	eventually(t, func() bool { return strings.Contains(log.String(), "using plain TCP") }, "it is logged")
+	rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), "using plain TCP") }, "it is logged")
 	assert.Contains(t, log.String(), c.Info().Fallback.Error())
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 	return c.Info().Fallback
 }
 
@@ -140,9 +142,9 @@ func TestFabricDoesNotComeUp(t *testing.T) {
 			d.Fallback = rdmanet.FallbackTCP
 			assert.ErrorContains(t, fallsBack(t, &d, l, &log), errDevice.Error())
 			f.fail(nil, nil)
-			c, s := meet(t, &d, l)
+			c, s := rdmatest.Meet(t, &d, l)
 			assert.Equal(t, p.Provider, c.Info().Provider)
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -25,18 +27,18 @@ func TestFullSharedMemory(t *testing.T) {
 		return
 	}
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
-	cleanly(t, here)
-	cleanly(t, there)
+	rdmatest.Cleanly(t, here)
+	rdmatest.Cleanly(t, there)
 	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before cleanly looks at what there has left
 	both := []string{"shm", testenv.Native}
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: both})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: both})
 	call := func(providers ...string) (c, s *rdmanet.Conn, err error) {
-		d := &rdmanet.Dialer{Transport: here, Providers: providers, DisableReuse: true, Timeout: patience}
+		d := &rdmanet.Dialer{Transport: here, Providers: providers, DisableReuse: true, Timeout: rdmatest.Patience}
 		nc, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 		if err != nil {
 			return nil, nil, err
 		}
-		return nc.(*rdmanet.Conn), accept(t, l), nil
+		return nc.(*rdmanet.Conn), rdmatest.Accept(t, l), nil
 	}
 	early, served, err := call(both...)
 	require.NoError(t, err)
@@ -48,23 +50,23 @@ func TestFullSharedMemory(t *testing.T) {
 	}
 	room := free()
 	for _, leave := range []int64{0, 64 << 10, int64(least) - 3<<20} {
-		require.Eventually(t, func() bool { return free() >= room }, patience, time.Millisecond, "earlier peers are gone")
+		require.Eventually(t, func() bool { return free() >= room }, rdmatest.Patience, time.Millisecond, "earlier peers are gone")
 		empty := testenv.Fill(t, leave)
 		for range 2000 { // enough to use all slots of the regions' queues
-			echo(t, early, served)
+			rdmatest.Echo(t, early, served)
 		}
 		_, _, err = call("shm")
 		require.ErrorContains(t, err, "/dev/shm", "%d bytes left", leave)
 		c, s, err := call(both...)
 		require.NoError(t, err)
 		assert.Equal(t, testenv.Native, c.Info().Provider, "%d bytes left", leave)
-		echo(t, c, s)
-		closeAll(t, c, s)
+		rdmatest.Echo(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 		empty()
 		c, s, err = call("shm")
 		require.NoError(t, err, "%d bytes were left, now there is room", leave)
-		echo(t, c, s)
-		closeAll(t, c, s)
+		rdmatest.Echo(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	}
-	closeAll(t, early, served)
+	rdmatest.CloseAll(t, early, served)
 }

@@ -3,15 +3,14 @@
 package rdmanet_test
 
 import (
-	"bufio"
-	"fmt"
-	"io"
 	"os"
 	"strconv"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,9 +20,8 @@ import (
 )
 
 func init() {
-	roles["many peers"] = manyPeers
-	roles["narrow clients"] = func(provider, addr string) error {
-		return dialAndObey(provider, addr, narrow)
+	rdmatest.Roles["narrow clients"] = func(provider, addr string) error {
+		return rdmatest.DialAndObey(provider, addr, narrow)
 	}
 }
 
@@ -41,33 +39,18 @@ func narrow() error {
 	return err
 }
 
-// manyPeers dials once for each line that it reads from standard input, each time with a new
-// Transport, and obeys the other side's orders.
-func manyPeers(provider, addr string) error {
-	in := bufio.NewScanner(os.Stdin)
-	for in.Scan() {
-		d := rdmanet.Dialer{Transport: new(rdmanet.Transport), Providers: []string{provider}, Timeout: patience}
-		c, err := d.Dial("rdma", addr)
-		if err != nil {
-			return err
-		}
-		go func() { _ = obey(c.(*rdmanet.Conn)) }()
-	}
-	return in.Err()
-}
-
 // freeze stops one more process, for the rest of the test, while as much as possible is
 // written to it, and waits until it counts as dead.
 func freeze(t *testing.T, l *rdmanet.Listener, provider string) {
 	t.Helper()
 	const conns = 8
-	cmd := process(t, "narrow clients", provider, l.Addr().String())
-	cmd.Env = append(cmd.Env, connsVar+"="+strconv.Itoa(conns))
+	cmd := rdmatest.Process(t, "narrow clients", provider, l.Addr().String())
+	cmd.Env = append(cmd.Env, rdmatest.ConnsVar+"="+strconv.Itoa(conns))
 	require.NoError(t, cmd.Start())
 	var list []*rdmanet.Conn
 	for range conns {
-		c := accept(t, l)
-		instruct(t, c, order{duty: sink})
+		c := rdmatest.Accept(t, l)
+		rdmatest.Instruct(t, c, rdmatest.Order{Duty: rdmatest.Sink})
 		list = append(list, c)
 	}
 	for _, c := range list { // large, so that there are landing rings
@@ -75,7 +58,7 @@ func freeze(t *testing.T, l *rdmanet.Listener, provider string) {
 		require.NoError(t, err)
 	}
 	require.NoError(t, narrow())
-	halt(t, cmd)
+	rdmatest.Halt(t, cmd)
 	var writers sync.WaitGroup
 	for _, c := range list {
 		writers.Go(func() {
@@ -101,20 +84,20 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			tr := &rdmanet.Transport{DeadAfter: time.Second}
 			defer func() { assert.NoError(t, tr.Close()) }()
-			healthy, cmd := clients(t, tr, provider, 2)
+			healthy, cmd := rdmatest.Clients(t, tr, provider, 2)
 			require.NoError(t, narrow())
-			instruct(t, healthy[0], order{duty: answer})
-			instruct(t, healthy[1], order{duty: sink})
+			rdmatest.Instruct(t, healthy[0], rdmatest.Order{Duty: rdmatest.Answer})
+			rdmatest.Instruct(t, healthy[1], rdmatest.Order{Duty: rdmatest.Sink})
 			// Another peer, on an untouched endpoint, shows what rate is possible.
 			untouched := new(rdmanet.Transport)
 			defer func() { assert.NoError(t, untouched.Close()) }()
-			other, otherCmd := clients(t, untouched, provider, 1)
-			instruct(t, other[0], order{duty: sink})
+			other, otherCmd := rdmatest.Clients(t, untouched, provider, 1)
+			rdmatest.Instruct(t, other[0], rdmatest.Order{Duty: rdmatest.Sink})
 			require.NoError(t, narrow())
 			rate := func(c *rdmanet.Conn) float64 {
 				start, n := time.Now(), 0
 				for time.Since(start) < 100*time.Millisecond {
-					m, err := c.Write(noise()[:64<<10])
+					m, err := c.Write(rdmatest.Noise()[:64<<10])
 					require.NoError(t, err)
 					n += m
 				}
@@ -123,15 +106,15 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 			unused := rdmanet.FreeOf(healthy[0])
 			rate(healthy[1])
 			var free rdmanet.Free
-			eventually(t, func() bool { // until what was written has left
+			rdmatest.Eventually(t, func() bool { // until what was written has left
 				free = rdmanet.FreeOf(healthy[0])
 				return free.Operations == unused.Operations && free.SendSlots == unused.SendSlots
 			}, "a quiet endpoint")
-			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
-			times := rounds(5, 200)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
+			times := rdmatest.Rounds(5, 200)
 			for i := range times {
 				freeze(t, l, provider)
-				if !answers(t, healthy[0]) {
+				if !rdmatest.Answers(t, healthy[0]) {
 					t.Fatalf("after %d frozen peers", i+1)
 				}
 			}
@@ -139,7 +122,7 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 			assert.Eventually(t, func() bool {
 				now = rdmanet.FreeOf(healthy[0])
 				return now.SendSlots >= free.SendSlots && now.StageChunks >= free.StageChunks && now.Operations >= free.Operations*7/8
-			}, patience, 10*time.Millisecond)
+			}, rdmatest.Patience, 10*time.Millisecond)
 			s := tr.Stats()
 			t.Logf("%d frozen peers: free %+v before and %+v after; %d endpoints, %d of them stale; %d MiB of memory in use",
 				times, free, now, s.Providers[provider].Endpoints, s.Providers[provider].Stale, s.Memory.Used>>20)
@@ -148,55 +131,10 @@ func TestFrozenPeersOneAfterAnother(t *testing.T) {
 			}
 			assert.LessOrEqual(t, s.Providers[provider].Endpoints, 3, "one is stale, one is about to be, one is about to go")
 			assert.Zero(t, s.PeersRefused)
-			compare(t, rounds(3, 15), 0.7, func() float64 { return rate(other[0]) }, func() float64 { return rate(healthy[1]) })
-			closeAll(t, healthy[0], healthy[1], other[0])
+			rdmatest.Compare(t, rdmatest.Rounds(3, 15), 0.7, func() float64 { return rate(other[0]) }, func() float64 { return rate(healthy[1]) })
+			rdmatest.CloseAll(t, healthy[0], healthy[1], other[0])
 			assert.NoError(t, cmd.Wait())
 			assert.NoError(t, otherCmd.Wait())
-		})
-	}
-}
-
-// TestCrashesAmongLongLivedPeers: however many peers have crashed, there are only as many
-// endpoints as the living peers need, and each living peer still answers.
-func TestCrashesAmongLongLivedPeers(t *testing.T) {
-	const perProcess = 50
-	for _, provider := range testenv.Shared() {
-		t.Run(provider, func(t *testing.T) {
-			tr := new(rdmanet.Transport)
-			defer func() { assert.NoError(t, tr.Close()) }()
-			l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: victimConns})
-			var stdin io.Writer
-			var alive []*rdmanet.Conn
-			times := rounds(10, 200)
-			for i := range times {
-				if i%perProcess == 0 {
-					cmd := process(t, "many peers", provider, l.Addr().String())
-					stdin, _ = startProcess(t, cmd)
-				}
-				_, err := fmt.Fprintln(stdin)
-				require.NoError(t, err)
-				c := accept(t, l)
-				instruct(t, c, order{duty: answer})
-				alive = append(alive, c)
-				killClient(t, tr, l, provider, time.Duration(i%20)*time.Millisecond)
-			}
-			most := 2 + times/30
-			if provider == "tcp;ofi_rxm" { // with libfabric 1.17, its peers are spread over endpoints: fabric.ProviderInfo.Spread
-				most = 2 + times/16
-			}
-			eventually(t, func() bool { return tr.Stats().Peers == times }, "the dead are gone")
-			s := tr.Stats()
-			t.Logf("%d peers alive, as many crashed: %d endpoints, %d stale; %d MiB of memory in use",
-				times, s.Providers[provider].Endpoints, s.Providers[provider].Stale, s.Memory.Used>>20)
-			assert.LessOrEqual(t, s.Providers[provider].Endpoints, most)
-			assert.Zero(t, s.PeersRefused)
-			for i, c := range alive {
-				if !answers(t, c) {
-					t.Fatalf("peer %d", i)
-				}
-				assert.NoError(t, c.SetLinger(0))
-				_ = c.Close()
-			}
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -25,12 +27,12 @@ func isPing(o fabric.Op) bool {
 func TestGreedyHost(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	here, there, bad := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(muteFabric{n, isPing})
-	cleanly(t, there)
+	rdmatest.Cleanly(t, there)
 	defer here.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
-	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
-	c, s := meet(t, d, l)
-	closeAll(t, c, s)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: rdmatest.Patience}
+	c, s := rdmatest.Meet(t, d, l)
+	rdmatest.CloseAll(t, c, s)
 	ctx, cancel := context.WithCancel(t.Context())
 	bad.FailureMemory = -1
 	var wg sync.WaitGroup
@@ -51,7 +53,7 @@ func TestGreedyHost(t *testing.T) {
 		took := time.Since(start)
 		t.Logf("dial: %v %v", took, err)
 		if assert.NoError(t, err) {
-			closeAll(t, c, accept(t, l))
+			rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 		}
 		assert.Less(t, took, 1500*time.Millisecond)
 	}

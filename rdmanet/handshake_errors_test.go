@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -138,7 +140,7 @@ func TestShorterTimeout(t *testing.T) {
 		_, err := d.DialContext(ctx, "rdma", address)
 		hasty <- err
 	}()
-	eventually(t, func() bool { return tr.Waiters() == 2 }, "both wait")
+	rdmatest.Eventually(t, func() bool { return tr.Waiters() == 2 }, "both wait")
 	close(ctx.done)
 	err := <-hasty
 	isLate(t, err, address)
@@ -208,13 +210,13 @@ func TestListenerSaysWhere(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log := &errorLog{Handler: slog.DiscardHandler}
 			tt.config.Transport, tt.config.Logger = simulated(t, simfabric.TCP()), slog.New(log)
-			l := listen(t, tt.config)
+			l := rdmatest.Listen(t, tt.config)
 			nc, err := net.Dial("tcp", l.Addr().String())
 			require.NoError(t, err)
 			defer nc.Close()
 			_, err = nc.Write([]byte(tt.send))
 			require.NoError(t, err)
-			eventually(t, func() bool { return len(log.list()) == 1 }, "told")
+			rdmatest.Eventually(t, func() bool { return len(log.list()) == 1 }, "told")
 			var oe *net.OpError
 			require.ErrorAs(t, log.list()[0], &oe)
 			assert.Equal(t, "accept", oe.Op)

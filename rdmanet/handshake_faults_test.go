@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
@@ -75,7 +77,7 @@ func closesPromptly(t *testing.T, what string, list ...*rdmanet.Transport) {
 		case err := <-closed:
 			require.NoError(t, err, what)
 			assert.Less(t, time.Since(start), atOnce, what)
-		case <-time.After(patience):
+		case <-time.After(rdmatest.Patience):
 			require.Fail(t, "Close does not return", "%s, side %d", what, i)
 		}
 	}
@@ -186,7 +188,7 @@ func TestCloseAtEachStep(t *testing.T) {
 						c := closing{what: fmt.Sprintf("message %d, way %d, cut %v, side %d first", step, way, cut, first),
 							views: [2]fabric.Fabric{n, n}, wait: 20 * time.Millisecond, first: first}
 						if step == steps-1 {
-							c.wait = patience
+							c.wait = rdmatest.Patience
 						}
 						c.relay = func(to string) (string, func()) { return relayUpTo(t, to, way, step, cut) }
 						c.run(t)

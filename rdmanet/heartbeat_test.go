@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -18,22 +20,22 @@ func TestHeartbeatsAreAgreedOn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
 			here.DeadAfter, there.DeadAfter = time.Second, time.Second
 			there.Speak(framing.MinVersion, framing.MaxVersion, features)
-			l := listen(t, rdmanet.ListenConfig{Transport: there})
-			c, s := meet(t, &rdmanet.Dialer{Transport: here}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: here}, l)
 			frames := func() uint64 { return here.Stats().Providers["tcp;ofi_rxm"].FramesSent }
 			before := frames()
 			if features == 0 {
 				time.Sleep(3 * time.Second)
 				assert.Equal(t, before, frames())
 			} else {
-				eventually(t, func() bool { return frames() >= before+4 }, "two Pings and two Pongs")
+				rdmatest.Eventually(t, func() bool { return frames() >= before+4 }, "two Pings and two Pongs")
 			}
-			echo(t, c, s)
-			closeAll(t, c, s)
+			rdmatest.Echo(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,10 +26,10 @@ func TestPeerTLS(t *testing.T) {
 	}
 	client := &tls.Config{RootCAs: a.pool, Certificates: []tls.Certificate{a.sign("client", time.Hour)}, NextProtos: []string{"http/1.1"}}
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server})
 	d := &rdmanet.Dialer{Transport: tr, TLSConfig: client}
-	c, s := meet(t, d, l)
-	c2, s2 := meet(t, d, l)
+	c, s := rdmatest.Meet(t, d, l)
+	c2, s2 := rdmatest.Meet(t, d, l)
 	assert.True(t, c2.Info().Reused, "the user's pointer counts, not the copy")
 	check := func() {
 		for conn, name := range map[*rdmanet.Conn]string{c: "server", s: "client", c2: "server", s2: "client"} {
@@ -45,7 +47,7 @@ func TestPeerTLS(t *testing.T) {
 		}
 	}
 	check()
-	closeAll(t, c, s, c2, s2)
+	rdmatest.CloseAll(t, c, s, c2, s2)
 	check()
 	assert.Equal(t, []string{"h2"}, server.NextProtos, "the user's is left alone")
 	assert.Equal(t, []string{"http/1.1"}, client.NextProtos)
@@ -54,16 +56,16 @@ func TestPeerTLS(t *testing.T) {
 
 func TestPeerTLSWithout(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
-	defer closeAll(t, c, s)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	defer rdmatest.CloseAll(t, c, s)
 	pc, err := (&rdmanet.Dialer{Transport: tr, Providers: []string{"efa"}, Fallback: rdmanet.FallbackTCP}).Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
 	plain := pc.(*rdmanet.Conn)
 	_, err = plain.Write([]byte("x"))
 	require.NoError(t, err)
-	ps := accept(t, l)
-	defer closeAll(t, plain, ps)
+	ps := rdmatest.Accept(t, l)
+	defer rdmatest.CloseAll(t, plain, ps)
 	require.Error(t, plain.Info().Fallback)
 	for _, conn := range []*rdmanet.Conn{c, s, plain, ps} {
 		state, ok := conn.PeerTLS()
@@ -94,26 +96,26 @@ func TestOtherBuilds(t *testing.T) {
 		t.Run(fmt.Sprint(tt.dialer, tt.listener), func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
 			here.Speak(tt.dialer[0], tt.dialer[1], 0b0110|1<<63)
 			there.Speak(tt.listener[0], tt.listener[1], 0b0011|1<<62)
-			l := listen(t, rdmanet.ListenConfig{Transport: there})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 			d := &rdmanet.Dialer{Transport: here}
 			if tt.want == 0 {
 				_, err := d.Dial("rdma", l.Addr().String())
 				require.ErrorIs(t, err, rdmanet.ErrVersion)
 				assert.ErrorContains(t, err, tt.text)
-				eventually(t, func() bool { return there.Stats().HandshakeFailures["version"] == 1 }, "counted")
+				rdmatest.Eventually(t, func() bool { return there.Stats().HandshakeFailures["version"] == 1 }, "counted")
 				return
 			}
-			c, s := meet(t, d, l)
-			echo(t, c, s)
+			c, s := rdmatest.Meet(t, d, l)
+			rdmatest.Echo(t, c, s)
 			for _, info := range []rdmanet.ConnInfo{c.Info(), s.Info()} {
 				assert.Equal(t, tt.want, info.Version)
 				assert.EqualValues(t, 0b0010, info.Features, "what both have")
 			}
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -21,10 +23,10 @@ func addrs(c net.Conn) []net.Addr { return []net.Addr{c.LocalAddr(), c.RemoteAdd
 
 func TestInfoOfAddress(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
-		a, b := meet(t, d, l)
-		again, other := meet(t, d, l) // with the same addresses
+		a, b := rdmatest.Meet(t, d, l)
+		again, other := rdmatest.Meet(t, d, l) // with the same addresses
 		assert.Equal(t, a.RemoteAddr().String(), again.RemoteAddr().String())
 		ids := map[uint64]bool{}
 		for _, c := range []*rdmanet.Conn{a, b, again, other} {
@@ -36,8 +38,8 @@ func TestInfoOfAddress(t *testing.T) {
 			}
 		}
 		assert.Len(t, ids, 4)
-		echo(t, a, b)
-		closeAll(t, a, b, again, other)
+		rdmatest.Echo(t, a, b)
+		rdmatest.CloseAll(t, a, b, again, other)
 		info, ok := rdmanet.InfoOf(a.RemoteAddr())
 		require.True(t, ok, "after Close, too")
 		assert.Equal(t, a.Info(), info)
@@ -50,18 +52,18 @@ func TestInfoOfAddress(t *testing.T) {
 // panics if it is something else.
 func TestAddressesOfPlainTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
 	nc, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	_, err = nc.Write([]byte("GET"))
 	require.NoError(t, err)
-	s := accept(t, l)
+	s := rdmatest.Accept(t, l)
 	assert.Equal(t, []net.Addr{nc.RemoteAddr(), nc.LocalAddr()}, addrs(s))
 	address := plainServer(t, "220 mail.example\r\n")
 	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}
 	c, err := d.Dial("rdma", address)
 	require.NoError(t, err)
-	closeAll(t, s, nc, c)
+	rdmatest.CloseAll(t, s, nc, c)
 	assert.Equal(t, address, c.RemoteAddr().String(), "after Close, too")
 	for _, addr := range append(addrs(c), addrs(s)...) {
 		assert.IsType(t, (*net.TCPAddr)(nil), addr)
@@ -73,11 +75,11 @@ func TestAddressesOfPlainTCP(t *testing.T) {
 func TestInfoOfOtherAddresses(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	var seen rdmanet.PeerInfo
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		seen = p
 		return nil
 	}})
-	a, b := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
 	require.NoError(t, a.SetReadDeadline(time.Now().Add(-time.Second)))
 	_, err := a.Read(make([]byte, 1))
 	var oe *net.OpError
@@ -98,17 +100,17 @@ func TestInfoOfOtherAddresses(t *testing.T) {
 		assert.False(t, ok, what)
 		assert.Zero(t, info, what)
 	}
-	closeAll(t, a, b)
+	rdmatest.CloseAll(t, a, b)
 }
 
 // Although an address leads to its conn, it is still an ordinary address: one per conn, as
 // in package net, comparable, and printed as host:port only.
 func TestAddressesOfConns(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	d := &rdmanet.Dialer{Transport: tr}
-	a, b := meet(t, d, l)
-	c, e := meet(t, d, l)
+	a, b := rdmatest.Meet(t, d, l)
+	c, e := rdmatest.Meet(t, d, l)
 	for i, addr := range addrs(a) {
 		assert.Same(t, addr, addrs(a)[i])
 	}
@@ -138,5 +140,5 @@ func TestAddressesOfConns(t *testing.T) {
 	}
 	close(stop)
 	<-used
-	closeAll(t, a, b, c, e)
+	rdmatest.CloseAll(t, a, b, c, e)
 }

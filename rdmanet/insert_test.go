@@ -4,6 +4,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -19,17 +21,17 @@ func TestBlockingInsert(t *testing.T) {
 	for _, tr := range []*rdmanet.Transport{here, there} {
 		tr.DeadAfter = time.Second
 	}
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	t.Cleanup(func() { require.NoError(t, there.Close()) })
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
-	a, b := meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
 	g.gated.Store(true)
 
 	start := time.Now()
 	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: time.Second}
 	_, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 	require.Error(t, err)
-	assert.Less(t, time.Since(start), patience/2)
+	assert.Less(t, time.Since(start), rdmatest.Patience/2)
 	assert.EqualValues(t, 1, g.waiting.Load(), "it is still under way")
 	patient := make(chan error)
 	go func() {
@@ -40,10 +42,10 @@ func TestBlockingInsert(t *testing.T) {
 		patient <- err
 	}()
 	for since := time.Now(); time.Since(since) < 2*there.DeadAfter; time.Sleep(there.DeadAfter / 10) {
-		echo(t, a, b)
+		rdmatest.Echo(t, a, b)
 	}
 	close(g.gate)
 	require.NoError(t, <-patient)
-	echo(t, a, b)
-	closeAll(t, a, b)
+	rdmatest.Echo(t, a, b)
+	rdmatest.CloseAll(t, a, b)
 }

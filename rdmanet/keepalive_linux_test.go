@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
@@ -39,14 +41,14 @@ func TestKeepAliveConfig(t *testing.T) {
 	tr.DeadAfter = 99 * time.Second
 	mine := net.KeepAliveConfig{Enable: true, Idle: 1234 * time.Second}
 	theirs := net.KeepAliveConfig{Enable: true, Idle: 2345 * time.Second}
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, KeepAliveConfig: theirs})
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr, KeepAliveConfig: mine}, l)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, KeepAliveConfig: theirs})
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, KeepAliveConfig: mine}, l)
 	assert.Equal(t, 1, keepAlives(t)[1234], "the dialer's")
 	assert.Equal(t, 1, keepAlives(t)[2345], "the listener's")
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 
-	l2 := listen(t, rdmanet.ListenConfig{Transport: tr})
-	c, s = meet(t, &rdmanet.Dialer{Transport: tr}, l2)
+	l2 := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+	c, s = rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l2)
 	assert.Equal(t, 2, keepAlives(t)[33], "what suits DeadAfter")
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 }

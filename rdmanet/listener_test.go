@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -23,7 +25,7 @@ import (
 
 func TestListenErrors(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	taken := listen(t, rdmanet.ListenConfig{Transport: tr})
+	taken := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	for name, tt := range map[string]struct {
 		network, address string
 		providers        []string
@@ -56,7 +58,7 @@ func TestListenErrors(t *testing.T) {
 
 func TestAcceptDeadlineAndClose(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	expect := func(want error, timeout bool) {
 		t.Helper()
 		_, err := l.Accept()
@@ -87,7 +89,7 @@ func TestAcceptDeadlineAndClose(t *testing.T) {
 
 func TestBacklog(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, Backlog: 2})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, Backlog: 2})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 		var clients []net.Conn
 		for range 2 {
@@ -98,31 +100,31 @@ func TestBacklog(t *testing.T) {
 		_, err := d.Dial("rdma", l.Addr().String())
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		for _, c := range clients {
-			s := accept(t, l)
-			echo(t, c, s)
-			defer closeAll(t, c, s)
+			s := rdmatest.Accept(t, l)
+			rdmatest.Echo(t, c, s)
+			defer rdmatest.CloseAll(t, c, s)
 		}
-		c, s := meet(t, d, l)
-		echo(t, c, s)
+		c, s := rdmatest.Meet(t, d, l)
+		rdmatest.Echo(t, c, s)
 		assert.Equal(t, 6, tr.Stats().Conns)
-		closeAll(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	})
 }
 
 func TestConnsOutliveTheListener(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
-		c, s := meet(t, d, l)
+		c, s := rdmatest.Meet(t, d, l)
 		waiting, err := d.Dial("rdma", l.Addr().String())
 		require.NoError(t, err)
 		require.NoError(t, l.Close())
-		echo(t, c, s)
+		rdmatest.Echo(t, c, s)
 		_, err = d.Dial("rdma", l.Addr().String())
 		require.ErrorIs(t, err, syscall.ECONNREFUSED)
 		_, err = waiting.Read(make([]byte, 1))
 		assert.ErrorIs(t, err, syscall.ECONNRESET, "was never accepted")
-		closeAll(t, c, s, waiting)
+		rdmatest.CloseAll(t, c, s, waiting)
 	})
 }
 
@@ -131,9 +133,9 @@ func TestBadInput(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	var log lockedBuffer
 	config := rdmanet.ListenConfig{Transport: tr, Logger: slog.New(slog.NewTextHandler(&log, nil))}
-	patient := listen(t, config)
+	patient := rdmatest.Listen(t, config)
 	config.HandshakeTimeout = 300 * time.Millisecond
-	hasty := listen(t, config)
+	hasty := rdmatest.Listen(t, config)
 	d := &rdmanet.Dialer{Transport: tr}
 	preamble := "RDMN\x01\x00\x00\x00"
 	for name, tt := range map[string]struct {
@@ -164,22 +166,22 @@ func TestBadInput(t *testing.T) {
 			if !tt.hold {
 				_ = nc.(*net.TCPConn).CloseWrite() // fails if the listener has hung up
 			}
-			eventually(t, func() bool { return tr.Stats().HandshakeFailures[tt.reason] == before+1 }, tt.reason)
-			require.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
+			rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures[tt.reason] == before+1 }, tt.reason)
+			require.NoError(t, nc.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
 			_, err = io.Copy(io.Discard, nc)
 			assert.NotErrorIs(t, err, os.ErrDeadlineExceeded, "the listener hangs up")
 
 			var c net.Conn
-			eventually(t, func() bool { // a busy machine may be too slow for the hasty listener
+			rdmatest.Eventually(t, func() bool { // a busy machine may be too slow for the hasty listener
 				c, err = d.Dial("rdma", l.Addr().String())
 				return err == nil
 			}, "the listener goes on serving")
-			s := accept(t, l)
-			echo(t, c, s)
-			closeAll(t, c, s)
+			s := rdmatest.Accept(t, l)
+			rdmatest.Echo(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
-	eventually(t, func() bool { return strings.Contains(log.String(), "handshake failed") }, "it is told")
+	rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), "handshake failed") }, "it is told")
 	assert.Contains(t, log.String(), "peer=127.0.0.1:")
 }
 
@@ -203,7 +205,7 @@ func (b *lockedBuffer) String() string {
 func TestAuthorize(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	welcome := false
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		assert.Nil(t, p.TLS)
 		assert.Equal(t, "rdma", p.RemoteAddr.Network())
 		if !welcome {
@@ -216,8 +218,8 @@ func TestAuthorize(t *testing.T) {
 	require.ErrorIs(t, err, rdmanet.ErrUnauthorized)
 	assert.ErrorContains(t, err, "guests are not served")
 	welcome = true
-	c, s := meet(t, d, l)
-	closeAll(t, c, s)
+	c, s := rdmatest.Meet(t, d, l)
+	rdmatest.CloseAll(t, c, s)
 }
 
 func TestListenContext(t *testing.T) {
@@ -227,8 +229,8 @@ func TestListenContext(t *testing.T) {
 	l, err := lc.Listen(ctx, "tcp", "localhost:0")
 	require.NoError(t, err)
 	cancel()
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l.(*rdmanet.Listener))
-	closeAll(t, c, s)
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l.(*rdmanet.Listener))
+	rdmatest.CloseAll(t, c, s)
 }
 
 func TestContradictingSettings(t *testing.T) {

@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -101,20 +103,20 @@ func TestListenOn(t *testing.T) {
 			require.NoError(t, err)
 			l := got.(*rdmanet.Listener)
 			assert.Equal(t, ln.Addr().String(), l.Addr().String())
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
-			echo(t, c, s)
-			closeAll(t, c, s)
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
+			rdmatest.Echo(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 			if tt.acceptTCP {
 				plain, err := net.Dial("tcp", l.Addr().String())
 				require.NoError(t, err)
 				_, err = plain.Write([]byte("x"))
 				require.NoError(t, err)
-				s := accept(t, l)
+				s := rdmatest.Accept(t, l)
 				got := make([]byte, 1)
 				_, err = io.ReadFull(s, got)
 				require.NoError(t, err)
 				assert.Equal(t, "x", string(got))
-				closeAll(t, plain, s)
+				rdmatest.CloseAll(t, plain, s)
 			}
 			require.NoError(t, l.Close())
 			assert.True(t, isClosed(t, ln), "it owns the listener")
@@ -139,7 +141,7 @@ func TestListenOnRefuses(t *testing.T) {
 		"nothing":              {rdmanet.ListenConfig{}, func(*testing.T) net.Listener { return nil }, rdmanet.ErrConfig, "there is no listener"},
 		"a nil pointer":        {rdmanet.ListenConfig{}, func(*testing.T) net.Listener { return (*net.TCPListener)(nil) }, rdmanet.ErrConfig, "there is no listener"},
 		"a Unix socket":        {rdmanet.ListenConfig{}, unix, rdmanet.ErrConfig, "a *net.UnixListener at "},
-		"one of ours":          {rdmanet.ListenConfig{}, func(t *testing.T) net.Listener { return listen(t, rdmanet.ListenConfig{Transport: tr}) }, rdmanet.ErrConfig, "a *rdmanet.Listener at 127.0.0.1:"},
+		"one of ours":          {rdmanet.ListenConfig{}, func(t *testing.T) net.Listener { return rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr}) }, rdmanet.ErrConfig, "a *rdmanet.Listener at 127.0.0.1:"},
 		"plain over a wrapper": {rdmanet.ListenConfig{AcceptTCP: true}, func(t *testing.T) net.Listener { return wrapped{tcpListener(t), nil} }, rdmanet.ErrConfig, "leave AcceptTCP out"},
 		"settings":             {rdmanet.ListenConfig{Backlog: -1}, tcp, rdmanet.ErrConfig, "Backlog"},
 		"certificates":         {rdmanet.ListenConfig{TLSConfig: new(tls.Config)}, tcp, rdmanet.ErrConfig, "certificate"},
@@ -200,9 +202,9 @@ func TestListenOnOddConns(t *testing.T) {
 			_, err = stranger.Read(make([]byte, 1))
 			require.ErrorIs(t, err, io.EOF)
 			require.NoError(t, stranger.Close())
-			eventually(t, func() bool { return tr.Stats().HandshakeFailures["other"] == 1 }, "it is counted")
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l.(*rdmanet.Listener))
-			closeAll(t, c, s)
+			rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures["other"] == 1 }, "it is counted")
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l.(*rdmanet.Listener))
+			rdmatest.CloseAll(t, c, s)
 			require.NoError(t, l.Close())
 		})
 	}
@@ -215,7 +217,7 @@ func TestListenOnIsClosedByOthers(t *testing.T) {
 	l, err := (&rdmanet.ListenConfig{Transport: tr}).ListenOn(ln)
 	require.NoError(t, err)
 	time.AfterFunc(10*time.Millisecond, func() { ln.Close() })
-	require.NoError(t, l.(*rdmanet.Listener).SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, l.(*rdmanet.Listener).SetDeadline(time.Now().Add(rdmatest.Patience)))
 	_, err = l.Accept()
 	require.ErrorIs(t, err, net.ErrClosed)
 	_ = l.Close()

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -17,17 +19,17 @@ import (
 // far they had come.
 func TestMaxPeersAtOnce(t *testing.T) {
 	const places, dials = 2, 8
-	for round := range rounds(30, 500) {
+	for round := range rdmatest.Rounds(30, 500) {
 		n := simfabric.New(simfabric.Config{Seed: uint64(round), Personality: simfabric.TCP()})
 		there := rdmanet.NewTransport(n)
-		l := listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: places})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: places})
 		var racers sync.WaitGroup
 		var in atomic.Int32
 		for range dials {
 			here := rdmanet.NewTransport(n)
 			t.Cleanup(func() { here.Close() })
 			racers.Go(func() {
-				c, err := (&rdmanet.Dialer{Transport: here, Timeout: patience}).Dial("rdma", l.Addr().String())
+				c, err := (&rdmanet.Dialer{Transport: here, Timeout: rdmatest.Patience}).Dial("rdma", l.Addr().String())
 				if err != nil {
 					assert.ErrorIs(t, err, rdmanet.ErrTooManyPeers)
 					return
@@ -47,18 +49,18 @@ func TestMaxPeersAtOnce(t *testing.T) {
 // those overtake each other.
 func TestIdlePeersMakeRoomAtOnce(t *testing.T) {
 	const places = 6
-	for round := range rounds(2, 50) {
+	for round := range rdmatest.Rounds(2, 50) {
 		n := simfabric.New(simfabric.Config{Seed: uint64(round), Personality: simfabric.TCP()})
 		there := rdmanet.NewTransport(n)
-		l := listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: places})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: places})
 		dialer := func() *rdmanet.Dialer {
 			here := rdmanet.NewTransport(n)
 			t.Cleanup(func() { here.Close() })
-			return &rdmanet.Dialer{Transport: here, Timeout: patience}
+			return &rdmanet.Dialer{Transport: here, Timeout: rdmatest.Patience}
 		}
 		for range places {
-			c, s := meet(t, dialer(), l)
-			closeAll(t, c, s)
+			c, s := rdmatest.Meet(t, dialer(), l)
+			rdmatest.CloseAll(t, c, s)
 		}
 		time.Sleep(1100 * time.Millisecond) // so that they count as idle
 		require.Equal(t, places, there.Stats().Peers)

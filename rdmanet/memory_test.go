@@ -1,17 +1,16 @@
 package rdmanet_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/binary"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -21,100 +20,21 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-const (
-	manyConns   = 1000
-	manyBudget  = 64 << 20
-	jobOffsets  = 4096
-	maxJob      = 4 << 20
-	jobHeader   = 16
-	jobAccepted = 'y'
-)
+const manyBudget = 64 << 20
 
-// jobData returns the bytes of which all conns send parts.
-var jobData = sync.OnceValue(func() []byte {
-	b := make([]byte, maxJob+jobOffsets)
-	x := uint64(1)
-	for i := range b {
-		x ^= x << 13
-		x ^= x >> 7
-		x ^= x << 17
-		b[i] = byte(x)
-	}
-	return b
-})
-
-// job returns the size bytes that conn number id sends. Each conn sends something else.
-func job(id, size int) []byte { return jobData()[id*7%jobOffsets:][:size] }
-
-// sendJob sends a job and waits until the receiver says whether it has arrived intact.
-func sendJob(c net.Conn, id, size int) error {
-	var h [jobHeader]byte
-	binary.LittleEndian.PutUint64(h[:], uint64(id))
-	binary.LittleEndian.PutUint64(h[8:], uint64(size))
-	if _, err := c.Write(h[:]); err != nil {
-		return err
-	}
-	if _, err := c.Write(job(id, size)); err != nil {
-		return err
-	}
-	if _, err := io.ReadFull(c, h[:1]); err != nil {
-		return err
-	}
-	if h[0] != jobAccepted {
-		return fmt.Errorf("job %d arrived damaged", id)
-	}
-	return nil
-}
-
-// takeJob is the other side of sendJob.
-func takeJob(c net.Conn) error {
-	var h [jobHeader]byte
-	if _, err := io.ReadFull(c, h[:]); err != nil {
-		return err
-	}
-	id, size := binary.LittleEndian.Uint64(h[:]), binary.LittleEndian.Uint64(h[8:])
-	want, opinion := job(int(id), int(size)), byte(jobAccepted)
-	for buf := make([]byte, 64<<10); len(want) > 0; {
-		n, err := c.Read(buf[:min(len(buf), len(want))])
-		if err != nil {
-			return err
-		}
-		if !bytes.Equal(want[:n], buf[:n]) {
-			opinion = 'n'
-		}
-		want = want[n:]
-	}
-	_, err := c.Write([]byte{opinion})
-	return err
-}
-
-// takeJobs takes a job on each conn that l accepts, until l is closed.
-func takeJobs(l net.Listener) {
-	var jobs sync.WaitGroup
-	defer jobs.Wait()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		jobs.Go(func() {
-			defer c.Close()
-			_ = takeJob(c) // the sender notices a failure, too
-		})
-	}
-}
+func init() { rdmatest.Roles["jobs"] = jobsListener }
 
 // jobsListener is another process that takes jobs within a budget until its standard input
 // ends. Then it prints how much of the budget was used at most.
 func jobsListener(provider, _ string) error {
 	tr := &rdmanet.Transport{MemoryLimit: manyBudget}
-	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: manyConns}
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, Backlog: rdmatest.ManyConns}
 	l, err := lc.Listen(context.Background(), "rdma", testenv.Address())
 	if err != nil {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go takeJobs(l)
+	go rdmatest.TakeJobs(l)
 	if _, err = io.Copy(io.Discard, os.Stdin); err != nil {
 		return err
 	}
@@ -129,27 +49,27 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 		t.Run("simulated "+p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			there.MemoryLimit = manyBudget
-			l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: manyConns})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Backlog: rdmatest.ManyConns})
 			var served sync.WaitGroup
-			served.Go(func() { takeJobs(l) })
-			sendJobs(t, here, p.Provider, l.Addr().String(), rounds(256<<10, 1<<20))
+			served.Go(func() { rdmatest.TakeJobs(l) })
+			sendJobs(t, here, p.Provider, l.Addr().String(), rdmatest.Rounds(256<<10, 1<<20))
 			assert.LessOrEqual(t, there.Stats().Memory.High, int64(manyBudget))
 			require.NoError(t, there.Close())
 			served.Wait() // conns that were lost keep their memory until they are closed
 			assert.Zero(t, there.Stats().Memory.Used)
 		})
 	}
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			here := new(rdmanet.Transport)
-			cleanly(t, here)
-			cmd := process(t, "jobs", provider, "")
-			stdin, stdout := startProcess(t, cmd)
-			sendJobs(t, here, provider, line(t, stdout), rounds(256<<10, 4<<20))
+			rdmatest.Cleanly(t, here)
+			cmd := rdmatest.Process(t, "jobs", provider, "")
+			stdin, stdout := rdmatest.Start(t, cmd)
+			sendJobs(t, here, provider, rdmatest.Line(t, stdout), rdmatest.Rounds(256<<10, 4<<20))
 			require.NoError(t, stdin.Close())
-			high, err := strconv.Atoi(line(t, stdout))
+			high, err := strconv.Atoi(rdmatest.Line(t, stdout))
 			require.NoError(t, err)
 			assert.LessOrEqual(t, high, manyBudget)
 			require.NoError(t, cmd.Wait())
@@ -163,8 +83,8 @@ func TestManyConnsOnASmallBudget(t *testing.T) {
 func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size int) {
 	t.Helper()
 	tr.MemoryLimit = manyBudget
-	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
-	conns := make([]*rdmanet.Conn, manyConns)
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: rdmatest.Patience}
+	conns := make([]*rdmanet.Conn, rdmatest.ManyConns)
 	for i := range conns {
 		c, err := d.Dial("rdma", addr)
 		require.NoError(t, err)
@@ -174,7 +94,7 @@ func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size i
 	var working sync.WaitGroup
 	for i, c := range conns {
 		working.Go(func() {
-			assert.NoError(t, sendJob(c, i, size))
+			assert.NoError(t, rdmatest.SendJob(c, i, size))
 			assert.NoError(t, c.Close())
 		})
 	}
@@ -184,8 +104,8 @@ func sendJobs(t *testing.T, tr *rdmanet.Transport, provider, addr string, size i
 	took := time.Since(start)
 	s := tr.Stats()
 	t.Logf("%d conns sent %d KiB each in %v; longest standstill of one: %v; %.0f %% by RDMA write; budget used here at most: %d MiB",
-		manyConns, size>>10, took.Round(time.Millisecond), worst.Round(time.Millisecond),
-		100*float64(large)/float64(manyConns*size), s.Memory.High>>20)
+		rdmatest.ManyConns, size>>10, took.Round(time.Millisecond), worst.Round(time.Millisecond),
+		100*float64(large)/float64(rdmatest.ManyConns*size), s.Memory.High>>20)
 	assert.Less(t, worst, longestStandstill)
 	assert.Positive(t, large)
 	assert.LessOrEqual(t, s.Memory.High, int64(manyBudget))
@@ -242,18 +162,18 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 			before := large()
 			var wg sync.WaitGroup
 			for i, c := range conns {
-				wg.Go(func() { assert.NoError(t, sendJob(c[0], i, 1<<20)) })
-				wg.Go(func() { assert.NoError(t, takeJob(c[1])) })
+				wg.Go(func() { assert.NoError(t, rdmatest.SendJob(c[0], i, 1<<20)) })
+				wg.Go(func() { assert.NoError(t, rdmatest.TakeJob(c[1])) })
 			}
 			wg.Wait()
 			assert.Greater(t, large(), before)
 			assert.Positive(t, landing())
 			start := time.Now()
-			eventually(t, func() bool { return landing() == 0 }, "all rings come back")
+			rdmatest.Eventually(t, func() bool { return landing() == 0 }, "all rings come back")
 			t.Logf("back after %v", time.Since(start).Round(time.Millisecond))
 		}
 		for _, c := range conns {
-			closeAll(t, c[0], c[1])
+			rdmatest.CloseAll(t, c[0], c[1])
 		}
 	})
 }

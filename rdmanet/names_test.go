@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/dns/dnsmessage"
@@ -108,24 +110,13 @@ func (s *nameServer) answer(m *dnsmessage.Message) {
 	}
 }
 
-// listenAt is listen for any address of this host. It also returns the port.
-func listenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet.Listener, port string) {
-	t.Helper()
-	ln, err := lc.Listen(t.Context(), "rdma", address)
-	require.NoError(t, err)
-	t.Cleanup(func() { ln.Close() })
-	_, port, err = net.SplitHostPort(ln.Addr().String())
-	require.NoError(t, err)
-	return ln.(*rdmanet.Listener), port
-}
-
 // listenAtBoth listens at 127.0.0.1 and 127.0.0.2 with the same port. A port that is free at one of
 // them may be taken at the other, by a socket of another test that dials from there. Then it tries
 // another one.
 func listenAtBoth(t *testing.T, lc1, lc2 rdmanet.ListenConfig) (l1, l2 *rdmanet.Listener, port string) {
 	t.Helper()
 	for range 10 {
-		l1, port = listenAt(t, lc1, "127.0.0.1:0")
+		l1, port = rdmatest.ListenAt(t, lc1, "127.0.0.1:0")
 		ln, err := lc2.Listen(t.Context(), "rdma", net.JoinHostPort("127.0.0.2", port))
 		if errors.Is(err, syscall.EADDRINUSE) {
 			require.NoError(t, l1.Close())
@@ -139,21 +130,12 @@ func listenAtBoth(t *testing.T, lc1, lc2 rdmanet.ListenConfig) (l1, l2 *rdmanet.
 	return nil, nil, ""
 }
 
-// visit dials, closes the conn again, and returns its ConnInfo.
-func visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, address string) rdmanet.ConnInfo {
-	t.Helper()
-	c, err := d.Dial(network, address)
-	require.NoError(t, err)
-	closeAll(t, c, accept(t, l))
-	return c.(*rdmanet.Conn).Info()
-}
-
 // remote is visit, but returns the host of the conn's remote address.
 func remote(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, address string) string {
 	t.Helper()
 	c, err := d.Dial("rdma", address)
 	require.NoError(t, err)
-	closeAll(t, c, accept(t, l))
+	rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 	host, _, err := net.SplitHostPort(c.RemoteAddr().String())
 	require.NoError(t, err)
 	return host
@@ -162,43 +144,43 @@ func remote(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, address string
 func TestNamesAreResolvedOnce(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	s := newNameServer(t, "127.0.0.1")
-	l, port := listenAt(t, rdmanet.ListenConfig{Transport: tr}, "127.0.0.1:0")
+	l, port := rdmatest.ListenAt(t, rdmanet.ListenConfig{Transport: tr}, "127.0.0.1:0")
 	address := net.JoinHostPort(theName, port)
 	d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver()}
-	assert.False(t, visit(t, d, l, "rdma", address).Reused)
+	assert.False(t, rdmatest.Visit(t, d, l, "rdma", address).Reused)
 	assert.Equal(t, 1, s.lookups(), "the first dial")
 	for range 5 {
-		assert.True(t, visit(t, d, l, "rdma", address).Reused)
+		assert.True(t, rdmatest.Visit(t, d, l, "rdma", address).Reused)
 	}
 	assert.Zero(t, s.lookups(), "its peer is known")
 
 	tr.AgeNames(29 * time.Second)
-	assert.True(t, visit(t, d, l, "rdma", address).Reused)
+	assert.True(t, rdmatest.Visit(t, d, l, "rdma", address).Reused)
 	assert.Zero(t, s.lookups())
 	tr.AgeNames(2 * time.Second)
-	assert.True(t, visit(t, d, l, "rdma", address).Reused, "the address is still one of the name's")
+	assert.True(t, rdmatest.Visit(t, d, l, "rdma", address).Reused, "the address is still one of the name's")
 	assert.Equal(t, 1, s.lookups(), "names expire")
-	assert.True(t, visit(t, d, l, "rdma", address).Reused)
+	assert.True(t, rdmatest.Visit(t, d, l, "rdma", address).Reused)
 	assert.Zero(t, s.lookups())
 
 	tr.CloseIdle()
-	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the peer goes")
-	assert.False(t, visit(t, d, l, "rdma", address).Reused)
+	rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the peer goes")
+	assert.False(t, rdmatest.Visit(t, d, l, "rdma", address).Reused)
 	assert.Equal(t, 1, s.lookups(), "without a peer there is nothing to reuse")
 
 	alone := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver(), DisableReuse: true}
 	for range 2 {
-		assert.False(t, visit(t, alone, l, "rdma", address).Reused)
+		assert.False(t, rdmatest.Visit(t, alone, l, "rdma", address).Reused)
 		assert.Equal(t, 1, s.lookups(), "DisableReuse")
 	}
-	assert.True(t, visit(t, d, l, "rdma4", address).Reused, "of another network")
+	assert.True(t, rdmatest.Visit(t, d, l, "rdma4", address).Reused, "of another network")
 	assert.Equal(t, 1, s.lookups())
 }
 
 func TestNamesOfConcurrentDials(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	s := newNameServer(t, "127.0.0.1")
-	l, port := listenAt(t, rdmanet.ListenConfig{Transport: tr}, "127.0.0.1:0")
+	l, port := rdmatest.ListenAt(t, rdmanet.ListenConfig{Transport: tr}, "127.0.0.1:0")
 	d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver()}
 	var wg sync.WaitGroup
 	for range 8 {
@@ -210,7 +192,7 @@ func TestNamesOfConcurrentDials(t *testing.T) {
 		})
 	}
 	for range 8 {
-		closeAll(t, accept(t, l))
+		rdmatest.CloseAll(t, rdmatest.Accept(t, l))
 	}
 	wg.Wait()
 	assert.Equal(t, 2, tr.Stats().Peers, "one handshake")
@@ -226,7 +208,7 @@ func TestNamesMove(t *testing.T) {
 	address := net.JoinHostPort(theName, port)
 	c, err := d.Dial("rdma", address)
 	require.NoError(t, err)
-	kept := accept(t, first)
+	kept := rdmatest.Accept(t, first)
 
 	s.change("127.0.0.2")
 	assert.Equal(t, "127.0.0.1", remote(t, d, first, address))
@@ -238,15 +220,15 @@ func TestNamesMove(t *testing.T) {
 	var de *net.DNSError
 	require.ErrorAs(t, err, &de)
 	assert.True(t, de.IsNotFound)
-	echo(t, c, kept)
-	closeAll(t, c, kept)
+	rdmatest.Echo(t, c, kept)
+	rdmatest.CloseAll(t, c, kept)
 }
 
 // If an old answer no longer leads anywhere, the name is resolved again before the next try.
 func TestNamesOfReplacedPeers(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 	here, there, elsewhere := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	defer elsewhere.Close()
 	s := newNameServer(t, "127.0.0.1")
 	first, second, port := listenAtBoth(t, rdmanet.ListenConfig{Transport: there}, rdmanet.ListenConfig{Transport: elsewhere})
@@ -279,15 +261,15 @@ func TestNamesWithSeveralAddresses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := simulated(t, simfabric.TCP())
 			s := newNameServer(t, tt.addrs...)
-			l, port := listenAt(t, rdmanet.ListenConfig{Transport: tr}, tt.listen)
-			d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver(), FallbackDelay: tt.delay, LocalAddr: tt.local, Timeout: patience}
+			l, port := rdmatest.ListenAt(t, rdmanet.ListenConfig{Transport: tr}, tt.listen)
+			d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver(), FallbackDelay: tt.delay, LocalAddr: tt.local, Timeout: rdmatest.Patience}
 			c, err := d.Dial(tt.network, net.JoinHostPort(theName, port))
 			require.NoError(t, err)
 			assert.Equal(t, net.JoinHostPort(tt.want, port), c.RemoteAddr().String())
 			assert.LessOrEqual(t, s.lookups(), 1)
-			server := accept(t, l)
-			echo(t, c, server)
-			closeAll(t, c, server)
+			server := rdmatest.Accept(t, l)
+			rdmatest.Echo(t, c, server)
+			rdmatest.CloseAll(t, c, server)
 		})
 	}
 	t.Run("none that suits", func(t *testing.T) {
@@ -361,12 +343,12 @@ func TestDialerControl(t *testing.T) {
 		return c.Control(func(fd uintptr) { assert.NotZero(t, fd) })
 	}
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	address := l.Addr().String()
 	dial := func(d *rdmanet.Dialer) bool {
 		c, err := d.DialContext(context.WithValue(t.Context(), key{}, "yes"), "rdma", address)
 		require.NoError(t, err)
-		closeAll(t, c, accept(t, l))
+		rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 		return c.(*rdmanet.Conn).Info().Reused
 	}
 	one := &rdmanet.Dialer{Transport: tr, Control: control}

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -30,7 +32,7 @@ type networkKey struct{}
 func mixedServer(t *testing.T, l net.Listener, config *tls.Config) {
 	t.Helper()
 	srv := &http.Server{
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: rdmatest.Patience,
 		TLSConfig:         config,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			return context.WithValue(ctx, networkKey{}, c.RemoteAddr().Network())
@@ -63,7 +65,7 @@ func TestMixedHTTP(t *testing.T) {
 	body := bytes.Repeat([]byte("a body of some length "), 100_000)
 	secure, trusting := certificates(t)
 	trusting.ServerName = "example.com" // the tests' address may not be in the certificate
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		for name, tt := range map[string]struct {
 			server, client *tls.Config
 			major          int
@@ -74,10 +76,10 @@ func TestMixedHTTP(t *testing.T) {
 		} {
 			t.Run(provider+" "+name, func(t *testing.T) {
 				tr := new(rdmanet.Transport)
-				cleanly(t, tr)
-				l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, AcceptTCP: true})
+				rdmatest.Cleanly(t, tr)
+				l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}, AcceptTCP: true})
 				mixedServer(t, l, tt.server)
-				d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: patience}
+				d := &rdmanet.Dialer{Transport: tr, Providers: []string{provider}, Timeout: rdmatest.Patience}
 				for network, dial := range map[string]func(context.Context, string, string) (net.Conn, error){
 					"tcp": nil, "rdma": d.DialContext,
 				} {
@@ -120,20 +122,20 @@ func TestAcceptTCPNeedsClientsThatSpeakFirst(t *testing.T) {
 	const limit = 200 * time.Millisecond
 	tr := simulated(t, simfabric.TCP())
 	var log lockedBuffer
-	l := listen(t, rdmanet.ListenConfig{
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{
 		Transport: tr, AcceptTCP: true, HandshakeTimeout: limit, Logger: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	start := time.Now()
 	nc, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	defer nc.Close()
-	require.NoError(t, nc.SetReadDeadline(start.Add(patience)))
+	require.NoError(t, nc.SetReadDeadline(start.Add(rdmatest.Patience)))
 	_, err = nc.Read(make([]byte, 1))
 	assert.Equal(t, io.EOF, err)
 	assert.GreaterOrEqual(t, time.Since(start), limit)
 	require.NoError(t, l.SetDeadline(time.Now().Add(limit/4)))
 	_, err = l.Accept()
 	require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-	eventually(t, func() bool { return tr.Stats().HandshakeFailures["timeout"] == 1 }, "it is counted")
-	eventually(t, func() bool { return strings.Contains(log.String(), "peer="+nc.LocalAddr().String()) }, "it is told")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures["timeout"] == 1 }, "it is counted")
+	rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), "peer="+nc.LocalAddr().String()) }, "it is told")
 }

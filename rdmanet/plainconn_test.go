@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
@@ -30,7 +32,7 @@ func plainPair(t *testing.T, l *rdmanet.Listener, text string) (client *net.TCPC
 	t.Cleanup(func() { nc.Close() })
 	_, err = io.WriteString(nc, text)
 	require.NoError(t, err)
-	server = accept(t, l)
+	server = rdmatest.Accept(t, l)
 	t.Cleanup(func() { server.Close() })
 	require.Equal(t, "tcp", server.RemoteAddr().Network())
 	return nc.(*net.TCPConn), server
@@ -38,7 +40,7 @@ func plainPair(t *testing.T, l *rdmanet.Listener, text string) (client *net.TCPC
 
 func plainListener(t *testing.T) *rdmanet.Listener {
 	t.Helper()
-	return listen(t, rdmanet.ListenConfig{Transport: simulated(t, simfabric.TCP()), AcceptTCP: true})
+	return rdmatest.Listen(t, rdmanet.ListenConfig{Transport: simulated(t, simfabric.TCP()), AcceptTCP: true})
 }
 
 // greeted takes the greeting off what is read, a byte at a time. So until the greeting is
@@ -229,7 +231,7 @@ func asItIs(c net.Conn) net.Conn { return c }
 // greetsBack checks that the server speaks first, and then echoes.
 func greetsBack(t *testing.T, c net.Conn) {
 	t.Helper()
-	require.NoError(t, c.SetDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetDeadline(time.Now().Add(rdmatest.Patience)))
 	got := make([]byte, len(banner))
 	_, err := io.ReadFull(c, got)
 	require.NoError(t, err)
@@ -290,17 +292,17 @@ func TestPlainTLS(t *testing.T) {
 func TestServerSpeaksFirst(t *testing.T) {
 	const limit = 300 * time.Millisecond
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
-	mixed := listen(t, rdmanet.ListenConfig{
+	mixed := rdmatest.Listen(t, rdmanet.ListenConfig{
 		Transport: tr, Providers: []string{"net"}, AcceptTCP: true, HandshakeTimeout: limit,
 	})
-	fabric := listen(t, rdmanet.ListenConfig{Transport: tr})
+	fabric := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	plain, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	for _, l := range []net.Listener{mixed, fabric, plain} {
 		greets(t, l, asItIs)
 	}
-	d := &rdmanet.Dialer{Transport: tr, Providers: []string{"net"}, Timeout: patience}
-	falling := &rdmanet.Dialer{Transport: tr, Providers: []string{"tcp;ofi_rxm"}, Fallback: rdmanet.FallbackTCP, Timeout: patience}
+	d := &rdmanet.Dialer{Transport: tr, Providers: []string{"net"}, Timeout: rdmatest.Patience}
+	falling := &rdmanet.Dialer{Transport: tr, Providers: []string{"tcp;ofi_rxm"}, Fallback: rdmanet.FallbackTCP, Timeout: rdmatest.Patience}
 	type dialFunc func(network, address string) (net.Conn, error)
 	for name, tt := range map[string]struct {
 		dial   dialFunc
@@ -324,11 +326,11 @@ func TestServerSpeaksFirst(t *testing.T) {
 				greetsBack(t, c)
 				return
 			}
-			require.NoError(t, c.SetReadDeadline(start.Add(patience)))
+			require.NoError(t, c.SetReadDeadline(start.Add(rdmatest.Patience)))
 			_, err = c.Read(make([]byte, 1))
 			require.Equal(t, io.EOF, err)
 			assert.GreaterOrEqual(t, time.Since(start), limit)
-			eventually(t, func() bool { return tr.Stats().HandshakeFailures["timeout"] == before+1 }, "it is counted")
+			rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures["timeout"] == before+1 }, "it is counted")
 		})
 	}
 }
@@ -337,7 +339,7 @@ func TestServerSpeaksFirst(t *testing.T) {
 // served, and for longer than a handshake may take.
 func TestSilentPlainClients(t *testing.T) {
 	const limit = 2 * time.Second
-	l := listen(t, rdmanet.ListenConfig{Transport: simulated(t, simfabric.TCP()), AcceptTCP: true, HandshakeTimeout: limit})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: simulated(t, simfabric.TCP()), AcceptTCP: true, HandshakeTimeout: limit})
 	quiet := make([]net.Conn, 100)
 	for i := range quiet {
 		nc, err := net.Dial("tcp", l.Addr().String())
@@ -351,16 +353,16 @@ func TestSilentPlainClients(t *testing.T) {
 	assert.Less(t, time.Since(start), limit, "it does not wait for the others")
 	_, err := io.WriteString(quiet[last], greeting)
 	require.NoError(t, err)
-	late := accept(t, l)
+	late := rdmatest.Accept(t, l)
 	for _, nc := range quiet[:last] { // they are closed, so their time is over
-		require.NoError(t, nc.SetReadDeadline(time.Now().Add(patience)))
+		require.NoError(t, nc.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
 		_, err := nc.Read(make([]byte, 1))
 		require.Equal(t, io.EOF, err)
 	}
 	for _, pair := range [][2]net.Conn{{client, server}, {quiet[last], late}} {
 		_, err := io.ReadFull(pair[1], make([]byte, len(greeting)))
 		require.NoError(t, err)
-		echo(t, pair[0], pair[1])
+		rdmatest.Echo(t, pair[0], pair[1])
 	}
-	closeAll(t, late)
+	rdmatest.CloseAll(t, late)
 }

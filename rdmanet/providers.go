@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"crypto/sha256"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -234,18 +233,4 @@ func names(infos []fabric.ProviderInfo) string {
 		return "none"
 	}
 	return strings.Join(list, ", ")
-}
-
-// hostID returns an ID that is equal for all processes on one host, and zero if nothing
-// identifies the host. Containers on one host share the boot id; whether they share memory, and
-// may use it, is found out with the page of the handshake.
-func hostID() (id [16]byte) {
-	for _, file := range []string{"/proc/sys/kernel/random/boot_id", "/etc/machine-id"} {
-		if b, err := os.ReadFile(file); err == nil && len(b) > 0 {
-			sum := sha256.Sum256(append([]byte("rdmanet host "), b...))
-			copy(id[:], sum[:])
-			return id
-		}
-	}
-	return id
 }

@@ -129,9 +129,3 @@ func TestOffersOfANewDevice(t *testing.T) {
 		assert.Len(t, list, 1)
 	}
 }
-
-func TestHostID(t *testing.T) {
-	first, again := hostID(), hostID()
-	assert.NotZero(t, first)
-	assert.Equal(t, first, again)
-}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -26,22 +28,22 @@ func TestDialGivenUpKeepsThePeer(t *testing.T) {
 		t.Run(p.Provider, func(t *testing.T) {
 			f := newRigged(p)
 			tr := rdmanet.NewTransport(f)
-			cleanly(t, tr)
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			rdmatest.Cleanly(t, tr)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 			d := &rdmanet.Dialer{Transport: tr}
-			c, s := meet(t, d, l)
+			c, s := rdmatest.Meet(t, d, l)
 
 			f.frozen.Store(true)
 			_, err := (&rdmanet.Dialer{Transport: tr, Timeout: 30 * time.Millisecond}).Dial("rdma", l.Addr().String())
 			require.ErrorIs(t, err, context.DeadlineExceeded)
 			f.frozen.Store(false)
 
-			echo(t, c, s)
+			rdmatest.Echo(t, c, s)
 			c2, err := d.Dial("rdma", l.Addr().String())
 			require.NoError(t, err)
 			assert.True(t, c2.(*rdmanet.Conn).Info().Reused)
 			assert.Equal(t, 2, tr.Stats().Peers)
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 			require.NoError(t, c2.(*rdmanet.Conn).SetLinger(0))
 			require.NoError(t, c2.Close())
 		})
@@ -52,9 +54,9 @@ func TestDialGivenUpKeepsThePeer(t *testing.T) {
 // may have its address by now. If it is still the same, nothing changes.
 func TestRefusalsKeepThePeer(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, Backlog: 1})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, Backlog: 1})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
-		c, s := meet(t, d, l)
+		c, s := rdmatest.Meet(t, d, l)
 		c2, err := d.Dial("rdma", l.Addr().String())
 		require.NoError(t, err, "into the backlog")
 		var wg sync.WaitGroup
@@ -66,27 +68,27 @@ func TestRefusalsKeepThePeer(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			eventually(t, func() bool { return tr.Stats().Peers == 2 }, "no peers but those of the first dial")
+			rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 2 }, "no peers but those of the first dial")
 		}
-		s2 := accept(t, l)
-		c3, s3 := meet(t, d, l)
+		s2 := rdmatest.Accept(t, l)
+		c3, s3 := rdmatest.Meet(t, d, l)
 		assert.True(t, c3.Info().Reused)
-		echo(t, c, s)
-		echo(t, c2, s2)
-		closeAll(t, c, s, c2, s2, c3, s3)
+		rdmatest.Echo(t, c, s)
+		rdmatest.Echo(t, c2, s2)
+		rdmatest.CloseAll(t, c, s, c2, s2, c3, s3)
 	})
 }
 
 func TestDialWithEndedContext(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	d := &rdmanet.Dialer{Transport: tr}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for _, met := range []bool{false, true} {
 		if met {
-			c, s := meet(t, d, l)
-			closeAll(t, c, s)
+			c, s := rdmatest.Meet(t, d, l)
+			rdmatest.CloseAll(t, c, s)
 		}
 		before := tr.Stats()
 		_, err := d.DialContext(ctx, "rdma", l.Addr().String())
@@ -100,9 +102,9 @@ func TestDialWithEndedContext(t *testing.T) {
 	}
 	_, err := d.DialContext(ctx, "rdma", "host.invalid:1")
 	assert.ErrorIs(t, err, context.Canceled, "before the name is looked up")
-	c, s := meet(t, d, l)
+	c, s := rdmatest.Meet(t, d, l)
 	assert.True(t, c.Info().Reused)
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 }
 
 // Concurrent dials of one address keep to their own settings.
@@ -111,13 +113,13 @@ func TestConcurrentDialsOfDifferentPatience(t *testing.T) {
 	address := silent(t)
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		d := rdmanet.Dialer{Transport: tr, Timeout: patience, Fallback: rdmanet.FallbackTCP} // the handshake gets three seconds of that
+		d := rdmanet.Dialer{Transport: tr, Timeout: rdmatest.Patience, Fallback: rdmanet.FallbackTCP} // the handshake gets three seconds of that
 		c, err := d.Dial("rdma", address)
 		if assert.NoError(t, err) {
 			c.Close()
 		}
 	})
-	eventually(t, func() bool { return tr.Flights() > 0 }, "the first has begun")
+	rdmatest.Eventually(t, func() bool { return tr.Flights() > 0 }, "the first has begun")
 	begin := time.Now()
 	_, err := (&rdmanet.Dialer{Transport: tr, Timeout: 4 * time.Second}).Dial("rdma", address)
 	require.ErrorIs(t, err, context.DeadlineExceeded)
@@ -128,7 +130,7 @@ func TestConcurrentDialsOfDifferentPatience(t *testing.T) {
 // However often idle peers are closed, a dial gets one that is alive.
 func TestDialsDuringCloseIdle(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	stop := make(chan struct{})
 	var wg sync.WaitGroup
 	for range 2 {
@@ -148,7 +150,7 @@ func TestDialsDuringCloseIdle(t *testing.T) {
 		if !assert.NoError(t, err) {
 			break
 		}
-		closeAll(t, c, accept(t, l))
+		rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 	}
 	close(stop)
 	wg.Wait()
@@ -157,7 +159,7 @@ func TestDialsDuringCloseIdle(t *testing.T) {
 // limited returns the two sides of a test. The named one has limit as its MemoryLimit.
 func limited(t *testing.T, n *simfabric.Network, side string, limit int64) (here, there *rdmanet.Transport) {
 	here, there = rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, here)
+	rdmatest.Cleanly(t, here)
 	t.Cleanup(func() { assert.NoError(t, there.Close()) })
 	if side == "listener" {
 		there.MemoryLimit = limit
@@ -186,7 +188,7 @@ func TestDialWithoutMemory(t *testing.T) {
 		t.Run(side, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.Shm(), Others: []simfabric.Personality{simfabric.TCP()}})
 			here, there := limited(t, n, side, 64<<10)
-			l := listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 			d := rdmanet.Dialer{Transport: here, Fallback: rdmanet.FallbackTCP}
 			_, err := d.Dial("rdma", l.Addr().String())
 			require.ErrorIs(t, err, rdmanet.ErrMemory)
@@ -201,21 +203,21 @@ func TestDialOutOfMemory(t *testing.T) {
 	for _, side := range []string{"listener", "dialer"} {
 		t.Run(side, func(t *testing.T) {
 			here, there := limited(t, simfabric.New(simfabric.Config{Personality: simfabric.Shm()}), side, 2<<20)
-			l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 10000})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 10000})
 			d := &rdmanet.Dialer{Transport: here}
 			var conns []net.Conn
 			for _, c := range dialAll(t, d, l) {
-				conns = append(conns, c, accept(t, l))
+				conns = append(conns, c, rdmatest.Accept(t, l))
 			}
 			require.Greater(t, len(conns), 10)
 			assert.Empty(t, here.Stats().HandshakeFailures)
-			closeAll(t, conns[2:]...)
+			rdmatest.CloseAll(t, conns[2:]...)
 			for range 5 {
 				c, err := d.Dial("rdma", l.Addr().String())
 				require.NoError(t, err)
-				closeAll(t, c, accept(t, l))
+				rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 			}
-			closeAll(t, conns[:2]...)
+			rdmatest.CloseAll(t, conns[:2]...)
 		})
 	}
 }
@@ -226,11 +228,11 @@ func TestDialWhileListenerCloses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
 			var l *rdmanet.Listener
 			var closing sync.WaitGroup
-			l = listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error {
+			l = rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Authorize: func(_ context.Context, _ rdmanet.PeerInfo) error {
 				closing.Go(func() {
 					if transport {
 						assert.NoError(t, there.Close())
@@ -259,16 +261,16 @@ func TestRedialAfterLoss(t *testing.T) {
 	f, here, there := grudging(t)
 	defer closeBoth(t, here, there)
 	here.DeadAfter, there.DeadAfter = 200*time.Millisecond, 200*time.Millisecond
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	d := &rdmanet.Dialer{Transport: here}
-	c, s := meet(t, d, l)
-	echo(t, c, s)
+	c, s := rdmatest.Meet(t, d, l)
+	rdmatest.Echo(t, c, s)
 	f.frozen.Store(true)
 	_, err := c.Write([]byte("lost"))
 	require.NoError(t, err)
 	untilReset(t, c)
 	f.frozen.Store(false)
-	c2, s2 := meet(t, d, l)
+	c2, s2 := rdmatest.Meet(t, d, l)
 	replaced(t, here, c, s, c2, s2)
 }
 
@@ -278,17 +280,17 @@ func TestRedialAfterSilence(t *testing.T) {
 	_, here, there := grudging(t)
 	defer closeBoth(t, here, there) // before muffled waits for the connections' end
 	there.DeadAfter = 200 * time.Millisecond
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	var mute atomic.Bool
 	addr := muffled(t, l.Addr().String(), &mute)
 	dial := func() (c, s *rdmanet.Conn) {
 		nc, err := (&rdmanet.Dialer{Transport: here}).Dial("rdma", addr)
 		require.NoError(t, err)
-		return nc.(*rdmanet.Conn), accept(t, l)
+		return nc.(*rdmanet.Conn), rdmatest.Accept(t, l)
 	}
 	c, s := dial()
-	echo(t, c, s)
-	eventually(t, func() bool { return there.Stats().ControlReceived > 0 }, "a heartbeat: the handshake is over")
+	rdmatest.Echo(t, c, s)
+	rdmatest.Eventually(t, func() bool { return there.Stats().ControlReceived > 0 }, "a heartbeat: the handshake is over")
 	mute.Store(true)
 	untilReset(t, c)
 	mute.Store(false)
@@ -317,7 +319,7 @@ func closeBoth(t *testing.T, here, there *rdmanet.Transport) {
 
 func untilReset(t *testing.T, c *rdmanet.Conn) {
 	t.Helper()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
 	_, err := c.Read(make([]byte, 1))
 	require.ErrorIs(t, err, syscall.ECONNRESET)
 }
@@ -326,11 +328,11 @@ func untilReset(t *testing.T, c *rdmanet.Conn) {
 // peer before them, to which c and s belonged.
 func replaced(t *testing.T, here *rdmanet.Transport, c, s, c2, s2 *rdmanet.Conn) {
 	t.Helper()
-	echo(t, c2, s2)
+	rdmatest.Echo(t, c2, s2)
 	assert.NoError(t, c.Close())
 	_ = s.Close() // it may have been lost, too
-	eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
-	closeAll(t, c2, s2)
+	rdmatest.Eventually(t, func() bool { return here.Stats().Providers["tcp;ofi_rxm"].Endpoints == 1 }, "the old endpoint goes")
+	rdmatest.CloseAll(t, c2, s2)
 }
 
 // muffled listens at the address that it returns, and passes TCP connections on to addr.
@@ -384,7 +386,7 @@ func TestCountersNeverFall(t *testing.T) {
 	for _, p := range []simfabric.Personality{simfabric.Shm(), simfabric.TCP()} {
 		t.Run(p.Provider, func(t *testing.T) {
 			tr := simulated(t, p)
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 			d := &rdmanet.Dialer{Transport: tr, DisableReuse: true}
 			done := make(chan struct{})
 			var watching sync.WaitGroup
@@ -403,9 +405,9 @@ func TestCountersNeverFall(t *testing.T) {
 				}
 			})
 			for range 50 {
-				c, s := meet(t, d, l)
-				echo(t, c, s)
-				closeAll(t, c, s)
+				c, s := rdmatest.Meet(t, d, l)
+				rdmatest.Echo(t, c, s)
+				rdmatest.CloseAll(t, c, s)
 				tr.CloseIdle()
 			}
 			close(done)

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -52,21 +54,21 @@ func TestRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.Shm(), Others: []simfabric.Personality{simfabric.TCP()}})
 			here, there := rdmanet.NewTransport(tt.dialer(n)), rdmanet.NewTransport(tt.listener(n))
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
 			var logs [2]lockedBuffer
 			logger := func(i int) *slog.Logger {
 				return slog.New(slog.NewTextHandler(&logs[i], &slog.HandlerOptions{Level: slog.LevelDebug}))
 			}
 			there.MaxShmPeers = 1
-			l := listen(t, rdmanet.ListenConfig{Transport: there, Logger: logger(0)})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Logger: logger(0)})
 			for range tt.taken {
-				c, s := meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
-				defer closeAll(t, c, s)
+				c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: here, DisableReuse: true}, l)
+				defer rdmatest.CloseAll(t, c, s)
 			}
 			d := &rdmanet.Dialer{Transport: here, Timeout: tt.timeout, Logger: logger(1)}
-			c, s := meet(t, d, l)
-			again, other := meet(t, d, l)
+			c, s := rdmatest.Meet(t, d, l)
+			again, other := rdmatest.Meet(t, d, l)
 			require.True(t, again.Info().Reused)
 			for _, conn := range []*rdmanet.Conn{c, s, again, other} {
 				info := conn.Info()
@@ -78,7 +80,7 @@ func TestRefused(t *testing.T) {
 				require.Len(t, info.Refused, 1)
 				assert.True(t, strings.HasPrefix(info.Refused[0].String(), tt.refused), info.Refused[0])
 			}
-			closeAll(t, c, s, again, other)
+			rdmatest.CloseAll(t, c, s, again, other)
 			level := "level=DEBUG"
 			if tt.refused != "" {
 				level = "level=INFO"
@@ -86,7 +88,7 @@ func TestRefused(t *testing.T) {
 			for i, want := range []int{1 + tt.taken, 1} { // handshakes
 				assert.EventuallyWithT(t, func(t *assert.CollectT) {
 					assert.Equal(t, want, strings.Count(logs[i].String(), "connected with a peer"), logs[i].String())
-				}, patience, time.Millisecond)
+				}, rdmatest.Patience, time.Millisecond)
 				assert.Contains(t, logs[i].String(), level)
 				assert.Contains(t, logs[i].String(), "provider="+tt.provider)
 			}

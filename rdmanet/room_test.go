@@ -5,6 +5,8 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -32,12 +34,12 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			for i := 0; i < servers && err == nil; i++ {
 				there := rdmanet.NewTransport(n)
 				t.Cleanup(func() { there.Close() })
-				l := listen(t, rdmanet.ListenConfig{Transport: there})
+				l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 				var c net.Conn
 				if c, err = d.Dial("rdma", l.Addr().String()); err == nil {
-					s := accept(t, l)
-					echo(t, c.(*rdmanet.Conn), s)
-					closeAll(t, c, s)
+					s := rdmatest.Accept(t, l)
+					rdmatest.Echo(t, c.(*rdmanet.Conn), s)
+					rdmatest.CloseAll(t, c, s)
 				}
 			}
 			return err
@@ -46,7 +48,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.Personality})
 			here := rdmanet.NewTransport(n)
 			here.MaxShmPeers = 1
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			require.NoError(t, dial(t, here, n))
 			assert.Less(t, here.Stats().Peers, servers)
 		})
@@ -54,7 +56,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.Personality})
 			here := rdmanet.NewTransport(n)
 			here.MaxShmPeers, here.IdlePeerTimeout = 1, -1
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			for range 2 { // first with little room, and then with none at all
 				before := here.Stats().PeersRefused
 				require.ErrorContains(t, dial(t, here, n), tt.full)
@@ -74,8 +76,8 @@ func TestGenerations(t *testing.T) {
 		t.Run(side, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
 			hub := rdmanet.NewTransport(n)
-			cleanly(t, hub)
-			l := listen(t, rdmanet.ListenConfig{Transport: hub})
+			rdmatest.Cleanly(t, hub)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
 			type spoke struct {
 				*rdmanet.Transport
 				a, b *rdmanet.Conn
@@ -84,18 +86,18 @@ func TestGenerations(t *testing.T) {
 				s.Transport = rdmanet.NewTransport(n)
 				t.Cleanup(func() { s.Close() })
 				if side == "listening" {
-					s.a, s.b = meet(t, &rdmanet.Dialer{Transport: s.Transport}, l)
+					s.a, s.b = rdmatest.Meet(t, &rdmanet.Dialer{Transport: s.Transport}, l)
 				} else {
-					s.a, s.b = meet(t, &rdmanet.Dialer{Transport: hub}, listen(t, rdmanet.ListenConfig{Transport: s.Transport}))
+					s.a, s.b = rdmatest.Meet(t, &rdmanet.Dialer{Transport: hub}, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: s.Transport}))
 				}
-				echo(t, s.a, s.b)
+				rdmatest.Echo(t, s.a, s.b)
 				return s
 			}
 			leave := func(s spoke) {
 				peers := hub.Stats().Peers
-				closeAll(t, s.a, s.b)
+				rdmatest.CloseAll(t, s.a, s.b)
 				require.NoError(t, s.Close())
-				eventually(t, func() bool { return hub.Stats().Peers < peers }, "it is gone")
+				rdmatest.Eventually(t, func() bool { return hub.Stats().Peers < peers }, "it is gone")
 			}
 			endpoints := func() int { return hub.Stats().Providers[few.Provider].Endpoints }
 			var spokes []spoke
@@ -109,12 +111,12 @@ func TestGenerations(t *testing.T) {
 			for _, s := range spokes[places:] {
 				leave(s)
 			}
-			eventually(t, func() bool { return endpoints() == 2 }, "one that takes peers is kept")
+			rdmatest.Eventually(t, func() bool { return endpoints() == 2 }, "one that takes peers is kept")
 			for _, s := range spokes[:places] {
-				echo(t, s.a, s.b)
+				rdmatest.Echo(t, s.a, s.b)
 				leave(s)
 			}
-			eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
+			rdmatest.Eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
 			assert.Zero(t, hub.Stats().PeersRefused)
 		})
 	}
@@ -125,10 +127,10 @@ func TestGenerations(t *testing.T) {
 func TestLastPlace(t *testing.T) {
 	few := simfabric.TCP()
 	few.RxDepth = 3 * engine.LeastSlots
-	for range rounds(20, 500) {
+	for range rdmatest.Rounds(20, 500) {
 		n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
 		hub := rdmanet.NewTransport(n)
-		l := listen(t, rdmanet.ListenConfig{Transport: hub})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
 		var racers sync.WaitGroup
 		join := func() {
 			there := rdmanet.NewTransport(n)
@@ -162,22 +164,22 @@ func TestAvoidedEndpoints(t *testing.T) {
 	const generations = 16
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	hub := rdmanet.NewTransport(n)
-	cleanly(t, hub)
+	rdmatest.Cleanly(t, hub)
 	endpoints := func() int { return hub.Stats().Providers[simfabric.TCP().Provider].Endpoints }
 	var conns []*rdmanet.Conn
 	for i := range generations + 4 {
 		there := rdmanet.NewTransport(n)
 		t.Cleanup(func() { there.Close() })
-		a, b := meet(t, &rdmanet.Dialer{Transport: hub}, listen(t, rdmanet.ListenConfig{Transport: there}))
-		echo(t, a, b)
+		a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: hub}, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there}))
+		rdmatest.Echo(t, a, b)
 		rdmanet.Avoid(a)
 		conns = append(conns, a, b)
 		require.Equal(t, min(i+1, generations), endpoints())
 	}
 	for i := 0; i < len(conns); i += 2 {
-		closeAll(t, conns[i], conns[i+1])
+		rdmatest.CloseAll(t, conns[i], conns[i+1])
 	}
 	hub.CloseIdle()
-	eventually(t, func() bool { return endpoints() == 0 }, "none is kept")
+	rdmatest.Eventually(t, func() bool { return endpoints() == 0 }, "none is kept")
 	assert.Zero(t, hub.Stats().PeersRefused)
 }

@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -97,19 +99,19 @@ func TestWhoGetsIn(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, here)
+			rdmatest.Cleanly(t, here)
 			defer there.Close()
-			l := listen(t, rdmanet.ListenConfig{Transport: there, TLSConfig: tt.listener, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, TLSConfig: tt.listener, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 				if p.TLS != nil && len(p.TLS.PeerCertificates) > 0 && p.TLS.PeerCertificates[0].Subject.CommonName == "guest" {
 					return errors.New("no guests")
 				}
 				return nil
 			}})
-			d := &rdmanet.Dialer{Transport: here, TLSConfig: tt.dialer, Fallback: rdmanet.FallbackTCP, Timeout: patience}
+			d := &rdmanet.Dialer{Transport: here, TLSConfig: tt.dialer, Fallback: rdmanet.FallbackTCP, Timeout: rdmatest.Patience}
 			if tt.text == "" {
-				c, s := meet(t, d, l)
-				echo(t, c, s)
-				closeAll(t, c, s)
+				c, s := rdmatest.Meet(t, d, l)
+				rdmatest.Echo(t, c, s)
+				rdmatest.CloseAll(t, c, s)
 				return
 			}
 			_, err := d.Dial("rdma", l.Addr().String())
@@ -121,7 +123,7 @@ func TestWhoGetsIn(t *testing.T) {
 				assert.ErrorAs(t, err, tt.as)
 			}
 			assert.Equal(t, tt.counted == "tls handshake", errors.Is(err, rdmanet.ErrTLSHandshake))
-			eventually(t, func() bool { return there.Stats().HandshakeFailures[tt.counted] == 1 }, "counted")
+			rdmatest.Eventually(t, func() bool { return there.Stats().HandshakeFailures[tt.counted] == 1 }, "counted")
 			assert.Zero(t, here.Stats().Peers+there.Stats().Peers)
 			assert.Empty(t, here.Stats().Fallbacks)
 		})

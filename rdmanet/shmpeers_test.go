@@ -3,6 +3,8 @@ package rdmanet_test
 import (
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -40,7 +42,7 @@ func TestTooManyShmPeers(t *testing.T) {
 				t.Run(preset.Name+", "+name+", "+side, func(t *testing.T) {
 					n := simfabric.New(simfabric.Config{Seed: 1, Personality: preset.Personality, Others: []simfabric.Personality{simfabric.TCP()}})
 					here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-					cleanly(t, here)
+					rdmatest.Cleanly(t, here)
 					defer there.Close()
 					if f.here {
 						here.MaxShmPeers = 1
@@ -48,14 +50,14 @@ func TestTooManyShmPeers(t *testing.T) {
 					if f.there {
 						there.MaxShmPeers = 1
 					}
-					l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: named.listener})
+					l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: named.listener})
 					fill := func(tr *rdmanet.Transport) { // with a peer that is not idle
 						other := rdmanet.NewTransport(n)
 						t.Cleanup(func() { assert.NoError(t, other.Close()) })
-						c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: []string{shm}},
-							listen(t, rdmanet.ListenConfig{Transport: other, Providers: []string{shm}}))
+						c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: []string{shm}},
+							rdmatest.Listen(t, rdmanet.ListenConfig{Transport: other, Providers: []string{shm}}))
 						require.Equal(t, shm, c.Info().Provider)
-						t.Cleanup(func() { closeAll(t, c, s) })
+						t.Cleanup(func() { rdmatest.CloseAll(t, c, s) })
 					}
 					if f.here {
 						fill(here)
@@ -74,7 +76,7 @@ func TestTooManyShmPeers(t *testing.T) {
 						assert.Equal(t, uint64(1), here.Stats().HandshakeFailures["too many peers over shm"])
 						return
 					}
-					c, s := meet(t, d, l)
+					c, s := rdmatest.Meet(t, d, l)
 					for _, conn := range []*rdmanet.Conn{c, s} {
 						info := conn.Info()
 						assert.Equal(t, named.provider, info.Provider)
@@ -86,8 +88,8 @@ func TestTooManyShmPeers(t *testing.T) {
 						assert.Contains(t, info.Refused[0].Reason, rdmanet.ErrTooManyShmPeers.Error())
 						assert.Contains(t, info.Refused[0].Reason, "Transport.MaxShmPeers")
 					}
-					echo(t, c, s)
-					closeAll(t, c, s)
+					rdmatest.Echo(t, c, s)
+					rdmatest.CloseAll(t, c, s)
 				})
 			}
 		}

@@ -3,7 +3,6 @@ package rdmanet_test
 import (
 	"bytes"
 	"crypto/rand"
-	"errors"
 	"io"
 	mrand "math/rand/v2"
 	"net"
@@ -12,57 +11,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
-
-// prompt is how soon every call must return after something was closed.
-const prompt = 2 * time.Second
-
-// call is a call that is expected to block until something is closed.
-type call struct {
-	done chan struct{}
-	n    int
-	err  error
-}
-
-func begin(f func() (int, error)) *call {
-	c := &call{done: make(chan struct{})}
-	go func() {
-		defer close(c.done)
-		c.n, c.err = f()
-	}()
-	return c
-}
-
-// end waits for the call, which must return within prompt, and with one of errs if any
-// are given.
-func (c *call) end(t *testing.T, name string, errs ...error) int {
-	t.Helper()
-	select {
-	case <-c.done:
-	case <-time.After(prompt):
-		require.FailNow(t, name+" does not return")
-	}
-	expect(t, name, c.err, errs...)
-	return c.n
-}
-
-// expect checks an error, which may be any of errs: io.EOF as it is, and all others as a
-// *net.OpError.
-func expect(t *testing.T, name string, err error, errs ...error) {
-	t.Helper()
-	ok := len(errs) == 0
-	for _, want := range errs {
-		ok = ok || errors.Is(err, want)
-	}
-	require.True(t, ok, "%s: %v is none of %v", name, err, errs)
-	var op *net.OpError
-	require.True(t, err == nil || err == io.EOF || errors.As(err, &op), "%s: %v is no *net.OpError", name, err)
-}
 
 // round is one repetition of a test: x is to be closed, y is its other side.
 type round struct {
@@ -79,22 +35,10 @@ func (r *round) pause() {
 	}
 }
 
-func read(c *rdmanet.Conn) *call {
-	return begin(func() (int, error) { return c.Read(make([]byte, 100)) })
-}
-
-func write(c *rdmanet.Conn, data []byte) *call {
-	return begin(func() (int, error) { return c.Write(data) })
-}
-
-func shut(c io.Closer) *call {
-	return begin(func() (int, error) { return 0, c.Close() })
-}
-
 // rest checks that a conn yields what was sent before it ends, no more and no less.
 func (r *round) rest(t *testing.T, c *rdmanet.Conn, sent int) {
 	t.Helper()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
 	got, err := io.ReadAll(c)
 	require.NoError(t, err)
 	require.Len(t, got, sent)
@@ -104,58 +48,58 @@ func (r *round) rest(t *testing.T, c *rdmanet.Conn, sent int) {
 // phases are what a conn can be busy with when it is closed.
 var phases = map[string]func(t *testing.T, r *round){
 	"reader parked": func(t *testing.T, r *round) {
-		reading := read(r.x)
-		waiting := read(r.y)
+		reading := rdmatest.Read(r.x)
+		waiting := rdmatest.Read(r.y)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		reading.end(t, "Read", net.ErrClosed)
-		waiting.end(t, "the peer's Read", io.EOF)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		reading.End(t, "Read", net.ErrClosed)
+		waiting.End(t, "the peer's Read", io.EOF)
 	},
 	"write in flight": func(t *testing.T, r *round) {
-		writing := write(r.x, r.data)
+		writing := rdmatest.Write(r.x, r.data)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		r.rest(t, r.y, writing.end(t, "Write", net.ErrClosed))
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		r.rest(t, r.y, writing.End(t, "Write", net.ErrClosed))
 	},
 	"peer's write in flight": func(t *testing.T, r *round) {
-		writing := write(r.y, r.data)
+		writing := rdmatest.Write(r.y, r.data)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		writing.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
-		expect(t, "the peer's Read", read(r.y).wait(), io.EOF)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		writing.End(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		rdmatest.Expect(t, "the peer's Read", rdmatest.Read(r.y).Wait(), io.EOF)
 	},
 	"both write": func(t *testing.T, r *round) {
-		writing, answering := write(r.x, r.data), write(r.y, r.data)
+		writing, answering := rdmatest.Write(r.x, r.data), rdmatest.Write(r.y, r.data)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		answering.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
-		r.rest(t, r.y, writing.end(t, "Write", net.ErrClosed))
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		answering.End(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		r.rest(t, r.y, writing.End(t, "Write", net.ErrClosed))
 	},
 	"reader copies": func(t *testing.T, r *round) { // from the landing ring, without any lock
-		writing := write(r.y, r.data)
-		reading := begin(func() (int, error) {
-			n, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{r.x}, make([]byte, 256<<10))
+		writing := rdmatest.Write(r.y, r.data)
+		reading := rdmatest.Begin(func() (int, error) {
+			n, err := io.CopyBuffer(rdmatest.OnlyWriter{Writer: io.Discard}, rdmatest.OnlyReader{Reader: r.x}, make([]byte, 256<<10))
 			return int(n), err
 		})
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		reading.end(t, "Read", net.ErrClosed)
-		writing.end(t, "the peer's Write", nil, syscall.EPIPE, syscall.ECONNRESET)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		reading.End(t, "Read", net.ErrClosed)
+		writing.End(t, "the peer's Write", nil, syscall.EPIPE, syscall.ECONNRESET)
 	},
 	"RecvBuffer waits": func(t *testing.T, r *round) {
-		receiving := begin(func() (int, error) { _, err := r.x.RecvBuffer(); return 0, err })
+		receiving := rdmatest.Begin(func() (int, error) { _, err := r.x.RecvBuffer(); return 0, err })
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		receiving.end(t, "RecvBuffer", net.ErrClosed)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		receiving.End(t, "RecvBuffer", net.ErrClosed)
 	},
 	"RecvBuffer held": func(t *testing.T, r *round) {
 		writing := r.flood(r.y)
 		held := r.hold(t, r.x)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		writing.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		writing.End(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
 		if r.rng.IntN(2) == 0 { // the memory outlives both conns
-			shut(r.y).end(t, "the peer's Close", nil)
+			rdmatest.Shut(r.y).End(t, "the peer's Close", nil)
 		}
 		held.release(t)
 	},
@@ -163,55 +107,46 @@ var phases = map[string]func(t *testing.T, r *round){
 		size := []int{100, 60 << 10, 3 << 20, 6 << 20}[r.rng.IntN(4)]
 		sending := r.send(t, r.x, size)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		sending.end(t, "SendBuffer", nil, net.ErrClosed)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		sending.End(t, "SendBuffer", nil, net.ErrClosed)
 		n := r.x.Info()
 		r.rest(t, r.y, int(n.SmallSent+n.LargeSent))
 	},
 	"peer's SendBuffer in flight": func(t *testing.T, r *round) {
 		sending := r.send(t, r.y, 6<<20)
 		r.pause()
-		shut(r.x).end(t, "Close", nil)
-		sending.end(t, "the peer's SendBuffer", syscall.EPIPE, syscall.ECONNRESET)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		sending.End(t, "the peer's SendBuffer", syscall.EPIPE, syscall.ECONNRESET)
 	},
 	"reset while writing": func(t *testing.T, r *round) {
-		writing := write(r.x, r.data)
-		answering := write(r.y, r.data)
-		reading := read(r.y)
+		writing := rdmatest.Write(r.x, r.data)
+		answering := rdmatest.Write(r.y, r.data)
+		reading := rdmatest.Read(r.y)
 		r.pause()
 		require.NoError(t, r.x.SetLinger(0))
-		shut(r.x).end(t, "Close", nil)
-		writing.end(t, "Write", net.ErrClosed)
-		answering.end(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
-		reading.end(t, "the peer's Read", nil, syscall.ECONNRESET)
+		rdmatest.Shut(r.x).End(t, "Close", nil)
+		writing.End(t, "Write", net.ErrClosed)
+		answering.End(t, "the peer's Write", syscall.EPIPE, syscall.ECONNRESET)
+		reading.End(t, "the peer's Read", nil, syscall.ECONNRESET)
 	},
 	"everybody closes": func(t *testing.T, r *round) {
-		write(r.x, r.data)
-		write(r.y, r.data)
-		calls := []*call{read(r.x), read(r.y)}
+		rdmatest.Write(r.x, r.data)
+		rdmatest.Write(r.y, r.data)
+		calls := []*rdmatest.Call{rdmatest.Read(r.x), rdmatest.Read(r.y)}
 		r.pause()
-		closes := []*call{shut(r.x), shut(r.y), shut(r.x), shut(r.y)}
+		closes := []*rdmatest.Call{rdmatest.Shut(r.x), rdmatest.Shut(r.y), rdmatest.Shut(r.x), rdmatest.Shut(r.y)}
 		failed := 0
 		for _, c := range closes {
-			c.end(t, "Close", nil, net.ErrClosed)
-			if c.err != nil {
+			c.End(t, "Close", nil, net.ErrClosed)
+			if c.Err != nil {
 				failed++
 			}
 		}
 		require.Equal(t, 2, failed, "one Close of each conn succeeds")
 		for _, c := range calls {
-			c.end(t, "Read", nil, net.ErrClosed, io.EOF)
+			c.End(t, "Read", nil, net.ErrClosed, io.EOF)
 		}
 	},
-}
-
-func (c *call) wait() error {
-	select {
-	case <-c.done:
-		return c.err
-	case <-time.After(prompt):
-		return errors.New("does not return")
-	}
 }
 
 // heldBuffer is a Buffer and what it must contain until it is released.
@@ -222,8 +157,8 @@ type heldBuffer struct {
 
 // flood writes the data again and again. The first of it goes in messages, until there is
 // memory for a landing ring.
-func (r *round) flood(c *rdmanet.Conn) *call {
-	return begin(func() (int, error) {
+func (r *round) flood(c *rdmanet.Conn) *rdmatest.Call {
+	return rdmatest.Begin(func() (int, error) {
 		for {
 			if n, err := c.Write(r.data); err != nil {
 				return n, err
@@ -235,7 +170,7 @@ func (r *round) flood(c *rdmanet.Conn) *call {
 // hold receives until a Buffer comes by RDMA write, and holds that one.
 func (r *round) hold(t *testing.T, c *rdmanet.Conn) heldBuffer {
 	t.Helper()
-	require.NoError(t, c.SetReadDeadline(time.Now().Add(patience)))
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
 	for at := 0; ; {
 		b, err := c.RecvBuffer()
 		require.NoError(t, err)
@@ -255,12 +190,12 @@ func (h heldBuffer) release(t *testing.T) {
 	h.Release()
 }
 
-func (r *round) send(t *testing.T, c *rdmanet.Conn, size int) *call {
+func (r *round) send(t *testing.T, c *rdmanet.Conn, size int) *rdmatest.Call {
 	t.Helper()
 	b, err := c.AllocBuffer(size)
 	require.NoError(t, err)
 	copy(b.Bytes(), r.data)
-	return begin(func() (int, error) { return 0, c.SendBuffer(b) })
+	return rdmatest.Begin(func() (int, error) { return 0, c.SendBuffer(b) })
 }
 
 // repeat runs a test that depends on chance often: few times in an ordinary run, and more often
@@ -273,7 +208,7 @@ func repeat(t *testing.T, few int, test func(rng *mrand.Rand)) {
 			t.Logf("round %d, seed %d", i, seed)
 		}
 	}()
-	for rng := mrand.New(mrand.NewPCG(seed, 0)); i < rounds(few, 1000); i++ {
+	for rng := mrand.New(mrand.NewPCG(seed, 0)); i < rdmatest.Rounds(few, 1000); i++ {
 		test(rng)
 	}
 }
@@ -285,7 +220,7 @@ func TestCloseDuring(t *testing.T) {
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
 		tr := rdmanet.NewTransport(f)
-		cleanly(t, tr)
+		rdmatest.Cleanly(t, tr)
 		pipe := pipeOver(t, tr, provider)
 		for name, phase := range phases {
 			t.Run(name, func(t *testing.T) {
@@ -298,7 +233,7 @@ func TestCloseDuring(t *testing.T) {
 					_ = a.Close()
 					_ = b.Close()
 				})
-				eventually(t, func() bool {
+				rdmatest.Eventually(t, func() bool {
 					s := tr.Stats()
 					return s.Conns == 0 && s.Providers[provider].Conns == 0
 				}, "all conns are gone on both sides")
@@ -312,8 +247,8 @@ func TestCloseDuring(t *testing.T) {
 		}
 		assert.Zero(t, s.FramesDropped)
 		a, b := pipe()
-		echo(t, a, b)
-		closeAll(t, a, b)
+		rdmatest.Echo(t, a, b)
+		rdmatest.CloseAll(t, a, b)
 	})
 }
 
@@ -323,10 +258,10 @@ func memoryOfEndpoint(t *testing.T, f fabric.Fabric, provider string) int64 {
 	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
 	defer here.Close()
 	defer there.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
-	a, b := meet(t, &rdmanet.Dialer{Transport: here, Providers: []string{provider}}, l)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
+	a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: here, Providers: []string{provider}}, l)
 	used := there.Stats().Memory.Used
-	closeAll(t, a, b)
+	rdmatest.CloseAll(t, a, b)
 	return used
 }
 
@@ -339,16 +274,16 @@ func TestCloseWhileLeasePending(t *testing.T) {
 		here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
 		// Enough for an endpoint and some conns, but for no ring: an eighth of the limit is not for rings.
 		there.MemoryLimit = memoryOfEndpoint(t, f, provider) + 100<<10
-		cleanly(t, here)
+		rdmatest.Cleanly(t, here)
 		t.Cleanup(func() {
 			assert.NoError(t, there.Close())
 			assert.Zero(t, there.Stats().Memory.Used)
 		})
-		l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
 		d := &rdmanet.Dialer{Transport: here, Providers: []string{provider}}
 		for _, writer := range []bool{true, false} {
 			repeat(t, 20, func(rng *mrand.Rand) {
-				a, b := meet(t, d, l)
+				a, b := rdmatest.Meet(t, d, l)
 				r := &round{x: a, y: b, rng: rng, data: data}
 				if writer {
 					phases["write in flight"](t, r)

@@ -17,16 +17,19 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-func init() { roles["besiegers"] = besiegers }
+func init() { rdmatest.Roles["besiegers"] = besiegers }
 
 // besiegers attack a listener's handshake, its admission and, over shm, what it maps, until
 // their standard input ends. Fifty a second, or five over shm, complete the handshake and
@@ -57,7 +60,7 @@ func besiegers(provider, addr string) error {
 
 // liar goes part of the way through a handshake and then breaks it.
 func liar(provider, addr string) {
-	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 2, byte(rand.N(250)), byte(1+rand.N(250)))}, Timeout: patience}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 2, byte(rand.N(250)), byte(1+rand.N(250)))}, Timeout: rdmatest.Patience}
 	nc, err := d.Dial("tcp", addr)
 	if err != nil {
 		return
@@ -105,12 +108,12 @@ func liar(provider, addr string) {
 // falseHello returns a hello that offers the provider as a process of this host and user
 // would, and names a page that is not its own.
 func falseHello(provider string) *framing.Hello {
-	h := &framing.Hello{Host: rdmanet.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
+	h := &framing.Hello{Host: bootstrap.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
 	_, _ = crand.Read(h.Process[:])
 	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	for _, p := range infos {
 		if err == nil && p.Name == provider {
-			h.Offers = append(h.Offers, rdmanet.OfferOf(&p))
+			h.Offers = append(h.Offers, bootstrap.OfferOf(&p))
 			break
 		}
 	}
@@ -128,27 +131,27 @@ func falseHello(provider string) *framing.Hello {
 // TestSiege: whatever strangers say in the handshake, and however many they are, a good
 // client's conn goes on, new dials succeed, and what the strangers took is given back.
 func TestSiege(t *testing.T) {
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			here, there := new(rdmanet.Transport), new(rdmanet.Transport)
-			cleanly(t, there)
+			rdmatest.Cleanly(t, there)
 			t.Cleanup(func() { assert.NoError(t, here.Close()) })
-			l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
 			var served sync.WaitGroup
-			served.Go(func() { serveEcho(l, &served) })
-			d := &rdmanet.Dialer{Transport: here, Providers: []string{provider}, Timeout: patience}
-			good := newGoodClient(t, d, l.Addr().String())
+			served.Go(func() { rdmatest.ServeEcho(l, &served) })
+			d := &rdmanet.Dialer{Transport: here, Providers: []string{provider}, Timeout: rdmatest.Patience}
+			good := rdmatest.NewGoodClient(t, d, l.Addr().String())
 
-			cmd := process(t, "besiegers", provider, l.Addr().String())
-			stdin, stdout := startProcess(t, cmd)
-			require.Equal(t, "they are there", line(t, stdout))
-			memory := goMemory()
+			cmd := rdmatest.Process(t, "besiegers", provider, l.Addr().String())
+			stdin, stdout := rdmatest.Start(t, cmd)
+			require.Equal(t, "they are there", rdmatest.Line(t, stdout))
+			memory := rdmatest.GoMemory()
 			var took []time.Duration
 			var out []error
 			peers := 0
 			another := *d
 			another.DisableReuse = true
-			for begin := time.Now(); time.Since(begin) < time.Duration(allRounds(3, 200))*time.Second; { // with -soak, ten minutes for all providers
+			for begin := time.Now(); time.Since(begin) < time.Duration(rdmatest.AllRounds(3, 200))*time.Second; { // with -soak, ten minutes for all providers
 				start := time.Now()
 				c, err := another.Dial("rdma", l.Addr().String())
 				took = append(took, time.Since(start))
@@ -158,25 +161,25 @@ func TestSiege(t *testing.T) {
 				}
 				require.NoError(t, c.Close())
 				peers = max(peers, there.Stats().Peers)
-				good.works(t, "besieged")
+				good.Works(t, "besieged")
 			}
 			slices.Sort(took)
 			t.Logf("%d dials, %d failed: median %v, p99 %v, slowest %v; %d peers at most; %d KiB more memory; failures %v",
-				len(took), len(out), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (goMemory()-memory)>>10, there.Stats().HandshakeFailures)
+				len(took), len(out), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (rdmatest.GoMemory()-memory)>>10, there.Stats().HandshakeFailures)
 			assert.LessOrEqual(t, 20*len(out), len(took), "dials that failed: %v", out)
 			bound := 5 * time.Second
-			if *soak && !raceDetector { // on a machine with nothing else to do
+			if *rdmatest.Soak && !rdmatest.RaceDetector { // on a machine with nothing else to do
 				bound = 200 * time.Millisecond
 			}
 			assert.Less(t, took[len(took)*99/100], bound, "new dials")
 			assert.Less(t, peers, 48, "peers, the unproven included")
-			assert.Less(t, goMemory()-memory, int64(64<<20))
+			assert.Less(t, rdmatest.GoMemory()-memory, int64(64<<20))
 			require.NoError(t, stdin.Close())
 			require.NoError(t, cmd.Wait())
-			good.stop(t)
+			good.Stop(t)
 			require.NoError(t, l.Close())
 			served.Wait()
-			eventually(t, func() bool { return there.Stats().Peers <= 1 }, "the strangers are gone")
+			rdmatest.Eventually(t, func() bool { return there.Stats().Peers <= 1 }, "the strangers are gone")
 		})
 	}
 }

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -16,22 +18,22 @@ import (
 // can attach to it. The peer then gets another endpoint.
 func TestSpareWithoutName(t *testing.T) {
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
-	cleanly(t, here)
-	cleanly(t, there)
+	rdmatest.Cleanly(t, here)
+	rdmatest.Cleanly(t, there)
 	started := time.Now()
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"shm"}})
-	eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 1 }, "a spare")
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"shm"}})
+	rdmatest.Eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 1 }, "a spare")
 	var names []string
-	eventually(t, func() (found bool) {
+	rdmatest.Eventually(t, func() (found bool) {
 		var err error
-		names, err = regionsOf(started, os.Getpid())
+		names, err = rdmatest.RegionsOf(started, os.Getpid())
 		require.NoError(t, err)
 		return len(names) > 0
 	}, "its name")
 	for _, name := range names {
 		require.NoError(t, os.Remove(name))
 	}
-	c, s := meet(t, &rdmanet.Dialer{Transport: here, Providers: []string{"shm"}, Timeout: patience}, l)
-	echo(t, c, s)
-	closeAll(t, c, s)
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: here, Providers: []string{"shm"}, Timeout: rdmatest.Patience}, l)
+	rdmatest.Echo(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 }

@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -20,7 +22,7 @@ import (
 // opened waits until the fabric has been asked for n endpoints, and checks that it was not asked for more.
 func (f *opener) opened(t *testing.T, n int32) {
 	t.Helper()
-	require.Eventually(t, func() bool { return f.opens.Load() >= n }, patience, time.Millisecond)
+	require.Eventually(t, func() bool { return f.opens.Load() >= n }, rdmatest.Patience, time.Millisecond)
 	assert.Equal(t, n, f.opens.Load())
 }
 
@@ -30,14 +32,14 @@ func TestSpares(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	hub, client := &opener{Fabric: n}, &opener{Fabric: n}
 	here, there := rdmanet.NewTransport(client), rdmanet.NewTransport(hub)
-	cleanly(t, there)
+	rdmatest.Cleanly(t, there)
 	defer func() { assert.NoError(t, here.Close()) }()
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	hub.opened(t, 1)
 	client.opened(t, 0)
 	d := &rdmanet.Dialer{Transport: here, DisableReuse: true}
 	for peers := int32(1); peers <= 4; peers++ {
-		c, s := meet(t, d, l)
+		c, s := rdmatest.Meet(t, d, l)
 		hub.opened(t, peers+1) // the next peer's
 		if peers == 1 {
 			time.Sleep(5 * rdmanet.SpareDelay) // for a spare that must not come, since the first peer may stay the only one
@@ -45,8 +47,8 @@ func TestSpares(t *testing.T) {
 		} else {
 			client.opened(t, peers+1)
 		}
-		echo(t, c, s)
-		closeAll(t, c, s)
+		rdmatest.Echo(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	}
 	assert.Empty(t, n.Stats().Misuse)
 }
@@ -57,16 +59,16 @@ func TestSparesGo(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	endpoints := func(want int) {
 		t.Helper()
-		require.Eventually(t, func() bool { return n.Stats().Endpoints == want }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.Stats().Endpoints == want }, rdmatest.Patience, time.Millisecond)
 	}
 	short, long := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-	cleanly(t, short)
+	rdmatest.Cleanly(t, short)
 	defer func() { assert.NoError(t, long.Close()) }()
 	short.IdlePeerTimeout = 100 * time.Millisecond
-	listen(t, rdmanet.ListenConfig{Transport: short})
+	rdmatest.Listen(t, rdmanet.ListenConfig{Transport: short})
 	endpoints(1)
 	endpoints(0)
-	l := listen(t, rdmanet.ListenConfig{Transport: long})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: long})
 	endpoints(1)
 	assert.Zero(t, long.Stats().Providers["shm"].Polling.Endpoints, "it has no peers")
 	long.CloseIdle()
@@ -98,13 +100,13 @@ func (s *slowSparer) Spare() bool {
 func TestCloseIdleDuringEarlyOpen(t *testing.T) {
 	gone := func(t *testing.T, n *simfabric.Network) {
 		t.Helper()
-		require.Eventually(t, func() bool { return n.Stats().Endpoints == 0 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return n.Stats().Endpoints == 0 }, rdmatest.Patience, time.Millisecond)
 	}
 	t.Run("shared", func(t *testing.T) {
 		for range 20 {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 			tr := rdmanet.NewTransport(n)
-			listen(t, rdmanet.ListenConfig{Transport: tr})
+			rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 			tr.CloseIdle() // however far the endpoint has come
 			gone(t, n)
 			require.NoError(t, tr.Close())
@@ -115,14 +117,14 @@ func TestCloseIdleDuringEarlyOpen(t *testing.T) {
 		hub := &opener{Fabric: n}
 		f := &slowSparer{Fabric: hub, asked: make(chan struct{}, 10), enter: make(chan struct{})}
 		tr := rdmanet.NewTransport(f)
-		cleanly(t, tr)
-		l := listen(t, rdmanet.ListenConfig{Transport: tr})
-		require.Eventually(t, func() bool { return n.Stats().Endpoints == 1 }, patience, time.Millisecond)
+		rdmatest.Cleanly(t, tr)
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+		require.Eventually(t, func() bool { return n.Stats().Endpoints == 1 }, rdmatest.Patience, time.Millisecond)
 		f.slow.Store(true)
 		leave := join(t, n, l)
 		<-f.asked
 		leave()
-		eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the peer is gone")
+		rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 0 }, "the peer is gone")
 		tr.CloseIdle()
 		gone(t, n)
 		opens := hub.opens.Load()
@@ -142,10 +144,10 @@ func TestTransportIsCollected(t *testing.T) {
 		runtime.SetFinalizer(tr, func(*rdmanet.Transport) { close(gone) })
 		_, err := (&rdmanet.ListenConfig{Transport: tr}).Listen(t.Context(), "rdma", "127.0.0.1:0")
 		require.NoError(t, err)
-		require.Eventually(t, func() bool { return tr.Stats().Providers["shm"].Endpoints == 1 }, patience, time.Millisecond)
+		require.Eventually(t, func() bool { return tr.Stats().Providers["shm"].Endpoints == 1 }, rdmatest.Patience, time.Millisecond)
 		require.NoError(t, tr.Close())
 	}()
-	eventually(t, func() bool {
+	rdmatest.Eventually(t, func() bool {
 		runtime.GC()
 		select {
 		case <-gone:
@@ -161,10 +163,10 @@ func TestSparesMakeRoomForConns(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
 	there.MemoryLimit = 20 << 20
-	cleanly(t, here)
-	cleanly(t, there)
-	l := listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 14})
-	d := &rdmanet.Dialer{Transport: here, Timeout: patience}
+	rdmatest.Cleanly(t, here)
+	rdmatest.Cleanly(t, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 14})
+	d := &rdmanet.Dialer{Transport: here, Timeout: rdmatest.Patience}
 	var conns []net.Conn
 	for {
 		c, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
@@ -172,15 +174,15 @@ func TestSparesMakeRoomForConns(t *testing.T) {
 			require.ErrorIs(t, err, rdmanet.ErrMemory)
 			break
 		}
-		conns = append(conns, c, accept(t, l))
+		conns = append(conns, c, rdmatest.Accept(t, l))
 		if len(conns) == 2 {
-			eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 2 }, "a spare")
+			rdmatest.Eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 2 }, "a spare")
 		}
 	}
-	eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 1 }, "no spare")
+	rdmatest.Eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 1 }, "no spare")
 	c, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 	require.NoError(t, err)
-	closeAll(t, append(conns, c, accept(t, l))...)
+	rdmatest.CloseAll(t, append(conns, c, rdmatest.Accept(t, l))...)
 }
 
 // TestNoSpare: a spare takes nobody's place, and not much of the memory when that is short.
@@ -194,8 +196,8 @@ func TestNoSpare(t *testing.T) {
 			hub := &opener{Fabric: n}
 			there := rdmanet.NewTransport(hub)
 			limit(there)
-			cleanly(t, there)
-			l := listen(t, rdmanet.ListenConfig{Transport: there})
+			rdmatest.Cleanly(t, there)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 			defer join(t, n, l)()
 			time.Sleep(5 * rdmanet.SpareDelay) // for a spare that must not come
 			hub.opened(t, 1)
@@ -210,14 +212,14 @@ func TestSparesOfDomains(t *testing.T) {
 	require.NoError(t, err)
 	tr := rdmanet.NewTransport(n)
 	tr.MaxShmPeers = 1
-	cleanly(t, tr)
-	listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm"}})
+	rdmatest.Cleanly(t, tr)
+	rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm"}})
 	open := func() bool { return tr.Stats().Providers["shm"].Endpoints == 1 }
-	eventually(t, open, "a spare")
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm/" + providers[0].Domain}})
+	rdmatest.Eventually(t, open, "a spare")
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"shm/" + providers[0].Domain}})
 	assert.True(t, open(), "and no other")
 	defer join(t, n, l)()
-	eventually(t, open, "the peer's")
+	rdmatest.Eventually(t, open, "the peer's")
 }
 
 // TestSpareFailsToOpen: if a spare cannot be opened, the handshake that needs an endpoint opens one itself.
@@ -232,8 +234,8 @@ func TestSpareFailsToOpen(t *testing.T) {
 	}}
 	broken.Store(true)
 	there := rdmanet.NewTransport(hub)
-	cleanly(t, there)
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
+	rdmatest.Cleanly(t, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 	hub.opened(t, 1)
 	defer join(t, n, l)()
 	hub.opened(t, 2)

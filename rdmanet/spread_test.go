@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -53,8 +55,8 @@ func TestSpareFails(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
 	one := &opener{Fabric: n, before: noSecond}
 	hub := rdmanet.NewTransport(one)
-	cleanly(t, hub)
-	l := listen(t, rdmanet.ListenConfig{Transport: hub})
+	rdmatest.Cleanly(t, hub)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
 	for range 20 {
 		defer join(t, n, l)()
 	}
@@ -70,12 +72,12 @@ func TestBurstIsSpread(t *testing.T) {
 		time.Sleep(50 * time.Millisecond) // so long that others come meanwhile
 		return nil
 	}})
-	cleanly(t, hub)
+	rdmatest.Cleanly(t, hub)
 	var wg sync.WaitGroup
 	for range 40 {
 		there := rdmanet.NewTransport(n)
 		defer func() { assert.NoError(t, there.Close()) }()
-		l := listen(t, rdmanet.ListenConfig{Transport: there})
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
 		wg.Go(func() {
 			c, err := (&rdmanet.Dialer{Transport: hub}).Dial("rdma", l.Addr().String())
 			if assert.NoError(t, err) {
@@ -93,8 +95,8 @@ func TestPeerAtTheBrink(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
 	counted := &opener{Fabric: n}
 	hub := rdmanet.NewTransport(counted)
-	cleanly(t, hub)
-	l := listen(t, rdmanet.ListenConfig{Transport: hub})
+	rdmatest.Cleanly(t, hub)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
 	for range 15 {
 		defer join(t, n, l)()
 	}
@@ -102,7 +104,7 @@ func TestPeerAtTheBrink(t *testing.T) {
 		one, other := join(t, n, l), join(t, n, l)
 		one()
 		other()
-		eventually(t, func() bool { return hub.Stats().Peers == 15 }, "they are gone")
+		rdmatest.Eventually(t, func() bool { return hub.Stats().Peers == 15 }, "they are gone")
 	}
 	assert.EqualValues(t, 2, counted.opens.Load())
 }
@@ -111,10 +113,10 @@ func TestPeerAtTheBrink(t *testing.T) {
 // ends it.
 func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()) {
 	there := rdmanet.NewTransport(n)
-	a, b := meet(t, &rdmanet.Dialer{Transport: there}, l)
-	echo(t, a, b)
+	a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: there}, l)
+	rdmatest.Echo(t, a, b)
 	return func() {
-		closeAll(t, a, b)
+		rdmatest.CloseAll(t, a, b)
 		assert.NoError(t, there.Close())
 	}
 }
@@ -148,8 +150,8 @@ func TestSpread(t *testing.T) {
 			}
 			hub := rdmanet.NewTransport(f)
 			hub.MemoryLimit = tt.limit
-			cleanly(t, hub)
-			l := listen(t, rdmanet.ListenConfig{Transport: hub})
+			rdmatest.Cleanly(t, hub)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
 			endpoints := func() int { return hub.Stats().Providers[tt.personality.Provider].Endpoints }
 			var leave []func()
 			for i := range tt.peers {
@@ -160,19 +162,19 @@ func TestSpread(t *testing.T) {
 			for _, f := range leave[stay:] {
 				f()
 			}
-			eventually(t, func() bool { return hub.Stats().Peers == stay }, "they are gone")
+			rdmatest.Eventually(t, func() bool { return hub.Stats().Peers == stay }, "they are gone")
 			assert.Equal(t, tt.endpoints, endpoints(), "one is kept for the next")
 			few := tt.each / 3
 			for _, f := range leave[:few] {
 				f()
 			}
-			eventually(t, func() bool { return hub.Stats().Peers == stay-few }, "they are gone")
+			rdmatest.Eventually(t, func() bool { return hub.Stats().Peers == stay-few }, "they are gone")
 			leave[0] = join(t, n, l)
-			eventually(t, func() bool { return endpoints() == min((stay+tt.each-1)/tt.each, tt.endpoints) }, "but not where another one has room")
+			rdmatest.Eventually(t, func() bool { return endpoints() == min((stay+tt.each-1)/tt.each, tt.endpoints) }, "but not where another one has room")
 			for _, f := range append(leave[few:stay], leave[0]) {
 				f()
 			}
-			eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
+			rdmatest.Eventually(t, func() bool { return endpoints() == 1 }, "one is kept")
 			assert.Empty(t, hub.Stats().HandshakeFailures)
 			assert.Zero(t, hub.Stats().PeersRefused)
 		})

@@ -7,6 +7,8 @@ import (
 	"runtime/trace"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -40,8 +42,8 @@ func notLess(t *testing.T, old, now reflect.Value, name string) bool {
 // way it went.
 func TestTransportBytes(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
-		l := listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
-		c, s := meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
+		c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
 		total := 0
 		for _, size := range []int{1, 5000, 300 << 10, 300 << 10} {
 			total += size
@@ -58,7 +60,7 @@ func TestTransportBytes(t *testing.T) {
 		assert.Equal(t, p.BytesSent, p.Copies.Staged+p.Copies.Mapped)
 		assert.Positive(t, p.Polls)
 		assert.EqualValues(t, 2, tr.Stats().Opened)
-		closeAll(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 		assert.Equal(t, p.BytesSent, tr.Stats().Providers[c.Info().Provider].BytesSent)
 	})
 }
@@ -66,15 +68,15 @@ func TestTransportBytes(t *testing.T) {
 // TestTrace: an execution trace shows dials and both sides' handshakes.
 func TestTrace(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	var buf bytes.Buffer
 	require.NoError(t, trace.Start(&buf))
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
-	eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "the handshake has ended")
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	rdmatest.Eventually(t, func() bool { return tr.Stats().Handshakes == 0 }, "the handshake has ended")
 	trace.Stop()
 	for _, name := range []string{"rdmanet.Dial", "rdmanet.Dial.handshake", "rdmanet.Accept", "rdmanet.Accept.handshake"} {
 		// In a trace, each string comes after its length.
 		assert.True(t, bytes.Contains(buf.Bytes(), append([]byte{byte(len(name))}, name...)), name)
 	}
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 }

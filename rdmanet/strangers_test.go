@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -85,16 +87,16 @@ func siege(ctx context.Context, f fabric.Fabric, addr string, each time.Duration
 // an address of its own, and checks how long its dials take.
 func besieged(t *testing.T, f fabric.Fabric) {
 	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
-	cleanly(t, there)
+	rdmatest.Cleanly(t, there)
 	defer here.Close()
-	l := listen(t, rdmanet.ListenConfig{Transport: there})
-	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: patience}
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Timeout: rdmatest.Patience}
 	before := there.Stats().Memory.Used
 	for range 4 { // what is opened only once is open after this
-		c, s := meet(t, d, l)
-		closeAll(t, c, s)
+		c, s := rdmatest.Meet(t, d, l)
+		rdmatest.CloseAll(t, c, s)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(allRounds(3, 60))*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rdmatest.AllRounds(3, 60))*time.Second)
 	defer cancel()
 	ended := siege(ctx, f, l.Addr().String(), 20*time.Millisecond)
 	bound, outMost := 200*time.Millisecond, 0
@@ -109,9 +111,9 @@ func besieged(t *testing.T, f fabric.Fabric) {
 			out = append(out, err)
 			continue
 		}
-		s := accept(t, l)
-		echo(t, c, s)
-		closeAll(t, c, s)
+		s := rdmatest.Accept(t, l)
+		rdmatest.Echo(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 		peers = max(peers, there.Stats().Peers)
 		time.Sleep(10 * time.Millisecond)
 	}
@@ -120,17 +122,17 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	p99 := took[len(took)*99/100]
 	t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; failures %v",
 		len(took), took[len(took)/2], p99, took[len(took)-1], peers, there.Stats().HandshakeFailures)
-	if raceDetector {
-		bound, outMost = patience, len(took)/20
+	if rdmatest.RaceDetector {
+		bound, outMost = rdmatest.Patience, len(took)/20
 	}
 	assert.Less(t, p99, bound)
 	assert.LessOrEqual(t, len(out), outMost, "%v", out)
 	assert.Less(t, peers, 40, "peers, the unproven included")
 	assert.NotZero(t, there.Stats().HandshakeFailures["busy"])
-	eventually(t, func() bool { return there.Stats().Handshakes == 0 }, "no handshakes are left")
+	rdmatest.Eventually(t, func() bool { return there.Stats().Handshakes == 0 }, "no handshakes are left")
 	here.Close()
-	eventually(t, func() bool { return there.Stats().Peers == 0 }, "no peers are left")
-	eventually(t, func() bool {
+	rdmatest.Eventually(t, func() bool { return there.Stats().Peers == 0 }, "no peers are left")
+	rdmatest.Eventually(t, func() bool {
 		there.CloseIdle() // the last peer may just be leaving its endpoint
 		return there.Stats().Memory.Used <= before
 	}, "memory returns")
@@ -156,43 +158,43 @@ func TestMaxPeers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 			there := rdmanet.NewTransport(n)
-			cleanly(t, there)
+			rdmatest.Cleanly(t, there)
 			lc.Transport = there
-			l := listen(t, lc)
+			l := rdmatest.Listen(t, lc)
 			dialers := make([]*rdmanet.Dialer, 3)
 			for i := range dialers {
 				tr := rdmanet.NewTransport(n)
 				t.Cleanup(func() { tr.Close() })
-				dialers[i] = &rdmanet.Dialer{Transport: tr, Timeout: patience}
+				dialers[i] = &rdmanet.Dialer{Transport: tr, Timeout: rdmatest.Patience}
 			}
-			a, as := meet(t, dialers[0], l)
-			b, bs := meet(t, dialers[1], l)
+			a, as := rdmatest.Meet(t, dialers[0], l)
+			b, bs := rdmatest.Meet(t, dialers[1], l)
 			_, err := dialers[2].Dial("rdma", l.Addr().String())
 			require.ErrorIs(t, err, rdmanet.ErrTooManyPeers)
 			require.ErrorContains(t, err, "ListenConfig.MaxPeers")
 			if name == "per host" {
 				other := *dialers[2]
 				other.LocalAddr = &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}
-				c, s := meet(t, &other, l)
-				closeAll(t, c, s)
+				c, s := rdmatest.Meet(t, &other, l)
+				rdmatest.CloseAll(t, c, s)
 			}
-			closeAll(t, b, bs)
-			eventually(t, func() bool {
+			rdmatest.CloseAll(t, b, bs)
+			rdmatest.Eventually(t, func() bool {
 				c, err := dialers[2].Dial("rdma", l.Addr().String())
 				if err == nil {
-					closeAll(t, c, accept(t, l))
+					rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 				}
 				return err == nil
 			}, "a place for the third once the second is idle")
-			eventually(t, func() bool {
+			rdmatest.Eventually(t, func() bool {
 				c, err := dialers[1].Dial("rdma", l.Addr().String())
 				if err == nil {
-					closeAll(t, c, accept(t, l))
+					rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 				}
 				return err == nil
 			}, "and for the second once the third is")
-			echo(t, a, as)
-			closeAll(t, a, as)
+			rdmatest.Echo(t, a, as)
+			rdmatest.CloseAll(t, a, as)
 			assert.NotZero(t, there.Stats().HandshakeFailures["too many peers"])
 			assert.NotZero(t, there.Stats().PeersRefused)
 		})
@@ -205,12 +207,12 @@ func TestLetGoUnnoticed(t *testing.T) {
 		t.Run(p.Provider, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: p})
 			here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-			cleanly(t, there)
+			rdmatest.Cleanly(t, there)
 			defer here.Close()
-			l := listen(t, rdmanet.ListenConfig{Transport: there})
-			d := &rdmanet.Dialer{Transport: here, Timeout: patience}
-			c, s := meet(t, d, l)
-			closeAll(t, c, s)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+			d := &rdmanet.Dialer{Transport: here, Timeout: rdmatest.Patience}
+			c, s := rdmatest.Meet(t, d, l)
+			rdmatest.CloseAll(t, c, s)
 			crossed := 0
 			for i := range 200 {
 				gone := make(chan bool)
@@ -223,7 +225,7 @@ func TestLetGoUnnoticed(t *testing.T) {
 				if <-gone {
 					crossed++
 				}
-				closeAll(t, c, accept(t, l))
+				rdmatest.CloseAll(t, c, rdmatest.Accept(t, l))
 			}
 			t.Logf("%d of 200 crossed", crossed)
 			assert.NotZero(t, crossed)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -76,7 +78,7 @@ func TestProviders(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Personality: sockets, Others: []simfabric.Personality{simfabric.TCP(), first, second, simfabric.Shm()}})
 			tt.poor.Network = n
 			tr := rdmanet.NewCarefulTransport(tt.poor)
-			cleanly(t, tr)
+			rdmatest.Cleanly(t, tr)
 			list, err := tr.Providers(t.Context(), tt.local, tt.wanted)
 			require.NoError(t, err)
 			var used []string
@@ -128,7 +130,7 @@ func TestProvidersErrors(t *testing.T) {
 
 func TestRealProviders(t *testing.T) {
 	tr := new(rdmanet.Transport)
-	cleanly(t, tr)
+	rdmatest.Cleanly(t, tr)
 	host := netip.MustParseAddr(testenv.Host())
 	list, err := tr.Providers(t.Context(), host, testenv.Providers())
 	require.NoError(t, err)

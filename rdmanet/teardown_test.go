@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -23,26 +25,26 @@ import (
 type busy struct {
 	here, there *rdmanet.Transport
 	listener    *rdmanet.Listener
-	calls       map[string]*call
+	calls       map[string]*rdmatest.Call
 	held        []heldBuffer
 	conns       []*rdmanet.Conn
 }
 
 func newBusy(t *testing.T, f fabric.Fabric, provider string, rng *mrand.Rand, data []byte) *busy {
 	t.Helper()
-	b := &busy{here: rdmanet.NewTransport(f), there: rdmanet.NewTransport(f), calls: make(map[string]*call)}
-	b.listener = listen(t, rdmanet.ListenConfig{Transport: b.there, Providers: []string{provider}})
-	d := &rdmanet.Dialer{Transport: b.here, Providers: []string{provider}, Timeout: patience}
+	b := &busy{here: rdmanet.NewTransport(f), there: rdmanet.NewTransport(f), calls: make(map[string]*rdmatest.Call)}
+	b.listener = rdmatest.Listen(t, rdmanet.ListenConfig{Transport: b.there, Providers: []string{provider}})
+	d := &rdmanet.Dialer{Transport: b.here, Providers: []string{provider}, Timeout: rdmatest.Patience}
 	pipe := func() *round {
 		r := &round{rng: rng, data: data}
-		r.x, r.y = meet(t, d, b.listener)
+		r.x, r.y = rdmatest.Meet(t, d, b.listener)
 		b.conns = append(b.conns, r.x, r.y)
 		return r
 	}
 	r := pipe()
-	b.calls["Read here"], b.calls["Read there"] = read(r.x), read(r.y)
+	b.calls["Read here"], b.calls["Read there"] = rdmatest.Read(r.x), rdmatest.Read(r.y)
 	r = pipe()
-	b.calls["Write here"], b.calls["Write there"] = write(r.x, data), write(r.y, data)
+	b.calls["Write here"], b.calls["Write there"] = rdmatest.Write(r.x, data), rdmatest.Write(r.y, data)
 	r = pipe()
 	r.flood(r.x)
 	b.held = append(b.held, r.hold(t, r.y))
@@ -52,7 +54,7 @@ func newBusy(t *testing.T, f fabric.Fabric, provider string, rng *mrand.Rand, da
 	r = pipe()
 	b.calls["SendBuffer here"] = r.send(t, r.x, 6<<20)
 	b.calls["SendBuffer there"] = r.send(t, r.y, 200<<10)
-	b.calls["Accept"] = begin(func() (int, error) { _, err := b.listener.Accept(); return 0, err })
+	b.calls["Accept"] = rdmatest.Begin(func() (int, error) { _, err := b.listener.Accept(); return 0, err })
 	r.pause()
 	return b
 }
@@ -64,36 +66,36 @@ func TestTransportCloseDuring(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
-		cleanly(t, rdmanet.NewTransport(f)) // this Transport is not used: it is for the other things that cleanly checks
+		rdmatest.Cleanly(t, rdmanet.NewTransport(f)) // this Transport is not used: it is for the other things that cleanly checks
 		repeat(t, 5, func(rng *mrand.Rand) {
 			b := newBusy(t, f, provider, rng, data)
 			first, second := b.here, b.there
 			if rng.IntN(2) == 0 {
 				first, second = second, first
 			}
-			shut(first).end(t, "Close", nil)
+			rdmatest.Shut(first).End(t, "Close", nil)
 			for name, c := range b.calls {
 				switch {
 				case name == "Accept":
 					if first == b.there {
-						c.end(t, name, net.ErrClosed)
+						c.End(t, name, net.ErrClosed)
 					}
 				case name[:4] == "Read":
-					c.end(t, name, syscall.ECONNRESET)
+					c.End(t, name, syscall.ECONNRESET)
 				case name == "SendBuffer there": // fits, so it may have succeeded
-					c.end(t, name, nil, syscall.EPIPE, syscall.ECONNRESET)
+					c.End(t, name, nil, syscall.EPIPE, syscall.ECONNRESET)
 				default:
-					c.end(t, name, syscall.EPIPE, syscall.ECONNRESET)
+					c.End(t, name, syscall.EPIPE, syscall.ECONNRESET)
 				}
 			}
 			b.held[0].release(t)
-			shut(second).end(t, "Close of the other", nil)
+			rdmatest.Shut(second).End(t, "Close of the other", nil)
 			if first == b.here {
-				b.calls["Accept"].end(t, "Accept", net.ErrClosed)
+				b.calls["Accept"].End(t, "Accept", net.ErrClosed)
 			}
 			b.held[1].release(t)
 			for _, c := range b.conns {
-				shut(c).end(t, "Close of a conn", nil)
+				rdmatest.Shut(c).End(t, "Close of a conn", nil)
 			}
 			assert.Zero(t, b.here.Stats().Memory.Used)
 			assert.Zero(t, b.there.Stats().Memory.Used)
@@ -108,16 +110,16 @@ func TestTransportCloseQuits(t *testing.T) {
 	for range 20 {
 		n := simfabric.New(simfabric.Config{Personality: simfabric.Net()})
 		here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
-		l := listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"net"}})
-		d := &rdmanet.Dialer{Transport: here, Providers: []string{"net"}, Timeout: patience}
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"net"}})
+		d := &rdmanet.Dialer{Transport: here, Providers: []string{"net"}, Timeout: rdmatest.Patience}
 		ended := make(chan struct{}, 16)
 		for range cap(ended) / 4 {
-			x, y := meet(t, d, l)
+			x, y := rdmatest.Meet(t, d, l)
 			for _, c := range []*rdmanet.Conn{x, y} {
-				go func() { _, _ = io.Copy(io.Discard, onlyReader{c}); ended <- struct{}{} }()
-				go func() { _, _ = io.Copy(onlyWriter{c}, zeroes{}); ended <- struct{}{} }()
+				go func() { _, _ = io.Copy(io.Discard, rdmatest.OnlyReader{Reader: c}); ended <- struct{}{} }()
+				go func() { _, _ = io.Copy(rdmatest.OnlyWriter{Writer: c}, zeroes{}); ended <- struct{}{} }()
 			}
-			defer closeAll(t, x, y)
+			defer rdmatest.CloseAll(t, x, y)
 		}
 		time.Sleep(5 * time.Millisecond) // for some traffic
 		require.NoError(t, here.Close())
@@ -160,39 +162,39 @@ func TestCloseDuringHandshake(t *testing.T) {
 		// other things that cleanlyBut checks.
 		forgotten := 0
 		if _, simulated := f.(*simfabric.Network); !simulated && (provider == "net" || strings.HasPrefix(provider, "tcp")) {
-			forgotten = rounds(5, 1000) * len(enders)
+			forgotten = rdmatest.Rounds(5, 1000) * len(enders)
 		}
-		cleanlyBut(t, rdmanet.NewTransport(f), forgotten)
+		rdmatest.CleanlyBut(t, rdmanet.NewTransport(f), forgotten)
 		took := time.Duration(0) // by a handshake that nobody disturbs
 		for name, tt := range enders {
 			t.Run(name, func(t *testing.T) {
 				repeat(t, 5, func(rng *mrand.Rand) {
 					w := &world{here: rdmanet.NewTransport(f), there: rdmanet.NewTransport(f)}
-					w.listener = listen(t, rdmanet.ListenConfig{Transport: w.there, Providers: []string{provider}})
+					w.listener = rdmatest.Listen(t, rdmanet.ListenConfig{Transport: w.there, Providers: []string{provider}})
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
 					w.cancel = cancel
 					d := &rdmanet.Dialer{Transport: w.here, Providers: []string{provider}}
 					var conn net.Conn
 					start := time.Now()
-					dialing := begin(func() (n int, err error) {
+					dialing := rdmatest.Begin(func() (n int, err error) {
 						conn, err = d.DialContext(ctx, "rdma", w.listener.Addr().String())
 						return 0, err
 					})
 					if took == 0 {
-						dialing.end(t, "Dial", nil)
+						dialing.End(t, "Dial", nil)
 						took = time.Since(start)
 					} else {
 						time.Sleep(time.Duration(rng.Int64N(int64(took))))
 					}
-					ending := begin(func() (int, error) { return 0, tt.end(w) })
-					dialing.end(t, "Dial", append(tt.errs, nil)...)
-					ending.end(t, "Close", nil)
+					ending := rdmatest.Begin(func() (int, error) { return 0, tt.end(w) })
+					dialing.End(t, "Dial", append(tt.errs, nil)...)
+					ending.End(t, "Close", nil)
 					if conn != nil {
-						shut(conn).end(t, "Close of the conn", nil, net.ErrClosed, syscall.ECONNRESET)
+						rdmatest.Shut(conn).End(t, "Close of the conn", nil, net.ErrClosed, syscall.ECONNRESET)
 					}
-					shut(w.here).end(t, "Close of the dialing Transport", nil)
-					shut(w.there).end(t, "Close of the listening Transport", nil)
+					rdmatest.Shut(w.here).End(t, "Close of the dialing Transport", nil)
+					rdmatest.Shut(w.there).End(t, "Close of the listening Transport", nil)
 					assert.Zero(t, w.here.Stats().Memory.Used)
 					assert.Zero(t, w.there.Stats().Memory.Used)
 				})

@@ -7,6 +7,8 @@ import (
 	"net/http/httptest"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -29,19 +31,19 @@ func TestHandshakeTLS(t *testing.T) {
 	server, client := certificates(t)
 	tr := simulated(t, simfabric.TCP())
 	seen := make(chan bool, 1)
-	secure := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
+	secure := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		seen <- p.TLS != nil && p.TLS.HandshakeComplete
 		return nil
 	}})
-	clear := listen(t, rdmanet.ListenConfig{Transport: tr})
+	clear := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 
 	d := &rdmanet.Dialer{Transport: tr, TLSConfig: client}
-	c, s := meet(t, d, secure)
+	c, s := rdmatest.Meet(t, d, secure)
 	assert.True(t, <-seen)
-	echo(t, c, s)
-	c2, s2 := meet(t, d, secure)
+	rdmatest.Echo(t, c, s)
+	c2, s2 := rdmatest.Meet(t, d, secure)
 	assert.True(t, c2.Info().Reused)
-	closeAll(t, c, s, c2, s2)
+	rdmatest.CloseAll(t, c, s, c2, s2)
 
 	for name, tt := range map[string]struct {
 		tls  *tls.Config
@@ -68,22 +70,22 @@ func TestMutualTLS(t *testing.T) {
 	server.ClientAuth, server.ClientCAs = tls.RequireAnyClientCert, client.RootCAs
 	tr := simulated(t, simfabric.TCP())
 	names := make(chan int, 1)
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server, Authorize: func(_ context.Context, p rdmanet.PeerInfo) error {
 		names <- len(p.TLS.PeerCertificates)
 		return nil
 	}})
 	_, err := (&rdmanet.Dialer{Transport: tr, TLSConfig: client}).Dial("rdma", l.Addr().String())
 	require.ErrorContains(t, err, "certificate required")
 	assert.Empty(t, names, "not even asked about")
-	eventually(t, func() bool { return tr.Stats().HandshakeFailures["tls handshake"] == 2 }, "both sides know")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().HandshakeFailures["tls handshake"] == 2 }, "both sides know")
 	assert.Zero(t, tr.Stats().Peers)
 
 	known := client.Clone()
 	known.Certificates = server.Certificates
-	c, s := meet(t, &rdmanet.Dialer{Transport: tr, TLSConfig: known}, l)
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, TLSConfig: known}, l)
 	assert.Equal(t, 1, <-names)
-	echo(t, c, s)
-	closeAll(t, c, s)
+	rdmatest.Echo(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 
 	_, err = (&rdmanet.Dialer{Transport: tr, TLSConfig: client}).Dial("rdma", l.Addr().String())
 	require.ErrorContains(t, err, "certificate required", "not over the peer that another's certificate opened")
@@ -94,15 +96,15 @@ func TestMutualTLS(t *testing.T) {
 func TestTLSConfigsDoNotSharePeers(t *testing.T) {
 	server, client := certificates(t)
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, TLSConfig: server})
 	other := client.Clone()
 	for _, tt := range []struct {
 		config *tls.Config
 		reused bool
 	}{{client, false}, {other, false}, {client, true}, {other, true}} {
-		c, s := meet(t, &rdmanet.Dialer{Transport: tr, TLSConfig: tt.config}, l)
+		c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, TLSConfig: tt.config}, l)
 		assert.Equal(t, tt.reused, c.Info().Reused)
-		closeAll(t, c, s)
+		rdmatest.CloseAll(t, c, s)
 	}
 	assert.Equal(t, 4, tr.Stats().Peers, "two, seen from both sides")
 }

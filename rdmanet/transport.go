@@ -161,7 +161,7 @@ func (t *Transport) init() {
 	t.invalid = t.configure()
 	t.budget = pool.NewBudget(t.limit)
 	rand.Read(t.process[:]) // never fails
-	if t.host = hostID(); t.host == [16]byte{} {
+	if t.host = bootstrap.HostID(); t.host == [16]byte{} {
 		t.host = t.process // alone on its host, for all we know
 	}
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())

@@ -15,6 +15,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -164,7 +166,7 @@ func TestDialerFields(t *testing.T) {
 // A negative Timeout has expired already, as in net.Dialer.
 func TestNegativeTimeout(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	for _, timeout := range []time.Duration{-1, math.MinInt64} {
 		_, want := (&net.Dialer{Timeout: timeout}).Dial("tcp", l.Addr().String())
 		_, err := (&rdmanet.Dialer{Transport: tr, Timeout: timeout}).Dial("rdma", l.Addr().String())
@@ -302,17 +304,17 @@ func TestEnvironment(t *testing.T) {
 func TestKeepIdlePeers(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
 	tr.IdlePeerTimeout = -1
-	l := listen(t, rdmanet.ListenConfig{Transport: tr})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
 	d := &rdmanet.Dialer{Transport: tr}
-	c, s := meet(t, d, l)
-	closeAll(t, c, s)
+	c, s := rdmatest.Meet(t, d, l)
+	rdmatest.CloseAll(t, c, s)
 	tr.Sweep()
-	c, s = meet(t, d, l)
+	c, s = rdmatest.Meet(t, d, l)
 	assert.True(t, c.Info().Reused)
-	closeAll(t, c, s)
+	rdmatest.CloseAll(t, c, s)
 	assert.Equal(t, rdmanet.DefaultIdlePeerTimeout/4, tr.Cleaning(), "of peers that are no longer used")
 	tr.CloseIdle()
-	eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle ends it")
+	rdmatest.Eventually(t, func() bool { return tr.Stats().Peers == 0 }, "CloseIdle ends it")
 }
 
 // How much can be written while nobody reads grows with the landing ring.
@@ -324,8 +326,8 @@ func TestLandingRing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			tr := simulated(t, simfabric.TCP())
 			tr.LandingRing = tt.ring
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
 			type result struct {
 				n   int
 				err error
@@ -336,7 +338,7 @@ func TestLandingRing(t *testing.T) {
 				wrote <- result{n, err}
 			}()
 			written := uint64(0)
-			eventually(t, func() bool { // it stands still, since nobody reads
+			rdmatest.Eventually(t, func() bool { // it stands still, since nobody reads
 				before, info := written, c.Info()
 				written = info.SmallSent + info.LargeSent
 				return find(t, tr, c).WaitsFor == "ring" && written == before && written > uint64(tt.least)
@@ -348,7 +350,7 @@ func TestLandingRing(t *testing.T) {
 			assert.Greater(t, n, tt.least)
 			assert.Less(t, n, tt.most)
 			require.NoError(t, c.SetLinger(0))
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }
@@ -372,8 +374,8 @@ func TestPollTime(t *testing.T) {
 			t.Setenv("RDMANET_POLL_TIME", tt.variable)
 			tr := simulated(t, simfabric.TCP())
 			tr.PollTime = tt.field
-			l := listen(t, rdmanet.ListenConfig{Transport: tr})
-			c, s := meet(t, &rdmanet.Dialer{Transport: tr}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
 			stats := func() rdmanet.ProviderStats { return tr.Stats().Providers["tcp;ofi_rxm"] }
 			assert.Equal(t, tt.polls, stats().Polling.Endpoints > 0)
 			procs := runtime.GOMAXPROCS(1)
@@ -390,7 +392,7 @@ func TestPollTime(t *testing.T) {
 				if tt.polls {
 					time.Sleep(6 * rdmanet.DefaultPollTime)
 				} else {
-					eventually(t, func() bool { return stats().Parks > parks }, "the reader parks")
+					rdmatest.Eventually(t, func() bool { return stats().Parks > parks }, "the reader parks")
 				}
 				_, err := c.Write([]byte("x"))
 				require.NoError(t, err)
@@ -402,7 +404,7 @@ func TestPollTime(t *testing.T) {
 			} else { // a goroutine that polls would do so at least 200 times in each round
 				assert.Less(t, after.PollsEmpty-before.PollsEmpty, uint64(100*rounds))
 			}
-			closeAll(t, c, s)
+			rdmatest.CloseAll(t, c, s)
 		})
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"unsafe"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -33,7 +35,7 @@ func onWatched(t *testing.T, test func(t *testing.T, f fabric.Fabric, provider s
 			test(t, n, p.Provider)
 		})
 	}
-	for _, name := range realProviders {
+	for _, name := range rdmatest.Providers {
 		t.Run(name, func(t *testing.T) {
 			w := &watcher{Fabric: ofifabric.New(), endpoints: make(map[*watchedEndpoint]struct{})}
 			t.Cleanup(func() {

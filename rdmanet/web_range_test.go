@@ -14,6 +14,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -24,7 +26,7 @@ import (
 func TestHTTPRange(t *testing.T) {
 	const size = 3_000_001
 	name := filepath.Join(t.TempDir(), "file")
-	writeRandom(t, name, size)
+	rdmatest.WriteRandom(t, name, size)
 	all, err := os.ReadFile(name)
 	require.NoError(t, err)
 	overEach(t, func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer) {

@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
@@ -28,9 +30,9 @@ import (
 func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer)) {
 	t.Helper()
 	over := func(t *testing.T, providers []string, server, client *rdmanet.Transport) {
-		l := listen(t, rdmanet.ListenConfig{Transport: server, Providers: providers})
-		limit := time.AfterFunc(patience, func() {
-			t.Errorf("not over after %v", patience)
+		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: server, Providers: providers})
+		limit := time.AfterFunc(rdmatest.Patience, func() {
+			t.Errorf("not over after %v", rdmatest.Patience)
 			assert.NoError(t, client.Close())
 			assert.NoError(t, server.Close())
 		})
@@ -38,10 +40,10 @@ func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdma
 		test(t, l, &rdmanet.Dialer{Transport: client, Providers: providers})
 	}
 	onPersonalities(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) { over(t, providers, tr, tr) })
-	for _, provider := range realProviders {
+	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
-			cleanly(t, server)
+			rdmatest.Cleanly(t, server)
 			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before cleanly looks for what is left
 			over(t, []string{provider}, server, client)
 		})
@@ -156,7 +158,7 @@ func TestHTTPIdleTimeout(t *testing.T) {
 			require.NoError(t, err)
 			resp, _, _ := traced(t, client, req)
 			assert.Equal(t, http.StatusOK, resp.StatusCode)
-			eventually(t, func() bool { return conns[http.StateClosed].Load() > i }, "the server closes the conn")
+			rdmatest.Eventually(t, func() bool { return conns[http.StateClosed].Load() > i }, "the server closes the conn")
 		}
 	})
 }

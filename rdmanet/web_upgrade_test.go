@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -119,7 +121,7 @@ func TestWebSocket(t *testing.T) {
 			c.SetReadLimit(most)
 			ended <- echoMessages(r.Context(), c)
 		})})
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), rdmatest.Patience)
 		defer cancel()
 		c, resp, err := websocket.Dial(ctx, "ws://"+l.Addr().String(), &websocket.DialOptions{HTTPClient: newHTTPClient(t, d, nil)})
 		require.NoError(t, err)

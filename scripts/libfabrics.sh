@@ -45,7 +45,7 @@ build() {
 mixed() {
 	local verdict=ok
 	RDMANET_LIBFABRIC=$(library "$1") RDMANET_TEST_OTHER_LIBFABRIC=$(library "$2") \
-		go test -count=1 -tags mixed -run TestMixedLibraries ./rdmanet || verdict=FAILED
+		go test -count=1 -tags mixed -run TestMixedLibraries ./internal/systemtest || verdict=FAILED
 	echo "mixed      $verdict with $2" >>"$RESULTS"
 }
 

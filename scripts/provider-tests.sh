@@ -22,13 +22,22 @@ tests() {
 		-test.skip 'Crowd|TestManyConns|/(sim|simulated)|//(sim|simulated)' "$@")
 }
 
+# both is tests for rdmanet's own tests and those of whole processes.
+both() {
+	local verdict=0
+	tests rdmanet "$@" || verdict=1
+	tests internal/systemtest "$@" || verdict=1
+	return $verdict
+}
+
 part binding tests cgo/ofi .
 if [ -z "${RDMANET_TEST_PROVIDERS:-}" ]; then # over a device, the other parts cover what this one tests
 	part fabric tests internal/fabric/ofifabric . -test.skip UnreachablePeer
 fi
-part conn tests rdmanet Conn
-part kills tests rdmanet 'Killed|Frozen'
-part closing tests rdmanet 'BothWrite|WriteFirst|TakeTurns|CloseDuring|WriteCloseExit|ExitWithoutClose'
-part http tests rdmanet 'HTTP|TLSAbove' -http.size 2097152
+part conn both Conn
+part kills both 'Killed|Frozen'
+part closing both 'BothWrite|WriteFirst|TakeTurns|CloseDuring|WriteCloseExit|ExitWithoutClose'
+part web tests rdmanet 'HTTP|TLSAbove'
+part http tests internal/systemtest 'HTTP|TLSAbove' -http.size 2097152
 part grpc tests grpcdialer OverEachProvider
 parts_passed

@@ -53,22 +53,23 @@ fuzz() {
 	done
 }
 
+packages="./rdmanet ./internal/systemtest"
 # These come first, since they need a quiet machine, and run without -race: they compare rates, and
 # bound how long one of a thousand conns may stand still, how long a round trip beside large Buffers
 # takes, and how long a dial beside strangers or hundreds of processes takes. The race detector's own
 # memory grows by some hundred bytes per conn.
 alone='Siege|Strangers|Stuck|Stalled|Flat|ManyConns|LargeBuffers|Scale|DialsAtOnce'
-step "strangers; hundreds of processes; conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -run "$alone" ./rdmanet -soak -soak.part "$part"
+step "strangers; hundreds of processes; conns and processes that are stuck; many conns; large Buffers; resident memory" go test -timeout=0 -v -p 1 -run "$alone" $packages -soak -soak.part "$part"
 fuzz & # runs at a lower priority than the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These tests wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
-step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
-step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -run "$peers" ./rdmanet -soak -soak.part "$part" &
+step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" $packages -soak -soak.part "$part" &
+step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -run "$peers" $packages -soak -soak.part "$part" &
 # A thousand times each, which would take too long with -race; make test runs them with it.
 closing='CloseDuring|LeasePending|Exit'
-step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" ./rdmanet -soak -soak.part "$part" &
-step "everything else of the package" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" ./rdmanet -soak -soak.part "$part" &
+step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" $packages -soak -soak.part "$part" &
+step "everything else of these packages" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" $packages -soak -soak.part "$part" &
 wait
 step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
 step "AddressSanitizer" make asan

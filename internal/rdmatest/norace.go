@@ -1,0 +1,6 @@
+//go:build !race
+
+package rdmatest
+
+// RaceDetector: see race.go.
+const RaceDetector = false

@@ -1,0 +1,232 @@
+//go:build linux && cgo
+
+package systemtest
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// ringSize is the size of the ring that a hostile peer grants, in bytes. Through the ring that it is granted
+// it sends half as much.
+const ringSize = 1 << 20
+
+func init() {
+	attacks["scribbled ring"] = attack{run: scribbledRing, mapped: true}
+	attacks["scribbled ring after the end"] = attack{run: scribbledAfterEnd, mapped: true, counted: violations, cut: true}
+	attacks["ring that goes away"] = attack{run: ringGoesAway, mapped: true, either: true}
+	for name, file := range map[string]func() (int, error){
+		"no file":                func() (int, error) { return 1 << 20, nil },
+		"a terminal or pipe":     func() (int, error) { return int(os.Stdin.Fd()), nil },
+		"a file that is cut off": shrinking,
+		"a file without memory":  sparse,
+	} {
+		attacks["ring in "+name] = attack{run: ringIn(file), mapped: true}
+	}
+}
+
+// shrinking returns a file that is soon cut off, and sealed only after that.
+func shrinking() (int, error) {
+	fd, err := unix.MemfdCreate("shrinking", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Fallocate(fd, 0, 0, ringSize); err != nil { // sets the file's size, too
+		return 0, err
+	}
+	time.AfterFunc(rand.N(2*time.Millisecond), func() {
+		_ = unix.Ftruncate(fd, 4096)
+		_ = seal(fd)
+	})
+	return fd, nil
+}
+
+// sparse returns a sealed file without memory: the process that touches a page pays for it.
+func sparse() (int, error) {
+	fd, err := unix.MemfdCreate("sparse", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
+	if err != nil {
+		return 0, err
+	}
+	if err := unix.Ftruncate(fd, ringSize); err != nil {
+		return 0, err
+	}
+	return fd, seal(fd)
+}
+
+func seal(fd int) error {
+	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_SHRINK|unix.F_SEAL_GROW|unix.F_SEAL_SEAL)
+	return err
+}
+
+// mappedRing opens a stream, and maps the ring that it is granted, along with whatever lies beside it.
+func (h *hostile) mappedRing() (l framing.Lease, slab *pool.Slab, err error) {
+	if l, err = h.leased(); err != nil {
+		return l, nil, err
+	}
+	slab, err = pool.OpenSlab(pool.NewBudget(0), h.session.Page().Proc(), pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode})
+	return l, slab, err
+}
+
+// scribble writes to b until end is called.
+func scribble(b []byte) (end func()) {
+	stop := make(chan struct{})
+	var done sync.WaitGroup
+	done.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				b[rand.IntN(len(b))]++
+			}
+		}
+	})
+	return func() { close(stop); done.Wait() }
+}
+
+// through sends n bytes, whatever the memory contains, through a ring that has not been used before.
+func (h *hostile) through(l framing.Lease, n uint32) error {
+	piece := min(l.Chunk, 64<<10)
+	for pos := uint32(0); pos < n; pos += piece {
+		at := framing.Large{Lease: l.Index, Seq: uint16(pos / piece), Length: piece, Ring: uint64(pos)}
+		if err := h.send(announce(1, uint64(pos), at)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// scribbledRing alters what it has sent while that is being read. The reader's data is
+// worthless then, but nothing else is hurt.
+func scribbledRing(h *hostile) error {
+	l, slab, err := h.mappedRing()
+	if err != nil {
+		return err
+	}
+	defer slab.Close()
+	defer scribble(slab.Bytes())()
+	if err := h.through(l, ringSize/2); err != nil {
+		return err
+	}
+	return h.asked() // the data has been read, and is about to be sent back
+}
+
+// scribbledAfterEnd goes on writing to a ring that the listener has taken back.
+func scribbledAfterEnd(h *hostile) error {
+	_, slab, err := h.mappedRing()
+	if err != nil {
+		return err
+	}
+	defer slab.Close()
+	defer scribble(slab.Bytes())()
+	if err := h.endTwice(); err != nil {
+		return err
+	}
+	if !h.cutOff(rdmatest.Patience) {
+		return errors.New("two ends, and not cut off")
+	}
+	time.Sleep(100 * time.Millisecond) // meanwhile the good client goes on, and checks its data
+	return nil
+}
+
+// asked waits until the listener asks for a ring, in a frame with or without data.
+func (h *hostile) asked() error {
+	for {
+		f, err := h.await(framing.TypeData)
+		if err != nil || f.Flags&framing.FlagWant != 0 {
+			return err
+		}
+	}
+}
+
+// grants makes the listener ask for a ring, which it needs to send back what comes through its
+// own, and grants one.
+func (h *hostile) grants(grant framing.Lease) error {
+	l, slab, err := h.mappedRing()
+	if err != nil {
+		return err
+	}
+	defer slab.Close()
+	if err := h.through(l, ringSize/2); err != nil {
+		return err
+	}
+	if err := h.asked(); err != nil {
+		return err
+	}
+	f := frame{framing.Header{Type: framing.TypeLease, Stream: 1}, make([]byte, framing.SharedLeaseSize)}
+	grant.Index, grant.Chunk, grant.Size = 3, 64<<10, ringSize
+	grant.Encode(f.payload)
+	return h.send(f)
+}
+
+// ringIn grants a ring that is said to lie in a file. The listener does not map it, but writes to it over the fabric.
+func ringIn(file func() (int, error)) func(*hostile) error {
+	return func(h *hostile) error {
+		slab, err := pool.NewSlab(pool.NewBudget(0), h.fab, ringSize, pool.AccessRemoteWrite)
+		if err != nil {
+			return err
+		}
+		defer slab.Close()
+		fd, err := file()
+		if err != nil {
+			return err
+		}
+		var st unix.Stat_t
+		if err := unix.Fstat(fd, &st); err == nil && fd != int(os.Stdin.Fd()) {
+			defer unix.Close(fd)
+		}
+		shared := framing.Shared{FD: uint32(fd), Inode: max(st.Ino, 1)}
+		if err := h.grants(framing.Lease{Addr: slab.Region().Base(), Key: slab.Region().Key(), Shared: shared}); err != nil {
+			return err
+		}
+		return h.written(false) // this holds for the first write: later ones may come without a frame
+	}
+}
+
+// written waits for one of the listener's writes, and checks whether it is a copy.
+func (h *hostile) written(copied bool) error {
+	f, err := h.await(framing.TypeLarge)
+	if err != nil {
+		return err
+	}
+	if landed := f.Flags&framing.FlagLanded != 0; landed != copied {
+		return fmt.Errorf("a write that is a copy: %t", landed)
+	}
+	return nil
+}
+
+// ringGoesAway grants a valid ring. While the listener copies to it, it takes the ring's memory
+// away, and then the file.
+func ringGoesAway(h *hostile) error {
+	rings := pool.NewArena(pool.NewBudget(0), h.fab, pool.AccessRemoteWrite, ringSize)
+	defer rings.Close()
+	rings.Share()
+	b, err := rings.Alloc(ringSize)
+	if err != nil {
+		return err
+	}
+	shared := framing.Shared{FD: b.Shared.FD, Inode: b.Shared.Inode, Offset: b.Offset}
+	if err := h.grants(framing.Lease{Addr: b.Addr, Key: b.Key, Shared: shared}); err != nil {
+		return err
+	}
+	for range 4 {
+		if err := h.written(true); err != nil {
+			return err
+		}
+		if err := unix.Fallocate(int(b.Shared.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, ringSize); err != nil {
+			return err
+		}
+	}
+	return nil
+}
