@@ -79,6 +79,7 @@ func TestConnect(t *testing.T) {
 			assert.Equal(t, "HELLO", answer.Msg.GetValue())
 
 			stream := connect.NewClient[text, text](client, url+echoProcedure, options...).CallBidiStream(t.Context())
+			require.NoError(t, stream.Send(nil)) // the headers, which make the call begin
 			assert.Equal(t, "rdma", receive(t, stream))
 			for _, line := range []string{"one", strings.Repeat("two", 1<<18), ""} {
 				require.NoError(t, stream.Send(wrapperspb.String(line)))
