@@ -4,6 +4,7 @@ package workswith_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"os"
 	"os/exec"
@@ -90,14 +91,14 @@ func testCopy(t *testing.T, conn *pgx.Conn) {
 	require.NoError(t, err)
 	require.EqualValues(t, rows, n)
 
-	var back strings.Builder
-	_, err = conn.PgConn().CopyTo(ctx, &back, "copy (select * from lines order by number) to stdout")
+	back := sha256.New()
+	_, err = conn.PgConn().CopyTo(ctx, back, "copy (select * from lines order by number) to stdout")
 	require.NoError(t, err)
-	var want strings.Builder
+	want := sha256.New()
 	for i := range rows {
-		fmt.Fprintf(&want, "%d\t%s\n", i, line(i))
+		fmt.Fprintf(want, "%d\t%s\n", i, line(i))
 	}
-	assert.True(t, want.String() == back.String(), "%d bytes", back.Len())
+	assert.Equal(t, want.Sum(nil), back.Sum(nil))
 }
 
 // postgresServer starts a PostgreSQL with a new cluster, which listens at a Unix socket only,

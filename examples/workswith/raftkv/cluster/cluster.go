@@ -21,7 +21,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/httpdialer"
 )
 
-const nodes = 3
+const (
+	nodes    = 3
+	patience = 30 * time.Second // with a node that is asked to end
+)
 
 // Cluster is three nodes on this host. Its methods may not be called concurrently, except for
 // Put and Get.
@@ -82,7 +85,6 @@ func address(node, above int) string {
 func (c *Cluster) Restart(node int) error {
 	dir := filepath.Join(c.dir, strconv.Itoa(node))
 	cmd := exec.Command(c.program, append([]string{"-node", address(node, 0), "-dir", dir}, c.flags...)...)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	var said bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &said, &said
 	if err := cmd.Start(); err != nil {
@@ -114,6 +116,8 @@ func (c *Cluster) Stop() error {
 			continue
 		}
 		errs = append(errs, cmd.Process.Signal(syscall.SIGTERM))
+		late := time.AfterFunc(patience, func() { _ = cmd.Process.Kill() })
+		defer late.Stop()
 		if err := cmd.Wait(); err != nil {
 			errs = append(errs, fmt.Errorf("node %d: %w: %s", i, err, cmd.Stderr))
 		}
