@@ -18,8 +18,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// TestRedis: commands, a pipeline, a transaction and messages between subscribers, to a real
-// server behind the proxy.
+// TestRedis: commands, a pipeline, a transaction, a conn that is lost and messages to subscribers,
+// with a real server behind the proxy.
 func TestRedis(t *testing.T) {
 	client := redis.NewClient(&redis.Options{
 		Addr:   proxy(t, redisServer(t)),
@@ -53,6 +53,10 @@ func TestRedis(t *testing.T) {
 	counter, err := client.Get(ctx, "counter").Int()
 	require.NoError(t, err)
 	assert.Equal(t, 42, counter)
+
+	// A conn that has ended while it was idle is noticed by the next command, which is tried again.
+	require.NoError(t, client.Do(ctx, "client", "kill", "type", "normal", "skipme", "no").Err())
+	require.NoError(t, client.Get(ctx, "counter").Err())
 
 	subscription := client.Subscribe(ctx, "news")
 	_, err = subscription.Receive(ctx) // the server has it

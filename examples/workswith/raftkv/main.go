@@ -2,12 +2,12 @@
 // the end of any minority of them. It is an example of an existing engine that moves to a fabric;
 // network.go has all that differs from TCP.
 //
-// Three nodes, each in a terminal of its own, in examples/workswith:
+// Three nodes, each in a terminal of its own, from the top of the repository:
 //
 //	C=127.0.0.1:7010,127.0.0.1:7020,127.0.0.1:7030
-//	go run ./raftkv -cluster $C -node 127.0.0.1:7010 -dir /tmp/raftkv1
-//	go run ./raftkv -cluster $C -node 127.0.0.1:7020 -dir /tmp/raftkv2
-//	go run ./raftkv -cluster $C -node 127.0.0.1:7030 -dir /tmp/raftkv3
+//	go run ./examples/workswith/raftkv -cluster $C -node 127.0.0.1:7010 -dir /tmp/raftkv1
+//	go run ./examples/workswith/raftkv -cluster $C -node 127.0.0.1:7020 -dir /tmp/raftkv2
+//	go run ./examples/workswith/raftkv -cluster $C -node 127.0.0.1:7030 -dir /tmp/raftkv3
 //
 // The nodes serve HTTP at the next port, and take clients by TCP there, too:
 //

@@ -1,7 +1,8 @@
 // Bench measures raftkv over TCP and over a fabric, on one host: what three nodes commit, and how
-// long they are without a leader after one was killed. In examples/workswith:
+// long they are without a leader after one was killed. From the
+// top of the repository:
 //
-//	go run ./raftkv/bench
+//	go run ./examples/workswith/raftkv/bench
 //
 // The rounds of the two networks take turns, and the medians of the rounds are printed. The data
 // are kept in memory by default, since the fsync of a disk takes longer than either network; -dir
