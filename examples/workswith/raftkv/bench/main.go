@@ -44,6 +44,7 @@ type round struct {
 type load struct {
 	rate     float64 // commits a second
 	p50, p99 time.Duration
+	cpu      time.Duration // of nodes and clients, for each commit
 }
 
 func main() {
@@ -136,6 +137,10 @@ func committed(ctx context.Context, c *cluster.Cluster) (int, error) {
 func commit(ctx context.Context, c *cluster.Cluster, leader, n int, length time.Duration) (load, error) {
 	took, errs := make([][]time.Duration, n), make([]error, n)
 	value := make([]byte, valueSize)
+	before, err := c.CPU()
+	if err != nil {
+		return load{}, err
+	}
 	var wg sync.WaitGroup
 	start := time.Now()
 	for i := range n {
@@ -152,15 +157,18 @@ func commit(ctx context.Context, c *cluster.Cluster, leader, n int, length time.
 	l := load{rate: float64(len(all)) / time.Since(start).Seconds()}
 	slices.Sort(all)
 	l.p50, l.p99 = all[len(all)/2], all[len(all)*99/100]
-	return l, errors.Join(errs...)
+	after, err := c.CPU()
+	l.cpu = (after - before) / time.Duration(len(all))
+	return l, errors.Join(append(errs, err)...)
 }
 
 func report(measured map[string][]round) {
-	fmt.Printf("%-28s %12s %12s   least to most, %s and %s\n", "medians", networks[0], networks[1], networks[0], networks[1])
+	fmt.Printf("%-31s %12s %12s   least to most, %s and %s\n", "medians", networks[0], networks[1], networks[0], networks[1])
 	for i, n := range clients {
 		row(measured, fmt.Sprintf("%d clients, commits a second", n), "%.0f", func(r round) float64 { return r.loads[i].rate })
 		row(measured, fmt.Sprintf("%d clients, p50, us", n), "%.0f", func(r round) float64 { return micros(r.loads[i].p50) })
 		row(measured, fmt.Sprintf("%d clients, p99, us", n), "%.0f", func(r round) float64 { return micros(r.loads[i].p99) })
+		row(measured, fmt.Sprintf("%d clients, CPU per commit, us", n), "%.0f", func(r round) float64 { return micros(r.loads[i].cpu) })
 	}
 	row(measured, "without a leader, ms", "%.0f", func(r round) float64 { return micros(r.noLeader) / 1000 })
 }
@@ -169,7 +177,7 @@ func micros(d time.Duration) float64 { return float64(d) / float64(time.Microsec
 
 // row prints a value of all rounds.
 func row(measured map[string][]round, name, format string, value func(round) float64) {
-	fmt.Printf("%-28s", name)
+	fmt.Printf("%-31s", name)
 	var ranges string
 	for _, network := range networks {
 		var values []float64

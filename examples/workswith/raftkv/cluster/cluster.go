@@ -146,6 +146,33 @@ func (c *Cluster) Leader(ctx context.Context) (int, error) {
 	return 0, fmt.Errorf("no leader: %w", ctx.Err())
 }
 
+// CPU returns what the nodes that run and this process have used of processors so far.
+func (c *Cluster) CPU() (sum time.Duration, err error) {
+	pids := []int{os.Getpid()}
+	for _, cmd := range c.nodes {
+		if cmd != nil {
+			pids = append(pids, cmd.Process.Pid)
+		}
+	}
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if err != nil {
+			return 0, err
+		}
+		// proc_pid_stat(5): utime and stime, in hundredths of a second, are the 12th and 13th
+		// field after the name, which is in parentheses.
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		for _, field := range fields[11:13] {
+			ticks, err := strconv.Atoi(field)
+			if err != nil {
+				return 0, err
+			}
+			sum += time.Duration(ticks) * (time.Second / 100)
+		}
+	}
+	return sum, nil
+}
+
 // Put stores a value by way of a node.
 func (c *Cluster) Put(ctx context.Context, node int, key string, value []byte) error {
 	_, err := c.call(ctx, http.MethodPut, node, "/kv/"+key, value)
