@@ -123,6 +123,12 @@ test-browser: ## test the debug page in headless Chromium
 	@./scripts/deps.sh browser
 	cd rdmadebug/browser && $(GO) vet -tags browser ./... && $(GO) test -count=1 -tags browser -timeout=5m ./...
 
+# The servers of the tests are processes that the tests start; Debian's services are not used.
+.PHONY: test-works
+test-works: ## test with the libraries and servers of docs/works-with.md, in a minute
+	@./scripts/deps.sh workswith
+	cd examples/workswith && $(GO) vet -tags works ./... && $(GO) test -count=1 -tags works -timeout=5m ./...
+
 .PHONY: race
 race: deps ## run the tests of conns COUNT times with -race
 	$(GO) test -race -shuffle=on -timeout=30m -count=$(COUNT) -run Conn ./rdmanet ./internal/systemtest

@@ -2,13 +2,15 @@
 # Installs what is needed besides Go: a C compiler, and libfabric with its headers. The
 # argument "hosts" adds what the tests of several hosts need, "containers" what containers.sh
 # needs, "browser" a browser for the test of the debug page, "distros" what makes roots of other
-# suites, "libfabrics" what builds libfabric. If all is there, it quickly does nothing.
+# suites, "libfabrics" what builds libfabric, "workswith" the servers that examples/workswith
+# starts. If all is there, it quickly does nothing.
 set -eu
 
 # The oldest libfabric whose interface the binding supports.
 minimum=1.17
 
-have() { command -v "$1" >/dev/null 2>&1; }
+# Debian keeps PostgreSQL's programs out of PATH.
+have() { command -v "$1" >/dev/null 2>&1 || ls /usr/lib/postgresql/*/bin/"$1" >/dev/null 2>&1; }
 
 have go || {
 	echo "Go is not installed: Go 1.26 or later is needed, see https://go.dev/doc/install" >&2
@@ -29,6 +31,7 @@ hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
 containers) packages="$packages debootstrap util-linux buildah runc prometheus" tools="debootstrap unshare buildah runc promtool" ;;
 browser) packages="$packages chromium" tools="chromium" ;;
 distros) packages="$packages debootstrap util-linux" tools="debootstrap unshare" ;;
+workswith) packages="$packages postgresql redis-server" tools="postgres redis-server" ;;
 libfabrics) packages="$packages git make autoconf automake libtool" tools="git make autoreconf automake libtoolize" ;;
 esac
 
@@ -61,6 +64,12 @@ before=$(headers || true)
 if have apt-get; then
 	root=
 	[ "$(id -u)" = 0 ] || root=sudo
+	# Debian starts the services that it installs, and none is wanted.
+	policy=/usr/sbin/policy-rc.d
+	[ -e $policy ] || {
+		trap '$root rm -f $policy' EXIT
+		printf '#!/bin/sh\nexit 101\n' | $root install -m 755 /dev/stdin $policy
+	}
 	$root apt-get update -q
 	$root env DEBIAN_FRONTEND=noninteractive \
 		apt-get install -q -y --no-install-recommends $packages
