@@ -206,7 +206,7 @@ func newGate(t *testing.T, to string) *gate {
 			conns = append(conns, out)
 			for _, way := range [][2]net.Conn{{in, out}, {out, in}} {
 				open.Go(func() {
-					// onlyReader avoids splice(2), whose pipes stay open until they are garbage-collected.
+					// OnlyReader avoids splice(2), whose pipes stay open until they are garbage-collected.
 					_, _ = io.Copy(way[0], rdmatest.OnlyReader{Reader: way[1]})
 					_ = way[0].Close()
 				})

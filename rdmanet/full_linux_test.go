@@ -29,7 +29,7 @@ func TestFullSharedMemory(t *testing.T) {
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
 	rdmatest.Cleanly(t, here)
 	rdmatest.Cleanly(t, there)
-	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before cleanly looks at what there has left
+	t.Cleanup(func() { assert.NoError(t, here.Close()) }) // before rdmatest.Cleanly looks at what there has left
 	both := []string{"shm", testenv.Native}
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: both})
 	call := func(providers ...string) (c, s *rdmanet.Conn, err error) {

@@ -52,7 +52,7 @@ func onEach(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, provide
 	rdmatest.Over(t, test)
 }
 
-// onPersonalities is the simulated half of onEach, and onReal the other half.
+// onPersonalities is the simulated half of onEach, and rdmatest.Over the other half.
 func onPersonalities(t *testing.T, test func(t *testing.T, tr *rdmanet.Transport, providers []string)) {
 	t.Helper()
 	for _, p := range personalities {

@@ -66,7 +66,7 @@ func TestTransportCloseDuring(t *testing.T) {
 	data := make([]byte, 8<<20)
 	_, _ = rand.Read(data)
 	onWatched(t, func(t *testing.T, f fabric.Fabric, provider string) {
-		rdmatest.Cleanly(t, rdmanet.NewTransport(f)) // this Transport is not used: it is for the other things that cleanly checks
+		rdmatest.Cleanly(t, rdmanet.NewTransport(f)) // this Transport is not used: it is for the other things that Cleanly checks
 		repeat(t, 5, func(rng *mrand.Rand) {
 			b := newBusy(t, f, provider, rng, data)
 			first, second := b.here, b.there

@@ -25,7 +25,7 @@ import (
 )
 
 // overEach gives a test a listener and a dialer over each personality and each real
-// provider. After patience it closes both Transports, which ends whatever the test
+// provider. After rdmatest.Patience it closes both Transports, which ends whatever the test
 // waits for.
 func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdmanet.Dialer)) {
 	t.Helper()
@@ -44,7 +44,7 @@ func overEach(t *testing.T, test func(t *testing.T, l *rdmanet.Listener, d *rdma
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
 			rdmatest.Cleanly(t, server)
-			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before cleanly looks for what is left
+			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before rdmatest.Cleanly looks for what is left
 			over(t, []string{provider}, server, client)
 		})
 	}

@@ -108,7 +108,7 @@ func cycles(provider, spec string) error {
 	return tr.Close()
 }
 
-// until waits, for at most patience, until condition is true.
+// until waits, for at most rdmatest.Patience, until condition is true.
 func until(condition func() bool) error {
 	for start := time.Now(); !condition(); time.Sleep(time.Millisecond) {
 		if time.Since(start) > rdmatest.Patience {

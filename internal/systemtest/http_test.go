@@ -32,7 +32,7 @@ func TestHTTPFile(t *testing.T) {
 		t.Run(provider, func(t *testing.T) {
 			server, client := new(rdmanet.Transport), new(rdmanet.Transport)
 			rdmatest.Cleanly(t, server)
-			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before cleanly looks for what is left
+			t.Cleanup(func() { assert.NoError(t, client.Close()) }) // before rdmatest.Cleanly looks for what is left
 			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{provider}})
 			srv := &http.Server{
 				Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { http.ServeFile(w, r, name) }),
