@@ -69,6 +69,16 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet ./internal/systemtest
 	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m ./rdmanet ./internal/systemtest ./grpcdialer # Go's cache of results does not know libfabric's variables
 
+NEWEST_GO := go1.27.4
+.PHONY: test-deps
+test-deps: deps ## quick tests of the core with the oldest Go and dependencies that go.mod allows, and with the newest
+	./scripts/test-deps.sh $(NEWEST_GO)
+
+VERSION ?= v0.0.0-check
+.PHONY: release-check
+release-check: deps ## as root: check that what is committed can be released as VERSION=v0.1.0, and used as a program would use it
+	./scripts/release-check.sh $(VERSION)
+
 # For machines on which compiling takes too long, or which have no Go.
 .PHONY: test-programs
 test-programs: deps ## compile the programs of test-providers and test-device into bin/tests

@@ -2,10 +2,8 @@ module github.com/seed202c38ff/fabricnet/bench
 
 go 1.26.0
 
-replace github.com/seed202c38ff/fabricnet => ../
-
 require (
-	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
+	github.com/seed202c38ff/fabricnet v0.0.0-20261127064301-738473f03f40
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/image v0.46.0
 	golang.org/x/net v0.62.0

@@ -5,7 +5,9 @@ import (
 	"net"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/resolver"
+	"google.golang.org/grpc/status"
 )
 
 // Scheme is the scheme of the targets that [WithResolver] adds.
@@ -29,7 +31,8 @@ func (builder) Scheme() string { return Scheme }
 func (builder) Build(target resolver.Target, cc resolver.ClientConn, _ resolver.BuildOptions) (resolver.Resolver, error) {
 	address, err := addressOf(target)
 	if err != nil {
-		return nil, err
+		// Before gRPC-Go 1.78 calls would fail with Unknown without a code.
+		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	// An error of UpdateState means that cc does not want this state, and there is no other.
 	addresses := []resolver.Address{{Addr: address}} // older balancers look here

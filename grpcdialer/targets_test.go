@@ -55,9 +55,6 @@ func TestTargetsAuthoritiesAndTheZeroDialer(t *testing.T) {
 			got, err := c.UnaryCall(callContext(t), request(1))
 			require.NoError(t, err)
 			assert.Equal(t, tt.authority, got.GetUsername())
-			got, err = c.UnaryCall(callContext(t), request(1), grpc.CallAuthority("call.example"))
-			require.NoError(t, err)
-			assert.Equal(t, "call.example", got.GetUsername())
 			testUnary(t, c, 1000)
 		})
 	}

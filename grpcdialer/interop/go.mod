@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/cncf/xds/go v0.0.0-20260202195803-dba9d589def2
-	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
+	github.com/seed202c38ff/fabricnet v0.0.0-20261127064301-738473f03f40
 	github.com/stretchr/testify v1.12.1
 	google.golang.org/grpc v1.85.0
 )
@@ -21,5 +21,3 @@ require (
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20260817212433-ac3dfec99bb1 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/seed202c38ff/fabricnet => ../..

@@ -3,7 +3,7 @@ module github.com/seed202c38ff/fabricnet/metrics/rdmaotel
 go 1.26.0
 
 require (
-	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
+	github.com/seed202c38ff/fabricnet v0.0.0-20261127064301-738473f03f40
 	github.com/stretchr/testify v1.12.1
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/metric v1.47.0
@@ -23,5 +23,3 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )
-
-replace github.com/seed202c38ff/fabricnet => ../..

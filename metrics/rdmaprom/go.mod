@@ -4,7 +4,7 @@ go 1.26.0
 
 require (
 	github.com/prometheus/client_golang v1.25.0
-	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
+	github.com/seed202c38ff/fabricnet v0.0.0-20261127064301-738473f03f40
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -21,5 +21,3 @@ require (
 	golang.org/x/sys v0.49.0 // indirect
 	google.golang.org/protobuf v1.36.12 // indirect
 )
-
-replace github.com/seed202c38ff/fabricnet => ../..

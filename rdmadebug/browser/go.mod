@@ -5,7 +5,7 @@ go 1.26.0
 require (
 	github.com/chromedp/cdproto v0.159.0
 	github.com/chromedp/chromedp v0.23.0
-	github.com/seed202c38ff/fabricnet v0.0.0-20261122084226-519f0e3ddddf
+	github.com/seed202c38ff/fabricnet v0.0.0-20261127064301-738473f03f40
 	github.com/stretchr/testify v1.12.1
 )
 
@@ -15,5 +15,3 @@ require (
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/sys v0.49.0 // indirect
 )
-
-replace github.com/seed202c38ff/fabricnet => ../..
