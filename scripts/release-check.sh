@@ -43,6 +43,7 @@ done
 git init -q
 git add -A -f
 tree=$(git write-tree)
+[ -e LICENSE ] || fail "LICENSE is missing"
 publish() { # folder, pathspecs
 	local path=$core${1:+/$1} at
 	at=$tmp/proxy/$path/@v
@@ -53,7 +54,6 @@ publish() { # folder, pathspecs
 	local license=()
 	[ -e "./$1/LICENSE" ] || license=(--add-file=LICENSE)
 	git archive --format=zip --prefix="$path@$version/" "${license[@]}" -o "$at/$version.zip" "$tree:$1" -- "${@:2}"
-	[ -e LICENSE ] || fail "LICENSE is missing"
 }
 publish "" . $(printf ':(exclude)%s ' $nested)
 for m in $nested; do publish "$m" .; done
