@@ -45,7 +45,8 @@ func Transport(d *rdmanet.Dialer) *http.Transport {
 
 // ListenAndServe is http.ListenAndServe over a fabric: it listens at addr, ":http" if that
 // is empty, with the zero rdmanet.ListenConfig, and serves handler, http.DefaultServeMux if
-// that is nil. It returns only if listening or accepting fails, always with an error.
+// that is nil. Plain TCP clients cannot connect; the bytes are clear text. It returns only if
+// listening or accepting fails, always with an error.
 func ListenAndServe(addr string, handler http.Handler) error {
 	l, err := listen(addr, ":http")
 	if err != nil {

@@ -1,9 +1,11 @@
-// Package metrics declares what a Transport counts, and turns it into a flat list of named
-// metrics, for exporters such as those in its folders rdmaprom and rdmaotel. A field of a
-// struct, with its tags, is the only place that names a counter: the engine counts in these
-// structs, package rdmanet adds them up, and exporters read them as Samples. It depends on the
-// standard library only.
+// Package metrics lists the metrics of a rdmanet.Transport. For Prometheus use
+// metrics/rdmaprom, for OpenTelemetry metrics/rdmaotel, and for expvar rdmadebug/rdmavars. An
+// exporter for something else ranges over Samples(transport.Stats()).
 package metrics
+
+// A counter is declared in one place, as a field with tags of a struct of this package: the
+// engine counts in these structs, package rdmanet adds them up, and exporters read them as
+// Samples.
 
 import (
 	"iter"

@@ -6,10 +6,15 @@
 //	...
 //	err = http.Serve(l, handler)
 //
-// A client uses a [Dialer] wherever a DialContext function fits:
+// A client uses a [Dialer] wherever a DialContext function fits. Packages httpdialer and
+// grpcdialer, beside this one, do that for net/http and gRPC:
 //
-//	d := new(rdmanet.Dialer)
-//	client := &http.Client{Transport: &http.Transport{DialContext: d.DialContext}}
+//	client := &http.Client{Transport: httpdialer.Transport(new(rdmanet.Dialer))}
+//
+// # Requirements
+//
+// Linux with glibc, cgo, libfabric's headers to build, and libfabric 1.17 or later to run.
+// Elsewhere everything compiles, and Dial and Listen return [ErrUnsupported].
 //
 // # How it works
 //

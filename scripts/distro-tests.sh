@@ -1,6 +1,6 @@
 #!/bin/bash
-# Does what a new user does on a system that has only a C compiler, make and Go: README's
-# first command, shortened, then the tests of providers. For the roots of distro.sh.
+# Does what a new user does on a system that has only a C compiler, make and Go: make demo,
+# shortened, then the tests of providers. For the roots of distro.sh.
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/parts.sh

@@ -12,7 +12,7 @@
 //	go run ./examples/bulk -send localhost:9000 -size 4096
 //
 // The rate includes making the bytes and computing a checksum on both sides.
-// RDMANET_PROVIDERS=tcp;ofi_rxm in the environment chooses the provider.
+// RDMANET_PROVIDERS='tcp;ofi_rxm' in the environment chooses the provider.
 package main
 
 import (

@@ -10,7 +10,7 @@
 //	go run ./examples/grpc -serve :8080
 //	go run ./examples/grpc -call rdma://localhost:8080
 //
-// RDMANET_PROVIDERS=tcp;ofi_rxm in the environment chooses the provider.
+// RDMANET_PROVIDERS='tcp;ofi_rxm' in the environment chooses the provider.
 package main
 
 import (

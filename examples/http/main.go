@@ -9,7 +9,7 @@
 //	go run ./examples/http -serve :8080 -dir .
 //	go run ./examples/http -get http://localhost:8080/go.mod
 //
-// RDMANET_PROVIDERS=tcp;ofi_rxm in the environment chooses the provider.
+// RDMANET_PROVIDERS='tcp;ofi_rxm' in the environment chooses the provider.
 package main
 
 import (

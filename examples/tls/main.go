@@ -10,7 +10,7 @@
 //	go run ./examples/tls -serve :8080 -cert cert.pem
 //	go run ./examples/tls -dial localhost:8080 -cert cert.pem
 //
-// RDMANET_PROVIDERS=tcp;ofi_rxm in the environment chooses the provider.
+// RDMANET_PROVIDERS='tcp;ofi_rxm' in the environment chooses the provider.
 package main
 
 import (
