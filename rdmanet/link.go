@@ -43,7 +43,7 @@ type link struct {
 	path          pathKey
 	local, remote *Addr
 	refused       []Refusal // see ConnInfo; set before any conn is opened
-	version       uint8    // see ConnInfo, as for the next two
+	version       uint8     // see ConnInfo, as for the next two
 	features      uint64
 	tls           *tls.ConnectionState // must not be changed
 	logger        *slog.Logger
