@@ -71,7 +71,7 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 
 NEWEST_GO := go1.27.4
 .PHONY: test-deps
-test-deps: deps ## quick tests of the core with the oldest Go and dependencies that go.mod allows, and with the newest
+test-deps: deps ## quick tests of the core with the oldest Go and dependencies that go.mod allows, and with the newest Go, gRPC-Go and golang.org/x
 	./scripts/test-deps.sh $(NEWEST_GO)
 
 VERSION ?= v0.0.0-check

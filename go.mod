@@ -3,14 +3,14 @@ module github.com/seed202c38ff/fabricnet
 go 1.25.0
 
 // The oldest versions that work, so that no program has to upgrade because of this
-// module: make test-deps tests them, and the newest. Older testify panics where a
-// CollectT fails, and only tests use what is below it.
+// module: make test-deps tests them.
 require (
 	github.com/smallnest/ringbuffer v0.1.0
 	golang.org/x/sys v0.22.0
 	google.golang.org/grpc v1.66.0
 )
 
+// Only tests use these. Older testify panics where a CollectT fails.
 require (
 	github.com/coder/websocket v1.8.12
 	github.com/stretchr/testify v1.10.0

@@ -55,7 +55,7 @@ func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
 	assert.Contains(t, string(page), "FAILED: round 1:")
 }
 
-// ServeProcess runs bench -s in a process of its own until the test ends, and
+// serveProcess runs bench -s in a process of its own until the test ends, and
 // returns the address that it listens on.
 func serveProcess(t *testing.T, args ...string) (address string) {
 	t.Helper()

@@ -12,13 +12,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/nettest"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 

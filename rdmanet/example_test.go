@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 

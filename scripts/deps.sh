@@ -68,6 +68,8 @@ if have apt-get; then
 	policy=/usr/sbin/policy-rc.d
 	[ -e $policy ] || {
 		trap '$root rm -f $policy' EXIT
+		trap 'exit 130' INT
+		trap 'exit 143' TERM HUP
 		printf '#!/bin/sh\nexit 101\n' | $root install -m 755 /dev/stdin $policy
 	}
 	$root apt-get update -q

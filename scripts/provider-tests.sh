@@ -5,7 +5,7 @@
 #
 #   RDMANET_TEST_PROVIDERS  the providers, separated by commas; if empty, the software ones
 #   RDMANET_TEST_HOST       the address of the device
-#   LIMIT                   how long a part may take (10m)
+#   LIMIT                   how long each program of a part may take (10m)
 set -eu
 cd "$(dirname "$0")/.."
 . scripts/parts.sh

@@ -69,12 +69,14 @@ for m in "" $nested; do
 	go mod init example.com/use >"$tmp/log" 2>&1
 	go get "$path@$version" >"$tmp/log" 2>&1 && go build -o /dev/null "$path/..." >>"$tmp/log" 2>&1 ||
 		fail "go get and go build of $path: $(cat "$tmp/log")"
-	# Licences of what is linked in, by what their texts must say.
+	echo "go get $path: ok"
+	# Licences of what released modules link in, by what their texts must say.
+	[[ $m == examples/* || $m == bench || $m == */interop || $m == */browser ]] && continue
 	for dir in $(go list -deps -f '{{with .Module}}{{if not .Main}}{{.Dir}}{{end}}{{end}}' "$path/..." | sort -u); do
-		grep -qsE 'Apache License|Permission is hereby granted|Permission to use, copy|Redistribution and use in source and binary|Creative Commons Attribution|FreeType License' \
+		grep -qsE 'Apache License|Permission is hereby granted|Permission to use, copy|Redistribution and use in source and binary' \
 			"$dir"/{LICEN[SC]E,COPYING}* || fail "$dir has no licence that is known as permissive: replace that dependency, or add its licence here"
 	done
-	echo "go get $path: ok"
+	echo "licences of $path: ok"
 done
 for program in $(cd "$tmp/tree" && grep -l '^package main$' cmd/*/*.go | xargs -n1 dirname | sort -u); do
 	(cd "$tmp" && go install "$core/$program@$version") >"$tmp/log" 2>&1 || fail "go install $core/$program: $(cat "$tmp/log")"

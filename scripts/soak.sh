@@ -64,12 +64,12 @@ fuzz & # runs at a lower priority than the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These tests wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
-step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -run "$peers" $packages -soak -soak.part "$part" &
-step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -run "$peers" $packages -soak -soak.part "$part" &
+step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -p 1 -run "$peers" $packages -soak -soak.part "$part" &
+step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -p 1 -run "$peers" $packages -soak -soak.part "$part" &
 # A thousand times each, which would take too long with -race; make test runs them with it.
 closing='CloseDuring|LeasePending|Exit'
-step "conns that close, processes that end" go test -timeout=0 -v -run "$closing" $packages -soak -soak.part "$part" &
-step "everything else of these packages" go test -race -timeout=0 -v -skip "$alone|$peers|$closing" $packages -soak -soak.part "$part" &
+step "conns that close, processes that end" go test -timeout=0 -v -p 1 -run "$closing" $packages -soak -soak.part "$part" &
+step "everything else of these packages" go test -race -timeout=0 -v -p 1 -skip "$alone|$peers|$closing" $packages -soak -soak.part "$part" &
 wait
 step "gRPC under load" go test -timeout=0 -v -run ManyCalls ./grpcdialer -soak
 step "AddressSanitizer" make asan

@@ -17,7 +17,8 @@ check() {
 	go list -m $(moving)
 	go build ./...
 	go vet ./...
-	go test -count=1 -timeout=10m -run 'TestConn|TestGRPC|TestHTTP|TestWeb|Dial|Listen' -skip TestHTTPFile ./rdmanet
+	go test -count=1 -timeout=10m -run 'TestConn|TestGRPC|TestHTTP|TestWeb|Dial|Listen' ./rdmanet
+	go test -count=1 -timeout=10m -run 'TLSAbove|WriteCloseExit' ./internal/systemtest
 	go test -count=1 -timeout=10m -skip TestManyCallsInFlight ./grpcdialer ./httpdialer
 }
 

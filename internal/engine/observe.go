@@ -32,9 +32,13 @@ func (e *Endpoint) Stats() Stats {
 		*s = e.snapshot()
 		e.last.Store(s)
 	})
-	if last := e.last.Load(); !looked && last != nil {
-		s = last
+	if looked {
+		return *s
 	}
+	if last := e.last.Load(); last != nil {
+		return *last
+	}
+	s.Endpoints, s.Provider = 1, e.attr.Provider
 	return *s
 }
 

@@ -255,6 +255,8 @@ func TestLooksDoNotHang(t *testing.T) {
 	require.Eventually(t, func() bool { return len(ends[0].enter) == 0 }, 10*time.Second, time.Millisecond)
 	assert.Equal(t, before.FramesSent, l.ea.Stats().FramesSent)
 	assert.Equal(t, []State{{}, {}}, l.ea.States([]*Conn{a, a}))
+	l.ea.last.Store(nil) // as if nobody had looked before
+	assert.Equal(t, 1, l.ea.Stats().Endpoints, "it is counted all the same")
 	close(until)
 	require.NoError(t, <-written)
 	assert.Greater(t, l.ea.Stats().FramesSent, before.FramesSent)

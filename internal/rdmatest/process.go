@@ -36,7 +36,12 @@ func Main(m *testing.M) {
 	err := Surround()
 	role := os.Getenv(RoleVar)
 	if err == nil && role != "" {
-		err = Roles[role](os.Getenv(providerVar), os.Getenv(addrVar))
+		play, ok := Roles[role]
+		if !ok {
+			err = fmt.Errorf("no role %q in this package", role)
+		} else {
+			err = play(os.Getenv(providerVar), os.Getenv(addrVar))
+		}
 	}
 	switch {
 	case err != nil:

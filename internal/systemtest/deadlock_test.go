@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/stretchr/testify/assert"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 

@@ -1,12 +1,12 @@
 // Package systemtest tests rdmanet as programs use it: by its public interface, over libfabric, and mostly
-// across processes. Tests that look inside, or simulate a fabric, are those of rdmanet itself.
+// across processes. Hostile peers speak the protocol themselves. Tests that look inside, or simulate a fabric, are those of rdmanet itself.
 //
 // The suites, by the beginnings of their files' names:
 //
 //   - hosts: two hosts, in network namespaces (make test-hosts)
 //   - containers: containers on one host (make test-hosts)
 //   - hostile: a peer that has been through the handshake and sends whatever it likes
-//   - attacks: a stranger at the port that a software provider opens
+//   - attacks, eavesdrop: a stranger at the port that a software provider opens
 //   - crowd: connections that never complete the handshake
 //   - kill, crashes, mapped: peers that are killed
 //   - exit: processes that end without closing anything

@@ -8,11 +8,10 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )

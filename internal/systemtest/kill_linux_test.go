@@ -18,12 +18,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.uber.org/goleak"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -206,6 +205,7 @@ func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 	}, rdmatest.Patience, 10*time.Millisecond)
 	assert.EventuallyWithT(t, func(c *assert.CollectT) {
 		tr.CloseIdle() // the endpoint for the next peer, which may be opened late
+		assert.LessOrEqual(c, endpoints(tr.Stats()), r.endpoints, "endpoints")
 		assert.LessOrEqual(c, len(rdmatest.OpenFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
 		assert.LessOrEqual(c, tr.Stats().Memory.Foreign, r.foreign, "memory of peers'")

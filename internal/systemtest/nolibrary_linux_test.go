@@ -9,11 +9,10 @@ import (
 	"os"
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
-
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )

@@ -16,7 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// ServeProcess runs bench -s in a process of its own until the test ends, and
+// serveProcess runs a server in a process of its own until the test ends, and
 // returns the address that it listens on.
 func serveProcess(t *testing.T) (address string) {
 	t.Helper()

@@ -54,6 +54,9 @@ func main() {
 	heartbeat := flag.Duration("heartbeat", time.Second, "raftkv's")
 	dir := flag.String("dir", "/dev/shm", "the `folder` for data")
 	flag.Parse()
+	if *rounds < 1 || *length <= 0 {
+		log.Fatal("-rounds and -time must be positive")
+	}
 	if err := run(*rounds, *length, *heartbeat, *dir); err != nil {
 		log.Fatal(err)
 	}
@@ -95,7 +98,7 @@ func measure(program, network, dir string, length time.Duration, flags ...string
 		return r, err
 	}
 	defer func() { err = errors.Join(err, c.Stop(), os.RemoveAll(dir)) }()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), patience+3*length)
 	defer cancel()
 	leader, err := committed(ctx, c)
 	if err != nil {
