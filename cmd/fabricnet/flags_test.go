@@ -89,7 +89,7 @@ func TestWarnWithoutTLS(t *testing.T) {
 		"-to tcp://192.0.2.1:1": 0, "-to rdma://192.0.2.1:1 -tls-ca " + ca.file: 0,
 	} {
 		_, _, log := startFlags(t, strings.Fields("-listen tcp://127.0.0.1:0 "+args)...)
-		assert.Equal(t, want, strings.Count(log.String(), "no TLS towards -to"), args)
+		assert.Equal(t, want, strings.Count(log.String(), "no TLS towards --to"), args)
 	}
 }
 

@@ -24,7 +24,7 @@ func readHeader(c net.Conn, limit time.Duration) (r route, rest []byte, err erro
 	buf := bufio.NewReader(c)
 	h, err := proxyproto.Read(buf)
 	if err != nil {
-		return r, nil, fmt.Errorf("-accept-proxy: %w", err)
+		return r, nil, fmt.Errorf("--accept-proxy: %w", err)
 	}
 	if err := c.SetReadDeadline(time.Time{}); err != nil {
 		return r, nil, err
@@ -43,13 +43,13 @@ func readHeader(c net.Conn, limit time.Duration) (r route, rest []byte, err erro
 func writeHeader(c net.Conn, r route, limit time.Duration) error {
 	text, err := proxyproto.HeaderProxyFromAddrs(2, plain(r.from), plain(r.to)).Format()
 	if err != nil {
-		return fmt.Errorf("-send-proxy: %w", err)
+		return fmt.Errorf("--send-proxy: %w", err)
 	}
 	if err := c.SetWriteDeadline(time.Now().Add(limit)); err != nil {
 		return err
 	}
 	if _, err := c.Write(text); err != nil {
-		return fmt.Errorf("-send-proxy: %w", err)
+		return fmt.Errorf("--send-proxy: %w", err)
 	}
 	return c.SetWriteDeadline(time.Time{})
 }

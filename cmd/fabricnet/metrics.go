@@ -52,14 +52,14 @@ func counter(name, help string, labels prometheus.Labels, n *atomic.Uint64) prom
 // address unless insecure is set.
 func (p *proxy) serveMetrics(ctx context.Context, address string, insecure bool) (end func(), err error) {
 	if address, err = literal(ctx, address); err != nil {
-		return nil, fmt.Errorf("-metrics: %w", err)
+		return nil, fmt.Errorf("--metrics: %w", err)
 	}
 	if !loopback(address) && !insecure {
-		return nil, fmt.Errorf("-metrics %v is open to other hosts without TLS: listen at a loopback address, or accept that with -metrics-insecure", address)
+		return nil, fmt.Errorf("--metrics %v is open to other hosts without TLS: listen at a loopback address, or accept that with --metrics-insecure", address)
 	}
 	l, err := new(net.ListenConfig).Listen(ctx, "tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("-metrics: %w", err)
+		return nil, fmt.Errorf("--metrics: %w", err)
 	}
 	const patience = 10 * time.Second
 	mux := http.NewServeMux()

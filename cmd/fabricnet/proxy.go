@@ -55,8 +55,8 @@ type counters struct {
 }
 
 var (
-	errIdle = errors.New("nothing was carried for -idle-timeout")
-	errCut  = errors.New("the proxy ends, and -grace is over")
+	errIdle = errors.New("nothing was carried for --idle-timeout")
+	errCut  = errors.New("the proxy ends, and --grace is over")
 )
 
 // acceptRetry is how long to wait after a failed Accept: the process may have run out
@@ -195,7 +195,7 @@ func (p *proxy) forward(alive context.Context, c conn) outcome {
 
 // connect dials the target, and passes on the route if that is asked for.
 func (p *proxy) connect(ctx context.Context, via route) (conn, error) {
-	dialing, cancel := context.WithTimeoutCause(ctx, p.dial, fmt.Errorf("-dial-timeout %v is over", p.dial))
+	dialing, cancel := context.WithTimeoutCause(ctx, p.dial, fmt.Errorf("--dial-timeout %v is over", p.dial))
 	defer cancel()
 	target, err := p.to.dial(dialing, p.dialer)
 	if err != nil {

@@ -72,7 +72,7 @@ func (o *options) open(ctx context.Context, log *slog.Logger) (*proxy, net.Liste
 		return nil, nil, err
 	}
 	if o.to.network == "rdma" && client == nil && !own(o.to.address) {
-		log.Warn("no TLS towards -to: nobody knows who answers there, and who else reads", "to", o.to.String())
+		log.Warn("no TLS towards --to: nobody knows who answers there, and who else reads", "to", o.to.String())
 	}
 	l, err := at.listen(ctx, &rdmanet.ListenConfig{TLSConfig: server, Authorize: p.authorize, Logger: log})
 	return p, l, err
@@ -87,7 +87,7 @@ func (p *proxy) misconfigured() error {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	if _, err := p.to.dial(over, p.dialer); errors.Is(err, rdmanet.ErrConfig) {
-		return fmt.Errorf("-to %v: %w", p.to.String(), err)
+		return fmt.Errorf("--to %v: %w", p.to.String(), err)
 	}
 	return nil
 }
