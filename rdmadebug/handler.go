@@ -59,6 +59,7 @@ func Handler(t *rdmanet.Transport) http.Handler {
 			return
 		}
 		h := w.Header()
+		h.Set("Fabricnet-Debug", "1") // tells fabricnet ss who answers
 		h.Set("Content-Type", kind+"; charset=utf-8")
 		h.Set("Content-Security-Policy", policy)
 		h.Set("X-Content-Type-Options", "nosniff")

@@ -97,7 +97,11 @@ func TestSS(t *testing.T) {
 	defer c.Close()
 	mux := http.NewServeMux()
 	mux.Handle(debugPath, rdmadebug.Handler(tr))
-	mux.HandleFunc("/nasty", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\n") })
+	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	mux.HandleFunc("/nasty", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Fabricnet-Debug", "1")
+		fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\n")
+	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
 	at := strings.TrimPrefix(server.URL, "http://")
@@ -125,6 +129,8 @@ func TestSS(t *testing.T) {
 		"ss ftp://a":              {2, "neither HOST:PORT nor"},
 		"ss --limit x a":          {2, "--limit x"},
 		"ss " + at + "/elsewhere": {1, "is that where rdmadebug.Handler is served"},
+		"ss " + at + "/other":     {1, "served at another path"},
+		"copy --to a:1 a/b c/b":   {2, "two files would be \"b\""},
 		"ss 127.0.0.1:1":          {1, "connection refused"},
 	} {
 		if args == "ss --limit x a" {

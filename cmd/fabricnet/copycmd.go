@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"syscall"
 	"time"
 
@@ -40,6 +41,8 @@ func copyCommand() *cli.Command {
 				return usageError{fmt.Errorf("copy: %q is a file to send, and --serve receives", c.Args().First())}
 			case to != "" && !c.Args().Present():
 				return usageError{errors.New("copy: name the files to send")}
+			case repeated(c.Args().Slice()) != "":
+				return usageError{fmt.Errorf("copy: two files would be %q at the receiver", repeated(c.Args().Slice()))}
 			case (files.cert == "") != (files.key == ""):
 				return usageError{errors.New("copy: --tls-cert and --tls-key go together")}
 			}
@@ -51,6 +54,19 @@ func copyCommand() *cli.Command {
 			return sendFiles(ctx, c, to, &files)
 		},
 	}
+}
+
+// repeated returns a name that two of the files would have at the receiver, "" if there is none.
+func repeated(files []string) string {
+	seen := make(map[string]bool)
+	for _, file := range files {
+		name := filepath.Base(file)
+		if seen[name] {
+			return name
+		}
+		seen[name] = true
+	}
+	return ""
 }
 
 func receiveFiles(ctx context.Context, c *cli.Command, at string, files *tlsFiles, in admission, insecure bool) error {

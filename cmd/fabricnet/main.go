@@ -91,12 +91,17 @@ func noArguments(c *cli.Command) error {
 	return nil
 }
 
-// version is that of the module, as go install or a checkout's commit says, and of what
-// it runs with.
+// version is that of the module, as go install or a checkout's commit says, of the core, if
+// that is not the checkout's, and of what it runs with.
 func version() string {
 	own := "of no known version"
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		own = info.Main.Version
+		for _, m := range info.Deps {
+			if m.Path == "github.com/seed202c38ff/fabricnet" && m.Version != "" && m.Replace == nil {
+				own += " (core " + m.Version + ")"
+			}
+		}
 	}
 	return fmt.Sprintf("fabricnet %s, %s, %s %s/%s", own, doctor.Library(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -85,6 +85,9 @@ func show(ctx context.Context, from string, w io.Writer) error {
 	if response.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s: %s; is that where rdmadebug.Handler is served?", from, response.Status)
 	}
+	if response.Header.Get("Fabricnet-Debug") == "" {
+		return fmt.Errorf("%s: what answers is not rdmadebug.Handler; is that served at another path?", from)
+	}
 	_, err = io.Copy(printable{w}, response.Body)
 	return err
 }

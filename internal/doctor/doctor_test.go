@@ -139,6 +139,7 @@ func TestChecks(t *testing.T) {
 
 		"no variables":     {environment, machine(), OK, "no variable", ""},
 		"other variables":  {environment, with(machine(), environ("PATH=/bin", "XFI_A=1")), OK, "no variable", ""},
+		"a misspelt one":   {environment, with(machine(), environ("RDMANET_PROVIDER=shm")), Warn, "RDMANET_PROVIDER=shm", "RDMANET_PROVIDERS"},
 		"variables":        {environment, with(machine(), environ("RDMANET_PROVIDERS=shm", "FI_LOG_LEVEL=warn")), OK, "FI_LOG_LEVEL=warn RDMANET_PROVIDERS=shm", ""},
 		"hidden providers": {environment, with(machine(), environ("FI_PROVIDER=tcp")), Warn, "FI_PROVIDER=tcp", "Unset FI_PROVIDER"},
 		"stale cache":      {environment, with(machine(), environ("FI_MR_CACHE_MONITOR=memhooks")), Warn, "memhooks", "Unset"},

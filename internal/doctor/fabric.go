@@ -75,6 +75,8 @@ func environment(m *Machine) Finding {
 		switch {
 		case name == "FI_PROVIDER" && value != "":
 			f.Verdict, f.Advice = Warn, "Unset FI_PROVIDER, which hides providers from all programs, and use RDMANET_PROVIDERS."
+		case strings.HasPrefix(name, "RDMANET_") && !strings.HasPrefix(name, "RDMANET_TEST_") && !slices.Contains(variables, name):
+			f.Verdict, f.Advice = Warn, "Unset "+name+", which nothing reads, or name what was meant: "+strings.Join(variables, ", ")+"."
 		case name == "FI_MR_CACHE_MONITOR" && !slices.Contains(monitors, value):
 			f.Verdict, f.Advice = Warn, "Unset FI_MR_CACHE_MONITOR: libfabric's cache of registrations does not see what Go's runtime unmaps."
 		case name == "FI_OFI_RXM_USE_SRX" && value == "0":
@@ -83,6 +85,9 @@ func environment(m *Machine) Finding {
 	}
 	return f
 }
+
+// variables are those that rdmanet reads.
+var variables = []string{"RDMANET_PROVIDERS", "RDMANET_MEMORY_LIMIT", "RDMANET_POLL_TIME", "RDMANET_MAPPED_RINGS", "RDMANET_LIBFABRIC"}
 
 // hardware are the providers of RDMA devices.
 var hardware = []string{"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm"}

@@ -14,7 +14,7 @@ func New() fabric.Fabric { return unsupported{} }
 
 type unsupported struct{}
 
-var errUnsupported = fmt.Errorf("%w: this program was built without cgo, or for another system than Linux", fabric.ErrUnsupported)
+var errUnsupported = fmt.Errorf("%w: this program was built without cgo (build it with CGO_ENABLED=1, a C compiler and libfabric-dev), or for a system other than Linux", fabric.ErrUnsupported)
 
 func (unsupported) Supported() error { return errUnsupported }
 

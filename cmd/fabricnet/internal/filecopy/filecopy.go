@@ -131,7 +131,12 @@ func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
 	// A receiver that does not want the file says so and closes the conn: its reason is more
 	// helpful than our broken pipe.
 	var v verdict
-	if err := json.NewDecoder(io.LimitReader(c, maxHeader)).Decode(&v); err != nil {
+	err := json.NewDecoder(io.LimitReader(c, maxHeader)).Decode(&v)
+	var syntax *json.SyntaxError
+	if errors.As(err, &syntax) {
+		return fmt.Errorf("what listens at %v is not fabricnet copy: %w", c.RemoteAddr(), err)
+	}
+	if err != nil {
 		return errors.Join(sendErr, fmt.Errorf("no verdict: %w", err))
 	}
 	if v.Error != "" {
