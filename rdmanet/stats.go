@@ -9,14 +9,20 @@ import (
 	"github.com/seed202c38ff/fabricnet/metrics"
 )
 
-// What Transport.Stats returns. Package metrics declares it, for exporters to read.
 type (
+	// TransportStats is what Transport.Stats returns. Package metrics declares it, and the types
+	// below, for exporters to read.
 	TransportStats = metrics.TransportStats
-	ProviderStats  = metrics.ProviderStats
-	MemoryStats    = metrics.MemoryStats
-	Polling        = metrics.Polling
-	Stalls         = metrics.Stalls
-	Copies         = metrics.Copies
+	// ProviderStats has the counters of a provider's endpoints.
+	ProviderStats = metrics.ProviderStats
+	// MemoryStats says how much of the memory budget is used.
+	MemoryStats = metrics.MemoryStats
+	// Polling is what endpoints have found out about polling.
+	Polling = metrics.Polling
+	// Stalls counts the waits of senders.
+	Stalls = metrics.Stalls
+	// Copies counts what was copied and what was not.
+	Copies = metrics.Copies
 )
 
 // What ConnState.WaitsFor says, and values of the label "reason" of the metric of Stalls.
