@@ -48,15 +48,8 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 # its headers. The race detector allocates memory, like AddressSanitizer, so the tests of
 # allocations and of resident memory run without it, and so does the test of a thousand peers,
 # which would take ten minutes.
-# If two processes do not map each other's rings, shm copies from process to process
-# where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,
-# as in most containers and with Ubuntu's ptrace_scope. That is different code in libfabric,
-# with different timing.
-UNMAPPED := RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm
-LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|Alloc
-
 .PHONY: test
-test: deps ## vet, compile without cgo and for darwin, run all tests with -race, send a gibibyte over HTTP, and test shm without mapped rings, with CMA and without
+test: deps ## vet, compile without cgo and for darwin, run all tests with -race, and those that it disturbs without
 	$(GO) vet ./...
 	CGO_ENABLED=0 $(GO) build ./...
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
@@ -65,6 +58,16 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 		GOOS=darwin CGO_ENABLED=0 $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
 	$(GO) test -run 'Alloc|Resident|Thousand' ./internal/engine ./rdmanet ./internal/systemtest
+
+# If two processes do not map each other's rings, shm copies from process to process
+# where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,
+# as in most containers and with Ubuntu's ptrace_scope. That is different code in libfabric,
+# with different timing.
+UNMAPPED := RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm
+LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|Alloc
+
+.PHONY: test-unmapped
+test-unmapped: deps ## test shm without mapped rings, with CMA and without, and send a gibibyte over HTTP, in ten minutes
 	$(GO) test -run TestHTTPFile -timeout=15m ./internal/systemtest -http.size=1073741824
 	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet ./internal/systemtest
 	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m ./rdmanet ./internal/systemtest ./grpcdialer # Go's cache of results does not know libfabric's variables
