@@ -3,9 +3,10 @@ package main
 import (
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 func TestFlagsOfOutputs(t *testing.T) {

@@ -6,9 +6,10 @@ import (
 	"os"
 	"time"
 
+	"golang.org/x/term"
+
 	"github.com/seed202c38ff/fabricnet/bench/internal/load"
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
-	"golang.org/x/term"
 )
 
 // progress shows how far a run is: on a terminal in one line that it keeps up to date, elsewhere in

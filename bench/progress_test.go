@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // twoRounds simulates two rounds of two rows, each of which takes 2 s, half as long again as

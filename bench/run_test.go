@@ -1,20 +1,20 @@
 package main
 
 import (
-	"bufio"
 	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/benchtest"
 	"github.com/seed202c38ff/fabricnet/bench/internal/load"
 	"github.com/seed202c38ff/fabricnet/bench/internal/report"
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 // asBench, set in the environment, turns the test binary into the benchmark itself.
@@ -59,23 +59,9 @@ func TestFailedRowsAreReportedAndFailTheProgram(t *testing.T) {
 // returns the address that it listens on.
 func serveProcess(t *testing.T, args ...string) (address string) {
 	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	cmd := exec.Command(program, append([]string{"-s", "-port", "0"}, args...)...)
+	cmd := exec.Command(benchtest.Program(t), append([]string{"-s", "-port", "0"}, args...)...)
 	cmd.Env = append(os.Environ(), asBench+"=1")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		assert.NoError(t, cmd.Process.Signal(os.Interrupt))
-		assert.NoError(t, cmd.Wait(), "an interrupt ends it in good order")
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	address, ok := strings.CutPrefix(strings.TrimSpace(line), "serving measurements at ")
-	require.True(t, ok, line)
-	return address
+	return benchtest.Serve(t, cmd)
 }
 
 func TestMeasureWithAServerElsewhere(t *testing.T) {

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed202c38ff/fabricnet/bench/internal/load"
 	"github.com/seed202c38ff/fabricnet/bench/internal/report"
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
-	"github.com/stretchr/testify/assert"
-	"github.com/stretchr/testify/require"
 )
 
 func texts(cases []workload.Case) (list []string) {

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/net/nettest"
 
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
@@ -29,15 +28,7 @@ func relay(provider, addr string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go func() {
-		for {
-			in, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go relayConn(in.(*rdmanet.Conn), provider, addr)
-		}
-	}()
+	go rdmatest.Serve(l, func(in net.Conn) { relayConn(in.(*rdmanet.Conn), provider, addr) })
 	_, err = io.Copy(io.Discard, os.Stdin)
 	return err
 }
@@ -91,14 +82,8 @@ func TestAcrossProcesses(t *testing.T) {
 			tr := new(rdmanet.Transport)
 			rdmatest.Cleanly(t, tr)
 			pipe := acrossProcesses(t, tr, provider)
-			nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-				a, b := pipe()
-				return a, b, func() {
-					_ = a.Close()
-					_ = b.Close()
-				}, nil
-			})
-			for name, test := range map[string]func(t *testing.T, a, b *rdmanet.Conn){
+			testNettest(t, pipe)
+			testEach(t, pipe, map[string]func(t *testing.T, a, b *rdmanet.Conn){
 				"deadline before data": testDeadlineFirst,
 				"instant wake":         testInstantWake,
 				"empty calls":          testEmptyCalls,
@@ -106,14 +91,7 @@ func TestAcrossProcesses(t *testing.T) {
 				"contiguous writes":    testContiguous,
 				"partial write":        testPartialWrite,
 				"copying":              testCopying,
-			} {
-				t.Run(name, func(t *testing.T) {
-					a, b := pipe()
-					test(t, a, b)
-					_ = a.Close()
-					_ = b.Close()
-				})
-			}
+			})
 		})
 	}
 }

@@ -94,22 +94,37 @@ func pipeOver(t *testing.T, tr *rdmanet.Transport, provider string) pipeFunc {
 }
 
 func TestConnNettest(t *testing.T) {
-	onFabrics(t, func(t *testing.T, pipe pipeFunc) {
-		nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
-			a, b := pipe()
-			return a, b, func() {
-				_ = a.Close()
-				_ = b.Close()
-			}, nil
-		})
+	onFabrics(t, testNettest)
+}
+
+// testNettest runs the suite of package nettest.
+func testNettest(t *testing.T, pipe pipeFunc) {
+	nettest.TestConn(t, func() (c1, c2 net.Conn, stop func(), err error) {
+		a, b := pipe()
+		return a, b, func() {
+			_ = a.Close()
+			_ = b.Close()
+		}, nil
 	})
+}
+
+// testEach runs each test on conns of its own.
+func testEach(t *testing.T, pipe pipeFunc, tests map[string]func(t *testing.T, a, b *rdmanet.Conn)) {
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			a, b := pipe()
+			test(t, a, b)
+			_ = a.Close()
+			_ = b.Close()
+		})
+	}
 }
 
 // TestConnExpectations checks what users of net.Conn rely on and nettest does not
 // check.
 func TestConnExpectations(t *testing.T) {
 	onFabrics(t, func(t *testing.T, pipe pipeFunc) {
-		for name, test := range map[string]func(t *testing.T, a, b *rdmanet.Conn){
+		testEach(t, pipe, map[string]func(t *testing.T, a, b *rdmanet.Conn){
 			"closed conn":          testClosed,
 			"deadline before data": testDeadlineFirst,
 			"instant wake":         testInstantWake,
@@ -125,14 +140,7 @@ func TestConnExpectations(t *testing.T) {
 			"addresses":            testAddresses,
 			"copying":              testCopying,
 			"no syscall conn":      testNoSyscallConn,
-		} {
-			t.Run(name, func(t *testing.T) {
-				a, b := pipe()
-				test(t, a, b)
-				_ = a.Close()
-				_ = b.Close()
-			})
-		}
+		})
 	})
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -57,7 +58,7 @@ func TestRPC(t *testing.T) {
 				served := make(chan struct{})
 				go func() {
 					defer close(served)
-					serveRPC(l, func(c net.Conn) { codec.serve(server, c) })
+					rdmatest.Serve(l, func(c net.Conn) { codec.serve(server, c) })
 				}()
 				nc, err := d.DialContext(t.Context(), "rdma", l.Addr().String())
 				require.NoError(t, err)
@@ -87,18 +88,5 @@ func TestRPC(t *testing.T) {
 				<-served
 			})
 		})
-	}
-}
-
-// serveRPC serves conns until the listener is closed and all are done.
-func serveRPC(l net.Listener, serve func(net.Conn)) {
-	var conns sync.WaitGroup
-	defer conns.Wait()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		conns.Go(func() { serve(c) })
 	}
 }

@@ -137,7 +137,7 @@ func TestSiege(t *testing.T) {
 			t.Cleanup(func() { assert.NoError(t, here.Close()) })
 			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{provider}})
 			var served sync.WaitGroup
-			served.Go(func() { rdmatest.ServeEcho(l, &served) })
+			served.Go(func() { rdmatest.ServeEcho(l) })
 			d := &rdmanet.Dialer{Transport: here, Providers: []string{provider}, Timeout: rdmatest.Patience}
 			good := rdmatest.NewGoodClient(t, d, l.Addr().String())
 

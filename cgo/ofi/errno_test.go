@@ -5,8 +5,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/stretchr/testify/assert"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
 func TestErrno(t *testing.T) {

@@ -13,11 +13,12 @@ import (
 	"time"
 	"unsafe"
 
-	"github.com/seed202c38ff/fabricnet/cgo/ofi"
-	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 )
 
 const timeout = 10 * time.Second

@@ -33,7 +33,7 @@ func copyCommand() *cli.Command {
 			&cli.BoolFlag{Name: "insecure", Usage: "with --serve: at addresses other than loopback without TLS"},
 		}, tlsFlags(&files)...),
 		Action: func(ctx context.Context, c *cli.Command) error {
-			serve, to := c.String("serve"), c.String("to")
+			serve, to, twice := c.String("serve"), c.String("to"), repeated(c.Args().Slice())
 			switch {
 			case (serve == "") == (to == ""):
 				return usageError{errors.New("copy: give --serve to receive files, or --to to send some")}
@@ -41,8 +41,8 @@ func copyCommand() *cli.Command {
 				return usageError{fmt.Errorf("copy: %q is a file to send, and --serve receives", c.Args().First())}
 			case to != "" && !c.Args().Present():
 				return usageError{errors.New("copy: name the files to send")}
-			case repeated(c.Args().Slice()) != "":
-				return usageError{fmt.Errorf("copy: two files would be %q at the receiver", repeated(c.Args().Slice()))}
+			case twice != "":
+				return usageError{fmt.Errorf("copy: two files would be %q at the receiver", twice)}
 			case (files.cert == "") != (files.key == ""):
 				return usageError{errors.New("copy: --tls-cert and --tls-key go together")}
 			}

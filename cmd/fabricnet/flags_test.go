@@ -64,6 +64,7 @@ func TestVersion(t *testing.T) {
 		var stdout, stderr bytes.Buffer
 		assert.Zero(t, run([]string{arg}, &stdout, &stderr))
 		assert.Regexp(t, `^fabricnet .+, libfabric \d+\.\d+\.\d+, go1\.`, stdout.String())
+		assert.NotContains(t, stdout.String(), "(core", "in a checkout the core has no version of its own")
 		assert.Empty(t, stderr.String())
 	}
 }

@@ -98,7 +98,7 @@ func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok && info.Main.Version != "" {
 		own = info.Main.Version
 		for _, m := range info.Deps {
-			if m.Path == "github.com/seed202c38ff/fabricnet" && m.Version != "" && m.Replace == nil {
+			if m.Path == "github.com/seed202c38ff/fabricnet" && m.Version != "(devel)" {
 				own += " (core " + m.Version + ")"
 			}
 		}

@@ -107,6 +107,20 @@ func ListenAt(t *testing.T, lc rdmanet.ListenConfig, address string) (l *rdmanet
 	return ln.(*rdmanet.Listener), port
 }
 
+// Serve calls serve with each conn that l accepts, in a goroutine of its own. It returns when l is
+// closed and all calls have returned.
+func Serve(l net.Listener, serve func(net.Conn)) {
+	var conns sync.WaitGroup
+	defer conns.Wait()
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		conns.Go(func() { serve(c) })
+	}
+}
+
 // Visit dials, closes the conn again, and returns its ConnInfo.
 func Visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, address string) rdmanet.ConnInfo {
 	t.Helper()

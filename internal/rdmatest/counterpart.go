@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net"
 	"os"
 	"os/exec"
 	"strings"
@@ -65,21 +66,13 @@ func serveOrders(provider, _ string) error {
 	fmt.Println(l.Addr())
 	var mu sync.Mutex
 	var failed []error
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				if err := Obey(c.(*rdmanet.Conn)); err != nil {
-					mu.Lock()
-					defer mu.Unlock()
-					failed = append(failed, err)
-				}
-			}()
+	go Serve(l, func(c net.Conn) {
+		if err := Obey(c.(*rdmanet.Conn)); err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			failed = append(failed, err)
 		}
-	}()
+	})
 	_, err = io.Copy(io.Discard, os.Stdin)
 	mu.Lock()
 	defer mu.Unlock()

@@ -5,7 +5,6 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -15,18 +14,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// ServeEcho echoes what arrives on each conn until that conn ends. It returns when l is closed.
-func ServeEcho(l net.Listener, served *sync.WaitGroup) {
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		served.Go(func() {
-			defer c.Close()
-			_, _ = io.Copy(c, c)
-		})
-	}
+// ServeEcho echoes what arrives on each conn until that conn ends. It returns when l is closed and
+// all conns have ended.
+func ServeEcho(l net.Listener) {
+	Serve(l, func(c net.Conn) {
+		defer c.Close()
+		_, _ = io.Copy(c, c)
+	})
 }
 
 // GoodClient sends data to an echo all the time, and checks what comes back.

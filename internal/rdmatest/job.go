@@ -79,16 +79,8 @@ func TakeJob(c net.Conn) error {
 
 // TakeJobs takes a job on each conn that l accepts, until l is closed.
 func TakeJobs(l net.Listener) {
-	var jobs sync.WaitGroup
-	defer jobs.Wait()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			return
-		}
-		jobs.Go(func() {
-			defer c.Close()
-			_ = TakeJob(c) // the sender notices a failure, too
-		})
-	}
+	Serve(l, func(c net.Conn) {
+		defer c.Close()
+		_ = TakeJob(c) // the sender notices a failure, too
+	})
 }

@@ -17,7 +17,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -91,7 +90,7 @@ func servePrey(provider, _ string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go rdmatest.ServeEcho(l, new(sync.WaitGroup))
+	go rdmatest.ServeEcho(l)
 	for in.Scan() {
 		fmt.Println(tr.Stats().Providers[provider].CQErrors)
 	}

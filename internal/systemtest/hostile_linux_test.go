@@ -80,7 +80,7 @@ func TestHostilePeers(t *testing.T) {
 			t.Cleanup(func() { assert.NoError(t, other.Close()) })
 			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{provider}})
 			var served sync.WaitGroup
-			served.Go(func() { rdmatest.ServeEcho(l, &served) })
+			served.Go(func() { rdmatest.ServeEcho(l) })
 			via, heard := eavesdrop(t, l.Addr().String())
 			good := rdmatest.NewGoodClient(t, &rdmanet.Dialer{Transport: other, Providers: []string{provider}}, via)
 			claims := hex.EncodeToString(heard())

@@ -116,15 +116,7 @@ func serveEach(provider string, backlog int, serve func(net.Conn)) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	go func() {
-		for {
-			c, err := l.Accept()
-			if err != nil {
-				return
-			}
-			go serve(c)
-		}
-	}()
+	go rdmatest.Serve(l, serve)
 	return reply(tr, nil)
 }
 

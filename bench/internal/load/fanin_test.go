@@ -11,9 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/benchtest"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 func fanInJob(w workload.Case, v workload.Transport) Job {
@@ -22,7 +24,7 @@ func fanInJob(w workload.Case, v workload.Transport) Job {
 
 // testFanIn measures every kind of row with peers, all with one set of processes.
 func testFanIn(t *testing.T, v workload.Transport) {
-	fs := &fanIns{program: testProgram(t)}
+	fs := &fanIns{program: benchtest.Program(t)}
 	defer fs.close()
 	works := []workload.Case{workload.Lat64.Among(0), workload.BW64K.Among(2), workload.Lat64.Among(2), workload.IdlePeers(3), workload.Lat64.By(3), workload.BW64K.By(3), workload.Lat64.By(2)}
 	for i, w := range works {
@@ -76,7 +78,7 @@ func cpuTicks(t *testing.T, pid int) (ticks int) {
 
 // While one peer works, the others use no CPU time, whatever they have done before.
 func TestIdlePeersAreIdle(t *testing.T) {
-	c, err := startFanIn(t.Context(), testProgram(t), fanInJob(workload.Lat64.Among(1), workload.TCP))
+	c, err := startFanIn(t.Context(), benchtest.Program(t), fanInJob(workload.Lat64.Among(1), workload.TCP))
 	require.NoError(t, err)
 	defer c.end(nil)
 	_, err = c.measure(fanInJob(workload.Lat64.By(2), workload.TCP), false)
@@ -93,7 +95,7 @@ func TestIdlePeersAreIdle(t *testing.T) {
 }
 
 func TestAPeerThatIsGoneFailsTheRow(t *testing.T) {
-	fs := &fanIns{program: testProgram(t)}
+	fs := &fanIns{program: benchtest.Program(t)}
 	defer fs.close()
 	_, err := fs.measure(t.Context(), fanInJob(workload.Lat64.Among(2), workload.TCP))
 	require.NoError(t, err)
@@ -110,12 +112,12 @@ func TestAPeerThatIsGoneFailsTheRow(t *testing.T) {
 }
 
 func TestFailuresOfAFanInNameTheProcess(t *testing.T) {
-	fs := &fanIns{program: testProgram(t)}
+	fs := &fanIns{program: benchtest.Program(t)}
 	_, err := fs.measure(t.Context(), fanInJob(workload.Lat64.Among(2), workload.Transport{Name: "pigeon"}))
 	assert.ErrorContains(t, err, `server: unknown transport "pigeon"`)
 	assert.Nil(t, fs.now)
 
-	c, err := startFanIn(t.Context(), testProgram(t), fanInJob(workload.Lat64.Among(2), workload.TCP))
+	c, err := startFanIn(t.Context(), benchtest.Program(t), fanInJob(workload.Lat64.Among(2), workload.TCP))
 	require.NoError(t, err)
 	c.address = "127.0.0.1:1"
 	fs.now = c
@@ -127,7 +129,7 @@ func TestFailuresOfAFanInNameTheProcess(t *testing.T) {
 
 func TestAFanInEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	fs := &fanIns{program: testProgram(t)}
+	fs := &fanIns{program: benchtest.Program(t)}
 	_, err := fs.measure(ctx, fanInJob(workload.Lat64.Among(3), workload.TCP))
 	require.NoError(t, err)
 	assert.Len(t, children(t), 5+2, "a peer alone and its server are beside")

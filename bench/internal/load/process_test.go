@@ -15,9 +15,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/benchtest"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // asServer, set in the environment, turns the test binary into a server of other machines.
@@ -41,13 +43,6 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-}
-
-func testProgram(t *testing.T) string {
-	t.Helper()
-	program, err := os.Executable()
-	require.NoError(t, err)
-	return program
 }
 
 func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
@@ -74,7 +69,7 @@ func TestMeasureEveryModeAcrossProcesses(t *testing.T) {
 func testMeasure(t *testing.T, c workload.Case) {
 	t.Helper()
 	t.Run(c.String(), func(t *testing.T) {
-		s, err := measure(t.Context(), testProgram(t), Job{Case: c, Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
+		s, err := measure(t.Context(), benchtest.Program(t), Job{Case: c, Host: "127.0.0.1", WarmUp: 10 * time.Millisecond, Time: 50 * time.Millisecond})
 		require.NoError(t, err)
 		assert.Positive(t, s.Elapsed)
 		assert.Positive(t, s.CPU())
@@ -102,7 +97,7 @@ func TestLoadIsThereWhileItIsMeasured(t *testing.T) {
 	}
 	before := idle()
 	const d = 500 * time.Millisecond
-	_, err := besideLoad(t.Context(), testProgram(t), Job{Case: workload.Case{Load: true}}, func() (workload.Sample, error) {
+	_, err := besideLoad(t.Context(), benchtest.Program(t), Job{Case: workload.Case{Load: true}}, func() (workload.Sample, error) {
 		time.Sleep(d)
 		return workload.Sample{}, nil
 	})
@@ -113,11 +108,11 @@ func TestLoadIsThereWhileItIsMeasured(t *testing.T) {
 }
 
 func TestFailuresNameTheProcess(t *testing.T) {
-	_, err := measure(t.Context(), testProgram(t), Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "pigeon", Size: 1, Conns: 1}})
+	_, err := measure(t.Context(), benchtest.Program(t), Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "pigeon", Size: 1, Conns: 1}})
 	assert.ErrorContains(t, err, `server: unknown transport "pigeon"`)
 
 	j := Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "tcp", Size: 1, Conns: 1}}
-	client, err := start(t.Context(), testProgram(t), roleClient, j)
+	client, err := start(t.Context(), benchtest.Program(t), roleClient, j)
 	require.NoError(t, err)
 	_, err = client.ask("127.0.0.1:1")
 	assert.ErrorContains(t, err, "client: dial tcp 127.0.0.1:1")
@@ -129,7 +124,7 @@ func TestFailuresNameTheProcess(t *testing.T) {
 
 // A process that fails during its cleanup reports that after its last reply.
 func TestStopTellsWhyTheShutdownFailed(t *testing.T) {
-	server, err := start(t.Context(), testProgram(t), roleServer, Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "unix", Size: 1}})
+	server, err := start(t.Context(), benchtest.Program(t), roleServer, Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "unix", Size: 1}})
 	require.NoError(t, err)
 	_, err = server.receive()
 	require.NoError(t, err)
@@ -148,7 +143,7 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	start := time.Now()
-	_, err := measure(ctx, testProgram(t), Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "tcp", Size: 1, Conns: 1}, Host: "127.0.0.1", Time: time.Minute})
+	_, err := measure(ctx, benchtest.Program(t), Job{Case: workload.Case{Mode: workload.ModeLat, Transport: "tcp", Size: 1, Conns: 1}, Host: "127.0.0.1", Time: time.Minute})
 	require.Error(t, err)
 	assert.Less(t, time.Since(start), 10*time.Second)
 }

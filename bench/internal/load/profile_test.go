@@ -8,16 +8,18 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/report"
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/benchtest"
+	"github.com/seed202c38ff/fabricnet/bench/internal/report"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 func TestProfilesOfBothProcesses(t *testing.T) {
 	dir := t.TempDir()
 	j := Job{Case: workload.Case{Mode: workload.ModeRPC, Size: 64, Inflight: 64, Conns: 1}.Over(workload.TCP), Host: "127.0.0.1", Time: 50 * time.Millisecond, Round: 2, Profile: dir}
-	_, err := measure(t.Context(), testProgram(t), j)
+	_, err := measure(t.Context(), benchtest.Program(t), j)
 	require.NoError(t, err)
 	var names []string
 	files, err := os.ReadDir(dir)
@@ -36,7 +38,7 @@ func TestProfilesOfBothProcesses(t *testing.T) {
 	assert.Equal(t, []string{"rpc-64-x64-tcp.r2.client.pprof", "rpc-64-x64-tcp.r2.server.pprof"}, names)
 
 	j.Profile = filepath.Join(dir, "missing")
-	_, err = measure(t.Context(), testProgram(t), j)
+	_, err = measure(t.Context(), benchtest.Program(t), j)
 	assert.ErrorContains(t, err, "-profile: open")
 }
 

@@ -11,30 +11,20 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/benchtest"
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
-// serveProcess runs a server in a process of its own until the test ends, and
+// serveProcess runs a Server in a process of its own until the test ends, and
 // returns the address that it listens on.
 func serveProcess(t *testing.T) (address string) {
 	t.Helper()
-	cmd := exec.Command(testProgram(t))
+	cmd := exec.Command(benchtest.Program(t))
 	cmd.Env = append(os.Environ(), asServer+"=1")
-	cmd.Stderr = os.Stderr
-	out, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		assert.NoError(t, cmd.Process.Signal(os.Interrupt))
-		assert.NoError(t, cmd.Wait(), "an interrupt ends it in good order")
-	})
-	line, err := bufio.NewReader(out).ReadString('\n')
-	require.NoError(t, err)
-	address, ok := strings.CutPrefix(strings.TrimSpace(line), "serving measurements at ")
-	require.True(t, ok, line)
-	return address
+	return benchtest.Serve(t, cmd)
 }
 
 func TestAServerOutlivesItsClients(t *testing.T) {

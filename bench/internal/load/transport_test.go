@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
-	"github.com/seed202c38ff/fabricnet/rdmanet"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
 func TestAbsentProvidersComeWithTheReason(t *testing.T) {

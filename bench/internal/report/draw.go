@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	xfont "golang.org/x/image/font"
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/font"
@@ -14,6 +13,8 @@ import (
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // Lengths in a drawing. It is narrow, so that its text can still be read on the screen of a phone.

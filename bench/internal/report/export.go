@@ -9,8 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"golang.org/x/perf/benchfmt"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // WriteCSV writes a line for every row, with the names and units of -json, and the error of a

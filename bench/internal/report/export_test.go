@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/perf/benchfmt"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 func TestOldRecordsCanBeRead(t *testing.T) {

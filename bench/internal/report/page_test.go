@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/html"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // oldRecord is what -json wrote before it had p90, p99.9, samples and units.

@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
 // The ratio of a peer among idle ones to one alone is the median of the ratios within each

@@ -5,9 +5,10 @@ package ofifabric_test
 import (
 	"testing"
 
+	"github.com/stretchr/testify/require"
+
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/pool"
-	"github.com/stretchr/testify/require"
 )
 
 // BenchmarkPingPong measures a round trip of 64 bytes between two endpoints that

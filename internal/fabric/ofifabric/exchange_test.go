@@ -7,10 +7,11 @@ import (
 	"crypto/rand"
 	"testing"
 
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 func TestSendAndInject(t *testing.T) {

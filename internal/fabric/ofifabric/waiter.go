@@ -11,8 +11,9 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"golang.org/x/sys/unix"
+
+	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 )
 
 // A provider may report again and again that it is unsafe to sleep, with nothing to reap in
