@@ -25,13 +25,13 @@ have go || {
 # CC may contain arguments: its first word is the program.
 compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 
-packages="gcc libc6-dev libfabric-dev" tools=
+packages="gcc libc6-dev libfabric-dev" tools= services=
 case "${1:-}" in
 hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
-containers) packages="$packages debootstrap util-linux buildah runc prometheus" tools="debootstrap unshare buildah runc promtool" ;;
+containers) packages="$packages debootstrap util-linux buildah runc prometheus" tools="debootstrap unshare buildah runc promtool" services=yes ;;
 browser) packages="$packages chromium" tools="chromium" ;;
 distros) packages="$packages debootstrap util-linux" tools="debootstrap unshare" ;;
-workswith) packages="$packages postgresql redis-server" tools="postgres redis-server" ;;
+workswith) packages="$packages postgresql redis-server" tools="postgres redis-server" services=yes ;;
 libfabrics) packages="$packages git make autoconf automake libtool" tools="git make autoreconf automake libtoolize" ;;
 esac
 
@@ -64,9 +64,9 @@ before=$(headers || true)
 if have apt-get; then
 	root=
 	[ "$(id -u)" = 0 ] || root=sudo
-	# Debian starts the services that it installs, and none is wanted.
+	# Debian starts the services that it installs, and none of these is wanted.
 	policy=/usr/sbin/policy-rc.d
-	[ -e $policy ] || {
+	[ -z "$services" ] || [ -e $policy ] || {
 		trap '$root rm -f $policy' EXIT
 		trap 'exit 130' INT
 		trap 'exit 143' TERM HUP
