@@ -38,6 +38,7 @@ func (p plan) run(ctx context.Context, args []string) (report.Record, error) {
 			return r, err
 		}
 	}
+	r.OthersCPU = othersCPU(ctx, time.Second)
 	if err := r.WriteHeader(os.Stdout); err != nil {
 		return r, err
 	}

@@ -172,9 +172,10 @@ func TestCopy(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(text, got), name)
 	}
-	status, _, told = called("copy", "--to", at[1], filepath.Join(from, "c"))
+	status, text, told = called("copy", "--to", at[1], filepath.Join(from, "c"), filepath.Join(from, "a"))
 	assert.Equal(t, 1, status)
 	assert.Contains(t, told, "no such file")
+	assert.Contains(t, text, "a: 400000 bytes in ", "the others are sent")
 	rdmanet.DefaultTransport.CloseIdle()
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	_, _ = io.Copy(io.Discard, stdout)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -103,14 +104,18 @@ func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) 
 		return err
 	}
 	d := &rdmanet.Dialer{TLSConfig: client, Timeout: c.Duration("dial-timeout")}
+	var failed []error
 	for _, file := range c.Args().Slice() {
 		sent, err := filecopy.Send(ctx, d, to, file)
-		if err != nil {
-			return fmt.Errorf("%s: %w", file, err)
+		if err == nil {
+			err = print(c, sent.String())
+		} else {
+			err = fmt.Errorf("%s: %w", file, err)
 		}
-		if err := print(c, sent.String()); err != nil {
-			return err
+		failed = append(failed, err)
+		if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
+			break // as it would for the other files
 		}
 	}
-	return nil
+	return errors.Join(failed...)
 }

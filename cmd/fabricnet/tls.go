@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -101,18 +102,25 @@ func (a *admission) authorize(_ context.Context, peer rdmanet.PeerInfo) error {
 	if len(a.names) == 0 {
 		return nil
 	}
-	if peer.TLS == nil || len(peer.TLS.PeerCertificates) == 0 || !a.certificate(peer.TLS.PeerCertificates[0]) {
-		return errors.New("no name in the client's certificate is let in")
+	if peer.TLS == nil || len(peer.TLS.PeerCertificates) == 0 {
+		return errors.New("the client has no certificate")
+	}
+	has := certificateNames(peer.TLS.PeerCertificates[0])
+	if !slices.ContainsFunc(has, func(name string) bool { return slices.Contains(a.names, name) }) {
+		return fmt.Errorf("no name in the client's certificate is let in: it has %s", strings.Join(has[:min(len(has), maxNamesTold)], ", "))
 	}
 	return nil
 }
 
-func (a *admission) certificate(leaf *x509.Certificate) bool {
-	has := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+// maxNamesTold bounds the text of an error.
+const maxNamesTold = 8
+
+func certificateNames(leaf *x509.Certificate) []string {
+	names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
 	for _, uri := range leaf.URIs {
-		has = append(has, uri.String())
+		names = append(names, uri.String())
 	}
-	return slices.ContainsFunc(has, func(name string) bool { return slices.Contains(a.names, name) })
+	return slices.DeleteFunc(names, func(name string) bool { return name == "" })
 }
 
 // network reports whether conns from an address are let in.

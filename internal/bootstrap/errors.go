@@ -47,7 +47,7 @@ var (
 	ErrRejected = errors.New("rejected by the listener")
 
 	// ErrMute: the peer sends nothing at all, not even a preamble.
-	ErrMute = errors.New("no preamble from the peer, is it rdmanet at all?")
+	ErrMute = errors.New("the peer sends nothing; if it speaks plain TCP, choose Dialer.Fallback or ListenConfig.AcceptTCP")
 	// ErrSilent: the fabric brings nothing to or from a peer that answers over TCP.
 	ErrSilent = errors.New("the fabric is silent, though the peer answers over TCP")
 

@@ -170,6 +170,20 @@ func TestLingerEnds(t *testing.T) {
 	})
 }
 
+// TestAnotherProtocolThatWaits: bytes that no preamble has are an answer, even if there are fewer of
+// them than a preamble has, and what sent them waits for the other side.
+func TestAnotherProtocolThatWaits(t *testing.T) {
+	for name, run := range map[string]side{"dial": Dial, "accept": Accept} {
+		t.Run(name, func(t *testing.T) {
+			mine, theirs := loopback(t)
+			done := start(t.Context(), run, mine, Config{}, newBinder(offer("tcp")))
+			_, err := theirs.Write([]byte("+OK\r\n"))
+			require.NoError(t, err)
+			assert.ErrorIs(t, (<-done).err, ErrNotRdmanet)
+		})
+	}
+}
+
 // dialed runs Dial against a listening side that the test plays by hand, and that has read Dial's
 // Hello.
 func dialed(t *testing.T, d *fakeBinder) (l *handshake, done <-chan result) {

@@ -23,12 +23,7 @@ func Sniff(nc net.Conn, deadline time.Time) (isFabric bool, replay net.Conn, err
 		return false, nil, err
 	}
 	var buf [framing.PreambleSize]byte
-	n := 0
-	for n < len(buf) && prefixMatches(buf[:n]) && err == nil {
-		var k int
-		k, err = nc.Read(buf[n:])
-		n += k
-	}
+	n, err := readWhilePreamble(nc, buf[:])
 	// An early end of the stream is no error here: the server will see it.
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, nil, err
@@ -38,6 +33,20 @@ func Sniff(nc net.Conn, deadline time.Time) (isFabric bool, replay net.Conn, err
 	}
 	full := n == len(buf) && prefixMatches(buf[:n])
 	return full, newReplayConn(nc, buf[:n]), nil
+}
+
+// readWhilePreamble fills buf, but stops at bytes which no preamble has: what sends them may well
+// wait for an answer before it sends more.
+func readWhilePreamble(r io.Reader, buf []byte) (n int, err error) {
+	for n < len(buf) && prefixMatches(buf[:n]) && err == nil {
+		var k int
+		k, err = r.Read(buf[n:])
+		n += k
+	}
+	if n == len(buf) {
+		return n, nil
+	}
+	return n, err
 }
 
 func prefixMatches(b []byte) bool {

@@ -101,11 +101,14 @@ var past = time.Unix(1, 0)
 // a time-out, even if the context was cancelled.
 func explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
+	mute := errors.Is(err, ErrMute)
 	switch {
 	case cause == nil:
 		return err
-	case errors.Is(err, ErrMute) && errors.Is(cause, ErrHandshakeTimeout):
+	case mute && errors.Is(cause, ErrHandshakeTimeout):
 		return fmt.Errorf("%w: %w", cause, ErrMute)
+	case mute && errors.Is(cause, context.DeadlineExceeded):
+		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, ErrMute.Error())
 	case errors.Is(cause, context.DeadlineExceeded):
 		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, err.Error())
 	}
@@ -135,7 +138,7 @@ func (hs *handshake) writePreamble() error {
 func (hs *handshake) readPreamble() (framing.Preamble, error) {
 	var p framing.Preamble
 	var buf [framing.PreambleSize]byte
-	n, err := io.ReadFull(hs.raw, buf[:])
+	n, err := readWhilePreamble(hs.raw, buf[:])
 	if n > 0 && !prefixMatches(buf[:n]) {
 		return p, fmt.Errorf("%w: it sent %q", ErrNotRdmanet, buf[:n])
 	}

@@ -67,7 +67,8 @@ func (inv Inventory) WriteJSON(w io.Writer) error {
 	return e.Encode(inv)
 }
 
-// WriteText prints a table of the domains, and one for each address.
+// WriteText prints a table of the domains, and one of the choices for each address, or for several
+// with the same.
 func (inv Inventory) WriteText(w io.Writer) error {
 	fmt.Fprintf(w, "libfabric %s, compiled with %s\n\n", inv.InUse, inv.Compiled)
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -76,16 +77,16 @@ func (inv Inventory) WriteText(w io.Writer) error {
 		cells(tw, p.Provider, p.Domain, p.Fabric, words(p.Addresses), fmt.Sprintf("%d.%d", p.Protocol, p.ProtocolVersion),
 			p.InjectSize, bytesText(p.MaxMsgSize), p.CQDataSize, p.Order, p.MRMode, p.WaitObject, p.LargePath)
 	}
-	for _, c := range inv.Choices {
+	for _, c := range inv.tables() {
 		cells(tw)
-		fmt.Fprintf(tw, "for conns at %s:\n", c.Local)
+		fmt.Fprintf(tw, "for conns at %s:\n", words(c.locals))
 		cells(tw, "RANK", "PROVIDER", "DOMAIN", "WHY NOT")
 		var absent []string
-		for _, p := range c.Providers {
+		for _, p := range c.providers {
 			switch {
 			case p.Rank > 0:
 				cells(tw, p.Rank, p.Provider, p.Domain, "")
-			case p.Domain == "" && p.Provider != "shm": // which every machine could have
+			case isAbsent(p):
 				absent = append(absent, p.Provider)
 			default:
 				cells(tw, "", p.Provider, p.Domain, p.Reason)
@@ -96,6 +97,35 @@ func (inv Inventory) WriteText(w io.Writer) error {
 		}
 	}
 	return tw.Flush()
+}
+
+// A table has the choice for some local addresses.
+type table struct {
+	locals    []netip.Addr
+	providers []rdmanet.ProviderInfo
+}
+
+// tables puts addresses with the same choice together.
+func (inv Inventory) tables() (list []table) {
+	for _, c := range inv.Choices {
+		i := slices.IndexFunc(list, func(t table) bool { return slices.EqualFunc(t.providers, c.Providers, sameLine) })
+		if i < 0 {
+			list = append(list, table{[]netip.Addr{c.Local}, c.Providers})
+		} else {
+			list[i].locals = append(list[i].locals, c.Local)
+		}
+	}
+	return list
+}
+
+// sameLine reports whether two entries of a table of choices look the same.
+func sameLine(p, q rdmanet.ProviderInfo) bool {
+	return p.Rank == q.Rank && p.Provider == q.Provider && p.Domain == q.Domain && (p.Reason == q.Reason || isAbsent(p))
+}
+
+// isAbsent reports whether a provider has nothing here. shm always could.
+func isAbsent(p rdmanet.ProviderInfo) bool {
+	return p.Domain == "" && p.Rank == 0 && p.Provider != "shm"
 }
 
 // domains lists what could be opened, each domain once.

@@ -15,7 +15,7 @@ import (
 )
 
 func TestInventoryText(t *testing.T) {
-	lo, eth := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("192.0.2.1")
+	lo, lo6, eth := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1"), netip.MustParseAddr("192.0.2.1")
 	verbs := rdmanet.ProviderInfo{
 		Provider: "verbs;ofi_rxm", Domain: "mlx5_0", Fabric: "ib", Addresses: []netip.Addr{eth}, Protocol: 11, ProtocolVersion: 1,
 		InjectSize: 192, MaxMsgSize: 8 << 20, CQDataSize: 4, Order: "SAS SAW", MRMode: "LOCAL VIRT_ADDR", WaitObject: "fd", LargePath: "RDMA write", Rank: 1,
@@ -25,7 +25,8 @@ func TestInventoryText(t *testing.T) {
 	tcp := rdmanet.ProviderInfo{Provider: "tcp", Domain: "lo", Fabric: "any", MaxMsgSize: math.MaxUint64, WaitObject: "fd", Rank: 2}
 	inv := Inventory{Compiled: "1.17", InUse: "2.6", Choices: []Choice{
 		{eth, []rdmanet.ProviderInfo{verbs, tcp, {Provider: "shm", Reason: "needs room"}, {Provider: "efa", Reason: "no"}, {Provider: "cxi", Reason: "no"}}},
-		{lo, []rdmanet.ProviderInfo{tcp, elsewhere, {Provider: "net", Domain: "eth9", Reason: "has no such domain"}}},
+		{lo, []rdmanet.ProviderInfo{tcp, elsewhere, {Provider: "net", Domain: "eth9", Reason: "has no such domain"}, {Provider: "efa", Reason: "no"}}},
+		{lo6, []rdmanet.ProviderInfo{tcp, elsewhere, {Provider: "net", Domain: "eth9", Reason: "has no such domain"}, {Provider: "efa", Reason: "no device with this address"}}},
 	}}
 	var b bytes.Buffer
 	require.NoError(t, inv.WriteText(&b))
@@ -47,11 +48,12 @@ func TestInventoryText(t *testing.T) {
 		"- shm - needs room",
 		"not there: efa, cxi",
 		"",
-		"for conns at 127.0.0.1:",
+		"for conns at 127.0.0.1 ::1:",
 		"RANK PROVIDER DOMAIN WHY NOT",
 		"2 tcp lo -",
 		"- verbs;ofi_rxm mlx5_0 not here",
 		"- net eth9 has no such domain",
+		"not there: efa",
 	}, lines)
 
 	b.Reset()

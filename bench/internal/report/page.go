@@ -23,7 +23,7 @@ var pageTemplate = template.Must(template.New("page").Parse(pageText))
 type page struct {
 	Record
 	When     string
-	Notes    string // the legend of the tables
+	Notes    []string // the legend of the tables
 	Charts   []pageChart
 	Works    []pageWork
 	Balance  []balance
@@ -117,7 +117,7 @@ func balances(results []Result) (list []balance) {
 }
 
 func newPage(r Record, all []chart) page {
-	p := page{Record: r, When: r.Date.Format("2 January 2006, 15:04 MST"), Notes: legend, Balance: balances(r.Rows)}
+	p := page{Record: r, When: r.Date.Format("2 January 2006, 15:04 MST"), Notes: legend(r.Rows), Balance: balances(r.Rows)}
 	for _, c := range all {
 		// Everything in it that is not ours is escaped: see escape and vgsvg.
 		p.Charts = append(p.Charts, pageChart{c.name, c.says, template.HTML(c.svg())})

@@ -4,7 +4,7 @@
 //	    Summarize         medians over the rounds: a Result, which is a row
 //	    Judge             compares results with Targets: Verdicts
 //	Record: a run's results and verdicts, and how to repeat it; Read reads one that was kept
-//	    WriteText         tables (table.go, verdict.go)
+//	    WriteText         tables (table.go, legend.go, verdict.go)
 //	    WriteReport       a page (page.go, page.html) with charts: charts.go chooses what they show,
 //	                      draw.go and dots.go draw it, svg.go fits it to the page
 //	    WriteJSON, WriteCSV, WriteBenchfmt
@@ -22,15 +22,17 @@ import (
 
 // A Record is one run of the benchmark, with everything that it takes to repeat it.
 type Record struct {
-	Commit   string    `json:"commit"`
-	Command  string    `json:"command"`
-	Machine  string    `json:"machine"`
-	Server   string    `json:"server,omitempty"` // the other machine, if there are two
-	Date     time.Time `json:"date"`
-	Absent   string    `json:"absent,omitempty"` // which transports are not measured, and why
-	Rounds   int       `json:"rounds"`
-	Rows     []Result  `json:"rows"`
-	Verdicts []Verdict `json:"verdicts,omitempty"`
+	Commit  string    `json:"commit"`
+	Command string    `json:"command"`
+	Machine string    `json:"machine"`
+	Server  string    `json:"server,omitempty"` // the other machine, if there are two
+	Date    time.Time `json:"date"`
+	Absent  string    `json:"absent,omitempty"` // which transports are not measured, and why
+	// OthersCPU is how much of the CPUs' time other programs took just before the run, in percent.
+	OthersCPU float64   `json:"others_cpu_percent,omitempty"`
+	Rounds    int       `json:"rounds"`
+	Rows      []Result  `json:"rows"`
+	Verdicts  []Verdict `json:"verdicts,omitempty"`
 }
 
 // Read reads a file that -json has written, including those of earlier versions.
@@ -72,6 +74,9 @@ func (r Record) source() string {
 // WriteHeader prints what is known before the run.
 func (r Record) WriteHeader(w io.Writer) error {
 	lines := []string{r.Machine}
+	if r.Busy() {
+		lines = append(lines, r.BusyText())
+	}
 	if r.Server != "" {
 		lines = append(lines, "server: "+r.Server)
 	}
@@ -81,6 +86,14 @@ func (r Record) WriteHeader(w io.Writer) error {
 	}
 	_, err := fmt.Fprintln(w, strings.Join(lines, "\n")+"\n")
 	return err
+}
+
+// Busy reports whether other programs took so much of the CPUs' time that they count.
+func (r Record) Busy() bool { return r.OthersCPU >= 10 }
+
+// BusyText says so, for a Record that is Busy.
+func (r Record) BusyText() string {
+	return fmt.Sprintf("the host is busy: other programs took %.0f%% of its CPUs' time before the run", r.OthersCPU)
 }
 
 // WriteTables prints the results of the run.

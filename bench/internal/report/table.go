@@ -11,35 +11,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
 )
 
-const legend = `
-Medians over the rounds. Three columns compare with TCP on the same work: time
-is the p50 (below 1x is faster than TCP; for bw and zc that of one write), rate
-is operations and bytes a second (above 1x is faster), cpu is CPU time per
-operation in both processes (below 1x is cheaper). Rounds is the range over the
-rounds of one of them, to TCP in the same round: of the rate for streams and
-where there is more than one operation at a time, else of the time; to best is
-its median to TCP's best round. A conn is a dial, the echo of a byte and a
-close: tcp shakes hands for each, rdma-noreuse meets the listener over TCP for
-each, and rdma does so once and opens all further conns over the fabric. A first
-conn is the same to a process that was not met before: one client meets nine
-servers in a round, each of which has listened for 0.1 s; its very first conn
-opens what later ones find. zc is a
-stream whose every 4K are stamped and verified; rdma moves it by the zero-copy
-calls. http is the body of a file, a gigabyte, over HTTP/1.1; over TCP the
-kernel sends it by itself (sendfile). rdma-unmapped is rdma without memory that
-both processes map. On a busy host another program computes on every CPU.
-Fairness is Jain's index over the conns' bytes. Idle conns have each echoed a
-byte; the figures are of the process that uses more. rsockets is rstream, whose
-figures are means and whose two sides take turns. Peers are client processes
-with a conn each, all to one server: "among 10 idle peers" is the work of one
-while ten wait in Read, to alone the median of the rounds' ratios to one with a
-server of its own, measured right before or after, "by 11 peers" that of all at
-once. What a peer takes of the server's memory is how far that has grown since
-the first one, by MemoryStats (used and mapped) and by what is resident; what it
-takes of its own is what it has more than before it dialed. CPU is the server's
-there.
-`
-
 // columns is the number of columns in the table, without the notes at the end.
 const columns = 12
 
@@ -68,7 +39,7 @@ func writeTable(w io.Writer, results []Result) error {
 			fmt.Fprintf(w, "\nFAILED %v:\n  %s\n", r.Case, strings.ReplaceAll(r.Error, "\n", "\n  "))
 		}
 	}
-	_, err := fmt.Fprint(w, legend)
+	_, err := fmt.Fprintln(w, strings.Join(legend(results), "\n"))
 	return err
 }
 

@@ -75,6 +75,26 @@ func TestTableWithoutTCPHasNoRatios(t *testing.T) {
 	assert.Equal(t, strings.Fields("lat 64 rdma/shm 4.00 8.00 250000 0.016 12.0 - - - - -"), strings.Fields(strings.Split(out.String(), "\n")[1]))
 }
 
+// TestLegendOfRows: a table explains the rows that it has, and no others.
+func TestLegendOfRows(t *testing.T) {
+	text := strings.Join(legend(results()), "\n")
+	assert.Contains(t, text, "Medians over the rounds.")
+	for _, other := range []string{"A conn is a dial", "zc is a", "rsockets", "Peers are"} {
+		assert.NotContains(t, text, other)
+	}
+	dials := Result{Case: workload.Case{Mode: workload.ModeConn, Transport: "tcp", Inflight: 1, Conns: 1}}
+	assert.Contains(t, strings.Join(legend(append(results(), dials)), "\n"), "A conn is a dial")
+}
+
+// TestBusyHost: figures that other programs may have disturbed are said to be so.
+func TestBusyHost(t *testing.T) {
+	for percent, says := range map[float64]bool{0: false, 9: false, 10: true, 83: true} {
+		var out bytes.Buffer
+		require.NoError(t, Record{OthersCPU: percent}.WriteHeader(&out))
+		assert.Equal(t, says, strings.Contains(out.String(), "the host is busy"), percent)
+	}
+}
+
 func TestJSONHasTheDocumentedFields(t *testing.T) {
 	var out bytes.Buffer
 	require.NoError(t, Record{Commit: "abc", Command: "bench -x", Machine: "m", Rounds: 3, Rows: results()}.WriteJSON(&out))

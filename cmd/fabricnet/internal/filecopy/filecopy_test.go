@@ -6,6 +6,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -131,4 +133,27 @@ func TestSend(t *testing.T) {
 	assert.True(t, bytes.Equal(want, got))
 	_, err = Send(t.Context(), new(rdmanet.Dialer), c.RemoteAddr().String(), file+"2")
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// TestSendToAnotherServer: what is not a receiver is called so.
+func TestSendToAnotherServer(t *testing.T) {
+	l, err := rdmanet.Listen("rdma", testenv.Address())
+	require.NoError(t, err)
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
+			err = errors.Join(err, c.(*rdmanet.Conn).CloseWrite())
+			_, copyErr := io.Copy(io.Discard, c)
+			err = errors.Join(err, copyErr, c.Close())
+		}
+		served <- err
+	}()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, []byte("text"), 0o600))
+	_, err = Send(t.Context(), new(rdmanet.Dialer), l.Addr().String(), file)
+	assert.ErrorContains(t, err, "is not fabricnet copy")
+	assert.NoError(t, <-served)
 }
