@@ -23,6 +23,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -167,7 +168,7 @@ func TestSiege(t *testing.T) {
 				len(took), len(out), took[len(took)/2], took[len(took)*99/100], took[len(took)-1], peers, (rdmatest.GoMemory()-memory)>>10, there.Stats().HandshakeFailures)
 			assert.LessOrEqual(t, 20*len(out), len(took), "dials that failed: %v", out)
 			bound := 5 * time.Second
-			if *rdmatest.Soak && !rdmatest.RaceDetector { // on a machine with nothing else to do
+			if *rdmatest.Soak && !race.Enabled { // on a machine with nothing else to do
 				bound = 200 * time.Millisecond
 			}
 			assert.Less(t, took[len(took)*99/100], bound, "new dials")

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -121,7 +122,7 @@ func besieged(t *testing.T, f fabric.Fabric) {
 	p99 := took[len(took)*99/100]
 	t.Logf("%d dials: median %v, p99 %v, slowest %v; %d peers at most; failures %v",
 		len(took), took[len(took)/2], p99, took[len(took)-1], peers, there.Stats().HandshakeFailures)
-	if rdmatest.RaceDetector {
+	if race.Enabled {
 		bound, outMost = rdmatest.Patience, len(took)/20
 	}
 	assert.Less(t, p99, bound)

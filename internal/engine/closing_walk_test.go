@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
 // side is one end of a conn whose frames and writes arrive in any order.
@@ -117,7 +118,7 @@ func TestClosingWalk(t *testing.T) {
 	var a, b *side
 	a = newSide(t, func(*Conn) {})
 	b = newSide(t, func(c *Conn) { b.s = c.stream })
-	for seed := range int64(30000) {
+	for seed := range int64(race.Seeds(30000)) {
 		r := rand.New(rand.NewSource(seed))
 		a.data, b.data, b.s = nil, nil, nil
 		var err error

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
 // TestLosses: a fabric silently loses one message in 10,000, while others of the same peer get
@@ -69,7 +70,7 @@ func TestLostHeartbeats(t *testing.T) {
 	const all, step = 1 << 30, 10 * time.Millisecond
 	for _, preset := range simfabric.Presets() {
 		t.Run(preset.Name, func(t *testing.T) {
-			for i := range 10 * 7 {
+			for i := range race.Seeds(10 * 7) {
 				n := []int32{1, 2, 3, 4, 5, 6, all}[i%7]
 				dead := []time.Duration{time.Second, 5 * time.Second, DefaultDeadAfter}[i%3]
 				synctest.Test(t, func(t *testing.T) {

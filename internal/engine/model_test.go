@@ -17,11 +17,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the model test with this seed only")
-	seedsFlag = flag.Int("seeds", 2000, "how many seeds the model test runs")
+	seedsFlag = flag.Int("seeds", race.Seeds(2000), "how many seeds the model test runs")
 )
 
 // TestModel runs whole worlds of endpoints over a simulated fabric: it makes Conn's own calls, in

@@ -15,6 +15,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -138,7 +139,7 @@ func TestPathCheckOfLies(t *testing.T) {
 					if err := checkOver(t, sim, l.tell); err != nil {
 						noticed++
 					}
-					if seed < seeds/4 {
+					if seed < uint64(race.Seeds(seeds/4)) {
 						_ = try(t, p, seed, l) // it must return, on virtual time
 					}
 				}

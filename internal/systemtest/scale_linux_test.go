@@ -22,6 +22,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -344,7 +345,7 @@ func newcomers(t *testing.T, crowded *rdmanet.Listener, providers []string, memb
 	}
 	t.Logf("newcomers get their first answer after %v; with %d others %v", took[0], members, took[1])
 	bound := 2 * time.Second
-	if *rdmatest.Soak && !rdmatest.RaceDetector { // on a machine with nothing else to do
+	if *rdmatest.Soak && !race.Enabled { // on a machine with nothing else to do
 		bound = 100 * time.Millisecond
 	}
 	assert.Less(t, took[1][len(took[1])/2], bound)

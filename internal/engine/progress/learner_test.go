@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
 // host is a machine on which two sides send each other a message in turn, on virtual time.
@@ -142,8 +144,8 @@ func TestTwoLearners(t *testing.T) {
 				best = min(best, round)
 			}
 			for start := range 4 {
-				for seed := range uint64(3) {
-					g := newGame(c.host, seed, -1, [2]bool{start&1 > 0, start&2 > 0})
+				for seed := range race.Seeds(3) {
+					g := newGame(c.host, uint64(seed), -1, [2]bool{start&1 > 0, start&2 > 0})
 					g.run(learn)
 					round, polling := g.run(measured)
 					what := fmt.Sprintf("start %d, seed %d", start, seed)

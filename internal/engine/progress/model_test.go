@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
 // The model runs a Poller with all its goroutines as coroutines, on one thread and on virtual time.
@@ -16,7 +18,7 @@ import (
 // doorbell and the timers are scripted. A seed replays exactly.
 
 var (
-	seedsFlag = flag.Int("seeds", 1000, "how many seeds the model test runs")
+	seedsFlag = flag.Int("seeds", race.Seeds(1000), "how many seeds the model test runs")
 	seedFlag  = flag.Uint64("seed", 0, "run only this seed of the model test")
 )
 

@@ -1,0 +1,6 @@
+//go:build !race
+
+package race
+
+// Enabled: see race.go.
+const Enabled = false

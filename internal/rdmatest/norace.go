@@ -1,6 +1,0 @@
-//go:build !race
-
-package rdmatest
-
-// RaceDetector: see race.go.
-const RaceDetector = false
