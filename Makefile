@@ -10,6 +10,7 @@ LINT     := github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 # These modules keep their dependencies out of the core's go.mod. go.work makes them use
 # the core in this repository.
 NESTED   := $(patsubst ./%/go.mod,%,$(shell find . -mindepth 2 -name go.mod))
+ALL      := ./... $(NESTED:%=./%/...)
 
 # LIBFABRIC is the prefix of a libfabric to use instead of the system's, for every target:
 # make test LIBFABRIC=/opt/libfabric. Its headers are used to compile, and its library is
@@ -44,20 +45,20 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 	./bin/bench -demo $(DEMO)
 	./bin/http
 
-# The package must compile where there is no libfabric: without cgo, off Linux, and without
-# its headers. The race detector allocates memory, like AddressSanitizer, so the tests of
+# The core must compile where there is no libfabric: without cgo, off Linux, and without its
+# headers. Tests on virtual time play a tenth of their worlds under the race detector, and all of
+# them without it. The race detector allocates memory, like AddressSanitizer, so the tests of
 # allocations and of resident memory run without it, and so does the test of a thousand peers,
 # which would take ten minutes.
 .PHONY: test
 test: deps ## vet, compile without cgo and for darwin, run all tests with -race, and those that it disturbs without
-	$(GO) vet ./...
-	CGO_ENABLED=0 $(GO) build ./...
-	GOOS=darwin CGO_ENABLED=0 $(GO) vet ./...
-	$(GO) test -race -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest ./... # those that take longest first
-	@for m in $(NESTED); do (set -x; cd $$m && $(GO) vet ./... && CGO_ENABLED=0 $(GO) build -o /dev/null ./... && \
-		GOOS=darwin CGO_ENABLED=0 $(GO) vet ./... && $(GO) test -race -shuffle=on -timeout=20m ./...) || exit; done
+	$(GO) vet $(ALL)
+	CGO_ENABLED=0 $(GO) build -o /dev/null $(ALL)
+	GOOS=darwin CGO_ENABLED=0 $(GO) vet $(ALL)
+	$(GO) test -race -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest $(ALL) # those that take longest first
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
-	$(GO) test -run 'Alloc|Resident|Thousand' ./internal/engine ./rdmanet ./internal/systemtest
+	$(GO) test -timeout=20m ./internal/engine/...
+	$(GO) test -run 'Alloc|Resident|Thousand' ./rdmanet ./internal/systemtest
 
 # If two processes do not map each other's rings, shm copies from process to process
 # where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,

@@ -17,7 +17,7 @@ import (
 const module = "github.com/seed202c38ff/fabricnet/"
 
 // forTests are the packages that only tests use.
-var forTests = []string{"internal/testenv", "internal/rdmatest", "internal/systemtest"}
+var forTests = []string{"internal/race", "internal/testenv", "internal/rdmatest", "internal/systemtest"}
 
 // imports maps each package of the core that is not a program to the packages of the
 // core that it imports.

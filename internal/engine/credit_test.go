@@ -235,7 +235,7 @@ func TestSteps(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := race.Seeds(1000)
+			n := race.Fewer(1000)
 			few, many := steps(t, crowd, 10), steps(t, crowd, n)
 			t.Logf("%.3f looks for each completion with 10, %.3f with %d", few, many, n)
 			assert.Less(t, many, 2*few+0.1)

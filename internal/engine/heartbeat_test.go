@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
 // stolen is an endpoint on which strangers take and keep all receives that are posted while
@@ -158,13 +159,14 @@ func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 func TestHeartbeats(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
+		long := time.Duration(race.Fewer(10)) * time.Minute
 		sent := b.ea.Stats().FramesSent
-		time.Sleep(10 * time.Minute)
+		time.Sleep(long)
 		sent = b.ea.Stats().FramesSent - sent
-		beats := uint64(10 * time.Minute / (b.dead / 3))
+		beats := uint64(long / (b.dead / 3))
 		assert.Greater(t, sent, beats) // each is a Ping and a Pong
 		assert.LessOrEqual(t, sent, 3*beats)
-		for range 1000 {
+		for range race.Fewer(1000) {
 			b.echo(t)
 			time.Sleep(time.Second)
 		}

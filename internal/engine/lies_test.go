@@ -18,6 +18,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -158,7 +159,7 @@ func TestRules(t *testing.T) {
 		}
 		p, name := preset.Personality, preset.Name
 		t.Run(name, func(t *testing.T) {
-			for seed := range uint64(few) {
+			for seed := range uint64(race.Fewer(few)) {
 				require.NoError(t, try(t, p, seed, lie{}), "seed %d", seed)
 			}
 		})

@@ -27,7 +27,7 @@ func TestLosses(t *testing.T) {
 			x, y := b.dial(t)
 			conns = append(conns, [2]*Conn{x, y})
 		}
-		b.net.Lose(1. / 10_000)
+		b.net.Lose(1 / float64(race.Fewer(10_000)))
 		var traffic sync.WaitGroup
 		resets := make([][2]error, len(conns))
 		for i, ends := range conns {
@@ -70,7 +70,7 @@ func TestLostHeartbeats(t *testing.T) {
 	const all, step = 1 << 30, 10 * time.Millisecond
 	for _, preset := range simfabric.Presets() {
 		t.Run(preset.Name, func(t *testing.T) {
-			for i := range race.Seeds(10 * 7) {
+			for i := range race.Fewer(10 * 7) {
 				n := []int32{1, 2, 3, 4, 5, 6, all}[i%7]
 				dead := []time.Duration{time.Second, 5 * time.Second, DefaultDeadAfter}[i%3]
 				synctest.Test(t, func(t *testing.T) {

@@ -90,7 +90,10 @@ func cycles(provider, spec string) error {
 			return err
 		}
 		if i%(n/5) == n/5-1 {
-			if err := until(func() bool { return tr.Stats().Memory.Used < 8<<20 }); err != nil {
+			if err := until(func() bool {
+				x := tr.Stats()
+				return x.Memory.Used < 8<<20 && (!dialer.DisableReuse || x.Peers == 0) // the last peer may still be closing
+			}); err != nil {
 				return err
 			}
 			releaseUnused()

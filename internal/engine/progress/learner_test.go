@@ -144,7 +144,7 @@ func TestTwoLearners(t *testing.T) {
 				best = min(best, round)
 			}
 			for start := range 4 {
-				for seed := range race.Seeds(3) {
+				for seed := range race.Fewer(3) {
 					g := newGame(c.host, uint64(seed), -1, [2]bool{start&1 > 0, start&2 > 0})
 					g.run(learn)
 					round, polling := g.run(measured)

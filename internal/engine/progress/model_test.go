@@ -18,7 +18,7 @@ import (
 // doorbell and the timers are scripted. A seed replays exactly.
 
 var (
-	seedsFlag = flag.Int("seeds", race.Seeds(1000), "how many seeds the model test runs")
+	seedsFlag = flag.Int("seeds", race.Fewer(1000), "how many seeds the model test runs")
 	seedFlag  = flag.Uint64("seed", 0, "run only this seed of the model test")
 )
 
