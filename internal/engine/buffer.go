@@ -166,7 +166,7 @@ func (c *Conn) send(b *Buffer, mem []byte) (n int, retry bool) {
 		if n, retry = c.copyIn(mem); retry {
 			return 0, true
 		}
-	} else if n = s.largeRoom(len(mem), chunkSize); n > 0 {
+	} else if n = s.largeRoom(len(mem), s.mostAtOnce()); n > 0 {
 		b.flying++
 		s.begin(source{mem: mem[:n], desc: b.desc, buf: b})
 		s.p.pushTail()

@@ -154,3 +154,50 @@ func TestCloseBeforeRelease(t *testing.T) {
 		})
 	}
 }
+
+// TestSendBufferWaitsForRing: where the ring has room for a staging chunk, but not for the write that
+// SendBuffer would make of the rest of its Buffer, SendBuffer waits for the ring. It must not be woken
+// again and again for what it does not take.
+func TestSendBufferWaitsForRing(t *testing.T) {
+	const size = 220 << 10 // of which some number leaves such room
+	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{})
+	defer l.close(t)
+	a, b := l.dial(t)
+	sent := make(chan error, 1)
+	go func() {
+		for {
+			buf, err := a.AllocBuffer(size)
+			if err == nil {
+				err = sendBuffer(a, buf)
+			}
+			if err != nil {
+				sent <- err
+				return
+			}
+		}
+	}()
+	room := func() (free uint64, waits Waits) {
+		l.ea.enter()
+		defer l.ea.leave()
+		s := a.stream
+		if !s.wr.waiting || s.outLease == nil {
+			return 0, WaitsNothing
+		}
+		return s.outLease.Size - (s.largeOut - uint64(s.largeMax)), s.lacks(a.left)
+	}
+	found := false
+	for range 100 { // each time, the ring is filled as far as SendBuffer likes
+		var free uint64
+		require.Eventually(t, func() bool {
+			var waits Waits
+			free, waits = room()
+			return waits == WaitsRing
+		}, 5*time.Second, time.Millisecond, "it waits for something else")
+		found = found || free >= stepSize
+		_, err := io.ReadFull(b, make([]byte, 3*size))
+		require.NoError(t, err)
+	}
+	assert.True(t, found, "there was never such room")
+	resetConns(t, a, b)
+	assert.Error(t, <-sent)
+}

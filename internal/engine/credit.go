@@ -442,6 +442,14 @@ func (s *stream) ringRoom(want, limit int) int {
 // maxWrite is the most that one RDMA write to the stream's lease carries.
 func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
 
+// mostAtOnce is how many bytes the stream's writer puts into the ring at a time.
+func (s *stream) mostAtOnce() int {
+	if s.conn.zeroCopy && !s.copies() {
+		return chunkSize
+	}
+	return stepSize
+}
+
 // lacks is what a writer with n bytes left has to wait for.
 func (s *stream) lacks(n int) Waits {
 	c, p := s.p.c, s.p
@@ -457,7 +465,7 @@ func (s *stream) lacks(n int) Waits {
 		}
 		return WaitsTurn // until it has been sent
 	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.copies() || s.conn.zeroCopy || c.stage.Len() > 0):
-		k := s.ringRoom(n, stepSize)
+		k := s.ringRoom(n, s.mostAtOnce())
 		switch {
 		case k == 0:
 			return WaitsRing
