@@ -84,6 +84,9 @@ func (m *model) randomOptions() options {
 		PeerSlots: pick(m, 4, 8, 16, 32, 64),
 		DeadAfter: o.deadAfter,
 	}
+	if m.oneIn(10) { // Buffers that are longer than a staging chunk, and rings with room for many of those
+		o.cfg.Ring, o.size, o.most, o.zeroCopy = 1<<20, 20, 23, 60
+	}
 	return o
 }
 
