@@ -45,9 +45,9 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 	./bin/bench -demo $(DEMO)
 	./bin/http
 
-# The core must compile where there is no libfabric: without cgo, off Linux, and without its
-# headers. Tests on virtual time play a tenth of their worlds under the race detector, and all of
-# them without it. The race detector allocates memory, like AddressSanitizer, so the tests of
+# Everything must compile where there is no libfabric: without cgo and off Linux, and the core
+# without its headers. Tests on virtual time play a tenth of their worlds under the race detector,
+# and all of them without it. The race detector allocates memory, like AddressSanitizer, so the tests of
 # allocations and of resident memory run without it, and so does the test of a thousand peers,
 # which would take ten minutes.
 .PHONY: test
@@ -55,9 +55,9 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	$(GO) vet $(ALL)
 	CGO_ENABLED=0 $(GO) build -o /dev/null $(ALL)
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet $(ALL)
-	$(GO) test -race -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest $(ALL) # those that take longest first
+	$(GO) test -race -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest $(ALL) # all modules at once, and first what takes longest: many tests only wait
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
-	$(GO) test -timeout=20m ./internal/engine/...
+	$(GO) test -shuffle=on -timeout=20m ./internal/engine/...
 	$(GO) test -run 'Alloc|Resident|Thousand' ./rdmanet ./internal/systemtest
 
 # If two processes do not map each other's rings, shm copies from process to process

@@ -27,7 +27,7 @@ func busyPercent(before, after string) float64 {
 	if all1 <= all0 {
 		return 0
 	}
-	return 100 * float64(busy1-busy0) / float64(all1-all0)
+	return 100 * max(0, min(1, float64(busy1-busy0)/float64(all1-all0))) // idle and iowait may fall
 }
 
 // cpuTicks sums the first line of /proc/stat, proc_stat(5): user, nice, system, idle, iowait, irq,

@@ -1,7 +1,8 @@
 package main
 
 import (
-	"runtime"
+	"bytes"
+	"os"
 	"testing"
 	"time"
 
@@ -30,9 +31,11 @@ func TestOthersCPU(t *testing.T) {
 			}
 		}
 	}()
+	before, _ := os.ReadFile("/proc/stat")
 	percent := othersCPU(t.Context(), 500*time.Millisecond)
 	assert.LessOrEqual(t, percent, 100.0)
-	if runtime.GOOS == "linux" {
-		assert.Positive(t, percent)
+	if after, _ := os.ReadFile("/proc/stat"); bytes.Equal(before, after) {
+		t.Skip("NOT TESTED: this host does not count its CPUs' time in /proc/stat")
 	}
+	assert.Positive(t, percent)
 }

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -64,7 +65,7 @@ func TestInfoOfThisMachine(t *testing.T) {
 
 	status, text, told = called("info", "--providers", "shm")
 	require.Zero(t, status, told)
-	assert.Contains(t, text, "for conns at 127.0.0.1:")
+	assert.Contains(t, text, "for conns at 127.0.0.1")
 	assert.Contains(t, text, "not in the list of providers")
 }
 
@@ -180,6 +181,32 @@ func TestCopy(t *testing.T) {
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	_, _ = io.Copy(io.Discard, stdout)
 	assert.NoError(t, p.Wait())
+}
+
+// TestCopyInterrupted: a signal ends the whole copy, not only that of one file.
+func TestCopyInterrupted(t *testing.T) {
+	l, err := rdmanet.Listen("rdma", testenv.Address())
+	require.NoError(t, err)
+	defer l.Close()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, make([]byte, 32<<20), 0o600)) // more than is taken without being read
+	p, kill := program(t)
+	defer kill()
+	p.Args = append(p.Args[:1], "copy", "--to", l.Addr().String(), file, file+"-missing")
+	var told bytes.Buffer
+	p.Stderr = &told
+	require.NoError(t, p.Start())
+	c, err := l.Accept()
+	require.NoError(t, err)
+	_, err = c.Read(make([]byte, 1))
+	require.NoError(t, err)
+	require.NoError(t, p.Process.Signal(os.Interrupt))
+	var exit *exec.ExitError
+	require.ErrorAs(t, p.Wait(), &exit)
+	assert.Equal(t, 1, exit.ExitCode())
+	assert.Contains(t, told.String(), "context canceled")
+	assert.NotContains(t, told.String(), "missing")
+	assert.NoError(t, c.Close())
 }
 
 func TestCopyFlags(t *testing.T) {

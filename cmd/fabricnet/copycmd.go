@@ -108,13 +108,14 @@ func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) 
 	for _, file := range c.Args().Slice() {
 		sent, err := filecopy.Send(ctx, d, to, file)
 		if err == nil {
-			err = print(c, sent.String())
-		} else {
-			err = fmt.Errorf("%s: %w", file, err)
+			if err := print(c, sent.String()); err != nil {
+				return errors.Join(append(failed, err)...)
+			}
+			continue
 		}
-		failed = append(failed, err)
-		if dial := new(net.OpError); errors.As(err, &dial) && dial.Op == "dial" {
-			break // as it would for the other files
+		failed = append(failed, fmt.Errorf("%s: %w", file, err))
+		if dial := new(net.OpError); ctx.Err() != nil || errors.As(err, &dial) && dial.Op == "dial" {
+			break // the other files would fail, too
 		}
 	}
 	return errors.Join(failed...)

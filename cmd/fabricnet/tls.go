@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -107,13 +108,27 @@ func (a *admission) authorize(_ context.Context, peer rdmanet.PeerInfo) error {
 	}
 	has := certificateNames(peer.TLS.PeerCertificates[0])
 	if !slices.ContainsFunc(has, func(name string) bool { return slices.Contains(a.names, name) }) {
-		return fmt.Errorf("no name in the client's certificate is let in: it has %s", strings.Join(has[:min(len(has), maxNamesTold)], ", "))
+		return fmt.Errorf("no name in the client's certificate is let in: %s", listNames(has))
 	}
 	return nil
 }
 
-// maxNamesTold bounds the text of an error.
-const maxNamesTold = 8
+// listNames lists the first few names.
+func listNames(names []string) string {
+	const most = 8
+	if len(names) == 0 {
+		return "it has none"
+	}
+	texts := make([]string, 0, most)
+	for _, name := range names[:min(len(names), most)] {
+		texts = append(texts, strconv.Quote(name))
+	}
+	text := "it has " + strings.Join(texts, ", ")
+	if more := len(names) - most; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
 
 func certificateNames(leaf *x509.Certificate) []string {
 	names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)

@@ -67,7 +67,7 @@ func TestTLS(t *testing.T) {
 				want  string // of the client's log; "" if it is let in
 			}{
 				"alice":            {[]string{"-tls-ca", ours.file, "-tls-cert", alice, "-tls-key", aliceKey}, ""},
-				"another name":     {[]string{"-tls-ca", ours.file, "-tls-cert", bob, "-tls-key", bobKey}, "no name in the client's certificate is let in: it has bob, bob.test, spiffe://test/bob"},
+				"another name":     {[]string{"-tls-ca", ours.file, "-tls-cert", bob, "-tls-key", bobKey}, `no name in the client's certificate is let in: it has \"bob\", \"bob.test\", \"spiffe://test/bob\"`},
 				"another signer":   {[]string{"-tls-ca", ours.file, "-tls-cert", mallory, "-tls-key", malloryKey}, "tls: "},
 				"no certificate":   {[]string{"-tls-ca", ours.file}, "tls: "},
 				"no TLS":           {nil, "TLS"},

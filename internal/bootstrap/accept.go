@@ -19,7 +19,7 @@ import (
 // returns; it may first tell the dialling side why. It may take up to cfg.Timeout, so a
 // listener runs it in a goroutine for each connection.
 func Accept(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
-	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc}
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc, forPlain: "ListenConfig.AcceptTCP"}
 	return hs.run(ctx, hs.accept)
 }
 
@@ -35,7 +35,7 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 	case errors.Is(cause, ErrClosing), errors.Is(cause, ErrBusy):
 		hs.rejectLate(cause)
 	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // it was this side that took too long
-		hs.rejectLate(explain(ctx, err))
+		hs.rejectLate(hs.explain(ctx, err))
 	}
 	return out, err
 }

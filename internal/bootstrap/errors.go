@@ -46,8 +46,8 @@ var (
 	// ErrRejected: the listening side gave up for a reason of its own.
 	ErrRejected = errors.New("rejected by the listener")
 
-	// ErrMute: the peer sends nothing at all, not even a preamble.
-	ErrMute = errors.New("the peer sends nothing; if it speaks plain TCP, choose Dialer.Fallback or ListenConfig.AcceptTCP")
+	// ErrMute: the peer sends nothing, or only a part of a preamble.
+	ErrMute = errors.New("no preamble from the peer")
 	// ErrSilent: the fabric brings nothing to or from a peer that answers over TCP.
 	ErrSilent = errors.New("the fabric is silent, though the peer answers over TCP")
 

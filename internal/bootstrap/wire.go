@@ -25,6 +25,8 @@ type handshake struct {
 	in     []byte   // what has arrived of the next message
 	asked  bool     // on the dialling side: the listening side owes an Alive
 
+	forPlain string // what this side has for peers that speak plain TCP
+
 	hello   framing.Hello // this side's
 	remote  framing.Hello
 	peer    Peer     // settled by agree
@@ -74,7 +76,7 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	if err != nil {
 		hs.raw.Close()
 		hs.dropPage()
-		return nil, nil, explain(tctx, err)
+		return nil, nil, hs.explain(tctx, err)
 	}
 	s := hs.finish(&out.offer)
 	out.binding.Attached(s)
@@ -99,18 +101,18 @@ var past = time.Unix(1, 0)
 // explain puts what ended a handshake from outside in front of the failure that it
 // caused. Only the text of the failure is kept: because of the deadline in the past it is
 // a time-out, even if the context was cancelled.
-func explain(ctx context.Context, err error) error {
+func (hs *handshake) explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	mute := errors.Is(err, ErrMute)
-	switch {
+	if errors.Is(cause, context.DeadlineExceeded) {
+		cause = fmt.Errorf("%w (%w)", ErrHandshakeTimeout, cause)
+	}
+	switch mute := errors.Is(err, ErrMute); {
 	case cause == nil:
 		return err
 	case mute && errors.Is(cause, ErrHandshakeTimeout):
+		return fmt.Errorf("%w: %w; if it speaks plain TCP, choose %s", cause, ErrMute, hs.forPlain)
+	case mute:
 		return fmt.Errorf("%w: %w", cause, ErrMute)
-	case mute && errors.Is(cause, context.DeadlineExceeded):
-		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, ErrMute.Error())
-	case errors.Is(cause, context.DeadlineExceeded):
-		return fmt.Errorf("%w (%w): %s", ErrHandshakeTimeout, cause, err.Error())
 	}
 	return fmt.Errorf("%w: %s", cause, err.Error())
 }
@@ -143,7 +145,10 @@ func (hs *handshake) readPreamble() (framing.Preamble, error) {
 		return p, fmt.Errorf("%w: it sent %q", ErrNotRdmanet, buf[:n])
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return p, fmt.Errorf("%w %w", ErrMute, err)
+		return p, fmt.Errorf("%w: %w", ErrMute, err)
+	}
+	if err == io.EOF && n > 0 {
+		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
 		// Servers of other protocols close or reset the connection at the first odd byte.

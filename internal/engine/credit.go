@@ -442,7 +442,7 @@ func (s *stream) ringRoom(want, limit int) int {
 // maxWrite is the most that one RDMA write to the stream's lease carries.
 func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
 
-// mostAtOnce is how many bytes the stream's writer puts into the ring at a time.
+// mostAtOnce is the most, in bytes, that the stream's writer puts into the ring at a time.
 func (s *stream) mostAtOnce() int {
 	if s.conn.zeroCopy && !s.copies() {
 		return chunkSize

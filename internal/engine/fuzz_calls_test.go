@@ -102,6 +102,8 @@ func (sc *scene) sendBuffer(r *reader, s *stream) {
 	defer b.done()
 	mem := b.mem
 	b.released, b.mem = true, nil
+	s.conn.zeroCopy = true
+	defer func() { s.conn.zeroCopy = false }()
 	for len(mem) > 0 && s.writeError() == nil && !s.opening() {
 		s.p.seal()
 		if s.copies() {
@@ -112,7 +114,7 @@ func (sc *scene) sendBuffer(r *reader, s *stream) {
 			mem = mem[k:]
 			continue
 		}
-		k := s.largeRoom(len(mem), chunkSize)
+		k := s.largeRoom(len(mem), s.mostAtOnce())
 		if k == 0 {
 			return
 		}

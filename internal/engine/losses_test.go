@@ -27,7 +27,7 @@ func TestLosses(t *testing.T) {
 			x, y := b.dial(t)
 			conns = append(conns, [2]*Conn{x, y})
 		}
-		b.net.Lose(1 / float64(race.Fewer(10_000)))
+		b.net.Lose(1. / 10_000)
 		var traffic sync.WaitGroup
 		resets := make([][2]error, len(conns))
 		for i, ends := range conns {

@@ -54,11 +54,15 @@ func (m *model) randomOptions() options {
 	if o.sim.PerPeer {
 		o.hosts, o.both = 2, false
 	}
+	large := false
 	switch {
 	case m.oneIn(10): // conns come and go
 		o.conns, o.most, o.steps, o.rude, o.alive = 300, 12, 4000, 10, 8
 	case m.oneIn(30): // a long one
 		o.steps, o.most = 6000, 21
+	case m.oneIn(10): // Buffers longer than a staging chunk, and rings with room for several writes of them
+		large = true
+		o.size, o.most, o.zeroCopy, o.maps, o.sim.MaxRMASize = 20, 23, 60, false, 0
 	}
 	if o.sim.MaxMsgSize > 0 && o.sim.MaxMsgSize < 4096 {
 		o.most, o.size = min(o.most, 15), min(o.size, 12) // every byte costs many more steps
@@ -84,8 +88,8 @@ func (m *model) randomOptions() options {
 		PeerSlots: pick(m, 4, 8, 16, 32, 64),
 		DeadAfter: o.deadAfter,
 	}
-	if m.oneIn(10) { // Buffers that are longer than a staging chunk, and rings with room for many of those
-		o.cfg.Ring, o.size, o.most, o.zeroCopy = 1<<20, 20, 23, 60
+	if large {
+		o.cfg.Ring = 1 << 20
 	}
 	return o
 }

@@ -11,15 +11,16 @@ var paragraphs = []struct {
 	about func(Result) bool
 	text  string
 }{
-	{anyRow, `
-Medians over the rounds. Three columns compare with TCP on the same work: time
-is the p50 (below 1x is faster than TCP; for bw and zc that of one write), rate
-is operations and bytes a second (above 1x is faster), cpu is CPU time per
-operation in both processes (below 1x is cheaper).`},
-	{hasRounds, `
-Rounds is the range over the rounds of one of them, to TCP in the same round: of
-the rate for streams and where there is more than one operation at a time, else
-of the time; to best is its median to TCP's best round.`},
+	{func(Result) bool { return true }, `
+Medians over the rounds.`},
+	{onTransport(workload.TransportTCP), `
+Three columns compare with TCP on the same work: time is the p50 (below 1x is
+faster than TCP; for bw and zc that of one write), rate is operations and bytes
+a second (above 1x is faster), cpu is CPU time per operation in both processes
+(below 1x is cheaper). Rounds is the range of the rate's ratio over the rounds,
+to TCP in the same round, for streams and where there is more than one operation
+at a time, and else that of the time's; to best is its median to TCP's best
+round.`},
 	{ofMode(workload.ModeConn), `
 A conn is a dial, the echo of a byte and a close: tcp shakes hands for each,
 rdma-noreuse meets the listener over TCP for each, and rdma does so once and
@@ -54,10 +55,6 @@ how far that has grown since the first one, by MemoryStats (used and mapped) and
 by what is resident; what it takes of its own is what it has more than before it
 dialed. CPU is the server's there.`},
 }
-
-func anyRow(Result) bool { return true }
-
-func hasRounds(r Result) bool { return r.Rounds > 1 }
 
 func ofMode(mode string) func(Result) bool {
 	return func(r Result) bool { return r.Mode == mode }

@@ -93,7 +93,7 @@ func (r Record) Busy() bool { return r.OthersCPU >= 10 }
 
 // BusyText says so, for a Record that is Busy.
 func (r Record) BusyText() string {
-	return fmt.Sprintf("the host is busy: other programs took %.0f%% of its CPUs' time before the run", r.OthersCPU)
+	return fmt.Sprintf("this host is busy: other programs took %.0f%% of its CPUs' time before the run", r.OthersCPU)
 }
 
 // WriteTables prints the results of the run.

@@ -91,7 +91,7 @@ func TestBusyHost(t *testing.T) {
 	for percent, says := range map[float64]bool{0: false, 9: false, 10: true, 83: true} {
 		var out bytes.Buffer
 		require.NoError(t, Record{OthersCPU: percent}.WriteHeader(&out))
-		assert.Equal(t, says, strings.Contains(out.String(), "the host is busy"), percent)
+		assert.Equal(t, says, strings.Contains(out.String(), "this host is busy"), percent)
 	}
 }
 
