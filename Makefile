@@ -50,6 +50,8 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 # and all of them without it. The race detector allocates memory, like AddressSanitizer, so the tests of
 # allocations and of resident memory run without it, and so does the test of a thousand peers,
 # which would take ten minutes.
+UNRACED := Alloc|Resident|Thousand|Model|TwoLearners|HostileScripts|Steps|Heartbeats|PathCheck|Rules|ClosingWalk|NotStarved
+
 .PHONY: test
 test: deps ## vet, compile without cgo and for darwin, run all tests with -race, and those that it disturbs without
 	$(GO) vet $(ALL)
@@ -57,8 +59,7 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet $(ALL)
 	$(GO) test -race -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest $(ALL) # all modules at once, and first what takes longest: many tests only wait
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
-	$(GO) test -shuffle=on -timeout=20m ./internal/engine/...
-	$(GO) test -run 'Alloc|Resident|Thousand' ./rdmanet ./internal/systemtest
+	$(GO) test -timeout=20m -run '$(UNRACED)' ./internal/engine/... ./rdmanet ./internal/systemtest
 
 # If two processes do not map each other's rings, shm copies from process to process
 # where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,
