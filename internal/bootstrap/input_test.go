@@ -184,6 +184,37 @@ func TestAnotherProtocolThatWaits(t *testing.T) {
 	}
 }
 
+// TestMutePeer: what to do about a peer that sends no preamble is said once there was time for it to
+// send one.
+func TestMutePeer(t *testing.T) {
+	for name, tt := range map[string]struct {
+		run    side
+		remedy string
+	}{"dial": {Dial, "choose Dialer.Fallback"}, "accept": {Accept, "choose ListenConfig.AcceptTCP"}} {
+		for sent, preamble := range map[string][]byte{"nothing": nil, "half a preamble": clearPreamble[:6]} {
+			t.Run(name+", "+sent, func(t *testing.T) {
+				begin := func(ctx context.Context) <-chan result {
+					mine, theirs := loopback(t)
+					_, err := theirs.Write(preamble)
+					require.NoError(t, err)
+					return start(ctx, tt.run, mine, Config{Timeout: 100 * time.Millisecond}, newBinder(offer("tcp")))
+				}
+				err := (<-begin(t.Context())).err
+				assert.ErrorIs(t, err, ErrHandshakeTimeout)
+				assert.ErrorIs(t, err, ErrMute)
+				assert.ErrorContains(t, err, tt.remedy)
+
+				ctx, cancel := context.WithCancel(t.Context())
+				done := begin(ctx)
+				cancel()
+				err = (<-done).err
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.NotContains(t, err.Error(), "choose")
+			})
+		}
+	}
+}
+
 // dialed runs Dial against a listening side that the test plays by hand, and that has read Dial's
 // Hello.
 func dialed(t *testing.T, d *fakeBinder) (l *handshake, done <-chan result) {

@@ -88,6 +88,29 @@ func TestLeftRegion(t *testing.T) {
 	require.Eventually(t, func() bool { return len(mine()) == 0 }, rdmatest.Patience, time.Millisecond)
 }
 
+// TestRegionsOfPeersHaveNoNames: once two processes have met over shared memory, what they share has no
+// name any more, and nothing is left if they are killed. Only an endpoint that is kept ready for the
+// next peer has one.
+func TestRegionsOfPeersHaveNoNames(t *testing.T) {
+	started := time.Now()
+	tr := new(rdmanet.Transport)
+	rdmatest.Cleanly(t, tr)
+	pids := []int{os.Getpid()}
+	for range 3 {
+		cmd, addr := server(t, "echo", "shm")
+		c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}, Timeout: rdmatest.Patience}, addr)
+		defer func() { assert.NoError(t, c.Close()) }()
+		pids = append(pids, cmd.Process.Pid)
+	}
+	for _, pid := range pids {
+		rdmatest.Eventually(t, func() bool {
+			names, err := rdmatest.RegionsOf(started, pid)
+			assert.NoError(t, err)
+			return len(names) <= 1
+		}, "the names of peers' regions go")
+	}
+}
+
 // useShm starts a process and dials it over shared memory.
 func useShm(t *testing.T) {
 	t.Helper()
