@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShortenedTestsRunInFull: make test runs what does less under the race detector (race.Fewer, or
+// TestShortenedTestsRunInFull: make test runs what is repeated less often under the race detector (race.Fewer, or
 // the flag for seeds, whose default it is) without it, too.
 func TestShortenedTestsRunInFull(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))

@@ -1,8 +1,8 @@
 // Package race tells tests whether the race detector is on.
 package race
 
-// Fewer returns how much of something a test on virtual time does, such as how many seeds it plays:
-// n, but a tenth of that under the race detector. Each takes ten times as long there, and what the
+// Fewer returns how often a test repeats something, such as playing another seed: n times, but a
+// tenth of that under the race detector. Each takes up to ten times as long there, and what the
 // detector finds depends mostly on which code runs, which a few of them show. make test runs such
 // tests in both ways.
 func Fewer(n int) int {

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -199,7 +200,7 @@ func writeAndExit(provider, addr string) error {
 // exits at once.
 func TestWriteCloseExit(t *testing.T) {
 	want := exitData()
-	meetProcesses(t, rdmatest.Rounds(100, 1000), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+	meetProcesses(t, race.Fewer(rdmatest.Rounds(100, 1000)), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
 		if i%2 == 0 { // read while it writes, or after it has gone
 			require.NoError(t, cmd.Wait())
 		}
