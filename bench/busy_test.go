@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"os"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,15 +21,10 @@ func TestBusyPercent(t *testing.T) {
 
 // TestOthersCPU: what this process takes itself counts here, since it does not sleep.
 func TestOthersCPU(t *testing.T) {
-	stop := make(chan struct{})
-	defer close(stop)
+	var stop atomic.Bool
+	defer stop.Store(true)
 	go func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		for !stop.Load() {
 		}
 	}()
 	before, _ := os.ReadFile("/proc/stat")
