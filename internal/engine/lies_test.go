@@ -169,6 +169,9 @@ func TestRules(t *testing.T) {
 				continue
 			}
 			has = append(has, rule)
+			if race.Enabled { // this takes thousands of seeds, and is shown without the race detector
+				continue
+			}
 			t.Run(name+"/"+rule, func(t *testing.T) {
 				for seed := range uint64(many) {
 					if err := try(t, p, seed, l); err != nil {
