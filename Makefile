@@ -49,8 +49,8 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 # without its headers. The race detector makes tests take up to ten times as long. Those that repeat
 # one thing very often do so a tenth as often with it (race.Fewer), and as often as they should
 # without. It also allocates memory, like AddressSanitizer, so the tests of allocations and of
-# resident memory run only without it, and so does the test of a thousand peers, which would take
-# ten minutes.
+# resident memory run only without it, and so do those of a thousand peers, which would take ten
+# minutes, and of two learners, which has one goroutine.
 UNRACED := Alloc|Resident|Thousand|Model|TwoLearners|HostileScripts|Steps|Heartbeats|PathCheck|Rules|ClosingWalk|NotStarved|WriteCloseExit
 
 .PHONY: test
@@ -60,7 +60,7 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet $(ALL)
 	$(GO) test -race -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest ./bench/internal/load $(ALL) # what takes longest first
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
-	$(GO) test -timeout=20m -run '$(UNRACED)' ./internal/engine/... ./rdmanet ./internal/systemtest
+	$(GO) test -timeout=20m -run '$(UNRACED)' ./internal/systemtest ./internal/engine/... ./rdmanet
 
 # If two processes do not map each other's rings, shm copies from process to process
 # where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,
