@@ -203,7 +203,7 @@ func tcpEcho(t *testing.T) net.Conn {
 	t.Helper()
 	ln, err := net.Listen("tcp", net.JoinHostPort(loopback.String(), "0"))
 	require.NoError(t, err)
-	defer ln.Close()
+	t.Cleanup(func() { _ = ln.Close() }) // not before the conn is accepted: it would be reset
 	go func() {
 		if c, err := ln.Accept(); err == nil {
 			_, _ = io.Copy(struct{ io.Writer }{c}, c) // without splice(2)
