@@ -15,15 +15,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestShortenedTestsRunInFull: make test runs what is repeated less often under the race detector (race.Fewer, or
-// the flag for seeds, whose default it is) without it, too.
+// TestShortenedTestsRunInFull: make test runs what is repeated less often under the race detector
+// (race.Fewer, or the flag for seeds, whose default it is) without it, too.
 func TestShortenedTestsRunInFull(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(root, "Makefile"))
 	require.NoError(t, err)
 	m := regexp.MustCompile(`(?m)^UNRACED := (.*)$`).FindSubmatch(makefile)
 	require.NotNil(t, m)
 	unraced, found := regexp.MustCompile(string(m[1])), 0
-	err = filepath.WalkDir(filepath.Join(root, "internal"), func(path string, _ fs.DirEntry, err error) error {
+	err = filepath.WalkDir(root, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, "_test.go") {
 			return err
 		}

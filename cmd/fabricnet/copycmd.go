@@ -44,16 +44,11 @@ func copyCommand() *cli.Command {
 				return usageError{errors.New("copy: name the files to send")}
 			case twice != "":
 				return usageError{fmt.Errorf("copy: two files would be %q at the receiver", twice)}
-			case (files.cert == "") != (files.key == ""):
-				return usageError{errors.New("copy: --tls-cert and --tls-key go together")}
-			case serve != "" && (files.ca != "" || files.serverName != ""):
-				return usageError{errors.New("copy: --tls-ca and --tls-server-name are for --to")}
-			case files.serverName != "" && !files.dials():
-				return usageError{errors.New("copy: --tls-server-name needs --tls-ca or --tls-cert")}
-			case files.clientCA != "" && (serve == "" || files.cert == ""):
-				return usageError{errors.New("copy: --tls-client-ca needs --serve, --tls-cert and --tls-key")}
 			case to != "" && len(allow) > 0:
 				return usageError{errors.New("copy: --allow is for --serve")}
+			}
+			if err := files.check(serve != "", to != "", "--serve", "--to"); err != nil {
+				return usageError{fmt.Errorf("copy: %w", err)}
 			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 			defer stop()

@@ -99,18 +99,14 @@ func (o *options) check() error {
 		{o.idle < 0, "--idle-timeout must not be negative"},
 		{o.grace < 0, "--grace must not be negative"},
 		{len(o.allow) > 0 && o.from.network == "unix", "--allow needs addresses, which the clients of a Unix socket do not have: restrict who may open its folder"},
-		{(o.tls.cert == "") != (o.tls.key == ""), "--tls-cert and --tls-key go together"},
-		{o.tls.cert != "" && !serves && !dials, "--tls-cert is for the fabric: neither --listen nor --to is rdma://"},
-		{(o.tls.ca != "" || o.tls.serverName != "") && !dials, "--tls-ca and --tls-server-name are for --to rdma://"},
-		{o.tls.serverName != "" && !o.tls.dials(), "--tls-server-name needs --tls-ca or --tls-cert"},
-		{o.tls.clientCA != "" && (!serves || o.tls.cert == ""), "--tls-client-ca needs --listen rdma://, --tls-cert and --tls-key"},
+		{o.tls.cert != "" && o.tls.key != "" && !serves && !dials, "--tls-cert is for the fabric: neither --listen nor --to is rdma://"},
 		{len(o.allowClient) > 0 && o.tls.clientCA == "", "--allow-client needs --tls-client-ca, without which clients have no certificates"},
 	} {
 		if rule.broken {
 			return errors.New(rule.text)
 		}
 	}
-	return nil
+	return o.tls.check(serves, dials, "--listen rdma://", "--to rdma://")
 }
 
 // prefixes is a flag with a list of networks, one of which a conn must come from. An empty list

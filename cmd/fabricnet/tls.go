@@ -25,6 +25,22 @@ type tlsFiles struct {
 // dials reports whether there is TLS towards servers.
 func (f *tlsFiles) dials() bool { return f.ca != "" || f.cert != "" }
 
+// check reports what makes no sense about the flags of a command that serves a fabric, dials one, or
+// both, as its flags listen and to say.
+func (f *tlsFiles) check(serves, dials bool, listen, to string) error {
+	switch {
+	case (f.cert == "") != (f.key == ""):
+		return errors.New("--tls-cert and --tls-key go together")
+	case (f.ca != "" || f.serverName != "") && !dials:
+		return fmt.Errorf("--tls-ca and --tls-server-name are for %s", to)
+	case f.serverName != "" && !f.dials():
+		return errors.New("--tls-server-name needs --tls-ca or --tls-cert")
+	case f.clientCA != "" && (!serves || f.cert == ""):
+		return fmt.Errorf("--tls-client-ca needs %s, --tls-cert and --tls-key", listen)
+	}
+	return nil
+}
+
 // server returns what a server needs, nil if there are no files for it.
 func (f *tlsFiles) server() (*tls.Config, error) {
 	if f.cert == "" {

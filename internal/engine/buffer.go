@@ -177,6 +177,14 @@ func (c *Conn) send(b *Buffer, mem []byte) (n int, retry bool) {
 	return n, false
 }
 
+// mostAtOnce is the most, in bytes, that the stream's writer puts into the ring at a time.
+func (s *stream) mostAtOnce() int {
+	if s.conn.zeroCopy && !s.copies() {
+		return chunkSize
+	}
+	return stepSize
+}
+
 // done notes that one RDMA write, or SendBuffer itself, has finished with the buffer. The last
 // one to finish frees it.
 func (b *Buffer) done() {

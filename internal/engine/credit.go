@@ -442,14 +442,6 @@ func (s *stream) ringRoom(want, limit int) int {
 // maxWrite is the most that one RDMA write to the stream's lease carries.
 func (s *stream) maxWrite() uint64 { return min(uint64(s.outLease.Chunk), s.p.c.attr.MaxRMASize) }
 
-// mostAtOnce is the most, in bytes, that the stream's writer puts into the ring at a time.
-func (s *stream) mostAtOnce() int {
-	if s.conn.zeroCopy && !s.copies() {
-		return chunkSize
-	}
-	return stepSize
-}
-
 // lacks is what a writer with n bytes left has to wait for.
 func (s *stream) lacks(n int) Waits {
 	c, p := s.p.c, s.p
