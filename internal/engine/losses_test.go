@@ -27,7 +27,7 @@ func TestLosses(t *testing.T) {
 			x, y := b.dial(t)
 			conns = append(conns, [2]*Conn{x, y})
 		}
-		b.net.Lose(1. / 10_000)
+		b.net.Lose(1 / float64(race.Fewer(10_000)))
 		var traffic sync.WaitGroup
 		resets := make([][2]error, len(conns))
 		for i, ends := range conns {
@@ -111,12 +111,14 @@ func TestSilenceBetweenHeartbeats(t *testing.T) {
 	}
 }
 
-// pingPong sends messages of one size to and fro, a millisecond apart, until there is an error.
+// pingPong sends messages of one size to and fro, a millisecond apart, or ten of them under the race
+// detector, until there is an error.
 func pingPong(c *Conn, size int, first bool) error {
+	apart := 10 * time.Millisecond / time.Duration(race.Fewer(10))
 	buf := make([]byte, size)
 	for ; ; first = true {
 		if first {
-			time.Sleep(time.Millisecond)
+			time.Sleep(apart)
 			if _, err := c.Write(buf); err != nil {
 				return err
 			}

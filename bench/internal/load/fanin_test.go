@@ -87,9 +87,10 @@ func TestIdlePeersAreIdle(t *testing.T) {
 	busyBefore, idleBefore := cpuTicks(t, busy), cpuTicks(t, idle)
 	j := fanInJob(workload.Lat64.Among(1), workload.TCP)
 	j.Time = 500 * time.Millisecond
-	_, err = c.measure(j, false)
-	require.NoError(t, err)
-	assert.Greater(t, cpuTicks(t, busy)-busyBefore, 5, "of 10 ms each")
+	for cpuTicks(t, busy)-busyBefore <= 5 { // of 10 ms each; other tests may have the processors
+		_, err = c.measure(j, false)
+		require.NoError(t, err)
+	}
 	assert.LessOrEqual(t, cpuTicks(t, idle)-idleBefore, 1)
 	assert.NoError(t, c.stop())
 }
