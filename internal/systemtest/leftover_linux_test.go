@@ -83,8 +83,7 @@ func TestLeftRegion(t *testing.T) {
 	assert.Len(t, mine(), 1, "the process lives")
 	require.NoError(t, cmd.Process.Kill())
 	_ = cmd.Wait()
-	require.Len(t, mine(), 1)
-	useShm(t)
+	useShm(t) // unless another package's test has, and has removed the name
 	require.Eventually(t, func() bool { return len(mine()) == 0 }, rdmatest.Patience, time.Millisecond)
 }
 
