@@ -89,7 +89,7 @@ func TestShortTimeout(t *testing.T) {
 		reads int // after so many bytes the dialer waits for what is missing
 		text  string
 	}{
-		"another protocol": {"", 8, "(context deadline exceeded): no preamble from the peer; if it speaks plain TCP, choose Dialer.Fallback"},
+		"another protocol": {"", 8, "(context deadline exceeded): no preamble from the peer; plain TCP needs Dialer.Fallback"},
 		"no hello":         {"RDMN\x01\x00\x00\x00", 9, "waiting for hello"},
 	} {
 		for reuse, disabled := range map[string]bool{"": false, ", not to be reused": true} {

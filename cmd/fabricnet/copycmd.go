@@ -46,12 +46,17 @@ func copyCommand() *cli.Command {
 				return usageError{fmt.Errorf("copy: two files would be %q at the receiver", twice)}
 			case to != "" && len(allow) > 0:
 				return usageError{errors.New("copy: --allow is for --serve")}
+			case to != "" && (c.IsSet("dir") || c.IsSet("insecure")):
+				return usageError{errors.New("copy: --dir and --insecure are for --serve")}
+			case serve != "" && c.IsSet("dial-timeout"):
+				return usageError{errors.New("copy: --dial-timeout is for --to")}
 			}
 			if err := files.check(serve != "", to != "", "--serve", "--to"); err != nil {
 				return usageError{fmt.Errorf("copy: %w", err)}
 			}
 			ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 			defer stop()
+			context.AfterFunc(ctx, stop) // a second signal kills
 			if serve != "" {
 				return receiveFiles(ctx, c, serve, &files, admission{networks: allow}, c.Bool("insecure"))
 			}
@@ -108,7 +113,8 @@ func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) 
 	}
 	d := &rdmanet.Dialer{TLSConfig: client, Timeout: c.Duration("dial-timeout")}
 	var failed []error
-	for _, file := range c.Args().Slice() {
+	list := c.Args().Slice()
+	for i, file := range list {
 		sent, err := filecopy.Send(ctx, d, to, file)
 		if err == nil {
 			if err := print(c, sent.String()); err != nil {
@@ -118,7 +124,10 @@ func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) 
 		}
 		failed = append(failed, fmt.Errorf("%s: %w", file, err))
 		if dial := new(net.OpError); ctx.Err() != nil || errors.As(err, &dial) && dial.Op == "dial" {
-			break // the other files would fail, too
+			if left := len(list) - i - 1; left > 0 { // they would fail, too
+				failed = append(failed, fmt.Errorf("not tried: the other files, %d", left))
+			}
+			break
 		}
 	}
 	return errors.Join(failed...)

@@ -19,7 +19,8 @@ import (
 // returns; it may first tell the dialling side why. It may take up to cfg.Timeout, so a
 // listener runs it in a goroutine for each connection.
 func Accept(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
-	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc, forPlain: "ListenConfig.AcceptTCP"}
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc,
+		ifMute: "a plain client that waits for the server to speak needs a plain listener"}
 	return hs.run(ctx, hs.accept)
 }
 

@@ -17,7 +17,8 @@ import (
 // side that calls Accept. It owns nc from then on and closes it on failure. When
 // ctx ends, Dial returns at once. cfg.TLS must have what tls.Client needs.
 func Dial(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
-	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc, forPlain: "Dialer.Fallback"}
+	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc,
+		ifMute: "plain TCP needs Dialer.Fallback"}
 	return hs.run(ctx, hs.dial)
 }
 

@@ -25,7 +25,7 @@ type handshake struct {
 	in     []byte   // what has arrived of the next message
 	asked  bool     // on the dialling side: the listening side owes an Alive
 
-	forPlain string // what this side has for peers that speak plain TCP
+	ifMute string // what this side can do about a peer that says nothing
 
 	hello   framing.Hello // this side's
 	remote  framing.Hello
@@ -110,7 +110,7 @@ func (hs *handshake) explain(ctx context.Context, err error) error {
 	case cause == nil:
 		return err
 	case mute && errors.Is(cause, ErrHandshakeTimeout):
-		return fmt.Errorf("%w: %w; if it speaks plain TCP, choose %s", cause, ErrMute, hs.forPlain)
+		return fmt.Errorf("%w: %w; %s", cause, ErrMute, hs.ifMute)
 	case mute:
 		return fmt.Errorf("%w: %w", cause, ErrMute)
 	}

@@ -28,12 +28,13 @@ func TestLosses(t *testing.T) {
 			conns = append(conns, [2]*Conn{x, y})
 		}
 		b.net.Lose(1 / float64(race.Fewer(10_000)))
+		apart := 10 * time.Millisecond / time.Duration(race.Fewer(10))
 		var traffic sync.WaitGroup
 		resets := make([][2]error, len(conns))
 		for i, ends := range conns {
 			size := []int{1, 64, 20_000, 300_000}[i]
 			for side, c := range ends {
-				traffic.Go(func() { resets[i][side] = pingPong(c, size, side == 0) })
+				traffic.Go(func() { resets[i][side] = pingPong(c, size, apart, side == 0) })
 			}
 		}
 		for b.net.Stats().Lost == 0 {
@@ -111,10 +112,8 @@ func TestSilenceBetweenHeartbeats(t *testing.T) {
 	}
 }
 
-// pingPong sends messages of one size to and fro, a millisecond apart, or ten of them under the race
-// detector, until there is an error.
-func pingPong(c *Conn, size int, first bool) error {
-	apart := 10 * time.Millisecond / time.Duration(race.Fewer(10))
+// pingPong sends messages of one size to and fro, that long apart, until there is an error.
+func pingPong(c *Conn, size int, apart time.Duration, first bool) error {
 	buf := make([]byte, size)
 	for ; ; first = true {
 		if first {

@@ -84,14 +84,18 @@ func TestIdlePeersAreIdle(t *testing.T) {
 	_, err = c.measure(fanInJob(workload.Lat64.By(2), workload.TCP), false)
 	require.NoError(t, err)
 	busy, idle := c.clients[0].pid, c.clients[1].pid
-	busyBefore, idleBefore := cpuTicks(t, busy), cpuTicks(t, idle)
+	busyBefore := cpuTicks(t, busy)
 	j := fanInJob(workload.Lat64.Among(1), workload.TCP)
 	j.Time = 500 * time.Millisecond
-	for cpuTicks(t, busy)-busyBefore <= 5 { // of 10 ms each; other tests may have the processors
+	worked := 0                              // ticks of 10 ms
+	for i := 0; i < 20 && worked <= 5; i++ { // other tests may have the processors
+		idleBefore := cpuTicks(t, idle)
 		_, err = c.measure(j, false)
 		require.NoError(t, err)
+		assert.LessOrEqual(t, cpuTicks(t, idle)-idleBefore, 1)
+		worked = cpuTicks(t, busy) - busyBefore
 	}
-	assert.LessOrEqual(t, cpuTicks(t, idle)-idleBefore, 1)
+	assert.Greater(t, worked, 5)
 	assert.NoError(t, c.stop())
 }
 

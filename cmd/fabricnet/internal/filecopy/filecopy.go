@@ -31,7 +31,8 @@ type (
 		SHA256 string `json:"sha256"`
 	}
 	verdict struct {
-		Error string `json:"error,omitempty"` // empty: the file is there
+		Error  string `json:"error,omitempty"`
+		Stored string `json:"stored,omitempty"` // the SHA-256 of the file, once it is there
 	}
 )
 
@@ -55,6 +56,9 @@ func (s Sent) String() string {
 
 // Send sends a file to a receiver, and waits until it is there.
 func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Sent, err error) {
+	if info, err := os.Stat(file); err == nil && !info.Mode().IsRegular() {
+		return sent, errors.New("not a regular file") // Open might wait for ever, or Read have no end
+	}
 	f, err := os.Open(file)
 	if err != nil {
 		return sent, err
@@ -63,7 +67,7 @@ func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Se
 	h := header{Name: filepath.Base(file)}
 	// The hash takes a separate pass, so that io.Copy gets the file itself, which the conn reads
 	// straight into registered memory.
-	if h.SHA256, h.Size, err = sum(f); err != nil {
+	if h.SHA256, h.Size, err = sum(ctx, f); err != nil {
 		return sent, err
 	}
 	nc, err := d.DialContext(ctx, "rdma", address)
@@ -109,18 +113,38 @@ func Receive(ctx context.Context, l net.Listener, root *os.Root, report func(lin
 	}
 }
 
-// sum hashes a file and goes back to its beginning.
-func sum(f *os.File) (hexSum string, size int64, err error) {
+// sum hashes a file and goes back to its beginning. It ends when ctx does.
+func sum(ctx context.Context, f *os.File) (hexSum string, size int64, err error) {
 	h := sha256.New()
-	if size, err = io.Copy(h, f); err != nil {
+	if size, err = io.Copy(h, reader(func(b []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return f.Read(b)
+	})); err != nil {
 		return "", 0, err
 	}
 	_, err = f.Seek(0, io.SeekStart)
 	return hex.EncodeToString(h.Sum(nil)), size, err
 }
 
+// reader makes an io.Reader of a function.
+type reader func(b []byte) (int, error)
+
+func (r reader) Read(b []byte) (int, error) { return r(b) }
+
 // deliver sends the header and the bytes of r, and returns the receiver's verdict on them.
 func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
+	// A receiver that does not want the file says so, and may read no more: sending ends then.
+	// Its reason is more helpful than our broken pipe.
+	judged := make(chan error, 1)
+	go func() {
+		err := readVerdict(c, h)
+		if err != nil {
+			_ = c.SetWriteDeadline(time.Unix(1, 0))
+		}
+		judged <- err
+	}()
 	sendErr := json.NewEncoder(c).Encode(h)
 	if sendErr == nil {
 		_, sendErr = io.Copy(c, r)
@@ -128,52 +152,61 @@ func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
 	if sendErr == nil {
 		sendErr = c.CloseWrite()
 	}
-	// A receiver that does not want the file says so and closes the conn: its reason is more
-	// helpful than our broken pipe.
+	err := <-judged
+	if err == nil || errors.Is(err, errNoVerdict) && !errors.Is(sendErr, os.ErrDeadlineExceeded) {
+		return errors.Join(sendErr, err)
+	}
+	return err
+}
+
+// errNoVerdict: the conn failed or ended without one.
+var errNoVerdict = errors.New("no verdict")
+
+// readVerdict returns nil if the receiver says that it has the file with that header.
+func readVerdict(c *rdmanet.Conn, h header) error {
 	var v verdict
 	err := json.NewDecoder(io.LimitReader(c, maxHeader)).Decode(&v)
 	var syntax *json.SyntaxError
-	if errors.As(err, &syntax) {
-		return fmt.Errorf("what listens at %v is not fabricnet copy: %w", c.RemoteAddr(), err)
-	}
-	if err != nil {
-		return errors.Join(sendErr, fmt.Errorf("no verdict: %w", err))
-	}
-	if v.Error != "" {
+	var other *json.UnmarshalTypeError
+	switch {
+	case errors.As(err, &syntax) || errors.As(err, &other) || err == nil && v.Error == "" && v.Stored != h.SHA256:
+		return fmt.Errorf("what listens at %v is not fabricnet copy: its answer is no verdict", c.RemoteAddr())
+	case err != nil:
+		return fmt.Errorf("%w: %w", errNoVerdict, err)
+	case v.Error != "":
 		return fmt.Errorf("receiver: %s", v.Error)
 	}
-	return sendErr
+	return nil
 }
 
 // receive takes one file and tells the sender how that went.
 func receive(c net.Conn, root *os.Root) (name string, err error) {
-	name, err = store(c, root)
-	var v verdict
+	h, err := store(c, root)
+	v := verdict{Stored: h.SHA256}
 	if err != nil {
-		v.Error = err.Error()
+		v = verdict{Error: err.Error()}
 	}
-	return name, errors.Join(err, json.NewEncoder(c).Encode(v))
+	return h.Name, errors.Join(err, json.NewEncoder(c).Encode(v))
 }
 
 // store reads one file. It writes to a temporary name, so that nobody sees half a file under the
 // real one. root keeps the file within the directory, symbolic links or not.
-func store(c net.Conn, root *os.Root) (name string, err error) {
+func store(c net.Conn, root *os.Root) (h header, err error) {
 	r := bufio.NewReaderSize(c, maxHeader)
 	line, err := r.ReadSlice('\n')
 	if err != nil {
-		return "", fmt.Errorf("header: %w", err)
+		return h, fmt.Errorf("header: %w", err)
 	}
-	var h header
 	if err := json.Unmarshal(line, &h); err != nil {
-		return "", fmt.Errorf("header: %w", err)
+		return h, fmt.Errorf("header: %w", err)
 	}
 	if h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name) || h.Name == "." {
-		return "", fmt.Errorf("%q is not the name of a file in this directory", h.Name)
+		return h, fmt.Errorf("%q is not the name of a file in this directory", h.Name)
 	}
 	temporary := ".copy-" + rand.Text()
 	f, err := root.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
 	if err != nil {
-		return "", err
+		return h, err
 	}
 	defer func() {
 		if err != nil {
@@ -181,9 +214,9 @@ func store(c net.Conn, root *os.Root) (name string, err error) {
 		}
 	}()
 	if err := errors.Join(fill(f, r, h), f.Close()); err != nil {
-		return "", err
+		return h, err
 	}
-	return h.Name, root.Rename(temporary, h.Name)
+	return h, root.Rename(temporary, h.Name)
 }
 
 // fill writes what arrives to f and compares it with the header. io.Copy uses the conn's WriteTo,

@@ -6,9 +6,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
+	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -135,25 +136,59 @@ func TestSend(t *testing.T) {
 	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
-// TestSendToAnotherServer: what is not a receiver is called so.
+// TestSendToAnotherServer: what is not a receiver is called so, whatever it answers, and whether
+// it reads the file or not.
 func TestSendToAnotherServer(t *testing.T) {
-	l, err := rdmanet.Listen("rdma", testenv.Address())
-	require.NoError(t, err)
-	defer l.Close()
-	served := make(chan error, 1)
-	go func() {
-		c, err := l.Accept()
-		if err == nil {
-			_, err = io.WriteString(c, "HTTP/1.1 400 Bad Request\r\n\r\n")
-			err = errors.Join(err, c.(*rdmanet.Conn).CloseWrite())
-			_, copyErr := io.Copy(io.Discard, c)
-			err = errors.Join(err, copyErr, c.Close())
+	says := func(text string) func(c *rdmanet.Conn) {
+		return func(c *rdmanet.Conn) {
+			_, _ = io.WriteString(c, text)
+			_ = c.CloseWrite()
+			_, _ = io.Copy(io.Discard, c)
 		}
-		served <- err
-	}()
+	}
+	for name, serve := range map[string]func(c *rdmanet.Conn){
+		"http":   says("HTTP/1.1 400 Bad Request\r\n\r\n"),
+		"null":   says("null"),
+		"object": says(`{"status":500}`),
+		"array":  says("[1]"),
+		"echo":   func(c *rdmanet.Conn) { _, _ = io.Copy(c, c) },
+	} {
+		for _, size := range []int{4, 32 << 20} { // that is more than is taken without being read
+			t.Run(fmt.Sprint(name, ", ", size), func(t *testing.T) {
+				l, err := rdmanet.Listen("rdma", testenv.Address())
+				require.NoError(t, err)
+				defer l.Close()
+				served := make(chan error, 1)
+				go func() {
+					c, err := l.Accept()
+					if err == nil {
+						serve(c.(*rdmanet.Conn))
+						err = c.Close()
+					}
+					served <- err
+				}()
+				file := filepath.Join(t.TempDir(), "file")
+				require.NoError(t, os.WriteFile(file, make([]byte, size), 0o600))
+				_, err = Send(t.Context(), new(rdmanet.Dialer), l.Addr().String(), file)
+				assert.ErrorContains(t, err, "is not fabricnet copy")
+				<-served // with an error, if the sender has gone before it had read everything
+			})
+		}
+	}
+}
+
+// TestSendWhatHasNoEnd: what is not a file is not opened, and hashing ends with the context.
+func TestSendWhatHasNoEnd(t *testing.T) {
+	fifo := filepath.Join(t.TempDir(), "fifo")
+	require.NoError(t, exec.CommandContext(t.Context(), "mkfifo", fifo).Run())
+	for _, file := range []string{fifo, "/dev/zero", t.TempDir()} {
+		_, err := Send(t.Context(), new(rdmanet.Dialer), "127.0.0.1:1", file)
+		assert.EqualError(t, err, "not a regular file", file)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
 	file := filepath.Join(t.TempDir(), "file")
 	require.NoError(t, os.WriteFile(file, []byte("text"), 0o600))
-	_, err = Send(t.Context(), new(rdmanet.Dialer), l.Addr().String(), file)
-	assert.ErrorContains(t, err, "is not fabricnet copy")
-	assert.NoError(t, <-served)
+	_, err := Send(ctx, new(rdmanet.Dialer), "127.0.0.1:1", file)
+	assert.Equal(t, context.Canceled, err)
 }
