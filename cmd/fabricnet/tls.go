@@ -147,7 +147,10 @@ func listNames(names []string) string {
 }
 
 func certificateNames(leaf *x509.Certificate) []string {
-	names := append([]string{leaf.Subject.CommonName}, leaf.DNSNames...)
+	names := slices.Clone(leaf.DNSNames)
+	if name := leaf.Subject.CommonName; !slices.Contains(names, name) {
+		names = slices.Insert(names, 0, name)
+	}
 	for _, uri := range leaf.URIs {
 		names = append(names, uri.String())
 	}

@@ -184,6 +184,19 @@ func TestAnotherProtocolThatWaits(t *testing.T) {
 	}
 }
 
+// TestEcho: a server that sends back what it gets does not pass for a listener of this process.
+func TestEcho(t *testing.T) {
+	for _, provider := range []string{"shm", "tcp"} {
+		mine, theirs := loopback(t)
+		go func() { _, _ = io.Copy(theirs, theirs) }()
+		b := newBinder(offer(provider))
+		b.hello.Listener = 0
+		err := (<-start(t.Context(), Dial, mine, Config{}, b)).err
+		assert.ErrorIs(t, err, ErrNotRdmanet)
+		assert.ErrorContains(t, err, "it sends back what it gets")
+	}
+}
+
 // TestMutePeer: what to do about a peer that sends no preamble is said once there was time for it to
 // send one.
 func TestMutePeer(t *testing.T) {

@@ -25,8 +25,8 @@ func libfabric(m *Machine) Finding {
 	f := Finding{Check: "libfabric", Found: fmt.Sprintf("%s in %s, compiled with %s", m.Library, m.File, m.Compiled)}
 	switch {
 	case m.Compiled == "":
-		f.Verdict, f.Found = Fail, "this program was built without it"
-		f.Advice = "Build on Linux with CGO_ENABLED=1, glibc, a C compiler and libfabric's headers (libfabric-dev); where they are there by now, with go build -a."
+		f.Verdict, f.Found = Fail, "this program was built without its headers, or without cgo"
+		f.Advice = "Build on Linux with CGO_ENABLED=1, glibc, a C compiler and libfabric's headers (libfabric-dev); where they are there by now, with go build -a, or go run -a."
 	case m.Library == "":
 		f.Verdict, f.Found = Fail, "none"
 		f.Advice = "Install it (libfabric1), or name its file in RDMANET_LIBFABRIC."
