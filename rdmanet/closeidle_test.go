@@ -86,8 +86,7 @@ func TestOpenWhileAnotherCloses(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	slow := &lingering{Network: n, begun: make(chan struct{}, 10), end: make(chan struct{})}
 	here, there := rdmanet.NewTransport(slow), rdmanet.NewTransport(n)
-	rdmatest.Cleanly(t, here)
-	rdmatest.Cleanly(t, there)
+	rdmatest.Cleanly(t, here, there)
 	end := sync.OnceFunc(func() { slow.on.Store(false); close(slow.end) })
 	t.Cleanup(end)
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})

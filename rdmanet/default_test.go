@@ -96,8 +96,7 @@ func TestNothingToOffer(t *testing.T) {
 func TestSharedMemoryIsSuggested(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Shm()}})
 	here, there := rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm")), rdmanet.NewCarefulTransport(n.Only("tcp;ofi_rxm", "shm"))
-	rdmatest.Cleanly(t, here)
-	rdmatest.Cleanly(t, there)
+	rdmatest.Cleanly(t, here, there)
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"tcp;ofi_rxm"}})
 	d := rdmanet.Dialer{Transport: here, Providers: []string{"shm"}, LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
 	_, err := d.Dial("rdma", l.Addr().String())
@@ -127,8 +126,7 @@ func TestListenFailsQuietly(t *testing.T) {
 // TestListenerWithoutLibfabric: a dialer learns that it is the listener that has no libfabric.
 func TestListenerWithoutLibfabric(t *testing.T) {
 	here, there := rdmanet.NewTransport(simfabric.New(simfabric.Config{Personality: simfabric.Net()})), rdmanet.NewTransport(noLibrary{})
-	rdmatest.Cleanly(t, here)
-	rdmatest.Cleanly(t, there)
+	rdmatest.Cleanly(t, here, there)
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true})
 	d := rdmanet.Dialer{Transport: here}
 	_, err := d.Dial("rdma", l.Addr().String())

@@ -17,8 +17,7 @@ import (
 // can attach to it. The peer then gets another endpoint.
 func TestSpareWithoutName(t *testing.T) {
 	here, there := new(rdmanet.Transport), new(rdmanet.Transport)
-	rdmatest.Cleanly(t, here)
-	rdmatest.Cleanly(t, there)
+	rdmatest.Cleanly(t, here, there)
 	started := time.Now()
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"shm"}})
 	rdmatest.Eventually(t, func() bool { return there.Stats().Providers["shm"].Endpoints == 1 }, "a spare")

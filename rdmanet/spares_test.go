@@ -162,8 +162,7 @@ func TestSparesMakeRoomForConns(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()})
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
 	there.MemoryLimit = 20 << 20
-	rdmatest.Cleanly(t, here)
-	rdmatest.Cleanly(t, there)
+	rdmatest.Cleanly(t, here, there)
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Backlog: 1 << 14})
 	d := &rdmanet.Dialer{Transport: here, Timeout: rdmatest.Patience}
 	var conns []net.Conn

@@ -19,17 +19,25 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// Cleanly closes a Transport when the test is over, and checks that no goroutines, files,
-// shared memory or budget are left. It must be called first.
-func Cleanly(t *testing.T, tr *rdmanet.Transport) { t.Helper(); CleanlyBut(t, tr, 0) }
+// Cleanly closes Transports when the test is over, and then checks that no goroutines, files,
+// shared memory or budget are left. It must be called first, and once for all of them: while one is
+// open, it has goroutines.
+func Cleanly(t *testing.T, all ...*rdmanet.Transport) { t.Helper(); cleanly(t, 0, all) }
 
 // CleanlyBut is like Cleanly, but lets libfabric leave a few files open.
 func CleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 	t.Helper()
+	cleanly(t, few, []*rdmanet.Transport{tr})
+}
+
+func cleanly(t *testing.T, few int, all []*rdmanet.Transport) {
+	t.Helper()
 	goroutines := goleak.IgnoreCurrent()
 	files, shm := len(OpenFiles(t)), SharedMemory(t)
 	t.Cleanup(func() {
-		require.NoError(t, tr.Close())
+		for _, tr := range all {
+			require.NoError(t, tr.Close())
+		}
 		goleak.VerifyNone(t, goroutines)
 		// Later names are other tests', whose processes come and go all the time, unless they have our PID.
 		made, ours := namesInShm(t), fmt.Sprintf(".%d-", os.Getpid())
@@ -47,8 +55,10 @@ func CleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
 			})
 			assert.Subset(c, shm, left, "names in /dev/shm")
 		}, Patience, 10*time.Millisecond)
-		assert.Zero(t, tr.Stats().Memory.Used, "memory budget")
-		assert.Zero(t, tr.Stats().Peers)
+		for _, tr := range all {
+			assert.Zero(t, tr.Stats().Memory.Used, "memory budget")
+			assert.Zero(t, tr.Stats().Peers)
+		}
 	})
 }
 

@@ -110,9 +110,7 @@ func TestFilesAndMappedRings(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, client := &rdmanet.Transport{DisableMappedRings: !tt.there}, &rdmanet.Transport{DisableMappedRings: !tt.here}
-			rdmatest.Cleanly(t, server)
-			rdmatest.Cleanly(t, client)
-			t.Cleanup(func() { assert.NoError(t, server.Close()) })
+			rdmatest.Cleanly(t, server, client)
 			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{"shm"}})
 			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: client, Providers: []string{"shm"}}, l)
 			read := make(chan int64, 1)
