@@ -163,7 +163,7 @@ func TestCloseDuringHandshake(t *testing.T) {
 		if _, simulated := f.(*simfabric.Network); !simulated && (provider == "net" || strings.HasPrefix(provider, "tcp")) {
 			forgotten = rdmatest.Rounds(5, 1000) * len(enders)
 		}
-		rdmatest.CleanlyBut(t, rdmanet.NewTransport(f), forgotten)
+		rdmatest.CleanlyBut(t, forgotten, rdmanet.NewTransport(f))
 		took := time.Duration(0) // by a handshake that nobody disturbs
 		for name, tt := range enders {
 			t.Run(name, func(t *testing.T) {

@@ -125,7 +125,7 @@ func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) 
 		failed = append(failed, fmt.Errorf("%s: %w", file, err))
 		if dial := new(net.OpError); ctx.Err() != nil || errors.As(err, &dial) && dial.Op == "dial" {
 			if left := len(list) - i - 1; left > 0 { // they would fail, too
-				failed = append(failed, fmt.Errorf("not tried: the other files, %d", left))
+				failed = append(failed, fmt.Errorf("files not tried: %d", left))
 			}
 			break
 		}

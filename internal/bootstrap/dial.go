@@ -121,7 +121,7 @@ func (hs *handshake) dialHello() error {
 	if err := hs.remote.Decode(body); err != nil {
 		return malformed(err)
 	}
-	if hs.remote.Process == hs.hello.Process && hs.remote.Listener == 0 {
+	if hs.remote.Process == hs.hello.Process && hs.remote.Listener == 0 { // our own: SPEC.md section 9.3
 		return fmt.Errorf("%w: it sends back what it gets", ErrNotRdmanet)
 	}
 	if err := hs.agree(&hs.remote, &hs.hello); err != nil {

@@ -22,15 +22,10 @@ import (
 // Cleanly closes Transports when the test is over, and then checks that no goroutines, files,
 // shared memory or budget are left. It must be called first, and once for all of them: while one is
 // open, it has goroutines.
-func Cleanly(t *testing.T, all ...*rdmanet.Transport) { t.Helper(); cleanly(t, 0, all) }
+func Cleanly(t *testing.T, all ...*rdmanet.Transport) { t.Helper(); CleanlyBut(t, 0, all...) }
 
 // CleanlyBut is like Cleanly, but lets libfabric leave a few files open.
-func CleanlyBut(t *testing.T, tr *rdmanet.Transport, few int) {
-	t.Helper()
-	cleanly(t, few, []*rdmanet.Transport{tr})
-}
-
-func cleanly(t *testing.T, few int, all []*rdmanet.Transport) {
+func CleanlyBut(t *testing.T, few int, all ...*rdmanet.Transport) {
 	t.Helper()
 	goroutines := goleak.IgnoreCurrent()
 	files, shm := len(OpenFiles(t)), SharedMemory(t)

@@ -183,7 +183,7 @@ func TestScale(t *testing.T) {
 	for _, s := range scales(rdmatest.AllRounds(16, 250)) {
 		t.Run(s.providers[0], func(t *testing.T) {
 			tr := &rdmanet.Transport{MaxShmPeers: s.shm}
-			rdmatest.CleanlyBut(t, tr, 2)
+			rdmatest.CleanlyBut(t, 2, tr)
 			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: s.providers, Backlog: s.members})
 			members := startMembers(t, s.members, s.providers, l.Addr().String())
 			start := time.Now()

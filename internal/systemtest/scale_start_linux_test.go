@@ -24,7 +24,7 @@ func TestDialsAtOnce(t *testing.T) {
 		for _, how := range []string{"waiting", "starting"}[:rdmatest.AllRounds(1, 2)] {
 			t.Run(s.providers[0]+", "+how, func(t *testing.T) {
 				tr := &rdmanet.Transport{MaxShmPeers: s.shm}
-				rdmatest.CleanlyBut(t, tr, 2)
+				rdmatest.CleanlyBut(t, 2, tr)
 				l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: s.providers, Backlog: s.members})
 				start := time.Now()
 				var members []*memberProcess

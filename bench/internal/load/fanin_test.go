@@ -87,15 +87,16 @@ func TestIdlePeersAreIdle(t *testing.T) {
 	busyBefore := cpuTicks(t, busy)
 	j := fanInJob(workload.Lat64.Among(1), workload.TCP)
 	j.Time = 500 * time.Millisecond
-	worked := 0                              // ticks of 10 ms
-	for i := 0; i < 20 && worked <= 5; i++ { // other tests may have the processors
+	const enough = 5 // ticks of 10 ms
+	worked := 0
+	for i := 0; i < 20 && worked <= enough; i++ { // other tests may have the processors
 		idleBefore := cpuTicks(t, idle)
 		_, err = c.measure(j, false)
 		require.NoError(t, err)
 		assert.LessOrEqual(t, cpuTicks(t, idle)-idleBefore, 1)
 		worked = cpuTicks(t, busy) - busyBefore
 	}
-	assert.Greater(t, worked, 5)
+	assert.Greater(t, worked, enough)
 	assert.NoError(t, c.stop())
 }
 

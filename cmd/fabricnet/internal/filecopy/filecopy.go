@@ -76,13 +76,16 @@ func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Se
 	}
 	c := nc.(*rdmanet.Conn)
 	defer func() { err = errors.Join(err, c.Close()) }()
-	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
+	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(past) })()
 	start := time.Now()
 	if err := deliver(c, h, f); err != nil {
 		return sent, errors.Join(ctx.Err(), err)
 	}
 	return Sent{h.Name, h.Size, h.SHA256, c.Info().Provider, time.Since(start)}, nil
 }
+
+// past is a deadline that ends all reading and writing.
+var past = time.Unix(1, 0)
 
 // endTime is how long senders may go on once Receive is to end.
 const endTime = 10 * time.Second
@@ -141,7 +144,7 @@ func deliver(c *rdmanet.Conn, h header, r io.Reader) error {
 	go func() {
 		err := readVerdict(c, h)
 		if err != nil {
-			_ = c.SetWriteDeadline(time.Unix(1, 0))
+			_ = c.SetWriteDeadline(past)
 		}
 		judged <- err
 	}()

@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -139,38 +140,43 @@ func TestSend(t *testing.T) {
 // TestSendToAnotherServer: what is not a receiver is called so, whatever it answers, and whether
 // it reads the file or not.
 func TestSendToAnotherServer(t *testing.T) {
-	says := func(text string) func(c *rdmanet.Conn) {
-		return func(c *rdmanet.Conn) {
-			_, _ = io.WriteString(c, text)
-			_ = c.CloseWrite()
-			_, _ = io.Copy(io.Discard, c)
+	says := func(text string) func(c *rdmanet.Conn) error {
+		return func(c *rdmanet.Conn) error {
+			_, err := io.WriteString(c, text)
+			err = errors.Join(err, c.CloseWrite())
+			_, copyErr := io.Copy(io.Discard, c)
+			return errors.Join(err, copyErr, c.Close())
 		}
 	}
-	for name, serve := range map[string]func(c *rdmanet.Conn){
+	for name, serve := range map[string]func(c *rdmanet.Conn) error{
 		"http":   says("HTTP/1.1 400 Bad Request\r\n\r\n"),
 		"null":   says("null"),
 		"object": says(`{"status":500}`),
 		"array":  says("[1]"),
-		"echo":   func(c *rdmanet.Conn) { _, _ = io.Copy(c, c) },
+		"echo": func(c *rdmanet.Conn) error {
+			_, _ = io.Copy(c, c)
+			_ = c.Close() // both fail if the sender has gone before it had read everything
+			return nil
+		},
 	} {
 		for _, size := range []int{4, 32 << 20} { // that is more than is taken without being read
 			t.Run(fmt.Sprint(name, ", ", size), func(t *testing.T) {
 				l, err := rdmanet.Listen("rdma", testenv.Address())
 				require.NoError(t, err)
 				defer l.Close()
-				served := make(chan struct{})
+				served := make(chan error, 1)
 				go func() {
-					defer close(served)
-					if c, err := l.Accept(); err == nil {
-						serve(c.(*rdmanet.Conn))
-						_ = c.Close() // fails if the sender has gone before it had read everything
+					c, err := l.Accept()
+					if err == nil {
+						err = serve(c.(*rdmanet.Conn))
 					}
+					served <- err
 				}()
 				file := filepath.Join(t.TempDir(), "file")
 				require.NoError(t, os.WriteFile(file, make([]byte, size), 0o600))
 				_, err = Send(t.Context(), new(rdmanet.Dialer), l.Addr().String(), file)
 				assert.ErrorContains(t, err, "is not fabricnet copy")
-				<-served
+				assert.NoError(t, <-served)
 			})
 		}
 	}
