@@ -52,7 +52,7 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 # resident memory run only without it, and so do those of a thousand peers, which would take ten
 # minutes, and of two learners, which has one goroutine. Tests wait as well as compute, so one
 # package more than there are processors is tested at a time.
-UNRACED := Alloc|Resident|Thousand|Model|TwoLearners|HostileScripts|Steps|Heartbeats|PathCheck|Rules|ClosingWalk|NotStarved|Losses|WriteCloseExit
+UNRACED := Alloc|Resident|Thousand|Model|TwoLearners|HostileScripts|Steps|Heartbeats|PathCheck|Rules|ClosingWalk|NotStarved|Losses|WriteExit|WriteCloseExit|FlatMemory
 
 .PHONY: test
 test: deps ## vet, compile without cgo and for darwin, run all tests with -race, and those that it disturbs without

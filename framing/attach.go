@@ -5,9 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
-	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 // Limits of what an Attach may ask for.
@@ -159,6 +159,7 @@ const (
 	RejectPeers                              // there are as many peers as there may be
 	RejectShmPeers                           // no provider works; one of them has as many peers as it may have
 	RejectBusy                               // too many handshakes at a time: dial again after a while
+	RejectTimeout                            // the dialling side has taken too long
 )
 
 // Reject ends a handshake.
@@ -223,15 +224,9 @@ func (f field) text(v *string) error {
 	return nil
 }
 
-// cleanText returns the text with whatever cannot be shown on a terminal replaced,
-// and cut off at MaxText bytes.
+// cleanText returns the text with whatever is not printable replaced, and cut off at MaxText bytes.
 func cleanText(s string) string {
-	s = strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
+	s = printable.Text(s)
 	if len(s) <= MaxText {
 		return s
 	}

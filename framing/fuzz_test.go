@@ -31,7 +31,7 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzPayloads(f *testing.F) {
-	for _, n := range []int{OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize, SharedLeaseSize} {
+	for _, n := range []int{AcceptSize, OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize, SharedLeaseSize} {
 		f.Add(bytes.Repeat([]byte{1}, n))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -44,6 +44,9 @@ func FuzzPayloads(f *testing.F) {
 		}
 		if l := (Large{}); l.Decode(b) == nil {
 			same(LargeSize, l.Encode)
+		}
+		if a := (Accept{}); a.Decode(b) == nil {
+			same(AcceptSize, a.Encode)
 		}
 		if o := (Open{}); o.Decode(b) == nil {
 			same(OpenSize, o.Encode)
@@ -110,6 +113,7 @@ func FuzzMessage(f *testing.F) {
 	}{
 		{KindHello, &hello}, {KindSelect, &attach}, {KindAttach, &attach}, {KindReady, nil}, {KindConfirm, nil},
 		{KindReject, &Reject{Code: RejectVersion, Text: "text"}}, {KindDecline, &Decline{Text: "text"}},
+		{KindJoin, &Join{Peer: 1, Proof: [32]byte{2}}},
 	} {
 		b, err := AppendMessage(nil, m.kind, m.body)
 		if err != nil {
@@ -157,6 +161,11 @@ func decodeBody(t *testing.T, kind Kind, body []byte) {
 		if m.Decode(body) == nil {
 			roundTrip(t, &m, &again, again.Decode)
 			showable(t, m.Text)
+		}
+	case KindJoin:
+		var m, again Join
+		if m.Decode(body) == nil {
+			roundTrip(t, &m, &again, again.Decode)
 		}
 	default:
 		_ = DecodeEmpty(body)

@@ -32,7 +32,7 @@ type Hello struct {
 	MinVersion, MaxVersion uint8    // protocol versions spoken
 	Features               uint64   // optional features understood, one bit each
 	Process                [16]byte // random, drawn once per process
-	Host                   [16]byte // equal for processes on one host
+	Host                   [16]byte // equal for processes on one host; 0: not known
 	UID                    uint32   // effective user id
 	Listener               uint32   // listening side: number that Open frames name
 	Offers                 []Offer  // most wanted first
@@ -47,6 +47,11 @@ type Hello struct {
 	// Silence is the number of milliseconds without a heartbeat after which the sender
 	// takes the peer for dead. 0: it does not say.
 	Silence uint32
+	// HostUnknown says, for people, why Host is 0.
+	HostUnknown string
+	// Joins announces, on the dialling side, a Join or Decline as the next message. It means
+	// nothing unless both sides have FeatureJoin.
+	Joins bool
 }
 
 const (
@@ -60,6 +65,8 @@ const (
 	helloPage
 	helloSilence
 	helloUnoffered
+	helloHostUnknown
+	helloJoins
 )
 
 var helloSchema = schema{
@@ -73,7 +80,9 @@ var helloSchema = schema{
 	helloPage:     {name: "page"},
 	helloSilence:  {name: "silence"},
 
-	helloUnoffered: {name: "unoffered", repeats: true},
+	helloUnoffered:   {name: "unoffered", repeats: true},
+	helloHostUnknown: {name: "host unknown"},
+	helloJoins:       {name: "joins"},
 }
 
 const (
@@ -118,6 +127,12 @@ func (h *Hello) Append(b []byte) ([]byte, error) {
 	}
 	for _, text := range h.Unoffered {
 		b = appendString(b, helloUnoffered, cleanText(text))
+	}
+	if h.HostUnknown != "" {
+		b = appendString(b, helloHostUnknown, cleanText(h.HostUnknown))
+	}
+	if h.Joins {
+		b = appendTLV(b, helloJoins)
 	}
 	return b, nil
 }
@@ -165,6 +180,11 @@ func (h *Hello) Decode(body []byte) error {
 			}
 			h.Unoffered = append(h.Unoffered, "")
 			return f.text(&h.Unoffered[len(h.Unoffered)-1])
+		case helloHostUnknown:
+			return f.text(&h.HostUnknown)
+		case helloJoins:
+			h.Joins = true
+			return f.fixed(0)
 		}
 		return nil
 	})

@@ -20,7 +20,7 @@ func sampleHello() Hello {
 			{Provider: "shm", Fabric: "shm", Domain: "shm", Library: "1.17", Protocol: 9, ProtocolVersion: 1, SameHost: true},
 			{Provider: "tcp;ofi_rxm", Protocol: 1<<32 - 1, ProtocolVersion: 1<<32 - 1, Settings: "SIZE=8448 LIMIT=1"},
 		},
-		PageName: "fabricnet-0123456789abcdef0123456789abcdef", PageNonce: [16]byte{6}, Silence: 15000, Unoffered: []string{"tcp", "shm: no room in /dev/shm"},
+		PageName: "fabricnet-0123456789abcdef0123456789abcdef", PageNonce: [16]byte{6}, Silence: 15000, HostUnknown: "open boot_id: no such file", Unoffered: []string{"tcp", "shm: no room in /dev/shm"}, Joins: true,
 	}
 }
 
@@ -294,6 +294,7 @@ var texts = []struct{ text, want string }{
 	{"schön", "schön"},
 	{"a\nb\x1b[31mc\x00", "a?b?[31mc?"},
 	{"bad \xff utf-8", "bad ? utf-8"},
+	{"\u202edesrever\u2066\u200b\u00a0\u009b", "?desrever????"},
 	{strings.Repeat("x", MaxText+10), strings.Repeat("x", MaxText)},
 	{strings.Repeat("é", MaxText), strings.Repeat("é", MaxText/2)},
 	{"x" + strings.Repeat("é", MaxText), "x" + strings.Repeat("é", MaxText/2-1)},

@@ -61,10 +61,11 @@ const (
 	KindConfirm                 // empty: the fabric works
 	KindDecline                 // Decline: not this provider
 	KindAlive                   // empty: asks whether the listening side is there, which answers with the same
+	KindJoin                    // Join: asks for a further listener of a pair, or grants it
 	kindEnd
 )
 
-var kindNames = [kindEnd]string{"", "hello", "reject", "select", "attach", "ready", "confirm", "decline", "alive"}
+var kindNames = [kindEnd]string{"", "hello", "reject", "select", "attach", "ready", "confirm", "decline", "alive", "join"}
 
 func (k Kind) String() string {
 	if k > 0 && k < kindEnd {
@@ -90,7 +91,7 @@ const (
 	LengthSize = 4
 )
 
-// Body is what a message of some Kind carries: a Hello, Attach, Reject or Decline.
+// Body is what a message of some Kind carries: a Hello, Attach, Reject, Decline or Join.
 type Body interface {
 	// Append appends the encoded body to b. It fails if a field breaks a limit
 	// that the receiver would enforce.

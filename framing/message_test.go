@@ -29,7 +29,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	hello, attach := sampleHello(), sampleAttach()
 	for kind, body := range map[Kind]Body{
 		KindHello: &hello, KindSelect: &attach, KindAttach: &attach, KindReject: &Reject{Code: 1, Text: "no"},
-		KindDecline: &Decline{Text: "no"}, KindReady: nil, KindConfirm: nil,
+		KindDecline: &Decline{Text: "no"}, KindJoin: &Join{Peer: 1}, KindReady: nil, KindConfirm: nil,
 	} {
 		b, err := AppendMessage([]byte("before"), kind, body)
 		require.NoError(t, err)

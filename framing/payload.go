@@ -167,6 +167,28 @@ func (o *Open) Decode(b []byte) error {
 	return nil
 }
 
+// Accept is the payload of an Accept frame.
+type Accept struct {
+	Port uint16 // of the dialling side, in the stream's addresses; not 0
+}
+
+// AcceptSize is the encoded size of an Accept.
+const AcceptSize = 2
+
+// Encode writes a to the first AcceptSize bytes of b.
+func (a *Accept) Encode(b []byte) { binary.LittleEndian.PutUint16(b, a.Port) }
+
+// Decode reads an Accept frame's payload.
+func (a *Accept) Decode(b []byte) error {
+	if len(b) != AcceptSize {
+		return ErrPayload
+	}
+	if a.Port = binary.LittleEndian.Uint16(b); a.Port == 0 {
+		return ErrPayload
+	}
+	return nil
+}
+
 // ResetCode says why a stream was reset.
 type ResetCode uint32
 

@@ -1,6 +1,7 @@
 package framing
 
 import (
+	"bytes"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -40,6 +41,15 @@ func TestPayloadRoundTrips(t *testing.T) {
 	require.NoError(t, gotOpen.Decode(b))
 	assert.Equal(t, open, gotOpen)
 
+	accept := Accept{Port: 0x0201}
+	b = make([]byte, AcceptSize)
+	accept.Encode(b)
+	assert.Equal(t, "\x01\x02", string(b))
+	var gotAccept Accept
+	require.NoError(t, gotAccept.Decode(b))
+	assert.Equal(t, accept, gotAccept)
+	assert.ErrorIs(t, gotAccept.Decode(make([]byte, AcceptSize)), ErrPayload, "no port")
+
 	b = make([]byte, ResetSize)
 	ResetAbort.Encode(b)
 	code, err := DecodeReset(b)
@@ -74,6 +84,7 @@ func TestPayloadSizes(t *testing.T) {
 		}
 		check("large", new(Large).Decode(b), LargeSize)
 		check("open", new(Open).Decode(b), OpenSize)
+		check("accept", new(Accept).Decode(bytes.Repeat([]byte{1}, n)), AcceptSize)
 		_, err := DecodeReset(b)
 		check("reset", err, ResetSize)
 		assert.ErrorIs(t, new(Lease).Decode(b), ErrPayload, "a lease of zeros is none")

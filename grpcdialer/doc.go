@@ -26,13 +26,10 @@
 // Handlers find the conn by the peer's address, even with TLS credentials in between:
 //
 //	p, _ := peer.FromContext(ctx)
-//	info, ok := rdmanet.InfoOf(p.Addr) // provider, paths, counters; !ok: plain TCP
+//	info, ok := rdmanet.InfoOf(p.Addr) // provider, paths, counters
 //
 // Clients give a call the option [grpc.Peer], and stats handlers have
-// stats.ConnTagInfo.RemoteAddr. Conns between two processes share addresses;
-// rdmanet's ConnInfo.ID tells them apart. gRPC's channelz shows the addresses of
-// listeners and of conns over plain TCP. For other conns it shows none, whatever
-// their network.
+// stats.ConnTagInfo.RemoteAddr.
 //
 // # Security
 //

@@ -41,8 +41,9 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(answer.GetStatus(), "over", from.Addr.Network())
-	// Output: SERVING over rdma
+	_, fabric := rdmanet.InfoOf(from.Addr)
+	fmt.Println(answer.GetStatus(), "over a fabric:", fabric)
+	// Output: SERVING over a fabric: true
 }
 
 // healthServer serves gRPC's health service on l until stop is called.

@@ -26,7 +26,7 @@ func (whence) UnaryCall(ctx context.Context, in *grpc_testing.SimpleRequest) (*g
 	if !ok {
 		return nil, status.Error(codes.Internal, "the call came from nowhere")
 	}
-	return &grpc_testing.SimpleResponse{Payload: in.GetPayload(), Username: p.Addr.Network()}, nil
+	return &grpc_testing.SimpleResponse{Payload: in.GetPayload(), Username: networkOf(p.Addr)}, nil
 }
 
 // A client that knows nothing of this package can call the same server as fabric clients,

@@ -28,7 +28,11 @@ import (
 // told answers with the protocol and the network that a request came by.
 var told = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	local := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
-	fmt.Fprint(w, r.Proto, " over ", local.Network())
+	network := "tcp"
+	if info, ok := rdmanet.InfoOf(local); ok && info.Provider != "" {
+		network = "rdma"
+	}
+	fmt.Fprint(w, r.Proto, " over ", network)
 })
 
 // served starts a server at a port that was free, and waits until it listens. The functions

@@ -2,10 +2,9 @@ package metrics
 
 // TransportStats is a snapshot of what a Transport has, and of what it has done.
 type TransportStats struct {
-	Conns    int `metric:"conns" unit:"conn" help:"Conns open over a fabric, including those that wait for Accept."`
-	TCPConns int `metric:"tcp.conns" unit:"conn" help:"Conns open over plain TCP."`
-	Backlog  int `metric:"backlog" unit:"conn" help:"Conns that wait for Accept."`
-	Peers    int `metric:"peers" unit:"peer" help:"Peer processes, dialed or accepted."`
+	Conns   int `metric:"conns" unit:"conn" help:"Conns open over a fabric, including those that wait for Accept."`
+	Backlog int `metric:"backlog" unit:"conn" help:"Conns that wait for Accept."`
+	Peers   int `metric:"peers" unit:"peer" help:"Peer processes, dialed or accepted."`
 	// PeersRefused is how often a peer, dialed or accepted, got no place: with a provider,
 	// since there may be no further endpoint (see ProviderStats.Endpoints and
 	// rdmanet.Transport.MaxShmPeers), or with a listener (see rdmanet.ListenConfig.MaxPeers).
@@ -13,6 +12,10 @@ type TransportStats struct {
 	// Handshakes include those with peers that say nothing.
 	Handshakes int    `metric:"handshakes" unit:"handshake" help:"Handshakes that listeners run now."`
 	Opened     uint64 `metric:"conns.opened" unit:"conn" help:"Conns dialed over a fabric, or taken by a listener's backlog."`
+	// TCPConns were handed out as they are, so that nobody knows when they are closed.
+	TCPConns uint64 `metric:"conns.tcp" unit:"conn" help:"Conns handed out that use plain TCP: dials that fell back, and plain clients that were accepted."`
+	// Dropped counts bugs of the program: what it does not use any more has to be closed.
+	Dropped uint64 `metric:"dropped" unit:"conn" help:"Conns and listeners that became garbage without Close."`
 	// Listeners refuse conns because the backlog is full, the memory budget is used up or the
 	// listener is closed.
 	Refused uint64 `metric:"conns.refused" unit:"conn" help:"Conns that listeners have refused."`

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -85,7 +86,9 @@ func format(r *http.Request) string {
 }
 
 func writeJSON(b *bytes.Buffer, p *page) error {
-	enc := json.NewEncoder(b)
-	enc.SetIndent("", "  ")
-	return enc.Encode(p)
+	text, err := json.MarshalIndent(p, "", "  ")
+	if err == nil {
+		b.Write(append(printable.JSON(text), '\n'))
+	}
+	return err
 }

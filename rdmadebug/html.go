@@ -34,7 +34,7 @@ func digest(s string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-func writeHTML(b *bytes.Buffer, p *page) error { return pageTemplate.Execute(b, p) }
+func writeHTML(b *bytes.Buffer, p *page) error { return pageTemplate.Execute(b, p.printable()) }
 
 // unit returns a unit as people write it.
 func unit(s string) string {

@@ -1,8 +1,11 @@
 package rdmadebug
 
 import (
+	"maps"
+	"slices"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 	"github.com/seed202c38ff/fabricnet/metrics"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -23,7 +26,7 @@ type conn struct {
 	Dialed   bool      `json:"dialed"`
 	Opened   time.Time `json:"opened"`
 	Age      string    `json:"age"`
-	Provider string    `json:"provider"` // "" for plain TCP
+	Provider string    `json:"provider"`
 	Fabric   string    `json:"fabric,omitempty"`
 	Domain   string    `json:"domain,omitempty"`
 	Version  uint8     `json:"version,omitempty"` // of fabricnet's protocol
@@ -38,16 +41,7 @@ type conn struct {
 	Reading  bool      `json:"reading"`
 	WaitsFor string    `json:"waits_for,omitempty"`
 	PollNs   int64     `json:"poll_ns"` // how long calls that wait poll before they sleep, at present
-	Fallback string    `json:"fallback,omitempty"`
 	Refused  []string  `json:"refused,omitempty"`
-}
-
-// Transport returns what the conn runs over.
-func (c conn) Transport() string {
-	if c.Provider == "" {
-		return "plain TCP"
-	}
-	return c.Provider
 }
 
 // Side says whether this side dialed or accepted the conn.
@@ -79,20 +73,36 @@ func (c conn) Polls() string {
 	return time.Duration(c.PollNs).String()
 }
 
-// Notes returns the reasons why the conn does not run over another transport.
-func (c conn) Notes() []string {
-	if c.Fallback == "" {
-		return c.Refused
-	}
-	return append([]string{c.Fallback}, c.Refused...)
-}
-
 type sample struct {
 	Name   string            `json:"name"`
 	Labels map[string]string `json:"labels,omitempty"`
 	Value  uint64            `json:"value"`
 	Unit   string            `json:"unit"`
 	Help   string            `json:"-"`
+}
+
+// printable returns a copy with nothing in it but what is printable: peers, and errors, have chosen some of its texts.
+func (p *page) printable() *page {
+	q := *p
+	q.Conns, q.Metrics = slices.Clone(p.Conns), slices.Clone(p.Metrics)
+	for i := range q.Conns {
+		c := &q.Conns[i]
+		for _, s := range []*string{&c.Phase, &c.Local, &c.Remote, &c.Provider, &c.Fabric, &c.Domain, &c.Small, &c.Large, &c.WaitsFor} {
+			*s = printable.Text(*s)
+		}
+		c.Refused = slices.Clone(c.Refused)
+		for j, s := range c.Refused {
+			c.Refused[j] = printable.Text(s)
+		}
+	}
+	for i := range q.Metrics {
+		m := &q.Metrics[i]
+		m.Labels = maps.Clone(m.Labels)
+		for k, v := range m.Labels {
+			m.Labels[k] = printable.Text(v)
+		}
+	}
+	return &q
 }
 
 // look makes a page with at most limit conns.
@@ -128,9 +138,6 @@ func connOf(s rdmanet.ConnState, now time.Time) conn {
 	}
 	for _, r := range s.Refused {
 		c.Refused = append(c.Refused, r.String())
-	}
-	if s.Fallback != nil {
-		c.Fallback = s.Fallback.Error()
 	}
 	return c
 }

@@ -22,7 +22,7 @@ func hostile() *page {
 		Time: time.Now(), NotShown: 3,
 		Conns: []conn{{
 			Phase: nasty, Local: nasty, Remote: nasty, Provider: nasty, Small: nasty, Large: nasty,
-			Fallback: nasty, Refused: []string{nasty, nasty}, WaitsFor: "window",
+			Refused: []string{nasty, nasty}, WaitsFor: "window",
 		}},
 		Metrics: []sample{{Name: "fabricnet.fallbacks", Labels: map[string]string{"reason": nasty}, Unit: "{conn}", Help: "Help."}},
 	}
@@ -32,6 +32,7 @@ func TestHostileHTML(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, writeHTML(&b, hostile()))
 	assert.NotContains(t, b.String(), "ZgotmplZ", "what html/template could not make safe")
+	allPrintable(t, b.String(), "\n\u202f") // ours, in numbers
 	root, err := html.Parse(&b)
 	require.NoError(t, err)
 	rows, texts := 0, 0
@@ -50,7 +51,7 @@ func TestHostileHTML(t *testing.T) {
 		}
 	}
 	assert.Equal(t, 4, rows, "two tables, each with a head and a row")
-	assert.Equal(t, 8, texts, "they are there, as text")
+	assert.Equal(t, 7, texts, "they are there, as text")
 }
 
 // nodes returns n and all nodes below it. Node.Descendants is newer than the oldest
@@ -67,8 +68,13 @@ func TestHostileText(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, writeText(&b, hostile()))
 	assert.Contains(t, b.String(), "<script>")
-	for _, r := range b.String() {
-		assert.True(t, r == '\n' || unicode.IsGraphic(r) && !unicode.Is(unicode.Cf, r), "%q", r)
+	allPrintable(t, b.String(), "\n")
+}
+
+func allPrintable(t *testing.T, text, except string) {
+	t.Helper()
+	for _, r := range text {
+		assert.True(t, unicode.IsPrint(r) && r != unicode.ReplacementChar || strings.ContainsRune(except, r), "%q", r)
 	}
 }
 
@@ -76,9 +82,10 @@ func TestHostileJSON(t *testing.T) {
 	var b bytes.Buffer
 	require.NoError(t, writeJSON(&b, hostile()))
 	assert.NotContains(t, b.String(), "<")
+	allPrintable(t, b.String(), "\n")
 	var p page
 	require.NoError(t, json.Unmarshal(b.Bytes(), &p))
-	assert.Equal(t, nasty, p.Conns[0].Fallback)
+	assert.Equal(t, nasty, p.Conns[0].Refused[0])
 }
 
 // TestPolicy: the page's style sheet is the one that its policy allows.

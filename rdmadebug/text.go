@@ -5,23 +5,17 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 )
 
-// plain keeps text that a peer has sent from doing anything to a terminal.
-func plain(s string) string {
-	q := strconv.QuoteToGraphic(s)
-	return strings.ReplaceAll(q[1:len(q)-1], `\"`, `"`)
-}
-
 func writeText(b *bytes.Buffer, p *page) error {
+	p = p.printable()
 	tw := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(tw, "STATE\tUNREAD\tLOCAL\tPEER\tSIDE\tAGE\tPROVIDER\tSENT\tRECEIVED\tPOLLS\tWAITS FOR")
 	for _, c := range p.Conns {
-		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", plain(c.Phase), c.Unread, plain(c.Local), plain(c.Remote), c.Side(), c.Age,
-			plain(c.Transport()), c.Sent, c.Received, c.Polls(), c.Waits())
+		fmt.Fprintf(tw, "%s\t%d\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\t%s\n", c.Phase, c.Unread, c.Local, c.Remote, c.Side(), c.Age,
+			c.Provider, c.Sent, c.Received, c.Polls(), c.Waits())
 	}
 	if err := tw.Flush(); err != nil {
 		return err
@@ -30,8 +24,8 @@ func writeText(b *bytes.Buffer, p *page) error {
 		fmt.Fprintf(b, "and %d more: see ?limit=\n", p.NotShown)
 	}
 	for _, c := range p.Conns {
-		for _, note := range c.Notes() {
-			fmt.Fprintf(b, "\n%s - %s: %s", plain(c.Local), plain(c.Remote), plain(note))
+		for _, note := range c.Refused {
+			fmt.Fprintf(b, "\n%s - %s: %s", c.Local, c.Remote, note)
 		}
 	}
 	b.WriteString("\n\n")
@@ -45,7 +39,7 @@ func writeText(b *bytes.Buffer, p *page) error {
 func label(s sample) string {
 	var list []string
 	for _, k := range slices.Sorted(maps.Keys(s.Labels)) {
-		list = append(list, k+"="+plain(s.Labels[k]))
+		list = append(list, k+"="+s.Labels[k])
 	}
 	if len(list) == 0 {
 		return s.Name

@@ -6,74 +6,26 @@ import (
 	"strconv"
 )
 
-// networkName is what Addr.Network returns for conns over a fabric.
+// networkName is what net.OpError.Net says of everything but plain TCP. The addresses themselves
+// are TCP addresses, whose network is "tcp".
 const networkName = "rdma"
 
-// Addr is the address of one end of a Conn, or of a Listener: that of the TCP
-// control connection. The results of Network and String can be passed to Dial again, and
-// InfoOf finds the Conn by its Addr. Conns that share a control connection have distinct
-// *Addr values for the same address: compare String or AddrPort. An Addr never changes.
-type Addr struct {
-	network string
-	ap      netip.AddrPort
-	conn    *Conn // nil except in what Conn.LocalAddr and RemoteAddr return
-}
+// newAddr returns a copy of a TCP address, in the form in which addresses are compared.
+func newAddr(a net.Addr) *net.TCPAddr { return net.TCPAddrFromAddrPort(addrPort(a)) }
 
-var _ net.Addr = (*Addr)(nil)
-
-// Network returns "rdma", or "tcp" in errors of conns that use plain TCP.
-func (a *Addr) Network() string {
-	if a == nil {
-		return networkName
-	}
-	return a.network
-}
-
-// String returns the address as host:port, with an IPv6 host in brackets.
-func (a *Addr) String() string {
-	if a == nil {
-		return "<nil>"
-	}
-	return a.ap.String()
-}
-
-// AddrPort returns the address as a value.
-func (a *Addr) AddrPort() netip.AddrPort {
-	if a == nil {
+// addrPort returns a TCP address in the form in which addresses are compared, and the zero value
+// for everything else.
+func addrPort(a net.Addr) netip.AddrPort {
+	tcp, ok := a.(*net.TCPAddr)
+	if !ok || tcp == nil {
 		return netip.AddrPort{}
 	}
-	return a.ap
+	return netip.AddrPortFrom(canonical(tcp.AddrPort().Addr()), tcp.AddrPort().Port())
 }
 
-// newAddr converts a TCP connection's address.
-func newAddr(network string, a net.Addr) *Addr {
-	return &Addr{network: network, ap: addrPort(a)}
-}
-
-// of returns the same address, as one of c's.
-func (a *Addr) of(c *Conn) Addr {
-	return Addr{network: a.network, ap: a.ap, conn: c}
-}
-
-func addrPort(a net.Addr) netip.AddrPort {
-	var ap netip.AddrPort
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		ap = a.AddrPort()
-	case *Addr:
-		ap = a.ap
-	default:
-		return ap
-	}
-	return netip.AddrPortFrom(canonical(ap.Addr()), ap.Port())
-}
-
-// addrPortOfTCP returns the zero value for everything but a *net.TCPAddr.
-func addrPortOfTCP(a net.Addr) netip.AddrPort {
-	if tcp, ok := a.(*net.TCPAddr); ok && tcp != nil {
-		return tcp.AddrPort()
-	}
-	return netip.AddrPort{}
+// withPort returns an address with another port.
+func withPort(a *net.TCPAddr, port uint16) *net.TCPAddr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(a.AddrPort().Addr(), port))
 }
 
 // canonical makes addresses comparable. A zone may be given by the interface's name or

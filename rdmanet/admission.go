@@ -392,6 +392,14 @@ func (a *admission) admit(n *newcomer) error {
 	return nil
 }
 
+// join makes n a peer that has proved itself at another listener.
+func (a *admission) join(n *newcomer, p prover) error {
+	a.mu.Lock()
+	n.peer = p
+	a.mu.Unlock()
+	return a.admit(n)
+}
+
 // unplace takes n off all lists, and its place away.
 func (a *admission) unplace(n *newcomer) {
 	a.forgo(n)

@@ -23,19 +23,21 @@ import (
 type binder struct {
 	t         *Transport
 	nc        net.Conn
+	netns     netns // in which nc was made
 	providers []string
-	listener  *Listener // nil on the dialling side
+	listener  *listener // nil on the dialling side
 	fallback  bool      // the dialling side can fall back to TCP
 	logger    *slog.Logger
 	newcomer  *newcomer // in the listener's admission
 	offers    []offer
 	used      atomic.Bool // a conn was opened
+	joining   joining
 }
 
 var _ bootstrap.Binder = (*binder)(nil)
 
 func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
-	offers, unoffered, err := b.t.offers(local, b.providers)
+	offers, unoffered, err := b.t.offersIn(b.netns, local, b.providers)
 	if b.empty(err, unoffered) {
 		if errors.Is(err, fabric.ErrUnsupported) {
 			unoffered = []string{bootstrap.NoLibrary + err.Error()} // so that the other side learns of it
@@ -53,6 +55,9 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	}
 	b.offers = offers[:min(len(offers), framing.MaxOffers)]
 	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid()), Unoffered: unoffered}
+	if b.t.hostErr != nil {
+		h.HostUnknown = b.t.hostErr.Error()
+	}
 	if b.listener != nil {
 		h.Listener = b.listener.number
 	}
@@ -61,6 +66,10 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	}
 	for _, p := range b.offers {
 		h.Offers = append(h.Offers, bootstrap.OfferOf(&p.ProviderInfo))
+	}
+	if b.joining.approach != nil {
+		b.joining.asks = b.t.links.mayJoin(b.joining.approach)
+		h.Joins = b.joining.asks
 	}
 	if b.t.hello != nil {
 		b.t.hello(&h)
@@ -86,7 +95,7 @@ func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failin
 
 // path returns the key by which an offer's failure is remembered.
 func (b *binder) path(o offer, local netip.Addr) pathKey {
-	return pathKey{fabric.Join(o.Name, o.domain), local, addrPort(b.nc.RemoteAddr()).Addr()}
+	return pathKey{fabric.Join(o.Name, o.domain), local, addrPort(b.nc.RemoteAddr()).Addr(), b.netns}
 }
 
 // empty reports whether an empty offer is more useful than err. From the listening side it
@@ -124,7 +133,7 @@ func (b *binder) authorize(ctx context.Context, peer *bootstrap.Peer) error {
 		return nil
 	}
 	info := PeerInfo{
-		LocalAddr: b.listener.connAddr(b.nc.LocalAddr()), RemoteAddr: b.listener.connAddr(b.nc.RemoteAddr()), TLS: copyOf(peer.TLS),
+		LocalAddr: newAddr(b.nc.LocalAddr()), RemoteAddr: newAddr(b.nc.RemoteAddr()), TLS: copyOf(peer.TLS),
 	}
 	select {
 	case asking <- struct{}{}:
@@ -174,17 +183,19 @@ func (b *binder) index(provider string) int {
 func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootstrap.Peer, local netip.Addr, page *bootstrap.Page) (bootstrap.Binding, error) {
 	i := b.index(chosen.Provider)
 	l := &link{
-		t: b.t, listener: b.listener, logger: b.logger, newcomer: b.newcomer, used: &b.used, settled: make(chan struct{}),
+		t: b.t, logger: b.logger, used: &b.used, settled: make(chan struct{}),
 		version: peer.Version, features: peer.Features, tls: peer.TLS,
-		path: b.path(b.offers[i], local), local: newAddr(networkName, b.nc.LocalAddr()), remote: newAddr(networkName, b.nc.RemoteAddr()),
+		path: b.path(b.offers[i], local), local: newAddr(b.nc.LocalAddr()), remote: newAddr(b.nc.RemoteAddr()),
 	}
-	cfg := engine.PeerConfig{Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
+	cfg := engine.PeerConfig{Idle: l.unused, Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if page != nil {
 		if cfg.Unmapped = b.unmapped(peer, page); cfg.Unmapped == nil {
 			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
 		}
 	}
 	if b.listener != nil {
+		l.first = &meeting{b.listener, b.newcomer, l.local}
+		l.met = map[uint32]*meeting{b.listener.number: l.first}
 		cfg.Accept, cfg.Unproven = l.accept, true
 		if err := b.listener.admission.place(ctx, b.newcomer); err != nil {
 			return nil, err

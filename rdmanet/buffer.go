@@ -1,7 +1,7 @@
 package rdmanet
 
 import (
-	"fmt"
+	"runtime"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
@@ -9,7 +9,7 @@ import (
 // Buffer is memory that the fabric reads from, or has written to, directly. AllocBuffer and
 // RecvBuffer return one. It belongs to one goroutine at a time.
 type Buffer struct {
-	fabric *engine.Buffer // nil for plain TCP
+	fabric *engine.Buffer
 	mem    []byte
 }
 
@@ -19,26 +19,15 @@ func (b *Buffer) Bytes() []byte { return b.mem }
 // Release gives the memory back. It may be called more than once.
 func (b *Buffer) Release() {
 	b.mem = nil
-	if b.fabric != nil {
-		b.fabric.Release()
-	}
+	b.fabric.Release()
 }
 
 // AllocBuffer returns a Buffer of n bytes of registered memory, to fill in and pass to
 // SendBuffer; n must be positive. Its contents are undefined. It fails with ErrMemory if
 // the Transport's budget has no room.
 func (c *Conn) AllocBuffer(n int) (*Buffer, error) {
-	if n <= 0 {
-		return nil, c.err("write", fmt.Errorf("buffer of %d bytes", n))
-	}
-	if c.fabric == nil {
-		return &Buffer{mem: make([]byte, n)}, nil
-	}
-	b, err := c.fabric.AllocBuffer(n)
-	if err != nil {
-		return nil, c.err("write", err)
-	}
-	return &Buffer{fabric: b, mem: b.Bytes()}, nil
+	b, err := c.in.fabric.AllocBuffer(n)
+	return c.buffer(b, "write", err)
 }
 
 // SendBuffer writes all of b, as one Write does, but without a copy where the fabric
@@ -51,14 +40,11 @@ func (c *Conn) SendBuffer(b *Buffer) error {
 
 // sendBuffer is SendBuffer, but also returns how many bytes are on their way, as Write does.
 func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
-	if c.fabric == nil || b.fabric == nil {
-		n, err = c.s.Write(b.mem)
-		b.Release()
-		return n, c.err("write", err)
-	}
 	b.mem = nil
-	n, err = c.fabric.SendBuffer(b.fabric)
-	return n, c.err("write", err)
+	n, err = c.in.fabric.SendBuffer(b.fabric)
+	err = c.in.err("write", err)
+	runtime.KeepAlive(c)
+	return n, err
 }
 
 // RecvBuffer waits for the next bytes of the stream and returns them in a Buffer: bytes
@@ -67,17 +53,16 @@ func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
 // change the contents of one that was not copied: copy before you check, or use TLS above.
 // At the end of the stream RecvBuffer returns io.EOF.
 func (c *Conn) RecvBuffer() (*Buffer, error) {
-	if c.fabric == nil {
-		mem := make([]byte, copySize)
-		n, err := c.s.Read(mem)
-		if err != nil {
-			return nil, c.err("read", err)
-		}
-		return &Buffer{mem: mem[:n]}, nil
-	}
-	b, err := c.fabric.RecvBuffer()
+	b, err := c.in.fabric.RecvBuffer()
+	return c.buffer(b, "read", err)
+}
+
+// buffer returns what op has returned, in the form in which users get it.
+func (c *Conn) buffer(b *engine.Buffer, op string, err error) (*Buffer, error) {
+	err = c.in.err(op, err)
+	runtime.KeepAlive(c)
 	if err != nil {
-		return nil, c.err("read", err)
+		return nil, err
 	}
 	return &Buffer{fabric: b, mem: b.Bytes()}, nil
 }

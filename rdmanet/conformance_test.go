@@ -141,6 +141,7 @@ func TestConnExpectations(t *testing.T) {
 			"copying":              testCopying,
 			"no syscall conn":      testNoSyscallConn,
 		})
+		t.Run("ends as TCP", func(t *testing.T) { testEndsAsTCP(t, pipe) })
 	})
 }
 
@@ -314,7 +315,7 @@ func testPartialWrite(t *testing.T, a, b *rdmanet.Conn) {
 }
 
 func testAddresses(t *testing.T, a, b *rdmanet.Conn) {
-	require.Equal(t, "rdma", a.RemoteAddr().Network())
+	require.Equal(t, "tcp", a.RemoteAddr().Network())
 	for _, addr := range []net.Addr{a.LocalAddr(), a.RemoteAddr(), b.LocalAddr(), b.RemoteAddr()} {
 		_, _, err := net.SplitHostPort(addr.String())
 		require.NoError(t, err)

@@ -9,8 +9,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
-// ConnState is a snapshot of an open Conn. An empty Provider stands for plain TCP, of which
-// only the addresses, ID, Opened, Dialed and Fallback are known; its Phase is PhaseOpen.
+// ConnState is a snapshot of an open Conn.
 type ConnState struct {
 	ConnInfo
 	Local, Remote net.Addr
@@ -54,42 +53,33 @@ var waits = [...]string{
 }
 
 // register makes Conns list a conn, until forgetConn.
-func (t *Transport) register(c *Conn) {
+func (t *Transport) register(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.live[c] = struct{}{}
-	if c.fabric == nil {
-		t.plain++
-	}
 }
 
-func (t *Transport) forgetConn(c *Conn) {
+func (t *Transport) forgetConn(c *conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.live, c)
-	if c.fabric == nil {
-		t.plain--
-	}
 }
 
 // Conns returns a snapshot of each open conn, in the order in which they were opened. It
-// includes those that wait for Accept and those that use plain TCP. The conns of one
-// endpoint are seen at about the same moment.
+// includes those that wait for Accept, but none that use plain TCP. The conns of one endpoint are
+// seen at about the same moment.
 func (t *Transport) Conns() []ConnState {
 	t = transportOr(t)
 	t.mu.Lock()
 	conns := keys(t.live)
 	t.mu.Unlock()
-	slices.SortFunc(conns, func(a, b *Conn) int { return cmp.Compare(a.id, b.id) })
+	slices.SortFunc(conns, func(a, b *conn) int { return cmp.Compare(a.id, b.id) })
 	type group struct {
 		at    []int
 		conns []*engine.Conn
 	}
 	groups := make(map[*engine.Endpoint]*group)
 	for i, c := range conns {
-		if c.fabric == nil {
-			continue
-		}
 		g := groups[c.link.ep.engine]
 		if g == nil {
 			g = new(group)
@@ -110,15 +100,11 @@ func (t *Transport) Conns() []ConnState {
 	return out
 }
 
-func (c *Conn) state(s engine.State) ConnState {
-	var polls time.Duration
-	if c.fabric == nil {
-		s.Phase = engine.Open
-	} else {
-		polls = c.link.ep.engine.PollTime()
-	}
+func (c *conn) state(s engine.State) ConnState {
+	local, remote := c.addrs()
 	return ConnState{
-		ConnInfo: c.info(s.Counters), Local: c.LocalAddr(), Remote: c.RemoteAddr(),
-		Phase: phases[s.Phase], Unread: s.Unread, Reading: s.Reading, WaitsFor: waits[s.Waits], PollTime: polls,
+		ConnInfo: c.counted(s.Counters), Local: local, Remote: remote,
+		Phase: phases[s.Phase], Unread: s.Unread, Reading: s.Reading, WaitsFor: waits[s.Waits],
+		PollTime: c.link.ep.engine.PollTime(),
 	}
 }

@@ -1,6 +1,7 @@
 package rdmanet_test
 
 import (
+	"io"
 	"net"
 	"sync"
 	"testing"
@@ -76,29 +77,30 @@ func TestConns(t *testing.T) {
 	})
 }
 
-// TestConnsOverTCP: conns that fell back are listed and counted as plain TCP.
+// TestConnsOverTCP: conns over plain TCP are the program's. They are counted once, not listed, and
+// outlive the Transport.
 func TestConnsOverTCP(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
-	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true, Providers: []string{"tcp;ofi_rxm"}})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
 	nc, err := net.Dial("tcp", l.Addr().String())
 	require.NoError(t, err)
 	_, err = nc.Write([]byte("plain"))
 	require.NoError(t, err)
-	s := rdmatest.Accept(t, l)
-	list := tr.Conns()
-	require.Len(t, list, 1)
-	assert.Empty(t, list[0].Provider)
-	assert.Equal(t, "tcp", list[0].SmallPath)
-	assert.Equal(t, "tcp", list[0].Local.Network())
-	assert.False(t, list[0].Dialed)
-	assert.Equal(t, rdmanet.PhaseOpen, list[0].Phase)
-	assert.Equal(t, 1, tr.Stats().TCPConns)
-	assert.Zero(t, tr.Stats().Conns)
-	require.NoError(t, s.Close())
-	require.Error(t, s.Close())
+	s := rdmatest.AcceptPlain(t, l)
+	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP, Timeout: rdmatest.Patience}
+	c, err := d.Dial("rdma", plainServer(t, "220 mail.example\r\n"))
+	require.NoError(t, err)
 	assert.Empty(t, tr.Conns())
-	assert.Zero(t, tr.Stats().TCPConns)
-	require.NoError(t, nc.Close())
+	assert.EqualValues(t, 2, tr.Stats().TCPConns)
+	assert.Zero(t, tr.Stats().Conns)
+	require.NoError(t, tr.Close())
+	_, err = io.ReadFull(s, make([]byte, len("plain")))
+	require.NoError(t, err)
+	rdmatest.Echo(t, nc, s)
+	_, err = io.ReadFull(c, make([]byte, len("220 ")))
+	require.NoError(t, err)
+	rdmatest.CloseAll(t, s, nc, c)
+	assert.EqualValues(t, 2, tr.Stats().TCPConns)
 }
 
 // TestConnsWhileTheyComeAndGo: conns may be listed at any time. In the end none is left in

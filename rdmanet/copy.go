@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"runtime"
 	"sync"
 )
 
@@ -17,10 +18,6 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 // no error. Regular files are read straight into registered memory if the fabric sends
 // from there.
 func (c *Conn) ReadFrom(r io.Reader) (n int64, err error) {
-	if s, ok := c.s.(*tcpStream); ok { // sendfile(2) and splice(2)
-		n, err = s.ReadFrom(r)
-		return n, c.err("write", err)
-	}
 	if isFile(r) {
 		if n, err = c.sendFile(r); !errors.Is(err, ErrMemory) && !errors.Is(err, errMaps) {
 			return n, err
@@ -73,7 +70,7 @@ var errMaps = errors.New("the ring is mapped")
 
 func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 	for {
-		if c.fabric.Maps() {
+		if c.in.fabric.Maps() {
 			return n, errMaps
 		}
 		b, err := c.AllocBuffer(copySize)
@@ -100,10 +97,6 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 // which is no error. It does not copy what the fabric wrote directly: see RecvBuffer for
 // what a hostile peer can do to such memory.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
-	if s, ok := c.s.(*tcpStream); ok {
-		n, err = s.WriteTo(w)
-		return n, c.err("read", err)
-	}
 	for {
 		b, err := c.RecvBuffer()
 		if err == io.EOF {
@@ -129,10 +122,8 @@ func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
 // together like those of one Write. Small slices are gathered. net.Buffers.WriteTo does
 // not know of this method, and writes slice by slice.
 func (c *Conn) WriteBuffers(v *net.Buffers) (n int64, err error) {
-	if c.fabric == nil {
-		n, err = v.WriteTo(c.s.(*tcpStream).TCPConn) // writev(2)
-	} else {
-		n, err = c.fabric.WriteBuffers(v)
-	}
-	return n, c.err("write", err)
+	n, err = c.in.fabric.WriteBuffers(v)
+	err = c.in.err("write", err)
+	runtime.KeepAlive(c)
+	return n, err
 }

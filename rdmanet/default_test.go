@@ -66,7 +66,7 @@ func TestSoftwareIsNamed(t *testing.T) {
 			d.Fallback = rdmanet.FallbackTCP
 			c, err = d.Dial("rdma", l.Addr().String())
 			require.NoError(t, err)
-			assert.Empty(t, c.(*rdmanet.Conn).Info().Provider)
+			assert.Empty(t, rdmatest.InfoOf(t, c).Provider)
 			require.NoError(t, c.Close())
 		})
 	}

@@ -4,12 +4,12 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime/trace"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -28,8 +28,8 @@ type Dialer struct {
 	Timeout time.Duration
 	// Deadline is when Dial fails at the latest; the zero time means none.
 	Deadline time.Time
-	// LocalAddr is the local address of the control connection, a *net.TCPAddr or *Addr;
-	// nil lets the system choose. The fabric uses the device that has this address, unless
+	// LocalAddr is the local address of the control connection, a *net.TCPAddr; nil
+	// lets the system choose. The fabric uses the device that has this address, unless
 	// Providers names another.
 	LocalAddr net.Addr
 	// KeepAliveConfig is for the TCP connections that Dial makes. Unless its Enable is set,
@@ -70,7 +70,8 @@ type Dialer struct {
 	// TLSConfig protects the control connection; the listener must have one, too. nil means
 	// no TLS. An empty ServerName stands for the dialed host. The bytes on the fabric are
 	// not encrypted. Each handshake uses a copy in which NextProtos is "fabricnet/1"; the
-	// copies share the ClientSessionCache. Dials share peers only if this pointer is the same.
+	// copies share the ClientSessionCache. Dials share peers only if this pointer is the same,
+	// and dials to several listeners of one process only if TLS comes to the same with each.
 	TLSConfig *tls.Config
 	// DisableReuse gives each conn a control connection of its own, for load balancers that
 	// count TCP connections. That costs milliseconds per conn.
@@ -88,7 +89,8 @@ type Dialer struct {
 }
 
 // Dial connects to a listener of this package at a TCP address. network is "rdma", "rdma4"
-// or "rdma6"; "tcp", "tcp4" and "tcp6" mean the same. The net.Conn is a *Conn. The error
+// or "rdma6"; "tcp", "tcp4" and "tcp6" mean the same. The net.Conn is a *Conn, or
+// a *net.TCPConn if the Dialer has fallen back to TCP. The error
 // is a *net.OpError, in which errors.Is finds the variables of this package.
 func Dial(network, address string) (net.Conn, error) {
 	return new(Dialer).Dial(network, address)
@@ -107,12 +109,15 @@ func (d *Dialer) Dial(network, address string) (net.Conn, error) {
 
 // DialContext is Dial with a context, which ends the attempt but not the conn. It succeeds
 // when the listener's backlog has taken the conn. Once ctx has ended, it may take up to
-// some 50 milliseconds to return, with an error that says what the attempt was waiting for.
+// some 50 milliseconds to return, with an error that says what a handshake was waiting for.
 func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial").End()
 	tcp, err := tcpNetwork(network)
 	if err != nil {
 		return nil, &net.OpError{Op: "dial", Net: network, Err: err}
+	}
+	if err := unbubbled(); err != nil {
+		return nil, opError("dial", nil, nil, err)
 	}
 	t := transportOr(d.Transport)
 	if err := d.validate(t); err != nil {
@@ -125,8 +130,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	defer end()
 	ctx, cancel := d.limit(ctx)
 	defer cancel()
-	ctx, stop := t.until(ctx)
-	defer stop()
+	defer context.AfterFunc(t.ctx, cancel)()
 	c, err := d.dial(ctx, t, tcp, address)
 	if err != nil {
 		return nil, opError("dial", nil, nil, t.ended(ctx, err))
@@ -134,7 +138,7 @@ func (d *Dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// limit applies Timeout and Deadline.
+// limit applies Timeout and Deadline to a dial, which can also be canceled.
 func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline := d.Deadline
 	if d.Timeout != 0 {
@@ -143,7 +147,7 @@ func (d *Dialer) limit(ctx context.Context) (context.Context, context.CancelFunc
 		}
 	}
 	if deadline.IsZero() {
-		return ctx, func() {}
+		return context.WithCancel(ctx)
 	}
 	return context.WithDeadline(ctx, deadline)
 }
@@ -185,6 +189,7 @@ type dialKey struct {
 	providers, serverName string
 	tls                   *tls.Config
 	owner                 *Dialer // set if it shares with no other Dialer
+	netns                 netns   // of the thread
 }
 
 // linkKey identifies a peer in the cache.
@@ -199,11 +204,11 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 		return nil, err
 	}
 	p := &plan{Dialer: d, t: t, network: network, host: host, port: port}
-	p.key = dialKey{local: addrPort(d.LocalAddr), providers: fmt.Sprint(t.wishes(d.Providers)), tls: d.TLSConfig}
+	p.key = dialKey{local: addrPort(d.LocalAddr), providers: strings.Join(wished(d.Providers), "\x00"), tls: d.TLSConfig, netns: threadNetns()}
 	if d.Resolver != nil || d.Control != nil || d.ControlContext != nil {
 		p.key.owner = d
 	}
-	p.name = nameKey{network, address, p.key.owner}
+	p.name = nameKey{network, address, p.key.owner, p.key.netns}
 	if d.TLSConfig != nil {
 		if p.key.serverName = d.TLSConfig.ServerName; p.key.serverName == "" {
 			p.key.serverName = serverName(host)
@@ -218,6 +223,10 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	}
 	return c, p.located(err)
 }
+
+// apart reports whether the thread is in another network namespace than the process. Then all
+// that makes sockets is done by the goroutine of the dial, which is locked to that thread.
+func (p *plan) apart() bool { return p.t.apart(p.key.netns) }
 
 // located adds an address to an error that has none: a dial that ends early may not have
 // tried one of the addresses yet, or not even have looked them up.
@@ -249,37 +258,37 @@ func (p *plan) open(ctx context.Context) (c net.Conn, err error) {
 // fails, the listener that refuses on it may have been replaced by another, or the link's
 // process may be gone: then the address gets a second try.
 func (p *plan) openOnce(ctx context.Context) (net.Conn, error) {
-	l, reused, err := p.link(ctx, nil)
+	r, reused, err := p.route(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	c, err := p.openOn(ctx, l, reused)
+	c, err := p.openOn(ctx, r, reused)
 	if err == nil || !reused || ctx.Err() != nil || errors.Is(err, ErrMemory) { // another link would need even more
 		return c, err
 	}
-	refused, instead := err, l
+	refused, instead := err, r
 	if !errors.Is(err, syscall.ECONNREFUSED) {
-		p.t.links.drop(l)
+		p.t.links.drop(r.link)
 		instead = nil
 	}
-	switch l, reused, err = p.link(ctx, instead); {
+	switch r, reused, err = p.route(ctx, instead); {
 	case errors.Is(err, errSameListener):
 		return nil, refused
 	case err != nil:
 		return nil, err
 	}
-	return p.openOn(ctx, l, reused)
+	return p.openOn(ctx, r, reused)
 }
 
-// openOn opens a conn over a link that the caller uses, and ends that use.
-func (p *plan) openOn(ctx context.Context, l *link, reused bool) (net.Conn, error) {
-	c, err := l.open(ctx, reused)
-	p.t.links.unuse(l)
+// openOn opens a conn over a route whose link the caller uses, and ends that use.
+func (p *plan) openOn(ctx context.Context, r *route, reused bool) (net.Conn, error) {
+	c, err := r.open(ctx, reused)
+	p.t.links.unuse(r.link)
 	if err != nil {
-		l.unused()
-		return nil, &net.OpError{Op: "dial", Source: l.local, Addr: l.remote, Err: err}
+		r.link.unused()
+		return nil, &net.OpError{Op: "dial", Source: r.link.local, Addr: r.remote, Err: err}
 	}
-	return c, nil
+	return c.handOut(), nil
 }
 
 // A listener that is busy is asked again, after about firstPause at first and then after twice
@@ -305,19 +314,19 @@ func whileBusy(ctx context.Context, f func() error) error {
 	}
 }
 
-// connect makes a new link. It tries again while the listener is busy.
-func (p *plan) connect(ctx context.Context) (l *link, err error) {
+// connect makes a new route. It tries again while the listener is busy.
+func (p *plan) connect(ctx context.Context) (r *route, err error) {
 	err = whileBusy(ctx, func() error {
-		l, err = p.handshake(ctx)
+		r, err = p.handshake(ctx)
 		return err
 	})
-	return l, err
+	return r, err
 }
 
-// handshake makes a new link, unless that is known to fail: without libfabric there is no point
+// handshake makes a new route, with the caller counted as a user of its link, unless that is known to fail: without libfabric there is no point
 // in asking the peer, and a handshake that has lately cost its time is not repeated if there is
 // a fallback.
-func (p *plan) handshake(ctx context.Context) (*link, error) {
+func (p *plan) handshake(ctx context.Context) (*route, error) {
 	defer trace.StartRegion(ctx, "rdmanet.Dial.handshake").End()
 	if s, ok := p.t.fabric.(fabric.Supporter); ok {
 		if err := s.Supported(); err != nil {
@@ -333,17 +342,37 @@ func (p *plan) handshake(ctx context.Context) (*link, error) {
 	if err != nil {
 		return nil, err
 	}
+	var r *route
+	if p.apart() {
+		onAnyThread(func() { r, err = p.handshakeOn(ctx, nc) })
+		return r, err
+	}
+	return p.handshakeOn(ctx, nc)
+}
+
+// handshakeOn is what of handshake needs no further socket.
+func (p *plan) handshakeOn(ctx context.Context, nc net.Conn) (*route, error) {
 	cfg := p.t.bootstrapConfig(p.KeepAliveConfig)
 	if p.TLSConfig != nil {
 		cfg.TLS = bootstrap.ClientTLS(p.TLSConfig, p.key.serverName)
 	}
-	local, remote := newAddr(networkName, nc.LocalAddr()), newAddr(networkName, nc.RemoteAddr())
+	local, remote := newAddr(nc.LocalAddr()), newAddr(nc.RemoteAddr())
 	if p.Fallback != FallbackNone {
-		_, _, _ = p.t.offers(local.ap.Addr(), p.Providers) // loads libfabric, which must not count as the listener's time
+		_, _, _ = p.t.offersIn(p.key.netns, addrPort(local).Addr(), p.Providers) // loads libfabric, which must not count as the listener's time
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
-	s, b, err := bootstrap.Dial(ctx, nc, cfg, &binder{t: p.t, nc: nc, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger})
+	b := &binder{t: p.t, nc: nc, netns: p.key.netns, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger}
+	j := &b.joining
+	if !p.DisableReuse {
+		j.approach = p.t.links.approach(pairKey{addrPort(local).Addr(), addrPort(remote).Addr(), p.KeepAliveConfig, p.key})
+		defer p.t.links.leave(j.approach)
+	}
+	s, binding, err := bootstrap.Dial(ctx, nc, cfg, b)
+	joined := err == nil && binding == nil
+	if j.link != nil && !joined {
+		p.t.links.unuse(j.link)
+	}
 	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
 	if ctx.Err() == nil && (patient || !errors.Is(err, bootstrap.ErrMute)) {
 		p.t.isForeign(p.name, err)
@@ -352,8 +381,12 @@ func (p *plan) handshake(ctx context.Context) (*link, error) {
 		p.t.counters.add(p.t.counters.failed, failureReason(err))
 		return nil, &net.OpError{Op: "dial", Source: local, Addr: remote, Err: err}
 	}
-	l := b.(*link)
+	if joined {
+		return &route{link: j.link, listener: j.listener, remote: remote, joined: true}, nil
+	}
+	l := binding.(*link)
+	p.t.links.made(j.approach, l)
 	l.announce()
 	s.Start(l)
-	return l, nil
+	return &route{link: l, listener: s.Remote().Listener, remote: remote}, nil
 }

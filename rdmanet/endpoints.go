@@ -163,10 +163,13 @@ func (ep *endpoint) places() int {
 
 // endpoint returns an endpoint for one more peer; release gives it back.
 func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
-	ep, open, err := es.reserve(o, src)
-	for err != nil && es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }) {
+	var ep *endpoint
+	var open bool
+	var err error
+	es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }, func() bool {
 		ep, open, err = es.reserve(o, src)
-	}
+		return err == nil
+	})
 	if err != nil {
 		es.t.counters.peersRefused.Add(1)
 		return nil, err
@@ -255,7 +258,7 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 func (es *endpoints) newOwnLocked(key endpointKey) *endpoint {
 	if !es.cleaned {
 		es.cleaned = true
-		es.t.hands.Go(func() { shmdir.Clean(shmdir.Dir) })
+		es.t.hands.start(func() { shmdir.Clean(shmdir.Dir) })
 	}
 	ep := &endpoint{key: key, own: true, retired: true, opened: make(chan struct{})}
 	es.open[ep] = struct{}{}
@@ -374,7 +377,7 @@ func (es *endpoints) closeEach(list []*endpoint) {
 
 // closeSoon is closeOne in a goroutine that Transport.Close waits for. The caller must be in such
 // a goroutine, too.
-func (es *endpoints) closeSoon(ep *endpoint) { es.t.hands.Go(func() { es.closeOne(ep) }) }
+func (es *endpoints) closeSoon(ep *endpoint) { es.t.hands.start(func() { es.closeOne(ep) }) }
 
 // closeOne closes an endpoint for good and keeps its counters.
 func (es *endpoints) closeOne(ep *endpoint) {
@@ -396,13 +399,14 @@ func (es *endpoints) closeOne(ep *endpoint) {
 // newPeer reserves a peer on an endpoint, and makes room for it if necessary. An endpoint that
 // has no peers and takes none is of no use: the next handshake gets another.
 func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
-	p, err := ep.engine.NewPeer(cfg)
-	if errors.Is(err, engine.ErrMemory) && es.dropSpares() {
-		p, err = ep.engine.NewPeer(cfg)
-	}
-	for (errors.Is(err, engine.ErrMemory) || errors.Is(err, engine.ErrFull)) && es.t.links.makeRoom(func(l *link) bool { return l.ep == ep }) {
-		p, err = ep.engine.NewPeer(cfg)
-	}
+	var p *engine.Peer
+	var err error
+	es.t.links.makeRoom(func(l *link) bool { return l.ep == ep }, func() bool {
+		if p, err = ep.engine.NewPeer(cfg); errors.Is(err, engine.ErrMemory) && es.dropSpares() {
+			p, err = ep.engine.NewPeer(cfg)
+		}
+		return !errors.Is(err, engine.ErrMemory) && !errors.Is(err, engine.ErrFull)
+	})
 	if err != nil && ep.engine.Stats().Peers == 0 {
 		es.retire(ep)
 	}

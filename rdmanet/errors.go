@@ -42,8 +42,8 @@ var (
 	// ErrProviderUnavailable means that this machine does not offer the provider.
 	ErrProviderUnavailable = fabric.ErrNoProvider
 	// ErrUnsupported means that there is no libfabric: it is not installed, or this program
-	// was built without its headers, without cgo or for a system other than Linux. The text
-	// says which package is missing and where it was looked for.
+	// was built without its headers, without cgo, statically or for a system other than Linux. The text
+	// says which package is missing and where it was looked for. It is an errors.ErrUnsupported.
 	ErrUnsupported = fabric.ErrUnsupported
 	// ErrMemory means that Transport.MemoryLimit has no room, on either side.
 	ErrMemory = bootstrap.ErrMemory
@@ -68,21 +68,16 @@ var (
 
 // opError is how the errors of dials, listeners and conns leave this package: as *net.OpError,
 // except io.EOF. source and addr may be nil.
-func opError(op string, source, addr *Addr, err error) error {
+func opError(op string, source, addr *net.TCPAddr, err error) error {
 	if err == nil || err == io.EOF {
 		return err
 	}
-	network := networkName
-	if addr != nil {
-		network = addr.network
-	}
-	out := &net.OpError{Op: op, Net: network, Err: err}
-	// An error of package net keeps its addresses, under our name for the network.
+	out := &net.OpError{Op: op, Net: networkName, Err: err}
+	// An error of package net keeps its addresses.
 	if inner, ok := err.(*net.OpError); ok { //nolint:errorlint // only the outermost
-		out.Err = inner.Err
-		out.Source, out.Addr = renamed(network, inner.Source), renamed(network, inner.Addr)
+		out.Source, out.Addr, out.Err = inner.Source, inner.Addr, inner.Err
 	}
-	// A nil *Addr must not become a net.Addr that is not nil.
+	// A nil *net.TCPAddr must not become a net.Addr that is not nil.
 	if source != nil {
 		out.Source = source
 	}
@@ -90,7 +85,25 @@ func opError(op string, source, addr *Addr, err error) error {
 		out.Addr = addr
 	}
 	out.Err = timeout(out.Err)
+	if errno, ok := out.Err.(syscall.Errno); ok { //nolint:errorlint // as package net does
+		out.Err = os.NewSyscallError(systemCalls[op], errno)
+	}
 	return out
+}
+
+// systemCalls are the system calls whose errnos package net reports for its operations. Programs
+// look for *os.SyscallError, and for an errno right within.
+var systemCalls = map[string]string{
+	"dial": "connect", "listen": "listen", "accept": "accept", "read": "read", "write": "write", "close": "close", "set": "setsockopt",
+}
+
+// inCall is os.NewSyscallError for an error that may wrap an errno and say more than that.
+func inCall(call string, err error) error {
+	var errno syscall.Errno
+	if !errors.As(err, &errno) {
+		return err
+	}
+	return os.NewSyscallError(call, err)
 }
 
 // because returns cause, which ended a dial from outside, with the addresses of err, which came
@@ -105,20 +118,6 @@ func because(cause, err error) error {
 		out.Err = fmt.Errorf("%w (%w)", oe.Err, cause)
 	}
 	return &out
-}
-
-func renamed(network string, a net.Addr) net.Addr {
-	switch a := a.(type) {
-	case *net.TCPAddr:
-		if a != nil {
-			return newAddr(network, a)
-		}
-	case *Addr:
-		if a != nil {
-			return a
-		}
-	}
-	return nil
 }
 
 // timeout makes sure that net.OpError.Timeout, which does not unwrap, is right.

@@ -133,7 +133,7 @@ func TestDialsDoNotWaitForLoggers(t *testing.T) {
 	}
 	d.Providers, d.Fallback = []string{"tcp;ofi_rxm"}, rdmanet.FallbackTCP
 	endsIn(t, rdmatest.Patience, "a Dial that falls back", dial)
-	assert.Error(t, c.(*rdmanet.Conn).Info().Fallback)
+	assert.Error(t, rdmatest.InfoOf(t, c).Fallback)
 	require.NoError(t, c.Close())
 	rdmatest.Eventually(t, func() bool { return len(h.records()) == 1 }, "it blocks all the while")
 }

@@ -67,14 +67,20 @@ func (l *limiter) level(own slog.Level, kind string) (level slog.Level, missed i
 // tell tells the link's logger, if there is one, of an event. Peers of a listener can cause
 // events as often as they like, so these are thinned out.
 func (l *link) tell(level slog.Level, event string, attrs ...slog.Attr) {
+	missed := 0
+	if l.accepted() && level > slog.LevelDebug {
+		level, missed = l.first.listener.events.level(level, event)
+	}
+	l.tellAt(level, missed, event, attrs...)
+}
+
+// tellAt tells the link's logger of an event, at this level. missed is what limiter.level returns.
+func (l *link) tellAt(level slog.Level, missed int, event string, attrs ...slog.Attr) {
 	if l.logger == nil {
 		return
 	}
-	if l.listener != nil && level > slog.LevelDebug {
-		own, missed := l.listener.events.level(level, event)
-		if level = own; missed > 0 {
-			attrs = append(attrs, slog.Int("missed", missed))
-		}
+	if missed > 0 {
+		attrs = append(attrs, slog.Int("missed", missed))
 	}
 	l.t.events.tell(context.Background(), l.logger, level, event, append([]slog.Attr{
 		slog.String("local", l.local.String()), slog.String("peer", l.remote.String()), slog.String("provider", l.ep.key.provider),
@@ -111,7 +117,7 @@ func (l *link) tellAbandoned() {
 // noMemory is called by the engine, with the endpoint locked.
 func (l *link) noMemory() {
 	l.t.spawn(func() { l.t.endpoints.dropSpares() }) // for the next conn
-	if l.listener != nil {
-		l.listener.refuse(l.remote, "memory")
+	if l.accepted() {
+		l.first.listener.refuse(l.remote, "memory")
 	}
 }

@@ -153,7 +153,7 @@ func ExampleDialer_disableReuse() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		seen[c.LocalAddr().String()] = true
+		seen[c.(*rdmanet.Conn).Info().ControlLocal.String()] = true
 		defer c.Close()
 	}
 	fmt.Println("different local ports:", len(seen))

@@ -23,6 +23,9 @@ func (t *Transport) Speak(lowest, highest uint8, features uint64) {
 	t.hello = func(h *framing.Hello) { h.MinVersion, h.MaxVersion, h.Features = lowest, highest, features }
 }
 
+// Say has change change t's hello.
+func (t *Transport) Say(change func(*framing.Hello)) { t.hello = change }
+
 // MaxAsking is how many calls of Authorize a listener has under way at most.
 const MaxAsking = maxAsking
 
@@ -50,7 +53,7 @@ func (t *Transport) Waiters() (n int) {
 
 // LandingMemory returns how much memory c's Transport has for peers to write to, in bytes.
 func LandingMemory(c *Conn) (n int64) {
-	for _, p := range c.link.t.Stats().Providers {
+	for _, p := range c.in.link.t.Stats().Providers {
 		n += p.LandingMemory
 	}
 	return n
@@ -61,17 +64,17 @@ func (t *Transport) Sweep()                  { t.links.sweep(t.idleTimeout()) }
 func (t *Transport) Cleaning() time.Duration { return t.links.cleaning() }
 
 // FreeOf returns what the endpoint of a conn has left for live peers.
-func FreeOf(c *Conn) engine.Free { return c.link.ep.engine.Stats().Free }
+func FreeOf(c *Conn) engine.Free { return c.in.link.ep.engine.Stats().Free }
 
 // Free is what FreeOf returns.
 type Free = engine.Free
 
 // Avoid makes new peers avoid the endpoint of a conn, as happens when a peer falls silent.
-func Avoid(c *Conn) { c.link.ep.engine.Avoid() }
+func Avoid(c *Conn) { c.in.link.ep.engine.Avoid() }
 
 // LetGo lets an idle peer of l go, however briefly it has been idle. It reports whether there was one.
 func LetGo(l *Listener) bool {
-	return l.t.links.endIdle(func(o *link) bool { return o.listener == l }, (*link).endIdle)
+	return l.in.t.links.endIdle(func(o *link) bool { return o.met[l.in.number] != nil }, (*link).endIdle)
 }
 
 // AgeNames makes the resolved names that t remembers older.
@@ -89,3 +92,12 @@ const (
 	MaxDebugEvents = maxDebugEvents
 	EventsLinger   = eventsLinger
 )
+
+// Depart makes t take all threads for ones in another network namespace than the process.
+func (t *Transport) Depart() { transportOr(t).netns++ }
+
+// Records returns how many addresses InfoOf knows.
+func Records() (n int) {
+	records.Range(func(any, any) bool { n++; return true })
+	return n
+}

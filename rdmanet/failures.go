@@ -26,6 +26,7 @@ type failures struct {
 type pathKey struct {
 	provider      string // and domain
 	local, remote netip.Addr
+	netns         netns
 }
 
 // failure is a failure that is remembered.

@@ -64,7 +64,7 @@ func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.Con
 	c, err := d.Dial("rdma", address)
 	require.NoError(t, err)
 	took = time.Since(begin)
-	info = c.(*rdmanet.Conn).Info()
+	info = rdmatest.InfoOf(t, c)
 	require.NoError(t, c.Close())
 	return info, took
 }
@@ -149,7 +149,7 @@ func TestOnlyProviderIsTriedAgain(t *testing.T) {
 	d.Fallback = rdmanet.FallbackTCP
 	c, err := d.Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
-	assert.ErrorContains(t, c.(*rdmanet.Conn).Info().Fallback, "tried again in")
+	assert.ErrorContains(t, rdmatest.InfoOf(t, c).Fallback, "tried again in")
 	require.NoError(t, c.Close())
 	assert.EqualValues(t, 2, here.Stats().PathFailures["tcp;ofi_rxm"])
 	f.spoils.Store(false)
@@ -249,7 +249,7 @@ func TestForeignAddressWithPeer(t *testing.T) {
 	second, err := d.Dial("rdma", g.Addr().String())
 	require.NoError(t, err)
 	defer second.Close()
-	info := second.(*rdmanet.Conn).Info()
+	info := rdmatest.InfoOf(t, second)
 	assert.NoError(t, info.Fallback)
 	assert.True(t, info.Reused)
 }

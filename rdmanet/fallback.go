@@ -78,7 +78,8 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	p.t.counters.add(p.t.counters.fellBack, failureReason(err))
 	p.t.events.tell(ctx, p.Logger, slog.LevelWarn, eventFallback,
 		slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))
-	return newTCPConn(p.t, nc, nc, err), nil
+	p.t.counters.plain.Add(1)
+	return describePlain(nc, err), nil
 }
 
 // withoutFallback adds to err why there was no fallback. It keeps the addresses.

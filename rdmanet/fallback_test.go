@@ -72,12 +72,14 @@ func TestFallback(t *testing.T) {
 			c, err := d.Dial("rdma", tt.address)
 			require.NoError(t, err)
 			defer c.Close()
-			info := c.(*rdmanet.Conn).Info()
+			assert.IsType(t, (*net.TCPConn)(nil), c)
+			info := rdmatest.InfoOf(t, c)
+			assert.True(t, info.Dialed)
+			assert.Equal(t, "tcp", info.SmallPath)
 			assert.ErrorIs(t, info.Fallback, tt.reason)
 			rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), tt.reason.Error()) }, "it is logged")
 			assert.Contains(t, log.String(), "peer="+tt.address)
 			assert.Empty(t, info.Provider)
-			assert.Equal(t, "tcp", c.RemoteAddr().Network())
 			assert.Equal(t, tt.address, c.RemoteAddr().String())
 			assert.Equal(t, before+1, tr.Stats().Fallbacks[tt.counter])
 		})
@@ -126,7 +128,7 @@ func TestFallbackAfterSlowLoad(t *testing.T) {
 			d := rdmanet.Dialer{Transport: here, Timeout: 3 * time.Second, Fallback: rdmanet.FallbackTCP}
 			c, err := d.Dial("rdma", address)
 			require.NoError(t, err)
-			assert.Equal(t, name == "TCP", c.(*rdmanet.Conn).Info().Fallback != nil)
+			assert.Equal(t, name == "TCP", rdmatest.InfoOf(t, c).Fallback != nil)
 			require.NoError(t, c.Close())
 		})
 	}
@@ -143,13 +145,14 @@ func TestAcceptTCP(t *testing.T) {
 		if first == "RDM" { // could still become a preamble, until the stream ends
 			require.NoError(t, nc.(*net.TCPConn).CloseWrite())
 		}
-		s := rdmatest.Accept(t, l)
+		s := rdmatest.AcceptPlain(t, l)
 		got := make([]byte, len(first))
 		_, err = io.ReadFull(s, got)
 		require.NoError(t, err)
 		assert.Equal(t, first, string(got), "nothing is lost")
-		assert.Equal(t, "tcp", s.LocalAddr().Network())
-		assert.NoError(t, s.Info().Fallback)
+		info := rdmatest.InfoOf(t, s)
+		assert.False(t, info.Dialed)
+		assert.NoError(t, info.Fallback)
 		_, err = s.ReadFrom(bytes.NewReader([]byte("answer")))
 		require.NoError(t, err)
 		require.NoError(t, s.CloseWrite())
@@ -246,28 +249,5 @@ func TestReadFromTimesOut(t *testing.T) {
 			assert.Equal(t, <-got, sent+1001)
 			rdmatest.CloseAll(t, c, s)
 		})
-	}
-}
-
-// TestWriteToOfPlainTCP: the bytes that were read to recognise a plain TCP client are copied, too, exactly once.
-func TestWriteToOfPlainTCP(t *testing.T) {
-	tr := simulated(t, simfabric.TCP())
-	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
-	for _, readFirst := range []int{0, 1} {
-		nc, err := net.Dial("tcp", l.Addr().String())
-		require.NoError(t, err)
-		_, err = io.WriteString(nc, "RDMA is something else")
-		require.NoError(t, err)
-		s := rdmatest.Accept(t, l)
-		start := make([]byte, readFirst)
-		_, err = io.ReadFull(s, start)
-		require.NoError(t, err)
-		require.NoError(t, nc.(*net.TCPConn).CloseWrite())
-		var rest bytes.Buffer
-		n, err := s.WriteTo(&rest)
-		require.NoError(t, err)
-		assert.EqualValues(t, rest.Len(), n)
-		assert.Equal(t, "RDMA is something else", string(start)+rest.String())
-		rdmatest.CloseAll(t, s, nc)
 	}
 }

@@ -113,16 +113,15 @@ func fallsBack(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, log *locked
 	t.Helper()
 	nc, err := d.Dial("rdma", l.Addr().String())
 	require.NoError(t, err)
-	c := nc.(*rdmanet.Conn)
-	_, err = c.Write([]byte("first")) // AcceptTCP needs a client that speaks first
+	_, err = nc.Write([]byte("first")) // AcceptTCP needs a client that speaks first
 	require.NoError(t, err)
-	s := rdmatest.Accept(t, l)
-	assert.Empty(t, c.Info().Provider)
-	assert.ErrorIs(t, c.Info().Fallback, rdmanet.ErrNoProvider)
+	s, info := rdmatest.AcceptPlain(t, l), rdmatest.InfoOf(t, nc)
+	assert.Empty(t, info.Provider)
+	assert.ErrorIs(t, info.Fallback, rdmanet.ErrNoProvider)
 	rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), "using plain TCP") }, "it is logged")
-	assert.Contains(t, log.String(), c.Info().Fallback.Error())
-	rdmatest.CloseAll(t, c, s)
-	return c.Info().Fallback
+	assert.Contains(t, log.String(), info.Fallback.Error())
+	rdmatest.CloseAll(t, nc, s)
+	return info.Fallback
 }
 
 // TestFabricDoesNotComeUp: for as long as a fabric does not come up, that is a reason to use TCP.

@@ -76,8 +76,8 @@ func isBetween(t *testing.T, err error, address string) {
 	require.ErrorAs(t, err, &oe)
 	assert.Same(t, oe, err, "outermost")
 	assert.Equal(t, "dial", oe.Op)
-	require.IsType(t, new(rdmanet.Addr), oe.Source)
-	require.IsType(t, new(rdmanet.Addr), oe.Addr)
+	require.IsType(t, new(net.TCPAddr), oe.Source)
+	require.IsType(t, new(net.TCPAddr), oe.Addr)
 	assert.Equal(t, address, oe.Addr.String())
 }
 
@@ -220,8 +220,8 @@ func TestListenerSaysWhere(t *testing.T) {
 			require.ErrorAs(t, log.list()[0], &oe)
 			assert.Equal(t, "accept", oe.Op)
 			assert.ErrorIs(t, oe, tt.is)
-			require.IsType(t, new(rdmanet.Addr), oe.Source)
-			require.IsType(t, new(rdmanet.Addr), oe.Addr)
+			require.IsType(t, new(net.TCPAddr), oe.Source)
+			require.IsType(t, new(net.TCPAddr), oe.Addr)
 			assert.Equal(t, l.Addr().String(), oe.Source.String())
 			assert.Equal(t, nc.LocalAddr().String(), oe.Addr.String())
 		})

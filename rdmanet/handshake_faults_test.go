@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -99,6 +100,7 @@ func (c *closing) run(t *testing.T) {
 	here, there := rdmanet.NewTransport(c.views[0]), rdmanet.NewTransport(c.views[1])
 	l, err := (&rdmanet.ListenConfig{Transport: there}).Listen(t.Context(), "rdma", testenv.Address())
 	require.NoError(t, err)
+	defer runtime.KeepAlive(l) // a dropped listener would be closed
 	address := l.Addr().String()
 	if c.relay != nil {
 		var stop func()

@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"fmt"
 	"net"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -12,7 +13,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// ConnInfo describes how the bytes of a Conn travel.
+// ConnInfo describes how the bytes of a conn travel.
 type ConnInfo struct {
 	ID       uint64    // unique in this process
 	Opened   time.Time // when it was dialed, or came to the listener; Accept may have returned it later
@@ -33,6 +34,12 @@ type ConnInfo struct {
 	// Fallback is why the Dialer used plain TCP. It is nil if it did not, and also if the
 	// other side chose TCP.
 	Fallback error
+	// ControlLocal and ControlRemote are the addresses of the control connection, which may be
+	// that of other conns, too. They are nil for plain TCP and must not be changed.
+	ControlLocal, ControlRemote *net.TCPAddr
+	// Lost is why the peer was lost while the conn was open, nil if it was not. The errors of the
+	// conn's calls do not say it: like TCP's they have a bare ECONNRESET.
+	Lost error
 	// Refused says why providers that either side prefers to this one are not used. What the
 	// peer has refused is in the peer's words, and is missing if the peer runs an older version.
 	Refused []Refusal
@@ -68,26 +75,32 @@ func refusals(texts []string) (list []Refusal) {
 
 // Info returns a snapshot of how the bytes of c travel. It works after Close, too.
 func (c *Conn) Info() ConnInfo {
-	var n engine.Counters
-	if c.fabric != nil {
-		n = c.fabric.Seen()
-	}
-	return c.info(n)
+	info := c.in.info()
+	runtime.KeepAlive(c)
+	return info
 }
 
 // PeerTLS returns the state of the TLS that TLSConfig has put around the control connection. It
 // has the peer's certificates, as they were checked when the two processes met. PeerTLS reports
-// false if there was no TLS, and for plain TCP. The conn's own bytes do not go through that TLS:
+// false if there was no TLS. The conn's own bytes do not go through that TLS:
 // it says who the peer is or, for conns that reuse a control connection, who it was. It works
 // after Close, too.
 func (c *Conn) PeerTLS() (tls.ConnectionState, bool) {
-	if c.fabric == nil || c.link.tls == nil {
+	if c.in.link.tls == nil {
 		return tls.ConnectionState{}, false
 	}
-	return *c.link.tls, true
+	return *c.in.link.tls, true
 }
 
-func (c *Conn) info(n engine.Counters) ConnInfo {
+func (c *record) info() ConnInfo {
+	if c.fabric == nil {
+		return c.counted(engine.Counters{})
+	}
+	return c.counted(c.fabric.Seen())
+}
+
+// counted is info with these counters.
+func (c *record) counted(n engine.Counters) ConnInfo {
 	info := ConnInfo{ID: c.id, Opened: c.opened, Dialed: c.dialed, Reused: c.reused, Fallback: c.fallback}
 	if c.fabric == nil {
 		info.SmallPath, info.LargePath = "tcp", "tcp"
@@ -97,23 +110,13 @@ func (c *Conn) info(n engine.Counters) ConnInfo {
 	info.Provider, info.Protocol, info.ProtocolVersion = a.Provider, a.Protocol, a.ProtocolVersion
 	info.Library, info.Fabric, info.Domain = a.Library, a.Fabric, a.Domain
 	info.SmallPath, info.LargePath = smallPath(a), c.fabric.LargePath()
+	info.ControlLocal, info.ControlRemote = c.link.local, c.link.remote
+	info.Lost = c.fabric.Lost()
 	info.Refused = slices.Clone(c.link.refused)
 	info.Version, info.Features, info.TLS = c.link.version, c.link.features, copyOf(c.link.tls)
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn
 	return info
-}
-
-// InfoOf is Conn.Info for code that is given only a conn's address, such as the handlers of a
-// gRPC server. a is what the conn's LocalAddr or RemoteAddr returned, possibly through a
-// *tls.Conn. It works after Close, too. It reports false for all other addresses: those of
-// listeners, in errors and in PeerInfo, and those of package net, which conns over plain TCP
-// have. A closed conn becomes garbage only when its addresses do.
-func InfoOf(a net.Addr) (ConnInfo, bool) {
-	if a, ok := a.(*Addr); ok && a != nil && a.conn != nil {
-		return a.conn.Info(), true
-	}
-	return ConnInfo{}, false
 }
 
 func smallPath(a fabric.Attr) string {

@@ -25,8 +25,7 @@ func TestInfoOfAddress(t *testing.T) {
 		l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
 		d := &rdmanet.Dialer{Transport: tr, Providers: providers}
 		a, b := rdmatest.Meet(t, d, l)
-		again, other := rdmatest.Meet(t, d, l) // with the same addresses
-		assert.Equal(t, a.RemoteAddr().String(), again.RemoteAddr().String())
+		again, other := rdmatest.Meet(t, d, l)
 		ids := map[uint64]bool{}
 		for _, c := range []*rdmanet.Conn{a, b, again, other} {
 			ids[c.Info().ID] = true
@@ -44,31 +43,16 @@ func TestInfoOfAddress(t *testing.T) {
 		assert.Equal(t, a.Info(), info)
 		assert.Equal(t, providers[0], info.Provider)
 		assert.EqualValues(t, len("hello"), info.SmallSent)
+		assert.Equal(t, l.Addr().String(), info.ControlRemote.String())
+		for _, c := range []*rdmanet.Conn{again, b, other} {
+			if i := c.Info(); i.Dialed {
+				assert.Equal(t, info.ControlLocal, i.ControlLocal)
+			} else {
+				assert.Equal(t, info.ControlLocal, i.ControlRemote)
+				assert.Equal(t, info.ControlRemote, i.ControlLocal)
+			}
+		}
 	})
-}
-
-// Code that sees the network "tcp" may expect a *net.TCPAddr. gRPC's channelz does, and
-// panics if it is something else.
-func TestAddressesOfPlainTCP(t *testing.T) {
-	tr := simulated(t, simfabric.TCP())
-	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, AcceptTCP: true})
-	nc, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	_, err = nc.Write([]byte("GET"))
-	require.NoError(t, err)
-	s := rdmatest.Accept(t, l)
-	assert.Equal(t, []net.Addr{nc.RemoteAddr(), nc.LocalAddr()}, addrs(s))
-	address := plainServer(t, "220 mail.example\r\n")
-	d := rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP}
-	c, err := d.Dial("rdma", address)
-	require.NoError(t, err)
-	rdmatest.CloseAll(t, s, nc, c)
-	assert.Equal(t, address, c.RemoteAddr().String(), "after Close, too")
-	for _, addr := range append(addrs(c), addrs(s)...) {
-		assert.IsType(t, (*net.TCPAddr)(nil), addr)
-		_, ok := rdmanet.InfoOf(addr)
-		assert.False(t, ok)
-	}
 }
 
 func TestInfoOfOtherAddresses(t *testing.T) {
@@ -87,20 +71,28 @@ func TestInfoOfOtherAddresses(t *testing.T) {
 	assert.Equal(t, a.RemoteAddr().String(), oe.Addr.String())
 	for what, addr := range map[string]net.Addr{
 		"none":              nil,
-		"no address at all": (*rdmanet.Addr)(nil),
-		"the zero address":  new(rdmanet.Addr),
-		"a plain one":       &net.TCPAddr{},
+		"no address at all": (*net.TCPAddr)(nil),
+		"of another kind":   &net.UDPAddr{},
+		"the zero address":  new(net.TCPAddr),
+		"an equal one":      net.TCPAddrFromAddrPort(a.RemoteAddr().(*net.TCPAddr).AddrPort()),
+		"a variable":        &someAddr,
 		"the listener's":    l.Addr(),
-		"an error's source": oe.Source, // otherwise an error would keep its conn in memory
-		"an error's peer":   oe.Addr,
 		"Authorize's":       seen.RemoteAddr,
+		"the control's":     a.Info().ControlLocal,
 	} {
 		info, ok := rdmanet.InfoOf(addr)
 		assert.False(t, ok, what)
 		assert.Zero(t, info, what)
 	}
+	for _, addr := range []net.Addr{oe.Source, oe.Addr} {
+		info, ok := rdmanet.InfoOf(addr)
+		assert.True(t, ok)
+		assert.Equal(t, a.Info(), info)
+	}
 	rdmatest.CloseAll(t, a, b)
 }
+
+var someAddr net.TCPAddr
 
 // Although an address leads to its conn, it is still an ordinary address: one per conn, as
 // in package net, comparable, and printed as host:port only.
@@ -116,9 +108,7 @@ func TestAddressesOfConns(t *testing.T) {
 	for _, addr := range append(addrs(a), addrs(b)...) {
 		assert.Equal(t, addr.String(), fmt.Sprint(addr))
 		assert.Equal(t, addr.String(), fmt.Sprintf("%+v", addr))
-		assert.Equal(t, addr.String(), addr.(*rdmanet.Addr).AddrPort().String())
 	}
-	assert.Equal(t, a.RemoteAddr().(*rdmanet.Addr).AddrPort(), c.RemoteAddr().(*rdmanet.Addr).AddrPort())
 	// The addresses are compared while the conns are in use: the race detector watches.
 	stop := make(chan struct{})
 	used := make(chan struct{})
@@ -135,7 +125,7 @@ func TestAddressesOfConns(t *testing.T) {
 		}
 	}()
 	for range 100 {
-		assert.False(t, reflect.DeepEqual(a.RemoteAddr(), c.RemoteAddr()), "conns differ")
+		assert.False(t, reflect.DeepEqual(a.LocalAddr(), c.LocalAddr()), "conns differ")
 	}
 	close(stop)
 	<-used

@@ -1,7 +1,6 @@
 package rdmanet
 
 import (
-	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -20,7 +19,7 @@ import (
 )
 
 // link is one peer process that was met in a handshake: a session, and a peer on an endpoint.
-// The dialling side opens conns over it.
+// The dialling side opens conns over it, to any listener of the process that has let this side in.
 //
 // It goes through these states, and ends in the same way whatever ends it:
 //
@@ -37,13 +36,13 @@ type link struct {
 	t             *Transport
 	ep            *endpoint
 	peer          *engine.Peer
-	listener      *Listener // nil on the dialling side
-	newcomer      *newcomer // in the listener's admission
+	first         *meeting // in which it came about; nil on the dialling side
+	theirs        pairEnd  // set by Connect
 	used          *atomic.Bool
 	path          pathKey
-	local, remote *Addr
-	refused       []Refusal // see ConnInfo; set before any conn is opened
-	version       uint8     // see ConnInfo, as for the next two
+	local, remote *net.TCPAddr // of the control connection
+	refused       []Refusal    // see ConnInfo; set before any conn is opened
+	version       uint8        // see ConnInfo, as for the next two
 	features      uint64
 	tls           *tls.ConnectionState // must not be changed
 	logger        *slog.Logger
@@ -53,19 +52,33 @@ type link struct {
 	settled  chan struct{} // closed when the negotiation has ended
 	finished sync.Once
 
-	// The dialling side's bookkeeping, guarded by links.mu.
-	key    linkKey
-	reuse  bool   // may carry more than one conn
-	dialed bool   // the negotiation has succeeded
-	dead   bool   // not to be used for further conns
-	users  int    // dials that are about to open a conn
-	opens  uint64 // how many of these there have been
+	// Guarded by links.mu: of both sides, of the listening side, and of the dialling side.
+	dead   bool                 // not to be used for further conns
+	met    map[uint32]*meeting  // by the listener's number
+	pair   pairKey              // zero if no other listener may be joined
+	keys   map[linkKey]struct{} // of its routes in the cache
+	reuse  bool                 // may carry more than one conn
+	dialed bool                 // the negotiation has succeeded
+	users  int                  // dials that are about to open a conn
+	opens  uint64               // how many of these there have been
+}
+
+// pairEnd is what the peer calls this side, and how this side proves that it is meant.
+type pairEnd struct {
+	peer  uint32
+	token [16]byte
 }
 
 var (
 	_ bootstrap.Binding = (*link)(nil)
 	_ bootstrap.Handler = (*link)(nil)
 )
+
+// accepted reports whether this is the listening side.
+func (l *link) accepted() bool { return l.first != nil }
+
+// process returns the peer process of a link that has a session.
+func (l *link) process() [16]byte { return l.session.Load().Remote().Process }
 
 // The handshake calls Local, Refused, Connect, Check, Admit, Attached and Abort.
 
@@ -74,6 +87,7 @@ func (l *link) Local() framing.Attach { return l.peer.Local() }
 func (l *link) Refused(reasons []string) { l.refused = refusals(reasons) }
 
 func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
+	l.theirs = pairEnd{remote.Peer, remote.Token}
 	return l.peer.Connect(ctx, remote)
 }
 
@@ -89,34 +103,36 @@ func (l *link) Admit() error {
 	if !l.peer.Checked() {
 		return fmt.Errorf("%w: the dialer confirms without the path check", ErrMalformed)
 	}
-	if err := l.listener.makeRoom(l.newcomer); err != nil {
+	if err := l.first.listener.makeRoom(l.first.newcomer); err != nil {
 		return err
 	}
-	return l.listener.admission.admit(l.newcomer)
+	return l.first.listener.admission.admit(l.first.newcomer)
 }
 
 func (l *link) Attached(s *bootstrap.Session) {
-	if l.listener == nil {
+	if !l.accepted() {
 		l.t.pathWorks(l.path)
 	}
 	l.session.Store(s)
 	l.ep.unlink()
 	var doorbell engine.Doorbell
+	var spill engine.Spill
 	if page := s.Page(); page != nil && l.ep.fab.Waiter() == nil {
+		spill = page.Spill()
 		doorbell = engine.Doorbell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring}
 	}
-	l.peer.Attached(doorbell)
+	l.peer.Attached(doorbell, spill)
 	if doorbell.Ring != nil && doorbell.Disarm() {
 		doorbell.Ring() // for frames that were sent before there was a doorbell
 	}
 	close(l.settled)
 	if l.ep.own {
-		l.t.endpoints.spareSoon(l.ep.key, l.listener == nil)
+		l.t.endpoints.spareSoon(l.ep.key, !l.accepted())
 	}
 }
 
 func (l *link) Abort(err error) {
-	if l.listener == nil {
+	if !l.accepted() {
 		l.t.pathFailed(l.path, err)
 	}
 	l.end(err)
@@ -143,22 +159,33 @@ const dyingTime = 500 * time.Millisecond
 
 // The engine calls accept, lost and gone, with the endpoint locked.
 
-func (l *link) accept(c *engine.Conn, listener uint32) framing.ResetCode {
-	if l.listener == nil || listener != l.listener.number {
-		return framing.ResetRefused
+func (l *link) accept(c *engine.Conn, listener uint32) (port uint16, code framing.ResetCode) {
+	m := l.metAt(listener)
+	if m == nil {
+		return 0, framing.ResetRefused
 	}
 	// The dialer's Open may be faster than its Confirm, which comes by another path.
-	if err := l.listener.admission.admit(l.newcomer); err != nil {
-		return engine.NoAnswer // the end of the handshake says why
+	if err := m.listener.admission.admit(m.newcomer); err != nil {
+		return 0, engine.NoAnswer // the end of the handshake says why
 	}
-	l.used.Store(true)
-	conn := newConn(l, c, false)
-	code := l.listener.take(conn)
-	if code != 0 {
-		l.t.conns.Add(-1) // the engine ends it
-		l.t.forgetConn(conn)
+	at := l.remote.AddrPort()
+	wish := at.Port()
+	if l.used.Swap(true) {
+		wish = 0 // a conn that was closed may be remembered by it
 	}
-	return code
+	ports := &l.t.ports
+	if port, code = ports.take(at.Addr(), wish); code != 0 {
+		m.listener.refuse(l.remote, "no free port")
+		return 0, code
+	}
+	conn := newConn(l, c, m.local, port, false)
+	if code = m.listener.take(queued{fabric: conn}, l.remote); code != 0 {
+		l.t.forgetConn(conn) // the engine ends it
+		ports.giveBack(at.Addr(), port)
+		return 0, code
+	}
+	c.OnGone(func() { ports.giveBack(at.Addr(), port) })
+	return port, 0
 }
 
 // lost ends the session, too, so that the peer learns of it. While there is no session, the
@@ -182,10 +209,10 @@ func (l *link) lost(err error, cut int) {
 // listening side need not care: the next dial comes from another endpoint.
 func (l *link) leavesStale(err error) bool {
 	switch {
-	case l.listener != nil || l.session.Load() == nil:
+	case l.accepted() || l.session.Load() == nil:
 		return false
 	case errors.Is(err, bootstrap.ErrGoodbye): // the peer may have lost us
-		conns, _ := l.peer.Idle()
+		conns, _, _ := l.peer.Idle()
 		return conns > 0
 	}
 	return errors.Is(err, bootstrap.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) ||
@@ -209,10 +236,10 @@ func (l *link) finish() {
 			_ = s.Close()
 			wire = s.Stats()
 		}
-		l.t.links.forget(l, wire)
-		if l.listener != nil {
-			l.listener.admission.gone(l.newcomer, l.peer)
+		for _, m := range l.t.links.meetings(l) {
+			m.listener.admission.gone(m.newcomer, l.peer)
 		}
+		l.t.links.forget(l, wire)
 	})
 }
 
@@ -232,7 +259,8 @@ func (l *link) quit() {
 
 // retire ends a dialed link that has no conns, if none is about to be opened: at once if the
 // link is not to be used again, otherwise if it has had none for idle. It reports whether it
-// did.
+// did. If the link is to end at once, and all its conns are closed but for the peer's answers, it
+// is not used again: unused ends it.
 func (l *link) retire(idle time.Duration) bool {
 	ls := &l.t.links
 	ls.mu.Lock()
@@ -244,7 +272,8 @@ func (l *link) retire(idle time.Duration) bool {
 	if skip {
 		return false
 	}
-	if conns, since := l.peer.Idle(); conns > 0 || time.Since(since) < idle {
+	conns, closed, since := l.peer.Idle()
+	if conns > closed || conns == 0 && time.Since(since) < idle || conns > 0 && idle > 0 {
 		return false
 	}
 	ls.mu.Lock()
@@ -253,16 +282,26 @@ func (l *link) retire(idle time.Duration) bool {
 		ls.dropLocked(l)
 	}
 	ls.mu.Unlock()
-	if !skip {
-		l.discard()
+	if skip {
+		return false
 	}
-	return !skip
+	if conns, _, _ = l.peer.Idle(); conns > 0 { // unused is still to come
+		return false
+	}
+	l.discard()
+	return true
+}
+
+// endingLocked reports whether l is about to go, since nothing uses it any more. Idle takes no lock.
+func (l *link) endingLocked() bool {
+	conns, closed, since := l.peer.Idle()
+	return conns <= closed && (l.dead || l.accepted() && time.Since(since) >= leastIdle)
 }
 
 // letGo ends an accepted link that has been without conns for leastIdle. It reports whether it
 // did. A dial that crosses with this shakes hands with its peer anew: see plan.openOnce.
 func (l *link) letGo() bool {
-	conns, since := l.peer.Idle()
+	conns, _, since := l.peer.Idle()
 	return conns == 0 && time.Since(since) >= leastIdle && l.endIdle()
 }
 
@@ -287,36 +326,13 @@ func (l *link) end(reason error) {
 	l.peer.Lost(reason)
 }
 
-// meets reports whether l is alive and leads to the same listener as other.
-func (l *link) meets(other *link) bool {
-	l.t.links.mu.Lock()
-	dead := l.dead
-	l.t.links.mu.Unlock()
-	a, b := l.session.Load().Remote(), other.session.Load().Remote()
-	return !dead && a.Process == b.Process && a.Listener == b.Listener
-}
-
-// unused is called when a conn of the link was closed, or could not be opened.
+// unused is called when the link's last conn has gone, with the endpoint locked, and when one could
+// not be opened.
 func (l *link) unused() {
 	l.t.links.mu.Lock()
 	over := l.dialed && (l.dead || !l.reuse)
 	l.t.links.mu.Unlock()
 	if over {
-		l.retire(0)
+		l.t.spawn(func() { l.retire(0) })
 	}
-}
-
-// open opens a conn to the listener that was met in the handshake. If the listener has not let
-// this side in after all, the error says why.
-func (l *link) open(ctx context.Context, reused bool) (*Conn, error) {
-	s := l.session.Load()
-	c, err := l.peer.Open(ctx, s.Remote().Listener)
-	if errors.Is(err, engine.ErrMemory) && l.t.endpoints.dropSpares() {
-		c, err = l.peer.Open(ctx, s.Remote().Listener)
-	}
-	if err != nil {
-		return nil, cmp.Or(s.Rejection(), err)
-	}
-	l.t.counters.opened.Add(1)
-	return newConn(l, c, reused), nil
 }

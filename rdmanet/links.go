@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -18,16 +19,20 @@ type links struct {
 	// dialed link, and each flight.
 	mu      sync.Mutex
 	all     map[*link]struct{} // until finish
-	cache   map[linkKey]*link
+	cache   map[linkKey]*route
 	flights map[flightKey]*flight
 	names   map[nameKey]name // resolved recently
 	janitor *time.Timer      // nil while there is no dialed link
 	ended   bool             // there is to be no janitor any more
+	fewer   chan struct{}    // closed, and replaced, when a link has gone
+
+	approaches map[*approach]struct{}
 }
 
 func (ls *links) init(t *Transport) {
 	ls.t, ls.all = t, make(map[*link]struct{})
-	ls.cache, ls.flights, ls.names = make(map[linkKey]*link), make(map[flightKey]*flight), make(map[nameKey]name)
+	ls.cache, ls.flights, ls.names = make(map[linkKey]*route), make(map[flightKey]*flight), make(map[nameKey]name)
+	ls.approaches, ls.fewer = make(map[*approach]struct{}), make(chan struct{})
 }
 
 // add keeps a link until forget.
@@ -63,17 +68,40 @@ func (ls *links) drop(l *link) {
 
 func (ls *links) dropLocked(l *link) {
 	l.dead = true
-	if ls.cache[l.key] == l {
-		delete(ls.cache, l.key)
+	for key := range l.keys {
+		delete(ls.cache, key)
+	}
+	clear(l.keys)
+}
+
+// dropRouteLocked takes a route out of the cache, and its link with the last one.
+func (ls *links) dropRouteLocked(r *route) {
+	for key := range r.link.keys {
+		if ls.cache[key] == r {
+			delete(ls.cache, key)
+			delete(r.link.keys, key)
+		}
+	}
+	if len(r.link.keys) == 0 {
+		r.link.dead = true
 	}
 }
 
-// forget removes a link and keeps its counters.
+// meetings returns where a link that is dead has met listeners.
+func (ls *links) meetings(l *link) map[uint32]*meeting {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	return maps.Clone(l.met) // part may still take some away
+}
+
+// forget removes a link that has given everything back, and keeps its counters.
 func (ls *links) forget(l *link, wire bootstrap.Stats) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	delete(ls.all, l)
 	ls.t.counters.keepWire(wire) // under mu, so that count counts it once
+	close(ls.fewer)
+	ls.fewer = make(chan struct{})
 }
 
 // count completes a TransportStats.
@@ -99,14 +127,25 @@ func (ls *links) unuse(l *link) {
 	l.users--
 }
 
-// admitLocked makes a link one of those that dials use. It keeps the link out of the cache
-// unless reuse is set.
-func (ls *links) admitLocked(l *link, key linkKey, reuse bool, users int) {
-	l.key, l.reuse, l.dialed = key, reuse, true
+// useLocked counts dials that are about to use a link, until each calls unuse.
+func (ls *links) useLocked(l *link, users int) {
 	l.users += users
 	l.opens += uint64(users)
+}
+
+// admitLocked makes a route one of those that dials use, if there is to be reuse.
+func (ls *links) admitLocked(r *route, key linkKey, reuse bool) {
+	l := r.link
+	l.reuse, l.dialed = reuse, true
 	if reuse && !l.dead {
-		ls.cache[key] = l
+		if old := ls.cache[key]; old != nil {
+			delete(old.link.keys, key)
+		}
+		ls.cache[key] = r
+		if l.keys == nil {
+			l.keys = make(map[linkKey]struct{})
+		}
+		l.keys[key] = struct{}{}
 	}
 	if ls.janitor == nil && !ls.ended {
 		ls.janitor = time.AfterFunc(ls.cleaning(), func() { ls.t.spawn(ls.clean) })
@@ -145,14 +184,72 @@ func (ls *links) sweep(idle time.Duration) {
 	}
 }
 
-// makeRoom closes the one of the matching peers that has been without conns for longest, since
-// somebody needs what it takes: one that was dialed, or else one that was accepted. It reports
-// false if there is none that may be closed.
-func (ls *links) makeRoom(match func(*link) bool) bool {
+// makeRoom calls try until it reports true, or none of the matching peers can make room for it. Each
+// time it closes the one that has been without conns for longest: one that was dialed, or else one
+// that was accepted.
+func (ls *links) makeRoom(match func(*link) bool, try func() bool) {
 	dialed := func(l *link) bool { return l.dialed && match(l) }
-	accepted := func(l *link) bool { return l.listener != nil && match(l) }
-	return ls.t.IdlePeerTimeout >= 0 && ls.endIdle(dialed, func(l *link) bool { return l.retire(0) }) ||
-		ls.endIdle(accepted, (*link).letGo)
+	accepted := func(l *link) bool { return l.accepted() && match(l) }
+	ls.makeRoomBy(func() bool {
+		return ls.t.IdlePeerTimeout >= 0 && ls.endIdle(dialed, func(l *link) bool { return l.retire(0) }) ||
+			ls.endIdle(accepted, (*link).letGo)
+	}, match, try)
+}
+
+// makeRoomBy is makeRoom with a function that closes a peer, or reports false.
+func (ls *links) makeRoomBy(end func() bool, match func(*link) bool, try func() bool) {
+	ls.whileEnding(match, func() bool {
+		for !try() {
+			if !end() {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// endingTime is how long the end of a peer may take that nothing holds up.
+const endingTime = 100 * time.Millisecond
+
+// whileEnding calls f, and again each time a peer has gone, for as long as f reports true and a
+// matching one is about to go: one that has only closed conns, whose ends the peer has still to
+// confirm. It does not wait longer than endingTime.
+func (ls *links) whileEnding(match func(*link) bool, f func() bool) {
+	late := time.NewTimer(endingTime)
+	defer late.Stop()
+	for {
+		ls.mu.Lock()
+		fewer := ls.fewer
+		ls.mu.Unlock()
+		if !f() {
+			return
+		}
+		if !ls.ending(match) {
+			select {
+			case <-fewer:
+				continue
+			default:
+				return
+			}
+		}
+		select {
+		case <-fewer:
+		case <-late.C:
+			return
+		}
+	}
+}
+
+// ending reports whether a matching peer is about to go.
+func (ls *links) ending(match func(*link) bool) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for l := range ls.all {
+		if match(l) && l.endingLocked() {
+			return true
+		}
+	}
+	return false
 }
 
 // endIdle calls end for the matching peers until that has ended one. Those that have been
@@ -162,8 +259,8 @@ func (ls *links) endIdle(match, end func(*link) bool) bool {
 	list := slices.DeleteFunc(keys(ls.all), func(l *link) bool { return l.dead || !match(l) })
 	ls.mu.Unlock()
 	slices.SortFunc(list, func(a, b *link) int {
-		_, since := a.peer.Idle()
-		_, other := b.peer.Idle()
+		_, _, since := a.peer.Idle()
+		_, _, other := b.peer.Idle()
 		return since.Compare(other)
 	})
 	return slices.ContainsFunc(list, end)

@@ -27,7 +27,7 @@ const (
 
 // PeerInfo is what a listener knows of a peer that asks to be let in.
 type PeerInfo struct {
-	// LocalAddr and RemoteAddr are those of the control connection, of type *Addr.
+	// LocalAddr and RemoteAddr are those of the control connection, of type *net.TCPAddr.
 	LocalAddr, RemoteAddr net.Addr
 	// TLS is nil without TLSConfig. It has the peer's certificates if TLSConfig.ClientAuth
 	// asks for them. They are verified if ClientAuth says so: then VerifiedChains is not empty.
@@ -57,7 +57,8 @@ type ListenConfig struct {
 	// this one without AcceptTCP, since over a fabric either side may speak first, and a
 	// plain net.Listener on another port. HandshakeTimeout no longer applies to a plain
 	// client that has been accepted. TLSConfig and Authorize are not applied to plain
-	// clients, and nothing bounds their number.
+	// clients, and nothing bounds their number. Accept returns them as the *net.TCPConn
+	// that they are; they are the program's alone.
 	AcceptTCP bool
 	// Control, unless it is nil, is called with the TCP socket before that is bound, as in
 	// net.ListenConfig.
@@ -68,7 +69,8 @@ type ListenConfig struct {
 	// replaced by "fabricnet/1", also in what GetConfigForClient returns: clients that speak
 	// only other protocols are refused.
 	TLSConfig *tls.Config
-	// Authorize, unless it is nil, is called for each peer process, after TLS. An error refuses
+	// Authorize, unless it is nil, is called for each peer process, after TLS, also for one
+	// that is a peer of another listener of the Transport already. An error refuses
 	// the peer: its text is sent to the peer, whose Dial fails with ErrUnauthorized, whatever
 	// the error wraps. A panic ends the process. Up to 64 goroutines call Authorize at once.
 	// The context ends after HandshakeTimeout and with Listener.Close and Transport.Close.
@@ -111,6 +113,9 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: network, Err: err}
 	}
+	if err := unbubbled(); err != nil {
+		return nil, opError("listen", nil, nil, err)
+	}
 	t := transportOr(lc.Transport)
 	if err := lc.validate(t); err != nil {
 		return nil, opError("listen", nil, nil, err)
@@ -134,8 +139,12 @@ func (lc *ListenConfig) Listen(ctx context.Context, network, address string) (ne
 // *net.TCPListener. Control is not called, KeepAliveConfig does not apply to plain TCP clients,
 // and a deadline that ln has is removed.
 func (lc *ListenConfig) ListenOn(ln net.Listener) (net.Listener, error) {
-	t := transportOr(lc.Transport)
-	err := lc.validate(t)
+	err := unbubbled()
+	t := lc.Transport
+	if err == nil {
+		t = transportOr(t)
+		err = lc.validate(t)
+	}
 	if err == nil {
 		err = lc.adoptable(ln)
 	}
@@ -158,7 +167,8 @@ func (lc *ListenConfig) adoptable(ln net.Listener) error {
 	if ln == nil || ok && tcp == nil {
 		return invalid(field, "there is no listener; use a *net.TCPListener")
 	}
-	if a := ln.Addr(); addrPortOfTCP(a) == (netip.AddrPort{}) {
+	_, ours := ln.(*Listener)
+	if a := ln.Addr(); ours || addrPort(a) == (netip.AddrPort{}) {
 		return invalid(field, "a %T at %v does not listen on TCP; use a *net.TCPListener", ln, a)
 	}
 	if lc.AcceptTCP && !ok {
@@ -173,8 +183,11 @@ func overTCP(nc net.Conn) error {
 	if _, ok := nc.(*tls.Conn); ok {
 		return errors.New("ListenOn was given a listener that does TLS itself: set ListenConfig.TLSConfig instead")
 	}
+	if _, ok := nc.(*Conn); ok {
+		return errors.New("ListenOn was given a listener over a fabric: use a *net.TCPListener instead")
+	}
 	for _, a := range []net.Addr{nc.LocalAddr(), nc.RemoteAddr()} {
-		if addrPortOfTCP(a) == (netip.AddrPort{}) {
+		if addrPort(a) == (netip.AddrPort{}) {
 			return fmt.Errorf("%T has the address %v, and no *net.TCPAddr", nc, a)
 		}
 	}
@@ -185,8 +198,8 @@ func overTCP(nc net.Conn) error {
 func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener, zone string) (net.Listener, error) {
 	l := newListener(t, lc, ln)
 	l.cfg.TLSConfig = bootstrap.ServerTLS(lc.TLSConfig)
-	l.addr.ap = inZone(l.addr.ap, zone)
-	offers, _, err := t.offers(localIP(l.addr), lc.Providers)
+	l.addr = net.TCPAddrFromAddrPort(inZone(addrPort(l.addr), zone))
+	offers, _, err := t.offersIn(l.netns, localIP(l.addr), lc.Providers)
 	var unusable error // why only plain TCP can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		unusable, err = err, nil
@@ -204,11 +217,11 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 	if unusable != nil {
 		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))
 	}
-	return l, nil
+	return l.handOut(), nil
 }
 
 // listen registers a listener and starts it.
-func (t *Transport) listen(l *Listener) error {
+func (t *Transport) listen(l *listener) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closed {

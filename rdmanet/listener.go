@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"runtime"
 	"runtime/trace"
 	"sync"
 	"sync/atomic"
@@ -15,12 +16,17 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
 )
 
-// Listener accepts conns. It implements net.Listener. All methods may be called concurrently.
-type Listener struct {
+// Listener accepts conns. It implements net.Listener. All methods may be called concurrently. A
+// Listener that becomes garbage without Close is closed, as a Conn is.
+type Listener struct{ in *listener }
+
+// listener is all of a Listener but what tells that the user has dropped it.
+type listener struct {
 	t      *Transport
 	cfg    ListenConfig
 	tcp    net.Listener
-	addr   *Addr
+	addr   *net.TCPAddr
+	netns  netns  // of the thread that called Listen
 	number uint32 // Open frames name it
 
 	ctx    context.Context // ends with Close
@@ -34,7 +40,7 @@ type Listener struct {
 	deadline atomic.Pointer[alarm]
 
 	mu      sync.Mutex // a leaf: queue is called with an endpoint locked
-	backlog chan *Conn
+	backlog chan queued
 	closed  bool
 }
 
@@ -57,10 +63,10 @@ func newAlarm(t time.Time) *alarm {
 	return &a
 }
 
-func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
-	l := &Listener{
-		t: t, cfg: *lc, tcp: tcp, addr: newAddr(networkName, tcp.Addr()),
-		backlog: make(chan *Conn, orDefault(lc.Backlog, DefaultBacklog)), shut: make(chan struct{}),
+func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *listener {
+	l := &listener{
+		t: t, cfg: *lc, tcp: tcp, addr: newAddr(tcp.Addr()), netns: threadNetns(),
+		backlog: make(chan queued, orDefault(lc.Backlog, DefaultBacklog)), shut: make(chan struct{}),
 		admission: newAdmission(maxHandshakes, orDefault(lc.MaxPeers, DefaultMaxPeers), orDefault(lc.MaxPeersPerHost, DefaultMaxPeersPerHost)),
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
@@ -68,33 +74,74 @@ func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *Listener {
 	return l
 }
 
-// Addr returns the address on which the Listener listens, a *Addr.
-func (l *Listener) Addr() net.Addr { return l.addr }
-
-// Accept waits for the next conn and returns it, a *Conn. It fails with net.ErrClosed after
-// Close, and with os.ErrDeadlineExceeded after the deadline that SetDeadline has set. Failed
-// handshakes do not surface here: Transport.Stats counts them, and ListenConfig.Logger is
-// told of them.
-func (l *Listener) Accept() (net.Conn, error) {
-	defer trace.StartRegion(l.ctx, "rdmanet.Accept").End()
-	c, err := l.accept()
-	if err != nil {
-		return nil, opError("accept", nil, l.addr, err)
-	}
-	return c, nil
+// handOut returns the listener for the user, once.
+func (l *listener) handOut() *Listener {
+	out := &Listener{l}
+	runtime.AddCleanup(out, (*listener).dropped, l)
+	return out
 }
 
-func (l *Listener) accept() (*Conn, error) {
+// queued is what waits for Accept: one of these.
+type queued struct {
+	fabric *conn
+	plain  *net.TCPConn
+}
+
+func (q queued) abort() {
+	if q.plain == nil {
+		q.fabric.abort()
+		return
+	}
+	_ = q.plain.SetLinger(0)
+	_ = q.plain.Close()
+}
+
+// Addr returns the address on which the Listener listens, a *net.TCPAddr.
+func (l *Listener) Addr() net.Addr { return l.in.addr }
+
+// Accept waits for the next conn and returns it: a *Conn or, if AcceptTCP is set, possibly a
+// *net.TCPConn. It fails with net.ErrClosed after Close, and with os.ErrDeadlineExceeded after the
+// deadline that SetDeadline has set. Failed handshakes do not surface here: Transport.Stats counts
+// them, and ListenConfig.Logger is told of them.
+func (l *Listener) Accept() (net.Conn, error) {
+	defer trace.StartRegion(l.in.ctx, "rdmanet.Accept").End()
+	c, err := l.in.accept()
+	runtime.KeepAlive(l)
+	switch {
+	case err != nil:
+		return nil, opError("accept", nil, l.in.addr, err)
+	case c.plain != nil:
+		return c.plain, nil
+	}
+	return c.fabric.handOut(), nil
+}
+
+// SetDeadline sets the deadline of pending and later calls of Accept; the zero time means none.
+func (l *Listener) SetDeadline(t time.Time) error {
+	err := l.in.setDeadline(t)
+	runtime.KeepAlive(l)
+	return err
+}
+
+// Close stops listening, ends the handshakes under way and resets the conns that were not
+// accepted. Accepted conns live on. Further calls fail with net.ErrClosed.
+func (l *Listener) Close() error {
+	err := l.in.close()
+	runtime.KeepAlive(l)
+	return err
+}
+
+func (l *listener) accept() (c queued, err error) {
 	for {
 		a := l.deadline.Load()
 		switch { // even if conns are waiting, as in TCP
 		case l.ctx.Err() != nil:
-			return nil, net.ErrClosed
+			return c, net.ErrClosed
 		case errors.Is(a.Err(), context.DeadlineExceeded):
-			return nil, os.ErrDeadlineExceeded
+			return c, os.ErrDeadlineExceeded
 		}
 		select {
-		case c := <-l.backlog:
+		case c = <-l.backlog:
 			return c, nil
 		case <-l.ctx.Done():
 		case <-a.Done(): // passed, or replaced
@@ -102,8 +149,10 @@ func (l *Listener) accept() (*Conn, error) {
 	}
 }
 
-// SetDeadline sets the deadline of pending and later calls of Accept; the zero time means none.
-func (l *Listener) SetDeadline(t time.Time) error {
+func (l *listener) setDeadline(t time.Time) error {
+	if err := untimed(t); err != nil {
+		return opError("set", nil, l.addr, err)
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -113,9 +162,7 @@ func (l *Listener) SetDeadline(t time.Time) error {
 	return nil
 }
 
-// Close stops listening, ends the handshakes under way and resets the conns that were not
-// accepted. Accepted conns live on. Further calls fail with net.ErrClosed.
-func (l *Listener) Close() error {
+func (l *listener) close() error {
 	l.mu.Lock()
 	if l.closed {
 		l.mu.Unlock()
@@ -128,6 +175,7 @@ func (l *Listener) Close() error {
 	l.cancel()
 	err := l.tcp.Close()
 	close(l.shut)
+	l.t.links.part(l.number)
 	l.served.Wait()
 	for len(l.backlog) > 0 { // closed: it does not grow any more
 		select {
@@ -147,7 +195,7 @@ func (l *Listener) Close() error {
 }
 
 // queue puts a conn into the backlog, or returns why not.
-func (l *Listener) queue(c *Conn) (code framing.ResetCode, reason string) {
+func (l *listener) queue(c queued) (code framing.ResetCode, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
@@ -162,7 +210,7 @@ func (l *Listener) queue(c *Conn) (code framing.ResetCode, reason string) {
 }
 
 // serve accepts TCP connections and starts their handshakes.
-func (l *Listener) serve() {
+func (l *listener) serve() {
 	defer l.cancel() // for Accept, if somebody else has closed tcp
 	for {
 		nc, err := l.tcp.Accept()
@@ -181,7 +229,7 @@ func (l *Listener) serve() {
 
 // receive starts a connection's handshake. It reports false if the listener is
 // being closed.
-func (l *Listener) receive(nc net.Conn) bool {
+func (l *listener) receive(nc net.Conn) bool {
 	end, err := l.t.begin()
 	if err != nil {
 		return false
@@ -203,18 +251,17 @@ func (l *Listener) receive(nc net.Conn) bool {
 }
 
 // makeRoom lets idle peers go until n may become a peer.
-func (l *Listener) makeRoom(n *newcomer) error {
-	for {
-		instead, err := l.admission.full(n)
-		if err == nil {
-			return nil
-		}
-		idle := func(o *link) bool { return o.listener == l && instead(o.newcomer) }
-		if !l.t.links.endIdle(idle, (*link).letGo) {
-			l.t.counters.peersRefused.Add(1)
-			return err
-		}
+func (l *listener) makeRoom(n *newcomer) (err error) {
+	var instead func(*newcomer) bool
+	match := func(o *link) bool { m := o.met[l.number]; return m != nil && instead(m.newcomer) }
+	l.t.links.makeRoomBy(func() bool { return l.t.links.endIdle(match, (*link).letGo) }, match, func() bool {
+		instead, err = l.admission.full(n)
+		return err == nil
+	})
+	if err != nil {
+		l.t.counters.peersRefused.Add(1)
 	}
+	return err
 }
 
 // acceptRetry is how long to wait after the system had, for example, no file descriptor for a
@@ -222,7 +269,7 @@ func (l *Listener) makeRoom(n *newcomer) error {
 const acceptRetry = 20 * time.Millisecond
 
 // pause pauses after a failed accept, and reports whether to go on.
-func (l *Listener) pause(err error) bool {
+func (l *listener) pause(err error) bool {
 	if l.ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
 		return false
 	}
@@ -237,7 +284,7 @@ func (l *Listener) pause(err error) bool {
 }
 
 // handshake runs one handshake; cancel ends ctx.
-func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc, nc net.Conn, n *newcomer) {
+func (l *listener) handshake(ctx context.Context, cancel context.CancelCauseFunc, nc net.Conn, n *newcomer) {
 	defer trace.StartRegion(ctx, "rdmanet.Accept.handshake").End()
 	limit := orDefault(l.cfg.HandshakeTimeout, DefaultHandshakeTimeout)
 	ctx, done := context.WithTimeoutCause(ctx, limit, ErrHandshakeTimeout)
@@ -247,7 +294,7 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		l.failed(nil, err)
 		return
 	}
-	b := &binder{t: l.t, nc: nc, providers: l.cfg.Providers, listener: l, logger: l.cfg.Logger, newcomer: n}
+	b := &binder{t: l.t, nc: nc, netns: l.netns, providers: l.cfg.Providers, listener: l, logger: l.cfg.Logger, newcomer: n}
 	// A conn may be accepted before its peer's handshake has ended. Close must then leave the
 	// handshake alone.
 	stop := context.AfterFunc(l.ctx, func() {
@@ -256,31 +303,30 @@ func (l *Listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		}
 	})
 	defer stop()
-	if l.cfg.AcceptTCP {
-		var plain bool
-		if nc, plain = l.sniff(ctx, nc); plain || nc == nil {
-			return
-		}
+	if l.cfg.AcceptTCP && !l.sniff(ctx, nc) {
+		return
 	}
 	cfg := l.t.bootstrapConfig(l.cfg.KeepAliveConfig)
 	cfg.TLS, cfg.Timeout = l.cfg.TLSConfig, limit
-	b.nc = nc
 	s, binding, err := bootstrap.Accept(ctx, nc, cfg, b)
 	if err != nil {
 		l.failed(nc, err)
 		return
+	}
+	if s == nil {
+		return // the peer is one of another listener, too
 	}
 	peer := binding.(*link)
 	peer.announce()
 	s.Start(peer)
 }
 
-// sniff puts plain TCP clients into the backlog. It returns no connection if there is none any
-// more.
-func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, plain bool) {
+// sniff reports whether a connection is to be a control connection. It puts plain TCP clients into
+// the backlog.
+func (l *listener) sniff(ctx context.Context, nc net.Conn) (fabric bool) {
 	stop := context.AfterFunc(ctx, func() { nc.Close() })
 	deadline, _ := ctx.Deadline()
-	fabric, replay, err := bootstrap.Sniff(nc, deadline)
+	fabric, err := bootstrap.Sniff(nc.(*net.TCPConn), deadline)
 	switch {
 	case !stop():
 		err = context.Cause(ctx) // whatever Sniff says of a closed connection
@@ -290,25 +336,24 @@ func (l *Listener) sniff(ctx context.Context, nc net.Conn) (replay net.Conn, pla
 	if err != nil {
 		nc.Close()
 		l.failed(nc, err)
-		return nil, false
+		return false
 	}
 	if fabric {
-		return replay, false
+		return true
 	}
-	c := newTCPConn(l.t, nc, replay, nil)
-	if l.take(c) != 0 {
+	c, peer := queued{plain: describePlain(nc, nil)}, newAddr(nc.RemoteAddr())
+	if l.take(c, peer) != 0 {
 		c.abort()
-	} else {
-		l.t.events.tell(ctx, l.cfg.Logger, slog.LevelDebug, eventPlain,
-			slog.String("listener", l.addr.String()), slog.String("peer", c.remote.String()))
+		return false
 	}
-	return replay, true
+	l.t.counters.plain.Add(1)
+	l.t.events.tell(ctx, l.cfg.Logger, slog.LevelDebug, eventPlain,
+		slog.String("listener", l.addr.String()), slog.String("peer", peer.String()))
+	return false
 }
 
-func (l *Listener) connAddr(a net.Addr) *Addr { return newAddr(networkName, a) }
-
 // refuse counts a refused conn and tells the logger. It must not block.
-func (l *Listener) refuse(peer *Addr, reason string) {
+func (l *listener) refuse(peer *net.TCPAddr, reason string) {
 	l.t.counters.refused.Add(1)
 	if l.cfg.Logger == nil {
 		return
@@ -331,10 +376,10 @@ func (l *Listener) refuse(peer *Addr, reason string) {
 }
 
 // take puts a conn into the backlog, or refuses it. It must not block.
-func (l *Listener) take(c *Conn) framing.ResetCode {
+func (l *listener) take(c queued, peer *net.TCPAddr) framing.ResetCode {
 	code, reason := l.queue(c)
 	if code != 0 {
-		l.refuse(c.remote, reason)
+		l.refuse(peer, reason)
 		return code
 	}
 	l.t.counters.opened.Add(1)
@@ -342,7 +387,7 @@ func (l *Listener) take(c *Conn) framing.ResetCode {
 }
 
 // failed counts a handshake that came to nothing and tells the logger.
-func (l *Listener) failed(nc net.Conn, err error) {
+func (l *listener) failed(nc net.Conn, err error) {
 	if l.ctx.Err() != nil {
 		return // because of Close
 	}
@@ -353,7 +398,7 @@ func (l *Listener) failed(nc net.Conn, err error) {
 	}
 	level, missed := l.events.level(slog.LevelWarn, "handshake: "+reason)
 	if nc != nil {
-		err = opError("accept", l.connAddr(nc.LocalAddr()), l.connAddr(nc.RemoteAddr()), err)
+		err = opError("accept", newAddr(nc.LocalAddr()), newAddr(nc.RemoteAddr()), err)
 	}
 	attrs := []slog.Attr{slog.String("listener", l.addr.String()), slog.String("reason", reason), slog.Any("error", err)}
 	if nc != nil {

@@ -110,7 +110,7 @@ func TestListenOn(t *testing.T) {
 				require.NoError(t, err)
 				_, err = plain.Write([]byte("x"))
 				require.NoError(t, err)
-				s := rdmatest.Accept(t, l)
+				s := rdmatest.AcceptPlain(t, l)
 				got := make([]byte, 1)
 				_, err = io.ReadFull(s, got)
 				require.NoError(t, err)

@@ -78,3 +78,38 @@ func TestIdlePeersMakeRoomAtOnce(t *testing.T) {
 		require.NoError(t, there.Close())
 	}
 }
+
+// TestFullListenerBesideOthers: peers are refused while other listeners come and go.
+func TestFullListenerBesideOthers(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	there, here := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
+	rdmatest.Cleanly(t, here, there)
+	full := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, MaxPeers: 1})
+	d := &rdmanet.Dialer{Transport: here}
+	c, s := rdmatest.Meet(t, d, full)
+	var over atomic.Bool
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			other := rdmanet.NewTransport(n)
+			defer other.Close()
+			for !over.Load() {
+				_, err := (&rdmanet.Dialer{Transport: other, Timeout: time.Second}).Dial("rdma", full.Addr().String())
+				assert.Error(t, err)
+			}
+		})
+	}
+	for end := time.Now().Add(time.Second); time.Now().Before(end); {
+		l, err := (&rdmanet.ListenConfig{Transport: there}).Listen(t.Context(), "rdma", "127.0.0.1:0")
+		require.NoError(t, err)
+		c2, err := d.Dial("rdma", l.Addr().String())
+		require.NoError(t, err)
+		s2, err := l.Accept()
+		require.NoError(t, err)
+		rdmatest.CloseAll(t, c2, s2)
+		l.Close()
+	}
+	over.Store(true)
+	wg.Wait()
+	rdmatest.CloseAll(t, c, s)
+}

@@ -34,7 +34,8 @@ func mixedServer(t *testing.T, l net.Listener, config *tls.Config) {
 		ReadHeaderTimeout: rdmatest.Patience,
 		TLSConfig:         config,
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, networkKey{}, c.RemoteAddr().Network())
+			info, _ := rdmanet.InfoOf(c.RemoteAddr())
+			return context.WithValue(ctx, networkKey{}, map[bool]string{true: "tcp", false: "rdma"}[info.Provider == ""])
 		},
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Network", r.Context().Value(networkKey{}).(string))

@@ -36,13 +36,7 @@ type wish struct {
 
 // wishes reads a list of providers, or what takes its place if it is empty.
 func (t *Transport) wishes(list []string) (wishes []wish) {
-	if len(list) == 0 {
-		list = strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
-	}
-	if len(list) == 0 {
-		list = []string{auto}
-	}
-	for _, name := range list {
+	for _, name := range wished(list) {
 		if name != auto {
 			wishes = append(wishes, wish{name, false})
 			continue
@@ -52,6 +46,17 @@ func (t *Transport) wishes(list []string) (wishes []wish) {
 		}
 	}
 	return wishes
+}
+
+// wished returns the list of providers in force, in which auto may stand for several.
+func wished(list []string) []string {
+	if len(list) == 0 {
+		list = strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
+	}
+	if len(list) == 0 {
+		list = []string{auto}
+	}
+	return list
 }
 
 func (t *Transport) automatic() []string {
@@ -85,7 +90,14 @@ func (t *Transport) kept(src netip.Addr) (infos []fabric.ProviderInfo, ok bool) 
 
 // available asks libfabric what this machine offers for a local address.
 func (t *Transport) available(src netip.Addr) ([]fabric.ProviderInfo, error) {
-	infos, err := t.fabric.Providers(src)
+	var infos []fabric.ProviderInfo
+	var err error
+	ask := func() { infos, err = t.fabric.Providers(src) }
+	if t.apart(threadNetns()) { // libfabric keeps what it finds
+		onAnyThread(ask)
+	} else {
+		ask()
+	}
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, err
 	}

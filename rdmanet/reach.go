@@ -21,6 +21,7 @@ const maxNames = 1024
 type nameKey struct {
 	network, address string
 	owner            *Dialer // see dialKey
+	netns            netns
 }
 
 // name is what a dialed name was resolved to, and when.
@@ -72,7 +73,13 @@ func (p *plan) lookup(ctx context.Context) (list []netip.AddrPort, err error) {
 	}
 	ips, ok := literal(p.host)
 	if !ok {
-		if ips, err = r.LookupNetIP(ctx, "ip"+strings.TrimPrefix(p.network, "tcp"), p.host); err != nil {
+		lookup := r.LookupNetIP
+		if p.apart() {
+			lookup = func(ctx context.Context, network, host string) ([]netip.Addr, error) {
+				return lookupHere(ctx, r, network, host)
+			}
+		}
+		if ips, err = lookup(ctx, "ip"+strings.TrimPrefix(p.network, "tcp"), p.host); err != nil {
 			return nil, err
 		}
 	}
@@ -132,13 +139,10 @@ func (p *plan) dialTCP(ctx context.Context) (net.Conn, error) {
 		return nil, err
 	}
 	d := net.Dialer{LocalAddr: p.LocalAddr, KeepAliveConfig: p.KeepAliveConfig, Control: p.Control, ControlContext: p.ControlContext}
-	if a, ok := p.LocalAddr.(*Addr); ok {
-		d.LocalAddr = net.TCPAddrFromAddrPort(a.ap)
-	}
 	dial := func(ctx context.Context, a netip.AddrPort) (net.Conn, error) {
 		return d.DialContext(ctx, p.network, a.String())
 	}
-	if p.FallbackDelay < 0 {
+	if p.FallbackDelay < 0 || p.apart() { // dialParallel uses other goroutines
 		return dialSerial(ctx, p.addrs, dial)
 	}
 	primaries, others := families(p.addrs)

@@ -228,7 +228,7 @@ func TestNamesAreBounded(t *testing.T) {
 	tr := transportOr(new(Transport))
 	for i := range 2 * maxNames {
 		address := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(i+1)).String()
-		p := &plan{Dialer: new(Dialer), t: tr, network: "tcp", host: "127.0.0.1", port: address[len("127.0.0.1:"):], name: nameKey{"tcp", address, nil}}
+		p := &plan{Dialer: new(Dialer), t: tr, network: "tcp", host: "127.0.0.1", port: address[len("127.0.0.1:"):], name: nameKey{"tcp", address, nil, 0}}
 		require.NoError(t, p.resolve(t.Context()))
 		assert.LessOrEqual(t, len(tr.links.names), maxNames)
 	}
@@ -253,7 +253,7 @@ func TestZones(t *testing.T) {
 	} {
 		assert.Equal(t, want, canonical(netip.MustParseAddr(in)).String(), in)
 		if ip := netip.MustParseAddr(in); ip.Is6() {
-			a := newAddr(networkName, &net.TCPAddr{IP: ip.AsSlice(), Zone: ip.Zone(), Port: 1})
+			a := newAddr(&net.TCPAddr{IP: ip.AsSlice(), Zone: ip.Zone(), Port: 1})
 			assert.Equal(t, netip.AddrPortFrom(netip.MustParseAddr(want), 1).String(), a.String(), in)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // to share its link, and how the link is made.
 type flightKey struct {
 	addrs    string
-	instead  *link // on which the listener has refused; else nil
+	instead  *route // on which the listener has refused; else nil
 	fallback Fallback
 	delay    time.Duration
 	alive    net.KeepAliveConfig
@@ -31,44 +31,47 @@ type flight struct {
 	waiters int
 	cancel  context.CancelCauseFunc
 	ctx     context.Context // ends with cancel and at the leader's deadline
-	done    chan struct{}   // closed when link and err are set
-	link    *link
+	done    chan struct{}   // closed when route and err are set
+	route   *route
 	err     error
 }
 
-// link returns a link with the caller counted as a user, from the cache if there is one. If
-// instead is not nil, the link is to take its place.
-func (p *plan) link(ctx context.Context, instead *link) (l *link, reused bool, err error) {
+// route returns a route to the listener, with the caller counted as a user of its link, from the
+// cache if there is one. If instead is not nil, the route is to take its place.
+func (p *plan) route(ctx context.Context, instead *route) (r *route, reused bool, err error) {
 	if p.DisableReuse {
-		l, err := p.connect(ctx)
+		r, err := p.connect(ctx)
 		if err == nil {
 			p.t.links.mu.Lock()
 			defer p.t.links.mu.Unlock()
-			p.t.links.admitLocked(l, linkKey{}, false, 1)
+			p.t.links.admitLocked(r, linkKey{}, false)
 		}
-		return l, false, err
+		return r, false, err
 	}
-	if l := p.known(instead); l != nil {
-		return l, true, nil
+	if r := p.known(instead); r != nil {
+		return r, true, nil
 	}
 	if err := p.resolve(ctx); err != nil {
 		return nil, false, err
 	}
+	if p.apart() {
+		return p.alone(ctx, instead)
+	}
 	for {
-		l, f, leads := p.join(ctx, instead)
-		if l != nil {
-			return l, true, nil
+		r, f, leads := p.join(ctx, instead)
+		if r != nil {
+			return r, true, nil
 		}
-		l, err := p.wait(ctx, f)
+		r, err := p.wait(ctx, f)
 		// The dial that started it may have had less time than this one.
 		if leads || !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
-			return l, !leads, err
+			return r, !leads || r != nil && r.joined, err
 		}
 	}
 }
 
-// known finds a link by a name that was resolved recently.
-func (p *plan) known(instead *link) *link {
+// known finds a route by a name that was resolved recently.
+func (p *plan) known(instead *route) *route {
 	p.t.links.mu.Lock()
 	defer p.t.links.mu.Unlock()
 	if p.resolved || !p.recentLocked() {
@@ -77,26 +80,25 @@ func (p *plan) known(instead *link) *link {
 	return p.cachedLocked(instead)
 }
 
-// cachedLocked returns a link from the cache for one of the addresses, with the caller counted as
+// cachedLocked returns a route from the cache to one of the addresses, with the caller counted as
 // a user; nil if there is none.
-func (p *plan) cachedLocked(instead *link) *link {
+func (p *plan) cachedLocked(instead *route) *route {
 	for _, a := range p.addrs {
-		if l := p.t.links.cache[linkKey{a, p.key}]; l != nil && l != instead {
-			l.users++
-			l.opens++
-			return l
+		if r := p.t.links.cache[linkKey{a, p.key}]; r != nil && r != instead {
+			p.t.links.useLocked(r.link, 1)
+			return r
 		}
 	}
 	return nil
 }
 
-// join finds a link or else a flight. It starts a flight if there is none.
-func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, leads bool) {
+// join finds a route or else a flight. It starts a flight if there is none.
+func (p *plan) join(ctx context.Context, instead *route) (r *route, f *flight, leads bool) {
 	ls := &p.t.links
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if l := p.cachedLocked(instead); l != nil {
-		return l, nil, false
+	if r := p.cachedLocked(instead); r != nil {
+		return r, nil, false
 	}
 	addrs := slices.SortedFunc(slices.Values(p.addrs), netip.AddrPort.Compare) // name servers change the order
 	key := flightKey{fmt.Sprint(addrs), instead, p.Fallback, p.FallbackDelay, p.KeepAliveConfig, p.key}
@@ -113,7 +115,7 @@ func (p *plan) join(ctx context.Context, instead *link) (l *link, f *flight, lea
 		f.cancel = func(cause error) { cancel(cause); stop() }
 	}
 	ls.flights[key] = f
-	p.t.hands.Go(func() { p.fly(f.ctx, f, key) })
+	p.t.hands.start(func() { p.fly(f.ctx, f, key) })
 	return nil, f, true
 }
 
@@ -123,31 +125,64 @@ func (p *plan) fly(ctx context.Context, f *flight, key flightKey) {
 	defer f.cancel(nil)
 	defer close(f.done)
 	p.reached.Store(nil)
-	l, err := p.connect(ctx)
-	if err == nil && key.instead != nil && key.instead.meets(l) {
-		l.discard()
-		l, err = nil, errSameListener
-	}
+	r, err := p.replace(ctx, key.instead)
 	ls := &p.t.links
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	if f.link, f.err = l, err; l != nil {
-		if key.instead != nil {
-			ls.dropLocked(key.instead)
-		}
-		// Now, so that nobody takes it for an idle one.
-		ls.admitLocked(l, linkKey{l.remote.ap, p.key}, true, f.waiters)
+	if f.route, f.err = r, err; r != nil {
+		ls.replaceLocked(r, p.key, key.instead)
+		ls.useLocked(r.link, f.waiters) // now, so that nobody takes it for an idle one
+		r.link.users--
 	}
 	if ls.flights[key] == f {
 		delete(ls.flights, key)
 	}
 }
 
+// alone is what a dial does that cannot leave its handshake to another goroutine.
+func (p *plan) alone(ctx context.Context, instead *route) (r *route, reused bool, err error) {
+	ls := &p.t.links
+	ls.mu.Lock()
+	r = p.cachedLocked(instead)
+	ls.mu.Unlock()
+	if r != nil {
+		return r, true, nil
+	}
+	if r, err = p.replace(ctx, instead); err != nil {
+		return nil, false, err
+	}
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	ls.replaceLocked(r, p.key, instead)
+	return r, r.joined, nil
+}
+
+// replace is connect. It fails if the listener is that to which instead leads.
+func (p *plan) replace(ctx context.Context, instead *route) (*route, error) {
+	r, err := p.connect(ctx)
+	if err != nil || instead == nil || !instead.meets(r) {
+		return r, err
+	}
+	p.t.links.unuse(r.link)
+	if !r.joined {
+		r.link.discard()
+	}
+	return nil, errSameListener
+}
+
+// replaceLocked puts a route into the cache, in the place of instead if that is not nil.
+func (ls *links) replaceLocked(r *route, key dialKey, instead *route) {
+	ls.admitLocked(r, linkKey{addrPort(r.remote), key}, true)
+	if instead != nil {
+		ls.dropRouteLocked(instead)
+	}
+}
+
 // wait waits for a flight.
-func (p *plan) wait(ctx context.Context, f *flight) (*link, error) {
+func (p *plan) wait(ctx context.Context, f *flight) (*route, error) {
 	select {
 	case <-f.done:
-		return f.link, f.err
+		return f.route, f.err
 	case <-ctx.Done():
 	}
 	p.leave(f, context.Cause(ctx))
@@ -186,8 +221,8 @@ func (p *plan) leave(f *flight, cause error) {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	switch f.waiters--; {
-	case f.link != nil:
-		f.link.users--
+	case f.route != nil:
+		f.route.link.users--
 	case f.waiters == 0:
 		f.cancel(cause)
 		for key, other := range ls.flights { // nobody else may join it

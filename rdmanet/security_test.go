@@ -39,14 +39,14 @@ func newAuthority(t *testing.T) *authority {
 	return a
 }
 
-// sign makes a certificate for name and for 127.0.0.1 that is valid for that long from
+// sign makes a certificate for name, for 127.0.0.1 and for hosts that is valid for that long from
 // now on.
-func (a *authority) sign(name string, valid time.Duration) tls.Certificate {
+func (a *authority) sign(name string, valid time.Duration, hosts ...string) tls.Certificate {
 	a.t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	require.NoError(a.t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: hosts,
 		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(valid),
 		IsCA: a.key == nil, BasicConstraintsValid: true,
 	}

@@ -108,7 +108,8 @@ func liar(provider, addr string) {
 // falseHello returns a hello that offers the provider as a process of this host and user
 // would, and names a page that is not its own.
 func falseHello(provider string) *framing.Hello {
-	h := &framing.Hello{Host: bootstrap.HostID(), UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
+	host, _ := bootstrap.HostID()
+	h := &framing.Hello{Host: host, UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
 	_, _ = crand.Read(h.Process[:])
 	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	for _, p := range infos {

@@ -40,7 +40,7 @@ const (
 
 // counters is what a Transport counts itself.
 type counters struct {
-	opened, refused, peersRefused atomic.Uint64
+	opened, refused, peersRefused, plain, dropped atomic.Uint64
 
 	mu           sync.Mutex // a leaf; guards what follows
 	failed       map[string]uint64
@@ -80,7 +80,7 @@ func (c *counters) snapshot() TransportStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return TransportStats{
-		Opened: c.opened.Load(), Refused: c.refused.Load(), PeersRefused: c.peersRefused.Load(),
+		Opened: c.opened.Load(), TCPConns: c.plain.Load(), Dropped: c.dropped.Load(), Refused: c.refused.Load(), PeersRefused: c.peersRefused.Load(),
 		HandshakeFailures: maps.Clone(c.failed), Fallbacks: maps.Clone(c.fellBack), PathFailures: maps.Clone(c.pathFailures),
 	}
 }
@@ -91,7 +91,7 @@ func (t *Transport) Stats() TransportStats {
 	out := t.counters.snapshot()
 	t.links.count(&out)
 	t.mu.Lock()
-	out.Conns, out.TCPConns = int(t.conns.Load()), t.plain
+	out.Conns = len(t.live)
 	for l := range t.listeners {
 		out.Handshakes += l.admission.size()
 		out.Backlog += len(l.backlog)

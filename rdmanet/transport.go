@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -27,7 +26,7 @@ const (
 	DefaultIdlePeerTimeout   = 30 * time.Second
 	// DefaultMaxShmPeers is 64: as many endpoints as half of DefaultMemoryLimit holds.
 	DefaultMaxShmPeers = DefaultMemoryLimit / 2 / shmPeerMemory
-	// DefaultReceiveWindow is 64 KiB, in bytes.
+	// DefaultReceiveWindow is 64 KiB, in bytes: the window of a new conn, which grows.
 	DefaultReceiveWindow = engine.DefaultWindow
 	// DefaultLandingRing is 1 MiB, in bytes, and DefaultMappedRing, for rings that both
 	// processes map, is 2 MiB.
@@ -63,15 +62,20 @@ type Transport struct {
 	// such peers are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared memory at a
-	// time. Each takes 16 MiB of /dev/shm in either process. So does an endpoint for the next
-	// one, which is opened only while less than a quarter of MemoryLimit is in use and at
-	// least half of /dev/shm is free. Further peers get the next provider that both sides
-	// name, or ErrTooManyShmPeers. 0 means one for each 4 MiB of MemoryLimit, which is
+	// time, whatever the number of their listeners. Each takes 16 MiB of /dev/shm in either
+	// process. So does an endpoint for the next one, which is opened only while less than a
+	// quarter of MemoryLimit is in use and at least half of /dev/shm is free. Further peers take
+	// the place of idle ones: of dialed ones without conns, and of accepted ones that have had
+	// none for a second. If there are none, they get the next provider that both sides name, or
+	// ErrTooManyShmPeers. 0 means one for each 4 MiB of MemoryLimit, which is
 	// DefaultMaxShmPeers with the default limit. To do without shared memory, leave shm out of
 	// Providers.
 	MaxShmPeers int
 	// ReceiveWindow is how much small data a conn holds that has not been read, in bytes, from
-	// 4 KiB to 16 MiB; 0 means DefaultReceiveWindow. Conns get less when the memory runs low.
+	// 4 KiB to 16 MiB. 0 means DefaultReceiveWindow at first, and up to 2 MiB while nobody
+	// reads, as long as less than half of MemoryLimit is in use and the windows of all conns
+	// with the same peer take less than an eighth of it. When the data has been read, the conn
+	// holds as much as at first again. New conns get less when the memory runs low.
 	ReceiveWindow int
 	// LandingRing is how much large data may be on its way to a conn or wait there to be read,
 	// in bytes: a power of two from 64 KiB to 8 MiB. 0 means DefaultLandingRing or, between
@@ -114,19 +118,22 @@ type Transport struct {
 	budget  *pool.Budget
 	process [16]byte
 	host    [16]byte
+	hostErr error           // why host is 0
+	netns   netns           // of the threads to which no goroutine is locked
 	ctx     context.Context // ends with Close
 	cancel  context.CancelCauseFunc
-	conns   atomic.Int64
 
 	counters  counters
 	schedule  bootstrap.Schedule // of the sessions
 	links     links
 	endpoints endpoints
 	events    eventQueues
+	garbage   limiter // of events about conns that were dropped
 
 	closing sync.Once
-	hands   sync.WaitGroup // handshakes of both sides
-	tasks   sync.WaitGroup // goroutines that take links apart
+	ports   portSet // of accepted conns
+	hands   tally   // handshakes of both sides
+	tasks   tally   // goroutines that take links apart
 
 	// mu is a leaf: nothing of the engine or of bootstrap is called with it
 	// held, since it is taken within their callbacks.
@@ -134,10 +141,9 @@ type Transport struct {
 	closed    bool
 	drained   bool // no more tasks
 	lastID    uint32
-	listeners map[*Listener]struct{}
+	listeners map[*listener]struct{}
 	providers map[netip.Addr]providerList
-	live      map[*Conn]struct{} // until Close
-	plain     int                // how many of these are over plain TCP
+	live      map[*conn]struct{} // until Close
 	failures  failures           // has a lock of its own
 }
 
@@ -161,16 +167,15 @@ func (t *Transport) init() {
 	t.invalid = t.configure()
 	t.budget = pool.NewBudget(t.limit)
 	rand.Read(t.process[:]) // never fails
-	if t.host = bootstrap.HostID(); t.host == [16]byte{} {
-		t.host = t.process // alone on its host, for all we know
-	}
+	t.host, t.hostErr = bootstrap.HostID()
+	t.netns = ownNetns()
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
-	t.listeners = make(map[*Listener]struct{})
+	t.listeners = make(map[*listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
 	t.links.init(t)
 	t.endpoints.init(t)
 	t.counters.init()
-	t.live = make(map[*Conn]struct{})
+	t.live = make(map[*conn]struct{})
 }
 
 func orDefault[T int | int64 | time.Duration](v, d T) T {
@@ -211,18 +216,19 @@ func (t *Transport) begin() (end func(), err error) {
 	if t.closed {
 		return nil, net.ErrClosed
 	}
-	t.hands.Add(1)
-	return t.hands.Done, nil
+	t.hands.add()
+	return t.hands.done, nil
 }
 
 // spawn runs f in a goroutine that Close waits for. It may be called from callbacks. After Close
-// it does nothing: there is nothing left to do.
-func (t *Transport) spawn(f func()) {
+// it does nothing, and reports that: there is most often nothing left to do.
+func (t *Transport) spawn(f func()) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.drained {
-		t.tasks.Go(f)
+		t.tasks.start(f)
 	}
+	return !t.drained
 }
 
 // CloseIdle closes the peers that were dialed and that no conn uses, and the endpoints without
@@ -234,7 +240,10 @@ func (t *Transport) spawn(f func()) {
 // begins to use shared memory.
 func (t *Transport) CloseIdle() {
 	t = transportOr(t)
-	t.links.sweep(0)
+	t.links.whileEnding(func(l *link) bool { return !l.accepted() }, func() bool {
+		t.links.sweep(0)
+		return true
+	})
 	t.endpoints.closeIdle()
 }
 
@@ -253,8 +262,8 @@ func (t *Transport) closeIdleSoon() {
 
 // Close closes all listeners, ends all handshakes, fails all conns that are still open, says
 // goodbye to the peers, and frees all endpoints and their memory. When it returns, no goroutine,
-// file or shared memory of the Transport is left, except for Buffers that were not released and
-// conns that use plain TCP. Conns that it has failed count in MemoryStats.Used until they are
+// file or shared memory of the Transport is left, except for Buffers that were not released. Conns
+// that use plain TCP are not the Transport's, and stay open. Conns that it has failed count in MemoryStats.Used until they are
 // closed. The Transport cannot be used again: Dial and Listen fail with net.ErrClosed. The
 // error is always nil.
 //
@@ -276,10 +285,10 @@ func (t *Transport) shutdown() {
 	t.mu.Unlock()
 	t.cancel(bootstrap.ErrClosing)
 	for _, l := range listeners {
-		_ = l.Close()
+		_ = l.close()
 		l.served.Wait() // if somebody else closes it
 	}
-	t.hands.Wait()
+	t.hands.wait()
 	links := t.links.list()
 	for _, l := range links {
 		l.quit()
@@ -292,7 +301,7 @@ func (t *Transport) shutdown() {
 	t.mu.Lock()
 	t.drained = true
 	t.mu.Unlock()
-	t.tasks.Wait()
+	t.tasks.wait()
 	t.events.close()
 }
 

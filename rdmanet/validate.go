@@ -141,12 +141,8 @@ func (d *Dialer) validate(t *Transport) error {
 	}
 	switch a := d.LocalAddr.(type) {
 	case nil, *net.TCPAddr:
-	case *Addr:
-		if a == nil {
-			return invalid("Dialer.LocalAddr", "it is a nil *Addr; leave it out, or use an address of this host")
-		}
 	default:
-		return invalid("Dialer.LocalAddr", "a %T is no address of a control connection; use a *net.TCPAddr or an *Addr", a)
+		return invalid("Dialer.LocalAddr", "a %T is no address of a control connection; use a *net.TCPAddr", a)
 	}
 	return t.checkProviders("Dialer.Providers", d.Providers)
 }

@@ -33,6 +33,7 @@ both() {
 part binding tests cgo/ofi .
 if [ -z "${RDMANET_TEST_PROVIDERS:-}" ]; then # over a device, the other parts cover what this one tests
 	part fabric tests internal/fabric/ofifabric . -test.skip UnreachablePeer
+	part exits tests internal/systemtest WriteExit
 fi
 part conn both Conn
 part kills both 'Killed|Frozen'

@@ -5,9 +5,10 @@
 //
 // libfabric is loaded when it is first needed, and never unloaded. The file is the one that
 // RDMANET_LIBFABRIC names, or else libfabric.so.1 from where the dynamic linker looks, ld.so(8), or
-// from where EFA's installer puts it. Loading takes glibc. The library may be any version from 1.17
-// on, older or newer than the headers that the package was compiled with. Without libfabric, or if
-// the package was compiled without its headers, GetInfo fails with a *LoadError.
+// from where EFA's installer puts it. Loading takes glibc, in a program that is not static. The
+// library may be any version from 1.17 on, older or newer than the headers that the package was
+// compiled with. Without libfabric, or if the package was compiled without its headers, GetInfo
+// fails with a *LoadError.
 //
 // Memory handed to libfabric must not be Go heap: except for injects, it stays in use after the
 // call that hands it over, and goroutines' stacks move.

@@ -60,6 +60,9 @@ var load = sync.OnceValues(func() (*library, error) {
 	if C.OFI_HAS_LOADER == 0 {
 		return nil, &LoadError{"this program was built for a C library without dlvsym(3): build it with glibc"}
 	}
+	if C.ofi_static() != 0 {
+		return nil, &LoadError{"this program is linked statically, and so cannot load libfabric: build it without -static in -extldflags"}
+	}
 	return search()
 })
 

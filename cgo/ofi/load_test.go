@@ -5,6 +5,7 @@ package ofi
 import (
 	"debug/elf"
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -23,6 +24,20 @@ func TestNotLinked(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, strings.Join(libraries, " "), "libc.so")
 	assert.NotContains(t, strings.Join(libraries, " "), "libfabric")
+}
+
+// Who calls the dynamic linker by its name has a program that is not static, too.
+func TestLinkerByName(t *testing.T) {
+	name, err := os.Executable()
+	require.NoError(t, err)
+	exe, err := elf.Open(name)
+	require.NoError(t, err)
+	defer exe.Close()
+	linker, err := exe.Section(".interp").Data()
+	require.NoError(t, err)
+	out, err := exec.Command(strings.Trim(string(linker), "\x00"), name, "-test.run=^TestABI$", "-test.v").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	assert.Contains(t, string(out), "--- PASS: TestABI ")
 }
 
 func TestSearch(t *testing.T) {

@@ -84,6 +84,10 @@ struct ofi_library {
 OFI_CALL int ofi_load(const char *file, struct ofi_library *lib);
 OFI_CALL uint32_t ofi_compiled(void); // the headers' version
 
+// Whether the program is linked statically. Its dlopen may succeed all the same, but what it loads
+// comes with a C library of its own, which nobody has set up.
+int ofi_static(void);
+
 struct fi_info;
 struct fid_fabric;
 struct fid_domain;

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -101,7 +102,18 @@ func TestSS(t *testing.T) {
 	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
 	mux.HandleFunc("/nasty", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Fabricnet-Debug", "1")
-		fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\n")
+		fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\u202e\n")
+		_ = http.NewResponseController(w).Flush() // of a rune, first one part, and then the rest
+		fmt.Fprint(w, "d\xc3")
+		_ = http.NewResponseController(w).Flush()
+		fmt.Fprint(w, "\xa9\n")
+	})
+	mux.HandleFunc("/status", func(w http.ResponseWriter, _ *http.Request) {
+		c, _, err := http.NewResponseController(w).Hijack()
+		if assert.NoError(t, err) {
+			fmt.Fprint(c, "HTTP/1.1 404 a\x1b[2J\u202e\r\n\r\n")
+			assert.NoError(t, c.Close())
+		}
 	})
 	server := httptest.NewServer(mux)
 	defer server.Close()
@@ -119,7 +131,7 @@ func TestSS(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(text), &page))
 	assert.Len(t, page.Conns, 1)
 	_, text, _ = called("ss", server.URL+"/nasty")
-	assert.Equal(t, "a?[2Jb\tc?\n", text)
+	assert.Equal(t, "a?[2Jb\tc??\ndé\n", text)
 
 	for args, want := range map[string]struct {
 		status int
@@ -130,6 +142,7 @@ func TestSS(t *testing.T) {
 		"ss ftp://a":              {2, "neither HOST:PORT nor"},
 		"ss --limit x a":          {2, "--limit x"},
 		"ss " + at + "/elsewhere": {1, "is that where rdmadebug.Handler is served"},
+		"ss " + at + "/status":    {1, "404 a?[2J?;"},
 		"ss " + at + "/other":     {1, "served at another path"},
 		"copy --to a:1 a/b c/b":   {2, "two files would be \"b\""},
 		"ss 127.0.0.1:1":          {1, "connection refused"},
@@ -151,14 +164,18 @@ func TestCopy(t *testing.T) {
 	p.Args = append(p.Args[:1], "copy", "--serve", testenv.Address(), "--dir", dir)
 	stdout, err := p.StdoutPipe()
 	require.NoError(t, err)
-	p.Stderr = t.Output()
+	report := new(lockedBuffer)
+	p.Stderr = io.MultiWriter(t.Output(), report)
 	require.NoError(t, p.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
 	at := regexp.MustCompile(`receiving into .* at (\S+)`).FindStringSubmatch(line)
 	require.NotNil(t, at, line)
 
-	want := map[string][]byte{"a": bytes.Repeat([]byte("text"), 100_000), "b": nil}
+	want := map[string][]byte{
+		"a": bytes.Repeat([]byte("text"), 100_000), "b": nil,
+		"c\xfe": []byte("one"), "c\xff": []byte("another"), "d\x1b[2J\nfrom e": []byte("a third"),
+	}
 	args := []string{"copy", "--to", at[1]}
 	for name, text := range want {
 		path := filepath.Join(from, name)
@@ -168,6 +185,8 @@ func TestCopy(t *testing.T) {
 	status, text, told := called(args...)
 	require.Zero(t, status, told)
 	assert.Contains(t, text, "a: 400000 bytes in ")
+	assert.Contains(t, text, `"d\x1b[2J\nfrom e": 7 bytes in `)
+	assert.NotContains(t, text, "\x1b")
 	for name, text := range want {
 		got, err := os.ReadFile(filepath.Join(dir, name))
 		require.NoError(t, err)
@@ -181,6 +200,32 @@ func TestCopy(t *testing.T) {
 	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
 	_, _ = io.Copy(io.Discard, stdout)
 	assert.NoError(t, p.Wait())
+	assert.Contains(t, report.String(), `: "d\x1b[2J\nfrom e"`)
+	assert.NotContains(t, report.String(), "\x1b")
+	assert.Equal(t, len(want)+1, strings.Count(report.String(), "\n"), "a line for each file")
+}
+
+// TestCopyHostile: a receiver's verdict does nothing to the terminal, and is part of one line.
+func TestCopyHostile(t *testing.T) {
+	l, err := rdmanet.Listen("rdma", testenv.Address())
+	require.NoError(t, err)
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			_, err = io.WriteString(c, `{"error":"a\u001b[2J\nfabricnet: b\u202e"}`)
+			_, copyErr := io.Copy(io.Discard, c)
+			err = errors.Join(err, copyErr, c.Close())
+		}
+		served <- err
+	}()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	status, _, told := called("copy", "--to", l.Addr().String(), file)
+	assert.Equal(t, 1, status)
+	assert.Equal(t, "fabricnet: "+file+": receiver: a?[2J?fabricnet: b?\n", told)
+	require.NoError(t, <-served)
 }
 
 // TestCopyInterrupted: a signal ends the whole copy, not only that of one file.

@@ -14,6 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/seed202c38ff/fabricnet/cmd/fabricnet/internal/filecopy"
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -122,7 +123,7 @@ func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) 
 			}
 			continue
 		}
-		failed = append(failed, fmt.Errorf("%s: %w", file, err))
+		failed = append(failed, fmt.Errorf("%s: %w", printable.Name(file), err))
 		if dial := new(net.OpError); ctx.Err() != nil || errors.As(err, &dial) && dial.Op == "dial" {
 			if left := len(list) - i - 1; left > 0 { // they would fail, too
 				failed = append(failed, fmt.Errorf("files not tried: %d", left))

@@ -2,12 +2,17 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
+	"strings"
+	"sync"
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/pires/go-proxyproto"
 	"github.com/stretchr/testify/assert"
@@ -115,4 +120,47 @@ func TestNoHeader(t *testing.T) {
 			assert.True(t, errors.As(err, &timeout) && timeout.Timeout(), "nobody has come")
 		})
 	}
+}
+
+// TestHostileHeader: a header may name an address that is no address, and gets nothing but printable
+// text in one line into the log.
+func TestHostileHeader(t *testing.T) {
+	backend, to := listen(t, "tcp")
+	log := new(lockedBuffer)
+	at, _ := start(t, "tcp", &proxy{to: to, limits: limits{acceptProxy: true}, log: slog.New(slog.NewTextHandler(log, nil))})
+	client := connect(t, at)
+	_, err := (&proxyproto.Header{
+		Version: 2, Command: proxyproto.PROXY, TransportProtocol: proxyproto.UnixStream,
+		SourceAddr: &net.UnixAddr{Name: "a\x1b[2J\ntime=b\u202e\xff"}, DestinationAddr: &net.UnixAddr{Name: "b"},
+	}).WriteTo(client)
+	require.NoError(t, err)
+	server := accept(t, backend)
+	pass(t, client, server)
+	require.NoError(t, errors.Join(client.Close(), server.Close()))
+	require.Eventually(t, func() bool { return strings.Contains(log.String(), "for=") }, patience, time.Millisecond)
+	assert.Contains(t, log.String(), `for="a\x1b[2J\ntime=b\u202e\xff`)
+	for line := range strings.Lines(log.String()) {
+		assert.True(t, strings.HasPrefix(line, "time=2"), line)
+		for _, r := range strings.TrimSuffix(line, "\n") {
+			assert.True(t, unicode.IsPrint(r), "%q", r)
+		}
+	}
+}
+
+// lockedBuffer may be written and read at the same time.
+type lockedBuffer struct {
+	mu sync.Mutex // guards b
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(b)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/seed202c38ff/fabricnet/internal/doctor"
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
@@ -36,7 +37,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintln(stderr, "fabricnet:", err)
+	fmt.Fprintln(stderr, "fabricnet:", printable.Lines(err.Error()))
 	if errors.As(err, new(usageError)) {
 		return 2
 	}

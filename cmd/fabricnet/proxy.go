@@ -67,6 +67,9 @@ const acceptRetry = 100 * time.Millisecond
 // the grace period, and resets those that are left.
 func (p *proxy) serve(ctx context.Context, l net.Listener) {
 	at := endpoint{l.Addr().Network(), l.Addr().String()}
+	if _, fabric := l.(*rdmanet.Listener); fabric {
+		at.network = "rdma"
+	}
 	p.log.Info("listening", "at", at.String(), "to", p.to.String())
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()

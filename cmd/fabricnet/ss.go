@@ -10,9 +10,10 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
 
 	"github.com/urfave/cli/v3"
+
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 // debugPath is where programs serve rdmadebug.Handler unless they choose otherwise.
@@ -83,27 +84,11 @@ func show(ctx context.Context, from string, w io.Writer) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s; is that where rdmadebug.Handler is served?", from, response.Status)
+		return fmt.Errorf("%s: %s; is that where rdmadebug.Handler is served?", from, printable.Text(response.Status))
 	}
 	if response.Header.Get("Fabricnet-Debug") == "" {
 		return fmt.Errorf("%s: what answers is not rdmadebug.Handler; is that served at another path?", from)
 	}
-	_, err = io.Copy(printable{w}, response.Body)
+	_, err = io.Copy(&printable.Writer{W: w}, response.Body) // it is another program's
 	return err
-}
-
-// printable keeps what another program has sent from doing anything to a terminal.
-type printable struct{ io.Writer }
-
-func (p printable) Write(b []byte) (int, error) {
-	text := strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' || !unicode.IsControl(r) {
-			return r
-		}
-		return '?'
-	}, string(b))
-	if _, err := io.WriteString(p.Writer, text); err != nil {
-		return 0, err
-	}
-	return len(b), nil
 }

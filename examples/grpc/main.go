@@ -31,6 +31,7 @@ import (
 	"google.golang.org/grpc/peer"
 
 	"github.com/seed202c38ff/fabricnet/grpcdialer"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
 func main() {
@@ -121,7 +122,11 @@ func unary(ctx context.Context, client pb.BenchmarkServiceClient) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("unary: %q from %s over %s\n", answer.GetPayload().GetBody(), server.Addr, server.Addr.Network())
+	network := "TCP"
+	if info, ok := rdmanet.InfoOf(server.Addr); ok {
+		network = "rdma, provider " + info.Provider
+	}
+	fmt.Printf("unary: %q from %s over %s\n", answer.GetPayload().GetBody(), server.Addr, network)
 	return nil
 }
 

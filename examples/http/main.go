@@ -99,7 +99,7 @@ func download(url, want string, plain bool) error {
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, response.Status)
+		return fmt.Errorf("%s: %q", url, response.Status)
 	}
 	if response.ContentLength < 0 {
 		return fmt.Errorf("%s does not say how long it is", url)

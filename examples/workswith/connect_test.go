@@ -34,7 +34,11 @@ func upper(_ context.Context, r *connect.Request[text]) (*connect.Response[text]
 // echo says by which network the stream came, and then returns each message.
 func echo(ctx context.Context, s *connect.BidiStream[text, text]) error {
 	local := ctx.Value(http.LocalAddrContextKey).(net.Addr)
-	if err := s.Send(wrapperspb.String(local.Network())); err != nil {
+	network := local.Network()
+	if _, ok := rdmanet.InfoOf(local); ok {
+		network = "rdma"
+	}
+	if err := s.Send(wrapperspb.String(network)); err != nil {
 		return err
 	}
 	for {

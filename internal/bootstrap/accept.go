@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"os"
 	"strings"
@@ -14,10 +15,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// Accept performs the listening side's handshake on nc, from which nothing but Sniff may
-// have read. It owns nc from then on and closes it on failure. When ctx ends, Accept soon
+// Accept performs the listening side's handshake on nc, from which nothing has been
+// read. It owns nc from then on and closes it on failure. When ctx ends, Accept soon
 // returns; it may first tell the dialling side why. It may take up to cfg.Timeout, so a
-// listener runs it in a goroutine for each connection.
+// listener runs it in a goroutine for each connection. If another pair is joined to the
+// listener, there is neither a Session nor an error.
 func Accept(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
 	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc,
 		ifMute: "a plain client that waits for the server to speak needs a plain listener"}
@@ -34,9 +36,14 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 	case cause == nil:
 		hs.reject(err, lingerTime)
 	case errors.Is(cause, ErrClosing), errors.Is(cause, ErrBusy):
-		hs.rejectLate(cause)
-	case errors.Is(cause, ErrHandshakeTimeout) && !errors.Is(err, os.ErrDeadlineExceeded): // it was this side that took too long
-		hs.rejectLate(hs.explain(ctx, err))
+		hs.rejectLate(cause, closingTime)
+	case errors.Is(cause, ErrHandshakeTimeout):
+		why := hs.explain(ctx, err)
+		if errors.Is(err, os.ErrDeadlineExceeded) { // so nothing has come that could destroy what is sent now
+			hs.rejectLate(why, 0)
+		} else { // it was this side that took too long
+			hs.rejectLate(errors.New(why.Error()), closingTime)
+		}
 	}
 	return out, err
 }
@@ -44,6 +51,9 @@ func (hs *handshake) accept(ctx context.Context) (*outcome, error) {
 func (hs *handshake) acceptDialer(ctx context.Context) (*outcome, error) {
 	if err := hs.acceptHello(ctx); err != nil {
 		return nil, err
+	}
+	if out, err := hs.acceptJoin(ctx); out != nil || err != nil {
+		return out, err
 	}
 	return hs.acceptProviders(ctx)
 }
@@ -105,13 +115,16 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	return hs.write(framing.KindHello, &hs.hello)
 }
 
-// mapPage maps the dialling side's page, if it has one, both are on one host, and this side,
+// mapPage maps the dialling side's page, if it has one, both may be on one host, and this side,
 // too, offers a provider that needs it. A failure costs only the providers of one host.
 func (hs *handshake) mapPage() {
-	if hs.remote.PageName == "" || hs.remote.Host != hs.hello.Host || !anySameHost(hs.hello.Offers) {
+	if hs.remote.PageName == "" || hs.otherHost || !anySameHost(hs.hello.Offers) {
 		return
 	}
 	page, err := OpenPage(hs.remote.PageName, hs.remote.PageNonce)
+	if errors.Is(err, fs.ErrNotExist) && len(hs.doubts) > 0 {
+		err = fmt.Errorf("%w (%s)", err, strings.Join(hs.doubts, ", "))
+	}
 	if err != nil {
 		hs.pageErr = err
 		return
@@ -179,7 +192,7 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 	}
 	b.Refused(preferred(mergeReasons(hs.reasons, remote.Refused), local.Provider, hs.hello.Offers, hs.remote.Offers))
 	if err := b.Connect(ctx, remote); err != nil {
-		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+		return err, hs.tell(err)
 	}
 	hs.ready = true
 	if err := hs.write(framing.KindReady, nil); err != nil {
@@ -220,10 +233,10 @@ func (hs *handshake) reject(err error, limit time.Duration) {
 }
 
 // rejectLate is reject for a handshake that the context has ended.
-func (hs *handshake) rejectLate(err error) {
+func (hs *handshake) rejectLate(err error, limit time.Duration) {
 	<-hs.struck                                        // the context's deadline must not be set after this one
 	_ = hs.raw.SetDeadline(time.Now().Add(lingerTime)) // longer than closingTime, as a busy host may make this goroutine wait
-	hs.reject(err, closingTime)
+	hs.reject(err, limit)
 }
 
 // lingerTime and lingerBytes bound how long this side goes on reading from a refused peer, and

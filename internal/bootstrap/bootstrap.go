@@ -82,6 +82,16 @@ type Binder interface {
 	// ErrTooManyPeers, since a user's own error may wrap any of ours. Authorize must return
 	// soon after ctx has ended.
 	Authorize(ctx context.Context, peer *Peer) error
+	// Met says whom this side has met. If its Hello has Joins, and the peer has FeatureJoin, Met
+	// returns what to ask for, or nil to decline; otherwise it returns nil. It must return soon
+	// after ctx has ended. Dialling side only.
+	Met(ctx context.Context, peer *Peer) *framing.Join
+	// Joined takes in the answer to what Met has returned. Dialling side only.
+	Joined(answer *framing.Join) error
+	// Join is asked for a further listener of a pair. It returns the answer, or nil to go on with
+	// a new pair. An error rejects the peer. It must return soon after ctx has ended. Listening
+	// side only.
+	Join(ctx context.Context, peer *Peer, ask *framing.Join) (*framing.Join, error)
 	// Expect says which offer the listening side will probably select, so that whatever it
 	// takes to use that can be opened meanwhile. It returns at once. Dialling side only.
 	Expect(offer framing.Offer, local netip.Addr)

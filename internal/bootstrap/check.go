@@ -42,8 +42,14 @@ func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	default:
 	}
 	hs.asked = w.owed
+	if lost == nil {
+		lost = w.torn
+	}
 	switch {
-	case !errors.Is(lost, os.ErrDeadlineExceeded) || w.torn:
+	case w.silent && errors.Is(lost, ErrHandshakeTimeout): // the listening side has waited for the fabric, too
+		hs.lost = true
+		return fmt.Errorf("%w: %w", ErrSilent, lost)
+	case lost != nil:
 		hs.lost = true
 		return fmt.Errorf("waiting for the fabric's answer: %w", lost)
 	case errors.Is(err, ErrSilent), errors.Is(err, engine.ErrContents):
@@ -62,17 +68,23 @@ type checkWatch struct {
 	more     bool
 	cancel   context.CancelCauseFunc
 	answered chan struct{}
-	silent   bool // the listening side has answered over TCP, but not over the fabric
-	owed     bool // it has been asked, and has not answered yet
-	torn     bool // only part of the question was sent
+	silent   bool  // the listening side has answered over TCP, but not over the fabric
+	owed     bool  // it has been asked, and has not answered yet
+	torn     error // only part of the question was sent
 }
 
 // read takes in what the listening side sends, which may only be answers or its farewell, until
-// it is interrupted.
+// it is interrupted: then the error is nil.
 func (w *checkWatch) read() error {
 	for {
-		if err := w.hs.awaitAlive(); err != nil {
+		kind, body, err := w.hs.expect(framing.KindAlive, framing.KindReject)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return nil
+		case err != nil:
 			return err
+		case kind == framing.KindReject:
+			return w.hs.rejected(body)
 		}
 		select {
 		case w.answered <- struct{}{}:
@@ -92,7 +104,9 @@ func (w *checkWatch) ask(ctx context.Context) {
 		return
 	}
 	if n, err := w.hs.nc.Write(question); err != nil {
-		w.torn = n > 0
+		if n > 0 {
+			w.torn = err
+		}
 		return
 	}
 	w.owed = true
@@ -129,13 +143,7 @@ func (hs *handshake) settleAlive() error {
 	if !hs.asked {
 		return nil
 	}
-	err := hs.awaitAlive()
 	hs.asked = false
-	return err
-}
-
-// awaitAlive waits for the listening side's answer. If a Reject comes instead, it returns its error.
-func (hs *handshake) awaitAlive() error {
 	kind, body, err := hs.expect(framing.KindAlive, framing.KindReject)
 	if err == nil && kind == framing.KindReject {
 		err = hs.rejected(body)

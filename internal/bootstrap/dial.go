@@ -15,7 +15,8 @@ import (
 
 // Dial performs the dialling side's handshake on nc, a connection to a listening
 // side that calls Accept. It owns nc from then on and closes it on failure. When
-// ctx ends, Dial returns at once. cfg.TLS must have what tls.Client needs.
+// ctx ends, Dial returns at once. cfg.TLS must have what tls.Client needs. If the pair that Met
+// has named is joined to the listener, there is neither a Session nor an error.
 func Dial(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
 	hs := &handshake{cfg: cfg.withDefaults(), binder: b, raw: nc, nc: nc,
 		ifMute: "plain TCP needs Dialer.Fallback"}
@@ -31,6 +32,9 @@ func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
 	}
 	if err := hs.dialHello(); err != nil {
 		return nil, err
+	}
+	if out, err := hs.dialJoin(ctx); out != nil || err != nil {
+		return out, err
 	}
 	return hs.dialProviders(ctx)
 }
@@ -235,7 +239,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 	if offer.SameHost && hs.apart != nil {
 		return nil, hs.decline(offer.Provider, hs.apart)
 	}
-	actx, cancel := attempt(ctx)
+	actx, cancel := attempt(ctx, more)
 	defer cancel()
 	binding, err := hs.binder.Prepare(actx, offer, &hs.peer, hs.local(), hs.pageFor(&offer))
 	if err != nil {
@@ -257,9 +261,7 @@ func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remo
 // dialBinding takes a prepared provider as far as Confirm. declined says why one of the
 // sides does not want it; err ends the handshake.
 func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.Attach, more bool) (declined, err error) {
-	refuse := func(err error) (error, error) {
-		return err, hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
-	}
+	refuse := func(err error) (error, error) { return err, hs.tell(err) }
 	b.Refused(preferred(mergeReasons(hs.reasons, remote.Refused), remote.Provider, hs.remote.Offers, hs.hello.Offers))
 	if err := b.Connect(ctx, remote); err != nil {
 		return refuse(err)

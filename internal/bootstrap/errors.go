@@ -215,6 +215,7 @@ var rejects = []struct {
 	{ErrUnauthorized, framing.RejectUnauthorized},
 	{ErrTooManyPeers, framing.RejectPeers},
 	{ErrBusy, framing.RejectBusy},
+	{ErrHandshakeTimeout, framing.RejectTimeout},
 }
 
 // rejectOf is what the peer is told about err.
@@ -245,16 +246,16 @@ func errorOf(r *framing.Reject, reasons []string) error {
 	case framing.RejectShmPeers:
 		return &NegotiationError{Reasons: mergeReasons(reasons, r.Text), full: fullThere}
 	}
-	if r.Code == framing.RejectMemory {
-		return fmt.Errorf("the listener's %w: %s", ErrMemory, r.Text)
-	}
 	sentinel := ErrRejected
 	for _, x := range rejects {
 		if x.code == r.Code {
 			sentinel = x.err
 		}
 	}
-	if r.Text == "" {
+	switch {
+	case errors.Is(sentinel, ErrMemory) || errors.Is(sentinel, ErrHandshakeTimeout): // it may happen on either side
+		return fmt.Errorf("the listener's %w: %s", sentinel, r.Text)
+	case r.Text == "":
 		return sentinel
 	}
 	return fmt.Errorf("%w: %s", sentinel, r.Text)

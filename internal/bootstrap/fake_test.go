@@ -43,6 +43,10 @@ type fakeBinder struct {
 	checked                 func() // called by Check, which then succeeds
 	unadmitted              error
 	authorised              func(ctx context.Context, peer *Peer)
+	ask, answer             *framing.Join
+	unjoined                error
+	met                     *Peer         // what Met was given
+	asked, answered         *framing.Join // what Join and Joined were given
 
 	mu       sync.Mutex
 	bindings []*fakeBinding
@@ -88,6 +92,21 @@ func (b *fakeBinder) Expect(o framing.Offer, _ netip.Addr) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.expected = append(b.expected, o.Provider)
+}
+
+func (b *fakeBinder) Met(_ context.Context, peer *Peer) *framing.Join {
+	b.met = peer
+	return b.ask
+}
+
+func (b *fakeBinder) Joined(answer *framing.Join) error {
+	b.answered = answer
+	return b.unjoined
+}
+
+func (b *fakeBinder) Join(_ context.Context, _ *Peer, ask *framing.Join) (*framing.Join, error) {
+	b.asked = ask
+	return b.answer, b.unjoined
 }
 
 func (b *fakeBinder) Prepare(_ context.Context, o framing.Offer, peer *Peer, _ netip.Addr, page *Page) (Binding, error) {

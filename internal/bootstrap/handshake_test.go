@@ -326,14 +326,16 @@ func script(nc net.Conn, listening bool, steps int) {
 
 func drain(r io.Reader) { _, _ = io.Copy(io.Discard, r) }
 
+// TestTimeout: each wait of a handshake has all of its time.
 func TestTimeout(t *testing.T) {
 	for name, run := range map[string]side{"dial": Dial, "accept": Accept} {
-		for steps := range 3 {
+		for steps := range 4 {
 			t.Run(fmt.Sprintf("%s after %d", name, steps), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					mine, theirs := net.Pipe()
 					defer theirs.Close()
 					b := newBinder(offer("tcp"))
+					b.hang = map[string]bool{"tcp": true}
 					begin := time.Now()
 					done := start(t.Context(), run, mine, Config{Timeout: 3 * time.Second}, b)
 					go script(theirs, name == "dial", steps)
@@ -346,17 +348,57 @@ func TestTimeout(t *testing.T) {
 			})
 		}
 	}
-	t.Run("the caller's deadline", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			mine, theirs := net.Pipe()
-			defer theirs.Close()
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			r := <-start(ctx, Dial, mine, Config{}, newBinder(offer("tcp")))
-			assert.ErrorIs(t, r.err, context.DeadlineExceeded)
-			isTimeout(t, r.err)
+	for _, steps := range []int{0, 3} {
+		t.Run(fmt.Sprintf("the caller's deadline after %d", steps), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				mine, theirs := net.Pipe()
+				defer theirs.Close()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				b := newBinder(offer("tcp"))
+				b.hang = map[string]bool{"tcp": true}
+				begin := time.Now()
+				go script(theirs, true, steps)
+				r := <-start(ctx, Dial, mine, Config{}, b)
+				assert.ErrorIs(t, r.err, context.DeadlineExceeded)
+				isTimeout(t, r.err)
+				assert.Equal(t, time.Second, time.Since(begin))
+			})
 		})
-	})
+	}
+}
+
+// TestOutOfTime: the only provider has all of the time of the side that has less, and what ends the
+// handshake is a time-out on both.
+func TestOutOfTime(t *testing.T) {
+	const short, long = 3 * time.Second, 10 * time.Second
+	for name, tt := range map[string]struct{ dialer, listener time.Duration }{
+		"the dialer's":   {short, long},
+		"the listener's": {long, short},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				dnc, lnc := net.Pipe()
+				d, l := newBinder(offer("a"), offer("b")), newBinder(offer("a"), offer("c"))
+				d.hang = map[string]bool{"a": true}
+				begin := time.Now()
+				dc, lc := start(t.Context(), Dial, dnc, Config{Timeout: tt.dialer}, d), start(t.Context(), Accept, lnc, Config{Timeout: tt.listener}, l)
+				dr, lr := <-dc, <-lc
+				assert.ErrorIs(t, dr.err, ErrHandshakeTimeout)
+				isTimeout(t, dr.err)
+				assert.NotErrorIs(t, dr.err, ErrNoProvider)
+				assert.InDelta(t, short, d.bindings[0].ended.Sub(begin), float64(time.Second))
+				assert.ErrorIs(t, d.bindings[0].aborted, ErrSilent)
+				if tt.listener < tt.dialer {
+					assert.ErrorContains(t, dr.err, "the listener's handshake timed out: waiting for confirm")
+					isTimeout(t, lr.err)
+				}
+				for _, b := range []*fakeBinder{d, l} {
+					b.settled(t, nil)
+				}
+			})
+		})
+	}
 }
 
 // TestContextAtTheEnd: a context that ends just when the handshake completes

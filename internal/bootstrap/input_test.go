@@ -1,14 +1,11 @@
 package bootstrap
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
 	"io"
 	"net"
-	"net/http"
-	"strings"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -303,87 +300,4 @@ func TestOlderListener(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, l.nc.Close())
 	<-done
-}
-
-func TestSniff(t *testing.T) {
-	tests := []struct {
-		name, send string
-		fabric     bool
-	}{
-		{"preamble", string(clearPreamble) + "more", true},
-		{"HTTP", "GET / HTTP/1.1\r\n\r\n", false},
-		{"one byte", "G", false},
-		{"looks similar", "RDMA is great", false},
-		{"similar to the end", "RDM", false},
-		{"nothing", "", false},
-	}
-	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			c, s := loopback(t)
-			_, err := io.WriteString(c, tt.send)
-			require.NoError(t, err)
-			require.NoError(t, c.(*net.TCPConn).CloseWrite())
-			fabric, replay, err := Sniff(s, time.Now().Add(10*time.Second))
-			require.NoError(t, err)
-			assert.Equal(t, tt.fabric, fabric)
-			all, err := io.ReadAll(replay)
-			require.NoError(t, err)
-			assert.Equal(t, tt.send, string(all))
-		})
-	}
-	t.Run("a client that waits for the server", func(t *testing.T) {
-		_, s := loopback(t)
-		_, _, err := Sniff(s, time.Now().Add(10*time.Millisecond))
-		isTimeout(t, err)
-	})
-	t.Run("a client that sends less than a preamble and waits", func(t *testing.T) {
-		c, s := loopback(t)
-		_, err := io.WriteString(c, "PING")
-		require.NoError(t, err)
-		fabric, _, err := Sniff(s, time.Time{})
-		require.NoError(t, err)
-		assert.False(t, fabric)
-	})
-	t.Run("then Accept", func(t *testing.T) {
-		dnc, lnc := loopback(t)
-		sniffed := func(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Binding, error) {
-			fabric, replay, err := Sniff(nc, time.Now().Add(10*time.Second))
-			assert.NoError(t, err)
-			assert.True(t, fabric)
-			return Accept(ctx, replay, cfg, b)
-		}
-		lc := start(t.Context(), sniffed, lnc, Config{}, newBinder(offer("tcp")))
-		dr := <-start(t.Context(), Dial, dnc, Config{}, newBinder(offer("tcp")))
-		lr := <-lc
-		require.NoError(t, dr.err)
-		require.NoError(t, lr.err)
-		assert.NoError(t, dr.s.Close())
-		assert.NoError(t, lr.s.Close())
-	})
-}
-
-// TestSniffServes hands a sniffed connection to a server of another protocol.
-func TestSniffServes(t *testing.T) {
-	c, s := loopback(t)
-	go func() {
-		_, replay, err := Sniff(s, time.Now().Add(10*time.Second))
-		if !assert.NoError(t, err) {
-			return
-		}
-		defer replay.Close()
-		req, err := http.ReadRequest(bufio.NewReader(replay))
-		if !assert.NoError(t, err) {
-			return
-		}
-		assert.Equal(t, "/path", req.URL.Path)
-		_, err = replay.(io.ReaderFrom).ReadFrom(strings.NewReader("HTTP/1.1 204 No Content\r\n\r\n"))
-		assert.NoError(t, err)
-		assert.NoError(t, replay.(interface{ CloseWrite() error }).CloseWrite())
-		drain(replay)
-	}()
-	_, err := io.WriteString(c, "GET /path HTTP/1.1\r\nHost: x\r\n\r\n")
-	require.NoError(t, err)
-	all, err := io.ReadAll(c)
-	require.NoError(t, err)
-	assert.Equal(t, "HTTP/1.1 204 No Content\r\n\r\n", string(all))
 }

@@ -10,9 +10,10 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// agree settles the protocol version and the features in use. Its error may be read on either side.
+// agree settles the protocol version and the features in use, and whether both sides are on one host. Its error may be read on either side.
 func (hs *handshake) agree(listener, dialer *framing.Hello) error {
 	hs.peer.Hello = &hs.remote
+	hs.compareHosts(listener, dialer)
 	hs.peer.Version, hs.peer.Features = listener.Agree(dialer)
 	if hs.peer.Version == 0 {
 		return fmt.Errorf("%w: the listener speaks %d to %d, the dialer %d to %d", ErrVersion,
@@ -98,7 +99,7 @@ func (hs *handshake) unfit(own *framing.Offer) string {
 		return reason
 	}
 	switch {
-	case hs.remote.Host != hs.hello.Host:
+	case hs.otherHost:
 		return "the two sides are on different hosts"
 	case hs.remote.UID != hs.hello.UID:
 		return fmt.Sprintf("the two sides run as different users (%d and %d)", hs.hello.UID, hs.remote.UID)
@@ -149,10 +150,11 @@ func (hs *handshake) dropPage() {
 	}
 }
 
-// attempt returns a context for one provider, which leaves half of the remaining time to those after it.
-func attempt(ctx context.Context) (context.Context, context.CancelFunc) {
+// attempt returns a context for one provider. If more could follow, it leaves half of the
+// remaining time to them.
+func attempt(ctx context.Context, more bool) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
-	if !ok {
+	if !ok || !more {
 		return context.WithCancel(ctx)
 	}
 	return context.WithTimeout(ctx, time.Until(deadline)/2)

@@ -9,21 +9,25 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-// Layout of the page of sleeping flags: the nonce at the start, a flag for each
-// side on a pair of cache lines of its own, since prefetchers fetch pairs, and what
-// each side says about itself.
+// Layout of the page: the nonce at the start, a sleeping flag for each side on a pair of cache
+// lines of its own, since prefetchers fetch pairs, what each side says about itself, and what
+// each side spills.
 const (
-	pageSize         = 4096
+	pageSize         = pageListenerSpill + engine.SpillSize
 	pageDialerFlag   = 64
 	pageListenerFlag = 192
 	pageDialerSelf   = 320
 	pageListenerSelf = 384
 	selfSize         = 32
-	pagePrefix       = shmdir.Prefix
-	pageNameDigits   = 32
+	// Spilled data begins on pages of its own.
+	pageDialerSpill   = 4096
+	pageListenerSpill = pageDialerSpill + engine.SpillSize
+	pagePrefix        = shmdir.Prefix
+	pageNameDigits    = 32
 	// The names of the FIFOs are the page's with one of these appended.
 	dialerDoorbell   = ".dialer"
 	listenerDoorbell = ".listener"
@@ -36,7 +40,8 @@ var pageDir = shmdir.Dir + "/"
 var errPage = errors.New("shared memory page")
 
 // Page is what two processes on one host share to tell each other that they sleep, and to
-// wake each other: memory, and a FIFO for each direction. A doorbell over a FIFO costs half
+// wake each other: memory, and a FIFO for each direction. The memory also has room for data that
+// must outlive a process. A doorbell over a FIFO costs half
 // of what one over a loopback connection does. Providers without a wait object need a Page.
 // Own, Peer and Ring may be used by any goroutine until Close.
 type Page struct {
@@ -45,6 +50,7 @@ type Page struct {
 	nonce     [16]byte
 	mem       []byte // nil once the page is closed
 	own, peer *atomic.Uint32
+	spill     engine.Spill
 	// What the two sides say about themselves: see reach_linux.go.
 	ownSelf, peerSelf []byte
 	// Both FIFOs are open for reading and writing: opening them like this does not wait for the
@@ -60,8 +66,10 @@ func newPage(mem []byte, nonce [16]byte, dialer bool) *Page {
 		mem: mem, nonce: nonce,
 		own: flag(pageDialerFlag), peer: flag(pageListenerFlag),
 		ownSelf: mem[pageDialerSelf:][:selfSize], peerSelf: mem[pageListenerSelf:][:selfSize],
+		spill: engine.Spill{Own: mem[pageDialerSpill:][:engine.SpillSize], Peer: mem[pageListenerSpill:][:engine.SpillSize]},
 	}
 	if !dialer {
+		p.spill.Own, p.spill.Peer = p.spill.Peer, p.spill.Own
 		p.own, p.peer = p.peer, p.own
 		p.ownSelf, p.peerSelf = p.peerSelf, p.ownSelf
 	}
@@ -74,6 +82,9 @@ func (p *Page) Own() *atomic.Uint32 { return p.own }
 
 // Peer returns the other side's flag. Whoever changes it to 0 has to ring.
 func (p *Page) Peer() *atomic.Uint32 { return p.peer }
+
+// Spill returns the memory for data that waits for receive slots.
+func (p *Page) Spill() engine.Spill { return p.spill }
 
 // Proc returns the peer's directory in /proc (proc(5)), which is open for as long as the page is
 // mapped, or nil. Once the peer's process has ended, nothing can be found in the directory.

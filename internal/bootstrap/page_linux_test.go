@@ -1,6 +1,7 @@
 package bootstrap
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,8 +148,8 @@ func TestOpenPageRefuses(t *testing.T) {
 		{name: "another nonce", page: free, text: "wrong nonce", make: func(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, make([]byte, pageSize), 0o600))
 		}},
-		{name: "too small", page: free, make: write(0o600, 100), text: "100 bytes, not 4096"},
-		{name: "too large", page: free, make: write(0o600, 2*pageSize), text: "8192 bytes"},
+		{name: "too small", page: free, make: write(0o600, 100), text: fmt.Sprint("100 bytes, not ", pageSize)},
+		{name: "too large", page: free, make: write(0o600, 2*pageSize), text: fmt.Sprint(2*pageSize, " bytes")},
 		{name: "open to others", page: free, make: write(0o666, pageSize), text: "mode 0666"},
 		{name: "a link", page: free, text: syscall.ELOOP.Error(), make: func(t *testing.T) {
 			require.NoError(t, os.Symlink(pageDir+good.name, path))

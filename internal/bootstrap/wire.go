@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 // handshake is one side's negotiation on one connection.
@@ -27,21 +28,25 @@ type handshake struct {
 
 	ifMute string // what this side can do about a peer that says nothing
 
-	hello   framing.Hello // this side's
-	remote  framing.Hello
-	peer    Peer     // settled by agree
-	page    *Page    // mapped by both sides, or nil
-	pageErr error    // why the listening side could not map it
-	apart   error    // why the dialling side does not use it
-	reasons []string // why providers were not used
-	starved bool     // one of them was not, for lack of memory
-	full    string   // where one of them has too many peers: see NegotiationError
+	hello     framing.Hello // this side's
+	remote    framing.Hello
+	peer      Peer     // settled by agree
+	otherHost bool     // settled by agree, as are the doubts about that
+	doubts    []string // which side cannot tell its host, and why
+	page      *Page    // mapped by both sides, or nil
+	pageErr   error    // why the listening side could not map it
+	apart     error    // why the dialling side does not use it
+	reasons   []string // why providers were not used
+	starved   bool     // one of them was not, for lack of memory
+	full      string   // where one of them has too many peers: see NegotiationError
 
 	lost    bool          // the connection failed: there is nobody left to tell why
 	ready   bool          // on the listening side: Ready is sent, so the other side may regard the handshake as over
 	readied bool          // on the dialling side: Ready has come
 	goodbye bool          // and after it a goodbye
 	struck  chan struct{} // closed when the context has ended and its deadline is set
+
+	ended func() error // why the context has ended, nil if it has not; set by run
 
 	mu   sync.Mutex // guards over, and the read deadline that goes with it
 	over bool       // the context has ended
@@ -50,7 +55,7 @@ type handshake struct {
 // outcome is what a handshake agreed on.
 type outcome struct {
 	offer   framing.Offer
-	binding Binding
+	binding Binding // nil if a pair that is there already was joined to the listener
 }
 
 // run performs f within the time-out and the context. When either ends, a deadline in
@@ -59,7 +64,7 @@ type outcome struct {
 func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outcome, error)) (*Session, Binding, error) {
 	tctx, cancel := context.WithTimeoutCause(ctx, hs.cfg.Timeout, ErrHandshakeTimeout)
 	defer cancel()
-	hs.struck = make(chan struct{})
+	hs.struck, hs.ended = make(chan struct{}), tctx.Err
 	stop := context.AfterFunc(tctx, func() {
 		hs.mu.Lock()
 		defer hs.mu.Unlock()
@@ -71,12 +76,18 @@ func (hs *handshake) run(ctx context.Context, f func(ctx context.Context) (*outc
 	out, err := f(tctx)
 	if !stop() && err == nil {
 		err = context.Cause(tctx) // the deadline in the past may be set at any moment
-		out.binding.Abort(err)
+		if out.binding != nil {
+			out.binding.Abort(err)
+		}
 	}
-	if err != nil {
+	if err != nil || out.binding == nil {
 		hs.raw.Close()
 		hs.dropPage()
-		return nil, nil, hs.explain(tctx, err)
+		if err == nil { // it has joined
+			return nil, nil, nil
+		}
+		// Texts of the handshake's messages are printable, others are not: names in certificates, for instance.
+		return nil, nil, printable.Error(hs.explain(tctx, err))
 	}
 	s := hs.finish(&out.offer)
 	out.binding.Attached(s)
@@ -258,7 +269,20 @@ func (hs *handshake) write(kind framing.Kind, body framing.Body) error {
 // decline remembers why the current provider is refused, and tells the other side.
 func (hs *handshake) decline(provider string, err error) error {
 	hs.refuse(provider, err)
-	return hs.write(framing.KindDecline, &framing.Decline{Text: err.Error()})
+	return hs.tell(err)
+}
+
+// tell declines a provider. If the time for the handshake is over, what took it is worth more than
+// that nobody could be told.
+func (hs *handshake) tell(why error) error {
+	if hs.ended() != nil {
+		return why
+	}
+	err := hs.write(framing.KindDecline, &framing.Decline{Text: why.Error()})
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return why
+	}
+	return err
 }
 
 // refuse remembers why a provider is not used. reason is an error or a text.
@@ -269,7 +293,7 @@ func (hs *handshake) refuse(provider string, reason any) {
 			hs.full = fullHere
 		}
 	}
-	text := strings.ReplaceAll(fmt.Sprint(reason), reasonSeparator, ", ")
+	text := strings.ReplaceAll(printable.Line(fmt.Sprint(reason)), reasonSeparator, ", ")
 	hs.reasons = append(hs.reasons, provider+": "+text)
 }
 
@@ -323,8 +347,6 @@ func tune(nc net.Conn, cfg Config) {
 			setUserTimeout(c, cfg.DeadAfter)
 			return
 		case *tls.Conn:
-			nc = c.NetConn()
-		case *replayConn:
 			nc = c.NetConn()
 		default:
 			return

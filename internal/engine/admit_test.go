@@ -27,9 +27,9 @@ func TestUnproven(t *testing.T) {
 	accepted := make(chan *Conn, 1)
 	a, err := ends[0].NewPeer(PeerConfig{})
 	require.NoError(t, err)
-	b, err := ends[1].NewPeer(PeerConfig{Unproven: true, Accept: func(c *Conn, _ uint32) framing.ResetCode {
+	b, err := ends[1].NewPeer(PeerConfig{Unproven: true, Accept: func(c *Conn, _ uint32) (uint16, framing.ResetCode) {
 		accepted <- c
-		return 0
+		return anyPort, 0
 	}})
 	require.NoError(t, err)
 	assert.EqualValues(t, framing.MinSlots, b.Local().Slots)
@@ -46,8 +46,8 @@ func TestUnproven(t *testing.T) {
 	assert.True(t, b.Heard())
 
 	require.NoError(t, a.Check(ctx))
-	a.Attached(Doorbell{})
-	b.Attached(Doorbell{})
+	a.Attached(Doorbell{}, Spill{})
+	b.Attached(Doorbell{}, Spill{})
 	c, err := a.Open(ctx, 1)
 	require.NoError(t, err)
 	s := <-accepted

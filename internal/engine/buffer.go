@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -65,7 +66,10 @@ func (c *Conn) allocError() error {
 	if c.stream.closed() {
 		return errClosed
 	}
-	return c.stream.p.lost
+	if c.stream.p.err != nil {
+		return syscall.ECONNRESET
+	}
+	return nil
 }
 
 // allocChunk takes a staging chunk, or returns nil if there is none to spare: the last chunks
@@ -144,6 +148,9 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 	defer b.done()
 	mem, frames := b.mem, c.stream.smallOut
 	b.released, b.mem = true, nil
+	if c.passes(len(mem)) {
+		return len(mem), nil
+	}
 	for n < len(mem) {
 		frames = c.giveWay(frames)
 		if err := c.writeError(); err != nil {
@@ -155,7 +162,7 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 			c.waitWrite(len(mem) - n)
 		}
 	}
-	return n, nil
+	return n, c.awaitPosted()
 }
 
 // send moves as much of mem, the rest of b, as it can without waiting. retry is as in write.

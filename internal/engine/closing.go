@@ -10,21 +10,27 @@ import (
 )
 
 // A stream ends with a Fin frame in each direction. The receiver answers it with a
-// FinAck once everything before it is in the receiver's memory: the sending process
-// may exit then. A Fin with FlagClosed says that its sender takes nothing more either.
-// The answer to that promises that no write of the answering side is in flight, so
-// that the landing ring can be used again.
+// FinAck once everything before it is in the receiver's memory. A Fin with FlagClosed says
+// that its sender takes nothing more either. The answer to that promises that no write of
+// the answering side is in flight, so that the landing ring can be used again.
+//
+// As in TCP, a process may exit after Close or CloseWrite: they wait until it is not needed any
+// more (see hasLeft). For that they need what the peer's engine gives back, but not its user,
+// since room in the peer's memory was taken before Write returned. A peer that has given nothing
+// back for a while is stopped, or cut off, and is not waited for (see Conn.awaitLeft). What it has
+// not taken goes on in the background.
 
 // shutWrite ends the sending direction. closed says that nothing more will be
 // read either.
 func (s *stream) shutWrite(closed bool) {
-	e, f := evCloseWrite, ctlFrame{t: framing.TypeFin, stream: s.id, pos: s.sndNxt}
+	e, f := evCloseWrite, ctlFrame{t: framing.TypeFin, stream: s.id, pos: s.sndNxt, leaves: s}
 	if closed {
 		e, f.flags = evClose, framing.FlagClosed
 	}
 	if s.gone() || s.p.err != nil || !sendMoves.move(&s.send, e) {
 		return
 	}
+	s.leaving++
 	s.p.control(f)
 	s.endMapped()
 	s.wr.signal()
@@ -49,7 +55,7 @@ func (s *stream) shutRead() {
 			continue
 		}
 		s.segs.pop(n)
-		s.freeRing()
+		s.freeRings()
 		s.readSmall(n)
 	}
 	s.rd.signal()
@@ -79,6 +85,7 @@ func (s *stream) markClosed() {
 	if closeMoves.move(&s.closing, evUserClosed) {
 		s.closedAt = s.p.c.now()
 		s.p.c.lingering++
+		s.p.closed.Add(1)
 		s.p.c.touch(s.p) // sends the tail
 	}
 	s.dropHeld()
@@ -166,11 +173,11 @@ func (s *stream) finished(pos uint64, closed bool) error {
 	recvMoves.move(&s.recv, evFin)
 	s.finPos, s.finAckDue = pos, true
 	s.dropClaim()
-	if closed && closeMoves.move(&s.closing, evPeerClosed) {
+	if closed && s.peerCloses() {
 		s.dropPending()
 		s.endMapped()
 		s.wr.signal()
-		s.rd.signal() // Open waits there, if the Fin has overtaken the Accept
+		s.rd.signal()
 	}
 	s.checkFin()
 	return nil
@@ -234,6 +241,53 @@ func (s *stream) wasReset(code framing.ResetCode) {
 	s.rd.signal()
 	s.wr.signal()
 	s.ackFin()
+}
+
+// hasLeft reports whether a stream whose sending direction has ended needs nothing more of this
+// process. Over shared memory everything is then injected, or copied to a mapped ring: to where
+// it outlives the process. Elsewhere the peer has it. Completions would not do: over tcp they
+// come once the kernel has the data, and when the peer next sends something to a process that
+// has exited, its provider drops the connection with what it has not read.
+func (s *stream) hasLeft() bool {
+	return s.settled() || s.peerClosed() || s.p.c.attr.PerPeer && s.posted()
+}
+
+// posted reports whether all frames are posted, and all writes and other sends complete.
+func (s *stream) posted() bool { return !s.hasPending() && s.leaving+s.writing == 0 }
+
+// arrived reports whether the peer is known to have taken in all data. It never promises more small
+// data than it did at first beyond what it has: see window.
+func (s *stream) arrived() bool {
+	return s.smallFirst > 0 && uint64(s.smallMax) >= s.smallOut+s.smallFirst && uint64(s.largeMax) == s.largeOut
+}
+
+// left notes that a frame has left. Over shared memory a call may wait for that: see hasLeft and
+// Conn.awaitPosted. To wake one elsewhere would be in vain, and cost more than the frame.
+func (s *stream) left() {
+	if s.leaving--; s.leaving == 0 && s.p.c.attr.PerPeer {
+		s.wr.signal()
+	}
+}
+
+// passes reports whether a Write or CloseWrite is the first in vain since the peer closed. As in
+// TCP, where only its answer tells that the peer is gone, that call succeeds, and the next
+// one fails.
+func (s *stream) passes() bool { return s.err == nil && closeMoves.move(&s.closing, evPassed) }
+
+// shutError returns why neither direction can be ended.
+func (s *stream) shutError() error {
+	switch {
+	case s.closed():
+		return errClosed
+	case s.over():
+		return syscall.ENOTCONN
+	}
+	return nil
+}
+
+// over reports whether the conn has ended in both directions, so that none of them can be ended.
+func (s *stream) over() bool {
+	return s.err != nil || s.closing == connBroken || s.closing == connOpen && s.send != sendOpen && s.recv.ends()
 }
 
 // settled reports whether a stream which the user has closed needs nothing more

@@ -75,8 +75,8 @@ func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPat
 	return l, path
 }
 
-// TestCloseTellsOfLoss: when the conn is cut while Close waits, Close returns an error if nobody
-// knows whether the peer has everything.
+// TestCloseTellsOfLoss: when the conn is cut while Close waits for the peer to have everything,
+// Close returns an error if nobody knows whether it has.
 func TestCloseTellsOfLoss(t *testing.T) {
 	lose := func(l *link, _, _ *Conn) { l.a.Lost(syscall.EPIPE) }
 	type step func(l *link, c, s *Conn)
@@ -108,6 +108,7 @@ func TestCloseTellsOfLoss(t *testing.T) {
 				l.net.Freeze(l.eb.fab)
 				do(tt.frozen)
 				closed := make(chan error, 1)
+				require.NoError(t, c.SetLinger(60))
 				go func() { closed <- c.Close() }()
 				synctest.Wait()
 				do(tt.late)
@@ -207,7 +208,7 @@ func TestUnansweredCloses(t *testing.T) {
 	c, _ := lonelyCore(t)
 	now := time.Unix(1e9, 0)
 	c.clock = func() time.Time { return now }
-	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) framing.ResetCode { return 0 }})
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) (uint16, framing.ResetCode) { return anyPort, 0 }})
 	require.NoError(t, err)
 	open := func(id uint32) *stream {
 		var payload [framing.OpenSize]byte

@@ -34,9 +34,9 @@ type walkStep struct {
 
 func newSide(t *testing.T, accept func(*Conn)) *side {
 	c, _ := lonelyCore(t)
-	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(conn *Conn, _ uint32) framing.ResetCode {
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(conn *Conn, _ uint32) (uint16, framing.ResetCode) {
 		accept(conn)
-		return 0
+		return anyPort, 0
 	}})
 	require.NoError(t, err)
 	return &side{c: c, p: p}

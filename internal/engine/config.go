@@ -13,9 +13,13 @@ import (
 type Config struct {
 	// Budget pays for every byte of memory that the endpoint maps or promises.
 	Budget *pool.Budget
-	// Window is a conn's receive window for small data, in bytes. New conns get
+	// Window is a conn's receive window for small data at first, in bytes. New conns get
 	// less when the budget runs low.
 	Window int
+	// MaxWindow is how many bytes of small data a conn holds at most that nobody reads: up to
+	// that, windows grow while memory is plentiful. The default is Window, or
+	// DefaultMaxWindow if Window is not set.
+	MaxWindow int
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
 	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB. The default is
 	// DefaultRing, or DefaultMappedRing if the endpoint has only one peer, that peer can map
@@ -35,12 +39,15 @@ type Config struct {
 // Memory are called with the endpoint locked: they must neither block nor call into the
 // engine. Each may be nil.
 type PeerConfig struct {
-	// Accept is called for every conn that the peer opens. It returns 0 if it takes the
-	// conn, the code to refuse it with if not, or NoAnswer. A nil Accept refuses all.
-	Accept func(c *Conn, listener uint32) framing.ResetCode
+	// Accept is called for every conn that the peer opens. If it takes the conn, it returns
+	// the conn's port, which is not 0 and which the peer is told; it may call Conn.OnGone. If
+	// not, it returns the code to refuse the conn with, or NoAnswer. A nil Accept refuses all.
+	Accept func(c *Conn, listener uint32) (port uint16, code framing.ResetCode)
 	// NoMemory is called for every conn that is refused because the budget has no room
 	// for it.
 	NoMemory func()
+	// Idle is called whenever the peer's last conn has gone: it is closed on both sides, or refused.
+	Idle func()
 	// Lost is called once, when the peer is lost and its conns have failed. cut is how many
 	// of these were neither closed on this side nor at the end of what the peer sent.
 	Lost func(err error, cut int)
@@ -66,8 +73,9 @@ const NoAnswer = ^framing.ResetCode(0)
 
 // Defaults of Config, and sizes that peers learn at handshake.
 const (
-	DefaultWindow = 64 << 10
-	DefaultRing   = 1 << 20
+	DefaultWindow    = 64 << 10
+	DefaultMaxWindow = 2 << 20
+	DefaultRing      = 1 << 20
 	// DefaultMappedRing is larger, so that by the time a writer comes back to a line of the
 	// ring, the line has left the reader's cache. As long as it is there, writing to it is slow.
 	DefaultMappedRing = 2 << 20
@@ -142,7 +150,10 @@ func (c Config) withDefaults() Config {
 	if c.Budget == nil {
 		c.Budget = pool.NewBudget(pool.DefaultLimit)
 	}
-	setDefault(&c.Window, DefaultWindow)
+	if c.Window == 0 {
+		c.Window = DefaultWindow
+		setDefault(&c.MaxWindow, DefaultMaxWindow)
+	}
 	setDefault(&c.Ring, DefaultRing)
 	setDefault(&c.PeerSlots, DefaultPeerSlots)
 	if c.DeadAfter == 0 {
@@ -153,6 +164,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.PeerSlots = max(c.PeerSlots, framing.MinSlots)
 	c.Window = max(c.Window, minWindow)
+	c.MaxWindow = max(c.MaxWindow, c.Window)
 	return c
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"io"
-	"math"
 	"net"
 	"os"
 	"runtime"
@@ -10,14 +9,13 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // Conn is the blocking interface to a stream, with the semantics of net.Conn. Its
 // errors are sentinels: io.EOF, net.ErrClosed, os.ErrDeadlineExceeded,
-// syscall.ECONNRESET, EPIPE and ECONNREFUSED. The error for a lost peer wraps
-// ECONNRESET and says why. All methods may be called concurrently.
+// syscall.ECONNRESET, EPIPE and ECONNREFUSED. The error for a lost peer is
+// ECONNRESET; Lost says why. All methods may be called concurrently.
 type Conn struct {
 	stream *stream
 	e      *Endpoint
@@ -28,6 +26,7 @@ type Conn struct {
 	copier pool.Copier // guarded by wmu
 	sent   turn        // guarded by wmu
 
+	lost atomic.Pointer[error]
 	seen atomic.Pointer[Counters] // the last snapshot, for observers that find the lock taken: see observe.go
 
 	// Guarded by the endpoint's lock.
@@ -36,16 +35,27 @@ type Conn struct {
 	small    bool // the current Write sends frames only
 	zeroCopy bool // the current Write is a SendBuffer, which needs no staging memory
 	dialed   bool // this side opened the conn
+	gone     func()
 	linger   time.Duration
 }
 
+// Port returns the dialing side's port, by which a listener tells its conns apart. It may be
+// called once Open has returned the conn.
+func (c *Conn) Port() uint16 { return c.stream.port }
+
+// Lost returns why the peer was lost while the conn was open, nil if it was not.
+func (c *Conn) Lost() error {
+	if err := c.lost.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// OnGone has f called, with the endpoint locked, when the conn is gone: when neither side can have
+// anything in flight. It is for PeerConfig.Accept.
+func (c *Conn) OnGone(f func()) { c.gone = f }
+
 var errClosed = net.ErrClosed
-
-// maxLinger is the longest linger time that fits a time.Duration, in seconds.
-const maxLinger = int64(math.MaxInt64 / time.Second)
-
-// DefaultLinger is how long Close waits, at most, for everything written to reach the peer.
-const DefaultLinger = 5 * time.Second
 
 // Counters is what a conn has moved, in bytes. Small data went in frames, large
 // data by RDMA write or by a copy to a mapped ring.
@@ -170,12 +180,15 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 	n, s := 0, c.stream
 	c.e.enter()
 	defer c.endWrite()
+	if c.passes(len(b)) {
+		return len(b), nil
+	}
 	for frames, locked := s.smallOut, s.smallOut; ; locked = c.giveWay(locked) {
 		if err := c.writeError(); err != nil {
 			return n, err
 		}
 		if n == len(b) {
-			return n, nil
+			return n, c.awaitPosted()
 		}
 		// If the ring is small, a Write that began in frames ends in frames. The next Write
 		// can then begin where the ring begins, and is not cut in two by its end.
@@ -183,12 +196,30 @@ func (c *Conn) writeAll(b []byte) (int, error) {
 		c.small = l != nil && l.Size <= 2*stepSize && len(b) <= stepSize && s.smallOut != frames && !s.windowFull()
 		m, retry := c.write(b[n:])
 		if n += m; n == len(b) {
-			return n, nil
+			return n, c.awaitPosted()
 		}
 		if m == 0 && !retry {
 			c.waitWrite(len(b) - n)
 		}
 	}
+}
+
+// passes reports whether a Write of n bytes is dropped: see stream.passes.
+func (c *Conn) passes(n int) bool { return n > 0 && !c.wdl.passed && c.stream.passes() }
+
+// awaitPosted waits, over shared memory, until all frames of data are posted: then they are in
+// memory that outlives this process. The fabric refuses them rarely.
+func (c *Conn) awaitPosted() error {
+	s := c.stream
+	for c.e.attr.PerPeer && s.leaving > 0 {
+		if err := c.writeError(); err != nil {
+			return err
+		}
+		c.left = 0
+		c.waitToLeave("rdmanet.Write")
+		s.woke() // it may still have stood in line
+	}
+	return nil
 }
 
 // giveWay releases the lock for a moment if a writer has copied much under it since smallOut
@@ -300,106 +331,13 @@ func (c *Conn) waitWrite(n int) {
 	s.woke()
 }
 
+// writeError returns why nothing more can be written: as in TCP, the deadline comes before
+// everything but Close.
 func (c *Conn) writeError() error {
-	if err := c.stream.writeError(); err != nil {
-		return err
-	}
-	if c.wdl.passed {
+	if c.wdl.passed && !c.stream.closed() {
 		return os.ErrDeadlineExceeded
 	}
-	return nil
-}
-
-// CloseWrite ends the sending direction: the peer reads io.EOF after the last
-// byte.
-func (c *Conn) CloseWrite() error {
-	c.e.enter()
-	defer c.e.leave()
-	if c.stream.closed() {
-		return errClosed
-	}
-	c.stream.shutWrite(false)
-	return nil
-}
-
-// CloseRead discards what has arrived and what is still to come: reads return io.EOF.
-func (c *Conn) CloseRead() error {
-	c.e.enter()
-	defer c.e.leave()
-	if c.stream.closed() {
-		return errClosed
-	}
-	c.stream.shutRead()
-	return nil
-}
-
-// SetLinger sets how long Close waits, in seconds. With 0, Close resets the conn and
-// discards what is not delivered; a negative value stands for the default.
-func (c *Conn) SetLinger(sec int) error {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	if c.stream.closed() {
-		return errClosed
-	}
-	switch {
-	case sec < 0:
-		c.linger = 0
-	case sec == 0:
-		c.linger = -1
-	default:
-		c.linger = time.Duration(min(int64(sec), maxLinger)) * time.Second
-	}
-	return nil
-}
-
-// Close ends the conn. It waits, for the linger time at most, until everything written is
-// in the peer's memory, so that the process may exit right after. If the conn is cut
-// meanwhile, Close fails, since nobody knows whether everything has arrived. If the conn was
-// cut before, Close just closes it.
-func (c *Conn) Close() error {
-	s, e := c.stream, c.e
-	e.enterWatched()
-	if s.closed() {
-		e.leave()
-		return errClosed
-	}
-	limit := c.linger
-	if limit == 0 {
-		limit = DefaultLinger
-	}
-	defer e.poller.WatchAfter(limit)() // what Close sends may hang, too
-	c.rdl.stop()
-	c.wdl.stop()
-	defer e.poller.Settle(!c.dialed) // a client that closes one conn soon opens the next
-	if c.linger < 0 {
-		s.abort(framing.ResetAbort)
-		e.leave()
-		e.poller.RescueSoon()
-		return nil
-	}
-	s.close()
-	e.leave()
-	// Writers and readers have been woken, but a writer may not have left yet, and it shares
-	// the waiter.
-	c.wmu.Lock()
-	defer c.wmu.Unlock()
-	e.enter()
-	defer e.leave()
-	if s.settled() {
-		return nil
-	}
-	c.wdl.set(e, &s.wr, time.Now().Add(limit))
-	defer c.wdl.stop()
-	for !s.settled() {
-		if c.wdl.passed {
-			return os.ErrDeadlineExceeded
-		}
-		s.wr.prepare()
-		e.leave()
-		e.wait(&s.wr, "rdmanet.Close")
-		e.enter()
-	}
-	return s.undelivered()
+	return c.stream.writeError()
 }
 
 // SetDeadline sets both deadlines; a zero time means none.

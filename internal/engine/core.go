@@ -108,6 +108,8 @@ type core struct {
 type txOp struct {
 	peer   *peer
 	stream *stream     // of an RDMA write
+	leaves *stream     // whose data, or end, it carries: see stream.leaving
+	spill  int         // one more than the slot in which its data is spilled; 0: it is not
 	from   *pool.Slots // where the slots go back to; nil for a user's Buffer or a path check
 	slot   uint32      // the first of these slots
 	slots  uint8
@@ -144,12 +146,18 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, LeastSlots)
 	}
 	c.eager = int(min(a.MaxMsgSize, eagerFrame))
+	if a.PerPeer {
+		c.eager = min(c.eager, spillSlot)
+		if a.InjectSize >= framing.MinEager {
+			c.eager = min(c.eager, a.InjectSize) // an injected message outlives this process: see hasLeft
+		}
+	}
 	if c.eager < framing.MinEager {
 		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
 	}
 	c.metAt = c.now()
-	c.rx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
-	c.tx = pool.NewSlots(cfg.Budget, fab, eagerFrame)
+	c.rx = pool.NewSlots(cfg.Budget, fab, c.eager)
+	c.tx = pool.NewSlots(cfg.Budget, fab, c.eager)
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
 	c.staging.slots, c.sending.slots, c.receiving.slots = c.stage, c.tx, c.rx
 	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)
@@ -353,6 +361,9 @@ func (c *core) sent(tag uint32, err error) {
 	t := c.ops[tag]
 	c.dropOp(tag)
 	c.freed, t.peer.moved = true, true
+	if t.stream != nil || t.leaves != nil { // heartbeats do not count: a kernel may take them for a process that is stopped
+		t.peer.signs++
+	}
 	t.release()
 	switch {
 	case t.stream != nil:
@@ -374,6 +385,12 @@ func (c *core) sent(tag uint32, err error) {
 }
 
 func (t *txOp) release() {
+	if t.leaves != nil {
+		t.leaves.left()
+	}
+	if t.spill > 0 {
+		t.peer.endSpill(t.spill - 1)
+	}
 	switch {
 	case t.from != nil:
 		if t.from == t.peer.c.tx {

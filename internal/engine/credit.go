@@ -256,12 +256,9 @@ func (p *peer) useSlot(odd bool) bool {
 	return true
 }
 
-// window is how many bytes of small data the peer may have sent in all.
-func (s *stream) window() uint64 { return s.smallRead + uint64(s.win) }
-
 // tell returns the stream's credits for a frame that is being built, and notes that it tells them.
 func (s *stream) tell() (window, ring uint64) {
-	s.advertisedWindow, s.advertisedRing = s.window(), s.largeRel
+	s.advertisedWindow, s.advertisedRing = s.promised, s.largeRel
 	if l := s.inLease; l != nil {
 		l.advertised = l.unread.read
 	}
@@ -271,9 +268,7 @@ func (s *stream) tell() (window, ring uint64) {
 // readSmall notes that n bytes of small data were consumed.
 func (s *stream) readSmall(n int) {
 	s.smallRead += uint64(n)
-	if s.window()-s.advertisedWindow >= uint64(s.win)/2 {
-		s.markDirty()
-	}
+	s.promise()
 }
 
 // ringDue reports whether the peer should be told how much of its ring was read. That is due
@@ -364,6 +359,9 @@ func (p *peer) mayWrite() bool {
 // once keeps its send slot until the peer has a receive slot for it, which may be never: such a
 // frame gets none of those that others need.
 func (p *peer) mayBegin() bool {
+	if p.c.attr.PerPeer && !p.maySpill() && (p.pending.len() > 0 || !p.mayData(1)) {
+		return false // what Write has returned for must outlive the process
+	}
 	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(p.c.dataSlots()))
 }
 
@@ -402,7 +400,7 @@ func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
 // limit.
 func (s *stream) largeRoom(want, limit int) int {
 	p := s.p
-	if s.grant != grantHeld || s.pend.active || !s.isLarge(want) {
+	if s.grant != grantHeld || s.hasPending() || !s.isLarge(want) {
 		return 0
 	}
 	k := s.ringRoom(want, limit)
@@ -448,9 +446,9 @@ func (s *stream) lacks(n int) Waits {
 	switch {
 	case !s.mayData():
 		return WaitsNothing
-	case s.pend.active:
+	case s.hasPending():
 		switch {
-		case s.pend.n < p.eager && !s.windowFull():
+		case s.pend.active && s.pend.n < p.eager && !s.windowFull():
 			return WaitsNothing
 		case !p.mayData(1):
 			return WaitsPeerSlots
@@ -470,6 +468,8 @@ func (s *stream) lacks(n int) Waits {
 		}
 	case s.windowFull():
 		return WaitsWindow
+	case !p.mayBegin() && p.mayWrite() && c.attr.PerPeer:
+		return WaitsPeerSlots
 	case !p.mayBegin():
 		return WaitsSendSlots
 	}
@@ -479,11 +479,14 @@ func (s *stream) lacks(n int) Waits {
 // itsOwn reports whether a writer waits for its stream's own credit or frames, whose arrival
 // wakes it. Anything else that it waits for, others may be faster to take.
 func (s *stream) itsOwn(w Waits) bool {
-	return w == WaitsWindow || w == WaitsRing || s.pend.active && w != WaitsNothing
+	return w == WaitsWindow || w == WaitsRing || s.hasPending() && w != WaitsNothing
 }
 
 // credits takes in the credits that a frame brings for our own sending.
 func (s *stream) credits(window, ring uint64) {
+	if s.smallMax == 0 {
+		s.smallFirst = window
+	}
 	grew := s.smallMax.Advance(min(window, s.smallOut+math.MaxInt32)) > 0
 	if s.largeMax.Advance(min(ring, s.largeOut)) > 0 {
 		grew = true

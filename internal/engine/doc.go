@@ -20,7 +20,7 @@
 //
 // Where to find the rest:
 //
-//   - states.go, closing.go: the states of a stream, and how it ends
+//   - states.go, closing.go, shut.go: the states of a stream, and how it ends
 //   - quarantine.go, room.go: what dead peers leave behind, and whether an endpoint takes more peers
 //   - chores.go: what only the passage of time makes due
 //   - heartbeat.go: whether the fabric still brings messages

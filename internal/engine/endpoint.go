@@ -1,13 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -37,6 +37,9 @@ type Endpoint struct {
 	closed sync.Once
 	later  tasks // what remains to be done of calls whose context has ended
 
+	endings map[*ending]struct{} // under way; guarded by mu, as is ticksAt
+	ticksAt time.Time            // when the timer for them was set, zero if there is none
+
 	supplying bool       // the goroutine of supply is running; guarded by mu
 	mapped    sync.Cond  // of mu: core.mapping has gone down, or supply has ended
 	newcomers sync.Mutex // one newPeer or prepare at a time; taken before mu
@@ -65,7 +68,7 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 
 // endpointOf returns an Endpoint that nobody polls yet.
 func endpointOf(c *core) *Endpoint {
-	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr}
+	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr, endings: make(map[*ending]struct{})}
 	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin, Ticks: c.attr.Ticks}
 	if c.attr.PerPeer { // calls of other providers do not hang
 		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
@@ -311,9 +314,12 @@ func (p *Peer) Checked() bool {
 type Doorbell = progress.Doorbell
 
 // Attached says that both sides are up. doorbell wakes the peer where the provider
-// has nothing to wait on.
-func (p *Peer) Attached(doorbell Doorbell) {
+// has nothing to wait on. spill may be used until Lost is called, or until the peer is lost.
+func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 	p.e.enter()
+	if p.p.err == nil {
+		p.p.spill = spill
+	}
 	if doorbell.Own != nil {
 		p.e.poller.SetDoorbell(&doorbell) // first: a write that is held back needs it
 	}
@@ -368,6 +374,7 @@ func (p *Peer) end(err error, keepLanding bool) {
 	p.drain.Do(func() { e.poller.Drain(drainTime) })
 	e.enter()
 	p.p.keepLanding = keepLanding
+	p.p.salvage()
 	e.core.fail(p.p, err)
 	e.leave()
 	p.join.Do(e.poller.Joined)
@@ -397,9 +404,11 @@ func (p *Peer) EndIdle(err error) bool {
 	return true
 }
 
-// Idle reports how many conns the peer has, and since when it has had none.
-func (p *Peer) Idle() (conns int, since time.Time) {
-	return int(p.p.conns.Load()), time.Unix(0, p.p.idle.Load())
+// Idle reports how many conns the peer has, how many of them are closed on this side and wait for
+// the peer's answer, and since when it has had none.
+func (p *Peer) Idle() (conns, closed int, since time.Time) {
+	closed = int(p.p.closed.Load()) // before conns: a closed conn that goes meanwhile must not look like an open one
+	return int(p.p.conns.Load()), closed, time.Unix(0, p.p.idle.Load())
 }
 
 // Open opens a conn to a listener of the peer. It returns once the listener's
@@ -410,7 +419,15 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	}
 	e := p.e
 	e.poller.Disarm()
-	defer e.poller.WatchFrom(func(f func()) func() bool { return context.AfterFunc(ctx, f) })()
+	var rd atomic.Pointer[waiter]
+	done := make(chan struct{})
+	defer close(done)
+	defer context.AfterFunc(ctx, func() {
+		if w := rd.Load(); w != nil {
+			e.interrupt(w)
+		}
+		e.poller.RescueUntil(done)
+	})()
 	if !e.enterBefore(ctx) {
 		return nil, ctx.Err()
 	}
@@ -420,8 +437,8 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, err
 	}
 	s.conn.dialed = true
-	defer context.AfterFunc(ctx, func() { e.interrupt(&s.rd) })()
-	for s.opening() && s.err == nil {
+	rd.Store(&s.rd)
+	for s.unanswered() {
 		s.rd.prepare()
 		if ctx.Err() != nil { // only after prepare: interrupt does not take the lock
 			break
@@ -442,14 +459,14 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 	}
 	defer e.leave()
 	switch {
-	case errors.Is(s.err, syscall.ECONNRESET) && s.p.err == nil: // taken, and reset since: its user will find out
-	case s.err != nil:
-		err = s.err
-		s.close()
-		return nil, err
-	case s.opening():
+	case s.port != 0 && (s.err == nil || s.p.err == nil): // taken; if it was reset since, its user will find out
+	case s.unanswered():
 		s.close()
 		return nil, ctx.Err()
+	default:
+		err = cmp.Or(s.err, s.p.lost)
+		s.close()
+		return nil, err
 	}
 	return s.conn, nil
 }

@@ -14,6 +14,9 @@ func (q *fifo[T]) push(x T) { q.items = append(q.items, x) }
 // first returns the item that is next. There must be one.
 func (q *fifo[T]) first() *T { return &q.items[q.head] }
 
+// last returns the item that was pushed last. There must be one.
+func (q *fifo[T]) last() *T { return &q.items[len(q.items)-1] }
+
 // pop takes out the item that is next. There must be one.
 func (q *fifo[T]) pop() T {
 	var none T

@@ -15,7 +15,9 @@ type ctlFrame struct {
 	pos     uint64
 	n       uint8
 	payload [framing.SharedLeaseSize]byte
-	long    bool // its payload is the path check's pattern
+	long    bool    // its payload is the path check's pattern
+	leaves  *stream // see stream.leaving
+	spill   int     // see txOp
 }
 
 // frame builds a frame in a send slot and queues it, or reports false if there is no send
@@ -59,7 +61,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	}
 	c.stats.FramesSent++
 	p.frames++
-	p.out = append(p.out, outOp{op, txOp{peer: p, from: c.tx, slot: slot, slots: 1}})
+	p.out = append(p.out, outOp{op, txOp{peer: p, leaves: f.leaves, spill: f.spill, from: c.tx, slot: slot, slots: 1}})
 }
 
 // control queues a control frame.
@@ -149,7 +151,7 @@ func (p *peer) sendCredits() bool {
 	for p.dirty.len() > 0 && n+framing.CreditSize <= len(room) {
 		s := p.dirty.pop()
 		s.dirty = false
-		if s.gone() || s.advertisedWindow == s.window() && s.advertisedRing == s.largeRel {
+		if s.gone() || s.advertisedWindow == s.promised && s.advertisedRing == s.largeRel {
 			continue // another frame has told the peer meanwhile
 		}
 		e := framing.Credit{Stream: s.id}

@@ -228,6 +228,9 @@ func (sc *scene) frame(r *reader) {
 		h.Pos = r.near(s.largeIn)
 	case framing.TypeFin, framing.TypeFinAck:
 		h.Pos = r.near(s.rcvNxt)
+	case framing.TypeAccept:
+		payload = make([]byte, framing.AcceptSize)
+		(&framing.Accept{Port: uint16(r.near(anyPort))}).Encode(payload)
 	case framing.TypeReset:
 		payload = make([]byte, framing.ResetSize)
 		framing.ResetCode(r.byte()).Encode(payload)

@@ -56,3 +56,35 @@ func TestWaitersSleepWhileACallHangs(t *testing.T) {
 		}
 	}
 }
+
+// TestEndingCallsDoNotHang: a call that ends something ends, though what it sends hangs in the library.
+func TestEndingCallsDoNotHang(t *testing.T) {
+	for name, f := range map[string]func(c *Conn) error{
+		"Close": (*Conn).Close, "CloseWrite": (*Conn).CloseWrite,
+		"CloseRead": (*Conn).CloseRead,
+		"reset":     func(c *Conn) error { _ = c.SetLinger(0); return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Spin: -1})
+			a, b := l.dial(t)
+			for range 60 { // so that CloseRead has credit to send
+				_, err := b.Write(make([]byte, 1000))
+				require.NoError(t, err)
+			}
+			time.Sleep(50 * time.Millisecond)
+			l.net.Hang(l.ea.fab)
+			done := make(chan error, 1)
+			start := time.Now()
+			go func() { done <- f(a) }()
+			select {
+			case err := <-done:
+				t.Log(time.Since(start), err)
+			case <-time.After(3 * time.Second):
+				t.Error("still waits after 3 s")
+			}
+			l.a.Lost(io.ErrUnexpectedEOF)
+			l.b.Lost(io.ErrUnexpectedEOF)
+			_, _ = a.Close(), b.Close()
+		})
+	}
+}

@@ -138,7 +138,7 @@ func TestHeldSmallWrites(t *testing.T) {
 		warmUp(t, a, b)
 		total := 0
 		for full := false; !full; {
-			n, err := a.Write(make([]byte, EagerPayload))
+			n, err := a.Write(make([]byte, a.stream.p.eager))
 			total += n
 			require.NoError(t, err)
 			l.ea.mu.Lock()

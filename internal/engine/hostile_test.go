@@ -87,7 +87,7 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0), maps: sim.MapsMemory}
 	fe := sc.open()
 	sc.fab = &countingFabric{Endpoint: fe}
-	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, Ring: 64 << 10, PeerSlots: 16}
+	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, MaxWindow: 64 << 10, Ring: 64 << 10, PeerSlots: 16}
 	var err error
 	sc.c, err = newCore(sc.fab, cfg)
 	require.NoError(t, err)
@@ -134,12 +134,12 @@ func (sc *scene) tick(d time.Duration) {
 }
 
 func (sc *scene) newPeer(c *core, token [16]byte, accept func(*Conn)) *peer {
-	cfg := PeerConfig{Accept: func(conn *Conn, listener uint32) framing.ResetCode {
+	cfg := PeerConfig{Accept: func(conn *Conn, listener uint32) (uint16, framing.ResetCode) {
 		if accept == nil || listener != hostileListener {
-			return framing.ResetRefused
+			return 0, framing.ResetRefused
 		}
 		accept(conn)
-		return 0
+		return anyPort, 0
 	}}
 	if sc.maps {
 		cfg.Memory = opens(c.cfg.Budget)
@@ -334,7 +334,8 @@ func (sc *scene) check() {
 		require.LessOrEqual(sc.t, p.pending.len(), len(p.streams)+64)
 		for _, s := range p.streams {
 			held += len(s.held)
-			require.LessOrEqual(sc.t, s.smallIn-s.smallRead, uint64(s.win), "small data")
+			require.LessOrEqual(sc.t, s.smallIn, s.promised, "small data")
+			require.LessOrEqual(sc.t, s.partsFor(s.promised-s.smallRead), s.parts, "memory for small data")
 			require.LessOrEqual(sc.t, len(s.segs.q), 4096, "segments")
 			if l := s.inLease; l != nil {
 				require.LessOrEqual(sc.t, s.largeIn-s.largeRel, uint64(len(l.Ring.Bytes)), "large data")

@@ -72,7 +72,7 @@ func TestJoinPolling(t *testing.T) {
 		assert.LessOrEqual(t, during(time.Second), int64(time.Second/pollEvery+time.Second/pollIdle)+10)
 		flying(-1)
 		// Once the peer is there, conns may come at once.
-		p.Attached(Doorbell{})
+		p.Attached(Doorbell{}, Spill{})
 		assert.GreaterOrEqual(t, during(50*pollEvery), int64(45))
 		p.Lost(errors.New("gone"))
 		time.Sleep(2 * time.Second)

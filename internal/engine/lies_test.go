@@ -58,7 +58,7 @@ var lies = map[string]lie{
 		claim: func(a *fabric.Attr) { a.MaxMsgSize = a.MaxRMASize },
 	},
 	"injects are long": {
-		of:    func(p simfabric.Personality) bool { return p.InjectSize < eagerFrame },
+		of:    func(p simfabric.Personality) bool { return p.InjectSize < eagerFrame && !p.PerPeer }, // where all frames are injected
 		claim: func(a *fabric.Attr) { a.InjectSize = eagerFrame },
 	},
 	"buffers need no registration": {
@@ -142,7 +142,7 @@ var rules = map[string]struct {
 		fabric.SendAfterSend, 1<<32 - 1<<12, 0,
 	},
 	"shm, mapped": {
-		[]string{"injects are long", "there is something to wait on", "what is mapped is the peer's"},
+		[]string{"there is something to wait on", "what is mapped is the peer's"},
 		fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite, 0, 0,
 	},
 }

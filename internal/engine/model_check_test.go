@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -25,10 +26,16 @@ func (m *model) look() {
 				"%v: nobody wakes the reader", e)
 		case "write":
 			s := e.s
-			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.itsOwn(s.lacks(e.conn.left))),
+			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.itsOwn(s.lacks(e.conn.left)) || e.conn.left == 0 && s.leaving > 0),
 				"%v: nobody wakes the writer (lacks %d)", e, s.lacks(e.conn.left))
 		case "close":
-			m.check(e.s.wr.waiting && !e.s.settled() && !e.conn.wdl.passed, "%v: nobody wakes Close", e)
+			over := e.s.settled() || e.conn.wdl.passed
+			if e.conn.linger == 0 {
+				over = e.s.hasLeft()
+			}
+			m.check(e.s.wr.waiting && !over, "%v: nobody wakes Close", e)
+		case "closeWrite":
+			m.check(e.s.wr.waiting && !e.s.hasLeft(), "%v: nobody wakes CloseWrite", e)
 		}
 	}
 	for _, c := range m.conns {
@@ -75,13 +82,28 @@ func (m *model) lookAtSlots(h *host) {
 func (m *model) lookAtMemory(h *host) {
 	b := h.budget.Stats()
 	m.check(b.Mapped <= b.Used-h.hogged && b.Used <= b.Limit, "%v: %d bytes are mapped, of %+v, and hogged %d", h, b.Mapped, b, h.hogged)
-	var streams int
+	parts, bytes := map[*heap]int{}, map[*peer]int64{}
+	for _, p := range slices.AppendSeq(slices.Clone(h.c.order), maps.Keys(h.c.lost)) {
+		for _, s := range p.list {
+			m.lookAtWindow(s)
+			parts[s.heap] += s.parts
+			bytes[p] += int64(s.parts) * s.heap.bytes()
+		}
+		m.check(p.windows == bytes[p], "%v: the windows of peer %d take %d bytes, not %d", h, p.id, bytes[p], p.windows)
+	}
 	for _, heap := range h.c.heaps {
 		used := heap.mapped - len(heap.free)
 		m.check(used <= heap.live && heap.live <= heap.paid && heap.mapped <= heap.paid, "%v: more is mapped than promised: %+v", h, heap)
-		streams += heap.live
+		m.check(heap.live == parts[heap], "%v: %d parts of windows of %d bytes, not %d", h, parts[heap], heap.size, heap.live)
 	}
-	m.check(streams == h.c.stats.Conns, "%v: %d windows of %d streams", h, streams, h.c.stats.Conns)
+}
+
+// lookAtWindow checks that there is memory for all small data that the peer may have sent.
+func (m *model) lookAtWindow(s *stream) {
+	held := s.promised - s.smallRead
+	m.check(s.smallIn <= s.promised && s.advertisedWindow <= s.promised, "stream %d: %d bytes came and %d were told of %d", s.id, s.smallIn, s.advertisedWindow, s.promised)
+	m.check(s.parts >= s.partsFor(held) && s.parts >= s.rings.len(), "stream %d: %d parts for %d bytes and %d rings", s.id, s.parts, held, s.rings.len())
+	m.check(held <= s.most(), "stream %d: a window of %d bytes", s.id, held)
 }
 
 // lookAtRings checks that the rings which can be asked for are listed, and that the streams which
@@ -106,6 +128,8 @@ func (m *model) lookAtEnd(e *modelEnd) {
 	if e.s == nil {
 		return
 	}
+	m.shrank = m.shrank || !e.s.gone() && e.s.parts < e.parts
+	e.parts = e.s.parts
 	m.check(e.readErr == nil || e.closed || e.s.reader.copies() || e.s.segs.empty(), "%v: there is something to read after %v", e, e.readErr)
 	if e.s.err != nil {
 		if !e.cut {
@@ -153,7 +177,7 @@ func (m *model) lookAtRest() {
 		}
 	}
 	for _, t := range m.tasks {
-		if (t.what == "close" || t.what == "open") && !t.e.h.frozen() {
+		if (t.what == "close" || t.what == "closeWrite" || t.what == "open") && !t.e.h.frozen() {
 			m.failf("%v: %s waits for nothing", t.e, t.what)
 		}
 	}
@@ -185,7 +209,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 		held = len(t.src.mem)
 	}
 	sent := e.s.sndNxt - uint64(held)
-	m.check(!e.s.pend.active && e.s.writing == 0 || held > 0, "%v: frames wait for nothing", e)
+	m.check(!e.s.hasPending() && e.s.writing == 0 || held > 0, "%v: frames wait for nothing", e)
 	m.check(len(o.s.held) == 0, "%v: frames are held without a gap", o)
 	if !o.discarding() && !e.aborted && e.s.err == nil {
 		m.check(o.s.rcvNxt == sent, "%v: %d bytes sent, and %d arrived", e, sent, o.s.rcvNxt)
@@ -200,6 +224,8 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.discarding(), "%v: it waits for a ring, and there is memory", o)
 	unread := !o.s.segs.empty() || o.s.reader.copies() || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
+		full := o.s.advertisedWindow+o.s.first()/2 > o.s.smallRead+o.s.most()
+		m.check(m.opt.tight > 0 || full || o.s.recv != recvOpen || e.s.lacks(e.conn.left) != WaitsWindow, "%v: the writer waits for a window that could grow", e)
 		m.check(unread && !o.discarding(), "%v: the writer waits, and all is read", e)
 		m.check(e.s.lacks(e.conn.left) != WaitsNothing, "%v: the writer waits, and could go on", e)
 	}

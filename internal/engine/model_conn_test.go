@@ -54,6 +54,8 @@ type modelEnd struct {
 	revoked         *outLease // the last lease that was revoked
 	revokedAt       uint64
 	lingered        bool // Close is told that it has waited long enough
+	passed          bool // a write was dropped since the other end is closed
+	parts           int  // of its window, when looked at last
 
 	kept   []*keptBuffer // received, and not released
 	unsent []*Buffer
@@ -73,6 +75,9 @@ func (e *modelEnd) sent() uint64 {
 
 // down reports that the end's peer has failed.
 func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
+
+// left reports that the host may exit without taking anything along that was written.
+func (e *modelEnd) left() bool { return e.s.hasLeft() }
 
 // lost reports that the end's peer has failed, or that a message is missing for good, so that a
 // close may not be answered.
@@ -168,6 +173,7 @@ func (c *modelConn) opened(conn *Conn, err error) {
 	m.note("opened", e, 0, 0)
 	if err == nil {
 		m.check(c.ends[1].conn != nil, "a conn was opened that nobody accepted")
+		m.check(conn.Port() == portOf(conn), "a conn has port %d, and %d at the listener", conn.Port(), portOf(conn))
 		e.bind(conn)
 		e.aborted = false // the conn was there before Open was given up
 		return
@@ -185,26 +191,31 @@ func (c *modelConn) opened(conn *Conn, err error) {
 }
 
 // accept is the listener's PeerConfig.Accept.
-func (p *pair) accept(conn *Conn, listener uint32) framing.ResetCode {
+func (p *pair) accept(conn *Conn, listener uint32) (port uint16, code framing.ResetCode) {
 	m, c := p.m, p.opening[conn.stream.id]
 	if !m.check(c != nil && c.ends[1].conn == nil && listener == 1, "accepting conn %d: none was opened", conn.stream.id) {
-		return framing.ResetRefused
+		return 0, framing.ResetRefused
 	}
 	m.note("accept", c.ends[1], int(c.refuse), 0)
 	if c.refuse != 0 {
-		return c.refuse
+		return 0, c.refuse
 	}
 	c.ends[1].bind(conn)
 	if c.forgotten {
 		c.forgotten = false
 		m.conns = append(m.conns, c)
 	}
-	return 0
+	return portOf(conn), 0
 }
+
+// portOf is the port that the model's listener gives a conn.
+func portOf(conn *Conn) uint16 { return 1024 + uint16(conn.stream.id%60000) }
 
 func (e *modelEnd) bind(conn *Conn) {
 	e.conn, e.s = conn, conn.stream
-	conn.linger = 1 << 60 // Close waits as long as the model likes
+	if e.c.m.oneIn(2) {
+		conn.linger = 1 << 60 // Close waits until the other side has everything, or as long as the model likes
+	}
 }
 
 // actEnd does something at one of the ends.
@@ -253,7 +264,7 @@ func (m *model) actEnd() {
 // mischief does something while a call is in the middle of a copy, or was woken and has not resumed
 // yet.
 func (m *model) mischief(e *modelEnd) bool {
-	if e.conn == nil || e.closed || m.winding || !m.oneIn(4) {
+	if e.conn == nil || e.closed || e.closer != nil || m.winding || !m.oneIn(4) {
 		return false
 	}
 	copies := e.writer != nil && e.writer.w == nil && e.h.c.copying > 0
@@ -301,7 +312,7 @@ func (c *modelConn) manner() int {
 
 // shut may end the end, or one of its directions: because it is time for that, or at random.
 func (m *model) shut(e *modelEnd) {
-	if e.closed {
+	if e.closed || e.closer != nil {
 		return
 	}
 	// Conns that end abruptly do so at both ends at about the same time, with
@@ -340,14 +351,26 @@ func (m *model) shut(e *modelEnd) {
 func (m *model) closeRead(e *modelEnd) {
 	m.happened()
 	m.note("closeRead", e, 0, 0)
-	m.check(e.conn.CloseRead() == nil, "CloseRead failed")
-	e.readShut, e.readErr = true, nil
+	want := e.s.shutError()
+	err := e.conn.CloseRead()
+	m.check(errors.Is(err, want), "CloseRead: %v instead of %v", err, want)
+	if err == nil {
+		e.readShut, e.readErr = true, nil
+	}
 }
 
 func (m *model) closeWrite(e *modelEnd) {
-	m.happened()
 	m.note("closeWrite", e, int(e.s.sndNxt), 0)
-	m.check(e.conn.CloseWrite() == nil, "CloseWrite failed")
+	want := e.s.shutError()
+	t := &task{what: "closeWrite", e: e}
+	e.closer = t
+	t.gate = func() bool { return e.writer == nil }
+	m.start(t, func() {
+		err := e.conn.CloseWrite()
+		e.closer = nil
+		m.check(errors.Is(err, want), "CloseWrite: %v instead of %v", err, want)
+		m.check(err != nil || e.left(), "%v: CloseWrite returns before everything has left", e)
+	})
 	e.finish()
 }
 
@@ -377,8 +400,8 @@ func (m *model) close(e *modelEnd, reset bool) {
 	e.finish()
 }
 
-// closeDone checks what Close says: without an error, the other side has
-// everything.
+// closeDone checks what Close says: without an error, everything has left, and the other side has
+// it if Close waits for that.
 func (m *model) closeDone(e *modelEnd, err error) {
 	m.note("closed", e, 0, 0)
 	switch o := e.other; {
@@ -386,6 +409,8 @@ func (m *model) closeDone(e *modelEnd, err error) {
 		m.check(!e.aborted && e.lost(), "closing %v: %v", e, err)
 	case err != nil:
 		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
+	case e.conn.linger == 0 && e.h.c.attr.PerPeer:
+		m.check(e.left(), "%v: Close returns before everything has left", e)
 	case !e.aborted && !e.down() && !o.discarding() && e.finished:
 		m.check(o.s.rcvNxt == e.final, "%v was closed at %d, and the other side has %d bytes", e, e.final, o.s.rcvNxt)
 	}

@@ -100,10 +100,16 @@ func (m *model) sendBuffer(e *modelEnd, n int) {
 // wrote checks the result of a call that sends size bytes from pos on.
 func (m *model) wrote(e *modelEnd, pos uint64, size, n int, err error) {
 	m.note("wrote", e, size, n)
+	if err == nil && size > 0 && e.s.sndNxt == pos {
+		m.check(!e.passed && (e.other.closed || e.other.aborted || e.lost()), "%v: a write of %d bytes is dropped", e, size)
+		e.passed = true
+		return
+	}
 	m.check(e.s.sndNxt == pos+uint64(n), "%v: a write of %d bytes from %d says %d, and ends at %d", e, size, pos, n, e.s.sndNxt)
 	switch {
 	case err == nil:
 		m.check(n == size, "%v: %d of %d bytes written, and no error", e, n, size)
+		m.check(!e.h.c.attr.PerPeer || !e.s.pend.active || e.s.pend.spill > 0, "%v: a write of %d bytes waits outside shared memory", e, size)
 	case isTimeout(err):
 		m.check(e.missed[toWrite], "%v: the deadline to write has not passed", e)
 	case errors.Is(err, net.ErrClosed):

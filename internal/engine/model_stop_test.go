@@ -145,8 +145,12 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 
 // lookAtDead checks, when an endpoint takes a new peer, that peers which were given up some time
 // ago hold no more than a quarter of what all draw on, since they may hold it for good. Of send
-// slots, which can be added, three quarters of the initial number must be left.
+// slots, which can be added, three quarters of the initial number must be left. A process that was
+// stopped and has just gone on need not have looked yet.
 func (m *model) lookAtDead(h *host) {
+	if !h.choresAt.IsZero() && !m.now.Before(h.choresAt) {
+		return
+	}
 	const share = 4
 	c := h.c
 	var ops, frames, bytes int

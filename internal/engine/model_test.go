@@ -36,12 +36,17 @@ func TestModel(t *testing.T) {
 		t.Logf("seed %d: %d steps, %+v", *seedFlag, m.step, m.opt)
 		return
 	}
-	seed, err := playAll(*seedsFlag)
+	var shrank atomic.Int64
+	seed, err := playAll(*seedsFlag, &shrank)
 	require.NoError(t, err, "replay with: go test ./internal/engine -run 'TestModel$' -seed %d", seed)
+	if *seedsFlag >= 100 {
+		assert.Greater(t, int(shrank.Load()), *seedsFlag/20, "worlds in which windows grow and shrink")
+	}
 }
 
-// playAll plays the first n seeds on all processors and returns one that failed.
-func playAll(n int) (failed uint64, err error) {
+// playAll plays the first n seeds on all processors and returns one that failed. shrank counts
+// those in which windows grew and shrank again.
+func playAll(n int, shrank *atomic.Int64) (failed uint64, err error) {
 	var (
 		next atomic.Uint64
 		wg   sync.WaitGroup
@@ -55,7 +60,7 @@ func playAll(n int) (failed uint64, err error) {
 				if seed > uint64(n) {
 					return
 				}
-				if e := playSeed(seed); e != nil {
+				if e := playSeed(seed, shrank); e != nil {
 					next.Store(uint64(n)) // the others stop
 					mu.Lock()
 					defer mu.Unlock()
@@ -74,8 +79,12 @@ func playAll(n int) (failed uint64, err error) {
 // playSeed makes the seed visible in the trace of a crash.
 //
 //go:noinline
-func playSeed(seed uint64) error {
-	err := newModel(seed).play()
+func playSeed(seed uint64, shrank *atomic.Int64) error {
+	m := newModel(seed)
+	err := m.play()
+	if m.shrank {
+		shrank.Add(1)
+	}
 	runtime.KeepAlive(seed)
 	return err
 }
@@ -113,6 +122,7 @@ type model struct {
 	coros   []*coro // without a task
 
 	opened  int
+	shrank  bool // a window grew and shrank again
 	winding bool // nothing new begins, everything ends
 	quietAt int  // last step in which something happened
 	err     error

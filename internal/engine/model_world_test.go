@@ -88,6 +88,7 @@ func (m *model) randomOptions() options {
 		PeerSlots: pick(m, 4, 8, 16, 32, 64),
 		DeadAfter: o.deadAfter,
 	}
+	o.cfg.MaxWindow = o.cfg.Window << m.rng.IntN(7)
 	if large {
 		o.cfg.Ring = 1 << 20
 	}
@@ -237,6 +238,7 @@ func (m *model) connect(a, b *host) *pair {
 		}
 		m.lookAtDead(h)
 	}
+	spills := [2][]byte{make([]byte, SpillSize), make([]byte, SpillSize)}
 	for side, h := range p.hosts {
 		me, o := p.peers[side], p.peers[1-side]
 		addr, err := h.fab.Insert(o.c.fab.Name())
@@ -262,6 +264,9 @@ func (m *model) connect(a, b *host) *pair {
 		m.check(err == nil, "attaching: %v", err)
 		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
 			me.doorbell.Own = h.doorbell.Own
+		}
+		if h.c.attr.PerPeer {
+			me.spill = Spill{spills[side], spills[1-side]}
 		}
 		h.e.leave()
 	}

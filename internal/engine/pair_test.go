@@ -124,23 +124,29 @@ func (l *link) connect(doorbells bool) (err error) {
 		err = l.a.Check(ctx)
 	}
 	var both [2]Doorbell
+	var spills [2]Spill
 	if doorbells {
+		spills[0] = Spill{make([]byte, SpillSize), make([]byte, SpillSize)}
+		spills[1] = Spill{spills[0].Peer, spills[0].Own}
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
 		// A doorbell comes from the goroutine that listens for it, never from the one that rings.
 		both[0] = Doorbell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }}
 		both[1] = Doorbell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }}
 	}
-	l.a.Attached(both[0])
-	l.b.Attached(both[1])
+	l.a.Attached(both[0], spills[0])
+	l.b.Attached(both[1], spills[1])
 	return err
 }
 
-func (l *link) take(c *Conn, listener uint32) framing.ResetCode {
+// anyPort is the port of a conn where that does not matter.
+const anyPort = 1024
+
+func (l *link) take(c *Conn, listener uint32) (port uint16, code framing.ResetCode) {
 	if listener != 7 {
-		return framing.ResetRefused
+		return 0, framing.ResetRefused
 	}
 	l.accept <- c
-	return 0
+	return anyPort, 0
 }
 
 // watch prints both sides' state if the test takes very long.

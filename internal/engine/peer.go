@@ -28,19 +28,34 @@ type peer struct {
 	eager    int  // most payload, in bytes, of a frame that both sides take
 	cfg      PeerConfig
 	err      error       // why it was lost
-	lost     error       // what calls of its streams return then: an ECONNRESET
+	lost     error       // what Open returns then: an ECONNRESET that says why
 	ended    bool        // the owner knows of err
 	answers  atomic.Bool // a frame has come from it; read without the lock
 
 	recvCredit
 	sendCredit
+	lifeSigns
 	outgoing
+	spilling
 	held
 	waking
 	inLanding
 	pathCheck
 	peerStreams
 	beats heartbeat
+}
+
+// lifeSigns tells whether the peer's engine gives anything back: frames, and completions of data.
+type lifeSigns struct {
+	signs      uint64 // how often it has
+	stillSince uint64 // signs when a close last waited for more in vain
+	hushSince  uint64 // the same, for a close that could lose only the end
+}
+
+// still reports whether a close has waited in vain for the next of them. arrived says that it could
+// lose only the end.
+func (l *lifeSigns) still(arrived bool) bool {
+	return l.stillSince == l.signs || arrived && l.hushSince == l.signs
 }
 
 // outgoing is what is to be sent to the peer, and what holds it up.
@@ -112,13 +127,14 @@ type pathCheck struct {
 type peerStreams struct {
 	streams    map[uint32]*stream
 	list       []*stream // the same streams, in an order that a replay reproduces
+	windows    int64     // bytes of the budget that their windows take
 	nextID     uint32
 	unanswered int // closed here for long, and not answered, when chores last looked: see maxUnanswered
-	// conns is how many there are, idle is since when there have been none, in Unix
-	// nanoseconds. Both are read without the lock, which a call that hangs in the
-	// provider may hold for ever.
-	conns atomic.Int32
-	idle  atomic.Int64
+	// conns is how many there are, closed is how many of them the user has closed, and idle is
+	// since when there have been none, in Unix nanoseconds. They are read without the lock, which
+	// a call that hangs in the provider may hold for ever.
+	conns, closed atomic.Int32
+	idle          atomic.Int64
 }
 
 // newPeer reserves a number and receive slots for a peer that is about to come. It is
@@ -169,6 +185,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
 		recvCredit: recvCredit{share: share, granted: uint32(share), advertised: uint32(share)},
 		pathCheck:  pathCheck{pong: newJoinWaiter()},
+		lifeSigns:  lifeSigns{signs: 1},
 		at:         len(c.order),
 	}
 	p.streams, p.supply.peer, p.unmapped = map[uint32]*stream{}, p, cfg.Unmapped
@@ -237,6 +254,7 @@ func (c *core) fail(p *peer, err error) {
 	p.loseMapped()
 	p.dropTail()
 	p.unstall()
+	p.spill = Spill{} // its memory goes away with the session
 	c.blocked -= p.blocked.len()
 	p.blocked = fifo[*stream]{}
 	// Only the text: what err wraps, such as a time-out, would mean something else there.
@@ -249,7 +267,7 @@ func (c *core) fail(p *peer, err error) {
 		if s.dropClaim(); s.inLease != nil {
 			s.leaseEnds()
 		}
-		s.fail(p.lost)
+		s.fail(syscall.ECONNRESET)
 	}
 	for i := p.head; i < len(p.out); i++ { // never posted
 		p.out[i].tx.release()
@@ -355,7 +373,7 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	s.credits(h.Window, h.Ring)
 	code := framing.ResetRefused
 	if p.cfg.Accept != nil {
-		code = p.cfg.Accept(s.conn, o.Listener)
+		s.port, code = p.cfg.Accept(s.conn, o.Listener)
 	}
 	if code != 0 {
 		s.remove()
@@ -364,7 +382,9 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 		}
 		return nil
 	}
-	p.control(ctlFrame{t: framing.TypeAccept, stream: s.id})
+	f := ctlFrame{t: framing.TypeAccept, stream: s.id, n: framing.AcceptSize}
+	(&framing.Accept{Port: s.port}).Encode(f.payload[:])
+	p.control(f)
 	return nil
 }
 

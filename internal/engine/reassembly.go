@@ -1,16 +1,15 @@
 package engine
 
 import (
-	"errors"
-
 	"github.com/smallnest/ringbuffer"
 
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Small data that arrives while nobody waits for it is kept in a reassembly ring, which is
-// as large as the stream's window. The window is a promise, and is reserved in the budget for
-// as long as the stream lives. The rings that are mapped never take more than that, so they
+// Small data that arrives while nobody waits for it is kept in reassembly rings: in one that
+// is as large as the stream's first window and, once the window has grown, in several of that
+// size, one behind the other. See window.go. What a window promises is reserved in the budget
+// for as long as it is promised. The rings that are mapped never take more than that, so they
 // need no reservation of their own. The fabric does not touch a ring, so its pages are faulted
 // in as frames are written to it, and mapping it under the lock takes only microseconds. Idle
 // streams have no ring.
@@ -21,20 +20,20 @@ type ring struct {
 	slab *pool.Slab
 }
 
-// heap has the rings of all streams whose windows have the same size.
+// heap has the rings of all streams whose first windows have the same size.
 type heap struct {
 	size   int
 	free   []*ring
 	low    int // fewest that were free since chores looked last
 	mapped int // rings, free or not; at most paid
 	paid   int // windows that are reserved; at least live
-	live   int // streams
+	live   int // windows, or parts of windows, that streams have
 }
 
-// spareRings is how many rings of streams that have gone are kept for new streams, along
+// spareRings is how many rings that streams have left are kept for others, along
 // with their reservations, while the budget has plenty: conns may come and go by the
-// thousand.
-const spareRings = 4
+// thousand, and windows may grow and shrink all the time.
+func (h *heap) spareRings() int { return max(4, DefaultMaxWindow/h.size) }
 
 // heap returns the heap for windows of size bytes. There are few heaps.
 func (c *core) heap(size int) *heap {
@@ -48,7 +47,7 @@ func (c *core) heap(size int) *heap {
 	return h
 }
 
-// join reserves a window for another stream, unless one is left over.
+// join reserves a window, or a further part of one, unless one is left over.
 func (h *heap) join(b *pool.Budget) error {
 	if h.live == h.paid {
 		if err := b.Reserve(h.bytes()); err != nil {
@@ -63,7 +62,7 @@ func (h *heap) join(b *pool.Budget) error {
 // bytes is what a window takes from the budget: its ring consists of whole pages.
 func (h *heap) bytes() int64 { return int64(pool.Pages(h.size)) }
 
-// leave takes back what was promised to a stream that has gone.
+// leave takes back what join has reserved.
 func (c *core) leave(h *heap) {
 	b := c.cfg.Budget.Stats()
 	h.live--
@@ -71,7 +70,7 @@ func (c *core) leave(h *heap) {
 	case h.mapped < h.paid:
 		h.paid--
 		c.cfg.Budget.Release(h.bytes())
-	case h.paid-h.live > spareRings || 4*(b.Limit-b.Used) < b.Limit:
+	case h.paid-h.live > h.spareRings() || 4*(b.Limit-b.Used) < b.Limit:
 		c.unmapRing(h)
 	}
 }
@@ -158,21 +157,36 @@ func (c *core) hasFreeRings() bool {
 
 // reassemble keeps small data until it is read.
 func (s *stream) reassemble(b []byte) error {
-	if s.ring == nil {
-		var err error
-		if s.ring, err = s.heap.get(s.p.c.cfg.Budget); err != nil {
+	for len(b) > 0 {
+		if s.rings.len() == 0 || (*s.rings.last()).IsFull() {
+			r, err := s.heap.get(s.p.c.cfg.Budget)
+			if err != nil {
+				return err
+			}
+			s.rings.push(r)
+		}
+		r := *s.rings.last()
+		n, err := r.TryWrite(b[:min(len(b), r.Free())])
+		if err != nil {
 			return err
 		}
-	}
-	if n, err := s.ring.TryWrite(b); err != nil || n != len(b) {
-		return errors.Join(errProtocol, err)
+		b = b[n:]
 	}
 	return nil
 }
 
-func (s *stream) freeRing() {
-	if s.ring != nil {
-		s.heap.put(s.ring)
-		s.ring = nil
+// unring takes the next bytes out of the reassembly rings, those of one ring at most.
+func (s *stream) unring(b []byte) (int, error) {
+	r := *s.rings.first()
+	n, err := r.TryRead(b)
+	if r.IsEmpty() {
+		s.heap.put(s.rings.pop())
+	}
+	return n, err
+}
+
+func (s *stream) freeRings() {
+	for s.rings.len() > 0 {
+		s.heap.put(s.rings.pop())
 	}
 }

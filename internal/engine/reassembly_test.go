@@ -18,13 +18,13 @@ import (
 func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 	for _, window := range []int{minWindow + 100, DefaultWindow, 4 * DefaultWindow} {
 		virtual(t, Config{Window: window, PeerSlots: framing.MinSlots}, func(t *testing.T, l *link) {
-			const conns = 3 * spareRings
+			const conns = 12
 			mapped := func() int64 { return l.eb.cfg.Budget.Stats().Mapped }
 			used := func() int64 { return l.eb.cfg.Budget.Stats().Used }
 			before, usedBefore := mapped(), used()
 			bytes := int64(pool.Pages(window))
 			var ends [conns][2]*Conn
-			data := make([]byte, minWindow)
+			data := make([]byte, min(minWindow, l.ea.core.maxPayload())) // no more than a frame takes
 			for i := range ends {
 				ends[i][0], ends[i][1] = l.dial(t)
 			}
@@ -80,8 +80,9 @@ func TestRingsOfConnsThatGo(t *testing.T) {
 	c, _ := lonelyCore(t)
 	b := c.cfg.Budget
 	before := b.Stats()
-	const size = 10_000
+	const size = 600_000
 	h := c.heap(size)
+	spareRings := h.spareRings()
 	joined := func(n int) (rings []*ring) {
 		for range n {
 			require.NoError(t, h.join(b))

@@ -24,6 +24,7 @@ func (c *core) received(slot uint32, n int) {
 		return
 	}
 	c.stats.FramesReceived++
+	p.signs++
 	c.touch(p)
 	p.credit.Advance(h.Slots)
 	if !p.answers.Load() {
@@ -115,9 +116,7 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 			s.p.reset(s.id, framing.ResetAbort)
 			return false, nil
 		}
-		if closeMoves.move(&s.closing, evAccepted) {
-			s.rd.signal()
-		}
+		return false, s.accepted(payload)
 	case framing.TypeData:
 		if h.Flags&framing.FlagWant != 0 {
 			s.takeWant(h)
@@ -145,6 +144,20 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 		s.wasReset(code)
 	}
 	return false, nil
+}
+
+// accepted takes in an Accept frame.
+func (s *stream) accepted(payload []byte) error {
+	var a framing.Accept
+	if err := a.Decode(payload); err != nil {
+		return err
+	}
+	if s.port == 0 {
+		s.port = a.Port
+		closeMoves.move(&s.closing, evAccepted)
+		s.rd.signal()
+	}
+	return nil
 }
 
 // heldFrame is a Data frame that arrived before something that precedes it.
@@ -191,12 +204,12 @@ func (s *stream) data(pos uint64, payload []byte, slot uint32) (keep bool, err e
 }
 
 // takeSmall appends the next bytes of the stream to the buffer of a reader
-// that waits, or else to the reassembly ring.
+// that waits, or else to the reassembly rings.
 func (s *stream) takeSmall(b []byte) error {
 	n := len(b)
 	s.rcvNxt += uint64(n)
 	s.smallIn += uint64(n)
-	if s.smallIn > s.smallRead+uint64(s.win) || s.recv.ends() && s.rcvNxt > s.finPos {
+	if s.smallIn > s.promised || s.recv.ends() && s.rcvNxt > s.finPos {
 		return errProtocol // more than we promised memory for, or beyond its Fin
 	}
 	s.info.SmallIn += uint64(n)
@@ -218,6 +231,7 @@ func (s *stream) takeSmall(b []byte) error {
 		}
 		s.p.c.stats.Copies.Reassembled += uint64(len(b))
 		s.segs.push(false, len(b))
+		s.promise()
 	}
 	s.rd.signal()
 	return nil

@@ -71,11 +71,12 @@ func TestRingIsTold(t *testing.T) {
 // TestRingTakesWhatTheWindowDoesNot: while nobody reads, the end of a large write, and
 // small ones after it, do not wait for the window as long as the ring has room.
 func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
-	virtual(t, Config{}, func(t *testing.T, l *link) {
+	virtual(t, Config{Window: DefaultWindow}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Minute)))
 		sent := 0
-		for _, size := range slices.Concat(slices.Repeat([]int{EagerPayload}, DefaultWindow/EagerPayload), []int{stepSize + 100, 100, EagerPayload}) {
+		frame := a.stream.p.eager
+		for _, size := range slices.Concat(slices.Repeat([]int{frame}, DefaultWindow/frame), []int{DefaultWindow % frame, stepSize + 100, 100, frame}) {
 			n, err := a.Write(make([]byte, size))
 			require.NoError(t, err, "%d of %d bytes after %d", n, size, sent)
 			sent += n
@@ -117,7 +118,7 @@ func heldBuffers(t *testing.T, l *link, before int) {
 // TestNothingAfterReset: the completion of a write that landed before a Reset but is noticed after
 // it adds nothing to what can be read.
 func TestNothingAfterReset(t *testing.T) {
-	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{})
+	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{Window: DefaultWindow})
 	defer l.close(t)
 	a, b := l.dial(t)
 	buf := make([]byte, 200<<10)

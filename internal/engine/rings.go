@@ -126,6 +126,7 @@ func (s *stream) grantRing() bool {
 		Shared: framing.Shared{FD: ring.Shared.FD, Inode: ring.Shared.Inode, Offset: ring.Offset},
 	}).Encode(f.payload[:]))
 	p.control(f)
+	s.promise()
 	return true
 }
 

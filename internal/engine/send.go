@@ -11,6 +11,7 @@ type pending struct {
 	n      int
 	pos    uint64
 	flags  framing.Flags
+	spill  int // see txOp
 }
 
 // outLease is a landing ring that the peer has granted us. Ring positions
@@ -52,7 +53,11 @@ func (s *stream) trySmall(b []byte) (n int) {
 		}
 		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
 		if m == 0 { // the frame is full, and could not leave
-			return n
+			if !s.mayTwo() {
+				return n
+			}
+			s.full, s.pend = s.pend, pending{}
+			continue
 		}
 		copy(c.tx.Bytes(s.pend.slot)[framing.HeaderSize+s.pend.n:], b[n:n+m])
 		s.pend.n += m
@@ -63,9 +68,28 @@ func (s *stream) trySmall(b []byte) (n int) {
 		n += m
 		if s.p.pending.len() > 0 || !s.sendPending() {
 			s.queuePending()
+			s.spillPending(b[n-m : n])
 		}
 	}
 	return n
+}
+
+// mayTwo reports whether a second frame may wait behind the first. Spilled frames are short, and a
+// writer that runs ahead of its peer should not have to wait for so little.
+func (s *stream) mayTwo() bool { return s.p.spill.Own != nil && !s.full.active }
+
+// hasPending reports whether small data waits to leave.
+func (s *stream) hasPending() bool { return s.full.active || s.pend.active }
+
+// spillPending spills the bytes that were just added to the coalesced data: see spill.go.
+func (s *stream) spillPending(b []byte) {
+	if s.p.spill.Own == nil {
+		return
+	}
+	if s.pend.spill == 0 {
+		s.pend.spill = 1 + s.p.beginSpill(s.id, s.pend.pos)
+	}
+	s.p.addSpill(s.pend.spill-1, b)
 }
 
 func (s *stream) queuePending() {
@@ -75,33 +99,44 @@ func (s *stream) queuePending() {
 	}
 }
 
-// sendPending queues the coalesced data as one frame if a receive slot of the
-// peer is free for it.
+// sendPending queues the coalesced data, in frames, as far as receive slots of the peer are free. It
+// reports whether that was all.
 func (s *stream) sendPending() bool {
-	if !s.pend.active {
+	return s.sendFrame(&s.full) && s.sendFrame(&s.pend)
+}
+
+// sendFrame is sendPending for one frame.
+func (s *stream) sendFrame(pend *pending) bool {
+	if !pend.active {
 		return true
 	}
 	if !s.p.mayData(1) {
 		s.p.c.stats.Stalls.PeerSlots++
 		return false
 	}
-	d := s.pend
-	s.pend = pending{}
+	d := *pend
+	*pend = pending{}
 	s.p.sentSmall++
 	s.p.pends--
 	s.p.c.pends--
-	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos}, s, d.slot, d.n, false)
+	s.leaving++
+	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos, leaves: s, spill: d.spill}, s, d.slot, d.n, false)
 	s.wr.signal()
 	return true
 }
 
 func (s *stream) dropPending() {
-	if s.pend.active {
-		s.p.c.tx.Put(s.pend.slot)
-		s.pend = pending{}
-		s.p.pends--
-		s.p.c.pends--
-		s.p.gaveBack()
+	for _, pend := range []*pending{&s.full, &s.pend} {
+		if pend.active {
+			if pend.spill > 0 {
+				s.p.endSpill(pend.spill - 1)
+			}
+			s.p.c.tx.Put(pend.slot)
+			*pend = pending{}
+			s.p.pends--
+			s.p.c.pends--
+			s.p.gaveBack()
+		}
 	}
 }
 
@@ -127,7 +162,7 @@ func (s *stream) writeFrames(b []byte) int {
 
 // ask asks the peer for a landing ring, by the next Data frame or else by a Want frame.
 func (s *stream) ask() {
-	if !s.pend.active && !s.windowFull() && s.p.mayWrite() {
+	if !s.hasPending() && !s.windowFull() && s.p.mayWrite() {
 		s.grant = grantAsking
 		return
 	}
@@ -271,7 +306,7 @@ func (p *peer) wakeWriters() {
 	for ; p.blocked.len() > 0; p.blocked.pop() {
 		s := *p.blocked.first()
 		c.stats.steps++
-		if s.wr.waiting && !s.closed() { // if it was closed, it may be Close that waits
+		if s.wr.waiting && s.mayData() { // if not, it may be Close or CloseWrite that waits
 			if c.wakeable() <= 0 {
 				c.lineUp(p, lineTurn, 0)
 				break

@@ -61,16 +61,16 @@ func (s *star) join(t testing.TB) {
 	spoke, accept := s.open(), make(chan *Conn, 1)
 	a, err := spoke.NewPeer(PeerConfig{})
 	require.NoError(t, err)
-	b, err := s.hub.NewPeer(PeerConfig{Accept: func(c *Conn, _ uint32) framing.ResetCode {
+	b, err := s.hub.NewPeer(PeerConfig{Accept: func(c *Conn, _ uint32) (uint16, framing.ResetCode) {
 		accept <- c
-		return 0
+		return anyPort, 0
 	}})
 	require.NoError(t, err)
 	require.NoError(t, a.Connect(ctx, b.Local()))
 	require.NoError(t, b.Connect(ctx, a.Local()))
 	require.NoError(t, a.Check(ctx))
-	a.Attached(Doorbell{})
-	b.Attached(Doorbell{})
+	a.Attached(Doorbell{}, Spill{})
+	b.Attached(Doorbell{}, Spill{})
 	s.spokes, s.peers, s.hubs, s.accept = append(s.spokes, spoke), append(s.peers, a), append(s.hubs, b), append(s.accept, accept)
 }
 

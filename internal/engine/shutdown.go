@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"slices"
+	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -115,10 +116,10 @@ func (c *core) tryFree() {
 // discard drops what has not been read yet of a lost peer's stream: its memory is going away.
 func (s *stream) discard() {
 	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
-		s.err = s.p.lost
+		s.err = syscall.ECONNRESET
 	}
 	s.segs = segments{}
-	s.freeRing()
+	s.freeRings()
 	s.rd.signal()
 }
 

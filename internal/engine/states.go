@@ -94,6 +94,7 @@ const (
 	connOpening    closeState = iota + 1 // ours; the peer's listener has yet to answer
 	connOpen                             // both
 	connPeerClosed                       // ours: the peer takes nothing more
+	connBroken                           // ours: and our user has been told, or has ended its direction before
 	connClosed                           // the peer's
 	connBothClosed                       // neither
 	connRemoved                          // neither, and the stream is no longer in its peer's tables
@@ -105,6 +106,7 @@ const (
 	evAccepted   closeEvent = iota // the peer's listener has taken the stream
 	evUserClosed                   // Close, or Open was given up
 	evPeerClosed                   // Fin with FlagClosed, Reset, or the loss of the peer
+	evPassed                       // a Write or CloseWrite in vain, which TCP lets pass once; see stream.passes
 	evRemoved                      // neither side can have anything in flight
 )
 
@@ -112,7 +114,8 @@ var closeMoves = moves[closeState, closeEvent]{
 	// A Fin may overtake the Accept, and implies it.
 	connOpening:    {evAccepted: connOpen, evUserClosed: connClosed, evPeerClosed: connPeerClosed, evRemoved: connRemoved},
 	connOpen:       {evUserClosed: connClosed, evPeerClosed: connPeerClosed, evRemoved: connRemoved},
-	connPeerClosed: {evUserClosed: connBothClosed, evRemoved: connRemoved},
+	connPeerClosed: {evPassed: connBroken, evUserClosed: connBothClosed, evRemoved: connRemoved},
+	connBroken:     {evUserClosed: connBothClosed, evRemoved: connRemoved},
 	connClosed:     {evPeerClosed: connBothClosed, evRemoved: connRemoved},
 	connBothClosed: {evRemoved: connRemoved},
 	connRemoved:    {},

@@ -2,6 +2,8 @@ package engine
 
 import (
 	"container/list"
+	"errors"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -19,6 +21,7 @@ type stream struct {
 	closing  closeState
 	closedAt time.Time // when our user closed it
 	err      error     // why nothing more can be received, except that the stream ended
+	port     uint16    // of the dialing side; 0 until the listening side has said it
 
 	sending
 	receiving
@@ -27,22 +30,25 @@ type stream struct {
 
 // sending is the outgoing half of a stream.
 type sending struct {
-	send     sendState
-	wr       waiter
-	sndNxt   uint64         // position of the next byte
-	smallOut uint64         // bytes of small data sent
-	smallMax framing.Cursor // bytes of small data that the peer has promised memory for
-	pend     pending
-	queued   bool           // listed in peer.pending
-	largeOut uint64         // bytes of large data sent
-	largeMax framing.Cursor // of these, released by the peer
-	grant    grantState
-	offer    *framing.Lease // a lease that waits for its memory to be mapped here
-	outLease *outLease      // while the ring is held or on its way back
-	writing  int            // RDMA writes in flight, and copies to a mapped ring
-	writer   writerState
-	turn     uint64            // one more than sndNxt was when wakeWriters last woke it; 0 before
-	due      framing.ResetCode // code of the Reset that is due, while aborting
+	send       sendState
+	wr         waiter
+	sndNxt     uint64         // position of the next byte
+	smallOut   uint64         // bytes of small data sent
+	smallMax   framing.Cursor // bytes of small data that the peer has promised memory for
+	smallFirst uint64         // of these, those that it had promised when it was first heard
+	full       pending        // precedes pend
+	pend       pending
+	queued     bool           // listed in peer.pending
+	largeOut   uint64         // bytes of large data sent
+	largeMax   framing.Cursor // of these, released by the peer
+	grant      grantState
+	offer      *framing.Lease // a lease that waits for its memory to be mapped here
+	outLease   *outLease      // while the ring is held or on its way back
+	writing    int            // RDMA writes in flight, and copies to a mapped ring
+	leaving    int            // frames of data, and the Fin, that are queued or, unless they were injected, in flight
+	writer     writerState
+	turn       uint64            // one more than sndNxt was when wakeWriters last woke it; 0 before
+	due        framing.ResetCode // code of the Reset that is due, while aborting
 }
 
 // receiving is the incoming half.
@@ -53,20 +59,18 @@ type receiving struct {
 	rd        waiter
 	rcvNxt    uint64 // position before which everything has arrived
 	segs      segments
-	win       int    // bytes of small data that memory is promised for
 	smallIn   uint64 // bytes of small data received
 	smallRead uint64 // of these, consumed
-	heap      *heap  // has paid for the window
-	ring      *ring  // nil while it is empty
-	largeIn   uint64 // bytes of large data received
-	largeRel  uint64 // of these, consumed and released
-	inLease   *inLease
-	claim     claimState
-	claimAt   *list.Element // in peer.claims, if the claim is open
-	held      []heldFrame
-	reader    readerState
-	direct    []byte // the rest of a waiting reader's buffer
-	directN   int    // bytes put there
+	window
+	largeIn  uint64 // bytes of large data received
+	largeRel uint64 // of these, consumed and released
+	inLease  *inLease
+	claim    claimState
+	claimAt  *list.Element // in peer.claims, if the claim is open
+	held     []heldFrame
+	reader   readerState
+	direct   []byte // the rest of a waiting reader's buffer
+	directN  int    // bytes put there
 }
 
 // advertisedCredits is what the peer was last told of our credits.
@@ -75,8 +79,15 @@ type advertisedCredits struct {
 	dirty                            bool // the peer should be told more: listed in peer.dirty
 }
 
-// opening reports whether the peer's listener has yet to answer.
+// opening reports whether nothing has come yet from the peer's listener that says that it has
+// taken the stream.
 func (s *stream) opening() bool { return s.closing == connOpening }
+
+// unanswered reports whether the listener's answer to our Open is still to come. A Fin or Reset of
+// a stream that was taken may overtake the Accept, but the Accept has the port.
+func (s *stream) unanswered() bool {
+	return s.port == 0 && s.p.err == nil && (s.err == nil || errors.Is(s.err, syscall.ECONNRESET))
+}
 
 // closed reports whether our user has closed the stream.
 func (s *stream) closed() bool { return s.closing >= connClosed }
@@ -85,7 +96,9 @@ func (s *stream) closed() bool { return s.closing >= connClosed }
 func (s *stream) gone() bool { return s.closing == connRemoved }
 
 // peerClosed reports whether the peer takes nothing more.
-func (s *stream) peerClosed() bool { return s.closing == connPeerClosed || s.closing == connBothClosed }
+func (s *stream) peerClosed() bool {
+	return s.closing == connPeerClosed || s.closing == connBroken || s.closing == connBothClosed
+}
 
 // quiet reports whether the peer writes nothing more and has nothing in flight.
 func (s *stream) quiet() bool { return s.recv == recvCut || s.send >= sendClosed }
@@ -105,14 +118,14 @@ func (p *peer) newStream(id uint32) (*stream, error) {
 	for share := b.Limit / 4; b.Limit-b.Used-int64(win) < share && win/4 >= minWindow; share /= 4 {
 		win /= 4
 	}
-	for p.c.heap(win).join(budget) != nil {
+	s := &stream{p: p, id: id, closing: connOpen}
+	for s.heap = p.c.heap(win); !s.join(); s.heap = p.c.heap(win) {
 		if win /= 4; win < minWindow {
 			p.c.stats.Stalls.Memory++
 			return nil, ErrMemory
 		}
 	}
-	s := &stream{p: p, id: id, closing: connOpen}
-	s.win, s.heap, s.rd, s.wr = win, p.c.heap(win), newWaiter(), newWaiter()
+	s.promised, s.rd, s.wr = uint64(win), newWaiter(), newWaiter()
 	s.conn = &Conn{stream: s, e: p.c.owner}
 	s.at = len(p.list)
 	p.streams[id] = s
@@ -147,16 +160,13 @@ func (s *stream) tryRead(b []byte) (n int, large []byte) {
 			want = copy(b[n:], l)
 			s.consumeLarge(want)
 		} else {
-			m, err := s.ring.TryRead(b[n:][:want])
+			m, err := s.unring(b[n:][:want])
 			if err != nil { // cannot be: the segments say that the data is there
 				s.fail(err)
 				break
 			}
 			want = m
 			s.segs.pop(want)
-			if s.ring.IsEmpty() {
-				s.freeRing()
-			}
 			s.readSmall(want)
 		}
 		n += want
@@ -177,6 +187,9 @@ func (s *stream) fail(err error) {
 	if s.peerClosed() {
 		end = evRefused
 	}
+	if why := s.p.err; !s.closed() {
+		s.conn.lost.Store(&why)
+	}
 	s.cut(err, end)
 	s.finAckDue, s.writing = false, 0
 	s.dropHeld()
@@ -193,9 +206,18 @@ func (s *stream) cut(err error, end sendEvent) {
 	if s.err == nil && s.recv != recvEOF {
 		s.err = err
 	}
+	s.peerCloses()
 	sendMoves.move(&s.send, end)
 	recvMoves.move(&s.recv, evCut)
-	closeMoves.move(&s.closing, evPeerClosed)
+}
+
+// peerCloses takes in that the peer takes nothing more. It reports false if that was known.
+func (s *stream) peerCloses() bool {
+	news := closeMoves.move(&s.closing, evPeerClosed)
+	if s.send != sendOpen { // nothing more will be tried
+		s.passes()
+	}
+	return news
 }
 
 // remove takes the stream out of its peer and gives its memory back.
@@ -214,7 +236,13 @@ func (s *stream) remove() {
 	p.list = p.list[:last]
 	p.idle.Store(p.c.now().UnixNano())
 	p.conns.Add(-1)
+	if closed {
+		p.closed.Add(-1) // after conns: see Idle
+	}
 	p.c.stats.Conns--
+	if gone := s.conn.gone; gone != nil {
+		gone()
+	}
 	s.dropGrant()
 	s.dropPending()
 	s.dropHeld()
@@ -223,12 +251,15 @@ func (s *stream) remove() {
 	s.rd.signal()
 	s.wr.signal()
 	s.segs = segments{}
-	s.freeRing()
-	p.c.leave(s.heap)
+	s.freeRings()
+	s.leave(0)
 	if s.inLease != nil {
 		s.leaseEnds() // the user may still hold pieces of it
 	}
 	s.release()
+	if len(p.streams) == 0 && p.cfg.Idle != nil {
+		p.cfg.Idle()
+	}
 	p.checkGone()
 }
 
@@ -252,7 +283,7 @@ type segments struct {
 
 type segment struct {
 	n     int
-	large bool // it is in the landing ring, else in the reassembly ring
+	large bool // it is in the landing ring, else in the reassembly rings
 }
 
 func (q *segments) empty() bool { return q.head == len(q.q) }

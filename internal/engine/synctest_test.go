@@ -82,17 +82,36 @@ func TestWakeUps(t *testing.T) {
 	})
 }
 
+// TestCloseOfAFrozenPeer: a peer that gives nothing back is waited for once, and not for each of
+// its conns. SetLinger asks for more.
 func TestCloseOfAFrozenPeer(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		_, err := a.Write([]byte("x"))
-		require.NoError(t, err)
+		var near, far []*Conn
+		for range 4 {
+			a, b := l.dial(t)
+			near, far = append(near, a), append(far, b)
+		}
 		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
-		start := time.Now()
-		require.ErrorIs(t, a.Close(), os.ErrDeadlineExceeded)
-		require.Equal(t, DefaultLinger, time.Since(start))
-		require.NoError(t, b.SetLinger(0))
-		require.NoError(t, b.Close())
+		took := func(f func()) time.Duration {
+			start := time.Now()
+			f()
+			return time.Since(start)
+		}
+		require.NoError(t, near[0].SetWriteDeadline(time.Now().Add(time.Second)))
+		for err := error(nil); err == nil; { // until nothing more leaves
+			_, err = near[0].Write(make([]byte, 1<<10))
+		}
+		assert.Equal(t, leaveTime, took(func() { require.NoError(t, near[0].Close()) }))
+		assert.Zero(t, took(func() { require.NoError(t, near[1].CloseWrite()) }))
+		assert.Zero(t, took(func() { require.NoError(t, near[1].Close()) }))
+		assert.Zero(t, took(func() { require.NoError(t, near[2].CloseRead()) }))
+		assert.Zero(t, took(func() { require.NoError(t, near[2].SetDeadline(time.Now())) }))
+		require.NoError(t, near[3].SetLinger(5))
+		assert.Equal(t, 5*time.Second, took(func() { require.ErrorIs(t, near[3].Close(), os.ErrDeadlineExceeded) }))
+		for _, b := range far {
+			require.NoError(t, b.SetLinger(0))
+			require.NoError(t, b.Close())
+		}
 	})
 }
 
@@ -129,8 +148,12 @@ func TestDeaf(t *testing.T) {
 		}
 		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
 		start := time.Now()
-		_, err := a.Write(make([]byte, 5000))
-		require.NoError(t, err)
+		require.NoError(t, a.SetWriteDeadline(start.Add(time.Millisecond)))
+		err := error(nil)
+		for err == nil { // injects vanish: until something waits for a slot, before the window is full
+			_, err = a.Write(make([]byte, 500))
+		}
+		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, a.SetReadDeadline(start.Add(2*DefaultDeadAfter)))
 		_, err = a.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)

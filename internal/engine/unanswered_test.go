@@ -16,7 +16,7 @@ func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later fun
 	c, _ := lonelyCore(t)
 	now := time.Unix(1e9, 0)
 	c.clock = func() time.Time { return now }
-	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) framing.ResetCode { return 0 }})
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) (uint16, framing.ResetCode) { return anyPort, 0 }})
 	require.NoError(t, err)
 	open = func(id uint32) *stream {
 		var payload [framing.OpenSize]byte

@@ -235,6 +235,8 @@ func (p *peer) seal() {
 
 // announce queues a Large frame in a send slot. Its receive slot has been taken before.
 func (s *stream) announce(f *ctlFrame, slot uint32, a *framing.Large) {
+	s.leaving++
+	f.leaves = s
 	mem := s.p.c.tx.Bytes(slot)[framing.HeaderSize:][:framing.LargeSize]
 	a.Encode(mem)
 	s.p.queue(f, s, slot, len(mem), true)
@@ -272,8 +274,9 @@ func (s *stream) writeDone(t *txOp) {
 	if s.p.c.rule == byDeliver && s.p.err == nil {
 		f := ctlFrame{
 			t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id,
-			pos: t.pos, n: framing.LargeSize,
+			pos: t.pos, n: framing.LargeSize, leaves: s,
 		}
+		s.leaving++
 		t.large.Encode(f.payload[:])
 		s.p.prepaid.push(f)
 		s.p.c.touch(s.p)
@@ -293,5 +296,8 @@ func (s *stream) written() {
 		s.sendReset()
 		s.ackFin()
 		s.tryRemove()
+		if s.send != sendOpen && s.p.c.attr.PerPeer {
+			s.wr.signal() // see hasLeft
+		}
 	}
 }

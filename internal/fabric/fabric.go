@@ -253,12 +253,17 @@ func (e *DomainError) Error() string {
 
 func (e *DomainError) Unwrap() error { return ErrNoProvider }
 
+type unsupported struct{}
+
+func (unsupported) Error() string        { return "no libfabric" }
+func (unsupported) Is(target error) bool { return target == errors.ErrUnsupported }
+
 // Errors that implementations wrap.
 var (
 	// ErrNoProvider: this machine does not offer the provider.
 	ErrNoProvider = errors.New("provider not available")
 	// ErrUnsupported: there is no libfabric, in this build or on this machine.
-	ErrUnsupported = errors.New("no libfabric")
+	ErrUnsupported error = unsupported{}
 	// ErrAbandoned: see Rescuer.
 	ErrAbandoned = errors.New("endpoint abandoned: a call hung in the library")
 )

@@ -56,7 +56,18 @@ func Accept(t *testing.T, l *rdmanet.Listener) *rdmanet.Conn {
 	require.NoError(t, l.SetDeadline(time.Now().Add(Patience)))
 	s, err := l.Accept()
 	require.NoError(t, err)
+	require.IsType(t, (*rdmanet.Conn)(nil), s)
 	return s.(*rdmanet.Conn)
+}
+
+// AcceptPlain accepts the next conn of l, which uses plain TCP.
+func AcceptPlain(t *testing.T, l *rdmanet.Listener) *net.TCPConn {
+	t.Helper()
+	require.NoError(t, l.SetDeadline(time.Now().Add(Patience)))
+	s, err := l.Accept()
+	require.NoError(t, err)
+	require.IsType(t, (*net.TCPConn)(nil), s)
+	return s.(*net.TCPConn)
 }
 
 // Echo checks that a conn works in both directions.
@@ -127,7 +138,15 @@ func Visit(t *testing.T, d *rdmanet.Dialer, l *rdmanet.Listener, network, addres
 	c, err := d.Dial(network, address)
 	require.NoError(t, err)
 	CloseAll(t, c, Accept(t, l))
-	return c.(*rdmanet.Conn).Info()
+	return InfoOf(t, c)
+}
+
+// InfoOf returns what there is to know of a conn, also of one that uses plain TCP.
+func InfoOf(t *testing.T, c net.Conn) rdmanet.ConnInfo {
+	t.Helper()
+	info, ok := rdmanet.InfoOf(c.RemoteAddr())
+	require.True(t, ok)
+	return info
 }
 
 // WriteRandom writes a file of size bytes, and returns their SHA-256 sum.

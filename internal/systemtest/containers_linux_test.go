@@ -29,6 +29,7 @@ import (
 type container struct {
 	namespaces uintptr // CLONE_NEW...
 	proc       bool    // a /proc that shows its PID namespace
+	subset     bool    // a /proc that shows processes only
 	shm        string  // the size of a /dev/shm of its own, "" for this host's
 	uid        int
 }
@@ -45,22 +46,25 @@ func (k container) process(t *testing.T, role, providers, addr string) *exec.Cmd
 		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1 << 16}}
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
 	}
-	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %q %d", containerVar, k.proc, k.shm, k.uid))
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %t %q %d", containerVar, k.proc, k.subset, k.shm, k.uid))
 	return cmd
 }
 
 // furnish sets up, within this process, the container that it was started in.
 func furnish() error {
 	var k container
-	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %q %d", &k.proc, &k.shm, &k.uid); err != nil {
+	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %t %q %d", &k.proc, &k.subset, &k.shm, &k.uid); err != nil {
 		return nil // not in a container
 	}
 	var errs []error
-	if k.proc || k.shm != "" {
+	if k.proc || k.subset || k.shm != "" {
 		errs = append(errs, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	}
 	if k.proc {
 		errs = append(errs, unix.Mount("proc", "/proc", "proc", 0, ""))
+	}
+	if k.subset {
+		errs = append(errs, unix.Mount("proc", "/proc", "proc", 0, "subset=pid"))
 	}
 	if k.shm != "" {
 		errs = append(errs, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "size="+k.shm))
@@ -130,6 +134,8 @@ func TestContainers(t *testing.T) {
 		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, testenv.Native, testenv.Native, "shm"},
 		"user":                    {container{uid: 65534}, testenv.Native, "shm", "different users"},
 		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, "shm", "only one of the two sides may read the other's memory"},
+		"no boot ID":              {container{namespaces: unix.CLONE_NEWNS, subset: true}, "shm", "shm", ""},
+		"no boot ID, memory":      {container{namespaces: unix.CLONE_NEWNS, subset: true, shm: "256m"}, testenv.Native, testenv.Native, "cannot tell its host: open /proc/sys/kernel/random/boot_id: no such file or directory"},
 		"processes":               {container{namespaces: pids, proc: true}, testenv.Native, testenv.Native, "PID namespaces"},
 		"processes, foreign proc": {container{namespaces: unix.CLONE_NEWPID}, testenv.Native, testenv.Native, "PID namespaces"},
 		"everything but memory":   {container{namespaces: pids | unix.CLONE_NEWUSER | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS, proc: true}, testenv.Native, testenv.Native, "PID namespaces"},

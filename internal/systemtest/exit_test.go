@@ -8,6 +8,10 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +30,105 @@ func init() {
 	rdmatest.Roles["exit while reading"] = leave(exitWhileReading)
 	rdmatest.Roles["exit after CloseWrite"] = leave(exitAfterCloseWrite)
 	rdmatest.Roles["write and exit"], rdmatest.Roles["read and exit"] = writeAndExit, readAndExit
+	rdmatest.Roles["compute"] = compute
+	for _, size := range exitSizes {
+		rdmatest.Roles[exitRole(size)] = exitAfter(size, size, func(*rdmanet.Conn) error { return nil })
+		rdmatest.Roles[endRole(size)] = exitAfter(size, size, (*rdmanet.Conn).CloseWrite)
+	}
+	rdmatest.Roles[exitPieces] = exitAfter(60_000, 60, func(*rdmanet.Conn) error { return nil })
+	rdmatest.Roles[closedPieces] = exitAfter(60_000, 60, func(*rdmanet.Conn) error { return rdmanet.DefaultTransport.Close() })
+}
+
+const (
+	exitPieces   = "write 60 bytes a thousand times and exit"
+	closedPieces = "write 60 bytes a thousand times, close the Transport and exit"
+)
+
+// exitSizes are in bytes: from a frame to more than a landing ring holds.
+var exitSizes = []int{100, 4_200, 20_000, 60_000, 3_000_000}
+
+func exitRole(size int) string { return fmt.Sprintf("write %d bytes and exit", size) }
+func endRole(size int) string  { return fmt.Sprintf("write %d bytes, CloseWrite and exit", size) }
+
+// exitAfter makes a role that writes so many bytes, in pieces, calls end, and exits without closing anything.
+func exitAfter(size, piece int, end func(*rdmanet.Conn) error) func(provider, addr string) error {
+	return leave(func(c *rdmanet.Conn) error {
+		for b := range slices.Chunk(longData(size), piece) {
+			if n, err := c.Write(b); err != nil {
+				return fmt.Errorf("after %d bytes: %w", n, err)
+			}
+		}
+		if err := end(c); err != nil {
+			return err
+		}
+		os.Exit(0)
+		return nil
+	})
+}
+
+func longData(size int) []byte { return bytes.Repeat(exitData(), 1+size/exitSize)[:size] }
+
+// TestWriteExit: a process exits as soon as Write has returned. Over shared memory everything
+// arrives all the same, as it does over TCP, even for a reader that begins later. Elsewhere what
+// arrives is a prefix.
+func TestWriteExit(t *testing.T) {
+	roles := map[string]int{exitPieces: 60_000, closedPieces: 60_000}
+	for _, size := range exitSizes {
+		roles[exitRole(size)] = size
+	}
+	for role, size := range roles {
+		t.Run(role, func(t *testing.T) {
+			whole := make(map[string]int)
+			rounds := race.Fewer(rdmatest.Rounds(10, 500))
+			meetProcesses(t, rounds, role, func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+				got, err := readAfter(t, i, size, cmd, c)
+				require.True(t, err == nil || errors.Is(err, syscall.ECONNRESET), "round %d: %v", i, err)
+				require.True(t, bytes.HasPrefix(longData(size), got), "round %d: %d bytes", i, len(got))
+				if provider := c.(*rdmanet.Conn).Info().Provider; len(got) == size {
+					countMu.Lock()
+					whole[provider]++
+					countMu.Unlock()
+				} else { // without mapped rings the kernel copies large writes later, while the writer lives
+					lossless := provider == "shm" && os.Getenv(mappedVar) != "off"
+					require.False(t, lossless, "round %d: %d of %d bytes", i, len(got), size)
+				}
+			})
+			t.Cleanup(func() { t.Logf("everything arrived, of %d rounds: %v", rounds, whole) })
+		})
+	}
+}
+
+var countMu sync.Mutex // guards what the providers' parallel tests count
+
+// TestWriteCloseWriteExit: after CloseWrite everything arrives, and io.EOF, over each provider.
+func TestWriteCloseWriteExit(t *testing.T) {
+	for _, size := range exitSizes {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			meetProcesses(t, race.Fewer(rdmatest.Rounds(10, 500)), endRole(size), func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+				got, err := readAfter(t, i, size, cmd, c)
+				require.NoError(t, err, "round %d: %d bytes", i, len(got))
+				require.True(t, bytes.Equal(longData(size), got), "round %d: %d bytes", i, len(got))
+			})
+		})
+	}
+}
+
+// readAfter reads to the end of what a process writes that exits: while that goes on or, every other
+// round, once it has exited, if so much fits into the buffers.
+func readAfter(t *testing.T, i, size int, cmd *exec.Cmd, c net.Conn) ([]byte, error) {
+	t.Helper()
+	late := i%2 == 0 && size <= exitSize
+	if late {
+		require.NoError(t, cmd.Wait())
+		time.Sleep(time.Duration(i%4) * 50 * time.Millisecond) // the end of the process has been noticed, or not yet
+	}
+	require.NoError(t, c.SetReadDeadline(time.Now().Add(rdmatest.Patience)))
+	got, err := io.ReadAll(c)
+	require.NoError(t, c.Close())
+	if !late {
+		require.NoError(t, cmd.Wait())
+	}
+	return got, err
 }
 
 // leave makes a role that dials, and then ends the process while f is in the middle of something.
@@ -200,7 +303,7 @@ func writeAndExit(provider, addr string) error {
 // exits at once.
 func TestWriteCloseExit(t *testing.T) {
 	want := exitData()
-	meetProcesses(t, race.Fewer(rdmatest.Rounds(100, 1000)), "write and exit", func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
+	check := func(t *testing.T, i int, cmd *exec.Cmd, c net.Conn) {
 		if i%2 == 0 { // read while it writes, or after it has gone
 			require.NoError(t, cmd.Wait())
 		}
@@ -212,7 +315,29 @@ func TestWriteCloseExit(t *testing.T) {
 		if i%2 != 0 {
 			require.NoError(t, cmd.Wait())
 		}
+	}
+	t.Run("quiet", func(t *testing.T) {
+		meetProcesses(t, race.Fewer(rdmatest.Rounds(100, 1000)), "write and exit", check)
 	})
+	t.Run("busy", func(t *testing.T) { // other programs take all processors
+		for range runtime.NumCPU() {
+			stdin, _ := rdmatest.Start(t, rdmatest.Process(t, "compute", "", ""))
+			t.Cleanup(func() { _ = stdin.Close() })
+		}
+		meetProcesses(t, race.Fewer(rdmatest.Rounds(5, 200)), "write and exit", check)
+	})
+}
+
+// compute takes a processor until its standard input ends.
+func compute(string, string) error {
+	var over atomic.Bool
+	go func() {
+		for !over.Load() {
+		}
+	}()
+	_, err := io.Copy(io.Discard, os.Stdin)
+	over.Store(true)
+	return err
 }
 
 // meetProcesses starts that many processes, one after the other and over each provider, to dial a

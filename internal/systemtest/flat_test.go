@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -180,7 +181,9 @@ func TestFlatMemory(t *testing.T) {
 				}
 				require.Len(t, r.Resident, 5)
 				assert.Positive(t, r.Resident[0])
-				assert.Less(t, r.Resident[4]-r.Resident[0], limit)
+				if !race.Enabled { // it keeps memory for each cleanup that a conn's handle has had
+					assert.Less(t, r.Resident[4]-r.Resident[0], limit)
+				}
 				assert.LessOrEqual(t, r.After.Goroutines, r.Before.Goroutines)
 				assert.LessOrEqual(t, r.After.Files, r.Before.Files)
 				assert.LessOrEqual(t, r.After.Names, r.Before.Names)

@@ -129,7 +129,8 @@ func heartbeat(tr *rdmanet.Transport) time.Time {
 	}
 }
 
-// TestCloseTellsOfLoss: Close returns an error if the peer is killed, or given up, while Close waits.
+// TestCloseTellsOfLoss: Close returns an error if the peer is killed, or given up, while Close waits
+// for it to have everything.
 func TestCloseTellsOfLoss(t *testing.T) {
 	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
@@ -141,6 +142,7 @@ func TestCloseTellsOfLoss(t *testing.T) {
 			_, err = s.Write([]byte("lost"))
 			require.NoError(t, err)
 			require.NoError(t, s.(*rdmanet.Conn).SetLinger(0))
+			require.NoError(t, c.(*rdmanet.Conn).SetLinger(60))
 			closed := make(chan error, 1)
 			go func() { closed <- c.Close() }()
 			if provider != rdmatest.Providers[0] { // over the first, the peer is given up instead

@@ -99,7 +99,8 @@ func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, erro
 // Hello and the methods that follow, up to Ended, are what package bootstrap calls
 // during the handshake and the session.
 func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
-	hello := framing.Hello{Host: bootstrap.HostID(), UID: uint32(os.Geteuid())}
+	host, _ := bootstrap.HostID()
+	hello := framing.Hello{Host: host, UID: uint32(os.Geteuid())}
 	rand.Read(hello.Process[:])
 	for _, p := range h.infos {
 		hello.Offers = append(hello.Offers, bootstrap.OfferOf(&p))
@@ -108,6 +109,14 @@ func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
 }
 
 func (h *hostile) Authorize(context.Context, *bootstrap.Peer) error { return nil }
+
+func (h *hostile) Met(context.Context, *bootstrap.Peer) *framing.Join { return nil }
+
+func (h *hostile) Joined(*framing.Join) error { return nil }
+
+func (h *hostile) Join(context.Context, *bootstrap.Peer, *framing.Join) (*framing.Join, error) {
+	return nil, nil
+}
 
 func (h *hostile) Expect(framing.Offer, netip.Addr) {}
 

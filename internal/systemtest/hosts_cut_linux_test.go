@@ -107,3 +107,43 @@ func TestHostsCut(t *testing.T) {
 		})
 	}
 }
+
+// TestHostsCutClose: none of the calls that end something waits for a host that cannot be reached,
+// with data under way.
+func TestHostsCutClose(t *testing.T) {
+	for _, provider := range []string{"tcp;ofi_rxm", testenv.Native} {
+		t.Run(provider, func(t *testing.T) {
+			h := cabled(t)
+			_, stdout := rdmatest.Start(t, h.process("cut off", provider, ""))
+			_, port, err := net.SplitHostPort(rdmatest.Line(t, stdout))
+			require.NoError(t, err)
+			d := dialer(t, provider)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: d.Transport, Providers: d.Providers})
+			ended := make(chan error, 2*idleConns)
+			var conns []*rdmanet.Conn
+			for i := range idleConns {
+				c, err := d.Dial("rdma4", net.JoinHostPort("far", port))
+				require.NoError(t, err)
+				if i < 2 {
+					traffic(c, uint64(i), ended)
+				}
+				conns = append(conns, c.(*rdmanet.Conn))
+			}
+			rdmatest.Eventually(t, func() bool { _, in := rdmatest.Moved(conns[0]); return in > 1<<20 }, "data arrives")
+			h.plug(false)
+			defer h.plug(true)
+			time.Sleep(notWaiting) // until nothing more goes
+			soon(t, "SetDeadline", func() { require.NoError(t, conns[2].SetDeadline(time.Now())) })
+			soon(t, "CloseRead", func() { require.NoError(t, conns[2].CloseRead()) })
+			soon(t, "CloseWrite", func() { require.NoError(t, conns[0].CloseWrite()) })
+			soon(t, "Close of all", func() {
+				for _, c := range conns {
+					require.NoError(t, c.Close())
+				}
+			})
+			soon(t, "Listener.Close", func() { require.NoError(t, l.Close()) })
+			soon(t, "CloseIdle", d.Transport.CloseIdle)
+			soon(t, "Transport.Close", func() { require.NoError(t, d.Transport.Close()) })
+		})
+	}
+}

@@ -6,8 +6,10 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -41,26 +43,31 @@ func quietListener(provider, _ string) error {
 		return err
 	}
 	fmt.Println(l.Addr())
-	for range quietPeers {
-		if _, err := l.Accept(); err != nil {
+	conns := make([]net.Conn, quietPeers)
+	for i := range conns {
+		if conns[i], err = l.Accept(); err != nil {
 			return err
 		}
 	}
-	return stayQuiet()
+	defer runtime.KeepAlive(l)
+	return stayQuiet(conns)
 }
 
 // quietDialer dials the conns, each over a control connection of its own, and leaves them alone, too.
 func quietDialer(provider, addr string) error {
 	d := rdmanet.Dialer{Providers: []string{provider}, DisableReuse: true}
-	for i := range quietPeers {
-		if _, err := d.Dial("rdma", addr); err != nil {
+	conns := make([]net.Conn, quietPeers)
+	for i := range conns {
+		var err error
+		if conns[i], err = d.Dial("rdma", addr); err != nil {
 			return fmt.Errorf("dial %d: %w", i, err)
 		}
 	}
-	return stayQuiet()
+	return stayQuiet(conns)
 }
 
-func stayQuiet() error {
+func stayQuiet(conns []net.Conn) error {
+	defer runtime.KeepAlive(conns) // what is dropped is closed
 	fmt.Println(rdmanet.DefaultTransport.Stats().Peers)
 	_, err := io.Copy(io.Discard, os.Stdin)
 	return err

@@ -7,3 +7,5 @@ import (
 )
 
 func TestMain(m *testing.M) { rdmatest.Main(m) }
+
+const mappedVar = "RDMANET_MAPPED_RINGS"

@@ -21,8 +21,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-const mappedVar = "RDMANET_MAPPED_RINGS"
-
 // mapped makes sure that rings are mapped in a test and in the processes that it starts, even
 // if they are not mapped in this run of the tests.
 func mapped(t *testing.T) {

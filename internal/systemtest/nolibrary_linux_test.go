@@ -7,6 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -17,21 +19,53 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// A process loads the library only once, so this is tested in another process.
+// whyNoLibrary is how the process knows that it is to do without libfabric, and what errors have to say about that.
+const whyNoLibrary = "RDMANET_TEST_WITHOUT"
+
+// A process loads the library only once, so this is tested in other processes.
 func TestWithoutLibfabric(t *testing.T) {
-	const variable, absent = "RDMANET_LIBFABRIC", "/nonexistent/libfabric.so.1"
-	if os.Getenv(variable) != absent {
-		cmd := rdmatest.Process(t, "", "", "")
-		cmd.Args = append(cmd.Args, "-test.run=^TestWithoutLibfabric$")
-		cmd.Env = append(cmd.Env, variable+"="+absent)
-		cmd.Stdout = os.Stderr
-		require.NoError(t, cmd.Run())
+	if says := os.Getenv(whyNoLibrary); says != "" {
+		doesWithout(t, says)
 		return
 	}
-	says := variable + ": " + absent + ": cannot open"
+	const variable, absent = "RDMANET_LIBFABRIC", "/nonexistent/libfabric.so.1"
+	exe, err := os.Executable()
+	require.NoError(t, err)
+	t.Run("not there", func(t *testing.T) {
+		doWithout(t, exe, variable+": "+absent+": cannot open", variable+"="+absent)
+	})
+	t.Run("static program", func(t *testing.T) {
+		for name, static := range map[string][]string{
+			"static":     {"-static"},
+			"static-pie": {"-static-pie", "-buildmode=pie"},
+		} {
+			t.Run(name, func(t *testing.T) {
+				program := filepath.Join(t.TempDir(), name)
+				args := append([]string{"test", "-c", "-o", program, "-ldflags", "-linkmode external -extldflags " + static[0]}, static[1:]...)
+				out, err := exec.Command("go", args...).CombinedOutput()
+				require.NoError(t, err, "%s", out)
+				doWithout(t, program, "linked statically")
+			})
+		}
+	})
+}
+
+// doWithout runs doesWithout in a program without libfabric, with more in its environment.
+func doWithout(t *testing.T, program, says string, env ...string) {
+	t.Helper()
 	if ofi.CompiledVersion() == "" { // make test also compiles this without the headers
 		says = "libfabric-dev"
 	}
+	cmd := exec.Command(program, "-test.run=^TestWithoutLibfabric$", "-test.v")
+	cmd.Env = append(append(os.Environ(), whyNoLibrary+"="+says), env...)
+	out, err := cmd.CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.Contains(t, string(out), "--- PASS: TestWithoutLibfabric ")
+}
+
+// doesWithout tests what is left of the package.
+func doesWithout(t *testing.T, says string) {
+	t.Helper()
 	unsupported := func(err error) {
 		t.Helper()
 		require.ErrorIs(t, err, rdmanet.ErrUnsupported)
@@ -50,8 +84,8 @@ func TestWithoutLibfabric(t *testing.T) {
 		c, err := dial("tcp", l.Addr().String())
 		require.NoError(t, err)
 		defer c.Close()
-		if c, ok := c.(*rdmanet.Conn); ok {
-			unsupported(c.Info().Fallback)
+		if info, ok := rdmanet.InfoOf(c.RemoteAddr()); ok {
+			unsupported(info.Fallback)
 		}
 		_, err = io.WriteString(c, "first") // as a client does that speaks first
 		require.NoError(t, err)
@@ -61,10 +95,10 @@ func TestWithoutLibfabric(t *testing.T) {
 
 // acceptAfter accepts conns up to the one whose client sends the text in first. Those before
 // it are from handshakes that came to nothing, and end at once.
-func acceptAfter(t *testing.T, l *rdmanet.Listener, first string) *rdmanet.Conn {
+func acceptAfter(t *testing.T, l *rdmanet.Listener, first string) net.Conn {
 	t.Helper()
 	for {
-		s := rdmatest.Accept(t, l)
+		s := rdmatest.AcceptPlain(t, l)
 		t.Cleanup(func() { s.Close() })
 		buf := make([]byte, len(first))
 		if _, err := io.ReadFull(s, buf); err == nil {

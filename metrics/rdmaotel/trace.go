@@ -68,8 +68,8 @@ func (l *listener) Accept() (net.Conn, error) {
 		return nil, err // of the listener, and of no conn
 	}
 	options := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindServer), trace.WithNewRoot(), trace.WithAttributes(about(c)...)}
-	if c, ok := c.(*rdmanet.Conn); ok {
-		options = append(options, trace.WithTimestamp(c.Info().Opened))
+	if info, ok := rdmanet.InfoOf(c.RemoteAddr()); ok {
+		options = append(options, trace.WithTimestamp(info.Opened))
 	}
 	_, span := l.tracer.tracer().Start(context.Background(), "rdmanet.accept", options...)
 	span.End()
@@ -93,11 +93,9 @@ func place(name, address string) []attribute.KeyValue {
 func about(c net.Conn) []attribute.KeyValue {
 	list := place("network.peer", c.RemoteAddr().String())
 	transport := "tcp"
-	if c, ok := c.(*rdmanet.Conn); ok {
-		if info := c.Info(); info.Provider != "" {
-			transport = "rdma"
-			list = append(list, attribute.String("fabricnet.provider", info.Provider), attribute.Bool("fabricnet.reused", info.Reused))
-		}
+	if info, ok := rdmanet.InfoOf(c.RemoteAddr()); ok && info.Provider != "" {
+		transport = "rdma"
+		list = append(list, attribute.String("fabricnet.provider", info.Provider), attribute.Bool("fabricnet.reused", info.Reused))
 	}
 	return append(list, attribute.String("network.transport", transport))
 }

@@ -33,13 +33,13 @@ import (
 const dials = 3
 
 // serve serves the page of a Transport with conns over the first provider, which have
-// carried data, and one over plain TCP.
+// carried data.
 func serve(t *testing.T) *httptest.Server {
 	t.Helper()
 	tr := new(rdmanet.Transport)
 	t.Cleanup(func() { assert.NoError(t, tr.Close()) })
 	providers := testenv.Providers()[:1]
-	lc := rdmanet.ListenConfig{Transport: tr, Providers: providers, AcceptTCP: true}
+	lc := rdmanet.ListenConfig{Transport: tr, Providers: providers}
 	l, err := lc.Listen(t.Context(), "rdma", testenv.Address())
 	require.NoError(t, err)
 	t.Cleanup(func() { l.Close() })
@@ -54,14 +54,6 @@ func serve(t *testing.T) *httptest.Server {
 		_, err = io.ReadFull(s, make([]byte, 100<<10))
 		require.NoError(t, err)
 	}
-	plain, err := net.Dial("tcp", l.Addr().String())
-	require.NoError(t, err)
-	t.Cleanup(func() { plain.Close() })
-	_, err = plain.Write([]byte("GET / HTTP/1.1\r\n\r\n"))
-	require.NoError(t, err)
-	s, err := l.Accept()
-	require.NoError(t, err)
-	t.Cleanup(func() { abort(s) })
 	srv := httptest.NewServer(rdmadebug.Handler(tr))
 	t.Cleanup(srv.Close)
 	return srv
@@ -182,7 +174,7 @@ func TestPage(t *testing.T) {
 				if dir := os.Getenv("SCREENSHOTS"); dir != "" {
 					require.NoError(t, os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.png", scheme, width)), picture, 0o600))
 				}
-				assert.Equal(t, 2*dials+1, s.Conns)
+				assert.Equal(t, 2*dials, s.Conns)
 				assert.Greater(t, s.Metrics, 40)
 				assert.LessOrEqual(t, s.Width, s.Window, "the page is to be no wider than the window")
 				assert.EqualValues(t, width, s.Window)

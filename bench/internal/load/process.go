@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"strings"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 const (
@@ -81,7 +83,7 @@ func (p *process) receive() (reply, error) {
 		return reply{}, fmt.Errorf("%s ended early: %w", p.role, err)
 	}
 	if r.Error != "" {
-		return reply{}, fmt.Errorf("%s: %s", p.role, r.Error)
+		return reply{}, fmt.Errorf("%s: %s", p.role, printable.Lines(r.Error))
 	}
 	return r, nil
 }
@@ -113,7 +115,7 @@ func (p *process) lastError() string {
 			return failed
 		}
 		if r.Error != "" {
-			failed = r.Error
+			failed = printable.Lines(r.Error)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/bench/internal/workload"
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 // With two machines, the client's bench makes the server's bench start its processes and ask them.
@@ -79,7 +80,7 @@ func AskOffer(ctx context.Context, address string) (Offer, error) {
 		return Offer{}, fmt.Errorf("%s does not answer as bench -s does: %w", address, errors.Join(err, ctx.Err()))
 	}
 	if r.Error != "" || r.Offer == nil {
-		return Offer{}, fmt.Errorf("the server's bench at %s: %s", address, r.Error)
+		return Offer{}, fmt.Errorf("the server's bench at %s: %s", address, printable.Lines(r.Error))
 	}
 	o := *r.Offer
 	local, _, err := net.SplitHostPort(c.LocalAddr().String())
@@ -87,6 +88,7 @@ func AskOffer(ctx context.Context, address string) (Offer, error) {
 		return Offer{}, err
 	}
 	remote, _, err := net.SplitHostPort(c.RemoteAddr().String())
+	o.Machine, o.Commit = printable.Line(o.Machine), printable.Line(o.Commit)
 	o.Client, o.SameHost = local, local == remote
 	return o, err
 }

@@ -18,32 +18,26 @@ func (p *Poller) MayHang() bool { return p.rescuer != nil }
 // Rescue gets goroutines out of calls that hang. It reports whether the endpoint is abandoned.
 func (p *Poller) Rescue() (abandoned bool) { return p.rescuer != nil && p.rescuer.Rescue() }
 
-// Watch calls Rescue every now and then until the caller calls stop, which it must do once.
-func (p *Poller) Watch() (stop func()) { return p.WatchAfter(0) }
-
-// WatchAfter is like Watch, for a call that may take as long as d: it begins after that.
-func (p *Poller) WatchAfter(d time.Duration) (stop func()) {
-	return p.WatchFrom(func(f func()) func() bool { return time.AfterFunc(d, f).Stop })
+// RescueUntil calls Rescue every now and then until done is closed.
+func (p *Poller) RescueUntil(done <-chan struct{}) {
+	for p.rescuer != nil && !p.Rescue() {
+		select {
+		case <-done:
+			return
+		case <-time.After(rescueEvery):
+		}
+	}
 }
 
-// WatchFrom is like Watch, but begins only when f is called, for which begin arranges; cancel, which
-// begin returns, keeps f from being called.
-func (p *Poller) WatchFrom(begin func(f func()) (cancel func() bool)) (stop func()) {
+// Watch calls RescueUntil until the caller calls stop, which it must do once.
+func (p *Poller) Watch() (stop func()) {
 	if p.rescuer == nil {
 		return func() {}
 	}
 	done := make(chan struct{})
-	cancel := begin(func() {
-		for !p.Rescue() {
-			select {
-			case <-done:
-				return
-			case <-time.After(rescueEvery):
-			}
-		}
-	})
+	timer := time.AfterFunc(0, func() { p.RescueUntil(done) })
 	return func() {
-		cancel()
+		timer.Stop()
 		close(done)
 	}
 }

@@ -49,9 +49,9 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 		}
 		l.ends[i], err = engine.NewEndpoint(fe, engine.Config{})
 		require.NoError(t, err)
-		l.peers[i], err = l.ends[i].NewPeer(engine.PeerConfig{Accept: func(c *engine.Conn, _ uint32) framing.ResetCode {
+		l.peers[i], err = l.ends[i].NewPeer(engine.PeerConfig{Accept: func(c *engine.Conn, _ uint32) (uint16, framing.ResetCode) {
 			accepted <- c
-			return 0
+			return 1024, 0
 		}})
 		require.NoError(t, err)
 	}
@@ -61,12 +61,12 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 	require.NoError(t, l.peers[1].Connect(ctx, l.peers[0].Local()))
 	require.NoError(t, l.peers[0].Check(ctx))
 	flags := [2]atomic.Uint32{}
-	l.peers[0].Attached(engine.Doorbell{Own: &flags[0], Peer: &flags[1], Ring: func() { go l.peers[1].Doorbell() }})
+	l.peers[0].Attached(engine.Doorbell{Own: &flags[0], Peer: &flags[1], Ring: func() { go l.peers[1].Doorbell() }}, engine.Spill{})
 	l.peers[1].Attached(engine.Doorbell{Own: &flags[1], Peer: &flags[0], Ring: func() {
 		if !l.deaf.Load() {
 			go l.peers[0].Doorbell()
 		}
-	}})
+	}}, engine.Spill{})
 	for range conns {
 		c, err := l.peers[0].Open(ctx, 1)
 		require.NoError(t, err)

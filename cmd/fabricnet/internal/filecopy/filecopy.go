@@ -19,6 +19,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -26,8 +27,8 @@ import (
 // file, and the end of the stream. The receiver answers with a verdict.
 type (
 	header struct {
-		Name   string `json:"name"` // without a directory
-		Size   int64  `json:"size"` // in bytes
+		Name   []byte `json:"name_base64"` // without a directory; strings are UTF-8 in JSON, which names need not be
+		Size   int64  `json:"size"`        // in bytes
 		SHA256 string `json:"sha256"`
 	}
 	verdict struct {
@@ -51,7 +52,7 @@ type Sent struct {
 // String returns a line for people.
 func (s Sent) String() string {
 	return fmt.Sprintf("%s: %d bytes in %v, %.2f GB/s, by %s, SHA-256 %s",
-		s.Name, s.Size, s.Took.Round(time.Microsecond), float64(s.Size)/1e9/s.Took.Seconds(), s.Provider, s.SHA256)
+		printable.Name(s.Name), s.Size, s.Took.Round(time.Microsecond), float64(s.Size)/1e9/s.Took.Seconds(), s.Provider, s.SHA256)
 }
 
 // Send sends a file to a receiver, and waits until it is there.
@@ -64,7 +65,7 @@ func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Se
 		return sent, err
 	}
 	defer f.Close()
-	h := header{Name: filepath.Base(file)}
+	h := header{Name: []byte(filepath.Base(file))}
 	// The hash takes a separate pass, so that io.Copy gets the file itself, which the conn reads
 	// straight into registered memory.
 	if h.SHA256, h.Size, err = sum(ctx, f); err != nil {
@@ -81,7 +82,7 @@ func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Se
 	if err := deliver(c, h, f); err != nil {
 		return sent, errors.Join(ctx.Err(), err)
 	}
-	return Sent{h.Name, h.Size, h.SHA256, c.Info().Provider, time.Since(start)}, nil
+	return Sent{string(h.Name), h.Size, h.SHA256, c.Info().Provider, time.Since(start)}, nil
 }
 
 // past is a deadline that ends all reading and writing.
@@ -107,11 +108,11 @@ func Receive(ctx context.Context, l net.Listener, root *os.Root, report func(lin
 		senders.Go(func() {
 			defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(endTime)) })()
 			name, err := receive(c, root)
+			text := printable.Name(name)
 			if err = errors.Join(err, c.Close()); err != nil {
-				report(fmt.Sprintf("from %s: %v", c.RemoteAddr(), err))
-				return
+				text = printable.Line(err.Error()) // of which the sender may have chosen some
 			}
-			report(fmt.Sprintf("from %s: %s", c.RemoteAddr(), name))
+			report(fmt.Sprintf("from %s: %s", c.RemoteAddr(), text))
 		})
 	}
 }
@@ -177,7 +178,7 @@ func readVerdict(c *rdmanet.Conn, h header) error {
 	case err != nil:
 		return fmt.Errorf("%w: %w", errNoVerdict, err)
 	case v.Error != "":
-		return fmt.Errorf("receiver: %s", v.Error)
+		return fmt.Errorf("receiver: %s", printable.Text(v.Error))
 	}
 	return nil
 }
@@ -187,9 +188,9 @@ func receive(c net.Conn, root *os.Root) (name string, err error) {
 	h, err := store(c, root)
 	v := verdict{Stored: h.SHA256}
 	if err != nil {
-		v = verdict{Error: err.Error()}
+		v = verdict{Error: printable.Line(err.Error())}
 	}
-	return h.Name, errors.Join(err, json.NewEncoder(c).Encode(v))
+	return string(h.Name), errors.Join(err, json.NewEncoder(c).Encode(v))
 }
 
 // store reads one file. It writes to a temporary name, so that nobody sees half a file under the
@@ -203,8 +204,9 @@ func store(c net.Conn, root *os.Root) (h header, err error) {
 	if err := json.Unmarshal(line, &h); err != nil {
 		return h, fmt.Errorf("header: %w", err)
 	}
-	if h.Name != filepath.Base(h.Name) || !filepath.IsLocal(h.Name) || h.Name == "." {
-		return h, fmt.Errorf("%q is not the name of a file in this directory", h.Name)
+	name := string(h.Name)
+	if name != filepath.Base(name) || !filepath.IsLocal(name) || name == "." {
+		return h, fmt.Errorf("%q is not the name of a file in this directory", name)
 	}
 	temporary := ".copy-" + rand.Text()
 	f, err := root.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
@@ -219,7 +221,7 @@ func store(c net.Conn, root *os.Root) (h header, err error) {
 	if err := errors.Join(fill(f, r, h), f.Close()); err != nil {
 		return h, err
 	}
-	return h, root.Rename(temporary, h.Name)
+	return h, root.Rename(temporary, name)
 }
 
 // fill writes what arrives to f and compares it with the header. io.Copy uses the conn's WriteTo,

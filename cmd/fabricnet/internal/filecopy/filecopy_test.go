@@ -12,9 +12,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
+
 	"testing"
 	"time"
+	"unicode"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -26,6 +27,11 @@ import (
 // receiver runs a receiver with a new directory until the test ends, and dials it.
 func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 	t.Helper()
+	return reportingReceiver(t, func(line string) { t.Log(line) })
+}
+
+func reportingReceiver(t *testing.T, report func(line string)) (dir string, c *rdmanet.Conn) {
+	t.Helper()
 	dir = filepath.Join(t.TempDir(), "received")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	root, err := os.OpenRoot(dir)
@@ -34,7 +40,7 @@ func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Receive(ctx, l, root, func(line string) { t.Log(line) }) }()
+	go func() { served <- Receive(ctx, l, root, report) }()
 	t.Cleanup(func() {
 		cancel()
 		assert.NoError(t, <-served)
@@ -52,7 +58,7 @@ func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 func TestWhatIsStored(t *testing.T) {
 	text := bytes.Repeat([]byte("0123456789abcdef"), 500_000) // more than can be in flight to a receiver that has given up
 	sum := sha256.Sum256(text)
-	right := header{"file", int64(len(text)), hex.EncodeToString(sum[:])}
+	right := header{[]byte("file"), int64(len(text)), hex.EncodeToString(sum[:])}
 	with := func(change func(*header)) header { h := right; change(&h); return h }
 	for name, tt := range map[string]struct {
 		header header
@@ -60,20 +66,20 @@ func TestWhatIsStored(t *testing.T) {
 		err    string
 	}{
 		"right":        {right, text, ""},
-		"name in use":  {with(func(h *header) { h.Name = "old" }), text, ""},
-		"empty":        {header{"empty", 0, hex.EncodeToString(sha256.New().Sum(nil))}, nil, ""},
-		"up":           {with(func(h *header) { h.Name = "../file" }), text, "not the name of a file"},
-		"absolute":     {with(func(h *header) { h.Name = "/tmp/file" }), text, "not the name of a file"},
-		"below":        {with(func(h *header) { h.Name = "link/file" }), text, "not the name of a file"},
-		"parent":       {with(func(h *header) { h.Name = ".." }), text, "not the name of a file"},
-		"itself":       {with(func(h *header) { h.Name = "." }), text, "not the name of a file"},
-		"no name":      {with(func(h *header) { h.Name = "" }), text, "not the name of a file"},
+		"name in use":  {with(func(h *header) { h.Name = []byte("old") }), text, ""},
+		"empty":        {header{[]byte("empty"), 0, hex.EncodeToString(sha256.New().Sum(nil))}, nil, ""},
+		"up":           {with(func(h *header) { h.Name = []byte("../file") }), text, "not the name of a file"},
+		"absolute":     {with(func(h *header) { h.Name = []byte("/tmp/file") }), text, "not the name of a file"},
+		"below":        {with(func(h *header) { h.Name = []byte("link/file") }), text, "not the name of a file"},
+		"parent":       {with(func(h *header) { h.Name = []byte("..") }), text, "not the name of a file"},
+		"itself":       {with(func(h *header) { h.Name = []byte(".") }), text, "not the name of a file"},
+		"no name":      {with(func(h *header) { h.Name = []byte("") }), text, "not the name of a file"},
 		"too short":    {right, text[:len(text)-1], "1 of 8000000 bytes are missing"},
 		"too long":     {right, append(text[:len(text):len(text)], 'x'), "more bytes than"},
 		"other bytes":  {right, bytes.ToUpper(text), "SHA-256"},
 		"negative":     {with(func(h *header) { h.Size = -1 }), text, "more bytes than"},
-		"long header":  {with(func(h *header) { h.Name = strings.Repeat("x", maxHeader) }), nil, "buffer full"},
-		"name of link": {with(func(h *header) { h.Name = "link" }), text, ""}, // replaces the link
+		"long header":  {with(func(h *header) { h.Name = bytes.Repeat([]byte("x"), maxHeader) }), nil, "buffer full"},
+		"name of link": {with(func(h *header) { h.Name = []byte("link") }), text, ""}, // replaces the link
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, c := receiver(t)
@@ -83,11 +89,11 @@ func TestWhatIsStored(t *testing.T) {
 			names := []string{"link", "old"}
 			if tt.err == "" {
 				require.NoError(t, err)
-				got, err := os.ReadFile(filepath.Join(dir, tt.header.Name))
+				got, err := os.ReadFile(filepath.Join(dir, string(tt.header.Name)))
 				require.NoError(t, err)
 				assert.True(t, bytes.Equal(tt.text, got))
-				if tt.header.Name != "link" && tt.header.Name != "old" {
-					names = append([]string{tt.header.Name}, names...)
+				if name := string(tt.header.Name); name != "link" && name != "old" {
+					names = append([]string{name}, names...)
 				}
 			} else {
 				assert.ErrorContains(t, err, tt.err)
@@ -111,7 +117,7 @@ func list(t *testing.T, dir string) (names []string) {
 // A sender that dies in the middle of a file leaves nothing behind, and the receiver goes on.
 func TestBrokenOff(t *testing.T) {
 	dir, c := receiver(t)
-	require.NoError(t, json.NewEncoder(c).Encode(header{Name: "file", Size: 1 << 20}))
+	require.NoError(t, json.NewEncoder(c).Encode(header{Name: []byte("file"), Size: 1 << 20}))
 	_, err := c.Write(make([]byte, 1<<10))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return len(list(t, dir)) == 1 }, 20*time.Second, time.Millisecond, "it has begun")
@@ -135,6 +141,91 @@ func TestSend(t *testing.T) {
 	assert.True(t, bytes.Equal(want, got))
 	_, err = Send(t.Context(), new(rdmanet.Dialer), c.RemoteAddr().String(), file+"2")
 	assert.ErrorIs(t, err, os.ErrNotExist)
+}
+
+// nasty does something to a terminal, looks like two lines, reverses what is read, and is no UTF-8.
+const nasty = "a\x1b[2J\nfrom 10.0.0.1:1: b\u202e\xff"
+
+func isPrintable(t *testing.T, text string) {
+	t.Helper()
+	for _, r := range text {
+		assert.True(t, r != unicode.ReplacementChar && unicode.IsPrint(r), "%q in %q", r, text)
+	}
+}
+
+// TestNames: files have the names that they had at the sender, whatever these are, and each is
+// reported in one line in which nothing is hidden.
+func TestNames(t *testing.T) {
+	lines := make(chan string, 10)
+	dir, c := reportingReceiver(t, func(line string) { lines <- line })
+	names := []string{nasty, "x\xfe", "x\xff", "x\ufffd", "x"}
+	for _, name := range names {
+		file := filepath.Join(t.TempDir(), name)
+		require.NoError(t, os.WriteFile(file, []byte(name), 0o600))
+		sent, err := Send(t.Context(), new(rdmanet.Dialer), c.RemoteAddr().String(), file)
+		require.NoError(t, err)
+		assert.Equal(t, name, sent.Name)
+		line := <-lines
+		if name != "x\ufffd" { // which is printable
+			isPrintable(t, sent.String())
+			isPrintable(t, line)
+		}
+	}
+	got := list(t, dir)
+	assert.ElementsMatch(t, names, got)
+	for _, name := range got {
+		text, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		assert.Equal(t, name, string(text))
+	}
+}
+
+// TestHostileSender: a sender gets nothing into the receiver's report but printable text in one line,
+// and finds nothing else in the verdict.
+func TestHostileSender(t *testing.T) {
+	for name, h := range map[string]header{
+		"no name":      {Name: []byte("../" + nasty)},
+		"another hash": {Name: []byte("file"), SHA256: nasty},
+		"in use":       {Name: []byte(nasty), SHA256: hex.EncodeToString(sha256.New().Sum(nil))}, // by a directory
+	} {
+		t.Run(name, func(t *testing.T) {
+			lines := make(chan string, 1)
+			dir, c := reportingReceiver(t, func(line string) { lines <- line })
+			require.NoError(t, os.Mkdir(filepath.Join(dir, nasty), 0o700))
+			require.NoError(t, json.NewEncoder(c).Encode(h))
+			require.NoError(t, c.CloseWrite())
+			var v verdict
+			require.NoError(t, json.NewDecoder(c).Decode(&v))
+			assert.NotEmpty(t, v.Error)
+			isPrintable(t, v.Error)
+			line := <-lines
+			assert.Contains(t, line, v.Error)
+			isPrintable(t, line)
+		})
+	}
+}
+
+// TestHostileReceiver: the same the other way round.
+func TestHostileReceiver(t *testing.T) {
+	l, err := rdmanet.Listen("rdma", testenv.Address())
+	require.NoError(t, err)
+	defer l.Close()
+	served := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			text, marshalErr := json.Marshal(verdict{Error: nasty})
+			_, err = c.Write(text)
+			_, copyErr := io.Copy(io.Discard, c)
+			err = errors.Join(marshalErr, err, copyErr, c.Close())
+		}
+		served <- err
+	}()
+	file := filepath.Join(t.TempDir(), "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	_, err = Send(t.Context(), new(rdmanet.Dialer), l.Addr().String(), file)
+	assert.EqualError(t, err, "receiver: a?[2J?from 10.0.0.1:1: b??")
+	assert.NoError(t, <-served)
 }
 
 // TestSendToAnotherServer: what is not a receiver is called so, whatever it answers, and whether

@@ -1,0 +1,65 @@
+package framing
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+// Join names a pair that the two processes form already, by what the receiver's side of it calls
+// the sender. The dialling side asks with it for a further listener of that pair, and the
+// listening side grants that.
+type Join struct {
+	Peer  uint32   // what the sender's frames carry as Header.Peer
+	Proof [32]byte // JoinProof, with the token that those frames prove, too
+}
+
+const (
+	joinPeer = iota + 1
+	joinProof
+)
+
+var joinSchema = schema{
+	joinPeer:  {name: "peer", required: true},
+	joinProof: {name: "proof", required: true},
+}
+
+// Append appends the body of a Join message to b. It does not fail.
+func (j *Join) Append(b []byte) ([]byte, error) {
+	b = appendUint32(b, joinPeer, j.Peer)
+	return appendTLV(b, joinProof, j.Proof[:]...), nil
+}
+
+// Decode reads the body of a Join message.
+func (j *Join) Decode(body []byte) error {
+	*j = Join{}
+	return joinSchema.walk(body, func(typ uint16, f field) error {
+		if typ == joinPeer {
+			return f.uint32(&j.Peer)
+		}
+		if err := f.fixed(len(j.Proof)); err != nil {
+			return err
+		}
+		copy(j.Proof[:], f.value)
+		return nil
+	})
+}
+
+// JoinLabel and JoinKeySize are for the keying material that both sides export from TLS for
+// JoinProof, without a context (RFC 5705).
+const (
+	JoinLabel   = "EXPERIMENTAL fabricnet join"
+	JoinKeySize = 32
+)
+
+// JoinProof returns the proof of a Join for that listener: that the sender knows the token that
+// the receiver has sent in its Attach when the pair was formed. exported ties it to the
+// connection; it is empty without TLS. JoinProof does not give the token away.
+func JoinProof(token [16]byte, listener uint32, exported []byte) (proof [32]byte) {
+	mac := hmac.New(sha256.New, token[:])
+	mac.Write([]byte("fabricnet join"))
+	mac.Write(binary.LittleEndian.AppendUint32(nil, listener))
+	mac.Write(exported)
+	mac.Sum(proof[:0])
+	return proof
+}

@@ -1,0 +1,204 @@
+package engine
+
+import (
+	"io"
+	"os"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// fillWith writes size bytes at a time until nothing moves for a second, and returns how many it wrote.
+func fillWith(t *testing.T, c *Conn, size int) (sent int) {
+	t.Helper()
+	b := make([]byte, size)
+	for {
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
+		for i := range b {
+			b[i] = byte(sent + i)
+		}
+		n, err := c.Write(b)
+		sent += n
+		if err != nil {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.NoError(t, c.SetWriteDeadline(time.Time{}))
+			return sent
+		}
+	}
+}
+
+// readAndCheck reads what fillWith has written.
+func readAndCheck(t *testing.T, c *Conn, n int) {
+	t.Helper()
+	b := make([]byte, n)
+	_, err := io.ReadFull(c, b)
+	require.NoError(t, err)
+	for i := range b {
+		if b[i] != byte(i) {
+			require.Equal(t, byte(i), b[i], "byte %d", i)
+		}
+	}
+}
+
+// windowOf returns how many bytes of small data there is memory for, and how many the peer may send
+// before somebody reads.
+func windowOf(c *Conn) (reserved, promised int) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	s := c.stream
+	return s.parts * s.heap.size, int(s.promised - s.smallRead)
+}
+
+// assertFull asserts that n bytes are nearly as many as a window holds: peers are not told of small
+// changes.
+func assertFull(t *testing.T, n int) {
+	t.Helper()
+	assert.LessOrEqual(t, n, DefaultMaxWindow)
+	assert.Greater(t, n, DefaultMaxWindow-DefaultWindow/2)
+}
+
+// TestWindowGrowsWhileNobodyReads: small writes of any size that nobody reads go on until as much
+// is unread as a window grows to. When all is read, the conn has its first window again.
+func TestWindowGrowsWhileNobodyReads(t *testing.T) {
+	for _, size := range []int{64, 1000, EagerPayload} {
+		virtual(t, Config{}, func(t *testing.T, l *link) {
+			a, b := l.dial(t)
+			size := min(size, a.stream.p.eager)
+			readAndCheck(t, b, fillWith(t, a, size)) // the peer has more receive slots now
+			time.Sleep(3 * choreTime)
+			usage := l.eb.cfg.Budget.Stats
+			before := usage()
+			for range 2 {
+				sent := fillWith(t, a, size)
+				assertFull(t, sent)
+				reserved, promised := windowOf(b)
+				assert.Equal(t, sent, promised)
+				assert.LessOrEqual(t, reserved, DefaultMaxWindow+DefaultWindow)
+				assert.LessOrEqual(t, usage().Used, before.Used+int64(reserved-DefaultWindow))
+				readAndCheck(t, b, sent)
+				reserved, promised = windowOf(b)
+				assert.Equal(t, DefaultWindow, reserved)
+				assert.Equal(t, DefaultWindow, promised)
+			}
+			time.Sleep(3 * choreTime)
+			assert.Equal(t, before.Used, usage().Used, "idle")
+			assert.Equal(t, before.Mapped, usage().Mapped, "idle")
+			resetConns(t, a, b)
+		})
+	}
+}
+
+// TestWindowOfAReaderThatStops: a writer goes on until its reader has stopped for as long as it
+// takes, wherever in the window the reader stops.
+func TestWindowOfAReaderThatStops(t *testing.T) {
+	virtual(t, Config{Window: DefaultWindow, MaxWindow: 4 * DefaultWindow}, func(t *testing.T, l *link) {
+		const most = 4 * DefaultWindow
+		for n := 1000; n < most; n += 10_000 {
+			a, b := l.dial(t)
+			sent := fillWith(t, a, 500)
+			read, err := io.ReadFull(b, make([]byte, min(n, sent)))
+			require.NoError(t, err)
+			sent += fillWith(t, a, 500)
+			assert.LessOrEqual(t, sent-read, most)
+			assert.Greater(t, sent-read, most-DefaultWindow/2, "unread, after %d were read", read)
+			resetConns(t, a, b)
+		}
+	})
+}
+
+// TestWindowOfAReaderThatKeepsUp: where the reader keeps up, the window is never larger than at
+// first.
+func TestWindowOfAReaderThatKeepsUp(t *testing.T) {
+	virtual(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		buf := make([]byte, DefaultWindow/2)
+		for range 100 {
+			for n := 0; n < len(buf); n += 1 << 10 {
+				_, err := a.Write(buf[n:][:1<<10])
+				require.NoError(t, err)
+			}
+			synctest.Wait()
+			reserved, promised := windowOf(b)
+			require.Equal(t, DefaultWindow, reserved)
+			require.Equal(t, DefaultWindow, promised)
+			_, err := io.ReadFull(b, buf)
+			require.NoError(t, err)
+		}
+		resetConns(t, a, b)
+	})
+}
+
+// TestFixedWindow: a window that was chosen neither grows nor shrinks.
+func TestFixedWindow(t *testing.T) {
+	for _, size := range []int{minWindow, 100_000, 1 << 20} {
+		virtual(t, Config{Window: size}, func(t *testing.T, l *link) {
+			a, b := l.dial(t)
+			assert.Equal(t, size, fillWith(t, a, 1000))
+			reserved, promised := windowOf(b)
+			assert.Equal(t, size, reserved)
+			assert.Equal(t, size, promised)
+			resetConns(t, a, b)
+		})
+	}
+}
+
+// TestWindowsOfAHostilePeer: one peer fills the windows of all its conns. They grow until they take
+// an eighth of the budget, and conns of another peer get first windows that grow all the same. When
+// others use more than half of the budget, no window grows any more, and those that have grown
+// shrink as they are read.
+func TestWindowsOfAHostilePeer(t *testing.T) {
+	const limit = 64 << 20
+	synctest.Test(t, func(t *testing.T) {
+		s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, Budget: pool.NewBudget(limit)}, 0)
+		budget := s.cfg.Budget
+		s.cfg.Budget = nil // the spokes have their own
+		s.join(t)
+		s.join(t)
+		var bad [][2]*Conn
+		var most, sum int
+		for range 40 {
+			a, b := s.dial(t, 0)
+			bad = append(bad, [2]*Conn{a, b})
+			n := fillWith(t, a, EagerPayload)
+			assert.GreaterOrEqual(t, n, DefaultWindow)
+			most, sum = max(most, n), sum+n
+		}
+		assertFull(t, most)
+		assert.Greater(t, sum, limit/16)
+		taken := func(peer int) int64 {
+			s.hub.mu.Lock()
+			defer s.hub.mu.Unlock()
+			return s.hubs[peer].p.windows
+		}
+		assert.LessOrEqual(t, taken(0), int64(limit/8+len(bad)*DefaultWindow))
+
+		a, b := s.dial(t, 1)
+		sent := fillWith(t, a, 100)
+		assertFull(t, sent)
+		hogged := limit*5/8 - budget.Stats().Used
+		require.NoError(t, budget.Reserve(hogged))
+		c, d := s.dial(t, 1)
+		assert.Equal(t, DefaultWindow, fillWith(t, c, 100), "a conn while half of the budget is used")
+		_, err := io.ReadFull(b, make([]byte, sent-2*DefaultWindow))
+		require.NoError(t, err)
+		assert.Zero(t, fillWith(t, a, 100), "no more is promised")
+		reserved, _ := windowOf(b)
+		assert.LessOrEqual(t, reserved, 3*DefaultWindow)
+		_, err = io.ReadFull(b, make([]byte, 2*DefaultWindow))
+		require.NoError(t, err)
+		assert.Equal(t, DefaultWindow, fillWith(t, a, 100))
+		for _, pair := range append(bad, [2]*Conn{a, b}, [2]*Conn{c, d}) {
+			resetConns(t, pair[0], pair[1])
+		}
+		synctest.Wait()
+		assert.Zero(t, taken(0)+taken(1))
+		budget.Release(hogged)
+		s.close(t)
+	})
+}

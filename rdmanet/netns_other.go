@@ -1,0 +1,5 @@
+//go:build !linux
+
+package rdmanet
+
+func threadNetns() netns { return 0 }
