@@ -263,6 +263,9 @@ func TestHTTP2Cleartext(t *testing.T) {
 			}
 		})})
 		client := newHTTPClient(t, d, onlyH2C())
+		// net/http puts a new HTTP/2 conn into its pool only after its first request has it,
+		// and would dial more for requests in between. (Over TCP it does that, too.)
+		client.Transport.(*http.Transport).MaxConnsPerHost = 1
 
 		text, send := io.Pipe()
 		resp, err := client.Post(baseURL(l), "text/plain", text)
