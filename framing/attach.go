@@ -143,6 +143,14 @@ func Proof(token [16]byte) uint64 {
 	return binary.LittleEndian.Uint64(mac.Sum(nil))
 }
 
+// MemoryMark returns what the memory begins with that the side whose Attach carried the token
+// shares with the other. It does not give the token away.
+func MemoryMark(token [16]byte) [16]byte {
+	mac := hmac.New(sha256.New, token[:])
+	mac.Write([]byte("fabricnet memory"))
+	return [16]byte(mac.Sum(nil))
+}
+
 // RejectCode says why the listening side gave up.
 type RejectCode uint32
 

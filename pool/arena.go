@@ -23,7 +23,8 @@ type Arena struct {
 	registrar Registrar
 	access    Access
 	slabSize  int
-	shared    bool // see Share
+	shared    bool // see Share, as for mark
+	mark      Mark
 	void      bool // Void, Deregister or Close was called
 	slabs     []*arenaSlab
 	blocks    int
@@ -84,8 +85,8 @@ func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	return &Arena{budget: b, registrar: r, access: access, slabSize: slabSize}
 }
 
-// Share makes Map return shared slabs from now on, where the system allows that.
-func (a *Arena) Share() { a.shared = true }
+// Share makes Map return shared slabs with that mark from now on, where the system allows that.
+func (a *Arena) Share(mark Mark) { a.shared, a.mark = true, mark }
 
 // Alloc returns a block of at least size bytes: MinBlock or the next power of
 // two, at most the slab size. It may have to map and register a slab, which takes
@@ -130,7 +131,7 @@ func (a *Arena) Map(size int) (*Slab, error) {
 		return nil, fmt.Errorf("%w: slab of %d bytes in an arena of %d", errSize, size, a.slabSize)
 	}
 	if a.shared {
-		s, err := newSharedSlab(a.budget, a.registrar, size, a.access)
+		s, err := newSharedSlab(a.budget, a.registrar, size, a.access, a.mark)
 		if !errors.Is(err, errNotShared) {
 			return s, err
 		}

@@ -13,12 +13,21 @@ import (
 // file is sealed (fcntl(2)), so that neither side can shorten it and thereby kill the other by
 // SIGBUS. The case that remains is a machine without any memory for a late writer's pages.
 
+//
+// The memory begins at the file's second page. The first one begins with a mark that the owner
+// shares with one peer only. So a peer can name any file of any process, this one included, and
+// nothing is mapped but what was made for it by the process that gave the mark.
+
+// Mark tells the memory that an owner shares with one peer from all other files.
+type Mark [16]byte
+
 // SharedName is how another process finds a shared slab: by the number of the owner's file
-// descriptor (proc(5): /proc/pid/fd), which may have come to mean something else by then, and by
-// the number of the inode, which cannot as long as any process has the slab mapped.
+// descriptor (proc(5): /proc/pid/fd), which may have come to mean something else by then, by the
+// number of the inode, which cannot as long as any process has the slab mapped, and by the mark.
 type SharedName struct {
 	FD    uint32
 	Inode uint64 // 0: the slab is not shared
+	Mark  Mark
 }
 
 // MaxShared is the size of the largest slab that OpenSlab maps, in bytes. It is limited because
@@ -30,8 +39,8 @@ var errNotShared = errors.New("pool: no shared memory")
 
 // newSharedSlab is NewSlab for memory that another process can map. It fails with
 // errNotShared where there is no such memory.
-func newSharedSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
-	return newSlab(b, r, size, access, mapShared)
+func newSharedSlab(b *Budget, r Registrar, size int, access Access, mark Mark) (*Slab, error) {
+	return newSlab(b, r, size, access, func(size int) ([]byte, SharedName, error) { return mapShared(size, mark) })
 }
 
 // maxForeign is how many slabs of other processes may be mapped at a time: the kernel limits the
@@ -41,7 +50,7 @@ const maxForeign = 4096
 // OpenSlab maps the slab to which another process has given the name n. proc is the directory
 // of that process in /proc. The owner pays for the slab; b counts it separately, as
 // BudgetStats.Foreign, and allows no more of these bytes than its limit. Whatever the name,
-// OpenSlab maps only a sealed file that belongs to this process's user.
+// OpenSlab maps only a sealed file that belongs to this process's user and begins with n's mark.
 func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
 	path, size, err := findShared(proc, n)
 	if err != nil {
@@ -51,7 +60,7 @@ func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
 	if err := b.reserveForeign(int64(size)); err != nil {
 		return nil, err
 	}
-	mem, err := openShared(path, size)
+	mem, err := openShared(path, size, n.Mark)
 	if err != nil {
 		b.releaseForeign(int64(size))
 		return nil, fmt.Errorf("pool: mapping %d bytes of a peer's: %w", size, err)

@@ -2,6 +2,7 @@ package pool
 
 import (
 	"cmp"
+	"crypto/subtle"
 	"errors"
 	"fmt"
 	"os"
@@ -14,13 +15,16 @@ import (
 // being touched as long as it is mapped.
 const sealed = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_SEAL
 
-// mapShared makes a sealed file of size bytes and maps it.
-func mapShared(size int) ([]byte, SharedName, error) {
+// headSize is the size of what precedes the memory in a shared file, the mark first.
+var headSize = os.Getpagesize()
+
+// mapShared makes a sealed file for size bytes and maps these.
+func mapShared(size int, mark Mark) ([]byte, SharedName, error) {
 	fd, err := memfd("fabricnet-landing")
 	if err != nil {
 		return nil, SharedName{}, fmt.Errorf("%w: %w", errNotShared, err)
 	}
-	mem, name, err := mapSealed(fd, size)
+	mem, name, err := mapSealed(fd, size, mark)
 	if err != nil {
 		unix.Close(fd)
 		return nil, SharedName{}, fmt.Errorf("%w: %w", errNotShared, err)
@@ -39,17 +43,20 @@ func memfd(name string) (int, error) {
 	return fd, os.NewSyscallError("memfd_create", err)
 }
 
-func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
-	if err := unix.Ftruncate(fd, int64(size)); err != nil {
+func mapSealed(fd, size int, mark Mark) (mem []byte, name SharedName, err error) {
+	if err := unix.Ftruncate(fd, int64(headSize+size)); err != nil {
 		return nil, name, os.NewSyscallError("ftruncate", err)
 	}
 	// A lack of memory is an error here; without Fallocate it would be a signal at the first touch.
 	err = unix.EINTR // older kernels give up at any signal, for example the profiler's
 	for errors.Is(err, unix.EINTR) {
-		err = unix.Fallocate(fd, 0, 0, int64(size))
+		err = unix.Fallocate(fd, 0, 0, int64(headSize+size))
 	}
 	if err != nil {
 		return nil, name, os.NewSyscallError("fallocate", err)
+	}
+	if _, err := unix.Pwrite(fd, mark[:], 0); err != nil {
+		return nil, name, os.NewSyscallError("pwrite", err)
 	}
 	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed); err != nil {
 		return nil, name, os.NewSyscallError("fcntl", err)
@@ -59,10 +66,10 @@ func mapSealed(fd, size int) (mem []byte, name SharedName, err error) {
 		return nil, name, err
 	}
 	mem, err = mapFile(fd, size, 0)
-	return mem, SharedName{FD: uint32(fd), Inode: inode}, err
+	return mem, SharedName{uint32(fd), inode, mark}, err
 }
 
-// checkSealed makes sure that a file is sealed and complete. Before the file was sealed, other
+// checkSealed makes sure that a file is sealed, and complete for size bytes of memory. Before the file was sealed, other
 // processes could open it through /proc, too, and shorten it; afterwards nobody can.
 func checkSealed(fd, size int) (inode uint64, err error) {
 	switch seals, err := unix.FcntlInt(uintptr(fd), unix.F_GET_SEALS, 0); {
@@ -75,14 +82,14 @@ func checkSealed(fd, size int) (inode uint64, err error) {
 	switch err := unix.Fstat(fd, &st); {
 	case err != nil:
 		return 0, os.NewSyscallError("fstat", err)
-	case st.Size != int64(size) || st.Blocks*512 < st.Size:
-		return 0, fmt.Errorf("it has %d bytes, of which %d are there, and should have %d", st.Size, st.Blocks*512, size)
+	case st.Size != int64(headSize+size) || st.Blocks*512 < st.Size:
+		return 0, fmt.Errorf("it has %d bytes, of which %d are there, and should have %d", st.Size, st.Blocks*512, headSize+size)
 	}
 	return st.Ino, nil
 }
 
 func mapFile(fd, size, flags int) ([]byte, error) {
-	at, err := unix.MmapPtr(fd, 0, nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|flags)
+	at, err := unix.MmapPtr(fd, int64(headSize), nil, uintptr(size), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|flags)
 	if err != nil {
 		return nil, os.NewSyscallError("mmap", err)
 	}
@@ -124,7 +131,8 @@ func findShared(proc *os.File, n SharedName) (path *os.File, size int, err error
 	return path, size, nil
 }
 
-// checkShared makes sure that path leads to the file that n names, and returns its size in bytes.
+// checkShared makes sure that path leads to the file that n names, as far as can be told before it
+// is opened, and returns how many bytes of memory it has.
 func checkShared(path int, n SharedName) (size int, err error) {
 	dev, err := memfdDevice()
 	if err != nil {
@@ -139,16 +147,16 @@ func checkShared(path int, n SharedName) (size int, err error) {
 		return 0, errors.New("it is another file")
 	case int(st.Uid) != os.Geteuid():
 		return 0, fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
-	case st.Size == 0 || st.Size > MaxShared:
+	case st.Size <= uint64(headSize) || st.Size > uint64(headSize)+MaxShared:
 		return 0, fmt.Errorf("it has %d bytes", st.Size)
 	case st.Blocks*512 < st.Size: // this process would pay for the rest
 		return 0, fmt.Errorf("of its %d bytes %d are there", st.Size, st.Blocks*512)
 	}
-	return int(st.Size), nil
+	return int(st.Size) - headSize, nil
 }
 
-// openShared maps a file that findShared has found.
-func openShared(path *os.File, size int) ([]byte, error) {
+// openShared maps a file that findShared has found, if it begins with the mark.
+func openShared(path *os.File, size int, mark Mark) ([]byte, error) {
 	fd, err := unix.Open(fmt.Sprintf("/proc/self/fd/%d", path.Fd()), unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return nil, os.NewSyscallError("open", err)
@@ -157,11 +165,18 @@ func openShared(path *os.File, size int) ([]byte, error) {
 	if _, err := checkSealed(fd, size); err != nil {
 		return nil, err
 	}
+	var head Mark
+	if _, err := unix.Pread(fd, head[:], 0); err != nil {
+		return nil, os.NewSyscallError("pread", err)
+	}
+	if subtle.ConstantTimeCompare(head[:], mark[:]) == 0 {
+		return nil, errors.New("it was not made for this peer")
+	}
 	return mapFile(fd, size, unix.MAP_POPULATE)
 }
 
 // dropShared gives back the pages of a shared file, whoever has it mapped, and closes it.
 func dropShared(n SharedName, size int) {
-	_ = unix.Fallocate(int(n.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(size)) // if this fails, they go with the last mapping
+	_ = unix.Fallocate(int(n.FD), unix.FALLOC_FL_PUNCH_HOLE|unix.FALLOC_FL_KEEP_SIZE, 0, int64(headSize+size)) // if this fails, they go with the last mapping
 	_ = unix.Close(int(n.FD))
 }

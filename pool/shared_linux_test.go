@@ -19,8 +19,11 @@ func thisProcess(t *testing.T) *os.File {
 	return proc
 }
 
+// aMark is the mark of shared memory in tests.
+var aMark = Mark{1, 15: 1}
+
 func newShared(t *testing.T, b *Budget, size int) *Slab {
-	s, err := newSharedSlab(b, nil, size, AccessRemoteWrite)
+	s, err := newSharedSlab(b, nil, size, AccessRemoteWrite, aMark)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
@@ -62,7 +65,7 @@ func TestSealed(t *testing.T) {
 	s := newShared(t, NewBudget(0), MinBlock)
 	fd := int(s.Shared().FD)
 	require.ErrorIs(t, unix.Ftruncate(fd, 0), unix.EPERM)
-	require.ErrorIs(t, unix.Ftruncate(fd, 2*MinBlock), unix.EPERM)
+	require.ErrorIs(t, unix.Ftruncate(fd, int64(headSize+2*MinBlock)), unix.EPERM)
 	_, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, unix.F_SEAL_WRITE)
 	require.ErrorIs(t, err, unix.EPERM)
 }
@@ -74,14 +77,14 @@ func TestOpenSlabRefuses(t *testing.T) {
 		t.Cleanup(func() { unix.Close(fd) })
 		var st unix.Stat_t
 		require.NoError(t, unix.Fstat(fd, &st))
-		return SharedName{FD: uint32(fd), Inode: st.Ino}
+		return SharedName{uint32(fd), st.Ino, aMark}
 	}
-	file := func(size int64, seals int) SharedName {
+	file := func(size, seals int) SharedName {
 		fd, err := memfd("test")
 		require.NoError(t, err)
-		require.NoError(t, unix.Ftruncate(fd, size))
+		require.NoError(t, unix.Ftruncate(fd, int64(size)))
 		if size > 0 {
-			require.NoError(t, unix.Fallocate(fd, 0, 0, size))
+			require.NoError(t, unix.Fallocate(fd, 0, 0, int64(size)))
 		}
 		_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals)
 		require.NoError(t, err)
@@ -106,6 +109,8 @@ func TestOpenSlabRefuses(t *testing.T) {
 	require.NoError(t, unix.Ftruncate(plain, MinBlock))
 	other := newShared(t, b, MinBlock).Shared()
 	other.Inode++
+	another := newShared(t, b, MinBlock).Shared()
+	another.Mark[3]++
 	for name, tt := range map[string]struct {
 		file SharedName
 		text string
@@ -117,11 +122,14 @@ func TestOpenSlabRefuses(t *testing.T) {
 		"file on a disk": {open(plain), "it is another file"},
 		"huge pages":     {open(huge), "it is another file"},
 		"sparse":         {open(sparse), "of its 8388608 bytes 0 are there"},
-		"not sealed":     {file(MinBlock, 0), "it is not sealed"},
-		"can shrink":     {file(MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "it is not sealed"},
-		"seals to come":  {file(MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK), "it is not sealed"},
+		"another peer's": {another, "it was not made for this peer"},
+		"no mark":        {file(headSize+MinBlock, sealed), "it was not made for this peer"},
+		"not sealed":     {file(headSize+MinBlock, 0), "it is not sealed"},
+		"can shrink":     {file(headSize+MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SEAL), "it is not sealed"},
+		"seals to come":  {file(headSize+MinBlock, unix.F_SEAL_GROW|unix.F_SEAL_SHRINK), "it is not sealed"},
 		"empty":          {file(0, sealed), "it has 0 bytes"},
-		"too large":      {file(MaxShared+MinBlock, sealed), "bytes"},
+		"only a head":    {file(headSize, sealed), "it has "},
+		"too large":      {file(headSize+MaxShared+MinBlock, sealed), "bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := OpenSlab(b, proc, tt.file)
@@ -139,18 +147,20 @@ func TestShrunkBeforeSealed(t *testing.T) {
 	defer unix.Close(fd)
 	require.NoError(t, unix.Ftruncate(fd, MaxShared))
 	require.NoError(t, unix.Fallocate(fd, 0, 0, MaxShared))
+	size := MaxShared - headSize
 	var st unix.Stat_t
 	require.NoError(t, unix.Fstat(fd, &st))
-	path, size, err := findShared(thisProcess(t), SharedName{FD: uint32(fd), Inode: st.Ino})
+	path, found, err := findShared(thisProcess(t), SharedName{FD: uint32(fd), Inode: st.Ino})
 	require.NoError(t, err)
+	require.Equal(t, size, found)
 	defer path.Close()
 	require.NoError(t, unix.Ftruncate(fd, MinBlock))
 	_, err = unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, sealed)
 	require.NoError(t, err)
 	wrong := fmt.Sprintf("it has %d bytes, of which %[1]d are there, and should have %d", MinBlock, MaxShared)
-	_, err = openShared(path, size)
+	_, err = openShared(path, size, Mark{})
 	require.ErrorContains(t, err, wrong, "a peer's")
-	_, err = checkSealed(fd, MaxShared)
+	_, err = checkSealed(fd, size)
 	require.ErrorContains(t, err, wrong, "our own")
 }
 
@@ -158,7 +168,7 @@ func TestShrunkBeforeSealed(t *testing.T) {
 func TestArenaShares(t *testing.T) {
 	b := NewBudget(0)
 	a := NewArena(b, newDomain(), AccessRemoteWrite, 4*MinBlock)
-	a.Share()
+	a.Share(aMark)
 	defer func() { require.NoError(t, a.Close()) }()
 	first, err := a.Alloc(MinBlock)
 	require.NoError(t, err)

@@ -7,10 +7,10 @@ import (
 	"os"
 )
 
-func mapShared(int) ([]byte, SharedName, error) { return nil, SharedName{}, errNotShared }
+func mapShared(int, Mark) ([]byte, SharedName, error) { return nil, SharedName{}, errNotShared }
 
 func findShared(*os.File, SharedName) (*os.File, int, error) { return nil, 0, errors.ErrUnsupported }
 
-func openShared(*os.File, int) ([]byte, error) { return nil, errors.ErrUnsupported }
+func openShared(*os.File, int, Mark) ([]byte, error) { return nil, errors.ErrUnsupported }
 
 func dropShared(SharedName, int) {}

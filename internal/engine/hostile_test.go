@@ -114,7 +114,8 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	sc.badMem, err = pool.NewSlab(pool.NewBudget(0), nil, 128<<10, pool.AccessLocal)
 	require.NoError(t, err)
 	var ours *pool.Arena
-	ours, sc.badRing, err = sharedBlock(128 << 10)
+	sc.badToken = [16]byte{4}
+	ours, sc.badRing, err = sharedBlock(128<<10, sc.badToken)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = ours.Close() })
 	sc.meetHostile()
@@ -172,7 +173,6 @@ func (sc *scene) meetHostile() {
 	})
 	addr, err := sc.c.fab.Insert(sc.badFab.Name())
 	require.NoError(sc.t, err)
-	sc.badToken = [16]byte{4}
 	require.NoError(sc.t, sc.bad.attach(&framing.Attach{
 		Peer: 99, Token: sc.badToken, Slots: framing.MaxSlots, Eager: framing.MaxEager,
 	}, addr))

@@ -87,7 +87,7 @@ var lies = map[string]lie{
 func mapsOther(size int) mapsMemory {
 	return func(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
 		return func(pool.SharedName) (*pool.Slab, error) {
-			other, block, err := sharedBlock(size)
+			other, block, err := sharedBlock(size, [16]byte{})
 			if err != nil {
 				return nil, err
 			}

@@ -88,7 +88,7 @@ func (s *stream) offered(l *framing.Lease) bool {
 		p.unmapped = errNotShared
 		return false
 	}
-	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode}
+	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode, Mark: p.mark}
 	at := slices.IndexFunc(p.mapped, func(m *mappedSlab) bool { return m.name == name })
 	if at < 0 {
 		m := &mappedSlab{name: name}

@@ -79,10 +79,11 @@ func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint)
 	return l, l.connect(l.ea.fab.Waiter() == nil && sim.SameHost)
 }
 
-// sharedBlock is memory that others can map: a block that takes all of an arena.
-func sharedBlock(size int) (*pool.Arena, *pool.Block, error) {
+// sharedBlock is memory that others can map: a block that takes all of an arena. The side that has
+// given token may name it as its own.
+func sharedBlock(size int, token [16]byte) (*pool.Arena, *pool.Block, error) {
 	a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, size)
-	a.Share()
+	a.Share(framing.MemoryMark(token))
 	b, err := a.Alloc(size)
 	return a, b, err
 }

@@ -21,8 +21,9 @@ type peer struct {
 	at       int    // in core.order
 	theirs   uint32 // its number for us
 	token    [16]byte
-	proofIn  uint64 // the proof that its frames must carry
-	proofOut uint64 // the proof that ours carry
+	proofIn  uint64    // the proof that its frames must carry
+	proofOut uint64    // the proof that ours carry
+	mark     pool.Mark // what its memory begins with
 	addr     fabric.Addr
 	linked   bool // addr is in the address vector
 	eager    int  // most payload, in bytes, of a frame that both sides take
@@ -207,6 +208,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
 	}
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
+	p.mark = framing.MemoryMark(a.Token)
 	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
 	c, maps := p.c, p.cfg.Memory != nil
@@ -215,7 +217,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	}
 	p.landing = pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, max(c.cfg.Ring, landingSlab))
 	if maps {
-		p.landing.Share()
+		p.landing.Share(framing.MemoryMark(p.token))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -31,8 +32,26 @@ func init() {
 		"a file that is cut off": shrinking,
 		"a file without memory":  sparse,
 	} {
-		attacks["ring in "+name] = attack{run: ringIn(file), mapped: true}
+		attacks["ring in "+name] = attack{run: ringIn(func(*hostile) (int, error) { return file() }), mapped: true}
 	}
+	attacks["ring in another peer's memory"] = attack{run: ringIn((*hostile).ofAnother), mapped: true}
+}
+
+// ofAnother opens memory that the listener's process shares with another peer.
+func (h *hostile) ofAnother() (int, error) {
+	dir := h.session.Page().Proc().Name() + "/fd"
+	list, err := os.ReadDir(dir)
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range list {
+		path := dir + "/" + e.Name()
+		var st unix.Stat_t
+		if to, _ := os.Readlink(path); strings.HasPrefix(to, "/memfd:fabricnet-landing") && unix.Stat(path, &st) == nil && st.Size >= ringSize {
+			return unix.Open(path, unix.O_RDWR|unix.O_CLOEXEC, 0)
+		}
+	}
+	return 0, errors.New("the listener shares no memory with another peer")
 }
 
 // shrinking returns a file that is soon cut off, and sealed only after that.
@@ -73,7 +92,8 @@ func (h *hostile) mappedRing() (l framing.Lease, slab *pool.Slab, err error) {
 	if l, err = h.leased(); err != nil {
 		return l, nil, err
 	}
-	slab, err = pool.OpenSlab(pool.NewBudget(0), h.session.Page().Proc(), pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode})
+	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode, Mark: framing.MemoryMark(h.remote.Token)}
+	slab, err = pool.OpenSlab(pool.NewBudget(0), h.session.Page().Proc(), name)
 	return l, slab, err
 }
 
@@ -170,14 +190,14 @@ func (h *hostile) grants(grant framing.Lease) error {
 }
 
 // ringIn grants a ring that is said to lie in a file. The listener does not map it, but writes to it over the fabric.
-func ringIn(file func() (int, error)) func(*hostile) error {
+func ringIn(file func(*hostile) (int, error)) func(*hostile) error {
 	return func(h *hostile) error {
 		slab, err := pool.NewSlab(pool.NewBudget(0), h.fab, ringSize, pool.AccessRemoteWrite)
 		if err != nil {
 			return err
 		}
 		defer slab.Close()
-		fd, err := file()
+		fd, err := file(h)
 		if err != nil {
 			return err
 		}
@@ -210,7 +230,7 @@ func (h *hostile) written(copied bool) error {
 func ringGoesAway(h *hostile) error {
 	rings := pool.NewArena(pool.NewBudget(0), h.fab, pool.AccessRemoteWrite, ringSize)
 	defer rings.Close()
-	rings.Share()
+	rings.Share(framing.MemoryMark(h.local.Token))
 	b, err := rings.Alloc(ringSize)
 	if err != nil {
 		return err
