@@ -1,10 +1,14 @@
 package bootstrap
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"unsafe"
@@ -13,7 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
-// Layout of the page: the nonce at the start, a sleeping flag for each side on a pair of cache
+// Layout of the page: its mark at the start, a sleeping flag for each side on a pair of cache
 // lines of its own, since prefetchers fetch pairs, what each side says about itself, and what
 // each side spills.
 const (
@@ -28,9 +32,9 @@ const (
 	pageListenerSpill = pageDialerSpill + engine.SpillSize
 	pagePrefix        = shmdir.Prefix
 	pageNameDigits    = 32
-	// The names of the FIFOs are the page's with one of these appended.
-	dialerDoorbell   = ".dialer"
-	listenerDoorbell = ".listener"
+	// Whose the FIFOs are: see doorbellName.
+	dialerDoorbell   = "dialer"
+	listenerDoorbell = "listener"
 )
 
 // pageDir is where pages are made. Tests change it.
@@ -47,7 +51,7 @@ var errPage = errors.New("shared memory page")
 type Page struct {
 	name      string   // "" once it is unlinked, or if the other side has to unlink it
 	guard     *os.File // keeps others from removing the names; nil without names
-	nonce     [16]byte
+	nonce     pageNonce
 	mem       []byte // nil once the page is closed
 	own, peer *atomic.Uint32
 	spill     engine.Spill
@@ -58,9 +62,35 @@ type Page struct {
 	ownDoorbell, peerDoorbell *os.File
 	peerConn                  syscall.RawConn // of peerDoorbell
 	proc                      *os.File        // see Proc
+	self                      atomic.Bool     // the other side is in this process
 }
 
-func newPage(mem []byte, nonce [16]byte, dialer bool) *Page {
+// ownPages has the pages that dialling sides of this process have made, by their nonces, for as long
+// as they have names. It tells a process that dials itself from one that is told its own number.
+var ownPages sync.Map // of *Page
+
+// pageNonce is what the dialling side tells the listening side alone. Files whose names others can
+// see are recognised by what is derived from it: those who can read that do not learn the nonce, and
+// so cannot pass the files of one handshake off as those of another.
+type pageNonce [16]byte
+
+func (n pageNonce) derive(label string) [16]byte {
+	mac := hmac.New(sha256.New, n[:])
+	mac.Write([]byte("fabricnet " + label))
+	return [16]byte(mac.Sum(nil))
+}
+
+// mark is what the page begins with.
+func (n pageNonce) mark() [16]byte { return n.derive("page") }
+
+// doorbellName returns the name of one side's FIFO. It begins with the page's, which guards it
+// (package shmdir), and goes on with what others cannot guess, so that they cannot take it first.
+func (n pageNonce) doorbellName(page, side string) string {
+	id := n.derive(side)
+	return page + "." + hex.EncodeToString(id[:])
+}
+
+func newPage(mem []byte, nonce pageNonce, dialer bool) *Page {
 	flag := func(offset int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&mem[offset])) }
 	p := &Page{
 		mem: mem, nonce: nonce,

@@ -5,6 +5,7 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -12,9 +13,21 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
+// pageTries is how many names are tried: somebody else may have one.
+const pageTries = 3
+
 // CreatePage makes a page for the dialling side. Close also unlinks it, if Unlink has not.
-func CreatePage() (*Page, error) {
-	var nonce [16]byte
+func CreatePage() (p *Page, err error) {
+	for range pageTries {
+		if p, err = createPage(); !errors.Is(err, fs.ErrExist) {
+			break
+		}
+	}
+	return p, err
+}
+
+func createPage() (*Page, error) {
+	var nonce pageNonce
 	rand.Read(nonce[:])
 	file := shmdir.NewName()
 	guard, err := shmdir.Create(pageDir, file, pageSize)
@@ -25,12 +38,15 @@ func CreatePage() (*Page, error) {
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("%w: %w", errPage, err), os.Remove(guard.Name()), guard.Close())
 	}
-	copy(mem, nonce[:])
+	mark := nonce.mark()
+	copy(mem, mark[:])
 	p := newPage(mem, nonce, true)
 	p.name, p.guard = file, guard
-	for _, end := range []string{dialerDoorbell, listenerDoorbell} {
-		if err = unix.Mkfifo(pageDir+file+end, 0o600); err != nil {
-			err = &os.PathError{Op: "mkfifo", Path: pageDir + file + end, Err: err}
+	ownPages.Store(nonce, p)
+	for _, side := range []string{dialerDoorbell, listenerDoorbell} {
+		path := pageDir + nonce.doorbellName(file, side)
+		if err = unix.Mkfifo(path, 0o600); err != nil {
+			err = &os.PathError{Op: "mkfifo", Path: path, Err: err}
 			break
 		}
 	}
@@ -49,12 +65,12 @@ func CreatePage() (*Page, error) {
 
 // openDoorbells opens this side's FIFO and the peer's.
 func (p *Page) openDoorbells(file, own, peer string) (err error) {
-	if p.ownDoorbell, err = openDoorbell(pageDir+file+own, unix.O_NONBLOCK); err != nil {
+	if p.ownDoorbell, err = openDoorbell(pageDir+p.nonce.doorbellName(file, own), unix.O_NONBLOCK); err != nil {
 		return err
 	}
 	// This one must stay out of Go's netpoller, which would wake up each time this side rings.
 	// os.NewFile leaves out a descriptor that is in blocking mode when it is called.
-	if p.peerDoorbell, err = openDoorbell(pageDir+file+peer, 0); err != nil {
+	if p.peerDoorbell, err = openDoorbell(pageDir+p.nonce.doorbellName(file, peer), 0); err != nil {
 		return err
 	}
 	if err = unix.SetNonblock(int(p.peerDoorbell.Fd()), true); err != nil {
@@ -66,13 +82,9 @@ func (p *Page) openDoorbells(file, own, peer string) (err error) {
 
 // openDoorbell opens a FIFO for reading and writing, and so does not wait for the other side.
 func openDoorbell(path string, flags int) (*os.File, error) {
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_CLOEXEC|flags, 0)
+	fd, err := shmdir.Open(path, unix.O_RDWR|flags, checkFile(path, unix.S_IFIFO))
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
-	}
-	if err := checkFile(fd, unix.S_IFIFO); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, err
 	}
 	return os.NewFile(uintptr(fd), path), nil
 }
@@ -114,31 +126,33 @@ func mapPage(fd int) ([]byte, error) {
 }
 
 // OpenPage maps the page that a dialling side has made, if it is what it should be: a
-// regular file of the right size, mode and user (this process's), that contains the nonce. It
-// also fails if the two sides are in different PID namespaces, or the number that the dialling
-// side gives is not its process number here.
+// regular file of the right size, mode and user (this process's), that begins with the nonce's
+// mark. It also fails if the two sides are in different PID namespaces, or if the dialling side
+// gives this process's number and is not in this process.
 func OpenPage(name string, nonce [16]byte) (*Page, error) {
 	if err := checkPageName(name); err != nil {
 		return nil, err
 	}
 	// O_NONBLOCK: whatever has this name, opening it must not wait.
-	fd, err := unix.Open(pageDir+name, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := shmdir.Open(pageDir+name, unix.O_RDWR|unix.O_NONBLOCK, checkFile(pageDir+name, unix.S_IFREG))
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errPage, &os.PathError{Op: "open", Path: pageDir + name, Err: err})
+		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
 	defer unix.Close(fd)
-	if err := checkFile(fd, unix.S_IFREG); err != nil {
-		return nil, fmt.Errorf("%w: %s%s: %w", errPage, pageDir, name, err)
-	}
 	mem, err := mapPage(fd)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}
-	if subtle.ConstantTimeCompare(mem[:len(nonce)], nonce[:]) == 0 {
+	mark := pageNonce(nonce).mark()
+	if subtle.ConstantTimeCompare(mem[:len(mark)], mark[:]) == 0 {
 		_ = unix.Munmap(mem)
-		return nil, fmt.Errorf("%w: %s%s: wrong nonce", errPage, pageDir, name)
+		return nil, fmt.Errorf("%w: %s%s: not made for this handshake", errPage, pageDir, name)
 	}
 	p := newPage(mem, nonce, false)
+	if other, here := ownPages.Load(p.nonce); here {
+		p.self.Store(true)
+		other.(*Page).self.Store(true)
+	}
 	if err = p.openDoorbells(name, listenerDoorbell, dialerDoorbell); err == nil {
 		err = p.sayWho()
 	}
@@ -152,26 +166,27 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 	return p, nil
 }
 
-// checkFile makes sure that a file is of the given type and accessible only to this process's
+// checkFile returns a check that a file is of the given type and accessible only to this process's
 // user, and that a regular one is of a page's size.
-func checkFile(fd int, kind uint32) error {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		return os.NewSyscallError("fstat", err)
+func checkFile(path string, kind uint32) func(*unix.Stat_t) error {
+	return func(st *unix.Stat_t) error {
+		fault := ""
+		switch {
+		case st.Mode&unix.S_IFMT != kind && kind == unix.S_IFIFO:
+			fault = "not a FIFO"
+		case st.Mode&unix.S_IFMT != kind:
+			fault = "not a regular file"
+		case int(st.Uid) != os.Geteuid():
+			fault = fmt.Sprintf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
+		case st.Mode&0o777 != 0o600:
+			fault = fmt.Sprintf("mode %#o, not 0600", st.Mode&0o777)
+		case kind == unix.S_IFREG && st.Size != pageSize:
+			fault = fmt.Sprintf("%d bytes, not %d", st.Size, pageSize)
+		default:
+			return nil
+		}
+		return fmt.Errorf("%s: %s", path, fault)
 	}
-	switch {
-	case st.Mode&unix.S_IFMT != kind && kind == unix.S_IFIFO:
-		return errors.New("not a FIFO")
-	case st.Mode&unix.S_IFMT != kind:
-		return errors.New("not a regular file")
-	case int(st.Uid) != os.Geteuid():
-		return fmt.Errorf("owned by uid %d, this process runs as uid %d", st.Uid, os.Geteuid())
-	case st.Mode&0o777 != 0o600:
-		return fmt.Errorf("mode %#o, not 0600", st.Mode&0o777)
-	case kind == unix.S_IFREG && st.Size != pageSize:
-		return fmt.Errorf("%d bytes, not %d", st.Size, pageSize)
-	}
-	return nil
 }
 
 // Unlink removes the page's names. It is called once both sides have the page open, or never
@@ -180,12 +195,13 @@ func (p *Page) Unlink() error {
 	if p.name == "" {
 		return nil
 	}
-	path := pageDir + p.name
+	names := []string{p.nonce.doorbellName(p.name, dialerDoorbell), p.nonce.doorbellName(p.name, listenerDoorbell), p.name}
 	p.name = ""
+	ownPages.Delete(p.nonce)
 	var errs []error
-	for _, end := range []string{dialerDoorbell, listenerDoorbell, ""} { // last the name that guards the others
-		if err := unix.Unlink(path + end); err != nil {
-			errs = append(errs, &os.PathError{Op: "unlink", Path: path + end, Err: err})
+	for _, name := range names { // last the name that guards the others
+		if err := unix.Unlink(pageDir + name); err != nil {
+			errs = append(errs, &os.PathError{Op: "unlink", Path: pageDir + name, Err: err})
 		}
 	}
 	_ = p.guard.Close()

@@ -1,12 +1,12 @@
 package bootstrap
 
 import (
+	"encoding/binary"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,6 +49,77 @@ func TestPageCloseUnlinks(t *testing.T) {
 	assert.FileExists(t, path)
 	require.NoError(t, a.Close())
 	assert.Empty(t, pages(t))
+}
+
+// TestSquatter: another user sees the page's name as soon as it is there, and takes names that begin
+// with it. Pages can be made all the same.
+func TestSquatter(t *testing.T) {
+	defer func(dir string) { pageDir = dir }(pageDir)
+	pageDir = t.TempDir() + "/"
+	watch, err := unix.InotifyInit1(unix.IN_CLOEXEC)
+	require.NoError(t, err)
+	_, err = unix.InotifyAddWatch(watch, pageDir, unix.IN_CREATE)
+	require.NoError(t, err)
+	stop, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
+	require.NoError(t, err)
+	var squatting sync.WaitGroup
+	squatting.Go(func() {
+		fds := []unix.PollFd{{Fd: int32(watch), Events: unix.POLLIN}, {Fd: int32(stop), Events: unix.POLLIN}}
+		for buf := make([]byte, 4096); fds[1].Revents == 0; {
+			if _, err := unix.Poll(fds, -1); err != nil || fds[0].Revents == 0 {
+				continue
+			}
+			n, err := unix.Read(watch, buf)
+			if !assert.NoError(t, err) {
+				return
+			}
+			for _, name := range created(buf[:n]) {
+				if checkPageName(name) == nil {
+					_ = unix.Mkfifo(pageDir+name+".dialer", 0o600)
+					_ = unix.Mkfifo(pageDir+name+".listener", 0o600)
+				}
+			}
+		}
+	})
+	for range 200 {
+		p, err := CreatePage()
+		if assert.NoError(t, err) {
+			assert.NoError(t, p.Close())
+		}
+	}
+	_, err = unix.Write(stop, []byte{1, 0, 0, 0, 0, 0, 0, 0})
+	require.NoError(t, err)
+	squatting.Wait()
+	for _, fd := range []int{watch, stop} {
+		require.NoError(t, unix.Close(fd))
+	}
+	left, err := os.ReadDir(pageDir)
+	require.NoError(t, err)
+	assert.NotEmpty(t, left, "the squatter has seen a page")
+}
+
+// created returns the names in events of inotify(7).
+func created(events []byte) (names []string) {
+	for len(events) >= unix.SizeofInotifyEvent {
+		n := binary.NativeEndian.Uint32(events[12:]) // inotify_event.len
+		name, rest := events[unix.SizeofInotifyEvent:][:n], events[unix.SizeofInotifyEvent+n:]
+		names, events = append(names, strings.TrimRight(string(name), "\x00")), rest
+	}
+	return names
+}
+
+// TestNamesOfDoorbells: the names of the FIFOs cannot be told from the page's.
+func TestNamesOfDoorbells(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, nonce := range []pageNonce{{1}, {2}} {
+		for _, side := range []string{dialerDoorbell, listenerDoorbell} {
+			name, ok := strings.CutPrefix(nonce.doorbellName("page", side), "page.") // package shmdir removes these with the page
+			require.True(t, ok)
+			require.Len(t, name, 32)
+			require.False(t, seen[name])
+			seen[name] = true
+		}
+	}
 }
 
 // TestPageRings: each side hears the other's doorbell, even if it was rung before that side listened.
@@ -102,13 +173,13 @@ func TestOpenPageRefusesDoorbells(t *testing.T) {
 			require.NoError(t, unix.Mkfifo(path, 0o600))
 			require.NoError(t, os.Chmod(path, 0o622))
 		},
-		syscall.ELOOP.Error(): func(t *testing.T, path string) { require.NoError(t, os.Symlink("/dev/null", path)) },
+		": not a FIFO": func(t *testing.T, path string) { require.NoError(t, os.Symlink("/dev/null", path)) },
 	} {
-		for _, end := range []string{dialerDoorbell, listenerDoorbell} {
-			t.Run(name+end, func(t *testing.T) {
+		for _, side := range []string{dialerDoorbell, listenerDoorbell} {
+			t.Run(name+" "+side, func(t *testing.T) {
 				a, err := CreatePage()
 				require.NoError(t, err)
-				path := pageDir + a.name + end
+				path := pageDir + a.nonce.doorbellName(a.name, side)
 				require.NoError(t, os.Remove(path))
 				change(t, path)
 				_, err = OpenPage(a.name, a.nonce)
@@ -125,11 +196,12 @@ func TestOpenPageRefuses(t *testing.T) {
 	good, err := CreatePage()
 	require.NoError(t, err)
 	defer good.Close()
+	mark := good.nonce.mark()
 	free := pagePrefix + strings.Repeat("0", pageNameDigits)
 	path := pageDir + free
 	write := func(mode os.FileMode, size int) func(t *testing.T) {
 		return func(t *testing.T) {
-			require.NoError(t, os.WriteFile(path, append(good.nonce[:], make([]byte, size-16)...), mode))
+			require.NoError(t, os.WriteFile(path, append(mark[:], make([]byte, size-16)...), mode))
 			require.NoError(t, os.Chmod(path, mode)) // whatever the umask
 		}
 	}
@@ -145,19 +217,22 @@ func TestOpenPageRefuses(t *testing.T) {
 		{name: "a NUL", page: pagePrefix + strings.Repeat("a", 31) + "\x00", text: "bad name"},
 		{name: "another prefix", page: "fi_shm-" + strings.Repeat("a", 32), text: "bad name"},
 		{name: "absent", page: free, text: "no such file"},
-		{name: "another nonce", page: free, text: "wrong nonce", make: func(t *testing.T) {
+		{name: "without a mark", page: free, text: "not made for this handshake", make: func(t *testing.T) {
 			require.NoError(t, os.WriteFile(path, make([]byte, pageSize), 0o600))
+		}},
+		{name: "with the nonce itself", page: free, text: "not made for this handshake", make: func(t *testing.T) {
+			require.NoError(t, os.WriteFile(path, append(good.nonce[:], make([]byte, pageSize-16)...), 0o600))
 		}},
 		{name: "too small", page: free, make: write(0o600, 100), text: fmt.Sprint("100 bytes, not ", pageSize)},
 		{name: "too large", page: free, make: write(0o600, 2*pageSize), text: fmt.Sprint(2*pageSize, " bytes")},
 		{name: "open to others", page: free, make: write(0o666, pageSize), text: "mode 0666"},
-		{name: "a link", page: free, text: syscall.ELOOP.Error(), make: func(t *testing.T) {
+		{name: "a link", page: free, text: "not a regular file", make: func(t *testing.T) {
 			require.NoError(t, os.Symlink(pageDir+good.name, path))
 		}},
 		{name: "a FIFO", page: free, text: "not a regular file", make: func(t *testing.T) {
 			require.NoError(t, unix.Mkfifo(path, 0o600))
 		}},
-		{name: "a directory", page: free, text: syscall.EISDIR.Error(), make: func(t *testing.T) {
+		{name: "a directory", page: free, text: "not a regular file", make: func(t *testing.T) {
 			require.NoError(t, os.Mkdir(path, 0o700))
 		}},
 	}

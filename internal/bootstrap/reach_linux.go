@@ -15,7 +15,9 @@ import (
 // memory. libfabric's shm has one side find out for both whether the kernel does, by writing to
 // whatever process has the peer's number, at an address that is the peer's. So shm is used only if
 // the number means the peer, and the kernel gives both sides the same answer. To make sure of that,
-// each side says in the page who it is.
+// each side says in the page who it is. Where the kernel forbids to look (ptrace(2)), nobody can
+// tell whether that is true. So nothing else relies on it: whatever is mapped of the process of that
+// number has to prove that it is the peer's (pool.Mark).
 
 // Offsets of what a side says about itself, 8 bytes each, least significant first.
 const (
@@ -57,15 +59,18 @@ func (p *Page) reach() error {
 		return errors.New("the two sides are in different PID namespaces")
 	}
 	number := int(said(p.peerSelf, selfNumber))
+	if number == os.Getpid() && !p.self.Load() {
+		return errors.New("the other side gives the process number of this one")
+	}
 	// Opened before it is known whose number this is: once open, it cannot lead to another process.
 	p.proc, _ = os.Open(fmt.Sprintf("/proc/%d", number))
-	var nonce [16]byte
-	local := []unix.Iovec{{Base: &nonce[0]}}
-	local[0].SetLen(len(nonce))
-	remote := []unix.RemoteIovec{{Base: uintptr(said(p.peerSelf, selfAddress)), Len: len(nonce)}}
+	var mark [16]byte
+	local := []unix.Iovec{{Base: &mark[0]}}
+	local[0].SetLen(len(mark))
+	remote := []unix.RemoteIovec{{Base: uintptr(said(p.peerSelf, selfAddress)), Len: len(mark)}}
 	verdict := uint64(mayNotRead)
 	switch _, err := unix.ProcessVMReadv(number, local, remote, 0); {
-	case err == nil && nonce == p.nonce:
+	case err == nil && mark == p.nonce.mark():
 		verdict = mayRead
 	case errors.Is(err, unix.EPERM), errors.Is(err, unix.ENOSYS):
 	case err == nil:

@@ -34,6 +34,23 @@ func TestOpenPageRefusesStrangers(t *testing.T) {
 	}
 }
 
+// A peer that gives the process number of this process would have this side open its own files. It is
+// believed only if it is in this process.
+func TestOwnNumber(t *testing.T) {
+	const refused = "the other side gives the process number of this one"
+	dialer, err := CreatePage()
+	require.NoError(t, err)
+	defer dialer.Close()
+	ownPages.Delete(dialer.nonce) // as if another process had made it
+	_, err = OpenPage(dialer.name, dialer.nonce)
+	require.ErrorIs(t, err, errPage)
+	require.ErrorContains(t, err, refused, "by the listening side")
+	copy(dialer.peerSelf, dialer.ownSelf)
+	err = dialer.meet()
+	require.ErrorIs(t, err, errPage)
+	require.ErrorContains(t, err, refused, "by the dialling side")
+}
+
 // The dialling side uses a page only if both sides may read each other's memory.
 func TestMeet(t *testing.T) {
 	for name, tt := range map[string]struct {

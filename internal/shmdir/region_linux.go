@@ -95,23 +95,19 @@ func OpenRegion(dir, name string) (*Region, error) {
 		return nil, fmt.Errorf("%.64q is no name of a region", name)
 	}
 	path := filepath.Join(dir, name)
-	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	r := &Region{dir: dir}
+	fd, err := Open(path, unix.O_RDWR|unix.O_NONBLOCK, func(st *unix.Stat_t) error {
+		r.stat = *st
+		return checkRegion(path, st)
+	})
 	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: path, Err: err}
+		return nil, err
 	}
-	r := &Region{file: os.NewFile(uintptr(fd), path), dir: dir}
-	if err := unix.Fstat(fd, &r.stat); err != nil {
-		err = &os.PathError{Op: "fstat", Path: path, Err: err}
-		return nil, errors.Join(err, r.Close())
-	}
-	if err := r.check(); err != nil {
-		return nil, errors.Join(err, r.Close())
-	}
+	r.file = os.NewFile(uintptr(fd), path)
 	return r, nil
 }
 
-func (r *Region) check() error {
-	st := &r.stat
+func checkRegion(path string, st *unix.Stat_t) error {
 	fault := ""
 	switch {
 	case st.Mode&unix.S_IFMT != unix.S_IFREG:
@@ -127,7 +123,7 @@ func (r *Region) check() error {
 	default:
 		return nil
 	}
-	return fmt.Errorf("%s is not to be trusted: %s", r.file.Name(), fault)
+	return fmt.Errorf("%s is not to be trusted: %s", path, fault)
 }
 
 // Reserve has the file system set memory aside for the whole file. It fails with a

@@ -35,7 +35,7 @@ func TestOpenRegion(t *testing.T) {
 		"absent":          {func(*testing.T, string) {}, "no such file"},
 		"a directory": {func(t *testing.T, path string) {
 			require.NoError(t, os.Mkdir(path, 0o700))
-		}, "is a directory"},
+		}, "no regular file"},
 		"a FIFO": {func(t *testing.T, path string) {
 			require.NoError(t, unix.Mkfifo(path, 0o600))
 		}, "no regular file"},
@@ -44,11 +44,11 @@ func TestOpenRegion(t *testing.T) {
 			require.NoError(t, err)
 			t.Cleanup(func() { _ = unix.Close(fd) })
 			require.NoError(t, unix.Bind(fd, &unix.SockaddrUnix{Name: path}))
-		}, "no such device"},
+		}, "no regular file"},
 		"a symbolic link": {func(t *testing.T, path string) {
 			makeRegion(t, path+".target")
 			require.NoError(t, os.Symlink(path+".target", path))
-		}, "too many levels of symbolic links"},
+		}, "no regular file"},
 		"two names": {func(t *testing.T, path string) {
 			makeRegion(t, path)
 			require.NoError(t, os.Link(path, path+".other"))

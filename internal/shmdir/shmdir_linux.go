@@ -102,19 +102,25 @@ func Clean(dir string) {
 	}
 }
 
+var errNotOurs = errors.New("no guard of this user's")
+
 // cleanOne removes a guard, if its owner has died, and what it guards: the names that begin with
 // its own and a dot.
 func cleanOne(dir, name string) {
-	fd, err := unix.Open(filepath.Join(dir, name), unix.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
+	fd, err := Open(filepath.Join(dir, name), unix.O_RDWR|unix.O_NONBLOCK, func(st *unix.Stat_t) error {
+		if st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() {
+			return errNotOurs
+		}
+		return nil
+	})
 	if err != nil {
 		return
 	}
 	f := os.NewFile(uintptr(fd), name)
 	defer f.Close()
 	var st unix.Stat_t
-	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil ||
-		st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid() || st.Nlink == 0 {
-		return // in use, or not what it seems, or somebody else has just removed it
+	if unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB) != nil || unix.Fstat(fd, &st) != nil || st.Nlink == 0 {
+		return // in use, or somebody else has just removed it
 	}
 	list, err := os.ReadDir(dir) // not before: only now does it list all that the owner made before it died
 	if err != nil {
