@@ -10,9 +10,9 @@ import (
 // section 11 says which of these, or PreambleVersion, a change has to raise.
 const (
 	// MinVersion is the lowest protocol version, for a Hello.
-	MinVersion = 2
+	MinVersion = 3
 	// MaxVersion is the highest protocol version, for a Hello.
-	MaxVersion = 2
+	MaxVersion = 3
 	// FrameVersion is the version of everything that crosses the fabric: headers,
 	// payloads and completion data. Each Attach carries it.
 	FrameVersion = 4

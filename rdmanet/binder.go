@@ -27,6 +27,7 @@ type binder struct {
 	providers []string
 	listener  *listener // nil on the dialling side
 	fallback  bool      // the dialling side can fall back to TCP
+	nameRule  nameRule
 	logger    *slog.Logger
 	newcomer  *newcomer // in the listener's admission
 	offers    []offer
@@ -185,7 +186,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootst
 	l := &link{
 		t: b.t, logger: b.logger, used: &b.used, settled: make(chan struct{}),
 		version: peer.Version, features: peer.Features, tls: peer.TLS,
-		path: b.path(b.offers[i], local), local: newAddr(b.nc.LocalAddr()), remote: newAddr(b.nc.RemoteAddr()),
+		nameRule: b.nameRule, path: b.path(b.offers[i], local), local: newAddr(b.nc.LocalAddr()), remote: newAddr(b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Idle: l.unused, Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if page != nil {

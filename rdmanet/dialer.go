@@ -62,6 +62,14 @@ type Dialer struct {
 	// commas between them, or "auto" if that is not set. If both sides have a list, the
 	// listener's order holds.
 	Providers []string
+	// EndpointPrefixes are where, besides the address of the control connection, a listener's
+	// fabric endpoint may be that has an IP address: over tcp;ofi_rxm, net, udp;ofi_rxd and
+	// verbs;ofi_rxm. Somewhere else it may be if the listener names a device in Providers, and
+	// behind address translation, as of a Kubernetes Service. Otherwise a conn over such a
+	// provider is refused, since a listener could have this process connect to anything.
+	// Loopback, link-local, multicast and unspecified addresses are refused whatever the
+	// prefixes say.
+	EndpointPrefixes []netip.Prefix
 	// Fallback says what to do about peers that no fabric reaches. By default, Dial fails.
 	Fallback Fallback
 	// AllowInsecureFallback allows FallbackTCP although TLSConfig is set. TLSConfig does not
@@ -187,6 +195,7 @@ type plan struct {
 type dialKey struct {
 	local                 netip.AddrPort
 	providers, serverName string
+	names                 string // of the nameRule
 	tls                   *tls.Config
 	owner                 *Dialer // set if it shares with no other Dialer
 	netns                 netns   // of the thread
@@ -204,7 +213,7 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 		return nil, err
 	}
 	p := &plan{Dialer: d, t: t, network: network, host: host, port: port}
-	p.key = dialKey{local: addrPort(d.LocalAddr), providers: strings.Join(wished(d.Providers), "\x00"), tls: d.TLSConfig, netns: threadNetns()}
+	p.key = dialKey{local: addrPort(d.LocalAddr), providers: strings.Join(wished(d.Providers), "\x00"), tls: d.TLSConfig, names: d.nameRule().key(), netns: threadNetns()}
 	if d.Resolver != nil || d.Control != nil || d.ControlContext != nil {
 		p.key.owner = d
 	}
@@ -362,7 +371,7 @@ func (p *plan) handshakeOn(ctx context.Context, nc net.Conn) (*route, error) {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
-	b := &binder{t: p.t, nc: nc, netns: p.key.netns, providers: p.Providers, fallback: p.Fallback != FallbackNone, logger: p.Logger}
+	b := &binder{t: p.t, nc: nc, netns: p.key.netns, providers: p.Providers, fallback: p.Fallback != FallbackNone, nameRule: p.nameRule(), logger: p.Logger}
 	j := &b.joining
 	if !p.DisableReuse {
 		j.approach = p.t.links.approach(pairKey{addrPort(local).Addr(), addrPort(remote).Addr(), p.KeepAliveConfig, p.key})

@@ -15,6 +15,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
+// anywhere allows endpoints on devices that have other addresses than the control connection.
+var anywhere = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+
 // TestDomains: each side uses the domain that it names. If it names none, it uses the one that
 // has the address of the control connection, and if there is none such, the first.
 func TestDomains(t *testing.T) {
@@ -44,8 +47,8 @@ func TestDomains(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			tr := simulated(t, tt.devices[0], tt.devices[1:]...)
-			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: tt.listener})
-			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: tt.dialer}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: tt.listener, EndpointPrefixes: anywhere})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: tt.dialer, EndpointPrefixes: anywhere}, l)
 			assert.Equal(t, tt.dials, c.Info().Domain)
 			assert.Equal(t, tt.listens, s.Info().Domain)
 			rdmatest.Echo(t, c, s)
@@ -86,8 +89,8 @@ func TestRealDomains(t *testing.T) {
 			tr := new(rdmanet.Transport)
 			rdmatest.Cleanly(t, tr)
 			providers := []string{info.Name + "/" + info.Domain}
-			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers})
-			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers}, l)
+			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: providers, EndpointPrefixes: anywhere})
+			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr, Providers: providers, EndpointPrefixes: anywhere}, l)
 			for _, conn := range []*rdmanet.Conn{c, s} {
 				assert.Equal(t, info.Name, conn.Info().Provider)
 				assert.Equal(t, info.Domain, conn.Info().Domain)

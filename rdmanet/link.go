@@ -40,6 +40,7 @@ type link struct {
 	theirs        pairEnd  // set by Connect
 	used          *atomic.Bool
 	path          pathKey
+	nameRule      nameRule
 	local, remote *net.TCPAddr // of the control connection
 	refused       []Refusal    // see ConnInfo; set before any conn is opened
 	version       uint8        // see ConnInfo, as for the next two
@@ -88,6 +89,14 @@ func (l *link) Refused(reasons []string) { l.refused = refusals(reasons) }
 
 func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 	l.theirs = pairEnd{remote.Peer, remote.Token}
+	switch ip, err := l.ep.fab.NameIP(remote.Name); {
+	case err != nil:
+		return fmt.Errorf("%w: the peer's endpoint: %w", ErrMalformed, err)
+	case ip.IsValid():
+		if err := l.nameRule.check(ip, addrPort(l.remote).Addr()); err != nil {
+			return err
+		}
+	}
 	return l.peer.Connect(ctx, remote)
 }
 

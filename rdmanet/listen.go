@@ -47,6 +47,9 @@ type ListenConfig struct {
 	// domains: see Dialer.Providers. An empty list means the environment variable
 	// RDMANET_PROVIDERS, or "auto" if that is not set.
 	Providers []string
+	// EndpointPrefixes are where, besides the address that it dials from, a dialer's fabric
+	// endpoint may be: see Dialer.EndpointPrefixes.
+	EndpointPrefixes []netip.Prefix
 	// AcceptTCP also accepts clients that speak plain TCP, on the same port. They are told
 	// apart by the first bytes that they send, and accepted when these have come: it is for
 	// protocols in which clients speak first, such as HTTP, gRPC and whatever runs over TLS.

@@ -294,7 +294,7 @@ func (l *listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		l.failed(nil, err)
 		return
 	}
-	b := &binder{t: l.t, nc: nc, netns: l.netns, providers: l.cfg.Providers, listener: l, logger: l.cfg.Logger, newcomer: n}
+	b := &binder{t: l.t, nc: nc, netns: l.netns, providers: l.cfg.Providers, nameRule: l.cfg.nameRule(), listener: l, logger: l.cfg.Logger, newcomer: n}
 	// A conn may be accepted before its peer's handshake has ended. Close must then leave the
 	// handshake alone.
 	stop := context.AfterFunc(l.ctx, func() {

@@ -91,7 +91,11 @@ func liar(provider, addr string) {
 	if rand.N(2) == 0 {
 		_, _ = nc.Read(make([]byte, 64))
 	}
-	attach := framing.Attach{Provider: provider, Name: noise[:min(len(noise), 40)], Peer: rand.Uint32(), Slots: 64, Eager: 8192}
+	name := noise[:min(len(noise), 40)]
+	if rand.N(2) == 0 {
+		name = rdmatest.NameOf(nc.LocalAddr())
+	}
+	attach := framing.Attach{Provider: provider, Name: name, Peer: rand.Uint32(), Slots: 64, Eager: 8192}
 	_, _ = crand.Read(attach.Token[:])
 	for _, m := range []struct {
 		kind framing.Kind

@@ -27,7 +27,7 @@ compiler() { set -- $(go env CC); echo "${1:-gcc}"; }
 
 packages="gcc libc6-dev libfabric-dev" tools= services=
 case "${1:-}" in
-hosts) packages="$packages iproute2 util-linux" tools="ip nsenter" ;;
+hosts) packages="$packages iproute2 nftables util-linux" tools="ip nft nsenter" ;;
 containers) packages="$packages debootstrap util-linux buildah runc prometheus" tools="debootstrap unshare buildah runc promtool" services=yes ;;
 browser) packages="$packages chromium" tools="chromium" ;;
 distros) packages="$packages debootstrap util-linux" tools="debootstrap unshare" ;;

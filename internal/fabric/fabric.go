@@ -132,6 +132,10 @@ type Endpoint interface {
 	Attr() Attr
 	// Name is the endpoint's address, for the peer's Insert (fi_getname).
 	Name() []byte
+	// NameIP returns the IP address in a peer's name, to which Insert, or what is posted to the peer,
+	// makes the provider connect or send. It is the zero Addr if the names of this provider contain
+	// none, and fails if this one should and does not.
+	NameIP(name []byte) (netip.Addr, error)
 	// Insert adds a peer's name to the address vector; it may block. Remove
 	// takes it out: no operation to it may be posted afterwards.
 	Insert(name []byte) (Addr, error)

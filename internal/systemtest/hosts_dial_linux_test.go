@@ -5,6 +5,7 @@ package systemtest
 import (
 	"context"
 	"net"
+	"net/netip"
 	"sync"
 	"syscall"
 	"testing"
@@ -188,6 +189,37 @@ func TestHostsUnreachable(t *testing.T) {
 			if assert.NotNil(t, op.Addr) {
 				assert.Equal(t, net.JoinHostPort(tt.host, "9"), op.Addr.String())
 			}
+		})
+	}
+}
+
+// service is an address that the kernel translates to the far host's, as that of a Kubernetes
+// Service is. No host has it.
+const service = "10.99.0.1"
+
+// Behind address translation the listener's endpoint is not where the dialer has connected to. The
+// dialer has to allow that, and can.
+func TestHostsTranslation(t *testing.T) {
+	for _, provider := range overCables {
+		t.Run(provider, func(t *testing.T) {
+			h := cabled(t)
+			h.here("ip", "route", "add", service, "via", far4)
+			h.here("nft", "add table ip services; add chain ip services out { type nat hook output priority -100; }; "+
+				"add rule ip services out ip daddr "+service+" dnat to "+far4)
+			t.Cleanup(func() { h.here("nft", "delete table ip services") })
+			addr := net.JoinHostPort(service, h.counterpart(provider))
+
+			d := dialer(t, provider)
+			_, err := d.Dial("rdma", addr)
+			require.ErrorIs(t, err, rdmanet.ErrNoProvider)
+			assert.ErrorContains(t, err, "its endpoint is at "+far4+", and its control connection is at "+service+
+				" (if that is right, add a prefix with the former to Dialer.EndpointPrefixes)")
+
+			allows := *d
+			allows.EndpointPrefixes = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}
+			trade(t, &allows, addr, 1, 1<<20)
+			_, err = d.Dial("rdma", addr)
+			require.ErrorIs(t, err, rdmanet.ErrNoProvider, "what another Dialer allows is not shared")
 		})
 	}
 }

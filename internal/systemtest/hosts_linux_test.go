@@ -58,9 +58,9 @@ func moveIn() error {
 	if os.Geteuid() != 0 {
 		return errors.New("the tests of several hosts make network namespaces: they must be run by root, as in `sudo make test-hosts`")
 	}
-	for _, tool := range []string{"ip", "nsenter"} {
+	for _, tool := range []string{"ip", "nft", "nsenter"} {
 		if _, err := exec.LookPath(tool); err != nil {
-			return fmt.Errorf("the tests of several hosts need %q, of iproute2 or util-linux (./scripts/deps.sh hosts): %w", tool, err)
+			return fmt.Errorf("the tests of several hosts need %q, of iproute2, nftables or util-linux (./scripts/deps.sh hosts): %w", tool, err)
 		}
 	}
 	runtime.LockOSThread() // Pdeathsig refers to the thread that starts the process

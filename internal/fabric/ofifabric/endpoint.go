@@ -4,6 +4,8 @@ package ofifabric
 
 import (
 	"errors"
+	"fmt"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -31,6 +33,7 @@ type endpoint struct {
 	layout byte         // layout version of the region
 
 	sockets *sockets // nil for providers without any
+	ip      bool     // names are IP addresses and ports
 
 	close func() error
 }
@@ -55,7 +58,7 @@ func newEndpoint(info ofi.Info, delivery bool) (*endpoint, error) {
 		}
 		return nil, err
 	}
-	e := &endpoint{ofi: o, attr: attributes(o, provider, delivery)}
+	e := &endpoint{ofi: o, attr: attributes(o, provider, delivery), ip: info.HasIP()}
 	e.close = sync.OnceValue(e.shut)
 	if named {
 		e.unlink = sync.OnceValue(e.removeRegion)
@@ -125,6 +128,17 @@ func order(o ofi.Order) (set fabric.Order) {
 func (e *endpoint) Attr() fabric.Attr { return e.attr }
 
 func (e *endpoint) Name() []byte { return e.ofi.Name() }
+
+func (e *endpoint) NameIP(name []byte) (netip.Addr, error) {
+	if !e.ip {
+		return netip.Addr{}, nil
+	}
+	addr, ok := addrOf(name)
+	if !ok {
+		return netip.Addr{}, fmt.Errorf("no IP address and port: %x", name)
+	}
+	return addr.Addr(), nil
+}
 
 // resolveTime is how long the verbs provider itself waits for an address, VERBS_RESOLVE_TIMEOUT.
 const resolveTime = 2 * time.Second

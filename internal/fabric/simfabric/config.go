@@ -42,6 +42,8 @@ type Personality struct {
 	PerPeer          bool
 	Spread           bool // see fabric.ProviderInfo
 	NoWait           bool // Waiter returns nil
+	// IPNames: the name of an endpoint contains the IP address that it is at.
+	IPNames bool
 	// MapsMemory: the two sides can map each other's landing rings. The fabric has no part in that;
 	// tests of engines see to it.
 	MapsMemory bool

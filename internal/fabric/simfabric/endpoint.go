@@ -3,6 +3,7 @@ package simfabric
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -55,6 +56,29 @@ type endpoint struct {
 func (e *endpoint) Attr() fabric.Attr { return e.p.attr() }
 
 func (e *endpoint) Name() []byte { return []byte(e.name) }
+
+// nameOf returns the name of an endpoint that was opened for src.
+func (p *Personality) nameOf(serial int, src netip.Addr) string {
+	name := fmt.Sprintf("sim://%s/%d", p.Provider, serial)
+	switch {
+	case !p.IPNames:
+		return name
+	case p.Source.IsValid():
+		src = p.Source
+	}
+	return name + ipMark + src.WithZone("").String()
+}
+
+// ipMark separates the IP address from the rest of a name.
+const ipMark = "@"
+
+func (e *endpoint) NameIP(name []byte) (netip.Addr, error) {
+	if !e.p.IPNames {
+		return netip.Addr{}, nil
+	}
+	_, ip, _ := strings.Cut(string(name), ipMark)
+	return netip.ParseAddr(ip)
+}
 
 func (e *endpoint) Insert(name []byte) (fabric.Addr, error) {
 	if !strings.HasPrefix(string(name), "sim://"+e.p.Provider+"/") {

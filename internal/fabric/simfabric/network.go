@@ -187,7 +187,7 @@ func (n *Network) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 	e := &endpoint{
 		net:     n,
 		p:       n.providers[i],
-		name:    fmt.Sprintf("sim://%s/%d", provider, n.serial),
+		name:    n.providers[i].nameOf(n.serial, src),
 		regions: make(map[uint64]*region),
 		faults:  slices.Clone(n.faults),
 		cut:     make(map[fabric.Addr]bool),

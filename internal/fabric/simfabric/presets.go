@@ -79,6 +79,7 @@ func ShmUnflagged() Personality {
 func TCP() Personality {
 	return Personality{
 		Provider:         "tcp;ofi_rxm",
+		IPNames:          true,
 		InjectSize:       64,
 		Order:            allOrders,
 		DeliveryComplete: true,
@@ -99,6 +100,7 @@ func Net() Personality {
 func Verbs() Personality {
 	return Personality{
 		Provider:   "verbs;ofi_rxm",
+		IPNames:    true,
 		InjectSize: 192,
 		CQDataSize: 4,
 		MaxMsgSize: 8 << 20,
