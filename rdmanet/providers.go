@@ -131,7 +131,7 @@ func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left 
 			return chosen, unoffered(infos, chosen), nil
 		}
 	}
-	s := t.search(src, wishes)
+	s := t.lastSearch(src, wishes)
 	return slices.Clone(s.chosen), slices.Clone(s.left), s.err
 }
 
@@ -151,8 +151,8 @@ type search struct {
 	err    error
 }
 
-// search returns a recent search that has ended.
-func (t *Transport) search(src netip.Addr, wishes []wish) *search {
+// lastSearch returns a recent search, once it has ended. It begins one if there is none.
+func (t *Transport) lastSearch(src netip.Addr, wishes []wish) *search {
 	q := question{src, fmt.Sprint(wishes)}
 	t.mu.Lock()
 	s := t.searches[q]

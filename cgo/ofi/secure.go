@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// distrusted is how those variables begin that choose code to load, files to write or devices to
-// use: all of ours and libfabric's, those of PSM, which its providers carry with them, and of the
-// libraries that it loads those that name files.
+// distrusted lists how variables begin that choose code to load or files to write: all of ours, of
+// libfabric's and of those libraries for which it has a provider, and of rdma-core's and of the GPU
+// runtimes', which libfabric loads, those that name files.
 var distrusted = []string{
 	"RDMANET_", "FI_", "PSM2_", "PSM3_", "HFI_", "CXIP_", "UCX_",
 	"IBV_DRIVERS=", "RDMAV_DRIVERS=", "SYSFS_PATH=", "VERBS_LOG_FILE=", "MLX5_DEBUG_FILE=",
@@ -24,9 +24,9 @@ func distrusts(entry string) bool {
 	return slices.ContainsFunc(distrusted, func(start string) bool { return strings.HasPrefix(entry, start) })
 }
 
-// A program with more rights than its user (AT_SECURE of getauxval(3)) must not let that user
-// choose its code, and libfabric would. So such variables are removed, in Go's environment and in C's,
-// before main can set any of its own.
+// A program with more rights than its user (AT_SECURE of getauxval(3)) must not let that user choose
+// its code. libfabric does not look at that, and rdma-core only at user ids, not at capabilities. So
+// the variables are removed from Go's environment and C's, before main can set any of its own.
 func init() {
 	if C.getauxval(C.AT_SECURE) == 0 {
 		return

@@ -33,7 +33,7 @@ const (
 	programVar = "FI_LOG_INTERVAL"
 )
 
-// usersVars are variables of the user's by which the program's libraries find files.
+// usersVars are variables by which a user could choose libraries, files and settings.
 var usersVars = []string{
 	providerPathVar, libraryVar, "RDMANET_PROVIDERS", "FI_LOG_LEVEL", "IBV_DRIVERS", "RDMAV_DRIVERS",
 	"VERBS_LOG_FILE", "PSM2_BRAKE_FILE_NAME", "PSM3_BRAKE_FILE_NAME",
@@ -67,8 +67,8 @@ func loadLibfabric(string, string) error {
 	return nil
 }
 
-// TestPrivilegedProgram: the user of a program with more rights than he has, setuid or by a
-// capability of the file, cannot have it load a library, or use a file, of his choice.
+// TestPrivilegedProgram: the user of a program with more rights, setuid or by a capability of its
+// file, cannot make it load a library of the user's, and its variables reach neither Go nor C.
 func TestPrivilegedProgram(t *testing.T) {
 	testenv.NeedRoot(t)
 	dir, err := os.MkdirTemp("", "privileged") // not t.TempDir, which is closed to others
