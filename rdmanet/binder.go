@@ -37,25 +37,8 @@ type binder struct {
 
 var _ bootstrap.Binder = (*binder)(nil)
 
-func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
-	offers, unoffered, err := b.t.offersIn(b.netns, local, b.providers)
-	if b.empty(err, unoffered) {
-		if errors.Is(err, fabric.ErrUnsupported) {
-			unoffered = []string{bootstrap.NoLibrary + err.Error()} // so that the other side learns of it
-		}
-		err = nil
-	}
-	if err != nil {
-		return framing.Hello{}, err
-	}
-	if peer := addrPort(b.nc.RemoteAddr()).Addr(); local != peer && !local.IsLoopback() { // probably on another host
-		unoffered = slices.DeleteFunc(unoffered, b.t.withinHost(local))
-	}
-	if left, failing := b.working(offers, local); len(left) > 0 || b.fallback {
-		offers, unoffered = left, append(failing, unoffered...)
-	}
-	b.offers = offers[:min(len(offers), framing.MaxOffers)]
-	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid()), Unoffered: unoffered}
+func (b *binder) Hello() framing.Hello {
+	h := framing.Hello{Process: b.t.process, Host: b.t.host, UID: uint32(os.Geteuid())}
 	if b.t.hostErr != nil {
 		h.HostUnknown = b.t.hostErr.Error()
 	}
@@ -65,9 +48,6 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	if h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features; !b.t.maps {
 		h.Features &^= framing.FeatureShared
 	}
-	for _, p := range b.offers {
-		h.Offers = append(h.Offers, bootstrap.OfferOf(&p.ProviderInfo))
-	}
 	if b.joining.approach != nil {
 		b.joining.asks = b.t.links.mayJoin(b.joining.approach)
 		h.Joins = b.joining.asks
@@ -75,7 +55,35 @@ func (b *binder) Hello(local netip.Addr) (framing.Hello, error) {
 	if b.t.hello != nil {
 		b.t.hello(&h)
 	}
-	return h, nil
+	return h
+}
+
+func (b *binder) Offer(local netip.Addr, h *framing.Hello) error {
+	offers, unoffered, err := b.t.offersIn(b.netns, local, b.providers)
+	if b.empty(err, unoffered) {
+		if errors.Is(err, fabric.ErrUnsupported) {
+			unoffered = []string{bootstrap.NoLibrary + err.Error()} // so that the other side learns of it
+		}
+		err = nil
+	}
+	if err != nil {
+		return err
+	}
+	if peer := addrPort(b.nc.RemoteAddr()).Addr(); local != peer && !local.IsLoopback() { // probably on another host
+		unoffered = slices.DeleteFunc(unoffered, b.t.withinHost(local))
+	}
+	if left, failing := b.working(offers, local); len(left) > 0 || b.fallback {
+		offers, unoffered = left, append(failing, unoffered...)
+	}
+	b.offers = offers[:min(len(offers), framing.MaxOffers)]
+	h.Unoffered = unoffered
+	for _, p := range b.offers {
+		h.Offers = append(h.Offers, bootstrap.OfferOf(&p.ProviderInfo))
+	}
+	if b.t.offer != nil {
+		b.t.offer(h)
+	}
+	return nil
 }
 
 // working leaves out the providers that have recently failed towards the peer, and returns
@@ -176,7 +184,7 @@ func (b *binder) Expect(offer framing.Offer, local netip.Addr) {
 	}
 }
 
-// index returns the place of a provider among those that Hello has returned.
+// index returns the place of a provider among those that are on offer.
 func (b *binder) index(provider string) int {
 	return slices.IndexFunc(b.offers, func(own offer) bool { return own.Name == provider })
 }

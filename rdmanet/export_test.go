@@ -23,8 +23,8 @@ func (t *Transport) Speak(lowest, highest uint8, features uint64) {
 	t.hello = func(h *framing.Hello) { h.MinVersion, h.MaxVersion, h.Features = lowest, highest, features }
 }
 
-// Say has change change t's hello.
-func (t *Transport) Say(change func(*framing.Hello)) { t.hello = change }
+// Say has change change what t offers in its hello.
+func (t *Transport) Say(change func(*framing.Hello)) { t.offer = change }
 
 // MaxAsking is how many calls of Authorize a listener has under way at most.
 const MaxAsking = maxAsking
@@ -101,3 +101,6 @@ func Records() (n int) {
 	records.Range(func(any, any) bool { n++; return true })
 	return n
 }
+
+// NothingAge is how long it is remembered that there is nothing to offer.
+const NothingAge = nothingAge

@@ -72,14 +72,14 @@ type ListenConfig struct {
 	// replaced by "fabricnet/1", also in what GetConfigForClient returns: clients that speak
 	// only other protocols are refused.
 	TLSConfig *tls.Config
-	// Authorize, unless it is nil, is called for each peer process, after TLS, also for one
-	// that is a peer of another listener of the Transport already. An error refuses
-	// the peer: its text is sent to the peer, whose Dial fails with ErrUnauthorized, whatever
-	// the error wraps. A panic ends the process. Up to 64 goroutines call Authorize at once.
-	// The context ends after HandshakeTimeout and with Listener.Close and Transport.Close.
-	// Then the handshake is over, whatever Authorize returns and even if it does not return.
-	// Close does not wait for it. Calls that do not return keep others waiting once there
-	// are 64.
+	// Authorize, unless it is nil, is called for each peer process, also for one that is a
+	// peer of another listener of the Transport already, after TLS and before libfabric is
+	// asked for anything on the peer's account. An error refuses the peer: its text is sent to
+	// the peer, whose Dial fails with ErrUnauthorized, whatever the error wraps. A panic ends
+	// the process. Up to 64 goroutines call Authorize at once. The context ends after
+	// HandshakeTimeout and with Listener.Close and Transport.Close. Then the handshake is over,
+	// whatever Authorize returns and even if it does not return. Close does not wait for it.
+	// Calls that do not return keep others waiting once there are 64.
 	Authorize func(ctx context.Context, peer PeerInfo) error
 	// HandshakeTimeout bounds each handshake. It is at least a millisecond; 0 means
 	// DefaultHandshakeTimeout. A handshake over shared memory takes some 2 milliseconds, or

@@ -72,8 +72,12 @@ func hasAuto(wishes []wish) bool {
 }
 
 // providersAge is how long a list of providers may be used: asking libfabric takes
-// milliseconds, but devices come and go.
-const providersAge = 10 * time.Second
+// milliseconds, but devices come and go. nothingAge is how long it is remembered that a search has
+// found nothing to offer, so that strangers cannot cause many.
+const (
+	providersAge = 10 * time.Second
+	nothingAge   = time.Second
+)
 
 type providerList struct {
 	at    time.Time
@@ -117,9 +121,9 @@ type offer struct {
 }
 
 // offers lists the providers to negotiate over, in order of preference. left names the others
-// that are here, for errors that say what could be done. An old list of what is here serves
-// only if it has something to offer, so that a device that has come up since can be used at
-// once.
+// that are here, for errors that say what could be done. A list of what is here that is older than
+// nothingAge serves only if it has something to offer, so that a device that has come up since can
+// be used soon.
 func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left []string, err error) {
 	wishes := t.wishes(list)
 	if infos, ok := t.kept(src); ok {
@@ -127,6 +131,53 @@ func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left 
 			return chosen, unoffered(infos, chosen), nil
 		}
 	}
+	s := t.lastSearch(src, wishes)
+	return slices.Clone(s.chosen), slices.Clone(s.left), s.err
+}
+
+// question is what a search is for.
+type question struct {
+	src    netip.Addr
+	wishes string
+}
+
+// search is a search for something to offer. All that ask while it is under way, and for nothingAge
+// after, share what it finds.
+type search struct {
+	done   chan struct{} // closed once the rest is known
+	ended  time.Time     // zero while it is under way; guarded by Transport.mu
+	chosen []offer
+	left   []string
+	err    error
+}
+
+// lastSearch returns a recent search, once it has ended. It begins one if there is none.
+func (t *Transport) lastSearch(src netip.Addr, wishes []wish) *search {
+	q := question{src, fmt.Sprint(wishes)}
+	t.mu.Lock()
+	s := t.searches[q]
+	begin := s == nil || !s.ended.IsZero() && time.Since(s.ended) >= nothingAge
+	if begin {
+		if len(t.searches) > 64 { // as in available
+			clear(t.searches)
+		}
+		s = &search{done: make(chan struct{})}
+		t.searches[q] = s
+	}
+	t.mu.Unlock()
+	if begin {
+		s.chosen, s.left, s.err = t.look(src, wishes)
+		t.mu.Lock()
+		s.ended = time.Now()
+		t.mu.Unlock()
+		close(s.done)
+	}
+	<-s.done
+	return s
+}
+
+// look asks libfabric for something to offer.
+func (t *Transport) look(src netip.Addr, wishes []wish) (chosen []offer, left []string, err error) {
 	infos, err := t.available(src)
 	if err != nil && !errors.Is(err, fabric.ErrNoProvider) {
 		return nil, nil, err

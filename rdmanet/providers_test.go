@@ -3,7 +3,11 @@ package rdmanet
 import (
 	"net/netip"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -115,17 +119,75 @@ func (f *lateFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
 	return f.Network.Providers(src)
 }
 
-// A device that comes up is used at once, although the list of providers is cached.
+// A device that comes up is used after nothingAge, although lists of providers are kept for longer.
 func TestOffersOfANewDevice(t *testing.T) {
 	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	for _, wanted := range [][]string{nil, {"tcp;ofi_rxm"}} {
-		f := &lateFabric{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
-		tr := transportOr(NewTransport(f))
-		_, _, err := tr.offers(lo, wanted)
-		require.ErrorIs(t, err, ErrProviderUnavailable)
-		f.up = true
-		list, _, err := tr.offers(lo, wanted)
-		require.NoError(t, err)
-		assert.Len(t, list, 1)
+		synctest.Test(t, func(t *testing.T) {
+			f := &lateFabric{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
+			tr := transportOr(NewTransport(f))
+			_, _, err := tr.offers(lo, wanted)
+			require.ErrorIs(t, err, ErrProviderUnavailable)
+			f.up = true
+			time.Sleep(nothingAge)
+			list, _, err := tr.offers(lo, wanted)
+			require.NoError(t, err)
+			assert.Len(t, list, 1)
+		})
+	}
+}
+
+// slowFabric takes time to list its providers.
+type slowFabric struct {
+	*simfabric.Network
+	listed atomic.Int64
+}
+
+func (f *slowFabric) Providers(src netip.Addr) ([]fabric.ProviderInfo, error) {
+	f.listed.Add(1)
+	time.Sleep(time.Millisecond)
+	return f.Network.Providers(src)
+}
+
+// TestOffersAreShared: libfabric is asked once for all that ask at once, and, where there is nothing
+// to offer, for all that ask within nothingAge. One that changes its list changes nobody else's.
+func TestOffersAreShared(t *testing.T) {
+	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	for _, tt := range []struct {
+		wanted []string
+		found  string
+		age    time.Duration
+	}{
+		{[]string{"tcp;ofi_rxm", "net"}, "tcp;ofi_rxm/sim, net/sim", providersAge},
+		{[]string{"efa", "auto"}, "", nothingAge},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := &slowFabric{Network: simfabric.New(simfabric.Config{
+				Personality: simfabric.TCP(), Others: []simfabric.Personality{simfabric.Net()},
+			})}
+			tr := transportOr(NewCarefulTransport(f))
+			ask := func() {
+				list, left, err := tr.offers(lo, tt.wanted)
+				assert.Equal(t, tt.found, opened(list))
+				assert.Equal(t, tt.found == "", err != nil)
+				assert.NotContains(t, left, "changed")
+				clear(list)
+				for i := range left {
+					left[i] = "changed"
+				}
+			}
+			for round := range int64(3) {
+				var wg sync.WaitGroup
+				for range 200 {
+					wg.Go(ask)
+				}
+				wg.Wait()
+				for range 200 {
+					ask()
+				}
+				assert.Equal(t, 1+round, f.listed.Load())
+				time.Sleep(tt.age)
+			}
+		})
 	}
 }

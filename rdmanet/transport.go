@@ -106,9 +106,10 @@ type Transport struct {
 	// millisecond; 0 means DefaultFailureMemory. If it is negative, nothing is remembered.
 	FailureMemory time.Duration
 
-	fabric fabric.Fabric        // nil: libfabric; set by tests
-	auto   []string             // nil: automatic; set by tests
-	hello  func(*framing.Hello) // nil: as it is; set by tests
+	fabric fabric.Fabric // nil: libfabric; set by tests
+	auto   []string      // nil: automatic; set by tests
+	// Set by tests, to change a hello: hello all but the offers, offer the rest. nil: as it is.
+	hello, offer func(*framing.Hello)
 
 	once    sync.Once
 	invalid error // what is wrong with the fields
@@ -143,6 +144,7 @@ type Transport struct {
 	lastID    uint32
 	listeners map[*listener]struct{}
 	providers map[netip.Addr]providerList
+	searches  map[question]*search
 	live      map[*conn]struct{} // until Close
 	failures  failures           // has a lock of its own
 }
@@ -172,6 +174,7 @@ func (t *Transport) init() {
 	t.ctx, t.cancel = context.WithCancelCause(context.Background())
 	t.listeners = make(map[*listener]struct{})
 	t.providers = make(map[netip.Addr]providerList)
+	t.searches = make(map[question]*search)
 	t.links.init(t)
 	t.endpoints.init(t)
 	t.counters.init()

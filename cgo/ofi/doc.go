@@ -10,6 +10,10 @@
 // compiled with. Without libfabric, or if the package was compiled without its headers, GetInfo
 // fails with a *LoadError.
 //
+// In a program with more rights than its user, setuid or by capabilities of its file, this package
+// removes the variables by which that user could choose code or files from the environment, before
+// main begins. Variables that the program sets itself count.
+//
 // Memory handed to libfabric must not be Go heap: except for injects, it stays in use after the
 // call that hands it over, and goroutines' stacks move.
 package ofi

@@ -96,11 +96,7 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	if err := hs.remote.Decode(body); err != nil {
 		return malformed(err)
 	}
-	own, err := hs.binder.Hello(hs.local())
-	if err != nil {
-		return err
-	}
-	hs.setHello(own)
+	hs.greet()
 	if err := hs.agree(&hs.hello, &hs.remote); err != nil {
 		return err
 	}
@@ -109,6 +105,9 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return errors.New("waiting for Authorize") // it has not refused the peer
 	default:
+		return err
+	}
+	if err := hs.offer(); err != nil {
 		return err
 	}
 	hs.mapPage()

@@ -72,11 +72,15 @@ type Peer struct {
 //
 // If a method returns an error that wraps ErrMemory or ErrClosing, the peer is told so.
 type Binder interface {
-	// Hello is what this side says of itself, for a connection whose local
-	// address is local: offers in order of preference, versions and
-	// identities. Zero versions stand for all that package framing speaks, with its
-	// features. This package fills in the fields of the page and the silence.
-	Hello(local netip.Addr) (framing.Hello, error)
+	// Hello is what this side says of itself, but for its offers: versions, identities and
+	// Joins. Zero versions stand for all that package framing speaks, with its features. This
+	// package fills in the fields of the page and the silence. It must cost next to nothing:
+	// the listening side calls it for strangers.
+	Hello() framing.Hello
+	// Offer fills in what this side offers on a connection whose local address is local, in
+	// order of preference, and what it does not. The listening side calls it once Authorize
+	// has let the peer in, since it may take long.
+	Offer(local netip.Addr, h *framing.Hello) error
 	// Authorize decides on the listening side, after TLS, whether to let the peer in. An
 	// error rejects the peer, which is sent its text. It must be an ErrUnauthorized or
 	// ErrTooManyPeers, since a user's own error may wrap any of ours. Authorize must return

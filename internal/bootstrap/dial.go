@@ -41,12 +41,11 @@ func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
 
 // introduce prepares this side's hello, and the page if any offer wants one.
 func (hs *handshake) introduce() error {
-	h, err := hs.binder.Hello(hs.local())
-	if err != nil {
+	hs.greet()
+	if err := hs.offer(); err != nil {
 		return err
 	}
-	hs.setHello(h)
-	if !anySameHost(h.Offers) {
+	if !anySameHost(hs.hello.Offers) {
 		return nil
 	}
 	page, err := CreatePage()

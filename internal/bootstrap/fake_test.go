@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 // says so. The keys of the maps are provider names.
 type fakeBinder struct {
 	hello                   framing.Hello
-	helloErr, authErr       error
+	offerErr, authErr       error
 	prepare, connect, check map[string]error
 	hang                    map[string]bool
 	checked                 func() // called by Check, which then succeeds
@@ -76,7 +76,16 @@ func offer(provider string) framing.Offer {
 	return framing.Offer{Provider: provider, Protocol: 7, ProtocolVersion: 1, Library: "1.17", SameHost: provider == "shm"}
 }
 
-func (b *fakeBinder) Hello(netip.Addr) (framing.Hello, error) { return b.hello, b.helloErr }
+func (b *fakeBinder) Hello() framing.Hello {
+	h := b.hello
+	h.Offers, h.Unoffered = nil, nil
+	return h
+}
+
+func (b *fakeBinder) Offer(_ netip.Addr, h *framing.Hello) error {
+	h.Offers, h.Unoffered = b.hello.Offers, b.hello.Unoffered
+	return b.offerErr
+}
 
 func (b *fakeBinder) Authorize(ctx context.Context, peer *Peer) error {
 	if b.authorised != nil {

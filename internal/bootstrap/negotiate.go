@@ -22,19 +22,28 @@ func (hs *handshake) agree(listener, dialer *framing.Hello) error {
 	return nil
 }
 
-// setHello adopts the Binder's hello, and fills in what the Binder may leave open.
-func (hs *handshake) setHello(h framing.Hello) {
+// greet adopts the Binder's hello, and fills in what the Binder may leave open.
+func (hs *handshake) greet() {
+	h := hs.binder.Hello()
 	if h.MinVersion == 0 && h.MaxVersion == 0 {
 		h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features
 	}
 	h.PageName, h.PageNonce = "", [16]byte{}
 	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))
 	hs.hello = h
-	for _, text := range h.Unoffered {
+}
+
+// offer adds the Binder's offers to the hello.
+func (hs *handshake) offer() error {
+	if err := hs.binder.Offer(hs.local(), &hs.hello); err != nil {
+		return err
+	}
+	for _, text := range hs.hello.Unoffered {
 		if provider, reason, found := strings.Cut(text, ": "); found {
 			hs.refuse(provider, reason)
 		}
 	}
+	return nil
 }
 
 // hasReason reports whether an unoffered provider comes with a reason. Without one, it is

@@ -16,11 +16,12 @@ import (
 )
 
 // The test binary starts itself as the other process. These variables say which role it
-// has, over which provider, and at which address its peer is.
+// has, over which provider, and at which address its peer is. They do not begin with RDMANET_,
+// since a setuid program has a role, too.
 const (
-	RoleVar     = "RDMANET_TEST_ROLE"
-	providerVar = "RDMANET_TEST_PROVIDER"
-	addrVar     = "RDMANET_TEST_ADDR"
+	RoleVar     = "FABRICNET_TEST_ROLE"
+	providerVar = "FABRICNET_TEST_PROVIDER"
+	addrVar     = "FABRICNET_TEST_ADDR"
 )
 
 // Roles maps the names of roles to what another process does in them.

@@ -34,10 +34,10 @@ type joiner struct {
 	granted  bool
 }
 
-func (j *joiner) Hello(local netip.Addr) (framing.Hello, error) {
-	h, err := j.hostile.Hello(local)
+func (j *joiner) Hello() framing.Hello {
+	h := j.hostile.Hello()
 	h.Joins, h.MinVersion, h.MaxVersion, h.Features = true, framing.MinVersion, framing.MaxVersion, framing.Features
-	return h, err
+	return h
 }
 
 func (j *joiner) Met(_ context.Context, peer *bootstrap.Peer) *framing.Join {

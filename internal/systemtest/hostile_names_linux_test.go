@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
-	"net/netip"
 	"os/exec"
 	"slices"
 	"strings"
@@ -79,10 +78,10 @@ func lies(provider, at string, listening bool) error {
 // hostileListener is the listening side of a handshake.
 type hostileListener struct{ *hostile }
 
-func (h hostileListener) Hello(local netip.Addr) (framing.Hello, error) {
-	hello, err := h.hostile.Hello(local)
+func (h hostileListener) Hello() framing.Hello {
+	hello := h.hostile.Hello()
 	hello.Listener = 1
-	return hello, err
+	return hello
 }
 
 // receives prints its address, and meets one dialer.

@@ -98,14 +98,18 @@ func intrude(provider, addr string, slots uint32, claims []byte) (*hostile, erro
 
 // Hello and the methods that follow, up to Ended, are what package bootstrap calls
 // during the handshake and the session.
-func (h *hostile) Hello(netip.Addr) (framing.Hello, error) {
+func (h *hostile) Hello() framing.Hello {
 	host, _ := bootstrap.HostID()
 	hello := framing.Hello{Host: host, UID: uint32(os.Geteuid())}
 	rand.Read(hello.Process[:])
+	return hello
+}
+
+func (h *hostile) Offer(_ netip.Addr, hello *framing.Hello) error {
 	for _, p := range h.infos {
 		hello.Offers = append(hello.Offers, bootstrap.OfferOf(&p))
 	}
-	return hello, nil
+	return nil
 }
 
 func (h *hostile) Authorize(context.Context, *bootstrap.Peer) error { return nil }
