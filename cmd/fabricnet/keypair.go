@@ -43,7 +43,7 @@ func (p *keyPair) current() (*tls.Certificate, error) {
 	return p.parsed, nil
 }
 
-// mtimeStep is more than what modification times can be apart, at least, on any file system.
+// mtimeStep is longer than the steps of modification times on any file system.
 const mtimeStep = 3 * time.Second
 
 // unchanged reports whether a file is the one that was read. A file that had just been written then
