@@ -100,6 +100,7 @@ func TestSS(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(debugPath, rdmadebug.Handler(tr))
 	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	mux.HandleFunc("/forbidden", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	mux.HandleFunc("/nasty", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Fabricnet-Debug", "1")
 		fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\u202e\n")
@@ -143,6 +144,7 @@ func TestSS(t *testing.T) {
 		"ss --limit x a":          {2, "--limit x"},
 		"ss " + at + "/elsewhere": {1, "is that where rdmadebug.Handler is served"},
 		"ss " + at + "/status":    {1, "404 a?[2J?;"},
+		"ss " + at + "/forbidden": {1, "403 Forbidden; at a loopback address rdmadebug.Handler answers those who ask for localhost"},
 		"ss " + at + "/other":     {1, "served at another path"},
 		"copy --to a:1 a/b c/b":   {2, "two files would be \"b\""},
 		"ss 127.0.0.1:1":          {1, "connection refused"},
