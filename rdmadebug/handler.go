@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/seed202c38ff/fabricnet/internal/dnsrebinding"
 	"github.com/seed202c38ff/fabricnet/internal/printable"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
@@ -27,8 +28,14 @@ const defaultLimit = 1000
 // is nil, and its statistics. It answers with text, JSON or an HTML page, as the parameter
 // format (text, json or html) or the Accept header asks. The parameter limit is the most
 // conns that are listed, 1000 by default. The handler may be called concurrently.
-func Handler(t *rdmanet.Transport) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+//
+// At a loopback address it refuses requests whose Host is neither localhost nor an IP address:
+// a web page could have its own name resolved to that address, and read the answer. A reverse
+// proxy on the same host that passes on another Host must set one of these.
+func Handler(t *rdmanet.Transport) http.Handler { return dnsrebinding.Protect(handler(t)) }
+
+func handler(t *rdmanet.Transport) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
 			http.Error(w, "only GET and HEAD", http.StatusMethodNotAllowed)
@@ -68,7 +75,7 @@ func Handler(t *rdmanet.Transport) http.Handler {
 		h.Set("Cache-Control", "no-store")
 		h.Set("Vary", "Accept")
 		_, _ = w.Write(b.Bytes()) // an error means that the client has gone
-	})
+	}
 }
 
 // format returns the format that a request asks for. curl, which accepts anything, gets text.

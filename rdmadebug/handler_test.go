@@ -110,6 +110,28 @@ func TestHandler(t *testing.T) {
 	assert.Empty(t, page.Conns)
 }
 
+// TestOtherHosts: a web page whose name is resolved to this host's loopback address reads nothing.
+func TestOtherHosts(t *testing.T) {
+	tr := new(rdmanet.Transport)
+	defer tr.Close()
+	mux := http.NewServeMux()
+	mux.Handle("/debug/rdma", rdmadebug.Handler(tr))
+	srv := httptest.NewServer(mux)
+	defer srv.Close()
+	for host, want := range map[string]int{"evil.example": http.StatusForbidden, "localhost": http.StatusOK, "": http.StatusOK} {
+		r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/debug/rdma", nil)
+		require.NoError(t, err)
+		r.Host = host // if it is empty, that of the URL
+		resp, err := srv.Client().Do(r)
+		require.NoError(t, err)
+		text, err := io.ReadAll(resp.Body)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, want, resp.StatusCode, host)
+		assert.Equal(t, want == http.StatusOK, strings.Contains(string(text), "STATE"), host)
+	}
+}
+
 // TestNoExpvar: a program that imports this package does not get /debug/vars.
 func TestNoExpvar(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").Output()

@@ -48,10 +48,12 @@ func (c *Conn) sendBuffer(b *Buffer) (n int, err error) {
 }
 
 // RecvBuffer waits for the next bytes of the stream and returns them in a Buffer: bytes
-// that the fabric wrote directly where they landed, others as a copy. Buffers that are
-// not released use up the window in which the peer may send. A hostile peer can still
-// change the contents of one that was not copied: copy before you check, or use TLS above.
-// At the end of the stream RecvBuffer returns io.EOF.
+// that the fabric wrote directly where they landed, others as a copy. A hostile peer can
+// still change those that were not copied, until Release: copy before you check, or use
+// TLS above.
+//
+// Buffers that are not released use up the window in which the peer may send. At the end
+// of the stream RecvBuffer returns io.EOF.
 func (c *Conn) RecvBuffer() (*Buffer, error) {
 	b, err := c.in.fabric.RecvBuffer()
 	return c.buffer(b, "read", err)

@@ -94,9 +94,30 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 }
 
 // WriteTo implements io.WriterTo: it writes what arrives to w until the end of the stream,
-// which is no error. It does not copy what the fabric wrote directly: see RecvBuffer for
-// what a hostile peer can do to such memory.
+// which is no error. w gets a copy, which the peer cannot change while w reads it, perhaps
+// more than once. A few types that read it once get what the fabric wrote where it landed:
+// *os.File, *net.TCPConn, *Conn and io.Discard.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	if readsOnce(w) {
+		return c.lendTo(w)
+	}
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c}, buf[:])
+}
+
+// readsOnce reports whether w is of a type that reads each byte once at most, and shows it to
+// nobody before that. A type around one of these may do more.
+func readsOnce(w io.Writer) bool {
+	switch w.(type) {
+	case *os.File, *net.TCPConn, *Conn:
+		return true
+	}
+	return w == io.Discard
+}
+
+// lendTo is WriteTo without the copy.
+func (c *Conn) lendTo(w io.Writer) (n int64, err error) {
 	for {
 		b, err := c.RecvBuffer()
 		if err == io.EOF {

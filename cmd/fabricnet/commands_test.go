@@ -100,6 +100,7 @@ func TestSS(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.Handle(debugPath, rdmadebug.Handler(tr))
 	mux.HandleFunc("/other", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "hello") })
+	mux.HandleFunc("/forbidden", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	mux.HandleFunc("/nasty", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Fabricnet-Debug", "1")
 		fmt.Fprint(w, "a\x1b[2Jb\tc\u009b\u202e\n")
@@ -143,6 +144,7 @@ func TestSS(t *testing.T) {
 		"ss --limit x a":          {2, "--limit x"},
 		"ss " + at + "/elsewhere": {1, "is that where rdmadebug.Handler is served"},
 		"ss " + at + "/status":    {1, "404 a?[2J?;"},
+		"ss " + at + "/forbidden": {1, "403 Forbidden; at a loopback address rdmadebug.Handler answers those who ask for localhost"},
 		"ss " + at + "/other":     {1, "served at another path"},
 		"copy --to a:1 a/b c/b":   {2, "two files would be \"b\""},
 		"ss 127.0.0.1:1":          {1, "connection refused"},
@@ -156,27 +158,40 @@ func TestSS(t *testing.T) {
 	}
 }
 
-// TestCopy: files go from one process to another, which ends in good order at a signal.
-func TestCopy(t *testing.T) {
-	dir, from := t.TempDir(), t.TempDir()
+// receiver starts another process that receives files. end ends it in good order.
+func receiver(t *testing.T, dir string, flags ...string) (at string, report *lockedBuffer, end func()) {
+	t.Helper()
 	p, kill := program(t)
-	defer kill()
-	p.Args = append(p.Args[:1], "copy", "--serve", testenv.Address(), "--dir", dir)
+	t.Cleanup(kill)
+	p.Args = append(append(p.Args[:1], "copy", "--serve", testenv.Address(), "--dir", dir), flags...)
 	stdout, err := p.StdoutPipe()
 	require.NoError(t, err)
-	report := new(lockedBuffer)
+	report = new(lockedBuffer)
 	p.Stderr = io.MultiWriter(t.Output(), report)
 	require.NoError(t, p.Start())
 	line, err := bufio.NewReader(stdout).ReadString('\n')
 	require.NoError(t, err)
-	at := regexp.MustCompile(`receiving into .* at (\S+)`).FindStringSubmatch(line)
-	require.NotNil(t, at, line)
+	m := regexp.MustCompile(`receiving into .* at (\S+)`).FindStringSubmatch(line)
+	require.NotNil(t, m, line)
+	return m[1], report, func() {
+		t.Helper()
+		rdmanet.DefaultTransport.CloseIdle()
+		require.NoError(t, p.Process.Signal(syscall.SIGTERM))
+		_, _ = io.Copy(io.Discard, stdout)
+		assert.NoError(t, p.Wait())
+	}
+}
+
+// TestCopy: files go from one process to another, which ends in good order at a signal.
+func TestCopy(t *testing.T) {
+	dir, from := t.TempDir(), t.TempDir()
+	at, report, end := receiver(t, dir)
 
 	want := map[string][]byte{
 		"a": bytes.Repeat([]byte("text"), 100_000), "b": nil,
 		"c\xfe": []byte("one"), "c\xff": []byte("another"), "d\x1b[2J\nfrom e": []byte("a third"),
 	}
-	args := []string{"copy", "--to", at[1]}
+	args := []string{"copy", "--to", at}
 	for name, text := range want {
 		path := filepath.Join(from, name)
 		require.NoError(t, os.WriteFile(path, text, 0o600))
@@ -192,17 +207,58 @@ func TestCopy(t *testing.T) {
 		require.NoError(t, err)
 		assert.True(t, bytes.Equal(text, got), name)
 	}
-	status, text, told = called("copy", "--to", at[1], filepath.Join(from, "c"), filepath.Join(from, "a"))
+	status, text, told = called("copy", "--to", at, filepath.Join(from, "c"), filepath.Join(from, "a"))
 	assert.Equal(t, 1, status)
 	assert.Contains(t, told, "no such file")
 	assert.Contains(t, text, "a: 400000 bytes in ", "the others are sent")
-	rdmanet.DefaultTransport.CloseIdle()
-	require.NoError(t, p.Process.Signal(syscall.SIGTERM))
-	_, _ = io.Copy(io.Discard, stdout)
-	assert.NoError(t, p.Wait())
+	end()
 	assert.Contains(t, report.String(), `: "d\x1b[2J\nfrom e"`)
 	assert.NotContains(t, report.String(), "\x1b")
 	assert.Equal(t, len(want)+1, strings.Count(report.String(), "\n"), "a line for each file")
+}
+
+// TestCopyBounds: what a receiver refuses is told to the sender, with the flag that allows it.
+func TestCopyBounds(t *testing.T) {
+	from := t.TempDir()
+	dot, large := filepath.Join(from, ".bashrc"), filepath.Join(from, "large")
+	require.NoError(t, os.WriteFile(dot, nil, 0o600))
+	require.NoError(t, os.WriteFile(large, make([]byte, 1<<20+1), 0o600))
+	for flags, want := range map[string]map[string]string{
+		"":             {dot: "--dot-files", large: ""},
+		"--dot-files":  {dot: "", large: ""},
+		"--max-size 1": {large: "--max-size of the receiver allows 1048576"},
+		"--max-size 0": {large: ""},
+	} {
+		t.Run(flags, func(t *testing.T) {
+			dir := t.TempDir()
+			at, _, end := receiver(t, dir, strings.Fields(flags)...)
+			for file, refusal := range want {
+				status, _, told := called("copy", "--to", at, file)
+				if refusal == "" {
+					assert.Zero(t, status, told)
+					assert.FileExists(t, filepath.Join(dir, filepath.Base(file)))
+				} else {
+					assert.Equal(t, 1, status)
+					assert.Contains(t, told, refusal)
+					assert.NoFileExists(t, filepath.Join(dir, filepath.Base(file)))
+				}
+			}
+			end()
+		})
+	}
+}
+
+// TestCopyIdle: a sender that says nothing is told which flag ends it.
+func TestCopyIdle(t *testing.T) {
+	at, report, end := receiver(t, t.TempDir(), "--idle-timeout", "50ms")
+	c, err := rdmanet.Dial("rdma", at)
+	require.NoError(t, err)
+	answer, err := io.ReadAll(limited(t, c.(conn)))
+	require.NoError(t, err)
+	assert.Contains(t, string(answer), "--idle-timeout")
+	require.NoError(t, c.Close())
+	end()
+	assert.Contains(t, report.String(), "--idle-timeout")
 }
 
 // TestCopyHostile: a receiver's verdict does nothing to the terminal, and is part of one line.
@@ -259,27 +315,35 @@ func TestCopyFlags(t *testing.T) {
 		status int
 		text   string
 	}{
-		"":                                  {2, "--serve to receive files, or --to"},
-		"file":                              {2, "--serve to receive files, or --to"},
-		"--serve :0 --to x:1":               {2, "--serve to receive files, or --to"},
-		"--serve 127.0.0.1:0 file":          {2, `"file" is a file to send`},
-		"--to 127.0.0.1:1":                  {2, "name the files"},
-		"--to 127.0.0.1:1 --tls-cert c f":   {2, "go together"},
-		"--to 127.0.0.1:1 --allow here f":   {2, "neither a network"},
-		"--to 127.0.0.1:1 --allow ::1 f":    {2, "--allow is for --serve"},
-		"--to 127.0.0.1:1 --dir . f":        {2, "--dir and --insecure are for --serve"},
-		"--to 127.0.0.1:1 --insecure f":     {2, "--dir and --insecure are for --serve"},
-		"--serve :0 --dial-timeout 1s":      {2, "--dial-timeout is for --to"},
-		"--serve :0 --tls-ca ca":            {2, "are for --to"},
-		"--serve :0 --tls-server-name s":    {2, "are for --to"},
-		"--to x:1 --tls-server-name s f":    {2, "needs --tls-ca or --tls-cert"},
-		"--serve :0 --tls-client-ca ca":     {2, "needs --serve, --tls-cert"},
-		"--to x:1 --tls-client-ca ca f":     {2, "needs --serve, --tls-cert"},
-		"--serve 192.0.2.1:0":               {1, "open to other hosts without TLS"},
-		"--serve 192.0.2.1:0 --insecure":    {1, "cannot assign"},
-		"--serve 127.0.0.1:0 --dir /none":   {1, "/none"},
-		"--to 127.0.0.1:1 /etc/os-release":  {1, "connection refused"},
-		"--to 127.0.0.1:1 --tls-ca /none f": {1, "--tls-ca"},
+		"":                                    {2, "--serve to receive files, or --to"},
+		"file":                                {2, "--serve to receive files, or --to"},
+		"--serve :0 --to x:1":                 {2, "--serve to receive files, or --to"},
+		"--serve 127.0.0.1:0 file":            {2, `"file" is a file to send`},
+		"--to 127.0.0.1:1":                    {2, "name the files"},
+		"--to 127.0.0.1:1 --tls-cert c f":     {2, "go together"},
+		"--to 127.0.0.1:1 --allow here f":     {2, "neither a network"},
+		"--to 127.0.0.1:1 --allow ::1 f":      {2, "--allow is for --serve"},
+		"--to 127.0.0.1:1 --dir . f":          {2, "--dir and --insecure are for --serve"},
+		"--to 127.0.0.1:1 --insecure f":       {2, "--dir and --insecure are for --serve"},
+		"--serve :0 --dial-timeout 1s":        {2, "--dial-timeout is for --to"},
+		"--to x:1 --dot-files f":              {2, "--dot-files is for --serve"},
+		"--to x:1 --max-size 1 f":             {2, "--max-size is for --serve"},
+		"--to x:1 --idle-timeout 1s f":        {2, "--idle-timeout is for --serve"},
+		"--serve :0 --max-size -1":            {2, "--max-size must be a number of MiB"},
+		"--serve :0 --max-size 8796093022208": {2, "--max-size must be a number of MiB"},
+		"--serve :0 --max-conns -1":           {2, "--max-conns must not be negative"},
+		"--serve :0 --max-conns-per-host -1":  {2, "--max-conns-per-host must not be negative"},
+		"--serve :0 --idle-timeout -1s":       {2, "--idle-timeout must not be negative"},
+		"--serve :0 --tls-ca ca":              {2, "are for --to"},
+		"--serve :0 --tls-server-name s":      {2, "are for --to"},
+		"--to x:1 --tls-server-name s f":      {2, "needs --tls-ca or --tls-cert"},
+		"--serve :0 --tls-client-ca ca":       {2, "needs --serve, --tls-cert"},
+		"--to x:1 --tls-client-ca ca f":       {2, "needs --serve, --tls-cert"},
+		"--serve 192.0.2.1:0":                 {1, "open to other hosts without TLS"},
+		"--serve 192.0.2.1:0 --insecure":      {1, "cannot assign"},
+		"--serve 127.0.0.1:0 --dir /none":     {1, "/none"},
+		"--to 127.0.0.1:1 /etc/os-release":    {1, "connection refused"},
+		"--to 127.0.0.1:1 --tls-ca /none f":   {1, "--tls-ca"},
 	} {
 		status, _, told := called(append([]string{"copy"}, strings.Fields(args)...)...)
 		assert.Equal(t, want.status, status, args)

@@ -133,15 +133,33 @@ func (l *link) pipe(dst sink, src conn, first []byte, n *int64) error {
 	return err
 }
 
-// transfer does not copy what a fabric has already written into memory. From other conns it hides
-// the shortcuts of io.Copy, of which the sink would not be told.
-func transfer(dst sink, src conn) (int64, error) {
+// transfer does not copy what a fabric has already written into memory: the conn in dst reads it
+// once, so that it does not matter if the peer changes it. From other conns transfer hides the
+// shortcuts of io.Copy, of which the sink would not be told.
+func transfer(dst sink, src conn) (n int64, err error) {
 	if c, ok := src.(*rdmanet.Conn); ok {
-		return c.WriteTo(dst)
+		return lend(dst, c)
 	}
 	buf := pieces.Get().(*[pieceSize]byte)
 	defer pieces.Put(buf)
 	return io.CopyBuffer(struct{ io.Writer }{dst}, struct{ io.Reader }{src}, buf[:])
+}
+
+func lend(dst sink, src *rdmanet.Conn) (n int64, err error) {
+	for {
+		b, err := src.RecvBuffer()
+		if err == io.EOF {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		m, err := dst.Write(b.Bytes())
+		b.Release()
+		if n += int64(m); err != nil {
+			return n, err
+		}
+	}
 }
 
 // ended ignores the error of ending a direction of a conn that has ended already.

@@ -4,15 +4,18 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/seed202c38ff/fabricnet/cmd/fabricnet/internal/connlimit"
 	"github.com/seed202c38ff/fabricnet/cmd/fabricnet/internal/filecopy"
 	"github.com/seed202c38ff/fabricnet/internal/printable"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -21,11 +24,12 @@ import (
 func copyCommand() *cli.Command {
 	var files tlsFiles
 	var allow prefixes
+	bounds := receiverFlags()
 	return &cli.Command{
 		Name: "copy", Usage: "copy files to another host over a fabric; the receiver compares their SHA-256 before they appear under their names",
 		ArgsUsage: "FILE...",
 		Description: "Either --serve, with --dir, or --to, with files. Whoever may connect may write files into the directory, over others, too, and\n" +
-			"nowhere else; the bytes are clear text on the fabric, with TLS, too.",
+			"nowhere else; the bytes are clear text on the fabric, with TLS, too. A file that is replaced keeps its mode.",
 		Flags: append([]cli.Flag{
 			&cli.StringFlag{Name: "serve", Usage: "receive files at this `host:port`, until SIGINT or SIGTERM"},
 			&cli.StringFlag{Name: "dir", Value: ".", Usage: "with --serve: the `directory` for them"},
@@ -33,7 +37,7 @@ func copyCommand() *cli.Command {
 			&cli.DurationFlag{Name: "dial-timeout", Value: 10 * time.Second, Usage: "with --to: how long connecting may take"},
 			&cli.GenericFlag{Name: "allow", Value: value{&allow}, Usage: "with --serve: take files from these `networks` only: 10.0.0.0/8,192.0.2.7"},
 			&cli.BoolFlag{Name: "insecure", Usage: "with --serve: at addresses other than loopback without TLS"},
-		}, tlsFlags(&files)...),
+		}, slices.Concat(bounds, tlsFlags(&files))...),
 		Action: func(ctx context.Context, c *cli.Command) error {
 			serve, to, twice := c.String("serve"), c.String("to"), repeated(c.Args().Slice())
 			switch {
@@ -52,6 +56,14 @@ func copyCommand() *cli.Command {
 			case serve != "" && c.IsSet("dial-timeout"):
 				return usageError{errors.New("copy: --dial-timeout is for --to")}
 			}
+			for _, f := range bounds {
+				if name := f.Names()[0]; to != "" && c.IsSet(name) {
+					return usageError{fmt.Errorf("copy: --%s is for --serve", name)}
+				}
+			}
+			if err := checkReceiver(c); err != nil {
+				return usageError{fmt.Errorf("copy: %w", err)}
+			}
 			if err := files.check(serve != "", to != "", "--serve", "--to"); err != nil {
 				return usageError{fmt.Errorf("copy: %w", err)}
 			}
@@ -64,6 +76,32 @@ func copyCommand() *cli.Command {
 			return sendFiles(ctx, c, to, &files)
 		},
 	}
+}
+
+// receiverFlags bound what senders may do.
+func receiverFlags() []cli.Flag {
+	return []cli.Flag{
+		&cli.BoolFlag{Name: "dot-files", Usage: "with --serve: take files whose names begin with a dot, too"},
+		&cli.Int64Flag{Name: "max-size", Value: 16 << 10, Usage: "with --serve: the largest file, in `MiB`; 0: no bound"},
+		&cli.IntFlag{Name: "max-conns", Value: 64, Usage: "with --serve: refuse senders that come while there are so many; 0: no bound"},
+		perHostFlag("with --serve: "),
+		&cli.DurationFlag{Name: "idle-timeout", Value: time.Minute, Usage: "with --serve: refuse senders that do nothing for so long; 0: never"},
+	}
+}
+
+// checkReceiver finds bounds that make no sense.
+func checkReceiver(c *cli.Command) error {
+	switch {
+	case c.Int64("max-size") < 0 || c.Int64("max-size") > math.MaxInt64>>20:
+		return errors.New("--max-size must be a number of MiB, or 0")
+	case c.Int("max-conns") < 0:
+		return errors.New("--max-conns must not be negative")
+	case c.Int("max-conns-per-host") < 0:
+		return errors.New("--max-conns-per-host must not be negative")
+	case c.Duration("idle-timeout") < 0:
+		return errors.New("--idle-timeout must not be negative")
+	}
+	return nil
 }
 
 // repeated returns a name that two of the files would have at the receiver, "" if there is none.
@@ -104,7 +142,12 @@ func receiveFiles(ctx context.Context, c *cli.Command, at string, files *tlsFile
 	if err := print(c, fmt.Sprintf("receiving into %s at %s", c.String("dir"), l.Addr())); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	return filecopy.Receive(ctx, l, root, func(line string) { _, _ = fmt.Fprintln(c.Root().ErrWriter, line) })
+	r := &filecopy.Receiver{
+		Root: root, Report: func(line string) { _, _ = fmt.Fprintln(c.Root().ErrWriter, line) },
+		Senders: connlimit.Limiter{Max: c.Int("max-conns"), MaxPerHost: perHost(c)},
+		MaxSize: c.Int64("max-size") << 20, Idle: c.Duration("idle-timeout"), DotFiles: c.Bool("dot-files"),
+	}
+	return r.Serve(ctx, l)
 }
 
 func sendFiles(ctx context.Context, c *cli.Command, to string, files *tlsFiles) error {

@@ -28,7 +28,7 @@ type options struct {
 
 // limits bound what conns may take. 0 is no bound, except for dial and grace.
 type limits struct {
-	maxConns               int
+	maxConns, maxPerHost   int
 	dial, idle, grace      time.Duration
 	acceptProxy, sendProxy bool
 }
@@ -50,6 +50,20 @@ func tlsFlags(t *tlsFiles) []cli.Flag {
 	}
 }
 
+// perHostFlag is a flag beside --max-conns.
+func perHostFlag(prefix string) cli.Flag {
+	return &cli.IntFlag{Name: "max-conns-per-host", DefaultText: "half of --max-conns",
+		Usage: prefix + "the same for those of one IPv4 address, or one /64 of IPv6, other than this host's loopback; 0: no bound of their own"}
+}
+
+// perHost returns what perHostFlag says, so that by default no host can take all places.
+func perHost(c *cli.Command) int {
+	if c.IsSet("max-conns-per-host") {
+		return c.Int("max-conns-per-host")
+	}
+	return (c.Int("max-conns") + 1) / 2
+}
+
 // proxyCommand calls run with what its flags say.
 func proxyCommand(run func(*options) error) *cli.Command {
 	o := new(options)
@@ -62,6 +76,7 @@ func proxyCommand(run func(*options) error) *cli.Command {
 			&cli.DurationFlag{Name: "idle-timeout", Value: time.Hour, Destination: &o.idle, Usage: "reset conns that carry nothing in either direction for so long; 0: never"},
 			&cli.DurationFlag{Name: "grace", Value: 10 * time.Second, Destination: &o.grace, Usage: "how long conns may go on after SIGINT or SIGTERM"},
 			&cli.IntFlag{Name: "max-conns", Value: 1000, Destination: &o.maxConns, Usage: "reset clients that come while there are so many conns; 0: no bound"},
+			perHostFlag(""),
 			&cli.GenericFlag{Name: "allow", Value: value{&o.allow}, Usage: "take clients from these `networks` only: 10.0.0.0/8,192.0.2.7"},
 			&cli.BoolFlag{Name: "insecure", Destination: &o.insecure, Usage: "--listen at addresses other than loopback without TLS"},
 			&cli.GenericFlag{Name: "allow-client", Value: value{&o.allowClient}, Usage: "take clients with these `names` in their certificates only, as DNS name, URI or common name, with commas"},
@@ -74,6 +89,7 @@ func proxyCommand(run func(*options) error) *cli.Command {
 			if err := noArguments(c); err != nil {
 				return err
 			}
+			o.maxPerHost = perHost(c)
 			if err := o.check(); err != nil {
 				return usageError{fmt.Errorf("proxy: %w", err)}
 			}
@@ -95,6 +111,7 @@ func (o *options) check() error {
 		{o.from.network == "", "--listen is missing: say where conns come from, as --listen tcp://localhost:8080 does"},
 		{o.to.network == "", "--to is missing: say where conns go, as --to rdma://host:9000 does"},
 		{o.maxConns < 0, "--max-conns must not be negative"},
+		{o.maxPerHost < 0, "--max-conns-per-host must not be negative"},
 		{o.dial <= 0, "--dial-timeout must be more than 0"},
 		{o.idle < 0, "--idle-timeout must not be negative"},
 		{o.grace < 0, "--grace must not be negative"},

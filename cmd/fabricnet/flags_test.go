@@ -120,6 +120,7 @@ func TestCheck(t *testing.T) {
 		in + "-allow localhost":           "neither a network",
 		in + "-allow ::ffff:10.0.0.0/90":  "write 0.0.0.0/0 for all",
 		in + "-max-conns -1":              "-max-conns",
+		in + "-max-conns-per-host -1":     "-max-conns-per-host",
 		in + "-dial-timeout 0":            "-dial-timeout",
 		in + "-idle-timeout -1s":          "-idle-timeout",
 		in + "-grace -1s":                 "-grace",
@@ -134,6 +135,17 @@ func TestCheck(t *testing.T) {
 		} else {
 			assert.ErrorContains(t, err, want, args)
 		}
+	}
+}
+
+// By default no host can take all places.
+func TestPerHost(t *testing.T) {
+	for args, want := range map[string]int{
+		"": 500, "-max-conns 7": 4, "-max-conns 1": 1, "-max-conns 0": 0, "-max-conns-per-host 0": 0, "-max-conns-per-host 20 -max-conns 7": 20,
+	} {
+		o, err := parseProxy(strings.Fields("-listen tcp://127.0.0.1:0 -to tcp://127.0.0.1:1 "+args), io.Discard)
+		require.NoError(t, err)
+		assert.Equal(t, want, o.maxPerHost, args)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/testenv"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
 // assertResetConn checks that a conn is reset, or that dialing it failed with a reset.
@@ -55,6 +57,50 @@ func TestMaxConns(t *testing.T) {
 			pass(t, connect(t, at), accept(t, backend))
 		})
 	}
+}
+
+// elsewhere is a listener whose clients come from the given addresses, one after the other.
+type elsewhere struct {
+	net.Listener
+	from chan string
+}
+
+type distant struct {
+	*net.TCPConn
+	from net.Addr
+}
+
+func (c distant) RemoteAddr() net.Addr { return c.from }
+
+func (l elsewhere) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return distant{c.(*net.TCPConn), &net.TCPAddr{IP: net.ParseIP(<-l.from), Port: 1}}, nil
+}
+
+// A host that has taken its places leaves those of others.
+func TestMaxConnsPerHost(t *testing.T) {
+	backend, to := listen(t, "tcp")
+	l, at := listen(t, "tcp")
+	log := new(record)
+	p := &proxy{to: to, dialer: new(rdmanet.Dialer), log: slog.New(slog.NewTextHandler(log, nil)), limits: limits{maxConns: 3, maxPerHost: 1, dial: patience}}
+	from := make(chan string, 5)
+	serve(t, p, elsewhere{l, from})
+	for _, ip := range []string{"192.0.2.1", "192.0.2.1", "2001:db8::1", "2001:db8::2", "192.0.2.2"} {
+		from <- ip
+	}
+	first, firstServer := connect(t, at), accept(t, backend)
+	assertReset(t, at)
+	second, secondServer := connect(t, at), accept(t, backend)
+	assertReset(t, at)
+	third, thirdServer := connect(t, at), accept(t, backend)
+	pass(t, first, firstServer)
+	pass(t, second, secondServer)
+	pass(t, third, thirdServer)
+	assert.EqualValues(t, 2, p.counts.ended[tooManyOfHost].Load())
+	assert.Contains(t, log.String(), `why="too many from one host"`)
 }
 
 // On virtual time: a conn counts as idle once nothing has been carried for the whole limit, and not

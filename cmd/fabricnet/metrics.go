@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/seed202c38ff/fabricnet/internal/dnsrebinding"
 	"github.com/seed202c38ff/fabricnet/metrics/rdmaprom"
 )
 
@@ -65,7 +66,7 @@ func (p *proxy) serveMetrics(ctx context.Context, address string, insecure bool)
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(p.registry(), promhttp.HandlerOpts{MaxRequestsInFlight: 4, Timeout: patience}))
 	s := &http.Server{
-		Handler: mux, ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Handler: dnsrebinding.Protect(mux), ReadTimeout: patience, WriteTimeout: 2 * patience, IdleTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 		ErrorLog: slog.NewLogLogger(p.log.Handler(), slog.LevelDebug),
 	}
 	p.log.Info("metrics", "at", "http://"+l.Addr().String()+"/metrics")

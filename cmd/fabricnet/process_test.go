@@ -242,6 +242,13 @@ func TestMetrics(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, r.Body.Close())
 	assert.Equal(t, http.StatusMethodNotAllowed, r.StatusCode)
+	page, err := http.NewRequestWithContext(t.Context(), http.MethodGet, p.metrics, nil)
+	require.NoError(t, err)
+	page.Host = "evil.example"
+	r, err = http.DefaultClient.Do(page)
+	require.NoError(t, err)
+	require.NoError(t, r.Body.Close())
+	assert.Equal(t, http.StatusForbidden, r.StatusCode, "for a page whose name is resolved to this address")
 
 	problems, err := testutil.GatherAndLint((&proxy{lostLines: new(atomic.Uint64)}).registry())
 	require.NoError(t, err)

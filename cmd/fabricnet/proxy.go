@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/cmd/fabricnet/internal/connlimit"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -23,6 +24,7 @@ type proxy struct {
 	log       *slog.Logger
 	lostLines *atomic.Uint64 // of the log, or nil
 
+	places connlimit.Limiter
 	counts counters
 	hush   hush
 }
@@ -37,13 +39,14 @@ const (
 	cutOff
 	notAllowed
 	tooMany
+	tooManyOfHost
 	noHeader
 	cannotConnect
 	outcomes
 )
 
 var outcomeNames = [outcomes]string{
-	"done", "broken off", "idle", "cut off", "not allowed", "too many", "no header", "cannot connect",
+	"done", "broken off", "idle", "cut off", "not allowed", "too many", "too many from one host", "no header", "cannot connect",
 }
 
 func (o outcome) String() string { return outcomeNames[o] }
@@ -73,6 +76,7 @@ func (p *proxy) serve(ctx context.Context, l net.Listener) {
 	p.log.Info("listening", "at", at.String(), "to", p.to.String())
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
+	p.places.Max, p.places.MaxPerHost = p.maxConns, p.maxPerHost
 	alive, cut := context.WithCancelCause(context.Background())
 	defer cut(nil)
 	var conns sync.WaitGroup
@@ -102,15 +106,21 @@ func pause(ctx context.Context, d time.Duration) {
 // accepted starts to forward c, or resets it if it may not come in. A client does not have to wait
 // for others to leave: it can try elsewhere, or later.
 func (p *proxy) accepted(alive context.Context, conns *sync.WaitGroup, c conn) {
-	switch {
-	case !p.network(c.RemoteAddr()):
+	if !p.network(c.RemoteAddr()) {
 		p.refuse(c, notAllowed)
-	case p.maxConns > 0 && p.counts.open.Load() >= int64(p.maxConns):
+		return
+	}
+	leave, err := p.places.Enter(c.RemoteAddr())
+	switch {
+	case errors.Is(err, connlimit.ErrHost):
+		p.refuse(c, tooManyOfHost)
+	case err != nil:
 		p.refuse(c, tooMany)
 	default:
 		p.counts.open.Add(1)
 		conns.Go(func() {
 			defer p.counts.open.Add(-1)
+			defer leave()
 			p.counts.ended[p.forward(alive, c)].Add(1)
 		})
 	}

@@ -180,6 +180,26 @@ func TestResetPassesOn(t *testing.T) {
 	})
 }
 
+// What a fabric has written into memory goes to the target from there.
+func TestNotCopied(t *testing.T) {
+	for _, provider := range testenv.Providers() {
+		t.Run(provider, func(t *testing.T) {
+			t.Setenv("RDMANET_PROVIDERS", provider)
+			lent := func() uint64 { return rdmanet.DefaultTransport.Stats().Providers[provider].Copies.Lent }
+			backend, to := listen(t, "tcp")
+			at, _ := start(t, "rdma", &proxy{to: to})
+			client, server := connect(t, at), accept(t, backend)
+			const size = 32 << 20 // more than waits without a ring
+			before, sent := lent(), make(chan error, 1)
+			go func() { _, err := client.Write(make([]byte, size)); sent <- err }()
+			_, err := io.CopyN(io.Discard, server, size)
+			require.NoError(t, err)
+			require.NoError(t, <-sent)
+			assert.Greater(t, lent(), before)
+		})
+	}
+}
+
 // Data on its way to a client when the conn ends still arrives, however late the client reads.
 func TestLateReader(t *testing.T) {
 	answer := bytes.Repeat([]byte("0123456789"), 50_000)

@@ -83,7 +83,11 @@ func show(ctx context.Context, from string, w io.Writer) error {
 		return err
 	}
 	defer response.Body.Close()
-	if response.StatusCode != http.StatusOK {
+	switch response.StatusCode {
+	case http.StatusOK:
+	case http.StatusForbidden:
+		return fmt.Errorf("%s: %s; at a loopback address rdmadebug.Handler answers those who ask for localhost or an IP address", from, printable.Text(response.Status))
+	default:
 		return fmt.Errorf("%s: %s; is that where rdmadebug.Handler is served?", from, printable.Text(response.Status))
 	}
 	if response.Header.Get("Fabricnet-Debug") == "" {

@@ -16,8 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// tlsFiles are PEM files, and the name in the server's certificate. Certificate and key are read
-// again for each handshake, so that renewed ones count without a restart.
+// tlsFiles are PEM files, and the name in the server's certificate.
 type tlsFiles struct {
 	cert, key, ca, clientCA, serverName string
 }
@@ -46,12 +45,13 @@ func (f *tlsFiles) server() (*tls.Config, error) {
 	if f.cert == "" {
 		return nil, nil
 	}
-	if _, err := f.pair(); err != nil {
+	pair := &keyPair{cert: f.cert, key: f.key}
+	if _, err := pair.current(); err != nil {
 		return nil, err
 	}
 	c := &tls.Config{
 		MinVersion:     tls.VersionTLS13,
-		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.pair() },
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return pair.current() },
 	}
 	if f.clientCA != "" {
 		pool, err := certPool("--tls-client-ca", f.clientCA)
@@ -77,20 +77,13 @@ func (f *tlsFiles) client() (*tls.Config, error) {
 		c.RootCAs = pool
 	}
 	if f.cert != "" {
-		if _, err := f.pair(); err != nil {
+		pair := &keyPair{cert: f.cert, key: f.key}
+		if _, err := pair.current(); err != nil {
 			return nil, err
 		}
-		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return f.pair() }
+		c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return pair.current() }
 	}
 	return c, nil
-}
-
-func (f *tlsFiles) pair() (*tls.Certificate, error) {
-	pair, err := tls.LoadX509KeyPair(f.cert, f.key)
-	if err != nil {
-		return nil, fmt.Errorf("--tls-cert and --tls-key: %w", err)
-	}
-	return &pair, nil
 }
 
 func certPool(flag, file string) (*x509.CertPool, error) {

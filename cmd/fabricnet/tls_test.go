@@ -2,9 +2,12 @@ package main
 
 import (
 	"bytes"
+	"crypto/tls"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -138,6 +141,51 @@ func TestCertificateFiles(t *testing.T) {
 	client, err = none.client()
 	assert.NoError(t, err)
 	assert.Nil(t, client)
+}
+
+// Files are parsed once, and again when one of them has changed: in place, by another file in its
+// place, or by another link to it.
+func TestCertificateFilesAreParsedOnce(t *testing.T) {
+	ca := newAuthority(t)
+	cert, key := ca.issue(t, "server")
+	past := time.Now().Add(-time.Hour)
+	age := func(name string, by time.Duration) { require.NoError(t, os.Chtimes(name, past.Add(by), past.Add(by))) }
+	age(cert, 0)
+	age(key, 0)
+	server, err := (&tlsFiles{cert: cert, key: key}).server()
+	require.NoError(t, err)
+	current := func() *tls.Certificate {
+		pair, err := server.GetCertificate(nil)
+		require.NoError(t, err)
+		again, err := server.GetCertificate(nil)
+		require.NoError(t, err)
+		assert.Same(t, pair, again)
+		return pair
+	}
+	was := current()
+	for name, renew := range map[string]func(){
+		"in place": func() { ca.issue(t, "server"); age(cert, time.Minute); age(key, time.Minute) },
+		"another file of the same age": func() {
+			newCert, newKey := ca.issue(t, "renewed")
+			age(newCert, 0)
+			age(newKey, 0)
+			require.NoError(t, errors.Join(os.Rename(newCert, cert), os.Rename(newKey, key)))
+		},
+		"another link": func() {
+			newCert, newKey := ca.issue(t, "linked")
+			age(newCert, 0)
+			age(newKey, 0)
+			require.NoError(t, errors.Join(os.Remove(cert), os.Remove(key), os.Symlink(newCert, cert), os.Symlink(newKey, key)))
+		},
+	} {
+		renew()
+		now := current()
+		assert.NotEqual(t, was.Certificate, now.Certificate, name)
+		was = now
+	}
+	require.NoError(t, os.Remove(key))
+	_, err = server.GetCertificate(nil)
+	assert.ErrorIs(t, err, os.ErrNotExist)
 }
 
 // Clients from networks that are not allowed are reset; over a fabric the dialer is told why.

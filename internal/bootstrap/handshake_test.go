@@ -255,7 +255,9 @@ func TestBinderRefuses(t *testing.T) {
 			dialer: ErrMemory, listener: ErrMemory, text: "the listener's memory budget exhausted: "},
 		{name: "anything else", change: func(_, l *fakeBinder) { l.offerErr = errFake },
 			dialer: ErrRejected, listener: errFake, text: "rejected by the listener: it is only a test"},
-		{name: "other versions", change: func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = framing.MinVersion+1, framing.MaxVersion+2 },
+		{name: "other versions", change: func(d, _ *fakeBinder) {
+			d.hello.MinVersion, d.hello.MaxVersion = framing.MinVersion+1, framing.MaxVersion+2
+		},
 			dialer: ErrVersion, listener: ErrVersion, text: fmt.Sprintf("the listener speaks %d to %d, the dialer %d to %d", framing.MinVersion, framing.MaxVersion, framing.MinVersion+1, framing.MaxVersion+2)},
 		{name: "older versions", change: func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 1, framing.MinVersion-1 },
 			dialer: ErrVersion, listener: ErrVersion, text: fmt.Sprintf("the listener speaks %d to %d, the dialer 1 to %d", framing.MinVersion, framing.MaxVersion, framing.MinVersion-1)},

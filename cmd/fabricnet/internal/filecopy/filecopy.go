@@ -1,22 +1,17 @@
 // Package filecopy copies files from one process to another over a fabric: io.Copy through the
-// conn's ReadFrom and WriteTo, a hash, and a receiver that trusts no name.
+// conn's ReadFrom, a hash, and a receiver that trusts no sender.
 package filecopy
 
 import (
-	"bufio"
 	"context"
-	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
-	"net"
 	"os"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/printable"
@@ -88,35 +83,6 @@ func Send(ctx context.Context, d *rdmanet.Dialer, address, file string) (sent Se
 // past is a deadline that ends all reading and writing.
 var past = time.Unix(1, 0)
 
-// endTime is how long senders may go on once Receive is to end.
-const endTime = 10 * time.Second
-
-// Receive serves senders until ctx ends, and those that are there then for 10 seconds more. Files go into root, and
-// nowhere else. report gets a line for each file and each failure; it may be called concurrently.
-func Receive(ctx context.Context, l net.Listener, root *os.Root, report func(line string)) error {
-	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
-	var senders sync.WaitGroup
-	defer senders.Wait()
-	for {
-		c, err := l.Accept()
-		if err != nil {
-			if ctx.Err() != nil {
-				return nil
-			}
-			return err
-		}
-		senders.Go(func() {
-			defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(endTime)) })()
-			name, err := receive(c, root)
-			text := printable.Name(name)
-			if err = errors.Join(err, c.Close()); err != nil {
-				text = printable.Line(err.Error()) // of which the sender may have chosen some
-			}
-			report(fmt.Sprintf("from %s: %s", c.RemoteAddr(), text))
-		})
-	}
-}
-
 // sum hashes a file and goes back to its beginning. It ends when ctx does.
 func sum(ctx context.Context, f *os.File) (hexSum string, size int64, err error) {
 	h := sha256.New()
@@ -181,78 +147,4 @@ func readVerdict(c *rdmanet.Conn, h header) error {
 		return fmt.Errorf("receiver: %s", printable.Text(v.Error))
 	}
 	return nil
-}
-
-// receive takes one file and tells the sender how that went.
-func receive(c net.Conn, root *os.Root) (name string, err error) {
-	h, err := store(c, root)
-	v := verdict{Stored: h.SHA256}
-	if err != nil {
-		v = verdict{Error: printable.Line(err.Error())}
-	}
-	return string(h.Name), errors.Join(err, json.NewEncoder(c).Encode(v))
-}
-
-// store reads one file. It writes to a temporary name, so that nobody sees half a file under the
-// real one. root keeps the file within the directory, symbolic links or not.
-func store(c net.Conn, root *os.Root) (h header, err error) {
-	r := bufio.NewReaderSize(c, maxHeader)
-	line, err := r.ReadSlice('\n')
-	if err != nil {
-		return h, fmt.Errorf("header: %w", err)
-	}
-	if err := json.Unmarshal(line, &h); err != nil {
-		return h, fmt.Errorf("header: %w", err)
-	}
-	name := string(h.Name)
-	if name != filepath.Base(name) || !filepath.IsLocal(name) || name == "." {
-		return h, fmt.Errorf("%q is not the name of a file in this directory", name)
-	}
-	temporary := ".copy-" + rand.Text()
-	f, err := root.OpenFile(temporary, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
-	if err != nil {
-		return h, err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, root.Remove(temporary))
-		}
-	}()
-	if err := errors.Join(fill(f, r, h), f.Close()); err != nil {
-		return h, err
-	}
-	return h, root.Rename(temporary, name)
-}
-
-// fill writes what arrives to f and compares it with the header. io.Copy uses the conn's WriteTo,
-// so the bytes go to f from where the fabric wrote them.
-func fill(f *os.File, r io.Reader, h header) error {
-	w := &checked{f: f, hash: sha256.New(), left: h.Size}
-	if _, err := io.Copy(w, r); err != nil {
-		return err
-	}
-	if w.left > 0 {
-		return fmt.Errorf("%d of %d bytes are missing", w.left, h.Size)
-	}
-	if got := hex.EncodeToString(w.hash.Sum(nil)); got != h.SHA256 {
-		return fmt.Errorf("SHA-256 is %s, and should be %s", got, h.SHA256)
-	}
-	return f.Sync()
-}
-
-// checked writes to a file and hashes what it writes, which is no more than was announced.
-type checked struct {
-	f    *os.File
-	hash hash.Hash
-	left int64
-}
-
-// Write fails when there is more than was announced.
-func (w *checked) Write(b []byte) (int, error) {
-	if int64(len(b)) > w.left {
-		return 0, errors.New("more bytes than the header says")
-	}
-	w.left -= int64(len(b))
-	w.hash.Write(b)
-	return w.f.Write(b)
 }

@@ -27,30 +27,41 @@ import (
 // receiver runs a receiver with a new directory until the test ends, and dials it.
 func receiver(t *testing.T) (dir string, c *rdmanet.Conn) {
 	t.Helper()
-	return reportingReceiver(t, func(line string) { t.Log(line) })
+	return start(t, new(Receiver))
 }
 
-func reportingReceiver(t *testing.T, report func(line string)) (dir string, c *rdmanet.Conn) {
+// start runs a receiver with a new directory until the test ends, and dials it. It reports to the
+// test's log unless r says otherwise.
+func start(t *testing.T, r *Receiver) (dir string, c *rdmanet.Conn) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "received")
 	require.NoError(t, os.Mkdir(dir, 0o700))
 	root, err := os.OpenRoot(dir)
 	require.NoError(t, err)
+	r.Root = root
+	if r.Report == nil {
+		r.Report = func(line string) { t.Log(line) }
+	}
 	l, err := rdmanet.Listen("rdma", testenv.Address())
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	served := make(chan error, 1)
-	go func() { served <- Receive(ctx, l, root, report) }()
+	go func() { served <- r.Serve(ctx, l) }()
 	t.Cleanup(func() {
 		cancel()
 		assert.NoError(t, <-served)
 		assert.NoError(t, root.Close())
 	})
-	nc, err := rdmanet.Dial("rdma", l.Addr().String())
+	return dir, dial(t, l.Addr().String())
+}
+
+func dial(t *testing.T, address string) *rdmanet.Conn {
+	t.Helper()
+	c, err := rdmanet.Dial("rdma", address)
 	require.NoError(t, err)
-	t.Cleanup(func() { nc.Close() })
-	require.NoError(t, nc.SetDeadline(time.Now().Add(20*time.Second)))
-	return dir, nc.(*rdmanet.Conn)
+	t.Cleanup(func() { c.Close() })
+	require.NoError(t, c.SetDeadline(time.Now().Add(20*time.Second)))
+	return c.(*rdmanet.Conn)
 }
 
 // TestWhatIsStored: whatever a sender sends, right or wrong, a file appears under its
@@ -157,7 +168,7 @@ func isPrintable(t *testing.T, text string) {
 // reported in one line in which nothing is hidden.
 func TestNames(t *testing.T) {
 	lines := make(chan string, 10)
-	dir, c := reportingReceiver(t, func(line string) { lines <- line })
+	dir, c := start(t, &Receiver{Report: func(line string) { lines <- line }})
 	names := []string{nasty, "x\xfe", "x\xff", "x\ufffd", "x"}
 	for _, name := range names {
 		file := filepath.Join(t.TempDir(), name)
@@ -190,7 +201,7 @@ func TestHostileSender(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			lines := make(chan string, 1)
-			dir, c := reportingReceiver(t, func(line string) { lines <- line })
+			dir, c := start(t, &Receiver{Report: func(line string) { lines <- line }})
 			require.NoError(t, os.Mkdir(filepath.Join(dir, nasty), 0o700))
 			require.NoError(t, json.NewEncoder(c).Encode(h))
 			require.NoError(t, c.CloseWrite())
