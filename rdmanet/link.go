@@ -39,7 +39,7 @@ type link struct {
 	first         *meeting // in which it came about; nil on the dialling side
 	theirs        pairEnd  // set by Connect
 	used          *atomic.Bool
-	path          pathKey
+	path          failureKey   // on the dialling side
 	local, remote *net.TCPAddr // of the control connection
 	refused       []Refusal    // see ConnInfo; set before any conn is opened
 	version       uint8        // see ConnInfo, as for the next two
@@ -111,7 +111,7 @@ func (l *link) Admit() error {
 
 func (l *link) Attached(s *bootstrap.Session) {
 	if !l.accepted() {
-		l.t.pathWorks(l.path)
+		l.t.works(l.path)
 	}
 	l.session.Store(s)
 	l.ep.unlink()
