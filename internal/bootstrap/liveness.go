@@ -19,7 +19,8 @@ const (
 	leastBeat = minHeartbeat / 2
 	// maxBeats is how many may come at once, even if others came just before: those of ten
 	// minutes at the highest rate. A path on which many packets are lost may let some through
-	// now and then, and in the end bring all others at once.
+	// now and then, and in the end bring all others at once. And while a machine is suspended,
+	// its clock (CLOCK_MONOTONIC, see clock_gettime(2)) stands still.
 	maxBeats = 30_000
 )
 
