@@ -23,7 +23,8 @@ import (
 type binder struct {
 	t         *Transport
 	nc        net.Conn
-	netns     netns // in which nc was made
+	netns     netns   // in which nc was made
+	key       dialKey // on the dialling side
 	providers []string
 	listener  *listener // nil on the dialling side
 	fallback  bool      // the dialling side can fall back to TCP
@@ -93,7 +94,7 @@ func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failin
 		return offers, nil
 	}
 	for _, o := range offers {
-		if f := b.t.pathFailure(b.path(o, local)); f != nil {
+		if f := b.t.recentFailure(b.path(o, local)); f != nil {
 			failing = append(failing, fmt.Sprintf("%s: %v", o.Name, f))
 		} else {
 			left = append(left, o)
@@ -102,9 +103,11 @@ func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failin
 	return left, failing
 }
 
-// path returns the key by which an offer's failure is remembered.
-func (b *binder) path(o offer, local netip.Addr) pathKey {
-	return pathKey{fabric.Join(o.Name, o.domain), local, addrPort(b.nc.RemoteAddr()).Addr(), b.netns}
+// path returns the key by which the dialling side remembers an offer's failure.
+func (b *binder) path(o offer, local netip.Addr) failureKey {
+	key := linkKey{addrPort(b.nc.RemoteAddr()), b.key}
+	key.local = netip.AddrPortFrom(local, 0) // even if LocalAddr is not set: the device may depend on it
+	return failureKey{fabric.Join(o.Name, o.domain), key}
 }
 
 // empty reports whether an empty offer is more useful than err. From the listening side it

@@ -342,13 +342,18 @@ func (p *plan) handshake(ctx context.Context) (*route, error) {
 			return nil, err
 		}
 	}
-	if p.Fallback != FallbackNone {
-		if err := p.t.knownForeign(p.name); err != nil {
-			return nil, err
-		}
+	if err := p.resolve(ctx); err != nil {
+		return nil, err
+	}
+	if err := p.knownForeign(p.addrs...); err != nil {
+		return nil, err
 	}
 	nc, err := p.dialTCP(ctx)
 	if err != nil {
+		return nil, err
+	}
+	if err := p.knownForeign(addrPort(nc.RemoteAddr())); err != nil { // one of several
+		nc.Close()
 		return nil, err
 	}
 	var r *route
@@ -371,7 +376,7 @@ func (p *plan) handshakeOn(ctx context.Context, nc net.Conn) (*route, error) {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
-	b := &binder{t: p.t, nc: nc, netns: p.key.netns, providers: p.Providers, fallback: p.Fallback != FallbackNone, nameRule: p.nameRule(), logger: p.Logger}
+	b := &binder{t: p.t, nc: nc, netns: p.key.netns, key: p.key, providers: p.Providers, fallback: p.Fallback != FallbackNone, nameRule: p.nameRule(), logger: p.Logger}
 	j := &b.joining
 	if !p.DisableReuse {
 		j.approach = p.t.links.approach(pairKey{addrPort(local).Addr(), addrPort(remote).Addr(), p.KeepAliveConfig, p.key})
@@ -384,7 +389,7 @@ func (p *plan) handshakeOn(ctx context.Context, nc net.Conn) (*route, error) {
 	}
 	patient := cfg.Timeout == 0 || cfg.Timeout >= maxPatience
 	if ctx.Err() == nil && (patient || !errors.Is(err, bootstrap.ErrMute)) {
-		p.t.isForeign(p.name, err)
+		p.t.isForeign(linkKey{addrPort(remote), p.key}, err)
 	}
 	if err != nil {
 		p.t.counters.add(p.t.counters.failed, failureReason(err))

@@ -15,18 +15,16 @@ import (
 // once and not in each Dial. The zero value is ready to use.
 type failures struct {
 	mu    sync.Mutex
-	paths map[pathKey]*failure
-	// foreign has the addresses at which something other than rdmanet listens. Only dials
-	// that would fall back to TCP look there.
-	foreign map[nameKey]*failure
+	table map[failureKey]*failure
 }
 
-// pathKey is where a provider has failed: with another address at either end, the device or
-// the route may be another.
-type pathKey struct {
-	provider      string // and domain
-	local, remote netip.Addr
-	netns         netns
+// failureKey is what has failed, and for which dials: those that could have shared the control
+// connection. A listener can make its own paths fail, which must not count for another one.
+type failureKey struct {
+	// provider, and domain, is what has failed; if it is empty, something other than rdmanet
+	// listens. Only dials that would fall back to TCP look for that.
+	provider string
+	linkKey
 }
 
 // failure is a failure that is remembered.
@@ -41,32 +39,45 @@ const (
 	// Each further failure in a row doubles the time.
 	firstSilence = 5 * time.Second
 	firstForeign = 30 * time.Second
-	// maxFailures bounds each of the two tables: names and hosts come from the user.
+	// maxFailures bounds the table: names and hosts come from the user.
 	maxFailures = 1024
 )
 
-// note remembers err for key: for first, or twice as long as the last time, but for most at the
-// longest. It remembers nothing if either of these is not positive.
-func note[K comparable](table *map[K]*failure, key K, err error, first, most time.Duration) {
-	if most <= 0 || first <= 0 {
+// note remembers err for key: for first, or twice as long as the last time, but for
+// failureMemory at the longest. It remembers nothing if that is not positive.
+func (t *Transport) note(key failureKey, err error, first time.Duration) {
+	most := t.failureMemory()
+	if most <= 0 {
 		return
 	}
-	if *table == nil || len(*table) >= maxFailures {
-		*table = make(map[K]*failure)
+	fs := &t.failures
+	fs.mu.Lock()
+	defer fs.mu.Unlock()
+	if fs.table == nil || len(fs.table) >= maxFailures {
+		fs.table = make(map[failureKey]*failure)
 	}
 	pause := first
-	if f := (*table)[key]; f != nil {
+	if f := fs.table[key]; f != nil {
 		pause = max(first, 2*f.pause)
 	}
-	(*table)[key] = &failure{err, time.Now(), min(pause, most)}
+	fs.table[key] = &failure{err, time.Now(), min(pause, most)}
 }
 
-// recent returns f if it still counts, and nil otherwise.
-func (f *failure) recent() *failure {
-	if f == nil || time.Since(f.at) >= f.pause {
-		return nil
+// works forgets the failure of key.
+func (t *Transport) works(key failureKey) {
+	t.failures.mu.Lock()
+	defer t.failures.mu.Unlock()
+	delete(t.failures.table, key)
+}
+
+// recentFailure returns the failure of key that still counts, nil if there is none.
+func (t *Transport) recentFailure(key failureKey) *failure {
+	t.failures.mu.Lock()
+	defer t.failures.mu.Unlock()
+	if f := t.failures.table[key]; f != nil && time.Since(f.at) < f.pause {
+		return f
 	}
-	return f
+	return nil
 }
 
 func (f *failure) String() string {
@@ -82,56 +93,41 @@ func (t *Transport) failureMemory() time.Duration {
 // pathFailed takes in why a provider was not used. Wrong contents are remembered for the whole
 // failureMemory, silence for longer the more often it occurs, and the rest not at all, since
 // it costs no time or may pass.
-func (t *Transport) pathFailed(key pathKey, err error) {
-	most := t.failureMemory()
-	first := time.Duration(0)
+func (t *Transport) pathFailed(key failureKey, err error) {
 	switch {
 	case errors.Is(err, engine.ErrContents):
-		first = most
+		t.note(key, err, t.failureMemory())
 	case errors.Is(err, bootstrap.ErrSilent):
-		first = min(firstSilence, most)
+		t.note(key, err, firstSilence)
 	default:
 		return
 	}
 	t.counters.add(t.counters.pathFailures, key.provider)
-	t.failures.mu.Lock()
-	defer t.failures.mu.Unlock()
-	note(&t.failures.paths, key, err, first, most)
-}
-
-// pathWorks forgets the failure of a path.
-func (t *Transport) pathWorks(key pathKey) {
-	t.failures.mu.Lock()
-	defer t.failures.mu.Unlock()
-	delete(t.failures.paths, key)
-}
-
-// pathFailure returns the recent failure of a path, nil if there is none.
-func (t *Transport) pathFailure(key pathKey) *failure {
-	t.failures.mu.Lock()
-	defer t.failures.mu.Unlock()
-	return t.failures.paths[key].recent()
 }
 
 // isForeign takes in how a handshake at an address has ended.
-func (t *Transport) isForeign(address nameKey, err error) {
-	t.failures.mu.Lock()
-	defer t.failures.mu.Unlock()
+func (t *Transport) isForeign(at linkKey, err error) {
+	key := failureKey{linkKey: at}
 	switch {
 	case errors.Is(err, ErrNotRdmanet) || errors.Is(err, bootstrap.ErrMute):
-		note(&t.failures.foreign, address, err, min(firstForeign, t.failureMemory()), t.failureMemory())
+		t.note(key, err, firstForeign)
 	case err == nil:
-		delete(t.failures.foreign, address)
+		t.works(key)
 	}
 }
 
-// knownForeign returns the error of the last handshake at an address, if something other than
-// rdmanet was found there recently.
-func (t *Transport) knownForeign(address nameKey) error {
-	t.failures.mu.Lock()
-	defer t.failures.mu.Unlock()
-	if f := t.failures.foreign[address].recent(); f != nil {
-		return f.err
+// knownForeign returns the error of the last handshake at one of the addresses, if something other
+// than rdmanet was found at each of them recently and there is a fallback.
+func (p *plan) knownForeign(addrs ...netip.AddrPort) (err error) {
+	if p.Fallback == FallbackNone {
+		return nil
 	}
-	return nil
+	for _, a := range addrs {
+		f := p.t.recentFailure(failureKey{linkKey: linkKey{a, p.key}})
+		if f == nil {
+			return nil
+		}
+		err = f.err
+	}
+	return err
 }

@@ -158,6 +158,83 @@ func TestOnlyProviderIsTriedAgain(t *testing.T) {
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 }
 
+// mute is a fabric whose endpoints take everything that is sent and pass nothing on.
+type mute struct{ *simfabric.Network }
+
+func (m mute) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
+	ep, err := m.Network.Open(name, src)
+	return muted{ep}, err
+}
+
+type muted struct{ fabric.Endpoint }
+
+func (m muted) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, error) {
+	receives := slices.DeleteFunc(slices.Clone(ops), func(op fabric.Op) bool { return op.Kind != fabric.Recv })
+	n, got, err := m.Endpoint.Exchange(receives, done)
+	if n == len(receives) {
+		n = len(ops)
+	} else {
+		n = 0
+	}
+	return n, got, err
+}
+
+// TestFailureOfAnotherListener: a listener on which the fabric fails, as it can have it do, says
+// nothing of another one at the same IP address.
+func TestFailureOfAnotherListener(t *testing.T) {
+	spoils := new(atomic.Bool)
+	spoils.Store(true)
+	for name, bad := range map[string]func(*simfabric.Network) fabric.Fabric{
+		"wrong contents": func(n *simfabric.Network) fabric.Fabric { return faulty{n, "tcp;ofi_rxm", spoils} },
+		"silence":        func(n *simfabric.Network) fabric.Fabric { return mute{n} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+			here, there, hostile := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(bad(n))
+			rdmatest.Cleanly(t, here)
+			defer there.Close()
+			defer hostile.Close()
+			trap := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hostile, AcceptTCP: true}).Addr().String()
+			good := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true}).Addr().String()
+			d := rdmanet.Dialer{Transport: here, Fallback: rdmanet.FallbackTCP}
+			info, _ := dialFresh(t, d, trap)
+			require.Error(t, info.Fallback)
+			info, _ = dialFresh(t, d, good)
+			assert.NoError(t, info.Fallback)
+			assert.Equal(t, "tcp;ofi_rxm", info.Provider)
+
+			info, _ = dialFresh(t, d, trap)
+			assert.ErrorContains(t, info.Fallback, "tried again in")
+			assert.EqualValues(t, 1, here.Stats().PathFailures["tcp;ofi_rxm"])
+		})
+	}
+}
+
+// TestFailureOfOtherDialers: a failure counts for dials that could have shared the control connection.
+func TestFailureOfOtherDialers(t *testing.T) {
+	f := faulty{simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}), "tcp;ofi_rxm", new(atomic.Bool)}
+	f.spoils.Store(true)
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f)
+	rdmatest.Cleanly(t, here)
+	defer there.Close()
+	address := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, AcceptTCP: true}).Addr().String()
+	for i, d := range []rdmanet.Dialer{
+		{},
+		{Providers: []string{"tcp;ofi_rxm"}},
+		{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}},
+		{Resolver: new(net.Resolver)},
+	} {
+		d.Transport, d.Fallback, d.DisableReuse = here, rdmanet.FallbackTCP, true
+		for range 2 {
+			c, err := d.Dial("rdma", address)
+			require.NoError(t, err)
+			assert.ErrorIs(t, rdmatest.InfoOf(t, c).Fallback, rdmanet.ErrNoProvider)
+			require.NoError(t, c.Close())
+		}
+		assert.EqualValues(t, i+1, here.Stats().PathFailures["tcp;ofi_rxm"])
+	}
+}
+
 // TestForeignListenerIsRemembered: that something else listens at an address is found out once, not in each Dial.
 func TestForeignListenerIsRemembered(t *testing.T) {
 	tr := simulated(t, simfabric.TCP())
@@ -225,6 +302,39 @@ func meetBusy(t *testing.T, tr *rdmanet.Transport, g *gate, timeout time.Duratio
 	defer g.shut.Store(false)
 	info, _ := dialFresh(t, rdmanet.Dialer{Transport: tr, Fallback: rdmanet.FallbackTCP, Timeout: timeout}, g.Addr().String())
 	require.ErrorIs(t, info.Fallback, rdmanet.ErrHandshakeTimeout)
+}
+
+// atTheName listens for TCP connections at 127.0.0.1 and for peers at 127.0.0.2, at the same port, and
+// resolves theName to the first.
+func atTheName(t *testing.T, tr *rdmanet.Transport) (s *nameServer, address string) {
+	l1, _, port := listenAtBoth(t, rdmanet.ListenConfig{Transport: tr}, rdmanet.ListenConfig{Transport: tr})
+	require.NoError(t, l1.Close())
+	ln, err := net.Listen("tcp", l1.Addr().String()) // nothing is accepted, so nothing is said
+	require.NoError(t, err)
+	t.Cleanup(func() { ln.Close() })
+	return newNameServer(t, "127.0.0.1"), net.JoinHostPort(theName, port)
+}
+
+// TestForeignAddressOfName: what answered at one address of a name says nothing of another one.
+func TestForeignAddressOfName(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	s, address := atTheName(t, tr)
+	d := &rdmanet.Dialer{Transport: tr, Resolver: s.resolver(), Fallback: rdmanet.FallbackTCP, DisableReuse: true}
+	dial := func() rdmanet.ConnInfo {
+		c, err := d.Dial("rdma", address)
+		require.NoError(t, err)
+		defer c.Close()
+		return rdmatest.InfoOf(t, c)
+	}
+	for _, addrs := range [][]string{{"127.0.0.1"}, {"127.0.0.1"}, {"127.0.0.1", "127.0.0.3"}} {
+		s.change(addrs...)
+		require.ErrorIs(t, dial().Fallback, rdmanet.ErrHandshakeTimeout)
+	}
+	assert.EqualValues(t, 1, tr.Stats().HandshakeFailures["timeout"], "then it is known, also beside others")
+	s.change("127.0.0.2")
+	info := dial()
+	assert.NoError(t, info.Fallback)
+	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 }
 
 // TestHurriedDialIsNotRemembered: a dial that had little time proves nothing about the listener to dials that have more.

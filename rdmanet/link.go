@@ -39,7 +39,7 @@ type link struct {
 	first         *meeting // in which it came about; nil on the dialling side
 	theirs        pairEnd  // set by Connect
 	used          *atomic.Bool
-	path          pathKey
+	path          failureKey // on the dialling side
 	nameRule      nameRule
 	local, remote *net.TCPAddr // of the control connection
 	refused       []Refusal    // see ConnInfo; set before any conn is opened
@@ -120,7 +120,7 @@ func (l *link) Admit() error {
 
 func (l *link) Attached(s *bootstrap.Session) {
 	if !l.accepted() {
-		l.t.pathWorks(l.path)
+		l.t.works(l.path)
 	}
 	l.session.Store(s)
 	l.ep.unlink()

@@ -98,7 +98,8 @@ type Transport struct {
 	// not poll.
 	PollTime time.Duration
 	// FailureMemory is how long, at most, what did not work is passed over without another
-	// try. A provider that delivers wrong contents between two hosts is passed over for all of
+	// try, by dials that could have shared the control connection: a listener that fails says
+	// nothing of others. A provider that delivers wrong contents is passed over for all of
 	// that time; one that is silent, for five seconds at first and twice as long each further
 	// time. Dialers with FallbackTCP pass over an address where something other than rdmanet
 	// listens for half a minute at first, and twice as long each further time. A provider is

@@ -12,6 +12,18 @@ import (
 // minHeartbeat is the shortest interval at which a peer gets heartbeats, whatever it asks for.
 const minHeartbeat = 20 * time.Millisecond
 
+// Heartbeats cost a peer nothing, and so must not cost this side much.
+const (
+	// leastBeat is the least time between those that the Handler is told of. It is less than
+	// minHeartbeat, since the path may bring them closer together than they were sent.
+	leastBeat = minHeartbeat / 2
+	// maxBeats is how many may come at once, even if others came just before: those of ten
+	// minutes at the highest rate. A path on which many packets are lost may let some through
+	// now and then, and in the end bring all others at once. And while a machine is suspended,
+	// its clock (CLOCK_MONOTONIC, see clock_gettime(2)) stands still.
+	maxBeats = 30_000
+)
+
 // liveness is what a session does by the clock: it sends heartbeats, and ends if the peer
 // is silent or takes no heartbeats.
 type liveness struct {
@@ -25,10 +37,15 @@ type liveness struct {
 
 	heard   atomic.Int64 // when something last came
 	sending atomic.Int64 // since when a heartbeat is being written, 0 if none is
+
+	// Used by the reader only.
+	told   time.Duration // when the Handler was last told of a heartbeat
+	credit time.Duration // see hear
 }
 
 func (l *liveness) init(every time.Duration, cfg *Config) {
 	l.at = -1
+	l.told, l.credit = -leastBeat, maxBeats*leastBeat
 	l.grain = grain(min(every, cfg.DeadAfter/3))
 	l.step = max(l.down(every), l.grain)
 	l.silent.half = cfg.DeadAfter / 2
@@ -37,14 +54,28 @@ func (l *liveness) init(every time.Duration, cfg *Config) {
 
 // begin sets the times when everything is due first.
 func (l *liveness) begin(now time.Duration) {
-	l.hear(now)
+	l.heard.Store(int64(now))
 	l.silent.look(now, now)
 	l.spread(now)
 	l.due = l.up(min(l.next, l.silent.due))
 }
 
-// hear notes that something has come.
-func (l *liveness) hear(now time.Duration) { l.heard.Store(int64(now)) }
+// hear takes in that heartbeats have come, and reports whether the Handler is to be told. It fails if
+// they are too many: each takes leastBeat of credit, and time brings credit, twice as much as a
+// peer needs that sends them as often as it may. All of the time since the last ones came counts,
+// however long it is: if this process was stopped, what the peer has sent meanwhile comes at once.
+// (While it runs, that time is less than DeadAfter.)
+func (l *liveness) hear(beats int, now time.Duration) (news bool, err error) {
+	since := now - time.Duration(l.heard.Swap(int64(now)))
+	l.credit = max(l.credit, min(l.credit+since, maxBeats*leastBeat), since) - time.Duration(beats)*leastBeat
+	if l.credit < 0 {
+		return false, fmt.Errorf("%w: far more heartbeats than one every %v", ErrMalformed, minHeartbeat)
+	}
+	if news = now-l.told >= leastBeat; news {
+		l.told = now
+	}
+	return news, nil
+}
 
 // spread puts the next heartbeat at a random time, so that sessions that begin together do
 // not send together for ever.

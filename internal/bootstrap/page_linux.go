@@ -106,7 +106,8 @@ func (p *Page) Listen(rung func()) {
 	if err != nil {
 		return // it is closed
 	}
-	var buf [64]byte
+	// The peer can write many rings by one system call.
+	var buf [4096]byte
 	_ = conn.Read(func(fd uintptr) (done bool) { // it fails once it is closed
 		for {
 			n, err := unix.Read(int(fd), buf[:])

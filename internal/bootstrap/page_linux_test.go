@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -153,6 +154,29 @@ func TestPageRings(t *testing.T) {
 	listening.Wait()
 	a.Ring()
 	b.Ring()
+}
+
+// TestManyRingsAreFew: a peer that fills the FIFO, which is one system call for it, causes few calls.
+func TestManyRingsAreFew(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	b, err := OpenPage(a.name, a.nonce)
+	require.NoError(t, err)
+	rings := 0
+	require.NoError(t, a.peerConn.Control(func(fd uintptr) { rings, err = unix.Write(int(fd), make([]byte, 1<<15)) }))
+	require.NoError(t, err)
+	var calls atomic.Int32
+	var listening sync.WaitGroup
+	listening.Go(func() { b.Listen(func() { calls.Add(1) }) })
+	require.Eventually(t, func() bool {
+		left := -1
+		return a.peerConn.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) == nil && left == 0
+	}, 10*time.Second, time.Millisecond)
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+	listening.Wait()
+	assert.Positive(t, calls.Load())
+	assert.LessOrEqual(t, int(calls.Load()), 1+rings/1000)
 }
 
 // TestRingWakesOnePoller: ringing a doorbell does not wake the process that rings.

@@ -24,7 +24,8 @@ type Handler interface {
 	// Doorbell is called when the peer has rung: as a rule it has posted something, and found
 	// this side asleep. It must not call Close.
 	Doorbell()
-	// Heartbeat is called when a heartbeat has come: the peer is alive.
+	// Heartbeat is called when a heartbeat has come, but not for each of those that come
+	// faster than they may: the peer is alive.
 	Heartbeat()
 	// Ended is called when the session is over, and its connection closed. It is called
 	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
@@ -151,19 +152,8 @@ func (s *Session) receive(h Handler) error {
 	for {
 		n, err := s.nc.Read(buf[:])
 		s.received.Add(uint64(n))
-		if n > 0 {
-			s.live.hear(s.cfg.Schedule.now())
-		}
-		for i, b := range buf[:n] {
-			switch framing.Signal(b) {
-			case framing.SignalHeartbeat:
-				h.Heartbeat()
-			case framing.SignalGoodbye:
-				s.readRejection(buf[i+1 : n])
-				return ErrGoodbye
-			default:
-				return fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, b)
-			}
+		if over := s.take(buf[:n], h); over != nil {
+			return over
 		}
 		switch {
 		case errors.Is(err, io.EOF): // the process has died
@@ -172,6 +162,29 @@ func (s *Session) receive(h Handler) error {
 			return err
 		}
 	}
+}
+
+// take handles the signals that a Read has returned. However many heartbeats these are, they say
+// the same, once.
+func (s *Session) take(signals []byte, h Handler) error {
+	for i, b := range signals {
+		switch framing.Signal(b) {
+		case framing.SignalHeartbeat:
+		case framing.SignalGoodbye:
+			s.readRejection(signals[i+1:])
+			return ErrGoodbye
+		default:
+			return fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, b)
+		}
+	}
+	if len(signals) == 0 {
+		return nil
+	}
+	news, err := s.live.hear(len(signals), s.cfg.Schedule.now())
+	if news {
+		h.Heartbeat()
+	}
+	return err
 }
 
 // readRejection reads the Reject that may follow a goodbye, of which rest has come already. See

@@ -335,7 +335,8 @@ func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
 // Heartbeat says that the peer is alive, even if nothing has come from it over the fabric, and
 // whether it answers heartbeats there. It does not take the lock, which a call that hangs in the
-// provider may hold for ever: a goroutine does, one for each peer at a time.
+// provider may hold for ever: a goroutine does, one for each peer at a time. The caller bounds how
+// often it is called.
 func (p *Peer) Heartbeat(answers bool) {
 	p.e.poller.Look()
 	if answers && p.p.beats.coming.CompareAndSwap(false, true) {

@@ -70,17 +70,12 @@ type heartbeat struct {
 	advertised uint32        // of these, as of the last Pong
 }
 
-// leastBeat is the least time between heartbeats that are taken in, however often a peer sends
-// them. A control connection sends them at most half as often (minHeartbeat), to a peer with the
-// shortest DeadAfter.
-const leastBeat = 10 * time.Millisecond
-
 // beat takes in a heartbeat: the peer is alive.
 func (p *peer) beat() {
 	h, c, dead := &p.beats, p.c, p.c.cfg.DeadAfter
 	h.coming.Store(false)
 	now := c.now()
-	if p.err != nil || now.Sub(h.at) < leastBeat {
+	if p.err != nil {
 		return
 	}
 	if h.at.IsZero() {

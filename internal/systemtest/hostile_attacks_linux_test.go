@@ -66,6 +66,7 @@ var attacks = map[string]attack{
 	"bad keys":              {run: badKeys, trust: true, either: true},
 	"two ends":              {run: twoEnds, counted: violations, cut: true},
 	"foreign signals":       {run: foreignSignals, cut: true},
+	"flood of heartbeats":   {run: floodOfHeartbeats, cut: true},
 	"another's name":        {run: anothersName, trust: true, claims: true, either: true},
 }
 
@@ -339,6 +340,17 @@ func (h *hostile) endTwice() error {
 func foreignSignals(h *hostile) error {
 	_, err := h.tcp.Write([]byte("\x01\x01GET / HTTP/1.1"))
 	return err
+}
+
+// floodOfHeartbeats sends heartbeats without a pause on the control connection, each by itself. The
+// listener closes that long before it would for the fabric's silence.
+func floodOfHeartbeats(h *hostile) error {
+	for range 1 << 17 {
+		if _, err := h.tcp.Write([]byte{byte(framing.SignalHeartbeat)}); err != nil {
+			return nil
+		}
+	}
+	return errors.New("no end of heartbeats")
 }
 
 // anothersName opens streams under the name of the good client's endpoint, to which the
