@@ -68,7 +68,8 @@ type Dialer struct {
 	// behind address translation, as of a Kubernetes Service. Otherwise a conn over such a
 	// provider is refused, since a listener could have this process connect to anything.
 	// Loopback, link-local, multicast and unspecified addresses are refused whatever the
-	// prefixes say.
+	// prefixes say. An empty list means the environment variable RDMANET_ENDPOINT_PREFIXES, a list
+	// with commas.
 	EndpointPrefixes []netip.Prefix
 	// Fallback says what to do about peers that no fabric reaches. By default, Dial fails.
 	Fallback Fallback
@@ -187,6 +188,7 @@ type plan struct {
 	addrs               []netip.AddrPort // where a cached peer may be
 	resolved            bool             // addrs are not from the cache of names
 	key                 dialKey
+	rule                nameRule
 	reached             atomic.Pointer[net.OpError] // the addresses of the handshake that connect has reached
 }
 
@@ -212,8 +214,9 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{Dialer: d, t: t, network: network, host: host, port: port}
-	p.key = dialKey{local: addrPort(d.LocalAddr), providers: strings.Join(wished(d.Providers), "\x00"), tls: d.TLSConfig, names: d.nameRule().key(), netns: threadNetns()}
+	rule, _ := d.nameRule() // see validate
+	p := &plan{Dialer: d, t: t, network: network, host: host, port: port, rule: rule}
+	p.key = dialKey{local: addrPort(d.LocalAddr), providers: strings.Join(wished(d.Providers), "\x00"), tls: d.TLSConfig, names: rule.key(), netns: threadNetns()}
 	if d.Resolver != nil || d.Control != nil || d.ControlContext != nil {
 		p.key.owner = d
 	}
@@ -376,7 +379,7 @@ func (p *plan) handshakeOn(ctx context.Context, nc net.Conn) (*route, error) {
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})
-	b := &binder{t: p.t, nc: nc, netns: p.key.netns, key: p.key, providers: p.Providers, fallback: p.Fallback != FallbackNone, nameRule: p.nameRule(), logger: p.Logger}
+	b := &binder{t: p.t, nc: nc, netns: p.key.netns, key: p.key, providers: p.Providers, fallback: p.Fallback != FallbackNone, nameRule: p.rule, logger: p.Logger}
 	j := &b.joining
 	if !p.DisableReuse {
 		j.approach = p.t.links.approach(pairKey{addrPort(local).Addr(), addrPort(remote).Addr(), p.KeepAliveConfig, p.key})

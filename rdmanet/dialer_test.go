@@ -85,14 +85,14 @@ func TestHandshakeErrorSaysWhere(t *testing.T) {
 }
 
 func TestDialEnds(t *testing.T) {
-	soon := func() time.Time { return time.Now().Add(20 * time.Millisecond) }
+	soon := func() time.Time { return time.Now().Add(100 * time.Millisecond) } // enough to connect
 	for name, tt := range map[string]struct {
 		dialer  rdmanet.Dialer
 		context func(context.Context) (context.Context, context.CancelFunc)
 		is      error
 		timeout bool
 	}{
-		"timeout":  {rdmanet.Dialer{Timeout: 20 * time.Millisecond}, nil, context.DeadlineExceeded, true},
+		"timeout":  {rdmanet.Dialer{Timeout: 100 * time.Millisecond}, nil, context.DeadlineExceeded, true},
 		"deadline": {rdmanet.Dialer{Deadline: soon()}, nil, context.DeadlineExceeded, true},
 		"past":     {rdmanet.Dialer{Deadline: time.Unix(1, 0)}, nil, context.DeadlineExceeded, true},
 		"context's deadline": {rdmanet.Dialer{Timeout: rdmatest.Patience}, func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -105,7 +105,7 @@ func TestDialEnds(t *testing.T) {
 		}, context.Canceled, false},
 		"cancel": {rdmanet.Dialer{}, func(ctx context.Context) (context.Context, context.CancelFunc) {
 			ctx, cancel := context.WithCancel(ctx)
-			time.AfterFunc(20*time.Millisecond, cancel)
+			time.AfterFunc(100*time.Millisecond, cancel)
 			return ctx, cancel
 		}, context.Canceled, false},
 	} {

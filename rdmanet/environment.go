@@ -13,6 +13,8 @@ import (
 const (
 	// providersVariable lists providers, for Dialer.Providers and ListenConfig.Providers.
 	providersVariable = "RDMANET_PROVIDERS"
+	// prefixesVariable lists prefixes, for Dialer.EndpointPrefixes and ListenConfig.EndpointPrefixes.
+	prefixesVariable = "RDMANET_ENDPOINT_PREFIXES"
 	// memoryVariable is Transport.MemoryLimit, written like GOMEMLIMIT: a number of bytes, or
 	// a number with a unit.
 	memoryVariable = "RDMANET_MEMORY_LIMIT"
@@ -21,6 +23,11 @@ const (
 	// mappedVariable is Transport.DisableMappedRings, as "on" or "off".
 	mappedVariable = "RDMANET_MAPPED_RINGS"
 )
+
+// listIn returns the entries of a variable that is a list.
+func listIn(variable string) []string {
+	return strings.FieldsFunc(os.Getenv(variable), func(r rune) bool { return r == ',' || r == ' ' })
+}
 
 // memoryLimit returns the limit in force, in bytes; 0 stands for the default.
 func (t *Transport) memoryLimit() (int64, error) {

@@ -26,7 +26,8 @@ type listener struct {
 	cfg    ListenConfig
 	tcp    net.Listener
 	addr   *net.TCPAddr
-	netns  netns  // of the thread that called Listen
+	netns  netns // of the thread that called Listen
+	rule   nameRule
 	number uint32 // Open frames name it
 
 	ctx    context.Context // ends with Close
@@ -64,8 +65,9 @@ func newAlarm(t time.Time) *alarm {
 }
 
 func newListener(t *Transport, lc *ListenConfig, tcp net.Listener) *listener {
+	rule, _ := lc.nameRule() // see validate
 	l := &listener{
-		t: t, cfg: *lc, tcp: tcp, addr: newAddr(tcp.Addr()), netns: threadNetns(),
+		t: t, cfg: *lc, tcp: tcp, addr: newAddr(tcp.Addr()), netns: threadNetns(), rule: rule,
 		backlog: make(chan queued, orDefault(lc.Backlog, DefaultBacklog)), shut: make(chan struct{}),
 		admission: newAdmission(maxHandshakes, orDefault(lc.MaxPeers, DefaultMaxPeers), orDefault(lc.MaxPeersPerHost, DefaultMaxPeersPerHost)),
 	}
@@ -294,7 +296,7 @@ func (l *listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 		l.failed(nil, err)
 		return
 	}
-	b := &binder{t: l.t, nc: nc, netns: l.netns, providers: l.cfg.Providers, nameRule: l.cfg.nameRule(), listener: l, logger: l.cfg.Logger, newcomer: n}
+	b := &binder{t: l.t, nc: nc, netns: l.netns, providers: l.cfg.Providers, nameRule: l.rule, listener: l, logger: l.cfg.Logger, newcomer: n}
 	// A conn may be accepted before its peer's handshake has ended. Close must then leave the
 	// handshake alone.
 	stop := context.AfterFunc(l.ctx, func() {

@@ -33,14 +33,26 @@ func (r nameRule) check(ip, control netip.Addr) error {
 	return fmt.Errorf(format+" (if that is right, add a prefix with the former to %s)", ip, control, r.field)
 }
 
-// validate refuses prefixes that would contain nothing.
-func (r nameRule) validate() error {
-	for _, p := range r.prefixes {
-		if !p.IsValid() || p.Addr().Is4In6() {
-			return invalid(r.field, "%v is no prefix of IPv4 or IPv6 addresses", p)
+// newNameRule returns the rule of a field that has those prefixes, or of the environment if it has
+// none. It refuses prefixes that would contain nothing.
+func newNameRule(field string, prefixes []netip.Prefix) (nameRule, error) {
+	const wrong = "%q is no prefix of IPv4 or IPv6 addresses"
+	r := nameRule{field, prefixes}
+	if len(prefixes) == 0 {
+		for _, text := range listIn(prefixesVariable) {
+			p, err := netip.ParsePrefix(text)
+			if err != nil {
+				return r, invalid(prefixesVariable, wrong, text)
+			}
+			r.prefixes = append(r.prefixes, p)
 		}
 	}
-	return nil
+	for _, p := range r.prefixes {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return r, invalid(field, wrong, p.String())
+		}
+	}
+	return r, nil
 }
 
 // key tells rules apart.
@@ -53,8 +65,10 @@ func (r nameRule) key() string {
 	return b.String()
 }
 
-func (d *Dialer) nameRule() nameRule { return nameRule{"Dialer.EndpointPrefixes", d.EndpointPrefixes} }
+func (d *Dialer) nameRule() (nameRule, error) {
+	return newNameRule("Dialer.EndpointPrefixes", d.EndpointPrefixes)
+}
 
-func (lc *ListenConfig) nameRule() nameRule {
-	return nameRule{"ListenConfig.EndpointPrefixes", lc.EndpointPrefixes}
+func (lc *ListenConfig) nameRule() (nameRule, error) {
+	return newNameRule("ListenConfig.EndpointPrefixes", lc.EndpointPrefixes)
 }

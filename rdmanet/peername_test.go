@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 func TestNameRule(t *testing.T) {
@@ -35,7 +36,9 @@ func TestNameRule(t *testing.T) {
 		"multicast":                         {everywhere, "224.0.0.1", "192.0.2.1", "224.0.0.1"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := tt.of.nameRule().check(netip.MustParseAddr(tt.ip), netip.MustParseAddr(tt.control))
+			rule, err := tt.of.nameRule()
+			require.NoError(t, err)
+			err = rule.check(netip.MustParseAddr(tt.ip), netip.MustParseAddr(tt.control))
 			if tt.says == "" {
 				assert.NoError(t, err)
 				return
@@ -56,4 +59,23 @@ func TestEndpointPrefixes(t *testing.T) {
 		assert.ErrorIs(t, err, ErrConfig)
 		assert.ErrorContains(t, err, "ListenConfig.EndpointPrefixes")
 	}
+}
+
+// The environment takes the place of fields that are not set.
+func TestPrefixesVariable(t *testing.T) {
+	t.Setenv(prefixesVariable, "10.1.0.0/16, fd01::/64")
+	rule, err := new(Dialer).nameRule()
+	require.NoError(t, err)
+	assert.Equal(t, []netip.Prefix{netip.MustParsePrefix("10.1.0.0/16"), netip.MustParsePrefix("fd01::/64")}, rule.prefixes)
+	own := []netip.Prefix{netip.MustParsePrefix("10.2.0.0/16")}
+	rule, err = (&ListenConfig{EndpointPrefixes: own}).nameRule()
+	require.NoError(t, err)
+	assert.Equal(t, own, rule.prefixes)
+	t.Setenv(prefixesVariable, "10.1.0.0")
+	_, err = Listen("rdma", "127.0.0.1:0")
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, prefixesVariable)
+	_, err = Dial("rdma", "127.0.0.1:1")
+	require.ErrorIs(t, err, ErrConfig)
+	require.ErrorContains(t, err, prefixesVariable)
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -51,7 +50,7 @@ func (t *Transport) wishes(list []string) (wishes []wish) {
 // wished returns the list of providers in force, in which auto may stand for several.
 func wished(list []string) []string {
 	if len(list) == 0 {
-		list = strings.FieldsFunc(os.Getenv(providersVariable), func(r rune) bool { return r == ',' || r == ' ' })
+		list = listIn(providersVariable)
 	}
 	if len(list) == 0 {
 		list = []string{auto}

@@ -144,7 +144,7 @@ func (d *Dialer) validate(t *Transport) error {
 	default:
 		return invalid("Dialer.LocalAddr", "a %T is no address of a control connection; use a *net.TCPAddr", a)
 	}
-	if err := d.nameRule().validate(); err != nil {
+	if _, err := d.nameRule(); err != nil {
 		return err
 	}
 	return t.checkProviders("Dialer.Providers", d.Providers)
@@ -168,7 +168,7 @@ func (lc *ListenConfig) validate(t *Transport) error {
 	if c := lc.TLSConfig; c != nil && len(c.Certificates) == 0 && c.GetCertificate == nil && c.GetConfigForClient == nil {
 		return invalid("ListenConfig.TLSConfig", "it has no certificate; set Certificates, GetCertificate or GetConfigForClient")
 	}
-	if err := lc.nameRule().validate(); err != nil {
+	if _, err := lc.nameRule(); err != nil {
 		return err
 	}
 	return t.checkProviders("ListenConfig.Providers", lc.Providers)
