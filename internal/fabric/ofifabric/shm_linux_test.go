@@ -198,9 +198,9 @@ func TestPeersRegionIsChecked(t *testing.T) {
 	require.NoError(t, os.Link(shmdir.Dir+"/9-linked:0:0", shmdir.Dir+"/9-other:0:0"))
 	for name, says := range map[string]string{
 		"9-file:0:0":             "belongs to user 65534",
-		"9-link:0:0":             "symbolic link",
+		"9-link:0:0":             "no regular file",
 		"9-fifo:0:0":             "no regular file",
-		"9-dir:0:0":              "is a directory",
+		"9-dir:0:0":              "no regular file",
 		"9-sparse:0:0":           "has memory for",
 		"9-open:0:0":             "mode is 0644",
 		"9-short:0:0":            "has 100 bytes",
