@@ -63,7 +63,7 @@ step "strangers; hundreds of processes; conns and processes that are stuck; many
 fuzz & # runs at a lower priority than the others
 step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engine -seeds "$seeds"
 # These tests wait most of the time.
-peers='Kill|Frozen|Closed|Left|Hostile|Crowd'
+peers='Kill|Frozen|Closed|Left|Hostile|Liars|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -p 1 -run "$peers" $packages -soak -soak.part "$part" &
 step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -p 1 -run "$peers" $packages -soak -soak.part "$part" &
 # A thousand times each, which would take too long with -race; make test runs them with it.

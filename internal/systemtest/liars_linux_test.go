@@ -269,10 +269,7 @@ func (l *liar) scribbles() error {
 // TestLiars: whatever peers say of themselves, and whatever they flood, a good client goes on, and what
 // they took is given back.
 func TestLiars(t *testing.T) {
-	limit := 15 * time.Second
-	if *rdmatest.Soak {
-		limit = 10 * time.Minute
-	}
+	limit := time.Duration(rdmatest.Rounds(15, 600)) * time.Second
 	for _, provider := range rdmatest.Providers {
 		t.Run(provider, func(t *testing.T) {
 			tr, other := new(rdmanet.Transport), new(rdmanet.Transport)
