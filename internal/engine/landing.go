@@ -254,6 +254,9 @@ func (s *stream) dropLease() {
 		return
 	}
 	s.leaseOver()
+	if !s.gone() {
+		s.promise() // the window may grow again
+	}
 }
 
 // takeWay takes in by which means the peer reports that its writes have landed.

@@ -224,7 +224,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.discarding(), "%v: it waits for a ring, and there is memory", o)
 	unread := !o.s.segs.empty() || o.s.reader.copies() || o.s.inLease != nil && len(o.s.inLease.lent) > 0
 	if e.writer != nil {
-		full := o.s.advertisedWindow+o.s.first()/2 > o.s.smallRead+o.s.most()
+		full := o.s.inLease != nil || o.s.advertisedWindow+o.s.first()/2 > o.s.smallRead+o.s.most()
 		m.check(m.opt.tight > 0 || full || o.s.recv != recvOpen || e.s.lacks(e.conn.left) != WaitsWindow, "%v: the writer waits for a window that could grow", e)
 		m.check(unread && !o.discarding(), "%v: the writer waits, and all is read", e)
 		m.check(e.s.lacks(e.conn.left) != WaitsNothing, "%v: the writer waits, and could go on", e)

@@ -41,7 +41,8 @@ func (s *stream) most() uint64 {
 }
 
 // promise promises the peer what it may be promised by now, and has it told if that is much. It
-// is called when small data was read, or is to be kept, and when the stream gets a landing ring.
+// is called when small data was read, or is to be kept, and when the stream gets a landing ring or
+// loses it.
 func (s *stream) promise() {
 	s.promised = max(s.promised, s.smallRead+s.first())
 	if s.advertisedWindow <= s.smallIn+s.first()/4 {
@@ -56,12 +57,13 @@ func (s *stream) promise() {
 }
 
 // grow promises the peer, which would soon have to wait, more than what the reader has made room
-// for, unless the peer would not be told of so little. What waits for a landing ring, which carries
-// more, must not take the memory for one.
+// for, unless the peer would not be told of so little. What has a landing ring, or waits for one,
+// does without: the ring takes what the window does not, and at less cost. With a large window a
+// writer would fall back to small frames whenever its ring is full.
 func (s *stream) grow() {
 	to := min(s.smallIn+s.first(), s.smallRead+s.most())
-	waits := s.claim == claimOpen && s.inLease == nil
-	if to < s.advertisedWindow+s.first()/2 || to <= s.promised || s.recv != recvOpen || waits {
+	ring := s.claim == claimOpen || s.inLease != nil
+	if to < s.advertisedWindow+s.first()/2 || to <= s.promised || s.recv != recvOpen || ring {
 		return
 	}
 	parts := s.partsFor(to - s.smallRead)
