@@ -35,7 +35,7 @@ func Presets() []Preset {
 		{Name: "cxi", Personality: CXI(), Hardware: true, Awkward: true, Suite: true, Weight: 1},
 		{Name: "opx", Personality: OPX(), Hardware: true, Awkward: true, Suite: true, Weight: 1},
 		{Name: "psm3", Personality: PSM3(), Hardware: true, Awkward: true, Suite: true, Weight: 1},
-		{Name: "no large data", Awkward: true, Weight: 5},
+		{Name: "no large data", Awkward: true, Weight: 12}, // windows grow only without rings
 	}
 }
 
