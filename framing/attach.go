@@ -1,8 +1,6 @@
 package framing
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
 	"unicode/utf8"
@@ -138,17 +136,15 @@ func (a *Attach) check() error {
 // Proof returns the Header.Proof of all frames to the side whose Attach carried the
 // token. It does not give the token away.
 func Proof(token [16]byte) uint64 {
-	mac := hmac.New(sha256.New, token[:])
-	mac.Write([]byte("fabricnet frame"))
-	return binary.LittleEndian.Uint64(mac.Sum(nil))
+	sum := Derive(token, "fabricnet frame")
+	return binary.LittleEndian.Uint64(sum[:])
 }
 
 // MemoryMark returns what the memory begins with that the side whose Attach carried the token
 // shares with the other. It does not give the token away.
 func MemoryMark(token [16]byte) [16]byte {
-	mac := hmac.New(sha256.New, token[:])
-	mac.Write([]byte("fabricnet memory"))
-	return [16]byte(mac.Sum(nil))
+	sum := Derive(token, "fabricnet memory")
+	return [16]byte(sum[:])
 }
 
 // RejectCode says why the listening side gave up.

@@ -1,10 +1,6 @@
 package framing
 
-import (
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/binary"
-)
+import "encoding/binary"
 
 // Join names a pair that the two processes form already, by what the receiver's side of it calls
 // the sender. The dialling side asks with it for a further listener of that pair, and the
@@ -56,10 +52,5 @@ const (
 // the receiver has sent in its Attach when the pair was formed. exported ties it to the
 // connection; it is empty without TLS. JoinProof does not give the token away.
 func JoinProof(token [16]byte, listener uint32, exported []byte) (proof [32]byte) {
-	mac := hmac.New(sha256.New, token[:])
-	mac.Write([]byte("fabricnet join"))
-	mac.Write(binary.LittleEndian.AppendUint32(nil, listener))
-	mac.Write(exported)
-	mac.Sum(proof[:0])
-	return proof
+	return Derive(token, "fabricnet join", binary.LittleEndian.AppendUint32(nil, listener), exported)
 }

@@ -214,7 +214,10 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if err != nil {
 		return nil, err
 	}
-	rule, _ := d.nameRule() // see validate
+	rule, err := d.nameRule()
+	if err != nil {
+		return nil, err
+	}
 	p := &plan{Dialer: d, t: t, network: network, host: host, port: port, rule: rule}
 	p.key = dialKey{local: addrPort(d.LocalAddr), providers: strings.Join(wished(d.Providers), "\x00"), tls: d.TLSConfig, names: rule.key(), netns: threadNetns()}
 	if d.Resolver != nil || d.Control != nil || d.ControlContext != nil {

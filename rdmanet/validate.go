@@ -144,9 +144,6 @@ func (d *Dialer) validate(t *Transport) error {
 	default:
 		return invalid("Dialer.LocalAddr", "a %T is no address of a control connection; use a *net.TCPAddr", a)
 	}
-	if _, err := d.nameRule(); err != nil {
-		return err
-	}
 	return t.checkProviders("Dialer.Providers", d.Providers)
 }
 

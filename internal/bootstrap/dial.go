@@ -270,14 +270,9 @@ func (hs *handshake) dialBinding(ctx context.Context, b Binding, remote framing.
 	if err := hs.write(framing.KindAttach, &local); err != nil {
 		return nil, err
 	}
-	kind, body, err := hs.expect(framing.KindReady, framing.KindDecline, framing.KindReject)
-	switch {
-	case err != nil:
-		return nil, err
-	case kind == framing.KindReject:
-		return nil, hs.rejected(body)
-	case kind == framing.KindDecline:
-		return declineOf(body)
+	body, declined, err := hs.answer(framing.KindReady)
+	if declined != nil || err != nil {
+		return declined, err
 	}
 	if err := framing.DecodeEmpty(body); err != nil {
 		return nil, malformed(err)
@@ -306,6 +301,20 @@ func (hs *handshake) lastWords() error {
 		err = hs.rejected(body)
 	}
 	return err
+}
+
+// answer waits for a message of that kind from the listening side, or for why there is none: declined
+// says that it does not want what was proposed; err ends the handshake.
+func (hs *handshake) answer(want framing.Kind) (body []byte, declined, err error) {
+	kind, body, err := hs.expect(want, framing.KindDecline, framing.KindReject)
+	switch {
+	case err != nil:
+	case kind == framing.KindReject:
+		err = hs.rejected(body)
+	case kind == framing.KindDecline:
+		declined, err = declineOf(body)
+	}
+	return body, declined, err
 }
 
 // declineOf reads the other side's refusal of a provider.

@@ -29,14 +29,8 @@ func (hs *handshake) dialJoin(ctx context.Context) (*outcome, error) {
 	if err := hs.write(framing.KindJoin, ask); err != nil {
 		return nil, err
 	}
-	kind, body, err := hs.expect(framing.KindJoin, framing.KindDecline, framing.KindReject)
-	switch {
-	case err != nil:
-		return nil, err
-	case kind == framing.KindReject:
-		return nil, hs.rejected(body)
-	case kind == framing.KindDecline:
-		_, err := declineOf(body)
+	body, declined, err := hs.answer(framing.KindJoin)
+	if declined != nil || err != nil {
 		return nil, err
 	}
 	var answer framing.Join

@@ -1,8 +1,6 @@
 package bootstrap
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -13,6 +11,7 @@ import (
 	"syscall"
 	"unsafe"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
@@ -75,9 +74,8 @@ var ownPages sync.Map // of *Page
 type pageNonce [16]byte
 
 func (n pageNonce) derive(label string) [16]byte {
-	mac := hmac.New(sha256.New, n[:])
-	mac.Write([]byte("fabricnet " + label))
-	return [16]byte(mac.Sum(nil))
+	sum := framing.Derive(n, "fabricnet "+label)
+	return [16]byte(sum[:])
 }
 
 // mark is what the page begins with.
