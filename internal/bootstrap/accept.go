@@ -193,10 +193,10 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 	if err := b.Connect(ctx, remote); err != nil {
 		return err, hs.tell(err)
 	}
-	hs.ready = true
 	if err := hs.write(framing.KindReady, nil); err != nil {
 		return nil, err
 	}
+	hs.ready = true
 	for {
 		kind, body, err = hs.expect(framing.KindConfirm, framing.KindDecline, framing.KindAlive)
 		if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,25 +21,31 @@ import (
 )
 
 // TestCheckHangs: a provider that swallows everything gets a second if the two sides share another
-// one, and all of the handshake's time if not. It is blamed only if the listening side answers
-// on the connection meanwhile.
+// one that can still be selected, and all of the handshake's time if not. It is blamed only if the
+// listening side answers on the connection meanwhile.
 func TestCheckHangs(t *testing.T) {
 	const timeout = 10 * time.Second
 	for name, tt := range map[string]struct {
 		others        []framing.Offer
+		passed        bool          // the listening side has passed over them before
 		busy          time.Duration // for how long the listening side is
 		after, before time.Duration
 		silent        bool
 	}{
-		"another":                      {[]framing.Offer{offer("b")}, 0, 2 * patience, timeout / 2, true},
-		"another, and a busy listener": {[]framing.Offer{offer("b")}, 2 * time.Second, 2*time.Second + patience, timeout / 2, true},
-		"another, and a stopped one":   {[]framing.Offer{offer("b")}, timeout * 3 / 4, timeout / 2, timeout, false},
-		"no other":                     {nil, 0, timeout, 2 * timeout, true},
-		"none that is shared":          {[]framing.Offer{{Provider: "b", Protocol: 9}}, 0, timeout, 2 * timeout, true},
+		"another":                      {[]framing.Offer{offer("b")}, false, 0, 2 * patience, timeout / 2, true},
+		"another, and a busy listener": {[]framing.Offer{offer("b")}, false, 2 * time.Second, 2*time.Second + patience, timeout / 2, true},
+		"another, and a stopped one":   {[]framing.Offer{offer("b")}, false, timeout * 3 / 4, timeout / 2, timeout, false},
+		"no other":                     {nil, false, 0, timeout, 2 * timeout, true},
+		"none that is shared":          {[]framing.Offer{{Provider: "b", Protocol: 9}}, false, 0, timeout, 2 * timeout, true},
+		"one that was passed over":     {[]framing.Offer{offer("b")}, true, 0, timeout, 2 * timeout, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			d, l := newBinder(append([]framing.Offer{offer("a")}, tt.others...)...), newBinder(offer("a"), offer("b"))
+			if tt.passed {
+				slices.Reverse(l.hello.Offers)
+				l.prepare = map[string]error{"b": errors.New("too many peers")}
+			}
 			d.hang = map[string]bool{"a": true}
 			begin := time.Now()
 			dnc, lnc := loopback(t)
@@ -46,7 +53,7 @@ func TestCheckHangs(t *testing.T) {
 			lc := start(t.Context(), Accept, &slowConn{Conn: lnc, till: begin.Add(tt.busy)}, Config{Timeout: timeout}, l)
 			dr, lr := <-dc, <-lc
 			for _, r := range []result{dr, lr} {
-				assert.Equal(t, tt.others != nil && tt.others[0] == offer("b"), r.err == nil, r.err)
+				assert.Equal(t, tt.others != nil && tt.others[0] == offer("b") && !tt.passed, r.err == nil, r.err)
 				if r.s != nil {
 					assert.Equal(t, "b", r.b.offer.Provider)
 					require.NoError(t, r.s.Close())
@@ -75,10 +82,10 @@ func (c *slowConn) Read(b []byte) (int, error) {
 	return c.Conn.Read(b)
 }
 
-// TestUnadmitted: a dialling side that is turned away when it confirms, or before, gets a
-// goodbye that says why.
+// TestUnadmitted: a dialling side that is turned away when it confirms gets a goodbye that says
+// why; one that is turned away before that, be it before it is told that the fabric is ready, is rejected.
 func TestUnadmitted(t *testing.T) {
-	for name, slow := range map[string]bool{"when it confirms": false, "before": true} {
+	for name, slow := range map[string]bool{"when it confirms": false, "before": true, "before Ready": true} {
 		t.Run(name, func(t *testing.T) {
 			d, l := newBinder(offer("a")), newBinder(offer("a"))
 			ctx, cancel := context.WithCancelCause(t.Context())
@@ -90,6 +97,14 @@ func TestUnadmitted(t *testing.T) {
 				d.checked = func() { cancel(ErrClosing) }
 			}
 			dnc, lnc := loopback(t)
+			if name == "before Ready" {
+				l.connecting = func() {
+					cancel(ErrClosing)
+					for err := error(nil); err == nil; { // until the connection takes nothing more
+						_, err = lnc.Write(nil)
+					}
+				}
+			}
 			dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(ctx, Accept, lnc, Config{}, l)
 			want := map[bool]error{false: ErrTooManyPeers, true: ErrClosing}[slow]
 			require.ErrorIs(t, (<-lc).err, want)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -185,25 +184,33 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 			return nil, malformed(fmt.Errorf("the listener selects %q: %w", remote.Provider, err))
 		}
 		untried = rest
-		if out, err := hs.dialProvider(ctx, offer, remote, hs.anyShared(untried)); out != nil || err != nil {
+		if out, err := hs.dialProvider(ctx, offer, remote, hs.next(offer.Provider) != nil); out != nil || err != nil {
 			return out, err
 		}
 	}
 }
 
-// foresee tells the binder which of the listening side's offers is the first that both sides share.
+// foresee tells the binder which offer the listening side probably selects.
 func (hs *handshake) foresee() {
-	for _, theirs := range hs.remote.Offers {
+	if first := hs.next(""); first != nil {
+		hs.binder.Expect(*first, hs.local())
+	}
+}
+
+// next returns the offer that the listening side, which follows its own order, probably selects
+// if the one of a provider does not work, or first if there is none: nil if none is left that may work.
+func (hs *handshake) next(after string) *framing.Offer {
+	for _, theirs := range hs.remote.Offers[position(hs.remote.Offers, after)+1:] {
 		i := position(hs.hello.Offers, theirs.Provider)
 		if i < 0 {
 			continue
 		}
-		offer := hs.hello.Offers[i]
-		if hs.mismatch(&offer) == "" && (!offer.SameHost || hs.apart == nil) {
-			hs.binder.Expect(offer, hs.local())
-			return
+		offer := &hs.hello.Offers[i]
+		if hs.mismatch(offer) == "" && (!offer.SameHost || hs.apart == nil) {
+			return offer
 		}
 	}
+	return nil
 }
 
 // take removes from the list the offer of a provider, if both sides can use it. The listening
@@ -222,11 +229,6 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 		err = errors.New(why)
 	}
 	return o, list, err
-}
-
-// anyShared reports whether one of the offers may still work.
-func (hs *handshake) anyShared(list []framing.Offer) bool {
-	return slices.ContainsFunc(list, func(o framing.Offer) bool { return hs.mismatch(&o) == "" })
 }
 
 // dialProvider tries one provider; more says that others could follow. A nil outcome without

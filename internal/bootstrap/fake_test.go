@@ -41,6 +41,7 @@ type fakeBinder struct {
 	prepare, connect, check map[string]error
 	hang                    map[string]bool
 	checked                 func() // called by Check, which then succeeds
+	connecting              func() // called by Connect
 	unadmitted              error
 	authorised              func(ctx context.Context, peer *Peer)
 	ask, answer             *framing.Join
@@ -140,6 +141,9 @@ func (f *fakeBinding) Refused(reasons []string) { f.refused = reasons }
 
 func (f *fakeBinding) Connect(_ context.Context, remote framing.Attach) error {
 	f.remote = remote
+	if f.b.connecting != nil {
+		f.b.connecting()
+	}
 	return f.b.connect[f.offer.Provider]
 }
 
