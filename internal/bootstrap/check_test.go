@@ -147,10 +147,16 @@ func (c *haltingConn) Write(b []byte) (n int, err error) {
 	return n, err
 }
 
-// countingConn counts the bytes that are read.
+// countingConn counts the bytes that are read and written.
 type countingConn struct {
 	net.Conn
-	n atomic.Int64
+	n, written atomic.Int64
+}
+
+func (c *countingConn) Write(b []byte) (int, error) {
+	n, err := c.Conn.Write(b)
+	c.written.Add(int64(n))
+	return n, err
 }
 
 func (c *countingConn) Read(b []byte) (int, error) {
@@ -338,6 +344,29 @@ func TestQuestionIsInterrupted(t *testing.T) {
 			require.NoError(t, lr.err)
 		})
 	}
+}
+
+// TestFarewellInsteadOfAnswer: a listening side that was asked whether it is there, and gives up
+// instead of answering, has said why, even if the path check has succeeded meanwhile.
+func TestFarewellInsteadOfAnswer(t *testing.T) {
+	d, l := newBinder(offer("a")), newBinder(offer("a"))
+	dnc, lnc := loopback(t)
+	dialer := &countingConn{Conn: dnc}
+	listener := &haltingConn{Conn: lnc, on: make(chan struct{})}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	defer cancel(nil)
+	d.checked = func() {
+		before := dialer.written.Load()
+		listener.halts.Store(true)
+		for dialer.written.Load() == before { // the question
+			time.Sleep(time.Millisecond)
+		}
+		cancel(ErrBusy)
+		time.AfterFunc(20*time.Millisecond, func() { close(listener.on) })
+	}
+	dc, lc := start(t.Context(), Dial, dialer, Config{}, d), start(ctx, Accept, listener, Config{}, l)
+	require.ErrorIs(t, (<-lc).err, ErrBusy)
+	require.ErrorIs(t, (<-dc).err, ErrBusy)
 }
 
 // TestReasonWithSeparator: a reason that the dialing side had before it dialed stays one reason on

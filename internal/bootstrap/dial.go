@@ -148,7 +148,9 @@ func (hs *handshake) settlePage() error {
 	return nil
 }
 
+// rejected returns why the listening side has ended the handshake.
 func (hs *handshake) rejected(body []byte) error {
+	hs.lost = true
 	var r framing.Reject
 	if err := r.Decode(body); err != nil {
 		return malformed(err)

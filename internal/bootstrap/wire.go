@@ -40,7 +40,7 @@ type handshake struct {
 	starved   bool     // one of them was not, for lack of memory
 	full      string   // where one of them has too many peers: see NegotiationError
 
-	lost    bool          // the connection failed: there is nobody left to tell why
+	lost    bool          // the connection failed, or the listening side is done: there is nobody left to tell why
 	ready   bool          // on the listening side: Ready is sent, so the other side may regard the handshake as over
 	readied bool          // on the dialling side: Ready has come
 	goodbye bool          // and after it a goodbye
