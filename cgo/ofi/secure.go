@@ -12,11 +12,12 @@ import (
 )
 
 // distrusted lists how variables begin that choose code to load or files to write: all of ours, of
-// libfabric's and of those libraries for which it has a provider, and of rdma-core's and of the GPU
-// runtimes', which libfabric loads, those that name files.
+// libfabric's and of those libraries for which it has a provider, and of rdma-core's, libnl's and of
+// the GPU runtimes', which libfabric loads, those that name files.
 var distrusted = []string{
-	"RDMANET_", "FI_", "PSM2_", "PSM3_", "HFI_", "CXIP_", "UCX_",
+	"RDMANET_", "FI_", "PSM_", "PSM2_", "PSM3_", "IPATH_", "HFI_", "CXIP_", "UCX_",
 	"IBV_DRIVERS=", "RDMAV_DRIVERS=", "SYSFS_PATH=", "VERBS_LOG_FILE=", "MLX5_DEBUG_FILE=",
+	"NLSYSCONFDIR=", "PROC_ROOT=", "PROC_NET_PSCHED=",
 	"CUDA_INJECTION64_PATH=", "HSA_TOOLS_LIB=", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY=", "ZE_ENABLE_ALT_DRIVERS=",
 }
 

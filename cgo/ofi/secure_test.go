@@ -3,9 +3,15 @@
 package ofi
 
 import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // TestDistrusts: internal/systemtest has the test that a program with more rights than its user
@@ -16,6 +22,7 @@ func TestDistrusts(t *testing.T) {
 		"FI_=":                        true,
 		"RDMANET_LIBFABRIC=/tmp/a.so": true,
 		"PSM3_LOG_FILENAME=/tmp/log":  true,
+		"IPATH_DEBUG_FILENAME=/tmp/a": true,
 		"IBV_DRIVERS=/tmp/a":          true,
 		"IBV_FORK_SAFE=1":             false,
 		"IBV_DRIVERS_=/tmp/a":         false,
@@ -26,4 +33,35 @@ func TestDistrusts(t *testing.T) {
 	} {
 		assert.Equal(t, want, distrusts(entry), entry)
 	}
+}
+
+// TestVariablesOfLibraries: no library that libfabric has loaded here knows a variable which looks
+// as if it named a file, and is not among those that are removed. The C library drops its own.
+func TestVariablesOfLibraries(t *testing.T) {
+	_, err := GetInfo(Hints{})
+	require.NoError(t, err)
+	maps, err := os.ReadFile("/proc/self/maps")
+	require.NoError(t, err)
+	file := regexp.MustCompile(`\x00([A-Z][A-Z0-9]*_(?:[A-Z0-9]+_)*(?:FILE|FILENAME|[A-Z]*FILE|PATH|DIR|DRIVERS|ROOT|LIB|LIBRARY))\x00`)
+	looked := map[string]bool{}
+	for line := range strings.Lines(string(maps)) {
+		at := strings.IndexByte(line, '/')
+		if at < 0 || !strings.Contains(line, ".so") {
+			continue
+		}
+		name := strings.TrimSpace(line[at:])
+		base := filepath.Base(name)
+		if looked[name] || strings.HasPrefix(base, "libc.") || strings.HasPrefix(base, "ld-") {
+			continue
+		}
+		looked[name] = true
+		code, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range file.FindAllSubmatch(bytes.ReplaceAll(code, []byte{0}, []byte{0, 0}), -1) {
+			assert.True(t, distrusts(string(m[1])+"="), "%s, in %s", m[1], name)
+		}
+	}
+	path, err := filepath.EvalSymlinks(LibraryPath())
+	require.NoError(t, err)
+	assert.Contains(t, looked, path)
 }

@@ -36,7 +36,7 @@ const (
 // usersVars are variables by which a user could choose libraries, files and settings.
 var usersVars = []string{
 	providerPathVar, libraryVar, "RDMANET_PROVIDERS", "FI_LOG_LEVEL", "IBV_DRIVERS", "RDMAV_DRIVERS",
-	"VERBS_LOG_FILE", "PSM2_BRAKE_FILE_NAME", "PSM3_BRAKE_FILE_NAME",
+	"VERBS_LOG_FILE", "IPATH_DEBUG_FILENAME", "PSM2_BRAKE_FILE_NAME", "PSM3_BRAKE_FILE_NAME",
 }
 
 // loadLibfabric lets libfabric load its providers. It prints the effective user id and the permitted
