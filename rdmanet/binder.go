@@ -59,8 +59,8 @@ func (b *binder) Hello() framing.Hello {
 	return h
 }
 
-func (b *binder) Offer(local netip.Addr, h *framing.Hello) error {
-	offers, unoffered, err := b.t.offersIn(b.netns, local, b.providers)
+func (b *binder) Offer(ctx context.Context, local netip.Addr, h *framing.Hello) error {
+	offers, unoffered, err := b.t.offersIn(ctx, b.netns, local, b.providers)
 	if b.empty(err, unoffered) {
 		if errors.Is(err, fabric.ErrUnsupported) {
 			unoffered = []string{bootstrap.NoLibrary + err.Error()} // so that the other side learns of it
@@ -107,7 +107,7 @@ func (b *binder) working(offers []offer, local netip.Addr) (left []offer, failin
 func (b *binder) path(o offer, local netip.Addr) failureKey {
 	key := linkKey{addrPort(b.nc.RemoteAddr()), b.key}
 	key.local = netip.AddrPortFrom(local, 0) // even if LocalAddr is not set: the device may depend on it
-	return failureKey{fabric.Join(o.Name, o.domain), key}
+	return newFailureKey(fabric.Join(o.Name, o.domain), key)
 }
 
 // empty reports whether an empty offer is more useful than err. From the listening side it

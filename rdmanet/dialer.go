@@ -378,7 +378,7 @@ func (p *plan) handshakeOn(ctx context.Context, nc net.Conn) (*route, error) {
 	}
 	local, remote := newAddr(nc.LocalAddr()), newAddr(nc.RemoteAddr())
 	if p.Fallback != FallbackNone {
-		_, _, _ = p.t.offersIn(p.key.netns, addrPort(local).Addr(), p.Providers) // loads libfabric, which must not count as the listener's time
+		_, _, _ = p.t.offersIn(ctx, p.key.netns, addrPort(local).Addr(), p.Providers) // loads libfabric, which must not count as the listener's time
 		cfg.Timeout = fallbackPatience(ctx)
 	}
 	p.reached.Store(&net.OpError{Op: "dial", Source: local, Addr: remote})

@@ -3,6 +3,7 @@ package rdmanet
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"sync"
 	"time"
@@ -18,13 +19,22 @@ type failures struct {
 	table map[failureKey]*failure
 }
 
-// failureKey is what has failed, and for which dials: those that could have shared the control
-// connection. A listener can make its own paths fail, which must not count for another one.
+// failureKey is what has failed, and for which dials. A listener can make its own paths fail, which
+// must not count for another one.
 type failureKey struct {
 	// provider, and domain, is what has failed; if it is empty, something other than rdmanet
 	// listens. Only dials that would fall back to TCP look for that.
 	provider string
-	linkKey
+	at       linkKey
+	secure   bool // by TLS
+}
+
+// newFailureKey returns the key for dials that could share a control connection, or could if they
+// were of one Dialer with one TLSConfig: some programs make these anew for each dial.
+func newFailureKey(provider string, at linkKey) failureKey {
+	k := failureKey{provider, at, at.tls != nil}
+	k.at.tls, k.at.owner = nil, nil
+	return k
 }
 
 // failure is a failure that is remembered.
@@ -53,6 +63,9 @@ func (t *Transport) note(key failureKey, err error, first time.Duration) {
 	fs := &t.failures
 	fs.mu.Lock()
 	defer fs.mu.Unlock()
+	if len(fs.table) >= maxFailures {
+		maps.DeleteFunc(fs.table, func(_ failureKey, f *failure) bool { return !f.counts() })
+	}
 	if fs.table == nil || len(fs.table) >= maxFailures {
 		fs.table = make(map[failureKey]*failure)
 	}
@@ -74,11 +87,13 @@ func (t *Transport) works(key failureKey) {
 func (t *Transport) recentFailure(key failureKey) *failure {
 	t.failures.mu.Lock()
 	defer t.failures.mu.Unlock()
-	if f := t.failures.table[key]; f != nil && time.Since(f.at) < f.pause {
+	if f := t.failures.table[key]; f != nil && f.counts() {
 		return f
 	}
 	return nil
 }
+
+func (f *failure) counts() bool { return time.Since(f.at) < f.pause }
 
 func (f *failure) String() string {
 	ago, left := time.Since(f.at), f.pause-time.Since(f.at)
@@ -107,7 +122,7 @@ func (t *Transport) pathFailed(key failureKey, err error) {
 
 // isForeign takes in how a handshake at an address has ended.
 func (t *Transport) isForeign(at linkKey, err error) {
-	key := failureKey{linkKey: at}
+	key := newFailureKey("", at)
 	switch {
 	case errors.Is(err, ErrNotRdmanet) || errors.Is(err, bootstrap.ErrMute):
 		t.note(key, err, firstForeign)
@@ -123,7 +138,7 @@ func (p *plan) knownForeign(addrs ...netip.AddrPort) (err error) {
 		return nil
 	}
 	for _, a := range addrs {
-		f := p.t.recentFailure(failureKey{linkKey: linkKey{a, p.key}})
+		f := p.t.recentFailure(newFailureKey("", linkKey{a, p.key}))
 		if f == nil {
 			return nil
 		}

@@ -217,6 +217,7 @@ type meeting struct {
 func (m *meeting) alike(o *meeting) bool {
 	a, b := m.listener, o.listener
 	return addrPort(m.local).Addr() == addrPort(o.local).Addr() && a.netns == b.netns && a.cfg.KeepAliveConfig == b.cfg.KeepAliveConfig &&
+		a.rule.key() == b.rule.key() &&
 		slices.Equal(wished(a.cfg.Providers), wished(b.cfg.Providers))
 }
 

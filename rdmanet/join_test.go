@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"net/netip"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -145,6 +147,30 @@ func TestSharedSettings(t *testing.T) {
 			assert.Equal(t, i > 0, info.Reused)
 		}
 	}
+}
+
+// elsewhere is a fabric whose endpoints are at another address.
+type elsewhere struct{ *simfabric.Network }
+
+func (e elsewhere) Open(name string, _ netip.Addr) (fabric.Endpoint, error) {
+	return e.Network.Open(name, netip.MustParseAddr("10.1.2.3"))
+}
+
+// TestSharedNameRule: a peer whose endpoint is where one listener allows it does not get by that to
+// another one, which does not.
+func TestSharedNameRule(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	here, there := rdmanet.NewTransport(elsewhere{n}), rdmanet.NewTransport(n)
+	rdmatest.Cleanly(t, here)
+	defer there.Close()
+	ten := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}
+	loose := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, EndpointPrefixes: ten})
+	strict := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here}
+	c, s := rdmatest.Meet(t, d, loose)
+	_, err := d.Dial("rdma", strict.Addr().String())
+	assert.ErrorContains(t, err, "its endpoint is at 10.1.2.3")
+	rdmatest.CloseAll(t, c, s)
 }
 
 // TestSharedLinkIsAuthorized: a peer reaches only those listeners whose Authorize has let it in.

@@ -202,7 +202,7 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 	l := newListener(t, lc, ln)
 	l.cfg.TLSConfig = bootstrap.ServerTLS(lc.TLSConfig)
 	l.addr = net.TCPAddrFromAddrPort(inZone(addrPort(l.addr), zone))
-	offers, _, err := t.offersIn(l.netns, localIP(l.addr), lc.Providers)
+	offers, _, err := t.offersIn(ctx, l.netns, localIP(l.addr), lc.Providers)
 	var unusable error // why only plain TCP can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		unusable, err = err, nil

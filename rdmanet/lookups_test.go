@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -82,4 +83,72 @@ func TestNothingIsRemembered(t *testing.T) {
 			assert.LessOrEqual(t, f.opened.Load(), times)
 		})
 	}
+}
+
+// hanging is a fabric whose first search hangs.
+type hanging struct {
+	*simfabric.Network
+	asked atomic.Int64
+	gate  chan struct{}
+}
+
+func (h *hanging) Providers(a netip.Addr) ([]fabric.ProviderInfo, error) {
+	if h.asked.Add(1) == 1 {
+		<-h.gate
+	}
+	return h.Network.Providers(a)
+}
+
+// TestHangingSearch: a dial ends with its context, although libfabric hangs that was asked for it, or
+// for another one.
+func TestHangingSearch(t *testing.T) {
+	f := &hanging{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()}), gate: make(chan struct{})}
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f.Network)
+	rdmatest.Cleanly(t, here, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	d := &rdmanet.Dialer{Transport: here, DisableReuse: true, Providers: []string{"tcp;ofi_rxm"}}
+	ctx, cancel := context.WithCancel(t.Context())
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			_, err := d.DialContext(ctx, "rdma", l.Addr().String())
+			assert.ErrorIs(t, err, context.Canceled)
+		})
+	}
+	require.Eventually(t, func() bool { return f.asked.Load() == 1 }, rdmatest.Patience, time.Millisecond)
+	cancel()
+	wg.Wait()
+	assert.EqualValues(t, 1, f.asked.Load())
+	close(f.gate)
+	c, err := d.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+}
+
+// failing is a fabric on which a search fails once, as for lack of descriptors.
+type failing struct {
+	*simfabric.Network
+	fails atomic.Bool
+}
+
+func (f *failing) Providers(a netip.Addr) ([]fabric.ProviderInfo, error) {
+	if f.fails.CompareAndSwap(true, false) {
+		return nil, syscall.EMFILE
+	}
+	return f.Network.Providers(a)
+}
+
+// TestFailedSearch: that libfabric could not be asked is not remembered.
+func TestFailedSearch(t *testing.T) {
+	f := &failing{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
+	here, there := rdmanet.NewTransport(f), rdmanet.NewTransport(f.Network)
+	rdmatest.Cleanly(t, here, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, Providers: []string{"tcp;ofi_rxm"}})
+	d := &rdmanet.Dialer{Transport: here, Providers: []string{"tcp;ofi_rxm"}, Timeout: rdmatest.Patience}
+	f.fails.Store(true)
+	_, err := d.Dial("rdma", l.Addr().String())
+	require.ErrorIs(t, err, syscall.EMFILE)
+	c, err := d.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
 }

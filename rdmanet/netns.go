@@ -41,11 +41,11 @@ func onAnyThread(f func()) {
 func (t *Transport) apart(n netns) bool { return n != t.netns }
 
 // offersIn is offers for a namespace.
-func (t *Transport) offersIn(n netns, src netip.Addr, list []string) (chosen []offer, left []string, err error) {
+func (t *Transport) offersIn(ctx context.Context, n netns, src netip.Addr, list []string) (chosen []offer, left []string, err error) {
+	chosen, left, err = t.offers(ctx, src, list)
 	if !t.apart(n) {
-		return t.offers(src, list)
+		return chosen, left, err
 	}
-	onAnyThread(func() { chosen, left, err = t.offers(src, list) })
 	const why = "it makes sockets on threads that are not in the network namespace of this one"
 	var refused []string
 	for _, o := range chosen {

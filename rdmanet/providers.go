@@ -1,6 +1,7 @@
 package rdmanet
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -123,14 +124,17 @@ type offer struct {
 // that are here, for errors that say what could be done. A list of what is here that is older than
 // nothingAge serves only if it has something to offer, so that a device that has come up since can
 // be used soon.
-func (t *Transport) offers(src netip.Addr, list []string) (chosen []offer, left []string, err error) {
+func (t *Transport) offers(ctx context.Context, src netip.Addr, list []string) (chosen []offer, left []string, err error) {
 	wishes := t.wishes(list)
 	if infos, ok := t.kept(src); ok {
 		if chosen, _ := choose(infos, wishes); len(chosen) > 0 {
 			return chosen, unoffered(infos, chosen), nil
 		}
 	}
-	s := t.lastSearch(src, wishes)
+	s, err := t.lastSearch(ctx, src, wishes)
+	if err != nil {
+		return nil, nil, err
+	}
 	return slices.Clone(s.chosen), slices.Clone(s.left), s.err
 }
 
@@ -140,8 +144,8 @@ type question struct {
 	wishes string
 }
 
-// search is a search for something to offer. All that ask while it is under way, and for nothingAge
-// after, share what it finds.
+// search is a search for something to offer. All that ask while it is under way share what it finds,
+// and those that ask in nothingAge after share that it has found nothing.
 type search struct {
 	done   chan struct{} // closed once the rest is known
 	ended  time.Time     // zero while it is under way; guarded by Transport.mu
@@ -150,8 +154,9 @@ type search struct {
 	err    error
 }
 
-// lastSearch returns a recent search, once it has ended. It begins one if there is none.
-func (t *Transport) lastSearch(src netip.Addr, wishes []wish) *search {
+// lastSearch returns a recent search, once it has ended. It begins one if there is none, and gives
+// up if ctx ends: a call of libfabric's may hang, and the search with it.
+func (t *Transport) lastSearch(ctx context.Context, src netip.Addr, wishes []wish) (*search, error) {
 	q := question{src, fmt.Sprint(wishes)}
 	t.mu.Lock()
 	s := t.searches[q]
@@ -165,14 +170,27 @@ func (t *Transport) lastSearch(src netip.Addr, wishes []wish) *search {
 	}
 	t.mu.Unlock()
 	if begin {
-		s.chosen, s.left, s.err = t.look(src, wishes)
-		t.mu.Lock()
-		s.ended = time.Now()
-		t.mu.Unlock()
-		close(s.done)
+		go t.search(q, s, wishes)
 	}
-	<-s.done
-	return s
+	select {
+	case <-s.done:
+		return s, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// search carries a search out. An error other than that nothing was found, such as that there are no
+// file descriptors, is forgotten: it may pass.
+func (t *Transport) search(q question, s *search, wishes []wish) {
+	defer close(s.done)
+	s.chosen, s.left, s.err = t.look(q.src, wishes)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s.ended = time.Now()
+	if s.err != nil && !errors.Is(s.err, fabric.ErrNoProvider) && t.searches[q] == s {
+		delete(t.searches, q)
+	}
 }
 
 // look asks libfabric for something to offer.

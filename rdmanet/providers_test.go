@@ -80,11 +80,11 @@ func TestOffers(t *testing.T) {
 	tr = transportOr(tr)
 	lo := netip.AddrFrom4([4]byte{127, 0, 0, 1})
 	offers := func(wanted ...string) string {
-		infos, _, err := tr.offers(lo, wanted)
+		infos, _, err := tr.offers(t.Context(), lo, wanted)
 		require.NoError(t, err)
 		return opened(infos)
 	}
-	_, unoffered, err := tr.offers(lo, nil)
+	_, unoffered, err := tr.offers(t.Context(), lo, nil)
 	require.ErrorIs(t, err, ErrProviderUnavailable)
 	assert.Equal(t, []string{`shm: simfabric: provider not available: "shm"`, "net", "tcp;ofi_rxm"}, unoffered)
 	assert.EqualError(t, err, "provider not available: none of shm, cxi, efa, verbs;ofi_rxm; not offered: shm: simfabric: provider not available: \"shm\", net, tcp;ofi_rxm; "+
@@ -97,11 +97,11 @@ func TestOffers(t *testing.T) {
 	assert.Equal(t, "tcp;ofi_rxm/sim1, net/sim", offers())
 	assert.Equal(t, "net/sim", offers("net"), "over the environment")
 
-	_, _, err = tr.offers(lo, []string{"efa"})
+	_, _, err = tr.offers(t.Context(), lo, []string{"efa"})
 	require.ErrorIs(t, err, ErrProviderUnavailable)
 	assert.ErrorContains(t, err, "efa")
 	assert.ErrorContains(t, err, "this machine offers tcp;ofi_rxm, net")
-	_, _, err = tr.offers(lo, []string{"tcp;ofi_rxm/sim9"})
+	_, _, err = tr.offers(t.Context(), lo, []string{"tcp;ofi_rxm/sim9"})
 	require.ErrorIs(t, err, ErrProviderUnavailable)
 	assert.EqualError(t, err, "provider tcp;ofi_rxm has no domain sim9; there are sim, sim1")
 }
@@ -126,11 +126,11 @@ func TestOffersOfANewDevice(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			f := &lateFabric{Network: simfabric.New(simfabric.Config{Personality: simfabric.TCP()})}
 			tr := transportOr(NewTransport(f))
-			_, _, err := tr.offers(lo, wanted)
+			_, _, err := tr.offers(t.Context(), lo, wanted)
 			require.ErrorIs(t, err, ErrProviderUnavailable)
 			f.up = true
 			time.Sleep(nothingAge)
-			list, _, err := tr.offers(lo, wanted)
+			list, _, err := tr.offers(t.Context(), lo, wanted)
 			require.NoError(t, err)
 			assert.Len(t, list, 1)
 		})
@@ -167,7 +167,7 @@ func TestOffersAreShared(t *testing.T) {
 			})}
 			tr := transportOr(NewCarefulTransport(f))
 			ask := func() {
-				list, left, err := tr.offers(lo, tt.wanted)
+				list, left, err := tr.offers(t.Context(), lo, tt.wanted)
 				assert.Equal(t, tt.found, opened(list))
 				assert.Equal(t, tt.found == "", err != nil)
 				assert.NotContains(t, left, "changed")

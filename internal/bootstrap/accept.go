@@ -107,7 +107,7 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	default:
 		return err
 	}
-	if err := hs.offer(); err != nil {
+	if err := hs.offer(ctx); err != nil {
 		return err
 	}
 	hs.mapPage()

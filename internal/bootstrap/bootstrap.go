@@ -79,8 +79,8 @@ type Binder interface {
 	Hello() framing.Hello
 	// Offer fills in what this side offers on a connection whose local address is local, in
 	// order of preference, and what it does not. The listening side calls it once Authorize
-	// has let the peer in, since it may take long.
-	Offer(local netip.Addr, h *framing.Hello) error
+	// has let the peer in, since it may take long. It must return soon after ctx has ended.
+	Offer(ctx context.Context, local netip.Addr, h *framing.Hello) error
 	// Authorize decides on the listening side, after TLS, whether to let the peer in. An
 	// error rejects the peer, which is sent its text. It must be an ErrUnauthorized or
 	// ErrTooManyPeers, since a user's own error may wrap any of ours. Authorize must return

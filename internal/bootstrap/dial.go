@@ -23,7 +23,7 @@ func Dial(ctx context.Context, nc net.Conn, cfg Config, b Binder) (*Session, Bin
 }
 
 func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
-	if err := hs.introduce(); err != nil {
+	if err := hs.introduce(ctx); err != nil {
 		return nil, err
 	}
 	if err := hs.dialPreamble(ctx); err != nil {
@@ -39,9 +39,9 @@ func (hs *handshake) dial(ctx context.Context) (*outcome, error) {
 }
 
 // introduce prepares this side's hello, and the page if any offer wants one.
-func (hs *handshake) introduce() error {
+func (hs *handshake) introduce(ctx context.Context) error {
 	hs.greet()
-	if err := hs.offer(); err != nil {
+	if err := hs.offer(ctx); err != nil {
 		return err
 	}
 	if !anySameHost(hs.hello.Offers) {

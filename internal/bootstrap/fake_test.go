@@ -83,7 +83,7 @@ func (b *fakeBinder) Hello() framing.Hello {
 	return h
 }
 
-func (b *fakeBinder) Offer(_ netip.Addr, h *framing.Hello) error {
+func (b *fakeBinder) Offer(_ context.Context, _ netip.Addr, h *framing.Hello) error {
 	h.Offers, h.Unoffered = b.hello.Offers, b.hello.Unoffered
 	return b.offerErr
 }

@@ -34,8 +34,8 @@ func (hs *handshake) greet() {
 }
 
 // offer adds the Binder's offers to the hello.
-func (hs *handshake) offer() error {
-	if err := hs.binder.Offer(hs.local(), &hs.hello); err != nil {
+func (hs *handshake) offer(ctx context.Context) error {
+	if err := hs.binder.Offer(ctx, hs.local(), &hs.hello); err != nil {
 		return err
 	}
 	for _, text := range hs.hello.Unoffered {
