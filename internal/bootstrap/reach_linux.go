@@ -62,6 +62,10 @@ func (p *Page) reach() error {
 	if number == os.Getpid() && !p.self.Load() {
 		return errors.New("the other side gives the process number of this one")
 	}
+	// A thread's number would do in /proc, and for the reading, too: it might be one of ours.
+	if unix.Tgkill(number, number, 0) == unix.ESRCH {
+		return fmt.Errorf("the other side gives %d, which is no process's number", number)
+	}
 	// Opened before it is known whose number this is: once open, it cannot lead to another process.
 	p.proc, _ = os.Open(fmt.Sprintf("/proc/%d", number))
 	var mark [16]byte

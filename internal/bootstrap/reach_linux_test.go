@@ -2,6 +2,8 @@ package bootstrap
 
 import (
 	"encoding/binary"
+	"os"
+	"strconv"
 	"testing"
 	"unsafe"
 
@@ -18,7 +20,7 @@ func TestOpenPageRefusesStrangers(t *testing.T) {
 		err    string
 	}{
 		"namespace": {selfNamespace, 1, "different PID namespaces"},
-		"number":    {selfNumber, 1 << 30, "process 1073741824 is not the other side: process_vm_readv: no such process"},
+		"number":    {selfNumber, 1 << 30, "gives 1073741824, which is no process's number"},
 		"address":   {selfAddress, 8, "is not the other side: process_vm_readv: bad address"},
 		"contents":  {selfAddress, uint64(uintptr(unsafe.Pointer(&others[0]))), "is not the other side"},
 	} {
@@ -32,6 +34,25 @@ func TestOpenPageRefusesStrangers(t *testing.T) {
 			assert.ErrorContains(t, err, tt.err)
 		})
 	}
+}
+
+// A peer that gives the number of one of this process's threads would have this side open its own
+// files: /proc and process_vm_readv(2) take those, too.
+func TestOwnThread(t *testing.T) {
+	threads, err := os.ReadDir("/proc/self/task")
+	require.NoError(t, err)
+	number, err := strconv.Atoi(threads[len(threads)-1].Name())
+	require.NoError(t, err)
+	require.NotEqual(t, os.Getpid(), number)
+	dialer, err := CreatePage()
+	require.NoError(t, err)
+	defer dialer.Close()
+	copy(dialer.peerSelf, dialer.ownSelf)
+	binary.LittleEndian.PutUint64(dialer.peerSelf[selfNumber:], uint64(number))
+	binary.LittleEndian.PutUint64(dialer.peerSelf[selfVerdict:], mayRead)
+	err = dialer.meet()
+	require.ErrorIs(t, err, errPage)
+	require.ErrorContains(t, err, "no process's number")
 }
 
 // A peer that gives the process number of this process would have this side open its own files. It is

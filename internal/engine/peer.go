@@ -207,6 +207,9 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	if a.Slots < framing.MinSlots || a.Slots > framing.MaxSlots || a.Eager < framing.MinEager {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
 	}
+	if a.Token == p.token { // our own memory would pass for the peer's
+		return fmt.Errorf("%w: the peer gives our token as its own", errProtocol)
+	}
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.mark = framing.MemoryMark(a.Token)
 	p.credit = framing.SlotCursor(a.Slots)

@@ -207,6 +207,20 @@ func TestTokensDiffer(t *testing.T) {
 	assert.Len(t, seen, 11)
 }
 
+// TestOwnToken: a peer cannot give our token as its own, by whose mark our own memory would pass for
+// the peer's.
+func TestOwnToken(t *testing.T) {
+	c, _ := lonelyCore(t)
+	addr, err := c.fab.Insert(c.fab.Name())
+	require.NoError(t, err)
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{})
+	require.NoError(t, err)
+	a := framing.Attach{Token: p.token, Slots: 32, Eager: framing.MinEager}
+	require.ErrorIs(t, p.attach(&a, addr), errProtocol)
+	a.Token[0]++
+	require.NoError(t, p.attach(&a, addr))
+}
+
 // TestFramesOfStrangers: somebody who knows a frame that one peer has sent can do nothing with it
 // as another peer, or to another peer. The frame is dropped, and the conns go on.
 func TestFramesOfStrangers(t *testing.T) {
