@@ -71,11 +71,13 @@ func TestPrefixesVariable(t *testing.T) {
 	rule, err = (&ListenConfig{EndpointPrefixes: own}).nameRule()
 	require.NoError(t, err)
 	assert.Equal(t, own, rule.prefixes)
-	t.Setenv(prefixesVariable, "10.1.0.0")
-	_, err = Listen("rdma", "127.0.0.1:0")
-	require.ErrorIs(t, err, ErrConfig)
-	require.ErrorContains(t, err, prefixesVariable)
-	_, err = Dial("rdma", "127.0.0.1:1")
-	require.ErrorIs(t, err, ErrConfig)
-	require.ErrorContains(t, err, prefixesVariable)
+	for _, bad := range []string{"10.1.0.0", "10.1.0.0/33", "::ffff:10.0.0.0/104"} {
+		t.Setenv(prefixesVariable, bad)
+		_, err = Listen("rdma", "127.0.0.1:0")
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, prefixesVariable+": ")
+		_, err = Dial("rdma", "127.0.0.1:1")
+		require.ErrorIs(t, err, ErrConfig)
+		require.ErrorContains(t, err, prefixesVariable+": ")
+	}
 }

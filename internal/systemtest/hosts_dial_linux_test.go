@@ -213,7 +213,7 @@ func TestHostsTranslation(t *testing.T) {
 			_, err := d.Dial("rdma", addr)
 			require.ErrorIs(t, err, rdmanet.ErrNoProvider)
 			assert.ErrorContains(t, err, "its endpoint is at "+far4+", and its control connection is at "+service+
-				" (if that is right, add a prefix with the former to Dialer.EndpointPrefixes)")
+				" (if that is right, add a prefix with the former to Dialer.EndpointPrefixes, or to RDMANET_ENDPOINT_PREFIXES, at the dialer)")
 
 			allows := *d
 			allows.EndpointPrefixes = []netip.Prefix{netip.MustParsePrefix("10.77.0.0/24")}
