@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/seed202c38ff/fabricnet/cmd/fabricnet/internal/connlimit"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -196,13 +197,9 @@ func closeBoth(a, b conn) error {
 	return errors.Join(errA, errB)
 }
 
-// reset closes conns in such a way that the peer gets an error, if the network can do that, and not
-// the end of the stream.
+// reset closes conns as connlimit.Reset does.
 func reset(conns ...conn) {
 	for _, c := range conns {
-		if c, ok := c.(interface{ SetLinger(sec int) error }); ok {
-			_ = c.SetLinger(0)
-		}
-		_ = c.Close()
+		connlimit.Reset(c)
 	}
 }

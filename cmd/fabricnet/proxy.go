@@ -26,7 +26,7 @@ type proxy struct {
 
 	places connlimit.Limiter
 	counts counters
-	hush   hush
+	hush   connlimit.Hush[outcome]
 }
 
 // outcome says why a conn has ended. Each conn that was accepted counts once.
@@ -129,21 +129,9 @@ func (p *proxy) accepted(alive context.Context, conns *sync.WaitGroup, c conn) {
 func (p *proxy) refuse(c conn, why outcome) {
 	n := p.counts.ended[why].Add(1) // before the client can tell
 	reset(c)
-	if p.hush.over(why, time.Now()) {
+	if p.hush.Over(why) {
 		p.log.Warn("refused", "from", c.RemoteAddr().String(), "why", why.String(), "so far", n)
 	}
-}
-
-// hush lets each kind of refusal be logged once in ten seconds: strangers must not fill the disk.
-// Only the goroutine that accepts may use it.
-type hush [outcomes]time.Time
-
-func (h *hush) over(o outcome, now time.Time) bool {
-	if now.Sub(h[o]) < 10*time.Second {
-		return false
-	}
-	h[o] = now
-	return true
 }
 
 // drain waits for conns, and cuts them off when the grace period is over.

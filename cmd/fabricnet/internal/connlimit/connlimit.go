@@ -1,5 +1,5 @@
 // Package connlimit bounds how many conns are open at once, in all and from one host, so that one
-// host cannot take all places.
+// host cannot take all places, and has the means to refuse those that are too many.
 package connlimit
 
 import (

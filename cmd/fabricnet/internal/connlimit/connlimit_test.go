@@ -4,6 +4,8 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -63,4 +65,20 @@ func TestNothingIsKept(t *testing.T) {
 	}
 	assert.Zero(t, l.open)
 	assert.Empty(t, l.hosts)
+}
+
+// TestHush: on virtual time, each kind has its own ten seconds, which refusals do not prolong.
+func TestHush(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := new(Hush[error])
+		for range 3 {
+			assert.True(t, h.Over(ErrAll))
+			assert.True(t, h.Over(ErrHost))
+			for range 10 {
+				assert.False(t, h.Over(ErrAll))
+				assert.False(t, h.Over(ErrHost))
+				time.Sleep(time.Second)
+			}
+		}
+	})
 }

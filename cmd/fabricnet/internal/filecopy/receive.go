@@ -34,14 +34,25 @@ type Receiver struct {
 	MaxSize  int64             // of a file, in bytes; 0: no bound
 	Idle     time.Duration     // how long a sender may do nothing; 0: forever
 	DotFiles bool              // take files whose names begin with a dot, too
+
+	hush connlimit.Hush[error]
 }
 
 // endTime is how long senders may go on once Serve is to end.
 const endTime = 10 * time.Second
 
+// spare is how many conns there may be beside the places of Senders, for verdicts. One host can have
+// half of them. A sender leaves its place before it gets its verdict, so that it can come back with
+// its next file at once.
+const spare = 8
+
+// refusalTime is how long a sender without a place may take to be told so.
+const refusalTime = time.Second
+
 // Serve serves senders until ctx ends, and those that are there then for 10 seconds more.
 func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 	defer context.AfterFunc(ctx, func() { _ = l.Close() })()
+	conns := connlimit.Limiter{Max: more(r.Senders.Max, spare), MaxPerHost: more(r.Senders.MaxPerHost, spare/2)}
 	var senders sync.WaitGroup
 	defer senders.Wait()
 	for {
@@ -52,40 +63,70 @@ func (r *Receiver) Serve(ctx context.Context, l net.Listener) error {
 			}
 			return err
 		}
+		leave, err := conns.Enter(c.RemoteAddr())
+		if err != nil {
+			connlimit.Reset(c)
+			_ = r.refusal(c, err)
+			continue
+		}
 		senders.Go(func() {
+			defer leave()
 			defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Now().Add(endTime)) })()
-			name, err := r.receive(c)
-			text := printable.Name(name)
-			if err = errors.Join(err, c.Close()); err != nil {
-				text = printable.Line(err.Error()) // of which the sender may have chosen some
-			}
-			r.Report(fmt.Sprintf("from %s: %s", c.RemoteAddr(), text))
+			r.serve(c)
 		})
 	}
 }
 
-// receive takes one file and tells the sender how that went.
-func (r *Receiver) receive(c net.Conn) (name string, err error) {
+// more adds to a bound, if there is one.
+func more(bound, n int) int {
+	if bound == 0 {
+		return 0
+	}
+	return bound + n
+}
+
+// serve takes one file if there is a place for its sender, and tells the sender how that went.
+func (r *Receiver) serve(c net.Conn) {
+	leave, err := r.Senders.Enter(c.RemoteAddr())
+	if err != nil {
+		_ = c.SetWriteDeadline(time.Now().Add(refusalTime))
+		_ = tell(c, "", r.refusal(c, err))
+		_ = c.Close()
+		return
+	}
 	p := &patient{Conn: c, limit: r.Idle}
-	h, err := r.admit(p)
-	v := verdict{Stored: h.SHA256}
+	h, err := r.store(p)
+	leave()
+	r.report(c, string(h.Name), errors.Join(err, tell(p, h.SHA256, err), c.Close()))
+}
+
+// tell sends the verdict.
+func tell(c io.Writer, stored string, err error) error {
+	v := verdict{Stored: stored}
 	if err != nil {
 		v = verdict{Error: printable.Line(err.Error())}
 	}
-	return string(h.Name), errors.Join(err, json.NewEncoder(p).Encode(v))
+	return json.NewEncoder(c).Encode(v)
 }
 
-// admit takes one file if there is a place for its sender.
-func (r *Receiver) admit(c *patient) (h header, err error) {
-	leave, err := r.Senders.Enter(c.RemoteAddr())
-	switch {
-	case errors.Is(err, connlimit.ErrAll):
-		return h, fmt.Errorf("the receiver has as many senders as its --max-conns allows, %d: try again later", r.Senders.Max)
-	case errors.Is(err, connlimit.ErrHost):
-		return h, fmt.Errorf("the receiver has as many senders of one host as its --max-conns-per-host allows, %d: try again later", r.Senders.MaxPerHost)
+func (r *Receiver) report(c net.Conn, name string, err error) {
+	text := printable.Name(name)
+	if err != nil {
+		text = printable.Line(err.Error()) // of which the sender may have chosen some
 	}
-	defer leave()
-	return r.store(c)
+	r.Report(fmt.Sprintf("from %s: %s", c.RemoteAddr(), text))
+}
+
+// refusal reports that there is no place for a sender, but not each time, and returns the reason.
+func (r *Receiver) refusal(c net.Conn, why error) error {
+	err := fmt.Errorf("the receiver has as many senders as its --max-conns allows, %d: try again later", r.Senders.Max)
+	if errors.Is(why, connlimit.ErrHost) {
+		err = fmt.Errorf("the receiver has as many senders of one host as its --max-conns-per-host allows, %d: try again later", r.Senders.MaxPerHost)
+	}
+	if r.hush.Over(why) {
+		r.report(c, "", err)
+	}
+	return err
 }
 
 // patient is a sender's conn, on which a call takes no longer than limit, if that is not 0. After one

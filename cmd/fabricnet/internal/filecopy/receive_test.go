@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -147,19 +146,6 @@ func TestManySenders(t *testing.T) {
 	require.NoError(t, readVerdict(first, h))
 	assert.NoError(t, deliver(dial(t, at), headerOf("other", text), strings.NewReader(text)))
 	assert.Equal(t, []string{"file", "other"}, list(t, dir))
-}
-
-// distant is a conn from another host.
-type distant struct{ net.Conn }
-
-func (distant) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
-
-func TestManySendersOfOneHost(t *testing.T) {
-	r := &Receiver{Senders: connlimit.Limiter{Max: 2, MaxPerHost: 1}}
-	_, err := r.Senders.Enter(distant{}.RemoteAddr())
-	require.NoError(t, err)
-	_, err = r.admit(&patient{Conn: distant{}})
-	assert.ErrorContains(t, err, "the receiver has as many senders of one host as its --max-conns-per-host allows, 1: try again later")
 }
 
 // lender is a reader that would rather lend memory, which a sender can change at any time.
