@@ -42,7 +42,7 @@ func copyCommand() *cli.Command {
 			serve, to, twice := c.String("serve"), c.String("to"), repeated(c.Args().Slice())
 			switch {
 			case (serve == "") == (to == ""):
-				return usageError{errors.New("copy: give --serve to receive files, or --to to send some")}
+				return usageError{errors.New("copy: give either --serve to receive files, or --to to send some")}
 			case serve != "" && c.Args().Present():
 				return usageError{fmt.Errorf("copy: %q is a file to send, and --serve receives", c.Args().First())}
 			case to != "" && !c.Args().Present():

@@ -24,9 +24,14 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/doctor"
 	"github.com/seed202c38ff/fabricnet/internal/printable"
+	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-func main() { os.Exit(run(os.Args[1:], os.Stdout, os.Stderr)) }
+func main() {
+	status := run(os.Args[1:], os.Stdout, os.Stderr)
+	_ = rdmanet.DefaultTransport.Close() // or files of its endpoints may stay in /dev/shm for a while
+	os.Exit(status)
+}
 
 // usageError is a mistake in how the program was called.
 type usageError struct{ error }

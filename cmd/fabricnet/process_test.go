@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"regexp"
 	"sync/atomic"
 	"syscall"
@@ -30,7 +31,7 @@ const asProgram = "FABRICNET_TEST_PROGRAM"
 // TestMain lets the test binary be fabricnet in child processes.
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) != "" {
-		os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
+		main()
 	}
 	os.Exit(m.Run())
 }
@@ -253,4 +254,22 @@ func TestMetrics(t *testing.T) {
 	problems, err := testutil.GatherAndLint((&proxy{lostLines: new(atomic.Uint64)}).registry())
 	require.NoError(t, err)
 	assert.Empty(t, problems)
+}
+
+// TestNothingStays: a program that ends in good order leaves nothing in shared memory, where its
+// listener has opened an endpoint for the first peer.
+func TestNothingStays(t *testing.T) {
+	for range 3 {
+		c := startChild(t, "--listen", "rdma://localhost:0", "--to", "tcp://localhost:1")
+		files := func() []string {
+			list, err := filepath.Glob(fmt.Sprintf("/dev/shm/*.%d-*", c.Process.Pid))
+			require.NoError(t, err)
+			return list
+		}
+		require.Eventually(t, func() bool { return len(files()) > 0 }, patience, time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // what is still being opened goes anyway
+		require.NoError(t, c.Process.Signal(syscall.SIGTERM))
+		require.NoError(t, <-c.exited)
+		assert.Empty(t, files())
+	}
 }
