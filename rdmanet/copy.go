@@ -98,12 +98,17 @@ func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 // more than once. A few types that read it once get what the fabric wrote where it landed:
 // *os.File, *net.TCPConn, *Conn and io.Discard.
 func (c *Conn) WriteTo(w io.Writer) (n int64, err error) {
+	pass := c.copyTo
 	if readsOnce(w) {
-		return c.lendTo(w)
+		pass = c.lendTo
 	}
-	buf := copyBuffers.Get().(*[copySize]byte)
-	defer copyBuffers.Put(buf)
-	return io.CopyBuffer(struct{ io.Writer }{w}, struct{ io.Reader }{c}, buf[:])
+	for {
+		m, rerr, werr := pass(w)
+		n += int64(m)
+		if done, err := copied(rerr, werr); done {
+			return n, err
+		}
+	}
 }
 
 // readsOnce reports whether w is of a type that reads each byte once at most, and shows it to
@@ -116,27 +121,36 @@ func readsOnce(w io.Writer) bool {
 	return w == io.Discard
 }
 
-// lendTo is WriteTo without the copy.
-func (c *Conn) lendTo(w io.Writer) (n int64, err error) {
-	for {
-		b, err := c.RecvBuffer()
-		if err == io.EOF {
-			return n, nil
-		}
-		if err != nil {
-			return n, err
-		}
-		want := len(b.Bytes())
-		m, err := w.Write(b.Bytes())
-		b.Release()
-		n += int64(m)
-		if err == nil && m < want {
-			err = io.ErrShortWrite
-		}
-		if err != nil {
-			return n, err
-		}
+// copyTo writes a copy of the next bytes to w. It holds no buffer while it waits for them, since
+// many conns may be idle.
+func (c *Conn) copyTo(w io.Writer) (n int, readErr, writeErr error) {
+	c.in.fabric.AwaitRead()
+	buf := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buf)
+	if n, readErr = c.Read(buf[:]); readErr != nil {
+		return 0, readErr, nil
 	}
+	n, writeErr = writeAll(w, buf[:n])
+	return n, nil, writeErr
+}
+
+// lendTo writes the next bytes to w without a copy.
+func (c *Conn) lendTo(w io.Writer) (n int, readErr, writeErr error) {
+	b, err := c.RecvBuffer()
+	if err != nil {
+		return 0, err, nil
+	}
+	defer b.Release()
+	n, writeErr = writeAll(w, b.Bytes())
+	return n, nil, writeErr
+}
+
+// writeAll writes b to w. It fails if w leaves something out without an error.
+func writeAll(w io.Writer, b []byte) (n int, err error) {
+	if n, err = w.Write(b); err == nil && n != len(b) {
+		err = io.ErrShortWrite
+	}
+	return n, err
 }
 
 // WriteBuffers writes all of v and removes from v what it has written. The bytes stay

@@ -190,6 +190,7 @@ type plan struct {
 	key                 dialKey
 	rule                nameRule
 	reached             atomic.Pointer[net.OpError] // the addresses of the handshake that connect has reached
+	unused              unusedConn
 }
 
 // dialKey is what dials must have in common, besides the remote address, to share a
@@ -232,6 +233,7 @@ func (d *Dialer) dial(ctx context.Context, t *Transport, network, address string
 	if err := ctx.Err(); err != nil {
 		return nil, p.located(err)
 	}
+	defer p.unused.close()
 	c, err := p.open(ctx)
 	if err != nil {
 		c, err = p.fallback(ctx, err)
@@ -359,7 +361,7 @@ func (p *plan) handshake(ctx context.Context) (*route, error) {
 		return nil, err
 	}
 	if err := p.knownForeign(addrPort(nc.RemoteAddr())); err != nil { // one of several
-		nc.Close()
+		p.unused.put(nc)
 		return nil, err
 	}
 	var r *route

@@ -29,6 +29,9 @@ func (t *Transport) Say(change func(*framing.Hello)) { t.offer = change }
 // MaxAsking is how many calls of Authorize a listener has under way at most.
 const MaxAsking = maxAsking
 
+// CopySize is the size of the buffers of ReadFrom and WriteTo, in bytes.
+const CopySize = copySize
+
 // SpareDelay is how long after a peer has come up a spare endpoint is opened.
 const SpareDelay = spareDelay
 

@@ -1,6 +1,7 @@
 package rdmanet_test
 
 import (
+	"context"
 	"crypto/tls"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -340,6 +342,126 @@ func TestForeignAddressOfName(t *testing.T) {
 	info := dial()
 	assert.NoError(t, info.Fallback)
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
+}
+
+// sockets are those that a Dialer makes.
+type sockets struct {
+	mu   sync.Mutex
+	list []syscall.RawConn
+}
+
+func (s *sockets) control(_, _ string, c syscall.RawConn) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.list = append(s.list, c)
+	return nil
+}
+
+// count returns how many sockets were made since it was called last, and how many of these are open.
+func (s *sockets) count() (made, open int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, c := range s.list {
+		if c.Control(func(uintptr) {}) == nil {
+			open++
+		}
+	}
+	made, s.list = len(s.list), nil
+	return made, open
+}
+
+// atOneOf returns a Dialer, the sockets that it makes, and a name with two addresses, of which a plain
+// server has the first.
+func atOneOf(t *testing.T) (d *rdmanet.Dialer, s *sockets, address string) {
+	_, port, err := net.SplitHostPort(plainServer(t, banner))
+	require.NoError(t, err)
+	s = new(sockets)
+	return &rdmanet.Dialer{
+		Transport: simulated(t, simfabric.TCP()), Resolver: newNameServer(t, "127.0.0.1", "127.0.0.2").resolver(),
+		Fallback: rdmanet.FallbackTCP, Control: s.control, Timeout: rdmatest.Patience,
+	}, s, net.JoinHostPort(theName, port)
+}
+
+// TestKnownForeignIsConnectedToOnce: a dial that finds out by its connection that it has reached an
+// address where something else listens uses that connection for the fallback.
+func TestKnownForeignIsConnectedToOnce(t *testing.T) {
+	for _, disableReuse := range []bool{false, true} {
+		t.Run(fmt.Sprintf("DisableReuse %v", disableReuse), func(t *testing.T) {
+			d, s, address := atOneOf(t)
+			d.DisableReuse = disableReuse
+			for _, want := range []int{2, 1, 1} {
+				c, err := d.Dial("rdma", address)
+				require.NoError(t, err)
+				assert.ErrorIs(t, rdmatest.InfoOf(t, c).Fallback, rdmanet.ErrNotRdmanet)
+				got := make([]byte, len(banner))
+				_, err = io.ReadFull(c, got)
+				require.NoError(t, err)
+				assert.Equal(t, banner, string(got))
+				made, open := s.count()
+				assert.Equal(t, want, made)
+				assert.Equal(t, 1, open)
+				require.NoError(t, c.Close())
+			}
+		})
+	}
+}
+
+// TestKnownForeignWithoutFallback: if such a dial does not fall back, it closes its connection.
+func TestKnownForeignWithoutFallback(t *testing.T) {
+	d, s, address := atOneOf(t)
+	d.TLSConfig = &tls.Config{}
+	for range 2 {
+		_, err := d.Dial("rdma", address)
+		require.ErrorIs(t, err, rdmanet.ErrNotRdmanet)
+		require.ErrorContains(t, err, "AllowInsecureFallback")
+		made, open := s.count()
+		assert.Equal(t, 1, made)
+		assert.Zero(t, open)
+	}
+}
+
+// TestKnownForeignIsMetTooLate: if such a dial was given up, and others wait for what it has begun, its
+// connection is closed.
+func TestKnownForeignIsMetTooLate(t *testing.T) {
+	d, s, address := atOneOf(t)
+	reached, goOn := make(chan struct{}), make(chan struct{})
+	var held sync.Once
+	var hold atomic.Bool
+	d.Control = func(network, address string, c syscall.RawConn) error {
+		if hold.Load() {
+			held.Do(func() { close(reached); <-goOn })
+		}
+		return s.control(network, address, c)
+	}
+	c, err := d.Dial("rdma", address)
+	require.NoError(t, err)
+	require.NoError(t, c.Close())
+	s.count()
+
+	hold.Store(true)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	first, second := make(chan error, 1), make(chan net.Conn, 1)
+	go func() {
+		_, err := d.DialContext(ctx, "rdma", address)
+		first <- err
+	}()
+	<-reached
+	go func() {
+		c, err := d.Dial("rdma", address)
+		assert.NoError(t, err)
+		second <- c
+	}()
+	rdmatest.Eventually(t, func() bool { return d.Transport.Waiters() == 2 }, "another dial waits")
+	cancel()
+	require.ErrorIs(t, <-first, context.Canceled)
+	close(goOn)
+	c = <-second
+	require.NotNil(t, c)
+	made, open := s.count()
+	assert.Equal(t, 2, made)
+	assert.Equal(t, 1, open)
+	require.NoError(t, c.Close())
 }
 
 // TestHurriedDialIsNotRemembered: a dial that had little time proves nothing about the listener to dials that have more.

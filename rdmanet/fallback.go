@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"sync/atomic"
 	"time"
 )
 
@@ -67,9 +68,12 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	if p.TLSConfig != nil && !p.AllowInsecureFallback {
 		return nil, withoutFallback(err)
 	}
-	nc, tcpErr := p.dialTCP(ctx)
-	if tcpErr != nil {
-		return nil, tcpErr
+	nc := p.unused.take()
+	if nc == nil {
+		var tcpErr error
+		if nc, tcpErr = p.dialTCP(ctx); tcpErr != nil {
+			return nil, tcpErr
+		}
 	}
 	var oe *net.OpError
 	if errors.As(err, &oe) {
@@ -80,6 +84,34 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 		slog.String("peer", nc.RemoteAddr().String()), slog.Any("reason", err))
 	p.t.counters.plain.Add(1)
 	return describePlain(nc, err), nil
+}
+
+// unusedConn passes a TCP connection on which nothing was sent from a handshake, which did not begin,
+// to the fallback. The dial may have ended by then, if others wait for the handshake, too.
+type unusedConn struct{ nc atomic.Pointer[net.Conn] }
+
+// taken says that nobody will take a connection any more.
+var taken = new(net.Conn)
+
+func (u *unusedConn) put(nc net.Conn) {
+	if !u.nc.CompareAndSwap(nil, &nc) {
+		nc.Close()
+	}
+}
+
+// take returns the connection, nil if there is none. From then on put closes what it gets.
+func (u *unusedConn) take() net.Conn {
+	if nc := u.nc.Swap(taken); nc != nil {
+		return *nc
+	}
+	return nil
+}
+
+// close closes the connection, unless that was taken.
+func (u *unusedConn) close() {
+	if nc := u.take(); nc != nil {
+		nc.Close()
+	}
 }
 
 // withoutFallback adds to err why there was no fallback. It keeps the addresses.

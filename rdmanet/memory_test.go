@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"runtime"
 	"strconv"
 	"sync"
 	"testing"
@@ -175,4 +176,50 @@ func TestIdleConnsOwnNoRings(t *testing.T) {
 			rdmatest.CloseAll(t, c[0], c[1])
 		}
 	})
+}
+
+// TestIdleWriteToHoldsNoBuffer: a WriteTo that waits takes a buffer for its copy only once there is
+// something to copy.
+func TestIdleWriteToHoldsNoBuffer(t *testing.T) {
+	const conns = 100
+	tr := simulated(t, simfabric.TCP())
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr})
+	var pairs [conns][2]*rdmanet.Conn
+	for i := range pairs {
+		pairs[i][0], pairs[i][1] = rdmatest.Meet(t, &rdmanet.Dialer{Transport: tr}, l)
+	}
+	before := liveHeap()
+	var wrote, ended sync.WaitGroup
+	for _, p := range pairs {
+		wrote.Add(1)
+		ended.Go(func() {
+			n, err := p[1].WriteTo(writerFunc(func(b []byte) (int, error) {
+				wrote.Done()
+				return len(b), nil
+			}))
+			assert.NoError(t, err)
+			assert.EqualValues(t, 1, n)
+		})
+		_, err := p[0].Write([]byte{1})
+		require.NoError(t, err)
+	}
+	wrote.Wait() // and then it waits again
+	assert.Eventually(t, func() bool { return (liveHeap()-before)/conns < rdmanet.CopySize/4 }, rdmatest.Patience, time.Millisecond,
+		"the buffers are given back")
+	for _, p := range pairs {
+		require.NoError(t, p[0].CloseWrite())
+	}
+	ended.Wait()
+	for _, p := range pairs {
+		rdmatest.CloseAll(t, p[0], p[1])
+	}
+}
+
+// liveHeap returns how many bytes of the heap are in use.
+func liveHeap() int64 {
+	runtime.GC()
+	runtime.GC() // a sync.Pool keeps what it has for one
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -227,25 +227,18 @@ func (c *Conn) RecvBuffer() (*Buffer, error) {
 	defer c.rmu.Unlock()
 	c.e.enter()
 	defer c.e.leave()
-	s := c.stream
-	for {
-		if err := c.readError(); err != nil {
-			return nil, err
-		}
-		if seg := s.segs.front(); seg != nil {
-			if seg.large {
-				return s.lend(seg.n), nil
-			}
-			b := &Buffer{mem: make([]byte, min(seg.n, lockedCopy))}
-			n, _ := s.tryRead(b.mem)
-			b.mem = b.mem[:n]
-			return b, nil
-		}
-		if err := s.endError(); err != nil {
-			return nil, err
-		}
-		c.waitRead()
+	if err := c.awaitRead(); err != nil {
+		return nil, err
 	}
+	s := c.stream
+	seg := s.segs.front()
+	if seg.large {
+		return s.lend(seg.n), nil
+	}
+	b := &Buffer{mem: make([]byte, min(seg.n, lockedCopy))}
+	n, _ := s.tryRead(b.mem)
+	b.mem = b.mem[:n]
+	return b, nil
 }
 
 // lend hands out the next bytes of the landing ring, n at most.

@@ -141,6 +141,33 @@ func (c *Conn) read(b []byte) (int, error) {
 	}
 }
 
+// AwaitRead waits until Read need not wait, so that a caller can wait without a buffer.
+func (c *Conn) AwaitRead() {
+	c.rmu.Lock()
+	defer c.rmu.Unlock()
+	c.e.enter()
+	defer c.e.leave()
+	_ = c.awaitRead() // Read returns it
+}
+
+// awaitRead waits until there is something to read, or returns why there is not. The caller holds
+// the endpoint's lock.
+func (c *Conn) awaitRead() error {
+	s := c.stream
+	for {
+		if err := c.readError(); err != nil {
+			return err
+		}
+		if !s.segs.empty() {
+			return nil
+		}
+		if err := s.endError(); err != nil {
+			return err
+		}
+		c.waitRead()
+	}
+}
+
 // waitRead blocks a reader until something has changed for it.
 func (c *Conn) waitRead() {
 	c.stream.unhold()
