@@ -90,8 +90,8 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 			a, b := l.dial(t)
 			data := make([]byte, 400<<10)
 			rand.Read(data)
-			twice := slices.Concat(data, data)
-			go func() { // until the endpoint closes: the first bytes go in frames
+			thrice := slices.Concat(data, data, data) // a Buffer may be longer than data
+			go func() {                               // until the endpoint closes: the first bytes go in frames
 				for err := error(nil); err == nil; {
 					_, err = a.Write(data)
 				}
@@ -100,7 +100,7 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 			for got := 0; b.Counters().LargeIn == 0; {
 				buf, err := b.RecvBuffer()
 				require.NoError(t, err)
-				held, want = append(held, buf), append(want, twice[got%len(data):][:len(buf.Bytes())])
+				held, want = append(held, buf), append(want, thrice[got%len(data):][:len(buf.Bytes())])
 				got += len(buf.Bytes())
 			}
 			for _, size := range []int{stepSize, 2 * stepSize, 2 * lendSlab} {

@@ -105,7 +105,7 @@ func (h *hostile) Hello() framing.Hello {
 	return hello
 }
 
-func (h *hostile) Offer(_ netip.Addr, hello *framing.Hello) error {
+func (h *hostile) Offer(_ context.Context, _ netip.Addr, hello *framing.Hello) error {
 	for _, p := range h.infos {
 		hello.Offers = append(hello.Offers, bootstrap.OfferOf(&p))
 	}
