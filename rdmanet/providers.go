@@ -160,18 +160,15 @@ func (t *Transport) lastSearch(ctx context.Context, src netip.Addr, wishes []wis
 	q := question{src, fmt.Sprint(wishes)}
 	t.mu.Lock()
 	s := t.searches[q]
-	begin := s == nil || !s.ended.IsZero() && time.Since(s.ended) >= nothingAge
-	if begin {
+	if s == nil || !s.ended.IsZero() && time.Since(s.ended) >= nothingAge {
 		if len(t.searches) > 64 { // as in available
 			clear(t.searches)
 		}
 		s = &search{done: make(chan struct{})}
 		t.searches[q] = s
+		t.hands.start(func() { t.search(q, s, wishes) }) // the caller has one, but may not wait for the end
 	}
 	t.mu.Unlock()
-	if begin {
-		go t.search(q, s, wishes)
-	}
 	select {
 	case <-s.done:
 		return s, nil
