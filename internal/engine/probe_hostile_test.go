@@ -40,6 +40,7 @@ func (b *besieged) meet() *peer {
 	require.NoError(b.t, err)
 	remote := p.Local()
 	remote.Name, remote.Slots = other.Name(), framing.MinSlots
+	remote.Token[0]++ // its own
 	require.NoError(b.t, p.Connect(b.t.Context(), remote))
 	b.t.Cleanup(func() { _ = other.Close() })
 	return p.p

@@ -214,6 +214,7 @@ func TestPathCheckIsGivenUp(t *testing.T) {
 			defer cancel()
 			remote := p.Local()
 			remote.Name = gone.Name()
+			remote.Token[0]++ // its own
 			require.NoError(t, p.Connect(ctx, remote))
 			ea.enter()
 			p.p.startCheck()
