@@ -221,6 +221,15 @@ func TestOwnToken(t *testing.T) {
 	require.NoError(t, p.attach(&a, addr))
 }
 
+// TestOwnName: nor can the peer of an endpoint for one peer give that endpoint's name as its own.
+func TestOwnName(t *testing.T) {
+	l := newLink(t, personalities()["shm"], Config{})
+	defer l.close(t)
+	remote := l.a.Local()
+	remote.Token[0]++
+	require.ErrorIs(t, l.a.Connect(t.Context(), remote), errProtocol)
+}
+
 // TestFramesOfStrangers: somebody who knows a frame that one peer has sent can do nothing with it
 // as another peer, or to another peer. The frame is dropped, and the conns go on.
 func TestFramesOfStrangers(t *testing.T) {
