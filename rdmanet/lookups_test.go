@@ -115,7 +115,7 @@ func TestHangingSearch(t *testing.T) {
 			assert.ErrorIs(t, err, context.Canceled)
 		})
 	}
-	require.Eventually(t, func() bool { return f.asked.Load() == 1 }, rdmatest.Patience, time.Millisecond)
+	rdmatest.Eventually(t, func() bool { return f.asked.Load() == 1 }, "libfabric is asked")
 	cancel()
 	wg.Wait()
 	assert.EqualValues(t, 1, f.asked.Load())

@@ -43,6 +43,7 @@ func TestVariablesOfLibraries(t *testing.T) {
 	maps, err := os.ReadFile("/proc/self/maps")
 	require.NoError(t, err)
 	file := regexp.MustCompile(`\x00([A-Z][A-Z0-9]*_(?:[A-Z0-9]+_)*(?:FILE|FILENAME|[A-Z]*FILE|PATH|DIR|DRIVERS|ROOT|LIB|LIBRARY))\x00`)
+	ofC := regexp.MustCompile(`^(libc\.|ld-|libnss_)`)
 	looked := map[string]bool{}
 	for line := range strings.Lines(string(maps)) {
 		at := strings.IndexByte(line, '/')
@@ -51,7 +52,7 @@ func TestVariablesOfLibraries(t *testing.T) {
 		}
 		name := strings.TrimSpace(line[at:])
 		base := filepath.Base(name)
-		if looked[name] || regexp.MustCompile(`^(libc\.|ld-|libnss_)`).MatchString(base) {
+		if looked[name] || ofC.MatchString(base) {
 			continue
 		}
 		looked[name] = true

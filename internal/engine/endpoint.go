@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -227,11 +226,8 @@ func (p *Peer) Local() framing.Attach { return p.local }
 
 // Connect takes in what the peer says of itself.
 func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
-	// An endpoint for one peer is nobody else's. Over shm a peer whose name is another's is not known
-	// to libfabric when it sends, and if it has left by then, libfabric reads from a null pointer
-	// (smr_progress_connreq).
-	if p.e.attr.PerPeer && bytes.Equal(remote.Name, p.local.Name) {
-		return fmt.Errorf("provider %s: %w: the peer gives our endpoint's name as its own", p.e.attr.Provider, errProtocol)
+	if err := p.refuseOurs(&remote); err != nil {
+		return err
 	}
 	addr, err := p.e.insert(ctx, remote.Name)
 	if err != nil {

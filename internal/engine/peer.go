@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"container/list"
 	"errors"
 	"fmt"
@@ -202,13 +203,27 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	return p
 }
 
+// refuseOurs refuses a peer that gives what is ours as its own. With our token, our own memory would
+// pass for the peer's. An endpoint for one peer is nobody else's: over shm a peer whose name is
+// another's is not known to libfabric when it sends, and if it has left by then, libfabric reads from
+// a null pointer (smr_progress_connreq).
+func (p *Peer) refuseOurs(remote *framing.Attach) error {
+	what := ""
+	switch {
+	case remote.Token == p.local.Token:
+		what = "token"
+	case p.e.attr.PerPeer && bytes.Equal(remote.Name, p.local.Name):
+		what = "endpoint's name"
+	default:
+		return nil
+	}
+	return fmt.Errorf("provider %s: %w: the peer gives our %s as its own", p.e.attr.Provider, errProtocol, what)
+}
+
 // attach completes a peer with what it has said of itself.
 func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	if a.Slots < framing.MinSlots || a.Slots > framing.MaxSlots || a.Eager < framing.MinEager {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
-	}
-	if a.Token == p.token { // our own memory would pass for the peer's
-		return fmt.Errorf("%w: the peer gives our token as its own", errProtocol)
 	}
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.mark = framing.MemoryMark(a.Token)

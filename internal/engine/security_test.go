@@ -207,27 +207,21 @@ func TestTokensDiffer(t *testing.T) {
 	assert.Len(t, seen, 11)
 }
 
-// TestOwnToken: a peer cannot give our token as its own, by whose mark our own memory would pass for
-// the peer's.
-func TestOwnToken(t *testing.T) {
-	c, _ := lonelyCore(t)
-	addr, err := c.fab.Insert(c.fab.Name())
-	require.NoError(t, err)
-	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{})
-	require.NoError(t, err)
-	a := framing.Attach{Token: p.token, Slots: 32, Eager: framing.MinEager}
-	require.ErrorIs(t, p.attach(&a, addr), errProtocol)
-	a.Token[0]++
-	require.NoError(t, p.attach(&a, addr))
-}
-
-// TestOwnName: nor can the peer of an endpoint for one peer give that endpoint's name as its own.
-func TestOwnName(t *testing.T) {
+// TestOurs: a peer cannot give our token as its own, by whose mark our own memory would pass for the
+// peer's, nor the name of an endpoint that is for it alone.
+func TestOurs(t *testing.T) {
 	l := newLink(t, personalities()["shm"], Config{})
 	defer l.close(t)
-	remote := l.a.Local()
-	remote.Token[0]++
-	require.ErrorIs(t, l.a.Connect(t.Context(), remote), errProtocol)
+	for what, lie := range map[string]func(a, ours *framing.Attach){
+		"token":           func(a, ours *framing.Attach) { a.Token = ours.Token },
+		"endpoint's name": func(a, ours *framing.Attach) { a.Name = ours.Name },
+	} {
+		remote, ours := l.b.Local(), l.a.Local()
+		lie(&remote, &ours)
+		err := l.a.Connect(t.Context(), remote)
+		require.ErrorIs(t, err, errProtocol)
+		require.ErrorContains(t, err, "our "+what)
+	}
 }
 
 // TestFramesOfStrangers: somebody who knows a frame that one peer has sent can do nothing with it

@@ -24,7 +24,7 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	join := func() *peer {
 		p, err := newPeerAlone(c, [16]byte{byte(len(c.order))}, PeerConfig{})
 		require.NoError(t, err)
-		require.NoError(t, p.attach(&framing.Attach{Token: [16]byte{99}, Slots: 32, Eager: framing.MinEager}, addr))
+		require.NoError(t, p.attach(&framing.Attach{Slots: 32, Eager: framing.MinEager}, addr))
 		return p
 	}
 	live, dead := join(), []*peer{join(), join()}
