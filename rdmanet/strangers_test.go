@@ -96,7 +96,11 @@ func besieged(t *testing.T, f fabric.Fabric) {
 		c, s := rdmatest.Meet(t, d, l)
 		rdmatest.CloseAll(t, c, s)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(rdmatest.AllRounds(3, 60))*time.Second)
+	seconds := rdmatest.AllRounds(15, 60) // for some hundreds of dials: of fewer, the slowest would be the p99
+	if race.Enabled {
+		seconds = rdmatest.AllRounds(3, 60)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Duration(seconds)*time.Second)
 	defer cancel()
 	ended := siege(ctx, f, l.Addr().String(), 20*time.Millisecond)
 	bound, outMost := 200*time.Millisecond, 0
