@@ -16,7 +16,7 @@ import (
 // the GPU runtimes', which libfabric loads, those that name files.
 var distrusted = []string{
 	"RDMANET_", "FI_", "PSM_", "PSM2_", "PSM3_", "IPATH_", "HFI_", "CXIP_", "UCX_",
-	"IBV_DRIVERS=", "RDMAV_DRIVERS=", "SYSFS_PATH=", "VERBS_LOG_FILE=", "MLX5_DEBUG_FILE=",
+	"IBV_DRIVERS=", "RDMAV_DRIVERS=", "SYSFS_PATH=", "VERBS_LOG_FILE=", "MLX5_DEBUG_FILE=", "QELR_DEBUG_FILE=",
 	"NLSYSCONFDIR=", "PROC_ROOT=", "PROC_NET_PSCHED=",
 	"CUDA_INJECTION64_PATH=", "HSA_TOOLS_LIB=", "ROCP_TOOL_LIB", "ROCPROFILER_REGISTER_LIBRARY=", "ZE_ENABLE_ALT_DRIVERS=",
 }
