@@ -58,7 +58,7 @@ func lieOften(provider, addr string) error {
 		if err != nil {
 			return err
 		}
-		l := &liar{&hostile{provider: provider, infos: infos, slots: hostileRecvs, ended: make(chan error, 1)}, rand.New(rand.NewPCG(seed, 0))}
+		l := &liar{&hostile{provider: provider, infos: infos, slots: hostileRecvs, ended: make(chan error, 1)}, rand.New(&lockedSource{source: rand.NewPCG(seed, 0)})}
 		fmt.Println(strings.ReplaceAll(l.lie(addr), "\n", "; "))
 	}
 	return in.Err()
@@ -88,6 +88,19 @@ func (l *liar) lie(addr string) string {
 		return "let in: " + err.Error()
 	}
 	return "let in"
+}
+
+// lockedSource may be used by several goroutines: while the liar is at its path check, its handshake asks
+// whether the other side is there.
+type lockedSource struct {
+	mu     sync.Mutex // guards source
+	source rand.Source
+}
+
+func (l *lockedSource) Uint64() uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.source.Uint64()
 }
 
 // one reports true once in n times.
