@@ -2,9 +2,12 @@ package rdmanet_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -26,6 +29,10 @@ func idleConns(provider, _ string) error {
 	if err != nil {
 		return err
 	}
+	defer l.Close()
+	var conns []net.Conn // what is dropped is closed
+	var reads sync.WaitGroup
+	var unasked atomic.Int32 // Reads that did not end by Close
 	d := rdmanet.Dialer{Providers: []string{provider}, Timeout: rdmatest.Patience}
 	for range 100 {
 		client, err := d.Dial("rdma", l.Addr().String())
@@ -46,7 +53,12 @@ func idleConns(provider, _ string) error {
 			if _, err := c.Read(b); err != nil {
 				return err
 			}
-			go func() { _, _ = c.Read(b) }()
+			reads.Go(func() {
+				if _, err := c.Read(b); err == nil {
+					unasked.Add(1)
+				}
+			})
+			conns = append(conns, c)
 		}
 	}
 	time.Sleep(idleFor) // until leases are taken back and everything has parked
@@ -56,7 +68,17 @@ func idleConns(provider, _ string) error {
 	}
 	time.Sleep(idleFor)
 	end, err := cpuTime()
+	if err != nil {
+		return err
+	}
 	fmt.Println(end - start)
+	for _, c := range conns {
+		err = errors.Join(err, c.(*rdmanet.Conn).SetLinger(0), c.Close())
+	}
+	reads.Wait()
+	if n := unasked.Load(); n > 0 {
+		err = errors.Join(err, fmt.Errorf("%d idle conns got data", n))
+	}
 	return err
 }
 
