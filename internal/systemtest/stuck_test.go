@@ -2,6 +2,7 @@ package systemtest
 
 import (
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -28,7 +29,9 @@ func TestStuckConns(t *testing.T) {
 				l.add(t, rdmatest.Give(t, d, addr, rdmatest.Order{Duty: rdmatest.Sink}), 64<<10)
 			}
 			defer l.stop(t)
-			time.Sleep(20 * time.Millisecond) // until they have their landing rings
+			rdmatest.Eventually(t, func() bool {
+				return !slices.ContainsFunc(l.conns, func(c *rdmanet.Conn) bool { return c.Info().LargeSent == 0 })
+			}, "each has its landing ring")
 			return l.rate()
 		}
 		for _, stuck := range []int{1, 8} {
