@@ -54,6 +54,10 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 # package more than there are processors is tested at a time.
 UNRACED := Alloc|Resident|Thousand|Model|TwoLearners|HostileScripts|Steps|Heartbeats|PathCheck|Rules|ClosingWalk|NotStarved|Losses|WriteExit|WriteCloseExit|FlatMemory
 
+# ALONE are tests over the simulated fabric that bound how long dials take: beside another
+# package they would measure that one, too.
+ALONE := ^TestStrangers$$
+
 .PHONY: test
 test: deps ## vet, compile without cgo and for darwin, run all tests with -race, and those that it disturbs without
 	$(GO) vet $(ALL)
@@ -62,6 +66,7 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	$(GO) test -race -p $$(($$(nproc) + 1)) -shuffle=on -timeout=20m ./internal/engine ./rdmanet ./internal/systemtest ./bench/internal/load $(ALL) # what takes longest first
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
 	$(GO) test -timeout=20m -run '$(UNRACED)' ./internal/systemtest ./internal/engine/... ./rdmanet
+	$(GO) test -run '$(ALONE)' ./rdmanet
 
 # If two processes do not map each other's rings, shm copies from process to process
 # where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,
@@ -74,7 +79,7 @@ LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|
 test-unmapped: deps ## test shm without mapped rings, with CMA and without, and send a gibibyte over HTTP, in ten minutes
 	$(GO) test -run TestHTTPFile -timeout=15m ./internal/systemtest -http.size=1073741824
 	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet ./internal/systemtest
-	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m ./rdmanet ./internal/systemtest ./grpcdialer # Go's cache of results does not know libfabric's variables
+	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m -skip '$(ALONE)' ./rdmanet ./internal/systemtest ./grpcdialer # Go's cache of results does not know libfabric's variables
 
 NEWEST_GO := go1.27.4
 .PHONY: test-deps
