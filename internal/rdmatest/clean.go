@@ -80,7 +80,7 @@ func OpenFiles(t *testing.T) (targets []string) {
 func SharedMemory(t *testing.T) []string {
 	t.Helper()
 	names := namesInShm(t)
-	others := heldByOthers(t)
+	others := heldBy(t, func(pid int) bool { return pid != os.Getpid() })
 	return slices.DeleteFunc(names, func(name string) bool {
 		guard, _, _ := strings.Cut(name, ".")
 		if info, err := os.Stat("/dev/shm/" + guard); err == nil && others[Inode(info)] {
@@ -88,6 +88,18 @@ func SharedMemory(t *testing.T) []string {
 		}
 		_, err := os.Lstat("/dev/shm/" + name)
 		return err != nil
+	})
+}
+
+// SharedMemoryOf lists the names in /dev/shm that a living process has, and those that they guard.
+func SharedMemoryOf(t *testing.T, pid int) []string {
+	t.Helper()
+	names := namesInShm(t)
+	held := heldBy(t, func(holder int) bool { return holder == pid })
+	return slices.DeleteFunc(names, func(name string) bool {
+		guard, _, _ := strings.Cut(name, ".")
+		info, err := os.Stat("/dev/shm/" + guard)
+		return err != nil || !held[Inode(info)]
 	})
 }
 

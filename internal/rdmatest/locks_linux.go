@@ -18,15 +18,15 @@ import (
 // Providers are the providers that the tests use besides the simulated fabric.
 var Providers = testenv.Providers()
 
-// heldByOthers lists the inodes of the files that other processes hold locked. A process
-// holds a lock for what it has in /dev/shm.
-func heldByOthers(t *testing.T) map[string]bool {
+// heldBy lists the inodes of the files that some processes hold locked. A process holds a
+// lock for what it has in /dev/shm.
+func heldBy(t *testing.T, wanted func(pid int) bool) map[string]bool {
 	t.Helper()
-	others := map[string]bool{}
+	held := map[string]bool{}
 	for inode, pid := range FileLocks(t) {
-		others[inode] = pid != os.Getpid()
+		held[inode] = wanted(pid)
 	}
-	return others
+	return held
 }
 
 // FileLocks lists the PIDs of the processes that hold locks on files, by inode.

@@ -177,7 +177,7 @@ func take(t *testing.T, tr *rdmanet.Transport) resources {
 	t.Helper()
 	s := tr.Stats()
 	return resources{
-		len(rdmatest.OpenFiles(t)), threads(t), s.Peers, endpoints(s), s.Memory.Used, s.Memory.Foreign, goleak.IgnoreCurrent(), rdmatest.SharedMemory(t),
+		len(rdmatest.OpenFiles(t)), threads(t), s.Peers, endpoints(s), s.Memory.Used, s.Memory.Foreign, goleak.IgnoreCurrent(), rdmatest.SharedMemoryOf(t, os.Getpid()),
 	}
 }
 
@@ -209,7 +209,7 @@ func (r resources) back(t *testing.T, tr *rdmanet.Transport) {
 		assert.LessOrEqual(c, len(rdmatest.OpenFiles(t)), r.files, "open files")
 		assert.LessOrEqual(c, tr.Stats().Memory.Used, r.registered, "memory in use")
 		assert.LessOrEqual(c, tr.Stats().Memory.Foreign, r.foreign, "memory of peers'")
-		assert.Subset(c, r.shm, rdmatest.SharedMemory(t), "names in /dev/shm")
+		assert.Subset(c, r.shm, rdmatest.SharedMemoryOf(t, os.Getpid()), "names in /dev/shm") // other tests' processes leave some, too
 	}, rdmatest.Patience, 10*time.Millisecond)
 	goleak.VerifyNone(t, r.goroutines)
 	// The runtime keeps threads: as many as have ever been in calls at the same time.
