@@ -2,7 +2,6 @@ package engine
 
 import (
 	"fmt"
-	"slices"
 	"time"
 )
 
@@ -18,21 +17,16 @@ func (c *core) chores() (again bool) {
 	}
 	c.wantSends() // what was asked for before may have been refused
 	c.probes.evict(c.now())
-	for _, p := range slices.Clone(c.order) { // some may end
-		if p.err != nil {
-			continue
-		}
+	for _, p := range c.order {
 		p.checkCloses()
 		p.trimMapped()
 		if p.checkProgress() {
-			c.fail(p, fmt.Errorf("%w for %v", ErrStuck, p.waited))
+			p.doom(fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}
-		if p.err == nil && p.checkPending() {
-			c.fail(p, fmt.Errorf("%w for %v", ErrStarved, p.starved))
+		if p.checkPending() {
+			p.doom(fmt.Errorf("%w for %v", ErrStarved, p.starved))
 		}
-		if p.err == nil && (p.flying > 0 || len(p.out) > 0 || p.pends > 0) {
-			again = true
-		}
+		again = again || p.flying > 0 || len(p.out) > 0 || p.pends > 0
 	}
 	again = c.reclaim() || again
 	if c.looksLeft > 0 {

@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -70,7 +69,7 @@ func (s *stream) close() {
 	}
 	s.markClosed()
 	switch {
-	case s.p.err != nil:
+	case s.p.life >= peerReaped:
 		s.remove()
 	case s.peerClosed() && (s.recv == recvEOF || s.quiet()):
 		// The answer to the peer's own Fin tells it everything that ours would say.
@@ -98,7 +97,7 @@ func (s *stream) markClosed() {
 func (s *stream) abort(code framing.ResetCode) {
 	s.markClosed()
 	s.dropPending()
-	if s.p.err != nil {
+	if s.p.life >= peerReaped {
 		s.remove()
 		return
 	}
@@ -144,7 +143,7 @@ func (p *peer) checkCloses() {
 	if p.unanswered = 0; p.c.lingering == 0 {
 		return
 	}
-	for _, s := range slices.Clone(p.list) { // some go if queueing a Reset fails the peer
+	for _, s := range p.list {
 		since := s.closedAt
 		if since.Before(p.movedAt) {
 			since = p.movedAt
@@ -313,8 +312,10 @@ func (s *stream) writeError() error {
 		return errClosed
 	case s.err != nil:
 		return s.err
-	case s.p.err != nil, !s.mayData():
+	case !s.mayData():
 		return syscall.EPIPE
+	case s.p.err != nil: // the peer is doomed
+		return syscall.ECONNRESET
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func TestPeerFailsDuringPoll(t *testing.T) {
 		runtime.Gosched()
 	}
 	l.ea.enter()
-	l.ea.core.fail(l.a.p, errProtocol)
+	l.a.p.doom(errProtocol)
 	l.ea.leave()
 	l.ea.poller.Poll()
 	l.ea.poller.Release()

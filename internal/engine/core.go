@@ -3,7 +3,6 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"syscall"
 	"time"
 
@@ -73,6 +72,7 @@ type core struct {
 	order        []*peer // the same peers, in an order that a replay reproduces
 	lastID       uint32
 	touched      []*peer // to be flushed before this entry into the core ends
+	doomed       []*peer // to be reaped by then
 	pongs        []*peer // whose Pings are to be answered once all receives are posted
 	lines        lines   // peers that wait for what all peers share
 	pends        int     // send slots in which data waits for receive slots of peers
@@ -210,7 +210,7 @@ func (c *core) push(p *peer) {
 			c.tookRecvs(posted-n, recvs, err)
 		} else if err != nil {
 			c.noteAbandoned(err)
-			c.fail(p, fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
+			p.doom(fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
 			return
 		}
 		if posted < n {
@@ -317,12 +317,13 @@ func (c *core) dispatch(done []fabric.Completion) {
 	c.flush()
 }
 
-// flush ends every entry into the core: receives, frames and wake-ups that have
-// become due go out. A few receives may wait for the next call into the fabric,
+// flush ends every entry into the core: peers that are doomed are reaped, and receives, frames
+// and wake-ups that have become due go out. A few receives may wait for the next call into the fabric,
 // which is often the one that sends the answer, or for the next poll, unless peers
 // have been promised them already or have few left: see repost.
 func (c *core) flush() {
 	for {
+		c.reapAll()
 		if len(c.recvs) > lazyRecvs || c.urgent || len(c.pongs) > 0 {
 			c.postRecvs()
 		}
@@ -337,7 +338,7 @@ func (c *core) flush() {
 			p.wakeWriters()
 		}
 		c.touched = c.touched[:0]
-		if !c.freed {
+		if !c.freed && len(c.doomed) == 0 {
 			return
 		}
 		c.freed = false
@@ -380,7 +381,7 @@ func (c *core) sent(tag uint32, err error) {
 	}
 	if err != nil {
 		c.stats.CQErrors++
-		c.fail(t.peer, err)
+		t.peer.doom(err)
 	}
 }
 
@@ -419,8 +420,8 @@ func (c *core) breakdown(err error) {
 }
 
 func (c *core) failAll(err error) {
-	for _, p := range slices.Clone(c.order) {
-		c.fail(p, err)
+	for _, p := range c.order {
+		p.doom(err)
 	}
 }
 

@@ -70,7 +70,7 @@ func (r *recvCredit) short() int { return max(0, framing.MinSlots-r.has()) }
 func (p *peer) keeps(n int) {
 	c := p.c
 	c.kept += n
-	if p.err != nil {
+	if p.life >= peerReaped {
 		p.kept += n
 		return
 	}
@@ -242,7 +242,7 @@ func (p *peer) useSlot(odd bool) bool {
 	c := p.c
 	if p.known() <= 0 {
 		c.stats.Violations++
-		c.fail(p, fmt.Errorf("%w: it sent more than it was allowed to", errProtocol))
+		p.doom(fmt.Errorf("%w: it sent more than it was allowed to", errProtocol))
 		return false
 	}
 	c.owed -= p.short()

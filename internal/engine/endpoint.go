@@ -236,7 +236,7 @@ func (p *Peer) Connect(ctx context.Context, remote framing.Attach) error {
 	p.e.enter()
 	if err = p.p.err; err == nil {
 		err = p.p.attach(&remote, addr)
-	} else if !p.e.attr.PerPeer { // see core.fail
+	} else if !p.e.attr.PerPeer { // see core.unlink
 		_ = p.e.fab.Remove(addr)
 	}
 	begins := err == nil && p.p.cfg.Unproven // the peer begins, with the path check
@@ -260,7 +260,7 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 		select {
 		case done <- result{addr, err}:
 		case <-ctx.Done():
-			if err == nil && !e.attr.PerPeer { // see core.fail
+			if err == nil && !e.attr.PerPeer { // see core.unlink
 				_ = e.fab.Remove(addr)
 			}
 		}
@@ -379,7 +379,7 @@ func (p *Peer) end(err error, keepLanding bool) {
 	e.enter()
 	p.p.keepLanding = keepLanding
 	p.p.salvage()
-	e.core.fail(p.p, err)
+	p.p.doom(err)
 	e.leave()
 	p.join.Do(e.poller.Joined)
 	p.left.Do(e.poller.Left)
@@ -402,7 +402,7 @@ func (p *Peer) EndIdle(err error) bool {
 		e.leave()
 		return false
 	}
-	e.core.fail(p.p, err)
+	p.p.doom(err)
 	e.leave()
 	p.Lost(err)
 	return true

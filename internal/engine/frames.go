@@ -71,7 +71,7 @@ func (p *peer) control(f ctlFrame) {
 	}
 	if p.ctl.len() >= maxControl+8*len(p.streams) {
 		p.c.stats.Violations++
-		p.c.fail(p, fmt.Errorf("%w: it asks for answers and takes none", errProtocol))
+		p.doom(fmt.Errorf("%w: it asks for answers and takes none", errProtocol))
 		return
 	}
 	p.ctl.push(f)

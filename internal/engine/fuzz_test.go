@@ -409,7 +409,7 @@ func (sc *scene) leaveOrMeet(r *reader) {
 	case sc.dead || sc.bad.err != nil:
 		if sc.meetings < 4 {
 			sc.die()
-			sc.c.fail(sc.bad, ErrEndpointClosed)
+			sc.bad.doom(ErrEndpointClosed)
 			sc.c.flush()
 			sc.meetHostile()
 		}

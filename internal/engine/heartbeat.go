@@ -105,9 +105,9 @@ func (p *peer) beat() {
 	h.at = now
 	switch {
 	case h.awaited && h.missing >= dead/4:
-		c.fail(p, fmt.Errorf("%w: %d, for %v", ErrMissing, h.ended.Messages-h.came[h.ended.Epoch&1], h.missing))
+		p.doom(fmt.Errorf("%w: %d, for %v", ErrMissing, h.ended.Messages-h.came[h.ended.Epoch&1], h.missing))
 	case h.deaf >= dead/2:
-		c.fail(p, fmt.Errorf("%w, for %v", ErrSilent, h.deaf))
+		p.doom(fmt.Errorf("%w, for %v", ErrSilent, h.deaf))
 	default:
 		p.ping()
 	}

@@ -363,7 +363,8 @@ func (sc *scene) check() {
 func (sc *scene) finish() {
 	sc.die()
 	c := sc.c
-	c.fail(sc.bad, ErrEndpointClosed)
+	sc.bad.doom(ErrEndpointClosed)
+	c.flush()
 	for _, b := range sc.lent {
 		b.Release()
 	}
@@ -410,6 +411,7 @@ func (sc *scene) finish() {
 	require.Zero(sc.t, c.leases.Stats().Out, "leases")
 	for _, c := range []*core{c, sc.honest} {
 		c.breakdown(ErrEndpointClosed)
+		c.flush()
 		require.NoError(sc.t, c.shutdown())
 		require.Zero(sc.t, c.cfg.Budget.Stats().Used+c.cfg.Budget.Stats().Foreign, "memory budget, and that of others")
 	}

@@ -103,7 +103,7 @@ func (c *core) landed(data uint64) {
 	w.landed, w.continues = true, imm.Continues()
 	if err := s.advance(); err != nil {
 		c.stats.Violations++
-		c.fail(p, err)
+		p.doom(err)
 	}
 }
 

@@ -104,7 +104,7 @@ func (p *pair) fail(side int, err error) {
 		return
 	}
 	h.e.enter()
-	h.c.fail(p.peers[side], err)
+	p.peers[side].doom(err)
 	h.e.leave()
 }
 

@@ -250,7 +250,7 @@ func (m *model) connect(a, b *host) *pair {
 		if err != nil { // the handshake gives both up
 			m.check(errors.Is(err, errInjected), "inserting an address: %v", err)
 			p.mayFail = true
-			h.c.fail(me, err)
+			me.doom(err)
 			h.e.leave()
 			continue
 		}

@@ -29,9 +29,9 @@ type peer struct {
 	linked   bool // addr is in the address vector
 	eager    int  // most payload, in bytes, of a frame that both sides take
 	cfg      PeerConfig
-	err      error       // why it was lost
-	lost     error       // what Open returns then: an ECONNRESET that says why
-	ended    bool        // the owner knows of err
+	err      error // why it is lost: see doom
+	lost     error // what Open returns then: an ECONNRESET that says why
+	life     peerLife
 	answers  atomic.Bool // a frame has come from it; read without the lock
 
 	recvCredit
@@ -46,6 +46,16 @@ type peer struct {
 	peerStreams
 	beats heartbeat
 }
+
+// peerLife says how far a peer has come with its end.
+type peerLife uint8
+
+const (
+	peerLives  peerLife = iota
+	peerDoomed          // err says why; listed in core.doomed
+	peerReaped          // it is in no table or account any more, and its streams have failed
+	peerEnded           // and the owner knows
+)
 
 // lifeSigns tells whether the peer's engine gives anything back: frames, and completions of data.
 type lifeSigns struct {
@@ -248,24 +258,32 @@ func (p *peer) proved() {
 	}
 }
 
-// fail ends a peer: pending and later calls of its streams fail, and no other
-// peer's do.
-func (c *core) fail(p *peer, err error) {
+// doom notes that a peer is lost. From now on nothing is posted to it or taken in from it, and
+// calls of its streams fail. Everything else is left to the flush that ends this entry into the
+// core, which reaps: whoever dooms a peer may be in the middle of working on it.
+func (p *peer) doom(err error) {
 	if p.err != nil {
 		return
 	}
-	p.err = err
-	if c.peers[p.id] == p {
-		delete(c.peers, p.id)
-		last := len(c.order) - 1
-		c.order[p.at], c.order[last].at = c.order[last], p.at
-		c.order[last] = nil
-		c.order = c.order[:last]
-		c.promised -= p.promised() + beatSlots
-		c.owed -= p.short()
-		c.forget(p)
-		c.feed()
+	p.err, p.life = err, peerDoomed
+	// Only the text: what err wraps, such as a time-out, would mean something else there.
+	p.lost = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
+	p.c.doomed = append(p.c.doomed, p)
+}
+
+// reapAll reaps the peers that are doomed.
+func (c *core) reapAll() {
+	for len(c.doomed) > 0 {
+		p := c.doomed[0]
+		c.doomed = c.doomed[1:]
+		c.reap(p)
 	}
+	c.doomed = nil
+}
+
+// reap ends a doomed peer: pending and later calls of its streams fail, and no other peer's do.
+func (c *core) reap(p *peer) {
+	c.unlist(p)
 	if !p.cfg.itself {
 		c.stats.PeersLost++
 	}
@@ -277,18 +295,7 @@ func (c *core) fail(p *peer, err error) {
 	p.spill = Spill{} // its memory goes away with the session
 	c.blocked -= p.blocked.len()
 	p.blocked = fifo[*stream]{}
-	// Only the text: what err wraps, such as a time-out, would mean something else there.
-	p.lost = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
-	cut := 0
-	for _, s := range slices.Clone(p.list) {
-		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
-			cut++
-		}
-		if s.dropClaim(); s.inLease != nil {
-			s.leaseEnds()
-		}
-		s.fail(syscall.ECONNRESET)
-	}
+	cut := p.failStreams()
 	for i := p.head; i < len(p.out); i++ { // never posted
 		p.out[i].tx.release()
 	}
@@ -297,22 +304,11 @@ func (c *core) fail(p *peer, err error) {
 	if !p.checked() {
 		p.endCheck(probeFailed)
 	}
-	if p.linked && !c.attr.PerPeer && !p.keepLanding {
-		// Operations in flight end with an error or never; either way their
-		// memory belongs to the endpoint and stays valid. Where the provider maps
-		// its peer's memory, removing the address would pull that memory from under
-		// a poll that is going on. There the address goes when the endpoint does,
-		// which is soon. So does the address of a peer that was quit, since rxm may
-		// close the peer's connection with it.
-		if err := c.fab.Remove(p.addr); err != nil {
-			c.stats.CQErrors++
-		}
-	}
 	if !p.cfg.Unproven {
 		c.attached--
 	}
 	c.mute = c.mute || c.isMute(p)
-	p.linked = false
+	c.unlink(p)
 	c.deadHolders, c.looksLeft = append(c.deadHolders, p), deadLooks
 	if len(c.peers) == 0 {
 		c.count() // the owner is about to ask whether to keep the endpoint
@@ -320,15 +316,58 @@ func (c *core) fail(p *peer, err error) {
 		c.updateRoom()
 	}
 	if p.cfg.Lost != nil {
-		p.cfg.Lost(err, cut)
+		p.cfg.Lost(p.err, cut)
 	}
-	p.ended = true
+	p.life = peerEnded
 	p.checkGone()
+}
+
+// unlist takes a peer out of the tables and accounts of those that live.
+func (c *core) unlist(p *peer) {
+	p.life = peerReaped
+	delete(c.peers, p.id)
+	last := len(c.order) - 1
+	c.order[p.at], c.order[last].at = c.order[last], p.at
+	c.order[last] = nil
+	c.order = c.order[:last]
+	c.promised -= p.promised() + beatSlots
+	c.owed -= p.short()
+	c.forget(p)
+	c.feed()
+}
+
+// failStreams ends the streams of a peer that is lost, and returns how many are cut off from what
+// might have come.
+func (p *peer) failStreams() (cut int) {
+	for _, s := range slices.Backward(p.list) { // those that the user has closed go
+		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
+			cut++
+		}
+		if s.dropClaim(); s.inLease != nil {
+			s.leaseEnds()
+		}
+		s.fail(syscall.ECONNRESET)
+	}
+	return cut
+}
+
+// unlink removes the address of a peer that is lost. Operations in flight end with an error or
+// never; either way their memory belongs to the endpoint and stays valid. Where the provider maps
+// its peer's memory, removing the address would pull that memory from under a poll that is going
+// on. There the address goes when the endpoint does, which is soon. So does the address of a peer
+// that was quit, since rxm may close the peer's connection with it.
+func (c *core) unlink(p *peer) {
+	if p.linked && !c.attr.PerPeer && !p.keepLanding {
+		if err := c.fab.Remove(p.addr); err != nil {
+			c.stats.CQErrors++
+		}
+	}
+	p.linked = false
 }
 
 // checkGone tells the owner when a peer that has ended has no conns left.
 func (p *peer) checkGone() {
-	if !p.ended || len(p.streams) > 0 {
+	if p.life != peerEnded || len(p.streams) > 0 {
 		return
 	}
 	delete(p.c.lost, p)
@@ -358,7 +397,6 @@ func (p *peer) open(listener uint32) (*stream, error) {
 	f := ctlFrame{t: framing.TypeOpen, stream: s.id, n: framing.OpenSize}
 	(&framing.Open{Listener: listener}).Encode(f.payload[:])
 	p.control(f)
-	p.c.flush()
 	return s, nil
 }
 

@@ -423,7 +423,6 @@ func (p *peer) compare() {
 		p.tellProbed(result)
 	}
 	switch {
-	case p.checked(): // telling it has made the peer fail
 	case result == framing.ProbeUnsure:
 		p.wrong(errUnsure, what)
 	case result == framing.ProbeWrong:

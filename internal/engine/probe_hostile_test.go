@@ -57,7 +57,7 @@ func (b *besieged) locked(f func()) {
 func (b *besieged) says(p *peer, h framing.Header, payload []byte) {
 	b.locked(func() {
 		if _, err := p.handle(&h, payload, 0); err != nil {
-			p.c.fail(p, err)
+			p.doom(err)
 		}
 	})
 }
@@ -97,7 +97,7 @@ func TestPathCheckOfFloodingPeer(t *testing.T) {
 			b.says(flooder, framing.Header{Type: framing.TypePing}, nil)
 		}
 		require.NoError(t, flooder.err)
-		assert.NotPanics(t, func() { b.locked(func() { b.e.core.fail(first, errProtocol) }) })
+		assert.NotPanics(t, func() { b.locked(func() { first.doom(errProtocol) }) })
 		require.ErrorIs(t, flooder.err, errProtocol)
 		assert.Equal(t, probeSlots-1, b.held(), "the others'")
 	})
@@ -132,7 +132,7 @@ func TestPathCheckBeforeItBegins(t *testing.T) {
 		}
 		b.locked(func() {
 			for _, p := range early {
-				b.e.core.fail(p, errProtocol)
+				p.doom(errProtocol)
 			}
 		})
 		assert.Zero(t, b.held())
@@ -156,7 +156,7 @@ func TestPathCheckAfterLateWrite(t *testing.T) {
 		b.dials(late)
 		index, seq := late.probe.slot.index, late.probe.slot.seq
 		b.probes(late, framing.Probe{Writes: framing.ProbeLength})
-		b.locked(func() { b.e.core.fail(late, ErrStuck) })
+		b.locked(func() { late.doom(ErrStuck) })
 		b.dials(next)
 		b.probes(next, framing.Probe{Writes: framing.ProbeLength})
 		b.locked(func() { b.e.core.landed(uint64(framing.MakeImmediate(index, seq, false, 0))) })

@@ -225,9 +225,10 @@ func TestPathCheckIsGivenUp(t *testing.T) {
 		}
 		ea.enter()
 		assert.Len(t, ea.core.probes.waiting, 2*probeSlots)
-		for _, p := range slices.Clone(ea.core.order) {
-			ea.core.fail(p, errProtocol)
+		for _, p := range ea.core.order {
+			p.doom(errProtocol)
 		}
+		ea.core.flush()
 		assert.Empty(t, ea.core.probes.waiting)
 		for _, s := range ea.core.probes.dialing {
 			assert.Nil(t, s.peer)

@@ -105,7 +105,8 @@ func TestRecallPassesDead(t *testing.T) {
 	for _, st := range slices.Clone(s.hubs[0].p.list) {
 		st.revoke()
 	}
-	s.hub.core.fail(s.hubs[0].p, errGoodbye) // before it could answer
+	s.hubs[0].p.doom(errGoodbye) // before it could answer
+	s.hub.core.flush()
 	used := s.hub.core.rings.used.Len()
 	s.hub.leave()
 	assert.Zero(t, used)

@@ -18,7 +18,7 @@ func (c *core) received(slot uint32, n int) {
 	p := c.peers[h.Peer]
 	// The proofs are compared as a whole: no early exit tells how much of a guess was right.
 	// Before Connect nothing honest can arrive, since both sides insert each other first.
-	if err != nil || p == nil || !p.linked || p.proofIn^h.Proof != 0 {
+	if err != nil || p == nil || p.err != nil || !p.linked || p.proofIn^h.Proof != 0 {
 		c.stats.FramesDropped++
 		c.repost(slot, nil)
 		return
@@ -42,7 +42,7 @@ func (c *core) received(slot uint32, n int) {
 	}
 	if err != nil {
 		c.stats.Violations++
-		c.fail(p, err)
+		p.doom(err)
 	}
 }
 

@@ -130,7 +130,8 @@ func TestSlotsForNobody(t *testing.T) {
 	c := h.e.core
 	p := c.newPeer([16]byte{1}, PeerConfig{}, 4)
 	require.Equal(t, wanted, c.sending.state)
-	c.fail(p, errGoodbye)
+	p.doom(errGoodbye)
+	c.flush()
 	for o := c.nextOrder(); o != nil; o = c.nextOrder() {
 		o.carryOut(c)
 		c.supplied(o)

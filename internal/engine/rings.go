@@ -3,7 +3,6 @@ package engine
 import (
 	"container/list"
 	"math/bits"
-	"slices"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -319,15 +318,12 @@ func (c *core) reclaim() (more bool) {
 		s := e.Value.(*stream)
 		e = e.Next()
 		l := s.inLease
-		if l == nil { // asking for the ring before it has ended its peer
-			continue
-		}
 		idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime)
 		if idle || 4*len(l.Ring.Bytes) <= s.p.ringSize(s.p.landing.Stats().Blocks) {
 			s.revoke()
 		}
 	}
-	for _, p := range slices.Clone(r.spare) { // idle conns own no registered memory
+	for _, p := range r.spare { // idle conns own no registered memory
 		if p.spare = false; p.err == nil && p.landing.Stats().Blocks == 0 {
 			c.discard(p.landing.Trim(0)...)
 		}

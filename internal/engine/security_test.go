@@ -137,7 +137,8 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 			for p := range byPeer {
 				gone = p
 			}
-			s.hub.core.fail(gone, io.ErrUnexpectedEOF)
+			gone.doom(io.ErrUnexpectedEOF)
+			s.hub.core.flush()
 			s.hub.mu.Unlock()
 			_, left := writable(s.hub)
 			for key, p := range owner {

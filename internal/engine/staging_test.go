@@ -38,6 +38,7 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	}
 	s, err := live.open(7)
 	require.NoError(t, err)
+	c.flush()
 	c.carryOut()
 	budget := c.cfg.Budget
 	hogged := budget.Stats().Limit - budget.Stats().Used
@@ -51,8 +52,9 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	s.block()
 	require.Equal(t, writerBlocked, s.writer)
 	for _, p := range dead {
-		c.fail(p, ErrStuck)
+		p.doom(ErrStuck)
 	}
+	c.flush()
 	look := func(n int) {
 		for again := true; again && n > 0; n-- { // no more often than chores says
 			e.mu.Lock()
