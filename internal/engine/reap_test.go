@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"path"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// TestWhoReaps: nothing that a peer or a stream does can reap a peer, which could be the one that it
+// works on. Only what ends an entry into the core does.
+func TestWhoReaps(t *testing.T) {
+	uses := usesOf(t)
+	require.Contains(t, uses["Endpoint.leave"], "core.flush")
+	require.Contains(t, uses["core.flush"], "core.reapAll")
+	for name := range uses {
+		if strings.HasPrefix(name, "peer.") || strings.HasPrefix(name, "stream.") {
+			assert.Empty(t, wayTo("core.reap", name, uses, map[string]bool{}), "from %s", name)
+		}
+	}
+}
+
+// wayTo returns a way along which one function can reach another, nil if there is none.
+func wayTo(to, from string, uses map[string]map[string]bool, seen map[string]bool) []string {
+	if from == to {
+		return []string{to}
+	}
+	if seen[from] {
+		return nil
+	}
+	seen[from] = true
+	for next := range uses[from] {
+		if way := wayTo(to, next, uses, seen); way != nil {
+			return append([]string{from}, way...)
+		}
+	}
+	return nil
+}
+
+// usesOf maps each function of the package to those that it calls, or passes on. Methods are named
+// by their type.
+func usesOf(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	fset := token.NewFileSet()
+	names, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	var files []*ast.File
+	for _, name := range names {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		require.NoError(t, err)
+		files = append(files, file)
+	}
+	info := &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
+	cfg := types.Config{Importer: empty{}, Error: func(error) {}} // what is not known of other packages
+	_, _ = cfg.Check("engine", fset, files, info)
+	uses := make(map[string]map[string]bool)
+	for _, file := range files {
+		for _, d := range file.Decls {
+			decl, ok := d.(*ast.FuncDecl)
+			if !ok {
+				continue
+			}
+			mine := make(map[string]bool)
+			uses[fullName(info.Defs[decl.Name].(*types.Func))] = mine
+			ast.Inspect(decl, func(n ast.Node) bool {
+				if id, ok := n.(*ast.Ident); ok {
+					if f, ok := info.Uses[id].(*types.Func); ok {
+						mine[fullName(f)] = true
+					}
+				}
+				return true
+			})
+		}
+	}
+	return uses
+}
+
+func fullName(f *types.Func) string {
+	recv := f.Signature().Recv()
+	if recv == nil {
+		return f.Name()
+	}
+	at := recv.Type()
+	if p, ok := at.(*types.Pointer); ok {
+		at = p.Elem()
+	}
+	if n, ok := at.(*types.Named); ok {
+		return n.Obj().Name() + "." + f.Name()
+	}
+	return f.Name()
+}
+
+// empty imports packages without contents.
+type empty struct{}
+
+func (empty) Import(name string) (*types.Package, error) {
+	p := types.NewPackage(name, path.Base(name))
+	p.MarkComplete()
+	return p, nil
+}
