@@ -67,19 +67,7 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
 	$(GO) test -timeout=20m -run '$(UNRACED)' ./internal/systemtest ./internal/engine/... ./rdmanet
 	$(GO) test -run '$(ALONE)' ./rdmanet
-
-# If two processes do not map each other's rings, shm copies from process to process
-# where the kernel lets it (CMA), and otherwise through shared memory, piece by piece,
-# as in most containers and with Ubuntu's ptrace_scope. That is different code in libfabric,
-# with different timing.
-UNMAPPED := RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm
-LARGE := Kill|Hostile|Frozen|Exit|Conn|CloseAt|CloseDuring|Flat|BothWrite|Stuck|Alloc
-
-.PHONY: test-unmapped
-test-unmapped: deps ## test shm without mapped rings, with CMA and without, and send a gibibyte over HTTP, in ten minutes
 	$(GO) test -run TestHTTPFile -timeout=15m ./internal/systemtest -http.size=1073741824
-	$(UNMAPPED) $(GO) test -timeout=20m -run '$(LARGE)' ./rdmanet ./internal/systemtest
-	$(UNMAPPED) FI_SHM_DISABLE_CMA=1 $(GO) test -count=1 -timeout=20m -skip '$(ALONE)' ./rdmanet ./internal/systemtest ./grpcdialer # Go's cache of results does not know libfabric's variables
 
 NEWEST_GO := go1.27.4
 .PHONY: test-deps

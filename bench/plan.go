@@ -60,9 +60,6 @@ func (p plan) transports(w workload.Case) []workload.Transport {
 		if w.Mode == workload.ModeConn {
 			list = append(list, workload.Transport{Name: workload.TransportFresh, Provider: provider})
 		}
-		if provider == workload.Shm.Provider && p.server == "" && w.Peers() == 0 && w.Size >= 16<<10 {
-			list = append(list, workload.ShmUnmapped)
-		}
 	}
 	return list
 }

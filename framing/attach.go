@@ -43,7 +43,6 @@ const (
 	attachSlots
 	attachEager
 	attachRefused
-	attachFrames
 )
 
 var attachSchema = schema{
@@ -54,7 +53,6 @@ var attachSchema = schema{
 	attachSlots:    {name: "slots", required: true},
 	attachEager:    {name: "eager size", required: true},
 	attachRefused:  {name: "refused"},
-	attachFrames:   {name: "frames"},
 }
 
 // Append appends the body of a Select or Attach message to b. It cuts Refused off at
@@ -72,15 +70,13 @@ func (a *Attach) Append(b []byte) ([]byte, error) {
 	if a.Refused != "" {
 		b = appendString(b, attachRefused, cleanText(a.Refused))
 	}
-	return appendTLV(b, attachFrames, FrameVersion), nil
+	return b, nil
 }
 
 // Decode reads the body of a Select or Attach message. Whatever is not printable in
-// Refused becomes '?'. It fails with ErrFrames if the sender's frames have another
-// version; a message that does not name the version means version 2.
+// Refused becomes '?'.
 func (a *Attach) Decode(body []byte) error {
 	*a = Attach{}
-	frames := uint8(2)
 	err := attachSchema.walk(body, func(typ uint16, f field) error {
 		switch typ {
 		case attachProvider:
@@ -97,19 +93,11 @@ func (a *Attach) Decode(body []byte) error {
 			return f.uint32(&a.Eager)
 		case attachRefused:
 			return f.text(&a.Refused)
-		case attachFrames:
-			if err := f.fixed(1); err != nil {
-				return err
-			}
-			frames = f.value[0]
 		}
 		return nil
 	})
 	if err != nil {
 		return err
-	}
-	if frames != FrameVersion {
-		return fmt.Errorf("%w: %d here, %d at the peer", ErrFrames, FrameVersion, frames)
 	}
 	return a.check()
 }
@@ -154,7 +142,6 @@ type RejectCode uint32
 // RejectInternal.
 const (
 	RejectInternal     RejectCode = iota + 1 // anything else; see the text
-	RejectVersion                            // no protocol version in common
 	RejectNoProvider                         // no provider in common that works
 	RejectUnauthorized                       // the dialling side is not welcome
 	RejectMemory                             // the memory budget takes no further peer

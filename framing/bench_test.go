@@ -9,7 +9,7 @@ import (
 // that call takes about a nanosecond of each figure.
 func BenchmarkPayload(b *testing.B) {
 	large := Large{Lease: 1, Seq: 2, Length: 64 << 10, Ring: 1 << 20}
-	lease := Lease{Index: 1, Chunk: 64 << 10, Size: 1 << 20, Addr: 1 << 40, Key: 7}
+	lease := Lease{Index: 1, Chunk: 64 << 10, Size: 1 << 20, Remote: Remote{Addr: 1 << 40, Key: 7}}
 	open := Open{Listener: 7}
 	for _, p := range []struct {
 		name   string

@@ -31,7 +31,7 @@ func FuzzHeader(f *testing.F) {
 }
 
 func FuzzPayloads(f *testing.F) {
-	for _, n := range []int{AcceptSize, OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize, SharedLeaseSize} {
+	for _, n := range []int{AcceptSize, OpenSize, 8, LargeSize, CreditSize, LeaseSize, 2 * CreditSize} {
 		f.Add(bytes.Repeat([]byte{1}, n))
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -55,10 +55,10 @@ func FuzzPayloads(f *testing.F) {
 			same(ResetSize, c.Encode)
 		}
 		if l := (Lease{}); l.Decode(b) == nil {
-			again := make([]byte, SharedLeaseSize)
-			n := l.Encode(again) // the reserved bytes become 0
+			again := make([]byte, LeaseSize)
+			l.Encode(again) // the reserved bytes become 0
 			var l2 Lease
-			if err := l2.Decode(again[:n]); n != len(b) || err != nil || l != l2 {
+			if err := l2.Decode(again); err != nil || l != l2 {
 				t.Fatalf("%+v became %+v: %v", l, l2, err)
 			}
 			if l.Size == 0 || l.Size > MaxRing || uint64(l.Chunk) > l.Size || l.Index > MaxLease {
@@ -97,7 +97,7 @@ func FuzzHello(f *testing.F) {
 		var h, again Hello
 		if h.Decode(b) == nil {
 			roundTrip(t, &h, &again, again.Decode)
-			if len(h.Offers) > MaxOffers || h.MinVersion == 0 || len(h.PageName) > MaxName {
+			if len(h.Offers) > MaxOffers || len(h.PageName) > MaxName {
 				t.Fatalf("impossible hello %+v", h)
 			}
 		}
@@ -112,7 +112,7 @@ func FuzzMessage(f *testing.F) {
 		body Body
 	}{
 		{KindHello, &hello}, {KindSelect, &attach}, {KindAttach, &attach}, {KindReady, nil}, {KindConfirm, nil},
-		{KindReject, &Reject{Code: RejectVersion, Text: "text"}}, {KindDecline, &Decline{Text: "text"}},
+		{KindReject, &Reject{Code: RejectNoProvider, Text: "text"}}, {KindDecline, &Decline{Text: "text"}},
 		{KindJoin, &Join{Peer: 1, Proof: [32]byte{2}}},
 	} {
 		b, err := AppendMessage(nil, m.kind, m.body)
@@ -194,7 +194,7 @@ func showable(t *testing.T, s string) {
 }
 
 func FuzzPreamble(f *testing.F) {
-	f.Add((&Preamble{Version: PreambleVersion, TLS: true}).Append(nil))
+	f.Add((&Preamble{Version: Version, TLS: true}).Append(nil))
 	f.Add([]byte("GET / HT"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var p, again Preamble

@@ -6,28 +6,6 @@ import (
 	"fmt"
 )
 
-// The versions and features that this package speaks, as SPEC.md describes them. Its
-// section 11 says which of these, or PreambleVersion, a change has to raise.
-const (
-	// MinVersion is the lowest protocol version, for a Hello.
-	MinVersion = 3
-	// MaxVersion is the highest protocol version, for a Hello.
-	MaxVersion = 3
-	// FrameVersion is the version of everything that crosses the fabric: headers,
-	// payloads and completion data. Each Attach carries it.
-	FrameVersion = 4
-	// FeatureHeartbeats says that a heartbeat on the control connection triggers a Ping without
-	// payload, which ends an epoch and is answered once all messages of that epoch have come.
-	FeatureHeartbeats uint64 = 1 << 0
-	// FeatureShared says that a Lease may tell where its ring lies in memory that both processes
-	// can map, so that writes to the ring need not cross the fabric.
-	FeatureShared uint64 = 1 << 1
-	// FeatureJoin says that a pair may be joined to a further listener, by Join: section 9.8.
-	FeatureJoin uint64 = 1 << 2
-	// Features has the bits of all optional features, for a Hello.
-	Features = FeatureHeartbeats | FeatureShared | FeatureJoin
-)
-
 // HeaderSize is the size of the header that starts every frame, in bytes.
 const HeaderSize = 48
 

@@ -29,13 +29,11 @@ type Offer struct {
 
 // Hello is what a side says about itself before anything is negotiated.
 type Hello struct {
-	MinVersion, MaxVersion uint8    // protocol versions spoken
-	Features               uint64   // optional features understood, one bit each
-	Process                [16]byte // random, drawn once per process
-	Host                   [16]byte // equal for processes on one host; 0: not known
-	UID                    uint32   // effective user id
-	Listener               uint32   // listening side: number that Open frames name
-	Offers                 []Offer  // most wanted first
+	Process  [16]byte // random, drawn once per process
+	Host     [16]byte // equal for processes on one host; 0: not known
+	UID      uint32   // effective user id
+	Listener uint32   // listening side: number that Open frames name
+	Offers   []Offer  // most wanted first
 	// Unoffered lists, for people, the providers that the side could use if it were told
 	// to, or if something were fixed: "provider", or "provider: reason".
 	Unoffered []string
@@ -49,15 +47,12 @@ type Hello struct {
 	Silence uint32
 	// HostUnknown says, for people, why Host is 0.
 	HostUnknown string
-	// Joins announces, on the dialling side, a Join or Decline as the next message. It means
-	// nothing unless both sides have FeatureJoin.
+	// Joins announces, on the dialling side, a Join or Decline as the next message.
 	Joins bool
 }
 
 const (
-	helloVersions = iota + 1
-	helloFeatures
-	helloProcess
+	helloProcess = iota + 1
 	helloHost
 	helloUID
 	helloListener
@@ -70,8 +65,6 @@ const (
 )
 
 var helloSchema = schema{
-	helloVersions: {name: "versions", required: true},
-	helloFeatures: {name: "features"},
 	helloProcess:  {name: "process", required: true},
 	helloHost:     {name: "host"},
 	helloUID:      {name: "user id"},
@@ -110,8 +103,6 @@ func (h *Hello) Append(b []byte) ([]byte, error) {
 	if err := h.check(); err != nil {
 		return b, err
 	}
-	b = appendTLV(b, helloVersions, h.MinVersion, h.MaxVersion)
-	b = appendUint64(b, helloFeatures, h.Features)
 	b = appendTLV(b, helloProcess, h.Process[:]...)
 	b = appendTLV(b, helloHost, h.Host[:]...)
 	b = appendUint32(b, helloUID, h.UID)
@@ -143,13 +134,6 @@ func (h *Hello) Decode(body []byte) error {
 	*h = Hello{}
 	err := helloSchema.walk(body, func(typ uint16, f field) error {
 		switch typ {
-		case helloVersions:
-			if err := f.fixed(2); err != nil {
-				return err
-			}
-			h.MinVersion, h.MaxVersion = f.value[0], f.value[1]
-		case helloFeatures:
-			return f.uint64(&h.Features)
 		case helloProcess:
 			return f.id(&h.Process)
 		case helloHost:
@@ -194,20 +178,7 @@ func (h *Hello) Decode(body []byte) error {
 	return h.check()
 }
 
-// Agree returns what two sides that have sent these use: the highest version that
-// both speak, 0 if there is none, and the features that both have.
-func (h *Hello) Agree(peer *Hello) (version uint8, features uint64) {
-	version = min(h.MaxVersion, peer.MaxVersion)
-	if version < max(h.MinVersion, peer.MinVersion) {
-		return 0, 0
-	}
-	return version, h.Features & peer.Features
-}
-
 func (h *Hello) check() error {
-	if h.MinVersion == 0 || h.MinVersion > h.MaxVersion {
-		return fmt.Errorf("versions: %w: %d to %d", ErrField, h.MinVersion, h.MaxVersion)
-	}
 	if h.PageName != "" && h.PageNonce == [16]byte{} {
 		return fmt.Errorf("page: %w: a name without a nonce", ErrField)
 	}

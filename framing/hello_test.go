@@ -14,7 +14,6 @@ import (
 
 func sampleHello() Hello {
 	return Hello{
-		MinVersion: 1, MaxVersion: 2, Features: 0x8000000000000001,
 		Process: [16]byte{1, 2}, Host: [16]byte{3, 4}, UID: 1000, Listener: 5,
 		Offers: []Offer{
 			{Provider: "shm", Fabric: "shm", Domain: "shm", Library: "1.17", Protocol: 9, ProtocolVersion: 1, SameHost: true},
@@ -31,8 +30,8 @@ func sampleAttach() Attach {
 func TestHelloRoundTrip(t *testing.T) {
 	for _, want := range []Hello{
 		sampleHello(),
-		{MinVersion: 1, MaxVersion: 1},
-		{MinVersion: 255, MaxVersion: 255, PageNonce: [16]byte{15: 1}},
+		{},
+		{PageNonce: [16]byte{15: 1}},
 	} {
 		b, err := want.Append([]byte("before"))
 		require.NoError(t, err)
@@ -50,8 +49,6 @@ func TestHelloErrors(t *testing.T) {
 		change func(h *Hello)
 		want   error
 	}{
-		{"version 0", func(h *Hello) { h.MinVersion = 0 }, ErrField},
-		{"versions the wrong way round", func(h *Hello) { h.MinVersion = 3 }, ErrField},
 		{"page name too long", func(h *Hello) { h.PageName = long }, ErrTooLong},
 		{"page name without nonce", func(h *Hello) { h.PageNonce = [16]byte{} }, ErrField},
 		{"too many offers", func(h *Hello) { h.Offers = make([]Offer, MaxOffers+1) }, ErrTooLong},
@@ -114,13 +111,8 @@ func TestHelloDecodeErrors(t *testing.T) {
 		want error
 	}{
 		{"empty", nil, ErrMissing},
-		{"no versions", replace(good, helloVersions, nil), ErrMissing},
 		{"no process", replace(good, helloProcess, nil), ErrMissing},
 		{"only what is required", replace(replace(good, helloOffer, nil), helloPage, nil), nil},
-		{"versions of one byte", replace(good, helloVersions, []byte{1}), ErrField},
-		{"version 0", replace(good, helloVersions, []byte{0, 1}), ErrField},
-		{"versions the wrong way round", replace(good, helloVersions, []byte{2, 1}), ErrField},
-		{"short features", replace(good, helloFeatures, []byte{1}), ErrField},
 		{"short process", replace(good, helloProcess, make([]byte, 15)), ErrField},
 		{"long host", replace(good, helloHost, make([]byte, 17)), ErrField},
 		{"short user id", replace(good, helloUID, make([]byte, 3)), ErrField},
@@ -130,7 +122,7 @@ func TestHelloDecodeErrors(t *testing.T) {
 		{"page name too long", replace(good, helloPage, bytes.Repeat([]byte("x"), 16+MaxName+1)), ErrTooLong},
 		{"half a field header", append(bytes.Clone(good), 1), ErrTruncated},
 		{"half a field", good[:len(good)-1], ErrTruncated},
-		{"versions twice", append(bytes.Clone(good), good[:6]...), ErrRepeated},
+		{"process twice", append(bytes.Clone(good), good[:20]...), ErrRepeated},
 		{"unknown field", appendTLV(bytes.Clone(good), 500, 1, 2), nil},
 		{"unknown field 0", appendTLV(bytes.Clone(good), 0), nil},
 		{"unknown field to understand", appendTLV(bytes.Clone(good), 500|critical, 1, 2), ErrCritical},
@@ -170,41 +162,6 @@ func TestOfferLabels(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, h.Decode(b))
 	assert.Equal(t, []Offer{{Provider: "x", Fabric: "a?b", Domain: "eth?[2J", Library: "1?", Settings: "A=?"}}, h.Offers)
-}
-
-func TestAgree(t *testing.T) {
-	for _, tt := range []struct {
-		own, peer [2]uint8
-		want      uint8
-	}{
-		{[2]uint8{1, 2}, [2]uint8{1, 1}, 1},
-		{[2]uint8{1, 2}, [2]uint8{1, 2}, 2},
-		{[2]uint8{2, 2}, [2]uint8{1, 1}, 0},
-		{[2]uint8{1, 5}, [2]uint8{3, 9}, 5},
-		{[2]uint8{1, 255}, [2]uint8{255, 255}, 255},
-	} {
-		a := Hello{MinVersion: tt.own[0], MaxVersion: tt.own[1], Features: 1 | 1<<7 | 1<<63}
-		b := Hello{MinVersion: tt.peer[0], MaxVersion: tt.peer[1], Features: 1<<2 | 1<<7}
-		for _, sides := range [][2]*Hello{{&a, &b}, {&b, &a}} {
-			version, features := sides[0].Agree(sides[1])
-			assert.Equal(t, tt.want, version)
-			if tt.want != 0 {
-				assert.Equal(t, uint64(1<<7), features, "unknown ones are ignored")
-			}
-		}
-	}
-	assert.LessOrEqual(t, MinVersion, MaxVersion)
-}
-
-// TestFrameVersion: a side learns that the peer's frames have another version before it gets any.
-func TestFrameVersion(t *testing.T) {
-	a := sampleAttach()
-	good, err := a.Append(nil)
-	require.NoError(t, err)
-	var got Attach
-	assert.ErrorIs(t, got.Decode(replace(good, attachFrames, []byte{FrameVersion + 1})), ErrFrames)
-	assert.ErrorIs(t, got.Decode(replace(good, attachFrames, []byte{})), ErrField)
-	assert.ErrorIs(t, got.Decode(replace(good, attachFrames, nil)), ErrFrames, "peers that do not name it send frames of version 2")
 }
 
 func TestAttachRoundTrip(t *testing.T) {

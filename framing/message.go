@@ -7,12 +7,13 @@ import (
 
 // Preamble is what each side sends first on a control connection, in clear text.
 type Preamble struct {
-	Version uint8 // of the handshake itself: preamble, message format
+	Version uint8 // of the protocol
 	TLS     bool  // dialling side: TLS follows; listening side: TLS is required
 }
 
-// PreambleVersion is the version of the handshake that this package speaks.
-const PreambleVersion = 1
+// Version is the version of the protocol that this package speaks: of everything in SPEC.md. There is
+// one at a time.
+const Version = 5
 
 // PreambleSize is the encoded size of a Preamble, in bytes.
 const PreambleSize = 8

@@ -75,7 +75,6 @@ func TestMessageErrors(t *testing.T) {
 	assert.ErrorIs(t, DecodeEmpty([]byte{1}), ErrTruncated)
 
 	var h Hello // each offer is within its limits, but all of them together are not
-	h.MinVersion, h.MaxVersion = 1, 1
 	name := strings.Repeat("x", MaxName)
 	for range MaxOffers {
 		h.Offers = append(h.Offers, Offer{Provider: name, Fabric: name, Domain: name, Library: name})

@@ -40,68 +40,53 @@ type Lease struct {
 	Index  uint16 // at most MaxLease
 	Chunk  uint32 // the most bytes in one write
 	Size   uint64 // bytes in the ring
-	Addr   uint64 // of the ring's first byte, as the writer must name it
-	Key    uint64 // of the region that the ring lies in
-	Shared Shared // where the ring lies in memory that both processes can map; zero if it does not
+	Remote        // the ring
 }
 
-// Shared says where a ring lies in memory that both processes can map.
-type Shared struct {
-	FD     uint32 // number of the file descriptor in the process that grants the ring
-	Inode  uint64 // of the file, not 0
-	Offset uint64 // of the ring's first byte
+// Remote says where memory lies that the receiver of a frame may write to: in a region that the
+// sender has registered, or, between processes of one host, in a file that both map.
+type Remote struct {
+	Addr uint64 // of the first byte, as the writer must name it; in a file its offset
+	Key  uint64 // of the region; of a file the number of its inode
+	FD   uint32 // of a file: its descriptor in the process that sends the frame
 }
 
-// LeaseSize is the encoded size of a Lease, and SharedLeaseSize that of a Lease with Shared.
-const (
-	LeaseSize       = 32
-	SharedLeaseSize = LeaseSize + 24
-)
+const remoteSize = 24
 
-// Encode writes l to the start of b, and returns how many bytes it wrote.
-func (l *Lease) Encode(b []byte) int {
+func (r *Remote) encode(b []byte) {
+	binary.LittleEndian.PutUint64(b[0:], r.Addr)
+	binary.LittleEndian.PutUint64(b[8:], r.Key)
+	binary.LittleEndian.PutUint64(b[16:], uint64(r.FD))
+}
+
+func (r *Remote) decode(b []byte) {
+	r.Addr = binary.LittleEndian.Uint64(b[0:])
+	r.Key = binary.LittleEndian.Uint64(b[8:])
+	r.FD = binary.LittleEndian.Uint32(b[16:])
+}
+
+// LeaseSize is the encoded size of a Lease.
+const LeaseSize = 16 + remoteSize
+
+// Encode writes l to the first LeaseSize bytes of b.
+func (l *Lease) Encode(b []byte) {
 	_ = b[LeaseSize-1]
-	binary.LittleEndian.PutUint16(b[0:], l.Index)
-	binary.LittleEndian.PutUint16(b[2:], 0)
+	binary.LittleEndian.PutUint32(b[0:], uint32(l.Index))
 	binary.LittleEndian.PutUint32(b[4:], l.Chunk)
 	binary.LittleEndian.PutUint64(b[8:], l.Size)
-	binary.LittleEndian.PutUint64(b[16:], l.Addr)
-	binary.LittleEndian.PutUint64(b[24:], l.Key)
-	if l.Shared.Inode == 0 {
-		return LeaseSize
-	}
-	_ = b[SharedLeaseSize-1]
-	binary.LittleEndian.PutUint32(b[32:], l.Shared.FD)
-	binary.LittleEndian.PutUint32(b[36:], 0)
-	binary.LittleEndian.PutUint64(b[40:], l.Shared.Inode)
-	binary.LittleEndian.PutUint64(b[48:], l.Shared.Offset)
-	return SharedLeaseSize
+	l.encode(b[16:])
 }
 
 // Decode reads a Lease frame's payload.
 func (l *Lease) Decode(b []byte) error {
-	if len(b) != LeaseSize && len(b) != SharedLeaseSize {
+	if len(b) != LeaseSize {
 		return ErrPayload
 	}
-	*l = Lease{
-		Index: binary.LittleEndian.Uint16(b[0:]),
-		Chunk: binary.LittleEndian.Uint32(b[4:]),
-		Size:  binary.LittleEndian.Uint64(b[8:]),
-		Addr:  binary.LittleEndian.Uint64(b[16:]),
-		Key:   binary.LittleEndian.Uint64(b[24:]),
-	}
+	l.Index = binary.LittleEndian.Uint16(b[0:])
+	l.Chunk = binary.LittleEndian.Uint32(b[4:])
+	l.Size = binary.LittleEndian.Uint64(b[8:])
+	l.decode(b[16:])
 	if l.Index > MaxLease || l.Chunk == 0 || uint64(l.Chunk) > l.Size || l.Size > MaxRing {
-		return ErrPayload
-	}
-	if len(b) == LeaseSize {
-		return nil
-	}
-	l.Shared = Shared{
-		FD:     binary.LittleEndian.Uint32(b[32:]),
-		Inode:  binary.LittleEndian.Uint64(b[40:]),
-		Offset: binary.LittleEndian.Uint64(b[48:]),
-	}
-	if l.Shared.Inode == 0 {
 		return ErrPayload
 	}
 	return nil

@@ -17,21 +17,14 @@ func TestPayloadRoundTrips(t *testing.T) {
 	require.NoError(t, gotLarge.Decode(b))
 	assert.Equal(t, large, gotLarge)
 
-	lease := Lease{Index: MaxLease, Chunk: 1 << 20, Size: MaxRing, Addr: 1<<64 - 1, Key: 7}
+	lease := Lease{Index: MaxLease, Chunk: 1 << 20, Size: MaxRing, Remote: Remote{Addr: 1<<64 - 1, Key: 7, FD: 0x04030201}}
 	b = make([]byte, LeaseSize)
 	lease.Encode(b)
 	var gotLease Lease
 	require.NoError(t, gotLease.Decode(b))
 	assert.Equal(t, lease, gotLease)
 
-	lease.Shared = Shared{FD: 0x04030201, Inode: 1<<64 - 2, Offset: 1<<64 - 3}
-	b = make([]byte, SharedLeaseSize)
-	assert.Equal(t, SharedLeaseSize, lease.Encode(b))
-	require.NoError(t, gotLease.Decode(b))
-	assert.Equal(t, lease, gotLease)
-	assert.ErrorIs(t, gotLease.Decode(b[:SharedLeaseSize-1]), ErrPayload)
-	clear(b[40:48])
-	assert.ErrorIs(t, gotLease.Decode(b), ErrPayload, "memory without an inode")
+	assert.ErrorIs(t, gotLease.Decode(b[:LeaseSize-1]), ErrPayload)
 
 	open := Open{Listener: 0x04030201}
 	b = make([]byte, OpenSize)

@@ -12,15 +12,18 @@ type Probe struct {
 	Index  uint16 // as in Lease, from MaxLease down
 	Seq    uint16 // what the write's completion data names
 	Writes uint32 // bytes that the sender writes, at most ProbeLength; 0: it cannot write
-	Addr   uint64 // of the memory's first byte, as the writer must name it
-	Key    uint64 // of the region that the memory lies in
+	Remote        // the memory
 }
 
-// ProbeLength is how much memory a Probe grants, in bytes.
-const ProbeLength = 64 << 10
+// ProbeLength is how much memory a Probe grants, in bytes, and MappedProbeLength how much of it if
+// it lies in a file.
+const (
+	ProbeLength       = 64 << 10
+	MappedProbeLength = 4 << 10
+)
 
 // ProbeSize is the encoded size of a Probe.
-const ProbeSize = 24
+const ProbeSize = 8 + remoteSize
 
 // Encode writes p to the first ProbeSize bytes of b.
 func (p *Probe) Encode(b []byte) {
@@ -28,8 +31,7 @@ func (p *Probe) Encode(b []byte) {
 	binary.LittleEndian.PutUint16(b[0:], p.Index)
 	binary.LittleEndian.PutUint16(b[2:], p.Seq)
 	binary.LittleEndian.PutUint32(b[4:], p.Writes)
-	binary.LittleEndian.PutUint64(b[8:], p.Addr)
-	binary.LittleEndian.PutUint64(b[16:], p.Key)
+	p.encode(b[8:])
 }
 
 // Decode reads a Probe frame's payload.
@@ -40,8 +42,7 @@ func (p *Probe) Decode(b []byte) error {
 	p.Index = binary.LittleEndian.Uint16(b[0:])
 	p.Seq = binary.LittleEndian.Uint16(b[2:])
 	p.Writes = binary.LittleEndian.Uint32(b[4:])
-	p.Addr = binary.LittleEndian.Uint64(b[8:])
-	p.Key = binary.LittleEndian.Uint64(b[16:])
+	p.decode(b[8:])
 	if p.Index > MaxLease || p.Writes > ProbeLength {
 		return ErrPayload
 	}
@@ -54,9 +55,10 @@ type ProbeResult uint32
 
 // The results. A receiver treats one that it does not know as ProbeWrong.
 const (
-	ProbeRight  ProbeResult = iota + 1
-	ProbeWrong              // what arrived differs from what was sent
-	ProbeUnsure             // the same, but a peer that was given up may have written there
+	ProbeRight    ProbeResult = iota + 1
+	ProbeWrong                // what arrived differs from what was sent
+	ProbeUnsure               // the same, but a peer that was given up may have written there
+	ProbeUnmapped             // the sender could not map what it was to write to
 )
 
 // ProbedSize is the encoded size of a ProbeResult.

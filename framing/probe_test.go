@@ -10,7 +10,7 @@ import (
 
 func TestProbe(t *testing.T) {
 	b := make([]byte, ProbeSize)
-	want := Probe{Index: MaxLease, Seq: 1<<16 - 2, Writes: ProbeLength, Addr: 1<<63 + 2, Key: 3}
+	want := Probe{Index: MaxLease, Seq: 1<<16 - 2, Writes: ProbeLength, Remote: Remote{Addr: 1<<63 + 2, Key: 3, FD: 4}}
 	want.Encode(b)
 	var got Probe
 	require.NoError(t, got.Decode(b))

@@ -21,8 +21,6 @@ var (
 	ErrRepeated = errors.New("repeated field")
 	// ErrCritical: an unknown field is marked as one that must be understood.
 	ErrCritical = errors.New("unknown field that must be understood")
-	// ErrFrames: the peer's frames have another FrameVersion.
-	ErrFrames = errors.New("frame versions differ")
 )
 
 // critical is the bit in a TLV's type that says "understand this or give up".
@@ -69,14 +67,6 @@ func (f field) uint32(v *uint32) error {
 		return err
 	}
 	*v = binary.LittleEndian.Uint32(f.value)
-	return nil
-}
-
-func (f field) uint64(v *uint64) error {
-	if err := f.fixed(8); err != nil {
-		return err
-	}
-	*v = binary.LittleEndian.Uint64(f.value)
 	return nil
 }
 

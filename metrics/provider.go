@@ -88,7 +88,7 @@ type Stalls struct {
 type Copies struct {
 	Staged      uint64 `is:"staged"`      // copied by Write into registered memory
 	Unstaged    uint64 `is:"unstaged"`    // sent by SendBuffer from where it was
-	Mapped      uint64 `is:"mapped"`      // copied by Write or SendBuffer to where the peer reads it: see rdmanet.Transport.DisableMappedRings
+	Mapped      uint64 `is:"mapped"`      // copied by Write or SendBuffer to where the peer reads it
 	Reassembled uint64 `is:"reassembled"` // copied aside, since no Read waited when it arrived
 	Lent        uint64 `is:"lent"`        // returned by RecvBuffer, or passed on by WriteTo, where it had landed
 }

@@ -85,7 +85,8 @@ func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 	return &Arena{budget: b, registrar: r, access: access, slabSize: slabSize}
 }
 
-// Share makes Map return shared slabs with that mark from now on, where the system allows that.
+// Share makes Map return shared slabs with that mark from now on. It fails where the system does not
+// allow that.
 func (a *Arena) Share(mark Mark) { a.shared, a.mark = true, mark }
 
 // Alloc returns a block of at least size bytes: MinBlock or the next power of
@@ -131,10 +132,7 @@ func (a *Arena) Map(size int) (*Slab, error) {
 		return nil, fmt.Errorf("%w: slab of %d bytes in an arena of %d", errSize, size, a.slabSize)
 	}
 	if a.shared {
-		s, err := newSharedSlab(a.budget, a.registrar, size, a.access, a.mark)
-		if !errors.Is(err, errNotShared) {
-			return s, err
-		}
+		return newSharedSlab(a.budget, a.registrar, size, a.access, a.mark)
 	}
 	return NewSlab(a.budget, a.registrar, size, a.access)
 }
@@ -245,13 +243,6 @@ func (a *Arena) Retire() error {
 		return e == nil && !s.late
 	})
 	return err
-}
-
-// KeepAddresses calls Slab.KeepAddresses for all slabs.
-func (a *Arena) KeepAddresses() {
-	for _, s := range a.slabs {
-		s.KeepAddresses()
-	}
 }
 
 // Close deregisters and unmaps everything, including the memory of blocks still in

@@ -18,6 +18,4 @@ func mapMemory(size int) ([]byte, error) {
 
 func unmapMemory([]byte) error { return nil }
 
-func blockMemory([]byte) error { return nil }
-
 func emptyMemory([]byte) error { return nil }

@@ -18,15 +18,10 @@ func mapMemory(size int) ([]byte, error) {
 	return unsafe.Slice((*byte)(at), size), nil
 }
 
-// blockMemory gives memory back and keeps its addresses from being used again.
-func blockMemory(mem []byte) error { return replaceMemory(mem, unix.PROT_NONE) }
-
 // emptyMemory replaces mem by zeroes, which take no memory before they are used.
-func emptyMemory(mem []byte) error { return replaceMemory(mem, unix.PROT_READ|unix.PROT_WRITE) }
-
-func replaceMemory(mem []byte, prot int) error {
+func emptyMemory(mem []byte) error {
 	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)),
-		prot, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE|unix.MAP_FIXED)
+		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE|unix.MAP_FIXED)
 	return err
 }
 

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"os"
 	"sync"
-	"syscall"
 	"testing"
 	"unsafe"
 
@@ -161,11 +160,6 @@ func TestMapped(t *testing.T) {
 	require.NoError(t, err)
 	assert.EqualValues(t, len(s.Bytes()), b.Stats().Mapped)
 	require.NoError(t, s.Close())
-	s, err = NewSlab(b, nil, 1, AccessLocal)
-	require.NoError(t, err)
-	s.KeepAddresses()
-	assert.NotZero(t, b.Stats().Mapped)
-	require.NoError(t, s.Close())
 	assert.Zero(t, b.Stats().Mapped)
 }
 
@@ -245,30 +239,6 @@ func BenchmarkSlots(b *testing.B) {
 	require.NoError(b, s.Close())
 }
 
-// Addresses from which another process may still be told to read are never used again, and
-// cannot be read.
-func TestKeepAddresses(t *testing.T) {
-	b := NewBudget(0)
-	s := NewSlots(b, nil, 4096)
-	require.NoError(t, s.Grow(4))
-	slot, _ := s.Get()
-	mem := s.Bytes(slot)
-	s.KeepAddresses()
-	require.NoError(t, s.Close())
-	assert.Zero(t, b.Stats().Used)
-	for range 100 {
-		other, err := NewSlab(b, nil, 4*4096, AccessLocal)
-		require.NoError(t, err)
-		defer other.Close()
-		require.NotEqual(t, address(mem)&^4095, address(other.Bytes()))
-	}
-	file, err := os.Create(t.TempDir() + "/file")
-	require.NoError(t, err)
-	defer file.Close()
-	_, err = file.Write(mem) // makes the kernel read it
-	require.ErrorIs(t, err, syscall.EFAULT)
-}
-
 // watched is a domain that is told of memory that is about to be unmapped.
 type watched struct {
 	*domain
@@ -280,20 +250,15 @@ func (w *watched) Unmapping(mem []byte) {
 	w.gone = append(w.gone, address(mem))
 }
 
-// The Registrar is told once that addresses are about to go, whether they are unmapped or kept.
+// The Registrar is told once that addresses are about to go.
 func TestUnmapper(t *testing.T) {
-	for _, keep := range []bool{false, true} {
-		w := &watched{domain: newDomain()}
-		s, err := NewSlab(NewBudget(0), w, 1, AccessRemoteWrite)
-		require.NoError(t, err)
-		at := address(s.Bytes())
-		require.NoError(t, s.Deregister())
-		assert.Empty(t, w.gone)
-		if keep {
-			s.KeepAddresses()
-		}
-		require.NoError(t, s.Close())
-		require.NoError(t, s.Close())
-		assert.Equal(t, []uintptr{at}, w.gone)
-	}
+	w := &watched{domain: newDomain()}
+	s, err := NewSlab(NewBudget(0), w, 1, AccessRemoteWrite)
+	require.NoError(t, err)
+	at := address(s.Bytes())
+	require.NoError(t, s.Deregister())
+	assert.Empty(t, w.gone)
+	require.NoError(t, s.Close())
+	require.NoError(t, s.Close())
+	assert.Equal(t, []uintptr{at}, w.gone)
 }

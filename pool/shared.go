@@ -34,7 +34,7 @@ type SharedName struct {
 // OpenSlab faults all of a slab in.
 const MaxShared = 8 << 20
 
-// errNotShared: the system does not allow memory to be shared.
+// errNotShared: the system does not allow memory to be shared: see memfd_create(2).
 var errNotShared = errors.New("pool: no shared memory")
 
 // newSharedSlab is NewSlab for memory that another process can map. It fails with

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -97,8 +98,8 @@ func mapFile(fd, size, flags int) ([]byte, error) {
 }
 
 // memfdDevice returns the device number of all files of memfd_create, except for those of huge
-// pages, whose memory cannot be relied on.
-func memfdDevice() (dev [2]uint32, err error) {
+// pages, whose memory cannot be relied on. It does not change while the system runs.
+var memfdDevice = sync.OnceValues(func() (dev [2]uint32, err error) {
 	fd, err := memfd("fabricnet")
 	if err != nil {
 		return dev, err
@@ -107,7 +108,7 @@ func memfdDevice() (dev [2]uint32, err error) {
 	var st unix.Statx_t
 	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
 	return [2]uint32{st.Dev_major, st.Dev_minor}, os.NewSyscallError("statx", err)
-}
+})
 
 // findShared finds another process's file, and does not open it. The name leads to whatever
 // that process likes, which is therefore inspected first: to open a file on a file system of

@@ -23,7 +23,6 @@ type Slab struct {
 	unmapper Unmapper
 	state    slabState
 	paid     bool // its bytes are reserved in the budget by the slab itself: Close releases them
-	keep     bool // Close keeps the addresses
 
 	shared SharedName // see Shared
 }
@@ -172,15 +171,6 @@ func (s *Slab) deregister() error {
 	return nil
 }
 
-// KeepAddresses makes Close give back the memory, but not its addresses. Afterwards
-// nothing can be read from or written to these. It is for memory that another
-// process may have been told to read: that process must not find anything else there.
-func (s *Slab) KeepAddresses() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.keep = true
-}
-
 // Retire gives up the memory, but keeps its addresses until Close. It is for memory to
 // which a peer's writes may be under way without any sign of them. libfabric's tcp and
 // net providers look up only once where a write goes, when its header arrives, and copy
@@ -232,15 +222,11 @@ func (s *Slab) Close() error {
 		return err
 	}
 	size := len(s.mem)
-	unmap := unmapMemory
-	if s.keep {
-		unmap = blockMemory
-	}
 	if s.unmapper != nil {
 		s.unmapper.Unmapping(s.mem)
 	}
 	unpoison(s.mem) // for whatever is mapped there next
-	if err := unmap(s.mem); err != nil {
+	if err := unmapMemory(s.mem); err != nil {
 		return fmt.Errorf("pool: unmapping %d bytes: %w", size, err)
 	}
 	s.unshare()

@@ -4,8 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-	"unsafe"
 )
 
 // Slots is a growing set of slots of local memory, all of the same size and numbered
@@ -19,14 +17,12 @@ type Slots struct {
 	slabs     []*Slab
 	slots     []slot
 	free      []uint32 // last in, first out: the warmest slot is used next
-	next      uint32   // where GetNext continues
 }
 
 type slot struct {
-	mem   []byte
-	desc  uintptr
-	held  bool
-	first bool // of its slab: no slot lies before it
+	mem  []byte
+	desc uintptr
+	held bool
 }
 
 // NewSlots returns an empty set of slots of size bytes each. The slabs that Map and
@@ -74,7 +70,7 @@ func (s *Slots) Add(slab *Slab, n int) {
 	poison(mem)
 	for i := range n {
 		at := i * stride
-		s.slots = append(s.slots, slot{mem: mem[at : at+s.size : at+s.size], desc: desc, first: i == 0})
+		s.slots = append(s.slots, slot{mem: mem[at : at+s.size : at+s.size], desc: desc})
 	}
 	for i := first + n - 1; i >= first; i-- { // the lowest is taken first
 		s.free = append(s.free, uint32(i))
@@ -90,44 +86,12 @@ func (s *Slots) Get() (slot uint32, ok bool) {
 	}
 	slot = s.free[last]
 	s.free = s.free[:last]
-	s.hold(slot)
-	return slot, true
-}
-
-// GetNext goes round: it takes the free slot that follows the one it took last.
-// Memory that another core has read is slow to write to for as long as that core
-// has it in its cache. Going through all slots gives the core time to drop it.
-func (s *Slots) GetNext() (slot uint32, ok bool) {
-	if len(s.free) == 0 {
-		return 0, false
-	}
-	for s.next %= uint32(len(s.slots)); s.slots[s.next].held; {
-		s.next = (s.next + 1) % uint32(len(s.slots))
-	}
-	slot = s.next
-	s.next++
-	i := slices.Index(s.free, slot)
-	s.free = slices.Delete(s.free, i, i+1)
-	s.hold(slot)
-	return slot, true
-}
-
-func (s *Slots) hold(slot uint32) {
 	s.slots[slot].held = true
 	unpoison(s.slots[slot].mem)
+	return slot, true
 }
 
-// Adjoin reports whether the memory of slot b begins where that of slot a ends.
-func (s *Slots) Adjoin(a, b uint32) bool {
-	return b == a+1 && !s.slots[b].first && s.size%Align == 0
-}
-
-// Span returns the memory of n slots that adjoin each other, starting with first.
-func (s *Slots) Span(first uint32, n int) []byte {
-	return unsafe.Slice(unsafe.SliceData(s.slots[first].mem), n*s.size)
-}
-
-// Put frees a slot that Get or GetNext returned. It panics if the slot is free already.
+// Put frees a slot that Get returned. It panics if the slot is free already.
 func (s *Slots) Put(slot uint32) {
 	if !s.slots[slot].held {
 		panic(fmt.Sprintf("pool: slot %d put back twice", slot))
@@ -159,15 +123,8 @@ func (s *Slots) Trim() []*Slab {
 		return nil
 	}
 	slabs := s.slabs
-	s.slabs, s.slots, s.free, s.next = nil, nil, nil, 0
+	s.slabs, s.slots, s.free = nil, nil, nil
 	return slabs
-}
-
-// KeepAddresses calls Slab.KeepAddresses for all slabs.
-func (s *Slots) KeepAddresses() {
-	for _, slab := range s.slabs {
-		slab.KeepAddresses()
-	}
 }
 
 // Deregister withdraws the registrations and keeps the memory, for slots that are

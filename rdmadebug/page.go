@@ -29,7 +29,6 @@ type conn struct {
 	Provider string    `json:"provider"`
 	Fabric   string    `json:"fabric,omitempty"`
 	Domain   string    `json:"domain,omitempty"`
-	Version  uint8     `json:"version,omitempty"` // of fabricnet's protocol
 	Reused   bool      `json:"reused"`
 	Small    string    `json:"small_path"`
 	Large    string    `json:"large_path"`
@@ -132,7 +131,7 @@ func connOf(s rdmanet.ConnState, now time.Time) conn {
 	c := conn{
 		ID: s.ID, Phase: string(s.Phase), Local: s.Local.String(), Remote: s.Remote.String(), Dialed: s.Dialed,
 		Opened: s.Opened, Age: now.Sub(s.Opened).Round(time.Second / 10).String(),
-		Provider: s.Provider, Fabric: s.Fabric, Domain: s.Domain, Version: s.Version, Reused: s.Reused, Small: s.SmallPath, Large: s.LargePath,
+		Provider: s.Provider, Fabric: s.Fabric, Domain: s.Domain, Reused: s.Reused, Small: s.SmallPath, Large: s.LargePath,
 		Sent: s.SmallSent + s.LargeSent, Received: s.SmallReceived + s.LargeReceived, RDMAOut: s.LargeSent, RDMAIn: s.LargeReceived,
 		Unread: s.Unread, Reading: s.Reading, WaitsFor: s.WaitsFor, PollNs: s.PollTime.Nanoseconds(),
 	}

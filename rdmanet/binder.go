@@ -46,15 +46,9 @@ func (b *binder) Hello() framing.Hello {
 	if b.listener != nil {
 		h.Listener = b.listener.number
 	}
-	if h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features; !b.t.maps {
-		h.Features &^= framing.FeatureShared
-	}
 	if b.joining.approach != nil {
 		b.joining.asks = b.t.links.mayJoin(b.joining.approach)
 		h.Joins = b.joining.asks
-	}
-	if b.t.hello != nil {
-		b.t.hello(&h)
 	}
 	return h
 }
@@ -196,14 +190,11 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootst
 	i := b.index(chosen.Provider)
 	l := &link{
 		t: b.t, logger: b.logger, used: &b.used, settled: make(chan struct{}),
-		version: peer.Version, features: peer.Features, tls: peer.TLS,
-		nameRule: b.nameRule, path: b.path(b.offers[i], local), local: newAddr(b.nc.LocalAddr()), remote: newAddr(b.nc.RemoteAddr()),
+		tls: peer.TLS, nameRule: b.nameRule, path: b.path(b.offers[i], local), local: newAddr(b.nc.LocalAddr()), remote: newAddr(b.nc.RemoteAddr()),
 	}
 	cfg := engine.PeerConfig{Idle: l.unused, Lost: l.lost, Gone: l.gone, NoMemory: l.noMemory}
 	if page != nil {
-		if cfg.Unmapped = b.unmapped(peer, page); cfg.Unmapped == nil {
-			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
-		}
+		cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(b.t.budget, page.Proc(), n) }
 	}
 	if b.listener != nil {
 		l.first = &meeting{b.listener, b.newcomer, l.local}
@@ -221,19 +212,6 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootst
 	}
 	b.t.links.add(l)
 	return l, nil
-}
-
-// unmapped returns why neither side maps the other's rings, nil if both do where they can.
-func (b *binder) unmapped(peer *bootstrap.Peer, page *bootstrap.Page) error {
-	switch {
-	case !b.t.maps:
-		return errors.New("Transport.DisableMappedRings, or " + mappedVariable)
-	case peer.Features&framing.FeatureShared == 0:
-		return errors.New("the peer does not want that, or is older")
-	case page.Proc() == nil:
-		return errors.New("the peer's directory in /proc cannot be opened: hidepid, see proc(5)")
-	}
-	return nil
 }
 
 // bootstrapConfig returns the configuration of t's handshakes and sessions.

@@ -43,7 +43,7 @@ func sendAway(nc net.Conn) {
 	defer nc.Close()
 	reject, err := framing.AppendMessage(nil, framing.KindReject, &framing.Reject{Code: framing.RejectBusy, Text: "for a test"})
 	if err == nil {
-		_, _ = nc.Write(append((&framing.Preamble{Version: framing.PreambleVersion}).Append(nil), reject...))
+		_, _ = nc.Write(append((&framing.Preamble{Version: framing.Version}).Append(nil), reject...))
 		_, _ = io.Copy(io.Discard, nc)
 	}
 }

@@ -70,7 +70,7 @@ var errMaps = errors.New("the ring is mapped")
 
 func (c *Conn) sendFile(r io.Reader) (n int64, err error) {
 	for {
-		if c.in.fabric.Maps() {
+		if c.in.fabric.Copies() {
 			return n, errMaps
 		}
 		b, err := c.AllocBuffer(copySize)

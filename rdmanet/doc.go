@@ -47,7 +47,7 @@
 // The zero values of [Dialer], [ListenConfig] and [Transport] are valid, and zero fields
 // stand for the defaults. Invalid values are never corrected: Dial and Listen fail with
 // [ErrConfig] and name the field. RDMANET_PROVIDERS, RDMANET_ENDPOINT_PREFIXES,
-// RDMANET_MEMORY_LIMIT, RDMANET_POLL_TIME and RDMANET_MAPPED_RINGS in the environment take the
+// RDMANET_MEMORY_LIMIT and RDMANET_POLL_TIME in the environment take the
 // place of fields that are not set. A program with more rights than its user (setuid, file
 // capabilities) removes these variables, and libfabric's, before main begins.
 //

@@ -20,8 +20,6 @@ const (
 	memoryVariable = "RDMANET_MEMORY_LIMIT"
 	// pollVariable is Transport.PollTime, as time.ParseDuration reads it, or "off".
 	pollVariable = "RDMANET_POLL_TIME"
-	// mappedVariable is Transport.DisableMappedRings, as "on" or "off".
-	mappedVariable = "RDMANET_MAPPED_RINGS"
 )
 
 // listIn returns the entries of a variable that is a list.
@@ -74,16 +72,4 @@ func (t *Transport) pollTime() (time.Duration, error) {
 	}
 	s := setting{pollVariable, int64(d), int64(minPollTime), int64(maxPollTime), false, int64(DefaultPollTime), inTime}
 	return d, s.check()
-}
-
-// mapsRings reports whether both sides map landing rings where they can.
-func (t *Transport) mapsRings() (bool, error) {
-	text := os.Getenv(mappedVariable)
-	switch {
-	case t.DisableMappedRings, text == "off":
-		return false, nil
-	case text == "", text == "on":
-		return true, nil
-	}
-	return false, invalid(mappedVariable, "%q is neither on nor off", text)
 }

@@ -18,7 +18,7 @@ import (
 var (
 	// ErrNotRdmanet means that the peer speaks another protocol.
 	ErrNotRdmanet = bootstrap.ErrNotRdmanet
-	// ErrVersion means that the two sides have no protocol version in common.
+	// ErrVersion means that the two sides speak different versions of the protocol.
 	ErrVersion = bootstrap.ErrVersion
 	// ErrNoProvider means that no provider works on both sides. The text has a reason for
 	// each, what else the two sides have, and what to do.
@@ -144,7 +144,7 @@ func (e timeoutError) Unwrap() error   { return e.error }
 // the label "reason" of their metrics.
 const (
 	FailureNotRdmanet      = "not rdmanet"             // the other side speaks something else, or ends before it has said anything
-	FailureVersion         = "version"                 // no protocol version in common
+	FailureVersion         = "version"                 // different versions of the protocol
 	FailureMemory          = "memory"                  // the memory budget is used up
 	FailureTooManyPeers    = "too many peers"          // MaxPeers, MaxPeersPerHost, or no endpoint with room
 	FailureTooManyShmPeers = "too many peers over shm" // MaxShmPeers

@@ -93,7 +93,7 @@ func (l *link) announce() {
 	if len(l.refused) > 0 {
 		level = slog.LevelInfo
 	}
-	l.tell(level, eventPeer, slog.Any("refused", l.refused), slog.Int("version", int(l.version)))
+	l.tell(level, eventPeer, slog.Any("refused", l.refused))
 }
 
 // tellLost tells of the end of a link that was up, and of how many conns that cut off. If there

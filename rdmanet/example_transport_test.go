@@ -189,7 +189,7 @@ func ExampleDialer_logger() {
 	dialer.Transport.Close() // waits for the logger
 	fmt.Println(refused)
 	// Output:
-	// level=INFO msg="rdmanet: connected with a peer" provider=tcp;ofi_rxm refused="[shm: only one side offers it]" version=3
+	// level=INFO msg="rdmanet: connected with a peer" provider=tcp;ofi_rxm refused="[shm: only one side offers it]"
 	// [shm: only one side offers it]
 }
 

@@ -18,11 +18,6 @@ func NewTransport(f fabric.Fabric) *Transport {
 // NewCarefulTransport is NewTransport with the default providers that users get.
 func NewCarefulTransport(f fabric.Fabric) *Transport { return &Transport{fabric: f} }
 
-// Speak makes t's hello that of another build of this package.
-func (t *Transport) Speak(lowest, highest uint8, features uint64) {
-	t.hello = func(h *framing.Hello) { h.MinVersion, h.MaxVersion, h.Features = lowest, highest, features }
-}
-
 // Say has change change what t offers in its hello.
 func (t *Transport) Say(change func(*framing.Hello)) { t.offer = change }
 

@@ -72,11 +72,10 @@ func dialFresh(t *testing.T, d rdmanet.Dialer, address string) (info rdmanet.Con
 	return info, took
 }
 
-// TestSilentProviderIsPassedOver: a provider that never reports what has arrived, like shm of
-// libfabric 2.0 to 2.3 to a program that relies on a flag, costs a second once, and then nothing
-// for as long as that is remembered.
+// TestSilentProviderIsPassedOver: a provider that never reports what has arrived costs a second
+// once, and then nothing for as long as that is remembered.
 func TestSilentProviderIsPassedOver(t *testing.T) {
-	n := both(simfabric.ShmUnflagged())
+	n := both(simfabric.Silent())
 	here, there := rdmanet.NewTransport(n), rdmanet.NewTransport(n)
 	rdmatest.Cleanly(t, here)
 	defer there.Close()
@@ -108,7 +107,7 @@ func TestSilentProviderIsPassedOver(t *testing.T) {
 	assert.Equal(t, "tcp;ofi_rxm", info.Provider)
 	assert.Less(t, took, time.Second)
 	assert.Contains(t, fmt.Sprint(info.Refused), "tried again in")
-	assert.Equal(t, map[string]uint64{"shm": 1}, here.Stats().PathFailures)
+	assert.Equal(t, map[string]uint64{"verbs;ofi_rxm": 1}, here.Stats().PathFailures)
 }
 
 // TestWrongContentsArePassedOver: wrong contents are noticed at once and remembered. The provider is

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -90,7 +91,7 @@ func TestShortTimeout(t *testing.T) {
 		text  string
 	}{
 		"another protocol": {"", 8, "(context deadline exceeded): no preamble from the peer; plain TCP needs Dialer.Fallback"},
-		"no hello":         {"RDMN\x01\x00\x00\x00", 9, "waiting for hello"},
+		"no hello":         {string((&framing.Preamble{Version: framing.Version}).Append(nil)), 9, "waiting for hello"},
 	} {
 		for reuse, disabled := range map[string]bool{"": false, ", not to be reused": true} {
 			t.Run(name+reuse, func(t *testing.T) {

@@ -26,7 +26,7 @@ type ConnInfo struct {
 	Library         string
 	Fabric, Domain  string
 	// SmallPath and LargePath describe, for people, how this side's small and large writes
-	// travel, LargePath as far as that is known: see Transport.DisableMappedRings.
+	// travel.
 	SmallPath, LargePath string
 	// Reused reports whether a dialed conn shares a control connection that another dial made.
 	// It is false for accepted conns.
@@ -41,13 +41,8 @@ type ConnInfo struct {
 	// conn's calls do not say it: like TCP's they have a bare ECONNRESET.
 	Lost error
 	// Refused says why providers that either side prefers to this one are not used. What the
-	// peer has refused is in the peer's words, and is missing if the peer runs an older version.
+	// peer has refused is in the peer's words.
 	Refused []Refusal
-	// Version is the version of fabricnet's own protocol, the highest that both sides speak.
-	// Features has the bits of its optional parts that both sides have: see framing/SPEC.md.
-	// They are zero for plain TCP.
-	Version  uint8
-	Features uint64
 	// TLS is what PeerTLS returns, nil without TLS.
 	TLS *tls.ConnectionState
 	// Bytes of small and large data so far. They are zero for plain TCP.
@@ -113,7 +108,7 @@ func (c *record) counted(n engine.Counters) ConnInfo {
 	info.ControlLocal, info.ControlRemote = c.link.local, c.link.remote
 	info.Lost = c.fabric.Lost()
 	info.Refused = slices.Clone(c.link.refused)
-	info.Version, info.Features, info.TLS = c.link.version, c.link.features, copyOf(c.link.tls)
+	info.TLS = copyOf(c.link.tls)
 	info.SmallSent, info.SmallReceived = n.SmallOut, n.SmallIn
 	info.LargeSent, info.LargeReceived = n.LargeOut, n.LargeIn
 	return info

@@ -155,7 +155,7 @@ func (b *binder) Met(ctx context.Context, peer *bootstrap.Peer) *framing.Join {
 		return nil
 	}
 	exported, err := exportedKey(peer.TLS)
-	if err != nil || !j.asks || peer.Features&framing.FeatureJoin == 0 {
+	if err != nil || !j.asks {
 		b.t.links.makes(j.approach, peer.Hello.Process)
 		return nil
 	}

@@ -41,11 +41,9 @@ type link struct {
 	used          *atomic.Bool
 	path          failureKey // on the dialling side
 	nameRule      nameRule
-	local, remote *net.TCPAddr // of the control connection
-	refused       []Refusal    // see ConnInfo; set before any conn is opened
-	version       uint8        // see ConnInfo, as for the next two
-	features      uint64
-	tls           *tls.ConnectionState // must not be changed
+	local, remote *net.TCPAddr         // of the control connection
+	refused       []Refusal            // see ConnInfo; set before any conn is opened
+	tls           *tls.ConnectionState // see ConnInfo; must not be changed
 	logger        *slog.Logger
 	abandoned     sync.Once // the logger was told that the endpoint was abandoned
 
@@ -152,7 +150,7 @@ func (l *link) Abort(err error) {
 
 func (l *link) Doorbell() { l.peer.Doorbell() }
 
-func (l *link) Heartbeat() { l.peer.Heartbeat(l.features&framing.FeatureHeartbeats != 0) }
+func (l *link) Heartbeat() { l.peer.Heartbeat() }
 
 func (l *link) Ended(err error) {
 	l.end(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -136,7 +137,7 @@ func TestBadInput(t *testing.T) {
 	config.HandshakeTimeout = 300 * time.Millisecond
 	hasty := rdmatest.Listen(t, config)
 	d := &rdmanet.Dialer{Transport: tr}
-	preamble := "RDMN\x01\x00\x00\x00"
+	preamble := string((&framing.Preamble{Version: framing.Version}).Append(nil))
 	for name, tt := range map[string]struct {
 		send, reason string
 		hold         bool // do not end the stream
@@ -149,7 +150,7 @@ func TestBadInput(t *testing.T) {
 		"half a hello, and end": {preamble + "\x40\x00\x00\x00\x01\x00", "connection lost", false},
 		"oversized hello":       {preamble + "\xff\xff\xff\xff\x01", "malformed", false},
 		"garbage hello":         {preamble + "\x05\x00\x00\x00\x01\xff\xff\xff\xff", "malformed", false},
-		"TLS":                   {"RDMN\x01\x01\x00\x00", "tls mismatch", false},
+		"TLS":                   {string((&framing.Preamble{Version: framing.Version, TLS: true}).Append(nil)), "tls mismatch", false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := patient

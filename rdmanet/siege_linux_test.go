@@ -77,7 +77,7 @@ func liar(provider, addr string) {
 		say(noise)
 		return
 	}
-	say((&framing.Preamble{Version: framing.PreambleVersion}).Append(nil))
+	say((&framing.Preamble{Version: framing.Version}).Append(nil))
 	hello, err := framing.AppendMessage(nil, framing.KindHello, falseHello(provider))
 	if err != nil {
 		return
@@ -113,7 +113,7 @@ func liar(provider, addr string) {
 // would, and names a page that is not its own.
 func falseHello(provider string) *framing.Hello {
 	host, _ := bootstrap.HostID()
-	h := &framing.Hello{Host: host, UID: uint32(os.Geteuid()), MinVersion: framing.MinVersion, MaxVersion: framing.MaxVersion}
+	h := &framing.Hello{Host: host, UID: uint32(os.Geteuid())}
 	_, _ = crand.Read(h.Process[:])
 	infos, err := ofifabric.New().Providers(netip.MustParseAddr(testenv.Host()))
 	for _, p := range infos {

@@ -78,17 +78,12 @@ type Transport struct {
 	// holds as much as at first again. New conns get less when the memory runs low.
 	ReceiveWindow int
 	// LandingRing is how much large data may be on its way to a conn or wait there to be read,
-	// in bytes: a power of two from 64 KiB to 8 MiB. 0 means DefaultLandingRing or, between
-	// processes of one host that map each other's rings, DefaultMappedRing if MemoryLimit is
+	// in bytes: a power of two from 64 KiB to 8 MiB. 0 means DefaultLandingRing or, over
+	// shared memory, DefaultMappedRing if MemoryLimit is
 	// at least 128 MiB. It bounds a conn's rate to LandingRing for each round trip of the
 	// network. Conns have a ring only while they carry large data; the rings of one peer share
 	// 8 MiB, and get smaller when the memory runs low.
 	LandingRing int
-	// DisableMappedRings makes large data go through libfabric between two processes of one
-	// host, too. By default, if they can map each other's landing rings, it is copied there,
-	// unless the environment variable RDMANET_MAPPED_RINGS says off. A refusal by either side
-	// counts for both directions.
-	DisableMappedRings bool
 	// PollTime is how long a call that waits polls, at most, before it sleeps: from a
 	// microsecond to a second. Polling takes a processor and saves the time of waking up. Each
 	// endpoint learns whether that pays, and polls for a tenth, three tenths or all of
@@ -109,14 +104,13 @@ type Transport struct {
 
 	fabric fabric.Fabric // nil: libfabric; set by tests
 	auto   []string      // nil: automatic; set by tests
-	// Set by tests, to change a hello: hello all but the offers, offer the rest. nil: as it is.
-	hello, offer func(*framing.Hello)
+	// offer is set by tests, to change what is offered in a hello. nil: as it is.
+	offer func(*framing.Hello)
 
 	once    sync.Once
 	invalid error // what is wrong with the fields
-	limit   int64 // limit, poll and maps are MemoryLimit, PollTime and not DisableMappedRings, or what the environment says
+	limit   int64 // limit and poll are MemoryLimit and PollTime, or what the environment says
 	poll    time.Duration
-	maps    bool
 	budget  *pool.Budget
 	process [16]byte
 	host    [16]byte

@@ -107,9 +107,6 @@ func (t *Transport) configure() (err error) {
 	if t.poll, err = t.pollTime(); err != nil {
 		return err
 	}
-	if t.maps, err = t.mapsRings(); err != nil {
-		return err
-	}
 	return t.contradiction()
 }
 

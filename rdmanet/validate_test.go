@@ -265,10 +265,6 @@ func TestEnvironment(t *testing.T) {
 		"poll negatively":  {"RDMANET_POLL_TIME", "-1s", nil, 0, `"-1s" is no time; use one such as 50us, or off`},
 		"no unit":          {"RDMANET_POLL_TIME", "50", nil, 0, `"50" is no time`},
 		"poll as said":     {"RDMANET_POLL_TIME", "nonsense", func(t *rdmanet.Transport) { t.PollTime = -1 }, rdmanet.DefaultMemoryLimit, ""},
-		"mapped rings":     {"RDMANET_MAPPED_RINGS", "on", nil, rdmanet.DefaultMemoryLimit, ""},
-		"no mapped rings":  {"RDMANET_MAPPED_RINGS", "off", nil, rdmanet.DefaultMemoryLimit, ""},
-		"mapped somehow":   {"RDMANET_MAPPED_RINGS", "false", nil, 0, `"false" is neither on nor off`},
-		"mapped as said":   {"RDMANET_MAPPED_RINGS", "nonsense", func(t *rdmanet.Transport) { t.DisableMappedRings = true }, rdmanet.DefaultMemoryLimit, ""},
 		"unknown provider": {"RDMANET_PROVIDERS", "tcp;ofi_rxm tpc", nil, 0, `unknown provider "tpc"; known are auto, shm, `},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -446,7 +442,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"RDMANET_PROVIDERS", "RDMANET_MEMORY_LIMIT", "RDMANET_POLL_TIME", "RDMANET_MAPPED_RINGS"} {
+	for _, name := range []string{"RDMANET_PROVIDERS", "RDMANET_MEMORY_LIMIT", "RDMANET_POLL_TIME"} {
 		assert.Contains(t, string(text), "| `"+name+"` |")
 	}
 }

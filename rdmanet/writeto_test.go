@@ -84,7 +84,7 @@ func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
 // TestWriteToHostile: a sender that changes its ring after it has announced the data does not
 // change what WriteTo has passed on, so that all readers of that read the same.
 func TestWriteToHostile(t *testing.T) {
-	for name, p := range map[string]simfabric.Personality{"tcp": simfabric.TCP(), "mapped": simfabric.ShmMapped()} {
+	for name, p := range map[string]simfabric.Personality{"tcp": simfabric.TCP(), "mapped": simfabric.Shm()} {
 		t.Run(name, func(t *testing.T) {
 			n := &scribbled{Network: simfabric.New(simfabric.Config{Personality: p})}
 			tr := rdmanet.NewTransport(n)

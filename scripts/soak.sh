@@ -65,7 +65,6 @@ step "model, $seeds seeds" go test -timeout=0 -run 'TestModel$' ./internal/engin
 # These tests wait most of the time.
 peers='Kill|Frozen|Closed|Left|Hostile|Liars|Crowd'
 step "peers that are killed, stopped or hostile" go test -race -timeout=0 -v -p 1 -run "$peers" $packages -soak -soak.part "$part" &
-step "the same over shm, rings not mapped" env RDMANET_MAPPED_RINGS=off RDMANET_TEST_PROVIDERS=shm go test -race -timeout=0 -v -p 1 -run "$peers" $packages -soak -soak.part "$part" &
 # A thousand times each, which would take too long with -race; make test runs them with it.
 closing='CloseDuring|LeasePending|Exit'
 step "conns that close, processes that end" go test -timeout=0 -v -p 1 -run "$closing" $packages -soak -soak.part "$part" &

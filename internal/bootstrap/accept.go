@@ -69,8 +69,8 @@ func (hs *handshake) acceptPreamble(ctx context.Context) error {
 	}
 	mismatch := error(nil)
 	switch {
-	case p.Version != framing.PreambleVersion:
-		mismatch = fmt.Errorf("%w: the handshake has version %d here, %d at the dialer", ErrVersion, framing.PreambleVersion, p.Version)
+	case p.Version != framing.Version:
+		mismatch = fmt.Errorf("%w: %d here, %d at the dialer", ErrVersion, framing.Version, p.Version)
 	case hs.cfg.TLS != nil && !p.TLS:
 		mismatch = ErrTLSRequired
 	case hs.cfg.TLS == nil && p.TLS:
@@ -97,9 +97,7 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 		return malformed(err)
 	}
 	hs.greet()
-	if err := hs.agree(&hs.hello, &hs.remote); err != nil {
-		return err
-	}
+	hs.meet(&hs.hello, &hs.remote)
 	switch err := hs.binder.Authorize(ctx, &hs.peer); {
 	case err == nil:
 	case ctx.Err() != nil:

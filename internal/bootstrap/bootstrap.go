@@ -61,10 +61,8 @@ func (c Config) withDefaults() Config {
 
 // Peer is what a side knows of the other once both have sent their Hello.
 type Peer struct {
-	Hello    *framing.Hello       // must not be changed
-	Version  uint8                // protocol version in use: the highest that both sides speak
-	Features uint64               // features in use: those that both sides have
-	TLS      *tls.ConnectionState // nil without TLS
+	Hello *framing.Hello       // must not be changed
+	TLS   *tls.ConnectionState // nil without TLS
 }
 
 // Binder is the layer above, while a connection is being negotiated. Its
@@ -72,8 +70,7 @@ type Peer struct {
 //
 // If a method returns an error that wraps ErrMemory or ErrClosing, the peer is told so.
 type Binder interface {
-	// Hello is what this side says of itself, but for its offers: versions, identities and
-	// Joins. Zero versions stand for all that package framing speaks, with its features. This
+	// Hello is what this side says of itself, but for its offers: identities and Joins. This
 	// package fills in the fields of the page and the silence. It must cost next to nothing:
 	// the listening side calls it for strangers.
 	Hello() framing.Hello
@@ -86,9 +83,9 @@ type Binder interface {
 	// ErrTooManyPeers, since a user's own error may wrap any of ours. Authorize must return
 	// soon after ctx has ended.
 	Authorize(ctx context.Context, peer *Peer) error
-	// Met says whom this side has met. If its Hello has Joins, and the peer has FeatureJoin, Met
-	// returns what to ask for, or nil to decline; otherwise it returns nil. It must return soon
-	// after ctx has ended. Dialling side only.
+	// Met says whom this side has met. If its Hello has Joins, Met returns what to ask
+	// for, or nil to decline; otherwise it returns nil. It must return soon after ctx has ended.
+	// Dialling side only.
 	Met(ctx context.Context, peer *Peer) *framing.Join
 	// Joined takes in the answer to what Met has returned. Dialling side only.
 	Joined(answer *framing.Join) error

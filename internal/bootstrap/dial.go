@@ -90,8 +90,8 @@ func (hs *handshake) dialPreamble(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if p.Version != framing.PreambleVersion {
-		return fmt.Errorf("%w: the handshake has version %d here, %d at the listener", ErrVersion, framing.PreambleVersion, p.Version)
+	if p.Version != framing.Version {
+		return fmt.Errorf("%w: %d here, %d at the listener", ErrVersion, framing.Version, p.Version)
 	}
 	switch {
 	case p.TLS && hs.cfg.TLS == nil:
@@ -126,9 +126,7 @@ func (hs *handshake) dialHello() error {
 	if hs.remote.Process == hs.hello.Process && hs.remote.Listener == 0 { // our own: SPEC.md section 9.3
 		return fmt.Errorf("%w: it sends back what it gets", ErrNotRdmanet)
 	}
-	if err := hs.agree(&hs.remote, &hs.hello); err != nil {
-		return err
-	}
+	hs.meet(&hs.remote, &hs.hello)
 	return hs.settlePage()
 }
 
@@ -223,7 +221,7 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 		if list[i].Provider != provider {
 			continue
 		}
-		why := hs.unfit(&list[i])
+		why := hs.mismatch(&list[i])
 		if why == "" {
 			o = list[i]
 			return o, append(list[:i], list[i+1:]...), nil
@@ -236,9 +234,6 @@ func (hs *handshake) take(list []framing.Offer, provider string) (o framing.Offe
 // dialProvider tries one provider; more says that others could follow. A nil outcome without
 // an error means that one of the sides has declined it.
 func (hs *handshake) dialProvider(ctx context.Context, offer framing.Offer, remote framing.Attach, more bool) (*outcome, error) {
-	if why := hs.unlike(&offer); why != "" { // the listener is older, and knows nothing of settings
-		return nil, hs.decline(offer.Provider, errors.New(why))
-	}
 	if offer.SameHost && hs.apart != nil {
 		return nil, hs.decline(offer.Provider, hs.apart)
 	}

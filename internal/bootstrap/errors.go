@@ -16,8 +16,8 @@ import (
 var (
 	// ErrNotRdmanet: the peer speaks another protocol.
 	ErrNotRdmanet = errors.New("the peer does not speak the rdmanet protocol")
-	// ErrVersion: the two sides have no protocol version in common.
-	ErrVersion = errors.New("no protocol version in common: update the older side")
+	// ErrVersion: the two sides speak different versions of the protocol.
+	ErrVersion = errors.New("protocol versions differ, update the older side")
 	// ErrNoProvider: the two sides have no provider in common that works. It comes as a
 	// *NegotiationError.
 	ErrNoProvider = errors.New("no provider that works on both sides")
@@ -207,7 +207,6 @@ var rejects = []struct {
 	err  error
 	code framing.RejectCode
 }{
-	{ErrVersion, framing.RejectVersion},
 	{ErrNoProvider, framing.RejectNoProvider},
 	{ErrMemory, framing.RejectMemory},
 	{ErrClosing, framing.RejectClosing},

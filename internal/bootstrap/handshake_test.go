@@ -28,7 +28,6 @@ func TestHandshake(t *testing.T) {
 
 	assert.Equal(t, uint32(77), dr.s.Remote().Listener)
 	assert.Equal(t, d.hello.Process, lr.s.Remote().Process)
-	assert.EqualValues(t, framing.MaxVersion, lr.s.Remote().MaxVersion)
 	assert.Equal(t, lr.b.Local(), dr.b.remote)
 	assert.Equal(t, dr.b.Local(), lr.b.remote)
 	assert.True(t, dr.b.checked)
@@ -255,12 +254,6 @@ func TestBinderRefuses(t *testing.T) {
 			dialer: ErrMemory, listener: ErrMemory, text: "the listener's memory budget exhausted: "},
 		{name: "anything else", change: func(_, l *fakeBinder) { l.offerErr = errFake },
 			dialer: ErrRejected, listener: errFake, text: "rejected by the listener: it is only a test"},
-		{name: "other versions", change: func(d, _ *fakeBinder) {
-			d.hello.MinVersion, d.hello.MaxVersion = framing.MinVersion+1, framing.MaxVersion+2
-		},
-			dialer: ErrVersion, listener: ErrVersion, text: fmt.Sprintf("the listener speaks %d to %d, the dialer %d to %d", framing.MinVersion, framing.MaxVersion, framing.MinVersion+1, framing.MaxVersion+2)},
-		{name: "older versions", change: func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 1, framing.MinVersion-1 },
-			dialer: ErrVersion, listener: ErrVersion, text: fmt.Sprintf("the listener speaks %d to %d, the dialer 1 to %d", framing.MinVersion, framing.MaxVersion, framing.MinVersion-1)},
 		{name: "the dialer itself", change: func(d, _ *fakeBinder) { d.offerErr = errFake },
 			dialer: errFake, listener: ErrNotRdmanet},
 		{name: "a hello that cannot be sent", dialer: framing.ErrTooLong, listener: io.ErrUnexpectedEOF,
@@ -309,13 +302,12 @@ func TestContext(t *testing.T) {
 // script sends the first steps messages of a handshake and then falls silent.
 func script(nc net.Conn, listening bool, steps int) {
 	hello := newBinder(offer("tcp")).hello
-	hello.MinVersion, hello.MaxVersion = framing.MinVersion, framing.MaxVersion
 	attach := (&fakeBinding{offer: offer("tcp")}).Local()
 	msg := func(k framing.Kind, b framing.Body) []byte {
 		m, _ := framing.AppendMessage(nil, k, b)
 		return m
 	}
-	preamble := framing.Preamble{Version: framing.PreambleVersion}
+	preamble := framing.Preamble{Version: framing.Version}
 	answers := [][]byte{preamble.Append(nil), msg(framing.KindHello, &hello), msg(framing.KindAttach, &attach)}
 	if listening {
 		answers = [][]byte{preamble.Append(nil), append(msg(framing.KindHello, &hello), msg(framing.KindSelect, &attach)...), msg(framing.KindReady, nil)}

@@ -17,7 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-var clearPreamble = (&framing.Preamble{Version: framing.PreambleVersion}).Append(nil)
+var clearPreamble = (&framing.Preamble{Version: framing.Version}).Append(nil)
 
 // message encodes a message, which must be valid. change may turn it into one that is
 // not.
@@ -34,7 +34,6 @@ func message(k framing.Kind, b framing.Body, change ...func([]byte) []byte) []by
 
 func validHello() *framing.Hello {
 	h := newBinder(offer("tcp")).hello
-	h.MinVersion, h.MaxVersion = framing.MinVersion, framing.MaxVersion
 	return &h
 }
 
@@ -259,6 +258,7 @@ func TestHostileSelect(t *testing.T) {
 	}{
 		"protocol version": {tcp, func(h *framing.Hello) { h.Offers[0].ProtocolVersion++ }, "wire protocols differ"},
 		"not its own":      {tcp, func(h *framing.Hello) { h.Offers = nil }, "only one side offers it"},
+		"settings":         {tcp, func(h *framing.Hello) { h.Offers[0].Settings = "SIZE=1" }, "settings of libfabric differ"},
 		"library":          {shm, func(h *framing.Hello) { h.Offers[0].Library = "1.18" }, "library versions differ"},
 		"host":             {shm, func(h *framing.Hello) { h.Host[0]++ }, "different hosts"},
 		"user":             {shm, func(h *framing.Hello) { h.UID++ }, "different users"},
@@ -278,26 +278,4 @@ func TestHostileSelect(t *testing.T) {
 			assert.Empty(t, d.bindings, "nothing was prepared")
 		})
 	}
-}
-
-// TestOlderListener: a listener that knows nothing of settings may select a provider whose settings
-// differ between the two sides. The dialling side declines it, and the next one is used.
-func TestOlderListener(t *testing.T) {
-	own := offer("tcp")
-	own.Settings = "SIZE=1"
-	l, done := dialed(t, newBinder(own, offer("net")))
-	h := *validHello()
-	h.Offers, h.PageNonce = []framing.Offer{offer("tcp"), offer("net")}, l.remote.PageNonce
-	require.NoError(t, l.write(framing.KindHello, &h))
-	selects(t, l, own)
-	_, body, err := l.expect(framing.KindDecline)
-	require.NoError(t, err)
-	var declined framing.Decline
-	require.NoError(t, declined.Decode(body))
-	assert.Equal(t, `settings of libfabric differ: "SIZE=1" and ""`, declined.Text)
-	selects(t, l, offer("net"))
-	_, _, err = l.expect(framing.KindAttach)
-	require.NoError(t, err)
-	require.NoError(t, l.nc.Close())
-	<-done
 }

@@ -10,17 +10,11 @@ import (
 // Two processes that form a pair already need no other one for a further listener, only the
 // listening side's consent, which it gives on a connection to that listener (SPEC.md section 9.8).
 
-// joins reports whether the dialling side, which has said so in its Hello, sends a Join or a
-// Decline.
-func (hs *handshake) joins(dialer *framing.Hello) bool {
-	return dialer.Joins && hs.peer.Features&framing.FeatureJoin != 0
-}
-
 // dialJoin asks for the listener to be taken into a pair, if the binder knows one. A nil outcome
 // without an error means that there is to be a new pair.
 func (hs *handshake) dialJoin(ctx context.Context) (*outcome, error) {
 	ask := hs.binder.Met(ctx, &hs.peer)
-	if !hs.joins(&hs.hello) {
+	if !hs.hello.Joins {
 		return nil, nil
 	}
 	if ask == nil {
@@ -48,7 +42,7 @@ var errUnjoined = errors.New("there is no such pair, or it is of another identit
 // acceptJoin takes the listener into the pair that the dialling side names, if it names one. A
 // nil outcome without an error means that there is to be a new pair.
 func (hs *handshake) acceptJoin(ctx context.Context) (*outcome, error) {
-	if !hs.joins(&hs.remote) {
+	if !hs.remote.Joins {
 		return nil, nil
 	}
 	kind, body, err := hs.expect(framing.KindJoin, framing.KindDecline)

@@ -13,30 +13,24 @@ import (
 // on as any other.
 func TestJoin(t *testing.T) {
 	ask, answer := &framing.Join{Peer: 1, Proof: [32]byte{2}}, &framing.Join{Peer: 3, Proof: [32]byte{4}}
-	const without = framing.Features &^ framing.FeatureJoin
 	for name, tt := range map[string]struct {
 		announced          bool
-		features           uint64 // of the listening side
 		ask, answer        *framing.Join
 		dialer, listener   error // what Joined and Join return
 		joined, asked      bool
 		dialErr, acceptErr error
 		dialText           string
 	}{
-		"granted":               {announced: true, features: framing.Features, ask: ask, answer: answer, joined: true, asked: true},
-		"nothing to ask for":    {announced: true, features: framing.Features},
-		"not announced":         {features: framing.Features},
-		"unknown to the other":  {announced: true, features: without},
-		"refused":               {announced: true, features: framing.Features, ask: ask, asked: true},
-		"rejected":              {announced: true, features: framing.Features, ask: ask, asked: true, listener: ErrTooManyPeers, dialErr: ErrTooManyPeers, acceptErr: ErrTooManyPeers},
-		"granted without proof": {announced: true, features: framing.Features, ask: ask, answer: answer, asked: true, joined: true, dialer: errFake, dialErr: ErrMalformed},
+		"granted":               {announced: true, ask: ask, answer: answer, joined: true, asked: true},
+		"nothing to ask for":    {announced: true},
+		"not announced":         {},
+		"refused":               {announced: true, ask: ask, asked: true},
+		"rejected":              {announced: true, ask: ask, asked: true, listener: ErrTooManyPeers, dialErr: ErrTooManyPeers, acceptErr: ErrTooManyPeers},
+		"granted without proof": {announced: true, ask: ask, answer: answer, asked: true, joined: true, dialer: errFake, dialErr: ErrMalformed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, l := newBinder(offer("tcp")), newBinder(offer("tcp"))
-			for _, b := range []*fakeBinder{d, l} {
-				b.hello.MinVersion, b.hello.MaxVersion, b.hello.Features = framing.MinVersion, framing.MaxVersion, framing.Features
-			}
-			d.hello.Joins, l.hello.Features = tt.announced, tt.features
+			d.hello.Joins = tt.announced
 			d.ask, d.unjoined, l.answer, l.unjoined = tt.ask, tt.dialer, tt.answer, tt.listener
 			dnc, lnc := loopback(t)
 			dc, lc := start(t.Context(), Dial, dnc, Config{}, d), start(t.Context(), Accept, lnc, Config{}, l)

@@ -10,24 +10,15 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-// agree settles the protocol version and the features in use, and whether both sides are on one host. Its error may be read on either side.
-func (hs *handshake) agree(listener, dialer *framing.Hello) error {
+// meet takes in that both sides have sent their Hello.
+func (hs *handshake) meet(listener, dialer *framing.Hello) {
 	hs.peer.Hello = &hs.remote
 	hs.compareHosts(listener, dialer)
-	hs.peer.Version, hs.peer.Features = listener.Agree(dialer)
-	if hs.peer.Version == 0 {
-		return fmt.Errorf("%w: the listener speaks %d to %d, the dialer %d to %d", ErrVersion,
-			listener.MinVersion, listener.MaxVersion, dialer.MinVersion, dialer.MaxVersion)
-	}
-	return nil
 }
 
 // greet adopts the Binder's hello, and fills in what the Binder may leave open.
 func (hs *handshake) greet() {
 	h := hs.binder.Hello()
-	if h.MinVersion == 0 && h.MaxVersion == 0 {
-		h.MinVersion, h.MaxVersion, h.Features = framing.MinVersion, framing.MaxVersion, framing.Features
-	}
 	h.PageName, h.PageNonce = "", [16]byte{}
 	h.Silence = uint32(min(max(hs.cfg.DeadAfter.Milliseconds(), 1), math.MaxUint32))
 	hs.hello = h
@@ -71,29 +62,6 @@ func (hs *handshake) candidates() []framing.Offer {
 
 // mismatch says why an offer of this side cannot be used with the peer, "" if it can.
 func (hs *handshake) mismatch(own *framing.Offer) string {
-	if reason := hs.unfit(own); reason != "" {
-		return reason
-	}
-	return hs.unlike(own)
-}
-
-// unlike says how the peer's settings differ from those of an offer of this side, "" if they do not.
-func (hs *handshake) unlike(own *framing.Offer) (reason string) {
-	for i := range hs.remote.Offers {
-		theirs := &hs.remote.Offers[i]
-		if theirs.Provider != own.Provider || incompatible(own, theirs) != "" {
-			continue
-		}
-		if theirs.Settings == own.Settings {
-			return ""
-		}
-		reason = fmt.Sprintf("settings of libfabric differ: %q and %q", own.Settings, theirs.Settings)
-	}
-	return reason
-}
-
-// unfit is mismatch without the settings, of which an older peer knows nothing.
-func (hs *handshake) unfit(own *framing.Offer) string {
 	reason := notShared
 	for i := range hs.remote.Offers {
 		theirs := &hs.remote.Offers[i]
@@ -131,6 +99,8 @@ func incompatible(own, theirs *framing.Offer) string {
 	case own.SameHost && own.Library != theirs.Library:
 		// Processes that share memory share the layout of the library's structures.
 		return fmt.Sprintf("library versions differ: %q and %q", own.Library, theirs.Library)
+	case own.Settings != theirs.Settings:
+		return fmt.Sprintf("settings of libfabric differ: %q and %q", own.Settings, theirs.Settings)
 	}
 	return ""
 }

@@ -25,7 +25,7 @@ const (
 	pageListenerFlag = 192
 	pageDialerSelf   = 320
 	pageListenerSelf = 384
-	selfSize         = 32
+	selfSize         = 16
 	// Spilled data begins on pages of its own.
 	pageDialerSpill   = 4096
 	pageListenerSpill = pageDialerSpill + engine.SpillSize
@@ -115,7 +115,7 @@ func (p *Page) Peer() *atomic.Uint32 { return p.peer }
 func (p *Page) Spill() engine.Spill { return p.spill }
 
 // Proc returns the peer's directory in /proc (proc(5)), which is open for as long as the page is
-// mapped, or nil. Once the peer's process has ended, nothing can be found in the directory.
+// mapped. Once the peer's process has ended, nothing can be found in the directory.
 func (p *Page) Proc() *os.File { return p.proc }
 
 // checkPageName refuses any name that CreatePage would not have made: it comes from

@@ -299,7 +299,6 @@ func TestPageGoesWhateverFails(t *testing.T) {
 		"the dialer cannot prepare":   func(d, _ *fakeBinder) { d.prepare = map[string]error{"shm": errFake} },
 		"the fabric does not answer":  func(d, _ *fakeBinder) { d.check = map[string]error{"shm": errFake} },
 		"another host":                func(d, _ *fakeBinder) { d.hello.Host = [16]byte{9} },
-		"another version":             func(d, _ *fakeBinder) { d.hello.MinVersion, d.hello.MaxVersion = 9, 9 },
 	} {
 		t.Run(name, func(t *testing.T) {
 			maps := mappedPages(t)

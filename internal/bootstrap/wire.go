@@ -140,7 +140,7 @@ func (hs *handshake) secure(ctx context.Context, tc *tls.Conn) error {
 
 // writePreamble sends this side's preamble. Preambles are the only bytes before TLS.
 func (hs *handshake) writePreamble() error {
-	p := framing.Preamble{Version: framing.PreambleVersion, TLS: hs.cfg.TLS != nil}
+	p := framing.Preamble{Version: framing.Version, TLS: hs.cfg.TLS != nil}
 	_, err := hs.raw.Write(p.Append(nil))
 	if err != nil {
 		return fmt.Errorf("sending the preamble: %w", err)
@@ -305,11 +305,8 @@ func (hs *handshake) failure(reasons []string) error {
 	return &NegotiationError{Reasons: reasons, own: &hs.hello, remote: &hs.remote, full: hs.full}
 }
 
-// malformed returns the error for what cannot be decoded. If it is of another version, neither side is at fault.
+// malformed returns the error for what cannot be decoded.
 func malformed(err error) error {
-	if errors.Is(err, framing.ErrFrames) {
-		return fmt.Errorf("%w: %w", ErrVersion, err)
-	}
 	return fmt.Errorf("%w: %w", ErrMalformed, err)
 }
 

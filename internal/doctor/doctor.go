@@ -92,7 +92,7 @@ func Examine(m *Machine) Report {
 	var r Report
 	r.add(goVersion(m), libfabric(m), environment(m), providers(m))
 	r.add(rdmaDevices(m)...)
-	r.add(lockedMemory(m), sharedMemory(m), crossMemory(m), namespaces(m), processors(m), openFiles(m), hugePages(m))
+	r.add(lockedMemory(m), sharedMemory(m), namespaces(m), processors(m), openFiles(m), hugePages(m))
 	return r
 }
 

@@ -11,8 +11,7 @@ import (
 
 // Bits of capabilities(7).
 const (
-	capIPCLock   = 14
-	capSysPtrace = 19
+	capIPCLock = 14
 )
 
 // capable reports whether the process has a capability.
@@ -30,35 +29,6 @@ func (m *Machine) initial(kind string) bool {
 	return err == nil && link == initialNamespace[kind]
 }
 
-// crossMemory checks whether processes of one user may read each other's memory (CMA), which is
-// how shm copies large data.
-func crossMemory(m *Machine) Finding {
-	f := Finding{Check: "CMA (ptrace)"}
-	scope, ok := m.text("proc/sys/kernel/yama/ptrace_scope")
-	if !ok {
-		scope = "0" // no Yama
-	}
-	const slower = "shm copies large data twice then, through shared memory"
-	switch {
-	case m.status("CapEff") == "":
-		f.Verdict, f.Found = Unknown, "/proc/self/status does not tell"
-	case scope == "3":
-		f.Verdict, f.Found = Warn, "ptrace_scope is 3, nobody may: "+slower
-		f.Advice = "Reboot with a lower kernel.yama.ptrace_scope: 3 cannot be changed."
-	case m.capable(capSysPtrace):
-		f.Found = "CAP_SYS_PTRACE is there"
-	case scope != "0":
-		f.Verdict, f.Found = Warn, "ptrace_scope is "+scope+": "+slower
-		f.Advice = "Set sysctl kernel.yama.ptrace_scope=0, or give both processes CAP_SYS_PTRACE."
-	case m.status("Seccomp") == "2":
-		f.Verdict, f.Found = Unknown, "allowed, but for a seccomp filter, which may forbid process_vm_readv"
-		f.Advice = "If large writes are slow, allow process_vm_readv and process_vm_writev in the seccomp profile (docker does from Linux 4.8 on)."
-	default:
-		f.Found = "processes of one user may read each other's memory"
-	}
-	return f
-}
-
 // namespaces checks whether namespaces keep containers from sharing memory.
 func namespaces(m *Machine) Finding {
 	f := Finding{Check: "namespaces"}
@@ -73,7 +43,7 @@ func namespaces(m *Machine) Finding {
 		f.Verdict, f.Found = Warn, "a PID namespace of its own: shm reaches processes in the same one only"
 		f.Advice = "Let containers that are to share memory share it and /dev/shm (docker --pid=host --ipc=host; shareProcessNamespace within a pod)."
 	default:
-		f.Found = "a user namespace of its own: shm needs the same one, or no CMA, on both sides"
+		f.Found = "a user namespace of its own: shm needs the same one on both sides"
 	}
 	return f
 }

@@ -45,7 +45,7 @@ func TestWritesAreHeard(t *testing.T) {
 			}
 			p.c.landed(data)
 			l.eb.leave()
-			l.b.Heartbeat(true)
+			l.b.Heartbeat()
 		}
 		assert.NoError(t, p.err)
 		l.net.Thaw(l.ea.fab)

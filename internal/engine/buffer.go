@@ -158,7 +158,6 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 		}
 		m, retry := c.send(b, mem[n:])
 		if n += m; m == 0 && !retry {
-			c.stream.p.c.push(c.stream.p) // the sealed tail, whose end we may be waiting for
 			c.waitWrite(len(mem) - n)
 		}
 	}
@@ -168,17 +167,15 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 // send moves as much of mem, the rest of b, as it can without waiting. retry is as in write.
 func (c *Conn) send(b *Buffer, mem []byte) (n int, retry bool) {
 	s := c.stream
-	s.p.seal()
 	if s.copies() {
 		if n, retry = c.copyIn(mem); retry {
 			return 0, true
 		}
 	} else if n = s.largeRoom(len(mem), s.mostAtOnce()); n > 0 {
 		b.flying++
-		s.begin(source{mem: mem[:n], desc: b.desc, buf: b})
-		s.p.pushTail()
+		s.post(source{mem: mem[:n], desc: b.desc, buf: b})
 	}
-	if n == 0 && (s.grant != grantHeld || len(mem) <= s.p.eager) {
+	if n == 0 && (!s.ringServes() || len(mem) <= s.p.eager) {
 		n = s.writeFrames(mem)
 	}
 	return n, false

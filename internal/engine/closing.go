@@ -85,7 +85,6 @@ func (s *stream) markClosed() {
 		s.closedAt = s.p.c.now()
 		s.p.c.lingering++
 		s.p.closed.Add(1)
-		s.p.c.touch(s.p) // sends the tail
 	}
 	s.dropHeld()
 	s.endMapped()
@@ -248,7 +247,7 @@ func (s *stream) wasReset(code framing.ResetCode) {
 // come once the kernel has the data, and when the peer next sends something to a process that
 // has exited, its provider drops the connection with what it has not read.
 func (s *stream) hasLeft() bool {
-	return s.settled() || s.peerClosed() || s.p.c.attr.PerPeer && s.posted()
+	return s.settled() || s.peerClosed() || s.p.c.attr.SameHost && s.posted()
 }
 
 // posted reports whether all frames are posted, and all writes and other sends complete.
@@ -263,7 +262,7 @@ func (s *stream) arrived() bool {
 // left notes that a frame has left. Over shared memory a call may wait for that: see hasLeft and
 // Conn.awaitPosted. To wake one elsewhere would be in vain, and cost more than the frame.
 func (s *stream) left() {
-	if s.leaving--; s.leaving == 0 && s.p.c.attr.PerPeer {
+	if s.leaving--; s.leaving == 0 && s.p.c.attr.SameHost {
 		s.wr.signal()
 	}
 }

@@ -22,8 +22,8 @@ type Config struct {
 	MaxWindow int
 	// Ring is the size of a landing ring, in bytes: a power of two, at least
 	// 4 KiB. Less is leased when the budget runs low, down to 64 KiB. The default is
-	// DefaultRing, or DefaultMappedRing if the endpoint has only one peer, that peer can map
-	// the ring, and the budget is at least 64 times as large.
+	// DefaultRing, or DefaultMappedRing if peers map the rings and the budget is at least 64
+	// times as large.
 	Ring int
 	// PeerSlots is how many receive slots each peer may have at most.
 	PeerSlots int
@@ -55,10 +55,8 @@ type PeerConfig struct {
 	Gone func()
 	// Memory maps the memory of the peer's process that goes by the given name there: see
 	// pool.OpenSlab. It may be called as long as the endpoint is open, and is called without
-	// the lock. If it is not nil, the peer in turn gets landing rings that it can map.
+	// the lock. Needed where Attr.SameHost says so.
 	Memory func(pool.SharedName) (*pool.Slab, error)
-	// Unmapped is why Memory is nil where it could have been set.
-	Unmapped error
 	// Unproven means that nobody knows yet whether the peer reaches this side over the
 	// fabric. Until Peer.Attached is called, it gets no more than the fewest receive slots
 	// that there can be. Until its path check has passed, it can open no conns.

@@ -238,7 +238,7 @@ func (c *Conn) passes(n int) bool { return n > 0 && !c.wdl.passed && c.stream.pa
 // memory that outlives this process. The fabric refuses them rarely.
 func (c *Conn) awaitPosted() error {
 	s := c.stream
-	for c.e.attr.PerPeer && s.leaving > 0 {
+	for c.e.attr.SameHost && s.leaving > 0 {
 		if err := c.writeError(); err != nil {
 			return err
 		}
@@ -281,9 +281,6 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 			return n, retry
 		}
 		return s.writeFrames(b), false
-	}
-	if n := s.fill(b); n > 0 {
-		return n, false
 	}
 	if src := s.prepareLarge(len(b)); src.mem != nil {
 		s.p.c.copying++

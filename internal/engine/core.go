@@ -81,7 +81,6 @@ type core struct {
 	quarantine   quarantine
 	capacity
 	lost  map[*peer]struct{} // peers that have failed and still have streams
-	held  bool               // a tail waits for more; one at most, since a peer with a doorbell is the only one
 	freed bool               // a budget of the whole endpoint has grown: serve the peers in lines
 	// rang lists peers that were sent something and may be asleep.
 	rang  []*peer
@@ -95,11 +94,9 @@ type core struct {
 	// unusedMaps counts the peers' slabs in which no lease lies, whether they are mapped or could not be.
 	unusedMaps int
 	rings      rings
-	// ringDefault: Config.Ring was not set, so attach may still raise it.
-	ringDefault bool
-	posted      bool // an operation was posted since chores last looked
-	lingering   int  // streams that the user has closed and that are not removed yet
-	failing     failing
+	posted     bool // an operation was posted since chores last looked
+	lingering  int  // streams that the user has closed and that are not removed yet
+	failing    failing
 
 	stats Stats
 }
@@ -110,13 +107,12 @@ type txOp struct {
 	stream *stream     // of an RDMA write
 	leaves *stream     // whose data, or end, it carries: see stream.leaving
 	spill  int         // one more than the slot in which its data is spilled; 0: it is not
-	from   *pool.Slots // where the slots go back to; nil for a user's Buffer or a path check
-	slot   uint32      // the first of these slots
-	slots  uint8
+	from   *pool.Slots // where the slot goes back to; nil for a user's Buffer or a path check
+	slot   uint32      // in there
 	buf    *Buffer
 	probe  bool          // a path check's write
-	large  framing.Large // byDeliver: to be announced
-	pos    uint64
+	large  framing.Large // announces the write
+	pos    uint64        // stream position of its first byte
 }
 
 // outOp is an operation that waits to be posted.
@@ -126,9 +122,12 @@ type outOp struct {
 }
 
 func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
-	ringDefault := cfg.Ring == 0
-	cfg = cfg.withDefaults()
 	a := fab.Attr()
+	mayRaise := a.SameHost && cfg.Ring == 0
+	cfg = cfg.withDefaults()
+	if mayRaise && cfg.Budget.Stats().Limit >= 64*DefaultMappedRing {
+		cfg.Ring = DefaultMappedRing
+	}
 	a.TxDepth = max(1, a.TxDepth)
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
@@ -137,7 +136,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		proven:  a.CQDataSize >= proofSize,
 		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
-	c.rings.most, c.ringDefault = cfg.Ring, ringDefault
+	c.rings.most = cfg.Ring
 	c.sharable = min(a.RxDepth, int(cfg.Budget.Stats().Limit/8/eagerFrame))
 	if !a.PerPeer {
 		c.depth -= c.depth / 4 // the rest makes up for what dead peers hold: see deadHold
@@ -146,11 +145,8 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, LeastSlots)
 	}
 	c.eager = int(min(a.MaxMsgSize, eagerFrame))
-	if a.PerPeer {
-		c.eager = min(c.eager, spillSlot)
-		if a.InjectSize >= framing.MinEager {
-			c.eager = min(c.eager, a.InjectSize) // an injected message outlives this process: see hasLeft
-		}
+	if a.SameHost {
+		c.eager = min(c.eager, spillSlot, a.InjectSize) // an injected message outlives this process: see hasLeft
 	}
 	if c.eager < framing.MinEager {
 		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
@@ -373,7 +369,7 @@ func (c *core) sent(tag uint32, err error) {
 		}
 		t.stream.writeDone(&t)
 	case t.probe && err == nil:
-		t.peer.probeWritten()
+		t.peer.probeWritten(&t)
 	}
 	c.touch(t.peer)
 	if t.peer.err != nil {
@@ -397,11 +393,9 @@ func (t *txOp) release() {
 		if t.from == t.peer.c.tx {
 			t.peer.frames--
 		} else {
-			t.peer.staged -= int(t.slots)
+			t.peer.staged--
 		}
-		for i := range uint32(t.slots) {
-			t.from.Put(t.slot + i)
-		}
+		t.from.Put(t.slot)
 	case t.buf != nil:
 		t.buf.done()
 	}

@@ -359,7 +359,7 @@ func (p *peer) mayWrite() bool {
 // once keeps its send slot until the peer has a receive slot for it, which may be never: such a
 // frame gets none of those that others need.
 func (p *peer) mayBegin() bool {
-	if p.c.attr.PerPeer && !p.maySpill() && (p.pending.len() > 0 || !p.mayData(1)) {
+	if p.c.attr.SameHost && !p.maySpill() && (p.pending.len() > 0 || !p.mayData(1)) {
 		return false // what Write has returned for must outlive the process
 	}
 	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(p.c.dataSlots()))
@@ -400,15 +400,13 @@ func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
 // limit.
 func (s *stream) largeRoom(want, limit int) int {
 	p := s.p
-	if s.grant != grantHeld || s.hasPending() || !s.isLarge(want) {
+	if s.grant != grantHeld || s.unmapped() || s.hasPending() || !s.isLarge(want) {
 		return 0
 	}
 	k := s.ringRoom(want, limit)
 	switch {
 	case k == 0:
 		p.c.stats.Stalls.Ring++
-	case s.extends(k):
-		return k
 	case !s.maySpend():
 		p.c.stats.Stalls.PeerSlots++
 	case !p.mayWrite():
@@ -431,7 +429,7 @@ func (s *stream) ringRoom(want, limit int) int {
 		}
 		k = free
 	}
-	if l.unread.len() == framing.MaxWrites && !s.extends(int(k)) {
+	if l.unread.len() == framing.MaxWrites {
 		return 0
 	}
 	return int(k)
@@ -454,21 +452,21 @@ func (s *stream) lacks(n int) Waits {
 			return WaitsPeerSlots
 		}
 		return WaitsTurn // until it has been sent
-	case s.grant == grantHeld && s.isLarge(n) && !s.conn.small && (s.copies() || s.conn.zeroCopy || c.stage.Len() > 0):
+	case s.isLarge(n) && !s.conn.small && s.ringServes():
 		k := s.ringRoom(n, s.mostAtOnce())
 		switch {
 		case k == 0:
 			return WaitsRing
-		case !s.extends(k) && !s.maySpend():
+		case !s.maySpend():
 			return WaitsPeerSlots
-		case !s.extends(k) && !p.mayWrite():
+		case !p.mayWrite():
 			return WaitsSendSlots
 		case !s.copies() && !s.conn.zeroCopy && !p.mayStage():
 			return WaitsStage
 		}
 	case s.windowFull():
 		return WaitsWindow
-	case !p.mayBegin() && p.mayWrite() && c.attr.PerPeer:
+	case !p.mayBegin() && p.mayWrite() && c.attr.SameHost:
 		return WaitsPeerSlots
 	case !p.mayBegin():
 		return WaitsSendSlots

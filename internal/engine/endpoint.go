@@ -120,7 +120,7 @@ func (e *Endpoint) leave() {
 	c.flush()
 	// Before the peer is rung: it looks at our flag once it has done what was posted.
 	kick := e.poller.Note(progress.Report{
-		Refused: c.stuck(), Flying: c.flying > 0, Held: c.held, Work: c.stats.Posted + c.stats.Reaped,
+		Refused: c.stuck(), Flying: c.flying > 0, Work: c.stats.Posted + c.stats.Reaped,
 	})
 	chores, probing := !e.choring.Load() && c.busy(), len(c.probes.waiting) > 0
 	var ring func()
@@ -324,7 +324,7 @@ func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 		p.p.spill = spill
 	}
 	if doorbell.Own != nil {
-		p.e.poller.SetDoorbell(&doorbell) // first: a write that is held back needs it
+		p.e.poller.SetDoorbell(&doorbell)
 	}
 	p.p.doorbell = doorbell
 	p.p.proved()
@@ -337,12 +337,12 @@ func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
 
 // Heartbeat says that the peer is alive, even if nothing has come from it over the fabric, and
-// whether it answers heartbeats there. It does not take the lock, which a call that hangs in the
-// provider may hold for ever: a goroutine does, one for each peer at a time. The caller bounds how
-// often it is called.
-func (p *Peer) Heartbeat(answers bool) {
+// has the fabric asked, too. It does not take the lock, which a call that hangs in the provider may
+// hold for ever: a goroutine does, one for each peer at a time. The caller bounds how often it is
+// called.
+func (p *Peer) Heartbeat() {
 	p.e.poller.Look()
-	if answers && p.p.beats.coming.CompareAndSwap(false, true) {
+	if p.p.beats.coming.CompareAndSwap(false, true) {
 		go p.e.beat(p.p)
 	}
 }

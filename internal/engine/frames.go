@@ -14,7 +14,7 @@ type ctlFrame struct {
 	stream  uint32
 	pos     uint64
 	n       uint8
-	payload [framing.SharedLeaseSize]byte
+	payload [framing.LeaseSize]byte
 	long    bool    // its payload is the path check's pattern
 	leaves  *stream // see stream.leaving
 	spill   int     // see txOp
@@ -37,7 +37,6 @@ func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 
 // queue queues the frame whose n bytes of payload are in slot already. paid is as in frame.
 func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
-	p.seal()
 	h := framing.Header{
 		Type: f.t, Flags: f.flags, Length: uint16(n), Peer: p.theirs, Proof: p.proofOut,
 		Stream: f.stream, Slots: p.granted, Pos: f.pos,
@@ -61,7 +60,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	}
 	c.stats.FramesSent++
 	p.frames++
-	p.out = append(p.out, outOp{op, txOp{peer: p, leaves: f.leaves, spill: f.spill, from: c.tx, slot: slot, slots: 1}})
+	p.out = append(p.out, outOp{op, txOp{peer: p, leaves: f.leaves, spill: f.spill, from: c.tx, slot: slot}})
 }
 
 // control queues a control frame.
@@ -95,7 +94,7 @@ func (p *peer) flush() {
 	for p.pending.len() > 0 && (*p.pending.first()).sendPending() {
 		p.pending.pop().queued = false
 	}
-	p.pushTail()
+	p.c.push(p)
 }
 
 func (p *peer) flushControl() {

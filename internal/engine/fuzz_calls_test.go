@@ -105,7 +105,6 @@ func (sc *scene) sendBuffer(r *reader, s *stream) {
 	s.conn.zeroCopy = true
 	defer func() { s.conn.zeroCopy = false }()
 	for len(mem) > 0 && s.writeError() == nil && !s.opening() {
-		s.p.seal()
 		if s.copies() {
 			k := writeSome(s, mem)
 			if k == 0 {
@@ -119,8 +118,7 @@ func (sc *scene) sendBuffer(r *reader, s *stream) {
 			return
 		}
 		b.flying++
-		s.begin(source{mem: mem[:k], desc: b.desc, buf: b})
-		s.p.pushTail()
+		s.post(source{mem: mem[:k], desc: b.desc, buf: b})
 		mem = mem[k:]
 	}
 }

@@ -74,7 +74,9 @@ func hostileSim(r *reader) simfabric.Config {
 	b := r.byte()
 	p := ps[int(b&7)%len(ps)]
 	p.Provider, p.RxDepth, p.TxDepth = "sim", 64, 32
-	p.MapsMemory = b&64 != 0
+	if b&64 != 0 {
+		p.SameHost, p.InjectSize = true, 4096
+	}
 	c := simfabric.Config{Seed: 1, Personality: p, CompletionReorder: b&8 != 0}
 	if b&16 != 0 {
 		c.Delay = 3
@@ -216,14 +218,14 @@ func (sc *scene) frame(r *reader) {
 			e.Encode(payload[len(payload)-framing.CreditSize:])
 		}
 	case framing.TypeLease:
-		payload = make([]byte, framing.SharedLeaseSize)
+		payload = make([]byte, framing.LeaseSize)
 		l := framing.Lease{
-			Index: uint16(r.byte()), Chunk: uint32(r.near(64 << 10)), Size: r.near(128 << 10), Addr: r.near(0), Key: 1,
+			Index: uint16(r.byte()), Chunk: uint32(r.near(64 << 10)), Size: r.near(128 << 10), Remote: framing.Remote{Addr: r.near(0), Key: 1},
 		}
 		if sc.maps {
-			l.Shared = framing.Shared{FD: uint32(r.near(uint64(sc.badRing.Shared.FD))), Inode: r.near(sc.badRing.Shared.Inode), Offset: r.near(0)}
+			l.FD, l.Key = uint32(r.near(uint64(sc.badRing.Shared.FD))), r.near(sc.badRing.Shared.Inode)
 		}
-		payload = payload[:l.Encode(payload)]
+		l.Encode(payload)
 	case framing.TypeReturn:
 		h.Pos = r.near(s.largeIn)
 	case framing.TypeFin, framing.TypeFinAck:

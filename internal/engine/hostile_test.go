@@ -84,7 +84,7 @@ func (f *countingFabric) Exchange(ops []fabric.Op, done []fabric.Completion) (po
 }
 
 func newScene(t testing.TB, sim simfabric.Config) *scene {
-	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0), maps: sim.MapsMemory}
+	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0), maps: sim.SameHost}
 	fe := sc.open()
 	sc.fab = &countingFabric{Endpoint: fe}
 	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, MaxWindow: 64 << 10, Ring: 64 << 10, PeerSlots: 16}
@@ -301,9 +301,6 @@ func writeSome(s *stream, b []byte) int {
 			return len(w.mem)
 		}
 		return s.writeFrames(b)
-	}
-	if n := s.fill(b); n > 0 {
-		return n
 	}
 	if src := s.prepareLarge(len(b)); src.mem != nil {
 		copy(src.mem, b)

@@ -42,9 +42,6 @@ func (w *writeLog) add(end uint64) {
 	w.next++
 }
 
-// extend moves the end of the write that was added last.
-func (w *writeLog) extend(end uint64) { w.ends[(w.next-1)%framing.MaxWrites] = end }
-
 // retire forgets the writes that end at ring position pos or before.
 func (w *writeLog) retire(pos uint64) {
 	for w.read != w.next && w.ends[w.read%framing.MaxWrites] <= pos {
@@ -61,50 +58,6 @@ type landing struct {
 	pos       uint64
 	ring      uint64
 	n         uint32
-}
-
-// landed takes in the completion data of an RDMA write. All that it believes is that a write
-// which we had granted is complete. If the peer to which we had granted it has room for a proof
-// in completion data, or another way to report writes, nobody else is believed.
-func (c *core) landed(data uint64) {
-	imm := framing.Immediate(data)
-	if isProbe(imm.Lease()) {
-		c.probeLanded(data)
-		return
-	}
-	var p *peer // has the lease, or had it last: the slot that the write took is free again
-	if int(imm.Lease()) < len(c.lessees) {
-		p = c.lessees[imm.Lease()]
-	}
-	if p == nil || p.err != nil || p.silent || p.proves && !framing.Proven(data, p.proofIn) {
-		c.stats.WritesStray++
-		return
-	}
-	if !p.useSlot(imm.Odd()) {
-		return
-	}
-	c.grant(p)
-	l := c.leases.Lookup(imm.Lease())
-	if l == nil {
-		c.stats.WritesStray++
-		return
-	}
-	s := l.Owner.(*stream)
-	in := s.inLease
-	if s.gone() || in == nil || in.Lease != l {
-		c.stats.WritesStray++
-		return
-	}
-	w := in.slot(imm.Seq())
-	if w == nil || w.landed {
-		c.stats.WritesStray++
-		return
-	}
-	w.landed, w.continues = true, imm.Continues()
-	if err := s.advance(); err != nil {
-		c.stats.Violations++
-		p.doom(err)
-	}
 }
 
 // slot returns where the write numbered seq is noted, nil if no such write can be
@@ -225,8 +178,7 @@ func (s *stream) releaseRing() {
 
 // unhold keeps the user and the peer from waiting for each other. A user may hold the first
 // part of a message while it waits for the rest, and will release nothing before that is there.
-// Meanwhile the peer must not wait for room in the ring, nor hold a write back (see
-// peer.holding).
+// Meanwhile the peer must not wait for room in the ring.
 func (s *stream) unhold() {
 	l := s.inLease
 	switch {
@@ -257,12 +209,6 @@ func (s *stream) dropLease() {
 	if !s.gone() {
 		s.promise() // the window may grow again
 	}
-}
-
-// takeWay takes in by which means the peer reports that its writes have landed.
-func (p *peer) takeWay(f framing.Flags) {
-	p.silent = f&framing.FlagLanded != 0
-	p.proves = f&framing.FlagProven != 0 && p.c.proven
 }
 
 // takeWant takes in a frame that asks for a ring.

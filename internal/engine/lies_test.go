@@ -42,7 +42,7 @@ var lies = map[string]lie{
 		claim: func(a *fabric.Attr) { a.Order, a.CQDataSize = a.Order|fabric.SendAfterWrite, 0 },
 	},
 	"writes carry data": {
-		of:    func(p simfabric.Personality) bool { return p.CQDataSize < 4 },
+		of:    func(p simfabric.Personality) bool { return p.CQDataSize < 4 && !p.SameHost },
 		claim: func(a *fabric.Attr) { a.CQDataSize = 4 },
 	},
 	"writes carry a proof": {
@@ -58,7 +58,7 @@ var lies = map[string]lie{
 		claim: func(a *fabric.Attr) { a.MaxMsgSize = a.MaxRMASize },
 	},
 	"injects are long": {
-		of:    func(p simfabric.Personality) bool { return p.InjectSize < eagerFrame && !p.PerPeer }, // where all frames are injected
+		of:    func(p simfabric.Personality) bool { return p.InjectSize < eagerFrame && !p.SameHost }, // where all frames are injected
 		claim: func(a *fabric.Attr) { a.InjectSize = eagerFrame },
 	},
 	"buffers need no registration": {
@@ -78,7 +78,7 @@ var lies = map[string]lie{
 		waits: true,
 	},
 	"what is mapped is the peer's": {
-		of:   func(p simfabric.Personality) bool { return p.MapsMemory },
+		of:   func(p simfabric.Personality) bool { return p.SameHost },
 		maps: mapsOther(landingSlab),
 	},
 }
@@ -141,7 +141,7 @@ var rules = map[string]struct {
 		[]string{"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long"},
 		fabric.SendAfterSend, 1<<32 - 1<<12, 0,
 	},
-	"shm, mapped": {
+	"shm": {
 		[]string{"there is something to wait on", "what is mapped is the peer's"},
 		fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite, 0, 0,
 	},
@@ -154,7 +154,7 @@ var rules = map[string]struct {
 func TestRules(t *testing.T) {
 	const few, many = 20, 3000
 	for _, preset := range simfabric.Presets() {
-		if !preset.Hardware && !preset.MapsMemory {
+		if !preset.Hardware && !preset.SameHost {
 			continue
 		}
 		p, name := preset.Personality, preset.Name

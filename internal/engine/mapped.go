@@ -9,10 +9,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// Mapped rings. Where both processes can map the memory of a landing ring, a write to it is a
-// copy by the writer's processor, from the user's memory to where the reader reads it. The bytes
-// have landed when the copy returns, and a Large frame with FlagLanded says so (rule 4 of SPEC.md
-// section 5). The rest of the protocol is the same: the ring, its credits, and how it is returned.
+// Mapped rings. Between processes of one host (Attr.SameHost) both map the memory of a landing
+// ring, and a write to it is a copy by the writer's processor, from the user's memory to where the
+// reader reads it. The bytes have landed when the copy returns, and a Large frame with FlagLanded
+// says so (rule 4 of SPEC.md section 5). The rest of the protocol is the same: the ring, its
+// credits, and how it is returned.
 //
 //	prepareCopy   with the lock: takes the bytes' place in the stream and in the ring, and the
 //	              slots for the frame, if maySpend allows it
@@ -21,11 +22,9 @@ import (
 //	commitCopy    with the lock: sends the frame
 //
 // The memory that a Lease names is mapped by a goroutine of the endpoint (see supply.go). Until
-// then the stream has no ring, and its data goes in frames. If the memory cannot be mapped, the
-// same ring is written to by RDMA. Memory in which no lease has lain for a while is unmapped.
-
-// errNotShared: the peer could not share the memory of its ring.
-var errNotShared = errors.New("the peer does not share it")
+// then the stream has no ring, and its data goes in frames. If the memory cannot be mapped, that
+// goes on until the peer takes the lease back, which it does for lack of use. Memory in which no
+// lease has lain for a while is unmapped.
 
 // errNotWithin: the peer has named a place outside the file.
 var errNotWithin = errors.New("it does not lie where the peer says")
@@ -36,7 +35,7 @@ type mappedSlab struct {
 	supply supply
 	state  mapState
 	slab   *pool.Slab // nil if it is not mapped
-	waits  []*stream  // streams whose leases lie in it and wait for it to be mapped
+	waits  []func()   // called once it is mapped, or cannot be
 	leases int        // other leases that lie in it
 	copies int        // copies to it that are under way
 	idle   bool       // it was unused when chores looked last
@@ -64,7 +63,7 @@ func (m *mappedSlab) change(f func()) {
 //	state      moved there by                            leases in it
 //	mapAsked   offered, for the first of them            wait
 //	mapReady   suppliedMapped                            are copied to
-//	mapFailed  suppliedMapped, if it could not be        are written to by RDMA
+//	mapFailed  suppliedMapped, if it could not be        are of no use
 //	           mapped
 //	mapGone    loseMapped, with the peer; or trimMapped  are over; the slab is unmapped after
 //	                                                     the last copy
@@ -77,18 +76,10 @@ const (
 	mapGone
 )
 
-// offered takes in a lease whose memory this side may map. It reports false if there is nothing
-// to map: the ring is for RDMA then.
-func (s *stream) offered(l *framing.Lease) bool {
-	p := s.p
-	switch {
-	case p.cfg.Memory == nil:
-		return false
-	case l.Shared.Inode == 0:
-		p.unmapped = errNotShared
-		return false
-	}
-	name := pool.SharedName{FD: l.Shared.FD, Inode: l.Shared.Inode, Mark: p.mark}
+// mapping returns the slab of the peer's in which r lies, and has it mapped unless it is. then is
+// called once it is mapped, or cannot be: at once if that is known.
+func (p *peer) mapping(r *framing.Remote, then func(*mappedSlab)) {
+	name := pool.SharedName{FD: r.FD, Inode: r.Key, Mark: p.mark}
 	at := slices.IndexFunc(p.mapped, func(m *mappedSlab) bool { return m.name == name })
 	if at < 0 {
 		m := &mappedSlab{name: name}
@@ -97,17 +88,14 @@ func (s *stream) offered(l *framing.Lease) bool {
 		p.c.want(&m.supply)
 	}
 	m := p.mapped[at]
-	if m.state == mapAsked {
-		s.offer = l
-		m.waits = append(m.waits, s)
-		return true
+	if m.state != mapAsked {
+		then(m)
+		return
 	}
-	s.hold(l, m)
-	return true
+	m.waits = append(m.waits, func() { then(m) })
 }
 
-// suppliedMapped takes in a peer's memory that was mapped, or why it could not be mapped: the
-// rings in it are for RDMA then.
+// suppliedMapped takes in a peer's memory that was mapped, or why it could not be mapped.
 func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 	m.slab = slab
 	switch {
@@ -119,13 +107,13 @@ func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
 		m.supply.peer.unmapped = err
 	default:
 		m.change(func() { m.state = mapReady })
+		m.supply.peer.unmapped = nil
 	}
-	for _, s := range m.waits {
-		if l := s.offer; l != nil {
-			s.hold(l, m)
-		}
-	}
+	waits := m.waits
 	m.waits = nil
+	for _, then := range waits {
+		then()
+	}
 }
 
 // unmap gives the mapping up, unless a copy to it is under way.
@@ -136,16 +124,17 @@ func (m *mappedSlab) unmap(c *core) {
 	}
 }
 
-// within returns the ring that l says lies in m, nil if it does not or m is not mapped.
-func (m *mappedSlab) within(l *framing.Lease) []byte {
-	if m == nil || m.slab == nil {
+// within returns the n bytes that r names, nil if they do not lie in m or it is not mapped.
+func (m *mappedSlab) within(r *framing.Remote, n uint64) []byte {
+	if m.slab == nil {
 		return nil
 	}
 	mem := m.slab.Bytes()
-	if size := uint64(len(mem)); l.Shared.Offset > size || l.Size > size-l.Shared.Offset {
+	if size := uint64(len(mem)); r.Addr > size || n > size-r.Addr {
+		m.supply.peer.unmapped = errNotWithin
 		return nil
 	}
-	return mem[l.Shared.Offset:][:l.Size:l.Size]
+	return mem[r.Addr:][:n:n]
 }
 
 // loseMapped ends the use of the peer's memory.
@@ -171,35 +160,18 @@ func (p *peer) trimMapped() {
 	})
 }
 
-// Maps reports whether c's large data is copied to where the peer reads it.
-func (c *Conn) Maps() bool {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	return c.stream.maps()
-}
+// Copies reports whether c's large data is copied to where the peer reads it.
+func (c *Conn) Copies() bool { return c.e.attr.SameHost }
 
-// maps is Maps with the lock held. Without a ring, it goes by the last one that the peer has granted.
-func (s *stream) maps() bool {
-	if l := s.outLease; l != nil {
-		return l.mem != nil
-	}
-	return s.p.maps
-}
-
-// LargePath says how c's large data travels, as far as is known.
+// LargePath says how c's large data travels.
 func (c *Conn) LargePath() string {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
-	rule, p := ChooseRule(c.e.attr).String(), c.stream.p
-	switch {
-	case c.stream.maps():
-		return "copy to a ring that both processes map"
-	case p.unmapped != nil:
-		return fmt.Sprintf("%s (its ring is not mapped: %v)", rule, p.unmapped)
-	case p.cfg.Memory != nil:
-		return rule + " (no ring is mapped yet)"
+	s := c.stream
+	if !s.copies() && s.p.unmapped != nil {
+		return fmt.Sprintf("%s (not mapped, so in frames: %v)", s.p.c.rule, s.p.unmapped)
 	}
-	return rule
+	return s.p.c.rule.String()
 }
 
 // copied is a write to a mapped ring that is under way.
@@ -222,7 +194,6 @@ func (s *stream) prepareCopy(n int) (w copied) {
 		return w
 	}
 	p, l := s.p, s.outLease
-	p.seal()
 	off := framing.RingOffset(s.largeOut-l.base, l.Size)
 	w = copied{
 		mem: l.mem[off:][:k], pos: s.sndNxt, m: l.mapped,
@@ -240,7 +211,7 @@ func (s *stream) prepareCopy(n int) (w copied) {
 
 // maySpend reports whether the peer has receive slots for one more write of the stream.
 func (s *stream) maySpend() bool {
-	n := s.writeSlots()
+	n := s.p.c.strategy().slots
 	if s.copies() {
 		n += s.p.besideCopies()
 	}
@@ -281,7 +252,8 @@ func (s *stream) commitCopy(w *copied) bool {
 	s.countLarge(len(w.mem))
 	c.stats.Copies.Mapped += uint64(len(w.mem))
 	c.stats.RDMAWrites++
-	s.announce(&ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, stream: s.id, pos: w.pos}, w.announce, &w.large)
+	f := (&txOp{stream: s, large: w.large, pos: w.pos}).largeFrame(framing.FlagLanded)
+	p.announceIn(w.announce, &f, s)
 	p.copied++
 	s.written()
 	c.push(p)

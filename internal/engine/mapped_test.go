@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -23,7 +24,7 @@ func mappedLink(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		cfg.Spin = -1 // polling would keep the clock from moving
-		l := newLink(t, simfabric.Config{Seed: 5, Personality: simfabric.ShmMapped()}, cfg)
+		l := newLink(t, simfabric.Config{Seed: 5, Personality: simfabric.Shm()}, cfg)
 		test(t, l)
 		l.close(t)
 	})
@@ -100,28 +101,84 @@ func TestMappedGoes(t *testing.T) {
 	})
 }
 
-// TestNotMapped: a ring that cannot be mapped is written to by RDMA.
+// TestUnmappable: two sides of which one cannot map the other's memory do not pass the path check, and
+// the dialing side learns why.
+func TestUnmappable(t *testing.T) {
+	for side, name := range []string{"the dialing side", "the listening side"} {
+		for what, tt := range map[string]struct {
+			maps mapsMemory
+			want error
+			text [2]string // for the side that maps, and for the other one, whose Dial it is
+		}{
+			"no access":    {outOfReach, ErrUnmapped, [2]string{": no", "the peer says so"}},
+			"another file": {mapsOther(pool.MinBlock), ErrContents, [2]string{"at the peer", "a write from the peer"}},
+		} {
+			t.Run(name+", "+what, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					asked := -1
+					maps := func(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+						if asked++; asked == side {
+							return tt.maps(b)
+						}
+						return opens(b)
+					}
+					sim := simfabric.Config{Seed: 5, Personality: simfabric.Shm()}
+					l, err := newLinkMapping(sim, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint { return e }, maps)
+					assert.ErrorIs(t, err, tt.want)
+					assert.ErrorContains(t, err, tt.text[side])
+					for _, e := range []*Endpoint{l.ea, l.eb} {
+						assert.NoError(t, e.Close())
+					}
+				})
+			})
+		}
+	}
+}
+
+func outOfReach(*pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+	return func(pool.SharedName) (*pool.Slab, error) { return nil, errors.New("no") }
+}
+
+// TestNotMapped: large data goes in frames while the ring cannot be mapped.
 func TestNotMapped(t *testing.T) {
 	for name, maps := range map[string]mapsMemory{
-		"it is out of reach": func(*pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
-			return func(pool.SharedName) (*pool.Slab, error) { return nil, errors.New("no") }
-		},
-		"it is too small": mapsOther(pool.MinBlock),
+		"it is out of reach": outOfReach,
+		"it is too small":    mapsOther(pool.MinBlock),
 	} {
 		t.Run(name, func(t *testing.T) {
 			mappedLink(t, Config{}, func(t *testing.T, l *link) {
 				l.ea.core.peers[l.a.p.id].cfg.Memory = maps(l.ea.core.cfg.Budget)
 				a, b := l.dial(t)
-				warmUp(t, a, b)
+				for range 3 {
+					inFrames(t, a, b)
+				}
 				s := l.ea.Stats()
 				assert.Zero(t, s.Copies.Mapped)
-				assert.NotZero(t, s.RDMAWrites)
-				assert.False(t, a.Maps())
-				assert.Contains(t, a.LargePath(), "its ring is not mapped: ")
+				assert.Zero(t, s.RDMAWrites)
+				assert.Contains(t, a.LargePath(), "not mapped, so in frames: ")
 				resetConns(t, a, b)
 			})
 		})
 	}
+}
+
+// inFrames moves large data, and checks that all of it went in frames, that of Buffers too.
+func inFrames(t *testing.T, from, to *Conn) {
+	t.Helper()
+	const size = 64 << 10
+	before, begin := to.Counters().LargeIn, time.Now()
+	go func() {
+		_, err := from.Write(make([]byte, size))
+		assert.NoError(t, err)
+		buf, err := from.AllocBuffer(size)
+		assert.NoError(t, err)
+		assert.NoError(t, sendBuffer(from, buf))
+	}()
+	_, err := io.ReadFull(to, make([]byte, 2*size))
+	require.NoError(t, err)
+	assert.Equal(t, before, to.Counters().LargeIn)
+	assert.Less(t, time.Since(begin), choreTime, "nobody waits for the ring")
+	synctest.Wait() // for the lease, or for what could not be mapped
 }
 
 // TestInMidCopy: whatever happens while a writer copies, the reader gets what was copied, or the
@@ -329,12 +386,11 @@ func TestMappedAgain(t *testing.T) {
 			return open(s)
 		}
 		a, b := l.dial(t)
-		warmUp(t, a, b)
-		assert.False(t, a.Maps())
+		inFrames(t, a, b)
 		time.Sleep(10 * choreTime)
 		warmUp(t, a, b)
 		assert.NotZero(t, l.ea.Stats().Copies.Mapped)
-		assert.True(t, a.Maps(), a.LargePath())
+		assert.Equal(t, byCopy.String(), a.LargePath())
 		resetConns(t, a, b)
 	})
 }

@@ -409,7 +409,7 @@ func (m *model) closeDone(e *modelEnd, err error) {
 		m.check(!e.aborted && e.lost(), "closing %v: %v", e, err)
 	case err != nil:
 		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
-	case e.conn.linger == 0 && e.h.c.attr.PerPeer:
+	case e.conn.linger == 0 && e.h.c.attr.SameHost:
 		m.check(e.left(), "%v: Close returns before everything has left", e)
 	case !e.aborted && !e.down() && !o.discarding() && e.finished:
 		m.check(o.s.rcvNxt == e.final, "%v was closed at %d, and the other side has %d bytes", e, e.final, o.s.rcvNxt)

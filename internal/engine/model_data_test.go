@@ -109,7 +109,7 @@ func (m *model) wrote(e *modelEnd, pos uint64, size, n int, err error) {
 	switch {
 	case err == nil:
 		m.check(n == size, "%v: %d of %d bytes written, and no error", e, n, size)
-		m.check(!e.h.c.attr.PerPeer || !e.s.pend.active || e.s.pend.spill > 0, "%v: a write of %d bytes waits outside shared memory", e, size)
+		m.check(!e.h.c.attr.SameHost || !e.s.pend.active || e.s.pend.spill > 0, "%v: a write of %d bytes waits outside shared memory", e, size)
 	case isTimeout(err):
 		m.check(e.missed[toWrite], "%v: the deadline to write has not passed", e)
 	case errors.Is(err, net.ErrClosed):

@@ -30,14 +30,16 @@ func (m *model) fault() {
 	if m.winding || h.dead || m.rng.IntN(100) >= m.opt.faults {
 		return
 	}
-	switch r := m.rng.IntN(140); {
+	switch r := m.rng.IntN(160); {
+	case r >= 140:
+		m.doomAmid()
 	case r >= 120:
 		m.failCall(h)
 	case r >= 100:
 		m.cruelty(h)
 	case r < 40:
 		kind := pick(m, fabric.Send, fabric.Write, fabric.WriteData)
-		if h.c.attr.PerPeer && m.oneIn(3) {
+		if h.c.attr.SameHost && m.oneIn(3) {
 			kind = fabric.Inject
 		}
 		m.note("failing", nil, int(kind), 0)
@@ -55,6 +57,33 @@ func (m *model) fault() {
 		m.closeHost(h)
 	default:
 		m.reconnect(h)
+	}
+}
+
+// doomAmid dooms a peer while somebody copies without the lock, while its path check goes on, or while
+// a conn of it is being closed.
+func (m *model) doomAmid() {
+	what := pick(m, "copy", "check", "close")
+	amid := func(p *pair, side int) bool {
+		q, h := p.peers[side], p.hosts[side]
+		switch {
+		case q == nil || q.err != nil || h.down || h.dead || h.frozen():
+			return false
+		case what == "copy":
+			return h.c.copying > 0
+		case what == "check":
+			return !q.checked() && q.probe.state != probeNone
+		}
+		return slices.ContainsFunc(q.list, func(s *stream) bool { return s.closed() && !s.gone() })
+	}
+	for _, p := range m.pairs {
+		for side := range p.peers {
+			if amid(p, side) {
+				m.note("doom amid "+what, nil, p.id, side)
+				p.fail(side, errInjected)
+				return
+			}
+		}
 	}
 }
 

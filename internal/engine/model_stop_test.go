@@ -161,10 +161,10 @@ func (m *model) lookAtDead(h *host) {
 		ops++
 		switch t.from {
 		case c.tx:
-			frames += int(t.slots)
-			bytes += int(t.slots) * eagerFrame
+			frames++
+			bytes += eagerFrame
 		case c.stage:
-			bytes += int(t.slots) * stepSize
+			bytes += stepSize
 		}
 	}
 	depth, slots := c.attr.TxDepth, min(128, max(2*ctlSlots, c.attr.TxDepth))

@@ -21,19 +21,18 @@ type options struct {
 	hosts     int
 	both      bool // every two hosts dial each other
 	doorbells bool
-	maps      bool // landing rings are mapped by the peers that write to them
-	steps     int  // before everything ends
-	conns     int  // opened in all
-	alive     int  // open at a time
-	most      int  // a direction of a conn carries about 1<<most bytes at most
-	size      int  // and a call moves up to 1<<size
-	eager     int  // largest frame, 0: what the provider takes
-	rude      int  // of 200 calls of shut end something at any moment; 0: no mischief either
-	restless  int  // of 1000 steps let time pass, or take a ring back
-	zeroCopy  int  // of 100 calls use Buffers
-	tight     int  // bytes of budget beyond what every host needs; 0: plenty
-	faults    int  // of 100 chances for something to go wrong are taken
-	cruel     int  // of 1000 steps have a process stop, end or join
+	steps     int // before everything ends
+	conns     int // opened in all
+	alive     int // open at a time
+	most      int // a direction of a conn carries about 1<<most bytes at most
+	size      int // and a call moves up to 1<<size
+	eager     int // largest frame, 0: what the provider takes
+	rude      int // of 200 calls of shut end something at any moment; 0: no mischief either
+	restless  int // of 1000 steps let time pass, or take a ring back
+	zeroCopy  int // of 100 calls use Buffers
+	tight     int // bytes of budget beyond what every host needs; 0: plenty
+	faults    int // of 100 chances for something to go wrong are taken
+	cruel     int // of 1000 steps have a process stop, end or join
 	deadAfter time.Duration
 	losses    float64 // share of messages that are silently lost
 }
@@ -49,10 +48,8 @@ func (m *model) randomOptions() options {
 	// In most seeds nearly all calls are long enough for RDMA.
 	sizes := pick(m, [2]int{8, 112}, [2]int{10, 112}, [2]int{12, 112}, [2]int{12, 300}, [2]int{15, 112}, [2]int{17, 112}, [2]int{17, 0})
 	o.size, o.eager = sizes[0], sizes[1]
-	o.doorbells = o.sim.PerPeer || m.oneIn(3)
-	o.maps = m.oneIn(3)
-	if o.sim.PerPeer {
-		o.hosts, o.both = 2, false
+	if o.sim.SameHost {
+		o.hosts, o.both, o.doorbells = 2, false, true
 	}
 	large := false
 	switch {
@@ -62,7 +59,7 @@ func (m *model) randomOptions() options {
 		o.steps, o.most = 6000, 21
 	case m.oneIn(10): // Buffers longer than a staging chunk, and rings with room for several writes of them
 		large = true
-		o.size, o.most, o.zeroCopy, o.maps, o.sim.MaxRMASize = 20, 23, 60, false, 0
+		o.size, o.most, o.zeroCopy, o.sim.MaxRMASize = 20, 23, 60, 0
 	}
 	if o.sim.MaxMsgSize > 0 && o.sim.MaxMsgSize < 4096 {
 		o.most, o.size = min(o.most, 15), min(o.size, 12) // every byte costs many more steps
@@ -106,7 +103,10 @@ func (m *model) randomSim() simfabric.Config {
 	p.InjectSize = pick(m, 0, 64, 256, 4096)
 	p.TxDepth = pick(m, 1, 2, 8, 64, 64, 64)
 	p.RxDepth = pick(m, 32, 64, 256, 256)
-	p.PerPeer = p.PerPeer && m.oneIn(2)
+	p.SameHost = m.oneIn(4)
+	if p.PerPeer = p.SameHost; p.SameHost {
+		p.InjectSize = pick(m, 128, 256, 4096) // every frame is injected
+	}
 	p.NoWait = m.oneIn(4)
 	p.EndpointMR = !p.LocalMR && m.oneIn(4)
 	p.LateWrites = m.oneIn(2)
@@ -210,10 +210,13 @@ func (m *model) connect(a, b *host) *pair {
 			Lost: func(err error, _ int) { m.lost(p, side, err) },
 			Gone: func() { p.gone[side]++ },
 		}
-		if m.opt.maps {
-			open := opens(h.budget)
+		if h.c.attr.SameHost {
+			open, forCheck := opens(h.budget), opens(pool.NewBudget(0))
 			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) {
-				if m.oneIn(8) {
+				switch probe := &p.peers[side].probe; {
+				case probe.state != probePassed || probe.needs != 0: // a pair for which this fails is none
+					return forCheck(n)
+				case m.oneIn(8):
 					return nil, errInjected
 				}
 				return open(n)
@@ -262,10 +265,10 @@ func (m *model) connect(a, b *host) *pair {
 			Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(eager),
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
-		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both { // writes may be held back
+		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both {
 			me.doorbell.Own = h.doorbell.Own
 		}
-		if h.c.attr.PerPeer {
+		if h.c.attr.SameHost {
 			me.spill = Spill{spills[side], spills[1-side]}
 		}
 		h.e.leave()

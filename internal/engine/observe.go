@@ -59,9 +59,7 @@ func (e *Endpoint) snapshot() Stats {
 		if !p.cfg.itself {
 			s.Peers++
 		}
-		if p.landing != nil {
-			s.LandingMemory += p.landing.Stats().Mapped
-		}
+		s.LandingMemory += p.landing.Stats().Mapped
 	}
 	counts := e.poller.Stats()
 	s.Polls = max(s.Polls, counts.Polls)

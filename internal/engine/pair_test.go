@@ -64,7 +64,7 @@ func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabr
 // newLinkMapping is newLinkOf with a way to map memory, for fabrics on which that is done.
 func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint, maps mapsMemory) (l *link, err error) {
 	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
-	if sim.MapsMemory {
+	if sim.SameHost {
 		l.maps = maps
 	}
 	for _, e := range []**Endpoint{&l.ea, &l.eb} {

@@ -88,11 +88,9 @@ type outgoing struct {
 
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken already: they only need a send slot
 	ctl     fifo[ctlFrame]
-	tail    tail
 	mapped  []*mappedSlab // the peer's memory that is mapped here, or is to be
 	copies  int           // copies to it that are under way
-	maps    bool          // the last ring that it leased us is mapped here
-	// unmapped is why some of that memory could not be mapped, when that last happened.
+	// unmapped is why the last of that memory that was to be mapped could not be.
 	unmapped error
 	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
 	awake    int           // writers that were woken from there and are not back yet
@@ -131,8 +129,9 @@ type inLanding struct {
 
 // pathCheck is the check that is made before there are conns.
 type pathCheck struct {
-	probe probe
-	pong  waiter // signalled when it ends
+	probe  probe
+	pong   waiter      // signalled when it ends
+	copyTo *pool.Block // byCopy: what the peer is to write to
 }
 
 // peerStreams are the peer's streams.
@@ -153,13 +152,20 @@ type peerStreams struct {
 // called with the endpoint locked, by one goroutine at a time, and gives the lock up to
 // map what the peer needs.
 func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
+	c := e.core
+	landing := c.newLanding(token)
+	if c.rule == byCopy {
+		if err := e.mapForCheck(landing); err != nil {
+			return nil, err
+		}
+	}
 	share, err := e.prepare()
 	if err != nil {
+		c.discard(landing.Trim(0)...)
 		return nil, err
 	}
-	c := e.core
 	defer c.updateRoom()
-	p := c.newPeer(token, cfg, share)
+	p := c.newPeer(token, cfg, share, landing)
 	if most := c.mostRecvs(); most-c.spoken() < most/8 {
 		c.recall(c.taken) // for the peers that come next
 	}
@@ -186,9 +192,20 @@ func (e *Endpoint) prepare() (share int, err error) {
 	return share, err
 }
 
+// newLanding returns what landing memory of the peer to which token is told will lie in.
+func (c *core) newLanding(token [16]byte) *pool.Arena {
+	size := max(c.cfg.Ring, landingSlab)
+	if c.rule != byCopy {
+		return pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, size)
+	}
+	a := pool.NewArena(c.cfg.Budget, nil, pool.AccessRemoteWrite, size) // libfabric has no part in it
+	a.Share(framing.MemoryMark(token))
+	return a
+}
+
 // newPeer does what is left to do once there are share receive slots for the peer, and
 // memory for its path check.
-func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
+func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int, landing *pool.Arena) *peer {
 	c.lastID++
 	for c.lastID == 0 || c.peers[c.lastID] != nil {
 		c.lastID++
@@ -196,11 +213,12 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int) *peer {
 	p := &peer{
 		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
 		recvCredit: recvCredit{share: share, granted: uint32(share), advertised: uint32(share)},
-		pathCheck:  pathCheck{pong: newJoinWaiter()},
+		inLanding:  inLanding{landing: landing},
+		pathCheck:  pathCheck{pong: newJoinWaiter(), copyTo: landing.Get(framing.MappedProbeLength)},
 		lifeSigns:  lifeSigns{signs: 1},
 		at:         len(c.order),
 	}
-	p.streams, p.supply.peer, p.unmapped = map[uint32]*stream{}, p, cfg.Unmapped
+	p.streams, p.supply.peer = map[uint32]*stream{}, p
 	p.starved = -choreTime
 	p.idle.Store(c.now().UnixNano())
 	if !cfg.Unproven {
@@ -239,14 +257,6 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.mark = framing.MemoryMark(a.Token)
 	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
-	c, maps := p.c, p.cfg.Memory != nil
-	if maps && c.attr.PerPeer && c.ringDefault && c.cfg.Budget.Stats().Limit >= 64*DefaultMappedRing {
-		c.cfg.Ring, c.rings.most, c.ringDefault = DefaultMappedRing, DefaultMappedRing, false
-	}
-	p.landing = pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, max(c.cfg.Ring, landingSlab))
-	if maps {
-		p.landing.Share(framing.MemoryMark(p.token))
-	}
 	return nil
 }
 
@@ -290,7 +300,6 @@ func (c *core) reap(p *peer) {
 	c.lost[p] = struct{}{}
 	p.quarantineLanding() // first: what is in use now may still be written to
 	p.loseMapped()
-	p.dropTail()
 	p.unstall()
 	p.spill = Spill{} // its memory goes away with the session
 	c.blocked -= p.blocked.len()
@@ -304,6 +313,7 @@ func (c *core) reap(p *peer) {
 	if !p.checked() {
 		p.endCheck(probeFailed)
 	}
+	p.dropCopyTo()
 	if !p.cfg.Unproven {
 		c.attached--
 	}

@@ -56,11 +56,12 @@ const (
 
 // probe is one peer's path check.
 type probe struct {
-	state probeState
-	needs probeNeeds
-	slot  *probeSlot    // what the peer may write to
-	grant framing.Probe // the peer's
-	seed  uint64        // of what the peer writes
+	state  probeState
+	needs  probeNeeds
+	slot   *probeSlot    // what the peer may write to
+	grant  framing.Probe // the peer's
+	mapped *mappedSlab   // byCopy: where that lies, once it is mapped or cannot be
+	seed   uint64        // of what the peer writes
 	// early is completion data that came before the peer's Probe.
 	early    uint64
 	hasEarly bool
@@ -82,7 +83,7 @@ type probeSlot struct {
 // chunk to write from. Both are there from the first check until the endpoint goes,
 // since nothing tells when a peer that was given up has written for the last time.
 type probes struct {
-	memory *pool.Arena
+	memory *pool.Arena // nil if peers map what they write to: see mapForCheck
 	source *pool.Slots
 	seed   uint64 // of what is in source
 	// The dialing side has slots of its own. Otherwise two endpoints that dial each other
@@ -102,6 +103,9 @@ const (
 // ErrContents: the fabric delivers something other than what was sent.
 var ErrContents = errors.New("the fabric delivers wrong contents")
 
+// ErrUnmapped: the peer's memory cannot be mapped.
+var ErrUnmapped = errors.New("the two processes cannot map each other's memory")
+
 // errUnsure: the check failed, but the fabric may not be to blame.
 var errUnsure = errors.New("the path check came to no result, because of other peers: try again")
 
@@ -111,7 +115,7 @@ func isProbe(index uint16) bool { return index >= pool.MaxLeases }
 // mapProbes maps what path checks need. The caller holds the lock, which is given up for that.
 func (e *Endpoint) mapProbes() (err error) {
 	c := e.core
-	if c.err != nil || c.probes.memory != nil {
+	if c.err != nil || c.probes.source != nil {
 		return c.err
 	}
 	var ps probes
@@ -129,6 +133,14 @@ func openProbes(c *core) (ps probes, err error) {
 	if err := source.Grow(1); err != nil {
 		return ps, err
 	}
+	h := fnv.New64a()
+	_, _ = h.Write(c.fab.Name()) // so that other endpoints' contents differ
+	ps.source, ps.seed = source, h.Sum64()
+	slot, _ := source.Get()
+	framing.FillPattern(source.Bytes(slot), ps.seed)
+	if c.rule == byCopy {
+		return ps, nil
+	}
 	n := 2 * probeSlots
 	if c.attr.PerPeer {
 		n = 1
@@ -142,21 +154,36 @@ func openProbes(c *core) (ps probes, err error) {
 		}
 		slots = append(slots, &probeSlot{index: framing.MaxLease - uint16(i), mem: mem})
 	}
-	ps.dialing, ps.listening = slots[:(n+1)/2], slots[n/2:]
-	h := fnv.New64a()
-	_, _ = h.Write(c.fab.Name()) // so that other endpoints' contents differ
-	ps.memory, ps.source, ps.seed = memory, source, h.Sum64()
-	slot, _ := source.Get()
-	framing.FillPattern(source.Bytes(slot), ps.seed)
+	ps.memory, ps.dialing, ps.listening = memory, slots[:(n+1)/2], slots[n/2:]
 	return ps, nil
 }
 
-// parts is what openProbes has mapped.
-func (ps *probes) parts() []registered {
-	if ps.memory == nil {
-		return nil
+// mapForCheck maps what one peer is to map and write to for its path check. The caller holds the
+// lock, which is given up for that.
+func (e *Endpoint) mapForCheck(landing *pool.Arena) error {
+	slab, err := e.mapSlab(func() (*pool.Slab, error) { return landing.Map(framing.MappedProbeLength) })
+	switch {
+	case e.core.err != nil:
+		if err == nil {
+			e.giveBack(slab)
+		}
+		return e.core.err
+	case err != nil:
+		return fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
 	}
-	return []registered{ps.memory, ps.source}
+	landing.Add(slab)
+	return nil
+}
+
+// parts is what openProbes has mapped.
+func (ps *probes) parts() (list []registered) {
+	if ps.source != nil {
+		list = append(list, ps.source)
+	}
+	if ps.memory != nil {
+		list = append(list, ps.memory)
+	}
+	return list
 }
 
 // startCheck begins the path check, as the dialing side.
@@ -195,6 +222,9 @@ func (p *peer) endCheck(s probeState) {
 	}
 	p.pong.signal()
 	ps.waiting = slices.DeleteFunc(ps.waiting, func(q *peer) bool { return q == p })
+	if s == probePassed { // after a failure the peer may still map it, to learn why
+		p.dropCopyTo()
+	}
 	if slot == nil {
 		return
 	}
@@ -203,6 +233,15 @@ func (p *peer) endCheck(s probeState) {
 	ps.waiting = nil // giving a peer memory may make it fail, which ends a check as well
 	for _, q := range waiting {
 		q.awaitMemory()
+	}
+}
+
+// dropCopyTo frees what the peer was to map for its check.
+func (p *peer) dropCopyTo() {
+	if p.copyTo != nil {
+		p.landing.Free(p.copyTo)
+		p.copyTo = nil
+		p.c.discard(p.landing.Trim(0)...) // nothing, if the peer is lost: see quarantineLanding
 	}
 }
 
@@ -276,24 +315,34 @@ func (p *peer) awaitMemory() {
 
 // probeMemory grants the peer memory for its write, if some is free.
 func (p *peer) probeMemory() bool {
-	ps := &p.c.probes
-	slots := ps.listening
-	if p.probe.state == probeDials {
-		slots = ps.dialing
-	}
-	slots = slices.DeleteFunc(slices.Clone(slots), func(s *probeSlot) bool { return s.peer != nil })
-	if len(slots) == 0 {
+	ps, s := &p.c.probes, p.freeProbe()
+	if s == nil {
 		return false
 	}
-	s := slices.MinFunc(slots, func(a, b *probeSlot) int { return a.doubt.Compare(b.doubt) })
 	s.peer, s.since, p.probe.slot = p, p.c.now(), s
 	s.seq++
 	clear(s.mem.Bytes) // what lay there before proves nothing
 	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}
-	(&framing.Probe{Index: s.index, Seq: s.seq, Writes: p.c.probeWrites(), Addr: s.mem.Addr, Key: s.mem.Key}).Encode(f.payload[:])
+	(&framing.Probe{Index: s.index, Seq: s.seq, Writes: p.c.probeWrites(), Remote: p.remote(s.mem)}).Encode(f.payload[:])
 	p.control(f)
 	p.met(needMemory)
 	return true
+}
+
+// freeProbe returns memory that the peer may write to, nil if none is free.
+func (p *peer) freeProbe() *probeSlot {
+	if p.copyTo != nil {
+		return &probeSlot{index: framing.MaxLease, mem: p.copyTo}
+	}
+	slots := p.c.probes.listening
+	if p.probe.state == probeDials {
+		slots = p.c.probes.dialing
+	}
+	slots = slices.DeleteFunc(slices.Clone(slots), func(s *probeSlot) bool { return s.peer != nil })
+	if len(slots) == 0 {
+		return nil
+	}
+	return slices.MinFunc(slots, func(a, b *probeSlot) int { return a.doubt.Compare(b.doubt) })
 }
 
 // probeWrites is how much this side writes for a path check, in bytes.
@@ -301,7 +350,15 @@ func (c *core) probeWrites() uint32 {
 	if c.rule == byNothing {
 		return 0
 	}
-	return uint32(min(framing.ProbeLength, c.attr.MaxRMASize))
+	return uint32(min(uint64(c.probeLength()), c.attr.MaxRMASize))
+}
+
+// probeLength is how much memory is granted for a path check, in bytes.
+func (c *core) probeLength() int {
+	if c.rule == byCopy {
+		return framing.MappedProbeLength
+	}
+	return framing.ProbeLength
 }
 
 // handleProbe takes in a frame that belongs to a path check, unless that is over.
@@ -322,6 +379,9 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	if err := grant.Decode(payload); err != nil {
 		return err
 	}
+	if int(grant.Writes) > p.c.probeLength() {
+		return fmt.Errorf("%w: a write of %d bytes for the path check", errProtocol, grant.Writes)
+	}
 	p.probe.grant, p.probe.seed = grant, h.Pos
 	p.takeWay(h.Flags)
 	if p.probe.state == probeNone {
@@ -330,6 +390,13 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	}
 	if grant.Writes == 0 {
 		p.met(needNotice)
+	}
+	if p.c.rule == byCopy {
+		p.mapping(&grant.Remote, func(m *mappedSlab) {
+			m.change(func() { m.leases++ })
+			p.probe.mapped = m
+			p.c.touch(p)
+		})
 	}
 	p.met(needProbe)
 	if p.probe.hasEarly {
@@ -347,41 +414,49 @@ func (p *peer) postProbe() {
 	c, g := p.c, &p.probe.grant
 	n := c.probeWrites()
 	p.met(needPost)
-	if n == 0 {
+	switch {
+	case n == 0:
 		p.met(needWritten)
 		return
+	case c.rule == byCopy:
+		p.copyProbe(n)
+		return
 	}
-	op := fabric.Op{
-		Kind: fabric.Write, To: p.addr, Buf: c.probes.source.Bytes(0)[:n], Desc: c.probes.source.Desc(0),
-		Remote: g.Addr, Key: g.Key, Deliver: c.deliver,
-	}
-	if c.rule == byCQData {
-		p.spend(1)
-		op.Kind, op.Data = fabric.WriteData, p.completionData(g.Index, g.Seq, false)
-	}
-	p.out = append(p.out, outOp{op, txOp{peer: p, probe: true}})
-	if c.rule == bySAW {
-		p.tellWritten()
-	}
+	c.strategy().post(p, ringWrite{
+		op: fabric.Op{
+			Kind: fabric.Write, To: p.addr, Buf: c.probes.source.Bytes(0)[:n], Desc: c.probes.source.Desc(0),
+			Remote: g.Addr, Key: g.Key, Deliver: c.deliver,
+		},
+		tx: txOp{peer: p, probe: true, large: framing.Large{Lease: g.Index, Seq: g.Seq, Length: n}},
+	})
 }
 
 func (p *peer) probePostable() bool {
-	return p.probe.needs&needPost != 0 && p.probe.needs&(needMemory|needProbe) == 0
+	return p.probe.needs&needPost != 0 && p.probe.needs&(needMemory|needProbe) == 0 &&
+		(p.c.rule != byCopy || p.probe.mapped != nil)
 }
 
-// probeWritten handles the completion of our write.
-func (p *peer) probeWritten() {
-	if p.c.rule == byDeliver {
-		p.tellWritten()
+// copyProbe makes our write of n bytes where it is a copy.
+func (p *peer) copyProbe(n uint32) {
+	m := p.probe.mapped
+	mem := m.within(&p.probe.grant.Remote, uint64(n))
+	m.change(func() { m.leases-- })
+	if mem == nil {
+		if p.probe.state != probeDials { // it listens, and may have told before that what came was right
+			p.tellProbed(framing.ProbeUnmapped)
+		}
+		p.wrong(ErrUnmapped, fmt.Sprint(p.unmapped))
+		return
 	}
+	framing.FillPattern(mem, p.c.probes.seed)
+	p.announce(&txOp{large: framing.Large{Lease: p.probe.grant.Index, Seq: p.probe.grant.Seq, Length: n}}, framing.FlagLanded)
 	p.met(needWritten)
 }
 
-// tellWritten tells the peer that our write has landed, where completion data does not.
-func (p *peer) tellWritten() {
-	f := ctlFrame{t: framing.TypeLarge, flags: framing.FlagLanded, n: framing.LargeSize}
-	(&framing.Large{Lease: p.probe.grant.Index, Seq: p.probe.grant.Seq, Length: p.c.probeWrites()}).Encode(f.payload[:])
-	p.control(f)
+// probeWritten handles the completion of our write.
+func (p *peer) probeWritten(t *txOp) {
+	p.c.strategy().done(p, *t)
+	p.met(needWritten)
 }
 
 // probeLanded takes in the completion data of a write for a path check.
@@ -402,7 +477,7 @@ func (p *peer) probeLanded(data uint64) {
 	switch {
 	case p.probe.needs&needProbe != 0: // the Probe says what to believe
 		p.probe.early, p.probe.hasEarly = data, true
-	case p.silent || p.proves && !framing.Proven(data, p.proofIn):
+	case !p.believes(data):
 		p.c.stats.WritesStray++
 	case p.useSlot(framing.Immediate(data).Odd()):
 		p.c.grant(p)
@@ -448,6 +523,8 @@ func (p *peer) verdict(payload []byte) error {
 		p.met(needProbed)
 	case r == framing.ProbeUnsure:
 		p.wrong(errUnsure, what)
+	case r == framing.ProbeUnmapped:
+		p.wrong(ErrUnmapped, "the peer says so")
 	default:
 		p.wrong(ErrContents, what)
 	}

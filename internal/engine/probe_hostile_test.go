@@ -115,6 +115,15 @@ func TestPathCheckWithoutWrites(t *testing.T) {
 	})
 }
 
+// TestPathCheckOfLongWrites: a peer that says that it writes more than it is granted is cut off.
+func TestPathCheckOfLongWrites(t *testing.T) {
+	besiege(t, simfabric.Shm(), func(b *besieged) {
+		p := b.meet()
+		b.probes(p, framing.Probe{Writes: framing.MappedProbeLength + 1})
+		require.ErrorIs(t, p.err, errProtocol)
+	})
+}
+
 // TestPathCheckBeforeItBegins: what a listening side says before it is asked holds no memory for
 // good.
 func TestPathCheckBeforeItBegins(t *testing.T) {

@@ -90,9 +90,9 @@ func TestPathCheckFails(t *testing.T) {
 		"messages are spoilt":         {simfabric.TCP(), damage{spoils: fabric.Send}, ErrContents},
 		"long messages of shm":        {simfabric.Shm(), damage{spoils: fabric.Send}, ErrContents},
 		"writes are spoilt":           {simfabric.TCP(), damage{spoils: fabric.Write}, ErrContents},
-		"writes with data are spoilt": {simfabric.Shm(), damage{spoils: fabric.WriteData}, ErrContents},
-		"the second write is":         {simfabric.Shm(), damage{spoils: fabric.WriteData, spared: 1}, nil},
-		"no notice of writes":         {simfabric.ShmUnflagged(), damage{}, context.DeadlineExceeded},
+		"writes with data are spoilt": {simfabric.Net(), damage{spoils: fabric.WriteData}, ErrContents},
+		"the second write is":         {simfabric.Net(), damage{spoils: fabric.WriteData, spared: 1}, nil},
+		"no notice of writes":         {simfabric.Silent(), damage{}, context.DeadlineExceeded},
 		"no completion of writes":     {simfabric.TCP(), damage{loses: fabric.Write}, ErrStuck},
 		"no messages":                 {simfabric.TCP(), damage{loses: fabric.Recv}, context.DeadlineExceeded},
 	} {

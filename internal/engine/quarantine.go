@@ -29,7 +29,6 @@ func (g *quarantine) all() []*pool.Arena {
 func (p *peer) quarantineLanding() {
 	g := &p.c.quarantine
 	switch {
-	case p.landing == nil:
 	case p.keepLanding:
 		p.landing.Void()
 		g.keep(p.landing)

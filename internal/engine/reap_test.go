@@ -8,10 +8,15 @@ import (
 	"path"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
 // TestWhoReaps: nothing that a peer or a stream does can reap a peer, which could be the one that it
@@ -25,6 +30,39 @@ func TestWhoReaps(t *testing.T) {
 			assert.Empty(t, wayTo("core.reap", name, uses, map[string]bool{}), "from %s", name)
 		}
 	}
+}
+
+// TestDoomed: a peer that is doomed takes no frames, posts none, and opens no conns, from that moment.
+// It is reaped when the entry into the core ends.
+func TestDoomed(t *testing.T) {
+	besiege(t, simfabric.TCP(), func(b *besieged) {
+		p, c := b.meet(), b.e.core
+		b.locked(func() {
+			before := c.stats
+			p.ctl.push(ctlFrame{t: framing.TypePing})
+			p.out = append(p.out, outOp{op: fabric.Op{Kind: fabric.Inject, To: p.addr, Buf: make([]byte, framing.HeaderSize)}})
+			p.doom(errInjected)
+			p.doom(errProtocol)
+			require.Equal(t, errInjected, p.err, "the first")
+			p.control(ctlFrame{t: framing.TypePing})
+			p.flush()
+			c.push(p)
+			c.grant(p)
+			assert.Equal(t, 1, p.ctl.len())
+			assert.Equal(t, before.Posted, c.stats.Posted)
+			(&framing.Header{Type: framing.TypePing, Flags: framing.FlagReserved, Peer: p.id, Proof: p.proofIn}).Encode(c.rx.Bytes(0))
+			c.received(0, framing.HeaderSize)
+			c.recvs, c.owners = c.recvs[:len(c.recvs)-1], c.owners[:len(c.owners)-1] // the slot is still posted
+			assert.Equal(t, before.FramesReceived, c.stats.FramesReceived)
+			assert.Equal(t, before.FramesDropped+1, c.stats.FramesDropped)
+			_, err := p.open(1)
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+			assert.Same(t, p, c.peers[p.id], "not reaped yet")
+			assert.Equal(t, peerDoomed, p.life)
+		})
+		assert.Equal(t, peerEnded, p.life)
+		assert.NotContains(t, c.order, p)
+	})
 }
 
 // wayTo returns a way along which one function can reach another, nil if there is none.

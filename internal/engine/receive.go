@@ -40,8 +40,13 @@ func (c *core) received(slot uint32, n int) {
 	} else {
 		err = p.take(&h, payload, slot)
 	}
+	p.violates(err)
+}
+
+// violates ends the peer if err, about what it has sent, is not nil.
+func (p *peer) violates(err error) {
 	if err != nil {
-		c.stats.Violations++
+		p.c.stats.Violations++
 		p.doom(err)
 	}
 }

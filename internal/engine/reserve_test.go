@@ -128,7 +128,7 @@ func TestSlotsForNobody(t *testing.T) {
 	h.e.mu.Lock()
 	defer h.e.mu.Unlock()
 	c := h.e.core
-	p := c.newPeer([16]byte{1}, PeerConfig{}, 4)
+	p := c.newPeer([16]byte{1}, PeerConfig{}, 4, c.newLanding([16]byte{1}))
 	require.Equal(t, wanted, c.sending.state)
 	p.doom(errGoodbye)
 	c.flush()
@@ -137,6 +137,6 @@ func TestSlotsForNobody(t *testing.T) {
 		c.supplied(o)
 	}
 	assert.NotEqual(t, refused, c.sending.state, "nothing was refused")
-	c.newPeer([16]byte{2}, PeerConfig{}, 4)
+	c.newPeer([16]byte{2}, PeerConfig{}, 4, c.newLanding([16]byte{2}))
 	assert.True(t, c.hasOrders(), "slots for the ninth peer are asked for")
 }

@@ -108,10 +108,7 @@ func (s *stream) grantRing() bool {
 		p.trim()
 		return false
 	}
-	for len(c.lessees) <= int(l.Index) {
-		c.lessees = append(c.lessees, nil)
-	}
-	c.lessees[l.Index] = p
+	c.lease(l.Index, p)
 	l.Release(s.largeIn)
 	now := c.now().UnixNano()
 	s.inLease = &inLease{
@@ -119,14 +116,21 @@ func (s *stream) grantRing() bool {
 		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
 	}
 	p.shrink()
-	f := ctlFrame{t: framing.TypeLease, stream: s.id}
-	f.n = uint8((&framing.Lease{
-		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Addr: ring.Addr, Key: ring.Key,
-		Shared: framing.Shared{FD: ring.Shared.FD, Inode: ring.Shared.Inode, Offset: ring.Offset},
-	}).Encode(f.payload[:]))
+	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
+	(&framing.Lease{
+		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Remote: p.remote(ring),
+	}).Encode(f.payload[:])
 	p.control(f)
 	s.promise()
 	return true
+}
+
+// remote says how the peer finds the block.
+func (p *peer) remote(b *pool.Block) framing.Remote {
+	if p.c.rule == byCopy {
+		return framing.Remote{Addr: b.Offset, Key: b.Shared.Inode, FD: b.Shared.FD}
+	}
+	return framing.Remote{Addr: b.Addr, Key: b.Key}
 }
 
 // newRing carves a ring out of the peer's memory. If there is no room, it asks for more memory

@@ -40,7 +40,7 @@ func TestRoom(t *testing.T) {
 			slot, ok := e.core.tx.Get()
 			require.True(t, ok)
 			p.frames++
-			tags = append(tags, e.core.takeOp(txOp{peer: p, from: e.core.tx, slot: slot, slots: 1}))
+			tags = append(tags, e.core.takeOp(txOp{peer: p, from: e.core.tx, slot: slot}))
 		}
 		return func() {
 			e.enter()

@@ -26,7 +26,7 @@ type outLease struct {
 	unread writeLog
 
 	mem    []byte      // the ring, if it is mapped here
-	mapped *mappedSlab // the slab in which it lies, if that may be mapped
+	mapped *mappedSlab // byCopy: the slab in which it lies
 }
 
 // trySmall sends or queues as much of b as the window and the send slots allow.
@@ -145,9 +145,9 @@ func (s *stream) dropPending() {
 func (s *stream) writeFrames(b []byte) int {
 	if len(b) > s.p.eager && s.p.c.rule != byNothing && !s.conn.small {
 		switch {
-		case s.copies() || s.grant == grantHeld && s.p.c.stage.Len() > 0:
+		case s.ringServes():
 			return 0 // b goes to the ring, when there is room
-		case s.grant == grantHeld: // staging memory was given back while the ring was full: see trimStage
+		case s.grant == grantHeld && s.p.c.rule != byCopy: // staging memory was given back while the ring was full: see trimStage
 			s.p.c.wantStage()
 		case s.grant == grantNone:
 			s.ask()
@@ -170,17 +170,6 @@ func (s *stream) ask() {
 	s.p.control(ctlFrame{t: framing.TypeWant, flags: s.p.c.wantFlags(), stream: s.id})
 }
 
-// wantFlags is what a frame that asks for a ring says about the writes to it.
-func (c *core) wantFlags() framing.Flags {
-	switch {
-	case c.rule != byCQData:
-		return framing.FlagLanded
-	case c.proven:
-		return framing.FlagProven
-	}
-	return 0
-}
-
 // leased takes in a Lease frame.
 func (s *stream) leased(payload []byte) error {
 	var l framing.Lease
@@ -190,25 +179,27 @@ func (s *stream) leased(payload []byte) error {
 	if s.outLease != nil || s.offer != nil || s.p.c.rule == byNothing {
 		return errProtocol
 	}
-	if !s.offered(&l) {
+	if s.p.c.rule != byCopy {
 		s.hold(&l, nil)
+		return nil
 	}
+	s.offer = &l
+	s.p.mapping(&l.Remote, func(m *mappedSlab) {
+		if s.offer == &l {
+			s.hold(&l, m)
+		}
+	})
 	return nil
 }
 
 // hold puts a lease to use. m is the mapped slab in which its ring lies, or nil.
 func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	recalled := s.grant == grantRecalled
-	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mem: m.within(l), mapped: m}
-	if m != nil {
-		m.change(func() { m.leases++ })
-	}
-	s.p.maps = s.outLease.mem != nil
+	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mapped: m}
 	switch {
-	case s.p.maps:
-	case m != nil && m.state == mapReady:
-		s.p.unmapped = errNotWithin
-		fallthrough
+	case m != nil:
+		s.outLease.mem = m.within(&l.Remote, l.Size)
+		m.change(func() { m.leases++ })
 	case s.p.c.stage.Len() == 0:
 		// Ask now, not at the first write: while many writers wait for receive slots, the two
 		// that this write takes are never free at the same time, and a writer waits for two
@@ -225,6 +216,19 @@ func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 // copies reports whether the stream has a ring that is mapped here.
 func (s *stream) copies() bool { return s.grant == grantHeld && s.outLease.mem != nil }
 
+// unmapped reports whether the stream has a ring that was to be mapped here and could not be.
+func (s *stream) unmapped() bool {
+	return s.p.c.rule == byCopy && s.grant == grantHeld && s.outLease.mem == nil
+}
+
+// ringServes reports whether the stream's large data goes to its ring, and not in frames.
+func (s *stream) ringServes() bool {
+	if s.p.c.rule == byCopy {
+		return s.copies()
+	}
+	return s.grant == grantHeld && (s.conn.zeroCopy || s.p.c.stage.Len() > 0)
+}
+
 // dropGrant forgets the ring that the peer has granted to the stream, or is to grant.
 func (s *stream) dropGrant() {
 	if l := s.outLease; l != nil && l.mapped != nil {
@@ -240,7 +244,6 @@ func (s *stream) revoked() {
 		s.grant = grantRecalled
 	case grantHeld:
 		s.grant = grantReturning
-		s.p.c.touch(s.p) // so that the tail leaves
 		s.giveBack()
 		s.wr.signal() // a writer that waited for room in the ring sends frames now
 	}

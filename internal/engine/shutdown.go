@@ -26,7 +26,6 @@ func (c *core) shutdown() error {
 		c.tryFree()
 		return err
 	}
-	c.keepAddresses()
 	for i := range c.ops { // the fabric touches their memory no more
 		if b := c.ops[i].buf; b != nil {
 			c.ops[i] = txOp{}
@@ -44,7 +43,6 @@ func (c *core) close() error { return errors.Join(c.deregister(), c.fab.Close())
 // registered is memory that the endpoint has registered for itself.
 type registered interface {
 	Deregister() error
-	KeepAddresses()
 	Close() error
 }
 
@@ -67,24 +65,6 @@ func (c *core) deregister() (err error) {
 		err = errors.Join(err, r.Deregister())
 	}
 	return err
-}
-
-// keepAddresses makes sure that nothing else is mapped where operations in flight
-// read from. Over shared memory it is the target that reads (CMA: see
-// process_vm_readv(2)), when it next polls. If it was stopped, that may be long after
-// everything is closed here, and it would take whatever it finds for data.
-func (c *core) keepAddresses() {
-	if !c.attr.PerPeer || c.flying == 0 && c.stats.Abandoned == 0 { // abandoned, it may have some that nobody knows of
-		return
-	}
-	for _, r := range c.registered() {
-		r.KeepAddresses()
-	}
-	for i := range c.ops {
-		if b := c.ops[i].buf; b != nil && b.slab != nil {
-			b.slab.KeepAddresses()
-		}
-	}
 }
 
 // inUse reports whether anybody but the fabric uses registered memory.

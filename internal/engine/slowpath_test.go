@@ -116,8 +116,8 @@ func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Du
 	for i := range int(2 * d / every) {
 		time.Sleep(every / 2)
 		if i%2 == 0 {
-			l.a.Heartbeat(true)
-			l.b.Heartbeat(true)
+			l.a.Heartbeat()
+			l.b.Heartbeat()
 		}
 		if n := got.Load(); n != last {
 			longest, last, at = max(longest, time.Since(at)), n, time.Now()
@@ -263,7 +263,7 @@ func TestNewcomersBesideSilentPeer(t *testing.T) {
 			require.Less(t, i, 100)
 			time.Sleep(dead / 20)
 			if i%3 == 0 { // three times in DeadAfter, since a turn takes a tenth
-				l.b.Heartbeat(true)
+				l.b.Heartbeat()
 			}
 			// An honest newcomer each time, whose path check goes through.
 			dialer, err := ec.NewPeer(PeerConfig{})

@@ -28,7 +28,7 @@ func TestExit(t *testing.T) {
 }
 
 func testExit(t *testing.T, rng *rand.Rand) {
-	sim := simfabric.Config{Seed: rng.Uint64(), Personality: simfabric.ShmMapped(), AgainRate: float64(rng.IntN(2)) / 4}
+	sim := simfabric.Config{Seed: rng.Uint64(), Personality: simfabric.Shm(), AgainRate: float64(rng.IntN(2)) / 4}
 	l := newLink(t, sim, Config{Spin: -1, PeerSlots: 4 + rng.IntN(30)})
 	var near, far []*Conn
 	for range 1 + rng.IntN(2*spillSlots) {

@@ -34,7 +34,7 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	for _, p := range dead {
 		slot, ok := p.takeStage()
 		require.True(t, ok)
-		c.takeOp(txOp{peer: p, from: c.stage, slot: slot, slots: 1}) // which never completes
+		c.takeOp(txOp{peer: p, from: c.stage, slot: slot}) // which never completes
 	}
 	s, err := live.open(7)
 	require.NoError(t, err)

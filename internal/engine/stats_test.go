@@ -45,7 +45,8 @@ func TestBytesAreCounted(t *testing.T) {
 			assert.Equal(t, out.SmallSent, in.SmallReceived)
 			assert.Equal(t, name == "no large data", out.RDMABytesSent == 0)
 			assert.Equal(t, out.RDMAWrites, in.RDMAWritesReceived)
-			assert.Equal(t, total, out.Copies.Staged)
+			assert.Equal(t, total, out.Copies.Staged+out.Copies.Mapped)
+			assert.Equal(t, name == "shm", out.Copies.Mapped != 0)
 			assert.Zero(t, out.Copies.Unstaged+in.Copies.Lent)
 			n = a.Counters()
 			assert.Equal(t, Counters{SmallOut: out.SmallSent, LargeOut: out.RDMABytesSent}, n)
@@ -60,7 +61,7 @@ func TestBytesAreCounted(t *testing.T) {
 // that RecvBuffer lends where they have landed, and those that wait for a Read.
 func TestCopiesAreCounted(t *testing.T) {
 	const size, late = 128 << 10, 1000
-	l := newLink(t, personalities()["shm"], Config{})
+	l := newLink(t, personalities()["tcp"], Config{})
 	defer l.close(t)
 	a, b := l.dial(t)
 	_, err := a.Write(make([]byte, late))

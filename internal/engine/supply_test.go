@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -111,14 +112,14 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 				assert.NoError(t, err)
 			},
 		},
-		"idle landing memory": {
+		"memory of idle data": {
 			before: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) },
 			held:   func(*testing.T, *slowLink) {}, // time does it
 		},
 	} {
 		for _, sim := range []string{"shm", "tcp", "verbs"} {
-			if name == "other peers" && sim != "tcp" {
-				continue // shm has one peer, and verbs gives each little of a short queue
+			if name == "other peers" && sim != "tcp" || strings.Contains(name, "data") && sim == "shm" {
+				continue // shm has one peer, and its large data no registered memory; verbs gives each peer little of a short queue
 			}
 			t.Run(name+"/"+sim, func(t *testing.T) {
 				t.Parallel()

@@ -20,7 +20,7 @@ import (
 // long, and no real time at all.
 func virtual(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	t.Helper()
-	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm(), "mapped": simfabric.ShmMapped()} {
+	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm()} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				cfg := cfg

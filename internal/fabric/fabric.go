@@ -113,6 +113,9 @@ type Attr struct {
 	// PerPeer: an endpoint serves only one peer process, since a peer that is killed may leave it
 	// unusable (shm).
 	PerPeer bool
+	// SameHost: it reaches processes of this host only, which map each other's landing rings. Nothing
+	// is written over the fabric.
+	SameHost bool
 	// OneMapping: two endpoints of one process that are each other's peers share one mapping of
 	// their memory, which goes away with the first of them (shm).
 	OneMapping bool

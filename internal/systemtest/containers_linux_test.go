@@ -30,8 +30,10 @@ type container struct {
 	namespaces uintptr // CLONE_NEW...
 	proc       bool    // a /proc that shows its PID namespace
 	subset     bool    // a /proc that shows processes only
+	hidden     bool    // a /proc that hides the processes of others (hidepid)
 	shm        string  // the size of a /dev/shm of its own, "" for this host's
 	uid        int
+	undumpable bool // it cannot be traced (PR_SET_DUMPABLE), like any process that has changed its user
 }
 
 // containerVar tells a process which container it is to set up for itself.
@@ -46,18 +48,18 @@ func (k container) process(t *testing.T, role, providers, addr string) *exec.Cmd
 		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1 << 16}}
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
 	}
-	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %t %q %d", containerVar, k.proc, k.subset, k.shm, k.uid))
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %t %t %q %d %t", containerVar, k.proc, k.subset, k.hidden, k.shm, k.uid, k.undumpable))
 	return cmd
 }
 
 // furnish sets up, within this process, the container that it was started in.
 func furnish() error {
 	var k container
-	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %t %q %d", &k.proc, &k.subset, &k.shm, &k.uid); err != nil {
+	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %t %t %q %d %t", &k.proc, &k.subset, &k.hidden, &k.shm, &k.uid, &k.undumpable); err != nil {
 		return nil // not in a container
 	}
 	var errs []error
-	if k.proc || k.subset || k.shm != "" {
+	if k.proc || k.subset || k.hidden || k.shm != "" {
 		errs = append(errs, unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""))
 	}
 	if k.proc {
@@ -66,11 +68,17 @@ func furnish() error {
 	if k.subset {
 		errs = append(errs, unix.Mount("proc", "/proc", "proc", 0, "subset=pid"))
 	}
+	if k.hidden {
+		errs = append(errs, unix.Mount("proc", "/proc", "proc", 0, "hidepid=2"))
+	}
 	if k.shm != "" {
 		errs = append(errs, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "size="+k.shm))
 	}
 	if k.uid != 0 {
 		errs = append(errs, unix.Setgid(k.uid), unix.Setuid(k.uid))
+	}
+	if !k.undumpable {
+		errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 	}
 	return errors.Join(errs...)
 }
@@ -126,14 +134,17 @@ func TestContainers(t *testing.T) {
 	for name, tt := range map[string]struct {
 		container
 		one, both string // the provider if one side is in such a container, and if both are, each in one of its own
-		reason    string // why a dial gets no shared memory if one side is in such a container
+		reason    string // why a dial gets no shared memory if one side is in such a container, or both are
 	}{
 		"none":                    {container{}, "shm", "shm", ""},
 		"mounts":                  {container{namespaces: unix.CLONE_NEWNS}, "shm", "shm", ""},
 		"memory":                  {container{namespaces: unix.CLONE_NEWNS, shm: "256m"}, testenv.Native, testenv.Native, "no such file or directory"},
 		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, testenv.Native, testenv.Native, "shm"},
 		"user":                    {container{uid: 65534}, testenv.Native, "shm", "different users"},
-		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, "shm", "only one of the two sides may read the other's memory"},
+		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, testenv.Native, "cannot map each other's memory"},
+		"a user that was changed": {container{uid: 65534, undumpable: true}, testenv.Native, testenv.Native, ""},
+		"hidden processes":        {container{namespaces: unix.CLONE_NEWNS, hidden: true, uid: 65534}, testenv.Native, "shm", "different users"},
+		"hidden, and changed":     {container{namespaces: unix.CLONE_NEWNS, hidden: true, uid: 65534, undumpable: true}, testenv.Native, testenv.Native, ""},
 		"no boot ID":              {container{namespaces: unix.CLONE_NEWNS, subset: true}, "shm", "shm", ""},
 		"no boot ID, memory":      {container{namespaces: unix.CLONE_NEWNS, subset: true, shm: "256m"}, testenv.Native, testenv.Native, "cannot tell its host: open /proc/sys/kernel/random/boot_id: no such file or directory"},
 		"processes":               {container{namespaces: pids, proc: true}, testenv.Native, testenv.Native, "PID namespaces"},

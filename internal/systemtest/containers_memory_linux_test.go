@@ -28,22 +28,19 @@ func TestContainersLittleMemory(t *testing.T) {
 		"for some":     {need + 16, false, true},
 		"for everyone": {need + 2*17*callers, true, true},
 	} {
-		for _, cma := range []bool{true, false} {
-			t.Run(fmt.Sprintf("%s, CMA %t", name, cma), func(t *testing.T) {
-				size := fmt.Sprintf("size=%dm", tt.size)
-				require.NoError(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, size)) // for this process and its children
-				t.Cleanup(func() { assert.NoError(t, unix.Unmount("/dev/shm", unix.MNT_DETACH)) })
-				t.Setenv("FI_SHM_DISABLE_CMA", map[bool]string{true: "0", false: "1"}[cma])
-				addr := rdmatest.StartCounterpart(t, "shm,net")
-				shared := 0
-				for range callers {
-					if provider, _ := startCaller(t, rdmatest.Process(t, "caller", "shm,net", addr)); provider == "shm" {
-						shared++
-					}
+		t.Run(name, func(t *testing.T) {
+			size := fmt.Sprintf("size=%dm", tt.size)
+			require.NoError(t, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, size)) // for this process and its children
+			t.Cleanup(func() { assert.NoError(t, unix.Unmount("/dev/shm", unix.MNT_DETACH)) })
+			addr := rdmatest.StartCounterpart(t, "shm,net")
+			shared := 0
+			for range callers {
+				if provider, _ := startCaller(t, rdmatest.Process(t, "caller", "shm,net", addr)); provider == "shm" {
+					shared++
 				}
-				assert.Equal(t, tt.all, shared == callers, "%d of %d share memory", shared, callers)
-				assert.Equal(t, tt.any, shared > 0, "%d of %d share memory", shared, callers)
-			})
-		}
+			}
+			assert.Equal(t, tt.all, shared == callers, "%d of %d share memory", shared, callers)
+			assert.Equal(t, tt.any, shared > 0, "%d of %d share memory", shared, callers)
+		})
 	}
 }

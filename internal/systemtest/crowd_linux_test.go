@@ -50,7 +50,7 @@ func crowd(_, addr string) error {
 // loiter connects again and again. manner says what it sends: nothing (0), a preamble
 // byte by byte (1), or a hello that never comes to an end (2).
 func loiter(addr string, manner int, up func()) {
-	text := (&framing.Preamble{Version: framing.PreambleVersion}).Append(nil)
+	text := (&framing.Preamble{Version: framing.Version}).Append(nil)
 	text = append(text, 0xff, 0xff, 0, 0, byte(framing.KindHello))
 	for {
 		if nc, err := net.Dial("tcp", addr); err == nil {

@@ -36,7 +36,7 @@ type joiner struct {
 
 func (j *joiner) Hello() framing.Hello {
 	h := j.hostile.Hello()
-	h.Joins, h.MinVersion, h.MaxVersion, h.Features = true, framing.MinVersion, framing.MaxVersion, framing.Features
+	h.Joins = true
 	return h
 }
 

@@ -49,6 +49,8 @@ type hostile struct {
 	number  uint32 // of the listener
 	tcp     net.Conn
 	session *bootstrap.Session
+	page    *bootstrap.Page // nil unless both sides are on one host
+	shared  *pool.Arena     // what the listener writes to for the path check; nil without a page
 	ended   chan error
 
 	sends    int // in flight
@@ -124,7 +126,8 @@ func (h *hostile) Join(context.Context, *bootstrap.Peer, *framing.Join) (*framin
 
 func (h *hostile) Expect(framing.Offer, netip.Addr) {}
 
-func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *bootstrap.Peer, local netip.Addr, _ *bootstrap.Page) (bootstrap.Binding, error) {
+func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *bootstrap.Peer, local netip.Addr, page *bootstrap.Page) (bootstrap.Binding, error) {
+	h.page = page
 	fab, err := ofifabric.New().Open(h.provider, local)
 	if err != nil {
 		return nil, err
@@ -185,9 +188,17 @@ func (h *hostile) Ended(err error) { h.ended <- err }
 // leave ends the peer. To the listener it looks as if the peer's process had ended.
 func (h *hostile) leave() {
 	_ = h.session.Close()
+	h.free()
+}
+
+// free gives up the endpoint and all memory.
+func (h *hostile) free() {
 	_ = h.fab.Shutdown()
 	_ = h.mem.Close()
 	_ = h.landing.Close()
+	if h.shared != nil {
+		_ = h.shared.Close()
+	}
 	_ = h.fab.Close()
 }
 
@@ -222,7 +233,7 @@ func (h *hostile) ring() {
 	if h.session == nil {
 		return // during the path check the listener polls by itself
 	}
-	if page := h.session.Page(); page != nil && page.Peer().Swap(0) != 0 {
+	if page := h.page; page != nil && page.Peer().Swap(0) != 0 {
 		page.Ring()
 	}
 }
@@ -324,13 +335,23 @@ func (h *hostile) check() error {
 	if err := h.ping(); err != nil {
 		return err
 	}
-	f := frame{framing.Header{Type: framing.TypeProbe, Pos: seed, Flags: framing.FlagProven}, make([]byte, framing.ProbeSize)}
-	kind := fabric.WriteData
-	if h.fab.Attr().CQDataSize < 8 {
-		kind, f.Flags = fabric.Write, framing.FlagLanded
+	f := frame{framing.Header{Type: framing.TypeProbe, Pos: seed, Flags: framing.FlagLanded}, make([]byte, framing.ProbeSize)}
+	if h.fab.Attr().CQDataSize >= 8 {
+		f.Flags = framing.FlagProven
 	}
-	r := h.landing.Region()
-	(&framing.Probe{Index: framing.MaxLease, Writes: framing.ProbeLength, Addr: r.Base(), Key: r.Key()}).Encode(f.payload)
+	own := framing.Probe{Index: framing.MaxLease, Writes: framing.MappedProbeLength}
+	if h.fab.Attr().SameHost {
+		f.Flags = framing.FlagLanded
+		shared, remote, err := h.shares(framing.MappedProbeLength)
+		if err != nil {
+			return err
+		}
+		h.shared, own.Remote = shared, remote // the listener may map it only after it has read what comes here
+	} else {
+		r := h.landing.Region()
+		own.Remote = framing.Remote{Addr: r.Base(), Key: r.Key()}
+	}
+	own.Encode(f.payload)
 	if err := h.send(f); err != nil {
 		return err
 	}
@@ -342,21 +363,8 @@ func (h *hostile) check() error {
 	if err == nil {
 		err = h.settle()
 	}
-	if err != nil {
-		return err
-	}
-	buf := h.mem.Bytes()[hostileOut:][:framing.ProbeLength]
-	framing.FillPattern(buf, seed)
-	err = h.post(fabric.Op{
-		Kind: kind, Buf: buf, Desc: h.desc, Remote: grant.Addr, Key: grant.Key,
-		Data: framing.MakeImmediate(grant.Index, grant.Seq, false, 0).Proven(h.proof),
-	})
-	if err == nil && kind == fabric.Write {
-		landed := frame{framing.Header{Type: framing.TypeLarge, Flags: framing.FlagLanded}, make([]byte, framing.LargeSize)}
-		(&framing.Large{Lease: grant.Index, Length: framing.ProbeLength}).Encode(landed.payload)
-		err = h.send(landed)
-	} else {
-		h.used++
+	if err == nil {
+		err = h.writeProbe(&grant, seed, f.Flags == framing.FlagLanded)
 	}
 	if err == nil {
 		answer, err = h.await(framing.TypeProbed)
@@ -365,6 +373,41 @@ func (h *hostile) check() error {
 		_, err = framing.DecodeProbed(answer.payload)
 	}
 	return err
+}
+
+// writeProbe writes the pattern to where the listener wants it, and says so, in a frame if announces
+// is set.
+func (h *hostile) writeProbe(grant *framing.Probe, seed uint64, announces bool) error {
+	buf := h.mem.Bytes()[hostileOut:][:framing.MappedProbeLength]
+	framing.FillPattern(buf, seed)
+	kind := fabric.WriteData
+	switch {
+	case h.fab.Attr().SameHost:
+		slab, err := h.mapped(grant.Remote)
+		if err != nil {
+			return err
+		}
+		defer slab.Close()
+		copy(slab.Bytes()[grant.Addr:], buf)
+	default:
+		if announces {
+			kind = fabric.Write
+		}
+		err := h.post(fabric.Op{
+			Kind: kind, Buf: buf, Desc: h.desc, Remote: grant.Addr, Key: grant.Key,
+			Data: framing.MakeImmediate(grant.Index, grant.Seq, false, 0).Proven(h.proof),
+		})
+		if err != nil {
+			return err
+		}
+	}
+	if !announces {
+		h.used++
+		return nil
+	}
+	landed := frame{framing.Header{Type: framing.TypeLarge, Flags: framing.FlagLanded}, make([]byte, framing.LargeSize)}
+	(&framing.Large{Lease: grant.Index, Length: framing.MappedProbeLength}).Encode(landed.payload)
+	return h.send(landed)
 }
 
 // open opens a stream.

@@ -122,8 +122,6 @@ func (l *liar) Hello() framing.Hello {
 	case 1:
 		h.UID = l.r.Uint32()
 	case 2:
-		h.Features = l.r.Uint64()
-	case 3:
 		h.HostUnknown = string(l.noise(64))
 	}
 	return h
@@ -172,12 +170,8 @@ func (l *liar) leave() {
 		_ = l.session.Close()
 	}
 	_ = l.tcp.Close()
-	if l.fab == nil {
-		return
-	}
-	_ = l.fab.Shutdown()
-	for _, m := range []interface{ Close() error }{l.mem, l.landing, l.fab} {
-		_ = m.Close()
+	if l.fab != nil {
+		l.free()
 	}
 }
 

@@ -7,5 +7,3 @@ import (
 )
 
 func TestMain(m *testing.M) { rdmatest.Main(m) }
-
-const mappedVar = "RDMANET_MAPPED_RINGS"

@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -21,14 +20,11 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// mapped makes sure that rings are mapped in a test and in the processes that it starts, even
-// if they are not mapped in this run of the tests.
-func mapped(t *testing.T) {
+func needsShm(t *testing.T) {
 	t.Helper()
 	if !slices.Contains(testenv.Providers(), "shm") {
 		t.Skip("needs shm")
 	}
-	t.Setenv(mappedVar, "on")
 }
 
 func init() { rdmatest.Roles["mapped echo"] = mappedEcho }
@@ -53,99 +49,70 @@ func mappedEcho(provider, _ string) error {
 	return tr.Close()
 }
 
-// TestMappedRings: two processes map each other's rings, unless one of them is told not to.
-// Then large data goes without mapped rings in both directions.
+// TestMappedRings: two processes map each other's rings, and all large data is copied there.
 func TestMappedRings(t *testing.T) {
-	mapped(t)
-	for name, tt := range map[string]struct{ here, there bool }{
-		"both":       {true, true},
-		"not here":   {false, true},
-		"not there":  {true, false},
-		"not at all": {false, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tr := &rdmanet.Transport{DisableMappedRings: !tt.here}
-			rdmatest.Cleanly(t, tr)
-			cmd := rdmatest.Process(t, "mapped echo", "shm", "")
-			if !tt.there {
-				cmd.Env = append(cmd.Env, mappedVar+"=off")
-			}
-			_, stdout := rdmatest.Start(t, cmd)
-			c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}, Timeout: rdmatest.Patience}, rdmatest.Line(t, stdout))
-			e := &echoed{c: c}
-			for e.sent.Load() < 16<<20 {
-				require.NoError(t, e.write(len(e.out)))
-				require.NoError(t, e.rest())
-			}
-			path, foreign := c.(*rdmanet.Conn).Info().LargePath, tr.Stats().Memory.Foreign
-			require.NoError(t, c.Close())
-			here := tr.Stats().Providers["shm"].Copies.Mapped
-			var there uint64
-			_, err := fmt.Sscan(rdmatest.Line(t, stdout), &there)
-			require.NoError(t, err)
-			require.NoError(t, cmd.Wait())
-			t.Logf("%s; %d KiB were mapped; %d KiB were copied there, and %d KiB here", path, foreign>>10, here>>10, there>>10)
-			both := tt.here && tt.there
-			assert.Equal(t, both, here > 8<<20)
-			assert.Equal(t, both, there > 8<<20)
-			assert.Equal(t, both, foreign > 0)
-			if !both {
-				assert.Zero(t, here+there)
-			}
-			assert.Equal(t, both, path == "copy to a ring that both processes map", path)
-			assert.Equal(t, both, !strings.Contains(path, "(its ring is not mapped: "), path)
-		})
+	needsShm(t)
+	tr := new(rdmanet.Transport)
+	rdmatest.Cleanly(t, tr)
+	cmd := rdmatest.Process(t, "mapped echo", "shm", "")
+	_, stdout := rdmatest.Start(t, cmd)
+	c := dial(t, &rdmanet.Dialer{Transport: tr, Providers: []string{"shm"}, Timeout: rdmatest.Patience}, rdmatest.Line(t, stdout))
+	e := &echoed{c: c}
+	for e.sent.Load() < 16<<20 {
+		require.NoError(t, e.write(len(e.out)))
+		require.NoError(t, e.rest())
 	}
+	path, foreign := c.(*rdmanet.Conn).Info().LargePath, tr.Stats().Memory.Foreign
+	require.NoError(t, c.Close())
+	here := tr.Stats().Providers["shm"].Copies.Mapped
+	var there uint64
+	_, err := fmt.Sscan(rdmatest.Line(t, stdout), &there)
+	require.NoError(t, err)
+	require.NoError(t, cmd.Wait())
+	t.Logf("%s; %d KiB were mapped; %d KiB were copied there, and %d KiB here", path, foreign>>10, here>>10, there>>10)
+	assert.Greater(t, here, uint64(8<<20))
+	assert.Greater(t, there, uint64(8<<20))
+	assert.Positive(t, foreign)
+	assert.Equal(t, "copy to a ring that both processes map, then send", path)
 }
 
-// TestFilesAndMappedRings: ReadFrom copies files to the peer's ring if that is mapped. Otherwise it
-// sends them from the memory that it has read them into.
+// TestFilesAndMappedRings: ReadFrom copies files to the peer's ring, not to memory that they would
+// be sent from.
 func TestFilesAndMappedRings(t *testing.T) {
-	mapped(t)
+	needsShm(t)
 	const size = 16 << 20
-	for name, tt := range map[string]struct{ here, there bool }{
-		"both": {true, true}, "not here": {false, true}, "not there": {true, false},
-	} {
-		t.Run(name, func(t *testing.T) {
-			server, client := &rdmanet.Transport{DisableMappedRings: !tt.there}, &rdmanet.Transport{DisableMappedRings: !tt.here}
-			rdmatest.Cleanly(t, server, client)
-			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{"shm"}})
-			c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: client, Providers: []string{"shm"}}, l)
-			read := make(chan int64, 1)
-			go func() {
-				n, err := io.Copy(io.Discard, s)
-				assert.NoError(t, err)
-				read <- n
-			}()
-			f, err := os.Create(filepath.Join(t.TempDir(), "file"))
-			require.NoError(t, err)
-			defer f.Close()
-			require.NoError(t, f.Truncate(size))
-			_, err = c.ReadFrom(f)
-			require.NoError(t, err)
-			n, err := c.ReadFrom(f)
-			require.NoError(t, err, "at its end")
-			require.Zero(t, n)
-			require.NoError(t, c.CloseWrite())
-			assert.EqualValues(t, size, <-read)
-			copies := client.Stats().Providers["shm"].Copies
-			t.Logf("%s; %+v", c.Info().LargePath, copies)
-			if tt.here && tt.there {
-				assert.Greater(t, copies.Mapped, uint64(size/2))
-			} else {
-				assert.Zero(t, copies.Mapped)
-				assert.Greater(t, copies.Unstaged, uint64(size/2))
-			}
-			rdmatest.CloseAll(t, c, s)
-		})
-	}
+	server, client := new(rdmanet.Transport), new(rdmanet.Transport)
+	rdmatest.Cleanly(t, server, client)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: server, Providers: []string{"shm"}})
+	c, s := rdmatest.Meet(t, &rdmanet.Dialer{Transport: client, Providers: []string{"shm"}}, l)
+	read := make(chan int64, 1)
+	go func() {
+		n, err := io.Copy(io.Discard, s)
+		assert.NoError(t, err)
+		read <- n
+	}()
+	f, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	require.NoError(t, err)
+	defer f.Close()
+	require.NoError(t, f.Truncate(size))
+	_, err = c.ReadFrom(f)
+	require.NoError(t, err)
+	n, err := c.ReadFrom(f)
+	require.NoError(t, err, "at its end")
+	require.Zero(t, n)
+	require.NoError(t, c.CloseWrite())
+	assert.EqualValues(t, size, <-read)
+	copies := client.Stats().Providers["shm"].Copies
+	assert.Greater(t, copies.Mapped, uint64(size/2))
+	assert.Zero(t, copies.Unstaged)
+	rdmatest.CloseAll(t, c, s)
 }
 
 // TestKilledInMidCopy kills peers while large data is copied in both directions, to rings that
 // both processes have mapped. What the peer had mapped, or had given to be mapped, does not hurt
 // this process.
 func TestKilledInMidCopy(t *testing.T) {
-	mapped(t)
+	needsShm(t)
 	testKilled(t, "shm", func(t *testing.T, tr *rdmanet.Transport, _ *rdmanet.Listener, provider string, after time.Duration) (int, time.Duration) {
 		copied := func() uint64 { return tr.Stats().Providers[provider].Copies.Mapped }
 		had := copied()

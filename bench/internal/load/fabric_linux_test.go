@@ -20,7 +20,6 @@ func TestMeasureOverSharedMemory(t *testing.T) {
 	} {
 		testMeasure(t, c.Over(workload.Shm))
 	}
-	testMeasure(t, workload.BW64K.Over(workload.ShmUnmapped))
 }
 
 func TestFanInOverFabrics(t *testing.T) {

@@ -28,7 +28,7 @@ func newCarrier(j Job) (carrier, error) {
 		return &socket{network: "tcp", host: j.Host}, nil
 	case workload.TransportUnix:
 		return &socket{network: "unix"}, nil
-	case workload.TransportRDMA, workload.TransportFresh, workload.TransportFar:
+	case workload.TransportRDMA, workload.TransportFresh:
 		return newFabric(j), nil
 	}
 	return nil, fmt.Errorf("unknown transport %q", j.Transport)
@@ -80,7 +80,7 @@ type fabric struct {
 }
 
 func newFabric(j Job) *fabric {
-	t := &rdmanet.Transport{DisableMappedRings: j.Transport == workload.TransportFar}
+	t := new(rdmanet.Transport)
 	only := []string{j.Provider}
 	return &fabric{
 		provider:  j.Provider,

@@ -35,8 +35,6 @@ zero-copy calls.`},
 	{ofMode(workload.ModeHTTP), `
 http is GETs over HTTP/1.1. Those of 1024M have a file as their body: over TCP
 the kernel sends it by itself (sendfile).`},
-	{onTransport(workload.TransportFar), `
-rdma-unmapped is rdma without memory that both processes map.`},
 	{func(r Result) bool { return r.Load }, `
 On a busy host another program computes on every CPU.`},
 	{func(r Result) bool { return r.Fairness > 0 }, `

@@ -98,8 +98,6 @@ var quietTargets = []Target{
 	{what: "busy host, 64 KiB stream, to a Unix socket's", figure: rate, row: busy64K.Over(workload.Shm), than: busy64K.Over(workload.Unix), must: 1, goal: 1.5},
 	{what: "busy host, 1 MiB stream, to TCP's", figure: rate, row: busy1M.Over(workload.Shm), than: busy1M.Over(workload.TCP), must: 1.5, goal: 2},
 	{what: "busy host, 1 MiB stream, to a Unix socket's", figure: rate, row: busy1M.Over(workload.Shm), than: busy1M.Over(workload.Unix), must: 1, goal: 1.5},
-	{what: "64 KiB stream without mapped rings, to TCP's", figure: rate, row: workload.BW64K.Over(workload.ShmUnmapped), than: workload.BW64K.Over(workload.TCP), goal: 2.5},
-	{what: "1 MiB stream without mapped rings, to TCP's", figure: rate, row: bw1M.Over(workload.ShmUnmapped), than: bw1M.Over(workload.TCP), goal: 1.6},
 	{what: "1 MiB zero-copy stream, verified, to TCP's", figure: rate, row: zc1M.Over(workload.Shm), than: zc1M.Over(workload.TCP), must: 2.5, goal: 3},
 	{what: "dial, echo, close, a second, to TCP's", figure: rate, row: dialing.Over(workload.Shm), than: dialing.Over(workload.TCP), must: 5, goal: 10},
 	{what: "gRPC 64 B, p50, to TCP's best round", figure: p50, row: rpc64.Over(workload.Shm), than: rpc64.Over(workload.TCP), other: p50Best, must: 0.65},

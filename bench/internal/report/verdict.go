@@ -169,7 +169,7 @@ func TargetCases(targets []Target, providers []string) []workload.Case {
 			of[w] = append(cases, unix)
 		}
 	}
-	order := []string{workload.TransportTCP, workload.TransportUnix, workload.TransportRsockets, workload.TransportRDMA, workload.TransportFar}
+	order := []string{workload.TransportTCP, workload.TransportUnix, workload.TransportRsockets, workload.TransportRDMA}
 	var all []workload.Case
 	for _, w := range works {
 		slices.SortStableFunc(of[w], func(a, b workload.Case) int {

@@ -91,7 +91,7 @@ func TestTargetCellsAreWhatIsNeededAndOffered(t *testing.T) {
 		}
 		return labels
 	}
-	assert.Equal(t, []string{"tcp", "unix", "rdma/shm", "rdma/tcp;ofi_rxm", "rdma/net", "rdma-unmapped/shm"}, labels(workload.BW64K))
+	assert.Equal(t, []string{"tcp", "unix", "rdma/shm", "rdma/tcp;ofi_rxm", "rdma/net"}, labels(workload.BW64K))
 	assert.Equal(t, []string{"tcp", "unix", "rdma/shm"}, labels(zc1M))
 
 	for _, c := range TargetCases(LoopbackTargets, []string{"net"}) {

@@ -35,9 +35,6 @@ const (
 	// TransportFresh is rdma with a control connection over TCP for every conn, where
 	// rdma has one for all conns to a peer. Only dialing shows the difference.
 	TransportFresh = "rdma-noreuse"
-	// TransportFar is rdma between processes that do not map each other's memory, as if they were
-	// on two hosts. Only large data over shared memory shows the difference.
-	TransportFar = "rdma-unmapped"
 )
 
 // A Case is one row of the table: one kind of work on one transport.

@@ -5,14 +5,13 @@ type Transport struct{ Name, Provider string }
 
 // The transports that are often measured.
 var (
-	TCP         = Transport{Name: TransportTCP}
-	Unix        = Transport{Name: TransportUnix}
-	Shm         = Transport{TransportRDMA, "shm"}
-	ShmUnmapped = Transport{TransportFar, "shm"} // without memory that both sides map
-	TCPRxm      = Transport{TransportRDMA, "tcp;ofi_rxm"}
-	Net         = Transport{TransportRDMA, "net"}
-	Verbs       = Transport{TransportRDMA, "verbs;ofi_rxm"}
-	Rsockets    = Transport{Name: TransportRsockets}
+	TCP      = Transport{Name: TransportTCP}
+	Unix     = Transport{Name: TransportUnix}
+	Shm      = Transport{TransportRDMA, "shm"}
+	TCPRxm   = Transport{TransportRDMA, "tcp;ofi_rxm"}
+	Net      = Transport{TransportRDMA, "net"}
+	Verbs    = Transport{TransportRDMA, "verbs;ofi_rxm"}
+	Rsockets = Transport{Name: TransportRsockets}
 )
 
 // Over returns the work c on a transport.

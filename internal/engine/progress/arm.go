@@ -40,23 +40,12 @@ func (p *Poller) armDoorbell() (again bool) {
 	b := p.doorbell.Load()
 	b.Own.Swap(doorbellAsleep)
 	p.sched.step()
-	if p.has(flying) { // if it is reported only after this, Note sees that we sleep
-		b.sleepFlying()
-	}
 	if p.Poll() > 0 {
 		return true
 	}
-	p.nudge(doorbellHeld)
-	// Only once for the work done so far: two sides that wait for each other must not ring for ever.
-	if work := p.report.Load() >> workShift; work != p.own.nudged && p.nudge(doorbellFlying) {
-		p.own.nudged = work
-	}
 	p.leave(armed)
-	switch { // not before leave: a goroutine that posts until then sees an owner, and leaves it to us
-	case p.has(refused):
+	if p.has(refused) { // not before leave: a goroutine that posts until then sees an owner, and leaves it to us
 		p.kick(PollEvery)
-	case p.has(flying):
-		p.kickLate(lastLook) // in case the peer does not ring
 	}
 	// A doorbell that rang while we were the owner was not acted upon. The flag would show that,
 	// too, but once the queue is armed, Close may have unmapped it.

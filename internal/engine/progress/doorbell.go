@@ -16,22 +16,13 @@ type Doorbell struct {
 const (
 	doorbellAwake  = iota // not now: somebody polls, or will
 	doorbellAsleep        // when the other side has posted something
-	doorbellHeld          // when the other side has run out of data: a write is held back here
-	doorbellFlying        // in both cases: it sleeps, and own operations are in flight
 )
 
 // Disarm reports whether the peer sleeps, and so has to be rung for what was posted; if so, it
 // sets the peer's flag to awake. The compare-and-swap is also the fence between the post and the
 // look at the flag.
 func (b *Doorbell) Disarm() bool {
-	return b.Peer.CompareAndSwap(doorbellAsleep, doorbellAwake) || b.Peer.CompareAndSwap(doorbellFlying, doorbellAwake)
-}
-
-// sleepFlying makes sure that this side, if it sleeps, is rung when its operations in flight are done.
-func (b *Doorbell) sleepFlying() {
-	if b.Own.Load() == doorbellAsleep {
-		b.Own.CompareAndSwap(doorbellAsleep, doorbellFlying)
-	}
+	return b.Peer.CompareAndSwap(doorbellAsleep, doorbellAwake)
 }
 
 // SetDoorbell sets the doorbell, once the peer has one.
@@ -47,25 +38,5 @@ func (p *Poller) Doorbell() {
 func (p *Poller) awake() {
 	if b := p.doorbell.Load(); b != nil {
 		b.Own.Store(doorbellAwake)
-		p.tellHeld()
 	}
-}
-
-// tellHeld asks the peer to ring when it runs out of data, if a write is held back here.
-func (p *Poller) tellHeld() {
-	if p.has(held) {
-		p.doorbell.Load().Own.CompareAndSwap(doorbellAwake, doorbellHeld)
-	}
-}
-
-// nudge is called when there is nothing left to do here. It rings the peer if the peer's flag has
-// the given value: doorbellHeld, if it holds a write back, or doorbellFlying, if it sleeps with
-// operations in flight, which are then done as a rule. It reports whether it has rung.
-func (p *Poller) nudge(flag uint32) (rung bool) {
-	b := p.doorbell.Load()
-	if b == nil || b.Peer.Load() != flag || !b.Peer.CompareAndSwap(flag, doorbellAwake) {
-		return false
-	}
-	b.Ring()
-	return true
 }

@@ -15,7 +15,7 @@ const (
 	byDullFD          // tells nothing of the end of own operations
 	byLossyFD         // does not tell of every arrival: heartbeats make up for it
 	byDeafFD          // tells of nothing: Config.Ticks
-	byDoorbell        // tells of the end of own operations unless the peer is mute
+	byDoorbell        // own operations have no end: all are injected
 	byNothing         // polling
 	notices
 )
@@ -33,7 +33,6 @@ type kind struct {
 	hangs  bool // a poll hangs, once, for a while
 	dies   bool // it is closed in the middle
 	beats  bool // heartbeats come
-	mute   bool // the peer does not ring for the end of our operations
 	strict bool // a poll that finds something undoes fi_trywait
 }
 
@@ -62,7 +61,6 @@ type model struct {
 	polls    int
 	hung     bool // a poll hangs
 	rung     int  // doorbells on their way
-	unrung   int  // our operations that have ended while we did not want to hear of it
 	fd       modelFD
 	doorbell Doorbell
 	calls    []*call
@@ -85,7 +83,7 @@ func runModel(seed uint64) *model {
 		notice: notice(m.rng.IntN(int(notices))), calls: 1 + m.rng.IntN(4), rounds: 1 + m.rng.IntN(12),
 		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3), strict: m.oneIn(2),
 	}
-	m.beats, m.mute = m.notice == byLossyFD || m.oneIn(2), m.oneIn(4)
+	m.beats = m.notice == byLossyFD || m.oneIn(2)
 	cfg := Config{Queue: m, Spin: -1, Clock: m, Ticks: m.notice == byDeafFD}
 	if m.spin {
 		cfg.Spin = 20 * time.Microsecond
@@ -185,12 +183,6 @@ func (m *model) life() {
 // rest checks that a queue with nothing to do is woken no more often than it must be.
 func (m *model) rest() {
 	const settled, watched = 2 * time.Second, 10 * time.Second
-	if m.notice == byDoorbell && m.oneIn(2) { // with something in flight to a peer that does not take it
-		m.enter()
-		m.flying++
-		m.work++
-		m.leave()
-	}
 	m.sleep(settled) // and all that was learnt is forgotten
 	polls := m.polls
 	m.sleep(watched)
@@ -204,9 +196,6 @@ func (m *model) rest() {
 		most = 2*int(watched/lastLook) + 12*int(watched/beat) // since it may not be safe to sleep at first
 	case m.notice == byDoorbell:
 		most = 6 * int(watched/beat) // for heartbeats
-		if m.flying > 0 {
-			most += 2*int(watched/lastLook) + 4 // each look is followed by the one before going to sleep
-		}
 	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
 		if m.beats {
@@ -284,9 +273,11 @@ func (m *model) post() {
 
 // fly posts an operation. It is called with the lock held.
 func (m *model) fly() {
-	m.flying++
 	m.work++
-	m.expect(arrival{own: true})
+	if m.notice != byDoorbell {
+		m.flying++
+		m.expect(arrival{own: true})
+	}
 }
 
 // span returns how long something takes.
@@ -311,10 +302,8 @@ func (m *model) arrive(a arrival) {
 		m.fd.arrived()
 	case m.notice == byDoorbell && m.doorbell.Own != nil:
 		other := Doorbell{Own: m.doorbell.Peer, Peer: m.doorbell.Own}
-		if !a.own && other.Disarm() || !m.mute && m.doorbell.Own.CompareAndSwap(doorbellFlying, doorbellAwake) { // see nudge
+		if other.Disarm() {
 			m.rung++
-		} else if a.own && !m.mute {
-			m.unrung++
 		}
 	}
 }
@@ -330,12 +319,6 @@ func (m *model) enter() {
 func (m *model) leave() {
 	m.step() // what was posted may be done by now
 	kick := m.p.Note(Report{Refused: m.refused > 0, Flying: m.flying > 0, Work: m.work})
-	if m.unrung > 0 { // the peer sleeps, is rung, and looks at our flag again
-		m.unrung = 0
-		if m.doorbell.Own.CompareAndSwap(doorbellFlying, doorbellAwake) {
-			m.rung++
-		}
-	}
 	m.locked = false
 	m.step()
 	if kick {
@@ -417,7 +400,7 @@ func (m *model) inspect() {
 func (m *model) patience(a arrival) time.Duration {
 	const slack = 15 * time.Millisecond
 	switch {
-	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own, m.notice == byDoorbell && a.own && m.mute:
+	case m.notice == byDeafFD, m.notice == byDullFD && a.own, m.notice == byLossyFD && a.own:
 		return lastLook + slack
 	case m.notice == byLossyFD && !a.own:
 		return 3*beat + slack

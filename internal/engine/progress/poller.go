@@ -152,8 +152,7 @@ type Poller struct {
 // owner is what belongs to whoever owns the queue.
 type owner struct {
 	polls    uint64
-	news     bool   // the last poll found more than heartbeats
-	nudged   uint64 // posted and reaped when the peer was last rung for the end of its operations
+	news     bool // the last poll found more than heartbeats
 	learner  learner
 	since    time.Duration // since when a goroutine has waited, perhaps in vain, for what has not come yet; 0: none has
 	polling  time.Duration // how long goroutines that wait have polled since then

@@ -3,8 +3,7 @@ package progress
 // Report is what the endpoint reports after each use of its state.
 type Report struct {
 	Refused bool   // the fabric has refused something, and only a poll offers it again
-	Flying  bool   // own operations are in flight: the peer should ring when they are done
-	Held    bool   // a write is held back until the peer has run out of data
+	Flying  bool   // own operations are in flight
 	Work    uint64 // posted and reaped so far
 }
 
@@ -12,7 +11,6 @@ type Report struct {
 const (
 	refused = 1 << iota
 	flying
-	held
 	workShift = iota
 )
 
@@ -23,9 +21,6 @@ func (r *Report) word() uint64 {
 	}
 	if r.Flying {
 		w |= flying
-	}
-	if r.Held {
-		w |= held
 	}
 	return w
 }
@@ -38,16 +33,6 @@ func (p *Poller) has(flags uint64) bool { return p.report.Load()&flags != 0 }
 func (p *Poller) Note(r Report) (kick bool) {
 	now := r.word()
 	then := p.report.Swap(now) // also the fence before the looks at the flag, the timer and, in Kick, the state
-	if r.Held != (then&held != 0) {
-		if r.Held {
-			p.tellHeld()
-		} else {
-			p.doorbell.Load().Own.CompareAndSwap(doorbellHeld, doorbellAwake)
-		}
-	}
-	if b := p.doorbell.Load(); r.Flying && b != nil && !p.Closing() {
-		b.sleepFlying()
-	}
 	return r.Refused || r.Flying && (p.waiter == nil || p.deep.Load()) || now>>workShift != then>>workShift && p.timer.is() == timerSlow
 }
 
@@ -57,9 +42,7 @@ func (p *Poller) Kick() {
 	case p.now().taken():
 	case p.has(refused) || p.waiter == nil && p.doorbell.Load() == nil:
 		p.kick(PollEvery)
-	case p.waiter == nil:
-		p.kickLate(lastLook)
-	default:
+	case p.waiter != nil:
 		p.wakeDeep()
 	}
 }

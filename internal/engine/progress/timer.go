@@ -51,16 +51,6 @@ func (p *Poller) kick(after time.Duration) {
 	}
 }
 
-// kickLate makes sure that tick runs, even if late.
-func (p *Poller) kickLate(after time.Duration) {
-	if t := &p.timer; t.is() == timerOff && t.move(timerOff, timerSlow) {
-		p.sched.step()
-		if t.Reset(after); t.is() == timerSet { // a kick came before Reset
-			t.Reset(PollEvery)
-		}
-	}
-}
-
 // pollLater gives up ownership, and has tick run again, where only that brings progress: soon, or
 // less and less often. If nobody can send anything, tick does not run.
 func (p *Poller) pollLater() {
@@ -123,7 +113,7 @@ func (p *Poller) tick() {
 
 // mustPoll reports whether an armed queue has to be polled because nothing may announce what is to come.
 func (p *Poller) mustPoll() bool {
-	return p.has(refused) || p.waiter == nil && (p.has(flying) || p.doorbell.Load() == nil && p.peers.Load() > 0)
+	return p.has(refused) || p.waiter == nil && p.doorbell.Load() == nil && (p.has(flying) || p.peers.Load() > 0)
 }
 
 // Stir says that something is about to happen, so that the queue is polled soon, and often.

@@ -114,7 +114,6 @@ func (p *Poller) drive(w *Waiter) bool {
 				}
 				continue
 			}
-			p.nudge(doorbellHeld)
 			if p.inVain(i, start, budget) {
 				break
 			}

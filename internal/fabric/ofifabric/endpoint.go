@@ -99,6 +99,7 @@ func attributes(o *ofi.Endpoint, provider string, delivery bool) fabric.Attr {
 		TxDepth:          o.TxDepth(),
 		RxDepth:          o.RxDepth(),
 		PerPeer:          has(provider, perPeer),
+		SameHost:         has(provider, sameHost),
 		OneMapping:       has(provider, oneMapping),
 		Ticks:            has(provider, looksAnyway),
 	}

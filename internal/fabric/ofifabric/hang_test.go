@@ -25,6 +25,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // shmLink is a pair of endpoints over shared memory with conns between them.
@@ -39,6 +40,9 @@ type shmLink struct {
 
 func newShmLink(t *testing.T, conns int) *shmLink {
 	t.Helper()
+	proc, err := os.Open("/proc/self")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = proc.Close() })
 	l := new(shmLink)
 	accepted := make(chan *engine.Conn, conns)
 	for i := range l.ends {
@@ -49,10 +53,13 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 		}
 		l.ends[i], err = engine.NewEndpoint(fe, engine.Config{})
 		require.NoError(t, err)
-		l.peers[i], err = l.ends[i].NewPeer(engine.PeerConfig{Accept: func(c *engine.Conn, _ uint32) (uint16, framing.ResetCode) {
-			accepted <- c
-			return 1024, 0
-		}})
+		l.peers[i], err = l.ends[i].NewPeer(engine.PeerConfig{
+			Accept: func(c *engine.Conn, _ uint32) (uint16, framing.ResetCode) {
+				accepted <- c
+				return 1024, 0
+			},
+			Memory: func(n pool.SharedName) (*pool.Slab, error) { return pool.OpenSlab(pool.NewBudget(0), proc, n) },
+		})
 		require.NoError(t, err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)

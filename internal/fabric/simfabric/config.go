@@ -43,11 +43,7 @@ type Personality struct {
 	Spread           bool // see fabric.ProviderInfo
 	NoWait           bool // Waiter returns nil
 	// IPNames: the name of an endpoint contains the IP address that it is at.
-	IPNames bool
-	// MapsMemory: the two sides can map each other's landing rings. The fabric has no part in that;
-	// tests of engines see to it.
-	MapsMemory bool
-
+	IPNames    bool
 	EndpointMR bool
 	// InsertDelay is how long Insert blocks.
 	InsertDelay time.Duration
@@ -177,6 +173,7 @@ func (p Personality) attr() fabric.Attr {
 		TxDepth:          p.TxDepth,
 		RxDepth:          p.RxDepth,
 		PerPeer:          p.PerPeer,
+		SameHost:         p.SameHost,
 	}
 }
 

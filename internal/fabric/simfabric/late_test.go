@@ -40,10 +40,6 @@ func TestLateWrites(t *testing.T) {
 		"unmapped": {func(t *testing.T, _ *Network, _, b *side) {
 			require.NoError(t, b.landing.Close())
 		}, outcome{Unmapped: true}, false, false},
-		"addresses kept": {func(t *testing.T, _ *Network, _, b *side) {
-			b.landing.KeepAddresses()
-			require.NoError(t, b.landing.Close())
-		}, outcome{Unmapped: true}, false, false},
 		"target ends": {func(t *testing.T, _ *Network, _, b *side) {
 			require.NoError(t, b.Shutdown())
 		}, outcome{}, false, true},

@@ -25,8 +25,7 @@ func Presets() []Preset {
 		{Name: "cqdata", Personality: RuleCQData(), Weight: 4},
 		{Name: "saw", Personality: RuleSendAfterWrite(), Weight: 1},
 		{Name: "deliver", Personality: RuleDeliveryComplete(), Weight: 2},
-		{Name: "shm", Personality: Shm(), Suite: true, Weight: 1},
-		{Name: "shm, mapped", Personality: ShmMapped(), Weight: 1},
+		{Name: "shm", Personality: Shm(), Suite: true, Weight: 2},
 		{Name: "tcp", Personality: TCP(), Suite: true, Weight: 1},
 		{Name: "net", Personality: Net()},
 		{Name: "efa", Personality: EFA(), Hardware: true, Suite: true, Inserts: true, Weight: 1},
@@ -47,7 +46,6 @@ func Shm() Personality {
 		Provider:         "shm",
 		SameHost:         true,
 		InjectSize:       4096,
-		CQDataSize:       8,
 		Order:            allOrders,
 		DeliveryComplete: true,
 		TxDepth:          1024,
@@ -55,22 +53,6 @@ func Shm() Personality {
 		PerPeer:          true,
 		NoWait:           true,
 	}
-}
-
-// ShmMapped is Shm between processes that can map each other's memory.
-func ShmMapped() Personality {
-	p := Shm()
-	p.MapsMemory = true
-	return p
-}
-
-// ShmUnflagged is like shm of libfabric 2.0 to 2.3, as seen by a program that goes by
-// FI_REMOTE_WRITE: a peer's write with data completes with FI_REMOTE_CQ_DATA, but nothing says that
-// it is a write (smr_complete_rx, fixed in 2.4).
-func ShmUnflagged() Personality {
-	p := Shm()
-	p.Unflagged = true
-	return p
 }
 
 // TCP is like the tcp provider under fi_rxm(7), whose completion data must not be used: see
@@ -93,6 +75,14 @@ func TCP() Personality {
 func Net() Personality {
 	p := TCP()
 	p.Provider, p.InjectSize, p.CQDataSize = "net", 128, 8
+	return p
+}
+
+// Silent is like a fabric on which a peer's write with data brings no completion, as shm of
+// libfabric 2.0 to 2.3 did to programs that went by FI_REMOTE_WRITE (smr_complete_rx).
+func Silent() Personality {
+	p := Net()
+	p.Provider, p.Unflagged = "verbs;ofi_rxm", true
 	return p
 }
 
