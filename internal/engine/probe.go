@@ -92,8 +92,7 @@ type probes struct {
 	waiting            []*peer
 }
 
-// probeSlots is how many path checks go on at once in each role where an endpoint has
-// more than one peer. probeTurn is how long each may take while others wait: less than
+// probeSlots is how many path checks go on at once in each role. probeTurn is how long each may take while others wait: less than
 // a dial allows a fabric that is not its only choice.
 const (
 	probeSlots = 4
@@ -141,20 +140,16 @@ func openProbes(c *core) (ps probes, err error) {
 	if c.rule == byCopy {
 		return ps, nil
 	}
-	n := 2 * probeSlots
-	if c.attr.PerPeer {
-		n = 1
-	}
-	memory := pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, n*framing.ProbeLength)
+	memory := pool.NewArena(c.cfg.Budget, c.fab, pool.AccessRemoteWrite, 2*probeSlots*framing.ProbeLength)
 	var slots []*probeSlot
-	for i := range n {
+	for i := range 2 * probeSlots {
 		mem, err := memory.Alloc(framing.ProbeLength)
 		if err != nil {
 			return ps, errors.Join(err, memory.Close(), source.Close())
 		}
 		slots = append(slots, &probeSlot{index: framing.MaxLease - uint16(i), mem: mem})
 	}
-	ps.memory, ps.dialing, ps.listening = memory, slots[:(n+1)/2], slots[n/2:]
+	ps.memory, ps.dialing, ps.listening = memory, slots[:probeSlots], slots[probeSlots:]
 	return ps, nil
 }
 
