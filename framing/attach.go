@@ -32,6 +32,7 @@ type Attach struct {
 	Token    [16]byte // from crypto/rand; Proof turns it into Header.Proof
 	Slots    uint32   // receive slots granted at first, MinSlots to MaxSlots
 	Eager    uint32   // largest frame the slots take, in bytes, MinEager to MaxEager
+	Rule     uint32   // of SPEC.md section 5, by which the sender writes large data; 0: it has none
 	Refused  string   // for people, at most MaxText bytes: why the sender used no other provider so far
 }
 
@@ -42,8 +43,12 @@ const (
 	attachToken
 	attachSlots
 	attachEager
+	attachRule
 	attachRefused
 )
+
+// MaxRule is the highest number of a rule in SPEC.md section 5.
+const MaxRule = 5
 
 var attachSchema = schema{
 	attachProvider: {name: "provider", required: true},
@@ -52,6 +57,7 @@ var attachSchema = schema{
 	attachToken:    {name: "token", required: true},
 	attachSlots:    {name: "slots", required: true},
 	attachEager:    {name: "eager size", required: true},
+	attachRule:     {name: "rule", required: true},
 	attachRefused:  {name: "refused"},
 }
 
@@ -67,6 +73,7 @@ func (a *Attach) Append(b []byte) ([]byte, error) {
 	b = appendTLV(b, attachToken, a.Token[:]...)
 	b = appendUint32(b, attachSlots, a.Slots)
 	b = appendUint32(b, attachEager, a.Eager)
+	b = appendUint32(b, attachRule, a.Rule)
 	if a.Refused != "" {
 		b = appendString(b, attachRefused, cleanText(a.Refused))
 	}
@@ -91,6 +98,8 @@ func (a *Attach) Decode(body []byte) error {
 			return f.uint32(&a.Slots)
 		case attachEager:
 			return f.uint32(&a.Eager)
+		case attachRule:
+			return f.uint32(&a.Rule)
 		case attachRefused:
 			return f.text(&a.Refused)
 		}
@@ -117,6 +126,9 @@ func (a *Attach) check() error {
 	}
 	if a.Eager < MinEager || a.Eager > MaxEager {
 		return fmt.Errorf("eager size: %w: %d, not %d to %d", ErrField, a.Eager, MinEager, MaxEager)
+	}
+	if a.Rule > MaxRule {
+		return fmt.Errorf("rule: %w: %d, not 0 to %d", ErrField, a.Rule, MaxRule)
 	}
 	return nil
 }

@@ -41,17 +41,13 @@ type Flags uint8
 
 const (
 	// FlagLanded on a Large frame: the bytes are already in the landing ring, and
-	// no completion data will follow. On a frame that asks for a ring, and on a
-	// Probe: no completion data will ever come from the sender.
+	// no completion data will follow.
 	FlagLanded Flags = 1 << iota
 	// FlagClosed on a Fin frame: the sender will not read any more either. On a
 	// FinAck frame: it answers such a Fin, or a Reset.
 	FlagClosed
 	// FlagWant on a Data frame: it also counts as a Want frame for the same stream.
 	FlagWant
-	// FlagProven on a frame that asks for a ring, and on a Probe: completion data
-	// will carry the proof, see Immediate.Proven.
-	FlagProven
 	// FlagOdd on any frame: the frame belongs to an epoch with an odd number.
 	FlagOdd
 	// FlagReserved on a Ping without payload: the Ping takes the receive slot that is

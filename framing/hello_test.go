@@ -24,7 +24,7 @@ func sampleHello() Hello {
 }
 
 func sampleAttach() Attach {
-	return Attach{Provider: "shm", Name: []byte("fi_shm://1:2:3\x00"), Peer: 4, Token: [16]byte{5}, Slots: 64, Eager: MinEager, Refused: "cxi: no such device"}
+	return Attach{Provider: "shm", Name: []byte("fi_shm://1:2:3\x00"), Peer: 4, Token: [16]byte{5}, Slots: 64, Eager: MinEager, Rule: MaxRule, Refused: "cxi: no such device"}
 }
 
 func TestHelloRoundTrip(t *testing.T) {
@@ -219,6 +219,7 @@ func TestAttachErrors(t *testing.T) {
 		{"too many slots", func(a *Attach) { a.Slots = MaxSlots + 1 }, ErrField},
 		{"frames too small", func(a *Attach) { a.Eager = MinEager - 1 }, ErrField},
 		{"frames too large", func(a *Attach) { a.Eager = MaxEager + 1 }, ErrField},
+		{"no such rule", func(a *Attach) { a.Rule = MaxRule + 1 }, ErrField},
 		{"most of everything", func(a *Attach) {
 			a.Provider, a.Name, a.Slots, a.Eager = strings.Repeat("x", MaxName), make([]byte, MaxEndpointName), MaxSlots, MaxEager
 		}, nil},
@@ -235,10 +236,10 @@ func TestAttachErrors(t *testing.T) {
 	a := sampleAttach()
 	good, err := a.Append(nil)
 	require.NoError(t, err)
-	for typ := uint16(attachProvider); typ <= attachEager; typ++ {
+	for typ := uint16(attachProvider); typ <= attachRule; typ++ {
 		assert.ErrorIs(t, new(Attach).Decode(replace(good, typ, nil)), ErrMissing, "field %d", typ)
 	}
-	for typ := uint16(attachPeer); typ <= attachEager; typ++ {
+	for typ := uint16(attachPeer); typ <= attachRule; typ++ {
 		assert.ErrorIs(t, new(Attach).Decode(replace(good, typ, []byte{1, 2, 3})), ErrField, "field %d", typ)
 	}
 	assert.ErrorIs(t, new(Attach).Decode(replace(good, attachEager, make([]byte, 4))), ErrField, "values are checked")

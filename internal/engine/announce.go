@@ -6,19 +6,20 @@ import (
 )
 
 // How a peer learns that large data has landed: one strategy for each rule of SPEC.md section 5. The
-// writer chooses it by what its endpoint offers, and says so when it asks for memory, so that the
-// reader believes no other notice. A path check makes its write by the same strategy.
+// writer chooses it by what its endpoint offers, and its Attach says so, so that the reader believes no
+// other notice. A path check makes its write by the same strategy.
 //
-//	rule       the write               what announces it
-//	byCQData   fi_writedata            its completion data says that it has landed, and a Large frame
-//	                                   where it belongs; without one it continues the write before it
-//	bySAW      fi_write                a Large frame behind it, which arrives after it
-//	byDeliver  fi_write, and           a Large frame after its completion, which means delivery
-//	           FI_DELIVERY_COMPLETE
-//	byCopy     a copy: see mapped.go   a Large frame after the copy
-//	byNothing  none                    all data goes in frames
+//	rule        the write               what announces it
+//	byCQData    fi_writedata            its completion data says that it has landed, and a Large frame
+//	                                    where it belongs; without one it continues the write before it
+//	bySAW       fi_write                a Large frame behind it, which arrives after it
+//	byDeliver   fi_write, and           a Large frame after its completion, which means delivery
+//	            FI_DELIVERY_COMPLETE
+//	byCopy      a copy: see mapped.go   a Large frame after the copy
+//	byBareData  as byCQData, but the completion data has no room for a proof of whose write it is
+//	byNothing   none                    all data goes in frames
 
-// Rule is how the target learns that large data has landed.
+// Rule is how the target learns that large data has landed: the number of a rule of SPEC.md section 5.
 type Rule uint8
 
 const (
@@ -27,13 +28,14 @@ const (
 	bySAW
 	byDeliver
 	byCopy
+	byBareData
 )
 
 // proofSize is how many bytes completion data must have for a proof to fit in.
 const proofSize = 8
 
-// ChooseRule takes the cheapest rule that a offers, but four bytes of completion data only
-// where send-after-write is not to be had: they have no room for the proof of whose write it is.
+// ChooseRule takes the cheapest rule that a offers, but completion data without a proof only where
+// send-after-write is not to be had.
 func ChooseRule(a fabric.Attr) Rule {
 	switch {
 	case a.SameHost:
@@ -43,7 +45,7 @@ func ChooseRule(a fabric.Attr) Rule {
 	case a.Order&fabric.SendAfterWrite != 0:
 		return bySAW
 	case a.CQDataSize >= 4:
-		return byCQData
+		return byBareData
 	case a.DeliveryComplete:
 		return byDeliver
 	}
@@ -53,8 +55,9 @@ func ChooseRule(a fabric.Attr) Rule {
 // strategy is what depends on the rule.
 type strategy struct {
 	text string // for people
-	// slots is how many of the peer's receive slots a write to a ring takes: for the Large frame, and
-	// for completion data. A write that continues another gives the first one back.
+	// slots is how many of the peer's receive slots a write to a ring needs: for the Large frame, and
+	// for completion data. A write that continues another gives the first one back, and a copy takes
+	// its slot when it has ended.
 	slots uint32
 	// post queues a write that is done by the fabric, and what can be said of it before it is complete.
 	post func(p *peer, w ringWrite)
@@ -63,11 +66,12 @@ type strategy struct {
 }
 
 var strategies = [...]strategy{
-	byNothing: {text: "send"},
-	byCQData:  {text: "RDMA write with completion data", slots: 2, post: postWithData, done: saidBefore},
-	bySAW:     {text: "RDMA write, then send", slots: 1, post: postThenSend, done: saidBefore},
-	byDeliver: {text: "RDMA write, then send after delivery", slots: 1, post: postAlone, done: sendAfter},
-	byCopy:    {text: "copy to a ring that both processes map, then send", slots: 1},
+	byNothing:  {text: "send"},
+	byCQData:   {text: "RDMA write with completion data", slots: 2, post: postWithData, done: saidBefore},
+	bySAW:      {text: "RDMA write, then send", slots: 1, post: postThenSend, done: saidBefore},
+	byDeliver:  {text: "RDMA write, then send after delivery", slots: 1, post: postAlone, done: sendAfter},
+	byCopy:     {text: "copy to a ring that both processes map, then send", slots: 1},
+	byBareData: {text: "RDMA write with completion data", slots: 2, post: postWithData, done: saidBefore},
 }
 
 // String says how large data travels by the rule.
@@ -130,15 +134,10 @@ func (p *peer) announce(t *txOp, flags framing.Flags) {
 		return
 	}
 	slot, _ := p.c.tx.Get()
-	p.announceIn(slot, &f, t.stream)
-}
-
-// announceIn queues a Large frame in that send slot.
-func (p *peer) announceIn(slot uint32, f *ctlFrame, s *stream) {
-	s.leaving++
-	f.leaves = s
+	t.stream.leaving++
+	f.leaves = t.stream
 	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], f.payload[:f.n])
-	p.queue(f, s, slot, n, true)
+	p.queue(&f, t.stream, slot, n, true)
 }
 
 // largeFrame is the frame that announces the write.
@@ -155,32 +154,22 @@ func (t *txOp) largeFrame(flags framing.Flags) ctlFrame {
 // is room for it. It counts the write as a message of the current epoch.
 func (p *peer) completionData(a *framing.Large, continues bool) uint64 {
 	imm := framing.MakeImmediate(a.Lease, a.Seq, continues, p.beats.count())
-	if p.c.proven {
+	if p.c.rule == byCQData {
 		return imm.Proven(p.proofOut)
 	}
 	return uint64(imm)
 }
 
-// wantFlags is what a frame that asks for memory says about the writes to it.
-func (c *core) wantFlags() framing.Flags {
-	switch {
-	case c.rule != byCQData:
-		return framing.FlagLanded
-	case c.proven:
-		return framing.FlagProven
-	}
-	return 0
-}
-
-// takeWay takes in by which means the peer reports that its writes have landed.
-func (p *peer) takeWay(f framing.Flags) {
-	p.silent = f&framing.FlagLanded != 0
-	p.proves = f&framing.FlagProven != 0 && p.c.proven
-}
-
-// believes reports whether completion data may be the peer's.
+// believes reports whether completion data may be the peer's. An endpoint that sees less of it than
+// the peer's sends cannot tell.
 func (p *peer) believes(data uint64) bool {
-	return p.err == nil && !p.silent && (!p.proves || framing.Proven(data, p.proofIn))
+	switch {
+	case p.err != nil || p.rule != byCQData && p.rule != byBareData:
+		return false
+	case p.rule == byBareData || p.c.attr.CQDataSize < proofSize:
+		return true
+	}
+	return framing.Proven(data, p.proofIn)
 }
 
 // lease notes to which peer a lease was granted, until it is granted to another: the slot that a

@@ -40,7 +40,7 @@ func TestWritesAreHeard(t *testing.T) {
 			time.Sleep(500 * time.Millisecond)
 			l.eb.enter()
 			data := uint64(framing.MakeImmediate(b.stream.inLeaseIndex(), 100, true, 0))
-			if p.proves {
+			if p.rule == byCQData {
 				data = framing.Immediate(data).Proven(p.proofIn)
 			}
 			p.c.landed(data)

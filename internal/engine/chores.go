@@ -65,10 +65,9 @@ func (p *peer) checkProgress() (dead bool) {
 // and none of it had left, and reports whether that has gone on for too long: a live peer owes
 // some slots, whatever its users do (SPEC.md section 4), and data that waits holds send slots.
 // On a slow path the receive slots come behind the writes of either side, so these count as
-// progress. The first look only tells that data waits. The peer does not owe the slots that our
-// own copies hold.
+// progress. The first look only tells that data waits.
 func (p *peer) checkPending() (dead bool) {
-	if p.pending.len() == 0 || !p.linked || p.copies > 0 {
+	if p.pending.len() == 0 || !p.linked {
 		p.starved = -choreTime
 		return false
 	}

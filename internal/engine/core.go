@@ -20,9 +20,7 @@ type core struct {
 	fab  fabric.Endpoint
 	attr fabric.Attr
 	cfg  Config
-	rule Rule
-	// proven: completion data has room for a proof of which peer wrote.
-	proven bool
+	rule Rule // by which this side writes
 	// deliver: writes must not complete before they have landed. Where the provider does not
 	// keep sends behind writes, the promise that no write is in flight could otherwise overtake
 	// the writes: the peer would reuse the ring for another conn, and they would land there.
@@ -90,7 +88,7 @@ type core struct {
 	lent  int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers that copy from a landing ring, and writers that copy to a
 	// staging chunk or a mapped ring, without the lock.
-	copying int
+	copying   int
 	// unusedMaps counts the peers' slabs in which no lease lies, whether they are mapped or could not be.
 	unusedMaps int
 	rings      rings
@@ -133,7 +131,6 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, slabs: map[*pool.Slab]struct{}{},
 		leases: new(pool.Leases), depth: a.TxDepth, capacity: capacity{sends: min(128, max(2*ctlSlots, a.TxDepth))},
-		proven:  a.CQDataSize >= proofSize,
 		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
 	c.rings.most = cfg.Ring

@@ -91,9 +91,9 @@ func (r *recvCredit) creditDue() bool {
 func (p *peer) balanceDue() bool { return p.recallDue || p.spareSlots() > 0 }
 
 // spareSlots is how many of the slots that the peer wants back can be given back now. The rest
-// are kept so that we can go on: see also maySpend.
+// are kept so that we can go on.
 func (p *peer) spareSlots() uint32 {
-	n, avail, least := framing.SlotsAfter(p.asked, p.given), p.avail(), uint32(framing.MinSlots+p.copies)
+	n, avail, least := framing.SlotsAfter(p.asked, p.given), p.avail(), uint32(framing.MinSlots)
 	if n <= 0 || avail <= least {
 		return 0
 	}
@@ -407,7 +407,7 @@ func (s *stream) largeRoom(want, limit int) int {
 	switch {
 	case k == 0:
 		p.c.stats.Stalls.Ring++
-	case !s.maySpend():
+	case !p.mayData(p.c.strategy().slots):
 		p.c.stats.Stalls.PeerSlots++
 	case !p.mayWrite():
 		p.c.stats.Stalls.SendSlots++
@@ -457,7 +457,7 @@ func (s *stream) lacks(n int) Waits {
 		switch {
 		case k == 0:
 			return WaitsRing
-		case !s.maySpend():
+		case !p.mayData(c.strategy().slots):
 			return WaitsPeerSlots
 		case !p.mayWrite():
 			return WaitsSendSlots

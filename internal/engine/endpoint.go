@@ -215,7 +215,7 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	e.poller.Join()
 	return &Peer{e: e, p: p, local: framing.Attach{
 		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
-		Slots: uint32(p.share), Eager: uint32(e.core.eager),
+		Slots: uint32(p.share), Eager: uint32(e.core.eager), Rule: uint32(e.core.rule),
 	}}, nil
 }
 

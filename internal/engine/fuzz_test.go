@@ -99,7 +99,7 @@ var frameTypes = []framing.Type{
 // flagSets is what flags are drawn from; badSize stands for a payload that is too
 // long for its type.
 var flagSets = []framing.Flags{
-	0, 0, 0, 0, 0, 0, framing.FlagProven, framing.FlagLanded, framing.FlagLanded, framing.FlagClosed, framing.FlagClosed,
+	0, 0, 0, 0, 0, 0, framing.FlagLanded, framing.FlagLanded, framing.FlagClosed, framing.FlagClosed,
 	framing.FlagWant, framing.FlagWant, 15, badSize,
 }
 
@@ -341,7 +341,7 @@ func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate)
 // announces its own writes by such data: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
-	if sc.c.rule == byCQData && !sc.c.proven && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
+	if sc.c.rule == byBareData && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
 		lease = 0x7fff
 	}
 	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0, 0)

@@ -158,7 +158,7 @@ func connect(t testing.TB, p, o *peer) {
 	addr, err := p.c.fab.Insert(o.c.fab.Name())
 	require.NoError(t, err)
 	require.NoError(t, p.attach(&framing.Attach{
-		Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(o.c.eager),
+		Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(o.c.eager), Rule: uint32(o.c.rule),
 	}, addr))
 }
 
@@ -174,7 +174,7 @@ func (sc *scene) meetHostile() {
 	addr, err := sc.c.fab.Insert(sc.badFab.Name())
 	require.NoError(sc.t, err)
 	require.NoError(sc.t, sc.bad.attach(&framing.Attach{
-		Peer: 99, Token: sc.badToken, Slots: framing.MaxSlots, Eager: framing.MaxEager,
+		Peer: 99, Token: sc.badToken, Slots: framing.MaxSlots, Eager: framing.MaxEager, Rule: uint32(sc.badRule()),
 	}, addr))
 	sc.badAddr, err = sc.badFab.Insert(sc.c.fab.Name())
 	require.NoError(sc.t, err)
@@ -182,6 +182,17 @@ func (sc *scene) meetHostile() {
 		_, err = sc.badFab.Register(sc.badMem.Bytes(), pool.AccessLocal) // the first region has descriptor 1
 		require.NoError(sc.t, err)
 	}
+}
+
+// badRule is the rule by which the hostile peer says that its writes have landed.
+func (sc *scene) badRule() Rule {
+	switch size := sc.c.attr.CQDataSize; {
+	case size >= proofSize:
+		return byCQData
+	case size >= 4:
+		return byBareData
+	}
+	return bySAW
 }
 
 // poll gives a core a turn, in which it takes in at most n completions.

@@ -211,12 +211,6 @@ func (s *stream) dropLease() {
 	}
 }
 
-// takeWant takes in a frame that asks for a ring.
-func (s *stream) takeWant(h *framing.Header) {
-	s.p.takeWay(h.Flags)
-	s.wanted()
-}
-
 // returned takes in that the peer has given its lease back.
 func (s *stream) returned(final uint64) error {
 	l := s.inLease

@@ -15,11 +15,14 @@ import (
 // says so (rule 4 of SPEC.md section 5). The rest of the protocol is the same: the ring, its
 // credits, and how it is returned.
 //
-//	prepareCopy   with the lock: takes the bytes' place in the stream and in the ring, and the
-//	              slots for the frame, if maySpend allows it
+//	prepareCopy   with the lock: takes the bytes' place in the stream and in the ring
 //	copy          without the lock: the count of writes in flight keeps the lease, and a count of
 //	              copies keeps the memory mapped
-//	commitCopy    with the lock: sends the frame
+//	commitCopy    with the lock: queues the frame, as a control frame
+//
+// A copy may take long, if the user's memory has to be read from a disk first. So it holds nothing that
+// others need: the frame gets its slots after the copy, before any later data of the stream (see
+// sendFrame).
 //
 // The memory that a Lease names is mapped by a goroutine of the endpoint (see supply.go). Until
 // then the stream has no ring, and its data goes in frames. If the memory cannot be mapped, that
@@ -176,11 +179,10 @@ func (c *Conn) LargePath() string {
 
 // copied is a write to a mapped ring that is under way.
 type copied struct {
-	mem      []byte // where to copy to; nil if there is no room
-	pos      uint64 // stream position of the first byte
-	announce uint32 // send slot for the frame that announces it
-	large    framing.Large
-	m        *mappedSlab
+	mem   []byte // where to copy to; nil if there is no room
+	pos   uint64 // stream position of the first byte
+	large framing.Large
+	m     *mappedSlab
 }
 
 // prepareCopy takes a place for the next of the n bytes that are left. The caller copies as many
@@ -193,42 +195,17 @@ func (s *stream) prepareCopy(n int) (w copied) {
 	if k == 0 {
 		return w
 	}
-	p, l := s.p, s.outLease
+	l := s.outLease
 	off := framing.RingOffset(s.largeOut-l.base, l.Size)
 	w = copied{
 		mem: l.mem[off:][:k], pos: s.sndNxt, m: l.mapped,
 		large: framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(k), Ring: s.largeOut},
 	}
-	w.announce, _ = p.c.tx.Get()
-	p.frames++
 	s.beginWrite(k)
 	l.seq++
 	w.m.copies++
-	p.copies++
-	p.c.copying++
+	s.p.c.copying++
 	return w
-}
-
-// maySpend reports whether the peer has receive slots for one more write of the stream.
-func (s *stream) maySpend() bool {
-	n := s.p.c.strategy().slots
-	if s.copies() {
-		n += s.p.besideCopies()
-	}
-	return s.p.mayData(n)
-}
-
-// besideCopies is how many of the peer's receive slots another copy has to leave. A copy holds
-// its slot for as long as it takes, which may be long if the user's memory has to be read from a
-// disk first. So all copies together hold either one slot, or at least two fewer than the other
-// slots that we know of. That leaves slots for everything else. And it makes the peer, which takes
-// the slots that copies hold for unused, tell us of new ones before the others run out (see
-// creditDue).
-func (p *peer) besideCopies() uint32 {
-	if p.copies == 0 {
-		return 0
-	}
-	return uint32(p.copies) + 2
 }
 
 // commitCopy tells the peer of the bytes that were copied. It reports false if the peer was lost
@@ -238,28 +215,20 @@ func (s *stream) commitCopy(w *copied) bool {
 	if w.m.copies--; w.m.state == mapGone {
 		w.m.unmap(c)
 	}
-	up := c.endCopying()
-	full := !p.mayData(1 + p.besideCopies())
-	p.copies--
-	p.frames--        // announce counts it again
-	if p.err != nil { // also if the endpoint was closed
+	if !c.endCopying() || p.err != nil {
 		s.place(-len(w.mem))
-		if up {
-			c.tx.Put(w.announce)
-		}
 		return false
 	}
 	s.countLarge(len(w.mem))
 	c.stats.Copies.Mapped += uint64(len(w.mem))
 	c.stats.RDMAWrites++
 	f := (&txOp{stream: s, large: w.large, pos: w.pos}).largeFrame(framing.FlagLanded)
-	p.announceIn(w.announce, &f, s)
+	s.leaving++
+	f.leaves = s
+	p.control(f)
 	p.copied++
 	s.written()
-	c.push(p)
-	if full { // a writer may have waited for this copy to end
-		c.touch(p)
-	}
+	p.flush()
 	return true
 }
 

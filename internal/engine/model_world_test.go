@@ -262,7 +262,7 @@ func (m *model) connect(a, b *host) *pair {
 			eager = min(eager, m.opt.eager)
 		}
 		err = me.attach(&framing.Attach{
-			Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(eager),
+			Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(eager), Rule: uint32(o.c.rule),
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
 		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both {

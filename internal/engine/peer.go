@@ -89,7 +89,6 @@ type outgoing struct {
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken already: they only need a send slot
 	ctl     fifo[ctlFrame]
 	mapped  []*mappedSlab // the peer's memory that is mapped here, or is to be
-	copies  int           // copies to it that are under way
 	// unmapped is why the last of that memory that was to be mapped could not be.
 	unmapped error
 	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
@@ -114,7 +113,7 @@ type waking struct {
 	rung     bool // listed in core.rang
 }
 
-// inLanding is what the peer writes to, and how it says that it has written.
+// inLanding is what the peer writes to.
 type inLanding struct {
 	landing *pool.Arena
 	// keepLanding: the peer may write until the endpoint is closed; see Peer.Quit.
@@ -122,8 +121,7 @@ type inLanding struct {
 	supply      supply    // of landing memory
 	claims      list.List // streams for which it wants a ring, in the order in which it asked
 	spare       bool      // listed in rings.spare
-	silent      bool      // its writes come without completion data
-	proves      bool      // their completion data carries the proof
+	rule        Rule      // how it says that it has written
 	landed      uint32    // writes that have landed
 }
 
@@ -254,6 +252,7 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 		return fmt.Errorf("%w: %d receive slots of %d bytes", errProtocol, a.Slots, a.Eager)
 	}
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
+	p.rule = Rule(a.Rule)
 	p.mark = framing.MemoryMark(a.Token)
 	p.credit = framing.SlotCursor(a.Slots)
 	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())

@@ -62,10 +62,7 @@ type probe struct {
 	grant  framing.Probe // the peer's
 	mapped *mappedSlab   // byCopy: where that lies, once it is mapped or cannot be
 	seed   uint64        // of what the peer writes
-	// early is completion data that came before the peer's Probe.
-	early    uint64
-	hasEarly bool
-	err      error // probeFailed: why
+	err    error         // probeFailed: why
 }
 
 // probeSlot is a piece of the memory that peers write to for their path check, one peer
@@ -317,7 +314,7 @@ func (p *peer) probeMemory() bool {
 	s.peer, s.since, p.probe.slot = p, p.c.now(), s
 	s.seq++
 	clear(s.mem.Bytes) // what lay there before proves nothing
-	f := ctlFrame{t: framing.TypeProbe, flags: p.c.wantFlags(), pos: ps.seed, n: framing.ProbeSize}
+	f := ctlFrame{t: framing.TypeProbe, pos: ps.seed, n: framing.ProbeSize}
 	(&framing.Probe{Index: s.index, Seq: s.seq, Writes: p.c.probeWrites(), Remote: p.remote(s.mem)}).Encode(f.payload[:])
 	p.control(f)
 	p.met(needMemory)
@@ -378,7 +375,6 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 		return fmt.Errorf("%w: a write of %d bytes for the path check", errProtocol, grant.Writes)
 	}
 	p.probe.grant, p.probe.seed = grant, h.Pos
-	p.takeWay(h.Flags)
 	if p.probe.state == probeNone {
 		p.probe.state, p.probe.needs = probeListens, needsOfListener
 		p.awaitMemory()
@@ -394,10 +390,6 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 		})
 	}
 	p.met(needProbe)
-	if p.probe.hasEarly {
-		p.probe.hasEarly = false
-		p.probeLanded(p.probe.early)
-	}
 	return nil
 }
 
@@ -459,25 +451,16 @@ func (c *core) probeLanded(data uint64) {
 	imm := framing.Immediate(data)
 	for _, list := range [][]*probeSlot{c.probes.dialing, c.probes.listening} {
 		for _, s := range list {
-			if s.peer != nil && s.index == imm.Lease() && framing.SeqAfter(s.seq, imm.Seq()) == 0 {
-				s.peer.probeLanded(data)
+			if p := s.peer; p != nil && s.index == imm.Lease() && framing.SeqAfter(s.seq, imm.Seq()) == 0 && p.believes(data) {
+				if p.useSlot(imm.Odd()) {
+					c.grant(p)
+					p.met(needNotice)
+				}
 				return
 			}
 		}
 	}
 	c.stats.WritesStray++
-}
-
-func (p *peer) probeLanded(data uint64) {
-	switch {
-	case p.probe.needs&needProbe != 0: // the Probe says what to believe
-		p.probe.early, p.probe.hasEarly = data, true
-	case !p.believes(data):
-		p.c.stats.WritesStray++
-	case p.useSlot(framing.Immediate(data).Odd()):
-		p.c.grant(p)
-		p.met(needNotice)
-	}
 }
 
 // compare compares what the peer has written with what it was to write.

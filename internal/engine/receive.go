@@ -124,13 +124,13 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 		return false, s.accepted(payload)
 	case framing.TypeData:
 		if h.Flags&framing.FlagWant != 0 {
-			s.takeWant(h)
+			s.wanted()
 		}
 		return s.data(h.Pos, payload, slot)
 	case framing.TypeLarge:
 		return false, s.announced(h, payload)
 	case framing.TypeWant:
-		s.takeWant(h)
+		s.wanted()
 	case framing.TypeLease:
 		return false, s.leased(payload)
 	case framing.TypeRevoke:

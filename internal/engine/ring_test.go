@@ -145,7 +145,7 @@ func TestNothingAfterReset(t *testing.T) {
 	s.p.granted++
 	s.p.c.promised++
 	data := uint64(framing.MakeImmediate(in.Index, in.seq, false, 0))
-	if s.p.proves {
+	if s.p.rule == byCQData {
 		data = framing.MakeImmediate(in.Index, in.seq, false, 0).Proven(s.p.proofIn)
 	}
 	l.eb.core.landed(data)

@@ -48,7 +48,7 @@ func (s *stream) trySmall(b []byte) (n int) {
 			c.pends++
 			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
 			if s.grant == grantAsking {
-				s.pend.flags, s.grant = framing.FlagWant|s.p.c.wantFlags(), grantAsked
+				s.pend.flags, s.grant = framing.FlagWant, grantAsked
 			}
 		}
 		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
@@ -110,7 +110,8 @@ func (s *stream) sendFrame(pend *pending) bool {
 	if !pend.active {
 		return true
 	}
-	if !s.p.mayData(1) {
+	// Data that overtook the announcement of a copy would take the slot that this needs.
+	if !s.p.mayData(1) || s.p.ctl.len() > 0 {
 		s.p.c.stats.Stalls.PeerSlots++
 		return false
 	}
@@ -167,7 +168,7 @@ func (s *stream) ask() {
 		return
 	}
 	s.grant = grantAsked
-	s.p.control(ctlFrame{t: framing.TypeWant, flags: s.p.c.wantFlags(), stream: s.id})
+	s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id})
 }
 
 // leased takes in a Lease frame.

@@ -14,66 +14,81 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestSlowCopies: copies that take long, for example of memory that is on a disk, leave some of the
-// peer's receive slots to everything else, however often these are used.
+// TestSlowCopies: copies that take long, for example of memory that is on a disk, leave all of the
+// peer's receive slots to everything else. Once they end, they and what follows them arrive, however
+// few slots there are.
 func TestSlowCopies(t *testing.T) {
 	for slots := framing.MinSlots; slots <= 4*framing.MinSlots; slots++ {
-		mappedLink(t, Config{PeerSlots: slots}, func(t *testing.T, l *link) { testSlowCopies(t, l, slots) })
+		mappedLink(t, Config{PeerSlots: slots, Ring: MinRing}, func(t *testing.T, l *link) { testSlowCopies(t, l, slots) })
 	}
 }
 
 func testSlowCopies(t *testing.T, l *link, slots int) {
 	const size = 16 << 10
-	slow, slowReader := l.dial(t)
-	waits, waitsReader := l.dial(t) // for one of them to end
-	warmUp(t, slow, slowReader)
-	warmUp(t, waits, waitsReader)
+	slow, readers, copies := make([]*Conn, 2*slots), make([]*Conn, 2*slots), make([]copied, 2*slots)
+	for i := range slow {
+		slow[i], readers[i] = l.dial(t)
+		warmUp(t, slow[i], readers[i])
+	}
 	a, b := l.dial(t)
-	var copies []copied
-	for range 20 {
-		locked(l.ea, func() {
-			for w := slow.stream.prepareCopy(size); w.mem != nil; w = slow.stream.prepareCopy(size) {
-				copies = append(copies, w)
-			}
-			assert.LessOrEqual(t, len(copies), slots/2-1)
-			assert.False(t, waits.stream.copies() && waits.stream.maySpend())
-		})
-		require.NotEmpty(t, copies)
+	for i, c := range slow {
+		synctest.Wait() // for credit
+		locked(l.ea, func() { copies[i] = c.stream.prepareCopy(size) })
+		require.Len(t, copies[i].mem, size)
 		_, err := a.Write([]byte{1})
 		require.NoError(t, err)
 		_, err = b.Read(make([]byte, 1))
 		require.NoError(t, err)
 	}
-	wrote := make(chan error, 1)
-	go func() {
-		_, err := waits.Write(make([]byte, size))
-		wrote <- err
-	}()
-	synctest.Wait()
-	for i := range copies {
-		locked(l.ea, func() { assert.True(t, slow.stream.commitCopy(&copies[i])) })
+	var rest []*Conn // whose next byte finds no room to wait in
+	locked(l.ea, func() { // all at once, so that what is behind them has to wait
+		for i, c := range slow {
+			assert.True(t, c.stream.commitCopy(&copies[i]))
+			if c.stream.trySmall([]byte{2}) == 0 {
+				rest = append(rest, c)
+			}
+		}
+	})
+	assert.Less(t, len(rest), len(slow))
+	for _, c := range rest {
+		go func() {
+			_, err := c.Write([]byte{2})
+			assert.NoError(t, err)
+		}()
 	}
-	require.NoError(t, <-wrote)
-	resetConns(t, slow, slowReader, waits, waitsReader, a, b)
+	for _, r := range readers {
+		got := make([]byte, size+1)
+		_, err := io.ReadFull(r, got)
+		require.NoError(t, err)
+		assert.EqualValues(t, 2, got[size])
+	}
+	resetConns(t, append(append(slow, readers...), a, b)...)
 }
 
-// TestCopiesAreNotOwed: while copies are under way, the peer does not owe the slots that they hold.
-func TestCopiesAreNotOwed(t *testing.T) {
+// TestCopiesGoFirst: data does not overtake the announcement of a copy before it.
+func TestCopiesGoFirst(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
-		var w copied
 		locked(l.ea, func() {
-			w = a.stream.prepareCopy(64 << 10)
-			p := a.stream.p
-			p.pending.push(a.stream)
-			for range 100 {
-				p.starved += choreTime
-				assert.False(t, p.checkPending())
+			s, tx := a.stream, l.ea.core.tx
+			w := s.prepareCopy(64 << 10)
+			var taken []uint32
+			for tx.Free() > 0 {
+				slot, _ := tx.Get()
+				taken = append(taken, slot)
 			}
-			p.pending = fifo[*stream]{}
-			a.stream.commitCopy(&w)
+			require.True(t, s.commitCopy(&w))
+			for _, slot := range taken {
+				tx.Put(slot)
+			}
+			require.Equal(t, 1, s.trySmall([]byte{2}))
+			assert.True(t, s.hasPending())
+			s.p.flush()
+			assert.False(t, s.hasPending())
 		})
+		_, err := io.ReadFull(b, make([]byte, 64<<10+1))
+		require.NoError(t, err)
 		resetConns(t, a, b)
 	})
 }

@@ -77,6 +77,7 @@ func (s *stream) post(src source) {
 	} else {
 		p.c.stats.Copies.Unstaged += uint64(n)
 	}
+	p.spend(p.c.strategy().slots)
 	s.beginWrite(n)
 	s.countLarge(n)
 	l.seq++
@@ -86,10 +87,8 @@ func (s *stream) post(src source) {
 	p.c.push(p)
 }
 
-// beginWrite gives a write of n bytes its place in the stream and in the ring, and takes the
-// receive slots that it needs.
+// beginWrite gives a write of n bytes its place in the stream and in the ring.
 func (s *stream) beginWrite(n int) {
-	s.p.spend(s.p.c.strategy().slots)
 	s.place(n)
 	s.outLease.unread.add(s.largeOut)
 	s.writing++

@@ -15,6 +15,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/bootstrap"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
@@ -145,7 +146,7 @@ func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *bootstrap.Peer,
 			return nil, err
 		}
 	}
-	h.local = framing.Attach{Provider: h.provider, Name: fab.Name(), Peer: 77, Slots: h.slots, Eager: hostileEager}
+	h.local = framing.Attach{Provider: h.provider, Name: fab.Name(), Peer: 77, Slots: h.slots, Eager: hostileEager, Rule: uint32(engine.ChooseRule(fab.Attr()))}
 	if h.claims != nil {
 		h.local.Name = h.claims
 	}
@@ -335,13 +336,9 @@ func (h *hostile) check() error {
 	if err := h.ping(); err != nil {
 		return err
 	}
-	f := frame{framing.Header{Type: framing.TypeProbe, Pos: seed, Flags: framing.FlagLanded}, make([]byte, framing.ProbeSize)}
-	if h.fab.Attr().CQDataSize >= 8 {
-		f.Flags = framing.FlagProven
-	}
+	f := frame{framing.Header{Type: framing.TypeProbe, Pos: seed}, make([]byte, framing.ProbeSize)}
 	own := framing.Probe{Index: framing.MaxLease, Writes: framing.MappedProbeLength}
 	if h.fab.Attr().SameHost {
-		f.Flags = framing.FlagLanded
 		shared, remote, err := h.shares(framing.MappedProbeLength)
 		if err != nil {
 			return err
@@ -364,7 +361,7 @@ func (h *hostile) check() error {
 		err = h.settle()
 	}
 	if err == nil {
-		err = h.writeProbe(&grant, seed, f.Flags == framing.FlagLanded)
+		err = h.writeProbe(&grant, seed, h.fab.Attr().SameHost || h.fab.Attr().CQDataSize < 8)
 	}
 	if err == nil {
 		answer, err = h.await(framing.TypeProbed)
