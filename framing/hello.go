@@ -38,7 +38,7 @@ type Hello struct {
 	// to, or if something were fixed: "provider", or "provider: reason".
 	Unoffered []string
 	// PageName names the page that holds the sleeping flags; only the dialling side
-	// sets it. PageNonce is what the page contains; the listening side repeats it
+	// sets it. The page begins with what is derived from PageNonce, which the listening side repeats
 	// if it has the page mapped. Zero: no page.
 	PageName  string
 	PageNonce [16]byte

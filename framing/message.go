@@ -148,8 +148,7 @@ func SplitMessage(b []byte) (Kind, []byte, error) {
 }
 
 // DecodeEmpty reads the body of a message that carries nothing: Ready, Confirm or
-// Alive. Later versions may add fields; unknown ones are skipped unless they are
-// critical.
+// Alive. Unknown fields are skipped unless they are critical.
 func DecodeEmpty(body []byte) error {
 	return schema{}.walk(body, nil)
 }

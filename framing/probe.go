@@ -5,13 +5,13 @@ import (
 	"encoding/binary"
 )
 
-// Probe grants the receiver of the frame ProbeLength bytes of memory for one write, and
-// says what the sender is going to write in turn. The frame's Pos is the seed of the
+// Probe grants the receiver of the frame ProbeLength bytes of memory for one write, or
+// MappedProbeLength, and says what the sender is going to write in turn. The frame's Pos is the seed of the
 // sender's write.
 type Probe struct {
 	Index  uint16 // as in Lease, from MaxLease down
 	Seq    uint16 // what the write's completion data names
-	Writes uint32 // bytes that the sender writes, at most ProbeLength; 0: it cannot write
+	Writes uint32 // bytes that the sender writes, at most as many as it grants; 0: it cannot write
 	Remote        // the memory
 }
 

@@ -67,9 +67,13 @@ func (b *Budget) Reserve(n int64) error {
 	}
 }
 
+// smallForeign is the size up to which slabs of other processes are limited by their number alone, in
+// bytes: what a path check maps must not depend on what rings there are.
+const smallForeign = MinBlock
+
 // reserveForeign takes n bytes for a slab of another process.
 func (b *Budget) reserveForeign(n int64) error {
-	if others, foreign := b.others.Add(1), b.foreign.Add(n); others > maxForeign || foreign > b.limit {
+	if others, foreign := b.others.Add(1), b.foreign.Add(n); others > maxForeign || foreign > b.limit && n > smallForeign {
 		b.releaseForeign(n)
 		return fmt.Errorf("%w: %d bytes of another process's wanted, %d of %d mapped, in %d of %d pieces", ErrBudget, n, foreign-n, b.limit, others-1, maxForeign)
 	}

@@ -12,7 +12,6 @@ import (
 // time, whoever has it mapped: a late writer then gets pages of its own, which nobody reads. The
 // file is sealed (fcntl(2)), so that neither side can shorten it and thereby kill the other by
 // SIGBUS. The case that remains is a machine without any memory for a late writer's pages.
-
 //
 // The memory begins at the file's second page. The first one begins with a mark that the owner
 // shares with one peer only. So a peer can name any file of any process, this one included, and

@@ -193,6 +193,11 @@ func TestForeignIsBounded(t *testing.T) {
 	_, err = OpenSlab(b, proc, s.Shared())
 	require.ErrorIs(t, err, ErrBudget)
 	assert.EqualValues(t, 2*MinBlock, b.Stats().Foreign)
+	for range 2 { // small pieces are limited by their number alone
+		small, err := OpenSlab(b, proc, newShared(t, NewBudget(0), MinBlock).Shared())
+		require.NoError(t, err)
+		defer func() { assert.NoError(t, small.Close()) }()
+	}
 	require.NoError(t, first.Close())
 
 	b = NewBudget(0)

@@ -52,7 +52,7 @@ func (hs *handshake) check(ctx context.Context, b Binding, more bool) error {
 	case lost != nil:
 		hs.lost = true
 		return fmt.Errorf("waiting for the fabric's answer: %w", lost)
-	case errors.Is(err, ErrSilent), errors.Is(err, engine.ErrContents):
+	case errors.Is(err, ErrSilent), errors.Is(err, engine.ErrContents), errors.Is(err, engine.ErrUnmapped):
 		return err
 	case err != nil && w.silent:
 		return fmt.Errorf("%w: %w", ErrSilent, err)

@@ -35,11 +35,11 @@ func (p *Page) sayWho() error {
 }
 
 // reach opens the other side's directory in /proc. It fails if the two sides are in different PID
-// namespaces, or if there is no such process to be seen.
+// namespaces, or if there is no such process to be seen, or none whose files may be opened.
 func (p *Page) reach() error {
 	said := func(self []byte, offset int) uint64 { return binary.LittleEndian.Uint64(self[offset:]) }
 	if said(p.ownSelf, selfNamespace) != said(p.peerSelf, selfNamespace) {
-		return errors.New("the two sides are in different PID namespaces")
+		return errors.New("the two sides are in different PID namespaces (share one: --pid=host, shareProcessNamespace)")
 	}
 	number := int(said(p.peerSelf, selfNumber))
 	if number == os.Getpid() && !p.self.Load() {
@@ -51,7 +51,11 @@ func (p *Page) reach() error {
 	}
 	var err error // once open, the directory cannot lead to another process
 	if p.proc, err = os.Open(fmt.Sprintf("/proc/%d", number)); err != nil {
-		return fmt.Errorf("the other side's memory cannot be mapped: %w (hidepid? see proc(5))", err)
+		return fmt.Errorf("the other side's memory cannot be mapped: %w (is /proc that of this PID namespace?)", err)
+	}
+	// What a link in there leads to is told only to who may open the files there, too: proc(5).
+	if _, err = unix.Readlinkat(int(p.proc.Fd()), "exe", make([]byte, 1)); err != nil {
+		return fmt.Errorf("this process may not open the other side's files: %w (same user, group and capabilities, same user namespace? see docs/containers.md)", err)
 	}
 	return nil
 }

@@ -81,7 +81,7 @@ func (r Rule) String() string { return strategies[r].text }
 func (c *core) strategy() *strategy { return &strategies[c.rule] }
 
 // ringWrite is one RDMA write: to a stream's ring or, if tx.stream is nil, for a path check. It is passed
-// by value, since what a function of a table gets a pointer to is on the heap.
+// by value: a pointer passed to a function of a table would move it to the heap.
 type ringWrite struct {
 	op        fabric.Op
 	tx        txOp // its large and pos announce the write
@@ -160,8 +160,8 @@ func (p *peer) completionData(a *framing.Large, continues bool) uint64 {
 	return uint64(imm)
 }
 
-// believes reports whether completion data may be the peer's. An endpoint that sees less of it than
-// the peer's sends cannot tell.
+// believes reports whether completion data may be the peer's. An endpoint whose completion data
+// is shorter than the peer's cannot tell.
 func (p *peer) believes(data uint64) bool {
 	switch {
 	case p.err != nil || p.rule != byCQData && p.rule != byBareData:

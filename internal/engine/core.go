@@ -88,7 +88,7 @@ type core struct {
 	lent  int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers that copy from a landing ring, and writers that copy to a
 	// staging chunk or a mapped ring, without the lock.
-	copying   int
+	copying int
 	// unusedMaps counts the peers' slabs in which no lease lies, whether they are mapped or could not be.
 	unusedMaps int
 	rings      rings
@@ -146,7 +146,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 		c.eager = min(c.eager, spillSlot, a.InjectSize) // an injected message outlives this process: see hasLeft
 	}
 	if c.eager < framing.MinEager {
-		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, a.MaxMsgSize)
+		return nil, fmt.Errorf("provider %s: messages of %d bytes are too small", a.Provider, c.eager)
 	}
 	c.metAt = c.now()
 	c.rx = pool.NewSlots(cfg.Budget, fab, c.eager)

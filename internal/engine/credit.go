@@ -324,6 +324,10 @@ func (s *sendCredit) avail() uint32 { return uint32(s.credit) - s.used - s.given
 // mayData reports whether n slots may be used for data. One always remains.
 func (p *peer) mayData(n uint32) bool { return p.linked && p.avail() > n }
 
+// mayLeave reports whether a frame of data may be sent at once. Where large data is copied, control
+// frames go first: data that overtook the announcement of a copy would take the slot that this needs.
+func (p *peer) mayLeave() bool { return p.mayData(1) && (p.c.rule != byCopy || p.ctl.len() == 0) }
+
 // mayCtl reports whether a control frame may be sent. The last slot is kept
 // for a frame that brings the peer a new one, so that two sides that are both
 // down to their last slot never wait for each other.
@@ -359,7 +363,7 @@ func (p *peer) mayWrite() bool {
 // once keeps its send slot until the peer has a receive slot for it, which may be never: such a
 // frame gets none of those that others need.
 func (p *peer) mayBegin() bool {
-	if p.c.attr.SameHost && !p.maySpill() && (p.pending.len() > 0 || !p.mayData(1)) {
+	if p.c.attr.SameHost && !p.maySpill() && (p.pending.len() > 0 || !p.mayLeave()) {
 		return false // what Write has returned for must outlive the process
 	}
 	return p.mayWrite() && (p.pending.len() == 0 && p.mayData(1) || p.frames+p.pends <= p.c.mostHeld(p.c.dataSlots()))

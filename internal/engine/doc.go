@@ -12,14 +12,16 @@
 // decides who polls the completion queue, and Conn blocks and honours deadlines.
 //
 // The way of a byte out: in Conn.Write, stream.trySmall (send.go) copies it into a send slot,
-// or Conn.write copies it into a staging chunk that stream.prepareLarge took; peer.queue or
-// stream.commitLarge makes an operation of it, and core.push posts that. Its way in: the
-// Poller has the queue reaped, and core.dispatch hands a receive slot to core.received and a
-// landed write to core.landed (receive.go, landing.go); stream.takeSmall and stream.takeLanded
+// or Conn.write copies it into a staging chunk that stream.prepareLarge took, or to the ring
+// where both sides map it (mapped.go); peer.queue or stream.commitLarge makes an operation of it, and
+// core.push posts that. Its way in: the Poller has the queue reaped, and core.dispatch hands a receive
+// slot to core.received (receive.go) and completion data to core.landed (announce.go); stream.takeSmall and stream.takeLanded
 // put the byte in line, and stream.tryRead copies it out.
 //
 // Where to find the rest:
 //
+//   - peer.go: how a peer comes, is doomed, and is reaped; probe.go: its path check
+//   - announce.go: how it learns that large data has landed
 //   - states.go, closing.go, shut.go: the states of a stream, and how it ends
 //   - quarantine.go, room.go: what dead peers leave behind, and whether an endpoint takes more peers
 //   - chores.go: what only the passage of time makes due

@@ -481,6 +481,7 @@ func (e *Endpoint) Close() (err error) {
 		defer e.poller.Watch()()
 		e.enter()
 		e.core.breakdown(ErrEndpointClosed)
+		e.core.flush() // calls must not wait for what is being mapped
 		for e.core.mapping > 0 {
 			e.mapped.Wait()
 		}

@@ -22,7 +22,7 @@ import (
 //
 // A copy may take long, if the user's memory has to be read from a disk first. So it holds nothing that
 // others need: the frame gets its slots after the copy, before any later data of the stream (see
-// sendFrame).
+// mayLeave).
 //
 // The memory that a Lease names is mapped by a goroutine of the endpoint (see supply.go). Until
 // then the stream has no ring, and its data goes in frames. If the memory cannot be mapped, that
@@ -39,7 +39,7 @@ type mappedSlab struct {
 	state  mapState
 	slab   *pool.Slab // nil if it is not mapped
 	waits  []func()   // called once it is mapped, or cannot be
-	leases int        // other leases that lie in it
+	leases int        // leases that lie in it, and what a path check writes to
 	copies int        // copies to it that are under way
 	idle   bool       // it was unused when chores looked last
 }
@@ -64,7 +64,8 @@ func (m *mappedSlab) change(f func()) {
 // mapState says how far the mapping of a peer's slab has come.
 //
 //	state      moved there by                            leases in it
-//	mapAsked   offered, for the first of them            wait
+//	mapAsked   mapping, for the first of them, and       wait
+//	           for the next one if it has failed
 //	mapReady   suppliedMapped                            are copied to
 //	mapFailed  suppliedMapped, if it could not be        are of no use
 //	           mapped
@@ -91,9 +92,13 @@ func (p *peer) mapping(r *framing.Remote, then func(*mappedSlab)) {
 		p.c.want(&m.supply)
 	}
 	m := p.mapped[at]
-	if m.state != mapAsked {
+	switch m.state {
+	case mapReady:
 		then(m)
 		return
+	case mapFailed: // it may work now
+		m.change(func() { m.state = mapAsked })
+		p.c.want(&m.supply)
 	}
 	m.waits = append(m.waits, func() { then(m) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -110,7 +111,7 @@ func TestUnmappable(t *testing.T) {
 			want error
 			text [2]string // for the side that maps, and for the other one, whose Dial it is
 		}{
-			"no access":    {outOfReach, ErrUnmapped, [2]string{": no", "the peer says so"}},
+			"no access":    {outOfReach, ErrUnmapped, [2]string{": no", "the peer cannot open the files of this process"}},
 			"another file": {mapsOther(pool.MinBlock), ErrContents, [2]string{"at the peer", "a write from the peer"}},
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {
@@ -392,5 +393,94 @@ func TestMappedAgain(t *testing.T) {
 		assert.NotZero(t, l.ea.Stats().Copies.Mapped)
 		assert.Equal(t, byCopy.String(), a.LargePath())
 		resetConns(t, a, b)
+	})
+}
+
+// TestMappedAgainWhileBusy: so does that of a conn which never rests.
+func TestMappedAgainWhileBusy(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		p := l.ea.core.peers[l.a.p.id]
+		open, calls := p.cfg.Memory, 0
+		p.cfg.Memory = func(s pool.SharedName) (*pool.Slab, error) {
+			if calls++; calls == 1 {
+				return nil, syscall.EMFILE
+			}
+			return open(s)
+		}
+		a, b := l.dial(t)
+		for range 200 { // 20 s
+			go func() {
+				_, err := a.Write(make([]byte, 64<<10))
+				assert.NoError(t, err)
+			}()
+			_, err := io.ReadFull(b, make([]byte, 64<<10))
+			require.NoError(t, err)
+			time.Sleep(choreTime / 10)
+		}
+		assert.NotZero(t, l.ea.Stats().Copies.Mapped)
+		resetConns(t, a, b)
+	})
+}
+
+// TestCloseWhileMapping: Close ends calls at once, even while memory is being mapped.
+func TestCloseWhileMapping(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, simfabric.Config{Seed: 5, Personality: simfabric.Shm()}, Config{Spin: -1})
+		mapping, goOn := make(chan struct{}), make(chan struct{})
+		l.ea.core.peers[l.a.p.id].cfg.Memory = func(pool.SharedName) (*pool.Slab, error) {
+			close(mapping)
+			<-goOn
+			return nil, errInjected
+		}
+		a, b := l.dial(t)
+		_, err := a.Write(make([]byte, 10_000)) // asks for a ring
+		require.NoError(t, err)
+		<-mapping
+		ended, closed := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := a.Read(make([]byte, 1))
+			ended <- err
+		}()
+		synctest.Wait()
+		go func() { closed <- l.ea.Close() }()
+		synctest.Wait()
+		select {
+		case err := <-ended:
+			assert.ErrorIs(t, err, syscall.ECONNRESET)
+		default:
+			assert.Fail(t, "Read waits for what is being mapped")
+		}
+		close(goOn)
+		require.NoError(t, <-closed)
+		l.b.Lost(errInjected)
+		giveUp(a, b)
+		require.NoError(t, l.eb.Close())
+	})
+}
+
+// TestCheckTwice: a listener that sends its Probe before its turn, and then another, keeps none of its
+// memory mapped here.
+func TestCheckTwice(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		time.Sleep(10 * choreTime) // what the check has mapped goes
+		synctest.Wait()
+		locked(l.ea, func() {
+			p := l.a.p
+			require.Empty(t, p.mapped)
+			p.probe = probe{}
+			grant := framing.Probe{Index: framing.MaxLease, Writes: 1, Remote: framing.Remote{Key: 7, FD: 8}}
+			payload := make([]byte, framing.ProbeSize)
+			grant.Encode(payload)
+			require.NoError(t, p.probed(&framing.Header{}, payload))
+			require.Len(t, p.mapped, 1)
+			p.startCheck()
+			for _, then := range p.mapped[0].waits {
+				then()
+			}
+			assert.Zero(t, p.mapped[0].leases, "nobody asks for that any more")
+			p.probe.mapped, p.mapped[0].leases = p.mapped[0], 1
+			p.startCheck()
+			assert.Zero(t, p.mapped[0].leases)
+		})
 	})
 }

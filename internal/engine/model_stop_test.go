@@ -93,7 +93,7 @@ func (m *model) thaw(all bool) {
 
 // join adds a host later than the others, which meets one of them.
 func (m *model) join() {
-	alone := m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both // writes may be held back
+	alone := m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both // an endpoint with a doorbell has one peer
 	if alone || m.opt.sim.PerPeer || len(m.hosts) >= m.opt.hosts+8 {
 		return
 	}

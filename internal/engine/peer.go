@@ -89,7 +89,7 @@ type outgoing struct {
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken already: they only need a send slot
 	ctl     fifo[ctlFrame]
 	mapped  []*mappedSlab // the peer's memory that is mapped here, or is to be
-	// unmapped is why the last of that memory that was to be mapped could not be.
+	// unmapped says why the last attempt to map the peer's memory failed.
 	unmapped error
 	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
 	awake    int           // writers that were woken from there and are not back yet
@@ -190,7 +190,7 @@ func (e *Endpoint) prepare() (share int, err error) {
 	return share, err
 }
 
-// newLanding returns what landing memory of the peer to which token is told will lie in.
+// newLanding returns the arena for the landing memory of the peer that is told token.
 func (c *core) newLanding(token [16]byte) *pool.Arena {
 	size := max(c.cfg.Ring, landingSlab)
 	if c.rule != byCopy {

@@ -14,7 +14,7 @@ import (
 
 // The path check: before a peer carries conns, each side moves to the other what conns
 // will move, in the same way. A Ping and a Pong are as long as frames get. Then one RDMA
-// write goes each way, from registered memory into memory granted for it, with the
+// write (over shm a copy) goes each way, from registered memory into memory granted for it, with the
 // notification that the writer's rule calls for, and the receiver compares. So a provider
 // that does not do what it says is noticed here, and not in a user's data.
 //
@@ -99,7 +99,7 @@ const (
 // ErrContents: the fabric delivers something other than what was sent.
 var ErrContents = errors.New("the fabric delivers wrong contents")
 
-// ErrUnmapped: the peer's memory cannot be mapped.
+// ErrUnmapped: the peer's memory cannot be mapped, or none can be made that it could map.
 var ErrUnmapped = errors.New("the two processes cannot map each other's memory")
 
 // errUnsure: the check failed, but the fabric may not be to blame.
@@ -160,8 +160,10 @@ func (e *Endpoint) mapForCheck(landing *pool.Arena) error {
 			e.giveBack(slab)
 		}
 		return e.core.err
-	case err != nil:
+	case errors.Is(err, pool.ErrBudget):
 		return fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
+	case err != nil: // memfd_create(2) is forbidden, or descriptors are short
+		return fmt.Errorf("%w: %w", ErrUnmapped, err)
 	}
 	landing.Add(slab)
 	return nil
@@ -181,6 +183,7 @@ func (ps *probes) parts() (list []registered) {
 // startCheck begins the path check, as the dialing side.
 func (p *peer) startCheck() {
 	p.endCheck(probeNone) // one that a listening side began before its turn
+	p.leaveMapped()
 	p.probe = probe{state: probeDials, needs: needsOfDialer}
 	p.control(ctlFrame{t: framing.TypePing, pos: p.c.probes.seed, long: true})
 }
@@ -211,6 +214,7 @@ func (p *peer) endCheck(s probeState) {
 	p.probe.state = s
 	if p.probe.needs &= needPost | needWritten; s == probeFailed { // the other side's check still needs our write
 		p.probe.needs = 0
+		p.leaveMapped()
 	}
 	p.pong.signal()
 	ps.waiting = slices.DeleteFunc(ps.waiting, func(q *peer) bool { return q == p })
@@ -225,6 +229,14 @@ func (p *peer) endCheck(s probeState) {
 	ps.waiting = nil // giving a peer memory may make it fail, which ends a check as well
 	for _, q := range waiting {
 		q.awaitMemory()
+	}
+}
+
+// leaveMapped notes that the check needs no more what the peer has granted for it.
+func (p *peer) leaveMapped() {
+	if m := p.probe.mapped; m != nil {
+		p.probe.mapped = nil
+		m.change(func() { m.leases-- })
 	}
 }
 
@@ -384,9 +396,11 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	}
 	if p.c.rule == byCopy {
 		p.mapping(&grant.Remote, func(m *mappedSlab) {
-			m.change(func() { m.leases++ })
-			p.probe.mapped = m
-			p.c.touch(p)
+			if p.probe.grant == grant && p.probe.needs&needPost != 0 {
+				p.probe.mapped = m
+				m.change(func() { m.leases++ })
+				p.c.touch(p)
+			}
 		})
 	}
 	p.met(needProbe)
@@ -425,9 +439,8 @@ func (p *peer) probePostable() bool {
 
 // copyProbe makes our write of n bytes where it is a copy.
 func (p *peer) copyProbe(n uint32) {
-	m := p.probe.mapped
-	mem := m.within(&p.probe.grant.Remote, uint64(n))
-	m.change(func() { m.leases-- })
+	mem := p.probe.mapped.within(&p.probe.grant.Remote, uint64(n))
+	p.leaveMapped()
 	if mem == nil {
 		if p.probe.state != probeDials { // it listens, and may have told before that what came was right
 			p.tellProbed(framing.ProbeUnmapped)
@@ -502,7 +515,7 @@ func (p *peer) verdict(payload []byte) error {
 	case r == framing.ProbeUnsure:
 		p.wrong(errUnsure, what)
 	case r == framing.ProbeUnmapped:
-		p.wrong(ErrUnmapped, "the peer says so")
+		p.wrong(ErrUnmapped, "the peer cannot open the files of this process in /proc (same user, group and capabilities? see docs/containers.md)")
 	default:
 		p.wrong(ErrContents, what)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/list"
+	"errors"
 	"math/bits"
 	"time"
 
@@ -175,7 +176,10 @@ func (p *peer) slabSize() int {
 func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
 	for n := size; slab == nil && n >= min(minRing, ring); n /= 2 {
 		if c.leaves(8, n) {
-			slab, _ = mem.Map(n)
+			var err error
+			if slab, err = mem.Map(n); err != nil && c.rule == byCopy && !errors.Is(err, pool.ErrBudget) {
+				return nil // descriptors are short, for example: others' rings have no part in that
+			}
 		}
 	}
 	if slab == nil || len(slab.Bytes()) < ring {

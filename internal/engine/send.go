@@ -110,8 +110,7 @@ func (s *stream) sendFrame(pend *pending) bool {
 	if !pend.active {
 		return true
 	}
-	// Data that overtook the announcement of a copy would take the slot that this needs.
-	if !s.p.mayData(1) || s.p.ctl.len() > 0 {
+	if !s.p.mayLeave() {
 		s.p.c.stats.Stalls.PeerSlots++
 		return false
 	}

@@ -40,7 +40,7 @@ func testSlowCopies(t *testing.T, l *link, slots int) {
 		_, err = b.Read(make([]byte, 1))
 		require.NoError(t, err)
 	}
-	var rest []*Conn // whose next byte finds no room to wait in
+	var rest []*Conn      // whose next byte finds no room to wait in
 	locked(l.ea, func() { // all at once, so that what is behind them has to wait
 		for i, c := range slow {
 			assert.True(t, c.stream.commitCopy(&copies[i]))
@@ -89,6 +89,31 @@ func TestCopiesGoFirst(t *testing.T) {
 		})
 		_, err := io.ReadFull(b, make([]byte, 64<<10+1))
 		require.NoError(t, err)
+		resetConns(t, a, b)
+	})
+}
+
+// TestNoSlotToSpill: data that cannot leave at once, for whatever reason, takes no spill slot that is
+// not there.
+func TestNoSlotToSpill(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		mem := make([]byte, 2*SpillSize)
+		locked(l.ea, func() {
+			s, p := a.stream, a.stream.p
+			had := p.spill
+			p.spill = Spill{mem[:SpillSize], mem[SpillSize:]}
+			for range spillSlots { // as frames that the fabric has not taken yet hold them
+				p.beginSpill(s.id, 1<<40)
+			}
+			p.control(ctlFrame{t: framing.TypeFinAck, stream: 1 << 20}) // not flushed yet
+			require.True(t, p.mayData(1))
+			assert.Zero(t, s.trySmall([]byte{1}))
+			for i := range spillSlots {
+				p.endSpill(i)
+			}
+			p.spill = had
+		})
 		resetConns(t, a, b)
 	})
 }

@@ -3,6 +3,7 @@
 package systemtest
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -14,6 +15,7 @@ import (
 	"syscall"
 	"testing"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -33,7 +35,9 @@ type container struct {
 	hidden     bool    // a /proc that hides the processes of others (hidepid)
 	shm        string  // the size of a /dev/shm of its own, "" for this host's
 	uid        int
+	gid        int  // 0: the same number as uid
 	undumpable bool // it cannot be traced (PR_SET_DUMPABLE), like any process that has changed its user
+	noMemfd    bool // a seccomp filter forbids memfd_create(2)
 }
 
 // containerVar tells a process which container it is to set up for itself.
@@ -48,14 +52,14 @@ func (k container) process(t *testing.T, role, providers, addr string) *exec.Cmd
 		all := []syscall.SysProcIDMap{{ContainerID: 0, HostID: 0, Size: 1 << 16}}
 		cmd.SysProcAttr.UidMappings, cmd.SysProcAttr.GidMappings = all, all
 	}
-	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %t %t %q %d %t", containerVar, k.proc, k.subset, k.hidden, k.shm, k.uid, k.undumpable))
+	cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%t %t %t %q %d %d %t %t", containerVar, k.proc, k.subset, k.hidden, k.shm, k.uid, k.gid, k.undumpable, k.noMemfd))
 	return cmd
 }
 
 // furnish sets up, within this process, the container that it was started in.
 func furnish() error {
 	var k container
-	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %t %t %q %d %t", &k.proc, &k.subset, &k.hidden, &k.shm, &k.uid, &k.undumpable); err != nil {
+	if _, err := fmt.Sscanf(os.Getenv(containerVar), "%t %t %t %q %d %d %t %t", &k.proc, &k.subset, &k.hidden, &k.shm, &k.uid, &k.gid, &k.undumpable, &k.noMemfd); err != nil {
 		return nil // not in a container
 	}
 	var errs []error
@@ -74,13 +78,32 @@ func furnish() error {
 	if k.shm != "" {
 		errs = append(errs, unix.Mount("tmpfs", "/dev/shm", "tmpfs", 0, "size="+k.shm))
 	}
+	if k.noMemfd {
+		errs = append(errs, forbid(unix.SYS_MEMFD_CREATE))
+	}
 	if k.uid != 0 {
-		errs = append(errs, unix.Setgid(k.uid), unix.Setuid(k.uid))
+		errs = append(errs, unix.Setgid(cmp.Or(k.gid, k.uid)), unix.Setuid(k.uid))
 	}
 	if !k.undumpable {
 		errs = append(errs, unix.Prctl(unix.PR_SET_DUMPABLE, 1, 0, 0, 0))
 	}
 	return errors.Join(errs...)
+}
+
+// forbid makes a system call fail with EPERM in all threads of this process.
+func forbid(number uint32) error {
+	filter := []unix.SockFilter{
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS}, // the number of the call
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jf: 1, K: number},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)},
+		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
+	}
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	_, _, err := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	if err != 0 {
+		return os.NewSyscallError("seccomp", err)
+	}
+	return nil
 }
 
 func init() { rdmatest.Roles["caller"] = callOut }
@@ -141,10 +164,11 @@ func TestContainers(t *testing.T) {
 		"memory":                  {container{namespaces: unix.CLONE_NEWNS, shm: "256m"}, testenv.Native, testenv.Native, "no such file or directory"},
 		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, testenv.Native, testenv.Native, "shm"},
 		"user":                    {container{uid: 65534}, testenv.Native, "shm", "different users"},
-		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, testenv.Native, "cannot map each other's memory"},
+		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, testenv.Native, "may not open the other side's files"},
 		"a user that was changed": {container{uid: 65534, undumpable: true}, testenv.Native, testenv.Native, ""},
 		"hidden processes":        {container{namespaces: unix.CLONE_NEWNS, hidden: true, uid: 65534}, testenv.Native, "shm", "different users"},
 		"hidden, and changed":     {container{namespaces: unix.CLONE_NEWNS, hidden: true, uid: 65534, undumpable: true}, testenv.Native, testenv.Native, ""},
+		"no shared files":         {container{noMemfd: true}, testenv.Native, testenv.Native, "no shared memory: memfd_create"},
 		"no boot ID":              {container{namespaces: unix.CLONE_NEWNS, subset: true}, "shm", "shm", ""},
 		"no boot ID, memory":      {container{namespaces: unix.CLONE_NEWNS, subset: true, shm: "256m"}, testenv.Native, testenv.Native, "cannot tell its host: open /proc/sys/kernel/random/boot_id: no such file or directory"},
 		"processes":               {container{namespaces: pids, proc: true}, testenv.Native, testenv.Native, "PID namespaces"},
@@ -172,6 +196,17 @@ func TestContainers(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestContainersGroups: processes of one user but of two groups may not open each other's files, and
+// have no shared memory.
+func TestContainersGroups(t *testing.T) {
+	one, other := container{uid: testenv.StrangerUID}, container{uid: testenv.StrangerUID, gid: testenv.StrangerUID - 1}
+	addr := rdmatest.Listening(t, one.process(t, "counterpart", "shm,"+testenv.Native, ""))
+	provider, _ := startCaller(t, other.process(t, "caller", "shm,"+testenv.Native, addr))
+	assert.Equal(t, testenv.Native, provider)
+	err, _ := startCaller(t, other.process(t, "caller", "shm", addr))
+	assert.Contains(t, err, "may not open the other side's files")
 }
 
 // TestContainersNetwork: network namespaces of one machine, though they look like several hosts, share memory.

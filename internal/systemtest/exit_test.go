@@ -88,7 +88,7 @@ func TestWriteExit(t *testing.T) {
 					countMu.Lock()
 					whole[provider]++
 					countMu.Unlock()
-				} else { // without mapped rings the kernel copies large writes later, while the writer lives
+				} else {
 					lossless := provider == "shm"
 					require.False(t, lossless, "round %d: %d of %d bytes", i, len(got), size)
 				}
