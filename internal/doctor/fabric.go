@@ -87,7 +87,7 @@ func environment(m *Machine) Finding {
 }
 
 // variables are those that rdmanet reads.
-var variables = []string{"RDMANET_PROVIDERS", "RDMANET_MEMORY_LIMIT", "RDMANET_POLL_TIME", "RDMANET_LIBFABRIC"}
+var variables = []string{"RDMANET_PROVIDERS", "RDMANET_ENDPOINT_PREFIXES", "RDMANET_MEMORY_LIMIT", "RDMANET_POLL_TIME", "RDMANET_LIBFABRIC"}
 
 // hardware are the providers of RDMA devices.
 var hardware = []string{"cxi", "efa", "psm3", "opx", "verbs;ofi_rxm"}
