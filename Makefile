@@ -50,8 +50,8 @@ demo: deps ## compare TCP and fabric side by side, then send a file by HTTP over
 # one thing very often do so a tenth as often with it (race.Fewer), and as often as they should
 # without. It also allocates memory, like AddressSanitizer, so the tests of allocations and of
 # resident memory run only without it, and so do those of a thousand peers, which would take ten
-# minutes, and of two learners, which has one goroutine. Tests wait as well as compute, so one
-# package more than there are processors is tested at a time; the longest takes 18 minutes then.
+# minutes, and of two learners, which has one goroutine. No more packages than there are processors
+# are tested at a time: many tests bound how long something takes.
 UNRACED := Alloc|Resident|Thousand|Model|TwoLearners|HostileScripts|Steps|Heartbeats|PathCheck|Rules|ClosingWalk|NotStarved|Losses|WriteExit|WriteCloseExit|FlatMemory
 
 # ALONE are tests over the simulated fabric that bound how long dials take: beside another
@@ -63,7 +63,7 @@ test: deps ## vet, compile without cgo and for darwin, run all tests with -race,
 	$(GO) vet $(ALL)
 	CGO_ENABLED=0 $(GO) build -o /dev/null $(ALL)
 	GOOS=darwin CGO_ENABLED=0 $(GO) vet $(ALL)
-	$(GO) test -race -p $$(($$(nproc) + 1)) -shuffle=on -timeout=40m ./internal/engine ./rdmanet ./internal/systemtest ./bench/internal/load $(ALL) # what takes longest first
+	$(GO) test -race -p $$(nproc) -shuffle=on -timeout=40m ./internal/engine ./rdmanet ./internal/systemtest ./bench/internal/load $(ALL) # what takes longest first
 	CGO_CFLAGS="$(or $(CGO_CFLAGS),-g -O2) -DOFI_NO_HEADERS" $(GO) test -run 'TestWithoutLibfabric|TestNotLinked' ./internal/systemtest ./cgo/ofi
 	$(GO) test -timeout=20m -run '$(UNRACED)' ./internal/systemtest ./internal/engine/... ./rdmanet
 	$(GO) test -run '$(ALONE)' ./rdmanet
