@@ -119,8 +119,6 @@ func sendAfter(p *peer, t txOp) {
 		p.control(f)
 		return
 	}
-	t.stream.leaving++
-	f.leaves = t.stream
 	p.prepaid.push(f)
 	p.c.touch(p)
 }
@@ -134,17 +132,16 @@ func (p *peer) announce(t *txOp, flags framing.Flags) {
 		return
 	}
 	slot, _ := p.c.tx.Get()
-	t.stream.leaving++
-	f.leaves = t.stream
 	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], f.payload[:f.n])
 	p.queue(&f, t.stream, slot, n, true)
 }
 
-// largeFrame is the frame that announces the write.
+// largeFrame is the frame that announces the write, and that is now about to leave.
 func (t *txOp) largeFrame(flags framing.Flags) ctlFrame {
 	f := ctlFrame{t: framing.TypeLarge, flags: flags, pos: t.pos, n: framing.LargeSize}
 	if t.stream != nil {
-		f.stream = t.stream.id
+		f.stream, f.leaves = t.stream.id, t.stream
+		t.stream.leaving++
 	}
 	t.large.Encode(f.payload[:])
 	return f

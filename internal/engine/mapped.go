@@ -227,10 +227,7 @@ func (s *stream) commitCopy(w *copied) bool {
 	s.countLarge(len(w.mem))
 	c.stats.Copies.Mapped += uint64(len(w.mem))
 	c.stats.RDMAWrites++
-	f := (&txOp{stream: s, large: w.large, pos: w.pos}).largeFrame(framing.FlagLanded)
-	s.leaving++
-	f.leaves = s
-	p.control(f)
+	p.control((&txOp{stream: s, large: w.large, pos: w.pos}).largeFrame(framing.FlagLanded))
 	p.copied++
 	s.written()
 	p.flush()

@@ -374,18 +374,22 @@ func TestMappedIdle(t *testing.T) {
 	}
 }
 
+// failsOnce lets the first mapping of the peer's memory fail.
+func failsOnce(p *peer) {
+	open, calls := p.cfg.Memory, 0
+	p.cfg.Memory = func(s pool.SharedName) (*pool.Slab, error) {
+		if calls++; calls == 1 {
+			return nil, syscall.EMFILE
+		}
+		return open(s)
+	}
+}
+
 // TestMappedAgain: a ring that could not be mapped once, for example for want of descriptors, is
 // mapped when it is granted the next time.
 func TestMappedAgain(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		p := l.ea.core.peers[l.a.p.id]
-		open, calls := p.cfg.Memory, 0
-		p.cfg.Memory = func(s pool.SharedName) (*pool.Slab, error) {
-			if calls++; calls == 1 {
-				return nil, syscall.EMFILE
-			}
-			return open(s)
-		}
+		failsOnce(l.a.p)
 		a, b := l.dial(t)
 		inFrames(t, a, b)
 		time.Sleep(10 * choreTime)
@@ -399,14 +403,7 @@ func TestMappedAgain(t *testing.T) {
 // TestMappedAgainWhileBusy: so does that of a conn which never rests.
 func TestMappedAgainWhileBusy(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		p := l.ea.core.peers[l.a.p.id]
-		open, calls := p.cfg.Memory, 0
-		p.cfg.Memory = func(s pool.SharedName) (*pool.Slab, error) {
-			if calls++; calls == 1 {
-				return nil, syscall.EMFILE
-			}
-			return open(s)
-		}
+		failsOnce(l.a.p)
 		a, b := l.dial(t)
 		for range 200 { // 20 s
 			go func() {

@@ -150,25 +150,6 @@ func openProbes(c *core) (ps probes, err error) {
 	return ps, nil
 }
 
-// mapForCheck maps what one peer is to map and write to for its path check. The caller holds the
-// lock, which is given up for that.
-func (e *Endpoint) mapForCheck(landing *pool.Arena) error {
-	slab, err := e.mapSlab(func() (*pool.Slab, error) { return landing.Map(framing.MappedProbeLength) })
-	switch {
-	case e.core.err != nil:
-		if err == nil {
-			e.giveBack(slab)
-		}
-		return e.core.err
-	case errors.Is(err, pool.ErrBudget):
-		return fmt.Errorf("%w: for the path check: %w", ErrMemory, err)
-	case err != nil: // memfd_create(2) is forbidden, or descriptors are short
-		return fmt.Errorf("%w: %w", ErrUnmapped, err)
-	}
-	landing.Add(slab)
-	return nil
-}
-
 // parts is what openProbes has mapped.
 func (ps *probes) parts() (list []registered) {
 	if ps.source != nil {
@@ -229,23 +210,6 @@ func (p *peer) endCheck(s probeState) {
 	ps.waiting = nil // giving a peer memory may make it fail, which ends a check as well
 	for _, q := range waiting {
 		q.awaitMemory()
-	}
-}
-
-// leaveMapped notes that the check needs no more what the peer has granted for it.
-func (p *peer) leaveMapped() {
-	if m := p.probe.mapped; m != nil {
-		p.probe.mapped = nil
-		m.change(func() { m.leases-- })
-	}
-}
-
-// dropCopyTo frees what the peer was to map for its check.
-func (p *peer) dropCopyTo() {
-	if p.copyTo != nil {
-		p.landing.Free(p.copyTo)
-		p.copyTo = nil
-		p.c.discard(p.landing.Trim(0)...) // nothing, if the peer is lost: see quarantineLanding
 	}
 }
 
@@ -435,22 +399,6 @@ func (p *peer) postProbe() {
 func (p *peer) probePostable() bool {
 	return p.probe.needs&needPost != 0 && p.probe.needs&(needMemory|needProbe) == 0 &&
 		(p.c.rule != byCopy || p.probe.mapped != nil)
-}
-
-// copyProbe makes our write of n bytes where it is a copy.
-func (p *peer) copyProbe(n uint32) {
-	mem := p.probe.mapped.within(&p.probe.grant.Remote, uint64(n))
-	p.leaveMapped()
-	if mem == nil {
-		if p.probe.state != probeDials { // it listens, and may have told before that what came was right
-			p.tellProbed(framing.ProbeUnmapped)
-		}
-		p.wrong(ErrUnmapped, fmt.Sprint(p.unmapped))
-		return
-	}
-	framing.FillPattern(mem, p.c.probes.seed)
-	p.announce(&txOp{large: framing.Large{Lease: p.probe.grant.Index, Seq: p.probe.grant.Seq, Length: n}}, framing.FlagLanded)
-	p.met(needWritten)
 }
 
 // probeWritten handles the completion of our write.

@@ -79,27 +79,34 @@ func OpenFiles(t *testing.T) (targets []string) {
 // process.
 func SharedMemory(t *testing.T) []string {
 	t.Helper()
-	names := namesInShm(t)
-	others := heldBy(t, func(pid int) bool { return pid != os.Getpid() })
-	return slices.DeleteFunc(names, func(name string) bool {
-		guard, _, _ := strings.Cut(name, ".")
-		if info, err := os.Stat("/dev/shm/" + guard); err == nil && others[Inode(info)] {
-			return true // another process's
-		}
-		_, err := os.Lstat("/dev/shm/" + name)
-		return err != nil
-	})
+	return sharedMemory(t, func(pid int) bool { return pid == os.Getpid() || pid == nobody })
 }
 
-// SharedMemoryOf lists the names in /dev/shm that a living process has, and those that they guard.
+// SharedMemoryOf lists the names in /dev/shm that belong to a living process.
 func SharedMemoryOf(t *testing.T, pid int) []string {
 	t.Helper()
+	return sharedMemory(t, func(holder int) bool { return holder == pid })
+}
+
+// nobody stands for the process that holds a name in /dev/shm if none does.
+const nobody = -1
+
+// sharedMemory lists the names in /dev/shm that some processes hold: each keeps a file locked whose
+// name is, or begins, those that it has.
+func sharedMemory(t *testing.T, wanted func(pid int) bool) []string {
+	t.Helper()
 	names := namesInShm(t)
-	held := heldBy(t, func(holder int) bool { return holder == pid })
+	locks := fileLocks(t)
 	return slices.DeleteFunc(names, func(name string) bool {
 		guard, _, _ := strings.Cut(name, ".")
-		info, err := os.Stat("/dev/shm/" + guard)
-		return err != nil || !held[Inode(info)]
+		holder := nobody
+		if info, err := os.Stat("/dev/shm/" + guard); err == nil {
+			if pid, locked := locks[inode(info)]; locked {
+				holder = pid
+			}
+		}
+		_, err := os.Lstat("/dev/shm/" + name)
+		return err != nil || !wanted(holder)
 	})
 }
 

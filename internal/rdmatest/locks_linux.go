@@ -18,19 +18,8 @@ import (
 // Providers are the providers that the tests use besides the simulated fabric.
 var Providers = testenv.Providers()
 
-// heldBy lists the inodes of the files that some processes hold locked. A process holds a
-// lock for what it has in /dev/shm.
-func heldBy(t *testing.T, wanted func(pid int) bool) map[string]bool {
-	t.Helper()
-	held := map[string]bool{}
-	for inode, pid := range FileLocks(t) {
-		held[inode] = wanted(pid)
-	}
-	return held
-}
-
-// FileLocks lists the PIDs of the processes that hold locks on files, by inode.
-func FileLocks(t *testing.T) map[string]int {
+// fileLocks lists the PIDs of the processes that hold locks on files, by inode.
+func fileLocks(t *testing.T) map[string]int {
 	t.Helper()
 	text, err := os.ReadFile("/proc/locks")
 	require.NoError(t, err)
@@ -46,7 +35,7 @@ func FileLocks(t *testing.T) map[string]int {
 	return locks
 }
 
-// Inode returns the number of a file's inode.
-func Inode(info fs.FileInfo) string {
+// inode returns the number of a file's inode.
+func inode(info fs.FileInfo) string {
 	return strconv.FormatUint(info.Sys().(*syscall.Stat_t).Ino, 10)
 }

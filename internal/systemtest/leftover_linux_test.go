@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -132,23 +133,14 @@ func pages(t *testing.T) (names []string) {
 	return names
 }
 
-// pagesOf lists the page that a living process has locked, and what has a name that begins with the page's.
-func pagesOf(t *testing.T, pid int) (names []string) {
+// pagesOf lists the page of a living process, and what has a name that begins with the page's.
+func pagesOf(t *testing.T, pid int) []string {
 	t.Helper()
-	locks := rdmatest.FileLocks(t)
-	all := pages(t)
-	for _, page := range all {
-		info, err := os.Stat("/dev/shm/" + page)
-		if err != nil || locks[rdmatest.Inode(info)] != pid || info.Size() == 0 { // an empty file guards regions
-			continue
-		}
-		for _, name := range all {
-			if strings.HasPrefix(name, page) {
-				names = append(names, name)
-			}
-		}
-	}
-	return names
+	return slices.DeleteFunc(rdmatest.SharedMemoryOf(t, pid), func(name string) bool {
+		guard, _, _ := strings.Cut(name, ".")
+		info, err := os.Stat("/dev/shm/" + guard)
+		return err != nil || info.Size() == 0 // an empty file guards regions
+	})
 }
 
 func without(list, others []string) (left []string) {
