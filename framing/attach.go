@@ -1,11 +1,9 @@
 package framing
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
-	"unicode/utf8"
-
-	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 // Limits of what an Attach may ask for.
@@ -36,101 +34,71 @@ type Attach struct {
 	Refused  string   // for people, at most MaxText bytes: why the sender used no other provider so far
 }
 
-const (
-	attachProvider = iota + 1
-	attachName
-	attachPeer
-	attachToken
-	attachSlots
-	attachEager
-	attachRule
-	attachRefused
-)
-
 // MaxRule is the highest number of a rule in SPEC.md section 5.
 const MaxRule = 5
 
-var attachSchema = schema{
-	attachProvider: {name: "provider", required: true},
-	attachName:     {name: "endpoint name", required: true},
-	attachPeer:     {name: "peer", required: true},
-	attachToken:    {name: "token", required: true},
-	attachSlots:    {name: "slots", required: true},
-	attachEager:    {name: "eager size", required: true},
-	attachRule:     {name: "rule", required: true},
-	attachRefused:  {name: "refused"},
+func (a *Attach) fields() fields {
+	return fields{
+		{1, "provider", required, (*provider)(&a.Provider)},
+		{2, "endpoint name", required, (*endpointName)(&a.Name)},
+		{3, "peer", required, (*number)(&a.Peer)},
+		{4, "token", required, octets(a.Token[:])},
+		{5, "slots", required, within{&a.Slots, MinSlots, MaxSlots}},
+		{6, "eager size", required, within{&a.Eager, MinEager, MaxEager}},
+		{7, "rule", required, within{&a.Rule, 0, MaxRule}},
+		{8, "refused", optional, (*text)(&a.Refused)},
+	}
 }
 
 // Append appends the body of a Select or Attach message to b. It cuts Refused off at
 // MaxText bytes.
-func (a *Attach) Append(b []byte) ([]byte, error) {
-	if err := a.check(); err != nil {
-		return b, err
-	}
-	b = appendString(b, attachProvider, a.Provider)
-	b = appendTLV(b, attachName, a.Name...)
-	b = appendUint32(b, attachPeer, a.Peer)
-	b = appendTLV(b, attachToken, a.Token[:]...)
-	b = appendUint32(b, attachSlots, a.Slots)
-	b = appendUint32(b, attachEager, a.Eager)
-	b = appendUint32(b, attachRule, a.Rule)
-	if a.Refused != "" {
-		b = appendString(b, attachRefused, cleanText(a.Refused))
-	}
-	return b, nil
-}
+func (a *Attach) Append(b []byte) ([]byte, error) { return a.fields().append(b) }
 
 // Decode reads the body of a Select or Attach message. Whatever is not printable in
 // Refused becomes '?'.
 func (a *Attach) Decode(body []byte) error {
 	*a = Attach{}
-	err := attachSchema.walk(body, func(typ uint16, f field) error {
-		switch typ {
-		case attachProvider:
-			return f.string(&a.Provider, MaxName)
-		case attachName:
-			a.Name = append([]byte(nil), f.value...)
-		case attachPeer:
-			return f.uint32(&a.Peer)
-		case attachToken:
-			return f.id(&a.Token)
-		case attachSlots:
-			return f.uint32(&a.Slots)
-		case attachEager:
-			return f.uint32(&a.Eager)
-		case attachRule:
-			return f.uint32(&a.Rule)
-		case attachRefused:
-			return f.text(&a.Refused)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return a.check()
+	return a.fields().decode(body)
 }
 
-func (a *Attach) check() error {
-	if err := checkProvider(a.Provider); err != nil {
-		return err
-	}
-	if len(a.Name) == 0 {
-		return fmt.Errorf("endpoint name: %w: empty", ErrField)
-	}
-	if err := checkLen("endpoint name", len(a.Name), MaxEndpointName); err != nil {
-		return err
-	}
-	if a.Slots < MinSlots || a.Slots > MaxSlots {
-		return fmt.Errorf("slots: %w: %d, not %d to %d", ErrField, a.Slots, MinSlots, MaxSlots)
-	}
-	if a.Eager < MinEager || a.Eager > MaxEager {
-		return fmt.Errorf("eager size: %w: %d, not %d to %d", ErrField, a.Eager, MinEager, MaxEager)
-	}
-	if a.Rule > MaxRule {
-		return fmt.Errorf("rule: %w: %d, not 0 to %d", ErrField, a.Rule, MaxRule)
+// within is a number that has limits.
+type within struct {
+	value       *uint32
+	least, most uint32
+}
+
+func (v within) append(b []byte, typ uint16) ([]byte, error) {
+	b, _ = (*number)(v.value).append(b, typ)
+	return b, v.check()
+}
+
+func (v within) decode(b []byte) error {
+	return cmp.Or((*number)(v.value).decode(b), v.check())
+}
+
+func (v within) check() error {
+	if *v.value < v.least || *v.value > v.most {
+		return fmt.Errorf("%w: %d, not %d to %d", ErrField, *v.value, v.least, v.most)
 	}
 	return nil
+}
+
+type endpointName []byte
+
+func (v *endpointName) append(b []byte, typ uint16) ([]byte, error) {
+	return appendTLV(b, typ, *v...), v.check()
+}
+
+func (v *endpointName) decode(b []byte) error {
+	*v = append([]byte(nil), b...)
+	return v.check()
+}
+
+func (v *endpointName) check() error {
+	if len(*v) == 0 {
+		return fmt.Errorf("%w: empty", ErrField)
+	}
+	return atMost(len(*v), MaxEndpointName)
 }
 
 // Proof returns the Header.Proof of all frames to the side whose Attach carried the
@@ -176,66 +144,31 @@ type Decline struct {
 	Text string // for people, at most MaxText bytes
 }
 
-const (
-	rejectCode  = 1
-	declineText = 2 // in Reject, too
-)
-
-var (
-	rejectSchema = schema{
-		rejectCode:  {name: "code", required: true},
-		declineText: {name: "text"},
+func (r *Reject) fields() fields {
+	return fields{
+		{1, "code", required, (*number)(&r.Code)},
+		{2, "text", optional, (*text)(&r.Text)},
 	}
-	declineSchema = schema{declineText: {name: "text"}}
-)
+}
 
 // Append appends the body of a Reject message to b. It cuts the text off at MaxText bytes.
-func (r *Reject) Append(b []byte) ([]byte, error) {
-	b = appendUint32(b, rejectCode, uint32(r.Code))
-	return appendString(b, declineText, cleanText(r.Text)), nil
-}
+func (r *Reject) Append(b []byte) ([]byte, error) { return r.fields().append(b) }
 
 // Decode reads the body of a Reject message. Whatever is not printable in the text
 // becomes '?'.
 func (r *Reject) Decode(body []byte) error {
 	*r = Reject{}
-	return rejectSchema.walk(body, func(typ uint16, f field) error {
-		if typ == rejectCode {
-			return f.uint32((*uint32)(&r.Code))
-		}
-		return f.text(&r.Text)
-	})
+	return r.fields().decode(body)
 }
 
+func (d *Decline) fields() fields { return fields{{2, "text", optional, (*text)(&d.Text)}} }
+
 // Append appends the body of a Decline message to b. It cuts the text off at MaxText bytes.
-func (d *Decline) Append(b []byte) ([]byte, error) {
-	return appendString(b, declineText, cleanText(d.Text)), nil
-}
+func (d *Decline) Append(b []byte) ([]byte, error) { return d.fields().append(b) }
 
 // Decode reads the body of a Decline message. Whatever is not printable in the text
 // becomes '?'.
 func (d *Decline) Decode(body []byte) error {
 	*d = Decline{}
-	return declineSchema.walk(body, func(_ uint16, f field) error { return f.text(&d.Text) })
-}
-
-func (f field) text(v *string) error {
-	if err := f.string(v, MaxText); err != nil {
-		return err
-	}
-	*v = cleanText(*v)
-	return nil
-}
-
-// cleanText returns the text with whatever is not printable replaced, and cut off at MaxText bytes.
-func cleanText(s string) string {
-	s = printable.Text(s)
-	if len(s) <= MaxText {
-		return s
-	}
-	n := MaxText
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
+	return d.fields().decode(body)
 }

@@ -1,6 +1,7 @@
 package framing
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 )
@@ -51,221 +52,126 @@ type Hello struct {
 	Joins bool
 }
 
-const (
-	helloProcess = iota + 1
-	helloHost
-	helloUID
-	helloListener
-	helloOffer
-	helloPage
-	helloSilence
-	helloUnoffered
-	helloHostUnknown
-	helloJoins
-)
-
-var helloSchema = schema{
-	helloProcess:  {name: "process", required: true},
-	helloHost:     {name: "host"},
-	helloUID:      {name: "user id"},
-	helloListener: {name: "listener"},
-	helloOffer:    {name: "offer", repeats: true},
-	helloPage:     {name: "page"},
-	helloSilence:  {name: "silence"},
-
-	helloUnoffered:   {name: "unoffered", repeats: true},
-	helloHostUnknown: {name: "host unknown"},
-	helloJoins:       {name: "joins"},
-}
-
-const (
-	offerProvider = iota + 1
-	offerFabric
-	offerDomain
-	offerLibrary
-	offerProtocol
-	offerSameHost
-	offerSettings
-)
-
-var offerSchema = schema{
-	offerProvider: {name: "provider", required: true},
-	offerFabric:   {name: "fabric"},
-	offerDomain:   {name: "domain"},
-	offerLibrary:  {name: "library"},
-	offerProtocol: {name: "protocol", required: true},
-	offerSameHost: {name: "same host"},
-	offerSettings: {name: "settings"},
+func (h *Hello) fields() fields {
+	return fields{
+		{1, "process", required, octets(h.Process[:])},
+		{2, "host", optional, octets(h.Host[:])},
+		{3, "user id", optional, (*number)(&h.UID)},
+		{4, "listener", optional, (*number)(&h.Listener)},
+		{5, "offer", repeated, (*offers)(&h.Offers)},
+		{6, "page", optional, page{h}},
+		{7, "silence", optional, (*number)(&h.Silence)},
+		{8, "unoffered", repeated, (*texts)(&h.Unoffered)},
+		{9, "host unknown", optional, (*text)(&h.HostUnknown)},
+		{10, "joins", optional, (*flag)(&h.Joins)},
+	}
 }
 
 // Append appends the body of a Hello message to b.
-func (h *Hello) Append(b []byte) ([]byte, error) {
-	if err := h.check(); err != nil {
-		return b, err
-	}
-	b = appendTLV(b, helloProcess, h.Process[:]...)
-	b = appendTLV(b, helloHost, h.Host[:]...)
-	b = appendUint32(b, helloUID, h.UID)
-	b = appendUint32(b, helloListener, h.Listener)
-	for i := range h.Offers {
-		b = appendTLV(b, helloOffer, h.Offers[i].append(nil)...)
-	}
-	if h.PageNonce != [16]byte{} {
-		b = appendTLV(b, helloPage, append(h.PageNonce[:], h.PageName...)...)
-	}
-	if h.Silence != 0 {
-		b = appendUint32(b, helloSilence, h.Silence)
-	}
-	for _, text := range h.Unoffered {
-		b = appendString(b, helloUnoffered, cleanText(text))
-	}
-	if h.HostUnknown != "" {
-		b = appendString(b, helloHostUnknown, cleanText(h.HostUnknown))
-	}
-	if h.Joins {
-		b = appendTLV(b, helloJoins)
-	}
-	return b, nil
-}
+func (h *Hello) Append(b []byte) ([]byte, error) { return h.fields().append(b) }
 
 // Decode reads the body of a Hello message. Whatever is not printable in a text becomes
 // '?'. A provider's name is the exception: it must be printable ASCII without spaces.
 func (h *Hello) Decode(body []byte) error {
 	*h = Hello{}
-	err := helloSchema.walk(body, func(typ uint16, f field) error {
-		switch typ {
-		case helloProcess:
-			return f.id(&h.Process)
-		case helloHost:
-			return f.id(&h.Host)
-		case helloUID:
-			return f.uint32(&h.UID)
-		case helloListener:
-			return f.uint32(&h.Listener)
-		case helloOffer:
-			if err := checkLen("offers", len(h.Offers)+1, MaxOffers); err != nil {
-				return err
-			}
-			var o Offer
-			err := o.decode(f.value)
-			h.Offers = append(h.Offers, o)
-			return err
-		case helloPage:
-			if len(f.value) < len(h.PageNonce) {
-				return fmt.Errorf("%s: %w: %d bytes", f.name, ErrField, len(f.value))
-			}
-			n := copy(h.PageNonce[:], f.value)
-			return field{f.name, f.value[n:]}.string(&h.PageName, MaxName)
-		case helloSilence:
-			return f.uint32(&h.Silence)
-		case helloUnoffered:
-			if err := checkLen("unoffered", len(h.Unoffered)+1, MaxOffers); err != nil {
-				return err
-			}
-			h.Unoffered = append(h.Unoffered, "")
-			return f.text(&h.Unoffered[len(h.Unoffered)-1])
-		case helloHostUnknown:
-			return f.text(&h.HostUnknown)
-		case helloJoins:
-			h.Joins = true
-			return f.fixed(0)
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	return h.check()
+	return h.fields().decode(body)
 }
 
-func (h *Hello) check() error {
-	if h.PageName != "" && h.PageNonce == [16]byte{} {
-		return fmt.Errorf("page: %w: a name without a nonce", ErrField)
+// page is PageNonce and PageName in one field.
+type page struct{ *Hello }
+
+func (v page) append(b []byte, typ uint16) ([]byte, error) {
+	if v.PageNonce != [16]byte{} {
+		b = appendTLV(b, typ, append(v.PageNonce[:], v.PageName...)...)
 	}
-	if err := checkLen("page", len(h.PageName), MaxName); err != nil {
+	return b, v.check()
+}
+
+func (v page) decode(b []byte) error {
+	if len(b) < len(v.PageNonce) {
+		return fmt.Errorf("%w: %d bytes", ErrField, len(b))
+	}
+	n := copy(v.PageNonce[:], b)
+	v.PageName = string(b[n:])
+	return v.check()
+}
+
+func (v page) check() error {
+	if v.PageName != "" && v.PageNonce == [16]byte{} {
+		return fmt.Errorf("%w: a name without a nonce", ErrField)
+	}
+	return atMost(len(v.PageName), MaxName)
+}
+
+// offers is a field that occurs once for each of the offers, which are fields themselves.
+type offers []Offer
+
+func (v *offers) append(b []byte, typ uint16) ([]byte, error) {
+	err := atMost(len(*v), MaxOffers)
+	for i := 0; i < len(*v) && err == nil; i++ {
+		var offer []byte
+		offer, err = (*v)[i].fields().append(nil)
+		b = appendTLV(b, typ, offer...)
+	}
+	return b, err
+}
+
+func (v *offers) decode(b []byte) error {
+	var o Offer
+	err := o.fields().decode(b)
+	*v = append(*v, o)
+	return cmp.Or(err, atMost(len(*v), MaxOffers))
+}
+
+func (o *Offer) fields() fields {
+	return fields{
+		{1, "provider", required, (*provider)(&o.Provider)},
+		{2, "fabric", optional, (*label)(&o.Fabric)},
+		{3, "domain", optional, (*label)(&o.Domain)},
+		{4, "library", optional, (*label)(&o.Library)},
+		{5, "protocol", required, protocol{o}},
+		{6, "same host", optional, (*flag)(&o.SameHost)},
+		{7, "settings", optional, (*label)(&o.Settings)},
+	}
+}
+
+// protocol is Protocol and ProtocolVersion in one field.
+type protocol struct{ *Offer }
+
+func (v protocol) append(b []byte, typ uint16) ([]byte, error) {
+	both := binary.LittleEndian.AppendUint32(nil, v.Protocol)
+	return appendTLV(b, typ, binary.LittleEndian.AppendUint32(both, v.ProtocolVersion)...), nil
+}
+
+func (v protocol) decode(b []byte) error {
+	if err := fixed(b, 8); err != nil {
 		return err
 	}
-	if err := checkLen("offers", len(h.Offers), MaxOffers); err != nil {
-		return err
-	}
-	if err := checkLen("unoffered", len(h.Unoffered), MaxOffers); err != nil {
-		return err
-	}
-	for i := range h.Offers {
-		if err := h.Offers[i].check(); err != nil {
-			return err
-		}
-	}
+	v.Protocol, v.ProtocolVersion = binary.LittleEndian.Uint32(b), binary.LittleEndian.Uint32(b[4:])
 	return nil
 }
 
-func (o *Offer) append(b []byte) []byte {
-	b = appendString(b, offerProvider, o.Provider)
-	b = appendString(b, offerFabric, o.Fabric)
-	b = appendString(b, offerDomain, o.Domain)
-	b = appendString(b, offerLibrary, o.Library)
-	b = appendUint64(b, offerProtocol, uint64(o.Protocol)|uint64(o.ProtocolVersion)<<32)
-	if o.SameHost {
-		b = appendTLV(b, offerSameHost)
-	}
-	if o.Settings != "" {
-		b = appendString(b, offerSettings, o.Settings)
-	}
-	return b
+// provider is the name of a provider. Names end up in logs, and in lists of reasons, whose
+// separators contain spaces.
+type provider string
+
+func (v *provider) append(b []byte, typ uint16) ([]byte, error) {
+	return appendTLV(b, typ, []byte(*v)...), v.check()
 }
 
-func (o *Offer) decode(b []byte) error {
-	return offerSchema.walk(b, func(typ uint16, f field) error {
-		switch typ {
-		case offerProvider:
-			return f.string(&o.Provider, MaxName)
-		case offerFabric:
-			return f.label(&o.Fabric)
-		case offerDomain:
-			return f.label(&o.Domain)
-		case offerLibrary:
-			return f.label(&o.Library)
-		case offerProtocol:
-			if err := f.fixed(8); err != nil {
-				return err
-			}
-			o.Protocol = binary.LittleEndian.Uint32(f.value)
-			o.ProtocolVersion = binary.LittleEndian.Uint32(f.value[4:])
-		case offerSameHost:
-			o.SameHost = true
-			return f.fixed(0)
-		case offerSettings:
-			return f.label(&o.Settings)
-		}
-		return nil
-	})
+func (v *provider) decode(b []byte) error {
+	*v = provider(b)
+	return v.check()
 }
 
-func (o *Offer) check() error {
-	if err := checkProvider(o.Provider); err != nil {
-		return err
+func (v *provider) check() error {
+	if *v == "" {
+		return fmt.Errorf("%w: empty name", ErrField)
 	}
-	for _, s := range [...]string{o.Fabric, o.Domain, o.Library, o.Settings} {
-		if err := checkLen("offer", len(s), MaxName); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// checkProvider refuses whatever cannot be the name of a provider. Names end up in logs,
-// and in lists of reasons, whose separators contain spaces.
-func checkProvider(name string) error {
-	if err := checkLen("provider", len(name), MaxName); err != nil {
-		return err
-	}
-	if name == "" {
-		return fmt.Errorf("provider: %w: empty name", ErrField)
-	}
-	for _, c := range []byte(name) {
+	for _, c := range []byte(*v) {
 		if c <= ' ' || c > '~' {
-			return fmt.Errorf("provider: %w: %q is no name", ErrField, name)
+			return fmt.Errorf("%w: %q is no name", ErrField, string(*v))
 		}
 	}
-	return nil
+	return atMost(len(*v), MaxName)
 }

@@ -10,35 +10,20 @@ type Join struct {
 	Proof [32]byte // JoinProof, with the token that those frames prove, too
 }
 
-const (
-	joinPeer = iota + 1
-	joinProof
-)
-
-var joinSchema = schema{
-	joinPeer:  {name: "peer", required: true},
-	joinProof: {name: "proof", required: true},
+func (j *Join) fields() fields {
+	return fields{
+		{1, "peer", required, (*number)(&j.Peer)},
+		{2, "proof", required, octets(j.Proof[:])},
+	}
 }
 
 // Append appends the body of a Join message to b. It does not fail.
-func (j *Join) Append(b []byte) ([]byte, error) {
-	b = appendUint32(b, joinPeer, j.Peer)
-	return appendTLV(b, joinProof, j.Proof[:]...), nil
-}
+func (j *Join) Append(b []byte) ([]byte, error) { return j.fields().append(b) }
 
 // Decode reads the body of a Join message.
 func (j *Join) Decode(body []byte) error {
 	*j = Join{}
-	return joinSchema.walk(body, func(typ uint16, f field) error {
-		if typ == joinPeer {
-			return f.uint32(&j.Peer)
-		}
-		if err := f.fixed(len(j.Proof)); err != nil {
-			return err
-		}
-		copy(j.Proof[:], f.value)
-		return nil
-	})
+	return j.fields().decode(body)
 }
 
 // JoinLabel and JoinKeySize are for the keying material that both sides export from TLS for

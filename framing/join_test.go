@@ -17,10 +17,10 @@ func TestJoinRoundTrip(t *testing.T) {
 	assert.Equal(t, want, got)
 
 	assert.ErrorIs(t, got.Decode(nil), ErrMissing)
-	assert.ErrorIs(t, got.Decode(appendUint32(nil, joinPeer, 1)), ErrMissing)
-	assert.ErrorIs(t, got.Decode(appendTLV(b[:len(b):len(b)], joinPeer, 1, 2, 3, 4)), ErrRepeated)
+	assert.ErrorIs(t, got.Decode(appendTLV(nil, typeOf(new(Join), "peer"), 1, 0, 0, 0)), ErrMissing)
+	assert.ErrorIs(t, got.Decode(appendTLV(b[:len(b):len(b)], typeOf(new(Join), "peer"), 1, 2, 3, 4)), ErrRepeated)
 	assert.ErrorIs(t, got.Decode(b[:len(b)-1]), ErrTruncated)
-	assert.ErrorIs(t, got.Decode(appendTLV(appendUint32(nil, joinPeer, 1), joinProof, make([]byte, 31)...)), ErrField)
+	assert.ErrorIs(t, got.Decode(appendTLV(appendTLV(nil, typeOf(new(Join), "peer"), 1, 0, 0, 0), typeOf(new(Join), "proof"), make([]byte, 31)...)), ErrField)
 }
 
 // TestJoinProof pins the value, and shows on what it depends.

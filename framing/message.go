@@ -111,8 +111,8 @@ func AppendMessage(b []byte, k Kind, body Body) ([]byte, error) {
 		}
 	}
 	n := len(out) - start - LengthSize
-	if err := checkLen(k.String(), n, MaxMessage); err != nil {
-		return b, err
+	if err := atMost(n, MaxMessage); err != nil {
+		return b, fmt.Errorf("%v: %w", k, err)
 	}
 	binary.LittleEndian.PutUint32(out[start:], uint32(n))
 	return out, nil
@@ -150,5 +150,5 @@ func SplitMessage(b []byte) (Kind, []byte, error) {
 // DecodeEmpty reads the body of a message that carries nothing: Ready, Confirm or
 // Alive. Unknown fields are skipped unless they are critical.
 func DecodeEmpty(body []byte) error {
-	return schema{}.walk(body, nil)
+	return fields{}.decode(body)
 }

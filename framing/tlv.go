@@ -1,9 +1,14 @@
 package framing
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
+	"unicode/utf8"
+
+	"github.com/seed202c38ff/fabricnet/internal/printable"
 )
 
 // Errors of the handshake decoders and encoders. The errors that they return wrap
@@ -35,87 +40,49 @@ func appendTLV(b []byte, typ uint16, value ...byte) []byte {
 	return append(b, value...)
 }
 
-func appendString(b []byte, typ uint16, s string) []byte {
-	b = binary.LittleEndian.AppendUint16(b, typ)
-	b = binary.LittleEndian.AppendUint16(b, uint16(len(s)))
-	return append(b, s...)
-}
-
-func appendUint32(b []byte, typ uint16, v uint32) []byte {
-	return appendTLV(b, typ, binary.LittleEndian.AppendUint32(nil, v)...)
-}
-
-func appendUint64(b []byte, typ uint16, v uint64) []byte {
-	return appendTLV(b, typ, binary.LittleEndian.AppendUint64(nil, v)...)
-}
-
-// field reads the value of one TLV. Each method names the field in its error.
+// field is one field of a message: its type and name, and what it is kept in.
 type field struct {
-	name  string
-	value []byte
+	typ   uint16
+	name  string // for errors
+	rule  rule
+	value value
 }
 
-func (f field) fixed(n int) error {
-	if len(f.value) != n {
-		return fmt.Errorf("%s: %w: %d bytes, not %d", f.name, ErrField, len(f.value), n)
+// rule says how often a field occurs.
+type rule uint8
+
+const (
+	optional rule = iota // once at most
+	required             // once
+	repeated             // any number of times
+)
+
+// value is what a field is kept in.
+type value interface {
+	// append appends the field, once for each of its values; it leaves out texts and flags that are
+	// not set. It fails if the value breaks a limit that decode enforces.
+	append(b []byte, typ uint16) ([]byte, error)
+	// decode reads one occurrence of the field.
+	decode(b []byte) error
+}
+
+// fields are those of one kind of message, or of a nested field.
+type fields []field
+
+func (fs fields) append(b []byte) ([]byte, error) {
+	for _, f := range fs {
+		var err error
+		if b, err = f.value.append(b, f.typ); err != nil {
+			return nil, fmt.Errorf("%s: %w", f.name, err)
+		}
 	}
-	return nil
+	return b, nil
 }
 
-func (f field) uint32(v *uint32) error {
-	if err := f.fixed(4); err != nil {
-		return err
-	}
-	*v = binary.LittleEndian.Uint32(f.value)
-	return nil
-}
-
-func (f field) id(v *[16]byte) error {
-	if err := f.fixed(len(v)); err != nil {
-		return err
-	}
-	copy(v[:], f.value)
-	return nil
-}
-
-func (f field) string(v *string, limit int) error {
-	if err := checkLen(f.name, len(f.value), limit); err != nil {
-		return err
-	}
-	*v = string(f.value)
-	return nil
-}
-
-// label reads a name that is only compared or shown to people.
-func (f field) label(v *string) error {
-	if err := f.string(v, MaxName); err != nil {
-		return err
-	}
-	*v = cleanText(*v)
-	return nil
-}
-
-func checkLen(name string, n, limit int) error {
-	if n > limit {
-		return fmt.Errorf("%s: %w: %d, the limit is %d", name, ErrTooLong, n, limit)
-	}
-	return nil
-}
-
-// schema describes the fields that one kind of message, or one nested field, may
-// have. Its index is the TLV type.
-type schema []rule
-
-type rule struct {
-	name     string
-	required bool
-	repeats  bool
-}
-
-// walk calls fn for each known field of b and checks the rules of the schema.
-// Unknown fields are skipped; those marked as critical make it fail.
-func (s schema) walk(b []byte, fn func(typ uint16, f field) error) error {
-	var seen uint64
+// decode reads the fields of b, and checks their rules. Unknown fields are skipped; those
+// marked as critical make it fail.
+func (fs fields) decode(b []byte) error {
+	var seen uint64 // a bit for each of fs
 	for len(b) > 0 {
 		if len(b) < tlvHeader {
 			return fmt.Errorf("field header: %w", ErrTruncated)
@@ -129,24 +96,149 @@ func (s schema) walk(b []byte, fn func(typ uint16, f field) error) error {
 		}
 		value := b[:n]
 		b = b[n:]
-		if int(typ) >= len(s) || s[typ].name == "" {
-			if raw&critical != 0 {
-				return fmt.Errorf("%w: type %d", ErrCritical, typ)
-			}
+		i := slices.IndexFunc(fs, func(f field) bool { return f.typ == typ })
+		switch {
+		case i < 0 && raw&critical != 0:
+			return fmt.Errorf("%w: type %d", ErrCritical, typ)
+		case i < 0:
 			continue
+		case seen&(1<<i) != 0 && fs[i].rule != repeated:
+			return fmt.Errorf("%w: %s", ErrRepeated, fs[i].name)
 		}
-		if seen&(1<<typ) != 0 && !s[typ].repeats {
-			return fmt.Errorf("%w: %s", ErrRepeated, s[typ].name)
-		}
-		seen |= 1 << typ
-		if err := fn(typ, field{s[typ].name, value}); err != nil {
-			return err
+		seen |= 1 << i
+		if err := fs[i].value.decode(value); err != nil {
+			return fmt.Errorf("%s: %w", fs[i].name, err)
 		}
 	}
-	for typ, r := range s {
-		if r.required && seen&(1<<typ) == 0 {
-			return fmt.Errorf("%w: %s", ErrMissing, r.name)
+	for i, f := range fs {
+		if f.rule == required && seen&(1<<i) == 0 {
+			return fmt.Errorf("%w: %s", ErrMissing, f.name)
 		}
 	}
 	return nil
+}
+
+func fixed(b []byte, n int) error {
+	if len(b) != n {
+		return fmt.Errorf("%w: %d bytes, not %d", ErrField, len(b), n)
+	}
+	return nil
+}
+
+func atMost(n, limit int) error {
+	if n > limit {
+		return fmt.Errorf("%w: %d, the limit is %d", ErrTooLong, n, limit)
+	}
+	return nil
+}
+
+// number is a field of four bytes.
+type number uint32
+
+func (v *number) append(b []byte, typ uint16) ([]byte, error) {
+	return appendTLV(b, typ, binary.LittleEndian.AppendUint32(nil, uint32(*v))...), nil
+}
+
+func (v *number) decode(b []byte) error {
+	if err := fixed(b, 4); err != nil {
+		return err
+	}
+	*v = number(binary.LittleEndian.Uint32(b))
+	return nil
+}
+
+// octets is a field of as many bytes as it has.
+type octets []byte
+
+func (v octets) append(b []byte, typ uint16) ([]byte, error) { return appendTLV(b, typ, v...), nil }
+
+func (v octets) decode(b []byte) error {
+	copy(v, b)
+	return fixed(b, len(v))
+}
+
+// flag is an empty field that is there or not.
+type flag bool
+
+func (v *flag) append(b []byte, typ uint16) ([]byte, error) {
+	if *v {
+		b = appendTLV(b, typ)
+	}
+	return b, nil
+}
+
+func (v *flag) decode(b []byte) error {
+	*v = true
+	return fixed(b, 0)
+}
+
+// name is compared: it arrives as it was sent.
+type name string
+
+func (v *name) append(b []byte, typ uint16) ([]byte, error) {
+	if *v != "" {
+		b = appendTLV(b, typ, []byte(*v)...)
+	}
+	return b, atMost(len(*v), MaxName)
+}
+
+func (v *name) decode(b []byte) error {
+	*v = name(b)
+	return atMost(len(b), MaxName)
+}
+
+// label is a name that is shown to people, too: whatever is not printable becomes '?'.
+type label string
+
+func (v *label) append(b []byte, typ uint16) ([]byte, error) { return (*name)(v).append(b, typ) }
+
+func (v *label) decode(b []byte) error {
+	*v = label(cleanText(string(b)))
+	return atMost(len(b), MaxName)
+}
+
+// text is for people: whatever is not printable becomes '?', on both sides, and what is beyond
+// MaxText bytes is not sent.
+type text string
+
+func (v *text) append(b []byte, typ uint16) ([]byte, error) {
+	if *v != "" {
+		b = appendTLV(b, typ, []byte(cleanText(string(*v)))...)
+	}
+	return b, nil
+}
+
+func (v *text) decode(b []byte) error {
+	*v = text(cleanText(string(b)))
+	return atMost(len(b), MaxText)
+}
+
+// texts is a field that occurs once for each of the texts.
+type texts []string
+
+func (v *texts) append(b []byte, typ uint16) ([]byte, error) {
+	for _, s := range *v {
+		b = appendTLV(b, typ, []byte(cleanText(s))...)
+	}
+	return b, atMost(len(*v), MaxOffers)
+}
+
+func (v *texts) decode(b []byte) error {
+	var t text
+	err := t.decode(b)
+	*v = append(*v, string(t))
+	return cmp.Or(err, atMost(len(*v), MaxOffers))
+}
+
+// cleanText returns the text with whatever is not printable replaced, and cut off at MaxText bytes.
+func cleanText(s string) string {
+	s = printable.Text(s)
+	if len(s) <= MaxText {
+		return s
+	}
+	n := MaxText
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
 }
