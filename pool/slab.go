@@ -74,14 +74,14 @@ func newSlab(b *Budget, r Registrar, size int, access Access, m mapper) (*Slab, 
 	adviseHuge(mem)
 	// If a transfer is the first to touch a page, that costs it a fault, and costs
 	// a provider that copies across address spaces far more than that.
-	for i, page := 0, os.Getpagesize(); i < len(mem); i += page {
-		mem[i] = 0
-		if i%piece == 0 && i > 0 {
-			// Touching all of it takes longer than other goroutines and threads want to
+	for at := 0; at < len(mem); at += piece {
+		if at > 0 {
+			// Faulting in all of it takes longer than other goroutines and threads want to
 			// wait. If this thread did not sleep, other threads would wait for the
 			// kernel's next tick, for up to 4 ms.
 			pause(pauseTime)
 		}
+		populate(mem[at:min(at+piece, len(mem))])
 	}
 	if r == nil {
 		return s, nil
@@ -123,6 +123,13 @@ func Pages(size int) int {
 
 // piece is how many bytes are faulted in, or given back, at a time: a huge page.
 const piece = 2 << 20
+
+// touch is populate where the kernel does not help.
+func touch(mem []byte) {
+	for i, page := 0, os.Getpagesize(); i < len(mem); i += page {
+		mem[i] = 0
+	}
+}
 
 // pauseTime is the pause between two pieces that are faulted in, each of which takes ten
 // times as long. The kernel may take as long again to end the pause.

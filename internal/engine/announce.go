@@ -18,6 +18,9 @@ import (
 //	byCopy      a copy: see mapped.go   a Large frame after the copy
 //	byBareData  as byCQData, but the completion data has no room for a proof of whose write it is
 //	byNothing   none                    all data goes in frames
+//
+// With a Large frame for every write, streams and round trips of 64 KiB and 1 MiB over net took 1.2 to
+// 1.3 times as long (medians of 15 pairs, AMD EPYC, libfabric 1.17): hence writes that continue others.
 
 // Rule is how the target learns that large data has landed: the number of a rule of SPEC.md section 5.
 type Rule uint8

@@ -23,6 +23,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "run the model test with this seed only")
 	seedsFlag = flag.Int("seeds", race.Fewer(2000), "how many seeds the model test runs")
+	fromFlag  = flag.Uint64("from", 1, "the first of them")
 )
 
 // TestModel runs whole worlds of endpoints over a simulated fabric: it makes Conn's own calls, in
@@ -44,7 +45,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// playAll plays the first n seeds on all processors and returns one that failed. shrank counts
+// playAll plays n seeds from -from on, on all processors, and returns one that failed. shrank counts
 // those in which windows grew and shrank again.
 func playAll(n int, shrank *atomic.Int64) (failed uint64, err error) {
 	var (
@@ -53,15 +54,17 @@ func playAll(n int, shrank *atomic.Int64) (failed uint64, err error) {
 		mu   sync.Mutex
 	)
 	debug.SetTraceback("all")
+	last := *fromFlag + uint64(n) - 1
+	next.Store(*fromFlag - 1)
 	for range runtime.GOMAXPROCS(0) {
 		wg.Go(func() {
 			for {
 				seed := next.Add(1)
-				if seed > uint64(n) {
+				if seed > last {
 					return
 				}
 				if e := playSeed(seed, shrank); e != nil {
-					next.Store(uint64(n)) // the others stop
+					next.Store(last) // the others stop
 					mu.Lock()
 					defer mu.Unlock()
 					if err == nil || seed < failed {
