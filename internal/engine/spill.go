@@ -65,12 +65,16 @@ func (p *spilling) addSpill(i int, b []byte) {
 	lengthOf(slot).Store(n + uint32(len(b)))
 }
 
-// endSpill frees slot i: its data is posted, or given up.
-func (p *spilling) endSpill(i int) {
+// endSpill frees slot i: its data is posted, or given up. A writer that waits for a slot stands in no
+// line (see stream.lineUp), as one that waits for slots of the peer's.
+func (p *peer) endSpill(i int) {
 	if p.spill.Own != nil {
 		lengthOf(slotOf(p.spill.Own, i)).Store(0)
 	}
 	p.spilled &^= 1 << i
+	if p.blocked.len() > 0 {
+		p.c.touch(p)
+	}
 }
 
 // salvage takes in what the peer had spilled when it was lost. All that it had posted has been taken
