@@ -75,8 +75,7 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 			return nil, tcpErr
 		}
 	}
-	var oe *net.OpError
-	if errors.As(err, &oe) {
+	if oe, ok := err.(*net.OpError); ok { //nolint:errorlint // only the outermost
 		err = oe.Err // the addresses are the conn's
 	}
 	p.t.counters.add(p.t.counters.fellBack, failureReason(err))
@@ -117,8 +116,7 @@ func (u *unusedConn) close() {
 // withoutFallback adds to err why there was no fallback. It keeps the addresses.
 func withoutFallback(err error) error {
 	const why = "no fallback to TCP: it would be without the TLS that TLSConfig asks for (Dialer.AllowInsecureFallback)"
-	var oe *net.OpError
-	if errors.As(err, &oe) {
+	if oe, ok := err.(*net.OpError); ok { //nolint:errorlint // only the outermost
 		out := *oe
 		out.Err = fmt.Errorf("%w; %s", oe.Err, why)
 		return &out

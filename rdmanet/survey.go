@@ -107,6 +107,11 @@ func (s *survey) add(ctx context.Context, info fabric.ProviderInfo, chosen bool)
 		Provider: info.Name, Domain: info.Domain, Fabric: info.Fabric, Addresses: info.Addrs,
 		Protocol: info.Protocol, ProtocolVersion: info.ProtocolVersion,
 	}
+	if info.Fragile && !chosen {
+		p.Reason = s.unused(info)
+		s.list = append(s.list, p)
+		return nil
+	}
 	switch err := s.try(&p); {
 	case err != nil:
 		p.Reason = err.Error()

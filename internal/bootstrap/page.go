@@ -61,6 +61,7 @@ type Page struct {
 	ownDoorbell, peerDoorbell *os.File
 	peerConn                  syscall.RawConn // of peerDoorbell
 	proc                      *os.File        // see Proc
+	dialer                    bool            // this is the dialling side
 	self                      atomic.Bool     // the other side is in this process
 }
 
@@ -91,7 +92,7 @@ func (n pageNonce) doorbellName(page, side string) string {
 func newPage(mem []byte, nonce pageNonce, dialer bool) *Page {
 	flag := func(offset int) *atomic.Uint32 { return (*atomic.Uint32)(unsafe.Pointer(&mem[offset])) }
 	p := &Page{
-		mem: mem, nonce: nonce,
+		mem: mem, nonce: nonce, dialer: dialer,
 		own: flag(pageDialerFlag), peer: flag(pageListenerFlag),
 		ownSelf: mem[pageDialerSelf:][:selfSize], peerSelf: mem[pageListenerSelf:][:selfSize],
 		spill: engine.Spill{Own: mem[pageDialerSpill:][:engine.SpillSize], Peer: mem[pageListenerSpill:][:engine.SpillSize]},

@@ -136,6 +136,9 @@ func OpenPage(name string, nonce [16]byte) (*Page, error) {
 	}
 	// O_NONBLOCK: whatever has this name, opening it must not wait.
 	fd, err := shmdir.Open(pageDir+name, unix.O_RDWR|unix.O_NONBLOCK, checkFile(pageDir+name, unix.S_IFREG))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: %w at the listener (share the dialer's %s: --ipc=host, or the same volume)", errPage, err, pageDir)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errPage, err)
 	}

@@ -35,29 +35,45 @@ func (p *Page) sayWho() error {
 }
 
 // reach opens the other side's directory in /proc. It fails if the two sides are in different PID
-// namespaces, or if there is no such process to be seen, or none whose files may be opened.
+// namespaces, or if there is no such process to be seen, or none whose files may be opened. The other
+// side may print the error.
 func (p *Page) reach() error {
 	said := func(self []byte, offset int) uint64 { return binary.LittleEndian.Uint64(self[offset:]) }
 	if said(p.ownSelf, selfNamespace) != said(p.peerSelf, selfNamespace) {
 		return errors.New("the two sides are in different PID namespaces (share one: --pid=host, shareProcessNamespace)")
 	}
+	own, other := "listener", "dialer"
+	if p.dialer {
+		own, other = other, own
+	}
 	number := int(said(p.peerSelf, selfNumber))
 	if number == os.Getpid() && !p.self.Load() {
-		return errors.New("the other side gives the process number of this one")
+		return fmt.Errorf("the %s gives the process number of the %s", other, own)
 	}
 	// A thread's number would do in /proc, too: it might be one of ours.
 	if unix.Tgkill(number, number, 0) == unix.ESRCH {
-		return fmt.Errorf("the other side gives %d, which is no process's number", number)
+		return fmt.Errorf("the %s gives %d, which is no process's number where the %s is", other, number, own)
 	}
 	var err error // once open, the directory cannot lead to another process
-	if p.proc, err = os.Open(fmt.Sprintf("/proc/%d", number)); err != nil {
-		return fmt.Errorf("the other side's memory cannot be mapped: %w (is /proc that of this PID namespace?)", err)
+	if p.proc, err = os.Open(fmt.Sprintf("/proc/%d", number)); err == nil {
+		// What a link in there leads to is told only to who may open the files there, too: proc(5).
+		_, err = unix.Readlinkat(int(p.proc.Fd()), "exe", make([]byte, 1))
 	}
-	// What a link in there leads to is told only to who may open the files there, too: proc(5).
-	if _, err = unix.Readlinkat(int(p.proc.Fd()), "exe", make([]byte, 1)); err != nil {
-		return fmt.Errorf("this process may not open the other side's files: %w (same user, group and capabilities, same user namespace? see docs/containers.md)", err)
+	if err != nil {
+		return fmt.Errorf("the %s may not open the %s's files: %w (%s)", own, other, err, cureOf(err))
 	}
 	return nil
+}
+
+// cureOf says what to do about a directory of /proc that cannot be opened, or not be read.
+func cureOf(err error) string {
+	switch {
+	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
+		return "raise ulimit -n"
+	case errors.Is(err, unix.ENOENT):
+		return "is /proc that of this PID namespace?"
+	}
+	return "same user, group and capabilities, same user namespace? see docs/containers.md"
 }
 
 // meet is reach for the dialling side, once the listening side has said who it is.

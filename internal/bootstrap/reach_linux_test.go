@@ -53,16 +53,15 @@ func TestOwnThread(t *testing.T) {
 // A peer that gives the process number of this process would have this side open its own files. It is
 // believed only if it is in this process.
 func TestOwnNumber(t *testing.T) {
-	const refused = "the other side gives the process number of this one"
 	dialer, err := CreatePage()
 	require.NoError(t, err)
 	defer dialer.Close()
 	ownPages.Delete(dialer.nonce) // as if another process had made it
 	_, err = OpenPage(dialer.name, dialer.nonce)
 	require.ErrorIs(t, err, errPage)
-	require.ErrorContains(t, err, refused, "by the listening side")
+	require.ErrorContains(t, err, "the dialer gives the process number of the listener")
 	copy(dialer.peerSelf, dialer.ownSelf)
 	err = dialer.meet()
 	require.ErrorIs(t, err, errPage)
-	require.ErrorContains(t, err, refused, "by the dialling side")
+	require.ErrorContains(t, err, "the listener gives the process number of the dialer")
 }

@@ -112,7 +112,7 @@ func providers(m *Machine) Finding {
 	switch {
 	case len(used) == 0:
 		f.Verdict, f.Found = Fail, "none that rdmanet would use"
-		f.Advice = "Look at fabricnet info, which says why not: " + m.reason("tcp", "net", "tcp;ofi_rxm") + "."
+		f.Advice = "Look at fabricnet info, which says why not. Within this host: " + m.reason("shm") + ". Between hosts: " + m.reason("tcp", "net", "tcp;ofi_rxm") + "."
 	case !m.hasHardware() && len(m.names(classInfiniband)) > 0 && !m.chosen():
 		f.Verdict = Warn
 		f.Advice = "There is an RDMA device, but it is not used: " + m.reason(hardware...) + "."

@@ -111,7 +111,7 @@ func TestUnmappable(t *testing.T) {
 			want error
 			text [2]string // for the side that maps, and for the other one, whose Dial it is
 		}{
-			"no access":    {outOfReach, ErrUnmapped, [2]string{": no", "the peer cannot open the files of this process"}},
+			"no access":    {outOfReach, ErrUnmapped, [2]string{": no", "the peer cannot map memory of this process"}},
 			"another file": {mapsOther(pool.MinBlock), ErrContents, [2]string{"at the peer", "a write from the peer"}},
 		} {
 			t.Run(name+", "+what, func(t *testing.T) {

@@ -463,7 +463,7 @@ func (p *peer) verdict(payload []byte) error {
 	case r == framing.ProbeUnsure:
 		p.wrong(errUnsure, what)
 	case r == framing.ProbeUnmapped:
-		p.wrong(ErrUnmapped, "the peer cannot open the files of this process in /proc (same user, group and capabilities? see docs/containers.md)")
+		p.wrong(ErrUnmapped, "the peer cannot map memory of this process (may it open its files in /proc: same user, group and capabilities? or is it short of descriptors? see docs/containers.md)")
 	default:
 		p.wrong(ErrContents, what)
 	}

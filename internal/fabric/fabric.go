@@ -199,6 +199,7 @@ type ProviderInfo struct {
 	PerPeer         bool         // see Attr.PerPeer
 	SameHost        bool         // reaches processes on this host only
 	Spread          bool         // looking at an endpoint's queue takes longer the more peers it has
+	Fragile         bool         // opening an endpoint may end the process: not to be tried without need
 	WarmsUp         bool         // an endpoint's first messages take long
 	Addrs           []netip.Addr // IP addresses of the domain, if it has any
 }

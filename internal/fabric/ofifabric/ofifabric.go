@@ -69,6 +69,7 @@ func providerInfo(info ofi.Info) fabric.ProviderInfo {
 		PerPeer:         has(name, perPeer),
 		SameHost:        has(name, sameHost),
 		Spread:          has(name, looksAtAll),
+		Fragile:         has(name, ifNamed),
 		WarmsUp:         has(name, slowAtFirst),
 	}
 }

@@ -58,6 +58,7 @@ const (
 	looksAnyway                        // fabric.Attr.Ticks
 	tcpSockets                         // children would inherit them: see closeOnExec
 	udpSockets                         // likewise
+	ifNamed                            // fabric.ProviderInfo.Fragile
 	ibIfNamed                          // entries with an InfiniBand address: only if their domain is named, whatever the provider
 )
 
@@ -85,6 +86,7 @@ var effects = map[effect]string{
 	looksAnyway:      "polled each 64 ms, though there is a descriptor to wait on",
 	tcpSockets:       "TCP sockets that are known by their addresses get close-on-exec, some 20 ms later",
 	udpSockets:       "UDP sockets that are known by their addresses get close-on-exec, some 20 ms later",
+	ifNamed:          "not even tried, unless it is named",
 	ibIfNamed:        "entries with an InfiniBand address are used only where their domain is named",
 }
 
@@ -142,6 +144,8 @@ var quirks = []quirk{
 	{provider: "net;*", does: tcpSockets, why: leaks, source: "xnet_pep.c, xnet_ep.c, xnet_cm.c, tcpx_ep.c"},
 	{provider: "tcp;*", does: tcpSockets, why: leaks, source: "xnet_pep.c, xnet_ep.c, xnet_cm.c, tcpx_ep.c"},
 	{provider: "udp;*", does: udpSockets, why: leaks, source: "udpx_ep.c"},
+	{provider: "sockets", does: ifNamed,
+		why: "where descriptors are short, closing the domain frees twice", source: "sock_dom_close"},
 	{provider: "psm3", does: clamped, why: "it reports queues of UINT64_MAX", source: "psmx3_attr.c"},
 	{provider: "psm3", does: looksAnyway,
 		why: "its descriptor becomes readable when somebody polls who finds something, and not when something arrives", source: "psmx3_cq_enqueue_event"},
