@@ -168,10 +168,13 @@ func (v *provider) check() error {
 	if *v == "" {
 		return fmt.Errorf("%w: empty name", ErrField)
 	}
+	if err := atMost(len(*v), MaxName); err != nil { // first: what is said of the name has its length
+		return err
+	}
 	for _, c := range []byte(*v) {
 		if c <= ' ' || c > '~' {
 			return fmt.Errorf("%w: %q is no name", ErrField, string(*v))
 		}
 	}
-	return atMost(len(*v), MaxName)
+	return nil
 }

@@ -250,7 +250,7 @@ func TestAttachErrors(t *testing.T) {
 		value []byte
 		want  error
 	}{
-		{"provider", []byte("x y"), ErrField}, {"provider", make([]byte, MaxName+1), ErrField}, {"endpoint name", nil, ErrField},
+		{"provider", []byte("x y"), ErrField}, {"provider", make([]byte, MaxName+1), ErrTooLong}, {"endpoint name", nil, ErrField},
 		{"endpoint name", make([]byte, MaxEndpointName+1), ErrTooLong}, {"slots", []byte{MinSlots - 1, 0, 0, 0}, ErrField},
 		{"slots", []byte{1, 0, MaxSlots >> 16, 0}, ErrField}, {"eager size", make([]byte, 4), ErrField}, {"rule", []byte{MaxRule + 1, 0, 0, 0}, ErrField},
 	} {
@@ -307,4 +307,16 @@ func TestProof(t *testing.T) {
 	token[7]++
 	assert.NotEqual(t, p, Proof(token))
 	assert.Equal(t, "0x94e12dd3eb9927e2", fmt.Sprintf("%#x", Proof([16]byte{})))
+}
+
+// TestTextsOfErrors: however much a stranger sends, what is said of it is short.
+func TestTextsOfErrors(t *testing.T) {
+	for _, name := range [][]byte{bytes.Repeat([]byte{0x80}, 65000), bytes.Repeat([]byte("a"), 65000)} {
+		offer := appendTLV(nil, typeOf(new(Offer), "provider"), name...)
+		body := appendTLV(nil, typeOf(new(Hello), "process"), make([]byte, 16)...)
+		err := new(Hello).Decode(appendTLV(body, typeOf(new(Hello), "offer"), offer...))
+		require.ErrorIs(t, err, ErrTooLong)
+		assert.Less(t, len(err.Error()), MaxText)
+		assert.ErrorIs(t, new(Attach).Decode(appendTLV(nil, typeOf(new(Attach), "provider"), name...)), ErrTooLong)
+	}
 }

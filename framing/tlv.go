@@ -193,8 +193,11 @@ type label string
 func (v *label) append(b []byte, typ uint16) ([]byte, error) { return (*name)(v).append(b, typ) }
 
 func (v *label) decode(b []byte) error {
+	if err := atMost(len(b), MaxName); err != nil {
+		return err
+	}
 	*v = label(cleanText(string(b)))
-	return atMost(len(b), MaxName)
+	return nil
 }
 
 // text is for people: whatever is not printable becomes '?', on both sides, and what is beyond
@@ -209,8 +212,11 @@ func (v *text) append(b []byte, typ uint16) ([]byte, error) {
 }
 
 func (v *text) decode(b []byte) error {
+	if err := atMost(len(b), MaxText); err != nil {
+		return err
+	}
 	*v = text(cleanText(string(b)))
-	return atMost(len(b), MaxText)
+	return nil
 }
 
 // texts is a field that occurs once for each of the texts.

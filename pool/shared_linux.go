@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
+	"sync/atomic"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -99,16 +99,25 @@ func mapFile(fd, size, flags int) ([]byte, error) {
 
 // memfdDevice returns the device number of all files of memfd_create, except for those of huge
 // pages, whose memory cannot be relied on. It does not change while the system runs.
-var memfdDevice = sync.OnceValues(func() (dev [2]uint32, err error) {
+func memfdDevice() (dev [2]uint32, err error) {
+	if known := knownDevice.Load(); known != nil {
+		return *known, nil
+	}
 	fd, err := memfd("fabricnet")
-	if err != nil {
+	if err != nil { // descriptors may be short for now
 		return dev, err
 	}
 	defer unix.Close(fd)
 	var st unix.Statx_t
-	err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st)
-	return [2]uint32{st.Dev_major, st.Dev_minor}, os.NewSyscallError("statx", err)
-})
+	if err = unix.Statx(fd, "", unix.AT_EMPTY_PATH, unix.STATX_BASIC_STATS, &st); err != nil {
+		return dev, os.NewSyscallError("statx", err)
+	}
+	dev = [2]uint32{st.Dev_major, st.Dev_minor}
+	knownDevice.Store(&dev)
+	return dev, nil
+}
+
+var knownDevice atomic.Pointer[[2]uint32]
 
 // findShared finds another process's file, and does not open it. The name leads to whatever
 // that process likes, which is therefore inspected first: to open a file on a file system of

@@ -210,3 +210,23 @@ func TestForeignIsBounded(t *testing.T) {
 	require.Error(t, err)
 	assert.EqualValues(t, maxForeign, b.others.Load())
 }
+
+// TestDescriptorsShortOnce: that descriptors were short once has no lasting effect.
+func TestDescriptorsShortOnce(t *testing.T) {
+	s, proc, b := newShared(t, NewBudget(0), MinBlock), thisProcess(t), NewBudget(0)
+	knownDevice.Store(nil)
+	var limit unix.Rlimit
+	require.NoError(t, unix.Getrlimit(unix.RLIMIT_NOFILE, &limit))
+	restore := func() { require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &limit)) }
+	defer restore()
+	free, err := unix.Open("/dev/null", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	require.NoError(t, err)
+	require.NoError(t, unix.Close(free))
+	require.NoError(t, unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: uint64(free) + 1, Max: limit.Max})) // one is left
+	_, err = OpenSlab(b, proc, s.Shared())
+	require.ErrorIs(t, err, unix.EMFILE)
+	restore()
+	m, err := OpenSlab(b, proc, s.Shared())
+	require.NoError(t, err)
+	require.NoError(t, m.Close())
+}

@@ -459,3 +459,17 @@ func TestClosing(t *testing.T) {
 		})
 	}
 }
+
+// TestReasonOfTwoHosts: what could be mended in vain is not the reason.
+func TestReasonOfTwoHosts(t *testing.T) {
+	own := framing.Offer{Provider: "shm", SameHost: true, Library: "1.17", Settings: "FI_SHM_X=1"}
+	theirs := own
+	theirs.Settings = "FI_SHM_X=2"
+	hs := &handshake{otherHost: true}
+	hs.remote.Offers = []framing.Offer{theirs}
+	assert.Contains(t, hs.mismatch(&own), "different hosts")
+	hs.otherHost, hs.remote.UID = false, 5
+	assert.Contains(t, hs.mismatch(&own), "different users")
+	hs.remote.UID = 0
+	assert.Contains(t, hs.mismatch(&own), "settings")
+}

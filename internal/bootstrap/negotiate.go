@@ -68,22 +68,33 @@ func (hs *handshake) mismatch(own *framing.Offer) string {
 		if theirs.Provider != own.Provider {
 			continue
 		}
+		if own.SameHost && theirs.SameHost { // before what could be mended in vain
+			if reason = hs.separated(); reason != "" {
+				return reason
+			}
+		}
 		if reason = incompatible(own, theirs); reason == "" {
 			break
 		}
 	}
-	if reason != "" || !own.SameHost {
+	switch {
+	case reason != "" || !own.SameHost:
 		return reason
+	case hs.pageErr != nil:
+		return hs.pageErr.Error()
+	case hs.page == nil:
+		return "the two sides share no memory for wake-ups"
 	}
+	return ""
+}
+
+// separated says why the two sides can share no memory whatever they offer, "" if nothing is known.
+func (hs *handshake) separated() string {
 	switch {
 	case hs.otherHost:
 		return "the two sides are on different hosts"
 	case hs.remote.UID != hs.hello.UID:
 		return fmt.Sprintf("the two sides run as different users (%d and %d)", hs.hello.UID, hs.remote.UID)
-	case hs.pageErr != nil:
-		return hs.pageErr.Error()
-	case hs.page == nil:
-		return "the two sides share no memory for wake-ups"
 	}
 	return ""
 }

@@ -7,7 +7,7 @@ import (
 
 // How a peer learns that large data has landed: one strategy for each rule of SPEC.md section 5. The
 // writer chooses it by what its endpoint offers, and its Attach says so, so that the reader believes no
-// other notice. A path check makes its write by the same strategy.
+// other completion data. A path check makes its write by the same strategy.
 //
 //	rule        the write               what announces it
 //	byCQData    fi_writedata            its completion data says that it has landed, and a Large frame

@@ -19,7 +19,7 @@ func (c *core) chores() (again bool) {
 	c.probes.evict(c.now())
 	for _, p := range c.order {
 		p.checkCloses()
-		p.trimMapped()
+		p.trimMapped(false)
 		if p.checkProgress() {
 			p.doom(fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}

@@ -86,6 +86,9 @@ func (p *peer) mapping(r *framing.Remote, then func(*mappedSlab)) {
 	name := pool.SharedName{FD: r.FD, Inode: r.Key, Mark: p.mark}
 	at := slices.IndexFunc(p.mapped, func(m *mappedSlab) bool { return m.name == name })
 	if at < 0 {
+		if len(p.mapped) > max(mostUnused, 2*len(p.streams)) { // the peer makes new memory for each lease
+			p.trimMapped(true)
+		}
 		m := &mappedSlab{name: name}
 		m.supply = supply{peer: p, maps: m}
 		at, p.mapped = len(p.mapped), append(p.mapped, m)
@@ -154,11 +157,14 @@ func (p *peer) loseMapped() {
 	p.mapped = nil
 }
 
-// trimMapped is one of the chores. It unmaps memory that was unused when it looked last, and is
-// unused now.
-func (p *peer) trimMapped() {
+// mostUnused is about how many slabs of a peer stay mapped between two chores although no lease
+// needs them.
+const mostUnused = 64
+
+// trimMapped unmaps memory that is unused, and was unused when it looked last, or all that is unused.
+func (p *peer) trimMapped(all bool) {
 	p.mapped = slices.DeleteFunc(p.mapped, func(m *mappedSlab) bool {
-		if m.unused() && m.idle {
+		if m.unused() && (m.idle || all) {
 			m.change(func() { m.state = mapGone })
 			m.unmap(p.c)
 			return true

@@ -163,28 +163,6 @@ func TestNotMapped(t *testing.T) {
 	}
 }
 
-// TestOutOfDescriptors: while descriptors are short no ring can be made that a peer could map. Large data
-// goes in frames then, and no other endpoint hears that memory is short: its rings would be of no help.
-func TestOutOfDescriptors(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		var limit syscall.Rlimit
-		require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
-		restore := func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) }
-		defer restore()
-		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: limit.Max}))
-		for range 3 {
-			inFrames(t, a, b)
-		}
-		assert.Zero(t, l.eb.core.cfg.Budget.Shortages())
-		restore()
-		time.Sleep(3 * choreTime)
-		warmUp(t, a, b)
-		assert.NotZero(t, b.Counters().LargeIn, "there is a ring again")
-		resetConns(t, a, b)
-	})
-}
-
 // inFrames moves large data, and checks that all of it went in frames, that of Buffers too.
 func inFrames(t *testing.T, from, to *Conn) {
 	t.Helper()

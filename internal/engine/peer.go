@@ -160,6 +160,7 @@ func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	share, err := e.prepare()
 	if err != nil {
 		c.discard(landing.Trim(0)...)
+		c.tryFree() // the endpoint may have been closed meanwhile
 		return nil, err
 	}
 	defer c.updateRoom()

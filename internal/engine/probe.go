@@ -360,7 +360,7 @@ func (p *peer) probed(h *framing.Header, payload []byte) error {
 	}
 	if p.c.rule == byCopy {
 		p.mapping(&grant.Remote, func(m *mappedSlab) {
-			if p.probe.grant == grant && p.probe.needs&needPost != 0 {
+			if p.probe.grant == grant && p.probe.mapped == nil && p.probe.needs&needPost != 0 {
 				p.probe.mapped = m
 				m.change(func() { m.leases++ })
 				p.c.touch(p)

@@ -92,6 +92,9 @@ func (p *peer) salvage() {
 				continue
 			}
 			copy(slot[:], slotOf(p.spill.Peer, i)[:spillHeader+n])
+			if lengthOf(slotOf(p.spill.Peer, i)).Load() != n { // the peer lives, and uses the slot
+				continue
+			}
 			s := p.streams[binary.LittleEndian.Uint32(slot[:])]
 			if s == nil || s.discarding() || s.recv > recvFin || binary.LittleEndian.Uint64(slot[8:]) != s.rcvNxt {
 				continue

@@ -1,0 +1,152 @@
+package engine
+
+import (
+	"net/netip"
+	"slices"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// Mapped rings where descriptors, mappings or receives are short, or a peer uses them up.
+
+// TestOutOfDescriptors: while descriptors are short no ring can be made that a peer could map. Large data
+// goes in frames then, and no other endpoint hears that memory is short: its rings would be of no help.
+func TestOutOfDescriptors(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		var limit syscall.Rlimit
+		require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+		restore := func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) }
+		defer restore()
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: limit.Max}))
+		for range 3 {
+			inFrames(t, a, b)
+		}
+		assert.Zero(t, l.eb.core.cfg.Budget.Shortages())
+		restore()
+		time.Sleep(3 * choreTime)
+		warmUp(t, a, b)
+		assert.NotZero(t, b.Counters().LargeIn, "there is a ring again")
+		resetConns(t, a, b)
+	})
+}
+
+// TestLeasesOfNewMemory: a peer that makes new memory for each lease takes no more than a few of the
+// mappings that all peers share.
+func TestLeasesOfNewMemory(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		theirs := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, pool.MinBlock)
+		theirs.Share(framing.MemoryMark(l.b.local.Token))
+		used := 0
+		for range 3 * mostUnused {
+			slab, err := theirs.Map(pool.MinBlock)
+			require.NoError(t, err)
+			n := slab.Shared()
+			var payload [framing.LeaseSize]byte
+			(&framing.Lease{Index: 1, Chunk: pool.MinBlock, Size: pool.MinBlock, Remote: framing.Remote{Key: n.Inode, FD: n.FD}}).Encode(payload[:])
+			locked(l.ea, func() { require.NoError(t, a.stream.leased(payload[:])) })
+			synctest.Wait()
+			locked(l.ea, func() {
+				if a.stream.copies() {
+					used++
+				}
+				a.stream.revoked()
+			})
+			synctest.Wait()
+			require.NoError(t, slab.Close())
+			require.LessOrEqual(t, len(l.a.p.mapped), mostUnused+2)
+		}
+		assert.Equal(t, 3*mostUnused, used)
+		assert.LessOrEqual(t, l.ea.core.cfg.Budget.Stats().Foreign, int64(mostUnused+2)*pool.MinBlock)
+		resetConns(t, a, b)
+	})
+}
+
+// TestProbeRepeated: a Probe that comes before the check begins, and again, takes one mapping, which
+// goes with the check.
+func TestProbeRepeated(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		goOn := make(chan struct{})
+		arena, ring, err := sharedBlock(framing.MappedProbeLength, l.b.local.Token)
+		require.NoError(t, err)
+		defer arena.Close()
+		open := opens(l.ea.cfg.Budget)
+		fab, err := l.net.Open(simfabric.Shm().Provider, netip.Addr{})
+		require.NoError(t, err)
+		e, err := NewEndpoint(fab, Config{Spin: -1, Budget: l.ea.cfg.Budget})
+		require.NoError(t, err)
+		p, err := e.NewPeer(PeerConfig{Memory: func(n pool.SharedName) (*pool.Slab, error) {
+			<-goOn
+			return open(n)
+		}})
+		require.NoError(t, err)
+		require.NoError(t, p.Connect(t.Context(), l.b.Local()))
+		h := &framing.Header{Type: framing.TypeProbe, Pos: 7}
+		var payload [framing.ProbeSize]byte
+		(&framing.Probe{Index: framing.MaxLease, Writes: framing.MappedProbeLength, Remote: framing.Remote{Key: ring.Shared.Inode, FD: ring.Shared.FD}}).Encode(payload[:])
+		locked(e, func() { require.NoError(t, p.p.handleProbe(h, payload[:])) })
+		locked(e, func() { p.p.startCheck() })
+		locked(e, func() { require.NoError(t, p.p.handleProbe(h, payload[:])) })
+		close(goOn)
+		synctest.Wait()
+		locked(e, func() {
+			require.Len(t, p.p.mapped, 1)
+			p.p.wrong(errUnsure, "the check is over")
+			assert.Zero(t, p.p.mapped[0].leases)
+		})
+		time.Sleep(10 * choreTime)
+		locked(e, func() { assert.Empty(t, p.p.mapped) })
+		require.NoError(t, e.Close())
+	})
+}
+
+// noRecvs is a fabric that takes no receives.
+type noRecvs struct {
+	fabric.Endpoint
+	asked chan struct{}
+	told  atomic.Bool
+}
+
+func (f *noRecvs) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	if i := slices.IndexFunc(ops, func(op fabric.Op) bool { return op.Kind == fabric.Recv }); i >= 0 {
+		if f.told.CompareAndSwap(false, true) {
+			close(f.asked)
+		}
+		ops = ops[:i]
+	}
+	return f.Endpoint.Exchange(ops, done)
+}
+
+// TestClosedWhileNewcomerWaits: what was mapped for a peer is given back if the endpoint is closed while
+// the peer waits for its receives.
+func TestClosedWhileNewcomerWaits(t *testing.T) {
+	for range 50 {
+		fab, err := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()}).Open(simfabric.Shm().Provider, netip.Addr{})
+		require.NoError(t, err)
+		f := &noRecvs{Endpoint: fab, asked: make(chan struct{})}
+		b := pool.NewBudget(0)
+		e, err := NewEndpoint(f, Config{Budget: b})
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() {
+			_, err := e.NewPeer(PeerConfig{Memory: opens(b)})
+			ended <- err
+		}()
+		<-f.asked
+		require.NoError(t, e.Close())
+		require.Error(t, <-ended)
+		require.Zero(t, b.Stats().Used)
+	}
+}
