@@ -185,9 +185,9 @@ func TestChecks(t *testing.T) {
 		"no limits":             {lockedMemory, machine(files{"proc/self/limits": absent}), Unknown, "does not tell", ""},
 		"odd limits":            {lockedMemory, machine(limited("Max locked memory", "much")), Unknown, "does not tell", ""},
 
-		"shm directory":     {sharedMemory, machine(), OK, "1024 MiB free, 102 MiB are needed", ""},
-		"just enough room":  {sharedMemory, with(machine(), room((4+2)*17<<20, nil)), OK, "102 MiB free", ""},
-		"no room":           {sharedMemory, with(machine(), room((4+2)*17<<20-1, nil)), Warn, "101 MiB free", "--shm-size"},
+		"shm directory":     {sharedMemory, machine(), OK, "1024 MiB free, 85 MiB are needed", ""},
+		"just enough room":  {sharedMemory, with(machine(), room((4+1)*17<<20, nil)), OK, "85 MiB free", ""},
+		"no room":           {sharedMemory, with(machine(), room((4+1)*17<<20-1, nil)), Warn, "84 MiB free", "--shm-size"},
 		"no shm directory":  {sharedMemory, with(machine(), room(0, fs.ErrNotExist)), Warn, "does not exist", "mount -t tmpfs"},
 		"read-only":         {sharedMemory, machine(files{"proc/self/mountinfo": strings.Replace(mounts, "/dev/shm rw", "/dev/shm ro", 1)}), Warn, "read-only", "remount,rw"},
 		"on a disk":         {sharedMemory, machine(files{"proc/self/mountinfo": strings.Replace(mounts, "tmpfs tmpfs", "ext4 /dev/sda", 1)}), Warn, "ext4", "tmpfs"},

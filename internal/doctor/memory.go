@@ -62,7 +62,7 @@ func lockedMemory(m *Machine) Finding {
 func sharedMemory(m *Machine) Finding {
 	f := Finding{Check: "/dev/shm"}
 	kind, options, mounted := m.mount("/dev/shm")
-	need := uint64(m.CPUs)*shmdir.PerCPU + 2*shmdir.PerEndpoint // to offer shm, and for a pair of processes
+	need := uint64(m.CPUs)*shmdir.PerCPU + shmdir.PerEndpoint // for the second endpoint of a pair, beside the first
 	free, err := m.Space("/dev/shm")
 	usable, safe := m.Usable("/dev/shm"), m.Safe("/dev/shm")
 	f.Found = fmt.Sprintf("%s free, %s are needed", mib(free), mib(need))
