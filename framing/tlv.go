@@ -172,25 +172,15 @@ func (v *flag) decode(b []byte) error {
 	return fixed(b, 0)
 }
 
-// name is compared: it arrives as it was sent.
-type name string
+// label is a name that is shown to people, too: on arrival whatever is not printable becomes '?'.
+type label string
 
-func (v *name) append(b []byte, typ uint16) ([]byte, error) {
+func (v *label) append(b []byte, typ uint16) ([]byte, error) {
 	if *v != "" {
 		b = appendTLV(b, typ, []byte(*v)...)
 	}
 	return b, atMost(len(*v), MaxName)
 }
-
-func (v *name) decode(b []byte) error {
-	*v = name(b)
-	return atMost(len(b), MaxName)
-}
-
-// label is a name that is shown to people, too: whatever is not printable becomes '?'.
-type label string
-
-func (v *label) append(b []byte, typ uint16) ([]byte, error) { return (*name)(v).append(b, typ) }
 
 func (v *label) decode(b []byte) error {
 	if err := atMost(len(b), MaxName); err != nil {

@@ -107,12 +107,11 @@ func (s *survey) add(ctx context.Context, info fabric.ProviderInfo, chosen bool)
 		Provider: info.Name, Domain: info.Domain, Fabric: info.Fabric, Addresses: info.Addrs,
 		Protocol: info.Protocol, ProtocolVersion: info.ProtocolVersion,
 	}
-	if info.Fragile && !chosen {
-		p.Reason = s.unused(info)
-		s.list = append(s.list, p)
-		return nil
+	var err error
+	if chosen || !info.Fragile {
+		err = s.try(&p)
 	}
-	switch err := s.try(&p); {
+	switch {
 	case err != nil:
 		p.Reason = err.Error()
 	case chosen:

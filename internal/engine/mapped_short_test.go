@@ -47,15 +47,12 @@ func TestOutOfDescriptors(t *testing.T) {
 func TestLeasesOfNewMemory(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		theirs := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, pool.MinBlock)
-		theirs.Share(framing.MemoryMark(l.b.local.Token))
 		used := 0
 		for range 3 * mostUnused {
-			slab, err := theirs.Map(pool.MinBlock)
+			theirs, ring, err := sharedBlock(pool.MinBlock, l.b.local.Token)
 			require.NoError(t, err)
-			n := slab.Shared()
 			var payload [framing.LeaseSize]byte
-			(&framing.Lease{Index: 1, Chunk: pool.MinBlock, Size: pool.MinBlock, Remote: framing.Remote{Key: n.Inode, FD: n.FD}}).Encode(payload[:])
+			(&framing.Lease{Index: 1, Chunk: pool.MinBlock, Size: pool.MinBlock, Remote: framing.Remote{Key: ring.Shared.Inode, FD: ring.Shared.FD}}).Encode(payload[:])
 			locked(l.ea, func() { require.NoError(t, a.stream.leased(payload[:])) })
 			synctest.Wait()
 			locked(l.ea, func() {
@@ -65,7 +62,7 @@ func TestLeasesOfNewMemory(t *testing.T) {
 				a.stream.revoked()
 			})
 			synctest.Wait()
-			require.NoError(t, slab.Close())
+			require.NoError(t, theirs.Close())
 			require.LessOrEqual(t, len(l.a.p.mapped), mostUnused+2)
 		}
 		assert.Equal(t, 3*mostUnused, used)

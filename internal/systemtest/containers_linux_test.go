@@ -164,7 +164,7 @@ func TestContainers(t *testing.T) {
 		"memory":                  {container{namespaces: unix.CLONE_NEWNS, shm: "256m"}, testenv.Native, testenv.Native, "no such file or directory"},
 		"little memory":           {container{namespaces: unix.CLONE_NEWNS, shm: "8m"}, testenv.Native, testenv.Native, "shm"},
 		"user":                    {container{uid: 65534}, testenv.Native, "shm", "different users"},
-		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, testenv.Native, "may not open the"},
+		"users":                   {container{namespaces: unix.CLONE_NEWUSER}, testenv.Native, testenv.Native, "'s files: permission denied (same user, group and capabilities"},
 		"a user that was changed": {container{uid: 65534, undumpable: true}, testenv.Native, testenv.Native, ""},
 		"hidden processes":        {container{namespaces: unix.CLONE_NEWNS, hidden: true, uid: 65534}, testenv.Native, "shm", "different users"},
 		"hidden, and changed":     {container{namespaces: unix.CLONE_NEWNS, hidden: true, uid: 65534, undumpable: true}, testenv.Native, testenv.Native, ""},
@@ -206,7 +206,7 @@ func TestContainersGroups(t *testing.T) {
 	provider, _ := startCaller(t, other.process(t, "caller", "shm,"+testenv.Native, addr))
 	assert.Equal(t, testenv.Native, provider)
 	err, _ := startCaller(t, other.process(t, "caller", "shm", addr))
-	assert.Contains(t, err, "may not open the")
+	assert.Contains(t, err, "'s files: permission denied (same user, group and capabilities")
 }
 
 // TestContainersNetwork: network namespaces of one machine, though they look like several hosts, share memory.
