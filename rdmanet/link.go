@@ -126,11 +126,13 @@ func (l *link) Attached(s *bootstrap.Session) {
 	var spill engine.Spill
 	if page := s.Page(); page != nil && l.ep.fab.Waiter() == nil {
 		spill = page.Spill()
-		doorbell = engine.Doorbell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring}
+		doorbell = engine.Doorbell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring, Bell: page.Bell()}
 	}
 	l.peer.Attached(doorbell, spill)
-	if doorbell.Ring != nil && doorbell.Disarm() {
-		doorbell.Ring() // for frames that were sent before there was a doorbell
+	if doorbell.Ring != nil {
+		if asleep, led := doorbell.Disarm(); asleep {
+			doorbell.Ring(led) // for frames that were sent before there was a doorbell
+		}
 	}
 	close(l.settled)
 	if l.ep.own {

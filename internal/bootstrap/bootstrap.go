@@ -2,7 +2,7 @@
 // fabric. The handshake proves the identity of each, agrees on a provider and
 // exchanges endpoint names. The TCP connection then stays open as the control
 // connection: it carries heartbeats and never payload. Between processes of one host, a page of
-// flags and two FIFOs, the doorbells, go with it. Sections 8 and 9 of framing/SPEC.md specify all this.
+// flags and four FIFOs, the doorbells, go with it. Sections 8 and 9 of framing/SPEC.md specify all this.
 package bootstrap
 
 import (

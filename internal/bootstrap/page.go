@@ -34,6 +34,7 @@ const (
 	// Whose the FIFOs are: see doorbellName.
 	dialerDoorbell   = "dialer"
 	listenerDoorbell = "listener"
+	leaderOf         = "leader of the " // in front of these
 )
 
 // pageDir is where pages are made. Tests change it.
@@ -43,7 +44,7 @@ var pageDir = shmdir.Dir + "/"
 var errPage = errors.New("shared memory page")
 
 // Page is what two processes on one host share to tell each other that they sleep, and to
-// wake each other: memory, and a FIFO for each direction. The memory also has room for data that
+// wake each other: memory, and two FIFOs for each direction. The memory also has room for data that
 // must outlive a process. A doorbell over a FIFO costs half
 // of what one over a loopback connection does. Providers without a wait object need a Page.
 // Own, Peer and Ring may be used by any goroutine until Close.
@@ -56,13 +57,22 @@ type Page struct {
 	spill     engine.Spill
 	// What the two sides say about themselves: see reach_linux.go.
 	ownSelf, peerSelf []byte
-	// Both FIFOs are open for reading and writing: opening them like this does not wait for the
+	// The FIFOs are open for reading and writing: opening them like this does not wait for the
 	// other side. That nothing shows when that side dies does not matter, since the session finds out.
 	ownDoorbell, peerDoorbell *os.File
 	peerConn                  syscall.RawConn // of peerDoorbell
+	bell, peerBell            bell            // the same for the leaders
 	proc                      *os.File        // see Proc
 	dialer                    bool            // this is the dialling side
 	self                      atomic.Bool     // the other side is in this process
+}
+
+// bell is a FIFO of which nothing is read: see Sleep.
+type bell struct {
+	file  *os.File
+	conn  syscall.RawConn
+	ready func() bool        // of the Sleep that is going on
+	look  func(uintptr) bool // calls it; made once, so that sleeping allocates nothing
 }
 
 // ownPages has the pages that dialling sides of this process have made, by their nonces, for as long

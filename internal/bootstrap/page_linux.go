@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
@@ -43,7 +45,7 @@ func createPage() (*Page, error) {
 	p := newPage(mem, nonce, true)
 	p.name, p.guard = file, guard
 	ownPages.Store(nonce, p)
-	for _, side := range []string{dialerDoorbell, listenerDoorbell} {
+	for _, side := range doorbells {
 		path := pageDir + nonce.doorbellName(file, side)
 		if err = unix.Mkfifo(path, 0o600); err != nil {
 			err = &os.PathError{Op: "mkfifo", Path: path, Err: err}
@@ -63,21 +65,38 @@ func createPage() (*Page, error) {
 	return p, nil
 }
 
-// openDoorbells opens this side's FIFO and the peer's.
+// doorbells are the FIFOs' sides.
+var doorbells = []string{dialerDoorbell, listenerDoorbell, leaderOf + dialerDoorbell, leaderOf + listenerDoorbell}
+
+// openDoorbells opens this side's FIFOs and the peer's.
 func (p *Page) openDoorbells(file, own, peer string) (err error) {
-	if p.ownDoorbell, err = openDoorbell(pageDir+p.nonce.doorbellName(file, own), unix.O_NONBLOCK); err != nil {
-		return err
+	for _, d := range []struct {
+		own, peer         **os.File
+		ownConn, peerConn *syscall.RawConn
+		prefix            string
+	}{
+		{&p.ownDoorbell, &p.peerDoorbell, new(syscall.RawConn), &p.peerConn, ""},
+		{&p.bell.file, &p.peerBell.file, &p.bell.conn, &p.peerBell.conn, leaderOf},
+	} {
+		if *d.own, err = openDoorbell(pageDir+p.nonce.doorbellName(file, d.prefix+own), unix.O_NONBLOCK); err != nil {
+			return err
+		}
+		// This one must stay out of Go's netpoller, which would wake up each time this side rings.
+		// os.NewFile leaves out a descriptor that is in blocking mode when it is called.
+		if *d.peer, err = openDoorbell(pageDir+p.nonce.doorbellName(file, d.prefix+peer), 0); err != nil {
+			return err
+		}
+		if err = unix.SetNonblock(int((*d.peer).Fd()), true); err != nil {
+			return os.NewSyscallError("fcntl", err)
+		}
+		if *d.ownConn, err = (*d.own).SyscallConn(); err != nil {
+			return err
+		}
+		if *d.peerConn, err = (*d.peer).SyscallConn(); err != nil {
+			return err
+		}
 	}
-	// This one must stay out of Go's netpoller, which would wake up each time this side rings.
-	// os.NewFile leaves out a descriptor that is in blocking mode when it is called.
-	if p.peerDoorbell, err = openDoorbell(pageDir+p.nonce.doorbellName(file, peer), 0); err != nil {
-		return err
-	}
-	if err = unix.SetNonblock(int(p.peerDoorbell.Fd()), true); err != nil {
-		return os.NewSyscallError("fcntl", err)
-	}
-	p.peerConn, err = p.peerDoorbell.SyscallConn()
-	return err
+	return nil
 }
 
 // openDoorbell opens a FIFO for reading and writing, and so does not wait for the other side.
@@ -89,8 +108,39 @@ func openDoorbell(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Ring wakes the peer. After Close it does nothing.
-func (p *Page) Ring() { _ = p.peerConn.Control(ring) }
+// Ring wakes the peer: its leader, or the goroutine that is in Listen. After Close it does nothing.
+func (p *Page) Ring(leader bool) {
+	if leader {
+		p.peerBell.Wake()
+		return
+	}
+	_ = p.peerConn.Control(ring)
+}
+
+// Bell returns what this side's leader sleeps on.
+func (p *Page) Bell() engine.Bell {
+	p.bell.look = func(uintptr) bool { return p.bell.ready() }
+	return &p.bell
+}
+
+// Sleep implements engine.Bell. It does not empty the FIFO: since Go's netpoller is edge-triggered, each
+// ring wakes it, whatever is in there (epoll(7)).
+func (b *bell) Sleep(ready func() bool) error {
+	b.ready = ready
+	return b.conn.Read(b.look)
+}
+
+// Wake implements engine.Bell.
+func (b *bell) Wake() { _ = b.conn.Control(ringFull) }
+
+// ringFull is ring for a FIFO that nobody empties.
+func ringFull(fd uintptr) {
+	if _, err := unix.Write(int(fd), oneByte[:]); errors.Is(err, unix.EAGAIN) {
+		var all [1 << 16]byte // what a FIFO holds
+		_, _ = unix.Read(int(fd), all[:])
+		ring(fd)
+	}
+}
 
 // ring writes a byte, whose value does not matter. If the FIFO is full, the peer has enough
 // to wake up by.
@@ -199,7 +249,11 @@ func (p *Page) Unlink() error {
 	if p.name == "" {
 		return nil
 	}
-	names := []string{p.nonce.doorbellName(p.name, dialerDoorbell), p.nonce.doorbellName(p.name, listenerDoorbell), p.name}
+	var names []string
+	for _, side := range doorbells {
+		names = append(names, p.nonce.doorbellName(p.name, side))
+	}
+	names = append(names, p.name)
 	p.name = ""
 	ownPages.Delete(p.nonce)
 	var errs []error
@@ -216,7 +270,7 @@ func (p *Page) Unlink() error {
 // Close unlinks and unmaps the page, and ends Listen. The flags must not be used any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
-	for _, doorbell := range []*os.File{p.ownDoorbell, p.peerDoorbell, p.proc} {
+	for _, doorbell := range []*os.File{p.ownDoorbell, p.peerDoorbell, p.bell.file, p.peerBell.file, p.proc} {
 		if doorbell != nil {
 			_ = doorbell.Close() // fails only if it is closed already
 		}

@@ -113,7 +113,7 @@ func created(events []byte) (names []string) {
 func TestNamesOfDoorbells(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, nonce := range []pageNonce{{1}, {2}} {
-		for _, side := range []string{dialerDoorbell, listenerDoorbell} {
+		for _, side := range doorbells {
 			name, ok := strings.CutPrefix(nonce.doorbellName("page", side), "page.") // package shmdir removes these with the page
 			require.True(t, ok)
 			require.Len(t, name, 32)
@@ -133,7 +133,7 @@ func TestPageRings(t *testing.T) {
 	var listening sync.WaitGroup
 	for _, side := range []struct{ from, to *Page }{{a, b}, {b, a}} {
 		for range 100_000 { // a FIFO holds 65536
-			side.from.Ring()
+			side.from.Ring(false)
 		}
 		rung := make(chan struct{}, 1)
 		listening.Go(func() {
@@ -146,14 +146,51 @@ func TestPageRings(t *testing.T) {
 		})
 		for range 5000 { // more than it takes to empty the FIFO
 			<-rung
-			side.from.Ring()
+			side.from.Ring(false)
 		}
 	}
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
 	listening.Wait()
-	a.Ring()
-	b.Ring()
+	a.Ring(false)
+	b.Ring(false)
+}
+
+// TestBells: each ring of a leader's bell wakes the leader, whatever is in the FIFO, and whoever rings.
+// Close ends the sleep.
+func TestBells(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	b, err := OpenPage(a.name, a.nonce)
+	require.NoError(t, err)
+	for _, side := range []struct{ from, to *Page }{{a, b}, {b, a}} {
+		for range 70_000 { // a FIFO holds 65536
+			side.from.Ring(true)
+		}
+		for i, ring := range []func(){func() { side.from.Ring(true) }, side.to.Bell().Wake} {
+			var due atomic.Bool
+			looked := make(chan struct{}, 1000)
+			slept := make(chan error)
+			go func() {
+				slept <- side.to.Bell().Sleep(func() bool {
+					looked <- struct{}{}
+					return due.Load()
+				})
+			}()
+			<-looked // it sleeps, or is about to
+			due.Store(true)
+			ring()
+			require.NoError(t, <-slept, "ring %d", i)
+		}
+	}
+	ended := make(chan error)
+	go func() { ended <- a.Bell().Sleep(func() bool { return false }) }()
+	require.NoError(t, a.Close())
+	require.Error(t, <-ended)
+	b.Ring(true)
+	require.NoError(t, b.Close())
+	b.Ring(true)
+	b.Bell().Wake()
 }
 
 // TestManyRingsAreFew: a peer that fills the FIFO, which is one system call for it, causes few calls.
@@ -199,7 +236,7 @@ func TestOpenPageRefusesDoorbells(t *testing.T) {
 		},
 		": not a FIFO": func(t *testing.T, path string) { require.NoError(t, os.Symlink("/dev/null", path)) },
 	} {
-		for _, side := range []string{dialerDoorbell, listenerDoorbell} {
+		for _, side := range doorbells {
 			t.Run(name+" "+side, func(t *testing.T) {
 				a, err := CreatePage()
 				require.NoError(t, err)

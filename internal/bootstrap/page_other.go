@@ -5,6 +5,8 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
+
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 // CreatePage fails: only Linux has pages.
@@ -24,7 +26,10 @@ func (p *Page) Unlink() error { return nil }
 func (p *Page) meet() error { return nil }
 
 // Ring does nothing.
-func (p *Page) Ring() {}
+func (p *Page) Ring(bool) {}
+
+// Bell returns nil.
+func (p *Page) Bell() engine.Bell { return nil }
 
 // Listen does nothing.
 func (p *Page) Listen(func()) {}

@@ -32,18 +32,18 @@ func TestDoorbellAndGoodbye(t *testing.T) {
 	dnc, lnc := loopback(t)
 	d, l := sessionsFor(t, "shm", dnc, lnc, Config{}, Config{})
 	dh, lh := newRecorder(), newRecorder()
-	d.Page().Ring() // before either side has started
+	d.Page().Ring(false) // before either side has started
 	d.Start(dh)
 	l.Start(lh)
 	<-lh.doorbells
-	l.Page().Ring()
+	l.Page().Ring(false)
 	<-dh.doorbells
 	assert.Zero(t, d.Stats(), "the connection is not the doorbell")
 
 	require.NoError(t, d.Close())
 	assert.ErrorIs(t, dh.wait(t), net.ErrClosed)
 	assert.ErrorIs(t, lh.wait(t), ErrGoodbye)
-	d.Page().Ring() // does nothing
+	d.Page().Ring(false) // does nothing
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
 	assert.Empty(t, dh.ended, "Ended is called once")
@@ -210,7 +210,7 @@ func TestSessionConcurrently(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 200 {
-					s.Page().Ring()
+					s.Page().Ring(false)
 					s.Stats()
 				}
 			})

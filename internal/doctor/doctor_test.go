@@ -213,8 +213,8 @@ func TestChecks(t *testing.T) {
 		"one processor":     {processors, with(machine(), func(m *Machine) { m.MaxProcs = 1 }), OK, "no call polls", ""},
 		"no control groups": {processors, machine(files{"proc/self/cgroup": absent}), Unknown, "cannot be read", ""},
 
-		"files":           {openFiles, machine(), OK, "limited to 20000, enough for some 2500 peer processes", ""},
-		"enough files":    {openFiles, machine(limited("Max open files", "1024")), OK, "128 peer", ""},
+		"files":           {openFiles, machine(), OK, "limited to 20000, enough for some 2000 peer processes", ""},
+		"enough files":    {openFiles, machine(limited("Max open files", "1024")), OK, "102 peer", ""},
 		"some files":      {openFiles, machine(limited("Max open files", "1023")), Warn, "1023", "ulimit -n"},
 		"few files":       {openFiles, machine(limited("Max open files", "127")), Fail, "127", "LimitNOFILE"},
 		"unlimited files": {openFiles, machine(limited("Max open files", "unlimited")), OK, "unlimited", ""},

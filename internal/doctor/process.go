@@ -127,8 +127,8 @@ func ratio(quota, period string) float64 {
 }
 
 // filesPerPeer is roughly how many open files a peer process takes: the control connection, and
-// over shared memory two FIFOs, two locked files, and a socket or two of the provider.
-const filesPerPeer = 8
+// over shared memory four FIFOs, two locked files, and a socket or two of the provider.
+const filesPerPeer = 10
 
 func openFiles(m *Machine) Finding {
 	f := Finding{Check: "open files"}

@@ -50,6 +50,11 @@ func (e *cancelling) Exchange(ops []fabric.Op, done []fabric.Completion) (posted
 			e.held = append(e.held, ops[posted].Tag)
 			posted++
 		}
+		if posted > 0 { // a provider signals its wait object for these, too
+			w := e.Waiter()
+			w.Bell().Wake()
+			w.Watcher().Wake()
+		}
 		return posted, 0, nil
 	}
 	return e.Endpoint.Exchange(ops, done)

@@ -81,7 +81,7 @@ func (p *peer) checkPending() (dead bool) {
 // busy reports whether chores has something to watch.
 func (c *core) busy() bool {
 	return c.failing.reused > 0 || c.posted || c.unusedMaps > 0 || c.pends > 0 || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.releasing() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
-		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck()
+		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck() || len(c.recvs) > 0
 }
 
 // outOfStage reports whether writers wait while all staging memory is in use, perhaps for ever.

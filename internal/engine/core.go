@@ -405,7 +405,7 @@ func (c *core) breakdown(err error) {
 		return
 	}
 	c.err = err
-	c.recvs, c.owners = nil, nil // else the queue would be polled for ever to post them
+	c.recvs, c.owners, c.recvsRefused = nil, nil, false // else the queue would be polled for ever to post them
 	c.failAll(err)
 	c.updateRoom()
 }
@@ -437,9 +437,9 @@ func (c *core) retry() {
 	}
 }
 
-// stuck reports whether there are operations that cannot be posted for now, or receives
-// that wait for the next call.
-func (c *core) stuck() bool { return len(c.recvs) > 0 || c.stalled > 0 }
+// stuck reports whether there are operations that cannot be posted for now. Receives that wait for
+// the next call do not count: see flush.
+func (c *core) stuck() bool { return c.recvsRefused || c.stalled > 0 }
 
 func kindName(k fabric.Kind) string {
 	names := [...]string{"operation", "send", "inject", "receive", "write", "write with data"}

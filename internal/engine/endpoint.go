@@ -40,9 +40,10 @@ type Endpoint struct {
 	endings map[*ending]struct{} // under way; guarded by mu, as is ticksAt
 	ticksAt time.Time            // when the timer for them was set, zero if there is none
 
-	supplying bool       // the goroutine of supply is running; guarded by mu
-	mapped    sync.Cond  // of mu: core.mapping has gone down, or supply has ended
-	newcomers sync.Mutex // one newPeer or prepare at a time; taken before mu
+	supplying bool          // the goroutine of supply is running; guarded by mu
+	mapped    chan struct{} // see awaitMapping
+	mapWaits  int           // guarded by mu: how many goroutines are in it
+	newcomers sync.Mutex    // one newPeer or prepare at a time; taken before mu
 
 	// pause is nil except in the model test, which runs many calls on one thread. There
 	// it stands in for the other goroutines: it is called whenever a call has given up the
@@ -68,13 +69,13 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 
 // endpointOf returns an Endpoint that nobody polls yet.
 func endpointOf(c *core) *Endpoint {
-	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr, endings: make(map[*ending]struct{})}
+	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr, endings: make(map[*ending]struct{}), mapped: make(chan struct{}, 1)}
 	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin, Ticks: c.attr.Ticks}
 	if c.attr.PerPeer { // calls of other providers do not hang
 		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
 	}
 	e.poller = progress.New(cfg)
-	c.owner, e.mapped.L = e, &e.mu
+	c.owner = e
 	return e
 }
 
@@ -101,7 +102,7 @@ func (q *queue) Poll(retry bool) (found progress.Found) {
 	if err != nil {
 		e.core.breakdown(err)
 	}
-	found.Completions, found.Heartbeats = n, int(e.core.stats.Heartbeats-before)
+	found.Completions, found.More, found.Heartbeats = n, n == len(e.reaped), int(e.core.stats.Heartbeats-before)
 	e.leave()
 	return found
 }
@@ -123,11 +124,12 @@ func (e *Endpoint) leave() {
 		Refused: c.stuck(), Flying: c.flying > 0, Work: c.stats.Posted + c.stats.Reaped,
 	})
 	chores, probing := !e.choring.Load() && c.busy(), len(c.probes.waiting) > 0
-	var ring func()
+	var ring func(leader bool)
+	var led bool
 	for _, p := range c.rang {
 		p.rung = false
-		if p.doorbell.Disarm() { // everything is posted; endpoints with doorbells have one peer
-			ring = p.doorbell.Ring
+		if asleep, leads := p.doorbell.Disarm(); asleep { // everything is posted; endpoints with doorbells have one peer
+			ring, led = p.doorbell.Ring, leads
 			c.stats.DoorbellsSent++
 		}
 	}
@@ -138,7 +140,7 @@ func (e *Endpoint) leave() {
 	}
 	e.mu.Unlock()
 	if ring != nil {
-		ring()
+		ring(led)
 	}
 	if e.pause != nil {
 		e.pause(nil)
@@ -316,6 +318,9 @@ func (p *Peer) Checked() bool {
 // Doorbell wakes a peer process whose provider has nothing to wait on.
 type Doorbell = progress.Doorbell
 
+// Bell is what one of the goroutines that wait sleeps on.
+type Bell = progress.Bell
+
 // Attached says that both sides are up. doorbell wakes the peer where the provider
 // has nothing to wait on. spill may be used until Lost is called, or until the peer is lost.
 func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
@@ -422,7 +427,6 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		return nil, err
 	}
 	e := p.e
-	e.poller.Disarm()
 	var rd atomic.Pointer[waiter]
 	done := make(chan struct{})
 	defer close(done)
@@ -483,7 +487,7 @@ func (e *Endpoint) Close() (err error) {
 		e.core.breakdown(ErrEndpointClosed)
 		e.core.flush() // calls must not wait for what is being mapped
 		for e.core.mapping > 0 {
-			e.mapped.Wait()
+			e.awaitMapping()
 		}
 		e.leave()
 		e.poller.Close()

@@ -348,7 +348,7 @@ func (l *liar) Register(mem []byte, access pool.Access) (pool.Region, error) {
 
 func (l *liar) Waiter() fabric.Waiter {
 	if l.lie.waits {
-		return make(deaf, 1)
+		return deaf{make(bell, 1), make(bell, 1)}
 	}
 	return l.Endpoint.Waiter()
 }
@@ -363,18 +363,9 @@ type offset struct{ pool.Region }
 func (offset) Base() uint64 { return 0 }
 
 // deaf is a wait object that hears of no arrival.
-type deaf chan struct{}
+type deaf struct{ bell, watcher bell }
 
-func (d deaf) Wake() {
-	select {
-	case d <- struct{}{}:
-	default:
-	}
-}
-
-func (d deaf) Wait(ready func() bool, _ time.Duration) error {
-	if !ready() {
-		<-d
-	}
-	return nil
-}
+func (d deaf) TryWait() (bool, error) { return true, nil }
+func (d deaf) Bell() fabric.Bell      { return d.bell }
+func (d deaf) Watcher() fabric.Bell   { return d.watcher }
+func (deaf) Watch(bool) bool          { return false }

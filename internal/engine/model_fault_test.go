@@ -346,6 +346,12 @@ func (m *model) settle() {
 		moved := m.resumeAny() || s.InFlight > s.Stuck
 		for _, h := range m.hosts {
 			moved = m.poll(h) > 0 || m.supply(h) || moved || !h.down && !h.frozen() && h.c.stuck()
+			if n := len(h.c.recvs); n > 0 && !h.down && !h.frozen() { // chores post these
+				h.e.enter()
+				h.c.retry()
+				h.e.leave()
+				moved = moved || len(h.c.recvs) < n || h.c.stuck()
+			}
 		}
 		if still++; moved {
 			still = 0

@@ -131,12 +131,41 @@ func (l *link) connect(doorbells bool) (err error) {
 		spills[1] = Spill{spills[0].Peer, spills[0].Own}
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
 		// A doorbell comes from the goroutine that listens for it, never from the one that rings.
-		both[0] = Doorbell{Own: fa, Peer: fb, Ring: func() { go l.b.Doorbell() }}
-		both[1] = Doorbell{Own: fb, Peer: fa, Ring: func() { go l.a.Doorbell() }}
+		ba, bb := make(bell, 1), make(bell, 1)
+		both[0] = Doorbell{Own: fa, Peer: fb, Ring: bb.ring(l.b), Bell: ba}
+		both[1] = Doorbell{Own: fb, Peer: fa, Ring: ba.ring(l.a), Bell: bb}
 	}
 	l.a.Attached(both[0], spills[0])
 	l.b.Attached(both[1], spills[1])
 	return err
+}
+
+// bell is a leader's bell.
+type bell chan struct{}
+
+func (b bell) Sleep(ready func() bool) error {
+	for !ready() {
+		<-b
+	}
+	return nil
+}
+
+func (b bell) Wake() {
+	select {
+	case b <- struct{}{}:
+	default:
+	}
+}
+
+// ring returns what rings one of p's bells, of which b is the leader's.
+func (b bell) ring(p *Peer) func(leader bool) {
+	return func(leader bool) {
+		if leader {
+			b.Wake()
+		} else {
+			go p.Doorbell()
+		}
+	}
 }
 
 // anyPort is the port of a conn where that does not matter.

@@ -280,7 +280,7 @@ func (e *Endpoint) supply() {
 		e.core.supplied(o)
 	}
 	e.supplying = false
-	e.mapped.Broadcast() // others may have done what this was started for: see awaitSupply
+	e.tellMapped() // others may have done what this was started for: see awaitSupply
 	e.leave()
 }
 
@@ -292,7 +292,7 @@ func (e *Endpoint) unlocked(f func()) {
 	f()
 	e.enter()
 	e.core.mapping--
-	e.mapped.Broadcast()
+	e.tellMapped()
 }
 
 // unmap closes core.waste in the caller's goroutine. It reports false if there was nothing to do.
@@ -331,9 +331,30 @@ func (e *Endpoint) awaitSupply() bool {
 	if !e.supplying && e.core.mapping == 0 || e.pause != nil {
 		return false
 	}
-	e.mapped.Wait()
+	e.awaitMapping()
 	e.core.at = time.Time{}
 	return true
+}
+
+// awaitMapping waits, without the lock, until core.mapping has gone down or supply has ended. It is no
+// sync.Cond, which a goroutine in a bubble of testing/synctest could not wait for: this channel may be older.
+func (e *Endpoint) awaitMapping() {
+	e.mapWaits++
+	e.mu.Unlock()
+	<-e.mapped
+	e.mu.Lock()
+	e.mapWaits--
+	e.tellMapped()
+}
+
+// tellMapped wakes one of those that are in awaitMapping, which then wakes the next one.
+func (e *Endpoint) tellMapped() {
+	if e.mapWaits > 0 {
+		select {
+		case e.mapped <- struct{}{}:
+		default:
+		}
+	}
 }
 
 // giveBack closes a slab that came too late, in the caller's goroutine.

@@ -319,7 +319,7 @@ func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 		assert.ErrorIs(t, err, ErrMemory)
 	case <-time.After(5 * time.Second):
 		assert.Fail(t, "AllocBuffer waits for ever")
-		e.mapped.Broadcast()
+		e.tellMapped()
 	}
 	buf.Release()
 	require.NoError(t, a.Close())

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-	"time"
 
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -172,16 +171,25 @@ type Rescuer interface {
 	Rescue() bool
 }
 
-// Waiter lets one goroutine at a time sleep until an endpoint may have
-// completions.
+// Waiter is the wait object of an endpoint's completion queue, with a bell for each of two goroutines.
 type Waiter interface {
-	// Wait calls ready, which reaps and reports whether it found anything. If
-	// it did not and the endpoint is safe to sleep on (fi_trywait), it sleeps
-	// until the endpoint signals, then calls ready again, and so on until
-	// ready returns true, Wake is called, or max has passed (0: no limit).
-	// No completion that arrives after ready returned false is missed.
-	Wait(ready func() bool, max time.Duration) error
-	// Wake ends a Wait that is going on, or else the next one.
+	// TryWait reports whether it is safe to sleep: nothing that comes from now on is missed (fi_trywait(3)).
+	// If not, there is something to reap, or to be done by a call that reaps.
+	TryWait() (safe bool, err error)
+	// Bell rings when there may be something to reap.
+	Bell() Bell
+	// Watcher is a second bell, which rings as well for whatever comes while Watch is on.
+	Watcher() Bell
+	// Watch reports whether there may be something already when it is put on.
+	Watch(on bool) (ready bool)
+}
+
+// Bell is what one goroutine at a time sleeps on.
+type Bell interface {
+	// Sleep calls ready, at once and each time the bell has rung, until it returns true. A ring before the
+	// first of these calls may be lost. Wake ends Sleep, perhaps without such a call, or the next one; the
+	// end of the bell does so with an error.
+	Sleep(ready func() bool) error
 	Wake()
 }
 

@@ -235,7 +235,7 @@ func (h *hostile) ring() {
 		return // during the path check the listener polls by itself
 	}
 	if page := h.page; page != nil && page.Peer().Swap(0) != 0 {
-		page.Ring()
+		page.Ring(false)
 	}
 }
 

@@ -56,7 +56,7 @@ func TestLeftovers(t *testing.T) {
 	var mine []string
 	require.Eventually(t, func() bool {
 		mine = pagesOf(t, cmd.Process.Pid)
-		return len(mine) == 3 // the page, and a doorbell for each side
+		return len(mine) == 5 // the page, and two bells for each side
 	}, rdmatest.Patience, time.Millisecond)
 	rdmatest.Halt(t, cmd)
 	useShm(t)

@@ -255,7 +255,7 @@ func (l *liar) beats() error {
 func (l *liar) rings() error {
 	if page := l.session.Page(); page != nil {
 		for begin := time.Now(); time.Since(begin) < floodTime; {
-			page.Ring()
+			page.Ring(false)
 		}
 	}
 	return nil

@@ -24,32 +24,25 @@ func (q *fakeQueue) Poll(bool) Found {
 	return Found{Completions: n, Moved: uint64(n)}
 }
 
-// fakeFD is a wait fd: arrivals send events. Both channels hold one token.
+// fakeFD is a wait object. Each bell holds one ring.
 type fakeFD struct {
-	event, woken chan struct{}
-	wakes        atomic.Int32
-	broken       error
+	bell, watcher fakeBell
+	watched       atomic.Bool
+	broken        error
 }
 
-func newFD() *fakeFD { return &fakeFD{event: make(chan struct{}, 1), woken: make(chan struct{}, 1)} }
+func newFD() *fakeFD { return &fakeFD{bell: make(fakeBell, 1), watcher: make(fakeBell, 1)} }
 
-func (f *fakeFD) Wait(ready func() bool, _ time.Duration) error {
-	for !ready() {
-		if f.broken != nil {
-			return f.broken
-		}
-		select {
-		case <-f.woken:
-			return nil
-		case <-f.event:
-		}
+func (f *fakeFD) TryWait() (bool, error) { return true, f.broken }
+func (f *fakeFD) Bell() Bell             { return f.bell }
+func (f *fakeFD) Watcher() Bell          { return f.watcher }
+func (f *fakeFD) Watch(on bool) bool     { f.watched.Store(on); return on }
+
+func (f *fakeFD) arrived() {
+	f.bell.Wake()
+	if f.watched.Load() {
+		f.watcher.Wake()
 	}
-	return nil
-}
-
-func (f *fakeFD) Wake() {
-	f.wakes.Add(1)
-	put(f.woken)
 }
 
 func put(c chan struct{}) {
@@ -59,7 +52,25 @@ func put(c chan struct{}) {
 	}
 }
 
+// fakeBell is a bell that holds one ring.
+type fakeBell chan struct{}
+
+func (b fakeBell) Sleep(ready func() bool) error {
+	for !ready() {
+		<-b
+	}
+	return nil
+}
+
+func (b fakeBell) Wake() { put(b) }
+
+func newBells() *Doorbell {
+	b := newDoorbell()
+	b.Bell = make(fakeBell, 1)
+	return b
+}
+
 // newDoorbell is a doorbell that nobody hears.
 func newDoorbell() *Doorbell {
-	return &Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
+	return &Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func(bool) {}}
 }

@@ -27,7 +27,7 @@ type host struct {
 
 type side struct {
 	learner learner
-	fixed   int // index of the budget in use whatever is learnt, unless it is negative
+	fixed   int // 1: it polls, 0: it does not, whatever is learnt
 	waiting time.Duration
 	used    time.Duration // of its slice
 	polled  time.Duration
@@ -36,9 +36,9 @@ type side struct {
 
 func (s *side) budget() time.Duration {
 	if s.fixed >= 0 {
-		return s.learner.budgets[s.fixed]
+		return time.Duration(s.fixed) * s.learner.budget
 	}
-	return s.learner.budget()
+	return s.learner.now()
 }
 
 // game is two sides on a host.
@@ -53,10 +53,8 @@ type game struct {
 func newGame(h host, seed uint64, fixed int, polls [2]bool) *game {
 	g := &game{host: h, rng: rand.New(rand.NewPCG(seed, 2))}
 	for i := range g.sides {
-		l := newLearner(500*time.Microsecond, time.Unix(0, 0), g.rng.Uint64())
-		if l.polls = polls[i]; !l.polls {
-			l.arm = 0
-		}
+		l := newLearner(LearntTime, time.Unix(0, 0))
+		l.polls = polls[i]
 		g.sides[i] = &side{learner: l, fixed: fixed}
 	}
 	return g
@@ -116,7 +114,7 @@ func (g *game) receive(s, other *side) {
 // still so.
 func TestLearnerInVain(t *testing.T) {
 	const wait, short, wakeUp = 8 * time.Millisecond, 20 * time.Microsecond, 50 * time.Microsecond
-	l := newLearner(500*time.Microsecond, time.Unix(0, 0), 1)
+	l := newLearner(LearntTime, time.Unix(0, 0))
 	var now time.Duration
 	var moved uint64
 	waited := func(took, polling time.Duration, hit bool) {
@@ -124,15 +122,15 @@ func TestLearnerInVain(t *testing.T) {
 		l.waited(now, took, polling, hit, moved)
 	}
 	inVain := func() time.Duration {
-		polling := l.budget()
+		polling := l.now()
 		waited(wait, polling, false)
 		return polling
 	}
-	for range vainWaits {
+	for range fewWaits {
 		inVain()
 	}
 	assert.False(t, l.polls)
-	assert.Zero(t, l.budget())
+	assert.Zero(t, l.now())
 	polled := time.Duration(0)
 	const waits = 10_000
 	for range waits {
@@ -141,7 +139,7 @@ func TestLearnerInVain(t *testing.T) {
 	assert.Less(t, float64(polled), 0.01*float64(waits*wait))
 	// Once waits are short it polls again.
 	for begin := now; !l.polls && now-begin < 4*time.Second; {
-		if l.budget() >= short {
+		if l.now() >= short {
 			waited(short, short, true)
 		} else {
 			waited(short+wakeUp, 0, false)
@@ -152,9 +150,9 @@ func TestLearnerInVain(t *testing.T) {
 
 // TestLearnerWithoutBudget: without a budget nobody polls.
 func TestLearnerWithoutBudget(t *testing.T) {
-	l := newLearner(-1, time.Unix(0, 0), 1)
+	l := newLearner(-1, time.Unix(0, 0))
 	for i := range 1000 {
 		l.waited(time.Duration(i)*time.Microsecond, time.Microsecond, 0, false, uint64(i))
-		assert.Zero(t, l.budget())
+		assert.Zero(t, l.now())
 	}
 }

@@ -16,6 +16,7 @@ const (
 	byLossyFD         // does not tell of every arrival: heartbeats make up for it
 	byDeafFD          // tells of nothing: Config.Ticks
 	byDoorbell        // own operations have no end: all are injected
+	byBells           // the same, and the leader has a bell of its own
 	byNothing         // polling
 	notices
 )
@@ -34,6 +35,7 @@ type kind struct {
 	dies   bool // it is closed in the middle
 	beats  bool // heartbeats come
 	strict bool // a poll that finds something undoes fi_trywait
+	blind  bool // fi_trywait does not look at the queue: each arrival makes the fd readable, as net's in libfabric 1.17
 }
 
 // arrival is what the queue has for a call, the end of an operation of our own, or a heartbeat.
@@ -63,6 +65,7 @@ type model struct {
 	rung     int  // doorbells on their way
 	fd       modelFD
 	doorbell Doorbell
+	bell     modelBell
 	calls    []*call
 	live     int // calls that go on
 	over     bool
@@ -75,6 +78,8 @@ type model struct {
 type call struct {
 	w       Waiter
 	waiting bool
+	waits   bool      // it is in Wait
+	ended   time.Time // when its wait was signalled
 }
 
 func runModel(seed uint64) *model {
@@ -84,12 +89,14 @@ func runModel(seed uint64) *model {
 		spin: !m.oneIn(4), limit: m.rng.IntN(4), hangs: m.oneIn(4), dies: m.oneIn(3), strict: m.oneIn(2),
 	}
 	m.beats = m.notice == byLossyFD || m.oneIn(2)
+	m.blind = m.notice == byFD && m.oneIn(2)
 	cfg := Config{Queue: m, Spin: -1, Clock: m, Ticks: m.notice == byDeafFD}
 	if m.spin {
 		cfg.Spin = 20 * time.Microsecond
 	}
 	if m.notice <= byDeafFD {
-		m.fd.m, cfg.Waiter = m, &m.fd
+		m.fd = modelFD{m: m, bell: modelBell{m: m, wakes: true}, watcher: modelBell{m: m, wakes: true}}
+		cfg.Waiter = &m.fd
 	}
 	m.p = New(cfg)
 	m.p.sched.model, m.p.least = m, 8
@@ -97,7 +104,8 @@ func runModel(seed uint64) *model {
 	m.p.Start()
 	m.live++
 	m.start("life", m.life)
-	if m.notice == byDoorbell {
+	m.bell.m = m
+	if m.hasDoorbell() {
 		m.start("doorbell", func() {
 			for {
 				m.block(func() bool { return m.rung > 0 || m.over && m.live == 0 })
@@ -128,8 +136,11 @@ func (m *model) life() {
 		m.p.Expect()
 	}
 	m.sleep(m.span())
-	if m.notice == byDoorbell {
-		m.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func() {}}
+	if m.hasDoorbell() {
+		m.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func(bool) {}}
+		if m.notice == byBells {
+			m.doorbell.Bell = &m.bell
+		}
 		m.p.SetDoorbell(&m.doorbell)
 		m.rung++ // for what was sent before there was a doorbell
 	}
@@ -164,7 +175,7 @@ func (m *model) life() {
 	m.over = true
 	m.enter()
 	for _, c := range m.calls {
-		c.signal()
+		m.signal(c)
 	}
 	m.leave()
 	lost := m.oneIn(2) // the peer is lost while the endpoint is closed
@@ -177,6 +188,7 @@ func (m *model) life() {
 	m.p.Close()
 	m.check(m.p.now() == retired, "closed, but %v", m.p)
 	m.check(m.tick.at.IsZero(), "closed, but the timer is set")
+	m.check(m.p.leads.Load() == 0, "closed, but somebody may look at the flag")
 	m.block(func() bool { return !lost })
 }
 
@@ -194,7 +206,7 @@ func (m *model) rest() {
 		most = 12 * int(watched/beat)
 	case m.notice == byDeafFD:
 		most = 2*int(watched/lastLook) + 12*int(watched/beat) // since it may not be safe to sleep at first
-	case m.notice == byDoorbell:
+	case m.hasDoorbell():
 		most = 6 * int(watched/beat) // for heartbeats
 	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
@@ -220,9 +232,6 @@ func (m *model) run1(c *call) {
 		if m.oneIn(2) {
 			m.sleep(m.span())
 		}
-		if m.oneIn(3) {
-			m.p.Disarm()
-		}
 		m.enter()
 		if m.over {
 			m.leave()
@@ -239,12 +248,14 @@ func (m *model) run1(c *call) {
 		if m.oneIn(8) { // a deadline
 			m.after(m.span(), func() {
 				m.enter()
-				c.signal()
+				m.signal(c)
 				m.locked = false
 			})
 		}
 		m.leave()
+		c.waits = true
 		m.p.Wait(&c.w, "model")
+		c.waits = false
 		m.check(c.w.Signalled(), "a wait ends, but nobody has signalled")
 		if m.oneIn(4) {
 			m.p.Settle(m.oneIn(2))
@@ -252,9 +263,10 @@ func (m *model) run1(c *call) {
 	}
 }
 
-func (c *call) signal() {
+func (m *model) signal(c *call) {
 	if c.waiting {
 		c.waiting = false
+		c.ended = m.now
 		c.w.Signal()
 	}
 }
@@ -274,7 +286,7 @@ func (m *model) post() {
 // fly posts an operation. It is called with the lock held.
 func (m *model) fly() {
 	m.work++
-	if m.notice != byDoorbell {
+	if !m.hasDoorbell() {
 		m.flying++
 		m.expect(arrival{own: true})
 	}
@@ -300,9 +312,14 @@ func (m *model) arrive(a arrival) {
 	switch {
 	case m.notice == byFD, m.notice == byDullFD && !a.own, m.notice == byLossyFD && m.oneIn(2):
 		m.fd.arrived()
-	case m.notice == byDoorbell && m.doorbell.Own != nil:
+	case m.hasDoorbell() && m.doorbell.Own != nil:
 		other := Doorbell{Own: m.doorbell.Peer, Peer: m.doorbell.Own}
-		if other.Disarm() {
+		asleep, led := other.Disarm()
+		m.step()
+		switch {
+		case led:
+			m.bell.Wake()
+		case asleep:
 			m.rung++
 		}
 	}
@@ -329,7 +346,7 @@ func (m *model) leave() {
 // Poll implements Queue.
 func (m *model) Poll(retry bool) Found {
 	m.check(!m.inPoll, "two goroutines poll")
-	m.check(m.p.now() == owned || m.p.now() == driven, "polled, but %v", m.p)
+	m.check(m.p.now() == owned, "polled, but %v", m.p)
 	m.check(!m.p.Closing() || !m.over || m.p.now() != retired, "polled after the end")
 	m.inPoll = true
 	m.polls++
@@ -337,7 +354,8 @@ func (m *model) Poll(retry bool) Found {
 	if m.hung && m.hangs {
 		m.hang()
 	}
-	n, beats := min(len(m.queue), 1+m.rng.IntN(4)), 0
+	most := 1 + m.rng.IntN(4)
+	n, beats := min(len(m.queue), most), 0
 	found := append([]arrival(nil), m.queue[:n]...)
 	m.queue = m.queue[n:]
 	if n > 0 && m.strict {
@@ -359,13 +377,13 @@ func (m *model) Poll(retry bool) Found {
 			case a.beat:
 				beats++
 			default:
-				a.call.signal()
+				m.signal(a.call)
 			}
 		}
 		m.leave()
 	}
 	m.inPoll = false
-	return Found{Completions: n, Heartbeats: beats, Moved: m.work}
+	return Found{Completions: n, More: n == most, Heartbeats: beats, Moved: m.work}
 }
 
 // hang is a call that does not return for a long time. Meanwhile nobody may run except to make
@@ -379,6 +397,9 @@ func (m *model) hang() {
 	for i := range m.queue {
 		m.queue[i].at = m.now // it could not be reaped
 	}
+	for _, c := range m.calls {
+		c.ended = m.now // it may have been its goroutine that hung
+	}
 }
 
 // inspect looks for what is always wrong.
@@ -389,6 +410,9 @@ func (m *model) inspect() {
 		return
 	}
 	m.check(m.refused == 0 || m.now.Sub(m.since) < 50*time.Millisecond, "what was refused is not offered again")
+	for _, c := range m.calls {
+		m.check(!c.waits || c.waiting || m.now.Sub(c.ended) < 15*time.Millisecond, "a call that was signalled does not return")
+	}
 	for _, a := range m.queue {
 		if late := m.now.Sub(a.at); late > m.patience(a) && !m.gone {
 			m.check(false, "an arrival (own %v) is not looked at for %v", a.own, late)
@@ -410,52 +434,94 @@ func (m *model) patience(a arrival) time.Duration {
 	return slack
 }
 
-// modelFD is a wait fd. An arrival makes it readable only if fi_trywait has found it safe to sleep
-// since the last arrival, and only a goroutine that is in Wait by then is told.
+// modelFD is a wait object. An arrival makes it readable only if fi_trywait has found it safe to sleep
+// since the last arrival.
 type modelFD struct {
-	m     *model
-	ready bool // fi_trywait has armed it
-	edge  bool
-	woken bool
+	m             *model
+	ready         bool // fi_trywait has armed it
+	readable      bool // something has come since
+	watched       bool
+	bell, watcher modelBell
 }
 
 func (f *modelFD) arrived() {
-	if f.ready {
-		f.ready, f.edge = false, true
+	if !f.ready && !f.m.blind {
+		return
+	}
+	f.ready, f.readable, f.bell.edge = false, true, true
+	if f.watched {
+		f.watcher.edge = true
 	}
 }
 
-// Wait implements fabric.Waiter, as ofifabric does.
-func (f *modelFD) Wait(look func() bool, most time.Duration) error {
-	m, over := f.m, false
-	if most > 0 {
-		defer m.after(most, func() { over = true }).Stop()
-	}
-	f.edge = false // whatever came before is lost
-	for !look() {
+// TryWait implements fabric.Waiter.
+func (f *modelFD) TryWait() (bool, error) {
+	m := f.m
+	m.step()
+	if len(m.queue) > 0 && m.notice != byDeafFD && !m.blind || m.oneIn(10) {
 		m.step()
-		if len(m.queue) > 0 && m.notice != byDeafFD || m.oneIn(10) { // not safe
-			m.step()
-			continue
-		}
-		f.ready = true
-		m.block(func() bool { return f.edge || f.woken || over })
-		f.edge = false
-		if f.woken || over {
-			f.woken = false
+		return false, nil
+	}
+	f.ready, f.readable = true, false
+	m.step()
+	return true, nil
+}
+
+// Bell, Watcher and Watch implement fabric.Waiter.
+func (f *modelFD) Bell() Bell    { return &f.bell }
+func (f *modelFD) Watcher() Bell { return &f.watcher }
+func (f *modelFD) Watch(on bool) bool {
+	f.m.check(f.watched != on, "watching %v twice", on)
+	f.watched = on
+	return on && f.readable
+}
+
+// hasDoorbell reports whether the peer rings.
+func (m *model) hasDoorbell() bool { return m.notice == byDoorbell || m.notice == byBells }
+
+// modelBell is a bell. A ring wakes only a goroutine that is in Sleep by then.
+type modelBell struct {
+	m     *model
+	wakes bool // Wake ends Sleep, and is remembered
+	edge  bool
+	woken bool
+	sleep int // goroutines in Sleep
+}
+
+// Sleep implements Bell, as a FIFO does, or a wait object.
+func (b *modelBell) Sleep(ready func() bool) error {
+	b.sleep++
+	b.m.check(b.sleep == 1, "two goroutines sleep on one bell")
+	defer func() { b.sleep-- }()
+	b.edge = false // whatever came before is lost
+	for b.m.step(); !ready(); b.edge = false {
+		b.m.step()
+		b.m.block(func() bool { return b.edge || b.woken })
+		if b.woken {
+			b.woken = false
 			return nil
 		}
 	}
 	return nil
 }
 
-// Wake implements fabric.Waiter.
-func (f *modelFD) Wake() { f.woken = true }
+// Wake implements Bell.
+func (b *modelBell) Wake() {
+	if b.wakes {
+		b.woken = true
+	} else {
+		b.edge = true
+	}
+}
 
 func (m *model) dump() string {
 	p := m.p
-	s := fmt.Sprintf("%v resting %v deep %v drivers %d queued %d; %d arrived, %d to come, flying %d refused %d, fd %v %v\n",
-		p, p.resting.Load(), p.deep.Load(), p.drivers.Load(), p.queued.Load(), len(m.queue), m.due, m.flying, m.refused, m.fd.ready, m.fd.edge)
+	s := fmt.Sprintf("%v queued %d words %d leads %d led %v; %d arrived, %d to come, flying %d refused %d, fd %v watched %v\n",
+		p, p.queued.Load(), p.words.Load(), p.leads.Load(), p.leader.Load() != nil, len(m.queue), m.due, m.flying, m.refused, m.fd.ready, m.fd.watched)
+	if m.doorbell.Own != nil {
+		s += fmt.Sprintf("flag %d, %d sleep on the bell (%v), %d rings on their way\n",
+			m.doorbell.Own.Load(), m.bell.sleep, m.bell.edge, m.rung)
+	}
 	for _, t := range m.left {
 		s += t + "\n"
 	}

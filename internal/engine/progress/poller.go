@@ -2,7 +2,6 @@ package progress
 
 import (
 	"fmt"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -17,11 +16,10 @@ const (
 	idle state = iota
 	armed
 	owned
-	driven
 	retired
 )
 
-var stateNames = [...]string{"idle", "armed", "owned", "driven", "retired"}
+var stateNames = [...]string{"idle", "armed", "owned", "retired"}
 
 func (s state) String() string { return stateNames[s] }
 
@@ -29,15 +27,8 @@ func (s state) String() string { return stateNames[s] }
 func (s state) taken() bool { return s >= owned }
 
 const (
-	// tickAfter is how long after an owner has left the timer first looks after the queue.
+	// tickAfter is how long after an owner has left the queue idle the timer first looks after it.
 	tickAfter = 200 * time.Microsecond
-	// busyTick is the time between further looks while somebody keeps coming back. Looks are rare
-	// because each wakes a thread of Go's runtime that has nothing else to do. A queue that is then
-	// abandoned is armed by the first look that finds no visit since the one before: after two at most.
-	busyTick = time.Millisecond
-	// restFor is how long a sleeper that has begun to rest is left alone when the queue is armed
-	// again. It looks often by itself after something has happened, and then less and less often.
-	restFor = time.Millisecond
 	// spinPolls is how many polls a goroutine makes at least before Config.Spin counts as used up
 	// (proportionally fewer for a smaller budget). Where a call takes microseconds, as in an emulated
 	// machine, they take longer than that, but so does the wake-up that polling is meant to save.
@@ -56,6 +47,7 @@ type Queue interface {
 // Found is what a poll has found.
 type Found struct {
 	Completions int
+	More        bool   // there may be more
 	Heartbeats  int    // how many of these were heartbeats, for which nobody waits
 	Moved       uint64 // bytes sent and received so far, in total; 0 without completions
 }
@@ -83,12 +75,12 @@ func (realClock) AfterFunc(d time.Duration, f func()) Timer { return time.AfterF
 // Config says how a Poller is made.
 type Config struct {
 	Queue   Queue
-	Waiter  fabric.Waiter  // nil: there are doorbells, or only the timer
+	Waiter  fabric.Waiter  // the wait object; nil: there are doorbells, or only the timer
 	Rescuer fabric.Rescuer // nil: the provider's calls do not hang
 	// Spin is how long a waiting goroutine polls before it parks, at most: see learner. If it is
 	// 0 or less, no goroutine polls while it waits.
 	Spin time.Duration
-	// Ticks says that the wait fd does not announce everything, so the sleeper has to look now and
+	// Ticks says that the wait object does not announce everything, so the timer looks now and
 	// then for as long as the queue is open.
 	Ticks bool
 	Clock Clock // nil: the real one
@@ -104,44 +96,37 @@ type Poller struct {
 	clock   Clock
 	ticks   bool
 
-	// state is moved by whoever finds it free, and from then on by the owner: see the table in doc.go.
-	state  atomic.Int32
-	visits atomic.Uint32 // how often the queue has been acquired
+	object *Doorbell // has the bell of waiter, if there is one
 
-	own owner
+	// state is moved by whoever finds it free, and from then on by the owner: see the table in doc.go.
+	state atomic.Int32
+
+	own     owner
+	leading leading
+	watched watched
 
 	// Written by the functions named, read by all.
 	report    atomic.Uint64            // Note: the last Report, as a word
 	budget    atomic.Int64             // publish: for how long a wait polls
 	learnt    learnt                   // publish: what the learner has counted
-	doorbell  atomic.Pointer[Doorbell] // SetDoorbell: the one peer's, where there is no wait fd
+	doorbell  atomic.Pointer[Doorbell] // SetDoorbell: the one peer's, where there is no wait object
 	doorbells atomic.Uint64            // Doorbell: how often it has rung
+	words     atomic.Uint32            // Doorbell, watch, abdicate: how often the owner was asked to arm anew
 	peers     atomic.Int32             // Join, Left: how many peers may send something
 	joining   atomic.Int32             // Join, Joined: how many are coming up, and have no doorbell yet
 	stirs     atomic.Uint32            // Join, Stir: how often somebody said that more is to come
-	expected  atomic.Bool              // Expect: the background goroutine has to poll
-	drivers   atomic.Int32             // drive: how many goroutines wait and want to poll
 	parks     atomic.Uint64            // Wait: how often a goroutine has parked
-	polled    atomic.Uint64            // arm, leavePoll: own.polls when the queue was armed last
+	polled    atomic.Uint64            // leaveArmed: own.polls when the queue was armed last
 	queued    atomic.Int32             // awaitTurn: how many goroutines wait for the owner to leave
-	lent      atomic.Uint32            // lend, takeSpin: the permission to spin that a driver may take over; 0: none
-	lends     atomic.Uint32            // lend: how often it has been called
-	seen      atomic.Uint32            // tick: visits when it last ran
-	looked    atomic.Uint32            // Look: visits when it last did something
-	lookedAt  atomic.Int64             // Look: when it last did something, by clock
-	glances   atomic.Bool              // Look: the sleeper was woken just to look once
+	leader    atomic.Pointer[Waiter]   // lead: whose goroutine leads
+	leads     atomic.Int32             // lead: how many goroutines are in it
+	deaf      atomic.Bool              // fail: the wait object has failed
+	over      atomic.Bool              // Close, Retire: the queue is retired, or about to be
 
 	turn  chan struct{} // wakes one of the goroutines that are queued
+	unled chan struct{} // wakes awaitLead
+	ended chan struct{} // closed when the watcher has ended
 	timer timer
-
-	resting atomic.Bool   // the sleeper sleeps on the wait fd, or will look again before it does
-	deep    atomic.Bool   // and it will not look by itself any more
-	park    chan struct{} // wakes the background goroutine
-	sleeper sleeper
-
-	over atomic.Bool   // the queue is retired, or about to be
-	done chan struct{} // closed by Close
-	gone chan struct{} // closed when the background goroutine has ended
 
 	spins *spinners
 	least int // spinPolls, except in the model test
@@ -151,20 +136,21 @@ type Poller struct {
 
 // owner is what belongs to whoever owns the queue.
 type owner struct {
-	polls    uint64
-	news     bool // the last poll found more than heartbeats
-	learner  learner
-	since    time.Duration // since when a goroutine has waited, perhaps in vain, for what has not come yet; 0: none has
-	polling  time.Duration // how long goroutines that wait have polled since then
-	denied   bool          // one would have polled, but too many others did
-	spinning time.Duration // when the polling that is going on began; 0: none is
-	rude     time.Duration // until when no thread makes way for others: see yield
-	late     uint8         // which of the last eight turns given away came back late, a bit for each
-	rested   time.Duration // when the sleeper began to rest, as of its last look that found nothing
-	restedAt uint64        // polls at that look
-	quiet    int           // polls in a row while nothing came or went: see pollLater
-	work     uint64        // posted and reaped, at the last pollLater that found a change
-	stirs    uint32        // Poller.stirs, likewise
+	polls   uint64
+	visits  uint32 // how often the queue has been acquired
+	found   bool   // this owner has found something
+	more    bool   // the last poll may not have found all that was there
+	empty   bool   // the last poll has found nothing, and was by this owner
+	news    bool   // this owner has found more than heartbeats
+	watched bool   // arrivals wake the watcher of the wait object
+	learner learner
+	since   time.Duration // since when the leader has waited for what has not come yet; 0: the learner is not to know
+	polled  time.Duration // how long it has polled in vain since then
+	polling bool          // it polls
+	seen    uint32        // visits, when the timer last looked
+	quiet   int           // how often the timer has looked since something came: see nextLook and pollLater
+	work    uint64        // posted and reaped, at the last pollLater that found a change
+	stirs   uint32        // Poller.stirs, likewise
 }
 
 // learnt is what Stats has of the learner, for goroutines that do not own the queue.
@@ -175,21 +161,25 @@ type learnt struct{ hits, misses, trials, changes atomic.Uint64 }
 func New(cfg Config) *Poller {
 	p := &Poller{
 		queue: cfg.Queue, waiter: cfg.Waiter, rescuer: cfg.Rescuer, spin: cfg.Spin, clock: cfg.Clock, ticks: cfg.Ticks,
-		own: owner{learner: newLearner(cfg.Spin, origin, rand.Uint64())}, turn: make(chan struct{}, 1), park: make(chan struct{}, 1),
-		done: make(chan struct{}), gone: make(chan struct{}), spins: everybody, least: spinPolls,
+		own: owner{learner: newLearner(cfg.Spin, origin)}, spins: everybody, least: spinPolls,
+		turn: make(chan struct{}, 1), unled: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if p.clock == nil {
 		p.clock = realClock{}
 	}
-	p.sleeper.looks = p.look
+	if p.waiter != nil {
+		p.object = &Doorbell{Bell: p.waiter.Bell()}
+	}
+	p.leading.roused = p.mayRise
+	p.watched.init(p.watch)
 	p.publish()
 	return p
 }
 
-// Start starts the timer and the background goroutine, which see to it that the queue is polled.
+// Start starts the timer and the watcher, which see to it that the queue is polled.
 func (p *Poller) Start() {
 	p.timer.Timer = p.clock.AfterFunc(time.Hour, p.tick)
-	p.sched.spawn(p.background)
+	p.sched.spawn(p.watching)
 	p.kick(PollEvery)
 }
 
@@ -200,15 +190,13 @@ func (p *Poller) String() string {
 // now is the state.
 func (p *Poller) now() state { return state(p.state.Load()) }
 
-// leave is called by the owner, to give up ownership, or to say that it will stay (driven).
+// leave is called by the owner, to give up ownership.
 func (p *Poller) leave(to state) {
 	p.sched.step()
 	if from := p.state.Swap(int32(to)); p.moves != nil {
 		p.moves(state(from), to)
 	}
-	if to != driven {
-		p.pass() // the swap was the fence before this looks for goroutines that are queued
-	}
+	p.pass() // the swap was the fence before this looks for goroutines that are queued
 	p.sched.step()
 }
 
@@ -223,6 +211,15 @@ func (p *Poller) move(from, to state) bool {
 
 // Acquire makes the caller the owner, unless there is one already.
 func (p *Poller) Acquire() bool {
+	taken := p.acquire()
+	if taken {
+		p.awake()
+	}
+	return taken
+}
+
+// acquire is Acquire for a caller that sees to the flag.
+func (p *Poller) acquire() bool {
 	for {
 		s := p.now()
 		if s.taken() {
@@ -230,10 +227,8 @@ func (p *Poller) Acquire() bool {
 		}
 		p.sched.step()
 		if p.move(s, owned) {
-			p.visits.Add(1)
-			if s == armed {
-				p.awake()
-			}
+			p.own.visits++
+			p.own.empty, p.own.found, p.own.news = false, false, false
 			return true
 		}
 	}
@@ -249,52 +244,49 @@ func (p *Poller) Release() {
 func (p *Poller) Poll() int {
 	p.own.polls++
 	f := p.queue.Poll(p.has(refused))
-	if p.own.news = f.Completions > f.Heartbeats; p.own.news {
+	p.own.empty = f.Completions == 0
+	p.own.more = f.More
+	p.own.found = p.own.found || f.Completions > 0
+	if f.Completions > f.Heartbeats {
+		p.own.quiet, p.own.news = 0, true
 		p.learn(f.Moved)
 	}
 	return f.Completions
 }
 
+// pollAll polls until it has found all that was there. A provider with a wait object may have taken no more
+// than one message off a connection, and the rest announces itself no more: so the last poll finds nothing.
+func (p *Poller) pollAll() {
+	for p.Poll() > 0 && (p.own.more || p.waiter != nil) {
+	}
+}
+
 // Polls is how often the queue has been polled. Only Queue.Poll may call it.
 func (p *Poller) Polls() uint64 { return p.own.polls }
 
-// waits notes that a goroutine begins to wait, now.
-func (p *Poller) waits(now time.Duration) {
-	if p.own.since == 0 {
-		p.own.since = now
-	}
-}
-
-// learn notes how long something took to arrive after somebody began to wait, whichever
+// learn notes how long something took to arrive after the leader began to wait, whichever
 // goroutine it is for: with many conns each of them waits for long, and polling pays for
 // all of them.
 func (p *Poller) learn(moved uint64) {
-	since := p.own.since
-	if since == 0 {
+	o := &p.own
+	if o.since == 0 {
 		return
 	}
-	p.own.since = 0
 	now := p.clock.Now()
-	hit := p.own.spinning > 0
-	p.stopSpin(now)
-	if !p.own.denied && p.own.learner.waited(now, now-since, p.own.polling, hit, moved) {
-		p.publish()
+	took, polled := now-o.since, o.polled
+	if o.polling {
+		polled = took
 	}
-	p.own.polling = 0
-}
-
-// stopSpin adds up how long a goroutine that waits has polled.
-func (p *Poller) stopSpin(now time.Duration) {
-	if o := &p.own; o.spinning > 0 {
-		o.polling += now - o.spinning
-		o.spinning = 0
+	o.since, o.polled = 0, 0
+	if o.learner.waited(now, took, polled, o.polling, moved) {
+		p.publish()
 	}
 }
 
 // publish makes what was learnt visible to goroutines that do not own the queue.
 func (p *Poller) publish() {
 	l := &p.own.learner
-	p.budget.Store(int64(l.budget()))
+	p.budget.Store(int64(l.now()))
 	p.learnt.hits.Store(l.hits)
 	p.learnt.misses.Store(l.misses)
 	p.learnt.trials.Store(l.tries)
@@ -334,15 +326,11 @@ func (p *Poller) Stats() Stats {
 // Closing reports whether polling is to end: Close or Retire has been called.
 func (p *Poller) Closing() bool { return p.over.Load() }
 
-// Close ends the background goroutine and the timer, and retires the queue. It may be called
-// only once, after Start.
+// Close ends the watcher and the timer, and retires the queue. It may be called only once, after Start.
 func (p *Poller) Close() {
 	p.over.Store(true)
-	close(p.done)
-	if p.waiter != nil {
-		p.waiter.Wake()
-	}
-	p.sched.await(p.gone, nil)
+	p.wakeWatcher()
+	p.sched.await(p.ended, nil)
 	p.Retire()
 	p.timer.Stop()
 }

@@ -33,16 +33,22 @@ func (p *Poller) has(flags uint64) bool { return p.report.Load()&flags != 0 }
 func (p *Poller) Note(r Report) (kick bool) {
 	now := r.word()
 	then := p.report.Swap(now) // also the fence before the looks at the flag, the timer and, in Kick, the state
-	return r.Refused || r.Flying && (p.waiter == nil || p.deep.Load()) || now>>workShift != then>>workShift && p.timer.is() == timerSlow
+	switch {
+	case r.Refused:
+		return true
+	case p.waiter != nil:
+		return r.Flying && p.timer.is() == timerOff
+	}
+	return p.doorbell.Load() == nil && (r.Flying || now>>workShift != then>>workShift && p.timer.is() == timerSlow)
 }
 
 // Kick has the queue polled soon, unless somebody owns it.
 func (p *Poller) Kick() {
 	switch {
 	case p.now().taken():
-	case p.has(refused) || p.waiter == nil && p.doorbell.Load() == nil:
+	case p.has(refused) || p.waiter == nil || p.deaf.Load():
 		p.kick(PollEvery)
-	case p.waiter != nil:
-		p.wakeDeep()
+	default:
+		p.lookIn(quietLook)
 	}
 }

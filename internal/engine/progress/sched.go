@@ -1,6 +1,9 @@
 package progress
 
-import "runtime"
+import (
+	"runtime"
+	"time"
+)
 
 // sched is how goroutines wait for each other. The model test plugs in a scheduler of its own, which
 // runs them as coroutines on one thread.
@@ -36,6 +39,24 @@ func (s *sched) yieldThread() {
 		return
 	}
 	yieldThread()
+}
+
+// A provider may report again and again that it is unsafe to sleep, with nothing to reap in
+// between. After some yields it is asked less and less often, so that such a provider costs latency
+// but not a whole processor.
+const (
+	unsafeYields = 64
+	minPause     = 10 * time.Microsecond
+	maxPause     = time.Millisecond
+)
+
+// pause comes between two looks, the try-th and the next, at a queue that is not safe to sleep on.
+func (s *sched) pause(try int) {
+	if try < unsafeYields || s.model != nil {
+		s.yield()
+		return
+	}
+	time.Sleep(min(minPause<<min(try-unsafeYields, 16), maxPause))
 }
 
 func (s *sched) spawn(f func()) {

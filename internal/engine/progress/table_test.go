@@ -65,8 +65,10 @@ func TestMoves(t *testing.T) {
 	for name, prepare := range map[string]func(*Config) *Doorbell{
 		"wait fd":   func(c *Config) *Doorbell { c.Waiter = newFD(); return nil },
 		"doorbell":  func(*Config) *Doorbell { return newDoorbell() },
+		"bells":     func(*Config) *Doorbell { return newBells() },
+		"asleep":    func(c *Config) *Doorbell { c.Spin = -1; return newBells() },
 		"nothing":   func(*Config) *Doorbell { return nil },
-		"broken fd": func(c *Config) *Doorbell { c.Waiter = &fakeFD{broken: errors.New("broken")}; return nil },
+		"broken fd": func(c *Config) *Doorbell { f := newFD(); f.broken = errors.New("broken"); c.Waiter = f; return nil },
 	} {
 		t.Run(name, func(t *testing.T) { makeMoves(t, prepare, r.moved) })
 	}
@@ -93,10 +95,15 @@ func makeMoves(t *testing.T, prepare func(*Config) *Doorbell, moved func(from, t
 	p.Joined()
 	arrive := func() {
 		q.arrived.Add(1)
-		if fd, ok := cfg.Waiter.(*fakeFD); ok && fd.event != nil {
-			put(fd.event)
-		} else if doorbell != nil && doorbell.Own.CompareAndSwap(doorbellAsleep, doorbellAwake) {
-			p.Doorbell()
+		if fd, ok := cfg.Waiter.(*fakeFD); ok {
+			fd.arrived()
+		} else if doorbell != nil {
+			switch doorbell.Own.Swap(doorbellAwake) {
+			case doorbellAsleep:
+				p.Doorbell()
+			case doorbellLed:
+				doorbell.Bell.Wake()
+			}
 		}
 	}
 	var wg sync.WaitGroup
@@ -105,7 +112,6 @@ func makeMoves(t *testing.T, prepare func(*Config) *Doorbell, moved func(from, t
 		wg.Go(func() {
 			for range rounds {
 				ws[i].Prepare()
-				p.Disarm()
 				p.Wait(&ws[i], "test")
 				p.Settle(i == 0)
 			}

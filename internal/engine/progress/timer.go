@@ -16,6 +16,16 @@ const (
 	// is, unless that says that nobody polls. The steps of a path check follow one another in less
 	// than that, but each would wait for a tick, since there is no doorbell yet.
 	joinTime = 2 * time.Millisecond
+	// The timer looks at an armed queue with a wait object firstLook after somebody has polled it if a
+	// peer is coming up, else after quietLook, and then less and less often: the time between looks
+	// doubles up to lastLook. Providers that make progress only when called (all those in software) now
+	// and then have work for which the descriptor does not become readable, such as a connection that
+	// rxm sets up. The timer goes on looking for as long as a peer is coming up, or own operations are in
+	// flight or refused, and always with Config.Ticks.
+	firstLook = 2 * time.Millisecond
+	quietLook = 16 * time.Millisecond
+	lastLook  = 64 * time.Millisecond
+	looks     = 3 // of which the last comes after lastLook, if nothing is expected
 	// PollIdle is the time between polls of a queue without anything to wait on once nothing has
 	// come or gone for a second: after every pollsEach polls the time between them doubles.
 	PollIdle  = 16 * time.Millisecond
@@ -27,7 +37,7 @@ type timerState int32
 const (
 	timerOff  timerState = iota // or it has just expired, and tick is going to run
 	timerSet                    // to PollEvery at most
-	timerSlow                   // to more than that
+	timerSlow                   // to more than that, perhaps
 )
 
 func (s timerState) String() string { return [...]string{"off", "set", "slow"}[s] }
@@ -88,32 +98,73 @@ func (p *Poller) pollLater() {
 	}
 }
 
-// tick looks after a queue that was left unarmed, and one that is armed but may hear of nothing.
-func (p *Poller) tick() {
-	p.timer.state.Store(int32(timerOff))
-	if p.Closing() {
-		return
+// nextLook returns when the timer looks at a queue that is left armed, 0 if it need not. The owner calls it.
+func (p *Poller) nextLook() time.Duration {
+	if p.waiter == nil || p.deaf.Load() {
+		return 0 // doorbells announce everything
 	}
-	if p.now() == armed {
-		if p.mustPoll() && p.Acquire() {
-			p.Poll()
-			p.arm()
+	o := &p.own
+	if stirs := p.stirs.Load(); stirs != o.stirs {
+		o.stirs, o.quiet = stirs, 0
+	}
+	first, joining := quietLook, p.joining.Load() > 0
+	if joining {
+		first = firstLook
+	}
+	if o.quiet < looks || joining || p.ticks || p.has(flying) {
+		return min(first<<min(o.quiet, 16), lastLook)
+	}
+	return 0
+}
+
+// lookIn has the timer look after d, or when it is already set.
+func (p *Poller) lookIn(d time.Duration) {
+	if t := &p.timer; t.move(timerOff, timerSlow) {
+		p.sched.step()
+		t.Reset(d)
+		if t.is() == timerSet { // a kick came before Reset
+			t.Reset(PollEvery)
 		}
-		return
-	}
-	visits := p.visits.Load()
-	switch {
-	case visits != p.seen.Swap(visits): // somebody keeps coming by
-		p.kick(busyTick)
-	case p.Acquire(): // if not, the owner has had it for long, and sees to it when leaving
-		p.seen.Store(p.visits.Load()) // our own visit does not count
-		p.arm()
 	}
 }
 
-// mustPoll reports whether an armed queue has to be polled because nothing may announce what is to come.
-func (p *Poller) mustPoll() bool {
-	return p.has(refused) || p.waiter == nil && p.doorbell.Load() == nil && (p.has(flying) || p.peers.Load() > 0)
+// Look is called now and then, for instance on heartbeats. Should the wait object have failed to
+// announce something, the timer finds that soon.
+func (p *Poller) Look() {
+	if p.waiter != nil {
+		p.lookIn(lastLook)
+	}
+}
+
+// tick looks after a queue that was left idle, and one that is armed but may hear of nothing.
+func (p *Poller) tick() {
+	p.timer.state.Store(int32(timerOff))
+	was := p.now()
+	if p.Closing() || was == armed && !p.mustLook() || !p.Acquire() { // an owner sees to it when leaving
+		return
+	}
+	o := &p.own
+	visited := o.visits != o.seen+1
+	o.seen = o.visits
+	if was == idle && visited && p.announced() { // somebody keeps coming by
+		p.leave(idle)
+		p.kick(PollEvery)
+		return
+	}
+	if p.waiter != nil {
+		o.quiet++
+	}
+	p.arm()
+}
+
+// announced reports whether there is something that announces arrivals.
+func (p *Poller) announced() bool {
+	return p.waiter != nil && !p.deaf.Load() || p.doorbell.Load() != nil
+}
+
+// mustLook reports whether the timer has to poll an armed queue, since nothing may announce what is to come.
+func (p *Poller) mustLook() bool {
+	return p.has(refused) || p.waiter != nil || p.doorbell.Load() == nil && (p.has(flying) || p.peers.Load() > 0)
 }
 
 // Stir says that something is about to happen, so that the queue is polled soon, and often.
@@ -129,9 +180,6 @@ func (p *Poller) Join() {
 	p.joining.Add(1)
 	p.stirs.Add(1)
 	p.kick(pollJoin)
-	if p.waiter != nil {
-		p.waiter.Wake() // the sleeper looks often again while the peer comes up
-	}
 }
 
 // patient returns how long to poll for a peer that is coming up, where budget is the usual time.
@@ -140,16 +188,6 @@ func (p *Poller) patient(budget time.Duration) time.Duration {
 		return max(budget, joinTime)
 	}
 	return budget
-}
-
-// Expect says that a peer that is coming up is about to send something, and that nobody waits for
-// it. The background goroutine then polls for a while.
-func (p *Poller) Expect() {
-	p.expected.Store(true)
-	p.wakeBackground()
-	if p.waiter != nil {
-		p.waiter.Wake()
-	}
 }
 
 // Joined follows Join: see there.

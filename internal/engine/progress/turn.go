@@ -60,19 +60,15 @@ const (
 func (p *Poller) Drain(most time.Duration) {
 	end, over := p.clock.Now()+most, make(chan struct{})
 	defer p.clock.AfterFunc(drainTurn, func() { close(over) }).Stop()
-	for empty, polls := 0, 0; empty < 3 && p.take(over); {
-		n := p.Poll()
-		p.Release()
-		polls++
-		switch {
-		case n == 0:
-			empty++
-		case polls > drainPolls && p.clock.Now() >= end:
-			return
-		default:
+	if !p.take(over) {
+		return
+	}
+	for empty, polls := 0, 0; empty < 3 && (polls < drainPolls || p.clock.Now() < end); polls++ {
+		if empty++; p.Poll() > 0 {
 			empty = 0
 		}
 	}
+	p.arm()
 }
 
 // Retire makes the caller the owner of the queue for good: nobody polls any more, and nobody
@@ -82,4 +78,5 @@ func (p *Poller) Retire() {
 	if p.take(nil) {
 		p.leave(retired)
 	}
+	p.awaitLead()
 }

@@ -68,8 +68,8 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 	require.NoError(t, l.peers[1].Connect(ctx, l.peers[0].Local()))
 	require.NoError(t, l.peers[0].Check(ctx))
 	flags := [2]atomic.Uint32{}
-	l.peers[0].Attached(engine.Doorbell{Own: &flags[0], Peer: &flags[1], Ring: func() { go l.peers[1].Doorbell() }}, engine.Spill{})
-	l.peers[1].Attached(engine.Doorbell{Own: &flags[1], Peer: &flags[0], Ring: func() {
+	l.peers[0].Attached(engine.Doorbell{Own: &flags[0], Peer: &flags[1], Ring: func(bool) { go l.peers[1].Doorbell() }}, engine.Spill{})
+	l.peers[1].Attached(engine.Doorbell{Own: &flags[1], Peer: &flags[0], Ring: func(bool) {
 		if !l.deaf.Load() {
 			go l.peers[0].Doorbell()
 		}

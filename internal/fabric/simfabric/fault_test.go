@@ -159,7 +159,8 @@ func TestFailCall(t *testing.T) {
 			return err
 		}},
 		"wait": {call: CallWait, do: func(_ *Network, a, _ *side) error {
-			return a.Waiter().Wait(func() bool { return true }, 0)
+			_, err := a.Waiter().TryWait()
+			return err
 		}},
 		"post a send":        {call: CallPost(fabric.Send), do: post(send)},
 		"post a write":       {call: CallPost(fabric.Write), do: post(write)},

@@ -128,21 +128,21 @@ func TestFrozenWriter(t *testing.T) {
 	assert.Positive(t, halves)
 }
 
-// Wait does not keep polling for what a frozen process does not take or send.
-func TestWaitForFrozen(t *testing.T) {
+// Sleeping does not keep polling for what a frozen process does not take or send.
+func TestSleepForFrozen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, a, b := pair(t, Config{Seed: 1, Personality: Personality{Socket: socket}})
 		n.Freeze(b)
 		flood(a, b, 20)
 		for _, s := range []*side{a, b} {
 			start, calls := time.Now(), 0
-			require.NoError(t, s.Waiter().Wait(func() bool { calls++; spin(s); return false }, time.Second))
+			require.NoError(t, s.sleepFor(time.Second, func() bool { calls++; spin(s); return false }))
 			assert.Equal(t, time.Second, time.Since(start))
 			assert.Less(t, calls, 4)
 		}
 		time.AfterFunc(time.Minute, func() { n.Thaw(b) })
 		start := time.Now()
-		require.NoError(t, b.Waiter().Wait(func() bool { spin(b); return !n.frozen(b) }, 0))
+		require.NoError(t, b.sleep(func() bool { spin(b); return !n.frozen(b) }))
 		assert.Equal(t, time.Minute, time.Since(start))
 	})
 }

@@ -1,61 +1,67 @@
 package simfabric
 
 import (
-	"runtime"
-	"time"
+	"sync/atomic"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// waiter is an endpoint's wait object. Each channel holds one token, so that nothing is missed that
-// comes between a look and the sleep.
+// waiter is an endpoint's wait object.
 type waiter struct {
-	e     *endpoint
-	event chan struct{}
-	woken chan struct{}
-	timer *time.Timer // of the one Wait that is going on
+	e             *endpoint
+	bell, watcher bell
+	watched       atomic.Bool
 }
+
+// bell holds one ring, so that nothing is missed that comes between a look and the sleep.
+type bell chan struct{}
 
 func newWaiter(e *endpoint) *waiter {
-	t := time.NewTimer(time.Hour)
-	t.Stop()
-	return &waiter{e: e, event: make(chan struct{}, 1), woken: make(chan struct{}, 1), timer: t}
+	return &waiter{e: e, bell: make(bell, 1), watcher: make(bell, 1)}
 }
 
-func put(c chan struct{}) {
+// Wake implements fabric.Bell.
+func (b bell) Wake() {
 	select {
-	case c <- struct{}{}:
+	case b <- struct{}{}:
 	default:
 	}
 }
 
-// signal says that looking again is worth it.
-func (w *waiter) signal() { put(w.event) }
-
-func (w *waiter) Wake() { put(w.woken) }
-
-func (w *waiter) Wait(ready func() bool, limit time.Duration) error {
-	if err := w.fault(); err != nil {
-		return err
-	}
-	var expired <-chan time.Time
-	if limit > 0 {
-		w.timer.Reset(limit)
-		defer w.timer.Stop()
-		expired = w.timer.C
-	}
+// Sleep implements fabric.Bell.
+func (b bell) Sleep(ready func() bool) error {
 	for !ready() {
-		if w.mustPoll() {
-			put(w.event) // ends the select below at once, though it may pick another case
-			runtime.Gosched()
-		}
-		select {
-		case <-w.woken:
-			return nil
-		case <-expired:
-			return nil
-		case <-w.event:
-		}
+		<-b
 	}
 	return nil
+}
+
+// signal says that looking again is worth it.
+func (w *waiter) signal() {
+	w.bell.Wake()
+	if w.watched.Load() {
+		w.watcher.Wake()
+	}
+}
+
+// Bell implements fabric.Waiter.
+func (w *waiter) Bell() fabric.Bell { return w.bell }
+
+// Watcher implements fabric.Waiter.
+func (w *waiter) Watcher() fabric.Bell { return w.watcher }
+
+// Watch implements fabric.Waiter.
+func (w *waiter) Watch(on bool) (ready bool) {
+	w.watched.Store(on)
+	return on && w.mustPoll()
+}
+
+// TryWait implements fabric.Waiter.
+func (w *waiter) TryWait() (safe bool, err error) {
+	if err = w.fault(); err != nil {
+		return false, err
+	}
+	return !w.mustPoll(), nil
 }
 
 func (w *waiter) fault() error {

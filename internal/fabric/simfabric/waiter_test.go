@@ -1,6 +1,8 @@
 package simfabric
 
 import (
+	"errors"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -30,6 +32,33 @@ func TestWaiterPingPong(t *testing.T) {
 			wg.Wait()
 		})
 	}
+}
+
+// sleep sleeps until ready returns true.
+func (s *side) sleep(ready func() bool) error {
+	w := s.Waiter()
+	var failed error
+	err := w.Bell().Sleep(func() bool {
+		for !ready() {
+			safe, err := w.TryWait()
+			if failed = err; safe || err != nil {
+				return err != nil
+			}
+			runtime.Gosched()
+		}
+		return true
+	})
+	return errors.Join(err, failed)
+}
+
+// sleepFor is sleep, with a limit.
+func (s *side) sleepFor(d time.Duration, ready func() bool) error {
+	over := false
+	time.AfterFunc(d, func() {
+		over = true
+		s.Waiter().Bell().Wake()
+	})
+	return s.sleep(func() bool { return over || ready() })
 }
 
 // bounce receives rounds messages and sends as many, in turn.
@@ -66,32 +95,41 @@ func bounce(s *side, rounds int, serve bool) {
 		return received == rounds && sent == rounds
 	}
 	start := time.Now()
-	assert.NoError(s.t, s.Waiter().Wait(ready, time.Hour))
+	assert.NoError(s.t, s.sleep(ready))
 	assert.Zero(s.t, time.Since(start), "an event was missed")
 }
 
-func TestWaiterLimitAndWake(t *testing.T) {
+// TestWaiterWakes: Wake ends Sleep, also if it comes first. The watcher is woken while Watch is on.
+func TestWaiterWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, a, b := pair(t, Config{})
 		calls := 0
 		never := func() bool { calls++; return false }
 		start := time.Now()
-		require.NoError(t, a.Waiter().Wait(never, time.Second))
+		require.NoError(t, a.sleepFor(time.Second, never))
 		assert.Equal(t, time.Second, time.Since(start))
 		assert.Equal(t, 1, calls)
 
-		time.AfterFunc(time.Minute, a.Waiter().Wake)
-		require.NoError(t, a.Waiter().Wait(never, 0))
-		assert.Equal(t, time.Minute+time.Second, time.Since(start))
-
-		a.Waiter().Wake() // while nobody waits: ends the next Wait
-		require.NoError(t, a.Waiter().Wait(never, 0))
-
-		// A send that waits for a receive does not keep Wait polling.
+		// A send that waits for a receive does not keep the sleeper polling.
 		a.post(a.op(fabric.Send, 0, 0, 8))
 		calls = 0
-		require.NoError(t, a.Waiter().Wait(func() bool { calls++; a.poll(1); return false }, time.Second))
+		require.NoError(t, a.sleepFor(time.Second, func() bool { a.poll(1); return never() }))
 		assert.Less(t, calls, 4)
 		b.poll(1)
+
+		w := b.Waiter()
+		rings, over := 0, false
+		go func() { _ = w.Watcher().Sleep(func() bool { rings++; return over }) }()
+		for _, on := range []bool{false, true, false, true} {
+			w.Watch(on)
+			synctest.Wait()
+			before := rings
+			b.post(b.op(fabric.Recv, 0, 0, 8))
+			a.post(a.op(fabric.Send, 0, 0, 8))
+			synctest.Wait()
+			assert.Equal(t, on, rings > before)
+		}
+		over = true
+		w.Watcher().Wake()
 	})
 }

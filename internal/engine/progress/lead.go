@@ -1,0 +1,265 @@
+package progress
+
+import (
+	"context"
+	"runtime/trace"
+	"time"
+)
+
+// Of the goroutines that wait for their own conns, one leads. It polls for a while, if that pays, and
+// then sleeps on a bell of its own, so that what arrives for it wakes no other goroutine. It polls when
+// it is woken, and signals those for whom something has come. Once something has come for the leader,
+// it goes; whoever waits next leads. While nobody leads, arrivals wake the watcher: see arm.go.
+
+// lead has the goroutine lead until w is signalled. It reports false if it could not: somebody else
+// leads, or there is no bell (any more).
+func (p *Poller) lead(w *Waiter, what string) bool {
+	p.leads.Add(1) // from here on Retire waits: the memory of the flag and of the queue goes after it
+	defer p.endLead()
+	if !p.beginLead(w) {
+		return false
+	}
+	if p.pollFirst(w) || p.sleep(w, what) {
+		return true
+	}
+	p.abdicate(w)
+	return w.Signalled()
+}
+
+func (p *Poller) beginLead(w *Waiter) bool {
+	was := p.leader.Load()
+	leads := !p.Closing() && (was == nil || was.idle) && p.leader.CompareAndSwap(was, w)
+	p.sched.step()
+	return leads
+}
+
+// pollFirst polls until w is signalled or polling has taken as long as it may. If it reports true,
+// w was signalled and leads no more.
+func (p *Poller) pollFirst(w *Waiter) (over bool) {
+	if !w.joins && !p.polls() && p.bell() != nil || !p.takeTurn(w) {
+		return false
+	}
+	o, start := &p.own, p.clock.Now()
+	budget := o.learner.now()
+	if w.joins {
+		budget = p.patient(budget)
+	}
+	if w.learns() {
+		o.since = start
+	}
+	if budget > 0 && !p.spins.start() {
+		budget, o.since = 0, 0 // too many others poll: this wait tells nothing
+	}
+	if budget > 0 {
+		p.unwatch()
+		if p.poll(w, start, budget) {
+			return true
+		}
+	}
+	p.arm()
+	return false
+}
+
+// poll is the loop of pollFirst. It gives back the permission to poll.
+func (p *Poller) poll(w *Waiter, start, budget time.Duration) (over bool) {
+	o := &p.own
+	o.polling = true
+	for i, end := 1, start+max(p.spin, budget); ; i++ {
+		n := p.Poll()
+		switch {
+		case w.Signalled() || w.idle && p.leader.Load() != w:
+			o.polling, o.since = false, 0
+			p.spins.stop() // before another one may want to poll
+			p.leader.CompareAndSwap(w, nil)
+			p.Release()
+			return true
+		case n > 0: // that was for others: what we wait for is still to come
+			i, start = 0, p.clock.Now()
+			if w.learns() {
+				o.since = start
+			}
+		case p.inVain(i, start, budget) || p.Closing():
+			end = start
+		default:
+			p.yield(w, i)
+		}
+		if start >= end {
+			o.polling, o.polled = false, p.clock.Now()-start
+			p.spins.stop()
+			return false
+		}
+	}
+}
+
+// patience is how often the leader yields to an owner before it parks. An owner is usually done
+// after one poll or two, but it may be in a call that hangs.
+const patience = 16
+
+// takeTurn makes the leader the owner, unless it is signalled first or the queue is over.
+func (p *Poller) takeTurn(w *Waiter) bool {
+	for try := 0; !w.Signalled() && !p.Closing(); try++ {
+		switch {
+		case p.Acquire():
+			return true
+		case try < patience:
+			p.sched.yield()
+		default:
+			p.awaitTurn(w.ch)
+		}
+	}
+	p.pass()
+	return false
+}
+
+// sleep sleeps until w is signalled, or the queue is over. If it reports true, w leads no more.
+func (p *Poller) sleep(w *Waiter, what string) (over bool) {
+	b := p.bell()
+	if b == nil || w.Signalled() {
+		return false
+	}
+	p.parks.Add(1)
+	defer trace.StartRegion(context.Background(), what).End()
+	for !w.Signalled() && !p.Closing() {
+		if b.Own != nil && !b.led() {
+			if !p.acquire() {
+				p.awaitTurn(w.ch)
+				continue
+			}
+			if p.pollAsLeader(b, w) {
+				return true
+			}
+		}
+		if p.spin > 0 {
+			p.leading.slept = p.clock.Now()
+		}
+		w.state.gone = false
+		w.state.bell.Store(b)
+		p.sched.step()
+		err := b.Bell.Sleep(p.leading.roused)
+		w.state.bell.Store(nil)
+		switch {
+		case w.state.gone:
+			p.leader.Store(nil)
+			p.arm()
+			return true
+		case err != nil || p.bell() == nil: // it is closed, or broken
+			return false
+		case b.Own == nil && p.now().taken():
+			p.awaitTurn(w.ch)
+		}
+	}
+	return false
+}
+
+// mayRise reports whether the leader has to be woken. The leader calls it when its bell rings.
+func (p *Poller) mayRise() bool {
+	w := p.leader.Load()
+	b := w.state.bell.Load()
+	if b.Own != nil {
+		return w.Signalled() || p.Closing() || b.Own.Load() != doorbellLed
+	}
+	w.state.bell.Store(nil) // while it polls, the bell need not ring for it
+	if p.lookAsLeader(w) {
+		return true
+	}
+	w.state.bell.Store(b)
+	p.sched.step()
+	return w.Signalled() || p.Closing()
+}
+
+// lookAsLeader polls a queue with a wait object, from within the netpoller's callback, since it forgets
+// what came before. It reports whether the leader has to be woken.
+func (p *Poller) lookAsLeader(w *Waiter) bool {
+	for try := 0; !w.Signalled() && !p.Closing() && p.acquire(); try++ {
+		p.noteSleep()
+		p.unwatch()
+		p.pollAll()
+		if w.Signalled() {
+			w.state.gone = true
+			return true // it still owns the queue
+		}
+		p.leaveArmed()
+		if safe := p.tryWait(); safe || p.deaf.Load() {
+			return p.deaf.Load()
+		}
+		p.sched.pause(try)
+	}
+	return true
+}
+
+// pollAsLeader polls for a leader that owns a queue with doorbells, and leaves it armed. It reports whether the
+// leader has been signalled, and leads no more.
+func (p *Poller) pollAsLeader(b *Doorbell, w *Waiter) (over bool) {
+	p.noteSleep()
+	words := p.words.Load()
+	b.Own.Swap(doorbellAsleep)
+	p.sched.step()
+	p.pollAll()
+	if over = w.Signalled(); over {
+		p.leader.Store(nil)
+	} else {
+		b.Own.CompareAndSwap(doorbellAsleep, doorbellLed)
+	}
+	p.leaveArmed()
+	if p.words.Load() != words && p.Acquire() {
+		p.arm()
+	}
+	return over
+}
+
+// noteSleep tells the learner since when the leader has slept. The leader owns the queue.
+func (p *Poller) noteSleep() {
+	if p.own.since == 0 {
+		p.own.since = p.leading.slept
+	}
+	p.leading.slept = 0
+}
+
+// abdicate ends a leader that was not signalled by a poll of its own.
+func (p *Poller) abdicate(w *Waiter) {
+	if !p.leader.CompareAndSwap(w, nil) {
+		return // another one has taken the lead
+	}
+	p.sched.step()
+	// An owner may count on the leader, and a ring of the bell may not have been looked at.
+	b := p.bell()
+	if b != nil && (b.Own == nil || !b.Own.CompareAndSwap(doorbellLed, doorbellAsleep) && b.Own.Load() == doorbellAwake) {
+		p.words.Add(1)
+		if p.Acquire() {
+			p.own.since = 0
+			p.arm()
+		}
+	}
+	p.pass()
+}
+
+// endLead ends what lead has begun.
+func (p *Poller) endLead() {
+	if p.leads.Add(-1) == 0 && p.Closing() {
+		p.passUnled()
+	}
+}
+
+func (p *Poller) passUnled() {
+	select {
+	case p.unled <- struct{}{}:
+	default:
+	}
+}
+
+// awaitLead waits until nobody leads any more, or looks at the flag as one who does. The queue is over.
+func (p *Poller) awaitLead() {
+	for p.leads.Load() > 0 {
+		if w := p.leader.Load(); w != nil {
+			w.Signal()
+		}
+		p.sched.await(p.unled, nil)
+	}
+	p.passUnled() // Close and Retire may both wait
+}
+
+// leading belongs to the leader.
+type leading struct {
+	slept  time.Duration // when it last began to sleep, if the learner is to know
+	roused func() bool   // mayRise, made once
+}
