@@ -4,6 +4,7 @@ import (
 	"errors"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,12 +54,12 @@ func (s *side) sleep(ready func() bool) error {
 
 // sleepFor is sleep, with a limit.
 func (s *side) sleepFor(d time.Duration, ready func() bool) error {
-	over := false
+	var over atomic.Bool
 	time.AfterFunc(d, func() {
-		over = true
+		over.Store(true)
 		s.Waiter().Bell().Wake()
 	})
-	return s.sleep(func() bool { return over || ready() })
+	return s.sleep(func() bool { return over.Load() || ready() })
 }
 
 // bounce receives rounds messages and sends as many, in turn.
