@@ -59,15 +59,14 @@ type Page struct {
 	ownSelf, peerSelf []byte
 	// The FIFOs are open for reading and writing: opening them like this does not wait for the
 	// other side. That nothing shows when that side dies does not matter, since the session finds out.
-	ownDoorbell, peerDoorbell *os.File
-	peerConn                  syscall.RawConn // of peerDoorbell
-	bell, peerBell            bell            // the same for the leaders
-	proc                      *os.File        // see Proc
-	dialer                    bool            // this is the dialling side
-	self                      atomic.Bool     // the other side is in this process
+	ownDoorbell, peerDoorbell bell        // the watchers'
+	ownLeader, peerLeader     bell        // the leaders', of which nothing is read: see Sleep
+	proc                      *os.File    // see Proc
+	dialer                    bool        // this is the dialling side
+	self                      atomic.Bool // the other side is in this process
 }
 
-// bell is a FIFO of which nothing is read: see Sleep.
+// bell is an open FIFO.
 type bell struct {
 	file  *os.File
 	conn  syscall.RawConn

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
@@ -69,34 +68,41 @@ func createPage() (*Page, error) {
 var doorbells = []string{dialerDoorbell, listenerDoorbell, leaderOf + dialerDoorbell, leaderOf + listenerDoorbell}
 
 // openDoorbells opens this side's FIFOs and the peer's.
-func (p *Page) openDoorbells(file, own, peer string) (err error) {
+func (p *Page) openDoorbells(file, own, peer string) error {
+	path := func(side string) string { return pageDir + p.nonce.doorbellName(file, side) }
 	for _, d := range []struct {
-		own, peer         **os.File
-		ownConn, peerConn *syscall.RawConn
-		prefix            string
+		bell *bell
+		side string
+		mine bool
 	}{
-		{&p.ownDoorbell, &p.peerDoorbell, new(syscall.RawConn), &p.peerConn, ""},
-		{&p.bell.file, &p.peerBell.file, &p.bell.conn, &p.peerBell.conn, leaderOf},
+		{&p.ownDoorbell, own, true}, {&p.peerDoorbell, peer, false},
+		{&p.ownLeader, leaderOf + own, true}, {&p.peerLeader, leaderOf + peer, false},
 	} {
-		if *d.own, err = openDoorbell(pageDir+p.nonce.doorbellName(file, d.prefix+own), unix.O_NONBLOCK); err != nil {
-			return err
-		}
-		// This one must stay out of Go's netpoller, which would wake up each time this side rings.
-		// os.NewFile leaves out a descriptor that is in blocking mode when it is called.
-		if *d.peer, err = openDoorbell(pageDir+p.nonce.doorbellName(file, d.prefix+peer), 0); err != nil {
-			return err
-		}
-		if err = unix.SetNonblock(int((*d.peer).Fd()), true); err != nil {
-			return os.NewSyscallError("fcntl", err)
-		}
-		if *d.ownConn, err = (*d.own).SyscallConn(); err != nil {
-			return err
-		}
-		if *d.peerConn, err = (*d.peer).SyscallConn(); err != nil {
+		if err := d.bell.open(path(d.side), d.mine); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// open opens this side's FIFO, or the peer's, which must stay out of Go's netpoller: that would wake up each
+// time this side rings. os.NewFile leaves out a descriptor that is in blocking mode when it is called.
+func (b *bell) open(path string, mine bool) (err error) {
+	flags := 0
+	if mine {
+		flags = unix.O_NONBLOCK
+	}
+	if b.file, err = openDoorbell(path, flags); err != nil {
+		return err
+	}
+	if !mine {
+		if err = unix.SetNonblock(int(b.file.Fd()), true); err != nil {
+			return os.NewSyscallError("fcntl", err)
+		}
+	}
+	b.look = func(uintptr) bool { return b.ready() }
+	b.conn, err = b.file.SyscallConn()
+	return err
 }
 
 // openDoorbell opens a FIFO for reading and writing, and so does not wait for the other side.
@@ -111,17 +117,14 @@ func openDoorbell(path string, flags int) (*os.File, error) {
 // Ring wakes the peer: its leader, or the goroutine that is in Listen. After Close it does nothing.
 func (p *Page) Ring(leader bool) {
 	if leader {
-		p.peerBell.Wake()
+		p.peerLeader.Wake()
 		return
 	}
-	_ = p.peerConn.Control(ring)
+	_ = p.peerDoorbell.conn.Control(ring)
 }
 
 // Bell returns what this side's leader sleeps on.
-func (p *Page) Bell() engine.Bell {
-	p.bell.look = func(uintptr) bool { return p.bell.ready() }
-	return &p.bell
-}
+func (p *Page) Bell() engine.Bell { return &p.ownLeader }
 
 // Sleep implements engine.Bell. It does not empty the FIFO: since Go's netpoller is edge-triggered, each
 // ring wakes it, whatever is in there (epoll(7)).
@@ -152,13 +155,9 @@ var oneByte [1]byte
 // does not read on until there is nothing left, as os.File does for each Read: after a read that did
 // not fill the buffer the FIFO was empty, so that whatever comes next wakes Listen again (epoll(7)).
 func (p *Page) Listen(rung func()) {
-	conn, err := p.ownDoorbell.SyscallConn()
-	if err != nil {
-		return // it is closed
-	}
 	// The peer can write many rings by one system call.
 	var buf [4096]byte
-	_ = conn.Read(func(fd uintptr) (done bool) { // it fails once it is closed
+	_ = p.ownDoorbell.conn.Read(func(fd uintptr) (done bool) { // it fails once it is closed
 		for {
 			n, err := unix.Read(int(fd), buf[:])
 			if n > 0 {
@@ -270,7 +269,7 @@ func (p *Page) Unlink() error {
 // Close unlinks and unmaps the page, and ends Listen. The flags must not be used any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
-	for _, doorbell := range []*os.File{p.ownDoorbell, p.peerDoorbell, p.bell.file, p.peerBell.file, p.proc} {
+	for _, doorbell := range []*os.File{p.ownDoorbell.file, p.peerDoorbell.file, p.ownLeader.file, p.peerLeader.file, p.proc} {
 		if doorbell != nil {
 			_ = doorbell.Close() // fails only if it is closed already
 		}

@@ -200,14 +200,14 @@ func TestManyRingsAreFew(t *testing.T) {
 	b, err := OpenPage(a.name, a.nonce)
 	require.NoError(t, err)
 	rings := 0
-	require.NoError(t, a.peerConn.Control(func(fd uintptr) { rings, err = unix.Write(int(fd), make([]byte, 1<<15)) }))
+	require.NoError(t, a.peerDoorbell.conn.Control(func(fd uintptr) { rings, err = unix.Write(int(fd), make([]byte, 1<<15)) }))
 	require.NoError(t, err)
 	var calls atomic.Int32
 	var listening sync.WaitGroup
 	listening.Go(func() { b.Listen(func() { calls.Add(1) }) })
 	require.Eventually(t, func() bool {
 		left := -1
-		return a.peerConn.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) == nil && left == 0
+		return a.peerDoorbell.conn.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) == nil && left == 0
 	}, 10*time.Second, time.Millisecond)
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
@@ -220,8 +220,8 @@ func TestManyRingsAreFew(t *testing.T) {
 func TestRingWakesOnePoller(t *testing.T) {
 	p, err := CreatePage()
 	require.NoError(t, err)
-	assert.ErrorIs(t, p.peerDoorbell.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
-	assert.NoError(t, p.ownDoorbell.SetDeadline(time.Time{}))
+	assert.ErrorIs(t, p.peerDoorbell.file.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
+	assert.NoError(t, p.ownDoorbell.file.SetDeadline(time.Time{}))
 	require.NoError(t, p.Close())
 }
 

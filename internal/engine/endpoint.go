@@ -315,12 +315,6 @@ func (p *Peer) Checked() bool {
 	return p.p.probe.state == probePassed
 }
 
-// Doorbell wakes a peer process whose provider has nothing to wait on.
-type Doorbell = progress.Doorbell
-
-// Bell is what one of the goroutines that wait sleeps on.
-type Bell = progress.Bell
-
 // Attached says that both sides are up. doorbell wakes the peer where the provider
 // has nothing to wait on. spill may be used until Lost is called, or until the peer is lost.
 func (p *Peer) Attached(doorbell Doorbell, spill Spill) {

@@ -348,7 +348,7 @@ func (l *liar) Register(mem []byte, access pool.Access) (pool.Region, error) {
 
 func (l *liar) Waiter() fabric.Waiter {
 	if l.lie.waits {
-		return deaf{make(bell, 1), make(bell, 1)}
+		return deaf{simfabric.NewBell(), simfabric.NewBell()}
 	}
 	return l.Endpoint.Waiter()
 }
@@ -363,7 +363,7 @@ type offset struct{ pool.Region }
 func (offset) Base() uint64 { return 0 }
 
 // deaf is a wait object that hears of no arrival.
-type deaf struct{ bell, watcher bell }
+type deaf struct{ bell, watcher fabric.Bell }
 
 func (d deaf) TryWait() (bool, error) { return true, nil }
 func (d deaf) Bell() fabric.Bell      { return d.bell }

@@ -131,34 +131,17 @@ func (l *link) connect(doorbells bool) (err error) {
 		spills[1] = Spill{spills[0].Peer, spills[0].Own}
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
 		// A doorbell comes from the goroutine that listens for it, never from the one that rings.
-		ba, bb := make(bell, 1), make(bell, 1)
-		both[0] = Doorbell{Own: fa, Peer: fb, Ring: bb.ring(l.b), Bell: ba}
-		both[1] = Doorbell{Own: fb, Peer: fa, Ring: ba.ring(l.a), Bell: bb}
+		ba, bb := simfabric.NewBell(), simfabric.NewBell()
+		both[0] = Doorbell{Own: fa, Peer: fb, Ring: ringer(l.b, bb), Bell: ba}
+		both[1] = Doorbell{Own: fb, Peer: fa, Ring: ringer(l.a, ba), Bell: bb}
 	}
 	l.a.Attached(both[0], spills[0])
 	l.b.Attached(both[1], spills[1])
 	return err
 }
 
-// bell is a leader's bell.
-type bell chan struct{}
-
-func (b bell) Sleep(ready func() bool) error {
-	for !ready() {
-		<-b
-	}
-	return nil
-}
-
-func (b bell) Wake() {
-	select {
-	case b <- struct{}{}:
-	default:
-	}
-}
-
-// ring returns what rings one of p's bells, of which b is the leader's.
-func (b bell) ring(p *Peer) func(leader bool) {
+// ringer returns what rings one of p's bells, of which b is the leader's.
+func ringer(p *Peer, b Bell) func(leader bool) {
 	return func(leader bool) {
 		if leader {
 			b.Wake()

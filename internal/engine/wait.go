@@ -9,6 +9,12 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 )
 
+// Doorbell wakes a peer process whose provider has nothing to wait on.
+type Doorbell = progress.Doorbell
+
+// Bell is what one of the goroutines that wait sleeps on.
+type Bell = progress.Bell
+
 // waiter is where one goroutine at a time waits for the state machine. It is
 // prepared and signalled under the endpoint's lock, and waited on without the lock.
 type waiter struct {

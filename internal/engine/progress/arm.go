@@ -18,7 +18,7 @@ func (p *Poller) tryArm() (safe bool) {
 	for safe = true; ; {
 		words := p.words.Load()
 		switch b := p.doorbell.Load(); {
-		case p.waiter != nil && !p.deaf.Load():
+		case p.hears():
 			safe = p.armWaiter()
 		case b != nil:
 			p.armDoorbell(b)
@@ -76,6 +76,9 @@ func (p *Poller) tryWait() bool {
 	}
 	return safe
 }
+
+// hears reports whether there is a wait object, and it has not failed.
+func (p *Poller) hears() bool { return p.waiter != nil && !p.deaf.Load() }
 
 // fail has the timer poll, since the wait object has failed.
 func (p *Poller) fail() {
@@ -141,10 +144,7 @@ func (p *Poller) want(w *Waiter) {
 }
 
 func (p *Poller) wakeWatcher() {
-	select {
-	case p.watched.turn <- struct{}{}:
-	default:
-	}
+	wake(p.watched.turn)
 	if p.waiter != nil {
 		p.waiter.Watcher().Wake()
 	}
@@ -154,7 +154,7 @@ func (p *Poller) wakeWatcher() {
 func (p *Poller) watching() {
 	defer close(p.ended)
 	for !p.Closing() {
-		if p.waiter == nil || p.deaf.Load() {
+		if !p.hears() {
 			p.sched.await(p.watched.turn, nil)
 		} else if err := p.waiter.Watcher().Sleep(p.watched.rung); err != nil {
 			p.fail()

@@ -3,6 +3,8 @@ package progress
 import (
 	"sync/atomic"
 	"time"
+
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
 // fakeQueue has completions once somebody has put some there.
@@ -26,12 +28,12 @@ func (q *fakeQueue) Poll(bool) Found {
 
 // fakeFD is a wait object. Each bell holds one ring.
 type fakeFD struct {
-	bell, watcher fakeBell
+	bell, watcher simfabric.Bell
 	watched       atomic.Bool
 	broken        error
 }
 
-func newFD() *fakeFD { return &fakeFD{bell: make(fakeBell, 1), watcher: make(fakeBell, 1)} }
+func newFD() *fakeFD { return &fakeFD{bell: simfabric.NewBell(), watcher: simfabric.NewBell()} }
 
 func (f *fakeFD) TryWait() (bool, error) { return true, f.broken }
 func (f *fakeFD) Bell() Bell             { return f.bell }
@@ -45,28 +47,9 @@ func (f *fakeFD) arrived() {
 	}
 }
 
-func put(c chan struct{}) {
-	select {
-	case c <- struct{}{}:
-	default:
-	}
-}
-
-// fakeBell is a bell that holds one ring.
-type fakeBell chan struct{}
-
-func (b fakeBell) Sleep(ready func() bool) error {
-	for !ready() {
-		<-b
-	}
-	return nil
-}
-
-func (b fakeBell) Wake() { put(b) }
-
 func newBells() *Doorbell {
 	b := newDoorbell()
-	b.Bell = make(fakeBell, 1)
+	b.Bell = simfabric.NewBell()
 	return b
 }
 

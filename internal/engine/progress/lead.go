@@ -1,10 +1,6 @@
 package progress
 
-import (
-	"context"
-	"runtime/trace"
-	"time"
-)
+import "time"
 
 // Of the goroutines that wait for their own conns, one leads. It polls for a while, if that pays, and
 // then sleeps on a bell of its own, so that what arrives for it wakes no other goroutine. It polls when
@@ -117,8 +113,7 @@ func (p *Poller) sleep(w *Waiter, what string) (over bool) {
 	if b == nil || w.Signalled() {
 		return false
 	}
-	p.parks.Add(1)
-	defer trace.StartRegion(context.Background(), what).End()
+	defer p.park(what).End()
 	for !w.Signalled() && !p.Closing() {
 		if b.Own != nil && !b.led() {
 			if !p.acquire() {
@@ -236,14 +231,7 @@ func (p *Poller) abdicate(w *Waiter) {
 // endLead ends what lead has begun.
 func (p *Poller) endLead() {
 	if p.leads.Add(-1) == 0 && p.Closing() {
-		p.passUnled()
-	}
-}
-
-func (p *Poller) passUnled() {
-	select {
-	case p.unled <- struct{}{}:
-	default:
+		wake(p.unled)
 	}
 }
 
@@ -255,7 +243,7 @@ func (p *Poller) awaitLead() {
 		}
 		p.sched.await(p.unled, nil)
 	}
-	p.passUnled() // Close and Retire may both wait
+	wake(p.unled) // Close and Retire may both wait
 }
 
 // leading belongs to the leader.

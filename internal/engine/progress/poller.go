@@ -111,11 +111,11 @@ type Poller struct {
 	learnt    learnt                   // publish: what the learner has counted
 	doorbell  atomic.Pointer[Doorbell] // SetDoorbell: the one peer's, where there is no wait object
 	doorbells atomic.Uint64            // Doorbell: how often it has rung
-	words     atomic.Uint32            // Doorbell, watch, abdicate: how often the owner was asked to arm anew
+	words     atomic.Uint32            // watch, abdicate: how often the owner was asked to arm anew
 	peers     atomic.Int32             // Join, Left: how many peers may send something
 	joining   atomic.Int32             // Join, Joined: how many are coming up, and have no doorbell yet
 	stirs     atomic.Uint32            // Join, Stir: how often somebody said that more is to come
-	parks     atomic.Uint64            // Wait: how often a goroutine has parked
+	parks     atomic.Uint64            // park: how often a goroutine has parked
 	polled    atomic.Uint64            // leaveArmed: own.polls when the queue was armed last
 	queued    atomic.Int32             // awaitTurn: how many goroutines wait for the owner to leave
 	leader    atomic.Pointer[Waiter]   // lead: whose goroutine leads

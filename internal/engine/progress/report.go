@@ -46,7 +46,7 @@ func (p *Poller) Note(r Report) (kick bool) {
 func (p *Poller) Kick() {
 	switch {
 	case p.now().taken():
-	case p.has(refused) || p.waiter == nil || p.deaf.Load():
+	case p.has(refused) || !p.hears():
 		p.kick(PollEvery)
 	default:
 		p.lookIn(quietLook)

@@ -41,6 +41,14 @@ func (s *sched) yieldThread() {
 	yieldThread()
 }
 
+// wake puts a token into a channel that holds one.
+func wake(c chan<- struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
 // A provider may report again and again that it is unsafe to sleep, with nothing to reap in
 // between. After some yields it is asked less and less often, so that such a provider costs latency
 // but not a whole processor.

@@ -100,7 +100,7 @@ func (p *Poller) pollLater() {
 
 // nextLook returns when the timer looks at a queue that is left armed, 0 if it need not. The owner calls it.
 func (p *Poller) nextLook() time.Duration {
-	if p.waiter == nil || p.deaf.Load() {
+	if !p.hears() {
 		return 0 // doorbells announce everything
 	}
 	o := &p.own
@@ -159,7 +159,7 @@ func (p *Poller) tick() {
 
 // announced reports whether there is something that announces arrivals.
 func (p *Poller) announced() bool {
-	return p.waiter != nil && !p.deaf.Load() || p.doorbell.Load() != nil
+	return p.hears() || p.doorbell.Load() != nil
 }
 
 // mustLook reports whether the timer has to poll an armed queue, since nothing may announce what is to come.

@@ -22,10 +22,7 @@ func (p *Poller) awaitTurn(ended <-chan struct{}) {
 // by a goroutine that may have been woken and does not take the queue.
 func (p *Poller) pass() {
 	if p.queued.Load() > 0 {
-		select {
-		case p.turn <- struct{}{}:
-		default:
-		}
+		wake(p.turn)
 	}
 }
 

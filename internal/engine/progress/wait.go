@@ -51,10 +51,7 @@ func (w *Waiter) Signal() {
 	if b := w.state.bell.Load(); b != nil {
 		b.Bell.Wake()
 	}
-	select {
-	case w.ch <- struct{}{}:
-	default:
-	}
+	wake(w.ch)
 }
 
 // Signalled reports whether Signal has been called since Prepare.
@@ -66,9 +63,14 @@ func (p *Poller) Wait(w *Waiter, what string) {
 	if w.Signalled() || p.lead(w, what) {
 		return
 	}
-	p.parks.Add(1)
-	defer trace.StartRegion(context.Background(), what).End() // a trace shows why the goroutine stands still
+	defer p.park(what).End()
 	p.sched.await(w.ch, nil)
+}
+
+// park counts a wait that blocks, and makes an execution trace show why the goroutine stands still.
+func (p *Poller) park(what string) *trace.Region {
+	p.parks.Add(1)
+	return trace.StartRegion(context.Background(), what)
 }
 
 // Expect says that a peer that is coming up is about to send something, and that nobody waits for

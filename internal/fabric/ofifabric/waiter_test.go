@@ -43,18 +43,25 @@ func TestWaiterSeesEveryMessage(t *testing.T) {
 	}
 }
 
-func seesEveryMessage(t *testing.T, provider string, bell func(fabric.Waiter) fabric.Bell) {
-	const messages = 50
-	a, b := pair(t, provider)
-	b.Waiter().Watch(true)
+// connected returns two endpoints of which a has sent b a message, and b has posted a receive for the next one:
+// recv, or another like it.
+func connected(t *testing.T, provider string) (a, b *side, recv fabric.Op) {
+	a, b = pair(t, provider)
 	in := mapped(t, 4096)
 	region := b.register(in, pool.AccessLocal)
-	recv := fabric.Op{Kind: fabric.Recv, Buf: in[:64], Desc: region.Desc()}
+	recv = fabric.Op{Kind: fabric.Recv, Buf: in[:64], Desc: region.Desc()}
 	b.post(b, recv, recv)
 	// ofi_rxm's descriptor does not become readable when a peer asks for a connection (libfabric
 	// 2.6; it does in 1.17), so both sides poll for the first message.
 	a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "connect")})
 	b.await(a, fabric.Recv)
+	return a, b, recv
+}
+
+func seesEveryMessage(t *testing.T, provider string, bell func(fabric.Waiter) fabric.Bell) {
+	const messages = 50
+	a, b, recv := connected(t, provider)
+	b.Waiter().Watch(true)
 	received := make(chan error)
 	go func() {
 		var done [1]fabric.Completion
@@ -100,13 +107,7 @@ func seesEveryMessage(t *testing.T, provider string, bell func(fabric.Waiter) fa
 func TestWatch(t *testing.T) {
 	for _, provider := range waiters {
 		t.Run(provider, func(t *testing.T) {
-			a, b := pair(t, provider)
-			in := mapped(t, 4096)
-			region := b.register(in, pool.AccessLocal)
-			recv := fabric.Op{Kind: fabric.Recv, Buf: in[:64], Desc: region.Desc()}
-			b.post(b, recv, recv)
-			a.post(b, fabric.Op{Kind: fabric.Inject, To: a.peer, Buf: outside(t, "connect")})
-			b.await(a, fabric.Recv)
+			a, b, _ := connected(t, provider)
 			w := b.Waiter()
 			w.Watch(true)
 			w.Watch(false)

@@ -9,19 +9,22 @@ import (
 // waiter is an endpoint's wait object.
 type waiter struct {
 	e             *endpoint
-	bell, watcher bell
+	bell, watcher Bell
 	watched       atomic.Bool
 }
 
-// bell holds one ring, so that nothing is missed that comes between a look and the sleep.
-type bell chan struct{}
+// Bell is a fabric.Bell that holds one ring, so that nothing is missed that comes between a look and the sleep.
+type Bell chan struct{}
+
+// NewBell returns a Bell that has not rung.
+func NewBell() Bell { return make(Bell, 1) }
 
 func newWaiter(e *endpoint) *waiter {
-	return &waiter{e: e, bell: make(bell, 1), watcher: make(bell, 1)}
+	return &waiter{e: e, bell: NewBell(), watcher: NewBell()}
 }
 
 // Wake implements fabric.Bell.
-func (b bell) Wake() {
+func (b Bell) Wake() {
 	select {
 	case b <- struct{}{}:
 	default:
@@ -29,7 +32,7 @@ func (b bell) Wake() {
 }
 
 // Sleep implements fabric.Bell.
-func (b bell) Sleep(ready func() bool) error {
+func (b Bell) Sleep(ready func() bool) error {
 	for !ready() {
 		<-b
 	}
