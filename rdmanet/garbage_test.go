@@ -118,12 +118,6 @@ func TestUsedConnsAreNotDropped(t *testing.T) {
 	})
 }
 
-// stacks returns what all goroutines are doing.
-func stacks() string {
-	b := make([]byte, 1<<20)
-	return string(b[:runtime.Stack(b, true)])
-}
-
 // TestDroppedListener: a listener that becomes garbage without Close is closed, and leaves no goroutine.
 func TestDroppedListener(t *testing.T) {
 	onEach(t, func(t *testing.T, tr *rdmanet.Transport, providers []string) {
@@ -132,7 +126,7 @@ func TestDroppedListener(t *testing.T) {
 			lc := rdmanet.ListenConfig{Transport: tr, Providers: providers, Logger: slog.New(slog.NewTextHandler(&log, nil))}
 			l, err := lc.Listen(t.Context(), "rdma", "127.0.0.1:0")
 			require.NoError(t, err)
-			rdmatest.Eventually(t, func() bool { return strings.Contains(stacks(), "rdmanet.(*listener)") }, "it accepts")
+			rdmatest.Eventually(t, func() bool { return strings.Contains(rdmatest.Stacks(), "rdmanet.(*listener)") }, "it accepts")
 			return l.Addr().String()
 		}()
 		collected(t, func() bool { return tr.Stats().Dropped == 1 }, "it is found")
@@ -144,6 +138,6 @@ func TestDroppedListener(t *testing.T) {
 			return errors.Is(err, syscall.ECONNREFUSED)
 		}, "it is closed")
 		rdmatest.Eventually(t, func() bool { return strings.Contains(log.String(), "listener dropped without Close") }, "it is told")
-		rdmatest.Eventually(t, func() bool { return !strings.Contains(stacks(), "rdmanet.(*listener)") }, "no goroutine is left")
+		rdmatest.Eventually(t, func() bool { return !strings.Contains(rdmatest.Stacks(), "rdmanet.(*listener)") }, "no goroutine is left")
 	})
 }

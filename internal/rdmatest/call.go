@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -81,4 +82,10 @@ func (c *Call) Wait() error {
 	case <-time.After(Prompt):
 		return errors.New("does not return")
 	}
+}
+
+// Stacks returns what all goroutines are doing.
+func Stacks() string {
+	b := make([]byte, 1<<20)
+	return string(b[:runtime.Stack(b, true)])
 }

@@ -125,12 +125,14 @@ func serveHealth(provider, _ string) error {
 	return err
 }
 
-// soon calls f, which must not wait for a peer that is stopped.
+// soon calls f, which must not wait for a peer that is stopped. If it does, the log says where.
 func soon(t *testing.T, name string, f func()) {
 	t.Helper()
 	start := time.Now()
+	late := time.AfterFunc(notWaiting, func() { t.Logf("%s still waits:\n%s", name, rdmatest.Stacks()) })
 	f()
 	took := time.Since(start)
+	late.Stop()
 	t.Logf("%s: %v", name, took)
 	assert.Less(t, took, notWaiting, "%s", name)
 }
