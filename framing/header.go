@@ -24,7 +24,7 @@ const (
 	TypeData                   // payload bytes at Pos
 	TypeLarge                  // announces an RDMA write
 	TypeCredit                 // credits of any number of streams
-	TypeWant                   // asks for a landing ring
+	TypeWant                   // asks for a landing ring, or for a larger one
 	TypeLease                  // grants a landing ring
 	TypeRevoke                 // asks for the landing ring back
 	TypeReturn                 // gives the landing ring back

@@ -13,7 +13,7 @@ type Preamble struct {
 
 // Version is the version of the protocol that this package speaks: of everything in SPEC.md. There is
 // one at a time.
-const Version = 7
+const Version = 8
 
 // PreambleSize is the encoded size of a Preamble, in bytes.
 const PreambleSize = 8

@@ -81,6 +81,9 @@ func (l *Lease) Release(pos uint64) {
 	l.released = max(l.released, pos)
 }
 
+// Ends reports whether the peer has returned the lease, and its end is at ring position pos.
+func (l *Lease) Ends(pos uint64) bool { return l.state == LeaseReturned && l.final == pos }
+
 // Drained reports whether the peer has returned the lease and everything it wrote
 // has been released.
 func (l *Lease) Drained() bool { return l.state == LeaseReturned && l.released == l.final }

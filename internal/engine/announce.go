@@ -218,7 +218,7 @@ func (c *core) writeOf(imm framing.Immediate) (*stream, *landing) {
 		return nil, nil
 	}
 	s := l.Owner.(*stream)
-	if in := s.inLease; !s.gone() && in != nil && in.Lease == l {
+	if in := s.leaseNamed(imm.Lease()); !s.gone() && in != nil && in.Lease == l {
 		return s, in.slot(imm.Seq())
 	}
 	return nil, nil

@@ -240,10 +240,9 @@ func (c *Conn) RecvBuffer() (*Buffer, error) {
 
 // lend hands out the next bytes of the landing ring, n at most.
 func (s *stream) lend(n int) *Buffer {
-	l := s.inLease
-	n = min(n, len(l.Ring.Bytes)/4)
-	b := &Buffer{e: s.conn.e, mem: l.slice(n), stream: s, ring: l.read}
-	l.lent = append(l.lent, b)
+	n = min(n, len(s.reading().Ring.Bytes)/4)
+	b := &Buffer{e: s.conn.e, mem: s.slice(n), stream: s, ring: s.largeRead}
+	s.lent = append(s.lent, b)
 	s.p.c.lent++
 	s.p.c.stats.Copies.Lent += uint64(len(b.mem))
 	s.consumeLarge(len(b.mem))

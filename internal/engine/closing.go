@@ -198,6 +198,7 @@ func (s *stream) endLease() {
 	if s.inLease != nil {
 		_ = s.inLease.Return(s.largeIn)
 		s.leaseEnds()
+		s.dropNext()
 		s.dropLease()
 	}
 }

@@ -277,7 +277,7 @@ func (s *stream) readSmall(n int) {
 func (s *stream) ringDue() bool {
 	l := s.inLease
 	due := uint64(len(l.Ring.Bytes)) / 4
-	if l.read != s.largeIn {
+	if s.largeRead != s.largeIn {
 		due *= 2
 	}
 	return s.largeRel-s.advertisedRing >= due || l.unread.read-l.advertised >= framing.MaxWrites/4
@@ -400,11 +400,14 @@ func (s *stream) windowFull() bool { return s.smallRoom() == 0 }
 // frame is, so that nobody waits for a reader while the ring has room.
 func (s *stream) isLarge(n int) bool { return n > s.p.eager || s.windowFull() }
 
+// forRing reports whether a writer with n bytes left waits for room in the ring, if there is none.
+func (s *stream) forRing(n int) bool { return s.isLarge(n) && !s.conn.small && s.ringServes() }
+
 // largeRoom is how many of want bytes an RDMA write can carry now, at most
 // limit.
 func (s *stream) largeRoom(want, limit int) int {
 	p := s.p
-	if s.grant != grantHeld || s.unmapped() || s.hasPending() || !s.isLarge(want) {
+	if !s.holds() || s.unmapped() || s.hasPending() || !s.isLarge(want) {
 		return 0
 	}
 	k := s.ringRoom(want, limit)
@@ -425,7 +428,7 @@ func (s *stream) largeRoom(want, limit int) int {
 func (s *stream) ringRoom(want, limit int) int {
 	l := s.outLease
 	k := min(uint64(want), uint64(limit), s.maxWrite(), framing.RingSpan(s.largeOut-l.base, l.Size, l.Size))
-	if free := l.Size - (s.largeOut - uint64(s.largeMax)); free < k {
+	if free := l.Size - (s.largeOut - max(uint64(s.largeMax), l.base)); free < k {
 		// Wait for more rather than write ever smaller pieces, but not for the last
 		// quarter, which the reader need not tell us of: see ringDue.
 		if free <= l.Size-l.Size/4 {
@@ -433,7 +436,7 @@ func (s *stream) ringRoom(want, limit int) int {
 		}
 		k = free
 	}
-	if l.unread.len() == framing.MaxWrites {
+	if l.unread.len() == framing.MaxWrites || s.grant == grantReplacing {
 		return 0
 	}
 	return int(k)
@@ -450,13 +453,13 @@ func (s *stream) lacks(n int) Waits {
 		return WaitsNothing
 	case s.hasPending():
 		switch {
-		case s.pend.active && s.pend.n < p.eager && !s.windowFull():
+		case s.pend.active && s.pend.n < p.eager && !s.windowFull() && !s.forRing(n):
 			return WaitsNothing
 		case !p.mayData(1):
 			return WaitsPeerSlots
 		}
 		return WaitsTurn // until it has been sent
-	case s.isLarge(n) && !s.conn.small && s.ringServes():
+	case s.forRing(n):
 		k := s.ringRoom(n, s.mostAtOnce())
 		switch {
 		case k == 0:

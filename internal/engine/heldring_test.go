@@ -168,7 +168,7 @@ func TestHeldSmallWrites(t *testing.T) {
 
 // TestStallsRing: a ring that has room does not count as one that was waited for.
 func TestStallsRing(t *testing.T) {
-	virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) {
+	virtual(t, Config{Ring: 1 << 20, first: 1 << 20}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
 		before := l.ea.Stats().Stalls.Ring

@@ -17,9 +17,8 @@ type inLease struct {
 	last    uint32 // length of the last write taken in; 0 before the first
 	end     uint64 // stream position where that write ends
 	writes  [framing.MaxWrites]landing
-	use     *list.Element // in rings.used, until the lease was revoked or has ended
-	lent    []*Buffer     // pieces of the ring that the user holds, in order
-	read    uint64        // ring position of the next byte to be read
+	use     *list.Element // in rings.used, until the lease was revoked, replaced or has ended
+	full    bool          // the writer has found the ring full
 	since   int64         // when it was granted, in Unix nanoseconds
 	touched int64         // when it was used last, likewise: idle leases are taken back
 
@@ -75,8 +74,8 @@ func (s *stream) announced(h *framing.Header, payload []byte) error {
 	if err := a.Decode(payload); err != nil {
 		return err
 	}
-	l := s.inLease
-	if s.discarding() || l == nil || l.Index != a.Lease {
+	l := s.leaseNamed(a.Lease)
+	if s.discarding() || l == nil {
 		s.p.c.stats.FramesStray++
 		return nil
 	}
@@ -114,7 +113,7 @@ func (s *stream) takeLanded() (bool, error) {
 	n, size := uint64(w.n), uint64(len(l.Ring.Bytes))
 	switch off := framing.RingOffset(w.ring-l.base, size); {
 	case w.pos != s.rcvNxt, w.ring != s.largeIn, n == 0, n > uint64(l.chunk), off+n > size,
-		s.largeIn+n-s.largeRel > size, l.unread.len() == framing.MaxWrites, s.recv.ends() && w.pos+n > s.finPos:
+		s.largeIn+n-max(s.largeRel, l.base) > size, l.unread.len() == framing.MaxWrites, s.recv.ends() && w.pos+n > s.finPos:
 		return false, fmt.Errorf("%w: write of %d bytes at %d does not fit the ring", errProtocol, n, w.ring)
 	}
 	l.last = w.n
@@ -130,18 +129,23 @@ func (s *stream) takeLanded() (bool, error) {
 	s.p.c.stats.RDMAWritesReceived++
 	s.useRing()
 	if s.reader == readerShut {
-		l.read += n
+		s.largeRead += n
 		s.releaseRing()
 	} else {
 		s.segs.push(true, int(n))
 		s.rd.signal()
 	}
+	s.replaced()
 	return true, nil
 }
 
 // slice returns the next bytes to be read from the ring, in one piece and n at most.
-func (l *inLease) slice(n int) []byte {
-	pos, size := l.read-l.base, uint64(len(l.Ring.Bytes))
+func (s *stream) slice(n int) []byte {
+	l := s.reading()
+	if l == s.oldLease {
+		n = int(min(uint64(n), s.inLease.base-s.largeRead))
+	}
+	pos, size := s.largeRead-l.base, uint64(len(l.Ring.Bytes))
 	off := framing.RingOffset(pos, size)
 	return l.Ring.Bytes[off : off+framing.RingSpan(pos, size, uint64(n))]
 }
@@ -149,7 +153,7 @@ func (l *inLease) slice(n int) []byte {
 // consumeLarge notes that the next n bytes of the ring were read.
 func (s *stream) consumeLarge(n int) {
 	s.segs.pop(n)
-	s.inLease.read += uint64(n)
+	s.largeRead += uint64(n)
 	s.releaseRing()
 }
 
@@ -157,17 +161,18 @@ func (s *stream) consumeLarge(n int) {
 // the user still holds. Releasing more than that would let the peer overwrite the piece.
 func (s *stream) releaseRing() {
 	l := s.inLease
-	for len(l.lent) > 0 && l.lent[0].released {
-		l.lent = l.lent[1:]
+	for len(s.lent) > 0 && s.lent[0].released {
+		s.lent = s.lent[1:]
 	}
-	free := l.read
-	if len(l.lent) > 0 {
-		free = l.lent[0].ring
+	free := s.largeRead
+	if len(s.lent) > 0 {
+		free = s.lent[0].ring
 	}
 	if free == s.largeRel {
 		return
 	}
 	s.largeRel = free
+	s.dropOld()
 	l.Release(free)
 	l.unread.retire(free)
 	if s.ringDue() {
@@ -182,8 +187,8 @@ func (s *stream) releaseRing() {
 func (s *stream) unhold() {
 	l := s.inLease
 	switch {
-	case l == nil || len(l.lent) == 0:
-	case !l.goesOn(s.largeIn - s.largeRel):
+	case l == nil || len(s.lent) == 0:
+	case !l.goesOn(s.largeIn - max(s.largeRel, l.base)):
 		s.revoke() // frames need no room in the ring
 	case s.largeRel != s.advertisedRing:
 		s.markDirty()
@@ -202,7 +207,7 @@ func (l *inLease) goesOn(unreleased uint64) bool {
 // has been read and released.
 func (s *stream) dropLease() {
 	l := s.inLease
-	if l == nil || s.largeIn != s.largeRel || s.reader.copies() || len(l.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
+	if l == nil || s.nextLease != nil || s.largeIn != s.largeRel || s.reader.copies() || len(s.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
 		return
 	}
 	s.leaseOver()
@@ -219,6 +224,10 @@ func (s *stream) returned(final uint64) error {
 	}
 	if err := l.Return(final); err != nil {
 		return fmt.Errorf("%w: %w", errProtocol, err)
+	}
+	if s.nextLease != nil {
+		s.replaced()
+		return s.advance()
 	}
 	s.leaseEnds()
 	s.p.c.rings.asked = max(0, s.p.c.rings.asked-1)

@@ -113,9 +113,11 @@ func (m *model) lookAtRings(h *host) {
 	for _, p := range h.c.order {
 		claims += p.claims.Len()
 		for _, s := range p.list {
-			if s.inLease != nil && s.inLease.State() == pool.LeaseGranted {
+			if s.inLease != nil && s.nextLease == nil && s.inLease.State() == pool.LeaseGranted {
 				used++
 			}
+			m.check(s.oldLease == nil || s.nextLease == nil && s.inLease != nil, "%v: stream %d has three rings", h, s.id)
+			m.check(s.nextLease == nil || len(s.nextLease.Ring.Bytes) > len(s.inLease.Ring.Bytes), "%v: stream %d: a ring does not grow", h, s.id)
 		}
 	}
 	r := &h.c.rings
@@ -149,8 +151,13 @@ func (m *model) lookAtEnd(e *modelEnd) {
 	if !e.s.reader.copies() && len(e.kept) == 0 || e.h.down {
 		return
 	}
-	if l := e.s.inLease; l != nil {
-		m.check(l.State() != pool.LeaseDropped, "%v: a ring was freed that is being read", e)
+	if e.s.inLease != nil {
+		for _, l := range []*inLease{e.s.oldLease, e.s.inLease} {
+			m.check(l == nil || l.State() != pool.LeaseDropped, "%v: a ring was freed that is being read", e)
+		}
+		for _, k := range e.kept {
+			m.check(k.b.stream != e.s || k.b.ring >= e.s.inLease.base || e.s.oldLease != nil, "%v: a ring is gone of which the user holds a piece", e)
+		}
 		return
 	}
 	m.check(!e.s.reader.copies(), "%v: a ring is gone that is being read", e)
@@ -193,6 +200,16 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	m.check(len(me.out) == me.head && me.prepaid.len()+me.ctl.len()+me.pending.len()+me.dirty.len() == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b, %v", p.id, me.probe.state, me.probe.needs, me.probe.err)
 	m.check(me.beats.asked == 0, "pair %d: a heartbeat is not answered", p.id)
+	leases, mapped := 0, 0
+	for _, slab := range me.mapped {
+		leases += slab.leases
+	}
+	for _, s := range me.list {
+		if s.outLease != nil && s.outLease.mapped != nil {
+			mapped++
+		}
+	}
+	m.check(leases == mapped, "pair %d: %d leases lie in what is mapped, and %d are held", p.id, leases, mapped)
 }
 
 // lookAtDirection checks what e sends to o.
@@ -204,17 +221,20 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 		m.check(o.s.rcvNxt == sent, "%v: %d bytes sent, and %d arrived", e, sent, o.s.rcvNxt)
 	}
 	if e.s.outLease != nil {
-		m.check(e.s.grant != grantReturning, "%v: a ring that was revoked is not given back", e)
+		m.check(e.s.grant == grantHeld && e.s.offer == nil, "%v: a ring that was revoked or replaced is not given back", e)
 	}
 	if l := o.s.inLease; l != nil && !o.closed {
 		m.check(l.State() != pool.LeaseRevoking, "%v: a ring that was revoked does not come back", o)
-		m.check(o.s.recv != recvEOF || !o.s.segs.empty() || o.s.reader.copies() || len(l.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
+		m.check(o.s.recv != recvEOF || !o.s.segs.empty() || o.s.reader.copies() || len(o.s.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
 	}
 	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.discarding(), "%v: it waits for a ring, and there is memory", o)
-	unread := !o.s.segs.empty() || o.s.reader.copies() || o.s.inLease != nil && len(o.s.inLease.lent) > 0
+	unread := !o.s.segs.empty() || o.s.reader.copies() || len(o.s.lent) > 0
+	m.check(o.closed || o.s.oldLease == nil || unread, "%v: a ring is kept of which all was read", o)
+	m.check(o.closed || o.s.nextLease == nil, "%v: a second ring waits for nothing", o)
 	if e.writer != nil {
 		full := o.s.inLease != nil || o.s.advertisedWindow+o.s.first()/2 > o.s.smallRead+o.s.most()
 		m.check(m.opt.tight > 0 || full || o.s.recv != recvOpen || e.s.lacks(e.conn.left) != WaitsWindow, "%v: the writer waits for a window that could grow", e)
+		m.check(m.opt.tight > 0 || o.s.inLease == nil || !o.s.mayGrow() || e.s.lacks(e.conn.left) != WaitsRing, "%v: the writer waits for a ring that could grow", e)
 		m.check(unread && !o.discarding(), "%v: the writer waits, and all is read", e)
 		m.check(e.s.lacks(e.conn.left) != WaitsNothing, "%v: the writer waits, and could go on", e)
 	}

@@ -298,24 +298,30 @@ func (m *model) placed(from, to *host, ev simfabric.Event) {
 			continue
 		}
 		for _, s := range p.peers[side].list {
-			if l := s.inLease; l != nil && l.Ring.Key == ev.Key && ev.Remote-l.Ring.Addr < uint64(len(l.Ring.Bytes)) {
-				m.placedIn(s, ev)
-				return
+			for _, l := range []*inLease{s.inLease, s.nextLease} {
+				if l != nil && l.Ring.Key == ev.Key && ev.Remote-l.Ring.Addr < uint64(len(l.Ring.Bytes)) {
+					m.placedIn(s, l, ev)
+					return
+				}
 			}
 		}
 	}
 	m.failf("a write of %d bytes from %v to %v lands where nothing is leased to it", ev.Len, from, to)
 }
 
-func (m *model) placedIn(s *stream, ev simfabric.Event) {
-	l := s.inLease
+func (m *model) placedIn(s *stream, l *inLease, ev simfabric.Event) {
 	size, n := uint64(len(l.Ring.Bytes)), uint64(ev.Len)
 	at := ev.Remote - l.Ring.Addr
+	if l == s.nextLease { // nothing of it can have been read, so nothing is written twice
+		m.check(at+n <= size, "stream %d: %d bytes land at %d of a ring of %d", s.id, n, at, size)
+		return
+	}
 	first := framing.RingOffset(s.largeIn-l.base, size)
 	ahead := (at + size - first) % size
+	rel := max(s.largeRel, l.base)
 	m.check(l.State() != pool.LeaseReturned, "stream %d: a write lands in a ring that was given back", s.id)
-	m.check(at+n <= size && ahead+n <= size-(s.largeIn-s.largeRel),
-		"stream %d: %d bytes land at %d of a ring of %d, where %d unread ones end at %d", s.id, n, at, size, s.largeIn-s.largeRel, first)
+	m.check(at+n <= size && ahead+n <= size-(s.largeIn-rel),
+		"stream %d: %d bytes land at %d of a ring of %d, where %d unread ones end at %d", s.id, n, at, size, s.largeIn-rel, first)
 }
 
 // arrived is how many bytes of data have arrived, in all conns together.

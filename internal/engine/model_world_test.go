@@ -89,6 +89,7 @@ func (m *model) randomOptions() options {
 	if large {
 		o.cfg.Ring = 1 << 20
 	}
+	o.cfg.first = max(4<<10, o.cfg.Ring>>m.rng.IntN(6))
 	return o
 }
 

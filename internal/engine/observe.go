@@ -161,10 +161,7 @@ func (c *Conn) lastSeen() Counters {
 }
 
 func (s *stream) state() State {
-	unread := s.smallIn - s.smallRead
-	if l := s.inLease; l != nil {
-		unread += s.largeIn - l.read
-	}
+	unread := s.smallIn - s.smallRead + s.largeIn - s.largeRead
 	if s.closed() {
 		unread = 0 // nobody will read it
 	}

@@ -29,7 +29,7 @@ func taken(t *testing.T, mem []byte) bool {
 func TestDeadLandingMemory(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs", "net"} {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t, personalities()[name], Config{Ring: 2 << 20}) // as large as the memory behind retired slabs
+			l := newLink(t, personalities()[name], Config{Ring: 2 << 20, first: 2 << 20}) // as large as the memory behind retired slabs
 			a, b := l.dial(t)
 			sent := make([]byte, 1<<20)
 			for i := range sent {

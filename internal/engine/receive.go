@@ -130,7 +130,11 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 	case framing.TypeLarge:
 		return false, s.announced(h, payload)
 	case framing.TypeWant:
-		s.wanted()
+		if h.Pos > 0 {
+			s.filled(h.Pos - 1)
+		} else {
+			s.wanted()
+		}
 	case framing.TypeLease:
 		return false, s.leased(payload)
 	case framing.TypeRevoke:

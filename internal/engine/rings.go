@@ -16,8 +16,9 @@ import (
 // no memory.
 //
 //	memory                     rings                               a stream without a ring
-//	plenty                     are as large as configured; those   waits until a slab is
-//	                           of one peer fit caches together     mapped
+//	plenty                     grow, as far as configured (see     waits until a slab is
+//	                           grow.go); those of one peer fit     mapped
+//	                           caches together
 //	short: a slab was refused  get smaller, down to minRing; the   waits until others have
 //	lately                     one that was used longest ago is    made room; small data
 //	                           taken back, whichever peer has it   flows meanwhile
@@ -99,7 +100,10 @@ func (p *peer) serveClaims() {
 // grantRing leases the stream a ring, if there is memory.
 func (s *stream) grantRing() bool {
 	c, p := s.p.c, s.p
-	ring := p.newRing()
+	if s.inLease != nil && !s.mayGrow() {
+		return true // it is too late for a second one
+	}
+	ring := p.newRing(s.nextSize())
 	if ring == nil {
 		return false
 	}
@@ -110,16 +114,17 @@ func (s *stream) grantRing() bool {
 		return false
 	}
 	c.lease(l.Index, p)
-	l.Release(s.largeIn)
-	now := c.now().UnixNano()
-	s.inLease = &inLease{
-		Lease: l, base: s.largeIn, read: s.largeIn, since: now, touched: now, use: c.rings.used.PushBack(s),
-		chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes))),
+	in := &inLease{Lease: l, chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes)))}
+	if s.inLease == nil {
+		s.begin(in)
+	} else {
+		s.leaseEnds()
+		s.nextLease = in
 	}
 	p.shrink()
 	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
 	(&framing.Lease{
-		Index: l.Index, Chunk: s.inLease.chunk, Size: uint64(len(ring.Bytes)), Remote: p.remote(ring),
+		Index: l.Index, Chunk: in.chunk, Size: uint64(len(ring.Bytes)), Remote: p.remote(ring),
 	}).Encode(f.payload[:])
 	p.control(f)
 	s.promise()
@@ -137,8 +142,7 @@ func (p *peer) remote(b *pool.Block) framing.Remote {
 // newRing carves a ring out of the peer's memory. If there is no room, it asks for more memory
 // and returns nil. If that was refused lately, a smaller ring will do; without room for that
 // either, the stream waits for what others give back.
-func (p *peer) newRing() *pool.Block {
-	size := p.ringSize(p.landing.Stats().Blocks + 1)
+func (p *peer) newRing(size int) *pool.Block {
 	ring := p.landing.Get(size)
 	if ring != nil || p.c.want(&p.supply) {
 		return ring
@@ -152,7 +156,16 @@ func (p *peer) newRing() *pool.Block {
 	return ring
 }
 
-// ringSize is how large each ring is to be, in bytes, if the peer has n of them: all
+// nextSize is how large the stream's next ring is to be, in bytes.
+func (s *stream) nextSize() int {
+	size := s.p.ringSize(s.p.landing.Stats().Blocks + 1)
+	if s.inLease == nil {
+		return min(size, s.p.c.cfg.first)
+	}
+	return size
+}
+
+// ringSize is how large each ring may be, in bytes, if the peer has n of them: all
 // together are to stay in a cache.
 func (p *peer) ringSize(n int) int {
 	size := p.c.rings.most
@@ -166,8 +179,16 @@ func (p *peer) ringSize(n int) int {
 // streams that want a ring need, since many peers have a single conn.
 func (p *peer) slabSize() int {
 	n := max(1, p.claims.Len())
-	size := p.ringSize(p.landing.Stats().Blocks + n)
-	return max(size, min(landingSlab, size<<bits.Len(uint(n-1))))
+	size := min(p.c.cfg.first, p.ringSize(p.landing.Stats().Blocks+n))
+	return max(p.wantedSize(), min(landingSlab, size<<bits.Len(uint(n-1))))
+}
+
+// wantedSize is how large a ring the stream gets that is next, in bytes.
+func (p *peer) wantedSize() int {
+	if first := p.claims.Front(); first != nil {
+		return first.Value.(*stream).nextSize()
+	}
+	return min(minRing, p.c.cfg.first)
 }
 
 // mapLanding maps a slab of size bytes, or a smaller one if there is no room, but none that
@@ -197,7 +218,10 @@ func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
 	case slab != nil:
 		p.landing.Add(slab)
 	}
-	if p.err == nil && p.supply.state == refused { // what came is too small for a ring, or nothing
+	if p.supply.state == refused {
+		p.growNot()
+	}
+	if p.err == nil && p.supply.state == refused && p.claims.Len() > 0 { // what came is too small for a ring, or nothing
 		c.rings.refused = append(c.rings.refused, p)
 		c.makeRings()
 	}
@@ -256,8 +280,9 @@ func (s *stream) useRing() {
 
 // revoke asks for the stream's lease back, if it has one that can be asked for.
 func (s *stream) revoke() {
-	if s.inLease != nil && s.p.err == nil && !s.gone() && s.inLease.Revoke() {
+	if s.inLease != nil && s.nextLease == nil && s.p.err == nil && !s.gone() && s.inLease.Revoke() {
 		s.p.c.stats.LeasesRevoked++
+		s.dropClaim() // for a larger one
 		s.leaseEnds()
 		s.p.control(ctlFrame{t: framing.TypeRevoke, stream: s.id})
 	}
@@ -311,7 +336,7 @@ func (p *peer) shrink() {
 }
 
 // reclaim is one of the chores. It takes back leases that have been idle for a while, and
-// those whose rings could by now be larger, and reports whether any lease is out or wanted.
+// has rings grow that could not before, and reports whether any lease is out or wanted.
 func (c *core) reclaim() (more bool) {
 	r, now := &c.rings, c.now()
 	c.askRefused(len(r.refused))
@@ -326,9 +351,11 @@ func (c *core) reclaim() (more bool) {
 		s := e.Value.(*stream)
 		e = e.Next()
 		l := s.inLease
-		idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime)
-		if idle || 4*len(l.Ring.Bytes) <= s.p.ringSize(s.p.landing.Stats().Blocks) {
+		switch idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime); {
+		case idle:
 			s.revoke()
+		case l.full: // and could not grow then
+			s.growRing()
 		}
 	}
 	for _, p := range r.spare { // idle conns own no registered memory

@@ -20,6 +20,7 @@ type outLease struct {
 	framing.Lease
 	base uint64 // ring position at which the lease began
 	seq  uint16
+	full bool   // the peer was told that the ring is full
 	last int    // length of the last write; 0 before the first
 	end  uint64 // stream position behind it
 
@@ -147,7 +148,7 @@ func (s *stream) writeFrames(b []byte) int {
 		switch {
 		case s.ringServes():
 			return 0 // b goes to the ring, when there is room
-		case s.grant == grantHeld && s.p.c.rule != byCopy: // staging memory was given back while the ring was full: see trimStage
+		case s.holds() && s.p.c.rule != byCopy: // staging memory was given back while the ring was full: see trimStage
 			s.p.c.wantStage()
 		case s.grant == grantNone:
 			s.ask()
@@ -172,35 +173,44 @@ func (s *stream) ask() {
 
 // leased takes in a Lease frame.
 func (s *stream) leased(payload []byte) error {
-	var l framing.Lease
+	l := new(outLease)
 	if err := l.Decode(payload); err != nil {
 		return err
 	}
-	if s.outLease != nil || s.offer != nil || s.p.c.rule == byNothing {
+	if s.offer != nil || s.outLease != nil && s.grant != grantHeld || s.p.c.rule == byNothing {
 		return errProtocol
 	}
+	s.offer = l
 	if s.p.c.rule != byCopy {
-		s.hold(&l, nil)
+		s.hold()
 		return nil
 	}
-	s.offer = &l
 	s.p.mapping(&l.Remote, func(m *mappedSlab) {
-		if s.offer == &l {
-			s.hold(&l, m)
+		if s.offer == l {
+			l.mem, l.mapped = m.within(&l.Remote, l.Size), m
+			m.change(func() { m.leases++ })
+			s.hold()
 		}
 	})
 	return nil
 }
 
-// hold puts a lease to use. m is the mapped slab in which its ring lies, or nil.
-func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
-	recalled := s.grant == grantRecalled
-	s.grant, s.offer, s.outLease = grantHeld, nil, &outLease{Lease: *l, base: s.largeOut, mapped: m}
-	switch {
-	case m != nil:
-		s.outLease.mem = m.within(&l.Remote, l.Size)
-		m.change(func() { m.leases++ })
-	case s.p.c.stage.Len() == 0:
+// hold puts the lease to use that was offered. If the stream has one already, that goes back, once no
+// write to it is in flight.
+func (s *stream) hold() {
+	l, recalled := s.offer, s.grant == grantRecalled
+	if s.outLease != nil {
+		if s.writing > 0 {
+			s.grant = grantReplacing
+			s.p.c.touch(s.p) // its writer waits for that now, and others can go first
+			return
+		}
+		s.offer = nil
+		s.returnRing()
+	}
+	l.base = s.largeOut
+	s.grant, s.offer, s.outLease = grantHeld, nil, l
+	if s.p.c.rule != byCopy && s.p.c.stage.Len() == 0 {
 		// Ask now, not at the first write: while many writers wait for receive slots, the two
 		// that this write takes are never free at the same time, and a writer waits for two
 		// only if there is staging memory: see lacks.
@@ -213,26 +223,29 @@ func (s *stream) hold(l *framing.Lease, m *mappedSlab) {
 	s.wr.signal()
 }
 
+// holds reports whether the stream has a ring that it may write to.
+func (s *stream) holds() bool { return s.grant == grantHeld || s.grant == grantReplacing }
+
 // copies reports whether the stream has a ring that is mapped here.
-func (s *stream) copies() bool { return s.grant == grantHeld && s.outLease.mem != nil }
+func (s *stream) copies() bool { return s.holds() && s.outLease.mem != nil }
 
 // unmapped reports whether the stream has a ring that was to be mapped here and could not be.
-func (s *stream) unmapped() bool {
-	return s.p.c.rule == byCopy && s.grant == grantHeld && s.outLease.mem == nil
-}
+func (s *stream) unmapped() bool { return s.p.c.rule == byCopy && s.holds() && s.outLease.mem == nil }
 
 // ringServes reports whether the stream's large data goes to its ring, and not in frames.
 func (s *stream) ringServes() bool {
 	if s.p.c.rule == byCopy {
 		return s.copies()
 	}
-	return s.grant == grantHeld && (s.conn.zeroCopy || s.p.c.stage.Len() > 0)
+	return s.holds() && (s.conn.zeroCopy || s.p.c.stage.Len() > 0)
 }
 
-// dropGrant forgets the ring that the peer has granted to the stream, or is to grant.
+// dropGrant forgets the rings that the peer has granted to the stream, or is to grant.
 func (s *stream) dropGrant() {
-	if l := s.outLease; l != nil && l.mapped != nil {
-		l.mapped.change(func() { l.mapped.leases-- })
+	for _, l := range []*outLease{s.outLease, s.offer} {
+		if l != nil && l.mapped != nil {
+			l.mapped.change(func() { l.mapped.leases-- })
+		}
 	}
 	s.grant, s.offer, s.outLease = grantNone, nil, nil
 }
@@ -249,14 +262,21 @@ func (s *stream) revoked() {
 	}
 }
 
-// giveBack returns a revoked lease once no write to it is in flight.
+// giveBack returns a lease that was revoked, or replaced, once no write to it is in flight.
 func (s *stream) giveBack() {
-	if s.grant != grantReturning || s.writing > 0 || s.gone() {
-		return
+	switch {
+	case s.writing > 0 || s.gone():
+	case s.grant == grantReplacing:
+		s.hold()
+	case s.grant == grantReturning:
+		s.returnRing()
+		s.wr.signal()
 	}
+}
+
+func (s *stream) returnRing() {
 	s.dropGrant()
 	s.p.control(ctlFrame{t: framing.TypeReturn, stream: s.id, pos: s.largeOut})
-	s.wr.signal()
 }
 
 // lineUp has the stream's peer served when there is more of what its writer lacks. A peer need
@@ -282,6 +302,9 @@ func (s *stream) lineUp(w Waits) {
 func (s *stream) block() {
 	s.wr.waiting = true
 	lacks := s.lacks(s.conn.left)
+	if lacks == WaitsRing {
+		s.askMore()
+	}
 	if s.itsOwn(lacks) {
 		if s.p.blocked.len() > 0 { // it may have been woken to take what it cannot use: the next one may
 			s.p.c.touch(s.p)
@@ -333,9 +356,12 @@ func (p *peer) wakeWriters() {
 	}
 }
 
-// woke notes that a writer which wakeWriters has woken is back.
+// woke notes that a writer is back which wakeWriters has woken, or its own stream.
 func (s *stream) woke() {
-	if s.writer == writerAwake {
+	switch s.writer {
+	case writerBlocked:
+		s.p.c.touch(s.p) // those behind it need not wait for it
+	case writerAwake:
 		s.writer = writerFree
 		s.p.awake--
 		s.p.c.awake--

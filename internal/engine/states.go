@@ -130,6 +130,7 @@ const (
 	grantAsked                // that frame, or a Want frame, has asked for it
 	grantRecalled             // the ring was revoked before its Lease came
 	grantHeld                 // the stream has a ring
+	grantReplacing            // it has a second one, to use once no write to the first is in flight
 	grantReturning            // the ring was revoked: it goes back once no write is in flight
 )
 

@@ -42,10 +42,10 @@ type sending struct {
 	largeOut   uint64         // bytes of large data sent
 	largeMax   framing.Cursor // of these, released by the peer
 	grant      grantState
-	offer      *framing.Lease // a lease that waits for its memory to be mapped here
-	outLease   *outLease      // while the ring is held or on its way back
-	writing    int            // RDMA writes in flight, and copies to a mapped ring
-	leaving    int            // frames of data, and the Fin, that are queued or, unless they were injected, in flight
+	offer      *outLease // a lease that waits for its memory to be mapped here, or for grantReplacing to end
+	outLease   *outLease // while the ring is held or on its way back
+	writing    int       // RDMA writes in flight, and copies to a mapped ring
+	leaving    int       // frames of data, and the Fin, that are queued or, unless they were injected, in flight
 	writer     writerState
 	turn       uint64            // one more than sndNxt was when wakeWriters last woke it; 0 before
 	due        framing.ResetCode // code of the Reset that is due, while aborting
@@ -62,15 +62,16 @@ type receiving struct {
 	smallIn   uint64 // bytes of small data received
 	smallRead uint64 // of these, consumed
 	window
-	largeIn  uint64 // bytes of large data received
-	largeRel uint64 // of these, consumed and released
-	inLease  *inLease
-	claim    claimState
-	claimAt  *list.Element // in peer.claims, if the claim is open
-	held     []heldFrame
-	reader   readerState
-	direct   []byte // the rest of a waiting reader's buffer
-	directN  int    // bytes put there
+	largeIn   uint64 // bytes of large data received
+	largeRead uint64 // of these, consumed
+	largeRel  uint64 // of these, released
+	inLeases
+	claim   claimState
+	claimAt *list.Element // in peer.claims, if the claim is open
+	held    []heldFrame
+	reader  readerState
+	direct  []byte // the rest of a waiting reader's buffer
+	directN int    // bytes put there
 }
 
 // advertisedCredits is what the peer was last told of our credits.
@@ -150,7 +151,7 @@ func (s *stream) tryRead(b []byte) (n int, large []byte) {
 		}
 		want := min(len(b)-n, seg.n)
 		if seg.large {
-			l := s.inLease.slice(want)
+			l := s.slice(want)
 			if len(l) >= unlockedCopy {
 				if n == 0 {
 					return 0, l
@@ -269,8 +270,13 @@ func (s *stream) release() {
 	if !s.gone() || s.reader.copies() {
 		return
 	}
-	if l := s.inLease; l != nil && len(l.lent) == 0 {
-		s.p.c.leases.ForceDrop(l.Lease)
+	if s.inLease != nil && len(s.lent) == 0 {
+		for _, l := range []*inLease{s.oldLease, s.inLease, s.nextLease} {
+			if l != nil {
+				s.p.c.leases.ForceDrop(l.Lease)
+			}
+		}
+		s.oldLease, s.nextLease = nil, nil
 		s.leaseOver()
 	}
 }

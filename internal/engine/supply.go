@@ -160,7 +160,7 @@ func (c *core) nextOrder() *order {
 			switch {
 			case s.maps != nil:
 			case s.peer != nil:
-				o.size, o.ring = s.peer.slabSize(), s.peer.ringSize(s.peer.landing.Stats().Blocks+1)
+				o.size, o.ring = s.peer.slabSize(), s.peer.wantedSize()
 			case s.slots == c.stage:
 				o.slots = c.stageOrder()
 			case s.slots == c.tx:

@@ -1,0 +1,134 @@
+package engine
+
+import (
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// How a ring grows. It begins small, so that what is sent and read at once stays in the caches. A writer
+// that finds it full asks for more, once, and gets a second, larger one as long as memory is plentiful:
+//
+//	the writer                                    the reader
+//	finds the ring full: Want, with its index
+//	                                              grants a second ring, in nextLease: Lease
+//	maps it, if it has to, and goes on in the
+//	first meanwhile
+//	waits until no write is in flight, returns
+//	the first, goes on in the second (hold)
+//	                                              has the Return, and all before it (replaced): the
+//	                                              second ring is inLease, and the first one oldLease
+//	                                              until it has been read
+//
+// It needs no reader for that, so a writer goes on even if nobody reads. A stream has two rings at most:
+// the first has to be read before the second is replaced. From the second Lease until the Return neither
+// ring is asked back, since a Revoke does not say which one it means.
+
+// inLeases are the landing rings that we have granted the peer for one stream.
+type inLeases struct {
+	oldLease  *inLease  // has all that will come; something of it is unread, or held by the user
+	inLease   *inLease  // takes what comes; nil if the stream has no ring
+	nextLease *inLease  // takes what comes next. There is no oldLease then
+	lent      []*Buffer // pieces of the rings that the user holds, in order
+}
+
+// leaseNamed returns the lease that the peer names and may still write to, nil if there is none.
+func (l *inLeases) leaseNamed(index uint16) *inLease {
+	for _, in := range []*inLease{l.inLease, l.nextLease} {
+		if in != nil && in.Index == index {
+			return in
+		}
+	}
+	return nil
+}
+
+// reading returns the lease in which the next large byte lies that was not read.
+func (s *stream) reading() *inLease {
+	if s.oldLease != nil && s.largeRead < s.inLease.base {
+		return s.oldLease
+	}
+	return s.inLease
+}
+
+// begin puts a lease to use: what comes next is written to its ring.
+func (s *stream) begin(in *inLease) {
+	now := s.p.c.now().UnixNano()
+	in.base, in.since, in.touched = s.largeIn, now, now
+	in.use = s.p.c.rings.used.PushBack(s)
+	in.Release(s.largeIn)
+	s.inLease = in
+}
+
+// askMore asks for a larger ring, since this one is full.
+func (s *stream) askMore() {
+	if l := s.outLease; s.grant == grantHeld && s.offer == nil && !l.full {
+		l.full = true
+		s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id, pos: 1 + uint64(l.Index)})
+	}
+}
+
+// filled takes in that the peer finds the ring of the lease with that index full.
+func (s *stream) filled(index uint64) {
+	if l := s.inLease; l != nil && uint64(l.Index) == index {
+		l.full = true
+		s.growRing()
+	}
+}
+
+// growRing grants the stream a second ring, or has it wait for one, if it may have one.
+func (s *stream) growRing() {
+	if s.claim != claimOpen && s.mayGrow() && (s.p.claims.Len() > 0 || !s.grantRing()) {
+		s.makeClaim()
+	}
+}
+
+// mayGrow reports whether the stream may have a second ring.
+func (s *stream) mayGrow() bool {
+	l, size := s.inLease, s.nextSize()
+	return l.State() == pool.LeaseGranted && s.oldLease == nil && s.nextLease == nil && size > len(l.Ring.Bytes) &&
+		s.p.supply.state != refused && s.p.c.leaves(2, size)
+}
+
+// growNot ends the claims for larger rings: there is no memory for them.
+func (p *peer) growNot() {
+	for e := p.claims.Front(); e != nil; {
+		s := e.Value.(*stream)
+		if e = e.Next(); s.inLease != nil {
+			s.dropClaim()
+		}
+	}
+}
+
+// replaced goes on with the second ring, if the peer has returned the first and all of it has arrived.
+func (s *stream) replaced() {
+	if s.nextLease == nil || !s.inLease.Ends(s.largeIn) {
+		return
+	}
+	s.oldLease = s.inLease
+	s.begin(s.nextLease)
+	s.nextLease = nil
+	s.dropOld()
+}
+
+// dropOld frees the first ring once it has been read and released.
+func (s *stream) dropOld() {
+	if s.oldLease == nil {
+		return
+	}
+	s.oldLease.Release(s.largeRel)
+	if s.p.c.leases.Drop(s.oldLease.Lease) {
+		s.oldLease = nil
+		s.p.trim()
+		if s.p.claims.Len() > 0 {
+			s.p.c.touch(s.p)
+		}
+	}
+}
+
+// dropNext frees a second ring to which nothing was written, and will not be.
+func (s *stream) dropNext() {
+	if s.nextLease != nil {
+		_ = s.nextLease.Return(0)
+		s.p.c.leases.Drop(s.nextLease.Lease)
+		s.nextLease = nil
+	}
+}

@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"io"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/pool"
+)
+
+// ringSizes returns how large the rings are that the conn has for what it receives, first the one that
+// takes what comes.
+func ringSizes(c *Conn) (sizes []int) {
+	c.e.mu.Lock()
+	defer c.e.mu.Unlock()
+	for _, l := range []*inLease{c.stream.inLease, c.stream.oldLease, c.stream.nextLease} {
+		if l != nil {
+			sizes = append(sizes, len(l.Ring.Bytes))
+		}
+	}
+	return sizes
+}
+
+// fill writes until nothing has gone for a second, and returns what it wrote.
+func fill(t *testing.T, c *Conn, chunk int) (sent []byte) {
+	for {
+		b := make([]byte, chunk)
+		for i := range b {
+			b[i] = byte((len(sent) + i) % 251)
+		}
+		require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
+		n, err := c.Write(b)
+		if sent = append(sent, b[:n]...); err != nil {
+			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+			require.NoError(t, c.SetWriteDeadline(time.Time{}))
+			return sent
+		}
+	}
+}
+
+// TestRingGrows: round trips that fit the first ring never make it grow. A writer that finds it full gets a
+// second one, although nobody reads, and goes on in that; the first one is gone once it was read. What a
+// conn holds is bounded, and arrives as it was sent, also if the user holds pieces of the first ring for long.
+func TestRingGrows(t *testing.T) {
+	virtual(t, Config{Ring: 1 << 20, first: 256 << 10, Window: 64 << 10}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		for range 40 {
+			for _, way := range [][2]*Conn{{a, b}, {b, a}} {
+				_, err := way[0].Write(make([]byte, 16<<10))
+				require.NoError(t, err)
+				_, err = io.ReadFull(way[1], make([]byte, 16<<10))
+				require.NoError(t, err)
+			}
+		}
+		require.Equal(t, []int{256 << 10}, ringSizes(b), "what fits")
+
+		sent := fill(t, a, 32<<10)
+		require.Equal(t, []int{1 << 20, 256 << 10}, ringSizes(b), "both are full")
+		assert.Greater(t, len(sent), 1<<20, "they hold")
+		assert.Less(t, len(sent), 1<<20+256<<10+2*DefaultMaxWindow, "no more than they should")
+
+		require.NoError(t, b.SetReadDeadline(time.Now().Add(time.Minute)))
+		held := hold(t, b, 384<<10) // of both
+		at := 0
+		for _, h := range held {
+			assert.Equal(t, sent[at:at+len(h.Bytes())], h.Bytes())
+			at += len(h.Bytes())
+		}
+		rest := make([]byte, len(sent)-at)
+		_, err := io.ReadFull(b, rest)
+		require.NoError(t, err)
+		assert.Equal(t, sent[at:], rest)
+		assert.Equal(t, []int{1 << 20, 256 << 10}, ringSizes(b), "the user holds some of the first")
+		at = 0
+		for _, h := range held {
+			assert.Equal(t, sent[at:at+len(h.Bytes())], h.Bytes(), "still as it was")
+			at += len(h.Bytes())
+			h.Release()
+		}
+		assert.Equal(t, []int{1 << 20}, ringSizes(b), "nobody holds any")
+		end(t, nil, a, b)
+		time.Sleep(time.Second)
+		l.eb.mu.Lock()
+		defer l.eb.mu.Unlock()
+		assert.Zero(t, l.eb.core.leases.Stats().Out)
+	})
+}
+
+// TestRingStays: a ring does not grow while memory is short, but does once it is not.
+func TestRingStays(t *testing.T) {
+	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(16 << 20)}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		s := l.eb.cfg.Budget.Stats()
+		taken := s.Limit*5/8 - s.Used
+		require.NoError(t, l.eb.cfg.Budget.Reserve(taken))
+		fill(t, a, 32<<10)
+		time.Sleep(5 * choreTime)
+		assert.Equal(t, []int{128 << 10}, ringSizes(b), "memory is short")
+		l.eb.cfg.Budget.Release(taken)
+		fill(t, a, 32<<10)
+		time.Sleep(5 * choreTime)
+		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(b), "memory is there")
+		end(t, nil, a, b)
+	})
+}
