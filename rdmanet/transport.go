@@ -78,12 +78,11 @@ type Transport struct {
 	// holds as much as at first again. New conns get less when the memory runs low.
 	ReceiveWindow int
 	// LandingRing is how much large data may be on its way to a conn or wait there to be read,
-	// in bytes: a power of two from 64 KiB to 8 MiB. A conn has a ring of 256 KiB at first, if
-	// LandingRing is more, and gets this one once its writer finds the first one full, as long as
-	// less than half of MemoryLimit is in use. 0 means DefaultLandingRing or, over
-	// shared memory, DefaultMappedRing if MemoryLimit is
-	// at least 128 MiB. It bounds a conn's rate to LandingRing for each round trip of the
-	// network. Conns have a ring only while they carry large data; the rings of one peer share
+	// in bytes: a power of two from 64 KiB to 8 MiB. 0 means DefaultLandingRing or, over
+	// shared memory, DefaultMappedRing if MemoryLimit is at least 128 MiB. A conn has a ring of
+	// 256 KiB at first, if LandingRing is more, and gets a larger one once its writer finds that
+	// full, or writes 64 KiB at a time, as long as less than half of MemoryLimit is in use.
+	// LandingRing bounds a conn's rate to as much for each round trip of the network. Conns have a ring only while they carry large data; the rings of one peer share
 	// 8 MiB, and get smaller when the memory runs low.
 	LandingRing int
 	// PollTime is how long a call that waits polls, at most, before it sleeps: from a

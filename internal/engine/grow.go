@@ -5,11 +5,16 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// How a ring grows. It begins small, so that what is sent and read at once stays in the caches. A writer
-// that finds it full asks for more, once, and gets a second, larger one as long as memory is plentiful:
+// How a ring grows. It begins small, so that what is sent and read at once stays in the caches: round trips
+// of 16 KiB on one core take 0.77 of the time that they take in rings of 2 MiB. A writer that finds it full, or
+// has a whole step to write, asks for more, once, and gets a second, larger one as long as memory is plentiful.
+// (Steps that follow one another closely come back to lines that are still in the cache of the reader's core,
+// which is slow: between two cores, round trips of 64 KiB in a ring of 256 KiB take 1.12 of the time. Both
+// are of an Intel Xeon, libfabric 1.17, medians of 11 runs.)
 //
 //	the writer                                    the reader
-//	finds the ring full: Want, with its index
+//	finds the ring full, or too small: Want,
+//	with its index
 //	                                              grants a second ring, in nextLease: Lease
 //	maps it, if it has to, and goes on in the
 //	first meanwhile
@@ -58,7 +63,7 @@ func (s *stream) begin(in *inLease) {
 	s.inLease = in
 }
 
-// askMore asks for a larger ring, since this one is full.
+// askMore asks for a larger ring than this one.
 func (s *stream) askMore() {
 	if l := s.outLease; s.grant == grantHeld && s.offer == nil && !l.full {
 		l.full = true
@@ -66,7 +71,7 @@ func (s *stream) askMore() {
 	}
 }
 
-// filled takes in that the peer finds the ring of the lease with that index full.
+// filled takes in that the peer finds the ring of the lease with that index full, or too small.
 func (s *stream) filled(index uint64) {
 	if l := s.inLease; l != nil && uint64(l.Index) == index {
 		l.full = true
@@ -117,7 +122,7 @@ func (s *stream) dropOld() {
 	s.oldLease.Release(s.largeRel)
 	if s.p.c.leases.Drop(s.oldLease.Lease) {
 		s.oldLease = nil
-		s.p.trim()
+		s.p.c.discard(s.p.landing.Trim(0)...)
 		if s.p.claims.Len() > 0 {
 			s.p.c.touch(s.p)
 		}

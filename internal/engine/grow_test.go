@@ -48,8 +48,7 @@ func fill(t *testing.T, c *Conn, chunk int) (sent []byte) {
 func TestRingGrows(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 256 << 10, Window: 64 << 10}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		warmUp(t, a, b)
-		for range 40 {
+		for range 40 { // in frames at first
 			for _, way := range [][2]*Conn{{a, b}, {b, a}} {
 				_, err := way[0].Write(make([]byte, 16<<10))
 				require.NoError(t, err)
@@ -91,11 +90,26 @@ func TestRingGrows(t *testing.T) {
 	})
 }
 
+// TestRingFits: a writer of large pieces gets a larger ring before it finds the first one full.
+func TestRingFits(t *testing.T) {
+	virtual(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		for range 8 { // it may take a while until the second one is there
+			go func() { _, _ = a.Write(make([]byte, stepSize)) }()
+			_, err := io.ReadFull(b, make([]byte, stepSize))
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+		assert.Equal(t, []int{1 << 20}, ringSizes(b))
+		end(t, nil, a, b)
+	})
+}
+
 // TestRingStays: a ring does not grow while memory is short, but does once it is not.
 func TestRingStays(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(16 << 20)}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		warmUp(t, a, b)
 		s := l.eb.cfg.Budget.Stats()
 		taken := s.Limit*5/8 - s.Used
 		require.NoError(t, l.eb.cfg.Budget.Reserve(taken))

@@ -18,7 +18,7 @@ type inLease struct {
 	end     uint64 // stream position where that write ends
 	writes  [framing.MaxWrites]landing
 	use     *list.Element // in rings.used, until the lease was revoked, replaced or has ended
-	full    bool          // the writer has found the ring full
+	full    bool          // the writer finds the ring too small
 	since   int64         // when it was granted, in Unix nanoseconds
 	touched int64         // when it was used last, likewise: idle leases are taken back
 

@@ -44,7 +44,7 @@ func TestWholeRing(t *testing.T) {
 // once nothing else is left to read.
 func TestRingIsTold(t *testing.T) {
 	const size, quarter = 1 << 20, 256 << 10
-	virtual(t, Config{Ring: size}, func(t *testing.T, l *link) {
+	virtual(t, Config{Ring: size, first: size}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
 		_, err := a.Write(make([]byte, 3*quarter))

@@ -20,7 +20,7 @@ type outLease struct {
 	framing.Lease
 	base uint64 // ring position at which the lease began
 	seq  uint16
-	full bool   // the peer was told that the ring is full
+	full bool   // the peer was told that the ring is too small
 	last int    // length of the last write; 0 before the first
 	end  uint64 // stream position behind it
 

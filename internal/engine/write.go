@@ -89,6 +89,9 @@ func (s *stream) post(src source) {
 
 // beginWrite gives a write of n bytes its place in the stream and in the ring.
 func (s *stream) beginWrite(n int) {
+	if n >= stepSize {
+		s.askMore()
+	}
 	s.place(n)
 	s.outLease.unread.add(s.largeOut)
 	s.writing++
