@@ -17,7 +17,8 @@ import (
 //	with its index
 //	                                              grants a second ring, in nextLease: Lease
 //	maps it, if it has to, and goes on in the
-//	first meanwhile
+//	first meanwhile; if it cannot map it, it
+//	says so, and stays there (refuse)
 //	waits until no write is in flight, returns
 //	the first, goes on in the second (hold)
 //	                                              has the Return, and all before it (replaced): the
@@ -68,6 +69,23 @@ func (s *stream) askMore() {
 	if l := s.outLease; s.grant == grantHeld && s.offer == nil && !l.full {
 		l.full = true
 		s.p.control(ctlFrame{t: framing.TypeWant, stream: s.id, pos: 1 + uint64(l.Index)})
+	}
+}
+
+// refuse gives the second ring back, since it could not be mapped here. The stream goes on in the first, and
+// asks for no other.
+func (s *stream) refuse() {
+	s.offer = nil
+	s.p.control(ctlFrame{t: framing.TypeReturn, flags: framing.FlagWant, stream: s.id})
+}
+
+// refused takes in that the peer goes on in the first ring, and gives the second one back.
+func (s *stream) refused() {
+	if s.nextLease != nil && s.inLease.State() == pool.LeaseGranted {
+		s.dropNext()
+		s.inLease.full = false
+		s.inLease.use = s.p.c.rings.used.PushBack(s)
+		s.p.trim()
 	}
 }
 

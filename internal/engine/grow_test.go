@@ -106,6 +106,38 @@ func TestRingFits(t *testing.T) {
 	})
 }
 
+// TestRingRefused: a writer that cannot map the second ring goes on in the first, and asks for no other.
+func TestRingRefused(t *testing.T) {
+	mappedLink(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		p := l.ea.core.peers[l.a.p.id]
+		open := p.cfg.Memory
+		p.cfg.Memory = func(name pool.SharedName) (*pool.Slab, error) {
+			if len(ringSizes(b)) > 1 {
+				return nil, errInjected
+			}
+			return open(name)
+		}
+		for range 20 {
+			go func() { _, _ = a.Write(make([]byte, stepSize)) }()
+			_, err := io.ReadFull(b, make([]byte, stepSize))
+			require.NoError(t, err)
+			time.Sleep(time.Millisecond)
+		}
+		assert.Equal(t, []int{256 << 10}, ringSizes(b))
+		assert.Equal(t, byCopy.String(), a.LargePath())
+		assert.Equal(t, errInjected, a.stream.p.unmapped)
+		before := a.Counters().LargeOut
+		go func() { _, _ = a.Write(make([]byte, stepSize)) }()
+		_, err := io.ReadFull(b, make([]byte, stepSize))
+		require.NoError(t, err)
+		assert.EqualValues(t, stepSize, a.Counters().LargeOut-before, "in the ring")
+		time.Sleep(5 * choreTime)
+		assert.Empty(t, ringSizes(b), "idle conns have none")
+		end(t, nil, a, b)
+	})
+}
+
 // TestRingStays: a ring does not grow while memory is short, but does once it is not.
 func TestRingStays(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(16 << 20)}, func(t *testing.T, l *link) {

@@ -234,7 +234,7 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 	if e.writer != nil {
 		full := o.s.inLease != nil || o.s.advertisedWindow+o.s.first()/2 > o.s.smallRead+o.s.most()
 		m.check(m.opt.tight > 0 || full || o.s.recv != recvOpen || e.s.lacks(e.conn.left) != WaitsWindow, "%v: the writer waits for a window that could grow", e)
-		m.check(m.opt.tight > 0 || o.s.inLease == nil || !o.s.mayGrow() || e.s.lacks(e.conn.left) != WaitsRing, "%v: the writer waits for a ring that could grow", e)
+		m.check(e.s.lacks(e.conn.left) != WaitsRing || e.s.outLease.full, "%v: the writer waits for its ring, and has not said so", e)
 		m.check(unread && !o.discarding(), "%v: the writer waits, and all is read", e)
 		m.check(e.s.lacks(e.conn.left) != WaitsNothing, "%v: the writer waits, and could go on", e)
 	}

@@ -140,6 +140,10 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 	case framing.TypeRevoke:
 		s.revoked()
 	case framing.TypeReturn:
+		if h.Flags&framing.FlagWant != 0 {
+			s.refused()
+			return false, nil
+		}
 		return false, s.returned(h.Pos)
 	case framing.TypeFin:
 		return false, s.finished(h.Pos, h.Flags&framing.FlagClosed != 0)

@@ -186,11 +186,16 @@ func (s *stream) leased(payload []byte) error {
 		return nil
 	}
 	s.p.mapping(&l.Remote, func(m *mappedSlab) {
-		if s.offer == l {
-			l.mem, l.mapped = m.within(&l.Remote, l.Size), m
-			m.change(func() { m.leases++ })
-			s.hold()
+		if s.offer != l {
+			return
 		}
+		if l.mem = m.within(&l.Remote, l.Size); l.mem == nil && s.outLease != nil {
+			s.refuse()
+			return
+		}
+		l.mapped = m
+		m.change(func() { m.leases++ })
+		s.hold()
 	})
 	return nil
 }

@@ -70,6 +70,10 @@ func TestCopiesGoFirst(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
+		_, err := b.Write([]byte{1}) // brings credits
+		require.NoError(t, err)
+		_, err = io.ReadFull(a, make([]byte, 1))
+		require.NoError(t, err)
 		locked(l.ea, func() {
 			s, tx := a.stream, l.ea.core.tx
 			w := s.prepareCopy(64 << 10)
@@ -87,7 +91,7 @@ func TestCopiesGoFirst(t *testing.T) {
 			s.p.flush()
 			assert.False(t, s.hasPending())
 		})
-		_, err := io.ReadFull(b, make([]byte, 64<<10+1))
+		_, err = io.ReadFull(b, make([]byte, 64<<10+1))
 		require.NoError(t, err)
 		resetConns(t, a, b)
 	})
