@@ -101,6 +101,7 @@ func runModel(seed uint64) *model {
 	m.p = New(cfg)
 	m.p.sched.model, m.p.least = m, 8
 	m.p.spins = &spinners{limit: func() int { return m.limit }}
+	m.p.publish()
 	m.p.Start()
 	m.live++
 	m.start("life", m.life)

@@ -107,7 +107,7 @@ type Poller struct {
 
 	// Written by the functions named, read by all.
 	report    atomic.Uint64            // Note: the last Report, as a word
-	budget    atomic.Int64             // publish: for how long a wait polls
+	budget    atomic.Int64             // publish: for how long a wait polls, 0 if none may
 	learnt    learnt                   // publish: what the learner has counted
 	doorbell  atomic.Pointer[Doorbell] // SetDoorbell: the one peer's, where there is no wait object
 	doorbells atomic.Uint64            // Doorbell: how often it has rung
@@ -285,8 +285,11 @@ func (p *Poller) learn(moved uint64) {
 
 // publish makes what was learnt visible to goroutines that do not own the queue.
 func (p *Poller) publish() {
-	l := &p.own.learner
-	p.budget.Store(int64(l.now()))
+	l, budget := &p.own.learner, time.Duration(0)
+	if p.spins.look() {
+		budget = l.now()
+	}
+	p.budget.Store(int64(budget))
 	p.learnt.hits.Store(l.hits)
 	p.learnt.misses.Store(l.misses)
 	p.learnt.trials.Store(l.tries)
@@ -294,7 +297,7 @@ func (p *Poller) publish() {
 }
 
 // polls reports whether a goroutine that waits polls before it parks.
-func (p *Poller) polls() bool { return p.budget.Load() > 0 && p.spins.limit() > 0 }
+func (p *Poller) polls() bool { return p.budget.Load() > 0 }
 
 // inVain reports whether polling, i times since start, has used up the budget.
 func (p *Poller) inVain(i int, start, budget time.Duration) bool {
@@ -317,7 +320,7 @@ func (p *Poller) Stats() Stats {
 		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.doorbells.Load(),
 		Polling: metrics.Polling{Hits: l.hits.Load(), Misses: l.misses.Load(), Trials: l.trials.Load(), Changes: l.changes.Load()},
 	}
-	if p.polls() {
+	if p.spins.look() {
 		s.PollTime = time.Duration(p.budget.Load())
 	}
 	return s

@@ -8,6 +8,7 @@ import (
 // spinners counts the goroutines that poll and yield in a loop.
 type spinners struct {
 	n     atomic.Int32
+	most  atomic.Int32 // limit, as of the last look
 	limit func() int
 }
 
@@ -15,11 +16,19 @@ type spinners struct {
 // there are processors less one, would starve everything else, Go's netpoller included.
 var everybody = &spinners{limit: func() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1 }}
 
+// look notes how many goroutines may poll, and reports whether any may. To ask for GOMAXPROCS takes a lock of
+// the scheduler's, so each epoch looks, and not each wait.
+func (s *spinners) look() bool {
+	most := s.limit()
+	s.most.Store(int32(most))
+	return most > 0
+}
+
 // Spinners returns how many goroutines of the process poll in a loop.
 func Spinners() int { return int(everybody.n.Load()) }
 
 func (s *spinners) start() bool {
-	if s.n.Add(1) > int32(s.limit()) {
+	if s.n.Add(1) > s.most.Load() {
 		s.n.Add(-1)
 		return false
 	}
