@@ -226,6 +226,10 @@ func (sc *scene) frame(r *reader) {
 			l.FD, l.Key = uint32(r.near(uint64(sc.badRing.Shared.FD))), r.near(sc.badRing.Shared.Inode)
 		}
 		l.Encode(payload)
+	case framing.TypeWant:
+		if r.byte() < 128 {
+			h.Pos = 1 + r.near(uint64(s.lease().Index))
+		}
 	case framing.TypeReturn:
 		h.Pos = r.near(s.largeIn)
 	case framing.TypeFin, framing.TypeFinAck:

@@ -89,9 +89,10 @@ func (s *stream) refused() {
 	}
 }
 
-// filled takes in that the peer finds the ring of the lease with that index full, or too small.
+// filled takes in that the peer finds the ring of the lease with that index full, or too small. For the second
+// ring that may come before the Return of the first.
 func (s *stream) filled(index uint64) {
-	if l := s.inLease; l != nil && uint64(l.Index) == index {
+	if l := s.leaseNamed(uint16(index)); l != nil && uint64(l.Index) == index {
 		l.full = true
 		s.growRing()
 	}
@@ -107,11 +108,11 @@ func (s *stream) growRing() {
 // mayGrow reports whether the stream may have a second ring.
 func (s *stream) mayGrow() bool {
 	l, size := s.inLease, s.nextSize()
-	return l.State() == pool.LeaseGranted && s.oldLease == nil && s.nextLease == nil && size > len(l.Ring.Bytes) &&
-		s.p.supply.state != refused && s.p.c.leaves(2, size)
+	return !s.discarding() && s.recv == recvOpen && l.State() == pool.LeaseGranted && s.oldLease == nil && s.nextLease == nil &&
+		size > len(l.Ring.Bytes) && s.p.supply.state != refused && s.p.c.leaves(2, size)
 }
 
-// growNot ends the claims for larger rings: there is no memory for them.
+// growNot ends the claims for larger rings: there is no memory for them now. See reclaim.
 func (p *peer) growNot() {
 	for e := p.claims.Front(); e != nil; {
 		s := e.Value.(*stream)
@@ -129,7 +130,9 @@ func (s *stream) replaced() {
 	s.oldLease = s.inLease
 	s.begin(s.nextLease)
 	s.nextLease = nil
-	s.dropOld()
+	if s.dropOld(); s.inLease.full { // and said so before the Return came
+		s.growRing()
+	}
 }
 
 // dropOld frees the first ring once it has been read and released.

@@ -48,7 +48,8 @@ func fill(t *testing.T, c *Conn, chunk int) (sent []byte) {
 func TestRingGrows(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 256 << 10, Window: 64 << 10}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		for range 40 { // in frames at first
+		firstRingOf(t, a, b)
+		for range 40 {
 			for _, way := range [][2]*Conn{{a, b}, {b, a}} {
 				_, err := way[0].Write(make([]byte, 16<<10))
 				require.NoError(t, err)
@@ -135,6 +136,95 @@ func TestRingRefused(t *testing.T) {
 		time.Sleep(5 * choreTime)
 		assert.Empty(t, ringSizes(b), "idle conns have none")
 		end(t, nil, a, b)
+	})
+}
+
+// firstRingOf has b get its first ring, for what a writes.
+func firstRingOf(t *testing.T, a, b *Conn) {
+	for b.Counters().LargeIn == 0 {
+		_, err := a.Write(make([]byte, 16<<10))
+		require.NoError(t, err)
+		_, err = io.ReadFull(b, make([]byte, 16<<10))
+		require.NoError(t, err)
+	}
+}
+
+// TestGrowthRefused: a ring that could not grow for want of memory does so later, and other conns of the
+// peer get rings, too.
+func TestGrowthRefused(t *testing.T) {
+	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(16 << 20)}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		firstRingOf(t, a, b)
+		require.Equal(t, []int{128 << 10}, ringSizes(b))
+		var taken int64
+		locked(l.eb, func() {
+			b.stream.filled(uint64(b.stream.inLease.Index))
+			s := l.eb.cfg.Budget.Stats() // others are faster
+			taken = s.Limit - s.Used - 1<<20
+			require.NoError(t, l.eb.cfg.Budget.Reserve(taken))
+		})
+		time.Sleep(10 * choreTime)
+		assert.Zero(t, l.eb.cfg.Budget.Shortages(), "nobody else has to give up a ring for that")
+		l.eb.cfg.Budget.Release(taken)
+		c, d := l.dial(t)
+		go fill(t, c, 32<<10)
+		fill(t, a, 32<<10)
+		time.Sleep(10 * choreTime)
+		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(d))
+		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(b))
+		end(t, nil, a, b, c, d)
+	})
+}
+
+// TestRingsThatGrowTogether: a ring that is about to go is no ring more among which the peer's memory is divided.
+func TestRingsThatGrowTogether(t *testing.T) {
+	virtual(t, Config{Ring: 2 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
+		var conns []*Conn
+		for range ringsTotal / (2 << 20) {
+			a, b := l.dial(t)
+			conns = append(conns, a, b)
+		}
+		for range 40 {
+			for i := 0; i < len(conns); i += 2 {
+				go func() { _, _ = conns[i].Write(make([]byte, stepSize)) }()
+			}
+			for i := 1; i < len(conns); i += 2 {
+				_, err := io.ReadFull(conns[i], make([]byte, stepSize))
+				require.NoError(t, err)
+			}
+			time.Sleep(time.Millisecond)
+		}
+		for i := 1; i < len(conns); i += 2 {
+			assert.Equal(t, []int{2 << 20}, ringSizes(conns[i]))
+		}
+		end(t, nil, conns...)
+	})
+}
+
+// TestNoRingForNobody: what nobody will read gets no second ring, and loses it with the peer.
+func TestNoRingForNobody(t *testing.T) {
+	virtual(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		firstRingOf(t, a, b)
+		locked(l.ea, func() { a.stream.p.doom(ErrEndpointClosed) }) // so that no Return comes
+		locked(l.eb, func() { b.stream.filled(uint64(b.stream.inLease.Index)) })
+		time.Sleep(time.Millisecond)
+		require.Len(t, ringSizes(b), 2)
+		locked(l.eb, func() { b.stream.p.doom(ErrStuck) })
+		assert.Equal(t, []int{256 << 10}, ringSizes(b), "the peer is lost")
+		require.NoError(t, a.Close())
+		require.NoError(t, b.Close())
+	})
+	virtual(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		firstRingOf(t, a, b)
+		locked(l.eb, func() {
+			b.stream.close()
+			b.stream.filled(uint64(b.stream.inLease.Index))
+			assert.Equal(t, claimNone, b.stream.claim, "a conn that was closed")
+			assert.Nil(t, b.stream.nextLease)
+		})
+		require.NoError(t, a.Close())
 	})
 }
 

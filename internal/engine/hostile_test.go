@@ -87,7 +87,7 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0), maps: sim.SameHost}
 	fe := sc.open()
 	sc.fab = &countingFabric{Endpoint: fe}
-	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, MaxWindow: 64 << 10, Ring: 64 << 10, PeerSlots: 16}
+	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, MaxWindow: 64 << 10, Ring: 64 << 10, first: 16 << 10, PeerSlots: 16}
 	var err error
 	sc.c, err = newCore(sc.fab, cfg)
 	require.NoError(t, err)
@@ -346,9 +346,10 @@ func (sc *scene) check() {
 			require.LessOrEqual(sc.t, s.partsFor(s.promised-s.smallRead), s.parts, "memory for small data")
 			require.LessOrEqual(sc.t, len(s.segs.q), 4096, "segments")
 			if l := s.inLease; l != nil {
-				require.LessOrEqual(sc.t, s.largeIn-s.largeRel, uint64(len(l.Ring.Bytes)), "large data")
+				require.LessOrEqual(sc.t, s.largeIn-max(s.largeRel, l.base), uint64(len(l.Ring.Bytes)), "large data")
 				require.LessOrEqual(sc.t, l.unread.len(), framing.MaxWrites, "writes")
 			}
+			require.False(sc.t, s.inLease == nil && (s.oldLease != nil || s.nextLease != nil) || s.oldLease != nil && s.nextLease != nil, "rings")
 			if s.recv.ends() {
 				require.LessOrEqual(sc.t, s.rcvNxt, s.finPos, "the stream's end")
 			}

@@ -121,6 +121,7 @@ type inLanding struct {
 	supply      supply    // of landing memory
 	claims      list.List // streams for which it wants a ring, in the order in which it asked
 	spare       bool      // listed in rings.spare
+	ringed      int       // streams that have a ring
 	rule        Rule      // how it says that it has written
 	landed      uint32    // writes that have landed
 }

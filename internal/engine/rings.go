@@ -35,7 +35,7 @@ type rings struct {
 	claims    int       // streams that wait for a ring
 	most      int       // how large a ring may be, in bytes
 	halved    time.Time // when most was last halved, or doubled again
-	refused   []*peer   // peers that have claims and were refused memory for them
+	refused   []*peer   // peers that were refused memory
 	shortages uint64    // how many the budget had had when reclaim looked last
 	spare     []*peer   // peers that may have memory without any ring in it
 }
@@ -117,11 +117,12 @@ func (s *stream) grantRing() bool {
 	in := &inLease{Lease: l, chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes)))}
 	if s.inLease == nil {
 		s.begin(in)
+		p.ringed++
+		p.shrink()
 	} else {
 		s.leaseEnds()
 		s.nextLease = in
 	}
-	p.shrink()
 	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
 	(&framing.Lease{
 		Index: l.Index, Chunk: in.chunk, Size: uint64(len(ring.Bytes)), Remote: p.remote(ring),
@@ -158,11 +159,10 @@ func (p *peer) newRing(size int) *pool.Block {
 
 // nextSize is how large the stream's next ring is to be, in bytes.
 func (s *stream) nextSize() int {
-	size := s.p.ringSize(s.p.landing.Stats().Blocks + 1)
 	if s.inLease == nil {
-		return min(size, s.p.c.cfg.first)
+		return min(s.p.ringSize(s.p.ringed+1), s.p.c.cfg.first)
 	}
-	return size
+	return s.p.ringSize(s.p.ringed) // the first one goes
 }
 
 // ringSize is how large each ring may be, in bytes, if the peer has n of them: all
@@ -179,22 +179,25 @@ func (p *peer) ringSize(n int) int {
 // streams that want a ring need, since many peers have a single conn.
 func (p *peer) slabSize() int {
 	n := max(1, p.claims.Len())
-	size := min(p.c.cfg.first, p.ringSize(p.landing.Stats().Blocks+n))
-	return max(p.wantedSize(), min(landingSlab, size<<bits.Len(uint(n-1))))
+	size := min(p.c.cfg.first, p.ringSize(p.ringed+n))
+	wanted, _ := p.wantedRing()
+	return max(wanted, min(landingSlab, size<<bits.Len(uint(n-1))))
 }
 
-// wantedSize is how large a ring the stream gets that is next, in bytes.
-func (p *peer) wantedSize() int {
+// wantedRing is how large a ring the stream gets that is next, in bytes, and whether it has a smaller one.
+func (p *peer) wantedRing() (size int, grows bool) {
 	if first := p.claims.Front(); first != nil {
-		return first.Value.(*stream).nextSize()
+		s := first.Value.(*stream)
+		return s.nextSize(), s.inLease != nil
 	}
-	return min(minRing, p.c.cfg.first)
+	return min(minRing, p.c.cfg.first), false
 }
 
 // mapLanding maps a slab of size bytes, or a smaller one if there is no room, but none that
 // leaves less than an eighth of the budget. If it gets none, or one too small for a ring, that
-// is a shortage. It is called without the lock, and reads nothing that changes.
-func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
+// is a shortage, unless a ring was only to grow. It is called without the lock, and reads nothing
+// that changes.
+func (c *core) mapLanding(mem *pool.Arena, size, ring int, grows bool) (slab *pool.Slab) {
 	for n := size; slab == nil && n >= min(minRing, ring); n /= 2 {
 		if c.leaves(8, n) {
 			var err error
@@ -203,7 +206,7 @@ func (c *core) mapLanding(mem *pool.Arena, size, ring int) (slab *pool.Slab) {
 			}
 		}
 	}
-	if slab == nil || len(slab.Bytes()) < ring {
+	if !grows && (slab == nil || len(slab.Bytes()) < ring) {
 		c.cfg.Budget.RunShort()
 	}
 	return slab
@@ -218,12 +221,11 @@ func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
 	case slab != nil:
 		p.landing.Add(slab)
 	}
-	if p.supply.state == refused {
-		p.growNot()
-	}
-	if p.err == nil && p.supply.state == refused && p.claims.Len() > 0 { // what came is too small for a ring, or nothing
+	if p.err == nil && p.supply.state == refused { // what came is too small for a ring, or nothing
 		c.rings.refused = append(c.rings.refused, p)
-		c.makeRings()
+		if p.growNot(); p.claims.Len() > 0 {
+			c.makeRings()
+		}
 	}
 	p.serveClaims()
 	if p.landing.Stats().Blocks == 0 {
@@ -288,8 +290,8 @@ func (s *stream) revoke() {
 	}
 }
 
-// leaseEnds takes the stream's ring out of those that can be asked for: it was asked for, or the
-// peer writes no more. What the peer has written may still be unread.
+// leaseEnds takes the stream's ring out of those that can be asked for: it was asked for, or is to be
+// replaced, or the peer writes no more. What the peer has written may still be unread.
 func (s *stream) leaseEnds() { s.p.c.rings.used.Remove(s.inLease.use) }
 
 // leaseOver notes that the stream's ring is free, and lets streams of the peer that wait for one try.
@@ -297,6 +299,7 @@ func (s *stream) leaseOver() {
 	p := s.p
 	s.leaseEnds()
 	s.inLease = nil
+	p.ringed--
 	p.trim()
 	if s.claim == claimLater {
 		s.makeClaim()
@@ -323,7 +326,7 @@ func (p *peer) trim() {
 // shrink takes back the rings that have just become too large a share. Their streams
 // then ask for smaller ones: conns that send alike get rings alike.
 func (p *peer) shrink() {
-	n := p.landing.Stats().Blocks
+	n := p.ringed
 	size := p.ringSize(n)
 	if size == p.ringSize(n-1) {
 		return

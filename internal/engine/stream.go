@@ -193,6 +193,7 @@ func (s *stream) fail(err error) {
 	}
 	s.cut(err, end)
 	s.finAckDue, s.writing = false, 0
+	s.dropNext()
 	s.dropHeld()
 	s.rd.signal()
 	s.wr.signal()

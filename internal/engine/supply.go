@@ -138,6 +138,7 @@ type order struct {
 	slots int          // how many slots, if it is for slots
 	size  int          // how many bytes, if it is landing memory
 	ring  int          // how many bytes are enough for a ring, at least
+	grows bool         // it is for a ring that grows
 	freed int          // slabs of waste that were closed
 	slab  *pool.Slab
 	err   error // why there is no slab, if it is for a peer's memory
@@ -160,7 +161,8 @@ func (c *core) nextOrder() *order {
 			switch {
 			case s.maps != nil:
 			case s.peer != nil:
-				o.size, o.ring = s.peer.slabSize(), s.peer.wantedSize()
+				o.size = s.peer.slabSize()
+				o.ring, o.grows = s.peer.wantedRing()
 			case s.slots == c.stage:
 				o.slots = c.stageOrder()
 			case s.slots == c.tx:
@@ -186,7 +188,7 @@ func (o *order) carryOut(c *core) {
 	case o.of.maps != nil:
 		o.slab, o.err = o.of.peer.cfg.Memory(o.of.maps.name)
 	case o.of.peer != nil:
-		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring)
+		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring, o.grows)
 	default:
 		for o.slots > 0 && o.slab == nil {
 			if o.of.slots != c.stage || c.leaves(8, o.slots*stepSize) {

@@ -17,9 +17,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// ringSize is the size of the ring that a hostile peer grants, in bytes. Through the ring that it is granted
-// it sends half as much.
-const ringSize = 1 << 20
+// ringSize is the size of the ring that a hostile peer grants, in bytes, and of the first one that it is granted.
+const ringSize = 256 << 10
 
 func init() {
 	attacks["scribbled ring"] = attack{run: scribbledRing, mapped: true}
@@ -129,10 +128,10 @@ func scribble(b []byte) (end func()) {
 	return func() { close(stop); done.Wait() }
 }
 
-// through sends n bytes, whatever the memory contains, through a ring that has not been used before.
-func (h *hostile) through(l framing.Lease, n uint32) error {
+// through sends half a ring, whatever the memory contains, through one in which begin bytes have been sent.
+func (h *hostile) through(l framing.Lease, begin uint32) error {
 	piece := min(l.Chunk, 64<<10)
-	for pos := uint32(0); pos < n; pos += piece {
+	for pos := begin; pos < begin+ringSize/2; pos += piece {
 		at := framing.Large{Lease: l.Index, Seq: uint16(pos / piece), Length: piece, Ring: uint64(pos)}
 		if err := h.send(announce(1, uint64(pos), at)); err != nil {
 			return err
@@ -150,7 +149,7 @@ func scribbledRing(h *hostile) error {
 	}
 	defer slab.Close()
 	defer scribble(slab.Bytes())()
-	if err := h.through(l, ringSize/2); err != nil {
+	if err := h.through(l, 0); err != nil {
 		return err
 	}
 	return h.asked() // the data has been read, and is about to be sent back
@@ -192,7 +191,7 @@ func (h *hostile) grants(grant framing.Lease) error {
 		return err
 	}
 	defer slab.Close()
-	if err := h.through(l, ringSize/2); err != nil {
+	if err := h.through(l, 0); err != nil {
 		return err
 	}
 	if err := h.asked(); err != nil {
@@ -201,7 +200,10 @@ func (h *hostile) grants(grant framing.Lease) error {
 	f := frame{framing.Header{Type: framing.TypeLease, Stream: 1}, make([]byte, framing.LeaseSize)}
 	grant.Index, grant.Chunk, grant.Size = 3, 64<<10, ringSize
 	grant.Encode(f.payload)
-	return h.send(f)
+	if err := h.send(f); err != nil {
+		return err
+	}
+	return h.through(l, ringSize/2)
 }
 
 // ringIn grants a ring that is said to lie in a file. The listener does not map it, and sends frames.
@@ -234,7 +236,7 @@ func ringGoesAway(h *hostile) error {
 	if err := h.grants(framing.Lease{Remote: ring}); err != nil {
 		return err
 	}
-	for range 4 {
+	for range 2 {
 		if _, err := h.await(framing.TypeLarge); err != nil {
 			return err
 		}
