@@ -167,7 +167,7 @@ func TestGrowthRefused(t *testing.T) {
 		assert.Zero(t, l.eb.cfg.Budget.Shortages(), "nobody else has to give up a ring for that")
 		l.eb.cfg.Budget.Release(taken)
 		c, d := l.dial(t)
-		go fill(t, c, 32<<10)
+		fill(t, c, 32<<10)
 		fill(t, a, 32<<10)
 		time.Sleep(10 * choreTime)
 		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(d))
