@@ -152,7 +152,7 @@ func firstRingOf(t *testing.T, a, b *Conn) {
 // TestGrowthRefused: a ring that could not grow for want of memory does so later, and other conns of the
 // peer get rings, too.
 func TestGrowthRefused(t *testing.T) {
-	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(16 << 20)}, func(t *testing.T, l *link) {
+	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(64 << 20)}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		firstRingOf(t, a, b)
 		require.Equal(t, []int{128 << 10}, ringSizes(b))
