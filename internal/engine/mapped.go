@@ -26,8 +26,8 @@ import (
 //
 // The memory that a Lease names is mapped by a goroutine of the endpoint (see supply.go). Until
 // then the stream has no ring, and its data goes in frames. If the memory cannot be mapped, that
-// goes on until the peer takes the lease back, which it does for lack of use. Memory in which no
-// lease has lain for a while is unmapped.
+// goes on until the peer takes the lease back, which it does for lack of use; a second ring is given
+// back at once (see grow.go). Memory in which no lease has lain for a while is unmapped.
 
 // errNotWithin: the peer has named a place outside the file.
 var errNotWithin = errors.New("it does not lie where the peer says")
