@@ -93,9 +93,10 @@
 //
 // What nobody has read waits at the receiver: up to 2 MiB of a conn's small data, in writes of
 // up to 8 KiB (4 KiB over shared memory), and as much large data as its landing rings take, about
-// 1 or 2 MiB (256 KiB while half of MemoryLimit is in use). Then the writer waits. For small data a new conn has 64 KiB. It gets more when that is full,
-// and less the more conns its peer has: a peer's windows grow to an eighth of MemoryLimit in all, so
-// that each of 512 conns has its 64 KiB. See Transport.ReceiveWindow.
+// 1 or 2 MiB (256 KiB while half of MemoryLimit is in use). Then the writer waits. For small data a
+// new conn has 64 KiB. It gets more when that is full, and less the more conns its peer has: a
+// peer's windows grow to an eighth of MemoryLimit in all, so that each of 512 conns has its 64 KiB.
+// See Transport.ReceiveWindow.
 //
 // # Security
 //

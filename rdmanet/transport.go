@@ -82,8 +82,9 @@ type Transport struct {
 	// shared memory, DefaultMappedRing if MemoryLimit is at least 128 MiB. A conn has a ring of
 	// 256 KiB at first, if LandingRing is more, and gets a larger one once its writer finds that
 	// full, or writes 64 KiB at a time, as long as less than half of MemoryLimit is in use.
-	// LandingRing bounds a conn's rate to as much for each round trip of the network. Conns have a ring only while they carry large data; the rings of one peer share
-	// 8 MiB, and get smaller when the memory runs low.
+	// LandingRing bounds a conn's rate to as much for each round trip of the network. Conns have
+	// a ring only while they carry large data; the rings of one peer share 8 MiB, and get smaller
+	// when the memory runs low.
 	LandingRing int
 	// PollTime is how long a call that waits polls, at most, before it sleeps: from a
 	// microsecond to a second. Polling takes a processor and saves the time of waking up. Each

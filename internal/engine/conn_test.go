@@ -148,7 +148,13 @@ func TestLargeDataGoesByWrite(t *testing.T) {
 // for one.
 func warmUp(t *testing.T, from, to *Conn) {
 	t.Helper()
-	sent, buf := make(chan error, 1), make([]byte, 64<<10)
+	warmUpBy(t, from, to, 64<<10)
+}
+
+// warmUpBy is warmUp by writes of n bytes.
+func warmUpBy(t *testing.T, from, to *Conn, n int) {
+	t.Helper()
+	sent, buf := make(chan error, 1), make([]byte, n)
 	for before := to.Counters().LargeIn; to.Counters().LargeIn == before; {
 		go func() {
 			_, err := from.Write(buf)

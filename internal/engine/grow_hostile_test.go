@@ -97,14 +97,13 @@ func TestWantBeforeReturn(t *testing.T) {
 			send(framing.TypeWant, 1+uint64(s.inLease.Index), nil)
 			require.Len(t, s.nextLease.Ring.Bytes, 32<<10)
 			sc.c.rings.most = 64 << 10
-			want := func() { send(framing.TypeWant, 1+uint64(s.nextLease.Index), nil) }
+			want := 1 + uint64(s.nextLease.Index)
 			if overtakes {
-				want()
-				send(framing.TypeReturn, 0, nil)
-			} else {
-				index := s.nextLease.Index
-				send(framing.TypeReturn, 0, nil)
-				send(framing.TypeWant, 1+uint64(index), nil)
+				send(framing.TypeWant, want, nil)
+			}
+			send(framing.TypeReturn, 0, nil)
+			if !overtakes {
+				send(framing.TypeWant, want, nil)
 			}
 			require.Len(t, s.inLease.Ring.Bytes, 32<<10)
 			require.Len(t, s.nextLease.Ring.Bytes, 64<<10)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"io"
-	"os"
 	"testing"
 	"time"
 
@@ -25,30 +24,13 @@ func ringSizes(c *Conn) (sizes []int) {
 	return sizes
 }
 
-// fill writes until nothing has gone for a second, and returns what it wrote.
-func fill(t *testing.T, c *Conn, chunk int) (sent []byte) {
-	for {
-		b := make([]byte, chunk)
-		for i := range b {
-			b[i] = byte((len(sent) + i) % 251)
-		}
-		require.NoError(t, c.SetWriteDeadline(time.Now().Add(time.Second)))
-		n, err := c.Write(b)
-		if sent = append(sent, b[:n]...); err != nil {
-			require.ErrorIs(t, err, os.ErrDeadlineExceeded)
-			require.NoError(t, c.SetWriteDeadline(time.Time{}))
-			return sent
-		}
-	}
-}
-
 // TestRingGrows: round trips that fit the first ring never make it grow. A writer that finds it full gets a
 // second one, although nobody reads, and goes on in that; the first one is gone once it was read. What a
 // conn holds is bounded, and arrives as it was sent, also if the user holds pieces of the first ring for long.
 func TestRingGrows(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 256 << 10, Window: 64 << 10}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		firstRingOf(t, a, b)
+		warmUpBy(t, a, b, 16<<10) // which asks for no more
 		for range 40 {
 			for _, way := range [][2]*Conn{{a, b}, {b, a}} {
 				_, err := way[0].Write(make([]byte, 16<<10))
@@ -59,26 +41,26 @@ func TestRingGrows(t *testing.T) {
 		}
 		require.Equal(t, []int{256 << 10}, ringSizes(b), "what fits")
 
-		sent := fill(t, a, 32<<10)
+		sent := fillWith(t, a, 32<<10)
 		require.Equal(t, []int{1 << 20, 256 << 10}, ringSizes(b), "both are full")
-		assert.Greater(t, len(sent), 1<<20, "they hold")
-		assert.Less(t, len(sent), 1<<20+256<<10+2*DefaultMaxWindow, "no more than they should")
+		assert.Greater(t, sent, 1<<20, "they hold")
+		assert.Less(t, sent, 1<<20+256<<10+2*DefaultMaxWindow, "no more than they should")
 
 		require.NoError(t, b.SetReadDeadline(time.Now().Add(time.Minute)))
 		held := hold(t, b, 384<<10) // of both
 		at := 0
 		for _, h := range held {
-			assert.Equal(t, sent[at:at+len(h.Bytes())], h.Bytes())
+			checkFrom(t, at, h.Bytes())
 			at += len(h.Bytes())
 		}
-		rest := make([]byte, len(sent)-at)
+		rest := make([]byte, sent-at)
 		_, err := io.ReadFull(b, rest)
 		require.NoError(t, err)
-		assert.Equal(t, sent[at:], rest)
+		checkFrom(t, at, rest)
 		assert.Equal(t, []int{1 << 20, 256 << 10}, ringSizes(b), "the user holds some of the first")
 		at = 0
 		for _, h := range held {
-			assert.Equal(t, sent[at:at+len(h.Bytes())], h.Bytes(), "still as it was")
+			checkFrom(t, at, h.Bytes()) // still as it was
 			at += len(h.Bytes())
 			h.Release()
 		}
@@ -139,22 +121,12 @@ func TestRingRefused(t *testing.T) {
 	})
 }
 
-// firstRingOf has b get its first ring, for what a writes.
-func firstRingOf(t *testing.T, a, b *Conn) {
-	for b.Counters().LargeIn == 0 {
-		_, err := a.Write(make([]byte, 16<<10))
-		require.NoError(t, err)
-		_, err = io.ReadFull(b, make([]byte, 16<<10))
-		require.NoError(t, err)
-	}
-}
-
 // TestGrowthRefused: a ring that could not grow for want of memory does so later, and other conns of the
 // peer get rings, too.
 func TestGrowthRefused(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(64 << 20)}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		firstRingOf(t, a, b)
+		warmUpBy(t, a, b, 16<<10)
 		require.Equal(t, []int{128 << 10}, ringSizes(b))
 		var taken int64
 		locked(l.eb, func() {
@@ -167,8 +139,8 @@ func TestGrowthRefused(t *testing.T) {
 		assert.Zero(t, l.eb.cfg.Budget.Shortages(), "nobody else has to give up a ring for that")
 		l.eb.cfg.Budget.Release(taken)
 		c, d := l.dial(t)
-		fill(t, c, 32<<10)
-		fill(t, a, 32<<10)
+		fillWith(t, c, 32<<10)
+		fillWith(t, a, 32<<10)
 		time.Sleep(10 * choreTime)
 		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(d))
 		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(b))
@@ -205,7 +177,7 @@ func TestRingsThatGrowTogether(t *testing.T) {
 func TestNoRingForNobody(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		firstRingOf(t, a, b)
+		warmUpBy(t, a, b, 16<<10)
 		locked(l.ea, func() { a.stream.p.doom(ErrEndpointClosed) }) // so that no Return comes
 		locked(l.eb, func() { b.stream.filled(uint64(b.stream.inLease.Index)) })
 		time.Sleep(time.Millisecond)
@@ -217,7 +189,7 @@ func TestNoRingForNobody(t *testing.T) {
 	})
 	virtual(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		firstRingOf(t, a, b)
+		warmUpBy(t, a, b, 16<<10)
 		locked(l.eb, func() {
 			b.stream.close()
 			b.stream.filled(uint64(b.stream.inLease.Index))
@@ -235,11 +207,11 @@ func TestRingStays(t *testing.T) {
 		s := l.eb.cfg.Budget.Stats()
 		taken := s.Limit*5/8 - s.Used
 		require.NoError(t, l.eb.cfg.Budget.Reserve(taken))
-		fill(t, a, 32<<10)
+		fillWith(t, a, 32<<10)
 		time.Sleep(5 * choreTime)
 		assert.Equal(t, []int{128 << 10}, ringSizes(b), "memory is short")
 		l.eb.cfg.Budget.Release(taken)
-		fill(t, a, 32<<10)
+		fillWith(t, a, 32<<10)
 		time.Sleep(5 * choreTime)
 		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(b), "memory is there")
 		end(t, nil, a, b)

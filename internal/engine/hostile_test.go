@@ -303,28 +303,6 @@ func (sc *scene) take(e *honestEnd, b []byte) {
 	e.s.p.c.flush()
 }
 
-// writeSome writes as much of b as it can at once, as Conn.write does.
-func writeSome(s *stream, b []byte) int {
-	if s.copies() {
-		if w := s.prepareCopy(len(b)); w.mem != nil {
-			copy(w.mem, b)
-			s.commitCopy(&w)
-			return len(w.mem)
-		}
-		return s.writeFrames(b)
-	}
-	if src := s.prepareLarge(len(b)); src.mem != nil {
-		copy(src.mem, b)
-		if s.commitLarge(src, len(b)) {
-			return len(src.mem)
-		}
-		s.p.c.stage.Put(src.slot)
-		s.p.c.freed = true
-		return 0
-	}
-	return s.writeFrames(b)
-}
-
 // check asserts what holds whatever a peer does.
 func (sc *scene) check() {
 	c := sc.c

@@ -176,12 +176,11 @@ func (p *peer) ringSize(n int) int {
 }
 
 // slabSize is how much landing memory is mapped for the peer next, in bytes: no more than the
-// streams that want a ring need, since many peers have a single conn.
-func (p *peer) slabSize() int {
+// streams that want a ring need, since many peers have a single conn. The first of them needs ring bytes.
+func (p *peer) slabSize(ring int) int {
 	n := max(1, p.claims.Len())
 	size := min(p.c.cfg.first, p.ringSize(p.ringed+n))
-	wanted, _ := p.wantedRing()
-	return max(wanted, min(landingSlab, size<<bits.Len(uint(n-1))))
+	return max(ring, min(landingSlab, size<<bits.Len(uint(n-1))))
 }
 
 // wantedRing is how large a ring the stream gets that is next, in bytes, and whether it has a smaller one.

@@ -161,8 +161,8 @@ func (c *core) nextOrder() *order {
 			switch {
 			case s.maps != nil:
 			case s.peer != nil:
-				o.size = s.peer.slabSize()
 				o.ring, o.grows = s.peer.wantedRing()
+				o.size = s.peer.slabSize(o.ring)
 			case s.slots == c.stage:
 				o.slots = c.stageOrder()
 			case s.slots == c.tx:

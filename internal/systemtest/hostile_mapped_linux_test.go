@@ -184,26 +184,26 @@ func (h *hostile) asked() error {
 }
 
 // grants makes the listener ask for a ring, which it needs to send back what comes through its
-// own, and grants one.
-func (h *hostile) grants(grant framing.Lease) error {
+// own, and grants one. It returns the listener's, which is full of what is to come back.
+func (h *hostile) grants(grant framing.Lease) (l framing.Lease, err error) {
 	l, slab, err := h.mappedRing()
 	if err != nil {
-		return err
+		return l, err
 	}
 	defer slab.Close()
 	if err := h.through(l, 0); err != nil {
-		return err
+		return l, err
 	}
 	if err := h.asked(); err != nil {
-		return err
+		return l, err
 	}
 	f := frame{framing.Header{Type: framing.TypeLease, Stream: 1}, make([]byte, framing.LeaseSize)}
 	grant.Index, grant.Chunk, grant.Size = 3, 64<<10, ringSize
 	grant.Encode(f.payload)
 	if err := h.send(f); err != nil {
-		return err
+		return l, err
 	}
-	return h.through(l, ringSize/2)
+	return l, h.through(l, ringSize/2)
 }
 
 // ringIn grants a ring that is said to lie in a file. The listener does not map it, and sends frames.
@@ -217,7 +217,7 @@ func ringIn(file func(*hostile) (int, error)) func(*hostile) error {
 		if err := unix.Fstat(fd, &st); err == nil && fd != int(os.Stdin.Fd()) {
 			defer unix.Close(fd)
 		}
-		if err := h.grants(framing.Lease{Remote: framing.Remote{FD: uint32(fd), Key: max(st.Ino, 1)}}); err != nil {
+		if _, err := h.grants(framing.Lease{Remote: framing.Remote{FD: uint32(fd), Key: max(st.Ino, 1)}}); err != nil {
 			return err
 		}
 		_, err = h.await(framing.TypeData)
@@ -233,10 +233,16 @@ func ringGoesAway(h *hostile) error {
 		return err
 	}
 	defer rings.Close()
-	if err := h.grants(framing.Lease{Remote: ring}); err != nil {
+	l, err := h.grants(framing.Lease{Remote: ring})
+	if err != nil {
 		return err
 	}
-	for range 2 {
+	for i := range 4 {
+		if i == 2 { // half of what was sent is back, so there is room for as much
+			if err := h.through(l, ringSize); err != nil {
+				return err
+			}
+		}
 		if _, err := h.await(framing.TypeLarge); err != nil {
 			return err
 		}
