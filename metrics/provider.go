@@ -54,7 +54,6 @@ type ProviderStats struct {
 	PollsEmpty    uint64 `metric:"polls.empty" unit:"poll" help:"Polls that found nothing."`
 	Parks         uint64 `metric:"parks" unit:"wait" help:"Waits that ended up blocking."`
 	DoorbellsSent uint64 `metric:"doorbells.sent" unit:"doorbell" help:"Doorbells rung."`
-	DoorbellsGot  uint64 `metric:"doorbells.received" unit:"doorbell" help:"Doorbells heard."`
 	Polling       Polling
 	Stalls        Stalls `metric:"stalls" unit:"stall" label:"reason" help:"Times that a sender had to wait."`
 	Copies        Copies `metric:"data" unit:"By" label:"path" help:"Data by whether it was copied, besides the copy into Read's memory."`

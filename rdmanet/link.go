@@ -126,7 +126,7 @@ func (l *link) Attached(s *bootstrap.Session) {
 	var spill engine.Spill
 	if page := s.Page(); page != nil && l.ep.fab.Waiter() == nil {
 		spill = page.Spill()
-		doorbell = engine.Doorbell{Own: page.Own(), Peer: page.Peer(), Ring: page.Ring, Bell: page.Bell()}
+		doorbell = page.Doorbell()
 	}
 	l.peer.Attached(doorbell, spill)
 	if doorbell.Ring != nil {
@@ -148,9 +148,7 @@ func (l *link) Abort(err error) {
 	close(l.settled)
 }
 
-// The session calls Doorbell, Heartbeat and Ended.
-
-func (l *link) Doorbell() { l.peer.Doorbell() }
+// The session calls Heartbeat and Ended.
 
 func (l *link) Heartbeat() { l.peer.Heartbeat() }
 

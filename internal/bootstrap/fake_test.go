@@ -252,16 +252,14 @@ func loopback(t *testing.T) (client, server net.Conn) {
 
 // recorder is a Handler that records its calls.
 type recorder struct {
-	doorbells chan struct{}
-	beats     atomic.Int32
-	ended     chan error
+	beats atomic.Int32
+	ended chan error
 }
 
 func newRecorder() *recorder {
-	return &recorder{doorbells: make(chan struct{}, 100), ended: make(chan error, 2)}
+	return &recorder{ended: make(chan error, 2)}
 }
 
-func (r *recorder) Doorbell()       { r.doorbells <- struct{}{} }
 func (r *recorder) Heartbeat()      { r.beats.Add(1) }
 func (r *recorder) Ended(err error) { r.ended <- err }
 

@@ -51,11 +51,11 @@ func TestHandshakeSharesPage(t *testing.T) {
 	assert.Same(t, dp, dr.b.page)
 	assert.Same(t, lp, lr.b.page)
 
-	dp.Own().Store(1)
-	assert.True(t, lp.Peer().CompareAndSwap(1, 0), "the listener sees the dialer asleep")
-	assert.Zero(t, dp.Own().Load())
-	lp.Own().Store(1)
-	assert.EqualValues(t, 1, dp.Peer().Load())
+	dp.own.Store(1)
+	assert.True(t, lp.peer.CompareAndSwap(1, 0), "the listener sees the dialer asleep")
+	assert.Zero(t, dp.own.Load())
+	lp.own.Store(1)
+	assert.EqualValues(t, 1, dp.peer.Load())
 }
 
 func TestNegotiation(t *testing.T) {

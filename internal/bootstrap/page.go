@@ -45,9 +45,8 @@ var errPage = errors.New("shared memory page")
 
 // Page is what two processes on one host share to tell each other that they sleep, and to
 // wake each other: memory, and two FIFOs for each direction. The memory also has room for data that
-// must outlive a process. A doorbell over a FIFO costs half
+// must outlive a process. A ring over a FIFO costs half
 // of what one over a loopback connection does. Providers without a wait object need a Page.
-// Own, Peer and Ring may be used by any goroutine until Close.
 type Page struct {
 	name      string   // "" once it is unlinked, or if the other side has to unlink it
 	guard     *os.File // keeps others from removing the names; nil without names
@@ -59,11 +58,11 @@ type Page struct {
 	ownSelf, peerSelf []byte
 	// The FIFOs are open for reading and writing: opening them like this does not wait for the
 	// other side. That nothing shows when that side dies does not matter, since the session finds out.
-	ownDoorbell, peerDoorbell bell        // the watchers'
-	ownLeader, peerLeader     bell        // the leaders', of which nothing is read: see Sleep
-	proc                      *os.File    // see Proc
-	dialer                    bool        // this is the dialling side
-	self                      atomic.Bool // the other side is in this process
+	ownWatcher, peerWatcher bell
+	ownLeader, peerLeader   bell
+	proc                    *os.File    // see Proc
+	dialer                  bool        // this is the dialling side
+	self                    atomic.Bool // the other side is in this process
 }
 
 // bell is an open FIFO.
@@ -114,12 +113,19 @@ func newPage(mem []byte, nonce pageNonce, dialer bool) *Page {
 	return p
 }
 
-// Own returns this side's flag: whether it sleeps, and for what the peer has to ring (SPEC.md
-// section 8).
-func (p *Page) Own() *atomic.Uint32 { return p.own }
+// Doorbell returns the flags and the bells, which any goroutine may use until Close.
+func (p *Page) Doorbell() engine.Doorbell {
+	return engine.Doorbell{Own: p.own, Peer: p.peer, Ring: p.ring, Bell: &p.ownLeader, Watcher: &p.ownWatcher}
+}
 
-// Peer returns the other side's flag. Whoever changes it to 0 has to ring.
-func (p *Page) Peer() *atomic.Uint32 { return p.peer }
+// ring rings one of the peer's bells. After Close it does nothing.
+func (p *Page) ring(leader bool) {
+	if leader {
+		p.peerLeader.Wake()
+	} else {
+		p.peerWatcher.Wake()
+	}
+}
 
 // Spill returns the memory for data that waits for receive slots.
 func (p *Page) Spill() engine.Spill { return p.spill }

@@ -10,7 +10,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
@@ -75,7 +74,7 @@ func (p *Page) openDoorbells(file, own, peer string) error {
 		side string
 		mine bool
 	}{
-		{&p.ownDoorbell, own, true}, {&p.peerDoorbell, peer, false},
+		{&p.ownWatcher, own, true}, {&p.peerWatcher, peer, false},
 		{&p.ownLeader, leaderOf + own, true}, {&p.peerLeader, leaderOf + peer, false},
 	} {
 		if err := d.bell.open(path(d.side), d.mine); err != nil {
@@ -114,61 +113,25 @@ func openDoorbell(path string, flags int) (*os.File, error) {
 	return os.NewFile(uintptr(fd), path), nil
 }
 
-// Ring wakes the peer: its leader, or the goroutine that is in Listen. After Close it does nothing.
-func (p *Page) Ring(leader bool) {
-	if leader {
-		p.peerLeader.Wake()
-		return
-	}
-	_ = p.peerDoorbell.conn.Control(ring)
-}
-
-// Bell returns what this side's leader sleeps on.
-func (p *Page) Bell() engine.Bell { return &p.ownLeader }
-
 // Sleep implements engine.Bell. It does not empty the FIFO: since Go's netpoller is edge-triggered, each
-// ring wakes it, whatever is in there (epoll(7)).
+// write wakes it, whatever is in there (epoll(7)).
 func (b *bell) Sleep(ready func() bool) error {
 	b.ready = ready
 	return b.conn.Read(b.look)
 }
 
-// Wake implements engine.Bell.
-func (b *bell) Wake() { _ = b.conn.Control(ringFull) }
+// Wake implements engine.Bell, and rings the peer's. A FIFO that is full has to be emptied first.
+func (b *bell) Wake() { _ = b.conn.Control(ring) }
 
-// ringFull is ring for a FIFO that nobody empties.
-func ringFull(fd uintptr) {
+func ring(fd uintptr) {
 	if _, err := unix.Write(int(fd), oneByte[:]); errors.Is(err, unix.EAGAIN) {
 		var all [1 << 16]byte // what a FIFO holds
 		_, _ = unix.Read(int(fd), all[:])
-		ring(fd)
+		_, _ = unix.Write(int(fd), oneByte[:])
 	}
 }
 
-// ring writes a byte, whose value does not matter. If the FIFO is full, the peer has enough
-// to wake up by.
-func ring(fd uintptr) { _, _ = unix.Write(int(fd), oneByte[:]) }
-
 var oneByte [1]byte
-
-// Listen calls rung when the peer has rung, once for all the rings that it finds, until Close. It
-// does not read on until there is nothing left, as os.File does for each Read: after a read that did
-// not fill the buffer the FIFO was empty, so that whatever comes next wakes Listen again (epoll(7)).
-func (p *Page) Listen(rung func()) {
-	// The peer can write many rings by one system call.
-	var buf [4096]byte
-	_ = p.ownDoorbell.conn.Read(func(fd uintptr) (done bool) { // it fails once it is closed
-		for {
-			n, err := unix.Read(int(fd), buf[:])
-			if n > 0 {
-				rung()
-			}
-			if n < len(buf) && !errors.Is(err, unix.EINTR) {
-				return false
-			}
-		}
-	})
-}
 
 func mapPage(fd int) ([]byte, error) {
 	mem, err := unix.Mmap(fd, 0, pageSize, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
@@ -266,10 +229,10 @@ func (p *Page) Unlink() error {
 	return errors.Join(errs...)
 }
 
-// Close unlinks and unmaps the page, and ends Listen. The flags must not be used any more.
+// Close unlinks and unmaps the page, and ends what sleeps on its bells. The flags must not be used any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
-	for _, doorbell := range []*os.File{p.ownDoorbell.file, p.peerDoorbell.file, p.ownLeader.file, p.peerLeader.file, p.proc} {
+	for _, doorbell := range []*os.File{p.ownWatcher.file, p.peerWatcher.file, p.ownLeader.file, p.peerLeader.file, p.proc} {
 		if doorbell != nil {
 			_ = doorbell.Close() // fails only if it is closed already
 		}

@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 func TestPage(t *testing.T) {
@@ -32,13 +33,13 @@ func TestPage(t *testing.T) {
 	assert.Empty(t, pages(t), "neither page nor FIFOs have a name")
 	assert.NoError(t, a.Unlink(), "again does nothing")
 
-	assert.True(t, a.Own().CompareAndSwap(0, 1))
-	assert.True(t, b.Peer().CompareAndSwap(1, 0), "b sees a's flag")
-	assert.True(t, b.Own().CompareAndSwap(0, 1))
-	assert.EqualValues(t, 1, a.Peer().Load(), "a sees b's flag")
-	assert.Zero(t, a.Own().Load(), "the flags are apart")
+	assert.True(t, a.own.CompareAndSwap(0, 1))
+	assert.True(t, b.peer.CompareAndSwap(1, 0), "b sees a's flag")
+	assert.True(t, b.own.CompareAndSwap(0, 1))
+	assert.EqualValues(t, 1, a.peer.Load(), "a sees b's flag")
+	assert.Zero(t, a.own.Load(), "the flags are apart")
 	require.NoError(t, a.Close())
-	assert.EqualValues(t, 1, b.Own().Load(), "b's mapping is its own")
+	assert.EqualValues(t, 1, b.own.Load(), "b's mapping is its own")
 	require.NoError(t, b.Close())
 	require.NoError(t, b.Close(), "again does nothing")
 }
@@ -123,56 +124,33 @@ func TestNamesOfDoorbells(t *testing.T) {
 	}
 }
 
-// TestPageRings: each side hears the other's doorbell, even if it was rung before that side listened.
-// Ringing does not block when the FIFO is full.
-func TestPageRings(t *testing.T) {
-	a, err := CreatePage()
-	require.NoError(t, err)
-	b, err := OpenPage(a.name, a.nonce)
-	require.NoError(t, err)
-	var listening sync.WaitGroup
-	for _, side := range []struct{ from, to *Page }{{a, b}, {b, a}} {
-		for range 100_000 { // a FIFO holds 65536
-			side.from.Ring(false)
-		}
-		rung := make(chan struct{}, 1)
-		listening.Go(func() {
-			side.to.Listen(func() {
-				select {
-				case rung <- struct{}{}:
-				default:
-				}
-			})
-		})
-		for range 5000 { // more than it takes to empty the FIFO
-			<-rung
-			side.from.Ring(false)
-		}
-	}
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
-	listening.Wait()
-	a.Ring(false)
-	b.Ring(false)
-}
-
-// TestBells: each ring of a leader's bell wakes the leader, whatever is in the FIFO, and whoever rings.
-// Close ends the sleep.
+// TestBells: each ring of a bell wakes the one that sleeps on it, whatever is in the FIFO, whichever side
+// rings. Close ends the sleep.
 func TestBells(t *testing.T) {
 	a, err := CreatePage()
 	require.NoError(t, err)
 	b, err := OpenPage(a.name, a.nonce)
 	require.NoError(t, err)
-	for _, side := range []struct{ from, to *Page }{{a, b}, {b, a}} {
-		for range 70_000 { // a FIFO holds 65536
-			side.from.Ring(true)
+	bell := func(p *Page, leader bool) engine.Bell {
+		if leader {
+			return p.Doorbell().Bell
 		}
-		for i, ring := range []func(){func() { side.from.Ring(true) }, side.to.Bell().Wake} {
+		return p.Doorbell().Watcher
+	}
+	for _, side := range []struct {
+		from, to *Page
+		leader   bool
+	}{{a, b, true}, {b, a, true}, {a, b, false}, {b, a, false}} {
+		for range 70_000 { // a FIFO holds 65536
+			side.from.ring(side.leader)
+		}
+		own := bell(side.to, side.leader)
+		for i, ring := range []func(){func() { side.from.Doorbell().Ring(side.leader) }, own.Wake} {
 			var due atomic.Bool
 			looked := make(chan struct{}, 1000)
 			slept := make(chan error)
 			go func() {
-				slept <- side.to.Bell().Sleep(func() bool {
+				slept <- own.Sleep(func() bool {
 					looked <- struct{}{}
 					return due.Load()
 				})
@@ -184,35 +162,42 @@ func TestBells(t *testing.T) {
 		}
 	}
 	ended := make(chan error)
-	go func() { ended <- a.Bell().Sleep(func() bool { return false }) }()
+	for _, leader := range []bool{true, false} {
+		go func() { ended <- bell(a, leader).Sleep(func() bool { return false }) }()
+	}
 	require.NoError(t, a.Close())
 	require.Error(t, <-ended)
-	b.Ring(true)
+	require.Error(t, <-ended)
+	b.ring(true)
 	require.NoError(t, b.Close())
-	b.Ring(true)
-	b.Bell().Wake()
+	for _, leader := range []bool{true, false} {
+		b.ring(leader)
+		bell(b, leader).Wake()
+	}
 }
 
-// TestManyRingsAreFew: a peer that fills the FIFO, which is one system call for it, causes few calls.
+// TestManyRingsAreFew: a peer that fills the FIFO, which is one system call for it, causes few looks.
 func TestManyRingsAreFew(t *testing.T) {
 	a, err := CreatePage()
 	require.NoError(t, err)
 	b, err := OpenPage(a.name, a.nonce)
 	require.NoError(t, err)
-	rings := 0
-	require.NoError(t, a.peerDoorbell.conn.Control(func(fd uintptr) { rings, err = unix.Write(int(fd), make([]byte, 1<<15)) }))
-	require.NoError(t, err)
 	var calls atomic.Int32
-	var listening sync.WaitGroup
-	listening.Go(func() { b.Listen(func() { calls.Add(1) }) })
-	require.Eventually(t, func() bool {
-		left := -1
-		return a.peerDoorbell.conn.Control(func(fd uintptr) { left, _ = unix.IoctlGetInt(int(fd), unix.TIOCINQ) }) == nil && left == 0
-	}, 10*time.Second, time.Millisecond)
+	ended := make(chan error)
+	go func() {
+		ended <- b.Doorbell().Watcher.Sleep(func() bool {
+			calls.Add(1)
+			return false
+		})
+	}()
+	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, time.Millisecond)
+	rings := 0
+	require.NoError(t, a.peerWatcher.conn.Control(func(fd uintptr) { rings, err = unix.Write(int(fd), make([]byte, 1<<15)) }))
+	require.NoError(t, err)
+	require.Eventually(t, func() bool { return calls.Load() > 1 }, 10*time.Second, time.Millisecond)
 	require.NoError(t, a.Close())
 	require.NoError(t, b.Close())
-	listening.Wait()
-	assert.Positive(t, calls.Load())
+	require.Error(t, <-ended)
 	assert.LessOrEqual(t, int(calls.Load()), 1+rings/1000)
 }
 
@@ -220,8 +205,8 @@ func TestManyRingsAreFew(t *testing.T) {
 func TestRingWakesOnePoller(t *testing.T) {
 	p, err := CreatePage()
 	require.NoError(t, err)
-	assert.ErrorIs(t, p.peerDoorbell.file.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
-	assert.NoError(t, p.ownDoorbell.file.SetDeadline(time.Time{}))
+	assert.ErrorIs(t, p.peerWatcher.file.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
+	assert.NoError(t, p.ownWatcher.file.SetDeadline(time.Time{}))
 	require.NoError(t, p.Close())
 }
 

@@ -5,8 +5,6 @@ package bootstrap
 import (
 	"errors"
 	"fmt"
-
-	"github.com/seed202c38ff/fabricnet/internal/engine"
 )
 
 // CreatePage fails: only Linux has pages.
@@ -25,14 +23,11 @@ func (p *Page) Unlink() error { return nil }
 
 func (p *Page) meet() error { return nil }
 
-// Ring does nothing.
-func (p *Page) Ring(bool) {}
+// Sleep fails.
+func (b *bell) Sleep(func() bool) error { return errors.ErrUnsupported }
 
-// Bell returns nil.
-func (p *Page) Bell() engine.Bell { return nil }
-
-// Listen does nothing.
-func (p *Page) Listen(func()) {}
+// Wake does nothing.
+func (b *bell) Wake() {}
 
 // Close does nothing.
 func (p *Page) Close() error { return nil }

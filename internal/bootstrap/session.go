@@ -17,18 +17,13 @@ import (
 // goroutine that sends it for long.
 const sendTimeout = 2 * time.Second
 
-// Handler is told what happens to a Session. Its methods are called by two goroutines of the
-// session, one for Doorbell and one for Heartbeat and Ended, so that a Doorbell may go on
-// at the same time as one of the others.
+// Handler is told what happens to a Session. Its methods are called by one goroutine of the session.
 type Handler interface {
-	// Doorbell is called when the peer has rung: as a rule it has posted something, and found
-	// this side asleep. It must not call Close.
-	Doorbell()
 	// Heartbeat is called when a heartbeat has come, but not for each of those that come
 	// faster than they may: the peer is alive.
 	Heartbeat()
 	// Ended is called when the session is over, and its connection closed. It is called
-	// exactly once, and a Doorbell may still be going on. err wraps ErrGoodbye,
+	// exactly once. err wraps ErrGoodbye,
 	// ErrHeartbeat, ErrMalformed or, after Close or Goodbye, net.ErrClosed; or it is what the
 	// connection failed with.
 	Ended(err error)
@@ -62,7 +57,6 @@ type Session struct {
 	started   bool
 	ending    bool          // the reader is about to call Ended, and needs nothing of the session any more
 	done      chan struct{} // closed when the reader has returned
-	deaf      chan struct{} // closed when nobody listens to the doorbell any more; made by Start
 	freed     sync.Once
 }
 
@@ -107,8 +101,8 @@ func (s *Session) Stats() Stats {
 	return Stats{Sent: s.sent.Load(), Received: s.received.Load()}
 }
 
-// Start starts heartbeats, a goroutine that reads and, if there is a page, another that
-// listens to the doorbell. Until then nothing is read, and the peer's silence goes unnoticed.
+// Start starts heartbeats and a goroutine that reads. Until then nothing is read, and the peer's silence
+// goes unnoticed.
 // Start may be called at most once. After Close it only calls h.Ended, from a goroutine of
 // its own.
 func (s *Session) Start(h Handler) {
@@ -123,13 +117,6 @@ func (s *Session) Start(h Handler) {
 		s.cfg.Schedule.add(&s.live.entry)
 	}
 	go s.read(h)
-	if s.page != nil {
-		s.deaf = make(chan struct{})
-		go func() {
-			defer close(s.deaf)
-			s.page.Listen(h.Doorbell)
-		}()
-	}
 }
 
 func (s *Session) read(h Handler) {
@@ -266,13 +253,12 @@ func (s *Session) Goodbye() { s.leave(net.ErrClosed) }
 
 // Close says goodbye, closes the connection, and waits until Ended has returned, unless it
 // finds that Ended is already being called. It then unmaps the page, whose flags must not be
-// used any more. Close may be called from Ended, but not from Doorbell, and not while holding a
-// lock that either of them takes. Later calls do nothing.
+// used any more. Close may be called from Ended, but not while holding a lock that Ended takes.
+// Later calls do nothing.
 func (s *Session) Close() error {
 	s.leave(net.ErrClosed)
 	s.mu.Lock()
 	wait := s.started && !s.ending
-	deaf := s.deaf
 	s.mu.Unlock()
 	if wait {
 		<-s.done
@@ -281,9 +267,6 @@ func (s *Session) Close() error {
 	s.freed.Do(func() {
 		if s.page != nil {
 			err = s.page.Close()
-			if deaf != nil {
-				<-deaf
-			}
 		}
 	})
 	return err

@@ -28,22 +28,31 @@ func sessionsFor(t *testing.T, provider string, dnc, lnc net.Conn, dcfg, lcfg Co
 	return dr.s, lr.s
 }
 
-func TestDoorbellAndGoodbye(t *testing.T) {
+func TestPageAndGoodbye(t *testing.T) {
 	dnc, lnc := loopback(t)
 	d, l := sessionsFor(t, "shm", dnc, lnc, Config{}, Config{})
 	dh, lh := newRecorder(), newRecorder()
-	d.Page().Ring(false) // before either side has started
 	d.Start(dh)
 	l.Start(lh)
-	<-lh.doorbells
-	l.Page().Ring(false)
-	<-dh.doorbells
+	looked, rung := make(chan struct{}, 1), make(chan error)
+	go func() {
+		looks := 0
+		rung <- l.Page().Doorbell().Watcher.Sleep(func() bool {
+			if looks++; looks == 1 {
+				looked <- struct{}{}
+			}
+			return looks > 1
+		})
+	}()
+	<-looked
+	d.Page().ring(false)
+	require.NoError(t, <-rung)
 	assert.Zero(t, d.Stats(), "the connection is not the doorbell")
 
 	require.NoError(t, d.Close())
 	assert.ErrorIs(t, dh.wait(t), net.ErrClosed)
 	assert.ErrorIs(t, lh.wait(t), ErrGoodbye)
-	d.Page().Ring(false) // does nothing
+	d.Page().ring(false) // does nothing
 	require.NoError(t, l.Close())
 	require.NoError(t, l.Close())
 	assert.Empty(t, dh.ended, "Ended is called once")
@@ -171,7 +180,6 @@ type closer struct {
 	ended chan error
 }
 
-func (c *closer) Doorbell()       {}
 func (c *closer) Heartbeat()      {}
 func (c *closer) Ended(err error) { c.ended <- c.s.Close() }
 
@@ -210,7 +218,7 @@ func TestSessionConcurrently(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 200 {
-					s.Page().Ring(false)
+					s.Page().ring(false)
 					s.Stats()
 				}
 			})
@@ -232,7 +240,6 @@ type counter struct {
 	ended int
 }
 
-func (c *counter) Doorbell()  {}
 func (c *counter) Heartbeat() {}
 
 func (c *counter) Ended(error) {

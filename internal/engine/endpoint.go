@@ -332,9 +332,6 @@ func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 	p.e.poller.Stir() // conns come now
 }
 
-// Doorbell says that the peer has rung.
-func (p *Peer) Doorbell() { p.e.poller.Doorbell() }
-
 // Heartbeat says that the peer is alive, even if nothing has come from it over the fabric, and
 // has the fabric asked, too. It does not take the lock, which a call that hangs in the provider may
 // hold for ever: a goroutine does, one for each peer at a time. The caller bounds how often it is

@@ -66,7 +66,7 @@ func (e *Endpoint) snapshot() Stats {
 	s.PollsEmpty = s.Polls - s.pollsFull
 	s.BytesSent, s.BytesReceived = s.SmallSent+s.RDMABytesSent, s.SmallReceived+s.RDMABytesReceived
 	s.Copies.Staged = s.BytesSent - s.Copies.Unstaged - s.Copies.Mapped
-	s.Parks, s.DoorbellsGot, s.PollTime, s.Polling = counts.Parks, counts.Doorbells, counts.PollTime, counts.Polling
+	s.Parks, s.PollTime, s.Polling = counts.Parks, counts.PollTime, counts.Polling
 	if s.PollTime > 0 && s.Peers > 0 {
 		s.Polling.Endpoints = 1
 	}

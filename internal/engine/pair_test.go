@@ -130,23 +130,22 @@ func (l *link) connect(doorbells bool) (err error) {
 		spills[0] = Spill{make([]byte, SpillSize), make([]byte, SpillSize)}
 		spills[1] = Spill{spills[0].Peer, spills[0].Own}
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
-		// A doorbell comes from the goroutine that listens for it, never from the one that rings.
-		ba, bb := simfabric.NewBell(), simfabric.NewBell()
-		both[0] = Doorbell{Own: fa, Peer: fb, Ring: ringer(l.b, bb), Bell: ba}
-		both[1] = Doorbell{Own: fb, Peer: fa, Ring: ringer(l.a, ba), Bell: bb}
+		bells := [4]simfabric.Bell{simfabric.NewBell(), simfabric.NewBell(), simfabric.NewBell(), simfabric.NewBell()}
+		both[0] = Doorbell{Own: fa, Peer: fb, Ring: ringer(bells[2:]), Bell: bells[0], Watcher: bells[1]}
+		both[1] = Doorbell{Own: fb, Peer: fa, Ring: ringer(bells[:2]), Bell: bells[2], Watcher: bells[3]}
 	}
 	l.a.Attached(both[0], spills[0])
 	l.b.Attached(both[1], spills[1])
 	return err
 }
 
-// ringer returns what rings one of p's bells, of which b is the leader's.
-func ringer(p *Peer, b Bell) func(leader bool) {
+// ringer returns what rings one of the bells: the leader's, or the watcher's.
+func ringer(bells []simfabric.Bell) func(leader bool) {
 	return func(leader bool) {
 		if leader {
-			b.Wake()
+			bells[0].Wake()
 		} else {
-			go p.Doorbell()
+			bells[1].Wake()
 		}
 	}
 }

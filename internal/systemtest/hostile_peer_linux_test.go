@@ -182,7 +182,6 @@ func (h *hostile) Attached(s *bootstrap.Session) {
 
 func (h *hostile) Abort(error) {}
 
-func (h *hostile) Doorbell()       {}
 func (h *hostile) Heartbeat()      {}
 func (h *hostile) Ended(err error) { h.ended <- err }
 
@@ -234,8 +233,8 @@ func (h *hostile) ring() {
 	if h.session == nil {
 		return // during the path check the listener polls by itself
 	}
-	if page := h.page; page != nil && page.Peer().Swap(0) != 0 {
-		page.Ring(false)
+	if page := h.page; page != nil && page.Doorbell().Peer.Swap(0) != 0 {
+		page.Doorbell().Ring(time.Now().UnixNano()%2 == 0) // perhaps the wrong bell
 	}
 }
 

@@ -251,11 +251,17 @@ func (l *liar) beats() error {
 	return nil
 }
 
-// rings rings the doorbell, if there is one.
+// rings rings both bells, if there are any, and has either side's flag say anything.
 func (l *liar) rings() error {
 	if page := l.session.Page(); page != nil {
+		d := page.Doorbell()
 		for begin := time.Now(); time.Since(begin) < floodTime; {
-			page.Ring(false)
+			d.Ring(l.r.IntN(2) == 0)
+			flag := d.Own
+			if l.r.IntN(2) == 0 {
+				flag = d.Peer
+			}
+			flag.Store(l.r.Uint32N(4))
 		}
 	}
 	return nil

@@ -3,30 +3,28 @@ package progress
 import "sync/atomic"
 
 // A queue that nobody polls is armed: whatever arrives wakes the leader, if there is one, or else the
-// watcher, which polls once. With a wait object that is a goroutine of the Poller; with doorbells it
-// is whoever reads the watcher's bell, and calls Doorbell.
+// watcher, which polls once.
 
 // arm gives up ownership for an unknown time.
 func (p *Poller) arm() {
-	if !p.tryArm() {
-		p.waiter.Watcher().Wake() // it looks until it is safe to sleep
+	if !p.tryArm(nil) {
+		p.wakeWatcher() // it looks until it is safe to sleep
 	}
 }
 
-// tryArm is arm. It reports false if it is not safe to sleep.
-func (p *Poller) tryArm() (safe bool) {
+// tryArm is arm, called by self, the leader, or, if self is nil, by anybody else. It reports false if it is not
+// safe to sleep. A leader that its own poll has signalled is about to abdicate.
+func (p *Poller) tryArm(self *Waiter) (safe bool) {
 	for safe = true; ; {
 		words := p.words.Load()
 		switch b := p.doorbell.Load(); {
-		case p.hears():
-			safe = p.armWaiter()
-		case b != nil:
-			p.armDoorbell(b)
-		default:
+		case b == nil:
 			p.pollAll()
-			p.polled.Store(p.own.polls)
-			p.pollLater()
-			return true
+			p.leaveArmed()
+		case b.Own == nil:
+			safe = p.armWaiter(b, self)
+		default:
+			p.armDoorbell(b, self)
 		}
 		if p.words.Load() == words || !p.Acquire() {
 			return safe
@@ -34,29 +32,32 @@ func (p *Poller) tryArm() (safe bool) {
 	}
 }
 
-// armWaiter leaves the queue to the wait object. The leader, if there is one, polls, asks fi_trywait
-// and sleeps by itself; but a poll by others may undo fi_trywait.
-func (p *Poller) armWaiter() (safe bool) {
-	if p.leader.Load() != nil {
+// armWaiter leaves the queue to the wait object. The leader asks fi_trywait itself, but a poll by others may
+// undo that.
+func (p *Poller) armWaiter(b *Doorbell, self *Waiter) (safe bool) {
+	if leader := p.leader.Load(); leader != nil {
 		p.unwatch()
 		p.pollAll()
-		found := p.own.found
-		p.leaveArmed()
-		if found {
-			p.waiter.Bell().Wake()
+		if leader != self || self.Signalled() {
+			found := p.own.found
+			p.leaveArmed()
+			if leader != self && found {
+				b.Bell.Wake()
+			}
+			return true
 		}
-		return true
-	}
-	if !p.own.watched {
-		p.own.watched = true
-		p.own.empty = !p.waiter.Watch(true) && p.own.empty
-	}
-	if !p.own.empty {
-		p.pollAll()
+	} else {
+		if !p.own.watched {
+			p.own.watched = true
+			p.own.empty = !p.waiter.Watch(true) && p.own.empty
+		}
+		if !p.own.empty {
+			p.pollAll()
+		}
 	}
 	safe = p.tryWait()
 	p.leaveArmed()
-	return safe || p.deaf.Load()
+	return safe || p.doorbell.Load() == nil
 }
 
 // unwatch has arrivals no longer wake the watcher of a wait object. The owner calls it.
@@ -77,26 +78,24 @@ func (p *Poller) tryWait() bool {
 	return safe
 }
 
-// hears reports whether there is a wait object, and it has not failed.
-func (p *Poller) hears() bool { return p.waiter != nil && !p.deaf.Load() }
-
-// fail has the timer poll, since the wait object has failed.
+// fail has the timer poll, since the wait object has failed, or the watcher's bell.
 func (p *Poller) fail() {
-	p.deaf.Store(true)
+	if b := p.doorbell.Swap(nil); b != nil {
+		b.Watcher.Wake()
+	}
 	p.kick(PollEvery)
 }
 
 // armDoorbell leaves the queue to the doorbell. This side sets its flag, fences, polls once more, and
 // only then sleeps; the peer posts, fences, and then looks at the flag. The Swap is the full fence.
-func (p *Poller) armDoorbell(b *Doorbell) {
-	flag := uint32(doorbellAsleep)
-	if p.leader.Load() != nil && b.Bell != nil {
-		flag = doorbellLed
-	}
+func (p *Poller) armDoorbell(b *Doorbell, self *Waiter) {
 	p.sched.step()
-	b.Own.Swap(flag)
+	b.Own.Swap(doorbellAsleep)
 	p.sched.step()
 	p.pollAll()
+	if leader := p.leader.Load(); leader != nil && (leader != self || !self.Signalled()) {
+		b.Own.CompareAndSwap(doorbellAsleep, doorbellLed)
+	}
 	p.leaveArmed()
 }
 
@@ -104,37 +103,31 @@ func (p *Poller) armDoorbell(b *Doorbell) {
 // will announce.
 func (p *Poller) leaveArmed() {
 	p.polled.Store(p.own.polls)
-	look := p.nextLook()
+	report, look := p.report.Load(), p.nextLook()
 	p.leave(armed)
-	// Not before: a goroutine that posted until then saw an owner, and left it to us.
-	if p.has(refused) {
-		p.kick(PollEvery)
-	} else if look > 0 {
+	// A goroutine that posted until then saw an owner, and left it to us.
+	if p.has(refused) || p.doorbell.Load() == nil && p.report.Load() != report {
+		look = PollEvery
+	}
+	if look > 0 {
 		p.lookIn(look)
 	}
 }
 
-// watched belongs to the watcher: the goroutine that watches a wait object while nobody leads, or reads the
-// watcher's bell, and goes on polling if something has come and polling pays, or if it is told to (want). More is
+// watched belongs to the watcher: the goroutine that sleeps on a bell of its own, which rings while nobody leads.
+// It goes on polling if something has come and polling pays, or if it is told to (want). More is
 // likely to come then, such as a conn for Accept: without this, a conn that is dialled, used and closed over shm
 // takes seven times as long.
 type watched struct {
 	waits, joins Waiter                 // as what it polls. Nobody signals them
 	want         atomic.Pointer[Waiter] // as what it is to poll, nil if it need not
-	turn         chan struct{}          // wakes it if it does not sleep on a wait object
+	turn         chan struct{}          // wakes it while there is no bell
 	rung         func() bool            // watch, made once
 }
 
 func (w *watched) init(watch func() bool) {
 	w.waits, w.joins, w.turn, w.rung = NewWaiter(), NewJoinWaiter(), make(chan struct{}, 1), watch
 	w.waits.idle, w.joins.idle = true, true
-}
-
-// Doorbell is called when the peer has rung the watcher's bell. It polls.
-func (p *Poller) Doorbell() {
-	p.doorbells.Add(1)
-	p.watch()
-	p.pollOn()
 }
 
 // want has the watcher poll as w.
@@ -145,28 +138,28 @@ func (p *Poller) want(w *Waiter) {
 
 func (p *Poller) wakeWatcher() {
 	wake(p.watched.turn)
-	if p.waiter != nil {
-		p.waiter.Watcher().Wake()
+	if b := p.doorbell.Load(); b != nil {
+		b.Watcher.Wake()
 	}
 }
 
-// watching is a goroutine until the Poller is closed. With doorbells another one reads the bell.
+// watching is a goroutine until the Poller is closed.
 func (p *Poller) watching() {
 	defer close(p.ended)
 	for !p.Closing() {
-		if !p.hears() {
+		if b := p.doorbell.Load(); b == nil {
 			p.sched.await(p.watched.turn, nil)
-		} else if err := p.waiter.Watcher().Sleep(p.watched.rung); err != nil {
+		} else if err := b.Watcher.Sleep(p.watched.rung); err != nil {
 			p.fail()
 		}
 		p.pollOn()
 	}
 }
 
-// watch polls when the watcher's bell has rung. With a wait object it is called by Sleep: see lookAsLeader. It
-// reports whether the watcher has more to do than to sleep.
-func (p *Poller) watch() bool {
-	for try := 0; p.watched.want.Load() == nil && !p.Closing(); try++ {
+// watch polls when the watcher begins to sleep, and whenever its bell rings. Sleep calls it: see look. It
+// reports whether the watcher must wake.
+func (p *Poller) watch() (wakes bool) {
+	for try := 0; p.watched.want.Load() == nil && p.doorbell.Load() != nil && !p.Closing(); try++ {
 		p.words.Add(1)
 		if p.waiter != nil && p.leader.Load() != nil || !p.Acquire() {
 			return false
@@ -175,7 +168,7 @@ func (p *Poller) watch() bool {
 		if p.own.news && p.polls() {
 			p.watched.want.Store(&p.watched.waits)
 		}
-		if p.tryArm() {
+		if p.tryArm(nil) {
 			return p.watched.want.Load() != nil
 		}
 		p.sched.pause(try)

@@ -6,19 +6,19 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// Doorbell wakes a peer process whose provider has nothing to wait on. The zero Doorbell is
-// for providers that have a wait fd.
+// Doorbell is what two processes wake each other by if their provider has nothing to wait on. The zero Doorbell
+// is for providers that have a wait object.
 type Doorbell struct {
 	// Own is this side's flag, in memory that both processes map, and Peer is the other side's
-	// (SPEC.md section 8).
+	// (SPEC.md section 8). Both are nil in the Poller's own Doorbell, which has the bells of a wait object.
 	Own, Peer *atomic.Uint32
 	// Ring rings one of the peer's two bells: the leader's, or the watcher's.
 	Ring func(leader bool)
-	// Bell is this side's bell for the leader. If it is nil, nobody leads.
-	Bell Bell
+	// Bell is what this side's leader sleeps on, and Watcher what its watcher does.
+	Bell, Watcher Bell
 }
 
-// Bell is what the leader sleeps on: see lead.go.
+// Bell is what a goroutine sleeps on.
 type Bell = fabric.Bell
 
 // Values of a flag say which bell its side wants to be rung when the other side has posted something.
@@ -37,20 +37,9 @@ func (b *Doorbell) Disarm() (asleep, led bool) {
 }
 
 // SetDoorbell sets the doorbell, once the peer has one.
-func (p *Poller) SetDoorbell(b *Doorbell) { p.doorbell.Store(b) }
-
-// bell returns what the leader sleeps on, nil if there is nothing. Own and Peer are nil with a wait object.
-func (p *Poller) bell() *Doorbell {
-	if p.object != nil {
-		if p.deaf.Load() {
-			return nil
-		}
-		return p.object
-	}
-	if b := p.doorbell.Load(); b != nil && b.Bell != nil {
-		return b
-	}
-	return nil
+func (p *Poller) SetDoorbell(b *Doorbell) {
+	p.doorbell.Store(b)
+	wake(p.watched.turn) // the watcher sleeps on its bell from now on
 }
 
 // led makes the flag say led, unless it says awake.
@@ -60,7 +49,7 @@ func (b *Doorbell) led() bool {
 
 // awake tells the peer that it need not ring.
 func (p *Poller) awake() {
-	if b := p.doorbell.Load(); b != nil {
+	if b := p.doorbell.Load(); b != nil && b.Own != nil {
 		b.Own.Store(doorbellAwake)
 	}
 }

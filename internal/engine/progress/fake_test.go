@@ -47,13 +47,20 @@ func (f *fakeFD) arrived() {
 	}
 }
 
-func newBells() *Doorbell {
-	b := newDoorbell()
-	b.Bell = simfabric.NewBell()
-	return b
+// newDoorbell is a doorbell without a peer.
+func newDoorbell() *Doorbell {
+	return &Doorbell{
+		Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func(bool) {},
+		Bell: simfabric.NewBell(), Watcher: simfabric.NewBell(),
+	}
 }
 
-// newDoorbell is a doorbell that nobody hears.
-func newDoorbell() *Doorbell {
-	return &Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func(bool) {}}
+// arrived rings, as the peer does.
+func (b *Doorbell) arrived() {
+	switch b.Own.Swap(doorbellAwake) {
+	case doorbellAsleep:
+		b.Watcher.Wake()
+	case doorbellLed:
+		b.Bell.Wake()
+	}
 }

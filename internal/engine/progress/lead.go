@@ -15,9 +15,10 @@ func (p *Poller) lead(w *Waiter, what string) bool {
 	if !p.beginLead(w) {
 		return false
 	}
-	if p.pollFirst(w) || p.sleep(w, what) {
+	if p.pollFirst(w) {
 		return true
 	}
+	p.sleep(w, what)
 	p.abdicate(w)
 	return w.Signalled()
 }
@@ -32,7 +33,7 @@ func (p *Poller) beginLead(w *Waiter) bool {
 // pollFirst polls until w is signalled or polling has taken as long as it may. If it reports true,
 // w was signalled and leads no more.
 func (p *Poller) pollFirst(w *Waiter) (over bool) {
-	if !w.joins && !p.polls() && p.bell() != nil || !p.takeTurn(w) {
+	if !w.joins && !p.polls() && p.doorbell.Load() != nil || !p.takeTurn(w) {
 		return false
 	}
 	o, start := &p.own, p.clock.Now()
@@ -107,99 +108,53 @@ func (p *Poller) takeTurn(w *Waiter) bool {
 	return false
 }
 
-// sleep sleeps until w is signalled, or the queue is over. If it reports true, w leads no more.
-func (p *Poller) sleep(w *Waiter, what string) (over bool) {
-	b := p.bell()
+// sleep sleeps until w is signalled, the bell has failed, or the queue is over.
+func (p *Poller) sleep(w *Waiter, what string) {
+	b := p.doorbell.Load()
 	if b == nil || w.Signalled() {
-		return false
+		return
 	}
 	defer p.park(what).End()
-	for !w.Signalled() && !p.Closing() {
-		if b.Own != nil && !b.led() {
-			if !p.acquire() {
-				p.awaitTurn(w.ch)
-				continue
-			}
-			if p.pollAsLeader(b, w) {
-				return true
-			}
-		}
+	for !w.Signalled() && !p.Closing() && p.doorbell.Load() == b {
 		if p.spin > 0 {
 			p.leading.slept = p.clock.Now()
 		}
-		w.state.gone = false
 		w.state.bell.Store(b)
 		p.sched.step()
-		err := b.Bell.Sleep(p.leading.roused)
+		err := b.Bell.Sleep(p.leading.rung)
 		w.state.bell.Store(nil)
 		switch {
-		case w.state.gone:
-			p.leader.Store(nil)
-			p.arm()
-			return true
-		case err != nil || p.bell() == nil: // it is closed, or broken
-			return false
-		case b.Own == nil && p.now().taken():
+		case err != nil: // it is closed
+			return
+		case !w.Signalled():
 			p.awaitTurn(w.ch)
 		}
 	}
-	return false
 }
 
-// mayRise reports whether the leader has to be woken. The leader calls it when its bell rings.
-func (p *Poller) mayRise() bool {
+// look is what the leader does when it begins to sleep, and whenever its bell rings. It reports whether the
+// leader must wake. Sleep calls it in the netpoller's callback, since rings count from then on.
+func (p *Poller) look() (wakes bool) {
 	w := p.leader.Load()
 	b := w.state.bell.Load()
-	if b.Own != nil {
-		return w.Signalled() || p.Closing() || b.Own.Load() != doorbellLed
+	if b.Own != nil && b.led() { // nothing has come
+		return w.Signalled() || p.Closing()
 	}
 	w.state.bell.Store(nil) // while it polls, the bell need not ring for it
-	if p.lookAsLeader(w) {
-		return true
-	}
-	w.state.bell.Store(b)
-	p.sched.step()
-	return w.Signalled() || p.Closing()
-}
-
-// lookAsLeader polls a queue with a wait object, from within the netpoller's callback, since it forgets
-// what came before. It reports whether the leader has to be woken.
-func (p *Poller) lookAsLeader(w *Waiter) bool {
-	for try := 0; !w.Signalled() && !p.Closing() && p.acquire(); try++ {
+	for try := 0; !w.Signalled() && !p.Closing() && p.Acquire(); try++ {
 		p.noteSleep()
-		p.unwatch()
-		p.pollAll()
-		if w.Signalled() {
-			w.state.gone = true
-			return true // it still owns the queue
+		switch safe := p.tryArm(w); {
+		case !safe:
+			p.sched.pause(try)
+		case w.Signalled() || p.doorbell.Load() != b:
+			return true
+		default:
+			w.state.bell.Store(b)
+			p.sched.step()
+			return w.Signalled() || p.Closing()
 		}
-		p.leaveArmed()
-		if safe := p.tryWait(); safe || p.deaf.Load() {
-			return p.deaf.Load()
-		}
-		p.sched.pause(try)
 	}
 	return true
-}
-
-// pollAsLeader polls for a leader that owns a queue with doorbells, and leaves it armed. It reports whether the
-// leader has been signalled, and leads no more.
-func (p *Poller) pollAsLeader(b *Doorbell, w *Waiter) (over bool) {
-	p.noteSleep()
-	words := p.words.Load()
-	b.Own.Swap(doorbellAsleep)
-	p.sched.step()
-	p.pollAll()
-	if over = w.Signalled(); over {
-		p.leader.Store(nil)
-	} else {
-		b.Own.CompareAndSwap(doorbellAsleep, doorbellLed)
-	}
-	p.leaveArmed()
-	if p.words.Load() != words && p.Acquire() {
-		p.arm()
-	}
-	return over
 }
 
 // noteSleep tells the learner since when the leader has slept. The leader owns the queue.
@@ -217,7 +172,7 @@ func (p *Poller) abdicate(w *Waiter) {
 	}
 	p.sched.step()
 	// An owner may count on the leader, and a ring of the bell may not have been looked at.
-	b := p.bell()
+	b := p.doorbell.Load()
 	if b != nil && (b.Own == nil || !b.Own.CompareAndSwap(doorbellLed, doorbellAsleep) && b.Own.Load() == doorbellAwake) {
 		p.words.Add(1)
 		if p.Acquire() {
@@ -248,6 +203,6 @@ func (p *Poller) awaitLead() {
 
 // leading belongs to the leader.
 type leading struct {
-	slept  time.Duration // when it last began to sleep, if the learner is to know
-	roused func() bool   // mayRise, made once
+	slept time.Duration // when it last began to sleep, if the learner is to know
+	rung  func() bool   // look, made once
 }

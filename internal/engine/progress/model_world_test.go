@@ -16,7 +16,6 @@ const (
 	byLossyFD         // does not tell of every arrival: heartbeats make up for it
 	byDeafFD          // tells of nothing: Config.Ticks
 	byDoorbell        // own operations have no end: all are injected
-	byBells           // the same, and the leader has a bell of its own
 	byNothing         // polling
 	notices
 )
@@ -62,10 +61,9 @@ type model struct {
 	inPoll   bool
 	polls    int
 	hung     bool // a poll hangs
-	rung     int  // doorbells on their way
 	fd       modelFD
 	doorbell Doorbell
-	bell     modelBell
+	bells    [2]modelBell // the leader's, and the watcher's
 	calls    []*call
 	live     int // calls that go on
 	over     bool
@@ -105,19 +103,7 @@ func runModel(seed uint64) *model {
 	m.p.Start()
 	m.live++
 	m.start("life", m.life)
-	m.bell.m = m
-	if m.hasDoorbell() {
-		m.start("doorbell", func() {
-			for {
-				m.block(func() bool { return m.rung > 0 || m.over && m.live == 0 })
-				if m.rung == 0 {
-					return
-				}
-				m.rung--
-				m.p.Doorbell()
-			}
-		})
-	}
+	m.bells = [2]modelBell{{m: m}, {m: m}}
 	m.run(dawn.Add(time.Hour))
 	m.check(m.err != nil || m.over && m.live == 0, "the endpoint never ends")
 	for _, t := range m.tasks {
@@ -138,12 +124,9 @@ func (m *model) life() {
 	}
 	m.sleep(m.span())
 	if m.hasDoorbell() {
-		m.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Ring: func(bool) {}}
-		if m.notice == byBells {
-			m.doorbell.Bell = &m.bell
-		}
+		m.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Bell: &m.bells[0], Watcher: &m.bells[1]}
 		m.p.SetDoorbell(&m.doorbell)
-		m.rung++ // for what was sent before there was a doorbell
+		m.doorbell.Watcher.Wake() // for what was sent before there was a doorbell
 	}
 	m.p.Joined()
 	m.p.Stir()
@@ -319,9 +302,9 @@ func (m *model) arrive(a arrival) {
 		m.step()
 		switch {
 		case led:
-			m.bell.Wake()
+			m.doorbell.Bell.Wake()
 		case asleep:
-			m.rung++
+			m.doorbell.Watcher.Wake()
 		}
 	}
 }
@@ -436,15 +419,14 @@ func (m *model) patience(a arrival) time.Duration {
 }
 
 // hasDoorbell reports whether the peer rings.
-func (m *model) hasDoorbell() bool { return m.notice == byDoorbell || m.notice == byBells }
+func (m *model) hasDoorbell() bool { return m.notice == byDoorbell }
 
 func (m *model) dump() string {
 	p := m.p
 	s := fmt.Sprintf("%v queued %d words %d leads %d led %v; %d arrived, %d to come, flying %d refused %d, fd %v watched %v\n",
 		p, p.queued.Load(), p.words.Load(), p.leads.Load(), p.leader.Load() != nil, len(m.queue), m.due, m.flying, m.refused, m.fd.ready, m.fd.watched)
 	if m.doorbell.Own != nil {
-		s += fmt.Sprintf("flag %d, %d sleep on the bell (%v), %d rings on their way\n",
-			m.doorbell.Own.Load(), m.bell.sleep, m.bell.edge, m.rung)
+		s += fmt.Sprintf("flag %d, bells %+v\n", m.doorbell.Own.Load(), m.bells)
 	}
 	for _, t := range m.left {
 		s += t + "\n"

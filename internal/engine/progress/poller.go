@@ -2,6 +2,7 @@ package progress
 
 import (
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -96,8 +97,6 @@ type Poller struct {
 	clock   Clock
 	ticks   bool
 
-	object *Doorbell // has the bell of waiter, if there is one
-
 	// state is moved by whoever finds it free, and from then on by the owner: see the table in doc.go.
 	state atomic.Int32
 
@@ -106,22 +105,22 @@ type Poller struct {
 	watched watched
 
 	// Written by the functions named, read by all.
-	report    atomic.Uint64            // Note: the last Report, as a word
-	budget    atomic.Int64             // publish: for how long a wait polls, 0 if none may
-	learnt    learnt                   // publish: what the learner has counted
-	doorbell  atomic.Pointer[Doorbell] // SetDoorbell: the one peer's, where there is no wait object
-	doorbells atomic.Uint64            // Doorbell: how often it has rung
-	words     atomic.Uint32            // watch, abdicate: how often the owner was asked to arm anew
-	peers     atomic.Int32             // Join, Left: how many peers may send something
-	joining   atomic.Int32             // Join, Joined: how many are coming up, and have no doorbell yet
-	stirs     atomic.Uint32            // Join, Stir: how often somebody said that more is to come
-	parks     atomic.Uint64            // park: how often a goroutine has parked
-	polled    atomic.Uint64            // leaveArmed: own.polls when the queue was armed last
-	queued    atomic.Int32             // awaitTurn: how many goroutines wait for the owner to leave
-	leader    atomic.Pointer[Waiter]   // lead: whose goroutine leads
-	leads     atomic.Int32             // lead: how many goroutines are in it
-	deaf      atomic.Bool              // fail: the wait object has failed
-	over      atomic.Bool              // Close, Retire: the queue is retired, or about to be
+	report   atomic.Uint64            // Note: the last Report, as a word
+	budget   atomic.Int64             // publish: for how long a wait polls, 0 if none may
+	doorbell atomic.Pointer[Doorbell] // SetDoorbell, fail: the one peer's, or the wait object's bells; nil: only the timer
+	words    atomic.Uint32            // watch, abdicate: how often the owner was asked to arm anew
+	peers    atomic.Int32             // Join, Left: how many peers may send something
+	joining  atomic.Int32             // Join, Joined: how many are coming up, and have no doorbell yet
+	stirs    atomic.Uint32            // Join, Stir: how often somebody said that more is to come
+	parks    atomic.Uint64            // park: how often a goroutine has parked
+	polled   atomic.Uint64            // leaveArmed: own.polls when the queue was armed last
+	queued   atomic.Int32             // awaitTurn: how many goroutines wait for the owner to leave
+	leader   atomic.Pointer[Waiter]   // lead: whose goroutine leads
+	leads    atomic.Int32             // lead: how many goroutines are in it
+	over     atomic.Bool              // Close, Retire: the queue is retired, or about to be
+
+	mu     sync.Mutex // guards learnt
+	learnt metrics.Polling
 
 	turn  chan struct{} // wakes one of the goroutines that are queued
 	unled chan struct{} // wakes awaitLead
@@ -148,13 +147,10 @@ type owner struct {
 	polled  time.Duration // how long it has polled in vain since then
 	polling bool          // it polls
 	seen    uint32        // visits, when the timer last looked
-	quiet   int           // how often the timer has looked since something came: see nextLook and pollLater
-	work    uint64        // posted and reaped, at the last pollLater that found a change
+	quiet   int           // how often the timer has looked since something changed: see nextLook
+	work    uint64        // posted and reaped until then
 	stirs   uint32        // Poller.stirs, likewise
 }
-
-// learnt is what Stats has of the learner, for goroutines that do not own the queue.
-type learnt struct{ hits, misses, trials, changes atomic.Uint64 }
 
 // New returns a Poller for a queue that nobody polls yet. It has neither goroutines nor
 // timers before Start is called.
@@ -168,9 +164,9 @@ func New(cfg Config) *Poller {
 		p.clock = realClock{}
 	}
 	if p.waiter != nil {
-		p.object = &Doorbell{Bell: p.waiter.Bell()}
+		p.doorbell.Store(&Doorbell{Bell: p.waiter.Bell(), Watcher: p.waiter.Watcher()})
 	}
-	p.leading.roused = p.mayRise
+	p.leading.rung = p.look
 	p.watched.init(p.watch)
 	p.publish()
 	return p
@@ -248,7 +244,7 @@ func (p *Poller) Poll() int {
 	p.own.more = f.More
 	p.own.found = p.own.found || f.Completions > 0
 	if f.Completions > f.Heartbeats {
-		p.own.quiet, p.own.news = 0, true
+		p.own.news = true
 		p.learn(f.Moved)
 	}
 	return f.Completions
@@ -290,10 +286,9 @@ func (p *Poller) publish() {
 		budget = l.now()
 	}
 	p.budget.Store(int64(budget))
-	p.learnt.hits.Store(l.hits)
-	p.learnt.misses.Store(l.misses)
-	p.learnt.trials.Store(l.tries)
-	p.learnt.changes.Store(l.changes)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.learnt = metrics.Polling{Hits: l.hits, Misses: l.misses, Trials: l.tries, Changes: l.changes}
 }
 
 // polls reports whether a goroutine that waits polls before it parks.
@@ -306,20 +301,17 @@ func (p *Poller) inVain(i int, start, budget time.Duration) bool {
 
 // Stats is what a Poller has counted so far.
 type Stats struct {
-	Polls     uint64        // up to when the queue was last armed
-	Parks     uint64        // waits that ended up blocking
-	Doorbells uint64        // that the peer has rung
-	PollTime  time.Duration // how long a wait polls at the moment; 0 if it may not poll
-	Polling   metrics.Polling
+	Polls    uint64        // up to when the queue was last armed
+	Parks    uint64        // waits that ended up blocking
+	PollTime time.Duration // how long a wait polls at the moment; 0 if it may not poll
+	Polling  metrics.Polling
 }
 
 // Stats returns a snapshot of the counters.
 func (p *Poller) Stats() Stats {
-	l := &p.learnt
-	s := Stats{
-		Polls: p.polled.Load(), Parks: p.parks.Load(), Doorbells: p.doorbells.Load(),
-		Polling: metrics.Polling{Hits: l.hits.Load(), Misses: l.misses.Load(), Trials: l.trials.Load(), Changes: l.changes.Load()},
-	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := Stats{Polls: p.polled.Load(), Parks: p.parks.Load(), Polling: p.learnt}
 	if p.spins.look() {
 		s.PollTime = time.Duration(p.budget.Load())
 	}

@@ -46,7 +46,7 @@ func (p *Poller) Note(r Report) (kick bool) {
 func (p *Poller) Kick() {
 	switch {
 	case p.now().taken():
-	case p.has(refused) || !p.hears():
+	case p.has(refused) || p.doorbell.Load() == nil:
 		p.kick(PollEvery)
 	default:
 		p.lookIn(quietLook)

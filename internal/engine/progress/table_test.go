@@ -65,8 +65,7 @@ func TestMoves(t *testing.T) {
 	for name, prepare := range map[string]func(*Config) *Doorbell{
 		"wait fd":   func(c *Config) *Doorbell { c.Waiter = newFD(); return nil },
 		"doorbell":  func(*Config) *Doorbell { return newDoorbell() },
-		"bells":     func(*Config) *Doorbell { return newBells() },
-		"asleep":    func(c *Config) *Doorbell { c.Spin = -1; return newBells() },
+		"asleep":    func(c *Config) *Doorbell { c.Spin = -1; return newDoorbell() },
 		"nothing":   func(*Config) *Doorbell { return nil },
 		"broken fd": func(c *Config) *Doorbell { f := newFD(); f.broken = errors.New("broken"); c.Waiter = f; return nil },
 	} {
@@ -98,12 +97,7 @@ func makeMoves(t *testing.T, prepare func(*Config) *Doorbell, moved func(from, t
 		if fd, ok := cfg.Waiter.(*fakeFD); ok {
 			fd.arrived()
 		} else if doorbell != nil {
-			switch doorbell.Own.Swap(doorbellAwake) {
-			case doorbellAsleep:
-				p.Doorbell()
-			case doorbellLed:
-				doorbell.Bell.Wake()
-			}
+			doorbell.arrived()
 		}
 	}
 	var wg sync.WaitGroup

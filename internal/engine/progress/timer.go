@@ -61,71 +61,43 @@ func (p *Poller) kick(after time.Duration) {
 	}
 }
 
-// pollLater gives up ownership, and has tick run again, where only that brings progress: soon, or
-// less and less often. If nobody can send anything, tick does not run.
-func (p *Poller) pollLater() {
-	if p.peers.Load() == 0 && !p.has(flying|refused) {
-		p.leave(armed)
-		if p.peers.Load() > 0 || p.has(flying|refused) { // they came while they could see an owner
-			p.kick(PollEvery)
-		}
-		return
-	}
-	after, most := PollEvery, PollIdle
-	joining := p.joining.Load() > 0
-	if joining {
-		after, most = pollJoin, PollEvery
-	}
-	o, t := &p.own, &p.timer
-	t.state.Store(int32(timerSlow)) // first: kick sees to whatever comes from here on
-	report, stirs := p.report.Load(), p.stirs.Load()
-	if work := report >> workShift; work != o.work || stirs != o.stirs || !joining && report&(flying|refused) != 0 {
-		o.work, o.stirs, o.quiet = work, stirs, 0
-	}
-	after = min(after<<min(o.quiet/pollsEach, 16), most)
-	if after < PollIdle {
-		o.quiet++
-	}
-	p.leave(idle)
-	if after <= PollEvery {
-		t.state.Store(int32(timerSet))
-	}
-	t.Reset(after)
-	// A kick may have come before Reset, and a goroutine that reported meanwhile saw an owner.
-	if after > PollEvery && (t.is() == timerSet || p.report.Load() != report) {
-		t.state.Store(int32(timerSet))
-		t.Reset(PollEvery)
-	}
-}
-
-// nextLook returns when the timer looks at a queue that is left armed, 0 if it need not. The owner calls it.
-func (p *Poller) nextLook() time.Duration {
-	if !p.hears() {
-		return 0 // doorbells announce everything
-	}
-	o := &p.own
-	if stirs := p.stirs.Load(); stirs != o.stirs {
-		o.stirs, o.quiet = stirs, 0
-	}
-	first, joining := quietLook, p.joining.Load() > 0
-	if joining {
-		first = firstLook
-	}
-	if o.quiet < looks || joining || p.ticks || p.has(flying) {
-		return min(first<<min(o.quiet, 16), lastLook)
-	}
-	return 0
-}
-
-// lookIn has the timer look after d, or when it is already set.
+// lookIn makes sure that tick runs after d, or at the time at which it is already set.
 func (p *Poller) lookIn(d time.Duration) {
-	if t := &p.timer; t.move(timerOff, timerSlow) {
+	t := &p.timer
+	if d <= PollEvery {
+		p.kick(d)
+	} else if t.move(timerOff, timerSlow) {
 		p.sched.step()
 		t.Reset(d)
 		if t.is() == timerSet { // a kick came before Reset
 			t.Reset(PollEvery)
 		}
 	}
+}
+
+// nextLook returns when the timer looks at a queue that is left armed, 0 if it need not. The owner calls it.
+func (p *Poller) nextLook() time.Duration {
+	o, b := &p.own, p.doorbell.Load()
+	report, stirs, joining := p.report.Load(), p.stirs.Load(), p.joining.Load() > 0
+	if work := report >> workShift; work != o.work || stirs != o.stirs {
+		o.work, o.stirs, o.quiet = work, stirs, 0
+	}
+	flies := report&(flying|refused) != 0
+	switch {
+	case b == nil && joining:
+		return min(pollJoin<<min(o.quiet/pollsEach, 16), PollEvery)
+	case b == nil && flies:
+		return PollEvery
+	case b == nil && p.peers.Load() > 0:
+		return min(PollEvery<<min(o.quiet/pollsEach, 16), PollIdle)
+	case b == nil || b.Own != nil: // nobody can send anything, or doorbells announce everything
+		return 0
+	case joining:
+		return min(firstLook<<min(o.quiet, 16), lastLook)
+	case o.quiet < looks || flies || p.ticks:
+		return min(quietLook<<min(o.quiet, 16), lastLook)
+	}
+	return 0
 }
 
 // Look is called now and then, for instance on heartbeats. Should the wait object have failed to
@@ -146,20 +118,13 @@ func (p *Poller) tick() {
 	o := &p.own
 	visited := o.visits != o.seen+1
 	o.seen = o.visits
-	if was == idle && visited && p.announced() { // somebody keeps coming by
+	if was == idle && visited && p.doorbell.Load() != nil { // somebody keeps coming by
 		p.leave(idle)
 		p.kick(PollEvery)
 		return
 	}
-	if p.waiter != nil {
-		o.quiet++
-	}
+	o.quiet++
 	p.arm()
-}
-
-// announced reports whether there is something that announces arrivals.
-func (p *Poller) announced() bool {
-	return p.hears() || p.doorbell.Load() != nil
 }
 
 // mustLook reports whether the timer has to poll an armed queue, since nothing may announce what is to come.

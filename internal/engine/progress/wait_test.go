@@ -96,10 +96,12 @@ func TestLeaderAlone(t *testing.T) {
 
 // TestTakesTheLead: a goroutine that waits does not wait for the watcher, which only polls for others.
 func TestTakesTheLead(t *testing.T) {
-	for name, waiter := range map[string]fabric.Waiter{"wait object": newFD(), "bells": nil} {
+	for name, waiter := range map[string]fabric.Waiter{"wait object": newFD(), "doorbell": nil} {
 		t.Run(name, func(t *testing.T) {
 			p := New(Config{Queue: new(fakeQueue), Waiter: waiter, Spin: time.Hour})
-			p.SetDoorbell(newBells())
+			if waiter == nil {
+				p.SetDoorbell(newDoorbell())
+			}
 			p.Start()
 			defer p.Close()
 			p.want(&p.watched.waits)

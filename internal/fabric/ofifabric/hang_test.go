@@ -25,6 +25,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/engine"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/ofifabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
@@ -33,7 +34,7 @@ type shmLink struct {
 	a     *side
 	ends  [2]*engine.Endpoint
 	peers [2]*engine.Peer
-	deaf  atomic.Bool // the first does not hear its doorbell
+	deaf  atomic.Bool // the first does not hear its bells
 	conns []*engine.Conn
 	far   []*engine.Conn
 }
@@ -68,12 +69,24 @@ func newShmLink(t *testing.T, conns int) *shmLink {
 	require.NoError(t, l.peers[1].Connect(ctx, l.peers[0].Local()))
 	require.NoError(t, l.peers[0].Check(ctx))
 	flags := [2]atomic.Uint32{}
-	l.peers[0].Attached(engine.Doorbell{Own: &flags[0], Peer: &flags[1], Ring: func(bool) { go l.peers[1].Doorbell() }}, engine.Spill{})
-	l.peers[1].Attached(engine.Doorbell{Own: &flags[1], Peer: &flags[0], Ring: func(bool) {
-		if !l.deaf.Load() {
-			go l.peers[0].Doorbell()
-		}
-	}}, engine.Spill{})
+	var bells [2][2]simfabric.Bell
+	for i := range bells {
+		bells[i] = [2]simfabric.Bell{simfabric.NewBell(), simfabric.NewBell()}
+	}
+	for i, peer := range l.peers {
+		peer.Attached(engine.Doorbell{
+			Own: &flags[i], Peer: &flags[1-i], Bell: bells[i][0], Watcher: bells[i][1],
+			Ring: func(leader bool) {
+				switch {
+				case i == 1 && l.deaf.Load():
+				case leader:
+					bells[1-i][0].Wake()
+				default:
+					bells[1-i][1].Wake()
+				}
+			},
+		}, engine.Spill{})
+	}
 	for range conns {
 		c, err := l.peers[0].Open(ctx, 1)
 		require.NoError(t, err)
