@@ -6,25 +6,24 @@
 // on a bell, so that what comes for it wakes nobody else (lead.go). A bell is a FIFO that the peer
 // writes to, with doorbells, or else the descriptor of the provider's wait object. Nobody is appointed:
 // once a leader has what it waited for, whoever waits next leads. While nobody leads, a watcher sleeps
-// on a bell of its own (arm.go).
+// on a bell of its own (arm.go). Both poll in the netpoller's callback, and wake only if there is more to do.
 //
 // # States
 //
-//	idle     nobody polls right now; a leader that has just polled is likely to be back soon, or only the
-//	         timer polls
+//	idle     nobody polls right now; a leader that has just polled is likely to be back soon
 //	armed    nobody polls; an arrival, or the end of one of our own operations, wakes the leader, or the
-//	         watcher if nobody leads
+//	         watcher if nobody leads; without bells, the timer polls
 //	owned    somebody polls
 //	retired  nobody polls any more
 //
 // These are all the transitions, with the functions that make them, and why:
 //
-//	idle  -> owned    Acquire, called by takeTurn, tick, Settle, Drain, Retire
-//	armed -> owned    Acquire, called by the same except Settle, and by watch, abdicate and arm; it takes
-//	                  back a flag that says asleep. pollAsLeader and lookAsLeader see to the flag themselves
+//	idle  -> owned    Acquire, called by takeTurn, look, watch, tick, Settle, Drain, Retire
+//	armed -> owned    Acquire, called by the same except Settle, and by abdicate and arm; it takes back a flag
+//	                  that says asleep
 //	owned -> idle     Release, by a leader that was signalled while it polled; tick, if such leaders keep
-//	                  coming by; Settle, for a goroutine that polls; arm, with nothing to be woken by
-//	owned -> armed    arm, pollAsLeader, lookAsLeader
+//	                  coming by; Settle, for a goroutine that polls
+//	owned -> armed    arm
 //	owned -> retired  Retire
 //
 // Three more things have states of their own, independent of the queue's:
@@ -41,7 +40,7 @@
 //
 //	somebody leads: its bell rings                         nobody does: the watcher's rings
 //	           |                                                      |
-//	pollAsLeader, lookAsLeader: poll, dispatch, armed      watch: poll, dispatch, armed
+//	look: poll, dispatch, armed                            watch: poll, dispatch, armed
 //	           |                                                      |
 //	nothing for it: it sleeps on                           polling pays: pollOn, until somebody
 //	something for it: it leads no more, and returns        leads, or it was in vain
@@ -59,8 +58,8 @@
 //   - No arrival is missed while a queue is being armed. With doorbells, the side that arms sets its
 //     flag, which is a full fence, polls once more, and only then sleeps; the side that posts fences,
 //     and then looks at the flag (SPEC.md section 8). So one of the two sees what the other did. With a
-//     wait object, the leader's poll and fi_trywait come within the netpoller's callback, which is when
-//     edges begin to count; Watch tells the owner if something has come before the watcher's bell was on.
+//     wait object, fi_trywait comes within the netpoller's callback, too, which is when edges begin to
+//     count; Watch tells the owner if something has come before the watcher's bell was on.
 //   - The flag does not go on saying led while nobody leads, nor is a wait object unwatched. A leader that
 //     goes says asleep instead, once it is no leader any more. If it finds the flag awake, there is an owner,
 //     which may count on it: it leaves word. An owner that says asleep though somebody has begun
@@ -75,8 +74,8 @@
 //   - Nobody depends on an owner that hangs in a provider's call. A goroutine that finds the queue
 //     taken parks, and is woken by the owner when it leaves (turn.go) or by what it waits for. A leader
 //     that sleeps owns nothing.
-//   - A queue at rest is left alone. With doorbells there is no timer while the queue is armed, unless the
-//     fabric has refused something. With a wait object the timer looks a few times after something has come,
-//     as for a lost edge (nextLook), and once after a heartbeat. With Config.Ticks it goes on looking, and
-//     a queue with neither is polled by the timer for as long as there are peers.
+//   - A queue at rest is left alone (nextLook). With doorbells there is no timer while the queue is armed,
+//     unless the fabric has refused something. With a wait object the timer looks a few times after something
+//     has come or gone, as for a lost edge, and once after a heartbeat. With Config.Ticks it goes on looking,
+//     and a queue with neither is polled by the timer for as long as there are peers.
 package progress

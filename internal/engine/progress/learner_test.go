@@ -36,7 +36,7 @@ type side struct {
 
 func (s *side) budget() time.Duration {
 	if s.fixed >= 0 {
-		return time.Duration(s.fixed) * s.learner.budget
+		return time.Duration(s.fixed) * s.learner.most
 	}
 	return s.learner.now()
 }
@@ -155,4 +155,36 @@ func TestLearnerWithoutBudget(t *testing.T) {
 		l.waited(time.Duration(i)*time.Microsecond, time.Microsecond, 0, false, uint64(i))
 		assert.Zero(t, l.now())
 	}
+}
+
+// TestLearnerBudget: a side polls for the shorter time while that ends most of the waits. It sleeps if polling
+// ends too few of them in two epochs in a row, even if the longest budget ends half.
+func TestLearnerBudget(t *testing.T) {
+	l := newLearner(LearntTime, time.Unix(0, 0))
+	var now time.Duration
+	var moved uint64
+	epoch := func(waits ...time.Duration) {
+		for i := 0; ; i++ {
+			took := waits[i%len(waits)]
+			now, moved = now+took, moved+100
+			if l.waited(now, took, min(took, l.now()), took <= l.now(), moved) {
+				return
+			}
+		}
+	}
+	const quick, slow, long = shortTime / 2, 2 * shortTime, 2 * LearntTime
+	l.next = time.Hour // no trials
+	assert.Equal(t, shortTime, l.now())
+	epoch(quick, quick, slow)
+	assert.Equal(t, shortTime, l.now())
+	epoch(quick, slow, slow)
+	assert.Equal(t, LearntTime, l.now())
+	epoch(slow)
+	assert.Equal(t, LearntTime, l.now())
+	epoch(quick)
+	assert.Equal(t, shortTime, l.now())
+	epoch(quick, long, long)
+	assert.Equal(t, LearntTime, l.now(), "one epoch proves nothing")
+	epoch(quick, long)
+	assert.Zero(t, l.now())
 }
