@@ -124,11 +124,18 @@ func (b *bell) Sleep(ready func() bool) error {
 func (b *bell) Wake() { _ = b.conn.Control(ring) }
 
 func ring(fd uintptr) {
-	if _, err := unix.Write(int(fd), oneByte[:]); errors.Is(err, unix.EAGAIN) {
-		var all [1 << 16]byte // what a FIFO holds
-		_, _ = unix.Read(int(fd), all[:])
+	if _, err := unix.Write(int(fd), oneByte[:]); err != nil && errors.Is(err, unix.EAGAIN) {
+		empty(fd)
 		_, _ = unix.Write(int(fd), oneByte[:])
 	}
+}
+
+// empty is a function of its own, so that goroutines that ring need not have a stack for it.
+//
+//go:noinline
+func empty(fd uintptr) {
+	var all [1 << 16]byte // what a FIFO holds
+	_, _ = unix.Read(int(fd), all[:])
 }
 
 var oneByte [1]byte

@@ -19,11 +19,15 @@ import (
 type counted struct {
 	fabric.Endpoint
 	sends, along atomic.Int32 // calls that post a send; those among them that post a receive too
+	refuses      atomic.Bool  // takes no sends
 }
 
 func (c *counted) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
 	isRecv := func(op fabric.Op) bool { return op.Kind == fabric.Recv }
 	if len(ops) > 0 && !isRecv(ops[0]) {
+		if c.refuses.Load() {
+			return 0, 0, nil
+		}
 		c.sends.Add(1)
 		if slices.ContainsFunc(ops, isRecv) {
 			c.along.Add(1)
@@ -90,6 +94,81 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			assert.GreaterOrEqual(t, waited, rounds/2)
 			l.ea.choring.Store(false)
 			l.ea.poller.Release()
+			require.NoError(t, a.Close())
+			require.NoError(t, b.Close())
+			l.close(t)
+		})
+	}
+}
+
+// TestConnsShareACall: frames that several conns have for one peer at a time leave in one call.
+func TestConnsShareACall(t *testing.T) {
+	for _, name := range []string{"tcp", "verbs"} { // over shm, Write waits for its frame to leave
+		t.Run(name, func(t *testing.T) {
+			l, a, b, end := countedLink(t, personalities()[name], Config{})
+			conns := [][2]*Conn{{a, b}}
+			for range 7 {
+				a, b := l.dial(t)
+				conns = append(conns, [2]*Conn{a, b})
+			}
+			for !l.ea.poller.Acquire() { // so that only we poll
+				runtime.Gosched()
+			}
+			end.refuses.Store(true)
+			for _, c := range conns {
+				_, err := c[0].Write([]byte("at once"))
+				require.NoError(t, err)
+			}
+			end.refuses.Store(false)
+			sends := end.sends.Load()
+			l.ea.poller.Poll()
+			assert.EqualValues(t, 1, end.sends.Load()-sends)
+			l.ea.poller.Release()
+			for _, c := range conns {
+				_, err := io.ReadFull(c[1], make([]byte, len("at once")))
+				require.NoError(t, err)
+				require.NoError(t, c[0].Close())
+				require.NoError(t, c[1].Close())
+			}
+			l.close(t)
+		})
+	}
+}
+
+// TestNoClock: the core reads no clock for what a warm conn writes, takes in and reads.
+func TestNoClock(t *testing.T) {
+	for _, name := range []string{"shm", "tcp", "verbs"} {
+		t.Run(name, func(t *testing.T) {
+			l := newLink(t, personalities()[name], Config{})
+			a, b := l.dial(t)
+			var looks atomic.Int32
+			for _, e := range []*Endpoint{l.ea, l.eb} {
+				e.mu.Lock()
+				clock := e.core.clock
+				e.core.clock = func() time.Time {
+					looks.Add(1)
+					return clock()
+				}
+				e.mu.Unlock()
+			}
+			for _, size := range []int{64, 16 << 10, 64 << 10} {
+				data := make([]byte, size)
+				round := func() {
+					_, err := a.Write(data)
+					require.NoError(t, err)
+					_, err = io.ReadFull(b, data)
+					require.NoError(t, err)
+				}
+				for range 100 { // until it is warm
+					round()
+				}
+				const rounds = 1000
+				before := looks.Load()
+				for range rounds {
+					round()
+				}
+				assert.Less(t, looks.Load()-before, int32(rounds/10), "%d bytes", size) // chores read it now and then
+			}
 			require.NoError(t, a.Close())
 			require.NoError(t, b.Close())
 			l.close(t)

@@ -130,10 +130,10 @@ func (w *watched) init(watch func() bool) {
 	w.waits.idle, w.joins.idle = true, true
 }
 
-// want has the watcher poll as w.
+// want has a goroutine poll as w, the watcher or another one, whose start takes less than the watcher's bell.
 func (p *Poller) want(w *Waiter) {
 	p.watched.want.Store(w)
-	p.wakeWatcher()
+	p.sched.spawn(p.pollOn)
 }
 
 func (p *Poller) wakeWatcher() {
