@@ -165,10 +165,10 @@ func (p *Poller) noteSleep() {
 	p.leading.slept = 0
 }
 
-// abdicate ends a leader that was not signalled by a poll of its own.
+// abdicate ends a leader that has slept, or could not.
 func (p *Poller) abdicate(w *Waiter) {
 	if !p.leader.CompareAndSwap(w, nil) {
-		return // another one has taken the lead
+		return // w only polled, and another one has taken the lead
 	}
 	p.sched.step()
 	// An owner may count on the leader, and a ring of the bell may not have been looked at.
