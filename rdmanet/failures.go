@@ -131,6 +131,13 @@ func (t *Transport) isForeign(at linkKey, err error) {
 	}
 }
 
+// forgetForeign has the addresses tried again, as those of a server that was ending, and may be back.
+func (p *plan) forgetForeign() {
+	for _, a := range p.addrs {
+		p.t.works(newFailureKey("", linkKey{a, p.key}))
+	}
+}
+
 // knownForeign returns the error of the last handshake at one of the addresses, if something other
 // than rdmanet was found at each of them recently and there is a fallback.
 func (p *plan) knownForeign(addrs ...netip.AddrPort) (err error) {

@@ -72,6 +72,7 @@ func (p *plan) fallback(ctx context.Context, err error) (net.Conn, error) {
 	if nc == nil {
 		var tcpErr error
 		if nc, tcpErr = p.dialTCP(ctx); tcpErr != nil {
+			p.forgetForeign() // whatever it was that ended the handshake has gone
 			return nil, tcpErr
 		}
 	}

@@ -46,6 +46,32 @@ func plainServer(t *testing.T, banner string) string {
 	return ln.Addr().String()
 }
 
+// TestFallbackAfterRestart: a server that resets a connection since it ends is not taken for one of another protocol
+// once it is back.
+func TestFallbackAfterRestart(t *testing.T) {
+	tr := simulated(t, simfabric.TCP())
+	ending, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	go func() {
+		nc, err := ending.Accept()
+		_ = ending.Close()
+		if err == nil {
+			_ = nc.(*net.TCPConn).SetLinger(0)
+			_ = nc.Close()
+		}
+	}()
+	d := rdmanet.Dialer{Transport: tr, Providers: []string{"tcp;ofi_rxm"}, Fallback: rdmanet.FallbackTCP}
+	_, err = d.Dial("rdma", ending.Addr().String())
+	require.Error(t, err)
+	l, err := (&rdmanet.ListenConfig{Transport: tr, Providers: d.Providers, AcceptTCP: true}).Listen(t.Context(), "rdma", ending.Addr().String())
+	require.NoError(t, err)
+	defer l.Close()
+	c, err := d.Dial("rdma", l.Addr().String())
+	require.NoError(t, err)
+	assert.IsType(t, (*rdmanet.Conn)(nil), c)
+	require.NoError(t, c.Close())
+}
+
 func TestFallback(t *testing.T) {
 	tr := simulated(t, simfabric.TCP(), simfabric.Net())
 	other := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: tr, Providers: []string{"net"}, AcceptTCP: true})

@@ -4,6 +4,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 	"sync"
@@ -58,19 +59,23 @@ type Page struct {
 	ownSelf, peerSelf []byte
 	// The FIFOs are open for reading and writing: opening them like this does not wait for the
 	// other side. That nothing shows when that side dies does not matter, since the session finds out.
-	ownWatcher, peerWatcher bell
-	ownLeader, peerLeader   bell
+	ownWatcher, ownLeader   sleeper
+	peerWatcher, peerLeader ringer
 	proc                    *os.File    // see Proc
 	dialer                  bool        // this is the dialling side
 	self                    atomic.Bool // the other side is in this process
 }
 
-// bell is an open FIFO.
-type bell struct {
-	file  *os.File
-	conn  syscall.RawConn
-	ready func() bool        // of the Sleep that is going on
-	look  func(uintptr) bool // calls it; made once, so that sleeping allocates nothing
+// sleeper is a FIFO of this side's.
+type sleeper interface {
+	engine.Bell
+	io.Closer
+}
+
+// ringer is a FIFO of the peer's.
+type ringer struct {
+	file *os.File
+	conn syscall.RawConn
 }
 
 // ownPages has the pages that dialling sides of this process have made, by their nonces, for as long
@@ -115,15 +120,15 @@ func newPage(mem []byte, nonce pageNonce, dialer bool) *Page {
 
 // Doorbell returns the flags and the bells, which any goroutine may use until Close.
 func (p *Page) Doorbell() engine.Doorbell {
-	return engine.Doorbell{Own: p.own, Peer: p.peer, Ring: p.ring, Bell: &p.ownLeader, Watcher: &p.ownWatcher}
+	return engine.Doorbell{Own: p.own, Peer: p.peer, Ring: p.ring, Bell: p.ownLeader, Watcher: p.ownWatcher}
 }
 
 // ring rings one of the peer's bells. After Close it does nothing.
 func (p *Page) ring(leader bool) {
 	if leader {
-		p.peerLeader.Wake()
+		p.peerLeader.ring()
 	} else {
-		p.peerWatcher.Wake()
+		p.peerWatcher.ring()
 	}
 }
 

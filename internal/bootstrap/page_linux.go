@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/seed202c38ff/fabricnet/internal/fabric/fdbell"
 	"github.com/seed202c38ff/fabricnet/internal/shmdir"
 )
 
@@ -69,59 +70,48 @@ var doorbells = []string{dialerDoorbell, listenerDoorbell, leaderOf + dialerDoor
 // openDoorbells opens this side's FIFOs and the peer's.
 func (p *Page) openDoorbells(file, own, peer string) error {
 	path := func(side string) string { return pageDir + p.nonce.doorbellName(file, side) }
-	for _, d := range []struct {
-		bell *bell
-		side string
-		mine bool
-	}{
-		{&p.ownWatcher, own, true}, {&p.peerWatcher, peer, false},
-		{&p.ownLeader, leaderOf + own, true}, {&p.peerLeader, leaderOf + peer, false},
-	} {
-		if err := d.bell.open(path(d.side), d.mine); err != nil {
+	for side, bell := range map[string]*sleeper{own: &p.ownWatcher, leaderOf + own: &p.ownLeader} {
+		fd, err := openDoorbell(path(side), unix.O_NONBLOCK)
+		if err != nil {
+			return err
+		}
+		b, err := fdbell.New(fd)
+		if err != nil {
+			return err
+		}
+		*bell = b
+	}
+	for side, r := range map[string]*ringer{peer: &p.peerWatcher, leaderOf + peer: &p.peerLeader} {
+		if err := r.open(path(side)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// open opens this side's FIFO, or the peer's, which must stay out of Go's netpoller: that would wake up each
+// open opens the peer's FIFO, which must stay out of Go's netpoller: that would wake up each
 // time this side rings. os.NewFile leaves out a descriptor that is in blocking mode when it is called.
-func (b *bell) open(path string, mine bool) (err error) {
-	flags := 0
-	if mine {
-		flags = unix.O_NONBLOCK
-	}
-	if b.file, err = openDoorbell(path, flags); err != nil {
+func (r *ringer) open(path string) error {
+	fd, err := openDoorbell(path, 0)
+	if err != nil {
 		return err
 	}
-	if !mine {
-		if err = unix.SetNonblock(int(b.file.Fd()), true); err != nil {
-			return os.NewSyscallError("fcntl", err)
-		}
+	r.file = os.NewFile(uintptr(fd), path)
+	if err = unix.SetNonblock(fd, true); err != nil {
+		return os.NewSyscallError("fcntl", err)
 	}
-	b.look = func(uintptr) bool { return b.ready() }
-	b.conn, err = b.file.SyscallConn()
+	r.conn, err = r.file.SyscallConn()
 	return err
 }
 
 // openDoorbell opens a FIFO for reading and writing, and so does not wait for the other side.
-func openDoorbell(path string, flags int) (*os.File, error) {
-	fd, err := shmdir.Open(path, unix.O_RDWR|flags, checkFile(path, unix.S_IFIFO))
-	if err != nil {
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), path), nil
+func openDoorbell(path string, flags int) (fd int, err error) {
+	return shmdir.Open(path, unix.O_RDWR|flags, checkFile(path, unix.S_IFIFO))
 }
 
-// Sleep implements engine.Bell. It does not empty the FIFO: since Go's netpoller is edge-triggered, each
-// write wakes it, whatever is in there (epoll(7)).
-func (b *bell) Sleep(ready func() bool) error {
-	b.ready = ready
-	return b.conn.Read(b.look)
-}
-
-// Wake implements engine.Bell, and rings the peer's. A FIFO that is full has to be emptied first.
-func (b *bell) Wake() { _ = b.conn.Control(ring) }
+// ring writes a byte. Nobody reads it: since Go's netpoller is edge-triggered, each write wakes the peer, whatever
+// is in there (epoll(7)). A FIFO that is full has to be emptied first.
+func (r *ringer) ring() { _ = r.conn.Control(ring) }
 
 func ring(fd uintptr) {
 	if _, err := unix.Write(int(fd), oneByte[:]); err != nil && errors.Is(err, unix.EAGAIN) {
@@ -239,9 +229,14 @@ func (p *Page) Unlink() error {
 // Close unlinks and unmaps the page, and ends what sleeps on its bells. The flags must not be used any more.
 func (p *Page) Close() error {
 	err := p.Unlink()
-	for _, doorbell := range []*os.File{p.ownWatcher.file, p.peerWatcher.file, p.ownLeader.file, p.peerLeader.file, p.proc} {
-		if doorbell != nil {
-			_ = doorbell.Close() // fails only if it is closed already
+	for _, bell := range []sleeper{p.ownWatcher, p.ownLeader} {
+		if bell != nil {
+			_ = bell.Close() // fails only if it is closed already
+		}
+	}
+	for _, f := range []*os.File{p.peerWatcher.file, p.peerLeader.file, p.proc} {
+		if f != nil {
+			_ = f.Close()
 		}
 	}
 	if p.mem != nil {

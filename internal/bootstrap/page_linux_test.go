@@ -17,6 +17,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/fdbell"
 )
 
 func TestPage(t *testing.T) {
@@ -176,6 +177,59 @@ func TestBells(t *testing.T) {
 	}
 }
 
+// TestWakeDespiteAThief: Wake does not depend on what lies in the FIFO, which a hostile peer may read.
+func TestWakeDespiteAThief(t *testing.T) {
+	a, err := CreatePage()
+	require.NoError(t, err)
+	b, err := OpenPage(a.name, a.nonce)
+	require.NoError(t, err)
+	var over atomic.Bool
+	stealing := make(chan struct{})
+	var thief sync.WaitGroup
+	thief.Go(func() { // as another process would, without Go's netpoller
+		_ = b.peerWatcher.conn.Control(func(fd uintptr) {
+			var buf [4096]byte
+			for close(stealing); !over.Load(); {
+				_, _ = unix.Read(int(fd), buf[:])
+			}
+		})
+	})
+	<-stealing
+	bell := a.Doorbell().Watcher
+	for range 200 {
+		var due atomic.Bool
+		looked, ended := make(chan struct{}, 1), make(chan error)
+		go func() {
+			for !due.Load() {
+				if err := bell.Sleep(func() bool {
+					select {
+					case looked <- struct{}{}:
+					default:
+					}
+					return due.Load()
+				}); err != nil {
+					ended <- err
+					return
+				}
+			}
+			ended <- nil
+		}()
+		<-looked
+		due.Store(true)
+		bell.Wake()
+		select {
+		case err := <-ended:
+			require.NoError(t, err)
+		case <-time.After(10 * time.Second):
+			t.Fatal("Wake does not end Sleep")
+		}
+	}
+	over.Store(true)
+	thief.Wait()
+	require.NoError(t, a.Close())
+	require.NoError(t, b.Close())
+}
+
 // TestManyRingsAreFew: a peer that fills the FIFO, which is one system call for it, causes few looks.
 func TestManyRingsAreFew(t *testing.T) {
 	a, err := CreatePage()
@@ -206,7 +260,7 @@ func TestRingWakesOnePoller(t *testing.T) {
 	p, err := CreatePage()
 	require.NoError(t, err)
 	assert.ErrorIs(t, p.peerWatcher.file.SetDeadline(time.Time{}), os.ErrNoDeadline, "the runtime does not poll it")
-	assert.NoError(t, p.ownWatcher.file.SetDeadline(time.Time{}))
+	assert.IsType(t, (*fdbell.Bell)(nil), p.ownWatcher, "the runtime polls it")
 	require.NoError(t, p.Close())
 }
 

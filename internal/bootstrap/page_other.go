@@ -23,11 +23,7 @@ func (p *Page) Unlink() error { return nil }
 
 func (p *Page) meet() error { return nil }
 
-// Sleep fails.
-func (b *bell) Sleep(func() bool) error { return errors.ErrUnsupported }
-
-// Wake does nothing.
-func (b *bell) Wake() {}
+func (r *ringer) ring() {}
 
 // Close does nothing.
 func (p *Page) Close() error { return nil }

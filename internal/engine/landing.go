@@ -20,8 +20,7 @@ type inLease struct {
 	use     *list.Element // in rings.used, until the lease was revoked, replaced or has ended
 	full    bool          // the writer finds the ring too small
 	since   int64         // when it was granted, in Unix nanoseconds
-	used    bool          // since somebody looked: see lastUse
-	touched int64         // when it was last found used, likewise: idle leases are taken back
+	touched int64         // when it was used last, likewise: idle leases are taken back
 
 	unread     writeLog
 	advertised uint16 // unread.read, as of the last frame sent

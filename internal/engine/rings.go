@@ -247,7 +247,7 @@ func (c *core) makeRings() {
 		}
 		s := r.used.Front().Value.(*stream)
 		l := s.inLease
-		if l.lastUse(now) > turn && r.most > minRing && now.Sub(r.halved) >= leaseTurn {
+		if l.touched > turn && r.most > minRing && now.Sub(r.halved) >= leaseTurn {
 			r.most, r.halved = r.most/2, now
 		}
 		if l.since > turn && len(l.Ring.Bytes) <= r.most {
@@ -272,18 +272,11 @@ func (c *core) askRefused(n int) {
 	c.rings.refused = c.rings.refused[n:]
 }
 
-// useRing notes that the stream's ring is used. Each arrival of large data calls it, so it reads no clock.
+// useRing notes that the stream's ring was used now.
 func (s *stream) useRing() {
-	s.inLease.used = true
-	s.p.c.rings.used.MoveToBack(s.inLease.use)
-}
-
-// lastUse returns when the ring was last used, or found used.
-func (l *inLease) lastUse(now time.Time) int64 {
-	if l.used {
-		l.used, l.touched = false, now.UnixNano()
-	}
-	return l.touched
+	l := s.inLease
+	l.touched = s.p.c.now().UnixNano()
+	s.p.c.rings.used.MoveToBack(l.use)
 }
 
 // revoke asks for the stream's lease back, if it has one that can be asked for.
@@ -360,7 +353,7 @@ func (c *core) reclaim() (more bool) {
 		s := e.Value.(*stream)
 		e = e.Next()
 		l := s.inLease
-		switch idle := s.largeIn == s.largeRel && now.UnixNano()-l.lastUse(now) > int64(choreTime); {
+		switch idle := s.largeIn == s.largeRel && now.UnixNano()-l.touched > int64(choreTime); {
 		case idle:
 			s.revoke()
 		case l.full: // and could not grow then

@@ -103,11 +103,17 @@ func (p *Poller) armDoorbell(b *Doorbell, self *Waiter) {
 // will announce.
 func (p *Poller) leaveArmed() {
 	p.polled.Store(p.own.polls)
-	report, look := p.report.Load(), p.nextLook()
+	report, stirs := p.report.Load(), p.stirs.Load()
+	look := p.nextLook()
 	p.leave(armed)
-	// A goroutine that posted until then saw an owner, and left it to us.
-	if p.has(refused) || p.doorbell.Load() == nil && p.report.Load() != report {
+	// A goroutine that posted until then, or said that more is to come, saw an owner, and left it to us.
+	b := p.doorbell.Load()
+	announced := b != nil && b.Own != nil
+	switch stirred := p.stirs.Load() != stirs; {
+	case p.has(refused) || !announced && stirred, b == nil && p.report.Load() != report:
 		look = PollEvery
+	case !announced && look == 0 && p.has(flying):
+		look = quietLook
 	}
 	if look > 0 {
 		p.lookIn(look)

@@ -18,11 +18,10 @@
 //
 // These are all the transitions, with the functions that make them, and why:
 //
-//	idle  -> owned    Acquire, called by takeTurn, look, watch, tick, Settle, Drain, Retire
-//	armed -> owned    Acquire, called by the same except Settle, and by abdicate and arm; it takes back a flag
-//	                  that says asleep
-//	owned -> idle     Release, by a leader that was signalled while it polled; tick, if such leaders keep
-//	                  coming by; Settle, for a goroutine that polls
+//	idle  -> owned    Acquire, called by takeTurn, look, watch, abdicate, arm, tick, Settle, Drain, Retire
+//	armed -> owned    Acquire, called by the same except Settle; it takes back a flag that says asleep or led
+//	owned -> idle     Release, by a leader that was signalled while it polled, or has lost the lead; tick, if
+//	                  such leaders keep coming by; Settle, for a goroutine that polls
 //	owned -> armed    arm
 //	owned -> retired  Retire
 //

@@ -26,9 +26,16 @@ func (p *Poller) lead(w *Waiter, what string) bool {
 func (p *Poller) beginLead(w *Waiter) bool {
 	was := p.leader.Load()
 	leads := !p.Closing() && (was == nil || was.idle) && p.leader.CompareAndSwap(was, w)
+	if leads {
+		p.leading = leading{rung: p.leading.rung, begins: true}
+	}
 	p.sched.step()
 	return leads
 }
+
+// idleTime is how long the watcher polls, at most. The goroutine that it polls for may be about to wait, and need this
+// processor: a client whose answer came before its Write had returned waited for the watcher's whole budget.
+const idleTime = 50 * time.Microsecond
 
 // pollFirst polls until w is signalled or polling has taken as long as it may. If it reports true,
 // w was signalled and leads no more.
@@ -38,9 +45,13 @@ func (p *Poller) pollFirst(w *Waiter) (over bool) {
 	}
 	o, start := &p.own, p.clock.Now()
 	budget := o.learner.now()
-	if w.joins {
+	switch {
+	case w.joins:
 		budget = p.patient(budget)
+	case w.idle:
+		budget = min(budget, p.idle)
 	}
+	p.leading.begins, o.since = false, 0
 	if w.learns() {
 		o.since = start
 	}
@@ -116,7 +127,7 @@ func (p *Poller) sleep(w *Waiter, what string) {
 	}
 	defer p.park(what).End()
 	for !w.Signalled() && !p.Closing() && p.doorbell.Load() == b {
-		if p.spin > 0 {
+		if p.spin > 0 && w.learns() {
 			p.leading.slept = p.clock.Now()
 		}
 		w.state.bell.Store(b)
@@ -159,10 +170,11 @@ func (p *Poller) look() (wakes bool) {
 
 // noteSleep tells the learner since when the leader has slept. The leader owns the queue.
 func (p *Poller) noteSleep() {
-	if p.own.since == 0 {
-		p.own.since = p.leading.slept
+	l := &p.leading
+	if p.own.since == 0 || l.begins { // what is there is of another leader, whose wait has ended otherwise
+		p.own.since = l.slept
 	}
-	p.leading.slept = 0
+	l.slept, l.begins = 0, false
 }
 
 // abdicate ends a leader that has slept, or could not.
@@ -203,6 +215,7 @@ func (p *Poller) awaitLead() {
 
 // leading belongs to the leader.
 type leading struct {
-	slept time.Duration // when it last began to sleep, if the learner is to know
-	rung  func() bool   // look, made once
+	slept  time.Duration // when it last began to sleep, if the learner is to know
+	begins bool          // it has not owned the queue since it began to lead
+	rung   func() bool   // look, made once
 }

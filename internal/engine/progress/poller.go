@@ -115,8 +115,8 @@ type Poller struct {
 	parks    atomic.Uint64            // park: how often a goroutine has parked
 	polled   atomic.Uint64            // leaveArmed: own.polls when the queue was armed last
 	queued   atomic.Int32             // awaitTurn: how many goroutines wait for the owner to leave
-	leader   atomic.Pointer[Waiter]   // lead: whose goroutine leads
-	leads    atomic.Int32             // lead: how many goroutines are in it
+	leader   atomic.Pointer[Waiter]   // lead, pollOn: whose goroutine leads
+	leads    atomic.Int32             // lead, pollOn: how many goroutines are in them
 	over     atomic.Bool              // Close, Retire: the queue is retired, or about to be
 
 	mu     sync.Mutex // guards learnt
@@ -128,7 +128,8 @@ type Poller struct {
 	timer timer
 
 	spins *spinners
-	least int // spinPolls, except in the model test
+	least int           // spinPolls, except in the model test
+	idle  time.Duration // idleTime, except in tests
 	sched sched
 	moves func(from, to state) // called for each transition in tests, nil otherwise
 }
@@ -157,7 +158,7 @@ type owner struct {
 func New(cfg Config) *Poller {
 	p := &Poller{
 		queue: cfg.Queue, waiter: cfg.Waiter, rescuer: cfg.Rescuer, spin: cfg.Spin, clock: cfg.Clock, ticks: cfg.Ticks,
-		own: owner{learner: newLearner(cfg.Spin, origin)}, spins: everybody, least: spinPolls,
+		own: owner{learner: newLearner(cfg.Spin, origin)}, spins: everybody, least: spinPolls, idle: idleTime,
 		turn: make(chan struct{}, 1), unled: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	if p.clock == nil {
@@ -207,15 +208,6 @@ func (p *Poller) move(from, to state) bool {
 
 // Acquire makes the caller the owner, unless there is one already.
 func (p *Poller) Acquire() bool {
-	taken := p.acquire()
-	if taken {
-		p.awake()
-	}
-	return taken
-}
-
-// acquire is Acquire for a caller that sees to the flag.
-func (p *Poller) acquire() bool {
 	for {
 		s := p.now()
 		if s.taken() {
@@ -225,6 +217,7 @@ func (p *Poller) acquire() bool {
 		if p.move(s, owned) {
 			p.own.visits++
 			p.own.empty, p.own.found, p.own.news = false, false, false
+			p.awake()
 			return true
 		}
 	}
@@ -266,6 +259,10 @@ func (p *Poller) Polls() uint64 { return p.own.polls }
 func (p *Poller) learn(moved uint64) {
 	o := &p.own
 	if o.since == 0 {
+		return
+	}
+	if p.leader.Load() == nil { // the one that waited since then has ended otherwise
+		o.since = 0
 		return
 	}
 	now := p.clock.Now()

@@ -33,13 +33,14 @@ func (p *Poller) has(flags uint64) bool { return p.report.Load()&flags != 0 }
 func (p *Poller) Note(r Report) (kick bool) {
 	now := r.word()
 	then := p.report.Swap(now) // also the fence before the looks at the flag, the timer and, in Kick, the state
-	switch {
+	switch b := p.doorbell.Load(); {
 	case r.Refused:
 		return true
-	case p.waiter != nil:
-		return r.Flying && p.timer.is() == timerOff
+	case b == nil:
+		return r.Flying || now>>workShift != then>>workShift && p.timer.is() == timerSlow
+	default:
+		return b.Own == nil && r.Flying && p.timer.is() == timerOff
 	}
-	return p.doorbell.Load() == nil && (r.Flying || now>>workShift != then>>workShift && p.timer.is() == timerSlow)
 }
 
 // Kick has the queue polled soon, unless somebody owns it.

@@ -103,7 +103,7 @@ func (p *Poller) nextLook() time.Duration {
 // Look is called now and then, for instance on heartbeats. Should the wait object have failed to
 // announce something, the timer finds that soon.
 func (p *Poller) Look() {
-	if p.waiter != nil {
+	if p.waiter != nil && p.doorbell.Load() != nil {
 		p.lookIn(lastLook)
 	}
 }

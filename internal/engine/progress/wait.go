@@ -17,7 +17,6 @@ type Waiter struct {
 type waitState struct {
 	set  atomic.Bool
 	bell atomic.Pointer[Doorbell] // whose bell the goroutine sleeps on, if it leads
-	gone bool                     // a poll of the leader's own has signalled it, and it owns the queue
 }
 
 // NewWaiter returns a Waiter that is not signalled.

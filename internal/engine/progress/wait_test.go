@@ -102,6 +102,7 @@ func TestTakesTheLead(t *testing.T) {
 			if waiter == nil {
 				p.SetDoorbell(newDoorbell())
 			}
+			p.idle = time.Hour
 			p.Start()
 			defer p.Close()
 			p.want(&p.watched.waits)

@@ -3,18 +3,14 @@
 package ofifabric
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"sync"
-	"sync/atomic"
-	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/seed202c38ff/fabricnet/cgo/ofi"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/fdbell"
 )
 
 // waiter has goroutines sleep on the completion queue's descriptor in Go's netpoller, each by a descriptor
@@ -23,7 +19,7 @@ import (
 type waiter struct {
 	tryWait       func() (safe bool, err error)
 	queue         int // libfabric's descriptor
-	bell, watcher *fdBell
+	bell, watcher *fdbell.Bell
 }
 
 func newWaiter(o *ofi.Endpoint) (*waiter, error) { return waiterOn(o.WaitFD(), o.TryWait) }
@@ -36,11 +32,11 @@ func waiterOn(queue int, tryWait func() (bool, error)) (w *waiter, err error) {
 	if err != nil {
 		return nil, fmt.Errorf("duplicating the completion queue's descriptor: %w", err)
 	}
-	if w.bell, err = newFDBell(fd); err != nil {
+	if w.bell, err = fdbell.New(fd); err != nil {
 		return nil, err
 	}
 	if fd, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err == nil {
-		w.watcher, err = newFDBell(fd)
+		w.watcher, err = fdbell.New(fd)
 	}
 	if err == nil {
 		err = os.NewSyscallError("epoll_ctl", unix.EpollCtl(fd, unix.EPOLL_CTL_ADD, queue, &unix.EpollEvent{}))
@@ -68,79 +64,18 @@ func (w *waiter) Watch(on bool) (ready bool) {
 	if on {
 		events[0].Events = unix.EPOLLIN
 	}
-	_ = unix.EpollCtl(w.watcher.fd, unix.EPOLL_CTL_MOD, w.queue, &events[0]) // fails only once closed
+	_ = unix.EpollCtl(w.watcher.FD(), unix.EPOLL_CTL_MOD, w.queue, &events[0]) // fails only once closed
 	if on {
-		n, err := unix.EpollWait(w.watcher.fd, events[:], 0)
+		n, err := unix.EpollWait(w.watcher.FD(), events[:], 0)
 		ready = n > 0 || err != nil
 	}
 	return ready
 }
 
 func (w *waiter) close() {
-	w.bell.close()
-	w.watcher.close()
-}
-
-// fdBell rings when a descriptor becomes readable.
-type fdBell struct {
-	fd    int
-	file  *os.File
-	raw   syscall.RawConn
-	ready func() bool        // of the Sleep that is going on
-	look  func(uintptr) bool // calls it; made once, so that sleeping allocates nothing
-
-	mu    sync.Mutex  // orders Wake and Sleep when they change the deadline
-	woken atomic.Bool // the deadline has passed
-}
-
-// newFDBell takes over the descriptor, even if it fails.
-func newFDBell(fd int) (*fdBell, error) {
-	if err := unix.SetNonblock(fd, true); err != nil {
-		unix.Close(fd)
-		return nil, fmt.Errorf("completion queue's descriptor: %w", err)
-	}
-	b := &fdBell{fd: fd, file: os.NewFile(uintptr(fd), "completion queue")}
-	b.look = func(uintptr) bool { return b.ready() }
-	var err error
-	if b.raw, err = b.file.SyscallConn(); err == nil {
-		err = b.file.SetReadDeadline(time.Time{}) // fails unless the netpoller took it
-	}
-	if err != nil {
-		b.file.Close()
-		return nil, fmt.Errorf("completion queue's descriptor: %w", err)
-	}
-	return b, nil
-}
-
-// Sleep implements fabric.Bell. The netpoller is edge-triggered: an edge is lost unless ready itself
-// looks at the queue.
-func (b *fdBell) Sleep(ready func() bool) error {
-	if b.woken.Load() {
-		b.mu.Lock()
-		b.woken.Store(false)
-		err := b.file.SetReadDeadline(time.Time{})
-		b.mu.Unlock()
-		if err != nil {
-			return err
+	for _, b := range []*fdbell.Bell{w.bell, w.watcher} {
+		if b != nil {
+			_ = b.Close()
 		}
-	}
-	b.ready = ready
-	if err := b.raw.Read(b.look); !errors.Is(err, os.ErrDeadlineExceeded) {
-		return err
-	}
-	return nil
-}
-
-// Wake implements fabric.Bell.
-func (b *fdBell) Wake() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.woken.Store(true)
-	_ = b.file.SetReadDeadline(time.Unix(1, 0)) // fails only once closed, when nobody sleeps
-}
-
-func (b *fdBell) close() {
-	if b != nil {
-		b.file.Close()
 	}
 }
