@@ -71,7 +71,7 @@ func TestPicture(t *testing.T) {
 		}
 	}
 	found := below("grpcdialer", imports(t), map[string]bool{"internal/fabric/simfabric": true})
-	for _, none := range []string{"metrics", "internal/printable"} { // no byte passes through these: counters, and texts
+	for _, none := range []string{"metrics", "internal/printable", "internal/fabric/fdbell"} { // no byte passes through these: counters, texts, sleep
 		delete(found, none)
 	}
 	for name := range found {
