@@ -136,10 +136,10 @@ func (w *watched) init(watch func() bool) {
 	w.waits.idle, w.joins.idle = true, true
 }
 
-// want has a goroutine poll as w, the watcher or another one, whose start takes less than the watcher's bell.
+// want has the watcher poll as w. A goroutine started for that would be in the caller's bubble (testing/synctest).
 func (p *Poller) want(w *Waiter) {
 	p.watched.want.Store(w)
-	p.sched.spawn(p.pollOn)
+	p.wakeWatcher()
 }
 
 func (p *Poller) wakeWatcher() {
