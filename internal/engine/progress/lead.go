@@ -27,7 +27,7 @@ func (p *Poller) beginLead(w *Waiter) bool {
 	was := p.leader.Load()
 	leads := !p.Closing() && (was == nil || was.idle) && p.leader.CompareAndSwap(was, w)
 	if leads {
-		p.leading = leading{rung: p.leading.rung, begins: true}
+		w.state.slept, w.state.begins = 0, true
 	}
 	p.sched.step()
 	return leads
@@ -51,7 +51,7 @@ func (p *Poller) pollFirst(w *Waiter) (over bool) {
 	case w.idle:
 		budget = min(budget, p.idle)
 	}
-	p.leading.begins, o.since = false, 0
+	w.state.begins, o.since = false, 0
 	if w.learns() {
 		o.since = start
 	}
@@ -128,11 +128,11 @@ func (p *Poller) sleep(w *Waiter, what string) {
 	defer p.park(what).End()
 	for !w.Signalled() && !p.Closing() && p.doorbell.Load() == b {
 		if p.spin > 0 && w.learns() {
-			p.leading.slept = p.clock.Now()
+			w.state.slept = p.clock.Now()
 		}
 		w.state.bell.Store(b)
 		p.sched.step()
-		err := b.Bell.Sleep(p.leading.rung)
+		err := b.Bell.Sleep(p.rung)
 		w.state.bell.Store(nil)
 		switch {
 		case err != nil: // it is closed
@@ -153,7 +153,7 @@ func (p *Poller) look() (wakes bool) {
 	}
 	w.state.bell.Store(nil) // while it polls, the bell need not ring for it
 	for try := 0; !w.Signalled() && !p.Closing() && p.Acquire(); try++ {
-		p.noteSleep()
+		p.noteSleep(w.state)
 		switch safe := p.tryArm(w); {
 		case !safe:
 			p.sched.pause(try)
@@ -169,12 +169,11 @@ func (p *Poller) look() (wakes bool) {
 }
 
 // noteSleep tells the learner since when the leader has slept. The leader owns the queue.
-func (p *Poller) noteSleep() {
-	l := &p.leading
-	if p.own.since == 0 || l.begins { // what is there is of another leader, whose wait has ended otherwise
-		p.own.since = l.slept
+func (p *Poller) noteSleep(w *waitState) {
+	if p.own.since == 0 || w.begins { // what is there is of another leader, whose wait has ended otherwise
+		p.own.since = w.slept
 	}
-	l.slept, l.begins = 0, false
+	w.slept, w.begins = 0, false
 }
 
 // abdicate ends a leader that has slept, or could not.
@@ -211,11 +210,4 @@ func (p *Poller) awaitLead() {
 		p.sched.await(p.unled, nil)
 	}
 	wake(p.unled) // Close and Retire may both wait
-}
-
-// leading belongs to the leader.
-type leading struct {
-	slept  time.Duration // when it last began to sleep, if the learner is to know
-	begins bool          // it has not owned the queue since it began to lead
-	rung   func() bool   // look, made once
 }

@@ -101,7 +101,6 @@ type Poller struct {
 	state atomic.Int32
 
 	own     owner
-	leading leading
 	watched watched
 
 	// Written by the functions named, read by all.
@@ -129,6 +128,7 @@ type Poller struct {
 
 	spins *spinners
 	least int           // spinPolls, except in the model test
+	rung  func() bool   // look, made once
 	idle  time.Duration // idleTime, except in tests
 	sched sched
 	moves func(from, to state) // called for each transition in tests, nil otherwise
@@ -167,7 +167,7 @@ func New(cfg Config) *Poller {
 	if p.waiter != nil {
 		p.doorbell.Store(&Doorbell{Bell: p.waiter.Bell(), Watcher: p.waiter.Watcher()})
 	}
-	p.leading.rung = p.look
+	p.rung = p.look
 	p.watched.init(p.watch)
 	p.publish()
 	return p

@@ -4,6 +4,7 @@ import (
 	"context"
 	"runtime/trace"
 	"sync/atomic"
+	"time"
 )
 
 // Waiter is what one goroutine at a time waits on to be signalled.
@@ -17,6 +18,9 @@ type Waiter struct {
 type waitState struct {
 	set  atomic.Bool
 	bell atomic.Pointer[Doorbell] // whose bell the goroutine sleeps on, if it leads
+	// Only the goroutine uses these, while it leads.
+	slept  time.Duration // when it last began to sleep, if the learner is to know
+	begins bool          // it has not owned the queue since it began to lead
 }
 
 // NewWaiter returns a Waiter that is not signalled.
