@@ -234,7 +234,8 @@ func (h *hostile) ring() {
 		return // during the path check the listener polls by itself
 	}
 	if page := h.page; page != nil && page.Doorbell().Peer.Swap(0) != 0 {
-		page.Doorbell().Ring(time.Now().UnixNano()%2 == 0) // perhaps the wrong bell
+		page.Doorbell().Ring(true) // one of the two is the wrong bell
+		page.Doorbell().Ring(false)
 	}
 }
 
