@@ -46,8 +46,8 @@ var errPage = errors.New("shared memory page")
 
 // Page is what two processes on one host share to tell each other that they sleep, and to
 // wake each other: memory, and two FIFOs for each direction. The memory also has room for data that
-// must outlive a process. A ring over a FIFO costs half
-// of what one over a loopback connection does. Providers without a wait object need a Page.
+// must outlive a process. A ring over a FIFO costs half of what one over a loopback connection does.
+// Providers without a wait object need a Page.
 type Page struct {
 	name      string   // "" once it is unlinked, or if the other side has to unlink it
 	guard     *os.File // keeps others from removing the names; nil without names

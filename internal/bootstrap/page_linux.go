@@ -70,23 +70,30 @@ var doorbells = []string{dialerDoorbell, listenerDoorbell, leaderOf + dialerDoor
 // openDoorbells opens this side's FIFOs and the peer's.
 func (p *Page) openDoorbells(file, own, peer string) error {
 	path := func(side string) string { return pageDir + p.nonce.doorbellName(file, side) }
-	for side, bell := range map[string]*sleeper{own: &p.ownWatcher, leaderOf + own: &p.ownLeader} {
-		fd, err := openDoorbell(path(side), unix.O_NONBLOCK)
-		if err != nil {
-			return err
-		}
-		b, err := fdbell.New(fd)
-		if err != nil {
-			return err
-		}
-		*bell = b
+	var err error
+	if p.ownWatcher, err = openSleeper(path(own)); err != nil {
+		return err
 	}
-	for side, r := range map[string]*ringer{peer: &p.peerWatcher, leaderOf + peer: &p.peerLeader} {
-		if err := r.open(path(side)); err != nil {
-			return err
-		}
+	if p.ownLeader, err = openSleeper(path(leaderOf + own)); err != nil {
+		return err
 	}
-	return nil
+	if err = p.peerWatcher.open(path(peer)); err != nil {
+		return err
+	}
+	return p.peerLeader.open(path(leaderOf + peer))
+}
+
+// openSleeper opens this side's FIFO.
+func openSleeper(path string) (sleeper, error) {
+	fd, err := openDoorbell(path, unix.O_NONBLOCK)
+	if err != nil {
+		return nil, err
+	}
+	b, err := fdbell.New(fd)
+	if err != nil {
+		return nil, err // not b, which would be a sleeper that is not nil
+	}
+	return b, nil
 }
 
 // open opens the peer's FIFO, which must stay out of Go's netpoller: that would wake up each
@@ -114,7 +121,7 @@ func openDoorbell(path string, flags int) (fd int, err error) {
 func (r *ringer) ring() { _ = r.conn.Control(ring) }
 
 func ring(fd uintptr) {
-	if _, err := unix.Write(int(fd), oneByte[:]); err != nil && errors.Is(err, unix.EAGAIN) {
+	if _, err := unix.Write(int(fd), oneByte[:]); errors.Is(err, unix.EAGAIN) {
 		empty(fd)
 		_, _ = unix.Write(int(fd), oneByte[:])
 	}

@@ -125,13 +125,19 @@ func TestNamesOfDoorbells(t *testing.T) {
 	}
 }
 
+// bothPages returns a page as both sides have it.
+func bothPages(t *testing.T) (dialer, listener *Page) {
+	dialer, err := CreatePage()
+	require.NoError(t, err)
+	listener, err = OpenPage(dialer.name, dialer.nonce)
+	require.NoError(t, err)
+	return dialer, listener
+}
+
 // TestBells: each ring of a bell wakes the one that sleeps on it, whatever is in the FIFO, whichever side
 // rings. Close ends the sleep.
 func TestBells(t *testing.T) {
-	a, err := CreatePage()
-	require.NoError(t, err)
-	b, err := OpenPage(a.name, a.nonce)
-	require.NoError(t, err)
+	a, b := bothPages(t)
 	bell := func(p *Page, leader bool) engine.Bell {
 		if leader {
 			return p.Doorbell().Bell
@@ -179,10 +185,7 @@ func TestBells(t *testing.T) {
 
 // TestWakeDespiteAThief: Wake does not depend on what lies in the FIFO, which a hostile peer may read.
 func TestWakeDespiteAThief(t *testing.T) {
-	a, err := CreatePage()
-	require.NoError(t, err)
-	b, err := OpenPage(a.name, a.nonce)
-	require.NoError(t, err)
+	a, b := bothPages(t)
 	var over atomic.Bool
 	stealing := make(chan struct{})
 	var thief sync.WaitGroup
@@ -232,10 +235,7 @@ func TestWakeDespiteAThief(t *testing.T) {
 
 // TestManyRingsAreFew: a peer that fills the FIFO, which is one system call for it, causes few looks.
 func TestManyRingsAreFew(t *testing.T) {
-	a, err := CreatePage()
-	require.NoError(t, err)
-	b, err := OpenPage(a.name, a.nonce)
-	require.NoError(t, err)
+	a, b := bothPages(t)
 	var calls atomic.Int32
 	ended := make(chan error)
 	go func() {
@@ -245,7 +245,7 @@ func TestManyRingsAreFew(t *testing.T) {
 		})
 	}()
 	require.Eventually(t, func() bool { return calls.Load() == 1 }, 10*time.Second, time.Millisecond)
-	rings := 0
+	rings, err := 0, error(nil)
 	require.NoError(t, a.peerWatcher.conn.Control(func(fd uintptr) { rings, err = unix.Write(int(fd), make([]byte, 1<<15)) }))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return calls.Load() > 1 }, 10*time.Second, time.Millisecond)

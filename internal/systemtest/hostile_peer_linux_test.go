@@ -233,9 +233,12 @@ func (h *hostile) ring() {
 	if h.session == nil {
 		return // during the path check the listener polls by itself
 	}
-	if page := h.page; page != nil && page.Doorbell().Peer.Swap(0) != 0 {
-		page.Doorbell().Ring(true) // one of the two is the wrong bell
-		page.Doorbell().Ring(false)
+	if h.page == nil {
+		return
+	}
+	if d := h.page.Doorbell(); d.Peer.Swap(0) != 0 {
+		d.Ring(true) // one of the two is the wrong bell
+		d.Ring(false)
 	}
 }
 

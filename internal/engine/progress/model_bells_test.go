@@ -42,10 +42,10 @@ func (f *modelFD) Watch(on bool) bool {
 	return on && f.readable
 }
 
-// modelBell is a bell. A ring wakes only a goroutine that is in Sleep by then.
+// modelBell is a bell. A ring (edge) wakes only a goroutine that is in Sleep by then; Wake ends Sleep, and is
+// remembered.
 type modelBell struct {
 	m     *model
-	wakes bool // Wake ends Sleep, and is remembered
 	edge  bool
 	woken bool
 	sleep int // goroutines in Sleep
@@ -69,10 +69,4 @@ func (b *modelBell) Sleep(ready func() bool) error {
 }
 
 // Wake implements Bell.
-func (b *modelBell) Wake() {
-	if b.wakes {
-		b.woken = true
-	} else {
-		b.edge = true
-	}
-}
+func (b *modelBell) Wake() { b.woken = true }

@@ -93,7 +93,7 @@ func runModel(seed uint64) *model {
 		cfg.Spin = 20 * time.Microsecond
 	}
 	if m.notice <= byDeafFD {
-		m.fd = modelFD{m: m, bell: modelBell{m: m, wakes: true}, watcher: modelBell{m: m, wakes: true}}
+		m.fd = modelFD{m: m, bell: modelBell{m: m}, watcher: modelBell{m: m}}
 		cfg.Waiter = &m.fd
 	}
 	m.p = New(cfg)
@@ -126,7 +126,7 @@ func (m *model) life() {
 	if m.hasDoorbell() {
 		m.doorbell = Doorbell{Own: new(atomic.Uint32), Peer: new(atomic.Uint32), Bell: &m.bells[0], Watcher: &m.bells[1]}
 		m.p.SetDoorbell(&m.doorbell)
-		m.doorbell.Watcher.Wake() // for what was sent before there was a doorbell
+		m.bells[1].edge = true // for what was sent before there was a doorbell
 	}
 	m.p.Joined()
 	m.p.Stir()
@@ -302,9 +302,9 @@ func (m *model) arrive(a arrival) {
 		m.step()
 		switch {
 		case led:
-			m.doorbell.Bell.Wake()
+			m.bells[0].edge = true
 		case asleep:
-			m.doorbell.Watcher.Wake()
+			m.bells[1].edge = true
 		}
 	}
 }

@@ -258,10 +258,7 @@ func (p *Poller) Polls() uint64 { return p.own.polls }
 // all of them.
 func (p *Poller) learn(moved uint64) {
 	o := &p.own
-	if o.since == 0 {
-		return
-	}
-	if p.leader.Load() == nil { // the one that waited since then has ended otherwise
+	if o.since == 0 || p.leader.Load() == nil { // the one that waited since then has ended otherwise
 		o.since = 0
 		return
 	}

@@ -51,6 +51,13 @@ func atRest(cfg Config, peer bool) (*Poller, *handClock, *stepper) {
 	return p, c, s
 }
 
+// posted reports an operation in flight, as the endpoint does.
+func posted(p *Poller, _ *handClock) {
+	if p.Note(Report{Flying: true, Work: 1}) {
+		p.Kick()
+	}
+}
+
 // TestLeavingForgetsNothing: what comes to pass while an owner leaves, once it has found that the timer need not
 // look, has the timer look all the same.
 func TestLeavingForgetsNothing(t *testing.T) {
@@ -60,18 +67,10 @@ func TestLeavingForgetsNothing(t *testing.T) {
 		happens func(p *Poller, c *handClock)
 		most    time.Duration
 	}{
-		"wait object, posted": {Config{Waiter: newFD()}, true, func(p *Poller, _ *handClock) {
-			if p.Note(Report{Flying: true, Work: 1}) {
-				p.Kick()
-			}
-		}, quietLook},
+		"wait object, posted":   {Config{Waiter: newFD()}, true, posted, quietLook},
 		"wait object, stirred":  {Config{Waiter: newFD()}, true, func(p *Poller, c *handClock) { p.Stir(); c.expire() }, PollEvery},
 		"nothing, a peer joins": {Config{}, false, func(p *Poller, c *handClock) { p.Join(); c.expire() }, PollEvery},
-		"nothing, posted": {Config{}, false, func(p *Poller, _ *handClock) {
-			if p.Note(Report{Flying: true, Work: 1}) {
-				p.Kick()
-			}
-		}, PollEvery},
+		"nothing, posted":       {Config{}, false, posted, PollEvery},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p, c, s := atRest(tt.cfg, tt.peer)
@@ -102,9 +101,7 @@ func TestFailedWaitObject(t *testing.T) {
 	s.f = p.Look // once tick has begun
 	c.expire()
 	assert.Equal(t, PollIdle, c.in)
-	if p.Note(Report{Flying: true, Work: 1}) {
-		p.Kick()
-	}
+	posted(p, c)
 	assert.Equal(t, PollEvery, c.in)
 }
 
@@ -131,9 +128,7 @@ func TestLearnerIsToldOfWaits(t *testing.T) {
 			if deadline {
 				w := NewWaiter()
 				wait(&w, w.Signal)
-			}
-			if deadline { // nobody waits
-				arrive()
+				arrive() // nobody waits
 				require.Eventually(t, func() bool { return q.arrived.Load() == 0 }, time.Minute, 10*time.Microsecond)
 			}
 			wait(&join, arrive)
