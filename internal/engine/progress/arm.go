@@ -103,6 +103,7 @@ func (p *Poller) armDoorbell(b *Doorbell, self *Waiter) {
 // will announce.
 func (p *Poller) leaveArmed() {
 	p.polled.Store(p.own.polls)
+	p.own.found = false
 	report, stirs := p.report.Load(), p.stirs.Load()
 	look := p.nextLook()
 	p.leave(armed)

@@ -64,6 +64,9 @@ func (p *Poller) pollFirst(w *Waiter) (over bool) {
 			return true
 		}
 	}
+	if !w.idle {
+		p.own.found = false // w leads, and looks itself before it sleeps
+	}
 	p.arm()
 	return false
 }

@@ -138,7 +138,7 @@ type Poller struct {
 type owner struct {
 	polls   uint64
 	visits  uint32 // how often the queue has been acquired
-	found   bool   // this owner has found something
+	found   bool   // something was found since the queue was armed last, which undoes fi_trywait
 	more    bool   // the last poll may not have found all that was there
 	empty   bool   // the last poll has found nothing, and was by this owner
 	news    bool   // this owner has found more than heartbeats
@@ -216,7 +216,7 @@ func (p *Poller) Acquire() bool {
 		p.sched.step()
 		if p.move(s, owned) {
 			p.own.visits++
-			p.own.empty, p.own.found, p.own.news = false, false, false
+			p.own.empty, p.own.news = false, false
 			p.awake()
 			return true
 		}
