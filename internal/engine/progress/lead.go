@@ -28,6 +28,9 @@ func (p *Poller) beginLead(w *Waiter) bool {
 	leads := !p.Closing() && (was == nil || was.idle) && p.leader.CompareAndSwap(was, w)
 	if leads {
 		w.state.slept, w.state.begins = 0, true
+		if w.learns() {
+			p.spins.count(&p.counted)
+		}
 	}
 	p.sched.step()
 	return leads

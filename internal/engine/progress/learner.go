@@ -15,10 +15,12 @@ import (
 // the pause between them. Once the pause is at its longest, the trials of a side that sleeps begin half a pause
 // later: otherwise a side that polls and one that sleeps would only change places.
 //
-// Two answers need no trial. A side sleeps if polling ends few of its waits, which are long, or not enough of them
+// Some answers need no trial. A side sleeps if polling ends few of its waits, which are long, or not enough of them
 // in two epochs in a row. A few waits must be enough to tell, since this is what happens where many processes
-// share the processors. And a side polls for the shorter of two times if that ends most of the waits: those that
-// remain often last because a garbage collection, here or at the peer, or another process needs the processor.
+// share the processors. A side that sleeps tries nothing while most of its waits are longer than any budget
+// and two wake-ups: 64 processes that tried nevertheless made half as many round trips. And a side polls for the
+// shorter of two times if that ends most of the waits: those that remain often last because a garbage collection,
+// here or at the peer, or another process needs the processor.
 const (
 	// LearntTime is the longest budget for which a learner finds out whether it pays.
 	LearntTime = 500 * time.Microsecond
@@ -29,8 +31,13 @@ const (
 	epochWaits = 24
 	epochTime  = time.Millisecond
 	fewWaits   = 6
-	// A wait that is longer than longWait has nothing to do with polling: somebody was idle.
+	// vainWaits long ones are enough to tell that polling is in vain.
+	vainWaits = 3
+	// The length of a wait that is longer than longWait has nothing to do with polling: somebody was idle, or
+	// many others had their turns.
 	longWait = 20 * time.Millisecond
+	// mostSlept is how long the waits of a side that sleeps may be for polling to be tried, wake-ups included.
+	mostSlept = 2 * LearntTime
 	// mostGap is how much of the time between two waits counts, since polling may slow down what happens then.
 	mostGap = time.Millisecond
 	// pollPrice is what polling costs besides the time that passes anyway, as a share of it.
@@ -85,10 +92,13 @@ type learner struct {
 
 // epoch adds up some waits in a row.
 type epoch struct {
-	waits, hits, quick int // hits: ended by polling; quick: within shortTime
-	waited             time.Duration
-	costs              float64 // sum of what each wait cost to the power of 3/4
-	moved              uint64  // bytes moved up to its beginning
+	waits, hits int           // hits: ended by polling
+	quick       int           // hits within shortTime
+	short       int           // waits within mostSlept
+	waited      time.Duration // in all
+	idle        int           // waits longer than longWait, which are not among the others
+	costs       float64       // sum of what each wait cost to the power of 3/4
+	moved       uint64        // bytes moved up to its beginning
 }
 
 // trials sums up what trials have cost, relative to what is usual, in powers of two.
@@ -131,10 +141,29 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	gap := min(max(now-took-l.last, 0), mostGap)
 	l.last = now
 	if took > longWait {
-		return false
+		e.idle++
+	} else {
+		e.add(took, gap, polling, hit)
 	}
+	cost := l.before
+	if e.waits > 0 {
+		cost = e.cost(moved)
+	}
+	if e.over() || l.now() > 0 && e.vain(l.most) || l.phase == onTrial && e.waits >= fewWaits && cost > hopeless+l.before {
+		l.end(now, cost)
+		l.epoch = epoch{moved: moved}
+		return true
+	}
+	return false
+}
+
+// add takes a wait in.
+func (e *epoch) add(took, gap, polling time.Duration, hit bool) {
 	e.waits++
 	e.waited += took
+	if took <= mostSlept {
+		e.short++
+	}
 	if hit {
 		e.hits++
 		if took <= shortTime {
@@ -144,12 +173,12 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	// Not quite the sum: a few long waits, as for a garbage collection, must not hide the others.
 	cost := max(float64(took+gap)+pollPrice*float64(polling), 1)
 	e.costs += math.Sqrt(cost * math.Sqrt(cost))
-	if over := e.over(); over || l.phase == onTrial && e.waits >= fewWaits && e.cost(moved) > hopeless+l.before {
-		l.end(now, e.cost(moved))
-		l.epoch = epoch{moved: moved}
-		return true
-	}
-	return false
+}
+
+// vain reports whether polling for budget has ended few of the waits, which are long.
+func (e *epoch) vain(budget time.Duration) bool {
+	n, waited := e.waits+e.idle, e.waited+time.Duration(e.idle)*longWait
+	return n >= vainWaits && waited >= longWait && 4*e.hits < n && waited > time.Duration(n)*budget
 }
 
 // over reports whether the epoch has gone on for long enough.
@@ -166,7 +195,7 @@ func (e *epoch) cost(moved uint64) float64 {
 // end ends an epoch, and decides what the next one is for.
 func (l *learner) end(now time.Duration, cost float64) {
 	before, e := l.before, &l.epoch
-	few := 4*e.hits < e.waits && e.waited > time.Duration(e.waits)*l.most // the longest budget would not help, either
+	vain := l.now() > 0 && e.vain(l.most) // so not even the longest budget would help
 	again, enough := l.poor, 2
 	if l.budget > shortTime {
 		enough = 3 // since it costs more
@@ -177,16 +206,16 @@ func (l *learner) end(now time.Duration, cost float64) {
 	}
 	switch {
 	case l.phase == onTrial:
-		if few && !l.polls {
+		if vain {
 			cost = before + hopeless
 		}
 		l.tried, l.took, l.phase = cost, e.waited, after
 		return
-	case l.polls && few, l.poor && again:
+	case vain, l.poor && again:
 		l.change()
 	case l.phase == after && math.Abs(before-cost) < hopeless:
 		l.judge(l.tried - (before+cost)/2)
-	case l.phase == settled && now >= l.next:
+	case l.phase == settled && now >= l.next && (l.polls || 2*e.short >= e.waits+e.idle):
 		l.phase, l.before = onTrial, cost
 		return
 	}

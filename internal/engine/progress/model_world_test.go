@@ -139,6 +139,7 @@ func (m *model) life() {
 			}
 		})
 	}
+	m.crowds()
 	m.live += m.kind.calls
 	for range m.kind.calls {
 		c := &call{w: NewWaiter()}
@@ -174,6 +175,20 @@ func (m *model) life() {
 	m.check(m.tick.at.IsZero(), "closed, but the timer is set")
 	m.check(m.p.leads.Load() == 0, "closed, but somebody may look at the flag")
 	m.block(func() bool { return !lost })
+}
+
+// crowds has queues of other peers be waited on now and then, too many for anybody to poll.
+func (m *model) crowds() {
+	if m.oneIn(2) {
+		return
+	}
+	for range m.rounds {
+		m.after(m.span(), func() {
+			for range m.rng.IntN(crowd * (m.limit + 2)) {
+				m.p.spins.count(new(uint32))
+			}
+		})
+	}
 }
 
 // rest checks that a queue with nothing to do is woken no more often than it must be.

@@ -126,12 +126,13 @@ type Poller struct {
 	ended chan struct{} // closed when the watcher has ended
 	timer timer
 
-	spins *spinners
-	least int           // spinPolls, except in the model test
-	rung  func() bool   // look, made once
-	idle  time.Duration // idleTime, except in tests
-	sched sched
-	moves func(from, to state) // called for each transition in tests, nil otherwise
+	spins   *spinners
+	counted uint32        // in spins; the leader's
+	least   int           // spinPolls, except in the model test
+	rung    func() bool   // look, made once
+	idle    time.Duration // idleTime, except in tests
+	sched   sched
+	moves   func(from, to state) // called for each transition in tests, nil otherwise
 }
 
 // owner is what belongs to whoever owns the queue.
@@ -268,6 +269,9 @@ func (p *Poller) learn(moved uint64) {
 		polled = took
 	}
 	o.since, o.polled = 0, 0
+	if p.spins.turn(now); p.spins.crowded() { // so nobody may poll, and nothing is learnt
+		return
+	}
 	if o.learner.waited(now, took, polled, o.polling, moved) {
 		p.publish()
 	}
@@ -286,7 +290,7 @@ func (p *Poller) publish() {
 }
 
 // polls reports whether a goroutine that waits polls before it parks.
-func (p *Poller) polls() bool { return p.budget.Load() > 0 }
+func (p *Poller) polls() bool { return p.budget.Load() > 0 && !p.spins.crowded() }
 
 // inVain reports whether polling, i times since start, has used up the budget.
 func (p *Poller) inVain(i int, start, budget time.Duration) bool {
@@ -306,7 +310,7 @@ func (p *Poller) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{Polls: p.polled.Load(), Parks: p.parks.Load(), Polling: p.learnt}
-	if p.spins.look() {
+	if p.spins.look() && !p.spins.crowded() {
 		s.PollTime = time.Duration(p.budget.Load())
 	}
 	return s

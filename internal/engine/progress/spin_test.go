@@ -40,6 +40,49 @@ func TestPollsWhereCallsAreSlow(t *testing.T) {
 	assert.GreaterOrEqual(t, most, int32(spinPolls))
 }
 
+// stoppedClock shows the same time until it is set.
+type stoppedClock time.Duration
+
+func (c *stoppedClock) Now() time.Duration                  { return time.Duration(*c) }
+func (*stoppedClock) AfterFunc(time.Duration, func()) Timer { panic("no timers") }
+
+// TestCrowd: nobody polls while too many queues are waited on in turn, and nothing is learnt from that.
+func TestCrowd(t *testing.T) {
+	s := &spinners{limit: func() int { return 2 }}
+	counted := make([]uint32, 2*crowd+1)
+	now := roundTime
+	round := func(queues int) {
+		for i := range 3 * queues { // each counts once
+			s.count(&counted[i%queues])
+		}
+		s.turn(now) // too early
+		now += roundTime + 1
+		s.turn(now)
+	}
+	p := New(Config{Queue: &fakeQueue{}, Spin: LearntTime, Clock: (*stoppedClock)(&now)})
+	p.spins = s
+	p.publish()
+	p.SetDoorbell(newDoorbell())
+	for _, c := range []struct {
+		queues int
+		polls  bool
+	}{{2 * crowd, true}, {2*crowd + 1, false}, {1, true}} {
+		round(c.queues)
+		assert.Equal(t, c.polls, p.polls(), "%d queues", c.queues)
+		assert.Equal(t, c.polls, p.Stats().PollTime > 0, "%d queues", c.queues)
+	}
+	round(len(counted))
+	w := NewWaiter()
+	require.True(t, p.beginLead(&w))
+	for range 10 * epochWaits { // these waits were in vain
+		p.own.since, p.own.polled = p.clock.Now()-2*LearntTime, LearntTime
+		p.learn(1)
+	}
+	round(1)
+	assert.True(t, p.polls())
+	assert.Zero(t, p.own.learner.misses)
+}
+
 // TestExpect: while a peer comes up that is about to send something, the background goroutine polls
 // for it longer than for others, unless polling is switched off.
 func TestExpect(t *testing.T) {
