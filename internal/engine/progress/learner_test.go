@@ -149,6 +149,45 @@ func testLearnerInVain(t *testing.T, wait time.Duration) {
 	assert.True(t, l.polls)
 }
 
+// TestLearnerGarbage: a process that collects garbage often sleeps, though polling ends its waits, until it
+// collects less.
+func TestLearnerGarbage(t *testing.T) {
+	const short, wakeUp = 20 * time.Microsecond, 50 * time.Microsecond
+	var now time.Duration
+	var waits, perCycle uint64
+	l := newLearner(LearntTime, time.Unix(0, 0))
+	cycles := 0.0
+	l.waste.cycles = func() uint64 { return uint64(cycles) }
+	wait := func() {
+		polling := min(short, l.now())
+		took := short
+		if polling == 0 {
+			took += wakeUp
+		}
+		now, waits = now+took, waits+1
+		cycles += 1 / float64(perCycle)
+		l.waited(now, took, polling, polling > 0, 100*waits)
+	}
+	perCycle = 2 * garbageWaits
+	for range 20 * garbageLook {
+		wait()
+	}
+	assert.True(t, l.polls)
+	perCycle = garbageWaits / 2
+	for range 2 * garbageLook {
+		wait()
+	}
+	for range 100 * garbageLook {
+		wait()
+		assert.Zero(t, l.now())
+	}
+	perCycle = 2 * garbageWaits
+	for begin := now; !l.polls && now-begin < time.Second; {
+		wait()
+	}
+	assert.True(t, l.polls)
+}
+
 // TestLearnerWithoutBudget: without a budget nobody polls.
 func TestLearnerWithoutBudget(t *testing.T) {
 	l := newLearner(-1, time.Unix(0, 0))

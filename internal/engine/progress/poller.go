@@ -168,6 +168,7 @@ func New(cfg Config) *Poller {
 	if p.waiter != nil {
 		p.doorbell.Store(&Doorbell{Bell: p.waiter.Bell(), Watcher: p.waiter.Watcher()})
 	}
+	p.own.learner.waste = newGarbage()
 	p.rung = p.look
 	p.watched.init(p.watch)
 	p.publish()
