@@ -58,7 +58,8 @@
 //     flag, which is a full fence, polls once more, and only then sleeps; the side that posts fences,
 //     and then looks at the flag (SPEC.md section 8). So one of the two sees what the other did. With a
 //     wait object, fi_trywait comes within the netpoller's callback, too, which is when edges begin to
-//     count; Watch tells the owner if something has come before the watcher's bell was on.
+//     count; Watch tells the owner if something has come before the watcher's bell was on. A poll by others may
+//     undo a leader's fi_trywait: whoever arms the queue after it wakes the leader.
 //   - The flag does not go on saying led while nobody leads, nor is a wait object unwatched. A leader that
 //     goes says asleep instead, once it is no leader any more. If it finds the flag awake, there is an owner,
 //     which may count on it: it leaves word. An owner that says asleep though somebody has begun
