@@ -172,6 +172,9 @@ func (p *Poller) watch() (wakes bool) {
 			return false
 		}
 		p.pollAll()
+		if p.own.news {
+			p.spins.turn(p.clock.Now()) // nobody else may do so if nobody leads
+		}
 		if p.own.news && p.polls() {
 			p.watched.want.Store(&p.watched.waits)
 		}

@@ -1,13 +1,17 @@
 package progress
 
-import "runtime/metrics"
+import (
+	"runtime/metrics"
+	"sync/atomic"
+)
 
 const (
-	// A process collects garbage often if a collection comes with fewer than garbageWaits waits. With requests and
-	// replies of 64 KiB, and a codec that allocates, it is one with ten; in gRPC, one with 30 calls of 64 KiB, with
-	// 60 of 16 KiB, and with hundreds of 64 bytes, for which polling gains a lot.
+	// A process collects garbage often once a collection comes with fewer than garbageWaits waits, and until
+	// twice as many come with each. With requests and replies of 64 KiB, and a codec that allocates, there is a
+	// collection for ten waits; in gRPC for 30 calls of 64 KiB, for 60 of 16 KiB, and for hundreds of 64 bytes, for
+	// which polling gains a lot.
 	garbageWaits = 32
-	// garbageLook is how many waits there are between two looks.
+	// garbageLook is how many waits there are at least between two looks.
 	garbageLook = 8 * garbageWaits
 )
 
@@ -16,28 +20,33 @@ const (
 // that they take over a Unix socket, and take 1.31, as without any polling (EPYC, libfabric 1.17, 20 rounds).
 type garbage struct {
 	cycles func() uint64 // how many collections there have been; nil: none
-	before uint64        // as of the last look
-	waits  int           // since then
-	often  bool
+	waits  atomic.Int64  // of all queues, since the last look
+	often  atomic.Bool
+	before uint64 // cycles at the last look; guarded by spinners.mu
 }
 
-// newGarbage returns one that asks Go's runtime, which takes less than 0.1 us.
-func newGarbage() garbage {
+// cycles asks Go's runtime for the number of collections, which takes less than 0.1 us.
+func cycles() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
-	g := garbage{cycles: func() uint64 {
-		metrics.Read(sample)
-		return sample[0].Value.Uint64()
-	}}
-	g.before = g.cycles()
-	return g
+	metrics.Read(sample)
+	return sample[0].Value.Uint64()
 }
 
-// waited takes in that there were more waits.
-func (g *garbage) waited(waits int) {
-	if g.waits += waits; g.waits < garbageLook || g.cycles == nil {
+// look looks whether there have been enough waits to tell. After a pause it begins anew: collections during
+// that have nothing to do with waits. spinners.mu is held.
+func (g *garbage) look(pause bool) {
+	waits := uint64(g.waits.Load())
+	if g.cycles == nil || waits < garbageLook && !pause {
 		return
 	}
 	now := g.cycles()
-	g.often = (now-g.before)*garbageWaits > uint64(g.waits)
-	g.before, g.waits = now, 0
+	switch n := (now - g.before) * garbageWaits; {
+	case pause:
+	case n > waits:
+		g.often.Store(true)
+	case 2*n <= waits:
+		g.often.Store(false)
+	}
+	g.before = now
+	g.waits.Add(-int64(waits))
 }

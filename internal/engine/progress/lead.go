@@ -28,9 +28,6 @@ func (p *Poller) beginLead(w *Waiter) bool {
 	leads := !p.Closing() && (was == nil || was.idle) && p.leader.CompareAndSwap(was, w)
 	if leads {
 		w.state.slept, w.state.begins = 0, true
-		if w.learns() {
-			p.spins.count(&p.counted)
-		}
 	}
 	p.sched.step()
 	return leads
@@ -48,6 +45,9 @@ func (p *Poller) pollFirst(w *Waiter) (over bool) {
 	}
 	o, start := &p.own, p.clock.Now()
 	budget := o.learner.now()
+	if p.spins.crowded() {
+		budget = 0
+	}
 	switch {
 	case w.joins:
 		budget = p.patient(budget)

@@ -18,7 +18,7 @@ import (
 // Some answers need no trial. A side sleeps if polling ends few of its waits, which are long, or not enough of them
 // in two epochs in a row. A few waits must be enough to tell, since this is what happens where many processes
 // share the processors. A side that sleeps tries nothing while most of its waits are longer than any budget
-// and two wake-ups: 64 processes that tried nevertheless made half as many round trips. It tries nothing, either, and sleeps, while its process
+// and two wake-ups: 64 processes that tried nevertheless made half as many round trips. It sleeps and tries nothing, either, while its process
 // collects garbage often: the collectors want the processors, and the waits that they prolong differ too much for
 // trials to tell (garbage.go). And a side polls for the shorter of two times if that ends most of the waits: those
 // that remain often last because a garbage collection, here or at the peer, or another process needs the processor.
@@ -72,6 +72,8 @@ const (
 type learner struct {
 	most   time.Duration // the longest budget
 	learns bool
+	// wasteful says that the process collects garbage often.
+	wasteful bool
 
 	polls  bool          // the usual kind is to poll, rather than to sleep at once
 	budget time.Duration // of a wait that polls
@@ -82,7 +84,6 @@ type learner struct {
 	tried  float64 // cost of the trial, likewise
 	took   time.Duration
 	trials trials
-	waste  garbage
 	zero   time.Duration // the time of day, modulo mostPause, from which times are counted
 	last   time.Duration // when the last wait ended
 	next   time.Duration // when the next trial may begin
@@ -197,7 +198,6 @@ func (e *epoch) cost(moved uint64) float64 {
 // end ends an epoch, and decides what the next one is for.
 func (l *learner) end(now time.Duration, cost float64) {
 	before, e := l.before, &l.epoch
-	l.waste.waited(e.waits)
 	vain := l.now() > 0 && e.vain(l.most) // so not even the longest budget would help
 	again, enough := l.poor, 2
 	if l.budget > shortTime {
@@ -214,7 +214,7 @@ func (l *learner) end(now time.Duration, cost float64) {
 		}
 		l.tried, l.took, l.phase = cost, e.waited, after
 		return
-	case vain, l.poor && again, l.polls && l.waste.often:
+	case vain, l.poor && again, l.polls && l.wasteful:
 		l.change()
 	case l.phase == after && math.Abs(before-cost) < hopeless:
 		l.judge(l.tried - (before+cost)/2)
@@ -230,7 +230,7 @@ func (l *learner) end(now time.Duration, cost float64) {
 
 // mayTry reports whether polling may gain something for a side that sleeps.
 func (l *learner) mayTry() bool {
-	return 2*l.epoch.short >= l.epoch.waits+l.epoch.idle && !l.waste.often
+	return 2*l.epoch.short >= l.epoch.waits && !l.wasteful
 }
 
 // schedule has the next trial begin at a multiple of the pause, or half of the longest pause later if

@@ -149,39 +149,35 @@ func testLearnerInVain(t *testing.T, wait time.Duration) {
 	assert.True(t, l.polls)
 }
 
-// TestLearnerGarbage: a process that collects garbage often sleeps, though polling ends its waits, until it
+// TestLearnerWasteful: a process that collects garbage often sleeps, though polling ends its waits, until it
 // collects less.
-func TestLearnerGarbage(t *testing.T) {
+func TestLearnerWasteful(t *testing.T) {
 	const short, wakeUp = 20 * time.Microsecond, 50 * time.Microsecond
-	var now time.Duration
-	var waits, perCycle uint64
 	l := newLearner(LearntTime, time.Unix(0, 0))
-	cycles := 0.0
-	l.waste.cycles = func() uint64 { return uint64(cycles) }
-	wait := func() {
-		polling := min(short, l.now())
+	var now time.Duration
+	var moved uint64
+	wait := func() (polling time.Duration) {
+		polling = min(short, l.now())
 		took := short
 		if polling == 0 {
 			took += wakeUp
 		}
-		now, waits = now+took, waits+1
-		cycles += 1 / float64(perCycle)
-		l.waited(now, took, polling, polling > 0, 100*waits)
+		now, moved = now+took, moved+100
+		l.waited(now, took, polling, polling > 0, moved)
+		return polling
 	}
-	perCycle = 2 * garbageWaits
-	for range 20 * garbageLook {
+	for range 10 * epochWaits {
 		wait()
 	}
 	assert.True(t, l.polls)
-	perCycle = garbageWaits / 2
-	for range 2 * garbageLook {
+	l.wasteful = true
+	for range 10 * epochWaits { // a trial may be going on
 		wait()
 	}
-	for range 100 * garbageLook {
-		wait()
-		assert.Zero(t, l.now())
+	for range 1000 * epochWaits {
+		assert.Zero(t, wait())
 	}
-	perCycle = 2 * garbageWaits
+	l.wasteful = false
 	for begin := now; !l.polls && now-begin < time.Second; {
 		wait()
 	}

@@ -99,7 +99,7 @@ func runModel(seed uint64) *model {
 	m.p = New(cfg)
 	m.p.sched.model, m.p.least = m, 8
 	m.p.spins = &spinners{limit: func() int { return m.limit }}
-	m.p.own.learner.waste = garbage{cycles: func() uint64 { return m.rng.Uint64N(1 << 16) }}
+	m.p.spins.often.Store(m.oneIn(4))
 	m.p.publish()
 	m.p.Start()
 	m.live++

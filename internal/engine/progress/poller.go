@@ -126,13 +126,12 @@ type Poller struct {
 	ended chan struct{} // closed when the watcher has ended
 	timer timer
 
-	spins   *spinners
-	counted uint32        // in spins; the leader's
-	least   int           // spinPolls, except in the model test
-	rung    func() bool   // look, made once
-	idle    time.Duration // idleTime, except in tests
-	sched   sched
-	moves   func(from, to state) // called for each transition in tests, nil otherwise
+	spins *spinners
+	least int           // spinPolls, except in the model test
+	rung  func() bool   // look, made once
+	idle  time.Duration // idleTime, except in tests
+	sched sched
+	moves func(from, to state) // called for each transition in tests, nil otherwise
 }
 
 // owner is what belongs to whoever owns the queue.
@@ -152,6 +151,8 @@ type owner struct {
 	quiet   int           // how often the timer has looked since something changed: see nextLook
 	work    uint64        // posted and reaped until then
 	stirs   uint32        // Poller.stirs, likewise
+	counted uint32        // see spinners.count
+	told    uint64        // how many waits spinners has been told of
 }
 
 // New returns a Poller for a queue that nobody polls yet. It has neither goroutines nor
@@ -168,7 +169,6 @@ func New(cfg Config) *Poller {
 	if p.waiter != nil {
 		p.doorbell.Store(&Doorbell{Bell: p.waiter.Bell(), Watcher: p.waiter.Watcher()})
 	}
-	p.own.learner.waste = newGarbage()
 	p.rung = p.look
 	p.watched.init(p.watch)
 	p.publish()
@@ -260,6 +260,7 @@ func (p *Poller) Polls() uint64 { return p.own.polls }
 // all of them.
 func (p *Poller) learn(moved uint64) {
 	o := &p.own
+	p.spins.count(&o.counted)
 	if o.since == 0 || p.leader.Load() == nil { // the one that waited since then has ended otherwise
 		o.since = 0
 		return
@@ -270,9 +271,10 @@ func (p *Poller) learn(moved uint64) {
 		polled = took
 	}
 	o.since, o.polled = 0, 0
-	if p.spins.turn(now); p.spins.crowded() { // so nobody may poll, and nothing is learnt
+	if p.spins.turn(now); p.spins.crowded() { // so it did not poll, and nothing is learnt from that
 		return
 	}
+	o.learner.wasteful = p.spins.often.Load()
 	if o.learner.waited(now, took, polled, o.polling, moved) {
 		p.publish()
 	}
@@ -285,6 +287,8 @@ func (p *Poller) publish() {
 		budget = l.now()
 	}
 	p.budget.Store(int64(budget))
+	p.spins.waits.Add(int64(l.hits + l.misses - p.own.told))
+	p.own.told = l.hits + l.misses
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.learnt = metrics.Polling{Hits: l.hits, Misses: l.misses, Trials: l.tries, Changes: l.changes}

@@ -2,35 +2,41 @@ package progress
 
 import (
 	"runtime"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// spinners counts the goroutines that poll and yield in a loop, and the queues that somebody waits on in turn. If
-// there are more than crowd of these to each place to poll, nobody polls. Whoever had a place would be served, and
-// answered, a hundred times as fast as the others, which sleep: of 16 processes that did round trips with one
-// server on two processors, a few made most of them.
+// spinners counts the goroutines that poll and yield in a loop, and the queues on which something arrives. If
+// there are more than crowd of these to each place to poll, no wait polls but for a peer that comes up. Whoever had a
+// place would be served, and answered, a hundred times as fast as the others, which sleep: of 16 processes that did
+// round trips with one server on two processors, a few made most of them.
 type spinners struct {
 	n     atomic.Int32
 	most  atomic.Int32 // limit, as of the last look
 	limit func() int
 
-	// Queues are counted in rounds of roundTime.
+	// Queues are counted in rounds, which last for roundTime or until something is learnt after that.
 	round  atomic.Uint32
 	began  atomic.Int64 // when this round began
 	active atomic.Int32 // queues in it so far
 	last   atomic.Int32 // queues in the one before
+
+	mu sync.Mutex // held by the goroutine that turns a round
+	garbage
 }
 
 const (
 	crowd     = 4
 	roundTime = 10 * time.Millisecond
+	// pauseTime is a round so long that nothing was learnt for most of it.
+	pauseTime = 10 * roundTime
 )
 
-// crowded reports whether too many queues are waited on for anybody to poll.
+// crowded reports whether there are too many queues in use for waits to poll.
 func (s *spinners) crowded() bool { return s.last.Load() > crowd*s.most.Load() }
 
-// count counts a queue that somebody waits on, whose last round is kept in counted.
+// count counts a queue on which something has arrived. counted is for it to remember its last round.
 func (s *spinners) count(counted *uint32) {
 	if r := s.round.Load() + 1; *counted != r {
 		*counted = r
@@ -38,20 +44,36 @@ func (s *spinners) count(counted *uint32) {
 	}
 }
 
+// over reports whether a round has been over since now. Clocks may differ: see testing/synctest.
+func (s *spinners) over(now time.Duration) (d time.Duration, over bool) {
+	d = now - time.Duration(s.began.Load())
+	return d, d > roundTime || d < -roundTime
+}
+
 // turn begins the next round if it is time to.
 func (s *spinners) turn(now time.Duration) {
-	if b := s.began.Load(); int64(now)-b > int64(roundTime) && s.began.CompareAndSwap(b, int64(now)) {
+	if _, over := s.over(now); !over || !s.mu.TryLock() {
+		return
+	}
+	defer s.mu.Unlock()
+	if d, over := s.over(now); over {
+		s.began.Store(int64(now))
+		s.look()
 		s.round.Add(1)
 		s.last.Store(s.active.Swap(0))
+		s.garbage.look(d > pauseTime || d < 0)
 	}
 }
 
 // everybody counts them over all queues of the process. More than GOMAXPROCS-1 of them, or than
 // there are processors less one, would starve everything else, Go's netpoller included.
-var everybody = &spinners{limit: func() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1 }}
+var everybody = &spinners{
+	limit:   func() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1 },
+	garbage: garbage{cycles: cycles},
+}
 
 // look notes how many goroutines may poll, and reports whether any may. To ask for GOMAXPROCS takes a lock of
-// the scheduler's, so each epoch looks, and not each wait.
+// the scheduler's, so each epoch and each round looks, and not each wait.
 func (s *spinners) look() bool {
 	most := s.limit()
 	s.most.Store(int32(most))

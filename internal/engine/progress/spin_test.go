@@ -1,6 +1,7 @@
 package progress
 
 import (
+	"runtime"
 	"testing"
 	"time"
 
@@ -46,41 +47,116 @@ type stoppedClock time.Duration
 func (c *stoppedClock) Now() time.Duration                  { return time.Duration(*c) }
 func (*stoppedClock) AfterFunc(time.Duration, func()) Timer { panic("no timers") }
 
-// TestCrowd: nobody polls while too many queues are waited on in turn, and nothing is learnt from that.
-func TestCrowd(t *testing.T) {
-	s := &spinners{limit: func() int { return 2 }}
-	counted := make([]uint32, 2*crowd+1)
-	now := roundTime
-	round := func(queues int) {
-		for i := range 3 * queues { // each counts once
-			s.count(&counted[i%queues])
+// office is some pollers of one process, each with a leader that waits. Time stands still between calls.
+type office struct {
+	spins   *spinners
+	places  int
+	now     time.Duration
+	pollers []*Poller
+}
+
+func newOffice(t *testing.T, pollers int) *office {
+	o := &office{places: 2, now: roundTime}
+	o.spins = &spinners{limit: func() int { return o.places }}
+	for range pollers {
+		p := New(Config{Queue: &fakeQueue{}, Spin: LearntTime, Clock: (*stoppedClock)(&o.now)})
+		p.spins = o.spins
+		p.publish()
+		p.SetDoorbell(newDoorbell())
+		w := NewWaiter()
+		require.True(t, p.beginLead(&w))
+		o.pollers = append(o.pollers, p)
+	}
+	return o
+}
+
+// waits has waits of the first n pollers end, after took, in which they polled in vain, until a round is over.
+func (o *office) waits(n, each int, took time.Duration) {
+	for range each {
+		for _, p := range o.pollers[:n] {
+			p.own.since, p.own.polled = o.now-took, min(took, LearntTime)
+			p.learn(1)
 		}
-		s.turn(now) // too early
-		now += roundTime + 1
-		s.turn(now)
 	}
-	p := New(Config{Queue: &fakeQueue{}, Spin: LearntTime, Clock: (*stoppedClock)(&now)})
-	p.spins = s
-	p.publish()
-	p.SetDoorbell(newDoorbell())
-	for _, c := range []struct {
-		queues int
-		polls  bool
-	}{{2 * crowd, true}, {2*crowd + 1, false}, {1, true}} {
-		round(c.queues)
-		assert.Equal(t, c.polls, p.polls(), "%d queues", c.queues)
-		assert.Equal(t, c.polls, p.Stats().PollTime > 0, "%d queues", c.queues)
-	}
-	round(len(counted))
-	w := NewWaiter()
-	require.True(t, p.beginLead(&w))
-	for range 10 * epochWaits { // these waits were in vain
-		p.own.since, p.own.polled = p.clock.Now()-2*LearntTime, LearntTime
-		p.learn(1)
-	}
-	round(1)
+	o.now += roundTime + 1
+	o.pollers[0].own.since = o.now - took
+	o.pollers[0].learn(1)
+}
+
+// TestCrowd: nobody polls while too many queues are in use, and nothing is learnt from that.
+func TestCrowd(t *testing.T) {
+	const few = 2 * crowd
+	o := newOffice(t, few+1)
+	p := o.pollers[0]
+	o.waits(few, 1, time.Microsecond)
 	assert.True(t, p.polls())
-	assert.Zero(t, p.own.learner.misses)
+	o.waits(few+1, 1, time.Microsecond)
+	assert.False(t, p.polls())
+	assert.Zero(t, p.Stats().PollTime)
+	misses := p.own.learner.misses
+	for range 10 * epochWaits {
+		o.waits(few+1, 1, 2*LearntTime)
+	}
+	assert.Equal(t, misses, p.own.learner.misses)
+	o.places = 3 // more processors
+	o.waits(few+1, 1, time.Microsecond)
+	assert.True(t, p.polls())
+	o.places = 2
+	o.waits(few+1, 1, time.Microsecond)
+	assert.False(t, p.polls())
+	o.waits(1, 1, time.Microsecond)
+	assert.True(t, p.polls(), "the others have left")
+	o.waits(few+1, 1, time.Microsecond)
+	o.now = -time.Hour // a clock of testing/synctest
+	o.waits(1, 1, time.Microsecond)
+	assert.True(t, p.polls())
+}
+
+// TestCrowdWithoutBell: nor does anybody poll then where there is no bell yet.
+func TestCrowdWithoutBell(t *testing.T) {
+	q := &fakeQueue{}
+	p := New(Config{Queue: q, Spin: time.Second})
+	p.spins = &spinners{limit: func() int { return 1 }}
+	p.spins.last.Store(crowd + 1)
+	p.publish()
+	p.Start()
+	defer p.Close()
+	w := NewWaiter()
+	w.Prepare()
+	before, over := q.polls.Load(), make(chan struct{})
+	go func() { defer close(over); p.Wait(&w, "test") }()
+	require.Eventually(t, func() bool { return p.parks.Load() > 0 }, time.Minute, time.Millisecond)
+	assert.Less(t, q.polls.Load()-before, int32(spinPolls))
+	w.Signal()
+	<-over
+}
+
+// TestGarbage: a process collects garbage often by its collections for each wait of all queues, in use.
+func TestGarbage(t *testing.T) {
+	collected := uint64(1000) // before there were queues
+	o := newOffice(t, crowd)
+	o.spins.cycles = func() uint64 { return collected }
+	round := func(queues int, perWait float64, pause time.Duration) bool {
+		o.now += pause
+		o.waits(1, 1, time.Microsecond)
+		const each = 4 * garbageLook
+		collected += uint64(perWait * each * float64(queues))
+		o.waits(queues, each, time.Microsecond)
+		assert.Equal(t, o.spins.often.Load(), o.pollers[0].own.learner.wasteful)
+		return o.spins.often.Load()
+	}
+	assert.False(t, round(1, 0, time.Hour))
+	for queues := 1; queues <= crowd; queues++ {
+		assert.False(t, round(queues, 0.75/garbageWaits, 0), "%d queues", queues)
+		assert.True(t, round(queues, 1.25/garbageWaits, 0), "%d queues", queues)
+		assert.True(t, round(queues, 0.75/garbageWaits, 0), "%d queues", queues)
+		assert.False(t, round(queues, 0.4/garbageWaits, 0), "%d queues", queues)
+	}
+	collected += garbageLook // while nothing waited
+	assert.False(t, round(1, 0.75/garbageWaits, 2*pauseTime))
+	before := everybody.cycles()
+	runtime.GC()
+	assert.Greater(t, everybody.cycles(), before)
 }
 
 // TestExpect: while a peer comes up that is about to send something, the background goroutine polls
