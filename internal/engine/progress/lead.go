@@ -45,7 +45,7 @@ func (p *Poller) pollFirst(w *Waiter) (over bool) {
 	}
 	o, start := &p.own, p.clock.Now()
 	budget := o.learner.now()
-	if p.spins.crowded() {
+	if p.crowded() {
 		budget = 0
 	}
 	switch {

@@ -271,7 +271,7 @@ func (p *Poller) learn(moved uint64) {
 		polled = took
 	}
 	o.since, o.polled = 0, 0
-	if p.spins.turn(now); p.spins.crowded() { // so it did not poll, and nothing is learnt from that
+	if p.spins.turn(now); p.crowded() { // so it did not poll, and nothing is learnt from that
 		return
 	}
 	o.learner.wasteful = p.spins.often.Load()
@@ -295,7 +295,11 @@ func (p *Poller) publish() {
 }
 
 // polls reports whether a goroutine that waits polls before it parks.
-func (p *Poller) polls() bool { return p.budget.Load() > 0 && !p.spins.crowded() }
+func (p *Poller) polls() bool { return p.budget.Load() > 0 && !p.crowded() }
+
+// crowded reports whether too many queues are in use for this one to poll. Nothing stops a budget that is beyond
+// learning.
+func (p *Poller) crowded() bool { return p.own.learner.learns && p.spins.crowded() }
 
 // inVain reports whether polling, i times since start, has used up the budget.
 func (p *Poller) inVain(i int, start, budget time.Duration) bool {
@@ -315,7 +319,7 @@ func (p *Poller) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := Stats{Polls: p.polled.Load(), Parks: p.parks.Load(), Polling: p.learnt}
-	if p.spins.look() && !p.spins.crowded() {
+	if p.spins.look() && !p.crowded() {
 		s.PollTime = time.Duration(p.budget.Load())
 	}
 	return s

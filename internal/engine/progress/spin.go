@@ -60,8 +60,13 @@ func (s *spinners) turn(now time.Duration) {
 		s.began.Store(int64(now))
 		s.look()
 		s.round.Add(1)
-		s.last.Store(s.active.Swap(0))
-		s.garbage.look(d > pauseTime || d < 0)
+		pause := d > pauseTime || d < 0
+		if n := s.active.Swap(0); pause {
+			s.last.Store(0) // those were not in use at the same time
+		} else {
+			s.last.Store(n)
+		}
+		s.garbage.look(pause)
 	}
 }
 

@@ -107,6 +107,14 @@ func TestCrowd(t *testing.T) {
 	o.waits(1, 1, time.Microsecond)
 	assert.True(t, p.polls(), "the others have left")
 	o.waits(few+1, 1, time.Microsecond)
+	p.own.learner.learns = false // as for a budget that is beyond learning
+	assert.True(t, p.polls())
+	p.own.learner.learns = true
+	o.now += pauseTime // in which the many did not wait at the same time
+	o.waits(few, 1, time.Microsecond)
+	assert.True(t, p.polls())
+	o.waits(few+1, 1, time.Microsecond)
+	assert.False(t, p.polls())
 	o.now = -time.Hour // a clock of testing/synctest
 	o.waits(1, 1, time.Microsecond)
 	assert.True(t, p.polls())
@@ -115,7 +123,7 @@ func TestCrowd(t *testing.T) {
 // TestCrowdWithoutBell: nor does anybody poll then where there is no bell yet.
 func TestCrowdWithoutBell(t *testing.T) {
 	q := &fakeQueue{}
-	p := New(Config{Queue: q, Spin: time.Second})
+	p := New(Config{Queue: q, Spin: LearntTime})
 	p.spins = &spinners{limit: func() int { return 1 }}
 	p.spins.last.Store(crowd + 1)
 	p.publish()
