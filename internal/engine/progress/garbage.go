@@ -19,17 +19,19 @@ const (
 // goroutine has, and one that polls has one: requests and replies of 64 KiB, one at a time, took 1.52 of the CPU time
 // that they take over a Unix socket, and take 1.31, as without any polling (EPYC, libfabric 1.17, 20 rounds).
 type garbage struct {
-	cycles func() uint64 // how many collections there have been; nil: none
+	cycles func() uint64 // how many collections there have been; nil: none. Called with spinners.mu held
 	waits  atomic.Int64  // of all queues, since the last look
 	often  atomic.Bool
 	before uint64 // cycles at the last look; guarded by spinners.mu
 }
 
-// cycles asks Go's runtime for the number of collections, which takes less than 0.1 us.
-func cycles() uint64 {
+// newCycles returns a function that asks Go's runtime for the number of collections, which takes less than 0.1 us.
+func newCycles() func() uint64 {
 	sample := []metrics.Sample{{Name: "/gc/cycles/total:gc-cycles"}}
-	metrics.Read(sample)
-	return sample[0].Value.Uint64()
+	return func() uint64 {
+		metrics.Read(sample)
+		return sample[0].Value.Uint64()
+	}
 }
 
 // look looks whether there have been enough waits to tell. After a pause it begins anew: collections during

@@ -74,7 +74,7 @@ func (s *spinners) turn(now time.Duration) {
 // there are processors less one, would starve everything else, Go's netpoller included.
 var everybody = &spinners{
 	limit:   func() int { return min(runtime.GOMAXPROCS(0), runtime.NumCPU()) - 1 },
-	garbage: garbage{cycles: cycles},
+	garbage: garbage{cycles: newCycles()},
 }
 
 // look notes how many goroutines may poll, and reports whether any may. To ask for GOMAXPROCS takes a lock of
