@@ -18,10 +18,11 @@ import (
 // Some answers need no trial. A side sleeps if polling ends few of its waits, which are long, or not enough of them
 // in two epochs in a row. A few waits must be enough to tell, since this is what happens where many processes
 // share the processors. A side that sleeps tries nothing while most of its waits are longer than any budget
-// and two wake-ups: 64 processes that tried nevertheless made half as many round trips. It sleeps and tries nothing, either, while its process
-// collects garbage often: the collectors want the processors, and the waits that they prolong differ too much for
-// trials to tell (garbage.go). And a side polls for the shorter of two times if that ends most of the waits: those
-// that remain often last because a garbage collection, here or at the peer, or another process needs the processor.
+// and two wake-ups: 64 processes that tried nevertheless made half as many round trips. It sleeps and tries nothing,
+// either, while its process collects garbage often: the collectors want the processors, and the waits that they
+// prolong differ too much for trials to tell (garbage.go). And a side polls for the shorter of two times if that ends
+// most of the waits: those that remain often last because a garbage collection, here or at the peer, or another
+// process needs the processor.
 const (
 	// LearntTime is the longest budget for which a learner finds out whether it pays.
 	LearntTime = 500 * time.Microsecond
@@ -148,11 +149,11 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	} else {
 		e.add(took, gap, polling, hit)
 	}
-	cost := l.before
-	if e.waits > 0 {
-		cost = e.cost(moved)
-	}
-	if e.over() || l.now() > 0 && e.vain(l.most) || l.phase == onTrial && e.waits >= fewWaits && cost > hopeless+l.before {
+	if e.over() || l.vain() || l.phase == onTrial && e.waits >= fewWaits && e.cost(moved) > hopeless+l.before {
+		cost := l.before
+		if e.waits > 0 {
+			cost = e.cost(moved)
+		}
 		l.end(now, cost)
 		l.epoch = epoch{moved: moved}
 		return true
@@ -178,10 +179,12 @@ func (e *epoch) add(took, gap, polling time.Duration, hit bool) {
 	e.costs += math.Sqrt(cost * math.Sqrt(cost))
 }
 
-// vain reports whether polling for budget has ended few of the waits, which are long.
-func (e *epoch) vain(budget time.Duration) bool {
+// vain reports whether polling has ended few of the epoch's waits, which are so long that the longest budget would not
+// help, either.
+func (l *learner) vain() bool {
+	e := &l.epoch
 	n, waited := e.waits+e.idle, e.waited+time.Duration(e.idle)*longWait
-	return n >= vainWaits && waited >= longWait && 4*e.hits < n && waited > time.Duration(n)*budget
+	return l.now() > 0 && n >= vainWaits && waited >= longWait && 4*e.hits < n && waited > time.Duration(n)*l.most
 }
 
 // over reports whether the epoch has gone on for long enough.
@@ -198,7 +201,7 @@ func (e *epoch) cost(moved uint64) float64 {
 // end ends an epoch, and decides what the next one is for.
 func (l *learner) end(now time.Duration, cost float64) {
 	before, e := l.before, &l.epoch
-	vain := l.now() > 0 && e.vain(l.most) // so not even the longest budget would help
+	vain := l.vain()
 	again, enough := l.poor, 2
 	if l.budget > shortTime {
 		enough = 3 // since it costs more

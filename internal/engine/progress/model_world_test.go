@@ -178,7 +178,7 @@ func (m *model) life() {
 	m.block(func() bool { return !lost })
 }
 
-// crowds has queues of other peers be waited on now and then, too many for anybody to poll.
+// crowds has other queues be in use now and then, too many for anybody to poll.
 func (m *model) crowds() {
 	if m.oneIn(2) {
 		return

@@ -44,10 +44,10 @@ func (s *spinners) count(counted *uint32) {
 	}
 }
 
-// over reports whether a round has been over since now. Clocks may differ: see testing/synctest.
-func (s *spinners) over(now time.Duration) (d time.Duration, over bool) {
-	d = now - time.Duration(s.began.Load())
-	return d, d > roundTime || d < -roundTime
+// over reports whether the round is, and how long it has lasted. Clocks may differ: see testing/synctest.
+func (s *spinners) over(now time.Duration) (lasted time.Duration, over bool) {
+	lasted = now - time.Duration(s.began.Load())
+	return lasted, lasted > roundTime || lasted < -roundTime
 }
 
 // turn begins the next round if it is time to.
@@ -56,16 +56,15 @@ func (s *spinners) turn(now time.Duration) {
 		return
 	}
 	defer s.mu.Unlock()
-	if d, over := s.over(now); over {
+	if lasted, over := s.over(now); over {
 		s.began.Store(int64(now))
 		s.look()
 		s.round.Add(1)
-		pause := d > pauseTime || d < 0
-		if n := s.active.Swap(0); pause {
-			s.last.Store(0) // those were not in use at the same time
-		} else {
-			s.last.Store(n)
+		pause, n := lasted > pauseTime || lasted < 0, s.active.Swap(0)
+		if pause {
+			n = 0 // these were not in use at the same time
 		}
+		s.last.Store(n)
 		s.garbage.look(pause)
 	}
 }

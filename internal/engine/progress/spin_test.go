@@ -47,16 +47,16 @@ type stoppedClock time.Duration
 func (c *stoppedClock) Now() time.Duration                  { return time.Duration(*c) }
 func (*stoppedClock) AfterFunc(time.Duration, func()) Timer { panic("no timers") }
 
-// office is some pollers of one process, each with a leader that waits. Time stands still between calls.
-type office struct {
+// process has some pollers, each with a leader that waits. Time stands still between calls.
+type process struct {
 	spins   *spinners
 	places  int
 	now     time.Duration
 	pollers []*Poller
 }
 
-func newOffice(t *testing.T, pollers int) *office {
-	o := &office{places: 2, now: roundTime}
+func newProcess(t *testing.T, pollers int) *process {
+	o := &process{places: 2, now: roundTime}
 	o.spins = &spinners{limit: func() int { return o.places }}
 	for range pollers {
 		p := New(Config{Queue: &fakeQueue{}, Spin: LearntTime, Clock: (*stoppedClock)(&o.now)})
@@ -71,7 +71,7 @@ func newOffice(t *testing.T, pollers int) *office {
 }
 
 // waits has waits of the first n pollers end, after took, in which they polled in vain, until a round is over.
-func (o *office) waits(n, each int, took time.Duration) {
+func (o *process) waits(n, each int, took time.Duration) {
 	for range each {
 		for _, p := range o.pollers[:n] {
 			p.own.since, p.own.polled = o.now-took, min(took, LearntTime)
@@ -86,7 +86,7 @@ func (o *office) waits(n, each int, took time.Duration) {
 // TestCrowd: nobody polls while too many queues are in use, and nothing is learnt from that.
 func TestCrowd(t *testing.T) {
 	const few = 2 * crowd
-	o := newOffice(t, few+1)
+	o := newProcess(t, few+1)
 	p := o.pollers[0]
 	o.waits(few, 1, time.Microsecond)
 	assert.True(t, p.polls())
@@ -142,7 +142,7 @@ func TestCrowdWithoutBell(t *testing.T) {
 // TestGarbage: a process collects garbage often by its collections for each wait of all queues, in use.
 func TestGarbage(t *testing.T) {
 	collected := uint64(1000) // before there were queues
-	o := newOffice(t, crowd)
+	o := newProcess(t, crowd)
 	o.spins.cycles = func() uint64 { return collected }
 	round := func(queues int, perWait float64, pause time.Duration) bool {
 		o.now += pause
