@@ -146,6 +146,13 @@ func (l *link) Abort(err error) {
 	}
 	l.end(err)
 	close(l.settled)
+	if !l.accepted() {
+		return
+	}
+	// Its place is given to another when this returns, so nothing may be left of it by then.
+	if conns, _, _ := l.peer.Idle(); conns == 0 { // and no more will come
+		l.finish()
+	}
 }
 
 // The session calls Heartbeat and Ended.

@@ -236,3 +236,23 @@ func TestLetGoUnnoticed(t *testing.T) {
 		})
 	}
 }
+
+// TestStrangersHangUp: of hundreds of dialers that wait for a place and hang up all at once, each
+// has its place until nothing is left of it.
+func TestStrangersHangUp(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Net()})
+	there := rdmanet.NewTransport(n)
+	rdmatest.Cleanly(t, there)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := siege(ctx, n, l.Addr().String(), time.Millisecond)
+	rdmatest.Eventually(t, func() bool { return there.Stats().Handshakes >= 300 }, "hundreds wait")
+	cancel()
+	most := 0
+	for s := there.Stats(); s.Handshakes > 0; s = there.Stats() {
+		most = max(most, s.Peers)
+		runtime.Gosched()
+	}
+	<-ended
+	assert.LessOrEqual(t, most, 32, "peers")
+}
