@@ -201,7 +201,6 @@ func (e *epoch) cost(moved uint64) float64 {
 // end ends an epoch, and decides what the next one is for.
 func (l *learner) end(now time.Duration, cost float64) {
 	before, e := l.before, &l.epoch
-	vain := l.vain()
 	again, enough := l.poor, 2
 	if l.budget > shortTime {
 		enough = 3 // since it costs more
@@ -212,12 +211,9 @@ func (l *learner) end(now time.Duration, cost float64) {
 	}
 	switch {
 	case l.phase == onTrial:
-		if vain {
-			cost = before + hopeless
-		}
 		l.tried, l.took, l.phase = cost, e.waited, after
 		return
-	case vain, l.poor && again, l.polls && l.wasteful:
+	case l.vain(), l.poor && again, l.polls && l.wasteful:
 		l.change()
 	case l.phase == after && math.Abs(before-cost) < hopeless:
 		l.judge(l.tried - (before+cost)/2)

@@ -109,6 +109,27 @@ func (g *game) receive(s, other *side) {
 	s.waiting = g.now
 }
 
+// pupil is a learner that is told of waits in a row.
+type pupil struct {
+	learner
+	clock time.Duration
+	moved uint64
+}
+
+func newPupil() *pupil { return &pupil{learner: newLearner(LearntTime, time.Unix(0, 0))} }
+
+// wait has a wait end after took, or, unless polling ends it, after wakeUp more. It returns how long the wait
+// polled, and whether an epoch has ended.
+func (p *pupil) wait(took, wakeUp time.Duration) (polling time.Duration, over bool) {
+	budget := p.now()
+	hit := took <= budget
+	if polling = min(took, budget); !hit {
+		took += wakeUp
+	}
+	p.clock, p.moved = p.clock+took, p.moved+100
+	return polling, p.waited(p.clock, took, polling, hit, p.moved)
+}
+
 // TestLearnerInVain: where waits are far longer than polling may last, a process that has few of
 // them learns after a few that it should sleep, and does not poll again before they are shorter.
 func TestLearnerInVain(t *testing.T) {
@@ -119,67 +140,41 @@ func TestLearnerInVain(t *testing.T) {
 
 func testLearnerInVain(t *testing.T, wait time.Duration) {
 	const short, wakeUp = 20 * time.Microsecond, 50 * time.Microsecond
-	l := newLearner(LearntTime, time.Unix(0, 0))
-	var now time.Duration
-	var moved uint64
-	waited := func(took, polling time.Duration, hit bool) {
-		now, moved = now+took, moved+100
-		l.waited(now, took, polling, hit, moved)
-	}
-	inVain := func() time.Duration {
-		polling := l.now()
-		waited(wait, polling, false)
-		return polling
-	}
+	l := newPupil()
 	for range vainWaits {
-		inVain()
+		l.wait(wait, 0)
 	}
 	assert.False(t, l.polls)
 	for range 10_000 {
-		assert.Zero(t, inVain())
+		polling, _ := l.wait(wait, 0)
+		assert.Zero(t, polling)
 	}
-	// Once waits are short it polls again.
-	for begin := now; !l.polls && now-begin < 4*time.Second; {
-		if l.now() >= short {
-			waited(short, short, true)
-		} else {
-			waited(short+wakeUp, 0, false)
-		}
+	for begin := l.clock; !l.polls && l.clock-begin < 4*time.Second; {
+		l.wait(short, wakeUp)
 	}
-	assert.True(t, l.polls)
+	assert.True(t, l.polls, "once waits are short")
 }
 
 // TestLearnerWasteful: a process that collects garbage often sleeps, though polling ends its waits, until it
 // collects less.
 func TestLearnerWasteful(t *testing.T) {
 	const short, wakeUp = 20 * time.Microsecond, 50 * time.Microsecond
-	l := newLearner(LearntTime, time.Unix(0, 0))
-	var now time.Duration
-	var moved uint64
-	wait := func() (polling time.Duration) {
-		polling = min(short, l.now())
-		took := short
-		if polling == 0 {
-			took += wakeUp
-		}
-		now, moved = now+took, moved+100
-		l.waited(now, took, polling, polling > 0, moved)
-		return polling
-	}
+	l := newPupil()
 	for range 10 * epochWaits {
-		wait()
+		l.wait(short, wakeUp)
 	}
 	assert.True(t, l.polls)
 	l.wasteful = true
 	for range 10 * epochWaits { // a trial may be going on
-		wait()
+		l.wait(short, wakeUp)
 	}
 	for range 1000 * epochWaits {
-		assert.Zero(t, wait())
+		polling, _ := l.wait(short, wakeUp)
+		assert.Zero(t, polling)
 	}
 	l.wasteful = false
-	for begin := now; !l.polls && now-begin < time.Second; {
-		wait()
+	for begin := l.clock; !l.polls && l.clock-begin < time.Second; {
+		l.wait(short, wakeUp)
 	}
 	assert.True(t, l.polls)
 }
@@ -196,14 +191,10 @@ func TestLearnerWithoutBudget(t *testing.T) {
 // TestLearnerBudget: a side polls for the shorter time while that ends most of the waits. It sleeps if polling
 // ends too few of them in two epochs in a row, even if the longest budget ends half.
 func TestLearnerBudget(t *testing.T) {
-	l := newLearner(LearntTime, time.Unix(0, 0))
-	var now time.Duration
-	var moved uint64
+	l := newPupil()
 	epoch := func(waits ...time.Duration) {
 		for i := 0; ; i++ {
-			took := waits[i%len(waits)]
-			now, moved = now+took, moved+100
-			if l.waited(now, took, min(took, l.now()), took <= l.now(), moved) {
+			if _, over := l.wait(waits[i%len(waits)], 0); over {
 				return
 			}
 		}
