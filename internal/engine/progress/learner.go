@@ -17,7 +17,7 @@ import (
 //
 // Some answers need no trial. A side sleeps if polling ends few of its waits, which are long, or not enough of them
 // in two epochs in a row. A few waits must be enough to tell, since this is what happens where many processes
-// share the processors. A side that sleeps tries nothing while most of its waits are longer than any budget
+// share the processors. A side that sleeps tries nothing while its waits are longer than any budget
 // and two wake-ups: 64 processes that tried nevertheless made half as many round trips. It sleeps and tries nothing,
 // either, while its process collects garbage often: the collectors want the processors, and the waits that they
 // prolong differ too much for trials to tell (garbage.go). And a side polls for the shorter of two times if that ends
@@ -38,8 +38,8 @@ const (
 	// The length of a wait that is longer than longWait has nothing to do with polling: somebody was idle, or
 	// many others had their turns.
 	longWait = 20 * time.Millisecond
-	// mostSlept is how long the waits of a side that sleeps may be for polling to be tried, wake-ups included.
-	mostSlept = 2 * LearntTime
+	// mostSlept is how long the waits of a side that sleeps may be on average for polling to be tried, wake-ups included.
+	mostSlept = LearntTime + LearntTime/2
 	// mostGap is how much of the time between two waits counts, since polling may slow down what happens then.
 	mostGap = time.Millisecond
 	// pollPrice is what polling costs besides the time that passes anyway, as a share of it.
@@ -98,7 +98,6 @@ type learner struct {
 type epoch struct {
 	waits, hits int           // hits: ended by polling
 	quick       int           // hits within shortTime
-	short       int           // waits within mostSlept
 	waited      time.Duration // in all
 	idle        int           // waits longer than longWait, which are not among the others
 	costs       float64       // sum of what each wait cost to the power of 3/4
@@ -165,9 +164,6 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 func (e *epoch) add(took, gap, polling time.Duration, hit bool) {
 	e.waits++
 	e.waited += took
-	if took <= mostSlept {
-		e.short++
-	}
 	if hit {
 		e.hits++
 		if took <= shortTime {
@@ -229,7 +225,7 @@ func (l *learner) end(now time.Duration, cost float64) {
 
 // mayTry reports whether polling may gain something for a side that sleeps.
 func (l *learner) mayTry() bool {
-	return 2*l.epoch.short >= l.epoch.waits && !l.wasteful
+	return l.epoch.waited <= time.Duration(l.epoch.waits)*mostSlept && !l.wasteful
 }
 
 // schedule has the next trial begin at a multiple of the pause, or half of the longest pause later if
