@@ -31,6 +31,7 @@ type binder struct {
 	nameRule  nameRule
 	logger    *slog.Logger
 	newcomer  *newcomer // in the listener's admission
+	links     []*link   // on the listening side: those of all providers that were tried
 	offers    []offer
 	used      atomic.Bool // a conn was opened
 	joining   joining
@@ -209,6 +210,7 @@ func (b *binder) Prepare(ctx context.Context, chosen framing.Offer, peer *bootst
 	}
 	if b.listener != nil {
 		b.listener.admission.proves(b.newcomer, l.peer)
+		b.links = append(b.links, l)
 	}
 	b.t.links.add(l)
 	return l, nil

@@ -48,3 +48,32 @@ func TestBlockingInsert(t *testing.T) {
 	rdmatest.Echo(t, a, b)
 	rdmatest.CloseAll(t, a, b)
 }
+
+// TestBlockingInsertOfListener: if it holds up the listening side, the dialer is told in time.
+func TestBlockingInsertOfListener(t *testing.T) {
+	p := simfabric.Shm() // an endpoint for each peer, which waits for the call when it is closed
+	p.SameHost = false
+	g := newRigged(p)
+	here, there := rdmanet.NewTransport(g.Network), rdmanet.NewTransport(g)
+	t.Cleanup(func() {
+		require.NoError(t, here.Close())
+		require.NoError(t, there.Close())
+	})
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there, HandshakeTimeout: 500 * time.Millisecond})
+	g.gated.Store(true)
+	dialed := make(chan error)
+	go func() {
+		_, err := (&rdmanet.Dialer{Transport: here}).DialContext(t.Context(), "rdma", l.Addr().String())
+		dialed <- err
+	}()
+	select {
+	case err := <-dialed:
+		require.Error(t, err)
+	case <-time.After(rdmatest.Patience / 2):
+		t.Error("the dialer is not told")
+		go func() { <-dialed }()
+	}
+	assert.EqualValues(t, 1, there.Stats().Handshakes, "it keeps its place")
+	close(g.gate)
+	rdmatest.Eventually(t, func() bool { return there.Stats().Handshakes == 0 }, "the place is free")
+}

@@ -146,11 +146,11 @@ func (l *link) Abort(err error) {
 	}
 	l.end(err)
 	close(l.settled)
-	if !l.accepted() {
-		return
-	}
-	// Its place is given to another when this returns, so nothing may be left of it by then.
-	if conns, _, _ := l.peer.Idle(); conns == 0 { // and no more will come
+}
+
+// clear waits until nothing is left of a link that came to nothing, unless it has conns after all.
+func (l *link) clear() {
+	if conns, _, _ := l.peer.Idle(); conns == 0 && l.session.Load() == nil { // and no more will come
 		l.finish()
 	}
 }

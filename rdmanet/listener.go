@@ -313,6 +313,9 @@ func (l *listener) handshake(ctx context.Context, cancel context.CancelCauseFunc
 	s, binding, err := bootstrap.Accept(ctx, nc, cfg, b)
 	if err != nil {
 		l.failed(nc, err)
+		for _, o := range b.links { // before its place is given to another
+			o.clear()
+		}
 		return
 	}
 	if s == nil {

@@ -17,7 +17,7 @@ import (
 //
 // Some answers need no trial. A side sleeps if polling ends few of its waits, which are long, or not enough of them
 // in two epochs in a row. A few waits must be enough to tell, since this is what happens where many processes
-// share the processors. A side that sleeps tries nothing while its waits are longer than any budget
+// share the processors. A side that sleeps tries nothing while many of its waits are longer than any budget
 // and two wake-ups: 64 processes that tried nevertheless made half as many round trips. It sleeps and tries nothing,
 // either, while its process collects garbage often: the collectors want the processors, and the waits that they
 // prolong differ too much for trials to tell (garbage.go). And a side polls for the shorter of two times if that ends
@@ -38,9 +38,11 @@ const (
 	// The length of a wait that is longer than longWait has nothing to do with polling: somebody was idle, or
 	// many others had their turns.
 	longWait = 20 * time.Millisecond
-	// mostSlept is how long the waits of a side that sleeps may be on average for polling to be tried, wake-ups included.
-	mostSlept = LearntTime + LearntTime/2
-	// mostGap is how much of the time between two waits counts, since polling may slow down what happens then.
+	// mostSlept is how long three quarters of the waits of a side that sleeps may be for polling to be tried, wake-ups
+	// included. With half of them, 64 processes on two processors, where half are short, spent a third of the time on trials.
+	mostSlept = 2 * LearntTime
+	// The time between two waits counts, since polling may slow down what happens then, unless it is longer than mostGap:
+	// then nothing happened.
 	mostGap = time.Millisecond
 	// pollPrice is what polling costs besides the time that passes anyway, as a share of it.
 	pollPrice = 0.15
@@ -98,6 +100,7 @@ type learner struct {
 type epoch struct {
 	waits, hits int           // hits: ended by polling
 	quick       int           // hits within shortTime
+	short       int           // waits within mostSlept
 	waited      time.Duration // in all
 	idle        int           // waits longer than longWait, which are not among the others
 	costs       float64       // sum of what each wait cost to the power of 3/4
@@ -141,8 +144,10 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 	if !l.learns {
 		return (l.hits+l.misses)%epochWaits == 0
 	}
-	gap := min(max(now-took-l.last, 0), mostGap)
-	l.last = now
+	gap := max(now-took-l.last, 0)
+	if l.last = now; gap > mostGap {
+		gap = 0
+	}
 	if took > longWait {
 		e.idle++
 	} else {
@@ -164,6 +169,9 @@ func (l *learner) waited(now, took, polling time.Duration, hit bool, moved uint6
 func (e *epoch) add(took, gap, polling time.Duration, hit bool) {
 	e.waits++
 	e.waited += took
+	if took <= mostSlept {
+		e.short++
+	}
 	if hit {
 		e.hits++
 		if took <= shortTime {
@@ -197,6 +205,7 @@ func (e *epoch) cost(moved uint64) float64 {
 // end ends an epoch, and decides what the next one is for.
 func (l *learner) end(now time.Duration, cost float64) {
 	before, e := l.before, &l.epoch
+	vain := l.vain()
 	again, enough := l.poor, 2
 	if l.budget > shortTime {
 		enough = 3 // since it costs more
@@ -207,9 +216,12 @@ func (l *learner) end(now time.Duration, cost float64) {
 	}
 	switch {
 	case l.phase == onTrial:
+		if vain { // its cost leaves out idle waits, but not what moved meanwhile
+			cost = before + hopeless
+		}
 		l.tried, l.took, l.phase = cost, e.waited, after
 		return
-	case l.vain(), l.poor && again, l.polls && l.wasteful:
+	case vain, l.poor && again, l.polls && l.wasteful:
 		l.change()
 	case l.phase == after && math.Abs(before-cost) < hopeless:
 		l.judge(l.tried - (before+cost)/2)
@@ -225,7 +237,7 @@ func (l *learner) end(now time.Duration, cost float64) {
 
 // mayTry reports whether polling may gain something for a side that sleeps.
 func (l *learner) mayTry() bool {
-	return l.epoch.waited <= time.Duration(l.epoch.waits)*mostSlept && !l.wasteful
+	return 4*l.epoch.short >= 3*l.epoch.waits && !l.wasteful
 }
 
 // schedule has the next trial begin at a multiple of the pause, or half of the longest pause later if

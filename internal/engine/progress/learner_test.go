@@ -215,3 +215,51 @@ func TestLearnerBudget(t *testing.T) {
 	epoch(quick, long)
 	assert.Zero(t, l.now())
 }
+
+// TestLearnerPauses: what happens in a pause between two waits does not hide that they are longer if they poll.
+func TestLearnerPauses(t *testing.T) {
+	const asleep, polled = 50 * time.Microsecond, 70 * time.Microsecond
+	l := newPupil()
+	for range 100 * epochWaits {
+		l.clock += 5 * time.Millisecond
+		took, polling := asleep, time.Duration(0)
+		if l.now() > 0 {
+			took, polling = polled, polled
+		}
+		l.clock, l.moved = l.clock+took, l.moved+100
+		l.waited(l.clock, took, polling, polling > 0, l.moved)
+	}
+	assert.False(t, l.polls)
+}
+
+// TestLearnerPausesAsleep: nor do they keep a side that sleeps from trying, whether it fell asleep over longer ones or not.
+func TestLearnerPausesAsleep(t *testing.T) {
+	const wakeUp = 100 * time.Microsecond
+	for _, vain := range []int{0, vainWaits} {
+		l := newPupil()
+		for range vain {
+			l.wait(longWait+1, 0)
+		}
+		for l.clock < 20*time.Second {
+			for range 12 {
+				l.wait(20*time.Microsecond, wakeUp)
+			}
+			l.wait(longWait-time.Millisecond, wakeUp)
+		}
+		assert.True(t, l.polls, "after %d waits in vain", vain)
+	}
+}
+
+// TestLearnerVainTrials: trials of polling that end no wait gain nothing, though their idle waits do not count.
+func TestLearnerVainTrials(t *testing.T) {
+	l, rng := newPupil(), rand.New(rand.NewPCG(1, 2))
+	for l.clock < 1000*time.Second {
+		took := LearntTime + LearntTime/5
+		if rng.Float64() < 0.2 {
+			took = longWait + longWait/2
+		}
+		l.wait(took, 50*time.Microsecond)
+	}
+	assert.Zero(t, l.hits)
+	assert.EqualValues(t, 1, l.changes)
+}
