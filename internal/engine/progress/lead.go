@@ -5,7 +5,8 @@ import "time"
 // Of the goroutines that wait for their own conns, one leads. It polls for a while, if that pays, and
 // then sleeps on a bell of its own, so that what arrives for it wakes no other goroutine. It polls when
 // it is woken, and signals those for whom something has come. Once something has come for the leader,
-// it goes; whoever waits next leads. While nobody leads, arrivals wake the watcher: see arm.go.
+// it goes; whoever waits next leads. While nobody leads, arrivals wake the watcher: see arm.go. A leader that sleeps
+// makes way if something comes for others, and polling pays: the watcher polls until one of those leads.
 
 // lead has the goroutine lead until w is signalled. It reports false if it could not: somebody else
 // leads, or there is no bell (any more).
@@ -20,6 +21,9 @@ func (p *Poller) lead(w *Waiter, what string) bool {
 	}
 	p.sleep(w, what)
 	p.abdicate(w)
+	if p.watched.want.Load() != nil {
+		p.wakeWatcher()
+	}
 	return w.Signalled()
 }
 
@@ -141,7 +145,7 @@ func (p *Poller) sleep(w *Waiter, what string) {
 		err := b.Bell.Sleep(p.rung)
 		w.state.bell.Store(nil)
 		switch {
-		case err != nil: // it is closed
+		case err != nil || p.watched.want.Load() != nil: // it is closed, or look has seen that the watcher is to poll
 			return
 		case !w.Signalled():
 			p.awaitTurn(w.ch)
@@ -160,12 +164,20 @@ func (p *Poller) look() (wakes bool) {
 	w.state.bell.Store(nil) // while it polls, the bell need not ring for it
 	for try := 0; !w.Signalled() && !p.Closing() && p.Acquire(); try++ {
 		p.noteSleep(w.state)
+		if p.polls() {
+			if p.pollAll(); p.own.news && !w.Signalled() {
+				p.watched.want.Store(&p.watched.waits)
+			}
+		}
 		switch safe := p.tryArm(w); {
 		case !safe:
 			p.sched.pause(try)
-		case w.Signalled() || p.doorbell.Load() != b:
+		case p.watched.want.Load() != nil || w.Signalled() || p.doorbell.Load() != b:
 			return true
 		default:
+			if p.spin > 0 {
+				w.state.slept = p.clock.Now() // for the next that comes for others
+			}
 			w.state.bell.Store(b)
 			p.sched.step()
 			return w.Signalled() || p.Closing()

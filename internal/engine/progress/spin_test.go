@@ -205,3 +205,39 @@ func TestExpect(t *testing.T) {
 		})
 	}
 }
+
+// TestQuietLeader: a goroutine that leads, and for which nothing comes, keeps no other from polling, and the learner is
+// told of others' waits even if nobody polls.
+func TestQuietLeader(t *testing.T) {
+	for name, polls := range map[string]bool{"polling": true, "sleeping": false} {
+		t.Run(name, func(t *testing.T) {
+			q, bells := new(fakeQueue), newDoorbell()
+			p := New(Config{Queue: q, Spin: LearntTime})
+			p.spins = &spinners{limit: func() int { return 1 }}
+			p.own.learner.polls, p.own.learner.next = polls, time.Hour // no trials
+			p.publish()
+			p.SetDoorbell(bells)
+			p.Start()
+			defer p.Close()
+			quiet, busy := NewWaiter(), NewWaiter()
+			q.reaped = busy.Signal
+			quiet.Prepare()
+			go p.Wait(&quiet, "quiet")
+			defer quiet.Signal()
+			require.Eventually(t, func() bool { return quiet.state.bell.Load() != nil }, time.Minute, time.Millisecond)
+			waits := func() uint64 {
+				s := p.Stats().Polling
+				if polls {
+					return s.Hits
+				}
+				return s.Misses
+			}
+			for begin := time.Now(); waits() < 100; {
+				require.Less(t, time.Since(begin), time.Minute)
+				busy.Prepare()
+				time.AfterFunc(30*time.Microsecond, func() { q.arrived.Store(1); bells.arrived() })
+				p.Wait(&busy, "busy")
+			}
+		})
+	}
+}
