@@ -170,7 +170,8 @@ func TestBells(t *testing.T) {
 	}
 	ended := make(chan error)
 	for _, leader := range []bool{true, false} {
-		go func() { ended <- bell(a, leader).Sleep(func() bool { return false }) }()
+		own := bell(a, leader) // before Close
+		go func() { ended <- own.Sleep(func() bool { return false }) }()
 	}
 	require.NoError(t, a.Close())
 	require.Error(t, <-ended)
