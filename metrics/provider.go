@@ -50,8 +50,9 @@ type ProviderStats struct {
 	CQErrors uint64 `metric:"cq.errors" unit:"error" help:"Operations that failed, and errors of completion queues."`
 	// Polls and PollsEmpty are brought up to date when something is found, and before a
 	// goroutine sleeps.
-	Polls         uint64 `metric:"polls" unit:"poll" help:"Polls of completion queues."`
-	PollsEmpty    uint64 `metric:"polls.empty" unit:"poll" help:"Polls that found nothing."`
+	Polls      uint64 `metric:"polls" unit:"poll" help:"Polls of completion queues."`
+	PollsEmpty uint64 `metric:"polls.empty" unit:"poll" help:"Polls that found nothing."`
+	// Parks counts each sleep of a wait, so one that is woken for others' sake may count twice.
 	Parks         uint64 `metric:"parks" unit:"wait" help:"Waits that ended up blocking."`
 	DoorbellsSent uint64 `metric:"doorbells.sent" unit:"doorbell" help:"Doorbells rung."`
 	Polling       Polling
@@ -62,11 +63,12 @@ type ProviderStats struct {
 // Polling is what endpoints have found out about polling. Each endpoint learns from the waits
 // of its conns: see rdmanet.Transport.PollTime. It compares what waits cost on average with what
 // they cost in trials, in which it polls if it usually does not, and does not if it usually does.
-// The counters are brought up to date every few milliseconds of waiting.
+// The counters are brought up to date every few milliseconds of waiting. Not all waits are among them: none without
+// PollTime, nor while too many endpoints are in use for any to poll.
 type Polling struct {
-	Endpoints int    `metric:"polling.endpoints" unit:"endpoint" help:"Endpoints that have peers, and on which calls poll before they sleep."`
+	Endpoints int    `metric:"polling.endpoints" unit:"endpoint" help:"Endpoints that have peers, and on which a call that waits polls before it sleeps."`
 	Hits      uint64 `metric:"polling.hits" unit:"wait" help:"Waits that polling has ended."`
-	Misses    uint64 `metric:"polling.misses" unit:"wait" help:"Other waits."`
+	Misses    uint64 `metric:"polling.misses" unit:"wait" help:"Other waits from which something is learnt."`
 	Trials    uint64 `metric:"polling.trials" unit:"trial" help:"Trials of polling, or of sleeping."`
 	Changes   uint64 `metric:"polling.changes" unit:"change" help:"Changes from polling to sleeping, or back."`
 }

@@ -20,7 +20,7 @@ type ConnState struct {
 	Reading bool
 	// WaitsFor is what a Write or Close waits for: StallWindow and the like, "" if none waits.
 	WaitsFor string
-	// PollTime is how long calls that wait poll at the moment. It is learnt: see
+	// PollTime is how long a call that waited now would poll before it sleeps. It is learnt: see
 	// Transport.PollTime.
 	PollTime time.Duration
 }

@@ -89,7 +89,7 @@ type Transport struct {
 	// PollTime is how long a call that waits polls, at most, before it sleeps: from a
 	// microsecond to a second. Polling takes a processor and saves the time of waking up. Each
 	// endpoint learns whether that pays, and polls for PollTime, for 200 us if that ends most waits, or not
-	// at all: see ProviderStats.Polling. Above DefaultPollTime nothing is
+	// at all: see metrics.Polling. Above DefaultPollTime nothing is
 	// learnt: calls always poll. 0 means the environment variable RDMANET_POLL_TIME, such as
 	// 50us or off, or DefaultPollTime if that is not set. If PollTime is negative, calls do
 	// not poll.

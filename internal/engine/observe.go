@@ -115,7 +115,7 @@ const (
 // observeBatch is how many conns are looked at each time the lock is held.
 const observeBatch = 256
 
-// PollTime is how long calls that wait poll at the moment.
+// PollTime is how long a call that waited now would poll.
 func (e *Endpoint) PollTime() time.Duration { return e.poller.Stats().PollTime }
 
 // States returns a snapshot of each of the conns, which must be the endpoint's. While a call

@@ -43,6 +43,8 @@
 //	           |                                                      |
 //	nothing for it: it sleeps on                           polling pays: pollOn, until somebody
 //	something for it: it leads no more, and returns        leads, or it was in vain
+//	for others, and polling pays: it leads no more,
+//	and parks; pollOn
 //
 // A leader that polls when something comes for it leaves the queue idle and the flag awake: a bet that
 // somebody leads again soon. The timer arms the queue if not.

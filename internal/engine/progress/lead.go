@@ -175,7 +175,7 @@ func (p *Poller) look() (wakes bool) {
 		case p.watched.want.Load() != nil || w.Signalled() || p.doorbell.Load() != b:
 			return true
 		default:
-			if p.spin > 0 {
+			if p.spin > 0 && w.learns() {
 				w.state.slept = p.clock.Now() // for the next that comes for others
 			}
 			w.state.bell.Store(b)
