@@ -148,9 +148,9 @@ func (l *link) Abort(err error) {
 	close(l.settled)
 }
 
-// clear waits until nothing is left of a link that came to nothing, unless it has conns after all.
+// clear waits until nothing is left of a link whose negotiation has failed, unless it has conns after all.
 func (l *link) clear() {
-	if conns, _, _ := l.peer.Idle(); conns == 0 && l.session.Load() == nil { // and no more will come
+	if conns, _, _ := l.peer.Idle(); conns == 0 { // and no more will come
 		l.finish()
 	}
 }
