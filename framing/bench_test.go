@@ -71,7 +71,7 @@ func BenchmarkImmediate(b *testing.B) {
 	b.ReportAllocs()
 	var seq uint16
 	for b.Loop() {
-		i := MakeImmediate(3, seq, true, 0)
+		i := MakeImmediate(3, seq, true)
 		if i.Seq() != seq || i.Lease() != 3 || !i.Continues() {
 			b.Fatal(i)
 		}

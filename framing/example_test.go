@@ -72,7 +72,7 @@ func ExampleCursor() {
 
 // Completion data identifies a lease and a write. Everything else is in frames.
 func ExampleMakeImmediate() {
-	data := framing.MakeImmediate(3, 32767, true, 1)
-	fmt.Println(data.Lease(), data.Seq(), data.Continues(), data.Odd())
-	// Output: 3 32767 true true
+	data := framing.MakeImmediate(3, 32767, true)
+	fmt.Println(data.Lease(), data.Seq(), data.Continues())
+	// Output: 3 32767 true
 }

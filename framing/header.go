@@ -48,11 +48,6 @@ const (
 	FlagClosed
 	// FlagWant on a Data frame: it also counts as a Want frame for the same stream.
 	FlagWant
-	// FlagOdd on any frame: the frame belongs to an epoch with an odd number.
-	FlagOdd
-	// FlagReserved on a Ping without payload: the Ping takes the receive slot that is
-	// reserved for it, and no credit.
-	FlagReserved
 	flagEnd
 )
 

@@ -13,7 +13,7 @@ type Preamble struct {
 
 // Version is the version of the protocol that this package speaks: of everything in SPEC.md. There is
 // one at a time.
-const Version = 8
+const Version = 9
 
 // PreambleSize is the encoded size of a Preamble, in bytes.
 const PreambleSize = 8
@@ -75,15 +75,32 @@ func (k Kind) String() string {
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
-// Signal is a message of one byte. The control connection carries signals once the
+// Signal begins a short message. The control connection carries signals once the
 // fabric is in use.
 type Signal uint8
 
 // The signals.
 const (
-	SignalHeartbeat Signal = 0x01 // the sender is alive
+	SignalHeartbeat Signal = 0x01 // the sender is alive; see AppendHeartbeat
 	SignalGoodbye   Signal = 0x02 // the sender ends the connection on purpose
 )
+
+// HeartbeatSize is the size of a heartbeat, in bytes, its signal included.
+const HeartbeatSize = 5
+
+// AppendHeartbeat appends a heartbeat to b. sent is how many messages its sender has sent to the
+// receiver over the fabric: see SPEC.md section 9.7.
+func AppendHeartbeat(b []byte, sent uint32) []byte {
+	return binary.LittleEndian.AppendUint32(append(b, byte(SignalHeartbeat)), sent)
+}
+
+// DecodeHeartbeat returns what a heartbeat says was sent.
+func DecodeHeartbeat(b []byte) (sent uint32, err error) {
+	if len(b) != HeartbeatSize || Signal(b[0]) != SignalHeartbeat {
+		return 0, fmt.Errorf("heartbeat: %w", ErrTruncated)
+	}
+	return binary.LittleEndian.Uint32(b[1:]), nil
+}
 
 const (
 	// MaxMessage is how much may follow the length of a message, in bytes.

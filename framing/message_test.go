@@ -92,3 +92,18 @@ func TestKindString(t *testing.T) {
 	assert.Equal(t, "kind(0)", Kind(0).String())
 	assert.Equal(t, "kind(99)", Kind(99).String())
 }
+
+func TestHeartbeat(t *testing.T) {
+	for _, sent := range []uint32{0, 1, 1<<32 - 1} {
+		b := AppendHeartbeat([]byte("x"), sent)
+		require.Len(t, b, 1+HeartbeatSize)
+		got, err := DecodeHeartbeat(b[1:])
+		require.NoError(t, err)
+		assert.Equal(t, sent, got)
+	}
+	for _, b := range []string{"", "\x01", "\x01123", "\x0112345", "\x021234"} {
+		_, err := DecodeHeartbeat([]byte(b))
+		assert.ErrorIs(t, err, ErrTruncated, "%q", b)
+	}
+	assert.Equal(t, []byte{1, 4, 3, 2, 1}, AppendHeartbeat(nil, 0x01020304))
+}

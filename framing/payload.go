@@ -201,15 +201,14 @@ func DecodeReset(b []byte) (ResetCode, error) {
 
 // Immediate is the 32 bits of completion data that an RDMA write carries: 15 bits
 // of lease index, one bit that says that the write continues the one before it, one
-// bit that says that the write belongs to an odd epoch, and 15 bits of sequence
-// number. They carry no proof of their own, so they never bring a length or a
-// position; see Proven.
+// bit that is 0, and 15 bits of sequence number. They carry no proof of their own, so they
+// never bring a length or a position; see Proven.
 type Immediate uint32
 
 // MakeImmediate packs an Immediate. lease is at most MaxLease. The lower 15 bits of seq
-// and the lowest bit of epoch are used.
-func MakeImmediate(lease, seq uint16, continues bool, epoch uint32) Immediate {
-	i := Immediate(lease)<<17 | Immediate(epoch&1)<<15 | Immediate(seq&maxSeq)
+// are used.
+func MakeImmediate(lease, seq uint16, continues bool) Immediate {
+	i := Immediate(lease)<<17 | Immediate(seq&maxSeq)
 	if continues {
 		i |= 1 << 16
 	}
@@ -232,9 +231,6 @@ func (i Immediate) Lease() uint16 { return uint16(i >> 17) }
 // Seq returns the number of the write within the lease, modulo 2^15.
 func (i Immediate) Seq() uint16 { return uint16(i) & maxSeq }
 
-// Odd reports whether the write belongs to an epoch with an odd number.
-func (i Immediate) Odd() bool { return i&(1<<15) != 0 }
-
 // Continues reports whether the write is as long as the write before it and starts,
 // in the stream and in the ring, where that one ended. No Large frame announces such
 // a write.
@@ -252,16 +248,3 @@ func (b Balance) Pos() uint64 { return uint64(b.Recalled)<<32 | uint64(b.Returne
 
 // BalanceOf returns the balance that Header.Pos of a Credit frame carries.
 func BalanceOf(pos uint64) Balance { return Balance{uint32(pos), uint32(pos >> 32)} }
-
-// Beat is what Header.Pos of a Ping or a Pong without payload carries: the number of an
-// epoch that has ended, and a count of messages. In a Ping it counts those that were sent
-// in this epoch and in all earlier ones whose numbers are odd, or even, as this one's is. In
-// a Pong it counts the Pings with FlagReserved that have ever come. Both numbers are modulo
-// 2^32.
-type Beat struct{ Epoch, Messages uint32 }
-
-// Pos returns the beat as Header.Pos carries it.
-func (b Beat) Pos() uint64 { return uint64(b.Epoch)<<32 | uint64(b.Messages) }
-
-// BeatOf returns the beat that Header.Pos carries.
-func BeatOf(pos uint64) Beat { return Beat{uint32(pos >> 32), uint32(pos)} }

@@ -111,23 +111,14 @@ func TestImmediate(t *testing.T) {
 	for _, lease := range []uint16{0, 1, MaxLease} {
 		for _, seq := range []uint16{0, 1, 1<<15 - 1} {
 			for _, continues := range []bool{false, true} {
-				for epoch := range uint32(3) {
-					i := MakeImmediate(lease, seq, continues, epoch)
-					assert.Equal(t, lease, i.Lease())
-					assert.Equal(t, seq, i.Seq())
-					assert.Equal(t, continues, i.Continues())
-					assert.Equal(t, epoch == 1, i.Odd())
-					assert.Equal(t, i, MakeImmediate(lease, seq|1<<15, continues, epoch))
-				}
+				i := MakeImmediate(lease, seq, continues)
+				assert.Equal(t, lease, i.Lease())
+				assert.Equal(t, seq, i.Seq())
+				assert.Equal(t, continues, i.Continues())
+				assert.Equal(t, i, MakeImmediate(lease, seq|1<<15, continues))
 			}
 		}
 	}
-	assert.Equal(t, Immediate(0x0007_0002), MakeImmediate(3, 2, true, 0))
-	assert.Equal(t, Immediate(0x0006_8002), MakeImmediate(3, 2, false, 1))
-}
-
-func TestBeat(t *testing.T) {
-	b := Beat{Epoch: 1<<32 - 1, Messages: 5}
-	assert.Equal(t, b, BeatOf(b.Pos()))
-	assert.Equal(t, uint64(0x0000_0002_0000_0003), Beat{Epoch: 2, Messages: 3}.Pos())
+	assert.Equal(t, Immediate(0x0007_0002), MakeImmediate(3, 2, true))
+	assert.Equal(t, Immediate(0x0006_0002), MakeImmediate(3, 2, false))
 }

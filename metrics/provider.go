@@ -33,7 +33,6 @@ type ProviderStats struct {
 	FramesDropped      uint64 `metric:"frames.dropped" unit:"frame" help:"Messages without the right proof, or malformed."`
 	FramesStray        uint64 `metric:"frames.stray" unit:"frame" help:"Messages for conns or landing rings that are gone."`
 	FramesHeld         uint64 `metric:"frames.held" unit:"frame" help:"Messages that arrived before what precedes them."`
-	Heartbeats         uint64 `metric:"heartbeats" unit:"heartbeat" help:"Heartbeats of peers over the fabric, and answers to those sent."`
 	Recalls            uint64 `metric:"peers.recalled" unit:"recall" help:"Times that an idle peer was asked to give back receive slots."`
 	PeersLost          uint64 `metric:"peers.lost" unit:"peer" help:"Peers that have ended, for any reason."`
 	Violations         uint64 `metric:"peers.violations" unit:"violation" help:"Peers cut off because they broke the protocol."`

@@ -66,7 +66,7 @@ func (es *endpoints) init(t *Transport) {
 }
 
 // maxGenerations is how many endpoints with one endpointKey there are at most. Each has
-// places for 204 peers (1,024 receives, engine.LeastSlots for each peer), and for 153 before
+// places for 256 peers (1,024 receives, engine.LeastSlots for each peer), and for 192 before
 // another one is opened. It takes 10 MiB of the Transport's memory, and tcp;ofi_rxm takes
 // some 19 MiB besides. More endpoints would cost more than the peers are worth, and need a
 // MemoryLimit beyond the default.

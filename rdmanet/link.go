@@ -155,9 +155,11 @@ func (l *link) clear() {
 	}
 }
 
-// The session calls Heartbeat and Ended.
+// The session calls Sent, Heartbeat and Ended.
 
-func (l *link) Heartbeat() { l.peer.Heartbeat() }
+func (l *link) Sent() uint32 { return l.peer.Sent() }
+
+func (l *link) Heartbeat(sent uint32) { l.peer.Heartbeat(sent) }
 
 func (l *link) Ended(err error) {
 	l.end(err)
@@ -230,7 +232,7 @@ func (l *link) leavesStale(err error) bool {
 		return conns > 0
 	}
 	return errors.Is(err, bootstrap.ErrHeartbeat) || errors.Is(err, syscall.ETIMEDOUT) || errors.Is(err, engine.ErrStuck) ||
-		errors.Is(err, engine.ErrSilent) || errors.Is(err, engine.ErrMissing)
+		errors.Is(err, engine.ErrMissing)
 }
 
 func (l *link) gone() { l.t.spawn(l.finish) }

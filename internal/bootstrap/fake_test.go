@@ -250,9 +250,11 @@ func loopback(t *testing.T) (client, server net.Conn) {
 	return client, server
 }
 
-// recorder is a Handler that records its calls.
+// recorder is a Handler that records its calls. It has sent as many messages as it was asked how many.
 type recorder struct {
+	asked atomic.Uint32
 	beats atomic.Int32
+	told  atomic.Uint32 // by the last heartbeat
 	ended chan error
 }
 
@@ -260,7 +262,13 @@ func newRecorder() *recorder {
 	return &recorder{ended: make(chan error, 2)}
 }
 
-func (r *recorder) Heartbeat()      { r.beats.Add(1) }
+func (r *recorder) Sent() uint32 { return r.asked.Add(1) }
+
+func (r *recorder) Heartbeat(sent uint32) {
+	r.told.Store(sent)
+	r.beats.Add(1)
+}
+
 func (r *recorder) Ended(err error) { r.ended <- err }
 
 func (r *recorder) wait(t *testing.T) error {

@@ -139,15 +139,16 @@ func FuzzSniff(f *testing.F) {
 // FuzzSignals: bytes that arrive on the connection after the handshake either end the session
 // or are heartbeats; they do nothing else.
 func FuzzSignals(f *testing.F) {
-	f.Add([]byte{1, 1, 1, 2})
-	f.Add([]byte{1, 1, 3})
+	f.Add([]byte{1, 1, 2, 3, 4, 1, 1, 1, 1, 1, 2})
+	f.Add([]byte{1, 1, 1, 1, 1, 3})
+	f.Add([]byte{1, 2, 2})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		b = b[:min(len(b), maxBeats)] // more may be too many
+		b = b[:min(len(b), framing.HeartbeatSize*maxBeats)] // more may be too many
 		nc := &spokenConn{in: bytes.NewReader(b), silent: true}
 		s := newSession(&handshake{nc: nc, raw: nc, cfg: Config{}.withDefaults()}, nil)
 		want := os.ErrDeadlineExceeded // nothing more comes
-		for _, x := range b {
-			if x != byte(framing.SignalHeartbeat) {
+		for i := 0; i < len(b); i += framing.HeartbeatSize {
+			if x := b[i]; x != byte(framing.SignalHeartbeat) {
 				want = ErrMalformed
 				if x == byte(framing.SignalGoodbye) {
 					want = ErrGoodbye

@@ -66,7 +66,7 @@ func TestBadInput(t *testing.T) {
 		{"a TLS client", []byte("\x16\x03\x01\x02\x00\x01\x00\x01"), nil, ErrNotRdmanet},
 		{"less than a preamble of another protocol", []byte("+OK\r\n"), ErrNotRdmanet, ErrNotRdmanet},
 		{"half a preamble", clearPreamble[:6], ErrNotRdmanet, ErrNotRdmanet},
-		{"another handshake version", (&framing.Preamble{Version: 9}).Append(nil), ErrVersion, ErrVersion},
+		{"another handshake version", (&framing.Preamble{Version: framing.Version + 1}).Append(nil), ErrVersion, ErrVersion},
 		{"no hello", clearPreamble, io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
 		{"half a length", join(clearPreamble, helloMsg[:2]), io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
 		{"a truncated hello", join(clearPreamble, helloMsg[:40]), io.ErrUnexpectedEOF, io.ErrUnexpectedEOF},
@@ -157,7 +157,7 @@ func TestLingerEnds(t *testing.T) {
 		mine, theirs := net.Pipe()
 		done := start(t.Context(), Accept, mine, Config{}, newBinder(offer("tcp")))
 		go drain(theirs)
-		_, err := theirs.Write((&framing.Preamble{Version: 9}).Append(nil))
+		_, err := theirs.Write((&framing.Preamble{Version: framing.Version + 1}).Append(nil))
 		require.NoError(t, err)
 		begin := time.Now()
 		assert.ErrorIs(t, (<-done).err, ErrVersion)

@@ -145,8 +145,8 @@ func (s *Session) heartbeat() {
 	defer s.live.sending.Store(0)
 	s.out.Lock()
 	defer s.out.Unlock()
-	if s.ended() == nil {
-		_ = s.send(framing.SignalHeartbeat)
+	if h := s.speaks(); h != nil {
+		s.send(framing.AppendHeartbeat(nil, h.Sent()))
 	}
 }
 

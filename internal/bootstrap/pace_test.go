@@ -12,7 +12,14 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 )
 
-func heartbeats(n int) []byte { return bytes.Repeat([]byte{byte(framing.SignalHeartbeat)}, n) }
+func heartbeats(n int) []byte { return bytes.Repeat(framing.AppendHeartbeat(nil, 0), n) }
+
+// ended returns why the session is over, nil if it is not.
+func (s *Session) ended() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.cause
+}
 
 // TestFloodOfHeartbeats: heartbeats that come without a pause end the session soon, and until then
 // the Handler is told of few of them.
@@ -25,7 +32,7 @@ func TestFloodOfHeartbeats(t *testing.T) {
 			begin := time.Now()
 			d.Start(h)
 			some, sent := heartbeats(size), 0
-			for sent < 1<<20 {
+			for sent < framing.HeartbeatSize<<20 {
 				n, err := lnc.Write(some)
 				if sent += n; err != nil {
 					break
@@ -34,7 +41,7 @@ func TestFloodOfHeartbeats(t *testing.T) {
 			err := h.wait(t)
 			assert.ErrorIs(t, err, ErrMalformed)
 			assert.ErrorContains(t, err, "heartbeats")
-			assert.Less(t, d.Stats().Received, uint64(2*maxBeats))
+			assert.Less(t, d.Stats().Received, uint64(framing.HeartbeatSize*2*maxBeats))
 			assert.LessOrEqual(t, int(h.beats.Load()), 1+int(time.Since(begin)/leastBeat))
 		})
 	}
@@ -108,8 +115,8 @@ type pausing struct {
 	pause time.Duration
 }
 
-func (p *pausing) Heartbeat() {
-	p.recorder.Heartbeat()
+func (p *pausing) Heartbeat(sent uint32) {
+	p.recorder.Heartbeat(sent)
 	time.Sleep(p.pause)
 	p.pause = 0
 }

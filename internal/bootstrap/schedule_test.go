@@ -68,7 +68,7 @@ func (c *crowd) close(t *testing.T) {
 // say sends heartbeats until the session ends.
 func say(peer net.Conn, every time.Duration) {
 	for {
-		if _, err := peer.Write([]byte{byte(framing.SignalHeartbeat)}); err != nil {
+		if _, err := peer.Write(heartbeats(1)); err != nil {
 			return
 		}
 		time.Sleep(every)
@@ -89,7 +89,7 @@ func (c *crowd) live(silence uint32, h Handler) {
 	go func() {
 		var most time.Duration
 		for last := time.Now(); ; last = time.Now() {
-			if _, err := peer.Read(make([]byte, 1)); err != nil {
+			if _, err := io.ReadFull(peer, make([]byte, framing.HeartbeatSize)); err != nil {
 				longest <- most
 				return
 			}

@@ -17,11 +17,15 @@ import (
 // goroutine that sends it for long.
 const sendTimeout = 2 * time.Second
 
-// Handler is told what happens to a Session. Its methods are called by one goroutine of the session.
+// Handler is told what happens to a Session. Its methods are called by one goroutine of the session,
+// except for Sent.
 type Handler interface {
+	// Sent is how many messages were sent to the peer over the fabric, for a heartbeat. It is called
+	// by other goroutines, and must not block.
+	Sent() uint32
 	// Heartbeat is called when a heartbeat has come, but not for each of those that come
-	// faster than they may: the peer is alive.
-	Heartbeat()
+	// faster than they may: the peer is alive, and has sent so many messages over the fabric.
+	Heartbeat(sent uint32)
 	// Ended is called when the session is over, and its connection closed. It is called
 	// exactly once. err wraps ErrGoodbye,
 	// ErrHeartbeat, ErrMalformed or, after Close or Goodbye, net.ErrClosed; or it is what the
@@ -50,11 +54,11 @@ type Session struct {
 
 	out sync.Mutex // held while a signal is written; taken before mu
 
-	mu        sync.Mutex // held for short times only; guards what follows
-	cause     error      // why the session ends, set once, before nc is closed
-	leaving   error      // why it is about to end, set once, before the goodbye
-	rejection error      // see Rejection
-	started   bool
+	mu        sync.Mutex    // held for short times only; guards what follows
+	cause     error         // why the session ends, set once, before nc is closed
+	leaving   error         // why it is about to end, set once, before the goodbye
+	rejection error         // see Rejection
+	handler   Handler       // from Start on
 	ending    bool          // the reader is about to call Ended, and needs nothing of the session any more
 	done      chan struct{} // closed when the reader has returned
 	freed     sync.Once
@@ -108,10 +112,10 @@ func (s *Session) Stats() Stats {
 func (s *Session) Start(h Handler) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.started {
+	if s.handler != nil {
 		panic("bootstrap: Session started twice")
 	}
-	s.started = true
+	s.handler = h
 	if s.cause == nil {
 		s.live.begin(s.cfg.Schedule.now())
 		s.cfg.Schedule.add(&s.live.entry)
@@ -136,12 +140,15 @@ func (s *Session) receive(h Handler) error {
 		return err
 	}
 	var buf [64]byte
+	rest := 0 // of a heartbeat whose end is still to come
 	for {
-		n, err := s.nc.Read(buf[:])
+		n, err := s.nc.Read(buf[rest:])
 		s.received.Add(uint64(n))
-		if over := s.take(buf[:n], h); over != nil {
+		left, over := s.take(buf[:rest+n], h)
+		if over != nil {
 			return over
 		}
+		rest = copy(buf[:], left)
 		switch {
 		case errors.Is(err, io.EOF): // the process has died
 			return fmt.Errorf("its connection ended without a goodbye: %w", io.ErrUnexpectedEOF)
@@ -151,27 +158,34 @@ func (s *Session) receive(h Handler) error {
 	}
 }
 
-// take handles the signals that a Read has returned. However many heartbeats these are, they say
-// the same, once.
-func (s *Session) take(signals []byte, h Handler) error {
-	for i, b := range signals {
-		switch framing.Signal(b) {
+// take handles the signals that have come, and returns the rest, which is the beginning of a heartbeat.
+// Of many heartbeats the last one says all.
+func (s *Session) take(signals []byte, h Handler) (rest []byte, err error) {
+	var sent uint32
+	beats := 0
+	for ; len(signals) > 0; signals = signals[framing.HeartbeatSize:] {
+		switch framing.Signal(signals[0]) {
 		case framing.SignalHeartbeat:
 		case framing.SignalGoodbye:
-			s.readRejection(signals[i+1:])
-			return ErrGoodbye
+			s.readRejection(signals[1:])
+			return nil, ErrGoodbye
 		default:
-			return fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, b)
+			return nil, fmt.Errorf("%w: unknown signal %#02x", ErrMalformed, signals[0])
 		}
+		if len(signals) < framing.HeartbeatSize {
+			break
+		}
+		sent, _ = framing.DecodeHeartbeat(signals[:framing.HeartbeatSize])
+		beats++
 	}
-	if len(signals) == 0 {
-		return nil
+	if beats == 0 {
+		return signals, nil
 	}
-	news, err := s.live.hear(len(signals), s.cfg.Schedule.now())
+	news, err := s.live.hear(beats, s.cfg.Schedule.now())
 	if news {
-		h.Heartbeat()
+		h.Heartbeat(sent)
 	}
-	return err
+	return signals, err
 }
 
 // readRejection reads the Reject that may follow a goodbye, of which rest has come already. See
@@ -191,22 +205,23 @@ func (s *Session) readRejection(rest []byte) {
 	s.rejection = hs.rejected(body)
 }
 
-// send writes one signal, with s.out held. A failure does not by itself end the session:
+// send writes a signal, with s.out held. A failure does not end the session:
 // the peer may have said goodbye before it closed the connection, and the reader, which sees
 // the failure as well, will find that goodbye.
-func (s *Session) send(sig framing.Signal) error {
-	if _, err := s.nc.Write([]byte{byte(sig)}); err != nil {
-		return err
+func (s *Session) send(signal []byte) {
+	if n, err := s.nc.Write(signal); err == nil {
+		s.sent.Add(uint64(n))
 	}
-	s.sent.Add(1)
-	return nil
 }
 
-// ended returns why the session is over, nil if it is not.
-func (s *Session) ended() error {
+// speaks returns the Handler of a session that has begun and is not over, else nil.
+func (s *Session) speaks() Handler {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.cause
+	if s.cause != nil {
+		return nil
+	}
+	return s.handler
 }
 
 // end notes why the session is over and closes the connection, which ends the reader and any
@@ -231,7 +246,7 @@ func (s *Session) leave(cause error) {
 	s.out.Lock()
 	defer s.out.Unlock()
 	if s.leaves(cause) {
-		_ = s.send(framing.SignalGoodbye)
+		s.send([]byte{byte(framing.SignalGoodbye)})
 	}
 	s.end(cause)
 }
@@ -258,7 +273,7 @@ func (s *Session) Goodbye() { s.leave(net.ErrClosed) }
 func (s *Session) Close() error {
 	s.leave(net.ErrClosed)
 	s.mu.Lock()
-	wait := s.started && !s.ending
+	wait := s.handler != nil && !s.ending
 	s.mu.Unlock()
 	if wait {
 		<-s.done

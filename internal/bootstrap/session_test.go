@@ -71,7 +71,9 @@ func TestHeartbeat(t *testing.T) {
 			time.Sleep(time.Minute)
 			isOften(t, 60, d)
 			isOften(t, 60, l)
-			assert.EqualValues(t, l.Stats().Sent, dh.beats.Load())
+			assert.EqualValues(t, l.Stats().Sent/framing.HeartbeatSize, dh.beats.Load())
+			assert.Equal(t, lh.asked.Load(), dh.told.Load(), "each says what was sent by then")
+			assert.Equal(t, dh.asked.Load(), lh.told.Load())
 			assert.Empty(t, dh.ended)
 			assert.Empty(t, lh.ended)
 		})
@@ -125,7 +127,7 @@ func TestHeartbeat(t *testing.T) {
 // are sent early, at times that sessions have in common.
 func isOften(t *testing.T, least int, s *Session) {
 	t.Helper()
-	sent := float64(s.Stats().Sent)
+	sent := float64(s.Stats().Sent / framing.HeartbeatSize)
 	assert.GreaterOrEqual(t, sent, float64(least))
 	assert.LessOrEqual(t, sent, float64(least)*17/16+1)
 }
@@ -140,9 +142,9 @@ func TestSessionEnds(t *testing.T) {
 		rejection error
 	}{
 		{"the peer dies", func(p net.Conn) { p.Close() }, io.ErrUnexpectedEOF, nil},
-		{"an unknown signal", func(p net.Conn) { _, _ = p.Write([]byte{1, 99}) }, ErrMalformed, nil},
+		{"an unknown signal", func(p net.Conn) { _, _ = p.Write([]byte{1, 0, 0, 0, 0, 99}) }, ErrMalformed, nil},
 		{"a goodbye and more", func(p net.Conn) { _, _ = p.Write([]byte{2, 3, 99}) }, ErrGoodbye, nil},
-		{"a goodbye, and why", func(p net.Conn) { _, _ = p.Write(append([]byte{1, 2}, reject...)) }, ErrGoodbye, ErrTooManyPeers},
+		{"a goodbye, and why", func(p net.Conn) { _, _ = p.Write(append([]byte{1, 2, 2, 2, 2, 2}, reject...)) }, ErrGoodbye, ErrTooManyPeers},
 		{"a goodbye, and why in pieces", func(p net.Conn) {
 			for _, b := range append([]byte{2}, reject...) {
 				_, _ = p.Write([]byte{b})
@@ -159,7 +161,7 @@ func TestSessionEnds(t *testing.T) {
 			tt.do(lnc)
 			assert.ErrorIs(t, h.wait(t), tt.want)
 			assert.ErrorIs(t, d.Rejection(), tt.rejection)
-			_, err := dnc.Write([]byte{1})
+			_, err := dnc.Write([]byte{2})
 			assert.ErrorIs(t, err, net.ErrClosed, "the connection is closed before Ended")
 		})
 	}
@@ -180,8 +182,9 @@ type closer struct {
 	ended chan error
 }
 
-func (c *closer) Heartbeat()      {}
-func (c *closer) Ended(err error) { c.ended <- c.s.Close() }
+func (c *closer) Sent() uint32     { return 0 }
+func (c *closer) Heartbeat(uint32) {}
+func (c *closer) Ended(err error)  { c.ended <- c.s.Close() }
 
 func TestCloseFromEnded(t *testing.T) {
 	for _, local := range []bool{false, true} {
@@ -240,7 +243,9 @@ type counter struct {
 	ended int
 }
 
-func (c *counter) Heartbeat() {}
+func (c *counter) Sent() uint32 { return 0 }
+
+func (c *counter) Heartbeat(uint32) {}
 
 func (c *counter) Ended(error) {
 	c.mu.Lock()
@@ -254,12 +259,39 @@ func (c *counter) endings() int {
 	return c.ended
 }
 
-func TestSignalsAreOneByte(t *testing.T) {
-	dnc, lnc := loopback(t)
-	d, _ := sessions(t, dnc, lnc, Config{}, Config{})
+func TestSignals(t *testing.T) {
+	dnc, lnc := net.Pipe()
+	d, l := sessions(t, dnc, lnc, Config{}, Config{})
+	d.heartbeat()
+	h := newRecorder()
+	h.asked.Store(6)
+	sent := make(chan []byte)
+	go func() {
+		all, _ := io.ReadAll(lnc)
+		sent <- all
+	}()
+	d.Start(h)
 	d.heartbeat()
 	require.NoError(t, d.Close())
-	all, err := io.ReadAll(lnc)
+	assert.Equal(t, []byte{byte(framing.SignalHeartbeat), 7, 0, 0, 0, byte(framing.SignalGoodbye)}, <-sent, "none before Start")
+	_ = l
+}
+
+// TestHeartbeatInPieces: a heartbeat may come in any pieces, and counts once all of it is there.
+func TestHeartbeatInPieces(t *testing.T) {
+	dnc, lnc := net.Pipe()
+	d, _ := sessions(t, dnc, lnc, Config{}, Config{})
+	go drain(lnc)
+	h := newRecorder()
+	d.Start(h)
+	for _, b := range framing.AppendHeartbeat(nil, 1<<24+9) {
+		assert.Zero(t, h.beats.Load())
+		_, err := lnc.Write([]byte{b})
+		require.NoError(t, err)
+	}
+	_, err := lnc.Write(append(heartbeats(1), byte(framing.SignalGoodbye)))
 	require.NoError(t, err)
-	assert.Equal(t, []byte{byte(framing.SignalHeartbeat), byte(framing.SignalGoodbye)}, all)
+	assert.ErrorIs(t, h.wait(t), ErrGoodbye)
+	assert.EqualValues(t, 1, h.beats.Load())
+	assert.EqualValues(t, 1<<24+9, h.told.Load())
 }

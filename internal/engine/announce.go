@@ -151,9 +151,9 @@ func (t *txOp) largeFrame(flags framing.Flags) ctlFrame {
 }
 
 // completionData returns the completion data of a write to the peer, with the proof if there
-// is room for it. It counts the write as a message of the current epoch.
+// is room for it.
 func (p *peer) completionData(a *framing.Large, continues bool) uint64 {
-	imm := framing.MakeImmediate(a.Lease, a.Seq, continues, p.beats.count())
+	imm := framing.MakeImmediate(a.Lease, a.Seq, continues)
 	if p.c.rule == byCQData {
 		return imm.Proven(p.proofOut)
 	}
@@ -198,7 +198,7 @@ func (c *core) landed(data uint64) {
 		c.stats.WritesStray++
 		return
 	}
-	if !p.useSlot(imm.Odd()) {
+	if !p.useSlot() {
 		return
 	}
 	c.grant(p)

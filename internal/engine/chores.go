@@ -71,7 +71,7 @@ func (p *peer) checkPending() (dead bool) {
 		p.starved = -choreTime
 		return false
 	}
-	if n := p.sentSmall + p.landed + p.beats.done + p.copied; n != p.carried {
+	if n := p.sentSmall + p.landed + p.wrote + p.copied; n != p.carried {
 		p.carried, p.starved = n, -choreTime
 	}
 	p.starved += choreTime

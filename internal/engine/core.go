@@ -71,7 +71,6 @@ type core struct {
 	lastID       uint32
 	touched      []*peer // to be flushed before this entry into the core ends
 	doomed       []*peer // to be reaped by then
-	pongs        []*peer // whose Pings are to be answered once all receives are posted
 	lines        lines   // peers that wait for what all peers share
 	pends        int     // send slots in which data waits for receive slots of peers
 	blocked      int     // streams in the blocked lists of all peers
@@ -111,6 +110,8 @@ type txOp struct {
 	probe  bool          // a path check's write
 	large  framing.Large // announces the write
 	pos    uint64        // stream position of its first byte
+	// messages is how many count as sent once it has completed: see peer.countPosted.
+	messages uint32
 }
 
 // outOp is an operation that waits to be posted.
@@ -237,6 +238,9 @@ func (p *peer) unstall() {
 func (c *core) account(p *peer, posted, n int) {
 	for i := range n {
 		o := &p.out[p.head+i]
+		if i < posted {
+			p.countPosted(&o.op)
+		}
 		switch {
 		case i >= posted && o.op.Kind != fabric.Inject:
 			c.dropOp(o.op.Tag)
@@ -317,11 +321,8 @@ func (c *core) dispatch(done []fabric.Completion) {
 func (c *core) flush() {
 	for {
 		c.reapAll()
-		if len(c.recvs) > lazyRecvs || c.urgent || len(c.pongs) > 0 {
+		if len(c.recvs) > lazyRecvs || c.urgent {
 			c.postRecvs()
-		}
-		if len(c.pongs) > 0 {
-			c.sendPongs()
 		}
 		for i := 0; i < len(c.touched); i++ {
 			p := c.touched[i]
@@ -354,15 +355,16 @@ func (c *core) sent(tag uint32, err error) {
 	}
 	t := c.ops[tag]
 	c.dropOp(tag)
+	t.peer.countDone(tag, t.messages)
 	c.freed, t.peer.moved = true, true
-	if t.stream != nil || t.leaves != nil { // heartbeats do not count: a kernel may take them for a process that is stopped
+	if t.stream != nil || t.leaves != nil { // other frames do not count: a kernel may take them for a process that is stopped
 		t.peer.signs++
 	}
 	t.release()
 	switch {
 	case t.stream != nil:
 		if err == nil {
-			t.peer.beats.done++
+			t.peer.wrote++
 		}
 		t.stream.writeDone(&t)
 	case t.probe && err == nil:

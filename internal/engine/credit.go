@@ -20,7 +20,7 @@ import (
 type receives struct {
 	sharable int         // how many there may be, until peers come that need more
 	ready    int         // receives that the fabric has and in which nothing has arrived
-	promised int         // slots that peers may still use, and one each for heartbeats
+	promised int         // slots that peers may still use
 	owed     int         // slots that peers lack to have the minimum; promised once they are posted
 	kept     int         // slots in which frames wait for what precedes them
 	taken    uint64      // slots taken by peers, ever: it measures how long a peer has been idle
@@ -46,12 +46,8 @@ type recvCredit struct {
 	use        *list.Element // in receives.recent
 }
 
-const (
-	// beatSlots is how many receive slots each peer has for heartbeats, which take no credit.
-	beatSlots = 1
-	// LeastSlots is how many receives an endpoint needs for each peer.
-	LeastSlots = framing.MinSlots + beatSlots
-)
+// LeastSlots is how many receives an endpoint needs for each peer.
+const LeastSlots = framing.MinSlots
 
 // promised is how many slots the peer may still use.
 func (r *recvCredit) promised() int { return int(r.granted - r.seen - r.returned) }
@@ -236,8 +232,8 @@ func (p *peer) balance(b framing.Balance) error {
 
 // useSlot counts a receive slot that the peer has used. A peer that uses more
 // than it was told of is cut off, since it could flood the endpoint; useSlot reports false
-// then. odd says whether the message in the slot belongs to an odd epoch.
-func (p *peer) useSlot(odd bool) bool {
+// then.
+func (p *peer) useSlot() bool {
 	c := p.c
 	if p.known() <= 0 {
 		c.stats.Violations++
@@ -251,7 +247,7 @@ func (p *peer) useSlot(odd bool) bool {
 	c.taken++
 	c.usedNow(p)
 	c.touch(p) // it may have so few left that it has to be told of its new ones
-	p.counted(odd)
+	p.came++
 	return true
 }
 

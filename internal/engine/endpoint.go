@@ -91,7 +91,6 @@ func (q *queue) Poll(retry bool) (found progress.Found) {
 	}
 	e.enter()
 	e.core.retry()
-	before := e.core.stats.Heartbeats
 	if n > 0 {
 		e.core.dispatch(e.reaped[:n])
 		e.core.stats.Reaped += uint64(n)
@@ -102,7 +101,7 @@ func (q *queue) Poll(retry bool) (found progress.Found) {
 	if err != nil {
 		e.core.breakdown(err)
 	}
-	found.Completions, found.More, found.Heartbeats = n, n == len(e.reaped), int(e.core.stats.Heartbeats-before)
+	found.Completions, found.More = n, n == len(e.reaped)
 	e.leave()
 	return found
 }
@@ -332,24 +331,36 @@ func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 	p.e.poller.Stir() // conns come now
 }
 
-// Heartbeat says that the peer is alive, even if nothing has come from it over the fabric, and
-// has the fabric asked, too. It does not take the lock, which a call that hangs in the provider may
+// Sent is how many messages were sent to the peer over the fabric, modulo 2^32, as heartbeats tell it.
+func (p *Peer) Sent() uint32 { return p.p.sent.Load() }
+
+// Heartbeat takes in a heartbeat of the peer, and with it how many messages the peer has sent. It does
+// not take the lock, which a call that hangs in the provider may
 // hold for ever: a goroutine does, one for each peer at a time. The caller bounds how often it is
 // called.
-func (p *Peer) Heartbeat() {
+func (p *Peer) Heartbeat(sent uint32) {
 	p.e.poller.Look()
-	if p.p.beats.coming.CompareAndSwap(false, true) {
+	p.p.told.Store(sent)
+	if p.p.coming.CompareAndSwap(false, true) {
 		go p.e.beat(p.p)
 	}
 }
 
-// beat takes in a heartbeat.
+// beat takes in a heartbeat. Nothing counts as lost that lies in the completion queue.
 func (e *Endpoint) beat(p *peer) {
 	if e.poller.Closing() {
 		return
 	}
 	e.enter()
-	p.beat()
+	loses := p.beat()
+	e.leave()
+	if !loses {
+		return
+	}
+	defer e.poller.Watch()()
+	e.poller.Drain(drainTime)
+	e.enter()
+	p.lose()
 	e.leave()
 }
 

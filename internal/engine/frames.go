@@ -48,9 +48,6 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	if !paid {
 		p.spend(1)
 	}
-	if p.beats.count()&1 != 0 {
-		h.Flags |= framing.FlagOdd
-	}
 	c := p.c
 	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]
 	h.Encode(buf)
@@ -99,11 +96,6 @@ func (p *peer) flush() {
 
 func (p *peer) flushControl() {
 	for p.prepaid.len() > 0 && p.flushFirst(&p.prepaid, true) {
-	}
-	// The Ping goes first: after a loss too few slots may be left for all the others.
-	if h := &p.beats; h.again && p.mayCtl() {
-		f := h.end()
-		h.again = !p.frame(&f, nil, nil, false)
 	}
 	for p.ctl.len() > 0 && p.mayCtl() && p.flushFirst(&p.ctl, false) {
 	}

@@ -128,8 +128,8 @@ func TestMiser(t *testing.T) {
 		}
 		for i := range 12 {
 			time.Sleep(dead / 3)
-			l.a.Heartbeat()
-			l.b.Heartbeat()
+			l.a.Heartbeat(l.b.Sent())
+			l.b.Heartbeat(l.a.Sent())
 			if i == 3 {
 				for _, b := range in {
 					go func() { _ = b.Close() }()

@@ -269,7 +269,7 @@ func (sc *scene) rightWrite(r *reader) {
 	}
 	l := s.inLease
 	at := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes)))
-	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200, 0))
+	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200))
 }
 
 // announcedWrite writes to the ring that was granted for a stream, as it should, and announces the
@@ -294,7 +294,7 @@ func (sc *scene) announcedWrite(r *reader) {
 		Type: framing.TypeLarge, Length: framing.LargeSize, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: s.id,
 		Slots: sc.bad.used + 16, Pos: s.rcvNxt,
 	}
-	imm := framing.MakeImmediate(l.Index, l.seq, false, 0)
+	imm := framing.MakeImmediate(l.Index, l.seq, false)
 	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:n], Desc: 1, Remote: l.Ring.Addr + at, Key: l.Ring.Key}
 	if sc.c.attr.CQDataSize >= 4 {
 		op.Kind, op.Data = fabric.WriteData, imm.Proven(sc.bad.proofIn)
@@ -348,7 +348,7 @@ func (sc *scene) immediate(r *reader) framing.Immediate {
 	if sc.c.rule == byBareData && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
 		lease = 0x7fff
 	}
-	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0, 0)
+	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)
 }
 
 func (sc *scene) anyImmediate(r *reader) {

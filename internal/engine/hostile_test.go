@@ -311,7 +311,7 @@ func (sc *scene) check() {
 	require.LessOrEqual(sc.t, c.cfg.Budget.Stats().Used, int64(hostileBudget))
 	promised, held := 0, 0
 	for _, p := range c.peers {
-		promised += p.promised() + beatSlots
+		promised += p.promised()
 		require.GreaterOrEqual(sc.t, p.known(), 0, "slots that it was told of")
 		require.LessOrEqual(sc.t, p.ctl.len(), maxControl+8*max(64, len(p.streams)), "control frames")
 		require.LessOrEqual(sc.t, len(p.out)-p.head, c.tx.Len()+c.stage.Len()+len(sc.lent)+64, "operations queued")

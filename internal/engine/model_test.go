@@ -290,17 +290,28 @@ func (m *model) hasten() {
 }
 
 // findLosses waits until nothing is on its way that could be taken for lost, and then lets three
-// tenths of DeadAfter pass. A few calls find out what was lost.
+// tenths of DeadAfter pass between two heartbeats, which find out what was lost.
 func (m *model) findLosses() {
-	for range 1000 {
-		s := m.net.Stats()
-		moving := s.InFlight > s.Stuck
+	quiet := 0
+	for i := 0; quiet < 2; i++ {
+		if i == 1000 {
+			return
+		}
+		moving := false
 		for _, h := range m.hosts {
 			moving = m.poll(h) > 0 || moving
 		}
-		if !moving {
+		quiet++ // twice: a poll brings what hosts that were polled before it find
+		if s := m.net.Stats(); moving || s.InFlight > s.Stuck {
+			quiet = 0
+		}
+	}
+	for i := range 2 {
+		for _, h := range m.hosts {
+			m.heartbeat(h)
+		}
+		if i == 0 {
 			m.tick(m.opt.deadAfter * 3 / 10)
-			return
 		}
 	}
 }

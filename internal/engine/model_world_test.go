@@ -328,10 +328,19 @@ func (h *host) pause(w *waiter) {
 func (m *model) heartbeat(h *host) {
 	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
 	for _, p := range m.pairs {
-		if side := slices.Index(p.hosts[:], h); side >= 0 && p.peers[side] != nil && p.hosts[1-side].runs() {
+		if side := slices.Index(p.hosts[:], h); side >= 0 && p.peers[side] != nil && h.runs() && p.hosts[1-side].runs() {
 			if p.peers[side].linked {
 				h.e.enter()
-				p.peers[side].beat()
+				p.peers[side].told.Store(p.peers[1-side].sent.Load())
+				loses := p.peers[side].beat()
+				h.e.leave()
+				if !loses {
+					continue
+				}
+				for m.poll(h) > 0 {
+				}
+				h.e.enter()
+				p.peers[side].lose()
 				h.e.leave()
 			}
 		}

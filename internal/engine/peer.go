@@ -44,7 +44,7 @@ type peer struct {
 	inLanding
 	pathCheck
 	peerStreams
-	beats heartbeat
+	tally
 }
 
 // peerLife says how far a peer has come with its end.
@@ -84,7 +84,8 @@ type outgoing struct {
 	sentSmall uint32        // frames of small data sent
 	copied    uint32        // writes made to mapped rings
 	movedAt   time.Time     // when chores last found that something was posted or completed, or that something had come
-	heard     uint32        // beats.frames, as of then
+	cameThen  uint32        // tally.came, as of then
+	wrote     uint32        // writes to the peer's rings that have completed
 
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken already: they only need a send slot
 	ctl     fifo[ctlFrame]
@@ -182,12 +183,12 @@ func (e *Endpoint) prepare() (share int, err error) {
 	defer c.updateRoom()
 	share = framing.MinSlots
 	if c.attr.PerPeer { // where there are no other peers
-		share = min(c.cfg.PeerSlots, c.attr.RxDepth-beatSlots)
+		share = min(c.cfg.PeerSlots, c.attr.RxDepth)
 	}
-	err = e.makeRoom(share + beatSlots)
+	err = e.makeRoom(share)
 	for errors.Is(err, ErrMemory) && share > framing.MinSlots {
 		share = max(framing.MinSlots, share/2)
-		err = e.makeRoom(share + beatSlots)
+		err = e.makeRoom(share)
 	}
 	return share, err
 }
@@ -224,7 +225,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int, landing *pool.
 	if !cfg.Unproven {
 		c.attached++
 	}
-	c.promised += share + beatSlots
+	c.promised += share
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
 	c.wantSends()
@@ -341,7 +342,7 @@ func (c *core) unlist(p *peer) {
 	c.order[p.at], c.order[last].at = c.order[last], p.at
 	c.order[last] = nil
 	c.order = c.order[:last]
-	c.promised -= p.promised() + beatSlots
+	c.promised -= p.promised()
 	c.owed -= p.short()
 	c.forget(p)
 	c.feed()

@@ -250,10 +250,7 @@ func (p *peer) wrong(err error, what string) {
 
 // pinged answers a Ping.
 func (p *peer) pinged(h *framing.Header, payload []byte) error {
-	if len(payload) == 0 {
-		return p.epochEnded(h.Pos)
-	}
-	if !framing.HasPattern(payload, h.Pos) {
+	if len(payload) == 0 || !framing.HasPattern(payload, h.Pos) {
 		p.tellProbed(framing.ProbeWrong)
 	} else {
 		p.control(ctlFrame{t: framing.TypePong, pos: p.c.probes.seed, long: true})
@@ -264,10 +261,8 @@ func (p *peer) pinged(h *framing.Header, payload []byte) error {
 // ponged takes in the answer to our Ping.
 func (p *peer) ponged(h *framing.Header, payload []byte) {
 	switch {
-	case len(payload) == 0:
-		p.epochConfirmed(h.Pos)
 	case !p.met(needPong):
-	case !framing.HasPattern(payload, h.Pos):
+	case len(payload) == 0 || !framing.HasPattern(payload, h.Pos):
 		p.wrong(ErrContents, "a message from the peer")
 	default:
 		p.awaitMemory()
@@ -413,7 +408,7 @@ func (c *core) probeLanded(data uint64) {
 	for _, list := range [][]*probeSlot{c.probes.dialing, c.probes.listening} {
 		for _, s := range list {
 			if p := s.peer; p != nil && s.index == imm.Lease() && framing.SeqAfter(s.seq, imm.Seq()) == 0 && p.believes(data) {
-				if p.useSlot(imm.Odd()) {
+				if p.useSlot() {
 					c.grant(p)
 					p.met(needNotice)
 				}

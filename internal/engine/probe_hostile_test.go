@@ -168,7 +168,7 @@ func TestPathCheckAfterLateWrite(t *testing.T) {
 		b.locked(func() { late.doom(ErrStuck) })
 		b.dials(next)
 		b.probes(next, framing.Probe{Writes: framing.ProbeLength})
-		b.locked(func() { b.e.core.landed(uint64(framing.MakeImmediate(index, seq, false, 0))) })
+		b.locked(func() { b.e.core.landed(uint64(framing.MakeImmediate(index, seq, false))) })
 		assert.NoError(t, next.probe.err)
 		assert.Equal(t, probeDials, next.probe.state)
 	})

@@ -50,7 +50,7 @@ func TestDoomed(t *testing.T) {
 			c.grant(p)
 			assert.Equal(t, 1, p.ctl.len())
 			assert.Equal(t, before.Posted, c.stats.Posted)
-			(&framing.Header{Type: framing.TypePing, Flags: framing.FlagReserved, Peer: p.id, Proof: p.proofIn}).Encode(c.rx.Bytes(0))
+			(&framing.Header{Type: framing.TypePing, Peer: p.id, Proof: p.proofIn}).Encode(c.rx.Bytes(0))
 			c.received(0, framing.HeaderSize)
 			c.recvs, c.owners = c.recvs[:len(c.recvs)-1], c.owners[:len(c.owners)-1] // the slot is still posted
 			assert.Equal(t, before.FramesReceived, c.stats.FramesReceived)

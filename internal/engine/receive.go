@@ -31,16 +31,11 @@ func (c *core) received(slot uint32, n int) {
 		p.answers.Store(true)
 		c.metAt = c.now()
 	}
-	if h.Flags&framing.FlagReserved != 0 {
-		c.repost(slot, nil)
-		err = p.reserved(&h, payload)
-	} else if !p.useSlot(h.Flags&framing.FlagOdd != 0) {
+	if !p.useSlot() {
 		c.repost(slot, nil)
 		return
-	} else {
-		err = p.take(&h, payload, slot)
 	}
-	p.violates(err)
+	p.violates(p.take(&h, payload, slot))
 }
 
 // violates ends the peer if err, about what it has sent, is not nil.

@@ -144,9 +144,9 @@ func TestNothingAfterReset(t *testing.T) {
 	s.p.advertised++ // the slot that the completion takes
 	s.p.granted++
 	s.p.c.promised++
-	data := uint64(framing.MakeImmediate(in.Index, in.seq, false, 0))
+	data := uint64(framing.MakeImmediate(in.Index, in.seq, false))
 	if s.p.rule == byCQData {
-		data = framing.MakeImmediate(in.Index, in.seq, false, 0).Proven(s.p.proofIn)
+		data = framing.MakeImmediate(in.Index, in.seq, false).Proven(s.p.proofIn)
 	}
 	l.eb.core.landed(data)
 	assert.EqualValues(t, len(buf), s.rcvNxt)

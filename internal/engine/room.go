@@ -75,7 +75,8 @@ type capacity struct {
 	avoided     atomic.Bool   // Avoid was called, without the lock
 	mute        bool          // see isMute
 	attached    int           // peers that are no longer on trial
-	heardAt     time.Time     // when a heartbeat last came from a peer that was heard since its previous one
+	heard       uint64        // receives.taken, as of the last heartbeat
+	heardAt     time.Time     // the heartbeat by which something had last come from some peer
 	metAt       time.Time     // when a peer was last heard for the first time; until then, when the endpoint was opened
 	sends       int           // send slots for all live peers in common
 	dead        deadHold      // as of the last look

@@ -321,7 +321,7 @@ func TestForgedCompletionData(t *testing.T) {
 			l.eb.enter()
 			in := b.stream.inLease
 			before := l.eb.core.stats.WritesStray
-			l.eb.core.landed(uint64(framing.MakeImmediate(in.Index, in.seq, false, 0)))
+			l.eb.core.landed(uint64(framing.MakeImmediate(in.Index, in.seq, false)))
 			assert.Equal(t, tt.believed, in.writes[in.seq%framing.MaxWrites].landed)
 			assert.Equal(t, tt.believed, l.eb.core.stats.WritesStray == before)
 			l.eb.leave()

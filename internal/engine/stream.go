@@ -69,6 +69,7 @@ type receiving struct {
 	claim   claimState
 	claimAt *list.Element // in peer.claims, if the claim is open
 	held    []heldFrame
+	gap     gap
 	reader  readerState
 	direct  []byte // the rest of a waiting reader's buffer
 	directN int    // bytes put there

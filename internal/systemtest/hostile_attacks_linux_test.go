@@ -7,9 +7,11 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -62,6 +64,7 @@ var attacks = map[string]attack{
 	"two ends":              {run: twoEnds, counted: violations, cut: true},
 	"foreign signals":       {run: foreignSignals, cut: true},
 	"flood of heartbeats":   {run: floodOfHeartbeats, cut: true},
+	"phantom messages":      {run: phantomMessages, cut: true},
 	"another's name":        {run: anothersName, trust: true, claims: true, either: true},
 }
 
@@ -287,7 +290,7 @@ func othersLeases(h *hostile) error {
 		for seq := range uint16(4096) { // any 64 consecutive numbers may be expected, and these are 16 apart
 			op := fabric.Op{
 				Kind: fabric.WriteData, Buf: h.mem.Bytes()[hostileOut:][:8], Desc: h.desc, Remote: l.Addr, Key: l.Key,
-				Data: framing.MakeImmediate(lease, seq*16, seq%2 == 0, 0).Proven(h.proof),
+				Data: framing.MakeImmediate(lease, seq*16, seq%2 == 0).Proven(h.proof),
 			}
 			if err := h.post(op); err != nil {
 				return ended(err)
@@ -307,7 +310,7 @@ func badKeys(h *hostile) error {
 	for _, x := range []struct{ addr, key uint64 }{
 		{l.Addr, l.Key + 1}, {l.Addr, 0}, {l.Addr + l.Size + 1<<30, l.Key}, {1 << 62, l.Key}, {l.Addr - 4096, l.Key},
 	} {
-		if err := h.write(x.addr, x.key, 4096, framing.MakeImmediate(l.Index, 0, false, 0)); err != nil {
+		if err := h.write(x.addr, x.key, 4096, framing.MakeImmediate(l.Index, 0, false)); err != nil {
 			return ended(err)
 		}
 	}
@@ -333,7 +336,7 @@ func (h *hostile) endTwice() error {
 
 // foreignSignals sends something other than signals on the control connection.
 func foreignSignals(h *hostile) error {
-	_, err := h.tcp.Write([]byte("\x01\x01GET / HTTP/1.1"))
+	_, err := h.tcp.Write(append(framing.AppendHeartbeat(nil, h.Sent()), "GET / HTTP/1.1"...))
 	return err
 }
 
@@ -341,7 +344,7 @@ func foreignSignals(h *hostile) error {
 // listener closes that long before it would for the fabric's silence.
 func floodOfHeartbeats(h *hostile) error {
 	for range 1 << 17 {
-		if _, err := h.tcp.Write([]byte{byte(framing.SignalHeartbeat)}); err != nil {
+		if _, err := h.tcp.Write(framing.AppendHeartbeat(nil, h.Sent())); err != nil {
 			return nil
 		}
 	}
@@ -358,4 +361,19 @@ func anothersName(h *hostile) error {
 		}
 	}
 	return ended(h.send(h.opening(1)))
+}
+
+// phantomMessages claims in heartbeats that it has sent messages which never come, more each time. The
+// listener finds out within its DeadAfter.
+func phantomMessages(h *hostile) error {
+	if err := h.open(1); err != nil {
+		return err
+	}
+	for begin := time.Now(); time.Since(begin) < rdmatest.Patience/2; time.Sleep(time.Millisecond) {
+		h.claim.Add(1 << 20)
+		if h.poll(); h.cutOff(0) {
+			return nil
+		}
+	}
+	return errors.New("nobody misses its messages")
 }

@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -59,9 +60,10 @@ type hostile struct {
 	received uint32
 	used     uint32 // of the listener's receive slots
 	credit   uint32
-	slots    uint32 // granted at first
-	greedy   bool   // sends without credit
-	mute     bool   // grants no more slots
+	slots    uint32        // granted at first
+	greedy   bool          // sends without credit
+	claim    atomic.Uint32 // how many messages its heartbeats say that it has sent
+	mute     bool          // grants no more slots
 }
 
 // frame is a frame that has arrived, or that is to be sent.
@@ -182,8 +184,9 @@ func (h *hostile) Attached(s *bootstrap.Session) {
 
 func (h *hostile) Abort(error) {}
 
-func (h *hostile) Heartbeat()      {}
-func (h *hostile) Ended(err error) { h.ended <- err }
+func (h *hostile) Sent() uint32     { return h.claim.Load() }
+func (h *hostile) Heartbeat(uint32) {}
+func (h *hostile) Ended(err error)  { h.ended <- err }
 
 // leave ends the peer. To the listener it looks as if the peer's process had ended.
 func (h *hostile) leave() {
@@ -395,7 +398,7 @@ func (h *hostile) writeProbe(grant *framing.Probe, seed uint64, announces bool) 
 		}
 		err := h.post(fabric.Op{
 			Kind: kind, Buf: buf, Desc: h.desc, Remote: grant.Addr, Key: grant.Key,
-			Data: framing.MakeImmediate(grant.Index, grant.Seq, false, 0).Proven(h.proof),
+			Data: framing.MakeImmediate(grant.Index, grant.Seq, false).Proven(h.proof),
 		})
 		if err != nil {
 			return err

@@ -244,7 +244,7 @@ func (l *liar) flood(t framing.Type) func() error {
 
 func (l *liar) beats() error {
 	for begin := time.Now(); time.Since(begin) < floodTime; {
-		if _, err := l.tcp.Write(slices.Repeat([]byte{byte(framing.SignalHeartbeat)}, 1000)); err != nil {
+		if _, err := l.tcp.Write(slices.Repeat(framing.AppendHeartbeat(nil, 0), 1000)); err != nil {
 			return err
 		}
 	}

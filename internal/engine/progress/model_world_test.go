@@ -37,11 +37,10 @@ type kind struct {
 	blind  bool // fi_trywait does not look at the queue: each arrival makes the fd readable, as net's in libfabric 1.17
 }
 
-// arrival is what the queue has for a call, the end of an operation of our own, or a heartbeat.
+// arrival is what the queue has for a call, or the end of an operation of our own.
 type arrival struct {
 	call *call
 	own  bool
-	beat bool
 	at   time.Time
 }
 
@@ -136,7 +135,6 @@ func (m *model) life() {
 			for !m.over && !m.gone {
 				m.sleep(beat)
 				m.p.Look()
-				m.expect(arrival{beat: true})
 			}
 		})
 	}
@@ -206,13 +204,8 @@ func (m *model) rest() {
 		most = 12 * int(watched/beat)
 	case m.notice == byDeafFD:
 		most = 2*int(watched/lastLook) + 12*int(watched/beat) // since it may not be safe to sleep at first
-	case m.hasDoorbell():
-		most = 6 * int(watched/beat) // for heartbeats
 	case m.notice == byNothing:
 		most = int(watched/PollIdle) + 10
-		if m.beats {
-			most += 5 * pollsEach * int(watched/beat)
-		}
 	}
 	m.check(m.polls-polls <= most, "%d looks in %v at a queue that rests", m.polls-polls, watched)
 	m.p.Left()
@@ -355,7 +348,7 @@ func (m *model) Poll(retry bool) Found {
 		m.hang()
 	}
 	most := 1 + m.rng.IntN(4)
-	n, beats := min(len(m.queue), most), 0
+	n := min(len(m.queue), most)
 	found := append([]arrival(nil), m.queue[:n]...)
 	m.queue = m.queue[n:]
 	if n > 0 && m.strict {
@@ -374,8 +367,6 @@ func (m *model) Poll(retry bool) Found {
 			switch {
 			case a.own:
 				m.flying--
-			case a.beat:
-				beats++
 			default:
 				m.signal(a.call)
 			}
@@ -383,7 +374,7 @@ func (m *model) Poll(retry bool) Found {
 		m.leave()
 	}
 	m.inPoll = false
-	return Found{Completions: n, More: n == most, Heartbeats: beats, Moved: m.work}
+	return Found{Completions: n, More: n == most, Moved: m.work}
 }
 
 // hang is a call that does not return for a long time. Meanwhile nobody may run except to make

@@ -49,7 +49,6 @@ type Queue interface {
 type Found struct {
 	Completions int
 	More        bool   // there may be more
-	Heartbeats  int    // how many of these were heartbeats, for which nobody waits
 	Moved       uint64 // bytes sent and received so far, in total; 0 without completions
 }
 
@@ -141,7 +140,7 @@ type owner struct {
 	found   bool   // something was found since the queue was armed last, which undoes fi_trywait
 	more    bool   // the last poll may not have found all that was there
 	empty   bool   // the last poll has found nothing, and was by this owner
-	news    bool   // this owner has found more than heartbeats
+	news    bool   // this owner has found something
 	watched bool   // arrivals wake the watcher of the wait object
 	learner learner
 	since   time.Duration // since when the leader has waited for what has not come yet; 0: the learner is not to know
@@ -238,7 +237,7 @@ func (p *Poller) Poll() int {
 	p.own.empty = f.Completions == 0
 	p.own.more = f.More
 	p.own.found = p.own.found || f.Completions > 0
-	if f.Completions > f.Heartbeats {
+	if f.Completions > 0 {
 		p.own.news = true
 		p.learn(f.Moved)
 	}

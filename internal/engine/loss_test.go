@@ -1,0 +1,451 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/internal/race"
+)
+
+// TestHeartbeats: heartbeats go on for a long time, with and without traffic, and end nothing. They
+// send nothing over the fabric.
+func TestHeartbeats(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		time.Sleep(b.dead)
+		sent := b.ea.Stats().FramesSent + b.eb.Stats().FramesSent
+		time.Sleep(time.Duration(race.Fewer(10)) * time.Minute)
+		assert.Equal(t, sent, b.ea.Stats().FramesSent+b.eb.Stats().FramesSent)
+		for range race.Fewer(1000) {
+			b.echo(t)
+			time.Sleep(time.Second)
+		}
+		b.stop.Store(true) // as while the peer's process is stopped
+		time.Sleep(10 * b.dead)
+		b.stop.Store(false)
+		time.Sleep(10 * b.dead)
+		b.echo(t)
+	})(t)
+}
+
+// TestCounts: whatever conns have moved, and by whatever rule, each side counts as many messages sent as
+// the other counts messages that have come.
+func TestCounts(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		for _, size := range []int{1, 5000, 20_000, 300_000, 3 << 20} {
+			out, buf := make([]byte, size), make([]byte, size)
+			for i := range b.conn {
+				var both sync.WaitGroup
+				both.Go(func() {
+					_, err := b.conn[i].Write(out)
+					assert.NoError(t, err)
+				})
+				_, err := io.ReadFull(b.conn[1-i], buf)
+				require.NoError(t, err)
+				both.Wait()
+			}
+		}
+		require.NoError(t, b.conn[0].CloseWrite())
+		time.Sleep(2 * b.dead)
+		for _, ends := range [][2]*Peer{{b.a, b.b}, {b.b, b.a}} {
+			ends[1].e.mu.Lock()
+			assert.Equal(t, ends[0].Sent(), ends[1].p.came)
+			ends[1].e.mu.Unlock()
+		}
+		assert.False(t, b.a.lost() || b.b.lost())
+	})(t)
+}
+
+// TestStolenReceives: an endpoint to which the fabric brings nothing, although its peer has sent something, takes no
+// more peers, whether there are others of which nothing is known, or newcomers, which are not ended by that. The
+// peer's own endpoint does.
+func TestStolenReceives(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		var others []*Peer
+		if !p.PerPeer {
+			for _, unproven := range []bool{false, true} {
+				other, err := b.eb.NewPeer(PeerConfig{Unproven: unproven})
+				require.NoError(t, err)
+				others = append(others, other)
+			}
+		}
+		b.ends[1].receives.Store(true)
+		var traffic sync.WaitGroup
+		traffic.Go(func() { // uses up those that are posted
+			for err := error(nil); err == nil; _, err = b.conn[0].Write([]byte("x")) {
+				time.Sleep(time.Millisecond)
+			}
+		})
+		assert.LessOrEqual(t, b.reset(t, b.conn[0]), b.late())
+		time.Sleep(b.late())
+		assert.Equal(t, RoomMute, b.eb.Room())
+		assert.Equal(t, RoomOpen, b.ea.Room())
+		for _, other := range others {
+			assert.False(t, other.lost())
+		}
+		traffic.Wait()
+	})(t)
+}
+
+// TestLostMessage: a message that does not come ends its peer within DeadAfter, if nothing else comes;
+// with intervals between heartbeats of all lengths, wherever between two of them it was sent, and whatever
+// was lost before it. The endpoint takes further peers.
+func TestLostMessage(t *testing.T) {
+	for _, preset := range simfabric.Presets() {
+		t.Run(preset.Name, func(t *testing.T) {
+			for i := range race.Fewer(200) {
+				dead := []time.Duration{time.Second, 5 * time.Second, DefaultDeadAfter}[i%3]
+				every := dead/3 - time.Duration(i/10)*dead/100
+				synctest.Test(t, func(t *testing.T) {
+					p := preset.Personality
+					if !p.SameHost { // where all frames are injected
+						p.InjectSize = 64
+					}
+					b := newBeatingEvery(t, p, dead, every)
+					time.Sleep(4*every + every*time.Duration(i%10)/10)
+					start, lossy := time.Now(), i%2
+					b.ends[lossy].injects.Store(1)
+					_, err := b.conn[lossy].Write([]byte("x"))
+					require.NoError(t, err)
+					b.untilLost()
+					assert.LessOrEqual(t, time.Since(start), dead, "heartbeats every %v", every)
+					assert.ErrorIs(t, []*Peer{b.b, b.a}[lossy].why(), ErrMissing)
+					assert.Equal(t, RoomOpen, b.ends[lossy].room(b))
+				})
+			}
+		})
+	}
+}
+
+// room is the Room of the endpoint above e.
+func (e *stolen) room(b *beating) Room {
+	if b.ea.fab == e {
+		return b.ea.Room()
+	}
+	return b.eb.Room()
+}
+
+// TestLosses: a fabric silently loses one message in 10,000, a frame or a write, while others of the same
+// peer get through. Nobody waits for ever for what was lost: once the others make a pause, the peer is lost
+// within DeadAfter, and the conns say why.
+func TestLosses(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		b := newBeating(t, p)
+		var conns [][2]*Conn
+		for range 4 {
+			x, y := b.dial(t)
+			conns = append(conns, [2]*Conn{x, y})
+		}
+		b.net.Lose(1 / float64(race.Fewer(10_000)))
+		apart := 10 * time.Millisecond / time.Duration(race.Fewer(10))
+		var traffic sync.WaitGroup
+		var pause atomic.Bool
+		resets := make([][2]error, len(conns))
+		for i, ends := range conns {
+			size := []int{1, 64, 20_000, 300_000}[i]
+			for side, c := range ends {
+				traffic.Go(func() { resets[i][side] = pingPong(c, size, apart, side == 0, &pause) })
+			}
+		}
+		for b.net.Stats().Lost == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		b.net.Lose(0)
+		time.Sleep(b.dead)
+		pause.Store(true)
+		assert.LessOrEqual(t, b.untilLost(), b.dead)
+		b.beat() // a control connection tells the other side at once
+		traffic.Wait()
+		errs := []error{b.a.why(), b.b.why()}
+		for i, ends := range resets {
+			for side, err := range ends {
+				assert.ErrorIs(t, err, syscall.ECONNRESET)
+				assert.Equal(t, errs[side].Error(), conns[i][side].Lost().Error(), "it says why")
+			}
+		}
+		assert.ErrorContains(t, errors.Join(errs...), ErrMissing.Error())
+	})(t)
+}
+
+// TestGap: a message of one conn is lost while another conn's go on without a pause. What follows it shows that it
+// is missing, which ends the peer soon after DeadAfter.
+func TestGap(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		for _, size := range []int{1, 20_000} { // frames, and writes to a ring
+			b := newBeating(t, p)
+			x, y := b.dial(t)
+			var traffic sync.WaitGroup
+			var pause atomic.Bool
+			for side, c := range []*Conn{x, y} {
+				traffic.Go(func() { _ = pingPong(c, 1, time.Millisecond, side == 0, &pause) })
+			}
+			traffic.Go(func() { _, _ = io.Copy(io.Discard, b.conn[1]) })
+			for range 10 {
+				_, err := b.conn[0].Write(make([]byte, size))
+				require.NoError(t, err)
+				time.Sleep(10 * time.Millisecond)
+			}
+			p := b.b.p
+			b.eb.enter()
+			s := b.conn[1].stream
+			s.rcvNxt-- // as if a byte before had not come
+			s.finPos, s.recv = s.rcvNxt+1, recvFin
+			b.eb.leave()
+			assert.LessOrEqual(t, b.untilLost(), b.dead*5/3+10*time.Millisecond)
+			assert.ErrorIs(t, p.err, ErrMissing)
+			assert.ErrorContains(t, p.err, "precedes")
+			b.beat()
+			traffic.Wait()
+		}
+	})(t)
+}
+
+// TestHasGap: what waits for its turn is a gap, and what waits for nothing is none.
+func TestHasGap(t *testing.T) {
+	bare(t, simfabric.RuleCQData(), func(l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		s := b.stream
+		l.eb.enter()
+		defer l.eb.leave()
+		require.NotNil(t, s.inLease)
+		assert.False(t, s.hasGap())
+		for name, have := range map[string]func() (undo func()){
+			"a frame": func() func() {
+				s.held = []heldFrame{{pos: s.rcvNxt + 5}}
+				return func() { s.held = nil }
+			},
+			"a Fin": func() func() {
+				s.recv = recvFin
+				return func() { s.recv = recvOpen }
+			},
+			"a write that has landed": func() func() {
+				w := s.inLease.slot(s.inLease.seq + 1)
+				w.landed = true
+				return func() { *w = landing{} }
+			},
+			"a write that was announced": func() func() {
+				w := s.inLease.slot(s.inLease.seq)
+				w.announced = true
+				return func() { *w = landing{} }
+			},
+			"a write to a second ring": func() func() {
+				s.nextLease = &inLease{}
+				s.nextLease.writes[3].landed = true
+				return func() { s.nextLease = nil }
+			},
+		} {
+			undo := have()
+			assert.True(t, s.hasGap(), name)
+			s.recv, s.err = recvCut, syscall.ECONNRESET
+			assert.False(t, s.hasGap(), "nothing is waited for")
+			s.recv, s.err = recvOpen, nil
+			undo()
+			assert.False(t, s.hasGap(), name)
+		}
+	})
+}
+
+// bare runs f with two endpoints on virtual time. They get their heartbeats by hand, and
+// nothing moves except what the test moves.
+func bare(t *testing.T, p simfabric.Personality, f func(l *link)) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLink(t, simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1})
+		f(l)
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	})
+}
+
+// TestStoppedWhileMissing: a heartbeat tells of a message that is still to come, and then one of the two
+// processes is stopped for a while. The message is not lost: it gets some more time afterwards.
+func TestStoppedWhileMissing(t *testing.T) {
+	bare(t, simfabric.TCP(), func(l *link) {
+		p := l.b.p
+		beat := func(wait time.Duration) {
+			time.Sleep(wait)
+			p.told.Store(p.came + 1)
+			l.eb.beat(p)
+		}
+		for _, d := range []time.Duration{1, 1, 10, 7, 2} { // stopped; DeadAfter is 15 s
+			beat(d * time.Second)
+			assert.NoError(t, p.err)
+		}
+		beat(time.Second)
+		assert.ErrorIs(t, p.err, ErrMissing)
+	})
+}
+
+// TestOvertaken: heartbeats that overtake messages end nobody, however often they do, as long as the
+// messages come.
+func TestOvertaken(t *testing.T) {
+	bare(t, simfabric.TCP(), func(l *link) {
+		p := l.b.p
+		a, b := l.dial(t)
+		for range race.Fewer(1000) {
+			time.Sleep(time.Second)
+			p.told.Store(l.a.Sent() + 1)
+			l.eb.beat(p)
+			_, err := a.Write([]byte("x"))
+			require.NoError(t, err)
+			_, err = io.ReadFull(b, make([]byte, 1))
+			require.NoError(t, err)
+		}
+		assert.NoError(t, p.err)
+	})
+}
+
+// TestUndrained: what lies in the completion queue is not lost, however long nobody has taken it in.
+func TestUndrained(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ends []*deafEnd
+		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
+			ends = append(ends, &deafEnd{Endpoint: e})
+			return ends[len(ends)-1]
+		})
+		require.NoError(t, err)
+		a, _ := l.dial(t)
+		p := l.b.p
+		ends[1].deaf.Store(true)
+		_, err = a.Write([]byte("x"))
+		require.NoError(t, err)
+		for range 3 {
+			time.Sleep(3 * time.Second) // DeadAfter is 15 s
+			p.told.Store(l.a.Sent())
+			if p.missing > 0 {
+				ends[1].deaf.Store(false)
+			}
+			l.eb.beat(p)
+		}
+		require.False(t, ends[1].deaf.Load(), "the message was missed")
+		assert.NoError(t, p.err)
+		require.NoError(t, l.ea.Close())
+		require.NoError(t, l.eb.Close())
+	})
+}
+
+// deafEnd is an endpoint whose queue seems empty while deaf is set.
+type deafEnd struct {
+	fabric.Endpoint
+	deaf atomic.Bool
+}
+
+func (e *deafEnd) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	if e.deaf.Load() {
+		done = nil
+	}
+	return e.Endpoint.Exchange(ops, done)
+}
+
+// TestClaims: a peer that claims to have sent more than it has ends itself, and nobody else. One that claims
+// less is believed.
+func TestClaims(t *testing.T) {
+	bare(t, simfabric.TCP(), func(l *link) {
+		p := l.b.p
+		for _, claim := range []uint32{0, p.came - 1, p.came, p.came + 1<<31} { // the last one is less, modulo 2^32
+			for range 10 {
+				time.Sleep(4 * time.Second)
+				p.told.Store(claim)
+				l.eb.beat(p)
+			}
+			assert.NoError(t, p.err)
+		}
+		other, err := l.eb.NewPeer(PeerConfig{})
+		require.NoError(t, err)
+		for range 3 {
+			time.Sleep(4 * time.Second)
+			p.told.Store(p.came + 1)
+			l.eb.beat(p)
+		}
+		assert.ErrorIs(t, p.err, ErrMissing)
+		assert.False(t, other.lost())
+	})
+}
+
+// TestStolenReceivesAndNewcomers: on an endpoint without peers, newcomers that are not heard are
+// the sign that nothing arrives, but only once DeadAfter has passed since anything was last heard.
+func TestStolenReceivesAndNewcomers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBeating(t, simfabric.TCP())
+		b.a.Lost(errGoodbye)
+		b.b.Lost(errGoodbye)
+		comes := func() {
+			newcomer, err := b.eb.NewPeer(PeerConfig{Unproven: true})
+			require.NoError(t, err)
+			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+			defer cancel()
+			remote := b.a.Local()
+			require.NoError(t, newcomer.Connect(ctx, remote))
+			newcomer.Lost(errGoodbye)
+		}
+		comes()
+		assert.Equal(t, RoomOpen, b.eb.Room())
+		time.Sleep(b.dead + time.Second)
+		stranger, err := b.eb.NewPeer(PeerConfig{Unproven: true})
+		require.NoError(t, err)
+		stranger.Lost(errGoodbye) // it has never said where it is
+		assert.Equal(t, RoomOpen, b.eb.Room())
+		comes()
+		assert.Equal(t, RoomMute, b.eb.Room())
+	})
+}
+
+// pingPong sends messages of one size to and fro, that long apart, until there is an error. While pause
+// is set it begins none.
+func pingPong(c *Conn, size int, apart time.Duration, first bool, pause *atomic.Bool) error {
+	buf := make([]byte, size)
+	for ; ; first = true {
+		if first && !pause.Load() {
+			time.Sleep(apart)
+			if _, err := c.Write(buf); err != nil {
+				return err
+			}
+		}
+		if _, err := io.ReadFull(c, buf); err != nil {
+			return err
+		}
+	}
+}
+
+// inLeaseIndex is the index of the stream's lease, or 0 if it has none: an index that the peer has
+// had.
+func (s *stream) inLeaseIndex() uint16 {
+	if s.inLease == nil {
+		return 0
+	}
+	return s.inLease.Index
+}
+
+// TestWritesAreCounted: a write with completion data is a message, also if it continues the write before it and
+// no frame announces it.
+func TestWritesAreCounted(t *testing.T) {
+	bare(t, simfabric.RuleCQData(), func(l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		p := l.b.p
+		l.eb.enter()
+		defer l.eb.leave()
+		before := p.came
+		data := uint64(framing.MakeImmediate(b.stream.inLeaseIndex(), 100, true))
+		if p.rule == byCQData {
+			data = framing.Immediate(data).Proven(p.proofIn)
+		}
+		p.c.landed(data)
+		assert.Equal(t, before+1, p.came)
+	})
+}
