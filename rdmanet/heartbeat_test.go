@@ -32,6 +32,6 @@ func TestHeartbeatsCount(t *testing.T) {
 	require.NoError(t, err)
 	_, err = s.Read(make([]byte, 4))
 	require.ErrorContains(t, err, "connection reset")
-	require.ErrorContains(t, s.(*rdmanet.Conn).Info().Lost, "lost messages")
+	require.ErrorContains(t, s.Info().Lost, "lost messages")
 	rdmatest.CloseAll(t, c, s)
 }

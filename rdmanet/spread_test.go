@@ -137,9 +137,9 @@ func TestSpread(t *testing.T) {
 		"as many as it takes":               {personality: spread, peers: 40, each: 16, endpoints: 3},
 		"no memory":                         {personality: spread, peers: 40, each: 16, limit: 6 << 20, endpoints: 1},
 		"no further endpoint":               {personality: spread, peers: 40, each: 16, fabric: one, endpoints: 1},
-		"a quarter of the receives":         {personality: few, peers: 40, each: 38, endpoints: 2},
-		"the same, and no memory":           {personality: few, peers: 40, each: 38, limit: 6 << 20, endpoints: 1},
-		"the same, and no further endpoint": {personality: few, peers: 40, each: 38, fabric: one, endpoints: 1},
+		"a quarter of the receives":         {personality: few, peers: 50, each: 48, endpoints: 2},
+		"the same, and no memory":           {personality: few, peers: 50, each: 48, limit: 6 << 20, endpoints: 1},
+		"the same, and no further endpoint": {personality: few, peers: 50, each: 48, fabric: one, endpoints: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.personality})

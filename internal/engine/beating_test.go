@@ -112,11 +112,14 @@ func (p *Peer) why() error {
 	return p.p.err
 }
 
+// step is how often untilLost looks.
+const step = 10 * time.Millisecond
+
 // untilLost waits until a side is lost, and returns how long that took.
 func (l *link) untilLost() time.Duration {
 	start := time.Now()
 	for !l.a.lost() && !l.b.lost() {
-		time.Sleep(10 * time.Millisecond)
+		time.Sleep(step)
 	}
 	return time.Since(start)
 }

@@ -19,14 +19,15 @@ import (
 //
 //	what is found                                                     what ends
 //	fewer messages have come than a heartbeat has said, and for       the peer
-//	DeadAfter/4 none came
+//	DeadAfter/2 none came
 //	the same, and nothing came from any other peer, either            the peer; new ones get another endpoint
 //	for DeadAfter a stream could not take in what has come, since     the peer
 //	something before it is missing
 //
 // Both times are counted in heartbeats that come, since none come while either process is stopped.
-// They come at least three times in DeadAfter: the first after a loss tells of it, and at the next
-// DeadAfter/3 is over.
+// They come at least three times in DeadAfter: the first after a loss tells of it, and two later
+// DeadAfter/2 is over. It is no less than that since strangers can hold the receives of libfabric's net
+// provider for a while and let go of them, which delays messages.
 
 // ErrMissing: the peer is lost, since not everything that it sent has come.
 var ErrMissing = errors.New("fabric has lost messages of the peer")
@@ -116,7 +117,7 @@ func (t *tally) lacks() int32 { return framing.SlotsAfter(t.due, t.came) }
 // loss says what the fabric has lost, as of the last heartbeat and as far as nothing has come since.
 func (p *peer) loss() error {
 	t, dead := &p.tally, p.c.cfg.DeadAfter
-	if t.came == t.had && t.missing >= dead/4 {
+	if t.came == t.had && t.missing >= dead/2 {
 		return fmt.Errorf("%w: %d, for %v", ErrMissing, t.lacks(), t.missing)
 	}
 	for _, s := range p.list {
@@ -155,5 +156,5 @@ func (c *core) isMute(p *peer) bool {
 	if p.cfg.Unproven {
 		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.cfg.DeadAfter
 	}
-	return errors.Is(p.err, ErrMissing) && c.now().Sub(c.heardAt) >= c.cfg.DeadAfter/4
+	return errors.Is(p.err, ErrMissing) && c.now().Sub(c.heardAt) >= c.cfg.DeadAfter/2
 }

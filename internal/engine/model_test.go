@@ -289,8 +289,8 @@ func (m *model) hasten() {
 	}
 }
 
-// findLosses waits until nothing is on its way that could be taken for lost, and then lets three
-// tenths of DeadAfter pass between two heartbeats, which find out what was lost.
+// findLosses waits until nothing is on its way that could be taken for lost, and then lets six
+// tenths of DeadAfter pass between three heartbeats, which find out what was lost.
 func (m *model) findLosses() {
 	quiet := 0
 	for i := 0; quiet < 2; i++ {
@@ -306,12 +306,12 @@ func (m *model) findLosses() {
 			quiet = 0
 		}
 	}
-	for i := range 2 {
+	for i := range 3 {
+		if i > 0 {
+			m.tick(m.opt.deadAfter * 3 / 10)
+		}
 		for _, h := range m.hosts {
 			m.heartbeat(h)
-		}
-		if i == 0 {
-			m.tick(m.opt.deadAfter * 3 / 10)
 		}
 	}
 }

@@ -104,7 +104,7 @@ func (e *deepQueue) sendLocked() {
 // TestBehindMegabytes: frames are not lost because they wait for longer than DeadAfter in the provider's
 // queue, behind megabytes that were sent before them.
 func TestBehindMegabytes(t *testing.T) {
-	for _, dead := range []time.Duration{100 * time.Millisecond, time.Second, 5 * time.Second} {
+	for _, dead := range []time.Duration{100 * time.Millisecond, time.Second} {
 		t.Run(dead.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var ends []*deepQueue
@@ -119,7 +119,7 @@ func TestBehindMegabytes(t *testing.T) {
 				for i := range conns {
 					conns[i][0], conns[i][1] = l.dial(t)
 				}
-				ends[0].rate.Store(stepSize * int64(time.Second) / int64(dead/2)) // half a DeadAfter for each write
+				ends[0].rate.Store(stepSize * int64(time.Second) / int64(dead*3/4)) // three quarters of DeadAfter for each write
 				for _, c := range conns {
 					writes(&all, c[0], 1<<20, 0)
 					reads(&all, c[1], &got)
@@ -127,7 +127,7 @@ func TestBehindMegabytes(t *testing.T) {
 				longest := l.beats(dead/3, 20*dead, &got)
 				assert.NoError(t, l.a.why())
 				assert.NoError(t, l.b.why())
-				assert.Greater(t, longest, dead/4, "the path was slow enough")
+				assert.Greater(t, longest, dead/2, "the path was slow enough")
 				l.a.Lost(errGoodbye)
 				l.b.Lost(errGoodbye)
 				all.Wait()
