@@ -136,8 +136,8 @@ var errUnanswered = fmt.Errorf("the peer does not answer the end of more than %d
 // peer was posted or has completed: a path may be slow, and the answer comes after all data.
 func (p *peer) checkCloses() {
 	now := p.c.now()
-	if p.moved || p.came != p.cameThen {
-		p.cameThen, p.movedAt = p.came, now
+	if p.moved || p.tally.came != p.cameThen {
+		p.cameThen, p.movedAt = p.tally.came, now
 	}
 	if p.unanswered = 0; p.c.lingering == 0 {
 		return

@@ -247,7 +247,7 @@ func (p *peer) useSlot() bool {
 	c.taken++
 	c.usedNow(p)
 	c.touch(p) // it may have so few left that it has to be told of its new ones
-	p.came++
+	p.tally.came++
 	return true
 }
 

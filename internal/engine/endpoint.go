@@ -332,7 +332,7 @@ func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 }
 
 // Sent is how many messages were sent to the peer over the fabric, modulo 2^32, as heartbeats tell it.
-func (p *Peer) Sent() uint32 { return p.p.sent.Load() }
+func (p *Peer) Sent() uint32 { return p.p.tally.sent.Load() }
 
 // Heartbeat takes in a heartbeat of the peer, and with it how many messages the peer has sent. It does
 // not take the lock, which a call that hangs in the provider may
@@ -340,8 +340,8 @@ func (p *Peer) Sent() uint32 { return p.p.sent.Load() }
 // called.
 func (p *Peer) Heartbeat(sent uint32) {
 	p.e.poller.Look()
-	p.p.told.Store(sent)
-	if p.p.coming.CompareAndSwap(false, true) {
+	p.p.tally.told.Store(sent)
+	if p.p.tally.coming.CompareAndSwap(false, true) {
 		go p.e.beat(p.p)
 	}
 }

@@ -56,7 +56,8 @@ type gap struct {
 // countPosted counts an operation that was posted. On a slow path a frame may be behind megabytes, so it
 // counts once nothing is in flight that was posted before it, and a write once it has completed.
 func (p *peer) countPosted(op *fabric.Op) {
-	t, before := &p.tally, p.tally.latest
+	t := &p.tally
+	before := t.latest
 	if op.Kind != fabric.Inject {
 		t.latest = op.Tag + 1
 	}

@@ -63,7 +63,7 @@ func TestCounts(t *testing.T) {
 		time.Sleep(2 * b.dead)
 		for _, ends := range [][2]*Peer{{b.a, b.b}, {b.b, b.a}} {
 			ends[1].e.mu.Lock()
-			assert.Equal(t, ends[0].Sent(), ends[1].p.came)
+			assert.Equal(t, ends[0].Sent(), ends[1].p.tally.came)
 			ends[1].e.mu.Unlock()
 		}
 		assert.False(t, b.a.lost() || b.b.lost())
@@ -108,7 +108,7 @@ func TestStolenReceives(t *testing.T) {
 func TestLostMessage(t *testing.T) {
 	for _, preset := range simfabric.Presets() {
 		t.Run(preset.Name, func(t *testing.T) {
-			for i := range race.Fewer(200) {
+			for i := range 60 {
 				dead := []time.Duration{time.Second, 5 * time.Second, DefaultDeadAfter}[i%3]
 				every := dead/3 - time.Duration(i/10)*dead/100
 				synctest.Test(t, func(t *testing.T) {
@@ -279,7 +279,7 @@ func TestStoppedWhileMissing(t *testing.T) {
 		p := l.b.p
 		beat := func(wait time.Duration) {
 			time.Sleep(wait)
-			p.told.Store(p.came + 1)
+			p.tally.told.Store(p.tally.came + 1)
 			l.eb.beat(p)
 		}
 		for _, d := range []time.Duration{1, 3, 10, 7, 3} { // stopped; DeadAfter is 15 s
@@ -297,9 +297,9 @@ func TestOvertaken(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p
 		a, b := l.dial(t)
-		for range race.Fewer(1000) {
+		for range 200 {
 			time.Sleep(time.Second)
-			p.told.Store(l.a.Sent() + 1)
+			p.tally.told.Store(l.a.Sent() + 1)
 			l.eb.beat(p)
 			_, err := a.Write([]byte("x"))
 			require.NoError(t, err)
@@ -326,8 +326,8 @@ func TestUndrained(t *testing.T) {
 		require.NoError(t, err)
 		for range 3 {
 			time.Sleep(5 * time.Second) // DeadAfter is 15 s
-			p.told.Store(l.a.Sent())
-			if p.missing > 0 {
+			p.tally.told.Store(l.a.Sent())
+			if p.tally.missing > 0 {
 				ends[1].deaf.Store(false)
 			}
 			l.eb.beat(p)
@@ -357,10 +357,10 @@ func (e *deafEnd) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 func TestClaims(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p
-		for _, claim := range []uint32{0, p.came - 1, p.came, p.came + 1<<31} { // the last one is less, modulo 2^32
+		for _, claim := range []uint32{0, p.tally.came - 1, p.tally.came, p.tally.came + 1<<31} { // the last one is less, modulo 2^32
 			for range 10 {
 				time.Sleep(4 * time.Second)
-				p.told.Store(claim)
+				p.tally.told.Store(claim)
 				l.eb.beat(p)
 			}
 			assert.NoError(t, p.err)
@@ -369,7 +369,7 @@ func TestClaims(t *testing.T) {
 		require.NoError(t, err)
 		for range 3 {
 			time.Sleep(5 * time.Second)
-			p.told.Store(p.came + 1)
+			p.tally.told.Store(p.tally.came + 1)
 			l.eb.beat(p)
 		}
 		assert.ErrorIs(t, p.err, ErrMissing)
@@ -440,12 +440,12 @@ func TestWritesAreCounted(t *testing.T) {
 		p := l.b.p
 		l.eb.enter()
 		defer l.eb.leave()
-		before := p.came
+		before := p.tally.came
 		data := uint64(framing.MakeImmediate(b.stream.inLeaseIndex(), 100, true))
 		if p.rule == byCQData {
 			data = framing.Immediate(data).Proven(p.proofIn)
 		}
 		p.c.landed(data)
-		assert.Equal(t, before+1, p.came)
+		assert.Equal(t, before+1, p.tally.came)
 	})
 }

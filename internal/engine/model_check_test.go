@@ -199,7 +199,7 @@ func (m *model) lookAtPeer(p *pair, me, o *peer) {
 	m.check(o.promised() >= framing.MinSlots && !o.creditDue() && !o.balanceDue(), "pair %d: %d of %d receive slots are promised", p.id, o.promised(), o.share)
 	m.check(len(me.out) == me.head && me.prepaid.len()+me.ctl.len()+me.pending.len()+me.dirty.len() == 0, "pair %d: frames wait for nothing", p.id)
 	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b, %v", p.id, me.probe.state, me.probe.needs, me.probe.err)
-	m.check(me.sent.Load() == o.came, "pair %d: %d messages were sent, and %d have come", p.id, me.sent.Load(), o.came)
+	m.check(me.tally.sent.Load() == o.tally.came, "pair %d: %d messages were sent, and %d have come", p.id, me.tally.sent.Load(), o.tally.came)
 	leases, mapped := 0, 0
 	for _, slab := range me.mapped {
 		leases += slab.leases

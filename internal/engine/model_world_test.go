@@ -331,7 +331,7 @@ func (m *model) heartbeat(h *host) {
 		if side := slices.Index(p.hosts[:], h); side >= 0 && p.peers[side] != nil && h.runs() && p.hosts[1-side].runs() {
 			if p.peers[side].linked {
 				h.e.enter()
-				p.peers[side].told.Store(p.peers[1-side].sent.Load())
+				p.peers[side].tally.told.Store(p.peers[1-side].tally.sent.Load())
 				loses := p.peers[side].beat()
 				h.e.leave()
 				if !loses {

@@ -44,7 +44,7 @@ type peer struct {
 	inLanding
 	pathCheck
 	peerStreams
-	tally
+	tally tally
 }
 
 // peerLife says how far a peer has come with its end.
