@@ -22,7 +22,10 @@ import (
 //	DeadAfter/2 none came
 //	the same, and nothing came from any other peer, either            the peer; new ones get another endpoint
 //	for DeadAfter a stream could not take in what has come, since     the peer
-//	something before it is missing
+//	something before it is missing, and no write of the peer landed
+//
+// A slow path may bring the end of a stream's data long before the writes that precede it, behind those of
+// other streams. Then these land.
 //
 // Both times are counted in heartbeats that come, since none come while either process is stopped.
 // They come at least three times in DeadAfter: the first after a loss tells of it, and two later
@@ -45,6 +48,7 @@ type tally struct {
 	had     uint32        // came, as of then
 	due     uint32        // told, as of then: so many are to come
 	missing time.Duration // for how long fewer have come, and none more
+	landed  uint32        // peer.landed, as of the last heartbeat
 }
 
 // gap is for how long a stream waits for something that precedes what has come.
@@ -54,7 +58,7 @@ type gap struct {
 }
 
 // countPosted counts an operation that was posted. On a slow path a frame may be behind megabytes, so it
-// counts once nothing is in flight that was posted before it, and a write once it has completed.
+// counts once the operation before it has completed, and a write once it has completed itself.
 func (p *peer) countPosted(op *fabric.Op) {
 	t := &p.tally
 	before := t.latest
@@ -94,16 +98,18 @@ func (p *peer) beat() (loses bool) {
 		passed = since
 	}
 	if c.heard != c.taken {
-		c.heard, c.heardAt = c.taken, now
+		c.heard, c.heardAt, c.mute = c.taken, now, false
+		c.updateRoom()
 	}
 	if t.came == t.had && t.lacks() > 0 {
 		t.missing += passed
 	} else {
 		t.missing = 0
 	}
-	t.at, t.had, t.due = now, t.came, t.told.Load()
+	landed := p.landed != t.landed
+	t.at, t.had, t.due, t.landed = now, t.came, t.told.Load(), p.landed
 	for _, s := range p.list {
-		if s.gap.at == s.rcvNxt && s.hasGap() {
+		if s.gap.at == s.rcvNxt && s.hasGap() && !landed {
 			s.gap.lasts += passed
 		} else {
 			s.gap = gap{at: s.rcvNxt}
@@ -136,9 +142,10 @@ func (p *peer) lose() {
 	}
 }
 
-// hasGap reports whether something of the stream has come that cannot be taken in yet.
+// hasGap reports whether something of the stream has come that cannot be taken in yet. A peer that
+// announces its writes only after their completion may do so long after what follows them.
 func (s *stream) hasGap() bool {
-	if s.discarding() || s.recv == recvEOF || s.recv == recvCut {
+	if s.discarding() || s.recv == recvEOF || s.recv == recvCut || s.p.rule == byDeliver {
 		return false
 	}
 	return len(s.held) > 0 || s.recv == recvFin || s.inLease.waits() || s.nextLease.waits()
@@ -152,7 +159,7 @@ func (l *inLease) waits() bool {
 // isMute reports, now that p is lost, whether nothing comes from any peer: strangers may hold
 // all receives. Where there are no other peers, newcomers tell: it is so if none has been heard for
 // more than DeadAfter and p, as far as is known, did get to the fabric. isMute may be wrong, which
-// costs one more endpoint.
+// costs one more endpoint until something comes.
 func (c *core) isMute(p *peer) bool {
 	if p.cfg.Unproven {
 		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.cfg.DeadAfter

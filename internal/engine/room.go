@@ -14,7 +14,7 @@ import (
 //	             endpoint does
 //	RoomFull     no              newPeer: the receive queue has no place left      a peer goes, or gives back
 //	RoomStale    no              count: dead peers hold too much (see tooMuch)     that completes
-//	RoomMute     no              fail: nothing has come from any peer for long     never
+//	RoomMute     no              reap: nothing has come from any peer for long     something comes
 //	RoomClosed   no              it broke down, or was closed                      never
 //
 // If several apply, the last one in the table counts. The owner of the endpoints opens another

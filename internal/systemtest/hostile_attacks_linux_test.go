@@ -11,7 +11,6 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
-	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -368,7 +367,7 @@ func phantomMessages(h *hostile) error {
 	if err := h.open(1); err != nil {
 		return err
 	}
-	for begin := time.Now(); time.Since(begin) < rdmatest.Patience/2; time.Sleep(100 * time.Millisecond) {
+	for begin := time.Now(); time.Since(begin) < rdmanet.DefaultDeadAfter; time.Sleep(100 * time.Millisecond) {
 		if _, err := h.tcp.Write(framing.AppendHeartbeat(nil, h.claim.Add(1<<20))); err != nil || h.cutOff(0) {
 			return nil
 		}
