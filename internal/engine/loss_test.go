@@ -345,6 +345,9 @@ func TestOvertaken(t *testing.T) {
 			time.Sleep(time.Second)
 			p.tally.told.Store(l.a.Sent() + uint32(i) + 1) // so that there are always some to come
 			l.eb.beat(p)
+			if i%2 == 0 {
+				continue // now and then none comes between two heartbeats
+			}
 			_, err := a.Write([]byte("x"))
 			require.NoError(t, err)
 			_, err = io.ReadFull(b, make([]byte, 1))
