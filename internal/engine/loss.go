@@ -109,7 +109,7 @@ func (p *peer) beat() (loses bool) {
 	landed := p.landed != t.landed
 	t.at, t.had, t.due, t.landed = now, t.came, t.told.Load(), p.landed
 	for _, s := range p.list {
-		if s.gap.at == s.rcvNxt && s.hasGap() && !landed {
+		if s.stands() && !landed {
 			s.gap.lasts += passed
 		} else {
 			s.gap = gap{at: s.rcvNxt}
@@ -128,7 +128,7 @@ func (p *peer) loss() error {
 		return fmt.Errorf("%w: %d, for %v", ErrMissing, t.lacks(), t.missing)
 	}
 	for _, s := range p.list {
-		if s.gap.lasts >= dead && s.gap.at == s.rcvNxt && s.hasGap() {
+		if s.gap.lasts >= dead && s.stands() {
 			return fmt.Errorf("%w: what precedes other data of a conn, for %v", ErrMissing, s.gap.lasts)
 		}
 	}
@@ -141,6 +141,9 @@ func (p *peer) lose() {
 		p.doom(err)
 	}
 }
+
+// stands reports whether the stream waits where it waited at the last heartbeat.
+func (s *stream) stands() bool { return s.gap.at == s.rcvNxt && s.hasGap() }
 
 // hasGap reports whether something of the stream has come that cannot be taken in yet. A peer that
 // announces its writes only after their completion may do so long after what follows them.

@@ -236,9 +236,8 @@ func (p *Poller) Poll() int {
 	f := p.queue.Poll(p.has(refused))
 	p.own.empty = f.Completions == 0
 	p.own.more = f.More
-	p.own.found = p.own.found || f.Completions > 0
 	if f.Completions > 0 {
-		p.own.news = true
+		p.own.found, p.own.news = true, true
 		p.learn(f.Moved)
 	}
 	return f.Completions
