@@ -1,16 +1,14 @@
 package framing
 
 import (
-	"cmp"
 	"encoding/binary"
 	"fmt"
 )
 
 // Limits of what an Attach may ask for.
 const (
-	// MinSlots is the fewest receive slots that a peer can work with: for data and its
-	// announcement, for a control frame, and the last one, which only a frame that
-	// grants slots may take.
+	// MinSlots is the fewest receive slots that a peer can work with: with three, a write that takes two could
+	// wait for ever.
 	MinSlots = 4
 	// MaxSlots is the most receive slots that can be granted at a time.
 	MaxSlots = 1 << 20
@@ -41,46 +39,13 @@ func (a *Attach) fields() fields {
 	return fields{
 		{1, "provider", required, (*provider)(&a.Provider)},
 		{2, "endpoint name", required, (*endpointName)(&a.Name)},
-		{3, "peer", required, (*number)(&a.Peer)},
+		{3, "peer", required, number(&a.Peer)},
 		{4, "token", required, octets(a.Token[:])},
 		{5, "slots", required, within{&a.Slots, MinSlots, MaxSlots}},
 		{6, "eager size", required, within{&a.Eager, MinEager, MaxEager}},
 		{7, "rule", required, within{&a.Rule, 0, MaxRule}},
-		{8, "refused", optional, (*text)(&a.Refused)},
+		{8, "refused", optional, text(&a.Refused)},
 	}
-}
-
-// Append appends the body of a Select or Attach message to b. It cuts Refused off at
-// MaxText bytes.
-func (a *Attach) Append(b []byte) ([]byte, error) { return a.fields().append(b) }
-
-// Decode reads the body of a Select or Attach message. Whatever is not printable in
-// Refused becomes '?'.
-func (a *Attach) Decode(body []byte) error {
-	*a = Attach{}
-	return a.fields().decode(body)
-}
-
-// within is a number that has limits.
-type within struct {
-	value       *uint32
-	least, most uint32
-}
-
-func (v within) append(b []byte, typ uint16) ([]byte, error) {
-	b, _ = (*number)(v.value).append(b, typ)
-	return b, v.check()
-}
-
-func (v within) decode(b []byte) error {
-	return cmp.Or((*number)(v.value).decode(b), v.check())
-}
-
-func (v within) check() error {
-	if *v.value < v.least || *v.value > v.most {
-		return fmt.Errorf("%w: %d, not %d to %d", ErrField, *v.value, v.least, v.most)
-	}
-	return nil
 }
 
 type endpointName []byte
@@ -146,29 +111,9 @@ type Decline struct {
 
 func (r *Reject) fields() fields {
 	return fields{
-		{1, "code", required, (*number)(&r.Code)},
-		{2, "text", optional, (*text)(&r.Text)},
+		{1, "code", required, number((*uint32)(&r.Code))},
+		{2, "text", optional, text(&r.Text)},
 	}
 }
 
-// Append appends the body of a Reject message to b. It cuts the text off at MaxText bytes.
-func (r *Reject) Append(b []byte) ([]byte, error) { return r.fields().append(b) }
-
-// Decode reads the body of a Reject message. Whatever is not printable in the text
-// becomes '?'.
-func (r *Reject) Decode(body []byte) error {
-	*r = Reject{}
-	return r.fields().decode(body)
-}
-
-func (d *Decline) fields() fields { return fields{{2, "text", optional, (*text)(&d.Text)}} }
-
-// Append appends the body of a Decline message to b. It cuts the text off at MaxText bytes.
-func (d *Decline) Append(b []byte) ([]byte, error) { return d.fields().append(b) }
-
-// Decode reads the body of a Decline message. Whatever is not printable in the text
-// becomes '?'.
-func (d *Decline) Decode(body []byte) error {
-	*d = Decline{}
-	return d.fields().decode(body)
-}
+func (d *Decline) fields() fields { return fields{{2, "text", optional, text(&d.Text)}} }

@@ -56,8 +56,8 @@ func BenchmarkCredits(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("op=decode/entries=%d", entries), func(b *testing.B) {
 			b.ReportAllocs()
-			var window Cursor
-			take := func(c Credit) { window.Advance(c.Window) }
+			var window uint64
+			take := func(c Credit) { window = max(window, c.Window) }
 			for b.Loop() {
 				if err := DecodeCredits(buf, take); err != nil {
 					b.Fatal(err)
@@ -79,44 +79,15 @@ func BenchmarkImmediate(b *testing.B) {
 	}
 }
 
-// BenchmarkCursor measures the arithmetic that every frame needs: taking in credits,
-// the room that they leave, and the place of a write in the landing ring.
-func BenchmarkCursor(b *testing.B) {
-	b.Run("op=advance", func(b *testing.B) {
-		b.ReportAllocs()
-		var c Cursor
-		to := uint64(0)
-		for b.Loop() {
-			to += 64
-			c.Advance(to)
+// BenchmarkRing measures where the next write lies in the landing ring.
+func BenchmarkRing(b *testing.B) {
+	b.ReportAllocs()
+	const size = 1 << 20
+	pos := uint64(0)
+	for b.Loop() {
+		pos += RingSpan(pos, size, 48<<10)
+		if RingOffset(pos, size) >= size {
+			b.Fatal(pos)
 		}
-	})
-	b.Run("op=room", func(b *testing.B) {
-		b.ReportAllocs()
-		c, limit := Cursor(0), uint64(64<<10)
-		for b.Loop() {
-			c += Cursor(min(64, c.Room(limit)))
-			limit += 64
-		}
-	})
-	b.Run("op=slots", func(b *testing.B) {
-		b.ReportAllocs()
-		var c SlotCursor
-		to := uint32(0)
-		for b.Loop() {
-			to++
-			c.Advance(to)
-		}
-	})
-	b.Run("op=ring", func(b *testing.B) {
-		b.ReportAllocs()
-		const size = 1 << 20
-		pos := uint64(0)
-		for b.Loop() {
-			pos += RingSpan(pos, size, 48<<10)
-			if RingOffset(pos, size) >= size {
-				b.Fatal(pos)
-			}
-		}
-	})
+	}
 }

@@ -52,22 +52,11 @@ func ExampleAppendMessage() {
 		log.Fatal(err)
 	}
 	var reject framing.Reject
-	if err := reject.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &reject); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(kind, "because:", reject.Text)
 	// Output: reject because: not on the list
-}
-
-// Frames may arrive in any order and repeat what others said: a Cursor counts only
-// what is new.
-func ExampleCursor() {
-	var window framing.Cursor
-	fmt.Println(window.Advance(1000), window.Advance(400), window.Advance(1500))
-	fmt.Println("room up to 2000:", window.Room(2000))
-	// Output:
-	// 1000 0 500
-	// room up to 2000: 500
 }
 
 // Completion data identifies a lease and a write. Everything else is in frames.

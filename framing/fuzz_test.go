@@ -84,15 +84,15 @@ func FuzzPayloads(f *testing.F) {
 
 func FuzzHello(f *testing.F) {
 	h := sampleHello()
-	b, err := h.Append(nil)
+	b, err := h.fields().append(nil)
 	if err != nil {
 		f.Fatal(err)
 	}
 	f.Add(b)
 	f.Fuzz(func(t *testing.T, b []byte) {
-		var h, again Hello
-		if h.Decode(b) == nil {
-			roundTrip(t, &h, &again, again.Decode)
+		var h Hello
+		if DecodeBody(b, &h) == nil {
+			roundTrip(t, &h)
 			if len(h.Offers) > MaxOffers || len(h.PageName) > MaxName {
 				t.Fatalf("impossible hello %+v", h)
 			}
@@ -136,45 +136,49 @@ func FuzzMessage(f *testing.F) {
 func decodeBody(t *testing.T, kind Kind, body []byte) {
 	switch kind {
 	case KindHello:
-		var m, again Hello
-		if m.Decode(body) == nil {
-			roundTrip(t, &m, &again, again.Decode)
+		var m Hello
+		if DecodeBody(body, &m) == nil {
+			roundTrip(t, &m)
 		}
 	case KindSelect, KindAttach:
-		var m, again Attach
-		if m.Decode(body) == nil {
-			roundTrip(t, &m, &again, again.Decode)
+		var m Attach
+		if DecodeBody(body, &m) == nil {
+			roundTrip(t, &m)
 			showable(t, m.Refused)
 		}
 	case KindReject:
-		var m, again Reject
-		if m.Decode(body) == nil {
-			roundTrip(t, &m, &again, again.Decode)
+		var m Reject
+		if DecodeBody(body, &m) == nil {
+			roundTrip(t, &m)
 			showable(t, m.Text)
 		}
 	case KindDecline:
-		var m, again Decline
-		if m.Decode(body) == nil {
-			roundTrip(t, &m, &again, again.Decode)
+		var m Decline
+		if DecodeBody(body, &m) == nil {
+			roundTrip(t, &m)
 			showable(t, m.Text)
 		}
 	case KindJoin:
-		var m, again Join
-		if m.Decode(body) == nil {
-			roundTrip(t, &m, &again, again.Decode)
+		var m Join
+		if DecodeBody(body, &m) == nil {
+			roundTrip(t, &m)
 		}
 	default:
 		_ = DecodeEmpty(body)
 	}
 }
 
-func roundTrip(t *testing.T, m, again Body, decode func([]byte) error) {
+func roundTrip[T any, M interface {
+	*T
+	Body
+}](t *testing.T, m M) {
 	t.Helper()
-	b, err := m.Append(nil)
+	again := M(new(T))
+	b, err := m.fields().append(nil)
 	if err != nil {
 		t.Fatalf("%+v does not encode: %v", m, err)
 	}
-	if err := decode(b); err != nil {
+	if err := DecodeBody(b, again); err != nil {
 		t.Fatalf("%x does not decode: %v", b, err)
 	}
 	if !reflect.DeepEqual(m, again) {

@@ -17,9 +17,7 @@ type Type uint8
 
 // The frame types. SPEC.md section 3 says what each carries.
 const (
-	TypePing   Type = iota + 1 // asks for a Pong
-	TypePong                   // answers a Ping
-	TypeOpen                   // opens a stream towards a listener
+	TypeOpen   Type = iota + 1 // opens a stream towards a listener, or for the path check
 	TypeAccept                 // the listener's backlog took the stream
 	TypeData                   // payload bytes at Pos
 	TypeLarge                  // announces an RDMA write
@@ -31,8 +29,6 @@ const (
 	TypeFin                    // no bytes follow Pos
 	TypeFinAck                 // everything up to the Fin's Pos is here
 	TypeReset                  // the stream is gone
-	TypeProbe                  // grants memory for the path check
-	TypeProbed                 // says whether what arrived was right
 	typeEnd
 )
 
@@ -117,8 +113,8 @@ func (h *Header) Decode(frame []byte) (payload []byte, err error) {
 }
 
 var typeNames = [typeEnd]string{
-	"", "ping", "pong", "open", "accept", "data", "large", "credit", "want",
-	"lease", "revoke", "return", "fin", "finack", "reset", "probe", "probed",
+	"", "open", "accept", "data", "large", "credit", "want",
+	"lease", "revoke", "return", "fin", "finack", "reset",
 }
 
 func (t Type) String() string {

@@ -56,25 +56,15 @@ func (h *Hello) fields() fields {
 	return fields{
 		{1, "process", required, octets(h.Process[:])},
 		{2, "host", optional, octets(h.Host[:])},
-		{3, "user id", optional, (*number)(&h.UID)},
-		{4, "listener", optional, (*number)(&h.Listener)},
+		{3, "user id", optional, number(&h.UID)},
+		{4, "listener", optional, number(&h.Listener)},
 		{5, "offer", repeated, (*offers)(&h.Offers)},
 		{6, "page", optional, page{h}},
-		{7, "silence", optional, (*number)(&h.Silence)},
+		{7, "silence", optional, number(&h.Silence)},
 		{8, "unoffered", repeated, (*texts)(&h.Unoffered)},
-		{9, "host unknown", optional, (*text)(&h.HostUnknown)},
+		{9, "host unknown", optional, text(&h.HostUnknown)},
 		{10, "joins", optional, (*flag)(&h.Joins)},
 	}
-}
-
-// Append appends the body of a Hello message to b.
-func (h *Hello) Append(b []byte) ([]byte, error) { return h.fields().append(b) }
-
-// Decode reads the body of a Hello message. Whatever is not printable in a text becomes
-// '?'. A provider's name is the exception: it must be printable ASCII without spaces.
-func (h *Hello) Decode(body []byte) error {
-	*h = Hello{}
-	return h.fields().decode(body)
 }
 
 // page is PageNonce and PageName in one field.
@@ -126,12 +116,12 @@ func (v *offers) decode(b []byte) error {
 func (o *Offer) fields() fields {
 	return fields{
 		{1, "provider", required, (*provider)(&o.Provider)},
-		{2, "fabric", optional, (*label)(&o.Fabric)},
-		{3, "domain", optional, (*label)(&o.Domain)},
-		{4, "library", optional, (*label)(&o.Library)},
+		{2, "fabric", optional, label(&o.Fabric)},
+		{3, "domain", optional, label(&o.Domain)},
+		{4, "library", optional, label(&o.Library)},
 		{5, "protocol", required, protocol{o}},
 		{6, "same host", optional, (*flag)(&o.SameHost)},
-		{7, "settings", optional, (*label)(&o.Settings)},
+		{7, "settings", optional, label(&o.Settings)},
 	}
 }
 

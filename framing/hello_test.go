@@ -33,11 +33,11 @@ func TestHelloRoundTrip(t *testing.T) {
 		{},
 		{PageNonce: [16]byte{15: 1}},
 	} {
-		b, err := want.Append([]byte("before"))
+		b, err := want.fields().append([]byte("before"))
 		require.NoError(t, err)
 		require.Equal(t, "before", string(b[:6]))
 		got := Hello{Listener: 99, Offers: make([]Offer, 3)} // all of it is overwritten
-		require.NoError(t, got.Decode(b[6:]))
+		require.NoError(t, DecodeBody(b[6:], &got))
 		assert.Equal(t, want, got)
 	}
 }
@@ -67,7 +67,7 @@ func TestHelloErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			h := sampleHello()
 			tt.change(&h)
-			b, err := h.Append(nil)
+			b, err := h.fields().append(nil)
 			assert.ErrorIs(t, err, tt.want, "encoding")
 			assert.Empty(t, b)
 		})
@@ -103,7 +103,7 @@ func replace(body []byte, typ uint16, value []byte) []byte {
 
 func TestHelloDecodeErrors(t *testing.T) {
 	h := sampleHello()
-	good, err := h.Append(nil)
+	good, err := h.fields().append(nil)
 	require.NoError(t, err)
 	one, err := (&Offer{Provider: "x", Fabric: "f", Domain: "d", Library: "l"}).fields().append(nil)
 	require.NoError(t, err)
@@ -159,7 +159,7 @@ func TestHelloDecodeErrors(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			assert.ErrorIs(t, new(Hello).Decode(tt.body), tt.want)
+			assert.ErrorIs(t, DecodeBody(tt.body, new(Hello)), tt.want)
 		})
 	}
 }
@@ -169,18 +169,18 @@ func TestHelloDecodeErrors(t *testing.T) {
 func TestOfferLabels(t *testing.T) {
 	h := sampleHello()
 	h.Offers = []Offer{{Provider: "x", Fabric: "a\nb", Domain: "eth\x1b[2J", Library: "1\xff", Settings: "A=\r"}}
-	b, err := h.Append(nil)
+	b, err := h.fields().append(nil)
 	require.NoError(t, err)
-	require.NoError(t, h.Decode(b))
+	require.NoError(t, DecodeBody(b, &h))
 	assert.Equal(t, []Offer{{Provider: "x", Fabric: "a?b", Domain: "eth?[2J", Library: "1?", Settings: "A=?"}}, h.Offers)
 }
 
 func TestAttachRoundTrip(t *testing.T) {
 	want := sampleAttach()
-	b, err := want.Append(nil)
+	b, err := want.fields().append(nil)
 	require.NoError(t, err)
 	var got Attach
-	require.NoError(t, got.Decode(b))
+	require.NoError(t, DecodeBody(b, &got))
 	assert.Equal(t, want, got)
 	clear(b)
 	assert.Equal(t, want, got, "what is decoded is a copy")
@@ -192,20 +192,20 @@ func TestAttachRefused(t *testing.T) {
 	for _, tt := range awkwardTexts {
 		a := sampleAttach()
 		a.Refused = tt.text
-		b, err := a.Append(nil)
+		b, err := a.fields().append(nil)
 		require.NoError(t, err)
 		assert.Equal(t, tt.text == "", bytes.Equal(b, replace(b, typeOf(new(Attach), "refused"), nil)), "no field without a text")
 		var got Attach
-		require.NoError(t, got.Decode(b))
+		require.NoError(t, DecodeBody(b, &got))
 		assert.Equal(t, tt.want, got.Refused)
 	}
 	a := sampleAttach()
-	good, err := a.Append(nil)
+	good, err := a.fields().append(nil)
 	require.NoError(t, err)
 	var got Attach
-	require.NoError(t, got.Decode(replace(good, typeOf(new(Attach), "refused"), []byte("a\x1b]0;b\xff"))))
+	require.NoError(t, DecodeBody(replace(good, typeOf(new(Attach), "refused"), []byte("a\x1b]0;b\xff")), &got))
 	assert.Equal(t, "a?]0;b?", got.Refused, "a peer need not clean its text")
-	assert.ErrorIs(t, got.Decode(replace(good, typeOf(new(Attach), "refused"), make([]byte, MaxText+1))), ErrTooLong)
+	assert.ErrorIs(t, DecodeBody(replace(good, typeOf(new(Attach), "refused"), make([]byte, MaxText+1)), &got), ErrTooLong)
 }
 
 func TestAttachErrors(t *testing.T) {
@@ -232,18 +232,18 @@ func TestAttachErrors(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			a := sampleAttach()
 			tt.change(&a)
-			_, err := a.Append(nil)
+			_, err := a.fields().append(nil)
 			assert.ErrorIs(t, err, tt.want)
 		})
 	}
 	a := sampleAttach()
-	good, err := a.Append(nil)
+	good, err := a.fields().append(nil)
 	require.NoError(t, err)
 	for typ := typeOf(new(Attach), "provider"); typ <= typeOf(new(Attach), "rule"); typ++ {
-		assert.ErrorIs(t, new(Attach).Decode(replace(good, typ, nil)), ErrMissing, "field %d", typ)
+		assert.ErrorIs(t, DecodeBody(replace(good, typ, nil), new(Attach)), ErrMissing, "field %d", typ)
 	}
 	for typ := typeOf(new(Attach), "peer"); typ <= typeOf(new(Attach), "rule"); typ++ {
-		assert.ErrorIs(t, new(Attach).Decode(replace(good, typ, []byte{1, 2, 3})), ErrField, "field %d", typ)
+		assert.ErrorIs(t, DecodeBody(replace(good, typ, []byte{1, 2, 3}), new(Attach)), ErrField, "field %d", typ)
 	}
 	for _, tt := range []struct {
 		name  string
@@ -255,7 +255,7 @@ func TestAttachErrors(t *testing.T) {
 		{"slots", []byte{1, 0, MaxSlots >> 16, 0}, ErrField}, {"eager size", make([]byte, 4), ErrField}, {"rule", []byte{MaxRule + 1, 0, 0, 0}, ErrField},
 	} {
 		body := replace(good, typeOf(new(Attach), tt.name), append([]byte{}, tt.value...))
-		assert.ErrorIs(t, new(Attach).Decode(body), tt.want, "%s: %x", tt.name, tt.value)
+		assert.ErrorIs(t, DecodeBody(body, new(Attach)), tt.want, "%s: %x", tt.name, tt.value)
 	}
 }
 
@@ -274,29 +274,29 @@ var awkwardTexts = []struct{ text, want string }{
 
 func TestRejectAndDecline(t *testing.T) {
 	for _, tt := range awkwardTexts {
-		b, err := (&Reject{Code: RejectMemory, Text: tt.text}).Append(nil)
+		b, err := (&Reject{Code: RejectMemory, Text: tt.text}).fields().append(nil)
 		require.NoError(t, err)
 		var r Reject
-		require.NoError(t, r.Decode(b))
+		require.NoError(t, DecodeBody(b, &r))
 		assert.Equal(t, Reject{Code: RejectMemory, Text: tt.want}, r)
 		assert.True(t, utf8.ValidString(r.Text))
 
-		b, err = (&Decline{Text: tt.text}).Append(nil)
+		b, err = (&Decline{Text: tt.text}).fields().append(nil)
 		require.NoError(t, err)
 		var d Decline
-		require.NoError(t, d.Decode(b))
+		require.NoError(t, DecodeBody(b, &d))
 		assert.Equal(t, tt.want, d.Text)
 	}
 	hostile := appendTLV(appendTLV(nil, typeOf(new(Reject), "code"), 1, 0, 0, 0), typeOf(new(Decline), "text"), []byte("a\x1b]0;b")...)
 	var r Reject
-	require.NoError(t, r.Decode(hostile))
+	require.NoError(t, DecodeBody(hostile, &r))
 	assert.Equal(t, "a?]0;b", r.Text, "a peer need not clean its text")
 	long := make([]byte, MaxText+1)
-	assert.ErrorIs(t, r.Decode(nil), ErrMissing)
-	assert.ErrorIs(t, r.Decode(appendTLV(nil, typeOf(new(Reject), "code"), 1)), ErrField)
-	assert.ErrorIs(t, r.Decode(appendTLV(appendTLV(nil, typeOf(new(Reject), "code"), 1, 0, 0, 0), typeOf(new(Decline), "text"), long...)), ErrTooLong)
-	assert.ErrorIs(t, new(Decline).Decode(appendTLV(nil, typeOf(new(Decline), "text"), long...)), ErrTooLong)
-	assert.NoError(t, new(Decline).Decode(nil))
+	assert.ErrorIs(t, DecodeBody(nil, &r), ErrMissing)
+	assert.ErrorIs(t, DecodeBody(appendTLV(nil, typeOf(new(Reject), "code"), 1), &r), ErrField)
+	assert.ErrorIs(t, DecodeBody(appendTLV(appendTLV(nil, typeOf(new(Reject), "code"), 1, 0, 0, 0), typeOf(new(Decline), "text"), long...), &r), ErrTooLong)
+	assert.ErrorIs(t, DecodeBody(appendTLV(nil, typeOf(new(Decline), "text"), long...), new(Decline)), ErrTooLong)
+	assert.NoError(t, DecodeBody(nil, new(Decline)))
 }
 
 // TestProof pins the value, and shows that it depends on the token alone.
@@ -314,9 +314,9 @@ func TestTextsOfErrors(t *testing.T) {
 	for _, name := range [][]byte{bytes.Repeat([]byte{0x80}, 65000), bytes.Repeat([]byte("a"), 65000)} {
 		offer := appendTLV(nil, typeOf(new(Offer), "provider"), name...)
 		body := appendTLV(nil, typeOf(new(Hello), "process"), make([]byte, 16)...)
-		err := new(Hello).Decode(appendTLV(body, typeOf(new(Hello), "offer"), offer...))
+		err := DecodeBody(appendTLV(body, typeOf(new(Hello), "offer"), offer...), new(Hello))
 		require.ErrorIs(t, err, ErrTooLong)
 		assert.Less(t, len(err.Error()), MaxText)
-		assert.ErrorIs(t, new(Attach).Decode(appendTLV(nil, typeOf(new(Attach), "provider"), name...)), ErrTooLong)
+		assert.ErrorIs(t, DecodeBody(appendTLV(nil, typeOf(new(Attach), "provider"), name...), new(Attach)), ErrTooLong)
 	}
 }

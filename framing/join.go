@@ -12,18 +12,9 @@ type Join struct {
 
 func (j *Join) fields() fields {
 	return fields{
-		{1, "peer", required, (*number)(&j.Peer)},
+		{1, "peer", required, number(&j.Peer)},
 		{2, "proof", required, octets(j.Proof[:])},
 	}
-}
-
-// Append appends the body of a Join message to b. It does not fail.
-func (j *Join) Append(b []byte) ([]byte, error) { return j.fields().append(b) }
-
-// Decode reads the body of a Join message.
-func (j *Join) Decode(body []byte) error {
-	*j = Join{}
-	return j.fields().decode(body)
 }
 
 // JoinLabel and JoinKeySize are for the keying material that both sides export from TLS for

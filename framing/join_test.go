@@ -10,17 +10,17 @@ import (
 
 func TestJoinRoundTrip(t *testing.T) {
 	want := Join{Peer: 7, Proof: JoinProof([16]byte{1}, 2, nil)}
-	b, err := want.Append(nil)
+	b, err := want.fields().append(nil)
 	require.NoError(t, err)
 	got := Join{Peer: 9, Proof: [32]byte{9}}
-	require.NoError(t, got.Decode(b))
+	require.NoError(t, DecodeBody(b, &got))
 	assert.Equal(t, want, got)
 
-	assert.ErrorIs(t, got.Decode(nil), ErrMissing)
-	assert.ErrorIs(t, got.Decode(appendTLV(nil, typeOf(new(Join), "peer"), 1, 0, 0, 0)), ErrMissing)
-	assert.ErrorIs(t, got.Decode(appendTLV(b[:len(b):len(b)], typeOf(new(Join), "peer"), 1, 2, 3, 4)), ErrRepeated)
-	assert.ErrorIs(t, got.Decode(b[:len(b)-1]), ErrTruncated)
-	assert.ErrorIs(t, got.Decode(appendTLV(appendTLV(nil, typeOf(new(Join), "peer"), 1, 0, 0, 0), typeOf(new(Join), "proof"), make([]byte, 31)...)), ErrField)
+	assert.ErrorIs(t, DecodeBody(nil, &got), ErrMissing)
+	assert.ErrorIs(t, DecodeBody(appendTLV(nil, typeOf(new(Join), "peer"), 1, 0, 0, 0), &got), ErrMissing)
+	assert.ErrorIs(t, DecodeBody(appendTLV(b[:len(b):len(b)], typeOf(new(Join), "peer"), 1, 2, 3, 4), &got), ErrRepeated)
+	assert.ErrorIs(t, DecodeBody(b[:len(b)-1], &got), ErrTruncated)
+	assert.ErrorIs(t, DecodeBody(appendTLV(appendTLV(nil, typeOf(new(Join), "peer"), 1, 0, 0, 0), typeOf(new(Join), "proof"), make([]byte, 31)...), &got), ErrField)
 }
 
 // TestJoinProof pins the value, and shows on what it depends.

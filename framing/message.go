@@ -13,7 +13,7 @@ type Preamble struct {
 
 // Version is the version of the protocol that this package speaks: of everything in SPEC.md. There is
 // one at a time.
-const Version = 9
+const Version = 10
 
 // PreambleSize is the encoded size of a Preamble, in bytes.
 const PreambleSize = 8
@@ -110,20 +110,27 @@ const (
 )
 
 // Body is what a message of some Kind carries: a Hello, Attach, Reject, Decline or Join.
-type Body interface {
-	// Append appends the encoded body to b. It fails if a field breaks a limit
-	// that the receiver would enforce.
-	Append(b []byte) ([]byte, error)
+type Body interface{ fields() fields }
+
+// DecodeBody reads the body of a message into m. Whatever is not printable in a text becomes '?'. A
+// provider's name is the exception: it must be printable ASCII without spaces.
+func DecodeBody[T any, M interface {
+	*T
+	Body
+}](body []byte, m M) error {
+	*m = *new(T)
+	return m.fields().decode(body)
 }
 
 // AppendMessage appends a whole message, length first, to b. body is nil for
-// messages that have none.
+// messages that have none. It fails if a field breaks a limit that the receiver would enforce. Texts are
+// cut off at MaxText bytes.
 func AppendMessage(b []byte, k Kind, body Body) ([]byte, error) {
 	start := len(b)
 	out := append(b, 0, 0, 0, 0, byte(k))
 	if body != nil {
 		var err error
-		if out, err = body.Append(out); err != nil {
+		if out, err = body.fields().append(out); err != nil {
 			return b, fmt.Errorf("%v: %w", k, err)
 		}
 	}

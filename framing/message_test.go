@@ -44,7 +44,7 @@ func TestMessageRoundTrip(t *testing.T) {
 			assert.NoError(t, DecodeEmpty(rest))
 			continue
 		}
-		want, err := body.Append(nil)
+		want, err := body.fields().append(nil)
 		require.NoError(t, err)
 		assert.Equal(t, want, rest)
 	}

@@ -51,22 +51,8 @@ type Remote struct {
 	FD   uint32 // of a file: its descriptor in the process that sends the frame
 }
 
-const remoteSize = 24
-
-func (r *Remote) encode(b []byte) {
-	binary.LittleEndian.PutUint64(b[0:], r.Addr)
-	binary.LittleEndian.PutUint64(b[8:], r.Key)
-	binary.LittleEndian.PutUint64(b[16:], uint64(r.FD))
-}
-
-func (r *Remote) decode(b []byte) {
-	r.Addr = binary.LittleEndian.Uint64(b[0:])
-	r.Key = binary.LittleEndian.Uint64(b[8:])
-	r.FD = binary.LittleEndian.Uint32(b[16:])
-}
-
 // LeaseSize is the encoded size of a Lease.
-const LeaseSize = 16 + remoteSize
+const LeaseSize = 40
 
 // Encode writes l to the first LeaseSize bytes of b.
 func (l *Lease) Encode(b []byte) {
@@ -74,7 +60,9 @@ func (l *Lease) Encode(b []byte) {
 	binary.LittleEndian.PutUint32(b[0:], uint32(l.Index))
 	binary.LittleEndian.PutUint32(b[4:], l.Chunk)
 	binary.LittleEndian.PutUint64(b[8:], l.Size)
-	l.encode(b[16:])
+	binary.LittleEndian.PutUint64(b[16:], l.Addr)
+	binary.LittleEndian.PutUint64(b[24:], l.Key)
+	binary.LittleEndian.PutUint64(b[32:], uint64(l.FD))
 }
 
 // Decode reads a Lease frame's payload.
@@ -85,7 +73,9 @@ func (l *Lease) Decode(b []byte) error {
 	l.Index = binary.LittleEndian.Uint16(b[0:])
 	l.Chunk = binary.LittleEndian.Uint32(b[4:])
 	l.Size = binary.LittleEndian.Uint64(b[8:])
-	l.decode(b[16:])
+	l.Addr = binary.LittleEndian.Uint64(b[16:])
+	l.Key = binary.LittleEndian.Uint64(b[24:])
+	l.FD = binary.LittleEndian.Uint32(b[32:])
 	if l.Index > MaxLease || l.Chunk == 0 || uint64(l.Chunk) > l.Size || l.Size > MaxRing {
 		return ErrPayload
 	}
@@ -179,10 +169,12 @@ type ResetCode uint32
 
 // The reset codes. A receiver treats one that it does not know as ResetClosed.
 const (
-	ResetClosed  ResetCode = iota + 1 // the other side closed and takes no more bytes
-	ResetRefused                      // no such listener, or its backlog is full
-	ResetMemory                       // the memory budget has no room for another stream's window
-	ResetAbort                        // SetLinger(0), or a time-out of the sender
+	ResetClosed   ResetCode = iota + 1 // the other side closed and takes no more bytes
+	ResetRefused                       // no such listener, or its backlog is full
+	ResetMemory                        // the memory budget has no room for another stream's window
+	ResetAbort                         // SetLinger(0), or a time-out of the sender
+	ResetContents                      // path check: other bytes have arrived than were sent
+	ResetUnmapped                      // path check: the sender cannot map what it was to write to
 )
 
 // ResetSize is the encoded size of a ResetCode.
@@ -235,16 +227,3 @@ func (i Immediate) Seq() uint16 { return uint16(i) & maxSeq }
 // in the stream and in the ring, where that one ended. No Large frame announces such
 // a write.
 func (i Immediate) Continues() bool { return i&(1<<16) != 0 }
-
-// Balance is what a Credit frame says about receive slots beyond what every frame says.
-// Both counts are cumulative, modulo 2^32.
-type Balance struct {
-	Returned uint32 // slots that the sender of the frame has given back
-	Recalled uint32 // slots that the sender of the frame has asked to have back
-}
-
-// Pos returns the balance as Header.Pos of a Credit frame carries it.
-func (b Balance) Pos() uint64 { return uint64(b.Recalled)<<32 | uint64(b.Returned) }
-
-// BalanceOf returns the balance that Header.Pos of a Credit frame carries.
-func BalanceOf(pos uint64) Balance { return Balance{uint32(pos), uint32(pos >> 32)} }

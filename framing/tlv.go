@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"unicode/utf8"
 
@@ -132,18 +133,31 @@ func atMost(n, limit int) error {
 	return nil
 }
 
-// number is a field of four bytes.
-type number uint32
-
-func (v *number) append(b []byte, typ uint16) ([]byte, error) {
-	return appendTLV(b, typ, binary.LittleEndian.AppendUint32(nil, uint32(*v))...), nil
+// within is a number of four bytes that has limits.
+type within struct {
+	value       *uint32
+	least, most uint32
 }
 
-func (v *number) decode(b []byte) error {
+// number is one that has none.
+func number(value *uint32) within { return within{value, 0, math.MaxUint32} }
+
+func (v within) append(b []byte, typ uint16) ([]byte, error) {
+	return appendTLV(b, typ, binary.LittleEndian.AppendUint32(nil, *v.value)...), v.check()
+}
+
+func (v within) decode(b []byte) error {
 	if err := fixed(b, 4); err != nil {
 		return err
 	}
-	*v = number(binary.LittleEndian.Uint32(b))
+	*v.value = binary.LittleEndian.Uint32(b)
+	return v.check()
+}
+
+func (v within) check() error {
+	if *v.value < v.least || *v.value > v.most {
+		return fmt.Errorf("%w: %d, not %d to %d", ErrField, *v.value, v.least, v.most)
+	}
 	return nil
 }
 
@@ -172,41 +186,29 @@ func (v *flag) decode(b []byte) error {
 	return fixed(b, 0)
 }
 
-// label is a name that is shown to people, too: on arrival whatever is not printable becomes '?'.
-type label string
-
-func (v *label) append(b []byte, typ uint16) ([]byte, error) {
-	if *v != "" {
-		b = appendTLV(b, typ, []byte(*v)...)
-	}
-	return b, atMost(len(*v), MaxName)
+// words are for people: whatever is not printable becomes '?', on both sides.
+type words struct {
+	value *string
+	most  int // bytes
 }
 
-func (v *label) decode(b []byte) error {
-	if err := atMost(len(b), MaxName); err != nil {
-		return err
+// text is words that are cut off at MaxText bytes when they are sent.
+func text(value *string) words { return words{value, MaxText} }
+
+// label is a name that is shown to people, too.
+func label(value *string) words { return words{value, MaxName} }
+
+func (v words) append(b []byte, typ uint16) ([]byte, error) {
+	clean := cleanText(*v.value)
+	if clean != "" {
+		b = appendTLV(b, typ, []byte(clean)...)
 	}
-	*v = label(cleanText(string(b)))
-	return nil
+	return b, atMost(len(clean), v.most)
 }
 
-// text is for people: whatever is not printable becomes '?', on both sides, and what is beyond
-// MaxText bytes is not sent.
-type text string
-
-func (v *text) append(b []byte, typ uint16) ([]byte, error) {
-	if *v != "" {
-		b = appendTLV(b, typ, []byte(cleanText(string(*v)))...)
-	}
-	return b, nil
-}
-
-func (v *text) decode(b []byte) error {
-	if err := atMost(len(b), MaxText); err != nil {
-		return err
-	}
-	*v = text(cleanText(string(b)))
-	return nil
+func (v words) decode(b []byte) error {
+	*v.value = cleanText(string(b))
+	return atMost(len(b), v.most)
 }
 
 // texts is a field that occurs once for each of the texts.
@@ -220,9 +222,9 @@ func (v *texts) append(b []byte, typ uint16) ([]byte, error) {
 }
 
 func (v *texts) decode(b []byte) error {
-	var t text
-	err := t.decode(b)
-	*v = append(*v, string(t))
+	var t string
+	err := text(&t).decode(b)
+	*v = append(*v, t)
 	return cmp.Or(err, atMost(len(*v), MaxOffers))
 }
 

@@ -4,13 +4,12 @@ package metrics
 type ProviderStats struct {
 	// Endpoints is how many endpoints are open now. Over shared memory each peer has one, and
 	// one more may be open for the next peer. Over other providers, the peers that are reached
-	// from one local address share one, until it has so many peers that busy ones would get
-	// too few receives, or until peers that died hold too much of it. Then another one is
-	// opened beside it; there are up to 16. Stale is how many of them take no more peers,
-	// because of what dead peers hold or because they have heard nobody for long. They are
-	// closed when their last peer has gone.
+	// from one local address share one, until it has no more quotas for peers, or takes none any
+	// more. Then another one is opened beside it; there are up to 64. Stale is how many of them
+	// take no more peers because more are dead than alive, nothing comes any more, or dead ones
+	// hold much. They are closed when their last peer has gone.
 	Endpoints int `metric:"endpoints" unit:"endpoint" help:"Fabric endpoints open."`
-	Stale     int `metric:"endpoints.stale" unit:"endpoint" help:"Of these, those that take no more peers since dead ones hold much of them."`
+	Stale     int `metric:"endpoints.stale" unit:"endpoint" help:"Of these, those that take no more peers since most are dead, or nothing comes."`
 	Peers     int `metric:"provider.peers" unit:"peer" help:"Peers reached through the provider."`
 	Conns     int `metric:"provider.conns" unit:"conn" help:"Conns over the provider, closing ones included."`
 	// LandingMemory is how many bytes are mapped for what peers write by RDMA or by copies. It
@@ -33,7 +32,6 @@ type ProviderStats struct {
 	FramesDropped      uint64 `metric:"frames.dropped" unit:"frame" help:"Messages without the right proof, or malformed."`
 	FramesStray        uint64 `metric:"frames.stray" unit:"frame" help:"Messages for conns or landing rings that are gone."`
 	FramesHeld         uint64 `metric:"frames.held" unit:"frame" help:"Messages that arrived before what precedes them."`
-	Recalls            uint64 `metric:"peers.recalled" unit:"recall" help:"Times that an idle peer was asked to give back receive slots."`
 	PeersLost          uint64 `metric:"peers.lost" unit:"peer" help:"Peers that have ended, for any reason."`
 	Violations         uint64 `metric:"peers.violations" unit:"violation" help:"Peers cut off because they broke the protocol."`
 	// Abandoned is how many endpoints were given up because a call hung in them after their

@@ -10,9 +10,6 @@ import (
 // MinBlock is the size of the smallest block in bytes: a page on most machines.
 const MinBlock = 4 << 10
 
-// ErrDeregistered is what Alloc fails with after Void, Deregister or Close.
-var ErrDeregistered = errors.New("pool: memory is deregistered")
-
 // Arena is memory that is handed out in blocks: the landing rings that one peer
 // may write to, or memory that RDMA writes are made from. Each peer has a landing
 // arena of its own, with its own slabs and registrations, so that the keys that one
@@ -23,33 +20,16 @@ type Arena struct {
 	registrar Registrar
 	access    Access
 	slabSize  int
-	shared    bool // see Share, as for mark
-	mark      Mark
-	void      bool // Void, Deregister or Close was called
+	mark      *Mark // see Share
+	void      bool  // Void, Deregister or Close was called
 	slabs     []*arenaSlab
 	blocks    int
 	bytes     int64
-	mapped    int64 // bytes in slabs
 }
 
 type arenaSlab struct {
 	*Slab
 	buddy buddy
-	late  bool // a block was in use when Void was called: writes may be under way
-}
-
-// size is the number of bytes in the slab, even after it is closed.
-func (s *arenaSlab) size() int64 { return int64(len(s.buddy) / 2 * MinBlock) }
-
-// drop forgets the slabs for which gone returns true.
-func (a *Arena) drop(gone func(*arenaSlab) bool) {
-	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
-		if !gone(s) {
-			return false
-		}
-		a.mapped -= s.size()
-		return true
-	})
 }
 
 // Block is a piece of an Arena. Its fields must not be changed.
@@ -64,7 +44,6 @@ type Block struct {
 
 	arena *Arena // nil once free
 	slab  *arenaSlab
-	block int
 }
 
 // ArenaStats is a snapshot of an Arena.
@@ -87,40 +66,29 @@ func NewArena(b *Budget, r Registrar, access Access, slabSize int) *Arena {
 
 // Share makes Map return shared slabs with that mark from now on. It fails where the system does not
 // allow that.
-func (a *Arena) Share(mark Mark) { a.shared, a.mark = true, mark }
+func (a *Arena) Share(mark Mark) { a.mark = &mark }
 
-// Alloc returns a block of at least size bytes: MinBlock or the next power of
-// two, at most the slab size. It may have to map and register a slab, which takes
-// long. It fails with ErrBudget if the budget has no room for one.
-func (a *Arena) Alloc(size int) (*Block, error) {
-	if a.void {
-		return nil, ErrDeregistered
-	}
-	if size <= 0 || size > a.slabSize {
-		return nil, fmt.Errorf("%w: block of %d bytes in slabs of %d", errSize, size, a.slabSize)
-	}
-	if b := a.Get(size); b != nil {
-		return b, nil
-	}
-	slab, err := a.Map(a.slabSize)
-	if err != nil {
-		return nil, err
-	}
-	a.Add(slab)
-	return a.Get(size), nil
-}
-
-// Get is Alloc from the slabs that are there already: it takes no time, and returns
-// nil if none has room.
+// Get takes a block of at least size bytes, MinBlock or the next power of two, from the slabs that are there. It
+// returns nil if none has room.
 func (a *Arena) Get(size int) *Block {
 	if a.void || size <= 0 || size > a.slabSize {
 		return nil
 	}
 	size = max(MinBlock, 1<<bits.Len(uint(size-1)))
 	for _, s := range a.slabs {
-		if b := a.carve(s, size); b != nil {
-			return b
+		first, ok := s.buddy.alloc(size / MinBlock)
+		if !ok {
+			continue
 		}
+		at := first * MinBlock
+		b := &Block{Bytes: s.mem[at : at+size : at+size], Shared: s.shared, Offset: uint64(at), arena: a, slab: s}
+		if r := s.region; r != nil {
+			b.Desc, b.Addr, b.Key = r.Desc(), r.Base()+uint64(at), r.Key()
+		}
+		unpoison(b.Bytes)
+		a.blocks++
+		a.bytes += int64(size)
+		return b
 	}
 	return nil
 }
@@ -131,10 +99,7 @@ func (a *Arena) Map(size int) (*Slab, error) {
 	if size < MinBlock || size > a.slabSize || size&(size-1) != 0 {
 		return nil, fmt.Errorf("%w: slab of %d bytes in an arena of %d", errSize, size, a.slabSize)
 	}
-	if a.shared {
-		return newSharedSlab(a.budget, a.registrar, size, a.access, a.mark)
-	}
-	return NewSlab(a.budget, a.registrar, size, a.access)
+	return newSlab(a.budget, a.registrar, size, a.access, a.mark)
 }
 
 // Add adds a slab that Map has made, or that Trim has given up.
@@ -143,26 +108,7 @@ func (a *Arena) Add(slab *Slab) {
 		panic("pool: slab for an arena that is deregistered")
 	}
 	poison(slab.Bytes())
-	s := &arenaSlab{Slab: slab, buddy: newBuddy(len(slab.Bytes()) / MinBlock)}
-	a.slabs = append(a.slabs, s)
-	a.mapped += s.size()
-}
-
-// carve takes a block out of s. It returns nil if none fits.
-func (a *Arena) carve(s *arenaSlab, size int) *Block {
-	block, ok := s.buddy.alloc(size / MinBlock)
-	if !ok {
-		return nil
-	}
-	at := block * MinBlock
-	b := &Block{Bytes: s.Bytes()[at : at+size : at+size], Shared: s.Shared(), Offset: uint64(at), arena: a, slab: s, block: block}
-	if region := s.Region(); region != nil {
-		b.Desc, b.Addr, b.Key = region.Desc(), region.Base()+uint64(at), region.Key()
-	}
-	unpoison(b.Bytes)
-	a.blocks++
-	a.bytes += int64(size)
-	return b
+	a.slabs = append(a.slabs, &arenaSlab{Slab: slab, buddy: newBuddy(len(slab.Bytes()) / MinBlock)})
 }
 
 // Free takes a block back. The key stays valid, so it is the rules of the protocol
@@ -173,7 +119,7 @@ func (a *Arena) Free(b *Block) {
 		panic("pool: block freed twice, or not from this arena")
 	}
 	b.arena = nil
-	b.slab.buddy.free(b.block, len(b.Bytes)/MinBlock)
+	b.slab.buddy.free(int(b.Offset)/MinBlock, len(b.Bytes)/MinBlock)
 	if !a.void {
 		poison(b.Bytes)
 	}
@@ -188,7 +134,7 @@ func (a *Arena) Trim(keep int) (empty []*Slab) {
 	if a.void {
 		return nil
 	}
-	a.drop(func(s *arenaSlab) bool {
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
 		if !s.buddy.empty() {
 			return false
 		}
@@ -205,12 +151,8 @@ func (a *Arena) Trim(keep int) (empty []*Slab) {
 // Void stops memory from being handed out, and from being given up by Trim: the peer is
 // gone, and what it has begun may still end there.
 func (a *Arena) Void() {
-	if a.void {
-		return
-	}
 	a.void = true
 	for _, s := range a.slabs {
-		s.late = !s.buddy.empty()
 		unpoison(s.Bytes())
 	}
 }
@@ -227,21 +169,13 @@ func (a *Arena) Deregister() error {
 	return err
 }
 
-// Retire gives the memory up after Deregister, when nobody reads it any more. Slabs that
-// had blocks in use when Void was called keep their addresses until Close: see
-// Slab.Retire. The rest is unmapped, since the peer had given back all it had of those
-// slabs. If that fails for a slab, Retire may be tried again.
+// Retire gives the memory up after Deregister, when nobody reads it any more, except for its addresses: see
+// Slab.Retire. If that fails for a slab, Retire may be tried again.
 func (a *Arena) Retire() error {
 	var err error
-	a.drop(func(s *arenaSlab) bool {
-		end := s.Close
-		if s.late {
-			end = s.Retire
-		}
-		e := end()
-		err = errors.Join(err, e)
-		return e == nil && !s.late
-	})
+	for _, s := range a.slabs {
+		err = errors.Join(err, s.Retire())
+	}
 	return err
 }
 
@@ -251,7 +185,7 @@ func (a *Arena) Retire() error {
 func (a *Arena) Close() error {
 	a.void = true
 	var err error
-	a.drop(func(s *arenaSlab) bool {
+	a.slabs = slices.DeleteFunc(a.slabs, func(s *arenaSlab) bool {
 		e := s.Close()
 		err = errors.Join(err, e)
 		return e == nil
@@ -261,10 +195,9 @@ func (a *Arena) Close() error {
 
 // Stats returns a snapshot.
 func (a *Arena) Stats() ArenaStats {
-	return ArenaStats{
-		Slabs:  len(a.slabs),
-		Mapped: a.mapped,
-		Blocks: a.blocks,
-		InUse:  a.bytes,
+	stats := ArenaStats{Slabs: len(a.slabs), Blocks: a.blocks, InUse: a.bytes}
+	for _, s := range a.slabs {
+		stats.Mapped += int64(len(s.Bytes()))
 	}
+	return stats
 }

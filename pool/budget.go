@@ -24,7 +24,6 @@ type Budget struct {
 	foreign atomic.Int64 // see BudgetStats
 	others  atomic.Int64 // slabs that foreign is made of
 	short   atomic.Uint64
-	sink    sink // of retired slabs
 }
 
 // BudgetStats is a snapshot of a Budget, in bytes.
@@ -69,7 +68,7 @@ func (b *Budget) Reserve(n int64) error {
 
 // smallForeign is the size up to which slabs of other processes are limited by their number alone, in
 // bytes: what a path check maps must not depend on what rings there are.
-const smallForeign = MinBlock
+const smallForeign = 64 << 10
 
 // reserveForeign takes n bytes for a slab of another process.
 func (b *Budget) reserveForeign(n int64) error {
@@ -108,16 +107,6 @@ func (b *Budget) RunShort() { b.short.Add(1) }
 
 // Shortages returns how often RunShort has been called.
 func (b *Budget) Shortages() uint64 { return b.short.Load() }
-
-// exchange turns a reservation of old bytes into one of new bytes. If there are not so
-// many left, it changes nothing and returns an error that wraps ErrBudget.
-func (b *Budget) exchange(old, new int64) error {
-	if new > old {
-		return b.Reserve(new - old)
-	}
-	b.Release(old - new)
-	return nil
-}
 
 // Stats returns a snapshot.
 func (b *Budget) Stats() BudgetStats {

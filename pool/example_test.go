@@ -44,30 +44,20 @@ func ExampleSlots() {
 	// 2 free
 }
 
-// An Arena has blocks whose sizes are powers of two, such as landing rings. A lease says
-// that the peer may write to one.
+// An Arena has blocks whose sizes are powers of two, such as landing rings.
 func ExampleArena() {
 	arena := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, 1<<20)
 	defer arena.Close()
-	ring, err := arena.Alloc(100_000) // bytes
+	slab, err := arena.Map(1 << 20)
 	if err != nil {
 		log.Fatal(err)
 	}
-	var leases pool.Leases
-	lease, err := leases.Grant(ring, "a stream")
-	if err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("a ring of", len(lease.Ring.Bytes), "bytes")
-
-	lease.Release(60_000) // bytes that were read: the peer may write there again
-	if err := lease.Return(60_000); err != nil {
-		log.Fatal(err)
-	}
-	fmt.Println("drained:", lease.Drained(), "dropped:", leases.Drop(lease))
+	arena.Add(slab)
+	ring := arena.Get(100_000) // bytes
+	fmt.Println("a ring of", len(ring.Bytes), "bytes")
+	arena.Free(ring)
 	fmt.Println("in use:", arena.Stats().InUse)
 	// Output:
 	// a ring of 131072 bytes
-	// drained: true dropped: true
 	// in use: 0
 }

@@ -17,5 +17,3 @@ func mapMemory(size int) ([]byte, error) {
 }
 
 func unmapMemory([]byte) error { return nil }
-
-func emptyMemory([]byte) error { return nil }

@@ -18,13 +18,6 @@ func mapMemory(size int) ([]byte, error) {
 	return unsafe.Slice((*byte)(at), size), nil
 }
 
-// emptyMemory replaces mem by zeroes, which take no memory before they are used.
-func emptyMemory(mem []byte) error {
-	_, err := unix.MmapPtr(-1, 0, unsafe.Pointer(unsafe.SliceData(mem)), uintptr(len(mem)),
-		unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE|unix.MAP_NORESERVE|unix.MAP_FIXED)
-	return err
-}
-
 // unmapMemory gives the pages back one piece at a time: while munmap(2) does that for all
 // of them, nothing else in the process can map or unmap anything.
 func unmapMemory(mem []byte) error {

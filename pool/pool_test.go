@@ -171,7 +171,7 @@ func TestSlots(t *testing.T) {
 		assert.False(t, ok)
 		require.NoError(t, s.Grow(3))
 		require.NoError(t, s.Grow(5))
-		assert.Equal(t, []int{8, 8, size}, []int{s.Len(), s.Free(), s.Size()})
+		assert.Equal(t, []int{8, 8, size}, []int{s.Len(), s.Free(), len(s.Bytes(0))})
 
 		seen := make(map[uint32]bool)
 		for i := range 8 {

@@ -36,12 +36,6 @@ const MaxShared = 8 << 20
 // errNotShared: the system does not allow memory to be shared: see memfd_create(2).
 var errNotShared = errors.New("pool: no shared memory")
 
-// newSharedSlab is NewSlab for memory that another process can map. It fails with
-// errNotShared where there is no such memory.
-func newSharedSlab(b *Budget, r Registrar, size int, access Access, mark Mark) (*Slab, error) {
-	return newSlab(b, r, size, access, func(size int) ([]byte, SharedName, error) { return mapShared(size, mark) })
-}
-
 // maxForeign is how many slabs of other processes may be mapped at a time: the kernel limits the
 // number of mappings (vm.max_map_count), and a Go program that reaches the limit ends.
 const maxForeign = 4096
@@ -69,15 +63,7 @@ func OpenSlab(b *Budget, proc *os.File, n SharedName) (*Slab, error) {
 
 // Foreign reports whether the slab belongs to another process: see OpenSlab. No fabric is
 // involved with such a slab.
-func (s *Slab) Foreign() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.state == foreign
-}
+func (s *Slab) Foreign() bool { return s.state == foreign }
 
 // Shared returns how another process finds the slab, zero if it cannot.
-func (s *Slab) Shared() SharedName {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.shared
-}
+func (s *Slab) Shared() SharedName { return s.shared }

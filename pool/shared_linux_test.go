@@ -23,7 +23,7 @@ func thisProcess(t *testing.T) *os.File {
 var aMark = Mark{1, 15: 1}
 
 func newShared(t *testing.T, b *Budget, size int) *Slab {
-	s, err := newSharedSlab(b, nil, size, AccessRemoteWrite, aMark)
+	s, err := newSlab(b, nil, size, AccessRemoteWrite, &aMark)
 	require.NoError(t, err)
 	t.Cleanup(func() { assert.NoError(t, s.Close()) })
 	return s
@@ -186,15 +186,16 @@ func TestArenaShares(t *testing.T) {
 // pieces than the kernel allows.
 func TestForeignIsBounded(t *testing.T) {
 	proc := thisProcess(t)
-	s := newShared(t, NewBudget(0), 2*MinBlock)
-	b := NewBudget(3 * MinBlock)
+	const size = 2 * smallForeign
+	s := newShared(t, NewBudget(0), size)
+	b := NewBudget(size + smallForeign)
 	first, err := OpenSlab(b, proc, s.Shared())
 	require.NoError(t, err)
 	_, err = OpenSlab(b, proc, s.Shared())
 	require.ErrorIs(t, err, ErrBudget)
-	assert.EqualValues(t, 2*MinBlock, b.Stats().Foreign)
+	assert.EqualValues(t, size, b.Stats().Foreign)
 	for range 2 { // small pieces are limited by their number alone
-		small, err := OpenSlab(b, proc, newShared(t, NewBudget(0), MinBlock).Shared())
+		small, err := OpenSlab(b, proc, newShared(t, NewBudget(0), smallForeign).Shared())
 		require.NoError(t, err)
 		defer func() { assert.NoError(t, small.Close()) }()
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"sync"
 	"time"
 )
 
@@ -12,59 +11,48 @@ import (
 var errSize = errors.New("pool: invalid size")
 
 // Slab is a piece of mapped memory: page-aligned, outside the Go heap, and, if
-// NewSlab made it, faulted in and registered as a whole. Its methods may be called
-// concurrently, but nothing may touch the memory after Close has been called.
+// NewSlab made it, faulted in and registered as a whole. Nothing may touch the memory
+// after Close has been called. A Slab is not safe for concurrent use.
 type Slab struct {
-	budget *Budget
-
-	mu       sync.Mutex
+	budget   *Budget
 	mem      []byte // nil once closed
 	region   Region // nil if there is none (any more)
 	unmapper Unmapper
 	state    slabState
 	paid     bool // its bytes are reserved in the budget by the slab itself: Close releases them
-
-	shared SharedName // see Shared
+	shared   SharedName
 }
 
 // slabState says what lies at a slab's addresses, and who pays for it.
 //
-//	state    entered by                           what lies there    charged
-//	inUse    NewSlab, NewLazySlab                 memory of its own  its size
-//	sunk     Retire                               the budget's sink  the sink, once for all slabs
-//	emptied  Retire, where there can be no sink   memory of its own  its size
-//	foreign  OpenSlab                             another process's  nothing here
+//	state    entered by            what lies there    charged
+//	inUse    NewSlab, NewLazySlab  memory of its own  its size
+//	sunk     Retire                the sink           nothing
+//	foreign  OpenSlab              another process's  nothing here
 type slabState uint8
 
 const (
 	inUse slabState = iota
 	sunk
-	emptied
 	foreign
 )
 
 // NewSlab maps size bytes, rounded up to whole pages, charges them to b, and
 // registers them with r unless r is nil. The memory is zero.
 func NewSlab(b *Budget, r Registrar, size int, access Access) (*Slab, error) {
-	return newSlab(b, r, size, access, mapPrivate)
+	return newSlab(b, r, size, access, nil)
 }
 
-// mapper maps size bytes of zeroes, page-aligned and outside the Go heap.
-type mapper func(size int) ([]byte, SharedName, error)
-
-func mapPrivate(size int) ([]byte, SharedName, error) {
-	mem, err := mapMemory(size)
-	return mem, SharedName{}, err
-}
-
-func newSlab(b *Budget, r Registrar, size int, access Access, m mapper) (*Slab, error) {
+// newSlab is NewSlab, with memory that another process can map if there is a mark. It fails with
+// errNotShared where there is no such memory.
+func newSlab(b *Budget, r Registrar, size int, access Access, mark *Mark) (*Slab, error) {
 	if size <= 0 || Pages(size) < size {
 		return nil, fmt.Errorf("%w: slab of %d bytes", errSize, size)
 	}
 	if err := b.Reserve(int64(Pages(size))); err != nil {
 		return nil, err
 	}
-	s, err := mapSlab(b, size, m)
+	s, err := mapSlab(b, size, mark)
 	if err != nil {
 		b.Release(int64(Pages(size)))
 		return nil, err
@@ -100,7 +88,7 @@ func newSlab(b *Budget, r Registrar, size int, access Access, m mapper) (*Slab, 
 // reserved in b and goes on paying for. They are faulted in as they are touched, one
 // small page at a time: mapping them takes microseconds, however many there are.
 func NewLazySlab(b *Budget, size int) (*Slab, error) {
-	s, err := mapSlab(b, size, mapPrivate)
+	s, err := mapSlab(b, size, nil)
 	if err == nil {
 		adviseSmall(s.mem)
 	}
@@ -109,11 +97,7 @@ func NewLazySlab(b *Budget, size int) (*Slab, error) {
 
 // Pay makes Close give the bytes of a lazy slab back to the budget: from now on the
 // slab pays for them, and the caller does not.
-func (s *Slab) Pay() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.paid = true
-}
+func (s *Slab) Pay() { s.paid = true }
 
 // Pages returns size rounded up to whole pages, in bytes.
 func Pages(size int) int {
@@ -135,39 +119,30 @@ func touch(mem []byte) {
 // times as long. The kernel may take as long again to end the pause.
 const pauseTime = 50 * time.Microsecond
 
-func mapSlab(b *Budget, size int, m mapper) (*Slab, error) {
-	mem, shared, err := m(Pages(size))
+func mapSlab(b *Budget, size int, mark *Mark) (s *Slab, err error) {
+	s = &Slab{budget: b}
+	if mark != nil {
+		s.mem, s.shared, err = mapShared(Pages(size), *mark)
+	} else {
+		s.mem, err = mapMemory(Pages(size))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("pool: mapping %d bytes: %w", size, err)
 	}
-	b.mapped.Add(int64(len(mem)))
-	return &Slab{budget: b, mem: mem, shared: shared}, nil
+	b.mapped.Add(int64(len(s.mem)))
+	return s, nil
 }
 
 // Bytes returns the slab's memory, nil after Close.
-func (s *Slab) Bytes() []byte {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mem
-}
+func (s *Slab) Bytes() []byte { return s.mem }
 
 // Region returns the slab's registration, nil if it has none.
-func (s *Slab) Region() Region {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.region
-}
+func (s *Slab) Region() Region { return s.region }
 
 // Deregister withdraws the registration and keeps the memory, for as long as
 // operations that a dead peer has begun may be under way. Calling it again does
 // nothing.
 func (s *Slab) Deregister() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.deregister()
-}
-
-func (s *Slab) deregister() error {
 	if s.region == nil {
 		return nil
 	}
@@ -182,29 +157,38 @@ func (s *Slab) deregister() error {
 // which a peer's writes may be under way without any sign of them. libfabric's tcp and
 // net providers look up only once where a write goes, when its header arrives, and copy
 // the rest there however late it comes, until fi_close(3) of the endpoint. Anything else
-// that was mapped there meanwhile would be overwritten. What still arrives goes to memory
-// that the whole budget pays for once. Nobody may use the slab any more, so the
-// registration is withdrawn; if it cannot be, nothing has changed and Retire may be tried
-// again. Retiring a slab twice, or a closed one, does nothing.
+// that was mapped there meanwhile would be overwritten. What still arrives goes to the sink. Nobody
+// may use the slab any more, so the registration is withdrawn. If that fails, or there can be
+// no sink, the slab goes on costing what it did before, and Retire may be tried again.
+// Retiring a slab twice, or a closed one, does nothing.
 func (s *Slab) Retire() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.mem == nil || s.state != inUse {
 		return nil
 	}
-	if err := s.deregister(); err != nil {
+	if err := s.Deregister(); err != nil {
 		return err
 	}
 	unpoison(s.mem)
-	if s.budget.sink.replace(s.budget, s.mem) == nil {
-		s.state = sunk
-	} else if err := emptyMemory(s.mem); err != nil {
-		return fmt.Errorf("pool: emptying %d bytes: %w", len(s.mem), err)
-	} else {
-		s.state = emptied
+	if err := mapSink(s.mem); err != nil {
+		return fmt.Errorf("pool: retiring %d bytes: %w", len(s.mem), err)
 	}
+	s.release(len(s.mem))
+	s.state = sunk
 	s.unshare()
 	return nil
+}
+
+// release gives back to the budget what the slab costs, if it has size bytes.
+func (s *Slab) release(size int) {
+	switch s.state {
+	case foreign:
+		s.budget.releaseForeign(int64(size))
+	case inUse:
+		s.budget.mapped.Add(-int64(size))
+		if s.paid {
+			s.budget.Release(int64(size))
+		}
+	}
 }
 
 // unshare takes the pages of a shared slab away from the processes that have them mapped.
@@ -220,12 +204,10 @@ func (s *Slab) unshare() {
 // the memory: it then stays mapped and accounted for, and Close may be tried again.
 // Closing a slab again does nothing.
 func (s *Slab) Close() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.mem == nil {
 		return nil
 	}
-	if err := s.deregister(); err != nil {
+	if err := s.Deregister(); err != nil {
 		return err
 	}
 	size := len(s.mem)
@@ -238,16 +220,6 @@ func (s *Slab) Close() error {
 	}
 	s.unshare()
 	s.mem = nil
-	switch s.state {
-	case sunk:
-		return s.budget.sink.leave(s.budget)
-	case foreign:
-		s.budget.releaseForeign(int64(size))
-		return nil
-	}
-	s.budget.mapped.Add(-int64(size))
-	if s.paid {
-		s.budget.Release(int64(size))
-	}
+	s.release(size)
 	return nil
 }

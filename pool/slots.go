@@ -37,9 +37,6 @@ func NewSlots(b *Budget, r Registrar, size int) *Slots {
 
 // Grow adds n free slots, in one slab. n must be positive.
 func (s *Slots) Grow(n int) error {
-	if uint64(len(s.slots))+uint64(max(n, 0)) > math.MaxUint32 {
-		return fmt.Errorf("%w: %d more slots", errSize, n)
-	}
 	slab, err := s.Map(n)
 	if err == nil {
 		s.Add(slab, n)
@@ -101,14 +98,11 @@ func (s *Slots) Put(slot uint32) {
 	s.free = append(s.free, slot)
 }
 
-// Bytes returns the memory of a slot, which has Size bytes and is aligned to Align.
+// Bytes returns the memory of a slot, which is aligned to Align.
 func (s *Slots) Bytes(slot uint32) []byte { return s.slots[slot].mem }
 
 // Desc returns the local descriptor of a slot's memory, 0 without a Registrar.
 func (s *Slots) Desc(slot uint32) uintptr { return s.slots[slot].desc }
-
-// Size returns the size of each slot in bytes.
-func (s *Slots) Size() int { return s.size }
 
 // Len returns the number of slots.
 func (s *Slots) Len() int { return len(s.slots) }

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/internal/engine"
@@ -30,16 +30,23 @@ type endpointKey struct {
 type endpoint struct {
 	key    endpointKey
 	own    bool          // serves a single peer
-	spread bool          // see fabric.ProviderInfo
+	slots  int           // receive slots of each of its peers
 	opened chan struct{} // closed when what follows is set
 	err    error
 	engine *engine.Endpoint
 	fab    fabric.Endpoint
+	// avoided: no further peers get it as long as another may be opened. What the provider holds of a peer
+	// that has fallen silent, such as a TCP connection that was cut (tcp;ofi_rxm) or packet numbers
+	// (udp;ofi_rxd), would get in the way of a new dial between the same two endpoints. Or it is of no use.
+	avoided atomic.Bool
+
+	closing context.Context // ends when close is called
+	close   context.CancelFunc
 
 	// Guarded by endpoints.mu.
-	refs    int
-	retired bool        // not to be used for further peers
-	expiry  *time.Timer // closes a spare that is open
+	refs   int
+	spread bool        // see fabric.ProviderInfo; not if no further endpoint could be opened
+	expiry *time.Timer // closes a spare that is open
 }
 
 // endpoints holds a Transport's fabric endpoints. All methods may be called concurrently, except
@@ -49,39 +56,34 @@ type endpoints struct {
 
 	mu       sync.Mutex                  // a leaf; guards what follows
 	shared   map[endpointKey][]*endpoint // the shared ones, oldest first
-	failed   map[endpointKey]time.Time   // when one was last of no use; see spareRetry
 	open     map[*endpoint]struct{}      // all, until their counters are in past
 	past     map[string]ProviderStats    // of closed ones, by provider
-	spares   map[endpointKey]*endpoint   // see spares.go
-	cleared  int                         // how often all spares were closed
-	dialed   int                         // how many peers with endpoints of their own were dialed
+	spare    *endpoint                   // see spares.go
+	cleared  atomic.Int64                // how often CloseIdle has come
+	dialed   bool                        // a peer with an endpoint of its own was dialed
 	shmPeers int
-	cleaned  bool // the removal of what dead processes left in /dev/shm has been started
+	cleaned  sync.Once // the removal of what dead processes left in /dev/shm has been started
 }
 
 func (es *endpoints) init(t *Transport) {
-	es.t, es.shared, es.failed = t, make(map[endpointKey][]*endpoint), make(map[endpointKey]time.Time)
+	es.t, es.shared = t, make(map[endpointKey][]*endpoint)
 	es.open, es.past = make(map[*endpoint]struct{}), make(map[string]ProviderStats)
-	es.spares = make(map[endpointKey]*endpoint)
 }
 
-// maxGenerations is how many endpoints with one endpointKey there are at most. Each has
-// places for 256 peers (1,024 receives, engine.LeastSlots for each peer), and for 192 before
-// another one is opened. It takes 10 MiB of the Transport's memory, and tcp;ofi_rxm takes
-// some 19 MiB besides. More endpoints would cost more than the peers are worth, and need a
-// MemoryLimit beyond the default.
-const maxGenerations = 16
+// maxEndpoints is how many endpoints with one endpointKey there are at most. tcp;ofi_rxm takes some 19 MiB for
+// each, besides the Transport's memory.
+const maxEndpoints = 64
 
-// spreadPeers is how many peers an endpoint gets before another one is opened if polling its
-// queue takes longer the more peers it has (fabric.ProviderInfo.Spread).
-const spreadPeers = 16
+// fewSlots is how many receive slots each peer gets, except on the first endpoint with its key, where it gets
+// engine.SharedSlots: with a thousand peers these would take all memory of a Transport.
+const fewSlots = engine.SharedSlots / 4
 
-// spareRetry is for how long no endpoint is opened that could be done without, after one could
-// not be opened or took not a single peer.
-const spareRetry = time.Minute
-
-// usualDepth is how many receives most endpoints have.
-const usualDepth = 1024
+// spreadPeers is how many peers an endpoint gets before another one is opened, up to spreadEndpoints, if polling
+// its queue takes longer the more peers it has (fabric.ProviderInfo.Spread).
+const (
+	spreadPeers     = 16
+	spreadEndpoints = 16
+)
 
 // shmPeerMemory is about how much of the Transport's memory an endpoint takes, in bytes.
 const shmPeerMemory = 2 << 20
@@ -92,27 +94,80 @@ func (t *Transport) maxShmPeers() int {
 	return orDefault(t.MaxShmPeers, int(min(max(limit, 1), math.MaxInt32)))
 }
 
-// errGenerations says that there may be no more endpoints.
-var errGenerations = fmt.Errorf("all %d endpoints are %w or stale, with memory that peers which died still hold: close conns or peers, or use more processes", maxGenerations, engine.ErrFull)
+// errEndpoints says that there may be no more endpoints.
+var errEndpoints = fmt.Errorf("all %d endpoints are %w or stale, with memory that peers which died still hold: close conns or peers, or use more processes", maxEndpoints, engine.ErrFull)
 
-// place reserves a peer for a handshake. It takes the oldest endpoint with its key that has
-// few enough peers, so that later ones empty in time; or else a new one; or, failing that, the
-// one with the fewest peers. The place is held until link.Abort or the end of the peer.
-func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
+// place reserves a peer for a handshake, and closes idle peers if there is no room. The place is held until
+// link.Abort or the end of the peer.
+func (es *endpoints) place(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) (err error) {
+	full := false
+	es.t.links.makeRoom(func(other *link) bool { return other.ep.key.provider == o.Name }, func() bool {
+		err = es.newPeer(ctx, o, src, cfg, l)
+		full = errors.Is(err, engine.ErrFull) || errors.Is(err, ErrTooManyShmPeers)
+		return !full && !errors.Is(err, engine.ErrMemory)
+	})
+	if full {
+		es.t.counters.peersRefused.Add(1)
+	}
+	return err
+}
+
+// newPeer reserves a peer on one of the endpoints that there are, or on a new one. Others may take its place
+// meanwhile: then there is another one.
+func (es *endpoints) newPeer(ctx context.Context, o *offer, src netip.Addr, cfg engine.PeerConfig, l *link) error {
 	for {
-		ep, err := es.endpoint(ctx, o, src)
+		ep, open, err := es.reserve(o, src)
 		if err != nil {
 			return err
 		}
-		l.ep = ep
-		if l.peer, err = es.newPeer(ep, cfg); err == nil {
-			return nil
+		if err = es.await(ctx, ep, open); err == nil {
+			l.ep = ep
+			if l.peer, err = ep.engine.NewPeer(cfg); err == nil {
+				return nil
+			}
 		}
+		again := ctx.Err() == nil && es.again(ep, open, err)
 		es.release(ep)
-		if !errors.Is(err, engine.ErrFull) || ctx.Err() != nil { // ErrFull: others were faster
+		if !again {
 			return err
 		}
 	}
+}
+
+// await waits until an endpoint is open. The caller has to open it if open is true.
+func (es *endpoints) await(ctx context.Context, ep *endpoint, open bool) error {
+	if open {
+		ep.open(es)
+		close(ep.opened)
+	}
+	select {
+	case <-ep.opened:
+		return ep.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// again reports whether a handshake tries once more, after err. An endpoint that has no peers and takes none is
+// of no use: the next handshake gets another. If it was one too many, those that are there take more.
+func (es *endpoints) again(ep *endpoint, open bool, err error) bool {
+	switch {
+	case errors.Is(err, engine.ErrFull): // others were faster
+		return true
+	case errors.Is(err, engine.ErrMemory) && es.dropSpare(nil):
+		return true
+	case ep.own:
+		return ep.err != nil && !open // it was a spare that others had begun to open
+	case ep.err == nil && ep.engine.Stats().Peers > 0:
+		return false
+	}
+	ep.avoided.Store(true)
+	es.mu.Lock()
+	defer es.mu.Unlock()
+	for _, other := range es.shared[ep.key] {
+		other.spread = false
+	}
+	return slices.ContainsFunc(es.shared[ep.key], (*endpoint).takes)
 }
 
 // isOpen reports whether open has ended, successfully or not.
@@ -125,109 +180,60 @@ func (ep *endpoint) isOpen() bool {
 	}
 }
 
-// takes reports whether the endpoint takes further peers, as far as is known.
-func (ep *endpoint) takes() bool { return ep.room() == engine.RoomOpen }
+// takes reports whether further peers get the endpoint, as far as is known.
+func (ep *endpoint) takes() bool { return !ep.avoided.Load() && ep.hasQuota() }
 
-func (ep *endpoint) room() engine.Room {
-	switch {
-	case !ep.isOpen():
-		return engine.RoomOpen
-	case ep.engine == nil:
-		return engine.RoomClosed
-	default:
-		return ep.engine.Room()
-	}
-}
+// hasQuota reports whether the endpoint has a quota for another peer, as far as is known.
+func (ep *endpoint) hasQuota() bool { return !ep.isOpen() || ep.engine != nil && ep.engine.Takes() }
 
-// saturated reports whether its peers are better off if the next one gets another endpoint.
-func (ep *endpoint) saturated() bool { return ep.refs >= ep.places() }
-
-// roomy reports whether another endpoint without peers is not needed beside this one. Between
-// roomy and saturated lies a quarter of the places, so that a peer that comes and goes does not
-// cause an endpoint to be opened and closed each time.
-func (ep *endpoint) roomy() bool {
-	return ep.isOpen() && ep.takes() && ep.refs < ep.places()*3/4
-}
-
-// places returns how many peers the endpoint gets before another one is opened.
-func (ep *endpoint) places() int {
-	switch {
-	case ep.spread:
-		return spreadPeers
-	case !ep.isOpen() || ep.engine == nil: // while it is being opened, no more peers than that get it, either
-		return engine.Places(usualDepth)
-	default:
-		return engine.Places(ep.engine.Attr().RxDepth)
-	}
-}
-
-// endpoint returns an endpoint for one more peer; release gives it back.
-func (es *endpoints) endpoint(ctx context.Context, o *offer, src netip.Addr) (*endpoint, error) {
-	var ep *endpoint
-	var open bool
-	var err error
-	es.t.links.makeRoom(func(l *link) bool { return l.ep.own == o.PerPeer && l.ep.key.provider == o.Name }, func() bool {
-		ep, open, err = es.reserve(o, src)
-		return err == nil
-	})
-	if err != nil {
-		es.t.counters.peersRefused.Add(1)
-		return nil, err
-	}
-	if open {
-		ep.open(es)
-		close(ep.opened)
-	}
-	select {
-	case <-ep.opened:
-		err = ep.err
-	case <-ctx.Done():
-		err = context.Cause(ctx)
-	}
-	if err == nil {
-		return ep, nil
-	}
-	again := ctx.Err() == nil && (es.elsewhere(ep) || ep.own && !open || errors.Is(err, engine.ErrMemory) && es.dropSpares())
-	es.release(ep)
-	if again { // it was one too many; or a spare that others had begun to open; or spares took its memory
-		return es.endpoint(ctx, o, src)
-	}
-	return nil, err
-}
-
-// elsewhere reports whether an endpoint is of no use while another with its key takes peers.
-func (es *endpoints) elsewhere(ep *endpoint) bool {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return ep.retired && slices.ContainsFunc(es.shared[ep.key], (*endpoint).takes)
-}
-
-// reserve takes a reference to an endpoint, which the caller has to open if open is true. It
+// reserve takes a reference to an endpoint, which the caller has to open if open is true; release gives it
+// back. It takes the oldest endpoint with the peer's key that has a quota, so that later ones empty in time; or
+// else a new one. If the peer is better off on another endpoint, that is so only if there are enough of them. It
 // fails if there may be no further endpoint.
 func (es *endpoints) reserve(o *offer, src netip.Addr) (ep *endpoint, open bool, err error) {
-	key := endpointKey{o.Name, o.domain, src}
+	key := keyOf(o, src)
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	if o.PerPeer {
-		return es.reserveOwnLocked(ownKey(o, src))
+		return es.reserveOwnLocked(key)
 	}
-	ep = es.takingLocked(key)
+	for _, stale := range es.trimLocked(key) { // since its last peer has gone
+		es.closeSoon(stale)
+	}
 	list := es.shared[key]
-	if ep != nil && (!ep.saturated() || len(list) >= maxGenerations || !es.mayAddLocked(key, 2, 0)) {
+	for _, old := range list {
+		if old.hasQuota() && (ep == nil || es.enoughLocked(old) < es.enoughLocked(ep)) {
+			ep = old
+		}
+	}
+	if ep != nil && len(list) >= es.enoughLocked(ep) {
 		ep.refs++
 		return ep, false, nil
 	}
-	if len(list) >= maxGenerations {
-		if i := slices.IndexFunc(list, func(e *endpoint) bool { return e.room() == engine.RoomAvoided }); i >= 0 {
-			list[i].refs++ // it works for all but a few peers
-			return list[i], false, nil
-		}
-		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errGenerations)
+	if len(list) >= maxEndpoints {
+		return nil, false, fmt.Errorf("provider %s: %w", key.provider, errEndpoints)
 	}
-	ep = &endpoint{key: key, spread: o.Spread, refs: 1, opened: make(chan struct{})}
-	es.shared[key] = append(es.shared[key], ep)
-	es.open[ep] = struct{}{}
+	ep = es.newLocked(key)
+	ep.refs, ep.spread, ep.slots = 1, o.Spread, engine.SharedSlots
+	if len(list) > 0 {
+		ep.slots = fewSlots
+	}
+	es.shared[key] = append(list, ep)
 	return ep, true, nil
+}
+
+// enoughLocked returns with how many endpoints there are no others for the next peer, if ep takes it.
+func (es *endpoints) enoughLocked(ep *endpoint) int {
+	full := ep.spread && ep.refs >= spreadPeers
+	switch {
+	case ep.avoided.Load():
+		return maxEndpoints
+	case full && es.hasRoom(2, 0):
+		return spreadEndpoints
+	case full:
+		return 1 // it comes after those that are not
+	}
+	return 0
 }
 
 // reserveOwnLocked is reserve for providers where each peer has an endpoint of its own.
@@ -237,17 +243,14 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 		return nil, false, fmt.Errorf("%w: %d, none of which is idle (Transport.MaxShmPeers)", ErrTooManyShmPeers, limit)
 	}
 	es.shmPeers++
-	ep = es.takeSpareLocked(key)
-	if ep != nil && (!ep.takes() || !ep.named()) {
-		es.closeSoon(ep)
-		ep = nil
+	switch spare := es.spare; {
+	case spare == nil:
+	case spare.key == key && spare.takes() && spare.named():
+		ep = es.takeSpareLocked()
+	case spare.key == key || es.shmPeers == limit: // it is of no use, or takes the peer's place
+		es.closeSoon(es.takeSpareLocked())
 	}
 	if ep == nil {
-		for other := range es.spares { // of other domains
-			if es.shmPeers+len(es.spares) > limit {
-				es.closeSoon(es.takeSpareLocked(other))
-			}
-		}
 		ep, open = es.newOwnLocked(key), true
 	}
 	ep.refs = 1
@@ -256,38 +259,22 @@ func (es *endpoints) reserveOwnLocked(key endpointKey) (ep *endpoint, open bool,
 
 // newOwnLocked returns an endpoint for one peer, which the caller has to open.
 func (es *endpoints) newOwnLocked(key endpointKey) *endpoint {
-	if !es.cleaned {
-		es.cleaned = true
-		es.t.hands.start(func() { shmdir.Clean(shmdir.Dir) })
-	}
-	ep := &endpoint{key: key, own: true, retired: true, opened: make(chan struct{})}
+	es.cleaned.Do(func() { es.t.hands.start(func() { shmdir.Clean(shmdir.Dir) }) })
+	ep := es.newLocked(key)
+	ep.own = true
+	return ep
+}
+
+func (es *endpoints) newLocked(key endpointKey) *endpoint {
+	ep := &endpoint{key: key, opened: make(chan struct{})}
+	ep.closing, ep.close = context.WithCancel(context.Background())
 	es.open[ep] = struct{}{}
 	return ep
 }
 
-// takingLocked returns the endpoint for a further peer: the oldest that is not saturated or,
-// failing that, the one with the fewest peers of those that take any; nil if none does. It
-// closes those that have no peers left and that take none any more, or are not needed.
-func (es *endpoints) takingLocked(key endpointKey) (ep *endpoint) {
-	for _, old := range slices.Clone(es.shared[key]) {
-		switch takes := old.takes(); {
-		case takes && (ep == nil || ep.saturated() && old.refs < ep.refs):
-			ep = old
-		case old.refs == 0 && (!takes || ep.roomy()): // it became stale after its last peer had gone, or is not needed any more
-			es.retireLocked(old)
-			es.closeSoon(old)
-		}
-	}
-	return ep
-}
-
-// mayAddLocked reports whether an endpoint may be opened that could be done without: together
-// with the bytes that it takes, less than 1/part of the memory limit is in use, and none has
-// failed within spareRetry.
-func (es *endpoints) mayAddLocked(key endpointKey, part, takes int64) bool {
-	if time.Since(es.failed[key]) < spareRetry {
-		return false
-	}
+// hasRoom reports whether an endpoint may be opened that could be done without: together
+// with the bytes that it takes, less than 1/part of the memory limit is in use.
+func (es *endpoints) hasRoom(part, takes int64) bool {
 	m := es.t.budget.Stats()
 	return m.Used+takes < m.Limit/part
 }
@@ -299,89 +286,79 @@ func (ep *endpoint) open(es *endpoints) {
 		if ep.own {
 			fab = newSelfPair(fab)
 		}
-		if ep.engine, ep.err = engine.NewEndpoint(fab, es.t.engineConfig()); ep.err != nil {
+		cfg := es.t.engineConfig()
+		cfg.PeerSlots = ep.slots
+		if ep.engine, ep.err = engine.NewEndpoint(fab, cfg); ep.err != nil {
 			fab.Close()
 		}
 	}
-	if ep.err != nil {
-		es.retire(ep)
-	}
 }
 
-// retire makes sure that an endpoint that is of no use is closed as soon as nobody has it.
-func (es *endpoints) retire(ep *endpoint) {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	es.failed[ep.key] = time.Now()
-	es.retireLocked(ep)
+// trimLocked closes endpoints without peers: those that take no peers any more, and all others but the oldest.
+func (es *endpoints) trimLocked(key endpointKey) (gone []*endpoint) {
+	kept := false
+	es.shared[key] = slices.DeleteFunc(es.shared[key], func(ep *endpoint) bool {
+		if ep.refs > 0 {
+			return false
+		}
+		if ep.takes() && !kept {
+			kept = true
+			return false
+		}
+		gone = append(gone, ep)
+		return true
+	})
+	return gone
 }
 
-func (es *endpoints) retireLocked(ep *endpoint) {
-	ep.retired = true
-	left := slices.DeleteFunc(slices.Clone(es.shared[ep.key]), func(e *endpoint) bool { return e == ep })
-	if es.shared[ep.key] = left; len(left) == 0 {
-		delete(es.shared, ep.key)
-	}
-}
-
-// release gives a reference back. One endpoint without peers is kept for the next peer, if it
-// takes any.
+// release gives a reference back, and closes what is of no use without it.
 func (es *endpoints) release(ep *endpoint) {
 	es.mu.Lock()
 	ep.refs--
-	if others := es.shared[ep.key]; ep.refs == 0 && !ep.own && (!ep.takes() ||
-		slices.ContainsFunc(others, func(o *endpoint) bool { return o != ep && o.roomy() })) {
-		es.retireLocked(ep)
-	}
-	last := ep.refs == 0 && ep.retired
-	if last && ep.own {
+	gone := []*endpoint{ep}
+	if ep.own {
 		es.shmPeers--
+	} else {
+		gone = es.trimLocked(ep.key)
 	}
 	es.mu.Unlock()
-	if last {
+	for _, ep := range gone {
 		es.closeOne(ep)
 	}
 }
 
-// closeIdle closes the endpoints that have no peers.
-func (es *endpoints) closeIdle() { es.closeEach(es.takeIdle()) }
+// closeIdle closes the endpoints that have no peers, and waits for others that are doing so.
+func (es *endpoints) closeIdle() {
+	for _, ep := range es.closeIdleSoon() {
+		es.closeOne(ep)
+	}
+}
 
-// takeIdle returns the endpoints that closeIdle closes. No peer gets them any more.
-func (es *endpoints) takeIdle() []*endpoint {
+// closeIdleSoon closes the endpoints that have no peers, and returns them. No peer gets them any more.
+func (es *endpoints) closeIdleSoon() (list []*endpoint) {
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	list := es.takeSparesLocked()
+	es.cleared.Add(1)
+	es.takeSpareLocked()
+	for key := range es.shared {
+		es.shared[key] = slices.DeleteFunc(es.shared[key], func(ep *endpoint) bool { return ep.refs == 0 })
+	}
 	for ep := range es.open {
-		if !ep.own && ep.refs == 0 { // others may be about to close it: its Close waits for them
-			es.retireLocked(ep)
+		if ep.refs == 0 { // others may be about to close it: its Close waits for them
+			es.closeSoon(ep)
 			list = append(list, ep)
 		}
 	}
 	return list
 }
 
-// closeAll closes all endpoints, which nobody uses any more, and waits for others that are doing so.
-func (es *endpoints) closeAll() {
-	es.mu.Lock()
-	es.takeSparesLocked() // and stop their timers
-	list := keys(es.open)
-	es.mu.Unlock()
-	es.closeEach(list)
-}
-
-func (es *endpoints) closeEach(list []*endpoint) {
-	for _, ep := range list {
-		es.closeOne(ep)
-	}
-}
-
-// closeSoon is closeOne in a goroutine that Transport.Close waits for. The caller must be in such
-// a goroutine, too.
-func (es *endpoints) closeSoon(ep *endpoint) { es.t.hands.start(func() { es.closeOne(ep) }) }
+// closeSoon is closeOne in a goroutine that Transport.Close waits for.
+func (es *endpoints) closeSoon(ep *endpoint) { es.t.spawn(func() { es.closeOne(ep) }) }
 
 // closeOne closes an endpoint for good and keeps its counters.
 func (es *endpoints) closeOne(ep *endpoint) {
 	<-ep.opened
+	ep.close()
 	var s ProviderStats
 	if ep.engine != nil {
 		_ = ep.engine.Close() // the endpoint is of no use any more, whatever that returns
@@ -394,23 +371,6 @@ func (es *endpoints) closeOne(ep *endpoint) {
 		es.past[ep.key.provider] = s
 	}
 	delete(es.open, ep)
-}
-
-// newPeer reserves a peer on an endpoint, and makes room for it if necessary. An endpoint that
-// has no peers and takes none is of no use: the next handshake gets another.
-func (es *endpoints) newPeer(ep *endpoint, cfg engine.PeerConfig) (*engine.Peer, error) {
-	var p *engine.Peer
-	var err error
-	es.t.links.makeRoom(func(l *link) bool { return l.ep == ep }, func() bool {
-		if p, err = ep.engine.NewPeer(cfg); errors.Is(err, engine.ErrMemory) && es.dropSpares() {
-			p, err = ep.engine.NewPeer(cfg)
-		}
-		return !errors.Is(err, engine.ErrMemory) && !errors.Is(err, engine.ErrFull)
-	})
-	if err != nil && ep.engine.Stats().Peers == 0 {
-		es.retire(ep)
-	}
-	return p, err
 }
 
 // stats returns the counters of all endpoints by provider, including closed ones.
@@ -439,6 +399,3 @@ func (ep *endpoint) unlink() {
 		_ = u.Unlink() // Close tries again
 	}
 }
-
-// localIP returns the address to bind endpoints to for a connection.
-func localIP(a net.Addr) netip.Addr { return addrPort(a).Addr() }

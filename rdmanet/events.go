@@ -116,7 +116,7 @@ func (l *link) tellAbandoned() {
 
 // noMemory is called by the engine, with the endpoint locked.
 func (l *link) noMemory() {
-	l.t.spawn(func() { l.t.endpoints.dropSpares() }) // for the next conn
+	l.t.spawn(func() { l.t.endpoints.dropSpare(nil) }) // for the next conn
 	if l.accepted() {
 		l.first.listener.refuse(l.remote, "memory")
 	}

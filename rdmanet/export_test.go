@@ -21,6 +21,16 @@ func NewCarefulTransport(f fabric.Fabric) *Transport { return &Transport{fabric:
 // Say has change change what t offers in its hello.
 func (t *Transport) Say(change func(*framing.Hello)) { t.offer = change }
 
+// Hog takes all of t's memory that is not in use, but for the given bytes, until release is called.
+func (t *Transport) Hog(but int64) (release func()) {
+	m := t.budget.Stats()
+	n := m.Limit - m.Used - but
+	if err := t.budget.Reserve(n); err != nil {
+		panic(err)
+	}
+	return func() { t.budget.Release(n) }
+}
+
 // MaxAsking is how many calls of Authorize a listener has under way at most.
 const MaxAsking = maxAsking
 
@@ -68,7 +78,13 @@ func FreeOf(c *Conn) engine.Free { return c.in.link.ep.engine.Stats().Free }
 type Free = engine.Free
 
 // Avoid makes new peers avoid the endpoint of a conn, as happens when a peer falls silent.
-func Avoid(c *Conn) { c.in.link.ep.engine.Avoid() }
+func Avoid(c *Conn) { c.in.link.ep.avoided.Store(true) }
+
+// GiveUp has the engine give up the peer of a conn.
+func GiveUp(c *Conn) { c.in.link.peer.Lost(engine.ErrStuck) }
+
+// Takes reports whether the endpoint of a conn takes further peers.
+func Takes(c *Conn) bool { return c.in.link.ep.takes() }
 
 // LetGo lets an idle peer of l go, however briefly it has been idle. It reports whether there was one.
 func LetGo(l *Listener) bool {

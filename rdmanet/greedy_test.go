@@ -16,16 +16,16 @@ import (
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
-// isPing reports whether o sends the first frame of a path check.
-func isPing(o fabric.Op) bool {
-	return (o.Kind == fabric.Send || o.Kind == fabric.Inject) && framing.Type(o.Buf[0]) == framing.TypePing
+// begins reports whether o sends the first frame of a path check, or of a conn.
+func begins(o fabric.Op) bool {
+	return (o.Kind == fabric.Send || o.Kind == fabric.Inject) && framing.Type(o.Buf[0]) == framing.TypeOpen
 }
 
 // TestGreedyHost: a host that begins many path checks, and completes none, does not keep
 // another host out for long, since a free place goes to the host that has the fewest.
 func TestGreedyHost(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
-	here, there, bad := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(muteFabric{n, isPing})
+	here, there, bad := rdmanet.NewTransport(n), rdmanet.NewTransport(n), rdmanet.NewTransport(muteFabric{n, begins})
 	rdmatest.Cleanly(t, there)
 	defer here.Close()
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there})

@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"sync"
@@ -101,7 +102,7 @@ func (l *link) Connect(ctx context.Context, remote framing.Attach) error {
 func (l *link) Check(ctx context.Context) error {
 	err := l.peer.Check(ctx)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, bootstrap.ErrSilent) || errors.Is(err, context.Canceled) {
-		l.ep.engine.Avoid() // also if the listener has sent us away in the middle of it, to come again
+		l.ep.avoided.Store(true) // also if the listener has sent us away in the middle of it, to come again
 	}
 	return err
 }
@@ -145,6 +146,7 @@ func (l *link) Abort(err error) {
 		l.t.pathFailed(l.path, err)
 	}
 	l.end(err)
+	l.left() // what may still come of a path check is little
 	close(l.settled)
 }
 
@@ -161,11 +163,41 @@ func (l *link) Sent() uint32 { return l.peer.Sent() }
 
 func (l *link) Heartbeat(sent uint32) { l.peer.Heartbeat(sent) }
 
-func (l *link) Ended(err error) {
+func (l *link) Ended(err error, rest net.Conn) {
 	l.end(err)
+	l.awaitLeft(rest)
 	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // the peer may have died without a goodbye
 		shmdir.Clean(shmdir.Dir)
 		time.AfterFunc(dyingTime, func() { l.t.spawn(func() { shmdir.Clean(shmdir.Dir) }) })
+	}
+}
+
+// awaitLeft returns the quota of a peer that has ended the session. One that was given up may live, and send
+// more: until it has closed the connection, or its endpoint is closed. Where the provider forgets peers, nobody
+// waits for that.
+func (l *link) awaitLeft(rest net.Conn) {
+	switch {
+	case rest == nil:
+		l.left()
+	case l.ep.own || l.ep.engine.Attr().Forgets || !l.t.spawn(func() { l.linger(rest) }):
+		rest.Close()
+	}
+}
+
+// left returns the quota of a peer of which nothing more comes. An endpoint for a single peer goes with that.
+func (l *link) left() {
+	if !l.ep.own {
+		l.peer.Left()
+	}
+}
+
+// linger waits until the peer has closed the connection.
+func (l *link) linger(rest net.Conn) {
+	defer rest.Close()
+	defer context.AfterFunc(l.ep.closing, func() { rest.Close() })()
+	_ = rest.SetReadDeadline(time.Time{})
+	if _, err := io.Copy(io.Discard, rest); err == nil || errors.Is(err, syscall.ECONNRESET) {
+		l.left()
 	}
 }
 
@@ -208,7 +240,7 @@ func (l *link) accept(c *engine.Conn, listener uint32) (port uint16, code framin
 // connection belongs to the handshake, which may go on to another provider.
 func (l *link) lost(err error, cut int) {
 	if l.leavesStale(err) {
-		l.ep.engine.Avoid()
+		l.ep.avoided.Store(true)
 	}
 	l.t.spawn(func() {
 		l.t.links.drop(l)
@@ -326,6 +358,7 @@ func (l *link) endIdle() bool {
 	if l.session.Load() == nil || !l.peer.EndIdle(bootstrap.ErrGoodbye) {
 		return false
 	}
+	l.left() // without conns it sends next to nothing
 	l.finish()
 	return true
 }
@@ -333,6 +366,7 @@ func (l *link) endIdle() bool {
 // discard ends a link in good order, with a goodbye.
 func (l *link) discard() {
 	l.end(bootstrap.ErrGoodbye)
+	l.left()
 	l.finish()
 }
 

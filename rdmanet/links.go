@@ -190,17 +190,10 @@ func (ls *links) sweep(idle time.Duration) {
 func (ls *links) makeRoom(match func(*link) bool, try func() bool) {
 	dialed := func(l *link) bool { return l.dialed && match(l) }
 	accepted := func(l *link) bool { return l.accepted() && match(l) }
-	ls.makeRoomBy(func() bool {
-		return ls.t.IdlePeerTimeout >= 0 && ls.endIdle(dialed, func(l *link) bool { return l.retire(0) }) ||
-			ls.endIdle(accepted, (*link).letGo)
-	}, match, try)
-}
-
-// makeRoomBy is makeRoom with a function that closes a peer, or reports false.
-func (ls *links) makeRoomBy(end func() bool, match func(*link) bool, try func() bool) {
 	ls.whileEnding(match, func() bool {
 		for !try() {
-			if !end() {
+			if (ls.t.IdlePeerTimeout < 0 || !ls.endIdle(dialed, func(l *link) bool { return l.retire(0) })) &&
+				!ls.endIdle(accepted, (*link).letGo) {
 				return true
 			}
 		}

@@ -202,7 +202,7 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 	l := newListener(t, lc, ln)
 	l.cfg.TLSConfig = bootstrap.ServerTLS(lc.TLSConfig)
 	l.addr = net.TCPAddrFromAddrPort(inZone(addrPort(l.addr), zone))
-	offers, _, err := t.offersIn(ctx, l.netns, localIP(l.addr), lc.Providers)
+	offers, _, err := t.offersIn(ctx, l.netns, addrPort(l.addr).Addr(), lc.Providers)
 	var unusable error // why only plain TCP can be served
 	if lc.AcceptTCP && (errors.Is(err, ErrUnsupported) || errors.Is(err, ErrProviderUnavailable)) {
 		unusable, err = err, nil
@@ -215,7 +215,7 @@ func (lc *ListenConfig) start(ctx context.Context, t *Transport, ln net.Listener
 		return nil, opError("listen", nil, l.addr, err)
 	}
 	if len(offers) > 0 {
-		t.endpoints.openEarly(&offers[0], localIP(l.addr))
+		t.endpoints.openEarly(&offers[0], addrPort(l.addr).Addr())
 	}
 	if unusable != nil {
 		t.events.tell(ctx, lc.Logger, slog.LevelWarn, eventNothing, slog.String("listener", l.addr.String()), slog.Any("error", unusable))

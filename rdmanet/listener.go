@@ -191,7 +191,7 @@ func (l *listener) close() error {
 	last := len(l.t.listeners) == 0
 	l.t.mu.Unlock()
 	if last {
-		l.t.closeIdleSoon() // nobody comes any more
+		l.t.endpoints.closeIdleSoon() // nobody comes any more
 	}
 	return opError("close", nil, l.addr, err)
 }
@@ -256,7 +256,7 @@ func (l *listener) receive(nc net.Conn) bool {
 func (l *listener) makeRoom(n *newcomer) (err error) {
 	var instead func(*newcomer) bool
 	match := func(o *link) bool { m := o.met[l.number]; return m != nil && instead(m.newcomer) }
-	l.t.links.makeRoomBy(func() bool { return l.t.links.endIdle(match, (*link).letGo) }, match, func() bool {
+	l.t.links.makeRoom(match, func() bool {
 		instead, err = l.admission.full(n)
 		return err == nil
 	})

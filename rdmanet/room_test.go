@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/internal/engine"
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
@@ -17,14 +17,14 @@ import (
 // TestIdlePeersMakeRoom: a process that dials many servers one after the other, as a suite
 // of tests does, is not refused because of what earlier peers take.
 func TestIdlePeersMakeRoom(t *testing.T) {
-	const servers = 20
+	const servers = 70
 	few := simfabric.TCP()
-	few.RxDepth = engine.LeastSlots // for one peer
+	few.RxDepth = framing.MinSlots // for one peer
 	for name, tt := range map[string]struct {
 		simfabric.Personality
 		full string // part of the error when there is no room
 	}{
-		"receive slots":  {few, "all 16 endpoints are full or stale"},
+		"receive slots":  {few, "all 64 endpoints are full or stale"},
 		"peers over shm": {simfabric.Shm(), "Transport.MaxShmPeers"},
 	} {
 		// dial makes here dial the servers, one after the other.
@@ -65,12 +65,12 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 	}
 }
 
-// TestGenerations: when endpoints are full, others are opened beside them, on both sides.
+// TestFurtherEndpoints: when endpoints are full, others are opened beside them, on both sides.
 // Endpoints that have no peers left are closed, and places that become free are used.
-func TestGenerations(t *testing.T) {
-	const places, generations = 2, 3
+func TestFurtherEndpoints(t *testing.T) {
+	const places, all = 2, 3
 	few := simfabric.TCP()
-	few.RxDepth = places * engine.LeastSlots
+	few.RxDepth = places * framing.MinSlots
 	for _, side := range []string{"listening", "dialing"} {
 		t.Run(side, func(t *testing.T) {
 			n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
@@ -100,13 +100,13 @@ func TestGenerations(t *testing.T) {
 			}
 			endpoints := func() int { return hub.Stats().Providers[few.Provider].Endpoints }
 			var spokes []spoke
-			for i := range places * generations {
+			for i := range places * all {
 				spokes = append(spokes, join())
 				require.Equal(t, 1+i/places, endpoints())
 			}
 			leave(spokes[0])
 			spokes[0] = join()
-			require.Equal(t, generations, endpoints(), "the place in the first is used")
+			require.Equal(t, all, endpoints(), "the place in the first is used")
 			for _, s := range spokes[places:] {
 				leave(s)
 			}
@@ -125,7 +125,7 @@ func TestGenerations(t *testing.T) {
 // the other is offered the next endpoint.
 func TestLastPlace(t *testing.T) {
 	few := simfabric.TCP()
-	few.RxDepth = 3 * engine.LeastSlots
+	few.RxDepth = 3 * framing.MinSlots
 	for range rdmatest.Rounds(20, 500) {
 		n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
 		hub := rdmanet.NewTransport(n)
@@ -160,20 +160,20 @@ func TestLastPlace(t *testing.T) {
 // TestAvoidedEndpoints: endpoints of which a peer has fallen silent are used again when no
 // others may be opened, and are closed when they have no peers left.
 func TestAvoidedEndpoints(t *testing.T) {
-	const generations = 16
+	const most = 64
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	hub := rdmanet.NewTransport(n)
 	rdmatest.Cleanly(t, hub)
 	endpoints := func() int { return hub.Stats().Providers[simfabric.TCP().Provider].Endpoints }
 	var conns []*rdmanet.Conn
-	for i := range generations + 4 {
+	for i := range most + 4 {
 		there := rdmanet.NewTransport(n)
 		t.Cleanup(func() { there.Close() })
 		a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: hub}, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there}))
 		rdmatest.Echo(t, a, b)
 		rdmanet.Avoid(a)
 		conns = append(conns, a, b)
-		require.Equal(t, min(i+1, generations), endpoints())
+		require.Equal(t, min(i+1, most), endpoints())
 	}
 	for i := 0; i < len(conns); i += 2 {
 		rdmatest.CloseAll(t, conns[i], conns[i+1])
@@ -181,4 +181,27 @@ func TestAvoidedEndpoints(t *testing.T) {
 	hub.CloseIdle()
 	rdmatest.Eventually(t, func() bool { return endpoints() == 0 }, "none is kept")
 	assert.Zero(t, hub.Stats().PeersRefused)
+}
+
+// TestGivenUpPeerLeaves: a peer that was given up gives its quota back once it has noticed, while the endpoint goes on.
+func TestGivenUpPeerLeaves(t *testing.T) {
+	few := simfabric.Net()
+	few.RxDepth = 2 * framing.MinSlots
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: few})
+	hub := rdmanet.NewTransport(n)
+	rdmatest.Cleanly(t, hub)
+	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
+	var conns [2][2]*rdmanet.Conn
+	for i := range conns {
+		there := rdmanet.NewTransport(n)
+		t.Cleanup(func() { there.Close() })
+		conns[i][0], conns[i][1] = rdmatest.Meet(t, &rdmanet.Dialer{Transport: there}, l)
+	}
+	require.False(t, rdmanet.Takes(conns[0][1]))
+	rdmanet.GiveUp(conns[1][1])
+	rdmatest.Eventually(t, func() bool { return rdmanet.Takes(conns[0][1]) }, "it has left")
+	rdmatest.Echo(t, conns[0][0], conns[0][1])
+	join(t, n, l)()
+	assert.Equal(t, 1, hub.Stats().Providers[few.Provider].Endpoints)
+	rdmatest.CloseAll(t, conns[0][0], conns[0][1], conns[1][0], conns[1][1])
 }

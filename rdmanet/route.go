@@ -32,7 +32,7 @@ func (r *route) meets(other *route) bool {
 func (r *route) open(ctx context.Context, reused bool) (*conn, error) {
 	l := r.link
 	c, err := l.peer.Open(ctx, r.listener)
-	if errors.Is(err, engine.ErrMemory) && l.t.endpoints.dropSpares() {
+	if errors.Is(err, engine.ErrMemory) && l.t.endpoints.dropSpare(nil) {
 		c, err = l.peer.Open(ctx, r.listener)
 	}
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 // peer. Opening one takes milliseconds, most of them to reserve memory that both processes map. A
 // dial waits for that at both ends, unless it was done before. A spare is opened when a listener
 // is opened, when a dial is about to need one, and when a peer has come up, since more of them
-// often follow; but not after the first peer that was dialed. There is at most one of a kind.
+// often follow; but not after the first peer that was dialed. There is at most one.
 // Nobody needs it yet, so it is opened only while there is plenty of room, and closed after
 // DefaultIdlePeerTimeout, or IdlePeerTimeout if that is less.
 
@@ -20,10 +20,10 @@ import (
 // in use.
 const spareMemory = 4
 
-// ownKey returns the key of an endpoint of a provider that needs one for each peer. If the
-// provider stays within the host, the key is the same for all of the host's addresses.
-func ownKey(o *offer, src netip.Addr) endpointKey {
-	if o.SameHost {
+// keyOf returns the key of an endpoint. If each peer needs one, and the provider stays within the host, the key
+// is the same for all of the host's addresses.
+func keyOf(o *offer, src netip.Addr) endpointKey {
+	if o.PerPeer && o.SameHost {
 		src = netip.Addr{}
 	}
 	return endpointKey{o.Name, o.domain, src}
@@ -37,21 +37,18 @@ const spareDelay = 20 * time.Millisecond
 // CloseIdle comes first. After dialed peers it does so from the second one on: many programs dial
 // only one.
 func (es *endpoints) spareSoon(key endpointKey, dialed bool) {
+	cleared := es.cleared.Load()
 	es.mu.Lock()
-	if dialed {
-		es.dialed++
-	}
-	cleared, few := es.cleared, dialed && es.dialed < 2
+	first := dialed && !es.dialed
+	es.dialed = es.dialed || dialed
 	es.mu.Unlock()
-	if few {
+	if first {
 		return
 	}
 	time.AfterFunc(spareDelay, func() {
 		if end, err := es.t.begin(); err == nil {
 			defer end()
-			if ep := es.newSpare(key, cleared); ep != nil {
-				es.openSpare(ep)
-			}
+			es.openSpare(es.newSpare(key, cleared))
 		}
 	})
 }
@@ -66,19 +63,15 @@ func (es *endpoints) openEarly(o *offer, src netip.Addr) {
 	if err != nil {
 		return
 	}
-	cleared := es.timesCleared()
-	var ep *endpoint
+	cleared := es.cleared.Load()
+	open := func() { es.openShared(o, src, cleared) }
 	if o.PerPeer {
-		ep = es.newSpare(ownKey(o, src), cleared) // now, so that whoever needs it finds it
+		ep := es.newSpare(keyOf(o, src), cleared) // now, so that whoever needs it finds it
+		open = func() { es.openSpare(ep) }
 	}
 	go func() {
 		defer end()
-		switch {
-		case ep != nil:
-			es.openSpare(ep)
-		case !o.PerPeer:
-			es.openShared(o, src, cleared)
-		}
+		open()
 	}()
 }
 
@@ -87,72 +80,61 @@ const warmUpTime = time.Second
 
 // openShared opens a shared endpoint, unless there is one or too little room, and prepares it for
 // a peer. Like one that has had peers, it stays until CloseIdle or the end of the last listener.
-// cleared is from timesCleared: if it has changed, CloseIdle has come since.
-func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int) {
-	key := endpointKey{o.Name, o.domain, src}
-	es.mu.Lock()
-	may := cleared == es.cleared && len(es.shared[key]) == 0 && es.mayAddLocked(key, spareMemory, 0)
-	es.mu.Unlock()
-	if !may {
+// If cleared is not es.cleared, CloseIdle has come meanwhile.
+func (es *endpoints) openShared(o *offer, src netip.Addr, cleared int64) {
+	if cleared != es.cleared.Load() || !es.hasRoom(spareMemory, 0) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(es.t.ctx, warmUpTime)
 	defer cancel()
-	ep, err := es.endpoint(ctx, o, src)
+	ep, open, err := es.reserve(o, src)
 	if err != nil {
 		return
 	}
-	if err := ep.engine.Prepare(); err == nil && o.WarmsUp {
+	if open && es.await(ctx, ep, true) == nil && ep.engine.Prepare() == nil && o.WarmsUp {
 		_ = ep.engine.SelfCheck(ctx)
 	}
 	es.release(ep)
-	if cleared != es.timesCleared() { // CloseIdle could not close it
+	if cleared != es.cleared.Load() { // CloseIdle could not close it
 		es.closeIdle()
 	}
 }
 
-// newSpare returns a spare that the caller has to open. It returns nil if there is one or too
-// little room, or if spares were closed since timesCleared returned cleared.
-func (es *endpoints) newSpare(key endpointKey, cleared int) *endpoint {
+// newSpare returns a spare, for openSpare. It returns nil if there is one or too little room, or if CloseIdle
+// has come since es.cleared was cleared.
+func (es *endpoints) newSpare(key endpointKey, cleared int64) *endpoint {
 	if s, ok := es.t.fabric.(fabric.Sparer); ok && !s.Spare() {
 		return nil
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	if cleared != es.cleared || es.spares[key] != nil || es.shmPeers+len(es.spares) >= es.t.maxShmPeers() ||
-		!es.mayAddLocked(key, spareMemory, shmPeerMemory) {
+	if cleared != es.cleared.Load() || es.spare != nil || es.shmPeers >= es.t.maxShmPeers() ||
+		!es.hasRoom(spareMemory, shmPeerMemory) {
 		return nil
 	}
-	ep := es.newOwnLocked(key)
-	es.spares[key] = ep
-	return ep
+	es.spare = es.newOwnLocked(key)
+	return es.spare
 }
 
-// openSpare opens a spare. A peer may have it already, and wait until it is open.
+// openSpare opens a spare, unless that is nil. A peer may have it already, and wait until it is open.
 func (es *endpoints) openSpare(ep *endpoint) {
+	if ep == nil {
+		return
+	}
 	ep.open(es)
-	err := ep.err
-	if err == nil {
-		err = ep.engine.Prepare() // a peer that has it will be told what is missing
+	if ep.err == nil {
+		ep.err = ep.engine.Prepare() // a peer that has it opens another, and is told what is missing
 	}
 	close(ep.opened)
-	if err != nil {
+	if ep.err != nil {
 		es.dropSpare(ep)
 		return
 	}
 	es.mu.Lock()
 	defer es.mu.Unlock()
-	if es.spares[ep.key] == ep {
+	if es.spare == ep {
 		ep.expiry = time.AfterFunc(min(es.t.idleTimeout(), DefaultIdlePeerTimeout), func() { es.t.spawn(func() { es.dropSpare(ep) }) })
 	}
-}
-
-// timesCleared returns how often all spares were closed. What was to be opened early before that
-// no longer is.
-func (es *endpoints) timesCleared() int {
-	es.mu.Lock()
-	defer es.mu.Unlock()
-	return es.cleared
 }
 
 // named reports whether a peer can attach to the endpoint's memory, as far as is known.
@@ -164,45 +146,28 @@ func (ep *endpoint) named() bool {
 	return !ok || n.Named()
 }
 
-// takeSpareLocked returns the spare with a key, which is then no spare any more; nil if there is
-// none.
-func (es *endpoints) takeSpareLocked(key endpointKey) *endpoint {
-	ep := es.spares[key]
-	delete(es.spares, key)
+// takeSpareLocked returns the spare, which is then no spare any more; nil if there is none.
+func (es *endpoints) takeSpareLocked() *endpoint {
+	ep := es.spare
+	es.spare = nil
 	if ep != nil && ep.expiry != nil {
 		ep.expiry.Stop()
 	}
 	return ep
 }
 
-// takeSparesLocked is takeSpareLocked for all spares. Those that are about to come do not.
-func (es *endpoints) takeSparesLocked() (list []*endpoint) {
-	es.cleared++
-	for key := range es.spares {
-		list = append(list, es.takeSpareLocked(key))
-	}
-	return list
-}
-
-// dropSpare closes a spare, unless a peer has it.
-func (es *endpoints) dropSpare(ep *endpoint) {
+// dropSpare closes the spare, because somebody needs its place or memory; if ep is not nil, only if that is the
+// spare. It reports whether it did.
+func (es *endpoints) dropSpare(ep *endpoint) bool {
 	es.mu.Lock()
-	mine := es.spares[ep.key] == ep
-	if mine {
-		es.takeSpareLocked(ep.key)
+	if ep != nil && ep != es.spare {
+		es.mu.Unlock()
+		return false // a peer has it
 	}
+	ep = es.takeSpareLocked()
 	es.mu.Unlock()
-	if mine {
+	if ep != nil {
 		es.closeOne(ep)
 	}
-}
-
-// dropSpares closes all spares, because somebody needs their place or memory. It reports whether
-// there were any.
-func (es *endpoints) dropSpares() bool {
-	es.mu.Lock()
-	list := es.takeSparesLocked()
-	es.mu.Unlock()
-	es.closeEach(list)
-	return len(list) > 0
+	return ep != nil
 }

@@ -34,33 +34,11 @@ func (f *opener) Open(name string, src netip.Addr) (fabric.Endpoint, error) {
 	return f.Fabric.Open(name, src)
 }
 
-// noSecond makes an opener open no more than one endpoint.
-func noSecond(nth int32) error {
-	if nth > 1 {
-		return errors.New("no more")
-	}
-	return nil
-}
-
 // spreadTCP returns a provider with which an endpoint gets 16 peers before another one is opened.
 func spreadTCP() simfabric.Personality {
 	p := simfabric.TCP()
 	p.Spread = true
 	return p
-}
-
-// TestSpareFails: if no further endpoint can be opened, not every newcomer pays for an attempt.
-func TestSpareFails(t *testing.T) {
-	n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
-	one := &opener{Fabric: n, before: noSecond}
-	hub := rdmanet.NewTransport(one)
-	rdmatest.Cleanly(t, hub)
-	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
-	for range 20 {
-		defer join(t, n, l)()
-	}
-	assert.EqualValues(t, 2, one.opens.Load())
-	assert.Zero(t, hub.Stats().PeersRefused)
 }
 
 // TestBurstIsSpread: peers that come all at once are spread like any others, although they come
@@ -121,55 +99,56 @@ func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()
 }
 
 // TestSpread: peers are spread over several endpoints where looking at a queue takes longer the
-// more peers an endpoint has, and where busy peers would find no receives. If there is no memory
-// for another endpoint, or it cannot be opened for any other reason, they share one.
+// more peers an endpoint has. If there is no memory for another endpoint, or it cannot be opened for any
+// other reason, they share one, and not every newcomer pays for an attempt.
 func TestSpread(t *testing.T) {
-	spread, few := spreadTCP(), simfabric.TCP()
-	few.RxDepth = 256 // for 51 peers, if none has more than the minimum
-	one := func(f fabric.Fabric) fabric.Fabric { return &opener{Fabric: f, before: noSecond} }
+	const each = 16
+	noSecond := func(nth int32) error {
+		if nth > 1 {
+			return errors.New("no more")
+		}
+		return nil
+	}
 	for name, tt := range map[string]struct {
-		personality simfabric.Personality
-		peers, each int
-		fabric      func(fabric.Fabric) fabric.Fabric
-		limit       int64
-		endpoints   int
+		peers     int
+		before    func(nth int32) error
+		limit     int64
+		endpoints int
+		opens     int32 // for all peers together; 0: any number
 	}{
-		"as many as it takes":               {personality: spread, peers: 40, each: 16, endpoints: 3},
-		"no memory":                         {personality: spread, peers: 40, each: 16, limit: 6 << 20, endpoints: 1},
-		"no further endpoint":               {personality: spread, peers: 40, each: 16, fabric: one, endpoints: 1},
-		"a quarter of the receives":         {personality: few, peers: 50, each: 48, endpoints: 2},
-		"the same, and no memory":           {personality: few, peers: 50, each: 48, limit: 6 << 20, endpoints: 1},
-		"the same, and no further endpoint": {personality: few, peers: 50, each: 48, fabric: one, endpoints: 1},
+		"as many as it takes": {peers: 40, endpoints: 3},
+		"no memory":           {peers: 28, limit: 11 << 20, endpoints: 1},
+		"no further endpoint": {peers: 28, before: noSecond, endpoints: 1, opens: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			n := simfabric.New(simfabric.Config{Seed: 1, Personality: tt.personality})
-			var f fabric.Fabric = n
-			if tt.fabric != nil {
-				f = tt.fabric(n)
-			}
-			hub := rdmanet.NewTransport(f)
+			n := simfabric.New(simfabric.Config{Seed: 1, Personality: spreadTCP()})
+			counted := &opener{Fabric: n, before: tt.before}
+			hub := rdmanet.NewTransport(counted)
 			hub.MemoryLimit = tt.limit
 			rdmatest.Cleanly(t, hub)
 			l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
-			endpoints := func() int { return hub.Stats().Providers[tt.personality.Provider].Endpoints }
+			endpoints := func() int { return hub.Stats().Providers[simfabric.TCP().Provider].Endpoints }
 			var leave []func()
 			for i := range tt.peers {
 				leave = append(leave, join(t, n, l))
-				require.Equal(t, min(i/tt.each+1, tt.endpoints), endpoints())
+				require.Equal(t, min(i/each+1, tt.endpoints), endpoints())
 			}
-			stay := tt.peers / tt.each * tt.each
+			if tt.opens > 0 {
+				assert.Equal(t, tt.opens, counted.opens.Load())
+			}
+			stay := tt.peers / each * each
 			for _, f := range leave[stay:] {
 				f()
 			}
 			rdmatest.Eventually(t, func() bool { return hub.Stats().Peers == stay }, "they are gone")
 			assert.Equal(t, tt.endpoints, endpoints(), "one is kept for the next")
-			few := tt.each / 3
+			const few = each / 3
 			for _, f := range leave[:few] {
 				f()
 			}
 			rdmatest.Eventually(t, func() bool { return hub.Stats().Peers == stay-few }, "they are gone")
 			leave[0] = join(t, n, l)
-			rdmatest.Eventually(t, func() bool { return endpoints() == min((stay+tt.each-1)/tt.each, tt.endpoints) }, "but not where another one has room")
+			assert.Equal(t, tt.endpoints, endpoints(), "still")
 			for _, f := range append(leave[few:stay], leave[0]) {
 				f()
 			}

@@ -58,7 +58,7 @@ type Transport struct {
 	DeadAfter time.Duration
 	// IdlePeerTimeout is how long a peer that was dialed is kept without conns, at least a
 	// millisecond; 0 means DefaultIdlePeerTimeout. The peer is closed earlier if another one
-	// needs its receive slots or its place among MaxShmPeers. If IdlePeerTimeout is negative,
+	// needs its receive slots, its memory or its place among MaxShmPeers. If IdlePeerTimeout is negative,
 	// such peers are kept until CloseIdle or Close.
 	IdlePeerTimeout time.Duration
 	// MaxShmPeers bounds how many peer processes can be reached through shared memory at a
@@ -247,19 +247,6 @@ func (t *Transport) CloseIdle() {
 	t.endpoints.closeIdle()
 }
 
-// closeIdleSoon closes the endpoints that have no peers now, unless all are being closed anyway.
-// It does not wait for that.
-func (t *Transport) closeIdleSoon() {
-	end, err := t.begin()
-	if err != nil {
-		return
-	}
-	defer end()
-	for _, ep := range t.endpoints.takeIdle() {
-		t.endpoints.closeSoon(ep)
-	}
-}
-
 // Close closes all listeners, ends all handshakes, fails all conns that are still open, says
 // goodbye to the peers, and frees all endpoints and their memory. When it returns, no goroutine,
 // file or shared memory of the Transport is left, except for Buffers that were not released. Conns
@@ -297,7 +284,7 @@ func (t *Transport) shutdown() {
 		l.finish()
 	}
 	t.links.end()
-	t.endpoints.closeAll()
+	t.endpoints.closeIdle() // which are all
 	t.mu.Lock()
 	t.drained = true
 	t.mu.Unlock()

@@ -93,7 +93,7 @@ func (hs *handshake) acceptHello(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := hs.remote.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &hs.remote); err != nil {
 		return malformed(err)
 	}
 	hs.greet()
@@ -181,7 +181,7 @@ func (hs *handshake) acceptBinding(ctx context.Context, b Binding) (declined, er
 		return declineOf(body)
 	}
 	var remote framing.Attach
-	if err := remote.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &remote); err != nil {
 		return nil, malformed(err)
 	}
 	if remote.Provider != local.Provider {

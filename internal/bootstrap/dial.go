@@ -120,7 +120,7 @@ func (hs *handshake) dialHello() error {
 	case kind == framing.KindReject:
 		return hs.rejected(body)
 	}
-	if err := hs.remote.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &hs.remote); err != nil {
 		return malformed(err)
 	}
 	if hs.remote.Process == hs.hello.Process && hs.remote.Listener == 0 { // our own: SPEC.md section 9.3
@@ -150,7 +150,7 @@ func (hs *handshake) settlePage() error {
 func (hs *handshake) rejected(body []byte) error {
 	hs.lost = true
 	var r framing.Reject
-	if err := r.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &r); err != nil {
 		return malformed(err)
 	}
 	err := errorOf(&r, hs.reasons)
@@ -176,7 +176,7 @@ func (hs *handshake) dialProviders(ctx context.Context) (*outcome, error) {
 			return nil, hs.rejected(body)
 		}
 		var remote framing.Attach
-		if err := remote.Decode(body); err != nil {
+		if err := framing.DecodeBody(body, &remote); err != nil {
 			return nil, malformed(err)
 		}
 		offer, rest, err := hs.take(untried, remote.Provider)
@@ -319,7 +319,7 @@ func (hs *handshake) answer(want framing.Kind) (body []byte, declined, err error
 // declineOf reads the other side's refusal of a provider.
 func declineOf(body []byte) (declined, err error) {
 	var d framing.Decline
-	if err := d.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &d); err != nil {
 		return nil, malformed(err)
 	}
 	return fmt.Errorf("declined by the peer: %s", d.Text), nil

@@ -154,7 +154,7 @@ func (f *fakeBinding) Check(ctx context.Context) error {
 	}
 	if f.b.hang[f.offer.Provider] {
 		<-ctx.Done()
-		return ctx.Err()
+		return fmt.Errorf("no answer over the fabric: %w", context.Cause(ctx)) // as engine.Peer.Check
 	}
 	return f.b.check[f.offer.Provider]
 }
@@ -269,7 +269,17 @@ func (r *recorder) Heartbeat(sent uint32) {
 	r.beats.Add(1)
 }
 
-func (r *recorder) Ended(err error) { r.ended <- err }
+func (r *recorder) Ended(err error, rest net.Conn) {
+	closeRest(rest)
+	r.ended <- err
+}
+
+// closeRest closes what is left of a session's connection.
+func closeRest(rest net.Conn) {
+	if rest != nil {
+		rest.Close()
+	}
+}
 
 func (r *recorder) wait(t *testing.T) error {
 	t.Helper()

@@ -382,6 +382,7 @@ func TestOutOfTime(t *testing.T) {
 				dr, lr := <-dc, <-lc
 				assert.ErrorIs(t, dr.err, ErrHandshakeTimeout)
 				isTimeout(t, dr.err)
+				assert.Equal(t, 1, strings.Count(dr.err.Error(), "timed out"), dr.err.Error())
 				assert.NotErrorIs(t, dr.err, ErrNoProvider)
 				assert.InDelta(t, short, d.bindings[0].ended.Sub(begin), float64(time.Second))
 				assert.ErrorIs(t, d.bindings[0].aborted, ErrSilent)

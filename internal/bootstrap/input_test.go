@@ -145,7 +145,7 @@ func TestRejectArrives(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, framing.KindReject, kind)
 	var r framing.Reject
-	require.NoError(t, r.Decode(body))
+	require.NoError(t, framing.DecodeBody(body, &r))
 	assert.Equal(t, framing.RejectMalformed, r.Code)
 	assert.Contains(t, r.Text, "too long")
 }
@@ -236,7 +236,7 @@ func dialed(t *testing.T, d *fakeBinder) (l *handshake, done <-chan result) {
 	require.NoError(t, l.writePreamble())
 	_, body, err := l.expect(framing.KindHello)
 	require.NoError(t, err)
-	require.NoError(t, l.remote.Decode(body))
+	require.NoError(t, framing.DecodeBody(body, &l.remote))
 	return l, done
 }
 

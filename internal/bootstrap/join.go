@@ -28,7 +28,7 @@ func (hs *handshake) dialJoin(ctx context.Context) (*outcome, error) {
 		return nil, err
 	}
 	var answer framing.Join
-	if err := answer.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &answer); err != nil {
 		return nil, malformed(err)
 	}
 	if err := hs.binder.Joined(&answer); err != nil {
@@ -54,7 +54,7 @@ func (hs *handshake) acceptJoin(ctx context.Context) (*outcome, error) {
 		return nil, err
 	}
 	var ask framing.Join
-	if err := ask.Decode(body); err != nil {
+	if err := framing.DecodeBody(body, &ask); err != nil {
 		return nil, malformed(err)
 	}
 	answer, err := hs.binder.Join(ctx, &hs.peer, &ask)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -26,11 +27,11 @@ type Handler interface {
 	// Heartbeat is called when a heartbeat has come, but not for each of those that come
 	// faster than they may: the peer is alive, and has sent so many messages over the fabric.
 	Heartbeat(sent uint32)
-	// Ended is called when the session is over, and its connection closed. It is called
-	// exactly once. err wraps ErrGoodbye,
+	// Ended is called when the session is over. It is called exactly once. err wraps ErrGoodbye,
 	// ErrHeartbeat, ErrMalformed or, after Close or Goodbye, net.ErrClosed; or it is what the
-	// connection failed with.
-	Ended(err error)
+	// connection failed with. If the peer has not ended it, rest is the connection, closed for writing:
+	// when there is no more to be read, the peer has closed it, too. Ended must see to it that rest is closed.
+	Ended(err error, rest net.Conn)
 }
 
 // Stats counts what a session has sent and received since the handshake.
@@ -125,18 +126,24 @@ func (s *Session) Start(h Handler) {
 
 func (s *Session) read(h Handler) {
 	defer close(s.done)
-	s.end(s.receive(h))
+	over := s.receive(h)
+	s.end(over)
 	s.mu.Lock()
 	err := s.cause
 	s.ending = true
 	s.mu.Unlock()
-	h.Ended(err)
+	if errors.Is(over, ErrGoodbye) || errors.Is(over, io.ErrUnexpectedEOF) || errors.Is(over, syscall.ECONNRESET) {
+		s.raw.Close()
+		h.Ended(err, nil)
+		return
+	}
+	h.Ended(err, s.raw)
 }
 
 // receive handles signals until the connection fails or the peer says goodbye. There is no
 // deadline: see liveness.
 func (s *Session) receive(h Handler) error {
-	if err := s.nc.SetReadDeadline(time.Time{}); err != nil {
+	if err := s.awaits(); err != nil {
 		return err
 	}
 	var buf [64]byte
@@ -156,6 +163,16 @@ func (s *Session) receive(h Handler) error {
 			return err
 		}
 	}
+}
+
+// awaits lets the reader wait for signals, unless the session is over: see end.
+func (s *Session) awaits() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.cause != nil {
+		return s.cause
+	}
+	return s.nc.SetReadDeadline(time.Time{})
 }
 
 // take handles the signals that have come, and returns the rest, which is the beginning of a heartbeat.
@@ -224,8 +241,9 @@ func (s *Session) speaks() Handler {
 	return s.handler
 }
 
-// end notes why the session is over and closes the connection, which ends the reader and any
-// write. It sends no close_notify of TLS, which might block: the goodbye takes its place.
+// end notes why the session is over and ends the reader and any write. The connection stays open for Ended,
+// if somebody calls that and the connection can be closed in one direction. end sends no close_notify of TLS,
+// which might block: the goodbye takes its place.
 func (s *Session) end(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -236,7 +254,12 @@ func (s *Session) end(cause error) {
 		s.cause = s.leaving
 	}
 	s.cfg.Schedule.remove(&s.live.entry)
-	s.raw.Close()
+	half, ok := s.raw.(interface{ CloseWrite() error })
+	if !ok || s.handler == nil || half.CloseWrite() != nil {
+		s.raw.Close()
+		return
+	}
+	_ = s.raw.SetDeadline(time.Unix(1, 0))
 }
 
 // leave says goodbye, which takes at most sendTimeout, and ends the session.

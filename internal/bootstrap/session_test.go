@@ -184,7 +184,10 @@ type closer struct {
 
 func (c *closer) Sent() uint32     { return 0 }
 func (c *closer) Heartbeat(uint32) {}
-func (c *closer) Ended(err error)  { c.ended <- c.s.Close() }
+func (c *closer) Ended(_ error, rest net.Conn) {
+	closeRest(rest)
+	c.ended <- c.s.Close()
+}
 
 func TestCloseFromEnded(t *testing.T) {
 	for _, local := range []bool{false, true} {
@@ -247,7 +250,8 @@ func (c *counter) Sent() uint32 { return 0 }
 
 func (c *counter) Heartbeat(uint32) {}
 
-func (c *counter) Ended(error) {
+func (c *counter) Ended(_ error, rest net.Conn) {
+	closeRest(rest)
 	c.mu.Lock()
 	c.ended++
 	c.mu.Unlock()

@@ -114,6 +114,10 @@ var past = time.Unix(1, 0)
 // a time-out, even if the context was cancelled.
 func (hs *handshake) explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
+	text := err.Error()
+	if cause != nil { // calls that it has ended say so themselves
+		text = strings.TrimSuffix(text, ": "+cause.Error())
+	}
 	if errors.Is(cause, context.DeadlineExceeded) {
 		cause = fmt.Errorf("%w (%w)", ErrHandshakeTimeout, cause)
 	}
@@ -125,7 +129,7 @@ func (hs *handshake) explain(ctx context.Context, err error) error {
 	case mute:
 		return fmt.Errorf("%w: %w", cause, ErrMute)
 	}
-	return fmt.Errorf("%w: %s", cause, err.Error())
+	return fmt.Errorf("%w: %s", cause, text)
 }
 
 // secure performs the handshake of TLS and goes on over it.

@@ -19,8 +19,8 @@ func TestAcceptOvertaken(t *testing.T) {
 		"nothing":    {func(*stream) {}, true},
 		"a Fin":      {func(s *stream) { s.shutWrite(false) }, true},
 		"a close":    {(*stream).close, true},
-		"a reset":    {func(s *stream) { s.abort(framing.ResetAbort) }, false},
-		"both kinds": {func(s *stream) { s.close(); s.abort(framing.ResetAbort) }, false},
+		"a reset":    {func(s *stream) { s.abort() }, false},
+		"both kinds": {func(s *stream) { s.close(); s.abort() }, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var accepted *Conn

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"net/netip"
 	"syscall"
 	"testing"
 
@@ -13,35 +12,18 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestUnproven: a peer whose path has not been checked gets the minimum number of receive slots,
-// however many it uses, and cannot open conns.
+// TestUnproven: a peer whose path has not been checked cannot open conns.
 func TestUnproven(t *testing.T) {
 	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
-	var ends [2]*Endpoint
-	for i := range ends {
-		fe, err := n.Open("tcp;ofi_rxm", netip.Addr{})
-		require.NoError(t, err)
-		ends[i], err = NewEndpoint(fe, Config{})
-		require.NoError(t, err)
-	}
+	ends := [2]*Endpoint{openOn(t, n, "tcp;ofi_rxm", Config{}), openOn(t, n, "tcp;ofi_rxm", Config{})}
 	accepted := make(chan *Conn, 1)
-	a, err := ends[0].NewPeer(PeerConfig{})
-	require.NoError(t, err)
-	b, err := ends[1].NewPeer(PeerConfig{Unproven: true, Accept: func(c *Conn, _ uint32) (uint16, framing.ResetCode) {
+	a, b := introduce(t, ends[0], ends[1], func(c *Conn, _ uint32) (uint16, framing.ResetCode) {
 		accepted <- c
 		return anyPort, 0
-	}})
-	require.NoError(t, err)
-	assert.EqualValues(t, framing.MinSlots, b.Local().Slots)
-	ends[1].mu.Lock()
-	ends[1].core.grow(b.p)
-	assert.Equal(t, framing.MinSlots, b.p.share)
-	ends[1].mu.Unlock()
+	})
 	ctx := context.Background()
-	require.NoError(t, a.Connect(ctx, b.Local()))
-	require.NoError(t, b.Connect(ctx, a.Local()))
 	assert.False(t, b.Heard())
-	_, err = a.Open(ctx, 1)
+	_, err := a.Open(ctx, 1)
 	require.ErrorIs(t, err, syscall.ECONNREFUSED, "before the path check")
 	assert.True(t, b.Heard())
 
@@ -51,12 +33,8 @@ func TestUnproven(t *testing.T) {
 	c, err := a.Open(ctx, 1)
 	require.NoError(t, err)
 	s := <-accepted
-	buf := make([]byte, 8)
 	for range 100 {
-		_, err := c.Write(buf)
-		require.NoError(t, err)
-		_, err = s.Read(buf)
-		require.NoError(t, err)
+		carry(t, c, s, 8)
 	}
 	assert.False(t, b.EndIdle(ErrEndpointClosed), "it has a conn")
 	require.NoError(t, s.Close())

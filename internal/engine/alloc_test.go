@@ -23,9 +23,7 @@ func TestNoAllocations(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver", "shm/awkward", "cqdata/depth 1"} {
 		for _, spin := range []time.Duration{DefaultSpin, -1} {
 			t.Run(fmt.Sprintf("%s/spin=%v", name, spin), func(t *testing.T) {
-				l := newLink(t, personalities()[name], Config{Spin: spin})
-				defer l.close(t)
-				a, b := l.dial(t)
+				l, a, b := newConns(t, personalities()[name], Config{Spin: spin})
 				lateReads(t, a, b)
 				lateReads(t, b, a)
 				roundTrips(t, a, b)
@@ -67,11 +65,10 @@ func oneWay(t *testing.T, a, b *Conn) {
 	go func() { drained <- drain(b, 64<<10) }()
 	buf := make([]byte, 64<<10)
 	noAllocations(t, "64 KiB one way", func() error { _, err := a.Write(buf); return err })
-	require.Positive(t, a.Counters().LargeOut)
+	require.Positive(t, a.Seen().LargeOut)
 	require.NoError(t, a.CloseWrite())
 	require.NoError(t, <-drained)
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 }
 
 // noAllocations runs op until everything has reached its final size, then fails the test if

@@ -5,9 +5,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 )
 
-// How a peer learns that large data has landed: one strategy for each rule of SPEC.md section 5. The
+// How a peer learns that large data has landed: by one of the rules of SPEC.md section 5. The
 // writer chooses it by what its endpoint offers, and its Attach says so, so that the reader believes no
-// other completion data. A path check makes its write by the same strategy.
+// other completion data.
 //
 //	rule        the write               what announces it
 //	byCQData    fi_writedata            its completion data says that it has landed, and a Large frame
@@ -55,116 +55,76 @@ func ChooseRule(a fabric.Attr) Rule {
 	return byNothing
 }
 
-// strategy is what depends on the rule.
-type strategy struct {
-	text string // for people
-	// slots is how many of the peer's receive slots a write to a ring needs: for the Large frame, and
-	// for completion data. A write that continues another gives the first one back, and a copy takes
-	// its slot when it has ended.
-	slots uint32
-	// post queues a write that is done by the fabric, and what can be said of it before it is complete.
-	post func(p *peer, w ringWrite)
-	// done says what had to wait for its completion.
-	done func(p *peer, t txOp)
+var ruleTexts = [...]string{
+	byNothing:  "send",
+	byCQData:   "RDMA write with completion data",
+	bySAW:      "RDMA write, then send",
+	byDeliver:  "RDMA write, then send after delivery",
+	byCopy:     "copy to a ring that both processes map, then send",
+	byBareData: "RDMA write with completion data",
 }
 
-var strategies = [...]strategy{
-	byNothing:  {text: "send"},
-	byCQData:   {text: "RDMA write with completion data", slots: 2, post: postWithData, done: saidBefore},
-	bySAW:      {text: "RDMA write, then send", slots: 1, post: postThenSend, done: saidBefore},
-	byDeliver:  {text: "RDMA write, then send after delivery", slots: 1, post: postAlone, done: sendAfter},
-	byCopy:     {text: "copy to a ring that both processes map, then send", slots: 1},
-	byBareData: {text: "RDMA write with completion data", slots: 2, post: postWithData, done: saidBefore},
+// String says how large data travels by the rule, for people.
+func (r Rule) String() string { return ruleTexts[r] }
+
+// hasData reports whether writes carry completion data.
+func (r Rule) hasData() bool { return r == byCQData || r == byBareData }
+
+// slots is how many of the peer's receive slots a write to a ring needs at most: for the Large frame, and for
+// completion data. A copy takes its slot when it has ended.
+func (r Rule) slots() uint32 {
+	if r.hasData() {
+		return 2
+	}
+	return 1
 }
 
-// String says how large data travels by the rule.
-func (r Rule) String() string { return strategies[r].text }
-
-// strategy is that of the endpoint's rule.
-func (c *core) strategy() *strategy { return &strategies[c.rule] }
-
-// ringWrite is one RDMA write: to a stream's ring or, if tx.stream is nil, for a path check. It is passed
-// by value: a pointer passed to a function of a table would move it to the heap.
-type ringWrite struct {
-	op        fabric.Op
-	tx        txOp // its large and pos announce the write
-	continues bool // it is as long as the write before it, and follows that in the stream
-}
-
-func postWithData(p *peer, w ringWrite) {
-	w.op.Kind, w.op.Data = fabric.WriteData, p.completionData(&w.tx.large, w.continues)
-	p.out = append(p.out, outOp{w.op, w.tx})
+// postWrite queues a write that is done by the fabric, and what can be said of it before it is complete. The
+// large and pos of tx announce it. continues says that it is as long as the write before it, and follows that in
+// the stream.
+func (p *peer) postWrite(op fabric.Op, tx txOp, continues bool) {
+	rule := p.c.rule
+	slots := rule.slots()
+	if rule.hasData() {
+		imm := framing.MakeImmediate(tx.large.Lease, tx.large.Seq, continues)
+		op.Kind, op.Data = fabric.WriteData, uint64(imm)
+		if rule == byCQData { // there is room for the proof
+			op.Data = imm.Proven(p.proofOut)
+		}
+	}
+	p.out = append(p.out, outOp{op, tx})
 	switch {
-	case w.tx.stream == nil:
-		p.spend(1)
-	case w.continues:
-		p.unspend(1)
+	case rule == byDeliver: // see writeDone
+	case rule == bySAW:
+		p.announce(&tx, framing.FlagLanded)
+	case continues:
+		slots--
 	default:
-		p.announce(&w.tx, 0)
+		p.announce(&tx, 0)
 	}
-}
-
-func postThenSend(p *peer, w ringWrite) {
-	p.out = append(p.out, outOp{w.op, w.tx})
-	p.announce(&w.tx, framing.FlagLanded)
-}
-
-func postAlone(p *peer, w ringWrite) { p.out = append(p.out, outOp{w.op, w.tx}) }
-
-func saidBefore(*peer, txOp) {}
-
-func sendAfter(p *peer, t txOp) {
-	if p.err != nil {
-		return
-	}
-	f := t.largeFrame(framing.FlagLanded)
-	if t.stream == nil {
-		p.control(f)
-		return
-	}
-	p.prepaid.push(f)
-	p.c.touch(p)
+	p.used += slots
 }
 
 // announce queues a Large frame in a send slot, which the caller knows to be free. The receive slot
-// has been taken before, unless it is for a path check.
+// has been taken before.
 func (p *peer) announce(t *txOp, flags framing.Flags) {
 	f := t.largeFrame(flags)
-	if t.stream == nil {
-		p.control(f)
-		return
-	}
-	slot, _ := p.c.tx.Get()
-	n := copy(p.c.tx.Bytes(slot)[framing.HeaderSize:], f.payload[:f.n])
-	p.queue(&f, t.stream, slot, n, true)
+	p.frame(&f, t.stream, f.payload[:f.n], true)
 }
 
 // largeFrame is the frame that announces the write, and that is now about to leave.
 func (t *txOp) largeFrame(flags framing.Flags) ctlFrame {
-	f := ctlFrame{t: framing.TypeLarge, flags: flags, pos: t.pos, n: framing.LargeSize}
-	if t.stream != nil {
-		f.stream, f.leaves = t.stream.id, t.stream
-		t.stream.leaving++
-	}
+	f := ctlFrame{t: framing.TypeLarge, flags: flags, stream: t.stream.id, pos: t.pos, n: framing.LargeSize, leaves: t.stream}
+	t.stream.leaving++
 	t.large.Encode(f.payload[:])
 	return f
-}
-
-// completionData returns the completion data of a write to the peer, with the proof if there
-// is room for it.
-func (p *peer) completionData(a *framing.Large, continues bool) uint64 {
-	imm := framing.MakeImmediate(a.Lease, a.Seq, continues)
-	if p.c.rule == byCQData {
-		return imm.Proven(p.proofOut)
-	}
-	return uint64(imm)
 }
 
 // believes reports whether completion data may be the peer's. An endpoint whose completion data
 // is shorter than the peer's cannot tell.
 func (p *peer) believes(data uint64) bool {
 	switch {
-	case p.err != nil || p.rule != byCQData && p.rule != byBareData:
+	case p.err != nil || !p.rule.hasData():
 		return false
 	case p.rule == byBareData || p.c.attr.CQDataSize < proofSize:
 		return true
@@ -172,28 +132,12 @@ func (p *peer) believes(data uint64) bool {
 	return framing.Proven(data, p.proofIn)
 }
 
-// lease notes to which peer a lease was granted, until it is granted to another: the slot that a
-// write has taken is free again, whatever has become of the lease.
-func (c *core) lease(index uint16, p *peer) {
-	for len(c.lessees) <= int(index) {
-		c.lessees = append(c.lessees, nil)
-	}
-	c.lessees[index] = p
-}
-
 // landed takes in the completion data of an RDMA write. All that it believes is that a write
 // which we had granted is complete. If the peer to which we had granted it has room for a proof
 // in completion data, or another way to report writes, nobody else is believed.
 func (c *core) landed(data uint64) {
 	imm := framing.Immediate(data)
-	if isProbe(imm.Lease()) {
-		c.probeLanded(data)
-		return
-	}
-	var p *peer
-	if int(imm.Lease()) < len(c.lessees) {
-		p = c.lessees[imm.Lease()]
-	}
+	p := c.leases.named(imm.Lease()).peer
 	if p == nil || !p.believes(data) {
 		c.stats.WritesStray++
 		return
@@ -201,7 +145,7 @@ func (c *core) landed(data uint64) {
 	if !p.useSlot() {
 		return
 	}
-	c.grant(p)
+	p.grant() // a write takes no receive
 	if s, w := c.writeOf(imm); w == nil || w.landed {
 		c.stats.WritesStray++
 	} else {
@@ -213,13 +157,9 @@ func (c *core) landed(data uint64) {
 // writeOf returns the write that completion data names, and its stream; nil if no such write can be
 // in flight.
 func (c *core) writeOf(imm framing.Immediate) (*stream, *landing) {
-	l := c.leases.Lookup(imm.Lease())
-	if l == nil {
+	l := c.leases.named(imm.Lease()).lease
+	if l == nil || l == l.stream.oldLease || l.stream.gone() {
 		return nil, nil
 	}
-	s := l.Owner.(*stream)
-	if in := s.leaseNamed(imm.Lease()); !s.gone() && in != nil && in.Lease == l {
-		return s, in.slot(imm.Seq())
-	}
-	return nil, nil
+	return l.stream, l.slot(imm.Seq())
 }

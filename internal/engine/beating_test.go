@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"io"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -23,6 +22,8 @@ type stolen struct {
 	injects  atomic.Int32
 }
 
+func newStolen(e fabric.Endpoint) *stolen { return &stolen{Endpoint: e} }
+
 func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
 	for len(ops) > 0 && (ops[0].Kind == fabric.Recv && e.receives.Load() || ops[0].Kind == fabric.Inject && e.injects.Add(-1) >= 0) {
 		ops = ops[1:]
@@ -41,7 +42,7 @@ func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 // beating is a link whose control connection brings heartbeats, unless stop is set.
 type beating struct {
 	*link
-	ends [2]*stolen
+	ends []*stolen
 	conn [2]*Conn
 	dead time.Duration // DeadAfter
 	stop atomic.Bool
@@ -57,14 +58,7 @@ func newBeating(t *testing.T, p simfabric.Personality) *beating {
 func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Duration) *beating {
 	t.Helper()
 	b := &beating{dead: dead, over: make(chan struct{})}
-	n := 0
-	var err error
-	b.link, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: b.dead}, func(e fabric.Endpoint) fabric.Endpoint {
-		b.ends[n] = &stolen{Endpoint: e}
-		n++
-		return b.ends[n-1]
-	})
-	require.NoError(t, err)
+	b.link, b.ends = newLinkOn(t, simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: b.dead}, newStolen)
 	b.conn[0], b.conn[1] = b.dial(t)
 	b.echo(t)
 	go func() {
@@ -81,8 +75,7 @@ func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Dur
 	}()
 	t.Cleanup(func() {
 		close(b.over)
-		require.NoError(t, b.ea.Close())
-		require.NoError(t, b.eb.Close())
+		b.end(t)
 	})
 	return b
 }
@@ -127,12 +120,7 @@ func (l *link) untilLost() time.Duration {
 // echo sends a byte there and back.
 func (b *beating) echo(t *testing.T) {
 	t.Helper()
-	for i := range b.conn {
-		_, err := b.conn[i].Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = io.ReadFull(b.conn[1-i], make([]byte, 1))
-		require.NoError(t, err)
-	}
+	answersOn(t, b.conn[0], b.conn[1])
 }
 
 // reset waits until a conn is reset, and returns how long that took.

@@ -6,37 +6,10 @@ import (
 	"io"
 	"testing"
 
-	"github.com/smallnest/ringbuffer"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
-
-// BenchmarkReassembly writes to and reads from a conn's reassembly ring, in memory of the pool and
-// without blocking, as happens when the reader comes late.
-func BenchmarkReassembly(b *testing.B) {
-	for _, size := range []int{64, 4 << 10} {
-		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
-			heap := pool.NewSlots(pool.NewBudget(0), nil, DefaultWindow)
-			require.NoError(b, heap.Grow(1))
-			slot, _ := heap.Get()
-			ring := ringbuffer.NewBuffer(heap.Bytes(slot))
-			buf := make([]byte, size)
-			b.SetBytes(int64(size))
-			b.ReportAllocs()
-			for b.Loop() {
-				if n, err := ring.TryWrite(buf); err != nil || n != size {
-					b.Fatal(n, err)
-				}
-				if n, err := ring.TryRead(buf); err != nil || n != size {
-					b.Fatal(n, err)
-				}
-			}
-			require.NoError(b, heap.Close())
-		})
-	}
-}
 
 // onSims runs a benchmark of conns over two simulated fabrics: one with a doorbell, one that can be
 // waited on. The results include the cost of the simulation itself (see simfabric's BenchmarkOp).

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"syscall"
@@ -15,9 +16,7 @@ type Buffer struct {
 	mem  []byte
 	desc uintptr
 
-	// Memory to send: a staging chunk, a block, or a slab of its own.
-	chunk  bool
-	slot   uint32
+	// Memory to send: a block, or a slab of its own.
 	block  *pool.Block
 	slab   *pool.Slab
 	flying int // RDMA writes that read from it, and SendBuffer itself; guarded by the endpoint's lock
@@ -31,10 +30,6 @@ type Buffer struct {
 // errReleased: the caller has already given the buffer's memory away.
 var errReleased = errors.New("buffer was released or sent before")
 
-// keptChunks is how many staging chunks AllocBuffer leaves to writes. If half of all chunks
-// is less than that, it leaves half, but one at least.
-const keptChunks = 8
-
 // Bytes returns the buffer's memory, which must not be used after Release or SendBuffer.
 func (b *Buffer) Bytes() []byte { return b.mem }
 
@@ -47,19 +42,19 @@ func (c *Conn) AllocBuffer(n int) (b *Buffer, err error) {
 	if err := c.allocError(); err != nil {
 		return nil, err
 	}
-	switch {
-	case n <= 0:
+	if n <= 0 {
 		return nil, fmt.Errorf("buffer of %d bytes", n)
-	case n <= stepSize:
-		b, err = c.allocChunk(n)
 	}
-	if b == nil && err == nil {
-		b, err = c.allocBlock(n)
+	b, err = c.allocBlock(n)
+	if err != nil {
+		return nil, cmp.Or(c.allocError(), err)
 	}
-	if err == nil {
-		e.core.lent++
+	e.core.lent++
+	if err := c.allocError(); err != nil { // the conn has ended while memory was mapped
+		b.free()
+		return nil, err
 	}
-	return b, err
+	return b, nil
 }
 
 func (c *Conn) allocError() error {
@@ -72,53 +67,23 @@ func (c *Conn) allocError() error {
 	return nil
 }
 
-// allocChunk takes a staging chunk, or returns nil if there is none to spare: the last chunks
-// are for writes, which might otherwise wait for one for ever.
-func (c *Conn) allocChunk(n int) (*Buffer, error) {
-	e, co := c.e, c.e.core
-	if co.stage.Len() == 0 {
-		o := &order{of: &supply{slots: co.stage}, slots: co.stageOrder()}
-		e.unlocked(func() { o.carryOut(co) })
-		co.supplied(o)
-		if err := c.allocError(); err != nil {
-			return nil, err
-		}
-	}
-	if co.stage.Free() <= max(1, min(keptChunks, co.stage.Len()/2)) {
-		return nil, nil
-	}
-	slot, ok := co.takeStage()
-	if !ok {
-		return nil, nil
-	}
-	return &Buffer{e: e, mem: co.stage.Bytes(slot)[:n], desc: co.stage.Desc(slot), chunk: true, slot: slot}, nil
-}
-
-// allocBlock takes a block, or a slab of its own.
+// allocBlock takes a block, or a slab of its own: for a long Buffer, and for a short one if the budget has no room
+// for more blocks.
 func (c *Conn) allocBlock(n int) (*Buffer, error) {
 	e, co := c.e, c.e.core
-	own := n > lendSlab
 	if block := co.lend.Get(n); block != nil {
 		return &Buffer{e: e, mem: block.Bytes[:n:n], desc: block.Desc, block: block}, nil
 	}
-	slab, err := e.mapSlab(func() (*pool.Slab, error) {
-		if own {
-			return pool.NewSlab(co.cfg.Budget, e.fab, n, pool.AccessLocal)
-		}
-		return co.lend.Map(lendSlab)
-	})
-	ended := c.allocError()
-	switch {
-	case ended != nil:
+	if n <= lendSlab {
+		slab, err := e.mapSlab(func() (*pool.Slab, error) { return co.lend.Map(lendSlab) })
 		if err == nil {
-			e.giveBack(slab)
+			co.lend.Add(slab)
+			return c.allocBlock(n)
 		}
-		return nil, ended
-	case err != nil:
+	}
+	slab, err := e.mapSlab(func() (*pool.Slab, error) { return pool.NewSlab(co.cfg.Budget, e.fab, n, pool.AccessLocal) })
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
-	case !own:
-		co.lend.Add(slab)
-		return c.allocBlock(n)
 	}
 	b := &Buffer{e: e, mem: slab.Bytes()[:n], slab: slab}
 	if r := slab.Region(); r != nil {
@@ -134,7 +99,7 @@ func (c *Conn) SendBuffer(b *Buffer) (n int, err error) {
 	if b.released {
 		return 0, errReleased
 	}
-	if b.e != c.e || b.stream != nil || !b.chunk && b.block == nil && b.slab == nil {
+	if b.e != c.e || b.stream != nil || b.block == nil && b.slab == nil {
 		n, err := c.Write(b.mem) // not memory that we can send from: copy it
 		b.Release()
 		return n, err
@@ -202,9 +167,6 @@ func (b *Buffer) free() {
 	c := b.e.core
 	c.lent--
 	switch {
-	case b.chunk:
-		c.stage.Put(b.slot)
-		c.freed = true
 	case b.block != nil:
 		c.lend.Free(b.block)
 		c.discard(c.lend.Trim(lendKeep)...)

@@ -20,61 +20,51 @@ import (
 // Everything goes by RDMA except what is sent before the lease arrives, and pieces that are too
 // short.
 func TestBuffersGoByWrite(t *testing.T) {
-	for name, sim := range personalities() {
-		if name == "no large data" || name == "small messages" {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLink(t, sim, Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
-			const size, count = 300 << 10, 40
-			data := make([]byte, size)
-			rand.Read(data)
-			sent := make(chan error, 1)
-			var buffers, first int // sent in all, and before the lease came
-			var small uint64       // bytes sent in frames until then
-			go func() {
-				for ; first == 0 || buffers < first+count; buffers++ {
-					if first == 0 && a.Counters().LargeOut > 0 {
-						first, small = buffers, a.Counters().SmallOut
-					}
-					buf, err := a.AllocBuffer(size)
-					if err == nil {
-						copy(buf.Bytes(), data)
-						err = sendBuffer(a, buf)
-					}
-					if err != nil {
-						sent <- err
-						return
-					}
+	onEachWithRings(t, func(t *testing.T, l *link, a, b *Conn) {
+		const size, count = 300 << 10, 40
+		data := make([]byte, size)
+		rand.Read(data)
+		sent := make(chan error, 1)
+		var buffers, first int // sent in all, and before the lease came
+		var small uint64       // bytes sent in frames until then
+		go func() {
+			for ; first == 0 || buffers < first+count; buffers++ {
+				if first == 0 && a.Seen().LargeOut > 0 {
+					first, small = buffers, a.Seen().SmallOut
 				}
-				sent <- a.CloseWrite()
-			}()
-			got := 0
-			for {
-				buf, err := b.RecvBuffer()
-				if errors.Is(err, io.EOF) {
-					break
+				buf, err := a.AllocBuffer(size)
+				if err == nil {
+					copy(buf.Bytes(), data)
+					err = sendBuffer(a, buf)
 				}
-				require.NoError(t, err)
-				for i, x := range buf.Bytes() {
-					if want := data[(got+i)%size]; x != want {
-						require.Equal(t, want, x, "byte %d", got+i)
-					}
+				if err != nil {
+					sent <- err
+					return
 				}
-				got += len(buf.Bytes())
-				buf.Release()
 			}
-			require.NoError(t, <-sent)
-			require.Equal(t, size*buffers, got)
-			assert.LessOrEqual(t, a.Counters().SmallOut-small, uint64(DefaultWindow+count*EagerPayload))
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
-			require.Eventually(t, func() bool { return lent(l.ea) == 0 }, 5*time.Second, time.Millisecond)
-		})
-	}
+			sent <- a.CloseWrite()
+		}()
+		got := 0
+		for {
+			buf, err := b.RecvBuffer()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			require.NoError(t, err)
+			for i, x := range buf.Bytes() {
+				if want := data[(got+i)%size]; x != want {
+					require.Equal(t, want, x, "byte %d", got+i)
+				}
+			}
+			got += len(buf.Bytes())
+			buf.Release()
+		}
+		require.NoError(t, <-sent)
+		require.Equal(t, size*buffers, got)
+		assert.LessOrEqual(t, a.Seen().SmallOut-small, uint64(DefaultWindow+count*EagerPayload))
+		closeConns(t, a, b)
+		require.Eventually(t, func() bool { return lent(l.ea) == 0 }, 5*time.Second, time.Millisecond)
+	})
 }
 
 // TestBuffersOutliveTheEndpoint: Buffers that are held keep their memory, and nothing else, when
@@ -97,7 +87,7 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 				}
 			}()
 			held, want := []*Buffer{}, [][]byte{}
-			for got := 0; b.Counters().LargeIn == 0; {
+			for got := 0; b.Seen().LargeIn == 0; {
 				buf, err := b.RecvBuffer()
 				require.NoError(t, err)
 				held, want = append(held, buf), append(want, thrice[got%len(data):][:len(buf.Bytes())])
@@ -110,8 +100,7 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 				copy(buf.Bytes(), want[len(held)])
 				held = append(held, buf)
 			}
-			require.NoError(t, l.ea.Close())
-			require.NoError(t, l.eb.Close())
+			l.end(t)
 			require.Zero(t, l.net.Stats().Regions)
 			for i, buf := range held {
 				require.True(t, bytes.Equal(want[i], buf.Bytes()), "buffer %d", i)
@@ -119,7 +108,7 @@ func TestBuffersOutliveTheEndpoint(t *testing.T) {
 			}
 			_ = a.Close()
 			_ = b.Close()
-			require.Zero(t, l.ea.cfg.Budget.Stats().Used+l.eb.cfg.Budget.Stats().Used)
+			require.Zero(t, l.ea.core.cfg.Budget.Stats().Used+l.eb.core.cfg.Budget.Stats().Used)
 		})
 	}
 }
@@ -136,8 +125,7 @@ func lent(e *Endpoint) int {
 func TestCloseBeforeRelease(t *testing.T) {
 	for name, sim := range personalities() {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t, sim, Config{})
-			a, b := l.dial(t)
+			l, a, b := newConns(t, sim, Config{})
 			chunk, err := a.AllocBuffer(100)
 			require.NoError(t, err)
 			block, err := a.AllocBuffer(2 * stepSize)
@@ -148,9 +136,7 @@ func TestCloseBeforeRelease(t *testing.T) {
 			block.Release()
 			require.ErrorIs(t, l.ea.fab.Close(), simfabric.ErrClosed, "it was not closed")
 			require.NoError(t, a.Close())
-			require.NoError(t, b.SetLinger(0))
-			require.NoError(t, b.Close())
-			l.close(t)
+			resetConns(t, b)
 		})
 	}
 }
@@ -160,9 +146,7 @@ func TestCloseBeforeRelease(t *testing.T) {
 // again and again for what it does not take.
 func TestSendBufferWaitsForRing(t *testing.T) {
 	const size = 220 << 10 // of which some number leaves such room
-	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{})
 	sent := make(chan error, 1)
 	go func() {
 		for {
@@ -183,7 +167,7 @@ func TestSendBufferWaitsForRing(t *testing.T) {
 		if !s.wr.waiting || s.outLease == nil {
 			return 0, WaitsNothing
 		}
-		return s.outLease.Size - (s.largeOut - uint64(s.largeMax)), s.lacks(a.left)
+		return s.outLease.Size - (s.largeOut - s.largeMax), s.lacks(a.left)
 	}
 	found := false
 	for range 100 { // each time, the ring is filled as far as SendBuffer likes

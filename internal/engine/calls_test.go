@@ -38,16 +38,9 @@ func (c *counted) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 
 // countedLink returns the link, its conns, and the dialling side's endpoint.
 func countedLink(t *testing.T, sim simfabric.Config, cfg Config) (l *link, a, b *Conn, end *counted) {
-	l, err := newLinkOf(sim, cfg, func(e fabric.Endpoint) fabric.Endpoint {
-		c := &counted{Endpoint: e}
-		if end == nil {
-			end = c
-		}
-		return c
-	})
-	require.NoError(t, err)
+	l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *counted { return &counted{Endpoint: e} })
 	a, b = l.dial(t)
-	return l, a, b, end
+	return l, a, b, ends[0]
 }
 
 // TestReceiveGoesWithTheAnswer: if nobody polls in between, a receive is posted again in the same
@@ -94,8 +87,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			assert.GreaterOrEqual(t, waited, rounds/2)
 			l.ea.choring.Store(false)
 			l.ea.poller.Release()
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
+			closeConns(t, a, b)
 			l.close(t)
 		})
 	}
@@ -127,8 +119,7 @@ func TestConnsShareACall(t *testing.T) {
 			for _, c := range conns {
 				_, err := io.ReadFull(c[1], make([]byte, len("at once")))
 				require.NoError(t, err)
-				require.NoError(t, c[0].Close())
-				require.NoError(t, c[1].Close())
+				closeConns(t, c[0], c[1])
 			}
 			l.close(t)
 		})
@@ -139,8 +130,7 @@ func TestConnsShareACall(t *testing.T) {
 func TestNoClock(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t, personalities()[name], Config{})
-			a, b := l.dial(t)
+			l, a, b := newConns(t, personalities()[name], Config{})
 			var looks atomic.Int32
 			for _, e := range []*Endpoint{l.ea, l.eb} {
 				e.mu.Lock()
@@ -167,9 +157,7 @@ func TestNoClock(t *testing.T) {
 				round()
 			}
 			assert.Less(t, looks.Load()-before, int32(rounds/10)) // chores read it now and then
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
-			l.close(t)
+			closeConns(t, a, b)
 		})
 	}
 }
@@ -179,8 +167,7 @@ func TestNoClock(t *testing.T) {
 func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t, personalities()[name], Config{})
-			a, b := l.dial(t)
+			l, a, b := newConns(t, personalities()[name], Config{})
 			posted := func() (frames uint64, all bool) {
 				l.eb.mu.Lock() // without leave, which would post the receives
 				defer l.eb.mu.Unlock()
@@ -195,9 +182,7 @@ func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 					return frames > before && all
 				}, 10*time.Second, time.Millisecond, "chores posts them, at the latest")
 			}
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
-			l.close(t)
+			closeConns(t, a, b)
 		})
 	}
 }

@@ -67,25 +67,14 @@ func TestCancelledReceives(t *testing.T) {
 	for name, forever := range map[string]bool{"for a while": false, "for ever": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var ends []*cancelling
-				cfg := Config{Spin: -1, DeadAfter: 5 * time.Second}
-				l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, cfg, func(e fabric.Endpoint) fabric.Endpoint {
-					ends = append(ends, &cancelling{Endpoint: e})
-					return ends[len(ends)-1]
-				})
-				require.NoError(t, err)
+				sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: 5 * time.Second}
+				l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *cancelling { return &cancelling{Endpoint: e} })
 				c, s := l.dial(t)
-				echo := func() {
-					_, err := c.Write([]byte("x"))
-					require.NoError(t, err)
-					_, err = s.Read(make([]byte, 1))
-					require.NoError(t, err)
-				}
-				echo()
+				carry(t, c, s, 1)
 				ends[1].at(true)
 				const second = 4
 				for range second * 2 { // each message uses up a receive, and strangers cancel the one posted for it
-					echo()
+					carry(t, c, s, 1)
 					time.Sleep(time.Second / 2)
 				}
 				posted := l.eb.Stats().CQErrors
@@ -99,11 +88,10 @@ func TestCancelledReceives(t *testing.T) {
 					ends[1].at(false)
 					time.Sleep(2 * choreTime)
 					for range 2 * l.eb.core.rx.Len() { // all receives are there again
-						echo()
+						carry(t, c, s, 1)
 					}
 				}
-				require.NoError(t, l.ea.Close())
-				require.NoError(t, l.eb.Close())
+				l.end(t)
 			})
 		})
 	}

@@ -2,46 +2,43 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"time"
 )
 
-// chores does what only time makes due, about once every choreTime, and reports
-// whether it wants to be called again.
-func (c *core) chores() (again bool) {
+// chores does what only time makes due, about once every choreTime as long as the endpoint is busy.
+func (c *core) chores() {
 	c.retry()
 	c.posted = false
 	c.postLate()
-	c.askAgain()
+	c.staging.again()
+	if c.releasing() {
+		c.want(&c.quarantine.supply)
+	}
 	if c.outOfStage() {
 		c.wantStage()
 	}
-	c.wantSends() // what was asked for before may have been refused
-	c.probes.evict(c.now())
 	for _, p := range c.order {
 		p.checkCloses()
-		p.trimMapped(false)
+		p.trimMapped()
 		if p.checkProgress() {
 			p.doom(fmt.Errorf("%w for %v", ErrStuck, p.waited))
 		}
 		if p.checkPending() {
 			p.doom(fmt.Errorf("%w for %v", ErrStarved, p.starved))
 		}
-		again = again || p.flying > 0 || len(p.out) > 0 || p.pends > 0
+		c.posted = c.posted || p.flying > 0 || len(p.out) > 0
 	}
-	again = c.reclaim() || again
-	if c.looksLeft > 0 {
-		c.looksLeft--
-		c.makeUp()
-	}
+	c.reclaim()
 	if c.mayTrim() {
 		c.discard(c.lend.Trim(0)...) // idle conns own no registered memory
 	}
 	c.trimStage()
+	c.dropCheckRings()
 	c.trimRings()
 	c.discard(c.leftover...)
 	c.leftover = nil
-	c.updateRoom() // receives that were missing may be back
-	return again || c.failing.reused > 0 || c.unusedMaps > 0 || c.releasing() || c.looksLeft > 0 || c.lingering > 0 || len(c.probes.waiting) > 0
+	c.updateTakes()
 }
 
 // checkProgress counts the looks in a row at which nothing that was sent to the peer had
@@ -49,29 +46,25 @@ func (c *core) chores() (again bool) {
 // share, and other threads of its process may still answer heartbeats. It counts looks rather
 // than time, since this process may have been stopped itself.
 func (p *peer) checkProgress() (dead bool) {
-	switch {
-	case p.moved || p.flying == 0 && len(p.out) == 0:
+	if p.moved || p.flying == 0 && len(p.out) == 0 {
 		p.moved, p.waited = false, 0
 		return false
-	case p.flying == 0 && !p.mayFly():
-		return false // others have all that it waits for
-	default:
-		p.waited += choreTime
-		return p.waited > p.c.cfg.DeadAfter
 	}
+	p.waited += choreTime
+	return p.waited > p.c.cfg.DeadAfter
 }
 
 // checkPending counts the looks in a row at which data waited for receive slots of the peer
 // and none of it had left, and reports whether that has gone on for too long: a live peer owes
 // some slots, whatever its users do (SPEC.md section 4), and data that waits holds send slots.
-// On a slow path the receive slots come behind the writes of either side, so these count as
+// On a slow path the receive slots come behind the data of either side, so that counts as
 // progress. The first look only tells that data waits.
 func (p *peer) checkPending() (dead bool) {
 	if p.pending.len() == 0 || !p.linked {
 		p.starved = -choreTime
 		return false
 	}
-	if n := p.sentSmall + p.landed + p.wrote + p.copied; n != p.carried {
+	if n := p.sentSmall + p.landed + p.completed + p.copied; n != p.carried {
 		p.carried, p.starved = n, -choreTime
 	}
 	p.starved += choreTime
@@ -80,8 +73,9 @@ func (p *peer) checkPending() (dead bool) {
 
 // busy reports whether chores has something to watch.
 func (c *core) busy() bool {
-	return c.failing.reused > 0 || c.posted || c.unusedMaps > 0 || c.pends > 0 || c.looksLeft > 0 || len(c.probes.waiting) > 0 || c.leases.Stats().Out+c.rings.claims+len(c.rings.spare) > 0 || c.releasing() || c.mayTrim() || c.mayTrimStage() || len(c.leftover) > 0 ||
-		c.hasFreeRings() || c.outOfStage() || c.lingering > 0 || c.stuck() || len(c.recvs) > 0
+	return c.posted || c.stuck() || len(c.recvs) > 0 || c.pends > 0 || c.lingering > 0 || c.failing.reused > 0 ||
+		c.leases.out()+c.rings.claims > 0 || c.outOfStage() || c.releasing() || len(c.leftover) > 0 ||
+		c.mayTrim() || c.mayTrimStage() || len(c.checkRings) > 0 || c.hasFreeRings() || c.hasUnusedMaps()
 }
 
 // outOfStage reports whether writers wait while all staging memory is in use, perhaps for ever.
@@ -96,7 +90,8 @@ func (c *core) mayTrim() bool {
 
 // mayTrimStage reports whether there is staging memory and none of it is in use, or wanted, now.
 func (c *core) mayTrimStage() bool {
-	return c.stage.Len() > 0 && c.stage.Free() == c.stage.Len() && c.blocked == 0
+	idle := c.stage.Len() > 0 && c.stage.Free() == c.stage.Len() && c.blocked == 0 && c.met
+	return idle && !slices.ContainsFunc(c.order, func(p *peer) bool { return p.check != checkPassed }) // see prepareStage
 }
 
 // trimStage gives back the staging memory if none of it was used since trimStage was last called.

@@ -3,11 +3,9 @@ package engine
 import (
 	"net/netip"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
@@ -43,28 +41,9 @@ func newPeerAlone(c *core, token [16]byte, cfg PeerConfig) (*peer, error) {
 // carryOut carries out the orders of the core, as the endpoint's own goroutine otherwise does.
 func (c *core) carryOut() {
 	for o := c.nextOrder(); o != nil; o = c.nextOrder() {
-		o.carryOut(c)
+		o.carryOut()
 		c.supplied(o)
 	}
-}
-
-// TestStarvedIsNotDeaf: a peer is not to blame for making no progress if others hold all the
-// operations that it waits for.
-func TestStarvedIsNotDeaf(t *testing.T) {
-	c, _ := lonelyCore(t)
-	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{})
-	require.NoError(t, err)
-	p.out = []outOp{{op: fabric.Op{Kind: fabric.Write}, tx: txOp{peer: p}}}
-	defer func() { p.out = nil }()
-	looks := func() (n int) {
-		for n = 0; n < 100 && !p.checkProgress(); n++ {
-		}
-		return n
-	}
-	c.flying = c.depth
-	require.Equal(t, 100, looks())
-	c.flying = 0
-	require.Equal(t, int(DefaultDeadAfter/time.Second), looks())
 }
 
 // TestNoPeerOfABrokenEndpoint: an endpoint that breaks down while it takes a new peer does not

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/seed202c38ff/fabricnet/framing"
@@ -26,7 +27,7 @@ func (s *stream) shutWrite(closed bool) {
 	if closed {
 		e, f.flags = evClose, framing.FlagClosed
 	}
-	if s.gone() || s.p.err != nil || !sendMoves.move(&s.send, e) {
+	if s.gone() || s.p.err != nil || !s.send.move(e) {
 		return
 	}
 	s.leaving++
@@ -37,17 +38,9 @@ func (s *stream) shutWrite(closed bool) {
 
 // shutRead discards what has arrived and what is still to come.
 func (s *stream) shutRead() {
-	switch s.reader {
-	case readerFree:
-		s.reader = readerShut
-	case readerCopies:
-		s.reader = readerShutsCopies
-	}
-	for s.reader == readerShut {
+	s.shut = true
+	for !s.copying && !s.segs.empty() {
 		seg := s.segs.front()
-		if seg == nil {
-			break
-		}
 		n := seg.n
 		if seg.large {
 			s.consumeLarge(n)
@@ -64,16 +57,11 @@ func (s *stream) shutRead() {
 // has everything and has promised to write no more.
 func (s *stream) close() {
 	if s.opening() {
-		s.abort(framing.ResetAbort)
+		s.abort()
 		return
 	}
 	s.markClosed()
-	switch {
-	case s.p.life >= peerReaped:
-		s.remove()
-	case s.peerClosed() && (s.recv == recvEOF || s.quiet()):
-		// The answer to the peer's own Fin tells it everything that ours would say.
-	default:
+	if !s.over() { // else the answer to the peer's own Fin tells it everything that ours would say
 		s.shutWrite(true)
 	}
 	s.ackFin()
@@ -81,10 +69,12 @@ func (s *stream) close() {
 }
 
 func (s *stream) markClosed() {
-	if closeMoves.move(&s.closing, evUserClosed) {
+	if !s.closed() {
 		s.closedAt = s.p.c.now()
 		s.p.c.lingering++
-		s.p.closed.Add(1)
+		if !s.checks {
+			s.p.closed.Add(1)
+		}
 	}
 	s.dropHeld()
 	s.endMapped()
@@ -93,15 +83,10 @@ func (s *stream) markClosed() {
 }
 
 // abort ends the stream at once and tells the peer.
-func (s *stream) abort(code framing.ResetCode) {
+func (s *stream) abort() {
 	s.markClosed()
 	s.dropPending()
-	if s.p.life >= peerReaped {
-		s.remove()
-		return
-	}
-	if (!s.peerClosed() || s.recv != recvEOF && !s.quiet()) && sendMoves.move(&s.send, evAbort) {
-		s.due = code
+	if !s.over() && s.send.move(evAbort) {
 		s.sendReset()
 	}
 	s.ackFin()
@@ -111,15 +96,18 @@ func (s *stream) abort(code framing.ResetCode) {
 // sendReset sends the Reset that is due, unless a write is in flight: the Reset promises that
 // none is.
 func (s *stream) sendReset() {
-	if s.writing == 0 && sendMoves.move(&s.send, evResetSent) {
-		s.p.reset(s.id, s.due)
+	if s.writing == 0 && s.send.move(evResetSent) {
+		s.p.reset(s.id, framing.ResetAbort)
 	}
 }
+
+// over reports whether the peer writes nothing more, and takes nothing.
+func (s *stream) over() bool { return s.quiet() || s.peerClosed && s.recv == recvEOF }
 
 // tryRemove forgets a stream that the user has closed, once neither side can
 // have a write in flight and each knows that of the other.
 func (s *stream) tryRemove() {
-	if s.closed() && s.writing == 0 && !s.finAckDue && (s.quiet() || s.peerClosed() && s.recv == recvEOF) {
+	if s.closed() && s.writing == 0 && !s.finAckDue && s.over() {
 		s.remove()
 	}
 }
@@ -142,15 +130,13 @@ func (p *peer) checkCloses() {
 	if p.unanswered = 0; p.c.lingering == 0 {
 		return
 	}
-	for _, s := range p.list {
+	for _, s := range slices.Backward(p.list) {
 		since := s.closedAt
 		if since.Before(p.movedAt) {
 			since = p.movedAt
 		}
-		if s.closed() && now.Sub(since) > p.c.cfg.DeadAfter && sendMoves.move(&s.send, evAbort) {
-			s.due = framing.ResetAbort
-			s.dropPending()
-			s.sendReset()
+		if s.closed() && now.Sub(since) > p.c.cfg.DeadAfter {
+			s.abort()
 		}
 		if s.closed() && now.Sub(s.closedAt) > p.c.cfg.DeadAfter {
 			p.unanswered++
@@ -168,14 +154,11 @@ func (s *stream) finished(pos uint64, closed bool) error {
 	if s.recv.ends() && pos != s.finPos || pos < s.rcvNxt {
 		return fmt.Errorf("%w: stream ends at %d, and at %d", errProtocol, pos, s.rcvNxt)
 	}
-	recvMoves.move(&s.recv, evFin)
+	s.recv = max(s.recv, recvFin)
 	s.finPos, s.finAckDue = pos, true
 	s.dropClaim()
-	if closed && s.peerCloses() {
-		s.dropPending()
-		s.endMapped()
-		s.wr.signal()
-		s.rd.signal()
+	if closed {
+		s.peerCloses()
 	}
 	s.checkFin()
 	return nil
@@ -186,7 +169,8 @@ func (s *stream) checkFin() {
 	if !s.recv.ends() {
 		return
 	}
-	if s.rcvNxt == s.finPos && recvMoves.move(&s.recv, evComplete) {
+	if s.rcvNxt == s.finPos && s.recv == recvFin {
+		s.recv = recvEOF
 		s.endLease()
 		s.rd.signal()
 	}
@@ -196,7 +180,7 @@ func (s *stream) checkFin() {
 // endLease takes in that the peer writes no more, which is as good as a Return.
 func (s *stream) endLease() {
 	if s.inLease != nil {
-		_ = s.inLease.Return(s.largeIn)
+		_ = s.inLease.endAt(s.largeIn)
 		s.leaseEnds()
 		s.dropNext()
 		s.dropLease()
@@ -205,12 +189,12 @@ func (s *stream) endLease() {
 
 // ackFin answers the peer's Fin or Reset, once what the answer says is true.
 func (s *stream) ackFin() {
-	if !s.finAckDue || s.gone() || s.peerClosed() && s.writing > 0 || s.rcvNxt != s.finPos && !s.discarding() {
+	if !s.finAckDue || s.gone() || s.peerClosed && s.writing > 0 || s.rcvNxt != s.finPos && !s.discarding() {
 		return
 	}
 	s.finAckDue = false
 	f := ctlFrame{t: framing.TypeFinAck, stream: s.id, pos: s.finPos}
-	if s.peerClosed() {
+	if s.peerClosed {
 		f.flags = framing.FlagClosed
 	}
 	s.p.control(f)
@@ -223,7 +207,7 @@ func (s *stream) finAcked(closed bool) {
 	if closed {
 		e = evCloseAcked
 	}
-	if sendMoves.move(&s.send, e) {
+	if s.send.move(e) {
 		s.wr.signal()
 		s.tryRemove()
 	}
@@ -231,33 +215,29 @@ func (s *stream) finAcked(closed bool) {
 
 // wasReset takes in a Reset frame.
 func (s *stream) wasReset(code framing.ResetCode) {
-	s.cut(resetError(code, s.opening()), evRefused)
+	err := resetError(code, s.opening())
+	if s.checks {
+		err = checkError(code, s.opening())
+	}
+	s.cut(err, evRefused)
 	s.finAckDue = true
-	s.dropPending()
-	s.dropHeld()
 	s.endLease()
-	s.endMapped()
-	s.rd.signal()
-	s.wr.signal()
 	s.ackFin()
 }
 
 // hasLeft reports whether a stream whose sending direction has ended needs nothing more of this
-// process. Over shared memory everything is then injected, or copied to a mapped ring: to where
-// it outlives the process. Elsewhere the peer has it. Completions would not do: over tcp they
+// process. Over shared memory that is so once all frames are posted, and all writes and other sends
+// complete: everything is then injected, or copied to a mapped ring, to where it outlives the process. Elsewhere the peer has it. Completions would not do: over tcp they
 // come once the kernel has the data, and when the peer next sends something to a process that
 // has exited, its provider drops the connection with what it has not read.
 func (s *stream) hasLeft() bool {
-	return s.settled() || s.peerClosed() || s.p.c.attr.SameHost && s.posted()
+	return s.settled() || s.peerClosed || s.p.c.attr.SameHost && !s.hasPending() && s.leaving+s.writing == 0
 }
-
-// posted reports whether all frames are posted, and all writes and other sends complete.
-func (s *stream) posted() bool { return !s.hasPending() && s.leaving+s.writing == 0 }
 
 // arrived reports whether the peer is known to have taken in all data. It never promises more small
 // data than it did at first beyond what it has: see window.
 func (s *stream) arrived() bool {
-	return s.smallFirst > 0 && uint64(s.smallMax) >= s.smallOut+s.smallFirst && uint64(s.largeMax) == s.largeOut
+	return s.smallFirst > 0 && s.smallMax >= s.smallOut+s.smallFirst && s.largeMax == s.largeOut
 }
 
 // left notes that a frame has left. Over shared memory a call may wait for that: see hasLeft and
@@ -271,22 +251,21 @@ func (s *stream) left() {
 // passes reports whether a Write or CloseWrite is the first in vain since the peer closed. As in
 // TCP, where only its answer tells that the peer is gone, that call succeeds, and the next
 // one fails.
-func (s *stream) passes() bool { return s.err == nil && closeMoves.move(&s.closing, evPassed) }
+func (s *stream) passes() bool {
+	passes := s.err == nil && s.peerClosed && !s.told && !s.closed()
+	s.told = s.told || passes
+	return passes
+}
 
-// shutError returns why neither direction can be ended.
+// shutError returns why neither direction can be ended: the conn is closed, or has ended in both.
 func (s *stream) shutError() error {
 	switch {
 	case s.closed():
 		return errClosed
-	case s.over():
+	case s.err != nil, s.told, s.send != sendOpen && s.recv.ends():
 		return syscall.ENOTCONN
 	}
 	return nil
-}
-
-// over reports whether the conn has ended in both directions, so that none of them can be ended.
-func (s *stream) over() bool {
-	return s.err != nil || s.closing == connBroken || s.closing == connOpen && s.send != sendOpen && s.recv.ends()
 }
 
 // settled reports whether a stream which the user has closed needs nothing more

@@ -14,7 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
@@ -66,13 +65,11 @@ func (p *slowPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPath) {
 	p := simfabric.RuleCQData() // the target sees each write
 	p.NoWait = true             // arrivals come with time, and nothing signals them
-	var err error
-	l, err = newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{DeadAfter: deadAfter, Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
-		path = &slowPath{Endpoint: e, rate: 1 << 40}
-		return path
+	sim, cfg := simfabric.Config{Seed: 1, Personality: p}, Config{DeadAfter: deadAfter, Spin: -1}
+	l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *slowPath {
+		return &slowPath{Endpoint: e, rate: 1 << 40}
 	})
-	require.NoError(t, err)
-	return l, path
+	return l, ends[1]
 }
 
 // TestCloseTellsOfLoss: when the conn is cut while Close waits for the peer to have everything,
@@ -184,14 +181,11 @@ func TestUnansweredClose(t *testing.T) {
 	})
 }
 
+// answersOn moves a byte each way.
 func answersOn(t *testing.T, a, b *Conn) {
 	t.Helper()
-	for _, pair := range [][2]*Conn{{a, b}, {b, a}} {
-		_, err := pair[0].Write([]byte("x"))
-		require.NoError(t, err)
-		_, err = pair[1].Read(make([]byte, 1))
-		require.NoError(t, err)
-	}
+	carry(t, a, b, 1)
+	carry(t, b, a, 1)
 }
 
 func closeBoth(t *testing.T, a, b *Conn) {
@@ -205,23 +199,9 @@ func closeBoth(t *testing.T, a, b *Conn) {
 // TestUnansweredCloses: the conns of a peer that answers no closes keep what they hold, and neither
 // side can open more of them.
 func TestUnansweredCloses(t *testing.T) {
-	c, _ := lonelyCore(t)
-	now := time.Unix(1e9, 0)
-	c.clock = func() time.Time { return now }
-	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) (uint16, framing.ResetCode) { return anyPort, 0 }})
-	require.NoError(t, err)
-	open := func(id uint32) *stream {
-		var payload [framing.OpenSize]byte
-		require.NoError(t, p.opened(&framing.Header{Type: framing.TypeOpen, Stream: id}, payload[:]))
-		return p.streams[id]
-	}
+	p, open, later := closesAlone(t)
 	for id := uint32(1); id <= maxUnanswered+1; id++ {
 		open(id).close()
-	}
-	later := func(d time.Duration) {
-		now = now.Add(d)
-		c.at = time.Time{}
-		p.checkCloses()
 	}
 	later(0)
 	later(DefaultDeadAfter)
@@ -231,7 +211,7 @@ func TestUnansweredCloses(t *testing.T) {
 	require.Equal(t, maxUnanswered+1, p.unanswered)
 	require.NoError(t, p.err, "it is not to blame for more than these")
 	require.Nil(t, open(1001))
-	_, err = p.open(1)
+	_, err := p.open(1)
 	require.ErrorIs(t, err, errUnanswered)
 	p.streams[1].finAcked(true)
 	later(0)
@@ -277,8 +257,7 @@ func TestClosing(t *testing.T) {
 	})
 	t.Run("linger 0 resets", func(t *testing.T) {
 		a, b := l.dial(t)
-		require.NoError(t, b.SetLinger(0))
-		require.NoError(t, b.Close())
+		resetConns(t, b)
 		_, err := a.Read(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		require.NoError(t, a.Close())
@@ -294,8 +273,7 @@ func TestClosing(t *testing.T) {
 			b := <-l.accept
 			l.ea.mu.Lock() // the answer and the reset arrive together, unless the answer is there already
 			sent := l.eb.Stats().FramesSent
-			require.NoError(t, b.SetLinger(0))
-			require.NoError(t, b.Close())
+			resetConns(t, b)
 			require.Eventually(t, func() bool { return l.eb.Stats().FramesSent > sent }, 5*time.Second, time.Millisecond)
 			l.ea.mu.Unlock()
 			a := <-opened
@@ -315,8 +293,7 @@ func TestClosing(t *testing.T) {
 		require.Equal(t, 8<<20, n)
 		_, err = b.Read(make([]byte, 1))
 		require.Equal(t, io.EOF, err)
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 	t.Run("refused", func(t *testing.T) {
 		_, err := l.a.Open(context.Background(), 8)

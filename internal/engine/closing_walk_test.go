@@ -93,7 +93,7 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 	if !s.closed() && !s.opening() {
 		if !ending {
 			add("CloseWrite", func() { s.shutWrite(false) })
-			add("abort", func() { s.abort(framing.ResetAbort) })
+			add("abort", func() { s.abort() })
 		}
 		add("Close", s.close)
 	}
@@ -101,13 +101,7 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 		add("give up", s.close)
 	}
 	if s.closed() && !s.gone() && !ending {
-		add("unanswered", func() { // as checkCloses does
-			if sendMoves.move(&s.send, evAbort) {
-				s.due = framing.ResetAbort
-				s.dropPending()
-				s.sendReset()
-			}
-		})
+		add("unanswered", s.abort) // as checkCloses does
 	}
 	return list
 }
@@ -160,6 +154,6 @@ func TestClosingWalk(t *testing.T) {
 		require.Empty(t, b.p.list, "seed %d: %v", seed, trace)
 		require.Zero(t, a.c.lingering)
 		require.Zero(t, b.c.lingering)
-		require.Zero(t, a.c.leases.Stats().Out+b.c.leases.Stats().Out)
+		require.Zero(t, a.c.leases.out()+b.c.leases.out())
 	}
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"time"
 
@@ -25,7 +26,8 @@ type Config struct {
 	// runs low, down to 64 KiB. The default is DefaultRing, or DefaultMappedRing if peers map the
 	// rings and the budget is at least 64 times as large.
 	Ring int
-	// PeerSlots is how many receive slots each peer may have at most.
+	// PeerSlots is how many receive slots each peer gets. The default is DefaultPeerSlots, or SharedSlots where
+	// peers share a queue.
 	PeerSlots int
 	// DeadAfter is how long the fabric may refuse a peer's operations, or
 	// complete none of them, before the peer counts as dead.
@@ -60,8 +62,8 @@ type PeerConfig struct {
 	// the lock. Needed where Attr.SameHost says so.
 	Memory func(pool.SharedName) (*pool.Slab, error)
 	// Unproven means that nobody knows yet whether the peer reaches this side over the
-	// fabric. Until Peer.Attached is called, it gets no more than the fewest receive slots
-	// that there can be. Until its path check has passed, it can open no conns.
+	// fabric. Until Peer.Attached is called, it gets no more receive slots than at first. Until its path
+	// check has passed, it can open no conns.
 	Unproven bool
 	// itself means that the peer is this endpoint, for a SelfCheck. Statistics leave it out.
 	itself bool
@@ -80,6 +82,7 @@ const (
 	// ring, the line has left the reader's cache. As long as it is there, writing to it is slow.
 	DefaultMappedRing = 2 << 20
 	DefaultPeerSlots  = 64
+	SharedSlots       = 32 // with half as many, 100 conns of a pair lost a fifth of their rate with 64 KiB
 	DefaultDeadAfter  = 15 * time.Second
 	DefaultSpin       = progress.LearntTime // the longest of which anything is learnt
 
@@ -104,17 +107,6 @@ const (
 	stageFew    = 8
 	landingSlab = 2 << 20
 
-	// slotStep is how many receive or send slots are mapped at a time where peers share them.
-	slotStep = 32
-
-	// recallAtOnce is how many peers are asked at a time for receive slots that they do not use.
-	recallAtOnce = 2
-
-	// sharedSlots is how many receive slots a peer gets at most where all peers share a
-	// queue. With more, small writes are coalesced less and cost more: over net 7.1 us of
-	// processor time a write with 64 slots, 5.5 us with 32.
-	sharedSlots = 32
-
 	// lazyRecvs is how many receives may wait to be posted, if the peers that have used them
 	// have enough slots left.
 	lazyRecvs = 4
@@ -124,29 +116,23 @@ const (
 	lendSlab = 4 << 20
 	lendKeep = 4
 
-	minWindow = 4 << 10
+	// MinWindow is the least that Config.Window may be, in bytes.
+	MinWindow = 4 << 10
 	// firstRing is how large a ring is at first, in bytes, unless less is leased. It stays in a
 	// processor's own cache, which round trips of 16 KiB gain a fifth by.
 	firstRing = 256 << 10
-	// minRing is the least that is leased instead of Config.Ring, in bytes: smaller rings
-	// carry hardly more than frames do.
-	minRing = 64 << 10
+	// MinRing is the least that is leased instead of Config.Ring, and that users may ask for, in bytes: smaller
+	// rings carry hardly more than frames do.
+	MinRing = 64 << 10
 	// ringsTotal is how many bytes the landing rings of a peer take together at most, as
 	// long as there are few enough of them: it is what caches hold.
 	ringsTotal = 8 << 20
+	// MaxRing is the most that Config.Ring may be. More would be cut down to ringsTotal, even if it is the only
+	// ring.
+	MaxRing = ringsTotal
 	// maxControl is how many control frames may wait to be sent to a peer, besides
 	// eight for each stream.
 	maxControl = 4096
-	// ctlSlots is how many send slots only control frames may use.
-	ctlSlots = 4
-)
-
-// Limits of Config.Window and Config.Ring. A ring of more than MaxRing would be cut down to
-// what a peer's rings take together, even if it is the only one.
-const (
-	MinWindow = minWindow
-	MinRing   = minRing
-	MaxRing   = ringsTotal
 )
 
 func (c Config) withDefaults() Config {
@@ -155,27 +141,15 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Window == 0 {
 		c.Window = DefaultWindow
-		setDefault(&c.MaxWindow, DefaultMaxWindow)
+		c.MaxWindow = cmp.Or(c.MaxWindow, DefaultMaxWindow)
 	}
-	setDefault(&c.Ring, DefaultRing)
-	setDefault(&c.first, firstRing)
-	setDefault(&c.PeerSlots, DefaultPeerSlots)
-	if c.DeadAfter == 0 {
-		c.DeadAfter = DefaultDeadAfter
-	}
-	if c.Spin == 0 {
-		c.Spin = DefaultSpin
-	}
-	c.PeerSlots = max(c.PeerSlots, framing.MinSlots)
-	c.Window = max(c.Window, minWindow)
+	c.Ring = cmp.Or(c.Ring, DefaultRing)
+	c.first = cmp.Or(c.first, firstRing)
+	c.DeadAfter = cmp.Or(c.DeadAfter, DefaultDeadAfter)
+	c.Spin = cmp.Or(c.Spin, DefaultSpin)
+	c.Window = max(c.Window, MinWindow)
 	c.MaxWindow = max(c.MaxWindow, c.Window)
 	return c
-}
-
-func setDefault(v *int, d int) {
-	if *v == 0 {
-		*v = d
-	}
 }
 
 // Errors that a conn's calls return besides io.EOF, net.ErrClosed,

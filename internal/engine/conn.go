@@ -24,7 +24,7 @@ type Conn struct {
 	wmu sync.Mutex // one Write at a time: its bytes stay together
 
 	copier pool.Copier // guarded by wmu
-	sent   turn        // guarded by wmu
+	sent   int         // bytes copied to mapped rings in this turn; guarded by wmu
 
 	lost atomic.Pointer[error]
 	seen atomic.Pointer[Counters] // the last snapshot, for observers that find the lock taken: see observe.go
@@ -63,30 +63,18 @@ type Counters struct {
 	SmallIn, SmallOut, LargeIn, LargeOut uint64
 }
 
-// Counters returns a snapshot of the conn's counters.
-func (c *Conn) Counters() Counters {
-	c.e.mu.Lock()
-	defer c.e.mu.Unlock()
-	return c.stream.info
-}
-
-// readError returns why nothing may be read even if there is data: as in TCP, closing and
-// the deadline come first. It returns nil if reading may go on.
+// readError returns why nothing can be read, nil if there is something or more may come. As in TCP,
+// closing and the deadline come before what has arrived, and that comes before the end.
 func (c *Conn) readError() error {
+	s := c.stream
 	switch {
-	case c.stream.closed():
+	case s.closed():
 		return errClosed
 	case c.rdl.passed:
 		return os.ErrDeadlineExceeded
-	}
-	return nil
-}
-
-// endError returns why no more data will come, nil if more may. It is for when all data that
-// has arrived is read.
-func (s *stream) endError() error {
-	switch {
-	case s.reader.shut(), s.recv == recvEOF:
+	case !s.segs.empty():
+		return nil
+	case s.shut, s.recv == recvEOF:
 		return io.EOF
 	}
 	return s.err
@@ -106,39 +94,31 @@ func (c *Conn) Read(b []byte) (int, error) {
 // the landing ring.
 func (c *Conn) read(b []byte) (int, error) {
 	s, e := c.stream, c.e
-	for {
-		if len(b) == 0 && !s.closed() { // like TCP, even after the deadline
-			return 0, nil
-		}
-		if err := c.readError(); err != nil {
-			return 0, err
-		}
-		n, large := s.tryRead(b)
-		if large != nil {
-			s.reader = readerCopies
-			s.p.c.copying++
-			e.leave()
-			n = copy(b, large)
-			e.enter()
-			if s.p.c.endCopying() {
-				s.endCopy(n)
-			}
-			return n, nil
-		}
-		if n > 0 {
-			return n, nil
-		}
-		if err := s.endError(); err != nil {
-			return 0, err
-		}
-		s.direct, s.directN = b, 0
-		c.waitRead()
-		n = s.directN
-		s.direct, s.directN = nil, 0
-		if n > 0 {
-			return n, nil
+	if len(b) == 0 && !s.closed() { // like TCP, even after the deadline
+		return 0, nil
+	}
+	s.direct, s.directN = b, 0
+	err := c.awaitRead()
+	n := s.directN
+	s.direct, s.directN = nil, 0
+	if n > 0 {
+		return n, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n, large := s.tryRead(b)
+	if large != nil {
+		s.copying = true
+		s.p.c.copying++
+		e.leave()
+		n = copy(b, large)
+		e.enter()
+		if s.p.c.endCopying() {
+			s.endCopy(n)
 		}
 	}
+	return n, nil
 }
 
 // AwaitRead waits until Read need not wait, so that a caller can wait without a buffer.
@@ -150,21 +130,13 @@ func (c *Conn) AwaitRead() {
 	_ = c.awaitRead() // Read returns it
 }
 
-// awaitRead waits until there is something to read, or returns why there is not. The caller holds
-// the endpoint's lock.
+// awaitRead waits until there is something to read, or has been put into s.direct, or returns why there
+// is not. The caller holds the endpoint's lock.
 func (c *Conn) awaitRead() error {
-	s := c.stream
-	for {
-		if err := c.readError(); err != nil {
+	for s := c.stream; ; c.waitRead() {
+		if err := c.readError(); err != nil || !s.segs.empty() || s.directN > 0 {
 			return err
 		}
-		if !s.segs.empty() {
-			return nil
-		}
-		if err := s.endError(); err != nil {
-			return err
-		}
-		c.waitRead()
 	}
 }
 
@@ -179,8 +151,7 @@ func (c *Conn) waitRead() {
 
 // endCopy finishes a copy of n bytes that was made out of the landing ring without the lock.
 func (s *stream) endCopy(n int) {
-	shut := s.reader == readerShutsCopies
-	s.reader = readerFree
+	s.copying = false
 	if s.gone() {
 		s.release()
 		return
@@ -189,7 +160,7 @@ func (s *stream) endCopy(n int) {
 		s.consumeLarge(n)
 	}
 	s.dropLease()
-	if shut {
+	if s.shut {
 		s.shutRead()
 	}
 }
@@ -302,7 +273,8 @@ func (c *Conn) write(b []byte) (n int, retry bool) {
 
 // copyIn copies as much of b as it can without waiting to a mapped ring. retry is as in write.
 func (c *Conn) copyIn(b []byte) (n int, retry bool) {
-	if c.sent.over() { // before taking anything that others wait for
+	if c.sent >= turnBytes { // before taking anything that others wait for
+		c.sent = 0
 		c.e.leave()
 		runtime.Gosched()
 		c.e.enter()
@@ -312,7 +284,7 @@ func (c *Conn) copyIn(b []byte) (n int, retry bool) {
 	if w.mem == nil {
 		return 0, false
 	}
-	c.sent += turn(len(w.mem))
+	c.sent += len(w.mem)
 	c.e.leave()
 	c.copier.Copy(w.mem, b)
 	c.e.enter()
@@ -322,22 +294,10 @@ func (c *Conn) copyIn(b []byte) (n int, retry bool) {
 	return len(w.mem), false
 }
 
-// turn counts the bytes that a writer has copied to mapped rings since it last let other
-// goroutines run. A writer whose reader keeps up would otherwise go on for 10 ms, until Go's
-// scheduler stops it, and the process's other goroutines would move nothing meanwhile.
-type turn int
-
-// turnBytes is how long a turn is. Copying that much takes some 30 us.
+// turnBytes is how many bytes a writer copies to mapped rings before it lets other goroutines run. A
+// writer whose reader keeps up would otherwise go on for 10 ms, until Go's scheduler stops it, and the
+// process's other goroutines would move nothing meanwhile. Copying that much takes some 30 us.
 const turnBytes = 1 << 20
-
-// over reports whether the turn is over, and begins another one if so.
-func (t *turn) over() bool {
-	if *t < turnBytes {
-		return false
-	}
-	*t = 0
-	return true
-}
 
 // waitWrite blocks a writer with n bytes left until something has changed for it.
 func (c *Conn) waitWrite(n int) {

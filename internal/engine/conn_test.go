@@ -114,34 +114,25 @@ func checkPattern(t *testing.T, c *Conn, seed uint64, size int) {
 }
 
 func TestLargeDataGoesByWrite(t *testing.T) {
-	for name, sim := range personalities() {
-		if name == "no large data" || name == "small messages" {
-			continue
-		}
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLink(t, sim, Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
-			warmUp(t, a, b)
-			before := b.Counters()
-			const total = 16 << 20
-			go func() {
-				chunk := make([]byte, 64<<10)
-				for range total / len(chunk) {
-					_, _ = a.Write(chunk)
-				}
-				_ = a.Close()
-			}()
-			n, err := io.Copy(io.Discard, onlyReader{b})
-			require.NoError(t, err)
-			require.EqualValues(t, total, n)
-			got := b.Counters()
-			assert.GreaterOrEqual(t, got.LargeIn-before.LargeIn, uint64(total*95/100))
-			assert.EqualValues(t, total, got.LargeIn+got.SmallIn-before.LargeIn-before.SmallIn)
-			require.NoError(t, b.Close())
-		})
-	}
+	onEachWithRings(t, func(t *testing.T, _ *link, a, b *Conn) {
+		warmUp(t, a, b)
+		before := b.Seen()
+		const total = 16 << 20
+		go func() {
+			chunk := make([]byte, 64<<10)
+			for range total / len(chunk) {
+				_, _ = a.Write(chunk)
+			}
+			_ = a.Close()
+		}()
+		n, err := io.Copy(io.Discard, onlyReader{b})
+		require.NoError(t, err)
+		require.EqualValues(t, total, n)
+		got := b.Seen()
+		assert.GreaterOrEqual(t, got.LargeIn-before.LargeIn, uint64(total*95/100))
+		assert.EqualValues(t, total, got.LargeIn+got.SmallIn-before.LargeIn-before.SmallIn)
+		require.NoError(t, b.Close())
+	})
 }
 
 // warmUp sends large data until some of it goes to a ring. It goes in frames until there is memory
@@ -154,15 +145,8 @@ func warmUp(t *testing.T, from, to *Conn) {
 // warmUpBy is warmUp by writes of n bytes.
 func warmUpBy(t *testing.T, from, to *Conn, n int) {
 	t.Helper()
-	sent, buf := make(chan error, 1), make([]byte, n)
-	for before := to.Counters().LargeIn; to.Counters().LargeIn == before; {
-		go func() {
-			_, err := from.Write(buf)
-			sent <- err
-		}()
-		_, err := io.ReadFull(to, make([]byte, len(buf)))
-		require.NoError(t, err)
-		require.NoError(t, <-sent)
+	for before := to.Seen().LargeIn; to.Seen().LargeIn == before; {
+		carry(t, from, to, n)
 	}
 }
 
@@ -171,54 +155,46 @@ type onlyReader struct{ io.Reader }
 // TestBothSidesWrite: neither side reads before the other has written. Write blocks on credit and
 // honours its deadline, and nothing is lost.
 func TestBothSidesWrite(t *testing.T) {
-	for name, sim := range personalities() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLink(t, sim, Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
-			data := bytes.Repeat([]byte("0123456789abcde\n"), 4<<20/16)
-			var wrote [2]int
-			var wg sync.WaitGroup
-			for i, c := range []*Conn{a, b} {
-				wg.Go(func() {
-					assert.NoError(t, c.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
-					n, err := c.Write(data)
-					assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
-					assert.Less(t, n, len(data))
-					wrote[i] = n
-				})
-			}
-			wg.Wait()
-			for i, c := range []*Conn{a, b} {
-				wg.Go(func() {
-					assert.NoError(t, c.SetWriteDeadline(time.Time{}))
-					_, err := c.Write(data[wrote[i]:])
-					assert.NoError(t, err)
-					assert.NoError(t, c.CloseWrite())
-				})
-				wg.Go(func() {
-					got, err := io.ReadAll(onlyReader{c})
-					assert.NoError(t, err)
-					assert.True(t, bytes.Equal(got, data), "stream of %d bytes differs", len(got))
-				})
-			}
-			wg.Wait()
-			assert.NoError(t, a.Close())
-			assert.NoError(t, b.Close())
-		})
-	}
+	onEach(t, func(t *testing.T, _ *link, a, b *Conn) {
+		data := make([]byte, 4<<20)
+		_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+		var wrote [2]int
+		var wg sync.WaitGroup
+		for i, c := range []*Conn{a, b} {
+			wg.Go(func() {
+				assert.NoError(t, c.SetWriteDeadline(time.Now().Add(300*time.Millisecond)))
+				n, err := c.Write(data)
+				assert.ErrorIs(t, err, os.ErrDeadlineExceeded)
+				assert.Less(t, n, len(data))
+				wrote[i] = n
+			})
+		}
+		wg.Wait()
+		for i, c := range []*Conn{a, b} {
+			wg.Go(func() {
+				assert.NoError(t, c.SetWriteDeadline(time.Time{}))
+				_, err := c.Write(data[wrote[i]:])
+				assert.NoError(t, err)
+				assert.NoError(t, c.CloseWrite())
+			})
+			wg.Go(func() {
+				got, err := io.ReadAll(onlyReader{c})
+				assert.NoError(t, err)
+				assert.True(t, bytes.Equal(got, data), "stream of %d bytes differs", len(got))
+			})
+		}
+		wg.Wait()
+		closeConns(t, a, b)
+	})
 }
 
 func TestPeerLost(t *testing.T) {
-	l := newLink(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
 	_, err := a.Write([]byte("last words"))
 	require.NoError(t, err)
 	require.NoError(t, a.CloseWrite())
 	a2, b2 := l.dial(t)
-	require.Eventually(t, func() bool { return b.Counters().SmallIn == 10 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Seen().SmallIn == 10 }, 5*time.Second, time.Millisecond)
 	l.a.Lost(io.ErrUnexpectedEOF)
 	l.b.Lost(io.ErrUnexpectedEOF)
 
@@ -246,9 +222,7 @@ func TestPeerFailsDuringPoll(t *testing.T) {
 	for !l.ea.poller.Acquire() {
 		runtime.Gosched()
 	}
-	l.ea.enter()
-	l.a.p.doom(errProtocol)
-	l.ea.leave()
+	locked(l.ea, func() { l.a.p.doom(errProtocol) })
 	l.ea.poller.Poll()
 	l.ea.poller.Release()
 }
@@ -346,9 +320,7 @@ func TestNoLostWakeUp(t *testing.T) {
 				if name == "efa" { // nothing to wait on: a timer polls
 					rounds = 100
 				}
-				l := newLink(t, personalities()[name], Config{Spin: spin})
-				defer l.close(t)
-				a, b := l.dial(t)
+				_, a, b := newConns(t, personalities()[name], Config{Spin: spin})
 				require.NoError(t, a.SetDeadline(time.Now().Add(30*time.Second)))
 				require.NoError(t, b.SetDeadline(time.Now().Add(30*time.Second)))
 				var wg sync.WaitGroup
@@ -370,8 +342,7 @@ func TestNoLostWakeUp(t *testing.T) {
 					})
 				}
 				wg.Wait()
-				assert.NoError(t, a.Close())
-				assert.NoError(t, b.Close())
+				closeConns(t, a, b)
 			})
 		}
 	}
@@ -423,27 +394,27 @@ func TestOpenHeedsContext(t *testing.T) {
 
 // TestTurn: a conn that has moved a mebibyte lets others run, even if it need not wait.
 func TestTurn(t *testing.T) {
-	var c turn
-	for range 2 {
-		for range turnBytes / stepSize {
-			assert.False(t, c.over())
-			c += stepSize
-		}
-		assert.True(t, c.over())
-		assert.Zero(t, c)
-	}
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
-		a.sent = turnBytes
-		var n int
-		var retry, ran bool
-		go func() { ran = true }()
-		locked(l.ea, func() { n, retry = a.copyIn(make([]byte, stepSize)) })
-		synctest.Wait()
-		assert.True(t, ran)
-		assert.True(t, n == 0 && retry, "it was its turn")
-		assert.Zero(t, a.sent)
+		a.sent = 0
+		for range 2 {
+			var n int
+			var retry, ran bool
+			for moved := 0; moved < turnBytes; moved += n {
+				locked(l.ea, func() { n, retry = a.copyIn(make([]byte, stepSize)) })
+				require.False(t, retry, "its turn is over after %d bytes", moved)
+				_, err := io.ReadFull(b, make([]byte, n))
+				require.NoError(t, err)
+				synctest.Wait() // there is room in the ring again
+			}
+			go func() { ran = true }()
+			locked(l.ea, func() { n, retry = a.copyIn(make([]byte, stepSize)) })
+			synctest.Wait()
+			assert.True(t, ran)
+			assert.True(t, n == 0 && retry, "it was its turn")
+			assert.Zero(t, a.sent)
+		}
 		resetConns(t, a, b)
 	})
 }

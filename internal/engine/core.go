@@ -34,65 +34,58 @@ type core struct {
 	rx     *pool.Slots             // receive slots; all are posted, except those that hold early frames
 	tx     *pool.Slots             // frames being sent
 	stage  *pool.Slots             // sources of RDMA writes
-	lend   *pool.Arena             // Buffers that are too long for a staging chunk, or find none to spare
+	lend   *pool.Arena             // most Buffers
 	slabs  map[*pool.Slab]struct{} // of Buffers too long for lend
 	heaps  []*heap                 // reassembly memory, by window size
-	probes probes
-	leases *pool.Leases
-	// lessees holds, for each lease index, the peer to which it was last granted.
-	lessees []*peer
+	leases leases
 
 	stageUsed bool // staging memory was used since trimStage last ran
 
 	// See supply.go.
-	staging   supply
-	sending   supply
-	receiving supply
-	needs     fifo[*supply] // what is wanted, in the order in which it was asked for
-	waste     []*pool.Slab  // slabs to be closed
-	leftover  []*pool.Slab  // slabs that could not be deregistered: chores tries again
-	mapping   int           // calls under way that map or unmap without the lock
+	staging  supply
+	needs    fifo[*supply] // what is wanted, in the order in which it was asked for
+	waste    []*pool.Slab  // slabs to be closed
+	leftover []*pool.Slab  // slabs that could not be deregistered: chores tries again
+	mapping  int           // calls under way that map or unmap without the lock
 
 	ops     []txOp // operations in flight, by tag
 	freeOps []uint32
-	depth   int // how many operations live peers may have in flight
 	flying  int
 	stalled int         // peers with operations that cannot be posted for now
 	retries fifo[*peer] // these peers, in the order in which their operations are offered again
 
 	receives
-	recvs        []fabric.Op // receives to post
-	owners       []*peer     // of recvs: the peer that used each, or nil
-	recvsRefused bool        // the fabric refused the first of recvs
-	urgent       bool        // recvs must not wait for the next call into the fabric
-	batch        [16]fabric.Op
-	peers        map[uint32]*peer
-	order        []*peer // the same peers, in an order that a replay reproduces
-	lastID       uint32
-	touched      []*peer // to be flushed before this entry into the core ends
-	doomed       []*peer // to be reaped by then
-	lines        lines   // peers that wait for what all peers share
-	pends        int     // send slots in which data waits for receive slots of peers
-	blocked      int     // streams in the blocked lists of all peers
-	awake        int     // writers that were woken from there and are not back yet
-	quarantine   quarantine
-	capacity
-	lost  map[*peer]struct{} // peers that have failed and still have streams
-	freed bool               // a budget of the whole endpoint has grown: serve the peers in lines
-	// rang lists peers that were sent something and may be asleep.
-	rang  []*peer
+	batch      [16]fabric.Op
+	peers      map[uint32]*peer
+	order      []*peer // the same peers, in an order that a replay reproduces
+	lastID     uint32
+	touched    []*peer     // to be flushed before this entry into the core ends
+	doomed     fifo[*peer] // to be reaped by then
+	pends      int         // send slots in which data waits for receive slots of peers
+	blocked    int         // streams in the blocked lists of all peers
+	awake      int         // writers that were woken from there and are not back yet
+	quarantine quarantine
+	quotas
+	met     bool               // a peer has come: until then, what was prepared for it stays
+	mute    bool               // see isMute
+	heard   bool               // something has come from some peer since the last heartbeat
+	heardAt time.Time          // the heartbeat by which something had last come from some peer
+	metAt   time.Time          // when a peer was last heard for the first time; until then, when the endpoint was opened
+	lost    map[*peer]struct{} // peers that have failed and still have streams
+	freed   bool               // there may be staging memory for peers that wait for it
+	// rang is a peer that was sent something and may be asleep: endpoints with doorbells have one peer.
+	rang  *peer
 	err   error // why the endpoint is unusable, nil if it is not
 	down  bool  // the fabric endpoint is shut down
 	stays bool  // it could not be shut down: its memory is never freed
 	lent  int   // Buffers that the user holds or the fabric reads from
 	// copying counts readers that copy from a landing ring, and writers that copy to a
 	// staging chunk or a mapped ring, without the lock.
-	copying int
-	// unusedMaps counts the peers' slabs in which no lease lies, whether they are mapped or could not be.
-	unusedMaps int
+	copying    int
 	rings      rings
-	posted     bool // an operation was posted since chores last looked
-	lingering  int  // streams that the user has closed and that are not removed yet
+	checkRings []*pool.Slab // see keptRings
+	posted     bool         // an operation was posted since chores last looked, or had not completed by then
+	lingering  int          // streams that the user has closed and that are not removed yet
 	failing    failing
 
 	stats Stats
@@ -104,10 +97,9 @@ type txOp struct {
 	stream *stream     // of an RDMA write
 	leaves *stream     // whose data, or end, it carries: see stream.leaving
 	spill  int         // one more than the slot in which its data is spilled; 0: it is not
-	from   *pool.Slots // where the slot goes back to; nil for a user's Buffer or a path check
+	from   *pool.Slots // where the slot goes back to; nil for a user's Buffer
 	slot   uint32      // in there
 	buf    *Buffer
-	probe  bool          // a path check's write
 	large  framing.Large // announces the write
 	pos    uint64        // stream position of its first byte
 	// messages is how many count as sent once it has completed: see peer.countPosted.
@@ -131,16 +123,11 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	c := &core{
 		fab: fab, attr: a, cfg: cfg, rule: ChooseRule(a), clock: time.Now,
 		peers: map[uint32]*peer{}, lost: map[*peer]struct{}{}, slabs: map[*pool.Slab]struct{}{},
-		leases: new(pool.Leases), depth: a.TxDepth, capacity: capacity{sends: min(128, max(2*ctlSlots, a.TxDepth))},
 		deliver: a.Order&fabric.SendAfterWrite == 0 && a.DeliveryComplete,
 	}
 	c.rings.most = cfg.Ring
-	c.sharable = min(a.RxDepth, int(cfg.Budget.Stats().Limit/8/eagerFrame))
-	if !a.PerPeer {
-		c.depth -= c.depth / 4 // the rest makes up for what dead peers hold: see deadHold
-	}
-	if a.RxDepth < LeastSlots {
-		return nil, fmt.Errorf("provider %s: receive queue of %d, at least %d are needed", a.Provider, a.RxDepth, LeastSlots)
+	if err := c.divide(); err != nil {
+		return nil, err
 	}
 	c.eager = int(min(a.MaxMsgSize, eagerFrame))
 	if a.SameHost {
@@ -151,14 +138,15 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	}
 	c.metAt = c.now()
 	c.rx = pool.NewSlots(cfg.Budget, fab, c.eager)
+	c.staging.begin, c.quarantine.supply.begin = c.orderStage, c.orderRetire
 	c.tx = pool.NewSlots(cfg.Budget, fab, c.eager)
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
-	c.staging.slots, c.sending.slots, c.receiving.slots = c.stage, c.tx, c.rx
 	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)
-	if err := c.tx.Grow(c.sends); err != nil {
+	if err := c.tx.Grow(c.sendsNeeded()); err != nil {
 		c.free()
 		return nil, fmt.Errorf("%w: %w", ErrMemory, err)
 	}
+	c.updateTakes()
 	return c, nil
 }
 
@@ -171,9 +159,6 @@ func (c *core) now() time.Time {
 	return c.at
 }
 
-// maxPayload is the most payload of a frame that this endpoint can send.
-func (c *core) maxPayload() int { return c.eager - framing.HeaderSize }
-
 // push posts as much of what p has queued as the fabric takes.
 func (c *core) push(p *peer) {
 	for p.head < len(p.out) && p.err == nil {
@@ -182,7 +167,6 @@ func (c *core) push(p *peer) {
 			o := &p.out[p.head+n]
 			if o.op.Kind != fabric.Inject {
 				if !p.mayFly() {
-					c.lineUp(p, lineQueue, p.flying)
 					break
 				}
 				o.op.Tag = c.takeOp(o.tx)
@@ -204,7 +188,7 @@ func (c *core) push(p *peer) {
 			c.tookRecvs(posted-n, recvs, err)
 		} else if err != nil {
 			c.noteAbandoned(err)
-			p.doom(fmt.Errorf("%v refused: %w", kindName(c.batch[min(posted, n-1)].Kind), err))
+			p.doom(fmt.Errorf("%v refused: %w", kindNames[c.batch[min(posted, n-1)].Kind], err))
 			return
 		}
 		if posted < n {
@@ -246,7 +230,6 @@ func (c *core) account(p *peer, posted, n int) {
 			c.dropOp(o.op.Tag)
 		case i < posted && o.op.Kind == fabric.Inject:
 			o.tx.release()
-			p.gaveBack()
 		}
 	}
 	p.head += posted
@@ -257,16 +240,14 @@ func (c *core) account(p *peer, posted, n int) {
 		}
 		p.moved, c.posted = true, true
 		p.unstall()
-		if p.doorbell.Ring != nil && !p.rung {
-			p.rung = true
-			c.rang = append(c.rang, p)
+		if p.doorbell.Ring != nil {
+			c.rang = p
 		}
 	}
 }
 
 func (c *core) takeOp(t txOp) uint32 {
-	c.flying++
-	t.peer.flying++
+	t.peer.holdOps(1)
 	if n := len(c.freeOps); n > 0 {
 		tag := c.freeOps[n-1]
 		c.freeOps = c.freeOps[:n-1]
@@ -278,19 +259,15 @@ func (c *core) takeOp(t txOp) uint32 {
 }
 
 func (c *core) dropOp(tag uint32) {
-	c.ops[tag].peer.flying--
+	c.ops[tag].peer.holdOps(-1)
 	c.ops[tag] = txOp{}
 	c.freeOps = append(c.freeOps, tag)
-	c.flying--
 }
 
 // dispatch takes reaped completions in, then sends what they make possible.
 func (c *core) dispatch(done []fabric.Completion) {
 	for i := range done {
 		d := &done[i]
-		if d.Kind == fabric.Recv {
-			c.ready--
-		}
 		switch {
 		case d.Kind == fabric.Recv && d.Err == nil:
 			c.failing.inRow = 0
@@ -320,7 +297,9 @@ func (c *core) dispatch(done []fabric.Completion) {
 // have been promised them already or have few left: see repost.
 func (c *core) flush() {
 	for {
-		c.reapAll()
+		for c.doomed.len() > 0 {
+			c.reap(c.doomed.pop())
+		}
 		if len(c.recvs) > lazyRecvs || c.urgent {
 			c.postRecvs()
 		}
@@ -332,7 +311,7 @@ func (c *core) flush() {
 			p.wakeWriters()
 		}
 		c.touched = c.touched[:0]
-		if !c.freed && len(c.doomed) == 0 {
+		if !c.freed && c.doomed.len() == 0 {
 			return
 		}
 		c.freed = false
@@ -359,21 +338,14 @@ func (c *core) sent(tag uint32, err error) {
 	c.freed, t.peer.moved = true, true
 	if t.stream != nil || t.leaves != nil { // other frames do not count: a kernel may take them for a process that is stopped
 		t.peer.signs++
+		t.peer.completed++
 	}
 	t.release()
-	switch {
-	case t.stream != nil:
-		if err == nil {
-			t.peer.wrote++
-		}
+	if t.stream != nil {
 		t.stream.writeDone(&t)
-	case t.probe && err == nil:
-		t.peer.probeWritten(&t)
 	}
 	c.touch(t.peer)
-	if t.peer.err != nil {
-		c.looksLeft = max(c.looksLeft, 1)
-	}
+	t.peer.returnQuota()
 	if err != nil {
 		c.stats.CQErrors++
 		t.peer.doom(err)
@@ -390,9 +362,9 @@ func (t *txOp) release() {
 	switch {
 	case t.from != nil:
 		if t.from == t.peer.c.tx {
-			t.peer.frames--
+			t.peer.holdSends(-1, 0)
 		} else {
-			t.peer.staged--
+			t.peer.holdStage(-1)
 		}
 		t.from.Put(t.slot)
 	case t.buf != nil:
@@ -407,9 +379,10 @@ func (c *core) breakdown(err error) {
 		return
 	}
 	c.err = err
+	c.dropCheckRings()
 	c.recvs, c.owners, c.recvsRefused = nil, nil, false // else the queue would be polled for ever to post them
 	c.failAll(err)
-	c.updateRoom()
+	c.updateTakes()
 }
 
 func (c *core) failAll(err error) {
@@ -443,10 +416,4 @@ func (c *core) retry() {
 // the next call do not count: see flush.
 func (c *core) stuck() bool { return c.recvsRefused || c.stalled > 0 }
 
-func kindName(k fabric.Kind) string {
-	names := [...]string{"operation", "send", "inject", "receive", "write", "write with data"}
-	if int(k) < len(names) {
-		return names[k]
-	}
-	return "operation"
-}
+var kindNames = [...]string{"operation", "send", "inject", "receive", "write", "write with data"}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"io"
 	"sync"
 	"testing"
 	"time"
@@ -9,7 +10,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/race"
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -18,137 +18,8 @@ import (
 // deepSim is a fabric that a thousand peers can share.
 func deepSim() simfabric.Config {
 	sim := simfabric.TCP()
-	sim.RxDepth = 8192
+	sim.RxDepth, sim.TxDepth = 1<<15, 1<<12
 	return simfabric.Config{Seed: 1, Personality: sim}
-}
-
-// pump has a conn of each of these spokes write to the hub, which reads, until stop is called.
-func (s *star) pump(t *testing.T, spokes ...int) (stop func()) {
-	t.Helper()
-	var wg sync.WaitGroup
-	over := make(chan struct{})
-	for _, i := range spokes {
-		outer, inner := s.dial(t, i)
-		wg.Go(func() {
-			buf := make([]byte, 64)
-			for {
-				select {
-				case <-over:
-					assert.NoError(t, outer.Close())
-					return
-				default:
-				}
-				if _, err := outer.Write(buf); !assert.NoError(t, err) {
-					return
-				}
-			}
-		})
-		wg.Go(func() {
-			buf := make([]byte, 64<<10)
-			for {
-				if _, err := inner.Read(buf); err != nil {
-					assert.NoError(t, inner.Close())
-					return
-				}
-			}
-		})
-	}
-	return func() {
-		close(over)
-		wg.Wait()
-	}
-}
-
-// share returns how many of the hub's receive slots a spoke may have, and how many it is promised.
-func (s *star) share(spoke int) (share, promised int) {
-	s.hub.mu.Lock()
-	defer s.hub.mu.Unlock()
-	p := s.hubs[spoke].p
-	return p.share, p.promised()
-}
-
-// TestSharesGrow: a peer that uses all of its slots gets more, up to its share of the queue, and
-// one that uses none does not.
-func TestSharesGrow(t *testing.T) {
-	s := newStar(t, deepSim(), Config{}, 3)
-	defer s.close(t)
-	for i := range 3 {
-		share, promised := s.share(i)
-		assert.LessOrEqual(t, share, 2*framing.MinSlots, "of peer %d, which has moved a path check", i)
-		assert.LessOrEqual(t, promised, 2*framing.MinSlots)
-	}
-	stop := s.pump(t, 1)
-	assert.Eventually(t, func() bool { share, _ := s.share(1); return share == sharedSlots }, 10*time.Second, time.Millisecond)
-	stop()
-	share, _ := s.share(0)
-	assert.LessOrEqual(t, share, 2*framing.MinSlots)
-}
-
-// TestBusyAmongIdle: a peer that uses all of its slots gets more than twice the minimum, among as
-// many idle peers as an endpoint should have.
-func TestBusyAmongIdle(t *testing.T) {
-	sim := deepSim()
-	sim.RxDepth = 4 * sharedSlots
-	s := newStar(t, sim, Config{}, 1)
-	defer s.close(t)
-	for range Places(sim.RxDepth) - 1 {
-		s.join(t)
-	}
-	stop := s.pump(t, 0)
-	defer stop()
-	assert.Eventually(t, func() bool { _, n := s.share(0); return n > 2*framing.MinSlots }, 10*time.Second, time.Millisecond)
-}
-
-// TestIdlePeersGiveBack: when newcomers need slots, peers give back those that they do not use, and
-// carry on at once when they need more again.
-func TestIdlePeersGiveBack(t *testing.T) {
-	sim := deepSim()
-	sim.RxDepth = 128
-	s := newStar(t, sim, Config{}, 3)
-	defer s.close(t)
-	stop := s.pump(t, 0, 1, 2)
-	for i := range 3 {
-		assert.Eventually(t, func() bool { _, n := s.share(i); return n > 2*framing.MinSlots }, 10*time.Second, time.Millisecond)
-	}
-	stop()
-	n := 3
-	for ; s.hub.Room() == RoomOpen && n < 100; n++ {
-		s.join(t)
-		s.quiet()
-	}
-	assert.GreaterOrEqual(t, n, sim.RxDepth/LeastSlots-1, "peers on a queue of %d", sim.RxDepth)
-	assert.NotZero(t, s.hub.Stats().Recalls)
-	for i := range 3 {
-		share, promised := s.share(i)
-		assert.Equal(t, framing.MinSlots, share)
-		assert.Equal(t, framing.MinSlots, promised)
-		a, b := s.dial(t, i)
-		healthy(t, a, b)
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
-	}
-}
-
-// TestAllBusy: when more peers are busy than there are slots for, all of them go on, since each has
-// about as many as the others.
-func TestAllBusy(t *testing.T) {
-	const peers = 40
-	sim := deepSim()
-	sim.RxDepth = 8 * peers
-	s := newStar(t, sim, Config{}, peers)
-	defer s.close(t)
-	var all []int
-	for i := range peers {
-		all = append(all, i)
-	}
-	stop := s.pump(t, all...)
-	for i := range peers { // each is served while all others are busy
-		a, b := s.dial(t, i)
-		require.NoError(t, roundTripTo(a, b))
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
-	}
-	stop()
 }
 
 func roundTripTo(a, b *Conn) error {
@@ -171,24 +42,6 @@ func roundTripTo(a, b *Conn) error {
 		}
 	}
 	return nil
-}
-
-// TestFalseBalance: a peer that gives back slots that it was not asked for, or does not have, is
-// cut off.
-func TestFalseBalance(t *testing.T) {
-	for name, b := range map[string]func(p *peer) framing.Balance{
-		"unasked":  func(p *peer) framing.Balance { return framing.Balance{Returned: p.returned + 1} },
-		"too much": func(p *peer) framing.Balance { p.recalled += 100; return framing.Balance{Returned: p.returned + 100} },
-	} {
-		t.Run(name, func(t *testing.T) {
-			s := newStar(t, deepSim(), Config{}, 1)
-			defer s.close(t)
-			s.hub.enter()
-			defer s.hub.leave()
-			p := s.hubs[0].p
-			require.ErrorIs(t, p.balance(b(p)), errProtocol)
-		})
-	}
 }
 
 // TestSteps: how much the endpoint looks at for the activity of one conn is the same with a
@@ -266,35 +119,40 @@ func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
 	return float64(after.steps-before.steps) / float64(after.Reaped-before.Reaped)
 }
 
-// TestStepsWhileAllWait: while n peers wait for a send slot for data, and the slots for control
-// frames are free, the cost of one event does not grow with n.
+// TestStepsWhileAllWait: while n peers wait for a staging chunk, the cost of one event does not grow with n.
 func TestStepsWhileAllWait(t *testing.T) {
 	looks := func(n int) (steps uint64) {
 		s := newStar(t, deepSim(), Config{}, n)
 		defer s.close(t)
 		var conns []*Conn
 		var wg sync.WaitGroup
-		var inners []*Conn
 		for i := range n {
 			a, b := s.dial(t, i)
-			conns, inners = append(conns, a, b), append(inners, b)
+			warmUp(t, b, a)
+			conns = append(conns, a, b)
 		}
 		s.quiet()
 		c := s.hub.core
 		var slots []uint32
+		more := c.mostStage() - c.stage.Len()
+		slab, err := c.stage.Map(more)
+		require.NoError(t, err)
 		s.hub.enter()
-		for c.tx.Free() > ctlSlots {
-			slot, _ := c.tx.Get()
+		c.stage.Add(slab, more) // then none come meanwhile
+		for c.stage.Free() > 0 {
+			slot, _ := c.stage.Get()
 			slots = append(slots, slot)
 		}
+		c.staging.state = refused
 		s.hub.leave()
-		for _, b := range inners {
-			wg.Go(func() { _, _ = b.Write([]byte("x")) })
+		for i := range n {
+			wg.Go(func() { _, _ = conns[2*i+1].Write(make([]byte, 32<<10)) })
+			wg.Go(func() { _, _ = io.ReadFull(conns[2*i], make([]byte, 32<<10)) })
 		}
 		require.Eventually(t, func() bool {
 			s.hub.mu.Lock()
 			defer s.hub.mu.Unlock()
-			return c.lines[lineWrites].len() == n
+			return c.stageLine.len() == n
 		}, 5*time.Second, time.Millisecond)
 		s.hub.enter()
 		before := c.stats.steps
@@ -303,7 +161,7 @@ func TestStepsWhileAllWait(t *testing.T) {
 		s.hub.enter()
 		steps = c.stats.steps - before
 		for _, slot := range slots {
-			c.tx.Put(slot)
+			c.stage.Put(slot)
 		}
 		c.freed = true
 		s.hub.leave()
@@ -311,7 +169,7 @@ func TestStepsWhileAllWait(t *testing.T) {
 		resetConns(t, conns...)
 		return steps
 	}
-	few, many := looks(10), looks(200)
-	t.Logf("%d looks for one completion with 10 peers that wait, %d with 200", few, many)
+	few, many := looks(10), looks(100)
+	t.Logf("%d looks for one completion with 10 peers that wait, %d with 100", few, many)
 	assert.Less(t, many, 2*few+3)
 }

@@ -20,10 +20,12 @@
 //
 // Where to find the rest:
 //
-//   - peer.go: how a peer comes, is doomed, and is reaped; probe.go: its path check
+//   - peer.go: how a peer comes, is doomed, and is reaped; check.go: its path check
 //   - announce.go: how it learns that large data has landed
 //   - states.go, closing.go, shut.go: the states of a stream, and how it ends
-//   - quarantine.go, room.go: what dead peers leave behind, and whether an endpoint takes more peers
+//   - leases.go, landing.go, rings.go, grow.go: the rings that peers write to, and how they are taken back
+//   - quota.go: what each peer has of the endpoint, and when it is free again; quarantine.go: what dead peers may
+//     still write to
 //   - chores.go: what only the passage of time makes due
 //   - heartbeat.go: whether the fabric still brings messages
 //   - shutdown.go: the end of the endpoint

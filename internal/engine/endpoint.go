@@ -24,13 +24,10 @@ type Endpoint struct {
 	poller *progress.Poller
 	reaped [reapMax]fabric.Completion // belongs to the owner of the queue
 	fab    fabric.Endpoint
-	cfg    Config
 	attr   fabric.Attr
 
-	chores   *time.Timer
-	choring  atomic.Bool // chores, the timer, is set
-	evicts   *time.Timer // see doEvict
-	evicting atomic.Bool // it is set
+	chores  *time.Timer
+	choring atomic.Bool // chores, the timer, is set
 
 	last   atomic.Pointer[Stats]
 	final  *Stats // guarded by mu, nil until the endpoint is closed
@@ -62,14 +59,13 @@ func NewEndpoint(fab fabric.Endpoint, cfg Config) (*Endpoint, error) {
 	}
 	e := endpointOf(c)
 	e.chores = time.AfterFunc(time.Hour, e.doChores)
-	e.evicts = time.AfterFunc(time.Hour, e.doEvict)
 	e.poller.Start()
 	return e, nil
 }
 
 // endpointOf returns an Endpoint that nobody polls yet.
 func endpointOf(c *core) *Endpoint {
-	e := &Endpoint{core: c, fab: c.fab, cfg: c.cfg, attr: c.attr, endings: make(map[*ending]struct{}), mapped: make(chan struct{}, 1)}
+	e := &Endpoint{core: c, fab: c.fab, attr: c.attr, endings: make(map[*ending]struct{}), mapped: make(chan struct{}, 1)}
 	cfg := progress.Config{Queue: (*queue)(e), Waiter: c.fab.Waiter(), Spin: c.cfg.Spin, Ticks: c.attr.Ticks}
 	if c.attr.PerPeer { // calls of other providers do not hang
 		cfg.Rescuer, _ = c.fab.(fabric.Rescuer)
@@ -122,17 +118,16 @@ func (e *Endpoint) leave() {
 	kick := e.poller.Note(progress.Report{
 		Refused: c.stuck(), Flying: c.flying > 0, Work: c.stats.Posted + c.stats.Reaped,
 	})
-	chores, probing := !e.choring.Load() && c.busy(), len(c.probes.waiting) > 0
+	chores := !e.choring.Load() && c.busy()
 	var ring func(leader bool)
 	var led bool
-	for _, p := range c.rang {
-		p.rung = false
-		if asleep, leads := p.doorbell.Disarm(); asleep { // everything is posted; endpoints with doorbells have one peer
+	if p := c.rang; p != nil { // everything is posted
+		c.rang = nil
+		if asleep, leads := p.doorbell.Disarm(); asleep {
 			ring, led = p.doorbell.Ring, leads
 			c.stats.DoorbellsSent++
 		}
 	}
-	c.rang = c.rang[:0]
 	if c.hasOrders() && !e.supplying && e.pause == nil {
 		e.supplying = true
 		go e.supply()
@@ -151,9 +146,6 @@ func (e *Endpoint) leave() {
 	if chores {
 		e.choresSoon()
 	}
-	if probing && e.evicting.CompareAndSwap(false, true) {
-		e.evicts.Reset(probeTurn)
-	}
 }
 
 // doChores runs the chores that have become due.
@@ -162,13 +154,9 @@ func (e *Endpoint) doChores() {
 	if e.poller.Closing() {
 		return
 	}
-	e.releaseQuarantine()
 	e.enter()
-	again := e.core.chores()
-	e.leave()
-	if again {
-		e.choresSoon()
-	}
+	e.core.chores()
+	e.leave() // which calls choresSoon, if there is more to do
 }
 
 // choresSoon sets the timer of chores, unless it is set already.
@@ -184,8 +172,10 @@ func (e *Endpoint) Prepare() error {
 	defer e.newcomers.Unlock()
 	e.enter()
 	defer e.leave()
-	_, err := e.prepare()
-	return err
+	if err := e.core.fullError(); err != nil {
+		return err
+	}
+	return e.prepare()
 }
 
 // Peer is one process at the other end of an Endpoint.
@@ -216,7 +206,7 @@ func (e *Endpoint) NewPeer(cfg PeerConfig) (*Peer, error) {
 	e.poller.Join()
 	return &Peer{e: e, p: p, local: framing.Attach{
 		Provider: e.attr.Provider, Name: name, Peer: p.id, Token: token,
-		Slots: uint32(p.share), Eager: uint32(e.core.eager), Rule: uint32(e.core.rule),
+		Slots: uint32(e.core.slots), Eager: uint32(e.core.eager), Rule: uint32(e.core.rule),
 	}}, nil
 }
 
@@ -277,41 +267,12 @@ func (e *Endpoint) insert(ctx context.Context, name []byte) (fabric.Addr, error)
 	}
 }
 
-// Check moves small and large data to the peer and back, as the dialing side, and
-// waits until both sides have compared it: see probe.go. Its error wraps ErrContents if
-// something other than what was sent arrived, and the cause of ctx if nothing did.
-func (p *Peer) Check(ctx context.Context) error {
-	e := p.e
-	stop := context.AfterFunc(ctx, func() { e.expire(p.p.pong.signal) })
-	defer stop()
-	e.enter()
-	if p.p.err == nil {
-		p.p.startCheck()
-	}
-	for !p.p.checked() && ctx.Err() == nil {
-		p.p.pong.prepare()
-		e.leave()
-		e.wait(&p.p.pong, "rdmanet.Check")
-		e.enter()
-	}
-	defer e.leave()
-	switch {
-	case p.p.probe.state == probePassed:
-		return nil
-	case p.p.probe.err != nil:
-		return p.p.probe.err
-	case p.p.err != nil:
-		return p.p.err
-	}
-	return fmt.Errorf("provider %s: no answer over the fabric: %w", e.attr.Provider, context.Cause(ctx))
-}
-
 // Checked reports, on the listening side, whether the peer's path check has brought here
 // what was sent.
 func (p *Peer) Checked() bool {
 	p.e.mu.Lock()
 	defer p.e.mu.Unlock()
-	return p.p.probe.state == probePassed
+	return p.p.check == checkPassed
 }
 
 // Attached says that both sides are up. doorbell wakes the peer where the provider
@@ -325,7 +286,7 @@ func (p *Peer) Attached(doorbell Doorbell, spill Spill) {
 		p.e.poller.SetDoorbell(&doorbell)
 	}
 	p.p.doorbell = doorbell
-	p.p.proved()
+	p.p.endCheck()
 	p.e.leave()
 	p.join.Do(p.e.poller.Joined)
 	p.e.poller.Stir() // conns come now
@@ -338,6 +299,22 @@ const drainTime = 5 * time.Millisecond
 // arrived before that is taken in first, so that nothing is lost of a peer
 // that closed its conns and exited.
 func (p *Peer) Lost(err error) { p.end(err, false) }
+
+// Left notes that nothing more comes from the peer: its process has ended, or has noticed that it was given up.
+// Its quota is free for another one once it is lost and its operations have completed.
+func (p *Peer) Left() {
+	defer p.e.poller.Watch()()
+	p.e.enter()
+	p.p.quiet = true
+	p.p.returnQuota()
+	p.e.leave()
+}
+
+// over is Lost for a peer that has left.
+func (p *Peer) over(err error) {
+	p.Lost(err)
+	p.Left()
+}
 
 // Quit ends the peer before the peer is told, since the endpoint is about to be closed. Nothing
 // more is posted to it, but what it sends until it is told still lands. If its writes found
@@ -372,14 +349,15 @@ func (p *Peer) EndIdle(err error) bool {
 	defer e.poller.Watch()()
 	p.e.poller.Drain(drainTime)
 	e.enter()
-	if len(p.p.streams) > 0 || p.p.err != nil {
-		e.leave()
-		return false
+	ends := p.p.conns.Load() == 0 && p.p.err == nil
+	if ends {
+		p.p.doom(err)
 	}
-	p.p.doom(err)
 	e.leave()
-	p.Lost(err)
-	return true
+	if ends {
+		p.Lost(err)
+	}
+	return ends
 }
 
 // Idle reports how many conns the peer has, how many of them are closed on this side and wait for
@@ -413,7 +391,6 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		e.leave()
 		return nil, err
 	}
-	s.conn.dialed = true
 	rd.Store(&s.rd)
 	for s.unanswered() {
 		s.rd.prepare()
@@ -424,9 +401,9 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		e.wait(&s.rd, "rdmanet.Open")
 		if !e.enterBefore(ctx) {
 			giveUp := func() {
-				e.enterWatched()
+				e.lock()
 				defer e.leave()
-				s.abort(framing.ResetAbort)
+				s.abort()
 			}
 			if !e.later.start(giveUp) {
 				go giveUp() // the endpoint is closed, and need not wait for it
@@ -435,17 +412,15 @@ func (p *Peer) Open(ctx context.Context, listener uint32) (*Conn, error) {
 		}
 	}
 	defer e.leave()
-	switch {
-	case s.port != 0 && (s.err == nil || s.p.err == nil): // taken; if it was reset since, its user will find out
-	case s.unanswered():
-		s.close()
-		return nil, ctx.Err()
-	default:
-		err = cmp.Or(s.err, s.p.lost)
-		s.close()
-		return nil, err
+	if s.port != 0 && (s.err == nil || s.p.err == nil) { // taken; if it was reset since, its user will find out
+		return s.conn, nil
 	}
-	return s.conn, nil
+	err = ctx.Err()
+	if !s.unanswered() {
+		err = cmp.Or(s.err, s.p.lost)
+	}
+	s.close()
+	return nil, err
 }
 
 // Close fails all peers, then ends the endpoint and frees its memory.
@@ -462,7 +437,6 @@ func (e *Endpoint) Close() (err error) {
 		e.poller.Close()
 		e.later.end()
 		e.chores.Stop()
-		e.evicts.Stop()
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		err = e.core.shutdown()

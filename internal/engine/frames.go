@@ -15,7 +15,6 @@ type ctlFrame struct {
 	pos     uint64
 	n       uint8
 	payload [framing.LeaseSize]byte
-	long    bool    // its payload is the path check's pattern
 	leaves  *stream // see stream.leaving
 	spill   int     // see txOp
 }
@@ -25,8 +24,7 @@ type ctlFrame struct {
 // that this slot was taken before.
 func (p *peer) frame(f *ctlFrame, s *stream, payload []byte, paid bool) bool {
 	if !p.mayFrame() {
-		p.c.stats.Stalls.SendSlots++
-		p.c.lineUp(p, lineFrames, p.frames)
+		p.lackSends()
 		return false
 	}
 	slot, _ := p.c.tx.Get()
@@ -46,7 +44,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 	}
 	p.advertised = p.granted
 	if !paid {
-		p.spend(1)
+		p.used++
 	}
 	c := p.c
 	buf := c.tx.Bytes(slot)[:framing.HeaderSize+n]
@@ -56,7 +54,7 @@ func (p *peer) queue(f *ctlFrame, s *stream, slot uint32, n int, paid bool) {
 		op.Kind = fabric.Inject
 	}
 	c.stats.FramesSent++
-	p.frames++
+	p.holdSends(1, 0)
 	p.out = append(p.out, outOp{op, txOp{peer: p, leaves: f.leaves, spill: f.spill, from: c.tx, slot: slot}})
 }
 
@@ -80,10 +78,13 @@ func (p *peer) flush() {
 	if p.err != nil {
 		return
 	}
-	p.postProbe()
 	p.serveClaims()
-	p.flushControl()
-	for p.dirty.len() > 0 || p.creditDue() || p.balanceDue() {
+	p.pushCheck()
+	for p.prepaid.len() > 0 && p.flushFirst(&p.prepaid, true) {
+	}
+	for p.ctl.len() > 0 && p.mayCtl() && p.flushFirst(&p.ctl, false) {
+	}
+	for p.dirty.len() > 0 || p.creditDue() {
 		if !p.mayCtl() || !p.sendCredits() {
 			break
 		}
@@ -94,28 +95,14 @@ func (p *peer) flush() {
 	p.c.push(p)
 }
 
-func (p *peer) flushControl() {
-	for p.prepaid.len() > 0 && p.flushFirst(&p.prepaid, true) {
-	}
-	for p.ctl.len() > 0 && p.mayCtl() && p.flushFirst(&p.ctl, false) {
-	}
-}
-
 // flushFirst sends the first of the control frames in q, and reports whether it could.
 func (p *peer) flushFirst(q *fifo[ctlFrame], paid bool) bool {
 	f := q.first()
-	if !p.frame(f, p.streams[f.stream], p.payload(f), paid) {
+	if !p.frame(f, p.streams[f.stream], f.payload[:f.n], paid) {
 		return false
 	}
 	q.pop()
 	return true
-}
-
-func (p *peer) payload(f *ctlFrame) []byte {
-	if f.long {
-		return p.c.probes.source.Bytes(0)[:p.eager]
-	}
-	return f.payload[:f.n]
 }
 
 // markDirty sees to it that the peer is told of the stream's credits soon.
@@ -131,11 +118,8 @@ func (s *stream) markDirty() {
 // if there is no send slot for that.
 func (p *peer) sendCredits() bool {
 	if !p.mayFrame() {
-		p.c.lineUp(p, lineFrames, p.frames)
+		p.lackSends()
 		return false
-	}
-	if p.creditDue() {
-		p.c.grow(p)
 	}
 	slot, _ := p.c.tx.Get()
 	n, room := 0, p.c.tx.Bytes(slot)[framing.HeaderSize:][:p.eager]
@@ -150,11 +134,11 @@ func (p *peer) sendCredits() bool {
 		e.Encode(room[n:])
 		n += framing.CreditSize
 	}
-	if n == 0 && !p.creditDue() && !p.balanceDue() {
+	if n == 0 && !p.creditDue() {
 		p.c.tx.Put(slot)
 		return true
 	}
 	p.c.stats.CreditFrames++
-	p.queue(&ctlFrame{t: framing.TypeCredit, pos: p.tellBalance().Pos()}, nil, slot, n, false)
+	p.queue(&ctlFrame{t: framing.TypeCredit}, nil, slot, n, false)
 	return true
 }

@@ -117,9 +117,7 @@ func TestMiser(t *testing.T) {
 			in = append(in, b)
 		}
 		time.Sleep(time.Second)
-		l.ea.enter()
-		m.p, m.c = l.a.p, l.a.p.advertised
-		l.ea.leave()
+		locked(l.ea, func() { m.p, m.c = l.a.p, l.a.p.advertised })
 		for _, b := range in {
 			for range 4 {
 				require.NoError(t, b.SetWriteDeadline(time.Now().Add(time.Millisecond)))
@@ -141,7 +139,6 @@ func TestMiser(t *testing.T) {
 		assert.Zero(t, l.eb.core.pends)
 		assert.Equal(t, l.eb.core.tx.Len(), l.eb.core.tx.Free())
 		l.eb.leave()
-		require.NoError(t, l.ea.Close())
-		require.NoError(t, l.eb.Close())
+		l.end(t)
 	})
 }

@@ -1,7 +1,5 @@
 package engine
 
-import "github.com/seed202c38ff/fabricnet/framing"
-
 // The local calls of a scene: what an application does with its conns to a hostile peer, as far as
 // that needs no waiting.
 
@@ -37,14 +35,14 @@ func (sc *scene) read(r *reader, s *stream) {
 	b := make([]byte, min(r.size(), 64<<10))
 	n, large := s.tryRead(b)
 	if large == nil {
-		if n == 0 && s.endError() == nil { // a reader that waits for one frame
+		if n == 0 && s.conn.readError() == nil { // a reader that waits for one frame
 			s.direct, s.directN = b, 0
 			sc.poll(sc.c, 1)
 			s.direct, s.directN = nil, 0
 		}
 		return
 	}
-	s.reader = readerCopies // much can happen while it copies
+	s.copying = true // much can happen while it copies
 	sc.c.copying++
 	for range r.byte() % 4 {
 		sc.poll(sc.c, 8)
@@ -68,14 +66,14 @@ func (sc *scene) end(r *reader, s *stream) {
 	case 2:
 		s.close()
 	case 3:
-		s.abort(framing.ResetAbort)
+		s.abort()
 	}
 }
 
 // borrow is RecvBuffer.
 func (sc *scene) borrow(_ *reader, s *stream) {
-	if seg := s.segs.front(); seg != nil && seg.large && len(sc.lent) < 64 {
-		sc.lent = append(sc.lent, s.lend(seg.n))
+	if !s.segs.empty() && s.segs.front().large && len(sc.lent) < 64 {
+		sc.lent = append(sc.lent, s.lend(s.segs.front().n))
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // FuzzFrames plays a peer that holds a valid token, sends any frames in any order, and writes with
@@ -73,7 +72,7 @@ func hostileSim(r *reader) simfabric.Config {
 	}
 	b := r.byte()
 	p := ps[int(b&7)%len(ps)]
-	p.Provider, p.RxDepth, p.TxDepth = "sim", 64, 32
+	p.Provider, p.RxDepth, p.TxDepth = "sim", 5*16, 32 // quotas for one honest peer and four hostile ones
 	if b&64 != 0 {
 		p.SameHost, p.InjectSize = true, 4096
 	}
@@ -88,12 +87,12 @@ func hostileSim(r *reader) simfabric.Config {
 }
 
 // frameTypes is what the types of frames are drawn from: data and large writes most often, and now
-// and then 0, which is no type, or TypeProbe.
+// and then 0, which is no type.
 var frameTypes = []framing.Type{
-	framing.TypePing, framing.TypePong, framing.TypeOpen, framing.TypeOpen, framing.TypeAccept, framing.TypeAccept,
+	framing.TypeOpen, framing.TypeOpen, framing.TypeAccept, framing.TypeAccept,
 	framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeLarge, framing.TypeLarge,
 	framing.TypeLarge, framing.TypeLarge, framing.TypeCredit, framing.TypeWant, framing.TypeWant, framing.TypeLease,
-	framing.TypeRevoke, framing.TypeReturn, framing.TypeFin, framing.TypeFinAck, framing.TypeReset, 0, framing.TypeReset + 1,
+	framing.TypeRevoke, framing.TypeReturn, framing.TypeFin, framing.TypeFinAck, framing.TypeReset, 0,
 }
 
 // flagSets is what flags are drawn from; badSize stands for a payload that is too
@@ -318,7 +317,7 @@ func (sc *scene) flood(r *reader) {
 	if sc.floods++; sc.floods > floods {
 		return
 	}
-	h := framing.Header{Type: framing.TypePing, Peer: sc.bad.id, Proof: sc.bad.proofIn}
+	h := framing.Header{Type: framing.TypeCredit, Peer: sc.bad.id, Proof: sc.bad.proofIn}
 	frame := make([]byte, framing.HeaderSize)
 	h.Encode(frame)
 	for range r.byte() % 64 {
@@ -345,7 +344,7 @@ func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate)
 // announces its own writes by such data: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
-	if sc.c.rule == byBareData && int(lease) < len(sc.c.lessees) && sc.c.lessees[lease] == sc.toHonest {
+	if sc.c.rule == byBareData && sc.c.leases.named(lease).peer == sc.toHonest {
 		lease = 0x7fff
 	}
 	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)
@@ -387,7 +386,7 @@ func (sc *scene) stranger(r *reader) {
 		victim = sc.toHonest
 	}
 	bit := r.byte() % 64
-	for t := framing.TypePing; t <= framing.TypeProbed; t++ {
+	for t := framing.TypeOpen; t <= framing.TypeReset; t++ {
 		h := framing.Header{
 			Type: t, Peer: victim.id, Proof: victim.proofIn ^ 1<<bit, Stream: r.stream(), Window: 1 << 40, Slots: 1 << 20,
 		}
@@ -432,17 +431,12 @@ func (sc *scene) failReceive(*reader) {
 func (sc *scene) passTime(r *reader) {
 	sc.tick(time.Duration(r.byte()) * 20 * time.Millisecond)
 	for _, c := range []*core{sc.c, sc.honest} {
-		ready := c.retirable()
-		for _, mem := range ready {
-			require.NoError(sc.t, mem.Retire())
-		}
-		c.keepUnreleased(ready)
 		c.chores()
 		c.flush()
 	}
 }
 
-var noLease = &inLease{Lease: new(pool.Lease)}
+var noLease = &inLease{}
 
 // TestHostileScripts: what FuzzFrames checks holds for scripts drawn at random, which get further
 // in a short time than fuzzing does.
@@ -462,7 +456,7 @@ func TestHostileScripts(t *testing.T) {
 // TestOversizedFramesEndNobody: frames that are too long for a receive slot do not make the
 // endpoint give up, even if more of them come in a row than there are slots.
 func TestOversizedFramesEndNobody(t *testing.T) {
-	sc := newScene(t, simfabric.Config{Seed: 1, Personality: simfabric.Personality{Provider: "sim", RxDepth: 64, TxDepth: 32}})
+	sc := newScene(t, simfabric.Config{Seed: 1, Personality: simfabric.Personality{Provider: "sim", RxDepth: 5 * 16, TxDepth: 32}})
 	for range 4 * sc.c.rx.Len() {
 		sc.sendHostile(make([]byte, eagerFrame+1))
 		sc.poll(sc.c, 8)

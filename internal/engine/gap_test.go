@@ -89,7 +89,7 @@ func TestHasGap(t *testing.T) {
 		} {
 			undo := have()
 			assert.True(t, s.hasGap(), name)
-			s.gap = gap{at: s.rcvNxt, lasts: l.eb.cfg.DeadAfter}
+			s.gap = gap{at: s.rcvNxt, lasts: l.eb.core.cfg.DeadAfter}
 			assert.ErrorIs(t, s.p.loss(), ErrMissing, name)
 			s.gap.at--
 			assert.NoError(t, s.p.loss(), "its position has moved since")

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // How a ring grows. It begins small, so that what is sent and read at once stays in the caches: round trips
@@ -60,7 +59,6 @@ func (s *stream) begin(in *inLease) {
 	now := s.p.c.now().UnixNano()
 	in.base, in.since, in.touched = s.largeIn, now, now
 	in.use = s.p.c.rings.used.PushBack(s)
-	in.Release(s.largeIn)
 	s.inLease = in
 }
 
@@ -75,13 +73,14 @@ func (s *stream) askMore() {
 // refuse gives the second ring back, since it could not be mapped here. The stream goes on in the first, and
 // asks for no other.
 func (s *stream) refuse() {
+	s.offer.mapped.leases--
 	s.offer = nil
 	s.p.control(ctlFrame{t: framing.TypeReturn, flags: framing.FlagWant, stream: s.id})
 }
 
 // refused takes in that the peer goes on in the first ring, and gives the second one back.
 func (s *stream) refused() {
-	if s.nextLease != nil && s.inLease.State() == pool.LeaseGranted {
+	if s.nextLease != nil && s.inLease.state == leaseGranted {
 		s.dropNext()
 		s.inLease.full = false
 		s.inLease.use = s.p.c.rings.used.PushBack(s)
@@ -108,7 +107,7 @@ func (s *stream) growRing() {
 // mayGrow reports whether the stream may have a second ring.
 func (s *stream) mayGrow() bool {
 	l, size := s.inLease, s.nextSize()
-	return !s.discarding() && s.recv == recvOpen && l.State() == pool.LeaseGranted && s.oldLease == nil && s.nextLease == nil &&
+	return !s.discarding() && s.recv == recvOpen && l.state == leaseGranted && s.oldLease == nil && s.nextLease == nil &&
 		size > len(l.Ring.Bytes) && s.p.supply.state != refused && s.p.c.leaves(2, size)
 }
 
@@ -124,7 +123,7 @@ func (p *peer) growNot() {
 
 // replaced goes on with the second ring, if the peer has returned the first and all of it has arrived.
 func (s *stream) replaced() {
-	if s.nextLease == nil || !s.inLease.Ends(s.largeIn) {
+	if s.nextLease == nil || s.inLease.state != leaseReturned || s.inLease.final != s.largeIn {
 		return
 	}
 	s.oldLease = s.inLease
@@ -137,24 +136,21 @@ func (s *stream) replaced() {
 
 // dropOld frees the first ring once it has been read and released.
 func (s *stream) dropOld() {
-	if s.oldLease == nil {
+	if s.oldLease == nil || !s.oldLease.drained() {
 		return
 	}
-	s.oldLease.Release(s.largeRel)
-	if s.p.c.leases.Drop(s.oldLease.Lease) {
-		s.oldLease = nil
-		s.p.c.discard(s.p.landing.Trim(0)...)
-		if s.p.claims.Len() > 0 {
-			s.p.c.touch(s.p)
-		}
+	s.p.c.leases.drop(s.oldLease)
+	s.oldLease = nil
+	s.p.c.discard(s.p.landing.Trim(0)...)
+	if s.p.claims.Len() > 0 {
+		s.p.c.touch(s.p)
 	}
 }
 
 // dropNext frees a second ring to which nothing was written, and will not be.
 func (s *stream) dropNext() {
 	if s.nextLease != nil {
-		_ = s.nextLease.Return(0)
-		s.p.c.leases.Drop(s.nextLease.Lease)
+		s.p.c.leases.drop(s.nextLease)
 		s.nextLease = nil
 	}
 }

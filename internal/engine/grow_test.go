@@ -33,10 +33,7 @@ func TestRingGrows(t *testing.T) {
 		warmUpBy(t, a, b, 16<<10) // which asks for no more
 		for range 40 {
 			for _, way := range [][2]*Conn{{a, b}, {b, a}} {
-				_, err := way[0].Write(make([]byte, 16<<10))
-				require.NoError(t, err)
-				_, err = io.ReadFull(way[1], make([]byte, 16<<10))
-				require.NoError(t, err)
+				carry(t, way[0], way[1], 16<<10)
 			}
 		}
 		require.Equal(t, []int{256 << 10}, ringSizes(b), "what fits")
@@ -69,7 +66,7 @@ func TestRingGrows(t *testing.T) {
 		time.Sleep(time.Second)
 		l.eb.mu.Lock()
 		defer l.eb.mu.Unlock()
-		assert.Zero(t, l.eb.core.leases.Stats().Out)
+		assert.Zero(t, l.eb.core.leases.out())
 	})
 }
 
@@ -79,9 +76,7 @@ func TestRingFits(t *testing.T) {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
 		for range 8 { // it may take a while until the second one is there
-			go func() { _, _ = a.Write(make([]byte, stepSize)) }()
-			_, err := io.ReadFull(b, make([]byte, stepSize))
-			require.NoError(t, err)
+			carry(t, a, b, stepSize)
 			time.Sleep(time.Millisecond)
 		}
 		assert.Equal(t, []int{1 << 20}, ringSizes(b))
@@ -102,19 +97,15 @@ func TestRingRefused(t *testing.T) {
 			return open(name)
 		}
 		for range 20 {
-			go func() { _, _ = a.Write(make([]byte, stepSize)) }()
-			_, err := io.ReadFull(b, make([]byte, stepSize))
-			require.NoError(t, err)
+			carry(t, a, b, stepSize)
 			time.Sleep(time.Millisecond)
 		}
 		assert.Equal(t, []int{256 << 10}, ringSizes(b))
 		assert.Equal(t, byCopy.String(), a.LargePath())
 		assert.Equal(t, errInjected, a.stream.p.unmapped)
-		before := a.Counters().LargeOut
-		go func() { _, _ = a.Write(make([]byte, stepSize)) }()
-		_, err := io.ReadFull(b, make([]byte, stepSize))
-		require.NoError(t, err)
-		assert.EqualValues(t, stepSize, a.Counters().LargeOut-before, "in the ring")
+		before := a.Seen().LargeOut
+		carry(t, a, b, stepSize)
+		assert.EqualValues(t, stepSize, a.Seen().LargeOut-before, "in the ring")
 		time.Sleep(5 * choreTime)
 		assert.Empty(t, ringSizes(b), "idle conns have none")
 		end(t, nil, a, b)
@@ -131,13 +122,13 @@ func TestGrowthRefused(t *testing.T) {
 		var taken int64
 		locked(l.eb, func() {
 			b.stream.filled(uint64(b.stream.inLease.Index))
-			s := l.eb.cfg.Budget.Stats() // others are faster
+			s := l.eb.core.cfg.Budget.Stats() // others are faster
 			taken = s.Limit - s.Used - 1<<20
-			require.NoError(t, l.eb.cfg.Budget.Reserve(taken))
+			require.NoError(t, l.eb.core.cfg.Budget.Reserve(taken))
 		})
 		time.Sleep(10 * choreTime)
-		assert.Zero(t, l.eb.cfg.Budget.Shortages(), "nobody else has to give up a ring for that")
-		l.eb.cfg.Budget.Release(taken)
+		assert.Zero(t, l.eb.core.cfg.Budget.Shortages(), "nobody else has to give up a ring for that")
+		l.eb.core.cfg.Budget.Release(taken)
 		c, d := l.dial(t)
 		fillWith(t, c, 32<<10)
 		fillWith(t, a, 32<<10)
@@ -184,8 +175,7 @@ func TestNoRingForNobody(t *testing.T) {
 		require.Len(t, ringSizes(b), 2)
 		locked(l.eb, func() { b.stream.p.doom(ErrStuck) })
 		assert.Equal(t, []int{256 << 10}, ringSizes(b), "the peer is lost")
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 	virtual(t, Config{Ring: 1 << 20, first: 256 << 10}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -204,13 +194,13 @@ func TestNoRingForNobody(t *testing.T) {
 func TestRingStays(t *testing.T) {
 	virtual(t, Config{Ring: 1 << 20, first: 128 << 10, Budget: pool.NewBudget(16 << 20)}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		s := l.eb.cfg.Budget.Stats()
+		s := l.eb.core.cfg.Budget.Stats()
 		taken := s.Limit*5/8 - s.Used
-		require.NoError(t, l.eb.cfg.Budget.Reserve(taken))
+		require.NoError(t, l.eb.core.cfg.Budget.Reserve(taken))
 		fillWith(t, a, 32<<10)
 		time.Sleep(5 * choreTime)
 		assert.Equal(t, []int{128 << 10}, ringSizes(b), "memory is short")
-		l.eb.cfg.Budget.Release(taken)
+		l.eb.core.cfg.Budget.Release(taken)
 		fillWith(t, a, 32<<10)
 		time.Sleep(5 * choreTime)
 		assert.Equal(t, []int{1 << 20, 128 << 10}, ringSizes(b), "memory is there")

@@ -29,6 +29,8 @@ func (e *Endpoint) beat(p *peer) {
 	defer e.poller.Watch()()
 	e.poller.Drain(drainTime)
 	e.enter()
-	p.lose()
+	if err := p.loss(); err != nil {
+		p.doom(err)
+	}
 	e.leave()
 }

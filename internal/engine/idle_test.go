@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"io"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -27,6 +26,13 @@ func (p polled) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, e
 	return p.Endpoint.Exchange(ops, done)
 }
 
+// polledLink returns a link and the number of calls of both its ends.
+func polledLink(t *testing.T, sim simfabric.Config) (l *link, calls *atomic.Int64) {
+	calls = new(atomic.Int64)
+	l, _ = newLinkOn(t, sim, Config{Spin: -1}, func(e fabric.Endpoint) polled { return polled{e, calls} })
+	return l, calls
+}
+
 // TestIdlePolling: where there is nothing to wait on, an endpoint is polled seldom once nothing
 // happens, with conns and without, and often again as soon as something does.
 func TestIdlePolling(t *testing.T) {
@@ -44,11 +50,7 @@ func TestIdlePolling(t *testing.T) {
 // before, but not for as long as the peer says nothing.
 func TestJoinPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var calls atomic.Int64
-		l, err := newLinkOf(simfabric.Config{Seed: 5, Personality: simfabric.Personality{NoWait: true}}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
-			return polled{e, &calls}
-		})
-		require.NoError(t, err)
+		l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: simfabric.Personality{NoWait: true}})
 		time.Sleep(2 * time.Second)
 		during := func(d time.Duration) int64 {
 			before := calls.Load()
@@ -64,9 +66,7 @@ func TestJoinPolling(t *testing.T) {
 		assert.LessOrEqual(t, polls, int64(time.Second/pollEvery+time.Second/pollIdle)+10) // the other side's, and chores
 		// Operations that it does not take do not change that.
 		flying := func(n int) {
-			l.ea.enter()
-			l.ea.core.flying += n
-			l.ea.leave()
+			locked(l.ea, func() { l.ea.core.flying += n })
 		}
 		flying(1)
 		assert.LessOrEqual(t, during(time.Second), int64(time.Second/pollEvery+time.Second/pollIdle)+10)
@@ -87,11 +87,7 @@ const (
 )
 
 func idlePolling(t *testing.T, p simfabric.Personality) {
-	var calls atomic.Int64
-	l, err := newLinkOf(simfabric.Config{Seed: 5, Personality: p}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
-		return polled{e, &calls}
-	})
-	require.NoError(t, err)
+	l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: p})
 	const sides, watch = 2, 10 * time.Second
 	isSeldom := func(what string) {
 		time.Sleep(2 * time.Second)
@@ -108,24 +104,16 @@ func idlePolling(t *testing.T, p simfabric.Personality) {
 	assert.Less(t, time.Since(start), pollIdle+10*time.Millisecond, "dial")
 	isSeldom("conns that nobody uses")
 	start = time.Now()
-	_, err = a.Write(make([]byte, 1))
-	require.NoError(t, err)
-	_, err = b.Read(make([]byte, 1))
-	require.NoError(t, err)
+	carry(t, a, b, 1)
 	assert.LessOrEqual(t, time.Since(start), pollIdle, "the first message")
 	start = time.Now()
 	const trips = 10
 	for range trips {
-		_, err = b.Write(make([]byte, 1))
-		require.NoError(t, err)
-		_, err = a.Read(make([]byte, 1))
-		require.NoError(t, err)
+		carry(t, b, a, 1)
 	}
 	assert.LessOrEqual(t, time.Since(start), pollIdle+trips*4*pollEvery, "and those behind it")
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
-	require.NoError(t, l.ea.Close())
-	require.NoError(t, l.eb.Close())
+	closeConns(t, a, b)
+	l.end(t)
 }
 
 // TestIdleIsLeftAlone: with a wait fd or a doorbell, nobody looks at an endpoint on which nothing
@@ -139,11 +127,7 @@ func TestIdleIsLeftAlone(t *testing.T) {
 }
 
 func idleAlone(t *testing.T, p simfabric.Personality) {
-	var calls atomic.Int64
-	l, err := newLinkOf(simfabric.Config{Seed: 5, Personality: p}, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint {
-		return polled{e, &calls}
-	})
-	require.NoError(t, err)
+	l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: p})
 	isAlone := func(what string) {
 		time.Sleep(time.Minute) // leases come back, too
 		before := calls.Load()
@@ -151,20 +135,13 @@ func idleAlone(t *testing.T, p simfabric.Personality) {
 		assert.Zero(t, calls.Load()-before, what)
 	}
 	a, b := l.dial(t)
-	go func() {
-		_, err := a.Write(make([]byte, 300_000))
-		assert.NoError(t, err)
-	}()
-	_, err = io.ReadFull(b, make([]byte, 300_000))
-	require.NoError(t, err)
+	carry(t, a, b, 300_000)
 	if !p.NoWait || p.SameHost {
 		isAlone("conns that nobody uses")
 	}
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 	l.a.Lost(errors.New("gone"))
 	l.b.Lost(errors.New("gone"))
 	isAlone("no peers")
-	require.NoError(t, l.ea.Close())
-	require.NoError(t, l.eb.Close())
+	l.end(t)
 }

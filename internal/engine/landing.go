@@ -5,13 +5,11 @@ import (
 	"fmt"
 
 	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // inLease is a landing ring that we have granted the peer for one stream.
 type inLease struct {
-	*pool.Lease
-	base    uint64 // ring position at which the lease began
+	lease
 	chunk   uint32
 	seq     uint16 // of the next write in line
 	last    uint32 // length of the last write taken in; 0 before the first
@@ -84,9 +82,7 @@ func (s *stream) announced(h *framing.Header, payload []byte) error {
 		return fmt.Errorf("%w: write %d announced out of turn", errProtocol, a.Seq)
 	}
 	w.announced, w.pos, w.ring, w.n = true, h.Pos, a.Ring, a.Length
-	if h.Flags&framing.FlagLanded != 0 {
-		w.landed = true
-	}
+	w.landed = w.landed || h.Flags&framing.FlagLanded != 0
 	return s.advance()
 }
 
@@ -124,11 +120,11 @@ func (s *stream) takeLanded() (bool, error) {
 	l.unread.add(s.largeIn)
 	l.end = s.rcvNxt
 	s.info.LargeIn += n
-	s.p.c.stats.RDMABytesReceived += n
+	s.stats.RDMABytesReceived += n
 	s.p.landed++
-	s.p.c.stats.RDMAWritesReceived++
+	s.stats.RDMAWritesReceived++
 	s.useRing()
-	if s.reader == readerShut {
+	if s.shut && !s.copying {
 		s.largeRead += n
 		s.releaseRing()
 	} else {
@@ -173,7 +169,6 @@ func (s *stream) releaseRing() {
 	}
 	s.largeRel = free
 	s.dropOld()
-	l.Release(free)
 	l.unread.retire(free)
 	if s.ringDue() {
 		s.markDirty()
@@ -207,9 +202,10 @@ func (l *inLease) goesOn(unreleased uint64) bool {
 // has been read and released.
 func (s *stream) dropLease() {
 	l := s.inLease
-	if l == nil || s.nextLease != nil || s.largeIn != s.largeRel || s.reader.copies() || len(s.lent) > 0 || !s.p.c.leases.Drop(l.Lease) {
+	if l == nil || s.nextLease != nil || s.largeIn != s.largeRel || s.copying || len(s.lent) > 0 || !l.drained() {
 		return
 	}
+	s.p.c.leases.drop(l)
 	s.leaseOver()
 	if !s.gone() {
 		s.promise() // the window may grow again
@@ -222,8 +218,8 @@ func (s *stream) returned(final uint64) error {
 	if l == nil || s.recv == recvCut { // a Reset that overtook this frame has ended the lease
 		return nil
 	}
-	if err := l.Return(final); err != nil {
-		return fmt.Errorf("%w: %w", errProtocol, err)
+	if err := l.endAt(final); err != nil {
+		return err
 	}
 	if s.nextLease != nil {
 		s.replaced()

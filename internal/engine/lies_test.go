@@ -197,7 +197,7 @@ func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) 
 		sim := simfabric.Config{
 			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true,
 		}
-		cfg := Config{Ring: minRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
+		cfg := Config{Ring: MinRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
 		maps := l.maps
 		if maps == nil {
 			maps = opens
@@ -250,11 +250,11 @@ func (l *link) giveUp() error {
 		return err
 	}
 	var wg sync.WaitGroup
-	wg.Go(func() { _, err = io.ReadFull(b, make([]byte, 2*minRing)) })
-	_, werr := a.Write(make([]byte, 2*minRing))
+	wg.Go(func() { _, err = io.ReadFull(b, make([]byte, 2*MinRing)) })
+	_, werr := a.Write(make([]byte, 2*MinRing))
 	wg.Wait()
 	if err = errors.Join(err, werr); err == nil {
-		_, err = a.Write(make([]byte, minRing/2))
+		_, err = a.Write(make([]byte, MinRing/2))
 	}
 	_ = a.SetLinger(0)
 	_ = b.SetLinger(0)
@@ -269,7 +269,7 @@ func (l *link) tradeOnce(seed uint64) error {
 	var wg sync.WaitGroup
 	var errs [4]error
 	for i, c := range []*Conn{a, b} {
-		data := make([]byte, 3*minRing)
+		data := make([]byte, 3*MinRing)
 		other := []*Conn{b, a}[i]
 		rng := rand.New(rand.NewPCG(seed, uint64(i)))
 		for k := range data {
@@ -296,7 +296,7 @@ func (l *link) open() (a, b *Conn, err error) {
 
 func give(c *Conn, data []byte, rng *rand.Rand) error {
 	for len(data) > 0 {
-		n, err := c.Write(data[:min(len(data), 1+rng.IntN(minRing))])
+		n, err := c.Write(data[:min(len(data), 1+rng.IntN(MinRing))])
 		if err != nil {
 			return err
 		}

@@ -97,9 +97,9 @@ func (p *peer) beat() (loses bool) {
 	if since := now.Sub(t.at); !t.at.IsZero() && since <= c.cfg.DeadAfter*2/5 { // else this process was stopped, or the peer
 		passed = since
 	}
-	if c.heard != c.taken {
-		c.heard, c.heardAt, c.mute = c.taken, now, false
-		c.updateRoom()
+	if c.heard {
+		c.heard, c.heardAt, c.mute = false, now, false
+		c.updateTakes()
 	}
 	if t.came == t.had && t.lacks() > 0 {
 		t.missing += passed
@@ -135,13 +135,6 @@ func (p *peer) loss() error {
 	return nil
 }
 
-// lose ends the peer if something is lost.
-func (p *peer) lose() {
-	if err := p.loss(); err != nil {
-		p.doom(err)
-	}
-}
-
 // stands reports whether the stream waits where it waited at the last heartbeat.
 func (s *stream) stands() bool { return s.gap.at == s.rcvNxt && s.hasGap() }
 
@@ -165,7 +158,8 @@ func (l *inLease) waits() bool {
 // costs one more endpoint until something comes.
 func (c *core) isMute(p *peer) bool {
 	if p.cfg.Unproven {
-		return p.linked && !p.answers.Load() && c.attached == 0 && c.now().Sub(c.metAt) > c.cfg.DeadAfter
+		known := slices.ContainsFunc(c.order, func(o *peer) bool { return !o.cfg.Unproven })
+		return p.linked && !p.answers.Load() && !known && c.now().Sub(c.metAt) > c.cfg.DeadAfter
 	}
 	return errors.Is(p.err, ErrMissing) && c.now().Sub(c.heardAt) >= c.cfg.DeadAfter/2
 }

@@ -34,103 +34,65 @@ var errNotWithin = errors.New("it does not lie where the peer says")
 
 // mappedSlab is a slab of the peer's landing memory that is mapped here, or is to be.
 type mappedSlab struct {
+	peer   *peer
 	name   pool.SharedName
 	supply supply
-	state  mapState
 	slab   *pool.Slab // nil if it is not mapped
-	waits  []func()   // called once it is mapped, or cannot be
 	leases int        // leases that lie in it, and what a path check writes to
 	copies int        // copies to it that are under way
-	idle   bool       // it was unused when chores looked last
+	gone   bool       // nothing more is written to it: the slab is unmapped after the last copy
 }
 
 // unused reports whether no lease needs the slab.
-func (m *mappedSlab) unused() bool {
-	return (m.state == mapReady || m.state == mapFailed) && m.leases == 0
-}
+func (m *mappedSlab) unused() bool { return m.supply.state == enough && m.leases == 0 }
 
-// change calls f, which changes what unused depends on, and keeps core.unusedMaps right.
-func (m *mappedSlab) change(f func()) {
-	was := m.unused()
-	f()
-	switch c := m.supply.peer.c; {
-	case was && !m.unused():
-		c.unusedMaps--
-	case !was && m.unused():
-		c.unusedMaps++
-	}
-}
-
-// mapState says how far the mapping of a peer's slab has come.
-//
-//	state      moved there by                            leases in it
-//	mapAsked   mapping, for the first of them, and       wait
-//	           for the next one if it has failed
-//	mapReady   suppliedMapped                            are copied to
-//	mapFailed  suppliedMapped, if it could not be        are of no use
-//	           mapped
-//	mapGone    loseMapped, with the peer; or trimMapped  are over; the slab is unmapped after
-//	                                                     the last copy
-type mapState uint8
-
-const (
-	mapAsked mapState = iota
-	mapReady
-	mapFailed
-	mapGone
-)
-
-// mapping returns the slab of the peer's in which r lies, and has it mapped unless it is. then is
-// called once it is mapped, or cannot be: at once if that is known.
-func (p *peer) mapping(r *framing.Remote, then func(*mappedSlab)) {
+// mapping returns the slab of the peer's in which r lies, and has it mapped unless it is.
+func (p *peer) mapping(r *framing.Remote) *mappedSlab {
 	name := pool.SharedName{FD: r.FD, Inode: r.Key, Mark: p.mark}
 	at := slices.IndexFunc(p.mapped, func(m *mappedSlab) bool { return m.name == name })
 	if at < 0 {
 		if len(p.mapped) > max(mostUnused, 2*len(p.streams)) { // the peer makes new memory for each lease
-			p.trimMapped(true)
+			p.trimMapped()
 		}
-		m := &mappedSlab{name: name}
-		m.supply = supply{peer: p, maps: m}
+		m := &mappedSlab{peer: p, name: name}
+		m.supply.begin = m.order
 		at, p.mapped = len(p.mapped), append(p.mapped, m)
-		p.c.want(&m.supply)
 	}
 	m := p.mapped[at]
-	switch m.state {
-	case mapReady:
-		then(m)
-		return
-	case mapFailed: // it may work now
-		m.change(func() { m.state = mapAsked })
-		p.c.want(&m.supply)
+	if m.slab == nil {
+		p.c.want(&m.supply) // if it could not be mapped, that may work now
 	}
-	m.waits = append(m.waits, func() { then(m) })
+	return m
 }
 
-// suppliedMapped takes in a peer's memory that was mapped, or why it could not be mapped.
-func (c *core) suppliedMapped(m *mappedSlab, slab *pool.Slab, err error) {
-	m.slab = slab
-	switch {
-	case m.state == mapGone:
-		m.unmap(c)
-		return
-	case err != nil:
-		m.change(func() { m.state = mapFailed })
-		m.supply.peer.unmapped = err
-	default:
-		m.change(func() { m.state = mapReady })
-		m.supply.peer.unmapped = nil
+// order has the peer's memory mapped.
+func (m *mappedSlab) order() (work, done func()) {
+	if m.gone {
+		return nil, nil
 	}
-	waits := m.waits
-	m.waits = nil
-	for _, then := range waits {
-		then()
+	var slab *pool.Slab
+	var err error
+	return func() { slab, err = m.peer.cfg.Memory(m.name) }, func() { m.supplied(slab, err) }
+}
+
+// supplied takes in a peer's memory that was mapped, or why it could not be mapped.
+func (m *mappedSlab) supplied(slab *pool.Slab, err error) {
+	if m.slab = slab; m.gone {
+		m.unmap()
+		return
+	}
+	m.peer.unmapped = err
+	for _, s := range m.peer.list {
+		if s.offer != nil && s.offer.mapped == m {
+			s.located()
+		}
 	}
 }
 
 // unmap gives the mapping up, unless a copy to it is under way.
-func (m *mappedSlab) unmap(c *core) {
+func (m *mappedSlab) unmap() {
 	if m.slab != nil && m.copies == 0 {
-		c.discard(m.slab)
+		m.peer.c.discard(m.slab)
 		m.slab = nil
 	}
 }
@@ -142,17 +104,22 @@ func (m *mappedSlab) within(r *framing.Remote, n uint64) []byte {
 	}
 	mem := m.slab.Bytes()
 	if size := uint64(len(mem)); r.Addr > size || n > size-r.Addr {
-		m.supply.peer.unmapped = errNotWithin
+		m.peer.unmapped = errNotWithin
 		return nil
 	}
 	return mem[r.Addr:][:n:n]
 }
 
-// loseMapped ends the use of the peer's memory.
+// lose ends the use of the peer's memory.
+func (m *mappedSlab) lose() {
+	m.gone = true
+	m.unmap()
+}
+
+// loseMapped ends the use of all of the peer's memory.
 func (p *peer) loseMapped() {
 	for _, m := range p.mapped {
-		m.change(func() { m.state = mapGone })
-		m.unmap(p.c)
+		m.lose()
 	}
 	p.mapped = nil
 }
@@ -161,17 +128,20 @@ func (p *peer) loseMapped() {
 // needs them.
 const mostUnused = 64
 
-// trimMapped unmaps memory that is unused, and was unused when it looked last, or all that is unused.
-func (p *peer) trimMapped(all bool) {
+// trimMapped unmaps memory that is unused.
+func (p *peer) trimMapped() {
 	p.mapped = slices.DeleteFunc(p.mapped, func(m *mappedSlab) bool {
-		if m.unused() && (m.idle || all) {
-			m.change(func() { m.state = mapGone })
-			m.unmap(p.c)
-			return true
+		unused := m.unused()
+		if unused {
+			m.lose()
 		}
-		m.idle = m.unused()
-		return false
+		return unused
 	})
+}
+
+// hasUnusedMaps reports whether trimMapped will have something to do.
+func (c *core) hasUnusedMaps() bool {
+	return slices.ContainsFunc(c.order, func(p *peer) bool { return slices.ContainsFunc(p.mapped, (*mappedSlab).unused) })
 }
 
 // Copies reports whether c's large data is copied to where the peer reads it.
@@ -208,12 +178,8 @@ func (s *stream) prepareCopy(n int) (w copied) {
 	}
 	l := s.outLease
 	off := framing.RingOffset(s.largeOut-l.base, l.Size)
-	w = copied{
-		mem: l.mem[off:][:k], pos: s.sndNxt, m: l.mapped,
-		large: framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(k), Ring: s.largeOut},
-	}
-	s.beginWrite(k)
-	l.seq++
+	w = copied{mem: l.mem[off:][:k], pos: s.sndNxt, m: l.mapped}
+	w.large = s.beginWrite(k)
 	w.m.copies++
 	s.p.c.copying++
 	return w
@@ -223,16 +189,15 @@ func (s *stream) prepareCopy(n int) (w copied) {
 // or the endpoint was closed meanwhile: then nobody has the bytes.
 func (s *stream) commitCopy(w *copied) bool {
 	p, c := s.p, s.p.c
-	if w.m.copies--; w.m.state == mapGone {
-		w.m.unmap(c)
+	if w.m.copies--; w.m.gone {
+		w.m.unmap()
 	}
 	if !c.endCopying() || p.err != nil {
 		s.place(-len(w.mem))
 		return false
 	}
 	s.countLarge(len(w.mem))
-	c.stats.Copies.Mapped += uint64(len(w.mem))
-	c.stats.RDMAWrites++
+	s.stats.Copies.Mapped += uint64(len(w.mem))
 	p.control((&txOp{stream: s, large: w.large, pos: w.pos}).largeFrame(framing.FlagLanded))
 	p.copied++
 	s.written()

@@ -37,7 +37,7 @@ func TestOutOfDescriptors(t *testing.T) {
 		restore()
 		time.Sleep(3 * choreTime)
 		warmUp(t, a, b)
-		assert.NotZero(t, b.Counters().LargeIn, "there is a ring again")
+		assert.NotZero(t, b.Seen().LargeIn, "there is a ring again")
 		resetConns(t, a, b)
 	})
 }
@@ -68,44 +68,6 @@ func TestLeasesOfNewMemory(t *testing.T) {
 		assert.Equal(t, 3*mostUnused, used)
 		assert.LessOrEqual(t, l.ea.core.cfg.Budget.Stats().Foreign, int64(mostUnused+2)*pool.MinBlock)
 		resetConns(t, a, b)
-	})
-}
-
-// TestProbeRepeated: a Probe that comes before the check begins, and again, takes one mapping, which
-// goes with the check.
-func TestProbeRepeated(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		goOn := make(chan struct{})
-		arena, ring, err := sharedBlock(framing.MappedProbeLength, l.b.local.Token)
-		require.NoError(t, err)
-		defer arena.Close()
-		open := opens(l.ea.cfg.Budget)
-		fab, err := l.net.Open(simfabric.Shm().Provider, netip.Addr{})
-		require.NoError(t, err)
-		e, err := NewEndpoint(fab, Config{Spin: -1, Budget: l.ea.cfg.Budget})
-		require.NoError(t, err)
-		p, err := e.NewPeer(PeerConfig{Memory: func(n pool.SharedName) (*pool.Slab, error) {
-			<-goOn
-			return open(n)
-		}})
-		require.NoError(t, err)
-		require.NoError(t, p.Connect(t.Context(), l.b.Local()))
-		h := &framing.Header{Type: framing.TypeProbe, Pos: 7}
-		var payload [framing.ProbeSize]byte
-		(&framing.Probe{Index: framing.MaxLease, Writes: framing.MappedProbeLength, Remote: framing.Remote{Key: ring.Shared.Inode, FD: ring.Shared.FD}}).Encode(payload[:])
-		locked(e, func() { require.NoError(t, p.p.handleProbe(h, payload[:])) })
-		locked(e, func() { p.p.startCheck() })
-		locked(e, func() { require.NoError(t, p.p.handleProbe(h, payload[:])) })
-		close(goOn)
-		synctest.Wait()
-		locked(e, func() {
-			require.Len(t, p.p.mapped, 1)
-			p.p.wrong(errUnsure, "the check is over")
-			assert.Zero(t, p.p.mapped[0].leases)
-		})
-		time.Sleep(10 * choreTime)
-		locked(e, func() { assert.Empty(t, p.p.mapped) })
-		require.NoError(t, e.Close())
 	})
 }
 

@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -22,7 +21,7 @@ func (m *model) look() {
 		switch t.what {
 		case "read":
 			s := e.s
-			m.check(s.rd.waiting && s.segs.empty() && s.endError() == nil && e.conn.readError() == nil,
+			m.check(s.rd.waiting && s.segs.empty() && e.conn.readError() == nil,
 				"%v: nobody wakes the reader", e)
 		case "write":
 			s := e.s
@@ -48,7 +47,7 @@ func (m *model) look() {
 		for _, p := range h.c.order {
 			blocked += p.blocked.len()
 			awake += p.awake
-			m.check(p.blocked.len() == 0 || !(*p.blocked.first()).wr.waiting || slices.Contains(p.inLine[:], true) || p.awake > 0 || (*p.blocked.first()).lacks((*p.blocked.first()).conn.left) == WaitsPeerSlots,
+			m.check(p.blocked.len() == 0 || !(*p.blocked.first()).wr.waiting || p.inStageLine || p.staged > 0 || p.awake > 0 || (*p.blocked.first()).lacks((*p.blocked.first()).conn.left) != WaitsStage,
 				"%v: nobody serves the writers of peer %d", h, p.id)
 		}
 		m.check(blocked == h.c.blocked && awake <= h.c.awake, "%v: %d blocked of %d, %d awake of %d", h, h.c.blocked, blocked, h.c.awake, awake)
@@ -59,22 +58,47 @@ func (m *model) look() {
 	}
 }
 
-// lookAtSlots checks that no more receives are promised than there are, and that the counts of
-// those promised and of those owed are right.
+// lookAtSlots checks that each peer has its quota of receive slots, and that what peers have not taken of their
+// own is there.
 func (m *model) lookAtSlots(h *host) {
-	promised, owed, shares := 0, 0, 0
+	if h.down || h.c.err != nil {
+		return
+	}
 	for _, p := range h.c.order {
-		promised += p.promised()
-		owed += p.short()
-		m.check(p.known() >= 0 && p.promised() >= p.known(), "%v: %d slots promised to peer %d, which knows of %d", h, p.promised(), p.id, p.known())
-		if p.use != nil {
-			shares++
+		due := 0
+		for _, owner := range h.c.owners {
+			if owner == p {
+				due++
+			}
+		}
+		for _, s := range p.list {
+			due += len(s.held)
+		}
+		has := int(p.granted - p.seen)
+		m.check(has+due == h.c.slots && p.known() >= 0 && has >= p.known(), "%v: peer %d has %d slots and knows of %d, %d are to be posted, of %d",
+			h, p.id, has, p.known(), due, h.c.slots)
+	}
+	taken, sends, ops, deadSends, deadStage := 0, 0, h.c.most*h.c.ownOps, 0, 0
+	for _, pair := range m.pairs {
+		for side, q := range pair.peers {
+			if q != nil && pair.hosts[side] == h {
+				if q.quota {
+					taken++
+					sends += q.owedSends()
+					ops += q.owedOps() - h.c.ownOps
+				}
+				if q.reaped {
+					deadSends += q.frames
+					deadStage += q.staged
+				}
+			}
 		}
 	}
-	m.check(h.down || h.c.err != nil || promised == h.c.promised && owed == h.c.owed && promised <= h.c.ready+len(h.c.recvs)+len(h.c.failing.late),
-		"%v: %d receive slots are promised and %d owed, as is thought %d and %d, of %d and %d to be posted",
-		h, promised, owed, h.c.promised, h.c.owed, h.c.ready, len(h.c.recvs))
-	m.check(h.c.recent.Len() == shares, "%v: %d peers are in the order of last use, of %d", h, h.c.recent.Len(), shares)
+	m.check(deadSends == h.c.deadSends && deadStage == h.c.deadStage, "%v: dead peers hold %d send slots and %d staging chunks, as is thought %d and %d",
+		h, deadSends, deadStage, h.c.deadSends, h.c.deadStage)
+	m.check(taken == h.c.quotasTaken() && taken <= h.c.most, "%v: %d peers have quotas, as is thought %d, of %d", h, taken, h.c.quotasTaken(), h.c.most)
+	m.check(sends == h.c.owedSends && sends <= h.c.tx.Free(), "%v: %d send slots are owed, as is thought %d, of %d", h, sends, h.c.owedSends, h.c.tx.Free())
+	m.check(ops == h.c.owedOps && ops <= h.c.queueLeft(), "%v: %d operations are owed, as is thought %d, of %d", h, ops, h.c.owedOps, h.c.queueLeft())
 }
 
 // lookAtMemory checks that all that is mapped is paid for, reassembly rings by the windows of
@@ -113,7 +137,7 @@ func (m *model) lookAtRings(h *host) {
 	for _, p := range h.c.order {
 		claims += p.claims.Len()
 		for _, s := range p.list {
-			if s.inLease != nil && s.nextLease == nil && s.inLease.State() == pool.LeaseGranted {
+			if s.inLease != nil && !s.checks && s.nextLease == nil && s.inLease.state == leaseGranted {
 				used++
 			}
 			m.check(s.oldLease == nil || s.nextLease == nil && s.inLease != nil, "%v: stream %d has three rings", h, s.id)
@@ -132,7 +156,7 @@ func (m *model) lookAtEnd(e *modelEnd) {
 	}
 	m.shrank = m.shrank || !e.s.gone() && e.s.parts < e.parts
 	e.parts = e.s.parts
-	m.check(e.readErr == nil || e.closed || e.s.reader.copies() || e.s.segs.empty(), "%v: there is something to read after %v", e, e.readErr)
+	m.check(e.readErr == nil || e.closed || e.s.copying || e.s.segs.empty(), "%v: there is something to read after %v", e, e.readErr)
 	if e.s.err != nil {
 		if !e.cut {
 			e.cut, e.cutAt = true, e.s.rcvNxt
@@ -148,19 +172,19 @@ func (m *model) lookAtEnd(e *modelEnd) {
 		m.check(e.s.largeOut == e.revokedAt || undone, "%v: it goes on writing to a ring that was revoked", e)
 		e.revokedAt = e.s.largeOut
 	}
-	if !e.s.reader.copies() && len(e.kept) == 0 || e.h.down {
+	if !e.s.copying && len(e.kept) == 0 || e.h.down {
 		return
 	}
 	if e.s.inLease != nil {
 		for _, l := range []*inLease{e.s.oldLease, e.s.inLease} {
-			m.check(l == nil || l.State() != pool.LeaseDropped, "%v: a ring was freed that is being read", e)
+			m.check(l == nil || l.state != leaseDropped, "%v: a ring was freed that is being read", e)
 		}
 		for _, k := range e.kept {
 			m.check(k.b.stream != e.s || k.b.ring >= e.s.inLease.base || e.s.oldLease != nil, "%v: a ring is gone of which the user holds a piece", e)
 		}
 		return
 	}
-	m.check(!e.s.reader.copies(), "%v: a ring is gone that is being read", e)
+	m.check(!e.s.copying, "%v: a ring is gone that is being read", e)
 	for _, k := range e.kept {
 		m.check(k.b.stream != e.s, "%v: a ring is gone of which the user holds a piece", e)
 	}
@@ -194,11 +218,10 @@ func (m *model) lookAtRest() {
 }
 
 func (m *model) lookAtPeer(p *pair, me, o *peer) {
-	m.check(me.used == o.seen && uint32(me.credit) == o.advertised && me.given == o.returned, "pair %d: %d slots used, %d granted and %d given back, as the other side sees it %d, %d and %d",
-		p.id, me.used, me.credit, me.given, o.seen, o.advertised, o.returned)
-	m.check(o.promised() >= framing.MinSlots && !o.creditDue() && !o.balanceDue(), "pair %d: %d of %d receive slots are promised", p.id, o.promised(), o.share)
+	m.check(me.used == o.seen && me.credit == o.advertised, "pair %d: %d slots used and %d granted, as the other side sees it %d and %d",
+		p.id, me.used, me.credit, o.seen, o.advertised)
+	m.check(!o.creditDue(), "pair %d: the peer should know of its slots", p.id)
 	m.check(len(me.out) == me.head && me.prepaid.len()+me.ctl.len()+me.pending.len()+me.dirty.len() == 0, "pair %d: frames wait for nothing", p.id)
-	m.check(me.probe.state == probePassed && me.probe.slot == nil, "pair %d: the path check is at %d, needs %b, %v", p.id, me.probe.state, me.probe.needs, me.probe.err)
 	m.check(me.tally.sent.Load() == o.tally.came, "pair %d: %d messages were sent, and %d have come", p.id, me.tally.sent.Load(), o.tally.came)
 	leases, mapped := 0, 0
 	for _, slab := range me.mapped {
@@ -224,11 +247,11 @@ func (m *model) lookAtDirection(e, o *modelEnd) {
 		m.check(e.s.grant == grantHeld && e.s.offer == nil, "%v: a ring that was revoked or replaced is not given back", e)
 	}
 	if l := o.s.inLease; l != nil && !o.closed {
-		m.check(l.State() != pool.LeaseRevoking, "%v: a ring that was revoked does not come back", o)
-		m.check(o.s.recv != recvEOF || !o.s.segs.empty() || o.s.reader.copies() || len(o.s.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
+		m.check(l.state != leaseRevoking, "%v: a ring that was revoked does not come back", o)
+		m.check(o.s.recv != recvEOF || !o.s.segs.empty() || o.s.copying || len(o.s.lent) > 0, "%v: a ring is kept for a conn that has ended", o)
 	}
 	m.check(m.opt.tight > 0 || o.s.claim != claimOpen || o.s.inLease != nil || o.discarding(), "%v: it waits for a ring, and there is memory", o)
-	unread := !o.s.segs.empty() || o.s.reader.copies() || len(o.s.lent) > 0
+	unread := !o.s.segs.empty() || o.s.copying || len(o.s.lent) > 0
 	m.check(o.closed || o.s.oldLease == nil || unread, "%v: a ring is kept of which all was read", o)
 	m.check(o.closed || o.s.nextLease == nil, "%v: a second ring waits for nothing", o)
 	if e.writer != nil {
@@ -301,7 +324,7 @@ func (m *model) emptied(h *host) {
 	m.check(c.flying == dead, "%v: %d operations in flight, %d of them dead", h, c.flying, dead)
 	m.check(c.lingering == 0 && c.blocked == 0 && c.awake == 0 && c.lent == len(buffers) && c.copying == 0 && c.stats.Conns == 0,
 		"%v: lingering %d blocked %d awake %d lent %d copying %d streams %d", h, c.lingering, c.blocked, c.awake, c.lent, c.copying, c.stats.Conns)
-	m.check(c.leases.Stats().Out == 0, "%v: leases are out", h)
+	m.check(c.leases.out() == 0, "%v: leases are out", h)
 	m.check(h.dead || !c.busy(), "%v: something is left to do", h)
 	if dead == 0 {
 		m.check(c.tx.Free() == c.tx.Len() && c.stage.Free() == c.stage.Len(), "%v: %d of %d send slots, %d of %d staging chunks are free",
@@ -404,12 +427,12 @@ func (m *model) dump() string {
 }
 
 func dumpPeer(c *core, p *peer) string {
-	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer share %d granted %d told %d seen %d returned %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
-		c.flying, c.depth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
-		p.share, p.granted, p.advertised, p.seen, p.returned, p.avail(), len(p.out)-p.head, p.prepaid.len(), p.ctl.len(), p.pending.len(), p.dirty.len(), p.err, c.stats)
+	out := fmt.Sprintf("flying %d/%d tx free %d/%d stage %d/%d recvs %d blocked %d; peer granted %d told %d seen %d avail %d out %d prepaid %d ctl %d pending %d dirty %d err %v\n%+v\n",
+		c.flying, c.attr.TxDepth, c.tx.Free(), c.tx.Len(), c.stage.Free(), c.stage.Len(), len(c.recvs), c.blocked,
+		p.granted, p.advertised, p.seen, p.avail(), len(p.out)-p.head, p.prepaid.len(), p.ctl.len(), p.pending.len(), p.dirty.len(), p.err, c.stats)
 	for _, s := range p.streams {
-		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closing %d, waiting %v\n",
-			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closing, s.wr.waiting)
+		out += fmt.Sprintf("  stream %d out: next %d small %d/%d large %d/%d pend %+v grant %d writing %d state %d, closed %v, peer closed %v, waiting %v\n",
+			s.id, s.sndNxt, s.smallOut, s.smallMax, s.largeOut, s.largeMax, s.pend, s.grant, s.writing, s.send, s.closed(), s.peerClosed, s.wr.waiting)
 		out += fmt.Sprintf("  stream %d in: next %d small %d/%d large %d/%d segs %v held %d lease %v claim %d state %d, ends at %d, to be answered %v, err %v waiting %v\n",
 			s.id, s.rcvNxt, s.smallRead, s.smallIn, s.largeRel, s.largeIn, !s.segs.empty(), len(s.held), s.inLease != nil, s.claim, s.recv, s.finPos, s.finAckDue, s.err, s.rd.waiting)
 	}

@@ -271,7 +271,7 @@ func (m *model) mischief(e *modelEnd) bool {
 	switch {
 	case e.s.writer == writerAwake:
 		m.deadline(e)
-	case !copies && !e.s.reader.copies():
+	case !copies && !e.s.copying:
 		return false
 	case m.rng.IntN(1000) < m.opt.faults && !e.h.dead:
 		m.closeHost(e.h)

@@ -8,7 +8,6 @@ import (
 	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 var (
@@ -72,7 +71,7 @@ func (m *model) doomAmid() {
 		case what == "copy":
 			return h.c.copying > 0
 		case what == "check":
-			return !q.checked() && q.probe.state != probeNone
+			return slices.ContainsFunc(q.list, func(s *stream) bool { return s.checks && !s.closed() })
 		}
 		return slices.ContainsFunc(q.list, func(s *stream) bool { return s.closed() && !s.gone() })
 	}
@@ -158,16 +157,9 @@ func (m *model) tellLater(p *pair, side int) {
 	}
 }
 
-// tellLosses tells the sides that are due to hear of a loss. A dialing side whose path check came
-// to no result goes on to another provider.
+// tellLosses tells the sides that are due to hear of a loss.
 func (m *model) tellLosses() {
 	for _, p := range m.pairs {
-		for _, me := range p.peers {
-			if me != nil && errors.Is(me.probe.err, errUnsure) && !p.mayFail {
-				p.mayFail = true
-				p.fail(0, errOutside)
-			}
-		}
 		for side, at := range p.tellAt {
 			if at > 0 && at <= m.step && !p.hosts[side].frozen() {
 				p.tellAt[side] = 1 << 60
@@ -282,13 +274,9 @@ func (m *model) hostNamed(name string) *host {
 	return nil
 }
 
-// placed checks that bytes which are about to be put into a host's memory belong there: into the
-// memory of path checks, or into a ring that is leased to a conn with the writer, to a place
-// without unread data.
+// placed checks that bytes which are about to be put into a host's memory belong there: into a ring that
+// is leased to a conn with the writer, to a place without unread data.
 func (m *model) placed(from, to *host, ev simfabric.Event) {
-	if mem := to.c.probes.listening[0].mem; mem.Key == ev.Key {
-		return // a peer that was given up may still write there
-	}
 	if m.unclosed[ev.Key] {
 		return
 	}
@@ -319,7 +307,7 @@ func (m *model) placedIn(s *stream, l *inLease, ev simfabric.Event) {
 	first := framing.RingOffset(s.largeIn-l.base, size)
 	ahead := (at + size - first) % size
 	rel := max(s.largeRel, l.base)
-	m.check(l.State() != pool.LeaseReturned, "stream %d: a write lands in a ring that was given back", s.id)
+	m.check(l.state != leaseReturned, "stream %d: a write lands in a ring that was given back", s.id)
 	m.check(at+n <= size && ahead+n <= size-(s.largeIn-rel),
 		"stream %d: %d bytes land at %d of a ring of %d, where %d unread ones end at %d", s.id, n, at, size, s.largeIn-rel, first)
 }
@@ -328,6 +316,18 @@ func (m *model) placedIn(s *stream, l *inLease, ev simfabric.Event) {
 func (m *model) arrived() (n uint64) {
 	for _, h := range m.hosts {
 		n += h.c.stats.SmallReceived + h.c.stats.RDMABytesReceived
+	}
+	for _, p := range m.pairs {
+		for _, q := range p.peers {
+			if q == nil {
+				continue
+			}
+			for _, s := range q.list {
+				if s.checks {
+					n += s.rcvNxt
+				}
+			}
+		}
 	}
 	return n
 }

@@ -146,41 +146,9 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 // lookAtDead checks, when an endpoint takes a new peer, that peers which were given up some time
 // ago hold no more than a quarter of what all draw on, since they may hold it for good. Of send
 // slots, which can be added, three quarters of the initial number must be left. A process that was
-// stopped and has just gone on need not have looked yet.
+// lookAtDead checks that a host which takes a new peer has no more dead ones than others.
 func (m *model) lookAtDead(h *host) {
-	if !h.choresAt.IsZero() && !m.now.Before(h.choresAt) {
-		return
-	}
-	const share = 4
-	c := h.c
-	var ops, frames, bytes int
-	for _, t := range c.ops {
-		if t.peer == nil || !m.longDead(t.peer) {
-			continue
-		}
-		ops++
-		switch t.from {
-		case c.tx:
-			frames++
-			bytes += eagerFrame
-		case c.stage:
-			bytes += stepSize
-		}
-	}
-	depth, slots := c.attr.TxDepth, min(128, max(2*ctlSlots, c.attr.TxDepth))
-	m.check(ops <= depth/share, "%v: a new peer, where dead ones hold %d of %d operations", h, ops, depth)
-	m.check(c.tx.Len()-frames >= slots-slots/share, "%v: a new peer, where dead ones hold %d of %d send slots", h, frames, c.tx.Len())
-	m.check(int64(bytes) <= h.budget.Stats().Limit/share, "%v: a new peer, where dead ones hold %d bytes", h, bytes)
-}
-
-// mourning is how long an endpoint may take to find out what a dead peer holds.
-const mourning = 4 * choreTime
-
-func (m *model) longDead(q *peer) bool {
-	return slices.ContainsFunc(m.pairs, func(p *pair) bool {
-		side := slices.Index(p.peers[:], q)
-		return side >= 0 && p.lost[side] && m.now.Sub(p.lostAt[side]) > mourning
-	})
+	m.check(h.c.dead <= len(h.c.order), "%v: a new peer beside %d dead ones", h, h.c.dead)
 }
 
 // takes returns the host on which h's process takes a new peer: its next endpoint, if the one that
@@ -193,12 +161,12 @@ func (m *model) takes(h *host) *host {
 	switch {
 	case h.dead || h.frozen():
 		return nil
-	case h.e.Room() == RoomOpen:
+	case h.e.Takes():
 		return h
 	case len(m.hosts) == maxHosts:
 		return nil
 	}
-	m.note("next endpoint", nil, slices.Index(m.hosts, h), int(h.e.Room()))
+	m.note("next endpoint", nil, slices.Index(m.hosts, h), 0)
 	h.next = m.newHost()
 	return h.next
 }

@@ -93,7 +93,7 @@ func (m *model) pause(w *waiter) {
 	case t == nil: // the model's own call
 		return
 	case t.gate != nil && !t.gate(): // it must stop here
-	case w == nil && !m.oneIn(3) && (t.e.s == nil || !t.e.s.reader.copies() || m.oneIn(2)), w != nil && w.Signalled():
+	case w == nil && !m.oneIn(3) && (t.e.s == nil || !t.e.s.copying || m.oneIn(2)), w != nil && w.Signalled():
 		return
 	}
 	t.w = w

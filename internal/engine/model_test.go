@@ -218,6 +218,7 @@ func (m *model) act() {
 	if m.step%8 == 0 {
 		m.thaw(false)
 		m.tellLosses()
+		m.settlePaths()
 		m.doChores()
 	}
 	if m.opt.cruel > 0 && m.rng.IntN(1000) < m.opt.cruel && !m.winding {
@@ -340,7 +341,7 @@ func (m *model) over() bool {
 
 func (m *model) ended() bool {
 	for _, p := range m.pairs {
-		if p.failing() {
+		if p.failing() || p.checking() {
 			return false
 		}
 	}

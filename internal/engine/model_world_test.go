@@ -65,7 +65,7 @@ func (m *model) randomOptions() options {
 		o.most, o.size = min(o.most, 15), min(o.size, 12) // every byte costs many more steps
 	}
 	if o.hosts == 2 && !o.both && m.oneIn(4) {
-		o.sim.RxDepth = pick(m, LeastSlots, 2*LeastSlots)
+		o.sim.RxDepth = pick(m, 4, 8)
 	}
 	if m.oneIn(4) {
 		o.tight = 1 + m.rng.IntN(pick(m, 4<<10, 64<<10, 1<<20, 10<<20))
@@ -82,7 +82,7 @@ func (m *model) randomOptions() options {
 	o.cfg = Config{
 		Window:    4 << 10 << m.rng.IntN(8),
 		Ring:      4 << 10 << m.rng.IntN(1+m.rng.IntN(9)),
-		PeerSlots: pick(m, 4, 8, 16, 32, 64),
+		PeerSlots: pick(m, 4, 4, 8, 16, 32, 64),
 		DeadAfter: o.deadAfter,
 	}
 	o.cfg.MaxWindow = o.cfg.Window << m.rng.IntN(7)
@@ -157,6 +157,7 @@ type pair struct {
 	lost    [2]bool               // the engine has told a side's owner that it is lost
 	lostAt  [2]time.Time          // when it was
 	gone    [2]int                // how often it was told of the last conn's end
+	checked bool                  // the path check is over, and both sides know
 	tellAt  [2]int                // step in which the outside tells a side of the other's failure
 }
 
@@ -214,8 +215,8 @@ func (m *model) connect(a, b *host) *pair {
 		if h.c.attr.SameHost {
 			open, forCheck := opens(h.budget), opens(pool.NewBudget(0))
 			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) {
-				switch probe := &p.peers[side].probe; {
-				case probe.state != probePassed || probe.needs != 0: // a pair for which this fails is none
+				switch {
+				case !p.checked: // a pair for which this fails is none
 					return forCheck(n)
 				case m.oneIn(8):
 					return nil, errInjected
@@ -263,7 +264,7 @@ func (m *model) connect(a, b *host) *pair {
 			eager = min(eager, m.opt.eager)
 		}
 		err = me.attach(&framing.Attach{
-			Peer: o.id, Token: o.token, Slots: uint32(o.share), Eager: uint32(eager), Rule: uint32(o.c.rule),
+			Peer: o.id, Token: o.token, Slots: uint32(o.c.slots), Eager: uint32(eager), Rule: uint32(o.c.rule),
 		}, addr)
 		m.check(err == nil, "attaching: %v", err)
 		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both {
@@ -276,13 +277,9 @@ func (m *model) connect(a, b *host) *pair {
 	}
 	m.pairs = append(m.pairs, p)
 	m.note("connect", nil, p.id, 0)
-	p.hosts[0].e.enter() // conns do not wait for the path check here: it runs beside other traffic
-	if p.peers[0].err == nil {
-		p.peers[0].startCheck()
-	}
-	p.hosts[0].e.leave()
+	p.checkPath()
 	p.hosts[1].e.enter()
-	p.peers[1].proved()
+	p.peers[1].cfg.Unproven = false
 	p.hosts[1].e.leave()
 	return p
 }
@@ -340,7 +337,9 @@ func (m *model) heartbeat(h *host) {
 				for m.poll(h) > 0 {
 				}
 				h.e.enter()
-				p.peers[side].lose()
+				if err := p.peers[side].loss(); err != nil {
+					p.peers[side].doom(err)
+				}
 				h.e.leave()
 			}
 		}
@@ -354,13 +353,9 @@ func (m *model) doChores() {
 			continue
 		}
 		h.choresAt = time.Time{}
-		h.e.releaseQuarantine()
 		h.e.enter()
-		again := h.c.chores()
+		h.c.chores()
 		h.e.leave()
-		if again && h.choresAt.IsZero() {
-			h.choresAt = m.now.Add(choreTime)
-		}
 	}
 	m.closeOld()
 }
@@ -375,7 +370,7 @@ func (m *model) supply(h *host) bool {
 		return h.order != nil
 	case !h.mapped:
 		h.mapped = true
-		h.order.carryOut(h.c)
+		h.order.carryOut()
 	default:
 		o := h.order
 		h.order, h.mapped = nil, false

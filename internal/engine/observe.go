@@ -52,7 +52,7 @@ func (e *Endpoint) snapshot() Stats {
 	s.Provider = e.attr.Provider
 	s.Free = e.core.left()
 	s.Endpoints = 1
-	if r := e.Room(); r == RoomStale || r == RoomMute {
+	if e.core.isStale() {
 		s.Stale = 1
 	}
 	for _, p := range e.core.order {
@@ -66,8 +66,8 @@ func (e *Endpoint) snapshot() Stats {
 	s.PollsEmpty = s.Polls - s.pollsFull
 	s.BytesSent, s.BytesReceived = s.SmallSent+s.RDMABytesSent, s.SmallReceived+s.RDMABytesReceived
 	s.Copies.Staged = s.BytesSent - s.Copies.Unstaged - s.Copies.Mapped
-	s.Parks, s.PollTime, s.Polling = counts.Parks, counts.PollTime, counts.Polling
-	if s.PollTime > 0 && s.Peers > 0 {
+	s.Parks, s.Polling = counts.Parks, counts.Polling
+	if counts.PollTime > 0 && s.Peers > 0 {
 		s.Polling.Endpoints = 1
 	}
 	return s
@@ -141,7 +141,7 @@ func (e *Endpoint) States(conns []*Conn) []State {
 	return states
 }
 
-// Seen is Counters for callers that only look: it returns what was last seen while a call hangs.
+// Seen returns what the conn has moved, or what was last seen of that while a call hangs.
 func (c *Conn) Seen() Counters {
 	c.e.observe(c.saw)
 	return c.lastSeen()
@@ -174,7 +174,7 @@ func (s *stream) phase() Phase {
 		return Closing
 	case s.err != nil:
 		return Reset
-	case s.peerClosed(), s.recv.ends() && s.send != sendOpen:
+	case s.peerClosed, s.recv.ends() && s.send != sendOpen:
 		return Ended
 	case s.recv.ends():
 		return ReadClosed

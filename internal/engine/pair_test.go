@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -61,6 +62,52 @@ func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabr
 	return newLinkMapping(sim, cfg, wrap, opens)
 }
 
+// newLinkOn is newLinkOf for a test that has a use for what wrap makes: ends are the dialling side's, and
+// the other.
+func newLinkOn[E fabric.Endpoint](
+	t testing.TB, sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) E,
+) (l *link, ends []E) {
+	t.Helper()
+	l, err := newLinkOf(sim, cfg, func(e fabric.Endpoint) fabric.Endpoint {
+		ends = append(ends, wrap(e))
+		return ends[len(ends)-1]
+	})
+	require.NoError(t, err)
+	return l, ends
+}
+
+// unwatched is newLink without what that sees to at the end of a test.
+func unwatched(t testing.TB, sim simfabric.Config, cfg Config) *link {
+	t.Helper()
+	l, _ := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) fabric.Endpoint { return e })
+	return l
+}
+
+// openOn opens an endpoint of a network.
+func openOn(t testing.TB, n *simfabric.Network, provider string, cfg Config) *Endpoint {
+	t.Helper()
+	fe, err := n.Open(cmp.Or(provider, "sim"), netip.Addr{})
+	require.NoError(t, err)
+	e, err := NewEndpoint(fe, cfg)
+	require.NoError(t, err)
+	return e
+}
+
+// introduce makes two endpoints peers of each other, whose path is still to be checked.
+func introduce(
+	t testing.TB, from, to *Endpoint, accept func(*Conn, uint32) (uint16, framing.ResetCode),
+) (dialer, listener *Peer) {
+	t.Helper()
+	dialer, err := from.NewPeer(PeerConfig{})
+	require.NoError(t, err)
+	listener, err = to.NewPeer(PeerConfig{Unproven: true, Accept: accept})
+	require.NoError(t, err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	require.NoError(t, errors.Join(dialer.Connect(ctx, listener.Local()), listener.Connect(ctx, dialer.Local())))
+	return dialer, listener
+}
+
 // newLinkMapping is newLinkOf with a way to map memory, for fabrics on which that is done.
 func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint, maps mapsMemory) (l *link, err error) {
 	l = &link{net: simfabric.New(sim), accept: make(chan *Conn, 1024)}
@@ -84,8 +131,12 @@ func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint)
 func sharedBlock(size int, token [16]byte) (*pool.Arena, *pool.Block, error) {
 	a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, size)
 	a.Share(framing.MemoryMark(token))
-	b, err := a.Alloc(size)
-	return a, b, err
+	slab, err := a.Map(size)
+	if err != nil {
+		return nil, nil, err
+	}
+	a.Add(slab)
+	return a, a.Get(size), nil
 }
 
 // giveUp ends conns that may be lost, or closed, by now.
@@ -93,6 +144,14 @@ func giveUp(conns ...*Conn) {
 	for _, c := range conns {
 		_ = c.SetLinger(0)
 		_ = c.Close()
+	}
+}
+
+// closeConns closes conns, one after the other.
+func closeConns(t testing.TB, conns ...*Conn) {
+	t.Helper()
+	for _, c := range conns {
+		require.NoError(t, c.Close())
 	}
 }
 
@@ -173,12 +232,19 @@ func (l *link) watch(t testing.TB) {
 	t.Cleanup(func() { timer.Stop() })
 }
 
-func (l *link) close(t testing.TB) {
+// end closes the endpoints.
+func (l *link) end(t testing.TB) {
 	t.Helper()
 	require.NoError(t, l.ea.Close())
 	require.NoError(t, l.eb.Close())
-	require.Zero(t, l.ea.cfg.Budget.Stats().Used, "memory budget")
-	require.Zero(t, l.ea.cfg.Budget.Stats().Foreign+l.eb.cfg.Budget.Stats().Foreign, "memory of the peer's")
+}
+
+// close is end, after which nothing may be left.
+func (l *link) close(t testing.TB) {
+	t.Helper()
+	l.end(t)
+	require.Zero(t, l.ea.core.cfg.Budget.Stats().Used, "memory budget")
+	require.Zero(t, l.ea.core.cfg.Budget.Stats().Foreign+l.eb.core.cfg.Budget.Stats().Foreign, "memory of the peer's")
 	s := l.net.Stats()
 	require.Zero(t, s.SendsWithoutReceive, "sends that found no receive posted")
 	require.Zero(t, s.PeerUnmapped, "calls after the peer's memory was unmapped")
@@ -191,6 +257,28 @@ func (l *link) dial(t testing.TB) (*Conn, *Conn) {
 	c1, err := l.a.Open(ctx, 7)
 	require.NoError(t, err)
 	return c1, <-l.accept
+}
+
+// newConns is newLink with the two ends of a conn. The link is closed at the end of the test.
+func newConns(t testing.TB, sim simfabric.Config, cfg Config) (l *link, a, b *Conn) {
+	t.Helper()
+	l = newLink(t, sim, cfg)
+	t.Cleanup(func() { l.close(t) })
+	a, b = l.dial(t)
+	return l, a, b
+}
+
+// carry writes n bytes to one conn while it reads them from the other.
+func carry(t testing.TB, from, to *Conn, n int) {
+	t.Helper()
+	sent := make(chan error, 1)
+	go func() {
+		_, err := from.Write(make([]byte, n))
+		sent <- err
+	}()
+	_, err := io.ReadFull(to, make([]byte, n))
+	require.NoError(t, err)
+	require.NoError(t, <-sent)
 }
 
 // sendBuffer is SendBuffer for callers that do not ask how much of the Buffer was sent.
@@ -234,6 +322,29 @@ func personalities() map[string]simfabric.Config {
 		}
 	}
 	return all
+}
+
+// onEach runs test with a conn over each of personalities, at the same time.
+func onEach(t *testing.T, test func(t *testing.T, l *link, a, b *Conn)) {
+	onEachOf(t, personalities(), test)
+}
+
+// onEachWithRings is onEach where large data goes to rings.
+func onEachWithRings(t *testing.T, test func(t *testing.T, l *link, a, b *Conn)) {
+	all := personalities()
+	delete(all, "no large data")
+	delete(all, "small messages")
+	onEachOf(t, all, test)
+}
+
+func onEachOf(t *testing.T, all map[string]simfabric.Config, test func(t *testing.T, l *link, a, b *Conn)) {
+	for name, sim := range all {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			l, a, b := newConns(t, sim, Config{})
+			test(t, l, a, b)
+		})
+	}
 }
 
 var _ fabric.Fabric = (*simfabric.Network)(nil)

@@ -29,45 +29,33 @@ type peer struct {
 	linked   bool // addr is in the address vector
 	eager    int  // most payload, in bytes, of a frame that both sides take
 	cfg      PeerConfig
-	err      error // why it is lost: see doom
-	lost     error // what Open returns then: an ECONNRESET that says why
-	life     peerLife
+	doorbell Doorbell
+	err      error       // why it is lost: see doom
+	lost     error       // what Open returns then: an ECONNRESET that says why
+	reaped   bool        // it is in no table or account any more, and its streams have failed
+	quota    bool        // it has one: see quota.go
+	quiet    bool        // nothing more comes from it that its quota is for
+	removed  bool        // its address is no longer in the address vector
 	answers  atomic.Bool // a frame has come from it; read without the lock
+
+	// What the peer holds of what all peers share.
+	frames int // send slots of frames that are queued or in flight
+	pends  int // send slots of streams' coalesced data
+	staged int // staging chunks
+	flying int // operations
 
 	recvCredit
 	sendCredit
-	lifeSigns
 	outgoing
 	spilling
-	held
-	waking
 	inLanding
 	pathCheck
 	peerStreams
 	tally tally
-}
 
-// peerLife says how far a peer has come with its end.
-type peerLife uint8
-
-const (
-	peerLives  peerLife = iota
-	peerDoomed          // err says why; listed in core.doomed
-	peerReaped          // it is in no table or account any more, and its streams have failed
-	peerEnded           // and the owner knows
-)
-
-// lifeSigns tells whether the peer's engine gives anything back: frames, and completions of data.
-type lifeSigns struct {
-	signs      uint64 // how often it has
+	signs      uint64 // how often the peer's engine has given anything back: frames, and completions of data
 	stillSince uint64 // signs when a close last waited for more in vain
 	hushSince  uint64 // the same, for a close that could lose only the end
-}
-
-// still reports whether a close has waited in vain for the next of them. arrived says that it could
-// lose only the end.
-func (l *lifeSigns) still(arrived bool) bool {
-	return l.stillSince == l.signs || arrived && l.hushSince == l.signs
 }
 
 // outgoing is what is to be sent to the peer, and what holds it up.
@@ -80,38 +68,25 @@ type outgoing struct {
 	moved     bool          // since chores last looked, something was posted or completed
 	waited    time.Duration // for how long nothing was, although something waits
 	starved   time.Duration // for how long nothing in pending has been sent: see checkPending
-	carried   uint32        // sentSmall, and the writes of both sides that had landed, as of then
+	carried   uint32        // what both sides had sent and brought, as of then
 	sentSmall uint32        // frames of small data sent
 	copied    uint32        // writes made to mapped rings
 	movedAt   time.Time     // when chores last found that something was posted or completed, or that something had come
 	cameThen  uint32        // tally.came, as of then
-	wrote     uint32        // writes to the peer's rings that have completed
+	completed uint32        // writes to the peer's rings, and frames with data, that have completed
 
 	prepaid fifo[ctlFrame] // frames whose slot credit is taken already: they only need a send slot
 	ctl     fifo[ctlFrame]
 	mapped  []*mappedSlab // the peer's memory that is mapped here, or is to be
 	// unmapped says why the last attempt to map the peer's memory failed.
-	unmapped error
-	blocked  fifo[*stream] // writers that wait for a budget of the endpoint or the peer
-	awake    int           // writers that were woken from there and are not back yet
-	pending  fifo[*stream] // streams whose coalesced data waits for a slot
-	dirty    fifo[*stream] // streams whose credits the peer should be told
-	touched  bool          // listed in core.touched
-	inLine   [lineKinds]bool
-}
-
-// held is what the peer holds of what all peers share.
-type held struct {
-	frames int // send slots of frames that are queued or in flight
-	pends  int // send slots of streams' coalesced data
-	staged int // staging chunks
-	flying int // operations
-}
-
-// waking is how the peer is woken.
-type waking struct {
-	doorbell Doorbell
-	rung     bool // listed in core.rang
+	unmapped    error
+	blocked     fifo[*stream] // writers that wait for a budget of the endpoint or the peer
+	awake       int           // writers that were woken from there and are not back yet
+	pending     fifo[*stream] // streams whose coalesced data waits for a slot
+	dirty       fifo[*stream] // streams whose credits the peer should be told
+	touched     bool          // listed in core.touched
+	inStageLine bool          // listed in quotas.stageLine
+	lacksSends  bool          // it was refused a send slot
 }
 
 // inLanding is what the peer writes to.
@@ -121,17 +96,9 @@ type inLanding struct {
 	keepLanding bool
 	supply      supply    // of landing memory
 	claims      list.List // streams for which it wants a ring, in the order in which it asked
-	spare       bool      // listed in rings.spare
 	ringed      int       // streams that have a ring
 	rule        Rule      // how it says that it has written
 	landed      uint32    // writes that have landed
-}
-
-// pathCheck is the check that is made before there are conns.
-type pathCheck struct {
-	probe  probe
-	pong   waiter      // signalled when it ends
-	copyTo *pool.Block // byCopy: what the peer is to write to
 }
 
 // peerStreams are the peer's streams.
@@ -153,44 +120,30 @@ type peerStreams struct {
 // map what the peer needs.
 func (e *Endpoint) newPeer(token [16]byte, cfg PeerConfig) (*peer, error) {
 	c := e.core
-	landing := c.newLanding(token)
-	if c.rule == byCopy {
-		if err := e.mapForCheck(landing); err != nil {
-			return nil, err
-		}
+	if err := c.fullError(); err != nil {
+		return nil, err
 	}
-	share, err := e.prepare()
-	if err != nil {
+	landing := c.newLanding(token)
+	c.met = c.met || !cfg.itself
+	if err := e.mapForCheck(landing); err != nil {
+		return nil, err
+	}
+	if err := e.prepare(); err != nil {
 		c.discard(landing.Trim(0)...)
 		c.tryFree() // the endpoint may have been closed meanwhile
 		return nil, err
 	}
-	defer c.updateRoom()
-	p := c.newPeer(token, cfg, share, landing)
-	if most := c.mostRecvs(); most-c.spoken() < most/8 {
-		c.recall(c.taken) // for the peers that come next
-	}
-	return p, nil
+	return c.newPeer(token, cfg, landing), nil
 }
 
-// prepare maps what one more peer needs. That peer is to get share receive slots. prepare is called
-// under the same conditions as newPeer.
-func (e *Endpoint) prepare() (share int, err error) {
-	c := e.core
-	if err := e.mapProbes(); err != nil {
-		return 0, err
+// prepare maps what one more peer needs. It is called under the same conditions as newPeer.
+func (e *Endpoint) prepare() error {
+	if err := e.prepareStage(); err != nil {
+		return err
 	}
-	defer c.updateRoom()
-	share = framing.MinSlots
-	if c.attr.PerPeer { // where there are no other peers
-		share = min(c.cfg.PeerSlots, c.attr.RxDepth)
-	}
-	err = e.makeRoom(share)
-	for errors.Is(err, ErrMemory) && share > framing.MinSlots {
-		share = max(framing.MinSlots, share/2)
-		err = e.makeRoom(share)
-	}
-	return share, err
+	err := e.makeRoom()
+	e.core.updateTakes()
+	return err
 }
 
 // newLanding returns the arena for the landing memory of the peer that is told token.
@@ -204,31 +157,27 @@ func (c *core) newLanding(token [16]byte) *pool.Arena {
 	return a
 }
 
-// newPeer does what is left to do once there are share receive slots for the peer, and
-// memory for its path check.
-func (c *core) newPeer(token [16]byte, cfg PeerConfig, share int, landing *pool.Arena) *peer {
+// newPeer does what is left to do once there is a quota for the peer, and memory for its path check.
+func (c *core) newPeer(token [16]byte, cfg PeerConfig, landing *pool.Arena) *peer {
 	c.lastID++
 	for c.lastID == 0 || c.peers[c.lastID] != nil {
 		c.lastID++
 	}
 	p := &peer{
 		c: c, id: c.lastID, token: token, proofIn: framing.Proof(token), cfg: cfg,
-		recvCredit: recvCredit{share: share, granted: uint32(share), advertised: uint32(share)},
+		recvCredit: recvCredit{granted: uint32(c.slots), advertised: uint32(c.slots)},
 		inLanding:  inLanding{landing: landing},
-		pathCheck:  pathCheck{pong: newJoinWaiter(), copyTo: landing.Get(framing.MappedProbeLength)},
-		lifeSigns:  lifeSigns{signs: 1},
+		signs:      1,
+		pathCheck:  pathCheck{checked: newJoinWaiter()},
 		at:         len(c.order),
 	}
-	p.streams, p.supply.peer = map[uint32]*stream{}, p
+	p.streams, p.supply.begin = map[uint32]*stream{}, p.orderLanding
 	p.starved = -choreTime
 	p.idle.Store(c.now().UnixNano())
-	if !cfg.Unproven {
-		c.attached++
-	}
-	c.promised += share
 	c.peers[p.id] = p
 	c.order = append(c.order, p)
-	c.wantSends()
+	c.takeQuota(p)
+	c.updateTakes()
 	return p
 }
 
@@ -257,17 +206,9 @@ func (p *peer) attach(a *framing.Attach, addr fabric.Addr) error {
 	p.theirs, p.proofOut, p.addr, p.linked = a.Peer, framing.Proof(a.Token), addr, true
 	p.rule = Rule(a.Rule)
 	p.mark = framing.MemoryMark(a.Token)
-	p.credit = framing.SlotCursor(a.Slots)
-	p.eager = min(int(a.Eager)-framing.HeaderSize, p.c.maxPayload())
+	p.credit = a.Slots
+	p.eager = min(int(a.Eager), p.c.eager) - framing.HeaderSize
 	return nil
-}
-
-// proved ends a peer's trial.
-func (p *peer) proved() {
-	if p.cfg.Unproven && p.err == nil {
-		p.cfg.Unproven = false
-		p.c.attached++
-	}
 }
 
 // doom notes that a peer is lost. From now on nothing is posted to it or taken in from it, and
@@ -277,20 +218,11 @@ func (p *peer) doom(err error) {
 	if p.err != nil {
 		return
 	}
-	p.err, p.life = err, peerDoomed
+	p.err = err
+	p.quiet = p.quiet || errors.Is(err, errProtocol) // quotas are nothing to it
 	// Only the text: what err wraps, such as a time-out, would mean something else there.
 	p.lost = fmt.Errorf("%w: %s", syscall.ECONNRESET, err.Error())
-	p.c.doomed = append(p.c.doomed, p)
-}
-
-// reapAll reaps the peers that are doomed.
-func (c *core) reapAll() {
-	for len(c.doomed) > 0 {
-		p := c.doomed[0]
-		c.doomed = c.doomed[1:]
-		c.reap(p)
-	}
-	c.doomed = nil
+	p.c.doomed.push(p)
 }
 
 // reap ends a doomed peer: pending and later calls of its streams fail, and no other peer's do.
@@ -312,47 +244,32 @@ func (c *core) reap(p *peer) {
 	}
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, fifo[ctlFrame]{}, fifo[ctlFrame]{}, fifo[*stream]{}, fifo[*stream]{}
-	if !p.checked() {
-		p.endCheck(probeFailed)
-	}
-	p.dropCopyTo()
-	if !p.cfg.Unproven {
-		c.attached--
-	}
+	p.checked.signal()
 	c.mute = c.mute || c.isMute(p)
 	c.unlink(p)
-	c.deadHolders, c.looksLeft = append(c.deadHolders, p), deadLooks
-	if len(c.peers) == 0 {
-		c.count() // the owner is about to ask whether to keep the endpoint
-	} else {
-		c.updateRoom()
-	}
+	p.reaped = true
+	p.leaveQuota()
+	c.updateTakes()
 	if p.cfg.Lost != nil {
 		p.cfg.Lost(p.err, cut)
 	}
-	p.life = peerEnded
 	p.checkGone()
 }
 
 // unlist takes a peer out of the tables and accounts of those that live.
 func (c *core) unlist(p *peer) {
-	p.life = peerReaped
 	delete(c.peers, p.id)
 	last := len(c.order) - 1
 	c.order[p.at], c.order[last].at = c.order[last], p.at
 	c.order[last] = nil
 	c.order = c.order[:last]
-	c.promised -= p.promised()
-	c.owed -= p.short()
-	c.forget(p)
-	c.feed()
 }
 
 // failStreams ends the streams of a peer that is lost, and returns how many are cut off from what
 // might have come.
 func (p *peer) failStreams() (cut int) {
 	for _, s := range slices.Backward(p.list) { // those that the user has closed go
-		if !s.closed() && s.recv != recvCut && s.recv != recvEOF {
+		if !s.closed() && !s.checks && s.recv != recvCut && s.recv != recvEOF {
 			cut++
 		}
 		if s.dropClaim(); s.inLease != nil {
@@ -369,17 +286,23 @@ func (p *peer) failStreams() (cut int) {
 // on. There the address goes when the endpoint does, which is soon. So does the address of a peer
 // that was quit, since rxm may close the peer's connection with it.
 func (c *core) unlink(p *peer) {
-	if p.linked && !c.attr.PerPeer && !p.keepLanding {
+	switch {
+	case !p.linked:
+		p.quiet, p.removed = true, true
+	case c.attr.PerPeer || p.keepLanding:
+	default:
 		if err := c.fab.Remove(p.addr); err != nil {
 			c.stats.CQErrors++
+			break
 		}
+		p.removed = true
 	}
 	p.linked = false
 }
 
 // checkGone tells the owner when a peer that has ended has no conns left.
 func (p *peer) checkGone() {
-	if p.life != peerEnded || len(p.streams) > 0 {
+	if !p.reaped || len(p.streams) > 0 {
 		return
 	}
 	delete(p.c.lost, p)
@@ -401,11 +324,11 @@ func (p *peer) open(listener uint32) (*stream, error) {
 	for p.nextID == 0 || p.streams[p.nextID] != nil {
 		p.nextID++
 	}
-	s, err := p.newStream(p.nextID)
+	s, err := p.newStream(p.nextID, listener == checkListener)
 	if err != nil {
 		return nil, err
 	}
-	s.closing = connOpening
+	s.conn.dialed = true
 	f := ctlFrame{t: framing.TypeOpen, stream: s.id, n: framing.OpenSize}
 	(&framing.Open{Listener: listener}).Encode(f.payload[:])
 	p.control(f)
@@ -428,11 +351,12 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	if h.Stream == 0 || p.streams[h.Stream] != nil {
 		return errProtocol
 	}
-	if p.unanswered > maxUnanswered || p.cfg.Unproven && p.probe.state != probePassed {
+	checks := o.Listener == checkListener
+	if p.unanswered > maxUnanswered || p.cfg.Unproven && p.check != checkPassed && !checks || checks && !p.mayCheck() {
 		p.reset(h.Stream, framing.ResetRefused)
 		return nil
 	}
-	s, err := p.newStream(h.Stream)
+	s, err := p.newStream(h.Stream, checks)
 	if err != nil {
 		p.reset(h.Stream, framing.ResetMemory)
 		if p.cfg.NoMemory != nil {
@@ -442,7 +366,11 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	}
 	s.credits(h.Window, h.Ring)
 	code := framing.ResetRefused
-	if p.cfg.Accept != nil {
+	switch {
+	case checks:
+		s.port, code = 1, 0 // which nobody asks for
+		p.beginCheck(s)
+	case p.cfg.Accept != nil:
 		s.port, code = p.cfg.Accept(s.conn, o.Listener)
 	}
 	if code != 0 {
@@ -455,6 +383,7 @@ func (p *peer) opened(h *framing.Header, payload []byte) error {
 	f := ctlFrame{t: framing.TypeAccept, stream: s.id, n: framing.AcceptSize}
 	(&framing.Accept{Port: s.port}).Encode(f.payload[:])
 	p.control(f)
+	s.grantForCheck()
 	return nil
 }
 

@@ -19,9 +19,7 @@ func TestQuit(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const size = 128 << 10
-			l := newLink(t, personalities()[name], Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
+			l, a, b := newConns(t, personalities()[name], Config{})
 			write := func() {
 				require.NoError(t, b.SetWriteDeadline(time.Now().Add(10*time.Second)))
 				_, err := b.Write(make([]byte, size))

@@ -24,7 +24,7 @@ import (
 func TestWhoReaps(t *testing.T) {
 	uses := usesOf(t)
 	require.Contains(t, uses["Endpoint.leave"], "core.flush")
-	require.Contains(t, uses["core.flush"], "core.reapAll")
+	require.Contains(t, uses["core.flush"], "core.reap")
 	for name := range uses {
 		if strings.HasPrefix(name, "peer.") || strings.HasPrefix(name, "stream.") {
 			assert.Empty(t, wayTo("core.reap", name, uses, map[string]bool{}), "from %s", name)
@@ -37,20 +37,20 @@ func TestWhoReaps(t *testing.T) {
 func TestDoomed(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		p, c := b.meet(), b.e.core
-		b.locked(func() {
+		locked(b.e, func() {
 			before := c.stats
-			p.ctl.push(ctlFrame{t: framing.TypePing})
+			p.ctl.push(ctlFrame{t: framing.TypeCredit})
 			p.out = append(p.out, outOp{op: fabric.Op{Kind: fabric.Inject, To: p.addr, Buf: make([]byte, framing.HeaderSize)}})
 			p.doom(errInjected)
 			p.doom(errProtocol)
 			require.Equal(t, errInjected, p.err, "the first")
-			p.control(ctlFrame{t: framing.TypePing})
+			p.control(ctlFrame{t: framing.TypeCredit})
 			p.flush()
 			c.push(p)
-			c.grant(p)
+			p.grant()
 			assert.Equal(t, 1, p.ctl.len())
 			assert.Equal(t, before.Posted, c.stats.Posted)
-			(&framing.Header{Type: framing.TypePing, Peer: p.id, Proof: p.proofIn}).Encode(c.rx.Bytes(0))
+			(&framing.Header{Type: framing.TypeCredit, Peer: p.id, Proof: p.proofIn}).Encode(c.rx.Bytes(0))
 			c.received(0, framing.HeaderSize)
 			c.recvs, c.owners = c.recvs[:len(c.recvs)-1], c.owners[:len(c.owners)-1] // the slot is still posted
 			assert.Equal(t, before.FramesReceived, c.stats.FramesReceived)
@@ -58,9 +58,9 @@ func TestDoomed(t *testing.T) {
 			_, err := p.open(1)
 			assert.ErrorIs(t, err, syscall.ECONNRESET)
 			assert.Same(t, p, c.peers[p.id], "not reaped yet")
-			assert.Equal(t, peerDoomed, p.life)
+			assert.False(t, p.reaped)
 		})
-		assert.Equal(t, peerEnded, p.life)
+		assert.True(t, p.reaped)
 		assert.NotContains(t, c.order, p)
 	})
 }

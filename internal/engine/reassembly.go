@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"slices"
+
 	"github.com/smallnest/ringbuffer"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -147,12 +149,7 @@ func (c *core) closeRings() {
 
 // hasFreeRings reports whether trimRings will have something to do.
 func (c *core) hasFreeRings() bool {
-	for _, h := range c.heaps {
-		if len(h.free) > 0 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.heaps, func(h *heap) bool { return len(h.free) > 0 })
 }
 
 // reassemble keeps small data until it is read.

@@ -16,17 +16,17 @@ import (
 // is paid for by the conns' windows, and goes when the data is read or the conns go, whatever the
 // size of the windows.
 func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
-	for _, window := range []int{minWindow + 100, DefaultWindow, 4 * DefaultWindow} {
+	for _, window := range []int{MinWindow + 100, DefaultWindow, 4 * DefaultWindow} {
 		virtual(t, Config{Window: window, PeerSlots: framing.MinSlots}, func(t *testing.T, l *link) {
 			const conns = 12
-			mapped := func() int64 { return l.eb.cfg.Budget.Stats().Mapped }
-			used := func() int64 { return l.eb.cfg.Budget.Stats().Used }
+			mapped := func() int64 { return l.eb.core.cfg.Budget.Stats().Mapped }
+			used := func() int64 { return l.eb.core.cfg.Budget.Stats().Used }
 			idle := func() { time.Sleep(3 * choreTime) }
 			idle() // the path check has ended only just now
 			before, usedBefore := mapped(), used()
 			bytes := int64(pool.Pages(window))
 			var ends [conns][2]*Conn
-			data := make([]byte, min(minWindow, l.ea.core.maxPayload())) // no more than a frame takes
+			data := make([]byte, min(MinWindow, l.ea.core.eager-framing.HeaderSize)) // no more than a frame takes
 			for i := range ends {
 				ends[i][0], ends[i][1] = l.dial(t)
 			}
@@ -58,8 +58,7 @@ func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 			}
 			fill()
 			for _, c := range ends {
-				require.NoError(t, c[1].SetLinger(0))
-				require.NoError(t, c[1].Close())
+				resetConns(t, c[1])
 				require.NoError(t, c[0].Close())
 			}
 			idle()

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"slices"
 	"testing"
 	"time"
 
@@ -9,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
-	"github.com/seed202c38ff/fabricnet/pool"
 )
 
 // leased opens n conns that have rings. The rings of the first unread of them hold data that is not
@@ -35,7 +33,7 @@ func recalls(l *link, c *Conn) bool {
 		l.eb.enter()
 		l.eb.core.makeRings()
 		in := c.stream.inLease
-		back := in == nil || in.State() != pool.LeaseGranted
+		back := in == nil || in.state != leaseGranted
 		l.eb.leave()
 		if back {
 			return true
@@ -43,23 +41,6 @@ func recalls(l *link, c *Conn) bool {
 		time.Sleep(time.Millisecond)
 	}
 	return false
-}
-
-// TestRecallPassesEnded: a conn that has ended, and whose reader has left data in its ring, does
-// not keep the rings of others from being asked for.
-func TestRecallPassesEnded(t *testing.T) {
-	virtual(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
-		out, in := leased(t, l, 2, 1)
-		require.NoError(t, out[0].CloseWrite())
-		time.Sleep(10 * time.Millisecond)
-		l.eb.enter()
-		s := in[0].stream
-		unread, state := s.largeIn-s.largeRel, s.inLease.State()
-		l.eb.leave()
-		require.NotZero(t, unread)
-		require.Equal(t, pool.LeaseReturned, state)
-		assert.True(t, recalls(l, in[1]))
-	})
 }
 
 // TestRecallPassesSlowReaders: conns whose readers do not read do not keep the rings of others from
@@ -88,28 +69,6 @@ func TestRecallPassesStopped(t *testing.T) {
 	l := &link{eb: s.hub}
 	assert.True(t, recalls(l, conns[len(conns)-1]))
 	s.net.Thaw(s.spokes[0].fab)
-	resetConns(t, conns...)
-}
-
-// TestRecallPassesDead: nor do the conns of a lost peer, which their user has not closed yet.
-func TestRecallPassesDead(t *testing.T) {
-	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10}, 1)
-	defer s.close(t)
-	var conns []*Conn
-	for range 14 {
-		outer, inner := s.dial(t, 0)
-		warmUp(t, outer, inner)
-		conns = append(conns, outer, inner)
-	}
-	s.hub.enter()
-	for _, st := range slices.Clone(s.hubs[0].p.list) {
-		st.revoke()
-	}
-	s.hubs[0].p.doom(errGoodbye) // before it could answer
-	s.hub.core.flush()
-	used := s.hub.core.rings.used.Len()
-	s.hub.leave()
-	assert.Zero(t, used)
 	resetConns(t, conns...)
 }
 

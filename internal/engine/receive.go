@@ -26,7 +26,9 @@ func (c *core) received(slot uint32, n int) {
 	c.stats.FramesReceived++
 	p.signs++
 	c.touch(p)
-	p.credit.Advance(h.Slots)
+	if framing.SlotsAfter(h.Slots, p.credit) > 0 { // frames may arrive in any order
+		p.credit = h.Slots
+	}
 	if !p.answers.Load() {
 		p.answers.Store(true)
 		c.metAt = c.now()
@@ -35,7 +37,11 @@ func (c *core) received(slot uint32, n int) {
 		c.repost(slot, nil)
 		return
 	}
-	p.violates(p.take(&h, payload, slot))
+	keep, err := p.handle(&h, payload, slot)
+	if !keep {
+		c.repost(slot, p)
+	}
+	p.violates(err)
 }
 
 // violates ends the peer if err, about what it has sent, is not nil.
@@ -46,44 +52,18 @@ func (p *peer) violates(err error) {
 	}
 }
 
-// take takes in a frame that has used a credit, and posts its slot again unless the frame
-// stays there for now.
-func (p *peer) take(h *framing.Header, payload []byte, slot uint32) error {
-	keep, err := p.handle(h, payload, slot)
-	if keep {
-		p.keeps(1)
-	} else {
-		p.c.repost(slot, p)
-	}
-	return err
-}
-
-// handle takes in a frame whose proof is right. keep says that the frame
+// handle takes in a frame whose proof is right, and which has used a credit. keep says that the frame
 // stays in its slot for now.
 func (p *peer) handle(h *framing.Header, payload []byte, slot uint32) (keep bool, err error) {
 	switch h.Type {
-	case framing.TypePing:
-		return false, p.pinged(h, payload)
-	case framing.TypePong:
-		p.ponged(h, payload)
-		return false, nil
-	case framing.TypeProbe, framing.TypeProbed:
-		return false, p.handleProbe(h, payload)
 	case framing.TypeOpen:
 		return false, p.opened(h, payload)
 	case framing.TypeCredit:
-		if err := p.balance(framing.BalanceOf(h.Pos)); err != nil {
-			return false, err
-		}
 		return false, framing.DecodeCredits(payload, func(cr framing.Credit) {
 			if s := p.streams[cr.Stream]; s != nil {
 				s.credits(cr.Window, cr.Ring)
 			}
 		})
-	}
-	if h.Type == framing.TypeLarge && h.Stream == 0 {
-		p.met(needNotice)
-		return false, nil
 	}
 	s := p.streams[h.Stream]
 	if s == nil {
@@ -118,16 +98,18 @@ func (s *stream) handle(h *framing.Header, payload []byte, slot uint32) (keep bo
 		}
 		return false, s.accepted(payload)
 	case framing.TypeData:
-		if h.Flags&framing.FlagWant != 0 {
+		if h.Flags&framing.FlagWant != 0 && !s.checks {
 			s.wanted()
 		}
 		return s.data(h.Pos, payload, slot)
 	case framing.TypeLarge:
 		return false, s.announced(h, payload)
 	case framing.TypeWant:
-		if h.Pos > 0 {
+		switch {
+		case s.checks: // it has the one ring that it gets
+		case h.Pos > 0:
 			s.filled(h.Pos - 1)
-		} else {
+		default:
 			s.wanted()
 		}
 	case framing.TypeLease:
@@ -162,8 +144,8 @@ func (s *stream) accepted(payload []byte) error {
 	}
 	if s.port == 0 {
 		s.port = a.Port
-		closeMoves.move(&s.closing, evAccepted)
 		s.rd.signal()
+		s.grantForCheck()
 	}
 	return nil
 }
@@ -181,7 +163,6 @@ type heldFrame struct {
 // be filled, or nobody will read them.
 func (s *stream) dropHeld() {
 	for _, f := range s.held {
-		s.p.keeps(-1)
 		s.p.c.repost(f.slot, s.p)
 	}
 	s.held = nil
@@ -221,8 +202,8 @@ func (s *stream) takeSmall(b []byte) error {
 		return errProtocol // more than we promised memory for, or beyond its Fin
 	}
 	s.info.SmallIn += uint64(n)
-	s.p.c.stats.SmallReceived += uint64(n)
-	if s.reader.shut() {
+	s.stats.SmallReceived += uint64(n)
+	if s.shut {
 		s.readSmall(n)
 		return nil
 	}
@@ -237,7 +218,7 @@ func (s *stream) takeSmall(b []byte) error {
 		if err := s.reassemble(b); err != nil {
 			return err
 		}
-		s.p.c.stats.Copies.Reassembled += uint64(len(b))
+		s.stats.Copies.Reassembled += uint64(len(b))
 		s.segs.push(false, len(b))
 		s.promise()
 	}
@@ -259,7 +240,6 @@ func (s *stream) advance() error {
 			if f.pos == s.rcvNxt {
 				err = s.takeSmall(s.p.c.rx.Bytes(f.slot)[framing.HeaderSize:][:f.n])
 			}
-			s.p.keeps(-1)
 			s.p.c.repost(f.slot, s.p)
 			took = true
 		}

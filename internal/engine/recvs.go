@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"fmt"
 	"runtime"
 	"slices"
@@ -12,8 +13,18 @@ import (
 // Receives are posted as soon as there is a call into the fabric. Only then are their slots
 // promised to peers: see credit.go.
 
+// receives is the state of an endpoint's receive slots. No more are promised than are posted: some providers
+// drop a message that finds no receive, others send it again and again.
+type receives struct {
+	recvs        []fabric.Op // receives to post
+	owners       []*peer     // of recvs: the peer that used each, or nil
+	recvsRefused bool        // the fabric refused the first of recvs
+	urgent       bool        // recvs must not wait for the next call into the fabric
+}
+
 // repost has a receive slot posted again. p is the peer that used it, or nil, and is granted
-// another one once the receive is really posted.
+// another one once the receive is really posted. Unless it has few slots in all, a peer that knows of two is told of
+// as many new ones even if lazyRecvs are still to be posted.
 func (c *core) repost(slot uint32, p *peer) {
 	if c.err != nil {
 		return
@@ -22,62 +33,51 @@ func (c *core) repost(slot uint32, p *peer) {
 	c.recvs = append(c.recvs, fabric.Op{
 		Kind: fabric.Recv, Tag: slot, Buf: c.rx.Bytes(slot), Desc: c.rx.Desc(slot),
 	})
-	c.urgent = c.urgent || p == nil || p.known() <= 2*len(c.recvs)
+	c.urgent = c.urgent || p == nil || c.slots < 2*lazyRecvs || p.known() <= 2*len(c.recvs)
 }
 
-// makeRoom makes sure that there are n posted receives that no peer was promised. It is called
-// with the endpoint locked, by one goroutine at a time, and gives the lock up to map them.
-func (e *Endpoint) makeRoom(n int) error {
+// makeRoom makes sure that the receives of one more peer are posted, and that there are send slots for it. It
+// is called with the endpoint locked, by one goroutine at a time, and gives the lock up to map them. Meanwhile
+// others may take send slots, or receives.
+func (e *Endpoint) makeRoom() error {
 	c := e.core
-	for c.err == nil && c.ready-c.spoken() < n {
-		if len(c.recvs) > 0 {
-			if !e.settleRecvs() {
-				return fmt.Errorf("provider %s: %w", c.attr.Provider, errRecvs)
+	for {
+		if lack := (c.quotasTaken()+1)*c.slots - c.rx.Len(); lack > 0 {
+			if err := e.mapSlots(c.rx, lack); err != nil {
+				return fmt.Errorf("%w: no receive slots for another peer (%d posted)", err, c.rx.Len())
 			}
-			continue
+			for slot, ok := c.rx.Get(); ok; slot, ok = c.rx.Get() {
+				c.repost(slot, nil)
+			}
+			c.postRecvs()
 		}
-		more := c.attr.RxDepth - c.rx.Len()
-		if more <= 0 {
-			c.recall(c.taken)
-			return fmt.Errorf("provider %s: receive queue of %d is shared by %d peers and %w", c.attr.Provider, c.attr.RxDepth, len(c.peers), ErrFull)
+		if lack := c.sendsNeeded(); lack > 0 {
+			if err := e.mapSlots(c.tx, lack); err != nil {
+				return fmt.Errorf("%w: no send slots for another peer", err)
+			}
 		}
-		if !c.attr.PerPeer {
-			more = min(more, max(n, slotStep))
-		} else {
-			more = min(more, n)
+		if !e.settleRecvs() {
+			return cmp.Or(c.err, fmt.Errorf("provider %s: %w", c.attr.Provider, errRecvs))
 		}
-		if err := e.mapRecvs(more); err == nil {
-			continue
-		}
-		if err := e.mapRecvs(n); err != nil {
-			c.recall(c.taken) // for the peers that come next
-			return fmt.Errorf("%w: no receive slots for another peer (%d posted)", ErrMemory, c.rx.Len())
+		if c.sendsNeeded() <= 0 {
+			return c.err
 		}
 	}
-	return c.err
 }
 
-func (e *Endpoint) mapRecvs(n int) error {
-	c := e.core
-	slab, err := e.mapSlab(func() (*pool.Slab, error) { return c.rx.Map(n) })
+// sendsNeeded is how many send slots there are too few with one more peer.
+func (c *core) sendsNeeded() int {
+	return max(c.owedSends+ownSends-c.tx.Free(), c.common+c.deadSends+ownSends*(len(c.order)+1)-c.tx.Len())
+}
+
+// mapSlots maps n slots.
+func (e *Endpoint) mapSlots(to *pool.Slots, n int) error {
+	slab, err := e.mapSlab(func() (*pool.Slab, error) { return to.Map(n) })
 	if err != nil {
-		return err
+		return cmp.Or(e.core.err, fmt.Errorf("%w: %w", ErrMemory, err))
 	}
-	if n = min(n, c.attr.RxDepth-c.rx.Len()); n <= 0 { // supply has mapped some meanwhile
-		e.giveBack(slab)
-		return nil
-	}
-	c.rx.Add(slab, n)
-	c.postFree()
+	to.Add(slab, n)
 	return nil
-}
-
-// postFree posts the receive slots that are new.
-func (c *core) postFree() {
-	for slot, ok := c.rx.Get(); ok; slot, ok = c.rx.Get() {
-		c.repost(slot, nil)
-	}
-	c.postRecvs()
 }
 
 // settleRecvs waits until all receives are posted, since peers must not be promised them
@@ -110,13 +110,11 @@ func (c *core) postRecvs() {
 // tookRecvs notes that the fabric took the first posted of the n receives that it was
 // offered, and reports whether it took them all.
 func (c *core) tookRecvs(posted, n int, err error) bool {
-	c.ready += posted
 	for _, p := range c.owners[:posted] {
 		if p != nil {
-			c.grant(p)
+			p.grant()
 		}
 	}
-	c.feed()
 	if posted > 0 && c.recvsRefused {
 		c.stats.Retries++
 	}

@@ -73,7 +73,7 @@ func abandoned(t *testing.T, l *link) {
 	call(t, func() error { l.b.Lost(io.ErrUnexpectedEOF); return nil }, nil)
 	call(t, l.ea.Close, nil)
 	call(t, l.eb.Close, nil)
-	assert.Zero(t, l.ea.cfg.Budget.Stats().Used, "memory budget")
+	assert.Zero(t, l.ea.core.cfg.Budget.Stats().Used, "memory budget")
 }
 
 func TestHangEndsWithThePeer(t *testing.T) {
@@ -146,8 +146,7 @@ func closeSoon(t *testing.T, c *Conn) (err error) {
 
 // TestRescueSparesTheHealthy: no call hangs, so nothing is abandoned, however often somebody looks.
 func TestRescueSparesTheHealthy(t *testing.T) {
-	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
-	a, b := l.dial(t)
+	l, a, b := newConns(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	ended := make(chan error, 1)
 	go func() { ended <- echo(b, 64) }()
 	buf := make([]byte, 64)
@@ -160,5 +159,4 @@ func TestRescueSparesTheHealthy(t *testing.T) {
 	require.NoError(t, a.Close())
 	require.NoError(t, <-ended)
 	require.NoError(t, b.Close())
-	l.close(t)
 }

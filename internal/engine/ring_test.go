@@ -33,10 +33,9 @@ func TestWholeRing(t *testing.T) {
 		n, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{b}, make([]byte, 10_000))
 		require.NoError(t, err)
 		require.EqualValues(t, size*writes, n)
-		require.Positive(t, b.Counters().LargeIn)
+		require.Positive(t, b.Seen().LargeIn)
 		assert.Less(t, time.Since(start), choreTime)
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 }
 
@@ -52,9 +51,7 @@ func TestRingIsTold(t *testing.T) {
 		var told []uint64
 		for range 4 {
 			time.Sleep(10 * time.Millisecond)
-			l.ea.enter()
-			told = append(told, uint64(a.stream.largeMax))
-			l.ea.leave()
+			locked(l.ea, func() { told = append(told, a.stream.largeMax) })
 			if len(told) < 4 {
 				_, err := io.ReadFull(b, make([]byte, quarter))
 				require.NoError(t, err)
@@ -62,9 +59,8 @@ func TestRingIsTold(t *testing.T) {
 		}
 		assert.Equal(t, told[0], told[1], "one quarter of three")
 		assert.GreaterOrEqual(t, told[2], told[1]+2*quarter)
-		assert.Equal(t, a.Counters().LargeOut, told[3], "all")
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		assert.Equal(t, a.Seen().LargeOut, told[3], "all")
+		closeConns(t, a, b)
 	})
 }
 
@@ -81,13 +77,12 @@ func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
 			require.NoError(t, err, "%d of %d bytes after %d", n, size, sent)
 			sent += n
 		}
-		require.EqualValues(t, DefaultWindow, a.Counters().SmallOut)
+		require.EqualValues(t, DefaultWindow, a.Seen().SmallOut)
 		require.NoError(t, a.CloseWrite())
 		got, err := io.ReadAll(onlyReader{b})
 		require.NoError(t, err)
 		require.Len(t, got, sent)
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 }
 
@@ -118,9 +113,7 @@ func heldBuffers(t *testing.T, l *link, before int) {
 // TestNothingAfterReset: the completion of a write that landed before a Reset but is noticed after
 // it adds nothing to what can be read.
 func TestNothingAfterReset(t *testing.T) {
-	l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{Window: DefaultWindow})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{Window: DefaultWindow})
 	buf := make([]byte, 200<<10)
 	sent := make(chan error, 1)
 	go func() {
@@ -143,7 +136,6 @@ func TestNothingAfterReset(t *testing.T) {
 	require.NotNil(t, s.inLease)
 	s.p.advertised++ // the slot that the completion takes
 	s.p.granted++
-	s.p.c.promised++
 	data := uint64(framing.MakeImmediate(in.Index, in.seq, false))
 	if s.p.rule == byCQData {
 		data = framing.MakeImmediate(in.Index, in.seq, false).Proven(s.p.proofIn)

@@ -19,7 +19,7 @@ import (
 //	plenty                     grow, as far as configured (see     waits until a slab is
 //	                           grow.go); those of one peer fit     mapped
 //	                           caches together
-//	short: a slab was refused  get smaller, down to minRing; the   waits until others have
+//	short: a slab was refused  get smaller, down to MinRing; the   waits until others have
 //	lately                     one that was used longest ago is    made room; small data
 //	                           taken back, whichever peer has it   flows meanwhile
 //
@@ -37,7 +37,6 @@ type rings struct {
 	halved    time.Time // when most was last halved, or doubled again
 	refused   []*peer   // peers that were refused memory
 	shortages uint64    // how many the budget had had when reclaim looked last
-	spare     []*peer   // peers that may have memory without any ring in it
 }
 
 // claimState says whether the peer wants a ring for a stream but cannot have it yet.
@@ -107,16 +106,17 @@ func (s *stream) grantRing() bool {
 	if ring == nil {
 		return false
 	}
-	l, err := c.leases.Grant(ring, s)
-	if err != nil {
+	in := &inLease{lease: lease{Ring: ring, stream: s}, chunk: s.mostWrite(len(ring.Bytes))}
+	if !c.leases.grant(in) {
 		p.landing.Free(ring)
 		p.trim()
 		return false
 	}
-	c.lease(l.Index, p)
-	in := &inLease{Lease: l, chunk: uint32(min(chunkSize, max(stepSize, len(ring.Bytes)/4), len(ring.Bytes)))}
 	if s.inLease == nil {
 		s.begin(in)
+		if s.checks { // it is not asked back
+			s.leaseEnds()
+		}
 		p.ringed++
 		p.shrink()
 	} else {
@@ -125,7 +125,7 @@ func (s *stream) grantRing() bool {
 	}
 	f := ctlFrame{t: framing.TypeLease, stream: s.id, n: framing.LeaseSize}
 	(&framing.Lease{
-		Index: l.Index, Chunk: in.chunk, Size: uint64(len(ring.Bytes)), Remote: p.remote(ring),
+		Index: in.Index, Chunk: in.chunk, Size: uint64(len(ring.Bytes)), Remote: p.remote(ring),
 	}).Encode(f.payload[:])
 	p.control(f)
 	s.promise()
@@ -148,7 +148,7 @@ func (p *peer) newRing(size int) *pool.Block {
 	if ring != nil || p.c.want(&p.supply) {
 		return ring
 	}
-	for ; ring == nil && size/2 >= minRing; size /= 2 {
+	for ; ring == nil && size/2 >= MinRing; size /= 2 {
 		ring = p.landing.Get(size / 2)
 	}
 	if ring == nil {
@@ -157,8 +157,19 @@ func (p *peer) newRing(size int) *pool.Block {
 	return ring
 }
 
+// mostWrite is the longest write to a ring of that many bytes.
+func (s *stream) mostWrite(ring int) uint32 {
+	if s.checks {
+		return uint32(ring / 2)
+	}
+	return uint32(min(chunkSize, max(stepSize, ring/4), ring))
+}
+
 // nextSize is how large the stream's next ring is to be, in bytes.
 func (s *stream) nextSize() int {
+	if s.checks {
+		return s.p.c.checkRing()
+	}
 	if s.inLease == nil {
 		return min(s.p.ringSize(s.p.ringed+1), s.p.c.cfg.first)
 	}
@@ -169,7 +180,7 @@ func (s *stream) nextSize() int {
 // together are to stay in a cache.
 func (p *peer) ringSize(n int) int {
 	size := p.c.rings.most
-	for size > minRing && n*size > ringsTotal {
+	for size > MinRing && n*size > ringsTotal {
 		size /= 2
 	}
 	return size
@@ -178,18 +189,21 @@ func (p *peer) ringSize(n int) int {
 // slabSize is how much landing memory is mapped for the peer next, in bytes: no more than the
 // streams that want a ring need, since many peers have a single conn. The first of them needs ring bytes.
 func (p *peer) slabSize(ring int) int {
-	n := max(1, p.claims.Len())
+	n := p.claims.Len()
 	size := min(p.c.cfg.first, p.ringSize(p.ringed+n))
 	return max(ring, min(landingSlab, size<<bits.Len(uint(n-1))))
 }
 
-// wantedRing is how large a ring the stream gets that is next, in bytes, and whether it has a smaller one.
-func (p *peer) wantedRing() (size int, grows bool) {
-	if first := p.claims.Front(); first != nil {
-		s := first.Value.(*stream)
-		return s.nextSize(), s.inLease != nil
+// orderLanding has landing memory mapped for the peer.
+func (p *peer) orderLanding() (work, done func()) {
+	if p.err != nil || p.claims.Len() == 0 {
+		return nil, nil
 	}
-	return min(minRing, p.c.cfg.first), false
+	s := p.claims.Front().Value.(*stream)
+	ring, grows := s.nextSize(), s.inLease != nil
+	size := p.slabSize(ring)
+	var slab *pool.Slab
+	return func() { slab = p.c.mapLanding(p.landing, size, ring, grows) }, func() { p.c.suppliedLanding(p, slab, ring) }
 }
 
 // mapLanding maps a slab of size bytes, or a smaller one if there is no room, but none that
@@ -197,7 +211,7 @@ func (p *peer) wantedRing() (size int, grows bool) {
 // is a shortage, unless a ring was only to grow. It is called without the lock, and reads nothing
 // that changes.
 func (c *core) mapLanding(mem *pool.Arena, size, ring int, grows bool) (slab *pool.Slab) {
-	for n := size; slab == nil && n >= min(minRing, ring); n /= 2 {
+	for n := size; slab == nil && n >= min(MinRing, ring); n /= 2 {
 		if c.leaves(8, n) {
 			var err error
 			if slab, err = mem.Map(n); err != nil && c.rule == byCopy && !errors.Is(err, pool.ErrBudget) {
@@ -205,22 +219,27 @@ func (c *core) mapLanding(mem *pool.Arena, size, ring int, grows bool) (slab *po
 			}
 		}
 	}
-	if !grows && (slab == nil || len(slab.Bytes()) < ring) {
+	if !grows && tooSmall(slab, ring) {
 		c.cfg.Budget.RunShort()
 	}
 	return slab
 }
 
-// suppliedLanding takes in what has become of an order for a slab.
-func (c *core) suppliedLanding(p *peer, slab *pool.Slab) {
-	switch {
-	case slab != nil && p.err != nil:
-		c.discard(slab)
+func tooSmall(slab *pool.Slab, ring int) bool { return slab == nil || len(slab.Bytes()) < ring }
+
+// suppliedLanding takes in what has become of an order for a slab in which a ring of that many bytes fits.
+func (c *core) suppliedLanding(p *peer, slab *pool.Slab, ring int) {
+	if p.err != nil {
+		if slab != nil {
+			c.discard(slab)
+		}
 		return
-	case slab != nil:
+	}
+	if slab != nil {
 		p.landing.Add(slab)
 	}
-	if p.err == nil && p.supply.state == refused { // what came is too small for a ring, or nothing
+	if tooSmall(slab, ring) {
+		p.supply.state = refused
 		c.rings.refused = append(c.rings.refused, p)
 		if p.growNot(); p.claims.Len() > 0 {
 			c.makeRings()
@@ -247,7 +266,7 @@ func (c *core) makeRings() {
 		}
 		s := r.used.Front().Value.(*stream)
 		l := s.inLease
-		if l.touched > turn && r.most > minRing && now.Sub(r.halved) >= leaseTurn {
+		if l.touched > turn && r.most > MinRing && now.Sub(r.halved) >= leaseTurn {
 			r.most, r.halved = r.most/2, now
 		}
 		if l.since > turn && len(l.Ring.Bytes) <= r.most {
@@ -281,7 +300,9 @@ func (s *stream) useRing() {
 
 // revoke asks for the stream's lease back, if it has one that can be asked for.
 func (s *stream) revoke() {
-	if s.inLease != nil && s.nextLease == nil && s.p.err == nil && !s.gone() && s.inLease.Revoke() {
+	l := s.inLease
+	if l != nil && l.state == leaseGranted && s.nextLease == nil && !s.checks && s.p.err == nil && !s.gone() {
+		l.state = leaseRevoking
 		s.p.c.stats.LeasesRevoked++
 		s.dropClaim() // for a larger one
 		s.leaseEnds()
@@ -299,6 +320,9 @@ func (s *stream) leaseOver() {
 	s.leaseEnds()
 	s.inLease = nil
 	p.ringed--
+	if s.checks {
+		p.c.keepCheckRing(p.landing) // before a conn can get it
+	}
 	p.trim()
 	if s.claim == claimLater {
 		s.makeClaim()
@@ -316,10 +340,6 @@ func (p *peer) trim() {
 		keep = 0
 	}
 	p.c.discard(p.landing.Trim(keep)...)
-	if p.landing.Stats().Blocks == 0 && !p.spare {
-		p.spare = true
-		p.c.rings.spare = append(p.c.rings.spare, p)
-	}
 }
 
 // shrink takes back the rings that have just become too large a share. Their streams
@@ -338,8 +358,8 @@ func (p *peer) shrink() {
 }
 
 // reclaim is one of the chores. It takes back leases that have been idle for a while, and
-// has rings grow that could not before, and reports whether any lease is out or wanted.
-func (c *core) reclaim() (more bool) {
+// has rings grow that could not before.
+func (c *core) reclaim() {
 	r, now := &c.rings, c.now()
 	c.askRefused(len(r.refused))
 	if n := c.cfg.Budget.Shortages(); n != r.shortages {
@@ -360,14 +380,10 @@ func (c *core) reclaim() (more bool) {
 			s.growRing()
 		}
 	}
-	for _, p := range r.spare { // idle conns own no registered memory
-		if p.spare = false; p.err == nil && p.landing.Stats().Blocks == 0 {
+	for _, p := range c.order { // idle conns own no registered memory
+		if m := p.landing.Stats(); m.Slabs > 0 && m.Blocks == 0 && p.check == checkPassed { // before that its ring is still to be used
 			c.discard(p.landing.Trim(0)...)
-		}
-		if p.claims.Len() > 0 {
-			p.c.touch(p)
+			c.touch(p) // there may be room for larger rings now
 		}
 	}
-	r.spare = r.spare[:0]
-	return c.leases.Stats().Out > 0 || r.claims > 0
 }

@@ -44,8 +44,8 @@ func flood(t *testing.T, a, b *Conn) (stop func()) {
 // hasRing waits until large data comes to a conn by way of a ring.
 func hasRing(t *testing.T, c *Conn, what string) {
 	t.Helper()
-	before := c.Counters().LargeIn
-	require.Eventually(t, func() bool { return c.Counters().LargeIn > before }, 20*time.Second, 10*time.Millisecond, what)
+	before := c.Seen().LargeIn
+	require.Eventually(t, func() bool { return c.Seen().LargeIn > before }, 20*time.Second, 10*time.Millisecond, what)
 }
 
 // TestRingsForAll: where all memory is in rings that are used without a pause, another conn still

@@ -19,7 +19,7 @@ import (
 // a ring, if it goes on: by the time that there is memory for it, its first mebibyte may have come small.
 func TestThousandPeers(t *testing.T) {
 	const peers, limit, patience = 1000, 256 << 20, time.Minute
-	s := newStar(t, deepSim(), Config{Budget: pool.NewBudget(limit)}, 0)
+	s := newStar(t, deepSim(), Config{Budget: pool.NewBudget(limit), PeerSlots: SharedSlots / 4}, 0)
 	defer s.close(t)
 	s.cfg.Budget = nil // the spokes have their own
 	for range peers {
@@ -39,7 +39,7 @@ func TestThousandPeers(t *testing.T) {
 			assert.NoError(t, roundTripTo(c[0], c[1]), "peer %d", i)
 			assert.NoError(t, c[0].SetDeadline(time.Time{}))
 			assert.NoError(t, c[1].SetDeadline(time.Time{}))
-			for again := true; again; again = c[1].Counters().LargeIn == 0 && time.Since(start) < patience {
+			for again := true; again; again = c[1].Seen().LargeIn == 0 && time.Since(start) < patience {
 				if !assert.NoError(t, transfer(c[0], c[1], 1<<20), "peer %d", i) {
 					return
 				}
@@ -50,19 +50,18 @@ func TestThousandPeers(t *testing.T) {
 	wg.Wait()
 	small, large := uint64(0), 0
 	for _, c := range conns {
-		n := c[1].Counters()
+		n := c[1].Seen()
 		small += n.SmallIn
 		if n.LargeIn > 0 {
 			large++
 		}
 	}
-	b := s.hub.cfg.Budget.Stats()
+	b := s.hub.core.cfg.Budget.Stats()
 	t.Logf("in %v; %d of %d MiB used at most; %d peers had rings, %d %% of %d MiB came small; %d rings taken back",
 		time.Since(start), b.High>>20, limit>>20, large, small*100/(mebibytes.Load()<<20), mebibytes.Load(), s.hub.Stats().LeasesRevoked)
 	assert.LessOrEqual(t, b.High, int64(limit))
 	assert.Equal(t, peers, large)
 	for _, c := range conns {
-		require.NoError(t, c[0].Close())
-		require.NoError(t, c[1].Close())
+		closeConns(t, c[0], c[1])
 	}
 }

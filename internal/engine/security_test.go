@@ -67,7 +67,7 @@ func (w *witness) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 }
 
 // writable returns the keys of the memory that peers can write to now: by the peer that was given
-// it, and all of them. The memory of path checks, which is one region, is left out.
+// it, and all of them. Rings that are kept for path checks are left out.
 func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -89,13 +89,13 @@ func writable(e *Endpoint) (byPeer map[*peer][]uint64, all []uint64) {
 			all = append(all, r.Key())
 		}
 	}
-	if mem := e.core.probes.listening; mem != nil {
-		all = slices.DeleteFunc(all, func(key uint64) bool { return key == mem[0].mem.Key })
+	for _, kept := range e.core.checkRings {
+		all = slices.DeleteFunc(all, func(key uint64) bool { return key == kept.Region().Key() })
 	}
 	return byPeer, all
 }
 
-// TestOnlyRingsAreWritable: peers can write to the memory of path checks and to landing rings, and
+// TestOnlyRingsAreWritable: peers can write to landing rings, and to rings that are kept for path checks, and
 // to nothing else. Each can write to its own rings only, and only for as long as it is there.
 func TestOnlyRingsAreWritable(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs", "efa", "deliver"} { // with and without required local registration
@@ -191,7 +191,7 @@ func move(t *testing.T, from, to *Conn, unread int) {
 	t.Helper()
 	const size = 300_000
 	want := size - unread
-	for before := to.Counters().LargeIn; to.Counters().LargeIn == before; want = size {
+	for before := to.Seen().LargeIn; to.Seen().LargeIn == before; want = size {
 		b, err := from.AllocBuffer(size)
 		require.NoError(t, err)
 		sent := make(chan error, 1)
@@ -314,9 +314,7 @@ func TestForgedCompletionData(t *testing.T) {
 		{simfabric.Net(), false}, {simfabric.TCP(), false}, {simfabric.Verbs(), false}, {simfabric.EFADirect(), true},
 	} {
 		t.Run(tt.personality.Provider, func(t *testing.T) {
-			l := newLink(t, simfabric.Config{Seed: 1, Personality: tt.personality}, Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
+			l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: tt.personality}, Config{})
 			moveMost(t, a, b)
 			l.eb.enter()
 			in := b.stream.inLease

@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"cmp"
 	"context"
-	"net/netip"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
@@ -17,10 +15,7 @@ import (
 func openAlone(t *testing.T, sim simfabric.Config) *Endpoint {
 	t.Helper()
 	net := simfabric.New(sim)
-	fe, err := net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
-	require.NoError(t, err)
-	e, err := NewEndpoint(fe, Config{Budget: pool.NewBudget(0)})
-	require.NoError(t, err)
+	e := openOn(t, net, sim.Provider, Config{Budget: pool.NewBudget(0)})
 	t.Cleanup(func() {
 		assert.NoError(t, e.Close())
 		assert.Empty(t, net.Stats().Misuse)

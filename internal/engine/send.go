@@ -41,12 +41,11 @@ func (s *stream) trySmall(b []byte) (n int) {
 		}
 		if !s.pend.active {
 			if !s.p.mayBegin() {
-				c.stats.Stalls.SendSlots++
+				s.p.lackSends()
 				return n
 			}
 			slot, _ := c.tx.Get()
-			s.p.pends++
-			c.pends++
+			s.p.holdSends(0, 1)
 			s.pend = pending{active: true, slot: slot, pos: s.sndNxt}
 			if s.grant == grantAsking {
 				s.pend.flags, s.grant = framing.FlagWant, grantAsked
@@ -54,7 +53,9 @@ func (s *stream) trySmall(b []byte) (n int) {
 		}
 		m := min(len(b)-n, int(room), s.p.eager-s.pend.n)
 		if m == 0 { // the frame is full, and could not leave
-			if !s.mayTwo() {
+			// A second one may wait behind it: spilled frames are short, and a writer that runs
+			// ahead of its peer should not have to wait for so little.
+			if s.p.spill.Own == nil || s.full.active {
 				return n
 			}
 			s.full, s.pend = s.pend, pending{}
@@ -65,19 +66,18 @@ func (s *stream) trySmall(b []byte) (n int) {
 		s.sndNxt += uint64(m)
 		s.smallOut += uint64(m)
 		s.info.SmallOut += uint64(m)
-		c.stats.SmallSent += uint64(m)
+		s.stats.SmallSent += uint64(m)
 		n += m
 		if s.p.pending.len() > 0 || !s.sendPending() {
-			s.queuePending()
+			if !s.queued {
+				s.queued = true
+				s.p.pending.push(s)
+			}
 			s.spillPending(b[n-m : n])
 		}
 	}
 	return n
 }
-
-// mayTwo reports whether a second frame may wait behind the first. Spilled frames are short, and a
-// writer that runs ahead of its peer should not have to wait for so little.
-func (s *stream) mayTwo() bool { return s.p.spill.Own != nil && !s.full.active }
 
 // hasPending reports whether small data waits to leave.
 func (s *stream) hasPending() bool { return s.full.active || s.pend.active }
@@ -91,13 +91,6 @@ func (s *stream) spillPending(b []byte) {
 		s.pend.spill = 1 + s.p.beginSpill(s.id, s.pend.pos)
 	}
 	s.p.addSpill(s.pend.spill-1, b)
-}
-
-func (s *stream) queuePending() {
-	if !s.queued {
-		s.queued = true
-		s.p.pending.push(s)
-	}
 }
 
 // sendPending queues the coalesced data, in frames, as far as receive slots of the peer are free. It
@@ -118,11 +111,13 @@ func (s *stream) sendFrame(pend *pending) bool {
 	d := *pend
 	*pend = pending{}
 	s.p.sentSmall++
-	s.p.pends--
-	s.p.c.pends--
+	s.p.holdSends(0, -1)
 	s.leaving++
 	s.p.queue(&ctlFrame{t: framing.TypeData, flags: d.flags, stream: s.id, pos: d.pos, leaves: s, spill: d.spill}, s, d.slot, d.n, false)
 	s.wr.signal()
+	if s.checks { // see pushCheck
+		s.p.c.touch(s.p)
+	}
 	return true
 }
 
@@ -134,9 +129,8 @@ func (s *stream) dropPending() {
 			}
 			s.p.c.tx.Put(pend.slot)
 			*pend = pending{}
-			s.p.pends--
-			s.p.c.pends--
-			s.p.gaveBack()
+			s.p.holdSends(0, -1)
+			s.p.c.touch(s.p) // it may be allowed more now
 		}
 	}
 }
@@ -185,19 +179,23 @@ func (s *stream) leased(payload []byte) error {
 		s.hold()
 		return nil
 	}
-	s.p.mapping(&l.Remote, func(m *mappedSlab) {
-		if s.offer != l {
-			return
-		}
-		if l.mem = m.within(&l.Remote, l.Size); l.mem == nil && s.outLease != nil {
-			s.refuse()
-			return
-		}
-		l.mapped = m
-		m.change(func() { m.leases++ })
-		s.hold()
-	})
+	l.mapped = s.p.mapping(&l.Remote)
+	l.mapped.leases++
+	if l.mapped.slab != nil {
+		s.located()
+	}
 	return nil
+}
+
+// located takes in that the memory of the lease on offer is mapped, or cannot be.
+func (s *stream) located() {
+	l := s.offer
+	if l.mem = l.mapped.within(&l.Remote, l.Size); l.mem == nil && s.outLease != nil {
+		s.refuse()
+		return
+	}
+	s.hold()
+	s.p.c.touch(s.p) // see pushCheck
 }
 
 // hold puts the lease to use that was offered. If the stream has one already, that goes back, once no
@@ -249,7 +247,7 @@ func (s *stream) ringServes() bool {
 func (s *stream) dropGrant() {
 	for _, l := range []*outLease{s.outLease, s.offer} {
 		if l != nil && l.mapped != nil {
-			l.mapped.change(func() { l.mapped.leases-- })
+			l.mapped.leases--
 		}
 	}
 	s.grant, s.offer, s.outLease = grantNone, nil, nil
@@ -284,24 +282,6 @@ func (s *stream) returnRing() {
 	s.p.control(ctlFrame{t: framing.TypeReturn, stream: s.id, pos: s.largeOut})
 }
 
-// lineUp has the stream's peer served when there is more of what its writer lacks. A peer need
-// not line up for what it grants itself: the grant has it served anyway.
-func (s *stream) lineUp(w Waits) {
-	switch w {
-	case WaitsStage:
-		s.p.c.lineUp(s.p, lineStage, s.p.staged)
-	case WaitsSendSlots:
-		k := lineWrites
-		if s.p.mayWrite() { // but not begin a frame that would have to wait
-			k = lineMoreSlots
-		}
-		s.p.c.lineUp(s.p, k, s.p.frames+s.p.pends)
-	case WaitsPeerSlots:
-	default:
-		s.p.c.lineUp(s.p, lineTurn, 0)
-	}
-}
-
 // block notes that a writer waits, and queues it if others can use up what it
 // waits for. If it had its turn but somebody else was faster, it keeps its turn.
 func (s *stream) block() {
@@ -316,7 +296,9 @@ func (s *stream) block() {
 		}
 		return
 	}
-	s.lineUp(lacks)
+	if lacks == WaitsStage {
+		s.p.awaitStage()
+	}
 	if s.writer == writerBlocked {
 		return
 	}
@@ -338,15 +320,13 @@ func (p *peer) wakeWriters() {
 		s := *p.blocked.first()
 		c.stats.steps++
 		if s.wr.waiting && s.mayData() { // if not, it may be Close or CloseWrite that waits
-			if c.wakeable() <= 0 {
-				c.lineUp(p, lineTurn, 0)
-				break
-			}
 			if p.awake > 0 && !p.mayData(uint32(2*p.awake+2)) {
 				break // until one is back, or the peer has granted more
 			}
 			if lacks := s.lacks(s.conn.left); lacks != WaitsNothing && !s.itsOwn(lacks) {
-				s.lineUp(lacks)
+				if lacks == WaitsStage {
+					p.awaitStage()
+				}
 				break
 			}
 			s.writer, s.turn = writerAwake, s.sndNxt+1
@@ -370,6 +350,7 @@ func (s *stream) woke() {
 		s.writer = writerFree
 		s.p.awake--
 		s.p.c.awake--
+		s.p.c.freed = s.p.c.freed || s.p.c.stageLine.len() > 0 // serve left chunks to it
 		if s.p.blocked.len() > 0 {
 			s.p.c.touch(s.p)
 		}

@@ -40,8 +40,7 @@ func TestCloseExpectsTheNextConn(t *testing.T) {
 				polls = settles(l.eb, b)
 			}
 			require.Equal(t, min(procs, runtime.NumCPU()) > 1, polls)
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
+			closeConns(t, a, b)
 		})
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"math"
 	"os"
 	"time"
-
-	"github.com/seed202c38ff/fabricnet/framing"
 )
 
 // How a Conn is closed: what waits, and for what. closing.go has the stream's part.
@@ -17,7 +15,7 @@ const maxLinger = int64(math.MaxInt64 / time.Second)
 // it waits until everything has left this process.
 func (c *Conn) CloseWrite() error {
 	s, e := c.stream, c.e
-	e.enterWatched()
+	e.lock()
 	if err := s.shutError(); err != nil {
 		e.leave()
 		return err
@@ -32,7 +30,7 @@ func (c *Conn) CloseWrite() error {
 
 // CloseRead discards what has arrived and what is still to come: reads return io.EOF.
 func (c *Conn) CloseRead() error {
-	c.e.enterWatched()
+	c.e.lock()
 	if err := c.stream.shutError(); err != nil {
 		c.e.leave()
 		return err
@@ -71,7 +69,7 @@ func (c *Conn) SetLinger(sec int) error {
 // has arrived. If the conn was cut before, Close just closes it.
 func (c *Conn) Close() error {
 	s, e := c.stream, c.e
-	e.enterWatched()
+	e.lock()
 	if s.closed() {
 		e.leave()
 		return errClosed
@@ -81,7 +79,7 @@ func (c *Conn) Close() error {
 	c.wdl.stop()
 	defer e.poller.Settle(!c.dialed) // a client that closes one conn soon opens the next
 	if c.linger < 0 {
-		s.abort(framing.ResetAbort)
+		s.abort()
 		e.leave()
 		c.endEnding(w)
 		return nil
@@ -174,7 +172,9 @@ func (w *ending) tick() {
 
 // over reports whether the call has waited enough.
 func (w *ending) over() bool {
-	return w.stream.p.still(w.stream.arrived()) || w.ticks >= int(leaveLimit/leaveTick)
+	p := w.stream.p
+	still := p.stillSince == p.signs || p.hushSince == p.signs && w.stream.arrived()
+	return still || w.ticks >= int(leaveLimit/leaveTick)
 }
 
 // awaitLeft waits until this process is not needed any more for what was written, and for the
@@ -184,7 +184,10 @@ func (w *ending) over() bool {
 // one under a lock. And it waits for leaveLimit at most, since a hostile peer may give back ever so
 // little.
 func (c *Conn) awaitLeft(w *ending) {
-	defer c.enterToWait()()
+	c.wmu.Lock() // writers have been woken, but one may not have left yet, and it shares the waiter
+	defer c.wmu.Unlock()
+	c.e.enter()
+	defer c.e.leave()
 	defer delete(c.e.endings, w)
 	for !c.stream.hasLeft() && !w.over() {
 		c.waitToLeave("rdmanet.Close")
@@ -194,7 +197,10 @@ func (c *Conn) awaitLeft(w *ending) {
 // awaitDelivery waits until everything is in the peer's memory.
 func (c *Conn) awaitDelivery(w *ending, limit time.Duration) error {
 	s, e := c.stream, c.e
-	defer c.enterToWait()()
+	c.wmu.Lock() // as in awaitLeft
+	defer c.wmu.Unlock()
+	e.enter()
+	defer e.leave()
 	delete(e.endings, w)
 	if s.settled() {
 		return nil
@@ -208,17 +214,6 @@ func (c *Conn) awaitDelivery(w *ending, limit time.Duration) error {
 		c.waitToLeave("rdmanet.Close")
 	}
 	return s.undelivered()
-}
-
-// enterToWait takes the lock for a call that ends the sending direction. Writers have been
-// woken, but one may not have left yet, and it shares the waiter.
-func (c *Conn) enterToWait() (leave func()) {
-	c.wmu.Lock()
-	c.e.enter()
-	return func() {
-		c.e.leave()
-		c.wmu.Unlock()
-	}
 }
 
 // waitToLeave blocks a call that waits for what it has sent, or for the end, until something has

@@ -47,7 +47,7 @@ type registered interface {
 }
 
 func (c *core) registered() []registered {
-	return append([]registered{c.lend, c.rx, c.tx, c.stage}, c.probes.parts()...)
+	return []registered{c.lend, c.rx, c.tx, c.stage}
 }
 
 // deregister withdraws all registrations.
@@ -67,9 +67,6 @@ func (c *core) deregister() (err error) {
 	return err
 }
 
-// inUse reports whether anybody but the fabric uses registered memory.
-func (c *core) inUse() bool { return c.lent > 0 || c.copying > 0 }
-
 // endCopying ends a copy to or from registered memory, or to a mapped ring, that was made
 // without the lock. It returns false if the endpoint was closed meanwhile.
 func (c *core) endCopying() bool {
@@ -88,14 +85,15 @@ func (c *core) tryFree() {
 		return
 	}
 	c.closeWaste()
-	if !c.inUse() {
+	if c.lent == 0 && c.copying == 0 {
 		c.free()
 	}
 }
 
 // discard drops what has not been read yet of a lost peer's stream: its memory is going away.
 func (s *stream) discard() {
-	if (s.recv != recvEOF || !s.segs.empty()) && recvMoves.move(&s.recv, evDiscarded) {
+	if s.recv != recvEOF || !s.segs.empty() {
+		s.recv = recvCut
 		s.err = syscall.ECONNRESET
 	}
 	s.segs = segments{}

@@ -2,9 +2,7 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -127,12 +125,10 @@ func TestBehindMegabytes(t *testing.T) {
 // behindMegabytes has conns write over a path that takes that long for each step.
 func behindMegabytes(t *testing.T, p simfabric.Personality, dead, step time.Duration, overtake bool) {
 	synctest.Test(t, func(t *testing.T) {
-		var ends []*deepQueue
-		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint {
-			ends = append(ends, &deepQueue{Endpoint: e, overtake: overtake})
-			return ends[len(ends)-1]
+		sim, cfg := simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: dead}
+		l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *deepQueue {
+			return &deepQueue{Endpoint: e, overtake: overtake}
 		})
-		require.NoError(t, err)
 		var all sync.WaitGroup
 		var got atomic.Int64
 		var conns [8][2]*Conn
@@ -151,8 +147,7 @@ func behindMegabytes(t *testing.T, p simfabric.Personality, dead, step time.Dura
 		l.a.Lost(errGoodbye)
 		l.b.Lost(errGoodbye)
 		all.Wait()
-		require.NoError(t, l.ea.Close())
-		require.NoError(t, l.eb.Close())
+		l.end(t)
 	})
 }
 
@@ -160,12 +155,8 @@ func behindMegabytes(t *testing.T, p simfabric.Personality, dead, step time.Dura
 // given the other up because of what f did.
 func onThinPath(t *testing.T, dead time.Duration, f func(l *link, path *thinPath, all *sync.WaitGroup)) {
 	synctest.Test(t, func(t *testing.T) {
-		var ends []*thinPath
-		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint {
-			ends = append(ends, &thinPath{Endpoint: e})
-			return ends[len(ends)-1]
-		})
-		require.NoError(t, err)
+		sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}
+		l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *thinPath { return &thinPath{Endpoint: e} })
 		var all sync.WaitGroup
 		f(l, ends[0], &all)
 		for _, p := range []*Peer{l.a, l.b} {
@@ -176,8 +167,7 @@ func onThinPath(t *testing.T, dead time.Duration, f func(l *link, path *thinPath
 		l.a.Lost(errGoodbye) // while the path is thin: work that takes no time could go on for ever without the clock moving
 		l.b.Lost(errGoodbye)
 		all.Wait()
-		require.NoError(t, l.ea.Close())
-		require.NoError(t, l.eb.Close())
+		l.end(t)
 	})
 }
 
@@ -237,43 +227,6 @@ func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Du
 	return longest
 }
 
-// TestHeartbeatsOnSlowPath: a path that carries data slowly, but without a pause, does not count as
-// one that brings nothing.
-func TestHeartbeatsOnSlowPath(t *testing.T) {
-	onThinPath(t, time.Second, func(l *link, path *thinPath, all *sync.WaitGroup) {
-		path.rate.Store(400 << 10)
-		var got atomic.Int64
-		for range 8 {
-			c, s := l.dial(t)
-			writes(all, c, 1<<20, 0)
-			reads(all, s, &got)
-		}
-		longest := l.beats(time.Second/3, 15*time.Second, &got)
-		t.Logf("data has come without a pause of more than %v, %d bytes", longest, got.Load())
-	})
-}
-
-// TestPatientPeer: a's messages are held up for nine tenths of a's DeadAfter. b, whose own is much
-// longer, need not mind. The way back is free, and b is heard whenever a heartbeat asks for it.
-func TestPatientPeer(t *testing.T) {
-	for dead, patience := range map[time.Duration]time.Duration{
-		time.Second: time.Minute, DefaultDeadAfter: 2 * time.Minute, 100 * time.Millisecond: DefaultDeadAfter,
-	} {
-		t.Run(dead.String(), func(t *testing.T) {
-			onThinPath(t, dead, func(l *link, path *thinPath, _ *sync.WaitGroup) {
-				l.eb.cfg.DeadAfter, l.eb.core.cfg.DeadAfter = patience, patience
-				var got atomic.Int64
-				l.beats(dead/3, 10*dead, &got)
-				path.mu.Lock()
-				path.free = time.Now().Add(dead * 9 / 10)
-				path.mu.Unlock()
-				path.rate.Store(1 << 30)
-				l.beats(dead/3, 10*dead, &got)
-			})
-		})
-	}
-}
-
 // TestNotStarvedOnSlowPath: on a thin path, small writes wait for slots for longer than DeadAfter,
 // since slots come only once the large writes before them have landed. Nobody is ended for that.
 func TestNotStarvedOnSlowPath(t *testing.T) {
@@ -315,56 +268,14 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 	}
 }
 
-// TestStolenBehindControl: an endpoint that hears nothing loses its peer, and takes no more, even
-// if a control frame of its own is already waiting for a slot when the first heartbeat comes.
-func TestStolenBehindControl(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const dead = 5 * time.Second
-		var ends []*stolen
-		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead, PeerSlots: 4}, func(e fabric.Endpoint) fabric.Endpoint {
-			ends = append(ends, &stolen{Endpoint: e})
-			return ends[len(ends)-1]
-		})
-		require.NoError(t, err)
-		ca, cb := l.dial(t)
-		ends[1].receives.Store(true)
-		for range l.eb.core.rx.Len() { // use up those that are posted
-			_, err := ca.Write([]byte("x"))
-			require.NoError(t, err)
-			time.Sleep(time.Millisecond)
-		}
-		for range 8 {
-			_, err := cb.Write([]byte("x"))
-			require.NoError(t, err)
-			time.Sleep(time.Millisecond)
-		}
-		require.NoError(t, cb.CloseWrite()) // its Fin waits for a slot
-		for range 20 {
-			time.Sleep(dead / 3)
-			l.beat()
-		}
-		assert.True(t, l.a.lost() && l.b.lost())
-		assert.Equal(t, RoomMute, l.eb.Room(), "it hears nothing: new peers need another")
-		require.NoError(t, l.ea.Close())
-		require.NoError(t, l.eb.Close())
-	})
-}
-
 // TestNewcomersBesideLostPeer: a peer of which nothing comes, although it has sent something, ends alone.
 // Newcomers whose path checks go on show that the endpoint hears.
 func TestNewcomersBesideLostPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second
-		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}, func(e fabric.Endpoint) fabric.Endpoint { return e })
-		require.NoError(t, err)
-		open := func() *Endpoint {
-			fe, err := l.net.Open(simfabric.TCP().Provider, netip.Addr{})
-			require.NoError(t, err)
-			e, err := NewEndpoint(fe, Config{Spin: -1, DeadAfter: dead})
-			require.NoError(t, err)
-			return e
-		}
-		ec := open()
+		cfg := Config{Spin: -1, DeadAfter: dead}
+		l := unwatched(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, cfg)
+		ec := openOn(t, l.net, simfabric.TCP().Provider, cfg)
 		for i := 0; !l.b.lost(); i++ {
 			require.Less(t, i, 100)
 			time.Sleep(dead / 20)
@@ -372,12 +283,8 @@ func TestNewcomersBesideLostPeer(t *testing.T) {
 				l.b.Heartbeat(l.a.Sent() + 1)
 			}
 			// An honest newcomer each time, whose path check goes through.
-			dialer, err := ec.NewPeer(PeerConfig{})
-			require.NoError(t, err)
-			listener, err := l.eb.NewPeer(PeerConfig{Unproven: true})
-			require.NoError(t, err)
+			dialer, listener := introduce(t, ec, l.eb, nil)
 			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			require.NoError(t, errors.Join(dialer.Connect(ctx, listener.Local()), listener.Connect(ctx, dialer.Local())))
 			require.NoError(t, dialer.Check(ctx))
 			cancel()
 			time.Sleep(dead / 20) // Confirm is on its way
@@ -387,9 +294,8 @@ func TestNewcomersBesideLostPeer(t *testing.T) {
 			listener.Lost(errGoodbye)
 			dialer.Lost(errGoodbye)
 		}
-		assert.Equal(t, RoomOpen, l.eb.Room())
+		assert.True(t, l.eb.Takes())
 		require.NoError(t, ec.Close())
-		require.NoError(t, l.ea.Close())
-		require.NoError(t, l.eb.Close())
+		l.end(t)
 	})
 }

@@ -96,9 +96,7 @@ func TestSalvageBeforeFin(t *testing.T) {
 			s := &l.a.p.spilling
 			s.addSpill(s.beginSpill(a.stream.id, 5), []byte("!"))
 			l.ea.mu.Unlock()
-			l.eb.enter()
-			require.NoError(t, b.stream.finished(6, false))
-			l.eb.leave()
+			locked(l.eb, func() { require.NoError(t, b.stream.finished(6, false)) })
 		})
 		require.NoError(t, err)
 		require.Equal(t, "hello!", got)

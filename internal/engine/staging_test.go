@@ -14,40 +14,87 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
+// attached makes a peer on a core that nobody else uses. What it sends does not matter.
+func attached(t *testing.T, c *core) *peer {
+	t.Helper()
+	addr, err := c.fab.Insert(c.fab.Name())
+	require.NoError(t, err)
+	p, err := newPeerAlone(c, [16]byte{byte(len(c.order))}, PeerConfig{})
+	require.NoError(t, err)
+	require.NoError(t, p.attach(&framing.Attach{Slots: 32, Eager: framing.MinEager}, addr))
+	return p
+}
+
+// openWithRing opens a stream of such a peer that has a ring, and whose writer has a mebibyte left.
+func openWithRing(t *testing.T, p *peer) *stream {
+	t.Helper()
+	s, err := p.open(7)
+	require.NoError(t, err)
+	p.c.flush()
+	p.c.carryOut()
+	s.port, s.grant = anyPort, grantHeld
+	s.outLease = &outLease{Lease: framing.Lease{Size: 1 << 20, Chunk: chunkSize}}
+	s.conn.left = 1 << 20
+	return s
+}
+
+// TestWaiterAsksForStaging: a writer that waits for slots of its peer, and then finds that others have taken all
+// staging chunks, has more mapped at once.
+func TestWaiterAsksForStaging(t *testing.T) {
+	c, _ := lonelyCore(t)
+	p, other := attached(t, c), attached(t, c)
+	s := openWithRing(t, p)
+	used := p.used
+	p.used = p.credit
+	s.wr.prepare()
+	s.block()
+	require.Equal(t, WaitsPeerSlots, s.lacks(s.conn.left))
+	for c.stage.Free() > 0 {
+		_, ok := other.takeStage(true)
+		require.True(t, ok)
+	}
+	require.Equal(t, enough, c.staging.state)
+	p.used = used
+	c.touch(p)
+	c.flush()
+	require.Equal(t, WaitsStage, s.lacks(s.conn.left))
+	require.Equal(t, asked, c.staging.state)
+	c.carryOut()
+	c.flush()
+	require.False(t, s.wr.waiting)
+}
+
 // TestStagingIsAskedForAgain: a writer waits for staging memory, all of which dead peers hold. It
 // gets some once the budget has room, even if the budget has refused for a long time.
 func TestStagingIsAskedForAgain(t *testing.T) {
+	for name, room := range map[string]func(hogged, limit int64) int64{
+		"plenty":     func(hogged, _ int64) int64 { return hogged },
+		"few chunks": func(_, limit int64) int64 { return limit/8 + 3*stepSize },
+	} {
+		t.Run(name, func(t *testing.T) { stagingComes(t, room) })
+	}
+}
+
+// stagingComes has a writer wait for staging memory until the budget has room again.
+func stagingComes(t *testing.T, room func(hogged, limit int64) int64) {
 	c, _ := lonelyCore(t)
 	e := alone(c)
-	addr, err := c.fab.Insert(c.fab.Name()) // what it sends does not matter
-	require.NoError(t, err)
-	join := func() *peer {
-		p, err := newPeerAlone(c, [16]byte{byte(len(c.order))}, PeerConfig{})
-		require.NoError(t, err)
-		require.NoError(t, p.attach(&framing.Attach{Slots: 32, Eager: framing.MinEager}, addr))
-		return p
-	}
-	live, dead := join(), []*peer{join(), join()}
+	live, dead := attached(t, c), []*peer{attached(t, c), attached(t, c)}
+	c.discard(c.stage.Trim()...)
 	slab, err := c.stage.Map(2) // all that there was room for
 	require.NoError(t, err)
 	c.stage.Add(slab, 2)
 	for _, p := range dead {
-		slot, ok := p.takeStage()
+		slot, ok := p.takeStage(true)
 		require.True(t, ok)
 		c.takeOp(txOp{peer: p, from: c.stage, slot: slot}) // which never completes
 	}
-	s, err := live.open(7)
-	require.NoError(t, err)
-	c.flush()
-	c.carryOut()
+	s := openWithRing(t, live)
 	budget := c.cfg.Budget
 	hogged := budget.Stats().Limit - budget.Stats().Used
 	require.NoError(t, budget.Reserve(hogged))
-	s.closing, s.grant = connOpen, grantHeld
-	s.outLease = &outLease{Lease: framing.Lease{Size: 1 << 20, Chunk: chunkSize}}
 	require.Nil(t, s.prepareLarge(1<<20).mem)
 	require.Zero(t, s.writeFrames(make([]byte, 1<<20)))
-	s.conn.left = 1 << 20
 	s.wr.prepare()
 	s.block()
 	require.Equal(t, writerBlocked, s.writer)
@@ -58,7 +105,8 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	look := func(n int) {
 		for again := true; again && n > 0; n-- { // no more often than chores says
 			e.mu.Lock()
-			again = c.chores() || c.busy()
+			c.chores()
+			again = c.busy()
 			c.carryOut()
 			c.flush()
 			e.mu.Unlock()
@@ -67,7 +115,7 @@ func TestStagingIsAskedForAgain(t *testing.T) {
 	look(10)
 	require.Equal(t, 2, c.stage.Len(), "the budget is full")
 	require.True(t, s.wr.waiting)
-	budget.Release(hogged)
+	budget.Release(room(hogged, budget.Stats().Limit))
 	look(10)
 	require.False(t, s.wr.waiting, "the writer waits for ever: %d chunks, %d free", c.stage.Len(), c.stage.Free())
 }
@@ -108,8 +156,7 @@ func TestStagingIsGivenBack(t *testing.T) {
 			return left == 0
 		}, 20*time.Second, 50*time.Millisecond)
 	}
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 	l.close(t)
 }
 
@@ -146,54 +193,8 @@ func TestSendersLeaveMemoryForRings(t *testing.T) {
 	}
 	assert.Greater(t, share, 0.9)
 	for i, l := range links {
-		require.NoError(t, conns[i][0].Close())
-		require.NoError(t, conns[i][1].Close())
-		require.NoError(t, l.ea.Close())
-		require.NoError(t, l.eb.Close())
+		closeConns(t, conns[i][0], conns[i][1])
+		l.end(t)
 	}
 	require.Zero(t, budget.Stats().Used)
-}
-
-// TestBuffersShareStaging: while memory is short, small Buffers have no more staging memory mapped
-// than writes have, and none of the budget's last eighth. They leave half of what there is to
-// writes.
-func TestBuffersShareStaging(t *testing.T) {
-	t.Parallel()
-	const limit = 64 << 20
-	for name, tt := range map[string]struct{ left, chunks, lent int }{
-		"plenty":    {limit * 3 / 4, stageChunks, stageChunks - keptChunks},
-		"short":     {limit / 4, stageFew, stageFew / 2},
-		"an eighth": {limit / 8, 0, 0},
-	} {
-		t.Run(name, func(t *testing.T) {
-			budget := pool.NewBudget(limit)
-			l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Budget: budget})
-			a, b, err := l.open()
-			require.NoError(t, err)
-			stats := budget.Stats()
-			hogged := stats.Limit - stats.Used - int64(tt.left)
-			require.NoError(t, budget.Reserve(hogged))
-			var lent []*Buffer
-			chunks := 0
-			for range stageChunks {
-				buf, err := a.AllocBuffer(4096)
-				require.NoError(t, err)
-				lent = append(lent, buf)
-				if buf.chunk {
-					chunks++
-				}
-			}
-			assert.Equal(t, tt.lent, chunks)
-			l.ea.enter()
-			assert.Equal(t, tt.chunks, l.ea.core.stage.Len())
-			l.ea.leave()
-			for _, buf := range lent {
-				buf.Release()
-			}
-			budget.Release(hogged)
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
-			l.close(t)
-		})
-	}
 }

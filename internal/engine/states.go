@@ -1,24 +1,8 @@
 package engine
 
-// The state of a stream is kept in a few small state machines, each of which moves only as
-// its table says. An event that the table does not list for a state has no effect, such as a
-// second Close, an answer to what was not asked, or a Reset after the end.
-
-// moves says where each event leads from each state. Zero is nowhere: nothing leads back to
-// a machine's first state.
-type moves[S, E ~uint8] [][]S
-
-// move takes in event e and reports whether it led anywhere.
-func (m moves[S, E]) move(s *S, e E) bool {
-	row := m[*s]
-	if int(e) >= len(row) || row[e] == 0 {
-		return false
-	}
-	*s = row[e]
-	return true
-}
-
-// sendState is how far a stream's sending direction has come.
+// sendState is how far a stream's sending direction has come. It moves only as its table says. An event that
+// the table does not list for a state has no effect, such as a second Close, an answer to what was not
+// asked, or a Reset after the end.
 type sendState uint8
 
 const (
@@ -46,7 +30,8 @@ const (
 	evLost                        // the loss of the peer
 )
 
-var sendMoves = moves[sendState, sendEvent]{
+// sendMoves says where each event leads from each state. Zero is nowhere: nothing leads back to sendOpen.
+var sendMoves = [...][evLost + 1]sendState{
 	sendOpen:      {evCloseWrite: sendFin, evClose: sendClosing, evAbort: sendAborting, evLost: sendCut, evRefused: sendClosed},
 	sendFin:       {evAcked: sendFinAcked, evCloseAcked: sendFinAcked, evClose: sendClosing, evAbort: sendAborting, evLost: sendCut, evRefused: sendClosed},
 	sendFinAcked:  {evClose: sendReclosing, evAbort: sendAborting, evLost: sendClosed, evRefused: sendClosed},
@@ -56,6 +41,16 @@ var sendMoves = moves[sendState, sendEvent]{
 	sendAborted:   {evCloseAcked: sendCut, evLost: sendCut, evRefused: sendCut},
 	sendClosed:    {},
 	sendCut:       {},
+}
+
+// move takes in event e and reports whether it led anywhere.
+func (s *sendState) move(e sendEvent) bool {
+	next := sendMoves[*s][e]
+	if next == sendOpen {
+		return false
+	}
+	*s = next
+	return true
 }
 
 // recvState is how far a stream's receiving direction has come.
@@ -68,58 +63,8 @@ const (
 	recvCut                   // a Reset, or the loss of the peer, came before that
 )
 
-type recvEvent uint8
-
-const (
-	evFin       recvEvent = iota // the peer's Fin
-	evComplete                   // all that precedes the Fin has arrived
-	evCut                        // the peer's Reset, or its loss
-	evDiscarded                  // the endpoint is closed, and what was not read is gone with it
-)
-
-var recvMoves = moves[recvState, recvEvent]{
-	recvOpen: {evFin: recvFin, evCut: recvCut, evDiscarded: recvCut},
-	recvFin:  {evComplete: recvEOF, evCut: recvCut, evDiscarded: recvCut},
-	recvEOF:  {evDiscarded: recvCut},
-	recvCut:  {evDiscarded: recvCut},
-}
-
 // ends reports whether it is known where the stream ends.
 func (r recvState) ends() bool { return r == recvFin || r == recvEOF }
-
-// closeState says which of the two users have the stream open.
-type closeState uint8
-
-const (
-	connOpening    closeState = iota + 1 // ours; the peer's listener has yet to answer
-	connOpen                             // both
-	connPeerClosed                       // ours: the peer takes nothing more
-	connBroken                           // ours: and our user has been told, or has ended its direction before
-	connClosed                           // the peer's
-	connBothClosed                       // neither
-	connRemoved                          // neither, and the stream is no longer in its peer's tables
-)
-
-type closeEvent uint8
-
-const (
-	evAccepted   closeEvent = iota // the peer's listener has taken the stream
-	evUserClosed                   // Close, or Open was given up
-	evPeerClosed                   // Fin with FlagClosed, Reset, or the loss of the peer
-	evPassed                       // a Write or CloseWrite in vain, which TCP lets pass once; see stream.passes
-	evRemoved                      // neither side can have anything in flight
-)
-
-var closeMoves = moves[closeState, closeEvent]{
-	// A Fin may overtake the Accept, and implies it.
-	connOpening:    {evAccepted: connOpen, evUserClosed: connClosed, evPeerClosed: connPeerClosed, evRemoved: connRemoved},
-	connOpen:       {evUserClosed: connClosed, evPeerClosed: connPeerClosed, evRemoved: connRemoved},
-	connPeerClosed: {evPassed: connBroken, evUserClosed: connBothClosed, evRemoved: connRemoved},
-	connBroken:     {evUserClosed: connBothClosed, evRemoved: connRemoved},
-	connClosed:     {evPeerClosed: connBothClosed, evRemoved: connRemoved},
-	connBothClosed: {evRemoved: connRemoved},
-	connRemoved:    {},
-}
 
 // grantState says whether a stream has a landing ring of the peer's, or is to get one.
 type grantState uint8
@@ -142,17 +87,3 @@ const (
 	writerBlocked                    // it waits, in peer.blocked
 	writerAwake                      // it was woken from there, and is not back yet
 )
-
-// readerState is what a stream's reader is doing.
-type readerState uint8
-
-const (
-	readerFree        readerState = iota
-	readerCopies                  // from the landing ring, without the lock
-	readerShut                    // CloseRead: what arrives is dropped
-	readerShutsCopies             // CloseRead, while it copies
-)
-
-func (r readerState) copies() bool { return r == readerCopies || r == readerShutsCopies }
-
-func (r readerState) shut() bool { return r == readerShut || r == readerShutsCopies }

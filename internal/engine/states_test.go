@@ -3,42 +3,36 @@ package engine
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
-// TestMoves: the tables of a stream's states are complete, never lead back, and lead to an end from
+// TestMoves: the table of a stream's sending states is complete, never leads back, and leads to an end from
 // everywhere.
 func TestMoves(t *testing.T) {
-	t.Run("send", func(t *testing.T) { checkMoves(t, sendMoves, sendOpen, sendClosed, sendCut) })
-	t.Run("recv", func(t *testing.T) { checkMoves(t, recvMoves, recvOpen, recvCut) })
-	t.Run("close", func(t *testing.T) { checkMoves(t, closeMoves, connOpening, connRemoved) })
-}
-
-func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first S, ends ...S) {
-	last := ends[len(ends)-1]
-	assert.Len(t, m, int(last)+1, "a row for each state")
-	reached := map[S]bool{first: true}
-	for s := first; s <= last; s++ {
+	assert.Len(t, sendMoves, int(sendCut)+1, "a row for each state")
+	ends := []sendState{sendClosed, sendCut}
+	reached := map[sendState]bool{sendOpen: true}
+	for s := sendOpen; s <= sendCut; s++ {
 		ended := slices.Contains(ends, s)
-		for e, next := range m[s] {
-			if next == 0 {
+		for e, next := range sendMoves[s] {
+			to := s
+			assert.Equal(t, next != sendOpen, to.move(sendEvent(e)), "event %d, from %d", e, s)
+			if next == sendOpen {
+				assert.Equal(t, s, to)
 				continue
 			}
+			assert.Equal(t, next, to)
 			assert.GreaterOrEqual(t, next, s, "event %d leads back from %d", e, s)
-			assert.LessOrEqual(t, next, last)
+			assert.LessOrEqual(t, next, sendCut)
 			reached[next] = true
 			ended = ended || slices.Contains(ends, next)
-			to := s
-			assert.True(t, m.move(&to, E(e)))
-			assert.Equal(t, next, to)
 		}
 		assert.True(t, ended, "the end cannot be reached from %d", s)
-		stays := s
-		assert.False(t, m.move(&stays, E(200)), "an event that no table has")
-		assert.Equal(t, s, stays)
 	}
-	for s := first; s <= last; s++ {
+	for s := sendOpen; s <= sendCut; s++ {
 		assert.True(t, reached[s], "state %d cannot be reached", s)
 	}
 }
@@ -47,34 +41,44 @@ func checkMoves[S, E ~uint8](t *testing.T, m moves[S, E], first S, ends ...S) {
 // a conn's life, and what may be done after them.
 func TestStreamStates(t *testing.T) {
 	type view struct{ mayData, closed, peerClosed, quiet, discarding bool }
-	look := func(s *stream) view { return view{s.mayData(), s.closed(), s.peerClosed(), s.quiet(), s.discarding()} }
+	look := func(s *stream) view { return view{s.mayData(), s.closed(), s.peerClosed, s.quiet(), s.discarding()} }
+	now := time.Unix(1e9, 0)
 	for name, life := range map[string]struct {
-		send  []sendEvent
-		recv  []recvEvent
-		close []closeEvent
-		want  view
+		s    stream
+		send []sendEvent
+		want view
 	}{
-		"accepted":                        {close: []closeEvent{evAccepted}, want: view{mayData: true}},
-		"half closed by us":               {close: []closeEvent{evAccepted}, send: []sendEvent{evCloseWrite, evAcked}},
-		"half closed by the peer":         {close: []closeEvent{evAccepted}, recv: []recvEvent{evFin, evComplete}, want: view{mayData: true}},
-		"closed by the peer":              {close: []closeEvent{evAccepted, evPeerClosed}, recv: []recvEvent{evFin}, want: view{peerClosed: true}},
-		"closed before the Accept":        {close: []closeEvent{evPeerClosed, evAccepted}, want: view{peerClosed: true}},
-		"closed, and not answered":        {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evAcked}, want: view{closed: true, discarding: true}},
-		"closed, and answered":            {close: []closeEvent{evAccepted, evUserClosed}, send: []sendEvent{evClose, evCloseAcked}, want: view{closed: true, quiet: true, discarding: true}},
-		"given up, writes in flight":      {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evCloseAcked}, want: view{closed: true, discarding: true}},
-		"given up, and answered":          {close: []closeEvent{evUserClosed}, send: []sendEvent{evAbort, evResetSent, evCloseAcked}, want: view{closed: true, quiet: true, discarding: true}},
-		"reset by the peer, all received": {close: []closeEvent{evAccepted, evPeerClosed}, send: []sendEvent{evRefused}, recv: []recvEvent{evFin, evComplete, evCut}, want: view{peerClosed: true, quiet: true}},
+		"accepted":                        {want: view{mayData: true}},
+		"half closed by us":               {send: []sendEvent{evCloseWrite, evAcked}},
+		"half closed by the peer":         {s: stream{receiving: receiving{recv: recvEOF}}, want: view{mayData: true}},
+		"closed by the peer":              {s: stream{peerClosed: true, receiving: receiving{recv: recvFin}}, want: view{peerClosed: true}},
+		"closed, and not answered":        {s: stream{closedAt: now}, send: []sendEvent{evClose, evAcked}, want: view{closed: true, discarding: true}},
+		"closed, and answered":            {s: stream{closedAt: now}, send: []sendEvent{evClose, evCloseAcked}, want: view{closed: true, quiet: true, discarding: true}},
+		"given up, writes in flight":      {s: stream{closedAt: now}, send: []sendEvent{evAbort, evCloseAcked}, want: view{closed: true, discarding: true}},
+		"given up, and answered":          {s: stream{closedAt: now}, send: []sendEvent{evAbort, evResetSent, evCloseAcked}, want: view{closed: true, quiet: true, discarding: true}},
+		"reset by the peer, all received": {s: stream{peerClosed: true, receiving: receiving{recv: recvEOF}}, send: []sendEvent{evRefused}, want: view{peerClosed: true, quiet: true}},
+		"removed":                         {s: stream{at: removed}, want: view{closed: true, discarding: true}},
 	} {
-		s := &stream{closing: connOpening}
-		for _, e := range life.close {
-			closeMoves.move(&s.closing, e)
-		}
+		s := &life.s
 		for _, e := range life.send {
-			sendMoves.move(&s.send, e)
-		}
-		for _, e := range life.recv {
-			recvMoves.move(&s.recv, e)
+			s.send.move(e)
 		}
 		assert.Equal(t, life.want, look(s), name)
 	}
+}
+
+// TestClosedBeforeAccept: an Accept that comes late does not take back what overtook it.
+func TestClosedBeforeAccept(t *testing.T) {
+	c, _ := lonelyCore(t)
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{})
+	require.NoError(t, err)
+	s, err := p.open(7)
+	require.NoError(t, err)
+	require.True(t, s.opening() && s.unanswered())
+	require.NoError(t, s.finished(0, true))
+	require.True(t, s.unanswered() && s.peerClosed)
+	require.False(t, s.opening() || s.mayData())
+	require.NoError(t, s.accepted([]byte{1, 0}))
+	require.True(t, s.peerClosed)
+	require.False(t, s.opening() || s.unanswered() || s.mayData())
 }

@@ -1,17 +1,12 @@
 package engine
 
-import (
-	"time"
-
-	"github.com/seed202c38ff/fabricnet/metrics"
-)
+import "github.com/seed202c38ff/fabricnet/metrics"
 
 // Stats is a snapshot of an endpoint's counters.
 type Stats struct {
 	metrics.ProviderStats
 	Provider string
-	Free     Free          // now
-	PollTime time.Duration // how long calls that wait poll now
+	Free     Free // now
 
 	SmallSent, SmallReceived uint64 // payload that travels in frames, in bytes
 

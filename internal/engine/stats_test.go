@@ -23,21 +23,15 @@ func TestBytesAreCounted(t *testing.T) {
 	const small, large = 100, 300 << 10
 	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver/awkward", "no large data"} {
 		t.Run(name, func(t *testing.T) {
-			l := newLink(t, personalities()[name], Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
+			l, a, b := newConns(t, personalities()[name], Config{})
 			if name != "no large data" {
 				warmUp(t, a, b)
 			}
-			n := a.Counters()
+			n := a.Seen()
 			total := n.SmallOut + n.LargeOut
 			for _, size := range []int{small, large, large, small} {
 				total += uint64(size)
-				sent := make(chan error, 1)
-				go func() { _, err := a.Write(make([]byte, size)); sent <- err }()
-				_, err := io.ReadFull(b, make([]byte, size))
-				require.NoError(t, err)
-				require.NoError(t, <-sent)
+				carry(t, a, b, size)
 			}
 			out, in := l.ea.Stats(), l.eb.Stats()
 			assert.Equal(t, total, out.SmallSent+out.RDMABytesSent)
@@ -48,11 +42,10 @@ func TestBytesAreCounted(t *testing.T) {
 			assert.Equal(t, total, out.Copies.Staged+out.Copies.Mapped)
 			assert.Equal(t, name == "shm", out.Copies.Mapped != 0)
 			assert.Zero(t, out.Copies.Unstaged+in.Copies.Lent)
-			n = a.Counters()
+			n = a.Seen()
 			assert.Equal(t, Counters{SmallOut: out.SmallSent, LargeOut: out.RDMABytesSent}, n)
 			assert.Zero(t, out.SmallReceived+out.RDMABytesReceived+in.SmallSent+in.RDMABytesSent)
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
+			closeConns(t, a, b)
 		})
 	}
 }
@@ -61,16 +54,14 @@ func TestBytesAreCounted(t *testing.T) {
 // that RecvBuffer lends where they have landed, and those that wait for a Read.
 func TestCopiesAreCounted(t *testing.T) {
 	const size, late = 128 << 10, 1000
-	l := newLink(t, personalities()["tcp"], Config{})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, personalities()["tcp"], Config{})
 	_, err := a.Write(make([]byte, late))
 	require.NoError(t, err)
 	require.Eventually(t, func() bool { return l.eb.Stats().Copies.Reassembled == late }, 10*time.Second, time.Millisecond)
 	_, err = io.ReadFull(b, make([]byte, late))
 	require.NoError(t, err)
 	for n := 0; n < 3; { // with a ring
-		if a.Counters().LargeOut > 0 {
+		if a.Seen().LargeOut > 0 {
 			n++
 		}
 		buf, err := a.AllocBuffer(size)
@@ -90,8 +81,7 @@ func TestCopiesAreCounted(t *testing.T) {
 	assert.Equal(t, out.SmallSent, out.Copies.Staged, "until there was a ring")
 	assert.GreaterOrEqual(t, out.Copies.Unstaged, uint64(3*size))
 	assert.Equal(t, in.RDMABytesReceived, in.Copies.Lent)
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 }
 
 // refusals counts the operations that the fabric took after it had refused them. It needs no lock:
@@ -130,12 +120,7 @@ func (r *refusals) note(kind, posted, n int, err error) {
 func TestRetriesAreCounted(t *testing.T) {
 	sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}
 	sim.AgainRate = 0.3
-	var ends []*refusals
-	l, err := newLinkOf(sim, Config{}, func(e fabric.Endpoint) fabric.Endpoint {
-		ends = append(ends, &refusals{Endpoint: e})
-		return ends[len(ends)-1]
-	})
-	require.NoError(t, err)
+	l, ends := newLinkOn(t, sim, Config{}, func(e fabric.Endpoint) *refusals { return &refusals{Endpoint: e} })
 	a, b := l.dial(t)
 	echoed := make(chan error, 1)
 	go func() { echoed <- echo(b, 64) }()
@@ -156,9 +141,7 @@ func TestRetriesAreCounted(t *testing.T) {
 
 // TestPollsAreCounted: polls are counted, both those that find something and those that do not.
 func TestPollsAreCounted(t *testing.T) {
-	l := newLink(t, personalities()["tcp"], Config{})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, personalities()["tcp"], Config{})
 	before := l.eb.Stats()
 	require.Eventually(t, func() bool { // a Read that polls in vain parks, and its polls are then counted
 		require.NoError(t, b.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
@@ -175,8 +158,7 @@ func TestPollsAreCounted(t *testing.T) {
 	after := l.eb.Stats()
 	assert.Greater(t, full(after), full(before))
 	assert.GreaterOrEqual(t, after.Reaped, full(after), "a poll that is not empty finds one or more")
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 }
 
 // TestStatsNeverFall: no counter falls while Stats is called during transfers.
@@ -238,12 +220,9 @@ func (h *mute) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, er
 // TestLooksDoNotHang: while a call hangs with the lock held, Stats returns what was last seen, and
 // States says that it does not know.
 func TestLooksDoNotHang(t *testing.T) {
-	var ends []*mute
-	l, err := newLinkOf(personalities()["shm"], Config{}, func(e fabric.Endpoint) fabric.Endpoint {
-		ends = append(ends, &mute{Endpoint: e, enter: make(chan chan struct{}, 1)})
-		return ends[len(ends)-1]
+	l, ends := newLinkOn(t, personalities()["shm"], Config{}, func(e fabric.Endpoint) *mute {
+		return &mute{Endpoint: e, enter: make(chan chan struct{}, 1)}
 	})
-	require.NoError(t, err)
 	defer l.close(t)
 	a, b := l.dial(t)
 	before := l.ea.Stats()
@@ -261,15 +240,12 @@ func TestLooksDoNotHang(t *testing.T) {
 	close(until)
 	require.NoError(t, <-written)
 	assert.Greater(t, l.ea.Stats().FramesSent, before.FramesSent)
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 }
 
 // TestStates: States follows two conns from their beginning to their end.
 func TestStates(t *testing.T) {
-	l := newLink(t, personalities()["shm"], Config{})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, personalities()["shm"], Config{})
 	at := func(c *Conn) State { return c.e.States([]*Conn{c})[0] }
 	becomes := func(c *Conn, want func(State) bool) {
 		t.Helper()
@@ -305,21 +281,17 @@ func TestStates(t *testing.T) {
 	require.NoError(t, b.CloseWrite())
 	becomes(b, phase(Ended))
 	becomes(a, phase(Ended))
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 
 	a, b = l.dial(t)
-	require.NoError(t, b.SetLinger(0))
-	require.NoError(t, b.Close())
+	resetConns(t, b)
 	becomes(a, phase(Reset))
 	require.NoError(t, a.Close())
 }
 
 // TestStateOfClose: the state says that Close waits for a peer that takes nothing.
 func TestStateOfClose(t *testing.T) {
-	l := newLink(t, personalities()["tcp"], Config{})
-	defer l.close(t)
-	a, b := l.dial(t)
+	l, a, b := newConns(t, personalities()["tcp"], Config{})
 	_, err := a.Write(make([]byte, 100))
 	require.NoError(t, err)
 	l.eb.mu.Lock() // nothing is answered
@@ -361,7 +333,6 @@ func TestTrace(t *testing.T) {
 	for _, name := range []string{"rdmanet.Read", "rdmanet.Write"} {
 		assert.True(t, bytes.Contains(buf.Bytes(), []byte(name)), name)
 	}
-	require.NoError(t, b.SetLinger(0))
-	require.NoError(t, b.Close())
+	resetConns(t, b)
 	require.NoError(t, a.Close())
 }

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -18,10 +19,9 @@ import (
 //	                                     frames if there are none     no chunks, all that have a ring
 //	a stream      a slab for landing     waits in peer.claims;        peer.claims
 //	              rings of its peer      small data flows
-//	a stream      its ring, mapped here  sends frames                 mappedSlab.waits
-//	all peers     send slots instead of  make do with those that      peers that wait for a slot
-//	              those of the dead      are left
-//	a busy peer   receive slots          makes do with its share      peers that have too few
+//	a stream      its ring, mapped here  sends frames                 stream.offer
+//
+// The memory of dead peers is given back likewise: see quarantine.go.
 //
 // Once the budget has refused, writers make do with the chunks that there are, and streams
 // with smaller rings, or with rings that others give back. chores lets them ask again.
@@ -29,37 +29,36 @@ import (
 // AllocBuffer and newPeer, which wait for nothing else, do their own mapping: see
 // unlocked. Reassembly rings are not faulted in: see reassembly.go.
 
-// supply is the state of memory of one kind. The zero value lacks nothing.
+// supply is the state of memory of one kind.
 type supply struct {
 	state supplyState
-	peer  *peer       // the peer whose memory it is, or nil
-	maps  *mappedSlab // the peer's own slab that is to be mapped here, or nil for our landing memory
-	slots *pool.Slots // the slots that it is for, or nil
+	// begin is called when it is the supply's turn. work maps memory, and is called without the lock, so it
+	// looks at nothing that changes. done takes in the result, and may set the state to refused. If work is
+	// nil, no more is needed.
+	begin func() (work, done func())
 }
 
 // supplyState changes as follows:
 //
-//	from      by                                   to
-//	enough    want                                 wanted
-//	wanted    nextOrder                            coming
-//	          nextOrder, if no more is needed      enough
-//	coming    supplied, with a slab                enough
-//	          supplied, without one, or with one   refused
-//	          that is too small
-//	refused   askAgain, by chores; askRefused      enough
+//	from     by                                  to
+//	enough   want                                asked
+//	asked    supplied; nextOrder, if no more is  enough
+//	         needed
+//	         done, without a slab, or with one   refused
+//	         that is too small
+//	refused  again, by chores and askRefused     enough
 type supplyState uint8
 
 const (
 	enough  supplyState = iota // nobody has asked since the last came
-	wanted                     // listed in core.needs
-	coming                     // part of an order that is being carried out
+	asked                      // listed in core.needs, or part of an order that is being carried out
 	refused                    // there is no room in the budget, for now
 )
 
 // want asks for more. It reports false if that was refused recently.
 func (c *core) want(s *supply) bool {
 	if s.state == enough {
-		s.state = wanted
+		s.state = asked
 		c.needs.push(s)
 	}
 	return s.state != refused
@@ -67,7 +66,7 @@ func (c *core) want(s *supply) bool {
 
 // wantStage asks for staging memory, unless there is as much as there may be.
 func (c *core) wantStage() {
-	if n := c.stage.Len(); n < c.most(&c.staging) && (n < stageFew+c.dead.chunks || c.mayStageMuch()) {
+	if n := c.stage.Len(); n < c.mostStage() && (n < stageFew+c.deadStage || c.mayStageMuch()) {
 		c.want(&c.staging)
 	}
 }
@@ -75,52 +74,46 @@ func (c *core) wantStage() {
 // mayStageMuch reports whether the budget has room for more than stageFew staging chunks.
 func (c *core) mayStageMuch() bool { return c.leaves(2, stageChunks*stepSize) }
 
-// stageOrder is how many staging chunks to map next.
-func (c *core) stageOrder() int {
+// prepareStage maps the staging chunks of a path check, unless there are some. The caller holds the lock, which
+// is given up for that.
+func (e *Endpoint) prepareStage() error {
+	c := e.core
+	if c.rule == byCopy || c.rule == byNothing || c.stage.Len() > 0 {
+		return c.err
+	}
+	if err := e.mapSlots(c.stage, checkChunks); err != nil {
+		return fmt.Errorf("%w: no staging memory for the path check", err)
+	}
+	c.freed = true
+	c.wakeStagers()
+	return nil
+}
+
+// orderStage has staging chunks mapped.
+func (c *core) orderStage() (work, done func()) {
 	n := stageFew
 	if c.mayStageMuch() {
 		n = stageChunks
 	}
-	return max(1, min(n, c.most(&c.staging)-c.stage.Len()))
-}
-
-// most is how many slots there may be. What dead peers hold of them is made up for.
-func (c *core) most(s *supply) int {
-	switch s.slots {
-	case c.stage:
-		return min(stageMax, 2*c.depth) + c.dead.chunks
-	case c.rx:
-		return c.mostRecvs()
+	if n = min(n, c.mostStage()-c.stage.Len()); n <= 0 {
+		return nil, nil
 	}
-	return c.sends + c.reserved() - c.fewPeers() + c.dead.frames
-}
-
-// reserved is how many peers are to have a send slot each besides those for all: the peers that
-// are there, and the next few. See mostHeld.
-func (c *core) reserved() int {
-	more := len(c.order) - c.fewPeers()
-	if more <= 0 || c.attr.PerPeer {
-		return c.fewPeers()
+	var slab *pool.Slab
+	work = func() {
+		for ; n > 0; n /= 4 {
+			if c.leaves(8, n*stepSize) {
+				if slab, _ = c.stage.Map(n); slab != nil {
+					return
+				}
+			}
+		}
+		c.cfg.Budget.RunShort() // rings are of no use without it: they make room
 	}
-	return c.fewPeers() + (more+slotStep-1)/slotStep*slotStep
+	return work, func() { c.suppliedStage(slab, n) }
 }
 
-// fewPeers is how many peers need no send slots besides those for all.
-func (c *core) fewPeers() int { return c.sends / 16 }
-
-// wantSends asks for send slots if there are fewer than there should be.
-func (c *core) wantSends() {
-	if c.tx.Len() < c.most(&c.sending) {
-		c.want(&c.sending)
-	}
-}
-
-// askAgain lets those that were refused ask again. For landing memory, see reclaim.
-func (c *core) askAgain() {
-	c.staging.again()
-	c.sending.again()
-	c.receiving.again()
-}
+// mostStage is how many staging chunks there may be. Those that dead peers hold are made up for.
+func (c *core) mostStage() int { return min(stageMax, 2*c.attr.TxDepth) + c.deadStage }
 
 func (s *supply) again() {
 	if s.state == refused {
@@ -133,15 +126,10 @@ func (c *core) discard(slabs ...*pool.Slab) { c.waste = append(c.waste, slabs...
 
 // order is what is to be done without the lock.
 type order struct {
-	waste []*pool.Slab // to be closed; then those that could not be
-	of    *supply      // for which memory is to be mapped, or nil
-	slots int          // how many slots, if it is for slots
-	size  int          // how many bytes, if it is landing memory
-	ring  int          // how many bytes are enough for a ring, at least
-	grows bool         // it is for a ring that grows
-	freed int          // slabs of waste that were closed
-	slab  *pool.Slab
-	err   error // why there is no slab, if it is for a peer's memory
+	waste      []*pool.Slab // to be closed; then those that could not be
+	freed      int          // slabs of waste that were closed
+	of         *supply      // for which memory is to be mapped, or nil
+	work, done func()       // see supply
 }
 
 // hasOrders reports whether nextOrder has something to do.
@@ -153,54 +141,30 @@ func (c *core) nextOrder() *order {
 	if !c.hasOrders() {
 		return nil
 	}
-	o := &order{waste: c.waste}
-	c.waste = nil
-	for o.of == nil && c.needs.len() > 0 {
-		if s := c.needs.pop(); s.peer == nil || s.peer.err == nil {
-			o.of, s.state, o.slots = s, coming, stageChunks
-			switch {
-			case s.maps != nil:
-			case s.peer != nil:
-				o.ring, o.grows = s.peer.wantedRing()
-				o.size = s.peer.slabSize(o.ring)
-			case s.slots == c.stage:
-				o.slots = c.stageOrder()
-			case s.slots == c.tx:
-				o.slots = c.most(s) - s.slots.Len()
-			case s.slots == c.rx:
-				o.slots = min(c.most(s)-s.slots.Len(), max(slotStep, s.slots.Len()/2))
-			}
-			if o.slots <= 0 { // the peers that wanted them have gone
-				o.of, s.state = nil, enough
-			}
+	o := c.wasteOrder()
+	for o.work == nil && c.needs.len() > 0 {
+		o.of = c.needs.pop()
+		o.work, o.done = o.of.begin()
+		if o.work == nil {
+			o.of.state, o.of = enough, nil
 		}
 	}
 	return o
 }
 
-// carryOut is called without the lock, so it looks at nothing that changes.
-func (o *order) carryOut(c *core) {
+func (c *core) wasteOrder() *order {
+	o := &order{waste: c.waste}
+	c.waste = nil
+	return o
+}
+
+// carryOut is called without the lock.
+func (o *order) carryOut() {
 	n := len(o.waste)
 	o.waste, _ = pool.CloseSlabs(o.waste) // makes room for the rest
 	o.freed = n - len(o.waste)
-	switch {
-	case o.of == nil:
-	case o.of.maps != nil:
-		o.slab, o.err = o.of.peer.cfg.Memory(o.of.maps.name)
-	case o.of.peer != nil:
-		o.slab = c.mapLanding(o.of.peer.landing, o.size, o.ring, o.grows)
-	default:
-		for o.slots > 0 && o.slab == nil {
-			if o.of.slots != c.stage || c.leaves(8, o.slots*stepSize) {
-				o.slab, _ = o.of.slots.Map(o.slots)
-			}
-			if o.slab == nil {
-				o.slots /= 4
-			}
-		}
-		if o.slab == nil && o.of.slots == c.stage { // rings are of no use without it: they make room
-			c.cfg.Budget.RunShort()
-		}
+	if o.work != nil {
+		o.work()
 	}
 }
 
@@ -215,48 +179,24 @@ func (c *core) leaves(part int64, n int) bool {
 func (c *core) supplied(o *order) {
 	c.leftover = append(c.leftover, o.waste...)
 	c.askRefused(2 * o.freed)
-	s := o.of
-	if s == nil {
-		return
-	}
-	s.state = enough
-	if s.maps != nil {
-		c.suppliedMapped(s.maps, o.slab, o.err)
-		return
-	}
-	if o.slab == nil || len(o.slab.Bytes()) < o.ring {
-		s.state = refused
-	}
-	if s.peer == nil {
-		c.suppliedSlots(s, o)
-	} else {
-		c.suppliedLanding(s.peer, o.slab)
+	if o.of != nil {
+		o.of.state = enough
+		o.done()
 	}
 }
 
-func (c *core) suppliedSlots(s *supply, o *order) {
+func (c *core) suppliedStage(slab *pool.Slab, n int) {
 	switch {
-	case o.slab == nil:
-		return // whatever waits for a slot has to wait for an existing one
-	case c.err != nil || s.slots.Len() >= c.most(s):
-		c.discard(o.slab)
+	case slab == nil:
+		c.staging.state = refused
+		return // whatever waits for a chunk has to wait for an existing one
+	case c.err != nil || c.stage.Len() >= c.mostStage():
+		c.discard(slab)
 		return
 	}
-	first := s.slots.Len() == 0
-	if s.slots == c.rx { // makeRoom may have mapped some meanwhile, and the fabric takes only so many
-		o.slots = min(o.slots, c.most(s)-c.rx.Len())
-	}
-	s.slots.Add(o.slab, o.slots)
-	c.freed = true
-	if s.slots == c.stage { // so that trimStage leaves it to the writers for a while
-		c.stageUsed = true
-	}
-	if s.slots == c.rx {
-		c.postFree()
-	}
-	if s.slots == c.tx && c.tx.Len() < c.most(s) { // more peers have died meanwhile
-		c.want(s)
-	}
+	first := c.stage.Len() == 0
+	c.stage.Add(slab, n)
+	c.freed, c.stageUsed = true, true // trimStage leaves it to the writers for a while
 	if first {
 		c.wakeStagers()
 	}
@@ -278,7 +218,7 @@ func (c *core) wakeStagers() {
 func (e *Endpoint) supply() {
 	e.enter()
 	for o := e.core.nextOrder(); o != nil; o = e.core.nextOrder() {
-		e.unlocked(func() { o.carryOut(e.core) })
+		e.unlocked(o.carryOut)
 		e.core.supplied(o)
 	}
 	e.supplying = false
@@ -303,20 +243,24 @@ func (e *Endpoint) unmap() (done bool) {
 	if len(c.waste) == 0 || c.err != nil {
 		return false
 	}
-	o := &order{waste: c.waste}
-	c.waste = nil
-	e.unlocked(func() { o.carryOut(c) })
+	o := c.wasteOrder()
+	e.unlocked(o.carryOut)
 	c.supplied(o)
 	return true
 }
 
 // mapSlab has f map a slab, in the caller's goroutine. If the budget has no room, it tries
-// again once the memory that this endpoint is done with, or is about to be, is unmapped.
+// again once the memory that this endpoint is done with, or is about to be, is unmapped. A
+// broken endpoint gets none.
 func (e *Endpoint) mapSlab(f func() (*pool.Slab, error)) (slab *pool.Slab, err error) {
 	c := e.core
 	for c.err == nil {
 		e.unlocked(func() { slab, err = f() })
-		if !errors.Is(err, pool.ErrBudget) {
+		switch {
+		case err == nil && c.err != nil:
+			c.discard(slab) // shutdown closes it
+			return nil, c.err
+		case !errors.Is(err, pool.ErrBudget):
 			return slab, err
 		}
 		c.discard(c.lend.Trim(0)...)
@@ -357,10 +301,4 @@ func (e *Endpoint) tellMapped() {
 		default:
 		}
 	}
-}
-
-// giveBack closes a slab that came too late, in the caller's goroutine.
-func (e *Endpoint) giveBack(slab *pool.Slab) {
-	e.core.discard(slab)
-	e.unmap() // or shutdown does
 }

@@ -25,6 +25,8 @@ type slow struct {
 	held chan struct{} // has a token for each call that is held up
 }
 
+func newSlow(e fabric.Endpoint) *slow { return &slow{Endpoint: e, held: make(chan struct{}, 100)} }
+
 func (s *slow) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,11 +84,10 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 	for name, tt := range map[string]struct{ before, held func(*testing.T, *slowLink) }{
 		"Buffer of its own":    {held: alloc(large)},
 		"Buffer of a slab":     {held: alloc(2 * stepSize)},
-		"Buffer of a chunk":    {held: alloc(100)},
 		"large data to send":   {held: func(t *testing.T, l *slowLink) { warmUp(t, l.a, l.b) }},
 		"large data to be had": {held: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) }},
 		"other peers": {held: func(t *testing.T, l *slowLink) {
-			for range slotStep { // the first ones have slots that were mapped along with others'
+			for range 2 {
 				_, err := l.ea.NewPeer(PeerConfig{})
 				assert.NoError(t, err)
 			}
@@ -169,15 +170,9 @@ type slowLink struct {
 func newSlowLink(t *testing.T, sim simfabric.Config) *slowLink {
 	t.Helper()
 	s := &slowLink{}
-	var err error
-	s.link, err = newLinkOf(sim, Config{Budget: pool.NewBudget(0)}, func(e fabric.Endpoint) fabric.Endpoint {
-		w := &slow{Endpoint: e, held: make(chan struct{}, 100)}
-		if s.end == nil {
-			s.end = w
-		}
-		return w
-	})
-	require.NoError(t, err)
+	var ends []*slow
+	s.link, ends = newLinkOn(t, sim, Config{Budget: pool.NewBudget(0)}, newSlow)
+	s.end = ends[0]
 	s.a, s.b = s.dial(t)
 	s.other, s.there = s.dial(t)
 	go func() { _ = echo(s.there, 64) }() // until it is reset
@@ -227,38 +222,30 @@ func TestCloseWaitsForMapping(t *testing.T) {
 func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		budget := l.eb.cfg.Budget
+		budget := l.eb.core.cfg.Budget
 		hogged := budget.Stats().Limit - budget.Stats().Used
 		require.NoError(t, budget.Reserve(hogged))
-		buf := make([]byte, 300_000)
-		pass := func() {
-			go func() { _, err := a.Write(buf); assert.NoError(t, err) }()
-			_, err := io.ReadFull(b, make([]byte, len(buf)))
-			require.NoError(t, err)
-		}
+		const size = 300_000
 		for range 20 {
-			pass()
+			carry(t, a, b, size)
 		}
-		require.Zero(t, b.Counters().LargeIn)
+		require.Zero(t, b.Seen().LargeIn)
 		budget.Release(hogged)
-		for start := time.Now(); b.Counters().LargeIn == 0; pass() {
+		for start := time.Now(); b.Seen().LargeIn == 0; carry(t, a, b, size) {
 			require.Less(t, time.Since(start), 5*choreTime)
 			time.Sleep(choreTime / 10)
 		}
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 }
 
 // TestLongCopiesGiveWay: with a large window, much data can wait to be read, but no call copies all
 // of it under the lock.
 func TestLongCopiesGiveWay(t *testing.T) {
-	l := newLink(t, personalities()["no large data"], Config{Window: 1 << 20})
-	defer l.close(t)
-	a, b := l.dial(t)
+	_, a, b := newConns(t, personalities()["no large data"], Config{Window: 1 << 20})
 	_, err := a.Write(make([]byte, 1<<20)) // all that the window takes
 	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.Counters().SmallIn == 1<<20 }, 10*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return b.Seen().SmallIn == 1<<20 }, 10*time.Second, time.Millisecond)
 	n, err := b.Read(make([]byte, 1<<20))
 	require.NoError(t, err)
 	assert.Equal(t, lockedCopy, n)
@@ -266,8 +253,7 @@ func TestLongCopiesGiveWay(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, buf.Bytes(), lockedCopy)
 	buf.Release()
-	require.NoError(t, b.Close())
-	require.NoError(t, a.Close())
+	closeConns(t, b, a)
 }
 
 // TestBudgetForTheNextBuffer: memory that this side has released or finished with makes room, even
@@ -276,8 +262,7 @@ func TestBudgetForTheNextBuffer(t *testing.T) {
 	const size = 3 * lendSlab
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, func(e fabric.Endpoint) fabric.Endpoint { return e })
-	require.NoError(t, err)
+	l := unwatched(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)})
 	a, b := l.dial(t)
 	for range 50 {
 		require.NoError(t, ctx.Err())
@@ -288,8 +273,7 @@ func TestBudgetForTheNextBuffer(t *testing.T) {
 		small.Release() // its slab is kept for the next, until something else needs the room
 		buf.Release()
 	}
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 	l.close(t)
 }
 
@@ -297,8 +281,7 @@ func TestBudgetForTheNextBuffer(t *testing.T) {
 // even if the supplier finds nothing left to do, because another call has done it.
 func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 	const size = 2 * lendSlab
-	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)}, func(e fabric.Endpoint) fabric.Endpoint { return e })
-	require.NoError(t, err)
+	l := unwatched(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)})
 	a, b := l.dial(t)
 	e := l.ea
 	buf, err := a.AllocBuffer(size)
@@ -322,23 +305,15 @@ func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 		e.tellMapped()
 	}
 	buf.Release()
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 	l.close(t)
 }
 
 // TestAllocWaitsForRelease: memory that another goroutine is unmapping makes room.
 func TestAllocWaitsForRelease(t *testing.T) {
 	const size = 3 * lendSlab
-	var end *slow
-	l, err := newLinkOf(personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, func(e fabric.Endpoint) fabric.Endpoint {
-		w := &slow{Endpoint: e, held: make(chan struct{}, 100)}
-		if end == nil {
-			end = w
-		}
-		return w
-	})
-	require.NoError(t, err)
+	l, ends := newLinkOn(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, newSlow)
+	end := ends[0]
 	a, b := l.dial(t)
 	buf, err := a.AllocBuffer(size)
 	require.NoError(t, err)
@@ -361,35 +336,6 @@ func TestAllocWaitsForRelease(t *testing.T) {
 		end.open()
 		assert.NoError(t, <-alloc)
 	}
-	require.NoError(t, a.Close())
-	require.NoError(t, b.Close())
+	closeConns(t, a, b)
 	l.close(t)
-}
-
-// TestReceivesFit: however many goroutines map receives at a time, there are no more receives than
-// the fabric takes. It would be polled for ever to take the rest.
-func TestReceivesFit(t *testing.T) {
-	const depth = 100
-	for _, later := range []string{"supply", "newcomer"} {
-		t.Run(later, func(t *testing.T) {
-			l := newLink(t, simfabric.Config{Personality: simfabric.Personality{RxDepth: depth}}, Config{})
-			e := l.ea
-			e.enter()
-			defer e.leave()
-			c := e.core
-			require.Less(t, c.rx.Len(), depth)
-			require.True(t, c.want(&c.receiving))
-			o := c.nextOrder()
-			o.carryOut(c)
-			require.NotNil(t, o.slab)
-			if later == "newcomer" {
-				c.supplied(o)
-			}
-			require.NoError(t, e.mapRecvs(depth-1))
-			if later == "supply" {
-				c.supplied(o)
-			}
-			assert.Equal(t, depth, c.rx.Len())
-		})
-	}
 }

@@ -27,8 +27,7 @@ func virtual(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 				cfg.Spin = -1 // polling would keep the clock from moving
 				l := newLink(t, simfabric.Config{Seed: 5, Personality: p}, cfg)
 				test(t, l)
-				require.NoError(t, l.ea.Close())
-				require.NoError(t, l.eb.Close())
+				l.end(t)
 			})
 		})
 	}
@@ -52,8 +51,7 @@ func TestDeadlineIsExact(t *testing.T) {
 		_, err = a.Write(make([]byte, 64<<20))
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.Equal(t, 7*time.Second, time.Since(start))
-		require.NoError(t, b.SetLinger(0))
-		require.NoError(t, b.Close())
+		resetConns(t, b)
 		require.NoError(t, a.Close())
 	})
 }
@@ -77,8 +75,7 @@ func TestWakeUps(t *testing.T) {
 			wg.Wait()
 			require.Zero(t, time.Since(start), "a timer, not the arrival, woke the reader")
 		}
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 }
 
@@ -109,8 +106,7 @@ func TestCloseOfAFrozenPeer(t *testing.T) {
 		require.NoError(t, near[3].SetLinger(5))
 		assert.Equal(t, 5*time.Second, took(func() { require.ErrorIs(t, near[3].Close(), os.ErrDeadlineExceeded) }))
 		for _, b := range far {
-			require.NoError(t, b.SetLinger(0))
-			require.NoError(t, b.Close())
+			resetConns(t, b)
 		}
 	})
 }
@@ -165,26 +161,17 @@ func TestDeaf(t *testing.T) {
 func TestIdleLeasesComeBack(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		buf := make([]byte, 1<<20)
 		for range 3 {
-			for before := b.Counters().LargeIn; b.Counters().LargeIn == before; { // it all goes in frames while memory is mapped
-				go func() {
-					_, err := a.Write(buf)
-					assert.NoError(t, err)
-				}()
-				_, err := io.ReadFull(b, make([]byte, len(buf)))
-				require.NoError(t, err)
-			}
+			warmUpBy(t, a, b, 1<<20)
 			time.Sleep(5 * choreTime)
 			l.eb.mu.Lock()
 			rings := l.b.p.landing.Stats()
-			out := l.eb.core.leases.Stats().Out
+			out := l.eb.core.leases.out()
 			l.eb.mu.Unlock()
 			require.Zero(t, out, "leases of an idle conn")
 			require.Zero(t, rings.Mapped, "landing memory of an idle peer")
 		}
-		require.NoError(t, a.Close())
-		require.NoError(t, b.Close())
+		closeConns(t, a, b)
 	})
 }
 
@@ -214,16 +201,12 @@ func TestSlowInsert(t *testing.T) {
 		}()
 		synctest.Wait()
 		for range 100 {
-			_, err := a.Write([]byte{1})
-			require.NoError(t, err)
-			_, err = b.Read(make([]byte, 1))
-			require.NoError(t, err)
+			carry(t, a, b, 1)
 		}
 		require.Less(t, time.Since(start), 2*time.Second, "polling takes a millisecond each time")
 		require.ErrorIs(t, <-given, context.DeadlineExceeded)
 		require.Equal(t, 2*time.Second, time.Since(start))
-		require.NoError(t, b.SetLinger(0))
-		require.NoError(t, b.Close())
+		resetConns(t, b)
 		require.NoError(t, a.Close())
 		require.NoError(t, l.ea.Close())
 		require.Equal(t, p.InsertDelay, time.Since(start), "Close waits for the call")

@@ -19,7 +19,7 @@ func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later fun
 	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) (uint16, framing.ResetCode) { return anyPort, 0 }})
 	require.NoError(t, err)
 	open = func(id uint32) *stream {
-		var payload [framing.OpenSize]byte
+		payload := [framing.OpenSize]byte{1}
 		require.NoError(t, p.opened(&framing.Header{Type: framing.TypeOpen, Stream: id}, payload[:]))
 		return p.streams[id]
 	}
@@ -36,7 +36,7 @@ func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later fun
 func TestResetsOfTheMoment(t *testing.T) {
 	_, open, later := closesAlone(t)
 	for id := uint32(1); id <= maxUnanswered+1; id++ {
-		open(id).abort(framing.ResetAbort)
+		open(id).abort()
 	}
 	later(0)
 	assert.NotNil(t, open(1000), "the peer has had no time to answer")

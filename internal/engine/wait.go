@@ -24,7 +24,7 @@ type waiter struct {
 
 func newWaiter() waiter { return waiter{Waiter: progress.NewWaiter()} }
 
-// newJoinWaiter returns a waiter for the end of a path check.
+// newJoinWaiter returns a waiter for a path check.
 func newJoinWaiter() waiter { return waiter{Waiter: progress.NewJoinWaiter()} }
 
 // prepare announces a wait: no signal is lost from here on.
@@ -77,44 +77,49 @@ func (t *tasks) end() {
 	t.wait.Wait()
 }
 
-// lock takes the endpoint's lock for a call that must not wait for another one
-// that hangs: see progress.Poller.Rescue.
+// lock is enter for a call that must not wait for another one that hangs: see progress.Poller.Rescue.
 func (e *Endpoint) lock() {
-	if !e.poller.MayHang() {
-		e.mu.Lock()
-		return
-	}
-	for range 8 {
-		if e.mu.TryLock() {
-			return
+	if e.poller.MayHang() {
+		for range 8 {
+			if e.tryEnter() {
+				return
+			}
+			runtime.Gosched()
 		}
-		runtime.Gosched()
+		defer e.poller.Watch()()
 	}
-	defer e.poller.Watch()()
-	e.mu.Lock()
+	e.enter()
 }
 
-// enterBefore is enterWatched for a call that is to end when ctx does. It reports whether the
-// caller has the lock.
-func (e *Endpoint) enterBefore(ctx context.Context) bool {
+// tryEnter is enter unless somebody has the lock. It reports whether the caller has it now.
+func (e *Endpoint) tryEnter() bool {
 	if !e.mu.TryLock() {
-		locked := make(chan struct{})
-		go func() {
-			e.lock()
-			select {
-			case locked <- struct{}{}: // the lock is the caller's now
-			case <-ctx.Done():
-				e.mu.Unlock()
-			}
-		}()
-		select {
-		case <-locked:
-		case <-ctx.Done():
-			return false
-		}
+		return false
 	}
 	e.core.at = time.Time{}
 	return true
+}
+
+// enterBefore is lock for a call that is to end when ctx does. It reports whether the caller has the lock.
+func (e *Endpoint) enterBefore(ctx context.Context) bool {
+	if e.tryEnter() {
+		return true
+	}
+	locked := make(chan struct{})
+	go func() {
+		e.lock()
+		select {
+		case locked <- struct{}{}: // the lock is the caller's now
+		case <-ctx.Done():
+			e.mu.Unlock()
+		}
+	}()
+	select {
+	case <-locked:
+		return true
+	case <-ctx.Done():
+		return false
+	}
 }
 
 // interrupt ends a wait from outside, without the lock. The goroutine that waited then checks
@@ -122,12 +127,6 @@ func (e *Endpoint) enterBefore(ctx context.Context) bool {
 func (e *Endpoint) interrupt(w *waiter) {
 	w.Signal()
 	e.poller.RescueOwner()
-}
-
-// enterWatched is enter for a call that must not wait for another one that hangs.
-func (e *Endpoint) enterWatched() {
-	e.lock()
-	e.core.at = time.Time{}
 }
 
 // expire ends a wait from outside. It calls f under the lock, to signal the waiter, and gets
@@ -149,11 +148,7 @@ type deadline struct {
 // set moves the deadline to t; a zero t means none. A deadline in the past ends a pending call
 // at once.
 func (d *deadline) set(e *Endpoint, w *waiter, t time.Time) {
-	if d.timer != nil {
-		d.timer.Stop()
-		d.timer = nil
-	}
-	d.round++
+	d.stop()
 	d.passed = false
 	if t.IsZero() {
 		return

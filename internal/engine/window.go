@@ -62,7 +62,7 @@ func (s *stream) promise() {
 // writer would fall back to small frames whenever its ring is full.
 func (s *stream) grow() {
 	to := min(s.smallIn+s.first(), s.smallRead+s.most())
-	ring := s.claim == claimOpen || s.inLease != nil
+	ring := s.claim == claimOpen || s.inLease != nil || s.checks // whose sender needs no more
 	if to < s.advertisedWindow+s.first()/2 || to <= s.promised || s.recv != recvOpen || ring {
 		return
 	}

@@ -76,9 +76,11 @@ func TestWindowGrowsWhileNobodyReads(t *testing.T) {
 		virtual(t, Config{}, func(t *testing.T, l *link) {
 			a, b := l.dial(t)
 			size := min(size, a.stream.p.eager)
-			readAndCheck(t, b, fillWith(t, a, size)) // the peer has more receive slots now
+			for range 2 {
+				readAndCheck(t, b, fillWith(t, a, size)) // the peer has more receive slots now
+			}
 			time.Sleep(3 * choreTime)
-			usage := l.eb.cfg.Budget.Stats
+			usage := l.eb.core.cfg.Budget.Stats
 			before := usage()
 			for range 2 {
 				sent := fillWith(t, a, size)
@@ -142,7 +144,7 @@ func TestWindowOfAReaderThatKeepsUp(t *testing.T) {
 
 // TestFixedWindow: a window that was chosen neither grows nor shrinks.
 func TestFixedWindow(t *testing.T) {
-	for _, size := range []int{minWindow, 100_000, 1 << 20} {
+	for _, size := range []int{MinWindow, 100_000, 1 << 20} {
 		virtual(t, Config{Window: size}, func(t *testing.T, l *link) {
 			a, b := l.dial(t)
 			assert.Equal(t, size, fillWith(t, a, 1000))

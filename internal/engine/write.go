@@ -22,27 +22,25 @@ func (s *stream) prepareLarge(n int) (src source) {
 		return src
 	}
 	c := s.p.c
-	slot, ok := s.p.takeStage()
+	slot, ok := s.p.takeStage(s.checks)
 	if !ok {
 		return src
 	}
 	return source{mem: c.stage.Bytes(slot)[:k], desc: c.stage.Desc(slot), slot: slot}
 }
 
-// takeStage takes a staging chunk for an RDMA write to the peer.
-func (p *peer) takeStage() (slot uint32, ok bool) {
+// takeStage takes a staging chunk for an RDMA write to the peer, for a path check even if that leaves too little
+// to others: a check holds few, and only for a moment.
+func (p *peer) takeStage(check bool) (slot uint32, ok bool) {
 	c := p.c
-	if !p.mayStage() {
-		c.wantStage()
+	if !p.mayStage() && (!check || c.stage.Free() == 0) {
+		if !check || p.staged == 0 {
+			c.wantStage()
+		}
 		c.stats.Stalls.Stage++
 		return 0, false
 	}
-	p.staged++
-	return c.takeStage()
-}
-
-// takeStage takes a staging chunk.
-func (c *core) takeStage() (slot uint32, ok bool) {
+	p.holdStage(1)
 	c.stageUsed = true
 	return c.stage.Get()
 }
@@ -61,40 +59,37 @@ func (s *stream) commitLarge(src source, left int) bool {
 // post writes src to the ring. The caller has just seen that largeRoom allows it.
 func (s *stream) post(src source) {
 	p, l, n := s.p, s.outLease, len(src.mem)
-	w := ringWrite{
-		op: fabric.Op{
-			Kind: fabric.Write, To: p.addr, Buf: src.mem, Desc: src.desc,
-			Remote: l.Addr + framing.RingOffset(s.largeOut-l.base, l.Size), Key: l.Key, Deliver: p.c.deliver,
-		},
-		tx: txOp{
-			peer: p, stream: s, slot: src.slot, buf: src.buf, pos: s.sndNxt,
-			large: framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(n), Ring: s.largeOut},
-		},
-		continues: n == l.last && l.end == s.sndNxt,
+	op := fabric.Op{
+		Kind: fabric.Write, To: p.addr, Buf: src.mem, Desc: src.desc,
+		Remote: l.Addr + framing.RingOffset(s.largeOut-l.base, l.Size), Key: l.Key, Deliver: p.c.deliver,
 	}
+	tx := txOp{peer: p, stream: s, slot: src.slot, buf: src.buf, pos: s.sndNxt}
+	continues := n == l.last && l.end == s.sndNxt
 	if src.buf == nil {
-		w.tx.from = p.c.stage
+		tx.from = p.c.stage
 	} else {
-		p.c.stats.Copies.Unstaged += uint64(n)
+		s.stats.Copies.Unstaged += uint64(n)
 	}
-	p.spend(p.c.strategy().slots)
-	s.beginWrite(n)
+	tx.large = s.beginWrite(n)
 	s.countLarge(n)
-	l.seq++
 	l.last, l.end = n, s.sndNxt
-	p.c.stats.RDMAWrites++
-	p.c.strategy().post(p, w)
+	p.postWrite(op, tx, continues)
 	p.c.push(p)
 }
 
-// beginWrite gives a write of n bytes its place in the stream and in the ring.
-func (s *stream) beginWrite(n int) {
+// beginWrite gives a write of n bytes its place in the stream and in the ring, and returns what
+// announces it.
+func (s *stream) beginWrite(n int) framing.Large {
 	if n >= stepSize {
 		s.askMore()
 	}
+	l := s.outLease
+	large := framing.Large{Lease: l.Index, Seq: l.seq, Length: uint32(n), Ring: s.largeOut}
 	s.place(n)
-	s.outLease.unread.add(s.largeOut)
+	l.seq++
+	l.unread.add(s.largeOut)
 	s.writing++
+	return large
 }
 
 // place gives the next n bytes of large data their place in the stream and in the ring.
@@ -103,15 +98,19 @@ func (s *stream) place(n int) {
 	s.largeOut += uint64(n)
 }
 
-// countLarge counts n bytes of large data as sent.
+// countLarge counts a write of n bytes of large data as sent.
 func (s *stream) countLarge(n int) {
 	s.info.LargeOut += uint64(n)
-	s.p.c.stats.RDMABytesSent += uint64(n)
+	s.stats.RDMABytesSent += uint64(n)
+	s.stats.RDMAWrites++
 }
 
 // writeDone takes in the completion of an RDMA write.
 func (s *stream) writeDone(t *txOp) {
-	s.p.c.strategy().done(s.p, *t)
+	if p := s.p; p.c.rule == byDeliver && p.err == nil {
+		p.prepaid.push(t.largeFrame(framing.FlagLanded))
+		p.c.touch(p)
+	}
 	s.written()
 }
 

@@ -118,6 +118,8 @@ type Attr struct {
 	// OneMapping: two endpoints of one process that are each other's peers share one mapping of
 	// their memory, which goes away with the first of them (shm).
 	OneMapping bool
+	// Forgets: once its address is removed, nothing comes of a peer any more: its connection is closed.
+	Forgets bool
 	// Ticks: something may arrive without waking the Waiter, so the queue must be polled now and
 	// then.
 	Ticks bool

@@ -74,7 +74,7 @@ func attachedName(r io.Reader) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case kind == framing.KindAttach:
-			err := attach.Decode(body)
+			err := framing.DecodeBody(body, &attach)
 			return attach.Name, err
 		}
 	}

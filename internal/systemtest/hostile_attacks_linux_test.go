@@ -68,7 +68,7 @@ var attacks = map[string]attack{
 }
 
 func everyType(send func(framing.Type) error) error {
-	for t := framing.TypePing; t <= framing.TypeProbed; t++ {
+	for t := framing.TypeOpen; t <= framing.TypeReset; t++ {
 		if err := send(t); err != nil {
 			return err
 		}
@@ -133,7 +133,7 @@ func mutatedFrames(h *hostile) error {
 		var b []byte
 		switch i % 4 {
 		case 0:
-			f := h.opening(uint32(i))
+			f := h.opening(uint32(i), h.number)
 			b = encode(h.header(f), f.payload)
 		case 1, 2:
 			f := h.data(1, pos, make([]byte, 100))
@@ -181,7 +181,7 @@ func replayedData(h *hostile) error {
 	if err := h.ping(); err != nil {
 		return err
 	}
-	return ended(h.send(h.opening(1)))
+	return ended(h.send(h.opening(1, h.number)))
 }
 
 // oversizedFrames sends frames that are longer than a receive slot. It sends more of them
@@ -355,11 +355,11 @@ func floodOfHeartbeats(h *hostile) error {
 // forgets that name.
 func anothersName(h *hostile) error {
 	for stream := range uint32(20) {
-		if err := h.send(h.opening(stream + 1)); err != nil {
+		if err := h.send(h.opening(stream+1, h.number)); err != nil {
 			return ended(err)
 		}
 	}
-	return ended(h.send(h.opening(1)))
+	return ended(h.send(h.opening(1, h.number)))
 }
 
 // phantomMessages claims in heartbeats that it has sent messages which never come, more each time.

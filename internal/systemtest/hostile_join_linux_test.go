@@ -133,7 +133,7 @@ func (j *joiner) dial(addr string) error {
 
 // reaches opens a stream, and reports whether the listener takes it.
 func (h *hostile) reaches(stream uint32) (bool, error) {
-	if err := h.send(h.opening(stream)); err != nil {
+	if err := h.send(h.opening(stream, h.number)); err != nil {
 		return false, err
 	}
 	for begin := time.Now(); time.Since(begin) < rdmatest.Patience/2; h.poll() {

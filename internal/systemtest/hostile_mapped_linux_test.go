@@ -104,10 +104,12 @@ func (h *hostile) mapped(r framing.Remote) (*pool.Slab, error) {
 func (h *hostile) shares(size int) (*pool.Arena, framing.Remote, error) {
 	a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, size)
 	a.Share(framing.MemoryMark(h.local.Token))
-	b, err := a.Alloc(size)
+	slab, err := a.Map(size)
 	if err != nil {
 		return nil, framing.Remote{}, err
 	}
+	a.Add(slab)
+	b := a.Get(size)
 	return a, framing.Remote{Addr: b.Offset, Key: b.Shared.Inode, FD: b.Shared.FD}, nil
 }
 

@@ -42,7 +42,8 @@ type hostile struct {
 
 	fab     fabric.Endpoint
 	mem     *pool.Slab
-	landing *pool.Slab // for the listener's path check
+	landing *pool.Slab  // what the listener writes to for the path check
+	shared  *pool.Arena // the same, if it is mapped
 	desc    uintptr
 	local   framing.Attach
 	remote  framing.Attach
@@ -52,7 +53,6 @@ type hostile struct {
 	tcp     net.Conn
 	session *bootstrap.Session
 	page    *bootstrap.Page // nil unless both sides are on one host
-	shared  *pool.Arena     // what the listener writes to for the path check; nil without a page
 	ended   chan error
 
 	sends    int // in flight
@@ -140,7 +140,7 @@ func (h *hostile) Prepare(_ context.Context, _ framing.Offer, _ *bootstrap.Peer,
 		return nil, err
 	}
 	h.desc = h.mem.Region().Desc()
-	if h.landing, err = pool.NewSlab(pool.NewBudget(0), fab, framing.ProbeLength, pool.AccessRemoteWrite); err != nil {
+	if h.landing, err = pool.NewSlab(pool.NewBudget(0), fab, hostileRing, pool.AccessRemoteWrite); err != nil {
 		return nil, err
 	}
 	for i := range hostileRecvs {
@@ -186,7 +186,12 @@ func (h *hostile) Abort(error) {}
 
 func (h *hostile) Sent() uint32     { return h.claim.Load() }
 func (h *hostile) Heartbeat(uint32) {}
-func (h *hostile) Ended(err error)  { h.ended <- err }
+func (h *hostile) Ended(err error, rest net.Conn) {
+	if rest != nil {
+		rest.Close()
+	}
+	h.ended <- err
+}
 
 // leave ends the peer. To the listener it looks as if the peer's process had ended.
 func (h *hostile) leave() {
@@ -298,11 +303,8 @@ func (h *hostile) send(f frame) error { return h.raw(encode(h.header(f), f.paylo
 
 // raw sends any bytes. It waits for credit, unless the peer is greedy.
 func (h *hostile) raw(b []byte) error {
-	for begin := time.Now(); !h.greedy && h.credit-h.used <= 1; {
-		h.poll()
-		if h.cutOff(0) || time.Since(begin) > rdmatest.Patience/4 {
-			return errCutOff
-		}
+	if err := h.awaitCredit(); err != nil {
+		return err
 	}
 	h.used++
 	if err := h.settle(); err != nil { // since the memory is reused
@@ -311,6 +313,17 @@ func (h *hostile) raw(b []byte) error {
 	buf := h.mem.Bytes()[hostileOut:][:len(b)]
 	copy(buf, b)
 	return h.post(fabric.Op{Kind: fabric.Send, Buf: buf, Desc: h.desc})
+}
+
+// awaitCredit waits for a receive slot of the listener's, unless the peer is greedy.
+func (h *hostile) awaitCredit() error {
+	for begin := time.Now(); !h.greedy && h.credit-h.used <= 1; {
+		h.poll()
+		if h.cutOff(0) || time.Since(begin) > rdmatest.Patience/4 {
+			return errCutOff
+		}
+	}
+	return nil
 }
 
 // await waits for a frame of type t. It takes that frame, and drops those that came before it.
@@ -325,106 +338,123 @@ func (h *hostile) await(t framing.Type) (frame, error) {
 	return frame{}, fmt.Errorf("no %v from the listener", t)
 }
 
+// ping has the listener answer something.
 func (h *hostile) ping() error {
-	const seed = 4711
-	f := frame{Header: framing.Header{Type: framing.TypePing, Pos: seed}, payload: make([]byte, 64)}
-	framing.FillPattern(f.payload, seed)
-	if err := h.send(f); err != nil {
+	if err := h.send(h.opening(1<<30, ^uint32(0))); err != nil { // of which there is none
 		return err
 	}
-	_, err := h.await(framing.TypePong)
+	_, err := h.await(framing.TypeReset)
 	return err
 }
 
 // check does as much of the path check (SPEC.md, section 5.1) as it takes to be let in.
 func (h *hostile) check() error {
-	const seed = 4711
-	if err := h.ping(); err != nil {
+	const stream = 1 << 31
+	if err := h.send(h.opening(stream, 0)); err != nil {
 		return err
 	}
-	f := frame{framing.Header{Type: framing.TypeProbe, Pos: seed}, make([]byte, framing.ProbeSize)}
-	own := framing.Probe{Index: framing.MaxLease, Writes: framing.MappedProbeLength}
-	if h.fab.Attr().SameHost {
-		shared, remote, err := h.shares(framing.MappedProbeLength)
-		if err != nil {
-			return err
+	if _, err := h.await(framing.TypeAccept); err != nil {
+		return err
+	}
+	eager := min(h.remote.Eager, hostileEager) - framing.HeaderSize
+	large, err := h.grantRing(stream)
+	if err != nil {
+		return err
+	}
+	pattern := make([]byte, eager+large)
+	framing.FillPattern(pattern, h.proof, 0)
+	if err := h.send(h.data(stream, 0, pattern[:eager])); err != nil {
+		return err
+	}
+	l, err := h.awaitLease()
+	for n := uint32(0); err == nil && n < large; n += l.Chunk {
+		w := framing.Large{Lease: l.Index, Seq: uint16(n / l.Chunk), Length: l.Chunk, Ring: uint64(n)}
+		err = h.writeLarge(&l, stream, uint64(eager+n), w, pattern[eager+n:][:l.Chunk])
+	}
+	for begin, told := time.Now(), uint32(0); err == nil; h.poll() {
+		if slices.ContainsFunc(h.got, func(f frame) bool { return f.Type == framing.TypeFin }) {
+			return nil // what came was right
 		}
-		h.shared, own.Remote = shared, remote // the listener may map it only after it has read what comes here
-	} else {
-		r := h.landing.Region()
-		own.Remote = framing.Remote{Addr: r.Base(), Key: r.Key()}
-	}
-	own.Encode(f.payload)
-	if err := h.send(f); err != nil {
-		return err
-	}
-	var grant framing.Probe
-	answer, err := h.await(framing.TypeProbe)
-	if err == nil {
-		err = grant.Decode(answer.payload)
-	}
-	if err == nil {
-		err = h.settle()
-	}
-	if err == nil {
-		err = h.writeProbe(&grant, seed, h.fab.Attr().SameHost || h.fab.Attr().CQDataSize < 8)
-	}
-	if err == nil {
-		answer, err = h.await(framing.TypeProbed)
-	}
-	if err == nil {
-		_, err = framing.DecodeProbed(answer.payload)
+		if h.received != told && !h.mute {
+			told = h.received
+			err = h.send(frame{Header: framing.Header{Type: framing.TypeCredit}})
+		}
+		if time.Since(begin) > rdmatest.Patience/2 {
+			err = errors.New("no end from the listener")
+		}
 	}
 	return err
 }
 
-// writeProbe writes the pattern to where the listener wants it, and says so, in a frame if announces
-// is set.
-func (h *hostile) writeProbe(grant *framing.Probe, seed uint64, announces bool) error {
-	buf := h.mem.Bytes()[hostileOut:][:framing.MappedProbeLength]
-	framing.FillPattern(buf, seed)
-	kind := fabric.WriteData
-	switch {
-	case h.fab.Attr().SameHost:
-		slab, err := h.mapped(grant.Remote)
+// hostileRing is how large the ring for a path check is, in bytes.
+const hostileRing = 64 << 10
+
+// grantRing grants the listener the ring for its path check, and returns its size.
+func (h *hostile) grantRing(stream uint32) (size uint32, err error) {
+	l := framing.Lease{Chunk: hostileRing / 2, Size: hostileRing}
+	if h.fab.Attr().SameHost {
+		l.Chunk, l.Size = l.Chunk/4, l.Size/4
+		h.shared, l.Remote, err = h.shares(int(l.Size))
+	} else {
+		r := h.landing.Region()
+		l.Remote = framing.Remote{Addr: r.Base(), Key: r.Key()}
+	}
+	if err != nil {
+		return 0, err
+	}
+	f := frame{framing.Header{Type: framing.TypeLease, Stream: stream, Window: 64 << 10}, make([]byte, framing.LeaseSize)}
+	l.Encode(f.payload)
+	return uint32(l.Size), h.send(f)
+}
+
+// writeLarge makes the write w of b, and announces it. b belongs at pos in the stream.
+func (h *hostile) writeLarge(l *framing.Lease, stream uint32, pos uint64, w framing.Large, b []byte) error {
+	f, attr := announce(stream, pos, w), h.fab.Attr()
+	if !attr.SameHost && attr.CQDataSize >= 8 { // the completion data says so
+		f.Flags = 0
+	}
+	if err := h.settle(); err != nil {
+		return err
+	}
+	if attr.SameHost {
+		slab, err := h.mapped(l.Remote)
 		if err != nil {
 			return err
 		}
 		defer slab.Close()
-		copy(slab.Bytes()[grant.Addr:], buf)
-	default:
-		if announces {
-			kind = fabric.Write
-		}
-		err := h.post(fabric.Op{
-			Kind: kind, Buf: buf, Desc: h.desc, Remote: grant.Addr, Key: grant.Key,
-			Data: framing.MakeImmediate(grant.Index, grant.Seq, false).Proven(h.proof),
-		})
-		if err != nil {
+		copy(slab.Bytes()[l.Addr+w.Ring:], b)
+		return h.send(f)
+	}
+	op := fabric.Op{
+		Kind: fabric.Write, Buf: h.mem.Bytes()[hostileOut+hostileEager:][:len(b)], Desc: h.desc, Remote: l.Addr + w.Ring, Key: l.Key,
+		Data: framing.MakeImmediate(w.Lease, w.Seq, false).Proven(h.proof),
+	}
+	copy(op.Buf, b)
+	if f.Flags&framing.FlagLanded == 0 {
+		op.Kind = fabric.WriteData
+		if err := h.awaitCredit(); err != nil {
 			return err
 		}
-	}
-	if !announces {
 		h.used++
-		return nil
 	}
-	landed := frame{framing.Header{Type: framing.TypeLarge, Flags: framing.FlagLanded}, make([]byte, framing.LargeSize)}
-	(&framing.Large{Lease: grant.Index, Length: framing.MappedProbeLength}).Encode(landed.payload)
-	return h.send(landed)
+	if err := h.post(op); err != nil {
+		return err
+	}
+	return h.send(f)
 }
 
 // open opens a stream.
 func (h *hostile) open(stream uint32) error {
-	if err := h.send(h.opening(stream)); err != nil {
+	if err := h.send(h.opening(stream, h.number)); err != nil {
 		return err
 	}
 	_, err := h.await(framing.TypeAccept)
 	return err
 }
 
-func (h *hostile) opening(stream uint32) frame {
+func (h *hostile) opening(stream, listener uint32) frame {
 	f := frame{framing.Header{Type: framing.TypeOpen, Stream: stream, Window: 64 << 10}, make([]byte, framing.OpenSize)}
-	(&framing.Open{Listener: h.number}).Encode(f.payload)
+	(&framing.Open{Listener: listener}).Encode(f.payload)
 	return f
 }
 
@@ -438,6 +468,11 @@ func (h *hostile) lease(stream uint32) (l framing.Lease, err error) {
 	if err = h.send(frame{Header: framing.Header{Type: framing.TypeWant, Stream: stream}}); err != nil {
 		return l, err
 	}
+	return h.awaitLease()
+}
+
+// awaitLease waits for a landing ring.
+func (h *hostile) awaitLease() (l framing.Lease, err error) {
 	f, err := h.await(framing.TypeLease)
 	if err == nil {
 		err = l.Decode(f.payload)

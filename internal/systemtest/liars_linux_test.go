@@ -80,7 +80,7 @@ func (l *liar) lie(addr string) string {
 	}
 	l.number = s.Remote().Listener
 	s.Start(l)
-	floods := []func() error{l.flood(framing.TypePing), l.flood(framing.TypeOpen), l.flood(framing.TypeCredit), l.flood(framing.TypeWant), l.rings, l.beats, l.scribbles}
+	floods := []func() error{l.flood(framing.TypeOpen), l.flood(framing.TypeCredit), l.flood(framing.TypeWant), l.rings, l.beats, l.scribbles}
 	l.greedy = l.r.IntN(2) == 0
 	err = floods[l.r.IntN(len(floods))]()
 	l.leave()
@@ -228,11 +228,8 @@ func (l *liar) flood(t framing.Type) func() error {
 	return func() error {
 		for i, begin := 0, time.Now(); time.Since(begin) < floodTime; i++ {
 			f := frame{Header: framing.Header{Type: t, Stream: 1}}
-			switch t {
-			case framing.TypeOpen:
-				f = l.opening(uint32(i + 1))
-			case framing.TypePing:
-				f.Stream, f.payload = 0, make([]byte, 64)
+			if t == framing.TypeOpen {
+				f = l.opening(uint32(i+1), l.number)
 			}
 			if err := l.send(f); err != nil {
 				return err

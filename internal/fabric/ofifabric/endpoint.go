@@ -101,6 +101,7 @@ func attributes(o *ofi.Endpoint, provider string, delivery bool) fabric.Attr {
 		PerPeer:          has(provider, perPeer),
 		SameHost:         has(provider, sameHost),
 		OneMapping:       has(provider, oneMapping),
+		Forgets:          has(provider, forgets),
 		Ticks:            has(provider, looksAnyway),
 	}
 }

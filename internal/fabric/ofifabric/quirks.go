@@ -56,6 +56,7 @@ const (
 	clamped                            // sizes are cut to what an int holds, whatever the provider
 	dataIsWrite                        // a completion with data that is no message is a peer's write, whatever the provider
 	looksAnyway                        // fabric.Attr.Ticks
+	forgets                            // fabric.Attr.Forgets
 	tcpSockets                         // children would inherit them: see closeOnExec
 	udpSockets                         // likewise
 	ifNamed                            // fabric.ProviderInfo.Fragile
@@ -84,6 +85,7 @@ var effects = map[effect]string{
 	clamped:          "sizes are cut to what an int holds",
 	dataIsWrite:      "a completion with data that is no message is taken for a peer's write",
 	looksAnyway:      "polled each 64 ms, though there is a descriptor to wait on",
+	forgets:          "a peer that is given up gives its quota back at once",
 	tcpSockets:       "TCP sockets that are known by their addresses get close-on-exec, some 20 ms later",
 	udpSockets:       "UDP sockets that are known by their addresses get close-on-exec, some 20 ms later",
 	ifNamed:          "not even tried, unless it is named",
@@ -151,6 +153,8 @@ var quirks = []quirk{
 		why: "its descriptor becomes readable when somebody polls who finds something, and not when something arrives", source: "psmx3_cq_enqueue_event"},
 	{provider: "efa", from: "2.5", does: looksAnyway,
 		why: "what its own protocol has to send, and could not at once, it sends when it is polled next", source: "efa_domain_progress_rdm_peers_and_queues"},
+	{provider: "*;ofi_rxm", does: forgets,
+		why: "it closes a peer's connection with its address", source: "rxm_av_remove_handler"},
 	{provider: "opx", does: clamped, why: "it reports queues of SIZE_MAX", source: "fi_opx_info.c"},
 	{provider: "verbs;*", does: ibIfNamed,
 		why: "it lists one for every GID of a device, link-local ones of RoCE included, which say nothing of the address that is dialed", source: "vrb_get_sib"},

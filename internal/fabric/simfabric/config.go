@@ -40,6 +40,7 @@ type Personality struct {
 	TxDepth          int  // 0: 256
 	RxDepth          int  // 0: 1024
 	PerPeer          bool
+	Forgets          bool
 	Spread           bool // see fabric.ProviderInfo
 	NoWait           bool // Waiter returns nil
 	// IPNames: the name of an endpoint contains the IP address that it is at.
@@ -174,6 +175,7 @@ func (p Personality) attr() fabric.Attr {
 		RxDepth:          p.RxDepth,
 		PerPeer:          p.PerPeer,
 		SameHost:         p.SameHost,
+		Forgets:          p.Forgets,
 	}
 }
 

@@ -68,13 +68,14 @@ func TCP() Personality {
 		WeakCompletion:   true,
 		LateWrites:       true,
 		Socket:           256 << 10,
+		Forgets:          true,
 	}
 }
 
 // Net is like the net provider of libfabric 1.17.
 func Net() Personality {
 	p := TCP()
-	p.Provider, p.InjectSize, p.CQDataSize = "net", 128, 8
+	p.Provider, p.InjectSize, p.CQDataSize, p.Forgets = "net", 128, 8, false
 	return p
 }
 
@@ -97,6 +98,7 @@ func Verbs() Personality {
 		Order:      allOrders,
 		LocalMR:    true,
 		VirtAddr:   true,
+		Forgets:    true,
 		TxDepth:    64,
 		RxDepth:    64,
 	}

@@ -23,7 +23,6 @@ type star struct {
 	cfg    Config // of the endpoints that are opened next
 	open   func() *Endpoint
 	hub    *Endpoint
-	olds   []*Endpoint // hubs that took no more
 	spokes []*Endpoint
 	peers  []*Peer // the hub, as the spokes see it
 	hubs   []*Peer // the spokes, as the hub sees them
@@ -86,9 +85,9 @@ func (s *star) dial(t testing.TB, spoke int) (outer, inner *Conn) {
 
 func (s *star) close(t testing.TB) {
 	t.Helper()
-	for _, e := range append(append(s.spokes, s.olds...), s.hub) {
+	for _, e := range append(s.spokes, s.hub) {
 		require.NoError(t, e.Close())
-		require.Zero(t, e.cfg.Budget.Stats().Used, "memory budget")
+		require.Zero(t, e.core.cfg.Budget.Stats().Used, "memory budget")
 	}
 }
 
@@ -166,8 +165,7 @@ func TestSilentPeers(t *testing.T) {
 				}
 				s.quiet()
 				healthy(t, a, b)
-				assert.NoError(t, a.Close())
-				assert.NoError(t, b.Close())
+				closeConns(t, a, b)
 			})
 		}
 	}

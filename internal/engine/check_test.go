@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"net/netip"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -52,7 +51,7 @@ func (d *damage) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 // checkOver runs a path check over a network whose endpoints were passed through wrap.
 func checkOver(t *testing.T, sim simfabric.Config, wrap func(fabric.Endpoint) fabric.Endpoint) (err error) {
 	synctest.Test(t, func(*testing.T) {
-		link, e := newLinkOf(sim, Config{Spin: -1, Budget: pool.NewBudget(64 << 20)}, wrap)
+		link, e := newLinkOf(sim, Config{Spin: -1, Budget: pool.NewBudget(64 << 20), DeadAfter: 10 * time.Second}, wrap)
 		err = e
 		if e == nil {
 			assert.True(t, link.b.Checked())
@@ -91,7 +90,8 @@ func TestPathCheckFails(t *testing.T) {
 		"long messages of shm":        {simfabric.Shm(), damage{spoils: fabric.Send}, ErrContents},
 		"writes are spoilt":           {simfabric.TCP(), damage{spoils: fabric.Write}, ErrContents},
 		"writes with data are spoilt": {simfabric.Net(), damage{spoils: fabric.WriteData}, ErrContents},
-		"the second write is":         {simfabric.Net(), damage{spoils: fabric.WriteData, spared: 1}, nil},
+		"the second write is":         {simfabric.Net(), damage{spoils: fabric.WriteData, spared: 1}, ErrContents},
+		"the third write is":          {simfabric.Net(), damage{spoils: fabric.WriteData, spared: 2}, nil},
 		"no notice of writes":         {simfabric.Silent(), damage{}, context.DeadlineExceeded},
 		"no completion of writes":     {simfabric.TCP(), damage{loses: fabric.Write}, ErrStuck},
 		"no messages":                 {simfabric.TCP(), damage{loses: fabric.Recv}, context.DeadlineExceeded},
@@ -157,83 +157,44 @@ func TestPathCheckOfLies(t *testing.T) {
 	}
 }
 
-// TestPathChecksShareMemory: many peers of one endpoint check their paths at once, in both roles,
-// with little memory to do it in.
-func TestPathChecksShareMemory(t *testing.T) {
+// TestPathChecksAtOnce: many peers of one endpoint check their paths at once, in both roles. Then there is
+// nothing left of that.
+func TestPathChecksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP(), Delay: 16})
 		open := func() *Endpoint {
-			e, err := net.Open("tcp;ofi_rxm", netip.Addr{})
-			require.NoError(t, err)
-			ep, err := NewEndpoint(e, Config{Spin: -1, PeerSlots: framing.MinSlots})
-			require.NoError(t, err)
-			return ep
+			return openOn(t, net, "tcp;ofi_rxm", Config{Spin: -1, PeerSlots: framing.MinSlots})
 		}
 		ea, eb := open(), open()
 		const pairs = 20
 		ended := make(chan error, 2*pairs)
 		for range pairs {
 			for _, way := range [][2]*Endpoint{{ea, eb}, {eb, ea}} {
-				a, err := way[0].NewPeer(PeerConfig{})
-				require.NoError(t, err)
-				b, err := way[1].NewPeer(PeerConfig{})
-				require.NoError(t, err)
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				require.NoError(t, errors.Join(a.Connect(ctx, b.Local()), b.Connect(ctx, a.Local())))
-				go func() { ended <- a.Check(ctx) }()
+				a, b := introduce(t, way[0], way[1], nil)
+				go func() {
+					err := a.Check(ctx)
+					a.Attached(Doorbell{}, Spill{})
+					b.Attached(Doorbell{}, Spill{})
+					ended <- err
+				}()
 			}
 		}
 		for range 2 * pairs {
 			require.NoError(t, <-ended)
 		}
+		time.Sleep(3 * choreTime)
 		for _, e := range []*Endpoint{ea, eb} {
-			e.mu.Lock()
-			assert.Empty(t, e.core.probes.waiting)
-			assert.EqualValues(t, 2*probeSlots*framing.ProbeLength, e.core.probes.memory.Stats().Mapped)
-			e.mu.Unlock()
+			locked(e, func() {
+				for _, p := range e.core.order {
+					assert.Empty(t, p.list)
+					assert.Zero(t, p.landing.Stats().Mapped)
+				}
+				assert.Zero(t, e.core.stage.Len())
+				assert.Zero(t, e.core.stats.Conns)
+			})
 			require.NoError(t, e.Close())
 		}
-	})
-}
-
-// TestPathCheckIsGivenUp: a peer that fails while its path is checked gives its memory to the next.
-func TestPathCheckIsGivenUp(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP()})
-		e, err := net.Open("tcp;ofi_rxm", netip.Addr{})
-		require.NoError(t, err)
-		ea, err := NewEndpoint(e, Config{Spin: -1})
-		require.NoError(t, err)
-		for range 3 * probeSlots { // whose peers never answer
-			gone, err := net.Open("tcp;ofi_rxm", netip.Addr{})
-			require.NoError(t, err)
-			p, err := ea.NewPeer(PeerConfig{})
-			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			defer cancel()
-			remote := p.Local()
-			remote.Name = gone.Name()
-			remote.Token[0]++ // its own
-			require.NoError(t, p.Connect(ctx, remote))
-			ea.enter()
-			p.p.startCheck()
-			p.p.met(needPong)
-			p.p.awaitMemory()
-			ea.leave()
-			require.NoError(t, gone.Close())
-		}
-		ea.enter()
-		assert.Len(t, ea.core.probes.waiting, 2*probeSlots)
-		for _, p := range ea.core.order {
-			p.doom(errProtocol)
-		}
-		ea.core.flush()
-		assert.Empty(t, ea.core.probes.waiting)
-		for _, s := range ea.core.probes.dialing {
-			assert.Nil(t, s.peer)
-		}
-		ea.leave()
-		require.NoError(t, ea.Close())
 	})
 }
