@@ -145,8 +145,8 @@ func (l *link) Abort(err error) {
 	if !l.accepted() {
 		l.t.pathFailed(l.path, err)
 	}
-	l.end(err)
 	l.left() // what may still come of a path check is little
+	l.end(err)
 	close(l.settled)
 }
 
@@ -164,27 +164,29 @@ func (l *link) Sent() uint32 { return l.peer.Sent() }
 func (l *link) Heartbeat(sent uint32) { l.peer.Heartbeat(sent) }
 
 func (l *link) Ended(err error, rest net.Conn) {
+	if rest == nil {
+		l.left()
+	}
 	l.end(err)
-	l.awaitLeft(rest)
+	if rest != nil {
+		l.awaitLeft(rest)
+	}
 	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // the peer may have died without a goodbye
 		shmdir.Clean(shmdir.Dir)
 		time.AfterFunc(dyingTime, func() { l.t.spawn(func() { shmdir.Clean(shmdir.Dir) }) })
 	}
 }
 
-// awaitLeft returns the quota of a peer that has ended the session. One that was given up may live, and send
-// more: until it has closed the connection, or its endpoint is closed. Where the provider forgets peers, nobody
-// waits for that.
+// awaitLeft returns the quota of a peer that was given up. It may live, and send more: until it has closed the
+// connection, or its endpoint is closed. Where the provider forgets peers, nobody waits for that.
 func (l *link) awaitLeft(rest net.Conn) {
-	switch {
-	case rest == nil:
-		l.left()
-	case l.ep.own || l.ep.engine.Attr().Forgets || !l.t.spawn(func() { l.linger(rest) }):
+	if l.ep.own || l.ep.engine.Attr().Forgets || !l.t.spawn(func() { l.linger(rest) }) {
 		rest.Close()
 	}
 }
 
-// left returns the quota of a peer of which nothing more comes. An endpoint for a single peer goes with that.
+// left returns the quota of a peer of which nothing more comes, once it is lost. An endpoint for a single peer goes
+// with that.
 func (l *link) left() {
 	if !l.ep.own {
 		l.peer.Left()
@@ -358,15 +360,14 @@ func (l *link) endIdle() bool {
 	if l.session.Load() == nil || !l.peer.EndIdle(bootstrap.ErrGoodbye) {
 		return false
 	}
-	l.left() // without conns it sends next to nothing
 	l.finish()
 	return true
 }
 
 // discard ends a link in good order, with a goodbye.
 func (l *link) discard() {
-	l.end(bootstrap.ErrGoodbye)
 	l.left()
+	l.end(bootstrap.ErrGoodbye)
 	l.finish()
 }
 

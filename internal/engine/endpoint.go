@@ -300,20 +300,20 @@ const drainTime = 5 * time.Millisecond
 // that closed its conns and exited.
 func (p *Peer) Lost(err error) { p.end(err, false) }
 
-// Left notes that nothing more comes from the peer: its process has ended, or has noticed that it was given up.
-// Its quota is free for another one once it is lost and its operations have completed.
+// Left notes that nothing more comes from the peer: its process has ended, or it has said goodbye, or has noticed
+// that it was given up. Its quota is free for another one once it is lost and its operations have completed. Before
+// Lost, that keeps an endpoint of use whose last peer says goodbye.
 func (p *Peer) Left() {
 	defer p.e.poller.Watch()()
 	p.e.enter()
-	p.p.quiet = true
-	p.p.returnQuota()
+	p.p.left()
 	p.e.leave()
 }
 
 // over is Lost for a peer that has left.
 func (p *Peer) over(err error) {
-	p.Lost(err)
 	p.Left()
+	p.Lost(err)
 }
 
 // Quit ends the peer before the peer is told, since the endpoint is about to be closed. Nothing
@@ -342,8 +342,8 @@ func (p *Peer) end(err error, keepLanding bool) {
 // Heard reports whether anything has come from the peer over the fabric.
 func (p *Peer) Heard() bool { return p.p.answers.Load() }
 
-// EndIdle is Lost for a peer that has no conns. It takes in what has arrived first. If the peer
-// then has conns, or was lost before, EndIdle does nothing else and reports false.
+// EndIdle is Left and Lost for a peer that has no conns, since it sends next to nothing. It takes in what has arrived
+// first. If the peer then has conns, or was lost before, EndIdle does nothing else and reports false.
 func (p *Peer) EndIdle(err error) bool {
 	e := p.e
 	defer e.poller.Watch()()
@@ -351,6 +351,7 @@ func (p *Peer) EndIdle(err error) bool {
 	e.enter()
 	ends := p.p.conns.Load() == 0 && p.p.err == nil
 	if ends {
+		p.p.left()
 		p.p.doom(err)
 	}
 	e.leave()

@@ -32,6 +32,7 @@ type quotas struct {
 	slots     int         // receive slots of a peer
 	most      int         // peers that there can be
 	dead      int         // peers that are lost, and whose quotas are not free
+	unsettled int         // of these, those of which more may come
 	common    int         // send slots in common
 	owedSends int         // send slots that peers have not taken of their own
 	ownOps    int         // operations that a peer may have in flight of its own
@@ -81,16 +82,32 @@ func (c *core) takeQuota(p *peer) {
 // its operations in flight, or what its provider may still bring of it.
 func (p *peer) leaveQuota() {
 	p.c.dead++
+	if !p.settled() {
+		p.c.unsettled++
+	}
 	p.c.deadSends += p.frames
 	p.c.deadStage += p.staged
 	p.returnQuota()
 }
 
-// returnQuota frees the quota of a lost peer, once its operations have completed and nothing more of it comes:
-// its address is removed, and it is quiet, or the provider closes the connection with the address.
+// settled reports whether nothing more comes of a peer once its address is removed: it is quiet, or the provider
+// closes the connection with the address.
+func (p *peer) settled() bool { return p.quiet || p.c.attr.Forgets }
+
+// left notes that the peer is quiet.
+func (p *peer) left() {
+	if p.reaped && !p.settled() {
+		p.c.unsettled--
+	}
+	p.quiet = true
+	p.returnQuota()
+	p.c.updateTakes()
+}
+
+// returnQuota frees the quota of a lost peer, once its operations have completed and nothing more of it comes.
 func (p *peer) returnQuota() {
 	c := p.c
-	if !p.quota || !p.reaped || p.flying > 0 || !p.removed || !p.quiet && !c.attr.Forgets {
+	if !p.quota || !p.reaped || p.flying > 0 || !p.removed || !p.settled() {
 		return
 	}
 	p.quota = false
@@ -207,9 +224,10 @@ func (c *core) updateTakes() {
 }
 
 // isStale reports whether only its end could make the endpoint of use again: nothing comes any more, or
-// more peers are dead than alive, or too much memory is kept for their late writes.
+// from more peers that are dead than from living ones, or too much memory is kept for their late writes. A peer
+// that has left does not count: its operations are about to complete.
 func (c *core) isStale() bool {
-	return c.mute || c.dead > len(c.order) || c.quarantine.bytes > keptMost
+	return c.mute || c.unsettled > len(c.order) || c.quarantine.bytes > keptMost
 }
 
 // keptMost is how many bytes of address space an endpoint keeps for dead peers' late writes

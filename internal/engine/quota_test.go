@@ -45,9 +45,10 @@ func (h *crowd) last() *Peer { return h.peers[len(h.peers)-1] }
 
 // leaves has the peer that came last end.
 func (h *crowd) leaves(left bool) {
-	if h.last().Lost(ErrStuck); left {
+	if left {
 		h.last().Left()
 	}
+	h.last().Lost(ErrStuck)
 	h.peers = h.peers[:len(h.peers)-1]
 }
 
@@ -267,6 +268,29 @@ func TestMoreDeadThanAlive(t *testing.T) {
 	assert.False(t, h.e.Takes())
 	assert.Equal(t, 1, h.e.Stats().Stale)
 	require.NoError(t, h.e.Close())
+}
+
+// TestLastPeerLeaves: an endpoint whose last peer has left is of use, although the peer's operations have yet to
+// complete. If the peer may live, it is not, until the provider or the peer has closed their connection.
+func TestLastPeerLeaves(t *testing.T) {
+	for _, sim := range []simfabric.Personality{simfabric.TCP(), simfabric.Net()} {
+		h := newCrowd(t, sim, 1)
+		complete := h.flies()
+		h.leaves(true)
+		assert.True(t, h.e.Takes())
+		assert.Equal(t, 1, h.e.core.quotasTaken())
+		complete()
+		assert.Zero(t, h.e.core.quotasTaken())
+		h.come()
+		silent := h.last()
+		complete = h.flies()
+		h.leaves(false)
+		assert.Equal(t, sim.Forgets, h.e.Takes())
+		silent.Left()
+		assert.True(t, h.e.Takes())
+		complete()
+		assert.Zero(t, h.e.core.quotasTaken())
+	}
 }
 
 // TestTenThousandKills: peers die by the thousand beside one that lives. The endpoint takes each newcomer, and holds no
