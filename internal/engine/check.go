@@ -102,10 +102,19 @@ func (c *core) keepCheckRing(landing *pool.Arena) {
 	}
 }
 
-// dropCheckRings gives the rings back that no path check uses.
+// dropCheckRings gives back what no path check uses.
 func (c *core) dropCheckRings() {
 	c.discard(c.checkRings...)
-	c.checkRings = nil
+	c.checkRings, c.checkFrame = nil, nil
+}
+
+// checkBuf returns room for n bytes of a path check, until it is called again: as many dials follow each other,
+// a new frame each time would have the garbage collector take a tenth of them.
+func (c *core) checkBuf(n int) []byte {
+	if len(c.checkFrame) < n {
+		c.checkFrame = make([]byte, n)
+	}
+	return c.checkFrame[:n]
 }
 
 // Check moves small and large data to the peer and back, as the dialing side, and waits until both
@@ -220,7 +229,7 @@ func (p *peer) takeCheck(s *stream) (wrong string) {
 		if s.segs.front().large {
 			what = "a write"
 		}
-		b := make([]byte, p.eager)
+		b := p.c.checkBuf(p.eager)
 		n, got := s.tryRead(b)
 		if n > 0 {
 			got = b[:n]
@@ -248,7 +257,7 @@ func (p *peer) giveCheck(s *stream) (done bool) {
 		}
 		switch {
 		case frame <= p.eager:
-			b := make([]byte, frame)
+			b := p.c.checkBuf(frame)
 			framing.FillPattern(b, p.proofOut, at)
 			s.writeFrames(b)
 		case p.c.rule == byCopy:

@@ -84,6 +84,7 @@ type core struct {
 	copying    int
 	rings      rings
 	checkRings []*pool.Slab // see keptRings
+	checkFrame []byte       // see checkBuf
 	posted     bool         // an operation was posted since chores last looked, or had not completed by then
 	lingering  int          // streams that the user has closed and that are not removed yet
 	failing    failing

@@ -143,12 +143,18 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 	}
 }
 
-// lookAtDead checks, when an endpoint takes a new peer, that peers which were given up some time
-// ago hold no more than a quarter of what all draw on, since they may hold it for good. Of send
-// slots, which can be added, three quarters of the initial number must be left. A process that was
-// lookAtDead checks that a host which takes a new peer has no more dead ones than others.
+// lookAtDead checks that a host which takes a new peer has no more dead ones than others, or than half of its
+// quotas if nothing more comes of the dead.
 func (m *model) lookAtDead(h *host) {
-	m.check(h.c.dead <= len(h.c.order), "%v: a new peer beside %d dead ones", h, h.c.dead)
+	alive, loud := len(h.c.order), 0
+	for _, p := range m.pairs {
+		for i, end := range p.peers {
+			if p.hosts[i] == h && end != nil && end.reaped && end.quota && !end.settled() {
+				loud++
+			}
+		}
+	}
+	m.check(loud <= alive && h.c.dead <= max(alive, h.c.most/2), "%v: a new peer beside %d dead ones, %d of which may send", h, h.c.dead, loud)
 }
 
 // takes returns the host on which h's process takes a new peer: its next endpoint, if the one that

@@ -32,7 +32,7 @@ type quotas struct {
 	slots     int         // receive slots of a peer
 	most      int         // peers that there can be
 	dead      int         // peers that are lost, and whose quotas are not free
-	unsettled int         // of these, those of which more may come
+	unsettled int         // of these, those of which more may come; of the others, only operations are left
 	common    int         // send slots in common
 	owedSends int         // send slots that peers have not taken of their own
 	ownOps    int         // operations that a peer may have in flight of its own
@@ -223,11 +223,12 @@ func (c *core) updateTakes() {
 	c.takes.Store(c.err == nil && !c.isStale() && c.quotasTaken() < c.most)
 }
 
-// isStale reports whether only its end could make the endpoint of use again: nothing comes any more, or
-// from more peers that are dead than from living ones, or too much memory is kept for their late writes. A peer
-// that has left does not count: its operations are about to complete.
+// isStale reports whether only its end could make the endpoint of use again: nothing comes any more; or more peers
+// are dead than alive, not counting the last to leave, as long as half of the quotas are enough for them; or too
+// much memory is kept for late writes.
 func (c *core) isStale() bool {
-	return c.mute || c.unsettled > len(c.order) || c.quarantine.bytes > keptMost
+	alive := len(c.order)
+	return c.mute || c.unsettled > alive || c.dead > max(alive, c.most/2) || c.quarantine.bytes > keptMost
 }
 
 // keptMost is how many bytes of address space an endpoint keeps for dead peers' late writes
