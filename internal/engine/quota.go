@@ -223,9 +223,9 @@ func (c *core) updateTakes() {
 	c.takes.Store(c.err == nil && !c.isStale() && c.quotasTaken() < c.most)
 }
 
-// isStale reports whether only its end could make the endpoint of use again: nothing comes any more; or more peers
-// are dead than alive, not counting the last to leave, as long as half of the quotas are enough for them; or too
-// much memory is kept for late writes.
+// isStale reports whether only its end could make the endpoint of use again: nothing comes any more, or more
+// peers are dead than alive, or too much memory is kept for late writes. Dead peers that have left count only
+// beyond half of the quotas: their operations are about to complete.
 func (c *core) isStale() bool {
 	alive := len(c.order)
 	return c.mute || c.unsettled > alive || c.dead > max(alive, c.most/2) || c.quarantine.bytes > keptMost
