@@ -137,7 +137,7 @@ func (p *peer) believes(data uint64) bool {
 // in completion data, or another way to report writes, nobody else is believed.
 func (c *core) landed(data uint64) {
 	imm := framing.Immediate(data)
-	p := c.leases.named(imm.Lease()).peer
+	p := c.peers[c.leases.named(imm.Lease()).peer]
 	if p == nil || !p.believes(data) {
 		c.stats.WritesStray++
 		return

@@ -344,7 +344,7 @@ func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate)
 // announces its own writes by such data: it carries no proof (SPEC.md section 10).
 func (sc *scene) immediate(r *reader) framing.Immediate {
 	lease := uint16(r.byte()) | uint16(r.byte())<<8&0x7f00
-	if sc.c.rule == byBareData && sc.c.leases.named(lease).peer == sc.toHonest {
+	if sc.c.rule == byBareData && sc.c.leases.named(lease).peer == sc.toHonest.id {
 		lease = 0x7fff
 	}
 	return framing.MakeImmediate(lease, uint16(r.near(0)), r.byte()%2 == 0)

@@ -59,7 +59,7 @@ type leases struct {
 // lessee is the peer to which an index was last granted, until that is granted to another: the slot that a
 // write has taken is free again, whatever has become of the lease.
 type lessee struct {
-	peer  *peer
+	peer  uint32   // its id: of a peer that has gone, nothing is kept
 	lease *inLease // nil once it is dropped
 }
 
@@ -77,7 +77,7 @@ func (t *leases) grant(l *inLease) bool {
 	default:
 		return false
 	}
-	t.table[l.Index] = lessee{l.stream.p, l}
+	t.table[l.Index] = lessee{l.stream.p.id, l}
 	return true
 }
 

@@ -22,7 +22,7 @@ func lessor(t testing.TB, b *pool.Budget, size int) (*stream, *leases) {
 		require.Zero(t, b.Stats().Used)
 	})
 	c := &core{}
-	return &stream{p: &peer{c: c, inLanding: inLanding{landing: arena}}}, &c.leases
+	return &stream{p: &peer{c: c, id: 1, inLanding: inLanding{landing: arena}}}, &c.leases
 }
 
 // grantLease grants a lease that begins at largeIn, nil if there is no room for a ring.
@@ -39,7 +39,7 @@ func grantLease(t *testing.T, s *stream) *inLease {
 func TestLeaseHandshake(t *testing.T) {
 	s, table := lessor(t, pool.NewBudget(0), 1<<20)
 	l := grantLease(t, s)
-	assert.Equal(t, lessee{s.p, l}, table.named(l.Index))
+	assert.Equal(t, lessee{s.p.id, l}, table.named(l.Index))
 	assert.Zero(t, table.named(l.Index+1))
 	assert.False(t, l.drained())
 
@@ -59,7 +59,7 @@ func TestLeaseHandshake(t *testing.T) {
 
 	table.drop(l)
 	assert.Equal(t, leaseDropped, l.state)
-	assert.Equal(t, lessee{peer: s.p}, table.named(l.Index), "until the index is granted to another")
+	assert.Equal(t, lessee{peer: s.p.id}, table.named(l.Index), "until the index is granted to another")
 	assert.Zero(t, s.p.landing.Stats().Blocks)
 	assert.Zero(t, table.out())
 	assert.Panics(t, func() { table.drop(l) })

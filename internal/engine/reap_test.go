@@ -1,15 +1,19 @@
 package engine
 
 import (
+	"errors"
 	"go/ast"
 	"go/parser"
 	"go/token"
 	"go/types"
 	"path"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -29,6 +33,26 @@ func TestWhoReaps(t *testing.T) {
 		if strings.HasPrefix(name, "peer.") || strings.HasPrefix(name, "stream.") {
 			assert.Empty(t, wayTo("core.reap", name, uses, map[string]bool{}), "from %s", name)
 		}
+	}
+}
+
+// TestNothingIsKeptOfPeers: an endpoint holds on to none of the peers that have come and gone, except for the last few.
+func TestNothingIsKeptOfPeers(t *testing.T) {
+	for _, sim := range []simfabric.Personality{simfabric.TCP(), simfabric.Net(), simfabric.Verbs()} {
+		n := simfabric.New(simfabric.Config{Seed: 1, Personality: sim})
+		a, b := openOn(t, n, sim.Provider, Config{}), openOn(t, n, sim.Provider, Config{})
+		var peers []weak.Pointer[peer]
+		for range 20 {
+			dials, listens := introduce(t, a, b, nil)
+			require.NoError(t, dials.Check(t.Context()))
+			dials.over(ErrStuck)
+			listens.over(ErrStuck)
+			peers = append(peers, weak.Make(dials.p), weak.Make(listens.p))
+		}
+		runtime.GC()
+		kept := slices.DeleteFunc(peers, func(p weak.Pointer[peer]) bool { return p.Value() == nil })
+		assert.LessOrEqual(t, len(kept), 4, sim.Provider)
+		require.NoError(t, errors.Join(a.Close(), b.Close()))
 	}
 }
 
