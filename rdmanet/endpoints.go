@@ -95,7 +95,7 @@ func (t *Transport) maxShmPeers() int {
 }
 
 // errEndpoints says that there may be no more endpoints.
-var errEndpoints = fmt.Errorf("all %d endpoints are %w or stale, with memory that peers which died still hold: close conns or peers, or use more processes", maxEndpoints, engine.ErrFull)
+var errEndpoints = fmt.Errorf("all %d endpoints are %w, or stale since most of their peers are dead: close conns, name another provider as well, or use another Transport", maxEndpoints, engine.ErrFull)
 
 // place reserves a peer for a handshake, and closes idle peers if there is no room. The place is held until
 // link.Abort or the end of the peer.

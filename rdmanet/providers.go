@@ -173,7 +173,7 @@ func (t *Transport) lastSearch(ctx context.Context, src netip.Addr, wishes []wis
 	case <-s.done:
 		return s, nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return nil, fmt.Errorf("waiting for libfabric to list its providers: %w", context.Cause(ctx))
 	}
 }
 

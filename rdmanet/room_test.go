@@ -24,7 +24,7 @@ func TestIdlePeersMakeRoom(t *testing.T) {
 		simfabric.Personality
 		full string // part of the error when there is no room
 	}{
-		"receive slots":  {few, "all 64 endpoints are full or stale"},
+		"receive slots":  {few, "all 64 endpoints are full, or stale"},
 		"peers over shm": {simfabric.Shm(), "Transport.MaxShmPeers"},
 	} {
 		// dial makes here dial the servers, one after the other.

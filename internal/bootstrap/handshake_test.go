@@ -474,3 +474,21 @@ func TestReasonOfTwoHosts(t *testing.T) {
 	hs.remote.UID = 0
 	assert.Contains(t, hs.mismatch(&own), "settings")
 }
+
+// TestSaidOnce: the error of a handshake that has timed out says so once.
+func TestSaidOnce(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(ErrHandshakeTimeout)
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{context.Cause(ctx), "handshake timed out"},
+		{fmt.Errorf("waiting for x: %w", context.Cause(ctx)), "handshake timed out: waiting for x"},
+		{errFake, "handshake timed out: " + errFake.Error()},
+	} {
+		err := (&handshake{}).explain(ctx, tt.err)
+		require.EqualError(t, err, tt.want)
+		require.ErrorIs(t, err, ErrHandshakeTimeout)
+	}
+}

@@ -114,16 +114,19 @@ var past = time.Unix(1, 0)
 // a time-out, even if the context was cancelled.
 func (hs *handshake) explain(ctx context.Context, err error) error {
 	cause := context.Cause(ctx)
-	text := err.Error()
-	if cause != nil { // calls that it has ended say so themselves
-		text = strings.TrimSuffix(text, ": "+cause.Error())
+	if cause == nil {
+		return err
+	}
+	text, said := strings.CutSuffix(err.Error(), cause.Error()) // calls that it has ended say so themselves
+	if said {
+		text = strings.TrimSuffix(text, ": ")
 	}
 	if errors.Is(cause, context.DeadlineExceeded) {
 		cause = fmt.Errorf("%w (%w)", ErrHandshakeTimeout, cause)
 	}
 	switch mute := errors.Is(err, ErrMute); {
-	case cause == nil:
-		return err
+	case text == "":
+		return cause
 	case mute && errors.Is(cause, ErrHandshakeTimeout):
 		return fmt.Errorf("%w: %w; %s", cause, ErrMute, hs.ifMute)
 	case mute:

@@ -66,7 +66,7 @@ func (p *spilling) addSpill(i int, b []byte) {
 }
 
 // endSpill frees slot i: its data is posted, or given up. A writer that waits for a slot stands in no
-// line (see stream.lineUp), as one that waits for slots of the peer's.
+// line, unlike one that waits for slots of the peer's.
 func (p *peer) endSpill(i int) {
 	if p.spill.Own != nil {
 		lengthOf(slotOf(p.spill.Own, i)).Store(0)
