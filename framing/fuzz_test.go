@@ -6,6 +6,8 @@ import (
 	"reflect"
 	"testing"
 	"unicode/utf8"
+
+	"github.com/stretchr/testify/require"
 )
 
 // All fuzz targets check the same property: whatever can be decoded can be encoded again, that
@@ -84,37 +86,20 @@ func FuzzPayloads(f *testing.F) {
 
 func FuzzHello(f *testing.F) {
 	h := sampleHello()
-	b, err := h.fields().append(nil)
-	if err != nil {
-		f.Fatal(err)
-	}
-	f.Add(b)
+	f.Add(encoded(f, &h))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var h Hello
-		if DecodeBody(b, &h) == nil {
-			roundTrip(t, &h)
-			if len(h.Offers) > MaxOffers || len(h.PageName) > MaxName {
-				t.Fatalf("impossible hello %+v", h)
-			}
+		if roundTrip(t, b, &h) && (len(h.Offers) > MaxOffers || len(h.PageName) > MaxName) {
+			t.Fatalf("impossible hello %+v", h)
 		}
 	})
 }
 
 // FuzzMessage decodes whole messages as a reader would.
 func FuzzMessage(f *testing.F) {
-	hello, attach := sampleHello(), sampleAttach()
-	for _, m := range []struct {
-		kind Kind
-		body Body
-	}{
-		{KindHello, &hello}, {KindSelect, &attach}, {KindAttach, &attach}, {KindReady, nil}, {KindConfirm, nil},
-		{KindReject, &Reject{Code: RejectNoProvider, Text: "text"}}, {KindDecline, &Decline{Text: "text"}},
-		{KindJoin, &Join{Peer: 1, Proof: [32]byte{2}}},
-	} {
+	for _, m := range sampleMessages() {
 		b, err := AppendMessage(nil, m.kind, m.body)
-		if err != nil {
-			f.Fatal(err)
-		}
+		require.NoError(f, err)
 		f.Add(b)
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -136,43 +121,35 @@ func FuzzMessage(f *testing.F) {
 func decodeBody(t *testing.T, kind Kind, body []byte) {
 	switch kind {
 	case KindHello:
-		var m Hello
-		if DecodeBody(body, &m) == nil {
-			roundTrip(t, &m)
-		}
+		roundTrip(t, body, new(Hello))
 	case KindSelect, KindAttach:
-		var m Attach
-		if DecodeBody(body, &m) == nil {
-			roundTrip(t, &m)
+		if m := new(Attach); roundTrip(t, body, m) {
 			showable(t, m.Refused)
 		}
 	case KindReject:
-		var m Reject
-		if DecodeBody(body, &m) == nil {
-			roundTrip(t, &m)
+		if m := new(Reject); roundTrip(t, body, m) {
 			showable(t, m.Text)
 		}
 	case KindDecline:
-		var m Decline
-		if DecodeBody(body, &m) == nil {
-			roundTrip(t, &m)
+		if m := new(Decline); roundTrip(t, body, m) {
 			showable(t, m.Text)
 		}
 	case KindJoin:
-		var m Join
-		if DecodeBody(body, &m) == nil {
-			roundTrip(t, &m)
-		}
+		roundTrip(t, body, new(Join))
 	default:
 		_ = DecodeEmpty(body)
 	}
 }
 
+// roundTrip reports whether a body can be decoded. If so, what it means can be encoded, and means the same again.
 func roundTrip[T any, M interface {
 	*T
 	Body
-}](t *testing.T, m M) {
+}](t *testing.T, body []byte, m M) bool {
 	t.Helper()
+	if DecodeBody(body, m) != nil {
+		return false
+	}
 	again := M(new(T))
 	b, err := m.fields().append(nil)
 	if err != nil {
@@ -184,6 +161,7 @@ func roundTrip[T any, M interface {
 	if !reflect.DeepEqual(m, again) {
 		t.Fatalf("%+v became %+v", m, again)
 	}
+	return true
 }
 
 func showable(t *testing.T, s string) {

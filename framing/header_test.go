@@ -14,8 +14,7 @@ func sampleHeader() Header {
 	}
 }
 
-// TestHeaderLayout pins the bytes, since the two ends of a connection may run different
-// builds.
+// TestHeaderLayout pins the bytes, since the two ends of a connection may run different builds.
 func TestHeaderLayout(t *testing.T) {
 	h := sampleHeader()
 	b := make([]byte, HeaderSize)
@@ -54,14 +53,12 @@ func TestHeaderErrors(t *testing.T) {
 		{"longer than the length field can say", func(f []byte) []byte { return append(f, make([]byte, 1<<16)...) }, ErrLength},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			h := sampleHeader()
-			frame := make([]byte, HeaderSize+3)
-			h.Encode(frame)
-			payload, err := new(Header).Decode(tt.change(frame))
-			assert.ErrorIs(t, err, tt.want)
-			assert.Nil(t, payload)
-		})
+		h := sampleHeader()
+		frame := make([]byte, HeaderSize+3)
+		h.Encode(frame)
+		payload, err := new(Header).Decode(tt.change(frame))
+		assert.ErrorIs(t, err, tt.want, tt.name)
+		assert.Nil(t, payload, tt.name)
 	}
 }
 

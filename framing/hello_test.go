@@ -27,12 +27,16 @@ func sampleAttach() Attach {
 	return Attach{Provider: "shm", Name: []byte("fi_shm://1:2:3\x00"), Peer: 4, Token: [16]byte{5}, Slots: 64, Eager: MinEager, Rule: MaxRule, Refused: "cxi: no such device"}
 }
 
+// encoded is a body as it is sent.
+func encoded(t testing.TB, body Body) []byte {
+	t.Helper()
+	b, err := body.fields().append(nil)
+	require.NoError(t, err)
+	return b
+}
+
 func TestHelloRoundTrip(t *testing.T) {
-	for _, want := range []Hello{
-		sampleHello(),
-		{},
-		{PageNonce: [16]byte{15: 1}},
-	} {
+	for _, want := range []Hello{sampleHello(), {}, {PageNonce: [16]byte{15: 1}}} {
 		b, err := want.fields().append([]byte("before"))
 		require.NoError(t, err)
 		require.Equal(t, "before", string(b[:6]))
@@ -64,13 +68,11 @@ func TestHelloErrors(t *testing.T) {
 		{"provider in other letters", func(h *Hello) { h.Offers[0].Provider = "ѕhm" }, ErrField},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			h := sampleHello()
-			tt.change(&h)
-			b, err := h.fields().append(nil)
-			assert.ErrorIs(t, err, tt.want, "encoding")
-			assert.Empty(t, b)
-		})
+		h := sampleHello()
+		tt.change(&h)
+		b, err := h.fields().append(nil)
+		assert.ErrorIs(t, err, tt.want, tt.name)
+		assert.Empty(t, b, tt.name)
 	}
 }
 
@@ -84,8 +86,7 @@ func typeOf(m interface{ fields() fields }, name string) uint16 {
 	panic("no field " + name)
 }
 
-// replace returns body with value in every field of type typ; nil removes
-// the field.
+// replace returns body with value in every field of type typ; nil removes the field.
 func replace(body []byte, typ uint16, value []byte) []byte {
 	var out []byte
 	for len(body) > 0 {
@@ -103,10 +104,8 @@ func replace(body []byte, typ uint16, value []byte) []byte {
 
 func TestHelloDecodeErrors(t *testing.T) {
 	h := sampleHello()
-	good, err := h.fields().append(nil)
-	require.NoError(t, err)
-	one, err := (&Offer{Provider: "x", Fabric: "f", Domain: "d", Library: "l"}).fields().append(nil)
-	require.NoError(t, err)
+	good := encoded(t, &h)
+	one := encoded(t, &Offer{Provider: "x", Fabric: "f", Domain: "d", Library: "l"})
 	offers := func(n int) []byte {
 		b := replace(good, typeOf(new(Hello), "offer"), nil)
 		for range n {
@@ -158,27 +157,22 @@ func TestHelloDecodeErrors(t *testing.T) {
 		{"offer with a field to understand", offer(appendTLV(bytes.Clone(one), 77|critical)), ErrCritical},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.ErrorIs(t, DecodeBody(tt.body, new(Hello)), tt.want)
-		})
+		assert.ErrorIs(t, DecodeBody(tt.body, new(Hello)), tt.want, tt.name)
 	}
 }
 
-// TestOfferLabels: the other texts in an offer are cleaned instead of refused, since interfaces
-// can have any name.
+// TestOfferLabels: the other texts in an offer are cleaned instead of refused, since interfaces can have any name.
 func TestOfferLabels(t *testing.T) {
 	h := sampleHello()
 	h.Offers = []Offer{{Provider: "x", Fabric: "a\nb", Domain: "eth\x1b[2J", Library: "1\xff", Settings: "A=\r"}}
-	b, err := h.fields().append(nil)
-	require.NoError(t, err)
+	b := encoded(t, &h)
 	require.NoError(t, DecodeBody(b, &h))
 	assert.Equal(t, []Offer{{Provider: "x", Fabric: "a?b", Domain: "eth?[2J", Library: "1?", Settings: "A=?"}}, h.Offers)
 }
 
 func TestAttachRoundTrip(t *testing.T) {
 	want := sampleAttach()
-	b, err := want.fields().append(nil)
-	require.NoError(t, err)
+	b := encoded(t, &want)
 	var got Attach
 	require.NoError(t, DecodeBody(b, &got))
 	assert.Equal(t, want, got)
@@ -186,22 +180,19 @@ func TestAttachRoundTrip(t *testing.T) {
 	assert.Equal(t, want, got, "what is decoded is a copy")
 }
 
-// TestAttachRefused: the reasons are optional, and whatever the peer sends, they come out
-// as clean text of bounded length.
+// TestAttachRefused: the reasons are optional, and come out as clean text of bounded length whatever the peer sends.
 func TestAttachRefused(t *testing.T) {
 	for _, tt := range awkwardTexts {
 		a := sampleAttach()
 		a.Refused = tt.text
-		b, err := a.fields().append(nil)
-		require.NoError(t, err)
+		b := encoded(t, &a)
 		assert.Equal(t, tt.text == "", bytes.Equal(b, replace(b, typeOf(new(Attach), "refused"), nil)), "no field without a text")
 		var got Attach
 		require.NoError(t, DecodeBody(b, &got))
 		assert.Equal(t, tt.want, got.Refused)
 	}
 	a := sampleAttach()
-	good, err := a.fields().append(nil)
-	require.NoError(t, err)
+	good := encoded(t, &a)
 	var got Attach
 	require.NoError(t, DecodeBody(replace(good, typeOf(new(Attach), "refused"), []byte("a\x1b]0;b\xff")), &got))
 	assert.Equal(t, "a?]0;b?", got.Refused, "a peer need not clean its text")
@@ -229,16 +220,13 @@ func TestAttachErrors(t *testing.T) {
 		}, nil},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			a := sampleAttach()
-			tt.change(&a)
-			_, err := a.fields().append(nil)
-			assert.ErrorIs(t, err, tt.want)
-		})
+		a := sampleAttach()
+		tt.change(&a)
+		_, err := a.fields().append(nil)
+		assert.ErrorIs(t, err, tt.want, tt.name)
 	}
 	a := sampleAttach()
-	good, err := a.fields().append(nil)
-	require.NoError(t, err)
+	good := encoded(t, &a)
 	for typ := typeOf(new(Attach), "provider"); typ <= typeOf(new(Attach), "rule"); typ++ {
 		assert.ErrorIs(t, DecodeBody(replace(good, typ, nil), new(Attach)), ErrMissing, "field %d", typ)
 	}
@@ -274,15 +262,13 @@ var awkwardTexts = []struct{ text, want string }{
 
 func TestRejectAndDecline(t *testing.T) {
 	for _, tt := range awkwardTexts {
-		b, err := (&Reject{Code: RejectMemory, Text: tt.text}).fields().append(nil)
-		require.NoError(t, err)
+		b := encoded(t, &Reject{Code: RejectMemory, Text: tt.text})
 		var r Reject
 		require.NoError(t, DecodeBody(b, &r))
 		assert.Equal(t, Reject{Code: RejectMemory, Text: tt.want}, r)
 		assert.True(t, utf8.ValidString(r.Text))
 
-		b, err = (&Decline{Text: tt.text}).fields().append(nil)
-		require.NoError(t, err)
+		b = encoded(t, &Decline{Text: tt.text})
 		var d Decline
 		require.NoError(t, DecodeBody(b, &d))
 		assert.Equal(t, tt.want, d.Text)

@@ -10,8 +10,7 @@ import (
 
 func TestJoinRoundTrip(t *testing.T) {
 	want := Join{Peer: 7, Proof: JoinProof([16]byte{1}, 2, nil)}
-	b, err := want.fields().append(nil)
-	require.NoError(t, err)
+	b := encoded(t, &want)
 	got := Join{Peer: 9, Proof: [32]byte{9}}
 	require.NoError(t, DecodeBody(b, &got))
 	assert.Equal(t, want, got)

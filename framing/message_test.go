@@ -25,13 +25,24 @@ func TestPreamble(t *testing.T) {
 	assert.ErrorIs(t, p.Decode([]byte("RDMN\x01\x00\x00\x00\x00")), ErrTruncated)
 }
 
-func TestMessageRoundTrip(t *testing.T) {
+type message struct {
+	kind Kind
+	body Body
+}
+
+// sampleMessages has a message of each kind.
+func sampleMessages() []message {
 	hello, attach := sampleHello(), sampleAttach()
-	for kind, body := range map[Kind]Body{
-		KindHello: &hello, KindSelect: &attach, KindAttach: &attach, KindReject: &Reject{Code: 1, Text: "no"},
-		KindDecline: &Decline{Text: "no"}, KindJoin: &Join{Peer: 1}, KindReady: nil, KindConfirm: nil,
-	} {
-		b, err := AppendMessage([]byte("before"), kind, body)
+	return []message{
+		{KindHello, &hello}, {KindSelect, &attach}, {KindAttach, &attach}, {KindReady, nil}, {KindConfirm, nil},
+		{KindReject, &Reject{Code: RejectNoProvider, Text: "text"}}, {KindDecline, &Decline{Text: "text"}},
+		{KindJoin, &Join{Peer: 1, Proof: [32]byte{2}}},
+	}
+}
+
+func TestMessageRoundTrip(t *testing.T) {
+	for _, m := range sampleMessages() {
+		b, err := AppendMessage([]byte("before"), m.kind, m.body)
 		require.NoError(t, err)
 		require.Equal(t, "before", string(b[:6]))
 		n, err := DecodeLength(b[6:10])
@@ -39,36 +50,26 @@ func TestMessageRoundTrip(t *testing.T) {
 		require.Len(t, b[10:], n)
 		got, rest, err := SplitMessage(b[10:])
 		require.NoError(t, err)
-		assert.Equal(t, kind, got)
-		if body == nil {
+		assert.Equal(t, m.kind, got)
+		if m.body == nil {
 			assert.NoError(t, DecodeEmpty(rest))
-			continue
+		} else {
+			assert.Equal(t, encoded(t, m.body), rest)
 		}
-		want, err := body.fields().append(nil)
-		require.NoError(t, err)
-		assert.Equal(t, want, rest)
 	}
 }
 
 func TestMessageErrors(t *testing.T) {
-	for _, tt := range []struct {
-		bytes string
-		want  error
-	}{
-		{"", ErrTruncated}, {"\x01\x00\x00", ErrTruncated}, {"\x00\x00\x00\x00", ErrField},
-		{"\x01\x00\x01\x00", ErrTooLong}, {"\xff\xff\xff\xff", ErrTooLong}, {"\x00\x00\x01\x00", nil}, {"\x01\x00\x00\x00", nil},
+	for length, want := range map[string]error{
+		"": ErrTruncated, "\x01\x00\x00": ErrTruncated, "\x00\x00\x00\x00": ErrField, "\x01\x00\x01\x00": ErrTooLong,
+		"\xff\xff\xff\xff": ErrTooLong, "\x00\x00\x01\x00": nil, "\x01\x00\x00\x00": nil,
 	} {
-		_, err := DecodeLength([]byte(tt.bytes))
-		assert.ErrorIs(t, err, tt.want, "%q", tt.bytes)
+		_, err := DecodeLength([]byte(length))
+		assert.ErrorIs(t, err, want, "%q", length)
 	}
-	for _, tt := range []struct {
-		bytes string
-		want  error
-	}{
-		{"", ErrTruncated}, {"\x00", ErrField}, {string(rune(kindEnd)), ErrField}, {"\x80", ErrField}, {"\x07", nil},
-	} {
-		_, _, err := SplitMessage([]byte(tt.bytes))
-		assert.ErrorIs(t, err, tt.want, "%q", tt.bytes)
+	for message, want := range map[string]error{"": ErrTruncated, "\x00": ErrField, string(rune(kindEnd)): ErrField, "\x80": ErrField, "\x07": nil} {
+		_, _, err := SplitMessage([]byte(message))
+		assert.ErrorIs(t, err, want, "%q", message)
 	}
 	assert.NoError(t, DecodeEmpty(appendTLV(nil, 5, 1)))
 	assert.ErrorIs(t, DecodeEmpty(appendTLV(nil, 5|critical, 1)), ErrCritical)

@@ -9,41 +9,35 @@ import (
 )
 
 func TestPayloadRoundTrips(t *testing.T) {
-	large := Large{Lease: 0x0201, Seq: 0x0403, Length: 0x08070605, Ring: 0x100f0e0d0c0b0a09}
-	b := make([]byte, LargeSize)
-	large.Encode(b)
-	assert.Equal(t, "\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10", string(b))
-	var gotLarge Large
-	require.NoError(t, gotLarge.Decode(b))
-	assert.Equal(t, large, gotLarge)
+	type payload interface {
+		Encode(b []byte)
+		Decode(b []byte) error
+	}
+	for _, tt := range []struct {
+		want, got payload
+		size      int
+		bytes     string // what it looks like, unless ""
+	}{
+		{
+			&Large{Lease: 0x0201, Seq: 0x0403, Length: 0x08070605, Ring: 0x100f0e0d0c0b0a09}, new(Large), LargeSize,
+			"\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b\x0c\x0d\x0e\x0f\x10",
+		},
+		{&Lease{Index: MaxLease, Chunk: 1 << 20, Size: MaxRing, Remote: Remote{Addr: 1<<64 - 1, Key: 7, FD: 0x04030201}}, new(Lease), LeaseSize, ""},
+		{&Open{Listener: 0x04030201}, new(Open), OpenSize, "\x01\x02\x03\x04"},
+		{&Accept{Port: 0x0201}, new(Accept), AcceptSize, "\x01\x02"},
+	} {
+		b := make([]byte, tt.size)
+		tt.want.Encode(b)
+		if tt.bytes != "" {
+			assert.Equal(t, tt.bytes, string(b))
+		}
+		require.NoError(t, tt.got.Decode(b))
+		assert.Equal(t, tt.want, tt.got)
+		assert.ErrorIs(t, tt.got.Decode(b[:tt.size-1]), ErrPayload)
+	}
+	assert.ErrorIs(t, new(Accept).Decode(make([]byte, AcceptSize)), ErrPayload, "no port")
 
-	lease := Lease{Index: MaxLease, Chunk: 1 << 20, Size: MaxRing, Remote: Remote{Addr: 1<<64 - 1, Key: 7, FD: 0x04030201}}
-	b = make([]byte, LeaseSize)
-	lease.Encode(b)
-	var gotLease Lease
-	require.NoError(t, gotLease.Decode(b))
-	assert.Equal(t, lease, gotLease)
-
-	assert.ErrorIs(t, gotLease.Decode(b[:LeaseSize-1]), ErrPayload)
-
-	open := Open{Listener: 0x04030201}
-	b = make([]byte, OpenSize)
-	open.Encode(b)
-	assert.Equal(t, "\x01\x02\x03\x04", string(b))
-	var gotOpen Open
-	require.NoError(t, gotOpen.Decode(b))
-	assert.Equal(t, open, gotOpen)
-
-	accept := Accept{Port: 0x0201}
-	b = make([]byte, AcceptSize)
-	accept.Encode(b)
-	assert.Equal(t, "\x01\x02", string(b))
-	var gotAccept Accept
-	require.NoError(t, gotAccept.Decode(b))
-	assert.Equal(t, accept, gotAccept)
-	assert.ErrorIs(t, gotAccept.Decode(make([]byte, AcceptSize)), ErrPayload, "no port")
-
-	b = make([]byte, ResetSize)
+	b := make([]byte, ResetSize)
 	ResetAbort.Encode(b)
 	code, err := DecodeReset(b)
 	require.NoError(t, err)
@@ -99,11 +93,9 @@ func TestLeaseErrors(t *testing.T) {
 		{"ring too large", Lease{Chunk: 1, Size: MaxRing + 1}, ErrPayload},
 	}
 	for _, tt := range tests {
-		t.Run(tt.name, func(t *testing.T) {
-			b := make([]byte, LeaseSize)
-			tt.lease.Encode(b)
-			assert.ErrorIs(t, new(Lease).Decode(b), tt.want)
-		})
+		b := make([]byte, LeaseSize)
+		tt.lease.Encode(b)
+		assert.ErrorIs(t, new(Lease).Decode(b), tt.want, tt.name)
 	}
 }
 

@@ -33,16 +33,46 @@ func polledLink(t *testing.T, sim simfabric.Config) (l *link, calls *atomic.Int6
 	return l, calls
 }
 
+// callsIn waits for d, and returns how many calls there were.
+func callsIn(d time.Duration, calls *atomic.Int64) int64 {
+	before := calls.Load()
+	time.Sleep(d)
+	return calls.Load() - before
+}
+
 // TestIdlePolling: where there is nothing to wait on, an endpoint is polled seldom once nothing
 // happens, with conns and without, and often again as soon as something does.
 func TestIdlePolling(t *testing.T) {
 	for _, preset := range simfabric.Presets() {
-		if !preset.NoWait || preset.PerPeer {
-			continue
+		if preset.NoWait && !preset.PerPeer {
+			onVirtualTime(t, preset.Name, func(t *testing.T) {
+				l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: preset.Personality})
+				const sides, watch = 2, 10 * time.Second
+				isSeldom := func(what string) {
+					time.Sleep(2 * time.Second)
+					got := callsIn(watch, calls)
+					const chores = 10 // calls that become due with time
+					assert.LessOrEqual(t, got, int64(sides*watch/pollIdle)+chores, what)
+					assert.Positive(t, got, what)
+				}
+				isSeldom("no conn")
+				start := time.Now()
+				a, b := l.dial(t)
+				assert.Less(t, time.Since(start), pollIdle+10*time.Millisecond, "dial")
+				isSeldom("conns that nobody uses")
+				start = time.Now()
+				carry(t, a, b, 1)
+				assert.LessOrEqual(t, time.Since(start), pollIdle, "the first message")
+				start = time.Now()
+				const trips = 10
+				for range trips {
+					carry(t, b, a, 1)
+				}
+				assert.LessOrEqual(t, time.Since(start), pollIdle+trips*4*pollEvery, "and those behind it")
+				closeConns(t, a, b)
+				l.end(t)
+			})
 		}
-		t.Run(preset.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { idlePolling(t, preset.Personality) })
-		})
 	}
 }
 
@@ -52,11 +82,7 @@ func TestJoinPolling(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: simfabric.Personality{NoWait: true}})
 		time.Sleep(2 * time.Second)
-		during := func(d time.Duration) int64 {
-			before := calls.Load()
-			time.Sleep(d)
-			return calls.Load() - before
-		}
+		during := func(d time.Duration) int64 { return callsIn(d, calls) }
 		p, err := l.ea.NewPeer(PeerConfig{})
 		require.NoError(t, err)
 		assert.GreaterOrEqual(t, during(2*pollEvery), int64(8))
@@ -65,9 +91,7 @@ func TestJoinPolling(t *testing.T) {
 		assert.GreaterOrEqual(t, polls, int64(time.Second/pollEvery)*9/10)
 		assert.LessOrEqual(t, polls, int64(time.Second/pollEvery+time.Second/pollIdle)+10) // the other side's, and chores
 		// Operations that it does not take do not change that.
-		flying := func(n int) {
-			locked(l.ea, func() { l.ea.core.flying += n })
-		}
+		flying := func(n int) { locked(l.ea, func() { l.ea.core.flying += n }) }
 		flying(1)
 		assert.LessOrEqual(t, during(time.Second), int64(time.Second/pollEvery+time.Second/pollIdle)+10)
 		flying(-1)
@@ -86,62 +110,24 @@ const (
 	pollIdle  = progress.PollIdle
 )
 
-func idlePolling(t *testing.T, p simfabric.Personality) {
-	l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: p})
-	const sides, watch = 2, 10 * time.Second
-	isSeldom := func(what string) {
-		time.Sleep(2 * time.Second)
-		before := calls.Load()
-		time.Sleep(watch)
-		got := calls.Load() - before
-		const chores = 10 // calls that become due with time
-		assert.LessOrEqual(t, got, int64(sides*watch/pollIdle)+chores, what)
-		assert.Positive(t, got, what)
-	}
-	isSeldom("no conn")
-	start := time.Now()
-	a, b := l.dial(t)
-	assert.Less(t, time.Since(start), pollIdle+10*time.Millisecond, "dial")
-	isSeldom("conns that nobody uses")
-	start = time.Now()
-	carry(t, a, b, 1)
-	assert.LessOrEqual(t, time.Since(start), pollIdle, "the first message")
-	start = time.Now()
-	const trips = 10
-	for range trips {
-		carry(t, b, a, 1)
-	}
-	assert.LessOrEqual(t, time.Since(start), pollIdle+trips*4*pollEvery, "and those behind it")
-	closeConns(t, a, b)
-	l.end(t)
-}
-
 // TestIdleIsLeftAlone: with a wait fd or a doorbell, nobody looks at an endpoint on which nothing
 // happens, with conns or without. Without peers, nobody looks at an endpoint of any kind.
 func TestIdleIsLeftAlone(t *testing.T) {
-	for _, preset := range simfabric.Presets() {
-		t.Run(preset.Name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { idleAlone(t, preset.Personality) })
-		})
-	}
-}
-
-func idleAlone(t *testing.T, p simfabric.Personality) {
-	l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: p})
-	isAlone := func(what string) {
-		time.Sleep(time.Minute) // leases come back, too
-		before := calls.Load()
-		time.Sleep(time.Minute)
-		assert.Zero(t, calls.Load()-before, what)
-	}
-	a, b := l.dial(t)
-	carry(t, a, b, 300_000)
-	if !p.NoWait || p.SameHost {
-		isAlone("conns that nobody uses")
-	}
-	closeConns(t, a, b)
-	l.a.Lost(errors.New("gone"))
-	l.b.Lost(errors.New("gone"))
-	isAlone("no peers")
-	l.end(t)
+	synced(func(t *testing.T, p simfabric.Personality) {
+		l, calls := polledLink(t, simfabric.Config{Seed: 5, Personality: p})
+		isAlone := func(what string) {
+			time.Sleep(time.Minute) // leases come back, too
+			assert.Zero(t, callsIn(time.Minute, calls), what)
+		}
+		a, b := l.dial(t)
+		carry(t, a, b, 300_000)
+		if !p.NoWait || p.SameHost {
+			isAlone("conns that nobody uses")
+		}
+		closeConns(t, a, b)
+		l.a.Lost(errInjected)
+		l.b.Lost(errInjected)
+		isAlone("no peers")
+		l.end(t)
+	})(t)
 }

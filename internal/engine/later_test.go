@@ -11,8 +11,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestOpensEndWithTheEndpoint: many Opens whose context ends while the endpoint is being closed all
-// return.
+// TestOpensEndWithTheEndpoint: many Opens whose context ends while the endpoint is being closed all return.
 func TestOpensEndWithTheEndpoint(t *testing.T) {
 	for range 40 {
 		l := newLink(t, personalities()["tcp"], Config{Spin: -1})

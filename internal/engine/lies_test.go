@@ -24,15 +24,12 @@ import (
 
 // lie is a rule of a provider that its endpoints deny, so that the engine breaks it.
 type lie struct {
-	of    func(p simfabric.Personality) bool // whether a provider has the rule
-	claim func(a *fabric.Attr)
-	op    func(op *fabric.Op) // how the endpoint changes operations
-	// offsets: peers are told to write to offsets.
-	offsets bool
-	// waits: the endpoint says that there is something to wait on.
-	waits bool
-	// maps is how peers' memory is mapped; nil maps it as it is.
-	maps mapsMemory
+	of      func(p simfabric.Personality) bool // whether a provider has the rule
+	claim   func(a *fabric.Attr)
+	op      func(op *fabric.Op) // how the endpoint changes operations
+	offsets bool                // peers are told to write to offsets
+	waits   bool                // the endpoint says that there is something to wait on
+	maps    mapsMemory          // how peers' memory is mapped; nil: as it is
 }
 
 // lies has no rule about the order of sends: the engine relies on none.
@@ -65,22 +62,13 @@ var lies = map[string]lie{
 		of:    func(p simfabric.Personality) bool { return p.LocalMR },
 		claim: func(a *fabric.Attr) { a.LocalMR = false },
 	},
-	"regions begin at 0": {
-		of:      func(p simfabric.Personality) bool { return p.VirtAddr },
-		offsets: true,
-	},
+	"regions begin at 0": {of: func(p simfabric.Personality) bool { return p.VirtAddr }, offsets: true},
 	"Shutdown ends the use of memory": {
 		of:    func(p simfabric.Personality) bool { return p.EndpointMR },
 		claim: func(a *fabric.Attr) { a.EndpointMR = false },
 	},
-	"there is something to wait on": {
-		of:    func(p simfabric.Personality) bool { return p.NoWait },
-		waits: true,
-	},
-	"what is mapped is the peer's": {
-		of:   func(p simfabric.Personality) bool { return p.SameHost },
-		maps: mapsOther(landingSlab),
-	},
+	"there is something to wait on": {of: func(p simfabric.Personality) bool { return p.NoWait }, waits: true},
+	"what is mapped is the peer's":  {of: func(p simfabric.Personality) bool { return p.SameHost }, maps: mapsOther(landingSlab)},
 }
 
 // mapsOther maps size bytes that are nobody's.
@@ -97,6 +85,12 @@ func mapsOther(size int) mapsMemory {
 	}
 }
 
+// Rules that several providers share.
+var (
+	unordered = []string{"a send comes after the writes before it", "injects are long"}
+	likeEFA   = append([]string{"buffers need no registration", "regions begin at 0", "there is something to wait on"}, unordered...)
+)
+
 // rules are what TestRules must break for each personality. Otherwise one that has lost a rule
 // would go untested, and nobody would know. Beside them is what the engine relies on nowhere, so
 // that no test would notice if a personality offered too much.
@@ -110,35 +104,23 @@ var rules = map[string]struct {
 		fabric.SendAfterSend | fabric.SendAfterWrite | fabric.WriteAfterWrite, 8 << 20, 0,
 	},
 	"efa": {
-		[]string{
-			"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long",
-			"buffers need no registration", "regions begin at 0", "there is something to wait on",
-		},
+		append([]string{"writes carry a proof", "a completion means delivery"}, likeEFA...),
 		fabric.SendAfterSend, 0, 0,
 	},
 	"efa-direct": {
-		[]string{
-			"a send comes after the writes before it", "writes carry a proof", "sends are as long as writes", "injects are long",
-			"buffers need no registration", "regions begin at 0", "there is something to wait on",
-		},
+		append([]string{"writes carry a proof", "sends are as long as writes"}, likeEFA...),
 		0, 8 << 10, 1 << 30,
 	},
 	"cxi": {
-		[]string{
-			"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
-			"Shutdown ends the use of memory",
-		},
+		append([]string{"writes carry data", "a completion means delivery", "Shutdown ends the use of memory"}, unordered...),
 		fabric.SendAfterSend | fabric.WriteAfterWrite, 1<<32 - 1, 0,
 	},
 	"opx": {
-		[]string{
-			"a send comes after the writes before it", "writes carry data", "a completion means delivery", "injects are long",
-			"there is something to wait on",
-		},
+		append([]string{"writes carry data", "a completion means delivery", "there is something to wait on"}, unordered...),
 		0, 0, 0,
 	},
 	"psm3": {
-		[]string{"a send comes after the writes before it", "writes carry a proof", "a completion means delivery", "injects are long"},
+		append([]string{"writes carry a proof", "a completion means delivery"}, unordered...),
 		fabric.SendAfterSend, 1<<32 - 1<<12, 0,
 	},
 	"shm": {
@@ -147,10 +129,9 @@ var rules = map[string]struct {
 	},
 }
 
-// TestRules: nothing goes wrong on a fabric with the rules of a provider that we have no hardware
-// for, or between processes that map each other's memory. As soon as the engine does not know of
-// one of the rules, something does go wrong, with one of many seeds. So the engine heeds each rule,
-// and the fabric enforces it.
+// TestRules: nothing goes wrong on a fabric with the rules of a provider that we have no hardware for, or between
+// processes that map each other's memory. As soon as the engine does not know of one of the rules, something does go
+// wrong, with one of many seeds. So the engine heeds each rule, and the fabric enforces it.
 func TestRules(t *testing.T) {
 	const few, many = 20, 3000
 	for _, preset := range simfabric.Presets() {
@@ -194,9 +175,7 @@ func TestRules(t *testing.T) {
 // try moves data over endpoints that lie, on virtual time, and returns what went wrong.
 func try(t *testing.T, p simfabric.Personality, seed uint64, l lie) (err error) {
 	synctest.Test(t, func(*testing.T) {
-		sim := simfabric.Config{
-			Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true,
-		}
+		sim := simfabric.Config{Seed: seed, Personality: p, Delay: 4 << (seed % 4), Straggle: 0.3, AgainRate: 0.05, CompletionReorder: true}
 		cfg := Config{Ring: MinRing, Spin: -1, Budget: pool.NewBudget(64 << 20)}
 		maps := l.maps
 		if maps == nil {
@@ -227,8 +206,7 @@ func (l lie) tell(fe fabric.Endpoint) fabric.Endpoint {
 	return liar
 }
 
-// trade moves data both ways over one conn after the other. In between it gives up other conns
-// while writes of theirs are on the wire.
+// trade moves data both ways over several conns, and in between gives up others amid writes of theirs.
 func (l *link) trade(seed uint64) error {
 	for round := range uint64(3) {
 		if err := l.tradeOnce(seed<<8 | round); err != nil {
@@ -249,12 +227,9 @@ func (l *link) giveUp() error {
 	if err != nil {
 		return err
 	}
-	var wg sync.WaitGroup
-	wg.Go(func() { _, err = io.ReadFull(b, make([]byte, 2*MinRing)) })
-	_, werr := a.Write(make([]byte, 2*MinRing))
-	wg.Wait()
-	if err = errors.Join(err, werr); err == nil {
-		_, err = a.Write(make([]byte, MinRing/2))
+	got := begin(func() error { return readN(b, 2*MinRing) })
+	if err = errors.Join(writeN(a, 2*MinRing), <-got); err == nil {
+		err = writeN(a, MinRing/2)
 	}
 	_ = a.SetLinger(0)
 	_ = b.SetLinger(0)
@@ -333,8 +308,7 @@ func (l *liar) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reap
 	return l.Endpoint.Exchange(ops, done)
 }
 
-// Register leaves local memory alone where none has to be registered, as ofifabric
-// does.
+// Register leaves local memory alone where none has to be registered, as ofifabric does.
 func (l *liar) Register(mem []byte, access pool.Access) (pool.Region, error) {
 	if access == pool.AccessLocal && l.Endpoint.Attr().LocalMR != l.attr.LocalMR {
 		return nowhere{}, nil

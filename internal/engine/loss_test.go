@@ -1,9 +1,7 @@
 package engine
 
 import (
-	"context"
 	"errors"
-	"io"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -19,8 +17,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
-// TestHeartbeats: heartbeats go on for a long time, with and without traffic, and end nothing. They
-// send nothing over the fabric.
+// TestHeartbeats: heartbeats, with and without traffic, end nothing for a long time, and send nothing over the fabric.
 func TestHeartbeats(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
@@ -57,7 +54,7 @@ func TestStolenReceives(t *testing.T) {
 		b.ends[1].receives.Store(true)
 		var traffic sync.WaitGroup
 		traffic.Go(func() { // uses up those that are posted
-			for err := error(nil); err == nil; _, err = b.conn[0].Write([]byte("x")) {
+			for writeN(b.conn[0], 1) == nil {
 				time.Sleep(time.Millisecond)
 			}
 		})
@@ -90,24 +87,15 @@ func TestLostMessage(t *testing.T) {
 					time.Sleep(4*every + every*time.Duration(i%10)/10)
 					start, lossy := time.Now(), i%2
 					b.ends[lossy].injects.Store(1)
-					_, err := b.conn[lossy].Write([]byte("x"))
-					require.NoError(t, err)
+					require.NoError(t, writeN(b.conn[lossy], 1))
 					b.untilLost()
 					assert.LessOrEqual(t, time.Since(start), dead+step, "heartbeats every %v", every)
 					assert.ErrorIs(t, []*Peer{b.b, b.a}[lossy].why(), ErrMissing)
-					assert.True(t, p.PerPeer || b.ends[lossy].takes(b))
+					assert.True(t, p.PerPeer || []*Endpoint{b.ea, b.eb}[lossy].Takes())
 				})
 			}
 		})
 	}
-}
-
-// takes reports whether the endpoint above e takes further peers.
-func (e *stolen) takes(b *beating) bool {
-	if b.ea.fab == e {
-		return b.ea.Takes()
-	}
-	return b.eb.Takes()
 }
 
 // TestLosses: a fabric silently loses one message in 10,000, a frame or a write, while others of the same
@@ -116,16 +104,15 @@ func (e *stolen) takes(b *beating) bool {
 func TestLosses(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		b := newBeating(t, p)
-		var conns [][2]*Conn
-		for range 4 {
-			x, y := b.dial(t)
-			conns = append(conns, [2]*Conn{x, y})
+		var conns [4][2]*Conn
+		for i := range conns {
+			conns[i][0], conns[i][1] = b.dial(t)
 		}
 		b.net.Lose(1 / float64(race.Fewer(10_000)))
 		apart := 10 * time.Millisecond / time.Duration(race.Fewer(10))
 		var traffic sync.WaitGroup
 		var pause atomic.Bool
-		resets := make([][2]error, len(conns))
+		var resets [len(conns)][2]error
 		for i, ends := range conns {
 			size := []int{1, 64, 20_000, 300_000}[i]
 			for side, c := range ends {
@@ -152,8 +139,7 @@ func TestLosses(t *testing.T) {
 	})(t)
 }
 
-// bare runs f with two endpoints on virtual time. They get their heartbeats by hand, and
-// nothing moves except what the test moves.
+// bare runs f with two endpoints on virtual time, which get heartbeats by hand. Nothing moves by itself.
 func bare(t *testing.T, p simfabric.Personality, f func(l *link)) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLink(t, simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1})
@@ -161,6 +147,13 @@ func bare(t *testing.T, p simfabric.Personality, f func(l *link)) {
 		f(l)
 		l.end(t)
 	})
+}
+
+// claims brings the second side a heartbeat after a while, which says how much the first has sent.
+func (l *link) claims(wait time.Duration, sent uint32) {
+	time.Sleep(wait)
+	l.b.p.tally.told.Store(sent)
+	l.eb.beat(l.b.p)
 }
 
 // settle returns when the frames that end a path check have come, and the pollers are done with them.
@@ -174,34 +167,25 @@ func settle() {
 func TestStoppedWhileMissing(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p
-		beat := func(wait time.Duration) {
-			time.Sleep(wait)
-			p.tally.told.Store(p.tally.came + 1)
-			l.eb.beat(p)
-		}
 		for _, d := range []time.Duration{1, 3, 10, 7, 3} { // stopped; DeadAfter is 15 s
-			beat(d * time.Second)
+			l.claims(d*time.Second, p.tally.came+1)
 			assert.NoError(t, p.err)
 		}
-		beat(2 * time.Second)
+		l.claims(2*time.Second, p.tally.came+1)
 		assert.ErrorIs(t, p.err, ErrMissing)
 	})
 }
 
-// TestOvertaken: heartbeats that overtake messages end nobody, however often they do, as long as the
-// messages come.
+// TestOvertaken: heartbeats that overtake messages end nobody, however often they do, as long as the messages come.
 func TestOvertaken(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p
 		a, b := l.dial(t)
 		for i := range 200 {
-			time.Sleep(time.Second)
-			p.tally.told.Store(l.a.Sent() + uint32(i) + 1) // so that there are always some to come
-			l.eb.beat(p)
-			if i%2 == 0 {
-				continue // now and then none comes between two heartbeats
+			l.claims(time.Second, l.a.Sent()+uint32(i)+1) // so that there are always some to come
+			if i%2 > 0 {                                  // now and then none comes between two heartbeats
+				carry(t, a, b, 1)
 			}
-			carry(t, a, b, 1)
 		}
 		assert.NoError(t, p.err)
 	})
@@ -216,8 +200,7 @@ func TestUndrained(t *testing.T) {
 		p := l.b.p
 		settle()
 		ends[1].deaf.Store(true)
-		_, err := a.Write([]byte("x"))
-		require.NoError(t, err)
+		require.NoError(t, writeN(a, 1))
 		for range 3 {
 			time.Sleep(5 * time.Second) // DeadAfter is 15 s
 			p.tally.told.Store(l.a.Sent())
@@ -245,25 +228,20 @@ func (e *deafEnd) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 	return e.Endpoint.Exchange(ops, done)
 }
 
-// TestClaims: a peer that claims to have sent more than it has ends itself, and nobody else. One that claims
-// less is believed.
+// TestClaims: a peer that claims to have sent more than it has ends itself alone. One that claims less is believed.
 func TestClaims(t *testing.T) {
 	bare(t, simfabric.TCP(), func(l *link) {
 		p := l.b.p
 		for _, claim := range []uint32{0, p.tally.came - 1, p.tally.came, p.tally.came + 1<<31} { // the last one is less, modulo 2^32
 			for range 10 {
-				time.Sleep(4 * time.Second)
-				p.tally.told.Store(claim)
-				l.eb.beat(p)
+				l.claims(4*time.Second, claim)
 			}
 			assert.NoError(t, p.err)
 		}
 		other, err := l.eb.NewPeer(PeerConfig{})
 		require.NoError(t, err)
 		for range 3 {
-			time.Sleep(5 * time.Second)
-			p.tally.told.Store(p.tally.came + 1)
-			l.eb.beat(p)
+			l.claims(5*time.Second, p.tally.came+1)
 		}
 		assert.ErrorIs(t, p.err, ErrMissing)
 		assert.False(t, other.lost())
@@ -281,40 +259,34 @@ func TestStolenReceivesAndNewcomers(t *testing.T) {
 		b := newBeating(t, simfabric.TCP())
 		b.a.Lost(errGoodbye)
 		b.b.Lost(errGoodbye)
-		comes := func() {
+		comes := func(saysWhere bool) {
 			newcomer, err := b.eb.NewPeer(PeerConfig{Unproven: true})
 			require.NoError(t, err)
-			ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-			defer cancel()
-			remote := b.a.Local()
-			require.NoError(t, newcomer.Connect(ctx, remote))
+			if saysWhere {
+				require.NoError(t, newcomer.Connect(t.Context(), b.a.Local()))
+			}
 			newcomer.Lost(errGoodbye)
 		}
-		comes()
+		comes(true)
 		assert.True(t, b.eb.Takes())
 		time.Sleep(b.dead + time.Second)
-		stranger, err := b.eb.NewPeer(PeerConfig{Unproven: true})
-		require.NoError(t, err)
-		stranger.Lost(errGoodbye) // it has never said where it is
+		comes(false)
 		assert.True(t, b.eb.Takes())
-		comes()
+		comes(true)
 		assert.False(t, b.eb.Takes())
 	})
 }
 
-// pingPong sends messages of one size to and fro, that long apart, until there is an error. While pause
-// is set it begins none.
-func pingPong(c *Conn, size int, apart time.Duration, first bool, pause *atomic.Bool) error {
-	buf := make([]byte, size)
-	for ; ; first = true {
+// pingPong sends messages of one size to and fro, that long apart, until an error. While pause is set it begins none.
+func pingPong(c *Conn, size int, apart time.Duration, first bool, pause *atomic.Bool) (err error) {
+	for ; err == nil; first = true {
 		if first && !pause.Load() {
 			time.Sleep(apart)
-			if _, err := c.Write(buf); err != nil {
-				return err
+			if err = writeN(c, size); err != nil {
+				break
 			}
 		}
-		if _, err := io.ReadFull(c, buf); err != nil {
-			return err
-		}
+		err = readN(c, size)
 	}
+	return err
 }

@@ -42,12 +42,10 @@ func TestOutOfDescriptors(t *testing.T) {
 	})
 }
 
-// TestLeasesOfNewMemory: a peer that makes new memory for each lease takes no more than a few of the
-// mappings that all peers share.
+// TestLeasesOfNewMemory: a peer that makes new memory for each lease takes few of the mappings that all share.
 func TestLeasesOfNewMemory(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
-		used := 0
 		for range 3 * mostUnused {
 			theirs, ring, err := sharedBlock(pool.MinBlock, l.b.local.Token)
 			require.NoError(t, err)
@@ -56,16 +54,13 @@ func TestLeasesOfNewMemory(t *testing.T) {
 			locked(l.ea, func() { require.NoError(t, a.stream.leased(payload[:])) })
 			synctest.Wait()
 			locked(l.ea, func() {
-				if a.stream.copies() {
-					used++
-				}
+				assert.True(t, a.stream.copies())
 				a.stream.revoked()
 			})
 			synctest.Wait()
 			require.NoError(t, theirs.Close())
 			require.LessOrEqual(t, len(l.a.p.mapped), mostUnused+2)
 		}
-		assert.Equal(t, 3*mostUnused, used)
 		assert.LessOrEqual(t, l.ea.core.cfg.Budget.Stats().Foreign, int64(mostUnused+2)*pool.MinBlock)
 		resetConns(t, a, b)
 	})
@@ -88,8 +83,7 @@ func (f *noRecvs) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, r
 	return f.Endpoint.Exchange(ops, done)
 }
 
-// TestClosedWhileNewcomerWaits: what was mapped for a peer is given back if the endpoint is closed while
-// the peer waits for its receives.
+// TestClosedWhileNewcomerWaits: an endpoint that is closed while a peer waits for its receives keeps nothing mapped.
 func TestClosedWhileNewcomerWaits(t *testing.T) {
 	for range 50 {
 		fab, err := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()}).Open(simfabric.Shm().Provider, netip.Addr{})
@@ -98,11 +92,10 @@ func TestClosedWhileNewcomerWaits(t *testing.T) {
 		b := pool.NewBudget(0)
 		e, err := NewEndpoint(f, Config{Budget: b})
 		require.NoError(t, err)
-		ended := make(chan error)
-		go func() {
+		ended := begin(func() error {
 			_, err := e.NewPeer(PeerConfig{Memory: opens(b)})
-			ended <- err
-		}()
+			return err
+		})
 		<-f.asked
 		require.NoError(t, e.Close())
 		require.Error(t, <-ended)

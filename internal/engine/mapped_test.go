@@ -30,6 +30,17 @@ func mappedLink(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	})
 }
 
+// mappedConn is mappedLink with a conn that has a mapped ring, and is given up in the end.
+func mappedConn(t *testing.T, cfg Config, test func(t *testing.T, l *link, a, b *Conn)) {
+	t.Helper()
+	mappedLink(t, cfg, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		test(t, l, a, b)
+		giveUp(a, b)
+	})
+}
+
 // locked calls f with the endpoint's lock held.
 func locked(e *Endpoint, f func()) {
 	e.enter()
@@ -40,13 +51,9 @@ func locked(e *Endpoint, f func()) {
 // TestMapped: large data is copied to where the peer reads it, whichever call sends it, and nothing
 // is staged or written by RDMA. Only the last bytes of a call go in a frame, if the ring is full.
 func TestMapped(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		warmUp(t, a, b)
+	mappedConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 		data := make([]byte, 3<<20)
-		for i := range data {
-			data[i] = byte(rand.Uint32())
-		}
+		_, _ = rand.NewChaCha8([32]byte{}).Read(data)
 		before, calls := l.ea.Stats(), 1
 		go func() {
 			_, err := a.Write(data[:1<<20])
@@ -84,8 +91,7 @@ func TestMapped(t *testing.T) {
 	})
 }
 
-// TestUnmappable: two sides of which one cannot map the other's memory do not pass the path check, and
-// the dialing side learns why.
+// TestUnmappable: a side that cannot map the other's memory fails the path check, and the dialing side learns why.
 func TestUnmappable(t *testing.T) {
 	for side, name := range []string{"the dialing side", "the listening side"} {
 		for what, tt := range map[string]struct {
@@ -112,9 +118,7 @@ func TestUnmappable(t *testing.T) {
 					if errors.Is(tt.want, ErrUnmapped) { // else what came to the listening side may have been right
 						assert.False(t, l.b.Checked())
 					}
-					for _, e := range []*Endpoint{l.ea, l.eb} {
-						assert.NoError(t, e.Close())
-					}
+					l.end(t)
 				})
 			})
 		}
@@ -127,10 +131,7 @@ func outOfReach(*pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
 
 // TestNotMapped: large data goes in frames while the ring cannot be mapped.
 func TestNotMapped(t *testing.T) {
-	for name, maps := range map[string]mapsMemory{
-		"it is out of reach": outOfReach,
-		"it is too small":    mapsOther(pool.MinBlock),
-	} {
+	for name, maps := range map[string]mapsMemory{"it is out of reach": outOfReach, "it is too small": mapsOther(pool.MinBlock)} {
 		t.Run(name, func(t *testing.T) {
 			mappedLink(t, Config{}, func(t *testing.T, l *link) {
 				l.ea.core.peers[l.a.p.id].cfg.Memory = maps(l.ea.core.cfg.Budget)
@@ -154,14 +155,12 @@ func inFrames(t *testing.T, from, to *Conn) {
 	const size = 64 << 10
 	before, begin := to.Seen().LargeIn, time.Now()
 	go func() {
-		_, err := from.Write(make([]byte, size))
-		assert.NoError(t, err)
+		assert.NoError(t, writeN(from, size))
 		buf, err := from.AllocBuffer(size)
 		assert.NoError(t, err)
 		assert.NoError(t, sendBuffer(from, buf))
 	}()
-	_, err := io.ReadFull(to, make([]byte, 2*size))
-	require.NoError(t, err)
+	require.NoError(t, readN(to, 2*size))
 	assert.Equal(t, before, to.Seen().LargeIn)
 	assert.Less(t, time.Since(begin), choreTime, "nobody waits for the ring")
 	synctest.Wait() // for the lease, or for what could not be mapped
@@ -171,56 +170,39 @@ func inFrames(t *testing.T, from, to *Conn) {
 // end of the conn, and nobody else gets the ring before the copy has ended.
 func TestInMidCopy(t *testing.T) {
 	const size = 64 << 10
+	type mid struct {
+		t    *testing.T
+		l    *link
+		a, b *Conn
+	}
 	for name, tt := range map[string]struct {
-		meanwhile func(t *testing.T, l *link, a, b *Conn)
 		lost      bool // the reader may miss the bytes
 		forced    bool // the ring was taken by force
 		unheard   bool // the writer knows that nobody has them
+		meanwhile func(m mid)
 	}{
-		"nothing": {meanwhile: func(*testing.T, *link, *Conn, *Conn) {}},
-		"revoked": {meanwhile: func(_ *testing.T, l *link, _, b *Conn) {
-			locked(l.eb, func() { b.stream.revoke() })
-		}},
-		"the deadline": {meanwhile: func(t *testing.T, _ *link, a, _ *Conn) {
-			require.NoError(t, a.SetWriteDeadline(time.Unix(1, 0)))
-		}},
-		"CloseWrite": {meanwhile: func(t *testing.T, _ *link, a, _ *Conn) { require.NoError(t, a.CloseWrite()) }},
-		"Close": {meanwhile: func(t *testing.T, _ *link, a, _ *Conn) {
-			go func() { assert.NoError(t, a.Close()) }()
-		}},
-		"Close with a reset": {lost: true, meanwhile: func(t *testing.T, _ *link, a, _ *Conn) {
-			resetConns(t, a)
-		}},
-		"the reader's Close": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) {
-			go func() { assert.NoError(t, b.Close()) }()
-		}},
-		"the reader's Close with a reset": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) {
-			resetConns(t, b)
-		}},
-		"the reader's CloseRead": {lost: true, meanwhile: func(t *testing.T, _ *link, _, b *Conn) { require.NoError(t, b.CloseRead()) }},
-		"the writer gives the peer up": {lost: true, forced: true, unheard: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
-			l.a.Lost(errInjected)
-		}},
-		"the reader gives the peer up": {lost: true, forced: true, meanwhile: func(_ *testing.T, l *link, _, _ *Conn) {
-			l.b.Lost(errInjected)
-		}},
-		"the writer's endpoint is closed": {lost: true, forced: true, unheard: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
-			require.NoError(t, l.ea.Close())
-		}},
-		"the reader's endpoint is closed": {lost: true, forced: true, meanwhile: func(t *testing.T, l *link, _, _ *Conn) {
-			require.NoError(t, l.eb.Close())
-		}},
+		"nothing":                         {meanwhile: func(mid) {}},
+		"revoked":                         {meanwhile: func(m mid) { locked(m.l.eb, m.b.stream.revoke) }},
+		"the deadline":                    {meanwhile: func(m mid) { require.NoError(m.t, m.a.SetWriteDeadline(time.Unix(1, 0))) }},
+		"CloseWrite":                      {meanwhile: func(m mid) { require.NoError(m.t, m.a.CloseWrite()) }},
+		"Close":                           {meanwhile: func(m mid) { go func() { assert.NoError(m.t, m.a.Close()) }() }},
+		"Close with a reset":              {lost: true, meanwhile: func(m mid) { resetConns(m.t, m.a) }},
+		"the reader's Close":              {lost: true, meanwhile: func(m mid) { go func() { assert.NoError(m.t, m.b.Close()) }() }},
+		"the reader's Close with a reset": {lost: true, meanwhile: func(m mid) { resetConns(m.t, m.b) }},
+		"the reader's CloseRead":          {lost: true, meanwhile: func(m mid) { require.NoError(m.t, m.b.CloseRead()) }},
+		"the writer gives the peer up":    {lost: true, forced: true, unheard: true, meanwhile: func(m mid) { m.l.a.Lost(errInjected) }},
+		"the reader gives the peer up":    {lost: true, forced: true, meanwhile: func(m mid) { m.l.b.Lost(errInjected) }},
+		"the writer's endpoint is closed": {lost: true, forced: true, unheard: true, meanwhile: func(m mid) { require.NoError(m.t, m.l.ea.Close()) }},
+		"the reader's endpoint is closed": {lost: true, forced: true, meanwhile: func(m mid) { require.NoError(m.t, m.l.eb.Close()) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mappedLink(t, Config{}, func(t *testing.T, l *link) {
-				a, b := l.dial(t)
-				warmUp(t, a, b)
+			mappedConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 				synctest.Wait() // the ring may have grown
 				var w copied
 				locked(l.ea, func() { w = a.stream.prepareCopy(size) })
 				require.Len(t, w.mem, size)
 				ring := b.stream.inLease
-				tt.meanwhile(t, l, a, b)
+				tt.meanwhile(mid{t, l, a, b})
 				time.Sleep(3 * choreTime)
 				synctest.Wait()
 				if !tt.forced {
@@ -228,9 +210,7 @@ func TestInMidCopy(t *testing.T) {
 				}
 				want := bytes.Repeat([]byte{7}, size)
 				copy(w.mem, want)
-				var told bool
-				locked(l.ea, func() { told = a.stream.commitCopy(&w) })
-				assert.Equal(t, !tt.unheard, told)
+				locked(l.ea, func() { assert.Equal(t, !tt.unheard, a.stream.commitCopy(&w)) })
 				if !tt.lost {
 					got := make([]byte, size)
 					_, err := io.ReadFull(b, got)
@@ -251,23 +231,19 @@ func TestInMidCopy(t *testing.T) {
 
 // TestMappedAfterLoss: a peer that was given up goes on writing to its ring, but nobody reads that.
 func TestMappedAfterLoss(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		warmUp(t, a, b)
+	mappedConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 		var w copied
 		locked(l.ea, func() { w = a.stream.prepareCopy(64 << 10) })
 		w.mem[0] = 7
 		l.b.Lost(errInjected)
-		_, err := b.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-		require.NoError(t, b.Close())
+		require.ErrorIs(t, readN(b, 1), syscall.ECONNRESET)
+		closeConns(t, b)
 		require.NoError(t, l.eb.Close()) // as its owner does when the last conn is closed
 		assert.Zero(t, w.mem[0], "the pages are still there")
 		copy(w.mem, bytes.Repeat([]byte{7}, len(w.mem)))
 		locked(l.ea, func() { a.stream.commitCopy(&w) })
 		l.a.Lost(errInjected)
-		_, err = a.Write([]byte{1})
-		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.ErrorIs(t, writeN(a, 1), syscall.ECONNRESET)
 		resetConns(t, a)
 	})
 }
@@ -284,14 +260,10 @@ func TestRevokedBeforeMapped(t *testing.T) {
 			return open(n)
 		}
 		a, b := l.dial(t)
-		go func() {
-			_, err := a.Write(make([]byte, 100_000))
-			assert.NoError(t, err)
-		}()
+		go func() { assert.NoError(t, writeN(a, 100_000)) }()
 		<-mapping
 		locked(l.eb, func() { b.stream.revoke() })
-		_, err := io.ReadFull(b, make([]byte, 100_000)) // in frames
-		require.NoError(t, err)
+		require.NoError(t, readN(b, 100_000)) // in frames
 		synctest.Wait()
 		assert.NotNil(t, b.stream.inLease)
 		close(goOn)
@@ -304,9 +276,7 @@ func TestRevokedBeforeMapped(t *testing.T) {
 
 // TestDeadlineInRing: a writer whose ring is full waits no longer than its deadline says.
 func TestDeadlineInRing(t *testing.T) {
-	mappedLink(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		warmUp(t, a, b)
+	mappedConn(t, Config{Ring: 64 << 10}, func(t *testing.T, _ *link, a, b *Conn) {
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Second)))
 		start := time.Now()
 		n, err := a.Write(make([]byte, 1<<20))
@@ -333,19 +303,12 @@ func TestMappedIdle(t *testing.T) {
 			_, err := io.ReadAll(b)
 			require.NoError(t, err)
 		}},
-		"the reader's Close": {use: func(t *testing.T, _, b *Conn) {
-			go func() { _ = b.Close() }()
-		}},
+		"the reader's Close":              {use: func(_ *testing.T, _, b *Conn) { begin(b.Close) }},
 		"the reader's Close with a reset": {use: func(t *testing.T, _, b *Conn) { resetConns(t, b) }},
-		"it is not read": {foreign: true, use: func(t *testing.T, a, _ *Conn) {
-			_, err := a.Write(make([]byte, 200_000))
-			require.NoError(t, err)
-		}},
+		"it is not read":                  {foreign: true, use: func(t *testing.T, a, _ *Conn) { require.NoError(t, writeN(a, 200_000)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
-			mappedLink(t, Config{}, func(t *testing.T, l *link) {
-				a, b := l.dial(t)
-				warmUp(t, a, b)
+			mappedConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 				tt.use(t, a, b)
 				time.Sleep(time.Minute)
 				synctest.Wait()
@@ -369,8 +332,7 @@ func failsOnce(p *peer) {
 	}
 }
 
-// TestMappedAgain: a ring that could not be mapped once, for example for want of descriptors, is
-// mapped when it is granted the next time.
+// TestMappedAgain: a ring that could not be mapped once, as for want of descriptors, is when it is granted next.
 func TestMappedAgain(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		failsOnce(l.a.p)
@@ -409,16 +371,11 @@ func TestCloseWhileMapping(t *testing.T) {
 			return nil, errInjected
 		}
 		a, b := l.dial(t)
-		_, err := a.Write(make([]byte, 10_000)) // asks for a ring
-		require.NoError(t, err)
+		require.NoError(t, writeN(a, 10_000)) // asks for a ring
 		<-mapping
-		ended, closed := make(chan error, 1), make(chan error, 1)
-		go func() {
-			_, err := a.Read(make([]byte, 1))
-			ended <- err
-		}()
+		ended := begin(func() error { return readN(a, 1) })
 		synctest.Wait()
-		go func() { closed <- l.ea.Close() }()
+		closed := begin(l.ea.Close)
 		synctest.Wait()
 		select {
 		case err := <-ended:

@@ -20,9 +20,7 @@ func (m *model) look() {
 		e := t.e
 		switch t.what {
 		case "read":
-			s := e.s
-			m.check(s.rd.waiting && s.segs.empty() && e.conn.readError() == nil,
-				"%v: nobody wakes the reader", e)
+			m.check(e.s.rd.waiting && e.s.segs.empty() && e.conn.readError() == nil, "%v: nobody wakes the reader", e)
 		case "write":
 			s := e.s
 			m.check(s.wr.waiting && e.conn.writeError() == nil && (s.writer == writerBlocked || s.itsOwn(s.lacks(e.conn.left)) || e.conn.left == 0 && s.leaving > 0),
@@ -58,8 +56,7 @@ func (m *model) look() {
 	}
 }
 
-// lookAtSlots checks that each peer has its quota of receive slots, and that what peers have not taken of their
-// own is there.
+// lookAtSlots checks that each peer has its quota of receive slots, and that what it has not taken of it is there.
 func (m *model) lookAtSlots(h *host) {
 	if h.down || h.c.err != nil {
 		return
@@ -79,19 +76,16 @@ func (m *model) lookAtSlots(h *host) {
 			h, p.id, has, p.known(), due, h.c.slots)
 	}
 	taken, sends, ops, deadSends, deadStage := 0, 0, h.c.most*h.c.ownOps, 0, 0
-	for _, pair := range m.pairs {
-		for side, q := range pair.peers {
-			if q != nil && pair.hosts[side] == h {
-				if q.quota {
-					taken++
-					sends += q.owedSends()
-					ops += q.owedOps() - h.c.ownOps
-				}
-				if q.reaped {
-					deadSends += q.frames
-					deadStage += q.staged
-				}
-			}
+	for p, side := range m.pairsOf(h) {
+		q := p.peers[side]
+		if q != nil && q.quota {
+			taken++
+			sends += q.owedSends()
+			ops += q.owedOps() - h.c.ownOps
+		}
+		if q != nil && q.reaped {
+			deadSends += q.frames
+			deadStage += q.staged
 		}
 	}
 	m.check(deadSends == h.c.deadSends && deadStage == h.c.deadStage, "%v: dead peers hold %d send slots and %d staging chunks, as is thought %d and %d",
@@ -101,8 +95,7 @@ func (m *model) lookAtSlots(h *host) {
 	m.check(ops == h.c.owedOps && ops <= h.c.queueLeft(), "%v: %d operations are owed, as is thought %d, of %d", h, ops, h.c.owedOps, h.c.queueLeft())
 }
 
-// lookAtMemory checks that all that is mapped is paid for, reassembly rings by the windows of
-// streams that are alive.
+// lookAtMemory checks that all that is mapped is paid for, reassembly rings by the windows of streams that are alive.
 func (m *model) lookAtMemory(h *host) {
 	b := h.budget.Stats()
 	m.check(b.Mapped <= b.Used-h.hogged && b.Used <= b.Limit, "%v: %d bytes are mapped, of %+v, and hogged %d", h, b.Mapped, b, h.hogged)
@@ -130,8 +123,7 @@ func (m *model) lookAtWindow(s *stream) {
 	m.check(held <= s.most(), "stream %d: a window of %d bytes", s.id, held)
 }
 
-// lookAtRings checks that the rings which can be asked for are listed, and that the streams which
-// wait for one are counted.
+// lookAtRings checks that rings which can be asked for are listed, and streams which wait for one are counted.
 func (m *model) lookAtRings(h *host) {
 	used, claims := 0, 0
 	for _, p := range h.c.order {
@@ -145,8 +137,7 @@ func (m *model) lookAtRings(h *host) {
 		}
 	}
 	r := &h.c.rings
-	m.check(h.c.err != nil || used == r.used.Len() && claims == r.claims,
-		"%v: %d rings in use, %d wanted, as is thought %d and %d", h, used, claims, r.used.Len(), r.claims)
+	m.check(h.c.err != nil || used == r.used.Len() && claims == r.claims, "%v: %d rings in use, %d wanted, as is thought %d and %d", h, used, claims, r.used.Len(), r.claims)
 }
 
 // lookAtEnd checks one end of a conn. Above all, a ring that is being read belongs to nobody else.
@@ -294,9 +285,7 @@ func (m *model) finish() {
 		p.mayFail = true
 	}
 	for _, h := range m.hosts {
-		h.e.enter()
-		h.c.breakdown(ErrEndpointClosed)
-		h.e.leave()
+		locked(h.e, func() { h.c.breakdown(ErrEndpointClosed) })
 		h.shutdown()
 		b := h.budget.Stats()
 		m.check(b.Used == 0 && b.Mapped == 0, "%v: %d bytes of the budget do not come back, %d are mapped", h, b.Used, b.Mapped)
@@ -342,10 +331,7 @@ func (m *model) emptied(h *host) {
 }
 
 func (m *model) lookAtNetwork() {
-	failures := false
-	for _, p := range m.pairs {
-		failures = failures || p.mayFail
-	}
+	failures := slices.ContainsFunc(m.pairs, func(p *pair) bool { return p.mayFail })
 	s := m.net.Stats()
 	m.check(s.BadLocal == 0 && s.Truncated == 0 && s.CQOverruns == 0 && s.PeerUnmapped == 0 && s.Misuse == "", "%+v", s)
 	m.check(failures || s.BadRemote == 0, "%+v", s)

@@ -21,8 +21,7 @@ type modelConn struct {
 	refuse  framing.ResetCode // what the listener says
 	ctx     *modelContext
 	opening bool
-	// forgotten: the model is done with it. If Open was given up, the other side may still accept
-	// it.
+	// forgotten: the model is done with it. If Open was given up, the other side may still accept it.
 	forgotten bool
 }
 
@@ -79,8 +78,7 @@ func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
 // left reports that the host may exit without taking anything along that was written.
 func (e *modelEnd) left() bool { return e.s.hasLeft() }
 
-// lost reports that the end's peer has failed, or that a message is missing for good, so that a
-// close may not be answered.
+// lost reports that the peer has failed, or a message is missing for good: a close may not be answered.
 func (e *modelEnd) lost() bool { return e.down() || e.c.m.opt.losses > 0 && e.c.pair.mayFail }
 
 // discarding reports that nobody reads at this end any more.
@@ -142,10 +140,7 @@ func (m *model) open(p *pair) {
 		c.refuse = pick(m, framing.ResetRefused, framing.ResetMemory, framing.ResetClosed)
 	}
 	for side := range c.ends {
-		c.ends[side] = &modelEnd{
-			c: c, side: side, h: p.hosts[side], base: m.rng.IntN(patternPeriod),
-			toSend: uint64(1) << m.opt.most,
-		}
+		c.ends[side] = &modelEnd{c: c, side: side, h: p.hosts[side], base: m.rng.IntN(patternPeriod), toSend: uint64(1) << m.opt.most}
 		if m.oneIn(3) { // it finishes early
 			c.ends[side].toSend = uint64(m.rng.IntN(1 << m.rng.IntN(1+m.opt.most)))
 		}
@@ -227,9 +222,7 @@ func (m *model) actEnd() {
 	c := m.conns[i]
 	if c.done() {
 		c.forgotten = true
-		last := len(m.conns) - 1
-		m.conns[i] = m.conns[last]
-		m.conns = m.conns[:last]
+		m.conns = without(m.conns, i)
 		return
 	}
 	e := c.ends[m.rng.IntN(2)]
@@ -261,8 +254,7 @@ func (m *model) actEnd() {
 	}
 }
 
-// mischief does something while a call is in the middle of a copy, or was woken and has not resumed
-// yet.
+// mischief does something while a call is in the middle of a copy, or was woken and has not resumed yet.
 func (m *model) mischief(e *modelEnd) bool {
 	if e.conn == nil || e.closed || e.closer != nil || m.winding || !m.oneIn(4) {
 		return false
@@ -315,28 +307,21 @@ func (m *model) shut(e *modelEnd) {
 	if e.closed || e.closer != nil {
 		return
 	}
-	// Conns that end abruptly do so at both ends at about the same time, with
-	// everything under way.
+	// Conns that end abruptly do so at both ends at about the same time, with everything under way.
 	how := e.c.manner()
 	abrupt := how != polite && m.step >= e.c.until && (e.s.writing > 0 || m.oneIn(20))
 	switch {
 	case abrupt && how != anyhow:
 		m.close(e, how == resetting)
-		return
 	case abrupt, m.rng.IntN(200) < m.opt.rude:
 		switch r := m.rng.IntN(10); {
 		case r < 2:
 			m.closeRead(e)
 		case r < 4:
 			m.closeWrite(e)
-		case r < 7:
-			m.close(e, true)
 		default:
-			m.close(e, false)
+			m.close(e, r < 7)
 		}
-		return
-	}
-	switch {
 	case !e.finished && e.writer == nil && (e.sent() >= e.toSend || m.step >= e.c.until || e.cannotWrite()):
 		if m.oneIn(8) {
 			m.close(e, false)
@@ -400,8 +385,7 @@ func (m *model) close(e *modelEnd, reset bool) {
 	e.finish()
 }
 
-// closeDone checks what Close says: without an error, everything has left, and the other side has
-// it if Close waits for that.
+// closeDone checks that after Close everything has left, and that the other side has it if Close waits for that.
 func (m *model) closeDone(e *modelEnd, err error) {
 	m.note("closed", e, 0, 0)
 	switch o := e.other; {

@@ -56,8 +56,7 @@ func (m *model) write(e *modelEnd) {
 	})
 }
 
-// sendBuffer sends a Buffer: a new one, an old one, or one that was received. Some
-// are only kept for later.
+// sendBuffer sends a Buffer: a new one, an old one, or one that was received. Some are only kept for later.
 func (m *model) sendBuffer(e *modelEnd, n int) {
 	var b *Buffer
 	from := e
@@ -161,8 +160,7 @@ func (m *model) read(e *modelEnd) {
 	})
 }
 
-// received checks the result of a call that asked for up to size bytes, or for any number if size
-// is -1.
+// received checks the result of a call that asked for up to size bytes, or for any number if size is -1.
 func (m *model) received(e *modelEnd, b []byte, size int, err error) {
 	m.note("read", e, size, len(b))
 	o := e.other
@@ -233,8 +231,7 @@ func (m *model) release(e *modelEnd) {
 	}
 }
 
-// deadline lets a deadline pass, for a call that is pending or for the next ones. At an end whose
-// Close waits, it may end that wait.
+// deadline lets a deadline pass, for a pending call or the next ones. Where Close waits, it may end that wait.
 func (m *model) deadline(e *modelEnd) {
 	if e.closed {
 		if e.closer != nil && e.closer.w != nil && m.oneIn(4) { // it has waited long enough
@@ -247,18 +244,10 @@ func (m *model) deadline(e *modelEnd) {
 		return
 	}
 	m.happened()
-	past := time.Unix(1, 0)
-	which := m.rng.IntN(3)
+	which := m.rng.IntN(3) // both: 2
 	m.note("deadline", e, which, 0)
-	var err error
-	switch which {
-	case toRead:
-		err = e.conn.SetReadDeadline(past)
-	case toWrite:
-		err = e.conn.SetWriteDeadline(past)
-	default:
-		err = e.conn.SetDeadline(past)
-	}
+	set := [...]func(time.Time) error{toRead: e.conn.SetReadDeadline, toWrite: e.conn.SetWriteDeadline, 2: e.conn.SetDeadline}
+	err := set[which](time.Unix(1, 0))
 	m.check(err == nil, "setting a deadline: %v", err)
 	for i := range e.expired {
 		if which == i || which == 2 {

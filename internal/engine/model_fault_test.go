@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"iter"
 	"slices"
 	"time"
 
@@ -59,8 +60,7 @@ func (m *model) fault() {
 	}
 }
 
-// doomAmid dooms a peer while somebody copies without the lock, while its path check goes on, or while
-// a conn of it is being closed.
+// doomAmid dooms a peer amid a copy without the lock, amid its path check, or while a conn of it is being closed.
 func (m *model) doomAmid() {
 	what := pick(m, "copy", "check", "close")
 	amid := func(p *pair, side int) bool {
@@ -86,8 +86,7 @@ func (m *model) doomAmid() {
 	}
 }
 
-// unrest makes rings change hands, by time without traffic, or by another conn that wants the
-// memory.
+// unrest makes rings change hands, by time without traffic, or by another conn that wants the memory.
 func (m *model) unrest() {
 	p := pick(m, m.pairs...)
 	side := m.rng.IntN(2)
@@ -99,13 +98,10 @@ func (m *model) unrest() {
 	s := pick(m, list...)
 	h := p.hosts[side]
 	m.note("revoke", nil, p.id, int(s.id))
-	h.e.enter()
-	s.revoke()
-	h.e.leave()
+	locked(h.e, s.revoke)
 }
 
-// faultOfNone puts an error into a queue that belongs to no operation. An endpoint that has a
-// single peer takes it for that peer's.
+// faultOfNone puts an error of no operation into a queue. An endpoint with a single peer takes it for that peer's.
 func (m *model) faultOfNone(h *host) {
 	m.note("fault of none", nil, 0, 0)
 	if h.c.attr.PerPeer {
@@ -131,13 +127,10 @@ func (p *pair) fail(side int, err error) {
 		p.m.tellLater(p, side)
 		return
 	}
-	h.e.enter()
-	p.peers[side].doom(err)
-	h.e.leave()
+	locked(h.e, func() { p.peers[side].doom(err) })
 }
 
-// lost is PeerConfig.Lost. The control connection is then closed, which the other side learns
-// later.
+// lost is PeerConfig.Lost. The control connection is then closed, which the other side learns later.
 func (m *model) lost(p *pair, side int, err error) {
 	m.note("lost", nil, p.id, side)
 	m.happened()
@@ -173,37 +166,29 @@ func (m *model) tellLosses() {
 func (m *model) kill(h *host) {
 	how := pick(m, simfabric.DeathError, simfabric.DeathRefuse)
 	if len(m.hosts) == 2 && m.oneIn(3) {
-		// What never completes takes up the queue that other hosts need, even those that come
-		// later.
+		// What never completes takes up the queue that other hosts need, even those that come later.
 		how = simfabric.DeathSilent
 	}
 	m.note("kill", nil, slices.Index(m.hosts, h), int(how))
 	h.dead, h.thawAt = true, 0
 	m.net.Kill(h.fab, how)
-	for _, p := range m.pairs {
-		if side := slices.Index(p.hosts[:], h); side >= 0 {
-			p.mayFail = true
-			m.tellLater(p, 1-side)
-		}
+	for p, side := range m.pairsOf(h) {
+		p.mayFail = true
+		m.tellLater(p, 1-side)
 	}
 }
 
-// closeHost closes an endpoint in the middle of everything. What has been read
-// or is about to be written stays valid.
+// closeHost closes an endpoint in the middle of everything. What has been read or is about to be written stays valid.
 func (m *model) closeHost(h *host) {
 	if h.frozen() {
 		return
 	}
 	m.note("close host", nil, slices.Index(m.hosts, h), 0)
 	h.dead = true
-	for _, p := range m.pairs {
-		if slices.Contains(p.hosts[:], h) {
-			p.mayFail = true
-		}
+	for p := range m.pairsOf(h) {
+		p.mayFail = true
 	}
-	h.e.enter()
-	h.c.breakdown(ErrEndpointClosed)
-	h.e.leave()
+	locked(h.e, func() { h.c.breakdown(ErrEndpointClosed) })
 	if m.oneIn(2) && h.c.mapping == 0 { // else it would wait
 		h.shutdown()
 	}
@@ -226,16 +211,11 @@ func (h *host) shutdown() {
 	}
 }
 
-// reconnect connects a host again with one that it was paired with, after both sides have lost that
-// pair.
+// reconnect connects a host again with one that it was paired with, after both sides have lost that pair.
 func (m *model) reconnect(h *host) {
-	for _, p := range m.pairs {
-		other := p.hosts[0]
-		if other == h {
-			other = p.hosts[1]
-		}
-		if p.lost[0] && p.lost[1] && slices.Contains(p.hosts[:], h) && !h.c.attr.PerPeer && len(m.pairs) < 24 {
-			if a, b := m.takes(h), m.takes(other); a != nil && b != nil {
+	for p, side := range m.pairsOf(h) {
+		if p.lost[0] && p.lost[1] && !h.c.attr.PerPeer && len(m.pairs) < 24 {
+			if a, b := m.takes(h), m.takes(p.hosts[1-side]); a != nil && b != nil {
 				m.connect(a, b)
 				return
 			}
@@ -256,22 +236,29 @@ func (m *model) observe(ev simfabric.Event) {
 		return
 	}
 	m.callFailed(from, ev)
-	for _, p := range m.pairs {
-		for side := range p.hosts {
-			if p.hosts[side] == from && to != nil && p.hosts[1-side] == to && p.peers[side].addr == ev.Addr {
-				p.mayFail = true
-			}
+	for p, side := range m.pairsOf(from) {
+		if to != nil && p.hosts[1-side] == to && p.peers[side].addr == ev.Addr {
+			p.mayFail = true
 		}
 	}
 }
 
 func (m *model) hostNamed(name string) *host {
-	for _, h := range m.hosts {
-		if h.name == name {
-			return h
-		}
+	if i := slices.IndexFunc(m.hosts, func(h *host) bool { return h.name == name }); i >= 0 {
+		return m.hosts[i]
 	}
 	return nil
+}
+
+// pairsOf yields the pairs that a host belongs to, and its side of them.
+func (m *model) pairsOf(h *host) iter.Seq2[*pair, int] {
+	return func(yield func(*pair, int) bool) {
+		for _, p := range m.pairs {
+			if side := slices.Index(p.hosts[:], h); side >= 0 && !yield(p, side) {
+				return
+			}
+		}
+	}
 }
 
 // placed checks that bytes which are about to be put into a host's memory belong there: into a ring that
@@ -280,9 +267,8 @@ func (m *model) placed(from, to *host, ev simfabric.Event) {
 	if m.unclosed[ev.Key] {
 		return
 	}
-	for _, p := range m.pairs {
-		side := slices.Index(p.hosts[:], to)
-		if side < 0 || p.hosts[1-side] != from || p.peers[side] == nil {
+	for p, side := range m.pairsOf(to) {
+		if p.hosts[1-side] != from || p.peers[side] == nil {
 			continue
 		}
 		for _, s := range p.peers[side].list {
@@ -332,8 +318,7 @@ func (m *model) arrived() (n uint64) {
 	return n
 }
 
-// settle lets everything that is under way come to rest, without a new call, and checks what must
-// hold then.
+// settle lets everything that is under way come to rest, without a new call, and checks what must hold then.
 func (m *model) settle() {
 	had := uint64(0)
 	for i, still := 0, 0; still < 2; i++ {
@@ -353,9 +338,7 @@ func (m *model) settle() {
 		for _, h := range m.hosts {
 			moved = m.poll(h) > 0 || m.supply(h) || moved || !h.down && !h.frozen() && h.c.stuck()
 			if n := len(h.c.recvs); n > 0 && !h.down && !h.frozen() { // chores post these
-				h.e.enter()
-				h.c.retry()
-				h.e.leave()
+				locked(h.e, h.c.retry)
 				moved = moved || len(h.c.recvs) < n || h.c.stuck()
 			}
 		}

@@ -4,14 +4,10 @@ import "errors"
 
 // checkPath begins the pair's path check. Conns do not wait for it here: it runs beside other traffic.
 func (p *pair) checkPath() {
-	h := p.hosts[0]
-	h.e.enter()
-	p.peers[0].startCheck()
-	h.e.leave()
+	locked(p.hosts[0].e, p.peers[0].startCheck)
 }
 
-// settlePaths does what a handshake does when a path check ends: it tells the listening side, or gives the
-// peer up.
+// settlePaths does what a handshake does when a path check ends: it tells the listening side, or gives the peer up.
 func (m *model) settlePaths() {
 	for _, p := range m.pairs {
 		dials, listens := p.peers[0], p.hosts[1]
@@ -29,9 +25,7 @@ func (m *model) settlePaths() {
 			p.checked = true
 			m.check(p.peers[1].check == checkPassed, "pair %d: only one side has passed the path check", p.id)
 			dials.endCheck()
-			listens.e.enter()
-			p.peers[1].endCheck()
-			listens.e.leave()
+			locked(listens.e, p.peers[1].endCheck)
 		}
 	}
 }

@@ -35,8 +35,7 @@ func (m *model) cruelty(h *host) {
 	}
 }
 
-// freeze stops a host's process for a while. The others may give it up meanwhile, which it learns
-// afterwards.
+// freeze stops a host's process for a while. The others may give it up meanwhile, which it learns afterwards.
 func (m *model) freeze(h *host) {
 	if h.thawAt > 0 {
 		return
@@ -50,11 +49,9 @@ func (m *model) freeze(h *host) {
 	case m.oneIn(2): // for good, as far as the others can tell
 		h.thawAt += 1 << 20
 	}
-	for _, p := range m.pairs {
-		if side := slices.Index(p.hosts[:], h); side >= 0 {
-			p.mayFail = true
-			m.tellLater(p, 1-side)
-		}
+	for p, side := range m.pairsOf(h) {
+		p.mayFail = true
+		m.tellLater(p, 1-side)
 	}
 }
 
@@ -64,9 +61,8 @@ func (h *host) frozen() bool { return h.thawAt > 0 }
 // runs reports that the host's process is running.
 func (h *host) runs() bool { return !h.frozen() && !h.dead }
 
-// unsettled reports that something must still happen between the two, and nobody knows when. A host
-// that was given up while frozen is not waited for, if the queue is so long that the host cannot
-// hold all of it.
+// unsettled reports that something must still happen between the two, and nobody knows when. A host that was given up
+// while frozen is not waited for, if the queue is so long that the host cannot hold all of it.
 func (p *pair) unsettled() bool {
 	for side, h := range p.hosts {
 		if h.frozen() {
@@ -111,9 +107,7 @@ func (m *model) join() {
 
 // failCall has a call on the host's endpoint fail, once or several times in a row, sooner or later.
 func (m *model) failCall(h *host) {
-	calls := []simfabric.Call{
-		simfabric.CallPoll, simfabric.CallRemove, simfabric.CallInsert, simfabric.CallCloseRegion, simfabric.CallPost(fabric.Recv),
-	}
+	calls := []simfabric.Call{simfabric.CallPoll, simfabric.CallRemove, simfabric.CallInsert, simfabric.CallCloseRegion, simfabric.CallPost(fabric.Recv)}
 	if m.opt.tight > 0 { // memory may be short
 		calls = append(calls, simfabric.CallRegisterLocal, simfabric.CallRegisterRemote)
 	}
@@ -133,10 +127,8 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 	switch ev.Call {
 	case simfabric.CallPost(fabric.Recv), simfabric.CallPoll: // nothing works without these
 		h.dead = true
-		for _, p := range m.pairs {
-			if slices.Contains(p.hosts[:], h) {
-				p.mayFail = true
-			}
+		for p := range m.pairsOf(h) {
+			p.mayFail = true
 		}
 	case simfabric.CallCloseRegion: // a peer that writes there may go on
 		m.unclosed[ev.Key] = true
@@ -147,19 +139,16 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 // quotas if nothing more comes of the dead.
 func (m *model) lookAtDead(h *host) {
 	alive, loud := len(h.c.order), 0
-	for _, p := range m.pairs {
-		for i, end := range p.peers {
-			if p.hosts[i] == h && end != nil && end.reaped && end.quota && !end.settled() {
-				loud++
-			}
+	for p, side := range m.pairsOf(h) {
+		if q := p.peers[side]; q != nil && q.reaped && q.quota && !q.settled() {
+			loud++
 		}
 	}
 	m.check(loud <= alive && h.c.dead <= max(alive, h.c.most/2), "%v: a new peer beside %d dead ones, %d of which may send", h, h.c.dead, loud)
 }
 
-// takes returns the host on which h's process takes a new peer: its next endpoint, if the one that
-// it has takes none. It is nil if the process is dead or stopped, or if there may be no further
-// endpoint.
+// takes returns the host on which h's process takes a new peer: its next endpoint, if the one that it has takes none.
+// It is nil if the process is dead or stopped, or if there may be no further endpoint.
 func (m *model) takes(h *host) *host {
 	for h.next != nil {
 		h = h.next

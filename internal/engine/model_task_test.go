@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"runtime/debug"
+	"slices"
 )
 
 // task is a call that is under way. It runs in a coroutine of its own, which
@@ -76,14 +77,14 @@ func (m *model) resume(t *task) {
 		return
 	}
 	m.coros = append(m.coros, t.co)
-	for i := range m.tasks {
-		if m.tasks[i] == t {
-			last := len(m.tasks) - 1
-			m.tasks[i] = m.tasks[last]
-			m.tasks = m.tasks[:last]
-			break
-		}
-	}
+	m.tasks = without(m.tasks, slices.Index(m.tasks, t))
+}
+
+// without returns list without what is at i, in whose place comes the last.
+func without[T any](list []T, i int) []T {
+	last := len(list) - 1
+	list[i] = list[last]
+	return list[:last]
 }
 
 // pause hands over to the model from a call that has given up the lock.

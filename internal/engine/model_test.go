@@ -45,8 +45,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// playAll plays n seeds from -from on, on all processors, and returns one that failed. shrank counts
-// those in which windows grew and shrank again.
+// playAll plays n seeds from -from on, and returns one that failed. shrank counts those whose windows grew and shrank.
 func playAll(n int, shrank *atomic.Int64) (failed uint64, err error) {
 	var (
 		next atomic.Uint64
@@ -145,9 +144,7 @@ const hung = time.Minute
 func (m *model) play() (err error) {
 	// Faults in unmapped memory should name the seed, too.
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
-	defer time.AfterFunc(hung, func() {
-		panic(fmt.Sprintf("seed %d is caught in a loop", m.seed))
-	}).Stop()
+	defer time.AfterFunc(hung, func() { panic(fmt.Sprintf("seed %d is caught in a loop", m.seed)) }).Stop()
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("panic: %v\n%s\n%s", r, debug.Stack(), m.log.String())
@@ -180,11 +177,9 @@ func (m *model) play() (err error) {
 }
 
 const (
-	// stepBound is how many steps a world may take to end: the longest of 100,000 worlds took less
-	// than a quarter of that.
+	// stepBound is how many steps a world may take to end: the longest of 100,000 took less than a quarter.
 	stepBound = 400_000
-	// stillBound is how many steps may pass without an event before the clock is moved on. After
-	// ten times as many, the world counts as stuck.
+	// stillBound is how many steps may pass without an event before the clock is moved on. At ten times that it is stuck.
 	stillBound = 4_000
 )
 
@@ -278,10 +273,8 @@ func (m *model) tick(d time.Duration) {
 func (m *model) hasten() {
 	m.thaw(true)
 	for _, p := range m.pairs {
-		for side := range p.tellAt {
-			if p.tellAt[side] > m.step {
-				p.tellAt[side] = m.step
-			}
+		for side, at := range p.tellAt {
+			p.tellAt[side] = min(at, m.step)
 		}
 	}
 	m.tick(2 * choreTime)
@@ -340,15 +333,7 @@ func (m *model) over() bool {
 }
 
 func (m *model) ended() bool {
-	for _, p := range m.pairs {
-		if p.failing() || p.checking() {
-			return false
-		}
-	}
-	for _, c := range m.conns {
-		if !c.done() {
-			return false
-		}
-	}
-	return len(m.tasks) == 0
+	changes := func(p *pair) bool { return p.failing() || p.checking() }
+	isOpen := func(c *modelConn) bool { return !c.done() }
+	return !slices.ContainsFunc(m.pairs, changes) && !slices.ContainsFunc(m.conns, isOpen) && len(m.tasks) == 0
 }

@@ -203,15 +203,11 @@ func (m *model) newHost() *host {
 	return h
 }
 
-// connect makes a and b peers, as a handshake does. It returns nil if one of
-// them has no room.
+// connect makes a and b peers, as a handshake does. It returns nil if one of them has no room.
 func (m *model) connect(a, b *host) *pair {
 	p := &pair{m: m, id: len(m.pairs), hosts: [2]*host{a, b}, opening: map[uint32]*modelConn{}}
 	for side, h := range p.hosts {
-		cfg := PeerConfig{
-			Lost: func(err error, _ int) { m.lost(p, side, err) },
-			Gone: func() { p.gone[side]++ },
-		}
+		cfg := PeerConfig{Lost: func(err error, _ int) { m.lost(p, side, err) }, Gone: func() { p.gone[side]++ }}
 		if h.c.attr.SameHost {
 			open, forCheck := opens(h.budget), opens(pool.NewBudget(0))
 			cfg.Memory = func(n pool.SharedName) (*pool.Slab, error) {
@@ -229,9 +225,7 @@ func (m *model) connect(a, b *host) *pair {
 			cfg.Unproven = m.oneIn(2)
 		}
 		var err error
-		h.e.enter()
-		p.peers[side], err = h.e.newPeer([16]byte{byte(p.id), byte(side)}, cfg)
-		h.e.leave()
+		locked(h.e, func() { p.peers[side], err = h.e.newPeer([16]byte{byte(p.id), byte(side)}, cfg) })
 		if err != nil {
 			full := errors.Is(err, ErrFull) && len(h.c.order) > 0 // other pairs have taken the room
 			m.check(errors.Is(err, ErrMemory) || full || h.dead || len(m.pairs) > m.opt.hosts, "making a peer: %v", err)
@@ -247,40 +241,34 @@ func (m *model) connect(a, b *host) *pair {
 	for side, h := range p.hosts {
 		me, o := p.peers[side], p.peers[1-side]
 		addr, err := h.fab.Insert(o.c.fab.Name())
-		h.e.enter()
-		if me.err != nil { // it has failed since
-			h.e.leave()
-			continue
-		}
-		if err != nil { // the handshake gives both up
-			m.check(errors.Is(err, errInjected), "inserting an address: %v", err)
-			p.mayFail = true
-			me.doom(err)
-			h.e.leave()
-			continue
-		}
-		eager := o.c.eager
-		if m.opt.eager > 0 {
-			eager = min(eager, m.opt.eager)
-		}
-		err = me.attach(&framing.Attach{
-			Peer: o.id, Token: o.token, Slots: uint32(o.c.slots), Eager: uint32(eager), Rule: uint32(o.c.rule),
-		}, addr)
-		m.check(err == nil, "attaching: %v", err)
-		if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both {
-			me.doorbell.Own = h.doorbell.Own
-		}
-		if h.c.attr.SameHost {
-			me.spill = Spill{spills[side], spills[1-side]}
-		}
-		h.e.leave()
+		locked(h.e, func() {
+			if me.err != nil { // it has failed since
+				return
+			}
+			if err != nil { // the handshake gives both up
+				m.check(errors.Is(err, errInjected), "inserting an address: %v", err)
+				p.mayFail = true
+				me.doom(err)
+				return
+			}
+			eager := o.c.eager
+			if m.opt.eager > 0 {
+				eager = min(eager, m.opt.eager)
+			}
+			err = me.attach(&framing.Attach{Peer: o.id, Token: o.token, Slots: uint32(o.c.slots), Eager: uint32(eager), Rule: uint32(o.c.rule)}, addr)
+			m.check(err == nil, "attaching: %v", err)
+			if m.opt.doorbells && m.opt.hosts == 2 && !m.opt.both {
+				me.doorbell.Own = h.doorbell.Own
+			}
+			if h.c.attr.SameHost {
+				me.spill = Spill{spills[side], spills[1-side]}
+			}
+		})
 	}
 	m.pairs = append(m.pairs, p)
 	m.note("connect", nil, p.id, 0)
 	p.checkPath()
-	p.hosts[1].e.enter()
-	p.peers[1].cfg.Unproven = false
-	p.hosts[1].e.leave()
+	locked(p.hosts[1].e, func() { p.peers[1].cfg.Unproven = false })
 	return p
 }
 
@@ -320,29 +308,29 @@ func (h *host) pause(w *waiter) {
 	h.m.pause(w)
 }
 
-// heartbeat delivers to h a heartbeat of each peer whose process runs, as a control connection
-// does.
+// heartbeat delivers to h a heartbeat of each peer whose process runs, as a control connection does.
 func (m *model) heartbeat(h *host) {
 	m.note("heartbeat", nil, slices.Index(m.hosts, h), 0)
-	for _, p := range m.pairs {
-		if side := slices.Index(p.hosts[:], h); side >= 0 && p.peers[side] != nil && h.runs() && p.hosts[1-side].runs() {
-			if p.peers[side].linked {
-				h.e.enter()
-				p.peers[side].tally.told.Store(p.peers[1-side].tally.sent.Load())
-				loses := p.peers[side].beat()
-				h.e.leave()
-				if !loses {
-					continue
-				}
-				for m.poll(h) > 0 {
-				}
-				h.e.enter()
-				if err := p.peers[side].loss(); err != nil {
-					p.peers[side].doom(err)
-				}
-				h.e.leave()
-			}
+	for p, side := range m.pairsOf(h) {
+		q := p.peers[side]
+		if q == nil || !q.linked || !h.runs() || !p.hosts[1-side].runs() {
+			continue
 		}
+		loses := false
+		locked(h.e, func() {
+			q.tally.told.Store(p.peers[1-side].tally.sent.Load())
+			loses = q.beat()
+		})
+		if !loses {
+			continue
+		}
+		for m.poll(h) > 0 {
+		}
+		locked(h.e, func() {
+			if err := q.loss(); err != nil {
+				q.doom(err)
+			}
+		})
 	}
 }
 
@@ -353,9 +341,7 @@ func (m *model) doChores() {
 			continue
 		}
 		h.choresAt = time.Time{}
-		h.e.enter()
-		h.c.chores()
-		h.e.leave()
+		locked(h.e, h.c.chores)
 	}
 	m.closeOld()
 }
@@ -374,9 +360,7 @@ func (m *model) supply(h *host) bool {
 	default:
 		o := h.order
 		h.order, h.mapped = nil, false
-		h.e.enter()
-		h.c.supplied(o)
-		h.e.leave()
+		locked(h.e, func() { h.c.supplied(o) })
 	}
 	m.happened()
 	m.note("supply", nil, slices.Index(m.hosts, h), 0)

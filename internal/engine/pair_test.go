@@ -56,17 +56,13 @@ func newLink(t testing.TB, sim simfabric.Config, cfg Config) *link {
 	return l
 }
 
-// newLinkOf is newLink with endpoints that were passed through wrap. If there is an error, it
-// returns the link as far as it came.
+// newLinkOf is newLink with endpoints that were passed through wrap. With an error, the link is as far as it came.
 func newLinkOf(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) fabric.Endpoint) (l *link, err error) {
 	return newLinkMapping(sim, cfg, wrap, opens)
 }
 
-// newLinkOn is newLinkOf for a test that has a use for what wrap makes: ends are the dialling side's, and
-// the other.
-func newLinkOn[E fabric.Endpoint](
-	t testing.TB, sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) E,
-) (l *link, ends []E) {
+// newLinkOn is newLinkOf for a test that has a use for what wrap makes: the dialling side's end, and the other.
+func newLinkOn[E fabric.Endpoint](t testing.TB, sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint) E) (l *link, ends []E) {
 	t.Helper()
 	l, err := newLinkOf(sim, cfg, func(e fabric.Endpoint) fabric.Endpoint {
 		ends = append(ends, wrap(e))
@@ -74,13 +70,6 @@ func newLinkOn[E fabric.Endpoint](
 	})
 	require.NoError(t, err)
 	return l, ends
-}
-
-// unwatched is newLink without what that sees to at the end of a test.
-func unwatched(t testing.TB, sim simfabric.Config, cfg Config) *link {
-	t.Helper()
-	l, _ := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) fabric.Endpoint { return e })
-	return l
 }
 
 // openOn opens an endpoint of a network.
@@ -94,9 +83,7 @@ func openOn(t testing.TB, n *simfabric.Network, provider string, cfg Config) *En
 }
 
 // introduce makes two endpoints peers of each other, whose path is still to be checked.
-func introduce(
-	t testing.TB, from, to *Endpoint, accept func(*Conn, uint32) (uint16, framing.ResetCode),
-) (dialer, listener *Peer) {
+func introduce(t testing.TB, from, to *Endpoint, accept func(*Conn, uint32) (uint16, framing.ResetCode)) (dialer, listener *Peer) {
 	t.Helper()
 	dialer, err := from.NewPeer(PeerConfig{})
 	require.NoError(t, err)
@@ -126,8 +113,7 @@ func newLinkMapping(sim simfabric.Config, cfg Config, wrap func(fabric.Endpoint)
 	return l, l.connect(l.ea.fab.Waiter() == nil && sim.SameHost)
 }
 
-// sharedBlock is memory that others can map: a block that takes all of an arena. The side that has
-// given token may name it as its own.
+// sharedBlock is mappable memory: a block that takes all of an arena, which the side that gave token may name as its own.
 func sharedBlock(size int, token [16]byte) (*pool.Arena, *pool.Block, error) {
 	a := pool.NewArena(pool.NewBudget(0), nil, pool.AccessRemoteWrite, size)
 	a.Share(framing.MemoryMark(token))
@@ -160,12 +146,11 @@ func resetConns(t testing.TB, conns ...*Conn) {
 	t.Helper()
 	for _, c := range conns {
 		require.NoError(t, c.SetLinger(0))
-		require.NoError(t, c.Close())
+		closeConns(t, c)
 	}
 }
 
-// connect makes the two endpoints peers of each other, with doorbells if they stand for processes
-// of one host.
+// connect makes the two endpoints peers of each other, with doorbells if they stand for processes of one host.
 func (l *link) connect(doorbells bool) (err error) {
 	var memory [2]func(pool.SharedName) (*pool.Slab, error)
 	if l.maps != nil {
@@ -189,24 +174,16 @@ func (l *link) connect(doorbells bool) (err error) {
 		spills[0] = Spill{make([]byte, SpillSize), make([]byte, SpillSize)}
 		spills[1] = Spill{spills[0].Peer, spills[0].Own}
 		fa, fb := new(atomic.Uint32), new(atomic.Uint32)
-		bells := [4]simfabric.Bell{simfabric.NewBell(), simfabric.NewBell(), simfabric.NewBell(), simfabric.NewBell()}
-		both[0] = Doorbell{Own: fa, Peer: fb, Ring: ringer(bells[2:]), Bell: bells[0], Watcher: bells[1]}
-		both[1] = Doorbell{Own: fb, Peer: fa, Ring: ringer(bells[:2]), Bell: bells[2], Watcher: bells[3]}
+		a, b := map[bool]simfabric.Bell{}, map[bool]simfabric.Bell{} // by whether it is the leader's, or the watcher's
+		for _, leader := range []bool{true, false} {
+			a[leader], b[leader] = simfabric.NewBell(), simfabric.NewBell()
+		}
+		both[0] = Doorbell{Own: fa, Peer: fb, Ring: func(l bool) { b[l].Wake() }, Bell: a[true], Watcher: a[false]}
+		both[1] = Doorbell{Own: fb, Peer: fa, Ring: func(l bool) { a[l].Wake() }, Bell: b[true], Watcher: b[false]}
 	}
 	l.a.Attached(both[0], spills[0])
 	l.b.Attached(both[1], spills[1])
 	return err
-}
-
-// ringer returns what rings one of the bells: the leader's, or the watcher's.
-func ringer(bells []simfabric.Bell) func(leader bool) {
-	return func(leader bool) {
-		if leader {
-			bells[0].Wake()
-		} else {
-			bells[1].Wake()
-		}
-	}
 }
 
 // anyPort is the port of a conn where that does not matter.
@@ -252,11 +229,17 @@ func (l *link) close(t testing.TB) {
 
 func (l *link) dial(t testing.TB) (*Conn, *Conn) {
 	t.Helper()
+	return dialTo(t, l.a, l.accept)
+}
+
+// dialTo opens a conn with a peer, which accept has then, too.
+func dialTo(t testing.TB, p *Peer, accept <-chan *Conn) (outer, inner *Conn) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
-	c1, err := l.a.Open(ctx, 7)
+	outer, err := p.Open(ctx, 7)
 	require.NoError(t, err)
-	return c1, <-l.accept
+	return outer, <-accept
 }
 
 // newConns is newLink with the two ends of a conn. The link is closed at the end of the test.
@@ -268,16 +251,36 @@ func newConns(t testing.TB, sim simfabric.Config, cfg Config) (l *link, a, b *Co
 	return l, a, b
 }
 
+// writeN writes n bytes to a conn.
+func writeN(c *Conn, n int) error {
+	_, err := c.Write(make([]byte, n))
+	return err
+}
+
+// readN reads n bytes from a conn.
+func readN(c *Conn, n int) error {
+	_, err := io.ReadFull(c, make([]byte, n))
+	return err
+}
+
+// begin calls f in a goroutine of its own, and returns what gets its result.
+func begin(f func() error) <-chan error {
+	ended := make(chan error, 1)
+	go func() { ended <- f() }()
+	return ended
+}
+
+// comesTrue waits for a condition that a busy machine may keep waiting for long.
+func comesTrue(t testing.TB, it func() bool, what ...any) {
+	t.Helper()
+	require.Eventually(t, it, 10*time.Second, time.Millisecond, what...)
+}
+
 // carry writes n bytes to one conn while it reads them from the other.
 func carry(t testing.TB, from, to *Conn, n int) {
 	t.Helper()
-	sent := make(chan error, 1)
-	go func() {
-		_, err := from.Write(make([]byte, n))
-		sent <- err
-	}()
-	_, err := io.ReadFull(to, make([]byte, n))
-	require.NoError(t, err)
+	sent := begin(func() error { return writeN(from, n) })
+	require.NoError(t, readN(to, n))
 	require.NoError(t, <-sent)
 }
 
@@ -298,25 +301,23 @@ func (netConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
 func personalities() map[string]simfabric.Config {
 	with := func(p simfabric.Personality, f func(*simfabric.Config)) simfabric.Config {
 		c := simfabric.Config{Seed: 1, Personality: p}
-		if f != nil {
-			f(&c)
-		}
+		f(&c)
 		return c
 	}
 	awkward := func(c *simfabric.Config) { c.Delay, c.CompletionReorder, c.AgainRate = 4, true, 0.1 }
 	all := map[string]simfabric.Config{
-		"cqdata/awkward":   with(simfabric.RuleCQData(), awkward),
-		"saw/awkward":      with(simfabric.RuleSendAfterWrite(), awkward),
-		"deliver/awkward":  with(simfabric.RuleDeliveryComplete(), awkward),
 		"shm/awkward":      with(simfabric.Shm(), awkward),
-		"cqdata/depth 1":   with(simfabric.RuleCQData(), func(c *simfabric.Config) { awkward(c); c.TxDepth, c.RxDepth = 1, 8 }),
-		"saw/depth 1":      with(simfabric.RuleSendAfterWrite(), func(c *simfabric.Config) { awkward(c); c.TxDepth, c.RxDepth = 1, 8 }),
-		"deliver/depth 1":  with(simfabric.RuleDeliveryComplete(), func(c *simfabric.Config) { awkward(c); c.TxDepth, c.RxDepth = 1, 8 }),
 		"cqdata/inject 4K": with(simfabric.RuleCQData(), func(c *simfabric.Config) { c.InjectSize = 4096 }),
 		"small messages":   with(simfabric.RuleDeliveryComplete(), func(c *simfabric.Config) { awkward(c); c.MaxMsgSize = 512 }),
 	}
+	for name, p := range map[string]simfabric.Personality{
+		"cqdata": simfabric.RuleCQData(), "saw": simfabric.RuleSendAfterWrite(), "deliver": simfabric.RuleDeliveryComplete(),
+	} {
+		all[name+"/awkward"] = with(p, awkward)
+		all[name+"/depth 1"] = with(p, func(c *simfabric.Config) { awkward(c); c.TxDepth, c.RxDepth = 1, 8 })
+	}
 	for _, p := range simfabric.Presets() {
-		all[p.Name] = with(p.Personality, nil)
+		all[p.Name] = simfabric.Config{Seed: 1, Personality: p.Personality}
 		if p.Awkward {
 			all[p.Name] = with(p.Personality, awkward)
 		}

@@ -31,30 +31,22 @@ func TestDeadLandingMemory(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			l := newLink(t, personalities()[name], Config{Ring: 2 << 20, first: 2 << 20}) // as large as the memory behind retired slabs
 			a, b := l.dial(t)
-			sent := make([]byte, 1<<20)
-			for i := range sent {
-				sent[i] = byte(i % 251)
-			}
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			written := make(chan struct{})
-			go func() {
-				defer close(written)
-				for ctx.Err() == nil {
-					if _, err := a.Write(sent); err != nil {
-						return
-					}
+			written := begin(func() (err error) {
+				for ctx.Err() == nil && err == nil {
+					_, err = a.Write(pattern[:1<<20])
 				}
-			}()
+				return err
+			})
 			var held *Buffer // in the landing ring
-			for held == nil {
-				got, err := b.RecvBuffer()
-				require.NoError(t, err)
-				if got.stream == nil {
-					got.Release()
-					continue
+			for held == nil || held.stream == nil {
+				if held != nil {
+					held.Release()
 				}
-				held = got
+				var err error
+				held, err = b.RecvBuffer()
+				require.NoError(t, err)
 			}
 			e := l.eb
 			used := func() int64 { return e.core.cfg.Budget.Stats().Used }
@@ -62,19 +54,14 @@ func TestDeadLandingMemory(t *testing.T) {
 			l.net.Kill(l.ea.fab, simfabric.DeathError)
 			l.b.Lost(unix.ECONNRESET)
 			l.a.Lost(unix.ECONNRESET)
-			e.mu.Lock()
-			require.Len(t, e.core.quarantine.unread, 1)
-			e.mu.Unlock()
-			require.NoError(t, b.SetLinger(0))
-			_ = b.Close()
+			locked(e, func() { require.Len(t, e.core.quarantine.unread, 1) })
+			giveUp(b)
 			look := func() { // as the timer does
-				e.enter()
-				e.core.chores()
-				e.leave()
-				e.enter()
-				for e.awaitSupply() { // receive slots for a peer that was busy may still come
-				}
-				e.leave()
+				locked(e, e.core.chores)
+				locked(e, func() {
+					for e.awaitSupply() { // receive slots for a peer that was busy may still come
+					}
+				})
 			}
 			for range 3 {
 				look()
@@ -86,10 +73,10 @@ func TestDeadLandingMemory(t *testing.T) {
 			look()
 			assert.True(t, taken(t, mem))
 			assert.LessOrEqual(t, used(), before)
-			e.mu.Lock()
-			assert.Empty(t, e.core.quarantine.unread)
-			assert.Len(t, e.core.quarantine.kept, 1)
-			e.mu.Unlock()
+			locked(e, func() {
+				assert.Empty(t, e.core.quarantine.unread)
+				assert.Len(t, e.core.quarantine.kept, 1)
+			})
 			mem[0] = 1 // as a late write does, to no effect
 			_ = a.Close()
 			<-written

@@ -23,9 +23,8 @@ type crowd struct {
 }
 
 func newCrowd(t *testing.T, p simfabric.Personality, peers int) *crowd {
-	n := simfabric.New(simfabric.Config{Personality: p})
-	e := openOn(t, n, p.Provider, Config{Spin: -1, Budget: pool.NewBudget(64 << 20)})
-	h := &crowd{t: t, e: e}
+	n, cfg := simfabric.New(simfabric.Config{Personality: p}), Config{Spin: -1, Budget: pool.NewBudget(64 << 20)}
+	h := &crowd{t: t, e: openOn(t, n, p.Provider, cfg)}
 	for range peers {
 		h.come()
 	}
@@ -52,15 +51,28 @@ func (h *crowd) leaves(left bool) {
 	h.peers = h.peers[:len(h.peers)-1]
 }
 
+// holdSlot has a peer hold one more send slot.
+func (h *crowd) holdSlot(p *peer) uint32 {
+	slot, ok := h.e.core.tx.Get()
+	require.True(h.t, ok)
+	p.holdSends(1, 0)
+	return slot
+}
+
+// abandon forgets what is in flight, so that nothing is waited for.
+func (h *crowd) abandon() {
+	for _, peer := range h.peers {
+		h.e.core.flying -= peer.p.flying
+		peer.p.flying = 0
+	}
+}
+
 // flies has the peer that came last begin an operation, and returns what completes it.
 func (h *crowd) flies() (complete func()) {
 	var tag uint32
 	locked(h.e, func() {
 		p := h.last().p
-		slot, ok := h.e.core.tx.Get()
-		require.True(h.t, ok)
-		p.holdSends(1, 0)
-		tag = h.e.core.takeOp(txOp{peer: p, from: h.e.core.tx, slot: slot})
+		tag = h.e.core.takeOp(txOp{peer: p, from: h.e.core.tx, slot: h.holdSlot(p)})
 	})
 	return func() {
 		locked(h.e, func() { h.e.core.dispatch([]fabric.Completion{{Kind: fabric.Send, Tag: tag}}) })
@@ -107,8 +119,7 @@ func TestQuotas(t *testing.T) {
 	}
 }
 
-// TestIdlePeersTakeNothing: what peers share for sending is the same with as many peers as there can be, idle
-// or dead.
+// TestIdlePeersTakeNothing: what peers share for sending is the same with as many peers as there can be, idle or dead.
 func TestIdlePeersTakeNothing(t *testing.T) {
 	frames := func(peers, dead int) (n int) {
 		h := newCrowd(t, simfabric.Net(), peers)
@@ -124,9 +135,7 @@ func TestIdlePeersTakeNothing(t *testing.T) {
 			p := h.last().p
 			var slots []uint32
 			for p.mayWrite() {
-				slot, _ := h.e.core.tx.Get()
-				p.holdSends(1, 0)
-				slots = append(slots, slot)
+				slots = append(slots, h.holdSlot(p))
 			}
 			n = len(slots)
 			for _, slot := range slots {
@@ -151,35 +160,18 @@ func TestHalves(t *testing.T) {
 	locked(h.e, func() {
 		c.stage.Add(slab, stageChunks)
 		chunks := c.left().StageChunks
-		for name, take := range map[string]func(p *peer) bool{
-			"send slots": func(p *peer) bool {
-				may := p.mayWrite()
-				if may {
-					c.tx.Get()
-					p.holdSends(1, 0)
-				}
-				return may
-			},
-			"operations": func(p *peer) bool {
-				may := p.mayFly()
-				if may {
-					p.holdOps(1)
-				}
-				return may
-			},
-			"staging chunks": func(p *peer) bool {
-				may := p.mayStage()
-				if may {
-					c.stage.Get()
-					p.holdStage(1)
-				}
-				return may
-			},
+		for name, share := range map[string]struct {
+			may  func(*peer) bool
+			take func(*peer)
+		}{
+			"send slots":     {(*peer).mayWrite, func(p *peer) { h.holdSlot(p) }},
+			"operations":     {(*peer).mayFly, func(p *peer) { p.holdOps(1) }},
+			"staging chunks": {(*peer).mayStage, func(p *peer) { c.stage.Get(); p.holdStage(1) }},
 		} {
 			var took [2]int
 			for i, peer := range h.peers {
-				for take(peer.p) {
-					took[i]++
+				for ; share.may(peer.p); took[i]++ {
+					share.take(peer.p)
 				}
 			}
 			assert.GreaterOrEqual(t, took[1], took[0]/2-1, name)
@@ -190,15 +182,11 @@ func TestHalves(t *testing.T) {
 		h.last().p.doom(ErrStuck)
 		c.flush()
 		assert.Equal(t, chunks-h.peers[0].p.staged, c.left().StageChunks)
-		for _, peer := range h.peers { // so that nothing is waited for
-			c.flying -= peer.p.flying
-			peer.p.flying = 0
-		}
+		h.abandon()
 	})
 }
 
-// TestOperationsOfNewcomers: a peer that comes while the others have all operations in flight that they may
-// has its own.
+// TestOperationsOfNewcomers: a peer that comes while the others have all operations in flight that they may has its own.
 func TestOperationsOfNewcomers(t *testing.T) {
 	for _, depth := range []int{2, 7, 8, 64, 256} {
 		sim := simfabric.Net()
@@ -220,11 +208,7 @@ func TestOperationsOfNewcomers(t *testing.T) {
 				require.GreaterOrEqual(t, h.e.core.queueLeft(), 0)
 			})
 		}
-		locked(h.e, func() {
-			for _, peer := range h.peers { // so that nothing is waited for
-				peer.p.holdOps(-peer.p.flying)
-			}
-		})
+		locked(h.e, h.abandon)
 	}
 }
 
@@ -293,12 +277,12 @@ func TestLastPeerLeaves(t *testing.T) {
 	}
 }
 
-// TestTenThousandKills: peers die by the thousand beside one that lives. The endpoint takes each newcomer, and holds no
-// more after the last than after the first.
+// TestTenThousandKills: peers die by the thousand beside one that lives. Newcomers are taken, and nothing adds up.
 func TestTenThousandKills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newCrowd(t, simfabric.TCP(), 1)
-		var mapped [2]int64
+		mapped := func() int64 { return h.e.core.cfg.Budget.Stats().Used }
+		var early int64
 		for i := range race.Fewer(10_000) {
 			require.True(t, h.e.Takes(), "after %d", i)
 			h.come()
@@ -307,17 +291,15 @@ func TestTenThousandKills(t *testing.T) {
 			complete()
 			time.Sleep(2 * choreTime) // its memory is given back
 			if i == 10 {
-				mapped[0] = h.e.core.cfg.Budget.Stats().Used
+				early = mapped()
 			}
 		}
-		mapped[1] = h.e.core.cfg.Budget.Stats().Used
-		assert.LessOrEqual(t, mapped[1], mapped[0])
+		assert.LessOrEqual(t, mapped(), early)
 		require.NoError(t, h.e.Close())
 	})
 }
 
-// TestOwn: whatever others hold, each peer can have a frame of data, a control frame and operations of its
-// own under way.
+// TestOwn: whatever others hold, each peer can have a data frame, a control frame and operations of its own.
 func TestOwn(t *testing.T) {
 	for _, sim := range []simfabric.Personality{simfabric.TCP(), simfabric.Verbs()} {
 		h := newCrowd(t, sim, 2)
@@ -325,11 +307,6 @@ func TestOwn(t *testing.T) {
 			h.come()
 		}
 		var slots []uint32
-		take := func() {
-			slot, ok := h.e.core.tx.Get()
-			require.True(t, ok)
-			slots = append(slots, slot)
-		}
 		rng := rand.New(rand.NewPCG(1, 2))
 		locked(h.e, func() {
 			for range 100_000 {
@@ -337,8 +314,8 @@ func TestOwn(t *testing.T) {
 				switch rng.IntN(8) {
 				case 0, 1:
 					if p.mayWrite() {
-						take()
-						p.holdSends(0, 1)
+						slots = append(slots, h.holdSlot(p))
+						p.holdSends(-1, 1)
 					}
 				case 2:
 					if p.pends > 0 {
@@ -347,8 +324,7 @@ func TestOwn(t *testing.T) {
 				case 3:
 					require.True(t, p.frames > 0 || p.mayFrame())
 					if p.mayFrame() {
-						take()
-						p.holdSends(1, 0)
+						slots = append(slots, h.holdSlot(p))
 					}
 				case 4:
 					require.True(t, p.flying >= p.c.ownOps || p.mayFly())
@@ -368,10 +344,7 @@ func TestOwn(t *testing.T) {
 					}
 				}
 			}
-			for _, p := range h.e.core.order { // so that nothing is waited for
-				p.c.flying -= p.flying
-				p.flying = 0
-			}
+			h.abandon()
 		})
 	}
 }

@@ -106,8 +106,7 @@ func wayTo(to, from string, uses map[string]map[string]bool, seen map[string]boo
 	return nil
 }
 
-// usesOf maps each function of the package to those that it calls, or passes on. Methods are named
-// by their type.
+// usesOf maps each function of the package to those that it calls, or passes on. Methods are named by their type.
 func usesOf(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -115,12 +114,11 @@ func usesOf(t *testing.T) map[string]map[string]bool {
 	require.NoError(t, err)
 	var files []*ast.File
 	for _, name := range names {
-		if strings.HasSuffix(name, "_test.go") {
-			continue
+		if !strings.HasSuffix(name, "_test.go") {
+			file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+			require.NoError(t, err)
+			files = append(files, file)
 		}
-		file, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
-		require.NoError(t, err)
-		files = append(files, file)
 	}
 	info := &types.Info{Defs: map[*ast.Ident]types.Object{}, Uses: map[*ast.Ident]types.Object{}}
 	cfg := types.Config{Importer: empty{}, Error: func(error) {}} // what is not known of other packages
@@ -135,10 +133,9 @@ func usesOf(t *testing.T) map[string]map[string]bool {
 			mine := make(map[string]bool)
 			uses[fullName(info.Defs[decl.Name].(*types.Func))] = mine
 			ast.Inspect(decl, func(n ast.Node) bool {
-				if id, ok := n.(*ast.Ident); ok {
-					if f, ok := info.Uses[id].(*types.Func); ok {
-						mine[fullName(f)] = true
-					}
+				id, _ := n.(*ast.Ident)
+				if f, ok := info.Uses[id].(*types.Func); ok {
+					mine[fullName(f)] = true
 				}
 				return true
 			})
@@ -148,16 +145,14 @@ func usesOf(t *testing.T) map[string]map[string]bool {
 }
 
 func fullName(f *types.Func) string {
-	recv := f.Signature().Recv()
-	if recv == nil {
-		return f.Name()
-	}
-	at := recv.Type()
-	if p, ok := at.(*types.Pointer); ok {
-		at = p.Elem()
-	}
-	if n, ok := at.(*types.Named); ok {
-		return n.Obj().Name() + "." + f.Name()
+	if recv := f.Signature().Recv(); recv != nil {
+		at := recv.Type()
+		if p, ok := at.(*types.Pointer); ok {
+			at = p.Elem()
+		}
+		if n, ok := at.(*types.Named); ok {
+			return n.Obj().Name() + "." + f.Name()
+		}
 	}
 	return f.Name()
 }

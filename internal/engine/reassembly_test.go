@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"io"
 	"testing"
 	"time"
 
@@ -12,66 +11,57 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestIdleConnsOwnNoReassemblyMemory: there is memory for unread data only while there is some. It
-// is paid for by the conns' windows, and goes when the data is read or the conns go, whatever the
-// size of the windows.
+// TestIdleConnsOwnNoReassemblyMemory: there is memory for unread data only while there is some. It is paid for by the
+// conns' windows, and goes when the data is read or the conns go, whatever the size of the windows.
 func TestIdleConnsOwnNoReassemblyMemory(t *testing.T) {
 	for _, window := range []int{MinWindow + 100, DefaultWindow, 4 * DefaultWindow} {
 		virtual(t, Config{Window: window, PeerSlots: framing.MinSlots}, func(t *testing.T, l *link) {
 			const conns = 12
-			mapped := func() int64 { return l.eb.core.cfg.Budget.Stats().Mapped }
-			used := func() int64 { return l.eb.core.cfg.Budget.Stats().Used }
 			idle := func() { time.Sleep(3 * choreTime) }
 			idle() // the path check has ended only just now
-			before, usedBefore := mapped(), used()
-			bytes := int64(pool.Pages(window))
+			usage := l.eb.core.cfg.Budget.Stats
+			before, bytes := usage(), conns*int64(pool.Pages(window))
+			is := func(mapped, used int64, when string) {
+				t.Helper()
+				assert.Equal(t, before.Mapped+mapped, usage().Mapped, when)
+				assert.Equal(t, before.Used+used, usage().Used, when)
+			}
 			var ends [conns][2]*Conn
-			data := make([]byte, min(MinWindow, l.ea.core.eager-framing.HeaderSize)) // no more than a frame takes
+			size := min(MinWindow, l.ea.core.eager-framing.HeaderSize) // no more than a frame takes
 			for i := range ends {
 				ends[i][0], ends[i][1] = l.dial(t)
 			}
 			fill := func() {
 				for _, c := range ends {
-					_, err := c[0].Write(data)
-					require.NoError(t, err)
+					require.NoError(t, writeN(c[0], size))
 				}
 				for _, c := range ends {
-					for l.unread(c[1]) < uint64(len(data)) {
+					for c[1].e.States([]*Conn{c[1]})[0].Unread < uint64(size) {
 						time.Sleep(time.Millisecond)
 					}
 				}
-				assert.Equal(t, before+conns*bytes, mapped())
-				assert.Equal(t, usedBefore+conns*bytes, used())
+				is(bytes, bytes, "it has come")
 			}
-			assert.Equal(t, before, mapped())
+			is(0, bytes, "nothing has been sent")
 			for range 2 {
 				fill()
 				idle()
-				assert.Equal(t, before+conns*bytes, mapped(), "it is not read yet")
+				is(bytes, bytes, "it is not read yet")
 				for _, c := range ends {
-					_, err := io.ReadFull(c[1], data)
-					require.NoError(t, err)
+					require.NoError(t, readN(c[1], size))
 				}
 				idle()
-				assert.Equal(t, before, mapped(), "it is read")
-				assert.Equal(t, usedBefore+conns*bytes, used(), "windows are promised")
+				is(0, bytes, "it is read, and windows are promised")
 			}
 			fill()
 			for _, c := range ends {
 				resetConns(t, c[1])
-				require.NoError(t, c[0].Close())
+				closeConns(t, c[0])
 			}
 			idle()
-			assert.Equal(t, before, mapped(), "conns are closed")
-			assert.Equal(t, usedBefore, used())
+			is(0, 0, "conns are closed")
 		})
 	}
-}
-
-func (l *link) unread(c *Conn) uint64 {
-	l.eb.mu.Lock()
-	defer l.eb.mu.Unlock()
-	return c.stream.state().Unread
 }
 
 // TestRingsOfConnsThatGo: when conns go, a few of their rings are kept for the next conns, with

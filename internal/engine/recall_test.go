@@ -10,15 +10,13 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// leased opens n conns that have rings. The rings of the first unread of them hold data that is not
-// read.
+// leased opens n conns that have rings. The rings of the first unread of them hold data that is not read.
 func leased(t *testing.T, l *link, n, unread int) (out, in []*Conn) {
 	for i := range n {
 		a, b := l.dial(t)
 		warmUp(t, a, b)
 		if i < unread {
-			_, err := a.Write(make([]byte, 32<<10))
-			require.NoError(t, err)
+			require.NoError(t, writeN(a, 32<<10))
 		}
 		out, in = append(out, a), append(in, b)
 	}
@@ -26,25 +24,21 @@ func leased(t *testing.T, l *link, n, unread int) (out, in []*Conn) {
 	return out, in
 }
 
-// recalls asks for rings back as often as memory may be refused in a while, and reports whether
-// that of c was among them.
+// recalls asks for rings as often as memory may be refused in a while, and reports whether c's was among them.
 func recalls(l *link, c *Conn) bool {
-	for range 100 {
-		l.eb.enter()
-		l.eb.core.makeRings()
-		in := c.stream.inLease
-		back := in == nil || in.state != leaseGranted
-		l.eb.leave()
-		if back {
-			return true
-		}
+	back := false
+	for i := 0; i < 100 && !back; i++ {
 		time.Sleep(time.Millisecond)
+		locked(l.eb, func() {
+			l.eb.core.makeRings()
+			in := c.stream.inLease
+			back = in == nil || in.state != leaseGranted
+		})
 	}
-	return false
+	return back
 }
 
-// TestRecallPassesSlowReaders: conns whose readers do not read do not keep the rings of others from
-// being asked for.
+// TestRecallPassesSlowReaders: conns whose readers do not read do not keep the rings of others from being asked for.
 func TestRecallPassesSlowReaders(t *testing.T) {
 	virtual(t, Config{Ring: 64 << 10}, func(t *testing.T, l *link) {
 		const n = 14
@@ -53,8 +47,7 @@ func TestRecallPassesSlowReaders(t *testing.T) {
 	})
 }
 
-// TestRecallPassesStopped: nor do the conns of a process that is stopped, and so gives nothing
-// back.
+// TestRecallPassesStopped: nor do the conns of a process that is stopped, and so gives nothing back.
 func TestRecallPassesStopped(t *testing.T) {
 	s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Ring: 64 << 10}, 2)
 	defer s.close(t)

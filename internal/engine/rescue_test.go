@@ -4,7 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
-	"sync"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -22,36 +22,28 @@ func hanging(t *testing.T) (l *link, a *Conn, read, written <-chan error) {
 	l = newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	a, _ = l.dial(t)
 	l.net.Hang(l.ea.fab)
-	r, w := make(chan error, 1), make(chan error, 1)
-	go func() {
-		_, err := a.Read(make([]byte, 1))
-		r <- err
-	}()
-	go func() {
+	read = begin(func() error { return readN(a, 1) })
+	written = begin(func() error {
 		for {
-			if _, err := a.Write(make([]byte, 100)); err != nil {
-				w <- err
-				return
+			if err := writeN(a, 100); err != nil {
+				return err
 			}
 		}
-	}()
+	})
 	time.Sleep(20 * time.Millisecond) // whoever gets there first: both must end
-	return l, a, r, w
+	return l, a, read, written
 }
 
 // soon is how long a call that promises to end may take.
 const soon = 2 * time.Second
 
+// endsSoon checks that a call ends soon, with one of the errors.
 func endsSoon(t *testing.T, ended <-chan error, want ...error) {
 	t.Helper()
 	select {
 	case err := <-ended:
-		for _, w := range want {
-			if errors.Is(err, w) {
-				return
-			}
-		}
-		assert.Fail(t, "ended with another error", "%v, want one of %v", err, want)
+		is := func(w error) bool { return errors.Is(err, w) }
+		assert.True(t, slices.ContainsFunc(want, is), "ended with another error: %v, want one of %v", err, want)
 	case <-time.After(soon):
 		t.Fatal("the call hangs")
 	}
@@ -60,9 +52,7 @@ func endsSoon(t *testing.T, ended <-chan error, want ...error) {
 // call runs f, which must end soon.
 func call(t *testing.T, f func() error, want ...error) {
 	t.Helper()
-	ended := make(chan error, 1)
-	go func() { ended <- f() }()
-	endsSoon(t, ended, want...)
+	endsSoon(t, begin(f), want...)
 }
 
 // abandoned closes a link one side of which was abandoned.
@@ -81,8 +71,7 @@ func TestHangEndsWithThePeer(t *testing.T) {
 	call(t, func() error { l.a.Lost(io.ErrUnexpectedEOF); return nil }, nil)
 	endsSoon(t, read, syscall.ECONNRESET)
 	endsSoon(t, written, syscall.ECONNRESET)
-	_, err := a.Write(make([]byte, 1))
-	assert.ErrorIs(t, err, syscall.ECONNRESET)
+	assert.ErrorIs(t, writeN(a, 1), syscall.ECONNRESET)
 	call(t, a.Close, nil)
 	abandoned(t, l)
 }
@@ -102,7 +91,12 @@ func TestHangEndsWithTheDeadline(t *testing.T) {
 
 func TestHangEndsWithClose(t *testing.T) {
 	l, a, read, written := hanging(t)
-	require.NoError(t, closeSoon(t, a))
+	call(t, func() error {
+		a.e.lock() // which a call that hangs may hold
+		a.linger = -1
+		a.e.mu.Unlock()
+		return a.Close()
+	}, nil)
 	endsSoon(t, read, os.ErrClosed, syscall.ECONNRESET, errClosed)
 	endsSoon(t, written, syscall.ECONNRESET, errClosed)
 	abandoned(t, l)
@@ -116,13 +110,8 @@ func TestHangInClose(t *testing.T) {
 		require.NoError(t, a.SetLinger(linger))
 		time.Sleep(50 * time.Millisecond) // nobody polls any more
 		l.net.Hang(l.ea.fab)
-		ended := make(chan struct{})
-		go func() {
-			_ = a.Close() // the peer may have everything or not: nobody can tell
-			close(ended)
-		}()
 		select {
-		case <-ended:
+		case <-begin(a.Close): // the peer may have everything or not: nobody can tell
 		case <-time.After(time.Duration(linger)*time.Second + soon):
 			t.Fatal("Close hangs")
 		}
@@ -130,25 +119,10 @@ func TestHangInClose(t *testing.T) {
 	}
 }
 
-// closeSoon resets a conn whose lock may be held by a call that hangs.
-func closeSoon(t *testing.T, c *Conn) (err error) {
-	t.Helper()
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		c.e.lock()
-		c.linger = -1
-		c.e.mu.Unlock()
-		err = c.Close()
-	})
-	call(t, func() error { wg.Wait(); return nil }, nil)
-	return err
-}
-
 // TestRescueSparesTheHealthy: no call hangs, so nothing is abandoned, however often somebody looks.
 func TestRescueSparesTheHealthy(t *testing.T) {
 	l, a, b := newConns(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
-	ended := make(chan error, 1)
-	go func() { ended <- echo(b, 64) }()
+	ended := begin(func() error { return echo(b, 64) })
 	buf := make([]byte, 64)
 	for range 200 {
 		require.NoError(t, roundTrip(a, buf))

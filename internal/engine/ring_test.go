@@ -14,19 +14,16 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestWholeRing: a writer that could use the whole ring goes on even if the reader has not told it
-// of the last few bytes that it read. It does not have to wait until the ring has been idle for so
-// long that it is taken back.
+// TestWholeRing: a writer that could use the whole ring goes on even if the reader has not told it of the last few
+// bytes that it read. It does not have to wait until the ring has been idle for so long that it is taken back.
 func TestWholeRing(t *testing.T) {
 	const size, writes = 64 << 10, 20
-	virtual(t, Config{Ring: size}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	virtualConn(t, Config{Ring: size}, func(t *testing.T, _ *link, a, b *Conn) {
 		warmUp(t, a, b)
 		start := time.Now()
 		go func() {
 			for range writes {
-				_, err := a.Write(make([]byte, size))
-				assert.NoError(t, err)
+				assert.NoError(t, writeN(a, size))
 			}
 			assert.NoError(t, a.CloseWrite())
 		}()
@@ -35,40 +32,33 @@ func TestWholeRing(t *testing.T) {
 		require.EqualValues(t, size*writes, n)
 		require.Positive(t, b.Seen().LargeIn)
 		assert.Less(t, time.Since(start), choreTime)
-		closeConns(t, a, b)
 	})
 }
 
-// TestRingIsTold: the writer is told of each half of its ring that was read, and of a quarter only
-// once nothing else is left to read.
+// TestRingIsTold: the writer is told of each half of its ring that was read, of a quarter only if nothing else is left.
 func TestRingIsTold(t *testing.T) {
 	const size, quarter = 1 << 20, 256 << 10
-	virtual(t, Config{Ring: size, first: size}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	virtualConn(t, Config{Ring: size, first: size}, func(t *testing.T, l *link, a, b *Conn) {
 		warmUp(t, a, b)
-		_, err := a.Write(make([]byte, 3*quarter))
-		require.NoError(t, err)
-		var told []uint64
-		for range 4 {
-			time.Sleep(10 * time.Millisecond)
-			locked(l.ea, func() { told = append(told, a.stream.largeMax) })
-			if len(told) < 4 {
-				_, err := io.ReadFull(b, make([]byte, quarter))
-				require.NoError(t, err)
+		require.NoError(t, writeN(a, 3*quarter))
+		var told [4]uint64
+		for i := range told {
+			if i > 0 {
+				require.NoError(t, readN(b, quarter))
 			}
+			time.Sleep(10 * time.Millisecond)
+			locked(l.ea, func() { told[i] = a.stream.largeMax })
 		}
 		assert.Equal(t, told[0], told[1], "one quarter of three")
 		assert.GreaterOrEqual(t, told[2], told[1]+2*quarter)
 		assert.Equal(t, a.Seen().LargeOut, told[3], "all")
-		closeConns(t, a, b)
 	})
 }
 
 // TestRingTakesWhatTheWindowDoesNot: while nobody reads, the end of a large write, and
 // small ones after it, do not wait for the window as long as the ring has room.
 func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
-	virtual(t, Config{Window: DefaultWindow}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	virtualConn(t, Config{Window: DefaultWindow}, func(t *testing.T, _ *link, a, b *Conn) {
 		require.NoError(t, a.SetWriteDeadline(time.Now().Add(time.Minute)))
 		sent := 0
 		frame := a.stream.p.eager
@@ -82,7 +72,6 @@ func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
 		got, err := io.ReadAll(onlyReader{b})
 		require.NoError(t, err)
 		require.Len(t, got, sent)
-		closeConns(t, a, b)
 	})
 }
 
@@ -90,36 +79,26 @@ func TestRingTakesWhatTheWindowDoesNot(t *testing.T) {
 // the rest, as long as all of it fits the ring, whatever the writer had been told before.
 func TestHeldBuffers(t *testing.T) {
 	for before := 512 << 10; before <= 1<<20; before += 64<<10 - 1000 {
-		virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) { heldBuffers(t, l, before) })
+		virtual(t, Config{Ring: 1 << 20}, func(t *testing.T, l *link) {
+			const size = 900 << 10
+			a, b := l.dial(t)
+			go func() {
+				assert.NoError(t, writeN(a, before)) // gets the lease
+				for range size / (60 << 10) {
+					assert.NoError(t, writeN(a, 60<<10))
+				}
+			}()
+			require.NoError(t, readN(b, before))
+			end(t, hold(t, b, size), b, a)
+		})
 	}
 }
 
-func heldBuffers(t *testing.T, l *link, before int) {
-	const size = 900 << 10
-	a, b := l.dial(t)
-	go func() {
-		_, err := a.Write(make([]byte, before)) // gets the lease
-		assert.NoError(t, err)
-		for range size / (60 << 10) {
-			_, err := a.Write(make([]byte, 60<<10))
-			assert.NoError(t, err)
-		}
-	}()
-	_, err := io.ReadFull(b, make([]byte, before))
-	require.NoError(t, err)
-	end(t, hold(t, b, size), b, a)
-}
-
-// TestNothingAfterReset: the completion of a write that landed before a Reset but is noticed after
-// it adds nothing to what can be read.
+// TestNothingAfterReset: a write that landed before a Reset but is noticed after it adds nothing to what can be read.
 func TestNothingAfterReset(t *testing.T) {
 	l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: simfabric.RuleCQData()}, Config{Window: DefaultWindow})
 	buf := make([]byte, 200<<10)
-	sent := make(chan error, 1)
-	go func() {
-		_, err := a.Write(buf)
-		sent <- err
-	}()
+	sent := begin(func() error { return writeN(a, len(buf)) })
 	_, err := io.ReadFull(b, buf[:100<<10]) // the rest stays in the ring
 	require.NoError(t, err)
 	require.NoError(t, <-sent)

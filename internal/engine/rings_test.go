@@ -3,6 +3,7 @@ package engine
 import (
 	"io"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,19 +17,11 @@ import (
 // flood has a write to b without a pause, until stop.
 func flood(t *testing.T, a, b *Conn) (stop func()) {
 	var wg sync.WaitGroup
-	over := make(chan struct{})
+	var over atomic.Bool
 	wg.Go(func() {
-		for buf := make([]byte, 128<<10); ; {
-			select {
-			case <-over:
-				assert.NoError(t, a.Close())
-				return
-			default:
-			}
-			if _, err := a.Write(buf); !assert.NoError(t, err) {
-				return
-			}
+		for !over.Load() && assert.NoError(t, writeN(a, 128<<10)) {
 		}
+		assert.NoError(t, a.Close())
 	})
 	wg.Go(func() {
 		_, err := io.Copy(io.Discard, b)
@@ -36,7 +29,7 @@ func flood(t *testing.T, a, b *Conn) (stop func()) {
 		assert.NoError(t, b.Close())
 	})
 	return func() {
-		close(over)
+		over.Store(true)
 		wg.Wait()
 	}
 }
@@ -56,16 +49,10 @@ func TestRingsForAll(t *testing.T) {
 			const busy = 4
 			budget := pool.NewBudget(64 << 20)
 			sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}
-			s := newStar(t, sim, Config{Budget: budget}, 0)
-			s.cfg.Budget = nil // the spokes have their own
-			for range busy + 1 {
-				s.join(t)
-			}
+			s := newBudgetStar(t, sim, Config{Budget: budget}, busy+1)
 			other, last := s, busy
 			if name == "an endpoint more" {
-				other, last = newStar(t, sim, Config{Budget: budget}, 0), 0
-				other.cfg.Budget = nil
-				other.join(t)
+				other, last = newBudgetStar(t, sim, Config{Budget: budget}, 1), 0
 			}
 			a, b := other.dial(t, last)
 			var stops []func()

@@ -19,12 +19,8 @@ import (
 // a ring, if it goes on: by the time that there is memory for it, its first mebibyte may have come small.
 func TestThousandPeers(t *testing.T) {
 	const peers, limit, patience = 1000, 256 << 20, time.Minute
-	s := newStar(t, deepSim(), Config{Budget: pool.NewBudget(limit), PeerSlots: SharedSlots / 4}, 0)
+	s := newBudgetStar(t, deepSim(), Config{Budget: pool.NewBudget(limit), PeerSlots: SharedSlots / 4}, peers)
 	defer s.close(t)
-	s.cfg.Budget = nil // the spokes have their own
-	for range peers {
-		s.join(t)
-	}
 	require.Equal(t, peers, s.hub.Stats().Peers)
 	var wg sync.WaitGroup
 	var mebibytes atomic.Uint64
@@ -62,6 +58,6 @@ func TestThousandPeers(t *testing.T) {
 	assert.LessOrEqual(t, b.High, int64(limit))
 	assert.Equal(t, peers, large)
 	for _, c := range conns {
-		closeConns(t, c[0], c[1])
+		closeConns(t, c[:]...)
 	}
 }

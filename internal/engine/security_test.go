@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"errors"
 	"io"
 	"net/netip"
 	"slices"
@@ -34,6 +33,8 @@ type registration struct {
 	access pool.Access
 	open   bool
 }
+
+func newWitness(e fabric.Endpoint) fabric.Endpoint { return &witness{Endpoint: e} }
 
 func (w *witness) Register(mem []byte, access pool.Access) (pool.Region, error) {
 	r, err := w.Endpoint.Register(mem, access)
@@ -101,16 +102,14 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs", "efa", "deliver"} { // with and without required local registration
 		t.Run(name, func(t *testing.T) {
 			const spokes = 3
-			s := newStarOf(t, personalities()[name], Config{}, spokes, func(e fabric.Endpoint) fabric.Endpoint {
-				return &witness{Endpoint: e}
-			})
+			s := newStarOf(t, personalities()[name], Config{}, spokes, newWitness)
 			defer s.close(t)
 			var conns []*Conn
 			for spoke := range spokes {
 				for range 2 {
 					a, b := s.dial(t, spoke)
 					conns = append(conns, a, b)
-					moveBuffer(t, b, a)
+					move(t, b, a, 0)
 					_, all := writable(s.hub)
 					if spoke == 0 {
 						assert.Empty(t, all, "nobody has sent anything large to the hub")
@@ -118,7 +117,7 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 				}
 			}
 			for i := 0; i < len(conns); i += 2 {
-				moveMost(t, conns[i], conns[i+1])
+				move(t, conns[i], conns[i+1], someUnread)
 			}
 			var byPeer map[*peer][]uint64
 			var all []uint64
@@ -142,26 +141,16 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 				return len(all) == len(owner) && inLanding
 			}, 5*time.Second, time.Millisecond, "regions that hold no ring are writable")
 			require.Len(t, byPeer, spokes)
+			gone := owner[all[0]]
 			s.hub.mu.Lock()
-			var gone *peer
-			for p := range byPeer {
-				gone = p
-			}
 			gone.doom(io.ErrUnexpectedEOF)
 			s.hub.core.flush()
 			s.hub.mu.Unlock()
 			_, left := writable(s.hub)
 			for key, p := range owner {
-				if p == gone {
-					assert.NotContains(t, left, key, "key of a peer that is gone")
-				} else {
-					assert.Contains(t, left, key, "key of another")
-				}
+				assert.Equal(t, p != gone, slices.Contains(left, key), "the peer that is gone has keys, and others have theirs")
 			}
-			for _, c := range conns {
-				_ = c.SetLinger(0)
-				_ = c.Close()
-			}
+			giveUp(conns...)
 			require.NoError(t, s.hub.Close())
 			_, left = writable(s.hub)
 			assert.Empty(t, left)
@@ -173,31 +162,18 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 	}
 }
 
-// moveBuffer moves large data in a Buffer.
-func moveBuffer(t *testing.T, from, to *Conn) {
-	t.Helper()
-	move(t, from, to, 0)
-}
+// someUnread is left to keep a ring: it goes after a second without a look, which a busy machine may cause.
+const someUnread = 10_000
 
-// moveMost leaves some of it unread. Otherwise the ring is taken back after a second without a
-// look, which a busy machine may cause.
-func moveMost(t *testing.T, from, to *Conn) {
-	t.Helper()
-	move(t, from, to, 10_000)
-}
-
-// move sends again as long as everything goes in frames: memory for a ring is yet to come.
+// move sends Buffers of large data until one goes by way of a ring: memory for that may be yet to come.
 func move(t *testing.T, from, to *Conn, unread int) {
 	t.Helper()
 	const size = 300_000
 	want := size - unread
 	for before := to.Seen().LargeIn; to.Seen().LargeIn == before; want = size {
-		b, err := from.AllocBuffer(size)
-		require.NoError(t, err)
-		sent := make(chan error, 1)
-		go func() { sent <- sendBuffer(from, b) }()
-		_, err = io.ReadFull(to, make([]byte, want))
-		require.NoError(t, err)
+		b := allocBuffer(t, from, size)
+		sent := begin(func() error { return sendBuffer(from, b) })
+		require.NoError(t, readN(to, want))
 		require.NoError(t, <-sent)
 	}
 }
@@ -238,30 +214,21 @@ func TestOurs(t *testing.T) {
 // TestFramesOfStrangers: somebody who knows a frame that one peer has sent can do nothing with it
 // as another peer, or to another peer. The frame is dropped, and the conns go on.
 func TestFramesOfStrangers(t *testing.T) {
-	s := newStarOf(t, simfabric.Config{Personality: simfabric.TCP()}, Config{}, 2, func(e fabric.Endpoint) fabric.Endpoint {
-		return &witness{Endpoint: e}
-	})
+	s := newStarOf(t, simfabric.Config{Personality: simfabric.TCP()}, Config{}, 2, newWitness)
 	defer s.close(t)
 	var conns [][2]*Conn
 	for spoke := range 2 {
 		a, b := s.dial(t, spoke)
 		conns = append(conns, [2]*Conn{a, b})
-		_, err := a.Write([]byte("known"))
-		require.NoError(t, err)
-		_, err = b.Read(make([]byte, 5))
-		require.NoError(t, err)
+		carry(t, a, b, 5)
 	}
 	data := func(e *Endpoint) []byte {
 		w := e.fab.(*witness)
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		for _, f := range w.sent {
-			if f[0] == byte(framing.TypeData) {
-				return slices.Clone(f)
-			}
-		}
-		require.Fail(t, "no data frame")
-		return nil
+		i := slices.IndexFunc(w.sent, func(f []byte) bool { return f[0] == byte(framing.TypeData) })
+		require.GreaterOrEqual(t, i, 0, "no data frame")
+		return w.sent[i]
 	}
 	first, second := data(s.spokes[0]), data(s.spokes[1])
 	with := func(f []byte, change func(f []byte)) []byte {
@@ -289,7 +256,7 @@ func TestFramesOfStrangers(t *testing.T) {
 			posted, _, err := stranger.Exchange([]fabric.Op{{Kind: fabric.Send, To: addr, Buf: tt.frame}}, nil)
 			require.NoError(t, err)
 			require.Equal(t, 1, posted)
-			require.Eventually(t, func() bool { return tt.to.Stats().FramesDropped == before.FramesDropped+1 }, 10*time.Second, time.Millisecond)
+			comesTrue(t, func() bool { return tt.to.Stats().FramesDropped == before.FramesDropped+1 })
 			after := tt.to.Stats()
 			assert.Zero(t, after.Violations)
 			assert.Zero(t, after.PeersLost)
@@ -299,7 +266,7 @@ func TestFramesOfStrangers(t *testing.T) {
 		})
 	}
 	for _, c := range conns {
-		assert.NoError(t, errors.Join(c[0].Close(), c[1].Close()))
+		closeConns(t, c[:]...)
 	}
 	require.NoError(t, stranger.Close())
 }
@@ -307,21 +274,17 @@ func TestFramesOfStrangers(t *testing.T) {
 // TestForgedCompletionData: completion data about another peer's lease is believed
 // only where that peer has no other way to say that its writes have landed.
 func TestForgedCompletionData(t *testing.T) {
-	for _, tt := range []struct {
-		personality simfabric.Personality
-		believed    bool
-	}{
-		{simfabric.Net(), false}, {simfabric.TCP(), false}, {simfabric.Verbs(), false}, {simfabric.EFADirect(), true},
-	} {
-		t.Run(tt.personality.Provider, func(t *testing.T) {
-			l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: tt.personality}, Config{})
-			moveMost(t, a, b)
+	for _, p := range []simfabric.Personality{simfabric.Net(), simfabric.TCP(), simfabric.Verbs(), simfabric.EFADirect()} {
+		t.Run(p.Provider, func(t *testing.T) {
+			believed := p.Provider == simfabric.EFADirect().Provider
+			l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: p}, Config{})
+			move(t, a, b, someUnread)
 			l.eb.enter()
 			in := b.stream.inLease
 			before := l.eb.core.stats.WritesStray
 			l.eb.core.landed(uint64(framing.MakeImmediate(in.Index, in.seq, false)))
-			assert.Equal(t, tt.believed, in.writes[in.seq%framing.MaxWrites].landed)
-			assert.Equal(t, tt.believed, l.eb.core.stats.WritesStray == before)
+			assert.Equal(t, believed, in.writes[in.seq%framing.MaxWrites].landed)
+			assert.Equal(t, believed, l.eb.core.stats.WritesStray == before)
 			l.eb.leave()
 			resetConns(t, a, b)
 		})

@@ -40,8 +40,7 @@ func TestSelfCheck(t *testing.T) {
 	}
 }
 
-// TestSelfCheckEnds: a self-check takes no longer than its context allows, leaves no peer behind,
-// and succeeds later.
+// TestSelfCheckEnds: a self-check takes no longer than its context allows, leaves no peer behind, and succeeds later.
 func TestSelfCheckEnds(t *testing.T) {
 	e := openAlone(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,68 +14,62 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// TestSlowCopies: copies that take long, for example of memory that is on a disk, leave all of the
-// peer's receive slots to everything else. Once they end, they and what follows them arrive, however
-// few slots there are.
+// TestSlowCopies: copies that take long, for example of memory that is on a disk, leave all of the peer's receive
+// slots to everything else. Once they end, they and what follows them arrive, however few slots there are.
 func TestSlowCopies(t *testing.T) {
 	for slots := framing.MinSlots; slots <= 4*framing.MinSlots; slots++ {
-		mappedLink(t, Config{PeerSlots: slots, Ring: MinRing}, func(t *testing.T, l *link) { testSlowCopies(t, l, slots) })
-	}
-}
-
-func testSlowCopies(t *testing.T, l *link, slots int) {
-	const size = 16 << 10
-	slow, readers, copies := make([]*Conn, 2*slots), make([]*Conn, 2*slots), make([]copied, 2*slots)
-	for i := range slow {
-		slow[i], readers[i] = l.dial(t)
-		warmUp(t, slow[i], readers[i])
-	}
-	a, b := l.dial(t)
-	for i, c := range slow {
-		synctest.Wait() // for credit
-		locked(l.ea, func() { copies[i] = c.stream.prepareCopy(size) })
-		require.Len(t, copies[i].mem, size)
-		carry(t, a, b, 1)
-	}
-	var rest []*Conn      // whose next byte finds no room to wait in
-	locked(l.ea, func() { // all at once, so that what is behind them has to wait
-		for i, c := range slow {
-			assert.True(t, c.stream.commitCopy(&copies[i]))
-			if c.stream.trySmall([]byte{2}) == 0 {
-				rest = append(rest, c)
+		mappedLink(t, Config{PeerSlots: slots, Ring: MinRing}, func(t *testing.T, l *link) {
+			const size = 16 << 10
+			slow, readers, copies := make([]*Conn, 2*slots), make([]*Conn, 2*slots), make([]copied, 2*slots)
+			for i := range slow {
+				slow[i], readers[i] = l.dial(t)
+				warmUp(t, slow[i], readers[i])
 			}
-		}
-	})
-	assert.Less(t, len(rest), len(slow))
-	for _, c := range rest {
-		go func() {
-			_, err := c.Write([]byte{2})
-			assert.NoError(t, err)
-		}()
+			a, b := l.dial(t)
+			for i, c := range slow {
+				synctest.Wait() // for credit
+				locked(l.ea, func() { copies[i] = c.stream.prepareCopy(size) })
+				require.Len(t, copies[i].mem, size)
+				carry(t, a, b, 1)
+			}
+			var rest []*Conn      // whose next byte finds no room to wait in
+			locked(l.ea, func() { // all at once, so that what is behind them has to wait
+				for i, c := range slow {
+					assert.True(t, c.stream.commitCopy(&copies[i]))
+					if c.stream.trySmall([]byte{2}) == 0 {
+						rest = append(rest, c)
+					}
+				}
+			})
+			assert.Less(t, len(rest), len(slow))
+			for _, c := range rest {
+				go func() {
+					_, err := c.Write([]byte{2})
+					assert.NoError(t, err)
+				}()
+			}
+			for _, r := range readers {
+				got := make([]byte, size+1)
+				_, err := io.ReadFull(r, got)
+				require.NoError(t, err)
+				assert.EqualValues(t, 2, got[size])
+			}
+			resetConns(t, append(append(slow, readers...), a, b)...)
+		})
 	}
-	for _, r := range readers {
-		got := make([]byte, size+1)
-		_, err := io.ReadFull(r, got)
-		require.NoError(t, err)
-		assert.EqualValues(t, 2, got[size])
-	}
-	resetConns(t, append(append(slow, readers...), a, b)...)
 }
 
 // TestCopiesGoFirst: data does not overtake the announcement of a copy before it.
 func TestCopiesGoFirst(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		warmUp(t, a, b)
+	mappedConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 		carry(t, b, a, 1) // brings credits
 		locked(l.ea, func() {
 			s, tx := a.stream, l.ea.core.tx
 			w := s.prepareCopy(64 << 10)
+			h := &crowd{t: t, e: l.ea}
 			var taken []uint32
 			for s.p.mayFrame() {
-				slot, _ := tx.Get()
-				s.p.holdSends(1, 0)
-				taken = append(taken, slot)
+				taken = append(taken, h.holdSlot(s.p))
 			}
 			require.True(t, s.commitCopy(&w))
 			for _, slot := range taken {
@@ -87,14 +81,12 @@ func TestCopiesGoFirst(t *testing.T) {
 			s.p.flush()
 			assert.False(t, s.hasPending())
 		})
-		_, err := io.ReadFull(b, make([]byte, 64<<10+1))
-		require.NoError(t, err)
+		require.NoError(t, readN(b, 64<<10+1))
 		resetConns(t, a, b)
 	})
 }
 
-// TestNoSlotToSpill: data that cannot leave at once, for whatever reason, takes no spill slot that is
-// not there.
+// TestNoSlotToSpill: data that cannot leave at once, for whatever reason, takes no spill slot that is not there.
 func TestNoSlotToSpill(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		a, b := l.dial(t)
@@ -120,9 +112,7 @@ func TestNoSlotToSpill(t *testing.T) {
 
 // TestUndoneCopies: a copy that the peer is not told of is not counted, and no counter goes back.
 func TestUndoneCopies(t *testing.T) {
-	mappedLink(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		warmUp(t, a, b)
+	mappedConn(t, Config{}, func(t *testing.T, l *link, a, _ *Conn) {
 		stats, conn := l.ea.Stats(), a.Seen()
 		var w copied
 		locked(l.ea, func() { w = a.stream.prepareCopy(64 << 10) })
@@ -132,12 +122,10 @@ func TestUndoneCopies(t *testing.T) {
 		after := l.ea.Stats()
 		assert.Equal(t, []uint64{stats.RDMABytesSent, stats.RDMAWrites, stats.Copies.Mapped}, []uint64{after.RDMABytesSent, after.RDMAWrites, after.Copies.Mapped})
 		assert.Equal(t, conn, a.Seen())
-		giveUp(a, b)
 	})
 }
 
-// TestLargePath: LargePath says how the conn's own data goes, not what became of another conn's
-// ring.
+// TestLargePath: LargePath says how the conn's own data goes, not what became of another conn's ring.
 func TestLargePath(t *testing.T) {
 	mappedLink(t, Config{}, func(t *testing.T, l *link) {
 		p := l.ea.core.peers[l.a.p.id]

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -18,8 +19,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
-// thinPath is an endpoint on a thin path: it takes rate bytes a second, in order, and is otherwise
-// without fault.
+// thinPath is an endpoint on a thin path: it takes rate bytes a second, in order, and is otherwise without fault.
 type thinPath struct {
 	fabric.Endpoint
 	rate atomic.Int64
@@ -126,9 +126,7 @@ func TestBehindMegabytes(t *testing.T) {
 func behindMegabytes(t *testing.T, p simfabric.Personality, dead, step time.Duration, overtake bool) {
 	synctest.Test(t, func(t *testing.T) {
 		sim, cfg := simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: dead}
-		l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *deepQueue {
-			return &deepQueue{Endpoint: e, overtake: overtake}
-		})
+		l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *deepQueue { return &deepQueue{Endpoint: e, overtake: overtake} })
 		var all sync.WaitGroup
 		var got atomic.Int64
 		var conns [8][2]*Conn
@@ -144,40 +142,23 @@ func behindMegabytes(t *testing.T, p simfabric.Personality, dead, step time.Dura
 		assert.NoError(t, l.a.why(), "overtake: %v", overtake)
 		assert.NoError(t, l.b.why(), "overtake: %v", overtake)
 		assert.Greater(t, longest, step/2, "the path was slow enough")
-		l.a.Lost(errGoodbye)
-		l.b.Lost(errGoodbye)
-		all.Wait()
-		l.end(t)
+		l.part(t, &all)
 	})
 }
 
-// onThinPath lets f use a link whose first end is on a thin path, and checks that neither side has
-// given the other up because of what f did.
-func onThinPath(t *testing.T, dead time.Duration, f func(l *link, path *thinPath, all *sync.WaitGroup)) {
-	synctest.Test(t, func(t *testing.T) {
-		sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead}
-		l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *thinPath { return &thinPath{Endpoint: e} })
-		var all sync.WaitGroup
-		f(l, ends[0], &all)
-		for _, p := range []*Peer{l.a, l.b} {
-			p.e.mu.Lock()
-			assert.NoError(t, p.p.err)
-			p.e.mu.Unlock()
-		}
-		l.a.Lost(errGoodbye) // while the path is thin: work that takes no time could go on for ever without the clock moving
-		l.b.Lost(errGoodbye)
-		all.Wait()
-		l.end(t)
-	})
+// part ends both peers, those who use their conns, and the endpoints.
+func (l *link) part(t *testing.T, all *sync.WaitGroup) {
+	l.a.Lost(errGoodbye)
+	l.b.Lost(errGoodbye)
+	all.Wait()
+	l.end(t)
 }
 
 // writes has c write n bytes at a time until it fails, with pauses.
 func writes(all *sync.WaitGroup, c *Conn, n int, pause time.Duration) {
 	all.Go(func() {
-		for b := make([]byte, n); ; time.Sleep(pause) {
-			if _, err := c.Write(b); err != nil {
-				return
-			}
+		for writeN(c, n) == nil {
+			time.Sleep(pause)
 		}
 	})
 }
@@ -207,8 +188,7 @@ func reads(all *sync.WaitGroup, c *Conn, got *atomic.Int64) {
 	})
 }
 
-// beats brings both sides heartbeats for d, or until a side is lost. It returns the longest time in
-// which got did not grow.
+// beats brings both sides heartbeats for d, or until one is lost, and returns the longest time without growth of got.
 func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Duration) {
 	last, at := got.Load(), time.Now()
 	for i := range int(2 * d / every) {
@@ -231,11 +211,10 @@ func (l *link) beats(every, d time.Duration, got *atomic.Int64) (longest time.Du
 // since slots come only once the large writes before them have landed. Nobody is ended for that.
 func TestNotStarvedOnSlowPath(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		dead  time.Duration
-		every time.Duration // between heartbeats
-		rate  int64
-		zero  bool
+		name        string
+		dead, every time.Duration // every: between heartbeats
+		rate        int64
+		zero        bool
 	}{
 		{"1s, 400 KiB/s", time.Second, 400 * time.Millisecond, 400 << 10, false},
 		{"1s, 2 MiB/s", time.Second, time.Second / 3, 2 << 20, false},
@@ -244,26 +223,30 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 		{"15s, 64 KiB/s, SendBuffer", 15 * time.Second, 400 * time.Millisecond, 64 << 10, true},
 		{"15s, 64 KiB/s, SendBuffer, fewer heartbeats", 15 * time.Second, 5 * time.Second, 64 << 10, true},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			onThinPath(t, tt.dead, func(l *link, path *thinPath, all *sync.WaitGroup) {
-				var got atomic.Int64
+		onVirtualTime(t, tt.name, func(t *testing.T) {
+			sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: tt.dead}
+			l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *thinPath { return &thinPath{Endpoint: e} })
+			path := ends[0]
+			var all sync.WaitGroup
+			var got atomic.Int64
+			c, s := l.dial(t)
+			reads(&all, s, &got)
+			path.rate.Store(max(8<<20, 2*tt.rate))
+			for range 16 {
 				c, s := l.dial(t)
-				reads(all, s, &got)
-				path.rate.Store(max(8<<20, 2*tt.rate))
-				for range 16 {
-					c, s := l.dial(t)
-					reads(all, s, &got)
-					if tt.zero {
-						sends(all, c, 1<<20)
-					} else {
-						writes(all, c, 1<<20, 0)
-					}
+				reads(&all, s, &got)
+				if tt.zero {
+					sends(&all, c, 1<<20)
+				} else {
+					writes(&all, c, 1<<20, 0)
 				}
-				time.Sleep(time.Second)
-				path.rate.Store(tt.rate)
-				writes(all, c, 100, 50*time.Millisecond)
-				l.beats(tt.every, max(4*tt.dead, time.Duration(race.Fewer(60))*time.Second), &got)
-			})
+			}
+			time.Sleep(time.Second)
+			path.rate.Store(tt.rate)
+			writes(&all, c, 100, 50*time.Millisecond)
+			l.beats(tt.every, max(4*tt.dead, time.Duration(race.Fewer(60))*time.Second), &got)
+			assert.NoError(t, errors.Join(l.a.why(), l.b.why()))
+			l.part(t, &all) // while the path is thin: work that takes no time could go on for ever without the clock moving
 		})
 	}
 }
@@ -274,7 +257,7 @@ func TestNewcomersBesideLostPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second
 		cfg := Config{Spin: -1, DeadAfter: dead}
-		l := unwatched(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, cfg)
+		l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, cfg)
 		ec := openOn(t, l.net, simfabric.TCP().Provider, cfg)
 		for i := 0; !l.b.lost(); i++ {
 			require.Less(t, i, 100)

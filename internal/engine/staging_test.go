@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"io"
 	"sync"
 	"testing"
@@ -38,8 +39,7 @@ func openWithRing(t *testing.T, p *peer) *stream {
 	return s
 }
 
-// TestWaiterAsksForStaging: a writer that waits for slots of its peer, and then finds that others have taken all
-// staging chunks, has more mapped at once.
+// TestWaiterAsksForStaging: a writer that waited for its peer's slots, and then lacks staging chunks, has more mapped.
 func TestWaiterAsksForStaging(t *testing.T) {
 	c, _ := lonelyCore(t)
 	p, other := attached(t, c), attached(t, c)
@@ -67,12 +67,8 @@ func TestWaiterAsksForStaging(t *testing.T) {
 // TestStagingIsAskedForAgain: a writer waits for staging memory, all of which dead peers hold. It
 // gets some once the budget has room, even if the budget has refused for a long time.
 func TestStagingIsAskedForAgain(t *testing.T) {
-	for name, room := range map[string]func(hogged, limit int64) int64{
-		"plenty":     func(hogged, _ int64) int64 { return hogged },
-		"few chunks": func(_, limit int64) int64 { return limit/8 + 3*stepSize },
-	} {
-		t.Run(name, func(t *testing.T) { stagingComes(t, room) })
-	}
+	t.Run("plenty", func(t *testing.T) { stagingComes(t, func(hogged, _ int64) int64 { return hogged }) })
+	t.Run("few chunks", func(t *testing.T) { stagingComes(t, func(_, limit int64) int64 { return limit/8 + 3*stepSize }) })
 }
 
 // stagingComes has a writer wait for staging memory until the budget has room again.
@@ -124,19 +120,13 @@ func stagingComes(t *testing.T, room func(hogged, limit int64) int64) {
 func transfer(a, b *Conn, size int) error {
 	errs := make(chan error, 4)
 	for _, c := range []*Conn{a, b} {
-		go func() { _, err := c.Write(make([]byte, size)); errs <- err }()
+		go func() { errs <- writeN(c, size) }()
 		go func() { _, err := io.CopyN(io.Discard, c, int64(size)); errs <- err }()
 	}
-	for range 4 {
-		if err := <-errs; err != nil {
-			return err
-		}
-	}
-	return nil
+	return errors.Join(<-errs, <-errs, <-errs, <-errs)
 }
 
-// TestStagingIsGivenBack: staging memory of conns that have nothing to send is given back, and is
-// there again for what they send next.
+// TestStagingIsGivenBack: staging memory of conns with nothing to send is given back, and there again for the next data.
 func TestStagingIsGivenBack(t *testing.T) {
 	t.Parallel()
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
@@ -149,9 +139,7 @@ func TestStagingIsGivenBack(t *testing.T) {
 		require.Eventually(t, func() bool {
 			left := 0
 			for _, e := range []*Endpoint{l.ea, l.eb} {
-				e.enter()
-				left += e.core.stage.Len()
-				e.leave()
+				locked(e, func() { left += e.core.stage.Len() })
 			}
 			return left == 0
 		}, 20*time.Second, 50*time.Millisecond)
@@ -193,7 +181,7 @@ func TestSendersLeaveMemoryForRings(t *testing.T) {
 	}
 	assert.Greater(t, share, 0.9)
 	for i, l := range links {
-		closeConns(t, conns[i][0], conns[i][1])
+		closeConns(t, conns[i][:]...)
 		l.end(t)
 	}
 	require.Zero(t, budget.Stats().Used)

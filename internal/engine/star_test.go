@@ -34,6 +34,17 @@ func newStar(t testing.TB, sim simfabric.Config, cfg Config, n int) *star {
 	return newStarOf(t, sim, cfg, n, func(e fabric.Endpoint) fabric.Endpoint { return e })
 }
 
+// newBudgetStar is newStar where cfg's budget is the hub's. The spokes have their own.
+func newBudgetStar(t testing.TB, sim simfabric.Config, cfg Config, n int) *star {
+	t.Helper()
+	s := newStar(t, sim, cfg, 0)
+	s.cfg.Budget = nil
+	for range n {
+		s.join(t)
+	}
+	return s
+}
+
 // newStarOf is newStar with endpoints that were passed through wrap.
 func newStarOf(t testing.TB, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
 	t.Helper()
@@ -76,11 +87,7 @@ func (s *star) join(t testing.TB) {
 // dial opens a conn from a spoke to the hub.
 func (s *star) dial(t testing.TB, spoke int) (outer, inner *Conn) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
-	defer cancel()
-	outer, err := s.peers[spoke].Open(ctx, 7)
-	require.NoError(t, err)
-	return outer, <-s.accept[spoke]
+	return dialTo(t, s.peers[spoke], s.accept[spoke])
 }
 
 func (s *star) close(t testing.TB) {
@@ -111,9 +118,8 @@ func TestSilentPeers(t *testing.T) {
 				t.Parallel()
 				sim, ok := personalities()[name]
 				if !ok {
-					sim = simfabric.Config{Personality: simfabric.RuleCQData()}
+					sim.Personality, silent = simfabric.RuleCQData(), min(silent, 2) // so few send slots are not enough for more
 					sim.TxDepth = 16
-					silent = min(silent, 2) // so few send slots are not enough for more
 				}
 				// No peer is ended for what it does not take.
 				s := newStar(t, sim, Config{DeadAfter: time.Hour}, silent+1)
@@ -125,12 +131,7 @@ func TestSilentPeers(t *testing.T) {
 						outer, inner := s.dial(t, spoke)
 						conns, outers = append(conns, inner), append(outers, outer)
 						if i < leased { // it gets a landing ring
-							go func() { _, _ = inner.Write(make([]byte, 128<<10)) }()
-							for n, buf := 0, make([]byte, 128<<10); n < len(buf); {
-								m, err := outer.Read(buf)
-								require.NoError(t, err)
-								n += m
-							}
+							carry(t, inner, outer, 128<<10)
 						}
 					}
 				}
@@ -139,10 +140,7 @@ func TestSilentPeers(t *testing.T) {
 				}
 				var wg sync.WaitGroup
 				defer func() {
-					for _, c := range append(conns, outers...) {
-						_ = c.SetLinger(0)
-						_ = c.Close()
-					}
+					giveUp(append(conns, outers...)...)
 					wg.Wait()
 					s.hub.mu.Lock()
 					assert.Zero(t, s.hub.core.awake, "writers that were woken and did not come back")
@@ -150,10 +148,7 @@ func TestSilentPeers(t *testing.T) {
 				}()
 				for i, c := range conns {
 					wg.Go(func() {
-						for {
-							if _, err := c.Write(make([]byte, 500+i%2*(64<<10))); err != nil {
-								return
-							}
+						for writeN(c, 500+i%2*(64<<10)) == nil {
 						}
 					})
 				}
@@ -180,23 +175,13 @@ func healthy(t *testing.T, a, b *Conn) {
 	for i, c := range []*Conn{a, b} {
 		require.NoError(t, c.SetDeadline(limit))
 		wg.Go(func() {
-			for n, piece := 0, 1; n < size; piece *= 2 {
-				m, err := c.Write(make([]byte, min(piece, size-n)))
-				n += m
-				if !assert.NoError(t, err, "writing, side %d", i) {
+			for n, piece := 0, 1; n < size; n, piece = n+piece, 2*piece {
+				if !assert.NoError(t, writeN(c, min(piece, size-n)), "writing, side %d", i) {
 					return
 				}
 			}
 		})
-		wg.Go(func() {
-			for n, buf := 0, make([]byte, 64<<10); n < size; {
-				m, err := c.Read(buf[:min(len(buf), size-n)])
-				n += m
-				if !assert.NoError(t, err, "reading, side %d", i) {
-					return
-				}
-			}
-		})
+		wg.Go(func() { assert.NoError(t, readN(c, size), "reading, side %d", i) })
 	}
 	wg.Wait()
 	if t.Failed() {

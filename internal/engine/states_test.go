@@ -9,8 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestMoves: the table of a stream's sending states is complete, never leads back, and leads to an end from
-// everywhere.
+// TestMoves: the table of a stream's sending states is complete, never leads back, and always leads to an end.
 func TestMoves(t *testing.T) {
 	assert.Len(t, sendMoves, int(sendCut)+1, "a row for each state")
 	ends := []sendState{sendClosed, sendCut}

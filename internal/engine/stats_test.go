@@ -2,7 +2,6 @@ package engine
 
 import (
 	"bytes"
-	"io"
 	"os"
 	"reflect"
 	"runtime/trace"
@@ -17,8 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestBytesAreCounted: each side counts as received what the other counts as sent, separately for
-// each way that the bytes went.
+// TestBytesAreCounted: each side counts as received what the other counts as sent, for each way that bytes go.
 func TestBytesAreCounted(t *testing.T) {
 	const small, large = 100, 300 << 10
 	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver/awkward", "no large data"} {
@@ -55,19 +53,15 @@ func TestBytesAreCounted(t *testing.T) {
 func TestCopiesAreCounted(t *testing.T) {
 	const size, late = 128 << 10, 1000
 	l, a, b := newConns(t, personalities()["tcp"], Config{})
-	_, err := a.Write(make([]byte, late))
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return l.eb.Stats().Copies.Reassembled == late }, 10*time.Second, time.Millisecond)
-	_, err = io.ReadFull(b, make([]byte, late))
-	require.NoError(t, err)
+	require.NoError(t, writeN(a, late))
+	comesTrue(t, func() bool { return l.eb.Stats().Copies.Reassembled == late })
+	require.NoError(t, readN(b, late))
 	for n := 0; n < 3; { // with a ring
 		if a.Seen().LargeOut > 0 {
 			n++
 		}
-		buf, err := a.AllocBuffer(size)
-		require.NoError(t, err)
-		sent := make(chan error, 1)
-		go func() { sent <- sendBuffer(a, buf) }()
+		buf := allocBuffer(t, a, size)
+		sent := begin(func() error { return sendBuffer(a, buf) })
 		for got := 0; got < size; {
 			piece, err := b.RecvBuffer()
 			require.NoError(t, err)
@@ -84,8 +78,7 @@ func TestCopiesAreCounted(t *testing.T) {
 	closeConns(t, a, b)
 }
 
-// refusals counts the operations that the fabric took after it had refused them. It needs no lock:
-// the engine posts with its own held.
+// refusals counts operations that the fabric took after it had refused them. The engine's lock is enough for it.
 type refusals struct {
 	fabric.Endpoint
 	refused [2]bool // sends, receives
@@ -118,18 +111,16 @@ func (r *refusals) note(kind, posted, n int, err error) {
 
 // TestRetriesAreCounted: all retries are counted, on a fabric that refuses now and then.
 func TestRetriesAreCounted(t *testing.T) {
-	sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}
-	sim.AgainRate = 0.3
+	sim := simfabric.Config{Seed: 1, Personality: simfabric.TCP(), AgainRate: 0.3}
 	l, ends := newLinkOn(t, sim, Config{}, func(e fabric.Endpoint) *refusals { return &refusals{Endpoint: e} })
 	a, b := l.dial(t)
-	echoed := make(chan error, 1)
-	go func() { echoed <- echo(b, 64) }()
+	echoed := begin(func() error { return echo(b, 64) })
 	for range 200 {
 		require.NoError(t, roundTrip(a, make([]byte, 64)))
 	}
-	require.NoError(t, a.Close())
+	closeConns(t, a)
 	require.NoError(t, <-echoed)
-	require.NoError(t, b.Close())
+	closeConns(t, b)
 	l.close(t)
 	for i, e := range []*Endpoint{l.ea, l.eb} {
 		n := ends[i].retries
@@ -143,18 +134,15 @@ func TestRetriesAreCounted(t *testing.T) {
 func TestPollsAreCounted(t *testing.T) {
 	l, a, b := newConns(t, personalities()["tcp"], Config{})
 	before := l.eb.Stats()
-	require.Eventually(t, func() bool { // a Read that polls in vain parks, and its polls are then counted
+	comesTrue(t, func() bool { // a Read that polls in vain parks, and its polls are then counted
 		require.NoError(t, b.SetReadDeadline(time.Now().Add(5*time.Millisecond)))
-		_, err := b.Read(make([]byte, 1))
-		require.Error(t, err)
+		require.Error(t, readN(b, 1))
 		return l.eb.Stats().PollsEmpty > before.PollsEmpty
-	}, 10*time.Second, time.Millisecond)
+	})
 	require.NoError(t, b.SetReadDeadline(time.Time{}))
 	full := func(s Stats) uint64 { return s.Polls - s.PollsEmpty }
 	before = l.eb.Stats()
-	go func() { _, _ = a.Write([]byte("x")) }()
-	_, err := b.Read(make([]byte, 1))
-	require.NoError(t, err)
+	carry(t, a, b, 1)
 	after := l.eb.Stats()
 	assert.Greater(t, full(after), full(before))
 	assert.GreaterOrEqual(t, after.Reaped, full(after), "a poll that is not empty finds one or more")
@@ -165,12 +153,10 @@ func TestPollsAreCounted(t *testing.T) {
 func TestStatsNeverFall(t *testing.T) {
 	l := newLink(t, personalities()["cqdata/awkward"], Config{})
 	a, b := l.dial(t)
-	drained := make(chan error, 1)
-	go func() { drained <- drain(b, 10<<10) }()
+	drained := begin(func() error { return drain(b, 10<<10) })
 	var last [2]Stats
 	for range 300 {
-		_, err := a.Write(make([]byte, 20<<10))
-		require.NoError(t, err)
+		require.NoError(t, writeN(a, 20<<10))
 		for i, e := range []*Endpoint{l.ea, l.eb} {
 			s := e.Stats()
 			notLess(t, reflect.ValueOf(last[i]), reflect.ValueOf(s), "Stats")
@@ -217,8 +203,7 @@ func (h *mute) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, er
 	return h.Endpoint.Exchange(ops, done)
 }
 
-// TestLooksDoNotHang: while a call hangs with the lock held, Stats returns what was last seen, and
-// States says that it does not know.
+// TestLooksDoNotHang: while a call hangs with the lock held, Stats is what was last seen, and States knows nothing.
 func TestLooksDoNotHang(t *testing.T) {
 	l, ends := newLinkOn(t, personalities()["shm"], Config{}, func(e fabric.Endpoint) *mute {
 		return &mute{Endpoint: e, enter: make(chan chan struct{}, 1)}
@@ -230,9 +215,8 @@ func TestLooksDoNotHang(t *testing.T) {
 	assert.Equal(t, Open, l.ea.States([]*Conn{a})[0].Phase)
 	until := make(chan struct{})
 	ends[0].enter <- until
-	written := make(chan error, 1)
-	go func() { _, err := a.Write([]byte("x")); written <- err }()
-	require.Eventually(t, func() bool { return len(ends[0].enter) == 0 }, 10*time.Second, time.Millisecond)
+	written := begin(func() error { return writeN(a, 1) })
+	comesTrue(t, func() bool { return len(ends[0].enter) == 0 })
 	assert.Equal(t, before.FramesSent, l.ea.Stats().FramesSent)
 	assert.Equal(t, []State{{}, {}}, l.ea.States([]*Conn{a, a}))
 	l.ea.last.Store(nil) // as if nobody had looked before
@@ -249,7 +233,7 @@ func TestStates(t *testing.T) {
 	at := func(c *Conn) State { return c.e.States([]*Conn{c})[0] }
 	becomes := func(c *Conn, want func(State) bool) {
 		t.Helper()
-		require.Eventually(t, func() bool { return want(at(c)) }, 10*time.Second, time.Millisecond, "%+v", at(c))
+		comesTrue(t, func() bool { return want(at(c)) }, "%+v", at(c))
 	}
 	phase := func(p Phase) func(State) bool { return func(s State) bool { return s.Phase == p } }
 
@@ -270,8 +254,7 @@ func TestStates(t *testing.T) {
 	go func() { _, err := a.Write(make([]byte, size)); written <- err }()
 	becomes(a, func(s State) bool { return s.Waits == WaitsRing })
 	becomes(b, func(s State) bool { return s.LargeIn > 0 && s.Unread == s.SmallIn+s.LargeIn-3 })
-	_, err = io.ReadFull(b, make([]byte, size+4))
-	require.NoError(t, err)
+	require.NoError(t, readN(b, size+4))
 	require.NoError(t, <-written)
 	becomes(b, func(s State) bool { return s.Unread == 0 })
 
@@ -292,11 +275,9 @@ func TestStates(t *testing.T) {
 // TestStateOfClose: the state says that Close waits for a peer that takes nothing.
 func TestStateOfClose(t *testing.T) {
 	l, a, b := newConns(t, personalities()["tcp"], Config{})
-	_, err := a.Write(make([]byte, 100))
-	require.NoError(t, err)
+	require.NoError(t, writeN(a, 100))
 	l.eb.mu.Lock() // nothing is answered
-	closed := make(chan error, 1)
-	go func() { closed <- a.Close() }()
+	closed := begin(func() error { return a.Close() })
 	waits := assert.Eventually(t, func() bool {
 		s := l.ea.States([]*Conn{a})[0]
 		return s.Phase == Closing && s.Waits == WaitsDelivery
@@ -314,17 +295,13 @@ func TestTrace(t *testing.T) {
 	var buf bytes.Buffer
 	require.NoError(t, trace.Start(&buf))
 	a, b := l.dial(t)
-	ended := make(chan error, 1)
-	for _, call := range []func() error{
-		func() error { _, err := a.Read(make([]byte, 1)); return err },
-		func() error { _, err := a.Write(make([]byte, 64<<20)); return err },
-	} {
+	for _, call := range []func(*Conn, int) error{readN, writeN} {
 		parks := l.ea.Stats().Parks
-		go func() { ended <- call() }()
-		require.Eventually(t, func() bool {
+		ended := begin(func() error { return call(a, 64<<20) })
+		comesTrue(t, func() bool {
 			s := l.ea.States([]*Conn{a})[0]
 			return (s.Reading || s.Waits != WaitsNothing) && l.ea.Stats().Parks > parks
-		}, 10*time.Second, time.Millisecond)
+		})
 		require.NoError(t, a.SetDeadline(time.Now()))
 		require.ErrorIs(t, <-ended, os.ErrDeadlineExceeded)
 		require.NoError(t, a.SetDeadline(time.Time{}))
@@ -334,5 +311,5 @@ func TestTrace(t *testing.T) {
 		assert.True(t, bytes.Contains(buf.Bytes(), []byte(name)), name)
 	}
 	resetConns(t, b)
-	require.NoError(t, a.Close())
+	closeConns(t, a)
 }

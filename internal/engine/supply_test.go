@@ -2,9 +2,8 @@ package engine
 
 import (
 	"context"
-	"io"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,39 +15,30 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// slow is an endpoint that, while it is shut, takes for ever to register more than a chunk, or to
-// deregister it.
+// slow is an endpoint that, while it is shut, takes for ever to register more than a chunk, or to deregister it.
 type slow struct {
 	fabric.Endpoint
-	mu   sync.Mutex
-	shut chan struct{} // closed when it is opened; nil while it is open
-	held chan struct{} // has a token for each call that is held up
+	shut atomic.Pointer[chan struct{}] // what is closed when it is opened; nil while it is open
+	held chan struct{}                 // has a token for each call that is held up
 }
 
 func newSlow(e fabric.Endpoint) *slow { return &slow{Endpoint: e, held: make(chan struct{}, 100)} }
 
 func (s *slow) close() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.shut = make(chan struct{})
+	shut := make(chan struct{})
+	s.shut.Store(&shut)
 }
 
 func (s *slow) open() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.shut != nil {
-		close(s.shut)
-		s.shut = nil
+	if shut := s.shut.Swap(nil); shut != nil {
+		close(*shut)
 	}
 }
 
 func (s *slow) pass(size int) {
-	s.mu.Lock()
-	shut := s.shut
-	s.mu.Unlock()
-	if shut != nil && size > stepSize {
+	if shut := s.shut.Load(); shut != nil && size > stepSize {
 		s.held <- struct{}{}
-		<-shut
+		<-*shut
 	}
 }
 
@@ -69,17 +59,11 @@ func (r slowRegion) Close() error {
 	return r.Region.Close()
 }
 
-// TestNobodyWaitsForMapping: registering memory, or giving it up, may take any time. Meanwhile
-// other conns of the endpoint go on.
+// TestNobodyWaitsForMapping: registering memory, or giving it up, may take any time, while other conns go on.
 func TestNobodyWaitsForMapping(t *testing.T) {
 	const large = 2*lendSlab + 1
 	alloc := func(n int) func(*testing.T, *slowLink) {
-		return func(t *testing.T, l *slowLink) {
-			b, err := l.a.AllocBuffer(n)
-			if assert.NoError(t, err) {
-				b.Release()
-			}
-		}
+		return func(t *testing.T, l *slowLink) { assert.NoError(t, tryBuffer(l.a, n)) }
 	}
 	for name, tt := range map[string]struct{ before, held func(*testing.T, *slowLink) }{
 		"Buffer of its own":    {held: alloc(large)},
@@ -93,24 +77,17 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 			}
 		}},
 		"release of a Buffer": {
-			before: func(t *testing.T, l *slowLink) {
-				b, err := l.a.AllocBuffer(large)
-				require.NoError(t, err)
-				l.buf = b
-			},
-			held: func(_ *testing.T, l *slowLink) { l.buf.Release() },
+			before: func(t *testing.T, l *slowLink) { l.buf = allocBuffer(t, l.a, large) },
+			held:   func(_ *testing.T, l *slowLink) { l.buf.Release() },
 		},
 		"Buffer that was sent": {
 			before: func(t *testing.T, l *slowLink) {
-				b, err := l.a.AllocBuffer(large)
-				require.NoError(t, err)
-				l.buf = b
+				l.buf = allocBuffer(t, l.a, large)
 				warmUp(t, l.a, l.b)
 			},
 			held: func(t *testing.T, l *slowLink) {
 				go func() { assert.NoError(t, sendBuffer(l.a, l.buf)) }()
-				_, err := io.ReadFull(l.b, make([]byte, large))
-				assert.NoError(t, err)
+				assert.NoError(t, readN(l.b, large))
 			},
 		},
 		"memory of idle data": {
@@ -131,17 +108,15 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 				}
 				l.end.close()
 				defer l.end.open()
-				done := make(chan struct{})
-				go func() { defer close(done); tt.held(t, l) }()
+				done := begin(func() error { tt.held(t, l); return nil })
 				within(t, l.end.held, "nothing is registered or deregistered")
-				trips := make(chan struct{})
-				go func() {
-					defer close(trips)
-					for range 100 {
-						assert.NoError(t, roundTrip(l.other, make([]byte, 64)))
+				trips := begin(func() (err error) {
+					for i := 0; i < 100 && err == nil; i++ {
+						err = roundTrip(l.other, make([]byte, 64))
 					}
-				}()
-				within(t, trips, "another conn waits")
+					return err
+				})
+				assert.NoError(t, within(t, trips, "another conn waits"))
 				l.end.open()
 				within(t, done, "the call does not end")
 			})
@@ -149,13 +124,31 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 	}
 }
 
-func within(t *testing.T, c <-chan struct{}, what string) {
+// within returns what comes from c, and fails if that takes long.
+func within[T any](t *testing.T, c <-chan T, what string) (got T) {
 	t.Helper()
 	select {
-	case <-c:
+	case got = <-c:
 	case <-time.After(20 * time.Second):
 		require.Fail(t, what)
 	}
+	return got
+}
+
+func allocBuffer(t *testing.T, c *Conn, n int) *Buffer {
+	t.Helper()
+	b, err := c.AllocBuffer(n)
+	require.NoError(t, err)
+	return b
+}
+
+// tryBuffer gets a Buffer, and releases it.
+func tryBuffer(c *Conn, n int) error {
+	b, err := c.AllocBuffer(n)
+	if err == nil {
+		b.Release()
+	}
+	return err
 }
 
 // slowLink has a conn for slow calls, and another that echoes.
@@ -182,10 +175,7 @@ func newSlowLink(t *testing.T, sim simfabric.Config) *slowLink {
 func (s *slowLink) close(t *testing.T) {
 	t.Helper()
 	s.end.open()
-	for _, c := range []*Conn{s.a, s.b, s.other, s.there} {
-		assert.NoError(t, c.SetLinger(0))
-		assert.NoError(t, c.Close())
-	}
+	resetConns(t, s.a, s.b, s.other, s.there)
 	s.link.close(t)
 }
 
@@ -194,34 +184,27 @@ func (s *slowLink) close(t *testing.T) {
 func TestCloseWaitsForMapping(t *testing.T) {
 	l := newSlowLink(t, personalities()["tcp"])
 	l.end.close()
-	alloc := make(chan error, 1)
-	go func() {
-		_, err := l.a.AllocBuffer(2 * lendSlab)
-		alloc <- err
-	}()
+	alloc := begin(func() error { return tryBuffer(l.a, 2*lendSlab) })
 	within(t, l.end.held, "nothing is registered")
 	go func() { _, _ = l.b.Write(make([]byte, 1<<20)) }() // has this side ask for landing memory, too
 	within(t, l.end.held, "no landing memory is registered")
-	closed := make(chan struct{})
-	go func() { defer close(closed); assert.NoError(t, l.ea.Close()) }()
+	closed := begin(l.ea.Close)
 	select {
 	case <-closed:
 		assert.Fail(t, "Close does not wait")
 	case <-time.After(20 * time.Millisecond):
 	}
 	l.end.open()
-	within(t, closed, "Close does not end")
+	assert.NoError(t, within(t, closed, "Close does not end"))
 	require.Error(t, <-alloc)
-	_, err := l.a.AllocBuffer(2 * lendSlab)
-	require.Error(t, err)
+	require.Error(t, tryBuffer(l.a, 2*lendSlab))
 	l.close(t)
 }
 
 // TestRefusedMemoryIsAskedForAgain: large data goes in frames while the budget has no room, and
 // nobody tries all the time. It goes by RDMA write once there is room.
 func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
-	virtual(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	virtualConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 		budget := l.eb.core.cfg.Budget
 		hogged := budget.Stats().Limit - budget.Stats().Used
 		require.NoError(t, budget.Reserve(hogged))
@@ -235,17 +218,14 @@ func TestRefusedMemoryIsAskedForAgain(t *testing.T) {
 			require.Less(t, time.Since(start), 5*choreTime)
 			time.Sleep(choreTime / 10)
 		}
-		closeConns(t, a, b)
 	})
 }
 
-// TestLongCopiesGiveWay: with a large window, much data can wait to be read, but no call copies all
-// of it under the lock.
+// TestLongCopiesGiveWay: with a large window, much can wait to be read, but no call copies all under the lock.
 func TestLongCopiesGiveWay(t *testing.T) {
 	_, a, b := newConns(t, personalities()["no large data"], Config{Window: 1 << 20})
-	_, err := a.Write(make([]byte, 1<<20)) // all that the window takes
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return b.Seen().SmallIn == 1<<20 }, 10*time.Second, time.Millisecond)
+	require.NoError(t, writeN(a, 1<<20)) // all that the window takes
+	comesTrue(t, func() bool { return b.Seen().SmallIn == 1<<20 })
 	n, err := b.Read(make([]byte, 1<<20))
 	require.NoError(t, err)
 	assert.Equal(t, lockedCopy, n)
@@ -256,45 +236,32 @@ func TestLongCopiesGiveWay(t *testing.T) {
 	closeConns(t, b, a)
 }
 
-// TestBudgetForTheNextBuffer: memory that this side has released or finished with makes room, even
-// if it is not unmapped yet.
+// TestBudgetForTheNextBuffer: memory that this side has finished with makes room, even if it is not unmapped yet.
 func TestBudgetForTheNextBuffer(t *testing.T) {
 	const size = 3 * lendSlab
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	l := unwatched(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)})
-	a, b := l.dial(t)
+	_, a, b := newConns(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)})
 	for range 50 {
 		require.NoError(t, ctx.Err())
-		buf, err := a.AllocBuffer(size)
-		require.NoError(t, err)
-		small, err := a.AllocBuffer(lendSlab)
-		require.NoError(t, err)
-		small.Release() // its slab is kept for the next, until something else needs the room
+		buf := allocBuffer(t, a, size)
+		require.NoError(t, tryBuffer(a, lendSlab)) // its slab is kept for the next, until something else needs the room
 		buf.Release()
 	}
 	closeConns(t, a, b)
-	l.close(t)
 }
 
 // TestAllocWaitsForNobodyWhoHasGone: a call that waits for the supplier to unmap something is woken
 // even if the supplier finds nothing left to do, because another call has done it.
 func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 	const size = 2 * lendSlab
-	l := unwatched(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)})
-	a, b := l.dial(t)
-	e := l.ea
-	buf, err := a.AllocBuffer(size)
-	require.NoError(t, err)
+	l, a, b := newConns(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2*size + 1)})
+	e, buf := l.ea, allocBuffer(t, a, size)
 	e.mu.Lock()
 	require.False(t, e.supplying)
 	e.supplying = true // leave has just started supply for what was waste then: see there
 	e.mu.Unlock()
-	failed := make(chan error, 1)
-	go func() {
-		_, err := a.AllocBuffer(size) // there is no room, and no waste any more
-		failed <- err
-	}()
+	failed := begin(func() error { return tryBuffer(a, size) }) // there is no room, and no waste any more
 	time.Sleep(50 * time.Millisecond)
 	go e.supply() // which runs only now
 	select {
@@ -306,7 +273,6 @@ func TestAllocWaitsForNobodyWhoHasGone(t *testing.T) {
 	}
 	buf.Release()
 	closeConns(t, a, b)
-	l.close(t)
 }
 
 // TestAllocWaitsForRelease: memory that another goroutine is unmapping makes room.
@@ -315,19 +281,11 @@ func TestAllocWaitsForRelease(t *testing.T) {
 	l, ends := newLinkOn(t, personalities()["tcp"], Config{Budget: pool.NewBudget(2 * size)}, newSlow)
 	end := ends[0]
 	a, b := l.dial(t)
-	buf, err := a.AllocBuffer(size)
-	require.NoError(t, err)
+	buf := allocBuffer(t, a, size)
 	end.close()
 	go buf.Release()
 	within(t, end.held, "nothing is deregistered")
-	alloc := make(chan error, 1)
-	go func() {
-		buf, err := a.AllocBuffer(size)
-		if err == nil {
-			buf.Release()
-		}
-		alloc <- err
-	}()
+	alloc := begin(func() error { return tryBuffer(a, size) })
 	select {
 	case err := <-alloc:
 		assert.NoError(t, err, "it did not wait for what is being unmapped")

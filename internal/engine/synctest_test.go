@@ -16,19 +16,31 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// virtual runs a test of goroutines on virtual time: what takes fifteen seconds takes exactly that
-// long, and no real time at all.
+// virtualConn is virtual with a conn, of which both ends are closed in the end.
+func virtualConn(t *testing.T, cfg Config, test func(t *testing.T, l *link, a, b *Conn)) {
+	t.Helper()
+	virtual(t, cfg, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		test(t, l, a, b)
+		closeConns(t, a, b)
+	})
+}
+
+// onVirtualTime runs a subtest in a bubble.
+func onVirtualTime(t *testing.T, name string, test func(t *testing.T)) {
+	t.Run(name, func(t *testing.T) { synctest.Test(t, test) })
+}
+
+// virtual runs a test on virtual time: what takes fifteen seconds takes exactly that, and no real time at all.
 func virtual(t *testing.T, cfg Config, test func(t *testing.T, l *link)) {
 	t.Helper()
 	for name, p := range map[string]simfabric.Personality{"wait fd": simfabric.TCP(), "doorbell": simfabric.Shm()} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				cfg := cfg
-				cfg.Spin = -1 // polling would keep the clock from moving
-				l := newLink(t, simfabric.Config{Seed: 5, Personality: p}, cfg)
-				test(t, l)
-				l.end(t)
-			})
+		onVirtualTime(t, name, func(t *testing.T) {
+			cfg := cfg
+			cfg.Spin = -1 // polling would keep the clock from moving
+			l := newLink(t, simfabric.Config{Seed: 5, Personality: p}, cfg)
+			test(t, l)
+			l.end(t)
 		})
 	}
 }
@@ -38,27 +50,22 @@ func TestDeadlineIsExact(t *testing.T) {
 		a, b := l.dial(t)
 		start := time.Now()
 		require.NoError(t, a.SetReadDeadline(start.Add(3*time.Second)))
-		_, err := a.Read(make([]byte, 1))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		require.ErrorIs(t, readN(a, 1), os.ErrDeadlineExceeded)
 		require.Equal(t, 3*time.Second, time.Since(start))
 
 		// A later deadline replaces an earlier one, for a call that is pending.
 		start = time.Now()
 		require.NoError(t, a.SetWriteDeadline(start.Add(time.Second)))
-		time.AfterFunc(500*time.Millisecond, func() {
-			assert.NoError(t, a.SetWriteDeadline(start.Add(7*time.Second)))
-		})
-		_, err = a.Write(make([]byte, 64<<20))
-		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
+		time.AfterFunc(500*time.Millisecond, func() { assert.NoError(t, a.SetWriteDeadline(start.Add(7*time.Second))) })
+		require.ErrorIs(t, writeN(a, 64<<20), os.ErrDeadlineExceeded)
 		require.Equal(t, 7*time.Second, time.Since(start))
 		resetConns(t, b)
-		require.NoError(t, a.Close())
+		closeConns(t, a)
 	})
 }
 
 func TestWakeUps(t *testing.T) {
-	virtual(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	virtualConn(t, Config{}, func(t *testing.T, _ *link, a, b *Conn) {
 		for i := range 100 {
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -75,12 +82,10 @@ func TestWakeUps(t *testing.T) {
 			wg.Wait()
 			require.Zero(t, time.Since(start), "a timer, not the arrival, woke the reader")
 		}
-		closeConns(t, a, b)
 	})
 }
 
-// TestCloseOfAFrozenPeer: a peer that gives nothing back is waited for once, and not for each of
-// its conns. SetLinger asks for more.
+// TestCloseOfAFrozenPeer: a peer that gives nothing back is waited for once for all conns. SetLinger asks for more.
 func TestCloseOfAFrozenPeer(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		var near, far []*Conn
@@ -89,25 +94,23 @@ func TestCloseOfAFrozenPeer(t *testing.T) {
 			near, far = append(near, a), append(far, b)
 		}
 		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
-		took := func(f func()) time.Duration {
+		took := func(want time.Duration, f func() error, with error) {
 			start := time.Now()
-			f()
-			return time.Since(start)
+			require.ErrorIs(t, f(), with)
+			assert.Equal(t, want, time.Since(start))
 		}
 		require.NoError(t, near[0].SetWriteDeadline(time.Now().Add(time.Second)))
 		for err := error(nil); err == nil; { // until nothing more leaves
-			_, err = near[0].Write(make([]byte, 1<<10))
+			err = writeN(near[0], 1<<10)
 		}
-		assert.Equal(t, leaveTime, took(func() { require.NoError(t, near[0].Close()) }))
-		assert.Zero(t, took(func() { require.NoError(t, near[1].CloseWrite()) }))
-		assert.Zero(t, took(func() { require.NoError(t, near[1].Close()) }))
-		assert.Zero(t, took(func() { require.NoError(t, near[2].CloseRead()) }))
-		assert.Zero(t, took(func() { require.NoError(t, near[2].SetDeadline(time.Now())) }))
+		took(leaveTime, near[0].Close, nil)
+		took(0, near[1].CloseWrite, nil)
+		took(0, near[1].Close, nil)
+		took(0, near[2].CloseRead, nil)
+		took(0, func() error { return near[2].SetDeadline(time.Now()) }, nil)
 		require.NoError(t, near[3].SetLinger(5))
-		assert.Equal(t, 5*time.Second, took(func() { require.ErrorIs(t, near[3].Close(), os.ErrDeadlineExceeded) }))
-		for _, b := range far {
-			resetConns(t, b)
-		}
+		took(5*time.Second, near[3].Close, os.ErrDeadlineExceeded)
+		resetConns(t, far...)
 	})
 }
 
@@ -123,8 +126,7 @@ func TestRefusedForEver(t *testing.T) {
 	})
 }
 
-// afterDeadAfter checks that start is as long ago as a peer may do nothing, and at most two
-// choreTimes longer, since chores notice it.
+// afterDeadAfter checks that start is DeadAfter ago, and at most two choreTimes longer, since chores notice it.
 func afterDeadAfter(t *testing.T, start time.Time) {
 	t.Helper()
 	took := time.Since(start)
@@ -132,15 +134,13 @@ func afterDeadAfter(t *testing.T, start time.Time) {
 	require.LessOrEqual(t, took, DefaultDeadAfter+2*choreTime)
 }
 
-// TestDeaf: a peer that completes nothing is ended even if the fabric takes what is sent to it, but
-// only while something is in flight.
+// TestDeaf: a peer that completes nothing is ended though the fabric takes what is sent, but only with something in flight.
 func TestDeaf(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		a, _ := l.dial(t)
 		for range 3 {
-			_, err := a.Write(make([]byte, 5000)) // more than injects take
-			require.NoError(t, err)
-			time.Sleep(2 * DefaultDeadAfter) // with nothing in flight
+			require.NoError(t, writeN(a, 5000)) // more than injects take
+			time.Sleep(2 * DefaultDeadAfter)    // with nothing in flight
 		}
 		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
 		start := time.Now()
@@ -151,27 +151,23 @@ func TestDeaf(t *testing.T) {
 		}
 		require.ErrorIs(t, err, os.ErrDeadlineExceeded)
 		require.NoError(t, a.SetReadDeadline(start.Add(2*DefaultDeadAfter)))
-		_, err = a.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.ErrorIs(t, readN(a, 1), syscall.ECONNRESET)
 		afterDeadAfter(t, start)
 		require.NoError(t, a.Close())
 	})
 }
 
 func TestIdleLeasesComeBack(t *testing.T) {
-	virtual(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	virtualConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 		for range 3 {
 			warmUpBy(t, a, b, 1<<20)
 			time.Sleep(5 * choreTime)
 			l.eb.mu.Lock()
-			rings := l.b.p.landing.Stats()
-			out := l.eb.core.leases.out()
+			rings, out := l.b.p.landing.Stats(), l.eb.core.leases.out()
 			l.eb.mu.Unlock()
 			require.Zero(t, out, "leases of an idle conn")
 			require.Zero(t, rings.Mapped, "landing memory of an idle peer")
 		}
-		closeConns(t, a, b)
 	})
 }
 
@@ -193,12 +189,12 @@ func TestSlowInsert(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
-		start, given := time.Now(), make(chan error)
-		go func() {
+		start := time.Now()
+		given := begin(func() error {
 			err := late.Connect(ctx, l.b.Local())
 			late.Lost(err)
-			given <- err
-		}()
+			return err
+		})
 		synctest.Wait()
 		for range 100 {
 			carry(t, a, b, 1)

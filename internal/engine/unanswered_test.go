@@ -24,15 +24,13 @@ func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later fun
 		return p.streams[id]
 	}
 	later = func(d time.Duration) {
-		now = now.Add(d)
-		c.at = time.Time{}
+		now, c.at = now.Add(d), time.Time{}
 		p.checkCloses()
 	}
 	return p, open, later
 }
 
-// TestResetsOfTheMoment: conns that were reset a moment ago, and that the peer has had no time to
-// answer, keep nobody from opening more.
+// TestResetsOfTheMoment: conns that were reset just now, and cannot be answered yet, keep nobody from opening more.
 func TestResetsOfTheMoment(t *testing.T) {
 	_, open, later := closesAlone(t)
 	for id := uint32(1); id <= maxUnanswered+1; id++ {

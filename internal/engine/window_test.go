@@ -52,8 +52,7 @@ func checkFrom(t *testing.T, at int, b []byte) {
 	}
 }
 
-// windowOf returns how many bytes of small data there is memory for, and how many the peer may send
-// before somebody reads.
+// windowOf returns how much small data there is memory for, and how much the peer may send before a read.
 func windowOf(c *Conn) (reserved, promised int) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
@@ -61,8 +60,15 @@ func windowOf(c *Conn) (reserved, promised int) {
 	return s.parts * s.heap.size, int(s.promised - s.smallRead)
 }
 
-// assertFull asserts that n bytes are nearly as many as a window holds: peers are not told of small
-// changes.
+// assertWindow asserts that a conn's window is of that many bytes, all of which are promised.
+func assertWindow(t *testing.T, c *Conn, size int) {
+	t.Helper()
+	reserved, promised := windowOf(c)
+	assert.Equal(t, size, reserved)
+	assert.Equal(t, size, promised)
+}
+
+// assertFull asserts that n bytes are nearly as many as a window holds: peers are not told of small changes.
 func assertFull(t *testing.T, n int) {
 	t.Helper()
 	assert.LessOrEqual(t, n, DefaultMaxWindow)
@@ -73,8 +79,7 @@ func assertFull(t *testing.T, n int) {
 // is unread as a window grows to. When all is read, the conn has its first window again.
 func TestWindowGrowsWhileNobodyReads(t *testing.T) {
 	for _, size := range []int{64, 1000, EagerPayload} {
-		virtual(t, Config{}, func(t *testing.T, l *link) {
-			a, b := l.dial(t)
+		virtualConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 			size := min(size, a.stream.p.eager)
 			for range 2 {
 				readAndCheck(t, b, fillWith(t, a, size)) // the peer has more receive slots now
@@ -90,14 +95,11 @@ func TestWindowGrowsWhileNobodyReads(t *testing.T) {
 				assert.LessOrEqual(t, reserved, DefaultMaxWindow+DefaultWindow)
 				assert.LessOrEqual(t, usage().Used, before.Used+int64(reserved-DefaultWindow))
 				readAndCheck(t, b, sent)
-				reserved, promised = windowOf(b)
-				assert.Equal(t, DefaultWindow, reserved)
-				assert.Equal(t, DefaultWindow, promised)
+				assertWindow(t, b, DefaultWindow)
 			}
 			time.Sleep(3 * choreTime)
 			assert.Equal(t, before.Used, usage().Used, "idle")
 			assert.Equal(t, before.Mapped, usage().Mapped, "idle")
-			resetConns(t, a, b)
 		})
 	}
 }
@@ -120,25 +122,18 @@ func TestWindowOfAReaderThatStops(t *testing.T) {
 	})
 }
 
-// TestWindowOfAReaderThatKeepsUp: where the reader keeps up, the window is never larger than at
-// first.
+// TestWindowOfAReaderThatKeepsUp: where the reader keeps up, the window is never larger than at first.
 func TestWindowOfAReaderThatKeepsUp(t *testing.T) {
-	virtual(t, Config{}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
-		buf := make([]byte, DefaultWindow/2)
+	virtualConn(t, Config{}, func(t *testing.T, _ *link, a, b *Conn) {
+		const size = DefaultWindow / 2
 		for range 100 {
-			for n := 0; n < len(buf); n += 1 << 10 {
-				_, err := a.Write(buf[n:][:1<<10])
-				require.NoError(t, err)
+			for n := 0; n < size; n += 1 << 10 {
+				require.NoError(t, writeN(a, 1<<10))
 			}
 			synctest.Wait()
-			reserved, promised := windowOf(b)
-			require.Equal(t, DefaultWindow, reserved)
-			require.Equal(t, DefaultWindow, promised)
-			_, err := io.ReadFull(b, buf)
-			require.NoError(t, err)
+			assertWindow(t, b, DefaultWindow)
+			require.NoError(t, readN(b, size))
 		}
-		resetConns(t, a, b)
 	})
 }
 
@@ -148,31 +143,26 @@ func TestFixedWindow(t *testing.T) {
 		virtual(t, Config{Window: size}, func(t *testing.T, l *link) {
 			a, b := l.dial(t)
 			assert.Equal(t, size, fillWith(t, a, 1000))
-			reserved, promised := windowOf(b)
-			assert.Equal(t, size, reserved)
-			assert.Equal(t, size, promised)
+			assertWindow(t, b, size)
 			resetConns(t, a, b)
 		})
 	}
 }
 
-// TestWindowsOfAHostilePeer: one peer fills the windows of all its conns. They grow until they take
-// an eighth of the budget, and conns of another peer get first windows that grow all the same. When
-// others use more than half of the budget, no window grows any more, and those that have grown
-// shrink as they are read.
+// TestWindowsOfAHostilePeer: one peer fills the windows of all its conns. They grow until they take an eighth of the
+// budget, and conns of another peer get first windows that grow all the same. When others use more than half of the
+// budget, no window grows any more, and those that have grown shrink as they are read.
 func TestWindowsOfAHostilePeer(t *testing.T) {
 	const limit = 64 << 20
 	synctest.Test(t, func(t *testing.T) {
-		s := newStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, Budget: pool.NewBudget(limit)}, 0)
-		budget := s.cfg.Budget
-		s.cfg.Budget = nil // the spokes have their own
-		s.join(t)
-		s.join(t)
-		var bad [][2]*Conn
+		budget := pool.NewBudget(limit)
+		s := newBudgetStar(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, Budget: budget}, 2)
+		var bad []*Conn
 		var most, sum int
-		for range 40 {
+		const conns = 40
+		for range conns {
 			a, b := s.dial(t, 0)
-			bad = append(bad, [2]*Conn{a, b})
+			bad = append(bad, a, b)
 			n := fillWith(t, a, EagerPayload)
 			assert.GreaterOrEqual(t, n, DefaultWindow)
 			most, sum = max(most, n), sum+n
@@ -184,7 +174,7 @@ func TestWindowsOfAHostilePeer(t *testing.T) {
 			defer s.hub.mu.Unlock()
 			return s.hubs[peer].p.windows
 		}
-		assert.LessOrEqual(t, taken(0), int64(limit/8+len(bad)*DefaultWindow))
+		assert.LessOrEqual(t, taken(0), int64(limit/8+conns*DefaultWindow))
 
 		a, b := s.dial(t, 1)
 		sent := fillWith(t, a, 100)
@@ -193,17 +183,13 @@ func TestWindowsOfAHostilePeer(t *testing.T) {
 		require.NoError(t, budget.Reserve(hogged))
 		c, d := s.dial(t, 1)
 		assert.Equal(t, DefaultWindow, fillWith(t, c, 100), "a conn while half of the budget is used")
-		_, err := io.ReadFull(b, make([]byte, sent-2*DefaultWindow))
-		require.NoError(t, err)
+		require.NoError(t, readN(b, sent-2*DefaultWindow))
 		assert.Zero(t, fillWith(t, a, 100), "no more is promised")
 		reserved, _ := windowOf(b)
 		assert.LessOrEqual(t, reserved, 3*DefaultWindow)
-		_, err = io.ReadFull(b, make([]byte, 2*DefaultWindow))
-		require.NoError(t, err)
+		require.NoError(t, readN(b, 2*DefaultWindow))
 		assert.Equal(t, DefaultWindow, fillWith(t, a, 100))
-		for _, pair := range append(bad, [2]*Conn{a, b}, [2]*Conn{c, d}) {
-			resetConns(t, pair[0], pair[1])
-		}
+		resetConns(t, append(bad, a, b, c, d)...)
 		synctest.Wait()
 		assert.Zero(t, taken(0)+taken(1))
 		budget.Release(hogged)
