@@ -21,16 +21,32 @@ func (a *Arena) Alloc(size int) (*Block, error) {
 	return a.Get(size), nil
 }
 
-func TestLandingSizes(t *testing.T) {
-	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 1<<20)
-	for size, want := range map[int]int{1: MinBlock, MinBlock: MinBlock, MinBlock + 1: 2 * MinBlock, 1 << 20: 1 << 20} {
-		r, err := l.Alloc(size)
+// landing is an arena of rings.
+func landing(slabSize int) (*Arena, *Budget, *domain) {
+	b, d := NewBudget(0), newDomain()
+	return NewArena(b, d, AccessRemoteWrite, slabSize), b, d
+}
+
+// alloc returns n blocks of one size.
+func alloc(t *testing.T, a *Arena, size, n int) (blocks []*Block) {
+	t.Helper()
+	for range n {
+		b, err := a.Alloc(size)
 		require.NoError(t, err)
+		blocks = append(blocks, b)
+	}
+	return blocks
+}
+
+func TestLandingSizes(t *testing.T) {
+	l, _, _ := landing(1 << 20)
+	for size, want := range map[int]int{1: MinBlock, MinBlock: MinBlock, MinBlock + 1: 2 * MinBlock, 1 << 20: 1 << 20} {
+		r := alloc(t, l, size, 1)[0]
 		assert.Len(t, r.Bytes, want)
 		assert.Equal(t, want, cap(r.Bytes))
 	}
 	for _, size := range []int{0, -1, 1<<20 + 1} {
-		assert.Nil(t, l.Get(size))
+		assert.Nil(t, l.Get(size), size)
 	}
 	require.NoError(t, l.Close())
 	for _, size := range []int{0, MinBlock / 2, 3 * MinBlock} {
@@ -62,7 +78,7 @@ func TestLandingRandom(t *testing.T) {
 			inUse += int64(len(r.Bytes))
 		} else {
 			for r, m := range live {
-				require.Equal(t, m, marked(r), "rings overlap")
+				require.Equal(t, [3]byte{m, m, m}, marked(r), "rings overlap")
 				delete(live, r)
 				inUse -= int64(len(r.Bytes))
 				l.Free(r)
@@ -75,15 +91,14 @@ func TestLandingRandom(t *testing.T) {
 	}
 	assert.Positive(t, refused, "the budget was never full")
 	for r, m := range live {
-		require.Equal(t, m, marked(r), "rings overlap")
+		require.Equal(t, [3]byte{m, m, m}, marked(r), "rings overlap")
 		l.Free(r)
 	}
 	require.Greater(t, l.Stats().Slabs, 1)
 	closeAll(t, l.Trim(1))
 	assert.Equal(t, ArenaStats{Slabs: 1, Mapped: slabSize}, l.Stats(), "one free slab is kept")
 	assert.EqualValues(t, slabSize, b.Stats().Used)
-	r, err := l.Alloc(slabSize) // free runs have merged
-	require.NoError(t, err)
+	r := alloc(t, l, slabSize, 1)[0] // free runs have merged
 	require.Equal(t, 1, l.Stats().Slabs)
 	l.Free(r)
 	assert.Panics(t, func() { l.Free(r) })
@@ -95,42 +110,24 @@ func TestLandingRandom(t *testing.T) {
 func checkRing(t *testing.T, d *domain, r *Block) {
 	t.Helper()
 	require.Zero(t, address(r.Bytes)%Align)
+	require.True(t, within(d, r.Bytes, uintptr(r.Key), AccessRemoteWrite))
 	for reg := range d.regions {
 		if reg.key == r.Key {
-			require.Equal(t, AccessRemoteWrite, reg.access)
-			at := r.Addr - reg.Base()
-			require.Same(t, &reg.mem[at], &r.Bytes[0])
-			require.LessOrEqual(t, at+uint64(len(r.Bytes)), uint64(len(reg.mem)))
-			return
+			require.EqualValues(t, r.Addr, address(r.Bytes)-address(reg.mem)+uintptr(reg.Base()))
 		}
 	}
-	require.Fail(t, "no region has the ring's key")
 }
 
-// mark writes m to both ends and the middle of the ring. marked reads it back, and
-// returns the complement of the first byte if they differ.
-func mark(r *Block, m byte) {
-	n := len(r.Bytes)
-	r.Bytes[0], r.Bytes[n/2], r.Bytes[n-1] = m, m, m
-}
+// mark writes m to both ends and the middle of the ring. marked reads that back.
+func mark(r *Block, m byte) { r.Bytes[0], r.Bytes[len(r.Bytes)/2], r.Bytes[len(r.Bytes)-1] = m, m, m }
 
-func marked(r *Block) byte {
-	n := len(r.Bytes)
-	if m := r.Bytes[0]; r.Bytes[n/2] != m || r.Bytes[n-1] != m {
-		return ^m
-	}
-	return r.Bytes[0]
+func marked(r *Block) [3]byte {
+	return [3]byte{r.Bytes[0], r.Bytes[len(r.Bytes)/2], r.Bytes[len(r.Bytes)-1]}
 }
 
 func TestLandingQuarantine(t *testing.T) {
-	b, d := NewBudget(0), newDomain()
-	l := NewArena(b, d, AccessRemoteWrite, MinBlock)
-	var rings []*Block
-	for range 3 {
-		r, err := l.Alloc(MinBlock)
-		require.NoError(t, err)
-		rings = append(rings, r)
-	}
+	l, b, d := landing(MinBlock)
+	rings := alloc(t, l, MinBlock, 3)
 	d.stuck = errTest
 	require.ErrorIs(t, l.Deregister(), errTest)
 	d.stuck = nil
@@ -150,10 +147,8 @@ func TestLandingQuarantine(t *testing.T) {
 }
 
 func TestLandingStuck(t *testing.T) {
-	b, d := NewBudget(0), newDomain()
-	l := NewArena(b, d, AccessRemoteWrite, MinBlock)
-	r, err := l.Alloc(MinBlock)
-	require.NoError(t, err)
+	l, b, d := landing(MinBlock)
+	r := alloc(t, l, MinBlock, 1)[0]
 	l.Free(r)
 	d.stuck = errTest
 	empty := l.Trim(0)
@@ -204,23 +199,22 @@ func TestLandingGet(t *testing.T) {
 
 func TestBuddyFit(t *testing.T) {
 	b := newBuddy(8)
-	first, _ := b.alloc(2)
-	second, _ := b.alloc(1)
-	assert.Equal(t, []int{0, 2}, []int{first, second}, "the tighter fit, not the other half")
-	whole, ok := b.alloc(4)
-	assert.True(t, ok)
-	assert.Equal(t, 4, whole)
-	_, ok = b.alloc(2)
+	for _, block := range [][2]int{{2, 0}, {1, 2}, {4, 4}} {
+		at, ok := b.alloc(block[0])
+		assert.True(t, ok)
+		assert.Equal(t, block[1], at, "the tighter fit, not the other half")
+	}
+	_, ok := b.alloc(2)
 	assert.False(t, ok, "one block is left")
-	b.free(second, 1)
-	b.free(whole, 4)
+	b.free(2, 1)
+	b.free(4, 4)
 	assert.False(t, b.empty())
-	b.free(first, 2)
+	b.free(0, 2)
 	assert.True(t, b.empty())
 }
 
 func BenchmarkLanding(b *testing.B) {
-	l := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, 4<<20)
+	l, _, _ := landing(4 << 20)
 	b.ReportAllocs()
 	for b.Loop() {
 		r, err := l.Alloc(1 << 20)

@@ -75,11 +75,9 @@ func TestOffencesAreNoticed(t *testing.T) {
 // It is no offence to use memory of a dead peer, since its operations may still land there, or
 // memory that was mapped where other memory had been before.
 func TestNoOffence(t *testing.T) {
-	a := NewArena(NewBudget(0), newDomain(), AccessRemoteWrite, MinBlock)
-	b, err := a.Alloc(MinBlock)
-	require.NoError(t, err)
-	c, err := a.Alloc(MinBlock)
-	require.NoError(t, err)
+	a, _, _ := landing(MinBlock)
+	blocks := alloc(t, a, MinBlock, 2)
+	b, c := blocks[0], blocks[1]
 	a.Free(c)
 	require.NoError(t, a.Deregister())
 	a.Free(b)
@@ -89,8 +87,7 @@ func TestNoOffence(t *testing.T) {
 		s := NewSlots(NewBudget(0), nil, 256)
 		require.NoError(t, s.Grow(100))
 		require.NoError(t, s.Close())
-		slab, err := NewSlab(NewBudget(0), nil, 100*256, AccessLocal)
-		require.NoError(t, err)
+		slab := newSlabOf(t, NewBudget(0), nil, 100*256, AccessLocal)
 		clear(slab.Bytes())
 		require.NoError(t, slab.Close())
 	}

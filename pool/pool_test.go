@@ -85,11 +85,18 @@ func TestBudgetConcurrent(t *testing.T) {
 	assert.LessOrEqual(t, b.Stats().High, int64(9))
 }
 
+// newSlabOf is NewSlab where there is memory.
+func newSlabOf(t *testing.T, b *Budget, r Registrar, size int, access Access) *Slab {
+	t.Helper()
+	s, err := NewSlab(b, r, size, access)
+	require.NoError(t, err)
+	return s
+}
+
 func TestSlab(t *testing.T) {
 	b, d := NewBudget(0), newDomain()
 	page := os.Getpagesize()
-	s, err := NewSlab(b, d, page+1, AccessRemoteWrite)
-	require.NoError(t, err)
+	s := newSlabOf(t, b, d, page+1, AccessRemoteWrite)
 	assert.Len(t, s.Bytes(), 2*page)
 	assert.Zero(t, address(s.Bytes())%uintptr(page))
 	assert.EqualValues(t, 2*page, b.Stats().Used)
@@ -123,8 +130,7 @@ func TestSlabErrors(t *testing.T) {
 
 	// The memory must stay mapped while the fabric can reach it.
 	d.fail, d.stuck = nil, errTest
-	s, err := NewSlab(b, d, 1, AccessLocal)
-	require.NoError(t, err)
+	s := newSlabOf(t, b, d, 1, AccessLocal)
 	require.ErrorIs(t, s.Close(), errTest)
 	assert.NotZero(t, b.Stats().Used)
 	s.Bytes()[0] = 1
@@ -156,8 +162,7 @@ func TestLazySlab(t *testing.T) {
 // All mapped memory is counted, whoever pays for it, large memory included.
 func TestMapped(t *testing.T) {
 	b := NewBudget(0)
-	s, err := NewSlab(b, nil, 7<<20+1, AccessLocal)
-	require.NoError(t, err)
+	s := newSlabOf(t, b, nil, 7<<20+1, AccessLocal)
 	assert.EqualValues(t, len(s.Bytes()), b.Stats().Mapped)
 	require.NoError(t, s.Close())
 	assert.Zero(t, b.Stats().Mapped)
@@ -184,7 +189,7 @@ func TestSlots(t *testing.T) {
 			assert.Equal(t, size, cap(mem))
 			assert.Zero(t, address(mem)%Align)
 			mem[0], mem[size-1] = byte(i), byte(i)
-			assert.True(t, within(d, mem, s.Desc(slot)))
+			assert.True(t, within(d, mem, s.Desc(slot), AccessLocal))
 		}
 		for slot := range seen {
 			assert.Equal(t, s.Bytes(slot)[0], s.Bytes(slot)[size-1], "slots overlap")
@@ -205,12 +210,12 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// within reports whether mem lies in the region that has desc.
-func within(d *domain, mem []byte, desc uintptr) bool {
+// within reports whether mem lies in the region that has desc, and that access.
+func within(d *domain, mem []byte, desc uintptr, access Access) bool {
 	for r := range d.regions {
 		if r.Desc() == desc {
 			at := address(mem) - address(r.mem)
-			return r.access == AccessLocal && at+uintptr(len(mem)) <= uintptr(len(r.mem))
+			return r.access == access && at+uintptr(len(mem)) <= uintptr(len(r.mem))
 		}
 	}
 	return false
@@ -253,12 +258,62 @@ func (w *watched) Unmapping(mem []byte) {
 // The Registrar is told once that addresses are about to go.
 func TestUnmapper(t *testing.T) {
 	w := &watched{domain: newDomain()}
-	s, err := NewSlab(NewBudget(0), w, 1, AccessRemoteWrite)
-	require.NoError(t, err)
+	s := newSlabOf(t, NewBudget(0), w, 1, AccessRemoteWrite)
 	at := address(s.Bytes())
 	require.NoError(t, s.Deregister())
 	assert.Empty(t, w.gone)
 	require.NoError(t, s.Close())
 	require.NoError(t, s.Close())
 	assert.Equal(t, []uintptr{at}, w.gone)
+}
+
+func TestSlotsTrim(t *testing.T) {
+	b := NewBudget(DefaultLimit)
+	s := NewSlots(b, nil, 4*Align)
+	assert.Empty(t, s.Trim())
+	for range 2 {
+		require.NoError(t, s.Grow(3))
+		require.NoError(t, s.Grow(2))
+		slot, ok := s.Get()
+		require.True(t, ok)
+		assert.Empty(t, s.Trim(), "somebody has one")
+		assert.Equal(t, 5, s.Len())
+		s.Put(slot)
+		slabs := s.Trim()
+		assert.Len(t, slabs, 2)
+		assert.Zero(t, s.Len())
+		_, ok = s.Get()
+		assert.False(t, ok)
+		left, err := CloseSlabs(slabs)
+		assert.NoError(t, err)
+		assert.Empty(t, left)
+		assert.Zero(t, b.Stats().Used)
+	}
+}
+
+// BenchmarkBudget measures the accounting of one conn's receive window, from one
+// goroutine and from all processors at the same time.
+func BenchmarkBudget(b *testing.B) {
+	budget := NewBudget(0)
+	window := func() {
+		if err := budget.Reserve(64 << 10); err != nil {
+			panic(err)
+		}
+		budget.Release(64 << 10)
+	}
+	b.Run("goroutines=1", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			window()
+		}
+	})
+	b.Run("goroutines=procs", func(b *testing.B) {
+		b.ReportAllocs()
+		b.RunParallel(func(pb *testing.PB) {
+			for pb.Next() {
+				window()
+			}
+		})
+	})
+	require.Zero(b, budget.Stats().Used)
 }

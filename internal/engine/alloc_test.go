@@ -35,8 +35,7 @@ func TestNoAllocations(t *testing.T) {
 }
 
 func roundTrips(t *testing.T, a, b *Conn) {
-	echoed := make(chan error, 1)
-	go func() { echoed <- echo(b, 64) }()
+	echoed := begin(func() error { return echo(b, 64) })
 	buf := make([]byte, 64)
 	noAllocations(t, "round trip of 64 B", func() error { return roundTrip(a, buf) })
 	require.NoError(t, a.Close())
@@ -48,21 +47,18 @@ func roundTrips(t *testing.T, a, b *Conn) {
 func lateReads(t *testing.T, a, b *Conn) {
 	buf := make([]byte, 128)
 	noAllocations(t, "reads of half a message", func() error {
-		if _, err := a.Write(buf); err != nil {
-			return err
-		}
-		for _, half := range [][]byte{buf[:64], buf[64:]} {
-			if _, err := io.ReadFull(b, half); err != nil {
-				return err
+		_, err := a.Write(buf)
+		for range 2 {
+			if err == nil {
+				_, err = io.ReadFull(b, buf[:64])
 			}
 		}
-		return nil
+		return err
 	})
 }
 
 func oneWay(t *testing.T, a, b *Conn) {
-	drained := make(chan error, 1)
-	go func() { drained <- drain(b, 64<<10) }()
+	drained := begin(func() error { return drain(b, 64<<10) })
 	buf := make([]byte, 64<<10)
 	noAllocations(t, "64 KiB one way", func() error { _, err := a.Write(buf); return err })
 	require.Positive(t, a.Seen().LargeOut)

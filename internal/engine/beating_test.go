@@ -2,12 +2,16 @@ package engine
 
 import (
 	"errors"
+	"io"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
@@ -29,11 +33,8 @@ func (e *stolen) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, re
 		ops = ops[1:]
 		posted++
 	}
-	for i, op := range ops {
-		if op.Kind == fabric.Recv && e.receives.Load() { // it is taken in the next call
-			n, reaped, err := e.Endpoint.Exchange(ops[:i], done)
-			return posted + n, reaped, err
-		}
+	if i := slices.IndexFunc(ops, isRecv); i >= 0 && e.receives.Load() { // it is taken in the next call
+		ops = ops[:i]
 	}
 	n, reaped, err := e.Endpoint.Exchange(ops, done)
 	return posted + n, reaped, err
@@ -51,8 +52,7 @@ type beating struct {
 
 func newBeating(t *testing.T, p simfabric.Personality) *beating {
 	t.Helper()
-	const dead = 5 * time.Second
-	return newBeatingEvery(t, p, dead, dead/3)
+	return newBeatingEvery(t, p, 5*time.Second, 5*time.Second/3)
 }
 
 func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Duration) *beating {
@@ -61,23 +61,28 @@ func newBeatingEvery(t *testing.T, p simfabric.Personality, dead, every time.Dur
 	b.link, b.ends = newLinkOn(t, simfabric.Config{Seed: 1, Personality: p}, Config{Spin: -1, DeadAfter: b.dead}, newStolen)
 	b.conn[0], b.conn[1] = b.dial(t)
 	b.echo(t)
-	go func() {
-		for {
-			select {
-			case <-b.over:
-				return
-			case <-time.After(every):
-			}
-			if !b.stop.Load() {
-				b.beat()
-			}
+	go repeat(b.over, every, func() {
+		if !b.stop.Load() {
+			b.beat()
 		}
-	}()
+	})
 	t.Cleanup(func() {
 		close(b.over)
 		b.end(t)
 	})
 	return b
+}
+
+// repeat calls f that often until over is closed.
+func repeat(over <-chan struct{}, every time.Duration, f func()) {
+	for {
+		select {
+		case <-over:
+			return
+		case <-time.After(every):
+			f()
+		}
+	}
 }
 
 // beat does what a control connection does: it tells each side that the other is alive and what
@@ -127,8 +132,7 @@ func (b *beating) echo(t *testing.T) {
 func (b *beating) reset(t *testing.T, c *Conn) time.Duration {
 	t.Helper()
 	start := time.Now()
-	_, err := c.Read(make([]byte, 1))
-	require.ErrorIs(t, err, syscall.ECONNRESET)
+	noRead(t, c, syscall.ECONNRESET)
 	return time.Since(start)
 }
 
@@ -144,4 +148,82 @@ func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestGap: a message of one conn is lost while another conn's go on without a pause. What follows it shows that it
+// is missing, which ends the peer soon after DeadAfter.
+func TestGap(t *testing.T) {
+	synced(func(t *testing.T, p simfabric.Personality) {
+		for _, size := range []int{1, 20_000} { // frames, and writes to a ring
+			b := newBeating(t, p)
+			if b.a.p.rule == byDeliver {
+				continue // what follows a write may come long before its announcement
+			}
+			x, y := b.dial(t)
+			var traffic sync.WaitGroup
+			var pause atomic.Bool
+			for side, c := range []*Conn{x, y} {
+				traffic.Go(func() { _ = pingPong(c, 1, time.Millisecond, side == 0, &pause) })
+			}
+			traffic.Go(func() { _, _ = io.Copy(io.Discard, b.conn[1]) })
+			for range 10 {
+				mustWrite(t, b.conn[0], make([]byte, size))
+				time.Sleep(10 * time.Millisecond)
+			}
+			p := b.b.p
+			locked(b.eb, func() {
+				s := b.conn[1].stream
+				s.rcvNxt-- // as if a byte before had not come
+				s.finPos, s.recv = s.rcvNxt+1, recvFin
+			})
+			took := b.untilLost()
+			assert.LessOrEqual(t, took, b.dead*5/3+step)
+			assert.GreaterOrEqual(t, took, b.dead)
+			assert.ErrorIs(t, p.err, ErrMissing)
+			assert.ErrorContains(t, p.err, "precedes")
+			b.beat()
+			traffic.Wait()
+		}
+	})(t)
+}
+
+// TestHasGap: what waits for its turn is a gap, and what waits for nothing is none.
+func TestHasGap(t *testing.T) {
+	bare(t, simfabric.RuleCQData(), func(l *link) {
+		a, b := l.dial(t)
+		warmUp(t, a, b)
+		s := b.stream
+		l.eb.enter()
+		defer l.eb.leave()
+		require.NotNil(t, s.inLease)
+		assert.False(t, s.hasGap())
+		writes := s.inLease.writes
+		for name, have := range map[string]func(){
+			"a frame":                    func() { s.held = []heldFrame{{pos: s.rcvNxt + 5}} },
+			"a Fin":                      func() { s.recv = recvFin },
+			"a write that has landed":    func() { s.inLease.slot(s.inLease.seq + 1).landed = true },
+			"a write that was announced": func() { s.inLease.slot(s.inLease.seq).announced = true },
+			"a write to a second ring":   func() { s.nextLease = &inLease{}; s.nextLease.writes[3].landed = true },
+		} {
+			have()
+			assert.True(t, s.hasGap(), name)
+			s.gap = gap{at: s.rcvNxt, lasts: l.eb.core.cfg.DeadAfter}
+			assert.ErrorIs(t, s.p.loss(), ErrMissing, name)
+			s.gap.at--
+			assert.NoError(t, s.p.loss(), "its position has moved since")
+			s.gap.at++
+			was := s.recv
+			for _, r := range []recvState{recvEOF, recvCut} {
+				s.recv = r
+				assert.False(t, s.hasGap(), "nothing is waited for")
+			}
+			s.recv, s.err = was, syscall.ECONNRESET
+			assert.False(t, s.hasGap(), "nothing is taken in")
+			s.err = nil
+			s.held, s.recv, s.inLease.writes, s.nextLease = nil, recvOpen, writes, nil
+			assert.False(t, s.hasGap(), name)
+			assert.NoError(t, s.p.loss(), "it has come since")
+			s.gap = gap{}
+		}
+	})
 }

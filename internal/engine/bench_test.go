@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"testing"
@@ -27,20 +26,24 @@ func onSims(b *testing.B, run func(b *testing.B, l *link, client, server *Conn))
 
 func BenchmarkRoundTrip(b *testing.B) {
 	onSims(b, func(b *testing.B, _ *link, client, server *Conn) {
-		const size = 64
-		echoed := make(chan error, 1)
-		go func() { echoed <- echo(server, size) }()
-		buf := make([]byte, size)
-		b.SetBytes(size)
-		for b.Loop() {
-			if err := roundTrip(client, buf); err != nil {
-				b.Fatal(err)
-			}
-		}
-		require.NoError(b, client.Close())
-		require.NoError(b, <-echoed)
-		require.NoError(b, server.Close())
+		b.SetBytes(64)
+		benchEcho(b, client, server, 64)
 	})
+}
+
+// benchEcho measures round trips of one conn, and ends it.
+func benchEcho(b *testing.B, client, server *Conn, size int) {
+	echoed := begin(func() error { return echo(server, size) })
+	buf := make([]byte, size)
+	require.NoError(b, roundTrip(client, buf)) // it has a ring now, if it needs one
+	for b.Loop() {
+		if err := roundTrip(client, buf); err != nil {
+			b.Fatal(err)
+		}
+	}
+	closeConns(b, client)
+	require.NoError(b, <-echoed)
+	closeConns(b, server)
 }
 
 // BenchmarkOneWay moves data to a reader that is always there. frames/op is the number of frames
@@ -50,8 +53,7 @@ func BenchmarkOneWay(b *testing.B) {
 	for _, size := range []int{64, 64 << 10} {
 		b.Run(fmt.Sprintf("size=%d", size), func(b *testing.B) {
 			onSims(b, func(b *testing.B, l *link, client, server *Conn) {
-				drained := make(chan error, 1)
-				go func() { drained <- drain(server, 256<<10) }()
+				drained := begin(func() error { return drain(server, 256<<10) })
 				buf := make([]byte, size)
 				before := l.ea.Stats()
 				b.SetBytes(int64(size))
@@ -65,8 +67,7 @@ func BenchmarkOneWay(b *testing.B) {
 				b.ReportMetric(float64(frames)/float64(b.N), "frames/op")
 				require.NoError(b, client.CloseWrite())
 				require.NoError(b, <-drained)
-				require.NoError(b, client.Close())
-				require.NoError(b, server.Close())
+				closeConns(b, client, server)
 			})
 		})
 	}
@@ -83,10 +84,11 @@ func roundTrip(c *Conn, buf []byte) error {
 
 // echo sends messages of size bytes back until the peer closes.
 func echo(c *Conn, size int) error {
-	buf := make([]byte, size)
-	for {
-		if _, err := io.ReadFull(c, buf); err != nil {
-			return ignoreEOF(err)
+	for buf := make([]byte, size); ; {
+		if _, err := io.ReadFull(c, buf); err == io.EOF {
+			return nil
+		} else if err != nil {
+			return err
 		}
 		if _, err := c.Write(buf); err != nil {
 			return err
@@ -96,18 +98,7 @@ func echo(c *Conn, size int) error {
 
 // drain reads until the peer closes.
 func drain(c *Conn, size int) error {
-	buf := make([]byte, size)
-	for {
-		if _, err := c.Read(buf); err != nil {
-			return ignoreEOF(err)
-		}
-	}
-}
-
-func ignoreEOF(err error) error {
-	if errors.Is(err, io.EOF) {
-		return nil
-	}
+	_, err := io.CopyBuffer(onlyWriter{io.Discard}, onlyReader{c}, make([]byte, size))
 	return err
 }
 
@@ -126,24 +117,9 @@ func among(b *testing.B, size, peers, conns int) {
 	b.Run(fmt.Sprintf("size=%d/peers=%d/conns=%d", size, peers, conns), func(b *testing.B) {
 		s := newStar(b, deepSim(), Config{}, peers)
 		defer s.close(b)
-		var ends []*Conn
-		for range conns {
-			client, server := s.dial(b, peers/2)
-			ends = append(ends, client, server)
-		}
-		client, server := ends[0], ends[1]
-		echoed := make(chan error, 1)
-		go func() { echoed <- echo(server, size) }()
-		buf := make([]byte, size)
-		require.NoError(b, roundTrip(client, buf)) // it has a ring now, if it needs one
-		for b.Loop() {
-			if err := roundTrip(client, buf); err != nil {
-				b.Fatal(err)
-			}
-		}
-		for _, c := range ends {
-			require.NoError(b, c.Close())
-		}
-		require.NoError(b, <-echoed)
+		client, server := s.dial(b, peers/2)
+		outer, inner := s.dials(b, peers/2, conns-1)
+		benchEcho(b, client, server, size)
+		closeConns(b, append(outer, inner...)...)
 	})
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"bytes"
 	"crypto/rand"
-	"errors"
 	"io"
 	"slices"
 	"syscall"
@@ -24,38 +23,28 @@ func TestBuffersGoByWrite(t *testing.T) {
 		const size, count = 300 << 10, 40
 		data := make([]byte, size)
 		rand.Read(data)
-		sent := make(chan error, 1)
-		var buffers, first int // sent in all, and before the lease came
-		var small uint64       // bytes sent in frames until then
-		go func() {
+		thrice := slices.Repeat(data, 3) // a Buffer may be longer than data
+		var buffers, first int           // sent in all, and before the lease came
+		var small uint64                 // bytes sent in frames until then
+		sent := begin(func() error {
 			for ; first == 0 || buffers < first+count; buffers++ {
 				if first == 0 && a.Seen().LargeOut > 0 {
 					first, small = buffers, a.Seen().SmallOut
 				}
-				buf, err := a.AllocBuffer(size)
-				if err == nil {
-					copy(buf.Bytes(), data)
-					err = sendBuffer(a, buf)
-				}
-				if err != nil {
-					sent <- err
-					return
+				if err := allocAndSend(a, data); err != nil {
+					return err
 				}
 			}
-			sent <- a.CloseWrite()
-		}()
+			return a.CloseWrite()
+		})
 		got := 0
 		for {
 			buf, err := b.RecvBuffer()
-			if errors.Is(err, io.EOF) {
+			if err == io.EOF {
 				break
 			}
 			require.NoError(t, err)
-			for i, x := range buf.Bytes() {
-				if want := data[(got+i)%size]; x != want {
-					require.Equal(t, want, x, "byte %d", got+i)
-				}
-			}
+			require.True(t, bytes.HasPrefix(thrice[got%size:], buf.Bytes()), "after byte %d", got)
 			got += len(buf.Bytes())
 			buf.Release()
 		}
@@ -65,6 +54,16 @@ func TestBuffersGoByWrite(t *testing.T) {
 		closeConns(t, a, b)
 		require.Eventually(t, func() bool { return lent(l.ea) == 0 }, 5*time.Second, time.Millisecond)
 	})
+}
+
+// allocAndSend sends data as a Buffer.
+func allocAndSend(c *Conn, data []byte) error {
+	buf, err := c.AllocBuffer(len(data))
+	if err != nil {
+		return err
+	}
+	copy(buf.Bytes(), data)
+	return sendBuffer(c, buf)
 }
 
 // TestBuffersOutliveTheEndpoint: Buffers that are held keep their memory, and nothing else, when
@@ -123,22 +122,19 @@ func lent(e *Endpoint) int {
 // TestCloseBeforeRelease: an endpoint that is closed while the user holds Buffers in registered
 // memory is closed for good, with its fabric endpoint, once they are released.
 func TestCloseBeforeRelease(t *testing.T) {
-	for name, sim := range personalities() {
-		t.Run(name, func(t *testing.T) {
-			l, a, b := newConns(t, sim, Config{})
-			chunk, err := a.AllocBuffer(100)
-			require.NoError(t, err)
-			block, err := a.AllocBuffer(2 * stepSize)
-			require.NoError(t, err)
-			require.NoError(t, l.ea.Close())
-			require.ErrorIs(t, sendBuffer(a, chunk), syscall.ECONNRESET)
-			block.Bytes()[0] = 1
-			block.Release()
-			require.ErrorIs(t, l.ea.fab.Close(), simfabric.ErrClosed, "it was not closed")
-			require.NoError(t, a.Close())
-			resetConns(t, b)
-		})
-	}
+	onEach(t, func(t *testing.T, l *link, a, b *Conn) {
+		chunk, err := a.AllocBuffer(100)
+		require.NoError(t, err)
+		block, err := a.AllocBuffer(2 * stepSize)
+		require.NoError(t, err)
+		require.NoError(t, l.ea.Close())
+		require.ErrorIs(t, sendBuffer(a, chunk), syscall.ECONNRESET)
+		block.Bytes()[0] = 1
+		block.Release()
+		require.ErrorIs(t, l.ea.fab.Close(), simfabric.ErrClosed, "it was not closed")
+		require.NoError(t, a.Close())
+		resetConns(t, b)
+	})
 }
 
 // TestSendBufferWaitsForRing: where the ring has room for a staging chunk, but not for the write that
@@ -147,39 +143,24 @@ func TestCloseBeforeRelease(t *testing.T) {
 func TestSendBufferWaitsForRing(t *testing.T) {
 	const size = 220 << 10 // of which some number leaves such room
 	l, a, b := newConns(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{})
-	sent := make(chan error, 1)
-	go func() {
-		for {
-			buf, err := a.AllocBuffer(size)
-			if err == nil {
-				err = sendBuffer(a, buf)
-			}
-			if err != nil {
-				sent <- err
-				return
-			}
+	sent := begin(func() (err error) {
+		for err == nil {
+			err = allocAndSend(a, make([]byte, size))
 		}
-	}()
-	room := func() (free uint64, waits Waits) {
-		l.ea.enter()
-		defer l.ea.leave()
-		s := a.stream
-		if !s.wr.waiting || s.outLease == nil {
-			return 0, WaitsNothing
-		}
-		return s.outLease.Size - (s.largeOut - s.largeMax), s.lacks(a.left)
-	}
+		return err
+	})
 	found := false
 	for range 100 { // each time, the ring is filled as far as SendBuffer likes
-		var free uint64
-		require.Eventually(t, func() bool {
-			var waits Waits
-			free, waits = room()
-			return waits == WaitsRing
+		require.Eventually(t, func() (waits bool) {
+			locked(l.ea, func() {
+				s := a.stream
+				if waits = s.wr.waiting && s.outLease != nil && s.lacks(a.left) == WaitsRing; waits {
+					found = found || s.outLease.Size-(s.largeOut-s.largeMax) >= stepSize
+				}
+			})
+			return waits
 		}, 5*time.Second, time.Millisecond, "it waits for something else")
-		found = found || free >= stepSize
-		_, err := io.ReadFull(b, make([]byte, 3*size))
-		require.NoError(t, err)
+		mustRead(t, b, 3*size)
 	}
 	assert.True(t, found, "there was never such room")
 	resetConns(t, a, b)

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"io"
 	"runtime"
 	"slices"
 	"sync/atomic"
@@ -22,8 +21,9 @@ type counted struct {
 	refuses      atomic.Bool  // takes no sends
 }
 
+func isRecv(op fabric.Op) bool { return op.Kind == fabric.Recv }
+
 func (c *counted) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
-	isRecv := func(op fabric.Op) bool { return op.Kind == fabric.Recv }
 	if len(ops) > 0 && !isRecv(ops[0]) {
 		if c.refuses.Load() {
 			return 0, 0, nil
@@ -49,9 +49,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
 			l, a, b, end := countedLink(t, personalities()[name], Config{})
-			for !l.ea.poller.Acquire() { // so that only we poll
-				runtime.Gosched()
-			}
+			pollAlone(l.ea)
 			l.ea.chores.Stop() // since they post receives, too
 			l.ea.choring.Store(true)
 			state := func() (frames uint64, receives int) {
@@ -63,24 +61,20 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 			waited := 0
 			for range rounds {
 				before, _ := state()
-				_, err := b.Write([]byte("question"))
-				require.NoError(t, err)
+				mustWrite(t, b, []byte("question"))
 				frames, receives := state()
 				for ; frames == before; frames, receives = state() {
 					l.ea.poller.Poll()
 					runtime.Gosched()
 				}
 				sends, along := end.sends.Load(), end.along.Load()
-				answer := []byte("answer")
-				_, err = a.Write(answer)
-				require.NoError(t, err)
+				mustWrite(t, a, []byte("answer"))
 				assert.EqualValues(t, 1, end.sends.Load()-sends)
 				if receives > 0 {
 					waited++
 					assert.EqualValues(t, 1, end.along.Load()-along)
 				}
-				_, err = io.ReadFull(b, answer) // else we might run out of credits
-				require.NoError(t, err)
+				mustRead(t, b, len("answer")) // else we might run out of credits
 			}
 			// In the other rounds credits came with the question: then more receives are due than
 			// may wait.
@@ -98,28 +92,21 @@ func TestConnsShareACall(t *testing.T) {
 	for _, name := range []string{"tcp", "verbs"} { // over shm, Write waits for its frame to leave
 		t.Run(name, func(t *testing.T) {
 			l, a, b, end := countedLink(t, personalities()[name], Config{})
-			conns := [][2]*Conn{{a, b}}
-			for range 7 {
-				a, b := l.dial(t)
-				conns = append(conns, [2]*Conn{a, b})
-			}
-			for !l.ea.poller.Acquire() { // so that only we poll
-				runtime.Gosched()
-			}
+			near, far := l.dials(t, 7)
+			near, far = append(near, a), append(far, b)
+			pollAlone(l.ea)
 			end.refuses.Store(true)
-			for _, c := range conns {
-				_, err := c[0].Write([]byte("at once"))
-				require.NoError(t, err)
+			for _, c := range near {
+				mustWrite(t, c, []byte("at once"))
 			}
 			end.refuses.Store(false)
 			sends := end.sends.Load()
 			l.ea.poller.Poll()
 			assert.EqualValues(t, 1, end.sends.Load()-sends)
 			l.ea.poller.Release()
-			for _, c := range conns {
-				_, err := io.ReadFull(c[1], make([]byte, len("at once")))
-				require.NoError(t, err)
-				closeConns(t, c[0], c[1])
+			for i, c := range far {
+				mustRead(t, c, len("at once"))
+				closeConns(t, near[i], c)
 			}
 			l.close(t)
 		})
@@ -135,27 +122,19 @@ func TestNoClock(t *testing.T) {
 			for _, e := range []*Endpoint{l.ea, l.eb} {
 				e.mu.Lock()
 				clock := e.core.clock
-				e.core.clock = func() time.Time {
-					looks.Add(1)
-					return clock()
-				}
+				e.core.clock = func() time.Time { looks.Add(1); return clock() }
 				e.mu.Unlock()
 			}
-			data := make([]byte, 64)
-			round := func() {
-				_, err := a.Write(data)
-				require.NoError(t, err)
-				_, err = io.ReadFull(b, data)
-				require.NoError(t, err)
+			move := func(rounds int) {
+				for range rounds {
+					mustWrite(t, a, make([]byte, 64))
+					mustRead(t, b, 64)
+				}
 			}
-			for range 100 { // until it is warm
-				round()
-			}
+			move(100) // until it is warm
 			const rounds = 1000
 			before := looks.Load()
-			for range rounds {
-				round()
-			}
+			move(rounds)
 			assert.Less(t, looks.Load()-before, int32(rounds/10)) // chores read it now and then
 			closeConns(t, a, b)
 		})
@@ -175,8 +154,7 @@ func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 			}
 			for range 2 {
 				before, _ := posted()
-				_, err := a.Write([]byte("nobody reads this"))
-				require.NoError(t, err)
+				mustWrite(t, a, []byte("nobody reads this"))
 				require.Eventually(t, func() bool {
 					frames, all := posted()
 					return frames > before && all

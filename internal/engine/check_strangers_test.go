@@ -2,8 +2,8 @@ package engine
 
 import (
 	"context"
-	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,15 +26,11 @@ type besieged struct {
 
 func besiege(t *testing.T, p simfabric.Personality, f func(b *besieged)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := newBesieged(t, p)
+		b := &besieged{t: t, provider: p.Provider, net: simfabric.New(simfabric.Config{Seed: 3, Personality: p})}
 		b.e = b.open()
 		f(b)
 		require.NoError(t, b.e.Close())
 	})
-}
-
-func newBesieged(t *testing.T, p simfabric.Personality) *besieged {
-	return &besieged{t: t, provider: p.Provider, net: simfabric.New(simfabric.Config{Seed: 3, Personality: p})}
 }
 
 func (b *besieged) open() *Endpoint {
@@ -46,8 +42,7 @@ func (b *besieged) meet() *peer {
 	other, err := b.net.Open(b.provider, netip.Addr{})
 	require.NoError(b.t, err)
 	b.t.Cleanup(func() { _ = other.Close() })
-	cfg := PeerConfig{Unproven: true, Memory: opens(pool.NewBudget(0))}
-	p, err := b.e.NewPeer(cfg)
+	p, err := b.e.NewPeer(PeerConfig{Unproven: true, Memory: opens(pool.NewBudget(0))})
 	require.NoError(b.t, err)
 	remote := p.Local()
 	remote.Name, remote.Slots = other.Name(), framing.MinSlots
@@ -68,9 +63,8 @@ func (b *besieged) says(p *peer, h framing.Header, payload []byte) {
 
 // opens has a peer open a stream to a listener.
 func (b *besieged) opens(p *peer, stream, listener uint32) {
-	var payload [framing.OpenSize]byte
-	(&framing.Open{Listener: listener}).Encode(payload[:])
-	b.says(p, framing.Header{Type: framing.TypeOpen, Stream: stream, Window: 1 << 16}, payload[:])
+	payload := encode(framing.OpenSize, &framing.Open{Listener: listener})
+	b.says(p, framing.Header{Type: framing.TypeOpen, Stream: stream, Window: 1 << 16}, payload)
 }
 
 // TestStrangersOpenOnlyTheCheck: a stranger can open its path check, once, and no conn.
@@ -92,8 +86,7 @@ func TestStrangersOpenOnlyTheCheck(t *testing.T) {
 func TestStrangersHaveOneRing(t *testing.T) {
 	for _, sim := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm()} {
 		besiege(t, sim, func(b *besieged) {
-			p := b.meet()
-			b.opens(p, 2, checkListener)
+			p := b.checking()
 			for i := range uint64(8) {
 				locked(b.e, func() {
 					assert.NoError(t, p.err)
@@ -112,6 +105,13 @@ func TestStrangersHaveOneRing(t *testing.T) {
 	}
 }
 
+// checking is meet, and the Open of a path check as stream 2.
+func (b *besieged) checking() *peer {
+	p := b.meet()
+	b.opens(p, 2, checkListener)
+	return p
+}
+
 // passes has a stranger pass its path check, as if it had moved what it has to.
 func (b *besieged) passes(p *peer) {
 	locked(b.e, func() {
@@ -127,19 +127,16 @@ func TestCheckRingsAreOfChecks(t *testing.T) {
 	for _, sim := range []simfabric.Personality{simfabric.TCP(), simfabric.Shm()} {
 		besiege(t, sim, func(b *besieged) {
 			var peers []*peer
-			for range 2 * keptRings {
-				if sim.PerPeer && len(peers) > 0 {
-					break
-				}
-				p := b.meet()
-				b.opens(p, 2, checkListener)
-				peers = append(peers, p)
+			for len(peers) < 2*keptRings && (len(peers) == 0 || !sim.PerPeer) {
+				peers = append(peers, b.checking())
 			}
 			for _, p := range peers {
 				var ring *byte
-				locked(b.e, func() { ring = &p.streams[2].inLease.Ring.Bytes[0] })
 				b.passes(p)
-				locked(b.e, func() { p.supply.state = refused }) // a small ring will do
+				locked(b.e, func() {
+					ring = &p.streams[2].inLease.Ring.Bytes[0]
+					p.supply.state = refused // a small ring will do
+				})
 				b.says(p, framing.Header{Type: framing.TypeReturn, Stream: 2}, nil)
 				b.opens(p, 4, 7)
 				b.says(p, framing.Header{Type: framing.TypeWant, Stream: 4}, nil)
@@ -150,13 +147,11 @@ func TestCheckRingsAreOfChecks(t *testing.T) {
 					}
 				})
 			}
-			locked(b.e, func() {
-				if sim.SameHost {
-					assert.Empty(t, b.e.core.checkRings)
-				} else {
-					assert.Len(t, b.e.core.checkRings, keptRings)
-				}
-			})
+			kept := keptRings
+			if sim.SameHost {
+				kept = 0
+			}
+			locked(b.e, func() { assert.Len(t, b.e.core.checkRings, kept) })
 			time.Sleep(3 * choreTime)
 			locked(b.e, func() { assert.Empty(t, b.e.core.checkRings) })
 		})
@@ -167,8 +162,7 @@ func TestCheckRingsAreOfChecks(t *testing.T) {
 // check, and none of its conns'.
 func TestOnlyCheckRingsAreKept(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
-		p := b.meet()
-		b.opens(p, 2, checkListener)
+		p := b.checking()
 		b.passes(p)
 		b.opens(p, 4, 7) // before it ends its check
 		b.says(p, framing.Header{Type: framing.TypeWant, Stream: 4}, nil)
@@ -198,38 +192,41 @@ func TestOnlyDialersCheck(t *testing.T) {
 		p := b.meet()
 		locked(b.e, func() { p.cfg.Unproven = false })
 		b.opens(p, 77, checkListener)
-		locked(b.e, p.startCheck)
-		locked(b.e, func() { assert.Len(t, p.list, 1) })
+		locked(b.e, func() { p.startCheck(); assert.Len(t, p.list, 1) })
 	})
 }
 
 // TestStrangersSayTooMuch: a stranger that sends more than a path check needs fails, and takes no memory with that.
 func TestStrangersSayTooMuch(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
-		p := b.meet()
-		locked(b.e, func() { p.rule = byNothing })
-		b.opens(p, 2, checkListener)
-		pattern := make([]byte, p.eager+200_000)
-		framing.FillPattern(pattern, p.proofIn, 0)
-		b.says(p, framing.Header{Type: framing.TypeData, Stream: 2, Window: 1 << 16}, pattern[:p.eager])
-		locked(b.e, func() { require.Equal(t, checkRuns, p.check, "our own writes are still to come") })
-		windows := p.windows
+		var pattern []byte
+		data := func(p *peer, pos, n int) {
+			b.says(p, framing.Header{Type: framing.TypeData, Stream: 2, Pos: uint64(pos), Window: 1 << 16}, pattern[pos:][:n])
+		}
+		begins := func() *peer {
+			p := b.meet()
+			locked(b.e, func() { p.rule = byNothing })
+			b.opens(p, 2, checkListener)
+			pattern = make([]byte, p.eager+200_000)
+			framing.FillPattern(pattern, p.proofIn, 0)
+			data(p, 0, p.eager)
+			return p
+		}
 		more := func(p *peer) {
 			for pos := p.eager; pos < len(pattern) && uint64(pos)+1000 <= p.streams[2].promised; pos += 1000 {
-				b.says(p, framing.Header{Type: framing.TypeData, Stream: 2, Pos: uint64(pos), Window: 1 << 16}, pattern[pos:][:1000])
+				data(p, pos, 1000)
 			}
 		}
+		p := begins()
+		locked(b.e, func() { require.Equal(t, checkRuns, p.check, "our own writes are still to come") })
+		windows := p.windows
 		more(p)
 		locked(b.e, func() {
 			assert.NoError(t, p.err)
 			assert.Equal(t, checkFailed, p.check)
 			assert.Equal(t, windows, p.windows)
 		})
-		q := b.meet()
-		locked(b.e, func() { q.rule = byNothing })
-		b.opens(q, 2, checkListener)
-		framing.FillPattern(pattern, q.proofIn, 0)
-		b.says(q, framing.Header{Type: framing.TypeData, Stream: 2, Window: 1 << 16}, pattern[:q.eager])
+		q := begins()
 		b.passes(q)
 		more(q)
 		locked(b.e, func() {
@@ -243,8 +240,7 @@ func TestStrangersSayTooMuch(t *testing.T) {
 // TestIdleDespiteCheck: a peer that does not answer the end of its path check can be let go.
 func TestIdleDespiteCheck(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
-		p := b.meet()
-		b.opens(p, 2, checkListener)
+		p := b.checking()
 		b.passes(p)
 		locked(b.e, p.endCheck)
 		q := &Peer{e: b.e, p: p}
@@ -274,30 +270,66 @@ func TestPathCheckBesideStopped(t *testing.T) {
 
 // TestPathCheckWaitsForMemory: where all memory is taken, a check waits. It neither passes nor fails.
 func TestPathCheckWaitsForMemory(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := newBesieged(t, simfabric.TCP())
-		ea, eb := b.open(), b.open()
-		dialer, listener := introduce(t, ea, eb, nil)
-		var taken []uint32
-		locked(ea, func() {
-			for ea.core.stage.Free() > 0 {
-				slot, _ := ea.core.stage.Get()
-				taken = append(taken, slot)
-			}
-			ea.core.staging.state = refused
-		})
-		begun, ended := time.Now(), make(chan error)
-		go func() { ended <- dialer.Check(t.Context()) }()
+	besiege(t, simfabric.TCP(), func(b *besieged) {
+		other := b.open()
+		dialer, listener := introduce(t, b.e, other, nil)
+		var giveBack func()
+		locked(b.e, func() { giveBack = b.e.core.takeStage() })
+		begun := time.Now()
+		ended := begin(func() error { return dialer.Check(b.t.Context()) })
 		time.Sleep(choreTime / 2)
 		assert.False(t, listener.Checked())
-		locked(ea, func() {
-			for _, slot := range taken {
-				ea.core.stage.Put(slot)
-			}
-			ea.core.freed = true
-		})
+		locked(b.e, giveBack)
 		require.NoError(t, <-ended)
 		assert.GreaterOrEqual(t, time.Since(begun), choreTime/2)
-		require.NoError(t, errors.Join(ea.Close(), eb.Close()))
+		require.NoError(t, other.Close())
 	})
+}
+
+// takeStage takes all staging chunks until they are given back. No more come meanwhile.
+func (c *core) takeStage() (giveBack func()) {
+	var taken []uint32
+	for c.stage.Free() > 0 {
+		slot, _ := c.stage.Get()
+		taken = append(taken, slot)
+	}
+	c.staging.state = refused
+	return func() {
+		for _, slot := range taken {
+			c.stage.Put(slot)
+		}
+		c.freed = true
+	}
+}
+
+// TestUnproven: a peer whose path has not been checked cannot open conns.
+func TestUnproven(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	ends := [2]*Endpoint{openOn(t, n, "tcp;ofi_rxm", Config{}), openOn(t, n, "tcp;ofi_rxm", Config{})}
+	accepted := make(chan *Conn, 1)
+	a, b := introduce(t, ends[0], ends[1], func(c *Conn, _ uint32) (uint16, framing.ResetCode) {
+		accepted <- c
+		return anyPort, 0
+	})
+	ctx := context.Background()
+	assert.False(t, b.Heard())
+	_, err := a.Open(ctx, 1)
+	require.ErrorIs(t, err, syscall.ECONNREFUSED, "before the path check")
+	assert.True(t, b.Heard())
+
+	require.NoError(t, a.Check(ctx))
+	a.Attached(Doorbell{}, Spill{})
+	b.Attached(Doorbell{}, Spill{})
+	c, err := a.Open(ctx, 1)
+	require.NoError(t, err)
+	s := <-accepted
+	for range 100 {
+		carry(t, c, s, 8)
+	}
+	assert.False(t, b.EndIdle(ErrEndpointClosed), "it has a conn")
+	closeConns(t, s, c)
+	require.Eventually(t, func() bool { return b.EndIdle(ErrEndpointClosed) }, 10e9, 1e6)
+	for _, e := range ends {
+		require.NoError(t, e.Close())
+	}
 }

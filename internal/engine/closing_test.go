@@ -104,9 +104,8 @@ func TestCloseTellsOfLoss(t *testing.T) {
 				do(tt.live)
 				l.net.Freeze(l.eb.fab)
 				do(tt.frozen)
-				closed := make(chan error, 1)
 				require.NoError(t, c.SetLinger(60))
-				go func() { closed <- c.Close() }()
+				closed := begin(c.Close)
 				synctest.Wait()
 				do(tt.late)
 				assert.Equal(t, tt.want, <-closed)
@@ -133,23 +132,19 @@ func TestCloseOverSlowPath(t *testing.T) {
 		l, path := slowPathLink(t, time.Second)
 		other, otherFar := l.dial(t)
 		near, far := l.dial(t)
-		data := make([]byte, 3<<20)
 		var read int64
 		var wg sync.WaitGroup
 		wg.Go(func() { read, _ = io.Copy(io.Discard, netConn{far}) })
 		path.set(430_000)
-		_, err := near.Write(data)
-		require.NoError(t, err)
+		mustWrite(t, near, make([]byte, 3<<20))
 		began := time.Now()
 		require.NoError(t, near.SetLinger(60))
 		require.NoError(t, near.Close())
 		assert.Greater(t, time.Since(began), time.Second, "the path is too fast for this test")
 		wg.Wait()
-		assert.EqualValues(t, len(data), read)
-		answersOn(t, other, otherFar)
-		require.NoError(t, far.Close())
-		closeBoth(t, other, otherFar)
-		l.close(t)
+		assert.EqualValues(t, 3<<20, read)
+		closeConns(t, far)
+		stillGood(t, l, other, otherFar)
 	})
 }
 
@@ -164,20 +159,14 @@ func TestUnansweredClose(t *testing.T) {
 		require.Error(t, near.Close())
 		time.Sleep(5 * time.Second)
 		require.NoError(t, l.a.p.err)
-		near.e.mu.Lock()
-		require.Equal(t, sendAborted, near.stream.send)
-		near.e.mu.Unlock()
+		locked(l.ea, func() { require.Equal(t, sendAborted, near.stream.send) })
 		path.set(1 << 40)
 		_, err := far.Read(make([]byte, 1))
 		require.True(t, errors.Is(err, io.EOF) || errors.Is(err, syscall.ECONNRESET), "%v", err)
-		answersOn(t, other, otherFar)
-		require.NoError(t, far.Close())
+		closeConns(t, far)
 		time.Sleep(2 * choreTime)
-		near.e.mu.Lock()
-		require.Zero(t, l.ea.core.lingering, "it was answered")
-		near.e.mu.Unlock()
-		closeBoth(t, other, otherFar)
-		l.close(t)
+		locked(l.ea, func() { require.Zero(t, l.ea.core.lingering, "it was answered") })
+		stillGood(t, l, other, otherFar)
 	})
 }
 
@@ -188,12 +177,13 @@ func answersOn(t *testing.T, a, b *Conn) {
 	carry(t, b, a, 1)
 }
 
-func closeBoth(t *testing.T, a, b *Conn) {
+// stillGood uses a conn, closes both ends at once, and then the link.
+func stillGood(t *testing.T, l *link, a, b *Conn) {
 	t.Helper()
-	var wg sync.WaitGroup
-	wg.Go(func() { assert.NoError(t, a.Close()) })
-	wg.Go(func() { assert.NoError(t, b.Close()) })
-	wg.Wait()
+	answersOn(t, a, b)
+	closed := []<-chan error{begin(a.Close), begin(b.Close)}
+	require.NoError(t, errors.Join(<-closed[0], <-closed[1]))
+	l.close(t)
 }
 
 // TestUnansweredCloses: the conns of a peer that answers no closes keep what they hold, and neither
@@ -221,46 +211,40 @@ func TestUnansweredCloses(t *testing.T) {
 func TestClosing(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
 	defer l.close(t)
-
 	t.Run("half close", func(t *testing.T) {
 		a, b := l.dial(t)
-		_, err := a.Write([]byte("request"))
-		require.NoError(t, err)
+		mustWrite(t, a, []byte("request"))
 		require.NoError(t, a.CloseWrite())
-		_, err = a.Write([]byte("x"))
+		_, err := a.Write([]byte("x"))
 		require.ErrorIs(t, err, syscall.EPIPE)
 		got, err := io.ReadAll(onlyReader{b})
 		require.NoError(t, err)
 		require.Equal(t, "request", string(got))
-		_, err = b.Write([]byte("answer"))
-		require.NoError(t, err)
-		require.NoError(t, b.Close())
+		mustWrite(t, b, []byte("answer"))
+		closeConns(t, b)
 		got, err = io.ReadAll(onlyReader{a})
 		require.NoError(t, err)
 		require.Equal(t, "answer", string(got))
-		require.NoError(t, a.Close())
+		closeConns(t, a)
 		require.ErrorIs(t, a.Close(), net.ErrClosed)
-		_, err = a.Read(make([]byte, 1))
-		require.ErrorIs(t, err, net.ErrClosed)
+		noRead(t, a, net.ErrClosed)
 		require.ErrorIs(t, a.SetDeadline(time.Time{}), net.ErrClosed)
 	})
 	t.Run("writing to a closed peer", func(t *testing.T) {
 		a, b := l.dial(t)
-		require.NoError(t, b.Close())
+		closeConns(t, b)
 		require.Eventually(t, func() bool {
 			_, err := a.Write([]byte("x"))
 			return errors.Is(err, syscall.EPIPE)
 		}, 5*time.Second, time.Millisecond)
-		_, err := a.Read(make([]byte, 1))
-		require.Equal(t, io.EOF, err)
-		require.NoError(t, a.Close())
+		noRead(t, a, io.EOF)
+		closeConns(t, a)
 	})
 	t.Run("linger 0 resets", func(t *testing.T) {
 		a, b := l.dial(t)
 		resetConns(t, b)
-		_, err := a.Read(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
-		require.NoError(t, a.Close())
+		noRead(t, a, syscall.ECONNRESET)
+		closeConns(t, a)
 	})
 	t.Run("reset before Open has returned", func(t *testing.T) {
 		for range 20 {
@@ -278,11 +262,10 @@ func TestClosing(t *testing.T) {
 			l.ea.mu.Unlock()
 			a := <-opened
 			require.NotNil(t, a)
-			_, err := a.Read(make([]byte, 1))
-			require.ErrorIs(t, err, syscall.ECONNRESET)
-			_, err = a.Write(make([]byte, 1))
+			noRead(t, a, syscall.ECONNRESET)
+			_, err := a.Write(make([]byte, 1))
 			require.Error(t, err)
-			require.NoError(t, a.Close())
+			closeConns(t, a)
 		}
 	})
 	t.Run("close read discards", func(t *testing.T) {
@@ -291,8 +274,7 @@ func TestClosing(t *testing.T) {
 		n, err := a.Write(make([]byte, 8<<20)) // more than any window
 		require.NoError(t, err)
 		require.Equal(t, 8<<20, n)
-		_, err = b.Read(make([]byte, 1))
-		require.Equal(t, io.EOF, err)
+		noRead(t, b, io.EOF)
 		closeConns(t, a, b)
 	})
 	t.Run("refused", func(t *testing.T) {

@@ -3,17 +3,70 @@ package engine
 import (
 	"fmt"
 	"math/rand"
+	"net/netip"
 	"slices"
 	"testing"
 
+	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/race"
 )
 
+// lonelyCore returns a core without goroutines of its own.
+func lonelyCore(t *testing.T) (*core, *simfabric.Network) {
+	t.Helper()
+	net := simfabric.New(simfabric.Config{Personality: simfabric.TCP()})
+	fab, err := net.Open("tcp;ofi_rxm", netip.Addr{})
+	require.NoError(t, err)
+	c, err := newCore(fab, Config{})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = c.shutdown() })
+	return c, net
+}
+
+// alone returns as much of an Endpoint as c needs if only one goroutine uses it.
+func alone(c *core) *Endpoint {
+	if c.owner == nil {
+		e := endpointOf(c)
+		e.pause = func(*waiter) {}
+	}
+	return c.owner
+}
+
+// newPeerAlone makes a peer on such a core.
+func newPeerAlone(c *core, token [16]byte, cfg PeerConfig) (*peer, error) {
+	e := alone(c)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.newPeer(token, cfg)
+}
+
+// carryOut carries out the orders of the core, as the endpoint's own goroutine otherwise does.
+func (c *core) carryOut() {
+	for o := c.nextOrder(); o != nil; o = c.nextOrder() {
+		o.carryOut()
+		c.supplied(o)
+	}
+}
+
+// TestNoPeerOfABrokenEndpoint: an endpoint that breaks down while it takes a new peer does not
+// count that peer, so that it does not look like one that is in use.
+func TestNoPeerOfABrokenEndpoint(t *testing.T) {
+	c, net := lonelyCore(t)
+	net.Kill(c.fab, simfabric.DeathRefuse)
+	_, err := newPeerAlone(c, [16]byte{1}, PeerConfig{})
+	require.Error(t, err)
+	require.Error(t, c.err)
+	require.Empty(t, c.peers)
+	require.Empty(t, c.order)
+}
+
 // side is one end of a conn whose frames and writes arrive in any order.
 type side struct {
+	name string
 	c    *core
 	p    *peer
 	s    *stream
@@ -62,7 +115,7 @@ func (w *side) arrive(o *side, d *walkWrite) {
 }
 
 func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list []walkStep) {
-	add := func(name string, do func()) { list = append(list, walkStep{name, do}) }
+	add := func(name string, do func()) { list = append(list, walkStep{w.name + ":" + name, do}) }
 	for i, f := range w.p.ctl.items[w.p.ctl.head:] {
 		add(fmt.Sprintf("frame %d flags %x", f.t, f.flags), func() { require.NoError(t, deliver(w, o, i), "%v", *trace) })
 	}
@@ -77,10 +130,7 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 	}
 	for _, d := range w.data {
 		if !d.done {
-			add(fmt.Sprint("written ", d.pos), func() {
-				d.done = true
-				s.writeDone(&txOp{})
-			})
+			add(fmt.Sprint("written ", d.pos), func() { d.done = true; s.writeDone(&txOp{}) })
 		}
 	}
 	if !s.gone() && s.mayData() && !s.opening() && s.writing < 2 && !ending {
@@ -90,15 +140,15 @@ func (w *side) steps(t *testing.T, o *side, trace *[]string, ending bool) (list 
 			s.writing++
 		})
 	}
-	if !s.closed() && !s.opening() {
+	switch {
+	case s.opening():
+		add("give up", s.close)
+	case !s.closed():
 		if !ending {
 			add("CloseWrite", func() { s.shutWrite(false) })
-			add("abort", func() { s.abort() })
+			add("abort", s.abort)
 		}
 		add("Close", s.close)
-	}
-	if s.opening() {
-		add("give up", s.close)
 	}
 	if s.closed() && !s.gone() && !ending {
 		add("unanswered", s.abort) // as checkCloses does
@@ -112,6 +162,7 @@ func TestClosingWalk(t *testing.T) {
 	var a, b *side
 	a = newSide(t, func(*Conn) {})
 	b = newSide(t, func(c *Conn) { b.s = c.stream })
+	a.name, b.name = "A", "B"
 	for seed := range int64(race.Fewer(30000)) {
 		r := rand.New(rand.NewSource(seed))
 		a.data, b.data, b.s = nil, nil, nil
@@ -120,34 +171,25 @@ func TestClosingWalk(t *testing.T) {
 		require.NoError(t, err)
 		var trace []string
 		gaveUp := false
-		check := func() {
-			for i, pair := range [][2]*side{{a, b}, {b, a}} {
+		most := 5 + r.Intn(40)
+		for n := 0; ; n++ {
+			all := append(a.steps(t, b, &trace, n > most), b.steps(t, a, &trace, n > most)...)
+			if len(all) == 0 {
+				break
+			}
+			next := all[r.Intn(len(all))]
+			trace = append(trace, next.name)
+			gaveUp = gaveUp || next.name == "A:give up"
+			next.do()
+			for _, pair := range [][2]*side{{a, b}, {b, a}} {
 				w, o := pair[0], pair[1]
 				if w.s != nil && w.s.gone() && o.s != nil && !gaveUp { // an end that gave up has granted nothing
 					for _, d := range o.data {
-						require.True(t, d.arrived || d.done, "seed %d side %d still writes: %v", seed, 1-i, trace)
+						require.True(t, d.arrived || d.done, "seed %d side %s still writes: %v", seed, o.name, trace)
 					}
-					require.False(t, o.s.mayData(), "seed %d side %d may write: %v", seed, 1-i, trace)
+					require.False(t, o.s.mayData(), "seed %d side %s may write: %v", seed, o.name, trace)
 				}
 			}
-		}
-		most := 5 + r.Intn(40)
-		for n := 0; ; n++ {
-			ending := n > most
-			as, bs := a.steps(t, b, &trace, ending), b.steps(t, a, &trace, ending)
-			if len(as)+len(bs) == 0 {
-				break
-			}
-			i := r.Intn(len(as) + len(bs))
-			if i < len(as) {
-				trace = append(trace, "A:"+as[i].name)
-				gaveUp = gaveUp || as[i].name == "give up"
-				as[i].do()
-			} else {
-				trace = append(trace, "B:"+bs[i-len(as)].name)
-				bs[i-len(as)].do()
-			}
-			check()
 			require.Less(t, n, 10000, "%v", trace)
 		}
 		require.Empty(t, a.p.list, "seed %d: %v", seed, trace)
@@ -155,5 +197,59 @@ func TestClosingWalk(t *testing.T) {
 		require.Zero(t, a.c.lingering)
 		require.Zero(t, b.c.lingering)
 		require.Zero(t, a.c.leases.out()+b.c.leases.out())
+	}
+}
+
+// TestAcceptOvertaken: whatever overtakes the Accept of a stream that was taken, Open waits for the
+// port that the Accept brings.
+func TestAcceptOvertaken(t *testing.T) {
+	for name, tt := range map[string]struct {
+		end  func(s *stream)
+		left bool // something can be read
+	}{
+		"nothing":    {func(*stream) {}, true},
+		"a Fin":      {func(s *stream) { s.shutWrite(false) }, true},
+		"a close":    {(*stream).close, true},
+		"a reset":    {func(s *stream) { s.abort() }, false},
+		"both kinds": {func(s *stream) { s.close(); s.abort() }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var accepted *Conn
+			gone := 0
+			a := newSide(t, func(*Conn) {})
+			b := newSide(t, func(c *Conn) { accepted = c; c.OnGone(func() { gone++ }) })
+			s, err := a.p.open(7)
+			require.NoError(t, err)
+			require.NoError(t, deliver(a, b, 0))
+			tt.end(accepted.stream)
+			for i := b.p.ctl.len() - 1; i >= 0; i-- { // the last one first
+				assert.True(t, s.unanswered())
+				assert.Zero(t, s.port)
+				require.NoError(t, deliver(b, a, i))
+			}
+			assert.False(t, s.unanswered())
+			assert.EqualValues(t, anyPort, s.port)
+			assert.Equal(t, tt.left, s.err == nil)
+			s.close()
+			accepted.stream.close()
+			for from, to := a, b; a.p.ctl.len()+b.p.ctl.len() > 0; from, to = to, from {
+				for from.p.ctl.len() > 0 {
+					require.NoError(t, deliver(from, to, 0))
+				}
+			}
+			assert.Equal(t, 1, gone)
+		})
+	}
+}
+
+// TestAcceptWithoutPort: an Accept without a port breaks the protocol.
+func TestAcceptWithoutPort(t *testing.T) {
+	a := newSide(t, func(*Conn) {})
+	s, err := a.p.open(7)
+	require.NoError(t, err)
+	for _, payload := range [][]byte{nil, {0, 0}, {1, 2, 3}} {
+		_, err = a.p.handle(&framing.Header{Type: framing.TypeAccept, Stream: s.id}, payload, 0)
+		assert.ErrorIs(t, err, framing.ErrPayload)
+		assert.True(t, s.unanswered())
 	}
 }

@@ -3,12 +3,14 @@ package engine
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"sync"
 	"syscall"
 	"testing"
@@ -25,15 +27,48 @@ import (
 // opErr wraps the engine's bare errors in net.Errors, which nettest asserts.
 type opErr struct{ netConn }
 
-func wrap(err error) error {
-	if err == nil || err == io.EOF {
-		return err
+func wrap(n int, err error) (int, error) {
+	if err != nil && err != io.EOF {
+		err = &net.OpError{Op: "x", Net: "rdma", Err: err}
 	}
-	return &net.OpError{Op: "x", Net: "rdma", Err: err}
+	return n, err
 }
 
-func (c opErr) Read(b []byte) (int, error)  { n, err := c.netConn.Read(b); return n, wrap(err) }
-func (c opErr) Write(b []byte) (int, error) { n, err := c.netConn.Write(b); return n, wrap(err) }
+func (c opErr) Read(b []byte) (int, error)  { return wrap(c.netConn.Read(b)) }
+func (c opErr) Write(b []byte) (int, error) { return wrap(c.netConn.Write(b)) }
+
+// mustWrite writes data.
+func mustWrite(t testing.TB, c *Conn, data []byte) {
+	t.Helper()
+	_, err := c.Write(data)
+	require.NoError(t, err)
+}
+
+// mustRead reads n bytes.
+func mustRead(t testing.TB, c *Conn, n int) []byte {
+	t.Helper()
+	b := make([]byte, n)
+	_, err := io.ReadFull(c, b)
+	require.NoError(t, err)
+	return b
+}
+
+// noRead asserts what Read fails with. io.EOF must not be wrapped.
+func noRead(t testing.TB, c *Conn, want error) {
+	t.Helper()
+	_, err := c.Read(make([]byte, 1))
+	require.True(t, err == want || want != io.EOF && errors.Is(err, want), "%v instead of %v", err, want)
+}
+
+// dials is dial for n conns.
+func (l *link) dials(t testing.TB, n int) (near, far []*Conn) {
+	t.Helper()
+	for range n {
+		a, b := l.dial(t)
+		near, far = append(near, a), append(far, b)
+	}
+	return near, far
+}
 
 func TestNettest(t *testing.T) {
 	for name, sim := range personalities() {
@@ -54,63 +89,51 @@ func TestNettest(t *testing.T) {
 
 // TestStream: random writes of all sizes arrive, in both directions at once.
 func TestStream(t *testing.T) {
-	for name, sim := range personalities() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLink(t, sim, Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
-			var wg sync.WaitGroup
-			for i, c := range []*Conn{a, b} {
-				wg.Go(func() { sendPattern(t, c, uint64(i), 2<<20) })
-				wg.Go(func() { checkPattern(t, c, uint64(1-i), 2<<20) })
-			}
-			wg.Wait()
-			assert.NoError(t, a.Close())
-			assert.NoError(t, b.Close())
-		})
-	}
+	onEach(t, func(t *testing.T, _ *link, a, b *Conn) {
+		var wg sync.WaitGroup
+		for i, c := range []*Conn{a, b} {
+			wg.Go(func() { sendPattern(t, c, uint64(i), 2<<20) })
+			wg.Go(func() { checkPattern(t, c, uint64(1-i), 2<<20) })
+		}
+		wg.Wait()
+		closeConns(t, a, b)
+	})
+}
+
+// drawn returns bytes that are drawn at random.
+func drawn(seed uint64, size int) []byte {
+	b := make([]byte, size)
+	_, _ = rand.NewChaCha8([32]byte{byte(seed)}).Read(b)
+	return b
 }
 
 func sendPattern(t *testing.T, c *Conn, seed uint64, size int) {
-	rng := rand.New(rand.NewPCG(seed, 1))
 	sizes := rand.New(rand.NewPCG(seed, 2))
-	for size > 0 {
-		b := make([]byte, min(size, 1+sizes.IntN(1<<sizes.IntN(18))))
-		for i := range b {
-			b[i] = byte(rng.Uint32())
-		}
+	for data := drawn(seed, size); len(data) > 0; {
+		b := data[:min(len(data), 1+sizes.IntN(1<<sizes.IntN(18)))]
 		n, err := c.Write(b)
 		clear(b) // the memory is the caller's again
 		if !assert.NoError(t, err) || !assert.Equal(t, len(b), n) {
 			return
 		}
-		size -= n
+		data = data[n:]
 	}
 	assert.NoError(t, c.CloseWrite())
 }
 
 func checkPattern(t *testing.T, c *Conn, seed uint64, size int) {
-	rng := rand.New(rand.NewPCG(seed, 1))
 	b := make([]byte, 100_000)
-	got := 0
-	for {
-		n, err := c.Read(b[:1+got%(len(b)-1)])
-		for i := range b[:n] {
-			if want := byte(rng.Uint32()); b[i] != want {
-				t.Errorf("byte %d is %#x, want %#x", got+i, b[i], want)
-				return
-			}
+	for want := drawn(seed, size); ; {
+		n, err := c.Read(b[:1+(size-len(want))%(len(b)-1)])
+		if !assert.True(t, bytes.HasPrefix(want, b[:n]), "%d bytes before the end", len(want)) {
+			return
 		}
-		got += n
-		if err == io.EOF {
-			break
-		}
-		if !assert.NoError(t, err) {
+		if want = want[n:]; err != nil {
+			assert.Equal(t, io.EOF, err)
+			assert.Empty(t, want)
 			return
 		}
 	}
-	assert.Equal(t, size, got)
 }
 
 func TestLargeDataGoesByWrite(t *testing.T) {
@@ -156,8 +179,7 @@ type onlyReader struct{ io.Reader }
 // honours its deadline, and nothing is lost.
 func TestBothSidesWrite(t *testing.T) {
 	onEach(t, func(t *testing.T, _ *link, a, b *Conn) {
-		data := make([]byte, 4<<20)
-		_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+		data := drawn(0, 4<<20)
 		var wrote [2]int
 		var wg sync.WaitGroup
 		for i, c := range []*Conn{a, b} {
@@ -190,8 +212,7 @@ func TestBothSidesWrite(t *testing.T) {
 
 func TestPeerLost(t *testing.T) {
 	l, a, b := newConns(t, simfabric.Config{Personality: simfabric.TCP()}, Config{})
-	_, err := a.Write([]byte("last words"))
-	require.NoError(t, err)
+	mustWrite(t, a, []byte("last words"))
 	require.NoError(t, a.CloseWrite())
 	a2, b2 := l.dial(t)
 	require.Eventually(t, func() bool { return b.Seen().SmallIn == 10 }, 5*time.Second, time.Millisecond)
@@ -209,8 +230,13 @@ func TestPeerLost(t *testing.T) {
 		_, err = c.Write(make([]byte, 1))
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 	}
-	for _, c := range []*Conn{a, b, a2, b2} {
-		require.NoError(t, c.Close())
+	closeConns(t, a, b, a2, b2)
+}
+
+// pollAlone returns once nobody but the caller polls.
+func pollAlone(e *Endpoint) {
+	for !e.poller.Acquire() {
+		runtime.Gosched()
 	}
 }
 
@@ -219,82 +245,61 @@ func TestPeerLost(t *testing.T) {
 func TestPeerFailsDuringPoll(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	defer l.close(t)
-	for !l.ea.poller.Acquire() {
-		runtime.Gosched()
-	}
+	pollAlone(l.ea)
 	locked(l.ea, func() { l.a.p.doom(errProtocol) })
 	l.ea.poller.Poll()
 	l.ea.poller.Release()
 }
 
 func TestBuffers(t *testing.T) {
-	for name, sim := range personalities() {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			l := newLink(t, sim, Config{})
-			defer l.close(t)
-			a, b := l.dial(t)
-			const total, size = 4 << 20, 150_000
-			go func() {
-				n := 0
-				for n < total {
-					buf, err := a.AllocBuffer(min(size, total-n))
-					if !assert.NoError(t, err) {
-						return
-					}
-					for i := range buf.Bytes() {
-						buf.Bytes()[i] = byte((n + i) * 7 >> 3)
-					}
-					n += len(buf.Bytes())
-					assert.NoError(t, sendBuffer(a, buf))
+	onEach(t, func(t *testing.T, l *link, a, b *Conn) {
+		const total, size = 4 << 20, 150_000
+		data := drawn(0, total)
+		go func() {
+			for rest := data; len(rest) > 0; {
+				buf, err := a.AllocBuffer(min(size, len(rest)))
+				if !assert.NoError(t, err) {
+					return
 				}
-				assert.NoError(t, a.CloseWrite())
-			}()
-			n := 0
-			var held []*Buffer
-			for {
-				buf, err := b.RecvBuffer()
-				if err == io.EOF {
-					break
-				}
-				require.NoError(t, err)
-				for i, v := range buf.Bytes() {
-					if v != byte((n+i)*7>>3) {
-						t.Fatalf("byte %d differs", n+i)
-					}
-				}
-				n += len(buf.Bytes())
-				// Hold a few, and release the newest first. Held memory is window that the sender
-				// does not get.
-				held = append(held, buf)
-				bytes := 0
-				for _, h := range held {
-					bytes += len(h.Bytes())
-				}
-				if len(held) == 3 || sim.MaxMsgSize > 0 && bytes >= 8<<10 {
-					for i := len(held) - 1; i >= 0; i-- {
-						held[i].Release()
-					}
-					held = nil
-				}
+				rest = rest[copy(buf.Bytes(), rest):]
+				assert.NoError(t, sendBuffer(a, buf))
 			}
-			for _, h := range held {
-				h.Release()
-				h.Release()
+			assert.NoError(t, a.CloseWrite())
+		}()
+		n, holds := 0, 0
+		var held []*Buffer
+		for {
+			buf, err := b.RecvBuffer()
+			if err == io.EOF {
+				break
 			}
-			require.Equal(t, total, n)
-			require.NoError(t, a.Close())
-			require.NoError(t, b.Close())
-		})
-	}
+			require.NoError(t, err)
+			require.True(t, bytes.HasPrefix(data[n:], buf.Bytes()), "after byte %d", n)
+			n += len(buf.Bytes())
+			holds += len(buf.Bytes())
+			// Hold a few, and release the newest first. Held memory is window that the sender
+			// does not get.
+			held = append(held, buf)
+			if len(held) == 3 || l.ea.core.attr.MaxMsgSize <= 8<<10 && holds >= 8<<10 {
+				for _, h := range slices.Backward(held) {
+					h.Release()
+				}
+				held, holds = nil, 0
+			}
+		}
+		for _, h := range held {
+			h.Release()
+			h.Release()
+		}
+		require.Equal(t, total, n)
+		closeConns(t, a, b)
+	})
 }
 
 // TestManyConns: a conn whose reader does not read holds up no other.
 func TestManyConns(t *testing.T) {
-	l := newLink(t, simfabric.Config{Personality: simfabric.RuleCQData(), Delay: 3}, Config{})
-	defer l.close(t)
+	l, stuck, other := newConns(t, simfabric.Config{Personality: simfabric.RuleCQData(), Delay: 3}, Config{})
 	var wg sync.WaitGroup
-	stuck, other := l.dial(t)
 	require.NoError(t, stuck.SetWriteDeadline(time.Now().Add(time.Second)))
 	wg.Go(func() {
 		_, err := stuck.Write(make([]byte, 64<<20))
@@ -306,8 +311,7 @@ func TestManyConns(t *testing.T) {
 		wg.Go(func() { checkPattern(t, b, uint64(i), 300_000); assert.NoError(t, b.Close()) })
 	}
 	wg.Wait()
-	assert.NoError(t, other.Close())
-	assert.NoError(t, stuck.Close())
+	closeConns(t, other, stuck)
 }
 
 // TestNoLostWakeUp: no wake-up is lost when both sides go to sleep and are woken as often as
@@ -326,16 +330,12 @@ func TestNoLostWakeUp(t *testing.T) {
 				var wg sync.WaitGroup
 				for i, c := range []*Conn{a, b} {
 					wg.Go(func() {
-						buf := make([]byte, 1)
 						for n := range rounds {
+							call := c.Read
 							if n%2 == i {
-								_, err := c.Write(buf)
-								if !assert.NoError(t, err) {
-									return
-								}
-								continue
+								call = c.Write
 							}
-							if _, err := c.Read(buf); !assert.NoError(t, err, "round %d", n) {
+							if _, err := call(make([]byte, 1)); !assert.NoError(t, err, "round %d", n) {
 								return
 							}
 						}
@@ -364,18 +364,16 @@ func TestOpenHeedsContext(t *testing.T) {
 			}
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
-			failed := make(chan error, 1)
-			go func() {
-				_, err := l.a.Open(ctx, 7)
-				failed <- err
-			}()
-			require.Eventually(t, func() bool {
-				conns, _, _ := l.a.Idle()
-				return when == "before" || conns == 1
-			}, 10*time.Second, time.Millisecond)
+			opened := begin(func() error { _, err := l.a.Open(ctx, 7); return err })
+			has := func(n int) func() bool {
+				return func() bool { conns, _, _ := l.a.Idle(); return conns == n }
+			}
+			if when != "before" {
+				require.Eventually(t, has(1), 10*time.Second, time.Millisecond)
+			}
 			hold()
 			select {
-			case err := <-failed:
+			case err := <-opened:
 				assert.ErrorIs(t, err, context.DeadlineExceeded)
 			case <-time.After(10 * time.Second):
 				t.Error("Open goes on")
@@ -384,10 +382,7 @@ func TestOpenHeedsContext(t *testing.T) {
 			if when != "before" {
 				l.eb.mu.Unlock()
 			}
-			require.Eventually(t, func() bool {
-				conns, _, _ := l.a.Idle()
-				return conns == 0
-			}, 10*time.Second, time.Millisecond, "a conn is left")
+			require.Eventually(t, has(0), 10*time.Second, time.Millisecond, "a conn is left")
 		})
 	}
 }
@@ -404,8 +399,7 @@ func TestTurn(t *testing.T) {
 			for moved := 0; moved < turnBytes; moved += n {
 				locked(l.ea, func() { n, retry = a.copyIn(make([]byte, stepSize)) })
 				require.False(t, retry, "its turn is over after %d bytes", moved)
-				_, err := io.ReadFull(b, make([]byte, n))
-				require.NoError(t, err)
+				mustRead(t, b, n)
 				synctest.Wait() // there is room in the ring again
 			}
 			go func() { ran = true }()

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"sync"
@@ -22,26 +24,32 @@ func deepSim() simfabric.Config {
 	return simfabric.Config{Seed: 1, Personality: sim}
 }
 
+// roundTripTo moves a byte each way.
 func roundTripTo(a, b *Conn) error {
-	limit := time.Now().Add(20 * time.Second)
-	for i, c := range []*Conn{a, b} {
-		if err := c.SetDeadline(limit); err != nil {
-			return err
+	limit, got := time.Now().Add(20*time.Second), make([]byte, 2)
+	err := errors.Join(a.SetDeadline(limit), b.SetDeadline(limit))
+	for i, call := range []func([]byte) (int, error){a.Write, b.Write, b.Read, a.Read} {
+		buf := []byte{byte(1 + i)}
+		if i > 1 {
+			buf = got[i-2:][:1]
 		}
-		if _, err := c.Write([]byte{byte(i)}); err != nil {
-			return err
-		}
+		_, e := call(buf)
+		err = errors.Join(err, e)
 	}
-	for i, c := range []*Conn{b, a} {
-		buf := make([]byte, 1)
-		if _, err := c.Read(buf); err != nil {
-			return err
-		}
-		if buf[0] != byte(i) {
-			return fmt.Errorf("read %d instead of %d", buf[0], i)
-		}
+	if err == nil && !bytes.Equal(got, []byte{1, 2}) {
+		err = fmt.Errorf("read %d", got)
 	}
-	return nil
+	return err
+}
+
+// dials is dial for n conns.
+func (s *star) dials(t testing.TB, spoke, n int) (outer, inner []*Conn) {
+	t.Helper()
+	for range n {
+		a, b := s.dial(t, spoke)
+		outer, inner = append(outer, a), append(inner, b)
+	}
+	return outer, inner
 }
 
 // TestSteps: how much the endpoint looks at for the activity of one conn is the same with a
@@ -54,12 +62,9 @@ func TestSteps(t *testing.T) {
 			}
 			return nil
 		},
-		"idle conns": func(s *star, n int) (conns []*Conn) {
-			for range n {
-				a, b := s.dial(t, 0)
-				conns = append(conns, a, b)
-			}
-			return conns
+		"idle conns": func(s *star, n int) []*Conn {
+			outer, inner := s.dials(t, 0, n)
+			return append(outer, inner...)
 		},
 		"peers that are stopped, and written to": func(s *star, n int) (conns []*Conn) {
 			for i := range n {
@@ -78,13 +83,12 @@ func TestSteps(t *testing.T) {
 			}
 			return conns
 		},
-		"conns whose writers wait": func(s *star, n int) (conns []*Conn) {
-			for range n {
-				a, b := s.dial(t, 0)
-				conns = append(conns, a, b)
-				go func() { _, _ = b.Write(make([]byte, 64<<10)) }()
+		"conns whose writers wait": func(s *star, n int) []*Conn {
+			outer, inner := s.dials(t, 0, n)
+			for _, c := range inner {
+				go func() { _, _ = c.Write(make([]byte, 64<<10)) }()
 			}
-			return conns
+			return append(outer, inner...)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -133,18 +137,14 @@ func TestStepsWhileAllWait(t *testing.T) {
 		}
 		s.quiet()
 		c := s.hub.core
-		var slots []uint32
 		more := c.mostStage() - c.stage.Len()
 		slab, err := c.stage.Map(more)
 		require.NoError(t, err)
-		s.hub.enter()
-		c.stage.Add(slab, more) // then none come meanwhile
-		for c.stage.Free() > 0 {
-			slot, _ := c.stage.Get()
-			slots = append(slots, slot)
-		}
-		c.staging.state = refused
-		s.hub.leave()
+		var giveBack func()
+		locked(s.hub, func() {
+			c.stage.Add(slab, more) // then none come meanwhile
+			giveBack = c.takeStage()
+		})
 		for i := range n {
 			wg.Go(func() { _, _ = conns[2*i+1].Write(make([]byte, 32<<10)) })
 			wg.Go(func() { _, _ = io.ReadFull(conns[2*i], make([]byte, 32<<10)) })
@@ -154,17 +154,14 @@ func TestStepsWhileAllWait(t *testing.T) {
 			defer s.hub.mu.Unlock()
 			return c.stageLine.len() == n
 		}, 5*time.Second, time.Millisecond)
-		s.hub.enter()
-		before := c.stats.steps
-		c.freed = true // as after a completion
-		s.hub.leave()
-		s.hub.enter()
-		steps = c.stats.steps - before
-		for _, slot := range slots {
-			c.stage.Put(slot)
-		}
-		c.freed = true
-		s.hub.leave()
+		locked(s.hub, func() {
+			steps = c.stats.steps
+			c.freed = true // as after a completion
+		})
+		locked(s.hub, func() {
+			steps = c.stats.steps - steps
+			giveBack()
+		})
 		wg.Wait()
 		resetConns(t, conns...)
 		return steps

@@ -2,7 +2,13 @@ package engine
 
 import (
 	"encoding/binary"
+	"io"
+	"runtime"
+	"runtime/debug"
+	"slices"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -29,9 +35,7 @@ func TestManyFrozen(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			// Time is simulated: it passes only while everything stands still.
-			synctest.Test(t, func(t *testing.T) {
-				testManyFrozen(t, test.sim, test.frozen, test.all)
-			})
+			synctest.Test(t, func(t *testing.T) { testManyFrozen(t, test.sim, test.frozen, test.all) })
 		})
 	}
 }
@@ -41,14 +45,10 @@ func testManyFrozen(t *testing.T, sim simfabric.Personality, frozen, all int) {
 	defer s.close(t)
 	a, b := s.dial(t, frozen)
 	healthy(t, a, b)
-	var conns, outers []*Conn
-	each := make([][]*Conn, frozen)
+	conns, each := []*Conn{a, b}, make([][]*Conn, frozen)
 	for spoke := range frozen {
-		for range max(1, 64>>spoke) {
-			outer, inner := s.dial(t, spoke)
-			conns, outers = append(conns, inner), append(outers, outer)
-			each[spoke] = append(each[spoke], inner)
-		}
+		outer, inner := s.dials(t, spoke, max(1, 64>>spoke))
+		conns, each[spoke] = append(append(conns, outer...), inner...), inner
 	}
 	s.quiet()
 	for spoke := range frozen {
@@ -58,10 +58,8 @@ func testManyFrozen(t *testing.T, sim simfabric.Personality, frozen, all int) {
 	for spoke := range frozen {
 		for _, c := range each[spoke] {
 			wg.Go(func() {
-				for range 40 {
-					if _, err := c.Write(make([]byte, 100)); err != nil {
-						return
-					}
+				for n, err := 0, error(nil); n < 40 && err == nil; n++ {
+					_, err = c.Write(make([]byte, 100))
 				}
 			})
 		}
@@ -71,10 +69,7 @@ func testManyFrozen(t *testing.T, sim simfabric.Personality, frozen, all int) {
 		for spoke := range frozen {
 			s.net.Thaw(s.spokes[spoke].fab)
 		}
-		for _, c := range append(append(conns, outers...), a, b) {
-			_ = c.SetLinger(0)
-			_ = c.Close()
-		}
+		giveUp(conns...)
 		wg.Wait()
 	}()
 	healthy(t, a, b)
@@ -102,20 +97,10 @@ func (m *miser) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, e
 func TestMiser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second
-		var m *miser
-		l, err := newLinkOf(simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead, PeerSlots: 4}, func(e fabric.Endpoint) fabric.Endpoint {
-			if m == nil {
-				m = &miser{Endpoint: e}
-				return m
-			}
-			return e
-		})
-		require.NoError(t, err)
-		var in []*Conn
-		for range 40 {
-			_, b := l.dial(t)
-			in = append(in, b)
-		}
+		sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: dead, PeerSlots: 4}
+		l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *miser { return &miser{Endpoint: e} })
+		m := ends[0]
+		_, in := l.dials(t, 40)
 		time.Sleep(time.Second)
 		locked(l.ea, func() { m.p, m.c = l.a.p, l.a.p.advertised })
 		for _, b := range in {
@@ -134,11 +119,151 @@ func TestMiser(t *testing.T) {
 				}
 			}
 		}
-		l.eb.enter()
-		assert.ErrorIs(t, l.b.p.err, ErrStarved)
-		assert.Zero(t, l.eb.core.pends)
-		assert.Equal(t, l.eb.core.tx.Len(), l.eb.core.tx.Free())
-		l.eb.leave()
+		locked(l.eb, func() {
+			assert.ErrorIs(t, l.b.p.err, ErrStarved)
+			assert.Zero(t, l.eb.core.pends)
+			assert.Equal(t, l.eb.core.tx.Len(), l.eb.core.tx.Free())
+		})
 		l.end(t)
 	})
+}
+
+// cancelling is an endpoint on which strangers, while they are active, cancel every receive that is
+// posted, as happens when connections end in the middle of a message.
+type cancelling struct {
+	fabric.Endpoint
+	mu        sync.Mutex
+	strangers atomic.Bool
+	held      []uint32 // tags of receives that are to be cancelled
+}
+
+func (e *cancelling) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.held) > 0 && len(done) > 0 {
+		for ; reaped < min(len(done), len(e.held)); reaped++ {
+			done[reaped] = fabric.Completion{Kind: fabric.Recv, Tag: e.held[reaped], Err: errInjected}
+		}
+		e.held = e.held[reaped:]
+		return 0, reaped, nil
+	}
+	if e.strangers.Load() && slices.ContainsFunc(ops, isRecv) {
+		for posted < len(ops) && isRecv(ops[posted]) {
+			e.held = append(e.held, ops[posted].Tag)
+			posted++
+		}
+		if posted > 0 { // a provider signals its wait object for these, too
+			w := e.Waiter()
+			w.Bell().Wake()
+			w.Watcher().Wake()
+		}
+		return posted, 0, nil
+	}
+	return e.Endpoint.Exchange(ops, done)
+}
+
+// TestCancelledReceives: strangers that cancel receives, again and again, end neither the endpoint
+// nor its conns, and cost no more than a bounded number of new receives a second. The conns end
+// only if nothing else has arrived for DeadAfter.
+func TestCancelledReceives(t *testing.T) {
+	for name, forever := range map[string]bool{"for a while": false, "for ever": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: 5 * time.Second}
+				l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *cancelling { return &cancelling{Endpoint: e} })
+				c, s := l.dial(t)
+				carry(t, c, s, 1)
+				ends[1].strangers.Store(true)
+				const second = 4
+				for range second * 2 { // each message uses up a receive, and strangers cancel the one posted for it
+					carry(t, c, s, 1)
+					time.Sleep(time.Second / 2)
+				}
+				posted := l.eb.Stats().CQErrors
+				assert.NotZero(t, posted)
+				assert.LessOrEqual(t, posted, uint64((second+2)*l.eb.core.rx.Len()))
+				if forever {
+					time.Sleep(2 * cfg.DeadAfter)
+					noRead(t, s, syscall.ECONNRESET)
+				} else {
+					ends[1].strangers.Store(false)
+					time.Sleep(2 * choreTime)
+					for range 2 * l.eb.core.rx.Len() { // all receives are there again
+						carry(t, c, s, 1)
+					}
+				}
+				l.end(t)
+			})
+		})
+	}
+}
+
+// processTime returns the processor time that the process has used.
+func processTime(t *testing.T) time.Duration {
+	t.Helper()
+	var u syscall.Rusage
+	require.NoError(t, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// TestWaitersSleepWhileACallHangs: goroutines that wait for an endpoint use no processor while one
+// of its calls hangs. The simulated fabric's calls use none either while they hang.
+func TestWaitersSleepWhileACallHangs(t *testing.T) {
+	for name, procs := range map[string]int{"one core": 1, "two cores": 2} {
+		for what, spin := range map[string]time.Duration{"polling": 0, "parking": -1} {
+			t.Run(name+"/"+what, func(t *testing.T) {
+				defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(procs))
+				l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Spin: spin})
+				var wg sync.WaitGroup
+				conns, others := l.dials(t, 8)
+				l.net.Hang(l.ea.fab)
+				for _, c := range conns {
+					wg.Go(func() {
+						_, err := c.Read(make([]byte, 1))
+						assert.ErrorIs(t, err, syscall.ECONNRESET)
+					})
+				}
+				time.Sleep(100 * time.Millisecond) // by now all wait or hang
+				defer debug.SetGCPercent(debug.SetGCPercent(-1))
+				debug.FreeOSMemory() // garbage of earlier tests is collected now, and not while we watch
+				const watched = time.Second
+				before := processTime(t)
+				time.Sleep(watched)
+				assert.Less(t, processTime(t)-before, watched/20)
+				call(t, func() error { l.a.Lost(io.ErrUnexpectedEOF); return nil }, nil)
+				wg.Wait()
+				resetConns(t, slices.Concat(conns, others)...)
+				abandoned(t, l)
+			})
+		}
+	}
+}
+
+// TestEndingCallsDoNotHang: a call that ends something ends, though what it sends hangs in the library.
+func TestEndingCallsDoNotHang(t *testing.T) {
+	for name, f := range map[string]func(c *Conn) error{
+		"Close": (*Conn).Close, "CloseWrite": (*Conn).CloseWrite,
+		"CloseRead": (*Conn).CloseRead,
+		"reset":     func(c *Conn) error { _ = c.SetLinger(0); return c.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Spin: -1})
+			a, b := l.dial(t)
+			for range 60 { // so that CloseRead has credit to send
+				mustWrite(t, b, make([]byte, 1000))
+			}
+			time.Sleep(50 * time.Millisecond)
+			l.net.Hang(l.ea.fab)
+			start := time.Now()
+			select {
+			case err := <-begin(func() error { return f(a) }):
+				t.Log(time.Since(start), err)
+			case <-time.After(3 * time.Second):
+				t.Error("still waits after 3 s")
+			}
+			l.a.Lost(io.ErrUnexpectedEOF)
+			l.b.Lost(io.ErrUnexpectedEOF)
+			_, _ = a.Close(), b.Close()
+		})
+	}
 }

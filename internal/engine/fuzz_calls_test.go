@@ -58,16 +58,7 @@ func (sc *scene) read(r *reader, s *stream) {
 
 // end ends one direction, or both.
 func (sc *scene) end(r *reader, s *stream) {
-	switch r.byte() % 4 {
-	case 0:
-		s.shutWrite(false)
-	case 1:
-		s.shutRead()
-	case 2:
-		s.close()
-	case 3:
-		s.abort()
-	}
+	[]func(){func() { s.shutWrite(false) }, s.shutRead, s.close, s.abort}[r.byte()%4]()
 }
 
 // borrow is RecvBuffer.

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -76,14 +77,8 @@ func hostileSim(r *reader) simfabric.Config {
 	if b&64 != 0 {
 		p.SameHost, p.InjectSize = true, 4096
 	}
-	c := simfabric.Config{Seed: 1, Personality: p, CompletionReorder: b&8 != 0}
-	if b&16 != 0 {
-		c.Delay = 3
-	}
-	if b&32 != 0 {
-		c.AgainRate = 0.2
-	}
-	return c
+	delay, again := 3*int(b>>4&1), 0.2*float64(b>>5&1)
+	return simfabric.Config{Seed: 1, Personality: p, CompletionReorder: b&8 != 0, Delay: delay, AgainRate: again}
 }
 
 // frameTypes is what the types of frames are drawn from: data and large writes most often, and now
@@ -156,14 +151,10 @@ var actions = []func(*scene, *reader){
 	4: (*scene).frame, 24: (*scene).frame, 25: (*scene).frame, 26: (*scene).frame, 27: (*scene).rightWrite,
 	28: (*scene).flood, 29: (*scene).announcedWrite, 30: (*scene).announcedWrite,
 	31: func(sc *scene, r *reader) { sc.call(r, (*scene).read) },
-	5:  (*scene).rightWrite,
-	6:  (*scene).anyWrite,
-	7:  (*scene).anyImmediate,
-	8:  (*scene).junk,
-	9:  (*scene).stranger,
+	5:  (*scene).rightWrite, 6: (*scene).anyWrite, 7: (*scene).anyImmediate, 8: (*scene).junk, 9: (*scene).stranger,
 	10: func(sc *scene, r *reader) { sc.pollHostile(int(r.byte() & 31)) },
 	11: (*scene).leaveOrMeet,
-	12: (*scene).failReceive,
+	12: func(sc *scene, _ *reader) { sc.net.Fail(sc.c.fab, fabric.Recv, simfabric.ErrInjected) }, // as when a message is cut short
 	13: func(sc *scene, r *reader) { sc.poll(sc.c, 1+int(r.byte()&7)) },
 	14: func(sc *scene, r *reader) { sc.poll(sc.c, 8) },
 	15: func(sc *scene, r *reader) { sc.move(1 << (r.byte() & 15)); sc.pollAll() },
@@ -189,42 +180,38 @@ func (sc *scene) frame(r *reader) {
 		s = &stream{p: sc.bad}
 	}
 	h := framing.Header{
-		Type: t, Flags: flags, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: id,
+		Type: t, Flags: flags, Stream: id,
 		Slots:  uint32(r.near(uint64(sc.bad.used) + 16)),
 		Window: r.near(s.smallOut + 4096), Ring: r.near(s.largeOut),
 	}
 	var payload []byte
 	switch t {
 	case framing.TypeOpen:
-		payload = make([]byte, framing.OpenSize)
-		(&framing.Open{Listener: uint32(r.near(hostileListener))}).Encode(payload)
+		payload = encode(framing.OpenSize, &framing.Open{Listener: uint32(r.near(hostileListener))})
 	case framing.TypeData:
 		h.Pos = r.near(s.rcvNxt)
 		payload = make([]byte, min(r.size(), EagerPayload+8))
 	case framing.TypeLarge:
 		h.Pos = r.near(s.rcvNxt)
-		payload = make([]byte, framing.LargeSize)
 		l := s.lease()
-		(&framing.Large{
+		payload = encode(framing.LargeSize, &framing.Large{
 			Lease: uint16(r.near(uint64(l.Index))), Seq: uint16(r.near(uint64(l.seq))),
 			Length: uint32(r.near(uint64(r.size()))), Ring: r.near(s.largeIn),
-		}).Encode(payload)
+		})
 	case framing.TypeCredit:
 		for range r.byte() % 4 {
 			e := framing.Credit{Stream: r.stream()}
 			e.Window, e.Ring = r.near(s.smallOut+8192), r.near(s.largeOut)
-			payload = append(payload, make([]byte, framing.CreditSize)...)
-			e.Encode(payload[len(payload)-framing.CreditSize:])
+			payload = append(payload, encode(framing.CreditSize, &e)...)
 		}
 	case framing.TypeLease:
-		payload = make([]byte, framing.LeaseSize)
 		l := framing.Lease{
 			Index: uint16(r.byte()), Chunk: uint32(r.near(64 << 10)), Size: r.near(128 << 10), Remote: framing.Remote{Addr: r.near(0), Key: 1},
 		}
 		if sc.maps {
 			l.FD, l.Key = uint32(r.near(uint64(sc.badRing.Shared.FD))), r.near(sc.badRing.Shared.Inode)
 		}
-		l.Encode(payload)
+		payload = encode(framing.LeaseSize, &l)
 	case framing.TypeWant:
 		if r.byte() < 128 {
 			h.Pos = 1 + r.near(uint64(s.lease().Index))
@@ -234,30 +221,22 @@ func (sc *scene) frame(r *reader) {
 	case framing.TypeFin, framing.TypeFinAck:
 		h.Pos = r.near(s.rcvNxt)
 	case framing.TypeAccept:
-		payload = make([]byte, framing.AcceptSize)
-		(&framing.Accept{Port: uint16(r.near(anyPort))}).Encode(payload)
+		payload = encode(framing.AcceptSize, &framing.Accept{Port: uint16(r.near(anyPort))})
 	case framing.TypeReset:
-		payload = make([]byte, framing.ResetSize)
-		framing.ResetCode(r.byte()).Encode(payload)
+		payload = encode(framing.ResetSize, framing.ResetCode(r.byte()))
 	}
 	if flags == badSize {
 		h.Flags = 0
 		payload = append(payload, make([]byte, 1+r.byte()%24)...)
 	}
-	h.Length = uint16(len(payload))
-	frame := append(make([]byte, framing.HeaderSize), payload...)
-	h.Encode(frame)
-	sc.sendHostile(frame)
+	sc.say(h, payload)
 	sc.poll(sc.c, 8)
 }
 
+var noLease = &inLease{}
+
 // lease returns the lease that the stream has granted, or an empty one that can be looked at.
-func (s *stream) lease() *inLease {
-	if s.inLease != nil {
-		return s.inLease
-	}
-	return noLease
-}
+func (s *stream) lease() *inLease { return cmp.Or(s.inLease, noLease) }
 
 // rightWrite writes to the ring that was granted for a stream, with completion data that is right
 // or nearly right.
@@ -268,7 +247,9 @@ func (sc *scene) rightWrite(r *reader) {
 	}
 	l := s.inLease
 	at := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes)))
-	sc.writeRing(r, l.Ring.Addr+r.near(at), l.Ring.Key, framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200))
+	addr, imm := l.Ring.Addr+r.near(at), framing.MakeImmediate(l.Index, uint16(r.near(uint64(l.seq))), r.byte() > 200)
+	sc.writeRing(min(r.size(), 32<<10), addr, l.Ring.Key, imm)
+	sc.poll(sc.c, 8)
 }
 
 // announcedWrite writes to the ring that was granted for a stream, as it should, and announces the
@@ -279,7 +260,8 @@ func (sc *scene) announcedWrite(r *reader) {
 		return
 	}
 	l := s.inLease
-	at, size := framing.RingOffset(s.largeIn-l.base, uint64(len(l.Ring.Bytes))), uint64(len(l.Ring.Bytes))
+	size := uint64(len(l.Ring.Bytes))
+	at := framing.RingOffset(s.largeIn-l.base, size)
 	n := uint64(32 << 10)
 	if r.byte() < 128 {
 		n = uint64(r.size())
@@ -289,22 +271,14 @@ func (sc *scene) announcedWrite(r *reader) {
 	if r.byte() < 32 {
 		claimed = uint64(r.size())
 	}
-	h := framing.Header{
-		Type: framing.TypeLarge, Length: framing.LargeSize, Peer: sc.bad.id, Proof: sc.bad.proofIn, Stream: s.id,
-		Slots: sc.bad.used + 16, Pos: s.rcvNxt,
-	}
+	h := framing.Header{Type: framing.TypeLarge, Stream: s.id, Slots: sc.bad.used + 16, Pos: s.rcvNxt}
 	imm := framing.MakeImmediate(l.Index, l.seq, false)
-	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:n], Desc: 1, Remote: l.Ring.Addr + at, Key: l.Ring.Key}
-	if sc.c.attr.CQDataSize >= 4 {
-		op.Kind, op.Data = fabric.WriteData, imm.Proven(sc.bad.proofIn)
-	} else {
+	if sc.c.attr.CQDataSize < 4 {
 		h.Flags = framing.FlagLanded
 	}
-	sc.post(op)
-	frame := make([]byte, framing.HeaderSize+framing.LargeSize)
-	h.Encode(frame)
-	(&framing.Large{Lease: l.Index, Seq: uint16(r.near(uint64(l.seq))), Length: uint32(claimed), Ring: r.near(s.largeIn)}).Encode(frame[framing.HeaderSize:])
-	sc.sendHostile(frame)
+	sc.writeRing(int(n), l.Ring.Addr+at, l.Ring.Key, imm)
+	large := framing.Large{Lease: l.Index, Seq: uint16(r.near(uint64(l.seq))), Length: uint32(claimed), Ring: r.near(s.largeIn)}
+	sc.say(h, encode(framing.LargeSize, &large))
 	sc.poll(sc.c, 8)
 }
 
@@ -317,27 +291,26 @@ func (sc *scene) flood(r *reader) {
 	if sc.floods++; sc.floods > floods {
 		return
 	}
-	h := framing.Header{Type: framing.TypeCredit, Peer: sc.bad.id, Proof: sc.bad.proofIn}
-	frame := make([]byte, framing.HeaderSize)
-	h.Encode(frame)
 	for range r.byte() % 64 {
-		sc.sendHostile(frame)
+		sc.say(framing.Header{Type: framing.TypeCredit}, nil)
 	}
 	sc.poll(sc.c, 8)
 }
 
 // anyWrite writes anywhere.
 func (sc *scene) anyWrite(r *reader) {
-	sc.writeRing(r, r.near(0), r.near(uint64(r.byte())<<32), sc.immediate(r))
+	addr, key, imm := r.near(0), r.near(uint64(r.byte())<<32), sc.immediate(r)
+	sc.writeRing(min(r.size(), 32<<10), addr, key, imm)
+	sc.poll(sc.c, 8)
 }
 
-func (sc *scene) writeRing(r *reader, remote, key uint64, imm framing.Immediate) {
-	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:min(r.size(), 32<<10)], Desc: 1, Remote: remote, Key: key}
+// writeRing writes n bytes, with completion data where the fabric carries it.
+func (sc *scene) writeRing(n int, remote, key uint64, imm framing.Immediate) {
+	op := fabric.Op{Kind: fabric.Write, Buf: sc.badMem.Bytes()[64<<10:][:n], Desc: 1, Remote: remote, Key: key}
 	if sc.c.attr.CQDataSize >= 4 {
 		op.Kind, op.Data = fabric.WriteData, imm.Proven(sc.bad.proofIn)
 	}
 	sc.post(op)
-	sc.poll(sc.c, 8)
 }
 
 // immediate returns any completion data, except that it names no lease of an honest peer which
@@ -358,9 +331,7 @@ func (sc *scene) anyImmediate(r *reader) {
 func (sc *scene) junk(r *reader) {
 	frame := make([]byte, min(r.size(), 32<<10))
 	h := framing.Header{Type: framing.Type(r.byte()), Flags: framing.Flags(r.byte()), Length: uint16(r.byte()), Peer: sc.bad.id, Proof: sc.bad.proofIn}
-	var head [framing.HeaderSize]byte
-	h.Encode(head[:])
-	copy(frame, head[:])
+	copy(frame, encoded(h, nil))
 	sc.sendHostile(frame)
 	sc.poll(sc.c, 8)
 }
@@ -387,12 +358,8 @@ func (sc *scene) stranger(r *reader) {
 	}
 	bit := r.byte() % 64
 	for t := framing.TypeOpen; t <= framing.TypeReset; t++ {
-		h := framing.Header{
-			Type: t, Peer: victim.id, Proof: victim.proofIn ^ 1<<bit, Stream: r.stream(), Window: 1 << 40, Slots: 1 << 20,
-		}
-		frame := make([]byte, framing.HeaderSize)
-		h.Encode(frame)
-		sc.sendHostile(frame)
+		h := framing.Header{Type: t, Peer: victim.id, Proof: victim.proofIn ^ 1<<bit, Stream: r.stream(), Window: 1 << 40, Slots: 1 << 20}
+		sc.sendHostile(encoded(h, nil))
 		for range 4 {
 			sc.poll(sc.c, 8)
 		}
@@ -423,11 +390,6 @@ func (sc *scene) leaveOrMeet(r *reader) {
 	}
 }
 
-// failReceive makes the fabric fail a receive, as when a message is cut short on the way.
-func (sc *scene) failReceive(*reader) {
-	sc.net.Fail(sc.c.fab, fabric.Recv, simfabric.ErrInjected)
-}
-
 func (sc *scene) passTime(r *reader) {
 	sc.tick(time.Duration(r.byte()) * 20 * time.Millisecond)
 	for _, c := range []*core{sc.c, sc.honest} {
@@ -435,8 +397,6 @@ func (sc *scene) passTime(r *reader) {
 		c.flush()
 	}
 }
-
-var noLease = &inLease{}
 
 // TestHostileScripts: what FuzzFrames checks holds for scripts drawn at random, which get further
 // in a short time than fuzzing does.

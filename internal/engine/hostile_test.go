@@ -58,7 +58,6 @@ type scene struct {
 // honestEnd is one end of the honest peer's stream.
 type honestEnd struct {
 	s         *stream
-	other     *honestEnd
 	sent, got uint64
 }
 
@@ -71,7 +70,7 @@ type countingFabric struct {
 func (f *countingFabric) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
 	posted, reaped, err = f.Endpoint.Exchange(ops, done)
 	for _, op := range ops[:posted] {
-		if op.Kind == fabric.Recv {
+		if isRecv(op) {
 			f.recvs++
 		}
 	}
@@ -85,8 +84,7 @@ func (f *countingFabric) Exchange(ops []fabric.Op, done []fabric.Completion) (po
 
 func newScene(t testing.TB, sim simfabric.Config) *scene {
 	sc := &scene{t: t, net: simfabric.New(sim), now: time.Unix(1e9, 0), maps: sim.SameHost}
-	fe := sc.open()
-	sc.fab = &countingFabric{Endpoint: fe}
+	sc.fab = &countingFabric{Endpoint: sc.open()}
 	cfg := Config{Budget: pool.NewBudget(hostileBudget), Window: 16 << 10, MaxWindow: 64 << 10, Ring: 64 << 10, first: 16 << 10, PeerSlots: 16}
 	var err error
 	sc.c, err = newCore(sc.fab, cfg)
@@ -104,12 +102,8 @@ func newScene(t testing.TB, sim simfabric.Config) *scene {
 	connect(t, sc.toUs, sc.toHonest)
 	s, err := sc.toUs.open(hostileListener)
 	require.NoError(t, err)
-	for i := 0; accepted == nil || s.opening(); i++ {
-		require.Less(t, i, 1000)
-		sc.pollAll()
-	}
+	sc.until(func() bool { return accepted != nil && !s.opening() }, "the honest stream does not begin")
 	sc.ends = [2]*honestEnd{{s: s}, {s: accepted.stream}}
-	sc.ends[0].other, sc.ends[1].other = sc.ends[1], sc.ends[0]
 
 	sc.badMem, err = pool.NewSlab(pool.NewBudget(0), nil, 128<<10, pool.AccessLocal)
 	require.NoError(t, err)
@@ -213,6 +207,15 @@ func (sc *scene) pollAll() {
 	sc.pollHostile(8)
 }
 
+// until gives everybody turns until it is over.
+func (sc *scene) until(over func() bool, what string) {
+	sc.t.Helper()
+	for i := 0; !over(); i++ {
+		require.Less(sc.t, i, 20_000, what)
+		sc.pollAll()
+	}
+}
+
 // pollHostile has the hostile peer take what has arrived, and post receives until there are recvs
 // of them.
 func (sc *scene) pollHostile(recvs int) {
@@ -241,6 +244,24 @@ func (sc *scene) sendHostile(frame []byte) {
 	buf := sc.badMem.Bytes()[64<<10:][:len(frame)]
 	copy(buf, frame)
 	sc.post(fabric.Op{Kind: fabric.Send, Buf: buf, Desc: 1})
+}
+
+// say sends a frame that carries the hostile peer's proof.
+func (sc *scene) say(h framing.Header, payload []byte) {
+	h.Peer, h.Proof, h.Length = sc.bad.id, sc.bad.proofIn, uint16(len(payload))
+	sc.sendHostile(encoded(h, payload))
+}
+
+// encoded returns a frame.
+func encoded(h framing.Header, payload []byte) []byte {
+	return append(encode(framing.HeaderSize, &h), payload...)
+}
+
+// encode returns the size bytes of something.
+func encode(size int, it interface{ Encode([]byte) }) []byte {
+	b := make([]byte, size)
+	it.Encode(b)
+	return b
 }
 
 // post posts one of the hostile peer's operations, and lets it arrive before its
@@ -375,24 +396,18 @@ func (sc *scene) finish() {
 			sc.take(e, make([]byte, 16<<10))
 		}
 	}
-	for i := 0; c.flying > 0 || len(sc.toHonest.out) > 0; i++ {
-		require.Less(sc.t, i, 20_000, "operations do not end")
-		sc.pollAll()
-	}
+	sc.until(func() bool { return c.flying == 0 && len(sc.toHonest.out) == 0 }, "operations do not end")
 	sc.check()
 	require.Empty(sc.t, c.lost, "lost peers with streams")
 	require.Equal(sc.t, c.tx.Len(), c.tx.Free(), "send slots")
 	require.Equal(sc.t, c.stage.Len(), c.stage.Free(), "staging chunks")
 	require.Zero(sc.t, c.lent, "Buffers")
 	require.Zero(sc.t, c.blocked)
-	for _, s := range []*stream{sc.ends[0].s, sc.ends[1].s} {
-		s.close()
-		s.p.c.flush()
+	for _, e := range sc.ends {
+		e.s.close()
+		e.s.p.c.flush()
 	}
-	for i := 0; len(sc.toHonest.streams)+len(sc.toUs.streams) > 0; i++ {
-		require.Less(sc.t, i, 20_000, "the honest stream does not end")
-		sc.pollAll()
-	}
+	sc.until(func() bool { return len(sc.toHonest.streams)+len(sc.toUs.streams) == 0 }, "the honest stream does not end")
 	require.Zero(sc.t, c.lingering)
 	require.Zero(sc.t, c.leases.out(), "leases")
 	for _, c := range []*core{c, sc.honest} {
@@ -468,15 +483,7 @@ func (w *stateWriter) write(v reflect.Value, path string) {
 			w.write(v.MapIndex(k), fmt.Sprintf("%s[%v]", path, k))
 		}
 	case reflect.Interface, reflect.Chan, reflect.Func, reflect.UnsafePointer:
-	case reflect.Bool:
-		fmt.Fprintf(w.out, "%s=%v\n", path, v.Bool())
-	case reflect.String:
-		fmt.Fprintf(w.out, "%s=%q\n", path, v.String())
 	default:
-		if v.CanInt() {
-			fmt.Fprintf(w.out, "%s=%d\n", path, v.Int())
-		} else if v.CanUint() {
-			fmt.Fprintf(w.out, "%s=%d\n", path, v.Uint())
-		}
+		fmt.Fprintf(w.out, "%s=%v\n", path, v)
 	}
 }
