@@ -165,7 +165,9 @@ func (es *endpoints) again(ep *endpoint, open bool, err error) bool {
 	es.mu.Lock()
 	defer es.mu.Unlock()
 	for _, other := range es.shared[ep.key] {
-		other.spread = false
+		if other.spread = false; other != ep {
+			other.avoided.Store(false)
+		}
 	}
 	return slices.ContainsFunc(es.shared[ep.key], (*endpoint).takes)
 }

@@ -178,9 +178,9 @@ func (l *link) Ended(err error, rest net.Conn) {
 }
 
 // awaitLeft returns the quota of a peer that was given up. It may live, and send more: until it has closed the
-// connection, or its endpoint is closed. Where the provider forgets peers, nobody waits for that.
+// connection, or its endpoint is closed. Nobody waits for that if nothing more comes of it anyway.
 func (l *link) awaitLeft(rest net.Conn) {
-	if l.ep.own || l.ep.engine.Attr().Forgets || !l.t.spawn(func() { l.linger(rest) }) {
+	if l.ep.own || l.peer.Settled() || !l.t.spawn(func() { l.linger(rest) }) {
 		rest.Close()
 	}
 }
@@ -193,15 +193,20 @@ func (l *link) left() {
 	}
 }
 
-// linger waits until the peer has closed the connection.
+// linger waits until the peer has closed the connection. What a stopped process had sent may come first.
 func (l *link) linger(rest net.Conn) {
 	defer rest.Close()
 	defer context.AfterFunc(l.ep.closing, func() { rest.Close() })()
 	_ = rest.SetReadDeadline(time.Time{})
-	if _, err := io.Copy(io.Discard, rest); err == nil || errors.Is(err, syscall.ECONNRESET) {
+	n, err := io.Copy(io.Discard, io.LimitReader(rest, mostRest))
+	if err == nil && n < mostRest || errors.Is(err, syscall.ECONNRESET) {
 		l.left()
 	}
 }
+
+// mostRest is how much a peer that was given up may still send on its control connection, in bytes: heartbeats of
+// many hours.
+const mostRest = 64 << 10
 
 // dyingTime is how long a dying process may take from the end of its connections until it holds
 // no locks any more.

@@ -86,6 +86,25 @@ func TestPeerAtTheBrink(t *testing.T) {
 	assert.EqualValues(t, 2, counted.opens.Load())
 }
 
+// TestAvoidedIfNeedBe: an endpoint that is avoided takes peers if no other can be opened.
+func TestAvoidedIfNeedBe(t *testing.T) {
+	n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	hub := rdmanet.NewTransport(&opener{Fabric: n, before: func(nth int32) error {
+		if nth > 1 {
+			return errors.New("no more")
+		}
+		return nil
+	}})
+	rdmatest.Cleanly(t, hub)
+	for range 3 {
+		there := rdmanet.NewTransport(n)
+		defer func() { assert.NoError(t, there.Close()) }()
+		a, b := rdmatest.Meet(t, &rdmanet.Dialer{Transport: hub}, rdmatest.Listen(t, rdmanet.ListenConfig{Transport: there}))
+		rdmanet.Avoid(a)
+		defer rdmatest.CloseAll(t, a, b)
+	}
+}
+
 // join makes a new Transport, which stands for a process, dial l, and exchanges data with it. leave
 // ends it.
 func join(t *testing.T, n *simfabric.Network, l *rdmanet.Listener) (leave func()) {

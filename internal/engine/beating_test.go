@@ -154,7 +154,7 @@ func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 // is missing, which ends the peer soon after DeadAfter.
 func TestGap(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
-		for _, size := range []int{1, 20_000} { // frames, and writes to a ring
+		for _, size := range []int{1, 20_000} { // frames, and writes to a ring; the other conn's are so, too
 			b := newBeating(t, p)
 			if b.a.p.rule == byDeliver {
 				continue // what follows a write may come long before its announcement
@@ -163,7 +163,7 @@ func TestGap(t *testing.T) {
 			var traffic sync.WaitGroup
 			var pause atomic.Bool
 			for side, c := range []*Conn{x, y} {
-				traffic.Go(func() { _ = pingPong(c, 1, time.Millisecond, side == 0, &pause) })
+				traffic.Go(func() { _ = pingPong(c, size, time.Millisecond, side == 0, &pause) })
 			}
 			traffic.Go(func() { _, _ = io.Copy(io.Discard, b.conn[1]) })
 			for range 10 {

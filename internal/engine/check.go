@@ -67,8 +67,9 @@ var ErrContents = errors.New("the fabric delivers wrong contents")
 var ErrUnmapped = errors.New("the two processes cannot map each other's memory")
 
 // keptRings is how many rings of path checks that are over are kept, at most, for those that come next: to map one
-// takes a quarter of a dial. No peer still writes to them, unless it breaks the protocol: those of lost peers do
-// not come back. Mapped rings belong to one peer each, and are not kept; chores give back the others.
+// takes a quarter of a dial. They are of peers with which the handshake has succeeded, so no stranger knows their keys;
+// and these peers write to them no more, unless they break the protocol. Mapped rings belong to one peer each, and are
+// not kept; chores give back the others.
 const keptRings = 8
 
 // mapForCheck gives the peer its first landing memory: the ring for its path check. The caller holds the
@@ -92,9 +93,10 @@ func (e *Endpoint) mapForCheck(landing *pool.Arena) error {
 }
 
 // keepCheckRing takes the ring of a path check that is over.
-func (c *core) keepCheckRing(landing *pool.Arena) {
-	for _, slab := range landing.Trim(0) {
-		if c.rule != byCopy && len(slab.Bytes()) == checkLarge && len(c.checkRings) < keptRings && c.err == nil {
+func (p *peer) keepCheckRing() {
+	c, known := p.c, p.check == checkPassed && !p.cfg.Unproven
+	for _, slab := range p.landing.Trim(0) {
+		if known && c.rule != byCopy && len(slab.Bytes()) == checkLarge && len(c.checkRings) < keptRings && c.err == nil {
 			c.checkRings = append(c.checkRings, slab)
 		} else {
 			c.discard(slab)

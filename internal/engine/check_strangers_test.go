@@ -121,6 +121,26 @@ func (b *besieged) passes(p *peer) {
 	})
 }
 
+// TestCheckRingsAreOfFriends: the ring of a path check whose handshake has not succeeded is nobody else's: a stranger
+// knows its key.
+func TestCheckRingsAreOfFriends(t *testing.T) {
+	for _, tt := range []struct{ passed, admitted bool }{{}, {passed: true}, {admitted: true}} {
+		besiege(t, simfabric.Net(), func(b *besieged) {
+			p := b.meet()
+			b.opens(p, 2, checkListener)
+			locked(b.e, func() {
+				p.cfg.Unproven = !tt.admitted
+				if tt.passed {
+					p.check = checkPassed
+				}
+			})
+			b.says(p, framing.Header{Type: framing.TypeReturn, Stream: 2}, nil)
+			(&Peer{e: b.e, p: p}).over(errSelf)
+			locked(b.e, func() { assert.Empty(t, b.e.core.checkRings) })
+		})
+	}
+}
+
 // TestCheckRingsAreOfChecks: the ring of a path check, which an earlier peer may have had, never becomes that of a conn,
 // and no more than a few are kept; mapped ones are not.
 func TestCheckRingsAreOfChecks(t *testing.T) {

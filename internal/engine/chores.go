@@ -78,8 +78,10 @@ func (c *core) busy() bool {
 		c.mayTrim() || c.mayTrimStage() || len(c.checkRings) > 0 || c.checkFrame != nil || c.hasFreeRings() || c.hasUnusedMaps()
 }
 
-// outOfStage reports whether writers wait while all staging memory is in use, perhaps for ever.
-func (c *core) outOfStage() bool { return c.blocked > 0 && c.stage.Len() > 0 && c.stage.Free() == 0 }
+// outOfStage reports whether writers or path checks wait while all staging memory is in use, perhaps for ever.
+func (c *core) outOfStage() bool {
+	return c.stage.Free() == 0 && (c.blocked > 0 && c.stage.Len() > 0 || c.stageLine.len() > 0)
+}
 
 // mayTrim reports whether there is memory for Buffers and none of it is in use. A Buffer on its
 // way to a dead peer may be in use for as long as the endpoint is open.

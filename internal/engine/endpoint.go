@@ -310,6 +310,14 @@ func (p *Peer) Left() {
 	p.e.leave()
 }
 
+// Settled reports whether nothing more comes of the peer once it is lost: it has left, or its provider forgets it.
+func (p *Peer) Settled() bool {
+	defer p.e.poller.Watch()()
+	p.e.enter()
+	defer p.e.leave()
+	return p.p.settled()
+}
+
 // over is Lost for a peer that has left.
 func (p *Peer) over(err error) {
 	p.Left()

@@ -22,10 +22,11 @@ import (
 //	DeadAfter/2 none came
 //	the same, and nothing came from any other peer, either            the peer; new ones get another endpoint
 //	for DeadAfter a stream could not take in what has come, since     the peer
-//	something before it is missing, and no write of the peer landed
+//	something before it is missing, and no write of the peer landed,
+//	or more than can have been on their way
 //
 // A slow path may bring the end of a stream's data long before the writes that precede it, behind those of
-// other streams. Then these land.
+// other streams. Then these land, but no more of them than rings take at a time.
 //
 // Both times are counted in heartbeats that come, since none come while either process is stopped.
 // They come at least three times in DeadAfter: the first after a loss tells of it, and two later
@@ -53,8 +54,9 @@ type tally struct {
 
 // gap is for how long a stream waits for something that precedes what has come.
 type gap struct {
-	at    uint64 // where it begins
-	lasts time.Duration
+	at     uint64 // where it begins
+	lasts  time.Duration
+	behind uint32 // peer.landed once all has landed that was on its way when the gap was first seen
 }
 
 // countPosted counts an operation that was posted. On a slow path a frame may be behind megabytes, so it
@@ -109,10 +111,13 @@ func (p *peer) beat() (loses bool) {
 	landed := p.landed != t.landed
 	t.at, t.had, t.due, t.landed = now, t.came, t.told.Load(), p.landed
 	for _, s := range p.list {
-		if s.stands() && !landed {
+		switch {
+		case !s.stands():
+			s.gap = gap{at: s.rcvNxt, behind: p.landed + uint32(2*framing.MaxWrites*p.ringed)} // a stream has two rings at most
+		case landed && int32(s.gap.behind-p.landed) >= 0:
+			s.gap.lasts = 0
+		default:
 			s.gap.lasts += passed
-		} else {
-			s.gap = gap{at: s.rcvNxt}
 		}
 	}
 	return p.loss() != nil

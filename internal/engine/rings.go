@@ -321,7 +321,7 @@ func (s *stream) leaseOver() {
 	s.inLease = nil
 	p.ringed--
 	if s.checks {
-		p.c.keepCheckRing(p.landing) // before a conn can get it
+		p.keepCheckRing() // before a conn can get it
 	}
 	p.trim()
 	if s.claim == claimLater {

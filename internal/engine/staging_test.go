@@ -1,10 +1,12 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"io"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -37,6 +39,31 @@ func openWithRing(t *testing.T, p *peer) *stream {
 	s.outLease = &outLease{Lease: framing.Lease{Size: 1 << 20, Chunk: chunkSize}}
 	s.conn.left = 1 << 20
 	return s
+}
+
+// TestCheckWaitsForStaging: a path check for which there was no staging memory goes on when there is some.
+func TestCheckWaitsForStaging(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+		a, b := openOn(t, n, simfabric.TCP().Provider, Config{Spin: -1, Budget: pool.NewBudget(64 << 20)}), openOn(t, n, simfabric.TCP().Provider, Config{Spin: -1})
+		dials, _ := introduce(t, a, b, nil)
+		dead, _ := introduce(t, a, b, nil)
+		locked(a, func() {
+			for a.core.stage.Free() > 0 { // and they never come back
+				a.core.stage.Get()
+				dead.p.holdStage(1)
+			}
+		})
+		dead.Lost(ErrStuck)
+		s := a.core.cfg.Budget.Stats()
+		taken := s.Limit - s.Used - s.Limit/10
+		require.NoError(t, a.core.cfg.Budget.Reserve(taken))
+		time.AfterFunc(3*choreTime, func() { a.core.cfg.Budget.Release(taken) })
+		ctx, cancel := context.WithTimeout(t.Context(), 10*choreTime)
+		defer cancel()
+		require.NoError(t, dials.Check(ctx))
+		require.NoError(t, errors.Join(a.Close(), b.Close()))
+	})
 }
 
 // TestWaiterAsksForStaging: a writer that waited for its peer's slots, and then lacks staging chunks, has more mapped.

@@ -262,7 +262,7 @@ func (s *stream) remove() {
 	s.release()
 	if s.checks {
 		p.checkStream = nil
-		p.c.keepCheckRing(p.landing)
+		p.keepCheckRing()
 	} else if p.conns.Load() == 0 && p.cfg.Idle != nil {
 		p.cfg.Idle()
 	}
