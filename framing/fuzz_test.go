@@ -44,14 +44,10 @@ func FuzzPayloads(f *testing.F) {
 				t.Fatalf("%x became %x", b, again)
 			}
 		}
-		if l := (Large{}); l.Decode(b) == nil {
-			same(LargeSize, l.Encode)
-		}
-		if a := (Accept{}); a.Decode(b) == nil {
-			same(AcceptSize, a.Encode)
-		}
-		if o := (Open{}); o.Decode(b) == nil {
-			same(OpenSize, o.Encode)
+		for size, p := range map[int]payload{LargeSize: new(Large), AcceptSize: new(Accept), OpenSize: new(Open)} {
+			if p.Decode(b) == nil {
+				same(size, p.Encode)
+			}
 		}
 		if c, err := DecodeReset(b); err == nil {
 			same(ResetSize, c.Encode)
@@ -114,38 +110,32 @@ func FuzzMessage(f *testing.F) {
 		if err != nil {
 			return
 		}
-		decodeBody(t, kind, body)
+		switch kind {
+		case KindHello:
+			roundTrip(t, body, new(Hello))
+		case KindSelect, KindAttach:
+			m := new(Attach)
+			roundTrip(t, body, m, &m.Refused)
+		case KindReject:
+			m := new(Reject)
+			roundTrip(t, body, m, &m.Text)
+		case KindDecline:
+			m := new(Decline)
+			roundTrip(t, body, m, &m.Text)
+		case KindJoin:
+			roundTrip(t, body, new(Join))
+		default:
+			_ = DecodeEmpty(body)
+		}
 	})
 }
 
-func decodeBody(t *testing.T, kind Kind, body []byte) {
-	switch kind {
-	case KindHello:
-		roundTrip(t, body, new(Hello))
-	case KindSelect, KindAttach:
-		if m := new(Attach); roundTrip(t, body, m) {
-			showable(t, m.Refused)
-		}
-	case KindReject:
-		if m := new(Reject); roundTrip(t, body, m) {
-			showable(t, m.Text)
-		}
-	case KindDecline:
-		if m := new(Decline); roundTrip(t, body, m) {
-			showable(t, m.Text)
-		}
-	case KindJoin:
-		roundTrip(t, body, new(Join))
-	default:
-		_ = DecodeEmpty(body)
-	}
-}
-
-// roundTrip reports whether a body can be decoded. If so, what it means can be encoded, and means the same again.
+// roundTrip reports whether a body can be decoded. If so, what it means can be encoded, and means the same again,
+// and its texts can be shown.
 func roundTrip[T any, M interface {
 	*T
 	Body
-}](t *testing.T, body []byte, m M) bool {
+}](t *testing.T, body []byte, m M, texts ...*string) bool {
 	t.Helper()
 	if DecodeBody(body, m) != nil {
 		return false
@@ -161,14 +151,12 @@ func roundTrip[T any, M interface {
 	if !reflect.DeepEqual(m, again) {
 		t.Fatalf("%+v became %+v", m, again)
 	}
-	return true
-}
-
-func showable(t *testing.T, s string) {
-	t.Helper()
-	if len(s) > MaxText || !utf8.ValidString(s) || bytes.ContainsAny([]byte(s), "\x00\x1b\n\r") {
-		t.Fatalf("text %q", s)
+	for _, s := range texts {
+		if len(*s) > MaxText || !utf8.ValidString(*s) || bytes.ContainsAny([]byte(*s), "\x00\x1b\n\r") {
+			t.Fatalf("text %q", *s)
+		}
 	}
+	return true
 }
 
 func FuzzPreamble(f *testing.F) {

@@ -38,7 +38,7 @@ func TestHeaderRoundTrip(t *testing.T) {
 }
 
 func TestHeaderErrors(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(frame []byte) []byte
 		want   error
@@ -51,8 +51,7 @@ func TestHeaderErrors(t *testing.T) {
 		{"payload cut off", func(f []byte) []byte { return f[:len(f)-1] }, ErrLength},
 		{"payload too long", func(f []byte) []byte { return append(f, 0) }, ErrLength},
 		{"longer than the length field can say", func(f []byte) []byte { return append(f, make([]byte, 1<<16)...) }, ErrLength},
-	}
-	for _, tt := range tests {
+	} {
 		h := sampleHeader()
 		frame := make([]byte, HeaderSize+3)
 		h.Encode(frame)

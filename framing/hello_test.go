@@ -48,7 +48,7 @@ func TestHelloRoundTrip(t *testing.T) {
 
 func TestHelloErrors(t *testing.T) {
 	long := strings.Repeat("x", MaxName+1)
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(h *Hello)
 		want   error
@@ -66,8 +66,7 @@ func TestHelloErrors(t *testing.T) {
 		{"provider with a line", func(h *Hello) { h.Offers[0].Provider = "shm\nlevel=ERROR" }, ErrField},
 		{"provider with a reason", func(h *Hello) { h.Offers[0].Provider = "shm: no; net" }, ErrField},
 		{"provider in other letters", func(h *Hello) { h.Offers[0].Provider = "ѕhm" }, ErrField},
-	}
-	for _, tt := range tests {
+	} {
 		h := sampleHello()
 		tt.change(&h)
 		b, err := h.fields().append(nil)
@@ -114,49 +113,46 @@ func TestHelloDecodeErrors(t *testing.T) {
 		return b
 	}
 	offer := func(b []byte) []byte { return replace(good, typeOf(new(Hello), "offer"), b) }
+	with := func(field string, value []byte) []byte { return replace(good, typeOf(new(Hello), field), value) }
+	of := func(field string, value []byte) []byte { return offer(replace(one, typeOf(new(Offer), field), value)) }
 	long := bytes.Repeat([]byte("x"), MaxName+1)
-	tests := []struct {
+	for _, tt := range []struct {
 		name string
 		body []byte
 		want error
 	}{
-		{"empty", nil, ErrMissing},
-		{"no process", replace(good, typeOf(new(Hello), "process"), nil), ErrMissing},
-		{"only what is required", replace(replace(good, typeOf(new(Hello), "offer"), nil), typeOf(new(Hello), "page"), nil), nil},
-		{"short process", replace(good, typeOf(new(Hello), "process"), make([]byte, 15)), ErrField},
-		{"long host", replace(good, typeOf(new(Hello), "host"), make([]byte, 17)), ErrField},
-		{"short user id", replace(good, typeOf(new(Hello), "user id"), make([]byte, 3)), ErrField},
-		{"long listener", replace(good, typeOf(new(Hello), "listener"), make([]byte, 5)), ErrField},
-		{"page without nonce", replace(good, typeOf(new(Hello), "page"), []byte("short")), ErrField},
-		{"page with a zero nonce", replace(good, typeOf(new(Hello), "page"), make([]byte, 20)), ErrField},
-		{"page name too long", replace(good, typeOf(new(Hello), "page"), bytes.Repeat([]byte("x"), 16+MaxName+1)), ErrTooLong},
+		{"empty", nil, ErrMissing}, {"no process", with("process", nil), ErrMissing},
+		{"only what is required", replace(with("offer", nil), typeOf(new(Hello), "page"), nil), nil},
+		{"short process", with("process", make([]byte, 15)), ErrField},
+		{"long host", with("host", make([]byte, 17)), ErrField},
+		{"short user id", with("user id", make([]byte, 3)), ErrField},
+		{"long listener", with("listener", make([]byte, 5)), ErrField},
+		{"page without nonce", with("page", []byte("short")), ErrField},
+		{"page with a zero nonce", with("page", make([]byte, 20)), ErrField},
+		{"page name too long", with("page", bytes.Repeat([]byte("x"), 16+MaxName+1)), ErrTooLong},
 		{"half a field header", append(bytes.Clone(good), 1), ErrTruncated},
 		{"half a field", good[:len(good)-1], ErrTruncated},
 		{"process twice", append(bytes.Clone(good), good[:20]...), ErrRepeated},
 		{"unknown field", appendTLV(bytes.Clone(good), 500, 1, 2), nil},
 		{"unknown field 0", appendTLV(bytes.Clone(good), 0), nil},
 		{"unknown field to understand", appendTLV(bytes.Clone(good), 500|critical, 1, 2), ErrCritical},
-		{"known field to understand", append(replace(good, typeOf(new(Hello), "user id"), nil), appendTLV(nil, typeOf(new(Hello), "user id")|critical, 1, 0, 0, 0)...), nil},
-		{"most offers", offers(MaxOffers), nil},
-		{"too many offers", offers(MaxOffers + 1), ErrTooLong},
+		{"known field to understand", append(with("user id", nil), appendTLV(nil, typeOf(new(Hello), "user id")|critical, 1, 0, 0, 0)...), nil},
+		{"most offers", offers(MaxOffers), nil}, {"too many offers", offers(MaxOffers + 1), ErrTooLong},
 		{"empty offer", offer([]byte{}), ErrMissing},
-		{"provider with an escape", offer(replace(one, typeOf(new(Offer), "provider"), []byte("x\x1b[2J"))), ErrField},
-		{"provider that is no text", offer(replace(one, typeOf(new(Offer), "provider"), []byte("x\xff"))), ErrField},
-		{"provider with a space", offer(replace(one, typeOf(new(Offer), "provider"), []byte("x y"))), ErrField},
-		{"offer without provider", offer(replace(one, typeOf(new(Offer), "provider"), nil)), ErrMissing},
-		{"offer of no name", offer(replace(one, typeOf(new(Offer), "provider"), []byte{})), ErrField},
-		{"offer without protocol", offer(replace(one, typeOf(new(Offer), "protocol"), nil)), ErrMissing},
-		{"short protocol", offer(replace(one, typeOf(new(Offer), "protocol"), make([]byte, 4))), ErrField},
-		{"provider too long", offer(replace(one, typeOf(new(Offer), "provider"), long)), ErrTooLong},
-		{"fabric too long", offer(replace(one, typeOf(new(Offer), "fabric"), long)), ErrTooLong},
-		{"domain too long", offer(replace(one, typeOf(new(Offer), "domain"), long)), ErrTooLong},
-		{"library too long", offer(replace(one, typeOf(new(Offer), "library"), long)), ErrTooLong},
+		{"provider with an escape", of("provider", []byte("x\x1b[2J")), ErrField},
+		{"provider that is no text", of("provider", []byte("x\xff")), ErrField},
+		{"provider with a space", of("provider", []byte("x y")), ErrField},
+		{"offer without provider", of("provider", nil), ErrMissing},
+		{"offer of no name", of("provider", []byte{}), ErrField},
+		{"offer without protocol", of("protocol", nil), ErrMissing},
+		{"short protocol", of("protocol", make([]byte, 4)), ErrField},
+		{"provider too long", of("provider", long), ErrTooLong}, {"fabric too long", of("fabric", long), ErrTooLong},
+		{"domain too long", of("domain", long), ErrTooLong}, {"library too long", of("library", long), ErrTooLong},
 		{"same host with a value", offer(appendTLV(bytes.Clone(one), typeOf(new(Offer), "same host"), 1)), ErrField},
 		{"provider twice", offer(append(bytes.Clone(one), one...)), ErrRepeated},
 		{"truncated offer", offer(one[:len(one)-1]), ErrTruncated},
 		{"offer with a field to understand", offer(appendTLV(bytes.Clone(one), 77|critical)), ErrCritical},
-	}
-	for _, tt := range tests {
+	} {
 		assert.ErrorIs(t, DecodeBody(tt.body, new(Hello)), tt.want, tt.name)
 	}
 }
@@ -200,7 +196,7 @@ func TestAttachRefused(t *testing.T) {
 }
 
 func TestAttachErrors(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name   string
 		change func(a *Attach)
 		want   error
@@ -218,8 +214,7 @@ func TestAttachErrors(t *testing.T) {
 		{"most of everything", func(a *Attach) {
 			a.Provider, a.Name, a.Slots, a.Eager = strings.Repeat("x", MaxName), make([]byte, MaxEndpointName), MaxSlots, MaxEager
 		}, nil},
-	}
-	for _, tt := range tests {
+	} {
 		a := sampleAttach()
 		tt.change(&a)
 		_, err := a.fields().append(nil)

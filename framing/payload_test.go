@@ -2,17 +2,20 @@ package framing
 
 import (
 	"bytes"
+	"encoding/binary"
+	"math"
 	"testing"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 )
 
+type payload interface {
+	Encode(b []byte)
+	Decode(b []byte) error
+}
+
 func TestPayloadRoundTrips(t *testing.T) {
-	type payload interface {
-		Encode(b []byte)
-		Decode(b []byte) error
-	}
 	for _, tt := range []struct {
 		want, got payload
 		size      int
@@ -79,20 +82,16 @@ func TestPayloadSizes(t *testing.T) {
 }
 
 func TestLeaseErrors(t *testing.T) {
-	tests := []struct {
+	for _, tt := range []struct {
 		name  string
 		lease Lease
 		want  error
 	}{
-		{"smallest", Lease{Chunk: 1, Size: 1}, nil},
-		{"largest", Lease{Index: MaxLease, Chunk: MaxRing, Size: MaxRing}, nil},
-		{"index", Lease{Index: MaxLease + 1, Chunk: 1, Size: 1}, ErrPayload},
-		{"no chunk", Lease{Size: 1}, ErrPayload},
-		{"no ring", Lease{Chunk: 1}, ErrPayload},
+		{"smallest", Lease{Chunk: 1, Size: 1}, nil}, {"largest", Lease{Index: MaxLease, Chunk: MaxRing, Size: MaxRing}, nil},
+		{"no chunk", Lease{Size: 1}, ErrPayload}, {"no ring", Lease{Chunk: 1}, ErrPayload},
 		{"chunk above ring", Lease{Chunk: 2, Size: 1}, ErrPayload},
-		{"ring too large", Lease{Chunk: 1, Size: MaxRing + 1}, ErrPayload},
-	}
-	for _, tt := range tests {
+		{"ring too large", Lease{Chunk: 1, Size: MaxRing + 1}, ErrPayload}, {"index", Lease{Index: MaxLease + 1, Chunk: 1, Size: 1}, ErrPayload},
+	} {
 		b := make([]byte, LeaseSize)
 		tt.lease.Encode(b)
 		assert.ErrorIs(t, new(Lease).Decode(b), tt.want, tt.name)
@@ -113,4 +112,49 @@ func TestImmediate(t *testing.T) {
 	}
 	assert.Equal(t, Immediate(0x0007_0002), MakeImmediate(3, 2, true))
 	assert.Equal(t, Immediate(0x0006_0002), MakeImmediate(3, 2, false))
+}
+
+func TestModuloOrder(t *testing.T) {
+	assert.EqualValues(t, 1, SlotsAfter(0, math.MaxUint32))
+	assert.EqualValues(t, -1, SlotsAfter(math.MaxUint32, 0))
+	assert.EqualValues(t, 0, SlotsAfter(5, 5))
+	assert.EqualValues(t, 1, SeqAfter(0, math.MaxUint16))
+	assert.EqualValues(t, -2, SeqAfter(math.MaxUint16, 1))
+	assert.EqualValues(t, MaxWrites, SeqAfter(MaxWrites-1, math.MaxUint16))
+	assert.EqualValues(t, 2, SeqAfter(1, 1<<15-1))
+	assert.EqualValues(t, 0, SeqAfter(1<<15, 0))
+}
+
+func TestRing(t *testing.T) {
+	for _, tt := range []struct{ pos, size, n, offset, span uint64 }{
+		{0, 100, 30, 0, 30}, {0, 100, 300, 0, 100}, {90, 100, 30, 90, 10}, {100, 100, 30, 0, 30},
+		{199, 100, 1, 99, 1}, {math.MaxUint64, 1 << 20, 5, 1<<20 - 1, 1}, {7, 1, 9, 0, 1}, {5, 10, 0, 5, 0},
+	} {
+		assert.Equal(t, tt.offset, RingOffset(tt.pos, tt.size), "%+v", tt)
+		assert.Equal(t, tt.span, RingSpan(tt.pos, tt.size, tt.n), "%+v", tt)
+	}
+}
+
+// The numbers are what SplitMix64's reference implementation yields from state 1234567.
+func TestPattern(t *testing.T) {
+	const seed = 1234567
+	b := make([]byte, 44)
+	FillPattern(b, seed, 0)
+	for i, want := range []uint64{6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821} {
+		assert.Equal(t, want, binary.LittleEndian.Uint64(b[8*i:]), i)
+	}
+	for from := range len(b) {
+		for to := from; to <= len(b); to++ {
+			part := make([]byte, to-from)
+			FillPattern(part, seed, uint64(from))
+			assert.Equal(t, b[from:to], part)
+			assert.True(t, HasPattern(part, seed, uint64(from)))
+			assert.Equal(t, len(part) == 0, HasPattern(part, seed+1, uint64(from)))
+		}
+	}
+	for i := range b {
+		b[i] ^= 1
+		assert.False(t, HasPattern(b, seed, 0), i)
+		b[i] ^= 1
+	}
 }

@@ -54,8 +54,7 @@ func TestLandingSizes(t *testing.T) {
 	}
 }
 
-// Rings are aligned, lie within one region that the peer may write to, and never
-// overlap. Everything is given back to the budget.
+// Rings are aligned, lie within one region that the peer may write to, and never overlap. The budget gets everything back.
 func TestLandingRandom(t *testing.T) {
 	const slabSize = 1 << 20
 	b, d := NewBudget(8*slabSize), newDomain()

@@ -72,8 +72,7 @@ func TestOffencesAreNoticed(t *testing.T) {
 	}
 }
 
-// It is no offence to use memory of a dead peer, since its operations may still land there, or
-// memory that was mapped where other memory had been before.
+// It is no offence to use memory of a dead peer, where operations may still land, or what was mapped in place of another.
 func TestNoOffence(t *testing.T) {
 	a, _, _ := landing(MinBlock)
 	blocks := alloc(t, a, MinBlock, 2)

@@ -291,8 +291,7 @@ func TestSlotsTrim(t *testing.T) {
 	}
 }
 
-// BenchmarkBudget measures the accounting of one conn's receive window, from one
-// goroutine and from all processors at the same time.
+// BenchmarkBudget measures the accounting of one conn's receive window, from one goroutine and from all processors at once.
 func BenchmarkBudget(b *testing.B) {
 	budget := NewBudget(0)
 	window := func() {

@@ -183,8 +183,7 @@ func TestArenaShares(t *testing.T) {
 	assert.EqualValues(t, 9, second.Bytes[0])
 }
 
-// However much a peer offers, no more is mapped than the budget has room for, and in no more
-// pieces than the kernel allows.
+// However much a peer offers, no more is mapped than the budget has room for, nor in more pieces than the kernel allows.
 func TestForeignIsBounded(t *testing.T) {
 	proc := thisProcess(t)
 	const size = 2 * smallForeign

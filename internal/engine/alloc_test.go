@@ -16,9 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoAllocations: Read and Write between two warm conns allocate nothing, for small data and for
-// large data under each rule of notification, whether waits poll or park. The race detector
-// allocates too, so this file is not built with -race.
+// TestNoAllocations: Read and Write between two warm conns allocate nothing, for small data and for large data under each
+// rule of notification, whether waits poll or park. The race detector allocates too, so this file is not built with -race.
 func TestNoAllocations(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs", "saw", "deliver", "shm/awkward", "cqdata/depth 1"} {
 		for _, spin := range []time.Duration{DefaultSpin, -1} {
@@ -67,9 +66,8 @@ func oneWay(t *testing.T, a, b *Conn) {
 	closeConns(t, a, b)
 }
 
-// noAllocations runs op until everything has reached its final size, then fails the test if
-// thousands of further runs allocate in this module. A few objects are tolerated: a queue can still
-// grow, and a cache of the runtime can be empty.
+// noAllocations runs op until everything has reached its final size, then fails the test if thousands of further runs
+// allocate in this module. A few objects are tolerated: a queue can still grow, and a cache of the runtime can be empty.
 func noAllocations(t *testing.T, what string, op func() error) {
 	t.Helper()
 	defer func(rate int) { runtime.MemProfileRate = rate }(runtime.MemProfileRate)
@@ -102,9 +100,8 @@ func noAllocations(t *testing.T, what string, op func() error) {
 
 const module = "github.com/seed202c38ff/fabricnet/"
 
-// allocations counts the objects that this module has allocated, by function and line. Those of
-// tests and of the simulated fabric are left out: the latter are copies and queues of the
-// simulation, which no real fabric has.
+// allocations counts the objects that this module has allocated, by function and line. Those of tests and of the
+// simulated fabric are left out: the latter are copies and queues of the simulation, which no real fabric has.
 func allocations() map[string]int64 {
 	runtime.GC() // the profile may be two collections old
 	runtime.GC()

@@ -8,7 +8,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -85,8 +84,7 @@ func repeat(over <-chan struct{}, every time.Duration, f func()) {
 	}
 }
 
-// beat does what a control connection does: it tells each side that the other is alive and what
-// it has sent, or that the other has given it up.
+// beat does what a control connection does: it tells each side what the other has sent, or that the other has given it up.
 func (l *link) beat() {
 	switch {
 	case l.a.lost():
@@ -136,22 +134,18 @@ func (b *beating) reset(t *testing.T, c *Conn) time.Duration {
 	return time.Since(start)
 }
 
-// late is the time after which both sides know of a loss at the latest. A side that has not
-// noticed it is told by beat.
+// late is when both sides know of a loss at the latest. A side that has not noticed it is told by beat.
 func (b *beating) late() time.Duration { return b.dead + b.dead/3 }
 
 func synced(f func(t *testing.T, p simfabric.Personality)) func(t *testing.T) {
 	return func(t *testing.T) {
 		for _, preset := range simfabric.Presets() {
-			t.Run(preset.Name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { f(t, preset.Personality) })
-			})
+			onVirtualTime(t, preset.Name, func(t *testing.T) { f(t, preset.Personality) })
 		}
 	}
 }
 
-// TestGap: a message of one conn is lost while another conn's go on without a pause. What follows it shows that it
-// is missing, which ends the peer soon after DeadAfter.
+// TestGap: a message of one conn is lost while another conn goes on. What follows shows that, and the peer ends soon.
 func TestGap(t *testing.T) {
 	synced(func(t *testing.T, p simfabric.Personality) {
 		for _, size := range []int{1, 20_000} { // frames, and writes to a ring; the other conn's are so, too

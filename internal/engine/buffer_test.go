@@ -15,9 +15,8 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestBuffersGoByWrite: a conn that only ever sends Buffers has no staging memory and needs none.
-// Everything goes by RDMA except what is sent before the lease arrives, and pieces that are too
-// short.
+// TestBuffersGoByWrite: a conn that only ever sends Buffers has no staging memory and needs none. Everything goes by
+// RDMA except what is sent before the lease arrives, and pieces that are too short.
 func TestBuffersGoByWrite(t *testing.T) {
 	onEachWithRings(t, func(t *testing.T, l *link, a, b *Conn) {
 		const size, count = 300 << 10, 40

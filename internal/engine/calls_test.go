@@ -43,8 +43,7 @@ func countedLink(t *testing.T, sim simfabric.Config, cfg Config) (l *link, a, b 
 	return l, a, b, ends[0]
 }
 
-// TestReceiveGoesWithTheAnswer: if nobody polls in between, a receive is posted again in the same
-// call as the answer.
+// TestReceiveGoesWithTheAnswer: if nobody polls in between, a receive is posted again in the same call as the answer.
 func TestReceiveGoesWithTheAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {
@@ -76,8 +75,7 @@ func TestReceiveGoesWithTheAnswer(t *testing.T) {
 				}
 				mustRead(t, b, len("answer")) // else we might run out of credits
 			}
-			// In the other rounds credits came with the question: then more receives are due than
-			// may wait.
+			// In the other rounds credits came with the question: then more receives are due than may wait.
 			assert.GreaterOrEqual(t, waited, rounds/2)
 			l.ea.choring.Store(false)
 			l.ea.poller.Release()
@@ -141,8 +139,7 @@ func TestNoClock(t *testing.T) {
 	}
 }
 
-// TestReceivesDoNotWaitForAnAnswer: receives do not wait for an answer that never comes, so the
-// peer gets its slots back.
+// TestReceivesDoNotWaitForAnAnswer: receives do not wait for an answer that never comes: the peer gets its slots back.
 func TestReceivesDoNotWaitForAnAnswer(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "verbs"} {
 		t.Run(name, func(t *testing.T) {

@@ -178,8 +178,7 @@ func TestCheckRingsAreOfChecks(t *testing.T) {
 	}
 }
 
-// TestOnlyCheckRingsAreKept: a peer that ends its path check late leaves to the next one the ring of a path
-// check, and none of its conns'.
+// TestOnlyCheckRingsAreKept: a peer that ends its path check late leaves to the next one that ring, and none of its conns'.
 func TestOnlyCheckRingsAreKept(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		p := b.checking()
@@ -270,8 +269,7 @@ func TestIdleDespiteCheck(t *testing.T) {
 	})
 }
 
-// TestPathCheckBesideStopped: peers that have begun their path check and write nothing, as stopped
-// processes do, hold nobody up.
+// TestPathCheckBesideStopped: peers that begin their path check and write nothing, as if stopped, hold nobody up.
 func TestPathCheckBesideStopped(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		for range 16 {

@@ -70,8 +70,7 @@ func TestPathCheck(t *testing.T) {
 	}
 }
 
-// TestPathCheckFails: what goes wrong with messages, writes, their notifications or their
-// completions is noticed before there is a conn.
+// TestPathCheckFails: what goes wrong with messages, writes, their notices or completions is noticed before there is a conn.
 func TestPathCheckFails(t *testing.T) {
 	for name, tt := range map[string]struct {
 		p    simfabric.Personality
@@ -145,14 +144,11 @@ func TestPathCheckOfLies(t *testing.T) {
 	}
 }
 
-// TestPathChecksAtOnce: many peers of one endpoint check their paths at once, in both roles. Then there is
-// nothing left of that.
+// TestPathChecksAtOnce: many peers of one endpoint check their paths at once, in both roles, of which nothing is left.
 func TestPathChecksAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		net := simfabric.New(simfabric.Config{Seed: 3, Personality: simfabric.TCP(), Delay: 16})
-		open := func() *Endpoint {
-			return openOn(t, net, "tcp;ofi_rxm", Config{Spin: -1, PeerSlots: framing.MinSlots})
-		}
+		open := func() *Endpoint { return openOn(t, net, "tcp;ofi_rxm", Config{Spin: -1, PeerSlots: framing.MinSlots}) }
 		ea, eb := open(), open()
 		const pairs = 20
 		ended := make(chan error, 2*pairs)
@@ -185,4 +181,43 @@ func TestPathChecksAtOnce(t *testing.T) {
 			require.NoError(t, e.Close())
 		}
 	})
+}
+
+// openAlone is an endpoint without peers.
+func openAlone(t *testing.T, sim simfabric.Config) *Endpoint {
+	t.Helper()
+	net := simfabric.New(sim)
+	e := openOn(t, net, sim.Provider, Config{Budget: pool.NewBudget(0)})
+	t.Cleanup(func() {
+		assert.NoError(t, e.Close())
+		assert.Empty(t, net.Stats().Misuse)
+	})
+	return e
+}
+
+// TestSelfCheck: an endpoint checks the path to itself, and has no peers afterwards.
+func TestSelfCheck(t *testing.T) {
+	for _, preset := range simfabric.Presets() {
+		if preset.PerPeer {
+			continue
+		}
+		t.Run(preset.Name, func(t *testing.T) {
+			e := openAlone(t, simfabric.Config{Seed: 1, Personality: preset.Personality})
+			require.NoError(t, e.SelfCheck(t.Context()))
+			s := e.Stats()
+			assert.Zero(t, s.Peers)
+			assert.Zero(t, s.PeersLost)
+			assert.Zero(t, s.FramesStray)
+		})
+	}
+}
+
+// TestSelfCheckEnds: a self-check takes no longer than its context allows, leaves no peer behind, and succeeds later.
+func TestSelfCheckEnds(t *testing.T) {
+	e := openAlone(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.Error(t, e.SelfCheck(ctx))
+	assert.Zero(t, e.Stats().Peers)
+	require.NoError(t, e.SelfCheck(t.Context()), "later")
 }

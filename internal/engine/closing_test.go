@@ -14,12 +14,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
+	"github.com/seed202c38ff/fabricnet/metrics"
 )
 
-// slowPath is the receiving end of a path that carries rate bytes a second. What is on the path was
-// taken from the sender at once, as sockets do.
+// slowPath is the receiving end of a path of rate bytes a second, which takes from the sender at once, as sockets do.
 type slowPath struct {
 	fabric.Endpoint
 	mu    sync.Mutex
@@ -66,14 +67,11 @@ func slowPathLink(t *testing.T, deadAfter time.Duration) (l *link, path *slowPat
 	p := simfabric.RuleCQData() // the target sees each write
 	p.NoWait = true             // arrivals come with time, and nothing signals them
 	sim, cfg := simfabric.Config{Seed: 1, Personality: p}, Config{DeadAfter: deadAfter, Spin: -1}
-	l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *slowPath {
-		return &slowPath{Endpoint: e, rate: 1 << 40}
-	})
+	l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *slowPath { return &slowPath{Endpoint: e, rate: 1 << 40} })
 	return l, ends[1]
 }
 
-// TestCloseTellsOfLoss: when the conn is cut while Close waits for the peer to have everything,
-// Close returns an error if nobody knows whether it has.
+// TestCloseTellsOfLoss: when the conn is cut while Close waits, it fails if nobody knows whether the peer has everything.
 func TestCloseTellsOfLoss(t *testing.T) {
 	lose := func(l *link, _, _ *Conn) { l.a.Lost(syscall.EPIPE) }
 	type step func(l *link, c, s *Conn)
@@ -91,29 +89,27 @@ func TestCloseTellsOfLoss(t *testing.T) {
 		"all was answered for":   {live: writeAll, late: lose},
 		"the peer closed itself": {live: func(_ *link, _, s *Conn) { go s.Close() }, frozen: write, late: lose},
 	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1})
-				c, s := l.dial(t)
-				do := func(f step) {
-					if f != nil {
-						f(l, c, s)
-					}
-					synctest.Wait()
+		onVirtualTime(t, name, func(t *testing.T) {
+			l := newLink(t, simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1})
+			c, s := l.dial(t)
+			do := func(f step) {
+				if f != nil {
+					f(l, c, s)
 				}
-				do(tt.live)
-				l.net.Freeze(l.eb.fab)
-				do(tt.frozen)
-				require.NoError(t, c.SetLinger(60))
-				closed := begin(c.Close)
 				synctest.Wait()
-				do(tt.late)
-				assert.Equal(t, tt.want, <-closed)
-				l.net.Thaw(l.eb.fab)
-				l.b.Lost(syscall.EPIPE)
-				_ = s.Close()
-				l.close(t)
-			})
+			}
+			do(tt.live)
+			l.net.Freeze(l.eb.fab)
+			do(tt.frozen)
+			require.NoError(t, c.SetLinger(60))
+			closed := begin(c.Close)
+			synctest.Wait()
+			do(tt.late)
+			assert.Equal(t, tt.want, <-closed)
+			l.net.Thaw(l.eb.fab)
+			l.b.Lost(syscall.EPIPE)
+			_ = s.Close()
+			l.close(t)
 		})
 	}
 }
@@ -125,8 +121,7 @@ func writeAll(l *link, c, s *Conn) {
 	_ = c.CloseWrite()
 }
 
-// TestCloseOverSlowPath: all data arrives before the answer to a close, so the answer may take
-// longer than a peer may be silent. That ends nothing.
+// TestCloseOverSlowPath: the answer to a close comes after all data, so later than a peer may be silent. That ends nothing.
 func TestCloseOverSlowPath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, path := slowPathLink(t, time.Second)
@@ -186,8 +181,7 @@ func stillGood(t *testing.T, l *link, a, b *Conn) {
 	l.close(t)
 }
 
-// TestUnansweredCloses: the conns of a peer that answers no closes keep what they hold, and neither
-// side can open more of them.
+// TestUnansweredCloses: conns of a peer that answers no closes keep what they hold, and neither side can open more of them.
 func TestUnansweredCloses(t *testing.T) {
 	p, open, later := closesAlone(t)
 	for id := uint32(1); id <= maxUnanswered+1; id++ {
@@ -215,8 +209,7 @@ func TestClosing(t *testing.T) {
 		a, b := l.dial(t)
 		mustWrite(t, a, []byte("request"))
 		require.NoError(t, a.CloseWrite())
-		_, err := a.Write([]byte("x"))
-		require.ErrorIs(t, err, syscall.EPIPE)
+		require.ErrorIs(t, writeN(a, 1), syscall.EPIPE)
 		got, err := io.ReadAll(onlyReader{b})
 		require.NoError(t, err)
 		require.Equal(t, "request", string(got))
@@ -233,10 +226,7 @@ func TestClosing(t *testing.T) {
 	t.Run("writing to a closed peer", func(t *testing.T) {
 		a, b := l.dial(t)
 		closeConns(t, b)
-		require.Eventually(t, func() bool {
-			_, err := a.Write([]byte("x"))
-			return errors.Is(err, syscall.EPIPE)
-		}, 5*time.Second, time.Millisecond)
+		require.Eventually(t, func() bool { return errors.Is(writeN(a, 1), syscall.EPIPE) }, 5*time.Second, time.Millisecond)
 		noRead(t, a, io.EOF)
 		closeConns(t, a)
 	})
@@ -263,8 +253,7 @@ func TestClosing(t *testing.T) {
 			a := <-opened
 			require.NotNil(t, a)
 			noRead(t, a, syscall.ECONNRESET)
-			_, err := a.Write(make([]byte, 1))
-			require.Error(t, err)
+			require.Error(t, writeN(a, 1))
 			closeConns(t, a)
 		}
 	})
@@ -290,4 +279,103 @@ func TestClosing(t *testing.T) {
 	require.Eventually(t, func() bool {
 		return l.ea.Stats().Conns == 0 && l.eb.Stats().Conns <= 1 // the cancelled one waits in the backlog
 	}, 5*time.Second, time.Millisecond, "streams left behind")
+}
+
+// closesAlone returns a peer alone on a core, what takes an Open of its, and what moves the clock on and checks the closes.
+func closesAlone(t *testing.T) (p *peer, open func(id uint32) *stream, later func(time.Duration)) {
+	c, _ := lonelyCore(t)
+	now := time.Unix(1e9, 0)
+	c.clock = func() time.Time { return now }
+	p, err := newPeerAlone(c, [16]byte{1}, PeerConfig{Accept: func(*Conn, uint32) (uint16, framing.ResetCode) { return anyPort, 0 }})
+	require.NoError(t, err)
+	open = func(id uint32) *stream {
+		payload := [framing.OpenSize]byte{1}
+		require.NoError(t, p.opened(&framing.Header{Type: framing.TypeOpen, Stream: id}, payload[:]))
+		return p.streams[id]
+	}
+	later = func(d time.Duration) {
+		now, c.at = now.Add(d), time.Time{}
+		p.checkCloses()
+	}
+	return p, open, later
+}
+
+// TestResetsOfTheMoment: conns that were reset just now, and cannot be answered yet, keep nobody from opening more.
+func TestResetsOfTheMoment(t *testing.T) {
+	_, open, later := closesAlone(t)
+	for id := uint32(1); id <= maxUnanswered+1; id++ {
+		open(id).abort()
+	}
+	later(0)
+	assert.NotNil(t, open(1000), "the peer has had no time to answer")
+}
+
+// TestUnansweredClosesOfATalker: a peer that keeps sending, but answers no close, cannot make us keep ever more windows.
+func TestUnansweredClosesOfATalker(t *testing.T) {
+	p, open, later := closesAlone(t)
+	for id := uint32(1); id <= 2000; id++ {
+		s := open(id)
+		if s == nil {
+			break
+		}
+		s.close()
+		p.seen++ // it has sent a frame
+		p.granted++
+		later(DefaultDeadAfter / 3)
+	}
+	assert.Less(t, len(p.list), 2*maxUnanswered, "conns that were closed, of which each keeps %d bytes", p.list[0].heap.bytes())
+}
+
+// TestOpensEndWithTheEndpoint: many Opens whose context ends while the endpoint is being closed all return.
+func TestOpensEndWithTheEndpoint(t *testing.T) {
+	for range 40 {
+		l := newLink(t, personalities()["tcp"], Config{Spin: -1})
+		l.net.Kill(l.eb.fab, simfabric.DeathSilent) // nothing is answered
+		ctx, cancel := context.WithCancel(context.Background())
+		var wg sync.WaitGroup
+		for range 200 {
+			wg.Go(func() { _, _ = l.a.Open(ctx, 7) })
+		}
+		time.Sleep(3 * time.Millisecond)
+		cancel()
+		require.NoError(t, l.ea.Close())
+		wg.Wait()
+		require.NoError(t, l.eb.Close())
+	}
+}
+
+// TestQuit: nothing more is posted to a peer after Quit, which may still write where it could until it has been told.
+func TestQuit(t *testing.T) {
+	for _, name := range []string{"tcp", "verbs", "saw", "cqdata"} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const size = 128 << 10
+			l, a, b := newConns(t, personalities()[name], Config{})
+			write := func() {
+				require.NoError(t, b.SetWriteDeadline(time.Now().Add(10*time.Second)))
+				require.NoError(t, writeN(b, size))
+			}
+			write() // a has a landing ring now
+			require.NoError(t, readN(a, size))
+
+			blocked := begin(func() error { return writeN(a, 16<<20) })
+			comesTrue(t, func() bool { return l.ea.Stats().Stalls != metrics.Stalls{} })
+			write() // so that a's ring does not count as idle
+			require.NoError(t, readN(a, size))
+			l.a.Quit()
+			posted := l.ea.Stats().Posted
+			require.ErrorIs(t, <-blocked, syscall.ECONNRESET)
+			l.eb.poller.Drain(100 * time.Millisecond) // what a has posted before
+			writes := l.net.Stats().Writes
+			write()
+			comesTrue(t, func() bool {
+				l.ea.poller.Drain(time.Millisecond)
+				s := l.net.Stats()
+				return s.Writes+s.BadRemote > writes
+			})
+			assert.Zero(t, l.net.Stats().BadRemote)
+			giveUp(a, b)
+			assert.Equal(t, posted, l.ea.Stats().Posted)
+		})
+	}
 }

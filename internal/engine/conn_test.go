@@ -158,8 +158,7 @@ func TestLargeDataGoesByWrite(t *testing.T) {
 	})
 }
 
-// warmUp sends large data until some of it goes to a ring. It goes in frames until there is memory
-// for one.
+// warmUp sends large data until some of it goes to a ring. It goes in frames until there is memory for one.
 func warmUp(t *testing.T, from, to *Conn) {
 	t.Helper()
 	warmUpBy(t, from, to, 64<<10)
@@ -175,8 +174,7 @@ func warmUpBy(t *testing.T, from, to *Conn, n int) {
 
 type onlyReader struct{ io.Reader }
 
-// TestBothSidesWrite: neither side reads before the other has written. Write blocks on credit and
-// honours its deadline, and nothing is lost.
+// TestBothSidesWrite: both sides write first. Write blocks on credit and honours its deadline, and nothing is lost.
 func TestBothSidesWrite(t *testing.T) {
 	onEach(t, func(t *testing.T, _ *link, a, b *Conn) {
 		data := drawn(0, 4<<20)
@@ -227,8 +225,7 @@ func TestPeerLost(t *testing.T) {
 		require.ErrorIs(t, err, syscall.ECONNRESET)
 		require.ErrorIs(t, c.Lost(), io.ErrUnexpectedEOF)
 		require.NotErrorIs(t, err, io.ErrUnexpectedEOF, "no end of the stream")
-		_, err = c.Write(make([]byte, 1))
-		require.ErrorIs(t, err, syscall.ECONNRESET)
+		require.ErrorIs(t, writeN(c, 1), syscall.ECONNRESET)
 	}
 	closeConns(t, a, b, a2, b2)
 }
@@ -240,8 +237,7 @@ func pollAlone(e *Endpoint) {
 	}
 }
 
-// TestPeerFailsDuringPoll: a peer fails while the queue is being polled, and its memory stays
-// mapped until the endpoint is closed.
+// TestPeerFailsDuringPoll: a peer fails during a poll, and its memory stays mapped until the endpoint is closed.
 func TestPeerFailsDuringPoll(t *testing.T) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
 	defer l.close(t)
@@ -277,8 +273,7 @@ func TestBuffers(t *testing.T) {
 			require.True(t, bytes.HasPrefix(data[n:], buf.Bytes()), "after byte %d", n)
 			n += len(buf.Bytes())
 			holds += len(buf.Bytes())
-			// Hold a few, and release the newest first. Held memory is window that the sender
-			// does not get.
+			// Hold a few, and release the newest first. Held memory is window that the sender does not get.
 			held = append(held, buf)
 			if len(held) == 3 || l.ea.core.attr.MaxMsgSize <= 8<<10 && holds >= 8<<10 {
 				for _, h := range slices.Backward(held) {
@@ -314,8 +309,7 @@ func TestManyConns(t *testing.T) {
 	closeConns(t, other, stuck)
 }
 
-// TestNoLostWakeUp: no wake-up is lost when both sides go to sleep and are woken as often as
-// possible, so that each arms the queue just when the other rings.
+// TestNoLostWakeUp: none is lost when both sides sleep and are woken all the time: each arms its queue as the other rings.
 func TestNoLostWakeUp(t *testing.T) {
 	for _, name := range []string{"shm", "tcp", "efa"} {
 		for _, spin := range []time.Duration{-1, time.Microsecond, 20 * time.Microsecond} {
@@ -365,9 +359,7 @@ func TestOpenHeedsContext(t *testing.T) {
 			ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
 			defer cancel()
 			opened := begin(func() error { _, err := l.a.Open(ctx, 7); return err })
-			has := func(n int) func() bool {
-				return func() bool { conns, _, _ := l.a.Idle(); return conns == n }
-			}
+			has := func(n int) func() bool { return func() bool { conns, _, _ := l.a.Idle(); return conns == n } }
 			if when != "before" {
 				require.Eventually(t, has(1), 10*time.Second, time.Millisecond)
 			}

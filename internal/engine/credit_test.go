@@ -100,8 +100,7 @@ func TestSteps(t *testing.T) {
 	}
 }
 
-// steps returns how many peers and conns the hub looks at for each completion, while one conn is
-// used among n others.
+// steps returns how many peers and conns the hub looks at for each completion, while one conn is used among n others.
 func steps(t *testing.T, crowd func(s *star, n int) []*Conn, n int) float64 {
 	cfg := Config{Budget: pool.NewBudget(1 << 30), Window: 4 << 10, Ring: 4 << 10}
 	cfg.DeadAfter = time.Hour // so that stopped peers do not end meanwhile, and free something

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"encoding/binary"
+	"errors"
 	"io"
+	"os"
 	"runtime"
 	"runtime/debug"
 	"slices"
@@ -20,8 +22,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestManyFrozen: many stopped processes among the peers of an endpoint do not hold up the others,
-// whatever waits to be sent to them.
+// TestManyFrozen: many stopped processes among an endpoint's peers do not hold up others, whatever waits to be sent to them.
 func TestManyFrozen(t *testing.T) {
 	holding := simfabric.TCP()
 	holding.RxDepth, holding.TxDepth = 8192, 4096
@@ -33,10 +34,7 @@ func TestManyFrozen(t *testing.T) {
 		"sends complete":    {simfabric.TCP(), 26, 27},
 		"no send completes": {holding, 90, 96},
 	} {
-		t.Run(name, func(t *testing.T) {
-			// Time is simulated: it passes only while everything stands still.
-			synctest.Test(t, func(t *testing.T) { testManyFrozen(t, test.sim, test.frozen, test.all) })
-		})
+		onVirtualTime(t, name, func(t *testing.T) { testManyFrozen(t, test.sim, test.frozen, test.all) })
 	}
 }
 
@@ -92,8 +90,7 @@ func (m *miser) Exchange(ops []fabric.Op, done []fabric.Completion) (int, int, e
 	return m.Endpoint.Exchange(ops, done)
 }
 
-// TestMiser: a peer that answers heartbeats but grants one slot at a time, which is not enough for
-// data, does not hold send slots for ever.
+// TestMiser: a peer that answers heartbeats but grants single slots, too few for data, does not hold send slots for ever.
 func TestMiser(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second
@@ -162,38 +159,35 @@ func (e *cancelling) Exchange(ops []fabric.Op, done []fabric.Completion) (posted
 	return e.Endpoint.Exchange(ops, done)
 }
 
-// TestCancelledReceives: strangers that cancel receives, again and again, end neither the endpoint
-// nor its conns, and cost no more than a bounded number of new receives a second. The conns end
-// only if nothing else has arrived for DeadAfter.
+// TestCancelledReceives: strangers that cancel receives, again and again, end neither the endpoint nor its conns, and cost
+// no more than a bounded number of new receives a second. The conns end only if nothing else has arrived for DeadAfter.
 func TestCancelledReceives(t *testing.T) {
 	for name, forever := range map[string]bool{"for a while": false, "for ever": true} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: 5 * time.Second}
-				l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *cancelling { return &cancelling{Endpoint: e} })
-				c, s := l.dial(t)
+		onVirtualTime(t, name, func(t *testing.T) {
+			sim, cfg := simfabric.Config{Seed: 1, Personality: simfabric.TCP()}, Config{Spin: -1, DeadAfter: 5 * time.Second}
+			l, ends := newLinkOn(t, sim, cfg, func(e fabric.Endpoint) *cancelling { return &cancelling{Endpoint: e} })
+			c, s := l.dial(t)
+			carry(t, c, s, 1)
+			ends[1].strangers.Store(true)
+			const second = 4
+			for range second * 2 { // each message uses up a receive, and strangers cancel the one posted for it
 				carry(t, c, s, 1)
-				ends[1].strangers.Store(true)
-				const second = 4
-				for range second * 2 { // each message uses up a receive, and strangers cancel the one posted for it
+				time.Sleep(time.Second / 2)
+			}
+			posted := l.eb.Stats().CQErrors
+			assert.NotZero(t, posted)
+			assert.LessOrEqual(t, posted, uint64((second+2)*l.eb.core.rx.Len()))
+			if forever {
+				time.Sleep(2 * cfg.DeadAfter)
+				noRead(t, s, syscall.ECONNRESET)
+			} else {
+				ends[1].strangers.Store(false)
+				time.Sleep(2 * choreTime)
+				for range 2 * l.eb.core.rx.Len() { // all receives are there again
 					carry(t, c, s, 1)
-					time.Sleep(time.Second / 2)
 				}
-				posted := l.eb.Stats().CQErrors
-				assert.NotZero(t, posted)
-				assert.LessOrEqual(t, posted, uint64((second+2)*l.eb.core.rx.Len()))
-				if forever {
-					time.Sleep(2 * cfg.DeadAfter)
-					noRead(t, s, syscall.ECONNRESET)
-				} else {
-					ends[1].strangers.Store(false)
-					time.Sleep(2 * choreTime)
-					for range 2 * l.eb.core.rx.Len() { // all receives are there again
-						carry(t, c, s, 1)
-					}
-				}
-				l.end(t)
-			})
+			}
+			l.end(t)
 		})
 	}
 }
@@ -218,10 +212,7 @@ func TestWaitersSleepWhileACallHangs(t *testing.T) {
 				conns, others := l.dials(t, 8)
 				l.net.Hang(l.ea.fab)
 				for _, c := range conns {
-					wg.Go(func() {
-						_, err := c.Read(make([]byte, 1))
-						assert.ErrorIs(t, err, syscall.ECONNRESET)
-					})
+					wg.Go(func() { assert.ErrorIs(t, readN(c, 1), syscall.ECONNRESET) })
 				}
 				time.Sleep(100 * time.Millisecond) // by now all wait or hang
 				defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -266,4 +257,123 @@ func TestEndingCallsDoNotHang(t *testing.T) {
 			_, _ = a.Close(), b.Close()
 		})
 	}
+}
+
+// hanging makes calls into the fabric hang on one side of a link, while one goroutine reads from a
+// conn of that side and another writes: one of them holds the endpoint's lock, or owns the queue.
+// It returns the link, the conn, and what the two calls end with.
+func hanging(t *testing.T) (l *link, a *Conn, read, written <-chan error) {
+	l = newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
+	a, _ = l.dial(t)
+	l.net.Hang(l.ea.fab)
+	read = begin(func() error { return readN(a, 1) })
+	written = begin(func() (err error) {
+		for err == nil {
+			err = writeN(a, 100)
+		}
+		return err
+	})
+	time.Sleep(20 * time.Millisecond) // whoever gets there first: both must end
+	return l, a, read, written
+}
+
+// soon is how long a call that promises to end may take.
+const soon = 2 * time.Second
+
+// endsSoon checks that a call ends soon, with one of the errors.
+func endsSoon(t *testing.T, ended <-chan error, want ...error) {
+	t.Helper()
+	select {
+	case err := <-ended:
+		is := func(w error) bool { return errors.Is(err, w) }
+		assert.True(t, slices.ContainsFunc(want, is), "ended with another error: %v, want one of %v", err, want)
+	case <-time.After(soon):
+		t.Fatal("the call hangs")
+	}
+}
+
+// call runs f, which must end soon.
+func call(t *testing.T, f func() error, want ...error) {
+	t.Helper()
+	endsSoon(t, begin(f), want...)
+}
+
+// abandoned closes a link one side of which was abandoned.
+func abandoned(t *testing.T, l *link) {
+	t.Helper()
+	assert.Equal(t, uint64(1), l.ea.Stats().Abandoned)
+	assert.Zero(t, l.eb.Stats().Abandoned)
+	call(t, func() error { l.b.Lost(io.ErrUnexpectedEOF); return nil }, nil)
+	call(t, l.ea.Close, nil)
+	call(t, l.eb.Close, nil)
+	assert.Zero(t, l.ea.core.cfg.Budget.Stats().Used, "memory budget")
+}
+
+func TestHangEndsWithThePeer(t *testing.T) {
+	l, a, read, written := hanging(t)
+	call(t, func() error { l.a.Lost(io.ErrUnexpectedEOF); return nil }, nil)
+	endsSoon(t, read, syscall.ECONNRESET)
+	endsSoon(t, written, syscall.ECONNRESET)
+	assert.ErrorIs(t, writeN(a, 1), syscall.ECONNRESET)
+	call(t, a.Close, nil)
+	abandoned(t, l)
+}
+
+func TestHangEndsWithTheDeadline(t *testing.T) {
+	for name, deadline := range map[string]time.Duration{"to come": 50 * time.Millisecond, "past": -1} {
+		t.Run(name, func(t *testing.T) {
+			l, a, read, written := hanging(t)
+			call(t, func() error { return a.SetReadDeadline(time.Now().Add(deadline)) }, nil)
+			endsSoon(t, read, os.ErrDeadlineExceeded, syscall.ECONNRESET)
+			endsSoon(t, written, syscall.ECONNRESET)
+			call(t, a.Close, nil)
+			abandoned(t, l)
+		})
+	}
+}
+
+func TestHangEndsWithClose(t *testing.T) {
+	l, a, read, written := hanging(t)
+	call(t, func() error {
+		a.e.lock() // which a call that hangs may hold
+		a.linger = -1
+		a.e.mu.Unlock()
+		return a.Close()
+	}, nil)
+	endsSoon(t, read, os.ErrClosed, syscall.ECONNRESET, errClosed)
+	endsSoon(t, written, syscall.ECONNRESET, errClosed)
+	abandoned(t, l)
+}
+
+// TestHangInClose: Close ends even if it is the first call into the fabric since the fabric hangs.
+func TestHangInClose(t *testing.T) {
+	for _, linger := range []int{0, 1} {
+		l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
+		a, _ := l.dial(t)
+		require.NoError(t, a.SetLinger(linger))
+		time.Sleep(50 * time.Millisecond) // nobody polls any more
+		l.net.Hang(l.ea.fab)
+		select {
+		case <-begin(a.Close): // the peer may have everything or not: nobody can tell
+		case <-time.After(time.Duration(linger)*time.Second + soon):
+			t.Fatal("Close hangs")
+		}
+		abandoned(t, l)
+	}
+}
+
+// TestRescueSparesTheHealthy: no call hangs, so nothing is abandoned, however often somebody looks.
+func TestRescueSparesTheHealthy(t *testing.T) {
+	l, a, b := newConns(t, simfabric.Config{Personality: simfabric.Shm()}, Config{})
+	ended := begin(func() error { return echo(b, 64) })
+	buf := make([]byte, 64)
+	for range 200 {
+		require.NoError(t, roundTrip(a, buf))
+		require.False(t, l.ea.poller.Rescue())
+		require.NoError(t, a.SetReadDeadline(time.Now().Add(-1)))
+		require.NoError(t, a.SetReadDeadline(time.Time{}))
+	}
+	require.NoError(t, a.Close())
+	require.NoError(t, <-ended)
+	require.NoError(t, b.Close())
 }

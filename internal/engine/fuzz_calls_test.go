@@ -1,7 +1,6 @@
 package engine
 
-// The local calls of a scene: what an application does with its conns to a hostile peer, as far as
-// that needs no waiting.
+// The local calls of a scene: what an application does with its conns to a hostile peer, without waiting.
 
 // openTowards opens a conn to the hostile peer.
 func (sc *scene) openTowards(*reader) {

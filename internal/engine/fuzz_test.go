@@ -16,10 +16,9 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// FuzzFrames plays a peer that holds a valid token, sends any frames in any order, and writes with
-// any completion data. In between, local calls are made on the conns to it. Whatever it does,
-// nothing panics, memory stays bounded, an honest peer on the same endpoint notices nothing, and
-// all memory comes back. The seeds are in testdata/fuzz.
+// FuzzFrames plays a peer that holds a valid token, sends any frames in any order, and writes with any completion
+// data. In between, local calls are made on the conns to it. Whatever it does, nothing panics, memory stays bounded,
+// an honest peer on the same endpoint notices nothing, and all memory comes back. The seeds are in testdata/fuzz.
 func FuzzFrames(f *testing.F) {
 	open := []byte{0, 2, 0, 0, 0, 0, 0, 0} // of stream 1, like all that follow
 	data := []byte{0, 6, 0, 0, 0, 0, 0, 0, 0x70}
@@ -81,8 +80,7 @@ func hostileSim(r *reader) simfabric.Config {
 	return simfabric.Config{Seed: 1, Personality: p, CompletionReorder: b&8 != 0, Delay: delay, AgainRate: again}
 }
 
-// frameTypes is what the types of frames are drawn from: data and large writes most often, and now
-// and then 0, which is no type.
+// frameTypes is what the types of frames are drawn from: most often data and large writes, seldom 0, which is none.
 var frameTypes = []framing.Type{
 	framing.TypeOpen, framing.TypeOpen, framing.TypeAccept, framing.TypeAccept,
 	framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeData, framing.TypeLarge, framing.TypeLarge,
@@ -90,8 +88,7 @@ var frameTypes = []framing.Type{
 	framing.TypeRevoke, framing.TypeReturn, framing.TypeFin, framing.TypeFinAck, framing.TypeReset, 0,
 }
 
-// flagSets is what flags are drawn from; badSize stands for a payload that is too
-// long for its type.
+// flagSets is what flags are drawn from; badSize stands for a payload that is too long for its type.
 var flagSets = []framing.Flags{
 	0, 0, 0, 0, 0, 0, framing.FlagLanded, framing.FlagLanded, framing.FlagClosed, framing.FlagClosed,
 	framing.FlagWant, framing.FlagWant, 15, badSize,
@@ -144,8 +141,7 @@ func (r *reader) size() int {
 	return int(b&15+1) << (b >> 4)
 }
 
-// actions are the steps of a script: what the hostile peer does, then polls and the passing of
-// time, then local calls.
+// actions are the steps of a script: the hostile peer's, then polls and the passing of time, then local calls.
 var actions = []func(*scene, *reader){
 	0: (*scene).frame, 1: (*scene).frame, 2: (*scene).frame, 3: (*scene).frame,
 	4: (*scene).frame, 24: (*scene).frame, 25: (*scene).frame, 26: (*scene).frame, 27: (*scene).rightWrite,
@@ -168,8 +164,7 @@ var actions = []func(*scene, *reader){
 	23: func(sc *scene, r *reader) { sc.call(r, (*scene).sendBuffer) },
 }
 
-// frame sends a frame with a valid proof: any type, flags and stream, and numbers
-// that are right, nearly right, or absurd.
+// frame sends a frame with a valid proof: any type, flags and stream, and numbers that are right, nearly right, or absurd.
 func (sc *scene) frame(r *reader) {
 	t, flags, id := frameTypes[int(r.byte())%len(frameTypes)], flagSets[int(r.byte())%len(flagSets)], r.stream()
 	if !sc.deaf {
@@ -233,13 +228,10 @@ func (sc *scene) frame(r *reader) {
 	sc.poll(sc.c, 8)
 }
 
-var noLease = &inLease{}
-
 // lease returns the lease that the stream has granted, or an empty one that can be looked at.
-func (s *stream) lease() *inLease { return cmp.Or(s.inLease, noLease) }
+func (s *stream) lease() *inLease { return cmp.Or(s.inLease, &inLease{}) }
 
-// rightWrite writes to the ring that was granted for a stream, with completion data that is right
-// or nearly right.
+// rightWrite writes to the ring that was granted for a stream, with completion data that is right or nearly right.
 func (sc *scene) rightWrite(r *reader) {
 	s := sc.bad.streams[r.stream()]
 	if s == nil || s.inLease == nil {
@@ -252,8 +244,7 @@ func (sc *scene) rightWrite(r *reader) {
 	sc.poll(sc.c, 8)
 }
 
-// announcedWrite writes to the ring that was granted for a stream, as it should, and announces the
-// write, with a wrong number now and then.
+// announcedWrite writes to a stream's ring, as it should, and announces that, with a wrong number now and then.
 func (sc *scene) announcedWrite(r *reader) {
 	s := sc.bad.streams[r.stream()]
 	if s == nil || s.inLease == nil {
@@ -282,13 +273,9 @@ func (sc *scene) announcedWrite(r *reader) {
 	sc.poll(sc.c, 8)
 }
 
-// floods bounds how often a script floods: each time takes as long as hundreds of
-// other actions.
-const floods = 16
-
 // flood sends as many frames as it likes without waiting for credit.
 func (sc *scene) flood(r *reader) {
-	if sc.floods++; sc.floods > floods {
+	if sc.floods++; sc.floods > 16 { // each time takes as long as hundreds of other actions
 		return
 	}
 	for range r.byte() % 64 {
@@ -336,8 +323,7 @@ func (sc *scene) junk(r *reader) {
 	sc.poll(sc.c, 8)
 }
 
-// stranger sends frames that would do something if only their proof were right.
-// They change nothing.
+// stranger sends frames that would do something if only their proof were right. They change nothing.
 func (sc *scene) stranger(r *reader) {
 	for i, before := 0, ""; ; i++ { // first, what is under way must end: it changes something
 		for range 8 {
@@ -398,8 +384,7 @@ func (sc *scene) passTime(r *reader) {
 	}
 }
 
-// TestHostileScripts: what FuzzFrames checks holds for scripts drawn at random, which get further
-// in a short time than fuzzing does.
+// TestHostileScripts: what FuzzFrames checks holds for random scripts, which get further in a short time than fuzzing does.
 func TestHostileScripts(t *testing.T) {
 	for seed := uint64(1); seed <= uint64(*seedsFlag)/4; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 11))

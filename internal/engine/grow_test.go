@@ -16,8 +16,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/pool"
 )
 
-// ringSizes returns how large the rings are that the conn has for what it receives, first the one that
-// takes what comes.
+// ringSizes returns how large the rings are for what the conn receives, first the one that takes what comes.
 func ringSizes(c *Conn) (sizes []int) {
 	c.e.mu.Lock()
 	defer c.e.mu.Unlock()
@@ -120,8 +119,7 @@ func TestRingRefused(t *testing.T) {
 	})
 }
 
-// TestGrowthRefused: a ring that could not grow for want of memory does so later, and other conns of the
-// peer get rings, too.
+// TestGrowthRefused: a ring that could not grow for want of memory does so later, and the peer's other conns get rings, too.
 func TestGrowthRefused(t *testing.T) {
 	growing(t, 128<<10, 1<<20, Config{Budget: pool.NewBudget(64 << 20)}, func(t *testing.T, l *link, a, b *Conn) {
 		warmUpBy(t, a, b, 16<<10)
@@ -257,8 +255,7 @@ func TestHostileGrowth(t *testing.T) {
 	require.Equal(t, map[string]bool{"a second ring": true, "an old ring": true}, seen)
 }
 
-// TestWantBeforeReturn: the peer may find its second ring too small before this side has the Return of the
-// first, and says so only once.
+// TestWantBeforeReturn: the peer may find its second ring too small before the Return of the first, but says so once.
 func TestWantBeforeReturn(t *testing.T) {
 	for name, overtakes := range map[string]bool{"in order": false, "overtakes": true} {
 		t.Run(name, func(t *testing.T) {
@@ -356,8 +353,7 @@ var waysToSend = map[string]func(t *testing.T, a *Conn, n int){
 	},
 }
 
-// TestHeldInSmallRing: a user that holds less than half of the smallest ring, across the end of the
-// ring, gets the rest.
+// TestHeldInSmallRing: a user that holds less than half of the smallest ring, across the ring's end, gets the rest.
 func TestHeldInSmallRing(t *testing.T) {
 	const k, size = 1 << 10, 64 << 10
 	for name, send := range waysToSend {
@@ -385,8 +381,7 @@ func TestHeldInSmallRing(t *testing.T) {
 	}
 }
 
-// TestHeldWrites: a user that holds as many writes as there may be, in a small part of a large
-// ring, gets more.
+// TestHeldWrites: a user that holds as many writes as there may be, in a small part of a large ring, gets more.
 func TestHeldWrites(t *testing.T) {
 	const n, size = 80, 9 << 10
 	for name, send := range waysToSend {
@@ -406,8 +401,7 @@ func TestHeldWrites(t *testing.T) {
 	}
 }
 
-// TestHeldSmallWrites: the same holds where the writes are small, and went to the ring because the
-// window was full.
+// TestHeldSmallWrites: the same holds where the writes are small, and went to the ring because the window was full.
 func TestHeldSmallWrites(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
 		defer busyBeside(t, l)()
@@ -440,8 +434,7 @@ func TestHeldSmallWrites(t *testing.T) {
 
 // TestStallsRing: a ring that has room does not count as one that was waited for.
 func TestStallsRing(t *testing.T) {
-	virtual(t, Config{Ring: 1 << 20, first: 1 << 20}, func(t *testing.T, l *link) {
-		a, b := l.dial(t)
+	growing(t, 1<<20, 1<<20, Config{}, func(t *testing.T, l *link, a, b *Conn) {
 		warmUp(t, a, b)
 		before := l.ea.Stats().Stalls.Ring
 		for range 13 {

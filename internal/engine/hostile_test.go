@@ -22,9 +22,8 @@ const (
 	hostileListener = 7
 )
 
-// scene is a core with two peers, in one goroutine and on virtual time: an honest one, which is a
-// core too, and a hostile one, which is a bare endpoint that knows its token and sends what it
-// likes.
+// scene is a core with two peers, in one goroutine and on virtual time: an honest one, which is a core too, and a
+// hostile one, which is a bare endpoint that knows its token and sends what it likes.
 type scene struct {
 	t     testing.TB
 	net   *simfabric.Network
@@ -47,12 +46,11 @@ type scene struct {
 	badToken [16]byte
 	badMem   *pool.Slab
 	badRing  *pool.Block // that others can map
-	badRecvs int
-	meetings int
-	floods   int
 	dead     bool
 	deaf     bool // it takes nothing in
 	maps     bool // peers map each other's rings
+
+	badRecvs, meetings, floods int
 }
 
 // honestEnd is one end of the honest peer's stream.
@@ -216,8 +214,7 @@ func (sc *scene) until(over func() bool, what string) {
 	}
 }
 
-// pollHostile has the hostile peer take what has arrived, and post receives until there are recvs
-// of them.
+// pollHostile has the hostile peer take what has arrived, and post receives until there are recvs of them.
 func (sc *scene) pollHostile(recvs int) {
 	if sc.badFab == nil || sc.dead {
 		return
@@ -264,8 +261,7 @@ func encode(size int, it interface{ Encode([]byte) }) []byte {
 	return b
 }
 
-// post posts one of the hostile peer's operations, and lets it arrive before its
-// memory is used again.
+// post posts one of the hostile peer's operations, and lets it arrive before its memory is used again.
 func (sc *scene) post(op fabric.Op) {
 	if sc.dead {
 		return
@@ -365,8 +361,7 @@ func (sc *scene) check() {
 	require.GreaterOrEqual(sc.t, c.lent, 0)
 }
 
-// finish ends the scene: the hostile peer goes, the honest one has lost nothing, and no memory is
-// left over.
+// finish ends the scene: the hostile peer goes, the honest one has lost nothing, and no memory is left over.
 func (sc *scene) finish() {
 	sc.die()
 	c := sc.c
@@ -426,8 +421,7 @@ func streamsOf(conns []*Conn) (list []*stream) {
 	return list
 }
 
-// snapshot describes the state of a core, except the contents of its memory, the counters of
-// dropped frames, and whatever else dropping a frame may change.
+// snapshot describes a core's state without its memory's contents and what dropping a frame may change, as its counters.
 func snapshot(c *core) string {
 	var b strings.Builder
 	w := stateWriter{out: &b, seen: map[any]int{}}

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"io"
-	"math/rand/v2"
+	"net/netip"
 	"os"
+	"slices"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -14,6 +16,7 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
+	"github.com/seed202c38ff/fabricnet/framing"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -52,8 +55,7 @@ func locked(e *Endpoint, f func()) {
 // is staged or written by RDMA. Only the last bytes of a call go in a frame, if the ring is full.
 func TestMapped(t *testing.T) {
 	mappedConn(t, Config{}, func(t *testing.T, l *link, a, b *Conn) {
-		data := make([]byte, 3<<20)
-		_, _ = rand.NewChaCha8([32]byte{}).Read(data)
+		data := drawn(0, 3<<20)
 		before, calls := l.ea.Stats(), 1
 		go func() {
 			_, err := a.Write(data[:1<<20])
@@ -102,24 +104,22 @@ func TestUnmappable(t *testing.T) {
 			"no access":    {outOfReach, ErrUnmapped, [2]string{": no", "the peer cannot map memory of this process"}},
 			"another file": {mapsOther(checkCopied), ErrContents, [2]string{"at the peer", "a write from the peer"}},
 		} {
-			t.Run(name+", "+what, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					asked := -1
-					maps := func(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
-						if asked++; asked == side {
-							return tt.maps(b)
-						}
-						return opens(b)
+			onVirtualTime(t, name+", "+what, func(t *testing.T) {
+				asked := -1
+				maps := func(b *pool.Budget) func(pool.SharedName) (*pool.Slab, error) {
+					if asked++; asked == side {
+						return tt.maps(b)
 					}
-					sim := simfabric.Config{Seed: 5, Personality: simfabric.Shm()}
-					l, err := newLinkMapping(sim, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint { return e }, maps)
-					assert.ErrorIs(t, err, tt.want)
-					assert.ErrorContains(t, err, tt.text[side])
-					if errors.Is(tt.want, ErrUnmapped) { // else what came to the listening side may have been right
-						assert.False(t, l.b.Checked())
-					}
-					l.end(t)
-				})
+					return opens(b)
+				}
+				sim := simfabric.Config{Seed: 5, Personality: simfabric.Shm()}
+				l, err := newLinkMapping(sim, Config{Spin: -1}, func(e fabric.Endpoint) fabric.Endpoint { return e }, maps)
+				assert.ErrorIs(t, err, tt.want)
+				assert.ErrorContains(t, err, tt.text[side])
+				if errors.Is(tt.want, ErrUnmapped) { // else what came to the listening side may have been right
+					assert.False(t, l.b.Checked())
+				}
+				l.end(t)
 			})
 		}
 	}
@@ -212,10 +212,7 @@ func TestInMidCopy(t *testing.T) {
 				copy(w.mem, want)
 				locked(l.ea, func() { assert.Equal(t, !tt.unheard, a.stream.commitCopy(&w)) })
 				if !tt.lost {
-					got := make([]byte, size)
-					_, err := io.ReadFull(b, got)
-					require.NoError(t, err)
-					require.True(t, bytes.Equal(want, got))
+					require.True(t, bytes.Equal(want, mustRead(t, b, size)))
 				}
 				synctest.Wait()
 				giveUp(a, b)
@@ -290,8 +287,7 @@ func TestDeadlineInRing(t *testing.T) {
 	})
 }
 
-// TestMappedIdle: a conn that is no longer used, for whatever reason, keeps no timer busy, and
-// keeps none of the peer's memory except what is still to be read.
+// TestMappedIdle: a conn that is no longer used keeps no timer busy, and of the peer's memory only what is yet to be read.
 func TestMappedIdle(t *testing.T) {
 	for name, tt := range map[string]struct {
 		use     func(t *testing.T, a, b *Conn)
@@ -389,4 +385,89 @@ func TestCloseWhileMapping(t *testing.T) {
 		giveUp(a, b)
 		require.NoError(t, l.eb.Close())
 	})
+}
+
+// Mapped rings where descriptors, mappings or receives are short, or a peer uses them up.
+
+// TestOutOfDescriptors: while descriptors are short no ring can be made that a peer could map. Large data
+// goes in frames then, and no other endpoint hears that memory is short: its rings would be of no help.
+func TestOutOfDescriptors(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		var limit syscall.Rlimit
+		require.NoError(t, syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit))
+		restore := func() { require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &limit)) }
+		defer restore()
+		require.NoError(t, syscall.Setrlimit(syscall.RLIMIT_NOFILE, &syscall.Rlimit{Max: limit.Max}))
+		for range 3 {
+			inFrames(t, a, b)
+		}
+		assert.Zero(t, l.eb.core.cfg.Budget.Shortages())
+		restore()
+		time.Sleep(3 * choreTime)
+		warmUp(t, a, b)
+		assert.NotZero(t, b.Seen().LargeIn, "there is a ring again")
+		resetConns(t, a, b)
+	})
+}
+
+// TestLeasesOfNewMemory: a peer that makes new memory for each lease takes few of the mappings that all share.
+func TestLeasesOfNewMemory(t *testing.T) {
+	mappedLink(t, Config{}, func(t *testing.T, l *link) {
+		a, b := l.dial(t)
+		for range 3 * mostUnused {
+			theirs, ring, err := sharedBlock(pool.MinBlock, l.b.local.Token)
+			require.NoError(t, err)
+			var payload [framing.LeaseSize]byte
+			(&framing.Lease{Index: 1, Chunk: pool.MinBlock, Size: pool.MinBlock, Remote: framing.Remote{Key: ring.Shared.Inode, FD: ring.Shared.FD}}).Encode(payload[:])
+			locked(l.ea, func() { require.NoError(t, a.stream.leased(payload[:])) })
+			synctest.Wait()
+			locked(l.ea, func() {
+				assert.True(t, a.stream.copies())
+				a.stream.revoked()
+			})
+			synctest.Wait()
+			require.NoError(t, theirs.Close())
+			require.LessOrEqual(t, len(l.a.p.mapped), mostUnused+2)
+		}
+		assert.LessOrEqual(t, l.ea.core.cfg.Budget.Stats().Foreign, int64(mostUnused+2)*pool.MinBlock)
+		resetConns(t, a, b)
+	})
+}
+
+// noRecvs is a fabric that takes no receives.
+type noRecvs struct {
+	fabric.Endpoint
+	asked chan struct{}
+	told  atomic.Bool
+}
+
+func (f *noRecvs) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, reaped int, err error) {
+	if i := slices.IndexFunc(ops, func(op fabric.Op) bool { return op.Kind == fabric.Recv }); i >= 0 {
+		if f.told.CompareAndSwap(false, true) {
+			close(f.asked)
+		}
+		ops = ops[:i]
+	}
+	return f.Endpoint.Exchange(ops, done)
+}
+
+// TestClosedWhileNewcomerWaits: an endpoint that is closed while a peer waits for its receives keeps nothing mapped.
+func TestClosedWhileNewcomerWaits(t *testing.T) {
+	for range 50 {
+		fab, err := simfabric.New(simfabric.Config{Seed: 1, Personality: simfabric.Shm()}).Open(simfabric.Shm().Provider, netip.Addr{})
+		require.NoError(t, err)
+		f := &noRecvs{Endpoint: fab, asked: make(chan struct{})}
+		b := pool.NewBudget(0)
+		e, err := NewEndpoint(f, Config{Budget: b})
+		require.NoError(t, err)
+		ended := begin(func() error {
+			_, err := e.NewPeer(PeerConfig{Memory: opens(b)})
+			return err
+		})
+		<-f.asked
+		require.NoError(t, e.Close())
+		require.Error(t, <-ended)
+		require.Zero(t, b.Stats().Used)
+	}
 }

@@ -75,9 +75,6 @@ func (e *modelEnd) sent() uint64 {
 // down reports that the end's peer has failed.
 func (e *modelEnd) down() bool { return e.c.pair.peers[e.side].err != nil }
 
-// left reports that the host may exit without taking anything along that was written.
-func (e *modelEnd) left() bool { return e.s.hasLeft() }
-
 // lost reports that the peer has failed, or a message is missing for good: a close may not be answered.
 func (e *modelEnd) lost() bool { return e.down() || e.c.m.opt.losses > 0 && e.c.pair.mayFail }
 
@@ -90,8 +87,7 @@ func (e *modelEnd) done() bool {
 
 func (c *modelConn) done() bool { return !c.opening && c.ends[0].done() && c.ends[1].done() }
 
-// The bytes of each direction are those of one long pattern, from a place of its own on: bytes of
-// another direction, or from another position, differ.
+// Each direction has the bytes of one long pattern, from a place of its own on: others, or from elsewhere, differ.
 const patternPeriod = 65521
 
 var pattern = func() []byte {
@@ -354,7 +350,7 @@ func (m *model) closeWrite(e *modelEnd) {
 		err := e.conn.CloseWrite()
 		e.closer = nil
 		m.check(errors.Is(err, want), "CloseWrite: %v instead of %v", err, want)
-		m.check(err != nil || e.left(), "%v: CloseWrite returns before everything has left", e)
+		m.check(err != nil || e.s.hasLeft(), "%v: CloseWrite returns before everything has left", e)
 	})
 	e.finish()
 }
@@ -394,7 +390,7 @@ func (m *model) closeDone(e *modelEnd, err error) {
 	case err != nil:
 		m.check(e.lingered && isTimeout(err), "closing %v: %v", e, err)
 	case e.conn.linger == 0 && e.h.c.attr.SameHost:
-		m.check(e.left(), "%v: Close returns before everything has left", e)
+		m.check(e.s.hasLeft(), "%v: Close returns before everything has left", e)
 	case !e.aborted && !e.down() && !o.discarding() && e.finished:
 		m.check(o.s.rcvNxt == e.final, "%v was closed at %d, and the other side has %d bytes", e, e.final, o.s.rcvNxt)
 	}

@@ -18,9 +18,7 @@ const (
 func isTimeout(err error) bool { return errors.Is(err, os.ErrDeadlineExceeded) }
 
 // size returns how many bytes a call is to move: all orders of magnitude are equally likely.
-func (m *model) size() int {
-	return 1 + m.rng.IntN(1<<(m.opt.size-m.rng.IntN(1+m.opt.size/2)))
-}
+func (m *model) size() int { return 1 + m.rng.IntN(1<<(m.opt.size-m.rng.IntN(1+m.opt.size/2))) }
 
 // cannotWrite reports that trying again is no use.
 func (e *modelEnd) cannotWrite() bool { return e.s.writeError() != nil }

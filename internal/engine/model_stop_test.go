@@ -1,14 +1,14 @@
 package engine
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// makeCruel has processes stop, end and join again and again, over a provider that has sockets and
-// whose writes go on when nobody wants them any more.
+// makeCruel has processes stop, end and join again and again, with sockets, and writes that go on when nobody wants them.
 func (m *model) makeCruel(o *options) {
 	o.cruel, o.faults, o.restless = pick(m, 5, 20, 50), 50, 10
 	o.hosts, o.doorbells, o.alive, o.conns = max(o.hosts, 3), false, max(o.alive, 5), max(o.conns, 40)
@@ -135,8 +135,7 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 	}
 }
 
-// lookAtDead checks that a host which takes a new peer has no more dead ones than others, or than half of its
-// quotas if nothing more comes of the dead.
+// lookAtDead: a host that takes a peer has no more dead ones than others, or than half of its quotas if the dead are quiet.
 func (m *model) lookAtDead(h *host) {
 	alive, loud := len(h.c.order), 0
 	for p, side := range m.pairsOf(h) {
@@ -175,4 +174,35 @@ func (m *model) closeOld() {
 			m.closeHost(h)
 		}
 	}
+}
+
+// checkPath begins the pair's path check. Conns do not wait for it here: it runs beside other traffic.
+func (p *pair) checkPath() { locked(p.hosts[0].e, p.peers[0].startCheck) }
+
+// settlePaths does what a handshake does when a path check ends: it tells the listening side, or gives the peer up.
+func (m *model) settlePaths() {
+	for _, p := range m.pairs {
+		dials, listens := p.peers[0], p.hosts[1]
+		switch {
+		case p.checked || dials.check < checkPassed || listens.frozen() || listens.down:
+		case dials.check == checkFailed:
+			p.checked = true
+			m.check(p.mayFail || dials.err != nil || m.opt.tight > 0 && errors.Is(dials.checkErr, ErrMemory),
+				"pair %d: the path check fails: %v", p.id, dials.checkErr)
+			if !p.mayFail {
+				p.mayFail = true
+				p.fail(0, dials.checkErr)
+			}
+		default:
+			p.checked = true
+			m.check(p.peers[1].check == checkPassed, "pair %d: only one side has passed the path check", p.id)
+			dials.endCheck()
+			locked(listens.e, p.peers[1].endCheck)
+		}
+	}
+}
+
+// checking reports whether the path check, or the close of its stream, goes on.
+func (p *pair) checking() bool {
+	return !p.mayFail && (!p.checked || p.peers[0].checkStream != nil || p.peers[1].checkStream != nil)
 }

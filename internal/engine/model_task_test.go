@@ -13,8 +13,7 @@ type task struct {
 	what string
 	e    *modelEnd
 	w    *waiter // what it waits for, nil if it may go on
-	// gate, if there is one, must agree before the task may go on: waiting for a mutex that another
-	// task holds would stop the whole world.
+	// gate, if any, must agree before the task may go on: waiting for a mutex of another task would stop the whole world.
 	gate func() bool
 	co   *coro
 }

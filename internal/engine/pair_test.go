@@ -72,11 +72,14 @@ func newLinkOn[E fabric.Endpoint](t testing.TB, sim simfabric.Config, cfg Config
 	return l, ends
 }
 
-// openOn opens an endpoint of a network.
-func openOn(t testing.TB, n *simfabric.Network, provider string, cfg Config) *Endpoint {
+// openOn opens an endpoint of a network, passed through wraps.
+func openOn(t testing.TB, n *simfabric.Network, prov string, cfg Config, wraps ...func(fabric.Endpoint) fabric.Endpoint) *Endpoint {
 	t.Helper()
-	fe, err := n.Open(cmp.Or(provider, "sim"), netip.Addr{})
+	fe, err := n.Open(cmp.Or(prov, "sim"), netip.Addr{})
 	require.NoError(t, err)
+	for _, wrap := range wraps {
+		fe = wrap(fe)
+	}
 	e, err := NewEndpoint(fe, cfg)
 	require.NoError(t, err)
 	return e

@@ -74,9 +74,7 @@ func (h *crowd) flies() (complete func()) {
 		p := h.last().p
 		tag = h.e.core.takeOp(txOp{peer: p, from: h.e.core.tx, slot: h.holdSlot(p)})
 	})
-	return func() {
-		locked(h.e, func() { h.e.core.dispatch([]fabric.Completion{{Kind: fabric.Send, Tag: tag}}) })
-	}
+	return func() { locked(h.e, func() { h.e.core.dispatch([]fabric.Completion{{Kind: fabric.Send, Tag: tag}}) }) }
 }
 
 // TestQuotas: an endpoint takes as many peers as it has quotas. That of a peer which has left is free once
@@ -150,8 +148,7 @@ func TestIdlePeersTakeNothing(t *testing.T) {
 	assert.GreaterOrEqual(t, frames(16, 12), alone-1)
 }
 
-// TestHalves: of what is in common the first peer that stops gets no more than half, and the next one half of
-// the rest. Staging chunks of dead peers are made up for.
+// TestHalves: the first peer that stops gets at most half of what is in common, the next half of the rest. Chunks come back.
 func TestHalves(t *testing.T) {
 	h := newCrowd(t, simfabric.Net(), 2)
 	c := h.e.core

@@ -23,8 +23,7 @@ import (
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 )
 
-// TestWhoReaps: nothing that a peer or a stream does can reap a peer, which could be the one that it
-// works on. Only what ends an entry into the core does.
+// TestWhoReaps: nothing that a peer or a stream does can reap a peer, maybe its own: only the end of an entry into the core.
 func TestWhoReaps(t *testing.T) {
 	uses := usesOf(t)
 	require.Contains(t, uses["Endpoint.leave"], "core.flush")
@@ -56,8 +55,7 @@ func TestNothingIsKeptOfPeers(t *testing.T) {
 	}
 }
 
-// TestDoomed: a peer that is doomed takes no frames, posts none, and opens no conns, from that moment.
-// It is reaped when the entry into the core ends.
+// TestDoomed: a doomed peer takes no frames, posts none, and opens no conns. It is reaped when the entry into the core ends.
 func TestDoomed(t *testing.T) {
 	besiege(t, simfabric.TCP(), func(b *besieged) {
 		p, c := b.meet(), b.e.core

@@ -142,10 +142,7 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 			}, 5*time.Second, time.Millisecond, "regions that hold no ring are writable")
 			require.Len(t, byPeer, spokes)
 			gone := owner[all[0]]
-			s.hub.mu.Lock()
-			gone.doom(io.ErrUnexpectedEOF)
-			s.hub.core.flush()
-			s.hub.mu.Unlock()
+			locked(s.hub, func() { gone.doom(io.ErrUnexpectedEOF) })
 			_, left := writable(s.hub)
 			for key, p := range owner {
 				assert.Equal(t, p != gone, slices.Contains(left, key), "the peer that is gone has keys, and others have theirs")
@@ -154,8 +151,7 @@ func TestOnlyRingsAreWritable(t *testing.T) {
 			require.NoError(t, s.hub.Close())
 			_, left = writable(s.hub)
 			assert.Empty(t, left)
-			w := s.hub.fab.(*witness)
-			for _, r := range w.regions {
+			for _, r := range s.hub.fab.(*witness).regions {
 				assert.False(t, r.open)
 			}
 		})
@@ -184,18 +180,17 @@ func TestTokensDiffer(t *testing.T) {
 	defer s.close(t)
 	seen := map[[16]byte]bool{{}: true}
 	for _, e := range append(s.spokes, s.hub) {
-		e.mu.Lock()
-		for _, p := range e.core.peers {
-			assert.False(t, seen[p.token], "token is used twice, or zero")
-			seen[p.token] = true
-		}
-		e.mu.Unlock()
+		locked(e, func() {
+			for _, p := range e.core.peers {
+				assert.False(t, seen[p.token], "token is used twice, or zero")
+				seen[p.token] = true
+			}
+		})
 	}
 	assert.Len(t, seen, 11)
 }
 
-// TestOurs: a peer cannot give our token as its own, by whose mark our own memory would pass for the
-// peer's, nor the name of an endpoint that is for it alone.
+// TestOurs: a peer cannot give our token as its own, whose mark would make our memory its, nor an endpoint's name of ours.
 func TestOurs(t *testing.T) {
 	l := newLink(t, personalities()["shm"], Config{})
 	defer l.close(t)

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"io"
 	"testing"
 	"testing/synctest"
 
@@ -49,10 +48,7 @@ func TestSlowCopies(t *testing.T) {
 				}()
 			}
 			for _, r := range readers {
-				got := make([]byte, size+1)
-				_, err := io.ReadFull(r, got)
-				require.NoError(t, err)
-				assert.EqualValues(t, 2, got[size])
+				assert.EqualValues(t, 2, mustRead(t, r, size+1)[size])
 			}
 			resetConns(t, append(append(slow, readers...), a, b)...)
 		})

@@ -48,8 +48,7 @@ func (e *thinPath) Exchange(ops []fabric.Op, done []fabric.Completion) (posted, 
 	return e.Endpoint.Exchange(ops[:n], done)
 }
 
-// deepQueue is an endpoint whose provider takes whatever it is given, and sends it on in order, rate bytes a
-// second once that is set. If frames overtake, only writes wait.
+// deepQueue is an endpoint that takes all, and sends it in order at rate, once set. If frames overtake, only writes wait.
 type deepQueue struct {
 	fabric.Endpoint
 	overtake bool
@@ -251,8 +250,7 @@ func TestNotStarvedOnSlowPath(t *testing.T) {
 	}
 }
 
-// TestNewcomersBesideLostPeer: a peer of which nothing comes, although it has sent something, ends alone.
-// Newcomers whose path checks go on show that the endpoint hears.
+// TestNewcomersBesideLostPeer: a peer that sent what does not come ends alone: newcomers show that the endpoint hears.
 func TestNewcomersBesideLostPeer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const dead = 5 * time.Second

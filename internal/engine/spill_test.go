@@ -71,8 +71,7 @@ func TestExit(t *testing.T) {
 func salvaged(t *testing.T, f func(l *link, a, b *Conn)) (string, error) {
 	l := newLink(t, simfabric.Config{Personality: simfabric.Shm()}, Config{Spin: -1})
 	a, b := l.dial(t)
-	_, err := a.Write([]byte("hello"))
-	require.NoError(t, err)
+	mustWrite(t, a, []byte("hello"))
 	synctest.Wait()
 	f(l, a, b)
 	l.b.Lost(io.ErrUnexpectedEOF)
@@ -87,10 +86,8 @@ func salvaged(t *testing.T, f func(l *link, a, b *Conn)) (string, error) {
 func TestSalvageBeforeFin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got, err := salvaged(t, func(l *link, a, b *Conn) {
-			l.ea.mu.Lock()
 			s := &l.a.p.spilling
-			s.addSpill(s.beginSpill(a.stream.id, 5), []byte("!"))
-			l.ea.mu.Unlock()
+			locked(l.ea, func() { s.addSpill(s.beginSpill(a.stream.id, 5), []byte("!")) })
 			locked(l.eb, func() { require.NoError(t, b.stream.finished(6, false)) })
 		})
 		require.NoError(t, err)
@@ -111,9 +108,7 @@ func TestSalvageChecks(t *testing.T) {
 	} {
 		onVirtualTime(t, name, func(t *testing.T) {
 			got, err := salvaged(t, func(l *link, a, _ *Conn) {
-				l.ea.mu.Lock()
-				spoil(&l.a.p.spilling, a.stream.id, 5)
-				l.ea.mu.Unlock()
+				locked(l.ea, func() { spoil(&l.a.p.spilling, a.stream.id, 5) })
 			})
 			require.Error(t, err)
 			require.Equal(t, "hello", got)

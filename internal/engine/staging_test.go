@@ -175,8 +175,7 @@ func TestStagingIsGivenBack(t *testing.T) {
 	l.close(t)
 }
 
-// TestSendersLeaveMemoryForRings: where many endpoints share a budget that is too small for all
-// that they would stage, there are still rings to write to.
+// TestSendersLeaveMemoryForRings: where endpoints share a budget too small for all that they would stage, rings still come.
 func TestSendersLeaveMemoryForRings(t *testing.T) {
 	budget := pool.NewBudget(96 << 20)
 	var links []*link

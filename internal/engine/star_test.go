@@ -1,10 +1,8 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"net/netip"
 	"sync"
 	"testing"
 	"time"
@@ -49,13 +47,7 @@ func newBudgetStar(t testing.TB, sim simfabric.Config, cfg Config, n int) *star 
 func newStarOf(t testing.TB, sim simfabric.Config, cfg Config, n int, wrap func(fabric.Endpoint) fabric.Endpoint) *star {
 	t.Helper()
 	s := &star{net: simfabric.New(sim), cfg: cfg}
-	s.open = func() *Endpoint {
-		fe, err := s.net.Open(cmp.Or(sim.Provider, "sim"), netip.Addr{})
-		require.NoError(t, err)
-		e, err := NewEndpoint(wrap(fe), s.cfg)
-		require.NoError(t, err)
-		return e
-	}
+	s.open = func() *Endpoint { return openOn(t, s.net, sim.Provider, s.cfg, wrap) }
 	s.hub = s.open()
 	for range n {
 		s.join(t)
@@ -142,9 +134,7 @@ func TestSilentPeers(t *testing.T) {
 				defer func() {
 					giveUp(append(conns, outers...)...)
 					wg.Wait()
-					s.hub.mu.Lock()
-					assert.Zero(t, s.hub.core.awake, "writers that were woken and did not come back")
-					s.hub.mu.Unlock()
+					locked(s.hub, func() { assert.Zero(t, s.hub.core.awake, "writers that were woken and are not back") })
 				}()
 				for i, c := range conns {
 					wg.Go(func() {

@@ -237,21 +237,17 @@ func TestStates(t *testing.T) {
 	}
 	phase := func(p Phase) func(State) bool { return func(s State) bool { return s.Phase == p } }
 
-	read := make(chan error, 1)
-	go func() { _, err := b.Read(make([]byte, 3)); read <- err }()
+	read := begin(func() error { return readN(b, 3) })
 	becomes(b, func(s State) bool { return s.Reading && s.Phase == Open })
-	_, err := a.Write([]byte("abc"))
-	require.NoError(t, err)
+	mustWrite(t, a, []byte("abc"))
 	require.NoError(t, <-read)
 	becomes(b, func(s State) bool { return !s.Reading && s.Unread == 0 && s.SmallIn == 3 })
-	_, err = a.Write([]byte("defg"))
-	require.NoError(t, err)
+	mustWrite(t, a, []byte("defg"))
 	becomes(b, func(s State) bool { return s.Unread == 4 })
 	assert.Equal(t, WaitsNothing, at(a).Waits)
 
-	written := make(chan error, 1)
 	const size = 8 << 20 // more than anybody holds
-	go func() { _, err := a.Write(make([]byte, size)); written <- err }()
+	written := begin(func() error { return writeN(a, size) })
 	becomes(a, func(s State) bool { return s.Waits == WaitsRing })
 	becomes(b, func(s State) bool { return s.LargeIn > 0 && s.Unread == s.SmallIn+s.LargeIn-3 })
 	require.NoError(t, readN(b, size+4))

@@ -65,11 +65,12 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 	alloc := func(n int) func(*testing.T, *slowLink) {
 		return func(t *testing.T, l *slowLink) { assert.NoError(t, tryBuffer(l.a, n)) }
 	}
+	receive := func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) }
 	for name, tt := range map[string]struct{ before, held func(*testing.T, *slowLink) }{
 		"Buffer of its own":    {held: alloc(large)},
 		"Buffer of a slab":     {held: alloc(2 * stepSize)},
 		"large data to send":   {held: func(t *testing.T, l *slowLink) { warmUp(t, l.a, l.b) }},
-		"large data to be had": {held: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) }},
+		"large data to be had": {held: receive},
 		"other peers": {held: func(t *testing.T, l *slowLink) {
 			for range 2 {
 				_, err := l.ea.NewPeer(PeerConfig{})
@@ -90,10 +91,7 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 				assert.NoError(t, readN(l.b, large))
 			},
 		},
-		"memory of idle data": {
-			before: func(t *testing.T, l *slowLink) { warmUp(t, l.b, l.a) },
-			held:   func(*testing.T, *slowLink) {}, // time does it
-		},
+		"memory of idle data": {before: receive, held: func(*testing.T, *slowLink) {}}, // time does it
 	} {
 		for _, sim := range []string{"shm", "tcp", "verbs"} {
 			if name == "other peers" && sim != "tcp" || strings.Contains(name, "data") && sim == "shm" {
@@ -179,8 +177,7 @@ func (s *slowLink) close(t *testing.T) {
 	s.link.close(t)
 }
 
-// TestCloseWaitsForMapping: memory that is being registered when an endpoint is closed is given
-// back, and the fabric endpoint is not closed under it.
+// TestCloseWaitsForMapping: memory that is being registered at Close comes back, and the fabric endpoint stays until then.
 func TestCloseWaitsForMapping(t *testing.T) {
 	l := newSlowLink(t, personalities()["tcp"])
 	l.end.close()

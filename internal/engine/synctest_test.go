@@ -77,8 +77,7 @@ func TestWakeUps(t *testing.T) {
 			time.Sleep(time.Minute) // everything sleeps by now
 			synctest.Wait()
 			start := time.Now()
-			_, err := a.Write([]byte{byte(i)})
-			require.NoError(t, err)
+			mustWrite(t, a, []byte{byte(i)})
 			wg.Wait()
 			require.Zero(t, time.Since(start), "a timer, not the arrival, woke the reader")
 		}
@@ -88,11 +87,7 @@ func TestWakeUps(t *testing.T) {
 // TestCloseOfAFrozenPeer: a peer that gives nothing back is waited for once for all conns. SetLinger asks for more.
 func TestCloseOfAFrozenPeer(t *testing.T) {
 	virtual(t, Config{}, func(t *testing.T, l *link) {
-		var near, far []*Conn
-		for range 4 {
-			a, b := l.dial(t)
-			near, far = append(near, a), append(far, b)
-		}
+		near, far := l.dials(t, 4)
 		l.net.Kill(l.eb.fab, simfabric.DeathSilent)
 		took := func(want time.Duration, f func() error, with error) {
 			start := time.Now()
@@ -162,11 +157,10 @@ func TestIdleLeasesComeBack(t *testing.T) {
 		for range 3 {
 			warmUpBy(t, a, b, 1<<20)
 			time.Sleep(5 * choreTime)
-			l.eb.mu.Lock()
-			rings, out := l.b.p.landing.Stats(), l.eb.core.leases.out()
-			l.eb.mu.Unlock()
-			require.Zero(t, out, "leases of an idle conn")
-			require.Zero(t, rings.Mapped, "landing memory of an idle peer")
+			locked(l.eb, func() {
+				require.Zero(t, l.eb.core.leases.out(), "leases of an idle conn")
+				require.Zero(t, l.b.p.landing.Stats().Mapped, "landing memory of an idle peer")
+			})
 		}
 	})
 }
