@@ -168,20 +168,12 @@ func (l *link) Ended(err error, rest net.Conn) {
 		l.left()
 	}
 	l.end(err)
-	if rest != nil {
-		l.awaitLeft(rest)
+	if rest != nil && (l.ep.own || l.peer.Settled() || !l.t.spawn(func() { l.linger(rest) })) {
+		rest.Close()
 	}
 	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // the peer may have died without a goodbye
 		shmdir.Clean(shmdir.Dir)
 		time.AfterFunc(dyingTime, func() { l.t.spawn(func() { shmdir.Clean(shmdir.Dir) }) })
-	}
-}
-
-// awaitLeft returns the quota of a peer that was given up. It may live, and send more: until it has closed the
-// connection, or its endpoint is closed. Nobody waits for that if nothing more comes of it anyway.
-func (l *link) awaitLeft(rest net.Conn) {
-	if l.ep.own || l.peer.Settled() || !l.t.spawn(func() { l.linger(rest) }) {
-		rest.Close()
 	}
 }
 
@@ -193,7 +185,8 @@ func (l *link) left() {
 	}
 }
 
-// linger waits until the peer has closed the connection. What a stopped process had sent may come first.
+// linger returns the quota of a peer that was given up. It may live, and send more: until it has closed the
+// connection, or its endpoint is closed. What it had sent on the connection may come first.
 func (l *link) linger(rest net.Conn) {
 	defer rest.Close()
 	defer context.AfterFunc(l.ep.closing, func() { rest.Close() })()

@@ -104,19 +104,10 @@ func (p *peer) keepCheckRing() {
 	}
 }
 
-// dropCheckRings gives back what no path check uses.
+// dropCheckRings gives the rings back that no path check uses.
 func (c *core) dropCheckRings() {
 	c.discard(c.checkRings...)
-	c.checkRings, c.checkFrame = nil, nil
-}
-
-// checkBuf returns room for n bytes of a path check, until it is called again: as many dials follow each other,
-// a new frame each time would have the garbage collector take a tenth of them.
-func (c *core) checkBuf(n int) []byte {
-	if len(c.checkFrame) < n {
-		c.checkFrame = make([]byte, n)
-	}
-	return c.checkFrame[:n]
+	c.checkRings = nil
 }
 
 // Check moves small and large data to the peer and back, as the dialing side, and waits until both
@@ -231,8 +222,8 @@ func (p *peer) takeCheck(s *stream) (wrong string) {
 		if s.segs.front().large {
 			what = "a write"
 		}
-		b := p.c.checkBuf(p.eager)
-		n, got := s.tryRead(b)
+		var b [EagerPayload]byte
+		n, got := s.tryRead(b[:p.eager])
 		if n > 0 {
 			got = b[:n]
 		}
@@ -259,9 +250,9 @@ func (p *peer) giveCheck(s *stream) (done bool) {
 		}
 		switch {
 		case frame <= p.eager:
-			b := p.c.checkBuf(frame)
-			framing.FillPattern(b, p.proofOut, at)
-			s.writeFrames(b)
+			var b [EagerPayload]byte
+			framing.FillPattern(b[:frame], p.proofOut, at)
+			s.writeFrames(b[:frame])
 		case p.c.rule == byCopy:
 			if w := s.prepareCopy(left); w.mem != nil {
 				framing.FillPattern(w.mem, p.proofOut, at)

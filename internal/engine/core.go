@@ -84,7 +84,6 @@ type core struct {
 	copying    int
 	rings      rings
 	checkRings []*pool.Slab // see keptRings
-	checkFrame []byte       // see checkBuf
 	posted     bool         // an operation was posted since chores last looked, or had not completed by then
 	lingering  int          // streams that the user has closed and that are not removed yet
 	failing    failing

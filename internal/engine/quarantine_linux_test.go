@@ -79,7 +79,7 @@ func TestDeadLandingMemory(t *testing.T) {
 			})
 			mem[0] = 1 // as a late write does, to no effect
 			_ = a.Close()
-			<-written
+			assert.Error(t, <-written)
 			l.close(t)
 		})
 	}

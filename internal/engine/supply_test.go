@@ -116,7 +116,7 @@ func TestNobodyWaitsForMapping(t *testing.T) {
 				})
 				assert.NoError(t, within(t, trips, "another conn waits"))
 				l.end.open()
-				within(t, done, "the call does not end")
+				assert.NoError(t, within(t, done, "the call does not end"))
 			})
 		}
 	}
