@@ -168,7 +168,7 @@ func (l *link) Ended(err error, rest net.Conn) {
 		l.left()
 	}
 	l.end(err)
-	if rest != nil && (l.ep.own || l.peer.Settled() || !l.t.spawn(func() { l.linger(rest) })) {
+	if rest != nil && (l.ep.own || !l.peer.MaySend() || !l.t.spawn(func() { l.linger(rest) })) {
 		rest.Close()
 	}
 	if l.ep.own && !errors.Is(err, bootstrap.ErrGoodbye) && !errors.Is(err, net.ErrClosed) { // the peer may have died without a goodbye
@@ -191,15 +191,11 @@ func (l *link) linger(rest net.Conn) {
 	defer rest.Close()
 	defer context.AfterFunc(l.ep.closing, func() { rest.Close() })()
 	_ = rest.SetReadDeadline(time.Time{})
-	n, err := io.Copy(io.Discard, io.LimitReader(rest, mostRest))
-	if err == nil && n < mostRest || errors.Is(err, syscall.ECONNRESET) {
+	const most = 64 << 10 // heartbeats of many hours
+	if n, err := io.Copy(io.Discard, io.LimitReader(rest, most)); err == nil && n < most || errors.Is(err, syscall.ECONNRESET) {
 		l.left()
 	}
 }
-
-// mostRest is how much a peer that was given up may still send on its control connection, in bytes: heartbeats of
-// many hours.
-const mostRest = 64 << 10
 
 // dyingTime is how long a dying process may take from the end of its connections until it holds
 // no locks any more.

@@ -139,15 +139,11 @@ func (p *Peer) Check(ctx context.Context) error {
 
 // startCheck begins the path check, as the dialing side.
 func (p *peer) startCheck() {
-	if p.err != nil {
-		return
-	}
-	s, err := p.open(checkListener)
-	if err != nil {
+	if s, err := p.open(checkListener); err == nil {
+		p.beginCheck(s)
+	} else if p.err == nil {
 		p.failCheck(err)
-		return
 	}
-	p.beginCheck(s)
 }
 
 // mayCheck reports whether the peer may begin a path check: once, and if it dials.

@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"syscall"
@@ -272,16 +271,6 @@ func (s *stream) shutError() error {
 // of this process.
 func (s *stream) settled() bool {
 	return s.gone() || s.send == sendFinAcked || s.send >= sendClosed || s.p.err != nil
-}
-
-// undelivered returns why the peer may lack some of what was written. It returns nil if the
-// peer has everything or wants no more, and if our own user ended the stream by closing the
-// whole endpoint.
-func (s *stream) undelivered() error {
-	if s.send == sendCut && s.sndNxt > 0 && !errors.Is(s.p.err, ErrEndpointClosed) {
-		return syscall.ECONNRESET
-	}
-	return nil
 }
 
 // writeError returns why nothing more can be written, nil if more can.

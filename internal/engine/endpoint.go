@@ -310,12 +310,12 @@ func (p *Peer) Left() {
 	p.e.leave()
 }
 
-// Settled reports whether nothing more comes of the peer once it is lost: it has left, or its provider forgets it.
-func (p *Peer) Settled() bool {
+// MaySend reports whether more may come of the peer once it is lost: it has not left, nor does its provider forget it.
+func (p *Peer) MaySend() bool {
 	defer p.e.poller.Watch()()
 	p.e.enter()
 	defer p.e.leave()
-	return p.p.settled()
+	return p.p.maySend()
 }
 
 // over is Lost for a peer that has left.

@@ -123,7 +123,8 @@ func (s *stream) takeLanded() (bool, error) {
 	s.stats.RDMABytesReceived += n
 	s.p.landed++
 	s.stats.RDMAWritesReceived++
-	s.useRing()
+	l.touched = s.p.c.now().UnixNano()
+	s.p.c.rings.used.MoveToBack(l.use)
 	if s.shut && !s.copying {
 		s.largeRead += n
 		s.releaseRing()

@@ -139,7 +139,7 @@ func (m *model) callFailed(h *host, ev simfabric.Event) {
 func (m *model) lookAtDead(h *host) {
 	alive, loud := len(h.c.order), 0
 	for p, side := range m.pairsOf(h) {
-		if q := p.peers[side]; q != nil && q.reaped && q.quota && !q.settled() {
+		if q := p.peers[side]; q != nil && q.reaped && q.quota && q.maySend() {
 			loud++
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
+	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -168,7 +169,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, landing *pool.Arena) *pee
 		recvCredit: recvCredit{granted: uint32(c.slots), advertised: uint32(c.slots)},
 		inLanding:  inLanding{landing: landing},
 		signs:      1,
-		pathCheck:  pathCheck{checked: newJoinWaiter()},
+		pathCheck:  pathCheck{checked: waiter{Waiter: progress.NewJoinWaiter()}},
 		at:         len(c.order),
 	}
 	p.streams, p.supply.begin = map[uint32]*stream{}, p.orderLanding

@@ -32,7 +32,7 @@ type quotas struct {
 	slots     int         // receive slots of a peer
 	most      int         // peers that there can be
 	dead      int         // peers that are lost, and whose quotas are not free
-	unsettled int         // of these, those of which more may come; of the others, only operations are left
+	maySend   int         // of these, those of which more may come; of the others, only operations are left
 	common    int         // send slots in common
 	owedSends int         // send slots that peers have not taken of their own
 	ownOps    int         // operations that a peer may have in flight of its own
@@ -82,22 +82,22 @@ func (c *core) takeQuota(p *peer) {
 // its operations in flight, or what its provider may still bring of it.
 func (p *peer) leaveQuota() {
 	p.c.dead++
-	if !p.settled() {
-		p.c.unsettled++
+	if p.maySend() {
+		p.c.maySend++
 	}
 	p.c.deadSends += p.frames
 	p.c.deadStage += p.staged
 	p.returnQuota()
 }
 
-// settled reports whether nothing more comes of a peer once its address is removed: it is quiet, or the provider
-// closes the connection with the address.
-func (p *peer) settled() bool { return p.quiet || p.c.attr.Forgets }
+// maySend reports whether more may come of a peer whose address is removed: it is not quiet, and the provider does
+// not close the connection with the address.
+func (p *peer) maySend() bool { return !p.quiet && !p.c.attr.Forgets }
 
 // left notes that the peer is quiet.
 func (p *peer) left() {
-	if p.reaped && !p.settled() {
-		p.c.unsettled--
+	if p.reaped && p.maySend() {
+		p.c.maySend--
 	}
 	p.quiet = true
 	p.returnQuota()
@@ -107,7 +107,7 @@ func (p *peer) left() {
 // returnQuota frees the quota of a lost peer, once its operations have completed and nothing more of it comes.
 func (p *peer) returnQuota() {
 	c := p.c
-	if !p.quota || !p.reaped || p.flying > 0 || !p.removed || !p.settled() {
+	if !p.quota || !p.reaped || p.flying > 0 || !p.removed || p.maySend() {
 		return
 	}
 	p.quota = false
@@ -228,7 +228,7 @@ func (c *core) updateTakes() {
 // beyond half of the quotas: their operations are about to complete.
 func (c *core) isStale() bool {
 	alive := len(c.order)
-	return c.mute || c.unsettled > alive || c.dead > max(alive, c.most/2) || c.quarantine.bytes > keptMost
+	return c.mute || c.maySend > alive || c.dead > max(alive, c.most/2) || c.quarantine.bytes > keptMost
 }
 
 // keptMost is how many bytes of address space an endpoint keeps for dead peers' late writes

@@ -291,13 +291,6 @@ func (c *core) askRefused(n int) {
 	c.rings.refused = c.rings.refused[n:]
 }
 
-// useRing notes that the stream's ring was used now.
-func (s *stream) useRing() {
-	l := s.inLease
-	l.touched = s.p.c.now().UnixNano()
-	s.p.c.rings.used.MoveToBack(l.use)
-}
-
 // revoke asks for the stream's lease back, if it has one that can be asked for.
 func (s *stream) revoke() {
 	l := s.inLease

@@ -1,8 +1,10 @@
 package engine
 
 import (
+	"errors"
 	"math"
 	"os"
+	"syscall"
 	"time"
 )
 
@@ -213,7 +215,10 @@ func (c *Conn) awaitDelivery(w *ending, limit time.Duration) error {
 		}
 		c.waitToLeave("rdmanet.Close")
 	}
-	return s.undelivered()
+	if s.send == sendCut && s.sndNxt > 0 && !errors.Is(s.p.err, ErrEndpointClosed) { // else our own user has ended all
+		return syscall.ECONNRESET // the peer may lack something
+	}
+	return nil
 }
 
 // waitToLeave blocks a call that waits for what it has sent, or for the end, until something has
