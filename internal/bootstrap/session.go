@@ -241,9 +241,8 @@ func (s *Session) speaks() Handler {
 	return s.handler
 }
 
-// end notes why the session is over and ends the reader and any write. The connection stays open for Ended,
-// if somebody calls that and the connection can be closed in one direction. end sends no close_notify of TLS,
-// which might block: the goodbye takes its place.
+// end notes why the session is over and ends the reader and any write. The connection stays open for Ended, if it
+// can be closed in one direction. end sends no close_notify of TLS, which might block: the goodbye takes its place.
 func (s *Session) end(cause error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -255,7 +254,7 @@ func (s *Session) end(cause error) {
 	}
 	s.cfg.Schedule.remove(&s.live.entry)
 	half, ok := s.raw.(interface{ CloseWrite() error })
-	if !ok || s.handler == nil || half.CloseWrite() != nil {
+	if !ok || half.CloseWrite() != nil {
 		s.raw.Close()
 		return
 	}
@@ -297,6 +296,9 @@ func (s *Session) Close() error {
 	s.leave(net.ErrClosed)
 	s.mu.Lock()
 	wait := s.handler != nil && !s.ending
+	if s.handler == nil { // Ended will close it too late, if ever
+		s.raw.Close()
+	}
 	s.mu.Unlock()
 	if wait {
 		<-s.done

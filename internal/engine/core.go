@@ -43,6 +43,7 @@ type core struct {
 
 	// See supply.go.
 	staging  supply
+	sending  supply
 	needs    fifo[*supply] // what is wanted, in the order in which it was asked for
 	waste    []*pool.Slab  // slabs to be closed
 	leftover []*pool.Slab  // slabs that could not be deregistered: chores tries again
@@ -138,7 +139,7 @@ func newCore(fab fabric.Endpoint, cfg Config) (*core, error) {
 	}
 	c.metAt = c.now()
 	c.rx = pool.NewSlots(cfg.Budget, fab, c.eager)
-	c.staging.begin, c.quarantine.supply.begin = c.orderStage, c.orderRetire
+	c.staging.begin, c.sending.begin, c.quarantine.supply.begin = c.orderStage, c.orderSends, c.orderRetire
 	c.tx = pool.NewSlots(cfg.Budget, fab, c.eager)
 	c.stage = pool.NewSlots(cfg.Budget, fab, stepSize)
 	c.lend = pool.NewArena(cfg.Budget, fab, pool.AccessLocal, lendSlab)

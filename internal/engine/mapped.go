@@ -139,11 +139,6 @@ func (p *peer) trimMapped() {
 	})
 }
 
-// hasUnusedMaps reports whether trimMapped will have something to do.
-func (c *core) hasUnusedMaps() bool {
-	return slices.ContainsFunc(c.order, func(p *peer) bool { return slices.ContainsFunc(p.mapped, (*mappedSlab).unused) })
-}
-
 // Copies reports whether c's large data is copied to where the peer reads it.
 func (c *Conn) Copies() bool { return c.e.attr.SameHost }
 

@@ -85,7 +85,9 @@ func (p *peer) leaveQuota() {
 	if p.maySend() {
 		p.c.maySend++
 	}
-	p.c.deadSends += p.frames
+	if p.c.deadSends += p.frames; p.frames > 0 && len(p.c.order) > 0 { // they miss them
+		p.c.want(&p.c.sending)
+	}
 	p.c.deadStage += p.staged
 	p.returnQuota()
 }

@@ -274,6 +274,21 @@ func TestLastPeerLeaves(t *testing.T) {
 	}
 }
 
+// TestDeadSendsAreMadeUp: the send slots that a dead peer holds are made up for without a newcomer.
+func TestDeadSendsAreMadeUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newCrowd(t, simfabric.Net(), 2)
+		free := h.e.Stats().Free.SendSlots
+		for range 8 {
+			h.flies()
+		}
+		h.leaves(false)
+		synctest.Wait()
+		assert.GreaterOrEqual(t, h.e.Stats().Free.SendSlots, free)
+		require.NoError(t, h.e.Close())
+	})
+}
+
 // TestTenThousandKills: peers die by the thousand beside one that lives. Newcomers are taken, and nothing adds up.
 func TestTenThousandKills(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,8 +1,6 @@
 package engine
 
 import (
-	"slices"
-
 	"github.com/smallnest/ringbuffer"
 
 	"github.com/seed202c38ff/fabricnet/pool"
@@ -145,11 +143,6 @@ func (c *core) closeRings() {
 		c.cfg.Budget.Release(int64(h.paid-h.live) * h.bytes())
 		h.paid = h.live
 	}
-}
-
-// hasFreeRings reports whether trimRings will have something to do.
-func (c *core) hasFreeRings() bool {
-	return slices.ContainsFunc(c.heaps, func(h *heap) bool { return len(h.free) > 0 })
 }
 
 // reassemble keeps small data until it is read.

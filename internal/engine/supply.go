@@ -109,7 +109,39 @@ func (c *core) orderStage() (work, done func()) {
 		}
 		c.cfg.Budget.RunShort() // rings are of no use without it: they make room
 	}
-	return work, func() { c.suppliedStage(slab, n) }
+	return work, func() {
+		switch {
+		case slab == nil:
+			c.staging.state = refused // whatever waits for a chunk has to wait for an existing one
+		case c.err != nil || c.stage.Len() >= c.mostStage():
+			c.discard(slab)
+		default:
+			first := c.stage.Len() == 0
+			c.stage.Add(slab, n)
+			c.freed, c.stageUsed = true, true // trimStage leaves it to the writers for a while
+			if first {
+				c.wakeStagers()
+			}
+		}
+	}
+}
+
+// orderSends has send slots mapped for those that dead peers hold. Without memory, the next newcomer does.
+func (c *core) orderSends() (work, done func()) {
+	n := c.sendsNeeded()
+	if n <= 0 {
+		return nil, nil
+	}
+	var slab *pool.Slab
+	return func() { slab, _ = c.tx.Map(n) }, func() {
+		switch {
+		case slab == nil:
+		case c.err != nil:
+			c.discard(slab)
+		default:
+			c.tx.Add(slab, n)
+		}
+	}
 }
 
 // mostStage is how many staging chunks there may be. Those that dead peers hold are made up for.
@@ -141,7 +173,8 @@ func (c *core) nextOrder() *order {
 	if !c.hasOrders() {
 		return nil
 	}
-	o := c.wasteOrder()
+	o := &order{waste: c.waste}
+	c.waste = nil
 	for o.work == nil && c.needs.len() > 0 {
 		o.of = c.needs.pop()
 		o.work, o.done = o.of.begin()
@@ -149,12 +182,6 @@ func (c *core) nextOrder() *order {
 			o.of.state, o.of = enough, nil
 		}
 	}
-	return o
-}
-
-func (c *core) wasteOrder() *order {
-	o := &order{waste: c.waste}
-	c.waste = nil
 	return o
 }
 
@@ -182,23 +209,6 @@ func (c *core) supplied(o *order) {
 	if o.of != nil {
 		o.of.state = enough
 		o.done()
-	}
-}
-
-func (c *core) suppliedStage(slab *pool.Slab, n int) {
-	switch {
-	case slab == nil:
-		c.staging.state = refused
-		return // whatever waits for a chunk has to wait for an existing one
-	case c.err != nil || c.stage.Len() >= c.mostStage():
-		c.discard(slab)
-		return
-	}
-	first := c.stage.Len() == 0
-	c.stage.Add(slab, n)
-	c.freed, c.stageUsed = true, true // trimStage leaves it to the writers for a while
-	if first {
-		c.wakeStagers()
 	}
 }
 
@@ -243,7 +253,8 @@ func (e *Endpoint) unmap() (done bool) {
 	if len(c.waste) == 0 || c.err != nil {
 		return false
 	}
-	o := c.wasteOrder()
+	o := &order{waste: c.waste}
+	c.waste = nil
 	e.unlocked(o.carryOut)
 	c.supplied(o)
 	return true
