@@ -300,6 +300,7 @@ func TestTenThousandKills(t *testing.T) {
 			h.come()
 			complete := h.flies()
 			h.leaves(true)
+			synctest.Wait() // the send slot that it holds is made up for
 			complete()
 			time.Sleep(2 * choreTime) // its memory is given back
 			if i == 10 {
