@@ -187,8 +187,8 @@ func TestCloseWaitsForMapping(t *testing.T) {
 	within(t, l.end.held, "no landing memory is registered")
 	closed := begin(l.ea.Close)
 	select {
-	case <-closed:
-		assert.Fail(t, "Close does not wait")
+	case err := <-closed:
+		assert.Fail(t, "Close does not wait", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	l.end.open()
