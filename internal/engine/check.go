@@ -55,9 +55,10 @@ const (
 // pathCheck is the check that is made before there are conns.
 type pathCheck struct {
 	check       checkState
-	checkErr    error   // checkFailed: why
-	checkStream *stream // as long as there is one
-	checked     waiter  // signalled when the check ends
+	checkErr    error      // checkFailed: why
+	checkStream *stream    // as long as there is one
+	checked     waiter     // signalled when the check ends
+	checkRing   *pool.Slab // given back, and to be kept once the handshake has succeeded
 }
 
 // ErrContents: the fabric delivers something other than what was sent.
@@ -94,14 +95,28 @@ func (e *Endpoint) mapForCheck(landing *pool.Arena) error {
 
 // keepCheckRing takes the ring of a path check that is over.
 func (p *peer) keepCheckRing() {
-	c, known := p.c, p.check == checkPassed && !p.cfg.Unproven
 	for _, slab := range p.landing.Trim(0) {
-		if known && c.rule != byCopy && len(slab.Bytes()) == checkLarge && len(c.checkRings) < keptRings && c.err == nil {
-			c.checkRings = append(c.checkRings, slab)
+		if p.c.rule != byCopy && len(slab.Bytes()) == checkLarge && p.checkRing == nil && p.err == nil {
+			p.checkRing = slab
 		} else {
-			c.discard(slab)
+			p.c.discard(slab)
 		}
 	}
+	p.passCheckRing()
+}
+
+// passCheckRing leaves the ring to the next newcomer, once the handshake has succeeded, or gives it back.
+func (p *peer) passCheckRing() {
+	c, ring := p.c, p.checkRing
+	switch {
+	case ring == nil || p.err == nil && (p.check != checkPassed || p.cfg.Unproven):
+		return
+	case p.err == nil && len(c.checkRings) < keptRings:
+		c.checkRings = append(c.checkRings, ring)
+	default:
+		c.discard(ring)
+	}
+	p.checkRing = nil
 }
 
 // dropCheckRings gives the rings back that no path check uses.
@@ -300,6 +315,7 @@ func (p *peer) endCheck() {
 	if s := p.checkStream; s != nil && !s.closed() {
 		s.close()
 	}
+	p.passCheckRing()
 }
 
 // checkError is what a Reset frame means to a path check.

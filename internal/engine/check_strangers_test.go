@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"net/netip"
 	"syscall"
 	"testing"
@@ -138,6 +139,28 @@ func TestCheckRingsAreOfFriends(t *testing.T) {
 			(&Peer{e: b.e, p: p}).over(errSelf)
 			locked(b.e, func() { assert.Empty(t, b.e.core.checkRings) })
 		})
+	}
+}
+
+// TestCheckRingsAreKept: the next path check has the rings of the last one, on both sides.
+func TestCheckRingsAreKept(t *testing.T) {
+	for _, sim := range []simfabric.Personality{simfabric.TCP(), simfabric.Net()} {
+		n := simfabric.New(simfabric.Config{Seed: 1, Personality: sim})
+		a, b := openOn(t, n, sim.Provider, Config{}), openOn(t, n, sim.Provider, Config{})
+		for range 3 {
+			dials, listens := introduce(t, a, b, nil)
+			require.NoError(t, dials.Check(t.Context()))
+			dials.Attached(Doorbell{}, Spill{})
+			listens.Attached(Doorbell{}, Spill{})
+			comesTrue(t, func() (kept bool) {
+				locked(a, func() { kept = len(a.core.checkRings) == 1 })
+				locked(b, func() { kept = kept && len(b.core.checkRings) == 1 })
+				return kept
+			}, sim.Provider)
+			dials.over(errSelf)
+			listens.over(errSelf)
+		}
+		require.NoError(t, errors.Join(a.Close(), b.Close()))
 	}
 }
 

@@ -246,6 +246,7 @@ func (c *core) reap(p *peer) {
 	c.freed = true
 	p.out, p.head, p.prepaid, p.ctl, p.pending, p.dirty = nil, 0, fifo[ctlFrame]{}, fifo[ctlFrame]{}, fifo[*stream]{}, fifo[*stream]{}
 	p.checked.signal()
+	p.passCheckRing()
 	c.mute = c.mute || c.isMute(p)
 	c.unlink(p)
 	p.reaped = true
