@@ -258,7 +258,7 @@ func (s *Session) end(cause error) {
 		s.raw.Close()
 		return
 	}
-	_ = s.raw.SetDeadline(time.Unix(1, 0))
+	_ = s.raw.SetDeadline(past)
 }
 
 // leave says goodbye, which takes at most sendTimeout, and ends the session.

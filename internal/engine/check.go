@@ -228,12 +228,12 @@ func (s *stream) taken() uint64 { return s.smallRead + s.largeRead }
 
 // takeCheck compares what has come with what is to come, and returns what was wrong.
 func (p *peer) takeCheck(s *stream) (wrong string) {
+	var b [EagerPayload]byte
 	for !s.segs.empty() {
 		at, what := s.taken(), "a message"
 		if s.segs.front().large {
 			what = "a write"
 		}
-		var b [EagerPayload]byte
 		n, got := s.tryRead(b[:p.eager])
 		if n > 0 {
 			got = b[:n]

@@ -76,8 +76,8 @@ func (c *core) busy() bool {
 	return c.posted || c.stuck() || len(c.recvs) > 0 || c.pends > 0 || c.lingering > 0 || c.failing.reused > 0 ||
 		c.leases.out()+c.rings.claims > 0 || c.outOfStage() || c.releasing() || len(c.leftover) > 0 ||
 		c.mayTrim() || c.mayTrimStage() || len(c.checkRings) > 0 ||
-		slices.ContainsFunc(c.heaps, func(h *heap) bool { return len(h.free) > 0 }) ||
-		slices.ContainsFunc(c.order, func(p *peer) bool { return slices.ContainsFunc(p.mapped, (*mappedSlab).unused) })
+		slices.ContainsFunc(c.heaps, func(h *heap) bool { return len(h.free) > 0 }) || // for trimRings
+		slices.ContainsFunc(c.order, func(p *peer) bool { return slices.ContainsFunc(p.mapped, (*mappedSlab).unused) }) // for trimMapped
 }
 
 // outOfStage reports whether writers or path checks wait while all staging memory is in use, perhaps for ever.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/seed202c38ff/fabricnet/framing"
-	"github.com/seed202c38ff/fabricnet/internal/engine/progress"
 	"github.com/seed202c38ff/fabricnet/internal/fabric"
 	"github.com/seed202c38ff/fabricnet/pool"
 )
@@ -169,7 +168,7 @@ func (c *core) newPeer(token [16]byte, cfg PeerConfig, landing *pool.Arena) *pee
 		recvCredit: recvCredit{granted: uint32(c.slots), advertised: uint32(c.slots)},
 		inLanding:  inLanding{landing: landing},
 		signs:      1,
-		pathCheck:  pathCheck{checked: waiter{Waiter: progress.NewJoinWaiter()}},
+		pathCheck:  pathCheck{checked: newJoinWaiter()},
 		at:         len(c.order),
 	}
 	p.streams, p.supply.begin = map[uint32]*stream{}, p.orderLanding

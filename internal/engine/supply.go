@@ -20,6 +20,8 @@ import (
 //	a stream      a slab for landing     waits in peer.claims;        peer.claims
 //	              rings of its peer      small data flows
 //	a stream      its ring, mapped here  sends frames                 stream.offer
+//	all peers     send slots that a      have fewer                   nobody
+//	              dead one holds
 //
 // The memory of dead peers is given back likewise: see quarantine.go.
 //
@@ -173,8 +175,7 @@ func (c *core) nextOrder() *order {
 	if !c.hasOrders() {
 		return nil
 	}
-	o := &order{waste: c.waste}
-	c.waste = nil
+	o := c.wasteOrder()
 	for o.work == nil && c.needs.len() > 0 {
 		o.of = c.needs.pop()
 		o.work, o.done = o.of.begin()
@@ -182,6 +183,12 @@ func (c *core) nextOrder() *order {
 			o.of.state, o.of = enough, nil
 		}
 	}
+	return o
+}
+
+func (c *core) wasteOrder() *order {
+	o := &order{waste: c.waste}
+	c.waste = nil
 	return o
 }
 
@@ -253,8 +260,7 @@ func (e *Endpoint) unmap() (done bool) {
 	if len(c.waste) == 0 || c.err != nil {
 		return false
 	}
-	o := &order{waste: c.waste}
-	c.waste = nil
+	o := c.wasteOrder()
 	e.unlocked(o.carryOut)
 	c.supplied(o)
 	return true

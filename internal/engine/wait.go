@@ -24,6 +24,9 @@ type waiter struct {
 
 func newWaiter() waiter { return waiter{Waiter: progress.NewWaiter()} }
 
+// newJoinWaiter returns a waiter for a path check.
+func newJoinWaiter() waiter { return waiter{Waiter: progress.NewJoinWaiter()} }
+
 // prepare announces a wait: no signal is lost from here on.
 func (w *waiter) prepare() {
 	w.waiting = true
