@@ -88,13 +88,21 @@ func (p *Poller) fail() {
 
 // armDoorbell leaves the queue to the doorbell. This side sets its flag, fences, polls once more, and
 // only then sleeps; the peer posts, fences, and then looks at the flag. The Swap is the full fence.
+// A leader that goes before the flag says led does not see that it will, and the peer may have rung for it by
+// the time that the owner does: then all begins anew.
 func (p *Poller) armDoorbell(b *Doorbell, self *Waiter) {
-	p.sched.step()
-	b.Own.Swap(doorbellAsleep)
-	p.sched.step()
-	p.pollAll()
-	if leader := p.leader.Load(); leader != nil && (leader != self || !self.Signalled()) {
-		b.Own.CompareAndSwap(doorbellAsleep, doorbellLed)
+	for gone := true; gone; {
+		p.sched.step()
+		b.Own.Swap(doorbellAsleep)
+		p.sched.step()
+		p.pollAll()
+		gone = false
+		if leader := p.leader.Load(); leader != nil && (leader != self || !self.Signalled()) {
+			p.sched.step()
+			b.Own.CompareAndSwap(doorbellAsleep, doorbellLed)
+			p.sched.step()
+			gone = p.leader.Load() != leader
+		}
 	}
 	p.leaveArmed()
 }
