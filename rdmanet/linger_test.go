@@ -11,6 +11,7 @@ import (
 
 	"github.com/seed202c38ff/fabricnet/internal/fabric/simfabric"
 	"github.com/seed202c38ff/fabricnet/internal/rdmatest"
+	"github.com/seed202c38ff/fabricnet/internal/testenv"
 	"github.com/seed202c38ff/fabricnet/rdmanet"
 )
 
@@ -22,7 +23,7 @@ func TestControlConnectionIsClosed(t *testing.T) {
 	rdmatest.Cleanly(t, hub)
 	rdmatest.Cleanly(t, there)
 	l := rdmatest.Listen(t, rdmanet.ListenConfig{Transport: hub})
-	between, err := net.Listen("tcp", "127.0.0.1:0")
+	between, err := net.Listen("tcp", testenv.Address())
 	require.NoError(t, err)
 	defer between.Close()
 	ended := make(chan error, 1)
