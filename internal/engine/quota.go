@@ -88,7 +88,9 @@ func (p *peer) leaveQuota() {
 	if p.c.deadSends += p.frames; p.frames > 0 && len(p.c.order) > 0 { // they miss them
 		p.c.want(&p.c.sending)
 	}
-	p.c.deadStage += p.staged
+	if p.c.deadStage += p.staged; p.staged > 0 && !p.c.hasStage() {
+		p.c.wakeStagers()
+	}
 	p.returnQuota()
 }
 
@@ -181,6 +183,9 @@ func (p *peer) mayStage() bool {
 	free := p.c.stage.Free()
 	return free > 0 && (p.staged < free || p.staged == 0 || p.c.attr.PerPeer)
 }
+
+// hasStage reports whether there is staging memory but what dead peers hold, perhaps for good.
+func (c *core) hasStage() bool { return c.stage.Len() > c.deadStage }
 
 // awaitStage has a peer that holds no staging chunk served when one is free. There may be more of them: when its
 // writer tried last, it lacked something else.

@@ -213,7 +213,7 @@ func (s *stream) hold() {
 	}
 	l.base = s.largeOut
 	s.grant, s.offer, s.outLease = grantHeld, nil, l
-	if s.p.c.rule != byCopy && s.p.c.stage.Len() == 0 {
+	if s.p.c.rule != byCopy && !s.p.c.hasStage() {
 		// Ask now, not at the first write: while many writers wait for receive slots, the two
 		// that this write takes are never free at the same time, and a writer waits for two
 		// only if there is staging memory: see lacks.
@@ -240,7 +240,7 @@ func (s *stream) ringServes() bool {
 	if s.p.c.rule == byCopy {
 		return s.copies()
 	}
-	return s.holds() && (s.conn.zeroCopy || s.p.c.stage.Len() > 0)
+	return s.holds() && (s.conn.zeroCopy || s.p.c.hasStage())
 }
 
 // dropGrant forgets the rings that the peer has granted to the stream, or is to grant.

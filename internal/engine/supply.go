@@ -118,7 +118,7 @@ func (c *core) orderStage() (work, done func()) {
 		case c.err != nil || c.stage.Len() >= c.mostStage():
 			c.discard(slab)
 		default:
-			first := c.stage.Len() == 0
+			first := !c.hasStage()
 			c.stage.Add(slab, n)
 			c.freed, c.stageUsed = true, true // trimStage leaves it to the writers for a while
 			if first {
