@@ -143,8 +143,8 @@ func (e *Endpoint) leave() {
 	if kick {
 		e.poller.Kick()
 	}
-	if chores {
-		e.choresSoon()
+	if chores && e.choring.CompareAndSwap(false, true) {
+		e.chores.Reset(choreTime)
 	}
 }
 
@@ -156,14 +156,7 @@ func (e *Endpoint) doChores() {
 	}
 	e.enter()
 	e.core.chores()
-	e.leave() // which calls choresSoon, if there is more to do
-}
-
-// choresSoon sets the timer of chores, unless it is set already.
-func (e *Endpoint) choresSoon() {
-	if e.choring.CompareAndSwap(false, true) {
-		e.chores.Reset(choreTime)
-	}
+	e.leave() // which sets the timer, if there is more to do
 }
 
 // Prepare maps what the next peer needs, before it comes.
