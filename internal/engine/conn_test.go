@@ -342,8 +342,8 @@ func TestNoLostWakeUp(t *testing.T) {
 	}
 }
 
-// TestOpenHeedsContext: Open ends with its context, even while somebody holds the endpoint's lock
-// for a long time, as a call of a provider may, and leaves nothing behind.
+// TestOpenHeedsContext: Open ends with its context, even while somebody holds the endpoint's lock and the
+// queue for a long time, as a call of a provider may, and leaves nothing behind.
 func TestOpenHeedsContext(t *testing.T) {
 	for _, when := range []string{"before", "meanwhile"} {
 		t.Run(when, func(t *testing.T) {
@@ -362,6 +362,7 @@ func TestOpenHeedsContext(t *testing.T) {
 			has := func(n int) func() bool { return func() bool { conns, _, _ := l.a.Idle(); return conns == n } }
 			if when != "before" {
 				require.Eventually(t, has(1), 10*time.Second, time.Millisecond)
+				require.Eventually(t, l.ea.poller.Acquire, 10*time.Second, time.Millisecond)
 			}
 			hold()
 			select {
@@ -372,6 +373,7 @@ func TestOpenHeedsContext(t *testing.T) {
 			}
 			l.ea.mu.Unlock()
 			if when != "before" {
+				l.ea.poller.Release()
 				l.eb.mu.Unlock()
 			}
 			require.Eventually(t, has(0), 10*time.Second, time.Millisecond, "a conn is left")
