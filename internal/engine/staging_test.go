@@ -139,9 +139,15 @@ func stagingComes(t *testing.T, room func(hogged, limit int64) int64) {
 	require.Equal(t, 2, c.stage.Len(), "the budget is full")
 	require.False(t, s.wr.waiting, "it waits for dead peers")
 	require.False(t, s.ringServes())
+	s.woke()
+	c.flush()      // it stands in line no more
+	s.wr.prepare() // as there is no room for a frame
+	s.block()
+	require.True(t, s.wr.waiting)
 	budget.Release(room(hogged, budget.Stats().Limit))
 	look(10)
-	require.True(t, s.ringServes(), "%d chunks, %d free", c.stage.Len(), c.stage.Free())
+	require.False(t, s.wr.waiting, "the writer waits for ever: %d chunks, %d free", c.stage.Len(), c.stage.Free())
+	require.True(t, s.ringServes())
 }
 
 // transfer moves size bytes each way, and checks nothing but their number.

@@ -88,8 +88,8 @@ func (p *Poller) fail() {
 
 // armDoorbell leaves the queue to the doorbell. This side sets its flag, fences, polls once more, and
 // only then sleeps; the peer posts, fences, and then looks at the flag. The Swap is the full fence.
-// A leader that goes before the flag says led does not see that it will, and the peer may have rung for it by
-// the time that the owner does: then all begins anew.
+// A leader that goes before the flag says led leaves the flag alone, and the peer may already have rung
+// the leader's bell when the owner sees that: the owner begins anew.
 func (p *Poller) armDoorbell(b *Doorbell, self *Waiter) {
 	for gone := true; gone; {
 		p.sched.step()

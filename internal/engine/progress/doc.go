@@ -64,8 +64,8 @@
 //     undo a leader's fi_trywait: whoever arms the queue after it wakes the leader.
 //   - The flag does not go on saying led while nobody leads, nor is a wait object unwatched. A leader that
 //     goes says asleep instead, once it is no leader any more, and an owner that says led then looks whether it
-//     has gone. If a leader finds the flag awake as it goes, there is an owner,
-//     which may count on it: it leaves word. An owner that says asleep though somebody has begun
+//     has gone. If a leader finds the flag awake as it goes, there is an owner, which may count on it: it
+//     leaves word. An owner that says asleep though somebody has begun
 //     to lead is put right by the leader, or else the watcher's bell wakes a goroutine that signals it.
 //   - An owner overlooks nothing when it leaves. A goroutine that finds the queue taken has first left
 //     word, and fenced, before it looked at the state: a report (Note), a word that the queue is to be armed
